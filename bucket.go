@@ -1,0 +1,253 @@
+package weir
+
+import (
+	"math"
+	"math/big"
+	"time"
+
+	"github.com/weirflow/weir/internal/u128"
+)
+
+// bucket is the rule of TokenBucket and of LeakyBucket, which differ in when an accepted charge may go.
+//
+// It is the generic cell rate algorithm (ITU-T I.371) on exact numbers. The rate is reduced so that one clock unit brings n ticks and
+// one token costs p ticks, both whole; all sums are in ticks, in 128 bits. The state is Z, the time at which the bucket is full
+// again, as whole clock units and a remainder of ticks below n:
+//
+//	tokens(t) = size - max(0, Z-t)/T        with T = p/n clock units, the time that brings one token
+//	a charge of c sets Z to max(Z, t) + c*T, and fits while that is at most t + size*T
+//
+// A state has two words, or four once something was given back: then the total ever given back follows, which refund needs.
+type bucket struct {
+	n, p    uint64
+	size    int64     // Burst, or Queue+1
+	full    u128.Uint // size in ticks
+	passes  u128.Uint // leaky: how many ticks of work may be ahead of a charge that is not delayed
+	leaky   bool
+	initial int64 // tokens at first contact; size for a bucket that starts full
+	tick    time.Duration
+	horizon int64 // maxSpan in clock units
+}
+
+// Words of a state.
+const (
+	wordZ    = iota // whole clock units of Z
+	wordRem         // ticks of Z beyond them
+	wordX           // whole clock units of the total given back
+	wordXRem        // ticks of it beyond them
+)
+
+// newBucket compiles what the two limits have in common. The numbers have been validated.
+func newBucket(r Rate, size int64, unit time.Duration) (*bucket, error) {
+	n, p, err := r.ticks(unit)
+	if err != nil {
+		return nil, err
+	}
+	b := &bucket{n: uint64(n), p: uint64(p), size: size, initial: size, tick: unit, horizon: int64(maxSpan / unit)}
+	b.full = b.cost(size)
+	b.passes = b.full
+	return b, nil
+}
+
+// fillsInTime reports whether size tokens at the rate come within the longest span that a limit may count over.
+func fillsInTime(r Rate, size int64) bool {
+	return !u128.Mul(uint64(maxSpan), uint64(r.N)).Less(u128.Mul(uint64(size), uint64(r.Per)))
+}
+
+func (b *bucket) capacity() int64     { return b.size }
+func (b *bucket) unit() time.Duration { return b.tick }
+
+// cost is c tokens in ticks.
+func (b *bucket) cost(c int64) u128.Uint { return u128.Mul(uint64(c), b.p) }
+
+func (b *bucket) valid(s []int64) bool {
+	below := func(rem int64) bool { return rem >= 0 && uint64(rem) < b.n }
+	switch len(s) {
+	case 0:
+		return true
+	case 2:
+		return below(s[wordRem])
+	case stateWords:
+		return below(s[wordRem]) && s[wordX] >= 0 && below(s[wordXRem])
+	}
+	return false
+}
+
+// used is how far Z lies ahead of now, in ticks: 0 for a full bucket.
+func (b *bucket) used(s []int64, now int64) u128.Uint {
+	if len(s) == 0 {
+		return u128.Uint{}
+	}
+	return b.ticksAhead(s[wordZ], s[wordRem], now)
+}
+
+func (b *bucket) ticksAhead(units, rem, now int64) u128.Uint {
+	if units < now {
+		return u128.Uint{}
+	}
+	return u128.Mul(uint64(units)-uint64(now), b.n).Add(u128.From(uint64(rem)))
+}
+
+// until is how many clock units bring the given ticks; never where that is beyond the horizon.
+func (b *bucket) until(ticks u128.Uint) int64 {
+	units := ticks.DivCeil(b.n)
+	if units > uint64(b.horizon) {
+		return never
+	}
+	return int64(units)
+}
+
+// clockLeft is how many clock units are left to the end of the clock.
+func clockLeft(now int64) uint64 { return math.MaxInt64 - uint64(now) }
+
+func (b *bucket) contact(s []int64, now int64) []int64 {
+	if b.initial == b.size {
+		return s
+	}
+	return b.advance(append(s[:0], now, 0), b.cost(b.size-b.initial))
+}
+
+func (b *bucket) plan(s []int64, now int64, ahead uint64, cost int64) plan {
+	before := b.used(s, now).Add(u128.Mul(ahead, b.p))
+	after := before.Add(b.cost(cost))
+	if after.DivCeil(b.n) > clockLeft(now) {
+		return plan{never, never} // Z would lie past the end of the clock
+	}
+	fits := b.until(after.Sub(b.full))
+	if !b.leaky {
+		return plan{wait: fits}
+	}
+	return plan{wait: b.until(before.Sub(b.passes)), room: fits}
+}
+
+func (b *bucket) charge(s []int64, now, cost int64) []int64 {
+	switch {
+	case len(s) == 0:
+		s = append(s, now, 0)
+	case s[wordZ] < now:
+		s[wordZ], s[wordRem] = now, 0
+	}
+	return b.advance(s, b.cost(cost))
+}
+
+// serve charges at the exact time at which the bucket had room, which lies within the clock unit before due: were it charged at due,
+// the roundings would add up along the line.
+func (b *bucket) serve(s []int64, due, late, cost int64) []int64 {
+	return b.charge(s, max(due-1, late), cost)
+}
+
+// advance moves Z forward by ticks; at the end of the clock it stays there.
+func (b *bucket) advance(s []int64, ticks u128.Uint) []int64 {
+	q, r, fits := ticks.Add(u128.From(uint64(s[wordRem]))).Div(b.n)
+	if left := clockLeft(s[wordZ]); !fits || q > left || q == left && r > 0 {
+		s[wordZ], s[wordRem] = math.MaxInt64, 0
+		return s
+	}
+	s[wordZ], s[wordRem] = s[wordZ]+int64(q), int64(r)
+	return s
+}
+
+// refund gives back what never admits too much, for one charge of which the ticket holds Z and X just after it, X being the total
+// given back so far:
+//
+//   - only what the bucket has not refilled by itself since: Zr - (X-Xr) - now;
+//   - and while work promised later is still waiting for its time: only what is more than all that was charged since, as that work
+//     cannot move up.
+//
+// The leaky bucket promises a time wherever the work ahead is more than what passes undelayed, which can be long before the bucket
+// overflows; that is its condition for "still waiting". (For the bound and the search that supports it, see docs/guarantees.md.)
+func (b *bucket) refund(s []int64, now int64, t ticket, amount int64) []int64 {
+	used, then := b.used(s, now), b.ticksAhead(t[wordZ], t[wordRem], now)
+	if amount <= 0 || used.IsZero() || then.IsZero() {
+		return s
+	}
+	returned := u128.Uint{}
+	if len(s) == stateWords {
+		returned = b.ticks(s[wordX], s[wordXRem])
+	}
+	returnedThen := b.ticks(t[wordX], t[wordXRem])
+	sum, sumThen := used.Add(returned), then.Add(returnedThen)
+	if sum.Less(sumThen) {
+		return s // Z+X never falls, but where one of them met the end of the clock: then nothing is known
+	}
+	give := b.cost(amount).Min(then.Sub(returned.Sub(returnedThen)))
+	if b.promised().Less(used) {
+		give = give.Min(b.cost(amount).Sub(sum.Sub(sumThen)))
+	}
+	x, xRem, fits := returned.Add(give).Div(b.n)
+	if give.IsZero() || !fits || x > math.MaxInt64 {
+		return s
+	}
+	if len(s) < stateWords {
+		s = append(s, 0, 0)
+	}
+	s[wordX], s[wordXRem] = int64(x), int64(xRem)
+	q, r, _ := used.Sub(give).Div(b.n)
+	s[wordZ], s[wordRem] = now+int64(q), int64(r)
+	return s
+}
+
+// promised is how far Z lies ahead where the last charge may still be waiting for its time: any further, and it may.
+func (b *bucket) promised() u128.Uint {
+	if b.leaky {
+		return b.passes.Add(b.cost(1))
+	}
+	return b.full
+}
+
+// ticks is a total of clock units and a remainder, in ticks.
+func (b *bucket) ticks(units, rem int64) u128.Uint {
+	return u128.Mul(uint64(units), b.n).Add(u128.From(uint64(rem)))
+}
+
+func (b *bucket) look(s []int64, now int64, ahead uint64) (remaining, reset int64) {
+	before := b.used(s, now).Add(u128.Mul(ahead, b.p))
+	reset = int64(min(before.DivCeil(b.n), math.MaxInt64))
+	if b.leaky && b.passes.Less(before) {
+		return 0, reset
+	}
+	room := b.full.Min(u128.Mul(clockLeft(now), b.n)).Sub(before)
+	q, _, _ := room.Div(b.p) // fits: it is at most size
+	return int64(q), reset
+}
+
+// convert keeps the tokens used: Z' = now + (Z-now)/T1*T2. The capacity is not in the state, so a raise helps at once and a cut may
+// leave a debt; capping that debt would mint tokens for whoever lowers and then raises.
+func (b *bucket) convert(s []int64, now int64, to rule, up bool) []int64 {
+	next, ok := to.(*bucket)
+	if !ok || len(s) == 0 {
+		return s
+	}
+	used := rescale(b.used(s, now), b.p, next.p, up)
+	if up || s[wordZ] > now {
+		s[wordZ] = now // for a ticket, an earlier Z stays: a later step back of the clock is not to bring back what was refilled
+	}
+	s[wordRem] = 0
+	s = next.advance(s, used)
+	if len(s) == stateWords {
+		x, rem, fits := rescale(b.ticks(s[wordX], s[wordXRem]), b.p, next.p, up).Div(next.n)
+		if !fits || x > math.MaxInt64 {
+			x, rem = math.MaxInt64, 0
+		}
+		s[wordX], s[wordXRem] = int64(x), int64(rem)
+	}
+	return s
+}
+
+// rescale returns v*to/from, rounded up or down to a whole tick, or the largest number where it does not fit.
+func rescale(v u128.Uint, from, to uint64, up bool) u128.Uint {
+	if from == to {
+		return v
+	}
+	big64 := func(v uint64) *big.Int { return new(big.Int).SetUint64(v) }
+	x := new(big.Int).Lsh(big64(v.Hi), 64)
+	x.Or(x, big64(v.Lo)).Mul(x, big64(to))
+	x, rem := x.QuoRem(x, big64(from), new(big.Int))
+	if up && rem.Sign() > 0 {
+		x.Add(x, big64(1))
+	}
+	if x.BitLen() > 128 {
+		return u128.Max()
+	}
+	return u128.Uint{Hi: new(big.Int).Rsh(x, 64).Uint64(), Lo: new(big.Int).And(x, big64(math.MaxUint64)).Uint64()}
+}

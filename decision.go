@@ -1,0 +1,79 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Never is the RetryAfter of a refusal that no wait helps against.
+const Never time.Duration = -1
+
+// A Decision is the answer to one question. It is a plain value: making and copying one allocates nothing.
+type Decision struct {
+	Allowed bool
+
+	Limit     int64 // the limit's capacity: the most that one call may take
+	Remaining int64 // the largest cost that a Take would be given now, after this decision; never negative
+
+	// RetryAfter is 0 where the answer is yes. Otherwise it is the least time after which the same call is admitted if nobody else
+	// calls meanwhile: one clock unit sooner, it is refused. It is Never where no time can be named.
+	RetryAfter time.Duration
+
+	ResetAfter time.Duration // how long until the state equals an untouched one
+
+	By     string // the name of the limit that decided, as given by Named
+	Source Source // where the decision was made
+}
+
+// A Source says where a decision was made.
+type Source uint8
+
+// The sources of decisions.
+const (
+	SourceLocal Source = iota // in this process, exactly
+)
+
+// String returns the source's name.
+func (s Source) String() string {
+	if s == SourceLocal {
+		return "local"
+	}
+	return fmt.Sprintf("Source(%d)", uint8(s))
+}
+
+var (
+	// ErrLimited is found by errors.Is in every error that means "refused".
+	ErrLimited = errors.New("weir: limited")
+
+	// ErrCost is found by errors.Is in the error for a cost below zero.
+	ErrCost = errors.New("weir: negative cost")
+)
+
+// A LimitedError is the error of a Wait that was refused. errors.Is finds ErrLimited in it, and context.DeadlineExceeded too where the
+// context's deadline was too near to wait for.
+type LimitedError struct {
+	Decision Decision // as a refused Take would have returned it
+	Deadline bool     // the wait would have ended after the context's deadline
+}
+
+// Error says what was refused, by which limit, and when to come back.
+func (e *LimitedError) Error() string {
+	by := ""
+	if e.Decision.By != "" {
+		by = fmt.Sprintf(" by %q", e.Decision.By)
+	}
+	switch {
+	case e.Decision.RetryAfter == Never:
+		return fmt.Sprintf("weir: limited%s: no wait helps (the capacity is %d)", by, e.Decision.Limit)
+	case e.Deadline:
+		return fmt.Sprintf("weir: limited%s: the turn comes in %v, after the context's deadline", by, e.Decision.RetryAfter)
+	}
+	return fmt.Sprintf("weir: limited%s: retry in %v", by, e.Decision.RetryAfter)
+}
+
+// Is makes errors.Is find ErrLimited, and context.DeadlineExceeded where that was the reason.
+func (e *LimitedError) Is(target error) bool {
+	return target == ErrLimited || e.Deadline && target == context.DeadlineExceeded
+}

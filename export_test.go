@@ -1,0 +1,24 @@
+package weir
+
+import "math/big"
+
+// StateOf returns Z and X of a limiter with a bucket, as exact clock units; nil where untouched.
+func StateOf(l *Limiter) (z, x *big.Rat) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unpublish()
+	defer func() {
+		if l.line.first == nil {
+			l.publish(l.now())
+		}
+	}()
+	if len(l.state) == 0 {
+		return nil, new(big.Rat)
+	}
+	n := int64(l.era.rule.(*bucket).n)
+	value := func(units, rem int64) *big.Rat {
+		return new(big.Rat).Add(new(big.Rat).SetInt64(units), big.NewRat(rem, n))
+	}
+	t := ticketOf(l.state)
+	return value(t[wordZ], t[wordRem]), value(t[wordX], t[wordXRem])
+}

@@ -1,0 +1,55 @@
+package weir
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// LeakyBucket releases work at a constant spacing: what comes too early waits in a queue of at most Queue units, what finds the queue
+// full is refused. DelayAfter units of the queue pass without being delayed. It is the "leaky bucket as a queue"; with DelayAfter
+// equal to Queue nothing is ever delayed, and it is the "leaky bucket as a meter".
+//
+// In any interval of length D it releases at most DelayAfter + the largest cost + Rate*D. Reserve, Wait and Join use the queue; Take
+// and Allow admit only what may go at once. nginx's limit_req is this limit: burst=b is Queue b, delay=n is DelayAfter n, and nodelay
+// is DelayAfter equal to Queue; from idle, b+1 requests are accepted at once. State: one number, as TokenBucket's.
+type LeakyBucket struct {
+	Rate       Rate  // how fast work is released
+	Queue      int64 // how many units may wait; 0 or more
+	DelayAfter int64 // how many of them pass undelayed; 0 to Queue
+}
+
+// Validate reports what is wrong with the numbers.
+func (l LeakyBucket) Validate() error {
+	const name = "LeakyBucket"
+	if err := l.Rate.validate(); err != nil {
+		return field(name, "Rate", err)
+	}
+	switch {
+	case l.Queue < 0 || l.Queue == math.MaxInt64:
+		return field(name, "Queue", fmt.Errorf("%d is not a length: it must be at least 0 and below %d", l.Queue, int64(math.MaxInt64)))
+	case !fillsInTime(l.Rate, l.Queue+1):
+		return field(name, "Queue", fmt.Errorf("a queue of %d takes more than 100 years to drain at %v", l.Queue, l.Rate))
+	case l.DelayAfter < 0 || l.DelayAfter > l.Queue:
+		return field(name, "DelayAfter", fmt.Errorf("%d is not within 0 and the queue of %d", l.DelayAfter, l.Queue))
+	}
+	return nil
+}
+
+func (l LeakyBucket) compile(unit time.Duration) (rule, error) {
+	if err := l.Validate(); err != nil {
+		return nil, err
+	}
+	b, err := newBucket(l.Rate, l.Queue+1, unit)
+	if err != nil {
+		return nil, field("LeakyBucket", "Rate", err)
+	}
+	b.leaky = true
+	b.passes = b.cost(l.DelayAfter)
+	return b, nil
+}
+
+func (l LeakyBucket) normal() Limit {
+	l.Rate = normalRate(l.Rate)
+	return l
+}

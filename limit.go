@@ -1,0 +1,62 @@
+package weir
+
+import (
+	"fmt"
+	"time"
+)
+
+// A Limit is an algorithm with its numbers: plain, comparable data, without state. The structs of this package implement it, and
+// nothing else does: TokenBucket, LeakyBucket.
+type Limit interface {
+	// Validate reports what is wrong with the numbers, as an error that names the field and says what to write.
+	Validate() error
+
+	// compile readies the limit for a clock unit. It fails where Validate does, and where the rate is too fast for the unit.
+	compile(unit time.Duration) (rule, error)
+
+	// normal returns the same limit with its numbers in their simplest form, for Equal.
+	normal() Limit
+}
+
+// Equal reports whether two limits decide alike: the same algorithm with the same numbers, rates compared as fractions (60/m equals
+// 1/s).
+func Equal(a, b Limit) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return a.normal() == b.normal()
+}
+
+// Step is the pure function behind every limiter: limit + state + now + cost -> new state + decision. It has no clock, no lock and no
+// I/O, and everything else that decides calls the same code, so what it answers is what runs.
+//
+// state is what the last Step returned, nil for an untouched one; next may be the same slice, changed. now counts clock units of
+// length tick, from any origin and in any order: an earlier reading than before charges nothing extra and mints nothing. A state
+// belongs to the limit and the tick it was made under.
+//
+// A limit or a state that is not valid refuses with Never and changes nothing.
+func Step(l Limit, state []int64, now, cost int64, tick time.Duration) (next []int64, d Decision) {
+	refused := Decision{RetryAfter: Never}
+	if l == nil || tick < 1 {
+		return state, refused
+	}
+	r, err := l.compile(tick)
+	if err != nil || !r.valid(state) {
+		return state, refused
+	}
+	return take(r, state, now, others{}, cost)
+}
+
+// field prefixes an error with the limit and the field it is about.
+func field(limit, name string, err error) error {
+	return fmt.Errorf("weir: %s.%s: %w", limit, name, err)
+}
+
+// normalRate reduces a rate; one that is not valid is left as it is.
+func normalRate(r Rate) Rate {
+	if r.N < 1 || r.Per < 1 {
+		return r
+	}
+	g := gcd(r.N, int64(r.Per))
+	return Rate{r.N / g, r.Per / time.Duration(g)}
+}

@@ -1,0 +1,192 @@
+package weir
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirflow/weir/internal/claim"
+)
+
+// A Limiter is one limit with its state: one resource, shared by everyone who calls it. All methods are safe for concurrent use.
+//
+// Which verb to call: Allow or Take to decide now and drop or degrade what is refused; Wait to hold the caller until its turn;
+// Reserve to be told how long to hold back, and to settle or cancel afterwards; Peek to look.
+//
+// Allow, Take and Peek are lock-free and read the clock once. The other verbs, and these three while somebody waits, take one short
+// lock, never held over a wait. No verb allocates, but for a line that grows: a caller who has to wait takes about 200 bytes, kept for
+// the next one.
+type Limiter struct {
+	// What every call reads. It changes only with the limit, or when the clock runs out of the word's range.
+	fast  atomic.Pointer[fastBucket]
+	clock func() int64 // nil: time.Since(start)
+	start time.Time
+	name  string
+
+	_ [64]byte // what follows is written under the lock: not on the cache lines that every call reads
+
+	mu     sync.Mutex
+	era    *era
+	limit  Limit
+	state  []int64 // of the era's rule; while the fast word is not sealed, the word stands for it
+	words  [stateWords]int64
+	line   line
+	marks  claim.Marks
+	after  func(time.Duration, func()) Timer
+	timer  Timer
+	timing int64 // what the timer is set for; idle when it is not
+}
+
+// An Option injects something a Limiter would otherwise bring itself.
+type Option func(*Limiter)
+
+// Named gives the limiter the name that its decisions carry in By.
+func Named(name string) Option { return func(l *Limiter) { l.name = name } }
+
+// WithClock replaces the clock, for virtual time. now returns nanoseconds from any origin; it may be called from any goroutine. A
+// reading earlier than one before is harmless: it mints nothing. The default is the monotonic time since New.
+func WithClock(now func() int64) Option { return func(l *Limiter) { l.clock = now } }
+
+// A Timer is what Wait sleeps by. *time.Timer is one.
+type Timer interface {
+	Reset(d time.Duration) bool
+	Stop() bool
+}
+
+// WithTimers replaces time.AfterFunc, for virtual time: a limiter with a clock of its own needs timers that follow it, or its waiters
+// sleep in real time. after calls f once, in any goroutine, when d has gone by.
+func WithTimers(after func(d time.Duration, f func()) Timer) Option {
+	return func(l *Limiter) { l.after = after }
+}
+
+// New returns a limiter with an untouched state: a TokenBucket is full, unless its Initial says otherwise. The error says which number
+// of the limit is wrong. A Limiter starts no goroutine and needs no Close.
+func New(l Limit, opts ...Option) (*Limiter, error) {
+	r, err := compile(l)
+	if err != nil {
+		return nil, err
+	}
+	lim := &Limiter{
+		start:  time.Now(),
+		after:  func(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) },
+		era:    &era{rule: r},
+		limit:  l,
+		timing: idle,
+	}
+	for _, opt := range opts {
+		opt(lim)
+	}
+	lim.state = lim.words[:0]
+	lim.publish(lim.now())
+	return lim, nil
+}
+
+// compile readies a limit for the clock of this process.
+func compile(l Limit) (rule, error) {
+	if l == nil {
+		return nil, fmt.Errorf("weir: no limit given: pass one of the limits of this package, like TokenBucket")
+	}
+	return l.compile(time.Nanosecond)
+}
+
+// now reads the clock.
+func (l *Limiter) now() int64 {
+	if l.clock != nil {
+		return l.clock()
+	}
+	return int64(time.Since(l.start))
+}
+
+// Limit returns the limit in force.
+func (l *Limiter) Limit() Limit {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.limit
+}
+
+// Allow reports whether one unit may go now, and charges it if so.
+func (l *Limiter) Allow() bool { return l.decide(1, true).Allowed }
+
+// Take asks for cost units now and charges them if the answer is yes. A refusal charges nothing, a cost of 0 is allowed and changes
+// nothing, and a cost below 0 or above the capacity is refused with Never.
+func (l *Limiter) Take(cost int64) Decision { return l.decide(cost, true) }
+
+// Peek answers as Take would and charges nothing.
+func (l *Limiter) Peek(cost int64) Decision { return l.decide(cost, false) }
+
+// decideLocked is decide where the fast word cannot answer.
+func (l *Limiter) decideLocked(cost int64, charge bool) (d Decision) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.enter()
+	o := l.line.others(now)
+	if charge {
+		l.state, d = take(l.era.rule, l.state, now, o, cost)
+	} else {
+		d = peek(l.era.rule, l.state, now, o, cost)
+	}
+	d.By = l.name
+	l.leave(now)
+	return d
+}
+
+// SetLimit changes the limit and keeps what has been used, in tokens: raising the burst helps at once, lowering it may leave a debt
+// that refills first. Those who wait stay in line, at the new rate; one whose cost does not fit any more is let go with ErrLimited.
+// Reservations keep the delay they were told. On an error nothing has changed.
+func (l *Limiter) SetLimit(next Limit) error {
+	r, err := compile(next)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if Equal(l.limit, next) {
+		return nil
+	}
+	now := l.enter()
+	old := l.era
+	l.state = old.rule.convert(l.state, now, r, true)
+	l.era = &era{rule: r}
+	l.fast.Store(nil)
+	old.next, old.until = l.era, now
+	l.limit = next
+	l.reline(now, old.rule)
+	l.leave(now)
+	return nil
+}
+
+// An era is the time between two changes of the limit. Each knows the next, so that what was charged in one can be given back in
+// another; nothing but reservations keeps a past era in memory.
+type era struct {
+	rule  rule
+	next  *era
+	until int64
+}
+
+// carry brings a ticket of this era to the latest one.
+func (e *era) carry(t ticket) (ticket, *era) {
+	for ; e.next != nil; e = e.next {
+		e.rule.convert(t[:], e.until, e.next.rule, false)
+	}
+	return t, e
+}
+
+// enter begins a piece of work under the lock: the state is taken out of the fast word, the clock is read, and those in line whose
+// turn has come are served first.
+func (l *Limiter) enter() (now int64) {
+	l.unpublish()
+	now = l.now()
+	l.serve(now)
+	return now
+}
+
+// leave ends it: whoever is first in line gets a new appointment, and the state goes back to the fast word if nobody waits.
+func (l *Limiter) leave(now int64) {
+	l.appoint(now)
+	l.serve(now)
+	l.setTimer(now)
+	if l.line.first == nil {
+		l.publish(now)
+	}
+}

@@ -1,0 +1,197 @@
+package weir
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Rate is N per duration: an exact rational, never truncated. It is written N/PER, as in 100/s, 6/m, 5000/h, 1/d or 20/100ms.
+//
+// The zero Rate is not valid: it would let nothing pass, which no limit offers by accident.
+type Rate struct {
+	N   int64         // how many; at least 1
+	Per time.Duration // in how long; at least 1ns, at most 100 years
+}
+
+// Unlimited is the rate without a bound. Only SmoothBursty and WarmUp accept it.
+var Unlimited = Rate{N: 1, Per: 0}
+
+// PerSecond returns the rate of n a second.
+func PerSecond(n int64) Rate { return Rate{n, time.Second} }
+
+// PerMinute returns the rate of n a minute.
+func PerMinute(n int64) Rate { return Rate{n, time.Minute} }
+
+// PerHour returns the rate of n an hour.
+func PerHour(n int64) Rate { return Rate{n, time.Hour} }
+
+// PerDay returns the rate of n in 24 hours.
+func PerDay(n int64) Rate { return Rate{n, day} }
+
+const (
+	day  = 24 * time.Hour
+	week = 7 * day
+
+	// maxSpan bounds what a limit may count over: 100 years. It keeps every sum in the arithmetic far from overflow.
+	maxSpan = 36525 * day
+
+	maxRateText = 64 // longer than any rate that could be meant
+)
+
+// units are the ways to write a duration in a rate, the longest first; Rate.String uses the longest that fits without a remainder.
+var units = [...]struct {
+	name string
+	d    time.Duration
+}{
+	{"d", day}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}, {"us", time.Microsecond}, {"ns", 1},
+}
+
+// String writes the rate so that ParseRate reads back the same N and Per.
+func (r Rate) String() string {
+	if r == Unlimited {
+		return "unlimited"
+	}
+	return strconv.FormatInt(r.N, 10) + "/" + spanText(r.Per)
+}
+
+// spanText writes d in one unit, without the number where it is 1: "s", "100ms", "90s".
+func spanText(d time.Duration) string {
+	for _, u := range units {
+		if n := d / u.d; n != 0 && d%u.d == 0 {
+			if n == 1 {
+				return u.name
+			}
+			return strconv.FormatInt(int64(n), 10) + u.name
+		}
+	}
+	return "0s"
+}
+
+// ParseRate reads a rate as Rate.String writes it: a whole number, a slash, and a duration with or without a number before its unit
+// (ns, us, ms, s, m, h, d, w). The duration may have several parts (1h30m) or a fraction (1.5s). The word "unlimited" is read too.
+// The error says what was wrong and what to write instead.
+func ParseRate(s string) (Rate, error) {
+	if s == "unlimited" {
+		return Unlimited, nil
+	}
+	if len(s) > maxRateText {
+		return Rate{}, fmt.Errorf("weir: rate %.20q... is too long: write a number, a slash and a duration, as in 100/s", s)
+	}
+	bad := func(format string, args ...any) (Rate, error) {
+		return Rate{}, fmt.Errorf("weir: rate %q: %s", s, fmt.Sprintf(format, args...))
+	}
+	count, per, found := strings.Cut(s, "/")
+	if !found {
+		return bad("no slash: write a number, a slash and a duration, as in 100/s")
+	}
+	n, err := strconv.ParseInt(count, 10, 64)
+	switch {
+	case err != nil && strings.TrimLeft(count, "0123456789") == "" && count != "":
+		return bad("%s does not fit: the largest number is %d", count, int64(1<<63-1))
+	case err != nil || count[0] == '+':
+		return bad("%q is not a whole number (a fraction is written with a longer duration: 1/2s, not 0.5/s)", count)
+	case n < 1:
+		return bad("%d lets nothing pass: the number must be at least 1", n)
+	}
+	d, err := parseSpan(per)
+	if err != nil {
+		return bad("%v", err)
+	}
+	r := Rate{n, d}
+	if err := r.validate(); err != nil {
+		return bad("%v", err)
+	}
+	return r, nil
+}
+
+// parseSpan reads the right side of a rate: what time.ParseDuration reads, a unit alone, and the units d and w.
+func parseSpan(s string) (time.Duration, error) {
+	if s == "" {
+		return 0, fmt.Errorf("no duration after the slash: write s, m, h, d or one like 100ms")
+	}
+	text := s
+	if c := s[0]; (c < '0' || c > '9') && c != '.' && c != '-' && c != '+' {
+		text = "1" + s
+	}
+	if s[0] == '-' || s[0] == '+' {
+		return 0, fmt.Errorf("the duration %q has a sign: write s, m, h, d or one like 100ms", s)
+	}
+	for _, long := range [...]struct {
+		unit  string
+		hours int64
+	}{{"d", 24}, {"w", 7 * 24}} {
+		head, isLong := strings.CutSuffix(text, long.unit)
+		if !isLong {
+			continue
+		}
+		n, err := strconv.ParseInt(head, 10, 64)
+		if err != nil || n < 0 || n > int64(maxSpan/time.Hour) {
+			return 0, fmt.Errorf("the duration %q is not a whole number of days or weeks up to 100 years", s)
+		}
+		text = strconv.FormatInt(n*long.hours, 10) + "h"
+		break
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a duration: write s, m, h, d or one like 100ms", s)
+	}
+	return d, nil
+}
+
+// validate says what is wrong with a rate that a limit is to count by.
+func (r Rate) validate() error {
+	switch {
+	case r == Unlimited:
+		return fmt.Errorf("unlimited is not a rate for this limit: leave the limit out instead")
+	case r.N < 1:
+		return fmt.Errorf("a rate of %d lets nothing pass: it must be at least 1", r.N)
+	case r.Per < 1:
+		return fmt.Errorf("a rate per %v has no meaning: the duration must be at least 1ns", r.Per)
+	case r.Per > maxSpan:
+		return fmt.Errorf("a rate per %v is too slow to keep: the duration may be at most 100 years", r.Per)
+	}
+	return nil
+}
+
+// MarshalText writes the rate as String does. It fails for a rate that ParseRate would not read back.
+func (r Rate) MarshalText() ([]byte, error) {
+	if r != Unlimited {
+		if err := r.validate(); err != nil {
+			return nil, fmt.Errorf("weir: rate %d per %v cannot be written: %w", r.N, r.Per, err)
+		}
+	}
+	return []byte(r.String()), nil
+}
+
+// UnmarshalText reads what ParseRate reads.
+func (r *Rate) UnmarshalText(text []byte) error {
+	parsed, err := ParseRate(string(text))
+	if err != nil {
+		return err
+	}
+	*r = parsed
+	return nil
+}
+
+// ticks reduces the rate to whole numbers for a clock unit: one clock unit brings n ticks, and one token costs p of them.
+func (r Rate) ticks(unit time.Duration) (n, p int64, err error) {
+	n, p = r.N, int64(r.Per)
+	g := gcd(n, p)
+	n, p = n/g, p/g
+	u := int64(unit)
+	g = gcd(u, p)
+	u, p = u/g, p/g
+	if n > (1<<63-1)/u {
+		return 0, 0, fmt.Errorf("the rate %v is too fast to count in units of %v", r, unit)
+	}
+	return n * u, p, nil
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}

@@ -1,0 +1,147 @@
+package weir
+
+import (
+	"time"
+
+	"github.com/weirflow/weir/internal/claim"
+)
+
+// A Reservation is a charge made ahead: the work it is for may go after Delay. It is a plain value; copies are the same reservation.
+// One that nobody settles or cancels simply stays charged, and costs no memory once it is out of reach.
+type Reservation struct {
+	l        *Limiter
+	era      *era
+	mark     claim.Mark
+	cost     int64
+	delay    time.Duration
+	ticket   ticket
+	decision Decision
+}
+
+// Reserve charges cost units ahead and reports whether it did. It refuses, and charges nothing, where the work would have to be
+// delayed for longer than maxDelay (below 0: however long is fine), where the cost is above the capacity or below 0, and where a
+// LeakyBucket's queue is full; Decision then says when to come back.
+//
+// A Reserve while others Wait comes after them. As it must know its time at once, their times are fixed too: when one of them leaves,
+// those behind no longer move up.
+func (l *Limiter) Reserve(cost int64, maxDelay time.Duration) (Reservation, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.enter()
+	defer l.leave(now)
+	p, d := l.planAhead(now, cost, int64(max(maxDelay, -1)))
+	if !d.Allowed {
+		return Reservation{decision: d}, false
+	}
+	if cost > 0 {
+		l.promiseAll(now)
+		l.state = l.era.rule.charge(l.state, now, cost)
+		d.see(l.era.rule, l.state, now, l.line.others(now))
+	}
+	return Reservation{
+		l:        l,
+		era:      l.era,
+		mark:     l.marks.Next(),
+		cost:     cost,
+		delay:    span(p.wait, l.era.rule.unit()),
+		ticket:   ticketOf(l.state),
+		decision: d,
+	}, true
+}
+
+// Delay is how long after Reserve the work may go: 0 for at once. For a reservation that was refused it is Decision().RetryAfter.
+func (r Reservation) Delay() time.Duration {
+	if !r.decision.Allowed {
+		return r.decision.RetryAfter
+	}
+	return r.delay
+}
+
+// Decision is what Reserve decided. Where it refused, RetryAfter is the least wait after which the same Reserve succeeds if nobody
+// else calls, or Never.
+func (r Reservation) Decision() Decision { return r.decision }
+
+// Settle puts the actual cost in place of the reserved one, after the fact: what was reserved too much is given back as by Cancel, and
+// what was too little is charged now, into debt if need be. The first Settle or Cancel wins, later ones do nothing; so does a Settle
+// with an actual below 0, which is no cost.
+func (r Reservation) Settle(actual int64) {
+	if actual < 0 || !r.mark.Claim() || actual == r.cost {
+		return
+	}
+	l := r.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.enter()
+	defer l.leave(now)
+	if actual > r.cost {
+		if len(l.state) == 0 {
+			l.state = l.era.rule.contact(l.state, now)
+		}
+		l.state = l.era.rule.charge(l.state, now, actual-r.cost)
+		return
+	}
+	t, e := r.era.carry(r.ticket)
+	l.state = e.rule.refund(l.state, now, t, r.cost-actual)
+}
+
+// Cancel gives back what was reserved, as far as that never admits too much: what the limit has not refilled by itself meanwhile, and
+// less than all of it while work reserved later still waits for its time, as that cannot move up. The first Settle or Cancel wins.
+func (r Reservation) Cancel() { r.Settle(0) }
+
+// A Place is a place in a limiter's line, held without blocking a goroutine.
+type Place struct {
+	l     *Limiter
+	w     *waiter
+	delay time.Duration
+}
+
+// Join is Wait without blocking: it takes the last place in line and returns at once. Nil and a decision that is not Allowed mean that
+// the line was not joined, for the reasons for which Wait returns at once, with maxDelay in place of the context's deadline (below 0:
+// however long). The decision's RetryAfter is then the least wait after which the same Join succeeds if nobody else calls.
+func (l *Limiter) Join(cost int64, maxDelay time.Duration) (*Place, Decision) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.enter()
+	defer l.leave(now)
+	p, d := l.planAhead(now, cost, int64(max(maxDelay, -1)))
+	if !d.Allowed {
+		return nil, d
+	}
+	place := &Place{l: l, delay: span(p.wait, l.era.rule.unit())}
+	w := &waiter{ready: make(chan struct{}), cost: cost, place: true}
+	place.w = w
+	if p.wait > 0 {
+		l.line.join(w)
+		d.see(l.era.rule, l.state, now, l.line.others(now))
+		return place, d
+	}
+	if cost > 0 {
+		l.state = l.era.rule.charge(l.state, now, cost)
+		d.see(l.era.rule, l.state, now, others{})
+	}
+	w.state = served
+	close(w.ready)
+	return place, d
+}
+
+// Ready is closed when the turn has come and the cost is charged, when the place was given up, and when a SetLimit made the cost
+// impossible: Err tells.
+func (p *Place) Ready() <-chan struct{} { return p.w.ready }
+
+// Delay is how long the wait was to be when the place was taken, if nobody leaves the line and the limit stays: 0 for a turn at once.
+func (p *Place) Delay() time.Duration { return p.delay }
+
+// Leave gives the place up and reports whether that was in time: nothing was charged then, and those behind move up. It reports false
+// where the turn had come, which stays charged.
+func (p *Place) Leave() bool { return p.l.giveUp(p.w) }
+
+// Err is nil while waiting and after the turn has come. After Leave, and where the limit was changed so that the cost cannot fit any
+// more, it is a *LimitedError.
+func (p *Place) Err() error {
+	p.l.mu.Lock()
+	defer p.l.mu.Unlock()
+	if p.w.state == inLine || p.w.state == served {
+		return nil
+	}
+	return &LimitedError{Decision: Decision{Limit: p.l.era.rule.capacity(), RetryAfter: Never, By: p.l.name}}
+}

@@ -1,0 +1,162 @@
+package weir
+
+import (
+	"math"
+	"time"
+)
+
+// A rule is a Limit readied for one clock unit: the arithmetic of its algorithm, as pure functions over a state of a few integers.
+// Every holder of state (Step, Limiter, and through them the keyed table, replay and the tests) works through this seam, and a new
+// algorithm is a new rule.
+//
+// Times are in clock units. A state is a slice of words that only the rule reads; an empty one is untouched. Functions that return
+// a state may have changed the one they were given.
+type rule interface {
+	// capacity is the most that one charge may take: Decision.Limit.
+	capacity() int64
+	// unit is the length of a clock unit.
+	unit() time.Duration
+	// valid reports whether a state can be one of this rule's.
+	valid(state []int64) bool
+
+	// contact is what becomes of an untouched state at its first charge, admitted or not: still nothing, for a limit that starts full.
+	contact(state []int64, now int64) []int64
+	// plan says when a cost could go, and when there is a place for it to wait, behind costs of ahead that are still to be charged.
+	// cost is within 1 and capacity.
+	plan(state []int64, now int64, ahead uint64, cost int64) plan
+	// charge takes a cost at now, whether or not plan would admit it.
+	charge(state []int64, now, cost int64) []int64
+	// serve charges the first in line, whose turn came at due, after waiting. late is the earliest time it may be charged at, where
+	// the turn is noticed long after.
+	serve(state []int64, due, late, cost int64) []int64
+	// refund gives back amount of a charge that left the state as the ticket holds it: as much as never admits too much.
+	refund(state []int64, now int64, t ticket, amount int64) []int64
+	// look returns the largest cost that a Take would be given, and the clock units until the state equals an untouched one.
+	look(state []int64, now int64, ahead uint64) (remaining, reset int64)
+	// convert carries what has been used over to another rule, at the moment the limit is changed. What cannot be represented is
+	// rounded up, so that no change mints anything; for a ticket it is rounded down, for the same reason.
+	convert(state []int64, now int64, to rule, up bool) []int64
+}
+
+// never stands for a time that cannot be named.
+const never int64 = -1
+
+// A plan says how many clock units to wait: until the work may go, and until it may get in line. Either may be never.
+type plan struct{ wait, room int64 }
+
+// admits reports whether the work may go now.
+func (p plan) admits() bool { return p == plan{} }
+
+// retry is the wait until the same Take would be admitted.
+func (p plan) retry() int64 {
+	if p.wait == never || p.room == never {
+		return never
+	}
+	return max(p.wait, p.room)
+}
+
+// accepts reports whether the work may be charged now and go when its time comes, at most limit units from now; limit < 0 is however
+// long.
+func (p plan) accepts(limit int64) bool {
+	return p.wait != never && p.room == 0 && (limit < 0 || p.wait <= limit)
+}
+
+// retryWithin is the wait until accepts would be true.
+func (p plan) retryWithin(limit int64) int64 {
+	switch {
+	case p.wait == never || p.room == never:
+		return never
+	case limit < 0:
+		return p.room
+	}
+	return max(p.room, p.wait-limit)
+}
+
+// A ticket is what a charge made ahead is remembered by: the state just after it.
+type ticket [stateWords]int64
+
+// stateWords is the most words that a state of any rule has.
+const stateWords = 4
+
+// ticketOf copies a state.
+func ticketOf(state []int64) (t ticket) {
+	copy(t[:], state)
+	return t
+}
+
+// others is what stands between a caller and the state: those who wait in line. The zero value is nobody.
+type others struct {
+	cost uint64 // what they will be charged when they are served
+	wait int64  // clock units until the last turn that has been promised
+}
+
+// planBehind is plan for someone who comes after others.
+func planBehind(r rule, state []int64, now int64, o others, cost int64) plan {
+	p := r.plan(state, now, o.cost, cost)
+	if p.wait == never || o.wait > int64(maxSpan/r.unit()) {
+		return plan{never, never}
+	}
+	p.wait = max(p.wait, o.wait)
+	return p
+}
+
+// contacted is the state as its first contact would leave it, without writing it down.
+func contacted(r rule, state []int64, now int64) []int64 {
+	if len(state) == 0 {
+		return r.contact(nil, now)
+	}
+	return state
+}
+
+// peek is what take would answer. It writes nothing.
+func peek(r rule, state []int64, now int64, o others, cost int64) Decision {
+	state = contacted(r, state, now)
+	d := Decision{Limit: r.capacity(), Allowed: true}
+	switch {
+	case cost < 0 || cost > d.Limit:
+		d.Allowed, d.RetryAfter = false, Never
+	case cost > 0:
+		if p := planBehind(r, state, now, o, cost); !p.admits() {
+			d.Allowed, d.RetryAfter = false, span(p.retry(), r.unit())
+		}
+	}
+	d.see(r, state, now, o)
+	return d
+}
+
+// take is the decision of every limit: it charges where the plan admits, and writes nothing where it does not. The one exception is
+// the first contact of a state that does not start full: were it not kept, each try would start again from Initial.
+func take(r rule, state []int64, now int64, o others, cost int64) ([]int64, Decision) {
+	d := peek(r, state, now, o, cost)
+	if cost <= 0 || cost > d.Limit {
+		return state, d
+	}
+	if len(state) == 0 {
+		state = r.contact(state, now)
+	}
+	if d.Allowed {
+		state = r.charge(state, now, cost)
+		d.see(r, state, now, o)
+	}
+	return state, d
+}
+
+// see fills in what a decision says about the state.
+func (d *Decision) see(r rule, state []int64, now int64, o others) {
+	remaining, reset := r.look(state, now, o.cost)
+	if o.wait > 0 {
+		remaining, reset = 0, max(reset, o.wait)
+	}
+	d.Remaining, d.ResetAfter = remaining, span(reset, r.unit())
+}
+
+// span turns clock units into a duration; never stays Never, and what does not fit is the longest duration.
+func span(units int64, unit time.Duration) time.Duration {
+	switch {
+	case units == never:
+		return Never
+	case units > math.MaxInt64/int64(unit):
+		return math.MaxInt64
+	}
+	return time.Duration(units) * unit
+}
