@@ -106,29 +106,38 @@ func (l *Limiter) Limit() Limit {
 }
 
 // Allow reports whether one unit may go now, and charges it if so.
-func (l *Limiter) Allow() bool { return l.decide(1, true).Allowed }
+func (l *Limiter) Allow() bool {
+	var d Decision
+	l.decide(&d, 1, true)
+	return d.Allowed
+}
 
 // Take asks for cost units now and charges them if the answer is yes. A refusal charges nothing, a cost of 0 is allowed and changes
 // nothing, and a cost below 0 or above the capacity is refused with Never.
-func (l *Limiter) Take(cost int64) Decision { return l.decide(cost, true) }
+func (l *Limiter) Take(cost int64) (d Decision) {
+	l.decide(&d, cost, true)
+	return d
+}
 
 // Peek answers as Take would and charges nothing.
-func (l *Limiter) Peek(cost int64) Decision { return l.decide(cost, false) }
+func (l *Limiter) Peek(cost int64) (d Decision) {
+	l.decide(&d, cost, false)
+	return d
+}
 
 // decideLocked is decide where the fast word cannot answer.
-func (l *Limiter) decideLocked(cost int64, charge bool) (d Decision) {
+func (l *Limiter) decideLocked(d *Decision, cost int64, charge bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.enter()
 	o := l.line.others(now)
 	if charge {
-		l.state, d = take(l.era.rule, l.state, now, o, cost)
+		l.state, *d = take(l.era.rule, l.state, now, o, cost)
 	} else {
-		d = peek(l.era.rule, l.state, now, o, cost)
+		*d = peek(l.era.rule, l.state, now, o, cost)
 	}
 	d.By = l.name
 	l.leave(now)
-	return d
 }
 
 // SetLimit changes the limit and keeps what has been used, in tokens: raising the burst helps at once, lowering it may leave a debt
@@ -166,10 +175,14 @@ type era struct {
 
 // carry brings a ticket of this era to the latest one.
 func (e *era) carry(t ticket) (ticket, *era) {
-	for ; e.next != nil; e = e.next {
-		e.rule.convert(t[:], e.until, e.next.rule, false)
+	if e.next == nil {
+		return t, e
 	}
-	return t, e
+	words := t // a copy that may escape
+	for ; e.next != nil; e = e.next {
+		e.rule.convert(words[:], e.until, e.next.rule, false)
+	}
+	return words, e
 }
 
 // enter begins a piece of work under the lock: the state is taken out of the fast word, the clock is read, and those in line whose

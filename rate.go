@@ -2,6 +2,7 @@ package weir
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -16,7 +17,7 @@ type Rate struct {
 }
 
 // Unlimited is the rate without a bound. Only SmoothBursty and WarmUp accept it.
-var Unlimited = Rate{N: 1, Per: 0}
+var Unlimited = Rate{N: math.MaxInt64, Per: 0}
 
 // PerSecond returns the rate of n a second.
 func PerSecond(n int64) Rate { return Rate{n, time.Second} }
@@ -89,7 +90,7 @@ func ParseRate(s string) (Rate, error) {
 	n, err := strconv.ParseInt(count, 10, 64)
 	switch {
 	case err != nil && strings.TrimLeft(count, "0123456789") == "" && count != "":
-		return bad("%s does not fit: the largest number is %d", count, int64(1<<63-1))
+		return bad("%s does not fit: the largest number is %d", count, int64(math.MaxInt64))
 	case err != nil || count[0] == '+':
 		return bad("%q is not a whole number (a fraction is written with a longer duration: 1/2s, not 0.5/s)", count)
 	case n < 1:
@@ -183,7 +184,7 @@ func (r Rate) ticks(unit time.Duration) (n, p int64, err error) {
 	u := int64(unit)
 	g = gcd(u, p)
 	u, p = u/g, p/g
-	if n > (1<<63-1)/u {
+	if n > math.MaxInt64/u {
 		return 0, 0, fmt.Errorf("the rate %v is too fast to count in units of %v", r, unit)
 	}
 	return n * u, p, nil
