@@ -36,15 +36,22 @@ func Equal(a, b Limit) bool {
 //
 // A limit or a state that is not valid refuses with Never and changes nothing.
 func Step(l Limit, state []int64, now, cost int64, tick time.Duration) (next []int64, d Decision) {
-	refused := Decision{RetryAfter: Never}
-	if l == nil || tick < 1 {
-		return state, refused
+	p, err := Prepare(l, tick)
+	if err != nil {
+		return state, Decision{RetryAfter: Never}
 	}
-	r, err := l.compile(tick)
-	if err != nil || !r.valid(state) {
-		return state, refused
+	return p.Step(state, now, cost)
+}
+
+// compile readies a limit for clock units of length unit.
+func compile(l Limit, unit time.Duration) (rule, error) {
+	switch {
+	case l == nil:
+		return nil, fmt.Errorf("weir: no limit given: pass one of the limits of this package, like TokenBucket")
+	case unit < 1:
+		return nil, fmt.Errorf("weir: a clock unit of %v is no time: it must be at least 1ns", unit)
 	}
-	return take(r, state, now, others{}, cost)
+	return l.compile(unit)
 }
 
 // field prefixes an error with the limit and the field it is about.

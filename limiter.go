@@ -1,7 +1,6 @@
 package weir
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,31 +62,11 @@ func WithTimers(after func(d time.Duration, f func()) Timer) Option {
 // New returns a limiter with an untouched state: a TokenBucket is full, unless its Initial says otherwise. The error says which number
 // of the limit is wrong. A Limiter starts no goroutine and needs no Close.
 func New(l Limit, opts ...Option) (*Limiter, error) {
-	r, err := compile(l)
+	p, err := Prepare(l, time.Nanosecond)
 	if err != nil {
 		return nil, err
 	}
-	lim := &Limiter{
-		start:  time.Now(),
-		after:  func(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) },
-		era:    &era{rule: r},
-		limit:  l,
-		timing: idle,
-	}
-	for _, opt := range opts {
-		opt(lim)
-	}
-	lim.state = lim.words[:0]
-	lim.publish(lim.now())
-	return lim, nil
-}
-
-// compile readies a limit for the clock of this process.
-func compile(l Limit) (rule, error) {
-	if l == nil {
-		return nil, fmt.Errorf("weir: no limit given: pass one of the limits of this package, like TokenBucket")
-	}
-	return l.compile(time.Nanosecond)
+	return p.New(nil, opts...)
 }
 
 // now reads the clock.
@@ -144,7 +123,7 @@ func (l *Limiter) decideLocked(d *Decision, cost int64, charge bool) {
 // that refills first. Those who wait stay in line, at the new rate; one whose cost does not fit any more is let go with ErrLimited.
 // Reservations keep the delay they were told. On an error nothing has changed.
 func (l *Limiter) SetLimit(next Limit) error {
-	r, err := compile(next)
+	r, err := compile(next, time.Nanosecond)
 	if err != nil {
 		return err
 	}

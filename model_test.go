@@ -114,10 +114,10 @@ func walk(t *testing.T, seed uint64, steps int) {
 			p, d := l.Join(cost, time.Duration(within))
 			id, delay, want := m.Join(now, cost, within)
 			check(d, want)
-			if p != nil {
-				if p.Delay() != delay {
-					fail("got delay %v, want %v", p.Delay(), delay)
-				}
+			switch {
+			case p == nil && d.Allowed && delay != 0, p != nil && (!d.Allowed || p.Delay() != delay):
+				fail("got place %v, want delay %v", p, delay)
+			case p != nil:
 				places = append(places, place{p, id})
 			}
 		case op < 11 && len(places) > 0:

@@ -19,3 +19,6 @@ func (c *Clock) Set(t int64) { c.c.Set(t) }
 
 // AfterFunc calls f once the clock has gone d further.
 func (c *Clock) AfterFunc(d time.Duration, f func()) weir.Timer { return c.c.AfterFunc(d, f) }
+
+// Next returns when the first timer fires, and whether one is set.
+func (c *Clock) Next() (at int64, ok bool) { return c.c.Next() }

@@ -1,0 +1,147 @@
+package keyed
+
+import (
+	"context"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/claim"
+)
+
+// Wait holds the caller until cost units may go for the key, as weir.Limiter.Wait does: in the order of arrival for each key. Without
+// room for a new key it returns ErrFull at once, and ErrKey for a key that is none.
+func (k *Limiter[K]) Wait(ctx context.Context, key K, cost int64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if cost < 0 {
+		return weir.ErrCost
+	}
+	if cost == 0 {
+		return nil
+	}
+	e, d, err := k.pin(key, cost)
+	if err != nil || d.Allowed {
+		return err
+	}
+	defer k.unpin(e)
+	return e.lim.Wait(ctx, cost)
+}
+
+// pin takes the cost if it may go now, and otherwise returns the key's entry with a limiter that stays until unpin.
+func (k *Limiter[K]) pin(key K, cost int64) (*entry[K], weir.Decision, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	d := k.take(key, cost)
+	if d.Allowed {
+		return nil, d, nil
+	}
+	e, err := k.promote(key)
+	if err != nil {
+		return nil, d, err
+	}
+	e.pins++
+	return e, d, nil
+}
+
+func (k *Limiter[K]) unpin(e *entry[K]) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e.pins--
+}
+
+// promote gives the key an entry whose state is in a limiter of its own.
+func (k *Limiter[K]) promote(key K) (*entry[K], error) {
+	e, err := k.find(key)
+	if err != nil {
+		return nil, err
+	}
+	if e == nil {
+		e = &entry[K]{key: key}
+		if _, ok := k.add(e, k.clock(), 0); !ok {
+			return nil, ErrFull
+		}
+	}
+	if e.lim == nil {
+		lim, err := k.prepared.New(e.state, weir.Named(k.opts.Name), weir.WithClock(k.clock), weir.WithTimers(k.timers))
+		if err != nil {
+			return nil, err
+		}
+		e.lim, e.state = lim, nil
+	}
+	return e, nil
+}
+
+// Join is Wait without blocking, as weir.Limiter.Join.
+func (k *Limiter[K]) Join(key K, cost int64, maxDelay time.Duration) (*weir.Place, weir.Decision) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if d := k.take(key, cost); d.Allowed {
+		return nil, d
+	}
+	e, err := k.promote(key)
+	if err != nil {
+		return nil, k.take(key, max(cost, 1)) // which is refused, and says why
+	}
+	return e.lim.Join(cost, maxDelay)
+}
+
+// A Reservation is a charge made ahead for a key, as weir.Reservation.
+type Reservation[K comparable] struct {
+	r        weir.Reservation
+	decision weir.Decision
+	k        *Limiter[K]
+	e        *entry[K]
+	mark     claim.Mark
+	cost     int64
+}
+
+// Reserve charges cost units for the key ahead, as weir.Limiter.Reserve does.
+func (k *Limiter[K]) Reserve(key K, cost int64, maxDelay time.Duration) (Reservation[K], bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e, err := k.promote(key)
+	if err != nil {
+		return Reservation[K]{decision: k.take(key, max(cost, 1))}, false // which is refused, and says why
+	}
+	r, ok := e.lim.Reserve(cost, maxDelay)
+	if !ok {
+		return Reservation[K]{decision: r.Decision()}, false
+	}
+	return Reservation[K]{r, r.Decision(), k, e, k.marks.Next(), cost}, true
+}
+
+// Delay is how long after Reserve the work may go: 0 for at once. For a reservation that was refused it is Decision().RetryAfter.
+func (r Reservation[K]) Delay() time.Duration {
+	if !r.decision.Allowed {
+		return r.decision.RetryAfter
+	}
+	return r.r.Delay()
+}
+
+// Decision is what Reserve decided.
+func (r Reservation[K]) Decision() weir.Decision { return r.decision }
+
+// Settle puts the actual cost in place of the reserved one, as weir.Reservation.Settle does. It does so too for a key that has been
+// let go meanwhile.
+func (r Reservation[K]) Settle(actual int64) {
+	if actual < 0 || !r.mark.Claim() {
+		return
+	}
+	k := r.k
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.entries[r.e.key] == r.e || actual <= r.cost {
+		r.r.Settle(actual) // for a key that was let go there is nothing left to give back
+		return
+	}
+	e, err := k.promote(r.e.key)
+	if err != nil {
+		return // no room: the key is not limited
+	}
+	late, _ := e.lim.Reserve(0, 0)
+	late.Settle(actual - r.cost)
+}
+
+// Cancel gives back what was reserved, as weir.Reservation.Cancel does.
+func (r Reservation[K]) Cancel() { r.Settle(0) }

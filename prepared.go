@@ -1,0 +1,74 @@
+package weir
+
+import (
+	"fmt"
+	"time"
+)
+
+// Prepared is a limit readied for one clock unit, for those who hold states themselves: tables, stores with a compare-and-swap. It has
+// no state; its methods are pure and safe for concurrent use. Everyone else wants a Limiter.
+type Prepared struct {
+	limit Limit
+	r     rule
+}
+
+// Prepare checks a limit and readies it for clock units of length tick. The error says which number is wrong.
+func Prepare(l Limit, tick time.Duration) (Prepared, error) {
+	r, err := compile(l, tick)
+	if err != nil {
+		return Prepared{}, err
+	}
+	return Prepared{l, r}, nil
+}
+
+// Limit returns the limit that was prepared.
+func (p Prepared) Limit() Limit { return p.limit }
+
+// Step is the package's Step, without readying the limit each time.
+func (p Prepared) Step(state []int64, now, cost int64) (next []int64, d Decision) {
+	if p.r == nil || !p.r.valid(state) {
+		return state, Decision{RetryAfter: Never}
+	}
+	return take(p.r, state, now, others{}, cost)
+}
+
+// Peek is the decision that Step would return. It changes nothing.
+func (p Prepared) Peek(state []int64, now, cost int64) Decision {
+	if p.r == nil || !p.r.valid(state) {
+		return Decision{RetryAfter: Never}
+	}
+	return peek(p.r, state, now, others{}, cost)
+}
+
+// Convert carries a state over to another limit, prepared for the same tick, at the moment of the change: what has been used stays
+// used, as SetLimit does it. The result may be the same slice, changed.
+func (p Prepared) Convert(state []int64, now int64, to Prepared) []int64 {
+	if p.r == nil || to.r == nil || !p.r.valid(state) {
+		return state
+	}
+	return p.r.convert(state, now, to.r, true)
+}
+
+// New returns a Limiter that goes on from a state, which it copies: for a key that needs what a state alone cannot do, like a line of
+// those who wait. The limit must have been prepared for nanoseconds.
+func (p Prepared) New(state []int64, opts ...Option) (*Limiter, error) {
+	switch {
+	case p.r == nil || p.r.unit() != time.Nanosecond:
+		return nil, fmt.Errorf("weir: a Limiter counts in nanoseconds: prepare its limit for a tick of 1ns")
+	case !p.r.valid(state):
+		return nil, fmt.Errorf("weir: %v is not a state of %T", state, p.limit)
+	}
+	lim := &Limiter{
+		start:  time.Now(),
+		after:  func(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) },
+		era:    &era{rule: p.r},
+		limit:  p.limit,
+		timing: idle,
+	}
+	for _, opt := range opts {
+		opt(lim)
+	}
+	lim.state = append(lim.words[:0], state...)
+	lim.publish(lim.now())
+	return lim, nil
+}
