@@ -54,10 +54,21 @@ func compile(l Limit, unit time.Duration) (rule, error) {
 	return l.compile(unit)
 }
 
-// field prefixes an error with the limit and the field it is about.
-func field(limit, name string, err error) error {
-	return fmt.Errorf("weir: %s.%s: %w", limit, name, err)
+// A FieldError is what Validate, and with it New and SetLimit, says of a number that is wrong.
+type FieldError struct {
+	Limit string // the type of the limit
+	Field string // the name of its field
+	Err   error  // what is wrong, and what to write
 }
+
+// Error names the limit and the field.
+func (e *FieldError) Error() string { return fmt.Sprintf("weir: %s.%s: %v", e.Limit, e.Field, e.Err) }
+
+// Unwrap returns Err.
+func (e *FieldError) Unwrap() error { return e.Err }
+
+// field makes a FieldError.
+func field(limit, name string, err error) error { return &FieldError{limit, name, err} }
 
 // normalRate reduces a rate; one that is not valid is left as it is.
 func normalRate(r Rate) Rate {

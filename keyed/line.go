@@ -76,6 +76,10 @@ func (k *Limiter[K]) promote(key K) (*entry[K], error) {
 func (k *Limiter[K]) Join(key K, cost int64, maxDelay time.Duration) (*weir.Place, weir.Decision) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	return k.join(key, cost, maxDelay)
+}
+
+func (k *Limiter[K]) join(key K, cost int64, maxDelay time.Duration) (*weir.Place, weir.Decision) {
 	if d := k.take(key, cost); d.Allowed {
 		return nil, d
 	}
@@ -100,6 +104,10 @@ type Reservation[K comparable] struct {
 func (k *Limiter[K]) Reserve(key K, cost int64, maxDelay time.Duration) (Reservation[K], bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	return k.reserve(key, cost, maxDelay)
+}
+
+func (k *Limiter[K]) reserve(key K, cost int64, maxDelay time.Duration) (Reservation[K], bool) {
 	e, err := k.promote(key)
 	if err != nil {
 		return Reservation[K]{decision: k.take(key, max(cost, 1))}, false // which is refused, and says why
@@ -128,9 +136,14 @@ func (r Reservation[K]) Settle(actual int64) {
 	if actual < 0 || !r.mark.Claim() {
 		return
 	}
+	r.k.mu.Lock()
+	defer r.k.mu.Unlock()
+	r.settle(actual)
+}
+
+// settle is Settle under the lock, the mark claimed.
+func (r Reservation[K]) settle(actual int64) {
 	k := r.k
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	if k.entries[r.e.key] == r.e || actual <= r.cost {
 		r.r.Settle(actual) // for a key that was let go there is nothing left to give back
 		return

@@ -1,0 +1,151 @@
+package keyed_test
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/keyed"
+	"github.com/weirflow/weir/weirtest"
+)
+
+func table(t testing.TB, c *weirtest.Clock, name string, l weir.Limit) *keyed.Limiter[string] {
+	t.Helper()
+	k, err := keyed.New[string](l, keyed.Options{Name: name, Clock: c.Now, Timers: c.AfterFunc})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func group(t testing.TB, limiters ...*keyed.Limiter[string]) *keyed.Group[string] {
+	t.Helper()
+	g, err := keyed.NewGroup(limiters...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func TestGroupChargesAllOrNone(t *testing.T) {
+	c := new(weirtest.Clock)
+	user := table(t, c, "user", weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 5})
+	item := table(t, c, "item", weir.TokenBucket{Rate: weir.PerMinute(1), Burst: 2})
+	g := group(t, user, item)
+	take := func(cost int64) (weir.Decision, []keyed.Charge[string]) {
+		t.Helper()
+		charges := []keyed.Charge[string]{{Key: "u", Cost: cost}, {Key: "i", Cost: 1}}
+		d, err := g.Take(charges)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d, charges
+	}
+	if d, charges := take(1); !d.Allowed || d.By != "item" || d.Remaining != 1 || charges[0].Decision.Remaining != 4 {
+		t.Errorf("the least remaining speaks for all: %+v, %+v", d, charges)
+	}
+	take(1)
+	if d, _ := take(1); d.Allowed || d.By != "item" || d.RetryAfter != time.Minute {
+		t.Errorf("%+v", d)
+	}
+	if d := user.Peek("u", 0); d.Remaining != 3 {
+		t.Errorf("a refusal by one charged the other: %+v", d)
+	}
+	user.Take("u", 3)
+	if d, _ := take(1); d.By != "item" || d.RetryAfter != time.Minute {
+		t.Errorf("the longest wait speaks for all: %+v", d)
+	}
+	if d, _ := take(9); d.By != "user" || d.RetryAfter != weir.Never {
+		t.Errorf("never comes before all: %+v", d)
+	}
+	if d, err := g.Take(nil); !errors.Is(err, keyed.ErrCharges) || d.Allowed {
+		t.Errorf("no charges: %+v, %v", d, err)
+	}
+	skipped := []keyed.Charge[string]{{Key: "v", Cost: 1}, {Skip: true}}
+	if d, _ := g.Take(skipped); !d.Allowed || d.By != "user" {
+		t.Errorf("%+v", d)
+	}
+	if d, _ := g.Take([]keyed.Charge[string]{{Skip: true}, {Skip: true}}); !d.Allowed {
+		t.Errorf("nobody was asked: %+v", d)
+	}
+	if _, err := keyed.NewGroup(user, user); err == nil {
+		t.Error("a group of twins was accepted")
+	}
+}
+
+func TestGroupWaitsInLine(t *testing.T) {
+	c := new(weirtest.Clock)
+	user := table(t, c, "user", weir.TokenBucket{Rate: weir.PerHour(1), Burst: 5})
+	door := table(t, c, "door", weir.LeakyBucket{Rate: weir.PerSecond(1), Queue: 1})
+	g := group(t, user, door)
+	take := func() (weir.Decision, []keyed.Charge[string]) {
+		charges := []keyed.Charge[string]{{Key: "u", Cost: 1}, {Key: "d", Cost: 1, Wait: true}}
+		d, err := g.Take(charges)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d, charges
+	}
+	if d, charges := take(); !d.Allowed || charges[1].Place != nil {
+		t.Errorf("%+v", d)
+	}
+	d, waiting := take()
+	if !d.Allowed || waiting[1].Place == nil || waiting[1].Place.Delay() != sec {
+		t.Fatalf("%+v", d)
+	}
+	if d, _ := take(); d.Allowed || d.By != "door" || d.RetryAfter != sec {
+		t.Errorf("a full queue: %+v", d)
+	}
+	if d := user.Peek("u", 0); d.Remaining != 3 {
+		t.Errorf("%+v", d)
+	}
+	for i := range waiting { // the client is gone
+		waiting[i].Cancel()
+	}
+	if d := user.Peek("u", 0); d.Remaining != 4 || door.Waiting() != 0 {
+		t.Errorf("what was given up: %+v, %d wait", d, door.Waiting())
+	}
+	if d, again := take(); !d.Allowed || again[1].Place == nil {
+		t.Errorf("the place was not given back: %+v", d)
+	}
+}
+
+func TestGroupKeepsWhatIsSettledLater(t *testing.T) {
+	c := new(weirtest.Clock)
+	bytes := table(t, c, "bytes", weir.TokenBucket{Rate: weir.PerSecond(100), Burst: 1000})
+	g := group(t, bytes)
+	charges := []keyed.Charge[string]{{Key: "u", Cost: 100, Keep: true}}
+	if d, _ := g.Take(charges); !d.Allowed || d.Remaining != 900 {
+		t.Fatalf("%+v", d)
+	}
+	charges[0].Settle(300)
+	charges[0].Cancel()
+	if d := bytes.Peek("u", 0); d.Remaining != 700 {
+		t.Errorf("%+v", d)
+	}
+}
+
+// TestGroupsThatShareLimiters are in different orders, on all cores: nothing locks up, and both limits hold exactly.
+func TestGroupsThatShareLimiters(t *testing.T) {
+	c := new(weirtest.Clock)
+	a := table(t, c, "a", weir.TokenBucket{Rate: weir.PerDay(1), Burst: 700})
+	b := table(t, c, "b", weir.TokenBucket{Rate: weir.PerDay(1), Burst: 500})
+	var admitted atomic.Int64
+	var wg sync.WaitGroup
+	for _, g := range []*keyed.Group[string]{group(t, a, b), group(t, b, a), group(t, a, b), group(t, b, a)} {
+		wg.Go(func() {
+			for range 1000 {
+				if d, _ := g.Take([]keyed.Charge[string]{{Key: "k", Cost: 1}, {Key: "k", Cost: 1}}); d.Allowed {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if admitted.Load() != 500 || a.Peek("k", 0).Remaining != 200 || b.Peek("k", 0).Remaining != 0 {
+		t.Errorf("%d admitted, %d and %d left", admitted.Load(), a.Peek("k", 0).Remaining, b.Peek("k", 0).Remaining)
+	}
+}

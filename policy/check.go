@@ -1,0 +1,287 @@
+package policy
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirflow/weir/internal/nearest"
+)
+
+// A Problem is one thing that is wrong, or that is probably not meant, in a policy.
+type Problem struct {
+	Path    []string // where: the names and indexes that lead to it in a policy file
+	Message string   // what is wrong
+	Fix     string   // what to do about it; may be empty
+	Warning bool     // the policy works nevertheless
+}
+
+// String is the problem in one line.
+func (p Problem) String() string {
+	text := strings.Join(p.Path, ".") + ": " + p.Message
+	if p.Fix != "" {
+		text += " (" + p.Fix + ")"
+	}
+	return text
+}
+
+// Check returns all that is wrong with a policy, and what is probably not meant, in the order of a policy file.
+func (p *Policy) Check() []Problem {
+	c := checker{Policy: p, used: map[string]bool{}}
+	c.headers()
+	c.stores()
+	c.limits()
+	c.upstreams()
+	c.routes()
+	c.unused()
+	return c.problems
+}
+
+// checker collects problems.
+type checker struct {
+	*Policy
+	problems []Problem
+	used     map[string]bool // limits that a route names
+}
+
+func (c *checker) wrong(message, fix string, path ...string) {
+	c.problems = append(c.problems, Problem{Path: path, Message: message, Fix: fix})
+}
+
+func (c *checker) warn(message, fix string, path ...string) {
+	c.problems = append(c.problems, Problem{Path: path, Message: message, Fix: fix, Warning: true})
+}
+
+// name checks a name that others refer to.
+func (c *checker) name(what, name string, seen map[string]bool, path ...string) {
+	switch {
+	case !isName(name):
+		c.wrong(fmt.Sprintf("%q is not a name for %s", name, what),
+			"begin with a small letter or a digit, and go on with those and . _ -", path...)
+	case seen[name]:
+		c.wrong(fmt.Sprintf("there are two %ss named %q", strings.TrimPrefix(strings.TrimPrefix(what, "a "), "an "), name),
+			"give each a name of its own", path...)
+	}
+	seen[name] = true
+}
+
+// isName reports whether a name is of the form [a-z0-9][a-z0-9._-]*.
+func isName(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		plain := c >= 'a' && c <= 'z' || c >= '0' && c <= '9'
+		if !plain && (i == 0 || c != '.' && c != '_' && c != '-') {
+			return false
+		}
+	}
+	return name != "" && len(name) <= 100
+}
+
+func (c *checker) headers() {
+	for i, h := range c.Headers {
+		if h != HeaderRateLimit && h != HeaderXRateLimit {
+			c.wrong(fmt.Sprintf("%q are no header fields that tell about limits", h),
+				suggest(h, []string{HeaderRateLimit, HeaderXRateLimit}), "headers", strconv.Itoa(i))
+		}
+	}
+}
+
+func (c *checker) stores() {
+	seen := map[string]bool{}
+	for _, s := range c.Stores {
+		c.name("a store", s.Name, seen, "stores", s.Name)
+		if s.OnFailure != "" && !slices.Contains(onFailure, s.OnFailure) {
+			c.wrong(fmt.Sprintf("%q is not what to do without the store", s.OnFailure), suggest(s.OnFailure, onFailure), "stores", s.Name, "on_failure")
+		}
+	}
+}
+
+var (
+	onFailure = []string{"allow", "deny", "local"}
+	onMissing = []string{"key", "skip", "deny"}
+)
+
+func (c *checker) limits() {
+	seen := map[string]bool{}
+	for i := range c.Limits {
+		l := &c.Limits[i]
+		c.name("a limit", l.Name, seen, "limits", l.Name)
+		c.algorithm(l)
+		for j, text := range l.Key {
+			if _, err := parsePart(text); err != nil {
+				c.wrong(err.Error(), c.nearestPart(text), "limits", l.Name, "key", strconv.Itoa(j))
+			}
+		}
+		if l.OnMissing != "" && !slices.Contains(onMissing, l.OnMissing) {
+			c.wrong(fmt.Sprintf("%q is not what to do with a request that lacks a part of the key", l.OnMissing),
+				suggest(l.OnMissing, onMissing), "limits", l.Name, "on_missing")
+		}
+		if l.MaxKeys < 0 {
+			c.wrong(fmt.Sprintf("%d is not a number of keys", l.MaxKeys), "write at least 1", "limits", l.Name, "max_keys")
+		}
+		if l.Store != "" && !slices.ContainsFunc(c.Stores, func(s Store) bool { return s.Name == l.Store }) {
+			c.unknown("store", l.Store, names(c.Stores, func(s Store) string { return s.Name }), "limits", l.Name, "store")
+		}
+	}
+}
+
+// algorithm checks a limit's numbers and its cost, which has to fit them.
+func (c *checker) algorithm(l *Limit) {
+	cost, err := parseCost(l.Cost)
+	if err != nil {
+		c.wrong(err.Error(), "write a whole number of at least 1, header.NAME or bytes", "limits", l.Name, "cost")
+	}
+	if l.Limit == nil {
+		c.wrong("the limit has no algorithm", "add one of "+strings.Join(Kinds(), ", "), "limits", l.Name)
+		return
+	}
+	kind := Kind(l.Limit)
+	if _, err := WithFields(l.Limit, nil); err != nil {
+		wrong := err.(*FieldError)
+		c.wrong(wrong.Err.Error(), wrong.Fix, "limits", l.Name, kind, wrong.Field)
+		return
+	}
+	if size, field := capacityOf(l.Limit); cost.kind == costFixed && cost.n > size {
+		c.wrong(fmt.Sprintf("a cost of %d never fits a %s of %d: every request would be refused", cost.n, field, size),
+			fmt.Sprintf("lower the cost, or raise the %s", field), "limits", l.Name, "cost")
+	}
+}
+
+// nearestPart suggests a part of a key.
+func (c *checker) nearestPart(text string) string {
+	if source, name, found := strings.Cut(text, "."); found && name != "" {
+		if near := nearest.To(source, []string{"client", "header", "query", "cookie", "path", "const"}); near != "" && near != source {
+			return fmt.Sprintf("did you mean %q?", near+"."+name)
+		}
+	}
+	if near := nearest.To(text, []string{"client.ip", "host", "method", "path"}); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	return ""
+}
+
+// unknown reports a name that refers to nothing.
+func (c *checker) unknown(what, name string, known []string, path ...string) {
+	fix := fmt.Sprintf("there are no %ss: add one under %ss", what, what)
+	if len(known) > 0 {
+		fix = suggest(name, known)
+	}
+	c.wrong(fmt.Sprintf("there is no %s %q", what, name), fix, path...)
+}
+
+func names[T any](list []T, name func(T) string) (all []string) {
+	for _, v := range list {
+		all = append(all, name(v))
+	}
+	return all
+}
+
+func (c *checker) upstreams() {
+	seen := map[string]bool{}
+	for _, u := range c.Upstreams {
+		c.name("an upstream", u.Name, seen, "upstreams", u.Name)
+		if problem := checkURL(u.URL); problem != "" {
+			c.wrong(problem, "write it like http://127.0.0.1:9000", "upstreams", u.Name, "url")
+		}
+	}
+}
+
+// checkURL says what is wrong with the URL of an upstream.
+func checkURL(text string) string {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("%q is not a URL", text)
+	case u.Scheme != "http" && u.Scheme != "https":
+		return fmt.Sprintf("%q does not begin with http:// or https://", text)
+	case u.Host == "" || u.Hostname() == "":
+		return fmt.Sprintf("%q names no host", text)
+	case u.User != nil:
+		return "a URL with a user and a password would show them in logs"
+	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
+		return fmt.Sprintf("%q has more than a host: a request is passed on with its own path", text)
+	}
+	return ""
+}
+
+func (c *checker) routes() {
+	var before []pattern
+	for i := range c.Routes {
+		r, at := &c.Routes[i], strconv.Itoa(i)
+		p, err := parsePattern(r.Match)
+		if err != nil {
+			c.wrong(err.Error(), "write it like GET /shop/{item}, or / for everything", "routes", at, "match")
+		} else {
+			for j := range before {
+				if before[j].covers(&p) {
+					c.warn(fmt.Sprintf("the route is never reached: route %d takes all of its requests", j+1),
+						"put it before that one", "routes", at, "match")
+					break
+				}
+			}
+		}
+		before = append(before, p)
+		if r.Upstream != "" && !slices.ContainsFunc(c.Upstreams, func(u Upstream) bool { return u.Name == r.Upstream }) {
+			c.unknown("upstream", r.Upstream, names(c.Upstreams, func(u Upstream) string { return u.Name }), "routes", at, "upstream")
+		}
+		c.routeLimits(r, &p, err == nil, at)
+		c.refused(r.Refused, at)
+	}
+}
+
+// routeLimits checks the limits that a route names.
+func (c *checker) routeLimits(r *Route, p *pattern, parsed bool, at string) {
+	for j, name := range r.Limits {
+		path := []string{"routes", at, "limits", strconv.Itoa(j)}
+		c.used[name] = true
+		l := c.limit(name)
+		switch {
+		case l == nil:
+			c.unknown("limit", name, names(c.Limits, func(l Limit) string { return l.Name }), path...)
+			continue
+		case slices.Contains(r.Limits[:j], name):
+			c.wrong(fmt.Sprintf("the limit %q is there twice", name), "name it once", path...)
+		}
+		for _, text := range l.Key {
+			if part, err := parsePart(text); err == nil && parsed && part.kind == partVariable && !slices.Contains(p.variables(), part.name) {
+				c.wrong(fmt.Sprintf("the key of %q has path.%s, and this route's match has no {%s}", name, part.name, part.name),
+					fmt.Sprintf("put {%s} into the match", part.name), path...)
+			}
+		}
+	}
+}
+
+// refused checks what the refused get.
+func (c *checker) refused(r Refused, at string) {
+	set := 0
+	for _, v := range []string{r.Body, r.File, r.Redirect} {
+		if v != "" {
+			set++
+		}
+	}
+	if set > 1 {
+		c.wrong("body, file and redirect exclude each other", "keep one of them", "routes", at, "refused")
+	}
+	low, high := 200, 599
+	if r.Redirect != "" {
+		low, high = 300, 399
+		if u, err := url.Parse(r.Redirect); err != nil || strings.ContainsAny(r.Redirect, "\r\n") || u.Scheme != "" && u.Scheme != "http" && u.Scheme != "https" {
+			c.wrong(fmt.Sprintf("%q is not where a browser can go", r.Redirect), "write a path, or an http or https URL", "routes", at, "refused", "redirect")
+		}
+	}
+	if r.Status != 0 && (r.Status < low || r.Status > high) {
+		c.wrong(fmt.Sprintf("%d is not a status to refuse with here", r.Status), fmt.Sprintf("write one within %d and %d", low, high),
+			"routes", at, "refused", "status")
+	}
+}
+
+// unused warns of limits that no route names.
+func (c *checker) unused() {
+	for i := range c.Limits {
+		if name := c.Limits[i].Name; !c.used[name] {
+			c.warn(fmt.Sprintf("no route uses the limit %q", name), "add it to the limits of a route, or take it out", "limits", name)
+		}
+	}
+}

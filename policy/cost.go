@@ -1,0 +1,93 @@
+package policy
+
+import (
+	"fmt"
+	"net/textproto"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirflow/weir"
+)
+
+// costKind is where a cost is read from.
+type costKind uint8
+
+const (
+	costFixed costKind = iota
+	costHeader
+	costBytes
+)
+
+// cost is what a request takes from a limit.
+type cost struct {
+	kind   costKind
+	n      int64  // fixed
+	header string // in canonical form
+}
+
+// parseCost reads a cost as it is written in a policy.
+func parseCost(text string) (cost, error) {
+	if text == "" {
+		return cost{n: 1}, nil
+	}
+	if text == "bytes" {
+		return cost{kind: costBytes}, nil
+	}
+	if name, ok := strings.CutPrefix(text, "header."); ok {
+		if !isToken(name) {
+			return cost{}, fmt.Errorf("%q is not the name of a header field", name)
+		}
+		return cost{kind: costHeader, header: textproto.CanonicalMIMEHeaderKey(name)}, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 {
+		return cost{}, fmt.Errorf("%q is not a cost", text)
+	}
+	return cost{n: n}, nil
+}
+
+// of is the cost of a request. ok is false where the request names one that is none: a client must not be able to ask for nothing.
+func (c cost) of(r *request) (n int64, ok bool) {
+	switch c.kind {
+	case costHeader:
+		text, present := headerValue(r.Header[c.header])
+		if !present {
+			return 1, true
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		return n, err == nil && n >= 1
+	case costBytes:
+		return max(r.Length, 0), true
+	}
+	return c.n, true
+}
+
+// capacityOf is the most that one request can take, and what sets it.
+func capacityOf(l weir.Limit) (size int64, field string) {
+	switch l := l.(type) {
+	case weir.TokenBucket:
+		return l.Burst, "burst"
+	case weir.LeakyBucket:
+		return l.Queue + 1, "queue (and one that is served)"
+	}
+	return 1<<63 - 1, ""
+}
+
+// window is the time that a limit's quota is spoken of for, in a RateLimit-Policy: how long a bucket takes to fill.
+func window(l weir.Limit) time.Duration {
+	var r weir.Rate
+	size, _ := capacityOf(l)
+	switch l := l.(type) {
+	case weir.TokenBucket:
+		r = l.Rate
+	case weir.LeakyBucket:
+		r = l.Rate
+	}
+	p, err := weir.Prepare(weir.TokenBucket{Rate: r, Burst: size}, time.Nanosecond)
+	if err != nil {
+		return 0
+	}
+	_, d := p.Step(nil, 0, size)
+	return d.ResetAfter
+}

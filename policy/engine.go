@@ -1,0 +1,238 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/keyed"
+)
+
+// Options are what an Engine is given.
+type Options struct {
+	// Clock and Timers replace the clock of the limits, for virtual time, as weir.WithClock and weir.WithTimers do.
+	Clock  func() int64
+	Timers func(time.Duration, func()) weir.Timer
+
+	// MaxKeys is how many keys a limit keeps that does not say so itself; 0 means keyed.DefaultMaxKeys.
+	MaxKeys int
+}
+
+// An Engine decides about requests. It is safe for concurrent use.
+type Engine struct {
+	policy  Policy
+	opts    Options
+	limits  []*limit
+	routes  []route
+	noRoute *atomic.Uint64
+}
+
+// limit is a named limit with its states.
+type limit struct {
+	Limit
+	parts  []part
+	cost   cost
+	table  *keyed.Limiter[string]
+	counts *counts
+	wait   bool // it is a queue: who finds it busy waits
+	window time.Duration
+}
+
+// counts is what became of the requests that a limit was asked about.
+type counts struct{ allowed, limited, delayed atomic.Uint64 }
+
+// route is a compiled Route.
+type route struct {
+	pattern pattern
+	live    []*limit
+	group   *keyed.Group[string] // of the live ones, where there are several
+	shadow  []*limit
+}
+
+// PolicyError is the error for a policy that does not check.
+type PolicyError struct{ Problems []Problem }
+
+// Error says what is wrong, the first few.
+func (e *PolicyError) Error() string {
+	text := "weir: the policy is not valid"
+	for i, p := range e.Problems {
+		if i == 3 {
+			return text + fmt.Sprintf("; and %d more", len(e.Problems)-3)
+		}
+		text += "; " + p.String()
+	}
+	return text
+}
+
+// New compiles a policy. What is only a warning in Check is no error here; all else is a *PolicyError.
+func New(p Policy, o Options) (*Engine, error) {
+	return build(p, o, nil)
+}
+
+// Next compiles a changed policy into an engine that goes on from this one: a limit that has kept its name, its key and its store keeps
+// what has been used, by the rule of weir.Limiter.SetLimit where its numbers changed; all others begin untouched. It is all or nothing:
+// on an error this engine is as it was. Once Next has succeeded, both engines count in the same limits, for requests that are still
+// under way.
+func (e *Engine) Next(p Policy) (*Engine, error) {
+	return build(p, e.opts, e)
+}
+
+func build(p Policy, o Options, before *Engine) (*Engine, error) {
+	problems := slices.DeleteFunc(p.Check(), func(p Problem) bool { return p.Warning })
+	if len(problems) > 0 {
+		return nil, &PolicyError{problems}
+	}
+	e := &Engine{policy: p, opts: o, noRoute: new(atomic.Uint64)}
+	byName := map[string]*limit{}
+	var changes []func() error
+	for _, l := range p.Limits {
+		c, err := e.compile(l, before, &changes)
+		if err != nil {
+			return nil, fmt.Errorf("weir: limit %q: %w", l.Name, err)
+		}
+		e.limits = append(e.limits, c)
+		byName[l.Name] = c
+	}
+	for i := range p.Routes {
+		r, err := compileRoute(&p.Routes[i], byName)
+		if err != nil {
+			return nil, err
+		}
+		e.routes = append(e.routes, r)
+	}
+	if before != nil {
+		e.noRoute = before.noRoute
+	}
+	for _, change := range changes {
+		if err := change(); err != nil {
+			return nil, err // it cannot fail: the limits were checked above
+		}
+	}
+	return e, nil
+}
+
+// compile readies a limit. What is to change in limits that go on from before is put off until nothing can fail any more.
+func (e *Engine) compile(l Limit, before *Engine, changes *[]func() error) (*limit, error) {
+	c := &limit{Limit: l, counts: new(counts), window: window(l.Limit)}
+	c.cost, _ = parseCost(l.Cost) // checked
+	for _, text := range l.Key {
+		p, _ := parsePart(text)
+		c.parts = append(c.parts, p)
+	}
+	_, leaky := l.Limit.(weir.LeakyBucket)
+	c.wait = leaky && !l.Shadow
+	if old := before.limit(l.Name); old != nil {
+		c.counts = old.counts
+		if slices.Equal(old.Key, l.Key) && old.Store == l.Store && old.Shadow == l.Shadow && old.MaxKeys == l.MaxKeys {
+			c.table = old.table
+			*changes = append(*changes, func() error { return c.table.SetLimit(l.Limit) })
+			return c, nil
+		}
+	}
+	maxKeys := l.MaxKeys
+	if maxKeys == 0 {
+		maxKeys = e.opts.MaxKeys
+	}
+	var err error
+	c.table, err = keyed.New[string](l.Limit, keyed.Options{MaxKeys: maxKeys, Name: l.Name, Clock: e.opts.Clock, Timers: e.opts.Timers})
+	return c, err
+}
+
+// limit returns the limit of that name, nil where there is none.
+func (e *Engine) limit(name string) *limit {
+	if e == nil {
+		return nil
+	}
+	for _, l := range e.limits {
+		if l.Name == name {
+			return l
+		}
+	}
+	return nil
+}
+
+func compileRoute(r *Route, byName map[string]*limit) (c route, err error) {
+	c.pattern, err = parsePattern(r.Match)
+	if err != nil {
+		return c, err
+	}
+	var tables []*keyed.Limiter[string]
+	for _, name := range r.Limits {
+		l := byName[name]
+		if l.Shadow {
+			c.shadow = append(c.shadow, l)
+			continue
+		}
+		c.live = append(c.live, l)
+		tables = append(tables, l.table)
+	}
+	c.group, err = keyed.NewGroup(tables...)
+	return c, err
+}
+
+// Close ends the janitors of the limits. Decisions go on.
+func (e *Engine) Close() error {
+	var errs []error
+	for _, l := range e.limits {
+		errs = append(errs, l.table.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Retire ends the janitors of the limits that a later engine did not take over.
+func (e *Engine) Retire(next *Engine) error {
+	var errs []error
+	for _, l := range e.limits {
+		if n := next.limit(l.Name); n == nil || n.table != l.table {
+			errs = append(errs, l.table.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Policy returns the policy that was compiled.
+func (e *Engine) Policy() Policy { return e.policy }
+
+// Count is what a limit has counted since the first engine that knew its name.
+type Count struct {
+	Limit                     string
+	Shadow                    bool
+	Allowed, Limited, Delayed uint64
+	Waiting                   int // now in its queues
+	Keys                      keyed.Stats
+}
+
+// Counts returns what each limit has counted, in the order of the policy.
+func (e *Engine) Counts() []Count {
+	all := make([]Count, 0, len(e.limits))
+	for _, l := range e.limits {
+		all = append(all, Count{
+			Limit:   l.Name,
+			Shadow:  l.Shadow,
+			Allowed: l.counts.allowed.Load(),
+			Limited: l.counts.limited.Load(),
+			Delayed: l.counts.delayed.Load(),
+			Waiting: l.table.Waiting(),
+			Keys:    l.table.Stats(),
+		})
+	}
+	return all
+}
+
+// NoRoute returns how many requests matched no route.
+func (e *Engine) NoRoute() uint64 { return e.noRoute.Load() }
+
+// A Request is what is decided about.
+type Request struct {
+	Method string
+	Host   string // as the client sent it, with or without a port
+	Path   string // as the client sent it, still escaped, without the query
+	Query  string // as the client sent it, without the ?
+	Client string // who asks, as ClientKey gives it
+	Header http.Header
+	Length int64 // of the body in bytes; below 0 where it is not known
+}

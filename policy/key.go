@@ -1,0 +1,258 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"net/textproto"
+	"strings"
+)
+
+// partKind is where a part of a key is read from.
+type partKind uint8
+
+const (
+	partClientIP partKind = iota
+	partHeader
+	partQuery
+	partCookie
+	partHost
+	partMethod
+	partPath
+	partVariable // a {x} of the route's match
+	partConst
+)
+
+// part is one part of a key.
+type part struct {
+	kind partKind
+	name string // of the header in canonical form, the parameter, the cookie or the variable; the text of a const
+}
+
+// partForms are the ways to write a part, for messages.
+var partForms = [...]string{"client.ip", "header.NAME", "query.NAME", "cookie.NAME", "host", "method", "path", "path.NAME", "const.TEXT"}
+
+// parsePart reads a part as it is written in a policy.
+func parsePart(text string) (part, error) {
+	switch text {
+	case "client.ip":
+		return part{kind: partClientIP}, nil
+	case "host":
+		return part{kind: partHost}, nil
+	case "method":
+		return part{kind: partMethod}, nil
+	case "path":
+		return part{kind: partPath}, nil
+	}
+	source, name, found := strings.Cut(text, ".")
+	bad := func() (part, error) {
+		return part{}, fmt.Errorf("%q is not a part of a key: write %s", text, strings.Join(partForms[:], ", "))
+	}
+	if !found {
+		return bad()
+	}
+	if name == "" {
+		return part{}, fmt.Errorf("%q names nothing: write %s.NAME", text, source)
+	}
+	switch source {
+	case "header":
+		if !isToken(name) {
+			return part{}, fmt.Errorf("%q is not the name of a header field", name)
+		}
+		if strings.EqualFold(name, "Host") {
+			return part{}, fmt.Errorf("header.host is where the request goes: write host")
+		}
+		return part{partHeader, textproto.CanonicalMIMEHeaderKey(name)}, nil
+	case "cookie":
+		if !isToken(name) {
+			return part{}, fmt.Errorf("%q is not the name of a cookie", name)
+		}
+		return part{partCookie, name}, nil
+	case "query":
+		return part{partQuery, name}, nil
+	case "path":
+		return part{partVariable, name}, nil
+	case "const":
+		return part{partConst, name}, nil
+	}
+	return bad()
+}
+
+// isToken reports whether a name is a token of RFC 9110.
+func isToken(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if c <= ' ' || c >= 0x7f || strings.IndexByte(`"(),/:;<=>?@[\]{}`, c) >= 0 {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// value reads a part from a request. present is false where the request does not have it.
+func (p part) value(r *request) (value string, present bool) {
+	switch p.kind {
+	case partClientIP:
+		return r.Client, r.Client != ""
+	case partHeader:
+		return headerValue(r.Header[p.name])
+	case partQuery:
+		return queryValue(r.Query, p.name)
+	case partCookie:
+		return cookieValue(r.Header["Cookie"], p.name)
+	case partHost:
+		return r.host(), true
+	case partMethod:
+		return r.Method, true
+	case partPath:
+		return r.path(), true
+	case partVariable:
+		return r.variable(p.name)
+	}
+	return p.name, true // a const
+}
+
+// appendKey appends one part to a key, with its length before it: two lists of parts have the same key only if they are the same list.
+func appendKey(key []byte, value string) []byte {
+	key = binary.AppendUvarint(key, uint64(len(value)))
+	return append(key, value...)
+}
+
+// maxKey is the longest key that is kept as it is, in bytes. A longer one is kept as its SHA-256, so that a client that sends long
+// header fields does not choose how much memory its state takes.
+const maxKey = 128
+
+// hashed marks such a key: no list of parts has an encoding that begins with it and is as short.
+const hashed = 0xff
+
+// seal bounds the length of an encoded key.
+func seal(key []byte) string {
+	if len(key) <= maxKey {
+		return string(key)
+	}
+	sum := sha256.Sum256(key)
+	return string(append([]byte{hashed}, sum[:]...))
+}
+
+// EncodeKey returns the key of a list of parts, by which a limit keeps their state. No two lists have the same.
+func EncodeKey(parts ...string) string {
+	var key []byte
+	for _, p := range parts {
+		key = appendKey(key, p)
+	}
+	return seal(key)
+}
+
+// DecodeKey returns the parts that EncodeKey was given. It fails for a key that is kept as its hash.
+func DecodeKey(key string) ([]string, error) {
+	var parts []string
+	for b := []byte(key); len(b) > 0; {
+		n, size := binary.Uvarint(b)
+		if size <= 0 || n > uint64(len(b)-size) {
+			return nil, fmt.Errorf("weir: %q is not a key that EncodeKey made", key)
+		}
+		parts = append(parts, string(b[size:size+int(n)]))
+		b = b[size+int(n):]
+	}
+	return parts, nil
+}
+
+// headerValue is the value of a header field. As with a parameter, one that is given more than once is present and has no value.
+func headerValue(values []string) (value string, present bool) {
+	if len(values) == 1 {
+		return values[0], true
+	}
+	return "", len(values) > 0
+}
+
+// queryValue finds a parameter in a raw query. One that is given more than once is present and has no value: which of them the upstream
+// would take is anybody's guess, and picking one would let a client choose its limit by adding another.
+func queryValue(query, name string) (value string, present bool) {
+	for pair := range strings.SplitSeq(query, "&") {
+		k, v, _ := strings.Cut(pair, "=")
+		if k != name && unescapeQuery(k) != name {
+			continue
+		}
+		if present {
+			return "", true
+		}
+		value, present = unescapeQuery(v), true
+	}
+	return value, present
+}
+
+// unescapeQuery decodes a part of a query as leniently as any upstream might: what is not a valid escape stays as it is.
+func unescapeQuery(s string) string {
+	if !strings.ContainsAny(s, "%+") {
+		return s
+	}
+	return unescape(s, true)
+}
+
+// unescape decodes percent-encoding, and + for a space where asked.
+func unescape(s string, plus bool) string {
+	b := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] == '%' && i+2 < len(s) && hex(s[i+1]) >= 0 && hex(s[i+2]) >= 0:
+			b = append(b, byte(hex(s[i+1])<<4|hex(s[i+2])))
+			i += 2
+		case s[i] == '+' && plus:
+			b = append(b, ' ')
+		default:
+			b = append(b, s[i])
+		}
+	}
+	return string(b)
+}
+
+func hex(c byte) int {
+	switch {
+	case '0' <= c && c <= '9':
+		return int(c - '0')
+	case 'a' <= c && c <= 'f':
+		return int(c-'a') + 10
+	case 'A' <= c && c <= 'F':
+		return int(c-'A') + 10
+	}
+	return -1
+}
+
+// cookieValue finds a cookie: the first of that name, which RFC 6265 makes the one with the longest path.
+func cookieValue(fields []string, name string) (string, bool) {
+	for _, field := range fields {
+		for pair := range strings.SplitSeq(field, ";") {
+			k, v, ok := strings.Cut(strings.TrimSpace(pair), "=")
+			if ok && k == name {
+				return strings.Trim(v, `"`), true
+			}
+		}
+	}
+	return "", false
+}
+
+// ClientKey is what the key part client.ip is for an address: the address, or for IPv6 its /64, which is what one client is given.
+// Zones are dropped, and IPv4 inside IPv6 is IPv4.
+func ClientKey(addr netip.Addr) string {
+	addr = addr.Unmap().WithZone("")
+	if !addr.IsValid() {
+		return ""
+	}
+	if addr.Is4() {
+		return addr.String()
+	}
+	prefix, err := addr.Prefix(64)
+	if err != nil {
+		return addr.String()
+	}
+	return prefix.String()
+}
+
+// ClientKeyOf is ClientKey for a text: an address is cut, any other text stands as it is.
+func ClientKeyOf(text string) string {
+	if addr, err := netip.ParseAddr(text); err == nil {
+		return ClientKey(addr)
+	}
+	return text
+}

@@ -1,0 +1,154 @@
+package policy
+
+import (
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestParts(t *testing.T) {
+	r := &request{
+		Request: &Request{
+			Method: "GET", Host: "Shop.Example:8080", Path: "/a/%62//c", Query: "sku_id=7&x=a%20b+c&two=1&two=2&empty=&%73ku2=9", Client: "10.0.0.1",
+			Header: http.Header{
+				"User-Id": {"u1"},
+				"Twice":   {"1", "2"},
+				"Cookie":  {`a=1; session="s 1"`, "late=2; a=3"},
+			},
+		},
+		pattern: &pattern{segments: []segment{{text: "a"}, {name: "what"}}, below: true, rest: "more"},
+	}
+	for text, want := range map[string]struct {
+		value   string
+		present bool
+	}{
+		"client.ip":       {"10.0.0.1", true},
+		"header.user-id":  {"u1", true},
+		"header.twice":    {"", true}, // ambiguous: it has no value, but it does not count as missing
+		"header.none":     {"", false},
+		"query.sku_id":    {"7", true},
+		"query.sku2":      {"9", true},
+		"query.x":         {"a b c", true},
+		"query.two":       {"", true},
+		"query.empty":     {"", true},
+		"query.none":      {"", false},
+		"cookie.a":        {"1", true},
+		"cookie.session":  {"s 1", true},
+		"cookie.late":     {"2", true},
+		"cookie.none":     {"", false},
+		"host":            {"shop.example", true},
+		"method":          {"GET", true},
+		"path":            {"/a/b/c", true},
+		"path.what":       {"b", true},
+		"path.more":       {"c", true},
+		"path.none":       {"", false},
+		"const.all of it": {"all of it", true},
+	} {
+		p, err := parsePart(text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		if value, present := p.value(r); value != want.value || present != want.present {
+			t.Errorf("%s = %q, %v, want %q, %v", text, value, present, want.value, want.present)
+		}
+	}
+	for _, text := range []string{"", "client", "client.", "header", "header.", "header.a b", "cookie.a;b", "ip", "jwt.sub", "header.Host", "query."} {
+		if p, err := parsePart(text); err == nil {
+			t.Errorf("%q is read as %+v", text, p)
+		}
+	}
+}
+
+func TestClientKey(t *testing.T) {
+	for text, want := range map[string]string{
+		"192.0.2.1":                 "192.0.2.1",
+		"::ffff:192.0.2.1":          "192.0.2.1",
+		"2001:db8:1:2:3:4:5:6":      "2001:db8:1:2::/64",
+		"2001:db8:1:2::":            "2001:db8:1:2::/64",
+		"fe80::1%eth0":              "fe80::/64",
+		"::1":                       "::/64",
+		"pppa006.compuserve.com":    "pppa006.compuserve.com",
+		"":                          "",
+		"192.0.2.1:80":              "192.0.2.1:80",
+		"2001:DB8:1:2:ffff:ffff::1": "2001:db8:1:2::/64",
+	} {
+		if got := ClientKeyOf(text); got != want {
+			t.Errorf("ClientKeyOf(%q) = %q, want %q", text, got, want)
+		}
+	}
+	if ClientKey(netip.Addr{}) != "" {
+		t.Error("no address has a key")
+	}
+}
+
+func TestKeysAreInjective(t *testing.T) {
+	seen := map[string][]string{}
+	for _, parts := range [][]string{
+		nil, {""}, {"", ""}, {"a"}, {"a", ""}, {"", "a"}, {"a", "b"}, {"ab"}, {"a\x01b"}, {"\x01b"}, {"a", "\x01b"}, {"a:b", "c"}, {"a", "b:c"},
+		{strings.Repeat("x", 126)}, {strings.Repeat("x", 127)}, {strings.Repeat("x", 128)}, {strings.Repeat("x", 129)},
+		{strings.Repeat("x", 128), ""}, {strings.Repeat("x", 64), strings.Repeat("x", 65)}, {strings.Repeat("x", 65), strings.Repeat("x", 64)},
+	} {
+		key := EncodeKey(parts...)
+		if other, ok := seen[key]; ok {
+			t.Errorf("%q and %q have one key", parts, other)
+		}
+		seen[key] = parts
+		if len(key) > maxKey {
+			t.Errorf("a key of %d bytes", len(key))
+		}
+		if back, err := DecodeKey(key); err == nil && !slices.Equal(back, parts) {
+			t.Errorf("%q comes back as %q", parts, back)
+		}
+	}
+}
+
+func FuzzKey(f *testing.F) {
+	f.Add("a", "b", "c", "", uint8(3), uint8(2))
+	f.Add("a", "\x01b", "ab", "", uint8(2), uint8(1))
+	f.Add(strings.Repeat("x", 200), "", "", "", uint8(1), uint8(2))
+	f.Fuzz(func(t *testing.T, a, b, c, d string, n, m uint8) {
+		all := []string{a, b, c, d}
+		one, two := all[:int(n)%5], all[4-int(m)%5:]
+		if (EncodeKey(one...) == EncodeKey(two...)) != slices.Equal(one, two) {
+			t.Errorf("%q and %q have one key", one, two)
+		}
+		key := EncodeKey(one...)
+		if back, err := DecodeKey(key); err == nil != (key == "" || key[0] != hashed || len(key) != 33) && !slices.Equal(back, one) {
+			t.Errorf("%q comes back as %q, %v", one, back, err)
+		}
+	})
+}
+
+func FuzzDecodeKey(f *testing.F) {
+	f.Add("\x01a")
+	f.Add("\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")
+	f.Fuzz(func(t *testing.T, key string) {
+		parts, err := DecodeKey(key)
+		if err == nil && len(key) <= maxKey && EncodeKey(parts...) != key && isMinimal(key) {
+			t.Errorf("%q decodes to %q, which encodes to %q", key, parts, EncodeKey(parts...))
+		}
+	})
+}
+
+// isMinimal reports whether all lengths below 128 in a key are one byte, as EncodeKey writes them.
+func isMinimal(key string) bool {
+	return !strings.ContainsFunc(key, func(r rune) bool { return r >= 0x80 })
+}
+
+func FuzzQuery(f *testing.F) {
+	f.Add("sku_id=1&x=2", "sku_id")
+	f.Add("%73ku_id=%31", "sku_id")
+	f.Add("a=1&a=2", "a")
+	f.Fuzz(func(t *testing.T, query, name string) {
+		value, present := queryValue(query, name)
+		if !present && value != "" {
+			t.Errorf("%q is missing and has the value %q", name, value)
+		}
+		if again, _ := queryValue(query+"&"+query, name); present && again != "" {
+			t.Errorf("given twice, %q has the value %q", name, again)
+		}
+	})
+}

@@ -1,0 +1,263 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A pattern is the match of a route: [METHOD] [HOST]/PATH. In the path {x} is one segment, and a final / or {x...} is everything below.
+type pattern struct {
+	method   string // empty is any
+	host     string // empty is any
+	segments []segment
+	below    bool   // matches everything below the segments
+	rest     string // the name of {x...}
+}
+
+// segment is a literal, or a variable where name is set.
+type segment struct{ text, name string }
+
+// parsePattern reads a match.
+func parsePattern(text string) (pattern, error) {
+	var p pattern
+	fields := strings.Fields(text)
+	switch len(fields) {
+	case 1:
+	case 2:
+		p.method = fields[0]
+		if p.method != strings.ToUpper(p.method) || !isToken(p.method) {
+			return p, fmt.Errorf("%q is not a method: write it like GET, or leave it out for any", p.method)
+		}
+		fields = fields[1:]
+	default:
+		return p, fmt.Errorf("%q is not [METHOD] [HOST]/PATH", text)
+	}
+	host, path, found := strings.Cut(fields[0], "/")
+	if !found {
+		return p, fmt.Errorf("%q has no path: begin it with /", fields[0])
+	}
+	p.host = normalHost(host)
+	if strings.ContainsAny(host, "{}*") {
+		return p, fmt.Errorf("the host %q is not a plain name", host)
+	}
+	return p, p.parsePath(path)
+}
+
+func (p *pattern) parsePath(path string) error {
+	parts := strings.Split(path, "/")
+	names := map[string]bool{}
+	for i, text := range parts {
+		last := i == len(parts)-1
+		switch {
+		case text == "" && last:
+			p.below = true
+		case text == "" || text == "." || text == "..":
+			return fmt.Errorf("the path has a segment %q, which no normalised path has", text)
+		case text[0] == '{' && text[len(text)-1] == '}':
+			name, rest := strings.CutSuffix(text[1:len(text)-1], "...")
+			if !isVariable(name) {
+				return fmt.Errorf("%q is not a variable: write {name}, or {name...} at the end", text)
+			}
+			if names[name] {
+				return fmt.Errorf("the variable {%s} is there twice", name)
+			}
+			names[name] = true
+			switch {
+			case rest && !last:
+				return fmt.Errorf("%q is everything below: it must be the last segment", text)
+			case rest:
+				p.below, p.rest = true, name
+			default:
+				p.segments = append(p.segments, segment{name: name})
+			}
+		case strings.ContainsAny(text, "{}*"):
+			return fmt.Errorf("%q is neither a plain segment nor a variable: a {name} is a whole segment", text)
+		default:
+			p.segments = append(p.segments, segment{text: unescape(text, false)})
+		}
+	}
+	return nil
+}
+
+func isVariable(name string) bool {
+	for i := range len(name) {
+		if c := name[i]; c != '_' && c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// variables returns the names that the pattern binds.
+func (p *pattern) variables() (names []string) {
+	for _, s := range p.segments {
+		if s.name != "" {
+			names = append(names, s.name)
+		}
+	}
+	if p.rest != "" {
+		names = append(names, p.rest)
+	}
+	return names
+}
+
+// matches reports whether a request is the pattern's. GET matches HEAD too, as everywhere.
+func (p *pattern) matches(r *request) bool {
+	if p.method != "" && p.method != r.Method && (p.method != "GET" || r.Method != "HEAD") {
+		return false
+	}
+	if p.host != "" && p.host != r.host() {
+		return false
+	}
+	if p.below && len(p.segments) == 0 {
+		return strings.HasPrefix(r.Path, "/") || r.Path == ""
+	}
+	return p.walk(r.path(), nil)
+}
+
+// walk goes along a normalised path and calls bind for each variable.
+func (p *pattern) walk(path string, bind func(name, value string)) bool {
+	if path == "" || path[0] != '/' {
+		return false
+	}
+	rest := path[1:]
+	for i, s := range p.segments {
+		text, after, more := strings.Cut(rest, "/")
+		if text == "" || s.name == "" && text != s.text {
+			return false
+		}
+		if s.name != "" && bind != nil {
+			bind(s.name, text)
+		}
+		if !more {
+			// The path ends here: the pattern must too, and not with a slash.
+			return i == len(p.segments)-1 && !p.below
+		}
+		rest = after
+		if i == len(p.segments)-1 && !p.below {
+			return false
+		}
+	}
+	if !p.below {
+		return rest == "" && len(p.segments) == 0
+	}
+	if p.rest != "" && bind != nil {
+		bind(p.rest, rest)
+	}
+	return true
+}
+
+// covers reports whether every request of q's is p's too.
+func (p *pattern) covers(q *pattern) bool {
+	if p.method != "" && p.method != q.method && (p.method != "GET" || q.method != "HEAD") {
+		return false
+	}
+	if p.host != "" && p.host != q.host {
+		return false
+	}
+	if len(p.segments) > len(q.segments) || !p.below && (q.below || len(p.segments) != len(q.segments)) {
+		return false
+	}
+	if p.below && !q.below && len(p.segments) == len(q.segments) {
+		return false // /a/ does not match /a
+	}
+	for i, s := range p.segments {
+		if s.name == "" && s != q.segments[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// request is a Request while it is decided, with what was worked out about it.
+type request struct {
+	*Request
+	pattern  *pattern // of the route
+	normal   string
+	hostName string
+}
+
+// path is the path in normal form.
+func (r *request) path() string {
+	if r.normal == "" {
+		r.normal = normalPath(r.Path)
+	}
+	return r.normal
+}
+
+// host is the host in lower case, without a port.
+func (r *request) host() string {
+	if r.hostName == "" {
+		r.hostName = normalHost(r.Host)
+	}
+	return r.hostName
+}
+
+// variable is what the route's match bound.
+func (r *request) variable(name string) (value string, present bool) {
+	if r.pattern == nil {
+		return "", false
+	}
+	r.pattern.walk(r.path(), func(n, v string) {
+		if n == name {
+			value, present = v, true
+		}
+	})
+	return value, present
+}
+
+// normalPath decodes a path and takes out what upstreams take out too: doubled slashes, and the segments . and ..; so that /a/%2e%2e/b
+// cannot slip past a limit on /b.
+func normalPath(path string) string {
+	if isNormal(path) {
+		return path
+	}
+	path = unescape(path, false)
+	var kept []string
+	segments := strings.Split(path, "/")
+	for i, s := range segments {
+		last := i == len(segments)-1
+		switch s {
+		case "", ".":
+			if last {
+				kept = append(kept, "")
+			}
+		case "..":
+			if len(kept) > 0 {
+				kept = kept[:len(kept)-1]
+			}
+			if last {
+				kept = append(kept, "")
+			}
+		default:
+			kept = append(kept, s)
+		}
+	}
+	return "/" + strings.Join(kept, "/")
+}
+
+// isNormal reports whether normalPath has nothing to do, for most paths.
+func isNormal(path string) bool {
+	if path == "" || path[0] != '/' {
+		return false
+	}
+	for i := range len(path) {
+		switch path[i] {
+		case '%':
+			return false
+		case '/':
+			if i+1 < len(path) && (path[i+1] == '/' || path[i+1] == '.') {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// normalHost is a host in lower case, without port and final dot.
+func normalHost(host string) string {
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && strings.IndexByte(host[i:], ']') < 0 && (host[0] == '[' || strings.IndexByte(host, ':') == i) {
+		host = host[:i]
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}

@@ -1,0 +1,88 @@
+// Package policy says which limits a request meets, by which keys, and what the refused get. A Policy is plain data; New compiles it
+// once into an Engine, whose Decide is what the gateway, the replay of logs, scripts and middleware all use.
+//
+// The package does no I/O. A policy file in YAML is read by the server module.
+package policy
+
+import (
+	"net/netip"
+
+	"github.com/weirflow/weir"
+)
+
+// A Policy is what a policy file says, as data.
+type Policy struct {
+	Listen         Listen
+	TrustedProxies []netip.Prefix // who is believed about the address of a client
+	Headers        []string       // which header fields tell a client about its limits: "ratelimit", "x-ratelimit"; nil means ratelimit
+	Stores         []Store
+	Limits         []Limit
+	Upstreams      []Upstream
+	Routes         []Route // the first that matches wins
+}
+
+// Listen is the addresses that a server listens on. An empty one is not listened on.
+type Listen struct {
+	Gateway string
+	Admin   string
+	RLS     string
+	RESP    string
+}
+
+// A Store is somewhere that limits can be shared.
+type Store struct {
+	Name      string
+	Redis     string // a URL
+	OnFailure string // allow, deny or local
+}
+
+// A Limit is a named limit with the key that it is kept by.
+type Limit struct {
+	Name      string
+	Key       []string // parts like "client.ip" and "header.user-id", in order; none is one state for all
+	Limit     weir.Limit
+	Cost      string // a whole number, "header.NAME" or "bytes"; empty means 1
+	OnMissing string // what becomes of a request without a part of the key: "key", "skip" or "deny"; empty means key
+	Store     string // the name of a store; empty is the memory of this process
+	Shadow    bool   // decided and counted, not enforced
+	MaxKeys   int    // how many keys are kept at once; 0 means keyed.DefaultMaxKeys
+}
+
+// An Upstream is where requests are passed on to.
+type Upstream struct {
+	Name string
+	URL  string
+}
+
+// A Route says which requests meet which limits.
+type Route struct {
+	Match    string // "[METHOD] [HOST]/PATH"
+	Upstream string // the name of an upstream; replay and the limit service need none
+	Limits   []string
+	Refused  Refused
+}
+
+// Refused is what a refused request is answered with. At most one of Body, File and Redirect is set.
+type Refused struct {
+	Status   int    // 0 means 429, and 302 with a redirect
+	Body     string // as it is
+	File     string // the name of a file with the body
+	Redirect string // where to go instead
+	Type     string // the Content-Type of the body; empty means that it is found out
+}
+
+// Names of header fields in Policy.Headers.
+const (
+	HeaderRateLimit  = "ratelimit"   // RateLimit and RateLimit-Policy, as in draft-ietf-httpapi-ratelimit-headers-11
+	HeaderXRateLimit = "x-ratelimit" // X-RateLimit-Limit, -Remaining and -Reset
+)
+
+// limit returns the limit of that name, nil where there is none.
+func (p *Policy) limit(name string) *Limit {
+	for i := range p.Limits {
+		if p.Limits[i].Name == name {
+			return &p.Limits[i]
+		}
+	}
+	return nil
+}
