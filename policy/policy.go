@@ -5,6 +5,7 @@
 package policy
 
 import (
+	"net/http"
 	"net/netip"
 
 	"github.com/weirflow/weir"
@@ -69,6 +70,17 @@ type Refused struct {
 	File     string // the name of a file with the body
 	Redirect string // where to go instead
 	Type     string // the Content-Type of the body; empty means that it is found out
+}
+
+// StatusCode is the status that the refused get: Status, or what it means where it is 0.
+func (r Refused) StatusCode() int {
+	switch {
+	case r.Status != 0:
+		return r.Status
+	case r.Redirect != "":
+		return http.StatusFound
+	}
+	return http.StatusTooManyRequests
 }
 
 // Names of header fields in Policy.Headers.

@@ -1,0 +1,496 @@
+package weirtest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/keyed"
+	"github.com/weirflow/weir/policy"
+)
+
+// A Runner runs scripts, each on a clock of its own that goes from time to time without anyone waiting.
+type Runner struct {
+	// Policy loads the file of a policy line. It is nil where scripts have no policies.
+	Policy func(file string) (policy.Policy, error)
+	// Open makes what the limit lines ask for; nil means a keyed.Limiter on the script's clock.
+	Open func(l weir.Limit, c *Clock) (Holder, error)
+}
+
+// A Holder keeps one limit for each key. *keyed.Limiter[string] is one, by way of Keyed.
+type Holder interface {
+	Take(key string, cost int64) weir.Decision
+	Peek(key string, cost int64) weir.Decision
+	Reserve(key string, cost int64, maxDelay time.Duration) (Reservation, bool)
+	Join(key string, cost int64, maxDelay time.Duration) (*weir.Place, weir.Decision)
+	SetLimit(weir.Limit) error
+	Close() error
+}
+
+// A Reservation is what Holder.Reserve returns.
+type Reservation interface {
+	Delay() time.Duration
+	Decision() weir.Decision
+	Settle(actual int64)
+	Cancel()
+}
+
+// Keyed makes a Holder of a keyed.Limiter.
+func Keyed(k *keyed.Limiter[string]) Holder { return holder{k} }
+
+type holder struct{ *keyed.Limiter[string] }
+
+func (h holder) Reserve(key string, cost int64, maxDelay time.Duration) (Reservation, bool) {
+	return h.Limiter.Reserve(key, cost, maxDelay)
+}
+
+// A Mismatch is a line that did not go as expected.
+type Mismatch struct {
+	Name string // of the script
+	Line int
+	Text string // the line
+	Want string // what was expected and did not come
+	Got  string // what came
+}
+
+// String is the mismatch in three lines.
+func (m Mismatch) String() string {
+	return fmt.Sprintf("%s:%d: %s\n\twant %s\n\tgot  %s", m.Name, m.Line, m.Text, m.Want, m.Got)
+}
+
+// Run reads and runs a script. The error is for a script that cannot be run: one that is not of the language, a limit that is wrong, a
+// policy that cannot be loaded.
+func (r Runner) Run(name string, src io.Reader) ([]Mismatch, error) {
+	s, err := ParseScript(name, src)
+	if err != nil {
+		return nil, err
+	}
+	x := &run{Runner: r, script: s}
+	for i := range s.Steps {
+		if err := x.step(&s.Steps[i]); err != nil {
+			return x.mismatches, &SyntaxError{name, s.Steps[i].Line, err.Error()}
+		}
+	}
+	x.close()
+	slices.SortStableFunc(x.mismatches, func(a, b Mismatch) int { return cmp.Compare(a.Line, b.Line) })
+	return x.mismatches, nil
+}
+
+// run is a script under way.
+type run struct {
+	Runner
+	script     *Script
+	clock      *Clock
+	limit      weir.Limit
+	holder     Holder
+	engine     *policy.Engine
+	open       map[string][]Reservation // not yet settled, by key
+	waits      []*wait
+	mismatches []Mismatch
+}
+
+// wait is a wait line whose outcome is not known yet.
+type wait struct {
+	step   *Step
+	place  *weir.Place
+	since  time.Duration
+	cancel time.Duration // when it gives up; below 0 for never
+}
+
+// result is what came of an operation.
+type result struct {
+	word     string // allow, deny or ok
+	err      string
+	status   int
+	delay    time.Duration
+	delayed  bool // delay means something
+	decision *weir.Decision
+}
+
+func (x *run) step(s *Step) error {
+	switch s.Kind {
+	case OpenLimit:
+		return x.openLimit(s)
+	case OpenPolicy:
+		return x.openPolicy(s)
+	}
+	if x.clock == nil {
+		return fmt.Errorf("nothing is open: begin with a limit or a policy line")
+	}
+	x.goTo(s.At)
+	if s.Target != "" {
+		if x.engine == nil {
+			return fmt.Errorf("a request needs a policy: open one with policy FILE")
+		}
+		res, err := x.request(s)
+		if err != nil {
+			return err
+		}
+		x.check(s, res)
+		return nil
+	}
+	if x.holder == nil {
+		return fmt.Errorf("%s needs a limit: open one with limit KIND name=value...", s.Op)
+	}
+	res, err := x.operate(s)
+	if err != nil || res == nil {
+		return err
+	}
+	x.check(s, *res)
+	return nil
+}
+
+func (x *run) openLimit(s *Step) error {
+	fields := map[string]any{}
+	for name, value := range s.Fields {
+		fields[name] = value
+	}
+	l, err := policy.ParseLimit(s.Name, fields)
+	if err != nil {
+		return err
+	}
+	x.close()
+	x.clock, x.limit = new(Clock), l
+	if x.Open != nil {
+		x.holder, err = x.Open(l, x.clock)
+		return err
+	}
+	k, err := keyed.New[string](l, keyed.Options{Name: s.Name, Clock: x.clock.Now, Timers: x.clock.AfterFunc})
+	x.holder = Keyed(k)
+	return err
+}
+
+func (x *run) openPolicy(s *Step) error {
+	if x.Policy == nil {
+		return fmt.Errorf("policies cannot be loaded here")
+	}
+	p, err := x.Policy(s.Name)
+	if err != nil {
+		return err
+	}
+	x.close()
+	x.clock = new(Clock)
+	x.engine, err = policy.New(p, policy.Options{Clock: x.clock.Now, Timers: x.clock.AfterFunc})
+	return err
+}
+
+// close ends what is open: the clock runs on until every wait has an outcome.
+func (x *run) close() {
+	for range maxSteps { // a wait that takes more events than any script has lines does not end
+		if len(x.waits) == 0 {
+			break
+		}
+		next, ok := x.nextEvent()
+		if !ok || next > longestWait {
+			for _, w := range x.waits {
+				x.check(w.step, result{err: "waits for ever"})
+			}
+			x.waits = nil
+			break
+		}
+		x.goTo(next)
+	}
+	if x.holder != nil {
+		x.holder.Close()
+	}
+	if x.engine != nil {
+		x.engine.Close()
+	}
+	x.holder, x.engine, x.open = nil, nil, map[string][]Reservation{}
+}
+
+// longestWait is how far the clock runs on at the end of a script.
+const longestWait = 101 * 366 * 24 * time.Hour
+
+// nextEvent is when a timer fires or a wait gives up next.
+func (x *run) nextEvent() (time.Duration, bool) {
+	at, ok := x.clock.Next()
+	next := time.Duration(at)
+	for _, w := range x.waits {
+		if w.cancel >= 0 && (!ok || w.cancel < next) {
+			next, ok = w.cancel, true
+		}
+	}
+	return max(next, time.Duration(x.clock.Now())), ok
+}
+
+// goTo sets the clock, and on the way forward lets everything happen at its time.
+func (x *run) goTo(at time.Duration) {
+	for at >= time.Duration(x.clock.Now()) {
+		next, ok := x.nextEvent()
+		if !ok || next > at {
+			break
+		}
+		x.clock.Set(int64(next))
+		x.settleWaits()
+	}
+	x.clock.Set(int64(at))
+	x.settleWaits()
+}
+
+// settleWaits finds the waits that have an outcome now.
+func (x *run) settleWaits() {
+	now := time.Duration(x.clock.Now())
+	x.waits = slices.DeleteFunc(x.waits, func(w *wait) bool {
+		select {
+		case <-w.place.Ready():
+		default:
+			if w.cancel < 0 || w.cancel > now {
+				return false
+			}
+			if w.place.Leave() {
+				x.check(w.step, result{err: "canceled"})
+				return true
+			}
+		}
+		if w.place.Err() != nil {
+			x.check(w.step, result{err: "limited"})
+			return true
+		}
+		x.check(w.step, result{word: "allow", delay: now - w.since, delayed: true})
+		return true
+	})
+}
+
+// operate does one operation on the limit. A nil result is one that comes later.
+func (x *run) operate(s *Step) (*result, error) {
+	switch s.Op {
+	case "take":
+		return decided(x.holder.Take(s.Key, s.Cost)), nil
+	case "peek":
+		return decided(x.holder.Peek(s.Key, s.Cost)), nil
+	case "reserve":
+		return x.reserve(s)
+	case "cancel", "settle":
+		open := x.open[s.Key]
+		if len(open) == 0 {
+			return &result{err: "reservation"}, nil
+		}
+		last := open[len(open)-1]
+		if s.Op == "cancel" {
+			last.Cancel()
+		} else {
+			last.Settle(s.Cost)
+		}
+		x.open[s.Key] = open[:len(open)-1]
+		return &result{word: "ok"}, nil
+	case "set":
+		fields := map[string]any{}
+		for name, value := range s.Fields {
+			fields[name] = value
+		}
+		next, err := policy.WithFields(x.limit, fields)
+		if err != nil {
+			return nil, err
+		}
+		if err := x.holder.SetLimit(next); err != nil {
+			return nil, err
+		}
+		x.limit = next
+		x.settleWaits()
+		return &result{word: "ok"}, nil
+	}
+	return x.wait(s)
+}
+
+func decided(d weir.Decision) *result {
+	word := "deny"
+	if d.Allowed {
+		word = "allow"
+	}
+	return &result{word: word, decision: &d}
+}
+
+func (x *run) reserve(s *Step) (*result, error) {
+	within := time.Duration(-1)
+	if text, ok := s.Fields["max"]; ok {
+		d, err := parseTime(text)
+		if err != nil {
+			return nil, err
+		}
+		within = d
+	}
+	r, ok := x.holder.Reserve(s.Key, s.Cost, within)
+	res := decided(r.Decision())
+	if ok {
+		res.delay, res.delayed = r.Delay(), true
+		x.open[s.Key] = append(x.open[s.Key], r)
+	}
+	return res, nil
+}
+
+func (x *run) wait(s *Step) (*result, error) {
+	within := time.Duration(-1)
+	if text, ok := s.Fields["deadline"]; ok {
+		t, err := parseTime(text)
+		if err != nil {
+			return nil, err
+		}
+		within = max(t-s.At, 0)
+	}
+	cancel := time.Duration(-1)
+	if text, ok := s.Fields["cancel"]; ok {
+		t, err := parseTime(text)
+		if err != nil {
+			return nil, err
+		}
+		cancel = max(t, s.At)
+	}
+	if s.Cost < 0 {
+		return &result{err: "cost"}, nil
+	}
+	place, d := x.holder.Join(s.Key, s.Cost, within)
+	switch {
+	case !d.Allowed && within >= 0 && d.RetryAfter != weir.Never:
+		res := &result{err: "limited", decision: &d}
+		if p, _ := x.holder.Join(s.Key, s.Cost, -1); p != nil { // it could wait, only not in time
+			p.Leave()
+			res.err = "deadline"
+		}
+		return res, nil
+	case !d.Allowed:
+		return &result{err: "limited", decision: &d}, nil
+	case place == nil:
+		return &result{word: "allow", delayed: true, decision: &d}, nil
+	}
+	x.waits = append(x.waits, &wait{s, place, s.At, cancel})
+	x.settleWaits()
+	return nil, nil
+}
+
+// request decides about an HTTP request. Its upstream answers 200.
+func (x *run) request(s *Step) (result, error) {
+	path, query, _ := strings.Cut(s.Target, "?")
+	req := policy.Request{Method: s.Op, Host: "localhost", Path: path, Query: query, Header: http.Header{}}
+	for name, value := range s.Fields {
+		switch source, what, _ := strings.Cut(name, "."); source {
+		case "from":
+			req.Client = policy.ClientKeyOf(value)
+		case "host":
+			req.Host = value
+		case "length":
+			n, err := strconv.ParseInt(value, 10, 64)
+			if err != nil {
+				return result{}, fmt.Errorf("length %q is not a whole number", value)
+			}
+			req.Length = n
+		case "header":
+			req.Header.Add(what, value)
+		case "cookie":
+			req.Header.Add("Cookie", what+"="+value)
+		}
+	}
+	v := x.engine.Decide(req)
+	res := result{status: http.StatusOK, decision: &v.Decision, delay: v.Delay, delayed: true}
+	switch v.Outcome {
+	case policy.NoRoute:
+		res = result{status: http.StatusNotFound}
+	case policy.Invalid:
+		res = result{status: http.StatusBadRequest, decision: &v.Decision}
+	case policy.Deny:
+		refused := x.engine.Policy().Routes[v.Route].Refused
+		res = result{status: refused.StatusCode(), decision: &v.Decision}
+	}
+	return res, nil
+}
+
+// check compares what was expected of a step with what came.
+func (x *run) check(s *Step, got result) {
+	for _, want := range s.Expect {
+		if !got.meets(want) {
+			x.mismatches = append(x.mismatches, Mismatch{x.script.Name, s.Line, s.Text, want.String(), got.String()})
+		}
+	}
+}
+
+// String is the expectation as it is written.
+func (e Expectation) String() string {
+	switch {
+	case e.Value == "":
+		return e.Name
+	case e.Name == "error":
+		return "error " + e.Value
+	}
+	return e.Name + "=" + e.Value
+}
+
+func (r result) meets(want Expectation) bool {
+	switch want.Name {
+	case "error":
+		return r.err == want.Value
+	case "allow", "ok":
+		return r.word != "" && (r.word == want.Name || want.Name == "ok" && r.word == "allow")
+	case "deny":
+		return r.word == "deny"
+	case "delay":
+		d, err := parseTime(want.Value)
+		return r.delayed && err == nil && d == r.delay
+	}
+	if isStatus(want.Name) {
+		return strconv.Itoa(r.status) == want.Name
+	}
+	if r.decision == nil {
+		return false
+	}
+	for _, f := range r.fields() {
+		if f.Name == want.Name {
+			return f.Value == want.Value || sameTime(f.Value, want.Value)
+		}
+	}
+	return false
+}
+
+// sameTime compares durations that are written differently, like 60s and 1m.
+func sameTime(a, b string) bool {
+	x, err := time.ParseDuration(a)
+	y, err2 := time.ParseDuration(b)
+	return errors.Join(err, err2) == nil && x == y
+}
+
+// fields are a decision's fields as they are written.
+func (r result) fields() []Expectation {
+	retry := "never"
+	if r.decision.RetryAfter != weir.Never {
+		retry = r.decision.RetryAfter.String()
+	}
+	return []Expectation{
+		{"remaining", strconv.FormatInt(r.decision.Remaining, 10)},
+		{"retry", retry},
+		{"reset", r.decision.ResetAfter.String()},
+		{"limit", strconv.FormatInt(r.decision.Limit, 10)},
+		{"by", r.decision.By},
+	}
+}
+
+// String is all that is known of the result, in the words of the language.
+func (r result) String() string {
+	var words []string
+	switch {
+	case r.err == "waits for ever":
+		words = append(words, r.err)
+	case r.err != "":
+		words = append(words, "error "+r.err)
+	case r.status != 0:
+		words = append(words, strconv.Itoa(r.status))
+	default:
+		words = append(words, r.word)
+	}
+	if r.delayed {
+		words = append(words, "delay="+r.delay.String())
+	}
+	if r.decision != nil {
+		for _, f := range r.fields() {
+			if f.Value != "" {
+				words = append(words, f.String())
+			}
+		}
+	}
+	return strings.Join(words, " ")
+}
