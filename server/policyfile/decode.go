@@ -1,0 +1,198 @@
+package policyfile
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirflow/weir/policy"
+)
+
+// decoder turns a tree into a policy. What the schema has against the tree is told already: here a value of the wrong type is passed
+// over in silence.
+type decoder struct {
+	findings []finding
+	spoilt   map[string]bool // limits about whose algorithm something was said
+}
+
+func (d *decoder) wrong(msg, fix string, path ...string) {
+	d.findings = append(d.findings, finding{path: path, msg: msg, fix: fix})
+}
+
+func (d *decoder) policy(root *node) (p policy.Policy) {
+	listen := root.get("listen")
+	p.Listen = policy.Listen{
+		Gateway: text(listen.get("gateway")),
+		Admin:   text(listen.get("admin")),
+		RLS:     text(listen.get("rls")),
+		RESP:    text(listen.get("resp")),
+	}
+	p.TrustedProxies = d.prefixes(root.get("trusted_proxies"))
+	if headers := root.get("headers"); headers != nil {
+		p.Headers = append([]string{}, texts(headers)...)
+	}
+	for _, f := range fields(root.get("stores")) {
+		p.Stores = append(p.Stores, policy.Store{Name: f.name, Redis: text(f.value.get("redis")), OnFailure: text(f.value.get("on_failure"))})
+	}
+	for _, f := range fields(root.get("limits")) {
+		p.Limits = append(p.Limits, d.limit(f.name, f.value))
+	}
+	for _, f := range fields(root.get("upstreams")) {
+		p.Upstreams = append(p.Upstreams, policy.Upstream{Name: f.name, URL: text(f.value.get("url"))})
+	}
+	for _, n := range items(root.get("routes")) {
+		p.Routes = append(p.Routes, route(n))
+	}
+	return p
+}
+
+// prefixes reads addresses and prefixes.
+func (d *decoder) prefixes(n *node) (all []netip.Prefix) {
+	for i, t := range texts(n) {
+		prefix, err := netip.ParsePrefix(t)
+		if err != nil {
+			addr, addrErr := netip.ParseAddr(t)
+			if addrErr != nil {
+				d.wrong(fmt.Sprintf("%q is neither an address nor a prefix", t), "write it like 10.0.0.0/8", "trusted_proxies", strconv.Itoa(i))
+				continue
+			}
+			prefix = netip.PrefixFrom(addr, addr.BitLen())
+		}
+		all = append(all, netip.PrefixFrom(prefix.Addr().Unmap(), unmappedBits(prefix)).Masked())
+	}
+	return all
+}
+
+// unmappedBits is the length of a prefix once IPv4 inside IPv6 is IPv4.
+func unmappedBits(p netip.Prefix) int {
+	if p.Addr().Is4In6() {
+		return max(p.Bits()-96, 0)
+	}
+	return p.Bits()
+}
+
+func (d *decoder) limit(name string, n *node) policy.Limit {
+	l := policy.Limit{
+		Name:      name,
+		Key:       texts(n.get("key")),
+		Cost:      text(n.get("cost")),
+		OnMissing: text(n.get("on_missing")),
+		Store:     text(n.get("store")),
+		Shadow:    truth(n.get("shadow")),
+		MaxKeys:   int(number(n.get("max_keys"))),
+	}
+	var kinds []string
+	for _, k := range policy.Kinds() {
+		if n.get(k) != nil {
+			kinds = append(kinds, k)
+		}
+	}
+	switch len(kinds) {
+	case 0:
+		return l // the policy says so
+	case 1:
+	default:
+		d.wrong(fmt.Sprintf("the limit has %s", strings.Join(kinds, " and ")), "keep one of them", "limits", name, kinds[1])
+		d.spoilt[name] = true
+	}
+	values := map[string]any{}
+	for _, f := range fields(n.get(kinds[0])) {
+		if f.value.shape != scalar || !slices.Contains(policy.Fields(kinds[0]), f.name) {
+			d.spoilt[name] = true // told already
+			continue
+		}
+		values[f.name] = f.value.value
+	}
+	var err error
+	l.Limit, err = policy.ParseLimit(kinds[0], values)
+	var wrong *policy.FieldError
+	if errors.As(err, &wrong) {
+		d.spoilt[name] = true
+		if n.get(kinds[0]).get(wrong.Field) != nil { // else it is missing, which is told already
+			d.wrong(wrong.Err.Error(), wrong.Fix, "limits", name, kinds[0], wrong.Field)
+		}
+	}
+	return l
+}
+
+func route(n *node) policy.Route {
+	refused := n.get("refused")
+	return policy.Route{
+		Match:    text(n.get("match")),
+		Upstream: text(n.get("upstream")),
+		Limits:   texts(n.get("limits")),
+		Refused: policy.Refused{
+			Status:   int(number(refused.get("status"))),
+			Body:     text(refused.get("body")),
+			File:     text(refused.get("file")),
+			Redirect: text(refused.get("redirect")),
+			Type:     text(refused.get("type")),
+		},
+	}
+}
+
+// The readers below return the zero value for what is not there or is something else.
+
+func text(n *node) string {
+	if n == nil || n.shape != scalar {
+		return ""
+	}
+	switch v := n.value.(type) {
+	case string:
+		return v
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	return ""
+}
+
+func number(n *node) int64 {
+	if n == nil {
+		return 0
+	}
+	switch v := n.value.(type) {
+	case int64:
+		return v
+	case float64:
+		return int64(v)
+	}
+	return 0
+}
+
+func truth(n *node) bool {
+	if n == nil {
+		return false
+	}
+	b, _ := n.value.(bool)
+	return b
+}
+
+func fields(n *node) []field {
+	if n == nil {
+		return nil
+	}
+	return n.fields
+}
+
+func items(n *node) []*node {
+	if n == nil {
+		return nil
+	}
+	return n.items
+}
+
+// texts reads a list of texts; a text alone is a list of one.
+func texts(n *node) (all []string) {
+	if n != nil && n.shape == scalar {
+		return []string{text(n)}
+	}
+	for _, item := range items(n) {
+		all = append(all, text(item))
+	}
+	return all
+}

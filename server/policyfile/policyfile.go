@@ -1,0 +1,203 @@
+// Package policyfile reads a policy from YAML. All that is wrong with a file is told at once, each thing with its line and column and
+// with what to do about it.
+package policyfile
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirflow/weir/policy"
+)
+
+// A File is a policy file that was read.
+type File struct {
+	Path     string
+	Data     []byte // as it was read
+	Policy   policy.Policy
+	Bodies   map[string][]byte // what the files hold that the policy names for the refused, by name
+	Problems []Problem         // warnings only, unless Load returned an error
+}
+
+// A Problem is one thing that is wrong with a file.
+type Problem struct {
+	File      string
+	Line, Col int
+	Message   string
+	Fix       string // what to do about it; may be empty
+	Warning   bool   // the policy works nevertheless
+}
+
+// String has the form FILE:LINE:COL: error: MESSAGE, and the fix in a line of its own.
+func (p Problem) String() string {
+	severity := "error"
+	if p.Warning {
+		severity = "warning"
+	}
+	s := fmt.Sprintf("%s:%d:%d: %s: %s", p.File, p.Line, p.Col, severity, p.Message)
+	if p.Fix != "" {
+		s += "\n\tfix: " + p.Fix
+	}
+	return s
+}
+
+// InvalidError is the error for a file that is not a valid policy.
+type InvalidError struct{ Problems []Problem }
+
+// Error has a line for each problem.
+func (e *InvalidError) Error() string {
+	lines := make([]string, len(e.Problems))
+	for i, p := range e.Problems {
+		lines[i] = p.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// maxBody bounds a file with what the refused get, which is kept in memory.
+const maxBody = 1 << 20
+
+// Load reads the file at path, and the files that it names, which are looked for beside it. The error is an *InvalidError where the
+// policy is not valid; where reading fails it is that of the operating system.
+func Load(path string) (*File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data)
+}
+
+// Parse is Load for data that was read already; path says where from.
+func Parse(path string, data []byte) (*File, error) {
+	f := &File{Path: path, Data: data, Bodies: map[string][]byte{}}
+	root, err := parse(data)
+	if err != nil {
+		var m *mistake
+		if errors.As(err, &m) {
+			f.Problems = append(f.Problems, Problem{path, m.line, m.col, m.msg, m.fix, false})
+			return f, &InvalidError{f.Problems}
+		}
+		return f, err
+	}
+	s, err := newSchema()
+	if err != nil {
+		return f, err
+	}
+	for _, w := range s.check(root) {
+		f.add(root, w, false)
+	}
+	d := decoder{spoilt: map[string]bool{}}
+	f.Policy = d.policy(root)
+	for _, w := range d.findings {
+		f.add(root, w, false)
+	}
+	for _, p := range f.Policy.Check() {
+		if len(p.Path) >= 2 && p.Path[0] == "limits" && d.spoilt[p.Path[1]] && (len(p.Path) == 2 || slices.Contains(policy.Kinds(), p.Path[2])) && !p.Warning {
+			continue // the decoder has told more
+		}
+		f.add(root, finding{path: p.Path, msg: p.Message, fix: p.Fix}, p.Warning)
+	}
+	f.bodies(root)
+	return f, f.settle()
+}
+
+// add places a finding. What was found by two checks is told once.
+func (f *File) add(root *node, w finding, warning bool) {
+	line, col := root.at(w.path)
+	if w.onKey {
+		line, col = root.keyAt(w.path)
+	}
+	p := Problem{f.Path, line, col, w.msg, w.fix, warning}
+	if !slices.ContainsFunc(f.Problems, func(q Problem) bool { return q.Line == p.Line && q.Col == p.Col && !q.Warning && !warning }) {
+		f.Problems = append(f.Problems, p)
+	}
+}
+
+// keyAt returns where the last key of a path is.
+func (n *node) keyAt(path []string) (line, col int) {
+	if len(path) == 0 {
+		return n.line, n.col
+	}
+	parent := n
+	for _, name := range path[:len(path)-1] {
+		if parent.shape == list {
+			i, _ := strconv.Atoi(name)
+			parent = parent.items[i]
+			continue
+		}
+		parent = parent.get(name)
+	}
+	for _, f := range append(slices.Clip(parent.fields), parent.empty...) {
+		if f.name == path[len(path)-1] {
+			return f.line, f.col
+		}
+	}
+	return n.at(path)
+}
+
+// bodies reads the files for the refused.
+func (f *File) bodies(root *node) {
+	for i, r := range f.Policy.Routes {
+		name := r.Refused.File
+		if name == "" || f.Bodies[name] != nil {
+			continue
+		}
+		data, err := readBody(filepath.Join(filepath.Dir(f.Path), name), name)
+		if err != nil {
+			f.add(root, finding{
+				path: []string{"routes", strconv.Itoa(i), "refused", "file"},
+				msg:  err.Error(),
+				fix:  "name a file beside the policy file, of at most 1 MiB",
+			}, false)
+			continue
+		}
+		f.Bodies[name] = data
+	}
+}
+
+func readBody(path, name string) ([]byte, error) {
+	if filepath.IsAbs(name) {
+		path = name
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		var e *os.PathError
+		if errors.As(err, &e) {
+			err = e.Err
+		}
+		return nil, fmt.Errorf("%s cannot be read: %v", name, err)
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a file", name)
+	}
+	data, err := io.ReadAll(io.LimitReader(file, maxBody+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s cannot be read: %v", name, err)
+	case len(data) > maxBody:
+		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxBody)
+	}
+	return append([]byte{}, data...), nil
+}
+
+// settle sorts the problems and returns an error if one of them is more than a warning.
+func (f *File) settle() error {
+	slices.SortStableFunc(f.Problems, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
+	})
+	if slices.ContainsFunc(f.Problems, func(p Problem) bool { return !p.Warning }) {
+		return &InvalidError{f.Problems}
+	}
+	return nil
+}

@@ -1,0 +1,311 @@
+package policyfile
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/policy"
+)
+
+var update = flag.Bool("update", false, "rewrite what the golden files expect")
+
+// TestEverythingWrongIsToldAtOnce holds the messages for a file with every usual mistake to a golden file.
+func TestEverythingWrongIsToldAtOnce(t *testing.T) {
+	_, err := Load("testdata/wrong.yaml")
+	var invalid *InvalidError
+	if !errors.As(err, &invalid) {
+		t.Fatal(err)
+	}
+	got := []byte(err.Error() + "\n")
+	if *update {
+		if err := os.WriteFile("testdata/wrong.golden", got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile("testdata/wrong.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+const page = `
+listen:
+  gateway: 127.0.0.1:8080
+  admin: 127.0.0.1:9090
+  rls: 127.0.0.1:8081
+  resp: 127.0.0.1:6380
+trusted_proxies: [10.0.0.0/8, "::1", 192.0.2.7, "::ffff:198.51.100.0/120"]
+headers: [ratelimit, x-ratelimit]
+stores:
+  shared: { redis: "redis://127.0.0.1:6379/0", on_failure: local }
+limits:
+  per-user:
+    key: [client.ip, header.user-id]
+    token_bucket: { rate: 100/s, burst: 200 }
+  per-sku:
+    key: [query.sku_id]
+    token_bucket: { rate: 500/s, burst: 500, initial: empty }
+    store: shared
+    cost: 1
+    on_missing: skip
+    max_keys: 5000
+  checkout:
+    key: client.ip
+    leaky_bucket: { rate: 10/m, queue: 5, delay_after: 1 }
+    shadow: true
+    cost: header.x-cost
+upstreams:
+  shop: { url: "http://127.0.0.1:9000" }
+routes:
+  - match: "GET /ratelimit/sku"
+    upstream: shop
+    limits: [per-user, per-sku]
+    refused: { status: 503, body: "Degraded content", type: text/plain }
+  - match: /{x...}
+    limits: [checkout]
+    refused: { redirect: /sorry }
+`
+
+func TestParse(t *testing.T) {
+	f, err := Parse("shop.yaml", []byte(page))
+	if err != nil || len(f.Problems) != 0 {
+		t.Fatal(err, f.Problems)
+	}
+	p := f.Policy
+	want := policy.Policy{
+		Listen:         policy.Listen{Gateway: "127.0.0.1:8080", Admin: "127.0.0.1:9090", RLS: "127.0.0.1:8081", RESP: "127.0.0.1:6380"},
+		TrustedProxies: []netip.Prefix{prefix("10.0.0.0/8"), prefix("::1/128"), prefix("192.0.2.7/32"), prefix("198.51.100.0/24")},
+		Headers:        []string{"ratelimit", "x-ratelimit"},
+		Stores:         []policy.Store{{Name: "shared", Redis: "redis://127.0.0.1:6379/0", OnFailure: "local"}},
+		Limits: []policy.Limit{
+			{Name: "per-user", Key: []string{"client.ip", "header.user-id"}, Limit: weir.TokenBucket{Rate: weir.PerSecond(100), Burst: 200}},
+			{Name: "per-sku", Key: []string{"query.sku_id"}, Limit: weir.TokenBucket{Rate: weir.PerSecond(500), Burst: 500, Initial: weir.InitialEmpty},
+				Store: "shared", Cost: "1", OnMissing: "skip", MaxKeys: 5000},
+			{Name: "checkout", Key: []string{"client.ip"}, Limit: weir.LeakyBucket{Rate: weir.PerMinute(10), Queue: 5, DelayAfter: 1},
+				Shadow: true, Cost: "header.x-cost"},
+		},
+		Upstreams: []policy.Upstream{{Name: "shop", URL: "http://127.0.0.1:9000"}},
+		Routes: []policy.Route{
+			{Match: "GET /ratelimit/sku", Upstream: "shop", Limits: []string{"per-user", "per-sku"},
+				Refused: policy.Refused{Status: 503, Body: "Degraded content", Type: "text/plain"}},
+			{Match: "/{x...}", Limits: []string{"checkout"}, Refused: policy.Refused{Redirect: "/sorry"}},
+		},
+	}
+	got, _ := json.MarshalIndent(p, "", " ")
+	expected, _ := json.MarshalIndent(want, "", " ")
+	if !bytes.Equal(got, expected) {
+		t.Errorf("got\n%s\nwant\n%s", got, expected)
+	}
+}
+
+func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+
+func TestAnchorsAndMerges(t *testing.T) {
+	f, err := Parse("x.yaml", []byte(`
+limits:
+  a: &base
+    key: client.ip
+    token_bucket: &ten { rate: 10/s, burst: 20 }
+  b:
+    <<: *base
+    key: host
+  c: { token_bucket: *ten }
+  d: *base
+routes:
+  - { match: /, limits: [a, b, c, d] }
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, key := range []string{"client.ip", "host", "", "client.ip"} {
+		l := f.Policy.Limits[i]
+		if strings.Join(l.Key, "") != key || l.Limit != weir.Limit(weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 20}) {
+			t.Errorf("%+v", l)
+		}
+	}
+}
+
+func TestTextsThatAreNoPolicy(t *testing.T) {
+	bomb := "a: &a [x,x,x,x,x,x,x,x,x]\n"
+	for c := 'b'; c < 'k'; c++ {
+		bomb += string(c) + ": &" + string(c) + " [" + strings.Repeat("*"+string(c-1)+",", 9) + "]\n"
+	}
+	for text, want := range map[string]string{
+		"":                                      "x.yaml:1:1: error: the file is empty",
+		"# nothing\n":                           "x.yaml:1:1: error: the file is empty",
+		"---\n---\n":                            "x.yaml:1:1: error: the file is empty",
+		"- a\n":                                 "x.yaml:1:1: error: the file is not a map",
+		"just words":                            "x.yaml:1:1: error: the file is not a map",
+		"limits: {}\n---\nb: 1":                 "x.yaml:3:",
+		"a: [1,\n":                              "x.yaml:1:4: error: sequence end token",
+		"limits:\n\tx: 1":                       "x.yaml:2:1: error: found character",
+		"limits: {}\nlimits: {}":                `x.yaml:2:1: error: mapping key "limits" already defined at [1:1]`,
+		"limits: *x":                            "x.yaml:1:9: error: nothing before this is called &x",
+		"limits: !!binary aGk=":                 "x.yaml:1:9: error: the tag !!binary is not used here",
+		"limits: .inf":                          "x.yaml:1:9: error: it is no number",
+		"limits: .nan":                          "x.yaml:1:9: error: it is no number",
+		"routes: [,]":                           "x.yaml:1:",
+		"routes: [null]":                        "x.yaml:1:10: error: the item is empty",
+		"limits: \xff\xfe":                      "x.yaml:1:1: error: the line is not UTF-8",
+		"<<: 3":                                 "x.yaml:1:1: error: << does not name a map",
+		"? [a]\n: b":                            "invalid key",
+		strings.Repeat("[", 100_000):            "nested more than 32 deep",
+		"a: " + strings.Repeat("{b: ", 100_000): "nested more than 32 deep",
+		strings.Repeat("- ", 100_000):           "nested more than 32 deep",
+		deep(5_000):                             "nested more than 32 deep",
+		bomb:                                    "the aliases make the file too large",
+		"limits: {}\n# " + strings.Repeat("x", maxBytes): "the file has",
+		"limits: 5":                        "x.yaml:1:9: error: this is a number, and must be a map",
+		"limits: {a: 5}":                   "x.yaml:1:13: error: this is a number, and must be a map",
+		"routes: {}":                       "must be a list",
+		"limits: {a: {token_bucket: [1]}}": "must be a map",
+		"limits: {a: {token_bucket: {rate: [1], burst: 1}}}":                    "must be a text",
+		"limits: {a: {token_bucket: {rate: 100, burst: 1}}}":                    "must be a text",
+		"limits: {a: {token_bucket: {rate: 1/s, burst: 99999999999999999999}}}": "must be a whole number",
+		"limits: {a: {token_bucket: {rate: 1/s, burst: 1.5}}}":                  "must be a whole number",
+		"listen: {gateway: nowhere}":                                            `"nowhere" is not an address`,
+		"trusted_proxies: [10.0.0.0/33]":                                        "x.yaml:1:19: error: \"10.0.0.0/33\" is neither an address nor a prefix",
+		"headers: [x-rate-limit]":                                               "did you mean x-ratelimit?",
+		"limts: {}":                                                             "x.yaml:1:1: error: there is no key \"limts\" here\n\tfix: did you mean limits?",
+		"limits: {A: {token_bucket: {rate: 1/s, burst: 1}}}":                    "not a name for a limit",
+		"stores: {s: {}}":                                                       "redis is missing",
+		"upstreams: {s: {url: x}}":                                              "does not begin with http",
+	} {
+		f, err := Parse("x.yaml", []byte(text))
+		var invalid *InvalidError
+		if !errors.As(err, &invalid) || f == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60q: %v\nwant one with %q", text, err, want)
+		}
+	}
+}
+
+// deep is a block map of that depth.
+func deep(n int) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(strings.Repeat(" ", i) + "a:\n")
+		if b.Len() > maxBytes-10_000 {
+			break
+		}
+	}
+	return b.String()
+}
+
+func TestWarningsAreNoErrors(t *testing.T) {
+	f, err := Parse("x.yaml", []byte("limits:\n  a: { token_bucket: { rate: 1/s, burst: 1 } }\n"))
+	if err != nil || len(f.Problems) != 1 || !f.Problems[0].Warning {
+		t.Fatal(err, f.Problems)
+	}
+	if got := f.Problems[0].String(); got != "x.yaml:2:3: warning: no route uses the limit \"a\"\n\tfix: add it to the limits of a route, or take it out" {
+		t.Error(got)
+	}
+}
+
+func TestFilesForTheRefused(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	write("sorry.html", "<h1>Sorry</h1>")
+	write("empty.txt", "")
+	f, err := Load(write("ok.yaml", "routes:\n  - { match: /a, refused: { file: sorry.html } }\n  - { match: /b, refused: { file: empty.txt } }\n"))
+	if err != nil || string(f.Bodies["sorry.html"]) != "<h1>Sorry</h1>" || f.Bodies["empty.txt"] == nil {
+		t.Errorf("%v, %q", err, f.Bodies)
+	}
+	write("big.html", strings.Repeat("x", maxBody+1))
+	for name, want := range map[string]string{"none.html": "no such file", "big.html": "larger than", ".": "not a file"} {
+		if _, err := Load(write("bad.yaml", "routes:\n  - match: /\n    refused:\n      file: "+name+"\n")); err == nil ||
+			!strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "bad.yaml:4:13: error: ") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := Load(filepath.Join(dir, "nothing.yaml")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestSchemaKnowsEveryLimit holds the schema to the structs: the same kinds with the same fields, and a description for every key.
+func TestSchemaKnowsEveryLimit(t *testing.T) {
+	s, err := newSchema()
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := []string{"limits", "x"}
+	for _, kind := range policy.Kinds() {
+		fields := policy.Fields(kind)
+		slices.Sort(fields)
+		if got := s.properties(append(slices.Clone(limit), kind)); !slices.Equal(got, fields) {
+			t.Errorf("%s: the schema has %v, the struct %v", kind, got, fields)
+		}
+	}
+	for _, name := range s.properties(limit) {
+		if strings.HasSuffix(name, "_bucket") && !slices.Contains(policy.Kinds(), name) {
+			t.Errorf("the schema knows a %s", name)
+		}
+	}
+	var walk func(path []string)
+	walk = func(path []string) {
+		for _, name := range s.properties(path) {
+			p := append(slices.Clone(path), name)
+			if s.describe(p) == "" {
+				t.Errorf("%s has no description", strings.Join(p, "."))
+			}
+			walk(p)
+			if _, ok := s.find(p)["items"]; ok {
+				walk(append(p, "0"))
+			}
+			if _, ok := s.find(p)["additionalProperties"].(map[string]any); ok {
+				walk(append(p, "x"))
+			}
+		}
+	}
+	walk(nil)
+	if len(Schema()) == 0 {
+		t.Error("no schema")
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	wrong, err := os.ReadFile("testdata/wrong.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(string(wrong))
+	f.Add(page)
+	f.Add("a: &a [*a]\nb: {<<: *a}")
+	f.Add("limits: {a: {key: [[x]], token_bucket: {rate: {a: 1}, burst: [2]}, leaky_bucket: 5}}")
+	f.Fuzz(func(t *testing.T, text string) {
+		file, err := Parse("fuzz.yaml", []byte(text))
+		if err == nil {
+			if _, err := policy.New(file.Policy, policy.Options{}); err != nil {
+				t.Errorf("%q is valid and cannot be compiled: %v", text, err)
+			}
+			return
+		}
+		var invalid *InvalidError
+		if !errors.As(err, &invalid) || len(invalid.Problems) == 0 {
+			t.Fatalf("%q: %v", text, err)
+		}
+		for _, p := range invalid.Problems {
+			if p.Line < 1 || p.Col < 1 || p.Message == "" {
+				t.Errorf("%q: %+v", text, p)
+			}
+		}
+	})
+}

@@ -1,0 +1,213 @@
+package policyfile
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+
+	"github.com/weirflow/weir/internal/nearest"
+)
+
+//go:embed policy.schema.json
+var schemaText []byte
+
+// Schema returns the JSON Schema (2020-12) of a policy file, for editors.
+func Schema() []byte { return bytes.Clone(schemaText) }
+
+// schema validates trees. It is made for each file: a file is read seldom, and nothing is shared.
+type schema struct {
+	compiled *jsonschema.Schema
+	raw      map[string]any
+}
+
+func newSchema() (*schema, error) {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schemaText))
+	if err != nil {
+		return nil, err
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("policy.json", doc); err != nil {
+		return nil, err
+	}
+	s := &schema{}
+	if s.compiled, err = c.Compile("policy.json"); err != nil {
+		return nil, err
+	}
+	return s, json.Unmarshal(schemaText, &s.raw)
+}
+
+// finding is something wrong at a path.
+type finding struct {
+	path     []string
+	onKey    bool // it is about the key at the path, not about its value
+	msg, fix string
+}
+
+// check returns what the schema has against a tree.
+func (s *schema) check(root *node) (all []finding) {
+	err := s.compiled.Validate(root.any())
+	var wrong *jsonschema.ValidationError
+	switch {
+	case errors.As(err, &wrong):
+		s.collect(wrong, &all)
+	case err != nil:
+		all = append(all, finding{msg: err.Error()})
+	}
+	s.empties(root, nil, &all)
+	return all
+}
+
+// empties finds keys without a value that nobody knows: the schema is not shown them.
+func (s *schema) empties(n *node, path []string, all *[]finding) {
+	if known := s.properties(path); len(known) > 0 {
+		for _, f := range n.empty {
+			if !slices.Contains(known, f.name) {
+				*all = append(*all, s.unknown(path, f.name, known))
+			}
+		}
+	}
+	for _, f := range n.fields {
+		s.empties(f.value, append(slices.Clone(path), f.name), all)
+	}
+	for i, item := range n.items {
+		s.empties(item, append(slices.Clone(path), strconv.Itoa(i)), all)
+	}
+}
+
+// unknown is the finding about a key that is not known.
+func (s *schema) unknown(path []string, name string, known []string) finding {
+	return finding{append(slices.Clone(path), name), true, fmt.Sprintf("there is no key %q here", name), suggest(name, known)}
+}
+
+// collect walks to the leaves of an error, which are what is wrong; the rest is how the schema got there.
+func (s *schema) collect(e *jsonschema.ValidationError, all *[]finding) {
+	at := e.InstanceLocation
+	switch k := e.ErrorKind.(type) {
+	case *kind.OneOf:
+		return // which algorithm a limit has is the decoder's business
+	case *kind.AdditionalProperties:
+		known := s.properties(at)
+		for _, name := range k.Properties {
+			*all = append(*all, s.unknown(at, name, known))
+		}
+	case *kind.Required:
+		for _, name := range k.Missing {
+			*all = append(*all, finding{at, true, fmt.Sprintf("%s is missing", name), "add it: " + s.describe(append(slices.Clone(at), name))})
+		}
+	case *kind.Type:
+		*all = append(*all, finding{at, false, fmt.Sprintf("this is %s, and must be %s", article(k.Got), alternatives(k.Want)), s.describe(at)})
+	case *kind.Enum:
+		var words []string
+		for _, w := range k.Want {
+			words = append(words, fmt.Sprint(w))
+		}
+		*all = append(*all, finding{at, false, fmt.Sprintf("%v is not known here", quoted(k.Got)), suggest(fmt.Sprint(k.Got), words)})
+	case *kind.Pattern:
+		*all = append(*all, finding{at, false, fmt.Sprintf("%q is not an address", k.Got), "write HOST:PORT, like 127.0.0.1:8080"})
+	default:
+		if len(e.Causes) == 0 {
+			*all = append(*all, finding{at, false, fmt.Sprint(e.Error()), ""})
+		}
+	}
+	for _, c := range e.Causes {
+		s.collect(c, all)
+	}
+}
+
+func quoted(v any) string {
+	if text, ok := v.(string); ok {
+		return fmt.Sprintf("%q", text)
+	}
+	return fmt.Sprint(v)
+}
+
+// article names a type of JSON for a person.
+func article(t string) string {
+	switch t {
+	case "object":
+		return "a map"
+	case "array":
+		return "a list"
+	case "string":
+		return "a text"
+	case "integer":
+		return "a whole number"
+	case "number":
+		return "a number"
+	case "boolean":
+		return "true or false"
+	}
+	return t
+}
+
+func alternatives(types []string) string {
+	var words []string
+	for _, t := range types {
+		words = append(words, article(t))
+	}
+	return strings.Join(words, " or ")
+}
+
+func suggest(name string, known []string) string {
+	if near := nearest.To(name, known); near != "" {
+		return fmt.Sprintf("did you mean %s?", near)
+	}
+	if len(known) == 0 {
+		return ""
+	}
+	return "known: " + strings.Join(known, ", ")
+}
+
+// find follows a path of a policy into the schema.
+func (s *schema) find(path []string) map[string]any {
+	at := s.resolve(s.raw)
+	for _, name := range path {
+		properties, _ := at["properties"].(map[string]any)
+		next, ok := properties[name].(map[string]any)
+		if !ok {
+			next, ok = at["additionalProperties"].(map[string]any)
+		}
+		if !ok {
+			next, ok = at["items"].(map[string]any)
+		}
+		if !ok {
+			return nil
+		}
+		at = s.resolve(next)
+	}
+	return at
+}
+
+// resolve follows a reference. What stands beside it, like a description, comes first.
+func (s *schema) resolve(v map[string]any) map[string]any {
+	ref, ok := v["$ref"].(string)
+	if !ok {
+		return v
+	}
+	defs, _ := s.raw["$defs"].(map[string]any)
+	target, _ := defs[strings.TrimPrefix(ref, "#/$defs/")].(map[string]any)
+	merged := maps.Clone(target)
+	maps.Copy(merged, v)
+	return merged
+}
+
+// properties returns the keys that may stand at a path.
+func (s *schema) properties(path []string) []string {
+	p, _ := s.find(path)["properties"].(map[string]any)
+	return slices.Sorted(maps.Keys(p))
+}
+
+// describe returns what the schema says of a path.
+func (s *schema) describe(path []string) string {
+	text, _ := s.find(path)["description"].(string)
+	return strings.TrimSuffix(text, ".")
+}
