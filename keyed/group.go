@@ -40,8 +40,7 @@ type Charge[K comparable] struct {
 	Decision weir.Decision // of this limiter alone
 	Place    *weir.Place   // where there is a wait
 
-	kept     Reservation[K]
-	reserved bool
+	kept *Reservation[K]
 }
 
 // ErrCharges is what Take returns for charges that are not one for each limiter.
@@ -78,8 +77,8 @@ func (g *Group[K]) Take(charges []Charge[K]) (weir.Decision, error) {
 		switch c := &charges[i]; {
 		case c.Skip || c.Wait:
 		case waits || c.Keep:
-			c.kept, c.reserved = k.reserve(c.Key, c.Cost, 0)
-			c.Decision = c.kept.Decision()
+			r, _ := k.reserve(c.Key, c.Cost, 0)
+			c.kept, c.Decision = &r, r.Decision()
 		default:
 			c.Decision = k.take(c.Key, c.Cost)
 		}
@@ -131,14 +130,14 @@ func (c *Charge[K]) Cancel() {
 	if c.Place != nil {
 		c.Place.Leave()
 	}
-	if c.reserved {
+	if c.kept != nil {
 		c.kept.Cancel()
 	}
 }
 
 // Settle puts the actual cost in place of a charge that was kept.
 func (c *Charge[K]) Settle(actual int64) {
-	if c.reserved {
+	if c.kept != nil {
 		c.kept.Settle(actual)
 	}
 }

@@ -1,0 +1,281 @@
+package sim
+
+import (
+	"bytes"
+	"cmp"
+	"container/heap"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/weirflow/weir/policy"
+)
+
+// A Report is what a replay found.
+type Report struct {
+	Requests  int64 // that could be read
+	Unparsed  int64 // lines that could not
+	NoRoute   int64 // requests that no route matched, which are allowed
+	Invalid   int64 // requests with a cost that is none, which are refused
+	Allowed   int64 // requests that went through at once
+	Limited   int64 // requests that were refused by a limit
+	Delayed   int64 // requests that had to wait in a queue
+	First     int64 // Unix time of the first request, in nanoseconds
+	Last      int64
+	Limits    []LimitCount
+	Samples   []BadLine // the first lines that could not be read
+	Most      []LimitedKey
+	MostError int64 // how many too many any count of Most may be
+	top       *topKeys
+}
+
+// LimitCount is what one limit did: a request counts once for each limit that was asked about it, and a refused one only where it was
+// refused.
+type LimitCount struct {
+	Limit                     string
+	Shadow                    bool
+	Allowed, Limited, Delayed int64
+}
+
+// BadLine is a line that could not be read.
+type BadLine struct {
+	Line int64 // counted through all inputs
+	Why  string
+	Text string // its beginning
+}
+
+// LimitedKey is a key and how often a limit refused it.
+type LimitedKey struct {
+	Limit string
+	Key   string // its parts, with commas between
+	Count int64
+}
+
+const (
+	mostKeys    = 10
+	trackedKeys = 10_000
+	shownText   = 80
+)
+
+func newReport() *Report { return &Report{top: newTopKeys(trackedKeys)} }
+
+// unparsed counts a line that could not be read, and keeps the first few to be shown.
+func (r *Report) unparsed(line int64, text string, why error) {
+	r.Unparsed++
+	i, _ := slices.BinarySearchFunc(r.Samples, line, func(b BadLine, line int64) int { return cmp.Compare(b.Line, line) })
+	if i >= showUnparsed {
+		return
+	}
+	if len(text) > shownText {
+		text = text[:shownText] + "..."
+	}
+	r.Samples = slices.Insert(r.Samples, i, BadLine{line, why.Error(), text})
+	r.Samples = r.Samples[:min(len(r.Samples), showUnparsed)]
+}
+
+// add counts a request.
+func (r *Report) add(at int64, v *policy.Verdict) {
+	if r.Requests == 0 {
+		r.First = at
+	}
+	r.Requests++
+	r.Last = at
+	switch v.Outcome {
+	case policy.Allow:
+		r.Allowed++
+	case policy.Delay:
+		r.Delayed++
+	case policy.Deny:
+		r.Limited++
+		r.top.add(v.Limit, v.Key)
+	case policy.NoRoute:
+		r.NoRoute++
+		r.Allowed++
+	case policy.Invalid:
+		r.Invalid++
+	}
+}
+
+// count takes what the engine has counted.
+func (r *Report) count(e *policy.Engine) {
+	for _, c := range e.Counts() {
+		r.Limits = append(r.Limits, LimitCount{c.Limit, c.Shadow, int64(c.Allowed), int64(c.Limited), int64(c.Delayed)})
+	}
+	r.Most, r.MostError = r.top.most(mostKeys)
+}
+
+// MarshalJSON writes {"requests":N,"unparsed":N,"limits":{"NAME":{"allowed":N,"limited":N,"delayed":N}}}, the limits in the order of the
+// policy. A shadow limit has "shadow":true too.
+func (r *Report) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, `{"requests":%d,"unparsed":%d,"limits":{`, r.Requests, r.Unparsed)
+	for i, l := range r.Limits {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		name, err := json.Marshal(l.Limit)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&b, `%s:{"allowed":%d,"limited":%d,"delayed":%d`, name, l.Allowed, l.Limited, l.Delayed)
+		if l.Shadow {
+			b.WriteString(`,"shadow":true`)
+		}
+		b.WriteByte('}')
+	}
+	b.WriteString("}}")
+	return b.Bytes(), nil
+}
+
+// WriteText writes the report for people.
+func (r *Report) WriteText(w io.Writer) error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "requests  %d", r.Requests)
+	if r.Requests > 0 {
+		first, last := time.Unix(0, r.First).UTC(), time.Unix(0, r.Last).UTC()
+		fmt.Fprintf(&b, "   %s to %s (%v)", first.Format(time.RFC3339), last.Format(time.RFC3339), last.Sub(first))
+	}
+	b.WriteString("\n")
+	share := func(name string, n int64) {
+		fmt.Fprintf(&b, "%-9s %d", name, n)
+		if r.Requests > 0 {
+			fmt.Fprintf(&b, "   %.2f %%", 100*float64(n)/float64(r.Requests))
+		}
+		b.WriteString("\n")
+	}
+	share("allowed", r.Allowed)
+	share("limited", r.Limited)
+	share("delayed", r.Delayed)
+	if r.NoRoute > 0 {
+		fmt.Fprintf(&b, "no route  %d   (of those allowed)\n", r.NoRoute)
+	}
+	if r.Invalid > 0 {
+		fmt.Fprintf(&b, "invalid   %d   (refused: a header field that is to hold the cost holds none)\n", r.Invalid)
+	}
+	r.tables(&b)
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+func (r *Report) tables(b *bytes.Buffer) {
+	t := tabwriter.NewWriter(b, 0, 0, 3, ' ', tabwriter.AlignRight)
+	if len(r.Limits) > 0 {
+		fmt.Fprintf(t, "\nlimit\tallowed\tlimited\tdelayed\t\n")
+	}
+	for _, l := range r.Limits {
+		shadow := ""
+		if l.Shadow {
+			shadow = " shadow"
+		}
+		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%s\n", l.Limit, l.Allowed, l.Limited, l.Delayed, shadow)
+	}
+	t.Flush()
+	if len(r.Most) > 0 {
+		b.WriteString("\nmost limited\n")
+	}
+	t = tabwriter.NewWriter(b, 0, 0, 3, ' ', 0)
+	for _, m := range r.Most {
+		fmt.Fprintf(t, "  %d\t%s\t%s\n", m.Count, m.Limit, m.Key)
+	}
+	t.Flush()
+	if r.MostError > 0 {
+		fmt.Fprintf(b, "  (so many keys were limited that a count may be up to %d too high)\n", r.MostError)
+	}
+}
+
+// topKeys counts the most frequent of any number of keys in bounded memory: the algorithm is Space-Saving (Metwally, Agrawal and El
+// Abbadi, 2005). Up to its capacity of different keys it is exact.
+type topKeys struct {
+	capacity int
+	counts   map[[2]string]*topKey
+	order    topHeap
+}
+
+// topKey is a counter. A key that took another's place starts from that one's count, which may be too much by as much.
+type topKey struct {
+	key         [2]string // limit and key
+	count, over int64
+	index       int
+}
+
+func newTopKeys(capacity int) *topKeys {
+	return &topKeys{capacity: capacity, counts: map[[2]string]*topKey{}}
+}
+
+func (t *topKeys) add(limit, key string) {
+	k := [2]string{limit, key}
+	c := t.counts[k]
+	switch {
+	case c != nil:
+	case len(t.counts) < t.capacity:
+		c = &topKey{key: k}
+		t.counts[k] = c
+		heap.Push(&t.order, c)
+	default:
+		c = t.order[0] // the least frequent makes room
+		delete(t.counts, c.key)
+		c.key, c.over = k, c.count
+		t.counts[k] = c
+	}
+	c.count++
+	heap.Fix(&t.order, c.index)
+}
+
+// most returns the n most frequent, and by how much a count may be too high.
+func (t *topKeys) most(n int) (all []LimitedKey, over int64) {
+	sorted := slices.Clone(t.order)
+	slices.SortFunc(sorted, func(a, b *topKey) int {
+		return cmp.Or(cmp.Compare(b.count, a.count), strings.Compare(a.key[0], b.key[0]), strings.Compare(a.key[1], b.key[1]))
+	})
+	for _, c := range sorted[:min(n, len(sorted))] {
+		all = append(all, LimitedKey{c.key[0], readable(c.key[1]), c.count})
+		over = max(over, c.over)
+	}
+	return all, over
+}
+
+// readable writes a key as its parts with commas between.
+func readable(key string) string {
+	parts, err := policy.DecodeKey(key)
+	if err != nil {
+		return "(a long key)"
+	}
+	if len(parts) == 0 {
+		return "(all)"
+	}
+	for i, p := range parts {
+		if p == "" || strings.ContainsAny(p, ",\" \t\n") || !printable(p) {
+			parts[i] = fmt.Sprintf("%q", p)
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+func printable(s string) bool {
+	for _, r := range s {
+		if r < ' ' || r == 0x7f || r == '\uFFFD' {
+			return false
+		}
+	}
+	return true
+}
+
+// topHeap has the least count first.
+type topHeap []*topKey
+
+func (h topHeap) Len() int           { return len(h) }
+func (h topHeap) Less(i, j int) bool { return h[i].count < h[j].count }
+func (h topHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+func (h *topHeap) Push(x any) {
+	c := x.(*topKey)
+	c.index = len(*h)
+	*h = append(*h, c)
+}
+func (h *topHeap) Pop() any { panic("sim: a counter is never taken out") }

@@ -1,0 +1,190 @@
+package sim
+
+import (
+	"bufio"
+	"cmp"
+	"container/heap"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+)
+
+// sorter brings records into the order of their keys; those with the same key stay in the order in which they came. It keeps a bounded
+// amount in memory and the rest in temporary files, and it does not sort what is in order already.
+type sorter struct {
+	dir    string // of the temporary files; empty is the system's
+	memory int    // bytes to keep at most, about
+
+	records []record
+	arena   []byte // what the records hold
+	runs    []*os.File
+	last    int64
+	ordered bool // so far, all keys came in order
+	started bool
+	count   int64
+}
+
+// record is where a record's payload is in the arena.
+type record struct {
+	key         int64
+	offset, len int
+}
+
+const recordSize = 24
+
+func newSorter(dir string, memory int) *sorter {
+	return &sorter{dir: dir, memory: memory, ordered: true}
+}
+
+// add takes a record. The payload is copied.
+func (s *sorter) add(key int64, payload []byte) error {
+	if s.started && key < s.last {
+		s.ordered = false
+	}
+	s.started, s.last = true, key
+	if len(s.records) > 0 && len(s.arena)+len(payload)+(len(s.records)+1)*recordSize > s.memory {
+		if err := s.spill(); err != nil {
+			return err
+		}
+	}
+	s.records = append(s.records, record{key, len(s.arena), len(payload)})
+	s.arena = append(s.arena, payload...)
+	s.count++
+	return nil
+}
+
+// sortRun sorts what is in memory.
+func (s *sorter) sortRun() {
+	if !s.ordered {
+		slices.SortStableFunc(s.records, func(a, b record) int { return cmp.Compare(a.key, b.key) })
+	}
+}
+
+// spill writes what is in memory to a temporary file, sorted.
+func (s *sorter) spill() (err error) {
+	f, err := os.CreateTemp(s.dir, "weir-replay-*")
+	if err != nil {
+		return fmt.Errorf("the log is larger than %d MiB and must be sorted in a temporary file: %w", s.memory>>20, err)
+	}
+	s.runs = append(s.runs, f)
+	os.Remove(f.Name()) // open, but nobody's litter; where that cannot be, close tries again
+	s.sortRun()
+	w := bufio.NewWriterSize(f, 1<<18)
+	var head [2 * binary.MaxVarintLen64]byte
+	for _, r := range s.records {
+		n := binary.PutVarint(head[:], r.key)
+		n += binary.PutUvarint(head[n:], uint64(r.len))
+		w.Write(head[:n])
+		w.Write(s.arena[r.offset : r.offset+r.len])
+	}
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("sorting in a temporary file: %w", err)
+	}
+	s.records, s.arena = s.records[:0], s.arena[:0]
+	return nil
+}
+
+// each calls f with all records in order. The payload is f's until it returns. Nothing can be added afterwards.
+func (s *sorter) each(f func(key int64, payload []byte) error) error {
+	s.sortRun()
+	if len(s.runs) == 0 {
+		for _, r := range s.records {
+			if err := f(r.key, s.arena[r.offset:r.offset+r.len]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := s.spill(); err != nil {
+		return err
+	}
+	s.records, s.arena = nil, nil
+	return s.merge(f)
+}
+
+// merge reads all runs side by side.
+func (s *sorter) merge(f func(key int64, payload []byte) error) error {
+	var h runHeap
+	for i, file := range s.runs {
+		if _, err := file.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		r := &run{index: i, r: bufio.NewReaderSize(file, 1<<16)}
+		if err := r.next(); err == nil {
+			h = append(h, r)
+		} else if err != io.EOF {
+			return err
+		}
+	}
+	heap.Init(&h)
+	for len(h) > 0 {
+		r := h[0]
+		if err := f(r.key, r.payload); err != nil {
+			return err
+		}
+		switch err := r.next(); err {
+		case nil:
+			heap.Fix(&h, 0)
+		case io.EOF:
+			heap.Pop(&h)
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// close gives the temporary files back.
+func (s *sorter) close() error {
+	var errs []error
+	for _, f := range s.runs {
+		errs = append(errs, f.Close())
+		if err := os.Remove(f.Name()); !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	s.runs = nil
+	return errors.Join(errs...)
+}
+
+// run is a temporary file that is read.
+type run struct {
+	index   int // an earlier run's records came earlier
+	r       *bufio.Reader
+	key     int64
+	payload []byte
+}
+
+// next reads a record; io.EOF where there is none left.
+func (r *run) next() error {
+	key, err := binary.ReadVarint(r.r)
+	if err != nil {
+		return err
+	}
+	n, err := binary.ReadUvarint(r.r)
+	if err != nil {
+		return fmt.Errorf("a temporary file ends too early: %w", err)
+	}
+	r.key, r.payload = key, slices.Grow(r.payload[:0], int(n))[:n]
+	if _, err := io.ReadFull(r.r, r.payload); err != nil {
+		return fmt.Errorf("a temporary file ends too early: %w", err)
+	}
+	return nil
+}
+
+type runHeap []*run
+
+func (h runHeap) Len() int { return len(h) }
+func (h runHeap) Less(i, j int) bool {
+	return h[i].key < h[j].key || h[i].key == h[j].key && h[i].index < h[j].index
+}
+func (h runHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *runHeap) Push(x any)   { *h = append(*h, x.(*run)) }
+func (h *runHeap) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
+}
