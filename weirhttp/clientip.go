@@ -1,0 +1,74 @@
+package weirhttp
+
+import (
+	"net/http"
+	"net/netip"
+	"strings"
+)
+
+// maxHops bounds how far X-Forwarded-For is followed.
+const maxHops = 64
+
+// ClientIP returns the address of the client: that of the connection, unless it comes from a trusted prefix. Then X-Forwarded-For is
+// walked from the right, past every trusted address, and the first that is not trusted is the client. Nothing that stands left of it is
+// looked at: a client can write there what it likes. Where all are trusted it is the leftmost; where something is no address, the last
+// one before it. The result is not valid where the connection has no address.
+func ClientIP(r *http.Request, trusted []netip.Prefix) netip.Addr {
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	client := peer.Addr().Unmap().WithZone("")
+	if len(trusted) == 0 {
+		return client
+	}
+	fields := r.Header["X-Forwarded-For"]
+	hops := 0
+	for i := len(fields) - 1; i >= 0; i-- {
+		rest := fields[i]
+		for rest != "" {
+			if !contains(trusted, client) || hops == maxHops {
+				return client
+			}
+			hops++
+			hop := rest
+			if j := strings.LastIndexByte(rest, ','); j >= 0 {
+				hop, rest = rest[j+1:], rest[:j]
+			} else {
+				rest = ""
+			}
+			addr, ok := parseHop(strings.TrimSpace(hop))
+			if !ok {
+				return client
+			}
+			client = addr
+		}
+	}
+	return client
+}
+
+// Trusted reports whether a request's connection comes from a trusted prefix.
+func Trusted(r *http.Request, trusted []netip.Prefix) bool {
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && contains(trusted, peer.Addr().Unmap().WithZone(""))
+}
+
+func contains(prefixes []netip.Prefix, addr netip.Addr) bool {
+	for _, p := range prefixes {
+		if p.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// parseHop reads an address, which some proxies write with a port.
+func parseHop(s string) (netip.Addr, bool) {
+	if addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")); err == nil {
+		return addr.Unmap().WithZone(""), true
+	}
+	if ap, err := netip.ParseAddrPort(s); err == nil {
+		return ap.Addr().Unmap().WithZone(""), true
+	}
+	return netip.Addr{}, false
+}

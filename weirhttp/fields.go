@@ -1,0 +1,86 @@
+package weirhttp
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/policy"
+)
+
+// maxInteger is the largest integer of a structured field (RFC 9651).
+const maxInteger = 999_999_999_999_999
+
+// SetRateLimit adds RateLimit and RateLimit-Policy, as in draft-ietf-httpapi-ratelimit-headers-11, with an item for each limit that was
+// asked. r is what remains, and t the seconds in which no more than that can be used: until the limit is as good as new, or for a
+// request that was refused until it may be repeated. q is the capacity, and w the seconds in which it comes back.
+func SetRateLimit(h http.Header, asked []policy.Asked) {
+	if len(asked) == 0 {
+		return
+	}
+	var limits, policies strings.Builder
+	for i, a := range asked {
+		if i > 0 {
+			limits.WriteString(", ")
+			policies.WriteString(", ")
+		}
+		name := strconv.Quote(a.Name) // a name has nothing in it that would need more
+		limits.WriteString(name + ";r=" + integer(a.Decision.Remaining))
+		if reset, ok := window(a.Decision); ok {
+			limits.WriteString(";t=" + integer(seconds(reset)))
+		}
+		policies.WriteString(name + ";q=" + integer(a.Quota))
+		if a.Window > 0 {
+			policies.WriteString(";w=" + integer(max(seconds(a.Window), 1)))
+		}
+	}
+	h.Add("RateLimit", limits.String())
+	h.Add("RateLimit-Policy", policies.String())
+}
+
+// window is how long what remains is all there is.
+func window(d weir.Decision) (time.Duration, bool) {
+	if d.Allowed {
+		return d.ResetAfter, true
+	}
+	return d.RetryAfter, d.RetryAfter != weir.Never
+}
+
+// SetXRateLimit sets X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset (in seconds from now) for the limit with the least
+// remaining.
+func SetXRateLimit(h http.Header, asked []policy.Asked) {
+	if len(asked) == 0 {
+		return
+	}
+	least := asked[0]
+	for _, a := range asked[1:] {
+		if a.Decision.Remaining < least.Decision.Remaining {
+			least = a
+		}
+	}
+	h.Set("X-RateLimit-Limit", integer(least.Quota))
+	h.Set("X-RateLimit-Remaining", integer(least.Decision.Remaining))
+	if reset, ok := window(least.Decision); ok {
+		h.Set("X-RateLimit-Reset", integer(seconds(reset)))
+	}
+}
+
+// SetRetryAfter sets Retry-After in whole seconds, rounded up, at least 1. Where no wait helps it sets nothing.
+func SetRetryAfter(h http.Header, d weir.Decision) {
+	if d.RetryAfter != weir.Never {
+		h.Set("Retry-After", integer(max(seconds(d.RetryAfter), 1)))
+	}
+}
+
+// seconds rounds up.
+func seconds(d time.Duration) int64 {
+	s := int64(d / time.Second)
+	if d%time.Second > 0 {
+		s++
+	}
+	return s
+}
+
+func integer(n int64) string { return strconv.FormatInt(min(max(n, 0), maxInteger), 10) }
