@@ -19,7 +19,8 @@ type sorter struct {
 	memory int    // bytes to keep at most, about
 
 	records []record
-	arena   []byte // what the records hold
+	chunks  [][]byte // what the records hold; in pieces, so that none is ever copied to grow
+	bytes   int
 	runs    []*os.File
 	last    int64
 	ordered bool // so far, all keys came in order
@@ -27,13 +28,16 @@ type sorter struct {
 	count   int64
 }
 
-// record is where a record's payload is in the arena.
+// record is where a record's payload is.
 type record struct {
-	key         int64
-	offset, len int
+	key                int64
+	chunk, offset, len uint32
 }
 
-const recordSize = 24
+const (
+	recordSize = 24
+	chunkSize  = 1 << 20
+)
 
 func newSorter(dir string, memory int) *sorter {
 	return &sorter{dir: dir, memory: memory, ordered: true}
@@ -45,16 +49,25 @@ func (s *sorter) add(key int64, payload []byte) error {
 		s.ordered = false
 	}
 	s.started, s.last = true, key
-	if len(s.records) > 0 && len(s.arena)+len(payload)+(len(s.records)+1)*recordSize > s.memory {
+	if len(s.records) > 0 && s.bytes+len(payload)+(len(s.records)+1)*recordSize > s.memory {
 		if err := s.spill(); err != nil {
 			return err
 		}
 	}
-	s.records = append(s.records, record{key, len(s.arena), len(payload)})
-	s.arena = append(s.arena, payload...)
+	last := len(s.chunks) - 1
+	if last < 0 || len(s.chunks[last])+len(payload) > cap(s.chunks[last]) {
+		s.chunks = append(s.chunks, make([]byte, 0, max(chunkSize, len(payload))))
+		last++
+	}
+	s.records = append(s.records, record{key, uint32(last), uint32(len(s.chunks[last])), uint32(len(payload))})
+	s.chunks[last] = append(s.chunks[last], payload...)
+	s.bytes += len(payload)
 	s.count++
 	return nil
 }
+
+// payload is what a record holds.
+func (s *sorter) payload(r record) []byte { return s.chunks[r.chunk][r.offset : r.offset+r.len] }
 
 // sortRun sorts what is in memory.
 func (s *sorter) sortRun() {
@@ -78,12 +91,12 @@ func (s *sorter) spill() (err error) {
 		n := binary.PutVarint(head[:], r.key)
 		n += binary.PutUvarint(head[n:], uint64(r.len))
 		w.Write(head[:n])
-		w.Write(s.arena[r.offset : r.offset+r.len])
+		w.Write(s.payload(r))
 	}
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("sorting in a temporary file: %w", err)
 	}
-	s.records, s.arena = s.records[:0], s.arena[:0]
+	s.records, s.chunks, s.bytes = s.records[:0], nil, 0
 	return nil
 }
 
@@ -92,7 +105,7 @@ func (s *sorter) each(f func(key int64, payload []byte) error) error {
 	s.sortRun()
 	if len(s.runs) == 0 {
 		for _, r := range s.records {
-			if err := f(r.key, s.arena[r.offset:r.offset+r.len]); err != nil {
+			if err := f(r.key, s.payload(r)); err != nil {
 				return err
 			}
 		}
@@ -101,7 +114,7 @@ func (s *sorter) each(f func(key int64, payload []byte) error) error {
 	if err := s.spill(); err != nil {
 		return err
 	}
-	s.records, s.arena = nil, nil
+	s.records = nil
 	return s.merge(f)
 }
 

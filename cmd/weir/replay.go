@@ -1,0 +1,192 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/weirflow/weir/sim"
+)
+
+func replayCommand() *cobra.Command {
+	var config, decisions string
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "replay --config FILE [--json] [--decisions FILE] LOG...",
+		Short: "Run access logs through the limits of a policy file",
+		Long: `Replay runs access logs through the limits of a policy on a virtual clock, as fast as they can be read, and says who would have been
+limited. It reads the Common and Combined Log Format and JSON lines, gzip or not; - is the standard input. Several logs count as one,
+in the order of their times. The first field of a line is client.ip.`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if config == "" {
+				return &usageError{errors.New("which policy? name it with --config FILE")}
+			}
+			return replay(cmd, config, decisions, asJSON, args)
+		},
+	}
+	c.Flags().StringVar(&config, "config", "", "the policy file")
+	c.Flags().BoolVar(&asJSON, "json", false, "print the counts as JSON")
+	c.Flags().StringVar(&decisions, "decisions", "", "write a line for each request to this file: its line number, allow, deny or delay, and the limit that decided")
+	return c
+}
+
+func replay(cmd *cobra.Command, config, decisions string, asJSON bool, logs []string) (err error) {
+	file, err := loadPolicy(config, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	o := sim.Options{Policy: file.Policy}
+	var read atomic.Int64
+	total, closeAll, err := openLogs(logs, cmd.InOrStdin(), &o, &read)
+	defer closeAll()
+	if err != nil {
+		return err
+	}
+	if decisions != "" {
+		out, err := os.Create(decisions)
+		if err != nil {
+			return readable(err)
+		}
+		defer func() { err = errors.Join(err, out.Close()) }()
+		o.Decisions = out
+	}
+	bar := newProgressBar(cmd.ErrOrStderr(), total, &read)
+	o.Progress = bar.show
+	report, err := sim.Replay(cmd.Context(), o)
+	bar.clear()
+	if report == nil {
+		return err
+	}
+	return errors.Join(tell(cmd, report, asJSON), err)
+}
+
+// openLogs opens all logs before any is read: a name that is wrong is told at once.
+func openLogs(names []string, stdin io.Reader, o *sim.Options, read *atomic.Int64) (total int64, closeAll func(), err error) {
+	var files []*os.File
+	closeAll = func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}
+	for i, name := range names {
+		r := stdin
+		if name == "-" {
+			total = -1
+			if i != len(names)-1 && contains(names[i+1:], "-") {
+				return total, closeAll, &usageError{errors.New("- is the standard input, which can be read once")}
+			}
+		} else {
+			f, err := os.Open(name)
+			if err != nil {
+				return total, closeAll, readable(err)
+			}
+			files = append(files, f)
+			info, err := f.Stat()
+			switch {
+			case err != nil:
+				return total, closeAll, readable(err)
+			case info.IsDir():
+				return total, closeAll, &usageError{fmt.Errorf("%s is a directory: name its files", name)}
+			case total >= 0:
+				total += info.Size()
+			}
+			r = f
+		}
+		o.Inputs = append(o.Inputs, sim.Input{Name: name, R: &countingReader{r, read}})
+	}
+	return total, closeAll, nil
+}
+
+func contains(names []string, name string) bool {
+	for _, n := range names {
+		if n == name {
+			return true
+		}
+	}
+	return false
+}
+
+// countingReader tells the progress bar how far the logs are.
+type countingReader struct {
+	io.Reader
+	n *atomic.Int64
+}
+
+func (c *countingReader) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// tell prints a report: the counts to stdout, and what could not be read to stderr.
+func tell(cmd *cobra.Command, report *sim.Report, asJSON bool) error {
+	if report.Unparsed > 0 {
+		cmd.PrintErrf("%d lines could not be read; the first of them:\n", report.Unparsed)
+		for _, b := range report.Samples {
+			cmd.PrintErrf("  line %d: %s: %q\n", b.Line, b.Why, b.Text)
+		}
+	}
+	if !asJSON {
+		return report.WriteText(cmd.OutOrStdout())
+	}
+	text, err := json.Marshal(report)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", text)
+	return err
+}
+
+// progressBar shows how far a replay is, on a terminal.
+type progressBar struct {
+	w     io.Writer // nil where there is no terminal
+	total int64     // bytes; below 0 where nobody knows
+	read  *atomic.Int64
+	last  time.Time
+}
+
+const barWidth = 40
+
+func newProgressBar(w io.Writer, total int64, read *atomic.Int64) *progressBar {
+	if f, ok := w.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
+		w = nil
+	}
+	return &progressBar{w: w, total: total, read: read}
+}
+
+// show is called now and then with the requests that have been read and decided. Reading is the first half of the way.
+func (b *progressBar) show(requests, decided int64) {
+	if b.w == nil || time.Since(b.last) < 100*time.Millisecond {
+		return
+	}
+	b.last = time.Now()
+	if b.total < 0 && decided == 0 {
+		fmt.Fprintf(b.w, "\r\x1b[K%d requests read", requests)
+		return
+	}
+	done := 0.5
+	switch {
+	case decided > 0:
+		done += 0.5 * float64(decided) / float64(max(requests, 1))
+	case b.total > 0:
+		done = 0.5 * float64(b.read.Load()) / float64(b.total)
+	}
+	filled := min(int(done*barWidth), barWidth)
+	fmt.Fprintf(b.w, "\r\x1b[K[%s%s] %3.0f %%  %d requests", strings.Repeat("=", filled), strings.Repeat(" ", barWidth-filled), 100*done, requests)
+}
+
+// clear takes the bar away.
+func (b *progressBar) clear() {
+	if b.w != nil {
+		fmt.Fprint(b.w, "\r\x1b[K")
+	}
+}

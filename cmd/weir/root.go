@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirflow/weir/server/policyfile"
+)
+
+// Exit codes. They are part of what scripts rely on.
+const (
+	exitDone  = 0
+	exitNo    = 1 // the answer is no: invalid, refused, failed
+	exitUsage = 2 // wrong usage: flags, arguments, files that are not there
+)
+
+// usageError is a wrong use of the command.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+// errAnswered means that the answer is no and has been given already.
+var errAnswered = errors.New("")
+
+// run is the whole program. What it is asked for goes to stdout, words about it to stderr.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root := &cobra.Command{
+		Use:           "weir",
+		Short:         "A rate limiter: a gateway that keeps limits, and tools for those who choose them",
+		Version:       version(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          cobra.NoArgs,
+	}
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	root.AddCommand(serveCommand(), checkCommand(), replayCommand(), testCommand())
+	for _, c := range append(root.Commands(), root) {
+		c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+			return &usageError{fmt.Errorf("%w: see %s --help", err, c.CommandPath())}
+		})
+		c.Args = usageArgs(c.Args)
+	}
+	err := root.ExecuteContext(ctx)
+	var usage *usageError
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.Is(err, errAnswered):
+		return exitNo
+	case errors.As(err, &usage):
+		fmt.Fprintln(stderr, "weir:", err)
+		return exitUsage
+	case errors.Is(err, context.Canceled):
+		fmt.Fprintln(stderr, "weir: interrupted")
+		return exitNo
+	}
+	fmt.Fprintln(stderr, "weir:", err)
+	return exitNo
+}
+
+// usageArgs makes a wrong number of arguments a usage error.
+func usageArgs(args cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(c *cobra.Command, given []string) error {
+		if err := args(c, given); err != nil {
+			return &usageError{fmt.Errorf("%w: see %s --help", err, c.CommandPath())}
+		}
+		return nil
+	}
+}
+
+// version is what the binary was built from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "(unknown)"
+	}
+	return info.Main.Version
+}
+
+// readable turns an error about a file that is not there into a usage error.
+func readable(err error) error {
+	var path *os.PathError
+	if errors.As(err, &path) {
+		return &usageError{fmt.Errorf("%s: %w", path.Path, path.Err)}
+	}
+	return err
+}
+
+// loadPolicy loads a policy for a command that needs a valid one. What is wrong with it is told on stderr.
+func loadPolicy(path string, stderr io.Writer) (*policyfile.File, error) {
+	file, err := policyfile.Load(path)
+	var invalid *policyfile.InvalidError
+	switch {
+	case errors.As(err, &invalid):
+		fmt.Fprintln(stderr, err)
+		return nil, errAnswered
+	case err != nil:
+		return nil, readable(err)
+	}
+	for _, p := range file.Problems {
+		fmt.Fprintln(stderr, p)
+	}
+	return file, nil
+}

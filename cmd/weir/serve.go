@@ -1,0 +1,65 @@
+package main
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirflow/weir/server"
+	"github.com/weirflow/weir/server/policyfile"
+)
+
+func serveCommand() *cobra.Command {
+	var config string
+	var grace time.Duration
+	c := &cobra.Command{
+		Use:   "serve [--config FILE]",
+		Short: "Run what a policy file describes: a reverse proxy with limits",
+		Long: `Serve runs the gateway and the admin pages that a policy file describes, until it is asked to stop (SIGINT, SIGTERM); requests that
+are under way then end first. It reads the file again when it changes and on SIGHUP, all or nothing: a file with a mistake is told in
+the log, and the old policy goes on.
+
+Without a file it runs a demo: an upstream of its own with one limit for each client in front of it.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			reload := make(chan struct{}, 1)
+			hup := make(chan os.Signal, 1)
+			signal.Notify(hup, syscall.SIGHUP)
+			defer signal.Stop(hup)
+			go func() { // ends with the command's context
+				for {
+					select {
+					case <-hup:
+						select {
+						case reload <- struct{}{}:
+						default: // one that is asked for already is enough
+						}
+					case <-cmd.Context().Done():
+						return
+					}
+				}
+			}()
+			err := server.Serve(cmd.Context(), server.Options{
+				Path:   config,
+				Log:    slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), nil)),
+				Out:    cmd.OutOrStdout(),
+				Reload: reload,
+				Grace:  grace,
+			})
+			var invalid *policyfile.InvalidError
+			if errors.As(err, &invalid) {
+				cmd.PrintErrln(err)
+				return errAnswered
+			}
+			return readable(err)
+		},
+	}
+	c.Flags().StringVar(&config, "config", "", "the policy file; without one, a demo is served")
+	c.Flags().DurationVar(&grace, "grace", 30*time.Second, "how long requests that are under way may take to end after a signal to stop")
+	return c
+}

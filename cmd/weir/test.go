@@ -1,0 +1,75 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/policyfile"
+	"github.com/weirflow/weir/weirtest"
+)
+
+func testCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "test FILE.weir...",
+		Short: "Run scripts of what limits and policies are expected to do",
+		Long: `Test runs scripts: at exact times a limiter or a policy is asked, and what comes is compared with what is expected. No time goes by. A
+mismatch prints the line, what was expected and what came. It exits with 1 if there was one, or if a script cannot be run.`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			failed := false
+			for _, name := range args {
+				ok, err := testScript(cmd, name)
+				if err != nil {
+					return err
+				}
+				failed = failed || !ok
+			}
+			if failed {
+				return errAnswered
+			}
+			return nil
+		},
+	}
+}
+
+// testScript runs one script and tells what came of it.
+func testScript(cmd *cobra.Command, name string) (ok bool, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return false, readable(err)
+	}
+	defer f.Close()
+	r := weirtest.Runner{Policy: func(file string) (policy.Policy, error) {
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(filepath.Dir(name), file)
+		}
+		p, err := policyfile.Load(file)
+		if err != nil {
+			return policy.Policy{}, err
+		}
+		return p.Policy, nil
+	}}
+	mismatches, err := r.Run(name, f)
+	out := cmd.OutOrStdout()
+	for _, m := range mismatches {
+		fmt.Fprintln(out, m)
+	}
+	var syntax *weirtest.SyntaxError
+	switch {
+	case errors.As(err, &syntax):
+		fmt.Fprintln(out, err)
+		return false, nil
+	case err != nil:
+		return false, readable(err)
+	case len(mismatches) > 0:
+		fmt.Fprintf(out, "%s: FAILED: %d mismatches\n", name, len(mismatches))
+		return false, nil
+	}
+	fmt.Fprintf(out, "%s: ok\n", name)
+	return true, nil
+}

@@ -1,0 +1,113 @@
+// Package admin is what operators and their tools see of a server: whether it lives, whether it is ready, and its metrics.
+package admin
+
+import (
+	"fmt"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/gateway"
+)
+
+// An Admin answers /healthz, /readyz and /metrics. Everything else is 404.
+type Admin struct {
+	mux      *http.ServeMux
+	ready    atomic.Bool
+	reloads  *prometheus.CounterVec
+	registry *prometheus.Registry
+}
+
+// New returns the admin pages of a gateway. It is not ready until SetReady.
+func New(g *gateway.Gateway) *Admin {
+	a := &Admin{
+		mux:      http.NewServeMux(),
+		registry: prometheus.NewRegistry(),
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_reloads_total", Help: "How often the policy file was read again, by what came of it.",
+		}, []string{"result"}),
+	}
+	a.reloads.WithLabelValues("ok")
+	a.reloads.WithLabelValues("failed")
+	a.registry.MustRegister(a.reloads, &collector{g}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	a.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	a.mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if !a.ready.Load() {
+			http.Error(w, "not ready", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ready")
+	})
+	a.mux.Handle("GET /metrics", promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{}))
+	return a
+}
+
+// ServeHTTP serves a page.
+func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
+
+// SetReady says whether requests are welcome.
+func (a *Admin) SetReady(ready bool) { a.ready.Store(ready) }
+
+// Reloaded counts an attempt to read the policy again.
+func (a *Admin) Reloaded(err error) {
+	result := "ok"
+	if err != nil {
+		result = "failed"
+	}
+	a.reloads.WithLabelValues(result).Inc()
+}
+
+// collector turns the counters of the engine into metrics when they are asked for. A label is a limit's name or an outcome, of which
+// there are as many as the policy says; never a key.
+type collector struct{ g *gateway.Gateway }
+
+var (
+	limitRequests = prometheus.NewDesc("weir_limit_requests_total",
+		"Requests by the limit that was asked and its outcome: a refused request counts only for the limit that refused it.",
+		[]string{"limit", "outcome", "shadow"}, nil)
+	limitWaiting   = prometheus.NewDesc("weir_limit_waiting", "Requests that wait in a limit's queues now.", []string{"limit"}, nil)
+	limitKeys      = prometheus.NewDesc("weir_limit_keys", "Keys that a limit keeps a state for now.", []string{"limit"}, nil)
+	limitForgotten = prometheus.NewDesc("weir_limit_keys_forgotten_total",
+		"Keys that were let go while they were limited, because there were more than max_keys.", []string{"limit"}, nil)
+	gatewayRequests = prometheus.NewDesc("weir_gateway_requests_total", "Requests to the gateway by what became of them.", []string{"outcome"}, nil)
+	upstreamFailed  = prometheus.NewDesc("weir_gateway_upstream_failures_total", "Requests that were passed on and got no answer.", nil, nil)
+)
+
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{limitRequests, limitWaiting, limitKeys, limitForgotten, gatewayRequests, upstreamFailed} {
+		ch <- d
+	}
+}
+
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	gauge := func(d *prometheus.Desc, v int, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
+	}
+	for _, l := range c.g.Engine().Counts() {
+		c.limit(l, counter, gauge)
+	}
+	n := c.g.Counts()
+	for outcome, v := range map[string]uint64{
+		"allowed": n.Allowed, "delayed": n.Delayed, "limited": n.Limited, "no_route": n.NoRoute, "invalid": n.Invalid, "canceled": n.Canceled,
+	} {
+		counter(gatewayRequests, v, outcome)
+	}
+	counter(upstreamFailed, n.UpstreamFailed)
+}
+
+func (c *collector) limit(l policy.Count, counter func(*prometheus.Desc, uint64, ...string), gauge func(*prometheus.Desc, int, ...string)) {
+	shadow := fmt.Sprint(l.Shadow)
+	counter(limitRequests, l.Allowed, l.Limit, "allowed", shadow)
+	counter(limitRequests, l.Limited, l.Limit, "limited", shadow)
+	counter(limitRequests, l.Delayed, l.Limit, "delayed", shadow)
+	gauge(limitWaiting, l.Waiting, l.Limit)
+	gauge(limitKeys, l.Keys.Keys, l.Limit)
+	counter(limitForgotten, l.Keys.Forgotten, l.Limit)
+}

@@ -1,0 +1,273 @@
+// Package gateway is a reverse proxy that asks a policy about every request: it passes on what the limits admit, holds what has to wait
+// for its turn in a queue, and answers the rest as the policy says. It translates between HTTP and package policy, and has no
+// arithmetic of its own.
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/policyfile"
+	"github.com/weirflow/weir/weirhttp"
+)
+
+// A Gateway is an http.Handler. Update changes its policy while it serves.
+type Gateway struct {
+	log       *slog.Logger
+	transport *http.Transport
+	errorLog  *weir.Limiter // so that an upstream that is down does not fill the log
+	counts    counts
+
+	mu    sync.Mutex // for Update
+	state atomic.Pointer[state]
+}
+
+// state is all that comes from a policy. It is replaced as a whole.
+type state struct {
+	file   *policyfile.File
+	engine *policy.Engine
+	routes []route
+	tells  func(http.Header, []policy.Asked) // writes the fields about limits; nil for none
+}
+
+// route is what a request that matched gets.
+type route struct {
+	proxy   *httputil.ReverseProxy
+	refused refusal
+}
+
+// Counts is what the gateway has done with its requests.
+type Counts struct {
+	Allowed, Delayed, Limited, NoRoute, Invalid, Canceled, UpstreamFailed uint64
+}
+
+// counts are the counters behind Counts.
+type counts struct {
+	allowed, delayed, limited, noRoute, invalid, canceled, upstreamFailed atomic.Uint64
+}
+
+// New returns a gateway for a policy file that was loaded. Every route needs an upstream.
+func New(file *policyfile.File, log *slog.Logger) (*Gateway, error) {
+	limiter, err := weir.New(weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 10})
+	if err != nil {
+		return nil, err
+	}
+	g := &Gateway{log: log, transport: newTransport(), errorLog: limiter}
+	engine, err := policy.New(file.Policy, policy.Options{})
+	if err != nil {
+		return nil, err
+	}
+	s, err := g.compile(file, engine)
+	if err != nil {
+		return nil, errors.Join(err, engine.Close())
+	}
+	g.state.Store(s)
+	return g, nil
+}
+
+// Update puts another policy in force, all or nothing: on an error the gateway goes on with the old one. Limits that keep their name and
+// their key keep what has been used. Requests that are under way end as they began.
+func (g *Gateway) Update(file *policyfile.File) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	old := g.state.Load()
+	if err := check(file); err != nil { // before the limits are changed
+		return err
+	}
+	engine, err := old.engine.Next(file.Policy)
+	if err != nil {
+		return err
+	}
+	s, err := g.compile(file, engine)
+	if err != nil {
+		return err
+	}
+	g.state.Store(s)
+	return old.engine.Retire(engine)
+}
+
+// Close gives back what the gateway holds. Requests must have ended.
+func (g *Gateway) Close() error {
+	g.transport.CloseIdleConnections()
+	return g.state.Load().engine.Close()
+}
+
+// File returns the policy file in force.
+func (g *Gateway) File() *policyfile.File { return g.state.Load().file }
+
+// Engine returns the engine in force, for its counters.
+func (g *Gateway) Engine() *policy.Engine { return g.state.Load().engine }
+
+// Counts returns what became of the requests so far.
+func (g *Gateway) Counts() Counts {
+	c := &g.counts
+	return Counts{
+		Allowed: c.allowed.Load(), Delayed: c.delayed.Load(), Limited: c.limited.Load(), NoRoute: c.noRoute.Load(),
+		Invalid: c.invalid.Load(), Canceled: c.canceled.Load(), UpstreamFailed: c.upstreamFailed.Load(),
+	}
+}
+
+// check says what in a valid policy a gateway cannot do.
+func check(file *policyfile.File) error {
+	for i, r := range file.Policy.Routes {
+		if r.Upstream == "" {
+			return fmt.Errorf("%s: route %d (%s) has no upstream: a gateway has to pass requests on to somewhere", file.Path, i+1, r.Match)
+		}
+	}
+	for _, l := range file.Policy.Limits {
+		if l.Store != "" {
+			return fmt.Errorf("%s: limit %q is in the store %q: this version serves limits from memory alone (replay and test accept stores)",
+				file.Path, l.Name, l.Store)
+		}
+	}
+	return nil
+}
+
+// compile makes a state. It changes nothing else.
+func (g *Gateway) compile(file *policyfile.File, engine *policy.Engine) (*state, error) {
+	if err := check(file); err != nil {
+		return nil, err
+	}
+	s := &state{file: file, engine: engine, tells: teller(file.Policy.Headers)}
+	proxies := map[string]*httputil.ReverseProxy{}
+	for _, u := range file.Policy.Upstreams {
+		target, err := url.Parse(u.URL)
+		if err != nil {
+			return nil, err
+		}
+		proxies[u.Name] = g.proxy(u.Name, target, file.Policy.TrustedProxies)
+	}
+	for _, r := range file.Policy.Routes {
+		s.routes = append(s.routes, route{proxies[r.Upstream], newRefusal(r.Refused, file.Bodies)})
+	}
+	return s, nil
+}
+
+// teller is how clients are told about their limits.
+func teller(headers []string) func(http.Header, []policy.Asked) {
+	if headers == nil {
+		return weirhttp.SetRateLimit
+	}
+	var all []func(http.Header, []policy.Asked)
+	for _, h := range headers {
+		switch h {
+		case policy.HeaderRateLimit:
+			all = append(all, weirhttp.SetRateLimit)
+		case policy.HeaderXRateLimit:
+			all = append(all, weirhttp.SetXRateLimit)
+		}
+	}
+	return func(h http.Header, asked []policy.Asked) {
+		for _, tell := range all {
+			tell(h, asked)
+		}
+	}
+}
+
+// ServeHTTP decides about a request and does what was decided.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s := g.state.Load()
+	if r.Method == http.MethodConnect {
+		answer(w, http.StatusMethodNotAllowed, "this is a gateway, not a forward proxy")
+		return
+	}
+	v := s.engine.Decide(policy.Request{
+		Method: r.Method,
+		Host:   r.Host,
+		Path:   r.URL.EscapedPath(),
+		Query:  r.URL.RawQuery,
+		Client: policy.ClientKey(weirhttp.ClientIP(r, s.file.Policy.TrustedProxies)),
+		Header: r.Header,
+		Length: r.ContentLength,
+	})
+	switch v.Outcome {
+	case policy.NoRoute:
+		g.counts.noRoute.Add(1)
+		answer(w, http.StatusNotFound, "no route matches this request")
+		return
+	case policy.Invalid:
+		g.counts.invalid.Add(1)
+		answer(w, http.StatusBadRequest, "the cost of this request is not a whole number of at least 1")
+		return
+	case policy.Deny:
+		g.refuse(w, r, s, &v, v.Decision)
+		return
+	case policy.Delay:
+		g.counts.delayed.Add(1)
+		if err := v.Wait(r.Context()); err != nil {
+			g.leave(w, r, s, &v, err)
+			return
+		}
+	default:
+		g.counts.allowed.Add(1)
+	}
+	s.tells(w.Header(), v.Asked())
+	g.pass(w, r, s.routes[v.Route].proxy, &v)
+}
+
+// pass hands a request to its upstream.
+func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, proxy *httputil.ReverseProxy, v *policy.Verdict) {
+	if v.CountsBytes() && r.Body != nil {
+		body := &countingBody{ReadCloser: r.Body}
+		r.Body = body
+		defer func() { v.SettleBytes(body.n.Load()) }()
+	}
+	proxy.ServeHTTP(w, r)
+}
+
+// countingBody counts what is read of a body whose length was not said.
+type countingBody struct {
+	io.ReadCloser
+	n atomic.Int64
+}
+
+func (b *countingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.n.Add(int64(n))
+	return n, err
+}
+
+// leave ends a request that gave up waiting: its client is gone, or a change of the policy made its cost impossible.
+func (g *Gateway) leave(w http.ResponseWriter, r *http.Request, s *state, v *policy.Verdict, err error) {
+	var limited *weir.LimitedError
+	if errors.As(err, &limited) {
+		g.refuse(w, r, s, v, limited.Decision)
+		return
+	}
+	g.counts.canceled.Add(1)
+	if errors.Is(err, context.Canceled) {
+		return // nobody is there to answer
+	}
+	answer(w, http.StatusServiceUnavailable, "the wait was ended")
+}
+
+// refuse answers a request that a limit refused.
+func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, s *state, v *policy.Verdict, d weir.Decision) {
+	g.counts.limited.Add(1)
+	s.tells(w.Header(), v.Asked())
+	weirhttp.SetRetryAfter(w.Header(), d)
+	s.routes[v.Route].refused.write(w, r, v.Limit)
+}
+
+// answer writes an answer of the gateway's own.
+func answer(w http.ResponseWriter, status int, text string) {
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	text += "\n"
+	h.Set("Content-Length", strconv.Itoa(len(text)))
+	w.WriteHeader(status)
+	io.WriteString(w, text)
+}

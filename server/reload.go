@@ -1,0 +1,65 @@
+package server
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/weirflow/weir/server/policyfile"
+)
+
+// version tells two states of a file apart by what is in it: times and sizes miss a change within the same second, and links that are
+// moved, as Kubernetes does it. A policy file is small.
+type version [sha256.Size]byte
+
+// look reads a file's version. One that cannot be read has a version of its own.
+func look(path string) version {
+	f, err := os.Open(path)
+	if err != nil {
+		return version{}
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, io.LimitReader(f, 4<<20)); err != nil {
+		return version{}
+	}
+	return version(h.Sum(nil))
+}
+
+// reload reads the policy again and puts it in force, all or nothing: what is wrong is told, and the old one goes on.
+func (s *server) reload(why string) {
+	if s.Path == "" {
+		return // the demo has no file
+	}
+	s.seen = look(s.Path)
+	err := s.replace()
+	s.admin.Reloaded(err)
+	var invalid *policyfile.InvalidError
+	switch {
+	case err == nil:
+		s.Log.Info("policy reloaded", "file", s.Path, "why", why)
+	case errors.As(err, &invalid):
+		s.Log.Error("policy not reloaded: the old one goes on", "file", s.Path, "why", why, "problems", len(invalid.Problems))
+		for _, p := range invalid.Problems {
+			s.Log.Error("policy", "file", p.File, "line", p.Line, "column", p.Col, "message", p.Message, "fix", p.Fix, "warning", p.Warning)
+		}
+	default:
+		s.Log.Error("policy not reloaded: the old one goes on", "file", s.Path, "why", why, "error", err)
+	}
+}
+
+func (s *server) replace() error {
+	file, err := policyfile.Load(s.Path)
+	if err != nil {
+		return err
+	}
+	if err := servable(file); err != nil {
+		return err
+	}
+	if now, was := file.Policy.Listen, s.gateway.File().Policy.Listen; now != was {
+		return fmt.Errorf("the addresses under listen change only with a restart: they are %+v and would be %+v", was, now)
+	}
+	return s.gateway.Update(file)
+}

@@ -1,0 +1,233 @@
+// Package server puts the faces of Weir together and runs them: today the gateway and the admin pages.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/weirflow/weir/server/admin"
+	"github.com/weirflow/weir/server/gateway"
+	"github.com/weirflow/weir/server/policyfile"
+)
+
+// Options are what Serve is given.
+type Options struct {
+	Path   string          // of the policy file; empty runs the demo
+	Log    *slog.Logger    // required
+	Out    io.Writer       // where the demo says what to try; nil for nowhere
+	Reload <-chan struct{} // reads the policy again, beside changes of the file; may be nil
+	Grace  time.Duration   // how long requests that are under way may take to end; 0 means 30 s
+	Watch  time.Duration   // how often the policy file is looked at; 0 means once a second
+	Ready  func(Addresses) // called once, when everything listens; may be nil
+}
+
+// Addresses are where a server listens. An empty one is not listened on.
+type Addresses struct{ Gateway, Admin, Demo string }
+
+// The servers, by what messages call them.
+const (
+	gatewayServer = "listen.gateway"
+	adminServer   = "listen.admin"
+	demoServer    = "the demo upstream"
+)
+
+const (
+	defaultGrace = 30 * time.Second
+	defaultWatch = time.Second
+	maxHeader    = 64 << 10 // bytes of a request's line and header fields
+)
+
+// Serve runs a policy until the context ends, and then lets requests that are under way end. The error is nil after an orderly end.
+func Serve(ctx context.Context, o Options) error {
+	if o.Grace == 0 {
+		o.Grace = defaultGrace
+	}
+	if o.Watch == 0 {
+		o.Watch = defaultWatch
+	}
+	s := &server{Options: o, servers: map[string]*http.Server{}, running: make(chan error, 3)}
+	defer s.stop()
+	if err := s.start(); err != nil {
+		return err
+	}
+	return s.run(ctx)
+}
+
+// server is a Serve under way.
+type server struct {
+	Options
+	gateway *gateway.Gateway
+	admin   *admin.Admin
+	servers map[string]*http.Server // by what they are
+	addrs   Addresses
+	running chan error // what ended
+	wg      sync.WaitGroup
+	seen    version // of the policy file
+}
+
+// start loads the policy and begins to listen. What it has begun when it fails, stop ends.
+func (s *server) start() error {
+	file, err := s.load()
+	if err != nil {
+		return err
+	}
+	for _, p := range file.Problems {
+		s.Log.Warn("policy", "file", p.File, "line", p.Line, "column", p.Col, "message", p.Message, "fix", p.Fix)
+	}
+	if err := servable(file); err != nil {
+		return err
+	}
+	if s.gateway, err = gateway.New(file, s.Log); err != nil {
+		return err
+	}
+	s.admin = admin.New(s.gateway)
+	listen := file.Policy.Listen
+	if s.addrs.Gateway, err = s.listen(gatewayServer, listen.Gateway, s.gateway); err != nil {
+		return err
+	}
+	if s.addrs.Admin, err = s.listen(adminServer, listen.Admin, s.admin); err != nil {
+		return err
+	}
+	s.admin.SetReady(true)
+	s.Log.Info("serving", "policy", file.Path, "gateway", s.addrs.Gateway, "admin", s.addrs.Admin)
+	if s.Path == "" && s.Out != nil {
+		fmt.Fprintf(s.Out, demoText, s.addrs.Gateway, s.addrs.Demo, s.addrs.Admin, s.addrs.Gateway)
+	}
+	if s.Ready != nil {
+		s.Ready(s.addrs)
+	}
+	return nil
+}
+
+// load reads the policy, or makes that of the demo, whose upstream it starts.
+func (s *server) load() (*policyfile.File, error) {
+	if s.Path == "" {
+		return s.startDemo()
+	}
+	s.seen = look(s.Path)
+	return policyfile.Load(s.Path)
+}
+
+// servable says what a valid policy asks for that this server does not do, or must not do unasked.
+func servable(file *policyfile.File) error {
+	listen := file.Policy.Listen
+	switch {
+	case listen.Gateway == "":
+		return fmt.Errorf("%s: listen.gateway is missing: say where the gateway listens, like 127.0.0.1:8080", file.Path)
+	case listen.RLS != "":
+		return fmt.Errorf("%s: listen.rls: this version has no rate limit service: take it out", file.Path)
+	case listen.RESP != "":
+		return fmt.Errorf("%s: listen.resp: this version does not speak the Redis protocol: take it out", file.Path)
+	case listen.Admin != "" && !isLoopback(listen.Admin):
+		return fmt.Errorf("%s: listen.admin: %s is not a loopback address: the admin pages have neither TLS nor tokens yet, so they stay on 127.0.0.1 or [::1]",
+			file.Path, listen.Admin)
+	}
+	return nil
+}
+
+func isLoopback(hostPort string) bool {
+	host, _, err := net.SplitHostPort(hostPort)
+	if err != nil {
+		return false
+	}
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.IsLoopback()
+}
+
+// listen serves a handler on an address; an empty one is not listened on.
+func (s *server) listen(what, addr string, h http.Handler) (string, error) {
+	if addr == "" {
+		return "", nil
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return "", fmt.Errorf("%s: cannot listen on %s: %w: stop what listens there, or choose another address", what, addr, cause(err))
+	}
+	srv := &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(anonymous{s.Log.Handler()}, slog.LevelDebug),
+	}
+	s.servers[what] = srv
+	s.wg.Go(func() {
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			s.running <- fmt.Errorf("%s: %w", what, err)
+		}
+	})
+	return l.Addr().String(), nil
+}
+
+// cause is what the operating system said.
+func cause(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Err
+	}
+	return err
+}
+
+// run serves until the context ends or a listener fails.
+func (s *server) run(ctx context.Context) error {
+	watch := time.NewTicker(s.Watch)
+	defer watch.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return s.drain()
+		case err := <-s.running:
+			return err
+		case <-s.Reload:
+			s.reload("asked to")
+		case <-watch.C:
+			if s.Path != "" && look(s.Path) != s.seen {
+				s.reload("the file has changed")
+			}
+		}
+	}
+}
+
+// drain stops accepting and lets what is under way end.
+func (s *server) drain() error {
+	s.admin.SetReady(false)
+	s.Log.Info("stopping", "grace", s.Grace)
+	ctx, cancel := context.WithTimeout(context.Background(), s.Grace)
+	defer cancel()
+	for _, what := range []string{gatewayServer, demoServer, adminServer} { // what others need goes later
+		if srv := s.servers[what]; srv != nil && srv.Shutdown(ctx) != nil {
+			return fmt.Errorf("requests were still under way after %v: they were cut off", s.Grace)
+		}
+	}
+	return nil
+}
+
+// stop ends all that was started, at once.
+func (s *server) stop() {
+	for _, srv := range s.servers {
+		srv.Close()
+	}
+	s.wg.Wait()
+	if s.gateway != nil {
+		s.gateway.Close()
+	}
+}
+
+// anonymous takes addresses out of what net/http writes into the log: one may be a client's.
+type anonymous struct{ slog.Handler }
+
+var address = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+(:\d+)?|\[[0-9a-fA-F:.%a-z]+\]:\d+`)
+
+func (a anonymous) Handle(ctx context.Context, r slog.Record) error {
+	r.Message = address.ReplaceAllString(r.Message, "(address)")
+	return a.Handler.Handle(ctx, r)
+}
