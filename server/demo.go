@@ -40,5 +40,5 @@ func (s *server) startDemo() (*policyfile.File, error) {
 	if _, _, err := net.SplitHostPort(s.addrs.Demo); err != nil {
 		return nil, errors.New("the demo upstream has no address")
 	}
-	return policyfile.Parse("(demo)", []byte(strings.ReplaceAll(demoPolicy, addr, s.addrs.Demo)))
+	return policyfile.Parse("(demo)", []byte(strings.ReplaceAll(s.demo, addr, s.addrs.Demo)))
 }

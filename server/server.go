@@ -28,6 +28,8 @@ type Options struct {
 	Grace  time.Duration   // how long requests that are under way may take to end; 0 means 30 s
 	Watch  time.Duration   // how often the policy file is looked at; 0 means once a second
 	Ready  func(Addresses) // called once, when everything listens; may be nil
+
+	demo string // the demo's policy on other ports, for tests
 }
 
 // Addresses are where a server listens. An empty one is not listened on.
@@ -53,6 +55,9 @@ func Serve(ctx context.Context, o Options) error {
 	}
 	if o.Watch == 0 {
 		o.Watch = defaultWatch
+	}
+	if o.demo == "" {
+		o.demo = demoPolicy
 	}
 	s := &server{Options: o, servers: map[string]*http.Server{}, running: make(chan error, 3)}
 	defer s.stop()

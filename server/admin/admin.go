@@ -68,7 +68,9 @@ type collector struct{ g *gateway.Gateway }
 var (
 	limitRequests = prometheus.NewDesc("weir_limit_requests_total",
 		"Requests by the limit that was asked and its outcome: a refused request counts only for the limit that refused it.",
-		[]string{"limit", "outcome", "shadow"}, nil)
+		[]string{"limit", "outcome"}, nil)
+	shadowRequests = prometheus.NewDesc("weir_shadow_requests_total",
+		"Requests by the shadow limit that was asked and the outcome that it would have had.", []string{"limit", "outcome"}, nil)
 	limitWaiting   = prometheus.NewDesc("weir_limit_waiting", "Requests that wait in a limit's queues now.", []string{"limit"}, nil)
 	limitKeys      = prometheus.NewDesc("weir_limit_keys", "Keys that a limit keeps a state for now.", []string{"limit"}, nil)
 	limitForgotten = prometheus.NewDesc("weir_limit_keys_forgotten_total",
@@ -78,7 +80,7 @@ var (
 )
 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{limitRequests, limitWaiting, limitKeys, limitForgotten, gatewayRequests, upstreamFailed} {
+	for _, d := range []*prometheus.Desc{limitRequests, shadowRequests, limitWaiting, limitKeys, limitForgotten, gatewayRequests, upstreamFailed} {
 		ch <- d
 	}
 }
@@ -103,10 +105,13 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (c *collector) limit(l policy.Count, counter func(*prometheus.Desc, uint64, ...string), gauge func(*prometheus.Desc, int, ...string)) {
-	shadow := fmt.Sprint(l.Shadow)
-	counter(limitRequests, l.Allowed, l.Limit, "allowed", shadow)
-	counter(limitRequests, l.Limited, l.Limit, "limited", shadow)
-	counter(limitRequests, l.Delayed, l.Limit, "delayed", shadow)
+	requests := limitRequests
+	if l.Shadow {
+		requests = shadowRequests
+	}
+	counter(requests, l.Allowed, l.Limit, "allowed")
+	counter(requests, l.Limited, l.Limit, "limited")
+	counter(requests, l.Delayed, l.Limit, "delayed")
 	gauge(limitWaiting, l.Waiting, l.Limit)
 	gauge(limitKeys, l.Keys.Keys, l.Limit)
 	counter(limitForgotten, l.Keys.Forgotten, l.Limit)
