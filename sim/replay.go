@@ -124,7 +124,7 @@ func (r *replay) readInput(in Input) error {
 	if magic, err := raw.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
 		z, err := gzip.NewReader(raw)
 		if err != nil {
-			return err
+			return fmt.Errorf("it begins like gzip and is not: %w", err)
 		}
 		defer z.Close()
 		src = bufio.NewReaderSize(z, 1<<16)

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// weir runs the command in this process.
+func weir(t *testing.T, stdin string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(t.Context(), args, strings.NewReader(stdin), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+// files writes files into a new directory and returns its path.
+func files(t *testing.T, all map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range all {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+const shop = `
+limits:
+  per-sku: { key: query.sku_id, token_bucket: { rate: 6/m, burst: 1 } }
+routes:
+  - { match: GET /ratelimit/sku, limits: [per-sku], refused: { status: 503 } }
+`
+
+const accessLog = `10.0.0.1 - - [01/Jan/2024:00:00:00 +0000] "GET /ratelimit/sku?sku_id=1 HTTP/1.1" 200 5
+10.0.0.2 - - [01/Jan/2024:00:00:01 +0000] "GET /ratelimit/sku?sku_id=1 HTTP/1.1" 200 5
+rubbish
+10.0.0.1 - - [01/Jan/2024:00:00:10 +0000] "GET /ratelimit/sku?sku_id=1 HTTP/1.1" 200 5
+10.0.0.1 - - [01/Jan/2024:00:00:10 +0000] "GET /elsewhere HTTP/1.1" 200 5
+`
+
+func TestCheck(t *testing.T) {
+	dir := files(t, map[string]string{
+		"good.yaml": shop,
+		"warn.yaml": shop + "  - { match: GET /ratelimit/sku }\n",
+		"bad.yaml":  strings.Replace(shop, "rate: 6/m", "rate: 0/m", 1),
+	})
+	code, out, errs := weir(t, "", "check", dir+"/good.yaml")
+	if code != 0 || out != dir+"/good.yaml: ok: 1 limits, 1 routes\n" || errs != "" {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
+	code, out, _ = weir(t, "", "check", dir+"/warn.yaml")
+	if code != 0 || !strings.Contains(out, "warn.yaml:6:14: warning: the route is never reached") {
+		t.Errorf("%d %q", code, out)
+	}
+	code, out, errs = weir(t, "", "check", dir+"/bad.yaml")
+	if code != 1 || !strings.Contains(out, `bad.yaml:3:55: error: rate "0/m": 0 lets nothing pass`) || errs != "" {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
+	code, out, _ = weir(t, "", "check", "--schema")
+	if code != 0 || !json.Valid([]byte(out)) {
+		t.Errorf("%d %q", code, out)
+	}
+}
+
+func TestReplay(t *testing.T) {
+	dir := files(t, map[string]string{"p.yaml": shop, "log": accessLog})
+	code, out, errs := weir(t, "", "replay", "--config", dir+"/p.yaml", "--json", "--decisions", dir+"/decisions", dir+"/log")
+	if code != 0 || out != `{"requests":4,"unparsed":1,"limits":{"per-sku":{"allowed":2,"limited":1,"delayed":0}}}`+"\n" {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
+	if !strings.Contains(errs, "1 lines could not be read") || !strings.Contains(errs, `line 3: there is no [day/Mon/year:hour:minute:second zone]: "rubbish"`) {
+		t.Errorf("%q", errs)
+	}
+	decisions, err := os.ReadFile(dir + "/decisions")
+	if err != nil || string(decisions) != "1\tallow\t-\n2\tdeny\tper-sku\n4\tallow\t-\n5\tallow\t-\n" {
+		t.Errorf("%s, %v", decisions, err)
+	}
+	code, out, _ = weir(t, accessLog, "replay", "--config", dir+"/p.yaml", "-")
+	if code != 0 || !strings.Contains(out, "limited   1   25.00 %") || !strings.Contains(out, "no route  1") || !strings.Contains(out, "per-sku   1\n") {
+		t.Errorf("%d %q", code, out)
+	}
+	both, _, _ := weir(t, accessLog, "replay", "--config", dir+"/p.yaml", dir+"/log", "-")
+	if both != 0 {
+		t.Errorf("%d", both)
+	}
+	if code, out, errs := weir(t, "\x1f\x8bbroken", "replay", "--config", dir+"/p.yaml", "--json", dir+"/log", "-"); code != 1 || !strings.Contains(out, `"requests":4`) || !strings.Contains(errs, "-: it begins like gzip") {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
+}
+
+func TestScripts(t *testing.T) {
+	dir := files(t, map[string]string{
+		"p.yaml": shop,
+		"ok.weir": `
+limit token_bucket rate=10/s burst=3
+at 0s take alice 3 -> allow remaining=0
+policy p.yaml
+at 0s  GET /ratelimit/sku?sku_id=7 from=10.0.0.1 -> 200
+at 9s  GET /ratelimit/sku?sku_id=7 from=10.0.0.1 -> 503 retry=1s by=per-sku
+at 10s GET /ratelimit/sku?sku_id=7 from=10.0.0.1 -> 200
+`,
+		"bad.weir":    "limit token_bucket rate=1/s burst=1\nat 0s take a -> deny\n",
+		"syntax.weir": "limit token_bucket rate=1/s brust=1\n",
+		"policy.weir": "policy none.yaml\n",
+	})
+	if code, out, errs := weir(t, "", "test", dir+"/ok.weir"); code != 0 || out != dir+"/ok.weir: ok\n" || errs != "" {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
+	code, out, _ := weir(t, "", "test", dir+"/bad.weir", dir+"/syntax.weir", dir+"/policy.weir", dir+"/ok.weir")
+	for _, want := range []string{
+		"bad.weir:2: at 0s take a -> deny\n\twant deny\n\tgot  allow remaining=0 retry=0s reset=1s limit=1 by=token_bucket\n",
+		"bad.weir: FAILED: 1 mismatches", "syntax.weir:1: brust", `did you mean "burst"?`, "policy.weir:1: open", "ok.weir: ok",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in %q", want, out)
+		}
+	}
+	if code != 1 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestWrongUse(t *testing.T) {
+	dir := files(t, map[string]string{"p.yaml": shop, "log": accessLog, "bad.yaml": "x: 1"})
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"sirve"}, 2, `unknown command "sirve"`},
+		{[]string{"check"}, 2, "accepts 1 arg(s), received 0"},
+		{[]string{"check", "a", "b"}, 2, "accepts 1 arg(s), received 2"},
+		{[]string{"check", dir + "/none.yaml"}, 2, "none.yaml: no such file"},
+		{[]string{"check", dir}, 2, "is a directory"},
+		{[]string{"check", "--sckema"}, 2, "unknown flag: --sckema"},
+		{[]string{"replay", dir + "/log"}, 2, "--config FILE"},
+		{[]string{"replay", "--config", dir + "/p.yaml"}, 2, "requires at least 1 arg"},
+		{[]string{"replay", "--config", dir + "/p.yaml", dir + "/none"}, 2, "none: no such file"},
+		{[]string{"replay", "--config", dir + "/p.yaml", dir}, 2, "is a directory"},
+		{[]string{"replay", "--config", dir + "/p.yaml", "-", "-"}, 2, "which can be read once"},
+		{[]string{"replay", "--config", dir + "/bad.yaml", dir + "/log"}, 1, `bad.yaml:1:1: error: there is no key "x"`},
+		{[]string{"replay", "--config", dir + "/p.yaml", "--decisions", dir + "/no/where", dir + "/log"}, 2, "no such file"},
+		{[]string{"test"}, 2, "requires at least 1 arg"},
+		{[]string{"test", dir + "/none.weir"}, 2, "none.weir: no such file"},
+		{[]string{"serve", "x"}, 2, `unknown command "x"`},
+		{[]string{"serve", "--config", dir + "/none.yaml"}, 2, "none.yaml: no such file"},
+		{[]string{"serve", "--config", dir + "/bad.yaml"}, 1, `bad.yaml:1:1: error: there is no key "x"`},
+		{[]string{"serve", "--config", dir + "/p.yaml"}, 1, "listen.gateway is missing"},
+		{[]string{"serve", "--grace", "soon"}, 2, "invalid argument"},
+	} {
+		code, out, errs := weir(t, "", c.args...)
+		if code != c.code || !strings.Contains(errs, c.want) || out != "" {
+			t.Errorf("%v: exit %d, stdout %q, stderr %q; want %d and %q", c.args, code, out, errs, c.code, c.want)
+		}
+	}
+	if code, out, _ := weir(t, ""); code != 0 || !strings.Contains(out, "Usage:") {
+		t.Errorf("no arguments: %d %q", code, out)
+	}
+	if code, out, _ := weir(t, "", "--version"); code != 0 || !strings.HasPrefix(out, "weir version") {
+		t.Errorf("--version: %d %q", code, out)
+	}
+}
+
+func TestReplayIsInterrupted(t *testing.T) {
+	dir := files(t, map[string]string{"p.yaml": shop})
+	ctx, cancel := context.WithCancel(t.Context())
+	r, w := io.Pipe()
+	go func() {
+		for {
+			if _, err := io.WriteString(w, accessLog); err != nil {
+				return
+			}
+		}
+	}()
+	cancel()
+	var errs bytes.Buffer
+	if code := run(ctx, []string{"replay", "--config", dir + "/p.yaml", "-"}, r, io.Discard, &errs); code != 1 || errs.String() != "weir: interrupted\n" {
+		t.Errorf("%d %q", code, errs.String())
+	}
+	r.Close()
+}
+
+// lockedBuffer is written by a server and read by its test.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func TestServe(t *testing.T) {
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "up") }))
+	defer up.Close()
+	dir := files(t, map[string]string{"p.yaml": fmt.Sprintf(`
+listen: { gateway: "127.0.0.1:0" }
+limits: { l: { token_bucket: { rate: 1/h, burst: 1 } } }
+upstreams: { up: { url: "%s" } }
+routes: [{ match: /, upstream: up, limits: [l] }]
+`, up.URL)})
+	ctx, stop := context.WithCancel(t.Context())
+	var errs lockedBuffer
+	ended := make(chan int, 1)
+	go func() { ended <- run(ctx, []string{"serve", "--config", dir + "/p.yaml"}, nil, io.Discard, &errs) }()
+	address := regexp.MustCompile(`"gateway":"([^"]+)"`)
+	deadline := time.After(30 * time.Second)
+	for address.FindStringSubmatch(errs.String()) == nil {
+		select {
+		case <-deadline:
+			t.Fatal(errs.String())
+		case code := <-ended:
+			t.Fatal(code, errs.String())
+		case <-time.After(time.Millisecond):
+		}
+	}
+	url := "http://" + address.FindStringSubmatch(errs.String())[1]
+	for _, want := range []int{200, 429} {
+		resp, err := http.Get(url)
+		if err != nil || resp.StatusCode != want {
+			t.Errorf("%v, %v", resp, err)
+		}
+	}
+	stop()
+	if code := <-ended; code != 0 {
+		t.Errorf("%d: %s", code, errs.String())
+	}
+}

@@ -1,0 +1,192 @@
+package weir_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+const module = "github.com/weirflow/weir"
+
+// floors is the architecture: each package, and which of ours it may import. An import goes down, never up, and never sideways between
+// two faces or two stores. A package that is not here is not part of it. A name that ends in /... is everything below.
+//
+// Files named _test.go may import weirtest besides, and packages of the standard library for tests; see checkImport.
+var floors = map[string][]string{
+	".":                 {"internal/..."},
+	"keyed":             {".", "internal/..."},
+	"policy":            {".", "keyed", "internal/..."},
+	"weirhttp":          {".", "policy", "keyed", "internal/..."},
+	"sim":               {".", "policy", "keyed", "internal/..."},
+	"weirtest":          {".", "policy", "keyed", "weirhttp", "internal/..."}, // everything but sim
+	"internal/claim":    nil,                                                  // leaves: they import nothing of ours
+	"internal/nearest":  nil,
+	"internal/u128":     nil,
+	"internal/vclock":   nil,
+	"server":            {".", "policy", "keyed", "sim", "weirhttp", "internal/...", "server/..."},
+	"server/admin":      {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile", "server/gateway"},
+	"server/gateway":    {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile"},
+	"server/policyfile": {".", "policy", "internal/..."},
+	"cmd/weir":          {".", "policy", "sim", "weirtest", "internal/...", "server", "server/policyfile"},
+	"bench":             {"..."},
+	"proof":             {"..."},
+	"examples/...":      {".", "keyed", "policy", "weirhttp"},
+}
+
+// TestImports reads the import lines of every module, those of tests included, and holds them to the floors.
+func TestImports(t *testing.T) {
+	wrong, files := checkImports(t, os.DirFS("."))
+	for _, w := range wrong {
+		t.Error(w)
+	}
+	if files < 50 {
+		t.Errorf("only %d files were read", files)
+	}
+}
+
+// TestBrokenRulesAreFound shows that each rule can fail.
+func TestBrokenRulesAreFound(t *testing.T) {
+	file := func(imports ...string) *fstest.MapFile {
+		text := "package x\n"
+		for _, i := range imports {
+			text += "import _ " + strconv.Quote(i) + "\n"
+		}
+		return &fstest.MapFile{Data: []byte(text)}
+	}
+	for name, c := range map[string]struct {
+		path  string
+		file  *fstest.MapFile
+		wrong bool
+	}{
+		"down":                           {"keyed/x.go", file(module, "sync"), false},
+		"up":                             {"x.go", file(module + "/keyed"), true},
+		"up, in a test":                  {"x_test.go", file(module + "/keyed"), true},
+		"sideways":                       {"weirhttp/x.go", file(module + "/sim"), true},
+		"between faces":                  {"server/gateway/x.go", file(module + "/server/admin"), true},
+		"a leaf that imports":            {"internal/u128/x.go", file(module), true},
+		"a third party in the root":      {"policy/x.go", file("golang.org/x/net/http2"), true},
+		"a third party in a root test":   {"policy/x_test.go", file("github.com/stretchr/testify"), true},
+		"a third party in the server":    {"server/x.go", file("github.com/prometheus/client_golang/prometheus"), false},
+		"a third party's path like ours": {"policy/x.go", file(module + "flow/x"), true},
+		"an unknown package":             {"util/x.go", file(), true},
+		"an unknown leaf":                {"internal/helper/x.go", file(), true},
+		"weirtest in a test":             {"keyed/x_test.go", file(module + "/weirtest"), false},
+		"weirtest in the library":        {"keyed/x.go", file(module + "/weirtest"), true},
+		"weirtest that imports sim":      {"weirtest/x.go", file(module + "/sim"), true},
+		"testing in the library":         {"sim/x.go", file("testing"), true},
+		"testing in a test":              {"sim/x_test.go", file("testing", "testing/synctest"), false},
+		"an example":                     {"examples/a/main.go", file(module, module+"/keyed"), false},
+		"an example looking inside":      {"examples/a/main.go", file(module + "/internal/u128"), true},
+		"test data":                      {"sim/testdata/x.go", file(module + "/server"), false},
+	} {
+		wrong, _ := checkImports(t, fstest.MapFS{c.path: c.file})
+		if (len(wrong) > 0) != c.wrong {
+			t.Errorf("%s: %v", name, wrong)
+		}
+	}
+}
+
+func checkImports(t *testing.T, tree fs.FS) (wrong []string, files int) {
+	t.Helper()
+	err := fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && name != ".") {
+			return fs.SkipDir
+		}
+		if d.IsDir() || !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		files++
+		src, err := fs.ReadFile(tree, name)
+		if err != nil {
+			return err
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, src, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		pkg := path.Dir(name)
+		allowed, known := floorOf(pkg)
+		if !known {
+			wrong = append(wrong, name+": the package is on no floor: add it to the table in imports_test.go")
+			return nil
+		}
+		for _, spec := range f.Imports {
+			imp, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			if why := checkImport(pkg, imp, allowed, strings.HasSuffix(name, "_test.go")); why != "" {
+				wrong = append(wrong, name+" imports "+imp+": "+why)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wrong, files
+}
+
+// floorOf returns what a package may import.
+func floorOf(pkg string) (allowed []string, known bool) {
+	if allowed, known = floors[pkg]; known {
+		return allowed, true
+	}
+	for name, allowed := range floors {
+		if prefix, all := strings.CutSuffix(name, "/..."); all && strings.HasPrefix(pkg, prefix+"/") {
+			return allowed, true
+		}
+	}
+	return nil, false
+}
+
+// checkImport says why an import is wrong.
+func checkImport(pkg, imp string, allowed []string, test bool) string {
+	rel, own := strings.CutPrefix(imp+"/", module+"/")
+	rel = path.Clean(rel)
+	switch {
+	case own && rel == pkg && test:
+		return "" // a test beside the package it tests
+	case own && rel == "weirtest" && test:
+		return ""
+	case own && !slices.ContainsFunc(allowed, func(a string) bool { return covers(a, rel) }):
+		return "the floors do not allow it"
+	case !own && strings.Contains(strings.Split(imp, "/")[0], ".") && inRoot(pkg):
+		return "the root module depends on the standard library alone"
+	case (imp == "testing" || strings.HasPrefix(imp, "testing/")) && !test && pkg != "weirtest" && pkg != "bench":
+		return "a program would carry the testing package with it"
+	}
+	return ""
+}
+
+func covers(allowed, rel string) bool {
+	prefix, all := strings.CutSuffix(allowed, "...")
+	return allowed == rel || all && strings.HasPrefix(rel+"/", prefix)
+}
+
+// inRoot reports whether a package is of the root module.
+func inRoot(pkg string) bool {
+	top, _, _ := strings.Cut(pkg, "/")
+	return !slices.Contains([]string{"server", "cmd", "bench", "proof"}, top)
+}
+
+// TestModules holds the root module to having no dependencies, and the others to the local one.
+func TestModules(t *testing.T) {
+	if _, err := os.Stat("go.sum"); !os.IsNotExist(err) {
+		t.Error("the root module has a go.sum: it depends on the standard library alone")
+	}
+	text, err := os.ReadFile("go.mod")
+	if err != nil || strings.Contains(string(text), "require") {
+		t.Errorf("go.mod: %s, %v", text, err)
+	}
+}
