@@ -26,7 +26,10 @@ type section struct {
 
 // sections are all there are, in the order in which they are measured.
 func sections() []section {
-	return []section{}
+	return []section{
+		{"take", "Allow, Take and Peek on one limiter", take},
+		{"reserve", "Reserve, Cancel and Settle", reserve},
+	}
 }
 
 // A report is one run of the program: its settings, and the tables so far.
