@@ -29,6 +29,7 @@ func sections() []section {
 	return []section{
 		{"take", "Allow, Take and Peek on one limiter", take},
 		{"reserve", "Reserve, Cancel and Settle", reserve},
+		{"wait", "100,000 goroutines waiting on one limiter", wait},
 	}
 }
 
@@ -100,6 +101,9 @@ func (r *report) missed() (n, of int) {
 var errUsage = errors.New("usage")
 
 func main() {
+	if len(os.Args) == 3 && os.Args[1] == jobWord {
+		os.Exit(serveJob(os.Args[2], os.Stdout, os.Stderr))
+	}
 	switch err := run(os.Args[1:], os.Stdout, os.Stderr); {
 	case errors.Is(err, errUsage):
 		os.Exit(2)
