@@ -27,6 +27,7 @@ func jobKinds() map[string]func(job) (values, error) {
 	return map[string]func(job) (values, error){
 		"wake":  wake,
 		"leave": leave,
+		"keys":  keysMemory,
 	}
 }
 

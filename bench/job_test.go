@@ -2,6 +2,7 @@ package main
 
 import (
 	"math"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -61,7 +62,7 @@ func TestApart(t *testing.T) {
 	if err != nil || found[0]["left"] != 5 || found[1]["left"] != 3 {
 		t.Errorf("%v, %v", found, err)
 	}
-	for _, bad := range []job{{Kind: "nap"}, {Kind: "wake", Subject: "nobody", Burst: 1}, {Kind: "leave", Subject: "nobody"}} {
+	for _, bad := range []job{{Kind: "nap"}, {Kind: "wake", Subject: "nobody", Burst: 1}, {Kind: "leave", Subject: "nobody"}, {Kind: "keys"}} {
 		if _, err := bad.do(); err == nil {
 			t.Errorf("%+v was done", bad)
 		}
@@ -69,6 +70,16 @@ func TestApart(t *testing.T) {
 	var stderr strings.Builder
 	if code := serveJob(`{"Kind":"nap"}`, &stderr, &stderr); code != 1 || !strings.Contains(stderr.String(), `no job "nap"`) {
 		t.Errorf("%d, %q", code, stderr.String())
+	}
+}
+
+func TestKeysMemory(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the memory of a process is read from /proc")
+	}
+	v, err := job{Kind: "keys", Subject: weirTable, N: 50_000}.apart()
+	if err != nil || v["bytes"] <= float64(keyLen) {
+		t.Errorf("%v, %v", v, err)
 	}
 }
 

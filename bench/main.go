@@ -30,6 +30,7 @@ func sections() []section {
 		{"take", "Allow, Take and Peek on one limiter", take},
 		{"reserve", "Reserve, Cancel and Settle", reserve},
 		{"wait", "100,000 goroutines waiting on one limiter", wait},
+		{"keyed", "Take on one of many keys, and the memory of a key", keyed},
 	}
 }
 

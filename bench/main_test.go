@@ -62,7 +62,7 @@ func TestUsage(t *testing.T) {
 		}
 	}
 	var stderr strings.Builder
-	if err := run([]string{"-h"}, io.Discard, &stderr); err != nil || !strings.Contains(stderr.String(), "reserve") {
+	if err := run([]string{"-h"}, io.Discard, &stderr); err != nil || !strings.Contains(stderr.String(), "keyed") {
 		t.Errorf("%v, %q", err, stderr.String())
 	}
 }
