@@ -1,0 +1,158 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A contest measures its subjects in turn, many rounds in one process, so that what the machine does meanwhile happens to all of them:
+// in each round every subject runs once, and is compared with the references of that same round.
+type contest struct {
+	title    string
+	notes    []string
+	procs    int      // how many goroutines at once
+	against  []string // the references: subjects that all are compared with
+	subjects []subject
+}
+
+// A subject is one thing to measure beside others.
+type subject struct {
+	name    string
+	fresh   func() loop // the loop for one measurement, on a state that no other has touched where that matters
+	answers answers
+	targets []target
+}
+
+// answers is what a subject has to answer for its figure to mean anything.
+type answers uint8
+
+const (
+	either answers = iota
+	allYes
+	allNo
+)
+
+// check fails for a reading with other answers.
+func (a answers) check(r reading) error {
+	switch {
+	case a == allYes && r.yes != r.ops:
+		return fmt.Errorf("%d of %d calls were refused, where all were to be admitted", r.ops-r.yes, r.ops)
+	case a == allNo && r.yes != 0:
+		return fmt.Errorf("%d of %d calls were admitted, where all were to be refused", r.yes, r.ops)
+	}
+	return nil
+}
+
+// A target is what a subject is to reach: at most so many times a reference, or, against nothing, at most so many allocations.
+type target struct {
+	against string
+	atMost  float64
+}
+
+// An outcome is what was found about one subject, with one number for each round.
+type outcome struct {
+	perOp  []float64            // ns
+	ratios map[string][]float64 // by reference
+	ops    int
+	allocs uint64
+}
+
+// allocsPerOp is taken over all rounds: what the runtime allocates beside the loop is lost among them.
+func (o outcome) allocsPerOp() float64 { return float64(o.allocs) / float64(o.ops) }
+
+// run measures for a number of rounds, in each of which every subject runs for about the length of round.
+func (c contest) run(rounds int, round time.Duration) ([]outcome, error) {
+	counts := make([]int, len(c.subjects))
+	for i, s := range c.subjects {
+		counts[i] = calibrate(round, func(n int) time.Duration { return timed(s.fresh(), n, c.procs).took })
+	}
+	outcomes := make([]outcome, len(c.subjects))
+	for r := range rounds {
+		for _, i := range turns(r, len(c.subjects)) {
+			s, o := c.subjects[i], &outcomes[i]
+			found := timed(s.fresh(), counts[i], c.procs)
+			if err := s.answers.check(found); err != nil {
+				return nil, fmt.Errorf("%s: %s: %w", c.title, s.name, err)
+			}
+			o.perOp = append(o.perOp, found.perOp())
+			o.ops += found.ops
+			o.allocs += found.allocs
+		}
+	}
+	return outcomes, c.compare(outcomes)
+}
+
+// compare fills in the ratios, round by round.
+func (c contest) compare(outcomes []outcome) error {
+	for _, name := range c.against {
+		ref := slices.IndexFunc(c.subjects, func(s subject) bool { return s.name == name })
+		if ref < 0 {
+			return fmt.Errorf("%s: there is no subject %q to compare with", c.title, name)
+		}
+		for i := range outcomes {
+			o := &outcomes[i]
+			if o.ratios == nil {
+				o.ratios = map[string][]float64{}
+			}
+			for r, ns := range o.perOp {
+				o.ratios[name] = append(o.ratios[name], ns/outcomes[ref].perOp[r])
+			}
+		}
+	}
+	return nil
+}
+
+// turns is the order of n subjects in a round. Every other round goes backwards, and each two rounds begin with another one, so that
+// none always comes first, or after the same one.
+func turns(round, n int) []int {
+	order := make([]int, n)
+	for i := range order {
+		order[i] = (round/2 + i) % n
+	}
+	if round%2 == 1 {
+		slices.Reverse(order)
+	}
+	return order
+}
+
+// table lays the outcomes out.
+func (c contest) table(outcomes []outcome) table {
+	t := table{Title: c.title, Notes: c.notes, Columns: []column{{"ns/op", 1}, {"p10", 1}, {"p90", 1}}}
+	for _, name := range c.against {
+		t.Columns = append(t.Columns, column{"/ " + name, 2})
+	}
+	t.Columns = append(t.Columns, column{"allocs/op", 2})
+	for i, s := range c.subjects {
+		o := outcomes[i]
+		r := row{Name: s.name, Values: []float64{median(o.perOp), percentile(o.perOp, 0.1), percentile(o.perOp, 0.9)}}
+		for _, name := range c.against {
+			r.Values = append(r.Values, median(o.ratios[name]))
+		}
+		r.Values = append(r.Values, o.allocsPerOp())
+		r.Target, r.Missed = o.verdict(s.targets)
+		t.Rows = append(t.Rows, r)
+	}
+	return t
+}
+
+// verdict says beside each target whether it was reached. Allocations count as they are printed, to two decimals: the few of the
+// runtime's own are none.
+func (o outcome) verdict(targets []target) (text string, missed bool) {
+	var parts []string
+	for _, t := range targets {
+		found, what := math.Round(o.allocsPerOp()*100)/100, "allocs"
+		if t.against != "" {
+			found, what = median(o.ratios[t.against]), t.against
+		}
+		word := "MISSED" // also where there is nothing to compare with
+		if found <= t.atMost {
+			word = "ok"
+		}
+		missed = missed || word != "ok"
+		parts = append(parts, fmt.Sprintf("<= %.4g %s %s", t.atMost, what, word))
+	}
+	return strings.Join(parts, ", "), missed
+}

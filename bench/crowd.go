@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"runtime/metrics"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/weirflow/weir"
+)
+
+// A gate is what a crowd waits at: a limiter of either make.
+type gate struct {
+	wait func(context.Context) error
+	// ahead charges n at once and returns after how long the last of them may go.
+	ahead func(n int) (time.Duration, bool)
+}
+
+// Subjects of the jobs.
+const (
+	subjectWeir = "weir"
+	subjectPeer = "x/time"
+	subjectBare = "goroutine" // blocked, at no limiter
+)
+
+// newGate returns a full bucket that gets one token each per.
+func newGate(subject string, per time.Duration, burst int) (gate, error) {
+	switch subject {
+	case subjectWeir:
+		l, err := weir.New(weir.TokenBucket{Rate: weir.Rate{N: 1, Per: per}, Burst: int64(burst)})
+		if err != nil {
+			return gate{}, err
+		}
+		return gate{
+			wait: func(ctx context.Context) error { return l.Wait(ctx, 1) },
+			ahead: func(n int) (time.Duration, bool) {
+				r, ok := l.Reserve(int64(n), -1)
+				return r.Delay(), ok
+			},
+		}, nil
+	case subjectPeer:
+		l := rate.NewLimiter(rate.Every(per), burst)
+		return gate{
+			wait: l.Wait,
+			ahead: func(n int) (time.Duration, bool) {
+				now := time.Now()
+				r := l.ReserveN(now, n)
+				return r.DelayFrom(now), r.OK()
+			},
+		}, nil
+	}
+	return gate{}, fmt.Errorf("there is no limiter %q", subject)
+}
+
+// A crowd is goroutines that all wait.
+type crowd struct {
+	done     sync.WaitGroup
+	entered  atomic.Int64
+	returned atomic.Int64
+	failed   atomic.Int64
+}
+
+// start lets n goroutines call each, with their number, and returns when all of them are blocked in it.
+func (c *crowd) start(n int, each func(i int) error) {
+	for i := range n {
+		c.done.Go(func() {
+			c.entered.Add(1)
+			if each(i) != nil {
+				c.failed.Add(1)
+			}
+			c.returned.Add(1)
+		})
+	}
+	for quiet := 0; quiet < 3; quiet++ { // in a row, as one may be between two places where it blocks
+		if c.entered.Load() < int64(n) || busy() {
+			quiet = -1
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// end waits for all of them.
+func (c *crowd) end() error {
+	c.done.Wait()
+	if n := c.failed.Load(); n > 0 {
+		return fmt.Errorf("%d of the waits failed", n)
+	}
+	return nil
+}
+
+// busy reports whether any goroutine but this one runs or could.
+func busy() bool {
+	states := []metrics.Sample{{Name: "/sched/goroutines/running:goroutines"}, {Name: "/sched/goroutines/runnable:goroutines"}}
+	metrics.Read(states)
+	return states[0].Value.Uint64()+states[1].Value.Uint64() > 1
+}
+
+// A footprint is the memory of this process by the runtime's account, in bytes.
+type footprint struct{ heap, stack, sys float64 }
+
+// footprintNow collects the garbage first.
+func footprintNow() footprint {
+	runtime.GC()
+	runtime.GC() // what the first one found to be unused is free after the second
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return footprint{float64(m.HeapAlloc), float64(m.StackInuse), float64(m.Sys)}
+}
+
+// since is what n goroutines have added since before, for each.
+func (f footprint) since(before footprint, n int) values {
+	each := float64(n)
+	return values{
+		"heap":  (f.heap - before.heap) / each,
+		"stack": (f.stack - before.stack) / each,
+		"sys":   (f.sys - before.sys) / each,
+	}
+}

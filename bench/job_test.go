@@ -1,0 +1,104 @@
+package main
+
+import (
+	"math"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestWake: everyone who waits is served, and nobody at a limiter of ours before the exact turn.
+func TestWake(t *testing.T) {
+	for _, j := range []job{
+		{"wake", subjectWeir, 300, 1, 300 * time.Millisecond},
+		{"wake", subjectWeir, 300, 100, 300 * time.Millisecond},
+		{"wake", subjectPeer, 300, 100, 300 * time.Millisecond},
+	} {
+		v, err := j.do()
+		if err != nil {
+			t.Fatalf("%+v: %v", j, err)
+		}
+		if v["late"] != 0 {
+			t.Skipf("%+v: this machine is too busy", j)
+		}
+		if v["ideal"] != 0.003 || v["took"] <= 0 || v["p50"] > v["p99"] || v["p99"] > v["max"] || v["least"] > v["p50"] {
+			t.Errorf("%+v: %v", j, v)
+		}
+		if j.Subject == subjectWeir && (v["early"] != 0 || v["least"] < 0 || v["stack"] <= 0) {
+			t.Errorf("%+v: %v", j, v)
+		}
+	}
+}
+
+func TestBlocked(t *testing.T) {
+	v, err := job{Kind: "wake", Subject: subjectBare, N: 1000}.do()
+	if err != nil || v["stack"] < 1000 || v["heap"] <= 0 {
+		t.Errorf("%v, %v", v, err)
+	}
+}
+
+// TestTooLate: a crowd that gathers for longer than the time ahead is not measured.
+func TestTooLate(t *testing.T) {
+	v, err := job{"wake", subjectWeir, 1000, 1, time.Millisecond}.do()
+	if err != nil || v["late"] != 1 || len(v) != 1 {
+		t.Errorf("%v, %v", v, err)
+	}
+}
+
+func TestLeave(t *testing.T) {
+	for _, subject := range []string{subjectBare, subjectWeir, subjectPeer} {
+		v, err := job{Kind: "leave", Subject: subject, N: 40, Burst: 1}.do()
+		if err != nil || v["left"] != 20 || v["p50"] <= 0 || v["p99"] < v["p50"] {
+			t.Errorf("%s: %v, %v", subject, v, err)
+		}
+	}
+}
+
+// TestApart: a job in another process, twice.
+func TestApart(t *testing.T) {
+	jobs := []job{{Kind: "leave", Subject: subjectWeir, N: 10, Burst: 1}, {Kind: "leave", Subject: subjectBare, N: 6, Burst: 1}}
+	found, err := apart(jobs, 2)
+	if err != nil || found[0]["left"] != 5 || found[1]["left"] != 3 {
+		t.Errorf("%v, %v", found, err)
+	}
+	for _, bad := range []job{{Kind: "nap"}, {Kind: "wake", Subject: "nobody", Burst: 1}, {Kind: "leave", Subject: "nobody"}, {Kind: "keys"}} {
+		if _, err := bad.do(); err == nil {
+			t.Errorf("%+v was done", bad)
+		}
+	}
+	var stderr strings.Builder
+	if code := serveJob(`{"Kind":"nap"}`, &stderr, &stderr); code != 1 || !strings.Contains(stderr.String(), `no job "nap"`) {
+		t.Errorf("%d, %q", code, stderr.String())
+	}
+}
+
+func TestKeysMemory(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the memory of a process is read from /proc")
+	}
+	v, err := job{Kind: "keys", Subject: weirTable, N: 50_000}.apart()
+	if err != nil || v["bytes"] <= float64(keyLen) {
+		t.Errorf("%v, %v", v, err)
+	}
+}
+
+// TestWaitTables: what was not found leaves a gap, and nothing else.
+func TestWaitTables(t *testing.T) {
+	names := []string{"bare", "one", "gone"}
+	found := []values{{"heap": 10, "stack": 20, "sys": 50}, {"heap": 15, "stack": 40, "sys": 60, "p50": 7}, {}}
+	var b strings.Builder
+	waiterMemory(names, found).print(&b)
+	for _, want := range []string{
+		"\n  bare    10     20          30          50\n",
+		"\n  one     15     40          55     25   60         10\n",
+		"\n  gone\n",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in\n%s", want, b.String())
+		}
+	}
+	if w := wakeTimes(names[1:], found[1:]); len(w.Rows) != 2 || w.Rows[0].Values[2] != 7 || !math.IsNaN(w.Rows[1].Values[2]) {
+		t.Errorf("%+v", w.Rows)
+	}
+}

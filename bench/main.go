@@ -1,0 +1,179 @@
+// Command bench measures Weir beside its peers, and beside the floor: the least that any limiter would have to do.
+//
+//	go run ./bench [-rounds N] [-round D] [-json FILE] [SECTION...]
+//
+// It prints tables with medians and ratios from one run. The README says what each section measures, and how.
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+)
+
+// A section is one group of tables, asked for by its name.
+type section struct {
+	name  string
+	about string
+	run   func(*report) error
+}
+
+// sections are all there are, in the order in which they are measured.
+func sections() []section {
+	return []section{
+		{"take", "Allow, Take and Peek on one limiter", take},
+		{"reserve", "Reserve, Cancel and Settle", reserve},
+		{"wait", "100,000 goroutines waiting on one limiter", wait},
+		{"keyed", "Take on one of many keys, and the memory of a key", keyed},
+	}
+}
+
+// A report is one run of the program: its settings, and the tables so far.
+type report struct {
+	rounds int
+	round  time.Duration
+	out    io.Writer
+
+	section string // the one being measured
+	tables  []table
+}
+
+// add prints a table and keeps it.
+func (r *report) add(t table) {
+	t.Section = r.section
+	t.print(r.out)
+	r.tables = append(r.tables, t)
+}
+
+// contest measures a contest and adds its table.
+func (r *report) contest(c contest) error {
+	outcomes, err := c.run(r.rounds, r.round)
+	if err != nil {
+		return err
+	}
+	r.add(c.table(outcomes))
+	return nil
+}
+
+// repeats is how often a thing is measured that takes a process of its own and seconds.
+func (r *report) repeats() int { return max(1, min(r.rounds/6, 5)) }
+
+// save writes all rows as JSON.
+func (r *report) save(file string, m machine) error {
+	var rows []record
+	for _, t := range r.tables {
+		rows = append(rows, t.records()...)
+	}
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetIndent("", "\t")
+	enc.SetEscapeHTML(false) // a target is written with <=
+	if err := enc.Encode(struct {
+		Machine machine  `json:"machine"`
+		Rows    []record `json:"rows"`
+	}{m, rows}); err != nil {
+		return err
+	}
+	return os.WriteFile(file, text.Bytes(), 0o644)
+}
+
+// missed counts the lines that missed a target, of those that have one.
+func (r *report) missed() (n, of int) {
+	for _, t := range r.tables {
+		for _, row := range t.Rows {
+			if row.Target != "" {
+				of++
+			}
+			if row.Missed {
+				n++
+			}
+		}
+	}
+	return n, of
+}
+
+// errUsage is what the command line was not right for; the words have been said.
+var errUsage = errors.New("usage")
+
+func main() {
+	if len(os.Args) == 3 && os.Args[1] == jobWord {
+		os.Exit(serveJob(os.Args[2], os.Stdout, os.Stderr))
+	}
+	switch err := run(os.Args[1:], os.Stdout, os.Stderr); {
+	case errors.Is(err, errUsage):
+		os.Exit(2)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// run is the program: a missed target is a result, and an error is that something could not be measured.
+func run(args []string, stdout, stderr io.Writer) error {
+	r := &report{out: stdout}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.IntVar(&r.rounds, "rounds", 31, "how many rounds")
+	flags.DurationVar(&r.round, "round", 20*time.Millisecond, "how long one subject runs in one round")
+	file := flags.String("json", "", "write all rows to this `file` too")
+	flags.Usage = func() {
+		fmt.Fprintln(stderr, "usage: bench [-rounds N] [-round D] [-json FILE] [SECTION...]\n\nsections, all if none is named:")
+		for _, s := range sections() {
+			fmt.Fprintf(stderr, "  %-8s %s\n", s.name, s.about)
+		}
+		fmt.Fprintln(stderr)
+		flags.PrintDefaults()
+	}
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
+		return errUsage
+	}
+	chosen, err := choose(flags.Args())
+	if err == nil && (r.rounds < 1 || r.round <= 0) {
+		err = fmt.Errorf("-rounds %d -round %v measures nothing: both must be above 0", r.rounds, r.round)
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "bench:", err)
+		return errUsage
+	}
+	m := thisMachine(r.rounds, r.round)
+	m.print(stdout)
+	for _, s := range chosen {
+		r.section = s.name
+		if err := s.run(r); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	if n, of := r.missed(); of > 0 {
+		fmt.Fprintf(stdout, "\n%d of %d lines with a target missed it\n", n, of)
+	}
+	if *file != "" {
+		return r.save(*file, m)
+	}
+	return nil
+}
+
+// choose returns the sections that are named, all of them for no name.
+func choose(names []string) ([]section, error) {
+	all := sections()
+	if len(names) == 0 {
+		return all, nil
+	}
+	var chosen []section
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(s section) bool { return s.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no section %q: -h lists them", name)
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// A table is what a section found.
+type table struct {
+	Section string
+	Title   string
+	Notes   []string // how it was measured, where that needs saying
+	Columns []column
+	Rows    []row
+}
+
+// A column is what a number means, and to how many decimals it is printed.
+type column struct {
+	Name     string
+	Decimals int
+}
+
+// A row is one line of numbers, one for each column; NaN leaves the place empty.
+type row struct {
+	Name   string
+	Values []float64
+	Target string // what was to be reached, and whether it was; may be empty
+	Missed bool
+}
+
+// print writes the table as text: names to the left, numbers to the right.
+func (t table) print(w io.Writer) {
+	fmt.Fprintf(w, "\n%s: %s\n", t.Section, t.Title)
+	for _, note := range t.Notes {
+		fmt.Fprintf(w, "  %s\n", note)
+	}
+	lines := [][]string{{""}}
+	for _, c := range t.Columns {
+		lines[0] = append(lines[0], c.Name)
+	}
+	for _, r := range t.Rows {
+		line := []string{r.Name}
+		for i, c := range t.Columns {
+			line = append(line, number(r.Values[i], c.Decimals))
+		}
+		lines = append(lines, line)
+	}
+	widths := make([]int, len(t.Columns)+1)
+	for _, line := range lines {
+		for i, cell := range line {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for i, line := range lines {
+		var b strings.Builder
+		fmt.Fprintf(&b, "  %-*s", widths[0], line[0])
+		for j, cell := range line[1:] {
+			fmt.Fprintf(&b, "  %*s", widths[j+1], cell)
+		}
+		if i > 0 && t.Rows[i-1].Target != "" {
+			b.WriteString("  " + t.Rows[i-1].Target)
+		}
+		fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
+	}
+}
+
+// number is a value as it is printed.
+func number(v float64, decimals int) string {
+	if math.IsNaN(v) {
+		return ""
+	}
+	return strconv.FormatFloat(v, 'f', decimals, 64)
+}
+
+// A record is one row as it is written to the JSON file.
+type record struct {
+	Section string             `json:"section"`
+	Table   string             `json:"table"`
+	Name    string             `json:"name"`
+	Values  map[string]float64 `json:"values"`
+	Target  string             `json:"target,omitempty"`
+	Missed  bool               `json:"missed,omitempty"`
+}
+
+// records returns the rows, with the values by the names of their columns.
+func (t table) records() (all []record) {
+	for _, r := range t.Rows {
+		byName := map[string]float64{}
+		for i, c := range t.Columns {
+			if v := r.Values[i]; !math.IsNaN(v) && !math.IsInf(v, 0) { // which JSON cannot write
+				byName[c.Name] = v
+			}
+		}
+		all = append(all, record{t.Section, t.Title, r.Name, byName, r.Target, r.Missed})
+	}
+	return all
+}

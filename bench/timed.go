@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A loop does its operation n times and returns how often the answer was yes. It is a plain loop in the subject's own closure: what is
+// measured is not called through an interface or a function value for each operation.
+type loop func(n int) (yes int)
+
+// A reading is one measurement.
+type reading struct {
+	ops    int           // of all goroutines together
+	took   time.Duration // by the clock on the wall
+	yes    int
+	allocs uint64
+}
+
+// perOp is the nanoseconds on the wall for each operation. With k goroutines at once, one that never met the others would show a k-th
+// of what it shows alone.
+func (r reading) perOp() float64 { return float64(r.took.Nanoseconds()) / float64(r.ops) }
+
+// timed runs a loop n times, on each of procs goroutines at once, on a heap that has just been collected.
+func timed(l loop, n, procs int) reading {
+	runtime.GC()
+	r := reading{ops: n * procs}
+	before := mallocs()
+	if procs == 1 {
+		begin := time.Now()
+		r.yes = l(n)
+		r.took = time.Since(begin)
+	} else {
+		r.yes, r.took = atOnce(l, n, procs)
+	}
+	r.allocs = mallocs() - before
+	return r
+}
+
+// atOnce runs a loop on several goroutines. The last one to arrive starts the clock and all the others, the last one to finish stops
+// it: how long goroutines take to start is not in the time.
+func atOnce(l loop, n, procs int) (yes int, took time.Duration) {
+	var arrived, finished, all atomic.Int64
+	var open atomic.Bool
+	var begin time.Time
+	var wg sync.WaitGroup
+	for range procs {
+		wg.Go(func() {
+			if arrived.Add(1) == int64(procs) {
+				begin = time.Now()
+				open.Store(true)
+			}
+			for !open.Load() {
+				runtime.Gosched()
+			}
+			all.Add(int64(l(n)))
+			if finished.Add(1) == int64(procs) {
+				took = time.Since(begin)
+			}
+		})
+	}
+	wg.Wait()
+	return int(all.Load()), took
+}
+
+// crews are how many goroutines measure at once: one, and one for each core.
+func crews() []int {
+	if n := runtime.GOMAXPROCS(0); n > 1 {
+		return []int{1, n}
+	}
+	return []int{1}
+}
+
+// where says so in a title.
+func where(procs int) string {
+	if procs == 1 {
+		return "alone"
+	}
+	return fmt.Sprintf("%d goroutines at once", procs)
+}
+
+// mallocs is how many objects this process has allocated so far.
+func mallocs() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Mallocs
+}
+
+// calibrate returns how many operations a loop has to do to run for about as long as wanted. run does n of them; the shortest of three
+// runs counts, as any may be interrupted.
+func calibrate(want time.Duration, run func(n int) time.Duration) int {
+	const most = 1 << 40
+	for n := 1; ; n *= 4 {
+		took := max(1, min(run(n), run(n), run(n)))
+		if took >= want/8 || n >= most {
+			return max(1, int(float64(n)*float64(want)/float64(took)))
+		}
+	}
+}
