@@ -168,7 +168,7 @@ func TestReservation(t *testing.T) {
 	zero.Cancel()
 }
 
-// TestTrapsOfCancel are the two ways to admit too much that SEMANTICS names.
+// TestTrapsOfCancel are the two ways to admit too much that SEMANTICS names, and one that the search in proof/ found.
 func TestTrapsOfCancel(t *testing.T) {
 	l, _ := onClock(t, weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1})
 	l.Allow()
@@ -186,6 +186,21 @@ func TestTrapsOfCancel(t *testing.T) {
 	first.Cancel()
 	if d := l.Take(1); d.Allowed {
 		t.Error("what had been refilled was given back too")
+	}
+
+	// Released one a second, none undelayed: what the cancelled three would have had left is not for others while one, promised its
+	// time behind them, holds the line.
+	l, c = onClock(t, weir.LeakyBucket{Rate: weir.PerSecond(1), Queue: 2})
+	three, _ := l.Reserve(3, 0)
+	c.Set(int64(1 * sec))
+	if behind, ok := l.Reserve(1, -1); !ok || behind.Delay() != 2*sec {
+		t.Fatalf("delay %v", behind.Delay())
+	}
+	c.Set(int64(2 * sec))
+	three.Cancel()
+	c.Set(int64(3 * sec))
+	if d := l.Take(3); d.Allowed || d.RetryAfter != 1*sec {
+		t.Errorf("at the moment at which the one behind goes: %+v", d)
 	}
 }
 

@@ -310,8 +310,8 @@ func (m *Model) giveBack(now int64, c *charge, amount int64) {
 	if m.b.leaky {
 		promised = m.b.cost(m.b.passes + 1)
 	}
-	if m.z.Cmp(add(t, promised)) > 0 { // later work may still wait for its time, and cannot move up
-		give = smallest(give, sub(m.b.cost(amount), since))
+	if since.Sign() > 0 && m.z.Cmp(add(t, promised)) > 0 { // later work may still wait for its time, and cannot move up
+		give = smallest(give, sub(smallest(m.b.cost(amount), promised), since))
 	}
 	if total := add(m.x, give); give.Sign() > 0 && total.Cmp(whole(math.MaxInt64)) <= 0 { // else the total cannot be held
 		m.z, m.x = sub(m.z, give), add(m.x, give)
