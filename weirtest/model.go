@@ -2,6 +2,7 @@ package weirtest
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/big"
 	"time"
@@ -62,6 +63,18 @@ func NewModel(l weir.Limit, tick time.Duration) *Model {
 		panic(err)
 	}
 	return &Model{tick: tick, b: bucketOf(l, tick), x: new(big.Rat), charges: map[int]*charge{}}
+}
+
+// Clone returns a copy that goes its own way.
+func (m *Model) Clone() *Model {
+	c := *m // the fractions are never changed in place
+	c.charges = maps.Clone(m.charges)
+	c.line = make([]*waiter, len(m.line))
+	for i, w := range m.line {
+		copied := *w
+		c.line[i] = &copied
+	}
+	return &c
 }
 
 func bucketOf(l weir.Limit, tick time.Duration) bucket {
