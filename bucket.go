@@ -152,10 +152,12 @@ func (b *bucket) advance(s []int64, ticks u128.Uint) []int64 {
 //
 //   - only what the bucket has not refilled by itself since: Zr - (X-Xr) - now;
 //   - and while work promised later is still waiting for its time: only what is more than all that was charged since, as that work
-//     cannot move up.
+//     cannot move up. Of a large charge, only what promised returns counts for this.
 //
 // The leaky bucket promises a time wherever the work ahead is more than what passes undelayed, which can be long before the bucket
-// overflows; that is its condition for "still waiting". (For the bound and the search that supports it, see docs/guarantees.md.)
+// overflows. That is its condition for "still waiting", and its measure: as at least one was charged since, no more is given back than
+// may pass undelayed, and what goes next stays behind the work that was promised. (For the bound and the search that supports it, see
+// docs/guarantees.md and proof/.)
 func (b *bucket) refund(s []int64, now int64, t ticket, amount int64) []int64 {
 	used, then := b.used(s, now), b.ticksAhead(t[wordZ], t[wordRem], now)
 	if amount <= 0 || used.IsZero() || then.IsZero() {
@@ -171,8 +173,8 @@ func (b *bucket) refund(s []int64, now int64, t ticket, amount int64) []int64 {
 		return s // Z+X never falls, but where one of them met the end of the clock: then nothing is known
 	}
 	give := b.cost(amount).Min(then.Sub(returned.Sub(returnedThen)))
-	if b.promised().Less(used) {
-		give = give.Min(b.cost(amount).Sub(sum.Sub(sumThen)))
+	if since := sum.Sub(sumThen); !since.IsZero() && b.promised().Less(used) {
+		give = give.Min(b.cost(amount).Min(b.promised()).Sub(since))
 	}
 	x, xRem, fits := returned.Add(give).Div(b.n)
 	if give.IsZero() || !fits || x > math.MaxInt64 {

@@ -43,8 +43,10 @@ func newFastBucket(b *bucket, now int64) *fastBucket {
 	if b.full.Hi != 0 || b.full.Lo > maxTicks || b.n > maxTicks/uint64(minReach) {
 		return nil
 	}
-	reach := int64(maxTicks / b.n)
-	if now > math.MaxInt64-2*reach || now < math.MinInt64+2*reach {
+	// The longest wait that the word can speak of is three times its reach, from one end of the range to a full bucket beyond the other:
+	// it has to be one that the rule would name too, and to end before the clock does.
+	reach := min(int64(maxTicks/b.n), b.horizon/4)
+	if now > math.MaxInt64-4*reach || now < math.MinInt64+2*reach {
 		return nil // the ends of the clock are the rule's business
 	}
 	f := &fastBucket{

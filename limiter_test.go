@@ -1,6 +1,7 @@
 package weir_test
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -168,7 +169,7 @@ func TestReservation(t *testing.T) {
 	zero.Cancel()
 }
 
-// TestTrapsOfCancel are the two ways to admit too much that SEMANTICS names.
+// TestTrapsOfCancel are the two ways to admit too much that SEMANTICS names, and one that the search in proof/ found.
 func TestTrapsOfCancel(t *testing.T) {
 	l, _ := onClock(t, weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1})
 	l.Allow()
@@ -186,6 +187,41 @@ func TestTrapsOfCancel(t *testing.T) {
 	first.Cancel()
 	if d := l.Take(1); d.Allowed {
 		t.Error("what had been refilled was given back too")
+	}
+
+	// Released one a second, none undelayed: what the cancelled three would have had left is not for others while one, promised its
+	// time behind them, holds the line.
+	l, c = onClock(t, weir.LeakyBucket{Rate: weir.PerSecond(1), Queue: 2})
+	three, _ := l.Reserve(3, 0)
+	c.Set(int64(1 * sec))
+	if behind, ok := l.Reserve(1, -1); !ok || behind.Delay() != 2*sec {
+		t.Fatalf("delay %v", behind.Delay())
+	}
+	c.Set(int64(2 * sec))
+	three.Cancel()
+	c.Set(int64(3 * sec))
+	if d := l.Take(3); d.Allowed || d.RetryAfter != 1*sec {
+		t.Errorf("at the moment at which the one behind goes: %+v", d)
+	}
+}
+
+// TestWordFarOff: the clock jumps by decades, and the word still answers what the rule answers.
+func TestWordFarOff(t *testing.T) {
+	const size, far = 1 << 30, 1 << 60 // a full bucket is 36 years' worth
+	limit := weir.TokenBucket{Rate: weir.Rate{N: 1, Per: 1 << 30}, Burst: size}
+	for _, origin := range []int64{0, math.MaxInt64 - 2*far, math.MaxInt64 - 4*far} {
+		var c weirtest.Clock
+		c.Set(origin)
+		l := newLimiter(t, limit, weir.WithClock(c.Now))
+		m := weirtest.NewModel(limit, 1)
+		for _, d := range []int64{far / 2, far, far, -far, -far / 2, far} {
+			for _, cost := range []int64{1, size} {
+				c.Set(origin + d)
+				if got, want := l.Take(cost), m.Take(c.Now(), cost); got != want {
+					t.Errorf("%d at %d from %d: got %+v, want %+v", cost, d, origin, got, want)
+				}
+			}
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package weirtest
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/big"
 	"time"
@@ -62,6 +63,18 @@ func NewModel(l weir.Limit, tick time.Duration) *Model {
 		panic(err)
 	}
 	return &Model{tick: tick, b: bucketOf(l, tick), x: new(big.Rat), charges: map[int]*charge{}}
+}
+
+// Clone returns a copy that goes its own way.
+func (m *Model) Clone() *Model {
+	c := *m // the fractions are never changed in place
+	c.charges = maps.Clone(m.charges)
+	c.line = make([]*waiter, len(m.line))
+	for i, w := range m.line {
+		copied := *w
+		c.line[i] = &copied
+	}
+	return &c
 }
 
 func bucketOf(l weir.Limit, tick time.Duration) bucket {
@@ -310,8 +323,8 @@ func (m *Model) giveBack(now int64, c *charge, amount int64) {
 	if m.b.leaky {
 		promised = m.b.cost(m.b.passes + 1)
 	}
-	if m.z.Cmp(add(t, promised)) > 0 { // later work may still wait for its time, and cannot move up
-		give = smallest(give, sub(m.b.cost(amount), since))
+	if since.Sign() > 0 && m.z.Cmp(add(t, promised)) > 0 { // later work may still wait for its time, and cannot move up
+		give = smallest(give, sub(smallest(m.b.cost(amount), promised), since))
 	}
 	if total := add(m.x, give); give.Sign() > 0 && total.Cmp(whole(math.MaxInt64)) <= 0 { // else the total cannot be held
 		m.z, m.x = sub(m.z, give), add(m.x, give)
