@@ -205,7 +205,7 @@ func (s *server) run(ctx context.Context) error {
 // drain stops accepting and lets what is under way end.
 func (s *server) drain() error {
 	s.admin.SetReady(false)
-	s.Log.Info("stopping", "grace", s.Grace)
+	s.Log.Info("stopping", "grace", s.Grace.String())
 	ctx, cancel := context.WithTimeout(context.Background(), s.Grace)
 	defer cancel()
 	for _, what := range []string{gatewayServer, demoServer, adminServer} { // what others need goes later
