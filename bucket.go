@@ -35,6 +35,7 @@ const (
 	wordRem         // ticks of Z beyond them
 	wordX           // whole clock units of the total given back
 	wordXRem        // ticks of it beyond them
+	bucketWords
 )
 
 // newBucket compiles what the two limits have in common. The numbers have been validated.
@@ -67,7 +68,7 @@ func (b *bucket) valid(s []int64) bool {
 		return true
 	case 2:
 		return below(s[wordRem])
-	case stateWords:
+	case bucketWords:
 		return below(s[wordRem]) && s[wordX] >= 0 && below(s[wordXRem])
 	}
 	return false
@@ -131,9 +132,9 @@ func (b *bucket) charge(s []int64, now, cost int64) []int64 {
 }
 
 // serve charges at the exact time at which the bucket had room, which lies within the clock unit before due: were it charged at due,
-// the roundings would add up along the line.
-func (b *bucket) serve(s []int64, due, late, cost int64) []int64 {
-	return b.charge(s, max(due-1, late), cost)
+// the roundings would add up along the line. A turn that is noticed long after is charged as late as that takes.
+func (b *bucket) serve(s []int64, due, now, cost int64) []int64 {
+	return b.charge(s, max(due-1, earliest(now, b.tick)), cost)
 }
 
 // advance moves Z forward by ticks; at the end of the clock it stays there.
@@ -164,7 +165,7 @@ func (b *bucket) refund(s []int64, now int64, t ticket, amount int64) []int64 {
 		return s
 	}
 	returned := u128.Uint{}
-	if len(s) == stateWords {
+	if len(s) == bucketWords {
 		returned = b.ticks(s[wordX], s[wordXRem])
 	}
 	returnedThen := b.ticks(t[wordX], t[wordXRem])
@@ -180,7 +181,7 @@ func (b *bucket) refund(s []int64, now int64, t ticket, amount int64) []int64 {
 	if give.IsZero() || !fits || x > math.MaxInt64 {
 		return s
 	}
-	if len(s) < stateWords {
+	if len(s) < bucketWords {
 		s = append(s, 0, 0)
 	}
 	s[wordX], s[wordXRem] = int64(x), int64(xRem)
@@ -215,18 +216,36 @@ func (b *bucket) look(s []int64, now int64, ahead uint64) (remaining, reset int6
 
 // convert keeps the tokens used: Z' = now + (Z-now)/T1*T2. The capacity is not in the state, so a raise helps at once and a cut may
 // leave a debt; capping that debt would mint tokens for whoever lowers and then raises.
-func (b *bucket) convert(s []int64, now int64, to rule, up bool) []int64 {
+func (b *bucket) convert(s []int64, now int64, to rule) []int64 {
 	next, ok := to.(*bucket)
-	if !ok || len(s) == 0 {
+	switch {
+	case !ok:
+		return transfer(b, s, now, to)
+	case len(s) == 0:
 		return s
 	}
+	return b.rescaled(s, now, next, true)
+}
+
+func (b *bucket) reticket(t ticket, now int64, to rule) (ticket, bool) {
+	next, ok := to.(*bucket)
+	if !ok {
+		return ticket{}, false
+	}
+	words := t // a copy that may escape
+	b.rescaled(words[:], now, next, false)
+	return words, true
+}
+
+// rescaled moves a state, or a ticket where it is rounded down, to another bucket's ticks.
+func (b *bucket) rescaled(s []int64, now int64, next *bucket, up bool) []int64 {
 	used := rescale(b.used(s, now), b.p, next.p, up)
 	if up || s[wordZ] > now {
 		s[wordZ] = now // for a ticket, an earlier Z stays: a later step back of the clock is not to bring back what was refilled
 	}
 	s[wordRem] = 0
 	s = next.advance(s, used)
-	if len(s) == stateWords {
+	if len(s) == bucketWords {
 		x, rem, fits := rescale(b.ticks(s[wordX], s[wordXRem]), b.p, next.p, up).Div(next.n)
 		if !fits || x > math.MaxInt64 {
 			x, rem = math.MaxInt64, 0
@@ -235,6 +254,25 @@ func (b *bucket) convert(s []int64, now int64, to rule, up bool) []int64 {
 	}
 	return s
 }
+
+// ticket is the state just after the charge.
+func (b *bucket) ticket(s []int64) (t ticket) {
+	copy(t[:], s)
+	return t
+}
+
+func (b *bucket) spent(s []int64, now int64) int64 {
+	q, r, fits := b.used(s, now).Div(b.p)
+	if !fits || q >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	if r > 0 {
+		q++
+	}
+	return int64(q)
+}
+
+func (b *bucket) load(now, spent int64) []int64 { return b.charge(b.contact(nil, now), now, spent) }
 
 // rescale returns v*to/from, rounded up or down to a whole tick, or the largest number where it does not fit.
 func rescale(v u128.Uint, from, to uint64, up bool) u128.Uint {

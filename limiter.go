@@ -29,7 +29,7 @@ type Limiter struct {
 	era    *era
 	limit  Limit
 	state  []int64 // of the era's rule; while the fast word is not sealed, the word stands for it
-	words  [stateWords]int64
+	words  [smallState]int64
 	line   line
 	marks  claim.Marks
 	after  func(time.Duration, func()) Timer
@@ -134,7 +134,7 @@ func (l *Limiter) SetLimit(next Limit) error {
 	}
 	now := l.enter()
 	old := l.era
-	l.state = old.rule.convert(l.state, now, r, true)
+	l.state = old.rule.convert(l.state, now, r)
 	l.era = &era{rule: r}
 	l.fast.Store(nil)
 	old.next, old.until = l.era, now
@@ -152,16 +152,12 @@ type era struct {
 	until int64
 }
 
-// carry brings a ticket of this era to the latest one.
-func (e *era) carry(t ticket) (ticket, *era) {
-	if e.next == nil {
-		return t, e
+// carry brings a ticket of this era to the latest one. It reports false where the limit became one of another kind meanwhile.
+func (e *era) carry(t ticket) (_ ticket, latest *era, ok bool) {
+	for ok = true; ok && e.next != nil; e = e.next {
+		t, ok = e.rule.reticket(t, e.until, e.next.rule)
 	}
-	words := t // a copy that may escape
-	for ; e.next != nil; e = e.next {
-		e.rule.convert(words[:], e.until, e.next.rule, false)
-	}
-	return words, e
+	return t, e, ok
 }
 
 // enter begins a piece of work under the lock: the state is taken out of the fast word, the clock is read, and those in line whose

@@ -3,6 +3,7 @@ package weir
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -60,9 +61,9 @@ const (
 type promise struct {
 	era   *era
 	after ticket
-	// before is the state just before the charge, from which the time is worked out anew when the limit changes.
-	before ticket
-	words  int
+	// before is a bucket's state just before the charge, from which the time is worked out anew when the limit changes. Other rules keep
+	// the times that they have promised.
+	before []int64
 }
 
 // others is what stands before someone who comes now.
@@ -241,8 +242,7 @@ func (l *Limiter) giveUp(w *waiter) bool {
 		return false
 	}
 	if p := w.promise; p != nil {
-		t, e := p.era.carry(p.after)
-		l.state = e.rule.refund(l.state, now, t, w.cost)
+		l.refund(now, p.era, p.after, w.cost)
 	}
 	l.line.remove(w, left)
 	return true
@@ -268,19 +268,25 @@ func (l *Limiter) Waiting() int {
 
 // serve lets go everyone whose turn has come by now.
 func (l *Limiter) serve(now int64) {
-	late := max(now, math.MinInt64+int64(lateness)) - int64(lateness)
+	late := earliest(now, l.era.rule.unit())
 	for w := l.line.first; w != nil && w.due <= now && w.due != unnamed; w = l.line.first {
 		at := max(w.due, late)
 		switch {
 		case w.promise != nil:
 		case w.waited:
-			l.state = l.era.rule.serve(l.state, w.due, late, w.cost)
+			l.state = l.era.rule.serve(l.state, w.due, now, w.cost)
 		default:
 			l.state = l.era.rule.charge(l.state, at, w.cost)
 		}
 		l.line.remove(w, served)
 		l.appoint(at)
 	}
+}
+
+// earliest is the earliest time that a turn is charged at which is noticed at now.
+func earliest(now int64, unit time.Duration) int64 {
+	late := int64(lateness / unit)
+	return max(now, math.MinInt64+late) - late
 }
 
 // appoint works out when the turn of the first in line comes, as of now.
@@ -332,10 +338,13 @@ func (l *Limiter) promiseAll(now int64) {
 		if w.promise != nil {
 			continue
 		}
-		w.promise = &promise{era: l.era, before: ticketOf(l.state), words: len(l.state)}
+		w.promise = &promise{era: l.era}
+		if _, ok := l.era.rule.(*bucket); ok {
+			w.promise.before = slices.Clone(l.state)
+		}
 		w.due = l.promisedTurn(w, l.state, now)
 		l.state = l.era.rule.charge(l.state, now, w.cost)
-		w.promise.after = ticketOf(l.state)
+		w.promise.after = l.era.rule.ticket(l.state)
 	}
 	l.line.cost, l.line.promised = 0, l.line.last
 }
@@ -363,18 +372,19 @@ func (l *Limiter) reline(now int64, old rule) {
 	for w := l.line.first; w != nil; {
 		next := w.next
 		p := w.promise
-		if p != nil {
-			old.convert(p.before[:p.words], now, r, true)
-		}
 		switch {
 		case w.cost > r.capacity():
 			if p != nil {
-				t, _ := p.era.carry(p.after)
-				l.state = r.refund(l.state, now, t, w.cost)
+				l.refund(now, p.era, p.after, w.cost)
 			}
 			l.line.remove(w, cast)
-		case p != nil:
-			w.due = l.promisedTurn(w, p.before[:p.words], now)
+		case p != nil && p.before != nil:
+			if _, ok := r.(*bucket); !ok {
+				p.before = nil
+				break
+			}
+			p.before = old.convert(p.before, now, r)
+			w.due = l.promisedTurn(w, p.before, now)
 		}
 		w = next
 	}

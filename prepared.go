@@ -46,7 +46,7 @@ func (p Prepared) Convert(state []int64, now int64, to Prepared) []int64 {
 	if p.r == nil || to.r == nil || !p.r.valid(state) {
 		return state
 	}
-	return p.r.convert(state, now, to.r, true)
+	return p.r.convert(state, now, to.r)
 }
 
 // New returns a Limiter that goes on from a state, which it copies: for a key that needs what a state alone cannot do, like a line of

@@ -44,7 +44,7 @@ func (l *Limiter) Reserve(cost int64, maxDelay time.Duration) (Reservation, bool
 		mark:     l.marks.Next(),
 		cost:     cost,
 		delay:    span(p.wait, l.era.rule.unit()),
-		ticket:   ticketOf(l.state),
+		ticket:   l.era.rule.ticket(l.state),
 		decision: d,
 	}, true
 }
@@ -80,8 +80,14 @@ func (r Reservation) Settle(actual int64) {
 		l.state = l.era.rule.charge(l.state, now, actual-r.cost)
 		return
 	}
-	t, e := r.era.carry(r.ticket)
-	l.state = e.rule.refund(l.state, now, t, r.cost-actual)
+	l.refund(now, r.era, r.ticket, r.cost-actual)
+}
+
+// refund gives back amount of a charge of some era.
+func (l *Limiter) refund(now int64, e *era, t ticket, amount int64) {
+	if t, latest, ok := e.carry(t); ok {
+		l.state = latest.rule.refund(l.state, now, t, amount)
+	}
 }
 
 // Cancel gives back what was reserved, as far as that never admits too much: what the limit has not refilled by itself meanwhile, and

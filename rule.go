@@ -26,16 +26,24 @@ type rule interface {
 	plan(state []int64, now int64, ahead uint64, cost int64) plan
 	// charge takes a cost at now, whether or not plan would admit it.
 	charge(state []int64, now, cost int64) []int64
-	// serve charges the first in line, whose turn came at due, after waiting. late is the earliest time it may be charged at, where
-	// the turn is noticed long after.
-	serve(state []int64, due, late, cost int64) []int64
-	// refund gives back amount of a charge that left the state as the ticket holds it: as much as never admits too much.
+	// serve charges the first in line, whose turn came at due, after waiting, and was noticed at now.
+	serve(state []int64, due, now, cost int64) []int64
+	// ticket is what a charge is remembered by, from the state just after it.
+	ticket(state []int64) ticket
+	// refund gives back amount of a charge that the ticket stands for: as much as never admits too much.
 	refund(state []int64, now int64, t ticket, amount int64) []int64
 	// look returns the largest cost that a Take would be given, and the clock units until the state equals an untouched one.
 	look(state []int64, now int64, ahead uint64) (remaining, reset int64)
 	// convert carries what has been used over to another rule, at the moment the limit is changed. What cannot be represented is
-	// rounded up, so that no change mints anything; for a ticket it is rounded down, for the same reason.
-	convert(state []int64, now int64, to rule, up bool) []int64
+	// rounded up, so that no change mints anything. A rule of another kind is loaded with what this one has spent.
+	convert(state []int64, now int64, to rule) []int64
+	// reticket does the same for a ticket, and rounds down, for the same reason. It reports false where nothing can be given back
+	// across the change: for a rule of another kind.
+	reticket(t ticket, now int64, to rule) (ticket, bool)
+	// spent is what has been used, debt included, rounded up.
+	spent(state []int64, now int64) int64
+	// load is an untouched state that was charged what another rule's had spent: into debt where the rule knows debt, else up to full.
+	load(now, spent int64) []int64
 }
 
 // never stands for a time that cannot be named.
@@ -72,16 +80,22 @@ func (p plan) retryWithin(limit int64) int64 {
 	return max(p.room, p.wait-limit)
 }
 
-// A ticket is what a charge made ahead is remembered by: the state just after it.
-type ticket [stateWords]int64
+// A ticket is what a charge made ahead is remembered by.
+type ticket [4]int64
 
-// stateWords is the most words that a state of any rule has.
-const stateWords = 4
+// smallState is how many words a state has for which a limiter needs no memory beside its own.
+const smallState = 4
 
-// ticketOf copies a state.
-func ticketOf(state []int64) (t ticket) {
-	copy(t[:], state)
-	return t
+// transfer carries a state over to a rule of another kind: what has been used is charged once to an untouched state.
+func transfer(from rule, state []int64, now int64, to rule) []int64 {
+	if len(state) == 0 {
+		return state[:0]
+	}
+	spent := from.spent(state, now)
+	if spent == 0 {
+		return to.contact(state[:0], now) // full, but not as fresh as one never seen
+	}
+	return append(state[:0], to.load(now, spent)...)
 }
 
 // others is what stands between a caller and the state: those who wait in line. The zero value is nobody.
