@@ -56,6 +56,9 @@ func fillsInTime(r Rate, size int64) bool {
 }
 
 func (b *bucket) capacity() int64     { return b.size }
+func (b *bucket) largest() int64      { return b.size }
+func (b *bucket) books() bool         { return true }
+func (b *bucket) wall() bool          { return false }
 func (b *bucket) unit() time.Duration { return b.tick }
 
 // cost is c tokens in ticks.
@@ -129,6 +132,14 @@ func (b *bucket) charge(s []int64, now, cost int64) []int64 {
 		s[wordZ], s[wordRem] = now, 0
 	}
 	return b.advance(s, b.cost(cost))
+}
+
+// book charges at now: the state says by itself when what it holds is due. The ticket is the state just after.
+func (b *bucket) book(s []int64, now, _, cost int64) ([]int64, ticket) {
+	s = b.charge(s, now, cost)
+	var t ticket
+	copy(t[:], s)
+	return s, t
 }
 
 // serve charges at the exact time at which the bucket had room, which lies within the clock unit before due: were it charged at due,
@@ -233,7 +244,7 @@ func (b *bucket) reticket(t ticket, now int64, to rule) (ticket, bool) {
 		return ticket{}, false
 	}
 	words := t // a copy that may escape
-	b.rescaled(words[:], now, next, false)
+	b.rescaled(words[:bucketWords], now, next, false)
 	return words, true
 }
 
@@ -253,12 +264,6 @@ func (b *bucket) rescaled(s []int64, now int64, next *bucket, up bool) []int64 {
 		s[wordX], s[wordXRem] = int64(x), int64(rem)
 	}
 	return s
-}
-
-// ticket is the state just after the charge.
-func (b *bucket) ticket(s []int64) (t ticket) {
-	copy(t[:], s)
-	return t
 }
 
 func (b *bucket) spent(s []int64, now int64) int64 {

@@ -19,6 +19,7 @@ func StateOf(l *Limiter) (z, x *big.Rat) {
 	value := func(units, rem int64) *big.Rat {
 		return new(big.Rat).Add(new(big.Rat).SetInt64(units), big.NewRat(rem, n))
 	}
-	t := l.era.rule.ticket(l.state)
+	var t ticket
+	copy(t[:], l.state)
 	return value(t[wordZ], t[wordRem]), value(t[wordX], t[wordXRem])
 }

@@ -207,7 +207,7 @@ func (l *Limiter) planAhead(now, cost, within int64) (plan, Decision) {
 	r := l.era.rule
 	o := l.line.others(now)
 	d := Decision{Limit: r.capacity(), By: l.name}
-	if cost <= 0 || cost > d.Limit {
+	if cost <= 0 || cost > r.largest() {
 		d.Allowed = cost == 0
 		if !d.Allowed {
 			d.RetryAfter = Never
@@ -343,8 +343,7 @@ func (l *Limiter) promiseAll(now int64) {
 			w.promise.before = slices.Clone(l.state)
 		}
 		w.due = l.promisedTurn(w, l.state, now)
-		l.state = l.era.rule.charge(l.state, now, w.cost)
-		w.promise.after = l.era.rule.ticket(l.state)
+		l.state, w.promise.after = l.era.rule.book(l.state, now, w.due, w.cost)
 	}
 	l.line.cost, l.line.promised = 0, l.line.last
 }
@@ -373,7 +372,7 @@ func (l *Limiter) reline(now int64, old rule) {
 		next := w.next
 		p := w.promise
 		switch {
-		case w.cost > r.capacity():
+		case w.cost > r.largest():
 			if p != nil {
 				l.refund(now, p.era, p.after, w.cost)
 			}

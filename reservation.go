@@ -29,13 +29,18 @@ func (l *Limiter) Reserve(cost int64, maxDelay time.Duration) (Reservation, bool
 	defer l.mu.Unlock()
 	now := l.enter()
 	defer l.leave(now)
-	p, d := l.planAhead(now, cost, int64(max(maxDelay, -1)))
+	within := int64(max(maxDelay, -1))
+	if !l.era.rule.books() {
+		within = 0
+	}
+	p, d := l.planAhead(now, cost, within)
 	if !d.Allowed {
 		return Reservation{decision: d}, false
 	}
+	var t ticket
 	if cost > 0 {
 		l.promiseAll(now)
-		l.state = l.era.rule.charge(l.state, now, cost)
+		l.state, t = l.era.rule.book(l.state, now, later(now, p.wait), cost)
 		d.see(l.era.rule, l.state, now, l.line.others(now))
 	}
 	return Reservation{
@@ -44,7 +49,7 @@ func (l *Limiter) Reserve(cost int64, maxDelay time.Duration) (Reservation, bool
 		mark:     l.marks.Next(),
 		cost:     cost,
 		delay:    span(p.wait, l.era.rule.unit()),
-		ticket:   l.era.rule.ticket(l.state),
+		ticket:   t,
 		decision: d,
 	}, true
 }

@@ -12,8 +12,14 @@ import (
 // Times are in clock units. A state is a slice of words that only the rule reads; an empty one is untouched. Functions that return
 // a state may have changed the one they were given.
 type rule interface {
-	// capacity is the most that one charge may take: Decision.Limit.
+	// capacity is what the limit holds: Decision.Limit.
 	capacity() int64
+	// largest is the most that one charge may take: the capacity, but for rules that know debt.
+	largest() int64
+	// books reports whether work can be charged ahead of its time.
+	books() bool
+	// wall reports whether readings are of wall time, from the Unix epoch, and not of any clock that only goes forward.
+	wall() bool
 	// unit is the length of a clock unit.
 	unit() time.Duration
 	// valid reports whether a state can be one of this rule's.
@@ -22,14 +28,14 @@ type rule interface {
 	// contact is what becomes of an untouched state at its first charge, admitted or not: still nothing, for a limit that starts full.
 	contact(state []int64, now int64) []int64
 	// plan says when a cost could go, and when there is a place for it to wait, behind costs of ahead that are still to be charged.
-	// cost is within 1 and capacity.
+	// cost is within 1 and largest.
 	plan(state []int64, now int64, ahead uint64, cost int64) plan
 	// charge takes a cost at now, whether or not plan would admit it.
 	charge(state []int64, now, cost int64) []int64
+	// book charges ahead what is to go at due, as plan said, and returns what the charge is remembered by.
+	book(state []int64, now, due, cost int64) ([]int64, ticket)
 	// serve charges the first in line, whose turn came at due, after waiting, and was noticed at now.
 	serve(state []int64, due, now, cost int64) []int64
-	// ticket is what a charge is remembered by, from the state just after it.
-	ticket(state []int64) ticket
 	// refund gives back amount of a charge that the ticket stands for: as much as never admits too much.
 	refund(state []int64, now int64, t ticket, amount int64) []int64
 	// look returns the largest cost that a Take would be given, and the clock units until the state equals an untouched one.
@@ -81,7 +87,7 @@ func (p plan) retryWithin(limit int64) int64 {
 }
 
 // A ticket is what a charge made ahead is remembered by.
-type ticket [4]int64
+type ticket [8]int64
 
 // smallState is how many words a state has for which a limiter needs no memory beside its own.
 const smallState = 4
@@ -127,7 +133,7 @@ func peek(r rule, state []int64, now int64, o others, cost int64) Decision {
 	state = contacted(r, state, now)
 	d := Decision{Limit: r.capacity(), Allowed: true}
 	switch {
-	case cost < 0 || cost > d.Limit:
+	case cost < 0 || cost > r.largest():
 		d.Allowed, d.RetryAfter = false, Never
 	case cost > 0:
 		if p := planBehind(r, state, now, o, cost); !p.admits() {
@@ -142,7 +148,7 @@ func peek(r rule, state []int64, now int64, o others, cost int64) Decision {
 // the first contact of a state that does not start full: were it not kept, each try would start again from Initial.
 func take(r rule, state []int64, now int64, o others, cost int64) ([]int64, Decision) {
 	d := peek(r, state, now, o, cost)
-	if cost <= 0 || cost > d.Limit {
+	if cost <= 0 || cost > r.largest() {
 		return state, d
 	}
 	if len(state) == 0 {
