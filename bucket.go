@@ -227,11 +227,11 @@ func (b *bucket) look(s []int64, now int64, ahead uint64) (remaining, reset int6
 
 // convert keeps the tokens used: Z' = now + (Z-now)/T1*T2. The capacity is not in the state, so a raise helps at once and a cut may
 // leave a debt; capping that debt would mint tokens for whoever lowers and then raises.
-func (b *bucket) convert(s []int64, now int64, to rule) []int64 {
+func (b *bucket) convert(s []int64, now int64, to rule, then int64) []int64 {
 	next, ok := to.(*bucket)
 	switch {
 	case !ok:
-		return transfer(b, s, now, to)
+		return transfer(b, s, now, to, then)
 	case len(s) == 0:
 		return s
 	}

@@ -20,6 +20,7 @@ type Limiter struct {
 	// What every call reads. It changes only with the limit, or when the clock runs out of the word's range.
 	fast  atomic.Pointer[fastBucket]
 	clock func() int64 // nil: time.Since(start)
+	times func() int64 // wall time; nil: clock, or time.Now
 	start time.Time
 	name  string
 
@@ -35,6 +36,7 @@ type Limiter struct {
 	after  func(time.Duration, func()) Timer
 	timer  Timer
 	timing int64 // what the timer is set for; idle when it is not
+	wall   bool  // the rule reads wall time
 }
 
 // An Option injects something a Limiter would otherwise bring itself.
@@ -46,6 +48,10 @@ func Named(name string) Option { return func(l *Limiter) { l.name = name } }
 // WithClock replaces the clock, for virtual time. now returns nanoseconds from any origin; it may be called from any goroutine. A
 // reading earlier than one before is harmless: it mints nothing. The default is the monotonic time since New.
 func WithClock(now func() int64) Option { return func(l *Limiter) { l.clock = now } }
+
+// WithWallClock replaces the clock that calendar and epoch windows read, for virtual time: nanoseconds since the Unix epoch. Without it
+// they read WithClock's where that is given, and time.Now otherwise.
+func WithWallClock(now func() int64) Option { return func(l *Limiter) { l.times = now } }
 
 // A Timer is what Wait sleeps by. *time.Timer is one.
 type Timer interface {
@@ -69,10 +75,15 @@ func New(l Limit, opts ...Option) (*Limiter, error) {
 	return p.New(nil, opts...)
 }
 
-// now reads the clock.
+// now reads the clock that the rule goes by, under the lock.
 func (l *Limiter) now() int64 {
-	if l.clock != nil {
+	switch {
+	case l.wall && l.times != nil:
+		return l.times()
+	case l.clock != nil:
 		return l.clock()
+	case l.wall:
+		return time.Now().UnixNano()
 	}
 	return int64(time.Since(l.start))
 }
@@ -133,14 +144,17 @@ func (l *Limiter) SetLimit(next Limit) error {
 		return nil
 	}
 	now := l.enter()
-	old := l.era
-	l.state = old.rule.convert(l.state, now, r)
+	old, then := l.era, now
+	if l.wall = r.wall(); l.wall != old.rule.wall() {
+		then = l.now()
+	}
+	l.state = old.rule.convert(l.state, now, r, then)
 	l.era = &era{rule: r}
 	l.fast.Store(nil)
 	old.next, old.until = l.era, now
 	l.limit = next
-	l.reline(now, old.rule)
-	l.leave(now)
+	l.reline(now, then, old.rule)
+	l.leave(then)
 	return nil
 }
 

@@ -366,15 +366,19 @@ func later(now, wait int64) int64 {
 }
 
 // reline goes through the line after a change of the limit: a cost that fits no more is let go, and those promised get a new time.
-func (l *Limiter) reline(now int64, old rule) {
+// then is now as the new rule reads time.
+func (l *Limiter) reline(now, then int64, old rule) {
 	r := l.era.rule
 	for w := l.line.first; w != nil; {
 		next := w.next
 		p := w.promise
+		if p != nil && w.due != unnamed && then != now {
+			w.due = later(then, until(w.due, now))
+		}
 		switch {
 		case w.cost > r.largest():
 			if p != nil {
-				l.refund(now, p.era, p.after, w.cost)
+				l.refund(then, p.era, p.after, w.cost)
 			}
 			l.line.remove(w, cast)
 		case p != nil && p.before != nil:
@@ -382,7 +386,7 @@ func (l *Limiter) reline(now int64, old rule) {
 				p.before = nil
 				break
 			}
-			p.before = old.convert(p.before, now, r)
+			p.before = old.convert(p.before, now, r, then)
 			w.due = l.promisedTurn(w, p.before, now)
 		}
 		w = next

@@ -40,13 +40,18 @@ func (p Prepared) Peek(state []int64, now, cost int64) Decision {
 	return peek(p.r, state, now, others{}, cost)
 }
 
+// Wall reports whether now is wall time, counted from the Unix epoch, as calendar and epoch windows need it. All other limits take any
+// clock that only goes forward.
+func (p Prepared) Wall() bool { return p.r != nil && p.r.wall() }
+
 // Convert carries a state over to another limit, prepared for the same tick, at the moment of the change: what has been used stays
-// used, as SetLimit does it. The result may be the same slice, changed.
-func (p Prepared) Convert(state []int64, now int64, to Prepared) []int64 {
+// used, as SetLimit does it. then is the same moment as now for the other limit, which differs where only one of them reads wall time.
+// The result may be the same slice, changed.
+func (p Prepared) Convert(state []int64, now int64, to Prepared, then int64) []int64 {
 	if p.r == nil || to.r == nil || !p.r.valid(state) {
 		return state
 	}
-	return p.r.convert(state, now, to.r)
+	return p.r.convert(state, now, to.r, then)
 }
 
 // New returns a Limiter that goes on from a state, which it copies: for a key that needs what a state alone cannot do, like a line of
@@ -68,6 +73,7 @@ func (p Prepared) New(state []int64, opts ...Option) (*Limiter, error) {
 	for _, opt := range opts {
 		opt(lim)
 	}
+	lim.wall = p.r.wall()
 	lim.state = append(lim.words[:0], state...)
 	lim.publish(lim.now())
 	return lim, nil

@@ -41,8 +41,9 @@ type rule interface {
 	// look returns the largest cost that a Take would be given, and the clock units until the state equals an untouched one.
 	look(state []int64, now int64, ahead uint64) (remaining, reset int64)
 	// convert carries what has been used over to another rule, at the moment the limit is changed. What cannot be represented is
-	// rounded up, so that no change mints anything. A rule of another kind is loaded with what this one has spent.
-	convert(state []int64, now int64, to rule) []int64
+	// rounded up, so that no change mints anything. A rule of another kind is loaded with what this one has spent. then is the same
+	// moment as now, as the other rule reads time: it differs where one of them reads wall time.
+	convert(state []int64, now int64, to rule, then int64) []int64
 	// reticket does the same for a ticket, and rounds down, for the same reason. It reports false where nothing can be given back
 	// across the change: for a rule of another kind.
 	reticket(t ticket, now int64, to rule) (ticket, bool)
@@ -93,15 +94,15 @@ type ticket [8]int64
 const smallState = 4
 
 // transfer carries a state over to a rule of another kind: what has been used is charged once to an untouched state.
-func transfer(from rule, state []int64, now int64, to rule) []int64 {
+func transfer(from rule, state []int64, now int64, to rule, then int64) []int64 {
 	if len(state) == 0 {
 		return state[:0]
 	}
 	spent := from.spent(state, now)
 	if spent == 0 {
-		return to.contact(state[:0], now) // full, but not as fresh as one never seen
+		return to.contact(state[:0], then) // full, but not as fresh as one never seen
 	}
-	return append(state[:0], to.load(now, spent)...)
+	return append(state[:0], to.load(then, spent)...)
 }
 
 // others is what stands between a caller and the state: those who wait in line. The zero value is nobody.

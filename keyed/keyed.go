@@ -47,9 +47,10 @@ type Options struct {
 	Full    Full   // what happens to a new key beyond that
 	Name    string // becomes Decision.By
 
-	// Clock and Timers replace the clock, for virtual time, as weir.WithClock and weir.WithTimers do.
-	Clock  func() int64
-	Timers func(time.Duration, func()) weir.Timer
+	// Clock, WallClock and Timers replace the clocks, for virtual time, as weir.WithClock, WithWallClock and WithTimers do.
+	Clock     func() int64
+	WallClock func() int64
+	Timers    func(time.Duration, func()) weir.Timer
 }
 
 // validate says what is wrong with the options.
@@ -70,7 +71,8 @@ func (o Options) validate() error {
 type Limiter[K comparable] struct {
 	opts   Options
 	clock  func() int64
-	loose  bool // K can hold values that are no keys
+	times  func() int64 // wall time
+	loose  bool         // K can hold values that are no keys
 	timers func(time.Duration, func()) weir.Timer
 
 	mu       sync.Mutex
@@ -130,6 +132,14 @@ func New[K comparable](l weir.Limit, o Options) (*Limiter[K], error) {
 		start := time.Now()
 		k.clock = func() int64 { return int64(time.Since(start)) }
 	}
+	switch {
+	case o.WallClock != nil:
+		k.times = o.WallClock
+	case o.Clock != nil:
+		k.times = o.Clock
+	default:
+		k.times = func() int64 { return time.Now().UnixNano() }
+	}
 	if k.timers == nil {
 		k.timers = func(d time.Duration, f func()) weir.Timer { return time.AfterFunc(d, f) }
 	}
@@ -141,6 +151,16 @@ func New[K comparable](l weir.Limit, o Options) (*Limiter[K], error) {
 func returns(l weir.Limit) bool {
 	b, ok := l.(weir.TokenBucket)
 	return !ok || b.Initial == 0 || b.Initial == b.Burst
+}
+
+// now reads the clock that the limit goes by.
+func (k *Limiter[K]) now() int64 { return k.reading(k.prepared) }
+
+func (k *Limiter[K]) reading(p weir.Prepared) int64 {
+	if p.Wall() {
+		return k.times()
+	}
+	return k.clock()
 }
 
 // Allow reports whether one unit may go now for the key, and charges it if so.
@@ -155,7 +175,7 @@ func (k *Limiter[K]) Take(key K, cost int64) (d weir.Decision) {
 }
 
 func (k *Limiter[K]) take(key K, cost int64) (d weir.Decision) {
-	now := k.clock()
+	now := k.now()
 	e, err := k.find(key)
 	switch {
 	case err != nil:
@@ -193,7 +213,7 @@ func (k *Limiter[K]) Peek(key K, cost int64) (d weir.Decision) {
 }
 
 func (k *Limiter[K]) peek(key K, cost int64) (d weir.Decision) {
-	now := k.clock()
+	now := k.now()
 	e, err := k.find(key)
 	switch {
 	case err != nil:
@@ -261,17 +281,17 @@ func (k *Limiter[K]) SetLimit(next weir.Limit) error {
 	if weir.Equal(k.prepared.Limit(), next) {
 		return nil
 	}
-	now := k.clock()
+	now, then := k.reading(k.prepared), k.reading(p)
 	for _, e := range k.order {
 		if e.lim != nil {
 			if err := e.lim.SetLimit(next); err != nil {
 				return err // it cannot fail: the limit was prepared above
 			}
-			e.free = later(now, e.lim.Peek(0).ResetAfter)
+			e.free = later(then, e.lim.Peek(0).ResetAfter)
 			continue
 		}
-		e.state = k.prepared.Convert(e.state, now, p)
-		e.free = later(now, p.Peek(e.state, now, 0).ResetAfter)
+		e.state = k.prepared.Convert(e.state, now, p, then)
+		e.free = later(then, p.Peek(e.state, then, 0).ResetAfter)
 	}
 	k.prepared, k.returns = p, returns(next)
 	heap.Init(&k.order)

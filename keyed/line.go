@@ -58,12 +58,12 @@ func (k *Limiter[K]) promote(key K) (*entry[K], error) {
 	}
 	if e == nil {
 		e = &entry[K]{key: key}
-		if _, ok := k.add(e, k.clock(), 0); !ok {
+		if _, ok := k.add(e, k.now(), 0); !ok {
 			return nil, ErrFull
 		}
 	}
 	if e.lim == nil {
-		lim, err := k.prepared.New(e.state, weir.Named(k.opts.Name), weir.WithClock(k.clock), weir.WithTimers(k.timers))
+		lim, err := k.prepared.New(e.state, weir.Named(k.opts.Name), weir.WithClock(k.clock), weir.WithWallClock(k.times), weir.WithTimers(k.timers))
 		if err != nil {
 			return nil, err
 		}

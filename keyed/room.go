@@ -132,7 +132,7 @@ func (k *Limiter[K]) sweep() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.waking = false
-	now := k.clock()
+	now := k.now()
 	k.release(now, eachSweep)
 	if len(k.entries) < k.peak/8 { // a map never gives memory back by itself
 		entries := make(map[K]*entry[K], len(k.entries))
