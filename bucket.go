@@ -145,7 +145,12 @@ func (b *bucket) book(s []int64, now, _, cost int64) ([]int64, ticket) {
 // serve charges at the exact time at which the bucket had room, which lies within the clock unit before due: were it charged at due,
 // the roundings would add up along the line. A turn that is noticed long after is charged as late as that takes.
 func (b *bucket) serve(s []int64, due, now, cost int64) []int64 {
-	return b.charge(s, max(due-1, earliest(now, b.tick)), cost)
+	return b.charge(s, b.asOf(due-1, now), cost)
+}
+
+func (b *bucket) asOf(due, now int64) int64 {
+	late := int64(lateness / b.tick)
+	return max(due, max(now, math.MinInt64+late)-late)
 }
 
 // advance moves Z forward by ticks; at the end of the clock it stays there.

@@ -268,25 +268,19 @@ func (l *Limiter) Waiting() int {
 
 // serve lets go everyone whose turn has come by now.
 func (l *Limiter) serve(now int64) {
-	late := earliest(now, l.era.rule.unit())
+	r := l.era.rule
 	for w := l.line.first; w != nil && w.due <= now && w.due != unnamed; w = l.line.first {
-		at := max(w.due, late)
+		at := r.asOf(w.due, now)
 		switch {
 		case w.promise != nil:
 		case w.waited:
-			l.state = l.era.rule.serve(l.state, w.due, now, w.cost)
+			l.state = r.serve(l.state, w.due, now, w.cost)
 		default:
-			l.state = l.era.rule.charge(l.state, at, w.cost)
+			l.state = r.charge(l.state, at, w.cost)
 		}
 		l.line.remove(w, served)
 		l.appoint(at)
 	}
-}
-
-// earliest is the earliest time that a turn is charged at which is noticed at now.
-func earliest(now int64, unit time.Duration) int64 {
-	late := int64(lateness / unit)
-	return max(now, math.MinInt64+late) - late
 }
 
 // appoint works out when the turn of the first in line comes, as of now.

@@ -36,6 +36,8 @@ type rule interface {
 	book(state []int64, now, due, cost int64) ([]int64, ticket)
 	// serve charges the first in line, whose turn came at due, after waiting, and was noticed at now.
 	serve(state []int64, due, now, cost int64) []int64
+	// asOf is the time as of which a turn is charged that came at due and was noticed at now.
+	asOf(due, now int64) int64
 	// refund gives back amount of a charge that the ticket stands for: as much as never admits too much.
 	refund(state []int64, now int64, t ticket, amount int64) []int64
 	// look returns the largest cost that a Take would be given, and the clock units until the state equals an untouched one.
