@@ -130,6 +130,9 @@ func floorTo(t, length int64) int64 {
 
 // plusTimes is t + n*d, or the end of the clock.
 func plusTimes(t int64, n uint64, d int64) int64 {
+	if d == 0 {
+		return t
+	}
 	if left := clockLeft(t); n > left/uint64(d) {
 		return math.MaxInt64
 	}

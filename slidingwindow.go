@@ -1,0 +1,319 @@
+package weir
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// SlidingWindow counts in slots: at most Limit over the last Slots of them, which make up Window, and at most SlotLimit in each. "100 a
+// second, and no more than 20 in any 100 ms" is SlidingWindow{Limit: 100, Window: time.Second, Slots: 10, SlotLimit: 20}.
+//
+// It admits at most Limit in any interval up to Window less one slot, and at most Limit + SlotLimit (2*Limit without a SlotLimit) in any
+// up to Window. For never more than Limit in any Window there is SlidingLog. Slots are aligned to the limiter's clock: an interval as
+// long as a slot may hold twice SlotLimit. State: 1 + 2*Slots words.
+type SlidingWindow struct {
+	Limit     int64         // how many over the window; at least 1
+	Window    time.Duration // how long the window is: a whole number of nanoseconds for each slot
+	Slots     int           // how many slots it is divided into; 2 to 4096
+	SlotLimit int64         // how many in each slot; 0 for as many as Limit
+}
+
+// maxSlots keeps a state, and the work of each decision, small.
+const maxSlots = 4096
+
+// Validate reports what is wrong with the numbers.
+func (l SlidingWindow) Validate() error {
+	const name = "SlidingWindow"
+	switch {
+	case l.Limit < 1:
+		return field(name, "Limit", fmt.Errorf("%d lets nothing pass: it must be at least 1", l.Limit))
+	case l.Window < 1 || l.Window > maxSpan:
+		return field(name, "Window", fmt.Errorf("%v is not within 1ns and 100 years", l.Window))
+	case l.Slots < 2 || l.Slots > maxSlots:
+		return field(name, "Slots", fmt.Errorf("%d is not within 2 and %d (for 1, there is FixedWindow)", l.Slots, maxSlots))
+	case l.Window%time.Duration(l.Slots) != 0:
+		return field(name, "Slots", fmt.Errorf("%v cannot be divided into %d slots of whole nanoseconds", l.Window, l.Slots))
+	case l.SlotLimit < 0 || l.SlotLimit > l.Limit:
+		return field(name, "SlotLimit", fmt.Errorf("%d is not within 0 and the limit of %d", l.SlotLimit, l.Limit))
+	}
+	return nil
+}
+
+func (l SlidingWindow) compile(unit time.Duration) (rule, error) {
+	if err := l.Validate(); err != nil {
+		return nil, err
+	}
+	width, err := wholeUnits(l.Window/time.Duration(l.Slots), unit)
+	if err != nil {
+		return nil, field("SlidingWindow", "Slots", err)
+	}
+	l = l.normal().(SlidingWindow)
+	return &sliding{limit: l.Limit, slots: int64(l.Slots), width: width, perSlot: l.SlotLimit, tick: unit, horizon: int64(maxSpan / unit)}, nil
+}
+
+func (l SlidingWindow) normal() Limit {
+	if l.SlotLimit == 0 {
+		l.SlotLimit = l.Limit
+	}
+	return l
+}
+
+// sliding is the rule of SlidingWindow. A state is the latest time that was promised, and for each slot of the window its number and what
+// was counted in it: slot i is kept at i modulo the number of slots. A slot that is overwritten is one that has left the window.
+type sliding struct {
+	limit, perSlot int64
+	slots, width   int64
+	tick           time.Duration
+	horizon        int64
+}
+
+// Words of a ticket: the slot that was counted in, the cost, the latest promise before and after, and the slot that was overwritten.
+const (
+	ticketSlot = iota
+	ticketSlotCost
+	ticketPromisedBefore
+	ticketPromisedAfter
+	ticketOldSlot
+	ticketOldCount
+	ticketSlotCount // what was counted in the slot just after
+)
+
+func (w *sliding) capacity() int64     { return w.perSlot }
+func (w *sliding) largest() int64      { return w.perSlot }
+func (w *sliding) books() bool         { return true }
+func (w *sliding) wall() bool          { return false }
+func (w *sliding) unit() time.Duration { return w.tick }
+
+func (w *sliding) valid(s []int64) bool {
+	if len(s) == 0 {
+		return true
+	}
+	if int64(len(s)) != 1+2*w.slots {
+		return false
+	}
+	for i := range w.slots {
+		if slot, count := s[1+2*i], s[2+2*i]; count < 0 || slot != none && modulo(slot, w.slots) != i {
+			return false
+		}
+	}
+	return true
+}
+
+// modulo is the remainder that is not below 0.
+func modulo(a, b int64) int64 {
+	if m := a % b; m >= 0 {
+		return m
+	} else {
+		return m + b
+	}
+}
+
+func (w *sliding) contact(s []int64, _ int64) []int64 { return s }
+
+// at is the slot that counts at now, or at the latest time that was promised. An earlier reading than the newest slot counts in that.
+func (w *sliding) at(s []int64, now int64) (slot, wait int64) {
+	if len(s) == 0 {
+		return w.slotOf(now), 0
+	}
+	wait = pending(s[0], now)
+	return max(w.slotOf(now+wait), w.newest(s)), wait
+}
+
+// slotOf is the slot that t is in. Readings at the very beginning of the clock count as a little later, so that no slot is before all.
+func (w *sliding) slotOf(t int64) int64 {
+	return max(floorTo(t, w.width)/w.width, math.MinInt64+2*maxSlots)
+}
+
+// newest is the latest slot that something is counted in.
+func (w *sliding) newest(s []int64) int64 {
+	newest := int64(none)
+	for i := 1; i < len(s); i += 2 {
+		if s[i+1] > 0 {
+			newest = max(newest, s[i])
+		}
+	}
+	return newest
+}
+
+// count is what is counted in a slot.
+func (w *sliding) count(s []int64, slot int64) int64 {
+	if i := 1 + 2*modulo(slot, w.slots); len(s) > 0 && s[i] == slot {
+		return s[i+1]
+	}
+	return 0
+}
+
+// total is what is counted in the window that ends with a slot.
+func (w *sliding) total(s []int64, slot int64) (sum int64) {
+	for i := 1; i < len(s); i += 2 {
+		if s[i] <= slot && s[i] > slot-w.slots {
+			sum = plus(sum, s[i+1])
+		}
+	}
+	return sum
+}
+
+// first is the first slot from one on in which a cost fits, by the total and, where it counts, by the slot.
+func (w *sliding) first(s []int64, from, cost int64, perSlot bool) int64 {
+	sum := w.total(s, from)
+	for slot := from; ; slot++ {
+		if sum <= w.limit-cost && (!perSlot || w.count(s, slot) <= w.perSlot-cost) {
+			return slot
+		}
+		sum -= w.count(s, slot+1-w.slots) // and nothing is counted after from
+	}
+}
+
+// starts is how long after now a slot starts, never beyond the horizon. It is 0 for one that has started, and for the one that an
+// earlier reading counts in.
+func (w *sliding) starts(slot, now int64) int64 {
+	if slot > math.MaxInt64/w.width {
+		return never
+	}
+	if wait := until(slot*w.width, now); wait <= w.horizon {
+		return wait
+	}
+	return never
+}
+
+// plan goes by volume behind others: it may then name too early a time, but never too late a one.
+func (w *sliding) plan(s []int64, now int64, ahead uint64, cost int64) plan {
+	at, wait := w.at(s, now)
+	if wait > w.horizon || at > math.MaxInt64/w.width-2*w.slots {
+		return plan{never, never}
+	}
+	slot := w.first(s, at, cost, true)
+	if ahead > 0 {
+		whole := (ahead + uint64(cost) - 1) / uint64(w.limit)
+		if ahead > math.MaxUint64-uint64(cost) || whole > uint64(w.horizon/w.width) {
+			return plan{never, never}
+		}
+		part := int64((ahead+uint64(cost)-1)%uint64(w.limit)) + 1
+		slot = max(slot, w.first(s, at, part, false)+int64(whole)*w.slots)
+	}
+	if slot > at {
+		wait = w.starts(slot, now)
+	}
+	return plan{wait: wait}
+}
+
+func (w *sliding) charge(s []int64, now, cost int64) []int64 {
+	s, _ = w.book(s, now, now, cost)
+	return s
+}
+
+func (w *sliding) book(s []int64, now, due, cost int64) ([]int64, ticket) {
+	if len(s) == 0 {
+		s = append(s, none)
+		for range w.slots {
+			s = append(s, none, 0)
+		}
+	}
+	slot, wait := w.at(s, max(due, now+pending(s[0], now)))
+	due = max(due, now+wait)
+	i := 1 + 2*modulo(slot, w.slots)
+	t := ticket{
+		ticketSlot: slot, ticketSlotCost: cost, ticketPromisedBefore: s[0], ticketPromisedAfter: none, ticketOldSlot: s[i], ticketOldCount: s[i+1],
+	}
+	if s[i] != slot {
+		s[i], s[i+1] = slot, 0
+	}
+	s[i+1] = plus(s[i+1], cost)
+	if due > now {
+		t[ticketPromisedAfter] = due
+	}
+	s[0], t[ticketSlotCount] = t[ticketPromisedAfter], s[i+1]
+	return s, t
+}
+
+func (w *sliding) serve(s []int64, _, now, cost int64) []int64 { return w.charge(s, now, cost) }
+func (w *sliding) asOf(_, now int64) int64                     { return now }
+
+// refund takes back from the slot that was counted in, while it is in the window. Where it was the latest charge, what was promised before
+// is the latest promise again, and a slot that it overwrote is there again.
+func (w *sliding) refund(s []int64, now int64, t ticket, amount int64) []int64 {
+	if len(s) == 0 {
+		return s
+	}
+	i := 1 + 2*modulo(t[ticketSlot], w.slots)
+	if s[i] != t[ticketSlot] {
+		return s
+	}
+	latest := s[0] == t[ticketPromisedAfter] && s[i+1] == t[ticketSlotCount] && w.newest(s) == t[ticketSlot]
+	if s[i+1] = max(0, s[i+1]-amount); !latest || amount != t[ticketSlotCost] {
+		return s
+	}
+	if s[0] = t[ticketPromisedBefore]; s[i+1] == 0 {
+		s[i], s[i+1] = t[ticketOldSlot], t[ticketOldCount]
+	}
+	return s
+}
+
+func (w *sliding) look(s []int64, now int64, ahead uint64) (remaining, reset int64) {
+	at, wait := w.at(s, now)
+	if newest := w.newest(s); newest != none {
+		reset = w.starts(plus(newest, w.slots), now)
+	}
+	if ahead > 0 {
+		reset = max(reset, w.starts(plus(at, w.slots), now))
+	}
+	if reset == never {
+		reset = math.MaxInt64
+	}
+	reset = max(reset, wait)
+	left := min(minus(w.limit, w.total(s, at)), minus(w.perSlot, w.count(s, at)))
+	if wait > 0 || left <= 0 || uint64(left) <= ahead {
+		return 0, reset
+	}
+	return left - int64(ahead), reset
+}
+
+// convert moves each count to the slot of its latest possible time, where slots have another width.
+func (w *sliding) convert(s []int64, now int64, to rule, then int64) []int64 {
+	next, ok := to.(*sliding)
+	switch {
+	case !ok:
+		return transfer(w, s, now, to, then)
+	case len(s) == 0 || next.width == w.width && next.slots == w.slots:
+		return s
+	}
+	at, _ := w.at(s, now)
+	moved := make([]int64, 1, 1+2*next.slots)
+	moved[0] = s[0]
+	for range next.slots {
+		moved = append(moved, none, 0)
+	}
+	for slot := at - w.slots + 1; slot <= at; slot++ {
+		if count := w.count(s, slot); count > 0 {
+			latest := next.slotOf(w.latest(slot, now))
+			if i := 1 + 2*modulo(latest, next.slots); moved[i] == latest {
+				moved[i+1] = plus(moved[i+1], count)
+			} else {
+				moved[i], moved[i+1] = latest, count
+			}
+		}
+	}
+	return moved
+}
+
+// latest is the latest time that can be counted in a slot.
+func (w *sliding) latest(slot, now int64) int64 {
+	end := plusTimes(slot*w.width, 1, w.width) - 1
+	if slot == w.slotOf(now) {
+		return min(end, now)
+	}
+	return end
+}
+
+func (w *sliding) reticket(t ticket, _ int64, to rule) (ticket, bool) {
+	next, ok := to.(*sliding)
+	return t, ok && next.width == w.width && next.slots == w.slots
+}
+
+func (w *sliding) spent(s []int64, now int64) int64 {
+	at, _ := w.at(s, now)
+	return w.total(s, at)
+}
+
+func (w *sliding) load(now, spent int64) []int64 { return w.charge(nil, now, min(spent, w.limit)) }
