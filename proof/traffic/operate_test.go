@@ -128,6 +128,57 @@ routes: [{ match: /, upstream: up, limits: [user], refused: { file: busy.txt } }
 	g.asks(t, "/?user=ann", "429")
 }
 
+// TestReloadUnderLoad changes the numbers of a limit all the time while wrk asks: no request fails for it, and what arrives stays within the
+// bound for changes, which is the larger burst and the larger rate.
+func TestReloadUnderLoad(t *testing.T) {
+	const duration = 4 * time.Second
+	up := startNginx(t, t.TempDir(), servers.HTTP(upstream))
+	small := `
+limits: { all: { token_bucket: { rate: 50/s, burst: 25 } } }
+upstreams: { up: { url: "http://` + up.Addr + `" } }
+routes: [{ match: /, upstream: up, limits: [all] }]
+`
+	large := strings.Replace(small, "rate: 50/s, burst: 25", "rate: 100/s, burst: 50", 1)
+	g := startWeir(t, t.TempDir(), large)
+	began := time.Now()
+	loaded := make(chan load, 1)
+	go func() {
+		defer close(loaded)
+		loaded <- wrk(t, 16, duration, "http://"+g.Gateway+"/")
+	}()
+	var l load
+	reloads := 0
+	for under := true; under; {
+		g.write(t, []string{small, large}[reloads%2])
+		if err := g.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		reloads++
+		poll(t, "the file is read again", func() bool { return g.metrics(t)[`weir_reloads_total{result="ok"}`] >= float64(reloads) })
+		select {
+		case l = <-loaded:
+			under = false
+		default:
+		}
+	}
+	if n := g.metrics(t)[`weir_reloads_total{result="failed"}`]; n != 0 {
+		t.Errorf("%v reloads failed", n)
+	}
+	stop(t, g.Process)
+	elapsed := time.Since(began)
+	at, _ := arrivals(t, up.AccessLog)
+	if most := 50 + int(100*elapsed/time.Second); len(at) > most {
+		t.Errorf("%d requests arrived within %v and %d reloads: at most %d may", len(at), elapsed, reloads, most)
+	}
+	if least := 25 + int(50*duration/time.Second); len(at) < least {
+		t.Errorf("%d requests arrived within %v and %d reloads: at least %d are due", len(at), duration, reloads, least)
+	}
+	if l.errors != 0 || l.requests == 0 || l.statuses["200"]+l.statuses["429"] != l.requests {
+		t.Errorf("wrk: %+v", l)
+	}
+	t.Logf("%d requests and %d reloads within %v, %d arrived", l.requests, reloads, elapsed, len(at))
+}
+
 // TestStop asks weir to end while it is in the middle of an answer and somebody waits in a queue: both are served, nobody else is.
 func TestStop(t *testing.T) {
 	dir := t.TempDir()
