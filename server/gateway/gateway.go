@@ -213,7 +213,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.counts.allowed.Add(1)
 	}
 	s.tells(w.Header(), v.Asked())
-	g.pass(w, r, s.routes[v.Route].proxy, &v)
+	g.pass(&lasting{ResponseWriter: w, tells: s.tells, verdict: &v}, r, s.routes[v.Route].proxy, &v)
 }
 
 // pass hands a request to its upstream.
