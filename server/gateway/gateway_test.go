@@ -524,6 +524,19 @@ func TestInformationalAnswers(t *testing.T) {
 	}
 }
 
+// TestLeave: each answer ends its connection, those of upstreams and those of the gateway, but for what is upgraded.
+func TestLeave(t *testing.T) {
+	g, front, _ := start(t, flashSale, echo)
+	for i, close := range []bool{false, true} {
+		for _, path := range []string{fmt.Sprintf("/ratelimit/sku?sku_id=%d", i), fmt.Sprintf("/ratelimit/sku?sku_id=%d", i), "/free/x", "/nowhere"} {
+			if resp, _ := get(t, front.URL+path); resp.Close != close {
+				t.Errorf("%s, %d: closes %v", path, resp.StatusCode, resp.Close)
+			}
+		}
+		g.Leave()
+	}
+}
+
 // TestWebSocket: what is upgraded goes through in both directions.
 func TestWebSocket(t *testing.T) {
 	_, front, _ := start(t, flashSale, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -10,6 +10,7 @@ import (
 // like 100 or 103: what the client is told about its limits would be gone from the answer that counts. Here it comes back.
 type lasting struct {
 	http.ResponseWriter
+	gateway *Gateway
 	tells   func(http.Header, []policy.Asked)
 	verdict *policy.Verdict
 	cleared bool
@@ -25,8 +26,19 @@ func (l *lasting) WriteHeader(status int) {
 	if l.cleared {
 		l.tells(l.Header(), l.verdict.Asked())
 	}
+	l.gateway.sayGoodbye(l.Header())
 	l.ResponseWriter.WriteHeader(status)
 }
 
 // Unwrap lets http.ResponseController flush, and hijack what is upgraded.
 func (l *lasting) Unwrap() http.ResponseWriter { return l.ResponseWriter }
+
+// Leave has each answer from now on end its connection: clients go elsewhere before the server closes, and none of them sends a request
+// into a connection that is about to be closed.
+func (g *Gateway) Leave() { g.leaving.Store(true) }
+
+func (g *Gateway) sayGoodbye(h http.Header) {
+	if g.leaving.Load() {
+		h.Set("Connection", "close")
+	}
+}
