@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"os"
@@ -238,6 +239,69 @@ routes:
 	t.Logf("it ended %v after SIGTERM", time.Since(began))
 	if len(g.logged(t, "stopping")) != 1 {
 		t.Errorf("%s", g.Output())
+	}
+}
+
+// TestSecondSignal: who does not want to wait for the end in good order asks twice.
+func TestSecondSignal(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "slow"), make([]byte, 1<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	up := startNginx(t, dir, servers.HTTP("server { listen {{.Addr}}; root .; limit_rate 1k; }")) // a quarter of an hour
+	g := &gateway{policy: filepath.Join(t.TempDir(), "policy.yaml")}
+	g.write(t, `
+upstreams: { up: { url: "http://`+up.Addr+`" } }
+routes: [{ match: /, upstream: up }]
+`)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var err error
+	if g.Weir, err = servers.StartWeir(ctx, binary, g.policy); err != nil {
+		t.Fatal(err)
+	}
+	defer g.Stop() // it does not end well, as it should
+	client := exec.CommandContext(ctx, program(t, "curl"), "-s", "-o", "/dev/null", "http://"+g.Gateway+"/slow")
+	if err := client.Start(); err != nil {
+		t.Fatal(err)
+	}
+	poll(t, "the answer has begun", func() bool { return g.metrics(t)[`weir_gateway_requests_total{outcome="allowed"}`] == 1 })
+	if err := g.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	poll(t, "it has begun to stop", func() bool { return len(g.logged(t, "stopping")) == 1 })
+	poll(t, "it ends on another signal", func() bool {
+		g.Signal(syscall.SIGINT) // fails once it has ended
+		select {
+		case <-g.Ended():
+			return true
+		default:
+			return false
+		}
+	})
+	if client.Wait() == nil {
+		t.Error("curl got its answer")
+	}
+}
+
+// TestExpectContinue: a client that waits for a 100 before it sends its body gets one, and the fields about limits in the answer.
+func TestExpectContinue(t *testing.T) {
+	dir := t.TempDir()
+	shop := startNginx(t, t.TempDir(), servers.HTTP(upstream))
+	up := startNginx(t, dir, servers.HTTP("server { listen {{.Addr}}; location / { proxy_pass http://"+shop.Addr+"; } }")) // it reads bodies
+	g := startWeir(t, t.TempDir(), `
+limits: { all: { token_bucket: { rate: 6/m, burst: 3 } } }
+upstreams: { up: { url: "http://`+up.Addr+`" } }
+routes: [{ match: /, upstream: up, limits: [all] }]
+`)
+	body := filepath.Join(dir, "body")
+	if err := os.WriteFile(body, make([]byte, 100_000), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	answer := curl(t, "-i", "-H", "Expect: 100-continue", "--data-binary", "@"+body, "http://"+g.Gateway+"/")
+	before, last, found := strings.Cut(answer, "HTTP/1.1 200 ") // there may be several 100
+	if !found || !strings.HasPrefix(before, "HTTP/1.1 100 ") || !strings.Contains(last, `Ratelimit: "all";r=2;t=10`) {
+		t.Errorf("%q", answer)
 	}
 }
 
