@@ -31,8 +31,13 @@ routes: [{ match: /, upstream: up, limits: [all] }]
 	var m map[string]float64
 	var at []int64
 	var statuses map[string]int
-	poll(t, "what was allowed has arrived or was given up", func() bool {
+	poll(t, "nothing is under way: all counts agree, and what was allowed has arrived or was given up", func() bool {
 		m = g.metrics(t)
+		for _, outcome := range []string{"allowed", "limited"} {
+			if m[`weir_limit_requests_total{limit="all",outcome="`+outcome+`"}`] != m[`weir_gateway_requests_total{outcome="`+outcome+`"}`] {
+				return false
+			}
+		}
 		at, statuses = arrivals(t, up.AccessLog)
 		return m[`weir_limit_requests_total{limit="all",outcome="allowed"}`] <= float64(len(at))+m[`weir_gateway_requests_total{outcome="canceled"}`]
 	})
