@@ -223,7 +223,7 @@ func (s *server) count(_ net.Conn, to http.ConnState) {
 func (s *server) drain() error {
 	s.admin.SetReady(false)
 	s.gateway.Leave()
-	s.Log.Info("stopping", "grace", s.Grace)
+	s.Log.Info("stopping", "grace", s.Grace.String())
 	ctx, cancel := context.WithTimeout(context.Background(), s.Grace)
 	defer cancel()
 	if s.open.Load() > 0 {
