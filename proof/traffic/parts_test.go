@@ -94,7 +94,7 @@ type gateway struct {
 	policy string // the file
 }
 
-// startWeir serves a policy. ports is put before it: free ones.
+// startWeir serves a policy, which says nothing of where to listen.
 func startWeir(t *testing.T, dir, policy string) *gateway {
 	t.Helper()
 	g := &gateway{policy: filepath.Join(dir, "policy.yaml")}
