@@ -31,6 +31,7 @@ func sections() []section {
 		{"reserve", "Reserve, Cancel and Settle", reserve},
 		{"wait", "100,000 goroutines waiting on one limiter", wait},
 		{"keyed", "Take on one of many keys, and the memory of a key", keyed},
+		{"replay", "the replay of an access log: parsing, deciding, and the whole way", replay},
 	}
 }
 
