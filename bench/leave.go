@@ -49,12 +49,14 @@ func leave(j job) (values, error) {
 		err := <-returned
 		took = append(took, micros(time.Since(begin)))
 		if !errors.Is(err, context.Canceled) {
-			return nil, fmt.Errorf("a wait that was cancelled returned %v", err)
+			return nil, fmt.Errorf("a wait that was cancelled returned %w", err)
 		}
 	}
 	end()
 	for range j.N - len(took) {
-		<-returned
+		if err := <-returned; !errors.Is(err, context.Canceled) {
+			return nil, fmt.Errorf("the end of all waits returned %w", err)
+		}
 	}
 	return values{"p50": percentile(took, 0.5), "p99": percentile(took, 0.99), "left": float64(len(took))}, c.end()
 }

@@ -92,7 +92,7 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%s: %+v", name, q)
 		}
 		_, err := policy.New(p, policy.Options{})
-		var wrong *policy.PolicyError
+		var wrong *policy.Error
 		if errors.As(err, &wrong) == c.warning {
 			t.Errorf("%s: New gives %v", name, err)
 		}
@@ -107,7 +107,7 @@ func TestCheckFindsEverything(t *testing.T) {
 	p.Routes[0].Match = ""
 	p.Routes[0].Limits = []string{"a", "b"}
 	_, err := policy.New(p, policy.Options{})
-	var wrong *policy.PolicyError
+	var wrong *policy.Error
 	if !errors.As(err, &wrong) || len(wrong.Problems) != 6 || !strings.Contains(err.Error(), "and 3 more") {
 		t.Errorf("%v", err)
 	}

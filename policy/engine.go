@@ -53,11 +53,11 @@ type route struct {
 	shadow  []*limit
 }
 
-// PolicyError is the error for a policy that does not check.
-type PolicyError struct{ Problems []Problem }
+// Error is the error for a policy that does not check.
+type Error struct{ Problems []Problem }
 
 // Error says what is wrong, the first few.
-func (e *PolicyError) Error() string {
+func (e *Error) Error() string {
 	text := "weir: the policy is not valid"
 	for i, p := range e.Problems {
 		if i == 3 {
@@ -68,7 +68,7 @@ func (e *PolicyError) Error() string {
 	return text
 }
 
-// New compiles a policy. What is only a warning in Check is no error here; all else is a *PolicyError.
+// New compiles a policy. What is only a warning in Check is no error here; all else is an *Error.
 func New(p Policy, o Options) (*Engine, error) {
 	return build(p, o, nil)
 }
@@ -84,7 +84,7 @@ func (e *Engine) Next(p Policy) (*Engine, error) {
 func build(p Policy, o Options, before *Engine) (*Engine, error) {
 	problems := slices.DeleteFunc(p.Check(), func(p Problem) bool { return p.Warning })
 	if len(problems) > 0 {
-		return nil, &PolicyError{problems}
+		return nil, &Error{problems}
 	}
 	e := &Engine{policy: p, opts: o, noRoute: new(atomic.Uint64)}
 	byName := map[string]*limit{}

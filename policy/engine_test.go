@@ -260,7 +260,7 @@ func TestNextKeepsWhatWasUsed(t *testing.T) {
 	}
 	bad := next
 	bad.Routes = []policy.Route{{Match: "/", Limits: []string{"nothing"}}}
-	var wrong *policy.PolicyError
+	var wrong *policy.Error
 	if _, err := e.Next(bad); !errors.As(err, &wrong) {
 		t.Errorf("%v", err)
 	}

@@ -175,7 +175,7 @@ func readBody(path, name string) ([]byte, error) {
 		if errors.As(err, &e) {
 			err = e.Err
 		}
-		return nil, fmt.Errorf("%s cannot be read: %v", name, err)
+		return nil, fmt.Errorf("%s cannot be read: %w", name, err)
 	}
 	defer file.Close()
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
@@ -184,7 +184,7 @@ func readBody(path, name string) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(file, maxBody+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%s cannot be read: %v", name, err)
+		return nil, fmt.Errorf("%s cannot be read: %w", name, err)
 	case len(data) > maxBody:
 		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxBody)
 	}

@@ -1,0 +1,77 @@
+# Everything here works from a fresh clone with Go installed.
+#
+#   make test    install what the tests need, then run them all, with the race detector
+#   make lint    formatting, go vet, golangci-lint, go mod tidy
+#   make long    the searches and fuzz targets, for much longer
+#   make bench   Weir beside its peers, on a machine that is otherwise quiet
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+# A directory with a go.mod is a module, and each is built and tested alone: what a workspace would hide is found.
+MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/testdata/*' | sort))
+
+# What the tests start: a command, and the Debian package that brings it.
+NEEDS := nginx:nginx wrk:wrk curl:curl
+
+GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+TIMEOUT ?= 10m
+
+# How much longer the long run is: steps of each property, and time for each fuzz target.
+CHECKS   ?= 100000
+FUZZTIME ?= 2m
+
+.PHONY: test needs build vet lint tidy long fuzz bench
+
+test: needs vet
+	@for m in $(MODULES); do \
+		echo "== $$m"; \
+		(cd $$m && GOWORK=off go test -race -timeout $(TIMEOUT) ./...); \
+	done
+
+# needs installs what is lacking where it may, and otherwise says what to install.
+needs:
+	@lacking=""; \
+	for n in $(NEEDS); do command -v "$${n%%:*}" >/dev/null || lacking="$$lacking $${n##*:}"; done; \
+	command -v gcc >/dev/null || command -v clang >/dev/null || lacking="$$lacking gcc libc6-dev"; \
+	[ -z "$$lacking" ] && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "installing$$lacking"; \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$lacking >/dev/null; \
+	else \
+		echo "The tests need$$lacking. On Debian or Ubuntu: sudo apt-get install$$lacking" >&2; exit 1; \
+	fi
+
+build:
+	@for m in $(MODULES); do (cd $$m && GOWORK=off go build ./...); done
+
+vet:
+	@for m in $(MODULES); do (cd $$m && GOWORK=off go vet ./...); done
+	@wrong=$$(gofmt -l .); [ -z "$$wrong" ] || { echo "gofmt would change:"; echo "$$wrong"; exit 1; }
+
+lint: vet
+	@for m in $(MODULES); do \
+		echo "== $$m"; \
+		(cd $$m && GOWORK=off go run $(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./... && GOWORK=off go mod tidy -diff); \
+	done
+
+tidy:
+	@for m in $(MODULES); do (cd $$m && GOWORK=off go mod tidy); done
+
+long: needs
+	cd proof && GOWORK=off go test -timeout 0 . -rapid.checks=$(CHECKS)
+	@$(MAKE) --no-print-directory fuzz
+
+# fuzz runs each fuzz target of each module for FUZZTIME.
+fuzz:
+	@for m in $(MODULES); do (cd $$m; export GOWORK=off; \
+		for p in $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' ./...); do \
+			for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]+' $$p/*_test.go | cut -d' ' -f2); do \
+				echo "== $$f in $$p"; (cd $$p && go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) .); \
+			done; \
+		done); \
+	done
+
+bench: needs
+	cd bench && GOWORK=off go run .
