@@ -251,8 +251,9 @@ func ClientKey(addr netip.Addr) string {
 
 // ClientKeyOf is ClientKey for a text: an address is cut, any other text stands as it is.
 func ClientKeyOf(text string) string {
-	if addr, err := netip.ParseAddr(text); err == nil {
-		return ClientKey(addr)
+	addr, err := netip.ParseAddr(text)
+	if err != nil || addr.Is4() { // of which there is only one way to write it
+		return text
 	}
-	return text
+	return ClientKey(addr)
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 )
 
 // sorter brings records into the order of their keys; those with the same key stay in the order in which they came. It keeps a bounded
@@ -19,7 +20,8 @@ type sorter struct {
 	memory int    // bytes to keep at most, about
 
 	records []record
-	chunks  [][]byte // what the records hold; in pieces, so that none is ever copied to grow
+	chunks  []string        // what the records hold; in pieces, so that none is ever copied to grow
+	chunk   strings.Builder // the last piece, until it is full
 	bytes   int
 	runs    []*os.File
 	last    int64
@@ -54,25 +56,41 @@ func (s *sorter) add(key int64, payload []byte) error {
 			return err
 		}
 	}
-	last := len(s.chunks) - 1
-	if last < 0 || len(s.chunks[last])+len(payload) > cap(s.chunks[last]) {
-		s.chunks = append(s.chunks, make([]byte, 0, max(chunkSize, len(payload))))
-		last++
+	if s.chunk.Len()+len(payload) > s.chunk.Cap() {
+		s.finishChunk()
+		s.chunk.Grow(max(chunkSize, len(payload)))
 	}
-	s.records = append(s.records, record{key, uint32(last), uint32(len(s.chunks[last])), uint32(len(payload))})
-	s.chunks[last] = append(s.chunks[last], payload...)
+	s.records = append(s.records, record{key, uint32(len(s.chunks)), uint32(s.chunk.Len()), uint32(len(payload))})
+	s.chunk.Write(payload)
 	s.bytes += len(payload)
 	s.count++
 	return nil
 }
 
-// payload is what a record holds.
-func (s *sorter) payload(r record) []byte { return s.chunks[r.chunk][r.offset : r.offset+r.len] }
+// finishChunk puts the last piece to the others.
+func (s *sorter) finishChunk() {
+	if s.chunk.Len() > 0 {
+		s.chunks = append(s.chunks, s.chunk.String())
+	}
+	s.chunk.Reset()
+}
 
-// sortRun sorts what is in memory.
+// payload is what a record holds.
+func (s *sorter) payload(r record) string { return s.chunks[r.chunk][r.offset : r.offset+r.len] }
+
+// sortRun sorts what is in memory. Where a record is tells which of two came first.
 func (s *sorter) sortRun() {
+	s.finishChunk()
 	if !s.ordered {
-		slices.SortStableFunc(s.records, func(a, b record) int { return cmp.Compare(a.key, b.key) })
+		slices.SortFunc(s.records, func(a, b record) int {
+			switch {
+			case a.key != b.key:
+				return cmp.Compare(a.key, b.key)
+			case a.chunk != b.chunk:
+				return cmp.Compare(a.chunk, b.chunk)
+			}
+			return cmp.Compare(a.offset, b.offset)
+		})
 	}
 }
 
@@ -91,7 +109,7 @@ func (s *sorter) spill() (err error) {
 		n := binary.PutVarint(head[:], r.key)
 		n += binary.PutUvarint(head[n:], uint64(r.len))
 		w.Write(head[:n])
-		w.Write(s.payload(r))
+		w.WriteString(s.payload(r))
 	}
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("sorting in a temporary file: %w", err)
@@ -100,8 +118,8 @@ func (s *sorter) spill() (err error) {
 	return nil
 }
 
-// each calls f with all records in order. The payload is f's until it returns. Nothing can be added afterwards.
-func (s *sorter) each(f func(key int64, payload []byte) error) error {
+// each calls f with all records in order. Nothing can be added afterwards.
+func (s *sorter) each(f func(key int64, payload string) error) error {
 	s.sortRun()
 	if len(s.runs) == 0 {
 		for _, r := range s.records {
@@ -119,7 +137,7 @@ func (s *sorter) each(f func(key int64, payload []byte) error) error {
 }
 
 // merge reads all runs side by side.
-func (s *sorter) merge(f func(key int64, payload []byte) error) error {
+func (s *sorter) merge(f func(key int64, payload string) error) error {
 	var h runHeap
 	for i, file := range s.runs {
 		if _, err := file.Seek(0, io.SeekStart); err != nil {
@@ -168,7 +186,8 @@ type run struct {
 	index   int // an earlier run's records came earlier
 	r       *bufio.Reader
 	key     int64
-	payload []byte
+	payload string
+	buf     []byte
 }
 
 // next reads a record; io.EOF where there is none left.
@@ -181,10 +200,11 @@ func (r *run) next() error {
 	if err != nil {
 		return fmt.Errorf("a temporary file ends too early: %w", err)
 	}
-	r.key, r.payload = key, slices.Grow(r.payload[:0], int(n))[:n]
-	if _, err := io.ReadFull(r.r, r.payload); err != nil {
+	r.buf = slices.Grow(r.buf[:0], int(n))[:n]
+	if _, err := io.ReadFull(r.r, r.buf); err != nil {
 		return fmt.Errorf("a temporary file ends too early: %w", err)
 	}
+	r.key, r.payload = key, string(r.buf)
 	return nil
 }
 

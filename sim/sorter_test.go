@@ -40,8 +40,8 @@ func TestSorter(t *testing.T) {
 		}
 		slices.SortStableFunc(want, func(a, b rec) int { return cmp.Compare(a.key, b.key) })
 		var got []rec
-		if err := s.each(func(key int64, payload []byte) error {
-			got = append(got, rec{key, binary.LittleEndian.Uint32(payload)})
+		if err := s.each(func(key int64, payload string) error {
+			got = append(got, rec{key, binary.LittleEndian.Uint32([]byte(payload))})
 			return nil
 		}); err != nil {
 			t.Fatal(err)
@@ -64,7 +64,7 @@ func TestSorterLeavesNothingBehind(t *testing.T) {
 		}
 	}
 	stop := errors.New("stop")
-	if err := s.each(func(int64, []byte) error { return stop }); err != stop {
+	if err := s.each(func(int64, string) error { return stop }); err != stop {
 		t.Errorf("%v", err)
 	}
 	if err := s.close(); err != nil {
