@@ -2,7 +2,6 @@ package sim
 
 import (
 	"bufio"
-	"cmp"
 	"container/heap"
 	"encoding/binary"
 	"errors"
@@ -37,7 +36,7 @@ type record struct {
 }
 
 const (
-	recordSize = 24
+	recordSize = 2 * 24 // sorting takes as much again
 	chunkSize  = 1 << 20
 )
 
@@ -78,20 +77,48 @@ func (s *sorter) finishChunk() {
 // payload is what a record holds.
 func (s *sorter) payload(r record) string { return s.chunks[r.chunk][r.offset : r.offset+r.len] }
 
-// sortRun sorts what is in memory. Where a record is tells which of two came first.
+// sortRun sorts what is in memory.
 func (s *sorter) sortRun() {
 	s.finishChunk()
 	if !s.ordered {
-		slices.SortFunc(s.records, func(a, b record) int {
-			switch {
-			case a.key != b.key:
-				return cmp.Compare(a.key, b.key)
-			case a.chunk != b.chunk:
-				return cmp.Compare(a.chunk, b.chunk)
-			}
-			return cmp.Compare(a.offset, b.offset)
-		})
+		s.records = sortRecords(s.records)
 	}
+}
+
+// digitBits is how much of a key sortRecords looks at in one pass.
+const digitBits = 9
+
+// sortRecords sorts by key, and leaves those with the same key in their order: digit by digit of how far each lies above the least, the
+// last digit first, which goes through all records once for each and compares none of them.
+func sortRecords(from []record) []record {
+	if len(from) == 0 {
+		return from
+	}
+	least, most := from[0].key, from[0].key
+	for i := range from {
+		least, most = min(least, from[i].key), max(most, from[i].key)
+	}
+	to := make([]record, len(from))
+	span := uint64(most) - uint64(least)
+	for shift := 0; shift < 64 && span>>shift > 0; shift += digitBits {
+		digit := func(r *record) uint64 { return (uint64(r.key) - uint64(least)) >> shift % (1 << digitBits) }
+		var next [1 << digitBits]int // where the next one with this digit goes
+		for i := range from {
+			next[digit(&from[i])]++
+		}
+		sum := 0
+		for d, n := range next {
+			next[d] = sum
+			sum += n
+		}
+		for i := range from {
+			d := digit(&from[i])
+			to[next[d]] = from[i]
+			next[d]++
+		}
+		from, to = to, from
+	}
+	return from
 }
 
 // spill writes what is in memory to a temporary file, sorted.
