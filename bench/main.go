@@ -32,6 +32,7 @@ func sections() []section {
 		{"wait", "100,000 goroutines waiting on one limiter", wait},
 		{"keyed", "Take on one of many keys, and the memory of a key", keyed},
 		{"replay", "the replay of an access log: parsing, deciding, and the whole way", replay},
+		{"gateway", "the gateway beside nginx, proxying and refusing", gateway},
 	}
 }
 
