@@ -38,7 +38,7 @@ type Verdict struct {
 	Delay time.Duration // how long Wait is to take, if nobody leaves the line
 
 	asked   []*limit
-	charges []keyed.Charge[string] // one for each asked; nil where one limit was asked of which no charge is held on to
+	charges []keyed.Charge[string] // one for each asked; nil where one decided
 }
 
 // Decide asks the limits of the first route that matches, charges all of them or none, and says what becomes of the request.
@@ -62,10 +62,7 @@ func (e *Engine) decide(r *request, index int) Verdict {
 	route := &e.routes[index]
 	r.pattern = &route.pattern
 	v := Verdict{Route: index, Decision: weir.Decision{Allowed: true}, asked: route.live}
-	switch {
-	case len(route.live) == 1 && !route.live[0].holds(r):
-		v.one(r, route.live[0])
-	case len(route.live) > 0:
+	if len(route.live) > 0 && !v.one(r) {
 		v.all(r, route)
 	}
 	if v.Outcome == Allow || v.Outcome == Delay {
@@ -76,32 +73,37 @@ func (e *Engine) decide(r *request, index int) Verdict {
 	return v
 }
 
-// holds reports whether a charge may have to be held on to: for a wait, or until a length is known.
-func (l *limit) holds(r *request) bool {
-	return l.wait || l.cost.open(r)
-}
-
-// one decides by a single limit of which no charge has to be held on to. There are no charges then.
-func (v *Verdict) one(r *request, l *limit) {
+// one decides by a single limit where nothing of its charge has to be held on to: there are no charges then. It reports false where all
+// has to decide: for several limits, for a length that is not known yet, and for a queue that is busy.
+func (v *Verdict) one(r *request) bool {
+	if len(v.asked) != 1 || v.asked[0].cost.open(r) {
+		return false
+	}
 	var buf [maxKey]byte
+	l := v.asked[0]
 	key, cost, q := l.question(buf[:0], r)
 	switch q {
+	case asks:
+		text, d := keyed.TakeText(l.table, key, cost)
+		switch {
+		case d.Allowed:
+			v.Decision = d
+			l.counts.allowed.Add(1)
+		case l.wait:
+			return false
+		default:
+			v.deny(l, text, d)
+			l.counts.limited.Add(1)
+		}
 	case skip:
 		v.asked = nil
-	case asks:
-		var text string
-		if text, v.Decision = keyed.TakeText(l.table, key, cost); v.Decision.Allowed {
-			l.counts.allowed.Add(1)
-			return
-		}
-		l.counts.limited.Add(1)
-		v.deny(l, text, v.Decision)
 	default:
 		v.settle(l, key, q)
 	}
+	return true
 }
 
-// all decides by several limits together.
+// all decides by the limits together.
 func (v *Verdict) all(r *request, route *route) {
 	v.charges = make([]keyed.Charge[string], len(route.live))
 	if v.ask(r) {
