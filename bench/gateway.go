@@ -24,6 +24,7 @@ const (
 const (
 	subjectGateway  = "weir"
 	subjectUpstream = "the upstream itself"
+	subjectNetHTTP  = "net/http alone"
 )
 
 // A traffic is one setting of gateway: a limit so high that all passes, or so low that all is refused.
@@ -112,6 +113,15 @@ func (r *report) proxies(t traffic, wrk, binary, upstream, dir string) (err erro
 		return err
 	}
 	all = append(all, proxy{subjectGateway, weir.Gateway, weir.Process})
+	to := upstream
+	if t.refused {
+		to = "-"
+	}
+	plain, err := startBare(to)
+	if err != nil {
+		return err
+	}
+	all = append(all, proxy{subjectNetHTTP, plain.addr, plain})
 	seconds := r.repeats()
 	runs := make([][]values, len(all))
 	for _, p := range all { // connections to the upstream, pages, code: what only the first requests cost
@@ -192,7 +202,13 @@ routes: [{ match: /, upstream: up, limits: [per-client] }]
 type proxy struct {
 	name    string
 	addr    string
-	process *servers.Process // nil where its CPU time is not asked for
+	process process // nil where its CPU time is not asked for
+}
+
+// A process is one that is measured from outside.
+type process interface {
+	Pid() int
+	Stop() error
 }
 
 // drive lets wrk ask for so many seconds, as fast as it is answered.
@@ -244,6 +260,7 @@ func proxyTable(t traffic, all []proxy, peers []string, runs [][]values, seconds
 			fmt.Sprintf("wrk, one thread, %d s in turn; one upstream, nginx with one worker, %d bytes; client, proxy and upstream share this machine", seconds, upstreamBody),
 			"nginx: " + t.nginx + " workers as worker_processes auto has it, and as GOMAXPROCS, where that differs",
 			"weir: " + t.weir,
+			subjectNetHTTP + ": its server with its reverse proxy, or a handler that refuses; no limits, and nothing of weir's",
 			"latencies as wrk gives them; CPU: of the proxy alone, with its workers, for 1,000 requests",
 		},
 		Columns: []column{{"requests/s", 0}, {"p50, ms", 2}, {"p99, ms", 2}, {"CPU s/1000", 4}},

@@ -107,6 +107,9 @@ func main() {
 	if len(os.Args) == 3 && os.Args[1] == jobWord {
 		os.Exit(serveJob(os.Args[2], os.Stdout, os.Stderr))
 	}
+	if len(os.Args) == 3 && os.Args[1] == bareWord {
+		os.Exit(serveBare(os.Args[2], os.Stdin, os.Stdout, os.Stderr))
+	}
 	switch err := run(os.Args[1:], os.Stdout, os.Stderr); {
 	case errors.Is(err, errUsage):
 		os.Exit(2)
