@@ -98,9 +98,13 @@ upstreams: { up: { url: "URL" } }
 routes: [{ match: /, upstream: up, limits: [per-ip, shadow] }]
 `
 
+// write changes a file at once: half of one would be noticed too, as one failure more.
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+	if err := os.WriteFile(path+".new", []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -150,7 +150,7 @@ func (g *Gateway) compile(file *policyfile.File, engine *policy.Engine) (*state,
 		proxies[u.Name] = g.proxy(u.Name, target, file.Policy.TrustedProxies)
 	}
 	for _, r := range file.Policy.Routes {
-		s.routes = append(s.routes, route{proxies[r.Upstream], newRefusal(r.Refused, file.Bodies)})
+		s.routes = append(s.routes, route{proxies[r.Upstream], newRefusal(r.Refused, r.Limits, file.Bodies)})
 	}
 	return s, nil
 }
