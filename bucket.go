@@ -94,6 +94,9 @@ func (b *bucket) ticksAhead(units, rem, now int64) u128.Uint {
 
 // until is how many clock units bring the given ticks; never where that is beyond the horizon.
 func (b *bucket) until(ticks u128.Uint) int64 {
+	if ticks.IsZero() {
+		return 0
+	}
 	units := ticks.DivCeil(b.n)
 	if units > uint64(b.horizon) {
 		return never
@@ -114,7 +117,7 @@ func (b *bucket) contact(s []int64, now int64) []int64 {
 func (b *bucket) plan(s []int64, now int64, ahead uint64, cost int64) plan {
 	before := b.used(s, now).Add(u128.Mul(ahead, b.p))
 	after := before.Add(b.cost(cost))
-	if after.DivCeil(b.n) > clockLeft(now) {
+	if left := clockLeft(now); u128.From(left).Less(after) && after.DivCeil(b.n) > left { // there is at least one tick to a clock unit
 		return plan{never, never} // Z would lie past the end of the clock
 	}
 	fits := b.until(after.Sub(b.full))

@@ -37,6 +37,8 @@ var floors = map[string][]string{
 	"cmd/weir":          {".", "policy", "sim", "weirtest", "internal/...", "server", "server/policyfile"},
 	"bench":             {"..."},
 	"proof":             {"..."},
+	"proof/servers":     nil, // it starts programs, and links none of them
+	"proof/traffic":     {"proof/servers"},
 	"examples/...":      {".", "keyed", "policy", "weirhttp"},
 }
 

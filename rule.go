@@ -134,6 +134,13 @@ func contacted(r rule, state []int64, now int64) []int64 {
 // peek is what take would answer. It writes nothing.
 func peek(r rule, state []int64, now int64, o others, cost int64) Decision {
 	state = contacted(r, state, now)
+	d := decide(r, state, now, o, cost)
+	d.see(r, state, now, o)
+	return d
+}
+
+// decide is a decision without what it says about the state. The state is a contacted one.
+func decide(r rule, state []int64, now int64, o others, cost int64) Decision {
 	d := Decision{Limit: r.capacity(), Allowed: true}
 	switch {
 	case cost < 0 || cost > r.largest():
@@ -143,24 +150,23 @@ func peek(r rule, state []int64, now int64, o others, cost int64) Decision {
 			d.Allowed, d.RetryAfter = false, span(p.retry(), r.unit())
 		}
 	}
-	d.see(r, state, now, o)
 	return d
 }
 
 // take is the decision of every limit: it charges where the plan admits, and writes nothing where it does not. The one exception is
 // the first contact of a state that does not start full: were it not kept, each try would start again from Initial.
 func take(r rule, state []int64, now int64, o others, cost int64) ([]int64, Decision) {
-	d := peek(r, state, now, o, cost)
 	if cost <= 0 || cost > r.largest() {
-		return state, d
+		return state, peek(r, state, now, o, cost)
 	}
 	if len(state) == 0 {
 		state = r.contact(state, now)
 	}
+	d := decide(r, state, now, o, cost)
 	if d.Allowed {
 		state = r.charge(state, now, cost)
-		d.see(r, state, now, o)
 	}
+	d.see(r, state, now, o)
 	return state, d
 }
 

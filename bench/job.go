@@ -17,17 +17,20 @@ const jobWord = "job"
 type job struct {
 	Kind    string // which of jobKinds
 	Subject string
-	N       int // how many goroutines, or keys
+	N       int // how many goroutines, keys, or lines
 	Burst   int
 	Ahead   time.Duration // of wake: how long before the first turn a crowd begins to gather
+	File    string        // of replay: the log
+	Procs   int           // GOMAXPROCS; 0 is what this process has
 }
 
 // jobKinds are the jobs there are, by Kind.
 func jobKinds() map[string]func(job) (values, error) {
 	return map[string]func(job) (values, error){
-		"wake":  wake,
-		"leave": leave,
-		"keys":  keysMemory,
+		"wake":   wake,
+		"leave":  leave,
+		"keys":   keysMemory,
+		"replay": replayed,
 	}
 }
 
@@ -66,6 +69,9 @@ func (j job) once() (values, error) {
 	}
 	cmd := exec.Command(self, jobWord, string(text))
 	cmd.Stderr = os.Stderr
+	if j.Procs > 0 {
+		cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", j.Procs))
+	}
 	answer, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("%+v: %w", j, err)

@@ -11,9 +11,9 @@ import (
 // TestWake: everyone who waits is served, and nobody at a limiter of ours before the exact turn.
 func TestWake(t *testing.T) {
 	for _, j := range []job{
-		{"wake", subjectWeir, 300, 1, 300 * time.Millisecond},
-		{"wake", subjectWeir, 300, 100, 300 * time.Millisecond},
-		{"wake", subjectPeer, 300, 100, 300 * time.Millisecond},
+		{Kind: "wake", Subject: subjectWeir, N: 300, Burst: 1, Ahead: 300 * time.Millisecond},
+		{Kind: "wake", Subject: subjectWeir, N: 300, Burst: 100, Ahead: 300 * time.Millisecond},
+		{Kind: "wake", Subject: subjectPeer, N: 300, Burst: 100, Ahead: 300 * time.Millisecond},
 	} {
 		v, err := j.do()
 		if err != nil {
@@ -40,7 +40,7 @@ func TestBlocked(t *testing.T) {
 
 // TestTooLate: a crowd that gathers for longer than the time ahead is not measured.
 func TestTooLate(t *testing.T) {
-	v, err := job{"wake", subjectWeir, 1000, 1, time.Millisecond}.do()
+	v, err := job{Kind: "wake", Subject: subjectWeir, N: 1000, Burst: 1, Ahead: time.Millisecond}.do()
 	if err != nil || v["late"] != 1 || len(v) != 1 {
 		t.Errorf("%v, %v", v, err)
 	}

@@ -31,6 +31,8 @@ func sections() []section {
 		{"reserve", "Reserve, Cancel and Settle", reserve},
 		{"wait", "100,000 goroutines waiting on one limiter", wait},
 		{"keyed", "Take on one of many keys, and the memory of a key", keyed},
+		{"replay", "the replay of an access log: parsing, deciding, and the whole way", replay},
+		{"gateway", "the gateway beside nginx, proxying and refusing", gateway},
 	}
 }
 
@@ -104,6 +106,9 @@ var errUsage = errors.New("usage")
 func main() {
 	if len(os.Args) == 3 && os.Args[1] == jobWord {
 		os.Exit(serveJob(os.Args[2], os.Stdout, os.Stderr))
+	}
+	if len(os.Args) == 3 && os.Args[1] == bareWord {
+		os.Exit(serveBare(os.Args[2], os.Stdin, os.Stdout, os.Stderr))
 	}
 	switch err := run(os.Args[1:], os.Stdout, os.Stderr); {
 	case errors.Is(err, errUsage):

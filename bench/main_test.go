@@ -11,10 +11,13 @@ import (
 	"time"
 )
 
-// TestMain lets the tests be the other process of a job.
+// TestMain lets the tests be the other process of a job, or a bare proxy.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == jobWord {
 		os.Exit(serveJob(os.Args[2], os.Stdout, os.Stderr))
+	}
+	if len(os.Args) == 3 && os.Args[1] == bareWord {
+		os.Exit(serveBare(os.Args[2], os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
 }

@@ -99,3 +99,12 @@ func (t table) records() (all []record) {
 	}
 	return all
 }
+
+// atLeast says beside a target whether a figure reached it.
+func atLeast(found, target float64, what string) (text string, missed bool) {
+	word := "MISSED" // also where nothing was found
+	if found >= target {
+		word = "ok"
+	}
+	return fmt.Sprintf(">= %s %s %s", strconv.FormatFloat(target, 'f', -1, 64), what, word), word != "ok"
+}

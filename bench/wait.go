@@ -9,11 +9,11 @@ const (
 // wait measures what it is like to wait in a long line: the memory, how late a waiter wakes, and what it costs to leave.
 func wait(r *report) error {
 	jobs := []job{
-		{"wake", subjectBare, longLine, 0, 0},
-		{"wake", subjectWeir, longLine, 1, headStart},
-		{"wake", subjectWeir, longLine, 100, headStart},
-		{"wake", subjectPeer, longLine, 1, headStart},
-		{"wake", subjectPeer, longLine, 100, headStart},
+		{Kind: "wake", Subject: subjectBare, N: longLine},
+		{Kind: "wake", Subject: subjectWeir, N: longLine, Burst: 1, Ahead: headStart},
+		{Kind: "wake", Subject: subjectWeir, N: longLine, Burst: 100, Ahead: headStart},
+		{Kind: "wake", Subject: subjectPeer, N: longLine, Burst: 1, Ahead: headStart},
+		{Kind: "wake", Subject: subjectPeer, N: longLine, Burst: 100, Ahead: headStart},
 	}
 	found, err := apart(jobs, r.repeats())
 	if err != nil {
@@ -71,7 +71,7 @@ func leaveTimes(r *report) error {
 	subjects := []string{subjectBare, subjectWeir, subjectPeer}
 	var jobs []job
 	for _, s := range subjects {
-		jobs = append(jobs, job{"leave", s, shortLine, 1, 0}, job{"leave", s, longLine, 1, 0})
+		jobs = append(jobs, job{Kind: "leave", Subject: s, N: shortLine, Burst: 1}, job{Kind: "leave", Subject: s, N: longLine, Burst: 1})
 	}
 	found, err := apart(jobs, r.repeats())
 	if err != nil {

@@ -182,12 +182,30 @@ func (k *Limiter[K]) take(key K, cost int64) (d weir.Decision) {
 		return k.refused(weir.Never)
 	case e == nil:
 		return k.first(key, now, cost)
-	case e.lim != nil:
+	}
+	return k.again(e, now, cost)
+}
+
+// again is take for a key with a state.
+func (k *Limiter[K]) again(e *entry[K], now, cost int64) (d weir.Decision) {
+	if e.lim != nil {
 		return e.lim.Take(cost)
 	}
 	e.state, d = k.prepared.Step(e.state, now, cost)
 	d.By = k.opts.Name
 	return d
+}
+
+// TakeText is Take for a key that stands in a buffer. It returns the key as a string too, which is made for a key without a state alone:
+// for all others it allocates nothing.
+func TakeText(k *Limiter[string], key []byte, cost int64) (string, weir.Decision) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if e := k.entries[string(key)]; e != nil {
+		return e.key, k.again(e, k.clock(), cost)
+	}
+	text := string(key)
+	return text, k.take(text, cost)
 }
 
 // first is take for a key without a state: it gets one only if that differs from an untouched one.

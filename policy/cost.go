@@ -63,6 +63,9 @@ func (c cost) of(r *request) (n int64, ok bool) {
 	return c.n, true
 }
 
+// open reports whether the cost of a request is not known yet: it is the length of a body that has still to be read.
+func (c cost) open(r *request) bool { return c.kind == costBytes && r.Length < 0 }
+
 // capacityOf is the most that one request can take, and what sets it.
 func capacityOf(l weir.Limit) (size int64, field string) {
 	switch l := l.(type) {

@@ -38,7 +38,7 @@ type Verdict struct {
 	Delay time.Duration // how long Wait is to take, if nobody leaves the line
 
 	asked   []*limit
-	charges []keyed.Charge[string]
+	charges []keyed.Charge[string] // one for each asked; nil where one decided
 }
 
 // Decide asks the limits of the first route that matches, charges all of them or none, and says what becomes of the request.
@@ -48,7 +48,7 @@ type Verdict struct {
 //
 // Shadow limits are asked last, and only about what the others admit: so each counts what it would have counted alone beside them.
 func (e *Engine) Decide(req Request) Verdict {
-	r := request{Request: &req}
+	r := request{Request: req}
 	for i := range e.routes {
 		if e.routes[i].pattern.matches(&r) {
 			return e.decide(&r, i)
@@ -62,14 +62,9 @@ func (e *Engine) decide(r *request, index int) Verdict {
 	route := &e.routes[index]
 	r.pattern = &route.pattern
 	v := Verdict{Route: index, Decision: weir.Decision{Allowed: true}, asked: route.live}
-	if len(route.live) > 0 {
-		v.charges = make([]keyed.Charge[string], len(route.live))
-		if !v.ask(r) {
-			return v
-		}
-		v.charge(route)
+	if len(route.live) > 0 && !v.one(r) {
+		v.all(r, route)
 	}
-	v.count()
 	if v.Outcome == Allow || v.Outcome == Delay {
 		for _, l := range route.shadow {
 			l.shadow(r)
@@ -78,36 +73,94 @@ func (e *Engine) decide(r *request, index int) Verdict {
 	return v
 }
 
+// one decides by a single limit where nothing of its charge has to be held on to: there are no charges then. It reports false where all
+// has to decide: for several limits, for a length that is not known yet, and for a queue that is busy.
+func (v *Verdict) one(r *request) bool {
+	if len(v.asked) != 1 || v.asked[0].cost.open(r) {
+		return false
+	}
+	var buf [maxKey]byte
+	l := v.asked[0]
+	key, cost, q := l.question(buf[:0], r)
+	switch q {
+	case asks:
+		text, d := keyed.TakeText(l.table, key, cost)
+		switch {
+		case d.Allowed:
+			v.Decision = d
+			l.counts.allowed.Add(1)
+		case l.wait:
+			return false
+		default:
+			v.deny(l, text, d)
+			l.counts.limited.Add(1)
+		}
+	case skip:
+		v.asked = nil
+	default:
+		v.settle(l, key, q)
+	}
+	return true
+}
+
+// all decides by the limits together.
+func (v *Verdict) all(r *request, route *route) {
+	v.charges = make([]keyed.Charge[string], len(route.live))
+	if v.ask(r) {
+		v.charge(route)
+		v.count()
+	}
+}
+
 // ask works out keys and costs. It reports false where that alone settles the matter.
 func (v *Verdict) ask(r *request) bool {
 	var buf [maxKey]byte
 	for i, l := range v.asked {
 		c := &v.charges[i]
-		key, present := l.key(buf[:0], r)
-		if !present {
-			switch l.OnMissing {
-			case "skip":
-				c.Skip = true
-				continue
-			case "deny":
-				v.deny(l, key, weir.Decision{RetryAfter: weir.Never, By: l.Name})
-				l.counts.limited.Add(1)
-				return false
-			}
-		}
-		cost, ok := l.cost.of(r)
-		if !ok {
-			v.deny(l, key, weir.Decision{RetryAfter: weir.Never, By: l.Name})
-			v.Outcome = Invalid
+		key, cost, q := l.question(buf[:0], r)
+		switch q {
+		case skip:
+			c.Skip = true
+		case asks:
+			c.Key, c.Cost, c.Wait, c.Keep = string(key), cost, l.wait, l.cost.open(r)
+		default:
+			v.settle(l, key, q)
 			return false
 		}
-		c.Key, c.Cost, c.Wait, c.Keep = key, cost, l.wait, l.cost.kind == costBytes && r.Length < 0
 	}
 	return true
 }
 
+// question is what a limit is to be asked about a request, or why it is not asked.
+type question uint8
+
+const (
+	asks  question = iota
+	skip           // a part of the key is missing, and the limit does not apply then
+	lacks          // a part of the key is missing, and the request is refused then
+	cheat          // the header field that is to hold the cost holds none
+)
+
+// question works out a limit's key and cost for a request.
+func (l *limit) question(buf []byte, r *request) (key []byte, cost int64, q question) {
+	key, present := l.key(buf, r)
+	if !present {
+		switch l.OnMissing {
+		case "skip":
+			return key, 0, skip
+		case "deny":
+			return key, 0, lacks
+		}
+	}
+	cost, ok := l.cost.of(r)
+	if !ok {
+		return key, 0, cheat
+	}
+	return key, cost, asks
+}
+
 // key makes a limit's key for a request. present is false where a part is missing.
-func (l *limit) key(buf []byte, r *request) (key string, present bool) {
+func (l *limit) key(buf []byte, r *request) (key []byte, present bool) {
 	present = true
 	for _, p := range l.parts {
 		value, ok := p.value(r)
@@ -117,18 +170,23 @@ func (l *limit) key(buf []byte, r *request) (key string, present bool) {
 	return seal(buf), present
 }
 
+// settle refuses a request of which a limit does not need to be asked.
+func (v *Verdict) settle(l *limit, key []byte, q question) {
+	v.deny(l, string(key), weir.Decision{RetryAfter: weir.Never, By: l.Name})
+	if q == cheat {
+		v.Outcome = Invalid
+		return
+	}
+	l.counts.limited.Add(1)
+}
+
 func (v *Verdict) deny(l *limit, key string, d weir.Decision) {
 	v.Outcome, v.Limit, v.Key, v.Decision = Deny, l.Name, key, d
 }
 
 // charge asks the limits and sets the outcome.
 func (v *Verdict) charge(r *route) {
-	if c := &v.charges[0]; len(v.charges) == 1 && !c.Skip && !c.Wait && !c.Keep {
-		c.Decision = v.asked[0].table.Take(c.Key, c.Cost)
-		v.Decision = c.Decision
-	} else {
-		v.Decision, _ = r.group.Take(v.charges) // the error is for a number of charges that is not the group's
-	}
+	v.Decision, _ = r.group.Take(v.charges) // the error is for a number of charges that is not the group's
 	for i, l := range v.asked {
 		c := &v.charges[i]
 		switch {
@@ -162,28 +220,22 @@ func (v *Verdict) count() {
 // shadow decides in a limit's own state, which nothing else looks at.
 func (l *limit) shadow(r *request) {
 	var buf [maxKey]byte
-	key, present := l.key(buf[:0], r)
-	if !present {
-		switch l.OnMissing {
-		case "skip":
-			return
-		case "deny":
-			l.counts.limited.Add(1)
-			return
-		}
-	}
-	cost, ok := l.cost.of(r)
-	if !ok {
+	key, cost, q := l.question(buf[:0], r)
+	switch q {
+	case lacks:
+		l.counts.limited.Add(1)
+		return
+	case skip, cheat:
 		return
 	}
 	var d weir.Decision
 	var delay time.Duration
 	if _, queue := l.Limit.Limit.(weir.LeakyBucket); queue {
 		// It would have waited: as nobody really waits, its charge is made ahead.
-		res, _ := l.table.Reserve(key, cost, -1)
+		res, _ := l.table.Reserve(string(key), cost, -1)
 		d, delay = res.Decision(), res.Delay()
 	} else {
-		d = l.table.Take(key, cost)
+		_, d = keyed.TakeText(l.table, key, cost)
 	}
 	switch {
 	case !d.Allowed:
@@ -258,8 +310,15 @@ type Asked struct {
 func (v *Verdict) Asked() []Asked {
 	all := make([]Asked, 0, len(v.asked))
 	for i, l := range v.asked {
-		if c := &v.charges[i]; !c.Skip && c.Decision.Limit > 0 {
-			all = append(all, Asked{l.Name, c.Decision.Limit, l.window, c.Decision})
+		d := v.Decision // of the only one, where there are no charges
+		if v.charges != nil {
+			if v.charges[i].Skip {
+				continue
+			}
+			d = v.charges[i].Decision
+		}
+		if d.Limit > 0 {
+			all = append(all, Asked{l.Name, d.Limit, l.window, d})
 		}
 	}
 	return all

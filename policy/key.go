@@ -126,13 +126,13 @@ const maxKey = 128
 // hashed marks such a key: no list of parts has an encoding that begins with it and is as short.
 const hashed = 0xff
 
-// seal bounds the length of an encoded key.
-func seal(key []byte) string {
+// seal bounds the length of an encoded key, in place.
+func seal(key []byte) []byte {
 	if len(key) <= maxKey {
-		return string(key)
+		return key
 	}
 	sum := sha256.Sum256(key)
-	return string(append([]byte{hashed}, sum[:]...))
+	return append(append(key[:0], hashed), sum[:]...)
 }
 
 // EncodeKey returns the key of a list of parts, by which a limit keeps their state. No two lists have the same.
@@ -141,7 +141,7 @@ func EncodeKey(parts ...string) string {
 	for _, p := range parts {
 		key = appendKey(key, p)
 	}
-	return seal(key)
+	return string(seal(key))
 }
 
 // DecodeKey returns the parts that EncodeKey was given. It fails for a key that is kept as its hash.
@@ -251,8 +251,9 @@ func ClientKey(addr netip.Addr) string {
 
 // ClientKeyOf is ClientKey for a text: an address is cut, any other text stands as it is.
 func ClientKeyOf(text string) string {
-	if addr, err := netip.ParseAddr(text); err == nil {
-		return ClientKey(addr)
+	addr, err := netip.ParseAddr(text)
+	if err != nil || addr.Is4() { // of which there is only one way to write it
+		return text
 	}
-	return text
+	return ClientKey(addr)
 }

@@ -10,7 +10,7 @@ import (
 
 func TestParts(t *testing.T) {
 	r := &request{
-		Request: &Request{
+		Request: Request{
 			Method: "GET", Host: "Shop.Example:8080", Path: "/a/%62//c", Query: "sku_id=7&x=a%20b+c&two=1&two=2&empty=&%73ku2=9", Client: "10.0.0.1",
 			Header: http.Header{
 				"User-Id": {"u1"},

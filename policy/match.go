@@ -171,7 +171,7 @@ func (p *pattern) covers(q *pattern) bool {
 
 // request is a Request while it is decided, with what was worked out about it.
 type request struct {
-	*Request
+	Request
 	pattern  *pattern // of the route
 	normal   string
 	hostName string

@@ -54,7 +54,7 @@ func TestMatch(t *testing.T) {
 			t.Errorf("%q: %v", c.match, err)
 			continue
 		}
-		r := &request{Request: &Request{Method: c.method, Host: c.host, Path: c.path}}
+		r := &request{Request: Request{Method: c.method, Host: c.host, Path: c.path}}
 		if got := p.matches(r); got != c.want {
 			t.Errorf("%q matches %s %s %s: %v", c.match, c.method, c.host, c.path, got)
 		}
@@ -129,7 +129,7 @@ func FuzzPattern(f *testing.F) {
 		if err != nil {
 			return
 		}
-		p.matches(&request{Request: &Request{Method: "GET", Path: path}})
+		p.matches(&request{Request: Request{Method: "GET", Path: path}})
 		if !p.covers(&p) {
 			t.Errorf("%q does not cover itself", match)
 		}

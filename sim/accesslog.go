@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,86 +26,86 @@ type Entry struct {
 // are Referer and User-Agent. What follows a readable request does not matter: a line that was cut off in its User-Agent is still a
 // request. The error says what is wrong with the line, without repeating it.
 func ParseLine(line string) (Entry, error) {
+	p := parser{headers: true}
+	return p.parse(line)
+}
+
+// A parser reads the lines of a log. The texts of an Entry are parts of its line.
+type parser struct {
+	headers bool // gather the header fields of the Combined format
+	clock   clockCache
+}
+
+func (p *parser) parse(line string) (Entry, error) {
 	if strings.HasPrefix(strings.TrimLeft(line, " \t"), "{") {
 		return parseJSON(line)
 	}
-	return parseCommon(line)
-}
-
-// lineTime finds the time of a line alone, which is all that sorting needs.
-func lineTime(line []byte, last *timeCache) (int64, error) {
-	if trimmed := bytes.TrimLeft(line, " \t"); len(trimmed) > 0 && trimmed[0] == '{' {
-		e, err := parseJSON(string(line))
-		return e.Time, err
-	}
-	clock, ok := clockOf(line)
-	if !ok {
-		return 0, errNoTime
-	}
-	return last.parse(clock)
+	return p.parseCommon(line)
 }
 
 const clockText = "02/Jan/2006:15:04:05 -0700"
 
 var errNoTime = errors.New("there is no [day/Mon/year:hour:minute:second zone]")
 
-// clockOf returns what stands in the brackets of a line in the Common format: the first after the first field.
-func clockOf[T string | []byte](line T) (clock T, ok bool) {
-	i := 0
-	for i < len(line) && line[i] != ' ' {
-		i++
+// cutClock cuts a line in the Common format after what stands in its brackets, the first after the first field.
+func cutClock(line string) (clock, rest string, ok bool) {
+	i := strings.Index(line, " [")
+	end := i + 2 + len(clockText)
+	if i < 0 || end >= len(line) || line[end] != ']' {
+		return "", "", false
 	}
-	for ; i+1 < len(line); i++ {
-		if line[i] == ' ' && line[i+1] == '[' {
-			end := i + 2 + len(clockText)
-			return line[min(i+2, len(line)):min(end, len(line))], end < len(line) && line[end] == ']'
-		}
-	}
-	return clock, false
+	return line[i+2 : end], line[end+1:], true
 }
 
-// timeCache remembers the last time that was read: most lines of a log repeat it.
-type timeCache struct {
-	text [len(clockText)]byte
+// clockCache remembers the last time that was read, and its day: most lines of a log repeat the one, and nearly all the other.
+type clockCache struct {
+	text string
 	at   int64
+
+	day      string // as the text has it
+	midnight int64  // Unix time of its beginning in UTC, in seconds
 }
 
-func (c *timeCache) parse(text []byte) (int64, error) {
-	if string(text) == string(c.text[:]) {
+func (c *clockCache) parse(text string) (int64, error) {
+	if text == c.text {
 		return c.at, nil
 	}
-	at, err := parseClock(string(text))
+	at, err := c.parseClock(text)
 	if err == nil {
-		copy(c.text[:], text)
-		c.at = at
+		c.text, c.at = text, at
 	}
 	return at, err
 }
 
-// nanoseconds is a time on the virtual clock.
-func nanoseconds(t time.Time) (int64, error) {
-	if t.Year() < 1678 || t.Year() > 2261 {
-		return 0, fmt.Errorf("the year %d cannot be counted in nanoseconds", t.Year())
+// The seconds of the years 1678 to 2261, which can be counted in nanoseconds from their first to their last.
+const (
+	firstSecond = -9214560000
+	lastSecond  = 9214646399
+)
+
+// nanoseconds is a Unix time on the virtual clock.
+func nanoseconds(second int64) (int64, error) {
+	if second < firstSecond || second > lastSecond {
+		return 0, fmt.Errorf("the year %d cannot be counted in nanoseconds", time.Unix(second, 0).UTC().Year())
 	}
-	return t.UnixNano(), nil
+	return second * 1e9, nil
 }
 
 // parseCommon reads HOST IDENT USER [TIME] "REQUEST" STATUS BYTES, and "REFERER" "USER-AGENT" where they follow.
-func parseCommon(line string) (e Entry, err error) {
+func (p *parser) parseCommon(line string) (e Entry, err error) {
 	e.Length = -1
-	client, rest, found := strings.Cut(line, " ")
-	if !found || client == "" {
+	first := strings.IndexByte(line, ' ')
+	if first <= 0 {
 		return e, errors.New("there is no first field")
 	}
-	e.Client = client
-	clock, ok := clockOf(line)
+	e.Client = line[:first]
+	clock, rest, ok := cutClock(line[first:])
 	if !ok {
 		return e, errNoTime
 	}
-	if e.Time, err = parseClock(clock); err != nil {
+	if e.Time, err = p.clock.parse(clock); err != nil {
 		return e, err
 	}
-	_, rest, _ = strings.Cut(rest, clock+"]")
 	request, rest, ok := quoted(rest)
 	if !ok {
 		return e, errors.New("there is no \"REQUEST\" after the time")
@@ -115,8 +114,11 @@ func parseCommon(line string) (e Entry, err error) {
 		return e, err
 	}
 	status, rest, _ := strings.Cut(strings.TrimPrefix(rest, " "), " ")
-	if len(status) != 3 || strings.Trim(status, "0123456789") != "" {
+	if len(status) != 3 || twoDigits(status[:2]) < 0 || twoDigits(status[1:]) < 0 {
 		return e, errors.New("there is no status after the request")
+	}
+	if !p.headers {
+		return e, nil
 	}
 	_, rest, _ = strings.Cut(rest, " ") // bytes of the answer
 	referer, rest, ok := quoted(" " + rest)
@@ -133,6 +135,9 @@ func quoted(s string) (inside, rest string, ok bool) {
 	if !ok {
 		return "", s, false
 	}
+	if end := strings.IndexByte(s, '"'); end >= 0 && strings.IndexByte(s[:end], '\\') < 0 {
+		return s[:end], s[end+1:], true
+	}
 	for i := 0; i < len(s); i++ {
 		switch s[i] {
 		case '\\':
@@ -147,12 +152,14 @@ func quoted(s string) (inside, rest string, ok bool) {
 // request reads METHOD TARGET [VERSION].
 func (e *Entry) request(text string) error {
 	method, rest, ok := strings.Cut(text, " ")
-	if !ok || method == "" || strings.Trim(method, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_") != "" {
+	if !ok || !isMethod(method) {
 		return errors.New("the request is not METHOD TARGET VERSION")
 	}
-	target, _, _ := strings.Cut(rest, " ") // nothing, for HTTP/0.9, or the version
-	if i := strings.LastIndex(rest, " HTTP/"); i >= 0 {
-		target = rest[:i] // with whatever spaces a client put into it
+	target, version, _ := strings.Cut(rest, " ") // which is nothing, for HTTP/0.9
+	if strings.IndexByte(version, ' ') >= 0 {
+		if i := strings.LastIndex(rest, " HTTP/"); i >= 0 {
+			target = rest[:i] // with whatever spaces a client put into it
+		}
 	}
 	if target == "" {
 		return errors.New("the request has no target")
@@ -162,44 +169,72 @@ func (e *Entry) request(text string) error {
 	return nil
 }
 
+// isMethod reports whether a text can be a method.
+func isMethod(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return s != ""
+}
+
 // target takes a request's target, which may be a whole URL.
 func (e *Entry) target(target string) {
-	if i := strings.Index(target, "://"); i > 0 && target[0] != '/' {
-		host, path, _ := strings.Cut(target[i+3:], "/")
-		e.Host, target = host, "/"+path
+	if target != "" && target[0] != '/' {
+		if i := strings.Index(target, "://"); i > 0 {
+			host, path, _ := strings.Cut(target[i+3:], "/")
+			e.Host, target = host, "/"+path
+		}
 	}
 	target, _, _ = strings.Cut(target, "#")
 	e.Target = target
 }
 
 // parseClock is time.Parse of the one layout, without its generality.
-func parseClock(s string) (int64, error) {
-	digits := func(i, n int) (v int) {
-		for _, c := range []byte(s[i : i+n]) {
-			if c < '0' || c > '9' {
-				return -1 << 20
-			}
-			v = v*10 + int(c-'0')
+func (c *clockCache) parseClock(s string) (int64, error) {
+	if day := s[:len("02/Jan/2006")]; day != c.day {
+		midnight, err := parseDay(day)
+		if err != nil {
+			return 0, err
 		}
-		return v
+		c.day, c.midnight = day, midnight
 	}
-	month := strings.Index("JanFebMarAprMayJunJulAugSepOctNovDec", s[3:6])
-	day, year, hour, minute, second := digits(0, 2), digits(7, 4), digits(12, 2), digits(15, 2), digits(18, 2)
-	zone := digits(22, 2)*60 + digits(24, 2)
-	if month < 0 || month%3 != 0 || s[2] != '/' || s[6] != '/' || s[11] != ':' || s[14] != ':' || s[17] != ':' || s[20] != ' ' || zone < 0 || year < 0 ||
-		day < 1 || day > 31 || hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 60 || zone > 24*60 {
+	hour, minute, second := twoDigits(s[12:14]), twoDigits(s[15:17]), twoDigits(s[18:20])
+	zoneHours, zoneMinutes := twoDigits(s[22:24]), twoDigits(s[24:26])
+	zone := zoneHours*60 + zoneMinutes
+	if s[11] != ':' || s[14] != ':' || s[17] != ':' || s[20] != ' ' || s[21] != '-' && s[21] != '+' ||
+		hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 60 || zoneHours < 0 || zoneMinutes < 0 || zone > 24*60 {
 		return 0, errNoTime
 	}
 	if s[21] == '-' {
 		zone = -zone
-	} else if s[21] != '+' {
+	}
+	return nanoseconds(c.midnight + int64(hour*3600+(minute-zone)*60+second))
+}
+
+// parseDay reads day/Mon/year and returns when it begins in UTC, in seconds.
+func parseDay(s string) (int64, error) {
+	month := strings.Index("JanFebMarAprMayJunJulAugSepOctNovDec", s[3:6])
+	day, century, years := twoDigits(s[0:2]), twoDigits(s[7:9]), twoDigits(s[9:11])
+	if month < 0 || month%3 != 0 || s[2] != '/' || s[6] != '/' || century < 0 || years < 0 || day < 1 || day > 31 {
 		return 0, errNoTime
 	}
-	midnight := time.Date(year, time.Month(month/3+1), day, 0, 0, 0, 0, time.UTC)
+	midnight := time.Date(century*100+years, time.Month(month/3+1), day, 0, 0, 0, 0, time.UTC)
 	if midnight.Day() != day {
 		return 0, errNoTime
 	}
-	return nanoseconds(midnight.Add(time.Duration(hour)*time.Hour + time.Duration(minute-zone)*time.Minute + time.Duration(second)*time.Second))
+	return midnight.Unix(), nil
+}
+
+// twoDigits reads a number of two digits; it is below 0 where it is none.
+func twoDigits(s string) int {
+	_ = s[1]
+	tens, ones := int(s[0])-'0', int(s[1])-'0'
+	if tens < 0 || tens > 9 || ones < 0 || ones > 9 {
+		return -1
+	}
+	return tens*10 + ones
 }
 
 // Names that fields have in the JSON logs of nginx, Caddy, Traefik, Apache and others, the first that is there counts.
@@ -318,11 +353,12 @@ func jsonTime(v any) (int64, error) {
 	switch v := v.(type) {
 	case string:
 		if len(v) == len(clockText) && v[2] == '/' {
-			return parseClock(v)
+			return new(clockCache).parseClock(v)
 		}
 		for _, layout := range []string{time.RFC3339Nano, "2006-01-02T15:04:05.999999999Z0700", "2006-01-02 15:04:05.999999999Z07:00"} {
 			if t, err := time.Parse(layout, v); err == nil {
-				return nanoseconds(t)
+				at, err := nanoseconds(t.Unix())
+				return at + int64(t.Nanosecond()), err
 			}
 		}
 		return numberTime(v)

@@ -1,11 +1,15 @@
 package sim
 
 import (
+	"maps"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirflow/weir/policy"
 )
 
 func at(text string) int64 {
@@ -48,9 +52,6 @@ func TestParseLine(t *testing.T) {
 		got, err := ParseLine(line)
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s\ngot  %+v, %v\nwant %+v", line, got, err, want)
-		}
-		if at, err := lineTime([]byte(line), new(timeCache)); err != nil || at != want.Time {
-			t.Errorf("%s\nits time alone: %d, %v", line, at, err)
 		}
 	}
 }
@@ -113,8 +114,21 @@ func FuzzParseLine(f *testing.F) {
 		if e.Client == "" || e.Method == "" || e.Target == "" {
 			t.Errorf("%q is read as %+v", line, e)
 		}
-		if at, err := lineTime([]byte(line), new(timeCache)); err != nil || at != e.Time {
-			t.Errorf("%q: its time is %d, and alone %d, %v", line, e.Time, at, err)
+		p := parser{}
+		for _, before := range []string{line, `h - - [01/Aug/1995:06:00:00 -0100] "GET / HTTP/1.0" 200 5`} {
+			p.parse(before)
+			if again, err := p.parse(line); err != nil || again.Time != e.Time || again.Client != e.Client || again.Target != e.Target {
+				t.Errorf("%q after %q: %+v, %v; alone %+v", line, before, again, err, e)
+			}
+		}
+		l := layout{fields: slices.Sorted(maps.Keys(e.Header))}
+		path, query, _ := strings.Cut(e.Target, "?")
+		want := policy.Request{Method: e.Method, Host: e.Host, Path: path, Query: query, Client: policy.ClientKeyOf(e.Client), Length: max(e.Length, 0)}
+		if l.headers() {
+			want.Header = e.Header
+		}
+		if n, req := l.read(string(l.append(nil, 300, &e))); n != 300 || !reflect.DeepEqual(req, want) {
+			t.Errorf("%q is kept as %d, %+v, want %+v", line, n, req, want)
 		}
 	})
 }

@@ -2,17 +2,12 @@ package sim
 
 import (
 	"bufio"
-	"bytes"
 	"compress/gzip"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"io"
 	"math"
-	"net/http"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/weirflow/weir"
@@ -71,9 +66,9 @@ func Replay(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	defer engine.Close()
-	r := &replay{Options: o, ctx: ctx, clock: clock, engine: engine, report: newReport(), headers: usesHeaders(o.Policy)}
-	r.lines = newSorter(o.TempDir, o.Memory)
-	defer r.lines.close()
+	r := &replay{Options: o, ctx: ctx, clock: clock, engine: engine, report: newReport(), layout: layoutFor(o.Policy)}
+	r.requests = newSorter(o.TempDir, o.Memory)
+	defer r.requests.close()
 	readErr := r.read()
 	if readErr != nil && ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -92,23 +87,15 @@ type replay struct {
 	clock     *vclock.Clock
 	engine    *policy.Engine
 	report    *Report
-	headers   bool // the policy looks at header fields
-	lines     *sorter
+	layout    layout
+	requests  *sorter
 	decisions *sorter // where the log was not in order
 	out       *bufio.Writer
-	line      int64 // how many were read
+	line      int64  // how many were read
+	scratch   []byte // a record or a decision on its way out
 }
 
-// usesHeaders reports whether a policy looks at header fields, which are not worth gathering otherwise.
-func usesHeaders(p policy.Policy) bool {
-	return slices.ContainsFunc(p.Limits, func(l policy.Limit) bool {
-		return strings.HasPrefix(l.Cost, "header.") || slices.ContainsFunc(l.Key, func(part string) bool {
-			return strings.HasPrefix(part, "header.") || strings.HasPrefix(part, "cookie.")
-		})
-	})
-}
-
-// read gathers the lines of all inputs with their times.
+// read gathers the requests of all inputs with their times.
 func (r *replay) read() error {
 	for _, in := range r.Inputs {
 		if err := r.readInput(in); err != nil {
@@ -119,20 +106,20 @@ func (r *replay) read() error {
 }
 
 func (r *replay) readInput(in Input) error {
-	raw := bufio.NewReaderSize(in.R, 1<<16)
-	src := raw
+	raw := bufio.NewReaderSize(in.R, blockSize)
+	var src io.Reader = raw
 	if magic, err := raw.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
 		z, err := gzip.NewReader(raw)
 		if err != nil {
 			return fmt.Errorf("it begins like gzip and is not: %w", err)
 		}
 		defer z.Close()
-		src = bufio.NewReaderSize(z, 1<<16)
+		src = z
 	}
-	var cache timeCache
-	var payload []byte
+	lines := newLineReader(src, r.MaxLine)
+	p := parser{headers: r.layout.headers()}
 	for {
-		text, tooLong, err := readLine(src, r.MaxLine)
+		text, tooLong, err := lines.next()
 		if err == io.EOF {
 			return nil
 		}
@@ -146,71 +133,47 @@ func (r *replay) readInput(in Input) error {
 			}
 			r.progress(0)
 		}
-		at, err := lineTime(text, &cache)
 		if tooLong {
-			err = fmt.Errorf("the line is longer than %d bytes", r.MaxLine)
-		}
-		if err != nil {
-			r.report.unparsed(r.line, string(text), err)
+			r.report.unparsed(r.line, text, fmt.Errorf("the line is longer than %d bytes", r.MaxLine))
 			continue
 		}
-		payload = binary.AppendUvarint(payload[:0], uint64(r.line))
-		payload = append(payload, text...)
-		if err := r.lines.add(at, payload); err != nil {
+		e, err := p.parse(text)
+		if err != nil {
+			r.report.unparsed(r.line, text, err)
+			continue
+		}
+		r.scratch = r.layout.append(r.scratch[:0], r.line, &e)
+		if err := r.requests.add(e.Time, r.scratch); err != nil {
 			return err
 		}
 	}
 }
 
-// readLine reads a line without its end. Of one that is too long it returns the beginning.
-func readLine(src *bufio.Reader, longest int) (line []byte, tooLong bool, err error) {
-	line, err = src.ReadSlice('\n')
-	if err == bufio.ErrBufferFull {
-		long := slices.Clone(line)
-		for err == bufio.ErrBufferFull {
-			line, err = src.ReadSlice('\n')
-			if len(long) <= longest {
-				long = append(long, line...)
-			}
-		}
-		line = long
-	}
-	if err == io.EOF && len(line) > 0 {
-		err = nil
-	}
-	line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
-	if len(line) > longest {
-		return line[:longest], true, err
-	}
-	return line, false, err
-}
-
 // progress tells how far the replay is.
 func (r *replay) progress(decided int64) {
 	if r.Progress != nil {
-		r.Progress(r.lines.count, decided)
+		r.Progress(r.requests.count, decided)
 	}
 }
 
-// decide takes the lines in the order of their times.
+// decide takes the requests in the order of their times.
 func (r *replay) decide() error {
 	if r.Decisions != nil {
 		r.out = bufio.NewWriterSize(r.Decisions, 1<<16)
-		if !r.lines.ordered {
+		if !r.requests.ordered {
 			r.decisions = newSorter(r.TempDir, r.Memory)
 			defer r.decisions.close()
 		}
 	}
 	var decided int64
-	err := r.lines.each(func(at int64, payload []byte) error {
+	err := r.requests.each(func(at int64, record string) error {
 		if decided++; decided%4096 == 0 {
 			if r.ctx.Err() != nil {
 				return r.ctx.Err()
 			}
 			r.progress(decided)
 		}
-		line, n := binary.Uvarint(payload)
-		return r.one(int64(line), string(payload[n:]))
+		return r.one(at, record)
 	})
 	if err != nil {
 		return err
@@ -219,32 +182,20 @@ func (r *replay) decide() error {
 	return r.finish()
 }
 
-// one decides about one line.
-func (r *replay) one(line int64, text string) error {
-	e, err := ParseLine(text)
-	if err != nil {
-		r.report.unparsed(line, text, err)
-		return nil
-	}
-	r.clock.Set(e.Time)
-	path, query, _ := strings.Cut(e.Target, "?")
-	req := policy.Request{Method: e.Method, Host: e.Host, Path: path, Query: query, Client: policy.ClientKeyOf(e.Client), Length: max(e.Length, 0)}
-	if r.headers {
-		req.Header = e.Header
-		if req.Header == nil {
-			req.Header = http.Header{}
-		}
-	}
+// one decides about one request.
+func (r *replay) one(at int64, record string) error {
+	line, req := r.layout.read(record)
+	r.clock.Set(at)
 	v := r.engine.Decide(req)
-	r.report.add(e.Time, &v)
+	r.report.add(at, &v)
 	if r.out == nil {
 		return nil
 	}
-	decision := appendDecision(nil, line, &v)
+	r.scratch = appendDecision(r.scratch[:0], line, &v)
 	if r.decisions != nil {
-		return r.decisions.add(line, decision)
+		return r.decisions.add(line, r.scratch)
 	}
-	_, err = r.out.Write(decision)
+	_, err := r.out.Write(r.scratch)
 	return err
 }
 
@@ -258,7 +209,9 @@ func appendDecision(b []byte, line int64, v *policy.Verdict) []byte {
 		word, limit = "delay", v.Limit
 	}
 	b = strconv.AppendInt(b, line, 10)
-	return append(b, "\t"+word+"\t"+limit+"\n"...)
+	b = append(append(b, '\t'), word...)
+	b = append(append(b, '\t'), limit...)
+	return append(b, '\n')
 }
 
 // finish writes what is left of the decisions.
@@ -267,8 +220,8 @@ func (r *replay) finish() error {
 		return nil
 	}
 	if r.decisions != nil {
-		if err := r.decisions.each(func(_ int64, line []byte) error {
-			_, err := r.out.Write(line)
+		if err := r.decisions.each(func(_ int64, line string) error {
+			_, err := r.out.WriteString(line)
 			return err
 		}); err != nil {
 			return err

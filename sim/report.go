@@ -73,7 +73,7 @@ func (r *Report) unparsed(line int64, text string, why error) {
 	if len(text) > shownText {
 		text = text[:shownText] + "..."
 	}
-	r.Samples = slices.Insert(r.Samples, i, BadLine{line, why.Error(), text})
+	r.Samples = slices.Insert(r.Samples, i, BadLine{line, why.Error(), strings.Clone(text)})
 	r.Samples = r.Samples[:min(len(r.Samples), showUnparsed)]
 }
 
@@ -192,7 +192,8 @@ func (r *Report) tables(b *bytes.Buffer) {
 type topKeys struct {
 	capacity int
 	counts   map[[2]string]*topKey
-	order    topHeap
+	order    topHeap // a heap once a key had to make room: until then it is in no order
+	crowded  bool
 }
 
 // topKey is a counter. A key that took another's place starts from that one's count, which may be too much by as much.
@@ -212,17 +213,23 @@ func (t *topKeys) add(limit, key string) {
 	switch {
 	case c != nil:
 	case len(t.counts) < t.capacity:
-		c = &topKey{key: k}
+		c = &topKey{key: k, index: len(t.order)}
 		t.counts[k] = c
-		heap.Push(&t.order, c)
+		t.order = append(t.order, c)
 	default:
+		if !t.crowded {
+			t.crowded = true
+			heap.Init(&t.order)
+		}
 		c = t.order[0] // the least frequent makes room
 		delete(t.counts, c.key)
 		c.key, c.over = k, c.count
 		t.counts[k] = c
 	}
 	c.count++
-	heap.Fix(&t.order, c.index)
+	if t.crowded {
+		heap.Fix(&t.order, c.index)
+	}
 }
 
 // most returns the n most frequent, and by how much a count may be too high.
@@ -273,9 +280,5 @@ func (h topHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].index, h[j].index = i, j
 }
-func (h *topHeap) Push(x any) {
-	c := x.(*topKey)
-	c.index = len(*h)
-	*h = append(*h, c)
-}
+func (h *topHeap) Push(any) { panic("sim: a counter is never put in") }
 func (h *topHeap) Pop() any { panic("sim: a counter is never taken out") }

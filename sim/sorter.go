@@ -2,7 +2,6 @@ package sim
 
 import (
 	"bufio"
-	"cmp"
 	"container/heap"
 	"encoding/binary"
 	"errors"
@@ -10,6 +9,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 )
 
 // sorter brings records into the order of their keys; those with the same key stay in the order in which they came. It keeps a bounded
@@ -19,7 +19,8 @@ type sorter struct {
 	memory int    // bytes to keep at most, about
 
 	records []record
-	chunks  [][]byte // what the records hold; in pieces, so that none is ever copied to grow
+	chunks  []string        // what the records hold; in pieces, so that none is ever copied to grow
+	chunk   strings.Builder // the last piece, until it is full
 	bytes   int
 	runs    []*os.File
 	last    int64
@@ -35,7 +36,7 @@ type record struct {
 }
 
 const (
-	recordSize = 24
+	recordSize = 2 * 24 // sorting takes as much again
 	chunkSize  = 1 << 20
 )
 
@@ -54,26 +55,70 @@ func (s *sorter) add(key int64, payload []byte) error {
 			return err
 		}
 	}
-	last := len(s.chunks) - 1
-	if last < 0 || len(s.chunks[last])+len(payload) > cap(s.chunks[last]) {
-		s.chunks = append(s.chunks, make([]byte, 0, max(chunkSize, len(payload))))
-		last++
+	if s.chunk.Len()+len(payload) > s.chunk.Cap() {
+		s.finishChunk()
+		s.chunk.Grow(max(chunkSize, len(payload)))
 	}
-	s.records = append(s.records, record{key, uint32(last), uint32(len(s.chunks[last])), uint32(len(payload))})
-	s.chunks[last] = append(s.chunks[last], payload...)
+	s.records = append(s.records, record{key, uint32(len(s.chunks)), uint32(s.chunk.Len()), uint32(len(payload))})
+	s.chunk.Write(payload)
 	s.bytes += len(payload)
 	s.count++
 	return nil
 }
 
+// finishChunk puts the last piece to the others.
+func (s *sorter) finishChunk() {
+	if s.chunk.Len() > 0 {
+		s.chunks = append(s.chunks, s.chunk.String())
+	}
+	s.chunk.Reset()
+}
+
 // payload is what a record holds.
-func (s *sorter) payload(r record) []byte { return s.chunks[r.chunk][r.offset : r.offset+r.len] }
+func (s *sorter) payload(r record) string { return s.chunks[r.chunk][r.offset : r.offset+r.len] }
 
 // sortRun sorts what is in memory.
 func (s *sorter) sortRun() {
+	s.finishChunk()
 	if !s.ordered {
-		slices.SortStableFunc(s.records, func(a, b record) int { return cmp.Compare(a.key, b.key) })
+		s.records = sortRecords(s.records)
 	}
+}
+
+// digitBits is how much of a key sortRecords looks at in one pass.
+const digitBits = 9
+
+// sortRecords sorts by key, and leaves those with the same key in their order: digit by digit of how far each lies above the least, the
+// last digit first, which goes through all records once for each and compares none of them.
+func sortRecords(from []record) []record {
+	if len(from) == 0 {
+		return from
+	}
+	least, most := from[0].key, from[0].key
+	for i := range from {
+		least, most = min(least, from[i].key), max(most, from[i].key)
+	}
+	to := make([]record, len(from))
+	span := uint64(most) - uint64(least)
+	for shift := 0; shift < 64 && span>>shift > 0; shift += digitBits {
+		digit := func(r *record) uint64 { return (uint64(r.key) - uint64(least)) >> shift % (1 << digitBits) }
+		var next [1 << digitBits]int // where the next one with this digit goes
+		for i := range from {
+			next[digit(&from[i])]++
+		}
+		sum := 0
+		for d, n := range next {
+			next[d] = sum
+			sum += n
+		}
+		for i := range from {
+			d := digit(&from[i])
+			to[next[d]] = from[i]
+			next[d]++
+		}
+		from, to = to, from
+	}
+	return from
 }
 
 // spill writes what is in memory to a temporary file, sorted.
@@ -91,7 +136,7 @@ func (s *sorter) spill() (err error) {
 		n := binary.PutVarint(head[:], r.key)
 		n += binary.PutUvarint(head[n:], uint64(r.len))
 		w.Write(head[:n])
-		w.Write(s.payload(r))
+		w.WriteString(s.payload(r))
 	}
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("sorting in a temporary file: %w", err)
@@ -100,8 +145,8 @@ func (s *sorter) spill() (err error) {
 	return nil
 }
 
-// each calls f with all records in order. The payload is f's until it returns. Nothing can be added afterwards.
-func (s *sorter) each(f func(key int64, payload []byte) error) error {
+// each calls f with all records in order. Nothing can be added afterwards.
+func (s *sorter) each(f func(key int64, payload string) error) error {
 	s.sortRun()
 	if len(s.runs) == 0 {
 		for _, r := range s.records {
@@ -119,7 +164,7 @@ func (s *sorter) each(f func(key int64, payload []byte) error) error {
 }
 
 // merge reads all runs side by side.
-func (s *sorter) merge(f func(key int64, payload []byte) error) error {
+func (s *sorter) merge(f func(key int64, payload string) error) error {
 	var h runHeap
 	for i, file := range s.runs {
 		if _, err := file.Seek(0, io.SeekStart); err != nil {
@@ -168,7 +213,8 @@ type run struct {
 	index   int // an earlier run's records came earlier
 	r       *bufio.Reader
 	key     int64
-	payload []byte
+	payload string
+	buf     []byte
 }
 
 // next reads a record; io.EOF where there is none left.
@@ -181,10 +227,11 @@ func (r *run) next() error {
 	if err != nil {
 		return fmt.Errorf("a temporary file ends too early: %w", err)
 	}
-	r.key, r.payload = key, slices.Grow(r.payload[:0], int(n))[:n]
-	if _, err := io.ReadFull(r.r, r.payload); err != nil {
+	r.buf = slices.Grow(r.buf[:0], int(n))[:n]
+	if _, err := io.ReadFull(r.r, r.buf); err != nil {
 		return fmt.Errorf("a temporary file ends too early: %w", err)
 	}
+	r.key, r.payload = key, string(r.buf)
 	return nil
 }
 

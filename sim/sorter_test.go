@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -40,8 +41,8 @@ func TestSorter(t *testing.T) {
 		}
 		slices.SortStableFunc(want, func(a, b rec) int { return cmp.Compare(a.key, b.key) })
 		var got []rec
-		if err := s.each(func(key int64, payload []byte) error {
-			got = append(got, rec{key, binary.LittleEndian.Uint32(payload)})
+		if err := s.each(func(key int64, payload string) error {
+			got = append(got, rec{key, binary.LittleEndian.Uint32([]byte(payload))})
 			return nil
 		}); err != nil {
 			t.Fatal(err)
@@ -64,7 +65,7 @@ func TestSorterLeavesNothingBehind(t *testing.T) {
 		}
 	}
 	stop := errors.New("stop")
-	if err := s.each(func(int64, []byte) error { return stop }); err != stop {
+	if err := s.each(func(int64, string) error { return stop }); err != stop {
 		t.Errorf("%v", err)
 	}
 	if err := s.close(); err != nil {
@@ -77,5 +78,23 @@ func TestSorterLeavesNothingBehind(t *testing.T) {
 	nowhere.add(1, nil)
 	if err := nowhere.add(2, nil); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestSortRecords holds the sort to the library's, with keys from one end of the clock to the other.
+func TestSortRecords(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 9))
+	for _, width := range []uint64{1, 2, 1 << 11, 1 << 12, 1 << 43, 1 << 63, math.MaxUint64} {
+		for _, n := range []int{0, 1, 2, 100, 5000} {
+			records := make([]record, n)
+			for i := range records {
+				records[i] = record{key: int64(r.Uint64N(width) - width/2), offset: uint32(i)}
+			}
+			want := slices.Clone(records)
+			slices.SortStableFunc(want, func(a, b record) int { return cmp.Compare(a.key, b.key) })
+			if got := sortRecords(records); !slices.Equal(got, want) {
+				t.Errorf("%d keys of %d are not sorted", n, width)
+			}
+		}
 	}
 }

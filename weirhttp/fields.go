@@ -3,7 +3,6 @@ package weirhttp
 import (
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/weirflow/weir"
@@ -20,24 +19,31 @@ func SetRateLimit(h http.Header, asked []policy.Asked) {
 	if len(asked) == 0 {
 		return
 	}
-	var limits, policies strings.Builder
+	buf := make([]byte, 0, 128)
 	for i, a := range asked {
 		if i > 0 {
-			limits.WriteString(", ")
-			policies.WriteString(", ")
+			buf = append(buf, ", "...)
 		}
-		name := strconv.Quote(a.Name) // a name has nothing in it that would need more
-		limits.WriteString(name + ";r=" + integer(a.Decision.Remaining))
+		buf = strconv.AppendQuote(buf, a.Name) // a name has nothing in it that would need more
+		buf = appendInteger(append(buf, ";r="...), a.Decision.Remaining)
 		if reset, ok := window(a.Decision); ok {
-			limits.WriteString(";t=" + integer(seconds(reset)))
-		}
-		policies.WriteString(name + ";q=" + integer(a.Quota))
-		if a.Window > 0 {
-			policies.WriteString(";w=" + integer(max(seconds(a.Window), 1)))
+			buf = appendInteger(append(buf, ";t="...), seconds(reset))
 		}
 	}
-	h.Add("RateLimit", limits.String())
-	h.Add("RateLimit-Policy", policies.String())
+	end := len(buf)
+	for i, a := range asked {
+		if i > 0 {
+			buf = append(buf, ", "...)
+		}
+		buf = strconv.AppendQuote(buf, a.Name)
+		buf = appendInteger(append(buf, ";q="...), a.Quota)
+		if a.Window > 0 {
+			buf = appendInteger(append(buf, ";w="...), max(seconds(a.Window), 1))
+		}
+	}
+	text := string(buf)
+	h["Ratelimit"] = append(h["Ratelimit"], text[:end]) // as Add would spell the names, which it would work out each time
+	h["Ratelimit-Policy"] = append(h["Ratelimit-Policy"], text[end:])
 }
 
 // window is how long what remains is all there is.
@@ -83,4 +89,8 @@ func seconds(d time.Duration) int64 {
 	return s
 }
 
-func integer(n int64) string { return strconv.FormatInt(min(max(n, 0), maxInteger), 10) }
+func integer(n int64) string { return string(appendInteger(nil, n)) }
+
+func appendInteger(b []byte, n int64) []byte {
+	return strconv.AppendInt(b, min(max(n, 0), maxInteger), 10)
+}

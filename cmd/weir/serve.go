@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -13,6 +14,11 @@ import (
 	"github.com/weirflow/weir/server"
 	"github.com/weirflow/weir/server/policyfile"
 )
+
+// ballastSize is memory that is asked for and never touched, so it takes none. The collector lets the heap grow by as much as is in use
+// before it collects: a gateway has little in use and much garbage, and would collect dozens of times a second. So it does when there are
+// some 64 MiB of garbage, at the earliest.
+const ballastSize = 64 << 20
 
 func serveCommand() *cobra.Command {
 	var config string
@@ -44,6 +50,8 @@ Without a file it runs a demo: an upstream of its own with one limit for each cl
 					}
 				}
 			}()
+			ballast := make([]byte, ballastSize)
+			defer runtime.KeepAlive(ballast)
 			err := server.Serve(cmd.Context(), server.Options{
 				Path:   config,
 				Log:    slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), nil)),

@@ -13,33 +13,62 @@ import (
 
 // refusal is what the refused get, made ready once.
 type refusal struct {
-	status      int
-	redirect    string
-	body        []byte
-	contentType string
-	own         bool // the policy says nothing of a body: a client that accepts problem+json gets that
+	status   int
+	content  content
+	problems map[string]content // by limit, for clients that accept problem+json; nil where the policy names a body
 }
 
-func newRefusal(r policy.Refused, files map[string][]byte) refusal {
-	f := refusal{status: r.StatusCode(), redirect: r.Redirect, contentType: r.Type}
+// content is a body with the header fields that go with it.
+type content struct {
+	fields []field
+	body   []byte
+}
+
+// field is a header field, its name in canonical form. Its values are used for one answer after another, and never changed.
+type field struct {
+	name   string
+	values []string
+}
+
+func newField(name, value string) field { return field{name, []string{value}} }
+
+func newRefusal(r policy.Refused, limits []string, files map[string][]byte) refusal {
+	f := refusal{status: r.StatusCode()}
 	switch {
 	case r.Redirect != "":
+		f.content = content{fields: []field{newField("Cache-Control", "no-store"), newField("Location", r.Redirect)}}
 	case r.File != "":
-		f.body = files[r.File]
-		if f.contentType == "" {
-			f.contentType = mime.TypeByExtension(path.Ext(r.File))
+		contentType := r.Type
+		if contentType == "" {
+			contentType = mime.TypeByExtension(path.Ext(r.File))
 		}
+		f.content = newContent(contentType, files[r.File])
 	case r.Body != "":
-		f.body = []byte(r.Body)
+		f.content = newContent(r.Type, []byte(r.Body))
 	default:
-		f.own = true
-		f.body = []byte(http.StatusText(f.status) + "\n")
-		f.contentType = "text/plain; charset=utf-8"
-	}
-	if f.contentType == "" {
-		f.contentType = typeOf(f.body)
+		f.content = newContent("text/plain; charset=utf-8", []byte(http.StatusText(f.status)+"\n"))
+		f.problems = map[string]content{}
+		for _, limit := range limits {
+			f.problems[limit] = newContent("application/problem+json", problem(f.status, limit))
+		}
 	}
 	return f
+}
+
+// newContent readies a body; of a type that is empty, the type is found out.
+func newContent(contentType string, body []byte) content {
+	if contentType == "" {
+		contentType = typeOf(body)
+	}
+	return content{
+		fields: []field{
+			newField("Cache-Control", "no-store"),
+			newField("Content-Type", contentType),
+			newField("Content-Length", strconv.Itoa(len(body))),
+			newField("X-Content-Type-Options", "nosniff"),
+		},
+		body: body,
+	}
 }
 
 // typeOf finds the type of a body that is written in a policy: JSON, HTML, or plain text.
@@ -55,23 +84,17 @@ func typeOf(body []byte) string {
 
 // write answers a request that a limit refused.
 func (f *refusal) write(w http.ResponseWriter, r *http.Request, limit string) {
+	c := &f.content
+	if p, ok := f.problems[limit]; ok && acceptsProblem(r.Header["Accept"]) {
+		c = &p
+	}
 	h := w.Header()
-	h.Set("Cache-Control", "no-store")
-	if f.redirect != "" {
-		h.Set("Location", f.redirect)
-		w.WriteHeader(f.status)
-		return
+	for _, field := range c.fields {
+		h[field.name] = field.values
 	}
-	body, contentType := f.body, f.contentType
-	if f.own && acceptsProblem(r.Header["Accept"]) {
-		body, contentType = problem(f.status, limit), "application/problem+json"
-	}
-	h.Set("Content-Type", contentType)
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(f.status)
-	if r.Method != http.MethodHead {
-		w.Write(body)
+	if len(c.body) > 0 && r.Method != http.MethodHead {
+		w.Write(c.body)
 	}
 }
 

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+)
+
+// bareWord is the argument that makes the program a bare proxy to the upstream that follows it, or, where that is "-", a server that
+// refuses all. It says its address, and ends when its standard input does.
+const bareWord = "bare"
+
+// serveBare is that program: net/http's own server and proxy with nothing of Weir's, set up as Weir sets them up. What it takes, no
+// gateway on net/http can take less of.
+func serveBare(upstream string, stdin io.Reader, stdout, stderr io.Writer) int {
+	handler := http.Handler(http.HandlerFunc(refuseBare))
+	if upstream != "-" {
+		target := &url.URL{Scheme: "http", Host: upstream}
+		handler = &httputil.ReverseProxy{
+			Transport:  &http.Transport{MaxIdleConns: 4096, MaxIdleConnsPerHost: 1024, DisableCompression: true},
+			BufferPool: &bareBuffers{},
+			Rewrite: func(p *httputil.ProxyRequest) {
+				p.SetURL(target)
+				p.SetXForwarded()
+			},
+			ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }, // which is an error there
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		fmt.Fprintln(stderr, "bench:", err)
+		return 1
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	go func() {
+		io.Copy(io.Discard, stdin)
+		server.Close()
+	}()
+	fmt.Fprintln(stdout, l.Addr())
+	if err := server.Serve(l); err != http.ErrServerClosed {
+		fmt.Fprintln(stderr, "bench:", err)
+		return 1
+	}
+	return 0
+}
+
+// refuseBare refuses with the least that a refusal has to say.
+func refuseBare(w http.ResponseWriter, _ *http.Request) {
+	const text = "Too Many Requests\n"
+	w.Header()["Content-Type"] = []string{"text/plain; charset=utf-8"}
+	w.WriteHeader(http.StatusTooManyRequests)
+	io.WriteString(w, text)
+}
+
+// bareBuffers lends a proxy what it copies bodies with.
+type bareBuffers struct{ pool sync.Pool }
+
+func (b *bareBuffers) Get() []byte {
+	if p, ok := b.pool.Get().(*[32 << 10]byte); ok {
+		return p[:]
+	}
+	return make([]byte, 32<<10)
+}
+
+func (b *bareBuffers) Put(p []byte) { b.pool.Put((*[32 << 10]byte)(p)) }
+
+// A bare is a bare proxy in a process of its own.
+type bare struct {
+	cmd   *exec.Cmd
+	stdin io.Closer
+	addr  string
+}
+
+// startBare starts one.
+func startBare(upstream string) (*bare, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	b := &bare{cmd: exec.Command(self, bareWord, upstream)}
+	b.cmd.Stderr = os.Stderr
+	stdout, err := b.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if b.stdin, err = b.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	if err := b.cmd.Start(); err != nil {
+		return nil, err
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		return nil, fmt.Errorf("a bare proxy did not say its address: %w", err)
+	}
+	b.addr = strings.TrimSpace(line)
+	return b, nil
+}
+
+// Pid is the number of the process.
+func (b *bare) Pid() int { return b.cmd.Process.Pid }
+
+// Stop ends it.
+func (b *bare) Stop() error {
+	b.stdin.Close()
+	return b.cmd.Wait()
+}

@@ -1,0 +1,113 @@
+package servers
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// BuildWeir builds the weir command of this working tree into dir and returns its path. The flags are those of go build, like -race. Do it
+// once in a process and use the result often.
+func BuildWeir(ctx context.Context, dir string, flags ...string) (string, error) {
+	root, err := repository()
+	if err != nil {
+		return "", err
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return "", err
+	}
+	binary := filepath.Join(dir, "weir")
+	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build"}, flags...), "-o", binary, ".")...)
+	cmd.Dir = filepath.Join(root, "cmd", "weir")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build of %s: %w\n%s", cmd.Dir, err, out)
+	}
+	return binary, nil
+}
+
+// repository finds the root of this working tree, above the directory that a test or a benchmark runs in.
+func repository() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for at := dir; ; at = filepath.Dir(at) {
+		if _, err := os.Stat(filepath.Join(at, "cmd", "weir", "main.go")); err == nil {
+			return at, nil
+		}
+		if at == filepath.Dir(at) {
+			return "", fmt.Errorf("%s is not in Weir's repository: there is no cmd/weir above it", dir)
+		}
+	}
+}
+
+// A Weir is a running weir serve.
+type Weir struct {
+	*Process
+	Gateway, Admin string // HOST:PORT
+}
+
+// StartWeir runs the binary's serve command for a policy file and waits until /readyz says so. The file has to have an admin address; port
+// 0 in its addresses is a free port, and what to use in tests.
+func StartWeir(ctx context.Context, binary, policyFile string, args ...string) (*Weir, error) {
+	p, err := start(syscall.SIGTERM, exec.Command(binary, append([]string{"serve", "--config", policyFile}, args...)...))
+	if err != nil {
+		return nil, err
+	}
+	p.Name = "weir serve"
+	w := &Weir{Process: p}
+	err = p.until(ctx, func(ctx context.Context) error {
+		if w.Gateway == "" {
+			if err := w.addresses(); err != nil {
+				return err
+			}
+		}
+		return w.ready(ctx)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// addresses reads from the log where weir listens.
+func (w *Weir) addresses() error {
+	lines := bufio.NewScanner(strings.NewReader(w.Output()))
+	for lines.Scan() {
+		var line struct{ Msg, Gateway, Admin string }
+		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "serving" {
+			w.Gateway, w.Admin = line.Gateway, line.Admin
+			return nil
+		}
+	}
+	return errors.New("the log does not say yet where it listens")
+}
+
+func (w *Weir) ready(ctx context.Context) error {
+	if w.Admin == "" {
+		return errors.New("the policy has no listen.admin, so nobody can tell whether it is ready")
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.Admin+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	io.Copy(io.Discard, resp.Body)
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("/readyz: %s", resp.Status)
+	}
+	return nil
+}

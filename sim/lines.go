@@ -1,0 +1,68 @@
+package sim
+
+import (
+	"io"
+	"strings"
+)
+
+// lineReader cuts an input into lines. It reads in blocks, each of which is one string with its lines as parts of it.
+type lineReader struct {
+	src     io.Reader
+	longest int
+	buf     []byte
+	block   string // what was read and not returned yet
+	err     error  // of the last read, for when block is used up
+}
+
+const blockSize = 64 << 10
+
+func newLineReader(src io.Reader, longest int) *lineReader {
+	return &lineReader{src: src, longest: longest, buf: make([]byte, blockSize)}
+}
+
+// next returns the next line without its end. Of one that is too long it returns the beginning.
+func (l *lineReader) next() (line string, tooLong bool, err error) {
+	end := strings.IndexByte(l.block, '\n')
+	if end < 0 {
+		return l.across()
+	}
+	line, l.block = l.block[:end], l.block[end+1:]
+	line, tooLong = l.trim(line)
+	return line, tooLong, nil
+}
+
+// across is next for a line that does not end in the block.
+func (l *lineReader) across() (line string, tooLong bool, err error) {
+	long := []byte(l.block)
+	l.block = ""
+	for l.err == nil {
+		var n int
+		n, l.err = l.src.Read(l.buf)
+		block := string(l.buf[:n])
+		end := strings.IndexByte(block, '\n')
+		if end >= 0 {
+			l.block = block[end+1:]
+			block = block[:end]
+		}
+		if len(long) <= l.longest+1 { // one for a carriage return; what is beyond only has to be longer
+			long = append(long, block...)
+		}
+		if end >= 0 {
+			line, tooLong = l.trim(string(long))
+			return line, tooLong, nil
+		}
+	}
+	if l.err == io.EOF && len(long) > 0 { // the last line, without its end
+		line, tooLong = l.trim(string(long))
+		return line, tooLong, nil
+	}
+	return "", false, l.err
+}
+
+func (l *lineReader) trim(line string) (string, bool) {
+	line = strings.TrimSuffix(line, "\r")
+	if len(line) > l.longest {
+		return line[:l.longest], true
+	}
+	return line, false
+}

@@ -1,0 +1,103 @@
+package sim
+
+import (
+	"encoding/binary"
+	"net/http"
+	"net/textproto"
+	"slices"
+	"strings"
+
+	"github.com/weirflow/weir/policy"
+)
+
+// A layout is how a request is kept between reading and deciding: in as few bytes as can be, as a log has many of them. It keeps the
+// header fields that a policy looks at, and no others.
+//
+// A record is numbers as varints, and texts with their length before them: the line, the length of the body, client, method, host and
+// target; then for each header field the number of its values, and these.
+type layout struct {
+	fields []string // the header fields, in canonical form
+}
+
+// layoutFor returns the layout for a policy.
+func layoutFor(p policy.Policy) (l layout) {
+	for _, limit := range p.Limits {
+		for _, source := range append([]string{limit.Cost}, limit.Key...) {
+			switch where, name, _ := strings.Cut(source, "."); where {
+			case "header":
+				l.fields = append(l.fields, textproto.CanonicalMIMEHeaderKey(name))
+			case "cookie":
+				l.fields = append(l.fields, "Cookie")
+			}
+		}
+	}
+	slices.Sort(l.fields)
+	l.fields = slices.Compact(l.fields)
+	return l
+}
+
+// headers reports whether the policy looks at header fields.
+func (l layout) headers() bool { return len(l.fields) > 0 }
+
+// append appends the record of a request in a line.
+func (l layout) append(b []byte, line int64, e *Entry) []byte {
+	b = binary.AppendUvarint(b, uint64(line))
+	b = binary.AppendUvarint(b, uint64(max(e.Length, 0)))
+	b = appendText(b, policy.ClientKeyOf(e.Client))
+	b = appendText(b, e.Method)
+	b = appendText(b, e.Host)
+	b = appendText(b, e.Target)
+	for _, name := range l.fields {
+		values := e.Header[name]
+		b = binary.AppendUvarint(b, uint64(len(values)))
+		for _, v := range values {
+			b = appendText(b, v)
+		}
+	}
+	return b
+}
+
+func appendText(b []byte, text string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(text)))
+	return append(b, text...)
+}
+
+// read is the reverse of append. The texts are parts of the record.
+func (l layout) read(record string) (line int64, req policy.Request) {
+	line, rest := cutNumber(record)
+	req.Length, rest = cutNumber(rest)
+	req.Client, rest = cutText(rest)
+	req.Method, rest = cutText(rest)
+	req.Host, rest = cutText(rest)
+	target, rest := cutText(rest)
+	req.Path, req.Query, _ = strings.Cut(target, "?")
+	if !l.headers() {
+		return line, req
+	}
+	req.Header = http.Header{}
+	for _, name := range l.fields {
+		var n int64
+		for n, rest = cutNumber(rest); n > 0; n-- {
+			var value string
+			value, rest = cutText(rest)
+			req.Header[name] = append(req.Header[name], value)
+		}
+	}
+	return line, req
+}
+
+// cutNumber cuts off a varint. What it reads was written here: it is not checked.
+func cutNumber(s string) (n int64, rest string) {
+	for i, shift := 0, 0; i < len(s); i, shift = i+1, shift+7 {
+		n |= int64(s[i]&0x7f) << shift
+		if s[i] < 0x80 {
+			return n, s[i+1:]
+		}
+	}
+	return n, ""
+}
+
+func cutText(s string) (text, rest string) {
+	n, rest := cutNumber(s)
+	return rest[:n], rest[n:]
+}
