@@ -151,7 +151,7 @@ func (m *Model) plan(now, cost int64) (wait, room *big.Rat) {
 	if cost < 0 || cost > m.b.size {
 		return nil, nil
 	}
-	before := add(m.level(now), m.b.cost(m.unpromised()))
+	before := add(m.level(now), m.unpromised())
 	wait, room = m.planAt(before, whole(now), cost)
 	if wait == nil || room == nil {
 		return nil, nil
@@ -214,7 +214,7 @@ func (m *Model) charge(at *big.Rat, cost int64) {
 
 // see fills in Remaining and ResetAfter.
 func (m *Model) see(d *weir.Decision, now int64) {
-	level := add(m.level(now), m.b.cost(m.unpromised()))
+	level := add(m.level(now), m.unpromised())
 	end := smallest(add(whole(now), m.b.cost(m.b.size)), whole(math.MaxInt64))
 	d.Remaining = max(0, down(quo(sub(end, level), m.b.t)))
 	if m.b.leaky && level.Cmp(add(whole(now), m.b.cost(m.b.passes))) > 0 {
@@ -278,6 +278,9 @@ func (m *Model) accept(now, cost, within int64) (wait *big.Rat, d weir.Decision)
 		return new(big.Rat), d
 	}
 	wait, room := m.plan(now, cost)
+	if ahead := add(quo(m.unpromised(), m.b.t), whole(cost)); ahead.Num().BitLen() > 64 {
+		wait = nil // a line is counted in 64 bits
+	}
 	switch {
 	case wait == nil || room == nil:
 	case room.Sign() == 0 && (within < 0 || up(wait) <= within):
@@ -504,11 +507,12 @@ func (m *Model) lastPromised() (last *waiter) {
 	return last
 }
 
-// unpromised is the cost of those in line who are charged when they are served.
-func (m *Model) unpromised() (sum int64) {
+// unpromised is what those in line will be charged, in clock units, who are charged when they are served.
+func (m *Model) unpromised() *big.Rat {
+	sum := new(big.Rat)
 	for _, w := range m.line {
 		if w.promised == nil {
-			sum += w.cost
+			sum = add(sum, m.b.cost(w.cost))
 		}
 	}
 	return sum
