@@ -136,6 +136,8 @@ type walker struct {
 
 	extremes []int64 // actual costs that are no friendly ones
 
+	set func(*rapid.T) weir.Limit // draws the next limit
+
 	retry        time.Duration // what the last refusal said
 	reservations int           // how many were made
 	places       int
@@ -147,7 +149,7 @@ func walkerAt(t *rapid.T, l weir.Limit, tick time.Duration) *walker {
 	return &walker{limit: l, tick: tick, floor: math.MinInt64, extremes: []int64{-1, 0, math.MaxInt64}, now: rapid.OneOf(
 		rapid.SampledFrom([]int64{0, 1, -5, 1_700_000_000_000_000_000, math.MinInt64, math.MaxInt64 - int64(time.Hour)}),
 		rapid.Int64(),
-	).Draw(t, "origin")}
+	).Draw(t, "origin"), set: func(t *rapid.T) weir.Limit { return either(t, tick, century) }}
 }
 
 // linesAt is walkerAt where somebody may wait.
@@ -242,7 +244,7 @@ func (w *walker) next(t *rapid.T, v verb) call {
 			rapid.Just(int64(0)), rapid.Int64Range(0, 4), rapid.Int64Range(0, sizeOf(w.limit)), rapid.SampledFrom(w.extremes),
 		).Draw(t, "actual")
 	case set:
-		w.limit = either(t, w.tick, century)
+		w.limit = w.set(t)
 		c.limit = w.limit
 	}
 	return c

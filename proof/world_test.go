@@ -71,22 +71,24 @@ type holder struct {
 	name  string
 	tick  time.Duration
 	books bool // it knows reservations and lines, not only Take, Peek and the change of a limit
+	// remembers says that it never lets go of a state. One that does mints what the clock steps back by after that, up to a burst.
+	remembers bool
 	// open makes a world with an untouched state. Where timers are not punctual, none ever fires.
 	open func(l weir.Limit, punctual bool) world
 }
 
 var holders = []holder{
-	{"Step,1ns", 1, false, func(l weir.Limit, _ bool) world { return &steps{limit: l, tick: 1, pure: true} }},
-	{"Step,1us", 1000, false, func(l weir.Limit, _ bool) world { return &steps{limit: l, tick: 1000, pure: true} }},
-	{"Prepared,1ns", 1, false, func(l weir.Limit, _ bool) world { return &steps{limit: l, tick: 1} }},
-	{"Prepared,1us", 1000, false, func(l weir.Limit, _ bool) world { return &steps{limit: l, tick: 1000} }},
-	{"Limiter", 1, true, func(l weir.Limit, punctual bool) world {
+	{"Step,1ns", 1, false, true, func(l weir.Limit, _ bool) world { return &steps{limit: l, tick: 1, pure: true} }},
+	{"Step,1us", 1000, false, true, func(l weir.Limit, _ bool) world { return &steps{limit: l, tick: 1000, pure: true} }},
+	{"Prepared,1ns", 1, false, true, func(l weir.Limit, _ bool) world { return &steps{limit: l, tick: 1} }},
+	{"Prepared,1us", 1000, false, true, func(l weir.Limit, _ bool) world { return &steps{limit: l, tick: 1000} }},
+	{"Limiter", 1, true, true, func(l weir.Limit, punctual bool) world {
 		w := newLive(punctual)
 		lim, err := weir.New(l, weir.WithClock(w.clock.Now), weir.WithTimers(w.timers))
 		w.limiter = one{lim}
 		return w.must(err)
 	}},
-	{"keyed", 1, true, func(l weir.Limit, punctual bool) world {
+	{"keyed", 1, true, false, func(l weir.Limit, punctual bool) world {
 		w := newLive(punctual)
 		k, err := keyed.New[string](l, keyed.Options{MaxKeys: 8, Clock: w.clock.Now, Timers: w.timers})
 		w.limiter, w.keyed = ofKey{k, "a"}, k
