@@ -15,45 +15,62 @@ import (
 // A search looks for a schedule of takes, reservations, cancels and settles after which more runs than may. The limits are small, and
 // tokens come at whole clock units: then no turn is rounded, the bound has no slack, and the few schedules that matter come up often.
 
-// rounds is how often a search does rapid's number of checks. The rarest of the wrong rules shows itself about once in 4000.
+// rounds is how often a search does rapid's number of checks. The rarest of the wrong rules shows itself about once in 2000.
 const rounds = 300
 
 // search tries a rule that open makes a world of.
 func search(kind string, open func(weir.Limit) world) func(*rapid.T) {
+	schedules := drawSchedule(kind)
 	return func(t *rapid.T) {
-		l := drawSmall(t, kind)
-		r := record(open(l), l, 1)
-		steps := rapid.SliceOfN(smallCalls(l), 8, 18).Draw(t, "calls")
-		calls, outcomes := make([]call, 0, len(steps)), make([]outcome, 0, len(steps))
-		now, reserved, open := int64(0), 0, []int(nil)
-		for _, c := range steps {
-			now += c.now
-			c.now = now
-			if c.verb == settle {
-				if len(open) == 0 {
-					continue
-				}
-				i := c.ref % len(open)
-				c.ref = open[i]
-				open = slices.Delete(open, i, i+1)
-			}
-			o := r.do(c)
-			if o.ok {
-				open = append(open, reserved)
-				reserved++
-			}
-			calls, outcomes = append(calls, c), append(outcomes, o)
+		s := schedules.Draw(t, "schedule")
+		if h := s.run(open); h.smallOver(s.limit) {
+			t.Fatalf("%v\n%s", s, h.over(0))
 		}
-		h := r.inOrder()
-		if !h.smallOver(l) {
-			return
-		}
-		told := ""
-		for i, c := range calls {
-			told += fmt.Sprintf("%v -> %v\n", c, answer(c, outcomes[i]))
-		}
-		t.Fatalf("%+v\n%s%s", l, told, h.over(0))
 	}
+}
+
+// A schedule is a small limit and what is asked of it.
+type schedule struct {
+	limit    weir.Limit
+	calls    []call // now is by how much the clock goes on, ref counts among the reservations that are open
+	done     []call // as they were made
+	outcomes []outcome
+}
+
+// run makes the calls.
+func (s *schedule) run(open func(weir.Limit) world) *history {
+	r := record(open(s.limit), s.limit, 1)
+	var now int64
+	var reserved int
+	var unsettled []int
+	s.done, s.outcomes = nil, nil
+	for _, c := range s.calls {
+		now += c.now
+		c.now = now
+		if c.verb == settle {
+			if len(unsettled) == 0 {
+				continue
+			}
+			i := c.ref % len(unsettled)
+			c.ref = unsettled[i]
+			unsettled = slices.Delete(unsettled, i, i+1)
+		}
+		o := r.do(c)
+		if o.ok {
+			unsettled = append(unsettled, reserved)
+			reserved++
+		}
+		s.done, s.outcomes = append(s.done, c), append(s.outcomes, o)
+	}
+	return r.inOrder()
+}
+
+func (s *schedule) String() string {
+	told := fmt.Sprintf("%+v", s.limit)
+	for i, c := range s.done {
+		told += fmt.Sprintf("\n%v -> %v", c, answer(c, s.outcomes[i]))
+	}
+	return told
 }
 
 // smallOver is over for one small limit whose tokens come one a clock unit.
@@ -96,34 +113,33 @@ func upTo(n int64) *rapid.Generator[int64] {
 	return rapid.SampledFrom(numbers)
 }
 
-func drawSmall(t *rapid.T, kind string) weir.Limit {
-	rate := weir.Rate{N: 1, Per: 1}
-	size := upTo(6).Draw(t, "size")
-	if kind == "TokenBucket" {
-		return weir.TokenBucket{Rate: rate, Burst: size}
-	}
-	return weir.LeakyBucket{Rate: rate, Queue: size - 1, DelayAfter: min(size, upTo(size+2).Draw(t, "passes")) - 1}
-}
-
-// smallCalls draws calls for a small limit. now is by how much the clock goes on, ref counts among the reservations that are open.
-func smallCalls(l weir.Limit) *rapid.Generator[call] {
-	size := sizeOf(l)
-	verbs := rapid.SampledFrom([]verb{reserve, reserve, reserve, take, settle, settle, settle})
-	later := rapid.SampledFrom([]int64{0, 0, 0, 0, 0, 0, 0, 1, 1, 2, size})
-	refs := rapid.SampledFrom([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})
-	parts := rapid.SampledFrom([]bool{false, false, false, false, true})
-	return rapid.Custom(func(t *rapid.T) call {
-		c := call{verb: verbs.Draw(t, "verb"), now: later.Draw(t, "later")}
-		switch {
-		case c.verb != settle:
-			c.cost, c.within = min(upTo(size).Draw(t, "cost"), upTo(size).Draw(t, "or")), -1
-		default:
-			c.ref = refs.Draw(t, "ref")
-			if parts.Draw(t, "in part") {
-				c.cost = upTo(size+1).Draw(t, "actual")
-			}
+// drawSchedule draws schedules for limits of a kind.
+func drawSchedule(kind string) *rapid.Generator[*schedule] {
+	verbs := rapid.SampledFrom([]verb{reserve, reserve, reserve, reserve, settle, settle, settle})
+	later := rapid.SampledFrom([]int64{0, 0, 0, 0, 0, 0, 1})
+	refs := upTo(12)
+	parts := rapid.SampledFrom([]bool{false, false, true})
+	return rapid.Custom(func(t *rapid.T) *schedule {
+		size := upTo(4).Draw(t, "size")
+		s := &schedule{limit: weir.TokenBucket{Rate: weir.Rate{N: 1, Per: 1}, Burst: size}}
+		if kind == "LeakyBucket" {
+			s.limit = weir.LeakyBucket{Rate: weir.Rate{N: 1, Per: 1}, Queue: size - 1, DelayAfter: min(size, upTo(size+2).Draw(t, "passes")) - 1}
 		}
-		return c
+		costs := upTo(min(upTo(3).Draw(t, "most"), size))
+		s.calls = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) call {
+			c := call{verb: verbs.Draw(t, "verb"), now: later.Draw(t, "later"), within: -1}
+			switch {
+			case c.verb == reserve:
+				c.cost = costs.Draw(t, "cost")
+			default:
+				c.ref = int(refs.Draw(t, "ref"))
+				if parts.Draw(t, "in part") {
+					c.cost = costs.Draw(t, "actual")
+				}
+			}
+			return c
+		}), 16, 28).Draw(t, "calls")
+		return s
 	})
 }
 
