@@ -103,6 +103,12 @@ func bucketOf(l weir.Limit, tick time.Duration) bucket {
 // cost is c tokens in clock units.
 func (b bucket) cost(c int64) *big.Rat { return mul(b.t, whole(c)) }
 
+// most is the largest total given back that is counted: 127 bits of parts.
+func (b bucket) most() *big.Rat {
+	parts := new(big.Int).Lsh(big.NewInt(1), 127)
+	return new(big.Rat).SetFrac(parts.Sub(parts, big.NewInt(1)), b.n)
+}
+
 // State returns the time at which the bucket is full, nil while untouched, and the total ever given back, both in clock units.
 func (m *Model) State() (z, x *big.Rat) { return m.z, m.x }
 
@@ -329,7 +335,7 @@ func (m *Model) giveBack(now int64, c *charge, amount int64) {
 	if since.Sign() > 0 && m.z.Cmp(add(t, promised)) > 0 { // later work may still wait for its time, and cannot move up
 		give = smallest(give, sub(smallest(m.b.cost(amount), promised), since))
 	}
-	if total := add(m.x, give); give.Sign() > 0 && total.Cmp(whole(math.MaxInt64)) <= 0 { // else the total cannot be held
+	if total := add(m.x, give); give.Sign() > 0 && total.Cmp(m.b.most()) <= 0 { // else the total cannot be held
 		m.z, m.x = sub(m.z, give), add(m.x, give)
 	}
 }
@@ -459,13 +465,13 @@ func (m *Model) SetLimit(now int64, l weir.Limit) {
 		}
 		return smallest(add(t, rescale(largest(sub(z, t), new(big.Rat)), round)), end)
 	}
-	m.z, m.x = move(m.z, ceil), smallest(rescale(m.x, ceil), end)
+	m.z, m.x = move(m.z, ceil), smallest(rescale(m.x, ceil), next.most())
 	moved := func(c *charge) *charge {
 		z := move(c.z, floor)
 		if z != nil && z.Cmp(t) == 0 { // nothing left to give back: a later step back of the clock is not to change that
 			z = smallest(t, new(big.Rat).SetInt(floor(c.z)))
 		}
-		return &charge{c.cost, z, smallest(rescale(c.x, floor), end)}
+		return &charge{c.cost, z, smallest(rescale(c.x, floor), next.most())}
 	}
 	for id, c := range m.charges {
 		m.charges[id] = moved(c)
