@@ -21,5 +21,7 @@ func StateOf(l *Limiter) (z, x *big.Rat) {
 	}
 	var t ticket
 	copy(t[:], l.state)
-	return value(t[wordZ], t[wordRem]), value(t[wordX], t[wordXRem])
+	given := new(big.Int).Lsh(big.NewInt(t[wordX]), 64)
+	given.Or(given, new(big.Int).SetUint64(uint64(t[wordXLo])))
+	return value(t[wordZ], t[wordRem]), new(big.Rat).SetFrac(given, big.NewInt(n))
 }

@@ -1,0 +1,2 @@
+// Package proof is to be written.
+package proof
