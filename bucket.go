@@ -8,7 +8,7 @@ import (
 	"github.com/weirflow/weir/internal/u128"
 )
 
-// bucket is the rule of TokenBucket and of LeakyBucket, which differ in when an accepted charge may go.
+// bucket is the rule of TokenBucket, LeakyBucket and SmoothBursty, which differ in when an accepted charge may go, and in what is accepted.
 //
 // It is the generic cell rate algorithm (ITU-T I.371) on exact numbers. The rate is reduced so that one clock unit brings n ticks and
 // one token costs p ticks, both whole; all sums are in ticks, in 128 bits. The state is Z, the time at which the bucket is full
@@ -23,9 +23,10 @@ type bucket struct {
 	n, p    uint64
 	size    int64     // Burst, or Queue+1
 	full    u128.Uint // size in ticks
-	passes  u128.Uint // leaky: how many ticks of work may be ahead of a charge that is not delayed
+	passes  u128.Uint // leaky, owing: how many ticks of work may be ahead of a charge that is not delayed
 	leaky   bool
-	initial int64 // tokens at first contact; size for a bucket that starts full
+	owing   bool      // no charge is too large: the next one waits for it
+	missing u128.Uint // at first contact, in ticks; 0 for a bucket that starts full
 	tick    time.Duration
 	horizon int64 // maxSpan in clock units
 }
@@ -45,7 +46,7 @@ func newBucket(r Rate, size int64, unit time.Duration) (*bucket, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &bucket{n: uint64(n), p: uint64(p), size: size, initial: size, tick: unit, horizon: int64(maxSpan / unit)}
+	b := &bucket{n: uint64(n), p: uint64(p), size: size, tick: unit, horizon: int64(maxSpan / unit)}
 	b.full = b.cost(size)
 	b.passes = b.full
 	return b, nil
@@ -56,8 +57,17 @@ func fillsInTime(r Rate, size int64) bool {
 	return !u128.Mul(uint64(maxSpan), uint64(r.N)).Less(u128.Mul(uint64(size), uint64(r.Per)))
 }
 
-func (b *bucket) capacity() int64     { return b.size }
-func (b *bucket) largest() int64      { return b.size }
+func (b *bucket) capacity() int64 { return b.size }
+func (b *bucket) largest() int64 {
+	if !b.owing || b.p == 0 {
+		return b.size
+	}
+	q, _, fits := u128.Mul(uint64(b.horizon), b.n).Div(b.p) // what can be waited for
+	if !fits || q > math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return int64(q)
+}
 func (b *bucket) books() bool         { return true }
 func (b *bucket) wall() bool          { return false }
 func (b *bucket) unit() time.Duration { return b.tick }
@@ -109,10 +119,10 @@ func (b *bucket) until(ticks u128.Uint) int64 {
 func clockLeft(now int64) uint64 { return math.MaxInt64 - uint64(now) }
 
 func (b *bucket) contact(s []int64, now int64) []int64 {
-	if b.initial == b.size {
+	if b.missing.IsZero() {
 		return s
 	}
-	return b.advance(append(s[:0], now, 0), b.cost(b.size-b.initial))
+	return b.advance(append(s[:0], now, 0), b.missing)
 }
 
 func (b *bucket) plan(s []int64, now int64, ahead uint64, cost int64) plan {
@@ -121,11 +131,13 @@ func (b *bucket) plan(s []int64, now int64, ahead uint64, cost int64) plan {
 	if left := clockLeft(now); u128.From(left).Less(after) && after.DivCeil(b.n) > left { // there is at least one tick to a clock unit
 		return plan{never, never} // Z would lie past the end of the clock
 	}
-	fits := b.until(after.Sub(b.full))
-	if !b.leaky {
-		return plan{wait: fits}
+	switch {
+	case b.owing:
+		return plan{wait: b.until(before.Sub(b.passes))}
+	case b.leaky:
+		return plan{wait: b.until(before.Sub(b.passes)), room: b.until(after.Sub(b.full))}
 	}
-	return plan{wait: b.until(before.Sub(b.passes)), room: fits}
+	return plan{wait: b.until(after.Sub(b.full))}
 }
 
 func (b *bucket) charge(s []int64, now, cost int64) []int64 {
@@ -212,7 +224,7 @@ func (b *bucket) refund(s []int64, now int64, t ticket, amount int64) []int64 {
 
 // promised is how far Z lies ahead where the last charge may still be waiting for its time: any further, and it may.
 func (b *bucket) promised() u128.Uint {
-	if b.leaky {
+	if b.leaky || b.owing {
 		return b.passes.Add(b.cost(1))
 	}
 	return b.full
@@ -224,8 +236,11 @@ func total(s []int64) u128.Uint { return u128.Uint{Hi: uint64(s[wordX]), Lo: uin
 func (b *bucket) look(s []int64, now int64, ahead uint64) (remaining, reset int64) {
 	before := b.used(s, now).Add(u128.Mul(ahead, b.p))
 	reset = int64(min(before.DivCeil(b.n), math.MaxInt64))
-	if b.leaky && b.passes.Less(before) {
+	if b.passes.Less(before) {
 		return 0, reset
+	}
+	if b.p == 0 {
+		return b.size, reset
 	}
 	room := b.full.Min(u128.Mul(clockLeft(now), b.n)).Sub(before)
 	q, _, _ := room.Div(b.p) // fits: it is at most size
@@ -237,7 +252,7 @@ func (b *bucket) look(s []int64, now int64, ahead uint64) (remaining, reset int6
 func (b *bucket) convert(s []int64, now int64, to rule, then int64) []int64 {
 	next, ok := to.(*bucket)
 	switch {
-	case !ok:
+	case !ok || next.owing != b.owing:
 		return transfer(b, s, now, to, then)
 	case len(s) == 0:
 		return s
@@ -247,7 +262,7 @@ func (b *bucket) convert(s []int64, now int64, to rule, then int64) []int64 {
 
 func (b *bucket) reticket(t ticket, now int64, to rule) (ticket, bool) {
 	next, ok := to.(*bucket)
-	if !ok {
+	if !ok || next.owing || b.owing {
 		return ticket{}, false
 	}
 	words := t // a copy that may escape
@@ -258,6 +273,9 @@ func (b *bucket) reticket(t ticket, now int64, to rule) (ticket, bool) {
 // rescaled moves a state, or a ticket where it is rounded down, to another bucket's ticks.
 func (b *bucket) rescaled(s []int64, now int64, next *bucket, up bool) []int64 {
 	used := rescale(b.used(s, now), b.p, next.p, up)
+	if b.owing { // the time until the next may go stays, and of what is stored, as much as there is room for
+		used = rescale(b.used(s, now), b.n, next.n, up).Add(next.passes).Sub(rescale(b.passes, b.n, next.n, up))
+	}
 	if up || s[wordZ] > now {
 		s[wordZ] = now // for a ticket, an earlier Z stays: a later step back of the clock is not to bring back what was refilled
 	}
@@ -271,14 +289,10 @@ func (b *bucket) rescaled(s []int64, now int64, next *bucket, up bool) []int64 {
 }
 
 func (b *bucket) spent(s []int64, now int64) int64 {
-	q, r, fits := b.used(s, now).Div(b.p)
-	if !fits || q >= math.MaxInt64 {
-		return math.MaxInt64
+	if b.p == 0 {
+		return 0
 	}
-	if r > 0 {
-		q++
-	}
-	return int64(q)
+	return int64(min(b.used(s, now).DivCeil(b.p), math.MaxInt64))
 }
 
 func (b *bucket) load(now, spent int64) []int64 { return b.charge(b.contact(nil, now), now, spent) }

@@ -19,8 +19,10 @@ type fastBucket struct {
 	reach  int64 // how far from base, in clock units, the clock may read
 	n, p   int64 // as in bucket
 	full   int64
+	room   int64 // how much may be used after a charge
 	passes int64
 	size   int64
+	most   int64  // the largest cost that the word decides about
 	inv    uint64 // 2^64/p, to divide by p with a multiplication
 
 	word atomic.Int64 // on a cache line of its own: the rest is only read, and stays with every core
@@ -40,13 +42,13 @@ const (
 
 // newFastBucket returns a sealed word for the rule with its base at now; nil where the numbers do not fit.
 func newFastBucket(b *bucket, now int64) *fastBucket {
-	if b.full.Hi != 0 || b.full.Lo > maxTicks || b.n > maxTicks/uint64(minReach) {
+	if b.full.Hi != 0 || b.full.Lo > maxTicks || b.n > maxTicks/uint64(minReach) || b.p == 0 {
 		return nil
 	}
 	// The longest wait that the word can speak of is three times its reach, from one end of the range to a full bucket beyond the other:
 	// it has to be one that the rule would name too, and to end before the clock does.
 	reach := min(int64(maxTicks/b.n), b.horizon/4)
-	if now > math.MaxInt64-4*reach || now < math.MinInt64+2*reach {
+	if now > math.MaxInt64-5*reach || now < math.MinInt64+2*reach {
 		return nil // the ends of the clock are the rule's business
 	}
 	f := &fastBucket{
@@ -56,8 +58,13 @@ func newFastBucket(b *bucket, now int64) *fastBucket {
 		p:      int64(b.p),
 		full:   int64(b.full.Lo),
 		passes: int64(b.passes.Lo),
+		room:   int64(b.full.Lo),
 		size:   b.size,
+		most:   b.size,
 		inv:    math.MaxUint64 / b.p,
+	}
+	if b.owing { // there is room for any cost, but the word has none for a very large one
+		f.room, f.most = math.MaxInt64, reach*int64(b.n)/int64(b.p)
 	}
 	f.word.Store(sealed)
 	return f
@@ -65,7 +72,7 @@ func newFastBucket(b *bucket, now int64) *fastBucket {
 
 // is reports whether f counts by b's numbers.
 func (f *fastBucket) is(b *bucket) bool {
-	return f.n == int64(b.n) && f.p == int64(b.p) && f.size == b.size && f.passes == int64(b.passes.Lo)
+	return f.n == int64(b.n) && f.p == int64(b.p) && f.size == b.size && f.passes == int64(b.passes.Lo) && (f.room != f.full) == b.owing
 }
 
 // decide is Take, and Peek where nothing is to be charged. What the word cannot answer goes to the lock.
@@ -78,7 +85,7 @@ func (l *Limiter) decide(d *Decision, cost int64, charge bool) {
 		l.decideLocked(d, cost, charge)
 		return
 	}
-	if uint64(cost-1) >= uint64(f.size) {
+	if uint64(cost-1) >= uint64(f.most) {
 		l.decideOdd(d, cost, charge)
 		return
 	}
@@ -100,7 +107,7 @@ func (l *Limiter) decide(d *Decision, cost int64, charge bool) {
 			return
 		}
 		used := max(w, t) - t // not w-t, which overflows for untouched
-		lacks := max(used+need-f.full, used-f.passes)
+		lacks := max(used+need-f.room, used-f.passes)
 		if lacks <= 0 {
 			lacks = 0
 			if charge {
@@ -129,8 +136,13 @@ func (l *Limiter) decide(d *Decision, cost int64, charge bool) {
 	}
 }
 
-// decideOdd is decide for a cost that is never charged: 0, below 0 or above the capacity.
+// decideOdd is decide for a cost that is never charged: 0, below 0 or above the capacity. (One above the capacity may be charged by a
+// rule that knows debt.)
 func (l *Limiter) decideOdd(d *Decision, cost int64, charge bool) {
+	if f := l.fast.Load(); cost > 0 && f != nil && f.room != f.full {
+		l.decideLocked(d, cost, charge)
+		return
+	}
 	l.decide(d, 1, false)
 	switch {
 	case cost == 0:
@@ -165,7 +177,7 @@ func (l *Limiter) unpublish() {
 // publish puts the state into the fast word, where it fits: the one that is sealed, or a new one with its base at now.
 func (l *Limiter) publish(now int64) {
 	b, ok := l.era.rule.(*bucket)
-	if !ok || len(l.state) == 0 && b.initial != b.size {
+	if !ok || len(l.state) == 0 && !b.missing.IsZero() {
 		return // the first contact is to be written down
 	}
 	f := l.fast.Load()

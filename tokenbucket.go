@@ -47,9 +47,9 @@ func (l TokenBucket) compile(unit time.Duration) (rule, error) {
 	switch l.Initial {
 	case 0:
 	case InitialEmpty:
-		b.initial = 0
+		b.missing = b.full
 	default:
-		b.initial = l.Initial
+		b.missing = b.cost(l.Burst - l.Initial)
 	}
 	return b, nil
 }
