@@ -256,8 +256,17 @@ func (b *bucket) convert(s []int64, now int64, to rule, then int64) []int64 {
 		return transfer(b, s, now, to, then)
 	case len(s) == 0:
 		return s
+	case b.owing:
+		return b.repaid(s, now, next)
 	}
 	return b.rescaled(s, now, next, true)
+}
+
+// repaid is the change of a bucket that knows debt: the time until the next charge may go stays, and with it the debt; of what is stored,
+// the time that it took to come stays, as much as there is room for.
+func (b *bucket) repaid(s []int64, now int64, next *bucket) []int64 {
+	used := rescale(b.used(s, now), b.n, next.n, true).Add(next.passes).Sub(rescale(b.passes, b.n, next.n, true))
+	return next.advance(append(s[:0], now, 0), used)
 }
 
 func (b *bucket) reticket(t ticket, now int64, to rule) (ticket, bool) {
@@ -273,9 +282,6 @@ func (b *bucket) reticket(t ticket, now int64, to rule) (ticket, bool) {
 // rescaled moves a state, or a ticket where it is rounded down, to another bucket's ticks.
 func (b *bucket) rescaled(s []int64, now int64, next *bucket, up bool) []int64 {
 	used := rescale(b.used(s, now), b.p, next.p, up)
-	if b.owing { // the time until the next may go stays, and of what is stored, as much as there is room for
-		used = rescale(b.used(s, now), b.n, next.n, up).Add(next.passes).Sub(rescale(b.passes, b.n, next.n, up))
-	}
 	if up || s[wordZ] > now {
 		s[wordZ] = now // for a ticket, an earlier Z stays: a later step back of the clock is not to bring back what was refilled
 	}

@@ -75,6 +75,10 @@ func (p Prepared) New(state []int64, opts ...Option) (*Limiter, error) {
 	}
 	lim.wall = p.r.wall()
 	lim.state = append(lim.words[:0], state...)
-	lim.publish(lim.now())
+	now := lim.now()
+	if b, ok := p.r.(*bucket); ok && b.owing && len(state) == 0 {
+		lim.state = b.contact(lim.state, now) // permits are stored from now on, and not from the first charge on
+	}
+	lim.publish(now)
 	return lim, nil
 }
