@@ -42,6 +42,9 @@ func (s guavaScript) limit(t *testing.T, rate string) weir.Limit {
 		}
 		r = weir.PerSecond(n)
 	}
+	if s.Kind == "warmup" {
+		return weir.WarmUp{Rate: r, Period: time.Duration(s.WarmupUS) * time.Microsecond, ColdFactor: s.ColdFactor}
+	}
 	return weir.SmoothBursty{Rate: r}
 }
 
@@ -57,9 +60,6 @@ func TestGuava(t *testing.T) {
 		var s guavaScript
 		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
 			t.Fatal(err)
-		}
-		if s.Kind != "bursty" {
-			continue
 		}
 		scripts++
 		t.Run(s.ID+" "+s.Test, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestGuava(t *testing.T) {
 			}
 		})
 	}
-	if scripts < 8 {
+	if scripts < 11 {
 		t.Errorf("only %d scripts were found", scripts)
 	}
 }
