@@ -58,7 +58,9 @@ func (k *Limiter[K]) release(now int64, most int) {
 	}
 	for most > 0 && len(k.order) > 0 && k.order[0].free <= now {
 		e := k.order[0]
-		if k.refresh(e, now); e.free > now {
+		if free := k.freeAt(e, now); free > now {
+			e.free = free
+			heap.Fix(&k.order, 0)
 			continue
 		}
 		k.drop(e)
@@ -67,8 +69,14 @@ func (k *Limiter[K]) release(now int64, most int) {
 	}
 }
 
-// refresh brings an entry's free up to date. One that is pinned is not free for a while yet.
+// refresh brings an entry's free up to date.
 func (k *Limiter[K]) refresh(e *entry[K], now int64) {
+	e.free = k.freeAt(e, now)
+	heap.Fix(&k.order, e.index)
+}
+
+// freeAt is when an entry's state equals an untouched one, as of now. One that is pinned is not free for a while yet.
+func (k *Limiter[K]) freeAt(e *entry[K], now int64) int64 {
 	var reset time.Duration
 	if e.lim != nil {
 		reset = e.lim.Peek(0).ResetAfter
@@ -78,8 +86,7 @@ func (k *Limiter[K]) refresh(e *entry[K], now int64) {
 	if reset == 0 && e.pins > 0 {
 		reset = sweepEvery
 	}
-	e.free = later(now, reset)
-	heap.Fix(&k.order, e.index)
+	return later(now, reset)
 }
 
 // forget makes room by letting go of the least restricted key that nobody waits for. It reports false where somebody waits for each.

@@ -27,6 +27,7 @@ type sorter struct {
 	ordered bool // so far, all keys came in order
 	started bool
 	count   int64
+	touched byte // so that nobody can leave touch out
 }
 
 // record is where a record's payload is.
@@ -149,7 +150,10 @@ func (s *sorter) spill() (err error) {
 func (s *sorter) each(f func(key int64, payload string) error) error {
 	s.sortRun()
 	if len(s.runs) == 0 {
-		for _, r := range s.records {
+		for i, r := range s.records {
+			if !s.ordered && i%ahead == 0 {
+				s.touch(s.records[i:min(i+ahead, len(s.records))])
+			}
 			if err := f(r.key, s.payload(r)); err != nil {
 				return err
 			}
@@ -161,6 +165,19 @@ func (s *sorter) each(f func(key int64, payload string) error) error {
 	}
 	s.records = nil
 	return s.merge(f)
+}
+
+// ahead is how many records touch is called with.
+const ahead = 16
+
+// touch looks at the payloads of some records, which lie anywhere in memory where they came in another order: asked for together, they
+// arrive in little more than the time that one of them takes.
+func (s *sorter) touch(records []record) {
+	for _, r := range records {
+		if r.len > 0 {
+			s.touched ^= s.chunks[r.chunk][r.offset]
+		}
+	}
 }
 
 // merge reads all runs side by side.
