@@ -17,7 +17,8 @@ import (
 //	tokens(t) = size - max(0, Z-t)/T        with T = p/n clock units, the time that brings one token
 //	a charge of c sets Z to max(Z, t) + c*T, and fits while that is at most t + size*T
 //
-// A state has two words, or four once something was given back: then the total ever given back follows, which refund needs.
+// A state has two words, or four once something was given back: then the total ever given back follows, which refund needs. It is in
+// ticks, as it outgrows any clock: at 6/h, whoever reserves and cancels a hundred times a second gives back 292 years in two days.
 type bucket struct {
 	n, p    uint64
 	size    int64     // Burst, or Queue+1
@@ -31,10 +32,10 @@ type bucket struct {
 
 // Words of a state.
 const (
-	wordZ    = iota // whole clock units of Z
-	wordRem         // ticks of Z beyond them
-	wordX           // whole clock units of the total given back
-	wordXRem        // ticks of it beyond them
+	wordZ   = iota // whole clock units of Z
+	wordRem        // ticks of Z beyond them
+	wordX          // the total given back in ticks: the high 63 bits
+	wordXLo        // and the low 64
 )
 
 // newBucket compiles what the two limits have in common. The numbers have been validated.
@@ -68,7 +69,7 @@ func (b *bucket) valid(s []int64) bool {
 	case 2:
 		return below(s[wordRem])
 	case stateWords:
-		return below(s[wordRem]) && s[wordX] >= 0 && below(s[wordXRem])
+		return below(s[wordRem]) && s[wordX] >= 0
 	}
 	return false
 }
@@ -168,9 +169,9 @@ func (b *bucket) refund(s []int64, now int64, t ticket, amount int64) []int64 {
 	}
 	returned := u128.Uint{}
 	if len(s) == stateWords {
-		returned = b.ticks(s[wordX], s[wordXRem])
+		returned = total(s)
 	}
-	returnedThen := b.ticks(t[wordX], t[wordXRem])
+	returnedThen := total(t[:])
 	sum, sumThen := used.Add(returned), then.Add(returnedThen)
 	if sum.Less(sumThen) {
 		return s // Z+X never falls, but where one of them met the end of the clock: then nothing is known
@@ -179,14 +180,14 @@ func (b *bucket) refund(s []int64, now int64, t ticket, amount int64) []int64 {
 	if since := sum.Sub(sumThen); !since.IsZero() && b.promised().Less(used) {
 		give = give.Min(b.cost(amount).Min(b.promised()).Sub(since))
 	}
-	x, xRem, fits := returned.Add(give).Div(b.n)
-	if give.IsZero() || !fits || x > math.MaxInt64 {
+	x := returned.Add(give)
+	if give.IsZero() || x.Hi > math.MaxInt64 {
 		return s
 	}
 	if len(s) < stateWords {
 		s = append(s, 0, 0)
 	}
-	s[wordX], s[wordXRem] = int64(x), int64(xRem)
+	s[wordX], s[wordXLo] = int64(x.Hi), int64(x.Lo)
 	q, r, _ := used.Sub(give).Div(b.n)
 	s[wordZ], s[wordRem] = now+int64(q), int64(r)
 	return s
@@ -200,10 +201,8 @@ func (b *bucket) promised() u128.Uint {
 	return b.full
 }
 
-// ticks is a total of clock units and a remainder, in ticks.
-func (b *bucket) ticks(units, rem int64) u128.Uint {
-	return u128.Mul(uint64(units), b.n).Add(u128.From(uint64(rem)))
-}
+// total is the total given back, of a state that has one.
+func total(s []int64) u128.Uint { return u128.Uint{Hi: uint64(s[wordX]), Lo: uint64(s[wordXLo])} }
 
 func (b *bucket) look(s []int64, now int64, ahead uint64) (remaining, reset int64) {
 	before := b.used(s, now).Add(u128.Mul(ahead, b.p))
@@ -230,11 +229,8 @@ func (b *bucket) convert(s []int64, now int64, to rule, up bool) []int64 {
 	s[wordRem] = 0
 	s = next.advance(s, used)
 	if len(s) == stateWords {
-		x, rem, fits := rescale(b.ticks(s[wordX], s[wordXRem]), b.p, next.p, up).Div(next.n)
-		if !fits || x > math.MaxInt64 {
-			x, rem = math.MaxInt64, 0
-		}
-		s[wordX], s[wordXRem] = int64(x), int64(rem)
+		x := rescale(total(s), b.p, next.p, up).Min(u128.Uint{Hi: math.MaxInt64, Lo: math.MaxUint64})
+		s[wordX], s[wordXLo] = int64(x.Hi), int64(x.Lo)
 	}
 	return s
 }

@@ -20,5 +20,7 @@ func StateOf(l *Limiter) (z, x *big.Rat) {
 		return new(big.Rat).Add(new(big.Rat).SetInt64(units), big.NewRat(rem, n))
 	}
 	t := ticketOf(l.state)
-	return value(t[wordZ], t[wordRem]), value(t[wordX], t[wordXRem])
+	given := new(big.Int).Lsh(big.NewInt(t[wordX]), 64)
+	given.Or(given, new(big.Int).SetUint64(uint64(t[wordXLo])))
+	return value(t[wordZ], t[wordRem]), new(big.Rat).SetFrac(given, big.NewInt(n))
 }

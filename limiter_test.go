@@ -206,6 +206,27 @@ func TestTrapsOfCancel(t *testing.T) {
 }
 
 // TestWordFarOff: the clock jumps by decades, and the word still answers what the rule answers.
+// TestCancelGivesBackForever: what was ever given back may add up to more than the clock can count.
+func TestCancelGivesBackForever(t *testing.T) {
+	for _, l := range []weir.Limit{
+		weir.TokenBucket{Rate: weir.Rate{N: 1, Per: 50 * 365 * 24 * time.Hour}, Burst: 2},
+		weir.LeakyBucket{Rate: weir.Rate{N: 1, Per: 50 * 365 * 24 * time.Hour}, Queue: 1, DelayAfter: 1},
+	} {
+		lim, _ := onClock(t, l)
+		lim.Take(1)
+		for i := range 100 { // 5000 years
+			r, ok := lim.Reserve(1, 0)
+			if !ok {
+				t.Fatalf("%+v: the cancel before reservation %d gave nothing back: %+v", l, i, r.Decision())
+			}
+			r.Cancel()
+		}
+		if d := lim.Peek(0); d.Remaining != 1 {
+			t.Errorf("%+v: %+v", l, d)
+		}
+	}
+}
+
 func TestWordFarOff(t *testing.T) {
 	const size, far = 1 << 30, 1 << 60 // a full bucket is 36 years' worth
 	limit := weir.TokenBucket{Rate: weir.Rate{N: 1, Per: 1 << 30}, Burst: size}

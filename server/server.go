@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirflow/weir/server/admin"
@@ -45,7 +46,8 @@ const (
 const (
 	defaultGrace = 30 * time.Second
 	defaultWatch = time.Second
-	maxHeader    = 64 << 10 // bytes of a request's line and header fields
+	linger       = 250 * time.Millisecond // for clients to be told to go elsewhere, before connections are closed
+	maxHeader    = 64 << 10               // bytes of a request's line and header fields
 )
 
 // Serve runs a policy until the context ends, and then lets requests that are under way end. The error is nil after an orderly end.
@@ -74,7 +76,8 @@ type server struct {
 	admin   *admin.Admin
 	servers map[string]*http.Server // by what they are
 	addrs   Addresses
-	running chan error // what ended
+	running chan error   // what ended
+	open    atomic.Int64 // connections to the gateway
 	wg      sync.WaitGroup
 	seen    version // of the policy file
 }
@@ -164,6 +167,9 @@ func (s *server) listen(what, addr string, h http.Handler) (string, error) {
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(anonymous{s.Log.Handler()}, slog.LevelDebug),
 	}
+	if what == gatewayServer {
+		srv.ConnState = s.count
+	}
 	s.servers[what] = srv
 	s.wg.Go(func() {
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -202,12 +208,30 @@ func (s *server) run(ctx context.Context) error {
 	}
 }
 
-// drain stops accepting and lets what is under way end.
+// count counts the connections that are open.
+func (s *server) count(_ net.Conn, to http.ConnState) {
+	switch to {
+	case http.StateNew:
+		s.open.Add(1)
+	case http.StateClosed, http.StateHijacked:
+		s.open.Add(-1)
+	}
+}
+
+// drain stops accepting and lets what is under way end. Before that, clients that send one request after another are told with an answer
+// to go elsewhere: a connection that is closed between two requests may be closed on the second.
 func (s *server) drain() error {
 	s.admin.SetReady(false)
-	s.Log.Info("stopping", "grace", s.Grace)
+	s.gateway.Leave()
+	s.Log.Info("stopping", "grace", s.Grace.String())
 	ctx, cancel := context.WithTimeout(context.Background(), s.Grace)
 	defer cancel()
+	if s.open.Load() > 0 {
+		select {
+		case <-time.After(linger):
+		case <-ctx.Done():
+		}
+	}
 	for _, what := range []string{gatewayServer, demoServer, adminServer} { // what others need goes later
 		if srv := s.servers[what]; srv != nil && srv.Shutdown(ctx) != nil {
 			return fmt.Errorf("requests were still under way after %v: they were cut off", s.Grace)

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -279,6 +280,43 @@ routes: [{ match: /slow, upstream: up }, { match: /, upstream: up, limits: [door
 			t.Errorf("%s", got)
 		}
 	}
+	if err := <-r.ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStoppingTellsClientsFirst: a client that sends one request after another over one connection learns from an answer that it has to go,
+// and never from a connection that closes on a request, which it could not repeat.
+func TestStoppingTellsClientsFirst(t *testing.T) {
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "done") }))
+	defer up.Close()
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	write(t, path, `{listen: {gateway: "127.0.0.1:0", admin: "127.0.0.1:0"}, upstreams: {up: {url: "`+up.URL+`"}}, routes: [{match: /, upstream: up}]}`)
+	r := serve(t, Options{Path: path})
+	var clients sync.WaitGroup
+	var answered atomic.Int64
+	for range 16 {
+		clients.Go(func() {
+			client := &http.Client{Transport: &http.Transport{}}
+			defer client.CloseIdleConnections()
+			for {
+				resp, err := client.Post("http://"+r.Gateway, "text/plain", strings.NewReader("x"))
+				if err != nil {
+					t.Errorf("a request failed: %v", err)
+					return
+				}
+				io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+				if resp.Close {
+					return
+				}
+				answered.Add(1)
+			}
+		})
+	}
+	until(t, "every client is at work", func() bool { return answered.Load() > 1000 })
+	r.stop()
+	clients.Wait()
 	if err := <-r.ended; err != nil {
 		t.Error(err)
 	}

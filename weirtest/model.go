@@ -103,6 +103,12 @@ func bucketOf(l weir.Limit, tick time.Duration) bucket {
 // cost is c tokens in clock units.
 func (b bucket) cost(c int64) *big.Rat { return mul(b.t, whole(c)) }
 
+// most is the largest total given back that is counted: 127 bits of parts.
+func (b bucket) most() *big.Rat {
+	parts := new(big.Int).Lsh(big.NewInt(1), 127)
+	return new(big.Rat).SetFrac(parts.Sub(parts, big.NewInt(1)), b.n)
+}
+
 // State returns the time at which the bucket is full, nil while untouched, and the total ever given back, both in clock units.
 func (m *Model) State() (z, x *big.Rat) { return m.z, m.x }
 
@@ -151,7 +157,7 @@ func (m *Model) plan(now, cost int64) (wait, room *big.Rat) {
 	if cost < 0 || cost > m.b.size {
 		return nil, nil
 	}
-	before := add(m.level(now), m.b.cost(m.unpromised()))
+	before := add(m.level(now), m.unpromised())
 	wait, room = m.planAt(before, whole(now), cost)
 	if wait == nil || room == nil {
 		return nil, nil
@@ -214,7 +220,7 @@ func (m *Model) charge(at *big.Rat, cost int64) {
 
 // see fills in Remaining and ResetAfter.
 func (m *Model) see(d *weir.Decision, now int64) {
-	level := add(m.level(now), m.b.cost(m.unpromised()))
+	level := add(m.level(now), m.unpromised())
 	end := smallest(add(whole(now), m.b.cost(m.b.size)), whole(math.MaxInt64))
 	d.Remaining = max(0, down(quo(sub(end, level), m.b.t)))
 	if m.b.leaky && level.Cmp(add(whole(now), m.b.cost(m.b.passes))) > 0 {
@@ -278,6 +284,9 @@ func (m *Model) accept(now, cost, within int64) (wait *big.Rat, d weir.Decision)
 		return new(big.Rat), d
 	}
 	wait, room := m.plan(now, cost)
+	if ahead := add(quo(m.unpromised(), m.b.t), whole(cost)); ahead.Num().BitLen() > 64 {
+		wait = nil // a line is counted in 64 bits
+	}
 	switch {
 	case wait == nil || room == nil:
 	case room.Sign() == 0 && (within < 0 || up(wait) <= within):
@@ -326,7 +335,7 @@ func (m *Model) giveBack(now int64, c *charge, amount int64) {
 	if since.Sign() > 0 && m.z.Cmp(add(t, promised)) > 0 { // later work may still wait for its time, and cannot move up
 		give = smallest(give, sub(smallest(m.b.cost(amount), promised), since))
 	}
-	if total := add(m.x, give); give.Sign() > 0 && total.Cmp(whole(math.MaxInt64)) <= 0 { // else the total cannot be held
+	if total := add(m.x, give); give.Sign() > 0 && total.Cmp(m.b.most()) <= 0 { // else the total cannot be held
 		m.z, m.x = sub(m.z, give), add(m.x, give)
 	}
 }
@@ -456,13 +465,13 @@ func (m *Model) SetLimit(now int64, l weir.Limit) {
 		}
 		return smallest(add(t, rescale(largest(sub(z, t), new(big.Rat)), round)), end)
 	}
-	m.z, m.x = move(m.z, ceil), smallest(rescale(m.x, ceil), end)
+	m.z, m.x = move(m.z, ceil), smallest(rescale(m.x, ceil), next.most())
 	moved := func(c *charge) *charge {
 		z := move(c.z, floor)
 		if z != nil && z.Cmp(t) == 0 { // nothing left to give back: a later step back of the clock is not to change that
 			z = smallest(t, new(big.Rat).SetInt(floor(c.z)))
 		}
-		return &charge{c.cost, z, smallest(rescale(c.x, floor), end)}
+		return &charge{c.cost, z, smallest(rescale(c.x, floor), next.most())}
 	}
 	for id, c := range m.charges {
 		m.charges[id] = moved(c)
@@ -504,11 +513,12 @@ func (m *Model) lastPromised() (last *waiter) {
 	return last
 }
 
-// unpromised is the cost of those in line who are charged when they are served.
-func (m *Model) unpromised() (sum int64) {
+// unpromised is what those in line will be charged, in clock units, who are charged when they are served.
+func (m *Model) unpromised() *big.Rat {
+	sum := new(big.Rat)
 	for _, w := range m.line {
 		if w.promised == nil {
-			sum += w.cost
+			sum = add(sum, m.b.cost(w.cost))
 		}
 	}
 	return sum

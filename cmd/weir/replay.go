@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -52,9 +53,9 @@ func replay(cmd *cobra.Command, config, decisions string, asJSON bool, logs []st
 		return err
 	}
 	if decisions != "" {
-		out, err := os.Create(decisions)
-		if err != nil {
-			return readable(err)
+		out, createErr := create(decisions, append(logs, config))
+		if createErr != nil {
+			return createErr
 		}
 		defer func() { err = errors.Join(err, out.Close()) }()
 		o.Decisions = out
@@ -69,6 +70,25 @@ func replay(cmd *cobra.Command, config, decisions string, asJSON bool, logs []st
 	return errors.Join(tell(cmd, report, asJSON), err)
 }
 
+// create makes the file for the decisions. One that is being read is not written over.
+func create(name string, inputs []string) (*os.File, error) {
+	if name == "-" {
+		return nil, &usageError{errors.New("--decisions -: the standard output is for the report: name a file")}
+	}
+	if info, err := os.Stat(name); err == nil {
+		for _, input := range inputs {
+			if in, err := os.Stat(input); err == nil && os.SameFile(info, in) {
+				return nil, &usageError{fmt.Errorf("--decisions %s: it is read as %s, and would be lost: name another file", name, input)}
+			}
+		}
+	}
+	out, err := os.Create(name)
+	if err != nil {
+		return nil, readable(err)
+	}
+	return out, nil
+}
+
 // openLogs opens all logs before any is read: a name that is wrong is told at once.
 func openLogs(names []string, stdin io.Reader, o *sim.Options, read *atomic.Int64) (total int64, closeAll func(), err error) {
 	var files []*os.File
@@ -81,7 +101,7 @@ func openLogs(names []string, stdin io.Reader, o *sim.Options, read *atomic.Int6
 		r := stdin
 		if name == "-" {
 			total = -1
-			if i != len(names)-1 && contains(names[i+1:], "-") {
+			if i != len(names)-1 && slices.Contains(names[i+1:], "-") {
 				return total, closeAll, &usageError{errors.New("- is the standard input, which can be read once")}
 			}
 		} else {
@@ -104,15 +124,6 @@ func openLogs(names []string, stdin io.Reader, o *sim.Options, read *atomic.Int6
 		o.Inputs = append(o.Inputs, sim.Input{Name: name, R: &countingReader{r, read}})
 	}
 	return total, closeAll, nil
-}
-
-func contains(names []string, name string) bool {
-	for _, n := range names {
-		if n == name {
-			return true
-		}
-	}
-	return false
 }
 
 // countingReader tells the progress bar how far the logs are.

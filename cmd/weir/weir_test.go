@@ -81,7 +81,7 @@ func TestReplay(t *testing.T) {
 	if code != 0 || out != `{"requests":4,"unparsed":1,"limits":{"per-sku":{"allowed":2,"limited":1,"delayed":0}}}`+"\n" {
 		t.Errorf("%d %q %q", code, out, errs)
 	}
-	if !strings.Contains(errs, "1 lines could not be read") || !strings.Contains(errs, `line 3: there is no [day/Mon/year:hour:minute:second zone]: "rubbish"`) {
+	if !strings.Contains(errs, "1 lines could not be read") || !strings.Contains(errs, `line 3: there is no first field with a space after it: "rubbish"`) {
 		t.Errorf("%q", errs)
 	}
 	decisions, err := os.ReadFile(dir + "/decisions")
@@ -153,6 +153,9 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"replay", "--config", dir + "/p.yaml", "-", "-"}, 2, "which can be read once"},
 		{[]string{"replay", "--config", dir + "/bad.yaml", dir + "/log"}, 1, `bad.yaml:1:1: error: there is no key "x"`},
 		{[]string{"replay", "--config", dir + "/p.yaml", "--decisions", dir + "/no/where", dir + "/log"}, 2, "no such file"},
+		{[]string{"replay", "--config", dir + "/p.yaml", "--decisions", "-", dir + "/log"}, 2, "the standard output is for the report"},
+		{[]string{"replay", "--config", dir + "/p.yaml", "--decisions", dir + "/../" + filepath.Base(dir) + "/log", dir + "/log"}, 2, "would be lost"},
+		{[]string{"replay", "--config", dir + "/p.yaml", "--decisions", dir + "/p.yaml", dir + "/log"}, 2, "would be lost"},
 		{[]string{"test"}, 2, "requires at least 1 arg"},
 		{[]string{"test", dir + "/none.weir"}, 2, "none.weir: no such file"},
 		{[]string{"serve", "x"}, 2, `unknown command "x"`},

@@ -28,6 +28,7 @@ type Gateway struct {
 	transport *http.Transport
 	errorLog  *weir.Limiter // so that an upstream that is down does not fill the log
 	counts    counts
+	leaving   atomic.Bool
 
 	mu    sync.Mutex // for Update
 	state atomic.Pointer[state]
@@ -194,10 +195,12 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch v.Outcome {
 	case policy.NoRoute:
 		g.counts.noRoute.Add(1)
+		g.sayGoodbye(w.Header())
 		answer(w, http.StatusNotFound, "no route matches this request")
 		return
 	case policy.Invalid:
 		g.counts.invalid.Add(1)
+		g.sayGoodbye(w.Header())
 		answer(w, http.StatusBadRequest, "the cost of this request is not a whole number of at least 1")
 		return
 	case policy.Deny:
@@ -213,7 +216,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.counts.allowed.Add(1)
 	}
 	s.tells(w.Header(), v.Asked())
-	g.pass(w, r, s.routes[v.Route].proxy, &v)
+	g.pass(&lasting{ResponseWriter: w, gateway: g, tells: s.tells, verdict: &v}, r, s.routes[v.Route].proxy, &v)
 }
 
 // pass hands a request to its upstream.
@@ -255,6 +258,7 @@ func (g *Gateway) leave(w http.ResponseWriter, r *http.Request, s *state, v *pol
 // refuse answers a request that a limit refused.
 func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, s *state, v *policy.Verdict, d weir.Decision) {
 	g.counts.limited.Add(1)
+	g.sayGoodbye(w.Header())
 	s.tells(w.Header(), v.Asked())
 	weirhttp.SetRetryAfter(w.Header(), d)
 	s.routes[v.Route].refused.write(w, r, v.Limit)

@@ -506,6 +506,37 @@ func TestNewRefusesWhatAGatewayCannotDo(t *testing.T) {
 	}
 }
 
+// TestInformationalAnswers: what upstreams say before their answer, 100 and 103, takes nothing from what the client is told in it.
+func TestInformationalAnswers(t *testing.T) {
+	_, front, _ := start(t, flashSale, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", "</style.css>; rel=preload")
+		w.WriteHeader(http.StatusEarlyHints)
+		io.Copy(w, r.Body) // asks for the body with a 100 where the client waits for that
+	}))
+	r, err := http.NewRequestWithContext(t.Context(), "GET", front.URL+"/ratelimit/sku?sku_id=1", strings.NewReader("body"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Expect", "100-continue")
+	resp, body := do(t, r)
+	if resp.StatusCode != 200 || body != "body" || fmt.Sprint(resp.Header["Ratelimit"]) != `["per-sku";r=0;t=10]` || resp.Header.Get("X-RateLimit-Limit") != "1" {
+		t.Errorf("%d %q %v", resp.StatusCode, body, resp.Header)
+	}
+}
+
+// TestLeave: each answer ends its connection, those of upstreams and those of the gateway, but for what is upgraded.
+func TestLeave(t *testing.T) {
+	g, front, _ := start(t, flashSale, echo)
+	for i, close := range []bool{false, true} {
+		for _, path := range []string{fmt.Sprintf("/ratelimit/sku?sku_id=%d", i), fmt.Sprintf("/ratelimit/sku?sku_id=%d", i), "/free/x", "/nowhere"} {
+			if resp, _ := get(t, front.URL+path); resp.Close != close {
+				t.Errorf("%s, %d: closes %v", path, resp.StatusCode, resp.Close)
+			}
+		}
+		g.Leave()
+	}
+}
+
 // TestWebSocket: what is upgraded goes through in both directions.
 func TestWebSocket(t *testing.T) {
 	_, front, _ := start(t, flashSale, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,0 +1,142 @@
+package weir_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/weirtest"
+)
+
+// Five may come at once, and then two a second. (The clock of these examples stands still until it is set; leave it out, and it is the
+// real one.)
+func ExampleNew() {
+	var clock weirtest.Clock
+	l, err := weir.New(weir.TokenBucket{Rate: weir.PerSecond(2), Burst: 5}, weir.Named("api"), weir.WithClock(clock.Now))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 5 {
+		l.Allow()
+	}
+	d := l.Take(1)
+	fmt.Println(d.Allowed, d.By, d.RetryAfter)
+
+	clock.Set(int64(500 * time.Millisecond))
+	fmt.Println(l.Allow())
+	// Output:
+	// false api 500ms
+	// true
+}
+
+// What is wrong with a number is said by the constructor, not by a panic later.
+func ExampleNew_invalid() {
+	_, err := weir.New(weir.TokenBucket{Rate: weir.PerSecond(0), Burst: 5})
+	fmt.Println(err)
+	// Output:
+	// weir: TokenBucket.Rate: a rate of 0 lets nothing pass: it must be at least 1
+}
+
+func ExampleParseRate() {
+	for _, text := range []string{"6/m", "20/100ms", "1/d", "10/1h30m", "0.5/s"} {
+		r, err := weir.ParseRate(text)
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		fmt.Println(r.N, "in", r.Per)
+	}
+	// Output:
+	// 6 in 1m0s
+	// 20 in 100ms
+	// 1 in 24h0m0s
+	// 10 in 1h30m0s
+	// weir: rate "0.5/s": "0.5" is not a whole number (a fraction is written with a longer duration: 1/2s, not 0.5/s)
+}
+
+// A cost larger than one: a request that weighs as much as ten.
+func ExampleLimiter_Take() {
+	l, _ := weir.New(weir.TokenBucket{Rate: weir.PerMinute(60), Burst: 10}, weir.WithClock(func() int64 { return 0 }))
+	for _, cost := range []int64{8, 8, 2, 11} {
+		d := l.Take(cost)
+		fmt.Println(cost, d.Allowed, d.Remaining, d.RetryAfter)
+	}
+	// Output:
+	// 8 true 2 0s
+	// 8 false 2 6s
+	// 2 true 0 0s
+	// 11 false 0 -1ns
+}
+
+// A wait that cannot end before the deadline is refused at once, and takes nothing.
+func ExampleLimiter_Wait() {
+	l, _ := weir.New(weir.TokenBucket{Rate: weir.PerMinute(1), Burst: 1})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+
+	fmt.Println(l.Wait(ctx, 1))
+	err := l.Wait(ctx, 1)
+	fmt.Println(errors.Is(err, weir.ErrLimited), errors.Is(err, context.DeadlineExceeded))
+	// Output:
+	// <nil>
+	// true true
+}
+
+// Work whose cost is only known afterwards: an estimate is charged ahead, and the real cost put in its place.
+func ExampleLimiter_Reserve() {
+	l, _ := weir.New(weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 100}, weir.WithClock(func() int64 { return 0 }))
+	r, ok := l.Reserve(40, 0)
+	if !ok {
+		fmt.Println("come back in", r.Delay())
+		return
+	}
+	fmt.Println(l.Peek(0).Remaining)
+	r.Settle(15) // it was less than thought
+	fmt.Println(l.Peek(0).Remaining)
+	// Output:
+	// 60
+	// 85
+}
+
+// What was used stays used when the numbers change: four of ten are gone, and of twenty then too.
+func ExampleLimiter_SetLimit() {
+	l, _ := weir.New(weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 10}, weir.WithClock(func() int64 { return 0 }))
+	l.Take(4)
+	if err := l.SetLimit(weir.TokenBucket{Rate: weir.PerSecond(5), Burst: 20}); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println(l.Peek(0).Remaining)
+	// Output: 16
+}
+
+// nginx's limit_req with rate=10r/s and burst=2: one goes at once, two wait, the next is refused.
+func ExampleLeakyBucket() {
+	l, _ := weir.New(weir.LeakyBucket{Rate: weir.PerSecond(10), Queue: 2}, weir.WithClock(func() int64 { return 0 }))
+	for range 4 {
+		r, ok := l.Reserve(1, -1)
+		fmt.Println(ok, r.Delay())
+	}
+	// Output:
+	// true 0s
+	// true 100ms
+	// true 200ms
+	// false 100ms
+}
+
+// The pure function behind every limiter: a holder of states of its own calls it with its own clock.
+func ExampleStep() {
+	limit := weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 1}
+	var state []int64
+	for _, millis := range []int64{0, 50, 100} {
+		var d weir.Decision
+		state, d = weir.Step(limit, state, millis, 1, time.Millisecond)
+		fmt.Println(d.Allowed, d.RetryAfter)
+	}
+	// Output:
+	// true 0s
+	// false 50ms
+	// true 0s
+}

@@ -1,0 +1,77 @@
+package proof
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestRule3ExactRates: every decision, every field and every turn is that of the model in exact fractions, whatever the rate, the
+// clock and the costs.
+func TestRule3ExactRates(t *testing.T) {
+	each(t, holders, func(t *testing.T, k kind, h holder) {
+		verbs := []verb{take, take, take, peek}
+		if h.books {
+			verbs = append(verbs, reserve, reserve, settle, settle, join, join, leave)
+		}
+		rapid.Check(t, func(t *rapid.T) { besideModel(t, k, h, verbs) })
+	})
+}
+
+// TestRule10SetLimitKeepsTheUsed: a change of the limit, of its kind too, keeps what has been used as the model does.
+func TestRule10SetLimitKeepsTheUsed(t *testing.T) {
+	each(t, holders, func(t *testing.T, k kind, h holder) {
+		verbs := []verb{take, take, set}
+		if h.books {
+			verbs = append(verbs, reserve, settle, join, leave)
+		}
+		rapid.Check(t, func(t *rapid.T) { besideModel(t, k, h, verbs) })
+	})
+}
+
+// besideModel makes the same calls of a holder and of a model.
+func besideModel(t *rapid.T, k kind, h holder, verbs []verb) {
+	l := k.draw(t, h.tick, century)
+	punctual := rapid.Bool().Draw(t, "punctual")
+	w, m := h.open(l, punctual), newModel(l, h.tick, punctual)
+	from := walkerAt(t, l, h.tick)
+	if h.books {
+		from.now = min(from.now, endless/2)
+	}
+	from.back, from.wild = true, true
+	if of, ok := w.(*live); ok && of.keyed != nil {
+		released := uint64(0)
+		of.watch = func() {
+			if n := of.keyed.Stats().Released; n != released {
+				released = n
+				now := of.clock.Now()
+				m.move(now)
+				if d := m.m.Peek(now, 0); d.ResetAfter != 0 {
+					t.Fatalf("at %d the key was let go, though it is not free until %v later", now, d.ResetAfter)
+				}
+				m.drop()
+			}
+		}
+	}
+	walk(t, from, verbs, func(t *rapid.T, c call) outcome {
+		if c.verb == join && c.now >= endless {
+			t.Skip("too near the end of the clock")
+		}
+		got, want := w.do(c), m.do(c)
+		if got != want {
+			t.Fatalf("%v\n got %+v\nwant %+v", c, got, want)
+		}
+		look := call{now: c.now, verb: peek, cost: 1} // which also lets go whose turn has come
+		if got, want := w.do(look), m.do(look); got != want {
+			t.Fatalf("%v\n got %+v\nwant %+v", look, got, want)
+		}
+		from.waiting = false
+		for i := range m.places {
+			if got, want := w.waits(i), m.waits(i); got != want {
+				t.Fatalf("%v\nplace #%d waits: %v, want %v", c, i, got, want)
+			}
+			from.waiting = from.waiting || m.waits(i)
+		}
+		return want
+	})
+}

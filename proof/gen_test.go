@@ -1,0 +1,306 @@
+package proof
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"time"
+
+	"github.com/weirflow/weir"
+	"pgregory.net/rapid"
+)
+
+const (
+	// century is the longest time that a limit may count over.
+	century = 36525 * 24 * time.Hour
+
+	// endless is where the end of the clock is further than any wait. Beyond it, what a line does is safe but not specified.
+	endless = math.MaxInt64 - 2*int64(century)
+)
+
+// A kind is a limit to be proven. fill bounds how long it may take to fill.
+type kind struct {
+	name string
+	draw func(t *rapid.T, tick, fill time.Duration) weir.Limit
+}
+
+var kinds = []kind{
+	{"TokenBucket", func(t *rapid.T, tick, fill time.Duration) weir.Limit {
+		return tokenBuckets(tick, fill).Draw(t, "limit")
+	}},
+	{"LeakyBucket", func(t *rapid.T, tick, fill time.Duration) weir.Limit {
+		return leakyBuckets(tick, fill).Draw(t, "limit")
+	}},
+}
+
+// either draws a limit of any kind.
+func either(t *rapid.T, tick, fill time.Duration) weir.Limit {
+	return kinds[rapid.IntRange(0, len(kinds)-1).Draw(t, "kind")].draw(t, tick, fill)
+}
+
+// drawRate draws rates that are friendly, fractional and extreme: from one in a century to the fastest that can be counted.
+func drawRate(t *rapid.T, tick, fill time.Duration) weir.Rate {
+	r := weir.Rate{
+		N: rapid.OneOf(
+			rapid.Int64Range(1, 12),
+			rapid.SampledFrom([]int64{100, 333, 12345, 999983, 999999937, 1e9, 1e12, math.MaxInt64}),
+			rapid.Int64Min(1),
+		).Draw(t, "n"),
+		Per: time.Duration(rapid.OneOf(
+			rapid.Int64Range(1, 12),
+			rapid.SampledFrom([]int64{
+				int64(time.Microsecond), 999999937, int64(time.Second), int64(time.Minute), int64(time.Hour), 24 * int64(time.Hour),
+			}),
+			rapid.Int64Range(1, int64(century)),
+		).Draw(t, "per")),
+	}
+	r.N, r.Per = min(r.N, math.MaxInt64/int64(tick)), min(r.Per, fill)
+	return r
+}
+
+// drawSize draws a capacity, up to the largest that comes at the rate within the time.
+func drawSize(t *rapid.T, r weir.Rate, fill time.Duration) int64 {
+	largest := int64(math.MaxInt64)
+	if q := new(big.Int).Mul(big.NewInt(int64(fill)), big.NewInt(r.N)); q.Div(q, big.NewInt(int64(r.Per))).IsInt64() {
+		largest = q.Int64()
+	}
+	return rapid.OneOf(
+		rapid.Int64Range(1, min(6, largest)),
+		rapid.Int64Range(1, min(30, largest)),
+		rapid.Int64Range(1, largest),
+		rapid.Just(largest),
+	).Draw(t, "size")
+}
+
+func tokenBuckets(tick, fill time.Duration) *rapid.Generator[weir.Limit] {
+	return rapid.Custom(func(t *rapid.T) weir.Limit {
+		l := weir.TokenBucket{Rate: drawRate(t, tick, fill)}
+		l.Burst = drawSize(t, l.Rate, fill)
+		if rapid.IntRange(0, 3).Draw(t, "full") == 3 {
+			l.Initial = rapid.OneOf(rapid.Just(weir.InitialEmpty), rapid.Int64Range(1, l.Burst)).Draw(t, "initial")
+		}
+		return l
+	})
+}
+
+func leakyBuckets(tick, fill time.Duration) *rapid.Generator[weir.Limit] {
+	return rapid.Custom(func(t *rapid.T) weir.Limit {
+		l := weir.LeakyBucket{Rate: drawRate(t, tick, fill)}
+		l.Queue = drawSize(t, l.Rate, fill) - 1
+		l.DelayAfter = rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, l.Queue), rapid.Just(l.Queue)).Draw(t, "delay_after")
+		return l
+	})
+}
+
+// rateOf and sizeOf are what the limits have in common.
+func rateOf(l weir.Limit) weir.Rate {
+	switch l := l.(type) {
+	case weir.TokenBucket:
+		return l.Rate
+	case weir.LeakyBucket:
+		return l.Rate
+	}
+	panic(fmt.Sprintf("proof: no rate of %T", l))
+}
+
+func sizeOf(l weir.Limit) int64 {
+	switch l := l.(type) {
+	case weir.TokenBucket:
+		return l.Burst
+	case weir.LeakyBucket:
+		return l.Queue + 1
+	}
+	panic(fmt.Sprintf("proof: no size of %T", l))
+}
+
+// perUnit is how many tokens one clock unit brings.
+func perUnit(l weir.Limit, tick time.Duration) *big.Rat {
+	r := rateOf(l)
+	return new(big.Rat).SetFrac(new(big.Int).Mul(big.NewInt(r.N), big.NewInt(int64(tick))), big.NewInt(int64(r.Per)))
+}
+
+// whole reports whether tokens come at whole clock units, so that no promise has to be rounded.
+func whole(l weir.Limit, tick time.Duration) bool {
+	return perUnit(l, tick).Num().Cmp(big.NewInt(1)) == 0
+}
+
+// paced reports whether one clock unit brings at most one token. Where it brings several, which no clock in process can tell apart, a
+// line still lets only one waiter go in each.
+func paced(l weir.Limit, tick time.Duration) bool { return perUnit(l, tick).Cmp(big.NewRat(1, 1)) <= 0 }
+
+// A walker draws calls. It knows just enough of what went before to draw what matters.
+type walker struct {
+	limit weir.Limit
+	tick  time.Duration
+	now   int64
+	floor int64 // no reading is earlier
+
+	back bool // readings may step back
+	wild bool // and jump anywhere
+
+	extremes []int64 // actual costs that are no friendly ones
+
+	set func(*rapid.T) weir.Limit // draws the next limit
+
+	retry        time.Duration // what the last refusal said
+	reservations int           // how many were made
+	places       int
+	waiting      bool // somebody waits: the clock then keeps to where lines are specified
+}
+
+// walkerAt draws where the clock starts.
+func walkerAt(t *rapid.T, l weir.Limit, tick time.Duration) *walker {
+	return &walker{limit: l, tick: tick, floor: math.MinInt64, extremes: []int64{-1, 0, math.MaxInt64}, now: rapid.OneOf(
+		rapid.SampledFrom([]int64{0, 1, -5, 1_700_000_000_000_000_000, math.MinInt64, math.MaxInt64 - int64(time.Hour)}),
+		rapid.Int64(),
+	).Draw(t, "origin"), set: func(t *rapid.T) weir.Limit { return either(t, tick, century) }}
+}
+
+// linesAt is walkerAt where somebody may wait.
+func linesAt(t *rapid.T, l weir.Limit, tick time.Duration) *walker {
+	w := walkerAt(t, l, tick)
+	w.now = min(w.now, endless/2)
+	return w
+}
+
+// move draws the next reading: mostly forward by what matters to the limit.
+func (w *walker) move(t *rapid.T) int64 {
+	r := rateOf(w.limit)
+	interval := float64(r.Per) / float64(r.N) / float64(w.tick)
+	span := func(from, to float64) int64 {
+		return rapid.Int64Range(int64(from*interval), int64(min(to*interval, float64(century/w.tick)))+1).Draw(t, "units")
+	}
+	moves := []string{"stay", "stay", "stay", "one", "some", "drain", "units", "retry"}
+	if w.back {
+		moves = append(moves, "back", "back units")
+	}
+	if w.wild && !w.waiting {
+		moves = append(moves, "leap", "anywhere")
+	}
+	next := w.now
+	switch rapid.SampledFrom(moves).Draw(t, "move") {
+	case "one":
+		next = plus(w.now, int64(interval))
+	case "some":
+		next = plus(w.now, span(0, 3))
+	case "drain":
+		next = plus(w.now, span(0, 2*float64(min(sizeOf(w.limit), 1<<40))))
+	case "units":
+		next = plus(w.now, rapid.Int64Range(0, 3).Draw(t, "units"))
+	case "retry":
+		next = plus(w.now, int64(w.retry/w.tick)-rapid.Int64Range(0, 1).Draw(t, "sooner"))
+	case "back":
+		next = minus(w.now, span(0, 5))
+	case "back units":
+		next = minus(w.now, rapid.Int64Range(0, 3).Draw(t, "units"))
+	case "leap":
+		next = plus(w.now, int64(1)<<rapid.IntRange(0, 62).Draw(t, "power"))
+		if w.back && rapid.Bool().Draw(t, "leap back") {
+			next = minus(w.now, int64(1)<<rapid.IntRange(0, 62).Draw(t, "power"))
+		}
+	case "anywhere":
+		next = rapid.Int64().Draw(t, "reading")
+	}
+	if !w.back {
+		next = max(next, w.now)
+	}
+	if w.waiting {
+		next = max(min(next, endless), minus(w.now, int64(century/w.tick)))
+	}
+	w.now = max(next, w.floor)
+	return w.now
+}
+
+// cost draws what is asked for: mostly what fits, sometimes anything.
+func (w *walker) cost(t *rapid.T) int64 {
+	size := sizeOf(w.limit)
+	return rapid.OneOf(
+		rapid.Int64Range(1, min(3, size)),
+		rapid.Int64Range(1, min(3, size)),
+		rapid.Int64Range(1, size),
+		rapid.SampledFrom([]int64{0, size, size - 1, plus(size, 1), -1}),
+		rapid.Int64(),
+	).Draw(t, "cost")
+}
+
+// within draws the longest delay that is fine, in clock units.
+func (w *walker) within(t *rapid.T) int64 {
+	return rapid.OneOf(rapid.Just(int64(-1)), rapid.Just(int64(0)), rapid.Int64Range(0, 30), rapid.Int64Min(-1)).Draw(t, "within")
+}
+
+// next draws a call.
+func (w *walker) next(t *rapid.T, v verb) call {
+	c := call{verb: v}
+	switch v {
+	case settle:
+		c.ref = w.choose(t, w.reservations)
+	case leave:
+		c.ref = w.choose(t, w.places)
+	}
+	c.now = w.move(t)
+	switch v {
+	case take, peek:
+		c.cost = w.cost(t)
+	case reserve, join:
+		c.cost, c.within = w.cost(t), w.within(t)
+	case settle:
+		c.cost = rapid.OneOf(
+			rapid.Just(int64(0)), rapid.Int64Range(0, 4), rapid.Int64Range(0, sizeOf(w.limit)), rapid.SampledFrom(w.extremes),
+		).Draw(t, "actual")
+	case set:
+		w.limit = w.set(t)
+		c.limit = w.limit
+	}
+	return c
+}
+
+// choose draws one of n things, mostly a late one.
+func (w *walker) choose(t *rapid.T, n int) int {
+	if n == 0 {
+		t.Skip("nothing is open")
+	}
+	return n - 1 - rapid.IntRange(0, n-1).Draw(t, "back from the last")
+}
+
+// saw takes in what came of a call.
+func (w *walker) saw(c call, o outcome) {
+	switch {
+	case !o.d.Allowed && o.d.RetryAfter > 0:
+		w.retry = o.d.RetryAfter
+	case c.verb == reserve && o.ok:
+		w.reservations++
+	case c.verb == join && o.place:
+		w.places++
+	}
+}
+
+// walk makes random calls, of verbs that are named as often as they are to be likely.
+func walk(t *rapid.T, w *walker, verbs []verb, do func(*rapid.T, call) outcome) {
+	actions := map[string]func(*rapid.T){}
+	for _, v := range verbs {
+		name := v.String()
+		for actions[name] != nil {
+			name += "'"
+		}
+		actions[name] = func(t *rapid.T) {
+			c := w.next(t, v)
+			w.saw(c, do(t, c))
+		}
+	}
+	t.Repeat(actions)
+}
+
+// plus and minus stop at the ends of the clock.
+func plus(a, b int64) int64 {
+	if s := a + b; b < 0 || s >= a {
+		return s
+	}
+	return math.MaxInt64
+}
+
+func minus(a, b int64) int64 {
+	if d := a - b; b < 0 || d <= a {
+		return d
+	}
+	return math.MinInt64
+}

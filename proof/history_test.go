@@ -1,0 +1,190 @@
+package proof
+
+import (
+	"fmt"
+	"math/big"
+	"slices"
+	"time"
+
+	"github.com/weirflow/weir"
+)
+
+// A history is the work that a limit really let go, in order, and the limits that were in force.
+type history struct {
+	tick time.Duration
+	eras []era
+	runs []run
+}
+
+// An era is a limit, and the reading from which it was in force.
+type era struct {
+	since int64
+	limit weir.Limit
+}
+
+// A run is a piece of work that went ahead.
+type run struct {
+	at   int64
+	cost int64 // what was charged before it went
+	did  int64 // what it turned out to be, if less: 0 for one that was cancelled
+	// from and to are the eras that were in force while it was let go: two of them where a change of the limit did it.
+	from, to int
+}
+
+// over looks for an interval, between clock readings, in which more ran than the bound of SEMANTICS allows, and describes it. Work that
+// was promised a time goes up to one clock unit after its exact time, and a line that is noticed late makes up for some of it: slack is
+// how many units that can shorten an interval by.
+func (h *history) over(slack int64) string {
+	for i := range h.runs {
+		lo, hi, sum, largest := h.runs[i].at, h.runs[i].at, new(big.Int), int64(0)
+		burst, from, to := new(big.Int), h.runs[i].from, h.runs[i].to
+		for j := i; j < len(h.runs); j++ {
+			r := h.runs[j]
+			lo, hi, largest = min(lo, r.at), max(hi, r.at), max(largest, r.cost)
+			from, to = min(from, r.from), max(to, r.to)
+			sum.Add(sum, big.NewInt(r.did))
+			fastest := new(big.Rat)
+			burst.SetInt64(0)
+			for _, e := range h.eras[from : to+1] {
+				if b := burstOf(e.limit, largest); b.Cmp(burst) > 0 {
+					burst.Set(b)
+				}
+				if rate := perUnit(e.limit, h.tick); rate.Cmp(fastest) > 0 {
+					fastest = rate
+				}
+			}
+			bound := h.brings(lo, hi)
+			bound.Add(bound, new(big.Rat).SetInt(burst))
+			bound.Add(bound, fastest.Mul(fastest, new(big.Rat).SetInt64(slack)))
+			if new(big.Rat).SetInt(sum).Cmp(bound) > 0 {
+				return fmt.Sprintf("%v ran within [%d, %d], where the bound is %s\n%+v", sum, lo, hi, bound.FloatString(3), h.runs[i:j+1])
+			}
+		}
+	}
+	return ""
+}
+
+// burstOf is what may run at one instant: Burst of a token bucket, DelayAfter and the largest cost of a leaky one.
+func burstOf(l weir.Limit, largest int64) *big.Int {
+	if l, ok := l.(weir.LeakyBucket); ok {
+		return new(big.Int).Add(big.NewInt(l.DelayAfter), big.NewInt(largest))
+	}
+	return big.NewInt(sizeOf(l))
+}
+
+// brings is the integral of the rate from one reading to another.
+func (h *history) brings(lo, hi int64) *big.Rat {
+	sum := new(big.Rat)
+	for i, e := range h.eras {
+		from, to := lo, hi
+		if i > 0 {
+			from = max(from, e.since)
+		}
+		if i+1 < len(h.eras) {
+			to = min(to, h.eras[i+1].since)
+		}
+		if from < to {
+			d := new(big.Int).Sub(big.NewInt(to), big.NewInt(from))
+			sum.Add(sum, new(big.Rat).Mul(perUnit(e.limit, h.tick), new(big.Rat).SetInt(d)))
+		}
+	}
+	return sum
+}
+
+// A recorder makes calls of a world and writes down what ran.
+type recorder struct {
+	world
+	history
+	reserved []int // for each reservation its run
+	settled  []bool
+	places   []int64 // for each place its cost, or -1 once it has gone or was left
+}
+
+func record(w world, l weir.Limit, tick time.Duration) *recorder {
+	r := &recorder{world: w, history: history{tick: tick, eras: []era{{limit: l}}}}
+	if w, ok := w.(*live); ok {
+		w.watch = func() { r.noteServed(w, 0) }
+	}
+	return r
+}
+
+// ran writes a run down.
+func (r *recorder) ran(at, cost int64) {
+	now := len(r.eras) - 1
+	r.runs = append(r.runs, run{at: at, cost: cost, did: cost, from: now, to: now})
+}
+
+// noteServed writes down whose turn has come. before is by how many eras the limit may have been another one then.
+func (r *recorder) noteServed(w *live, before int) {
+	for i, cost := range r.places {
+		if cost < 0 || w.waits(i) {
+			continue
+		}
+		if w.places[i].Err() == nil {
+			r.ran(w.clock.Now(), cost)
+			r.runs[len(r.runs)-1].from -= before
+		}
+		r.places[i] = -1
+	}
+}
+
+func (r *recorder) do(c call) outcome {
+	w, alive := r.world.(*live)
+	if alive && c.verb == set {
+		// Whoever is let go during this call may be by either limit.
+		watch := w.watch
+		w.move(c.now)
+		w.watch = func() {}
+		o := w.do(c)
+		r.eras = append(r.eras, era{c.now, c.limit})
+		r.noteServed(w, 1)
+		w.watch = watch
+		return o
+	}
+	o := r.world.do(c)
+	switch {
+	case c.verb == set:
+		r.eras = append(r.eras, era{c.now, c.limit})
+	case c.verb == settle:
+		r.settle(c)
+	case c.verb == reserve && o.ok:
+		r.reserved, r.settled = append(r.reserved, len(r.runs)), append(r.settled, false)
+		r.ran(c.now+int64(o.delay/r.tick), c.cost)
+	case c.verb == join && o.place:
+		r.places = append(r.places, c.cost)
+	case (c.verb == take || c.verb == join) && o.d.Allowed:
+		r.ran(c.now, c.cost)
+	}
+	if alive {
+		r.noteServed(w, 0)
+	}
+	return o
+}
+
+// settle writes down what a reservation turned out to be. What is above the estimate is beyond the bound by its nature: the bound is
+// for what was estimated.
+func (r *recorder) settle(c call) {
+	if c.cost < 0 || r.settled[c.ref] {
+		return
+	}
+	r.settled[c.ref] = true
+	run := &r.runs[r.reserved[c.ref]]
+	run.did = min(run.cost, c.cost)
+}
+
+// inOrder is the history of the work by the time at which it ran, for clocks that only go forward: what was reserved may run after
+// what came later.
+func (r *recorder) inOrder() *history {
+	h := r.history
+	h.runs = slices.Clone(h.runs)
+	slices.SortStableFunc(h.runs, func(a, b run) int {
+		switch {
+		case a.at < b.at:
+			return -1
+		case a.at > b.at:
+			return 1
+		}
+		return 0
+	})
+	return &h
+}

@@ -1,0 +1,353 @@
+package proof
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/keyed"
+	"github.com/weirflow/weir/weirtest"
+)
+
+const (
+	threads   = 8
+	perThread = 160 // calls of each thread
+	step      = 400 // how far the clock goes at a time
+)
+
+// limits are the ones that the threads change between. One step brings less than a token.
+var linearLimits = []weir.Limit{
+	weir.TokenBucket{Rate: weir.Rate{N: 1, Per: 1000}, Burst: 6},
+	weir.TokenBucket{Rate: weir.Rate{N: 3, Per: 2000}, Burst: 4},
+	weir.LeakyBucket{Rate: weir.Rate{N: 1, Per: 1000}, Queue: 5, DelayAfter: 2},
+	weir.LeakyBucket{Rate: weir.Rate{N: 7, Per: 9000}, Queue: 3, DelayAfter: 3},
+}
+
+// An op is one call of a thread.
+type op struct {
+	call
+	key string
+	id  int // of this reservation, or of the one that is settled
+	// readings are those that the thread took during the call. It is the last that counts; but a change of the limit for all keys reads
+	// the clock for each, and a key that is settled is looked at once more.
+	readings []int64
+}
+
+// candidates are the readings that may have counted.
+func (o op) candidates() []int64 {
+	switch {
+	case len(o.readings) == 0: // a call that had nothing to do
+		return []int64{0}
+	case o.verb == set || o.verb == settle:
+		return slices.Compact(slices.Sorted(slices.Values(o.readings)))
+	}
+	return o.readings[len(o.readings)-1:]
+}
+
+// A subject is a limiter whose calls are to be as if made one after the other.
+type subject interface {
+	do(key string, c call, r reservation) (outcome, reservation)
+}
+
+// ofKeys is a keyed.Limiter as a subject, and single a weir.Limiter.
+type (
+	ofKeys struct{ *keyed.Limiter[string] }
+	single struct{ *weir.Limiter }
+)
+
+func (s ofKeys) do(key string, c call, r reservation) (outcome, reservation) {
+	return doOn(ofKey{s.Limiter, key}, c, r)
+}
+
+func (s single) do(_ string, c call, r reservation) (outcome, reservation) {
+	return doOn(one{s.Limiter}, c, r)
+}
+
+func doOn(l limiter, c call, r reservation) (o outcome, made reservation) {
+	switch c.verb {
+	case take:
+		o.d = l.Take(c.cost)
+	case peek:
+		o.d = l.Peek(c.cost)
+	case reserve:
+		made, o.ok = l.reserve(c.cost, time.Duration(c.within))
+		o.d, o.delay = made.Decision(), made.Delay()
+	case settle:
+		r.Settle(c.cost)
+	case set:
+		if err := l.SetLimit(c.limit); err != nil {
+			panic(err)
+		}
+	}
+	return o, made
+}
+
+// sharedClock is a clock that all threads read and move. A reading may be old when it is used: between the two another thread may run.
+//
+// It knows which thread took which reading. Were that unknown, the checker would have to try each that a call can have taken, and for
+// calls without an answer carry all of them along, which takes it minutes.
+type sharedClock struct {
+	now   atomic.Int64
+	reads atomic.Uint64
+	took  sync.Map // by goroutine: *[]int64
+}
+
+func (c *sharedClock) read() int64 {
+	now := c.now.Load()
+	if took, ok := c.took.Load(goroutine()); ok {
+		all := took.(*[]int64)
+		*all = append(*all, now)
+	}
+	if c.reads.Add(1)%2 == 0 {
+		runtime.Gosched()
+	}
+	return now
+}
+
+// goroutine is what names the calling goroutine: nothing else can tell a clock who reads it.
+func goroutine() [24]byte {
+	var name [24]byte // "goroutine 18 [running]:"
+	runtime.Stack(name[:], false)
+	if i := bytes.IndexByte(name[:], '['); i >= 0 {
+		clear(name[i:])
+	}
+	return name
+}
+
+// asleep is a timer that never fires.
+type asleep struct{}
+
+func (asleep) Reset(time.Duration) bool { return false }
+func (asleep) Stop() bool               { return false }
+
+func noTimers(time.Duration, func()) weir.Timer { return asleep{} }
+
+// calls has threads call a subject all at once, and returns what they saw.
+func calls(clock *sharedClock, s subject, keys []string, seed uint64, verbs []verb) []porcupine.Operation {
+	var tick atomic.Int64
+	all := make([][]porcupine.Operation, threads)
+	var wg sync.WaitGroup
+	start := make(chan struct{})
+	for thread := range threads {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(seed, uint64(thread)))
+			took := new([]int64)
+			clock.took.Store(goroutine(), took)
+			type held struct {
+				r   reservation
+				id  int
+				key string
+			}
+			var open []held
+			<-start
+			for i := range perThread {
+				o := op{key: keys[r.IntN(len(keys))], id: thread*perThread + i}
+				o.verb, o.cost, o.within = verbs[r.IntN(len(verbs))], 1+r.Int64N(2), r.Int64N(8000)-1
+				var h held
+				switch {
+				case o.verb == set && r.IntN(8) != 0: // a change of the limit is rare
+					o.verb = peek
+				case o.verb == set:
+					o.limit = linearLimits[r.IntN(len(linearLimits))]
+				case o.verb == settle && len(open) == 0:
+					o.verb = take
+				case o.verb == settle:
+					n := r.IntN(len(open))
+					h, o.cost = open[n], max(0, r.Int64N(6)-3)
+					open = slices.Delete(open, n, n+1)
+					o.key, o.id = h.key, h.id
+				}
+				if r.IntN(2) == 0 {
+					clock.now.Add(step)
+				}
+				*took = nil
+				called := tick.Add(1)
+				out, made := s.do(o.key, o.call, h.r)
+				returned := tick.Add(1)
+				o.readings = *took
+				if out.ok {
+					open = append(open, held{made, o.id, o.key})
+				}
+				all[thread] = append(all[thread], porcupine.Operation{
+					ClientId: thread, Input: o, Call: called, Output: out, Return: returned,
+				})
+			}
+		})
+	}
+	close(start)
+	wg.Wait()
+	return slices.Concat(all...)
+}
+
+// linear is the state of the reference model within a history. It is never changed: a call makes a new one.
+type linear struct {
+	m     *weirtest.Model
+	eras  string         // the limits so far, and when each came
+	ids   map[int]int    // of the reservations that are not settled, by that of the op
+	marks map[int]string // the state just after each of them
+	print string
+}
+
+func newLinear(l weir.Limit) linear {
+	return linear{m: weirtest.NewModel(l, 1)}.printed()
+}
+
+// printed works out what tells one state from another.
+func (s linear) printed() linear {
+	z, x := s.m.State()
+	s.print = fmt.Sprint(s.eras, z, x)
+	ids := make([]int, 0, len(s.ids))
+	for id := range s.ids {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		s.print += fmt.Sprint(" ", id, s.marks[id])
+	}
+	return s
+}
+
+// at makes a call at a reading, and reports whether the outcome is the one that was seen.
+func (s linear) at(now int64, o op, seen outcome) (linear, bool) {
+	next := linear{m: s.m.Clone(), eras: s.eras, ids: s.ids, marks: s.marks}
+	if o.verb == reserve || o.verb == settle {
+		next.ids, next.marks = clone(s.ids), clone(s.marks)
+	}
+	var got outcome
+	switch o.verb {
+	case take:
+		got.d = next.m.Take(now, o.cost)
+	case peek:
+		got.d = next.m.Peek(now, o.cost)
+	case reserve:
+		var id int
+		if id, got.delay, got.d = next.m.Reserve(now, o.cost, o.within); got.d.Allowed {
+			z, x := next.m.State()
+			got.ok, next.ids[o.id], next.marks[o.id] = true, id, fmt.Sprint(z, x)
+		}
+	case settle:
+		next.m.Settle(now, s.ids[o.id], o.cost)
+		delete(next.ids, o.id)
+		delete(next.marks, o.id)
+	case set:
+		next.m.SetLimit(now, o.limit)
+		next.eras += fmt.Sprint(o.limit, now)
+	}
+	if got != seen {
+		return s, false
+	}
+	return next.printed(), true
+}
+
+func clone[V any](m map[int]V) map[int]V {
+	c := make(map[int]V, len(m)+1)
+	for k, v := range m {
+		c[k] = v
+	}
+	return c
+}
+
+// linearModel is what the checker is told.
+var linearModel = (&porcupine.NondeterministicModel{
+	Init: func() []any { return []any{newLinear(linearLimits[0])} },
+	Step: func(state, input, output any) (next []any) {
+		for _, now := range input.(op).candidates() {
+			if s, ok := state.(linear).at(now, input.(op), output.(outcome)); ok {
+				next = append(next, s)
+			}
+		}
+		return next
+	},
+	Equal: func(a, b any) bool { return a.(linear).print == b.(linear).print },
+	Partition: func(history []porcupine.Operation) (parts [][]porcupine.Operation) {
+		byKey := map[string][]porcupine.Operation{}
+		for _, o := range history {
+			byKey[o.Input.(op).key] = nil
+		}
+		for key := range byKey {
+			for _, o := range history { // a change of the limit is for all keys
+				if in := o.Input.(op); in.key == key || in.verb == set {
+					byKey[key] = append(byKey[key], o)
+				}
+			}
+			parts = append(parts, byKey[key])
+		}
+		return parts
+	},
+}).ToModel()
+
+// linearizable checks a history, and says what it is made of.
+func linearizable(t *testing.T, history []porcupine.Operation) bool {
+	t.Helper()
+	refused, overlapping, changes, returned := 0, 0, 0, int64(0)
+	slices.SortFunc(history, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+	for _, o := range history {
+		in, out := o.Input.(op), o.Output.(outcome)
+		if in.verb != settle && in.verb != set && !out.d.Allowed {
+			refused++
+		}
+		if in.verb == set {
+			changes++
+		}
+		if o.Call < returned {
+			overlapping++
+		}
+		returned = max(returned, o.Return)
+	}
+	began := time.Now()
+	result := porcupine.CheckOperationsTimeout(linearModel, history, time.Minute)
+	t.Logf("%d calls of %d threads, %d of them refused, %d overlapping, %d changes of the limit: %v in %v",
+		len(history), threads, refused, overlapping, changes, result, time.Since(began).Round(time.Millisecond))
+	if result == porcupine.Unknown {
+		t.Fatal("the checker did not get to an answer")
+	}
+	if len(history) < 1000 || refused < 100 || overlapping < 100 {
+		t.Errorf("the history is too tame")
+	}
+	return result == porcupine.Ok
+}
+
+var linearVerbs = []verb{take, take, take, peek, reserve, reserve, settle, settle, set}
+
+// TestLimitersAreLinearizable: many threads that call at once see what they would have seen one after the other, in some order in which
+// no call that ended comes after one that began later. So no charge is lost or counted twice, and no answer is of a state that never was.
+func TestLimitersAreLinearizable(t *testing.T) {
+	for name, c := range map[string]struct {
+		keys  []string
+		verbs []verb
+		open  func(*sharedClock) (subject, error)
+	}{
+		"Limiter":           {[]string{""}, linearVerbs, openSingle},
+		"Limiter,lock-free": {[]string{""}, []verb{take, take, take, peek}, openSingle},
+		"keyed": {[]string{"a", "b", "c"}, linearVerbs, func(clock *sharedClock) (subject, error) {
+			k, err := keyed.New[string](linearLimits[0], keyed.Options{MaxKeys: 8, Clock: clock.read, Timers: noTimers})
+			return ofKeys{k}, err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			seed := rand.Uint64()
+			clock := new(sharedClock)
+			s, err := c.open(clock)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !linearizable(t, calls(clock, s, c.keys, seed, c.verbs)) {
+				t.Errorf("seed %d: no order of the calls explains what was seen", seed)
+			}
+		})
+	}
+}
+
+func openSingle(clock *sharedClock) (subject, error) {
+	l, err := weir.New(linearLimits[0], weir.WithClock(clock.read), weir.WithTimers(noTimers))
+	return single{l}, err
+}

@@ -1,0 +1,199 @@
+package proof
+
+import (
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestRule2DeniedIsNotCharged: calls that were refused, left out, change nothing of what comes after. The same holds for looking, and for
+// what the first contact of a bucket that does not start full writes down once that has happened.
+func TestRule2DeniedIsNotCharged(t *testing.T) {
+	each(t, holders, func(t *testing.T, k kind, h holder) {
+		verbs := []verb{take, take, peek}
+		if h.books {
+			verbs = append(verbs, reserve, reserve, join, join, settle, leave)
+		}
+		rapid.Check(t, func(t *rapid.T) {
+			l := k.draw(t, h.tick, century)
+			all, without := h.open(l, true), h.open(l, true)
+			from := linesAt(t, l, h.tick)
+			from.back = h.remembers
+			first := call{now: from.now, verb: take, cost: 1}
+			all.do(first)
+			without.do(first)
+			walk(t, from, verbs, func(t *rapid.T, c call) outcome {
+				got := all.do(c)
+				refused := (c.verb == take || c.verb == peek || c.verb == reserve || c.verb == join) && (c.verb == peek || !got.d.Allowed)
+				if w, ok := without.(*live); ok && refused {
+					w.move(c.now)
+				}
+				if !refused {
+					if want := without.do(c); got != want {
+						t.Fatalf("%v\n        got %+v\nwithout the refused %+v", c, got, want)
+					}
+				}
+				if w, ok := all.(*live); ok {
+					from.waiting = w.waiting()
+				}
+				return got
+			})
+			last := call{now: from.now, verb: peek, cost: 1}
+			if got, want := all.do(last), without.do(last); got != want {
+				t.Fatalf("%v\n        got %+v\nwithout the refused %+v", last, got, want)
+			}
+		})
+	})
+}
+
+// TestRule2LeavingIsAsIfNeverCome: one who joined a line and left gave back exactly what was taken, which is nothing, and those behind
+// moved up: from then on all is as without them, if nobody behind could have gone meanwhile.
+func TestRule2LeavingIsAsIfNeverCome(t *testing.T) {
+	each(t, booking, func(t *testing.T, k kind, h holder) {
+		rapid.Check(t, func(t *rapid.T) {
+			l := k.draw(t, h.tick, century)
+			from := linesAt(t, l, h.tick)
+			with, without := h.open(l, true).(*live), h.open(l, true).(*live)
+			both := func(c call) outcome {
+				got := with.do(c)
+				if want := without.do(c); got != want {
+					t.Fatalf("%v\n    got %+v\nwithout %+v", c, got, want)
+				}
+				return got
+			}
+			both(call{now: from.now, verb: take, cost: 1}) // the first contact
+			walk(t, from, []verb{take, take, reserve, join, join, peek}, func(t *rapid.T, c call) outcome {
+				o := both(c)
+				from.waiting = with.waiting()
+				return o
+			})
+			if from.now >= endless {
+				t.Skip("too near the end of the clock")
+			}
+			come := call{now: from.now, verb: join, cost: from.cost(t), within: -1}
+			if !with.do(come).place {
+				t.Skip("no wait")
+			}
+			who := len(with.places) - 1
+			behind := []int64(nil)
+			for range rapid.IntRange(0, 4).Draw(t, "behind") {
+				cost := rapid.Int64Range(1, sizeOf(l)).Draw(t, "cost")
+				c := call{now: from.now, verb: join, cost: cost, within: -1}
+				a, b := with.do(c), without.do(c)
+				if b.place != a.place {
+					t.Skip("it would not have had to wait alone")
+				}
+				if a.place {
+					behind = append(behind, cost)
+				}
+			}
+			turn, ok := without.clock.Next()
+			if !ok {
+				turn = math.MaxInt64
+			}
+			latest := max(min(turn-1, plus(from.now, int64(century)), endless), from.now)
+			leaves := rapid.Int64Range(from.now, latest).Draw(t, "leaves")
+			if !with.do(call{now: leaves, verb: leave, ref: who}).ok {
+				t.Skip("served before")
+			}
+			without.move(leaves)
+			from.now = leaves
+			// Those behind have the same turns now, and so has everyone who comes.
+			for range 2 * len(behind) {
+				at, ok := without.clock.Next()
+				if got, gotOK := with.clock.Next(); got != at || gotOK != ok {
+					t.Fatalf("after the leaving the next turn is at %d, %v; without at %d, %v", got, gotOK, at, ok)
+				}
+				if !ok || at > endless {
+					break
+				}
+				from.now = max(at, from.now)
+				both(call{now: from.now, verb: peek, cost: 1})
+			}
+			both(call{now: from.now, verb: join, cost: 1, within: -1})
+		})
+	})
+}
+
+// TestRule2ATurnIsNeverLaterThanTold: whoever waits goes at the time that was told when the place was taken, or sooner because somebody
+// left; and exactly then if nobody did. The rates are up to 10^9/s: where one nanosecond brings several tokens, a line lets one waiter
+// go in each.
+func TestRule2ATurnIsNeverLaterThanTold(t *testing.T) {
+	each(t, booking, func(t *testing.T, k kind, h holder) {
+		for name, verbs := range map[string][]verb{
+			"with those who leave": {take, join, join, leave, reserve, settle},
+			"alone":                {take, join, join, reserve},
+		} {
+			t.Run(name, func(t *testing.T) {
+				rapid.Check(t, func(t *rapid.T) {
+					l := k.draw(t, h.tick, century)
+					if !paced(l, h.tick) {
+						t.Skip("several tokens in one clock unit")
+					}
+					w := h.open(l, true).(*live)
+					from := linesAt(t, l, h.tick)
+					from.extremes = []int64{0} // no debt comes before those who wait
+					var due []int64
+					served := map[int]bool{}
+					look := func() {
+						for i := range due {
+							if served[i] || w.waits(i) {
+								if now := w.clock.Now(); !served[i] && now > due[i] {
+									t.Fatalf("place #%d waits at %d, its turn was told to come at %d", i, now, due[i])
+								}
+								continue
+							}
+							served[i] = true
+							if now := w.clock.Now(); name == "alone" && now != due[i] {
+								t.Fatalf("the turn of place #%d came at %d, it was told to come at %d", i, now, due[i])
+							}
+						}
+					}
+					w.watch = look
+					walk(t, from, verbs, func(t *rapid.T, c call) outcome {
+						if c.verb == settle {
+							c.cost = 0
+						}
+						o := w.do(c)
+						if o.place {
+							due = append(due, plus(c.now, int64(o.delay)))
+						}
+						from.waiting = w.waiting()
+						return o
+					})
+				})
+			})
+		}
+	})
+}
+
+// TestRule2UndoneAtOnce: a reservation that is cancelled at once, with nothing in between, is as if never made.
+func TestRule2UndoneAtOnce(t *testing.T) {
+	each(t, booking, func(t *testing.T, k kind, h holder) {
+		rapid.Check(t, func(t *rapid.T) {
+			l := k.draw(t, h.tick, century)
+			with, without := h.open(l, true), h.open(l, true)
+			from := linesAt(t, l, h.tick)
+			first := call{now: from.now, verb: take, cost: 1}
+			with.do(first)
+			without.do(first)
+			walk(t, from, []verb{take, take, reserve, reserve, settle}, func(t *rapid.T, c call) outcome {
+				if c.verb == settle { // a reservation is undone instead
+					c.verb, c.cost, c.within = reserve, from.cost(t), from.within(t)
+					if with.do(c).ok {
+						w := with.(*live)
+						w.reservations[len(w.reservations)-1].Cancel()
+						w.reservations = w.reservations[:len(w.reservations)-1]
+					}
+					c = call{now: c.now, verb: peek, cost: 1}
+				}
+				got := with.do(c)
+				if want := without.do(c); got != want {
+					t.Fatalf("%v\n    got %+v\nwithout %+v", c, got, want)
+				}
+				return got
+			})
+		})
+	})
+}

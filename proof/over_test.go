@@ -1,0 +1,98 @@
+package proof
+
+import (
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir"
+	"pgregory.net/rapid"
+)
+
+// lateness is how much a line may make up for, in nanoseconds, where its turns are noticed late: see line.go.
+const lateness = int64(10 * time.Millisecond)
+
+// TestRule1TakesNeverOver: whatever is taken, and however the clock steps, no interval between clock readings has more than the bound.
+func TestRule1TakesNeverOver(t *testing.T) {
+	each(t, holders, func(t *testing.T, k kind, h holder) {
+		rapid.Check(t, func(t *rapid.T) {
+			l := k.draw(t, h.tick, century)
+			r := record(h.open(l, true), l, h.tick)
+			from := walkerAt(t, l, h.tick)
+			from.wild, from.back = true, h.remembers
+			walk(t, from, []verb{take, take, take, peek}, func(t *rapid.T, c call) outcome { return r.do(c) })
+			if over := r.over(0); over != "" {
+				t.Fatalf("%+v: %s", l, over)
+			}
+		})
+	})
+}
+
+// TestRule1PromisesNeverOver: the same with reservations, whatever is settled and cancelled, and with those who wait in line. Each piece
+// of work runs when it was told to.
+func TestRule1PromisesNeverOver(t *testing.T) {
+	each(t, booking, func(t *testing.T, k kind, h holder) {
+		rapid.Check(t, func(t *rapid.T) {
+			l := k.draw(t, h.tick, century)
+			r := record(h.open(l, true), l, h.tick)
+			verbs := []verb{take, reserve, reserve, settle, join, join, leave}
+			walk(t, linesAt(t, l, h.tick), verbs, func(t *rapid.T, c call) outcome { return r.do(c) })
+			slack := int64(1)
+			if whole(l, h.tick) {
+				slack = 0 // no turn is rounded
+			}
+			if over := r.inOrder().over(slack); over != "" {
+				t.Fatalf("%+v: %s", l, over)
+			}
+		})
+	})
+}
+
+// TestRule1LateLinesNeverOver: where turns are noticed late, because timers are, what leaves at once is a burst and 10 ms of the rate.
+func TestRule1LateLinesNeverOver(t *testing.T) {
+	each(t, booking, func(t *testing.T, k kind, h holder) {
+		rapid.Check(t, func(t *rapid.T) {
+			l := k.draw(t, h.tick, century)
+			r := record(h.open(l, false), l, h.tick)
+			walk(t, linesAt(t, l, h.tick), []verb{take, join, join, leave, peek}, func(t *rapid.T, c call) outcome { return r.do(c) })
+			if over := r.inOrder().over(lateness + 1); over != "" {
+				t.Fatalf("%+v: %s", l, over)
+			}
+		})
+	})
+}
+
+// TestRule1ChangesNeverOver: across changes of the limit the bound is the largest capacity and the integral of the rate.
+func TestRule1ChangesNeverOver(t *testing.T) {
+	each(t, holders, func(t *testing.T, k kind, h holder) {
+		verbs, slack := []verb{take, take, take, set}, int64(0)
+		if h.books {
+			verbs, slack = append(verbs, join, join, leave), 1
+		}
+		rapid.Check(t, func(t *rapid.T) {
+			l := k.draw(t, h.tick, century)
+			r := record(h.open(l, true), l, h.tick)
+			from := linesAt(t, l, h.tick)
+			largest := sizeOf(l)
+			from.set = func(t *rapid.T) weir.Limit {
+				next := k.draw(t, h.tick, century)
+				if !holds(next, max(largest, sizeOf(next))) {
+					t.Skip("a debt would last to the end of the clock")
+				}
+				largest = max(largest, sizeOf(next))
+				return next
+			}
+			walk(t, from, verbs, func(t *rapid.T, c call) outcome { return r.do(c) })
+			if over := r.inOrder().over(slack); over != "" {
+				t.Fatalf("%+v: %s", r.eras, over)
+			}
+		})
+	})
+}
+
+// holds reports whether a debt of so many tokens ends within the clock at the limit's rate.
+func holds(l weir.Limit, tokens int64) bool {
+	r := rateOf(l)
+	wait := new(big.Int).Mul(big.NewInt(tokens), big.NewInt(int64(r.Per)))
+	return wait.Div(wait, big.NewInt(r.N)).Cmp(big.NewInt(int64(century))) <= 0
+}

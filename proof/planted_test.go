@@ -1,0 +1,85 @@
+package proof
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/weirflow/weir"
+)
+
+// TestPlantedRacesAreCaught: limiters with a race of the kinds that limiters have are not linearizable, and the same check says so. Each
+// is free of data races; what is wrong is that it looks, lets others run, and acts on what it saw.
+func TestPlantedRacesAreCaught(t *testing.T) {
+	for name, plant := range map[string]func(*racy, int64, int64) weir.Decision{
+		"a charge is lost":       (*racy).writeBack,
+		"two see the last token": (*racy).checkThenAct,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := weir.Prepare(linearLimits[0], 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			clock := new(sharedClock)
+			s := &racy{clock: clock, p: p, take: plant}
+			if linearizable(t, calls(clock, s, []string{""}, rand.Uint64(), []verb{take, take, take, peek})) {
+				t.Error("it passed")
+			}
+		})
+	}
+}
+
+// racy is a limiter with a planted race in its take.
+type racy struct {
+	clock *sharedClock
+	p     weir.Prepared
+	take  func(r *racy, now, cost int64) weir.Decision
+
+	mu    sync.Mutex
+	state []int64
+}
+
+func (r *racy) do(_ string, c call, _ reservation) (o outcome, made reservation) {
+	now := r.clock.read()
+	if c.verb == take {
+		o.d = r.take(r, now, c.cost)
+	} else {
+		o.d = r.p.Peek(r.load(), now, c.cost)
+	}
+	return o, nil
+}
+
+func (r *racy) load() []int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]int64(nil), r.state...)
+}
+
+func (r *racy) store(state []int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.state = state
+}
+
+// writeBack works on a copy and writes it back over what others wrote meanwhile.
+func (r *racy) writeBack(now, cost int64) weir.Decision {
+	next, d := r.p.Step(r.load(), now, cost)
+	runtime.Gosched()
+	if d.Allowed {
+		r.store(next)
+	}
+	return d
+}
+
+// checkThenAct admits what it found to fit a moment ago.
+func (r *racy) checkThenAct(now, cost int64) weir.Decision {
+	_, d := r.p.Step(r.load(), now, cost)
+	runtime.Gosched()
+	if d.Allowed {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.state, _ = r.p.Step(r.state, now, cost)
+	}
+	return d
+}

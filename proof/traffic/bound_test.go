@@ -1,0 +1,99 @@
+package traffic
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir/proof/servers"
+)
+
+// TestNeverOver offers far more than the limit and looks at the upstream's own log: in no interval did more arrive than the burst and what
+// the rate adds.
+func TestNeverOver(t *testing.T) {
+	const (
+		rate, burst = 100, 50
+		times       = 20 // the limit, and more, is offered
+		connections = 16
+		duration    = 10 * time.Second
+	)
+	dir := t.TempDir()
+	up := startNginx(t, dir, servers.HTTP(upstream))
+	g := startWeir(t, dir, `
+limits: { all: { token_bucket: { rate: 100/s, burst: 50 } } }
+upstreams: { up: { url: "http://`+up.Addr+`" } }
+routes: [{ match: /, upstream: up, limits: [all] }]
+`)
+	began := time.Now()
+	l := wrk(t, connections, duration, "http://"+g.Gateway+"/")
+
+	// Requests that were under way when wrk left have to end before anything is compared. Of those that were let through, some may have
+	// been given up before they came to the upstream.
+	var m map[string]float64
+	var at []int64
+	var statuses map[string]int
+	poll(t, "nothing is under way: all counts agree, and what was allowed has arrived or was given up", func() bool {
+		m = g.metrics(t)
+		for _, outcome := range []string{"allowed", "limited"} {
+			if m[`weir_limit_requests_total{limit="all",outcome="`+outcome+`"}`] != m[`weir_gateway_requests_total{outcome="`+outcome+`"}`] {
+				return false
+			}
+		}
+		at, statuses = arrivals(t, up.AccessLog)
+		return m[`weir_limit_requests_total{limit="all",outcome="allowed"}`] <= float64(len(at))+m[`weir_gateway_requests_total{outcome="canceled"}`]
+	})
+	elapsed := time.Since(began)
+
+	// In all, exactly: everything was decided while the test looked at the clock, which needs no slack.
+	if most := burst + int(rate*elapsed/time.Second); len(at) > most {
+		t.Errorf("%d requests arrived within %v: at most %d may", len(at), elapsed, most)
+	}
+	// A request is logged between its decision and its answer. So two decisions may be further apart than their lines in the log: by as
+	// long as the first of them took to arrive, for which the slowest answer that wrk saw is an upper bound, and by 1 ms, to which the log
+	// cuts its times.
+	slack := l.slowest + time.Millisecond
+	worst := 0.0 // over the limit, were there no slack
+	for i := range at {
+		for j := i; j < len(at); j++ {
+			d := time.Duration(at[j]-at[i]) * time.Millisecond
+			n := j - i + 1
+			worst = max(worst, float64(n)-burst-rate*d.Seconds())
+			if most := burst + int(rate*(d+slack)/time.Second); n > most {
+				t.Fatalf("lines %d to %d of %s: %d requests arrived within %v, and %v of slack: at most %d may", i+1, j+1, up.AccessLog, n, d, slack, most)
+			}
+		}
+	}
+	// Nor did it get less than its due, as somebody asked all the time.
+	first, last := at[0], at[len(at)-1]
+	whole := time.Duration(last-first) * time.Millisecond
+	if least := burst + int(rate*(whole-slack)/time.Second) - 1; len(at) < least || whole < duration*9/10 {
+		t.Errorf("%d requests arrived within %v: at least %d are due", len(at), whole, least)
+	}
+	t.Logf("offered %d (%.0f times the rate), %d arrived within %v; slack %v; without it the log is %.1f over at worst",
+		l.requests, float64(l.requests)/rate/duration.Seconds(), len(at), whole, slack, worst)
+
+	if offered := l.requests; offered < times*rate*int(duration/time.Second) {
+		t.Errorf("only %d requests were offered: this machine is too slow or too busy for %d times the limit", offered, times)
+	}
+	if l.errors != 0 || l.statuses["200"]+l.statuses["429"] != l.requests || len(l.statuses) != 2 || statuses["200"] < len(at)-connections {
+		t.Errorf("wrk: %+v, upstream: %v", l, statuses)
+	}
+	// Three who counted. wrk does not count what was under way when it left: at most one request for each connection.
+	allowed, limited := m[`weir_limit_requests_total{limit="all",outcome="allowed"}`], m[`weir_limit_requests_total{limit="all",outcome="limited"}`]
+	for _, c := range []struct {
+		what       string
+		a, b, more float64 // a <= b <= a + more
+	}{
+		{"answers of 200, allowed", float64(l.statuses["200"]), allowed, connections},
+		{"answers of 429, limited", float64(l.statuses["429"]), limited, connections},
+		{"all answers, all decisions", float64(l.requests), allowed + limited, connections},
+		{"answers of 200, arrivals", float64(l.statuses["200"]), float64(len(at)), connections},
+		{"arrivals, allowed", float64(len(at)), allowed, m[`weir_gateway_requests_total{outcome="canceled"}`]},
+		{"allowed by the limit, by the gateway", allowed, m[`weir_gateway_requests_total{outcome="allowed"}`], 0},
+		{"limited by the limit, by the gateway", limited, m[`weir_gateway_requests_total{outcome="limited"}`], 0},
+		{"failures of the upstream", 0, m["weir_gateway_upstream_failures_total"], 0},
+	} {
+		if c.b < c.a || c.b > c.a+c.more {
+			t.Errorf("%s: %v and %v do not agree", c.what, c.a, c.b)
+		}
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package traffic
+
+var buildFlags []string

@@ -1,0 +1,381 @@
+package proof
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/keyed"
+	"github.com/weirflow/weir/weirtest"
+)
+
+// A call is one use of a verb, as data: so that the same calls can be made of several holders, and made again.
+type call struct {
+	now    int64 // the reading
+	verb   verb
+	cost   int64 // for a settle, the actual one
+	within int64 // for a reserve and a join, in clock units
+	ref    int   // which reservation is settled, which place is left
+	limit  weir.Limit
+}
+
+type verb uint8
+
+const (
+	take verb = iota
+	peek
+	reserve
+	settle
+	join
+	leave
+	set
+)
+
+func (v verb) String() string {
+	return [...]string{"take", "peek", "reserve", "settle", "join", "leave", "set"}[v]
+}
+
+func (c call) String() string {
+	switch s := fmt.Sprintf("at %d %v", c.now, c.verb); c.verb {
+	case take, peek:
+		return fmt.Sprintf("%s %d", s, c.cost)
+	case reserve, join:
+		return fmt.Sprintf("%s %d within %d", s, c.cost, c.within)
+	case settle:
+		return fmt.Sprintf("%s #%d for %d", s, c.ref, c.cost)
+	case leave:
+		return fmt.Sprintf("%s #%d", s, c.ref)
+	default:
+		return fmt.Sprintf("%s %+v", s, c.limit)
+	}
+}
+
+// An outcome is all that a caller sees of a call.
+type outcome struct {
+	d     weir.Decision
+	ok    bool          // reserved; left in time
+	place bool          // in line
+	delay time.Duration // of what was reserved or is in line
+}
+
+// A world holds the state of a limit and has a clock of its own.
+type world interface {
+	do(call) outcome
+	waits(place int) bool
+}
+
+// A holder is one of the ways in which this code base holds a state.
+type holder struct {
+	name  string
+	tick  time.Duration
+	books bool // it knows reservations and lines, not only Take, Peek and the change of a limit
+	// remembers says that it never lets go of a state. One that does mints what the clock steps back by after that, up to a burst.
+	remembers bool
+	// open makes a world with an untouched state. Where timers are not punctual, none ever fires.
+	open func(l weir.Limit, punctual bool) world
+}
+
+var holders = []holder{
+	{"Step,1ns", 1, false, true, func(l weir.Limit, _ bool) world { return &steps{limit: l, tick: 1, pure: true} }},
+	{"Step,1us", 1000, false, true, func(l weir.Limit, _ bool) world { return &steps{limit: l, tick: 1000, pure: true} }},
+	{"Prepared,1ns", 1, false, true, func(l weir.Limit, _ bool) world { return &steps{limit: l, tick: 1} }},
+	{"Prepared,1us", 1000, false, true, func(l weir.Limit, _ bool) world { return &steps{limit: l, tick: 1000} }},
+	{"Limiter", 1, true, true, func(l weir.Limit, punctual bool) world {
+		w := newLive(punctual)
+		lim, err := weir.New(l, weir.WithClock(w.clock.Now), weir.WithTimers(w.timers))
+		w.limiter = one{lim}
+		return w.must(err)
+	}},
+	{"keyed", 1, true, false, func(l weir.Limit, punctual bool) world {
+		w := newLive(punctual)
+		k, err := keyed.New[string](l, keyed.Options{MaxKeys: 8, Clock: w.clock.Now, Timers: w.timers})
+		w.limiter, w.keyed = ofKey{k, "a"}, k
+		return w.must(err)
+	}},
+}
+
+// booking are the holders that know reservations and lines.
+var booking = slices.DeleteFunc(slices.Clone(holders), func(h holder) bool { return !h.books })
+
+// each runs a property for every kind of limit and every holder.
+func each(t *testing.T, holders []holder, property func(*testing.T, kind, holder)) {
+	for _, k := range kinds {
+		for _, h := range holders {
+			t.Run(k.name+"/"+h.name, func(t *testing.T) { property(t, k, h) })
+		}
+	}
+}
+
+// replay makes the same calls in a new world.
+func (h holder) replay(l weir.Limit, calls []call) world {
+	w := h.open(l, true)
+	for _, c := range calls {
+		w.do(c)
+	}
+	return w
+}
+
+// steps is a slice of words, and the pure function.
+type steps struct {
+	limit weir.Limit
+	tick  time.Duration
+	pure  bool // Step, else Prepared.Step
+	state []int64
+}
+
+func (s *steps) prepared(l weir.Limit) weir.Prepared {
+	p, err := weir.Prepare(l, s.tick)
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+func (s *steps) do(c call) (o outcome) {
+	switch {
+	case c.verb == take && s.pure:
+		s.state, o.d = weir.Step(s.limit, s.state, c.now, c.cost, s.tick)
+	case c.verb == take:
+		s.state, o.d = s.prepared(s.limit).Step(s.state, c.now, c.cost)
+	case c.verb == peek:
+		o.d = s.prepared(s.limit).Peek(s.state, c.now, c.cost)
+	case c.verb == set:
+		s.state = s.prepared(s.limit).Convert(s.state, c.now, s.prepared(c.limit))
+		s.limit = c.limit
+	default:
+		panic("proof: Step knows no " + c.verb.String())
+	}
+	return o
+}
+
+func (s *steps) waits(int) bool { return false }
+
+// limiter is what weir.Limiter, and keyed.Limiter for one key, have in common.
+type limiter interface {
+	Take(cost int64) weir.Decision
+	Peek(cost int64) weir.Decision
+	SetLimit(weir.Limit) error
+	Join(cost int64, maxDelay time.Duration) (*weir.Place, weir.Decision)
+	reserve(cost int64, maxDelay time.Duration) (reservation, bool)
+}
+
+type reservation interface {
+	Delay() time.Duration
+	Decision() weir.Decision
+	Settle(actual int64)
+	Cancel()
+}
+
+// one is a weir.Limiter.
+type one struct{ *weir.Limiter }
+
+func (l one) reserve(cost int64, maxDelay time.Duration) (reservation, bool) {
+	return l.Reserve(cost, maxDelay)
+}
+
+// ofKey is one key of a keyed.Limiter.
+type ofKey struct {
+	*keyed.Limiter[string]
+	key string
+}
+
+func (l ofKey) Take(cost int64) weir.Decision { return l.Limiter.Take(l.key, cost) }
+func (l ofKey) Peek(cost int64) weir.Decision { return l.Limiter.Peek(l.key, cost) }
+func (l ofKey) Join(cost int64, maxDelay time.Duration) (*weir.Place, weir.Decision) {
+	return l.Limiter.Join(l.key, cost, maxDelay)
+}
+func (l ofKey) reserve(cost int64, maxDelay time.Duration) (reservation, bool) {
+	return l.Limiter.Reserve(l.key, cost, maxDelay)
+}
+
+// live is a limiter on a virtual clock.
+type live struct {
+	limiter
+	keyed        *keyed.Limiter[string] // where it is one
+	clock        weirtest.Clock
+	timers       func(time.Duration, func()) weir.Timer
+	reservations []reservation
+	places       []*weir.Place
+	watch        func() // called after every timer and every call
+}
+
+func newLive(punctual bool) *live {
+	w := new(live)
+	w.timers = w.clock.AfterFunc
+	if !punctual {
+		w.timers = new(weirtest.Clock).AfterFunc
+	}
+	return w
+}
+
+func (w *live) must(err error) *live {
+	if err != nil {
+		panic(err)
+	}
+	return w
+}
+
+// move sets the clock, and stops wherever a timer fires.
+func (w *live) move(now int64) {
+	for {
+		at, ok := w.clock.Next()
+		if !ok || at > now || at <= w.clock.Now() {
+			break
+		}
+		w.clock.Set(at)
+		w.watched()
+	}
+	w.clock.Set(now)
+	w.watched()
+}
+
+func (w *live) watched() {
+	if w.watch != nil {
+		w.watch()
+	}
+}
+
+func (w *live) do(c call) (o outcome) {
+	w.move(c.now)
+	defer w.watched()
+	switch c.verb {
+	case take:
+		o.d = w.Take(c.cost)
+	case peek:
+		o.d = w.Peek(c.cost)
+	case reserve:
+		r, ok := w.reserve(c.cost, time.Duration(c.within))
+		o.d, o.ok = r.Decision(), ok
+		if o.delay = r.Delay(); ok {
+			w.reservations = append(w.reservations, r)
+		}
+	case settle:
+		w.reservations[c.ref].Settle(c.cost)
+	case join:
+		p, d := w.Join(c.cost, time.Duration(c.within))
+		if o.d = d; p != nil {
+			w.places = append(w.places, p)
+			o.place, o.delay = true, p.Delay()
+		}
+	case leave:
+		o.ok = w.places[c.ref].Leave()
+	case set:
+		if err := w.SetLimit(c.limit); err != nil {
+			panic(err)
+		}
+	}
+	return o
+}
+
+func (w *live) waits(place int) bool {
+	if place >= len(w.places) {
+		return false
+	}
+	select {
+	case <-w.places[place].Ready():
+		return false
+	default:
+		return true
+	}
+}
+
+// waiting reports whether anybody waits.
+func (w *live) waiting() bool {
+	for i := range w.places {
+		if w.waits(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// model is the reference model.
+type model struct {
+	m            *weirtest.Model
+	limit        weir.Limit
+	tick         time.Duration
+	punctual     bool
+	now          int64
+	reservations []modelled
+	places       []int
+}
+
+// modelled is a reservation of the model. One of a state that was let go meanwhile has no id.
+type modelled struct {
+	id      int
+	cost    int64
+	settled bool
+}
+
+func newModel(l weir.Limit, tick time.Duration, punctual bool) *model {
+	return &model{m: weirtest.NewModel(l, tick), limit: l, tick: tick, punctual: punctual}
+}
+
+// move lets go whose turn comes up to now, at their times, as timers would.
+func (w *model) move(now int64) {
+	for w.punctual {
+		turn, ok := w.m.NextTurn()
+		if !ok || turn > now || turn < w.now {
+			break
+		}
+		w.m.Peek(turn, 0)
+	}
+	w.now = now
+}
+
+// drop makes the state an untouched one.
+func (w *model) drop() {
+	w.m = weirtest.NewModel(w.limit, w.tick)
+	for i := range w.reservations {
+		w.reservations[i].id = 0
+	}
+	clear(w.places) // nobody waits
+}
+
+func (w *model) do(c call) (o outcome) {
+	w.move(c.now)
+	switch c.verb {
+	case take:
+		o.d = w.m.Take(c.now, c.cost)
+	case peek:
+		o.d = w.m.Peek(c.now, c.cost)
+	case reserve:
+		var id int
+		id, o.delay, o.d = w.m.Reserve(c.now, c.cost, c.within)
+		if o.ok = o.d.Allowed; o.ok {
+			w.reservations = append(w.reservations, modelled{id: id, cost: c.cost})
+		}
+	case settle:
+		w.settle(c)
+	case join:
+		id, delay, d := w.m.Join(c.now, c.cost, c.within)
+		if o.d = d; d.Allowed && delay > 0 {
+			w.places = append(w.places, id)
+			o.place, o.delay = true, delay
+		}
+	case leave:
+		o.ok = w.m.Leave(c.now, w.places[c.ref])
+	case set:
+		w.m.SetLimit(c.now, c.limit)
+		w.limit = c.limit
+	}
+	return o
+}
+
+func (w *model) settle(c call) {
+	r := &w.reservations[c.ref]
+	switch {
+	case r.settled || c.cost < 0:
+		return
+	case r.id != 0:
+		w.m.Settle(c.now, r.id, c.cost)
+	case c.cost > r.cost: // there is nothing left to give back, but there is something to charge
+		id, _, _ := w.m.Reserve(c.now, 0, 0)
+		w.m.Settle(c.now, id, c.cost-r.cost)
+	}
+	r.settled = true
+}
+
+func (w *model) waits(place int) bool { return w.m.InLine(w.now, w.places[place]) }
