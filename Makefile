@@ -45,7 +45,7 @@ needs:
 	fi
 
 build:
-	@for m in $(MODULES); do (cd $$m && GOWORK=off go build ./...); done
+	@for m in $(MODULES); do (cd $$m && GOWORK=off go build -o /dev/null ./...); done
 
 vet:
 	@for m in $(MODULES); do (cd $$m && GOWORK=off go vet ./...); done

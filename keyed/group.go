@@ -89,7 +89,7 @@ func (g *Group[K]) Take(charges []Charge[K]) (weir.Decision, error) {
 // look sets a charge's decision without charging.
 func (k *Limiter[K]) look(c *Charge[K]) {
 	c.Decision = k.peek(c.Key, c.Cost)
-	if !c.Wait || c.Decision.Allowed {
+	if !c.Wait || c.Decision.Allowed || k.needsNone(c.Key, c.Cost) {
 		return
 	}
 	e, err := k.promote(c.Key)

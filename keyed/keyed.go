@@ -237,7 +237,7 @@ func (k *Limiter[K]) peek(key K, cost int64) (d weir.Decision) {
 	case err != nil:
 		return k.refused(weir.Never)
 	case e == nil:
-		if wait, ok := k.room(now); !ok && cost > 0 {
+		if wait, ok := k.room(now); !ok && !k.needsNone(key, cost) {
 			return k.refused(wait)
 		}
 		d = k.prepared.Peek(nil, now, cost)

@@ -33,8 +33,11 @@ func (k *Limiter[K]) pin(key K, cost int64) (*entry[K], weir.Decision, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	d := k.take(key, cost)
-	if d.Allowed {
+	switch {
+	case d.Allowed:
 		return nil, d, nil
+	case k.needsNone(key, cost):
+		return nil, d, &weir.LimitedError{Decision: d}
 	}
 	e, err := k.promote(key)
 	if err != nil {
@@ -48,6 +51,9 @@ func (k *Limiter[K]) unpin(e *entry[K]) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	e.pins--
+	if k.entries[e.key] == e {
+		k.refresh(e, k.clock()) // who gave up the wait may have freed it sooner than was known
+	}
 }
 
 // promote gives the key an entry whose state is in a limiter of its own.
@@ -72,6 +78,16 @@ func (k *Limiter[K]) promote(key K) (*entry[K], error) {
 	return e, nil
 }
 
+// needsNone reports whether a key without a state needs none for a cost: one that is never charged. It is not to take the room of
+// another key.
+func (k *Limiter[K]) needsNone(key K, cost int64) bool {
+	if cost > 0 && cost <= k.prepared.Peek(nil, 0, 0).Limit {
+		return false
+	}
+	e, err := k.find(key)
+	return e == nil && err == nil
+}
+
 // Join is Wait without blocking, as weir.Limiter.Join.
 func (k *Limiter[K]) Join(key K, cost int64, maxDelay time.Duration) (*weir.Place, weir.Decision) {
 	k.mu.Lock()
@@ -80,7 +96,7 @@ func (k *Limiter[K]) Join(key K, cost int64, maxDelay time.Duration) (*weir.Plac
 }
 
 func (k *Limiter[K]) join(key K, cost int64, maxDelay time.Duration) (*weir.Place, weir.Decision) {
-	if d := k.take(key, cost); d.Allowed {
+	if d := k.take(key, cost); d.Allowed || k.needsNone(key, cost) {
 		return nil, d
 	}
 	e, err := k.promote(key)
@@ -108,6 +124,13 @@ func (k *Limiter[K]) Reserve(key K, cost int64, maxDelay time.Duration) (Reserva
 }
 
 func (k *Limiter[K]) reserve(key K, cost int64, maxDelay time.Duration) (Reservation[K], bool) {
+	if k.needsNone(key, cost) {
+		d := k.take(key, cost)
+		if !d.Allowed {
+			return Reservation[K]{decision: d}, false
+		}
+		return Reservation[K]{decision: d, k: k, e: &entry[K]{key: key}, mark: k.marks.Next()}, true // Settle may charge it
+	}
 	e, err := k.promote(key)
 	if err != nil {
 		return Reservation[K]{decision: k.take(key, max(cost, 1))}, false // which is refused, and says why
@@ -144,9 +167,13 @@ func (r Reservation[K]) Settle(actual int64) {
 // settle is Settle under the lock, the mark claimed.
 func (r Reservation[K]) settle(actual int64) {
 	k := r.k
-	if k.entries[r.e.key] == r.e || actual <= r.cost {
-		r.r.Settle(actual) // for a key that was let go there is nothing left to give back
+	if k.entries[r.e.key] == r.e {
+		r.r.Settle(actual)
+		k.refresh(r.e, k.clock()) // it may be free sooner than was known
 		return
+	}
+	if actual <= r.cost {
+		return // the key was let go: there is nothing left to give back
 	}
 	e, err := k.promote(r.e.key)
 	if err != nil {

@@ -45,10 +45,17 @@ func (k *Limiter[K]) room(now int64) (time.Duration, bool) {
 	switch {
 	case len(k.entries) < k.opts.MaxKeys:
 		return 0, true
-	case !k.returns || k.order[0].free == math.MaxInt64:
+	case !k.returns:
 		return weir.Never, false
 	}
-	return time.Duration(k.order[0].free - now), false
+	first := k.order[0]
+	for k.refresh(first, now); first != k.order[0]; k.refresh(first, now) {
+		first = k.order[0] // the one before was used since, and is free later than was known
+	}
+	if first.free == math.MaxInt64 {
+		return weir.Never, false
+	}
+	return until(now, first.free), false
 }
 
 // release lets go, up to a number, of keys whose states equal untouched ones.
@@ -58,7 +65,9 @@ func (k *Limiter[K]) release(now int64, most int) {
 	}
 	for most > 0 && len(k.order) > 0 && k.order[0].free <= now {
 		e := k.order[0]
-		if k.refresh(e, now); e.free > now {
+		if free := k.freeAt(e, now); free > now {
+			e.free = free
+			heap.Fix(&k.order, 0)
 			continue
 		}
 		k.drop(e)
@@ -67,8 +76,14 @@ func (k *Limiter[K]) release(now int64, most int) {
 	}
 }
 
-// refresh brings an entry's free up to date. One that is pinned is not free for a while yet.
+// refresh brings an entry's free up to date.
 func (k *Limiter[K]) refresh(e *entry[K], now int64) {
+	e.free = k.freeAt(e, now)
+	heap.Fix(&k.order, e.index)
+}
+
+// freeAt is when an entry's state equals an untouched one, as of now. One that is pinned is not free for a while yet.
+func (k *Limiter[K]) freeAt(e *entry[K], now int64) int64 {
 	var reset time.Duration
 	if e.lim != nil {
 		reset = e.lim.Peek(0).ResetAfter
@@ -78,8 +93,7 @@ func (k *Limiter[K]) refresh(e *entry[K], now int64) {
 	if reset == 0 && e.pins > 0 {
 		reset = sweepEvery
 	}
-	e.free = later(now, reset)
-	heap.Fix(&k.order, e.index)
+	return later(now, reset)
 }
 
 // forget makes room by letting go of the least restricted key that nobody waits for. It reports false where somebody waits for each.
@@ -119,7 +133,7 @@ func (k *Limiter[K]) wakeJanitor(now int64) {
 		return
 	}
 	k.waking = true
-	d := max(time.Duration(k.order[0].free-now), sweepEvery)
+	d := max(until(now, k.order[0].free), sweepEvery)
 	if k.janitor == nil {
 		k.janitor = k.timers(d, k.sweep)
 	} else {
@@ -161,6 +175,18 @@ func later(now int64, d time.Duration) int64 {
 		return t
 	}
 	return math.MaxInt64
+}
+
+// until is how long after now a time is: 0 where it is past, and the longest duration where it does not fit.
+func until(now, t int64) time.Duration {
+	switch d := t - now; {
+	case t <= now:
+		return 0
+	case d < 0:
+		return math.MaxInt64
+	default:
+		return time.Duration(d)
+	}
 }
 
 // byRelease orders entries by when they are free to go.

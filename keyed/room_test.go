@@ -129,3 +129,78 @@ func TestBucketsThatDoNotStartFull(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// TestRoomIsToldAsItIs: when there is room follows from what the keys have used until now, not from what they had when they came.
+func TestRoomIsToldAsItIs(t *testing.T) {
+	k, c := onClock[int](t, tenASecond, keyed.Options{MaxKeys: 2, Full: keyed.Refuse})
+	k.Take(1, 1)
+	k.Take(2, 1)
+	c.Set(int64(50 * ms))
+	k.Take(1, 2)
+	r, _ := k.Reserve(2, 1, 0)
+	if d := k.Take(3, 1); d.RetryAfter != 150*ms {
+		t.Errorf("after more use: %+v", d)
+	}
+	r.Cancel()
+	if d := k.Take(3, 1); d.RetryAfter != 50*ms {
+		t.Errorf("after a cancel: %+v", d)
+	}
+}
+
+// TestACancelledKeyGoesFirst: a key that is free again since a cancel is let go before one that is limited.
+func TestACancelledKeyGoesFirst(t *testing.T) {
+	k, _ := onClock[int](t, tenASecond, keyed.Options{MaxKeys: 2})
+	r, _ := k.Reserve(1, 3, -1)
+	k.Take(2, 1)
+	if n := k.Take(3, 3); !n.Allowed { // forgets 2, and finds out for how long 1 is limited
+		t.Fatalf("%+v", n)
+	}
+	r.Cancel()
+	k.Take(4, 3)
+	if d := k.Peek(3, 1); d.Allowed {
+		t.Errorf("a limited key was forgotten beside a free one: %+v", d)
+	}
+	if s := k.Stats(); s.Forgotten != 1 || s.Released != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestWhatIsNeverChargedTakesNoRoom: a cost of 0, below 0 or above the capacity needs no state, whatever the verb, and forgets nobody.
+func TestWhatIsNeverChargedTakesNoRoom(t *testing.T) {
+	for _, full := range []keyed.Full{keyed.Forget, keyed.Refuse} {
+		k, _ := onClock[int](t, tenASecond, keyed.Options{MaxKeys: 1, Full: full})
+		g, err := keyed.NewGroup(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.Take(1, 3)
+		for _, cost := range []int64{4, -1} {
+			if r, ok := k.Reserve(2, cost, -1); ok || r.Delay() != weir.Never {
+				t.Errorf("Reserve(%d): %v, %v", cost, ok, r.Delay())
+			}
+			if p, d := k.Join(2, cost, -1); p != nil || d.Allowed || d.RetryAfter != weir.Never {
+				t.Errorf("Join(%d): %+v", cost, d)
+			}
+			if d := k.Peek(2, cost); d.Allowed || d.RetryAfter != weir.Never {
+				t.Errorf("Peek(%d): %+v", cost, d)
+			}
+			if d, _ := g.Take([]keyed.Charge[int]{{Key: 2, Cost: cost, Wait: true}}); d.Allowed || d.RetryAfter != weir.Never {
+				t.Errorf("Group.Take(%d): %+v", cost, d)
+			}
+		}
+		if err := k.Wait(t.Context(), 2, 4); !errors.Is(err, weir.ErrLimited) || errors.Is(err, keyed.ErrFull) {
+			t.Errorf("Wait: %v", err)
+		}
+		r, ok := k.Reserve(2, 0, 0)
+		if !ok || r.Delay() != 0 {
+			t.Errorf("Reserve(0): %v, %v", ok, r.Delay())
+		}
+		if s := k.Stats(); s.Forgotten != 0 || s.Refused != 0 || k.Allow(1) {
+			t.Errorf("%+v", s)
+		}
+		r.Settle(2) // what was not estimated is charged now, if there is room
+		if d := k.Peek(2, 0); full == keyed.Forget && d.Remaining != 1 {
+			t.Errorf("%+v", d)
+		}
+	}
+}

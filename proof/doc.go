@@ -1,2 +1,31 @@
-// Package proof is to be written.
+// Package proof holds the rules of Weir to be true, by properties over random schedules, by a search, and by histories of many threads.
+// It has no code but tests, and is a module of its own for their dependencies.
+//
+// Every test is named after the rule it is about (docs/guarantees.md has them all), and runs it for each limit and each holder of
+// state: the pure Step, Prepared, weir.Limiter and keyed.Limiter, in process, on a virtual clock.
+//
+//	rule                        tests
+//	 1  never over              over_test.go, search_test.go, bubble_test.go
+//	 2  never lost              never_lost_test.go
+//	 3  exact rates             exact_test.go, beside the reference model in exact fractions
+//	 4  RetryAfter              retry_test.go
+//	 5  time only forward       retry_test.go
+//	 6  any number is safe      safe_test.go
+//	 7  memory has a ceiling    keyed_test.go
+//	 9  keys never share        keyed_test.go
+//	10  SetLimit keeps the used exact_test.go, over_test.go
+//	    threads                 linear_test.go, beside the reference model, checked for being linearizable
+//
+// What shows that the tests would fail: rules for giving back that are known to be wrong are found by the same search (rules_test.go),
+// and limiters with planted races by the same checker (planted_test.go).
+//
+// # Running
+//
+//	go test -race ./proof                                          # 100 checks of each property
+//	go test ./proof -run Rule4 -rapid.checks=100000 -timeout 0     # long
+//	go test ./proof -run Rule1Nothing -rapid.checks=5000           # the search: 300 times as many schedules
+//	go test ./proof -run Linear -count=1000                        # other histories
+//
+// A failure prints the schedule, made as short as it gets, and the seed to run it again with -rapid.seed. The threads of linear_test.go
+// are scheduled by the runtime: their seed gives the same calls, not the same history.
 package proof

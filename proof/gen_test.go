@@ -124,6 +124,10 @@ func whole(l weir.Limit, tick time.Duration) bool {
 	return perUnit(l, tick).Num().Cmp(big.NewInt(1)) == 0
 }
 
+// paced reports whether one clock unit brings at most one token. Where it brings several, which no clock in process can tell apart, a
+// line still lets only one waiter go in each.
+func paced(l weir.Limit, tick time.Duration) bool { return perUnit(l, tick).Cmp(big.NewRat(1, 1)) <= 0 }
+
 // A walker draws calls. It knows just enough of what went before to draw what matters.
 type walker struct {
 	limit weir.Limit

@@ -38,7 +38,7 @@ type op struct {
 	key string
 	id  int // of this reservation, or of the one that is settled
 	// readings are those that the thread took during the call. It is the last that counts; but a change of the limit for all keys reads
-	// the clock for each.
+	// the clock for each, and a key that is settled is looked at once more.
 	readings []int64
 }
 
@@ -47,7 +47,7 @@ func (o op) candidates() []int64 {
 	switch {
 	case len(o.readings) == 0: // a call that had nothing to do
 		return []int64{0}
-	case o.verb == set:
+	case o.verb == set || o.verb == settle:
 		return slices.Compact(slices.Sorted(slices.Values(o.readings)))
 	}
 	return o.readings[len(o.readings)-1:]

@@ -96,7 +96,7 @@ func (p *parser) parseCommon(line string) (e Entry, err error) {
 	e.Length = -1
 	first := strings.IndexByte(line, ' ')
 	if first <= 0 {
-		return e, errors.New("there is no first field")
+		return e, errors.New("there is no first field with a space after it")
 	}
 	e.Client = line[:first]
 	clock, rest, ok := cutClock(line[first:])

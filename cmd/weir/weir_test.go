@@ -81,7 +81,7 @@ func TestReplay(t *testing.T) {
 	if code != 0 || out != `{"requests":4,"unparsed":1,"limits":{"per-sku":{"allowed":2,"limited":1,"delayed":0}}}`+"\n" {
 		t.Errorf("%d %q %q", code, out, errs)
 	}
-	if !strings.Contains(errs, "1 lines could not be read") || !strings.Contains(errs, `line 3: there is no [day/Mon/year:hour:minute:second zone]: "rubbish"`) {
+	if !strings.Contains(errs, "1 lines could not be read") || !strings.Contains(errs, `line 3: there is no first field with a space after it: "rubbish"`) {
 		t.Errorf("%q", errs)
 	}
 	decisions, err := os.ReadFile(dir + "/decisions")

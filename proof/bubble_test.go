@@ -1,0 +1,101 @@
+package proof
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/keyed"
+	"pgregory.net/rapid"
+)
+
+// TestRule1WaitersNeverOver: goroutines that Wait, some with a deadline and some given up, on the real clock and real timers of a
+// bubble: what leaves is within the bound, everyone leaves, in the order of arrival, and whoever gave up was charged nothing.
+func TestRule1WaitersNeverOver(t *testing.T) {
+	type waiter struct {
+		after, patience time.Duration
+		cost            int64
+	}
+	for _, k := range kinds {
+		for _, holder := range []string{"Limiter", "keyed"} {
+			t.Run(k.name+"/"+holder, func(t *testing.T) {
+				rapid.Check(t, func(rt *rapid.T) {
+					rate := weir.Rate{N: rapid.Int64Range(1, 7).Draw(rt, "n"), Per: time.Second}
+					size := rapid.Int64Range(1, 5).Draw(rt, "size")
+					var l weir.Limit = weir.TokenBucket{Rate: rate, Burst: size}
+					if k.name == "LeakyBucket" {
+						l = weir.LeakyBucket{Rate: rate, Queue: size - 1, DelayAfter: rapid.Int64Range(0, size-1).Draw(rt, "delay_after")}
+					}
+					waiters := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) waiter {
+						return waiter{
+							after:    time.Duration(rapid.Int64Range(0, 500).Draw(t, "after")) * time.Millisecond,
+							patience: time.Duration(rapid.Int64Range(1, 4000).Draw(t, "patience")) * time.Millisecond,
+							cost:     rapid.Int64Range(1, size).Draw(t, "cost"),
+						}
+					}), 1, 12).Draw(rt, "waiters")
+					h := history{tick: 1, eras: []era{{limit: l}}}
+					var order []int
+					synctest.Test(t, func(t *testing.T) {
+						wait, limiter := waits(t, holder, l)
+						start := time.Now()
+						var mu sync.Mutex
+						var wg sync.WaitGroup
+						for i, w := range waiters {
+							synctest.Wait() // who came before is in line
+							wg.Go(func() {
+								ctx, cancel := context.WithCancel(t.Context())
+								defer cancel()
+								defer time.AfterFunc(w.patience, cancel).Stop()
+								if wait(ctx, w.cost) != nil {
+									return
+								}
+								mu.Lock()
+								defer mu.Unlock()
+								h.runs = append(h.runs, run{at: int64(time.Since(start)), cost: w.cost, did: w.cost})
+								order = append(order, i)
+							})
+							synctest.Wait()
+							<-time.After(w.after)
+						}
+						wg.Wait()
+						if n := limiter.Waiting(); n != 0 {
+							t.Errorf("%d are still in line", n)
+						}
+					})
+					if over := h.over(1); over != "" {
+						rt.Fatalf("%+v, %+v: %s", l, waiters, over)
+					}
+					if !slices.IsSorted(order) {
+						at := func(i int) int64 { return h.runs[i].at }
+						for i := 1; i < len(order); i++ {
+							if order[i] < order[i-1] && at(i) != at(i-1) { // at one instant, goroutines run in any order
+								rt.Fatalf("%+v, %+v: left in the order %v", l, waiters, order)
+							}
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// waits opens a limiter, and returns its Wait.
+func waits(t *testing.T, holder string, l weir.Limit) (func(context.Context, int64) error, interface{ Waiting() int }) {
+	if holder == "Limiter" {
+		lim, err := weir.New(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lim.Wait, lim
+	}
+	k, err := keyed.New[string](l, keyed.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { k.Close() })
+	return func(ctx context.Context, cost int64) error { return k.Wait(ctx, "a", cost) }, k
+}

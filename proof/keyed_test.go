@@ -1,0 +1,185 @@
+package proof
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/keyed"
+	"github.com/weirflow/weir/weirtest"
+	"pgregory.net/rapid"
+)
+
+// A table is a keyed.Limiter beside one model for each key.
+type table struct {
+	*keyed.Limiter[string]
+	clock  weirtest.Clock
+	limit  weir.Limit
+	most   int
+	full   keyed.Full
+	models map[string]*weirtest.Model // of the keys that have used anything, until they are forgotten
+	lives  map[string]int             // how often each key was let go
+	stats  keyed.Stats
+}
+
+func openTable(t *rapid.T) *table {
+	w := &table{
+		limit:  kinds[rapid.IntRange(0, 1).Draw(t, "kind")].draw(t, 1, time.Hour),
+		most:   rapid.IntRange(1, 4).Draw(t, "max_keys"),
+		full:   rapid.SampledFrom([]keyed.Full{keyed.Forget, keyed.Refuse}).Draw(t, "full"),
+		models: map[string]*weirtest.Model{},
+		lives:  map[string]int{},
+	}
+	if l, ok := w.limit.(weir.TokenBucket); ok {
+		l.Initial = 0 // such a key is never free to go: see TestBucketsThatDoNotStartFull
+		w.limit = l
+	}
+	k, err := keyed.New[string](w.limit, keyed.Options{MaxKeys: w.most, Full: w.full, Clock: w.clock.Now, Timers: w.clock.AfterFunc})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Limiter = k
+	return w
+}
+
+// limited is how many others are limited now, and the soonest time at which one of them is not.
+func (w *table) limited(but string) (keys int, soonest time.Duration) {
+	soonest = weir.Never
+	for key, m := range w.models {
+		if key == but {
+			continue
+		}
+		if d := m.Peek(w.clock.Now(), 0); d.ResetAfter > 0 {
+			if keys++; soonest == weir.Never || d.ResetAfter < soonest {
+				soonest = d.ResetAfter
+			}
+		}
+	}
+	return keys, soonest
+}
+
+// drop lets a key go: what it has used is forgotten, and reservations from before are of another life.
+func (w *table) drop(key string) {
+	delete(w.models, key)
+	w.lives[key]++
+}
+
+func (w *table) model(key string) *weirtest.Model {
+	if m := w.models[key]; m != nil {
+		return m
+	}
+	return weirtest.NewModel(w.limit, 1)
+}
+
+// check compares all keys with their models. Where the table says that it has forgotten one, that one is the least restricted.
+func (w *table) check(t *rapid.T, names []string, caller string) {
+	now, stats := w.clock.Now(), w.Stats()
+	if n := w.Len(); n > w.most || stats.Keys != n {
+		t.Fatalf("%d keys are kept, %d by the counters; the ceiling is %d", n, stats.Keys, w.most)
+	}
+	forgotten := stats.Forgotten - w.stats.Forgotten
+	w.stats = stats
+	_, soonest := w.limited(caller)
+	for _, key := range names {
+		got, want := w.Peek(key, 0), w.model(key).Peek(now, 0)
+		if got == want {
+			continue
+		}
+		fresh := weirtest.NewModel(w.limit, 1).Peek(now, 0)
+		if got != fresh || forgotten == 0 || key == caller || want.ResetAfter > soonest {
+			t.Fatalf("key %s: got %+v, want %+v; %d were forgotten, and the least restricted is so for %v", key, got, want, forgotten, soonest)
+		}
+		w.drop(key)
+		forgotten--
+	}
+	if forgotten != 0 {
+		t.Fatalf("%d more were counted as forgotten than are", forgotten)
+	}
+}
+
+// TestRule7And9EachKeyHasItsOwn: every key of a small table is decided on by its own history and nobody else's. No more keys are kept
+// than the ceiling. While there is room only those are let go that are as if untouched; beyond it, what the options say happens, and is
+// counted: the least restricted is forgotten, or the new key is refused until exactly the time at which there is room.
+func TestRule7And9EachKeyHasItsOwn(t *testing.T) {
+	names := []string{"a", "b", "c", "d", "e", "f", "aa", ""}
+	rapid.Check(t, func(t *rapid.T) {
+		w := openTable(t)
+		defer w.Close()
+		type open struct {
+			key  string
+			r    keyed.Reservation[string]
+			id   int
+			life int
+		}
+		var reserved []open
+		from := &walker{limit: w.limit, tick: 1, floor: 0}
+		for i := range rapid.IntRange(1, 40).Draw(t, "calls") {
+			w.clock.Set(from.move(t))
+			now := w.clock.Now()
+			key := rapid.SampledFrom(names).Draw(t, "key")
+			c := call{now: now, verb: rapid.SampledFrom([]verb{take, take, peek, reserve, settle}).Draw(t, "verb"), cost: from.cost(t), within: -1}
+			told := fmt.Sprintf("call %d, %s: %v", i, key, c)
+			if c.verb == settle {
+				if len(reserved) > 0 {
+					o := reserved[rapid.IntRange(0, len(reserved)-1).Draw(t, "which")]
+					o.r.Cancel()
+					if m := w.models[o.key]; m != nil && o.life == w.lives[o.key] {
+						m.Cancel(now, o.id)
+					}
+				}
+				w.check(t, names, "nobody")
+				continue
+			}
+			keys, soonest := w.limited(key)
+			m, known := w.models[key]
+			if known && m.Peek(now, 0).ResetAfter == 0 {
+				w.drop(key) // as if untouched
+				known = false
+			}
+			fits := c.cost > 0 && c.cost <= sizeOf(w.limit)
+			if !known && fits && keys >= w.most && w.full == keyed.Refuse {
+				var d weir.Decision
+				switch c.verb {
+				case take:
+					d = w.Take(key, c.cost)
+				case peek:
+					d = w.Peek(key, c.cost)
+				case reserve:
+					r, _ := w.Reserve(key, c.cost, -1)
+					d = r.Decision()
+				}
+				if want := (weir.Decision{Limit: sizeOf(w.limit), RetryAfter: soonest}); d != want {
+					t.Fatalf("%s: there is no room: got %+v, want %+v", told, d, want)
+				}
+				from.retry = soonest
+				w.check(t, names, "nobody")
+				continue
+			}
+			m = w.model(key).Clone()
+			var got, want weir.Decision
+			switch c.verb {
+			case take:
+				got, want = w.Take(key, c.cost), m.Take(now, c.cost)
+			case peek:
+				got, want = w.Peek(key, c.cost), m.Peek(now, c.cost)
+			case reserve:
+				r, ok := w.Reserve(key, c.cost, -1)
+				id, _, d := m.Reserve(now, c.cost, -1)
+				if got, want = r.Decision(), d; ok && c.cost > 0 {
+					reserved = append(reserved, open{key, r, id, w.lives[key]})
+				}
+			}
+			if got != want {
+				t.Fatalf("%s: got %+v, want %+v", told, got, want)
+			}
+			if z, _ := m.State(); z != nil {
+				w.models[key] = m
+			}
+			if want.RetryAfter > 0 {
+				from.retry = want.RetryAfter
+			}
+			w.check(t, names, key)
+		}
+	})
+}
