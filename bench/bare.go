@@ -42,7 +42,7 @@ func serveBare(upstream string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 	go func() {
-		io.Copy(io.Discard, stdin)
+		_, _ = io.Copy(io.Discard, stdin)
 		server.Close()
 	}()
 	fmt.Fprintln(stdout, l.Addr())

@@ -77,7 +77,7 @@ func gateway(r *report) error {
 	if err != nil {
 		return err
 	}
-	defer upstream.Stop()
+	defer upstream.Stop() //nolint:errcheck // it is stopped for good either way
 	for _, t := range traffics() {
 		if err := r.proxies(t, wrk, binary, upstream.Addr, dir); err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)

@@ -8,9 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/keyed"
-	"pgregory.net/rapid"
 )
 
 // TestRule1WaitersNeverOver: goroutines that Wait, some with a deadline and some given up, on the real clock and real timers of a

@@ -6,8 +6,9 @@ import (
 	"math/big"
 	"time"
 
-	"github.com/weirflow/weir"
 	"pgregory.net/rapid"
+
+	"github.com/weirflow/weir"
 )
 
 const (

@@ -5,10 +5,11 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/keyed"
 	"github.com/weirflow/weir/weirtest"
-	"pgregory.net/rapid"
 )
 
 // A table is a keyed.Limiter beside one model for each key.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/keyed"
 	"github.com/weirflow/weir/weirtest"
@@ -69,7 +70,7 @@ func (s ofKeys) do(key string, c call, r reservation) (outcome, reservation) {
 }
 
 func (s single) do(_ string, c call, r reservation) (outcome, reservation) {
-	return doOn(one{s.Limiter}, c, r)
+	return doOn(one(s), c, r)
 }
 
 func doOn(l limiter, c call, r reservation) (o outcome, made reservation) {

@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirflow/weir"
 	"pgregory.net/rapid"
+
+	"github.com/weirflow/weir"
 )
 
 // lateness is how much a line may make up for, in nanoseconds, where its turns are noticed late: see line.go.

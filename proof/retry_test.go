@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirflow/weir"
 	"pgregory.net/rapid"
+
+	"github.com/weirflow/weir"
 )
 
 // TestRule4RetryAfterIsSufficientAndTight: the refused call, made again alone after RetryAfter, is admitted, and one clock unit sooner it

@@ -6,9 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/keyed"
-	"pgregory.net/rapid"
 )
 
 // TestRule6AnyNumberIsSafe: whatever the limit, the readings and the costs, at the ends of the clock too, nothing panics and every

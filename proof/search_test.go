@@ -8,8 +8,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/weirflow/weir"
 	"pgregory.net/rapid"
+
+	"github.com/weirflow/weir"
 )
 
 // A search looks for a schedule of takes, reservations, cancels and settles after which more runs than may. The limits are small, and

@@ -123,12 +123,12 @@ func read(t *testing.T, file string) string {
 }
 
 // change replaces what has to be there.
-func change(t *testing.T, text, old, new string) string {
+func change(t *testing.T, text, old, by string) string {
 	t.Helper()
 	if !strings.Contains(text, old) {
 		t.Fatalf("there is no %s in %s", old, text)
 	}
-	return strings.ReplaceAll(text, old, new)
+	return strings.ReplaceAll(text, old, by)
 }
 
 func copyFile(t *testing.T, to, from string, edit func(string) string) {
