@@ -12,7 +12,7 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// guavaScript is a line of testdata/guava.jsonl.
+// guavaScript is a line of weirtest/testdata/guava.jsonl.
 type guavaScript struct {
 	ID         string  `json:"id"`
 	Test       string  `json:"test"`
@@ -50,7 +50,7 @@ func (s guavaScript) limit(t *testing.T, rate string) weir.Limit {
 
 // TestGuava: where permits come at whole microseconds, waits are Guava's to the microsecond.
 func TestGuava(t *testing.T) {
-	f, err := os.Open("testdata/guava.jsonl")
+	f, err := os.Open("weirtest/testdata/guava.jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}

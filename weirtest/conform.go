@@ -1,0 +1,352 @@
+package weirtest
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirflow/weir"
+)
+
+// A Subject is an implementation of limits that Conform holds to the reference model: a limiter in process, or a store.
+type Subject struct {
+	// Tick is its clock unit; 0 means a nanosecond.
+	Tick time.Duration
+	// Open returns a fresh Taker of a limit, on a clock that reads nanoseconds and stands still until it is set. What else it implements
+	// of Peeker, Reserver and Setter is held to the model too; what it does not is left out. One that implements io.Closer is closed. For
+	// the scripts, which ask for a Holder, decisions carry the kind of the limit in By, as in token_bucket.
+	Open func(l weir.Limit, c *Clock) (Taker, error)
+	// Limits are drawn for the random walks, each with numbers that random draws; nil means every kind that there is.
+	Limits []func(random *rand.Rand) weir.Limit
+
+	Seed  uint64 // of the random walks; 0 draws one, which a failure tells
+	Walks int    // how many for each kind of limit; 0 means 200
+	Steps int    // how many calls in each walk; 0 means 60
+}
+
+// A Taker decides for keys.
+type Taker interface {
+	Take(key string, cost int64) weir.Decision
+}
+
+// A Peeker answers as Take would, and charges nothing.
+type Peeker interface {
+	Peek(key string, cost int64) weir.Decision
+}
+
+// A Reserver charges ahead.
+type Reserver interface {
+	Reserve(key string, cost int64, maxDelay time.Duration) (Reservation, bool)
+}
+
+// A Setter changes its limit.
+type Setter interface {
+	SetLimit(weir.Limit) error
+}
+
+// TB is what Conform asks of a *testing.T.
+type TB interface {
+	Helper()
+	Logf(format string, args ...any)
+	Errorf(format string, args ...any)
+}
+
+//go:embed testdata
+var testdata embed.FS
+
+// Testdata holds the scripts of each limit (*.weir), and the vectors of other implementations.
+func Testdata() fs.FS {
+	sub, err := fs.Sub(testdata, "testdata")
+	if err != nil {
+		panic(err) // the name is a constant
+	}
+	return sub
+}
+
+// Conform holds a subject to the reference model, by random walks with clocks that step back and jump, any cost, and, where the subject
+// knows them, reservations and changes of the limit; and to the scripts of this package, where it is a Holder. All fields of a decision
+// count but By and Source. What fails is made as short as it can be, and told as a script.
+func Conform(t TB, s Subject) {
+	t.Helper()
+	if s.Tick == 0 {
+		s.Tick = 1
+	}
+	if s.Walks == 0 {
+		s.Walks = 200
+	}
+	if s.Steps == 0 {
+		s.Steps = 60
+	}
+	if s.Seed == 0 {
+		s.Seed = rand.Uint64()
+	}
+	limits := s.Limits
+	if limits == nil {
+		limits = Limits()
+	}
+	for i, draw := range limits {
+		for walk := range s.Walks {
+			random := rand.New(rand.NewPCG(s.Seed, uint64(i)<<32|uint64(walk)))
+			w := s.walk(random, draw, limits)
+			found, err := s.try(w)
+			if err != nil {
+				t.Errorf("%v: %v", w.limit, err)
+				return
+			}
+			if found != nil {
+				w, found = s.shorten(w, found)
+				t.Errorf("seed %d: %T does not do as the model:\n%s%s", s.Seed, w.limit, w.script(s.Tick), found)
+				break
+			}
+		}
+	}
+	s.scripts(t)
+}
+
+// scripts runs the scripts of this package.
+func (s Subject) scripts(t TB) {
+	t.Helper()
+	probe, err := s.Open(weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}, new(Clock))
+	if err != nil {
+		t.Errorf("a token bucket cannot be opened: %v", err)
+		return
+	}
+	shut(probe)
+	if _, ok := probe.(Holder); !ok || s.Tick != 1 || s.Limits != nil {
+		t.Logf("the scripts are left out: they ask for all verbs, for each limit, and for a clock of nanoseconds")
+		return
+	}
+	r := Runner{Open: func(l weir.Limit, c *Clock) (Holder, error) {
+		opened, err := s.Open(l, c)
+		if err != nil {
+			return nil, err
+		}
+		return opened.(Holder), nil
+	}}
+	names, err := fs.Glob(Testdata(), "*.weir")
+	if err != nil {
+		t.Errorf("%v", err)
+	}
+	for _, name := range names {
+		f, err := Testdata().Open(name)
+		if err != nil {
+			t.Errorf("%v", err)
+			continue
+		}
+		mismatches, err := r.Run(name, f)
+		if err != nil {
+			t.Errorf("%v", err)
+		}
+		for _, m := range mismatches {
+			t.Errorf("%s", m)
+		}
+		shut(f)
+	}
+}
+
+// shut closes what can be closed.
+func shut(v any) {
+	if c, ok := v.(interface{ Close() error }); ok {
+		_ = c.Close() // a test's own
+	}
+}
+
+// walk is a limit and calls.
+type walk struct {
+	limit weir.Limit
+	calls []call
+}
+
+// call is one use of a verb.
+type call struct {
+	at     int64 // the reading, in clock units
+	verb   verb
+	key    string
+	cost   int64 // of a settle, the actual one
+	within int64 // of a reserve, in clock units
+	of     int   // of a settle: which reserve of this walk, by its place among the calls
+	limit  weir.Limit
+}
+
+type verb uint8
+
+const (
+	doTake verb = iota
+	doPeek
+	doReserve
+	doSettle
+	doSet
+)
+
+// difference is where a subject and the model part.
+type difference struct {
+	call      int
+	got, want string
+}
+
+func (d *difference) String() string { return fmt.Sprintf("\twant %s\n\tgot  %s\n", d.want, d.got) }
+
+// try makes the calls of a subject and of a model, until they differ.
+func (s Subject) try(w walk) (*difference, error) {
+	clock := new(Clock)
+	clock.Set(w.calls[0].at * int64(s.Tick))
+	subject, err := s.Open(w.limit, clock)
+	if err != nil {
+		return nil, err
+	}
+	defer shut(subject)
+	p := &pair{tick: s.Tick, clock: clock, limit: w.limit, subject: subject, models: map[string]*Model{}, made: map[int]made{}}
+	for i, c := range w.calls {
+		if got, want := p.do(i, c); got != want {
+			return &difference{i, got, want}, nil
+		}
+	}
+	return nil, nil
+}
+
+// pair is a subject beside its model: one for each key.
+type pair struct {
+	tick    time.Duration
+	clock   *Clock
+	limit   weir.Limit
+	subject Taker
+	models  map[string]*Model
+	made    map[int]made
+	high    int64 // the latest reading
+}
+
+// made is a reservation, on both sides.
+type made struct {
+	subject Reservation
+	model   int
+	key     string
+}
+
+func (p *pair) model(key string) *Model {
+	m := p.models[key]
+	if m == nil {
+		m = NewModel(p.limit, p.tick)
+		p.models[key] = m
+	}
+	return m
+}
+
+// do makes a call on both sides. A call that the subject does not know, or that would step back behind a state that it may have let go, is
+// left out, so that any part of a walk is a walk.
+func (p *pair) do(i int, c call) (got, want string) {
+	if c.at < p.high {
+		for _, m := range p.models {
+			if m.Peek(p.high, 0).ResetAfter == 0 {
+				return "", ""
+			}
+		}
+	}
+	p.high = max(p.high, c.at)
+	for of, m := range p.made { // a state that is free may be let go, and then nothing is given back to it, even after a step back
+		if p.model(m.key).Peek(p.high, 0).ResetAfter == 0 {
+			delete(p.made, of)
+		}
+	}
+	p.clock.Set(c.at * int64(p.tick))
+	switch c.verb {
+	case doTake:
+		return text(p.subject.Take(c.key, c.cost)), text(p.model(c.key).Take(c.at, c.cost))
+	case doPeek:
+		if s, ok := p.subject.(Peeker); ok {
+			return text(s.Peek(c.key, c.cost)), text(p.model(c.key).Peek(c.at, c.cost))
+		}
+	case doReserve:
+		if s, ok := p.subject.(Reserver); ok {
+			r, ok := s.Reserve(c.key, c.cost, time.Duration(c.within)*p.tick)
+			id, delay, d := p.model(c.key).Reserve(c.at, c.cost, c.within)
+			if ok && d.Allowed {
+				p.made[i] = made{r, id, c.key}
+			}
+			return fmt.Sprint(text(r.Decision()), " delay ", r.Delay()), fmt.Sprint(text(d), " delay ", delay)
+		}
+	case doSettle:
+		if m, ok := p.made[c.of]; ok {
+			m.subject.Settle(c.cost)
+			p.model(m.key).Settle(c.at, m.model, c.cost)
+			delete(p.made, c.of)
+		}
+	case doSet:
+		if s, ok := p.subject.(Setter); ok {
+			if err := s.SetLimit(c.limit); err != nil {
+				return err.Error(), ""
+			}
+			for _, m := range p.models {
+				m.SetLimit(c.at, c.limit)
+			}
+			p.limit = c.limit
+			clear(p.made) // what they would give back now depends on whether a state that was free was let go, by a clock unit
+		}
+	}
+	return "", ""
+}
+
+// text is what counts of a decision.
+func text(d weir.Decision) string {
+	d.By, d.Source = "", 0
+	return fmt.Sprintf("%+v", d)
+}
+
+// shorten leaves out calls, and makes costs small, while something still differs.
+func (s Subject) shorten(w walk, found *difference) (walk, *difference) {
+	w.calls = w.calls[:found.call+1]
+	for again := true; again; {
+		again = false
+		for i := len(w.calls) - 1; i >= 0 && len(w.calls) > 1; i-- {
+			shorter := walk{w.limit, without(w.calls, i)}
+			if d, err := s.try(shorter); err == nil && d != nil {
+				w, found, again = walk{w.limit, shorter.calls[:d.call+1]}, d, true
+				i = min(i, len(w.calls))
+			}
+		}
+	}
+	return w, found
+}
+
+// without leaves one call out, and all that refer to it.
+func without(calls []call, left int) []call {
+	var kept []call
+	for i, c := range calls {
+		switch {
+		case i == left || c.verb == doSettle && c.of == left:
+			continue
+		case c.verb == doSettle && c.of > left:
+			c.of--
+		}
+		kept = append(kept, c)
+	}
+	if len(kept) == 0 {
+		return slices.Clone(calls)
+	}
+	return kept
+}
+
+// script writes a walk as the language of scripts has it.
+func (w walk) script(tick time.Duration) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%T%+v\n", w.limit, w.limit)
+	for i, c := range w.calls {
+		fmt.Fprintf(&b, "%3d  at %v ", i, time.Duration(c.at)*tick)
+		switch c.verb {
+		case doTake:
+			fmt.Fprintf(&b, "take %s %d\n", c.key, c.cost)
+		case doPeek:
+			fmt.Fprintf(&b, "peek %s %d\n", c.key, c.cost)
+		case doReserve:
+			fmt.Fprintf(&b, "reserve %s %d max=%v\n", c.key, c.cost, time.Duration(c.within)*tick)
+		case doSettle:
+			fmt.Fprintf(&b, "settle the one of line %d for %d\n", c.of, c.cost)
+		case doSet:
+			fmt.Fprintf(&b, "set %T%+v\n", c.limit, c.limit)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,88 @@
+package weirtest_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/keyed"
+	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/weirtest"
+)
+
+func openKeyed(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
+	k, err := keyed.New[string](l, keyed.Options{Name: policy.Kind(l), Clock: c.Now, Timers: c.AfterFunc})
+	if err != nil {
+		return nil, err
+	}
+	return weirtest.Keyed(k), nil
+}
+
+func TestKeyedConforms(t *testing.T) {
+	weirtest.Conform(t, weirtest.Subject{Open: openKeyed})
+}
+
+// stepper is an implementation as a store would have it: states by key, and the pure function, in microseconds.
+type stepper struct {
+	p      weir.Prepared
+	c      *weirtest.Clock
+	states map[string][]int64
+}
+
+func (s *stepper) Take(key string, cost int64) (d weir.Decision) {
+	s.states[key], d = s.p.Step(s.states[key], s.c.Now()/1000, cost)
+	return d
+}
+
+func openStepper(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
+	p, err := weir.Prepare(l, time.Microsecond)
+	return &stepper{p, c, map[string][]int64{}}, err
+}
+
+func TestAStoreConforms(t *testing.T) {
+	weirtest.Conform(t, weirtest.Subject{Open: openStepper, Tick: time.Microsecond})
+}
+
+// generous gives one more than it says, once in a while.
+type generous struct {
+	*stepper
+	refused int
+}
+
+func (g *generous) Take(key string, cost int64) weir.Decision {
+	d := g.stepper.Take(key, cost)
+	if !d.Allowed && d.RetryAfter > 0 {
+		if g.refused++; g.refused == 3 {
+			d.Allowed, d.RetryAfter = true, 0
+		}
+	}
+	return d
+}
+
+// told is a TB that listens.
+type told struct{ errors []string }
+
+func (t *told) Helper()             {}
+func (t *told) Logf(string, ...any) {}
+func (t *told) Errorf(format string, args ...any) {
+	t.errors = append(t.errors, fmt.Sprintf(format, args...))
+}
+
+// TestConformFinds: an implementation that admits too much is found for each kind of limit, and told in a few calls.
+func TestConformFinds(t *testing.T) {
+	var found told
+	weirtest.Conform(&found, weirtest.Subject{Tick: time.Microsecond, Seed: 1, Open: func(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
+		s, err := openStepper(l, c)
+		return &generous{stepper: s.(*stepper)}, err
+	}})
+	if len(found.errors) != len(weirtest.Limits()) {
+		t.Errorf("found %d of %d:\n%s", len(found.errors), len(weirtest.Limits()), strings.Join(found.errors, "\n"))
+	}
+	for _, e := range found.errors {
+		if calls := strings.Count(e, "\n") - 3; calls > 8 || !strings.Contains(e, "seed 1") || !strings.Contains(e, "take") {
+			t.Errorf("%d calls:\n%s", calls, e)
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package weirtest
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weirflow/weir"
+)
+
+// Limits returns a generator for each kind of limit: of small numbers, where states meet often, and of some that are not friendly. All of
+// them count in whole microseconds.
+func Limits() []func(*rand.Rand) weir.Limit {
+	return []func(*rand.Rand) weir.Limit{
+		func(r *rand.Rand) weir.Limit {
+			l := weir.TokenBucket{Rate: drawRate(r), Burst: drawSize(r)}
+			if r.IntN(4) == 0 {
+				l.Initial = r.Int64N(l.Burst+2) - 1
+			}
+			return l
+		},
+		func(r *rand.Rand) weir.Limit {
+			l := weir.LeakyBucket{Rate: drawRate(r), Queue: drawSize(r) - 1}
+			l.DelayAfter = r.Int64N(l.Queue + 1)
+			return l
+		},
+	}
+}
+
+// drawRate draws a rate, reduced or not.
+func drawRate(r *rand.Rand) weir.Rate {
+	n := []int64{1, 2, 3, 7, 10, 100, 333, 12345, 999983}[r.IntN(9)]
+	per := []time.Duration{3 * time.Microsecond, 100 * time.Millisecond, time.Second, 7 * time.Second, time.Minute, 24 * time.Hour}[r.IntN(6)]
+	return weir.Rate{N: n, Per: per}
+}
+
+// drawSize draws a capacity, mostly a small one.
+func drawSize(r *rand.Rand) int64 {
+	if r.IntN(5) == 0 {
+		return 1 + r.Int64N(1000)
+	}
+	return 1 + r.Int64N(6)
+}
+
+// walk draws a limit and calls.
+func (s Subject) walk(r *rand.Rand, draw func(*rand.Rand) weir.Limit, all []func(*rand.Rand) weir.Limit) walk {
+	w := walk{limit: draw(r)}
+	now := []int64{0, 5, 1_700_000_000_000_000, 1 << 40}[r.IntN(4)]
+	size, step := scale(w.limit, s.Tick)
+	made := []int{}
+	for i := range s.Steps {
+		if i > 0 {
+			now = max(now+drawMove(r, step, size), 0)
+		}
+		c := call{at: now, key: []string{"a", "a", "a", "b"}[r.IntN(4)], cost: drawCost(r, size)}
+		switch p := r.IntN(20); {
+		case p < 9 || i == 0:
+			c.verb = doTake
+		case p < 11:
+			c.verb = doPeek
+		case p < 15:
+			c.verb, c.within = doReserve, []int64{-1, 0, step, 3 * step}[r.IntN(4)]
+			made = append(made, i)
+		case p < 19 && len(made) > 0:
+			c.verb, c.of = doSettle, made[len(made)-1-r.IntN(min(3, len(made)))]
+			c.cost = []int64{0, 0, 1, 2, size}[r.IntN(5)]
+		case p == 19 && r.IntN(3) == 0:
+			c.verb, c.limit = doSet, draw(r)
+			if r.IntN(3) == 0 {
+				c.limit = all[r.IntN(len(all))](r)
+			}
+			if b, ok := c.limit.(weir.TokenBucket); ok { // a key that was let go as full is one never seen: it would begin with Initial
+				b.Initial = 0
+				c.limit = b
+			}
+			size, step = scale(c.limit, s.Tick)
+		}
+		w.calls = append(w.calls, c)
+	}
+	return w
+}
+
+// scale is the capacity of a limit, and about how many clock units it takes for one unit to come.
+func scale(l weir.Limit, tick time.Duration) (size, step int64) {
+	p, err := weir.Prepare(l, tick)
+	if err != nil {
+		return 1, 1
+	}
+	size = p.Peek(nil, 0, 0).Limit
+	_, d := p.Step(nil, 0, size)
+	return size, max(int64(d.ResetAfter/tick)/max(size, 1), 1)
+}
+
+// drawMove draws how far the clock goes: mostly by what matters to the limit, sometimes back, and sometimes by a lot.
+func drawMove(r *rand.Rand, step, size int64) int64 {
+	switch p := r.IntN(20); {
+	case p < 7:
+		return 0
+	case p < 9:
+		return 1
+	case p < 14:
+		return r.Int64N(2*step + 1)
+	case p < 16:
+		return step*r.Int64N(4) + r.Int64N(3) - 1
+	case p < 17:
+		return r.Int64N(step*min(size, 1<<20) + 1)
+	case p < 19:
+		return -r.Int64N(3*step + 1)
+	}
+	return 1 << r.IntN(45)
+}
+
+// drawCost draws a cost: mostly what fits, sometimes anything.
+func drawCost(r *rand.Rand, size int64) int64 {
+	switch p := r.IntN(12); {
+	case p < 7:
+		return 1 + r.Int64N(min(size, 3))
+	case p < 9:
+		return 1 + r.Int64N(size)
+	case p < 11:
+		return []int64{0, size, size + 1, -1}[r.IntN(4)]
+	}
+	return []int64{math.MaxInt64, math.MinInt64, r.Int64(), -r.Int64()}[r.IntN(4)]
+}
