@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weirflow/weir/internal/duration"
 )
 
 // A Rate is N per duration: an exact rational, never truncated. It is written N/PER, as in 100/s, 6/m, 5000/h, 1/d or 20/100ms.
@@ -119,20 +121,12 @@ func parseSpan(s string) (time.Duration, error) {
 	if s[0] == '-' || s[0] == '+' {
 		return 0, fmt.Errorf("the duration %q has a sign: write s, m, h, d or one like 100ms", s)
 	}
-	for _, long := range [...]struct {
-		unit  string
-		hours int64
-	}{{"d", 24}, {"w", 7 * 24}} {
-		head, isLong := strings.CutSuffix(text, long.unit)
-		if !isLong {
-			continue
-		}
-		n, err := strconv.ParseInt(head, 10, 64)
-		if err != nil || n < 0 || n > int64(maxSpan/time.Hour) {
+	if strings.ContainsAny(text, "dw") {
+		d, err := duration.Parse(text)
+		if err != nil {
 			return 0, fmt.Errorf("the duration %q is not a whole number of days or weeks up to 100 years", s)
 		}
-		text = strconv.FormatInt(n*long.hours, 10) + "h"
-		break
+		return d, nil
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {

@@ -146,11 +146,16 @@ func New[K comparable](l weir.Limit, o Options) (*Limiter[K], error) {
 	return k, nil
 }
 
-// returns reports whether a state becomes equal to an untouched one by itself. A bucket that starts with less than it holds does not:
-// a full one, forgotten, would start again with less.
+// returns reports whether a state becomes equal to an untouched one by itself. A limit that starts with less than it holds does not: a
+// full one, forgotten, would start again with less.
 func returns(l weir.Limit) bool {
-	b, ok := l.(weir.TokenBucket)
-	return !ok || b.Initial == 0 || b.Initial == b.Burst
+	switch l := l.(type) {
+	case weir.TokenBucket:
+		return l.Initial == 0 || l.Initial == l.Burst
+	case weir.SmoothBursty:
+		return l.MaxBurst < 0 || l.Rate == weir.Unlimited
+	}
+	return true
 }
 
 // now reads the clock that the limit goes by.

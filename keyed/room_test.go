@@ -130,6 +130,20 @@ func TestBucketsThatDoNotStartFull(t *testing.T) {
 	}
 }
 
+// TestStoredPermitsAreNotForgotten: a SmoothBursty starts with nothing stored, so that one that has stored all it can is better than new.
+func TestStoredPermitsAreNotForgotten(t *testing.T) {
+	k, c := onClock[int](t, weir.SmoothBursty{Rate: weir.PerSecond(10)}, keyed.Options{MaxKeys: 100})
+	k.Allow(1)
+	c.Set(int64(100 * sec))
+	n := 0
+	for k.Allow(1) {
+		n++
+	}
+	if n != 11 { // those of a second, and one on credit
+		t.Errorf("%d admitted, want 11: %+v", n, k.Stats())
+	}
+}
+
 // TestRoomIsToldAsItIs: when there is room follows from what the keys have used until now, not from what they had when they came.
 func TestRoomIsToldAsItIs(t *testing.T) {
 	k, c := onClock[int](t, tenASecond, keyed.Options{MaxKeys: 2, Full: keyed.Refuse})

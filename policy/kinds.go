@@ -13,6 +13,7 @@ import (
 	"unicode"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/duration"
 	"github.com/weirflow/weir/internal/nearest"
 )
 
@@ -23,6 +24,13 @@ func kinds() map[string]weir.Limit {
 	for _, l := range []weir.Limit{
 		weir.TokenBucket{},
 		weir.LeakyBucket{},
+		weir.IntervalBucket{},
+		weir.FixedWindow{},
+		weir.SlidingWindow{},
+		weir.SlidingCounter{},
+		weir.SlidingLog{},
+		weir.SmoothBursty{},
+		weir.WarmUp{},
 	} {
 		known[snake(reflect.TypeOf(l).Name())] = l
 	}
@@ -126,25 +134,69 @@ func setField(f reflect.Value, name string, value any) error {
 		}
 		f.Set(reflect.ValueOf(r))
 	case time.Duration:
-		text, _ := value.(string)
-		d, err := time.ParseDuration(text)
+		d, err := durationOf(value, name)
 		if err != nil {
-			return fmt.Errorf("%v is not a duration: write it like 500ms or 1h30m", value)
+			return err
 		}
 		f.SetInt(int64(d))
-	case int64:
+	case int64, int:
 		n, err := wholeNumber(value)
 		if name == "initial" && value == "empty" {
 			n, err = weir.InitialEmpty, nil
+		}
+		if err == nil && f.OverflowInt(n) {
+			err = fmt.Errorf("%v is too large", value)
 		}
 		if err != nil {
 			return err
 		}
 		f.SetInt(n)
+	case float64:
+		n, err := number(value)
+		if err != nil {
+			return err
+		}
+		f.SetFloat(n)
+	case weir.Align:
+		text, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("%v is no alignment: write epoch, first, or one of the calendar, like month:Europe/Berlin", value)
+		}
+		f.SetString(text)
 	default:
 		return fmt.Errorf("this version cannot read a %s", f.Type())
 	}
 	return nil
+}
+
+// durationOf reads a duration. For how long permits are stored there is a word besides: for not at all.
+func durationOf(value any, name string) (time.Duration, error) {
+	text, _ := value.(string)
+	if name == "max_burst" && text == "none" {
+		return -1, nil
+	}
+	d, err := duration.Parse(text)
+	if err != nil {
+		return 0, fmt.Errorf("%v is not a duration: write it like 500ms, 1h30m or 1d", value)
+	}
+	return d, nil
+}
+
+// number reads a float64 from what a file or a script holds.
+func number(value any) (float64, error) {
+	switch v := value.(type) {
+	case float64:
+		return v, nil
+	case int64:
+		return float64(v), nil
+	case int:
+		return float64(v), nil
+	case string:
+		if n, err := strconv.ParseFloat(v, 64); err == nil {
+			return n, nil
+		}
+	}
+	return 0, fmt.Errorf("%v is not a number", value)
 }
 
 // wholeNumber reads an int64 from what a file or a script holds.

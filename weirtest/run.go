@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/duration"
 	"github.com/weirflow/weir/keyed"
 	"github.com/weirflow/weir/policy"
 )
@@ -188,7 +189,7 @@ func (x *run) close() {
 			break
 		}
 		next, ok := x.nextEvent()
-		if !ok || next > longestWait {
+		if !ok || next-time.Duration(x.clock.Now()) > longestWait {
 			for _, w := range x.waits {
 				x.check(w.step, result{err: "waits for ever"})
 			}
@@ -311,9 +312,9 @@ func decided(d weir.Decision) *result {
 func (x *run) reserve(s *Step) (*result, error) {
 	within := time.Duration(-1)
 	if text, ok := s.Fields["max"]; ok {
-		d, err := parseTime(text)
+		d, err := duration.Parse(text)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("max: %w", err)
 		}
 		within = d
 	}
@@ -430,7 +431,7 @@ func (r result) meets(want Expectation) bool {
 	case "deny":
 		return r.word == "deny"
 	case "delay":
-		d, err := parseTime(want.Value)
+		d, err := duration.Parse(want.Value)
 		return r.delayed && err == nil && d == r.delay
 	}
 	if isStatus(want.Name) {
@@ -447,10 +448,10 @@ func (r result) meets(want Expectation) bool {
 	return false
 }
 
-// sameTime compares durations that are written differently, like 60s and 1m.
+// sameTime compares durations that are written differently, like 24h and 1d.
 func sameTime(a, b string) bool {
-	x, err := time.ParseDuration(a)
-	y, err2 := time.ParseDuration(b)
+	x, err := duration.Parse(a)
+	y, err2 := duration.Parse(b)
 	return errors.Join(err, err2) == nil && x == y
 }
 

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weirflow/weir/internal/duration"
 )
 
 // A Script is what a limiter does in time, as text: a fresh limiter or a policy, and then calls at exact times with what is expected of
@@ -258,11 +260,21 @@ func isStatus(s string) bool {
 	return err == nil && n >= 100 && n <= 999
 }
 
-// parseTime reads a time of the script's clock.
+// parseTime reads a time of the script's clock: a duration since it began, or a moment, which is one since 1970.
 func parseTime(s string) (time.Duration, error) {
-	d, err := time.ParseDuration(s)
+	if at, err := time.Parse(time.RFC3339, s); err == nil {
+		d := time.Duration(at.Unix())*time.Second + time.Duration(at.Nanosecond())
+		if at.Unix() < -maxYears || at.Unix() > maxYears {
+			return 0, fmt.Errorf("%q is too far from 1970", s)
+		}
+		return d, nil
+	}
+	d, err := duration.Parse(s)
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a time: write it like 0s, 100ms or 1h30m", s)
+		return 0, fmt.Errorf("%q is not a time: write it like 0s, 100ms, 1h30m, 1d or 2026-03-29T00:59:59Z", s)
 	}
 	return d, nil
 }
+
+// maxYears is how many seconds from 1970 a moment may be: 290 years.
+const maxYears = 290 * 365 * 24 * 60 * 60

@@ -151,7 +151,7 @@ func TestScriptsThatAreNone(t *testing.T) {
 		"policy x\nat 0s take a":                                              "take needs a limit",
 		"policy x\nat 0s GET / length=x":                                      "not a whole number",
 		"limit token_bucket rate=1/s burst=1\nat 0s set burst=0":              "lets nothing pass",
-		"limit token_bucket rate=1/s burst=1\nat 0s reserve a 1 max=x":        "not a time",
+		"limit token_bucket rate=1/s burst=1\nat 0s reserve a 1 max=x":        "not a duration",
 		"limit token_bucket rate=1/s burst=1\nat 0s wait a 1 deadline=x":      "not a time",
 		"limit token_bucket rate=1/s burst=1\nat 0s wait a 1 cancel=x":        "not a time",
 		"limit token_bucket rate=1/s burst=1\n" + strings.Repeat("x", 70_000): "longer than",

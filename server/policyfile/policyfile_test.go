@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/policy"
@@ -247,6 +248,9 @@ func TestSchemaKnowsEveryLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	limit := []string{"limits", "x"}
+	if n := len(s.find(limit)["oneOf"].([]any)); n != len(policy.Kinds()) {
+		t.Errorf("one of %d kinds, of %d", n, len(policy.Kinds()))
+	}
 	for _, kind := range policy.Kinds() {
 		fields := policy.Fields(kind)
 		slices.Sort(fields)
@@ -254,9 +258,10 @@ func TestSchemaKnowsEveryLimit(t *testing.T) {
 			t.Errorf("%s: the schema has %v, the struct %v", kind, got, fields)
 		}
 	}
-	for _, name := range s.properties(limit) {
-		if strings.HasSuffix(name, "_bucket") && !slices.Contains(policy.Kinds(), name) {
-			t.Errorf("the schema knows a %s", name)
+	for _, one := range s.find(limit)["oneOf"].([]any) {
+		required := one.(map[string]any)["required"].([]any)
+		if !slices.Contains(policy.Kinds(), required[0].(string)) {
+			t.Errorf("the schema knows a %s", required)
 		}
 	}
 	var walk func(path []string)
@@ -308,4 +313,42 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestEveryKindIsRead reads each kind of limit as a file has it.
+func TestEveryKindIsRead(t *testing.T) {
+	f, err := Parse("kinds.yaml", []byte(`
+limits:
+  a: { interval_bucket: { burst: 10, refill: 5, every: 1m } }
+  b: { fixed_window: { limit: 1000, window: 1d } }
+  c: { fixed_window: { limit: 1000, align: "month:Europe/Berlin" } }
+  d: { sliding_window: { limit: 100, window: 1s, slots: 10, slot_limit: 20 } }
+  e: { sliding_counter: { limit: 100, window: 1h30m } }
+  f: { sliding_log: { limit: 5, window: 1w, max_entries: 3 } }
+  g: { smooth_bursty: { rate: 10/s, max_burst: none } }
+  h: { smooth_bursty: { rate: unlimited } }
+  i: { warm_up: { rate: 10/s, period: 10s, cold_factor: 2.5 } }
+  j: { warm_up: { rate: 10/s, period: 10s } }
+routes:
+  - { match: /, limits: [a, b, c, d, e, f, g, h, i, j] }
+`))
+	if err != nil || len(f.Problems) != 0 {
+		t.Fatal(err, f.Problems)
+	}
+	for i, want := range []weir.Limit{
+		weir.IntervalBucket{Burst: 10, Refill: 5, Every: time.Minute},
+		weir.FixedWindow{Limit: 1000, Window: 24 * time.Hour},
+		weir.FixedWindow{Limit: 1000, Align: "month:Europe/Berlin"},
+		weir.SlidingWindow{Limit: 100, Window: time.Second, Slots: 10, SlotLimit: 20},
+		weir.SlidingCounter{Limit: 100, Window: 90 * time.Minute},
+		weir.SlidingLog{Limit: 5, Window: 7 * 24 * time.Hour, MaxEntries: 3},
+		weir.SmoothBursty{Rate: weir.PerSecond(10), MaxBurst: -1},
+		weir.SmoothBursty{Rate: weir.Unlimited},
+		weir.WarmUp{Rate: weir.PerSecond(10), Period: 10 * time.Second, ColdFactor: 2.5},
+		weir.WarmUp{Rate: weir.PerSecond(10), Period: 10 * time.Second},
+	} {
+		if got := f.Policy.Limits[i].Limit; got != want {
+			t.Errorf("%s: %#v, want %#v", f.Policy.Limits[i].Name, got, want)
+		}
+	}
 }

@@ -100,9 +100,7 @@ func (s *schema) collect(e *jsonschema.ValidationError, all *[]finding) {
 			*all = append(*all, s.unknown(at, name, known))
 		}
 	case *kind.Required:
-		for _, name := range k.Missing {
-			*all = append(*all, finding{at, true, fmt.Sprintf("%s is missing", name), "add it: " + s.describe(append(slices.Clone(at), name))})
-		}
+		*all = append(*all, s.missing(at, k.Missing))
 	case *kind.Type:
 		*all = append(*all, finding{at, false, fmt.Sprintf("this is %s, and must be %s", article(k.Got), alternatives(k.Want)), s.describe(at)})
 	case *kind.Enum:
@@ -121,6 +119,20 @@ func (s *schema) collect(e *jsonschema.ValidationError, all *[]finding) {
 	for _, c := range e.Causes {
 		s.collect(c, all)
 	}
+}
+
+// missing is the finding about keys that have to be there.
+func (s *schema) missing(path, names []string) finding {
+	about := func(name string) string { return s.describe(append(slices.Clone(path), name)) }
+	if len(names) == 1 {
+		return finding{path, true, names[0] + " is missing", "add it: " + about(names[0])}
+	}
+	var fixes []string
+	for _, name := range names {
+		fixes = append(fixes, name+": "+about(name))
+	}
+	last := len(names) - 1
+	return finding{path, true, strings.Join(names[:last], ", ") + " and " + names[last] + " are missing", "add them: " + strings.Join(fixes, "; ")}
 }
 
 func quoted(v any) string {

@@ -1,0 +1,49 @@
+// Package duration reads durations as files and scripts write them: as Go does, and with days and weeks.
+package duration
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Parse reads what time.ParseDuration reads, with whole weeks (w) and whole days (d) before that: 1w, 1d, 1d12h.
+func Parse(text string) (time.Duration, error) {
+	bad := fmt.Errorf("%q is not a duration", text)
+	rest, negative := strings.CutPrefix(text, "-")
+	var sum time.Duration
+	for _, long := range []struct {
+		unit string
+		d    time.Duration
+	}{{"w", 7 * 24 * time.Hour}, {"d", 24 * time.Hour}} {
+		head, tail, found := strings.Cut(rest, long.unit)
+		if !found {
+			continue
+		}
+		n, err := strconv.ParseUint(head, 10, 32)
+		if err != nil || n > uint64((math.MaxInt64-sum)/long.d) {
+			return 0, bad
+		}
+		sum, rest = sum+time.Duration(n)*long.d, tail
+		if rest == "" {
+			return sign(sum, negative), nil
+		}
+	}
+	if rest == "" || rest[0] == '-' || rest[0] == '+' && (negative || sum > 0) {
+		return 0, bad
+	}
+	d, err := time.ParseDuration(rest)
+	if err != nil || d > math.MaxInt64-sum {
+		return 0, bad
+	}
+	return sign(sum+d, negative), nil
+}
+
+func sign(d time.Duration, negative bool) time.Duration {
+	if negative {
+		return -d
+	}
+	return d
+}

@@ -1,0 +1,26 @@
+package duration_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir/internal/duration"
+)
+
+func TestParse(t *testing.T) {
+	const day = 24 * time.Hour
+	for text, want := range map[string]time.Duration{
+		"0": 0, "0s": 0, "+1s": time.Second, "-1s": -time.Second, "1h30m": 90 * time.Minute, "1.5s": 1500 * time.Millisecond, "1µs": time.Microsecond,
+		"1d": day, "2w": 14 * day, "1w1d1h1ms": 8*day + time.Hour + time.Millisecond, "-1d12h": -36 * time.Hour, "1d0": day, "106751d": 106751 * day,
+	} {
+		if got, err := duration.Parse(text); err != nil || got != want {
+			t.Errorf("%q: %v, %v, want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "-", "+", "d", "w", "1", "s", "1.5d", "1d1w", "1d1d", "1h1d", "+1d", "1d-1h", "1d+1h", "--1s", "-+1s",
+		"106752d", "99999999999999999999d", "106751d24h", "15250w2d", " 1s", "1 d", "1day", "1m "} {
+		if got, err := duration.Parse(text); err == nil {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
