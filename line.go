@@ -66,11 +66,14 @@ type promise struct {
 	before []int64
 }
 
-// others is what stands before someone who comes now.
+// others is what stands before someone who comes now: nobody goes before the last who was promised a time, nor before the first in line.
 func (q *line) others(now int64) others {
 	o := others{cost: q.cost}
-	if q.promised != nil {
+	switch {
+	case q.promised != nil:
 		o.wait = until(q.promised.due, now)
+	case q.first != nil:
+		o.wait = until(q.first.due, now)
 	}
 	return o
 }
@@ -197,6 +200,7 @@ func (l *Limiter) getInLine(cost, within int64) (*waiter, error) {
 		return nil, nil
 	}
 	w := l.line.waiter(cost)
+	w.due = later(now, p.wait)
 	l.line.join(w)
 	return w, nil
 }

@@ -28,7 +28,7 @@ func (l *Limiter) Join(cost int64, maxDelay time.Duration) (*Place, Decision) {
 	if p.wait > 0 {
 		place = &Place{
 			l:     l,
-			w:     &waiter{ready: make(chan struct{}), cost: cost, place: true},
+			w:     &waiter{ready: make(chan struct{}), cost: cost, due: later(now, p.wait), place: true},
 			delay: span(p.wait, l.era.rule.unit()),
 		}
 		l.line.join(place.w)

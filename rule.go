@@ -110,7 +110,7 @@ func transfer(from rule, state []int64, now int64, to rule, then int64) []int64 
 // others is what stands between a caller and the state: those who wait in line. The zero value is nobody.
 type others struct {
 	cost uint64 // what they will be charged when they are served
-	wait int64  // clock units until the last turn that has been promised
+	wait int64  // clock units until the last turn that has been promised, or that of the first in line
 }
 
 // planBehind is plan for someone who comes after others.

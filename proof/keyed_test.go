@@ -174,7 +174,7 @@ func TestRule7And9EachKeyHasItsOwn(t *testing.T) {
 			if got != want {
 				t.Fatalf("%s: got %+v, want %+v", told, got, want)
 			}
-			if z, _ := m.State(); z != nil {
+			if m.Touched() {
 				w.models[key] = m
 			}
 			if want.RetryAfter > 0 {

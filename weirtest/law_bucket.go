@@ -1,0 +1,199 @@
+package weirtest
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"time"
+
+	"github.com/weirflow/weir"
+)
+
+// bucket is the law of TokenBucket and LeakyBucket (SEMANTICS 1 and 7): t clock units bring one token, one clock unit has n parts.
+type bucket struct {
+	tick    time.Duration
+	t       *big.Rat
+	n       *big.Int
+	full    int64
+	passes  int64 // leaky: units of work that may be ahead of one that is not delayed
+	leaky   bool
+	initial int64
+
+	z *big.Rat // when the bucket is full again; nil while untouched
+	x *big.Rat // all that was ever given back, in clock units
+}
+
+// bucketMark is z and x just after a charge.
+type bucketMark struct{ z, x *big.Rat }
+
+func newBucket(r weir.Rate, tick time.Duration, size, initial int64) *bucket {
+	switch initial {
+	case 0:
+		initial = size
+	case weir.InitialEmpty:
+		initial = 0
+	}
+	t := perToken(r, tick)
+	return &bucket{tick: tick, t: t, n: t.Denom(), full: size, passes: size, initial: initial, x: new(big.Rat)}
+}
+
+func (b *bucket) size() int64    { return b.full }
+func (b *bucket) largest() int64 { return b.full }
+func (b *bucket) books() bool    { return true }
+func (b *bucket) moves() bool    { return true }
+func (b *bucket) touched() bool  { return b.z != nil }
+func (b *bucket) String() string { return fmt.Sprint(b.z, b.x) }
+
+// clone copies what changes: the fractions are never changed in place.
+func (b *bucket) clone() law {
+	c := *b
+	return &c
+}
+
+// cost is c tokens in clock units.
+func (b *bucket) cost(c int64) *big.Rat { return mul(b.t, whole(c)) }
+
+// most is the largest total given back that is counted: 127 bits of parts.
+func (b *bucket) most() *big.Rat {
+	parts := new(big.Int).Lsh(big.NewInt(1), 127)
+	return new(big.Rat).SetFrac(parts.Sub(parts, big.NewInt(1)), b.n)
+}
+
+func (b *bucket) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat) {
+	return b.planAt(add(b.level(whole(now)), mul(b.t, exact(ahead))), whole(now), cost)
+}
+
+// planAt is plan for an explicit z, at least now.
+func (b *bucket) planAt(before, now *big.Rat, cost int64) (wait, room *big.Rat) {
+	after := add(before, b.cost(cost))
+	if after.Cmp(whole(math.MaxInt64)) > 0 {
+		return nil, nil // a state past the end of the clock cannot be held
+	}
+	fits := named(sub(sub(after, b.cost(b.full)), now), b.tick)
+	if !b.leaky {
+		return fits, new(big.Rat)
+	}
+	return named(sub(sub(before, b.cost(b.passes)), now), b.tick), fits
+}
+
+// level is max(z, now), z being what an untouched bucket would start with.
+func (b *bucket) level(now *big.Rat) *big.Rat {
+	if b.z != nil {
+		return largest(b.z, now)
+	}
+	return smallest(add(now, b.cost(b.full-b.initial)), whole(math.MaxInt64))
+}
+
+func (b *bucket) contact(now int64) {
+	if b.z == nil && b.initial < b.full {
+		b.z = b.level(whole(now))
+	}
+}
+
+func (b *bucket) charge(at *big.Rat, cost int64) {
+	if b.z == nil || b.z.Cmp(at) < 0 {
+		b.z = at
+	}
+	b.z = smallest(add(b.z, b.cost(cost)), whole(math.MaxInt64))
+}
+
+// book charges at now: the state says by itself when what it holds is due.
+func (b *bucket) book(now int64, _ *big.Rat, cost int64) mark {
+	b.charge(whole(now), cost)
+	return bucketMark{b.z, b.x}
+}
+
+func (b *bucket) look(now int64, ahead *big.Int) (remaining int64, reset *big.Int) {
+	t := whole(now)
+	level := add(b.level(t), mul(b.t, exact(ahead)))
+	end := smallest(add(t, b.cost(b.full)), whole(math.MaxInt64))
+	remaining = max(0, down(quo(sub(end, level), b.t)))
+	if b.leaky && level.Cmp(add(t, b.cost(b.passes))) > 0 {
+		remaining = 0
+	}
+	return remaining, ceil(sub(level, t))
+}
+
+func (b *bucket) turn(seen *big.Rat, cost int64) *big.Rat {
+	wait, _ := b.planAt(b.level(seen), seen, cost)
+	if wait == nil {
+		return nil
+	}
+	at := add(seen, wait)
+	if up(at) == math.MaxInt64 || up(add(b.level(at), b.cost(cost))) == math.MaxInt64 {
+		return nil // the end of the clock
+	}
+	return at
+}
+
+func (b *bucket) asOf(turn *big.Rat, now int64) *big.Rat { return late(turn, now, b.tick) }
+
+// giveBack returns what never admits too much of a charge.
+func (b *bucket) giveBack(now int64, m mark, amount int64) {
+	c, t := m.(bucketMark), whole(now)
+	since := sub(add(b.z, b.x), add(c.z, c.x))
+	if since.Sign() < 0 {
+		return // only where z or x met the end of the clock
+	}
+	give := smallest(b.cost(amount), sub(sub(c.z, sub(b.x, c.x)), t)) // what the bucket has not refilled by itself
+	promised := b.cost(b.full)
+	if b.leaky {
+		promised = b.cost(b.passes + 1)
+	}
+	if since.Sign() > 0 && b.z.Cmp(add(t, promised)) > 0 { // later work may still wait for its time, and cannot move up
+		give = smallest(give, sub(smallest(b.cost(amount), promised), since))
+	}
+	if total := add(b.x, give); give.Sign() > 0 && total.Cmp(b.most()) <= 0 { // else the total cannot be held
+		b.z, b.x = sub(b.z, give), total
+	}
+}
+
+func (b *bucket) same(o law) bool {
+	c, ok := o.(*bucket)
+	return ok && b.t.Cmp(c.t) == 0 && b.full == c.full && b.passes == c.passes && b.leaky == c.leaky && b.initial == c.initial
+}
+
+// become keeps the tokens used, rounded up to 1/n of a clock unit, n being of the new rate.
+func (b *bucket) become(now int64, o law) law {
+	next, ok := o.(*bucket)
+	if !ok {
+		return transfer(now, b, o)
+	}
+	next.z, next.x = b.moved(b.z, now, next, ceil), smallest(b.rescaled(b.x, next, ceil), next.most())
+	return next
+}
+
+func (b *bucket) rescaled(v *big.Rat, next *bucket, round func(*big.Rat) *big.Int) *big.Rat {
+	parts := exact(next.n)
+	return quo(exact(round(mul(mul(quo(v, b.t), next.t), parts))), parts)
+}
+
+func (b *bucket) moved(z *big.Rat, now int64, next *bucket, round func(*big.Rat) *big.Int) *big.Rat {
+	if z == nil {
+		return nil
+	}
+	t := whole(now)
+	return smallest(add(t, b.rescaled(largest(sub(z, t), new(big.Rat)), next, round)), whole(math.MaxInt64))
+}
+
+func (b *bucket) remark(now int64, m mark, o law) mark {
+	next, ok := o.(*bucket)
+	if !ok {
+		return nil
+	}
+	c := m.(bucketMark)
+	z := b.moved(c.z, now, next, floor)
+	if z != nil && z.Cmp(whole(now)) == 0 { // nothing left to give back: a later step back of the clock is not to change that
+		z = smallest(whole(now), exact(floor(c.z)))
+	}
+	return bucketMark{z, smallest(b.rescaled(c.x, next, floor), next.most())}
+}
+
+func (b *bucket) spent(now int64) *big.Int {
+	return ceil(quo(sub(b.level(whole(now)), whole(now)), b.t))
+}
+
+func (b *bucket) load(now int64, spent *big.Int) {
+	b.contact(now)
+	b.charge(whole(now), clamp(spent))
+}
