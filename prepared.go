@@ -44,6 +44,14 @@ func (p Prepared) Peek(state []int64, now, cost int64) Decision {
 // clock that only goes forward.
 func (p Prepared) Wall() bool { return p.r != nil && p.r.wall() }
 
+// Largest is the most that one charge may take: the capacity, and of limits that know debt what comes within 100 years.
+func (p Prepared) Largest() int64 {
+	if p.r == nil {
+		return 0
+	}
+	return p.r.largest()
+}
+
 // Convert carries a state over to another limit, prepared for the same tick, at the moment of the change: what has been used stays
 // used, as SetLimit does it. then is the same moment as now for the other limit, which differs where only one of them reads wall time.
 // The result may be the same slice, changed.

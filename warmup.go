@@ -136,6 +136,7 @@ const (
 
 	ticketBefore     = warmWords
 	ticketWarmCharge = 2 * warmWords
+	ticketWarmAt     = ticketWarmCharge + 1 // when it was charged
 )
 
 // scratch is what one computation works on.
@@ -241,7 +242,7 @@ func low64(x, v *big.Int) uint64 {
 }
 
 func (w *warm) book(s []int64, now, _, cost int64) ([]int64, ticket) {
-	t := ticket{ticketWarmCharge: cost}
+	t := ticket{ticketWarmCharge: cost, ticketWarmAt: now}
 	if len(s) == 0 {
 		t[ticketBefore] = now
 		t[ticketBefore+wordStored], t[ticketBefore+wordStoredLo] = w.words(w.full)
@@ -267,15 +268,15 @@ func (w *warm) asOf(due, now int64) int64 {
 	return max(due, max(now, math.MinInt64+late)-late)
 }
 
-// refund makes the state what it was before where nothing was charged since, and otherwise gives nothing back: what was charged later was
-// charged by how cold it then was.
-func (w *warm) refund(s []int64, now int64, t ticket, amount int64) []int64 {
+// refund makes the state what it would be had the actual cost been charged at first, where nothing was charged since, and otherwise gives
+// nothing back: what was charged later was charged by how cold it then was.
+func (w *warm) refund(s []int64, _ int64, t ticket, amount int64) []int64 {
 	if len(s) != warmWords || [warmWords]int64(s) != [warmWords]int64(t[:ticketBefore]) {
 		return s
 	}
 	copy(s, t[ticketBefore:ticketWarmCharge])
 	if actual := t[ticketWarmCharge] - amount; actual > 0 {
-		return w.charge(s, min(now, max(t[wordNext], t[ticketBefore])), actual)
+		return w.charge(s, t[ticketWarmAt], actual)
 	}
 	return s
 }

@@ -81,7 +81,7 @@ func (k *Limiter[K]) promote(key K) (*entry[K], error) {
 // needsNone reports whether a key without a state needs none for a cost: one that is never charged. It is not to take the room of
 // another key.
 func (k *Limiter[K]) needsNone(key K, cost int64) bool {
-	if cost > 0 && cost <= k.prepared.Peek(nil, 0, 0).Limit {
+	if cost > 0 && cost <= k.prepared.Largest() {
 		return false
 	}
 	e, err := k.find(key)

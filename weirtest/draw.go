@@ -24,7 +24,18 @@ func Limits() []func(*rand.Rand) weir.Limit {
 			l.DelayAfter = r.Int64N(l.Queue + 1)
 			return l
 		},
+		func(r *rand.Rand) weir.Limit {
+			return weir.SmoothBursty{Rate: drawRate(r), MaxBurst: []time.Duration{0, -1, drawSpan(r)}[r.IntN(3)]}
+		},
+		func(r *rand.Rand) weir.Limit {
+			return weir.WarmUp{Rate: drawRate(r), Period: drawSpan(r), ColdFactor: []float64{0, 1, 2, 3, 1.3}[r.IntN(5)]}
+		},
 	}
+}
+
+// drawSpan draws a window, or the like.
+func drawSpan(r *rand.Rand) time.Duration {
+	return []time.Duration{3 * time.Microsecond, 100 * time.Millisecond, time.Second, 7 * time.Second, time.Minute, 24 * time.Hour}[r.IntN(6)]
 }
 
 // drawRate draws a rate, reduced or not.
@@ -47,7 +58,7 @@ func (s Subject) walk(r *rand.Rand, draw func(*rand.Rand) weir.Limit, all []func
 	w := walk{limit: draw(r)}
 	now := []int64{0, 5, 1_700_000_000_000_000, 1 << 40}[r.IntN(4)]
 	size, step := scale(w.limit, s.Tick)
-	made := []int{}
+	made, storing := []int{}, stores(w.limit)
 	for i := range s.Steps {
 		if i > 0 {
 			now = max(now+drawMove(r, step, size), 0)
@@ -69,15 +80,27 @@ func (s Subject) walk(r *rand.Rand, draw func(*rand.Rand) weir.Limit, all []func
 			if r.IntN(3) == 0 {
 				c.limit = all[r.IntN(len(all))](r)
 			}
-			if b, ok := c.limit.(weir.TokenBucket); ok { // a key that was let go as full is one never seen: it would begin with Initial
-				b.Initial = 0
-				c.limit = b
+			switch l := c.limit.(type) { // a key that was let go as full is one never seen, and some limits do not begin full
+			case weir.TokenBucket:
+				l.Initial = 0
+				c.limit = l
+			case weir.SmoothBursty:
+				if !storing {
+					c.verb, c.limit = doPeek, w.limit
+				}
 			}
+			storing = storing && stores(c.limit)
 			size, step = scale(c.limit, s.Tick)
 		}
 		w.calls = append(w.calls, c)
 	}
 	return w
+}
+
+// stores reports whether a limit is one whose states are never let go, as they begin with less than they may hold.
+func stores(l weir.Limit) bool {
+	b, ok := l.(weir.SmoothBursty)
+	return ok && b.MaxBurst >= 0
 }
 
 // scale is the capacity of a limit, and about how many clock units it takes for one unit to come.
@@ -86,7 +109,7 @@ func scale(l weir.Limit, tick time.Duration) (size, step int64) {
 	if err != nil {
 		return 1, 1
 	}
-	size = p.Peek(nil, 0, 0).Limit
+	size = max(p.Peek(nil, 0, 0).Limit, 3) // of some, any cost is admitted
 	_, d := p.Step(nil, 0, size)
 	return size, max(int64(d.ResetAfter/tick)/max(size, 1), 1)
 }
