@@ -239,7 +239,7 @@ func (w *logged) look(s []int64, now int64, ahead uint64) (remaining, reset int6
 	return left - int64(ahead), reset
 }
 
-// convert keeps what is remembered. A longer window cannot bring back what has left.
+// convert keeps what has not left: a longer window does not bring back what has.
 func (w *logged) convert(s []int64, now int64, to rule, then int64) []int64 {
 	next, ok := to.(*logged)
 	switch {
@@ -248,6 +248,9 @@ func (w *logged) convert(s []int64, now int64, to rule, then int64) []int64 {
 	case len(s) == 0:
 		return s
 	}
+	t, _ := w.at(s, now)
+	first, sum := w.live(s, t)
+	s[wordSkipped], s[wordSum] = int64(first-loggedWords), sum
 	return next.bounded(s, next.most)
 }
 

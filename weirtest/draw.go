@@ -24,6 +24,10 @@ func Limits() []func(*rand.Rand) weir.Limit {
 			l.DelayAfter = r.Int64N(l.Queue + 1)
 			return l
 		},
+		func(r *rand.Rand) weir.Limit { return weir.SlidingCounter{Limit: drawSize(r), Window: drawSpan(r)} },
+		func(r *rand.Rand) weir.Limit {
+			return weir.SlidingLog{Limit: drawSize(r), Window: drawSpan(r), MaxEntries: []int{0, 0, 2, 3, 5}[r.IntN(5)]}
+		},
 		func(r *rand.Rand) weir.Limit {
 			return weir.SmoothBursty{Rate: drawRate(r), MaxBurst: []time.Duration{0, -1, drawSpan(r)}[r.IntN(3)]}
 		},

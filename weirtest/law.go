@@ -68,6 +68,10 @@ func lawOf(l weir.Limit, tick time.Duration) law {
 		b := newBucket(l.Rate, tick, l.Queue+1, 0)
 		b.leaky, b.passes = true, l.DelayAfter
 		return b
+	case weir.SlidingCounter:
+		return newCounter(l, tick)
+	case weir.SlidingLog:
+		return newList(l, tick)
 	case weir.SmoothBursty:
 		return newBursty(l, tick)
 	case weir.WarmUp:

@@ -1,0 +1,211 @@
+package weirtest
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"time"
+
+	"github.com/weirflow/weir"
+)
+
+// counter is the law of SlidingCounter (SEMANTICS 5): the count of the window, and that of the one before, of which counts what a window
+// that slides with time still covers.
+type counter struct {
+	tick   time.Duration
+	limit  int64
+	window int64 // clock units
+
+	now *counts // nil while untouched
+}
+
+// counts is a window, by its number, and what was counted in it and in the one before. It is never changed.
+type counts struct {
+	number            *big.Int
+	current, previous *big.Int
+}
+
+func newCounter(l weir.SlidingCounter, tick time.Duration) *counter {
+	return &counter{tick: tick, limit: l.Limit, window: int64(l.Window / tick)}
+}
+
+func (c *counter) size() int64      { return c.limit }
+func (c *counter) largest() int64   { return c.limit }
+func (c *counter) books() bool      { return false }
+func (c *counter) moves() bool      { return false }
+func (c *counter) contact(int64)    {}
+func (c *counter) touched() bool    { return c.now != nil }
+func (c *counter) clone() law       { d := *c; return &d }
+func (c *counter) String() string   { return fmt.Sprint(c.now) }
+func (s *counts) String() string    { return fmt.Sprint(s.number, s.current, s.previous) }
+func (c *counter) length() *big.Int { return big.NewInt(c.window) }
+
+// numberOf is the number of the window that a time is in.
+func (c *counter) numberOf(t *big.Int) *big.Int { return new(big.Int).Div(t, c.length()) } // Euclidean: rounds down
+
+// starts is when a window starts.
+func (c *counter) starts(number *big.Int) *big.Int { return new(big.Int).Mul(number, c.length()) }
+
+// at is the counts as of a time, and how far into the window it is. An earlier reading is the beginning of the window.
+func (c *counter) at(t *big.Int) (s counts, into *big.Int) {
+	s = counts{c.numberOf(t), new(big.Int), new(big.Int)}
+	if c.now != nil {
+		switch passed := new(big.Int).Sub(s.number, c.now.number); {
+		case passed.Sign() <= 0:
+			s = *c.now
+		case passed.IsInt64() && passed.Int64() == 1:
+			s.previous = c.now.current
+		}
+	}
+	into = new(big.Int).Sub(t, c.starts(s.number))
+	if into.Sign() < 0 {
+		into = new(big.Int)
+	}
+	return s, into
+}
+
+// fits is the condition of SEMANTICS: previous*(W-e) + (current+c)*W <= L*W.
+func (c *counter) fits(s counts, into *big.Int, cost int64) bool {
+	old := new(big.Int).Mul(s.previous, new(big.Int).Sub(c.length(), into))
+	all := new(big.Int).Mul(new(big.Int).Add(s.current, big.NewInt(cost)), c.length())
+	return all.Add(all, old).Cmp(new(big.Int).Mul(big.NewInt(c.limit), c.length())) <= 0
+}
+
+// when is the first time from t on at which a cost fits, by the formula of SEMANTICS.
+func (c *counter) when(t *big.Int, cost int64) *big.Int {
+	s, into := c.at(t)
+	if c.fits(s, into, cost) {
+		return t
+	}
+	number, old, room := s.number, s.previous, new(big.Int).Sub(big.NewInt(c.limit-cost), s.current)
+	if room.Sign() < 0 {
+		number, old, room = new(big.Int).Add(number, big.NewInt(1)), s.current, big.NewInt(c.limit-cost)
+	}
+	into = new(big.Int)
+	if old.Sign() > 0 {
+		covered := new(big.Int).Div(new(big.Int).Mul(room, c.length()), old)
+		if into.Sub(c.length(), covered); into.Sign() < 0 {
+			into.SetInt64(0)
+		}
+	}
+	return into.Add(into, c.starts(number))
+}
+
+// plan behind others goes by volume: after the first part of it, 1 + D/W times the limit may come in any D.
+func (c *counter) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat) {
+	t := big.NewInt(now)
+	at := c.when(t, cost)
+	if ahead.Sign() > 0 {
+		last := new(big.Int).Add(ahead, big.NewInt(cost-1))
+		windows, part := new(big.Int).DivMod(last, big.NewInt(c.limit), new(big.Int))
+		if windows.Sub(windows, big.NewInt(1)).Sign() < 0 {
+			windows.SetInt64(0)
+		}
+		behind := new(big.Int).Add(c.when(t, part.Int64()+1), windows.Mul(windows, c.length()))
+		if behind.Cmp(at) > 0 {
+			at = behind
+		}
+	}
+	until := new(big.Int).Sub(at, t)
+	if until.Cmp(big.NewInt(int64(century/c.tick))) > 0 || at.Cmp(big.NewInt(math.MaxInt64)) >= 0 {
+		return nil, nil
+	}
+	return exact(until), new(big.Rat)
+}
+
+func (c *counter) look(now int64, ahead *big.Int) (remaining int64, reset *big.Int) {
+	s, into := c.at(big.NewInt(now))
+	windows := int64(0)
+	switch {
+	case s.current.Sign() > 0 || ahead.Sign() > 0:
+		windows = 2
+	case s.previous.Sign() > 0:
+		windows = 1
+	}
+	reset = new(big.Int)
+	if windows > 0 {
+		reset.Sub(c.starts(new(big.Int).Add(s.number, big.NewInt(windows))), big.NewInt(now))
+	}
+	old := ceil(new(big.Rat).SetFrac(new(big.Int).Mul(s.previous, new(big.Int).Sub(c.length(), into)), c.length()))
+	left := new(big.Int).Sub(big.NewInt(c.limit), s.current)
+	left.Sub(left.Sub(left, old), ahead)
+	return max(0, clamp(left)), reset
+}
+
+func (c *counter) charge(at *big.Rat, cost int64) {
+	s, _ := c.at(floor(at))
+	s.current = big.NewInt(clamp(new(big.Int).Add(s.current, big.NewInt(cost))))
+	c.now = &s
+}
+
+// book keeps the number of the window: what is given back is taken from its count.
+func (c *counter) book(now int64, _ *big.Rat, cost int64) mark {
+	c.charge(whole(now), cost)
+	return c.now.number
+}
+
+func (c *counter) giveBack(now int64, m mark, amount int64) {
+	s, _ := c.at(big.NewInt(now))
+	less := func(v *big.Int) *big.Int {
+		if v = new(big.Int).Sub(v, big.NewInt(amount)); v.Sign() < 0 {
+			v.SetInt64(0)
+		}
+		return v
+	}
+	switch passed := new(big.Int).Sub(s.number, m.(*big.Int)); {
+	case passed.Sign() == 0:
+		s.current = less(s.current)
+	case passed.IsInt64() && passed.Int64() == 1:
+		s.previous = less(s.previous)
+	default:
+		return
+	}
+	c.now = &s
+}
+
+func (c *counter) turn(seen *big.Rat, cost int64) *big.Rat {
+	wait, _ := c.plan(up(seen), new(big.Int), cost)
+	if wait == nil || up(add(seen, wait)) == math.MaxInt64 {
+		return nil
+	}
+	return add(whole(up(seen)), wait)
+}
+
+func (c *counter) asOf(_ *big.Rat, now int64) *big.Rat { return whole(now) }
+
+func (c *counter) same(o law) bool {
+	d, ok := o.(*counter)
+	return ok && c.limit == d.limit && c.window == d.window
+}
+
+// become keeps both counts; in another window they count in the one that holds now, and the one before.
+func (c *counter) become(now int64, o law) law {
+	next, ok := o.(*counter)
+	switch {
+	case !ok:
+		return transfer(now, c, o)
+	case c.now == nil:
+	case next.window == c.window:
+		next.now = c.now
+	default:
+		s, _ := c.at(big.NewInt(now))
+		next.now = &counts{next.numberOf(big.NewInt(now)), s.current, s.previous}
+	}
+	return next
+}
+
+func (c *counter) remark(_ int64, m mark, o law) mark {
+	if next, ok := o.(*counter); ok && next.window == c.window {
+		return m
+	}
+	return nil
+}
+
+func (c *counter) spent(now int64) *big.Int {
+	remaining, _ := c.look(now, new(big.Int))
+	return big.NewInt(c.limit - remaining)
+}
+
+func (c *counter) load(now int64, spent *big.Int) {
+	c.charge(whole(now), min(clamp(spent), c.limit))
+}
