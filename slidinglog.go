@@ -204,8 +204,8 @@ func (w *logged) bounded(s []int64, most int) []int64 {
 func (w *logged) serve(s []int64, _, now, cost int64) []int64 { return w.charge(s, now, cost) }
 func (w *logged) asOf(_, now int64) int64                     { return now }
 
-// refund takes back from a charge that is still remembered as it was made. Where it was the latest, what was promised before is the
-// latest promise again.
+// refund takes back from a charge that is still remembered as it was made. Where it was the latest, and the only one of its time, what was
+// promised before is the latest promise again.
 func (w *logged) refund(s []int64, _ int64, t ticket, amount int64) []int64 {
 	for i := len(s) - 2; i >= entries(s) && i > 0 && s[i] >= t[ticketTime]; i -= 2 {
 		if s[i] != t[ticketTime] || s[i+1] != t[ticketAmount] {
@@ -215,7 +215,7 @@ func (w *logged) refund(s []int64, _ int64, t ticket, amount int64) []int64 {
 		if s[wordSum] -= amount; s[i+1] > 0 {
 			return s
 		}
-		if i == len(s)-2 {
+		if alone := i == entries(s) || s[i-2] < s[i]; alone && i == len(s)-2 {
 			s[wordLatest] = t[ticketPromise]
 		}
 		return append(s[:i], s[i+2:]...)

@@ -210,8 +210,8 @@ func (w *sliding) book(s []int64, now, due, cost int64) ([]int64, ticket) {
 			s = append(s, none, 0)
 		}
 	}
-	slot, wait := w.at(s, max(due, now+pending(s[0], now)))
-	due = max(due, now+wait)
+	due = max(due, now+pending(s[0], now))
+	slot, _ := w.at(s, due)
 	i := 1 + 2*modulo(slot, w.slots)
 	t := ticket{
 		ticketSlot: slot, ticketSlotCost: cost, ticketPromisedBefore: s[0], ticketPromisedAfter: none, ticketOldSlot: s[i], ticketOldCount: s[i+1],

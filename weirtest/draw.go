@@ -24,6 +24,14 @@ func Limits() []func(*rand.Rand) weir.Limit {
 			l.DelayAfter = r.Int64N(l.Queue + 1)
 			return l
 		},
+		func(r *rand.Rand) weir.Limit {
+			l := weir.SlidingWindow{Limit: drawSize(r), Slots: 2 + r.IntN(5)}
+			l.Window = drawSpan(r) * time.Duration(l.Slots)
+			if r.IntN(2) == 0 {
+				l.SlotLimit = 1 + r.Int64N(l.Limit)
+			}
+			return l
+		},
 		func(r *rand.Rand) weir.Limit { return weir.SlidingCounter{Limit: drawSize(r), Window: drawSpan(r)} },
 		func(r *rand.Rand) weir.Limit {
 			return weir.SlidingLog{Limit: drawSize(r), Window: drawSpan(r), MaxEntries: []int{0, 0, 2, 3, 5}[r.IntN(5)]}

@@ -164,7 +164,8 @@ func merged(charges []listed, most int) []listed {
 	return charges
 }
 
-// giveBack takes from the newest charge of that time and cost. Where it was the newest of all, what was promised before is the latest again.
+// giveBack takes from the newest charge of that time and cost. Where it was the newest of all, and the only one of its time, what was
+// promised before is the latest again.
 func (l *list) giveBack(_ int64, m mark, amount int64) {
 	c := m.(listMark)
 	i := len(l.charges) - 1
@@ -178,7 +179,7 @@ func (l *list) giveBack(_ int64, m mark, amount int64) {
 	if l.charges[i].cost -= amount; l.charges[i].cost > 0 {
 		return
 	}
-	if i == len(l.charges)-1 {
+	if i == len(l.charges)-1 && (i == 0 || l.charges[i-1].at < c.at) {
 		l.promised = c.before
 	}
 	l.charges = slices.Delete(l.charges, i, i+1)
