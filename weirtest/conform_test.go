@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	_ "time/tzdata"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/keyed"

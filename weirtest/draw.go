@@ -25,6 +25,13 @@ func Limits() []func(*rand.Rand) weir.Limit {
 			return l
 		},
 		func(r *rand.Rand) weir.Limit {
+			if r.IntN(3) == 0 {
+				aligns := []weir.Align{"day", "week", "month:Europe/Berlin", "year", "day:America/St_Johns"}
+				return weir.FixedWindow{Limit: drawSize(r), Align: aligns[r.IntN(len(aligns))]}
+			}
+			return weir.FixedWindow{Limit: drawSize(r), Window: drawSpan(r), Align: []weir.Align{"", weir.AlignEpoch, weir.AlignFirst}[r.IntN(3)]}
+		},
+		func(r *rand.Rand) weir.Limit {
 			l := weir.SlidingWindow{Limit: drawSize(r), Slots: 2 + r.IntN(5)}
 			l.Window = drawSpan(r) * time.Duration(l.Slots)
 			if r.IntN(2) == 0 {

@@ -68,6 +68,8 @@ func lawOf(l weir.Limit, tick time.Duration) law {
 		b := newBucket(l.Rate, tick, l.Queue+1, 0)
 		b.leaky, b.passes = true, l.DelayAfter
 		return b
+	case weir.FixedWindow:
+		return newFixed(l, tick)
 	case weir.SlidingWindow:
 		return newSlots(l, tick)
 	case weir.SlidingCounter:
