@@ -50,7 +50,7 @@ func TestWorst(t *testing.T) {
 		name, _, _ := strings.Cut(p.title, ":")
 		_, row, _ := strings.Cut(string(page), "\n| "+name+" | ")
 		row, _, _ = strings.Cut(row, "\n")
-		if worst := fmt.Sprintf("| %d |", worst(p.limit, 10_000)); !strings.HasSuffix(row, worst) {
+		if worst := fmt.Sprintf("| %d |", worst(p.limit, 2000)); !strings.HasSuffix(row, worst) {
 			t.Errorf("%s: found %s, and the page says %s", name, worst, row)
 		}
 	}
