@@ -20,6 +20,15 @@
 // [TokenBucket] for almost everything: a rate, and a burst that may come at once. [LeakyBucket] where work is to be spread evenly, and
 // to wait in a bounded queue rather than be refused. Limits for one key each, such as an address or a user, are in package keyed.
 //
+// The others are for what somebody else has laid down, or for a special need. [FixedWindow]: a quota for each hour, or for each month in
+// a time zone. [IntervalBucket]: tokens that come in whole steps. [SlidingLog]: never more than so many in any window, exactly.
+// [SlidingCounter]: nearly that, in three numbers. [SlidingWindow]: a limit over a window and another over each of its slots.
+// [SmoothBursty] and [WarmUp]: Guava's RateLimiter. docs/algorithms.md has the trap and the picture of each.
+//
+// # Around work and streams
+//
+// [Limiter.Do] waits and calls a function, [Limiter.Pace] is a loop at a rate. [NewReader], [NewWriter] and [NewConn] keep a rate of bytes.
+//
 // # What is guaranteed
 //
 // Rates are fractions and stay so: 1/d and 999999937/s are kept without truncation, and roundings do not add up. Work that is refused

@@ -40,6 +40,7 @@ var floors = map[string][]string{
 	"proof":             {"..."},
 	"proof/servers":     nil, // it starts programs, and links none of them
 	"proof/traffic":     {"proof/servers"},
+	"docs/plots":        {"."},
 	"examples/...":      {".", "keyed", "policy", "weirhttp"},
 }
 
