@@ -68,6 +68,7 @@ const (
 	firstSecond = -62135596800 // 0001-01-01
 	lastSecond  = 253402300799 // 9999-12-31
 	daySeconds  = 86400
+	hourSeconds = 3600
 )
 
 // window finds the last day that begins a period, in the zone, of which the beginning is not after t.
@@ -124,12 +125,18 @@ func (c calendar) moment(day int64) int64 {
 	for {
 		at := time.Unix(t, 0).In(c.zone)
 		_, offset := at.Zone()
-		_, end := at.ZoneBounds()
+		_, bound := at.ZoneBounds()
+		end := bound.Unix()
+		if bound.IsZero() {
+			end = math.MaxInt64
+		} else if end <= t {
+			end = t + hourSeconds // beyond its tables, time ends all years after 365 days: on the last of 366, that is past
+		}
 		found := max(t, midnight-int64(offset))
-		if end.IsZero() || found < end.Unix() {
+		if found < end {
 			return found
 		}
-		t = end.Unix()
+		t = end
 	}
 }
 

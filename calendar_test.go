@@ -74,6 +74,14 @@ func TestCalendarsInEveryZone(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			for _, year := range []int{2028, 2040, 2096, 2112} { // beyond the tables, and leap years
+				for at := time.Date(year, time.December, 29, 0, 0, 0, 0, time.UTC).Unix(); at < days(year+1, 1, 3)*daySeconds; at += hourSeconds {
+					id := c.window(at)
+					if c.begins(id) > at || c.ends(id, 1) <= at {
+						t.Fatalf("%s: at %d the window %d, from %d to %d", c.zone, at, id, c.begins(id), c.ends(id, 1))
+					}
+				}
+			}
 			last := int64(none)
 			for at := int64(0); at < 2_000_000_000; at += 86400 * 3 / 2 { // to 2033
 				id := c.window(at)

@@ -25,3 +25,20 @@ func StateOf(l *Limiter) (z, x *big.Rat) {
 	given.Or(given, new(big.Int).SetUint64(uint64(t[wordXLo])))
 	return value(t[wordZ], t[wordRem]), new(big.Rat).SetFrac(given, big.NewInt(n))
 }
+
+// UnderLock makes a limiter forget its word, so that the next call is decided by the rule, on the state as the rule left it.
+func UnderLock(l *Limiter) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fast.Store(nil)
+	l.word.Store(nil)
+}
+
+// OnWord reports whether the next Take is to be decided without the lock.
+func OnWord(l *Limiter) bool {
+	if f := l.fast.Load(); f != nil {
+		return f.word.Load() != sealed
+	}
+	f := l.word.Load()
+	return f != nil && f.word.Load() != sealed
+}

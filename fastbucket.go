@@ -82,7 +82,7 @@ func (f *fastBucket) is(b *bucket) bool {
 func (l *Limiter) decide(d *Decision, cost int64, charge bool) {
 	f := l.fast.Load()
 	if f == nil {
-		l.decideLocked(d, cost, charge)
+		l.decideWord(d, cost, charge)
 		return
 	}
 	if uint64(cost-1) >= uint64(f.most) {
@@ -158,6 +158,7 @@ func (l *Limiter) decideOdd(d *Decision, cost int64, charge bool) {
 func (l *Limiter) unpublish() {
 	f := l.fast.Load()
 	if f == nil {
+		l.unpublishWord()
 		return
 	}
 	w := f.word.Swap(sealed)
@@ -177,7 +178,11 @@ func (l *Limiter) unpublish() {
 // publish puts the state into the fast word, where it fits: the one that is sealed, or a new one with its base at now.
 func (l *Limiter) publish(now int64) {
 	b, ok := l.era.rule.(*bucket)
-	if !ok || len(l.state) == 0 && !b.missing.IsZero() {
+	if !ok {
+		l.publishWord(now)
+		return
+	}
+	if len(l.state) == 0 && !b.missing.IsZero() {
 		return // the first contact is to be written down
 	}
 	f := l.fast.Load()

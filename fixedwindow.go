@@ -58,14 +58,15 @@ func (l FixedWindow) compile(unit time.Duration) (rule, error) {
 		return nil, err
 	}
 	w := &fixed{limit: l.Limit, tick: unit, horizon: int64(maxSpan / unit)}
+	w.bits, w.latest = layout(w.limit, 1, 1, w.horizon)
 	switch l.Align {
 	case "", AlignEpoch, AlignFirst:
 		length, err := wholeUnits(l.Window, unit)
 		if err != nil {
 			return nil, field("FixedWindow", "Window", err)
 		}
-		w.frames = grid(length)
-		if l.Align == AlignFirst {
+		w.frames, w.length, w.hits = grid(length), length, l.Align == AlignFirst
+		if w.hits {
 			w.frames = hits(length)
 		}
 	default:
@@ -146,6 +147,11 @@ type fixed struct {
 	frames  frames
 	tick    time.Duration
 	horizon int64
+
+	length int64 // of a window; 0 in a calendar
+	hits   bool  // windows begin with a charge
+	bits   uint  // of the count in a word
+	latest int64 // time in a word; 0 where there is none
 }
 
 // Words of a state of fixed, and of a ticket: those of the state just after the charge, the cost, and those of the state before.

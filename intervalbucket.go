@@ -44,7 +44,10 @@ func (l IntervalBucket) compile(unit time.Duration) (rule, error) {
 	if err != nil {
 		return nil, field("IntervalBucket", "Every", err)
 	}
-	return &interval{size: l.Burst, refill: l.Refill, every: every, tick: unit, horizon: int64(maxSpan / unit)}, nil
+	b := &interval{size: l.Burst, refill: l.Refill, every: every, tick: unit, horizon: int64(maxSpan / unit)}
+	b.bits, b.latest = layout(b.size, 1, 1, b.horizon)
+	b.slow = u128.From(uint64(b.horizon / 4)).Less(u128.Mul(stepsFor(u128.From(uint64(b.size)), b.refill), uint64(every)))
+	return b, nil
 }
 
 func (l IntervalBucket) normal() Limit { return l }
@@ -68,6 +71,10 @@ type interval struct {
 	every        int64 // clock units
 	tick         time.Duration
 	horizon      int64
+
+	bits   uint  // of the tokens in a word
+	latest int64 // time in a word; 0 where there is none
+	slow   bool  // too slow for one
 }
 
 // Words of a state of interval, and of a ticket: those of the state just after the charge, the cost, and those of the state before,

@@ -19,6 +19,7 @@ import (
 type Limiter struct {
 	// What every call reads. It changes only with the limit, or when the clock runs out of the word's range.
 	fast  atomic.Pointer[fastBucket]
+	word  atomic.Pointer[fastWord]
 	clock func() int64 // nil: time.Since(start)
 	times func() int64 // wall time; nil: clock, or time.Now
 	start time.Time
@@ -76,13 +77,16 @@ func New(l Limit, opts ...Option) (*Limiter, error) {
 }
 
 // now reads the clock that the rule goes by, under the lock.
-func (l *Limiter) now() int64 {
+func (l *Limiter) now() int64 { return l.reading(l.wall) }
+
+// reading is what the clock shows: the one of wall time, or the other.
+func (l *Limiter) reading(wall bool) int64 {
 	switch {
-	case l.wall && l.times != nil:
+	case wall && l.times != nil:
 		return l.times()
 	case l.clock != nil:
 		return l.clock()
-	case l.wall:
+	case wall:
 		return time.Now().UnixNano()
 	}
 	return int64(time.Since(l.start))
@@ -151,6 +155,7 @@ func (l *Limiter) SetLimit(next Limit) error {
 	l.state = old.rule.convert(l.state, now, r, then)
 	l.era = &era{rule: r}
 	l.fast.Store(nil)
+	l.word.Store(nil)
 	old.next, old.until = l.era, now
 	l.limit = next
 	l.reline(now, then, old.rule)

@@ -39,7 +39,9 @@ func (l SlidingCounter) compile(unit time.Duration) (rule, error) {
 	if err != nil {
 		return nil, field("SlidingCounter", "Window", err)
 	}
-	return &weighted{limit: l.Limit, window: window, tick: unit, horizon: int64(maxSpan / unit)}, nil
+	w := &weighted{limit: l.Limit, window: window, tick: unit, horizon: int64(maxSpan / unit)}
+	w.bits, w.reach = layout(l.Limit, 2, window, w.horizon)
+	return w, nil
 }
 
 func (l SlidingCounter) normal() Limit { return l }
@@ -51,6 +53,9 @@ type weighted struct {
 	limit, window int64
 	tick          time.Duration
 	horizon       int64
+
+	bits  uint  // of each count in a word
+	reach int64 // of a word's times; 0 where there is none
 }
 
 // Words of a state of weighted.
