@@ -1,0 +1,755 @@
+package weir_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/weirtest"
+)
+
+func newConcurrency(t testing.TB, l weir.Concurrency, opts ...weir.Option) *weir.ConcurrencyLimiter {
+	t.Helper()
+	c, err := weir.NewConcurrency(l, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// held returns a limiter on a virtual clock, and takes places until none is left.
+func held(t testing.TB, l weir.Concurrency, c *weirtest.Clock) (*weir.ConcurrencyLimiter, []weir.Hold) {
+	t.Helper()
+	lim := newConcurrency(t, l, weir.WithClock(c.Now), weir.WithTimers(c.AfterFunc))
+	var holds []weir.Hold
+	for range l.Limit {
+		h, d := lim.TryEnter()
+		if !d.Allowed {
+			t.Fatalf("%+v", d)
+		}
+		holds = append(holds, h)
+	}
+	return lim, holds
+}
+
+func TestConcurrencyNumbers(t *testing.T) {
+	for _, c := range []struct {
+		l    weir.Concurrency
+		want string
+	}{
+		{weir.Concurrency{}, "Concurrency.Limit: 0 lets nothing pass"},
+		{weir.Concurrency{Limit: -1}, "Concurrency.Limit"},
+		{weir.Concurrency{Limit: math.MaxInt64}, "at most 2^41"},
+		{weir.Concurrency{Limit: 1, Queue: -1}, "Concurrency.Queue"},
+		{weir.Concurrency{Limit: 1, MaxHold: -1}, "Concurrency.MaxHold"},
+		{weir.Concurrency{Limit: 1, MaxHold: math.MaxInt64}, "Concurrency.MaxHold"},
+	} {
+		lim, err := weir.NewConcurrency(c.l)
+		var wrong *weir.FieldError
+		if lim != nil || !errors.As(err, &wrong) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c.l, err)
+		}
+		if _, err := weir.New(c.l); !errors.As(err, &wrong) {
+			t.Errorf("New(%+v): %v", c.l, err)
+		}
+	}
+	good := weir.Concurrency{Limit: 1 << 41, Queue: 5}
+	if _, err := weir.New(good); err == nil || !strings.Contains(err.Error(), "use NewConcurrency") {
+		t.Errorf("New: %v", err)
+	}
+	l := newConcurrency(t, good)
+	if err := l.SetLimit(weir.Concurrency{}); err == nil || l.Limit() != good {
+		t.Errorf("a wrong limit was set: %+v, %v", l.Limit(), err)
+	}
+	if !weir.Equal(good, weir.Concurrency{Limit: 1 << 41, Queue: 5}) || weir.Equal(good, weir.Concurrency{Limit: 1}) {
+		t.Error("Equal")
+	}
+}
+
+func TestEnterAndDone(t *testing.T) {
+	l := newConcurrency(t, weir.Concurrency{Limit: 3}, weir.Named("db"))
+	if d := l.Peek(3); !d.Allowed || d.Remaining != 3 || d.Limit != 3 || d.ResetAfter != 0 || d.By != "db" {
+		t.Errorf("%+v", d)
+	}
+	two, err := l.EnterCost(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := l.Peek(2); d.Allowed || d.Remaining != 1 || d.RetryAfter != weir.Never || d.ResetAfter != weir.Never {
+		t.Errorf("%+v", d)
+	}
+	one, d := l.TryEnter()
+	if !d.Allowed || d.Remaining != 0 || d.RetryAfter != 0 || l.Holding() != 3 {
+		t.Errorf("%+v", d)
+	}
+	if none, d := l.TryEnter(); d.Allowed || none != (weir.Hold{}) || d.RetryAfter != weir.Never {
+		t.Errorf("a fourth: %+v", d)
+	}
+	_, err = l.Enter(t.Context())
+	var limited *weir.LimitedError
+	if !errors.Is(err, weir.ErrLimited) || !errors.As(err, &limited) || limited.Decision.RetryAfter != weir.Never || limited.Decision.By != "db" {
+		t.Errorf("a queue of 0: %v", err)
+	}
+	copied := two
+	copied.Done(weir.Dropped)
+	two.Done(weir.OK) // the first wins
+	two.Done(weir.Ignore)
+	if l.Holding() != 1 {
+		t.Errorf("%d are held", l.Holding())
+	}
+	other, d := l.TryEnterCost(2) // which may have taken the same record
+	if !d.Allowed {
+		t.Errorf("%+v", d)
+	}
+	two.Done(weir.OK)
+	if l.Holding() != 3 || two.Extend() || !other.Extend() {
+		t.Error("a hold that had ended left once more")
+	}
+	one.Done(weir.Ignore)
+	other.Done(weir.OK)
+	if got, want := l.Outcomes(), (weir.Outcomes{OK: 1, Ignored: 1, Dropped: 1}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+
+	var zero weir.Hold
+	zero.Done(weir.OK)
+	if zero.Fence() != 0 || zero.Extend() {
+		t.Error("a zero hold holds something")
+	}
+}
+
+func TestOddCosts(t *testing.T) {
+	for _, l := range []weir.Concurrency{{Limit: 5, Queue: 1}, {Limit: 5, Queue: 1, MaxHold: time.Hour}} {
+		lim := newConcurrency(t, l)
+		for _, cost := range []int64{-1, math.MinInt64, 6, math.MaxInt64} {
+			if h, d := lim.TryEnterCost(cost); d.Allowed || d.RetryAfter != weir.Never || h != (weir.Hold{}) || d.Remaining != 5 || d.ResetAfter != 0 {
+				t.Errorf("%d: %+v", cost, d)
+			}
+			if d := lim.Peek(cost); d.Allowed || d.RetryAfter != weir.Never {
+				t.Errorf("%d: %+v", cost, d)
+			}
+			want := weir.ErrLimited
+			if cost < 0 {
+				want = weir.ErrCost
+			}
+			if _, err := lim.EnterCost(t.Context(), cost); !errors.Is(err, want) {
+				t.Errorf("%d: %v", cost, err)
+			}
+		}
+		if h, d := lim.TryEnterCost(0); !d.Allowed || h != (weir.Hold{}) {
+			t.Errorf("%+v", d)
+		}
+		if h, err := lim.EnterCost(t.Context(), 0); err != nil || h != (weir.Hold{}) {
+			t.Error(err)
+		}
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		if _, err := lim.Enter(gone); err != context.Canceled {
+			t.Error(err)
+		}
+		if lim.Holding() != 0 {
+			t.Errorf("%d are held", lim.Holding())
+		}
+	}
+}
+
+// TestPlacesInOrder: who waits gets a place in the order of arrival, a small cost does not overtake a large one, and one who leaves lets
+// the others move up.
+func TestPlacesInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newConcurrency(t, weir.Concurrency{Limit: 4, Queue: 4})
+		three, _ := l.EnterCost(t.Context(), 3)
+		var mu sync.Mutex
+		var order []string
+		holds := map[string]weir.Hold{}
+		enter := func(who string, cost int64) context.CancelFunc {
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				h, err := l.EnterCost(ctx, cost)
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					who += " " + err.Error()
+				}
+				order = append(order, who)
+				holds[who] = h
+			}()
+			synctest.Wait()
+			return cancel
+		}
+		defer enter("a", 2)()
+		leave := enter("b", 4)
+		defer enter("c", 1)()
+		defer enter("d", 3)()
+		if _, d := l.TryEnter(); d.Allowed || d.Remaining != 0 || l.Waiting() != 4 {
+			t.Errorf("one overtook: %+v", d)
+		}
+		if _, err := l.Enter(t.Context()); !errors.Is(err, weir.ErrLimited) {
+			t.Errorf("the queue is full: %v", err)
+		}
+		three.Done(weir.OK)
+		synctest.Wait()
+		if want := []string{"a"}; !slices.Equal(order, want) || l.Holding() != 2 {
+			t.Errorf("%v, %d held", order, l.Holding())
+		}
+		leave()
+		synctest.Wait()
+		if want := []string{"a", "b context canceled", "c"}; !slices.Equal(order, want) || l.Holding() != 3 || l.Waiting() != 1 {
+			t.Errorf("%v, %d held", order, l.Holding())
+		}
+		holds["c"].Done(weir.OK)
+		holds["a"].Done(weir.OK)
+		synctest.Wait()
+		if l.Holding() != 3 || l.Waiting() != 0 {
+			t.Errorf("%d held, %d wait", l.Holding(), l.Waiting())
+		}
+		holds["d"].Done(weir.OK)
+		if d := l.Peek(4); !d.Allowed || d.ResetAfter != 0 {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+func TestSetLimitTakesNothingAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newConcurrency(t, weir.Concurrency{Limit: 4, Queue: 10})
+		var holds []weir.Hold
+		for range 4 {
+			h, _ := l.Enter(t.Context())
+			holds = append(holds, h)
+		}
+		must := func(next weir.Concurrency) {
+			t.Helper()
+			if err := l.SetLimit(next); err != nil {
+				t.Fatal(err)
+			}
+		}
+		must(weir.Concurrency{Limit: 2, Queue: 10})
+		if d := l.Peek(1); l.Holding() != 4 || d.Allowed || d.Remaining != 0 || d.Limit != 2 {
+			t.Errorf("lowered: %+v", d)
+		}
+		big := make(chan error, 1)
+		entered := make(chan weir.Hold, 2)
+		go func() {
+			_, err := l.EnterCost(t.Context(), 2)
+			big <- err
+		}()
+		synctest.Wait()
+		for range 2 {
+			go func() {
+				h, err := l.Enter(t.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				entered <- h
+			}()
+		}
+		synctest.Wait()
+		must(weir.Concurrency{Limit: 1, Queue: 1}) // the cost of 2 fits no more; the queue of two stays
+		if err := <-big; !errors.Is(err, weir.ErrLimited) || l.Waiting() != 2 {
+			t.Errorf("%v, %d wait", err, l.Waiting())
+		}
+		holds[0].Done(weir.OK)
+		holds[1].Done(weir.OK)
+		holds[2].Done(weir.OK)
+		synctest.Wait()
+		if l.Waiting() != 2 || l.Holding() != 1 {
+			t.Errorf("%d wait, %d held", l.Waiting(), l.Holding())
+		}
+		must(weir.Concurrency{Limit: 3, Queue: 1})
+		(<-entered).Done(weir.OK)
+		(<-entered).Done(weir.OK)
+		holds[3].Done(weir.OK)
+		if d := l.Peek(3); !d.Allowed {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+func TestHoldsExpire(t *testing.T) {
+	var c weirtest.Clock
+	l, holds := held(t, weir.Concurrency{Limit: 2, MaxHold: sec}, &c)
+	c.Set(int64(400 * ms))
+	if !holds[1].Extend() {
+		t.Error("a heartbeat in time was refused")
+	}
+	if _, d := l.TryEnter(); d.Allowed || d.RetryAfter != 600*ms || d.ResetAfter != sec {
+		t.Errorf("%+v", d)
+	}
+	if _, d := l.TryEnterCost(2); d.RetryAfter != sec {
+		t.Errorf("%+v", d)
+	}
+	c.Set(int64(sec) - 1)
+	if _, d := l.TryEnter(); d.Allowed || d.RetryAfter != 1 {
+		t.Errorf("%+v", d)
+	}
+	c.Set(int64(sec))
+	next, d := l.TryEnter()
+	if !d.Allowed {
+		t.Errorf("after what RetryAfter said: %+v", d)
+	}
+	if holds[0].Extend() {
+		t.Error("an expired hold was extended")
+	}
+	holds[0].Done(weir.OK) // after expiry it does nothing, though the record may be another's
+	if l.Holding() != 2 {
+		t.Errorf("%d are held", l.Holding())
+	}
+	c.Set(int64(300 * ms)) // a step back: it stays expired, and nothing lasts longer for it
+	holds[0].Done(weir.OK)
+	if l.Holding() != 2 || !next.Extend() {
+		t.Errorf("%d are held", l.Holding())
+	}
+	c.Set(int64(1400 * ms))
+	if l.Holding() != 1 {
+		t.Errorf("%d are held", l.Holding())
+	}
+	next.Done(weir.OK)
+	holds[1].Done(weir.Dropped)
+	if got, want := l.Outcomes(), (weir.Outcomes{OK: 1, Expired: 2}); got != want {
+		t.Errorf("%+v", got)
+	}
+	if d := l.Peek(2); !d.Allowed || d.ResetAfter != 0 {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestExpiryServesThoseWhoWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newConcurrency(t, weir.Concurrency{Limit: 1, Queue: 2, MaxHold: sec})
+		start := time.Now()
+		crashed, _ := l.Enter(t.Context())
+		<-time.After(200 * ms)
+		var wg sync.WaitGroup
+		for _, at := range []time.Duration{sec, 2 * sec} {
+			wg.Go(func() {
+				h, err := l.Enter(t.Context())
+				if err != nil || time.Since(start) != at || h.Fence() <= crashed.Fence() {
+					t.Errorf("%v after %v", err, time.Since(start))
+				}
+			})
+			synctest.Wait()
+		}
+		_, err := l.Enter(t.Context())
+		var limited *weir.LimitedError
+		if !errors.As(err, &limited) || limited.Decision.RetryAfter != 800*ms {
+			t.Errorf("there is room in the queue in 800ms: %v", err)
+		}
+		if _, d := l.TryEnter(); d.RetryAfter != 2800*ms {
+			t.Errorf("both before it may take all their time: %+v", d)
+		}
+		soon, cancel := context.WithTimeout(t.Context(), 100*ms)
+		defer cancel()
+		if err := l.SetLimit(weir.Concurrency{Limit: 1, Queue: 3, MaxHold: sec}); err != nil {
+			t.Error(err)
+		}
+		if _, err := l.Enter(soon); err != context.DeadlineExceeded || time.Since(start) != 300*ms {
+			t.Errorf("a deadline: %v after %v", err, time.Since(start))
+		}
+		wg.Wait()
+	})
+}
+
+func TestFence(t *testing.T) {
+	var c weirtest.Clock
+	for _, maxHold := range []time.Duration{0, time.Hour} {
+		c.Set(int64(sec))
+		l, holds := held(t, weir.Concurrency{Limit: 3, MaxHold: maxHold}, &c)
+		last := int64(sec/time.Microsecond) - 1
+		for _, h := range holds {
+			f := h.Fence()
+			if copied := h; f != last+1 || copied.Fence() != f || h.Fence() != f {
+				t.Errorf("%d after %d", f, last)
+			}
+			last = f
+		}
+		holds[0].Done(weir.OK)
+		if f := holds[0].Fence(); (f != 0) != (maxHold != 0) {
+			t.Errorf("MaxHold %v: the fence of a hold that has ended is %d", maxHold, f)
+		}
+		c.Set(0) // the clock steps back: the fence does not
+		h, _ := l.TryEnter()
+		if f := h.Fence(); f != last+1 {
+			t.Errorf("%d after %d", f, last)
+		}
+		holds[1].Done(weir.OK)
+		c.Set(int64(time.Minute))
+		h, _ = l.TryEnter()
+		if f := h.Fence(); f != int64(time.Minute/time.Microsecond) {
+			t.Errorf("%d", f)
+		}
+	}
+	l := newConcurrency(t, weir.Concurrency{Limit: 1, MaxHold: time.Hour})
+	before := time.Now().UnixMicro()
+	h, _ := l.TryEnter()
+	if f := h.Fence(); f < before || f > time.Now().UnixMicro() {
+		t.Errorf("%d is not the wall clock's", f)
+	}
+}
+
+// TestMaxHoldChanges: what is held keeps its expiry until it is extended.
+func TestMaxHoldChanges(t *testing.T) {
+	var c weirtest.Clock
+	l, holds := held(t, weir.Concurrency{Limit: 3, MaxHold: sec}, &c)
+	set := func(l *weir.ConcurrencyLimiter, d time.Duration) {
+		t.Helper()
+		if err := l.SetLimit(weir.Concurrency{Limit: 3, MaxHold: d}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(l, 0)
+	if _, d := l.TryEnter(); d.RetryAfter != sec {
+		t.Errorf("%+v", d)
+	}
+	if !holds[1].Extend() {
+		t.Error("not extended")
+	}
+	if _, d := l.TryEnterCost(3); d.RetryAfter != weir.Never || d.ResetAfter != weir.Never {
+		t.Errorf("one does not expire any more: %+v", d)
+	}
+	set(l, 100*ms)
+	if !holds[2].Extend() { // which never shortens a hold
+		t.Error("not extended")
+	}
+	c.Set(int64(sec) - 1)
+	if l.Holding() != 3 {
+		t.Errorf("%d are held", l.Holding())
+	}
+	c.Set(int64(sec))
+	if l.Holding() != 1 {
+		t.Errorf("%d are held", l.Holding())
+	}
+	set(l, 0)
+	holds[1].Done(weir.OK)
+
+	l, holds = held(t, weir.Concurrency{Limit: 3}, &c)
+	c.Set(int64(time.Hour))
+	set(l, sec)
+	if _, d := l.TryEnter(); d.Allowed || d.RetryAfter != weir.Never {
+		t.Errorf("they were entered for ever: %+v", d)
+	}
+	holds[0].Done(weir.OK)
+	h, d := l.TryEnter()
+	if !d.Allowed {
+		t.Errorf("%+v", d)
+	}
+	if _, d = l.TryEnter(); d.RetryAfter != sec {
+		t.Errorf("%+v", d)
+	}
+	h.Done(weir.OK)
+	if !holds[1].Extend() {
+		t.Error("lost")
+	}
+}
+
+// TestMaxHoldFromNowOn: who moves up because of the very change that brings a MaxHold holds for that long from then.
+func TestMaxHoldFromNowOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newConcurrency(t, weir.Concurrency{Limit: 1, Queue: 1})
+		l.TryEnter()
+		<-time.After(time.Hour)
+		entered := make(chan weir.Hold)
+		go func() {
+			h, _ := l.Enter(t.Context())
+			entered <- h
+		}()
+		synctest.Wait()
+		if err := l.SetLimit(weir.Concurrency{Limit: 2, MaxHold: sec}); err != nil {
+			t.Fatal(err)
+		}
+		h := <-entered
+		if _, d := l.TryEnter(); d.RetryAfter != sec || !h.Extend() {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+func TestDo(t *testing.T) {
+	l := newConcurrency(t, weir.Concurrency{Limit: 1})
+	wrong := errors.New("wrong")
+	for _, err := range []error{nil, wrong, context.DeadlineExceeded, &weir.LimitedError{}} {
+		if got := l.Do(t.Context(), func(ctx context.Context) error {
+			if ctx != t.Context() || l.Holding() != 1 {
+				t.Error("not held")
+			}
+			if err := l.Do(ctx, func(context.Context) error { return nil }); !errors.Is(err, weir.ErrLimited) {
+				t.Errorf("a second: %v", err)
+			}
+			return err
+		}); got != err {
+			t.Errorf("%v, want %v", got, err)
+		}
+	}
+	func() {
+		defer func() {
+			if recover() != wrong {
+				t.Error("the panic did not go on")
+			}
+		}()
+		_ = l.Do(t.Context(), func(context.Context) error { panic(wrong) })
+	}()
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = l.Do(t.Context(), func(context.Context) error { runtime.Goexit(); return nil }) })
+	wg.Wait()
+	if got, want := l.Outcomes(), (weir.Outcomes{OK: 1, Ignored: 1, Dropped: 4}); got != want || l.Holding() != 0 {
+		t.Errorf("%+v, %d held", got, l.Holding())
+	}
+}
+
+// TestNeverTooManyAtOnce: whatever the schedule and the changes meanwhile, what is inside never adds up to more than the largest limit
+// that was in force, and in the end every place is free and every hold is counted once.
+func TestNeverTooManyAtOnce(t *testing.T) {
+	const most, each = 30, 2000 // more than there are slots
+	for _, maxHold := range []time.Duration{0, time.Hour} {
+		l := newConcurrency(t, weir.Concurrency{Limit: most, Queue: 100, MaxHold: maxHold})
+		var inside, done atomic.Int64
+		work := func(h weir.Hold, cost int64, r *rand.Rand) {
+			if n := inside.Add(cost); n > most {
+				t.Errorf("%d are inside", n)
+			}
+			if r.IntN(4) == 0 {
+				runtime.Gosched()
+			}
+			inside.Add(-cost)
+			for range 1 + r.IntN(2) {
+				h.Done(weir.Outcome(r.IntN(3)))
+			}
+			done.Add(1)
+		}
+		var wg sync.WaitGroup
+		for g := range 40 {
+			wg.Go(func() {
+				r := rand.New(rand.NewPCG(uint64(g), 1))
+				for range each / 10 {
+					cost := 1 + r.Int64N(3)
+					switch r.IntN(3) {
+					case 0:
+						if h, d := l.TryEnterCost(cost); d.Allowed {
+							work(h, cost, r)
+						}
+					case 1:
+						if h, err := l.EnterCost(t.Context(), cost); err == nil {
+							work(h, cost, r)
+						}
+					case 2:
+						ctx, cancel := context.WithTimeout(t.Context(), time.Duration(r.IntN(50))*time.Microsecond)
+						if h, err := l.EnterCost(ctx, cost); err == nil {
+							work(h, cost, r)
+						}
+						cancel()
+					}
+				}
+			})
+		}
+		wg.Go(func() {
+			for i := range each {
+				if err := l.SetLimit(weir.Concurrency{Limit: most - int64(i%27), Queue: 100, MaxHold: maxHold}); err != nil {
+					t.Error(err)
+				}
+				runtime.Gosched()
+			}
+			if err := l.SetLimit(weir.Concurrency{Limit: most, Queue: 100, MaxHold: maxHold}); err != nil {
+				t.Error(err)
+			}
+		})
+		wg.Wait()
+		o := l.Outcomes()
+		if d := l.Peek(most); !d.Allowed || l.Holding() != 0 || l.Waiting() != 0 {
+			t.Errorf("%+v, %d held, %d wait", d, l.Holding(), l.Waiting())
+		}
+		if n := o.OK + o.Ignored + o.Dropped; n != uint64(done.Load()) || o.OK == 0 || o.Ignored == 0 || o.Dropped == 0 || o.Expired != 0 {
+			t.Errorf("%+v of %d", o, done.Load())
+		}
+	}
+}
+
+func TestFirstDoneWinsOnAllCores(t *testing.T) {
+	l := newConcurrency(t, weir.Concurrency{Limit: 25})
+	var holds []weir.Hold
+	for range 24 {
+		h, _ := l.TryEnter()
+		holds = append(holds, h)
+	}
+	for i := range 500 {
+		h := holds[i%len(holds)]
+		var wg sync.WaitGroup
+		for j := range 4 {
+			wg.Go(func() { h.Done(weir.Outcome(j % 3)) })
+		}
+		wg.Wait()
+		if n := l.Holding(); n != 23 {
+			t.Fatalf("%d are held", n)
+		}
+		holds[i%len(holds)], _ = l.TryEnter()
+	}
+}
+
+// TestConcurrencyIsItsModel walks a limiter and a list of holds through the same random calls on a virtual clock.
+func TestConcurrencyIsItsModel(t *testing.T) {
+	for seed := range uint64(300) {
+		walkConcurrency(t, seed)
+	}
+}
+
+func walkConcurrency(t *testing.T, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 2))
+	var c weirtest.Clock
+	numbers := weir.Concurrency{Limit: 1 + r.Int64N(30), MaxHold: time.Duration(r.IntN(2)) * sec}
+	l := newConcurrency(t, numbers, weir.WithClock(c.Now), weir.WithTimers(c.AfterFunc))
+	type hold struct {
+		h            weir.Hold
+		cost, expiry int64
+		over         bool
+	}
+	var holds []*hold
+	at := func() (in int64) { // what is held, after what has expired is out
+		for _, h := range holds {
+			if h.expiry <= c.Now() {
+				h.over = true
+			}
+			if !h.over {
+				in += h.cost
+			}
+		}
+		return in
+	}
+	expiry := func() int64 {
+		if numbers.MaxHold == 0 {
+			return math.MaxInt64
+		}
+		return c.Now() + int64(numbers.MaxHold)
+	}
+	for range 200 {
+		if r.IntN(3) == 0 {
+			c.Set(c.Now() + r.Int64N(int64(sec/2)))
+		}
+		in, cost := at(), 1+r.Int64N(4)
+		switch r.IntN(4) {
+		case 0, 1:
+			h, d := l.TryEnterCost(cost)
+			if want := in+cost <= numbers.Limit; d.Allowed != want {
+				t.Fatalf("seed %d: %d beside %d of %+v: %+v", seed, cost, in, numbers, d)
+			}
+			if d.Allowed {
+				holds = append(holds, &hold{h: h, cost: cost, expiry: expiry()})
+			} else if d.RetryAfter != weir.Never && r.IntN(4) == 0 {
+				c.Set(c.Now() + int64(d.RetryAfter))
+				if d := l.Peek(cost); !d.Allowed {
+					t.Fatalf("seed %d: after RetryAfter: %+v", seed, d)
+				}
+			}
+		case 2:
+			if len(holds) > 0 {
+				h := holds[r.IntN(len(holds))]
+				h.h.Done(weir.OK)
+				h.over = true
+			}
+		case 3:
+			if len(holds) > 0 {
+				h := holds[r.IntN(len(holds))]
+				if got := h.h.Extend(); got == h.over {
+					t.Fatalf("seed %d: extended: %v", seed, got)
+				}
+				if !h.over {
+					h.expiry = max(h.expiry, expiry())
+				}
+			}
+		}
+		if got, want := l.Holding(), at(); got != want {
+			t.Fatalf("seed %d: %d are held, want %d", seed, got, want)
+		}
+	}
+}
+
+// TestRetryAfterBehindOthers: those who wait come and go on a virtual clock, and RetryAfter is always enough for a TryEnter.
+func TestRetryAfterBehindOthers(t *testing.T) {
+	for seed := range uint64(60) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 3))
+			limit := 1 + r.Int64N(8)
+			l := newConcurrency(t, weir.Concurrency{Limit: limit, Queue: 20, MaxHold: sec})
+			for range 1 + r.IntN(15) {
+				cost := 1 + r.Int64N(limit)
+				go func() {
+					if _, err := l.EnterCost(t.Context(), cost); err != nil && !errors.Is(err, context.Canceled) {
+						t.Error(err)
+					}
+				}()
+				synctest.Wait()
+				<-time.After(time.Duration(r.IntN(300)) * ms)
+			}
+			cost := 1 + r.Int64N(limit)
+			d := l.Peek(cost)
+			if d.Allowed {
+				return
+			}
+			if d.RetryAfter <= 0 {
+				t.Fatalf("%+v", d)
+			}
+			<-time.After(d.RetryAfter)
+			synctest.Wait()
+			if again := l.Peek(cost); !again.Allowed {
+				t.Errorf("seed %d: %d of %d: %+v and then %+v", seed, cost, limit, d, again)
+			}
+		})
+	}
+}
+
+func TestEnteringAllocatesNothing(t *testing.T) {
+	ctx := t.Context()
+	free := newConcurrency(t, weir.Concurrency{Limit: 100})
+	full := newConcurrency(t, weir.Concurrency{Limit: 40})
+	for range 39 { // all slots are taken: holders come from the pool
+		full.TryEnter()
+	}
+	none := newConcurrency(t, weir.Concurrency{Limit: 1})
+	none.TryEnter()
+	timed := newConcurrency(t, weir.Concurrency{Limit: 100, MaxHold: time.Hour})
+	for name, f := range map[string]func(){
+		"Enter+Done":            func() { h, _ := free.Enter(ctx); h.Done(weir.OK) },
+		"Enter+Done, dropped":   func() { h, _ := free.Enter(ctx); h.Done(weir.Dropped) },
+		"TryEnter+Done":         func() { h, _ := free.TryEnter(); h.Done(weir.OK) },
+		"TryEnter+Done, pooled": func() { h, _ := full.TryEnter(); h.Done(weir.OK) },
+		"TryEnter, refused":     func() { none.TryEnter() },
+		"Peek":                  func() { free.Peek(1) },
+		"TryEnter+Done, timed":  func() { h, _ := timed.TryEnter(); h.Extend(); h.Done(weir.OK) },
+	} {
+		if n := testing.AllocsPerRun(2000, f); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+// TestTheWordIsReadWithoutAClock: without MaxHold no clock is read, waiting included.
+func TestTheWordIsReadWithoutAClock(t *testing.T) {
+	l := newConcurrency(t, weir.Concurrency{Limit: 1, Queue: 1}, weir.WithClock(func() int64 { panic("the clock was read") }))
+	h, _ := l.TryEnter()
+	entered := make(chan struct{})
+	go func() {
+		defer close(entered)
+		h, err := l.Enter(context.Background())
+		if err != nil {
+			t.Error(err)
+		}
+		h.Done(weir.Dropped)
+	}()
+	for l.Waiting() == 0 {
+		runtime.Gosched()
+	}
+	l.TryEnter()
+	h.Done(weir.OK)
+	<-entered
+	if l.Holding() != 0 || l.Outcomes() != (weir.Outcomes{OK: 1, Dropped: 1}) {
+		t.Errorf("%+v", l.Outcomes())
+	}
+}
