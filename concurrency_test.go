@@ -474,7 +474,7 @@ func TestMaxHoldFromNowOn(t *testing.T) {
 	})
 }
 
-func TestDo(t *testing.T) {
+func TestConcurrencyDo(t *testing.T) {
 	l := newConcurrency(t, weir.Concurrency{Limit: 1})
 	wrong := errors.New("wrong")
 	for _, err := range []error{nil, wrong, context.DeadlineExceeded, &weir.LimitedError{}} {
