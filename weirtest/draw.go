@@ -25,6 +25,9 @@ func Limits() []func(*rand.Rand) weir.Limit {
 			return l
 		},
 		func(r *rand.Rand) weir.Limit {
+			return weir.IntervalBucket{Burst: drawSize(r), Refill: 1 + r.Int64N(4), Every: drawSpan(r)}
+		},
+		func(r *rand.Rand) weir.Limit {
 			if r.IntN(3) == 0 {
 				aligns := []weir.Align{"day", "week", "month:Europe/Berlin", "year", "day:America/St_Johns"}
 				return weir.FixedWindow{Limit: drawSize(r), Align: aligns[r.IntN(len(aligns))]}
