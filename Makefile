@@ -18,8 +18,10 @@ GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 TIMEOUT ?= 10m
 
-# How much longer the long run is: steps of each property, and time for each fuzz target.
+# How much longer the long run is: checks of each property, walks of 60 steps beside the model for each limit and holder, and time for
+# each fuzz target.
 CHECKS   ?= 100000
+WALKS    ?= 20000
 FUZZTIME ?= 2m
 
 .PHONY: test needs build vet lint tidy long fuzz bench
@@ -61,6 +63,7 @@ tidy:
 	@for m in $(MODULES); do (cd $$m && GOWORK=off go mod tidy); done
 
 long: needs
+	GOWORK=off go test -timeout 0 ./weirtest -run Conform -walks $(WALKS)
 	cd proof && GOWORK=off go test -timeout 0 . -rapid.checks=$(CHECKS)
 	@$(MAKE) --no-print-directory fuzz
 

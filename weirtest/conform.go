@@ -216,7 +216,8 @@ type pair struct {
 	subject Taker
 	models  map[string]*Model
 	made    map[int]made
-	high    int64 // the latest reading
+	now     int64 // the reading
+	high    int64 // the latest one
 }
 
 // made is a reservation, on both sides.
@@ -231,6 +232,10 @@ func (p *pair) model(key string) *Model {
 	if m == nil {
 		m = NewModel(p.limit, p.tick)
 		p.models[key] = m
+		if _, ok := p.limit.(weir.SmoothBursty); ok { // permits are stored from the first contact on, which may be that of a key or a limiter
+			p.subject.Take(key, 1)
+			m.Take(p.now, 1)
+		}
 	}
 	return m
 }
@@ -251,18 +256,19 @@ func (p *pair) do(i int, c call) (got, want string) {
 			delete(p.made, of)
 		}
 	}
+	p.now = c.at
 	p.clock.Set(c.at * int64(p.tick))
-	switch c.verb {
+	switch m := p.model(c.key); c.verb {
 	case doTake:
-		return text(p.subject.Take(c.key, c.cost)), text(p.model(c.key).Take(c.at, c.cost))
+		return text(p.subject.Take(c.key, c.cost)), text(m.Take(c.at, c.cost))
 	case doPeek:
 		if s, ok := p.subject.(Peeker); ok {
-			return text(s.Peek(c.key, c.cost)), text(p.model(c.key).Peek(c.at, c.cost))
+			return text(s.Peek(c.key, c.cost)), text(m.Peek(c.at, c.cost))
 		}
 	case doReserve:
 		if s, ok := p.subject.(Reserver); ok {
 			r, ok := s.Reserve(c.key, c.cost, time.Duration(c.within)*p.tick)
-			id, delay, d := p.model(c.key).Reserve(c.at, c.cost, c.within)
+			id, delay, d := m.Reserve(c.at, c.cost, c.within)
 			if ok && d.Allowed {
 				p.made[i] = made{r, id, c.key}
 			}

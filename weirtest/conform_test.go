@@ -1,6 +1,7 @@
 package weirtest_test
 
 import (
+	"flag"
 	"fmt"
 	"strings"
 	"testing"
@@ -21,8 +22,50 @@ func openKeyed(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
 	return weirtest.Keyed(k), nil
 }
 
+// walks is how many random walks there are for each limit; in the long run, enough for a million steps.
+var walks = flag.Int("walks", 0, "how many random walks of each limit; 0 for the few of a short run")
+
 func TestKeyedConforms(t *testing.T) {
-	weirtest.Conform(t, weirtest.Subject{Open: openKeyed})
+	weirtest.Conform(t, weirtest.Subject{Open: openKeyed, Walks: *walks})
+}
+
+// limiters is a weir.Limiter for each key, which it makes when the key is first asked about.
+type limiters struct {
+	limit weir.Limit
+	clock *weirtest.Clock
+	byKey map[string]*weir.Limiter
+}
+
+func (l *limiters) of(key string) *weir.Limiter {
+	if l.byKey[key] == nil {
+		lim, err := weir.New(l.limit, weir.WithClock(l.clock.Now), weir.WithTimers(l.clock.AfterFunc))
+		if err != nil {
+			panic(err)
+		}
+		l.byKey[key] = lim
+	}
+	return l.byKey[key]
+}
+
+func (l *limiters) Take(key string, cost int64) weir.Decision { return l.of(key).Take(cost) }
+func (l *limiters) Peek(key string, cost int64) weir.Decision { return l.of(key).Peek(cost) }
+func (l *limiters) Reserve(key string, cost int64, maxDelay time.Duration) (weirtest.Reservation, bool) {
+	return l.of(key).Reserve(cost, maxDelay)
+}
+func (l *limiters) SetLimit(next weir.Limit) error {
+	l.limit = next
+	for _, lim := range l.byKey {
+		if err := lim.SetLimit(next); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestLimitersConform(t *testing.T) {
+	weirtest.Conform(t, weirtest.Subject{Walks: *walks, Open: func(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
+		return &limiters{l, c, map[string]*weir.Limiter{}}, nil
+	}})
 }
 
 // stepper is an implementation as a store would have it: states by key, and the pure function, in microseconds.
@@ -43,7 +86,7 @@ func openStepper(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
 }
 
 func TestAStoreConforms(t *testing.T) {
-	weirtest.Conform(t, weirtest.Subject{Open: openStepper, Tick: time.Microsecond})
+	weirtest.Conform(t, weirtest.Subject{Open: openStepper, Tick: time.Microsecond, Walks: *walks})
 }
 
 // generous gives one more than it says, once in a while.
