@@ -26,12 +26,19 @@ func StateOf(l *Limiter) (z, x *big.Rat) {
 	return value(t[wordZ], t[wordRem]), new(big.Rat).SetFrac(given, big.NewInt(n))
 }
 
-// UnderLock makes a limiter forget its word, so that the next call is decided by the rule, on the state as the rule left it.
+// plain hides what a rule can do besides.
+type plain struct{ rule }
+
+// UnderLock makes a limiter forget its word, so that the next call is decided by the rule, on the state as the rule left it, and in the
+// plain way. The limit is not to be changed where the rule has a shorter way.
 func UnderLock(l *Limiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.fast.Store(nil)
 	l.word.Store(nil)
+	if l.era.direct != nil {
+		l.era.rule, l.era.direct = plain{l.era.rule}, nil
+	}
 }
 
 // OnWord reports whether the next Take is to be decided without the lock.

@@ -17,7 +17,13 @@ import (
 func TestWordIsTheRule(t *testing.T) {
 	onWord := map[string]int{}
 	for seed := range uint64(1500) {
-		wordWalk(t, seed, 200, onWord)
+		r := rand.New(rand.NewPCG(seed, 3))
+		limit, kind, interval := anyWordLimit(r)
+		wordWalk(t, r, limit, interval, func(l *weir.Limiter) {
+			if weir.OnWord(l) {
+				onWord[kind]++
+			}
+		})
 	}
 	for _, kind := range []string{"FixedWindow", "FixedWindow first", "FixedWindow calendar", "SlidingCounter", "IntervalBucket", "bucket"} {
 		if onWord[kind] < 5000 {
@@ -26,16 +32,31 @@ func TestWordIsTheRule(t *testing.T) {
 	}
 }
 
-func wordWalk(t *testing.T, seed uint64, steps int, onWord map[string]int) {
-	r := rand.New(rand.NewPCG(seed, 3))
-	limit, kind, interval := anyWordLimit(r)
+// TestDirectIsTheRule does the same with rules that have a shorter way to their answer.
+func TestDirectIsTheRule(t *testing.T) {
+	for seed := range uint64(1000) {
+		r := rand.New(rand.NewPCG(seed, 4))
+		size := []int64{1, 2, 5, 100, 1000, math.MaxInt64}[r.IntN(6)]
+		slots := 2 + r.IntN(6)
+		width := []time.Duration{1, 10, time.Microsecond, 7 * ms, sec, 3 * sec, time.Hour, 365 * 24 * time.Hour}[r.IntN(8)]
+		var limit weir.Limit = weir.SlidingLog{Limit: size, Window: width, MaxEntries: []int{0, 2, 3, 10}[r.IntN(4)]}
+		if r.IntN(2) == 0 {
+			limit = weir.SlidingWindow{Limit: size, Window: width * time.Duration(slots), Slots: slots, SlotLimit: r.Int64N(size)}
+		}
+		wordWalk(t, r, limit, int64(width), func(*weir.Limiter) {})
+	}
+}
+
+// wordWalk calls look before each step.
+func wordWalk(t *testing.T, r *rand.Rand, limit weir.Limit, interval int64, look func(*weir.Limiter)) {
+	const steps = 200
 	now := []int64{0, 12345678, 1_700_000_000 * int64(sec), -int64(time.Hour), r.Int64() / 2}[r.IntN(5)]
 	clock := weir.WithClock(func() int64 { return now })
 	var pair [2]*weir.Limiter
 	for i := range pair {
 		var err error
 		if pair[i], err = weir.New(limit, clock, weir.Named("x"), weir.WithTimers(new(weirtest.Clock).AfterFunc)); err != nil {
-			t.Fatalf("seed %d: %+v: %v", seed, limit, err)
+			t.Fatalf("%+v: %v", limit, err)
 		}
 	}
 	weir.UnderLock(pair[1])
@@ -44,9 +65,7 @@ func wordWalk(t *testing.T, seed uint64, steps int, onWord map[string]int) {
 	var places [2][]*weir.Place
 	for range steps {
 		now += wordMove(r, interval)
-		if weir.OnWord(pair[0]) {
-			onWord[kind]++
-		}
+		look(pair[0])
 		size := min(pair[0].Peek(0).Limit, pair[1].Peek(0).Limit) // both, as whose turn comes is served
 		op, cost, within := r.IntN(20), wordCost(r, size), anyWithin(r)
 		weir.UnderLock(pair[1])
@@ -88,7 +107,7 @@ func wordWalk(t *testing.T, seed uint64, steps int, onWord map[string]int) {
 		}
 		log = append(log, []any{now, op, cost, within, which, got[1].Allowed})
 		if got[0] != got[1] {
-			t.Fatalf("seed %d: %+v\n%v\non a word   %+v\nby the rule %+v", seed, limit, log, got[0], got[1])
+			t.Fatalf("%+v\n%v\ngot         %+v\nby the rule %+v", limit, log, got[0], got[1])
 		}
 	}
 }
@@ -129,6 +148,8 @@ func changed(r *rand.Rand, l weir.Limit) weir.Limit {
 		return l
 	case weir.SlidingCounter:
 		l.Limit = 1 + r.Int64N(200)
+		return l
+	case weir.SlidingWindow, weir.SlidingLog:
 		return l
 	}
 	next, _, _ := anyWordLimit(r)

@@ -123,6 +123,9 @@ func (l *Limiter) Peek(cost int64) (d Decision) {
 func (l *Limiter) decideLocked(d *Decision, cost int64, charge bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.decideDirect(d, cost, charge) {
+		return
+	}
 	now := l.enter()
 	o := l.line.others(now)
 	if charge {
@@ -132,6 +135,22 @@ func (l *Limiter) decideLocked(d *Decision, cost int64, charge bool) {
 	}
 	d.By = l.name
 	l.leave(now)
+}
+
+// decideDirect is decideLocked where nobody waits and the rule has a short way; such a rule has no word. It reports whether it was gone.
+func (l *Limiter) decideDirect(d *Decision, cost int64, charge bool) bool {
+	e := l.era
+	if e.direct == nil || l.line.first != nil || len(l.state) == 0 || uint64(cost-1) >= uint64(e.largest) {
+		return false
+	}
+	next, v, ok := e.direct.decide(l.state, l.reading(false), cost, charge)
+	if !ok {
+		return false
+	}
+	l.state = next
+	d.Allowed, d.Limit, d.Remaining, d.By = v.wait == 0, e.largest, v.remaining, l.name
+	d.RetryAfter, d.ResetAfter = time.Duration(v.wait), time.Duration(v.reset)
+	return true
 }
 
 // SetLimit changes the limit and keeps what has been used, in tokens: raising the burst helps at once, lowering it may leave a debt
@@ -153,7 +172,7 @@ func (l *Limiter) SetLimit(next Limit) error {
 		then = l.now()
 	}
 	l.state = old.rule.convert(l.state, now, r, then)
-	l.era = &era{rule: r}
+	l.era = newEra(r)
 	l.fast.Store(nil)
 	l.word.Store(nil)
 	old.next, old.until = l.era, now
@@ -169,6 +188,18 @@ type era struct {
 	rule  rule
 	next  *era
 	until int64
+
+	direct  direct // the rule, where it is one
+	largest int64  // and then its largest cost
+}
+
+// newEra begins one.
+func newEra(r rule) *era {
+	e := &era{rule: r}
+	if x, ok := r.(direct); ok {
+		e.direct, e.largest = x, r.largest()
+	}
+	return e
 }
 
 // carry brings a ticket of this era to the latest one. It reports false where the limit became one of another kind meanwhile.

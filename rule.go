@@ -55,6 +55,32 @@ type rule interface {
 	load(now, spent int64) []int64
 }
 
+// A direct rule answers in one go what plan, charge and look say one after another: for rules whose state takes long to read.
+type direct interface {
+	rule
+	// decide is take, or peek where nothing is to be charged, where nobody stands before the caller. cost is within 1 and largest. ok is
+	// false, and nothing has happened, where the plain way is to be gone. Such a rule reads no wall time, is full at first contact, and its
+	// capacity is its largest cost.
+	decide(state []int64, now, cost int64, charge bool) (next []int64, v verdict, ok bool)
+}
+
+// A verdict is what a decision says, in clock units.
+type verdict struct {
+	remaining, reset int64
+	wait             int64 // 0 where the cost is admitted
+}
+
+// decision puts it into words.
+func (v verdict) decision(r rule) Decision {
+	return Decision{
+		Allowed:    v.wait == 0,
+		Limit:      r.capacity(),
+		Remaining:  v.remaining,
+		RetryAfter: span(v.wait, r.unit()),
+		ResetAfter: span(v.reset, r.unit()),
+	}
+}
+
 // never stands for a time that cannot be named.
 const never int64 = -1
 
@@ -133,6 +159,11 @@ func contacted(r rule, state []int64, now int64) []int64 {
 
 // peek is what take would answer. It writes nothing.
 func peek(r rule, state []int64, now int64, o others, cost int64) Decision {
+	if x, ok := r.(direct); ok && len(state) > 0 && cost > 0 && cost <= r.largest() && o == (others{}) {
+		if _, v, ok := x.decide(state, now, cost, false); ok {
+			return v.decision(r)
+		}
+	}
 	state = contacted(r, state, now)
 	d := decide(r, state, now, o, cost)
 	d.see(r, state, now, o)
@@ -161,6 +192,10 @@ func take(r rule, state []int64, now int64, o others, cost int64) ([]int64, Deci
 	}
 	if len(state) == 0 {
 		state = r.contact(state, now)
+	} else if x, ok := r.(direct); ok && o == (others{}) {
+		if next, v, ok := x.decide(state, now, cost, true); ok {
+			return next, v.decision(r)
+		}
 	}
 	d := decide(r, state, now, o, cost)
 	if d.Allowed {

@@ -135,6 +135,30 @@ func (w *logged) live(s []int64, t int64) (first int, sum int64) {
 	return first, sum
 }
 
+// decide reads the log once. Where a promise lies ahead it leaves the matter to the others.
+func (w *logged) decide(s []int64, now, cost int64, charge bool) (next []int64, v verdict, ok bool) {
+	if s[wordLatest] != none && s[wordLatest] > now {
+		return s, v, false
+	}
+	t, _ := w.at(s, now)
+	first, sum := w.live(s, t)
+	if sum > w.limit-cost {
+		at := w.when(s, first, sum, t, cost)
+		if v.wait = until(at, now); at == math.MaxInt64 || v.wait > w.horizon || v.wait == 0 {
+			return s, v, false
+		}
+	} else if charge {
+		sum += cost
+		s[wordSkipped], s[wordSum], s[wordLatest] = int64(first-loggedWords), sum, none
+		s = append(w.bounded(s, w.most-1), t, cost)
+	}
+	if sum > 0 {
+		v.reset = until(plusTimes(s[len(s)-2], 1, w.window), now)
+	}
+	v.remaining = max(minus(w.limit, sum), 0)
+	return s, v, true
+}
+
 // plan finds the charge whose leaving makes room. Behind others it goes by volume: it may then name too early a time, but never too late
 // a one.
 func (w *logged) plan(s []int64, now int64, ahead uint64, cost int64) plan {

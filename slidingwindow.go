@@ -122,7 +122,55 @@ func (w *sliding) at(s []int64, now int64) (slot, wait int64) {
 
 // slotOf is the slot that t is in. Readings at the very beginning of the clock count as a little later, so that no slot is before all.
 func (w *sliding) slotOf(t int64) int64 {
-	return max(floorTo(t, w.width)/w.width, math.MinInt64+2*maxSlots)
+	slot := t / w.width
+	if t < 0 && slot*w.width != t {
+		slot--
+	}
+	return max(slot, math.MinInt64+2*maxSlots)
+}
+
+// decide reads the ring once. Where something lies ahead of now, be it a promise or, when the clock was put back, a slot, it leaves the
+// matter to the others.
+func (w *sliding) decide(s []int64, now, cost int64, charge bool) (next []int64, v verdict, ok bool) {
+	at := w.slotOf(now)
+	if s[0] != none && s[0] > now || at > math.MaxInt64/w.width-2*w.slots || at < math.MinInt64/w.width+2*w.slots {
+		return s, v, false
+	}
+	sum, newest, oldest := int64(0), int64(none), at-w.slots
+	for i := 1; i < len(s); i += 2 {
+		if slot, count := s[i], s[i+1]; count > 0 {
+			newest = max(newest, slot)
+			if slot > oldest {
+				sum = plus(sum, count)
+			}
+		}
+	}
+	if newest > at {
+		return s, v, false
+	}
+	left, here := minus(w.limit, sum), int64(0)
+	i := 1 + 2*modulo(at, w.slots)
+	if s[i] == at {
+		here = s[i+1]
+	}
+	left = min(left, w.perSlot-here)
+	switch {
+	case cost > left:
+		if v.wait = w.starts(w.first(s, at, cost, true), now); v.wait == never {
+			return s, v, false
+		}
+	case charge:
+		s[0], s[i], s[i+1] = none, at, here+cost
+		newest = at
+		left -= cost
+	}
+	if newest != none {
+		if v.reset = w.starts(newest+w.slots, now); v.reset == never {
+			v.reset = math.MaxInt64
+		}
+	}
+	v.remaining = max(left, 0)
+	return s, v, true
 }
 
 // newest is the latest slot that something is counted in.
@@ -157,11 +205,17 @@ func (w *sliding) total(s []int64, slot int64) (sum int64) {
 // first is the first slot from one on in which a cost fits, by the total and, where it counts, by the slot.
 func (w *sliding) first(s []int64, from, cost int64, perSlot bool) int64 {
 	sum := w.total(s, from)
-	for slot := from; ; slot++ {
-		if sum <= w.limit-cost && (!perSlot || w.count(s, slot) <= w.perSlot-cost) {
+	here := w.count(s, from)
+	for slot, i := from, 1+2*int(modulo(from, w.slots)); ; slot++ {
+		if sum <= w.limit-cost && (!perSlot || here <= w.perSlot-cost) {
 			return slot
 		}
-		sum -= w.count(s, slot+1-w.slots) // and nothing is counted after from
+		if i += 2; i > int(2*w.slots) {
+			i = 1
+		}
+		if here = 0; len(s) > 0 && s[i] == slot+1-w.slots { // and nothing is counted after from
+			sum -= s[i+1]
+		}
 	}
 }
 

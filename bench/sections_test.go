@@ -10,7 +10,7 @@ func TestAnswers(t *testing.T) {
 	var all []contest
 	for _, procs := range []int{1, 4} {
 		for _, yes := range []bool{true, false} {
-			all = append(all, takeContest(yes, procs), reserveContest(yes, procs))
+			all = append(all, takeContest(yes, procs), limitsContest(yes, procs), reserveContest(yes, procs))
 		}
 		k, err := keyedContest(100, procs)
 		if err != nil {
