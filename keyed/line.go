@@ -52,7 +52,7 @@ func (k *Limiter[K]) unpin(e *entry[K]) {
 	defer k.mu.Unlock()
 	e.pins--
 	if k.entries[e.key] == e {
-		k.refresh(e, k.clock()) // who gave up the wait may have freed it sooner than was known
+		k.refresh(e, k.now()) // who gave up the wait may have freed it sooner than was known
 	}
 }
 
@@ -81,7 +81,7 @@ func (k *Limiter[K]) promote(key K) (*entry[K], error) {
 // needsNone reports whether a key without a state needs none for a cost: one that is never charged. It is not to take the room of
 // another key.
 func (k *Limiter[K]) needsNone(key K, cost int64) bool {
-	if cost > 0 && cost <= k.prepared.Peek(nil, 0, 0).Limit {
+	if d := k.prepared.Peek(nil, 0, cost); cost > 0 && (d.Allowed || d.RetryAfter != weir.Never) {
 		return false
 	}
 	e, err := k.find(key)
@@ -169,7 +169,7 @@ func (r Reservation[K]) settle(actual int64) {
 	k := r.k
 	if k.entries[r.e.key] == r.e {
 		r.r.Settle(actual)
-		k.refresh(r.e, k.clock()) // it may be free sooner than was known
+		k.refresh(r.e, k.now()) // it may be free sooner than was known
 		return
 	}
 	if actual <= r.cost {
