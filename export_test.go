@@ -25,3 +25,14 @@ func StateOf(l *Limiter) (z, x *big.Rat) {
 	given.Or(given, new(big.Int).SetUint64(uint64(t[wordXLo])))
 	return value(t[wordZ], t[wordRem]), new(big.Rat).SetFrac(given, big.NewInt(n))
 }
+
+// Contact is the state as the first contact leaves it.
+func Contact(p Prepared, state []int64, now int64) []int64 {
+	if len(state) > 0 {
+		return state
+	}
+	return p.r.contact(nil, now)
+}
+
+// Fits reports whether a limit can ever admit a cost.
+func Fits(p Prepared, cost int64) bool { return cost <= p.r.largest() }
