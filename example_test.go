@@ -126,6 +126,31 @@ func ExampleLeakyBucket() {
 	// false 100ms
 }
 
+// Three a second, and five a minute: one of the two refuses, and the answer names it.
+func ExampleAll() {
+	limit := weir.All(
+		weir.TokenBucket{Rate: weir.PerSecond(3), Burst: 3},
+		weir.SlidingLog{Limit: 5, Window: time.Minute},
+	)
+	var clock weirtest.Clock
+	l, err := weir.New(limit, weir.Named("api"), weir.WithClock(clock.Now))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	l.Take(3)
+	d := l.Take(1)
+	fmt.Println(d.Allowed, d.By, d.RetryAfter.Round(time.Millisecond))
+
+	clock.Set(int64(time.Second))
+	l.Take(2)
+	d = l.Take(1)
+	fmt.Println(d.Allowed, d.By, d.RetryAfter)
+	// Output:
+	// false api/token_bucket.1 333ms
+	// false api/sliding_log.2 59s
+}
+
 // The pure function behind every limiter: a holder of states of its own calls it with its own clock.
 func ExampleStep() {
 	limit := weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 1}

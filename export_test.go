@@ -49,3 +49,14 @@ func OnWord(l *Limiter) bool {
 	f := l.word.Load()
 	return f != nil && f.word.Load() != sealed
 }
+
+// Contact is the state as the first contact leaves it.
+func Contact(p Prepared, state []int64, now int64) []int64 {
+	if len(state) > 0 {
+		return state
+	}
+	return p.r.contact(nil, now)
+}
+
+// Fits reports whether a limit can ever admit a cost.
+func Fits(p Prepared, cost int64) bool { return cost <= p.r.largest() }

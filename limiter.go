@@ -133,7 +133,7 @@ func (l *Limiter) decideLocked(d *Decision, cost int64, charge bool) {
 	} else {
 		*d = peek(l.era.rule, l.state, now, o, cost)
 	}
-	d.By = l.name
+	l.sign(d)
 	l.leave(now)
 }
 
@@ -153,6 +153,13 @@ func (l *Limiter) decideDirect(d *Decision, cost int64, charge bool) bool {
 	return true
 }
 
+// sign names the limiter as what decided, but where the decision names a part of it already.
+func (l *Limiter) sign(d *Decision) {
+	if d.By == "" {
+		d.By = l.name
+	}
+}
+
 // SetLimit changes the limit and keeps what has been used, in tokens: raising the burst helps at once, lowering it may leave a debt
 // that refills first. Those who wait stay in line, at the new rate; one whose cost does not fit any more is let go with ErrLimited.
 // Reservations keep the delay they were told. On an error nothing has changed.
@@ -166,12 +173,13 @@ func (l *Limiter) SetLimit(next Limit) error {
 	if Equal(l.limit, next) {
 		return nil
 	}
+	r = named(r, l.name)
 	now := l.enter()
 	old, then := l.era, now
 	if l.wall = r.wall(); l.wall != old.rule.wall() {
 		then = l.now()
 	}
-	l.state = old.rule.convert(l.state, now, r, then)
+	l.state = change(old.rule, l.state, now, r, then)
 	l.era = newEra(r)
 	l.fast.Store(nil)
 	l.word.Store(nil)
@@ -202,12 +210,12 @@ func newEra(r rule) *era {
 	return e
 }
 
-// carry brings a ticket of this era to the latest one. It reports false where the limit became one of another kind meanwhile.
-func (e *era) carry(t ticket) (_ ticket, latest *era, ok bool) {
+// carry brings a receipt of this era to the latest one. It reports false where the limit became one of another kind meanwhile.
+func (e *era) carry(c receipt) (_ receipt, latest *era, ok bool) {
 	for ok = true; ok && e.next != nil; e = e.next {
-		t, ok = e.rule.reticket(t, e.until, e.next.rule)
+		c, ok = c.reticket(e.rule, e.until, e.next.rule)
 	}
-	return t, e, ok
+	return c, e, ok
 }
 
 // enter begins a piece of work under the lock: the state is taken out of the fast word, the clock is read, and those in line whose

@@ -60,7 +60,7 @@ const (
 // A promise is the charge of a waiter who was charged ahead.
 type promise struct {
 	era   *era
-	after ticket
+	after receipt
 	// before is a bucket's state just before the charge, from which the time is worked out anew when the limit changes. Other rules keep
 	// the times that they have promised.
 	before []int64
@@ -210,29 +210,32 @@ func (l *Limiter) getInLine(cost, within int64) (*waiter, error) {
 func (l *Limiter) planAhead(now, cost, within int64) (plan, Decision) {
 	r := l.era.rule
 	o := l.line.others(now)
-	d := Decision{Limit: r.capacity(), By: l.name}
-	if cost <= 0 || cost > r.largest() {
-		d.Allowed = cost == 0
-		if !d.Allowed {
+	p, d := plan{never, never}, Decision{Limit: r.capacity()}
+	switch {
+	case cost <= 0 || cost > r.largest():
+		if d.Allowed = cost == 0; d.Allowed {
+			p = plan{}
+		} else {
 			d.RetryAfter = Never
 		}
-		d.see(r, contacted(r, l.state, now), now, o)
-		if !d.Allowed {
-			return plan{never, never}, d
+		state := contacted(r, l.state, now)
+		d.see(r, state, now, o)
+		d.sign(r, state, now, o, cost)
+	default:
+		if len(l.state) == 0 {
+			l.state = r.contact(l.state, now)
 		}
-		return plan{}, d
+		d.see(r, l.state, now, o)
+		p = planBehind(r, l.state, now, o, cost)
+		if o.cost > math.MaxUint64-uint64(cost) {
+			p.wait = never
+		}
+		if d.Allowed = p.accepts(within); !d.Allowed {
+			d.RetryAfter = span(p.retryWithin(within), r.unit())
+		}
+		d.sign(r, l.state, now, o, cost)
 	}
-	if len(l.state) == 0 {
-		l.state = r.contact(l.state, now)
-	}
-	d.see(r, l.state, now, o)
-	p := planBehind(r, l.state, now, o, cost)
-	if o.cost > math.MaxUint64-uint64(cost) {
-		p.wait = never
-	}
-	if d.Allowed = p.accepts(within); !d.Allowed {
-		d.RetryAfter = span(p.retryWithin(within), r.unit())
-	}
+	l.sign(&d)
 	return p, d
 }
 
@@ -257,10 +260,18 @@ func (l *Limiter) finish(w *waiter, err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w.state == cast {
-		err = &LimitedError{Decision: Decision{Limit: l.era.rule.capacity(), RetryAfter: Never, By: l.name}}
+		err = l.castOut(w)
 	}
 	l.line.release(w)
 	return err
+}
+
+// castOut is the error of a waiter who was let go.
+func (l *Limiter) castOut(w *waiter) error {
+	d := Decision{Limit: l.era.rule.capacity(), RetryAfter: Never}
+	d.sign(l.era.rule, l.state, l.now(), others{}, w.cost)
+	l.sign(&d)
+	return &LimitedError{Decision: d}
 }
 
 // Waiting returns how many callers wait in line.
@@ -341,7 +352,7 @@ func (l *Limiter) promiseAll(now int64) {
 			w.promise.before = slices.Clone(l.state)
 		}
 		w.due = l.promisedTurn(w, l.state, now)
-		l.state, w.promise.after = l.era.rule.book(l.state, now, w.due, w.cost)
+		l.state, w.promise.after = book(l.era.rule, l.state, now, w.due, w.cost)
 	}
 	l.line.cost, l.line.promised = 0, l.line.last
 }

@@ -72,5 +72,5 @@ func (p *Place) Err() error {
 	if p.w.state == inLine || p.w.state == served {
 		return nil
 	}
-	return &LimitedError{Decision: Decision{Limit: p.l.era.rule.capacity(), RetryAfter: Never, By: p.l.name}}
+	return p.l.castOut(p.w)
 }

@@ -2,6 +2,7 @@ package weir
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -10,6 +11,7 @@ import (
 type Prepared struct {
 	limit Limit
 	r     rule
+	name  string
 }
 
 // Prepare checks a limit and readies it for clock units of length tick. The error says which number is wrong.
@@ -18,26 +20,40 @@ func Prepare(l Limit, tick time.Duration) (Prepared, error) {
 	if err != nil {
 		return Prepared{}, err
 	}
-	return Prepared{l, r}, nil
+	return Prepared{limit: l, r: r}, nil
 }
 
 // Limit returns the limit that was prepared.
 func (p Prepared) Limit() Limit { return p.limit }
 
+// Named returns the same, with decisions that carry the name in By: the part of an All that decided is named after it.
+func (p Prepared) Named(name string) Prepared {
+	p.name, p.r = name, named(p.r, name)
+	return p
+}
+
 // Step is the package's Step, without readying the limit each time.
 func (p Prepared) Step(state []int64, now, cost int64) (next []int64, d Decision) {
 	if p.r == nil || !p.r.valid(state) {
-		return state, Decision{RetryAfter: Never}
+		return state, Decision{RetryAfter: Never, By: p.name}
 	}
-	return take(p.r, state, now, others{}, cost)
+	next, d = take(p.r, state, now, others{}, cost)
+	if d.By == "" {
+		d.By = p.name
+	}
+	return next, d
 }
 
 // Peek is the decision that Step would return. It changes nothing.
-func (p Prepared) Peek(state []int64, now, cost int64) Decision {
+func (p Prepared) Peek(state []int64, now, cost int64) (d Decision) {
 	if p.r == nil || !p.r.valid(state) {
-		return Decision{RetryAfter: Never}
+		return Decision{RetryAfter: Never, By: p.name}
 	}
-	return peek(p.r, state, now, others{}, cost)
+	d = peek(p.r, state, now, others{}, cost)
+	if d.By == "" {
+		d.By = p.name
+	}
+	return d
 }
 
 // Wall reports whether now is wall time, counted from the Unix epoch, as calendar and epoch windows need it. All other limits take any
@@ -59,7 +75,7 @@ func (p Prepared) Convert(state []int64, now int64, to Prepared, then int64) []i
 	if p.r == nil || to.r == nil || !p.r.valid(state) {
 		return state
 	}
-	return p.r.convert(state, now, to.r, then)
+	return change(p.r, state, now, to.r, then)
 }
 
 // New returns a Limiter that goes on from a state, which it copies: for a key that needs what a state alone cannot do, like a line of
@@ -74,19 +90,30 @@ func (p Prepared) New(state []int64, opts ...Option) (*Limiter, error) {
 	lim := &Limiter{
 		start:  time.Now(),
 		after:  func(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) },
-		era:    newEra(p.r),
 		limit:  p.limit,
 		timing: idle,
 	}
 	for _, opt := range opts {
 		opt(lim)
 	}
+	lim.era = newEra(named(p.r, lim.name))
 	lim.wall = p.r.wall()
 	lim.state = append(lim.words[:0], state...)
 	now := lim.now()
-	if b, ok := p.r.(*bucket); ok && b.owing && len(state) == 0 {
-		lim.state = b.contact(lim.state, now) // permits are stored from now on, and not from the first charge on
+	if len(state) == 0 && stores(p.r) {
+		lim.state = p.r.contact(lim.state, now) // permits are stored from now on, and not from the first charge on
 	}
 	lim.publish(now)
 	return lim, nil
+}
+
+// stores reports whether a rule is one of SmoothBursty, or has one among its parts.
+func stores(r rule) bool {
+	switch r := r.(type) {
+	case *bucket:
+		return r.owing
+	case *together:
+		return slices.ContainsFunc(r.rules, stores)
+	}
+	return false
 }

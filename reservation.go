@@ -14,7 +14,7 @@ type Reservation struct {
 	mark     claim.Mark
 	cost     int64
 	delay    time.Duration
-	ticket   ticket
+	receipt  receipt
 	decision Decision
 }
 
@@ -42,10 +42,10 @@ func (l *Limiter) Reserve(cost int64, maxDelay time.Duration) (Reservation, bool
 	if !d.Allowed {
 		return Reservation{decision: d}, false
 	}
-	var t ticket
+	var c receipt
 	if cost > 0 {
 		l.promiseAll(now)
-		l.state, t = l.era.rule.book(l.state, now, later(now, p.wait), cost)
+		l.state, c = book(l.era.rule, l.state, now, later(now, p.wait), cost)
 		d.see(l.era.rule, l.state, now, l.line.others(now))
 	}
 	return Reservation{
@@ -54,7 +54,7 @@ func (l *Limiter) Reserve(cost int64, maxDelay time.Duration) (Reservation, bool
 		mark:     l.marks.Next(),
 		cost:     cost,
 		delay:    span(p.wait, l.era.rule.unit()),
-		ticket:   t,
+		receipt:  c,
 		decision: d,
 	}, true
 }
@@ -90,13 +90,13 @@ func (r Reservation) Settle(actual int64) {
 		l.state = l.era.rule.charge(l.state, now, actual-r.cost)
 		return
 	}
-	l.refund(now, r.era, r.ticket, r.cost-actual)
+	l.refund(now, r.era, r.receipt, r.cost-actual)
 }
 
 // refund gives back amount of a charge of some era.
-func (l *Limiter) refund(now int64, e *era, t ticket, amount int64) {
-	if t, latest, ok := e.carry(t); ok {
-		l.state = latest.rule.refund(l.state, now, t, amount)
+func (l *Limiter) refund(now int64, e *era, c receipt, amount int64) {
+	if c, latest, ok := e.carry(c); ok {
+		l.state = c.refund(latest.rule, l.state, now, amount)
 	}
 }
 

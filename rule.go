@@ -167,6 +167,7 @@ func peek(r rule, state []int64, now int64, o others, cost int64) Decision {
 	state = contacted(r, state, now)
 	d := decide(r, state, now, o, cost)
 	d.see(r, state, now, o)
+	d.sign(r, state, now, o, cost)
 	return d
 }
 
@@ -202,6 +203,7 @@ func take(r rule, state []int64, now int64, o others, cost int64) ([]int64, Deci
 		state = r.charge(state, now, cost)
 	}
 	d.see(r, state, now, o)
+	d.sign(r, state, now, o, cost)
 	return state, d
 }
 

@@ -124,7 +124,7 @@ func New[K comparable](l weir.Limit, o Options) (*Limiter[K], error) {
 		clock:    o.Clock,
 		timers:   o.Timers,
 		loose:    holdsLoose(reflect.TypeFor[K]()),
-		prepared: p,
+		prepared: p.Named(o.Name),
 		returns:  returns(l),
 		entries:  map[K]*entry[K]{},
 	}
@@ -149,11 +149,17 @@ func New[K comparable](l weir.Limit, o Options) (*Limiter[K], error) {
 // returns reports whether a state becomes equal to an untouched one by itself. A limit that starts with less than it holds does not: a
 // full one, forgotten, would start again with less.
 func returns(l weir.Limit) bool {
-	switch l := l.(type) {
-	case weir.TokenBucket:
-		return l.Initial == 0 || l.Initial == l.Burst
-	case weir.SmoothBursty:
-		return l.MaxBurst < 0 || l.Rate == weir.Unlimited
+	for _, part := range weir.Parts(l) {
+		switch part := part.(type) {
+		case weir.TokenBucket:
+			if part.Initial != 0 && part.Initial != part.Burst {
+				return false
+			}
+		case weir.SmoothBursty:
+			if part.MaxBurst >= 0 && part.Rate != weir.Unlimited {
+				return false
+			}
+		}
 	}
 	return true
 }
@@ -197,7 +203,6 @@ func (k *Limiter[K]) again(e *entry[K], now, cost int64) (d weir.Decision) {
 		return e.lim.Take(cost)
 	}
 	e.state, d = k.prepared.Step(e.state, now, cost)
-	d.By = k.opts.Name
 	return d
 }
 
@@ -218,7 +223,6 @@ func (k *Limiter[K]) first(key K, now, cost int64) weir.Decision {
 	e := &entry[K]{key: key}
 	var d weir.Decision
 	e.state, d = k.prepared.Step(e.words[:0], now, cost)
-	d.By = k.opts.Name
 	if len(e.state) == 0 {
 		return d
 	}
@@ -235,7 +239,7 @@ func (k *Limiter[K]) Peek(key K, cost int64) (d weir.Decision) {
 	return k.peek(key, cost)
 }
 
-func (k *Limiter[K]) peek(key K, cost int64) (d weir.Decision) {
+func (k *Limiter[K]) peek(key K, cost int64) weir.Decision {
 	now := k.now()
 	e, err := k.find(key)
 	switch {
@@ -245,14 +249,11 @@ func (k *Limiter[K]) peek(key K, cost int64) (d weir.Decision) {
 		if wait, ok := k.room(now); !ok && !k.needsNone(key, cost) {
 			return k.refused(wait)
 		}
-		d = k.prepared.Peek(nil, now, cost)
+		return k.prepared.Peek(nil, now, cost)
 	case e.lim != nil:
 		return e.lim.Peek(cost)
-	default:
-		d = k.prepared.Peek(e.state, now, cost)
 	}
-	d.By = k.opts.Name
-	return d
+	return k.prepared.Peek(e.state, now, cost)
 }
 
 // refused is the decision about a key that there is no state for.
@@ -316,7 +317,7 @@ func (k *Limiter[K]) SetLimit(next weir.Limit) error {
 		e.state = k.prepared.Convert(e.state, now, p, then)
 		e.free = later(then, p.Peek(e.state, then, 0).ResetAfter)
 	}
-	k.prepared, k.returns = p, returns(next)
+	k.prepared, k.returns = p.Named(k.opts.Name), returns(next)
 	heap.Init(&k.order)
 	return nil
 }

@@ -1,0 +1,82 @@
+package keyed_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/keyed"
+)
+
+// TestTakeTextReadsTheLimitsClock: a key that stands in a buffer was asked about by the process's clock, also where the limit goes by wall
+// time.
+func TestTakeTextReadsTheLimitsClock(t *testing.T) {
+	wall := int64(time.Hour)
+	l, err := keyed.New[string](weir.FixedWindow{Limit: 1, Window: time.Second}, keyed.Options{
+		Clock:     func() int64 { return 0 },
+		WallClock: func() int64 { return wall },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for range 3 {
+		if _, d := keyed.TakeText(l, []byte("a"), 1); !d.Allowed {
+			t.Errorf("at %v: %+v", time.Duration(wall), d)
+		}
+		wall += int64(time.Second)
+	}
+}
+
+// TestKeysOfWallTimeAreLetGo: after a wait or a settlement, when a key is free was worked out by another clock than the limit's.
+func TestKeysOfWallTimeAreLetGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := keyed.New[string](weir.FixedWindow{Limit: 1, Window: time.Second}, keyed.Options{MaxKeys: 1, Full: keyed.Refuse})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		r, ok := l.Reserve("a", 1, 0)
+		if !ok {
+			t.Fatal("refused")
+		}
+		r.Settle(2)
+		if err := l.Wait(t.Context(), "a", 1); err != nil {
+			t.Error(err)
+		}
+		if d := l.Take("b", 1); d.Allowed || d.RetryAfter <= 0 || d.RetryAfter > 2*time.Second {
+			t.Errorf("%+v", d)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		<-time.After(3 * time.Second)
+		if err := l.Wait(ctx, "b", 1); err != nil {
+			t.Errorf("the other key's time has come: %v", err)
+		}
+	})
+}
+
+// TestReserveMoreThanIsStored: a cost above the capacity is charged by a limit that knows debt, and was charged twice once settled.
+func TestReserveMoreThanIsStored(t *testing.T) {
+	now := int64(0)
+	l, err := keyed.New[string](weir.SmoothBursty{Rate: weir.PerSecond(1), MaxBurst: -1}, keyed.Options{Clock: func() int64 { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r, ok := l.Reserve("a", 5, 0)
+	if !ok {
+		t.Fatalf("%+v", r.Decision())
+	}
+	r.Settle(5)
+	if d := l.Peek("a", 1); d.RetryAfter != 5*time.Second {
+		t.Errorf("%+v", d)
+	}
+	r, _ = l.Reserve("b", 5, 0)
+	r.Cancel()
+	if d := l.Peek("b", 1); d.RetryAfter > time.Second {
+		t.Errorf("nothing was given back: %+v", d)
+	}
+}
