@@ -243,7 +243,10 @@ func (b *bucket) look(s []int64, now int64, ahead uint64) (remaining, reset int6
 		return b.size, reset
 	}
 	room := b.full.Min(u128.Mul(clockLeft(now), b.n)).Sub(before)
-	q, _, _ := room.Div(b.p) // fits: it is at most size
+	q, _, fits := room.Div(b.p)
+	if !fits || q > uint64(b.size) { // permits are stored by time, and may be more than can be counted
+		return b.size, reset
+	}
 	return int64(q), reset
 }
 
