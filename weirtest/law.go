@@ -68,6 +68,8 @@ func lawOf(l weir.Limit, tick time.Duration) law {
 		b := newBucket(l.Rate, tick, l.Queue+1, 0)
 		b.leaky, b.passes = true, l.DelayAfter
 		return b
+	case weir.IntervalBucket:
+		return newInterval(l, tick)
 	}
 	panic(fmt.Sprintf("weirtest: no model of %T", l))
 }

@@ -1,0 +1,229 @@
+package weirtest
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"time"
+
+	"github.com/weirflow/weir"
+)
+
+// interval is the law of IntervalBucket (SEMANTICS 2). What was promised for a later step is taken off the tokens of that step, and while
+// that lies ahead nothing goes before it: the tokens are then those of the promised time.
+type interval struct {
+	tick                time.Duration
+	burst, refill, each int64
+
+	now *intervalState // nil while untouched
+}
+
+// intervalState is the tokens as of a step, when the charge was that began the steps, and the latest time promised. It is never changed.
+type intervalState struct {
+	tokens, step, grid *big.Int
+	promised           *big.Int // nil for none that lies ahead
+}
+
+// intervalMark is the state before a charge and just after it. Once the limit has changed, after is nil: then nothing is put back as it was.
+type intervalMark struct {
+	cost          int64
+	step, grid    *big.Int
+	before, after *intervalState
+}
+
+func newInterval(l weir.IntervalBucket, tick time.Duration) *interval {
+	return &interval{tick: tick, burst: l.Burst, refill: l.Refill, each: int64(l.Every / tick)}
+}
+
+func (b *interval) size() int64    { return b.burst }
+func (b *interval) largest() int64 { return b.burst }
+func (b *interval) books() bool    { return true }
+func (b *interval) moves() bool    { return false }
+func (b *interval) contact(int64)  {}
+func (b *interval) touched() bool  { return b.now != nil }
+func (b *interval) clone() law     { c := *b; return &c }
+func (b *interval) String() string {
+	if b.now == nil {
+		return "untouched"
+	}
+	return fmt.Sprint(*b.now)
+}
+
+// at is the tokens at t, or at the latest time promised, as of a step, and the time that counts. A full bucket has no step but now.
+func (b *interval) at(t *big.Int) (tokens, step, when *big.Int) {
+	full := big.NewInt(b.burst)
+	if b.now == nil {
+		return full, t, t
+	}
+	if p := b.now.promised; p != nil && p.Cmp(t) > 0 {
+		t = p
+	}
+	tokens, step = b.now.tokens, b.now.step
+	if tokens.Cmp(full) < 0 && t.Cmp(step) > 0 {
+		steps := new(big.Int).Div(new(big.Int).Sub(t, step), big.NewInt(b.each))
+		tokens = new(big.Int).Add(tokens, new(big.Int).Mul(steps, big.NewInt(b.refill)))
+		step = new(big.Int).Add(step, new(big.Int).Mul(steps, big.NewInt(b.each)))
+	}
+	if tokens.Cmp(full) >= 0 {
+		return full, latest(step, t), t
+	}
+	return tokens, step, t
+}
+
+// wait is how long from now until there are so many tokens; nil beyond a century, or the end of the clock.
+func (b *interval) wait(now int64, asked *big.Int) *big.Int {
+	tokens, at, when := b.at(big.NewInt(now))
+	if lacks := new(big.Int).Sub(asked, tokens); lacks.Sign() > 0 {
+		steps := ceil(new(big.Rat).SetFrac(lacks, big.NewInt(b.refill)))
+		when = new(big.Int).Add(at, steps.Mul(steps, big.NewInt(b.each)))
+	}
+	wait := new(big.Int).Sub(when, big.NewInt(now))
+	if wait.Cmp(big.NewInt(int64(century/b.tick))) > 0 || when.Cmp(big.NewInt(math.MaxInt64)) > 0 {
+		return nil
+	}
+	return wait
+}
+
+// plan behind others goes by the sum of the tokens: steps that find the bucket too full for what they bring make it later.
+func (b *interval) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat) {
+	w := b.wait(now, new(big.Int).Add(ahead, big.NewInt(cost)))
+	if w == nil {
+		return nil, nil
+	}
+	return exact(w), new(big.Rat)
+}
+
+func (b *interval) look(now int64, ahead *big.Int) (remaining int64, reset *big.Int) {
+	reset = b.wait(now, new(big.Int).Add(ahead, big.NewInt(b.burst)))
+	if reset == nil {
+		reset = big.NewInt(math.MaxInt64)
+	}
+	tokens, _, when := b.at(big.NewInt(now))
+	if when.Cmp(big.NewInt(now)) > 0 {
+		return 0, reset
+	}
+	return max(0, clamp(new(big.Int).Sub(tokens, ahead))), reset
+}
+
+func (b *interval) charge(at *big.Rat, cost int64) { b.book(down(at), at, cost) }
+
+func (b *interval) book(now int64, due *big.Rat, cost int64) mark {
+	before := b.now
+	tokens, step, when := b.at(latest(big.NewInt(now), floor(due)))
+	if before == nil {
+		before = &intervalState{tokens: tokens, step: big.NewInt(now)}
+	}
+	m := intervalMark{cost: cost, step: step, before: before}
+	grid := before.grid
+	if tokens.Cmp(big.NewInt(b.burst)) == 0 {
+		grid = step
+		m.before = &intervalState{tokens: tokens, step: before.step, promised: before.promised} // as full as it is
+	}
+	b.now = &intervalState{tokens: held(new(big.Int).Sub(tokens, big.NewInt(cost))), step: step, grid: grid}
+	if when.Cmp(big.NewInt(now)) > 0 {
+		b.now.promised = when
+	}
+	m.grid, m.after = grid, b.now
+	return m
+}
+
+// held keeps a number within the words of a state.
+func held(v *big.Int) *big.Int { return big.NewInt(clamp(v)) }
+
+func (b *interval) turn(seen *big.Rat, cost int64) *big.Rat { return turnOf(b, seen, cost) }
+func (b *interval) asOf(_ *big.Rat, now int64) *big.Rat     { return whole(now) }
+
+// giveBack puts back what the steps since have not, but not of a charge from before the bucket was last full. Where nothing came after the
+// charge, all is as before.
+func (b *interval) giveBack(now int64, m mark, amount int64) {
+	c := m.(intervalMark)
+	if c.cost == amount && b.now == c.after {
+		grid := b.now.grid
+		copied := *c.before
+		copied.grid = grid
+		b.now = &copied
+		return
+	}
+	tokens, step, _ := b.at(big.NewInt(now))
+	full := big.NewInt(b.burst)
+	if b.now.grid.Cmp(c.grid) != 0 || tokens.Cmp(full) == 0 {
+		return
+	}
+	steps := new(big.Int).Div(new(big.Int).Sub(step, c.step), big.NewInt(b.each))
+	give := new(big.Int).Sub(big.NewInt(amount), latest(new(big.Int), steps.Mul(steps, big.NewInt(b.refill))))
+	if give.Sign() < 0 {
+		give.SetInt64(0)
+	}
+	next := *b.now
+	next.tokens, next.step = earliest(full, give.Add(give, tokens)), step
+	b.now = &next
+}
+
+func (b *interval) same(o law) bool {
+	c, ok := o.(*interval)
+	return ok && b.burst == c.burst && b.refill == c.refill && b.each == c.each
+}
+
+// become keeps the tokens used and where the steps are; steps of the new length from before the change do not count.
+func (b *interval) become(now int64, o law) law {
+	next, ok := o.(*interval)
+	if !ok {
+		return transfer(now, b, o)
+	}
+	if b.now == nil {
+		return next
+	}
+	tokens, step, when := b.at(big.NewInt(now))
+	s := intervalState{tokens: held(new(big.Int).Sub(big.NewInt(next.burst), new(big.Int).Sub(big.NewInt(b.burst), tokens)))}
+	s.step, s.grid, s.promised = step, b.now.grid, b.now.promised
+	if since := new(big.Int).Sub(when, step); since.Sign() > 0 {
+		s.step = new(big.Int).Sub(when, since.Mod(since, big.NewInt(next.each)))
+	}
+	next.now = &s
+	return next
+}
+
+// remark: what is given back goes by the steps since, as long as they are the same.
+func (b *interval) remark(_ int64, m mark, o law) mark {
+	next, ok := o.(*interval)
+	if !ok || next.each != b.each || next.refill != b.refill {
+		return nil
+	}
+	c := m.(intervalMark)
+	c.after = nil
+	return c
+}
+
+func (b *interval) spent(now int64) *big.Int {
+	tokens, _, _ := b.at(big.NewInt(now))
+	return new(big.Int).Sub(big.NewInt(b.burst), tokens)
+}
+
+func (b *interval) load(now int64, spent *big.Int) { b.charge(whole(now), clamp(spent)) }
+
+// turnOf is the turn for a law that plans in whole clock units.
+func turnOf(l law, seen *big.Rat, cost int64) *big.Rat {
+	wait, _ := l.plan(down(seen), new(big.Int), cost)
+	if wait == nil {
+		return nil
+	}
+	at := add(seen, wait)
+	if up(at) == math.MaxInt64 {
+		return nil
+	}
+	return at
+}
+
+func latest(a, b *big.Int) *big.Int {
+	if a.Cmp(b) < 0 {
+		return b
+	}
+	return a
+}
+
+func earliest(a, b *big.Int) *big.Int {
+	if b.Cmp(a) < 0 {
+		return b
+	}
+	return a
+}
