@@ -70,8 +70,7 @@ type interval struct {
 	horizon      int64
 }
 
-// Words of a state of interval, and of a ticket: those of the state just after the charge, the cost, and those of the state before,
-// which had no other grid, unless it was full.
+// Words of a state of interval, and of a ticket: those of the state just after the charge, those of the state before, and the cost.
 const (
 	wordTokens   = iota // may be below 0: a debt
 	wordAnchor          // the time of the last step that is counted
@@ -79,10 +78,8 @@ const (
 	wordPromised        // the latest time promised that lies ahead; none
 	intervalWords
 
-	ticketCost     = 4
-	ticketTokens   = 5
-	ticketAnchor   = 6
-	ticketPromised = 7
+	ticketInterval = intervalWords
+	ticketCost     = 2 * intervalWords
 )
 
 // none is a time that is not there.
@@ -175,17 +172,15 @@ func (b *interval) charge(s []int64, now, cost int64) []int64 {
 }
 
 func (b *interval) book(s []int64, now, due, cost int64) ([]int64, ticket) {
-	t := ticket{ticketCost: cost, ticketTokens: b.size, ticketAnchor: now, ticketPromised: none}
 	if len(s) == 0 {
 		s = append(s, b.size, now, now, none)
-	} else {
-		t[ticketTokens], t[ticketAnchor], t[ticketPromised] = s[wordTokens], s[wordAnchor], s[wordPromised]
 	}
+	t := ticket{ticketCost: cost}
+	copy(t[ticketInterval:ticketCost], s)
 	due = max(due, now+pending(s[wordPromised], now))
 	tokens, anchor := b.stepped(s[wordTokens], s[wordAnchor], due)
 	if tokens == b.size {
 		s[wordGrid] = anchor
-		t[ticketTokens] = b.size // as full as it would be without the charge
 	}
 	if s[wordTokens], s[wordAnchor] = tokens-cost, anchor; s[wordTokens] > tokens {
 		s[wordTokens] = math.MinInt64
@@ -207,7 +202,7 @@ func (b *interval) refund(s []int64, now int64, t ticket, amount int64) []int64 
 	case len(s) == 0:
 		return s
 	case amount == t[ticketCost] && [intervalWords]int64(s) == [intervalWords]int64(t[:]):
-		s[wordTokens], s[wordAnchor], s[wordPromised] = t[ticketTokens], t[ticketAnchor], t[ticketPromised]
+		copy(s, t[ticketInterval:ticketCost])
 		return s
 	case s[wordGrid] != t[wordGrid]:
 		return s
@@ -251,7 +246,8 @@ func (b *interval) convert(s []int64, now int64, to rule, then int64) []int64 {
 		return s
 	}
 	tokens, anchor, wait := b.at(s, now)
-	tokens = minus(next.size, b.size-tokens)
+	used := uint64(b.size) - uint64(tokens) // which may be more than an int64 holds
+	tokens = minus(minus(next.size, int64(used/2)), int64(used-used/2))
 	if t := now + wait; anchor < t {
 		anchor = t - int64((uint64(t)-uint64(anchor))%uint64(next.every))
 	}

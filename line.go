@@ -346,6 +346,21 @@ func (l *Limiter) promiseAll(now int64) {
 	l.line.cost, l.line.promised = 0, l.line.last
 }
 
+// planPromised is the plan of what comes after everyone in line, once each has been promised a time. Those who only wait are told a time
+// that goes by volume, and may be too early; a promise is kept.
+func (l *Limiter) planPromised(now, cost int64) plan {
+	r, state, o := l.era.rule, slices.Clone(l.state), others{}
+	for w := l.line.first; w != nil; w = w.next {
+		due := w.due
+		if w.promise == nil {
+			due = later(now, planBehind(r, state, now, o, w.cost).wait)
+			state, _ = r.book(state, now, due, w.cost)
+		}
+		o.wait = until(due, now)
+	}
+	return planBehind(r, state, now, o, cost)
+}
+
 // promisedTurn is when the turn of a waiter comes who was charged on top of a state.
 func (l *Limiter) promisedTurn(w *waiter, before []int64, now int64) int64 {
 	var o others

@@ -34,6 +34,11 @@ func (l *Limiter) Reserve(cost int64, maxDelay time.Duration) (Reservation, bool
 		within = 0
 	}
 	p, d := l.planAhead(now, cost, within)
+	if d.Allowed && cost > 0 && l.line.cost > 0 {
+		if p = l.planPromised(now, cost); !p.accepts(within) {
+			d.Allowed, d.RetryAfter = false, span(p.retryWithin(within), l.era.rule.unit())
+		}
+	}
 	if !d.Allowed {
 		return Reservation{decision: d}, false
 	}

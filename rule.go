@@ -90,7 +90,7 @@ func (p plan) retryWithin(limit int64) int64 {
 }
 
 // A ticket is what a charge made ahead is remembered by.
-type ticket [8]int64
+type ticket [9]int64
 
 // smallState is how many words a state has for which a limiter needs no memory beside its own.
 const smallState = 4

@@ -63,9 +63,9 @@ func (k *Limiter[K]) release(now int64, most int) {
 	if !k.returns {
 		return
 	}
-	for most > 0 && len(k.order) > 0 && k.order[0].free <= now {
+	for most > 0 && len(k.order) > 0 && k.order[0].free <= now && k.order[0].free != math.MaxInt64 {
 		e := k.order[0]
-		if free := k.freeAt(e, now); free > now {
+		if free := k.freeAt(e, now); free > now || free == math.MaxInt64 { // at the end of the clock nothing is free for certain
 			e.free = free
 			heap.Fix(&k.order, 0)
 			continue
@@ -129,7 +129,7 @@ func (k *Limiter[K]) drop(e *entry[K]) {
 
 // wakeJanitor sets the janitor's timer for when the first key may be let go, unless it is set.
 func (k *Limiter[K]) wakeJanitor(now int64) {
-	if k.waking || k.closed || !k.returns || len(k.order) == 0 {
+	if k.waking || k.closed || !k.returns || len(k.order) == 0 || k.order[0].free == math.MaxInt64 {
 		return
 	}
 	k.waking = true

@@ -2,6 +2,7 @@ package keyed_test
 
 import (
 	"errors"
+	"math"
 	"testing"
 	"time"
 
@@ -202,5 +203,17 @@ func TestWhatIsNeverChargedTakesNoRoom(t *testing.T) {
 		if d := k.Peek(2, 0); full == keyed.Forget && d.Remaining != 1 {
 			t.Errorf("%+v", d)
 		}
+	}
+}
+
+// TestNothingIsFreeAtTheEndOfTheClock: a key whose state is not free before the clock ends stays.
+func TestNothingIsFreeAtTheEndOfTheClock(t *testing.T) {
+	k, err := keyed.New[string](weir.IntervalBucket{Burst: 1, Refill: 1, Every: 1}, keyed.Options{Clock: func() int64 { return math.MaxInt64 }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	if !k.Allow("a") || !k.Allow("b") || k.Allow("a") {
+		t.Error("the key was let go")
 	}
 }

@@ -145,8 +145,9 @@ func TestParseLimit(t *testing.T) {
 			t.Errorf("%v: %v, want one with %q", fields, err, kind)
 		}
 	}
-	if kinds := policy.Kinds(); !slices.Equal(kinds, []string{"leaky_bucket", "token_bucket"}) {
-		t.Errorf("%v", kinds)
+	if kinds := strings.Join(policy.Kinds(), " "); kinds !=
+		"fixed_window interval_bucket leaky_bucket sliding_counter sliding_log sliding_window smooth_bursty token_bucket warm_up" {
+		t.Error(kinds)
 	}
 	if fields := policy.Fields("leaky_bucket"); !slices.Equal(fields, []string{"rate", "queue", "delay_after"}) || policy.Fields("x") != nil {
 		t.Errorf("%v", fields)

@@ -23,6 +23,13 @@ func kinds() map[string]weir.Limit {
 	for _, l := range []weir.Limit{
 		weir.TokenBucket{},
 		weir.LeakyBucket{},
+		weir.IntervalBucket{},
+		weir.FixedWindow{},
+		weir.SlidingWindow{},
+		weir.SlidingCounter{},
+		weir.SlidingLog{},
+		weir.SmoothBursty{},
+		weir.WarmUp{},
 	} {
 		known[snake(reflect.TypeOf(l).Name())] = l
 	}

@@ -24,6 +24,13 @@ type intervalState struct {
 	promised           *big.Int // nil for none that lies ahead
 }
 
+func (s *intervalState) equals(o *intervalState) bool {
+	if (s.promised == nil) != (o.promised == nil) || s.promised != nil && s.promised.Cmp(o.promised) != 0 {
+		return false
+	}
+	return s.tokens.Cmp(o.tokens) == 0 && s.step.Cmp(o.step) == 0 && s.grid.Cmp(o.grid) == 0
+}
+
 // intervalMark is the state before a charge and just after it. Once the limit has changed, after is nil: then nothing is put back as it was.
 type intervalMark struct {
 	cost          int64
@@ -111,13 +118,12 @@ func (b *interval) book(now int64, due *big.Rat, cost int64) mark {
 	before := b.now
 	tokens, step, when := b.at(latest(big.NewInt(now), floor(due)))
 	if before == nil {
-		before = &intervalState{tokens: tokens, step: big.NewInt(now)}
+		before = &intervalState{tokens: tokens, step: big.NewInt(now), grid: big.NewInt(now)}
 	}
 	m := intervalMark{cost: cost, step: step, before: before}
 	grid := before.grid
 	if tokens.Cmp(big.NewInt(b.burst)) == 0 {
 		grid = step
-		m.before = &intervalState{tokens: tokens, step: before.step, promised: before.promised} // as full as it is
 	}
 	b.now = &intervalState{tokens: held(new(big.Int).Sub(tokens, big.NewInt(cost))), step: step, grid: grid}
 	if when.Cmp(big.NewInt(now)) > 0 {
@@ -137,11 +143,8 @@ func (b *interval) asOf(_ *big.Rat, now int64) *big.Rat     { return whole(now) 
 // charge, all is as before.
 func (b *interval) giveBack(now int64, m mark, amount int64) {
 	c := m.(intervalMark)
-	if c.cost == amount && b.now == c.after {
-		grid := b.now.grid
-		copied := *c.before
-		copied.grid = grid
-		b.now = &copied
+	if c.cost == amount && c.after != nil && b.now.equals(c.after) {
+		b.now = c.before
 		return
 	}
 	tokens, step, _ := b.at(big.NewInt(now))

@@ -172,23 +172,37 @@ func (m *Model) Reserve(now, cost, within int64) (id int, delay time.Duration, d
 	if !d.Allowed {
 		return 0, d.RetryAfter, d
 	}
+	promised := m
+	if cost > 0 && m.unpromised().Sign() > 0 {
+		promised = m.Clone()
+		promised.promise(now)
+		if wait, d = promised.accept(now, cost, within); !d.Allowed {
+			m.see(&d, now)
+			return 0, d.RetryAfter, d
+		}
+	}
+	m.law, m.line = promised.law, promised.line
 	var made mark
 	if cost > 0 {
-		for i, w := range m.line {
-			if w.promised == nil {
-				if w.before = nil; m.law.moves() {
-					w.before = m.law.clone()
-				}
-				w.turn = m.promisedTurn(m.law, i, now)
-				w.promised = &charge{w.cost, m.law.book(now, orEnd(w.turn), w.cost)}
-			}
-		}
 		made = m.law.book(now, add(whole(now), whole(up(wait))), cost)
 		m.see(&d, now)
 	}
 	m.ids++
 	m.charges[m.ids] = &charge{cost, made}
 	return m.ids, m.duration(up(wait)), d
+}
+
+// promise charges everyone in line ahead, each at a time of its own: one who reserves behind them is promised a time, and has to know it.
+func (m *Model) promise(now int64) {
+	for i, w := range m.line {
+		if w.promised == nil {
+			if w.before = nil; m.law.moves() {
+				w.before = m.law.clone()
+			}
+			w.turn = m.promisedTurn(m.law, i, now)
+			w.promised = &charge{w.cost, m.law.book(now, orEnd(w.turn), w.cost)}
+		}
+	}
 }
 
 // orEnd is a time, or the end of the clock where it cannot be named.
