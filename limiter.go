@@ -224,6 +224,10 @@ func (l *Limiter) enter() (now int64) {
 	l.unpublish()
 	now = l.now()
 	l.serve(now)
+	if w := l.line.first; w != nil && w.due == unnamed { // seen from here it may have a time
+		l.appoint(now)
+		l.serve(now)
+	}
 	return now
 }
 

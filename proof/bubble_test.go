@@ -25,12 +25,8 @@ func TestRule1WaitersNeverOver(t *testing.T) {
 		for _, holder := range []string{"Limiter", "keyed"} {
 			t.Run(k.name+"/"+holder, func(t *testing.T) {
 				rapid.Check(t, func(rt *rapid.T) {
-					rate := weir.Rate{N: rapid.Int64Range(1, 7).Draw(rt, "n"), Per: time.Second}
-					size := rapid.Int64Range(1, 5).Draw(rt, "size")
-					var l weir.Limit = weir.TokenBucket{Rate: rate, Burst: size}
-					if k.name == "LeakyBucket" {
-						l = weir.LeakyBucket{Rate: rate, Queue: size - 1, DelayAfter: rapid.Int64Range(0, size-1).Draw(rt, "delay_after")}
-					}
+					l := k.small(rt, time.Duration(rapid.Int64Range(140, 1000).Draw(rt, "length"))*time.Millisecond)
+					size := max(sizeOf(l), 1)
 					waiters := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) waiter {
 						return waiter{
 							after:    time.Duration(rapid.Int64Range(0, 500).Draw(t, "after")) * time.Millisecond,

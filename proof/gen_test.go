@@ -1,7 +1,6 @@
 package proof
 
 import (
-	"fmt"
 	"math"
 	"math/big"
 	"time"
@@ -19,20 +18,30 @@ const (
 	endless = math.MaxInt64 - 2*int64(century)
 )
 
-// A kind is a limit to be proven. fill bounds how long it may take to fill.
+// A kind is a limit to be proven.
 type kind struct {
 	name string
+	// draw draws one, as extreme as it gets. fill bounds how long it may take to fill.
 	draw func(t *rapid.T, tick, fill time.Duration) weir.Limit
+	// small draws one of few units, for clocks that go on by a few lengths of time.
+	small func(t *rapid.T, length time.Duration) weir.Limit
 }
 
 var kinds = []kind{
-	{"TokenBucket", func(t *rapid.T, tick, fill time.Duration) weir.Limit {
-		return tokenBuckets(tick, fill).Draw(t, "limit")
+	{"TokenBucket", tokenBucket, func(t *rapid.T, length time.Duration) weir.Limit {
+		return weir.TokenBucket{Rate: weir.Rate{N: 1, Per: length}, Burst: upTo(4).Draw(t, "size")}
 	}},
-	{"LeakyBucket", func(t *rapid.T, tick, fill time.Duration) weir.Limit {
-		return leakyBuckets(tick, fill).Draw(t, "limit")
+	{"LeakyBucket", leakyBucket, func(t *rapid.T, length time.Duration) weir.Limit {
+		size := upTo(4).Draw(t, "size")
+		return weir.LeakyBucket{Rate: weir.Rate{N: 1, Per: length}, Queue: size - 1, DelayAfter: min(size, upTo(size+2).Draw(t, "passes")) - 1}
+	}},
+	{"IntervalBucket", intervalBucket, func(t *rapid.T, length time.Duration) weir.Limit {
+		return weir.IntervalBucket{Burst: upTo(4).Draw(t, "size"), Refill: upTo(4).Draw(t, "refill"), Every: length * time.Duration(upTo(3).Draw(t, "every"))}
 	}},
 }
+
+// bucketKinds are those with a rate and a capacity alone.
+var bucketKinds = kinds[:2]
 
 // either draws a limit of any kind.
 func either(t *rapid.T, tick, fill time.Duration) weir.Limit {
@@ -73,61 +82,49 @@ func drawSize(t *rapid.T, r weir.Rate, fill time.Duration) int64 {
 	).Draw(t, "size")
 }
 
-func tokenBuckets(tick, fill time.Duration) *rapid.Generator[weir.Limit] {
-	return rapid.Custom(func(t *rapid.T) weir.Limit {
-		l := weir.TokenBucket{Rate: drawRate(t, tick, fill)}
-		l.Burst = drawSize(t, l.Rate, fill)
-		if rapid.IntRange(0, 3).Draw(t, "full") == 3 {
-			l.Initial = rapid.OneOf(rapid.Just(weir.InitialEmpty), rapid.Int64Range(1, l.Burst)).Draw(t, "initial")
-		}
-		return l
-	})
-}
-
-func leakyBuckets(tick, fill time.Duration) *rapid.Generator[weir.Limit] {
-	return rapid.Custom(func(t *rapid.T) weir.Limit {
-		l := weir.LeakyBucket{Rate: drawRate(t, tick, fill)}
-		l.Queue = drawSize(t, l.Rate, fill) - 1
-		l.DelayAfter = rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, l.Queue), rapid.Just(l.Queue)).Draw(t, "delay_after")
-		return l
-	})
-}
-
-// rateOf and sizeOf are what the limits have in common.
-func rateOf(l weir.Limit) weir.Rate {
-	switch l := l.(type) {
-	case weir.TokenBucket:
-		return l.Rate
-	case weir.LeakyBucket:
-		return l.Rate
+func tokenBucket(t *rapid.T, tick, fill time.Duration) weir.Limit {
+	l := weir.TokenBucket{Rate: drawRate(t, tick, fill)}
+	l.Burst = drawSize(t, l.Rate, fill)
+	if rapid.IntRange(0, 3).Draw(t, "full") == 3 {
+		l.Initial = rapid.OneOf(rapid.Just(weir.InitialEmpty), rapid.Int64Range(1, l.Burst)).Draw(t, "initial")
 	}
-	panic(fmt.Sprintf("proof: no rate of %T", l))
+	return l
 }
 
-func sizeOf(l weir.Limit) int64 {
-	switch l := l.(type) {
-	case weir.TokenBucket:
-		return l.Burst
-	case weir.LeakyBucket:
-		return l.Queue + 1
+func leakyBucket(t *rapid.T, tick, fill time.Duration) weir.Limit {
+	l := weir.LeakyBucket{Rate: drawRate(t, tick, fill)}
+	l.Queue = drawSize(t, l.Rate, fill) - 1
+	l.DelayAfter = rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, l.Queue), rapid.Just(l.Queue)).Draw(t, "delay_after")
+	return l
+}
+
+// drawSpan draws a length of time in whole clock units.
+func drawSpan(t *rapid.T, tick, longest time.Duration) time.Duration {
+	most := int64(longest / tick)
+	return tick * time.Duration(rapid.OneOf(
+		rapid.Int64Range(1, min(12, most)),
+		rapid.Int64Range(1, min(1000, most)),
+		rapid.Int64Range(1, most),
+		rapid.SampledFrom([]int64{min(int64(time.Second/tick), most), min(int64(time.Hour/tick), most), most}),
+	).Draw(t, "span"))
+}
+
+// drawCount draws a capacity that no rate bounds.
+func drawCount(t *rapid.T) int64 {
+	return rapid.OneOf(
+		rapid.Int64Range(1, 6), rapid.Int64Range(1, 6), rapid.Int64Range(1, 30), rapid.Int64Min(1), rapid.SampledFrom([]int64{math.MaxInt64, math.MaxInt64 - 1}),
+	).Draw(t, "count")
+}
+
+func intervalBucket(t *rapid.T, tick, fill time.Duration) weir.Limit {
+	l := weir.IntervalBucket{Refill: drawCount(t), Every: drawSpan(t, tick, fill)}
+	most := new(big.Int).Mul(big.NewInt(l.Refill), big.NewInt(int64(fill/l.Every)))
+	l.Burst = drawCount(t)
+	if most.IsInt64() {
+		l.Burst = min(l.Burst, most.Int64())
 	}
-	panic(fmt.Sprintf("proof: no size of %T", l))
+	return l
 }
-
-// perUnit is how many tokens one clock unit brings.
-func perUnit(l weir.Limit, tick time.Duration) *big.Rat {
-	r := rateOf(l)
-	return new(big.Rat).SetFrac(new(big.Int).Mul(big.NewInt(r.N), big.NewInt(int64(tick))), big.NewInt(int64(r.Per)))
-}
-
-// whole reports whether tokens come at whole clock units, so that no promise has to be rounded.
-func whole(l weir.Limit, tick time.Duration) bool {
-	return perUnit(l, tick).Num().Cmp(big.NewInt(1)) == 0
-}
-
-// paced reports whether one clock unit brings at most one token. Where it brings several, which no clock in process can tell apart, a
-// line still lets only one waiter go in each.
-func paced(l weir.Limit, tick time.Duration) bool { return perUnit(l, tick).Cmp(big.NewRat(1, 1)) <= 0 }
 
 // A walker draws calls. It knows just enough of what went before to draw what matters.
 type walker struct {
@@ -138,6 +135,7 @@ type walker struct {
 
 	back bool // readings may step back
 	wild bool // and jump anywhere
+	ones bool // all costs are 1
 
 	extremes []int64 // actual costs that are no friendly ones
 
@@ -166,8 +164,7 @@ func linesAt(t *rapid.T, l weir.Limit, tick time.Duration) *walker {
 
 // move draws the next reading: mostly forward by what matters to the limit.
 func (w *walker) move(t *rapid.T) int64 {
-	r := rateOf(w.limit)
-	interval := float64(r.Per) / float64(r.N) / float64(w.tick)
+	interval, drain := rhythm(w.limit, w.tick)
 	span := func(from, to float64) int64 {
 		return rapid.Int64Range(int64(from*interval), int64(min(to*interval, float64(century/w.tick)))+1).Draw(t, "units")
 	}
@@ -185,7 +182,7 @@ func (w *walker) move(t *rapid.T) int64 {
 	case "some":
 		next = plus(w.now, span(0, 3))
 	case "drain":
-		next = plus(w.now, span(0, 2*float64(min(sizeOf(w.limit), 1<<40))))
+		next = plus(w.now, span(0, 2*drain/interval))
 	case "units":
 		next = plus(w.now, rapid.Int64Range(0, 3).Draw(t, "units"))
 	case "retry":
@@ -214,7 +211,10 @@ func (w *walker) move(t *rapid.T) int64 {
 
 // cost draws what is asked for: mostly what fits, sometimes anything.
 func (w *walker) cost(t *rapid.T) int64 {
-	size := sizeOf(w.limit)
+	if w.ones {
+		return 1
+	}
+	size := max(sizeOf(w.limit), 1)
 	return rapid.OneOf(
 		rapid.Int64Range(1, min(3, size)),
 		rapid.Int64Range(1, min(3, size)),
@@ -246,7 +246,7 @@ func (w *walker) next(t *rapid.T, v verb) call {
 		c.cost, c.within = w.cost(t), w.within(t)
 	case settle:
 		c.cost = rapid.OneOf(
-			rapid.Just(int64(0)), rapid.Int64Range(0, 4), rapid.Int64Range(0, sizeOf(w.limit)), rapid.SampledFrom(w.extremes),
+			rapid.Just(int64(0)), rapid.Int64Range(0, 4), rapid.Int64Range(0, max(sizeOf(w.limit), 1)), rapid.SampledFrom(w.extremes),
 		).Draw(t, "actual")
 	case set:
 		w.limit = w.set(t)

@@ -26,7 +26,7 @@ type table struct {
 
 func openTable(t *rapid.T) *table {
 	w := &table{
-		limit:  kinds[rapid.IntRange(0, 1).Draw(t, "kind")].draw(t, 1, time.Hour),
+		limit:  either(t, 1, time.Hour),
 		most:   rapid.IntRange(1, 4).Draw(t, "max_keys"),
 		full:   rapid.SampledFrom([]keyed.Full{keyed.Forget, keyed.Refuse}).Draw(t, "full"),
 		models: map[string]*weirtest.Model{},

@@ -82,7 +82,8 @@ var wrongRules = []struct {
 }
 
 func newLedger(l weir.Limit, refund refund) *ledger {
-	g := &ledger{t: int64(rateOf(l).Per) / rateOf(l).N, refund: refund}
+	rate, _ := rateOf(l)
+	g := &ledger{t: int64(rate.Per) / rate.N, refund: refund}
 	g.size = sizeOf(l) * g.t
 	if l, ok := l.(weir.LeakyBucket); ok {
 		g.leaky, g.passes = true, l.DelayAfter*g.t

@@ -101,6 +101,10 @@ var booking = slices.DeleteFunc(slices.Clone(holders), func(h holder) bool { ret
 
 // each runs a property for every kind of limit and every holder.
 func each(t *testing.T, holders []holder, property func(*testing.T, kind, holder)) {
+	eachOf(t, kinds, holders, property)
+}
+
+func eachOf(t *testing.T, kinds []kind, holders []holder, property func(*testing.T, kind, holder)) {
 	for _, k := range kinds {
 		for _, h := range holders {
 			t.Run(k.name+"/"+h.name, func(t *testing.T) { property(t, k, h) })

@@ -346,7 +346,13 @@ func (m *Model) NextTurn() (int64, bool) {
 
 // begin is how every call starts: whose turn came since the last one is let go, and charged at the very time, unless that is noticed
 // long after.
-func (m *Model) begin(now int64) { m.serve(now) }
+func (m *Model) begin(now int64) {
+	m.serve(now)
+	if m.due == nil {
+		m.appoint(whole(now)) // seen from here it may have a time
+		m.serve(now)
+	}
+}
 
 // end is how every call ends: whoever can go now, by what the call changed, is let go.
 func (m *Model) end(now int64) {

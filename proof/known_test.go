@@ -1,0 +1,110 @@
+package proof
+
+import (
+	"fmt"
+	"math"
+	"math/big"
+	"time"
+
+	"github.com/weirflow/weir"
+)
+
+// What is known of each limit: its numbers, its rhythm, and the bound of SEMANTICS on what it admits.
+
+// sizeOf is the capacity that decisions name.
+func sizeOf(l weir.Limit) int64 {
+	switch l := l.(type) {
+	case weir.TokenBucket:
+		return l.Burst
+	case weir.LeakyBucket:
+		return l.Queue + 1
+	case weir.IntervalBucket:
+		return l.Burst
+	}
+	panic(fmt.Sprintf("proof: no size of %T", l))
+}
+
+// largestOf is the most that one charge may take.
+func largestOf(l weir.Limit, tick time.Duration) int64 { return sizeOf(l) }
+
+// rateOf is the rate of a limit that has one.
+func rateOf(l weir.Limit) (r weir.Rate, ok bool) {
+	switch l := l.(type) {
+	case weir.TokenBucket:
+		return l.Rate, true
+	case weir.LeakyBucket:
+		return l.Rate, true
+	}
+	return r, false
+}
+
+// rhythm is the time that brings one more, and the time that brings all, in clock units.
+func rhythm(l weir.Limit, tick time.Duration) (one, all float64) {
+	if r, ok := rateOf(l); ok {
+		one = float64(r.Per) / float64(r.N) / float64(tick)
+		return one, one * float64(max(1, min(sizeOf(l), 1<<40)))
+	}
+	unit := float64(tick)
+	switch l := l.(type) {
+	case weir.IntervalBucket:
+		return float64(l.Every) / unit, float64(l.Every) / unit * math.Ceil(float64(l.Burst)/float64(l.Refill))
+	}
+	panic(fmt.Sprintf("proof: no rhythm of %T", l))
+}
+
+// byVolume reports whether those who come behind a line are told a time that goes by the sum of the costs before them: the turn is then never
+// sooner, but may be later where costs do not fill what they go in.
+func byVolume(l weir.Limit) bool {
+	_, ok := rateOf(l)
+	return !ok
+}
+
+// evenly reports whether that time is exact where all costs are 1.
+func evenly(l weir.Limit) bool {
+	switch l := l.(type) {
+	case weir.IntervalBucket:
+		return l.Refill <= l.Burst
+	}
+	return true
+}
+
+// perUnit is how many tokens one clock unit brings; 0 for a limit that does not go by a rate.
+func perUnit(l weir.Limit, tick time.Duration) *big.Rat {
+	r, ok := rateOf(l)
+	if !ok || r == weir.Unlimited {
+		return new(big.Rat)
+	}
+	return new(big.Rat).SetFrac(new(big.Int).Mul(big.NewInt(r.N), big.NewInt(int64(tick))), big.NewInt(int64(r.Per)))
+}
+
+// whole reports whether tokens come at whole clock units, so that no promise has to be rounded.
+func whole(l weir.Limit, tick time.Duration) bool {
+	return perUnit(l, tick).Num().Cmp(big.NewInt(1)) <= 0
+}
+
+// paced reports whether one clock unit brings at most one token. Where it brings several, which no clock in process can tell apart, a
+// line still lets only one waiter go in each.
+func paced(l weir.Limit, tick time.Duration) bool { return perUnit(l, tick).Cmp(big.NewRat(1, 1)) <= 0 }
+
+// times is n*m, and parts is how many pieces of a size make up d, the last one in part.
+func times(n int64, m *big.Int) *big.Rat { return new(big.Rat).SetInt(m.Mul(m, big.NewInt(n))) }
+
+func parts(d, size *big.Int) *big.Int {
+	n := new(big.Int).Add(d, size)
+	return n.Div(n.Sub(n, big.NewInt(1)), size)
+}
+
+// boundOf is the most that may run in an interval between two readings, largest being the largest cost, for a limit that does not go by a
+// rate alone; nil for the others.
+func boundOf(l weir.Limit, tick time.Duration, lo, hi, largest int64) *big.Rat {
+	d := new(big.Int).Sub(big.NewInt(hi), big.NewInt(lo))
+	units := func(d time.Duration) *big.Int { return big.NewInt(int64(d / tick)) }
+	one := big.NewInt(1)
+	switch l := l.(type) {
+	case weir.IntervalBucket:
+		sum := times(l.Refill, parts(d, units(l.Every)))
+		return sum.Add(sum, new(big.Rat).SetInt64(l.Burst))
+	}
+	_ = one
+	return nil
+}

@@ -1,0 +1,66 @@
+package weir_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir"
+)
+
+// reserved reserves and returns when the work is due.
+func reserved(t *testing.T, l *weir.Limiter, cost int64, due time.Duration) weir.Reservation {
+	t.Helper()
+	r, ok := l.Reserve(cost, -1)
+	if !ok || r.Delay() != due {
+		t.Errorf("Reserve(%d): %v after %v, want %v", cost, ok, r.Delay(), due)
+	}
+	return r
+}
+
+// TestPromisesOfOneStepStayWithinTheBurst: were tokens taken below zero instead, due when they are zero again, 6 and 9 would both go at
+// the first step: 15 at one instant, of a Burst of 10.
+func TestPromisesOfOneStepStayWithinTheBurst(t *testing.T) {
+	l, _ := onClock(t, weir.IntervalBucket{Burst: 10, Refill: 10, Every: time.Second})
+	l.Take(5)
+	reserved(t, l, 6, time.Second)
+	reserved(t, l, 9, 2*time.Second)
+}
+
+// TestUndoneAtAFullStep: a reservation due at a step that fills the bucket leaves, undone, the tokens that there were before it, and not
+// a bucket that is full before its time.
+func TestUndoneAtAFullStep(t *testing.T) {
+	l, _ := onClock(t, weir.IntervalBucket{Burst: 1, Refill: 1, Every: time.Second})
+	l.Take(1)
+	reserved(t, l, 1, time.Second)
+	reserved(t, l, 1, 2*time.Second).Cancel()
+	reserved(t, l, 1, 2*time.Second)
+}
+
+// TestReserveBehindALineIsPromisedItsOwnStep: those who wait are told a time by the sum of the costs before them, which is too early where
+// a step brings more than the bucket holds; a promise is of the time at which there is a token.
+func TestReserveBehindALineIsPromisedItsOwnStep(t *testing.T) {
+	l, _ := onClock(t, weir.IntervalBucket{Burst: 1, Refill: 2, Every: time.Second})
+	l.Take(1)
+	if p, _ := l.Join(1, -1); p == nil {
+		t.Fatal("nobody waits")
+	}
+	reserved(t, l, 1, 2*time.Second)
+	if r, ok := l.Reserve(1, 2*time.Second); ok || r.Delay() != time.Second {
+		t.Errorf("a third within 2s: %v, to come back after %v", ok, r.Delay())
+	}
+}
+
+// TestADebtSurvivesASmallerBurst: what was used may be more than an int64 holds.
+func TestADebtSurvivesASmallerBurst(t *testing.T) {
+	l, _ := onClock(t, weir.IntervalBucket{Burst: math.MaxInt64, Refill: math.MaxInt64, Every: 1})
+	l.Take(1)
+	r := reserved(t, l, 1, 0)
+	r.Settle(math.MaxInt64)
+	if err := l.SetLimit(weir.IntervalBucket{Burst: 1, Refill: 1, Every: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if d := l.Take(1); d.Allowed || d.RetryAfter != weir.Never {
+		t.Errorf("a debt of 2^63 was forgotten: %+v", d)
+	}
+}
