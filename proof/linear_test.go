@@ -25,12 +25,24 @@ const (
 	step      = 400 // how far the clock goes at a time
 )
 
-// limits are the ones that the threads change between. One step brings less than a token.
-var linearLimits = []weir.Limit{
+// linearBuckets are limits that the threads change between. One step brings less than a token.
+var linearBuckets = []weir.Limit{
 	weir.TokenBucket{Rate: weir.Rate{N: 1, Per: 1000}, Burst: 6},
 	weir.TokenBucket{Rate: weir.Rate{N: 3, Per: 2000}, Burst: 4},
 	weir.LeakyBucket{Rate: weir.Rate{N: 1, Per: 1000}, Queue: 5, DelayAfter: 2},
 	weir.LeakyBucket{Rate: weir.Rate{N: 7, Per: 9000}, Queue: 3, DelayAfter: 3},
+}
+
+// linearOthers are the other limits, each with another one of its kind to change to.
+var linearOthers = [][]weir.Limit{
+	{weir.IntervalBucket{Burst: 6, Refill: 2, Every: 3000}, weir.IntervalBucket{Burst: 4, Refill: 3, Every: 3000}},
+	{weir.FixedWindow{Limit: 5, Window: 6000}, weir.FixedWindow{Limit: 3, Window: 4000}},
+	{weir.FixedWindow{Limit: 5, Window: 6000, Align: weir.AlignFirst}, weir.FixedWindow{Limit: 3, Window: 4000, Align: weir.AlignFirst}},
+	{weir.SlidingWindow{Limit: 6, Window: 8000, Slots: 4, SlotLimit: 3}, weir.SlidingWindow{Limit: 4, Window: 6000, Slots: 3}},
+	{weir.SlidingCounter{Limit: 5, Window: 6000}, weir.SlidingCounter{Limit: 3, Window: 4000}},
+	{weir.SlidingLog{Limit: 5, Window: 6000}, weir.SlidingLog{Limit: 4, Window: 5000, MaxEntries: 2}},
+	{weir.SmoothBursty{Rate: weir.Rate{N: 1, Per: 1000}, MaxBurst: 5000}, weir.SmoothBursty{Rate: weir.Rate{N: 3, Per: 2000}, MaxBurst: 2000}},
+	{weir.WarmUp{Rate: weir.Rate{N: 1, Per: 1000}, Period: 4000}, weir.WarmUp{Rate: weir.Rate{N: 3, Per: 2000}, Period: 4000, ColdFactor: 2}},
 }
 
 // An op is one call of a thread.
@@ -133,7 +145,7 @@ func (asleep) Stop() bool               { return false }
 func noTimers(time.Duration, func()) weir.Timer { return asleep{} }
 
 // calls has threads call a subject all at once, and returns what they saw.
-func calls(clock *sharedClock, s subject, keys []string, seed uint64, verbs []verb) []porcupine.Operation {
+func calls(clock *sharedClock, s subject, limits []weir.Limit, keys []string, seed uint64, verbs []verb) []porcupine.Operation {
 	var tick atomic.Int64
 	all := make([][]porcupine.Operation, threads)
 	var wg sync.WaitGroup
@@ -158,7 +170,7 @@ func calls(clock *sharedClock, s subject, keys []string, seed uint64, verbs []ve
 				case o.verb == set && r.IntN(8) != 0: // a change of the limit is rare
 					o.verb = peek
 				case o.verb == set:
-					o.limit = linearLimits[r.IntN(len(linearLimits))]
+					o.limit = limits[r.IntN(len(limits))]
 				case o.verb == settle && len(open) == 0:
 					o.verb = take
 				case o.verb == settle:
@@ -199,13 +211,14 @@ type linear struct {
 }
 
 func newLinear(l weir.Limit) linear {
-	return linear{m: weirtest.NewModel(l, 1)}.printed()
+	m := weirtest.NewModel(l, 1)
+	m.Contact(0) // when the limiter was made
+	return linear{m: m}.printed()
 }
 
 // printed works out what tells one state from another.
 func (s linear) printed() linear {
-	z, x := s.m.State()
-	s.print = fmt.Sprint(s.eras, z, x)
+	s.print = fmt.Sprint(s.eras, s.m)
 	ids := make([]int, 0, len(s.ids))
 	for id := range s.ids {
 		ids = append(ids, id)
@@ -232,8 +245,7 @@ func (s linear) at(now int64, o op, seen outcome) (linear, bool) {
 	case reserve:
 		var id int
 		if id, got.delay, got.d = next.m.Reserve(now, o.cost, o.within); got.d.Allowed {
-			z, x := next.m.State()
-			got.ok, next.ids[o.id], next.marks[o.id] = true, id, fmt.Sprint(z, x)
+			got.ok, next.ids[o.id], next.marks[o.id] = true, id, next.m.String()
 		}
 	case settle:
 		next.m.Settle(now, s.ids[o.id], o.cost)
@@ -257,9 +269,14 @@ func clone[V any](m map[int]V) map[int]V {
 	return c
 }
 
-// linearModel is what the checker is told.
-var linearModel = (&porcupine.NondeterministicModel{
-	Init: func() []any { return []any{newLinear(linearLimits[0])} },
+// linearModel is what the checker is told of a limit.
+func linearModel(l weir.Limit) porcupine.Model {
+	m := linearRules
+	m.Init = func() []any { return []any{newLinear(l)} }
+	return m.ToModel()
+}
+
+var linearRules = porcupine.NondeterministicModel{
 	Step: func(state, input, output any) (next []any) {
 		for _, now := range input.(op).candidates() {
 			if s, ok := state.(linear).at(now, input.(op), output.(outcome)); ok {
@@ -284,10 +301,10 @@ var linearModel = (&porcupine.NondeterministicModel{
 		}
 		return parts
 	},
-}).ToModel()
+}
 
 // linearizable checks a history, and says what it is made of.
-func linearizable(t *testing.T, history []porcupine.Operation) bool {
+func linearizable(t *testing.T, l weir.Limit, history []porcupine.Operation) bool {
 	t.Helper()
 	refused, overlapping, changes, returned := 0, 0, 0, int64(0)
 	slices.SortFunc(history, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
@@ -305,7 +322,7 @@ func linearizable(t *testing.T, history []porcupine.Operation) bool {
 		returned = max(returned, o.Return)
 	}
 	began := time.Now()
-	result := porcupine.CheckOperationsTimeout(linearModel, history, time.Minute)
+	result := porcupine.CheckOperationsTimeout(linearModel(l), history, time.Minute)
 	t.Logf("%d calls of %d threads, %d of them refused, %d overlapping, %d changes of the limit: %v in %v",
 		len(history), threads, refused, overlapping, changes, result, time.Since(began).Round(time.Millisecond))
 	if result == porcupine.Unknown {
@@ -330,7 +347,7 @@ func TestLimitersAreLinearizable(t *testing.T) {
 		"Limiter":           {[]string{""}, linearVerbs, openSingle},
 		"Limiter,lock-free": {[]string{""}, []verb{take, take, take, peek}, openSingle},
 		"keyed": {[]string{"a", "b", "c"}, linearVerbs, func(clock *sharedClock) (subject, error) {
-			k, err := keyed.New[string](linearLimits[0], keyed.Options{MaxKeys: 8, Clock: clock.read, Timers: noTimers})
+			k, err := keyed.New[string](linearBuckets[0], keyed.Options{MaxKeys: 8, Clock: clock.read, Timers: noTimers})
 			return ofKeys{k}, err
 		}},
 	} {
@@ -341,7 +358,24 @@ func TestLimitersAreLinearizable(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !linearizable(t, calls(clock, s, c.keys, seed, c.verbs)) {
+			if !linearizable(t, linearBuckets[0], calls(clock, s, linearBuckets, c.keys, seed, c.verbs)) {
+				t.Errorf("seed %d: no order of the calls explains what was seen", seed)
+			}
+		})
+	}
+}
+
+// TestEachLimitIsLinearizable is that for every other limit, on a limiter: where it decides on a word, and where it takes the lock.
+func TestEachLimitIsLinearizable(t *testing.T) {
+	for _, limits := range linearOthers {
+		t.Run(fmt.Sprintf("%T", limits[0]), func(t *testing.T) {
+			seed := rand.Uint64()
+			clock := new(sharedClock)
+			l, err := weir.New(limits[0], weir.WithClock(clock.read), weir.WithTimers(noTimers))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !linearizable(t, limits[0], calls(clock, single{l}, limits, []string{""}, seed, linearVerbs)) {
 				t.Errorf("seed %d: no order of the calls explains what was seen", seed)
 			}
 		})
@@ -349,6 +383,6 @@ func TestLimitersAreLinearizable(t *testing.T) {
 }
 
 func openSingle(clock *sharedClock) (subject, error) {
-	l, err := weir.New(linearLimits[0], weir.WithClock(clock.read), weir.WithTimers(noTimers))
+	l, err := weir.New(linearBuckets[0], weir.WithClock(clock.read), weir.WithTimers(noTimers))
 	return single{l}, err
 }

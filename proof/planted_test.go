@@ -17,13 +17,13 @@ func TestPlantedRacesAreCaught(t *testing.T) {
 		"two see the last token": (*racy).checkThenAct,
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := weir.Prepare(linearLimits[0], 1)
+			p, err := weir.Prepare(linearBuckets[0], 1)
 			if err != nil {
 				t.Fatal(err)
 			}
 			clock := new(sharedClock)
 			s := &racy{clock: clock, p: p, take: plant}
-			if linearizable(t, calls(clock, s, []string{""}, rand.Uint64(), []verb{take, take, take, peek})) {
+			if linearizable(t, linearBuckets[0], calls(clock, s, linearBuckets, []string{""}, rand.Uint64(), []verb{take, take, take, peek})) {
 				t.Error("it passed")
 			}
 		})
