@@ -68,8 +68,8 @@ func Testdata() fs.FS {
 }
 
 // Conform holds a subject to the reference model, by random walks with clocks that step back and jump, any cost, and, where the subject
-// knows them, reservations and changes of the limit; and to the scripts of this package, where it is a Holder. All fields of a decision
-// count but By and Source. What fails is made as short as it can be, and told as a script.
+// knows them, reservations and changes of the limit; to the scripts of this package, where it is a Holder, and to its vectors of other
+// implementations. All fields of a decision count but By and Source. What fails is made as short as it can be, and told call by call.
 func Conform(t TB, s Subject) {
 	t.Helper()
 	if s.Tick == 0 {
@@ -103,6 +103,9 @@ func Conform(t TB, s Subject) {
 				break
 			}
 		}
+	}
+	if s.Limits == nil {
+		s.vectors(t)
 	}
 	s.scripts(t)
 }
