@@ -151,6 +151,23 @@ func ExampleAll() {
 	// false api/sliding_log.2 59s
 }
 
+// A request, and the bytes that it brings: both are charged, or neither.
+func ExampleNewGroup() {
+	still := weir.WithClock(func() int64 { return 0 })
+	requests, _ := weir.New(weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 10}, weir.Named("requests"), still)
+	bytes, _ := weir.New(weir.TokenBucket{Rate: weir.PerSecond(1 << 20), Burst: 1 << 20}, weir.Named("bytes"), still)
+	g := weir.NewGroup(requests, bytes)
+
+	fmt.Println(g.Take(1, 1<<20).Allowed)
+	d := g.Take(1, 512<<10)
+	fmt.Println(d.Allowed, d.By, d.RetryAfter)
+	fmt.Println("requests left:", requests.Peek(0).Remaining)
+	// Output:
+	// true
+	// false bytes 500ms
+	// requests left: 9
+}
+
 // The pure function behind every limiter: a holder of states of its own calls it with its own clock.
 func ExampleStep() {
 	limit := weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 1}
