@@ -20,6 +20,9 @@
 // [TokenBucket] for almost everything: a rate, and a burst that may come at once. [LeakyBucket] where work is to be spread evenly, and
 // to wait in a bounded queue rather than be refused. Limits for one key each, such as an address or a user, are in package keyed.
 //
+// [All] joins several limits of one thing; [NewGroup] joins limiters of several, such as requests and their bytes. [Concurrency] limits how
+// much goes on at once, however often; it is entered and left: see [NewConcurrency].
+//
 // # What is guaranteed
 //
 // Rates are fractions and stay so: 1/d and 999999937/s are kept without truncation, and roundings do not add up. Work that is refused

@@ -71,6 +71,18 @@ func ExampleLimiter_Take() {
 	// 11 false 0 -1ns
 }
 
+// As much as there is: of 100 bytes, those that may go now.
+func ExampleLimiter_TakeAtMost() {
+	l, _ := weir.New(weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 64}, weir.WithClock(func() int64 { return 0 }))
+	n, _ := l.TakeAtMost(100)
+	fmt.Println("send", n)
+	n, d := l.TakeAtMost(36)
+	fmt.Println("send", n, "and come back in", d.RetryAfter)
+	// Output:
+	// send 64
+	// send 0 and come back in 100ms
+}
+
 // A wait that cannot end before the deadline is refused at once, and takes nothing.
 func ExampleLimiter_Wait() {
 	l, _ := weir.New(weir.TokenBucket{Rate: weir.PerMinute(1), Burst: 1})
