@@ -71,6 +71,18 @@ func ExampleLimiter_Take() {
 	// 11 false 0 -1ns
 }
 
+// As much as there is: of 100 bytes, those that may go now.
+func ExampleLimiter_TakeAtMost() {
+	l, _ := weir.New(weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 64}, weir.WithClock(func() int64 { return 0 }))
+	n, _ := l.TakeAtMost(100)
+	fmt.Println("send", n)
+	n, d := l.TakeAtMost(36)
+	fmt.Println("send", n, "and come back in", d.RetryAfter)
+	// Output:
+	// send 64
+	// send 0 and come back in 100ms
+}
+
 // A wait that cannot end before the deadline is refused at once, and takes nothing.
 func ExampleLimiter_Wait() {
 	l, _ := weir.New(weir.TokenBucket{Rate: weir.PerMinute(1), Burst: 1})
@@ -149,6 +161,23 @@ func ExampleAll() {
 	// Output:
 	// false api/token_bucket.1 333ms
 	// false api/sliding_log.2 59s
+}
+
+// A request, and the bytes that it brings: both are charged, or neither.
+func ExampleNewGroup() {
+	still := weir.WithClock(func() int64 { return 0 })
+	requests, _ := weir.New(weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 10}, weir.Named("requests"), still)
+	bytes, _ := weir.New(weir.TokenBucket{Rate: weir.PerSecond(1 << 20), Burst: 1 << 20}, weir.Named("bytes"), still)
+	g := weir.NewGroup(requests, bytes)
+
+	fmt.Println(g.Take(1, 1<<20).Allowed)
+	d := g.Take(1, 512<<10)
+	fmt.Println(d.Allowed, d.By, d.RetryAfter)
+	fmt.Println("requests left:", requests.Peek(0).Remaining)
+	// Output:
+	// true
+	// false bytes 500ms
+	// requests left: 9
 }
 
 // The pure function behind every limiter: a holder of states of its own calls it with its own clock.

@@ -25,6 +25,8 @@ type Limiter struct {
 	start time.Time
 	name  string
 
+	serial uint64 // where it comes in the order of locks
+
 	_ [64]byte // what follows is written under the lock: not on the cache lines that every call reads
 
 	mu     sync.Mutex
@@ -36,8 +38,9 @@ type Limiter struct {
 	marks  claim.Marks
 	after  func(time.Duration, func()) Timer
 	timer  Timer
-	timing int64 // what the timer is set for; idle when it is not
-	wall   bool  // the rule reads wall time
+	timing int64           // what the timer is set for; idle when it is not
+	wall   bool            // the rule reads wall time
+	bells  []chan struct{} // of groups that wait
 }
 
 // An Option injects something a Limiter would otherwise bring itself.
@@ -90,6 +93,17 @@ func (l *Limiter) reading(wall bool) int64 {
 		return time.Now().UnixNano()
 	}
 	return int64(time.Since(l.start))
+}
+
+// at is what the clock reads at a time that was read already.
+func (l *Limiter) at(t time.Time) int64 {
+	switch {
+	case l.clock != nil || l.wall && l.times != nil:
+		return l.now()
+	case l.wall:
+		return t.UnixNano()
+	}
+	return int64(t.Sub(l.start))
 }
 
 // Limit returns the limit in force.
@@ -187,6 +201,7 @@ func (l *Limiter) SetLimit(next Limit) error {
 	l.limit = next
 	l.reline(now, then, old.rule)
 	l.leave(then)
+	l.ring()
 	return nil
 }
 
@@ -228,6 +243,14 @@ func (l *Limiter) enter() (now int64) {
 		l.appoint(now)
 		l.serve(now)
 	}
+	return now
+}
+
+// enterAt is enter at a time that was read already.
+func (l *Limiter) enterAt(t time.Time) (now int64) {
+	l.unpublish()
+	now = l.at(t)
+	l.serve(now)
 	return now
 }
 

@@ -252,6 +252,7 @@ func (l *Limiter) giveUp(w *waiter) bool {
 		l.refund(now, p.era, p.after, w.cost)
 	}
 	l.line.remove(w, left)
+	l.ring()
 	return true
 }
 

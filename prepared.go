@@ -89,6 +89,7 @@ func (p Prepared) New(state []int64, opts ...Option) (*Limiter, error) {
 	}
 	lim := &Limiter{
 		start:  time.Now(),
+		serial: serials.Add(1),
 		after:  func(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) },
 		limit:  p.limit,
 		timing: idle,

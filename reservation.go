@@ -97,6 +97,7 @@ func (r Reservation) Settle(actual int64) {
 func (l *Limiter) refund(now int64, e *era, c receipt, amount int64) {
 	if c, latest, ok := e.carry(c); ok {
 		l.state = c.refund(latest.rule, l.state, now, amount)
+		l.ring()
 	}
 }
 

@@ -206,6 +206,23 @@ func (k *Limiter[K]) again(e *entry[K], now, cost int64) (d weir.Decision) {
 	return d
 }
 
+// TakeAtMost takes as much of n for the key as there is now, as weir.Limiter.TakeAtMost does, and returns how much that was.
+func (k *Limiter[K]) TakeAtMost(key K, n int64) (taken int64, d weir.Decision) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if e, err := k.find(key); err == nil && e != nil && e.lim != nil {
+		return e.lim.TakeAtMost(n)
+	}
+	cost := min(n, 1)
+	if n > 1 {
+		cost = max(min(n, k.peek(key, 1).Remaining), 1)
+	}
+	if d = k.take(key, cost); d.Allowed {
+		taken = cost
+	}
+	return taken, d
+}
+
 // TakeText is Take for a key that stands in a buffer. It returns the key as a string too, which is made for a key without a state alone:
 // for all others it allocates nothing.
 func TakeText(k *Limiter[string], key []byte, cost int64) (string, weir.Decision) {

@@ -1,0 +1,349 @@
+package weir
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// ErrCosts is found by errors.Is where a Group is not given one cost for each of its limiters.
+var ErrCosts = errors.New("weir: a group takes one cost for each of its limiters, in their order")
+
+// serials numbers limiters, so that the locks of several are taken in one order, whatever groups they are in.
+var serials atomic.Uint64
+
+// A Group is several limiters of different resources that are charged together or not at all: requests, and the bytes that they bring; the
+// tenant, and the whole service. Each has a cost of its own. Where one cost is for several limits of one resource, All is simpler.
+//
+// All methods are safe for concurrent use, beside all others of its limiters, and beside other groups that share some of them. They allocate
+// nothing, but for those who wait. A Group holds no state but its line, starts no goroutine and needs no Close.
+type Group struct {
+	limiters []*Limiter // nil for one that is not asked
+	locks    []*Limiter // each of them once, in the order in which they are locked
+	twice    bool       // one of them is there more than once
+
+	mu       sync.Mutex // before the limiters' locks
+	readings []int64    // of the clocks of locks
+	line     members
+}
+
+// NewGroup returns a group of limiters. Costs are given in their order. One that is nil is not asked; one that is there twice is charged
+// in order, and its second cost is admitted if it is after the first.
+func NewGroup(limiters ...*Limiter) *Group {
+	g := &Group{limiters: slices.Clone(limiters), line: members{wake: make(chan struct{}, 1), ahead: make([]uint64, len(limiters))}}
+	g.locks = slices.DeleteFunc(slices.Clone(limiters), func(l *Limiter) bool { return l == nil })
+	asked := len(g.locks)
+	slices.SortFunc(g.locks, func(a, b *Limiter) int { return cmp.Compare(a.serial, b.serial) })
+	g.locks = slices.Compact(g.locks)
+	g.twice = len(g.locks) < asked
+	g.readings = make([]int64, len(g.locks))
+	return g
+}
+
+// Take charges costs[i] to the i-th limiter, all of them at one moment or none. It returns the decision of one limiter: where any
+// refuses, that of the longest RetryAfter (Never before all, the first on a tie), which is then the least time after which the same Take
+// is admitted if nobody else calls; else the one with the least Remaining. A cost of 0 asks nothing of its limiter. With another number
+// of costs than of limiters nothing is charged, and no wait helps.
+func (g *Group) Take(costs ...int64) Decision {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.decide(costs, true, g.line.ahead)
+}
+
+// Peek answers as Take would and charges nothing.
+func (g *Group) Peek(costs ...int64) Decision {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.decide(costs, false, g.line.ahead)
+}
+
+// decide asks all limiters behind those who wait, whose costs are ahead; nil for nobody.
+func (g *Group) decide(costs []int64, charge bool, ahead []uint64) (d Decision) {
+	if len(costs) != len(g.limiters) {
+		return Decision{RetryAfter: Never}
+	}
+	g.lock()
+	defer g.unlock()
+	for i, l := range g.limiters {
+		if c := costs[i]; charge && l != nil && c > 0 && c <= l.era.rule.largest() && len(l.state) == 0 {
+			l.state = l.era.rule.contact(l.state, g.reading(l)) // which is written down where it is refused, too
+		}
+	}
+	if g.twice {
+		return g.inOrder(costs, charge, ahead)
+	}
+	d.Allowed = true
+	for i := range g.limiters {
+		g.ask(&d, i, costs, ahead, false)
+	}
+	if !d.Allowed || !charge {
+		return d
+	}
+	d = Decision{Allowed: true}
+	for i := range g.limiters {
+		g.ask(&d, i, costs, ahead, true)
+	}
+	return d
+}
+
+// lock takes the locks of all limiters, and reads the time once for all of them.
+func (g *Group) lock() {
+	for _, l := range g.locks {
+		l.mu.Lock()
+	}
+	t := time.Now()
+	for i, l := range g.locks {
+		g.readings[i] = l.enterAt(t)
+	}
+}
+
+func (g *Group) unlock() {
+	for i, l := range g.locks {
+		l.leave(g.readings[i])
+		l.mu.Unlock()
+	}
+}
+
+// reading is what a limiter's clock reads.
+func (g *Group) reading(l *Limiter) int64 { return g.readings[slices.Index(g.locks, l)] }
+
+// inOrder is decide where a limiter is asked more than once: it is charged as if all would admit, and put back as it was otherwise.
+func (g *Group) inOrder(costs []int64, charge bool, ahead []uint64) (d Decision) {
+	was := make([][]int64, len(g.locks))
+	for i, l := range g.locks {
+		was[i] = slices.Clone(l.state)
+	}
+	d.Allowed = true
+	for i := range g.limiters {
+		g.ask(&d, i, costs, ahead, true)
+	}
+	if !d.Allowed || !charge {
+		for i, l := range g.locks {
+			l.state = append(l.state[:0], was[i]...)
+		}
+	}
+	return d
+}
+
+// ask asks one limiter and adds its decision to the group's.
+func (g *Group) ask(d *Decision, i int, costs []int64, ahead []uint64, charge bool) {
+	l, cost := g.limiters[i], costs[i]
+	if l == nil {
+		return
+	}
+	now := g.reading(l)
+	o := l.line.others(now)
+	if ahead != nil {
+		o.cost += min(ahead[i], math.MaxUint64-o.cost)
+	}
+	var one Decision
+	if charge {
+		l.state, one = take(l.era.rule, l.state, now, o, cost)
+	} else {
+		one = peek(l.era.rule, l.state, now, o, cost)
+	}
+	l.sign(&one)
+	switch {
+	case *d == Decision{Allowed: true},
+		d.Allowed && (!one.Allowed || one.Remaining < d.Remaining),
+		!d.Allowed && !one.Allowed && longest(int64(one.RetryAfter), int64(d.RetryAfter)) != int64(d.RetryAfter):
+		*d = one
+	}
+}
+
+// Wait holds the caller until the costs may go together, and charges them then. Those who wait for the group go in the order in which they
+// came, and while anyone does, the group's Take is refused; but whoever calls one of the limiters by itself is not held back by them, and
+// where they never leave enough for all, Wait waits until the context ends. Nothing is kept for those who wait: what can go elsewhere does.
+//
+// It returns at once, and charges nothing, where no wait helps and where the turn would come after the context's deadline: a
+// *LimitedError, in which errors.Is finds ErrLimited, and for the deadline context.DeadlineExceeded. When the context ends first, Wait
+// returns its error, and those behind move up. A cost below 0 is ErrCost, and another number of costs than of limiters ErrCosts.
+func (g *Group) Wait(ctx context.Context, costs ...int64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if len(costs) != len(g.limiters) {
+		return fmt.Errorf("%w: %d, for %d limiters", ErrCosts, len(costs), len(g.limiters))
+	}
+	for _, c := range costs {
+		if c < 0 {
+			return ErrCost
+		}
+	}
+	m, err := g.getInLine(ctx, costs)
+	if m == nil {
+		return err
+	}
+	defer g.leave(m)
+	select {
+	case <-m.first:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return g.goFirst(ctx, m)
+}
+
+// getInLine charges at once and returns nil, nil; or refuses; or takes the last place in line.
+func (g *Group) getInLine(ctx context.Context, costs []int64) (*member, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	d := g.decide(costs, true, g.line.ahead)
+	switch deadline, ok := ctx.Deadline(); {
+	case d.Allowed:
+		return nil, nil
+	case d.RetryAfter == Never || !g.line.hasRoom(costs):
+		d.RetryAfter = Never
+		return nil, &LimitedError{Decision: d}
+	case ok:
+		if within := max(time.Until(deadline), 0); d.RetryAfter > within {
+			d.RetryAfter -= within
+			return nil, &LimitedError{Decision: d, Deadline: true}
+		}
+	}
+	m := &member{costs: slices.Clone(costs), first: make(chan struct{}, 1)}
+	if g.line.join(m); g.line.first == m {
+		for _, l := range g.locks {
+			l.listen(g.line.wake)
+		}
+	}
+	return m, nil
+}
+
+// goFirst waits until the first in line may go. It sleeps for as long as it has to if nothing changes, and is woken where one of the limiters
+// gives something back.
+func (g *Group) goFirst(ctx context.Context, m *member) error {
+	var timer Timer
+	for {
+		g.mu.Lock()
+		d := g.decide(m.costs, true, nil)
+		g.mu.Unlock()
+		switch {
+		case d.Allowed:
+			return nil
+		case d.RetryAfter == Never:
+			return &LimitedError{Decision: d}
+		case timer == nil:
+			timer = g.locks[0].after(d.RetryAfter, g.line.ring)
+			defer timer.Stop()
+		default:
+			timer.Reset(d.RetryAfter)
+		}
+		select {
+		case <-g.line.wake:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// leave takes a member out of line, served or not.
+func (g *Group) leave(m *member) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.line.remove(m); g.line.first == nil {
+		for _, l := range g.locks {
+			l.unlisten(g.line.wake)
+		}
+	}
+}
+
+// Waiting returns how many callers wait in the group's line.
+func (g *Group) Waiting() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.line.n
+}
+
+// members is those who wait for a group, in the order in which they came. Its fields are guarded by the group's lock.
+type members struct {
+	first, last *member
+	n           int
+	ahead       []uint64      // the sum of their costs, for each limiter
+	wake        chan struct{} // the first looks again
+}
+
+// A member is one who waits for a group.
+type member struct {
+	next, prev *member
+	costs      []int64
+	first      chan struct{} // holds one token once it is the first
+}
+
+func (q *members) ring() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (q *members) join(m *member) {
+	if m.prev = q.last; q.last != nil {
+		q.last.next = m
+	} else {
+		q.first = m
+		m.first <- struct{}{}
+	}
+	q.last = m
+	q.n++
+	for i, c := range m.costs {
+		q.ahead[i] += uint64(c)
+	}
+}
+
+// hasRoom reports whether costs can be added to those that wait.
+func (q *members) hasRoom(costs []int64) bool {
+	for i, c := range costs {
+		if q.ahead[i] > math.MaxUint64-uint64(c) {
+			return false
+		}
+	}
+	return true
+}
+
+func (q *members) remove(m *member) {
+	if m.next != nil {
+		m.next.prev = m.prev
+	} else {
+		q.last = m.prev
+	}
+	if m.prev != nil {
+		m.prev.next = m.next
+	} else if q.first = m.next; q.first != nil {
+		q.first.first <- struct{}{}
+	}
+	q.n--
+	for i, c := range m.costs {
+		q.ahead[i] -= uint64(c)
+	}
+}
+
+// listen has a channel told when the limiter may admit more than it said it would.
+func (l *Limiter) listen(c chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.bells = append(l.bells, c)
+}
+
+func (l *Limiter) unlisten(c chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := slices.Index(l.bells, c); i >= 0 {
+		l.bells = slices.Delete(l.bells, i, i+1)
+	}
+}
+
+// ring tells them, under the lock.
+func (l *Limiter) ring() {
+	for _, c := range l.bells {
+		select {
+		case c <- struct{}{}:
+		default: // it has not looked yet since the last time
+		}
+	}
+}
