@@ -24,6 +24,7 @@
 // a time zone. [IntervalBucket]: tokens that come in whole steps. [SlidingLog]: never more than so many in any window, exactly.
 // [SlidingCounter]: nearly that, in three numbers. [SlidingWindow]: a limit over a window and another over each of its slots.
 // [SmoothBursty] and [WarmUp]: Guava's RateLimiter. docs/algorithms.md has the trap and the picture of each.
+//
 // [All] joins several limits of one thing; [NewGroup] joins limiters of several, such as requests and their bytes. [Concurrency] limits how
 // much goes on at once, however often; it is entered and left: see [NewConcurrency].
 //

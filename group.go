@@ -8,15 +8,11 @@ import (
 	"math"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
 // ErrCosts is found by errors.Is where a Group is not given one cost for each of its limiters.
 var ErrCosts = errors.New("weir: a group takes one cost for each of its limiters, in their order")
-
-// serials numbers limiters, so that the locks of several are taken in one order, whatever groups they are in.
-var serials atomic.Uint64
 
 // A Group is several limiters of different resources that are charged together or not at all: requests, and the bytes that they bring; the
 // tenant, and the whole service. Each has a cost of its own. Where one cost is for several limits of one resource, All is simpler.

@@ -25,7 +25,7 @@ type Limiter struct {
 	start time.Time
 	name  string
 
-	serial uint64 // where it comes in the order of locks
+	serial uint64 // where it comes in the order in which a Group takes locks: random, so that nothing has to count them
 
 	_ [64]byte // what follows is written under the lock: not on the cache lines that every call reads
 

@@ -2,6 +2,7 @@ package weir
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -89,7 +90,7 @@ func (p Prepared) New(state []int64, opts ...Option) (*Limiter, error) {
 	}
 	lim := &Limiter{
 		start:  time.Now(),
-		serial: serials.Add(1),
+		serial: rand.Uint64(),
 		after:  func(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) },
 		limit:  p.limit,
 		timing: idle,
