@@ -56,7 +56,7 @@ func TestPace(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		for range l.Pace(t.Context(), 1) {
 			break
 		}
@@ -166,7 +166,7 @@ func TestReaderLosesNothing(t *testing.T) {
 		if n, err := r.Read(p); n != 0 || !errors.Is(err, weir.ErrLimited) { // the queue is full
 			t.Fatal(n, err)
 		}
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		all, err := io.ReadAll(iotest.OneByteReader(r))
 		if string(all) != "abcdef" || err != nil {
 			t.Errorf("%q, %v", all, err)
@@ -198,7 +198,7 @@ func TestALowerLimitIsNoEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, kilobytes)
 		lower := func() {
-			time.Sleep(50 * time.Millisecond)
+			<-time.After(50 * time.Millisecond)
 			if err := l.SetLimit(weir.TokenBucket{Rate: weir.PerSecond(1000), Burst: 10}); err != nil {
 				t.Error(err)
 			}
@@ -365,7 +365,7 @@ func TestConnClose(t *testing.T) {
 				errs <- err
 			}()
 		}
-		time.Sleep(50 * time.Millisecond)
+		<-time.After(50 * time.Millisecond)
 		c.Close()
 		for range 3 {
 			if err := <-errs; !errors.Is(err, net.ErrClosed) {

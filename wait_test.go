@@ -113,7 +113,7 @@ func TestLeavingMovesTheOthersUp(t *testing.T) {
 		if d := l.Take(1); d.Allowed || d.RetryAfter != 1200*ms || d.Remaining != 0 {
 			t.Errorf("while others wait: %+v", d)
 		}
-		time.Sleep(50 * ms)
+		<-time.After(50 * ms)
 		leave()
 		if err := <-left; err != context.Canceled {
 			t.Errorf("the one who left: %v", err)
@@ -121,7 +121,7 @@ func TestLeavingMovesTheOthersUp(t *testing.T) {
 		if after := <-served; after != 100*ms {
 			t.Errorf("the one behind was served after %v, want 100ms", after)
 		}
-		time.Sleep(900 * ms)
+		<-time.After(900 * ms)
 		if d := l.Peek(1); d.Remaining != 9 { // ten came in, one was taken
 			t.Errorf("%+v", d)
 		}

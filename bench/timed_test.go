@@ -12,7 +12,7 @@ func TestTimed(t *testing.T) {
 		r := timed(func(n int) int {
 			calls.Add(1)
 			ops.Add(int64(n))
-			time.Sleep(time.Millisecond)
+			<-time.After(time.Millisecond)
 			return n - 1
 		}, 10, procs)
 		if calls.Load() != int64(procs) || ops.Load() != int64(10*procs) || r.ops != 10*procs || r.yes != 9*procs {
@@ -30,7 +30,7 @@ func TestAllAtOnce(t *testing.T) {
 	var inside atomic.Int64
 	yes, _ := atOnce(func(int) int {
 		inside.Add(1)
-		for deadline := time.Now().Add(10 * time.Second); inside.Load() < procs; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(10 * time.Second); inside.Load() < procs; <-time.After(time.Millisecond) {
 			if time.Now().After(deadline) {
 				return 0
 			}

@@ -121,8 +121,8 @@ func (f *fixed) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat
 	taken := new(big.Int).Add(ahead, big.NewInt(count))
 	if new(big.Int).Add(taken, c).Cmp(limit) > 0 {
 		n := big.NewInt(1)
-		over := taken // of ahead, what does not go in this window
-		if over = new(big.Int).Sub(taken, limit); count > f.limit {
+		over := new(big.Int).Sub(taken, limit) // of ahead, what does not go in this window
+		if count > f.limit {
 			over = ahead
 		}
 		if over.Sign() > 0 {

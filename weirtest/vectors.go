@@ -110,7 +110,7 @@ func (s Subject) vector(v vector) error {
 			delay, err := reserve(subject, op.N, within)
 			refused := op.Op == "tryAcquire" && !op.OK
 			if want := time.Duration(op.WaitUS) * time.Microsecond; (err != nil) != refused || err == nil && delay != want {
-				return fmt.Errorf("operation %d, %s %d: %v, %v; want %v", i, op.Op, op.N, delay, err, want)
+				return fmt.Errorf("operation %d, %s %d: %v after %v; want %v after %v", i, op.Op, op.N, err == nil, delay, !refused, want)
 			}
 			if op.Op != "reserve" && !refused {
 				pass(op.WaitUS)
