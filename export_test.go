@@ -36,8 +36,8 @@ func UnderLock(l *Limiter) {
 	defer l.mu.Unlock()
 	l.fast.Store(nil)
 	l.word.Store(nil)
-	if d, ok := l.era.rule.(direct); ok {
-		l.era.rule = plain{d}
+	if l.era.direct != nil {
+		l.era.rule, l.era.direct = plain{l.era.rule}, nil
 	}
 }
 

@@ -13,7 +13,8 @@ import (
 // Which verb to call: Allow or Take to decide now and drop or degrade what is refused; Wait to hold the caller until its turn;
 // Reserve to be told how long to hold back, and to settle or cancel afterwards; Peek to look.
 //
-// Allow, Take and Peek are lock-free and read the clock once. The other verbs, and these three while somebody waits, take one short
+// Allow, Take and Peek read the clock once, and need no lock where the state fits one machine word: that of the buckets, FixedWindow,
+// SlidingCounter and SmoothBursty, unless their numbers are very large. The other verbs, and all of them while somebody waits, take one short
 // lock, never held over a wait. No verb allocates, but for a line that grows: a caller who has to wait takes about 200 bytes, kept for
 // the next one.
 type Limiter struct {
@@ -123,6 +124,9 @@ func (l *Limiter) Peek(cost int64) (d Decision) {
 func (l *Limiter) decideLocked(d *Decision, cost int64, charge bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.decideDirect(d, cost, charge) {
+		return
+	}
 	now := l.enter()
 	o := l.line.others(now)
 	if charge {
@@ -132,6 +136,22 @@ func (l *Limiter) decideLocked(d *Decision, cost int64, charge bool) {
 	}
 	d.By = l.name
 	l.leave(now)
+}
+
+// decideDirect is decideLocked where nobody waits and the rule has a short way; such a rule has no word. It reports whether it was gone.
+func (l *Limiter) decideDirect(d *Decision, cost int64, charge bool) bool {
+	e := l.era
+	if e.direct == nil || l.line.first != nil || len(l.state) == 0 || uint64(cost-1) >= uint64(e.largest) {
+		return false
+	}
+	next, v, ok := e.direct.decide(l.state, l.reading(false), cost, charge)
+	if !ok {
+		return false
+	}
+	l.state = next
+	d.Allowed, d.Limit, d.Remaining, d.By = v.wait == 0, e.capacity, v.remaining, l.name
+	d.RetryAfter, d.ResetAfter = time.Duration(v.wait), time.Duration(v.reset)
+	return true
 }
 
 // SetLimit changes the limit and keeps what has been used, in tokens: raising the burst helps at once, lowering it may leave a debt
@@ -153,7 +173,7 @@ func (l *Limiter) SetLimit(next Limit) error {
 		then = l.now()
 	}
 	l.state = old.rule.convert(l.state, now, r, then)
-	l.era = &era{rule: r}
+	l.era = newEra(r)
 	l.fast.Store(nil)
 	l.word.Store(nil)
 	old.next, old.until = l.era, now
@@ -169,6 +189,18 @@ type era struct {
 	rule  rule
 	next  *era
 	until int64
+
+	direct            direct // the rule, where it is one, and its numbers
+	capacity, largest int64
+}
+
+// newEra begins one.
+func newEra(r rule) *era {
+	e := &era{rule: r}
+	if x, ok := r.(direct); ok {
+		e.direct, e.capacity, e.largest = x, r.capacity(), r.largest()
+	}
+	return e
 }
 
 // carry brings a ticket of this era to the latest one. It reports false where the limit became one of another kind meanwhile.

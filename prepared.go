@@ -66,7 +66,7 @@ func (p Prepared) New(state []int64, opts ...Option) (*Limiter, error) {
 	lim := &Limiter{
 		start:  time.Now(),
 		after:  func(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) },
-		era:    &era{rule: p.r},
+		era:    newEra(p.r),
 		limit:  p.limit,
 		timing: idle,
 	}
