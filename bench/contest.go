@@ -16,6 +16,17 @@ type contest struct {
 	procs    int      // how many goroutines at once
 	against  []string // the references: subjects that all are compared with
 	subjects []subject
+
+	// rivals are references of some subjects only, by the names of both: each is to be slower than its subject. There is one column for
+	// them, about the fastest.
+	rivals map[string][]string
+	facts  []fact
+}
+
+// A fact is a column of what was not measured in rounds, by subject; where there is none, the place stays empty.
+type fact struct {
+	column column
+	of     map[string]float64
 }
 
 // A subject is one thing to measure beside others.
@@ -87,15 +98,13 @@ func (c contest) run(rounds int, round time.Duration) ([]outcome, error) {
 
 // compare fills in the ratios, round by round.
 func (c contest) compare(outcomes []outcome) error {
-	for _, name := range c.against {
-		ref := slices.IndexFunc(c.subjects, func(s subject) bool { return s.name == name })
-		if ref < 0 {
-			return fmt.Errorf("%s: there is no subject %q to compare with", c.title, name)
-		}
-		for i := range outcomes {
-			o := &outcomes[i]
-			if o.ratios == nil {
-				o.ratios = map[string][]float64{}
+	for i := range outcomes {
+		o := &outcomes[i]
+		o.ratios = map[string][]float64{}
+		for _, name := range slices.Concat(c.against, c.rivals[c.subjects[i].name]) {
+			ref := slices.IndexFunc(c.subjects, func(s subject) bool { return s.name == name })
+			if ref < 0 {
+				return fmt.Errorf("%s: there is no subject %q to compare with", c.title, name)
 			}
 			for r, ns := range o.perOp {
 				o.ratios[name] = append(o.ratios[name], ns/outcomes[ref].perOp[r])
@@ -124,15 +133,35 @@ func (c contest) table(outcomes []outcome) table {
 	for _, name := range c.against {
 		t.Columns = append(t.Columns, column{"/ " + name, 2})
 	}
+	if c.rivals != nil {
+		t.Columns = append(t.Columns, column{"/ peer", 2})
+	}
 	t.Columns = append(t.Columns, column{"allocs/op", 2})
+	for _, f := range c.facts {
+		t.Columns = append(t.Columns, f.column)
+	}
 	for i, s := range c.subjects {
 		o := outcomes[i]
 		r := row{Name: s.name, Values: []float64{median(o.perOp), percentile(o.perOp, 0.1), percentile(o.perOp, 0.9)}}
 		for _, name := range c.against {
 			r.Values = append(r.Values, median(o.ratios[name]))
 		}
+		targets := s.targets
+		if c.rivals != nil {
+			fastest := math.NaN() // as long as there is no peer
+			for _, name := range c.rivals[s.name] {
+				if m := median(o.ratios[name]); !(fastest >= m) {
+					fastest = m
+				}
+				targets = append(targets[:len(targets):len(targets)], target{name, 1})
+			}
+			r.Values = append(r.Values, fastest)
+		}
 		r.Values = append(r.Values, o.allocsPerOp())
-		r.Target, r.Missed = o.verdict(s.targets)
+		for _, f := range c.facts {
+			r.Values = append(r.Values, values(f.of).get(s.name))
+		}
+		r.Target, r.Missed = o.verdict(targets)
 		t.Rows = append(t.Rows, r)
 	}
 	return t

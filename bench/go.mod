@@ -5,9 +5,22 @@ go 1.26.0
 replace github.com/weirflow/weir => ../
 
 require (
+	github.com/RussellLuo/slidingwindow v0.0.0-20200528002341-535bb99d338b
+	github.com/failsafe-go/failsafe-go v0.9.8
+	github.com/juju/ratelimit v1.0.2
+	github.com/sethvargo/go-limiter v0.7.1
+	github.com/throttled/throttled/v2 v2.15.0
 	github.com/weirflow/weir v0.0.0-00010101000000-000000000000
 	github.com/weirflow/weir/proof v0.0.0-00010101000000-000000000000
+	go.uber.org/ratelimit v0.3.1
 	golang.org/x/time v0.16.0
+)
+
+require (
+	github.com/benbjohnson/clock v1.3.0 // indirect
+	github.com/bits-and-blooms/bitset v1.24.4 // indirect
+	github.com/hashicorp/golang-lru v0.5.4 // indirect
+	github.com/kr/text v0.2.0 // indirect
 )
 
 replace github.com/weirflow/weir/proof => ../proof

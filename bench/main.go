@@ -28,6 +28,7 @@ type section struct {
 func sections() []section {
 	return []section{
 		{"take", "Allow, Take and Peek on one limiter", take},
+		{"limits", "Take of each limit, beside its nearest peers", limits},
 		{"reserve", "Reserve, Cancel and Settle", reserve},
 		{"wait", "100,000 goroutines waiting on one limiter", wait},
 		{"keyed", "Take on one of many keys, and the memory of a key", keyed},

@@ -1,0 +1,401 @@
+package main
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	window "github.com/RussellLuo/slidingwindow"
+	failsafe "github.com/failsafe-go/failsafe-go/ratelimiter"
+	juju "github.com/juju/ratelimit"
+	store "github.com/sethvargo/go-limiter"
+	"github.com/sethvargo/go-limiter/memorystore"
+	"github.com/throttled/throttled/v2"
+	"github.com/throttled/throttled/v2/store/memstore"
+	uber "go.uber.org/ratelimit"
+	"golang.org/x/time/rate"
+
+	"github.com/weirflow/weir"
+)
+
+// The rows of peers.
+const (
+	jujuBucket     = "juju/ratelimit"
+	jujuSteps      = "juju/ratelimit, with a quantum"
+	throttledGCRA  = "throttled, GCRA in its memstore"
+	failsafeBursty = "failsafe-go, bursty"
+	failsafeSmooth = "failsafe-go, smooth"
+	uberPacer      = "go.uber.org/ratelimit"
+	sethvargoStore = "sethvargo/go-limiter, memorystore"
+	slidingPeer    = "RussellLuo/slidingwindow"
+)
+
+// long is a window that does not end while anything here is measured: where all is to be refused, one that ended would admit.
+const long = 20 * 365 * 24 * time.Hour
+
+// slack is how many calls a pacer lets through that come closer than its rate: those of two cores do.
+const slack = 100_000
+
+// A contender is a limit of Weir's and the peers that come nearest to it.
+type contender struct {
+	name  string
+	limit func(admit bool) weir.Limit
+	loop  func(*weir.Limiter) loop // takeLoop where nil
+	peers []string                 // none where no Go library has the like
+}
+
+// contenders are all limits that Take asks. (What is entered and left, like Concurrency beside golang.org/x/sync/semaphore, is for a table
+// of its own: it would be one more contest in limits.)
+func contenders() []contender {
+	// per is the rate of a bucket, and burst what it holds: it comes back as fast as it goes, or not at all.
+	per := func(admit bool) weir.Rate {
+		if admit {
+			return weir.PerSecond(1e9)
+		}
+		return weir.PerDay(1)
+	}
+	hold := func(admit bool) int64 {
+		if admit {
+			return many
+		}
+		return 1
+	}
+	line := func(bool) weir.Limit {
+		return weir.LeakyBucket{Rate: weir.PerSecond(1e9), Queue: many, DelayAfter: slack}
+	}
+	buckets := []string{xtime, jujuBucket, throttledGCRA, failsafeBursty}
+	return []contender{
+		{"TokenBucket", func(admit bool) weir.Limit { return weir.TokenBucket{Rate: per(admit), Burst: hold(admit)} }, nil, buckets},
+		{"LeakyBucket", func(admit bool) weir.Limit {
+			if admit {
+				return line(admit)
+			}
+			return weir.LeakyBucket{Rate: per(admit)}
+		}, nil, []string{failsafeSmooth}},
+		{"LeakyBucket, Wait", line, waitLoop, []string{uberPacer, failsafeSmooth}},
+		{"LeakyBucket as a meter", func(admit bool) weir.Limit {
+			return weir.LeakyBucket{Rate: per(admit), Queue: hold(admit), DelayAfter: hold(admit)}
+		}, nil, buckets},
+		{"IntervalBucket", func(admit bool) weir.Limit {
+			if admit {
+				return weir.IntervalBucket{Burst: many, Refill: 1e6, Every: time.Millisecond}
+			}
+			return weir.IntervalBucket{Burst: 1, Refill: 1, Every: long}
+		}, nil, []string{jujuSteps}},
+		{"FixedWindow, epoch", func(admit bool) weir.Limit { return weir.FixedWindow{Limit: hold(admit), Window: long} }, nil,
+			[]string{sethvargoStore}},
+		{"FixedWindow, first", func(admit bool) weir.Limit {
+			return weir.FixedWindow{Limit: hold(admit), Window: long, Align: weir.AlignFirst}
+		}, nil, []string{failsafeBursty, sethvargoStore}},
+		{"FixedWindow, 1s, epoch", func(admit bool) weir.Limit { return weir.FixedWindow{Limit: many, Window: time.Second} }, nil,
+			[]string{sethvargoStore}},
+		{"FixedWindow, year:UTC", func(admit bool) weir.Limit { return weir.FixedWindow{Limit: hold(admit), Align: "year:UTC"} }, nil,
+			[]string{sethvargoStore}},
+		{"SlidingWindow, 10 slots", func(admit bool) weir.Limit {
+			if admit {
+				return weir.SlidingWindow{Limit: many, Window: time.Second, Slots: 10}
+			}
+			return weir.SlidingWindow{Limit: 1, Window: long, Slots: 10}
+		}, nil, []string{slidingPeer}},
+		{"SlidingCounter", func(admit bool) weir.Limit {
+			if admit {
+				return weir.SlidingCounter{Limit: many, Window: time.Second}
+			}
+			return weir.SlidingCounter{Limit: 1, Window: long}
+		}, nil, []string{slidingPeer}},
+		{"SlidingLog", func(admit bool) weir.Limit {
+			if admit {
+				return weir.SlidingLog{Limit: 10_000, Window: time.Microsecond}
+			}
+			return weir.SlidingLog{Limit: 1000, Window: long}
+		}, nil, nil},
+		{"SmoothBursty", func(admit bool) weir.Limit { return weir.SmoothBursty{Rate: per(admit)} }, nil, []string{xtime, jujuBucket}},
+		{"WarmUp", func(admit bool) weir.Limit { return weir.WarmUp{Rate: per(admit), Period: time.Second} }, nil, nil},
+	}
+}
+
+// peerLoops are the peers, each fresh and, where it is not to admit, with nothing left in it. Their numbers are those of the contenders
+// beside them. Pacers that would block instead of refusing are not among those that refuse.
+func peerLoops(admit bool) []peerLoop {
+	every, fill, period, hold := 24*time.Hour, 24*time.Hour, long, 1
+	quota := throttled.RateQuota{MaxRate: throttled.PerDay(1)}
+	if admit {
+		every, fill, period, hold = 1, 1, time.Hour, many
+		quota = throttled.RateQuota{MaxRate: throttled.PerDuration(1e9, time.Second), MaxBurst: many}
+	}
+	all := []peerLoop{
+		{xtime, func() loop { return emptied(xtimeAllow(rate.NewLimiter(rate.Every(every), hold)), admit) }},
+		{jujuBucket, func() loop { return emptied(jujuLoop(juju.NewBucket(fill, int64(hold))), admit) }},
+		{throttledGCRA, func() loop { return emptied(throttledLoop(quota), admit) }},
+		{failsafeBursty, func() loop { return emptied(failsafeLoop(failsafe.NewBursty[any](uint(hold), period)), admit) }},
+		{failsafeSmooth, func() loop { return emptied(failsafeLoop(failsafe.NewSmooth[any](1, every)), admit) }},
+		{jujuSteps, func() loop {
+			if admit {
+				return jujuLoop(juju.NewBucketWithQuantum(time.Millisecond, many, 1e6))
+			}
+			return emptied(jujuLoop(juju.NewBucketWithQuantum(long, 1, 1)), admit)
+		}},
+		{sethvargoStore, func() loop { return emptied(sethvargoLoop(uint64(hold), period), admit) }},
+		{slidingPeer, func() loop {
+			size := long
+			if admit {
+				size = time.Second
+			}
+			l, _ := window.NewLimiter(size, int64(hold), func() (window.Window, window.StopFunc) { return window.NewLocalWindow() })
+			return emptied(slidingLoop(l), admit)
+		}},
+	}
+	if admit {
+		all = append(all, peerLoop{uberPacer, func() loop { return uberLoop(uber.New(1e9, uber.WithSlack(slack))) }})
+	}
+	return all
+}
+
+// A peerLoop is a peer by its name.
+type peerLoop struct {
+	name  string
+	fresh func() loop
+}
+
+// emptied takes until there is nothing left, where all is to be refused.
+func emptied(l loop, admit bool) loop {
+	for !admit && l(1) == 1 {
+	}
+	return l
+}
+
+// paces are those that let work through one after another: where two ask at once, the reading of the clock that came first may get
+// there last, and is refused.
+var paces = []string{"LeakyBucket", "SmoothBursty", failsafeSmooth}
+
+// limits measures a decision of each limit beside the floor and beside its nearest peers.
+func limits(r *report) error {
+	for _, admit := range []bool{true, false} {
+		for _, procs := range crews() {
+			c := limitsContest(admit, procs)
+			c.facts = sizes(admit)
+			if err := r.contest(c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// limitsContest is one of the four settings.
+func limitsContest(admit bool, procs int) contest {
+	says := "admitted"
+	if !admit {
+		says = "refused"
+	}
+	answers := func(name string) answers {
+		switch {
+		case !admit:
+			return allNo
+		case procs > 1 && slices.Contains(paces, name):
+			return either
+		}
+		return allYes
+	}
+	c := contest{
+		title:   says + ", " + where(procs),
+		procs:   procs,
+		against: []string{floor},
+		rivals:  map[string][]string{},
+		notes: []string{
+			"Take of one limiter, shared by all goroutines, and the peers below; / peer: beside the fastest of its own",
+			"bytes: what one limiter keeps in memory; state: the part of it that a table or a store keeps for each key",
+		},
+		subjects: []subject{
+			{floor, floorShared, either, nil},
+			{"floor, wall clock", floorWall, either, nil},
+		},
+	}
+	for _, p := range contenders() {
+		if !admit && (p.loop != nil || strings.Contains(p.name, "1s")) {
+			continue // they wait, or would admit again in the next window
+		}
+		limit, loopOf := p.limit(admit), p.loop
+		if loopOf == nil {
+			loopOf = takeLoop
+		}
+		c.subjects = append(c.subjects, subject{p.name, func() loop { return loopOf(limiter(limit, admit)) }, answers(p.name), []target{{"", 0}}})
+		c.rivals[p.name] = p.peers
+	}
+	for _, p := range peerLoops(admit) {
+		c.subjects = append(c.subjects, subject{p.name, p.fresh, answers(p.name), nil})
+	}
+	return c
+}
+
+// sizes are the columns about memory.
+func sizes(admit bool) []fact {
+	whole, state := map[string]float64{}, map[string]float64{}
+	for _, c := range contenders() {
+		limit := c.limit(admit)
+		whole[c.name], state[c.name] = limiterBytes(func() any { return limiter(limit, admit) }), stateBytes(limit)
+	}
+	for _, p := range peerLoops(admit) {
+		whole[p.name] = limiterBytes(func() any {
+			l := p.fresh()
+			l(1)
+			return l
+		})
+	}
+	return []fact{{column{"bytes", 0}, whole}, {column{"state", 0}, state}}
+}
+
+// limiterBytes is how much the heap grows by for each of many.
+func limiterBytes(fresh func() any) float64 {
+	const n = 200
+	all := make([]any, n)
+	before := heap()
+	for i := range all {
+		all[i] = fresh()
+	}
+	grown := heap() - before
+	runtime.KeepAlive(all)
+	return max(0, grown/n)
+}
+
+// heap is what is in use when the garbage is collected, and that too which only what is done at its end lets go.
+func heap() float64 {
+	var m runtime.MemStats
+	for range 3 {
+		runtime.GC()
+		<-time.After(time.Millisecond)
+	}
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc)
+}
+
+// stateBytes is how long a state is after its first charge.
+func stateBytes(l weir.Limit) float64 {
+	p, err := weir.Prepare(l, time.Nanosecond)
+	if err != nil {
+		panic(err) // the limits here are constants
+	}
+	state, _ := p.Step(nil, time.Now().UnixNano(), 1)
+	return float64(8 * len(state))
+}
+
+// floorWall is the floor of what goes by the time of day, of which reading takes longer.
+func floorWall() loop {
+	w := new(word)
+	return func(n int) (yes int) {
+		for range n {
+			now := time.Now().UnixNano()
+			if old := w.Load(); w.CompareAndSwap(old, now) {
+				yes++
+			}
+		}
+		return yes
+	}
+}
+
+//go:noinline
+func waitLoop(l *weir.Limiter) loop {
+	ctx := context.Background()
+	return func(n int) (yes int) {
+		for range n {
+			if l.Wait(ctx, 1) == nil {
+				yes++
+			}
+		}
+		return yes
+	}
+}
+
+//go:noinline
+func jujuLoop(b *juju.Bucket) loop {
+	return func(n int) (yes int) {
+		for range n {
+			if b.TakeAvailable(1) == 1 {
+				yes++
+			}
+		}
+		return yes
+	}
+}
+
+//go:noinline
+func failsafeLoop(l failsafe.RateLimiter[any]) loop {
+	return func(n int) (yes int) {
+		for range n {
+			if l.TryAcquirePermit() {
+				yes++
+			}
+		}
+		return yes
+	}
+}
+
+// throttledLoop asks for one key. Where many ask at once, throttled gives up with an error after a few tries; that counts as its answer,
+// as if it had admitted or refused.
+func throttledLoop(q throttled.RateQuota) loop {
+	s, err := memstore.NewCtx(0)
+	if err != nil {
+		panic(err) // a map of any size
+	}
+	l, err := throttled.NewGCRARateLimiterCtx(s, q)
+	if err != nil {
+		panic(err) // the numbers here are constants
+	}
+	refuses := q.MaxBurst == 0
+	ctx := context.Background()
+	return func(n int) (yes int) {
+		for range n {
+			limited, _, err := l.RateLimitCtx(ctx, "key", 1)
+			if err != nil {
+				limited = refuses
+			}
+			if !limited {
+				yes++
+			}
+		}
+		return yes
+	}
+}
+
+// sethvargoLoop asks for one key.
+func sethvargoLoop(tokens uint64, interval time.Duration) loop {
+	s, err := memorystore.New(&memorystore.Config{Tokens: tokens, Interval: interval, InitialAlloc: 1})
+	if err != nil {
+		panic(err) // the numbers here are constants
+	}
+	runtime.AddCleanup(&s, func(s store.Store) { _ = s.Close(context.Background()) }, s)
+	ctx := context.Background()
+	return func(n int) (yes int) {
+		for range n {
+			if _, _, _, ok, err := s.Take(ctx, "key"); ok && err == nil {
+				yes++
+			}
+		}
+		return yes
+	}
+}
+
+//go:noinline
+func slidingLoop(l *window.Limiter) loop {
+	return func(n int) (yes int) {
+		for range n {
+			if l.Allow() {
+				yes++
+			}
+		}
+		return yes
+	}
+}
+
+//go:noinline
+func uberLoop(l uber.Limiter) loop {
+	return func(n int) (yes int) {
+		for range n {
+			l.Take()
+			yes++
+		}
+		return yes
+	}
+}
