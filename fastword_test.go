@@ -40,8 +40,18 @@ func TestDirectIsTheRule(t *testing.T) {
 		slots := 2 + r.IntN(6)
 		width := []time.Duration{1, 10, time.Microsecond, 7 * ms, sec, 3 * sec, time.Hour, 365 * 24 * time.Hour}[r.IntN(8)]
 		var limit weir.Limit = weir.SlidingLog{Limit: size, Window: width, MaxEntries: []int{0, 2, 3, 10}[r.IntN(4)]}
-		if r.IntN(2) == 0 {
+		switch r.IntN(3) {
+		case 0:
 			limit = weir.SlidingWindow{Limit: size, Window: width * time.Duration(slots), Slots: slots, SlotLimit: r.Int64N(size)}
+		case 1:
+			cold := []float64{0, 1, 2.7, 1000}[r.IntN(4)]
+			limit = weir.WarmUp{Rate: weir.Rate{N: 1 + r.Int64N(1e6), Per: width}, Period: min(width*time.Duration(slots), 1e15), ColdFactor: cold}
+			if limit.Validate() != nil {
+				t.Fatal(limit)
+			}
+			if _, err := weir.Prepare(limit, 1); err != nil {
+				continue // too much to count
+			}
 		}
 		wordWalk(t, r, limit, int64(width), func(*weir.Limiter) {})
 	}
@@ -149,7 +159,7 @@ func changed(r *rand.Rand, l weir.Limit) weir.Limit {
 	case weir.SlidingCounter:
 		l.Limit = 1 + r.Int64N(200)
 		return l
-	case weir.SlidingWindow, weir.SlidingLog:
+	case weir.SlidingWindow, weir.SlidingLog, weir.WarmUp:
 		return l
 	}
 	next, _, _ := anyWordLimit(r)

@@ -13,7 +13,8 @@ import (
 // Which verb to call: Allow or Take to decide now and drop or degrade what is refused; Wait to hold the caller until its turn;
 // Reserve to be told how long to hold back, and to settle or cancel afterwards; Peek to look.
 //
-// Allow, Take and Peek are lock-free and read the clock once. The other verbs, and these three while somebody waits, take one short
+// Allow, Take and Peek read the clock once, and need no lock where the state fits one machine word: that of the buckets, FixedWindow,
+// SlidingCounter and SmoothBursty, unless their numbers are very large. The other verbs, and all of them while somebody waits, take one short
 // lock, never held over a wait. No verb allocates, but for a line that grows: a caller who has to wait takes about 200 bytes, kept for
 // the next one.
 type Limiter struct {
@@ -162,7 +163,7 @@ func (l *Limiter) decideDirect(d *Decision, cost int64, charge bool) bool {
 		return false
 	}
 	l.state = next
-	d.Allowed, d.Limit, d.Remaining, d.By = v.wait == 0, e.largest, v.remaining, l.name
+	d.Allowed, d.Limit, d.Remaining, d.By = v.wait == 0, e.capacity, v.remaining, l.name
 	d.RetryAfter, d.ResetAfter = time.Duration(v.wait), time.Duration(v.reset)
 	return true
 }
@@ -212,15 +213,15 @@ type era struct {
 	next  *era
 	until int64
 
-	direct  direct // the rule, where it is one
-	largest int64  // and then its largest cost
+	direct            direct // the rule, where it is one, and its numbers
+	capacity, largest int64
 }
 
 // newEra begins one.
 func newEra(r rule) *era {
 	e := &era{rule: r}
 	if x, ok := r.(direct); ok {
-		e.direct, e.largest = x, r.largest()
+		e.direct, e.capacity, e.largest = x, r.capacity(), r.largest()
 	}
 	return e
 }

@@ -59,8 +59,7 @@ type rule interface {
 type direct interface {
 	rule
 	// decide is take, or peek where nothing is to be charged, where nobody stands before the caller. cost is within 1 and largest. ok is
-	// false, and nothing has happened, where the plain way is to be gone. Such a rule reads no wall time, is full at first contact, and its
-	// capacity is its largest cost.
+	// false, and nothing has happened, where the plain way is to be gone. Such a rule reads no wall time and is full at first contact.
 	decide(state []int64, now, cost int64, charge bool) (next []int64, v verdict, ok bool)
 }
 

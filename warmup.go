@@ -97,6 +97,8 @@ type warm struct {
 	climb     *big.Int // k-K
 	each      *big.Int // T, in parts of a clock unit
 	parts     *big.Int // how many of them make a clock unit
+
+	ticksLess, partsLess *big.Int // by 1, to round up with
 }
 
 // compute fills in the constants.
@@ -115,6 +117,7 @@ func (w *warm) compute(n, p, period, k, one int64) {
 	w.climb = big.NewInt(k - one)
 	w.parts = product(16, n, n, one, one, one+k, period)
 	w.each = product(16, n, one, one, one+k, period, p)
+	w.ticksLess, w.partsLess = new(big.Int).Sub(w.ticks, big.NewInt(1)), new(big.Int).Sub(w.parts, big.NewInt(1))
 	w.limit = whole(new(big.Int).Quo(w.full, w.permit))
 	w.most = whole(new(big.Int).Quo(product(w.horizon, n), big.NewInt(p)))
 }
@@ -139,8 +142,8 @@ const (
 	ticketWarmAt     = ticketWarmCharge + 1 // when it was charged
 )
 
-// scratch is what one computation works on.
-type scratch struct{ stored, left, x, y, sum big.Int }
+// scratch is what one computation works on: all numbers that it needs are here, so that it allocates nothing.
+type scratch struct{ stored, left, cost, low, x, y, sum, rest big.Int }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
@@ -156,69 +159,91 @@ func (w *warm) largest() int64 {
 }
 
 func (w *warm) valid(s []int64) bool {
-	return len(s) == 0 || len(s) == warmWords && s[wordStored] >= 0 && stored(new(big.Int), s).Cmp(w.full) <= 0
+	if len(s) == 0 || len(s) != warmWords || s[wordStored] < 0 {
+		return len(s) == 0
+	}
+	c := scratches.Get().(*scratch)
+	defer scratches.Put(c)
+	c.read(s)
+	return c.stored.Cmp(w.full) <= 0
 }
 
 func (w *warm) contact(s []int64, _ int64) []int64 { return s }
 
-// stored reads what a state stores.
-func stored(v *big.Int, s []int64) *big.Int {
-	v.SetUint64(uint64(s[wordStored]))
-	v.Lsh(v, 64)
-	var low big.Int
-	return v.Or(v, low.SetUint64(uint64(s[wordStoredLo])))
+// read takes what is stored out of a state.
+func (c *scratch) read(s []int64) {
+	c.stored.SetUint64(uint64(s[wordStored]))
+	c.stored.Lsh(&c.stored, 64)
+	c.stored.Add(&c.stored, c.low.SetUint64(uint64(s[wordStoredLo])))
 }
 
-// at is what is stored at now, and how long it is until the next charge may go. While that lies ahead, nothing more is stored.
-func (w *warm) at(v *big.Int, s []int64, now int64) (wait int64) {
+// write makes a state of what is stored.
+func (c *scratch) write(s []int64, next int64) []int64 {
+	hi := c.x.Rsh(&c.stored, 64).Uint64()
+	lo := c.x.And(c.low.SetUint64(math.MaxUint64), &c.stored).Uint64()
+	return append(s[:0], next, int64(hi), int64(lo))
+}
+
+// at works out what is stored at now, and returns how long it is until the next charge may go. While that lies ahead, nothing more is
+// stored.
+func (w *warm) at(c *scratch, s []int64, now int64) (wait int64) {
 	if len(s) == 0 {
-		v.Set(w.full)
+		c.stored.Set(w.full)
 		return 0
 	}
-	stored(v, s)
+	c.read(s)
 	if s[wordNext] >= now {
 		return until(s[wordNext], now)
 	}
 	if !w.free {
-		var idle big.Int
-		idle.SetUint64(uint64(now) - uint64(s[wordNext]))
-		if v.Add(v, idle.Mul(&idle, w.ticks)); v.Cmp(w.full) > 0 {
-			v.Set(w.full)
+		c.low.SetUint64(uint64(now) - uint64(s[wordNext]))
+		if c.stored.Add(&c.stored, c.x.Mul(&c.low, w.ticks)); c.stored.Cmp(w.full) > 0 {
+			c.stored.Set(w.full)
 		}
 	}
 	return 0
 }
 
 // take takes as many permits as there are of a cost out of c.stored, and returns how long the next charge waits for all of it.
-func (w *warm) take(c *scratch, cost *big.Int) int64 {
+func (w *warm) take(c *scratch, cost uint64) int64 {
 	if w.free {
 		return 0
 	}
-	above := func(x, u *big.Int) *big.Int {
-		if x.Sub(u, w.threshold); x.Sign() < 0 {
-			x.SetInt64(0)
-		}
-		return x.Mul(x, x)
-	}
-	if c.left.Sub(&c.stored, c.left.Mul(cost, w.permit)); c.left.Sign() < 0 {
+	c.cost.SetUint64(cost)
+	if c.left.Sub(&c.stored, c.x.Mul(&c.cost, w.permit)); c.left.Sign() < 0 {
 		c.left.SetInt64(0)
 	}
-	c.sum.Sub(above(&c.x, &c.stored), above(&c.y, &c.left))
-	c.sum.Mul(&c.sum, w.climb)
-	c.sum.Add(&c.sum, c.x.Mul(cost, w.each))
-	c.x.Sub(w.parts, c.y.SetInt64(1))
-	c.sum.Quo(c.sum.Add(&c.sum, &c.x), w.parts) // rounded up
+	// x^2-y^2 is (x+y)*(x-y)
+	w.above(&c.x, &c.stored)
+	w.above(&c.y, &c.left)
+	c.low.Add(&c.x, &c.y)
+	c.rest.Sub(&c.x, &c.y)
+	c.x.Mul(&c.low, &c.rest)
+	c.sum.Mul(&c.x, w.climb)
+	c.sum.Add(&c.sum, c.x.Mul(&c.cost, w.each))
 	c.stored.Set(&c.left)
-	return whole(&c.sum)
+	return whole(c.divide(c.sum.Add(&c.sum, w.partsLess), w.parts)) // rounded up
+}
+
+// above makes x what u is above the threshold.
+func (w *warm) above(x, u *big.Int) {
+	if x.Sub(u, w.threshold); x.Sign() < 0 {
+		x.SetInt64(0)
+	}
+}
+
+// divide returns a/b, whole, in x, which must not be a or b: Quo would make room for a remainder each time.
+func (c *scratch) divide(a, b *big.Int) *big.Int {
+	c.x.QuoRem(a, b, &c.rest)
+	return &c.x
 }
 
 func (w *warm) plan(s []int64, now int64, ahead uint64, _ int64) plan {
 	c := scratches.Get().(*scratch)
 	defer scratches.Put(c)
-	wait := w.at(&c.stored, s, now)
+	wait := w.at(c, s, now)
 	if ahead > 0 {
-		var before big.Int
-		wait = plus(wait, w.take(c, before.SetUint64(ahead)))
+		wait = plus(wait, w.take(c, ahead))
 	}
 	if wait > w.horizon || uint64(wait) > clockLeft(now) {
 		return plan{never, never}
@@ -229,23 +254,45 @@ func (w *warm) plan(s []int64, now int64, ahead uint64, _ int64) plan {
 func (w *warm) charge(s []int64, now, cost int64) []int64 {
 	c := scratches.Get().(*scratch)
 	defer scratches.Put(c)
-	next := now + w.at(&c.stored, s, now)
-	var asked big.Int
-	next = plus(next, w.take(c, asked.SetInt64(cost)))
-	return append(s[:0], next, int64(c.left.Rsh(&c.stored, 64).Uint64()), int64(low64(&c.x, &c.stored)))
+	next := now + w.at(c, s, now)
+	next = plus(next, w.take(c, uint64(cost)))
+	return c.write(s, next)
 }
 
-// low64 is the low 64 bits of v.
-func low64(x, v *big.Int) uint64 {
-	x.SetUint64(math.MaxUint64)
-	return x.And(x, v).Uint64()
+// decide computes what is stored once.
+func (w *warm) decide(s []int64, now, cost int64, charge bool) (next []int64, v verdict, ok bool) {
+	if w.free {
+		return s, v, false
+	}
+	c := scratches.Get().(*scratch)
+	defer scratches.Put(c)
+	wait := w.at(c, s, now)
+	switch {
+	case wait > w.horizon || uint64(wait) > clockLeft(now):
+		return s, v, false
+	case wait > 0:
+		v.wait = wait
+	case charge:
+		at := plus(now, w.take(c, uint64(cost)))
+		s, wait = c.write(s, at), until(at, now)
+	}
+	v.remaining, v.reset = w.see(c, wait)
+	return s, v, true
+}
+
+// see is what there is to say of what is stored, where the next charge has to wait.
+func (w *warm) see(c *scratch, wait int64) (remaining, reset int64) {
+	if wait == 0 {
+		remaining = whole(c.divide(&c.stored, w.permit))
+	}
+	c.sum.Sub(w.full, &c.stored)
+	return remaining, plus(wait, whole(c.divide(c.sum.Add(&c.sum, w.ticksLess), w.ticks)))
 }
 
 func (w *warm) book(s []int64, now, _, cost int64) ([]int64, ticket) {
 	t := ticket{ticketWarmCharge: cost, ticketWarmAt: now}
 	if len(s) == 0 {
-		t[ticketBefore] = now
-		t[ticketBefore+wordStored], t[ticketBefore+wordStoredLo] = w.words(w.full)
+		copy(t[ticketBefore:ticketWarmCharge], w.cold(now))
 	} else {
 		copy(t[ticketBefore:ticketWarmCharge], s)
 	}
@@ -254,8 +301,11 @@ func (w *warm) book(s []int64, now, _, cost int64) ([]int64, ticket) {
 	return s, t
 }
 
-func (w *warm) words(v *big.Int) (hi, lo int64) {
-	return int64(new(big.Int).Rsh(v, 64).Uint64()), int64(low64(new(big.Int), v))
+// cold is a state in which as much is stored as can be.
+func (w *warm) cold(now int64) []int64 {
+	var c scratch
+	c.stored.Set(w.full)
+	return c.write(nil, now)
 }
 
 func (w *warm) serve(s []int64, due, now, cost int64) []int64 {
@@ -284,10 +334,9 @@ func (w *warm) refund(s []int64, _ int64, t ticket, amount int64) []int64 {
 func (w *warm) look(s []int64, now int64, ahead uint64) (remaining, reset int64) {
 	c := scratches.Get().(*scratch)
 	defer scratches.Put(c)
-	wait := w.at(&c.stored, s, now)
+	wait := w.at(c, s, now)
 	if ahead > 0 {
-		var before big.Int
-		wait = plus(wait, w.take(c, before.SetUint64(ahead)))
+		wait = plus(wait, w.take(c, ahead))
 	}
 	if w.free {
 		if wait > 0 {
@@ -295,12 +344,7 @@ func (w *warm) look(s []int64, now int64, ahead uint64) (remaining, reset int64)
 		}
 		return math.MaxInt64, 0
 	}
-	if wait == 0 {
-		remaining = whole(c.x.Quo(&c.stored, w.permit))
-	}
-	c.x.Sub(w.full, &c.stored)
-	c.y.Sub(w.ticks, c.sum.SetInt64(1))
-	return remaining, plus(wait, whole(c.x.Quo(c.x.Add(&c.x, &c.y), w.ticks)))
+	return w.see(c, wait)
 }
 
 // convert is Guava's setRate: the time at which the next charge may go stays, and the part of what can be stored. After Unlimited nothing
@@ -313,17 +357,16 @@ func (w *warm) convert(s []int64, now int64, to rule, then int64) []int64 {
 	case len(s) == 0 && !w.free:
 		return s
 	}
-	var v big.Int
-	at := now + w.at(&v, s, now)
+	var c scratch
+	at := now + w.at(&c, s, now)
 	if w.free {
-		v.SetInt64(0)
+		c.stored.SetInt64(0)
 	} else {
-		v.Mul(&v, next.full)
-		v.Add(&v, new(big.Int).Sub(w.full, big.NewInt(1)))
-		v.Quo(&v, w.full) // rounded up: colder
+		c.sum.Mul(&c.stored, next.full)
+		c.sum.Add(&c.sum, new(big.Int).Sub(w.full, big.NewInt(1)))
+		c.stored.Quo(&c.sum, w.full) // rounded up: colder
 	}
-	hi, lo := w.words(&v)
-	return append(s[:0], at, hi, lo)
+	return c.write(s, at)
 }
 
 func (w *warm) reticket(ticket, int64, rule) (ticket, bool) { return ticket{}, false }
@@ -332,11 +375,12 @@ func (w *warm) spent(s []int64, now int64) int64 {
 	if w.free {
 		return 0
 	}
-	var v, debt big.Int
-	wait := w.at(&v, s, now)
-	debt.Mul(big.NewInt(wait), w.parts)
-	debt.Add(&debt, new(big.Int).Sub(w.each, big.NewInt(1)))
-	return plus(w.limit-whole(v.Quo(&v, w.permit)), whole(debt.Quo(&debt, w.each)))
+	var c scratch
+	wait := w.at(&c, s, now)
+	have := whole(c.divide(&c.stored, w.permit))
+	c.sum.Mul(big.NewInt(wait), w.parts)
+	c.sum.Add(&c.sum, new(big.Int).Sub(w.each, big.NewInt(1)))
+	return plus(w.limit-have, whole(c.divide(&c.sum, w.each)))
 }
 
 func (w *warm) load(now, spent int64) []int64 { return w.charge(nil, now, spent) }

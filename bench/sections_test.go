@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"testing"
 	"time"
 )
@@ -10,7 +11,10 @@ func TestAnswers(t *testing.T) {
 	var all []contest
 	for _, procs := range []int{1, 4} {
 		for _, yes := range []bool{true, false} {
-			all = append(all, takeContest(yes, procs), limitsContest(yes, procs), reserveContest(yes, procs))
+			all = append(all, takeContest(yes, procs), reserveContest(yes, procs))
+			if procs > 1 {
+				all = append(all, limitsContest(yes, procs))
+			}
 		}
 		k, err := keyedContest(100, procs)
 		if err != nil {
@@ -28,6 +32,41 @@ func TestAnswers(t *testing.T) {
 				t.Errorf("%d rows for %d subjects", len(rows), len(c.subjects))
 			}
 		})
+	}
+}
+
+func TestSizes(t *testing.T) {
+	facts := sizes(true)
+	if whole, state := facts[0].of, facts[1].of; state["TokenBucket"] != 16 || whole["TokenBucket"] < 100 || whole[xtime] < 40 || whole[xtime] > 1000 {
+		t.Errorf("%v\n%v", whole, state)
+	}
+	if n := limiterBytes(func() any { return new([4096]byte) }); n < 4096 || n > 5000 {
+		t.Errorf("%v bytes for 4096", n)
+	}
+}
+
+// TestRivals: a subject is compared with its rivals only, and the column is about the fastest.
+func TestRivals(t *testing.T) {
+	c := contest{
+		procs:    1,
+		rivals:   map[string][]string{"a": {"b", "c"}},
+		facts:    []fact{{column{"size", 0}, map[string]float64{"b": 7}}},
+		subjects: []subject{{"a", spin(true), either, nil}, {"b", spin(true), either, nil}, {"c", spin(true), either, nil}},
+	}
+	outcomes := []outcome{{perOp: []float64{6}, ops: 1}, {perOp: []float64{5}, ops: 1}, {perOp: []float64{8}, ops: 1}}
+	if err := c.compare(outcomes); err != nil {
+		t.Fatal(err)
+	}
+	rows := c.table(outcomes).Rows
+	if rows[0].Values[3] != 1.2 || rows[0].Target != "<= 1 b MISSED, <= 1 c ok" || !rows[0].Missed || !math.IsNaN(rows[1].Values[3]) {
+		t.Errorf("%+v", rows)
+	}
+	if !math.IsNaN(rows[0].Values[5]) || rows[1].Values[5] != 7 {
+		t.Errorf("%+v", rows)
+	}
+	c.rivals["a"] = []string{"nobody"}
+	if c.compare(outcomes) == nil {
+		t.Error("compared with a subject that is not there")
 	}
 }
 
