@@ -126,10 +126,12 @@ func (c calendar) moment(day int64) int64 {
 		_, offset := at.Zone()
 		_, end := at.ZoneBounds()
 		found := max(t, midnight-int64(offset))
-		if end.IsZero() || found < end.Unix() {
+		// On the last day of a leap year, the time package may name an end that is past: the stretch then goes on for an hour at least.
+		next := max(end.Unix(), t+3600)
+		if end.IsZero() || found < next {
 			return found
 		}
-		t = end.Unix()
+		t = next
 	}
 }
 

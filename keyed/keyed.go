@@ -202,7 +202,7 @@ func TakeText(k *Limiter[string], key []byte, cost int64) (string, weir.Decision
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if e := k.entries[string(key)]; e != nil {
-		return e.key, k.again(e, k.clock(), cost)
+		return e.key, k.again(e, k.now(), cost)
 	}
 	text := string(key)
 	return text, k.take(text, cost)

@@ -52,7 +52,7 @@ func (k *Limiter[K]) unpin(e *entry[K]) {
 	defer k.mu.Unlock()
 	e.pins--
 	if k.entries[e.key] == e {
-		k.refresh(e, k.clock()) // who gave up the wait may have freed it sooner than was known
+		k.refresh(e, k.now()) // who gave up the wait may have freed it sooner than was known
 	}
 }
 
@@ -169,7 +169,7 @@ func (r Reservation[K]) settle(actual int64) {
 	k := r.k
 	if k.entries[r.e.key] == r.e {
 		r.r.Settle(actual)
-		k.refresh(r.e, k.clock()) // it may be free sooner than was known
+		k.refresh(r.e, k.now()) // it may be free sooner than was known
 		return
 	}
 	if actual <= r.cost {

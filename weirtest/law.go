@@ -70,6 +70,8 @@ func lawOf(l weir.Limit, tick time.Duration) law {
 		return b
 	case weir.IntervalBucket:
 		return newInterval(l, tick)
+	case weir.FixedWindow:
+		return newFixed(l, tick)
 	}
 	panic(fmt.Sprintf("weirtest: no model of %T", l))
 }
