@@ -93,3 +93,30 @@ func TestCalendarsInEveryZone(t *testing.T) {
 		}
 	}
 }
+
+// TestTheLastDayOfALeapYear: for that day, the time package names an end of the zone's stretch that is past. A search that believed it
+// never ended.
+func TestTheLastDayOfALeapYear(t *testing.T) {
+	for _, zone := range []string{"Europe/Berlin", "America/St_Johns", "America/Havana", "UTC"} {
+		loc, err := time.LoadLocation(zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for year := 2024; year < 2262; year += 4 {
+			for hour := range 72 {
+				now := time.Date(year, time.December, 30, hour, 30, 0, 0, loc)
+				want := time.Date(year, time.December, now.Day(), 0, 0, 0, 0, loc)
+				if now.Year() > year {
+					want = time.Date(year+1, time.January, 1, 0, 0, 0, 0, loc)
+				}
+				c, err := newCalendar(Align("day:"+zone), 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := c.begins(c.window(now.UnixNano())); got != want.UnixNano() {
+					t.Fatalf("the day of %v begins at %v", now, time.Unix(0, got).In(loc))
+				}
+			}
+		}
+	}
+}

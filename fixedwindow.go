@@ -103,10 +103,14 @@ type frames interface {
 // grid is windows at multiples of their length. The id is the time at which one begins.
 type grid int64
 
-func (g grid) wall() bool                    { return true }
-func (g grid) begins(id int64) int64         { return id }
-func (g grid) window(t int64) int64          { return floorTo(t, int64(g)) }
-func (g grid) ends(id int64, n uint64) int64 { return plusTimes(id, n, int64(g)) }
+func (g grid) wall() bool            { return true }
+func (g grid) begins(id int64) int64 { return id }
+func (g grid) window(t int64) int64  { return floorTo(t, int64(g)) }
+
+// ends knows that the window in which the clock begins began before it.
+func (g grid) ends(id int64, n uint64) int64 {
+	return plusTimes(plusTimes(id, 1, int64(g)-modulo(id, int64(g))), n-1, int64(g))
+}
 
 func (g grid) same(o frames) bool { return o == frames(g) }
 
@@ -186,11 +190,14 @@ func (w *fixed) at(s []int64, now int64) (id, count, wait int64) {
 		return w.frames.window(now), 0, 0
 	}
 	wait = pending(s[wordPromise], now)
-	if t := now + wait; s[wordCount] == 0 || t >= w.frames.ends(s[wordWindow], 1) {
+	if t := now + wait; s[wordCount] == 0 || ended(w.frames.ends(s[wordWindow], 1), t) {
 		return max(w.frames.window(t), s[wordWindow]), 0, wait
 	}
 	return s[wordWindow], s[wordCount], wait
 }
+
+// ended reports whether a time is past an end. What ends with the clock does not end before it.
+func ended(end, t int64) bool { return t >= end && end != math.MaxInt64 }
 
 // plan counts windows by volume: behind others whose costs do not fill theirs, it may name too early a time, but never too late a one.
 func (w *fixed) plan(s []int64, now int64, ahead uint64, cost int64) plan {

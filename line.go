@@ -69,11 +69,16 @@ type promise struct {
 // others is what stands before someone who comes now: nobody goes before the last who was promised a time, nor before the first in line.
 func (q *line) others(now int64) others {
 	o := others{cost: q.cost}
+	last := q.promised
+	if last == nil {
+		last = q.first
+	}
 	switch {
-	case q.promised != nil:
-		o.wait = until(q.promised.due, now)
-	case q.first != nil:
-		o.wait = until(q.first.due, now)
+	case last == nil:
+	case last.due == unnamed:
+		o.wait = unnamed
+	default:
+		o.wait = until(last.due, now)
 	}
 	return o
 }

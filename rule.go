@@ -135,7 +135,7 @@ func transfer(from rule, state []int64, now int64, to rule, then int64) []int64 
 // others is what stands between a caller and the state: those who wait in line. The zero value is nobody.
 type others struct {
 	cost uint64 // what they will be charged when they are served
-	wait int64  // clock units until the last turn that has been promised, or that of the first in line
+	wait int64  // clock units until the last turn that has been promised, or that of the first in line; or unnamed
 }
 
 // planBehind is plan for someone who comes after others.
@@ -209,7 +209,10 @@ func take(r rule, state []int64, now int64, o others, cost int64) ([]int64, Deci
 // see fills in what a decision says about the state.
 func (d *Decision) see(r rule, state []int64, now int64, o others) {
 	remaining, reset := r.look(state, now, o.cost)
-	if o.wait > 0 {
+	switch {
+	case o.wait == unnamed:
+		remaining = 0
+	case o.wait > 0:
 		remaining, reset = 0, max(reset, o.wait)
 	}
 	d.Remaining, d.ResetAfter = remaining, span(reset, r.unit())

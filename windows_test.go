@@ -64,3 +64,42 @@ func TestADebtSurvivesASmallerBurst(t *testing.T) {
 		t.Errorf("a debt of 2^63 was forgotten: %+v", d)
 	}
 }
+
+// TestAWindowThatEndsWithTheClock: the last window of the clock is one window, at the very end of the clock too, and the first one ends
+// where the next begins, though it began before the clock.
+func TestAWindowThatEndsWithTheClock(t *testing.T) {
+	l := weir.FixedWindow{Limit: 1, Window: 7}
+	state, d := weir.Step(l, nil, math.MaxInt64, 1, 1)
+	if !d.Allowed {
+		t.Errorf("%+v", d)
+	}
+	if _, d = weir.Step(l, state, math.MaxInt64, 1, 1); d.Allowed || d.RetryAfter != weir.Never {
+		t.Errorf("a second one in the last window: %+v", d)
+	}
+	state, _ = weir.Step(l, nil, math.MinInt64, 1, 1)
+	_, d = weir.Step(l, state, math.MinInt64, 1, 1)
+	if want := time.Duration(7 - (7+math.MinInt64%7)%7); d.RetryAfter != want {
+		t.Errorf("the first window ends after %v, want %v", d.RetryAfter, want)
+	}
+}
+
+// TestNobodyOvertakesTheFirstInLine: one who would fit is refused while one who does not fit waits.
+func TestNobodyOvertakesTheFirstInLine(t *testing.T) {
+	for _, limit := range []weir.Limit{
+		weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 10},
+		weir.IntervalBucket{Burst: 10, Refill: 10, Every: time.Second},
+		weir.FixedWindow{Limit: 10, Window: time.Second},
+		weir.SlidingWindow{Limit: 20, Window: time.Second, Slots: 10, SlotLimit: 10},
+		weir.SlidingCounter{Limit: 10, Window: time.Second},
+		weir.SlidingLog{Limit: 10, Window: time.Second},
+	} {
+		l, _ := onClock(t, limit)
+		l.Take(1)
+		if p, _ := l.Join(10, -1); p == nil {
+			t.Fatalf("%T: nobody waits", limit)
+		}
+		if d := l.Take(1); d.Allowed || d.Remaining != 0 || d.RetryAfter < 1 {
+			t.Errorf("%T: while one waits: %+v", limit, d)
+		}
+	}
+}

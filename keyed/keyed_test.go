@@ -179,3 +179,25 @@ func TestNewChecksItsOptions(t *testing.T) {
 		t.Error("no limit was accepted")
 	}
 }
+
+// TestWallWindowsReadWallTime: every way to a key with an epoch window goes by wall time, not by the clock that starts with the process.
+func TestWallWindowsReadWallTime(t *testing.T) {
+	const wall = int64(1_700_000_000_000_000_000)
+	k, err := keyed.New[string](weir.FixedWindow{Limit: 2, Window: 20 * time.Second}, keyed.Options{
+		Clock: func() int64 { return 0 }, WallClock: func() int64 { return wall },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	k.Take("a", 2)
+	want := k.Take("a", 1)
+	if _, got := keyed.TakeText(k, []byte("a"), 1); got != want || got.RetryAfter > 20*time.Second {
+		t.Errorf("TakeText: %+v, want %+v", got, want)
+	}
+	if r, ok := k.Reserve("b", 2, -1); !ok {
+		t.Error("not reserved")
+	} else if r.Cancel(); k.Take("b", 3).Allowed || !k.Take("b", 2).Allowed {
+		t.Error("after a cancel the window is not as before")
+	}
+}

@@ -38,7 +38,6 @@ func TestRule1WaitersNeverOver(t *testing.T) {
 					var order []int
 					synctest.Test(t, func(t *testing.T) {
 						wait, limiter := waits(t, holder, l)
-						start := time.Now()
 						var mu sync.Mutex
 						var wg sync.WaitGroup
 						for i, w := range waiters {
@@ -52,7 +51,7 @@ func TestRule1WaitersNeverOver(t *testing.T) {
 								}
 								mu.Lock()
 								defer mu.Unlock()
-								h.runs = append(h.runs, run{at: int64(time.Since(start)), cost: w.cost, did: w.cost})
+								h.runs = append(h.runs, run{at: time.Now().UnixNano(), cost: w.cost, did: w.cost})
 								order = append(order, i)
 							})
 							synctest.Wait()

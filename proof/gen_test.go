@@ -38,14 +38,23 @@ var kinds = []kind{
 	{"IntervalBucket", intervalBucket, func(t *rapid.T, length time.Duration) weir.Limit {
 		return weir.IntervalBucket{Burst: upTo(4).Draw(t, "size"), Refill: upTo(4).Draw(t, "refill"), Every: length * time.Duration(upTo(3).Draw(t, "every"))}
 	}},
+	{"FixedWindow", fixedWindow, func(t *rapid.T, length time.Duration) weir.Limit {
+		return weir.FixedWindow{
+			Limit: upTo(4).Draw(t, "size"), Window: length * time.Duration(upTo(3).Draw(t, "window")),
+			Align: rapid.SampledFrom([]weir.Align{weir.AlignEpoch, weir.AlignFirst}).Draw(t, "align"),
+		}
+	}},
+	{"FixedWindow,calendar", calendarWindow, func(t *rapid.T, length time.Duration) weir.Limit {
+		return calendarWindow(t, 1, 0)
+	}},
 }
 
 // bucketKinds are those with a rate and a capacity alone.
 var bucketKinds = kinds[:2]
 
-// either draws a limit of any kind.
+// either draws a limit of any kind but those of a calendar, which is for the times in which anyone lives.
 func either(t *rapid.T, tick, fill time.Duration) weir.Limit {
-	return kinds[rapid.IntRange(0, len(kinds)-1).Draw(t, "kind")].draw(t, tick, fill)
+	return kinds[rapid.IntRange(0, len(kinds)-2).Draw(t, "kind")].draw(t, tick, fill)
 }
 
 // drawRate draws rates that are friendly, fractional and extreme: from one in a century to the fastest that can be counted.
@@ -126,6 +135,31 @@ func intervalBucket(t *rapid.T, tick, fill time.Duration) weir.Limit {
 	return l
 }
 
+func fixedWindow(t *rapid.T, tick, fill time.Duration) weir.Limit {
+	return weir.FixedWindow{
+		Limit: drawCount(t), Window: drawSpan(t, tick, fill),
+		Align: rapid.SampledFrom([]weir.Align{"", weir.AlignEpoch, weir.AlignFirst}).Draw(t, "align"),
+	}
+}
+
+func calendarWindow(t *rapid.T, _, _ time.Duration) weir.Limit {
+	period := rapid.SampledFrom([]string{"day", "day", "week", "week-sunday", "month", "year"}).Draw(t, "period")
+	zone := rapid.SampledFrom([]string{
+		"", ":Europe/Berlin", ":America/Sao_Paulo", ":America/St_Johns", ":America/Havana", ":Pacific/Apia", ":Asia/Kolkata",
+	}).Draw(t, "zone")
+	return weir.FixedWindow{Limit: drawCount(t), Align: weir.Align(period + zone)}
+}
+
+// dated reports whether a limit goes by a calendar.
+func dated(l weir.Limit) bool {
+	w, ok := l.(weir.FixedWindow)
+	return ok && w.Window == 0
+}
+
+// dates are times around which clocks were changed, in seconds: Sao Paulo 2018-11-04, St. John's 2006-10-29, Havana 2012-11-04, Apia
+// 2011-12-30, Berlin 2024-03-31, and 1970-01-01.
+var dates = []int64{1541300400, 1162092660, 1352005200, 1325239200, 1711846800, 0}
+
 // A walker draws calls. It knows just enough of what went before to draw what matters.
 type walker struct {
 	limit weir.Limit
@@ -136,6 +170,8 @@ type walker struct {
 	back bool // readings may step back
 	wild bool // and jump anywhere
 	ones bool // all costs are 1
+
+	dated bool // readings are of the times in which anyone lives
 
 	extremes []int64 // actual costs that are no friendly ones
 
@@ -149,10 +185,23 @@ type walker struct {
 
 // walkerAt draws where the clock starts.
 func walkerAt(t *rapid.T, l weir.Limit, tick time.Duration) *walker {
-	return &walker{limit: l, tick: tick, floor: math.MinInt64, extremes: []int64{-1, 0, math.MaxInt64}, now: rapid.OneOf(
+	w := &walker{limit: l, tick: tick, floor: math.MinInt64, extremes: []int64{-1, 0, math.MaxInt64}, dated: dated(l)}
+	w.set = func(t *rapid.T) weir.Limit {
+		if w.dated && rapid.Bool().Draw(t, "dated") {
+			return calendarWindow(t, tick, century)
+		}
+		return either(t, tick, century)
+	}
+	if w.dated {
+		second := rapid.SampledFrom(dates).Draw(t, "date") + rapid.Int64Range(-3*86400, 3*86400).Draw(t, "seconds")
+		w.now = second * int64(time.Second/tick)
+		return w
+	}
+	w.now = rapid.OneOf(
 		rapid.SampledFrom([]int64{0, 1, -5, 1_700_000_000_000_000_000, math.MinInt64, math.MaxInt64 - int64(time.Hour)}),
 		rapid.Int64(),
-	).Draw(t, "origin"), set: func(t *rapid.T) weir.Limit { return either(t, tick, century) }}
+	).Draw(t, "origin")
+	return w
 }
 
 // linesAt is walkerAt where somebody may wait.
@@ -172,7 +221,7 @@ func (w *walker) move(t *rapid.T) int64 {
 	if w.back {
 		moves = append(moves, "back", "back units")
 	}
-	if w.wild && !w.waiting {
+	if w.wild && !w.waiting && !w.dated {
 		moves = append(moves, "leap", "anywhere")
 	}
 	next := w.now
@@ -201,6 +250,9 @@ func (w *walker) move(t *rapid.T) int64 {
 	}
 	if !w.back {
 		next = max(next, w.now)
+	}
+	if year := int64(366 * 24 * time.Hour / w.tick); w.dated {
+		next = max(min(next, 250*year), -70*year)
 	}
 	if w.waiting {
 		next = max(min(next, endless), minus(w.now, int64(century/w.tick)))

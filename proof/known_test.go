@@ -20,6 +20,8 @@ func sizeOf(l weir.Limit) int64 {
 		return l.Queue + 1
 	case weir.IntervalBucket:
 		return l.Burst
+	case weir.FixedWindow:
+		return l.Limit
 	}
 	panic(fmt.Sprintf("proof: no size of %T", l))
 }
@@ -48,6 +50,11 @@ func rhythm(l weir.Limit, tick time.Duration) (one, all float64) {
 	switch l := l.(type) {
 	case weir.IntervalBucket:
 		return float64(l.Every) / unit, float64(l.Every) / unit * math.Ceil(float64(l.Burst)/float64(l.Refill))
+	case weir.FixedWindow:
+		if dated(l) {
+			return float64(8*time.Hour) / unit, float64(40*24*time.Hour) / unit
+		}
+		return float64(l.Window) / unit / 3, float64(l.Window) / unit
 	}
 	panic(fmt.Sprintf("proof: no rhythm of %T", l))
 }
@@ -104,6 +111,18 @@ func boundOf(l weir.Limit, tick time.Duration, lo, hi, largest int64) *big.Rat {
 	case weir.IntervalBucket:
 		sum := times(l.Refill, parts(d, units(l.Every)))
 		return sum.Add(sum, new(big.Rat).SetInt64(l.Burst))
+	case weir.FixedWindow:
+		switch {
+		case dated(l): // no window is shorter than a day is, when clocks are put forward
+			return times(l.Limit, one.Add(one, parts(d, units(22*time.Hour))))
+		case l.Align == weir.AlignFirst && d.Sign() == 0:
+			return times(l.Limit, one)
+		case l.Align == weir.AlignFirst:
+			return times(l.Limit, one.Add(one, parts(d, units(l.Window))))
+		}
+		first := new(big.Int).Div(big.NewInt(lo), units(l.Window))
+		last := new(big.Int).Div(big.NewInt(hi), units(l.Window))
+		return times(l.Limit, one.Add(one, last.Sub(last, first)))
 	}
 	_ = one
 	return nil

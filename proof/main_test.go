@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"testing"
+	_ "time/tzdata"
 )
 
 // TestMain keeps rapid from writing files beside the tests: a failure prints its seed, and the shrunk run. A flag overrides it.

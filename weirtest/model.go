@@ -154,8 +154,6 @@ func (m *Model) see(d *weir.Decision, now int64) {
 		d.Remaining = 0
 		if turn := m.lastTurn(); turn != nil {
 			until = max(until, up(sub(turn, whole(now))))
-		} else {
-			until = max(until, up(sub(whole(math.MaxInt64), whole(now))))
 		}
 	}
 	d.ResetAfter = m.duration(until)
