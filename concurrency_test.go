@@ -555,3 +555,44 @@ func TestTheWordIsReadWithoutAClock(t *testing.T) {
 		t.Errorf("%+v", l.Outcomes())
 	}
 }
+
+func TestFenceOfAWallClock(t *testing.T) {
+	l := newConcurrency(t, weir.Concurrency{Limit: 1}, weir.WithWallClock(func() int64 { return int64(time.Hour) }))
+	h, _ := l.TryEnter()
+	if f := h.Fence(); f != int64(time.Hour/time.Microsecond) {
+		t.Errorf("%d", f)
+	}
+}
+
+// TestNoTimeBehindOthers: without a MaxHold those who wait would never leave, whatever expires before them.
+func TestNoTimeBehindOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newConcurrency(t, weir.Concurrency{Limit: 2, Queue: 2, MaxHold: sec})
+		l.TryEnterCost(2)
+		if err := l.SetLimit(weir.Concurrency{Limit: 2, Queue: 2}); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := l.EnterCost(t.Context(), 2); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		if _, d := l.TryEnter(); d.Allowed || d.RetryAfter != weir.Never {
+			t.Errorf("%+v", d)
+		}
+		wg.Wait()
+		if l.Holding() != 2 {
+			t.Errorf("%d are held", l.Holding())
+		}
+	})
+}
+
+func TestOutcomeNames(t *testing.T) {
+	for o, want := range map[weir.Outcome]string{weir.OK: "ok", weir.Ignore: "ignore", weir.Dropped: "dropped", 9: "Outcome(9)"} {
+		if o.String() != want {
+			t.Errorf("%v, want %s", o, want)
+		}
+	}
+}

@@ -104,29 +104,37 @@ func (l *ConcurrencyLimiter) EnterCost(ctx context.Context, cost int64) (Hold, e
 // TryEnter takes a place if there is one now and nobody waits for it. RetryAfter of a refusal is how long it takes at most until the same
 // call succeeds if nobody else calls, and Never without MaxHold. ResetAfter is at most how long until all places are free, if nobody
 // calls; Never where no time can be named.
-func (l *ConcurrencyLimiter) TryEnter() (Hold, Decision) { return l.TryEnterCost(1) }
+func (l *ConcurrencyLimiter) TryEnter() (h Hold, d Decision) {
+	h = l.try(&d, 1)
+	return h, d
+}
 
 // TryEnterCost is TryEnter for work that takes up more than one unit. A cost of 0 is allowed and returns a zero Hold; one below 0 or above
 // the limit is refused with Never.
 func (l *ConcurrencyLimiter) TryEnterCost(cost int64) (h Hold, d Decision) {
+	h = l.try(&d, cost)
+	return h, d
+}
+
+// try is TryEnterCost. It writes into the caller's Decision: one that is returned would be copied, which costs as much as deciding.
+func (l *ConcurrencyLimiter) try(d *Decision, cost int64) Hold {
 	if cost > 0 {
-		var w uint64
-		if h, w, d.Allowed = l.grab(cost, busy); d.Allowed || w&busy == 0 {
+		h, w, ok := l.grab(cost, busy)
+		if d.Allowed = ok; ok || w&busy == 0 {
 			d.By, d.Limit, d.Remaining = l.name, l.limit.Load(), max(freeOf(w), 0)
-			if !d.Allowed {
+			if !ok {
 				d.RetryAfter = Never
 			}
 			if d.Remaining < d.Limit {
 				d.ResetAfter = Never
 			}
-			return h, d
+			return h
 		}
 	}
-	h = l.tryLocked(&d, cost)
-	return h, d
+	return l.tryLocked(d, cost)
 }
 
-// tryLocked is TryEnterCost where the word cannot answer.
+// tryLocked is try where the word cannot answer.
 func (l *ConcurrencyLimiter) tryLocked(d *Decision, cost int64) (h Hold) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -324,3 +324,29 @@ func TestGroupAllocatesNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestGroupLineOfHugeCosts: costs that would add up to more than can be counted are refused.
+func TestGroupLineOfHugeCosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, weir.SlidingCounter{Limit: math.MaxInt64, Window: sec})
+		l.Take(math.MaxInt64)
+		g := weir.NewGroup(l)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				if err := g.Wait(ctx, math.MaxInt64); err != context.Canceled {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		for range 2 {
+			if err := g.Wait(ctx, math.MaxInt64); !errors.Is(err, weir.ErrLimited) || g.Waiting() != 2 {
+				t.Errorf("%v, %d wait", err, g.Waiting())
+			}
+		}
+		cancel()
+		wg.Wait()
+	})
+}
