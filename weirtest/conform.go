@@ -17,7 +17,7 @@ type Subject struct {
 	// Tick is its clock unit; 0 means a nanosecond.
 	Tick time.Duration
 	// Open returns a fresh Taker of a limit, on a clock that reads nanoseconds and stands still until it is set. What else it implements
-	// of Peeker, Reserver and Setter is held to the model too; what it does not is left out. One that implements io.Closer is closed. For
+	// of Peeker, Reserver, Joiner and Setter is held to the model too; what it does not is left out. One that implements io.Closer is closed. For
 	// the scripts, which ask for a Holder, decisions carry the kind of the limit in By, as in token_bucket.
 	Open func(l weir.Limit, c *Clock) (Taker, error)
 	// Limits are drawn for the random walks, each with numbers that random draws; nil means every kind that there is.
@@ -41,6 +41,11 @@ type Peeker interface {
 // A Reserver charges ahead.
 type Reserver interface {
 	Reserve(key string, cost int64, maxDelay time.Duration) (Reservation, bool)
+}
+
+// A Joiner has lines to wait in.
+type Joiner interface {
+	Join(key string, cost int64, maxDelay time.Duration) (*weir.Place, weir.Decision)
 }
 
 // A Setter changes its limit.
@@ -68,7 +73,7 @@ func Testdata() fs.FS {
 }
 
 // Conform holds a subject to the reference model, by random walks with clocks that step back and jump, any cost, and, where the subject
-// knows them, reservations and changes of the limit; to the scripts of this package, where it is a Holder, and to its vectors of other
+// knows them, reservations, lines and changes of the limit; to the scripts of this package, where it is a Holder, and to its vectors of other
 // implementations. All fields of a decision count but By and Source. What fails is made as short as it can be, and told call by call.
 func Conform(t TB, s Subject) {
 	t.Helper()
@@ -171,7 +176,7 @@ type call struct {
 	key    string
 	cost   int64 // of a settle, the actual one
 	within int64 // of a reserve, in clock units
-	of     int   // of a settle: which reserve of this walk, by its place among the calls
+	of     int   // of a settle and a leave: which reserve or join of this walk, by its place among the calls
 	limit  weir.Limit
 }
 
@@ -182,6 +187,8 @@ const (
 	doPeek
 	doReserve
 	doSettle
+	doJoin
+	doLeave
 	doSet
 )
 
@@ -202,7 +209,7 @@ func (s Subject) try(w walk) (*difference, error) {
 		return nil, err
 	}
 	defer shut(subject)
-	p := &pair{tick: s.Tick, clock: clock, limit: w.limit, subject: subject, models: map[string]*Model{}, made: map[int]made{}}
+	p := &pair{tick: s.Tick, clock: clock, limit: w.limit, subject: subject, models: map[string]*Model{}, made: map[int]made{}, lines: map[int]inLine{}}
 	for i, c := range w.calls {
 		if got, want := p.do(i, c); got != want {
 			return &difference{i, got, want}, nil
@@ -219,8 +226,16 @@ type pair struct {
 	subject Taker
 	models  map[string]*Model
 	made    map[int]made
+	lines   map[int]inLine
 	now     int64 // the reading
 	high    int64 // the latest one
+}
+
+// inLine is a place in line, on both sides.
+type inLine struct {
+	subject *weir.Place
+	model   int
+	key     string
 }
 
 // made is a reservation, on both sides.
@@ -243,24 +258,64 @@ func (p *pair) model(key string) *Model {
 	return m
 }
 
-// do makes a call on both sides. A call that the subject does not know, or that would step back behind a state that it may have let go, is
-// left out, so that any part of a walk is a walk.
+// move sets the clocks. Whose turn comes on the way is let go at that very time, as timers do it.
+func (p *pair) move(to int64) {
+	for _, m := range p.models {
+		for turn, ok := m.NextTurn(); ok && turn >= p.now && turn <= to; turn, ok = m.NextTurn() {
+			m.Peek(turn, 0)
+		}
+	}
+	p.now = to
+	p.clock.Set(to * int64(p.tick))
+}
+
+// waiting is who waits for a key, as the subject has it and as the model does.
+func (p *pair) waiting(key string) (got, want string) {
+	for i, l := range p.lines {
+		if l.key != key {
+			continue
+		}
+		in := p.model(key).InLine(p.now, l.model)
+		select {
+		case <-l.subject.Ready():
+			if in {
+				return fmt.Sprintf("the one of line %d is let go", i), "it waits"
+			}
+			delete(p.lines, i)
+		default:
+			if !in {
+				return fmt.Sprintf("the one of line %d waits", i), "it is let go"
+			}
+		}
+	}
+	return "", ""
+}
+
+// do makes a call on both sides, and looks at who waits.
 func (p *pair) do(i int, c call) (got, want string) {
+	if got, want = p.call(i, c); got != want {
+		return got, want
+	}
+	return p.waiting(c.key)
+}
+
+// call makes a call on both sides. A call that the subject does not know, or that would step back behind a state that it may have let go, is
+// left out, so that any part of a walk is a walk.
+func (p *pair) call(i int, c call) (got, want string) {
 	if c.at < p.high {
 		for _, m := range p.models {
-			if m.Peek(p.high, 0).ResetAfter == 0 {
+			if m.Clone().Peek(p.high, 0).ResetAfter == 0 {
 				return "", ""
 			}
 		}
 	}
 	p.high = max(p.high, c.at)
+	p.move(c.at)
 	for of, m := range p.made { // a state that is free may be let go, and then nothing is given back to it, even after a step back
-		if p.model(m.key).Peek(p.high, 0).ResetAfter == 0 {
+		if p.model(m.key).Clone().Peek(p.high, 0).ResetAfter == 0 {
 			delete(p.made, of)
 		}
 	}
-	p.now = c.at
-	p.clock.Set(c.at * int64(p.tick))
 	switch m := p.model(c.key); c.verb {
 	case doTake:
 		return text(p.subject.Take(c.key, c.cost)), text(m.Take(c.at, c.cost))
@@ -282,6 +337,21 @@ func (p *pair) do(i int, c call) (got, want string) {
 			m.subject.Settle(c.cost)
 			p.model(m.key).Settle(c.at, m.model, c.cost)
 			delete(p.made, c.of)
+		}
+	case doJoin:
+		if s, ok := p.subject.(Joiner); ok {
+			place, d := s.Join(c.key, c.cost, time.Duration(c.within)*p.tick)
+			id, delay, wanted := m.Join(c.at, c.cost, c.within)
+			if place != nil && wanted.Allowed && delay > 0 {
+				p.lines[i] = inLine{place, id, c.key}
+				return fmt.Sprint(text(d), " delay ", place.Delay()), fmt.Sprint(text(wanted), " delay ", delay)
+			}
+			return fmt.Sprint(text(d), place != nil), fmt.Sprint(text(wanted), wanted.Allowed && delay > 0)
+		}
+	case doLeave:
+		if l, ok := p.lines[c.of]; ok {
+			delete(p.lines, c.of)
+			return fmt.Sprint("left ", l.subject.Leave()), fmt.Sprint("left ", p.model(l.key).Leave(c.at, l.model))
 		}
 	case doSet:
 		if s, ok := p.subject.(Setter); ok {
@@ -325,9 +395,9 @@ func without(calls []call, left int) []call {
 	var kept []call
 	for i, c := range calls {
 		switch {
-		case i == left || c.verb == doSettle && c.of == left:
+		case i == left || (c.verb == doSettle || c.verb == doLeave) && c.of == left:
 			continue
-		case c.verb == doSettle && c.of > left:
+		case (c.verb == doSettle || c.verb == doLeave) && c.of > left:
 			c.of--
 		}
 		kept = append(kept, c)
@@ -353,6 +423,10 @@ func (w walk) script(tick time.Duration) string {
 			fmt.Fprintf(&b, "reserve %s %d max=%v\n", c.key, c.cost, time.Duration(c.within)*tick)
 		case doSettle:
 			fmt.Fprintf(&b, "settle the one of line %d for %d\n", c.of, c.cost)
+		case doJoin:
+			fmt.Fprintf(&b, "join %s %d max=%v\n", c.key, c.cost, time.Duration(c.within)*tick)
+		case doLeave:
+			fmt.Fprintf(&b, "leave the one of line %d\n", c.of)
 		case doSet:
 			fmt.Fprintf(&b, "set %T%+v\n", c.limit, c.limit)
 		}

@@ -52,6 +52,9 @@ func (l *limiters) Peek(key string, cost int64) weir.Decision { return l.of(key)
 func (l *limiters) Reserve(key string, cost int64, maxDelay time.Duration) (weirtest.Reservation, bool) {
 	return l.of(key).Reserve(cost, maxDelay)
 }
+func (l *limiters) Join(key string, cost int64, maxDelay time.Duration) (*weir.Place, weir.Decision) {
+	return l.of(key).Join(cost, maxDelay)
+}
 func (l *limiters) SetLimit(next weir.Limit) error {
 	l.limit = next
 	for _, lim := range l.byKey {

@@ -80,17 +80,23 @@ func (s Subject) walk(r *rand.Rand, draw func(*rand.Rand) weir.Limit, all []func
 	w := walk{limit: draw(r)}
 	now := []int64{0, 5, 1_700_000_000_000_000, 1 << 40}[r.IntN(4)]
 	size, step := scale(w.limit, s.Tick)
-	made, storing := []int{}, stores(w.limit)
+	made, joined, storing := []int{}, []int{}, stores(w.limit)
 	for i := range s.Steps {
 		if i > 0 {
 			now = max(now+drawMove(r, step, size), 0)
 		}
 		c := call{at: now, key: []string{"a", "a", "a", "b"}[r.IntN(4)], cost: drawCost(r, size)}
-		switch p := r.IntN(20); {
+		switch p := r.IntN(24); {
 		case p < 9 || i == 0:
 			c.verb = doTake
 		case p < 11:
 			c.verb = doPeek
+		case p >= 20 && p < 23:
+			c.verb, c.within = doJoin, []int64{-1, -1, 0, step, 3 * step}[r.IntN(5)]
+			joined = append(joined, i)
+		case p == 23 && len(joined) > 0:
+			c.verb, c.of = doLeave, joined[len(joined)-1-r.IntN(min(3, len(joined)))]
+			c.key = w.calls[c.of].key
 		case p < 15:
 			c.verb, c.within = doReserve, []int64{-1, 0, step, 3 * step}[r.IntN(4)]
 			made = append(made, i)
