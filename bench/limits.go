@@ -4,7 +4,6 @@ import (
 	"context"
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	window "github.com/RussellLuo/slidingwindow"
@@ -41,78 +40,52 @@ const slack = 100_000
 // A contender is a limit of Weir's and the peers that come nearest to it.
 type contender struct {
 	name  string
-	limit func(admit bool) weir.Limit
+	limit weir.Limit
 	loop  func(*weir.Limiter) loop // takeLoop where nil
 	peers []string                 // none where no Go library has the like
 }
 
-// contenders are all limits that Take asks. (What is entered and left, like Concurrency beside golang.org/x/sync/semaphore, is for a table
-// of its own: it would be one more contest in limits.)
-func contenders() []contender {
-	// per is the rate of a bucket, and burst what it holds: it comes back as fast as it goes, or not at all.
-	per := func(admit bool) weir.Rate {
-		if admit {
-			return weir.PerSecond(1e9)
+// contenders are all limits that Take asks, with room for all that is asked, or refusing all. (What is entered and left, like Concurrency
+// beside golang.org/x/sync/semaphore, is for a table of its own: it would be one more contest in limits.)
+func contenders(admit bool) []contender {
+	buckets, windows := []string{xtime, jujuBucket, throttledGCRA, failsafeBursty}, []string{sethvargoStore}
+	nearest, sliding := []string{xtime, jujuBucket}, []string{slidingPeer}
+	first := weir.FixedWindow{Limit: 1, Window: long, Align: weir.AlignFirst}
+	if !admit {
+		per := weir.PerDay(1)
+		return []contender{
+			{"TokenBucket", weir.TokenBucket{Rate: per, Burst: 1}, nil, buckets},
+			{"LeakyBucket", weir.LeakyBucket{Rate: per}, nil, []string{failsafeSmooth}},
+			{"LeakyBucket as a meter", weir.LeakyBucket{Rate: per, Queue: 1, DelayAfter: 1}, nil, buckets},
+			{"IntervalBucket", weir.IntervalBucket{Burst: 1, Refill: 1, Every: long}, nil, []string{jujuSteps}},
+			{"FixedWindow, epoch", weir.FixedWindow{Limit: 1, Window: long}, nil, windows},
+			{"FixedWindow, first", first, nil, append(windows, failsafeBursty)},
+			{"FixedWindow, year:UTC", weir.FixedWindow{Limit: 1, Align: "year:UTC"}, nil, windows},
+			{"SlidingWindow, 10 slots", weir.SlidingWindow{Limit: 1, Window: long, Slots: 10}, nil, sliding},
+			{"SlidingCounter", weir.SlidingCounter{Limit: 1, Window: long}, nil, sliding},
+			{"SlidingLog", weir.SlidingLog{Limit: 1000, Window: long}, nil, nil},
+			{"SmoothBursty", weir.SmoothBursty{Rate: per}, nil, nearest},
+			{"WarmUp", weir.WarmUp{Rate: per, Period: time.Second}, nil, nil},
 		}
-		return weir.PerDay(1)
 	}
-	hold := func(admit bool) int64 {
-		if admit {
-			return many
-		}
-		return 1
-	}
-	line := func(bool) weir.Limit {
-		return weir.LeakyBucket{Rate: weir.PerSecond(1e9), Queue: many, DelayAfter: slack}
-	}
-	buckets := []string{xtime, jujuBucket, throttledGCRA, failsafeBursty}
+	per := weir.PerSecond(1e9) // it comes back as fast as it goes
+	pacer := weir.LeakyBucket{Rate: per, Queue: many, DelayAfter: slack}
+	first.Limit = many
 	return []contender{
-		{"TokenBucket", func(admit bool) weir.Limit { return weir.TokenBucket{Rate: per(admit), Burst: hold(admit)} }, nil, buckets},
-		{"LeakyBucket", func(admit bool) weir.Limit {
-			if admit {
-				return line(admit)
-			}
-			return weir.LeakyBucket{Rate: per(admit)}
-		}, nil, []string{failsafeSmooth}},
-		{"LeakyBucket, Wait", line, waitLoop, []string{uberPacer, failsafeSmooth}},
-		{"LeakyBucket as a meter", func(admit bool) weir.Limit {
-			return weir.LeakyBucket{Rate: per(admit), Queue: hold(admit), DelayAfter: hold(admit)}
-		}, nil, buckets},
-		{"IntervalBucket", func(admit bool) weir.Limit {
-			if admit {
-				return weir.IntervalBucket{Burst: many, Refill: 1e6, Every: time.Millisecond}
-			}
-			return weir.IntervalBucket{Burst: 1, Refill: 1, Every: long}
-		}, nil, []string{jujuSteps}},
-		{"FixedWindow, epoch", func(admit bool) weir.Limit { return weir.FixedWindow{Limit: hold(admit), Window: long} }, nil,
-			[]string{sethvargoStore}},
-		{"FixedWindow, first", func(admit bool) weir.Limit {
-			return weir.FixedWindow{Limit: hold(admit), Window: long, Align: weir.AlignFirst}
-		}, nil, []string{failsafeBursty, sethvargoStore}},
-		{"FixedWindow, 1s, epoch", func(admit bool) weir.Limit { return weir.FixedWindow{Limit: many, Window: time.Second} }, nil,
-			[]string{sethvargoStore}},
-		{"FixedWindow, year:UTC", func(admit bool) weir.Limit { return weir.FixedWindow{Limit: hold(admit), Align: "year:UTC"} }, nil,
-			[]string{sethvargoStore}},
-		{"SlidingWindow, 10 slots", func(admit bool) weir.Limit {
-			if admit {
-				return weir.SlidingWindow{Limit: many, Window: time.Second, Slots: 10}
-			}
-			return weir.SlidingWindow{Limit: 1, Window: long, Slots: 10}
-		}, nil, []string{slidingPeer}},
-		{"SlidingCounter", func(admit bool) weir.Limit {
-			if admit {
-				return weir.SlidingCounter{Limit: many, Window: time.Second}
-			}
-			return weir.SlidingCounter{Limit: 1, Window: long}
-		}, nil, []string{slidingPeer}},
-		{"SlidingLog", func(admit bool) weir.Limit {
-			if admit {
-				return weir.SlidingLog{Limit: 10_000, Window: time.Microsecond}
-			}
-			return weir.SlidingLog{Limit: 1000, Window: long}
-		}, nil, nil},
-		{"SmoothBursty", func(admit bool) weir.Limit { return weir.SmoothBursty{Rate: per(admit)} }, nil, []string{xtime, jujuBucket}},
-		{"WarmUp", func(admit bool) weir.Limit { return weir.WarmUp{Rate: per(admit), Period: time.Second} }, nil, nil},
+		{"TokenBucket", weir.TokenBucket{Rate: per, Burst: many}, nil, buckets},
+		{"LeakyBucket", pacer, nil, []string{failsafeSmooth}},
+		{"LeakyBucket, Wait", pacer, waitLoop, []string{uberPacer, failsafeSmooth}},
+		{"LeakyBucket as a meter", weir.LeakyBucket{Rate: per, Queue: many, DelayAfter: many}, nil, buckets},
+		{"IntervalBucket", weir.IntervalBucket{Burst: many, Refill: 1e6, Every: time.Millisecond}, nil, []string{jujuSteps}},
+		{"FixedWindow, epoch", weir.FixedWindow{Limit: many, Window: long}, nil, windows},
+		{"FixedWindow, 1s, epoch", weir.FixedWindow{Limit: many, Window: time.Second}, nil, windows},
+		{"FixedWindow, first", first, nil, append(windows, failsafeBursty)},
+		{"FixedWindow, year:UTC", weir.FixedWindow{Limit: many, Align: "year:UTC"}, nil, windows},
+		{"SlidingWindow, 10 slots", weir.SlidingWindow{Limit: many, Window: time.Second, Slots: 10}, nil, sliding},
+		{"SlidingCounter", weir.SlidingCounter{Limit: many, Window: time.Second}, nil, sliding},
+		{"SlidingLog", weir.SlidingLog{Limit: 10_000, Window: time.Microsecond}, nil, nil},
+		{"SmoothBursty", weir.SmoothBursty{Rate: per}, nil, nearest},
+		{"WarmUp", weir.WarmUp{Rate: per, Period: time.Second}, nil, nil},
 	}
 }
 
@@ -213,15 +186,12 @@ func limitsContest(admit bool, procs int) contest {
 			{"floor, wall clock", floorWall, either, nil},
 		},
 	}
-	for _, p := range contenders() {
-		if !admit && (p.loop != nil || strings.Contains(p.name, "1s")) {
-			continue // they wait, or would admit again in the next window
-		}
-		limit, loopOf := p.limit(admit), p.loop
+	for _, p := range contenders(admit) {
+		loopOf := p.loop
 		if loopOf == nil {
 			loopOf = takeLoop
 		}
-		c.subjects = append(c.subjects, subject{p.name, func() loop { return loopOf(limiter(limit, admit)) }, answers(p.name), []target{{"", 0}}})
+		c.subjects = append(c.subjects, subject{p.name, func() loop { return loopOf(limiter(p.limit, admit)) }, answers(p.name), []target{{"", 0}}})
 		c.rivals[p.name] = p.peers
 	}
 	for _, p := range peerLoops(admit) {
@@ -233,9 +203,8 @@ func limitsContest(admit bool, procs int) contest {
 // sizes are the columns about memory.
 func sizes(admit bool) []fact {
 	whole, state := map[string]float64{}, map[string]float64{}
-	for _, c := range contenders() {
-		limit := c.limit(admit)
-		whole[c.name], state[c.name] = limiterBytes(func() any { return limiter(limit, admit) }), stateBytes(limit)
+	for _, c := range contenders(admit) {
+		whole[c.name], state[c.name] = limiterBytes(func() any { return limiter(c.limit, admit) }), stateBytes(c.limit)
 	}
 	for _, p := range peerLoops(admit) {
 		whole[p.name] = limiterBytes(func() any {

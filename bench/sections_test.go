@@ -40,6 +40,9 @@ func TestSizes(t *testing.T) {
 	if whole, state := facts[0].of, facts[1].of; state["TokenBucket"] != 16 || whole["TokenBucket"] < 100 || whole[xtime] < 40 || whole[xtime] > 1000 {
 		t.Errorf("%v\n%v", whole, state)
 	}
+	if whole := sizes(false)[0].of; whole["SlidingLog"] < 16_000 {
+		t.Errorf("%v", whole)
+	}
 	if n := limiterBytes(func() any { return new([4096]byte) }); n < 4096 || n > 5000 {
 		t.Errorf("%v bytes for 4096", n)
 	}
