@@ -294,3 +294,22 @@ func TestSetLimitKeepsWhatIsUsed(t *testing.T) {
 		t.Errorf("cancelled after a change: %+v", d)
 	}
 }
+
+// TestConvertToTheSame: a state carried over to a limit that decides alike was moved to the time of that, so that a later step back of the
+// clock found more used than had been.
+func TestConvertToTheSame(t *testing.T) {
+	prepare := func(l weir.Limit) weir.Prepared {
+		t.Helper()
+		p, err := weir.Prepare(l, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	from, same := prepare(weir.LeakyBucket{Rate: weir.Rate{N: 3, Per: 1}, Queue: 3}), prepare(weir.LeakyBucket{Rate: weir.Rate{N: 9, Per: 3}, Queue: 3})
+	state, _ := from.Step(nil, 0, 1)
+	want := from.Peek(state, 0, 3)
+	if got := same.Peek(from.Convert(state, 100, same, 100), 0, 3); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}

@@ -11,6 +11,7 @@ import (
 // no state; its methods are pure and safe for concurrent use. Everyone else wants a Limiter.
 type Prepared struct {
 	limit Limit
+	plain Limit // in normal form
 	r     rule
 	name  string
 }
@@ -21,7 +22,7 @@ func Prepare(l Limit, tick time.Duration) (Prepared, error) {
 	if err != nil {
 		return Prepared{}, err
 	}
-	return Prepared{limit: l, r: r}, nil
+	return Prepared{limit: l, plain: l.normal(), r: r}, nil
 }
 
 // Limit returns the limit that was prepared.
@@ -70,10 +71,10 @@ func (p Prepared) Largest() int64 {
 }
 
 // Convert carries a state over to another limit, prepared for the same tick, at the moment of the change: what has been used stays
-// used, as SetLimit does it. then is the same moment as now for the other limit, which differs where only one of them reads wall time.
-// The result may be the same slice, changed.
+// used, as SetLimit does it; a limit that is Equal changes nothing. then is the same moment as now for the other limit, which differs
+// where only one of them reads wall time. The result may be the same slice, changed.
 func (p Prepared) Convert(state []int64, now int64, to Prepared, then int64) []int64 {
-	if p.r == nil || to.r == nil || !p.r.valid(state) {
+	if p.r == nil || to.r == nil || !p.r.valid(state) || p.plain == to.plain {
 		return state
 	}
 	return change(p.r, state, now, to.r, then)
