@@ -229,6 +229,7 @@ type pair struct {
 	lines   map[int]inLine
 	now     int64 // the reading
 	high    int64 // the latest one
+	free    int64 // the latest at which a state was free: what was let go then is not asked about earlier times
 }
 
 // inLine is a place in line, on both sides.
@@ -302,6 +303,9 @@ func (p *pair) do(i int, c call) (got, want string) {
 // call makes a call on both sides. A call that the subject does not know, or that would step back behind a state that it may have let go, is
 // left out, so that any part of a walk is a walk.
 func (p *pair) call(i int, c call) (got, want string) {
+	if c.at < p.free {
+		return "", ""
+	}
 	if c.at < p.high {
 		for _, m := range p.models {
 			if m.Clone().Peek(p.high, 0).ResetAfter == 0 {
@@ -311,6 +315,11 @@ func (p *pair) call(i int, c call) (got, want string) {
 	}
 	p.high = max(p.high, c.at)
 	p.move(c.at)
+	for _, m := range p.models {
+		if m.Touched() && m.Clone().Peek(p.high, 0).ResetAfter == 0 {
+			p.free = p.high
+		}
+	}
 	for of, m := range p.made { // a state that is free may be let go, and then nothing is given back to it, even after a step back
 		if p.model(m.key).Clone().Peek(p.high, 0).ResetAfter == 0 {
 			delete(p.made, of)
