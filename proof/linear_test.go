@@ -36,7 +36,7 @@ var linearBuckets = []weir.Limit{
 // linearOthers are the other limits, each with another one of its kind to change to.
 var linearOthers = [][]weir.Limit{
 	{weir.IntervalBucket{Burst: 6, Refill: 2, Every: 3000}, weir.IntervalBucket{Burst: 4, Refill: 3, Every: 3000}},
-	// Open: FixedWindow on the epoch, with changes of its Window, was once not explained (seed 1014229269837030473).
+	{weir.FixedWindow{Limit: 5, Window: 6000}, weir.FixedWindow{Limit: 3, Window: 4000}},
 	{weir.FixedWindow{Limit: 5, Window: 6000, Align: weir.AlignFirst}, weir.FixedWindow{Limit: 3, Window: 4000, Align: weir.AlignFirst}},
 	{weir.SlidingWindow{Limit: 6, Window: 8000, Slots: 4, SlotLimit: 3}, weir.SlidingWindow{Limit: 4, Window: 6000, Slots: 3}},
 	{weir.SlidingCounter{Limit: 5, Window: 6000}, weir.SlidingCounter{Limit: 3, Window: 4000}},
@@ -206,7 +206,7 @@ type linear struct {
 	m     *weirtest.Model
 	eras  string         // the limits so far, and when each came
 	ids   map[int]int    // of the reservations that are not settled, by that of the op
-	marks map[int]string // the state just after each of them
+	marks map[int]string // the states just before and after each of them: some give back by both
 	print string
 }
 
@@ -245,7 +245,7 @@ func (s linear) at(now int64, o op, seen outcome) (linear, bool) {
 	case reserve:
 		var id int
 		if id, got.delay, got.d = next.m.Reserve(now, o.cost, o.within); got.d.Allowed {
-			got.ok, next.ids[o.id], next.marks[o.id] = true, id, next.m.String()
+			got.ok, next.ids[o.id], next.marks[o.id] = true, id, fmt.Sprint(s.m, next.m)
 		}
 	case settle:
 		next.m.Settle(now, s.ids[o.id], o.cost)
