@@ -1,0 +1,12 @@
+package weir
+
+// String tells the kinds of a Layout apart.
+func (l *Layout) String() string {
+	switch {
+	case l.bucket != nil:
+		return "a word, a bucket"
+	case l.word != nil:
+		return "a word"
+	}
+	return "words"
+}
