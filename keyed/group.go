@@ -13,17 +13,21 @@ import (
 // A Group is several limiters that are charged together or not at all. It holds no state of its own; it is safe for concurrent use.
 type Group[K comparable] struct {
 	limiters []*Limiter[K]
-	locks    []*Limiter[K] // the same, in the order in which they are locked
+	order    []int // their places, in the order in which they are locked
 }
 
 // NewGroup returns a group of limiters, each with a name of its own: their locks are taken in the order of the names, whatever the
 // order here, so that groups that share limiters never wait for each other in a circle.
 func NewGroup[K comparable](limiters ...*Limiter[K]) (*Group[K], error) {
-	g := &Group[K]{limiters: limiters, locks: slices.Clone(limiters)}
-	slices.SortFunc(g.locks, func(a, b *Limiter[K]) int { return cmp.Compare(a.opts.Name, b.opts.Name) })
-	for i := 1; i < len(g.locks); i++ {
-		if g.locks[i].opts.Name == g.locks[i-1].opts.Name {
-			return nil, fmt.Errorf("weir: two limiters of a group are named %q: give each a name of its own", g.locks[i].opts.Name)
+	g := &Group[K]{limiters: limiters}
+	for i := range limiters {
+		g.order = append(g.order, i)
+	}
+	name := func(i int) string { return limiters[g.order[i]].opts.Name }
+	slices.SortFunc(g.order, func(a, b int) int { return cmp.Compare(limiters[a].opts.Name, limiters[b].opts.Name) })
+	for i := 1; i < len(limiters); i++ {
+		if name(i) == name(i-1) {
+			return nil, fmt.Errorf("weir: two limiters of a group are named %q: give each a name of its own", name(i))
 		}
 	}
 	return g, nil
@@ -54,49 +58,131 @@ func (g *Group[K]) Take(charges []Charge[K]) (weir.Decision, error) {
 	if len(charges) != len(g.limiters) {
 		return weir.Decision{RetryAfter: weir.Never}, ErrCharges
 	}
-	for _, k := range g.locks {
-		k.mu.Lock()
-		defer k.mu.Unlock()
+	var few [4]hold[K]
+	holds := few[:min(len(charges), len(few))]
+	if len(charges) > len(few) {
+		holds = make([]hold[K], len(charges))
 	}
-	for i, k := range g.limiters {
-		if c := &charges[i]; !c.Skip {
-			k.look(c)
+	for {
+		g.grip(charges, holds)
+		short := g.look(charges, holds)
+		if refused := decider(charges); !refused.Allowed && short < 0 {
+			g.release(holds, false)
+			return refused, nil
+		}
+		if short < 0 {
+			break
+		}
+		now := holds[short].grip.now
+		g.release(holds, true)
+		wait, ok := g.limiters[short].makeRoom(now)
+		if holds[short].token = ok; !ok {
+			g.limiters[short].stats.refused.Add(1)
+			charges[short].Decision = g.limiters[short].refused(wait)
+			g.release(holds, false)
+			return decider(charges), nil
 		}
 	}
-	if refused := decider(charges); !refused.Allowed {
-		return refused, nil
-	}
-	waits := false
-	for i, k := range g.limiters {
-		if c := &charges[i]; !c.Skip && c.Wait {
-			c.Place, c.Decision = k.join(c.Key, c.Cost, -1)
-			waits = waits || c.Place != nil
-		}
-	}
-	for i, k := range g.limiters {
-		switch c := &charges[i]; {
-		case c.Skip || c.Wait:
-		case waits || c.Keep:
-			r, _ := k.reserve(c.Key, c.Cost, 0)
-			c.kept, c.Decision = &r, r.Decision()
-		default:
-			c.Decision = k.take(c.Key, c.Cost)
-		}
-	}
+	g.charge(charges, holds)
+	g.release(holds, false)
 	return decider(charges), nil
 }
 
+// A hold is what a group has of one of its limiters while it decides.
+type hold[K comparable] struct {
+	grip[K]
+	held  bool
+	token bool // room that was set aside before
+}
+
+// grip takes hold of all keys, in the order of the locks.
+func (g *Group[K]) grip(charges []Charge[K], holds []hold[K]) {
+	for _, i := range g.order {
+		c, k := &charges[i], g.limiters[i]
+		if c.Skip {
+			continue
+		}
+		h, ok := k.hash(c.Key)
+		if !ok {
+			c.Decision = k.refused(weir.Never)
+			continue
+		}
+		holds[i].grip, holds[i].held = k.grip(c.Key, h), true
+		holds[i].grip.token, holds[i].token = holds[i].token, false
+	}
+}
+
+// release lets go of all; of room that was set aside too, unless it is to be kept.
+func (g *Group[K]) release(holds []hold[K], keep bool) {
+	for i := range holds {
+		h := &holds[i]
+		if h.held {
+			if keep {
+				h.token, h.grip.token = h.grip.token, false
+			}
+			h.grip.release()
+			h.held = false
+		}
+		if h.token && !keep {
+			g.limiters[i].count.Add(-1)
+			h.token = false
+		}
+	}
+}
+
+// look sets the decisions without charging. It returns the place of a limiter that has to make room first, or one below 0: where another
+// refuses, nobody is forgotten to make room.
+func (g *Group[K]) look(charges []Charge[K], holds []hold[K]) (short int) {
+	short = -1
+	refused := false
+	for i := range holds {
+		c, h := &charges[i], &holds[i]
+		if c.Skip || !h.held {
+			refused = refused || !c.Skip
+			continue
+		}
+		c.look(&h.grip)
+		refused = refused || !c.Decision.Allowed
+		if h.slot < 0 && !h.needsNone(c.Cost) && !h.room() && (short < 0 || h.k.opts.Full != Forget) {
+			short = i
+		}
+	}
+	if refused && (short < 0 || holds[short].k.opts.Full == Forget) {
+		return -1
+	}
+	return short
+}
+
 // look sets a charge's decision without charging.
-func (k *Limiter[K]) look(c *Charge[K]) {
-	c.Decision = k.peek(c.Key, c.Cost)
-	if !c.Wait || c.Decision.Allowed || k.needsNone(c.Key, c.Cost) {
+func (c *Charge[K]) look(g *grip[K]) {
+	c.Decision = g.peek(c.Cost)
+	if !c.Wait || c.Decision.Allowed || g.needsNone(c.Cost) {
 		return
 	}
-	e, err := k.promote(c.Key)
-	if err != nil {
-		return
+	if x, ok := g.promote(); ok && x.over == nil {
+		c.Decision = x.lim.PeekJoin(c.Cost, -1)
 	}
-	c.Decision = e.lim.PeekJoin(c.Cost, -1)
+}
+
+// charge charges all, which all of them admit.
+func (g *Group[K]) charge(charges []Charge[K], holds []hold[K]) {
+	waits := false
+	for i := range holds {
+		if c := &charges[i]; !c.Skip && c.Wait {
+			c.Place, c.Decision = holds[i].join(c.Cost, -1)
+			waits = waits || c.Place != nil
+		}
+	}
+	for i := range holds {
+		switch c := &charges[i]; {
+		case c.Skip || c.Wait:
+		case waits || c.Keep:
+			r, _ := holds[i].reserve(c.Cost, 0)
+			c.kept, c.Decision = &r, r.Decision()
+		default:
+			c.Decision, _ = holds[i].take(c.Cost)
+		}
+	}
 }
 
 // decider picks the decision that speaks for all.

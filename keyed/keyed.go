@@ -9,12 +9,14 @@
 package keyed
 
 import (
-	"container/heap"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/claim"
@@ -44,6 +46,7 @@ const (
 // Options are the settings of a Limiter. The zero value is ready to use.
 type Options struct {
 	MaxKeys int    // how many keys may be kept at once, the ceiling of the memory; 0 means DefaultMaxKeys
+	Keys    bool   // keep the keys too, and tell them apart by themselves, at the price of their size for each slot
 	Full    Full   // what happens to a new key beyond that
 	Name    string // becomes Decision.By
 
@@ -66,38 +69,47 @@ func (o Options) validate() error {
 
 // A Limiter is one limit with a state for each key. All methods are safe for concurrent use.
 //
-// This first one is a map under one lock: a decision takes some 100 ns, a key some 150 bytes, and one for which someone waits, or has
-// reserved, about 700 more. Callers that wait do not hold the lock.
+// States lie side by side in a table that grows by small parts: 16 bytes for a limit whose state is one word, with the key's fingerprint
+// and 2 to 6 bytes of room between them, and no pointer. A decision about a key that has a state takes no lock but that of its slot, and
+// allocates nothing. A key for which someone waits, or has reserved, takes about 1000 bytes more until its state is as good as new; so
+// does, with less, one whose state has no fixed length, as that of SlidingLog.
+//
+// Keys are told apart by 64 bits of a seeded hash, unless Options.Keys is set. Among 10 million keys the chance that any two share a state
+// is 3 in a million; who does not know the seed, which is drawn by New, cannot make it larger.
 type Limiter[K comparable] struct {
 	opts   Options
 	clock  func() int64
 	times  func() int64 // wall time
-	loose  bool         // K can hold values that are no keys
 	timers func(time.Duration, func()) weir.Timer
+	seed   maphash.Seed
+	hasher func(K) uint64 // replaces the hash, in tests
+	text   bool           // K is string
+	loose  bool           // K can hold values that are no keys
 
-	mu       sync.Mutex
-	prepared weir.Prepared
-	returns  bool // a state becomes equal to an untouched one by itself
-	entries  map[K]*entry[K]
-	order    byRelease[K] // a heap: the first is the first to be looked at when there is to be room
-	marks    claim.Marks
-	stats    Stats
-	janitor  weir.Timer
-	waking   bool // its timer is set
-	peak     int  // the most entries since the map was made
+	era       atomic.Pointer[era]
+	directory atomic.Pointer[directory[K]]
+	_         [64]byte // what follows is written
+
+	count    atomic.Int64 // keys, and those that room is set aside for
+	stats    counters
+	shelves  atomic.Pointer[[]*shelf[K]]
+	segments int
+
+	// Locks are taken in this order, and each segment's between the first and the second.
+	room      sync.Mutex // of who makes room at the ceiling
+	structure sync.Mutex // of directory, shelves and segments
+	marking   sync.Mutex
+	marks     claim.Marks
+
+	changing sync.Mutex  // of who changes the limit; before all other locks
+	waking   atomic.Bool // the janitor's timer is set
+	janitor  sync.Mutex  // of timer and closed
+	timer    weir.Timer
 	closed   bool
 }
 
-// entry is one key with its state. The state is in words, or in a limiter once someone reserved or waited.
-type entry[K comparable] struct {
-	key   K
-	free  int64 // when the state equals an untouched one, as far as known: it is that time or later
-	index int   // in order
-	state []int64
-	words [4]int64
-	lim   *weir.Limiter
-	pins  int // callers on their way into the limiter's line: it must stay
-}
+// counters are what Stats is made of.
+type counters struct{ released, forgotten, refused atomic.Uint64 }
 
 // Stats is what a Limiter has counted since it was made.
 type Stats struct {
@@ -120,14 +132,13 @@ func New[K comparable](l weir.Limit, o Options) (*Limiter[K], error) {
 		o.MaxKeys = DefaultMaxKeys
 	}
 	k := &Limiter[K]{
-		opts:     o,
-		clock:    o.Clock,
-		timers:   o.Timers,
-		loose:    holdsLoose(reflect.TypeFor[K]()),
-		prepared: p.Named(o.Name),
-		returns:  returns(l),
-		entries:  map[K]*entry[K]{},
+		opts:   o,
+		clock:  o.Clock,
+		timers: o.Timers,
+		seed:   maphash.MakeSeed(),
+		loose:  holdsLoose(reflect.TypeFor[K]()),
 	}
+	_, k.text = any(*new(K)).(string)
 	if k.clock == nil {
 		start := time.Now()
 		k.clock = func() int64 { return int64(time.Since(start)) }
@@ -143,6 +154,17 @@ func New[K comparable](l weir.Limit, o Options) (*Limiter[K], error) {
 	if k.timers == nil {
 		k.timers = func(d time.Duration, f func()) weir.Timer { return time.AfterFunc(d, f) }
 	}
+	p = p.Named(o.Name)
+	e := newEra(p, k.reading(p.Wall()))
+	k.era.Store(e)
+	k.shelves.Store(new([]*shelf[K]))
+	k.directory.Store(&directory[K]{shift: 64, arrays: make([]atomic.Pointer[array[K]], 1)})
+	s := k.newSegment(0)
+	s.array = newArray[K](e, e.layoutAt(k.reading(p.Wall())), firstLines, 0, o.Keys)
+	s.array.owner = s
+	s.bound(s.array)
+	s.publish()
+	s.mu.Unlock()
 	return k, nil
 }
 
@@ -165,10 +187,10 @@ func returns(l weir.Limit) bool {
 }
 
 // now reads the clock that the limit goes by.
-func (k *Limiter[K]) now() int64 { return k.reading(k.prepared) }
+func (k *Limiter[K]) now() int64 { return k.reading(k.era.Load().wall) }
 
-func (k *Limiter[K]) reading(p weir.Prepared) int64 {
-	if p.Wall() {
+func (k *Limiter[K]) reading(wall bool) int64 {
+	if wall {
 		return k.times()
 	}
 	return k.clock()
@@ -180,117 +202,147 @@ func (k *Limiter[K]) Allow(key K) bool { return k.Take(key, 1).Allowed }
 // Take asks for cost units for the key now and charges them if the answer is yes, as weir.Limiter.Take does. A key that is none
 // (ErrKey) is refused with Never.
 func (k *Limiter[K]) Take(key K, cost int64) (d weir.Decision) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.take(key, cost)
-}
-
-func (k *Limiter[K]) take(key K, cost int64) (d weir.Decision) {
-	now := k.now()
-	e, err := k.find(key)
-	switch {
-	case err != nil:
-		return k.refused(weir.Never)
-	case e == nil:
-		return k.first(key, now, cost)
-	}
-	return k.again(e, now, cost)
-}
-
-// again is take for a key with a state.
-func (k *Limiter[K]) again(e *entry[K], now, cost int64) (d weir.Decision) {
-	if e.lim != nil {
-		return e.lim.Take(cost)
-	}
-	e.state, d = k.prepared.Step(e.state, now, cost)
-	return d
-}
-
-// TakeAtMost takes as much of n for the key as there is now, as weir.Limiter.TakeAtMost does, and returns how much that was.
-func (k *Limiter[K]) TakeAtMost(key K, n int64) (taken int64, d weir.Decision) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if e, err := k.find(key); err == nil && e != nil && e.lim != nil {
-		return e.lim.TakeAtMost(n)
-	}
-	cost := min(n, 1)
-	if n > 1 {
-		cost = max(min(n, k.peek(key, 1).Remaining), 1)
-	}
-	if d = k.take(key, cost); d.Allowed {
-		taken = cost
-	}
-	return taken, d
-}
-
-// TakeText is Take for a key that stands in a buffer. It returns the key as a string too, which is made for a key without a state alone:
-// for all others it allocates nothing.
-func TakeText(k *Limiter[string], key []byte, cost int64) (string, weir.Decision) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if e := k.entries[string(key)]; e != nil {
-		return e.key, k.again(e, k.now(), cost)
-	}
-	text := string(key)
-	return text, k.take(text, cost)
-}
-
-// first is take for a key without a state: it gets one only if that differs from an untouched one.
-func (k *Limiter[K]) first(key K, now, cost int64) weir.Decision {
-	e := &entry[K]{key: key}
-	var d weir.Decision
-	e.state, d = k.prepared.Step(e.words[:0], now, cost)
-	if len(e.state) == 0 {
-		return d
-	}
-	if wait, ok := k.add(e, now, d.ResetAfter); !ok {
-		return k.refused(wait)
+	if h, ok := k.hash(key); !ok {
+		d = k.refused(weir.Never)
+	} else if !k.decide(&d, key, h, cost, true) {
+		d = k.take(key, h, cost)
 	}
 	return d
 }
 
 // Peek answers as Take would and charges nothing.
 func (k *Limiter[K]) Peek(key K, cost int64) (d weir.Decision) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.peek(key, cost)
-}
-
-func (k *Limiter[K]) peek(key K, cost int64) weir.Decision {
-	now := k.now()
-	e, err := k.find(key)
-	switch {
-	case err != nil:
-		return k.refused(weir.Never)
-	case e == nil:
-		if wait, ok := k.room(now); !ok && !k.needsNone(key, cost) {
-			return k.refused(wait)
-		}
-		return k.prepared.Peek(nil, now, cost)
-	case e.lim != nil:
-		return e.lim.Peek(cost)
+	if h, ok := k.hash(key); !ok {
+		d = k.refused(weir.Never)
+	} else if !k.decide(&d, key, h, cost, false) {
+		d = k.peek(key, h, cost)
 	}
-	return k.prepared.Peek(e.state, now, cost)
+	return d
 }
 
-// refused is the decision about a key that there is no state for.
-func (k *Limiter[K]) refused(wait time.Duration) weir.Decision {
-	return weir.Decision{Limit: k.prepared.Peek(nil, 0, 0).Limit, RetryAfter: wait, By: k.opts.Name}
+// TakeText is Take for a key that stands in a buffer. It allocates nothing, unless keys are kept.
+func TakeText(k *Limiter[string], key []byte, cost int64) (d weir.Decision) {
+	view := unsafe.String(unsafe.SliceData(key), len(key)) // which nothing keeps
+	h := maphash.Bytes(k.seed, key)
+	if k.hasher != nil {
+		h = k.hasher(string(key))
+	}
+	if k.decide(&d, view, h, cost, true) {
+		return d
+	}
+	if k.opts.Keys {
+		return k.take(string(key), h, cost)
+	}
+	return k.take("", h, cost)
 }
 
-// find returns the key's entry, nil where there is none.
-func (k *Limiter[K]) find(key K) (e *entry[K], err error) {
-	if k.loose {
+// decide is Take, or Peek where nothing is to be charged, for a key that has a state in its slot. It reports false for all others.
+func (k *Limiter[K]) decide(d *weir.Decision, key K, h uint64, cost int64, charge bool) bool {
+	a := k.array(h)
+	now := k.reading(a.era.wall)
+	slot, head := a.acquire(h, key)
+	if slot < 0 {
+		return false
+	}
+	ok := head&away == 0 && a.layout.Decide(d, a.words(slot), now, cost, charge)
+	a.unlock(slot, head)
+	return ok
+}
+
+// hash is what the key is found by. It reports false for a key that is none.
+func (k *Limiter[K]) hash(key K) (h uint64, ok bool) {
+	switch {
+	case k.hasher != nil:
+		return k.hasher(key), true
+	case k.text:
+		return maphash.String(k.seed, any(key).(string)), true
+	case k.loose:
 		defer func() {
-			if recover() != nil { // only comparing or hashing the key can panic here
-				e, err = nil, ErrKey
+			if recover() != nil { // only hashing the key can panic here
+				ok = false
 			}
 		}()
 	}
 	if key != key {
-		return nil, ErrKey
+		return 0, false
 	}
-	return k.entries[key], nil
+	return maphash.Comparable(k.seed, key), true
+}
+
+// take is Take where the short way did not lead to an answer.
+func (k *Limiter[K]) take(key K, h uint64, cost int64) weir.Decision {
+	g := k.grip(key, h)
+	defer g.release()
+	d, ok := g.take(cost)
+	if ok {
+		return d
+	}
+	if wait, ok := g.makeRoom(); !ok {
+		return k.refused(wait)
+	}
+	d, _ = g.take(cost) // room is set aside
+	return d
+}
+
+// makeRoom sets room aside for a new key where there is none. The key is let go meanwhile.
+func (g *grip[K]) makeRoom() (wait time.Duration, ok bool) {
+	k := g.k
+	g.release()
+	wait, ok = k.makeRoom(g.now)
+	*g = k.grip(g.key, g.h)
+	if g.token = ok; !ok {
+		k.stats.refused.Add(1)
+	}
+	return wait, ok || g.slot >= 0
+}
+
+// peek is Peek where the short way did not lead to an answer.
+func (k *Limiter[K]) peek(key K, h uint64, cost int64) weir.Decision {
+	g := k.grip(key, h)
+	if g.slot >= 0 || g.needsNone(cost) || k.opts.Full == Forget || g.room() {
+		defer g.release()
+		return g.peek(cost)
+	}
+	g.release()
+	wait, ok := k.makeRoom(g.now)
+	if !ok {
+		return k.refused(wait)
+	}
+	k.count.Add(-1)
+	return k.peek(key, h, cost)
+}
+
+// TakeAtMost takes as much of n for the key as there is now, as weir.Limiter.TakeAtMost does, and returns how much that was.
+func (k *Limiter[K]) TakeAtMost(key K, n int64) (taken int64, d weir.Decision) {
+	h, ok := k.hash(key)
+	if !ok {
+		return 0, k.refused(weir.Never)
+	}
+	g := k.grip(key, h)
+	defer g.release()
+	if taken, d, ok = g.takeAtMost(n); ok {
+		return taken, d
+	}
+	if wait, ok := g.makeRoom(); !ok {
+		return 0, k.refused(wait)
+	}
+	taken, d, _ = g.takeAtMost(n)
+	return taken, d
+}
+
+func (g *grip[K]) takeAtMost(n int64) (taken int64, d weir.Decision, ok bool) {
+	if x := g.entry(); x != nil && x.lim != nil && x.over == nil {
+		taken, d = x.lim.TakeAtMost(n)
+		return taken, d, true
+	}
+	cost := min(n, 1)
+	if n > 1 {
+		cost = max(min(n, g.peek(1).Remaining), 1)
+	}
+	if d, ok = g.take(cost); ok && d.Allowed {
+		taken = cost
+	}
+	return taken, d, ok
 }
 
 // holdsLoose reports whether values of a type may be impossible to hash.
@@ -310,66 +362,76 @@ func holdsLoose(t reflect.Type) bool {
 	return false
 }
 
-// SetLimit changes the limit for all keys and keeps what each has used, as weir.Limiter.SetLimit does. It holds the lock while it goes
-// through all of them.
+// SetLimit changes the limit for all keys and keeps what each has used, as weir.Limiter.SetLimit does. It goes through the table part by
+// part: no caller waits for more than one of them, and each key is under one limit or the other.
 func (k *Limiter[K]) SetLimit(next weir.Limit) error {
 	p, err := weir.Prepare(next, time.Nanosecond)
 	if err != nil {
 		return err
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if weir.Equal(k.prepared.Limit(), next) {
+	k.changing.Lock()
+	defer k.changing.Unlock()
+	if weir.Equal(k.era.Load().prepared.Limit(), next) {
 		return nil
 	}
-	now, then := k.reading(k.prepared), k.reading(p)
-	for _, e := range k.order {
-		if e.lim != nil {
-			if err := e.lim.SetLimit(next); err != nil {
-				return err // it cannot fail: the limit was prepared above
-			}
-			e.free = later(then, e.lim.Peek(0).ResetAfter)
-			continue
-		}
-		e.state = k.prepared.Convert(e.state, now, p, then)
-		e.free = later(then, p.Peek(e.state, then, 0).ResetAfter)
+	now := k.now()
+	e := newEra(p.Named(k.opts.Name), now)
+	if e.was = now; e.wall != k.era.Load().wall {
+		e.began = k.reading(e.wall)
 	}
-	k.prepared, k.returns = p.Named(k.opts.Name), returns(next)
-	heap.Init(&k.order)
+	k.era.Store(e)
+	for s := range k.all {
+		if s.array.era != e {
+			s.rebuild(int(s.array.lines), e)
+		}
+		s.mu.Unlock()
+	}
 	return nil
 }
 
-// Limit returns the limit in force.
-func (k *Limiter[K]) Limit() weir.Limit {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.prepared.Limit()
+// all goes through the segments, each of which is locked, and to be unlocked. One that comes to be by a split meanwhile comes later.
+func (k *Limiter[K]) all(yield func(*segment[K]) bool) {
+	for i := 0; ; i++ {
+		shelves := *k.shelves.Load()
+		if i/64 >= len(shelves) {
+			return
+		}
+		s := shelves[i/64].segments[i%64].Load()
+		if s == nil {
+			return
+		}
+		if s.mu.Lock(); !yield(s) {
+			return
+		}
+	}
 }
 
+// Limit returns the limit in force.
+func (k *Limiter[K]) Limit() weir.Limit { return k.era.Load().prepared.Limit() }
+
 // Len returns how many keys are kept.
-func (k *Limiter[K]) Len() int {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return len(k.entries)
+func (k *Limiter[K]) Len() (n int) {
+	for s := range k.all {
+		n += s.count
+		s.mu.Unlock()
+	}
+	return n
 }
 
 // Stats returns the counters.
 func (k *Limiter[K]) Stats() Stats {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s := k.stats
-	s.Keys = len(k.entries)
-	return s
+	return Stats{Keys: k.Len(), Released: k.stats.released.Load(), Forgotten: k.stats.forgotten.Load(), Refused: k.stats.refused.Load()}
 }
 
 // Waiting returns how many callers wait in line, over all keys.
 func (k *Limiter[K]) Waiting() (n int) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, e := range k.order {
-		if e.lim != nil {
-			n += e.lim.Waiting()
+	for s := range k.all {
+		for _, x := range s.entries {
+			if x != nil && x.lim != nil {
+				n += x.lim.Waiting()
+			}
 		}
+		s.mu.Unlock()
 	}
 	return n
 }

@@ -192,7 +192,7 @@ func TestWallWindowsReadWallTime(t *testing.T) {
 	defer k.Close()
 	k.Take("a", 2)
 	want := k.Take("a", 1)
-	if _, got := keyed.TakeText(k, []byte("a"), 1); got != want || got.RetryAfter > 20*time.Second {
+	if got := keyed.TakeText(k, []byte("a"), 1); got != want || got.RetryAfter > 20*time.Second {
 		t.Errorf("TakeText: %+v, want %+v", got, want)
 	}
 	if r, ok := k.Reserve("b", 2, -1); !ok {

@@ -20,90 +20,91 @@ func (k *Limiter[K]) Wait(ctx context.Context, key K, cost int64) error {
 	if cost == 0 {
 		return nil
 	}
-	e, d, err := k.pin(key, cost)
-	if err != nil || d.Allowed {
+	h, ok := k.hash(key)
+	if !ok {
+		return ErrKey
+	}
+	x, err := k.pin(key, h, cost)
+	if err != nil || x == nil {
 		return err
 	}
-	defer k.unpin(e)
-	return e.lim.Wait(ctx, cost)
+	defer k.unpin(x, key)
+	return x.lim.Wait(ctx, cost)
 }
 
 // pin takes the cost if it may go now, and otherwise returns the key's entry with a limiter that stays until unpin.
-func (k *Limiter[K]) pin(key K, cost int64) (*entry[K], weir.Decision, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	d := k.take(key, cost)
-	switch {
-	case d.Allowed:
-		return nil, d, nil
-	case k.needsNone(key, cost):
-		return nil, d, &weir.LimitedError{Decision: d}
-	}
-	e, err := k.promote(key)
-	if err != nil {
-		return nil, d, err
-	}
-	e.pins++
-	return e, d, nil
-}
-
-func (k *Limiter[K]) unpin(e *entry[K]) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	e.pins--
-	if k.entries[e.key] == e {
-		k.refresh(e, k.now()) // who gave up the wait may have freed it sooner than was known
-	}
-}
-
-// promote gives the key an entry whose state is in a limiter of its own.
-func (k *Limiter[K]) promote(key K) (*entry[K], error) {
-	e, err := k.find(key)
-	if err != nil {
-		return nil, err
-	}
-	if e == nil {
-		e = &entry[K]{key: key}
-		if _, ok := k.add(e, k.now(), 0); !ok {
+func (k *Limiter[K]) pin(key K, h uint64, cost int64) (*entry[K], error) {
+	g := k.grip(key, h)
+	defer g.release()
+	d, ok := g.take(cost)
+	if !ok {
+		if _, ok := g.makeRoom(); !ok {
 			return nil, ErrFull
 		}
+		d, _ = g.take(cost)
 	}
-	if e.lim == nil {
-		lim, err := k.prepared.New(e.state, weir.Named(k.opts.Name), weir.WithClock(k.clock), weir.WithWallClock(k.times), weir.WithTimers(k.timers))
-		if err != nil {
-			return nil, err
-		}
-		e.lim, e.state = lim, nil
+	switch {
+	case d.Allowed:
+		return nil, nil
+	case g.needsNone(cost):
+		return nil, &weir.LimitedError{Decision: d}
 	}
-	return e, nil
+	x, ok := g.promoted()
+	if !ok {
+		return nil, ErrFull
+	}
+	x.pins++
+	return x, nil
 }
 
-// needsNone reports whether a key without a state needs none for a cost: one that is never charged. It is not to take the room of
-// another key.
-func (k *Limiter[K]) needsNone(key K, cost int64) bool {
-	if cost > 0 && cost <= k.prepared.Largest() {
-		return false
+// promoted is promote, with room made where there is none.
+func (g *grip[K]) promoted() (*entry[K], bool) {
+	if x, ok := g.promote(); ok {
+		return x, true
 	}
-	e, err := k.find(key)
-	return e == nil && err == nil
+	if _, ok := g.makeRoom(); !ok {
+		return nil, false
+	}
+	return g.promote()
+}
+
+func (k *Limiter[K]) unpin(x *entry[K], key K) {
+	g := k.grip(key, x.h)
+	defer g.release()
+	x.pins--
+	if !x.gone {
+		g.freer() // who gave up the wait may have freed it sooner than was known
+	}
 }
 
 // Join is Wait without blocking, as weir.Limiter.Join.
 func (k *Limiter[K]) Join(key K, cost int64, maxDelay time.Duration) (*weir.Place, weir.Decision) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.join(key, cost, maxDelay)
+	h, ok := k.hash(key)
+	if !ok {
+		return nil, k.refused(weir.Never)
+	}
+	g := k.grip(key, h)
+	defer g.release()
+	return g.join(cost, maxDelay)
 }
 
-func (k *Limiter[K]) join(key K, cost int64, maxDelay time.Duration) (*weir.Place, weir.Decision) {
-	if d := k.take(key, cost); d.Allowed || k.needsNone(key, cost) {
+func (g *grip[K]) join(cost int64, maxDelay time.Duration) (*weir.Place, weir.Decision) {
+	d, ok := g.take(cost)
+	if !ok {
+		if wait, ok := g.makeRoom(); !ok {
+			return nil, g.k.refused(wait)
+		}
+		d, _ = g.take(cost)
+	}
+	if d.Allowed || g.needsNone(cost) {
 		return nil, d
 	}
-	e, err := k.promote(key)
-	if err != nil {
-		return nil, k.take(key, max(cost, 1)) // which is refused, and says why
+	x, ok := g.promoted()
+	if !ok {
+		d, _ = g.take(max(cost, 1))
+		return nil, d
 	}
-	return e.lim.Join(cost, maxDelay)
+	return x.lim.Join(cost, maxDelay)
 }
 
 // A Reservation is a charge made ahead for a key, as weir.Reservation.
@@ -111,35 +112,53 @@ type Reservation[K comparable] struct {
 	r        weir.Reservation
 	decision weir.Decision
 	k        *Limiter[K]
-	e        *entry[K]
+	x        *entry[K]
+	key      K
 	mark     claim.Mark
 	cost     int64
 }
 
 // Reserve charges cost units for the key ahead, as weir.Limiter.Reserve does.
 func (k *Limiter[K]) Reserve(key K, cost int64, maxDelay time.Duration) (Reservation[K], bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.reserve(key, cost, maxDelay)
+	h, ok := k.hash(key)
+	if !ok {
+		return Reservation[K]{decision: k.refused(weir.Never)}, false
+	}
+	g := k.grip(key, h)
+	defer g.release()
+	return g.reserve(cost, maxDelay)
 }
 
-func (k *Limiter[K]) reserve(key K, cost int64, maxDelay time.Duration) (Reservation[K], bool) {
-	if k.needsNone(key, cost) {
-		d := k.take(key, cost)
+func (g *grip[K]) reserve(cost int64, maxDelay time.Duration) (Reservation[K], bool) {
+	k := g.k
+	if g.needsNone(cost) {
+		d, _ := g.take(cost)
 		if !d.Allowed {
 			return Reservation[K]{decision: d}, false
 		}
-		return Reservation[K]{decision: d, k: k, e: &entry[K]{key: key}, mark: k.marks.Next()}, true // Settle may charge it
+		return Reservation[K]{decision: d, k: k, x: &entry[K]{h: g.h, gone: true}, key: g.key, mark: k.mark()}, true // Settle may charge it
 	}
-	e, err := k.promote(key)
-	if err != nil {
-		return Reservation[K]{decision: k.take(key, max(cost, 1))}, false // which is refused, and says why
+	x, ok := g.promote()
+	if !ok {
+		if wait, ok := g.makeRoom(); !ok {
+			return Reservation[K]{decision: k.refused(wait)}, false
+		}
+		if x, ok = g.promote(); !ok {
+			return Reservation[K]{decision: k.refused(weir.Never)}, false
+		}
 	}
-	r, ok := e.lim.Reserve(cost, maxDelay)
+	r, ok := x.lim.Reserve(cost, maxDelay)
 	if !ok {
 		return Reservation[K]{decision: r.Decision()}, false
 	}
-	return Reservation[K]{r, r.Decision(), k, e, k.marks.Next(), cost}, true
+	return Reservation[K]{r, r.Decision(), k, x, g.key, k.mark(), cost}, true
+}
+
+// mark returns a mark that can be claimed once.
+func (k *Limiter[K]) mark() claim.Mark {
+	k.marking.Lock()
+	defer k.marking.Unlock()
+	return k.marks.Next()
 }
 
 // Delay is how long after Reserve the work may go: 0 for at once. For a reservation that was refused it is Decision().RetryAfter.
@@ -159,28 +178,20 @@ func (r Reservation[K]) Settle(actual int64) {
 	if actual < 0 || !r.mark.Claim() {
 		return
 	}
-	r.k.mu.Lock()
-	defer r.k.mu.Unlock()
-	r.settle(actual)
-}
-
-// settle is Settle under the lock, the mark claimed.
-func (r Reservation[K]) settle(actual int64) {
-	k := r.k
-	if k.entries[r.e.key] == r.e {
+	g := r.k.grip(r.key, r.x.h)
+	defer g.release()
+	if !r.x.gone {
 		r.r.Settle(actual)
-		k.refresh(r.e, k.now()) // it may be free sooner than was known
+		g.freer() // it may be free sooner than was known
 		return
 	}
 	if actual <= r.cost {
 		return // the key was let go: there is nothing left to give back
 	}
-	e, err := k.promote(r.e.key)
-	if err != nil {
-		return // no room: the key is not limited
+	if x, ok := g.promoted(); ok { // else there is no room: the key is not limited
+		late, _ := x.lim.Reserve(0, 0)
+		late.Settle(actual - r.cost)
 	}
-	late, _ := e.lim.Reserve(0, 0)
-	late.Settle(actual - r.cost)
 }
 
 // Cancel gives back what was reserved, as weir.Reservation.Cancel does.

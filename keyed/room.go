@@ -1,7 +1,6 @@
 package keyed
 
 import (
-	"container/heap"
 	"math"
 	"time"
 
@@ -9,162 +8,178 @@ import (
 )
 
 const (
-	// eachAdd is how many keys a new one may send off whose time has come, so that a table that is used cleans itself.
-	eachAdd = 4
-	// eachSweep bounds how long the janitor holds the lock.
-	eachSweep = 1000
 	// sweepEvery is the least time between two sweeps.
 	sweepEvery = time.Second
+	// mostTries bounds how many blocks are looked through for the least restricted key, where those that come first are waited for.
+	mostTries = 64
 )
 
-// add keeps a new entry, which reset says is free to go by then. It reports false where there is no room, and when there will be.
-func (k *Limiter[K]) add(e *entry[K], now int64, reset time.Duration) (wait time.Duration, ok bool) {
-	k.release(now, eachAdd)
-	if wait, ok = k.room(now); !ok {
-		k.stats.Refused++
-		return wait, false
+// makeRoom sets room aside for a new key at the ceiling: that of one whose state equals an untouched one, or what the options say. It
+// reports false where there is none, and when there will be. It is called without any lock held.
+func (k *Limiter[K]) makeRoom(now int64) (wait time.Duration, ok bool) {
+	k.room.Lock()
+	defer k.room.Unlock()
+	for {
+		if k.count.Add(1) <= int64(k.opts.MaxKeys) {
+			return 0, true
+		}
+		k.count.Add(-1)
+		f := finder[K]{k: k, now: now, forgets: k.opts.Full == Forget}
+		found := f.look()
+		for tries := 1; !found && tries < mostTries; tries++ {
+			found = f.look()
+		}
+		f.restore()
+		switch {
+		case found && f.gone > 0:
+		case k.opts.Full != Forget && f.first != math.MaxInt64 && k.era.Load().returns:
+			return until(now, f.first), false
+		default:
+			return weir.Never, false
+		}
 	}
-	if len(k.entries) >= k.opts.MaxKeys && !k.forget(now) {
-		k.stats.Refused++
-		return weir.Never, false
-	}
-	e.free = later(now, reset)
-	k.entries[e.key] = e
-	k.peak = max(k.peak, len(k.entries))
-	heap.Push(&k.order, e)
-	k.wakeJanitor(now)
-	return 0, true
 }
 
-// room reports whether a new key would be kept, and if not, after what wait.
-func (k *Limiter[K]) room(now int64) (time.Duration, bool) {
-	if len(k.entries) < k.opts.MaxKeys || k.opts.Full == Forget {
-		return 0, true
+// A finder looks for a key to let go.
+type finder[K comparable] struct {
+	k       *Limiter[K]
+	now     int64
+	forgets bool  // the least restricted goes, where none is free
+	gone    int   // how many were let go
+	first   int64 // when the first is free, once it is found
+	raised  []raised[K]
+}
+
+// raised is a block whose first key is waited for: while another is looked for, its bound is that of the first key that is not.
+type raised[K comparable] struct {
+	s     *segment[K]
+	block int
+	bound int64
+}
+
+// look looks through the block that comes first. It reports whether that was the end of it.
+func (f *finder[K]) look() bool {
+	s, first := f.k.soonest()
+	if s == nil {
+		f.first = math.MaxInt64
+		return true
 	}
-	k.release(now, math.MaxInt)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.least()
+	known := s.bounds[b]
+	if known > first { // it was looked through meanwhile
+		return false
+	}
+	c := s.sweep(b, f.now)
 	switch {
-	case len(k.entries) < k.opts.MaxKeys:
-		return 0, true
-	case !k.returns:
-		return weir.Never, false
+	case c.gone > 0:
+		f.gone = c.gone
+		return true
+	case c.least > known:
+		return false
+	case !f.forgets:
+		f.first = c.least
+		return true
+	case c.idle > known:
+		f.raised = append(f.raised, raised[K]{s, b, known})
+		s.bounds[b] = c.idle
+		s.least()
+		return false
 	}
-	first := k.order[0]
-	for k.refresh(first, now); first != k.order[0]; k.refresh(first, now) {
-		first = k.order[0] // the one before was used since, and is free later than was known
+	if head, ok := s.array.seize(c.slot); ok {
+		s.drop(c.slot, head)
+		f.k.stats.forgotten.Add(1)
+		f.gone = 1
 	}
-	if first.free == math.MaxInt64 {
-		return weir.Never, false
-	}
-	return until(now, first.free), false
+	return true
 }
 
-// release lets go, up to a number, of keys whose states equal untouched ones.
-func (k *Limiter[K]) release(now int64, most int) {
-	if !k.returns {
-		return
-	}
-	for most > 0 && len(k.order) > 0 && k.order[0].free <= now && k.order[0].free != math.MaxInt64 {
-		e := k.order[0]
-		if free := k.freeAt(e, now); free > now || free == math.MaxInt64 { // at the end of the clock nothing is free for certain
-			e.free = free
-			heap.Fix(&k.order, 0)
-			continue
+// restore puts back the bounds that were raised.
+func (f *finder[K]) restore() {
+	for _, r := range f.raised {
+		r.s.mu.Lock()
+		if r.block < len(r.s.bounds) {
+			r.s.bounds[r.block] = min(r.s.bounds[r.block], r.bound)
+			r.s.least()
 		}
-		k.drop(e)
-		k.stats.Released++
-		most--
+		r.s.mu.Unlock()
 	}
 }
 
-// refresh brings an entry's free up to date.
-func (k *Limiter[K]) refresh(e *entry[K], now int64) {
-	e.free = k.freeAt(e, now)
-	heap.Fix(&k.order, e.index)
-}
-
-// freeAt is when an entry's state equals an untouched one, as of now. One that is pinned is not free for a while yet.
-func (k *Limiter[K]) freeAt(e *entry[K], now int64) int64 {
-	var reset time.Duration
-	if e.lim != nil {
-		reset = e.lim.Peek(0).ResetAfter
-	} else {
-		reset = k.prepared.Peek(e.state, now, 0).ResetAfter
-	}
-	if reset == 0 && e.pins > 0 {
-		reset = sweepEvery
-	}
-	return later(now, reset)
-}
-
-// forget makes room by letting go of the least restricted key that nobody waits for. It reports false where somebody waits for each.
-func (k *Limiter[K]) forget(now int64) bool {
-	var kept []*entry[K]
-	defer func() {
-		for _, e := range kept {
-			heap.Push(&k.order, e)
+// soonest finds the segment that may be the first to have something to let go, and when.
+func (k *Limiter[K]) soonest() (soonest *segment[K], first int64) {
+	first = math.MaxInt64
+	for _, shelf := range *k.shelves.Load() {
+		for i := range shelf.first {
+			if t := shelf.first[i].Load(); t < first {
+				first, soonest = t, shelf.segments[i].Load()
+			}
 		}
-	}()
-	for len(k.order) > 0 {
-		e := k.order[0]
-		known := e.free
-		if k.refresh(e, now); e.free != known && k.order[0] != e {
-			continue // it was used since, and another is less restricted
-		}
-		if e.pins == 0 && (e.lim == nil || e.lim.Waiting() == 0) {
-			k.drop(e)
-			k.stats.Forgotten++
-			return true
-		}
-		heap.Pop(&k.order)
-		kept = append(kept, e)
 	}
-	return false
-}
-
-// drop takes an entry out.
-func (k *Limiter[K]) drop(e *entry[K]) {
-	heap.Remove(&k.order, e.index)
-	delete(k.entries, e.key)
+	return soonest, first
 }
 
 // wakeJanitor sets the janitor's timer for when the first key may be let go, unless it is set.
 func (k *Limiter[K]) wakeJanitor(now int64) {
-	if k.waking || k.closed || !k.returns || len(k.order) == 0 || k.order[0].free == math.MaxInt64 {
+	if k.waking.Load() || !k.era.Load().returns || !k.waking.CompareAndSwap(false, true) {
 		return
 	}
-	k.waking = true
-	d := max(until(now, k.order[0].free), sweepEvery)
-	if k.janitor == nil {
-		k.janitor = k.timers(d, k.sweep)
-	} else {
-		k.janitor.Reset(d)
+	_, first := k.soonest()
+	d := max(until(now, first), sweepEvery)
+	k.janitor.Lock()
+	defer k.janitor.Unlock()
+	switch {
+	case k.closed:
+	case first == math.MaxInt64:
+		k.waking.Store(false)
+	case k.timer == nil:
+		k.timer = k.timers(d, k.sweep)
+	default:
+		k.timer.Reset(d)
 	}
 }
 
-// sweep is what the janitor does: it gives the memory of keys back that nobody asks about any more.
+// sweep is what the janitor does: it gives the memory of keys back that nobody asks about any more. It holds each segment's lock for some
+// microseconds.
 func (k *Limiter[K]) sweep() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.waking = false
+	k.waking.Store(false)
 	now := k.now()
-	k.release(now, eachSweep)
-	if len(k.entries) < k.peak/8 { // a map never gives memory back by itself
-		entries := make(map[K]*entry[K], len(k.entries))
-		for key, e := range k.entries {
-			entries[key] = e
+	for _, shelf := range *k.shelves.Load() {
+		for i := range shelf.segments {
+			if s := shelf.segments[i].Load(); s != nil && s.first.Load() <= now {
+				s.clean(now)
+			}
 		}
-		k.entries, k.peak = entries, len(entries)
 	}
 	k.wakeJanitor(now)
 }
 
+// clean lets go of all that is free in a segment, and of its memory where little is left.
+func (s *segment[K]) clean(now int64) {
+	for b := 0; ; b++ {
+		s.mu.Lock()
+		if b >= len(s.bounds) {
+			break
+		}
+		if t := s.bounds[b]; t <= now && t != math.MaxInt64 {
+			s.sweep(b, now)
+		}
+		s.mu.Unlock()
+	}
+	if lines := max(s.count/3+1, firstLines); int(s.array.lines) > 2*lines {
+		s.rebuild(lines, s.array.era)
+	}
+	s.mu.Unlock()
+}
+
 // Close ends the janitor, which lets go of idle keys between calls. Decisions go on, and clean up as they go.
 func (k *Limiter[K]) Close() error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	k.janitor.Lock()
+	defer k.janitor.Unlock()
 	k.closed = true
-	if k.janitor != nil {
-		k.janitor.Stop()
+	if k.timer != nil {
+		k.timer.Stop()
 	}
 	return nil
 }
@@ -187,26 +202,4 @@ func until(now, t int64) time.Duration {
 	default:
 		return time.Duration(d)
 	}
-}
-
-// byRelease orders entries by when they are free to go.
-type byRelease[K comparable] []*entry[K]
-
-func (h byRelease[K]) Len() int           { return len(h) }
-func (h byRelease[K]) Less(i, j int) bool { return h[i].free < h[j].free }
-func (h byRelease[K]) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-func (h *byRelease[K]) Push(x any) {
-	e := x.(*entry[K])
-	e.index = len(*h)
-	*h = append(*h, e)
-}
-func (h *byRelease[K]) Pop() any {
-	last := len(*h) - 1
-	e := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return e
 }

@@ -23,7 +23,7 @@ func TestTakeTextReadsTheLimitsClock(t *testing.T) {
 	}
 	defer l.Close()
 	for range 3 {
-		if _, d := keyed.TakeText(l, []byte("a"), 1); !d.Allowed {
+		if d := keyed.TakeText(l, []byte("a"), 1); !d.Allowed {
 			t.Errorf("at %v: %+v", time.Duration(wall), d)
 		}
 		wall += int64(time.Second)

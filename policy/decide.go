@@ -30,7 +30,7 @@ type Verdict struct {
 	Outcome Outcome
 	Route   int    // the index of the route that matched; -1 where none did
 	Limit   string // the limit that refused or delayed it; empty otherwise
-	Key     string // that limit's key for the request, see DecodeKey
+	Key     string // that limit's key for the request, see DecodeKey; where Options.Keys is set, or several limits were asked
 
 	// Decision is that of the limits together: of the one that refused, or of the one with the least remaining.
 	Decision weir.Decision
@@ -84,7 +84,7 @@ func (v *Verdict) one(r *request) bool {
 	key, cost, q := l.question(buf[:0], r)
 	switch q {
 	case asks:
-		text, d := keyed.TakeText(l.table, key, cost)
+		d := keyed.TakeText(l.table, key, cost)
 		switch {
 		case d.Allowed:
 			v.Decision = d
@@ -92,7 +92,7 @@ func (v *Verdict) one(r *request) bool {
 		case l.wait:
 			return false
 		default:
-			v.deny(l, text, d)
+			v.deny(l, l.text(key), d)
 			l.counts.limited.Add(1)
 		}
 	case skip:
@@ -172,12 +172,20 @@ func (l *limit) key(buf []byte, r *request) (key []byte, present bool) {
 
 // settle refuses a request of which a limit does not need to be asked.
 func (v *Verdict) settle(l *limit, key []byte, q question) {
-	v.deny(l, string(key), weir.Decision{RetryAfter: weir.Never, By: l.Name})
+	v.deny(l, l.text(key), weir.Decision{RetryAfter: weir.Never, By: l.Name})
 	if q == cheat {
 		v.Outcome = Invalid
 		return
 	}
 	l.counts.limited.Add(1)
+}
+
+// text is a key that outlives the request, where verdicts carry it.
+func (l *limit) text(key []byte) string {
+	if !l.tells {
+		return ""
+	}
+	return string(key)
 }
 
 func (v *Verdict) deny(l *limit, key string, d weir.Decision) {
@@ -235,7 +243,7 @@ func (l *limit) shadow(r *request) {
 		res, _ := l.table.Reserve(string(key), cost, -1)
 		d, delay = res.Decision(), res.Delay()
 	} else {
-		_, d = keyed.TakeText(l.table, key, cost)
+		d = keyed.TakeText(l.table, key, cost)
 	}
 	switch {
 	case !d.Allowed:

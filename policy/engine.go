@@ -20,6 +20,9 @@ type Options struct {
 
 	// MaxKeys is how many keys a limit keeps that does not say so itself; 0 means keyed.DefaultMaxKeys.
 	MaxKeys int
+
+	// Keys has each Verdict carry the key of the request, which costs an allocation where it was refused.
+	Keys bool
 }
 
 // An Engine decides about requests. It is safe for concurrent use.
@@ -39,6 +42,7 @@ type limit struct {
 	table  *keyed.Limiter[string]
 	counts *counts
 	wait   bool // it is a queue: who finds it busy waits
+	tells  bool // verdicts carry the key
 	window time.Duration
 }
 
@@ -117,7 +121,7 @@ func build(p Policy, o Options, before *Engine) (*Engine, error) {
 
 // compile readies a limit. What is to change in limits that go on from before is put off until nothing can fail any more.
 func (e *Engine) compile(l Limit, before *Engine, changes *[]func() error) (*limit, error) {
-	c := &limit{Limit: l, counts: new(counts), window: window(l.Limit)}
+	c := &limit{Limit: l, counts: new(counts), window: window(l.Limit), tells: e.opts.Keys}
 	c.cost, _ = parseCost(l.Cost) // checked
 	for _, text := range l.Key {
 		p, _ := parsePart(text)

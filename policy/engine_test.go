@@ -19,7 +19,7 @@ const sec = time.Second
 func engine(t testing.TB, p policy.Policy) (*policy.Engine, *weirtest.Clock) {
 	t.Helper()
 	c := new(weirtest.Clock)
-	e, err := policy.New(p, policy.Options{Clock: c.Now, Timers: c.AfterFunc})
+	e, err := policy.New(p, policy.Options{Clock: c.Now, Timers: c.AfterFunc, Keys: true})
 	if err != nil {
 		t.Fatal(err)
 	}

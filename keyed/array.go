@@ -1,0 +1,195 @@
+package keyed
+
+import (
+	"math"
+	"math/bits"
+	"runtime"
+	"sync/atomic"
+
+	"github.com/weirflow/weir"
+)
+
+// A slot is a header and the words of a state. The header holds the low bits of the key's hash; the high ones say where the slot is looked
+// for, so that all 64 tell keys apart once a table has some hundreds of lines. Four slots are a line: 64 bytes, a cache line, where the
+// state is one word.
+const (
+	locked   = math.MinInt64 // someone reads or writes the words: held for a few nanoseconds
+	used     = 1 << 62
+	away     = 1 << 61 // the state is in an entry of the segment
+	spilled  = 1 << 60 // on the first slot of a line: a key that belongs here may be in one of the next
+	lowHash  = 1<<56 - 1
+	identity = used | lowHash // what a key is found by
+
+	perLine = 4
+	// maxFar is how many lines after its own a new key may lie before the array grows.
+	maxFar = 15
+)
+
+// An array is the slots of a segment. Keys are found, and their states changed, without any lock but that of the slot. All that changes
+// what slots stand for is done under the segment's lock. A segment that grows gets a new array, and the slots of the old one are marked as
+// used by nobody.
+type array[K comparable] struct {
+	slots  []int64
+	high   []uint8 // of the slots, the highest bits of the hash, as long as they are not those of the segment
+	keys   []K     // of the slots, where the options say so
+	lines  uint64
+	shift  uint8 // how many of the hash's high bits chose the segment
+	size   int   // words of a slot
+	far    atomic.Int32
+	layout *weir.Layout // nil where states have no fixed length
+	era    *era
+	owner  *segment[K]
+}
+
+// newArray returns one with so many lines.
+func newArray[K comparable](e *era, layout *weir.Layout, lines int, depth uint8, keys bool) *array[K] {
+	a := &array[K]{lines: uint64(lines), shift: depth, size: 1 + e.words, layout: layout, era: e}
+	a.slots = make([]int64, lines*perLine*a.size)
+	if depth < 8 {
+		a.high = make([]uint8, lines*perLine)
+	}
+	if keys {
+		a.keys = make([]K, lines*perLine)
+	}
+	return a
+}
+
+func (a *array[K]) capacity() int { return int(a.lines) * perLine }
+
+// home is the line that a key belongs to. It rises with the hash.
+func (a *array[K]) home(h uint64) int {
+	line, _ := bits.Mul64(h<<a.shift, a.lines)
+	return int(line)
+}
+
+// acquire finds the key's slot and locks it. It returns its place and its header; a place below 0 where there is none, or none any more.
+func (a *array[K]) acquire(h uint64, key K) (slot int, head int64) {
+	want := int64(h&lowHash) | used
+	width := perLine * a.size
+	for line, i := a.home(h), int32(0); ; i++ {
+		first := line * width
+		for slot = first; slot < first+width; slot += a.size {
+			head = atomic.LoadInt64(&a.slots[slot])
+			if head&identity != want {
+				continue
+			}
+			if head < 0 || !atomic.CompareAndSwapInt64(&a.slots[slot], head, head|locked) {
+				var ok bool
+				if head, ok = a.lock(slot, want); !ok {
+					return -1, 0
+				}
+			}
+			if a.keys == nil || a.keys[slot/a.size] == key {
+				return slot, head
+			}
+			a.unlock(slot, head)
+		}
+		if atomic.LoadInt64(&a.slots[first])&spilled == 0 || i >= a.far.Load() {
+			return -1, 0
+		}
+		if line++; line == int(a.lines) {
+			line = 0
+		}
+	}
+}
+
+// lock locks a slot that others may hold. It reports false where the slot is not what was wanted any more.
+func (a *array[K]) lock(slot int, want int64) (head int64, ok bool) {
+	for spins := 0; ; spins++ {
+		head = atomic.LoadInt64(&a.slots[slot])
+		switch {
+		case head&identity != want:
+			return 0, false
+		case head >= 0 && atomic.CompareAndSwapInt64(&a.slots[slot], head, head|locked):
+			return head, true
+		case spins > 20: // whoever holds it is not running
+			runtime.Gosched()
+		}
+	}
+}
+
+func (a *array[K]) unlock(slot int, head int64) { atomic.StoreInt64(&a.slots[slot], head) }
+
+// words is where the slot's state lies.
+func (a *array[K]) words(slot int) []int64 { return a.slots[slot+1 : slot+a.size : slot+a.size] }
+
+// seize locks whatever is in a slot, under the segment's lock. It reports false for an empty one.
+func (a *array[K]) seize(slot int) (head int64, ok bool) {
+	head = atomic.LoadInt64(&a.slots[slot])
+	if head&used == 0 {
+		return 0, false
+	}
+	return a.lock(slot, head&identity)
+}
+
+// vacate empties a slot that is locked.
+func (a *array[K]) vacate(slot int, head int64) {
+	if a.keys != nil {
+		var none K
+		a.keys[slot/a.size] = none
+	}
+	a.unlock(slot, head&spilled)
+}
+
+// place finds an empty slot for a new key, at most so many lines after its own: below 0 where there is none. It is for who holds the
+// segment's lock, and leaves the slot empty.
+func (a *array[K]) place(h uint64, most int) int {
+	width := perLine * a.size
+	home := a.home(h)
+	for i, line := 0, home; i <= most; i++ {
+		for slot := line * width; slot < (line+1)*width; slot += a.size {
+			if atomic.LoadInt64(&a.slots[slot])&used == 0 {
+				a.spill(home, i)
+				return slot
+			}
+		}
+		if line++; line == int(a.lines) {
+			line = 0
+		}
+	}
+	return -1
+}
+
+// spill marks so many lines as such that keys of theirs may be in later ones.
+func (a *array[K]) spill(line, n int) {
+	if n > int(a.far.Load()) {
+		a.far.Store(int32(n))
+	}
+	for range n {
+		slot := line * perLine * a.size
+		for spins := 0; ; spins++ {
+			head := atomic.LoadInt64(&a.slots[slot])
+			if head&spilled != 0 && head >= 0 || head >= 0 && atomic.CompareAndSwapInt64(&a.slots[slot], head, head|spilled) {
+				break
+			}
+			if spins > 20 {
+				runtime.Gosched()
+			}
+		}
+		if line++; line == int(a.lines) {
+			line = 0
+		}
+	}
+}
+
+// fill makes an empty slot the key's, whose words are written: unlocked, or locked by the caller.
+func (a *array[K]) fill(slot int, h uint64, key K, flags int64) (head int64) {
+	if a.high != nil {
+		a.high[slot/a.size] = uint8(h >> 56)
+	}
+	if a.keys != nil {
+		a.keys[slot/a.size] = key
+	}
+	head = atomic.LoadInt64(&a.slots[slot])&spilled | int64(h&lowHash) | used | flags&^locked
+	atomic.StoreInt64(&a.slots[slot], head|flags&locked)
+	return head
+}
+
+// hash is all of the hash of the key in a slot, in a segment with that prefix.
+func (a *array[K]) hash(slot int, head int64, prefix uint64) uint64 {
+	h := uint64(head) & lowHash
+	if a.high != nil {
+		return h | uint64(a.high[slot/a.size])<<56
+	}
+	return h | prefix>>(a.shift-8)<<56
+}

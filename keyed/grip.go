@@ -1,0 +1,205 @@
+package keyed
+
+import (
+	"time"
+
+	"github.com/weirflow/weir"
+)
+
+// A grip is a key that is held: its segment is locked, and its slot too. All verbs but the short way of Take and Peek work under one.
+type grip[K comparable] struct {
+	k     *Limiter[K]
+	s     *segment[K]
+	key   K
+	h     uint64
+	slot  int // below 0 where the key has none
+	head  int64
+	now   int64
+	token bool // room for a new key has been set aside
+}
+
+// grip takes hold of a key, in a segment that has room for it.
+func (k *Limiter[K]) grip(key K, h uint64) grip[K] {
+	for {
+		s := k.lockSegment(h)
+		now := k.reading(s.array.era.wall)
+		if l, e := s.array.layout, s.array.era; l != nil && !l.Covers(now) && e.layoutAt(now) != l {
+			s.rebuild(int(s.array.lines), e)
+		}
+		slot, head := s.array.acquire(h, key)
+		if slot >= 0 || s.roomy() {
+			return grip[K]{k: k, s: s, key: key, h: h, slot: slot, head: head, now: now}
+		}
+		s.grow(now)
+		s.mu.Unlock()
+	}
+}
+
+// release lets go.
+func (g *grip[K]) release() {
+	if g.slot >= 0 {
+		g.s.array.unlock(g.slot, g.head)
+	}
+	g.s.mu.Unlock()
+	if g.token {
+		g.k.count.Add(-1)
+		g.token = false
+	}
+}
+
+// entry is the key's, where its state is in one.
+func (g *grip[K]) entry() *entry[K] {
+	if g.slot < 0 || g.head&away == 0 {
+		return nil
+	}
+	return g.s.entry(g.slot)
+}
+
+func (g *grip[K]) prepared() weir.Prepared { return g.s.array.era.prepared }
+
+// state is the key's, where it has no limiter.
+func (g *grip[K]) state() []int64 {
+	switch x := g.entry(); {
+	case g.slot < 0:
+		return nil
+	case x != nil:
+		return x.state
+	}
+	return g.s.unpack(g.slot)
+}
+
+// peek is Peek. Whether there is room for a new key is another matter.
+func (g *grip[K]) peek(cost int64) (d weir.Decision) {
+	if x := g.entry(); x != nil && (x.over != nil || x.lim != nil) {
+		return x.peek(g, cost)
+	}
+	return g.prepared().Peek(g.state(), g.now, cost)
+}
+
+func (x *entry[K]) peek(g *grip[K], cost int64) weir.Decision {
+	if d, ok := x.overridden(g, cost); ok {
+		return d
+	}
+	return x.lim.Peek(cost)
+}
+
+// take is Take. It reports false, and has charged nothing, where there was no room for a new key.
+func (g *grip[K]) take(cost int64) (d weir.Decision, ok bool) {
+	x := g.entry()
+	switch {
+	case x != nil && (x.over != nil || x.lim != nil):
+		return x.take(g, cost), true
+	case x != nil:
+		if x.state, d = g.prepared().Step(x.state, g.now, cost); g.s.pack(g.slot, x.state, g.now) {
+			g.s.leave(x)
+			x.gone = true
+			g.head &^= away
+		}
+		return d, true
+	case g.slot >= 0:
+		if !g.s.array.layout.Decide(&d, g.s.array.words(g.slot), g.now, cost, true) {
+			var state []int64
+			state, d = g.prepared().Step(g.state(), g.now, cost)
+			g.keep(state)
+		}
+		return d, true
+	}
+	return g.first(cost)
+}
+
+func (x *entry[K]) take(g *grip[K], cost int64) weir.Decision {
+	if d, ok := x.overridden(g, cost); ok {
+		return d
+	}
+	return x.lim.Take(cost)
+}
+
+// keep puts a changed state back into the slot, or into an entry where it does not fit there any more.
+func (g *grip[K]) keep(state []int64) {
+	if len(state) > 0 {
+		g.head = g.head&^away | g.s.store(g.slot, g.h, state, g.now)
+	}
+}
+
+// first is take for a key without a state: it gets one only if that differs from an untouched one.
+func (g *grip[K]) first(cost int64) (d weir.Decision, ok bool) {
+	state, d := g.prepared().Step(g.s.scratch[:0], g.now, cost)
+	if len(state) == 0 {
+		return d, true
+	}
+	if !g.room() {
+		return d, false
+	}
+	g.insert(state, later(g.now, d.ResetAfter))
+	return d, true
+}
+
+// room sets room aside for a new key, unless it has been.
+func (g *grip[K]) room() bool {
+	if !g.token && g.k.count.Add(1) > int64(g.k.opts.MaxKeys) {
+		g.k.count.Add(-1)
+		return false
+	}
+	g.token = true
+	return true
+}
+
+// insert gives a new key a slot, for which room was set aside. Its state is free to go from a time on.
+func (g *grip[K]) insert(state []int64, free int64) {
+	s := g.s
+	g.slot, g.token = s.put(g.h), false
+	g.head = s.array.fill(g.slot, g.h, g.key, locked|s.store(g.slot, g.h, state, g.now))
+	s.lower(g.slot, free)
+	if s.array.era.returns {
+		g.k.wakeJanitor(g.now)
+	}
+}
+
+// promote gives the key an entry with a limiter of its own. It reports false where there is no room for a new key.
+func (g *grip[K]) promote() (*entry[K], bool) {
+	x := g.entry()
+	if x == nil {
+		if g.slot < 0 && !g.room() {
+			return nil, false
+		}
+		x = &entry[K]{h: g.h}
+		if g.k.opts.Keys {
+			x.key = g.key
+		}
+		x.state = append(x.words[:0], g.state()...)
+		if g.slot < 0 {
+			g.insert(nil, g.now)
+			x = g.entry()
+		} else {
+			g.s.enter(g.slot, x)
+			g.head |= away
+		}
+	}
+	if x.lim == nil {
+		k := g.k
+		lim, err := g.prepared().New(x.state, weir.Named(k.opts.Name), weir.WithClock(k.clock), weir.WithWallClock(k.times), weir.WithTimers(k.timers))
+		if err != nil {
+			panic(err) // the state is the limit's, and the unit a nanosecond
+		}
+		x.lim, x.state = lim, nil
+	}
+	return x, true
+}
+
+// freer notes that the key's state may equal an untouched one sooner than was known.
+func (g *grip[K]) freer() {
+	if g.slot >= 0 {
+		g.s.lower(g.slot, g.s.freeAt(g.slot, g.head, g.now))
+	}
+}
+
+// needsNone reports whether a key without a state needs none for a cost: one that is never charged. It is not to take the room of
+// another key.
+func (g *grip[K]) needsNone(cost int64) bool {
+	return g.slot < 0 && (cost <= 0 || cost > g.prepared().Largest())
+}
+
+// refused is the decision about a key that there is no state for.
+func (k *Limiter[K]) refused(wait time.Duration) weir.Decision {
+	return weir.Decision{Limit: k.era.Load().prepared.Peek(nil, 0, 0).Limit, RetryAfter: wait, By: k.opts.Name}
+}

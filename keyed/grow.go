@@ -1,0 +1,260 @@
+package keyed
+
+import (
+	"math"
+	"sync/atomic"
+
+	"github.com/weirflow/weir"
+)
+
+// A directory finds the array of a hash by its highest bits. It is replaced when it has to have more of them.
+type directory[K comparable] struct {
+	shift  uint8 // 64 less the number of bits
+	arrays []atomic.Pointer[array[K]]
+}
+
+// A shelf holds some segments, and when each of them may first have something to let go, close together, so that all can be looked
+// through in no time. Shelves are added, and never moved.
+type shelf[K comparable] struct {
+	first    [64]atomic.Int64
+	segments [64]atomic.Pointer[segment[K]]
+}
+
+// array returns the array that a hash belongs to.
+func (k *Limiter[K]) array(h uint64) *array[K] {
+	d := k.directory.Load()
+	return d.arrays[h>>d.shift].Load()
+}
+
+// newSegment puts a segment on a shelf, and returns it locked. It is for who holds the structure's lock.
+func (k *Limiter[K]) newSegment(prefix uint64) *segment[K] {
+	shelves := *k.shelves.Load()
+	if k.segments%64 == 0 {
+		next := &shelf[K]{}
+		for i := range next.first {
+			next.first[i].Store(math.MaxInt64)
+		}
+		grown := append(shelves[:len(shelves):len(shelves)], next)
+		k.shelves.Store(&grown)
+		shelves = grown
+	}
+	at := shelves[len(shelves)-1]
+	s := &segment[K]{table: k, prefix: prefix, first: &at.first[k.segments%64]}
+	s.mu.Lock() // before anyone sees it
+	at.segments[k.segments%64].Store(s)
+	k.segments++
+	return s
+}
+
+// publish has the segment's array found for its hashes. It is for who holds the structure's lock.
+func (s *segment[K]) publish() {
+	a, d := s.array, s.table.directory.Load()
+	wide := 64 - d.shift - a.shift // how many bits of the directory the segment does not need
+	for i := range uint64(1) << wide {
+		d.arrays[s.prefix<<wide|i].Store(a)
+	}
+}
+
+// bound gives an array's blocks their bounds.
+func (s *segment[K]) bound(a *array[K]) {
+	s.bounds = make([]int64, (a.lines+blockLines-1)/blockLines)
+	for i := range s.bounds {
+		s.bounds[i] = math.MaxInt64
+	}
+}
+
+// grow makes room for another key: by letting go of what is free, with a larger array, or by dividing the segment in two.
+func (s *segment[K]) grow(now int64) {
+	s.sweepAll(now)
+	a := s.array
+	switch {
+	case 4*s.count <= 3*a.capacity() && a.far.Load() <= maxFar:
+	case a.lines >= mostLines:
+		s.split()
+	default:
+		s.rebuild(int(a.lines+max(a.lines/6, firstLines)), a.era)
+	}
+}
+
+// rebuild moves all to a new array of so many lines, with the layout of now, and with another limit where the era is another one.
+func (s *segment[K]) rebuild(lines int, e *era) {
+	k := s.table
+	a := newArray[K](e, e.layoutAt(k.reading(e.wall)), lines, s.array.shift, k.opts.Keys)
+	m := s.mover()
+	s.bound(a)
+	a.owner, s.array, s.count = s, a, 0
+	for m.next() {
+		m.put(s)
+	}
+	s.least()
+	k.structure.Lock()
+	defer k.structure.Unlock()
+	s.publish()
+}
+
+// split divides a segment in two.
+func (s *segment[K]) split() {
+	k, e := s.table, s.array.era
+	layout, lines, depth := e.layoutAt(k.reading(e.wall)), int(s.array.lines)*7/12, s.array.shift+1
+	m := s.mover()
+	k.structure.Lock()
+	defer k.structure.Unlock()
+	s.prefix *= 2
+	halves := [2]*segment[K]{s, k.newSegment(s.prefix + 1)}
+	defer halves[1].mu.Unlock()
+	for _, half := range halves {
+		half.array, half.count = newArray[K](e, layout, lines, depth, k.opts.Keys), 0
+		half.array.owner = half
+		half.bound(half.array)
+	}
+	for m.next() {
+		m.put(halves[m.h>>(64-depth)&1])
+	}
+	if d := k.directory.Load(); 64-d.shift < depth {
+		twice := &directory[K]{shift: d.shift - 1, arrays: make([]atomic.Pointer[array[K]], 2*len(d.arrays))}
+		for i := range twice.arrays {
+			twice.arrays[i].Store(d.arrays[i/2].Load())
+		}
+		k.directory.Store(twice)
+	}
+	for _, half := range halves {
+		half.least()
+		half.publish()
+	}
+}
+
+// A mover takes the keys out of an array one by one, in order. Whoever looks for one that was taken comes to the segment's lock.
+type mover[K comparable] struct {
+	old    *array[K]
+	from   *segment[K]
+	bounds []int64
+	prefix uint64
+	now    int64
+	at     int
+
+	slot int
+	head int64
+	h    uint64
+}
+
+// mover returns one for the segment's array.
+func (s *segment[K]) mover() *mover[K] {
+	return &mover[K]{old: s.array, from: s, bounds: s.bounds, prefix: s.prefix, now: s.table.now()}
+}
+
+// next goes on to the next key, and takes it out.
+func (m *mover[K]) next() bool {
+	a := m.old
+	for ; m.at < len(a.slots); m.at += a.size {
+		head, ok := a.seize(m.at)
+		if !ok {
+			continue
+		}
+		m.slot, m.head, m.h = m.at, head, a.hash(m.at, head, m.prefix)
+		m.at += a.size
+		return true
+	}
+	return false
+}
+
+// put moves the key into another array, with its state carried over where the limit has changed, and leaves its old slot to nobody.
+func (m *mover[K]) put(s *segment[K]) {
+	old, a := m.old, s.array
+	slot := s.put(m.h)
+	words, flags := a.words(slot), int64(0)
+	free := m.bounds[m.slot/(old.size*perLine*blockLines)]
+	switch {
+	case m.head&away != 0:
+		x := m.from.entries[old.slots[m.slot+1]]
+		if m.from.leave(x); old.era != a.era {
+			free = x.convert(old.era, a.era)
+		}
+		if flags = away; x.lim != nil || x.over != nil || !s.pack(slot, x.state, m.now) {
+			s.enter(slot, x)
+		} else {
+			x.gone, flags = true, 0
+		}
+	case old.era == a.era && old.layout == a.layout:
+		copy(words, old.words(m.slot))
+	default:
+		state := old.layout.Unpack(m.from.scratch[:0], old.words(m.slot))
+		if old.era != a.era {
+			state = old.era.prepared.Convert(state, a.era.was, a.era.prepared, a.era.began)
+			free = later(a.era.began, a.era.prepared.Peek(state, a.era.began, 0).ResetAfter)
+		}
+		flags = s.store(slot, m.h, state, m.now)
+	}
+	var key K
+	if old.keys != nil {
+		key = old.keys[m.slot/old.size]
+	}
+	a.fill(slot, m.h, key, flags)
+	s.lower(slot, free)
+	old.unlock(m.slot, 0)
+}
+
+// store puts a state into a slot's words, or, where it does not fit, into an entry. It returns the flags of the slot.
+func (s *segment[K]) store(slot int, h uint64, state []int64, now int64) (flags int64) {
+	if s.pack(slot, state, now) {
+		return 0
+	}
+	x := &entry[K]{h: h}
+	x.state = append(x.words[:0], state...)
+	s.enter(slot, x)
+	return away
+}
+
+// pack puts a state into a slot's words. It reports false where it does not fit.
+func (s *segment[K]) pack(slot int, state []int64, now int64) bool {
+	l := s.array.layout
+	return l != nil && len(state) > 0 && l.Covers(now) && l.Pack(s.array.words(slot), state)
+}
+
+// convert carries an entry over to another limit, and returns when it will equal an untouched one.
+func (x *entry[K]) convert(from, to *era) (free int64) {
+	switch {
+	case x.over != nil:
+		return math.MaxInt64 // it has a limit of its own
+	case x.lim != nil:
+		if err := x.lim.SetLimit(to.prepared.Limit()); err != nil {
+			panic(err) // the limit was prepared
+		}
+	default:
+		x.state = from.prepared.Convert(x.state, to.was, to.prepared, to.began)
+	}
+	return later(to.began, x.reset(to, to.began))
+}
+
+// An era is the time between two changes of the limit.
+type era struct {
+	prepared weir.Prepared
+	wall     bool // it reads wall time
+	returns  bool // a state becomes equal to an untouched one by itself
+	words    int  // of a state in a slot; 1 where states are in entries
+	layout   atomic.Pointer[weir.Layout]
+
+	was, began int64 // when it began, as the limit before reads time, and as this one does
+}
+
+// newEra begins one at a reading of the clock that the limit goes by.
+func newEra(p weir.Prepared, now int64) *era {
+	e := &era{prepared: p, wall: p.Wall(), returns: returns(p.Limit()), words: 1, began: now}
+	if l := p.Layout(now); l != nil {
+		e.words = l.Words()
+		e.layout.Store(l)
+	}
+	return e
+}
+
+// layoutAt returns how states lie in words at a time; nil where they do not.
+func (e *era) layoutAt(now int64) *weir.Layout {
+	l := e.layout.Load()
+	if l == nil || l.Covers(now) {
+		return l
+	}
+	if next := e.prepared.Layout(now); next != nil && next.Words() == e.words {
+		e.layout.Store(next)
+		return next
+	}
+	return l
+}

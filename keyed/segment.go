@@ -1,0 +1,213 @@
+package keyed
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirflow/weir"
+)
+
+const (
+	firstLines = 4    // of a new table
+	mostLines  = 2048 // of a segment: rebuilding one takes some 100 us
+	blockLines = 8    // of a block: looking through one takes less than a microsecond
+)
+
+// A segment is a part of the table, by the high bits of the hash: an array, and what guards its structure. A decision about a key that is
+// there takes no lock of it.
+type segment[K comparable] struct {
+	mu      sync.Mutex
+	table   *Limiter[K]
+	array   *array[K]
+	prefix  uint64 // the high bits of the hashes
+	count   int    // of slots in use
+	entries []*entry[K]
+	unused  []int // places in entries
+
+	// bounds says of each block of lines that none of its states equals an untouched one before that time; first is the least of them.
+	bounds []int64
+	first  *atomic.Int64
+
+	scratch [16]int64
+}
+
+// An entry is a key with a state that does not fit a slot, or that has a limiter, as someone waits or has reserved: the slot's first word
+// is its place among the segment's entries.
+type entry[K comparable] struct {
+	h     uint64
+	key   K // zero, unless the options say that keys are kept
+	place int
+	state []int64
+	words [4]int64
+	lim   *weir.Limiter
+	pins  int // callers on their way into the limiter's line: it must stay
+	gone  bool
+	over  *override
+}
+
+// lockSegment returns the segment that a hash belongs to, locked.
+func (k *Limiter[K]) lockSegment(h uint64) *segment[K] {
+	for {
+		a := k.array(h)
+		s := a.owner
+		s.mu.Lock()
+		if k.array(h) == s.array {
+			return s
+		}
+		s.mu.Unlock() // it was split meanwhile
+	}
+}
+
+// block is the block that a slot is in.
+func (s *segment[K]) block(slot int) int { return slot / (s.array.size * perLine * blockLines) }
+
+// lower notes that a slot's state may equal an untouched one from a time on.
+func (s *segment[K]) lower(slot int, free int64) {
+	if b := s.block(slot); free < s.bounds[b] {
+		s.bounds[b] = free
+		if free < s.first.Load() {
+			s.first.Store(free)
+		}
+	}
+}
+
+// least finds the block with the least bound, and sets first by it.
+func (s *segment[K]) least() (block int) {
+	for b, t := range s.bounds {
+		if t < s.bounds[block] {
+			block = b
+		}
+	}
+	s.first.Store(s.bounds[block])
+	return block
+}
+
+// freeAt is when the state of a locked slot equals an untouched one, as of now: the end of the clock where that cannot be said. One with
+// callers on their way to its line, and one with a limit of its own, is not free for a while yet.
+func (s *segment[K]) freeAt(slot int, head, now int64) int64 {
+	e := s.array.era
+	var d weir.Decision
+	if head&away != 0 {
+		x := s.entry(slot)
+		if d.ResetAfter = x.reset(e, now); x.over != nil {
+			d.ResetAfter = max(d.ResetAfter, x.over.rest(now))
+		}
+		if d.ResetAfter == 0 && x.pins > 0 {
+			d.ResetAfter = sweepEvery
+		}
+	} else if !s.array.layout.Decide(&d, s.array.words(slot), now, 0, false) {
+		d = e.prepared.Peek(s.unpack(slot), now, 0)
+	}
+	return later(now, d.ResetAfter)
+}
+
+// reset is how long until an entry's state equals an untouched one.
+func (x *entry[K]) reset(e *era, now int64) time.Duration {
+	if x.lim != nil {
+		return x.lim.Peek(0).ResetAfter
+	}
+	return e.prepared.Peek(x.state, now, 0).ResetAfter
+}
+
+// idle reports whether an entry can be forgotten: nobody waits for it, and it has no limit of its own.
+func (x *entry[K]) idle() bool {
+	return x.pins == 0 && x.over == nil && (x.lim == nil || x.lim.Waiting() == 0)
+}
+
+// entry is that of a slot whose state is away.
+func (s *segment[K]) entry(slot int) *entry[K] { return s.entries[s.array.slots[slot+1]] }
+
+// unpack takes the state out of a slot's words, into memory that the next one uses again.
+func (s *segment[K]) unpack(slot int) []int64 {
+	return s.array.layout.Unpack(s.scratch[:0], s.array.words(slot))
+}
+
+// enter makes an entry, and a slot its own.
+func (s *segment[K]) enter(slot int, x *entry[K]) {
+	if n := len(s.unused); n > 0 {
+		x.place = s.unused[n-1]
+		s.unused = s.unused[:n-1]
+		s.entries[x.place] = x
+	} else {
+		x.place = len(s.entries)
+		s.entries = append(s.entries, x)
+	}
+	s.array.slots[slot+1] = int64(x.place)
+}
+
+// leave takes an entry out.
+func (s *segment[K]) leave(x *entry[K]) {
+	s.entries[x.place] = nil
+	s.unused = append(s.unused, x.place)
+}
+
+// drop takes a key out, whose slot is locked.
+func (s *segment[K]) drop(slot int, head int64) {
+	if head&away != 0 {
+		x := s.entry(slot)
+		x.gone = true
+		s.leave(x)
+	}
+	s.array.vacate(slot, head)
+	s.count--
+	s.table.count.Add(-1)
+}
+
+// A census is what a sweep found: how many went, when the first of the others is free, and the first that can be forgotten, with its slot.
+type census struct {
+	gone        int
+	least, idle int64
+	slot        int
+}
+
+// sweep lets go of the keys of a block whose states equal untouched ones, and finds out when the next one will.
+func (s *segment[K]) sweep(block int, now int64) census {
+	a := s.array
+	width := blockLines * perLine * a.size
+	c := census{least: math.MaxInt64, idle: math.MaxInt64, slot: -1}
+	for slot := block * width; slot < min((block+1)*width, len(a.slots)); slot += a.size {
+		head, ok := a.seize(slot)
+		if !ok {
+			continue
+		}
+		free := s.freeAt(slot, head, now)
+		if free <= now && free != math.MaxInt64 && a.era.returns { // at the end of the clock nothing is free for certain
+			s.drop(slot, head)
+			s.table.stats.released.Add(1)
+			c.gone++
+			continue
+		}
+		if c.least = min(c.least, free); free < c.idle && (head&away == 0 || s.entry(slot).idle()) {
+			c.idle, c.slot = free, slot
+		}
+		a.unlock(slot, head)
+	}
+	s.bounds[block] = c.least
+	s.least()
+	return c
+}
+
+// sweepAll is sweep for all blocks that may have something to let go.
+func (s *segment[K]) sweepAll(now int64) {
+	for b, t := range s.bounds {
+		if t <= now && t != math.MaxInt64 {
+			s.sweep(b, now)
+		}
+	}
+}
+
+// roomy reports whether the array has room for another key.
+func (s *segment[K]) roomy() bool {
+	return 20*(s.count+1) <= 17*s.array.capacity() && s.array.far.Load() <= maxFar
+}
+
+// put finds a slot for a new key, in a segment that has room for it.
+func (s *segment[K]) put(h uint64) (slot int) {
+	if slot = s.array.place(h, maxFar); slot < 0 {
+		slot = s.array.place(h, int(s.array.lines)) // and the next key will find the array full
+	}
+	s.count++
+	return slot
+}
