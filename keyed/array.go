@@ -22,7 +22,7 @@ const (
 
 	perLine = 4
 	// maxFar is how many lines after its own a new key may lie before the array grows.
-	maxFar = 15
+	maxFar = 47
 )
 
 // An array is the slots of a segment. Keys are found, and their states changed, without any lock but that of the slot. All that changes

@@ -72,7 +72,7 @@ func (s *segment[K]) grow(now int64) {
 	case a.lines >= mostLines:
 		s.split()
 	default:
-		s.rebuild(int(a.lines+max(a.lines/6, firstLines)), a.era)
+		s.rebuild(int(a.lines+max(a.lines/8, firstLines)), a.era)
 	}
 }
 
@@ -95,7 +95,7 @@ func (s *segment[K]) rebuild(lines int, e *era) {
 // split divides a segment in two.
 func (s *segment[K]) split() {
 	k, e := s.table, s.array.era
-	layout, lines, depth := e.layoutAt(k.reading(e.wall)), int(s.array.lines)*7/12, s.array.shift+1
+	layout, lines, depth := e.layoutAt(k.reading(e.wall)), int(s.array.lines)*9/16, s.array.shift+1
 	m := s.mover()
 	k.structure.Lock()
 	defer k.structure.Unlock()

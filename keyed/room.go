@@ -25,13 +25,13 @@ func (k *Limiter[K]) makeRoom(now int64) (wait time.Duration, ok bool) {
 		}
 		k.count.Add(-1)
 		f := finder[K]{k: k, now: now, forgets: k.opts.Full == Forget}
-		found := f.look()
-		for tries := 1; !found && tries < mostTries; tries++ {
-			found = f.look()
+		for f.tries < mostTries && !f.look() {
 		}
-		f.restore()
+		if f.restore(); f.gone == 0 && f.forgets {
+			f.settle()
+		}
 		switch {
-		case found && f.gone > 0:
+		case f.gone > 0:
 		case k.opts.Full != Forget && f.first != math.MaxInt64 && k.era.Load().returns:
 			return until(now, f.first), false
 		default:
@@ -47,7 +47,17 @@ type finder[K comparable] struct {
 	forgets bool  // the least restricted goes, where none is free
 	gone    int   // how many were let go
 	first   int64 // when the first is free, once it is found
+	tries   int   // how many blocks were looked through that had nothing free to go
 	raised  []raised[K]
+	best    candidate[K] // the least restricted that was seen
+}
+
+// A candidate is a key that can be forgotten.
+type candidate[K comparable] struct {
+	s    *segment[K]
+	a    *array[K]
+	slot int
+	free int64
 }
 
 // raised is a block whose first key is waited for: while another is looked for, its bound is that of the first key that is not.
@@ -71,7 +81,13 @@ func (f *finder[K]) look() bool {
 	if known > first { // it was looked through meanwhile
 		return false
 	}
+	if known > f.now {
+		f.tries++
+	}
 	c := s.sweep(b, f.now)
+	if c.slot >= 0 && (f.best.s == nil || c.idle < f.best.free) {
+		f.best = candidate[K]{s, s.array, c.slot, c.idle}
+	}
 	switch {
 	case c.gone > 0:
 		f.gone = c.gone
@@ -87,12 +103,28 @@ func (f *finder[K]) look() bool {
 		s.least()
 		return false
 	}
-	if head, ok := s.array.seize(c.slot); ok {
-		s.drop(c.slot, head)
+	f.forget(s, c.slot)
+	return true
+}
+
+// forget lets go of a key that is limited.
+func (f *finder[K]) forget(s *segment[K], slot int) {
+	if head, ok := s.array.seize(slot); ok {
+		s.drop(slot, head)
 		f.k.stats.forgotten.Add(1)
 		f.gone = 1
 	}
-	return true
+}
+
+// settle lets go of the best that was seen, where the search was given up.
+func (f *finder[K]) settle() {
+	if s := f.best.s; s != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.array == f.best.a {
+			f.forget(s, f.best.slot)
+		}
+	}
 }
 
 // restore puts back the bounds that were raised.
