@@ -103,3 +103,96 @@ func TestNobodyOvertakesTheFirstInLine(t *testing.T) {
 		}
 	}
 }
+
+// TestALogKeepsWhatAPromiseWouldReplace: what will have left by the time that was promised has not left yet, and counts again once the
+// promise is given back.
+func TestALogKeepsWhatAPromiseWouldReplace(t *testing.T) {
+	l, _ := onClock(t, weir.SlidingLog{Limit: 1, Window: time.Second})
+	l.Take(1)
+	reserved(t, l, 1, time.Second).Cancel()
+	if d := l.Take(1); d.Allowed || d.RetryAfter != time.Second {
+		t.Errorf("two at once: %+v", d)
+	}
+}
+
+// TestAnEqualPromiseStays: of two promises of one time, the one that is left still lies ahead, whichever was given back.
+func TestAnEqualPromiseStays(t *testing.T) {
+	l, _ := onClock(t, weir.SlidingLog{Limit: 2, Window: time.Second})
+	reserved(t, l, 2, 0)
+	first := reserved(t, l, 1, time.Second)
+	reserved(t, l, 1, time.Second)
+	first.Cancel()
+	if d := l.Take(1); d.Allowed || d.RetryAfter != time.Second {
+		t.Errorf("a third at once: %+v", d)
+	}
+}
+
+// TestALogAtTheEndsOfTheClock: the first moment of the clock and the last are moments like others.
+func TestALogAtTheEndsOfTheClock(t *testing.T) {
+	l := weir.SlidingLog{Limit: 1, Window: time.Second}
+	for _, now := range []int64{math.MinInt64, math.MaxInt64} {
+		state, d := weir.Step(l, nil, now, 1, 1)
+		if !d.Allowed {
+			t.Errorf("at %d: %+v", now, d)
+		}
+		if _, d = weir.Step(l, state, now, 1, 1); d.Allowed || d.ResetAfter != time.Second {
+			t.Errorf("at %d: a second one: %+v", now, d)
+		}
+	}
+}
+
+// TestALogKnowsALargeDebt: a sum that an int64 does not hold is not forgotten when a part of it leaves.
+func TestALogKnowsALargeDebt(t *testing.T) {
+	l, _ := onClock(t, weir.SlidingLog{Limit: 1, Window: 1})
+	reserved(t, l, 0, 0).Settle(math.MaxInt64)
+	reserved(t, l, 1, 1)
+	if d := l.Peek(1); d.ResetAfter != 2 {
+		t.Errorf("%+v", d)
+	}
+}
+
+// TestACorrectionKeepsThePromise: what a Settle charges more, while a promise lies ahead, does not let anyone go before it.
+func TestACorrectionKeepsThePromise(t *testing.T) {
+	for _, limit := range []weir.Limit{
+		weir.SlidingWindow{Limit: 4, Window: 2 * time.Second, Slots: 2},
+		weir.SlidingLog{Limit: 4, Window: 2 * time.Second},
+		weir.FixedWindow{Limit: 4, Window: 2 * time.Second},
+		weir.IntervalBucket{Burst: 4, Refill: 4, Every: 2 * time.Second},
+	} {
+		l, _ := onClock(t, limit)
+		l.Take(2)
+		small := reserved(t, l, 1, 0)
+		reserved(t, l, 2, 2*time.Second)
+		small.Settle(2)
+		if d := l.Take(1); d.Allowed || d.RetryAfter != 2*time.Second {
+			t.Errorf("%T: %+v", limit, d)
+		}
+	}
+}
+
+// TestAPromiseLeavesNoTraceOnceUndone: charges that were made one for a promise are two again, though the log has room for two alone.
+func TestAPromiseLeavesNoTraceOnceUndone(t *testing.T) {
+	l, clock := onClock(t, weir.SlidingLog{Limit: 3, Window: 10, MaxEntries: 2})
+	for range 2 {
+		l.Take(1)
+		clock.Set(clock.Now() + 2)
+	}
+	reserved(t, l, 1, 0).Cancel()
+	clock.Set(10)
+	if d := l.Take(2); !d.Allowed || d.Remaining != 0 {
+		t.Errorf("once the first has left: %+v", d)
+	}
+}
+
+// TestAPromiseGivenBackBehindAnother: it is not promised again when the other is given back too.
+func TestAPromiseGivenBackBehindAnother(t *testing.T) {
+	l, _ := onClock(t, weir.SlidingLog{Limit: 2, Window: time.Second})
+	l.Take(1)
+	first := reserved(t, l, 2, time.Second)
+	second := reserved(t, l, 2, 2*time.Second)
+	first.Cancel()
+	second.Cancel()
+	if d := l.Take(1); !d.Allowed {
+		t.Errorf("nothing is promised: %+v", d)
+	}
+}
