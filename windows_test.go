@@ -170,6 +170,42 @@ func TestACorrectionKeepsThePromise(t *testing.T) {
 	}
 }
 
+// TestWideSlotsUpToTheEndOfTheClock: slots of many years are slots like others.
+func TestWideSlotsUpToTheEndOfTheClock(t *testing.T) {
+	l := weir.SlidingWindow{Limit: 1, Window: 36525 * 24 * time.Hour, Slots: 2}
+	if _, d := weir.Step(l, nil, 4*int64(l.Window)/2, 1, 1); !d.Allowed {
+		t.Errorf("%+v", d)
+	}
+	for _, width := range []time.Duration{1, 7, l.Window / 2} {
+		l := weir.SlidingWindow{Limit: 1, Window: 2 * width, Slots: 2}
+		for _, now := range []int64{math.MinInt64, math.MaxInt64} {
+			state, d := weir.Step(l, nil, now, 1, 1)
+			if !d.Allowed || d.ResetAfter < 1 {
+				t.Errorf("slots of %d at %d: %+v", width, now, d)
+			}
+			if _, d = weir.Step(l, state, now, 1, 1); d.Allowed {
+				t.Errorf("slots of %d at %d: a second one: %+v", width, now, d)
+			}
+		}
+	}
+}
+
+// TestSlotsKnowALargeDebt: a total that an int64 does not hold is not forgotten when a part of it leaves.
+func TestSlotsKnowALargeDebt(t *testing.T) {
+	for _, direct := range []bool{true, false} {
+		l, clock := onClock(t, weir.SlidingWindow{Limit: 1, Window: 2, Slots: 2})
+		if !direct {
+			weir.UnderLock(l)
+		}
+		reserved(t, l, 0, 0).Settle(math.MaxInt64)
+		clock.Set(1)
+		reserved(t, l, 0, 0).Settle(1)
+		if d := l.Take(1); d.Allowed || d.RetryAfter != 2 {
+			t.Errorf("%+v", d)
+		}
+	}
+}
+
 // TestAPromiseLeavesNoTraceOnceUndone: charges that were made one for a promise are two again, though the log has room for two alone.
 func TestAPromiseLeavesNoTraceOnceUndone(t *testing.T) {
 	l, clock := onClock(t, weir.SlidingLog{Limit: 3, Window: 10, MaxEntries: 2})
