@@ -232,3 +232,58 @@ func TestAPromiseGivenBackBehindAnother(t *testing.T) {
 		t.Errorf("nothing is promised: %+v", d)
 	}
 }
+
+// TestBehindALineACounterNamesNoTimeThatIsTooLate: the time that those behind a line are told is not later than their turn comes. While all of
+// them fit into one window it is the very time.
+func TestBehindALineACounterNamesNoTimeThatIsTooLate(t *testing.T) {
+	l, clock := onClock(t, weir.SlidingCounter{Limit: 10, Window: 10 * time.Second})
+	l.Take(5)
+	start := 10 * time.Second
+	clock.Set(int64(start))
+	l.Take(5)
+	var places []*weir.Place
+	for _, c := range []struct {
+		cost int64
+		told time.Duration
+	}{{1, 2 * time.Second}, {1, 4 * time.Second}, {1, 6 * time.Second}, {1, 8 * time.Second}, {1, start}, {1, start}, {9, 18 * time.Second}, {1, 2 * start}} {
+		p, d := l.Join(c.cost, -1)
+		if p == nil || p.Delay() != c.told {
+			t.Fatalf("Join(%d) is told %+v, %+v, want %v", c.cost, p, d, c.told)
+		}
+		places = append(places, p)
+	}
+	for i, turn := range []time.Duration{
+		2 * time.Second, 4 * time.Second, 6 * time.Second, 8 * time.Second, start, 11_111_111_112, 25 * time.Second, 3 * start,
+	} {
+		next, _ := clock.Next()
+		if clock.Set(next); time.Duration(next)-start != turn {
+			t.Errorf("turn %d came after %v, want %v", i, time.Duration(next)-start, turn)
+		}
+		if _, waits := <-places[i].Ready(); waits {
+			t.Errorf("turn %d did not come", i)
+		}
+	}
+}
+
+// TestACounterAtTheEndsOfTheClock: the first window of the clock, which began before it, and the last, which ends after it, are windows like
+// others.
+func TestACounterAtTheEndsOfTheClock(t *testing.T) {
+	const window = 7
+	l := weir.SlidingCounter{Limit: 1, Window: window}
+	into := int64(window + math.MinInt64%window)
+	state, d := weir.Step(l, nil, math.MinInt64, 1, 1)
+	if !d.Allowed || d.ResetAfter != time.Duration(2*window-into) {
+		t.Errorf("at the beginning: %+v", d)
+	}
+	second := math.MinInt64 + window - into
+	if _, d = weir.Step(l, state, second, 1, 1); d.Allowed || d.RetryAfter != window {
+		t.Errorf("in the second window: %+v", d)
+	}
+	state, d = weir.Step(l, nil, math.MaxInt64, 1, 1)
+	if !d.Allowed || d.ResetAfter != time.Duration(2*window-math.MaxInt64%window) {
+		t.Errorf("at the end: %+v", d)
+	}
+	if _, d = weir.Step(l, state, math.MaxInt64, 1, 1); d.Allowed || d.RetryAfter != weir.Never {
+		t.Errorf("a second one at the end: %+v", d)
+	}
+}
