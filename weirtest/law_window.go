@@ -93,7 +93,7 @@ func (s *slots) at(now int64) (slot int64, promised *int64) {
 func (s *slots) total(slot int64) *big.Int {
 	sum := new(big.Int)
 	for k, count := range s.counts {
-		if k <= slot && slot-k < s.n {
+		if k <= slot && k > slot-s.n { // no slot is so early that this is no number
 			sum.Add(sum, big.NewInt(count))
 		}
 	}
@@ -257,7 +257,7 @@ func (s *slots) become(now int64, o law) law {
 	next.counts = map[int64]int64{}
 	at, _ := s.at(now)
 	for _, slot := range slices.Sorted(maps.Keys(s.counts)) {
-		if slot > at || at-slot >= s.n || s.counts[slot] == 0 {
+		if slot > at || slot <= at-s.n || s.counts[slot] == 0 {
 			continue
 		}
 		end := new(big.Int).Mul(big.NewInt(slot), big.NewInt(s.width))
