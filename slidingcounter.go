@@ -131,7 +131,7 @@ func (w *weighted) plan(s []int64, now int64, ahead uint64, cost int64) plan {
 	if ahead > 0 {
 		wait = max(wait, w.behind(c, ahead, cost))
 	}
-	if wait > w.horizon || wait > 0 && uint64(wait) >= clockLeft(now) {
+	if wait > w.horizon || uint64(wait) > clockLeft(now) {
 		return plan{never, never}
 	}
 	return plan{wait: wait}
@@ -152,14 +152,13 @@ func (w *weighted) wait(c counts, cost int64) int64 {
 // no sooner than one cost as large as they are together would. What does not fit goes in later windows, none of which takes more than
 // the limit: so many begin before the one that the turn is in.
 func (w *weighted) behind(c counts, ahead uint64, cost int64) int64 {
-	if ahead > math.MaxUint64-uint64(cost) {
-		return math.MaxInt64
+	free := max(minus(w.limit, c.current), 0)
+	sum := u128.From(ahead).Add(u128.From(uint64(cost)))
+	over := sum.Sub(u128.From(uint64(free)))
+	if over.IsZero() {
+		return w.wait(c, int64(sum.Lo))
 	}
-	sum, free := ahead+uint64(cost), uint64(max(minus(w.limit, c.current), 0))
-	if sum <= free {
-		return w.wait(c, int64(sum))
-	}
-	return w.next(c, 1+(sum-free-1)/uint64(w.limit))
+	return w.next(c, over.DivCeil(uint64(w.limit)))
 }
 
 // next is how long it is until the n-th window after the current one begins.

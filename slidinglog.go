@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/weirflow/weir/internal/u128"
 )
 
 // SlidingLog remembers each charge and is exact: never more than Limit in any interval shorter than Window, and in a closed interval of
@@ -197,16 +199,13 @@ func (w *logged) plan(s []int64, now int64, ahead uint64, cost int64) plan {
 	first, sum := w.live(s, t)
 	at, named := w.when(s, first, sum, t, cost)
 	if ahead > 0 {
-		if ahead > math.MaxUint64-uint64(cost) {
-			return plan{never, never}
+		whole, rest := inLimits(ahead, cost, w.limit)
+		behind, ok := w.when(s, first, sum, t, rest)
+		if whole > 0 {
+			ok = ok && whole <= clockLeft(behind)/uint64(w.window)
+			behind = plusTimes(behind, whole, w.window)
 		}
-		last := ahead + uint64(cost) - 1
-		part, ok := w.when(s, first, sum, t, int64(last%uint64(w.limit))+1)
-		if windows := last / uint64(w.limit); windows > 0 {
-			part = plusTimes(part, windows, w.window)
-			ok = ok && part != math.MaxInt64
-		}
-		at, named = max(at, part), named && ok
+		at, named = max(at, behind), named && ok
 	}
 	if at > t {
 		wait = until(at, now)
@@ -217,7 +216,13 @@ func (w *logged) plan(s []int64, now int64, ahead uint64, cost int64) plan {
 	return plan{wait: wait}
 }
 
-// when is the time at which a cost fits, at t or later. It reports false where that is not before the end of the clock.
+// inLimits divides what is ahead, and a cost, into whole limits and what is left, which is within 1 and the limit.
+func inLimits(ahead uint64, cost, limit int64) (whole uint64, rest int64) {
+	whole, last, _ := u128.From(ahead).Add(u128.From(uint64(cost - 1))).Div(uint64(limit)) // it fits: no cost is above the limit
+	return whole, int64(last) + 1
+}
+
+// when is the time at which a cost fits, at t or later. It reports false where that is after the end of the clock.
 func (w *logged) when(s []int64, first int, sum, t, cost int64) (at int64, named bool) {
 	room := w.limit - cost
 	if sum <= room {
@@ -233,8 +238,7 @@ func (w *logged) when(s []int64, first int, sum, t, cost int64) (at int64, named
 			last += 2
 		}
 	}
-	at = plusTimes(s[last], 1, w.window)
-	return at, at != math.MaxInt64
+	return plusTimes(s[last], 1, w.window), uint64(w.window) <= clockLeft(s[last])
 }
 
 func (w *logged) charge(s []int64, now, cost int64) []int64 {

@@ -264,12 +264,11 @@ func (w *sliding) plan(s []int64, now int64, ahead uint64, cost int64) plan {
 	}
 	slot := w.first(s, at, cost, true)
 	if ahead > 0 {
-		whole := (ahead + uint64(cost) - 1) / uint64(w.limit)
-		if ahead > math.MaxUint64-uint64(cost) || whole > uint64(w.horizon/w.width/w.slots)+1 {
+		whole, rest := inLimits(ahead, cost, w.limit)
+		if whole > uint64(w.horizon/w.width/w.slots)+1 {
 			return plan{never, never}
 		}
-		part := int64((ahead+uint64(cost)-1)%uint64(w.limit)) + 1
-		slot = max(slot, plus(w.first(s, at, part, false), int64(whole)*w.slots))
+		slot = max(slot, plus(w.first(s, at, rest, false), int64(whole)*w.slots))
 	}
 	if slot > at {
 		wait = w.starts(slot, now)

@@ -139,6 +139,10 @@ func TestALogAtTheEndsOfTheClock(t *testing.T) {
 			t.Errorf("at %d: a second one: %+v", now, d)
 		}
 	}
+	state, _ := weir.Step(l, nil, math.MaxInt64-int64(time.Second), 1, 1)
+	if _, d := weir.Step(l, state, math.MaxInt64-1, 1, 1); d.Allowed || d.RetryAfter != 1 {
+		t.Errorf("before the last moment: %+v", d)
+	}
 }
 
 // TestALogKnowsALargeDebt: a sum that an int64 does not hold is not forgotten when a part of it leaves.

@@ -108,8 +108,7 @@ func (c *counter) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.R
 		}
 	}
 	until := new(big.Int).Sub(at, t)
-	unnamed := until.Sign() > 0 && at.Cmp(big.NewInt(math.MaxInt64)) >= 0
-	if until.Cmp(big.NewInt(int64(century/c.tick))) > 0 || unnamed {
+	if until.Cmp(big.NewInt(int64(century/c.tick))) > 0 || at.Cmp(big.NewInt(math.MaxInt64)) > 0 {
 		return nil, nil
 	}
 	return exact(until), new(big.Rat)

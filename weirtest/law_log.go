@@ -110,8 +110,7 @@ func (l *list) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat)
 	} else if at.Cmp(big.NewInt(t)) == 0 {
 		until.Sub(big.NewInt(*l.promised), big.NewInt(now))
 	}
-	unnamed := at.Cmp(big.NewInt(t)) > 0 && at.Cmp(big.NewInt(math.MaxInt64)) >= 0
-	if until.Cmp(big.NewInt(int64(century/l.tick))) > 0 || unnamed {
+	if until.Cmp(big.NewInt(int64(century/l.tick))) > 0 || at.Cmp(big.NewInt(math.MaxInt64)) > 0 {
 		return nil, nil
 	}
 	return exact(until), new(big.Rat)

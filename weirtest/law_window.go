@@ -262,6 +262,9 @@ func (s *slots) become(now int64, o law) law {
 		}
 		end := new(big.Int).Mul(big.NewInt(slot), big.NewInt(s.width))
 		latest := clamp(end.Add(end, big.NewInt(s.width-1)))
+		if slot == s.slotOf(math.MaxInt64) {
+			latest = math.MaxInt64
+		}
 		if slot == s.slotOf(now) {
 			until := now // or the latest time promised, where that is in this slot
 			if next.promised != nil {
