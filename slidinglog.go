@@ -131,7 +131,7 @@ func (w *logged) at(s []int64, now int64) (t, wait int64) {
 		return now, 0
 	}
 	wait = pending(s[wordLatest], now)
-	if t = now + wait; entries(s) < len(s) {
+	if t = max(now, s[wordLatest]); entries(s) < len(s) {
 		t = max(t, s[len(s)-2])
 	}
 	return t, wait
@@ -250,7 +250,7 @@ func (w *logged) book(s []int64, now, due, cost int64) ([]int64, ticket) {
 	if len(s) == 0 {
 		s = append(s, none, 0, 0)
 	}
-	due = max(due, now+pending(s[wordLatest], now))
+	due = max(due, s[wordLatest])
 	t, _ := w.at(s, due)
 	mark := ticket{ticketTime: t, ticketAmount: cost, ticketPromise: s[wordLatest]}
 	first, sum := w.live(s, now)

@@ -121,7 +121,7 @@ func (w *sliding) at(s []int64, now int64) (slot, wait int64) {
 		return w.slotOf(now), 0
 	}
 	wait = pending(s[0], now)
-	return max(w.slotOf(now+wait), w.newest(s)), wait
+	return max(w.slotOf(max(now, s[0])), w.newest(s)), wait
 }
 
 // firstSlot and lastSlot are the numbers that slots keep within, so that there is a number for as many slots before and after. Where slots
@@ -288,7 +288,7 @@ func (w *sliding) book(s []int64, now, due, cost int64) ([]int64, ticket) {
 			s = append(s, none, 0)
 		}
 	}
-	due = max(due, now+pending(s[0], now))
+	due = max(due, s[0])
 	slot, _ := w.at(s, due)
 	i := 1 + 2*modulo(slot, w.slots)
 	t := ticket{
@@ -353,7 +353,7 @@ func (w *sliding) convert(s []int64, now int64, to rule, then int64) []int64 {
 	case len(s) == 0 || next.width == w.width && next.slots == w.slots:
 		return s
 	}
-	at, wait := w.at(s, now)
+	at, _ := w.at(s, now)
 	moved := make([]int64, 1, 1+2*next.slots)
 	moved[0] = s[0]
 	for range next.slots {
@@ -361,7 +361,7 @@ func (w *sliding) convert(s []int64, now int64, to rule, then int64) []int64 {
 	}
 	for slot := at - w.slots + 1; slot <= at; slot++ {
 		if count := w.count(s, slot); count > 0 {
-			latest := next.slotOf(w.latest(slot, now, wait))
+			latest := next.slotOf(w.latest(slot, now, max(now, s[0])))
 			if i := 1 + 2*modulo(latest, next.slots); moved[i] == latest {
 				moved[i+1] = plus(moved[i+1], count)
 			} else {
@@ -372,14 +372,14 @@ func (w *sliding) convert(s []int64, now int64, to rule, then int64) []int64 {
 	return moved
 }
 
-// latest is the latest time that can be counted in a slot, where nothing is promised for later than after a wait.
-func (w *sliding) latest(slot, now, wait int64) int64 {
+// latest is the latest time that can be counted in a slot, where nothing is counted later than some time.
+func (w *sliding) latest(slot, now, last int64) int64 {
 	end := int64(math.MaxInt64)
 	if slot < w.last {
 		end = (slot+1)*w.width - 1
 	}
 	if slot == w.slotOf(now) {
-		return min(end, now+wait)
+		return min(end, last)
 	}
 	return end
 }

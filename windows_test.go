@@ -174,6 +174,27 @@ func TestACorrectionKeepsThePromise(t *testing.T) {
 	}
 }
 
+// TestACorrectionKeepsThePromiseHoweverFarBack: the same where the clock was put back by more than an int64 holds.
+func TestACorrectionKeepsThePromiseHoweverFarBack(t *testing.T) {
+	for _, limit := range []weir.Limit{
+		weir.SlidingWindow{Limit: 4, Window: 2 * time.Second, Slots: 2},
+		weir.SlidingLog{Limit: 4, Window: 2 * time.Second},
+		weir.FixedWindow{Limit: 4, Window: 2 * time.Second},
+		weir.IntervalBucket{Burst: 4, Refill: 4, Every: 2 * time.Second},
+	} {
+		l, clock := onClock(t, limit)
+		l.Take(3)
+		small := reserved(t, l, 1, 0)
+		reserved(t, l, 1, 2*time.Second)
+		clock.Set(math.MinInt64)
+		small.Settle(2)
+		clock.Set(0)
+		if d := l.Take(1); d.Allowed || d.RetryAfter != 2*time.Second {
+			t.Errorf("%T: %+v", limit, d)
+		}
+	}
+}
+
 // TestWideSlotsUpToTheEndOfTheClock: slots of many years are slots like others.
 func TestWideSlotsUpToTheEndOfTheClock(t *testing.T) {
 	l := weir.SlidingWindow{Limit: 1, Window: 36525 * 24 * time.Hour, Slots: 2}
