@@ -190,6 +190,7 @@ func newLimiter[K comparable](l weir.Limit, o Options) (*Limiter[K], error) {
 	s.array = newArray[K](e, e.layoutAt(k.reading(p.Wall())), firstLines, 0, o.Keys)
 	s.array.owner = s
 	s.bound(s.array)
+	s.order()
 	s.publish()
 	s.mu.Unlock()
 	return k, nil
