@@ -78,7 +78,7 @@ func handoverContest(procs int) contest {
 		rivals: map[string][]string{weirEnter: {semAcquire}},
 		notes: []string{
 			"one place for all, who wait for it in line; who has it calls runtime.Gosched before leaving it",
-			"who waits needs something to wait with, which is allocated on both sides: that has no target",
+			"what they wait with may be allocated: that has no target",
 		},
 		subjects: []subject{
 			{weirEnter, func() loop { return enterYieldLoop(places(1, many)) }, allYes, nil},
