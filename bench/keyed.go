@@ -38,10 +38,13 @@ func keyed(r *report) error {
 		{"by zipf 1.0", newZipf(r.keys), []string{"all keys are known before; the k-th is asked for 1/k as often as the first"}},
 		{"in a flood", &keySource{keys: r.keys, flood: true}, []string{
 			"9 of 10 calls are for a key that was never seen, and 1 for a known one at random",
-			fmt.Sprintf("weir, the LRU and otter keep %d keys, and are full from the first rounds on; the others grow all the time", ceiling(r.keys)),
+			fmt.Sprintf("weir, the LRU and otter keep %d keys, and are full from the start; the others grow all the time", ceiling(r.keys)),
 		}},
 	}
 	for _, from := range sources {
+		if from.source.flood {
+			s.fill(from.source, 2*(ceiling(r.keys)-r.keys))
+		}
 		for _, procs := range crews() {
 			c := s.contest(from.source, procs)
 			c.title = fmt.Sprintf("Take on %d keys %s, %s", r.keys, from.asks, where(procs))
@@ -80,6 +83,13 @@ func fillTable(t keyTable, keys int) {
 	var w keyWriter
 	for i := range keys {
 		t.enter(w.key(i))
+	}
+}
+
+// fill asks all tables so often, without measuring it.
+func (s *stable) fill(from *keySource, calls int) {
+	for _, t := range s.tables {
+		t.loop(from)(calls)
 	}
 }
 
