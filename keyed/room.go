@@ -151,6 +151,7 @@ func (f *finder[K]) look() bool {
 		return false
 	}
 	f.forget(s, c.slot)
+	s.set(b, c.second)
 	return true
 }
 

@@ -169,18 +169,19 @@ func (s *segment[K]) drop(slot int, head int64) {
 	s.table.count.Add(-1)
 }
 
-// A census is what a sweep found: how many went, when the first of the others is free, and the first that can be forgotten, with its slot.
+// A census is what a sweep found: how many went, when the first and the second of the others are free, and the first that can be
+// forgotten, with its slot.
 type census struct {
-	gone        int
-	least, idle int64
-	slot        int
+	gone                int
+	least, second, idle int64
+	slot                int
 }
 
 // sweep lets go of the keys of a block whose states equal untouched ones, and finds out when the next one will.
 func (s *segment[K]) sweep(block int, now int64) census {
 	a := s.array
 	width := blockLines * perLine * a.size
-	c := census{least: math.MaxInt64, idle: math.MaxInt64, slot: -1}
+	c := census{least: math.MaxInt64, second: math.MaxInt64, idle: math.MaxInt64, slot: -1}
 	for slot := block * width; slot < min((block+1)*width, len(a.slots)); slot += a.size {
 		head, ok := a.seize(slot)
 		if !ok {
@@ -193,7 +194,10 @@ func (s *segment[K]) sweep(block int, now int64) census {
 			c.gone++
 			continue
 		}
-		if c.least = min(c.least, free); free < c.idle && (head&away == 0 || s.entry(slot).idle()) {
+		if c.second = min(c.second, max(c.least, free)); free < c.least {
+			c.least = free
+		}
+		if free < c.idle && (head&away == 0 || s.entry(slot).idle()) {
 			c.idle, c.slot = free, slot
 		}
 		a.unlock(slot, head)
