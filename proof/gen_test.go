@@ -3,6 +3,7 @@ package proof
 import (
 	"math"
 	"math/big"
+	"slices"
 	"time"
 
 	"pgregory.net/rapid"
@@ -44,6 +45,7 @@ var kinds = []kind{
 			Align: rapid.SampledFrom([]weir.Align{weir.AlignEpoch, weir.AlignFirst}).Draw(t, "align"),
 		}
 	}},
+	guavaKinds[0], guavaKinds[1],
 	{"FixedWindow,calendar", calendarWindow, func(t *rapid.T, length time.Duration) weir.Limit {
 		return calendarWindow(t, 1, 0)
 	}},
@@ -51,6 +53,9 @@ var kinds = []kind{
 
 // bucketKinds are those with a rate and a capacity alone.
 var bucketKinds = kinds[:2]
+
+// rateKinds are those that go by a rate.
+var rateKinds = slices.Concat(bucketKinds, guavaKinds)
 
 // either draws a limit of any kind but those of a calendar, which is for the times in which anyone lives.
 func either(t *rapid.T, tick, fill time.Duration) weir.Limit {

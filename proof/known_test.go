@@ -22,12 +22,19 @@ func sizeOf(l weir.Limit) int64 {
 		return l.Burst
 	case weir.FixedWindow:
 		return l.Limit
+	case weir.SmoothBursty, weir.WarmUp:
+		return floorOf(stored(l))
 	}
 	panic(fmt.Sprintf("proof: no size of %T", l))
 }
 
 // largestOf is the most that one charge may take.
-func largestOf(l weir.Limit, tick time.Duration) int64 { return sizeOf(l) }
+func largestOf(l weir.Limit, tick time.Duration) int64 {
+	if owing(l) {
+		return floorOf(permitsIn(owingRateOf(l), century/tick*tick)) // what can be waited for
+	}
+	return sizeOf(l)
+}
 
 // rateOf is the rate of a limit that has one.
 func rateOf(l weir.Limit) (r weir.Rate, ok bool) {
@@ -36,12 +43,17 @@ func rateOf(l weir.Limit) (r weir.Rate, ok bool) {
 		return l.Rate, true
 	case weir.LeakyBucket:
 		return l.Rate, true
+	case weir.SmoothBursty, weir.WarmUp:
+		return owingRateOf(l), true
 	}
 	return r, false
 }
 
 // rhythm is the time that brings one more, and the time that brings all, in clock units.
 func rhythm(l weir.Limit, tick time.Duration) (one, all float64) {
+	if owing(l) {
+		return owingRhythm(l, tick)
+	}
 	if r, ok := rateOf(l); ok {
 		one = float64(r.Per) / float64(r.N) / float64(tick)
 		return one, one * float64(max(1, min(sizeOf(l), 1<<40)))

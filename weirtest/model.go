@@ -67,8 +67,8 @@ func (m *Model) State() (z, x *big.Rat) {
 	return nil, new(big.Rat)
 }
 
-// Contact is the first contact of a state, which a limiter makes when it is made, and a key when it is first charged: a SmoothBursty stores
-// from then on. Other calls make it where it is due.
+// Contact is the first contact of a state, which a limiter makes when it is made or its limit is changed, and a key when it is first
+// charged: a SmoothBursty stores from then on. Other calls make it where it is due.
 func (m *Model) Contact(now int64) {
 	if _, ok := m.law.(*bursty); ok {
 		m.law.contact(now)
