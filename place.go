@@ -36,7 +36,7 @@ func (l *Limiter) Join(cost int64, maxDelay time.Duration) (*Place, Decision) {
 		l.state = l.era.rule.charge(l.state, now, cost)
 	}
 	if cost > 0 {
-		d.see(l.era.rule, l.state, now, l.line.others(now))
+		l.seen(&d, now, cost)
 	}
 	return place, d
 }
