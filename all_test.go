@@ -225,7 +225,7 @@ func TestAllNamesWhatIsLeastAfterTheCharge(t *testing.T) {
 		func(l *weir.Limiter) weir.Decision { _, d := l.Join(3, -1); return d },
 		func(l *weir.Limiter) weir.Decision { r, _ := l.Reserve(3, -1); return r.Decision() },
 	} {
-		// Of the second nothing is left once a charge is to be waited for.
+		// Of the second nothing is left once a charge is to be waited for. (A Join that gets in line names what it waits for.)
 		l, _ := onClock(t, weir.All(weir.SlidingLog{Limit: 6, Window: sec}, weir.WarmUp{Rate: weir.PerSecond(10), Period: time.Minute}))
 		if d := charge(l); !d.Allowed || d.By != "warm_up.2" || d.Remaining != 0 {
 			t.Errorf("%+v", d)

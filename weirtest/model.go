@@ -326,8 +326,9 @@ func (m *Model) Join(now, cost, within int64) (id int, delay time.Duration, d we
 	} else if cost > 0 {
 		m.law.charge(whole(now), cost)
 	}
-	m.see(&d, now)
-	m.sign(&d, now, cost)
+	if m.see(&d, now); wait.Sign() == 0 {
+		m.sign(&d, now, cost)
+	}
 	return m.ids, m.duration(up(wait)), d
 }
 
