@@ -3,6 +3,7 @@ package weir_test
 import (
 	"math"
 	"math/big"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,6 +92,25 @@ func TestADebtOfAWarmUpLastsAsLongAsTheClock(t *testing.T) {
 	state = p.Convert(state, early, changed, early) // the clock has stepped back by all that it can
 	if d := changed.Peek(state, now, 1); d.RetryAfter != owed.RetryAfter {
 		t.Errorf("%v was owed, and after the change %v", owed.RetryAfter, d.RetryAfter)
+	}
+}
+
+// TestAnAllIsAsValidAsItsParts: a WarmUp that is too much to count in nanoseconds, and not in microseconds, was wrong in an All alone.
+func TestAnAllIsAsValidAsItsParts(t *testing.T) {
+	huge := weir.WarmUp{Rate: weir.Rate{N: 8589934593, Per: time.Microsecond}, Period: 36525 * 24 * time.Hour, ColdFactor: 65535.99999}
+	for _, l := range []weir.Limit{huge, weir.All(huge)} {
+		_, inNano := weir.Prepare(l, 1)
+		_, inMicro := weir.Prepare(l, time.Microsecond)
+		if err := l.Validate(); err != nil || inNano == nil || inMicro != nil {
+			t.Errorf("%v: %v, %v, %v", l, err, inNano, inMicro)
+		}
+	}
+	wrong := weir.All(huge, weir.TokenBucket{Rate: weir.PerSecond(1)}, weir.Concurrency{Limit: 1})
+	if err := wrong.Validate(); err == nil || !strings.Contains(err.Error(), "token_bucket.2.Burst") {
+		t.Error(err)
+	}
+	if err := weir.All(huge, weir.Concurrency{Limit: 1}).Validate(); err == nil || !strings.Contains(err.Error(), "concurrency.2") {
+		t.Error(err)
 	}
 }
 

@@ -13,6 +13,9 @@ import (
 
 // sizeOf is the capacity that decisions name.
 func sizeOf(l weir.Limit) int64 {
+	if parts := weir.Parts(l); len(parts) > 1 {
+		return leastOf(parts, sizeOf)
+	}
 	switch l := l.(type) {
 	case weir.TokenBucket:
 		return l.Burst
@@ -30,6 +33,9 @@ func sizeOf(l weir.Limit) int64 {
 
 // largestOf is the most that one charge may take.
 func largestOf(l weir.Limit, tick time.Duration) int64 {
+	if parts := weir.Parts(l); len(parts) > 1 {
+		return leastOf(parts, func(p weir.Limit) int64 { return largestOf(p, tick) })
+	}
 	if owing(l) {
 		return floorOf(permitsIn(owingRateOf(l), century/tick*tick)) // what can be waited for
 	}
@@ -51,6 +57,9 @@ func rateOf(l weir.Limit) (r weir.Rate, ok bool) {
 
 // rhythm is the time that brings one more, and the time that brings all, in clock units.
 func rhythm(l weir.Limit, tick time.Duration) (one, all float64) {
+	if parts := weir.Parts(l); len(parts) > 1 {
+		return rhythm(parts[0], tick)
+	}
 	if owing(l) {
 		return owingRhythm(l, tick)
 	}
