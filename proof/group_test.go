@@ -51,12 +51,11 @@ func TestAGroupIsItsLimiters(t *testing.T) {
 				costs[i] = (&walker{limit: l}).cost(t)
 			}
 			charge := rapid.Bool().Draw(t, "charge")
-			got, want := weir.Decision{}, together(models, now, costs, charge)
+			ask := g.Peek
 			if charge {
-				got = g.Take(costs...)
-			} else {
-				got = g.Peek(costs...)
+				ask = g.Take
 			}
+			got, want := ask(costs...), together(models, now, costs, charge)
 			if got != want {
 				t.Fatalf("%+v at %d, %v: got %+v, want %+v", limits, now, costs, got, want)
 			}
