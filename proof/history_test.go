@@ -43,7 +43,7 @@ func (h *history) over(slack int64) string {
 			lo, hi, largest = min(lo, r.at), max(hi, r.at), max(largest, r.cost)
 			from, to = min(from, r.from), max(to, r.to)
 			sum.Add(sum, big.NewInt(r.did))
-			if bound := boundOf(h.eras[0].limit, h.tick, lo, hi, largest); bound != nil {
+			if bound := boundOf(h.eras[0].limit, h.tick, lo, hi); bound != nil {
 				if new(big.Rat).SetInt(sum).Cmp(bound) > 0 {
 					return fmt.Sprintf("%v ran within [%d, %d], where the bound is %s\n%+v", sum, lo, hi, bound.FloatString(3), h.runs[i:j+1])
 				}

@@ -148,9 +148,9 @@ func parts(d, size *big.Int) *big.Int {
 	return n.Div(n.Sub(n, big.NewInt(1)), size)
 }
 
-// boundOf is the most that may run in an interval between two readings, largest being the largest cost, for a limit that does not go by a
+// boundOf is the most that may run in an interval between two readings, for a limit that does not go by a
 // rate alone; nil for the others.
-func boundOf(l weir.Limit, tick time.Duration, lo, hi, largest int64) *big.Rat {
+func boundOf(l weir.Limit, tick time.Duration, lo, hi int64) *big.Rat {
 	d := new(big.Int).Sub(big.NewInt(hi), big.NewInt(lo))
 	units := func(d time.Duration) *big.Int { return big.NewInt(int64(d / tick)) }
 	one := big.NewInt(1)
