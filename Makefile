@@ -18,8 +18,8 @@ GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 TIMEOUT ?= 10m
 
-# How much longer the long run is: checks of each property, walks of 60 steps beside the model for each limit and holder, and time for
-# each fuzz target.
+# How much longer the long run is: checks of each property, of about 30 steps each, those of Concurrency beside its model among them; walks of
+# 60 steps beside the model for each other limit, All too, and holder; and time for each fuzz target. Each limit then has more than 10^6 steps.
 CHECKS   ?= 100000
 WALKS    ?= 20000
 FUZZTIME ?= 2m

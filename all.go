@@ -64,11 +64,16 @@ func (l *allOf) add(limits []Limit) {
 // Validate reports what is wrong with the limits, by the place of the first that is wrong.
 func (l allOf) Validate() error {
 	_, err := l.compile(time.Nanosecond)
-	var wrong *FieldError
-	if errors.As(err, &wrong) {
+	if err == nil || l.n == 0 || l.n > maxParts {
 		return err
 	}
-	return nil // it is only too fast for that unit
+	for i, p := range l.parts[:l.n] {
+		if _, entered := p.(Concurrency); p == nil || entered || p.Validate() != nil {
+			_, err := l.part(i, time.Nanosecond)
+			return err
+		}
+	}
+	return nil // it is only too fast, or too much, for that unit
 }
 
 func (l allOf) compile(unit time.Duration) (rule, error) {

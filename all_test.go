@@ -217,6 +217,22 @@ func TestAllOfOneIsThatOne(t *testing.T) {
 	}
 }
 
+// TestAllNamesWhatIsLeastAfterTheCharge: a Reserve and a Join that were admitted named the part of which the least was left before them, beside
+// a Remaining of after.
+func TestAllNamesWhatIsLeastAfterTheCharge(t *testing.T) {
+	for _, charge := range []func(*weir.Limiter) weir.Decision{
+		func(l *weir.Limiter) weir.Decision { return l.Take(3) },
+		func(l *weir.Limiter) weir.Decision { _, d := l.Join(3, -1); return d },
+		func(l *weir.Limiter) weir.Decision { r, _ := l.Reserve(3, -1); return r.Decision() },
+	} {
+		// Of the second nothing is left once a charge is to be waited for. (A Join that gets in line names what it waits for.)
+		l, _ := onClock(t, weir.All(weir.SlidingLog{Limit: 6, Window: sec}, weir.WarmUp{Rate: weir.PerSecond(10), Period: time.Minute}))
+		if d := charge(l); !d.Allowed || d.By != "warm_up.2" || d.Remaining != 0 {
+			t.Errorf("%+v", d)
+		}
+	}
+}
+
 func TestAllNames(t *testing.T) {
 	second, minute := weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 10}, weir.TokenBucket{Rate: weir.PerMinute(20), Burst: 15}
 	l, c := onClock(t, weir.All(second, minute))

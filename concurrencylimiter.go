@@ -140,10 +140,13 @@ func (l *ConcurrencyLimiter) tryLocked(d *Decision, cost int64) (h Hold) {
 	defer l.mu.Unlock()
 	now := l.enter()
 	defer l.leave(now)
+	free := int64(0)
 	if d.Allowed = cost == 0; cost > 0 {
-		h, d.Allowed = l.give(now, cost)
+		h, free, d.Allowed = l.give(now, cost)
+	} else {
+		free = l.free()
 	}
-	l.describe(d, now, cost)
+	l.describe(d, now, free, cost)
 	return h
 }
 
@@ -153,23 +156,24 @@ func (l *ConcurrencyLimiter) Peek(cost int64) (d Decision) {
 	defer l.mu.Unlock()
 	now := l.enter()
 	defer l.leave(now)
-	d.Allowed = cost == 0 || cost > 0 && l.queue.first == nil && cost <= l.free()
-	l.describe(&d, now, cost)
+	free := l.free()
+	d.Allowed = cost == 0 || cost > 0 && l.queue.first == nil && cost <= free
+	l.describe(&d, now, free, cost)
 	return d
 }
 
-// describe fills in a decision beside Allowed, under the lock.
-func (l *ConcurrencyLimiter) describe(d *Decision, now, cost int64) {
+// describe fills in a decision beside Allowed, under the lock. It is about the free places by which was decided: others may have left since.
+func (l *ConcurrencyLimiter) describe(d *Decision, now, free, cost int64) {
 	d.By, d.Limit = l.name, l.numbers.Limit
 	if l.queue.first == nil {
-		d.Remaining = max(l.free(), 0)
+		d.Remaining = max(free, 0)
 	}
 	if !d.Allowed {
-		d.RetryAfter = l.retry(now, cost)
+		d.RetryAfter = l.retry(now, free, cost)
 	}
 	switch {
-	case l.free() == l.numbers.Limit:
-	case l.queue.first == nil && l.free()+l.returns == l.numbers.Limit && l.latest != endless:
+	case free == l.numbers.Limit:
+	case l.queue.first == nil && free+l.returns == l.numbers.Limit && l.latest != endless:
 		d.ResetAfter = time.Duration(until(l.latest, now))
 	default:
 		d.ResetAfter = Never
@@ -205,14 +209,15 @@ func (l *ConcurrencyLimiter) getInLine(cost int64) (*entrant, Hold, error) {
 	defer l.mu.Unlock()
 	now := l.enter()
 	defer l.leave(now)
-	if h, ok := l.give(now, cost); ok {
+	h, free, ok := l.give(now, cost)
+	if ok {
 		return nil, h, nil
 	}
 	if cost > l.numbers.Limit || int64(l.queue.n) >= l.numbers.Queue {
 		var d Decision
-		l.describe(&d, now, cost)
+		l.describe(&d, now, free, cost)
 		if first := l.queue.first; first != nil && int64(l.queue.n) == l.numbers.Queue && cost <= l.numbers.Limit {
-			d.RetryAfter = l.expires(now, first.cost)
+			d.RetryAfter = l.expires(now, free, first.cost)
 		}
 		return nil, Hold{}, &LimitedError{Decision: d}
 	}
@@ -241,7 +246,7 @@ func (l *ConcurrencyLimiter) finish(w *entrant, err error) (Hold, error) {
 	h := w.hold
 	if w.state == cast {
 		d := Decision{RetryAfter: Never}
-		l.describe(&d, l.now(), w.cost)
+		l.describe(&d, l.now(), l.free(), w.cost)
 		err = &LimitedError{Decision: d}
 	}
 	l.queue.release(w)
@@ -400,7 +405,7 @@ func (l *ConcurrencyLimiter) refresh() {
 // admit gives those who wait their places, while there is room for the first.
 func (l *ConcurrencyLimiter) admit(now int64) {
 	for w := l.queue.first; w != nil; w = l.queue.first {
-		h, ok := l.hold(now, w.cost)
+		h, _, ok := l.hold(now, w.cost)
 		if !ok {
 			return
 		}
@@ -409,25 +414,26 @@ func (l *ConcurrencyLimiter) admit(now int64) {
 	}
 }
 
-// give takes a place for someone who has just come: behind those who wait.
-func (l *ConcurrencyLimiter) give(now, cost int64) (Hold, bool) {
+// give takes a place for someone who has just come: behind those who wait. It returns what is free then, or what was too little.
+func (l *ConcurrencyLimiter) give(now, cost int64) (h Hold, free int64, ok bool) {
 	if l.queue.first != nil {
-		return Hold{}, false
+		return h, l.free(), false
 	}
 	return l.hold(now, cost)
 }
 
 // hold takes a place, which expires where there is a MaxHold.
-func (l *ConcurrencyLimiter) hold(now, cost int64) (h Hold, ok bool) {
-	if h, _, ok = l.grab(cost, 0); !ok || l.numbers.MaxHold == 0 {
-		return h, ok
+func (l *ConcurrencyLimiter) hold(now, cost int64) (h Hold, free int64, ok bool) {
+	h, w, ok := l.grab(cost, 0)
+	if free = freeOf(w); !ok || l.numbers.MaxHold == 0 {
+		return h, free, ok
 	}
 	h.fence = l.nextFence(now)
 	h.r.expiry = l.expiry(now)
 	l.latest = max(l.latest, h.r.expiry)
 	l.returns += cost
 	heap.Push(&l.expiring, h.r)
-	return h, true
+	return h, free, true
 }
 
 // forget takes a holder out of those that expire.

@@ -82,11 +82,11 @@ func (q *entrants) remove(w *entrant, state waiting) {
 // Where nobody waits, enough of the holds have expired by then. Behind others: divide those who wait, and this call as the last, into
 // groups, each as large as fits what there is when every hold that expires has done so. All that is held now is gone by latest, so
 // the first group has entered by then; MaxHold later it is gone too, and as nobody overtakes the second has entered; and so on.
-func (l *ConcurrencyLimiter) retry(now, cost int64) time.Duration {
+func (l *ConcurrencyLimiter) retry(now, free, cost int64) time.Duration {
 	if l.queue.first == nil {
-		return l.expires(now, cost)
+		return l.expires(now, free, cost)
 	}
-	room := l.free() + l.returns
+	room := free + l.returns
 	largest := max(l.queue.largest, cost)
 	if cost < 0 || cost > l.numbers.Limit || largest > room || l.latest == endless {
 		return Never
@@ -102,8 +102,8 @@ func (l *ConcurrencyLimiter) retry(now, cost int64) time.Duration {
 }
 
 // expires is a time after which enough holds have expired for a cost, if nobody waits before it.
-func (l *ConcurrencyLimiter) expires(now, cost int64) time.Duration {
-	need := cost - l.free()
+func (l *ConcurrencyLimiter) expires(now, free, cost int64) time.Duration {
+	need := cost - free
 	if cost < 0 || cost > l.numbers.Limit || need > l.returns {
 		return Never
 	}

@@ -74,16 +74,20 @@ func (g *Group) decide(costs []int64, charge bool, ahead []uint64) (d Decision) 
 	if g.twice {
 		return g.inOrder(costs, charge, ahead)
 	}
-	d.Allowed = true
-	for i := range g.limiters {
-		g.ask(&d, i, costs, ahead, false)
-	}
-	if !d.Allowed || !charge {
+	if d = g.all(costs, ahead, false); !d.Allowed || !charge {
 		return d
 	}
-	d = Decision{Allowed: true}
-	for i := range g.limiters {
-		g.ask(&d, i, costs, ahead, true)
+	return g.all(costs, ahead, true)
+}
+
+// all asks each limiter, and returns the decision that speaks for all.
+func (g *Group) all(costs []int64, ahead []uint64, charge bool) Decision {
+	d, asked := Decision{Allowed: true}, false
+	for i, l := range g.limiters {
+		if l != nil {
+			g.ask(&d, asked, i, costs, ahead, charge)
+			asked = true
+		}
 	}
 	return d
 }
@@ -115,11 +119,7 @@ func (g *Group) inOrder(costs []int64, charge bool, ahead []uint64) (d Decision)
 	for i, l := range g.locks {
 		was[i] = slices.Clone(l.state)
 	}
-	d.Allowed = true
-	for i := range g.limiters {
-		g.ask(&d, i, costs, ahead, true)
-	}
-	if !d.Allowed || !charge {
+	if d = g.all(costs, ahead, true); !d.Allowed || !charge {
 		for i, l := range g.locks {
 			l.state = append(l.state[:0], was[i]...)
 		}
@@ -127,12 +127,9 @@ func (g *Group) inOrder(costs []int64, charge bool, ahead []uint64) (d Decision)
 	return d
 }
 
-// ask asks one limiter and adds its decision to the group's.
-func (g *Group) ask(d *Decision, i int, costs []int64, ahead []uint64, charge bool) {
+// ask asks one limiter and adds its decision to the group's, or begins with it where none was asked before.
+func (g *Group) ask(d *Decision, asked bool, i int, costs []int64, ahead []uint64, charge bool) {
 	l, cost := g.limiters[i], costs[i]
-	if l == nil {
-		return
-	}
 	now := g.reading(l)
 	o := l.line.others(now)
 	if ahead != nil {
@@ -146,7 +143,7 @@ func (g *Group) ask(d *Decision, i int, costs []int64, ahead []uint64, charge bo
 	}
 	l.sign(&one)
 	switch {
-	case *d == Decision{Allowed: true},
+	case !asked,
 		d.Allowed && (!one.Allowed || one.Remaining < d.Remaining),
 		!d.Allowed && !one.Allowed && longest(int64(one.RetryAfter), int64(d.RetryAfter)) != int64(d.RetryAfter):
 		*d = one

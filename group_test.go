@@ -79,6 +79,16 @@ func TestGroupOfTheSameTwice(t *testing.T) {
 	}
 }
 
+// TestGroupNamesOneThatHoldsNothing: the decision of a limiter that has nothing stored and no room for it was taken for none at all, and another
+// with more left spoke for the group.
+func TestGroupNamesOneThatHoldsNothing(t *testing.T) {
+	bare, c := onClock(t, weir.SmoothBursty{Rate: weir.PerSecond(1), MaxBurst: -1})
+	full := newLimiter(t, weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 9}, weir.WithClock(c.Now))
+	if d := weir.NewGroup(bare, full).Peek(1, 1); !d.Allowed || d.Limit != 0 || d.Remaining != 0 {
+		t.Errorf("%+v", d)
+	}
+}
+
 // TestGroupFirstContact: a limit that starts empty fills from the first call on, also where that is refused.
 func TestGroupFirstContact(t *testing.T) {
 	for _, twice := range []bool{false, true} {

@@ -139,7 +139,7 @@ func (b *interval) stepped(tokens, anchor, t int64) (int64, int64) {
 	return tokens + int64(steps)*b.refill, anchor + int64(steps)*b.every
 }
 
-// due is how long after now as many steps have come as bring the lacking tokens; never beyond the horizon.
+// due is how long after now as many steps have come as bring the lacking tokens; never beyond the end of the clock.
 func (b *interval) due(lacks u128.Uint, anchor, now int64) int64 {
 	span := u128.Mul(stepsFor(lacks, b.refill), uint64(b.every))
 	if anchor >= now {
@@ -147,7 +147,7 @@ func (b *interval) due(lacks u128.Uint, anchor, now int64) int64 {
 	} else {
 		span = span.Sub(u128.From(uint64(now) - uint64(anchor)))
 	}
-	if span.Hi != 0 || span.Lo > uint64(b.horizon) || span.Lo > clockLeft(now) {
+	if span.Hi != 0 || span.Lo > clockLeft(now) || span.Lo > math.MaxInt64 {
 		return never
 	}
 	return int64(span.Lo)

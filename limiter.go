@@ -194,7 +194,9 @@ func (l *Limiter) SetLimit(next Limit) error {
 	if l.wall = r.wall(); l.wall != old.rule.wall() {
 		then = l.now()
 	}
-	l.state = change(old.rule, l.state, now, r, then)
+	if l.state = change(old.rule, l.state, now, r, then); len(l.state) == 0 && stores(r) {
+		l.state = r.contact(l.state, then) // as of one that is made now
+	}
 	l.era = newEra(r)
 	l.fast.Store(nil)
 	l.word.Store(nil)

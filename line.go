@@ -244,6 +244,13 @@ func (l *Limiter) planAhead(now, cost, within int64) (plan, Decision) {
 	return p, d
 }
 
+// seen makes a decision that is yes one about the state after the charge, as Take's is.
+func (l *Limiter) seen(d *Decision, now, cost int64) {
+	o := l.line.others(now)
+	d.see(l.era.rule, l.state, now, o)
+	d.sign(l.era.rule, l.state, now, o, cost)
+}
+
 // giveUp takes a waiter out of line. It reports false where the waiter was served, or let go, just before.
 func (l *Limiter) giveUp(w *waiter) bool {
 	l.mu.Lock()

@@ -35,8 +35,11 @@ func (l *Limiter) Join(cost int64, maxDelay time.Duration) (*Place, Decision) {
 	} else if cost > 0 {
 		l.state = l.era.rule.charge(l.state, now, cost)
 	}
-	if cost > 0 {
+	switch {
+	case place != nil: // nothing is charged yet: By stays what is waited for
 		d.see(l.era.rule, l.state, now, l.line.others(now))
+	case cost > 0:
+		l.seen(&d, now, cost)
 	}
 	return place, d
 }

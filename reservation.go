@@ -46,7 +46,7 @@ func (l *Limiter) Reserve(cost int64, maxDelay time.Duration) (Reservation, bool
 	if cost > 0 {
 		l.promiseAll(now)
 		l.state, c = book(l.era.rule, l.state, now, later(now, p.wait), cost)
-		d.see(l.era.rule, l.state, now, l.line.others(now))
+		l.seen(&d, now, cost)
 	}
 	return Reservation{
 		l:        l,

@@ -184,16 +184,15 @@ func (c *scratch) write(s []int64, next int64) []int64 {
 	return append(s[:0], next, int64(hi), int64(lo))
 }
 
-// at works out what is stored at now, and returns how long it is until the next charge may go. While that lies ahead, nothing more is
-// stored.
-func (w *warm) at(c *scratch, s []int64, now int64) (wait int64) {
+// at works out what is stored at now, and returns when the next charge may go. While that lies ahead, nothing more is stored.
+func (w *warm) at(c *scratch, s []int64, now int64) (next int64) {
 	if len(s) == 0 {
 		c.stored.Set(w.full)
-		return 0
+		return now
 	}
 	c.read(s)
 	if s[wordNext] >= now {
-		return until(s[wordNext], now)
+		return s[wordNext]
 	}
 	if !w.free {
 		c.low.SetUint64(uint64(now) - uint64(s[wordNext]))
@@ -201,11 +200,12 @@ func (w *warm) at(c *scratch, s []int64, now int64) (wait int64) {
 			c.stored.Set(w.full)
 		}
 	}
-	return 0
+	return now
 }
 
-// take takes as many permits as there are of a cost out of c.stored, and returns how long the next charge waits for all of it.
-func (w *warm) take(c *scratch, cost uint64) int64 {
+// take takes as many permits as there are of a cost out of c.stored, and returns how long the next charge waits for all of it. That may be
+// as long as the whole clock.
+func (w *warm) take(c *scratch, cost uint64) uint64 {
 	if w.free {
 		return 0
 	}
@@ -222,7 +222,18 @@ func (w *warm) take(c *scratch, cost uint64) int64 {
 	c.sum.Mul(&c.x, w.climb)
 	c.sum.Add(&c.sum, c.x.Mul(&c.cost, w.each))
 	c.stored.Set(&c.left)
-	return whole(c.divide(c.sum.Add(&c.sum, w.partsLess), w.parts)) // rounded up
+	if q := c.divide(c.sum.Add(&c.sum, w.partsLess), w.parts); q.IsUint64() { // rounded up
+		return q.Uint64()
+	}
+	return math.MaxUint64
+}
+
+// after is a time so much after another, and at the latest the end of the clock.
+func after(t int64, span uint64) int64 {
+	if span > clockLeft(t) {
+		return math.MaxInt64
+	}
+	return t + int64(span)
 }
 
 // above makes x what u is above the threshold.
@@ -238,25 +249,36 @@ func (c *scratch) divide(a, b *big.Int) *big.Int {
 	return &c.x
 }
 
-func (w *warm) plan(s []int64, now int64, ahead uint64, _ int64) plan {
+func (w *warm) plan(s []int64, now int64, ahead uint64, cost int64) plan {
 	c := scratches.Get().(*scratch)
 	defer scratches.Put(c)
-	wait := w.at(c, s, now)
+	next, more := w.at(c, s, now), uint64(0)
 	if ahead > 0 {
-		wait = plus(wait, w.take(c, ahead))
+		more = w.take(c, ahead)
 	}
-	if wait > w.horizon || uint64(wait) > clockLeft(now) {
+	at := after(next, more)
+	wait := until(at, now)
+	if wait > w.horizon || more > clockLeft(next) || !w.ends(c, at, cost) {
 		return plan{never, never}
 	}
 	return plan{wait: wait}
 }
 
+// ends reports whether what is charged at a time, with what is stored now, is waited for before the end of the clock. Were it charged all the
+// same, nothing would be waited for at the end.
+func (w *warm) ends(c *scratch, at, cost int64) bool {
+	left := clockLeft(at)
+	if left > 2*uint64(w.horizon) {
+		return true // the largest cost is waited for within the horizon, and getting warm takes a Period
+	}
+	return w.take(c, uint64(cost)) <= left
+}
+
 func (w *warm) charge(s []int64, now, cost int64) []int64 {
 	c := scratches.Get().(*scratch)
 	defer scratches.Put(c)
-	next := now + w.at(c, s, now)
-	next = plus(next, w.take(c, uint64(cost)))
-	return c.write(s, next)
+	next := w.at(c, s, now)
+	return c.write(s, after(next, w.take(c, uint64(cost))))
 }
 
 // decide computes what is stored once.
@@ -266,14 +288,17 @@ func (w *warm) decide(s []int64, now, cost int64, charge bool) (next []int64, v 
 	}
 	c := scratches.Get().(*scratch)
 	defer scratches.Put(c)
-	wait := w.at(c, s, now)
+	if clockLeft(now) <= 3*uint64(w.horizon) {
+		return s, v, false // near the end of the clock
+	}
+	wait := until(w.at(c, s, now), now)
 	switch {
-	case wait > w.horizon || uint64(wait) > clockLeft(now):
+	case wait > w.horizon:
 		return s, v, false
 	case wait > 0:
 		v.wait = wait
 	case charge:
-		at := plus(now, w.take(c, uint64(cost)))
+		at := after(now, w.take(c, uint64(cost)))
 		s, wait = c.write(s, at), until(at, now)
 	}
 	v.remaining, v.reset = w.see(c, wait)
@@ -283,7 +308,7 @@ func (w *warm) decide(s []int64, now, cost int64, charge bool) (next []int64, v 
 // see is what there is to say of what is stored, where the next charge has to wait.
 func (w *warm) see(c *scratch, wait int64) (remaining, reset int64) {
 	if wait == 0 {
-		remaining = whole(c.divide(&c.stored, w.permit))
+		remaining = min(whole(c.divide(&c.stored, w.permit)), w.largest()) // half as much again is stored at most
 	}
 	c.sum.Sub(w.full, &c.stored)
 	return remaining, plus(wait, whole(c.divide(c.sum.Add(&c.sum, w.ticksLess), w.ticks)))
@@ -334,9 +359,9 @@ func (w *warm) refund(s []int64, _ int64, t ticket, amount int64) []int64 {
 func (w *warm) look(s []int64, now int64, ahead uint64) (remaining, reset int64) {
 	c := scratches.Get().(*scratch)
 	defer scratches.Put(c)
-	wait := w.at(c, s, now)
+	wait := until(w.at(c, s, now), now)
 	if ahead > 0 {
-		wait = plus(wait, w.take(c, ahead))
+		wait = plus(wait, int64(min(w.take(c, ahead), math.MaxInt64)))
 	}
 	if w.free {
 		if wait > 0 {
@@ -347,18 +372,18 @@ func (w *warm) look(s []int64, now int64, ahead uint64) (remaining, reset int64)
 	return w.see(c, wait)
 }
 
-// convert is Guava's setRate: the time at which the next charge may go stays, and the part of what can be stored. After Unlimited nothing
-// is stored.
+// convert is Guava's setRate: the time at which the next charge may go stays, and the part of what can be stored. What was used at an
+// Unlimited rate is warm, and what was never used is cold.
 func (w *warm) convert(s []int64, now int64, to rule, then int64) []int64 {
 	next, ok := to.(*warm)
 	switch {
 	case !ok:
 		return transfer(w, s, now, to, then)
-	case len(s) == 0 && !w.free:
-		return s
+	case len(s) == 0:
+		return s // as cold as one that was made with the new limit
 	}
 	var c scratch
-	at := now + w.at(&c, s, now)
+	at := w.at(&c, s, now)
 	if w.free {
 		c.stored.SetInt64(0)
 	} else {
@@ -376,11 +401,11 @@ func (w *warm) spent(s []int64, now int64) int64 {
 		return 0
 	}
 	var c scratch
-	wait := w.at(&c, s, now)
-	have := whole(c.divide(&c.stored, w.permit))
-	c.sum.Mul(big.NewInt(wait), w.parts)
-	c.sum.Add(&c.sum, new(big.Int).Sub(w.each, big.NewInt(1)))
-	return plus(w.limit-have, whole(c.divide(&c.sum, w.each)))
+	ahead := new(big.Int).Sub(big.NewInt(w.at(&c, s, now)), big.NewInt(now))
+	owed := ahead.Add(ahead.Mul(ahead, w.parts), new(big.Int).Sub(w.each, big.NewInt(1)))
+	used := owed.Quo(owed, w.each)
+	used.Add(used, new(big.Int).Quo(w.full, w.permit))
+	return whole(used.Sub(used, new(big.Int).Quo(&c.stored, w.permit)))
 }
 
 func (w *warm) load(now, spent int64) []int64 { return w.charge(nil, now, spent) }

@@ -312,3 +312,13 @@ func TestACounterAtTheEndsOfTheClock(t *testing.T) {
 		t.Errorf("a second one at the end: %+v", d)
 	}
 }
+
+// TestAResetBeyondACentury: no wait is longer than 100 years, but when a state will be as good as new is told as it is.
+func TestAResetBeyondACentury(t *testing.T) {
+	const century = 36525 * 24 * time.Hour
+	l := weir.IntervalBucket{Burst: 1, Refill: 1, Every: century}
+	state, _ := weir.Step(l, nil, 0, 1, 1)
+	if _, d := weir.Step(l, state, -1, 1, 1); d.RetryAfter != weir.Never || d.ResetAfter != century+1 {
+		t.Errorf("%+v", d)
+	}
+}

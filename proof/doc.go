@@ -15,6 +15,8 @@
 //	 9  keys never share        keyed_test.go
 //	10  SetLimit keeps the used exact_test.go, over_test.go
 //	    threads                 linear_test.go, beside the reference model, checked for being linearizable
+//	    Concurrency             concurrency_test.go and linear_places_test.go, beside a model of its own (places_test.go)
+//	    cold                    cold_test.go: a WarmUp that starts cold
 //
 // What shows that the tests would fail: rules for giving back that are known to be wrong are found by the same search (rules_test.go),
 // and limiters with planted races by the same checker (planted_test.go).

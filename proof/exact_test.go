@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/weirflow/weir"
 )
 
 // TestRule3ExactRates: every decision, every field and every turn is that of the model in exact fractions, whatever the rate, the
@@ -29,16 +31,33 @@ func TestRule10SetLimitKeepsTheUsed(t *testing.T) {
 	})
 }
 
+// sinceNever is a limit to change to for a key that may have been let go. Such a key is one never seen, which stores nothing before it comes
+// again, where one that was kept begins to store at the change.
+func sinceNever(next, now weir.Limit) weir.Limit {
+	l, ok := next.(weir.SmoothBursty)
+	if before, was := now.(weir.SmoothBursty); ok && !(was && before.Rate != weir.Unlimited && storeOf(before) > 0) {
+		l.MaxBurst = -1
+		return l
+	}
+	return next
+}
+
 // besideModel makes the same calls of a holder and of a model.
 func besideModel(t *rapid.T, k kind, h holder, verbs []verb) {
 	l := k.draw(t, h.tick, century)
 	punctual := rapid.Bool().Draw(t, "punctual")
 	w, m := h.open(l, punctual), newModel(l, h.tick, punctual)
+	if h.name == "Limiter" {
+		m.m.Contact(0) // when it was made
+	}
 	from := walkerAt(t, l, h.tick)
 	if h.books {
 		from.now = min(from.now, endless/2)
 	}
 	from.back, from.wild = true, true
+	if next := from.set; h.name == "keyed" {
+		from.set = func(t *rapid.T) weir.Limit { return sinceNever(next(t), from.limit) }
+	}
 	if of, ok := w.(*live); ok && of.keyed != nil {
 		released := uint64(0)
 		of.watch = func() {
@@ -58,6 +77,9 @@ func besideModel(t *rapid.T, k kind, h holder, verbs []verb) {
 			t.Skip("too near the end of the clock")
 		}
 		got, want := w.do(c), m.do(c)
+		if c.verb == set && h.name == "Limiter" {
+			m.m.Contact(c.now) // of one that nothing was ever charged to
+		}
 		if got != want {
 			t.Fatalf("%v\n got %+v\nwant %+v", c, got, want)
 		}

@@ -3,6 +3,7 @@ package proof
 import (
 	"math"
 	"math/big"
+	"slices"
 	"time"
 
 	"pgregory.net/rapid"
@@ -58,6 +59,7 @@ var kinds = []kind{
 	{"SlidingCounter", slidingCounter, func(t *rapid.T, length time.Duration) weir.Limit {
 		return weir.SlidingCounter{Limit: upTo(4).Draw(t, "size"), Window: length * time.Duration(upTo(5).Draw(t, "window"))}
 	}},
+	guavaKinds[0], guavaKinds[1],
 	{"FixedWindow,calendar", calendarWindow, func(t *rapid.T, length time.Duration) weir.Limit {
 		return calendarWindow(t, 1, 0)
 	}},
@@ -65,6 +67,9 @@ var kinds = []kind{
 
 // bucketKinds are those with a rate and a capacity alone.
 var bucketKinds = kinds[:2]
+
+// rateKinds are those that go by a rate.
+var rateKinds = slices.Concat(bucketKinds, guavaKinds)
 
 // either draws a limit of any kind but those of a calendar, which is for the times in which anyone lives.
 func either(t *rapid.T, tick, fill time.Duration) weir.Limit {

@@ -37,31 +37,22 @@ type run struct {
 func (h *history) over(slack int64) string {
 	for i := range h.runs {
 		lo, hi, sum, largest := h.runs[i].at, h.runs[i].at, new(big.Int), int64(0)
-		burst, from, to := new(big.Int), h.runs[i].from, h.runs[i].to
+		from, to := h.runs[i].from, h.runs[i].to
 		for j := i; j < len(h.runs); j++ {
 			r := h.runs[j]
 			lo, hi, largest = min(lo, r.at), max(hi, r.at), max(largest, r.cost)
 			from, to = min(from, r.from), max(to, r.to)
 			sum.Add(sum, big.NewInt(r.did))
-			if bound := boundOf(h.eras[0].limit, h.tick, lo, hi, largest); bound != nil {
+			if bound := boundOf(h.eras[0].limit, h.tick, lo, hi); bound != nil {
 				if new(big.Rat).SetInt(sum).Cmp(bound) > 0 {
 					return fmt.Sprintf("%v ran within [%d, %d], where the bound is %s\n%+v", sum, lo, hi, bound.FloatString(3), h.runs[i:j+1])
 				}
 				continue
 			}
-			fastest := new(big.Rat)
-			burst.SetInt64(0)
-			for _, e := range h.eras[from : to+1] {
-				if b := burstOf(e.limit, largest); b.Cmp(burst) > 0 {
-					burst.Set(b)
-				}
-				if rate := perUnit(e.limit, h.tick); rate.Cmp(fastest) > 0 {
-					fastest = rate
-				}
+			bound := h.bound(h.eras[from:to+1], lo, hi, largest, slack)
+			if bound == nil {
+				break
 			}
-			bound := h.brings(lo, hi)
-			bound.Add(bound, new(big.Rat).SetInt(burst))
-			bound.Add(bound, fastest.Mul(fastest, new(big.Rat).SetInt64(slack)))
 			if new(big.Rat).SetInt(sum).Cmp(bound) > 0 {
 				return fmt.Sprintf("%v ran within [%d, %d], where the bound is %s\n%+v", sum, lo, hi, bound.FloatString(3), h.runs[i:j+1])
 			}
@@ -70,12 +61,37 @@ func (h *history) over(slack int64) string {
 	return ""
 }
 
-// burstOf is what may run at one instant: Burst of a token bucket, DelayAfter and the largest cost of a leaky one.
-func burstOf(l weir.Limit, largest int64) *big.Int {
-	if l, ok := l.(weir.LeakyBucket); ok {
-		return new(big.Int).Add(big.NewInt(l.DelayAfter), big.NewInt(largest))
+// bound is the most that may run from one reading to another, in some eras, for limits that go by a rate; nil for a rate without end.
+func (h *history) bound(eras []era, lo, hi, largest, slack int64) *big.Rat {
+	fastest, burst := new(big.Rat), new(big.Rat)
+	for _, e := range eras {
+		if r, _ := rateOf(e.limit); r == weir.Unlimited {
+			return nil
+		}
+		if b := burstOf(e.limit, largest); b.Cmp(burst) > 0 {
+			burst = b
+		}
+		if rate := perUnit(e.limit, h.tick); rate.Cmp(fastest) > 0 {
+			fastest = rate
+		}
 	}
-	return big.NewInt(sizeOf(l))
+	late := new(big.Rat).Mul(fastest, new(big.Rat).SetInt64(slack))
+	if len(eras) > 1 && owing(eras[0].limit) {
+		return late.Add(late, owingBound(eras, h.tick, fastest, lo, hi, largest))
+	}
+	return late.Add(late, burst.Add(burst, h.brings(lo, hi)))
+}
+
+// burstOf is what may run at one instant: Burst of a token bucket, DelayAfter and the largest cost of a leaky one.
+func burstOf(l weir.Limit, largest int64) *big.Rat {
+	if owing(l) {
+		return owingBurst(l, largest)
+	}
+	burst := new(big.Rat).SetInt64(largest)
+	if l, ok := l.(weir.LeakyBucket); ok {
+		return burst.Add(burst, new(big.Rat).SetInt64(l.DelayAfter))
+	}
+	return burst.SetInt64(sizeOf(l))
 }
 
 // brings is the integral of the rate from one reading to another.

@@ -32,8 +32,12 @@ func openTable(t *rapid.T, least, most int) *table {
 		models: map[string]*weirtest.Model{},
 		lives:  map[string]int{},
 	}
-	if l, ok := w.limit.(weir.TokenBucket); ok {
+	switch l := w.limit.(type) {
+	case weir.TokenBucket:
 		l.Initial = 0 // such a key is never free to go: see TestBucketsThatDoNotStartFull
+		w.limit = l
+	case weir.SmoothBursty:
+		l.MaxBurst = -1 // the same
 		w.limit = l
 	}
 	k, err := keyed.New[string](w.limit, keyed.Options{MaxKeys: w.most, Full: w.full, Clock: w.clock.Now, Timers: w.clock.AfterFunc})
@@ -150,7 +154,7 @@ func eachKeyHasItsOwn(t *testing.T, names []string, least, most, calls int) {
 				w.drop(key) // as if untouched
 				known = false
 			}
-			fits := c.cost > 0 && c.cost <= sizeOf(w.limit)
+			fits := c.cost > 0 && c.cost <= largestOf(w.limit, 1)
 			if !known && fits && keys >= w.most && w.full == keyed.Refuse {
 				var d weir.Decision
 				switch c.verb {

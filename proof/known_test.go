@@ -13,6 +13,9 @@ import (
 
 // sizeOf is the capacity that decisions name.
 func sizeOf(l weir.Limit) int64 {
+	if parts := weir.Parts(l); len(parts) > 1 {
+		return leastOf(parts, sizeOf)
+	}
 	switch l := l.(type) {
 	case weir.TokenBucket:
 		return l.Burst
@@ -28,6 +31,8 @@ func sizeOf(l weir.Limit) int64 {
 		return l.Limit
 	case weir.SlidingWindow:
 		return perSlot(l)
+	case weir.SmoothBursty, weir.WarmUp:
+		return floorOf(stored(l))
 	}
 	panic(fmt.Sprintf("proof: no size of %T", l))
 }
@@ -41,7 +46,15 @@ func perSlot(l weir.SlidingWindow) int64 {
 }
 
 // largestOf is the most that one charge may take.
-func largestOf(l weir.Limit, tick time.Duration) int64 { return sizeOf(l) }
+func largestOf(l weir.Limit, tick time.Duration) int64 {
+	if parts := weir.Parts(l); len(parts) > 1 {
+		return leastOf(parts, func(p weir.Limit) int64 { return largestOf(p, tick) })
+	}
+	if owing(l) {
+		return floorOf(permitsIn(owingRateOf(l), century/tick*tick)) // what can be waited for
+	}
+	return sizeOf(l)
+}
 
 // rateOf is the rate of a limit that has one.
 func rateOf(l weir.Limit) (r weir.Rate, ok bool) {
@@ -50,12 +63,20 @@ func rateOf(l weir.Limit) (r weir.Rate, ok bool) {
 		return l.Rate, true
 	case weir.LeakyBucket:
 		return l.Rate, true
+	case weir.SmoothBursty, weir.WarmUp:
+		return owingRateOf(l), true
 	}
 	return r, false
 }
 
 // rhythm is the time that brings one more, and the time that brings all, in clock units.
 func rhythm(l weir.Limit, tick time.Duration) (one, all float64) {
+	if parts := weir.Parts(l); len(parts) > 1 {
+		return rhythm(parts[0], tick)
+	}
+	if owing(l) {
+		return owingRhythm(l, tick)
+	}
 	if r, ok := rateOf(l); ok {
 		one = float64(r.Per) / float64(r.N) / float64(tick)
 		return one, one * float64(max(1, min(sizeOf(l), 1<<40)))
@@ -127,9 +148,9 @@ func parts(d, size *big.Int) *big.Int {
 	return n.Div(n.Sub(n, big.NewInt(1)), size)
 }
 
-// boundOf is the most that may run in an interval between two readings, largest being the largest cost, for a limit that does not go by a
+// boundOf is the most that may run in an interval between two readings, for a limit that does not go by a
 // rate alone; nil for the others.
-func boundOf(l weir.Limit, tick time.Duration, lo, hi, largest int64) *big.Rat {
+func boundOf(l weir.Limit, tick time.Duration, lo, hi int64) *big.Rat {
 	d := new(big.Int).Sub(big.NewInt(hi), big.NewInt(lo))
 	units := func(d time.Duration) *big.Int { return big.NewInt(int64(d / tick)) }
 	one := big.NewInt(1)

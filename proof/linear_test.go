@@ -43,6 +43,10 @@ var linearOthers = [][]weir.Limit{
 	{weir.SlidingLog{Limit: 5, Window: 6000}, weir.SlidingLog{Limit: 4, Window: 5000, MaxEntries: 2}},
 	{weir.SmoothBursty{Rate: weir.Rate{N: 1, Per: 1000}, MaxBurst: 5000}, weir.SmoothBursty{Rate: weir.Rate{N: 3, Per: 2000}, MaxBurst: 2000}},
 	{weir.WarmUp{Rate: weir.Rate{N: 1, Per: 1000}, Period: 4000}, weir.WarmUp{Rate: weir.Rate{N: 3, Per: 2000}, Period: 4000, ColdFactor: 2}},
+	{
+		weir.All(linearBuckets[0], weir.SlidingLog{Limit: 5, Window: 6000}, weir.SlidingWindow{Limit: 6, Window: 8000, Slots: 4}),
+		weir.All(linearBuckets[1], weir.SlidingLog{Limit: 4, Window: 5000}),
+	},
 }
 
 // An op is one call of a thread.

@@ -27,7 +27,8 @@ func TestRule4RetryAfterIsSufficientAndTight(t *testing.T) {
 			from := linesAt(t, l, h.tick)
 			from.back = h.remembers
 			verbs := verbs
-			if from.ones = h.books && byVolume(l); from.ones && !evenly(l) { // those behind a line are told a time that is too early
+			from.ones = h.books && byVolume(l)
+			if from.ones && !evenly(l) || h.books && roundsEach(l) { // those behind a line are told a time that is too early
 				verbs = []verb{take, take, reserve, settle}
 			}
 			var made []call

@@ -49,7 +49,8 @@ func sane(t *rapid.T, l weir.Limit, tick time.Duration, c call, d weir.Decision)
 		!d.Allowed && d.RetryAfter <= 0 && d.RetryAfter != weir.Never,
 		(c.cost < 0 || c.cost > most) && (d.Allowed || d.RetryAfter != weir.Never),
 		c.cost == 0 && !d.Allowed,
-		c.verb == peek && most == d.Limit && c.cost > 0 && c.cost <= d.Remaining != d.Allowed:
+		c.verb == peek && owing(l) && c.now < endless && c.cost > 0 && c.cost <= d.Remaining && !d.Allowed,
+		c.verb == peek && !owing(l) && c.cost > 0 && c.cost <= d.Remaining != d.Allowed:
 		t.Fatalf("%+v: %v: %+v", l, c, d)
 	}
 }

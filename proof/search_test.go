@@ -87,11 +87,7 @@ func (h *history) smallOver(l weir.Limit) bool {
 		sum, largest := int64(0), int64(0)
 		for _, r := range h.runs[i:] {
 			sum, largest = sum+r.did, max(largest, r.cost)
-			burst := sizeOf(l)
-			if l, ok := l.(weir.LeakyBucket); ok {
-				burst = l.DelayAfter + largest
-			}
-			if sum > burst+r.at-first.at {
+			if sum > floorOf(burstOf(l, largest))+r.at-first.at {
 				return true
 			}
 		}

@@ -74,7 +74,8 @@ func Testdata() fs.FS {
 
 // Conform holds a subject to the reference model, by random walks with clocks that step back and jump, any cost, and, where the subject
 // knows them, reservations, lines and changes of the limit; to the scripts of this package, where it is a Holder, and to its vectors of other
-// implementations. All fields of a decision count but By and Source. What fails is made as short as it can be, and told call by call.
+// implementations. All fields of a decision count but Source, and but By where the limit is no All; after a slash, By is
+// the limit of an All that decided. What fails is made as short as it can be, and told call by call.
 func Conform(t TB, s Subject) {
 	t.Helper()
 	if s.Tick == 0 {
@@ -251,13 +252,15 @@ func (p *pair) model(key string) *Model {
 	if m == nil {
 		m = NewModel(p.limit, p.tick)
 		p.models[key] = m
-		if _, ok := p.limit.(weir.SmoothBursty); ok { // permits are stored from the first contact on, which may be that of a key or a limiter
+		if anyPart(p.limit, isBursty) { // permits are stored from the first contact on, which may be that of a key or a limiter
 			p.subject.Take(key, 1)
 			m.Take(p.now, 1)
 		}
 	}
 	return m
 }
+
+func isBursty(l weir.Limit) bool { _, ok := l.(weir.SmoothBursty); return ok }
 
 // move sets the clocks. Whose turn comes on the way is let go at that very time, as timers do it.
 func (p *pair) move(to int64) {
@@ -327,10 +330,10 @@ func (p *pair) call(i int, c call) (got, want string) {
 	}
 	switch m := p.model(c.key); c.verb {
 	case doTake:
-		return text(p.subject.Take(c.key, c.cost)), text(m.Take(c.at, c.cost))
+		return p.text(p.subject.Take(c.key, c.cost)), p.text(m.Take(c.at, c.cost))
 	case doPeek:
 		if s, ok := p.subject.(Peeker); ok {
-			return text(s.Peek(c.key, c.cost)), text(m.Peek(c.at, c.cost))
+			return p.text(s.Peek(c.key, c.cost)), p.text(m.Peek(c.at, c.cost))
 		}
 	case doReserve:
 		if s, ok := p.subject.(Reserver); ok {
@@ -339,7 +342,7 @@ func (p *pair) call(i int, c call) (got, want string) {
 			if ok && d.Allowed {
 				p.made[i] = made{r, id, c.key}
 			}
-			return fmt.Sprint(text(r.Decision()), " delay ", r.Delay()), fmt.Sprint(text(d), " delay ", delay)
+			return fmt.Sprint(p.text(r.Decision()), " delay ", r.Delay()), fmt.Sprint(p.text(d), " delay ", delay)
 		}
 	case doSettle:
 		if m, ok := p.made[c.of]; ok {
@@ -353,9 +356,9 @@ func (p *pair) call(i int, c call) (got, want string) {
 			id, delay, wanted := m.Join(c.at, c.cost, c.within)
 			if place != nil && wanted.Allowed && delay > 0 {
 				p.lines[i] = inLine{place, id, c.key}
-				return fmt.Sprint(text(d), " delay ", place.Delay()), fmt.Sprint(text(wanted), " delay ", delay)
+				return fmt.Sprint(p.text(d), " delay ", place.Delay()), fmt.Sprint(p.text(wanted), " delay ", delay)
 			}
-			return fmt.Sprint(text(d), place != nil), fmt.Sprint(text(wanted), wanted.Allowed && delay > 0)
+			return fmt.Sprint(p.text(d), place != nil), fmt.Sprint(p.text(wanted), wanted.Allowed && delay > 0)
 		}
 	case doLeave:
 		if l, ok := p.lines[c.of]; ok {
@@ -378,8 +381,15 @@ func (p *pair) call(i int, c call) (got, want string) {
 }
 
 // text is what counts of a decision.
-func text(d weir.Decision) string {
-	d.By, d.Source = "", 0
+func (p *pair) text(d weir.Decision) string {
+	_, part, named := strings.Cut(d.By, "/")
+	switch {
+	case joined(p.limit) == nil:
+		d.By = "" // a name, if any
+	case named:
+		d.By = part
+	}
+	d.Source = 0
 	return fmt.Sprintf("%+v", d)
 }
 

@@ -3,6 +3,7 @@ package weirtest
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/weirflow/weir"
@@ -11,6 +12,18 @@ import (
 // Limits returns a generator for each kind of limit: of small numbers, where states meet often, and of some that are not friendly. All of
 // them count in whole microseconds.
 func Limits() []func(*rand.Rand) weir.Limit {
+	single := singles()
+	return append(single, func(r *rand.Rand) weir.Limit {
+		parts := make([]weir.Limit, []int{1, 2, 2, 3, 3, 4, 8}[r.IntN(7)])
+		for i := range parts {
+			parts[i] = single[r.IntN(len(single))](r)
+		}
+		return weir.All(parts...)
+	})
+}
+
+// singles returns a generator for each kind of limit that joins no others.
+func singles() []func(*rand.Rand) weir.Limit {
 	return []func(*rand.Rand) weir.Limit{
 		func(r *rand.Rand) weir.Limit {
 			l := weir.TokenBucket{Rate: drawRate(r), Burst: drawSize(r)}
@@ -115,21 +128,35 @@ func (s Subject) walk(r *rand.Rand, draw func(*rand.Rand) weir.Limit, all []func
 			if r.IntN(3) == 0 {
 				c.limit = all[r.IntN(len(all))](r)
 			}
-			switch l := c.limit.(type) { // a key that was let go as full is one never seen, and some limits do not begin full
-			case weir.TokenBucket:
-				l.Initial = 0
-				c.limit = l
-			case weir.SmoothBursty:
-				if !storing {
-					c.verb, c.limit = doPeek, w.limit
-				}
-			}
+			c.limit = beginsFull(c.limit, storing)
 			storing = storing && stores(c.limit)
 			size, step = scale(c.limit, s.Tick)
 		}
 		w.calls = append(w.calls, c)
 	}
 	return w
+}
+
+// beginsFull is a limit to change to that begins full, as a key that was let go as full is one never seen. What stores begins with nothing,
+// and is only changed to where states have not been let go.
+func beginsFull(l weir.Limit, kept bool) weir.Limit {
+	if parts := joined(l); parts != nil {
+		for i, p := range parts {
+			parts[i] = beginsFull(p, kept)
+		}
+		return weir.All(parts...)
+	}
+	switch l := l.(type) {
+	case weir.TokenBucket:
+		l.Initial = 0
+		return l
+	case weir.SmoothBursty:
+		if !kept {
+			l.MaxBurst = -1
+		}
+		return l
+	}
+	return l
 }
 
 // endsOfClock reports whether a limit is specified to both ends of the clock, and not to where its waits are beyond them.
@@ -154,8 +181,15 @@ func moved(now, by, first, last int64) int64 {
 
 // stores reports whether a limit is one whose states are never let go, as they begin with less than they may hold.
 func stores(l weir.Limit) bool {
-	b, ok := l.(weir.SmoothBursty)
-	return ok && b.MaxBurst >= 0
+	return anyPart(l, func(p weir.Limit) bool {
+		b, ok := p.(weir.SmoothBursty)
+		return ok && b.MaxBurst >= 0
+	})
+}
+
+// anyPart reports whether something is true of a limit, or of any of those that it joins.
+func anyPart(l weir.Limit, is func(weir.Limit) bool) bool {
+	return slices.ContainsFunc(weir.Parts(l), is)
 }
 
 // scale is the capacity of a limit, and about how many clock units it takes for one unit to come.

@@ -61,6 +61,9 @@ const (
 
 // lawOf returns an untouched law. It panics for a limit that there is no model of.
 func lawOf(l weir.Limit, tick time.Duration) law {
+	if parts := joined(l); parts != nil {
+		return newJoint(parts, tick)
+	}
 	switch l := l.(type) {
 	case weir.TokenBucket:
 		return newBucket(l.Rate, tick, l.Burst, l.Initial)

@@ -45,14 +45,20 @@ func (b *bursty) permits(span *big.Rat) int64 {
 	return down(quo(span, b.t))
 }
 
-func (b *bursty) size() int64     { return b.permits(b.store) }
-func (b *bursty) largest() int64  { return b.permits(whole(int64(century / b.tick))) }
-func (b *bursty) books() bool     { return true }
-func (b *bursty) moves() bool     { return true }
-func (b *bursty) touched() bool   { return b.f != nil }
-func (b *bursty) clone() law      { c := *b; return &c }
-func (b *bursty) String() string  { return fmt.Sprint(b.f, b.x) }
-func (b *bursty) contact(n int64) { b.f = b.level(whole(n)) }
+func (b *bursty) size() int64    { return b.permits(b.store) }
+func (b *bursty) largest() int64 { return b.permits(whole(int64(century / b.tick))) }
+func (b *bursty) books() bool    { return true }
+func (b *bursty) moves() bool    { return true }
+func (b *bursty) touched() bool  { return b.f != nil }
+func (b *bursty) clone() law     { c := *b; return &c }
+func (b *bursty) String() string { return fmt.Sprint(b.f, b.x) }
+
+// contact is when permits begin to be stored, where any are and they take time to come.
+func (b *bursty) contact(now int64) {
+	if b.f == nil && b.store.Sign() > 0 && b.t.Sign() > 0 {
+		b.f = b.level(whole(now))
+	}
+}
 
 // level is f at a time: no more than what is stored in the time of the store. Nothing is stored at first; of a rate without end all is.
 func (b *bursty) level(at *big.Rat) *big.Rat {

@@ -77,7 +77,7 @@ func (b *interval) at(t *big.Int) (tokens, step, when *big.Int) {
 	return tokens, step, t
 }
 
-// wait is how long from now until there are so many tokens; nil beyond a century, or the end of the clock.
+// wait is how long from now until there are so many tokens; nil beyond the end of the clock.
 func (b *interval) wait(now int64, asked *big.Int) *big.Int {
 	tokens, at, when := b.at(big.NewInt(now))
 	if lacks := new(big.Int).Sub(asked, tokens); lacks.Sign() > 0 {
@@ -85,7 +85,7 @@ func (b *interval) wait(now int64, asked *big.Int) *big.Int {
 		when = new(big.Int).Add(at, steps.Mul(steps, big.NewInt(b.each)))
 	}
 	wait := new(big.Int).Sub(when, big.NewInt(now))
-	if wait.Cmp(big.NewInt(int64(century/b.tick))) > 0 || when.Cmp(big.NewInt(math.MaxInt64)) > 0 {
+	if when.Cmp(big.NewInt(math.MaxInt64)) > 0 {
 		return nil
 	}
 	return wait
@@ -94,7 +94,7 @@ func (b *interval) wait(now int64, asked *big.Int) *big.Int {
 // plan behind others goes by the sum of the tokens: steps that find the bucket too full for what they bring make it later.
 func (b *interval) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat) {
 	w := b.wait(now, new(big.Int).Add(ahead, big.NewInt(cost)))
-	if w == nil {
+	if w == nil || w.Cmp(big.NewInt(int64(century/b.tick))) > 0 {
 		return nil, nil
 	}
 	return exact(w), new(big.Rat)

@@ -97,15 +97,16 @@ func (w *warm) costs(stored, cost *big.Rat) (left *big.Rat, wait *big.Int) {
 	return left, ceil(add(sum, mul(sub(cost, dear), w.t)))
 }
 
-func (w *warm) plan(now int64, ahead *big.Int, _ int64) (wait, room *big.Rat) {
+func (w *warm) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat) {
 	stored, next := w.at(now)
 	if ahead.Sign() > 0 {
-		_, more := w.costs(stored, exact(ahead))
-		next = new(big.Int).Add(next, more)
+		left, more := w.costs(stored, exact(ahead))
+		stored, next = left, new(big.Int).Add(next, more)
 	}
 	until := new(big.Int).Sub(next, big.NewInt(now))
-	if until.Cmp(big.NewInt(int64(century/w.tick))) > 0 || next.Cmp(big.NewInt(math.MaxInt64)) > 0 {
-		return nil, nil
+	_, own := w.costs(stored, whole(cost))
+	if until.Cmp(big.NewInt(int64(century/w.tick))) > 0 || own.Add(own, next).Cmp(big.NewInt(math.MaxInt64)) > 0 {
+		return nil, nil // not within a century, or past the end of the clock
 	}
 	return exact(until), new(big.Rat)
 }
@@ -122,7 +123,7 @@ func (w *warm) look(now int64, ahead *big.Int) (remaining int64, reset *big.Int)
 	case w.free():
 		remaining = math.MaxInt64
 	default:
-		remaining = down(stored)
+		remaining = min(down(stored), w.largest())
 	}
 	if !w.free() {
 		reset = new(big.Int).Add(reset, ceil(quo(mul(sub(w.max, stored), w.period), w.max)))
@@ -180,7 +181,7 @@ func (w *warm) become(now int64, o law) law {
 	switch {
 	case !ok:
 		return transfer(now, w, o)
-	case w.stored == nil && !w.free():
+	case w.stored == nil:
 		return next
 	}
 	stored, at := w.at(now)
@@ -210,7 +211,7 @@ func (w *warm) spent(now int64) *big.Int {
 		return new(big.Int)
 	}
 	stored, next := w.at(now)
-	used := new(big.Int).Sub(big.NewInt(w.size()), floor(stored))
+	used := new(big.Int).Sub(floor(w.max), floor(stored))
 	return used.Add(used, ceil(quo(exact(new(big.Int).Sub(next, big.NewInt(now))), w.t)))
 }
 

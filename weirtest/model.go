@@ -20,6 +20,7 @@ type Model struct {
 	charges map[int]*charge // reservations not yet settled, by id
 	line    []*waiter
 	due     *big.Rat // when the first in line goes; nil where that cannot be named, and where nobody waits
+	waited  bool     // due lay ahead when it was worked out
 	ids     int
 }
 
@@ -67,11 +68,15 @@ func (m *Model) State() (z, x *big.Rat) {
 	return nil, new(big.Rat)
 }
 
-// Contact is the first contact of a state, which a limiter makes when it is made, and a key when it is first charged: a SmoothBursty stores
-// from then on. Other calls make it where it is due.
+// Contact is the first contact of a state, which a limiter makes when it is made or its limit is changed, and a key when it is first
+// charged: a SmoothBursty stores from then on. Other calls make it where it is due.
 func (m *Model) Contact(now int64) {
-	if _, ok := m.law.(*bursty); ok {
-		m.law.contact(now)
+	parts, _ := all(m.law)
+	for _, p := range parts {
+		if _, ok := p.(*bursty); ok {
+			m.law.contact(now)
+			return
+		}
 	}
 }
 
@@ -92,8 +97,16 @@ func (m *Model) Take(now, cost int64) weir.Decision {
 	if d.Allowed && cost > 0 {
 		m.law.charge(whole(now), cost)
 		m.see(&d, now)
+		m.sign(&d, now, cost)
 	}
 	return d
+}
+
+// sign says which part of an All decided.
+func (m *Model) sign(d *weir.Decision, now, cost int64) {
+	if j, ok := m.law.(*joint); ok {
+		d.By = j.by(now, m.unpromised(), cost, d.Allowed)
+	}
 }
 
 // Peek decides and charges nothing.
@@ -104,8 +117,9 @@ func (m *Model) Peek(now, cost int64) weir.Decision {
 }
 
 // decide is the decision of a Take, the state as it is.
-func (m *Model) decide(now, cost int64) weir.Decision {
-	d := weir.Decision{Allowed: true, Limit: m.law.size()}
+func (m *Model) decide(now, cost int64) (d weir.Decision) {
+	d = weir.Decision{Allowed: true, Limit: m.law.size()}
+	defer func() { m.sign(&d, now, cost) }()
 	m.see(&d, now)
 	if cost == 0 {
 		return d
@@ -192,6 +206,7 @@ func (m *Model) Reserve(now, cost, within int64) (id int, delay time.Duration, d
 	if cost > 0 {
 		made = m.law.book(now, add(whole(now), whole(up(wait))), cost)
 		m.see(&d, now)
+		m.sign(&d, now, cost)
 	}
 	m.ids++
 	m.charges[m.ids] = &charge{cost, made}
@@ -242,6 +257,7 @@ func (m *Model) promisedTurn(before law, i int, now int64) *big.Rat {
 // accept is what Reserve and Join decide.
 func (m *Model) accept(now, cost, within int64) (wait *big.Rat, d weir.Decision) {
 	d = weir.Decision{Limit: m.law.size(), RetryAfter: weir.Never}
+	defer func() { m.sign(&d, now, cost) }()
 	if cost > 0 && cost <= m.law.largest() {
 		m.law.contact(now)
 	}
@@ -310,7 +326,9 @@ func (m *Model) Join(now, cost, within int64) (id int, delay time.Duration, d we
 	} else if cost > 0 {
 		m.law.charge(whole(now), cost)
 	}
-	m.see(&d, now)
+	if m.see(&d, now); wait.Sign() == 0 {
+		m.sign(&d, now, cost)
+	}
 	return m.ids, m.duration(up(wait)), d
 }
 
@@ -376,6 +394,7 @@ func (m *Model) appoint(seen *big.Rat) {
 	default:
 		m.due = m.law.turn(seen, m.line[0].cost)
 	}
+	m.waited = m.due != nil && m.due.Cmp(seen) > 0
 }
 
 // serve lets go, in order, whose turn has come by now.
@@ -383,7 +402,12 @@ func (m *Model) serve(now int64) {
 	for m.due != nil && m.due.Cmp(whole(now)) <= 0 {
 		w := m.line[0]
 		m.line = m.line[1:]
-		if w.promised == nil {
+		j, ok := m.law.(*joint)
+		switch {
+		case w.promised != nil:
+		case ok && m.waited:
+			j.serve(m.due, now, w.cost)
+		default:
 			m.law.charge(m.law.asOf(m.due, now), w.cost)
 		}
 		m.appoint(m.law.asOf(whole(up(m.due)), now))
@@ -398,12 +422,12 @@ func (m *Model) SetLimit(now int64, l weir.Limit) {
 	if old.same(lawOf(l, m.tick)) {
 		return
 	}
-	m.law = old.become(now, lawOf(l, m.tick))
+	m.law = change(now, old.clone(), lawOf(l, m.tick))
 	moved := func(c *charge) *charge {
 		if c.mark == nil {
 			return c
 		}
-		return &charge{c.cost, old.remark(now, c.mark, lawOf(l, m.tick))}
+		return &charge{c.cost, changeMark(now, old, c.mark, lawOf(l, m.tick))}
 	}
 	for id, c := range m.charges {
 		m.charges[id] = moved(c)
@@ -413,7 +437,7 @@ func (m *Model) SetLimit(now int64, l weir.Limit) {
 		if w.promised != nil {
 			w.promised = moved(w.promised)
 			if w.before != nil && m.law.moves() {
-				w.before = w.before.become(now, lawOf(l, m.tick))
+				w.before = change(now, w.before, lawOf(l, m.tick))
 			} else {
 				w.before = nil
 			}

@@ -1,0 +1,217 @@
+package proof
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/weirflow/weir"
+)
+
+// A visit is one call of a thread of a ConcurrencyLimiter, and what it saw.
+type visit struct {
+	verb    string
+	id      int // of this hold, or of the one that is left or extended
+	cost    int64
+	outcome weir.Outcome
+	limit   weir.Concurrency
+	now     int64 // the reading that counted
+}
+
+type seenOf struct {
+	ok        bool
+	remaining int64
+}
+
+// linearPlaces is the model within a history. It is never changed: a call makes a new one.
+type linearPlaces struct {
+	*places
+	print string
+}
+
+func printed(p *places) linearPlaces {
+	slices.SortFunc(p.holds, byID)
+	s := linearPlaces{p, fmt.Sprint(p.limit, p.high)}
+	for _, h := range p.holds {
+		s.print += fmt.Sprint(" ", *h)
+	}
+	return s
+}
+
+// withID finds a hold, which has ended where it is not there any more.
+func (p *places) withID(id int) *held {
+	for _, h := range p.holds {
+		if h.id == id {
+			return h
+		}
+	}
+	return &held{over: true}
+}
+
+var placesRules = porcupine.Model{
+	Step: func(state, input, output any) (bool, any) {
+		p, v, seen := state.(linearPlaces).clone(), input.(visit), output.(seenOf)
+		if h := p.withID(v.id); v.verb != "done" || v.outcome != weir.OK || h.expiry != 0 || h.over {
+			p.at(v.now)
+		} // else it gives its place back without the lock, and is seen to tick after that
+		switch got := (seenOf{}); v.verb {
+		case "try":
+			if got.ok = p.fits(v.cost); got.ok {
+				p.hold(&held{id: v.id, cost: v.cost})
+			}
+			if got.remaining = max(p.free(), 0); got != seen {
+				return false, state
+			}
+		case "peek":
+			if got = (seenOf{p.fits(v.cost), max(p.free(), 0)}); got != seen {
+				return false, state
+			}
+		case "holding":
+			if got.remaining = p.holding(); got != seen {
+				return false, state
+			}
+		case "extend":
+			if got.ok = p.extend(p.withID(v.id)); got != seen {
+				return false, state
+			}
+		case "done":
+			p.done(p.withID(v.id), v.outcome)
+		case "set":
+			p.set(v.now, v.limit)
+		}
+		return true, printed(p)
+	},
+	Equal: func(a, b any) bool { return a.(linearPlaces).print == b.(linearPlaces).print },
+}
+
+// TestConcurrencyIsLinearizable: many threads that enter, leave, extend and look at once, while holds expire and the numbers change, see what
+// they would have seen one after the other.
+func TestConcurrencyIsLinearizable(t *testing.T) {
+	for name, limits := range map[string][]weir.Concurrency{
+		"lock-free": {{Limit: 6}, {Limit: 4}, {Limit: 24}},
+		"MaxHold":   {{Limit: 6, MaxHold: 20000}, {Limit: 4, MaxHold: 9000}, {Limit: 10, MaxHold: 20000}},
+		"both":      {{Limit: 6, MaxHold: 6000}, {Limit: 5}, {Limit: 24}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock, seed := new(sharedClock), rand.Uint64()
+			l, err := weir.NewConcurrency(limits[0], weir.WithClock(clock.read), weir.WithTimers(noTimers))
+			if err != nil {
+				t.Fatal(err)
+			}
+			history := visits(clock, l, limits, seed)
+			m := placesRules
+			m.Init = func() any { return printed(&places{limit: limits[0]}) }
+			refused, overlapping, returned := 0, 0, int64(0)
+			slices.SortFunc(history, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+			for _, o := range history {
+				if o.Input.(visit).verb == "try" && !o.Output.(seenOf).ok {
+					refused++
+				}
+				if o.Call < returned {
+					overlapping++
+				}
+				returned = max(returned, o.Return)
+			}
+			began := time.Now()
+			result := porcupine.CheckOperationsTimeout(m, history, time.Minute)
+			t.Logf("%d calls of %d threads, %d refused, %d overlapping: %v in %v", len(history), threads, refused, overlapping, result,
+				time.Since(began).Round(time.Millisecond))
+			if len(history) < 1000 || refused < 100 || overlapping < 100 {
+				t.Error("the history is too tame")
+			}
+			if result != porcupine.Ok {
+				t.Errorf("seed %d: %v: no order of the calls explains what was seen", seed, result)
+			}
+		})
+	}
+}
+
+// visits has threads call a limiter all at once, and returns what they saw.
+func visits(clock *sharedClock, l *weir.ConcurrencyLimiter, limits []weir.Concurrency, seed uint64) []porcupine.Operation {
+	var tick atomic.Int64
+	all := make([][]porcupine.Operation, threads)
+	var wg sync.WaitGroup
+	start := make(chan struct{})
+	for thread := range threads {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(seed, uint64(thread)))
+			took := new([]int64)
+			clock.took.Store(goroutine(), took)
+			type mine struct {
+				id int
+				h  weir.Hold
+			}
+			var open []mine
+			<-start
+			for i := range perThread {
+				verbs := []string{"try", "try", "try", "done", "done", "extend", "peek", "holding"}
+				v := visit{verb: verbs[r.IntN(len(verbs))], id: thread*perThread + i, cost: 1 + r.Int64N(2)}
+				if r.IntN(40) == 0 {
+					v.verb, v.limit = "set", limits[r.IntN(len(limits))]
+				}
+				var own mine
+				if v.verb == "done" || v.verb == "extend" {
+					if len(open) == 0 {
+						v.verb = "peek"
+					} else {
+						n := r.IntN(len(open))
+						own = open[n]
+						if v.id = own.id; v.verb == "done" {
+							open = slices.Delete(open, n, n+1)
+						}
+					}
+				}
+				v.outcome = []weir.Outcome{weir.OK, weir.Ignore, weir.Dropped}[r.IntN(3)]
+				if r.IntN(2) == 0 {
+					clock.now.Add(step)
+				}
+				*took = nil
+				var seen seenOf
+				called := tick.Add(1)
+				if limits[0].MaxHold == 0 && r.IntN(2) == 0 {
+					runtime.Gosched() // where no clock is read, nothing else lets others run
+				}
+				switch v.verb {
+				case "try":
+					h, d := l.TryEnterCost(v.cost)
+					if seen = (seenOf{d.Allowed, d.Remaining}); d.Allowed {
+						open = append(open, mine{v.id, h})
+					}
+				case "peek":
+					d := l.Peek(v.cost)
+					seen = seenOf{d.Allowed, d.Remaining}
+				case "holding":
+					seen.remaining = l.Holding()
+				case "done":
+					own.h.Done(v.outcome)
+				case "extend":
+					seen.ok = own.h.Extend()
+				case "set":
+					if err := l.SetLimit(v.limit); err != nil {
+						panic(err)
+					}
+				}
+				returned := tick.Add(1)
+				if len(*took) > 0 {
+					v.now = (*took)[len(*took)-1]
+				}
+				all[thread] = append(all[thread], porcupine.Operation{ClientId: thread, Input: v, Call: called, Output: seen, Return: returned})
+				if v.verb == "done" && v.outcome == weir.OK && v.now > 0 { // a second step, which others may come before
+					tick := visit{verb: "tick", now: v.now}
+					all[thread] = append(all[thread], porcupine.Operation{ClientId: thread, Input: tick, Call: called, Output: seenOf{}, Return: returned})
+				}
+			}
+		})
+	}
+	close(start)
+	wg.Wait()
+	return slices.Concat(all...)
+}

@@ -1,0 +1,211 @@
+package weir_test
+
+import (
+	"math"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/weirtest"
+)
+
+// TestAnUnlimitedOneThatWasNeverUsedStartsAsAFreshOne: whatever it becomes, it then is as one that is made at that moment. A WarmUp began
+// warm, and a SmoothBursty to store when it was first asked, in both cases unlike a fresh one.
+func TestAnUnlimitedOneThatWasNeverUsedStartsAsAFreshOne(t *testing.T) {
+	for _, c := range []struct{ was, is weir.Limit }{
+		{weir.WarmUp{Rate: weir.Unlimited, Period: sec}, weir.WarmUp{Rate: weir.PerSecond(5), Period: sec}},
+		{weir.SmoothBursty{Rate: weir.Unlimited}, weir.SmoothBursty{Rate: weir.PerSecond(5)}},
+		{weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}, weir.SmoothBursty{Rate: weir.PerSecond(5)}},
+		{weir.All(weir.WarmUp{Rate: weir.Unlimited, Period: sec}), weir.All(weir.WarmUp{Rate: weir.PerSecond(5), Period: sec})},
+	} {
+		changed, clock := onClock(t, c.was)
+		clock.Set(int64(time.Minute))
+		if err := changed.SetLimit(c.is); err != nil {
+			t.Fatal(err)
+		}
+		fresh := newLimiter(t, c.is, weir.WithClock(clock.Now))
+		for range 12 {
+			if got, want := changed.Take(1), fresh.Take(1); got != want {
+				t.Fatalf("%+v at %v: got %+v, want %+v", c.is, clock.Now(), got, want)
+			}
+			clock.Set(clock.Now() + int64(150*ms))
+		}
+	}
+}
+
+// TestAnUnlimitedOneThatWasUsedIsAsGuavas: a WarmUp is warm then, with nothing stored, and a SmoothBursty has all stored that there is room
+// for.
+func TestAnUnlimitedOneThatWasUsedIsAsGuavas(t *testing.T) {
+	warm, clock := onClock(t, weir.WarmUp{Rate: weir.Unlimited, Period: sec})
+	bursty := newLimiter(t, weir.SmoothBursty{Rate: weir.Unlimited}, weir.WithClock(clock.Now))
+	for _, l := range []*weir.Limiter{warm, bursty} {
+		if d := l.Take(1000); !d.Allowed || d.ResetAfter != 0 {
+			t.Errorf("%+v", d)
+		}
+	}
+	if err := warm.SetLimit(weir.WarmUp{Rate: weir.PerSecond(5), Period: sec}); err != nil {
+		t.Fatal(err)
+	}
+	if err := bursty.SetLimit(weir.SmoothBursty{Rate: weir.PerSecond(5)}); err != nil {
+		t.Fatal(err)
+	}
+	if d := warm.Take(1); !d.Allowed || d.Remaining != 0 || warm.Peek(1).RetryAfter != 200*ms {
+		t.Errorf("it is to be warm: %+v, %+v", d, warm.Peek(1))
+	}
+	if d := bursty.Take(5); !d.Allowed || d.Remaining != 0 || bursty.Peek(1).RetryAfter != 0 {
+		t.Errorf("it is to be full: %+v, %+v", d, bursty.Peek(1))
+	}
+}
+
+// TestADebtOfAWarmUpLastsAsLongAsTheClock: a settlement upwards was cut to 292 years from the reading, and a charge at a reading far before
+// the debt's end forgot what lay beyond them.
+func TestADebtOfAWarmUpLastsAsLongAsTheClock(t *testing.T) {
+	const early = math.MinInt64 + 5
+	l, clock := onClock(t, weir.WarmUp{Rate: weir.Rate{N: 1, Per: 2}, Period: 1})
+	clock.Set(early)
+	r, ok := l.Reserve(1, 0)
+	if !ok {
+		t.Fatal(r.Decision())
+	}
+	r.Settle(math.MaxInt64)
+	clock.Set(-10)
+	if d := l.Peek(1); d.Allowed || d.RetryAfter != weir.Never || d.ResetAfter != math.MaxInt64 {
+		t.Errorf("%+v", d)
+	}
+
+	p, err := weir.Prepare(weir.WarmUp{Rate: weir.Rate{N: 1, Per: 1}, Period: 1}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := int64(math.MaxInt64 - 3*time.Hour.Nanoseconds())
+	state, d := p.Step(nil, now, int64(time.Hour)) // a debt of an hour, near the end of the clock
+	if !d.Allowed {
+		t.Fatalf("%+v", d)
+	}
+	owed := p.Peek(state, now, 1)
+	changed, err := weir.Prepare(weir.WarmUp{Rate: weir.Rate{N: 1, Per: 1}, Period: 2}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state = p.Convert(state, early, changed, early) // the clock has stepped back by all that it can
+	if d := changed.Peek(state, now, 1); d.RetryAfter != owed.RetryAfter {
+		t.Errorf("%v was owed, and after the change %v", owed.RetryAfter, d.RetryAfter)
+	}
+}
+
+// TestAnAllIsAsValidAsItsParts: a WarmUp that is too much to count in nanoseconds, and not in microseconds, was wrong in an All alone.
+func TestAnAllIsAsValidAsItsParts(t *testing.T) {
+	huge := weir.WarmUp{Rate: weir.Rate{N: 8589934593, Per: time.Microsecond}, Period: 36525 * 24 * time.Hour, ColdFactor: 65535.99999}
+	for _, l := range []weir.Limit{huge, weir.All(huge)} {
+		_, inNano := weir.Prepare(l, 1)
+		_, inMicro := weir.Prepare(l, time.Microsecond)
+		if err := l.Validate(); err != nil || inNano == nil || inMicro != nil {
+			t.Errorf("%v: %v, %v, %v", l, err, inNano, inMicro)
+		}
+	}
+	wrong := weir.All(huge, weir.TokenBucket{Rate: weir.PerSecond(1)}, weir.Concurrency{Limit: 1})
+	if err := wrong.Validate(); err == nil || !strings.Contains(err.Error(), "token_bucket.2.Burst") {
+		t.Error(err)
+	}
+	if err := weir.All(huge, weir.Concurrency{Limit: 1}).Validate(); err == nil || !strings.Contains(err.Error(), "concurrency.2") {
+		t.Error(err)
+	}
+}
+
+// TestAWarmUpEndsWithTheClock: at its last reading nothing could be waited for, and any number of charges was admitted.
+func TestAWarmUpEndsWithTheClock(t *testing.T) {
+	for _, now := range []int64{math.MaxInt64, math.MaxInt64 - int64(sec)} {
+		var state []int64
+		var d weir.Decision
+		admitted := 0
+		for range 10 {
+			if state, d = weir.Step(weir.WarmUp{Rate: weir.PerSecond(1), Period: sec}, state, now, 1, 1); d.Allowed {
+				admitted++
+			}
+		}
+		if admitted > 1 || d.RetryAfter == 0 {
+			t.Errorf("%d at %d: %+v", admitted, now, d)
+		}
+	}
+}
+
+// TestAWarmUpOfMoreThanCanBeCounted: what is used of one that stores more permits than an int64 counts was none at all, so that a change of
+// kind gave it away.
+func TestAWarmUpOfMoreThanCanBeCounted(t *testing.T) {
+	huge := weir.WarmUp{Rate: weir.Rate{N: 1e9, Per: 1}, Period: 400 * 24 * time.Hour, ColdFactor: 1}
+	p, err := weir.Prepare(huge, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := weir.Prepare(weir.FixedWindow{Limit: 10, Window: time.Hour, Align: weir.AlignFirst}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, d := p.Step(nil, 0, 4)
+	if !d.Allowed || d.Limit != math.MaxInt64 {
+		t.Fatalf("%+v", d)
+	}
+	if d := next.Peek(p.Convert(state, 1, next, 1), 1, 1); d.Remaining != 6 {
+		t.Errorf("4 were used: %+v", d)
+	}
+}
+
+// TestRemainingOfAWarmUpFits: one that stores what came in 150 years said that all of it remains, of which no charge may take more than comes
+// in 100.
+func TestRemainingOfAWarmUpFits(t *testing.T) {
+	l := weir.WarmUp{Rate: weir.PerSecond(1), Period: 36525 * 24 * time.Hour, ColdFactor: 1}
+	_, d := weir.Step(l, nil, 0, 0, 1)
+	if _, d := weir.Step(l, nil, 0, d.Remaining, 1); !d.Allowed {
+		t.Errorf("%+v", d)
+	}
+}
+
+// TestWarmUpOfExtremes walks limits at the ends of what can be written beside the reference model, with costs and times to match.
+func TestWarmUpOfExtremes(t *testing.T) {
+	const century = 36525 * 24 * time.Hour
+	counted := 0
+	for _, rate := range []weir.Rate{{N: 1, Per: century}, {N: 1, Per: 1}, {N: 1e9, Per: 1}, {N: math.MaxInt64, Per: 1}, {N: math.MaxInt64, Per: century}, {N: 999_999_937, Per: 999_983}} {
+		for _, period := range []time.Duration{1, 999_983, sec, century} {
+			for _, cold := range []float64{1, 1 + 1./65536, 3, 65536} {
+				limit := weir.WarmUp{Rate: rate, Period: period, ColdFactor: cold}
+				p, err := weir.Prepare(limit, 1)
+				if tooMuch := stored(limit).BitLen() > 126; tooMuch || err != nil {
+					if !tooMuch || err == nil {
+						t.Errorf("%+v: %v", limit, err)
+					}
+					continue
+				}
+				counted++
+				for _, origin := range []int64{math.MinInt64, 0, math.MaxInt64 - int64(century)} {
+					m, state, now := weirtest.NewModel(limit, 1), []int64(nil), origin
+					for i, cost := range []int64{1, math.MaxInt64, p.Largest(), 1, math.MaxInt64 - 1, p.Largest(), p.Largest() / 2, 0, -1, math.MinInt64, 3} {
+						var d weir.Decision
+						state, d = p.Step(state, now, cost)
+						if want := m.Take(now, cost); d != want {
+							t.Fatalf("%+v: call %d at %d, cost %d:\ngot  %+v\nwant %+v", limit, i, now, cost, d, want)
+						}
+						if now += []int64{0, 1, int64(sec), int64(century), -int64(sec)}[i%5]; i%3 == 2 && d.RetryAfter > 0 {
+							now += int64(d.RetryAfter)
+						}
+						if i%5 != 4 && now < origin {
+							now = math.MaxInt64
+						}
+					}
+				}
+			}
+		}
+	}
+	if counted < 60 {
+		t.Errorf("only %d of them can be counted", counted)
+	}
+}
+
+// stored is the number of parts that a WarmUp's state has.
+func stored(l weir.WarmUp) *big.Int {
+	rate := big.NewRat(l.Rate.N, int64(l.Rate.Per)).Num()
+	cold := new(big.Rat).SetFloat64(l.ColdFactor)
+	parts := new(big.Int).Add(new(big.Int).Mul(big.NewInt(5), cold.Denom()), cold.Num())
+	return parts.Mul(parts.Mul(parts, rate), big.NewInt(int64(l.Period)))
+}
