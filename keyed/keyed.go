@@ -49,6 +49,7 @@ type Options struct {
 	Keys    bool   // keep the keys too, and tell them apart by themselves, at the price of their size for each slot
 	Full    Full   // what happens to a new key beyond that
 	Name    string // becomes Decision.By
+	Top     int    // how many counters Heaviest and MostLimited have, each, for each core; 0 for none
 
 	// Clock, WallClock and Timers replace the clocks, for virtual time, as weir.WithClock, WithWallClock and WithTimers do.
 	Clock     func() int64
@@ -64,7 +65,7 @@ func (o Options) validate() error {
 	case o.Full > Refuse:
 		return fmt.Errorf("weir: keyed.Options.Full: %d is neither Forget nor Refuse", o.Full)
 	}
-	return nil
+	return o.validateTop()
 }
 
 // A Limiter is one limit with a state for each key. All methods are safe for concurrent use.
@@ -85,6 +86,7 @@ type Limiter[K comparable] struct {
 	hasher func(K) uint64 // replaces the hash, in tests
 	text   bool           // K is string
 	loose  bool           // K can hold values that are no keys
+	top    *tops[K]       // nil without Options.Top
 
 	era       atomic.Pointer[era]
 	directory atomic.Pointer[directory[K]]
@@ -137,6 +139,7 @@ func New[K comparable](l weir.Limit, o Options) (*Limiter[K], error) {
 		timers: o.Timers,
 		seed:   maphash.MakeSeed(),
 		loose:  holdsLoose(reflect.TypeFor[K]()),
+		top:    newTops[K](o.Top),
 	}
 	_, k.text = any(*new(K)).(string)
 	if k.clock == nil {
@@ -202,10 +205,15 @@ func (k *Limiter[K]) Allow(key K) bool { return k.Take(key, 1).Allowed }
 // Take asks for cost units for the key now and charges them if the answer is yes, as weir.Limiter.Take does. A key that is none
 // (ErrKey) is refused with Never.
 func (k *Limiter[K]) Take(key K, cost int64) (d weir.Decision) {
-	if h, ok := k.hash(key); !ok {
-		d = k.refused(weir.Never)
-	} else if !k.decide(&d, key, h, cost, true) {
+	h, ok := k.hash(key)
+	if !ok {
+		return k.refused(weir.Never)
+	}
+	if !k.decide(&d, key, h, cost, true) {
 		d = k.take(key, h, cost)
+	}
+	if k.top != nil {
+		k.top.note(key, h, cost, d.Allowed)
 	}
 	return d
 }
@@ -227,13 +235,17 @@ func TakeText(k *Limiter[string], key []byte, cost int64) (d weir.Decision) {
 	if k.hasher != nil {
 		h = k.hasher(string(key))
 	}
-	if k.decide(&d, view, h, cost, true) {
-		return d
+	switch {
+	case k.decide(&d, view, h, cost, true):
+	case k.opts.Keys:
+		d = k.take(string(key), h, cost)
+	default:
+		d = k.take("", h, cost)
 	}
-	if k.opts.Keys {
-		return k.take(string(key), h, cost)
+	if k.top != nil {
+		noteText(k.top, view, h, cost, d.Allowed)
 	}
-	return k.take("", h, cost)
+	return d
 }
 
 // decide is Take, or Peek where nothing is to be charged, for a key that has a state in its slot. It reports false for all others.
@@ -317,6 +329,9 @@ func (k *Limiter[K]) TakeAtMost(key K, n int64) (taken int64, d weir.Decision) {
 	h, ok := k.hash(key)
 	if !ok {
 		return 0, k.refused(weir.Never)
+	}
+	if k.top != nil {
+		defer func() { k.top.note(key, h, taken, d.Allowed) }()
 	}
 	g := k.grip(key, h)
 	defer g.release()
