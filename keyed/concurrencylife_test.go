@@ -252,15 +252,17 @@ func TestConcurrencyMemoryComesBack(t *testing.T) {
 	const crowd = 20_000
 	c := newConcurrency[int](t, weir.Concurrency{Limit: 2}, keyed.Options{})
 	before := heap()
-	holds := make([]keyed.Hold[int], crowd)
-	for i := range holds {
-		holds[i], _ = c.TryEnter(i)
-	}
-	full := heap() - before
-	for _, h := range holds {
-		h.Done(weir.OK)
-	}
-	holds = nil
+	full := int64(0)
+	func() {
+		holds := make([]keyed.Hold[int], crowd)
+		for i := range holds {
+			holds[i], _ = c.TryEnter(i)
+		}
+		full = heap() - before
+		for _, h := range holds {
+			h.Done(weir.OK)
+		}
+	}()
 	left := heap() - before
 	nothing(t, c)
 	t.Logf("%d bytes a key; %d are left of %d", full/crowd, left, full)
