@@ -57,7 +57,7 @@ type ConcurrencyStats struct {
 }
 
 // NewConcurrency returns a limiter at which each key has l for itself. Of the options MaxKeys, Name and the clocks mean what they mean for
-// New; the others say nothing here: who holds a place cannot be forgotten, so that beyond MaxKeys a new key is always refused. The error
+// New; MaxBytes is refused, and the others say nothing here: who holds a place cannot be forgotten, so that beyond MaxKeys a new key is always refused. The error
 // says which number is wrong.
 func NewConcurrency[K comparable](l weir.Concurrency, o Options) (*Concurrency[K], error) {
 	if err := o.validate(); err != nil {
@@ -65,6 +65,9 @@ func NewConcurrency[K comparable](l weir.Concurrency, o Options) (*Concurrency[K
 	}
 	if err := l.Validate(); err != nil {
 		return nil, err
+	}
+	if o.MaxBytes != 0 {
+		return nil, errors.New("weir: keyed.Options.MaxBytes: what the holders of a key take is not known ahead: give a Concurrency its ceiling by MaxKeys")
 	}
 	if o.MaxKeys == 0 {
 		o.MaxKeys = DefaultMaxKeys

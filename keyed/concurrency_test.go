@@ -45,6 +45,7 @@ func TestConcurrencyOptions(t *testing.T) {
 		{weir.Concurrency{}, keyed.Options{}},
 		{weir.Concurrency{Limit: 1, Queue: -1}, keyed.Options{}},
 		{weir.Concurrency{Limit: 1}, keyed.Options{MaxKeys: -1}},
+		{weir.Concurrency{Limit: 1}, keyed.Options{MaxBytes: 1 << 30}},
 	} {
 		if l, err := keyed.NewConcurrency[int](c.l, c.o); err == nil || l != nil {
 			t.Errorf("%+v was accepted", c)

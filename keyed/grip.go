@@ -28,7 +28,9 @@ func (k *Limiter[K]) grip(key K, h uint64) grip[K] {
 		}
 		slot, head := s.array.acquire(h, key)
 		if slot >= 0 || s.roomy() {
-			return grip[K]{k: k, s: s, key: key, h: h, slot: slot, head: head, now: now}
+			g := grip[K]{k: k, s: s, key: key, h: h, slot: slot, head: head, now: now}
+			g.expire()
+			return g
 		}
 		s.grow(now)
 		s.mu.Unlock()
@@ -70,25 +72,23 @@ func (g *grip[K]) state() []int64 {
 
 // peek is Peek. Whether there is room for a new key is another matter.
 func (g *grip[K]) peek(cost int64) (d weir.Decision) {
-	if x := g.entry(); x != nil && (x.over != nil || x.lim != nil) {
-		return x.peek(g, cost)
+	switch x := g.entry(); {
+	case x != nil && x.fixed():
+		return x.overridden(cost)
+	case x != nil && x.lim != nil:
+		return x.lim.Peek(cost)
 	}
 	return g.prepared().Peek(g.state(), g.now, cost)
-}
-
-func (x *entry[K]) peek(g *grip[K], cost int64) weir.Decision {
-	if d, ok := x.overridden(g, cost); ok {
-		return d
-	}
-	return x.lim.Peek(cost)
 }
 
 // take is Take. It reports false, and has charged nothing, where there was no room for a new key.
 func (g *grip[K]) take(cost int64) (d weir.Decision, ok bool) {
 	x := g.entry()
 	switch {
-	case x != nil && (x.over != nil || x.lim != nil):
-		return x.take(g, cost), true
+	case x != nil && x.fixed():
+		return x.overridden(cost), true
+	case x != nil && x.lim != nil:
+		return x.lim.Take(cost), true
 	case x != nil:
 		if x.state, d = g.prepared().Step(x.state, g.now, cost); g.s.pack(g.slot, x.state, g.now) {
 			g.s.leave(x)
@@ -105,13 +105,6 @@ func (g *grip[K]) take(cost int64) (d weir.Decision, ok bool) {
 		return d, true
 	}
 	return g.first(cost)
-}
-
-func (x *entry[K]) take(g *grip[K], cost int64) weir.Decision {
-	if d, ok := x.overridden(g, cost); ok {
-		return d
-	}
-	return x.lim.Take(cost)
 }
 
 // keep puts a changed state back into the slot, or into an entry where it does not fit there any more.
@@ -177,6 +170,10 @@ func (g *grip[K]) promote() (*entry[K], bool) {
 	}
 	if x.lim == nil {
 		k := g.k
+		if n := k.limiters.Add(1); k.most > 0 && n > k.most {
+			k.limiters.Add(-1)
+			return nil, false
+		}
 		lim, err := g.prepared().New(x.state, weir.Named(k.opts.Name), weir.WithClock(k.clock), weir.WithWallClock(k.times), weir.WithTimers(k.timers))
 		if err != nil {
 			panic(err) // the state is the limit's, and the unit a nanosecond

@@ -81,10 +81,17 @@ func (g *Group[K]) take(charges []Charge[K]) weir.Decision {
 		}
 		now := holds[short].grip.now
 		g.release(holds, true)
-		wait, ok := g.limiters[short].makeRoom(now)
-		if holds[short].token = ok; !ok {
-			g.limiters[short].stats.refused.Add(1)
-			charges[short].Decision = g.limiters[short].refused(wait)
+		k := holds[short].k
+		wait, ok := k.makeRoom(now)
+		switch h := &holds[short]; {
+		case ok:
+			h.token = true
+		case k.shared != nil:
+			h.shared = true
+			k.stats.shared.Add(1)
+		default:
+			k.stats.refused.Add(1)
+			charges[short].Decision = k.refused(wait)
 			g.release(holds, false)
 			return decider(charges)
 		}
@@ -97,8 +104,9 @@ func (g *Group[K]) take(charges []Charge[K]) weir.Decision {
 // A hold is what a group has of one of its limiters while it decides.
 type hold[K comparable] struct {
 	grip[K]
-	held  bool
-	token bool // room that was set aside before
+	held   bool
+	token  bool // room that was set aside before
+	shared bool // there is no room: the state is one that is shared
 }
 
 // grip takes hold of all keys, in the order of the locks.
@@ -111,6 +119,11 @@ func (g *Group[K]) grip(charges []Charge[K], holds []hold[K]) {
 		h, ok := k.hash(c.Key)
 		if !ok {
 			c.Decision = k.refused(weir.Never)
+			continue
+		}
+		if holds[i].shared {
+			h, _ = k.shared.hash(k.group(c.Key))
+			holds[i].grip, holds[i].held = k.shared.grip(k.group(c.Key), h), true
 			continue
 		}
 		holds[i].grip, holds[i].held = k.grip(c.Key, h), true
@@ -130,7 +143,7 @@ func (g *Group[K]) release(holds []hold[K], keep bool) {
 			h.held = false
 		}
 		if h.token && !keep {
-			g.limiters[i].count.Add(-1)
+			h.k.count.Add(-1)
 			h.token = false
 		}
 	}
@@ -165,7 +178,7 @@ func (c *Charge[K]) look(g *grip[K]) {
 	if !c.Wait || c.Decision.Allowed || g.needsNone(c.Cost) {
 		return
 	}
-	if x, ok := g.promote(); ok && x.over == nil {
+	if x, ok := g.promote(); ok && !x.fixed() {
 		c.Decision = x.lim.PeekJoin(c.Cost, -1)
 	}
 }

@@ -68,7 +68,7 @@ func (s *segment[K]) grow(now int64) {
 	s.sweepAll(now)
 	a := s.array
 	switch {
-	case 4*s.count <= 3*a.capacity() && a.far.Load() <= maxFar:
+	case 4*s.count <= 3*a.capacity() && s.roomy():
 	case a.lines >= mostLines:
 		s.split()
 	default:
@@ -95,14 +95,16 @@ func (s *segment[K]) rebuild(lines int, e *era) {
 // split divides a segment in two.
 func (s *segment[K]) split() {
 	k, e := s.table, s.array.era
-	layout, lines, depth := e.layoutAt(k.reading(e.wall)), int(s.array.lines)*9/16, s.array.shift+1
+	layout, depth := e.layoutAt(k.reading(e.wall)), s.array.shift+1
+	counts := s.halves()
 	m := s.mover()
 	k.structure.Lock()
 	defer k.structure.Unlock()
 	s.prefix *= 2
 	halves := [2]*segment[K]{s, k.newSegment(s.prefix + 1)}
 	defer halves[1].mu.Unlock()
-	for _, half := range halves {
+	for i, half := range halves {
+		lines := max(int(m.old.lines)*9/16, counts[i]/perLine*5/4+firstLines)
 		half.array, half.count = newArray[K](e, layout, lines, depth, k.opts.Keys), 0
 		half.array.owner = half
 		half.bound(half.array)
@@ -121,6 +123,17 @@ func (s *segment[K]) split() {
 		half.least()
 		half.publish()
 	}
+}
+
+// halves counts the keys of the halves that the segment can be divided into.
+func (s *segment[K]) halves() (counts [2]int) {
+	a := s.array
+	for slot := 0; slot < len(a.slots); slot += a.size {
+		if head := atomic.LoadInt64(&a.slots[slot]); head&used != 0 {
+			counts[a.hash(slot, head, s.prefix)>>(63-a.shift)&1]++
+		}
+	}
+	return counts
 }
 
 // A mover takes the keys out of an array one by one, in order. Whoever looks for one that was taken comes to the segment's lock.
@@ -213,8 +226,11 @@ func (s *segment[K]) pack(slot int, state []int64, now int64) bool {
 // convert carries an entry over to another limit, and returns when it will equal an untouched one.
 func (x *entry[K]) convert(from, to *era) (free int64) {
 	switch {
-	case x.over != nil:
-		return math.MaxInt64 // it has a limit of its own
+	case x.over != nil: // it has a limit of its own, or will go on from its state
+		if x.fixed() {
+			_ = x.lim.SetLimit(to.prepared.Limit()) // which was prepared
+		}
+		return later(to.began, max(x.lim.Peek(0).ResetAfter, x.over.rest()))
 	case x.lim != nil:
 		if err := x.lim.SetLimit(to.prepared.Limit()); err != nil {
 			panic(err) // the limit was prepared

@@ -41,15 +41,19 @@ const (
 	Forget Full = iota
 	// Refuse refuses the new key, with a RetryAfter of the soonest time at which there is room.
 	Refuse
+	// Share has all new keys beyond the ceiling use one state together, or with NewSharing one for each group of them, until there is
+	// room for their own.
+	Share
 )
 
 // Options are the settings of a Limiter. The zero value is ready to use.
 type Options struct {
-	MaxKeys int    // how many keys may be kept at once, the ceiling of the memory; 0 means DefaultMaxKeys
-	Keys    bool   // keep the keys too, and tell them apart by themselves, at the price of their size for each slot
-	Full    Full   // what happens to a new key beyond that
-	Name    string // becomes Decision.By
-	Top     int    // how many counters Heaviest and MostLimited have, each, for each core; 0 for none
+	MaxKeys  int    // how many keys may be kept at once, the ceiling of the memory; 0 means DefaultMaxKeys, or what MaxBytes allows
+	MaxBytes int64  // or how many bytes they may take, three quarters of which are for states and one for limiters of keys that wait
+	Full     Full   // what happens to a new key beyond that
+	Keys     bool   // keep the keys too, and tell them apart by themselves, at the price of their size for each slot
+	Name     string // becomes Decision.By
+	Top      int    // how many counters Heaviest and MostLimited have, each, for each core; 0 for none
 
 	// Clock, WallClock and Timers replace the clocks, for virtual time, as weir.WithClock, WithWallClock and WithTimers do.
 	Clock     func() int64
@@ -62,8 +66,10 @@ func (o Options) validate() error {
 	switch {
 	case o.MaxKeys < 0:
 		return fmt.Errorf("weir: keyed.Options.MaxKeys: %d is not a number of keys: it must be at least 1, or 0 for %d", o.MaxKeys, DefaultMaxKeys)
-	case o.Full > Refuse:
-		return fmt.Errorf("weir: keyed.Options.Full: %d is neither Forget nor Refuse", o.Full)
+	case o.MaxBytes < 0 || o.MaxBytes > 0 && o.MaxBytes < leastBytes:
+		return fmt.Errorf("weir: keyed.Options.MaxBytes: %d is too little for a table: it must be at least %d, or 0 for MaxKeys alone", o.MaxBytes, leastBytes)
+	case o.Full > Share:
+		return fmt.Errorf("weir: keyed.Options.Full: %d is none of Forget, Refuse and Share", o.Full)
 	}
 	return o.validateTop()
 }
@@ -84,15 +90,19 @@ type Limiter[K comparable] struct {
 	timers func(time.Duration, func()) weir.Timer
 	seed   maphash.Seed
 	hasher func(K) uint64 // replaces the hash, in tests
-	text   bool           // K is string
-	loose  bool           // K can hold values that are no keys
-	top    *tops[K]       // nil without Options.Top
+	shared *Limiter[K]    // where new keys go beyond the ceiling, if the options say Share
+	group  func(K) K
+	text   bool     // K is string
+	loose  bool     // K can hold values that are no keys
+	top    *tops[K] // nil without Options.Top
 
 	era       atomic.Pointer[era]
 	directory atomic.Pointer[directory[K]]
 	_         [64]byte // what follows is written
 
 	count    atomic.Int64 // keys, and those that room is set aside for
+	limiters atomic.Int64 // of keys that wait or have reserved
+	most     int64        // of them; 0 for as many as there are keys
 	stats    counters
 	shelves  atomic.Pointer[[]*shelf[K]]
 	segments int
@@ -111,7 +121,7 @@ type Limiter[K comparable] struct {
 }
 
 // counters are what Stats is made of.
-type counters struct{ released, forgotten, refused atomic.Uint64 }
+type counters struct{ released, forgotten, refused, shared atomic.Uint64 }
 
 // Stats is what a Limiter has counted since it was made.
 type Stats struct {
@@ -119,19 +129,36 @@ type Stats struct {
 	Released  uint64 // let go because their state equalled an untouched one
 	Forgotten uint64 // let go while limited, to make room
 	Refused   uint64 // new keys refused for want of room
+	Shared    uint64 // times that a new key was decided on by a shared state, for want of room
 }
 
 // New returns a limiter that keeps l for each key. The error says which number is wrong.
 func New[K comparable](l weir.Limit, o Options) (*Limiter[K], error) {
+	return NewSharing(l, o, func(K) (all K) { return all })
+}
+
+// NewSharing is New where keys beyond the ceiling are to share a state with those of their group, such as the network of an address:
+// Options.Full must be Share. No more groups than one for each 64 keys of the ceiling are told apart, of which the least restricted is
+// forgotten for another.
+func NewSharing[K comparable](l weir.Limit, o Options, group func(K) K) (*Limiter[K], error) {
+	k, err := newLimiter[K](l, o)
+	if err != nil || o.Full != Share {
+		return k, err
+	}
+	o.MaxKeys, o.MaxBytes, o.Full = max(1, k.opts.MaxKeys/64), 0, Forget
+	o.Top = 0 // those are counted by their own keys
+	k.group = group
+	k.shared, err = newLimiter[K](l, o)
+	return k, err
+}
+
+func newLimiter[K comparable](l weir.Limit, o Options) (*Limiter[K], error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
 	p, err := weir.Prepare(l, time.Nanosecond)
 	if err != nil {
 		return nil, err
-	}
-	if o.MaxKeys == 0 {
-		o.MaxKeys = DefaultMaxKeys
 	}
 	k := &Limiter[K]{
 		opts:   o,
@@ -160,6 +187,7 @@ func New[K comparable](l weir.Limit, o Options) (*Limiter[K], error) {
 	p = p.Named(o.Name)
 	e := newEra(p, k.reading(p.Wall()))
 	k.era.Store(e)
+	k.ceiling(e)
 	k.shelves.Store(new([]*shelf[K]))
 	k.directory.Store(&directory[K]{shift: 64, arrays: make([]atomic.Pointer[array[K]], 1)})
 	s := k.newSegment(0)
@@ -237,7 +265,7 @@ func TakeText(k *Limiter[string], key []byte, cost int64) (d weir.Decision) {
 	}
 	switch {
 	case k.decide(&d, view, h, cost, true):
-	case k.opts.Keys:
+	case k.opts.Keys || k.shared != nil:
 		d = k.take(string(key), h, cost)
 	default:
 		d = k.take("", h, cost)
@@ -261,26 +289,6 @@ func (k *Limiter[K]) decide(d *weir.Decision, key K, h uint64, cost int64, charg
 	return ok
 }
 
-// hash is what the key is found by. It reports false for a key that is none.
-func (k *Limiter[K]) hash(key K) (h uint64, ok bool) {
-	switch {
-	case k.hasher != nil:
-		return k.hasher(key), true
-	case k.text:
-		return maphash.String(k.seed, any(key).(string)), true
-	case k.loose:
-		defer func() {
-			if recover() != nil { // only hashing the key can panic here
-				ok = false
-			}
-		}()
-	}
-	if key != key {
-		return 0, false
-	}
-	return maphash.Comparable(k.seed, key), true
-}
-
 // take is Take where the short way did not lead to an answer.
 func (k *Limiter[K]) take(key K, h uint64, cost int64) weir.Decision {
 	g := k.grip(key, h)
@@ -290,10 +298,20 @@ func (k *Limiter[K]) take(key K, h uint64, cost int64) weir.Decision {
 		return d
 	}
 	if wait, ok := g.makeRoom(); !ok {
-		return k.refused(wait)
+		return g.without(wait, func(s *Limiter[K], key K) weir.Decision { return s.Take(key, cost) })
 	}
 	d, _ = g.take(cost) // room is set aside
 	return d
+}
+
+// without is the decision about a new key that there is no room for, while it is held.
+func (g *grip[K]) without(wait time.Duration, shared func(s *Limiter[K], key K) weir.Decision) weir.Decision {
+	k := g.k
+	if k.shared == nil {
+		return k.refused(wait)
+	}
+	k.stats.shared.Add(1)
+	return shared(k.shared, k.group(g.key))
 }
 
 // makeRoom sets room aside for a new key where there is none. The key is let go meanwhile.
@@ -302,7 +320,7 @@ func (g *grip[K]) makeRoom() (wait time.Duration, ok bool) {
 	g.release()
 	wait, ok = k.makeRoom(g.now)
 	*g = k.grip(g.key, g.h)
-	if g.token = ok; !ok {
+	if g.token = ok; !ok && g.slot < 0 && k.shared == nil {
 		k.stats.refused.Add(1)
 	}
 	return wait, ok || g.slot >= 0
@@ -317,11 +335,14 @@ func (k *Limiter[K]) peek(key K, h uint64, cost int64) weir.Decision {
 	}
 	g.release()
 	wait, ok := k.makeRoom(g.now)
-	if !ok {
-		return k.refused(wait)
+	switch {
+	case ok:
+		k.count.Add(-1)
+		return k.peek(key, h, cost)
+	case k.shared != nil:
+		return k.shared.Peek(k.group(key), cost)
 	}
-	k.count.Add(-1)
-	return k.peek(key, h, cost)
+	return k.refused(wait)
 }
 
 // TakeAtMost takes as much of n for the key as there is now, as weir.Limiter.TakeAtMost does, and returns how much that was.
@@ -339,14 +360,18 @@ func (k *Limiter[K]) TakeAtMost(key K, n int64) (taken int64, d weir.Decision) {
 		return taken, d
 	}
 	if wait, ok := g.makeRoom(); !ok {
-		return 0, k.refused(wait)
+		d = g.without(wait, func(s *Limiter[K], key K) (d weir.Decision) {
+			taken, d = s.TakeAtMost(key, n)
+			return d
+		})
+		return taken, d
 	}
 	taken, d, _ = g.takeAtMost(n)
 	return taken, d
 }
 
 func (g *grip[K]) takeAtMost(n int64) (taken int64, d weir.Decision, ok bool) {
-	if x := g.entry(); x != nil && x.lim != nil && x.over == nil {
+	if x := g.entry(); x != nil && x.lim != nil && !x.fixed() {
 		taken, d = x.lim.TakeAtMost(n)
 		return taken, d, true
 	}
@@ -358,23 +383,6 @@ func (g *grip[K]) takeAtMost(n int64) (taken int64, d weir.Decision, ok bool) {
 		taken = cost
 	}
 	return taken, d, ok
-}
-
-// holdsLoose reports whether values of a type may be impossible to hash.
-func holdsLoose(t reflect.Type) bool {
-	switch t.Kind() {
-	case reflect.Interface:
-		return true
-	case reflect.Array:
-		return holdsLoose(t.Elem())
-	case reflect.Struct:
-		for i := range t.NumField() {
-			if holdsLoose(t.Field(i).Type) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // SetLimit changes the limit for all keys and keeps what each has used, as weir.Limiter.SetLimit does. It goes through the table part by
@@ -400,6 +408,9 @@ func (k *Limiter[K]) SetLimit(next weir.Limit) error {
 			s.rebuild(int(s.array.lines), e)
 		}
 		s.mu.Unlock()
+	}
+	if k.shared != nil {
+		return k.shared.SetLimit(next)
 	}
 	return nil
 }
@@ -435,7 +446,13 @@ func (k *Limiter[K]) Len() (n int) {
 
 // Stats returns the counters.
 func (k *Limiter[K]) Stats() Stats {
-	return Stats{Keys: k.Len(), Released: k.stats.released.Load(), Forgotten: k.stats.forgotten.Load(), Refused: k.stats.refused.Load()}
+	return Stats{
+		Keys:      k.Len(),
+		Released:  k.stats.released.Load(),
+		Forgotten: k.stats.forgotten.Load(),
+		Refused:   k.stats.refused.Load(),
+		Shared:    k.stats.shared.Load(),
+	}
 }
 
 // Waiting returns how many callers wait in line, over all keys.

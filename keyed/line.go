@@ -2,6 +2,8 @@ package keyed
 
 import (
 	"context"
+	"errors"
+	"math"
 	"time"
 
 	"github.com/weirflow/weir"
@@ -28,7 +30,11 @@ func (k *Limiter[K]) Wait(ctx context.Context, key K, cost int64) (err error) {
 		defer func() { k.top.noteWait(key, h, cost, err) }()
 	}
 	x, err := k.pin(key, h, cost)
-	if err != nil || x == nil {
+	switch {
+	case errors.Is(err, ErrFull) && k.shared != nil:
+		k.stats.shared.Add(1)
+		return k.shared.Wait(ctx, k.group(key), cost)
+	case err != nil || x == nil:
 		return err
 	}
 	defer k.unpin(x, key)
@@ -49,7 +55,7 @@ func (k *Limiter[K]) pin(key K, h uint64, cost int64) (*entry[K], error) {
 	switch {
 	case d.Allowed:
 		return nil, nil
-	case g.needsNone(cost):
+	case g.needsNone(cost) || g.fixed():
 		return nil, &weir.LimitedError{Decision: d}
 	}
 	x, ok := g.promoted()
@@ -103,11 +109,16 @@ func (g *grip[K]) join(cost int64, maxDelay time.Duration) (*weir.Place, weir.De
 	d, ok := g.take(cost)
 	if !ok {
 		if wait, ok := g.makeRoom(); !ok {
-			return nil, g.k.refused(wait)
+			var place *weir.Place
+			d = g.without(wait, func(s *Limiter[K], key K) (d weir.Decision) {
+				place, d = s.Join(key, cost, maxDelay)
+				return d
+			})
+			return place, d
 		}
 		d, _ = g.take(cost)
 	}
-	if d.Allowed || g.needsNone(cost) {
+	if d.Allowed || g.needsNone(cost) || g.fixed() {
 		return nil, d
 	}
 	x, ok := g.promoted()
@@ -145,17 +156,26 @@ func (k *Limiter[K]) Reserve(key K, cost int64, maxDelay time.Duration) (r Reser
 
 func (g *grip[K]) reserve(cost int64, maxDelay time.Duration) (Reservation[K], bool) {
 	k := g.k
-	if g.needsNone(cost) {
+	if fixed := g.fixed(); fixed || g.needsNone(cost) {
 		d, _ := g.take(cost)
 		if !d.Allowed {
 			return Reservation[K]{decision: d}, false
 		}
-		return Reservation[K]{decision: d, k: k, x: &entry[K]{h: g.h, gone: true}, key: g.key, mark: k.mark()}, true // Settle may charge it
+		r := Reservation[K]{decision: d, k: k, x: &entry[K]{h: g.h, gone: true}, key: g.key, mark: k.mark()} // Settle may charge it
+		if fixed {
+			r.cost = math.MaxInt64 // but not one that is exempt
+		}
+		return r, true
 	}
 	x, ok := g.promote()
 	if !ok {
 		if wait, ok := g.makeRoom(); !ok {
-			return Reservation[K]{decision: k.refused(wait)}, false
+			var r Reservation[K]
+			r.decision = g.without(wait, func(s *Limiter[K], key K) weir.Decision {
+				r, ok = s.Reserve(key, cost, maxDelay)
+				return r.decision
+			})
+			return r, ok
 		}
 		if x, ok = g.promote(); !ok {
 			return Reservation[K]{decision: k.refused(weir.Never)}, false

@@ -1,18 +1,138 @@
 package keyed
 
 import (
+	"fmt"
+	"math"
 	"time"
 
 	"github.com/weirflow/weir"
 )
 
-// An override is what holds for a key in place of the limit.
+// An Override is what holds for one key in place of the limit: a plan, a privilege, a ban. Exactly one of the first three is set.
+type Override struct {
+	Limit  weir.Limit // a limit of the key's own
+	Deny   bool       // a ban: all is refused until it ends, and those who wait in line already stay there
+	Exempt bool       // all is allowed, and nothing is charged
+
+	For time.Duration // how long it holds; 0 for until it is lifted
+}
+
+// An override is an Override in force.
 type override struct {
-	until int64 // the end of the clock for one that stays
+	Override
+	until int64 // by the limiter's clock; the end of it for one that stays
+	clock func() int64
 }
 
 // rest is how long it holds on.
-func (o *override) rest(now int64) time.Duration { return until(now, o.until) }
+func (o *override) rest() time.Duration { return until(o.clock(), o.until) }
 
-// overridden answers for a key that has an override in force.
-func (x *entry[K]) overridden(g *grip[K], cost int64) (d weir.Decision, ok bool) { return d, false }
+// Override has something else hold for a key, from now on: what the key has used is kept, by the rules of weir.Limiter.SetLimit, and
+// kept again when the override ends. It replaces one that holds already. A key with an override takes room like any other, and more
+// memory, as one with a reservation does; it is never forgotten. The error is ErrKey, ErrFull where there is no room for it, or says what
+// is wrong with the override.
+func (k *Limiter[K]) Override(key K, o Override) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	h, ok := k.hash(key)
+	if !ok {
+		return ErrKey
+	}
+	g := k.grip(key, h)
+	defer g.release()
+	x, ok := g.promoted()
+	if !ok {
+		return ErrFull
+	}
+	limit := o.Limit
+	if limit == nil {
+		limit = g.prepared().Limit()
+	}
+	if err := x.lim.SetLimit(limit); err != nil {
+		return err
+	}
+	x.over = &override{Override: o, until: math.MaxInt64, clock: k.clock}
+	if o.For > 0 {
+		x.over.until = later(k.clock(), o.For)
+	}
+	g.freer()
+	return nil
+}
+
+func (o Override) validate() error {
+	n := 0
+	for _, set := range []bool{o.Limit != nil, o.Deny, o.Exempt} {
+		if set {
+			n++
+		}
+	}
+	switch {
+	case n != 1:
+		return fmt.Errorf("weir: keyed.Override: %d of Limit, Deny and Exempt are set: set one of them", n)
+	case o.For < 0:
+		return fmt.Errorf("weir: keyed.Override.For: %v is over already: give a time, or 0 for until it is lifted", o.For)
+	case o.Limit != nil:
+		return o.Limit.Validate()
+	}
+	return nil
+}
+
+// Lift ends a key's override. It reports whether there was one.
+func (k *Limiter[K]) Lift(key K) bool {
+	h, ok := k.hash(key)
+	if !ok {
+		return false
+	}
+	g := k.grip(key, h)
+	defer g.release()
+	if x := g.entry(); x == nil || x.over == nil {
+		return false
+	}
+	g.lift()
+	return true
+}
+
+// lift ends the override of the key's entry.
+func (g *grip[K]) lift() {
+	x := g.entry()
+	x.over = nil
+	if err := x.lim.SetLimit(g.prepared().Limit()); err != nil {
+		panic(err) // it is in force
+	}
+	g.freer()
+}
+
+// expire ends an override whose time is over.
+func (g *grip[K]) expire() {
+	if x := g.entry(); x != nil && x.over != nil && x.over.rest() == 0 {
+		g.lift()
+	}
+}
+
+// fixed reports whether the answer does not come from a limit.
+func (x *entry[K]) fixed() bool { return x.over != nil && x.over.Limit == nil }
+
+func (g *grip[K]) fixed() bool {
+	x := g.entry()
+	return x != nil && x.fixed()
+}
+
+// overridden is the answer for a key that is banned, or exempt.
+func (x *entry[K]) overridden(cost int64) weir.Decision {
+	d := x.lim.Peek(cost)
+	switch {
+	case cost < 0:
+	case x.over.Exempt:
+		d.Allowed, d.RetryAfter, d.Remaining = true, 0, d.Limit
+	case cost > 0:
+		rest := x.over.rest()
+		if d.ResetAfter = max(rest, d.ResetAfter); d.RetryAfter != weir.Never {
+			d.RetryAfter = max(rest, d.RetryAfter)
+		}
+		if d.Allowed, d.Remaining = false, 0; x.over.until == math.MaxInt64 {
+			d.RetryAfter = weir.Never
+		}
+	}
+	return d
+}

@@ -3,6 +3,7 @@ package keyed
 import (
 	"math"
 	"time"
+	"unsafe"
 
 	"github.com/weirflow/weir"
 )
@@ -12,7 +13,54 @@ const (
 	sweepEvery = time.Second
 	// mostTries bounds how many blocks are looked through for the least restricted key, where those that come first are waited for.
 	mostTries = 64
+
+	// What things take, in bytes, rounded up: a limiter of a key's own with its entry, and the least that a table can do with.
+	limiterBytes = 1280
+	leastBytes   = 64 << 10
 )
+
+// ceiling works out how many keys may be kept.
+func (k *Limiter[K]) ceiling(e *era) {
+	o := &k.opts
+	if o.MaxBytes == 0 {
+		if o.MaxKeys == 0 {
+			o.MaxKeys = DefaultMaxKeys
+		}
+		return
+	}
+	slot := int64(8 * (1 + e.words))
+	if o.Keys {
+		slot += int64(unsafe.Sizeof(*new(K)))
+	}
+	slot = slot*10/7 + 1 // arrays are at least seven tenths full
+	keys := o.MaxBytes * 3 / 4 / slot
+	if k.most = o.MaxBytes / 4 / limiterBytes; e.layout.Load() == nil { // each key has an entry
+		keys = o.MaxBytes / (slot + limiterBytes + 8*stateWords(e.prepared.Limit()))
+		k.most = keys
+	}
+	if keys = max(keys, 1); o.MaxKeys == 0 || int64(o.MaxKeys) > keys {
+		o.MaxKeys = int(keys)
+	}
+}
+
+// stateWords is how many words a state can have.
+func stateWords(l weir.Limit) (words int64) {
+	for _, part := range weir.Parts(l) {
+		switch part := part.(type) {
+		case weir.SlidingLog:
+			most := int64(part.MaxEntries)
+			if most == 0 {
+				most = min(part.Limit, 4096)
+			}
+			words += 8 * most // what it grows into, and what it grew out of
+		case weir.SlidingWindow:
+			words += 4 * int64(part.Slots)
+		default:
+			words += 8
+		}
+	}
+	return words
+}
 
 // makeRoom sets room aside for a new key at the ceiling: that of one whose state equals an untouched one, or what the options say. It
 // reports false where there is none, and when there will be. It is called without any lock held.
@@ -210,6 +258,9 @@ func (k *Limiter[K]) Close() error {
 	k.janitor.Lock()
 	defer k.janitor.Unlock()
 	k.closed = true
+	if k.shared != nil {
+		_ = k.shared.Close() // which is never an error
+	}
 	if k.timer != nil {
 		k.timer.Stop()
 	}

@@ -92,7 +92,7 @@ func (s *segment[K]) freeAt(slot int, head, now int64) int64 {
 	if head&away != 0 {
 		x := s.entry(slot)
 		if d.ResetAfter = x.reset(e, now); x.over != nil {
-			d.ResetAfter = max(d.ResetAfter, x.over.rest(now))
+			d.ResetAfter = max(d.ResetAfter, x.over.rest())
 		}
 		if d.ResetAfter == 0 && x.pins > 0 {
 			d.ResetAfter = sweepEvery
@@ -148,7 +148,9 @@ func (s *segment[K]) drop(slot int, head int64) {
 	if head&away != 0 {
 		x := s.entry(slot)
 		x.gone = true
-		s.leave(x)
+		if s.leave(x); x.lim != nil {
+			s.table.limiters.Add(-1)
+		}
 	}
 	s.array.vacate(slot, head)
 	s.count--
@@ -198,9 +200,11 @@ func (s *segment[K]) sweepAll(now int64) {
 	}
 }
 
-// roomy reports whether the array has room for another key.
+// roomy reports whether the array has room for another key. Keys that lie far from their lines make it larger, unless it is half empty: then
+// it is the hash that has them so.
 func (s *segment[K]) roomy() bool {
-	return 20*(s.count+1) <= 17*s.array.capacity() && s.array.far.Load() <= maxFar
+	room := s.array.capacity()
+	return 20*(s.count+1) <= 17*room && (s.array.far.Load() <= maxFar || 2*s.count <= room)
 }
 
 // put finds a slot for a new key, in a segment that has room for it.

@@ -24,10 +24,10 @@ type table struct {
 	stats  keyed.Stats
 }
 
-func openTable(t *rapid.T) *table {
+func openTable(t *rapid.T, least, most int) *table {
 	w := &table{
 		limit:  either(t, 1, time.Hour),
-		most:   rapid.IntRange(1, 4).Draw(t, "max_keys"),
+		most:   rapid.IntRange(least, most).Draw(t, "max_keys"),
 		full:   rapid.SampledFrom([]keyed.Full{keyed.Forget, keyed.Refuse}).Draw(t, "full"),
 		models: map[string]*weirtest.Model{},
 		lives:  map[string]int{},
@@ -103,9 +103,21 @@ func (w *table) check(t *rapid.T, names []string, caller string) {
 // than the ceiling. While there is room only those are let go that are as if untouched; beyond it, what the options say happens, and is
 // counted: the least restricted is forgotten, or the new key is refused until exactly the time at which there is room.
 func TestRule7And9EachKeyHasItsOwn(t *testing.T) {
-	names := []string{"a", "b", "c", "d", "e", "f", "aa", ""}
+	t.Run("few", func(t *testing.T) {
+		eachKeyHasItsOwn(t, []string{"a", "b", "c", "d", "e", "f", "aa", ""}, 1, 4, 40)
+	})
+	t.Run("many", func(t *testing.T) { // of some parts of a table, which grows and lets go
+		var names []string
+		for i := range 100 {
+			names = append(names, fmt.Sprint("key", i))
+		}
+		eachKeyHasItsOwn(t, names, 20, 80, 150)
+	})
+}
+
+func eachKeyHasItsOwn(t *testing.T, names []string, least, most, calls int) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := openTable(t)
+		w := openTable(t, least, most)
 		defer w.Close()
 		type open struct {
 			key  string
@@ -115,7 +127,7 @@ func TestRule7And9EachKeyHasItsOwn(t *testing.T) {
 		}
 		var reserved []open
 		from := &walker{limit: w.limit, tick: 1, floor: 0}
-		for i := range rapid.IntRange(1, 40).Draw(t, "calls") {
+		for i := range rapid.IntRange(1, calls).Draw(t, "calls") {
 			w.clock.Set(from.move(t))
 			now := w.clock.Now()
 			key := rapid.SampledFrom(names).Draw(t, "key")

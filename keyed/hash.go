@@ -1,0 +1,75 @@
+package keyed
+
+import (
+	"hash/maphash"
+	"reflect"
+)
+
+// hash is what the key is found by: all that it is known by, unless keys are kept. It reports false for a key that is none.
+func (k *Limiter[K]) hash(key K) (h uint64, ok bool) {
+	switch {
+	case k.hasher != nil:
+		return k.hasher(key), true
+	case k.text:
+		return maphash.String(k.seed, any(key).(string)), true
+	case k.loose:
+		return k.hashLoose(key)
+	}
+	return maphash.Comparable(k.seed, key), key == key
+}
+
+// hashLoose is hash for keys that hold interfaces. What is in one is hashed without its type, as a map compares that too: so the types are
+// hashed here.
+func (k *Limiter[K]) hashLoose(key K) (h uint64, ok bool) {
+	defer func() {
+		if recover() != nil { // only comparing or hashing the key can panic here
+			ok = false
+		}
+	}()
+	if key != key {
+		return 0, false
+	}
+	var m maphash.Hash
+	m.SetSeed(k.seed)
+	maphash.WriteComparable(&m, key)
+	writeTypes(&m, reflect.ValueOf(&key).Elem())
+	return m.Sum64(), true
+}
+
+// writeTypes writes the types of what interfaces hold.
+func writeTypes(m *maphash.Hash, v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Interface:
+		if v.IsNil() {
+			maphash.WriteComparable(m, reflect.Type(nil))
+			return
+		}
+		maphash.WriteComparable(m, v.Elem().Type())
+		writeTypes(m, v.Elem())
+	case reflect.Array:
+		for i := 0; i < v.Len() && holdsLoose(v.Type()); i++ {
+			writeTypes(m, v.Index(i))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			writeTypes(m, v.Field(i))
+		}
+	}
+}
+
+// holdsLoose reports whether values of a type may be impossible to hash.
+func holdsLoose(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.Interface:
+		return true
+	case reflect.Array:
+		return holdsLoose(t.Elem())
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if holdsLoose(t.Field(i).Type) {
+				return true
+			}
+		}
+	}
+	return false
+}

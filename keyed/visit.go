@@ -1,0 +1,104 @@
+package keyed
+
+import (
+	"iter"
+
+	"github.com/weirflow/weir"
+)
+
+// Fingerprint is what All calls a key: 64 bits of a hash whose seed is this limiter's own. It reports false for a key that is none.
+func (k *Limiter[K]) Fingerprint(key K) (uint64, bool) { return k.hash(key) }
+
+// All goes through the keys that are kept, by their fingerprints, with what a Peek of 0 says about each. It copies the table part by part,
+// up to some thousands of keys at a time, and holds nothing while the loop runs: a key that comes or goes meanwhile may be left out, and
+// none comes twice.
+func (k *Limiter[K]) All() iter.Seq2[uint64, weir.Decision] {
+	return func(yield func(uint64, weir.Decision) bool) {
+		k.visit(func(v seen[K]) bool { return yield(v.h, v.d) })
+	}
+}
+
+// Keys is All by the keys themselves. It yields nothing unless Options.Keys is set.
+func (k *Limiter[K]) Keys() iter.Seq2[K, weir.Decision] {
+	return func(yield func(K, weir.Decision) bool) {
+		if k.opts.Keys {
+			k.visit(func(v seen[K]) bool { return yield(v.key, v.d) })
+		}
+	}
+}
+
+// seen is a key of the table.
+type seen[K comparable] struct {
+	h   uint64
+	key K
+	d   weir.Decision
+}
+
+// visit goes through the table in the order of the hashes: a segment that is divided meanwhile is two that come one after the other.
+func (k *Limiter[K]) visit(yield func(seen[K]) bool) {
+	var copied []seen[K]
+	for h := uint64(0); ; {
+		s := k.lockSegment(h)
+		copied = s.copy(copied[:0])
+		h = (s.prefix + 1) << (64 - s.array.shift) // 0 after the last
+		s.mu.Unlock()
+		for _, v := range copied {
+			if !yield(v) {
+				return
+			}
+		}
+		if h == 0 {
+			return
+		}
+	}
+}
+
+// copy appends what is in a segment.
+func (s *segment[K]) copy(to []seen[K]) []seen[K] {
+	a := s.array
+	g := grip[K]{k: s.table, s: s, now: s.table.reading(a.era.wall)}
+	for g.slot = 0; g.slot < len(a.slots); g.slot += a.size {
+		var ok bool
+		if g.head, ok = a.seize(g.slot); !ok {
+			continue
+		}
+		v := seen[K]{h: a.hash(g.slot, g.head, s.prefix), d: g.peek(0)}
+		if a.keys != nil {
+			v.key = a.keys[g.slot/a.size]
+		}
+		a.unlock(g.slot, g.head)
+		to = append(to, v)
+	}
+	return to
+}
+
+// Reset makes a key one that was never seen: what it has used is forgotten. An override of it stays. Who waits in its line stays there, and
+// goes when it would have gone. It reports whether the key had a state.
+func (k *Limiter[K]) Reset(key K) bool {
+	h, ok := k.hash(key)
+	if !ok {
+		return false
+	}
+	g := k.grip(key, h)
+	defer g.release()
+	if g.slot < 0 {
+		return false
+	}
+	var over *override
+	if x := g.entry(); x != nil {
+		over = x.over
+	}
+	g.s.drop(g.slot, g.head)
+	g.slot = -1
+	if over == nil {
+		return true
+	}
+	if x, ok := g.promoted(); ok { // there is the room that it had
+		x.over = over
+		if over.Limit != nil {
+			_ = x.lim.SetLimit(over.Limit) // it was in force
+		}
+		g.freer()
+	}
+	return true
+}

@@ -1,0 +1,92 @@
+package keyed_test
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/keyed"
+	"github.com/weirflow/weir/weirtest"
+)
+
+// TestAllKeysAreVisitedOnce: in a table of many parts, which grows while it is gone through.
+func TestAllKeysAreVisitedOnce(t *testing.T) {
+	c := new(weirtest.Clock)
+	k, err := keyed.New[string](weir.TokenBucket{Rate: weir.PerHour(1), Burst: 10}, keyed.Options{Keys: true, Clock: c.Now, Timers: c.AfterFunc})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	const n = 30_000
+	for i := range n {
+		k.Take(strconv.Itoa(i), int64(i%10)+1)
+	}
+	if err := k.Override("7", keyed.Override{Deny: true}); err != nil {
+		t.Fatal(err)
+	}
+	more := n
+	found := map[string]int64{}
+	for key, d := range k.Keys() {
+		if _, ok := found[key]; ok {
+			t.Fatalf("%s came twice", key)
+		}
+		found[key] = d.Remaining
+		for range 3 {
+			k.Take(strconv.Itoa(more), 1)
+			more++
+		}
+	}
+	for i := range n {
+		if left, ok := found[strconv.Itoa(i)]; !ok || left != 9-int64(i%10) {
+			t.Fatalf("%d: %d, %v", i, left, ok)
+		}
+	}
+	prints := map[uint64]bool{}
+	for h := range k.All() {
+		prints[h] = true
+	}
+	if len(prints) != k.Len() || k.Len() != more {
+		t.Errorf("%d fingerprints of %d keys", len(prints), k.Len())
+	}
+	for _, key := range []string{"0", "7", strconv.Itoa(more - 1)} {
+		if h, ok := k.Fingerprint(key); !ok || !prints[h] {
+			t.Errorf("%s was not visited", key)
+		}
+	}
+	for range k.All() {
+		break
+	}
+}
+
+func TestReset(t *testing.T) {
+	c := new(weirtest.Clock)
+	k := table(t, c, "each", few)
+	if k.Reset("a") {
+		t.Error("there was nothing to forget")
+	}
+	k.Take("a", 2)
+	k.Take("b", 2)
+	r, _ := k.Reserve("c", 2, 0)
+	if !k.Reset("a") || !k.Reset("c") {
+		t.Error("there was something")
+	}
+	r.Cancel() // of another life
+	for key, want := range map[string]int64{"a": 2, "b": 0, "c": 2} {
+		if d := k.Peek(key, 0); d.Remaining != want {
+			t.Errorf("%s: %+v", key, d)
+		}
+	}
+	overrides(t, k, "b", keyed.Override{Limit: weir.TokenBucket{Rate: weir.PerMinute(1), Burst: 5}})
+	if !k.Reset("b") {
+		t.Error("there was something")
+	}
+	if d := k.Take("b", 5); !d.Allowed || d.Limit != 5 {
+		t.Errorf("the override stays: %+v", d)
+	}
+	c.Set(int64(time.Hour))
+	k.Lift("b")
+	if d := k.Take("b", 2); !d.Allowed || d.Limit != 2 {
+		t.Errorf("%+v", d)
+	}
+}
