@@ -57,8 +57,8 @@ type ConcurrencyStats struct {
 }
 
 // NewConcurrency returns a limiter at which each key has l for itself. Of the options MaxKeys, Name and the clocks mean what they mean for
-// New; MaxBytes is refused, and the others say nothing here: who holds a place cannot be forgotten, so that beyond MaxKeys a new key is always refused. The error
-// says which number is wrong.
+// New; MaxBytes is refused, and the others say nothing here: who holds a place cannot be forgotten, so that beyond MaxKeys a new key is
+// always refused. The error says which number is wrong.
 func NewConcurrency[K comparable](l weir.Concurrency, o Options) (*Concurrency[K], error) {
 	if err := o.validate(); err != nil {
 		return nil, err
