@@ -8,24 +8,27 @@ func (w *weighted) rebase(s []int64, now int64) (base, reach int64, kept bool) {
 	if w.reach == 0 || w.window > w.horizon/4 {
 		return 0, 0, false
 	}
-	base = floorTo(now, w.window)
-	if kept = len(s) == 0 || until(base, s[wordBegins]) > w.window; !kept {
-		base = s[wordBegins]
+	number := w.number(now)
+	if kept = len(s) == 0 || until(number, s[wordNumber]) > 1; !kept {
+		number = s[wordNumber]
 	}
-	return base, w.reach, kept
+	if number == w.first {
+		return 0, 0, false // it begins before the clock
+	}
+	return number * w.window, w.reach, kept
 }
 
 func (w *weighted) pack(f *fastWord, s []int64) int64 {
-	at := s[wordBegins] - f.base
-	if at < 0 || at > f.reach || at%w.window != 0 || s[wordCurrent] > w.limit || s[wordPrevious] > w.limit {
+	number := s[wordNumber] - f.base/w.window
+	if number < 0 || number > f.reach/w.window || s[wordCurrent] > w.limit || s[wordPrevious] > w.limit {
 		return ask
 	}
-	return at/w.window<<(2*w.bits) | s[wordCurrent]<<w.bits | s[wordPrevious]
+	return number<<(2*w.bits) | s[wordCurrent]<<w.bits | s[wordPrevious]
 }
 
 func (w *weighted) unpack(f *fastWord, word int64, s []int64) []int64 {
 	number, current, previous := w.parts(word)
-	return append(s[:0], f.base+number*w.window, current, previous)
+	return append(s[:0], f.base/w.window+number, current, previous)
 }
 
 // parts reads a word.
@@ -54,7 +57,7 @@ func (w *weighted) step(_ *fastWord, word, now, cost int64, charge bool) (next, 
 	}
 	switch {
 	case cost > left && cost > 0:
-		retry = w.when(counts{begins, current, previous, into}, now, cost) - now
+		retry = w.wait(counts{number, current, previous, into, max(begins-now, 0)}, cost)
 	case charge:
 		current += cost
 		left -= cost

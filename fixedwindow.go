@@ -190,7 +190,7 @@ func (w *fixed) at(s []int64, now int64) (id, count, wait int64) {
 		return w.frames.window(now), 0, 0
 	}
 	wait = pending(s[wordPromise], now)
-	if t := now + wait; s[wordCount] == 0 || ended(w.frames.ends(s[wordWindow], 1), t) {
+	if t := max(now, s[wordPromise]); s[wordCount] == 0 || ended(w.frames.ends(s[wordWindow], 1), t) {
 		return max(w.frames.window(t), s[wordWindow]), 0, wait
 	}
 	return s[wordWindow], s[wordCount], wait
@@ -240,7 +240,7 @@ func (w *fixed) book(s []int64, now, due, cost int64) ([]int64, ticket) {
 		s = append(s, w.frames.window(now), 0, none)
 	}
 	t[ticketWindowBefore], t[ticketCountBefore], t[ticketPromiseBefore] = s[wordWindow], s[wordCount], s[wordPromise]
-	due = max(due, now+pending(s[wordPromise], now))
+	due = max(due, s[wordPromise])
 	id, count, _ := w.at(s, due)
 	s[wordWindow], s[wordCount] = id, plus(count, cost)
 	if s[wordPromise] = none; due > now {

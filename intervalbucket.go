@@ -104,7 +104,7 @@ func (b *interval) valid(s []int64) bool {
 
 func (b *interval) contact(s []int64, _ int64) []int64 { return s }
 
-// pending is how long after now the latest promised time is.
+// pending is how long after now the latest promised time is, or as long as can be said. none is before all times.
 func pending(promised, now int64) int64 {
 	if promised == none {
 		return 0
@@ -119,7 +119,7 @@ func (b *interval) at(s []int64, now int64) (tokens, anchor, wait int64) {
 		return b.size, now, 0
 	}
 	wait = pending(s[wordPromised], now)
-	tokens, anchor = b.stepped(s[wordTokens], s[wordAnchor], now+wait)
+	tokens, anchor = b.stepped(s[wordTokens], s[wordAnchor], max(now, s[wordPromised]))
 	return tokens, anchor, wait
 }
 
@@ -184,7 +184,7 @@ func (b *interval) book(s []int64, now, due, cost int64) ([]int64, ticket) {
 	}
 	t := ticket{ticketCost: cost}
 	copy(t[ticketInterval:ticketCost], s)
-	due = max(due, now+pending(s[wordPromised], now))
+	due = max(due, s[wordPromised])
 	tokens, anchor := b.stepped(s[wordTokens], s[wordAnchor], due)
 	if tokens == b.size {
 		s[wordGrid] = anchor
@@ -252,10 +252,10 @@ func (b *interval) convert(s []int64, now int64, to rule, then int64) []int64 {
 	case len(s) == 0:
 		return s
 	}
-	tokens, anchor, wait := b.at(s, now)
+	tokens, anchor, _ := b.at(s, now)
 	used := uint64(b.size) - uint64(tokens) // which may be more than an int64 holds
 	tokens = minus(minus(next.size, int64(used/2)), int64(used-used/2))
-	if t := now + wait; anchor < t {
+	if t := max(now, s[wordPromised]); anchor < t {
 		anchor = t - int64((uint64(t)-uint64(anchor))%uint64(next.every))
 	}
 	s[wordTokens], s[wordAnchor], s[wordGrid] = tokens, anchor, min(s[wordGrid], anchor)

@@ -40,6 +40,7 @@ func (l SlidingCounter) compile(unit time.Duration) (rule, error) {
 		return nil, field("SlidingCounter", "Window", err)
 	}
 	w := &weighted{limit: l.Limit, window: window, tick: unit, horizon: int64(maxSpan / unit)}
+	w.first, w.last = w.number(math.MinInt64), w.number(math.MaxInt64)
 	w.bits, w.reach = layout(l.Limit, 2, window, w.horizon)
 	return w, nil
 }
@@ -51,6 +52,7 @@ func (l SlidingCounter) normal() Limit { return l }
 //	previous*(W-e) + (current+cost)*W <= limit*W
 type weighted struct {
 	limit, window int64
+	first, last   int64 // windows of the clock
 	tick          time.Duration
 	horizon       int64
 
@@ -58,9 +60,9 @@ type weighted struct {
 	reach int64 // of a word's times; 0 where there is none
 }
 
-// Words of a state of weighted.
+// Words of a state of weighted. A window is known by its number, as the first one of the clock begins before it.
 const (
-	wordBegins   = iota // when the current window begins
+	wordNumber   = iota // of the current window
 	wordCurrent         // what was counted in it
 	wordPrevious        // what was counted in the one before
 	weightedWords
@@ -73,26 +75,42 @@ func (w *weighted) wall() bool          { return false }
 func (w *weighted) unit() time.Duration { return w.tick }
 
 func (w *weighted) valid(s []int64) bool {
-	return len(s) == 0 || len(s) == weightedWords && s[wordCurrent] >= 0 && s[wordPrevious] >= 0
+	return len(s) == 0 ||
+		len(s) == weightedWords && s[wordNumber] >= w.first && s[wordNumber] <= w.last && s[wordCurrent] >= 0 && s[wordPrevious] >= 0
 }
 
 func (w *weighted) contact(s []int64, _ int64) []int64 { return s }
 
-// counts is a state as of a time.
-type counts struct{ begins, current, previous, into int64 }
+// counts is a state as of a time, which is so far into the current window, or, for an earlier reading, so long before it.
+type counts struct{ number, current, previous, into, before int64 }
 
-// at brings a state to now. An earlier reading than the current window is its beginning.
+// number is that of the window that t is in.
+func (w *weighted) number(t int64) int64 {
+	n := t / w.window
+	if t < 0 && n*w.window != t {
+		n--
+	}
+	return n
+}
+
+// at brings a state to now. An earlier reading than the current window counts as its beginning.
 func (w *weighted) at(s []int64, now int64) counts {
-	c := counts{begins: floorTo(now, w.window)}
+	here := w.number(now)
+	c := counts{number: here}
 	if len(s) > 0 {
-		switch since := until(c.begins, s[wordBegins]); {
-		case since == 0:
-			c.begins, c.current, c.previous = s[wordBegins], s[wordCurrent], s[wordPrevious]
-		case since == w.window:
+		switch {
+		case here <= s[wordNumber]:
+			c.number, c.current, c.previous = s[wordNumber], s[wordCurrent], s[wordPrevious]
+		case here-1 == s[wordNumber]:
 			c.previous = s[wordCurrent]
 		}
 	}
-	c.into = min(until(now, c.begins), w.window)
+	begins := c.number * w.window // for the first window, this and what is left from it on may wrap, and then wrap back
+	if here < c.number {
+		c.before = until(begins, now)
+	} else {
+		c.into = now - begins
+	}
 	return c
 }
 
@@ -105,37 +123,48 @@ func (w *weighted) fits(c counts, cost int64) bool {
 	return !u128.Mul(uint64(w.limit-cost-c.current), uint64(w.window)).Less(old)
 }
 
-// plan names the exact time for the first in line. Behind others it goes by volume, as if their costs were all one: it may then name too
-// early a time, but never too late a one.
+// plan names the exact time for the first in line. Behind others it names one that the turn cannot come before, and may come after: it goes
+// by volume, as if those ahead filled each window to the limit.
 func (w *weighted) plan(s []int64, now int64, ahead uint64, cost int64) plan {
 	c := w.at(s, now)
-	at := w.when(c, now, cost)
+	wait := w.wait(c, cost)
 	if ahead > 0 {
-		if ahead > math.MaxUint64-uint64(cost) {
-			return plan{never, never}
-		}
-		// What comes after the first part of it is a multiple of the limit, of which 1 + D/Window times may come in any D.
-		last := ahead + uint64(cost) - 1
-		part := w.when(c, now, int64(last%uint64(w.limit))+1)
-		at = max(at, plusTimes(part, max(last/uint64(w.limit), 1)-1, w.window))
+		wait = max(wait, w.behind(c, ahead, cost))
 	}
-	wait := until(at, now)
-	if at == math.MaxInt64 || wait > w.horizon {
+	if wait > w.horizon || uint64(wait) > clockLeft(now) {
 		return plan{never, never}
 	}
 	return plan{wait: wait}
 }
 
-// when is the time at which a cost is admitted.
-func (w *weighted) when(c counts, now, cost int64) int64 {
+// wait is how long it is until a cost is admitted.
+func (w *weighted) wait(c counts, cost int64) int64 {
 	switch {
 	case w.fits(c, cost):
-		return now
+		return 0
 	case c.current <= w.limit-cost:
-		return plusTimes(c.begins, 1, w.enough(c.previous, w.limit-cost-c.current))
+		return plus(c.before, w.enough(c.previous, w.limit-cost-c.current)-c.into)
 	}
-	next := plusTimes(c.begins, 1, w.window)
-	return plusTimes(next, 1, w.enough(c.current, w.limit-cost))
+	return plus(w.next(c, 1), w.enough(c.current, w.limit-cost))
+}
+
+// behind is a wait that the turn of a cost cannot come sooner than, behind others. Where all of them fit into this window, the turn comes in it
+// no sooner than one cost as large as they are together would. What does not fit goes in later windows, none of which takes more than
+// the limit: so many begin before the one that the turn is in.
+func (w *weighted) behind(c counts, ahead uint64, cost int64) int64 {
+	free := max(minus(w.limit, c.current), 0)
+	sum := u128.From(ahead).Add(u128.From(uint64(cost)))
+	over := sum.Sub(u128.From(uint64(free)))
+	if over.IsZero() {
+		return w.wait(c, int64(sum.Lo))
+	}
+	return w.next(c, over.DivCeil(uint64(w.limit)))
+}
+
+// next is how long it is until the n-th window after the current one begins.
+func (w *weighted) next(c counts, n uint64) int64 {
+	windows := u128.Mul(n-1, uint64(w.window)).Add(u128.From(uint64(w.window - c.into))).Add(u128.From(uint64(c.before)))
+	return int64(windows.Min(u128.From(math.MaxInt64)).Lo)
 }
 
 // enough is how long into a window it is until no more than room is left of what was counted before it.
@@ -149,12 +178,12 @@ func (w *weighted) enough(previous, room int64) int64 {
 
 func (w *weighted) charge(s []int64, now, cost int64) []int64 {
 	c := w.at(s, now)
-	return append(s[:0], c.begins, plus(c.current, cost), c.previous)
+	return append(s[:0], c.number, plus(c.current, cost), c.previous)
 }
 
 func (w *weighted) book(s []int64, now, _, cost int64) ([]int64, ticket) {
 	s = w.charge(s, now, cost)
-	return s, ticket{wordBegins: s[wordBegins]}
+	return s, ticket{wordNumber: s[wordNumber]}
 }
 
 func (w *weighted) serve(s []int64, _, now, cost int64) []int64 { return w.charge(s, now, cost) }
@@ -166,24 +195,24 @@ func (w *weighted) refund(s []int64, now int64, t ticket, amount int64) []int64 
 		return s
 	}
 	c := w.at(s, now)
-	switch until(c.begins, t[wordBegins]) {
+	switch until(c.number, t[wordNumber]) {
 	case 0:
 		c.current = max(0, c.current-amount)
-	case w.window:
+	case 1:
 		c.previous = max(0, c.previous-amount)
 	default:
 		return s
 	}
-	return append(s[:0], c.begins, c.current, c.previous)
+	return append(s[:0], c.number, c.current, c.previous)
 }
 
 func (w *weighted) look(s []int64, now int64, ahead uint64) (remaining, reset int64) {
 	c := w.at(s, now)
 	switch {
 	case c.current > 0 || ahead > 0:
-		reset = until(plusTimes(c.begins, 2, w.window), now)
+		reset = w.next(c, 2)
 	case c.previous > 0:
-		reset = until(plusTimes(c.begins, 1, w.window), now)
+		reset = w.next(c, 1)
 	}
 	// The largest cost that fits is limit - current - ceil(previous*(W-e)/W).
 	old := u128.Mul(uint64(c.previous), uint64(w.window-c.into)).DivCeil(uint64(w.window))
@@ -204,7 +233,7 @@ func (w *weighted) convert(s []int64, now int64, to rule, then int64) []int64 {
 		return s
 	}
 	c := w.at(s, now)
-	return append(s[:0], floorTo(now, next.window), c.current, c.previous)
+	return append(s[:0], next.number(now), c.current, c.previous)
 }
 
 func (w *weighted) reticket(t ticket, _ int64, to rule) (ticket, bool) {

@@ -49,7 +49,9 @@ func (l SlidingWindow) compile(unit time.Duration) (rule, error) {
 		return nil, field("SlidingWindow", "Slots", err)
 	}
 	l = l.normal().(SlidingWindow)
-	return &sliding{limit: l.Limit, slots: int64(l.Slots), width: width, perSlot: l.SlotLimit, tick: unit, horizon: int64(maxSpan / unit)}, nil
+	w := &sliding{limit: l.Limit, slots: int64(l.Slots), width: width, perSlot: l.SlotLimit, tick: unit, horizon: int64(maxSpan / unit)}
+	w.last = w.slotOf(math.MaxInt64)
+	return w, nil
 }
 
 func (l SlidingWindow) normal() Limit {
@@ -64,6 +66,7 @@ func (l SlidingWindow) normal() Limit {
 type sliding struct {
 	limit, perSlot int64
 	slots, width   int64
+	last           int64 // slot of the clock
 	tick           time.Duration
 	horizon        int64
 }
@@ -93,7 +96,8 @@ func (w *sliding) valid(s []int64) bool {
 		return false
 	}
 	for i := range w.slots {
-		if slot, count := s[1+2*i], s[2+2*i]; count < 0 || slot != none && modulo(slot, w.slots) != i {
+		slot, count := s[1+2*i], s[2+2*i]
+		if count < 0 || slot != none && (modulo(slot, w.slots) != i || slot < firstSlot || slot > w.last) {
 			return false
 		}
 	}
@@ -117,23 +121,31 @@ func (w *sliding) at(s []int64, now int64) (slot, wait int64) {
 		return w.slotOf(now), 0
 	}
 	wait = pending(s[0], now)
-	return max(w.slotOf(now+wait), w.newest(s)), wait
+	return max(w.slotOf(max(now, s[0])), w.newest(s)), wait
 }
 
-// slotOf is the slot that t is in. Readings at the very beginning of the clock count as a little later, so that no slot is before all.
+// firstSlot and lastSlot are the numbers that slots keep within, so that there is a number for as many slots before and after. Where slots
+// are of one clock unit, readings at the very beginning of the clock count as a little later, and all at the very end are in one slot, which
+// no other follows.
+const (
+	firstSlot = math.MinInt64 + 2*maxSlots
+	lastSlot  = math.MaxInt64 - 2*maxSlots
+)
+
+// slotOf is the slot that t is in.
 func (w *sliding) slotOf(t int64) int64 {
 	slot := t / w.width
 	if t < 0 && slot*w.width != t {
 		slot--
 	}
-	return max(slot, math.MinInt64+2*maxSlots)
+	return min(max(slot, firstSlot), lastSlot)
 }
 
 // decide reads the ring once. Where something lies ahead of now, be it a promise or, when the clock was put back, a slot, it leaves the
 // matter to the others.
 func (w *sliding) decide(s []int64, now, cost int64, charge bool) (next []int64, v verdict, ok bool) {
 	at := w.slotOf(now)
-	if s[0] != none && s[0] > now || at > math.MaxInt64/w.width-2*w.slots || at < math.MinInt64/w.width+2*w.slots {
+	if s[0] != none && s[0] > now {
 		return s, v, false
 	}
 	sum, newest, oldest := int64(0), int64(none), at-w.slots
@@ -165,9 +177,7 @@ func (w *sliding) decide(s []int64, now, cost int64, charge bool) (next []int64,
 		left -= cost
 	}
 	if newest != none {
-		if v.reset = w.starts(newest+w.slots, now); v.reset == never {
-			v.reset = math.MaxInt64
-		}
+		v.reset = w.leaves(newest, now)
 	}
 	v.remaining = max(left, 0)
 	return s, v, true
@@ -205,6 +215,13 @@ func (w *sliding) total(s []int64, slot int64) (sum int64) {
 // first is the first slot from one on in which a cost fits, by the total and, where it counts, by the slot.
 func (w *sliding) first(s []int64, from, cost int64, perSlot bool) int64 {
 	sum := w.total(s, from)
+	if sum == math.MaxInt64 { // or more, which has to be counted from the other end
+		slot, room := from, w.limit-cost
+		for ; w.count(s, slot) <= room; slot-- {
+			room -= w.count(s, slot)
+		}
+		return slot + w.slots
+	}
 	here := w.count(s, from)
 	for slot, i := from, 1+2*int(modulo(from, w.slots)); ; slot++ {
 		if sum <= w.limit-cost && (!perSlot || here <= w.perSlot-cost) {
@@ -219,10 +236,10 @@ func (w *sliding) first(s []int64, from, cost int64, perSlot bool) int64 {
 	}
 }
 
-// starts is how long after now a slot starts, never beyond the horizon. It is 0 for one that has started, and for the one that an
-// earlier reading counts in.
+// starts is how long after now a slot starts, never beyond the horizon or the end of the clock. It is 0 for one that has started, and for the
+// one that an earlier reading counts in.
 func (w *sliding) starts(slot, now int64) int64 {
-	if slot > math.MaxInt64/w.width {
+	if slot > w.last {
 		return never
 	}
 	if wait := until(slot*w.width, now); wait <= w.horizon {
@@ -231,20 +248,27 @@ func (w *sliding) starts(slot, now int64) int64 {
 	return never
 }
 
+// leaves is how long after now a slot leaves the window: for as long as can be said where that is beyond the end of the clock.
+func (w *sliding) leaves(slot, now int64) int64 {
+	if slot > w.last-w.slots {
+		return math.MaxInt64
+	}
+	return until((slot+w.slots)*w.width, now)
+}
+
 // plan goes by volume behind others: it may then name too early a time, but never too late a one.
 func (w *sliding) plan(s []int64, now int64, ahead uint64, cost int64) plan {
 	at, wait := w.at(s, now)
-	if wait > w.horizon || at > math.MaxInt64/w.width-2*w.slots {
+	if wait > w.horizon {
 		return plan{never, never}
 	}
 	slot := w.first(s, at, cost, true)
 	if ahead > 0 {
-		whole := (ahead + uint64(cost) - 1) / uint64(w.limit)
-		if ahead > math.MaxUint64-uint64(cost) || whole > uint64(w.horizon/w.width) {
+		whole, rest := inLimits(ahead, cost, w.limit)
+		if whole > uint64(w.horizon/w.width/w.slots)+1 {
 			return plan{never, never}
 		}
-		part := int64((ahead+uint64(cost)-1)%uint64(w.limit)) + 1
-		slot = max(slot, w.first(s, at, part, false)+int64(whole)*w.slots)
+		slot = max(slot, plus(w.first(s, at, rest, false), int64(whole)*w.slots))
 	}
 	if slot > at {
 		wait = w.starts(slot, now)
@@ -264,7 +288,7 @@ func (w *sliding) book(s []int64, now, due, cost int64) ([]int64, ticket) {
 			s = append(s, none, 0)
 		}
 	}
-	due = max(due, now+pending(s[0], now))
+	due = max(due, s[0])
 	slot, _ := w.at(s, due)
 	i := 1 + 2*modulo(slot, w.slots)
 	t := ticket{
@@ -307,13 +331,10 @@ func (w *sliding) refund(s []int64, now int64, t ticket, amount int64) []int64 {
 func (w *sliding) look(s []int64, now int64, ahead uint64) (remaining, reset int64) {
 	at, wait := w.at(s, now)
 	if newest := w.newest(s); newest != none {
-		reset = w.starts(plus(newest, w.slots), now)
+		reset = w.leaves(newest, now)
 	}
 	if ahead > 0 {
-		reset = max(reset, w.starts(plus(at, w.slots), now))
-	}
-	if reset == never {
-		reset = math.MaxInt64
+		reset = max(reset, w.leaves(at, now))
 	}
 	reset = max(reset, wait)
 	left := min(minus(w.limit, w.total(s, at)), minus(w.perSlot, w.count(s, at)))
@@ -340,7 +361,7 @@ func (w *sliding) convert(s []int64, now int64, to rule, then int64) []int64 {
 	}
 	for slot := at - w.slots + 1; slot <= at; slot++ {
 		if count := w.count(s, slot); count > 0 {
-			latest := next.slotOf(w.latest(slot, now))
+			latest := next.slotOf(w.latest(slot, now, max(now, s[0])))
 			if i := 1 + 2*modulo(latest, next.slots); moved[i] == latest {
 				moved[i+1] = plus(moved[i+1], count)
 			} else {
@@ -351,11 +372,14 @@ func (w *sliding) convert(s []int64, now int64, to rule, then int64) []int64 {
 	return moved
 }
 
-// latest is the latest time that can be counted in a slot.
-func (w *sliding) latest(slot, now int64) int64 {
-	end := plusTimes(slot*w.width, 1, w.width) - 1
+// latest is the latest time that can be counted in a slot, where nothing is counted later than some time.
+func (w *sliding) latest(slot, now, last int64) int64 {
+	end := int64(math.MaxInt64)
+	if slot < w.last {
+		end = (slot+1)*w.width - 1
+	}
 	if slot == w.slotOf(now) {
-		return min(end, now)
+		return min(end, last)
 	}
 	return end
 }

@@ -103,3 +103,212 @@ func TestNobodyOvertakesTheFirstInLine(t *testing.T) {
 		}
 	}
 }
+
+// TestALogKeepsWhatAPromiseWouldReplace: what will have left by the time that was promised has not left yet, and counts again once the
+// promise is given back.
+func TestALogKeepsWhatAPromiseWouldReplace(t *testing.T) {
+	l, _ := onClock(t, weir.SlidingLog{Limit: 1, Window: time.Second})
+	l.Take(1)
+	reserved(t, l, 1, time.Second).Cancel()
+	if d := l.Take(1); d.Allowed || d.RetryAfter != time.Second {
+		t.Errorf("two at once: %+v", d)
+	}
+}
+
+// TestAnEqualPromiseStays: of two promises of one time, the one that is left still lies ahead, whichever was given back.
+func TestAnEqualPromiseStays(t *testing.T) {
+	l, _ := onClock(t, weir.SlidingLog{Limit: 2, Window: time.Second})
+	reserved(t, l, 2, 0)
+	first := reserved(t, l, 1, time.Second)
+	reserved(t, l, 1, time.Second)
+	first.Cancel()
+	if d := l.Take(1); d.Allowed || d.RetryAfter != time.Second {
+		t.Errorf("a third at once: %+v", d)
+	}
+}
+
+// TestALogAtTheEndsOfTheClock: the first moment of the clock and the last are moments like others.
+func TestALogAtTheEndsOfTheClock(t *testing.T) {
+	l := weir.SlidingLog{Limit: 1, Window: time.Second}
+	for _, now := range []int64{math.MinInt64, math.MaxInt64} {
+		state, d := weir.Step(l, nil, now, 1, 1)
+		if !d.Allowed {
+			t.Errorf("at %d: %+v", now, d)
+		}
+		if _, d = weir.Step(l, state, now, 1, 1); d.Allowed || d.ResetAfter != time.Second {
+			t.Errorf("at %d: a second one: %+v", now, d)
+		}
+	}
+	state, _ := weir.Step(l, nil, math.MaxInt64-int64(time.Second), 1, 1)
+	if _, d := weir.Step(l, state, math.MaxInt64-1, 1, 1); d.Allowed || d.RetryAfter != 1 {
+		t.Errorf("before the last moment: %+v", d)
+	}
+}
+
+// TestALogKnowsALargeDebt: a sum that an int64 does not hold is not forgotten when a part of it leaves.
+func TestALogKnowsALargeDebt(t *testing.T) {
+	l, _ := onClock(t, weir.SlidingLog{Limit: 1, Window: 1})
+	reserved(t, l, 0, 0).Settle(math.MaxInt64)
+	reserved(t, l, 1, 1)
+	if d := l.Peek(1); d.ResetAfter != 2 {
+		t.Errorf("%+v", d)
+	}
+}
+
+// TestACorrectionKeepsThePromise: what a Settle charges more, while a promise lies ahead, does not let anyone go before it.
+func TestACorrectionKeepsThePromise(t *testing.T) {
+	for _, limit := range []weir.Limit{
+		weir.SlidingWindow{Limit: 4, Window: 2 * time.Second, Slots: 2},
+		weir.SlidingLog{Limit: 4, Window: 2 * time.Second},
+		weir.FixedWindow{Limit: 4, Window: 2 * time.Second},
+		weir.IntervalBucket{Burst: 4, Refill: 4, Every: 2 * time.Second},
+	} {
+		l, _ := onClock(t, limit)
+		l.Take(2)
+		small := reserved(t, l, 1, 0)
+		reserved(t, l, 2, 2*time.Second)
+		small.Settle(2)
+		if d := l.Take(1); d.Allowed || d.RetryAfter != 2*time.Second {
+			t.Errorf("%T: %+v", limit, d)
+		}
+	}
+}
+
+// TestACorrectionKeepsThePromiseHoweverFarBack: the same where the clock was put back by more than an int64 holds.
+func TestACorrectionKeepsThePromiseHoweverFarBack(t *testing.T) {
+	for _, limit := range []weir.Limit{
+		weir.SlidingWindow{Limit: 4, Window: 2 * time.Second, Slots: 2},
+		weir.SlidingLog{Limit: 4, Window: 2 * time.Second},
+		weir.FixedWindow{Limit: 4, Window: 2 * time.Second},
+		weir.IntervalBucket{Burst: 4, Refill: 4, Every: 2 * time.Second},
+	} {
+		l, clock := onClock(t, limit)
+		l.Take(3)
+		small := reserved(t, l, 1, 0)
+		reserved(t, l, 1, 2*time.Second)
+		clock.Set(math.MinInt64)
+		small.Settle(2)
+		clock.Set(0)
+		if d := l.Take(1); d.Allowed || d.RetryAfter != 2*time.Second {
+			t.Errorf("%T: %+v", limit, d)
+		}
+	}
+}
+
+// TestWideSlotsUpToTheEndOfTheClock: slots of many years are slots like others.
+func TestWideSlotsUpToTheEndOfTheClock(t *testing.T) {
+	l := weir.SlidingWindow{Limit: 1, Window: 36525 * 24 * time.Hour, Slots: 2}
+	if _, d := weir.Step(l, nil, 4*int64(l.Window)/2, 1, 1); !d.Allowed {
+		t.Errorf("%+v", d)
+	}
+	for _, width := range []time.Duration{1, 7, l.Window / 2} {
+		l := weir.SlidingWindow{Limit: 1, Window: 2 * width, Slots: 2}
+		for _, now := range []int64{math.MinInt64, math.MaxInt64} {
+			state, d := weir.Step(l, nil, now, 1, 1)
+			if !d.Allowed || d.ResetAfter < 1 {
+				t.Errorf("slots of %d at %d: %+v", width, now, d)
+			}
+			if _, d = weir.Step(l, state, now, 1, 1); d.Allowed {
+				t.Errorf("slots of %d at %d: a second one: %+v", width, now, d)
+			}
+		}
+	}
+}
+
+// TestSlotsKnowALargeDebt: a total that an int64 does not hold is not forgotten when a part of it leaves.
+func TestSlotsKnowALargeDebt(t *testing.T) {
+	for _, direct := range []bool{true, false} {
+		l, clock := onClock(t, weir.SlidingWindow{Limit: 1, Window: 2, Slots: 2})
+		if !direct {
+			weir.UnderLock(l)
+		}
+		reserved(t, l, 0, 0).Settle(math.MaxInt64)
+		clock.Set(1)
+		reserved(t, l, 0, 0).Settle(1)
+		if d := l.Take(1); d.Allowed || d.RetryAfter != 2 {
+			t.Errorf("%+v", d)
+		}
+	}
+}
+
+// TestAPromiseLeavesNoTraceOnceUndone: charges that were made one for a promise are two again, though the log has room for two alone.
+func TestAPromiseLeavesNoTraceOnceUndone(t *testing.T) {
+	l, clock := onClock(t, weir.SlidingLog{Limit: 3, Window: 10, MaxEntries: 2})
+	for range 2 {
+		l.Take(1)
+		clock.Set(clock.Now() + 2)
+	}
+	reserved(t, l, 1, 0).Cancel()
+	clock.Set(10)
+	if d := l.Take(2); !d.Allowed || d.Remaining != 0 {
+		t.Errorf("once the first has left: %+v", d)
+	}
+}
+
+// TestAPromiseGivenBackBehindAnother: it is not promised again when the other is given back too.
+func TestAPromiseGivenBackBehindAnother(t *testing.T) {
+	l, _ := onClock(t, weir.SlidingLog{Limit: 2, Window: time.Second})
+	l.Take(1)
+	first := reserved(t, l, 2, time.Second)
+	second := reserved(t, l, 2, 2*time.Second)
+	first.Cancel()
+	second.Cancel()
+	if d := l.Take(1); !d.Allowed {
+		t.Errorf("nothing is promised: %+v", d)
+	}
+}
+
+// TestBehindALineACounterNamesNoTimeThatIsTooLate: the time that those behind a line are told is not later than their turn comes. While all of
+// them fit into one window it is the very time.
+func TestBehindALineACounterNamesNoTimeThatIsTooLate(t *testing.T) {
+	l, clock := onClock(t, weir.SlidingCounter{Limit: 10, Window: 10 * time.Second})
+	l.Take(5)
+	start := 10 * time.Second
+	clock.Set(int64(start))
+	l.Take(5)
+	var places []*weir.Place
+	for _, c := range []struct {
+		cost int64
+		told time.Duration
+	}{{1, 2 * time.Second}, {1, 4 * time.Second}, {1, 6 * time.Second}, {1, 8 * time.Second}, {1, start}, {1, start}, {9, 18 * time.Second}, {1, 2 * start}} {
+		p, d := l.Join(c.cost, -1)
+		if p == nil || p.Delay() != c.told {
+			t.Fatalf("Join(%d) is told %+v, %+v, want %v", c.cost, p, d, c.told)
+		}
+		places = append(places, p)
+	}
+	for i, turn := range []time.Duration{
+		2 * time.Second, 4 * time.Second, 6 * time.Second, 8 * time.Second, start, 11_111_111_112, 25 * time.Second, 3 * start,
+	} {
+		next, _ := clock.Next()
+		if clock.Set(next); time.Duration(next)-start != turn {
+			t.Errorf("turn %d came after %v, want %v", i, time.Duration(next)-start, turn)
+		}
+		if _, waits := <-places[i].Ready(); waits {
+			t.Errorf("turn %d did not come", i)
+		}
+	}
+}
+
+// TestACounterAtTheEndsOfTheClock: the first window of the clock, which began before it, and the last, which ends after it, are windows like
+// others.
+func TestACounterAtTheEndsOfTheClock(t *testing.T) {
+	const window = 7
+	l := weir.SlidingCounter{Limit: 1, Window: window}
+	into := int64(window + math.MinInt64%window)
+	state, d := weir.Step(l, nil, math.MinInt64, 1, 1)
+	if !d.Allowed || d.ResetAfter != time.Duration(2*window-into) {
+		t.Errorf("at the beginning: %+v", d)
+	}
+	second := math.MinInt64 + window - into
+	if _, d = weir.Step(l, state, second, 1, 1); d.Allowed || d.RetryAfter != window {
+		t.Errorf("in the second window: %+v", d)
+	}
+	state, d = weir.Step(l, nil, math.MaxInt64, 1, 1)
+	if !d.Allowed || d.ResetAfter != time.Duration(2*window-math.MaxInt64%window) {
+		t.Errorf("at the end: %+v", d)
+	}
+	if _, d = weir.Step(l, state, math.MaxInt64, 1, 1); d.Allowed || d.RetryAfter != weir.Never {
+		t.Errorf("a second one at the end: %+v", d)
+	}
+}

@@ -122,6 +122,22 @@ func (a *array[K]) seize(slot int) (head int64, ok bool) {
 	return a.lock(slot, head&identity)
 }
 
+// strip takes a key out of an array that is to be replaced, under the segment's lock, and returns its header: 0 for an empty slot. The words
+// stay as they are, and nobody else's.
+func (a *array[K]) strip(slot int) (head int64) {
+	for spins := 0; ; spins++ {
+		head = atomic.LoadInt64(&a.slots[slot])
+		switch {
+		case head&used == 0:
+			return 0
+		case head >= 0 && atomic.CompareAndSwapInt64(&a.slots[slot], head, 0):
+			return head
+		case spins > 20:
+			runtime.Gosched()
+		}
+	}
+}
+
 // vacate empties a slot that is locked.
 func (a *array[K]) vacate(slot int, head int64) {
 	if a.keys != nil {

@@ -72,7 +72,7 @@ func (s *segment[K]) grow(now int64) {
 	case a.lines >= mostLines:
 		s.split()
 	default:
-		s.rebuild(int(a.lines+max(a.lines/8, firstLines)), a.era)
+		s.rebuild(int(a.lines+max(a.lines/6, firstLines)), a.era)
 	}
 }
 
@@ -104,7 +104,7 @@ func (s *segment[K]) split() {
 	halves := [2]*segment[K]{s, k.newSegment(s.prefix + 1)}
 	defer halves[1].mu.Unlock()
 	for i, half := range halves {
-		lines := max(int(m.old.lines)*9/16, counts[i]/perLine*5/4+firstLines)
+		lines := max(int(m.old.lines)*7/12, counts[i]/perLine*5/4+firstLines)
 		half.array, half.count = newArray[K](e, layout, lines, depth, k.opts.Keys), 0
 		half.array.owner = half
 		half.bound(half.array)
@@ -159,8 +159,8 @@ func (s *segment[K]) mover() *mover[K] {
 func (m *mover[K]) next() bool {
 	a := m.old
 	for ; m.at < len(a.slots); m.at += a.size {
-		head, ok := a.seize(m.at)
-		if !ok {
+		head := a.strip(m.at)
+		if head == 0 {
 			continue
 		}
 		m.slot, m.head, m.h = m.at, head, a.hash(m.at, head, m.prefix)
@@ -170,10 +170,10 @@ func (m *mover[K]) next() bool {
 	return false
 }
 
-// put moves the key into another array, with its state carried over where the limit has changed, and leaves its old slot to nobody.
+// put moves the key into another array, with its state carried over where the limit has changed.
 func (m *mover[K]) put(s *segment[K]) {
 	old, a := m.old, s.array
-	slot := s.put(m.h)
+	slot := s.append(m.h)
 	words, flags := a.words(slot), int64(0)
 	free := m.bounds[m.slot/(old.size*perLine*blockLines)]
 	switch {
@@ -188,7 +188,11 @@ func (m *mover[K]) put(s *segment[K]) {
 			x.gone, flags = true, 0
 		}
 	case old.era == a.era && old.layout == a.layout:
-		copy(words, old.words(m.slot))
+		if from := old.words(m.slot); len(words) == 1 {
+			words[0] = from[0]
+		} else {
+			copy(words, from)
+		}
 	default:
 		state := old.layout.Unpack(m.from.scratch[:0], old.words(m.slot))
 		if old.era != a.era {
@@ -197,13 +201,15 @@ func (m *mover[K]) put(s *segment[K]) {
 		}
 		flags = s.store(slot, m.h, state, m.now)
 	}
-	var key K
 	if old.keys != nil {
-		key = old.keys[m.slot/old.size]
+		a.keys[slot/a.size] = old.keys[m.slot/old.size]
 	}
-	a.fill(slot, m.h, key, flags)
-	s.lower(slot, free)
-	old.unlock(m.slot, 0)
+	if a.high != nil {
+		a.high[slot/a.size] = uint8(m.h >> 56)
+	}
+	a.slots[slot] |= int64(m.h&lowHash) | used | flags
+	b := s.block(slot)
+	s.bounds[b] = min(s.bounds[b], free)
 }
 
 // store puts a state into a slot's words, or, where it does not fit, into an entry. It returns the flags of the slot.

@@ -111,7 +111,7 @@ func TestAFullTableUnderLoad(t *testing.T) {
 			for range 5_000 {
 				i := int(next.Add(1))
 				k.Take(i, 1)
-				if k.Take(-(i%known), 5).Allowed {
+				if k.Take(-(i % known), 5).Allowed {
 					over.Add(1)
 				}
 				if i%1000 == 0 && k.Len() > ceiling {

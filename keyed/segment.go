@@ -215,3 +215,16 @@ func (s *segment[K]) put(h uint64) (slot int) {
 	s.count++
 	return slot
 }
+
+// append is put for an array that nobody else knows yet, and that is filled in the order of the hashes.
+func (s *segment[K]) append(h uint64) (slot int) {
+	a := s.array
+	first := a.home(h) * perLine * a.size
+	for slot = first; slot < first+perLine*a.size; slot += a.size {
+		if a.slots[slot]&used == 0 {
+			s.count++
+			return slot
+		}
+	}
+	return s.put(h)
+}

@@ -101,6 +101,7 @@ func (c *checker) stores() {
 var (
 	onFailure = []string{"allow", "deny", "local"}
 	onMissing = []string{"key", "skip", "deny"}
+	whenFull  = []string{"forget", "refuse", "share"} // as keyed.Full counts them
 )
 
 func (c *checker) limits() {
@@ -117,6 +118,10 @@ func (c *checker) limits() {
 		if l.OnMissing != "" && !slices.Contains(onMissing, l.OnMissing) {
 			c.wrong(fmt.Sprintf("%q is not what to do with a request that lacks a part of the key", l.OnMissing),
 				suggest(l.OnMissing, onMissing), "limits", l.Name, "on_missing")
+		}
+		if l.WhenFull != "" && !slices.Contains(whenFull, l.WhenFull) {
+			c.wrong(fmt.Sprintf("%q is not what to do with a key that there is no room for", l.WhenFull),
+				suggest(l.WhenFull, whenFull), "limits", l.Name, "when_full")
 		}
 		if l.MaxKeys < 0 {
 			c.wrong(fmt.Sprintf("%d is not a number of keys", l.MaxKeys), "write at least 1", "limits", l.Name, "max_keys")

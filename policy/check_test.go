@@ -65,6 +65,7 @@ func TestCheck(t *testing.T) {
 		"key":                {func(p *policy.Policy) { p.Limits[0].Key[1] = "heder.user-id" }, "limits.per-user.key.1", "not a part of a key", `did you mean "header.user-id"?`, false},
 		"key too":            {func(p *policy.Policy) { p.Limits[0].Key[0] = "client.i" }, "limits.per-user.key.0", "not a part of a key", `did you mean "client.ip"?`, false},
 		"variable":           {func(p *policy.Policy) { p.Limits[0].Key[0] = "path.item" }, "routes.0.limits.0", "has no {item}", "put {item}", false},
+		"when_full":          {func(p *policy.Policy) { p.Limits[0].WhenFull = "refus" }, "limits.per-user.when_full", "there is no room for", `did you mean "refuse"?`, false},
 		"on_missing":         {func(p *policy.Policy) { p.Limits[0].OnMissing = "skp" }, "limits.per-user.on_missing", "lacks a part", `did you mean "skip"?`, false},
 		"max_keys":           {func(p *policy.Policy) { p.Limits[0].MaxKeys = -1 }, "limits.per-user.max_keys", "not a number of keys", "", false},
 		"match":              {func(p *policy.Policy) { p.Routes[0].Match = "GET shop" }, "routes.0.match", "no path", "", false},

@@ -131,7 +131,7 @@ func (e *Engine) compile(l Limit, before *Engine, changes *[]func() error) (*lim
 	c.wait = leaky && !l.Shadow
 	if old := before.limit(l.Name); old != nil {
 		c.counts = old.counts
-		if slices.Equal(old.Key, l.Key) && old.Store == l.Store && old.Shadow == l.Shadow && old.MaxKeys == l.MaxKeys {
+		if slices.Equal(old.Key, l.Key) && old.Store == l.Store && old.Shadow == l.Shadow && old.MaxKeys == l.MaxKeys && old.WhenFull == l.WhenFull {
 			c.table = old.table
 			*changes = append(*changes, func() error { return c.table.SetLimit(l.Limit) })
 			return c, nil
@@ -142,7 +142,13 @@ func (e *Engine) compile(l Limit, before *Engine, changes *[]func() error) (*lim
 		maxKeys = e.opts.MaxKeys
 	}
 	var err error
-	c.table, err = keyed.New[string](l.Limit, keyed.Options{MaxKeys: maxKeys, Name: l.Name, Clock: e.opts.Clock, Timers: e.opts.Timers})
+	c.table, err = keyed.New[string](l.Limit, keyed.Options{
+		MaxKeys: maxKeys,
+		Full:    keyed.Full(max(0, slices.Index(whenFull, l.WhenFull))),
+		Name:    l.Name,
+		Clock:   e.opts.Clock,
+		Timers:  e.opts.Timers,
+	})
 	return c, err
 }
 

@@ -287,3 +287,29 @@ func TestNextKeepsWhatWasUsed(t *testing.T) {
 		t.Error("the policy is gone")
 	}
 }
+
+// TestWhenFull: beyond max_keys a new key has the least restricted one forgotten, is refused, or shares one state with all other new ones.
+func TestWhenFull(t *testing.T) {
+	for how, want := range map[string][]policy.Outcome{
+		"":       {policy.Allow, policy.Allow, policy.Allow, policy.Allow},
+		"forget": {policy.Allow, policy.Allow, policy.Allow, policy.Allow},
+		"refuse": {policy.Allow, policy.Deny, policy.Deny, policy.Deny},
+		"share":  {policy.Allow, policy.Allow, policy.Deny, policy.Deny},
+	} {
+		e, err := policy.New(policy.Policy{
+			Limits: []policy.Limit{{
+				Name: "per-user", Key: []string{"query.user"}, Limit: weir.TokenBucket{Rate: weir.PerHour(1), Burst: 1}, MaxKeys: 1, WhenFull: how,
+			}},
+			Routes: []policy.Route{{Match: "/", Limits: []string{"per-user"}}},
+		}, policy.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, outcome := range want {
+			if v := e.Decide(policy.Request{Method: "GET", Path: "/", Query: "user=" + string(rune('a'+i))}); v.Outcome != outcome {
+				t.Errorf("%q: user %d: %v, want %v", how, i, v.Outcome, outcome)
+			}
+		}
+		e.Close()
+	}
+}

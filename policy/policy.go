@@ -47,6 +47,7 @@ type Limit struct {
 	Store     string // the name of a store; empty is the memory of this process
 	Shadow    bool   // decided and counted, not enforced
 	MaxKeys   int    // how many keys are kept at once; 0 means keyed.DefaultMaxKeys
+	WhenFull  string // what becomes of a new key beyond that: "forget", "refuse" or "share"; empty means forget
 }
 
 // An Upstream is where requests are passed on to.

@@ -44,6 +44,20 @@ var kinds = []kind{
 			Align: rapid.SampledFrom([]weir.Align{weir.AlignEpoch, weir.AlignFirst}).Draw(t, "align"),
 		}
 	}},
+	{"SlidingLog", slidingLog, func(t *rapid.T, length time.Duration) weir.Limit {
+		return weir.SlidingLog{Limit: upTo(4).Draw(t, "size"), Window: length * time.Duration(upTo(5).Draw(t, "window"))}
+	}},
+	{"SlidingWindow", slidingWindow, func(t *rapid.T, length time.Duration) weir.Limit {
+		slots := upTo(4).Draw(t, "slots") + 1
+		size := upTo(4).Draw(t, "size")
+		return weir.SlidingWindow{
+			Limit: size, Window: length * time.Duration(slots*upTo(3).Draw(t, "width")), Slots: int(slots),
+			SlotLimit: min(upTo(5).Draw(t, "slot_limit")-1, size),
+		}
+	}},
+	{"SlidingCounter", slidingCounter, func(t *rapid.T, length time.Duration) weir.Limit {
+		return weir.SlidingCounter{Limit: upTo(4).Draw(t, "size"), Window: length * time.Duration(upTo(5).Draw(t, "window"))}
+	}},
 	{"FixedWindow,calendar", calendarWindow, func(t *rapid.T, length time.Duration) weir.Limit {
 		return calendarWindow(t, 1, 0)
 	}},
@@ -140,6 +154,25 @@ func fixedWindow(t *rapid.T, tick, fill time.Duration) weir.Limit {
 		Limit: drawCount(t), Window: drawSpan(t, tick, fill),
 		Align: rapid.SampledFrom([]weir.Align{"", weir.AlignEpoch, weir.AlignFirst}).Draw(t, "align"),
 	}
+}
+
+func slidingLog(t *rapid.T, tick, fill time.Duration) weir.Limit {
+	return weir.SlidingLog{
+		Limit: drawCount(t), Window: drawSpan(t, tick, fill), MaxEntries: rapid.SampledFrom([]int{0, 0, 0, 2, 3, 7}).Draw(t, "max_entries"),
+	}
+}
+
+func slidingWindow(t *rapid.T, tick, fill time.Duration) weir.Limit {
+	slots := rapid.SampledFrom([]int{2, 2, 3, 4, 5, 10, 60}).Draw(t, "slots")
+	l := weir.SlidingWindow{Limit: drawCount(t), Slots: slots, Window: time.Duration(slots) * drawSpan(t, tick, fill/time.Duration(slots))}
+	if rapid.Bool().Draw(t, "slot_limited") {
+		l.SlotLimit = min(drawCount(t), l.Limit)
+	}
+	return l
+}
+
+func slidingCounter(t *rapid.T, tick, fill time.Duration) weir.Limit {
+	return weir.SlidingCounter{Limit: drawCount(t), Window: drawSpan(t, tick, fill)}
 }
 
 func calendarWindow(t *rapid.T, _, _ time.Duration) weir.Limit {

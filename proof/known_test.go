@@ -22,8 +22,22 @@ func sizeOf(l weir.Limit) int64 {
 		return l.Burst
 	case weir.FixedWindow:
 		return l.Limit
+	case weir.SlidingLog:
+		return l.Limit
+	case weir.SlidingCounter:
+		return l.Limit
+	case weir.SlidingWindow:
+		return perSlot(l)
 	}
 	panic(fmt.Sprintf("proof: no size of %T", l))
+}
+
+// perSlot is the most for one slot.
+func perSlot(l weir.SlidingWindow) int64 {
+	if l.SlotLimit == 0 {
+		return l.Limit
+	}
+	return l.SlotLimit
 }
 
 // largestOf is the most that one charge may take.
@@ -55,6 +69,12 @@ func rhythm(l weir.Limit, tick time.Duration) (one, all float64) {
 			return float64(8*time.Hour) / unit, float64(40*24*time.Hour) / unit
 		}
 		return float64(l.Window) / unit / 3, float64(l.Window) / unit
+	case weir.SlidingLog:
+		return float64(l.Window) / unit / 4, float64(l.Window) / unit
+	case weir.SlidingCounter:
+		return float64(l.Window) / unit / 8, float64(l.Window) / unit
+	case weir.SlidingWindow:
+		return float64(l.Window) / unit / float64(l.Slots), float64(l.Window) / unit
 	}
 	panic(fmt.Sprintf("proof: no rhythm of %T", l))
 }
@@ -71,6 +91,12 @@ func evenly(l weir.Limit) bool {
 	switch l := l.(type) {
 	case weir.IntervalBucket:
 		return l.Refill <= l.Burst
+	case weir.SlidingCounter:
+		return false
+	case weir.SlidingWindow:
+		return perSlot(l) == l.Limit
+	case weir.SlidingLog:
+		return l.MaxEntries == 0 // else charges are made one, and leave later
 	}
 	return true
 }
@@ -123,7 +149,18 @@ func boundOf(l weir.Limit, tick time.Duration, lo, hi, largest int64) *big.Rat {
 		first := new(big.Int).Div(big.NewInt(lo), units(l.Window))
 		last := new(big.Int).Div(big.NewInt(hi), units(l.Window))
 		return times(l.Limit, one.Add(one, last.Sub(last, first)))
+	case weir.SlidingLog:
+		return times(l.Limit, one.Add(one, d.Div(d, units(l.Window))))
+	case weir.SlidingCounter:
+		share := new(big.Rat).SetFrac(d, units(l.Window))
+		return share.Add(share, big.NewRat(1, 1)).Mul(share, new(big.Rat).SetInt64(l.Limit))
+	case weir.SlidingWindow:
+		window, width := units(l.Window), units(l.Window/time.Duration(l.Slots))
+		safe := new(big.Int).Sub(window, width)
+		if d.Cmp(safe) > 0 && d.Cmp(window) <= 0 {
+			return new(big.Rat).SetInt(new(big.Int).Add(big.NewInt(l.Limit), big.NewInt(perSlot(l))))
+		}
+		return times(l.Limit, parts(d.Add(d, one), safe.Add(safe, one))) // in pieces that are safe each
 	}
-	_ = one
 	return nil
 }

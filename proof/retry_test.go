@@ -26,8 +26,9 @@ func TestRule4RetryAfterIsSufficientAndTight(t *testing.T) {
 			w := h.open(l, true)
 			from := linesAt(t, l, h.tick)
 			from.back = h.remembers
-			if from.ones = h.books && byVolume(l); from.ones && !evenly(l) {
-				t.Skip("told a time that is too early")
+			verbs := verbs
+			if from.ones = h.books && byVolume(l); from.ones && !evenly(l) { // those behind a line are told a time that is too early
+				verbs = []verb{take, take, reserve, settle}
 			}
 			var made []call
 			walk(t, from, verbs, func(t *rapid.T, c call) outcome {

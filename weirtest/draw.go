@@ -78,12 +78,17 @@ func drawSize(r *rand.Rand) int64 {
 // walk draws a limit and calls.
 func (s Subject) walk(r *rand.Rand, draw func(*rand.Rand) weir.Limit, all []func(*rand.Rand) weir.Limit) walk {
 	w := walk{limit: draw(r)}
-	now := []int64{0, 5, 1_700_000_000_000_000, 1 << 40}[r.IntN(4)]
+	now, first, last := []int64{0, 5, 1_700_000_000_000_000, 1 << 40}[r.IntN(4)], int64(0), int64(math.MaxInt64)/int64(s.Tick)
+	atEnds := endsOfClock(w.limit) && r.IntN(8) == 0
+	if atEnds {
+		first = -last
+		now = []int64{first, last, last - r.Int64N(1<<20)}[r.IntN(3)]
+	}
 	size, step := scale(w.limit, s.Tick)
 	made, joined, storing := []int{}, []int{}, stores(w.limit)
 	for i := range s.Steps {
 		if i > 0 {
-			now = max(now+drawMove(r, step, size), 0)
+			now = moved(now, drawMove(r, step, size), first, last)
 		}
 		c := call{at: now, key: []string{"a", "a", "a", "b"}[r.IntN(4)], cost: drawCost(r, size)}
 		switch p := r.IntN(24); {
@@ -91,6 +96,8 @@ func (s Subject) walk(r *rand.Rand, draw func(*rand.Rand) weir.Limit, all []func
 			c.verb = doTake
 		case p < 11:
 			c.verb = doPeek
+		case atEnds && p >= 19:
+			c.verb = doPeek // a line is not specified there, nor is every limit
 		case p >= 20 && p < 23:
 			c.verb, c.within = doJoin, []int64{-1, -1, 0, step, 3 * step}[r.IntN(5)]
 			joined = append(joined, i)
@@ -123,6 +130,26 @@ func (s Subject) walk(r *rand.Rand, draw func(*rand.Rand) weir.Limit, all []func
 		w.calls = append(w.calls, c)
 	}
 	return w
+}
+
+// endsOfClock reports whether a limit is specified to both ends of the clock, and not to where its waits are beyond them.
+func endsOfClock(l weir.Limit) bool {
+	switch l.(type) {
+	case weir.SlidingWindow, weir.SlidingCounter, weir.SlidingLog:
+		return true
+	}
+	return false
+}
+
+// moved is a reading after a move, within bounds.
+func moved(now, by, first, last int64) int64 {
+	switch {
+	case by > 0 && now > last-by:
+		return last
+	case by < 0 && now < first-by:
+		return first
+	}
+	return now + by
 }
 
 // stores reports whether a limit is one whose states are never let go, as they begin with less than they may hold.

@@ -91,23 +91,24 @@ func (c *counter) when(t *big.Int, cost int64) *big.Int {
 	return into.Add(into, c.starts(number))
 }
 
-// plan behind others goes by volume: after the first part of it, 1 + D/W times the limit may come in any D.
+// plan behind others goes by volume: all of them together go in this window no sooner than one cost as large, and where they do not fit
+// there, each window after it takes no more than the limit.
 func (c *counter) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat) {
 	t := big.NewInt(now)
 	at := c.when(t, cost)
 	if ahead.Sign() > 0 {
-		last := new(big.Int).Add(ahead, big.NewInt(cost-1))
-		windows, part := new(big.Int).DivMod(last, big.NewInt(c.limit), new(big.Int))
-		if windows.Sub(windows, big.NewInt(1)).Sign() < 0 {
-			windows.SetInt64(0)
-		}
-		behind := new(big.Int).Add(c.when(t, part.Int64()+1), windows.Mul(windows, c.length()))
-		if behind.Cmp(at) > 0 {
-			at = behind
+		s, _ := c.at(t)
+		over := new(big.Int).Add(ahead, big.NewInt(cost))
+		over.Sub(over, latestOf(new(big.Int), new(big.Int).Sub(big.NewInt(c.limit), s.current)))
+		if over.Sign() <= 0 {
+			at = latestOf(at, c.when(t, ahead.Int64()+cost))
+		} else {
+			windows := ceil(new(big.Rat).SetFrac(over, big.NewInt(c.limit)))
+			at = latestOf(at, c.starts(windows.Add(windows, s.number)))
 		}
 	}
 	until := new(big.Int).Sub(at, t)
-	if until.Cmp(big.NewInt(int64(century/c.tick))) > 0 || at.Cmp(big.NewInt(math.MaxInt64)) >= 0 {
+	if until.Cmp(big.NewInt(int64(century/c.tick))) > 0 || at.Cmp(big.NewInt(math.MaxInt64)) > 0 {
 		return nil, nil
 	}
 	return exact(until), new(big.Rat)

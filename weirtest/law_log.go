@@ -10,7 +10,8 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// list is the law of SlidingLog (SEMANTICS 6): the charges, in order. A charge counts for as long as the window from its time on.
+// list is the law of SlidingLog (SEMANTICS 6): the charges, in order. A charge counts for as long as the window from its time on, and is
+// kept for as long, by the clock: a promise that makes it leave may be given back.
 type list struct {
 	tick   time.Duration
 	limit  int64
@@ -25,10 +26,11 @@ type list struct {
 // listed is a charge that is remembered.
 type listed struct{ at, cost int64 }
 
-// listMark is a charge, and the latest promise before it.
+// listMark is a charge, the latest promise before it, and the two charges that became one to make room for it.
 type listMark struct {
 	listed
 	before *int64
+	joined []listed
 }
 
 func newList(l weir.SlidingLog, tick time.Duration) *list {
@@ -108,7 +110,7 @@ func (l *list) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat)
 	} else if at.Cmp(big.NewInt(t)) == 0 {
 		until.Sub(big.NewInt(*l.promised), big.NewInt(now))
 	}
-	if until.Cmp(big.NewInt(int64(century/l.tick))) > 0 || at.Cmp(big.NewInt(math.MaxInt64)) >= 0 {
+	if until.Cmp(big.NewInt(int64(century/l.tick))) > 0 || at.Cmp(big.NewInt(math.MaxInt64)) > 0 {
 		return nil, nil
 	}
 	return exact(until), new(big.Rat)
@@ -149,23 +151,37 @@ func (l *list) book(now int64, due *big.Rat, cost int64) mark {
 	if n := len(l.charges); n > 0 {
 		t = max(t, l.charges[n-1].at)
 	}
-	live, _ := l.live(t)
-	l.made, l.charges = true, append(merged(live, l.most-1), listed{t, cost})
-	return listMark{listed{t, cost}, before}
+	kept, _ := l.live(now)
+	kept, joined := l.bounded(kept, t, 1)
+	l.made, l.charges = true, append(kept, listed{t, cost})
+	return listMark{listed{t, cost}, before, joined}
 }
 
-// merged makes the oldest two one that leaves with the later of them, until there are at most so many.
-func merged(charges []listed, most int) []listed {
-	charges = slices.Clone(charges)
-	for len(charges) > most {
-		charges[1].cost = clamp(new(big.Int).Add(big.NewInt(charges[0].cost), big.NewInt(charges[1].cost)))
-		charges = charges[1:]
+// bounded makes the oldest two charges one that leaves with the later of them, until there is room for more: first of those that count at t,
+// of which as many are remembered as the limit says, and then of all, of which there may be twice as many. It returns the last two that
+// became one.
+func (l *list) bounded(charges []listed, t int64, more int) (_, joined []listed) {
+	count := func() int {
+		live, _ := (&list{window: l.window, charges: charges}).live(t)
+		return len(live)
 	}
-	return charges
+	join := func(i int) {
+		joined = slices.Clone(charges[i : i+2])
+		cost := new(big.Int).Add(big.NewInt(joined[0].cost), big.NewInt(joined[1].cost))
+		charges = append(append(slices.Clone(charges[:i]), listed{joined[1].at, clamp(cost)}), charges[i+2:]...)
+	}
+	for n := count(); n+more > l.most; n = count() {
+		join(len(charges) - n)
+	}
+	for len(charges)+more > 2*l.most {
+		join(0)
+	}
+	return slices.Clone(charges), joined
 }
 
-// giveBack takes from the newest charge of that time and cost. Where it was the newest of all, and the only one of its time, what was
-// promised before is the latest again.
+// giveBack takes from the newest charge of that time and cost. Where it was the newest of all, those that became one for it are two again,
+// and the latest promise is the one before, or that of the charge that is the newest now where that is earlier. Of several charges of one
+// time it is not known which was promised: it stays so until none is left.
 func (l *list) giveBack(_ int64, m mark, amount int64) {
 	c := m.(listMark)
 	i := len(l.charges) - 1
@@ -179,10 +195,32 @@ func (l *list) giveBack(_ int64, m mark, amount int64) {
 	if l.charges[i].cost -= amount; l.charges[i].cost > 0 {
 		return
 	}
-	if i == len(l.charges)-1 && (i == 0 || l.charges[i-1].at < c.at) {
-		l.promised = c.before
-	}
 	l.charges = slices.Delete(l.charges, i, i+1)
+	if i < len(l.charges) {
+		return
+	}
+	if i == 0 {
+		l.promised = nil
+		return
+	}
+	if newest := l.charges[i-1].at; newest < c.at {
+		l.promised = c.before
+		if c.before != nil && newest < *c.before {
+			l.promised = &newest
+		}
+	}
+	l.part(c.joined)
+}
+
+// part makes two charges of the one that they became, where it is still there.
+func (l *list) part(joined []listed) {
+	if joined == nil {
+		return
+	}
+	one := listed{joined[1].at, clamp(new(big.Int).Add(big.NewInt(joined[0].cost), big.NewInt(joined[1].cost)))}
+	if i := slices.Index(l.charges, one); i >= 0 && (i == 0 || l.charges[i-1].at <= joined[0].at) {
+		l.charges = slices.Replace(l.charges, i, i+1, joined...)
+	}
 }
 
 func (l *list) turn(seen *big.Rat, cost int64) *big.Rat {
@@ -206,9 +244,11 @@ func (l *list) become(now int64, o law) law {
 	if !ok {
 		return transfer(now, l, o)
 	}
-	t, _ := l.counts(now)
-	live, _ := l.live(t)
-	next.made, next.charges, next.promised = l.made, merged(live, next.most), l.promised
+	kept, _ := l.live(now)
+	next.promised, next.charges = l.promised, kept
+	t, _ := next.counts(now)
+	next.charges, _ = next.bounded(kept, t, 0)
+	next.made = l.made
 	return next
 }
 

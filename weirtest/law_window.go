@@ -52,10 +52,18 @@ func (s *slots) String() string {
 	return fmt.Sprint(s.counts)
 }
 
-// slotOf is the slot of a time. The first few of all time are one.
+// slotOf is the slot of a time. Where slots are of one clock unit, the first few of all time are one, and so are the last few.
 func (s *slots) slotOf(t int64) int64 {
 	slot := new(big.Int).Div(big.NewInt(t), big.NewInt(s.width)).Int64()
-	return max(slot, math.MinInt64+2*4096)
+	return min(max(slot, math.MinInt64+2*4096), math.MaxInt64-2*4096)
+}
+
+// start is when a slot starts; nil where that is beyond the end of the clock.
+func (s *slots) start(slot *big.Int) *big.Int {
+	if slot.Cmp(big.NewInt(s.slotOf(math.MaxInt64))) > 0 {
+		return nil
+	}
+	return new(big.Int).Mul(slot, big.NewInt(s.width))
 }
 
 // newest is the latest slot that something is counted in.
@@ -85,7 +93,7 @@ func (s *slots) at(now int64) (slot int64, promised *int64) {
 func (s *slots) total(slot int64) *big.Int {
 	sum := new(big.Int)
 	for k, count := range s.counts {
-		if k <= slot && slot-k < s.n {
+		if k <= slot && k > slot-s.n { // no slot is so early that this is no number
 			sum.Add(sum, big.NewInt(count))
 		}
 	}
@@ -109,7 +117,7 @@ func (s *slots) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat
 		until.Sub(big.NewInt(*promised), big.NewInt(now))
 	}
 	most := big.NewInt(int64(century / s.tick))
-	if until.Cmp(most) > 0 || at > math.MaxInt64/s.width-2*s.n {
+	if until.Cmp(most) > 0 {
 		return nil, nil
 	}
 	slot := big.NewInt(s.first(at, cost, true))
@@ -120,8 +128,8 @@ func (s *slots) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat
 		slot = latestOf(slot, behind)
 	}
 	if slot.Cmp(big.NewInt(at)) > 0 {
-		start := slot.Mul(slot, big.NewInt(s.width))
-		if start.Cmp(big.NewInt(math.MaxInt64)) > 0 {
+		start := s.start(slot)
+		if start == nil {
 			return nil, nil
 		}
 		until = latestOf(new(big.Int), start.Sub(start, big.NewInt(now)))
@@ -143,7 +151,10 @@ func (s *slots) look(now int64, ahead *big.Int) (remaining int64, reset *big.Int
 	at, promised := s.at(now)
 	reset = new(big.Int)
 	ends := func(slot int64) *big.Int { // when what is counted in a slot leaves, from now
-		start := new(big.Int).Mul(new(big.Int).Add(big.NewInt(slot), big.NewInt(s.n)), big.NewInt(s.width))
+		start := s.start(new(big.Int).Add(big.NewInt(slot), big.NewInt(s.n)))
+		if start == nil {
+			return big.NewInt(math.MaxInt64)
+		}
 		return start.Sub(start, big.NewInt(now))
 	}
 	if newest, ok := s.newest(); ok {
@@ -246,13 +257,20 @@ func (s *slots) become(now int64, o law) law {
 	next.counts = map[int64]int64{}
 	at, _ := s.at(now)
 	for _, slot := range slices.Sorted(maps.Keys(s.counts)) {
-		if slot > at || at-slot >= s.n || s.counts[slot] == 0 {
+		if slot > at || slot <= at-s.n || s.counts[slot] == 0 {
 			continue
 		}
 		end := new(big.Int).Mul(big.NewInt(slot), big.NewInt(s.width))
 		latest := clamp(end.Add(end, big.NewInt(s.width-1)))
+		if slot == s.slotOf(math.MaxInt64) {
+			latest = math.MaxInt64
+		}
 		if slot == s.slotOf(now) {
-			latest = min(latest, now)
+			until := now // or the latest time promised, where that is in this slot
+			if next.promised != nil {
+				until = max(now, *next.promised)
+			}
+			latest = min(latest, until)
 		}
 		to := next.slotOf(latest)
 		for k := range next.counts {

@@ -71,16 +71,18 @@ var (
 		[]string{"limit", "outcome"}, nil)
 	shadowRequests = prometheus.NewDesc("weir_shadow_requests_total",
 		"Requests by the shadow limit that was asked and the outcome that it would have had.", []string{"limit", "outcome"}, nil)
-	limitWaiting   = prometheus.NewDesc("weir_limit_waiting", "Requests that wait in a limit's queues now.", []string{"limit"}, nil)
-	limitKeys      = prometheus.NewDesc("weir_limit_keys", "Keys that a limit keeps a state for now.", []string{"limit"}, nil)
-	limitForgotten = prometheus.NewDesc("weir_limit_keys_forgotten_total",
-		"Keys that were let go while they were limited, because there were more than max_keys.", []string{"limit"}, nil)
+	limitWaiting = prometheus.NewDesc("weir_limit_waiting", "Requests that wait in a limit's queues now.", []string{"limit"}, nil)
+	limitKeys    = prometheus.NewDesc("weir_limit_keys", "Keys that a limit keeps a state for now.", []string{"limit"}, nil)
+	limitLetGo   = prometheus.NewDesc("weir_limit_keys_let_go_total",
+		"Keys that were let go: free, as their state was as good as new, or full, as there were more than max_keys.", []string{"limit", "reason"}, nil)
+	limitTurnedAway = prometheus.NewDesc("weir_limit_keys_turned_away_total",
+		"New keys that there was no room for: refused, or, at each request, decided on by a shared state.", []string{"limit", "to"}, nil)
 	gatewayRequests = prometheus.NewDesc("weir_gateway_requests_total", "Requests to the gateway by what became of them.", []string{"outcome"}, nil)
 	upstreamFailed  = prometheus.NewDesc("weir_gateway_upstream_failures_total", "Requests that were passed on and got no answer.", nil, nil)
 )
 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{limitRequests, shadowRequests, limitWaiting, limitKeys, limitForgotten, gatewayRequests, upstreamFailed} {
+	for _, d := range []*prometheus.Desc{limitRequests, shadowRequests, limitWaiting, limitKeys, limitLetGo, limitTurnedAway, gatewayRequests, upstreamFailed} {
 		ch <- d
 	}
 }
@@ -114,5 +116,8 @@ func (c *collector) limit(l policy.Count, counter func(*prometheus.Desc, uint64,
 	counter(requests, l.Delayed, l.Limit, "delayed")
 	gauge(limitWaiting, l.Waiting, l.Limit)
 	gauge(limitKeys, l.Keys.Keys, l.Limit)
-	counter(limitForgotten, l.Keys.Forgotten, l.Limit)
+	counter(limitLetGo, l.Keys.Released, l.Limit, "free")
+	counter(limitLetGo, l.Keys.Forgotten, l.Limit, "full")
+	counter(limitTurnedAway, l.Keys.Refused, l.Limit, "refused")
+	counter(limitTurnedAway, l.Keys.Shared, l.Limit, "shared")
 }

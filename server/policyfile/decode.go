@@ -83,6 +83,7 @@ func (d *decoder) limit(name string, n *node) policy.Limit {
 		Store:     text(n.get("store")),
 		Shadow:    truth(n.get("shadow")),
 		MaxKeys:   int(number(n.get("max_keys"))),
+		WhenFull:  text(n.get("when_full")),
 	}
 	var kinds []string
 	for _, k := range policy.Kinds() {
