@@ -256,7 +256,7 @@ func (k *Limiter[K]) Peek(key K, cost int64) (d weir.Decision) {
 	return d
 }
 
-// TakeText is Take for a key that stands in a buffer. It allocates nothing, unless keys are kept.
+// TakeText is Take for a key that stands in a buffer. It allocates nothing, unless keys are kept or the key gets a counter of Options.Top.
 func TakeText(k *Limiter[string], key []byte, cost int64) (d weir.Decision) {
 	view := unsafe.String(unsafe.SliceData(key), len(key)) // which nothing keeps
 	h := maphash.Bytes(k.seed, key)

@@ -36,20 +36,28 @@ func (o Options) validateTop() error {
 }
 
 // note counts what was decided.
-func (t *tops[K]) note(key K, h uint64, cost int64, allowed bool) { t.add(key, h, cost, allowed, nil) }
-
-// noteText is note for a key that stands in a buffer.
-func noteText(t *tops[string], key string, h uint64, cost int64, allowed bool) {
-	t.add(key, h, cost, allowed, strings.Clone)
+func (t *tops[K]) note(key K, h uint64, cost int64, allowed bool) {
+	if s, weight := t.pick(cost, allowed); s != nil {
+		s.Add(key, h, weight)
+	}
 }
 
-func (t *tops[K]) add(key K, h uint64, cost int64, allowed bool, own func(K) K) {
+// noteText is note for a key that stands in a buffer. It is copied only when it gets a counter.
+func noteText(t *tops[string], view string, h uint64, cost int64, allowed bool) {
+	if s, weight := t.pick(cost, allowed); s != nil && !s.AddKnown(view, h, weight) {
+		s.Add(strings.Clone(view), h, weight)
+	}
+}
+
+// pick says where a decision is counted, and as how much; nowhere for what was admitted at no cost.
+func (t *tops[K]) pick(cost int64, allowed bool) (*topk.Sketch[K], uint64) {
 	switch {
 	case !allowed:
-		t.limited.Add(key, h, 1, own)
+		return t.limited, 1
 	case cost > 0:
-		t.heaviest.Add(key, h, uint64(cost), own)
+		return t.heaviest, uint64(cost)
 	}
+	return nil, 0
 }
 
 // noteWait counts how a wait ended. One that was given up is neither.

@@ -63,23 +63,36 @@ func New[K comparable](counters int) *Sketch[K] {
 	return s
 }
 
-// Add counts a weight for a key, found by its hash: equal keys have equal ones. A key that gets a counter is kept as own returns it; own may
-// be nil, and is called under a lock. A count that would not fit stays at the largest that does.
-func (s *Sketch[K]) Add(key K, hash, weight uint64, own func(K) K) {
+// Add counts a weight for a key, found by its hash: equal keys have equal ones. A count that would not fit stays at the largest that does.
+func (s *Sketch[K]) Add(key K, hash, weight uint64) {
 	p := &s.stripes[hash>>s.shift]
 	p.mu.Lock()
-	if i := p.find(key, hash); i >= 0 {
-		c := &p.counters[i]
-		c.Count = plus(c.Count, weight)
-		p.sink(c.place)
-		p.mu.Unlock()
-		return
+	if !p.add(key, hash, weight) {
+		p.enter(key, hash, weight)
 	}
-	if own != nil {
-		key = own(key)
-	}
-	p.enter(key, hash, weight)
 	p.mu.Unlock()
+}
+
+// AddKnown is Add for a key that has a counter, and reports false for others. It keeps no reference to the key: one that stands in a buffer
+// needs a copy only for Add, after that.
+func (s *Sketch[K]) AddKnown(key K, hash, weight uint64) bool {
+	p := &s.stripes[hash>>s.shift]
+	p.mu.Lock()
+	ok := p.add(key, hash, weight)
+	p.mu.Unlock()
+	return ok
+}
+
+// add counts for a key that has a counter.
+func (p *stripe[K]) add(key K, hash, weight uint64) bool {
+	i := p.find(key, hash)
+	if i < 0 {
+		return false
+	}
+	c := &p.counters[i]
+	c.Count = plus(c.Count, weight)
+	p.sink(c.place)
+	return true
 }
 
 // enter gives a key a counter: a new one, or the smallest.
