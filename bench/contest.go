@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -17,11 +18,18 @@ type contest struct {
 	against  []string // the references: subjects that all are compared with
 	subjects []subject
 
-	// rivals are references of some subjects only, by the names of both: each is to be slower than its subject. There is one column for
-	// them, about the fastest.
+	// rivals are references of some subjects only, by the names of both: each is to be slower than its subject, or, with beat, the subject
+	// is to take at most that part of the time of the fastest. There is one column for them, about the fastest.
 	rivals map[string][]string
+	beat   float64
 	facts  []fact
+
+	// large says that so much lives on the heap that it is collected once in a round, and not before each subject.
+	large bool
 }
+
+// fastestPeer is the fastest of a subject's rivals.
+const fastestPeer = "the fastest peer"
 
 // A fact is a column of what was not measured in rounds, by subject; where there is none, the place stays empty.
 type fact struct {
@@ -78,13 +86,16 @@ func (o outcome) allocsPerOp() float64 { return float64(o.allocs) / float64(o.op
 func (c contest) run(rounds int, round time.Duration) ([]outcome, error) {
 	counts := make([]int, len(c.subjects))
 	for i, s := range c.subjects {
-		counts[i] = calibrate(round, func(n int) time.Duration { return timed(s.fresh(), n, c.procs).took })
+		counts[i] = calibrate(round, func(n int) time.Duration { return c.timed(s, n).took })
 	}
 	outcomes := make([]outcome, len(c.subjects))
 	for r := range rounds {
+		if c.large {
+			runtime.GC()
+		}
 		for _, i := range turns(r, len(c.subjects)) {
 			s, o := c.subjects[i], &outcomes[i]
-			found := timed(s.fresh(), counts[i], c.procs)
+			found := c.timed(s, counts[i])
 			if err := s.answers.check(found); err != nil {
 				return nil, fmt.Errorf("%s: %s: %w", c.title, s.name, err)
 			}
@@ -94,6 +105,15 @@ func (c contest) run(rounds int, round time.Duration) ([]outcome, error) {
 		}
 	}
 	return outcomes, c.compare(outcomes)
+}
+
+// timed is one measurement of a subject.
+func (c contest) timed(s subject, n int) reading {
+	l := s.fresh()
+	if !c.large {
+		runtime.GC()
+	}
+	return timed(l, n, c.procs)
 }
 
 // compare fills in the ratios, round by round.
@@ -149,11 +169,18 @@ func (c contest) table(outcomes []outcome) table {
 		targets := s.targets
 		if c.rivals != nil {
 			fastest := math.NaN() // as long as there is no peer
+			targets = slices.Clone(targets)
 			for _, name := range c.rivals[s.name] {
 				if m := median(o.ratios[name]); !(fastest >= m) {
 					fastest = m
+					o.ratios[fastestPeer] = o.ratios[name]
 				}
-				targets = append(targets[:len(targets):len(targets)], target{name, 1})
+				if c.beat == 0 {
+					targets = append(targets, target{name, 1})
+				}
+			}
+			if c.beat > 0 && !math.IsNaN(fastest) {
+				targets = append(targets, target{fastestPeer, c.beat})
 			}
 			r.Values = append(r.Values, fastest)
 		}

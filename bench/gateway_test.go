@@ -83,7 +83,7 @@ func TestGateway(t *testing.T) {
 	}
 	for _, program := range []string{"nginx", "wrk"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Skip(err)
+			t.Fatalf("%v: install it, with apt install %s on Debian or Ubuntu", err, program)
 		}
 	}
 	var out strings.Builder

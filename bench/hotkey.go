@@ -3,6 +3,8 @@ package main
 import (
 	"math/bits"
 	"math/rand/v2"
+	"sort"
+	"sync/atomic"
 	"unsafe"
 )
 
@@ -12,30 +14,97 @@ const (
 	keyLen  = len(keyHead) + 8
 )
 
-// A hotKey writes one key after another, at random, into the same few bytes: as a server has the key of a request in a buffer it has
-// just read, and not spread over as much memory as there are keys. A goroutine has its own.
-type hotKey struct {
-	text [keyLen]byte
-	keys uint64
-	seed uint64
+// A keySource says which keys are asked for. All subjects of a contest draw from the same.
+type keySource struct {
+	keys  int      // those that are known have numbers below
+	ranks []uint32 // drawn beforehand; nil for each key as often as any other
+	flood bool     // 9 of 10 were never seen
+	used  atomic.Uint64
 }
 
-// newHotKey returns one that writes keys with numbers below so many.
-func newHotKey(keys int) *hotKey {
-	k := &hotKey{keys: uint64(keys), seed: rand.Uint64()}
+// zipfDraws is how many numbers are drawn beforehand: they are read one after another, and take no more of the cache than a few lines.
+const zipfDraws = 1 << 20
+
+// newZipf is a source of keys of which the k-th is asked for 1/k as often as the first. (The one of math/rand needs an exponent above 1.)
+func newZipf(keys int) *keySource {
+	sums, sum := make([]float64, keys), 0.0
+	for i := range sums {
+		sum += 1 / float64(i+1)
+		sums[i] = sum
+	}
+	r := rand.New(rand.NewPCG(1, 1)) // the same for all, and in every run
+	s := &keySource{keys: keys, ranks: make([]uint32, zipfDraws)}
+	for i := range s.ranks {
+		s.ranks[i] = uint32(min(sort.SearchFloat64s(sums, r.Float64()*sum), keys-1))
+	}
+	return s
+}
+
+// start returns what a goroutine that asks n times gets its keys from.
+func (s *keySource) start(n int) *hotKey {
+	k := &hotKey{keys: uint64(s.keys), seed: rand.Uint64(), ranks: s.ranks, flood: s.flood}
+	if s.ranks != nil {
+		k.at = int(k.seed % uint64(len(s.ranks)))
+	}
+	if s.flood {
+		k.first = uint32(s.keys) + uint32(s.used.Add(uint64(n))-uint64(n))
+	}
 	copy(k.text[:], keyHead)
 	return k
 }
 
-// next returns the next key. It is a view of the buffer, good until the next one: whoever is asked about it must know the key already,
-// or would keep a text that changes.
-func (k *hotKey) next() string {
-	k.seed += 0x9e3779b97f4a7c15 // splitmix64, which is enough of a shuffle here
-	z := (k.seed ^ k.seed>>30) * 0xbf58476d1ce4e5b9
-	i, _ := bits.Mul64(z^z>>27, k.keys) // z is in no order: the high word of the product is even over the keys
-	writeNumber(k.text[len(keyHead):], uint32(i))
-	return unsafe.String(&k.text[0], keyLen)
+// A hotKey writes one key after another into the same few bytes: as a server has the key of a request in a buffer it has just read, and
+// not spread over as much memory as there are keys. A goroutine has its own.
+type hotKey struct {
+	text  [keyLen]byte
+	keys  uint64
+	seed  uint64
+	ranks []uint32
+	at    int
+
+	flood  bool
+	unseen bool   // nobody has ever asked for this key
+	first  uint32 // the number of the next such key
 }
+
+// next returns the next key, good until the one after it.
+func (k *hotKey) next() []byte {
+	var i uint32
+	if k.ranks != nil {
+		i = k.ranks[k.at]
+		if k.at++; k.at == len(k.ranks) {
+			k.at = 0
+		}
+	} else {
+		k.seed += 0x9e3779b97f4a7c15 // splitmix64, which is enough of a shuffle here
+		z := (k.seed ^ k.seed>>30) * 0xbf58476d1ce4e5b9
+		z ^= z >> 27
+		n, rest := bits.Mul64(z, k.keys) // z is in no order: the high word of the product is even over the keys
+		i = uint32(n)
+		if k.flood {
+			tenth, _ := bits.Mul64(rest, 10)
+			if k.unseen = tenth != 0; k.unseen {
+				i = k.first
+				k.first++
+			}
+		}
+	}
+	writeNumber(k.text[len(keyHead):], i)
+	return k.text[:]
+}
+
+// string is next for a table that takes a string and keeps it where it is new. A key that is known is a view of the buffer, which is the
+// least it can cost; one that was never seen is a copy.
+func (k *hotKey) string() string {
+	text := view(k.next())
+	if k.unseen {
+		return string([]byte(text))
+	}
+	return text
+}
+
+// view is a text that changes with the buffer, for who does not keep it.
+func view(key []byte) string { return unsafe.String(unsafe.SliceData(key), len(key)) }
 
 // writeNumber writes a number as 8 digits.
 func writeNumber(to []byte, n uint32) {
@@ -47,10 +116,11 @@ func writeNumber(to []byte, n uint32) {
 	}
 }
 
-// keyText is the text of a key of its own.
-func keyText(i int) string {
-	b := append(make([]byte, 0, keyLen), keyHead...)
-	b = b[:keyLen]
-	writeNumber(b[len(keyHead):], uint32(i))
-	return string(b)
+// A keyWriter writes keys in the order of their numbers into a buffer.
+type keyWriter [keyLen]byte
+
+func (w *keyWriter) key(i int) []byte {
+	copy(w[:], keyHead)
+	writeNumber(w[len(keyHead):], uint32(i))
+	return w[:]
 }

@@ -18,6 +18,7 @@ type job struct {
 	Kind    string // which of jobKinds
 	Subject string
 	N       int // how many goroutines, keys, or lines
+	Ceiling int // of flood: how many keys are kept
 	Burst   int
 	Ahead   time.Duration // of wake: how long before the first turn a crowd begins to gather
 	File    string        // of replay: the log
@@ -30,6 +31,9 @@ func jobKinds() map[string]func(job) (values, error) {
 		"wake":   wake,
 		"leave":  leave,
 		"keys":   keysMemory,
+		"pauses": pauses,
+		"growth": growth,
+		"flood":  flood,
 		"replay": replayed,
 	}
 }

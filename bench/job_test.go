@@ -2,7 +2,6 @@ package main
 
 import (
 	"math"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -15,12 +14,9 @@ func TestWake(t *testing.T) {
 		{Kind: "wake", Subject: subjectWeir, N: 300, Burst: 100, Ahead: 300 * time.Millisecond},
 		{Kind: "wake", Subject: subjectPeer, N: 300, Burst: 100, Ahead: 300 * time.Millisecond},
 	} {
-		v, err := j.do()
+		v, err := j.apart() // again, with more time to gather, on a machine that is busy
 		if err != nil {
 			t.Fatalf("%+v: %v", j, err)
-		}
-		if v["late"] != 0 {
-			t.Skipf("%+v: this machine is too busy", j)
 		}
 		if v["ideal"] != 0.003 || v["took"] <= 0 || v["p50"] > v["p99"] || v["p99"] > v["max"] || v["least"] > v["p50"] {
 			t.Errorf("%+v: %v", j, v)
@@ -70,16 +66,6 @@ func TestApart(t *testing.T) {
 	var stderr strings.Builder
 	if code := serveJob(`{"Kind":"nap"}`, &stderr, &stderr); code != 1 || !strings.Contains(stderr.String(), `no job "nap"`) {
 		t.Errorf("%d, %q", code, stderr.String())
-	}
-}
-
-func TestKeysMemory(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("the memory of a process is read from /proc")
-	}
-	v, err := job{Kind: "keys", Subject: weirTable, N: 50_000}.apart()
-	if err != nil || v["bytes"] <= float64(keyLen) {
-		t.Errorf("%v, %v", v, err)
 	}
 }
 

@@ -1,183 +1,134 @@
 package main
 
-import (
-	"fmt"
-	"sync"
-	"time"
-
-	"golang.org/x/time/rate"
-
-	"github.com/weirflow/weir"
-	weirkeyed "github.com/weirflow/weir/keyed"
-)
+import "fmt"
 
 const (
-	hotKeys  = 100_000   // one of which is taken at random
-	liveKeys = 1_000_000 // the memory of which is measured
-
 	// A key gets a token a second, and owes so many from the start that none is back at its untouched state, and so let go, while it
 	// is measured.
 	keyBurst = 1_000_000_000
 	keyOwes  = 1_000_000
+
+	// The numbers of keys have 8 digits, and 100 times as many as -keys says are asked for, beside the wells.
+	fewestKeys = 1000
+	mostKeys   = 10_000_000
 )
 
 // keyAlone is the reference of keyed: what making the key costs.
 const keyAlone = "key"
 
-// keyed measures one limit for each of many keys. It is for information: there is no target yet.
+// keyedTarget is the part of the fastest peer's time that Weir's table may take.
+const keyedTarget = 0.4
+
+// ceiling is that of the tables which have one, where so many keys are known: a little more.
+func ceiling(keys int) int { return keys + keys/20 }
+
+// keyed measures one limit for each of many keys. The flood comes last, as the tables that have no ceiling grow by it.
 func keyed(r *report) error {
-	for _, procs := range crews() {
-		c, err := keyedContest(hotKeys, procs)
+	s, err := newStable(r.keys)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	sources := []struct {
+		asks   string
+		source *keySource
+		notes  []string
+	}{
+		{"at random", &keySource{keys: r.keys}, []string{"all keys are known before, and each is asked for as often as any other"}},
+		{"by zipf 1.0", newZipf(r.keys), []string{"all keys are known before; the k-th is asked for 1/k as often as the first"}},
+		{"in a flood", &keySource{keys: r.keys, flood: true}, []string{
+			"9 of 10 calls are for a key that was never seen, and 1 for a known one at random",
+			fmt.Sprintf("weir, the LRU and otter keep %d keys, and are full from the start; the others grow all the time", ceiling(r.keys)),
+		}},
+	}
+	for _, from := range sources {
+		if from.source.flood {
+			s.fill(from.source, 2*(ceiling(r.keys)-r.keys))
+		}
+		for _, procs := range crews() {
+			c := s.contest(from.source, procs)
+			c.title = fmt.Sprintf("Take on %d keys %s, %s", r.keys, from.asks, where(procs))
+			c.notes = append(from.notes, c.notes...)
+			if err := r.contest(c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// A stable is all tables, each with the same keys.
+type stable struct {
+	names  []string
+	tables []keyTable
+}
+
+// newStable fills all tables with so many keys.
+func newStable(keys int) (*stable, error) {
+	s := &stable{names: append([]string{weirTable}, peerTables...)}
+	for _, name := range s.names {
+		t, err := newKeyTable(name, ceiling(keys))
 		if err != nil {
-			return err
+			s.close()
+			return nil, err
 		}
-		if err := r.contest(c); err != nil {
-			return err
-		}
+		s.tables = append(s.tables, t)
+		fillTable(t, keys)
 	}
-	return keyMemory(r)
+	return s, nil
 }
 
-// A keyTable holds a limit for each key.
-type keyTable interface {
-	// enter makes a key known, which owes keyOwes from then on.
-	enter(key string)
-	// loop takes one token of one of so many keys, at random.
-	loop(keys int) loop
-}
-
-// Subjects of keyed.
-const (
-	weirTable     = "weir keyed"
-	syncMapTable  = "sync.Map of x/time"
-	mutexMapTable = "mutex+map of x/time"
-)
-
-// newKeyTable returns a table without keys.
-func newKeyTable(subject string) (keyTable, error) {
-	switch subject {
-	case weirTable:
-		l, err := weirkeyed.New[string](weir.TokenBucket{Rate: weir.PerSecond(1), Burst: keyBurst}, weirkeyed.Options{})
-		return weirKeys{l}, err
-	case syncMapTable:
-		return &syncMapKeys{}, nil
-	case mutexMapTable:
-		return &mutexMapKeys{limiters: map[string]*rate.Limiter{}}, nil
+// fillTable makes so many keys known.
+func fillTable(t keyTable, keys int) {
+	var w keyWriter
+	for i := range keys {
+		t.enter(w.key(i))
 	}
-	return nil, fmt.Errorf("there is no table %q", subject)
 }
 
-// keyedContest fills the tables once: all rounds work on the same.
-func keyedContest(keys, procs int) (contest, error) {
+// fill asks all tables so often, without measuring it.
+func (s *stable) fill(from *keySource, calls int) {
+	for _, t := range s.tables {
+		t.loop(from)(calls)
+	}
+}
+
+func (s *stable) close() {
+	for _, t := range s.tables {
+		t.close()
+	}
+}
+
+// contest has all tables asked for keys from one source. All rounds work on the same tables.
+func (s *stable) contest(from *keySource, procs int) contest {
 	c := contest{
-		title: fmt.Sprintf("Take on %d keys at random, %s", keys, where(procs)),
 		notes: []string{
-			"all keys are known before, all calls are admitted; each writes the text of its key into a buffer of the goroutine's",
+			"all calls are admitted; each writes its key into a buffer of the goroutine's, and who needs a string gets a view of it, or, to keep it, a copy",
 			keyAlone + ": that alone, and no limiter",
 		},
-		procs:   procs,
-		against: []string{keyAlone, syncMapTable, mutexMapTable},
-		subjects: []subject{
-			{keyAlone, func() loop { return keyLoop(keys) }, allYes, nil},
-		},
+		procs:    procs,
+		against:  []string{keyAlone},
+		rivals:   map[string][]string{weirTable: peerTables},
+		beat:     keyedTarget,
+		large:    true,
+		subjects: []subject{{keyAlone, func() loop { return keyLoop(from) }, allYes, nil}},
 	}
-	for _, name := range []string{weirTable, syncMapTable, mutexMapTable} {
-		t, err := newKeyTable(name)
-		if err != nil {
-			return contest{}, err
+	for i, name := range s.names {
+		var targets []target
+		if name == weirTable {
+			targets = []target{{"", 0}}
 		}
-		for i := range keys {
-			t.enter(keyText(i))
-		}
-		c.subjects = append(c.subjects, subject{name, func() loop { return t.loop(keys) }, allYes, nil})
+		c.subjects = append(c.subjects, subject{name, func() loop { return s.tables[i].loop(from) }, allYes, targets})
 	}
-	return c, nil
-}
-
-// weirKeys is Weir's own table.
-type weirKeys struct{ l *weirkeyed.Limiter[string] }
-
-func (t weirKeys) enter(key string) { t.l.Take(key, keyOwes) }
-
-func (t weirKeys) loop(keys int) loop {
-	return func(n int) (yes int) {
-		k := newHotKey(keys)
-		for range n {
-			if t.l.Take(k.next(), 1).Allowed {
-				yes++
-			}
-		}
-		return yes
-	}
-}
-
-// newKeyLimiter is the limiter of one key in the tables of x/time limiters, which never let a key go.
-func newKeyLimiter() *rate.Limiter { return rate.NewLimiter(1, keyBurst) }
-
-// syncMapKeys is what many write: a sync.Map of limiters.
-type syncMapKeys struct{ limiters sync.Map }
-
-// limiter finds the key's limiter, or makes it.
-func (t *syncMapKeys) limiter(key string) *rate.Limiter {
-	l, ok := t.limiters.Load(key)
-	if !ok {
-		l, _ = t.limiters.LoadOrStore(key, newKeyLimiter())
-	}
-	return l.(*rate.Limiter)
-}
-
-func (t *syncMapKeys) enter(key string) { t.limiter(key).AllowN(time.Now(), keyOwes) }
-
-func (t *syncMapKeys) loop(keys int) loop {
-	return func(n int) (yes int) {
-		k := newHotKey(keys)
-		for range n {
-			if t.limiter(k.next()).Allow() {
-				yes++
-			}
-		}
-		return yes
-	}
-}
-
-// mutexMapKeys is what the others write: a map of limiters under a mutex, which is not held while a limiter decides.
-type mutexMapKeys struct {
-	mu       sync.Mutex
-	limiters map[string]*rate.Limiter
-}
-
-// limiter finds the key's limiter, or makes it.
-func (t *mutexMapKeys) limiter(key string) *rate.Limiter {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	l := t.limiters[key]
-	if l == nil {
-		l = newKeyLimiter()
-		t.limiters[key] = l
-	}
-	return l
-}
-
-func (t *mutexMapKeys) enter(key string) { t.limiter(key).AllowN(time.Now(), keyOwes) }
-
-func (t *mutexMapKeys) loop(keys int) loop {
-	return func(n int) (yes int) {
-		k := newHotKey(keys)
-		for range n {
-			if t.limiter(k.next()).Allow() {
-				yes++
-			}
-		}
-		return yes
-	}
+	return c
 }
 
 // keyLoop makes keys and asks nobody.
 //
 //go:noinline
-func keyLoop(keys int) loop {
+func keyLoop(s *keySource) loop {
 	return func(n int) (yes int) {
-		k := newHotKey(keys)
+		k := s.start(n)
 		for range n {
 			if len(k.next()) == keyLen {
 				yes++

@@ -8,65 +8,86 @@ import (
 	"strings"
 )
 
-// keyMemory measures what a key takes by the operating system's account.
+// keyBytes is how much process memory a live key may take.
+const keyBytes = 24
+
+// keyMemory measures what a key takes by the operating system's account: 10 times as many keys in Weir's table as in those of the peers.
 func keyMemory(r *report) error {
-	names := []string{weirTable, syncMapTable, mutexMapTable}
-	var jobs []job
-	for _, name := range names {
-		jobs = append(jobs, job{Kind: "keys", Subject: name, N: liveKeys})
+	jobs := []job{{Kind: "keys", Subject: weirTable, N: 10 * r.keys}, {Kind: "keys", Subject: weirTable, N: r.keys}}
+	for _, name := range peerTables {
+		jobs = append(jobs, job{Kind: "keys", Subject: name, N: r.keys})
 	}
 	found, err := apart(jobs, r.repeats())
 	if err != nil {
 		return err
 	}
-	t := table{
-		Title: fmt.Sprintf("process memory of one of %d live keys, bytes", liveKeys),
-		Notes: []string{
-			"what VmRSS has grown by, in a process of its own, when free memory has been given back",
-			fmt.Sprintf("the text of the key, %d bytes, is part of it", keyLen),
-		},
-		Columns: []column{{"bytes", 1}, {"/ weir", 2}},
-	}
-	for i, name := range names {
-		t.Rows = append(t.Rows, row{Name: name, Values: []float64{found[i]["bytes"], found[i]["bytes"] / found[0]["bytes"]}})
-	}
-	r.add(t)
+	r.add(keyMemoryTable(jobs, found))
 	return nil
+}
+
+// keyMemoryTable lays out what was found of each job, of which the first two are Weir's.
+func keyMemoryTable(jobs []job, found []values) table {
+	t := table{
+		Title: "process memory of a live key, bytes",
+		Notes: []string{
+			"bytes: what VmRSS has grown by since the table was empty, in a process of its own, when free memory has been given back",
+			"peak: what the highest VmRSS was above that, VmHWM, until all keys were there; nobody gave memory back meanwhile",
+			fmt.Sprintf("the text of the key, %d bytes, is part of it where the table keeps it; / weir: beside Weir's with as many keys", keyLen),
+		},
+		Columns: []column{{"keys", 0}, {"bytes", 1}, {"peak", 1}, {"/ weir", 2}},
+	}
+	for i, j := range jobs {
+		v := found[i]
+		v["keys"], v["ratio"] = float64(j.N), v.get("bytes")/found[min(i, 1)].get("bytes")
+		line := v.row(j.Subject, "keys", "bytes", "peak", "ratio")
+		if i == 0 {
+			line.Target, line.Missed = atMost(v.get("bytes"), keyBytes, "bytes")
+		}
+		t.Rows = append(t.Rows, line)
+	}
+	return t
 }
 
 // keysMemory fills a table with N keys and finds the memory of one.
 func keysMemory(j job) (values, error) {
-	small, err := newKeyTable(j.Subject)
+	small, err := newKeyTable(j.Subject, ceiling(j.N))
 	if err != nil {
 		return nil, err
 	}
-	for i := range 1000 {
-		small.enter(keyText(i)) // what only the first keys cost, like the pages of the code, is not a key's
-	}
-	t, err := newKeyTable(j.Subject)
+	defer small.close()
+	fillTable(small, 1000) // what only the first keys cost, like the pages of the code, is not a key's
+	t, err := newKeyTable(j.Subject, ceiling(j.N))
 	if err != nil {
 		return nil, err
 	}
+	defer t.close()
 	before, err := resident()
 	if err != nil {
 		return nil, err
 	}
-	for i := range j.N {
-		t.enter(keyText(i))
+	fillTable(t, j.N)
+	peak, err := status("VmHWM")
+	if err != nil {
+		return nil, err
 	}
 	after, err := resident()
 	runtime.KeepAlive(t)
 	runtime.KeepAlive(small)
-	return values{"bytes": (after - before) / float64(j.N)}, err
+	return values{"bytes": (after - before) / float64(j.N), "peak": (peak - before) / float64(j.N)}, err
 }
 
 // resident is the memory of this process that is in use, in bytes, when free memory has been given back.
 func resident() (float64, error) {
 	debug.FreeOSMemory()
-	text := field("/proc/self/status", "VmRSS")
+	return status("VmRSS")
+}
+
+// status is what the operating system says of this process's memory, in bytes.
+func status(name string) (float64, error) {
+	text := field("/proc/self/status", name)
 	kb, err := strconv.ParseFloat(strings.TrimSuffix(text, " kB"), 64)
 	if err != nil {
-		return 0, fmt.Errorf("the memory of a process is read from /proc, which only Linux has: VmRSS is %q", text)
+		return 0, fmt.Errorf("the memory of a process is read from /proc, which only Linux has: %s is %q", name, text)
 	}
 	return kb * 1024, nil
 }

@@ -45,8 +45,8 @@ type contender struct {
 	peers []string                 // none where no Go library has the like
 }
 
-// contenders are all limits that Take asks, with room for all that is asked, or refusing all. (What is entered and left, like Concurrency
-// beside golang.org/x/sync/semaphore, is for a table of its own: it would be one more contest in limits.)
+// contenders are all limits that Take asks, with room for all that is asked, or refusing all. (Concurrency, which is entered and left, has
+// tables of its own.)
 func contenders(admit bool) []contender {
 	buckets, windows := []string{xtime, jujuBucket, throttledGCRA, failsafeBursty}, []string{sethvargoStore}
 	nearest, sliding := []string{xtime, jujuBucket}, []string{slidingPeer}
@@ -154,7 +154,7 @@ func limits(r *report) error {
 			}
 		}
 	}
-	return nil
+	return concurrency(r)
 }
 
 // limitsContest is one of the four settings.

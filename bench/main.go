@@ -1,6 +1,6 @@
 // Command bench measures Weir beside its peers, and beside the floor: the least that any limiter would have to do.
 //
-//	go run ./bench [-rounds N] [-round D] [-json FILE] [SECTION...]
+//	go run ./bench [-rounds N] [-round D] [-keys N] [-json FILE] [SECTION...]
 //
 // It prints tables with medians and ratios from one run. The README says what each section measures, and how.
 package main
@@ -31,7 +31,11 @@ func sections() []section {
 		{"limits", "Take of each limit, beside its nearest peers", limits},
 		{"reserve", "Reserve, Cancel and Settle", reserve},
 		{"wait", "100,000 goroutines waiting on one limiter", wait},
-		{"keyed", "Take on one of many keys, and the memory of a key", keyed},
+		{"keyed", "Take on one of 1,000,000 keys: even, by zipf, in a flood", keyed},
+		{"keymemory", "the memory of a key, with 10,000,000 live", keyMemory},
+		{"keygc", "the garbage collector's pauses, with 10,000,000 live keys", keyGC},
+		{"keygrowth", "the longest Take while a table grows to 10,000,000 keys", keyGrowth},
+		{"keyflood", "100,000,000 keys through a table that keeps 1,000,000", keyFlood},
 		{"replay", "the replay of an access log: parsing, deciding, and the whole way", replay},
 		{"gateway", "the gateway beside nginx, proxying and refusing", gateway},
 	}
@@ -41,6 +45,7 @@ func sections() []section {
 type report struct {
 	rounds int
 	round  time.Duration
+	keys   int // of one table beside its peers; what has more has a multiple
 	out    io.Writer
 
 	section string // the one being measured
@@ -127,11 +132,12 @@ func run(args []string, stdout, stderr io.Writer) error {
 	flags.SetOutput(stderr)
 	flags.IntVar(&r.rounds, "rounds", 31, "how many rounds")
 	flags.DurationVar(&r.round, "round", 20*time.Millisecond, "how long one subject runs in one round")
+	flags.IntVar(&r.keys, "keys", 1_000_000, "how many keys; 10 and 100 times as many where the sections say so")
 	file := flags.String("json", "", "write all rows to this `file` too")
 	flags.Usage = func() {
-		fmt.Fprintln(stderr, "usage: bench [-rounds N] [-round D] [-json FILE] [SECTION...]\n\nsections, all if none is named:")
+		fmt.Fprintln(stderr, "usage: bench [-rounds N] [-round D] [-keys N] [-json FILE] [SECTION...]\n\nsections, all if none is named:")
 		for _, s := range sections() {
-			fmt.Fprintf(stderr, "  %-8s %s\n", s.name, s.about)
+			fmt.Fprintf(stderr, "  %-9s %s\n", s.name, s.about)
 		}
 		fmt.Fprintln(stderr)
 		flags.PrintDefaults()
@@ -145,6 +151,9 @@ func run(args []string, stdout, stderr io.Writer) error {
 	chosen, err := choose(flags.Args())
 	if err == nil && (r.rounds < 1 || r.round <= 0) {
 		err = fmt.Errorf("-rounds %d -round %v measures nothing: both must be above 0", r.rounds, r.round)
+	}
+	if err == nil && (r.keys < fewestKeys || r.keys > mostKeys) {
+		err = fmt.Errorf("-keys %d: it must be from %d to %d", r.keys, fewestKeys, mostKeys)
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, "bench:", err)

@@ -100,6 +100,15 @@ func (t table) records() (all []record) {
 	return all
 }
 
+// atMost says beside a target whether a figure kept to it.
+func atMost(found, target float64, what string) (text string, missed bool) {
+	word := "MISSED" // also where nothing was found
+	if found <= target {
+		word = "ok"
+	}
+	return fmt.Sprintf("<= %s %s %s", strconv.FormatFloat(target, 'f', -1, 64), what, word), word != "ok"
+}
+
 // atLeast says beside a target whether a figure reached it.
 func atLeast(found, target float64, what string) (text string, missed bool) {
 	word := "MISSED" // also where nothing was found

@@ -24,9 +24,8 @@ type reading struct {
 // of what it shows alone.
 func (r reading) perOp() float64 { return float64(r.took.Nanoseconds()) / float64(r.ops) }
 
-// timed runs a loop n times, on each of procs goroutines at once, on a heap that has just been collected.
+// timed runs a loop n times, on each of procs goroutines at once.
 func timed(l loop, n, procs int) reading {
-	runtime.GC()
 	r := reading{ops: n * procs}
 	before := mallocs()
 	if procs == 1 {

@@ -36,6 +36,7 @@ type array[K comparable] struct {
 	shift  uint8 // how many of the hash's high bits chose the segment
 	size   int   // words of a slot
 	far    atomic.Int32
+	wall   bool
 	layout *weir.Layout // nil where states have no fixed length
 	era    *era
 	owner  *segment[K]
@@ -43,7 +44,7 @@ type array[K comparable] struct {
 
 // newArray returns one with so many lines.
 func newArray[K comparable](e *era, layout *weir.Layout, lines int, depth uint8, keys bool) *array[K] {
-	a := &array[K]{lines: uint64(lines), shift: depth, size: 1 + e.words, layout: layout, era: e}
+	a := &array[K]{lines: uint64(lines), shift: depth, size: 1 + e.words, wall: e.wall, layout: layout, era: e}
 	a.slots = make([]int64, lines*perLine*a.size)
 	if depth < 8 {
 		a.high = make([]uint8, lines*perLine)

@@ -116,6 +116,19 @@ func (g *grip[K]) keep(state []int64) {
 
 // first is take for a key without a state: it gets one only if that differs from an untouched one.
 func (g *grip[K]) first(cost int64) (d weir.Decision, ok bool) {
+	words, l := g.s.scratch[:1], g.s.array.layout
+	if l != nil && l.Fresh(words) && l.Decide(&d, words, g.now, cost, true) { // the short way
+		switch {
+		case !d.Allowed || cost == 0:
+			return d, true
+		case !g.room():
+			return d, false
+		}
+		g.slot, g.token = g.s.put(g.h), false
+		g.s.array.words(g.slot)[0] = words[0]
+		g.enter(0, later(g.now, d.ResetAfter))
+		return d, true
+	}
 	state, d := g.prepared().Step(g.s.scratch[:0], g.now, cost)
 	if len(state) == 0 {
 		return d, true
@@ -139,11 +152,14 @@ func (g *grip[K]) room() bool {
 
 // insert gives a new key a slot, for which room was set aside. Its state is free to go from a time on.
 func (g *grip[K]) insert(state []int64, free int64) {
-	s := g.s
-	g.slot, g.token = s.put(g.h), false
-	g.head = s.array.fill(g.slot, g.h, g.key, locked|s.store(g.slot, g.h, state, g.now))
-	s.lower(g.slot, free)
-	if s.array.era.returns {
+	g.slot, g.token = g.s.put(g.h), false
+	g.enter(g.s.store(g.slot, g.h, state, g.now), free)
+}
+
+// enter makes a slot, whose words are written, the key's.
+func (g *grip[K]) enter(flags, free int64) {
+	g.head = g.s.array.fill(g.slot, g.h, g.key, locked|flags)
+	if g.s.lower(g.slot, free); g.s.array.era.returns {
 		g.k.wakeJanitor(g.now)
 	}
 }

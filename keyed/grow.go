@@ -2,6 +2,7 @@ package keyed
 
 import (
 	"math"
+	"slices"
 	"sync/atomic"
 
 	"github.com/weirflow/weir"
@@ -55,12 +56,21 @@ func (s *segment[K]) publish() {
 	}
 }
 
-// bound gives an array's blocks their bounds.
+// bound gives an array's blocks their bounds. What is the first of them stands as it was, until order is called.
 func (s *segment[K]) bound(a *array[K]) {
 	s.bounds = make([]int64, (a.lines+blockLines-1)/blockLines)
 	for i := range s.bounds {
 		s.bounds[i] = math.MaxInt64
 	}
+	s.leasts = make([]int64, (len(s.bounds)+fewBlocks-1)/fewBlocks)
+}
+
+// order works out the least bounds.
+func (s *segment[K]) order() {
+	for few := range s.leasts {
+		s.leasts[few] = slices.Min(s.bounds[few*fewBlocks : min((few+1)*fewBlocks, len(s.bounds))])
+	}
+	s.first.Store(slices.Min(s.leasts))
 }
 
 // grow makes room for another key: by letting go of what is free, with a larger array, or by dividing the segment in two.
@@ -86,7 +96,7 @@ func (s *segment[K]) rebuild(lines int, e *era) {
 	for m.next() {
 		m.put(s)
 	}
-	s.least()
+	s.order()
 	k.structure.Lock()
 	defer k.structure.Unlock()
 	s.publish()
@@ -120,7 +130,7 @@ func (s *segment[K]) split() {
 		k.directory.Store(twice)
 	}
 	for _, half := range halves {
-		half.least()
+		half.order()
 		half.publish()
 	}
 }

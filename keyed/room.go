@@ -147,11 +147,11 @@ func (f *finder[K]) look() bool {
 		return true
 	case c.idle > known:
 		f.raised = append(f.raised, raised[K]{s, b, known})
-		s.bounds[b] = c.idle
-		s.least()
+		s.set(b, c.idle)
 		return false
 	}
 	f.forget(s, c.slot)
+	s.set(b, c.second)
 	return true
 }
 
@@ -180,8 +180,7 @@ func (f *finder[K]) restore() {
 	for _, r := range f.raised {
 		r.s.mu.Lock()
 		if r.block < len(r.s.bounds) {
-			r.s.bounds[r.block] = min(r.s.bounds[r.block], r.bound)
-			r.s.least()
+			r.s.set(r.block, min(r.s.bounds[r.block], r.bound))
 		}
 		r.s.mu.Unlock()
 	}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirflow/weir"
+	weirkeyed "github.com/weirflow/weir/keyed"
+)
+
+const (
+	wells     = 1000 // keys that are asked for again and again
+	wellEvery = 10   // one call of so many is for one of them
+
+	// The limit of all keys. Those of the flood are asked for once, and so are as good as new after a second; a well has nothing left when
+	// the flood begins, and is asked more often than it refills.
+	floodRate  = 1 // tokens a second
+	floodBurst = 10
+
+	// flatMemory is what the memory may grow by after the first tenth of the flood, when the table has long been full.
+	flatMemory = 1.1
+
+	tenths = 10
+)
+
+// keyFlood sends 100 times as many keys through a table as it keeps, once: it takes minutes.
+func keyFlood(r *report) error {
+	j := job{Kind: "flood", N: 100 * r.keys, Ceiling: r.keys}
+	found, err := apart([]job{j}, 1)
+	if err != nil {
+		return err
+	}
+	for _, t := range floodTables(j, found[0]) {
+		r.add(t)
+	}
+	return nil
+}
+
+// floodTables lays out what was found.
+func floodTables(j job, v values) []table {
+	progress := table{
+		Title: fmt.Sprintf("%d keys, one after another, through a table that keeps %d", j.N, j.Ceiling),
+		Notes: []string{
+			"at each tenth of the keys: VmRSS in MB, as it is, without giving memory back; time of a call on the wall, all that the bench",
+			"does beside it included; what Stats counts",
+		},
+		Columns: []column{{"VmRSS", 1}, {"/ 10 %", 3}, {"ns/call", 0}, {"keys", 0}, {"released", 0}, {"forgotten", 0}, {"refused", 0}},
+	}
+	for i := 1; i <= tenths; i++ {
+		at := func(what string) float64 { return v.get(tenth(what, i)) }
+		line := row{
+			Name:   fmt.Sprintf("%3d %%", 10*i),
+			Values: []float64{at("rss") / 1e6, at("rss") / v.get(tenth("rss", 1)), at("ns"), at("keys"), at("released"), at("forgotten"), at("refused")},
+		}
+		if i == tenths {
+			line.Target, line.Missed = atMost(line.Values[1], flatMemory, "of that at 10 %")
+		}
+		progress.Rows = append(progress.Rows, line)
+	}
+	well := table{
+		Title: fmt.Sprintf("%d well-known keys, one of which is asked for in each %dth call of the flood", wells, wellEvery),
+		Notes: []string{
+			fmt.Sprintf("all keys have %d/s with a burst of %d, which the well-known ones have used up before the flood begins", floodRate, floodBurst),
+			"beyond: how many were admitted above burst + rate x time, rounded down, of each key; alone: how many answers differ, either way,",
+			"from those of a limiter that has this key alone, and the same clock",
+		},
+		Columns: []column{{"calls", 0}, {"admitted", 0}, {"beyond", 0}, {"alone: more", 0}, {"alone: less", 0}},
+		Rows:    []row{v.row("well-known keys", "calls", "admitted", "beyond", "more", "less")},
+	}
+	well.Rows[0].Target, well.Rows[0].Missed = atMost(v.get("beyond")+v.get("more"), 0, "admitted beyond")
+	return []table{progress, well}
+}
+
+// tenth is the name of a figure at a tenth of the flood.
+func tenth(what string, i int) string { return fmt.Sprintf("%s %d", what, i) }
+
+// A well is a key that is asked for again and again, beside a limiter that has it alone.
+type well struct {
+	alone    *weir.Limiter
+	admitted int64
+	first    int64 // when it was asked for first
+	last     int64
+}
+
+// beyond is how many were admitted above what the bound allows, from the first call until the last.
+func (w *well) beyond() int64 {
+	return max(0, w.admitted-(floodBurst+(w.last-w.first)*floodRate/int64(time.Second)))
+}
+
+// A flooding is a flood on its way.
+type flooding struct {
+	l     *weirkeyed.Limiter[string]
+	now   atomic.Int64 // the clock of all limiters: what was read for this call. The table's janitor reads it too.
+	start time.Time
+	wells []well
+
+	calls, more, less int // for wells, and with answers unlike those of a limiter alone
+	v                 values
+}
+
+// newFlooding makes a table and the wells. The clock is the real one, read once for each call: whoever has to answer alike sees one time.
+func newFlooding(keys int) (*flooding, error) {
+	f := &flooding{start: time.Now(), wells: make([]well, wells), v: values{}}
+	limit := weir.TokenBucket{Rate: weir.PerSecond(floodRate), Burst: floodBurst}
+	for i := range f.wells {
+		alone, err := weir.New(limit, weir.WithClock(f.now.Load))
+		if err != nil {
+			return nil, err
+		}
+		f.wells[i] = well{alone: alone, first: -1}
+	}
+	l, err := weirkeyed.New[string](limit, weirkeyed.Options{MaxKeys: keys, Clock: f.now.Load})
+	f.l = l
+	return f, err
+}
+
+// flood sends N keys through a table.
+func flood(j job) (values, error) {
+	f, err := newFlooding(j.Ceiling)
+	if err != nil {
+		return nil, err
+	}
+	defer f.l.Close()
+	var w keyWriter
+	for n := range f.wells { // they are limited before the flood begins
+		for range floodBurst + 1 {
+			f.now.Store(int64(time.Since(f.start)))
+			f.ask(&f.wells[n], w.key(n))
+		}
+	}
+	calls, told, begin := 0, 0, time.Now()
+	for i, done := 0, 0; i < j.N; {
+		f.now.Store(int64(time.Since(f.start)))
+		if calls++; calls%wellEvery == 0 {
+			n := calls / wellEvery % wells
+			f.ask(&f.wells[n], w.key(n))
+			continue
+		}
+		weirkeyed.TakeText(f.l, w.key(wells+i), 1)
+		if i++; i == j.N*(done+1)/tenths {
+			done++
+			if err := f.tell(done, time.Since(begin), calls-told); err != nil {
+				return nil, err
+			}
+			told, begin = calls, time.Now()
+		}
+	}
+	f.v["calls"], f.v["more"], f.v["less"] = float64(f.calls), float64(f.more), float64(f.less)
+	f.v["beyond"] = 0
+	for i := range f.wells {
+		f.v["admitted"] += float64(f.wells[i].admitted)
+		f.v["beyond"] += float64(f.wells[i].beyond())
+	}
+	return f.v, nil
+}
+
+// ask asks for a well.
+func (f *flooding) ask(w *well, key []byte) {
+	if w.last = f.now.Load(); w.first < 0 {
+		w.first = w.last
+	}
+	got, want := weirkeyed.TakeText(f.l, key, 1).Allowed, w.alone.Allow()
+	f.calls++
+	switch {
+	case got && !want:
+		f.more++
+	case !got && want:
+		f.less++
+	}
+	if got {
+		w.admitted++
+	}
+}
+
+// tell notes what there is to say at a tenth.
+func (f *flooding) tell(i int, took time.Duration, calls int) error {
+	rss, err := status("VmRSS")
+	s := f.l.Stats()
+	for what, n := range (values{
+		"rss": rss, "ns": float64(took.Nanoseconds()) / float64(calls),
+		"keys": float64(s.Keys), "released": float64(s.Released), "forgotten": float64(s.Forgotten), "refused": float64(s.Refused),
+	}) {
+		f.v[tenth(what, i)] = n
+	}
+	return err
+}
