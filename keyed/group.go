@@ -58,6 +58,12 @@ func (g *Group[K]) Take(charges []Charge[K]) (weir.Decision, error) {
 	if len(charges) != len(g.limiters) {
 		return weir.Decision{RetryAfter: weir.Never}, ErrCharges
 	}
+	d := g.take(charges)
+	g.note(charges, d.Allowed)
+	return d, nil
+}
+
+func (g *Group[K]) take(charges []Charge[K]) weir.Decision {
 	var few [4]hold[K]
 	holds := few[:min(len(charges), len(few))]
 	if len(charges) > len(few) {
@@ -68,7 +74,7 @@ func (g *Group[K]) Take(charges []Charge[K]) (weir.Decision, error) {
 		short := g.look(charges, holds)
 		if refused := decider(charges); !refused.Allowed && short < 0 {
 			g.release(holds, false)
-			return refused, nil
+			return refused
 		}
 		if short < 0 {
 			break
@@ -87,12 +93,12 @@ func (g *Group[K]) Take(charges []Charge[K]) (weir.Decision, error) {
 			k.stats.refused.Add(1)
 			charges[short].Decision = k.refused(wait)
 			g.release(holds, false)
-			return decider(charges), nil
+			return decider(charges)
 		}
 	}
 	g.charge(charges, holds)
 	g.release(holds, false)
-	return decider(charges), nil
+	return decider(charges)
 }
 
 // A hold is what a group has of one of its limiters while it decides.

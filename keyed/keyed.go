@@ -53,6 +53,7 @@ type Options struct {
 	Full     Full   // what happens to a new key beyond that
 	Keys     bool   // keep the keys too, and tell them apart by themselves, at the price of their size for each slot
 	Name     string // becomes Decision.By
+	Top      int    // how many counters Heaviest and MostLimited have, each, for each core; 0 for none
 
 	// Clock, WallClock and Timers replace the clocks, for virtual time, as weir.WithClock, WithWallClock and WithTimers do.
 	Clock     func() int64
@@ -70,7 +71,7 @@ func (o Options) validate() error {
 	case o.Full > Share:
 		return fmt.Errorf("weir: keyed.Options.Full: %d is none of Forget, Refuse and Share", o.Full)
 	}
-	return nil
+	return o.validateTop()
 }
 
 // A Limiter is one limit with a state for each key. All methods are safe for concurrent use.
@@ -93,8 +94,9 @@ type Limiter[K comparable] struct {
 	hasher func(K) uint64 // replaces the hash, in tests
 	shared *Limiter[K]    // where new keys go beyond the ceiling, if the options say Share
 	group  func(K) K
-	text   bool // K is string
-	loose  bool // K can hold values that are no keys
+	text   bool     // K is string
+	loose  bool     // K can hold values that are no keys
+	top    *tops[K] // nil without Options.Top
 
 	era       atomic.Pointer[era]
 	directory atomic.Pointer[directory[K]]
@@ -146,6 +148,7 @@ func NewSharing[K comparable](l weir.Limit, o Options, group func(K) K) (*Limite
 		return k, err
 	}
 	o.MaxKeys, o.MaxBytes, o.Full = max(1, k.opts.MaxKeys/64), 0, Forget
+	o.Top = 0 // those are counted by their own keys
 	k.group = group
 	k.shared, err = newLimiter[K](l, o)
 	return k, err
@@ -165,6 +168,7 @@ func newLimiter[K comparable](l weir.Limit, o Options) (*Limiter[K], error) {
 		timers: o.Timers,
 		seed:   maphash.MakeSeed(),
 		loose:  holdsLoose(reflect.TypeFor[K]()),
+		top:    newTops[K](o.Top),
 	}
 	_, k.text = any(*new(K)).(string)
 	if k.clock == nil {
@@ -232,10 +236,15 @@ func (k *Limiter[K]) Allow(key K) bool { return k.Take(key, 1).Allowed }
 // Take asks for cost units for the key now and charges them if the answer is yes, as weir.Limiter.Take does. A key that is none
 // (ErrKey) is refused with Never.
 func (k *Limiter[K]) Take(key K, cost int64) (d weir.Decision) {
-	if h, ok := k.hash(key); !ok {
-		d = k.refused(weir.Never)
-	} else if !k.decide(&d, key, h, cost, true) {
+	h, ok := k.hash(key)
+	if !ok {
+		return k.refused(weir.Never)
+	}
+	if !k.decide(&d, key, h, cost, true) {
 		d = k.take(key, h, cost)
+	}
+	if k.top != nil {
+		k.top.note(key, h, cost, d.Allowed)
 	}
 	return d
 }
@@ -250,20 +259,24 @@ func (k *Limiter[K]) Peek(key K, cost int64) (d weir.Decision) {
 	return d
 }
 
-// TakeText is Take for a key that stands in a buffer. It allocates nothing, unless keys are kept.
+// TakeText is Take for a key that stands in a buffer. It allocates nothing, unless keys are kept or the key gets a counter of Options.Top.
 func TakeText(k *Limiter[string], key []byte, cost int64) (d weir.Decision) {
 	view := unsafe.String(unsafe.SliceData(key), len(key)) // which nothing keeps
 	h := maphash.Bytes(k.seed, key)
 	if k.hasher != nil {
 		h = k.hasher(string(key))
 	}
-	if k.decide(&d, view, h, cost, true) {
-		return d
+	switch {
+	case k.decide(&d, view, h, cost, true):
+	case k.opts.Keys || k.shared != nil:
+		d = k.take(string(key), h, cost)
+	default:
+		d = k.take("", h, cost)
 	}
-	if k.opts.Keys || k.shared != nil {
-		return k.take(string(key), h, cost)
+	if k.top != nil {
+		noteText(k.top, view, h, cost, d.Allowed)
 	}
-	return k.take("", h, cost)
+	return d
 }
 
 // decide is Take, or Peek where nothing is to be charged, for a key that has a state in its slot. It reports false for all others.
@@ -346,6 +359,9 @@ func (k *Limiter[K]) TakeAtMost(key K, n int64) (taken int64, d weir.Decision) {
 	h, ok := k.hash(key)
 	if !ok {
 		return 0, k.refused(weir.Never)
+	}
+	if k.top != nil {
+		defer func() { k.top.note(key, h, taken, d.Allowed) }()
 	}
 	g := k.grip(key, h)
 	defer g.release()

@@ -12,7 +12,7 @@ import (
 
 // Wait holds the caller until cost units may go for the key, as weir.Limiter.Wait does: in the order of arrival for each key. Without
 // room for a new key it returns ErrFull at once, and ErrKey for a key that is none.
-func (k *Limiter[K]) Wait(ctx context.Context, key K, cost int64) error {
+func (k *Limiter[K]) Wait(ctx context.Context, key K, cost int64) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -25,6 +25,9 @@ func (k *Limiter[K]) Wait(ctx context.Context, key K, cost int64) error {
 	h, ok := k.hash(key)
 	if !ok {
 		return ErrKey
+	}
+	if k.top != nil {
+		defer func() { k.top.noteWait(key, h, cost, err) }()
 	}
 	x, err := k.pin(key, h, cost)
 	switch {
@@ -89,6 +92,14 @@ func (k *Limiter[K]) Join(key K, cost int64, maxDelay time.Duration) (*weir.Plac
 	if !ok {
 		return nil, k.refused(weir.Never)
 	}
+	p, d := k.join(key, h, cost, maxDelay)
+	if k.top != nil {
+		k.top.note(key, h, cost, p != nil || d.Allowed)
+	}
+	return p, d
+}
+
+func (k *Limiter[K]) join(key K, h uint64, cost int64, maxDelay time.Duration) (*weir.Place, weir.Decision) {
 	g := k.grip(key, h)
 	defer g.release()
 	return g.join(cost, maxDelay)
@@ -130,10 +141,13 @@ type Reservation[K comparable] struct {
 }
 
 // Reserve charges cost units for the key ahead, as weir.Limiter.Reserve does.
-func (k *Limiter[K]) Reserve(key K, cost int64, maxDelay time.Duration) (Reservation[K], bool) {
+func (k *Limiter[K]) Reserve(key K, cost int64, maxDelay time.Duration) (r Reservation[K], ok bool) {
 	h, ok := k.hash(key)
 	if !ok {
 		return Reservation[K]{decision: k.refused(weir.Never)}, false
+	}
+	if k.top != nil {
+		defer func() { k.top.note(key, h, cost, ok) }()
 	}
 	g := k.grip(key, h)
 	defer g.release()

@@ -1,0 +1,246 @@
+// Package topk finds the heaviest keys of a stream in bounded memory.
+package topk
+
+import (
+	"cmp"
+	"math"
+	"math/bits"
+	"runtime"
+	"slices"
+	"sync"
+)
+
+// Most is the largest number of counters a sketch can be asked for.
+const Most = 1 << 20
+
+// mostStripes bounds the memory: each stripe has as many counters as the sketch was asked for.
+const mostStripes = 16
+
+// A Sketch counts the keys of a stream by Space-Saving (Metwally, Agrawal, El Abbadi: Efficient Computation of Frequent and Top-k Elements in
+// Data Streams, ICDT 2005), with weights. A key that has no counter takes over the smallest one, and what that had counted is the error of
+// what it counts from then on.
+//
+// Keys are spread by their hash over stripes, each with a lock and m counters of its own. Of the keys of a stripe, whose weights add up to
+// t, no error is larger than t/m, and each key with more than t/m has a counter. As t is at most the total of all, the same holds for the
+// whole sketch and the total, however the keys fall on the stripes.
+//
+// All methods are safe for concurrent use. Add takes one lock, for O(log m), and allocates nothing once the counters are in use. A counter
+// takes some 50 bytes and the key; none is made before it is needed.
+type Sketch[K comparable] struct {
+	shift   uint8 // the stripe is in the hash's bits above
+	stripes []stripe[K]
+}
+
+// A stripe is the counters of some of the keys.
+type stripe[K comparable] struct {
+	mu       sync.Mutex
+	most     int
+	counters []counter[K]
+	order    []int32 // the counters as a heap: the smallest is the first
+	index    []int32 // where a key's counter is, and 1; by its hash, and by linear probing; at most half full
+	_        [64]byte
+}
+
+type counter[K comparable] struct {
+	Counted[K]
+	hash  uint64
+	place int32 // in order
+}
+
+// Counted is a key and how much of it there was: at most Count, and at least Count-Error.
+type Counted[K comparable] struct {
+	Key          K
+	Count, Error uint64
+}
+
+// New returns a sketch that has so many counters, from 1 to Most, for each of its stripes: as many as there are cores, and at most 16.
+func New[K comparable](counters int) *Sketch[K] {
+	log := bits.Len(uint(min(runtime.GOMAXPROCS(0), mostStripes)) - 1)
+	s := &Sketch[K]{shift: uint8(64 - log), stripes: make([]stripe[K], 1<<log)}
+	for i := range s.stripes {
+		s.stripes[i].most = counters
+	}
+	return s
+}
+
+// Add counts a weight for a key, found by its hash: equal keys have equal ones. A count that would not fit stays at the largest that does.
+func (s *Sketch[K]) Add(key K, hash, weight uint64) {
+	p := &s.stripes[hash>>s.shift]
+	p.mu.Lock()
+	if !p.add(key, hash, weight) {
+		p.enter(key, hash, weight)
+	}
+	p.mu.Unlock()
+}
+
+// AddKnown is Add for a key that has a counter, and reports false for others. It keeps no reference to the key: one that stands in a buffer
+// needs a copy only for Add, after that.
+func (s *Sketch[K]) AddKnown(key K, hash, weight uint64) bool {
+	p := &s.stripes[hash>>s.shift]
+	p.mu.Lock()
+	ok := p.add(key, hash, weight)
+	p.mu.Unlock()
+	return ok
+}
+
+// add counts for a key that has a counter.
+func (p *stripe[K]) add(key K, hash, weight uint64) bool {
+	i := p.find(key, hash)
+	if i < 0 {
+		return false
+	}
+	c := &p.counters[i]
+	c.Count = plus(c.Count, weight)
+	p.sink(c.place)
+	return true
+}
+
+// enter gives a key a counter: a new one, or the smallest.
+func (p *stripe[K]) enter(key K, hash, weight uint64) {
+	if n := len(p.counters); n < p.most {
+		p.counters = append(p.counters, counter[K]{Counted[K]{key, weight, 0}, hash, int32(n)})
+		p.order = append(p.order, int32(n))
+		if 2*(n+1) > len(p.index) {
+			p.spread(max(4*(n+1), 16))
+		} else {
+			p.insert(int32(n))
+		}
+		p.rise(int32(n))
+		return
+	}
+	i := p.order[0]
+	c := &p.counters[i]
+	p.remove(i)
+	c.Key, c.hash, c.Error, c.Count = key, hash, c.Count, plus(c.Count, weight)
+	p.insert(i)
+	p.sink(0)
+}
+
+// find returns a key's counter, or a number below 0.
+func (p *stripe[K]) find(key K, hash uint64) int32 {
+	if len(p.index) == 0 {
+		return -1
+	}
+	for at := p.home(hash); ; at = p.next(at) {
+		i := p.index[at] - 1
+		if i < 0 || p.counters[i].hash == hash && p.counters[i].Key == key {
+			return i
+		}
+	}
+}
+
+func (p *stripe[K]) home(hash uint64) int { return int(hash & uint64(len(p.index)-1)) }
+func (p *stripe[K]) next(at int) int      { return (at + 1) & (len(p.index) - 1) }
+
+// insert makes a counter be found.
+func (p *stripe[K]) insert(i int32) {
+	at := p.home(p.counters[i].hash)
+	for p.index[at] != 0 {
+		at = p.next(at)
+	}
+	p.index[at] = i + 1
+}
+
+// remove makes a counter not be found. Those that lie behind it move up, so that no gap is left before any of them.
+func (p *stripe[K]) remove(i int32) {
+	gap := p.home(p.counters[i].hash)
+	for p.index[gap] != i+1 {
+		gap = p.next(gap)
+	}
+	mask := len(p.index) - 1
+	for at := p.next(gap); p.index[at] != 0; at = p.next(at) {
+		if home := p.home(p.counters[p.index[at]-1].hash); (at-home)&mask >= (at-gap)&mask {
+			p.index[gap], gap = p.index[at], at
+		}
+	}
+	p.index[gap] = 0
+}
+
+// spread makes a larger index.
+func (p *stripe[K]) spread(least int) {
+	p.index = make([]int32, 1<<bits.Len(uint(least-1)))
+	for i := range p.counters {
+		p.insert(int32(i))
+	}
+}
+
+// sink moves a counter that has become larger to its place. A heavy one is seldom far from it: few are heavier.
+func (p *stripe[K]) sink(at int32) {
+	n := int32(len(p.order))
+	i := p.order[at]
+	for {
+		child := 2*at + 1
+		if child >= n {
+			break
+		}
+		if right := child + 1; right < n && p.count(right) < p.count(child) {
+			child = right
+		}
+		if p.counters[i].Count <= p.count(child) {
+			break
+		}
+		p.put(at, p.order[child])
+		at = child
+	}
+	p.put(at, i)
+}
+
+// rise moves a counter that is new to its place.
+func (p *stripe[K]) rise(at int32) {
+	i := p.order[at]
+	for at > 0 {
+		parent := (at - 1) / 2
+		if p.count(parent) <= p.counters[i].Count {
+			break
+		}
+		p.put(at, p.order[parent])
+		at = parent
+	}
+	p.put(at, i)
+}
+
+func (p *stripe[K]) count(at int32) uint64 { return p.counters[p.order[at]].Count }
+
+func (p *stripe[K]) put(at, i int32) { p.order[at], p.counters[i].place = i, at }
+
+// Heaviest returns at most n keys, those with the largest counts first, and of equal ones those with the smallest error. It takes one lock
+// after the other: what is added meanwhile may be in it or not.
+func (s *Sketch[K]) Heaviest(n int) []Counted[K] {
+	if n <= 0 {
+		return nil
+	}
+	var all []Counted[K]
+	for i := range s.stripes {
+		p := &s.stripes[i]
+		p.mu.Lock()
+		for j := range p.counters {
+			all = append(all, p.counters[j].Counted)
+		}
+		p.mu.Unlock()
+	}
+	slices.SortFunc(all, func(a, b Counted[K]) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Error, b.Error))
+	})
+	return slices.Clip(all[:min(n, len(all))])
+}
+
+// Reset forgets all that was counted, and the keys. It keeps the memory of the counters.
+func (s *Sketch[K]) Reset() {
+	for i := range s.stripes {
+		p := &s.stripes[i]
+		p.mu.Lock()
+		clear(p.counters)
+		clear(p.index)
+		p.counters, p.order = p.counters[:0], p.order[:0]
+		p.mu.Unlock()
+	}
+}
+
+// plus is a+b, or the largest number.
+func plus(a, b uint64) uint64 {
+	sum, carry := bits.Add64(a, b, 0)
+	if carry != 0 {
+		return math.MaxUint64
+	}
+	return sum
+}
