@@ -79,7 +79,7 @@ func (s *segment[K]) grow(now int64) {
 	a := s.array
 	switch {
 	case 4*s.count <= 3*a.capacity() && s.roomy():
-	case a.lines >= mostLines:
+	case a.lines >= s.table.mostLines:
 		s.split()
 	default:
 		s.rebuild(int(a.lines+max(a.lines/6, firstLines)), a.era)

@@ -92,7 +92,10 @@ type Limiter[K comparable] struct {
 	timers func(time.Duration, func()) weir.Timer
 	seed   maphash.Seed
 	hasher func(K) uint64 // replaces the hash, in tests
-	shared *Limiter[K]    // where new keys go beyond the ceiling, if the options say Share
+
+	mostLines uint64 // of a segment
+
+	shared *Limiter[K] // where new keys go beyond the ceiling, if the options say Share
 	group  func(K) K
 	text   bool     // K is string
 	loose  bool     // K can hold values that are no keys
@@ -169,6 +172,8 @@ func newLimiter[K comparable](l weir.Limit, o Options) (*Limiter[K], error) {
 		seed:   maphash.MakeSeed(),
 		loose:  holdsLoose(reflect.TypeFor[K]()),
 		top:    newTops[K](o.Top),
+
+		mostLines: mostLines,
 	}
 	_, k.text = any(*new(K)).(string)
 	if k.clock == nil {

@@ -18,7 +18,7 @@ func TestAllKeysAreVisitedOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer k.Close()
-	const n = 30_000
+	const n = 8_000
 	for i := range n {
 		k.Take(strconv.Itoa(i), int64(i%10)+1)
 	}
