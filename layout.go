@@ -114,6 +114,28 @@ func (l *Layout) Decide(d *Decision, words []int64, now, cost int64, charge bool
 	return true
 }
 
+// ResetAfter is what Decide says of a cost of 0: how long until the state equals an untouched one. It reports false where the words cannot
+// answer.
+func (l *Layout) ResetAfter(words []int64, now int64) (time.Duration, bool) {
+	if f := l.bucket; f != nil { // a table asks this of many states to find one
+		now -= f.base
+		if uint64(now+f.reach) > uint64(2*f.reach) {
+			return 0, false
+		}
+		used := max(words[0]-now*f.n, 0)
+		if words[0] == untouched {
+			used = 0
+		}
+		if f.n != 1 {
+			used = (used + f.n - 1) / f.n
+		}
+		return time.Duration(used), true
+	}
+	var d Decision
+	ok := l.Decide(&d, words, now, 0, false)
+	return d.ResetAfter, ok
+}
+
 // decideBucket is Limiter.decide for a word that the caller guards.
 func (l *Layout) decideBucket(d *Decision, word *int64, now, cost int64, charge bool) bool {
 	f := l.bucket

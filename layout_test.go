@@ -46,6 +46,9 @@ func TestALayoutDecidesAsItsLimit(t *testing.T) {
 					packed = len(state) > 0 && l.Pack(words, state)
 				}
 				if packed {
+					if reset, ok := l.ResetAfter(words, now); ok && reset != p.Peek(state, now, 0).ResetAfter {
+						t.Fatalf("%+v at %d: %v is free after %v", limit, now, state, reset)
+					}
 					if again := l.Unpack(nil, words); p.Peek(again, now, 1) != p.Peek(state, now, 1) {
 						t.Fatalf("%+v at %d: %v came out as %v", limit, now, state, again)
 					}

@@ -63,7 +63,13 @@ func (a *array[K]) home(h uint64) int {
 	return int(line)
 }
 
-// acquire finds the key's slot and locks it. It returns its place and its header; a place below 0 where there is none, or none any more.
+// absent and moved are places of no slot: of a key that has none, and of one that had one just now.
+const (
+	absent = -1
+	moved  = -2
+)
+
+// acquire finds the key's slot and locks it. It returns its place and its header.
 func (a *array[K]) acquire(h uint64, key K) (slot int, head int64) {
 	want := int64(h&lowHash) | used
 	width := perLine * a.size
@@ -77,7 +83,7 @@ func (a *array[K]) acquire(h uint64, key K) (slot int, head int64) {
 			if head < 0 || !atomic.CompareAndSwapInt64(&a.slots[slot], head, head|locked) {
 				var ok bool
 				if head, ok = a.lock(slot, want); !ok {
-					return -1, 0
+					return moved, 0
 				}
 			}
 			if a.keys == nil || a.keys[slot/a.size] == key {
@@ -86,7 +92,7 @@ func (a *array[K]) acquire(h uint64, key K) (slot int, head int64) {
 			a.unlock(slot, head)
 		}
 		if atomic.LoadInt64(&a.slots[first])&spilled == 0 || i >= a.far.Load() {
-			return -1, 0
+			return absent, 0
 		}
 		if line++; line == int(a.lines) {
 			line = 0

@@ -77,8 +77,12 @@ func (s *segment[K]) order() {
 func (s *segment[K]) grow(now int64) {
 	s.sweepAll(now)
 	a := s.array
+	full := 4*s.count > 3*a.capacity()
+	if !full && !s.roomy() { // keys came and went, and those that are there lie far from their lines
+		s.rebuild(int(a.lines), a.era)
+	}
 	switch {
-	case 4*s.count <= 3*a.capacity() && s.roomy():
+	case !full && s.roomy():
 	case a.lines >= s.table.mostLines:
 		s.split()
 	default:
@@ -263,6 +267,8 @@ type era struct {
 	wall     bool // it reads wall time
 	returns  bool // a state becomes equal to an untouched one by itself
 	words    int  // of a state in a slot; 1 where states are in entries
+	welcomes bool // a new key is admitted at once, and then has a state
+	largest  int64
 	layout   atomic.Pointer[weir.Layout]
 
 	was, began int64 // when it began, as the limit before reads time, and as this one does
@@ -272,7 +278,7 @@ type era struct {
 func newEra(p weir.Prepared, now int64) *era {
 	e := &era{prepared: p, wall: p.Wall(), returns: returns(p.Limit()), words: 1, began: now}
 	if l := p.Layout(now); l != nil {
-		e.words = l.Words()
+		e.words, e.welcomes, e.largest = l.Words(), l.Fresh(make([]int64, l.Words())), p.Largest()
 		e.layout.Store(l)
 	}
 	return e

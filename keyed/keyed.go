@@ -245,8 +245,8 @@ func (k *Limiter[K]) Take(key K, cost int64) (d weir.Decision) {
 	if !ok {
 		return k.refused(weir.Never)
 	}
-	if !k.decide(&d, key, h, cost, true) {
-		d = k.take(key, h, cost)
+	if slot, ok := k.decide(&d, key, h, cost, true); !ok {
+		d = k.take(key, h, cost, slot)
 	}
 	if k.top != nil {
 		k.top.note(key, h, cost, d.Allowed)
@@ -258,7 +258,7 @@ func (k *Limiter[K]) Take(key K, cost int64) (d weir.Decision) {
 func (k *Limiter[K]) Peek(key K, cost int64) (d weir.Decision) {
 	if h, ok := k.hash(key); !ok {
 		d = k.refused(weir.Never)
-	} else if !k.decide(&d, key, h, cost, false) {
+	} else if _, ok := k.decide(&d, key, h, cost, false); !ok {
 		d = k.peek(key, h, cost)
 	}
 	return d
@@ -271,12 +271,12 @@ func TakeText(k *Limiter[string], key []byte, cost int64) (d weir.Decision) {
 	if k.hasher != nil {
 		h = k.hasher(string(key))
 	}
-	switch {
-	case k.decide(&d, view, h, cost, true):
-	case k.opts.Keys || k.shared != nil:
-		d = k.take(string(key), h, cost)
-	default:
-		d = k.take("", h, cost)
+	if slot, ok := k.decide(&d, view, h, cost, true); !ok {
+		text := ""
+		if k.opts.Keys || k.shared != nil {
+			text = string(key)
+		}
+		d = k.take(text, h, cost, slot)
 	}
 	if k.top != nil {
 		noteText(k.top, view, h, cost, d.Allowed)
@@ -285,7 +285,7 @@ func TakeText(k *Limiter[string], key []byte, cost int64) (d weir.Decision) {
 }
 
 // decide is Take, or Peek where nothing is to be charged, for a key that has a state in its slot. It reports false for all others.
-func (k *Limiter[K]) decide(d *weir.Decision, key K, h uint64, cost int64, charge bool) bool {
+func (k *Limiter[K]) decide(d *weir.Decision, key K, h uint64, cost int64, charge bool) (slot int, ok bool) {
 	a := k.array(h)
 	prefetch(&a.slots[a.home(h)*perLine*a.size])
 	var now int64 // k.reading, which the compiler does not inline
@@ -296,17 +296,24 @@ func (k *Limiter[K]) decide(d *weir.Decision, key K, h uint64, cost int64, charg
 	}
 	slot, head := a.acquire(h, key)
 	if slot < 0 {
-		return false
+		return slot, false
 	}
-	ok := head&away == 0 && a.layout.Decide(d, a.words(slot), now, cost, charge)
+	ok = head&away == 0 && a.layout.Decide(d, a.words(slot), now, cost, charge)
 	a.unlock(slot, head)
-	return ok
+	return slot, ok
 }
 
-// take is Take where the short way did not lead to an answer.
-func (k *Limiter[K]) take(key K, h uint64, cost int64) weir.Decision {
+// take is Take where the short way did not lead to an answer. slot is what it found.
+func (k *Limiter[K]) take(key K, h uint64, cost int64, slot int) weir.Decision {
+	room := false
+	if e := k.era.Load(); slot == absent && e.welcomes && k.opts.Full == Forget && uint64(cost-1) < uint64(e.largest) {
+		if n := k.count.Load(); n >= int64(k.opts.MaxKeys) { // it will need room, which is made without any lock held
+			_, room = k.makeRoom(k.reading(e.wall))
+		}
+	}
 	g := k.grip(key, h)
 	defer g.release()
+	g.token = room
 	d, ok := g.take(cost)
 	if ok {
 		return d

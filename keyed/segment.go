@@ -13,8 +13,8 @@ import (
 const (
 	firstLines = 4    // of a new table
 	mostLines  = 2048 // of a segment: rebuilding one takes some 100 us
-	blockLines = 4    // of a block: looking through one takes some 200 ns
-	fewBlocks  = 16   // of those whose least bound is kept: finding the block that comes first takes some 20 ns
+	blockLines = 2    // of a block: looking through one takes some 100 ns
+	fewBlocks  = 32   // of those whose least bound is kept: finding the block that comes first takes some 20 ns
 )
 
 // A segment is a part of the table, by the high bits of the hash: an array, and what guards its structure. A decision about a key that is
@@ -100,19 +100,22 @@ func (s *segment[K]) least() (block int) {
 // callers on their way to its line, and one with a limit of its own, is not free for a while yet.
 func (s *segment[K]) freeAt(slot int, head, now int64) int64 {
 	e := s.array.era
-	var d weir.Decision
-	if head&away != 0 {
-		x := s.entry(slot)
-		if d.ResetAfter = x.reset(e, now); x.over != nil {
-			d.ResetAfter = max(d.ResetAfter, x.over.rest())
+	if head&away == 0 {
+		reset, ok := s.array.layout.ResetAfter(s.array.words(slot), now)
+		if !ok {
+			reset = e.prepared.Peek(s.unpack(slot), now, 0).ResetAfter
 		}
-		if d.ResetAfter == 0 && x.pins > 0 {
-			d.ResetAfter = sweepEvery
-		}
-	} else if !s.array.layout.Decide(&d, s.array.words(slot), now, 0, false) {
-		d = e.prepared.Peek(s.unpack(slot), now, 0)
+		return later(now, reset)
 	}
-	return later(now, d.ResetAfter)
+	x := s.entry(slot)
+	reset := x.reset(e, now)
+	if x.over != nil {
+		reset = max(reset, x.over.rest())
+	}
+	if reset == 0 && x.pins > 0 {
+		reset = sweepEvery
+	}
+	return later(now, reset)
 }
 
 // reset is how long until an entry's state equals an untouched one.
