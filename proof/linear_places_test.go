@@ -101,37 +101,50 @@ func TestConcurrencyIsLinearizable(t *testing.T) {
 		"both":      {{Limit: 6, MaxHold: 6000}, {Limit: 5}, {Limit: 24}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			clock, seed := new(sharedClock), rand.Uint64()
-			l, err := weir.NewConcurrency(limits[0], weir.WithClock(clock.read), weir.WithTimers(noTimers))
-			if err != nil {
-				t.Fatal(err)
-			}
-			history := visits(clock, l, limits, seed)
-			m := placesRules
-			m.Init = func() any { return printed(&places{limit: limits[0]}) }
-			refused, overlapping, returned := 0, 0, int64(0)
-			slices.SortFunc(history, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
-			for _, o := range history {
-				if o.Input.(visit).verb == "try" && !o.Output.(seenOf).ok {
-					refused++
+			for range 3 {
+				if visitsAreLinearizable(t, limits) {
+					return
 				}
-				if o.Call < returned {
-					overlapping++
-				}
-				returned = max(returned, o.Return)
 			}
-			began := time.Now()
-			result := porcupine.CheckOperationsTimeout(m, history, time.Minute)
-			t.Logf("%d calls of %d threads, %d refused, %d overlapping: %v in %v", len(history), threads, refused, overlapping, result,
-				time.Since(began).Round(time.Millisecond))
-			if len(history) < 1000 || refused < 100 || overlapping < 100 {
-				t.Error("the history is too tame")
-			}
-			if result != porcupine.Ok {
-				t.Errorf("seed %d: %v: no order of the calls explains what was seen", seed, result)
-			}
+			t.Fatal("the checker did not get to an answer about any of three histories")
 		})
 	}
+}
+
+// visitsAreLinearizable checks a history of a limiter. It reports false where the checker gave up: what holds expire by the clock can leave
+// it too many orders to try, which says nothing about the limiter.
+func visitsAreLinearizable(t *testing.T, limits []weir.Concurrency) bool {
+	t.Helper()
+	clock, seed := new(sharedClock), rand.Uint64()
+	l, err := weir.NewConcurrency(limits[0], weir.WithClock(clock.read), weir.WithTimers(noTimers))
+	if err != nil {
+		t.Fatal(err)
+	}
+	history := visits(clock, l, limits, seed)
+	m := placesRules
+	m.Init = func() any { return printed(&places{limit: limits[0]}) }
+	refused, overlapping, returned := 0, 0, int64(0)
+	slices.SortFunc(history, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+	for _, o := range history {
+		if o.Input.(visit).verb == "try" && !o.Output.(seenOf).ok {
+			refused++
+		}
+		if o.Call < returned {
+			overlapping++
+		}
+		returned = max(returned, o.Return)
+	}
+	began := time.Now()
+	result := porcupine.CheckOperationsTimeout(m, history, 20*time.Second)
+	t.Logf("%d calls of %d threads, %d refused, %d overlapping: %v in %v", len(history), threads, refused, overlapping, result,
+		time.Since(began).Round(time.Millisecond))
+	if len(history) < 1000 || refused < 100 || overlapping < 100 {
+		t.Error("the history is too tame")
+	}
+	if result == porcupine.Illegal {
+		t.Fatalf("seed %d: no order of the calls explains what was seen", seed)
+	}
+	return result == porcupine.Ok
 }
 
 // visits has threads call a limiter all at once, and returns what they saw.
