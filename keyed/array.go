@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/bits"
 	"runtime"
+	"slices"
 	"sync/atomic"
 
 	"github.com/weirflow/weir"
@@ -42,10 +43,13 @@ type array[K comparable] struct {
 	owner  *segment[K]
 }
 
-// newArray returns one with so many lines.
+// newArray returns one with so many lines, or a few more: as many as the memory that it gets has room for.
 func newArray[K comparable](e *era, layout *weir.Layout, lines int, depth uint8, keys bool) *array[K] {
-	a := &array[K]{lines: uint64(lines), shift: depth, size: 1 + e.words, wall: e.wall, layout: layout, era: e}
-	a.slots = make([]int64, lines*perLine*a.size)
+	a := &array[K]{shift: depth, size: 1 + e.words, wall: e.wall, layout: layout, era: e}
+	a.slots = slices.Grow([]int64(nil), lines*perLine*a.size)
+	lines = cap(a.slots) / (perLine * a.size)
+	a.slots = a.slots[:lines*perLine*a.size]
+	a.lines = uint64(lines)
 	if depth < 8 {
 		a.high = make([]uint8, lines*perLine)
 	}

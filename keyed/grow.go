@@ -17,6 +17,7 @@ type directory[K comparable] struct {
 // A shelf holds some segments, and when each of them may first have something to let go, close together, so that all can be looked
 // through in no time. Shelves are added, and never moved.
 type shelf[K comparable] struct {
+	least    atomic.Int64 // not later than any of first
 	first    [64]atomic.Int64
 	segments [64]atomic.Pointer[segment[K]]
 }
@@ -32,6 +33,7 @@ func (k *Limiter[K]) newSegment(prefix uint64) *segment[K] {
 	shelves := *k.shelves.Load()
 	if k.segments%64 == 0 {
 		next := &shelf[K]{}
+		next.least.Store(math.MaxInt64)
 		for i := range next.first {
 			next.first[i].Store(math.MaxInt64)
 		}
@@ -40,7 +42,7 @@ func (k *Limiter[K]) newSegment(prefix uint64) *segment[K] {
 		shelves = grown
 	}
 	at := shelves[len(shelves)-1]
-	s := &segment[K]{table: k, prefix: prefix, first: &at.first[k.segments%64]}
+	s := &segment[K]{table: k, prefix: prefix, first: &at.first[k.segments%64], shelf: at}
 	s.mu.Lock() // before anyone sees it
 	at.segments[k.segments%64].Store(s)
 	k.segments++
@@ -70,7 +72,37 @@ func (s *segment[K]) order() {
 	for few := range s.leasts {
 		s.leasts[few] = slices.Min(s.bounds[few*fewBlocks : min((few+1)*fewBlocks, len(s.bounds))])
 	}
-	s.first.Store(slices.Min(s.leasts))
+	s.shelf.set(s.first, slices.Min(s.leasts))
+}
+
+// lower notes that one of first is that early now.
+func (s *shelf[K]) lower(free int64) {
+	for {
+		if least := s.least.Load(); free >= least || s.least.CompareAndSwap(least, free) {
+			return
+		}
+	}
+}
+
+// set sets one of first. Where it was the least, the least is looked for again; then whatever was lowered meanwhile is seen, either here, or
+// by who lowered it.
+func (s *shelf[K]) set(first *atomic.Int64, free int64) {
+	was := first.Swap(free)
+	if s.lower(free); was > s.least.Load() || was == free {
+		return
+	}
+	if s.least.CompareAndSwap(was, s.earliest()) {
+		s.lower(s.earliest())
+	}
+}
+
+// earliest is the least of first.
+func (s *shelf[K]) earliest() int64 {
+	least := int64(math.MaxInt64)
+	for i := range s.first {
+		least = min(least, s.first[i].Load())
+	}
+	return least
 }
 
 // grow makes room for another key: by letting go of what is free, with a larger array, or by dividing the segment in two.
@@ -184,14 +216,32 @@ func (m *mover[K]) next() bool {
 	return false
 }
 
-// put moves the key into another array, with its state carried over where the limit has changed.
+// put moves the key into another array, with its state carried over where the limit or the layout has changed. One whose state is as good as
+// new is let go of then: it may have no words any more.
 func (m *mover[K]) put(s *segment[K]) {
 	old, a := m.old, s.array
+	free := m.bounds[m.slot/(old.size*perLine*blockLines)]
+	var state []int64
+	anew := m.head&away == 0 && (old.era != a.era || old.layout != a.layout)
+	if anew {
+		if state, free = m.carry(a.era); free == math.MinInt64 {
+			s.table.count.Add(-1)
+			s.table.stats.released.Add(1)
+			return
+		}
+	}
 	slot := s.append(m.h)
 	words, flags := a.words(slot), int64(0)
-	free := m.bounds[m.slot/(old.size*perLine*blockLines)]
 	switch {
-	case m.head&away != 0:
+	case anew:
+		flags = s.store(slot, m.h, state, m.now)
+	case m.head&away == 0:
+		if from := old.words(m.slot); len(words) == 1 {
+			words[0] = from[0]
+		} else {
+			copy(words, from)
+		}
+	default:
 		x := m.from.entries[old.slots[m.slot+1]]
 		if m.from.leave(x); old.era != a.era {
 			free = x.convert(old.era, a.era)
@@ -201,19 +251,6 @@ func (m *mover[K]) put(s *segment[K]) {
 		} else {
 			x.gone, flags = true, 0
 		}
-	case old.era == a.era && old.layout == a.layout:
-		if from := old.words(m.slot); len(words) == 1 {
-			words[0] = from[0]
-		} else {
-			copy(words, from)
-		}
-	default:
-		state := old.layout.Unpack(m.from.scratch[:0], old.words(m.slot))
-		if old.era != a.era {
-			state = old.era.prepared.Convert(state, a.era.was, a.era.prepared, a.era.began)
-			free = later(a.era.began, a.era.prepared.Peek(state, a.era.began, 0).ResetAfter)
-		}
-		flags = s.store(slot, m.h, state, m.now)
 	}
 	if old.keys != nil {
 		a.keys[slot/a.size] = old.keys[m.slot/old.size]
@@ -224,6 +261,19 @@ func (m *mover[K]) put(s *segment[K]) {
 	a.slots[slot] |= int64(m.h&lowHash) | used | flags
 	b := s.block(slot)
 	s.bounds[b] = min(s.bounds[b], free)
+}
+
+// carry takes the state out of its words, and over to the limit of an era. It returns when the state equals an untouched one as well, which is
+// the beginning of the clock where it does already, and may be let go.
+func (m *mover[K]) carry(e *era) (state []int64, free int64) {
+	state, at := m.old.layout.Unpack(m.from.scratch[:0], m.old.words(m.slot)), m.now
+	if m.old.era != e {
+		state, at = m.old.era.prepared.Convert(state, e.was, e.prepared, e.began), e.began
+	}
+	if free = later(at, e.prepared.Peek(state, at, 0).ResetAfter); free == at && free != math.MaxInt64 && e.returns {
+		return nil, math.MinInt64
+	}
+	return state, free
 }
 
 // store puts a state into a slot's words, or, where it does not fit, into an entry. It returns the flags of the slot.

@@ -189,11 +189,19 @@ func (f *finder[K]) restore() {
 // soonest finds the segment that may be the first to have something to let go, and when.
 func (k *Limiter[K]) soonest() (soonest *segment[K], first int64) {
 	first = math.MaxInt64
+	var of *shelf[K]
 	for _, shelf := range *k.shelves.Load() {
-		for i := range shelf.first {
-			if t := shelf.first[i].Load(); t < first {
-				first, soonest = t, shelf.segments[i].Load()
-			}
+		if t := shelf.least.Load(); t < first {
+			first, of = t, shelf
+		}
+	}
+	if of == nil {
+		return nil, first
+	}
+	first = math.MaxInt64
+	for i := range of.first {
+		if t := of.first[i].Load(); t < first {
+			first, soonest = t, of.segments[i].Load()
 		}
 	}
 	return soonest, first

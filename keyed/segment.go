@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	firstLines = 4    // of a new table
-	mostLines  = 2048 // of a segment: rebuilding one takes some 100 us
-	blockLines = 2    // of a block: looking through one takes some 100 ns
-	fewBlocks  = 32   // of those whose least bound is kept: finding the block that comes first takes some 20 ns
+	firstLines = 4   // of a new table
+	mostLines  = 512 // of a segment: rebuilding one takes some 100 us
+	blockLines = 2   // of a block: looking through one takes some 100 ns
+	fewBlocks  = 32  // of those whose least bound is kept: finding the block that comes first takes some 20 ns
 )
 
 // A segment is a part of the table, by the high bits of the hash: an array, and what guards its structure. A decision about a key that is
@@ -33,6 +33,7 @@ type segment[K comparable] struct {
 	bounds []int64
 	leasts []int64
 	first  *atomic.Int64
+	shelf  *shelf[K] // where first lies
 
 	scratch [16]int64
 }
@@ -75,6 +76,7 @@ func (s *segment[K]) lower(slot int, free int64) {
 			s.leasts[few] = free
 			if free < s.first.Load() {
 				s.first.Store(free)
+				s.shelf.lower(free)
 			}
 		}
 	}
@@ -85,7 +87,7 @@ func (s *segment[K]) set(block int, free int64) {
 	s.bounds[block] = free
 	few := block / fewBlocks
 	s.leasts[few] = slices.Min(s.bounds[few*fewBlocks : min((few+1)*fewBlocks, len(s.bounds))])
-	s.first.Store(slices.Min(s.leasts))
+	s.shelf.set(s.first, slices.Min(s.leasts))
 }
 
 // least finds the block with the least bound.

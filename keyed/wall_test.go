@@ -80,3 +80,26 @@ func TestReserveMoreThanIsStored(t *testing.T) {
 		t.Errorf("nothing was given back: %+v", d)
 	}
 }
+
+// TestAtMidnightKeysAreLetGo: a quota of the day leaves nothing behind when the day ends, although its states have no words any more.
+func TestAtMidnightKeysAreLetGo(t *testing.T) {
+	day := int64(24 * time.Hour)
+	now := 20_000 * day
+	l, err := keyed.New[int](weir.FixedWindow{Limit: 3, Align: "day:Europe/Berlin"}, keyed.Options{WallClock: func() int64 { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for key := range 5000 {
+		l.Take(key, 3)
+	}
+	now += day
+	for key := range 100 {
+		if d := l.Take(10_000+key, 3); !d.Allowed {
+			t.Fatalf("%+v", d)
+		}
+	}
+	if s := l.Stats(); s.Keys != 100 || s.Released != 5000 {
+		t.Errorf("%+v", s)
+	}
+}
