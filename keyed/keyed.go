@@ -77,7 +77,7 @@ func (o Options) validate() error {
 // A Limiter is one limit with a state for each key. All methods are safe for concurrent use.
 //
 // States lie side by side in a table that grows by small parts: 16 bytes for a limit whose state is one word, with the key's fingerprint
-// and 2 to 6 bytes of room between them, and no pointer. A decision about a key that has a state takes no lock but that of its slot, and
+// and 4 to 8 bytes of room between them, and no pointer. A decision about a key that has a state takes no lock but that of its slot, and
 // allocates nothing. A key for which someone waits, or has reserved, takes about 1000 bytes more until its state is as good as new; so
 // does, with less, one whose state has no fixed length, as that of SlidingLog.
 //
