@@ -13,6 +13,8 @@ const (
 	sweepEvery = time.Second
 	// mostTries bounds how many blocks are looked through for the least restricted key, where those that come first are waited for.
 	mostTries = 64
+	// mostLooks is that where nobody is forgotten. What is found by then is when there is room for certain, if perhaps later than the first.
+	mostLooks = 4096
 
 	// What things take, in bytes, rounded up: a limiter of a key's own with its entry, and the least that a table can do with.
 	limiterBytes = 1280
@@ -72,8 +74,12 @@ func (k *Limiter[K]) makeRoom(now int64) (wait time.Duration, ok bool) {
 			return 0, true
 		}
 		k.count.Add(-1)
-		f := finder[K]{k: k, now: now, forgets: k.opts.Full == Forget}
-		for f.tries < mostTries && !f.look() {
+		f := finder[K]{k: k, now: now, forgets: k.opts.Full == Forget, first: math.MaxInt64}
+		most := mostTries
+		if !f.forgets {
+			most = mostLooks
+		}
+		for f.tries < most && !f.look() {
 		}
 		if f.restore(); f.gone == 0 && f.forgets {
 			f.settle()
@@ -94,7 +100,7 @@ type finder[K comparable] struct {
 	now     int64
 	forgets bool  // the least restricted goes, where none is free
 	gone    int   // how many were let go
-	first   int64 // when the first is free, once it is found
+	first   int64 // when the first of those that were looked at is free
 	tries   int   // how many blocks were looked through that had nothing free to go
 	raised  []raised[K]
 	best    candidate[K] // the least restricted that was seen
@@ -119,7 +125,6 @@ type raised[K comparable] struct {
 func (f *finder[K]) look() bool {
 	s, first := f.k.soonest()
 	if s == nil {
-		f.first = math.MaxInt64
 		return true
 	}
 	s.mu.Lock()
@@ -133,6 +138,7 @@ func (f *finder[K]) look() bool {
 		f.tries++
 	}
 	c := s.sweep(b, f.now)
+	f.first = min(f.first, c.least)
 	if c.slot >= 0 && (f.best.s == nil || c.idle < f.best.free) {
 		f.best = candidate[K]{s, s.array, c.slot, c.idle}
 	}
@@ -143,7 +149,6 @@ func (f *finder[K]) look() bool {
 	case c.least > known:
 		return false
 	case !f.forgets:
-		f.first = c.least
 		return true
 	case c.idle > known:
 		f.raised = append(f.raised, raised[K]{s, b, known})

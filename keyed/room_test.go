@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/keyed"
+	"github.com/weirflow/weir/weirtest"
 )
 
 func TestFullKeysAreReleased(t *testing.T) {
@@ -229,5 +230,37 @@ func TestNothingIsFreeAtTheEndOfTheClock(t *testing.T) {
 	defer k.Close()
 	if !k.Allow("a") || !k.Allow("b") || k.Allow("a") {
 		t.Error("the key was let go")
+	}
+}
+
+// TestRoomIsToldExactlyAfterMuchUse: all keys of a full table have been used again since they came, so that nothing of what was known about
+// when they are free holds any more.
+func TestRoomIsToldExactlyAfterMuchUse(t *testing.T) {
+	const keys = 10_000
+	c := new(weirtest.Clock)
+	k, err := keyed.New[int](weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 9},
+		keyed.Options{MaxKeys: keys, Full: keyed.Refuse, Clock: c.Now, Timers: c.AfterFunc})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	for _, cost := range []int64{1, 3} {
+		for key := range keys {
+			k.Take(key, cost)
+		}
+	}
+	k.Take(77, 1)
+	k.Peek(78, 1)
+	c.Set(int64(500 * time.Millisecond))
+	if d := k.Take(-1, 1); d.Allowed || d.RetryAfter != 3500*time.Millisecond {
+		t.Errorf("%+v", d)
+	}
+	c.Set(int64(4*time.Second) - 1)
+	if d := k.Take(-1, 1); d.Allowed || d.RetryAfter != 1 {
+		t.Errorf("%+v", d)
+	}
+	c.Set(int64(4 * time.Second))
+	if d := k.Take(-1, 1); !d.Allowed {
+		t.Errorf("%+v", d)
 	}
 }
