@@ -217,7 +217,7 @@ func (m *mover[K]) next() bool {
 }
 
 // put moves the key into another array, with its state carried over where the limit or the layout has changed. One whose state is as good as
-// new is let go of then: it may have no words any more.
+// new is let go of where the layout is another one: it may have no words there.
 func (m *mover[K]) put(s *segment[K]) {
 	old, a := m.old, s.array
 	free := m.bounds[m.slot/(old.size*perLine*blockLines)]
@@ -270,7 +270,8 @@ func (m *mover[K]) carry(e *era) (state []int64, free int64) {
 	if m.old.era != e {
 		state, at = m.old.era.prepared.Convert(state, e.was, e.prepared, e.began), e.began
 	}
-	if free = later(at, e.prepared.Peek(state, at, 0).ResetAfter); free == at && free != math.MaxInt64 && e.returns {
+	free = later(at, e.prepared.Peek(state, at, 0).ResetAfter)
+	if m.old.era == e && free == at && free != math.MaxInt64 && e.returns {
 		return nil, math.MinInt64
 	}
 	return state, free
