@@ -98,10 +98,11 @@ routes: [{ match: /, upstream: up, limits: [all] }]
 	if len(waits) != 4 || refused != 2 {
 		t.Fatalf("%d went through and %d were refused: %s", len(waits), refused, out)
 	}
-	at, _ := arrivals(t, up.AccessLog)
-	if len(at) != 4 {
-		t.Fatalf("%d arrivals", len(at))
-	}
+	var at []int64
+	poll(t, "all four are in the upstream's log, which it writes after it has answered", func() bool {
+		at, _ = arrivals(t, up.AccessLog)
+		return len(at) == 4
+	})
 	for i := range at {
 		due := time.Duration(i) * slot
 		since := time.Duration(at[i]-began.UnixMilli()) * time.Millisecond
