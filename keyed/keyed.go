@@ -456,14 +456,8 @@ func (k *Limiter[K]) all(yield func(*segment[K]) bool) {
 // Limit returns the limit in force.
 func (k *Limiter[K]) Limit() weir.Limit { return k.era.Load().prepared.Limit() }
 
-// Len returns how many keys are kept.
-func (k *Limiter[K]) Len() (n int) {
-	for s := range k.all {
-		n += s.count
-		s.mu.Unlock()
-	}
-	return n
-}
+// Len returns how many keys are kept, with those that are just coming.
+func (k *Limiter[K]) Len() int { return min(int(k.count.Load()), k.opts.MaxKeys) }
 
 // Stats returns the counters.
 func (k *Limiter[K]) Stats() Stats {
