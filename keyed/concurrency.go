@@ -137,24 +137,6 @@ func (c *Concurrency[K]) stripe(key K) *stripe[K] {
 	return &c.stripes[h>>c.shift]
 }
 
-// hashOf is a key's hash. It reports false for a key that is none.
-func hashOf[K comparable](seed maphash.Seed, key K, text, loose bool) (h uint64, ok bool) {
-	switch {
-	case text:
-		return maphash.String(seed, any(key).(string)), true
-	case loose:
-		defer func() {
-			if recover() != nil { // only hashing the key can panic here
-				ok = false
-			}
-		}()
-	}
-	if key != key {
-		return 0, false
-	}
-	return maphash.Comparable(seed, key), true
-}
-
 // Enter waits for a place for the key and returns it held, as weir.ConcurrencyLimiter.Enter does: in the order of arrival for each key.
 // Without room for a new key it returns ErrFull at once, and ErrKey for a key that is none.
 func (c *Concurrency[K]) Enter(ctx context.Context, key K) (Hold[K], error) {

@@ -7,20 +7,26 @@ import (
 
 // hash is what the key is found by: all that it is known by, unless keys are kept. It reports false for a key that is none.
 func (k *Limiter[K]) hash(key K) (h uint64, ok bool) {
-	switch {
-	case k.hasher != nil:
+	if k.hasher != nil {
 		return k.hasher(key), true
-	case k.text:
-		return maphash.String(k.seed, any(key).(string)), true
-	case k.loose:
-		return k.hashLoose(key)
 	}
-	return maphash.Comparable(k.seed, key), key == key
+	return hashOf(k.seed, key, k.text, k.loose)
 }
 
-// hashLoose is hash for keys that hold interfaces. What is in one is hashed without its type, as a map compares that too: so the types are
+// hashOf hashes a key of a type that is string (text), that can hold values that are no keys (loose), or neither.
+func hashOf[K comparable](seed maphash.Seed, key K, text, loose bool) (h uint64, ok bool) {
+	switch {
+	case text:
+		return maphash.String(seed, any(key).(string)), true
+	case loose:
+		return hashLoose(seed, key)
+	}
+	return maphash.Comparable(seed, key), key == key
+}
+
+// hashLoose is hashOf for keys that hold interfaces. What is in one is hashed without its type, as a map compares that too: so the types are
 // hashed here.
-func (k *Limiter[K]) hashLoose(key K) (h uint64, ok bool) {
+func hashLoose[K comparable](seed maphash.Seed, key K) (h uint64, ok bool) {
 	defer func() {
 		if recover() != nil { // only comparing or hashing the key can panic here
 			ok = false
@@ -30,7 +36,7 @@ func (k *Limiter[K]) hashLoose(key K) (h uint64, ok bool) {
 		return 0, false
 	}
 	var m maphash.Hash
-	m.SetSeed(k.seed)
+	m.SetSeed(seed)
 	maphash.WriteComparable(&m, key)
 	writeTypes(&m, reflect.ValueOf(&key).Elem())
 	return m.Sum64(), true
