@@ -33,12 +33,18 @@ type Source uint8
 // The sources of decisions.
 const (
 	SourceLocal Source = iota // in this process, exactly
+	SourceStore               // in a shared store, exactly
+	SourceLease               // in this process, from tokens that a store had granted
+	SourceShare               // in this process, by this node's share, as the store was out of reach
+	SourceAllow               // nowhere: the store was out of reach, and the rule says to allow then
+	SourceDeny                // nowhere: the store was out of reach, and the rule says to deny then
 )
 
 // String returns the source's name.
 func (s Source) String() string {
-	if s == SourceLocal {
-		return "local"
+	names := [...]string{"local", "store", "lease", "share", "allow", "deny"}
+	if int(s) < len(names) {
+		return names[s]
 	}
 	return fmt.Sprintf("Source(%d)", uint8(s))
 }
