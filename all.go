@@ -41,6 +41,16 @@ func Parts(l Limit) []Limit {
 	return []Limit{l}
 }
 
+// PartNames returns what decisions call the limits that All joined, as in "token_bucket.2", and nil for any other limit.
+func PartNames(l Limit) (names []string) {
+	if a, ok := l.(allOf); ok {
+		for i, p := range a.parts[:min(a.n, maxParts)] {
+			names = append(names, partName(p, i))
+		}
+	}
+	return names
+}
+
 // allOf is the limit that All returns.
 type allOf struct {
 	parts [maxParts]Limit

@@ -16,6 +16,9 @@ import (
 type Subject struct {
 	// Tick is its clock unit; 0 means a nanosecond.
 	Tick time.Duration
+	// Latest is the latest reading of its clock, in clock units; 0 means the end of a nanosecond clock of 64 bits. Where it is given, no reading is
+	// below 0.
+	Latest int64
 	// Open returns a fresh Taker of a limit, on a clock that reads nanoseconds and stands still until it is set. What else it implements
 	// of Peeker, Reserver, Joiner and Setter is held to the model too; what it does not is left out. One that implements io.Closer is closed. For
 	// the scripts, which ask for a Holder, decisions carry the kind of the limit in By, as in token_bucket.

@@ -92,7 +92,10 @@ func drawSize(r *rand.Rand) int64 {
 func (s Subject) walk(r *rand.Rand, draw func(*rand.Rand) weir.Limit, all []func(*rand.Rand) weir.Limit) walk {
 	w := walk{limit: draw(r)}
 	now, first, last := []int64{0, 5, 1_700_000_000_000_000, 1 << 40}[r.IntN(4)], int64(0), int64(math.MaxInt64)/int64(s.Tick)
-	atEnds := endsOfClock(w.limit) && r.IntN(8) == 0
+	atEnds := endsOfClock(w.limit) && r.IntN(8) == 0 && s.Latest == 0
+	if s.Latest > 0 {
+		last = s.Latest
+	}
 	if atEnds {
 		first = -last
 		now = []int64{first, last, last - r.Int64N(1<<20)}[r.IntN(3)]

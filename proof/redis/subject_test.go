@@ -1,0 +1,136 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/weirredis"
+	"github.com/weirflow/weir/weirrueidis"
+	"github.com/weirflow/weir/weirtest"
+)
+
+// world is a server with a clock of the test's.
+type world struct {
+	client rueidis.Client
+	serial atomic.Int64
+}
+
+// client connects to a server.
+func connect(t *testing.T, o rueidis.ClientOption) rueidis.Client {
+	t.Helper()
+	o.DisableCache = true
+	client, err := rueidis.NewClient(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+// open is a limit in Redis, on a clock that stands still until it is set: the scripts read it from a key.
+func (w *world) open(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
+	n := w.serial.Add(1)
+	s := &subject{client: w.client, clock: c, clockKey: fmt.Sprintf("clock:%d", n), limit: l, keys: map[string]bool{}}
+	var err error
+	s.store, err = weirrueidis.New(w.client, weirredis.Options{Prefix: fmt.Sprintf("t%d:", n), ClockKey: s.clockKey, Grace: time.Hour})
+	if err != nil {
+		return nil, err
+	}
+	s.shared, err = weir.NewShared(l, s.store, weir.Named(policy.Kind(l)))
+	return s, err
+}
+
+// subject is a weirtest.Subject's limit in Redis.
+type subject struct {
+	client   rueidis.Client
+	store    *weirredis.Store
+	shared   *weir.Shared
+	clock    *weirtest.Clock
+	clockKey string
+	set      int64
+	told     bool
+	limit    weir.Limit
+	keys     map[string]bool
+}
+
+// tell puts the clock's reading where the scripts read it.
+func (s *subject) tell(key string) {
+	s.keys[key] = true
+	now := s.clock.Now() / int64(time.Microsecond)
+	if s.told && now == s.set {
+		return
+	}
+	s.set, s.told = now, true
+	err := s.client.Do(context.Background(), s.client.B().Hset().Key(s.clockKey).FieldValue().
+		FieldValue("s", strconv.FormatInt(now/1e6, 10)).FieldValue("us", strconv.FormatInt(now%1e6, 10)).Build()).Error()
+	if err != nil {
+		panic(err)
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func (s *subject) Take(key string, cost int64) weir.Decision {
+	s.tell(key)
+	return must(s.shared.Take(context.Background(), key, cost))
+}
+
+func (s *subject) Peek(key string, cost int64) weir.Decision {
+	s.tell(key)
+	return must(s.shared.Peek(context.Background(), key, cost))
+}
+
+func (s *subject) Reserve(key string, cost int64, maxDelay time.Duration) (weirtest.Reservation, bool) {
+	s.tell(key)
+	r, ok, err := s.shared.Reserve(context.Background(), key, cost, maxDelay)
+	if err != nil {
+		panic(err)
+	}
+	return reservation{r, s, key}, ok
+}
+
+// SetLimit carries over all keys at once, as the model does. The store itself does it when a key is next asked about.
+func (s *subject) SetLimit(l weir.Limit) error {
+	if err := s.shared.SetLimit(l); err != nil {
+		return err
+	}
+	for key := range s.keys {
+		s.tell(key)
+		charge := [1]weir.Charge{{Name: s.shared.Name(), Key: key, Limit: l, Op: weir.OpCarry}}
+		if err := s.store.Do(context.Background(), charge[:], make([]weir.Decision, 1)); err != nil {
+			return err
+		}
+	}
+	s.limit = l
+	return nil
+}
+
+func (s *subject) Close() error { return s.store.Close() }
+
+type reservation struct {
+	*weir.SharedReservation
+	s   *subject
+	key string
+}
+
+func (r reservation) Settle(actual int64) {
+	r.s.tell(r.key)
+	if err := r.SharedReservation.Settle(context.Background(), actual); err != nil {
+		panic(err)
+	}
+}
+
+func (r reservation) Cancel() { r.Settle(0) }

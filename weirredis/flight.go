@@ -1,0 +1,369 @@
+package weirredis
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirflow/weir"
+)
+
+// A lane is where asks wait for a trip. There are a few flights at a time; each takes all that wait, up to a bound.
+type lane struct {
+	mu      sync.Mutex
+	waiting []*ask
+	flights int
+	closed  bool
+}
+
+// maxCharges is how many charges a call carries, unless one batch has more: so that no script holds up the server for long.
+const maxCharges = 128
+
+// add hands an ask in. It reports false after the end.
+func (l *lane) add(s *Store, a *ask) bool {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return false
+	}
+	l.waiting = append(l.waiting, a)
+	begin := l.flights < s.opts.Flights
+	if begin {
+		l.flights++
+		s.flying.Add(1)
+	}
+	l.mu.Unlock()
+	if begin {
+		go s.fly()
+	}
+	return true
+}
+
+func (l *lane) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+}
+
+// next is what the next flight takes; nothing means that it ends.
+func (l *lane) next(into []*ask) []*ask {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n, charges := 0, 0
+	for n < len(l.waiting) && (n == 0 || charges+len(l.waiting[n].questions) <= maxCharges) {
+		charges += len(l.waiting[n].questions)
+		n++
+	}
+	if n == 0 {
+		l.flights--
+		return nil
+	}
+	into = append(into[:0], l.waiting[:n]...)
+	rest := copy(l.waiting, l.waiting[n:])
+	clear(l.waiting[rest:])
+	l.waiting = l.waiting[:rest]
+	return into
+}
+
+// fly makes trips while somebody waits.
+func (s *Store) fly() {
+	defer s.flying.Done()
+	var asks []*ask
+	for asks = s.lane.next(asks); asks != nil; asks = s.lane.next(asks) {
+		s.trip(asks)
+	}
+}
+
+// trip carries out asks: one call for each slot.
+func (s *Store) trip(asks []*ask) {
+	end := asks[0].end
+	for _, a := range asks {
+		if a.end.After(end) {
+			end = a.end
+		}
+	}
+	ctx, cancel := context.WithDeadline(s.ctx, end)
+	defer cancel()
+	if !s.opts.Cluster {
+		f := newFlight(s, asks)
+		for f.again(ctx) {
+			text, err := s.evaler.Eval(ctx, f.call())
+			f.landed(Reply{text, err})
+		}
+		return
+	}
+	s.tripToSlots(ctx, asks)
+}
+
+// tripToSlots is trip on a cluster.
+func (s *Store) tripToSlots(ctx context.Context, asks []*ask) {
+	bySlot := map[uint16][]*ask{}
+	for _, a := range asks {
+		bySlot[a.slot] = append(bySlot[a.slot], a)
+	}
+	flights := make([]*flight, 0, len(bySlot))
+	for _, asks := range bySlot {
+		flights = append(flights, newFlight(s, asks))
+	}
+	for {
+		var calls []Call
+		var under []*flight
+		for _, f := range flights {
+			if f.again(ctx) {
+				calls, under = append(calls, f.call()), append(under, f)
+			}
+		}
+		if len(under) == 0 {
+			return
+		}
+		replies := make([]Reply, len(calls))
+		s.evaler.EvalAll(ctx, calls, replies)
+		for i, f := range under {
+			f.landed(replies[i])
+		}
+	}
+}
+
+// A flight is one call, from the first attempt to the last.
+type flight struct {
+	store   *Store
+	asks    []*ask
+	kinds   kindSet
+	nonce   string
+	expiry  int64
+	unsure  bool // an attempt with this nonce may have been carried out
+	source  bool // the server lacks the script
+	tries   int
+	over    bool
+	failure error // of the latest attempt
+}
+
+func newFlight(s *Store, asks []*ask) *flight {
+	f := &flight{store: s, asks: asks}
+	for _, a := range asks {
+		for i := range a.questions {
+			f.kinds |= a.questions[i].limit.kinds
+		}
+	}
+	return f
+}
+
+// again reports whether there is to be an attempt, after a pause where the latest one failed. Where there is none, who asked is told.
+func (f *flight) again(ctx context.Context) bool {
+	if f.over {
+		return false
+	}
+	if f.failure != nil {
+		pause := time.NewTimer(min(time.Millisecond<<min(f.tries, 6), 50*time.Millisecond))
+		defer pause.Stop()
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+		}
+	}
+	if ctx.Err() == nil {
+		f.tries++
+		return true
+	}
+	err := f.failure
+	if err == nil {
+		err = context.DeadlineExceeded
+	}
+	if f.store.ctx.Err() != nil {
+		err = errClosed
+	}
+	f.end(fmt.Errorf("weirredis: no answer: %w", err))
+	return false
+}
+
+// end gives up, or is done where err is nil.
+func (f *flight) end(err error) {
+	f.over = true
+	for _, a := range f.asks {
+		a.err = err
+		close(a.done)
+	}
+}
+
+// call makes a call of the questions. A repeat has the nonce of the first attempt, so that at most one of them is carried out.
+func (f *flight) call() Call {
+	s := f.store
+	if f.nonce == "" {
+		var id [16]byte
+		copy(id[:], s.self[:])
+		binary.BigEndian.PutUint64(id[8:], s.nonces.Add(1))
+		key := f.asks[0].questions[0].key
+		f.nonce = key[:strings.IndexByte(key, '}')+1] + ":nonce:" + hex.EncodeToString(id[:])
+		f.expiry = s.expiry(f.asks)
+	}
+	keys := make([]string, 1, 1+len(f.asks))
+	keys[0] = f.nonce
+	b := make([]byte, 0, 256)
+	b = appendArray(b, 6)
+	b = appendInt(b, version)
+	b = appendInt(b, f.expiry)
+	b = appendInt(b, int64(s.opts.Grace/time.Millisecond))
+	b = appendInt(b, 1)
+	var limits []*limit
+	charges := 0
+	for _, a := range f.asks {
+		charges += len(a.questions)
+		for i := range a.questions {
+			limits = add(limits, a.questions[i].limit)
+		}
+	}
+	b = appendArray(b, len(limits))
+	for _, l := range limits {
+		b = appendString(b, l.def)
+	}
+	b = appendArray(b, 6*charges)
+	groups := int64(0)
+	for _, a := range f.asks {
+		from, last := groups, 0
+		for i := range a.questions {
+			q := &a.questions[i]
+			keys = append(keys, q.key)
+			b = appendInt(b, int64(q.op))
+			b = appendInt(b, int64(index(limits, q.limit))+1)
+			b = appendInt(b, q.cost)
+			if q.group > 0 && (q.group != last || groups == from) {
+				groups++ // each caller has groups of his own
+			}
+			if last = q.group; q.group > 0 {
+				b = appendInt(b, groups)
+			} else {
+				b = appendInt(b, 0)
+			}
+			b = appendInt(b, q.more)
+			b = appendString(b, string(q.paper))
+		}
+	}
+	return Call{Script: s.scripts.of(f.kinds), Send: f.source, Keys: keys, Args: []string{string(b)}}
+}
+
+// add adds a limit that is not there yet. There are few.
+func add(all []*limit, l *limit) []*limit {
+	if index(all, l) < 0 {
+		all = append(all, l)
+	}
+	return all
+}
+
+func index(all []*limit, l *limit) int {
+	for i := range all {
+		if all[i] == l {
+			return i
+		}
+	}
+	return -1
+}
+
+// landed reads the reply to an attempt.
+func (f *flight) landed(r Reply) {
+	f.failure = nil
+	if r.Err == nil {
+		f.read(r.Text)
+		return
+	}
+	switch text := r.Err.Error(); {
+	case strings.HasPrefix(text, "NOSCRIPT"):
+		f.source = true
+	case strings.HasPrefix(text, "WEIRFULL"):
+		f.kinds, f.source = full, false
+	case strings.HasPrefix(text, "WEIRLATE "):
+		f.late(text)
+	case passing(r.Err):
+		f.failure, f.unsure = r.Err, true
+	default:
+		f.end(fmt.Errorf("weirredis: %w", r.Err))
+	}
+}
+
+// late is for a call that came after its expiry, and was not carried out: as our idea of the server's clock was wrong, or there was none. Where
+// an attempt before may have been carried out it is the end: that one's answer may be gone by now.
+func (f *flight) late(text string) {
+	now, err := strconv.ParseInt(strings.TrimPrefix(text, "WEIRLATE "), 10, 64)
+	if err != nil {
+		f.end(fmt.Errorf("weirredis: %s", text))
+		return
+	}
+	f.store.set(now)
+	if f.unsure {
+		f.end(errors.New("weirredis: no answer in time: the charge may have been carried out or not"))
+		return
+	}
+	f.nonce = ""
+}
+
+// passing reports whether an error may be gone when the call is repeated: the connection was lost, the server is busy with something else, or
+// another one has become the master.
+func passing(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return true // whether there is time for another one is seen there
+	}
+	text := err.Error()
+	for _, p := range []string{"LOADING", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "BUSY", "MOVED", "ASK", "NOREPLICAS"} {
+		if strings.HasPrefix(text, p) {
+			return true
+		}
+	}
+	code, _, _ := strings.Cut(text, " ")
+	return code != strings.ToUpper(code) || code == "EOF" // errors of the server begin with a word in capitals
+}
+
+// read gives each question its answer.
+func (f *flight) read(text string) {
+	r := &reader{b: text}
+	elements := r.array()
+	now := r.int()
+	for _, a := range f.asks {
+		for i := range a.questions {
+			a.questions[i].read(r)
+		}
+	}
+	if r.err != nil || elements == 0 {
+		f.end(errAnswer)
+		return
+	}
+	f.store.see(now)
+	f.end(nil)
+}
+
+// expiry is when the call is to be carried out at the latest, by the server's clock. It is 1, long past, where that clock is not known yet: the
+// refusal tells it.
+func (s *Store) expiry(asks []*ask) int64 {
+	offset := s.offset.Load()
+	if offset == 0 {
+		return 1
+	}
+	end := asks[0].end
+	for _, a := range asks {
+		if a.end.After(end) {
+			end = a.end
+		}
+	}
+	return offset + int64(end.Sub(s.start)/time.Microsecond)
+}
+
+// see learns the server's clock from an answer: what it reads is a little in the past. So the latest reading is the nearest, unless the clock
+// was put back.
+func (s *Store) see(now int64) {
+	offset := now - int64(time.Since(s.start)/time.Microsecond)
+	if old := s.offset.Load(); offset > old || offset < old-int64(10*time.Second/time.Microsecond) {
+		s.offset.CompareAndSwap(old, offset)
+	}
+}
+
+// set is see where it is known that the clock is another one.
+func (s *Store) set(now int64) { s.offset.Store(now - int64(time.Since(s.start)/time.Microsecond)) }
+
+// inTurn carries out a batch with groups that are spread over slots: those are charged in order, and given back when a later one refuses.
+func (s *Store) inTurn(ctx context.Context, batch []weir.Charge, out []weir.Decision, split map[int]bool) error {
+	return errors.New("weirredis: not yet")
+}

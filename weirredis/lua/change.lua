@@ -1,0 +1,116 @@
+-- What a change of the limit makes of states.
+
+-- scaled is v*to/from, rounded up, of big numbers.
+local function scaled(v, from, to)
+  return bigup(bigmul(v, big(to)), big(from))
+end
+
+local function tickpair(P, u, r)
+  return bigadd(bigmul(big(u), big(P.n)), big(r))
+end
+
+local function frompair(P, ticks)
+  local q, r = bigdiv(ticks, big(P.n))
+  return small(q), small(r)
+end
+
+-- Tokens that were used stay used, at the new rate; of a bucket that knows debt, the time until the next charge may go stays.
+kinds[1].convert = function(P, S, Q)
+  if P.owing ~= Q.owing then
+    return nil
+  end
+  local u, r = used(S, now)
+  if P.owing then
+    local owed = bigup(bigmul(tickpair(P, u, r), big(Q.n)), big(P.n))
+    owed = bigless(bigadd(owed, bigmul(big(Q.passu), big(Q.n))), bigmul(big(P.passu), big(Q.n)))
+    u, r = frompair(Q, owed)
+    return advance(Q, now, 0, u, r)
+  end
+  if P.n == Q.n and P.p == Q.p then
+    return S
+  end
+  u, r = frompair(Q, scaled(tickpair(P, u, r), P.p, Q.p))
+  local next = advance(Q, now, 0, u, r)
+  if S[3] then
+    local total = bigadd(bigmul(bigmul(big(S[3]), big(span52)), big(P.n)), tickpair(P, S[4], S[5]))
+    local units, rest = bigdiv(scaled(total, P.p, Q.p), big(Q.n))
+    local high, low = bigdiv(units, big(span52))
+    next[3], next[4], next[5] = small(high), small(low), small(rest)
+  end
+  return next
+end
+
+kinds[1].load = function(P, t, spent)
+  return (kinds[1].book(P, kinds[1].contact(P), t, t, spent))
+end
+
+-- transfer is a change of kind: what was used is charged once to an untouched state.
+local function transfer(P, S, Q)
+  local spent = P.K.spent(P, S, now)
+  if spent == 0 then
+    return Q.K.contact(Q)
+  end
+  return Q.K.load(Q, now, spent)
+end
+
+local function changed(P, S, Q)
+  if P.def == Q.def then
+    return S
+  end
+  if P[2] == Q[2] and P.K.convert then
+    local next = P.K.convert(P, S, Q)
+    if next then
+      return next
+    end
+  end
+  return transfer(P, S, Q)
+end
+
+-- match says for each of the new limits which of the old ones is carried over to it: those of the same kind in order, then those that are left.
+local function match(old, new)
+  local from, taken = {}, {}
+  local function take(j, fits)
+    for i = 1, #old do
+      if not taken[i] and fits(i) then
+        from[j], taken[i] = i, true
+        return
+      end
+    end
+  end
+  for j = 1, #new do
+    take(j, function(i) return old[i].name == new[j].name end)
+  end
+  for j = 1, #new do
+    if not from[j] then
+      take(j, function() return true end)
+    end
+  end
+  return from
+end
+
+change = function(P, S, Q)
+  if not P.parts and not Q.parts then
+    return changed(P, S, Q)
+  end
+  local old, new = P.parts or {P}, Q.parts or {Q}
+  local next, from = {}, match(old, new)
+  for j, part in ipairs(new) do
+    local i = from[j]
+    if not Q.parts and old[i].name ~= part.name then -- several become one of another kind
+      return transfer(P, S, Q)
+    end
+    local before = nil
+    if i then
+      before = S
+      if P.parts then
+        before = S[i] or nil
+      end
+      before = before and changed(old[i], before, part)
+    end
+    if not Q.parts then
+      return before
+    end
+    next[j] = before or part.K.contact(part) or false
+  end
+  return next
+end

@@ -1,0 +1,316 @@
+-- What is asked comes as one value: version, expiry of the call (0 for none), grace in ms, whether KEYS[1] is a nonce, limits, and charges
+-- one after another: operation, limit, cost, group, within or -1 for however long, receipt or ''.
+local asked = cmsgpack.unpack(ARGV[1])
+if asked[1] ~= 1 then
+  return redis.error_reply('WEIRVERSION these scripts are of another version than who asks')
+end
+local expiry, grace, first = asked[2], asked[3], asked[4]
+if expiry > 0 and now > expiry then
+  return redis.error_reply('WEIRLATE ' .. string.format('%.0f', now))
+end
+if first == 1 then
+  local said = redis.call('GET', KEYS[1])
+  if said then
+    return said
+  end
+end
+
+local limits, charges = asked[5], asked[6]
+local prepared, entries = {}, {}
+local wrong = {} -- a limit that this script does not know, to be asked again with all of them
+
+-- prepare reads a limit.
+prepare = function(def)
+  local P = prepared[def]
+  if P then
+    return P
+  end
+  P = cmsgpack.unpack(def)
+  local K = kinds[P[2]]
+  if P[1] ~= 1 or not K then
+    error(wrong)
+  end
+  P.K, P.def = K, def
+  K.ready(P)
+  prepared[def] = P
+  return P
+end
+
+-- entry is what is known of a key: the state and the limit that it was kept under.
+local function entry(key)
+  local e = entries[key]
+  if e then
+    return e
+  end
+  e = {}
+  entries[key] = e
+  local raw = redis.pcall('GET', key)
+  if type(raw) == 'table' then
+    e.err = raw.err
+  elseif raw then
+    local ok, def, S = pcall(cmsgpack.unpack, raw)
+    if ok and type(def) == 'string' and type(S) == 'table' then
+      e.def, e.S = def, S
+    else
+      e.err = 'WEIRSTATE the key holds something that is no state of a limit'
+    end
+  end
+  return e
+end
+
+-- current is a key's state under the limit that is asked with. It is nil where nothing is known of the key.
+local function current(e, P)
+  if e.S and e.def ~= P.def then
+    if not change then
+      error(wrong)
+    end
+    local S = change(prepare(e.def), e.S, P)
+    e.S, e.def, e.P, e.dirty = S, P.def, P, true
+  end
+  return e.S
+end
+
+local function put(e, P, S)
+  e.S, e.def, e.P, e.dirty = S, P.def, P, true
+end
+
+local said, n = {now}, 1 -- the answer: for each charge the wait (0 for yes, -1 for never), what remains, the reset, and more as asked
+local made = false
+
+local function say(wait, remaining, reset)
+  said[n + 1], said[n + 2], said[n + 3] = wait, remaining, reset
+  n = n + 3
+end
+
+local function also(v)
+  n = n + 1
+  said[n] = v
+end
+
+local function receipt(P, cost, ticket)
+  return cmsgpack.pack(P.def, cost, now, ticket or {})
+end
+
+-- ask answers one charge, and returns whether it was admitted.
+local function ask(op, P, e, cost, wait, paper)
+  local K = P.K
+  local S = current(e, P)
+  if op == 6 then -- reset
+    if e.S then
+      e.S, e.dirty = nil, true
+      made = true
+    end
+    op, cost = 1, 0
+    S = nil
+  elseif op == 3 then -- settle
+    local ok, def, charged, since, ticket = pcall(cmsgpack.unpack, paper)
+    if not ok or type(ticket) ~= 'table' then
+      error('WEIRRECEIPT this is no receipt', 0)
+    end
+    if def == P.def and cost >= 0 and cost ~= charged then
+      if cost > charged then
+        S = K.book(P, S or K.contact(P), now, now, cost - charged)
+        put(e, P, S)
+        made = true
+      elseif S then
+        local given = K.refund(P, S, now, ticket, charged - cost)
+        if given ~= S then
+          S = given
+          put(e, P, S)
+          made = true
+        end
+      end
+    end
+    op, cost = 1, 0
+  end
+  if op == 0 or op == 2 then
+    if not S and cost > 0 and cost <= P.largest then
+      S = K.contact(P)
+      if S then -- does not start full: were it not kept, each try would begin again
+        put(e, P, S)
+      end
+    end
+  end
+  local seen = S or K.contact(P)
+  local admitted, retry, delay, ticket, taken = true, 0, 0, nil, 0
+  if op == 4 then -- take some
+    cost = min(cost, (K.look(P, seen, now)), P.largest)
+    admitted = cost > 0
+    if not admitted then
+      cost = 1
+    end
+  end
+  if cost < 0 or cost > P.largest then
+    admitted, retry = false, never
+  elseif cost > 0 then
+    local w, room = K.plan(P, seen, now, cost)
+    if op == 2 then
+      if not K.books then
+        wait = 0
+      end
+      admitted = w ~= never and room == 0 and (wait < 0 or w <= wait)
+      if w == never or room == never then
+        retry = never
+      elseif wait < 0 then
+        retry = room
+      else
+        retry = max(room, w - wait)
+      end
+      delay = w
+    else
+      admitted = w == 0 and room == 0
+      if w == never or room == never then
+        retry = never
+      else
+        retry = max(w, room)
+      end
+    end
+    if admitted and op ~= 1 and op ~= 5 then
+      S, ticket = K.book(P, S, now, min(now + delay, last), cost)
+      put(e, P, S)
+      seen, taken, made = S, cost, true
+    end
+  end
+  if admitted then
+    retry = 0
+  end
+  local remaining, reset = K.look(P, seen, now)
+  e.reset = reset
+  say(retry, remaining, reset)
+  if K.sign then
+    also(K.sign(P, seen, now, cost, admitted))
+  end
+  if op == 2 then
+    also(admitted and delay or 0)
+    also(admitted and receipt(P, cost, ticket) or '')
+  elseif op == 4 then
+    also(taken)
+    also(ticket and receipt(P, cost, ticket) or '')
+  elseif op == 0 and wait == 1 then -- a receipt is wanted
+    also(ticket and receipt(P, cost, ticket) or '')
+  end
+  return admitted
+end
+
+-- attempt is ask, where what goes wrong with one charge is said in its place and concerns no other.
+local function attempt(i, key)
+  local c = (i - 1) * 6
+  local e = entry(key)
+  local from, P = n, prepare(limits[charges[c + 2]])
+  if e.err then
+    also(e.err)
+    return false
+  end
+  local before, def, dirty, had = e.S, e.def, e.dirty, made
+  local ok, result = pcall(ask, charges[c + 1], P, e, charges[c + 3], charges[c + 5], charges[c + 6])
+  if ok then
+    return result
+  end
+  if result == wrong then
+    error(wrong)
+  end
+  e.S, e.def, e.dirty, made = before, def, dirty, had
+  for j = from + 1, n do
+    said[j] = nil
+  end
+  n = from
+  also(type(result) == 'table' and result.err or tostring(result))
+  return false
+end
+
+-- together makes all charges from i to j, or none. Where it is none, those that refused said so after those before them, and the others say
+-- what they would have said had nobody charged.
+local function together(i, j)
+  local saved, from, all, had, refused = {}, n, true, made, {}
+  for k = i, j do
+    local e = entry(KEYS[first + k])
+    if not saved[e] then
+      saved[e] = {e.S, e.def, e.dirty, e.P}
+    end
+  end
+  for k = i, j do
+    local before = n
+    if not attempt(k, KEYS[first + k]) then
+      all = false
+      refused[k] = {unpack(said, before + 1, n)}
+    end
+  end
+  if all then
+    return
+  end
+  for e, was in pairs(saved) do
+    e.S, e.def, e.dirty, e.P = was[1], was[2], was[3], was[4]
+  end
+  made = had
+  for k = from + 1, n do
+    said[k] = nil
+  end
+  n = from
+  for k = i, j do
+    if refused[k] then
+      for _, v in ipairs(refused[k]) do
+        also(v)
+      end
+    else
+      local c = (k - 1) * 6
+      charges[c + 1] = 1
+      attempt(k, KEYS[first + k])
+      if charges[c + 5] == 1 then
+        also('')
+      end
+    end
+  end
+end
+
+-- write keeps a state until it is as good as new, and forgets it then.
+local function write(key, e)
+  if not e.S then
+    redis.call('DEL', key)
+    return
+  end
+  local _, reset = e.P.K.look(e.P, e.S, now)
+  local ttl = math.ceil(reset / 1000) + grace
+  if e.P.keeps then
+    ttl = ttl + 86400000 -- it is never as good as new: after a day without anyone it begins anew
+  elseif reset == 0 then
+    redis.call('DEL', key)
+    return
+  end
+  redis.call('SET', key, cmsgpack.pack(e.def, e.S), 'PX', string.format('%.0f', ttl))
+end
+
+local function run()
+  local i, count = 1, #charges / 6
+  while i <= count do
+    local group, j = charges[(i - 1) * 6 + 4], i
+    if group > 0 then
+      while j < count and charges[j * 6 + 4] == group do
+        j = j + 1
+      end
+    end
+    if j > i then
+      together(i, j)
+    else
+      attempt(i, KEYS[first + i])
+    end
+    i = j + 1
+  end
+end
+
+local ok, problem = pcall(run)
+if not ok then
+  if problem == wrong then
+    return redis.error_reply('WEIRFULL a state of another kind of limit is to be carried over')
+  end
+  return redis.error_reply('WEIRSCRIPT ' .. tostring(problem))
+end
+for key, e in pairs(entries) do
+  if e.dirty then
+    write(key, e)
+  end
+end
+local answer = cmsgpack.pack(said)
+if first == 1 and made then
+  redis.call('SET', KEYS[1], answer, 'PX', string.format('%.0f', math.ceil((expiry - now) / 1000) + 1))
+end
+return answer

@@ -1,0 +1,149 @@
+-- Whole numbers of any size, not below 0: limbs of 24 bits, the lowest first, without zeros at the top.
+local limb = 16777216
+
+local function big(x)
+  local a, n = {}, 0
+  while x > 0 do
+    local q = floor(x / limb)
+    n = n + 1
+    a[n] = x - q * limb
+    x = q
+  end
+  return a
+end
+
+-- small is a number again: the largest one where it does not fit.
+local function small(a)
+  local x = 0
+  for i = #a, 1, -1 do
+    x = x * limb + a[i]
+    if x > last then
+      return last
+    end
+  end
+  return x
+end
+
+local function trim(a)
+  local n = #a
+  while n > 0 and a[n] == 0 do
+    a[n] = nil
+    n = n - 1
+  end
+  return a
+end
+
+local function bigcompare(a, b)
+  if #a ~= #b then
+    return #a < #b and -1 or 1
+  end
+  for i = #a, 1, -1 do
+    if a[i] ~= b[i] then
+      return a[i] < b[i] and -1 or 1
+    end
+  end
+  return 0
+end
+
+local function bigadd(a, b)
+  local c, carry = {}, 0
+  for i = 1, max(#a, #b) do
+    local x = (a[i] or 0) + (b[i] or 0) + carry
+    carry = x >= limb and 1 or 0
+    c[i] = x - carry * limb
+  end
+  if carry > 0 then
+    c[#c + 1] = carry
+  end
+  return c
+end
+
+-- bigless is a less b, or 0.
+local function bigless(a, b)
+  if bigcompare(a, b) <= 0 then
+    return {}
+  end
+  local c, borrow = {}, 0
+  for i = 1, #a do
+    local x = a[i] - (b[i] or 0) - borrow
+    borrow = x < 0 and 1 or 0
+    c[i] = x + borrow * limb
+  end
+  return trim(c)
+end
+
+local function bigmul(a, b)
+  local c = {}
+  for i = 1, #a + #b do
+    c[i] = 0
+  end
+  for i = 1, #a do
+    local carry = 0
+    for j = 1, #b do
+      local x = a[i] * b[j] + c[i + j - 1] + carry
+      carry = floor(x / limb)
+      c[i + j - 1] = x - carry * limb
+    end
+    c[i + #b] = carry
+  end
+  return trim(c)
+end
+
+-- bigdiv is the quotient, whole, and the rest (Knuth, The Art of Computer Programming, volume 2, 4.3.1, algorithm D).
+local function bigdiv(a, b)
+  if bigcompare(a, b) < 0 then
+    return {}, a
+  end
+  local n = #b
+  if n == 1 then
+    local q, r = {}, 0
+    for i = #a, 1, -1 do
+      local x = r * limb + a[i]
+      q[i] = floor(x / b[1])
+      r = x - q[i] * b[1]
+    end
+    return trim(q), big(r)
+  end
+  local shift = {floor(limb / (b[n] + 1))}
+  local u, v = bigmul(a, shift), bigmul(b, shift)
+  for i = #u + 1, #a + 1 do
+    u[i] = 0
+  end
+  local q = {}
+  for j = #u - n, 1, -1 do
+    local top = u[j + n] * limb + u[j + n - 1]
+    local guess = floor(top / v[n])
+    local rest = top - guess * v[n]
+    while guess >= limb or rest < limb and guess * v[n - 1] > rest * limb + u[j + n - 2] do
+      guess, rest = guess - 1, rest + v[n]
+    end
+    local borrow = 0
+    for i = 1, n do
+      local x = u[j + i - 1] - guess * v[i] - borrow
+      borrow = -floor(x / limb)
+      u[j + i - 1] = x + borrow * limb
+    end
+    u[j + n] = u[j + n] - borrow
+    if u[j + n] < 0 then -- once in a great many times the guess is one too high
+      guess = guess - 1
+      local carry = 0
+      for i = 1, n do
+        local x = u[j + i - 1] + v[i] + carry
+        carry = x >= limb and 1 or 0
+        u[j + i - 1] = x - carry * limb
+      end
+      u[j + n] = u[j + n] + carry
+    end
+    q[j] = guess
+  end
+  local r = bigdiv(trim(u), shift) -- the quotient of the first two results
+  return trim(q), r
+end
+
+local function bigup(a, b)
+  local q, r = bigdiv(a, b)
+  if #r > 0 then
+    return bigadd(q, {1})
+  end
+  return q
+end

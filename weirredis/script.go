@@ -1,0 +1,106 @@
+package weirredis
+
+import (
+	"crypto/sha1"
+	_ "embed"
+	"encoding/hex"
+	"strings"
+	"sync"
+)
+
+// The scripts are put together from files: what all need, the limits that a call is about, and what asks them. So a call about token buckets
+// does not pay for the others: Redis makes all functions of a script anew each time it runs.
+var (
+	//go:embed lua/head.lua
+	headLua string
+	//go:embed lua/num.lua
+	numLua string
+	//go:embed lua/bucket.lua
+	bucketLua string
+	//go:embed lua/all.lua
+	allLua string
+	//go:embed lua/change.lua
+	changeLua string
+	//go:embed lua/main.lua
+	mainLua string
+)
+
+// Script is a Lua script with the name under which a server keeps it.
+type Script struct {
+	Source string
+	SHA    string // of the source, in hexadecimal digits
+}
+
+func newScript(source string) *Script {
+	sum := sha1.Sum([]byte(source))
+	return &Script{source, hex.EncodeToString(sum[:])}
+}
+
+// Kinds of limits, as the scripts number them.
+const (
+	kindBucket = 1 + iota
+	kindInterval
+	kindFixed
+	kindCounter
+	kindWindow
+	kindLog
+	kindWarm
+	kindAll
+)
+
+// files are the scripts of each kind, in the order in which they are put together.
+var files = [...]struct {
+	kind   int
+	source *string
+	num    bool // it counts in limbs
+}{
+	{kindBucket, &bucketLua, false},
+	{kindAll, &allLua, false},
+}
+
+// kindSet is a set of kinds; full is all of them, and changes from one to another.
+type kindSet uint16
+
+const full kindSet = 1 << 15
+
+func (s kindSet) has(kind int) bool { return s&full != 0 || s&(1<<kind) != 0 }
+
+// timeLine is the line that reads the server's clock. Tests put another one in its place.
+const timeLine = "local clock = redis.call('TIME')\n"
+
+// scripts makes each script once.
+type scripts struct {
+	clock string   // in place of timeLine
+	made  sync.Map // kindSet to *Script
+}
+
+func (s *scripts) of(kinds kindSet) *Script {
+	if made, ok := s.made.Load(kinds); ok {
+		return made.(*Script)
+	}
+	made, _ := s.made.LoadOrStore(kinds, newScript(s.source(kinds)))
+	return made.(*Script)
+}
+
+// source puts a script together.
+func (s *scripts) source(kinds kindSet) string {
+	var b strings.Builder
+	b.WriteString(strings.Replace(headLua, timeLine, s.clock, 1))
+	num := kinds&full != 0
+	for _, f := range files {
+		num = num || f.num && kinds.has(f.kind)
+	}
+	if num {
+		b.WriteString(numLua)
+	}
+	for _, f := range files {
+		if kinds.has(f.kind) {
+			b.WriteString(*f.source)
+		}
+	}
+	if kinds&full != 0 {
+		b.WriteString(changeLua)
+	}
+	b.WriteString(mainLua)
+	return b.String()
+}

@@ -1,0 +1,46 @@
+// Package weirrueidis connects weirredis to the client rueidis: the one to use, as it sends what many callers ask in few packets.
+package weirrueidis
+
+import (
+	"context"
+
+	"github.com/redis/rueidis"
+
+	"github.com/weirflow/weir/weirredis"
+)
+
+// New returns a Store over a client, which stays the caller's: standalone, Sentinel or Cluster, as it was opened. For a Cluster, Options.Cluster
+// is set by what the client is.
+func New(client rueidis.Client, o weirredis.Options) (*weirredis.Store, error) {
+	o.Cluster = o.Cluster || client.Mode() == rueidis.ClientModeCluster
+	return weirredis.New(Evaler(client), o)
+}
+
+// Evaler is how scripts are run by a client. rueidis repeats no command by itself but those that only read; EVALSHA is none of them.
+func Evaler(client rueidis.Client) weirredis.Evaler { return evaler{client} }
+
+type evaler struct{ client rueidis.Client }
+
+// command is a call as rueidis sends it.
+func (e evaler) command(c weirredis.Call) rueidis.Completed {
+	if c.Send {
+		return e.client.B().Eval().Script(c.Script.Source).Numkeys(int64(len(c.Keys))).Key(c.Keys...).Arg(c.Args...).Build()
+	}
+	return e.client.B().Evalsha().Sha1(c.Script.SHA).Numkeys(int64(len(c.Keys))).Key(c.Keys...).Arg(c.Args...).Build()
+}
+
+// Eval runs a script.
+func (e evaler) Eval(ctx context.Context, c weirredis.Call) (string, error) {
+	return e.client.Do(ctx, e.command(c)).ToString()
+}
+
+// EvalAll runs several, in one round trip for each node.
+func (e evaler) EvalAll(ctx context.Context, calls []weirredis.Call, replies []weirredis.Reply) {
+	commands := make([]rueidis.Completed, 0, len(calls))
+	for _, c := range calls {
+		commands = append(commands, e.command(c))
+	}
+	for i, r := range e.client.DoMulti(ctx, commands...) {
+		replies[i].Text, replies[i].Err = r.ToString()
+	}
+}
