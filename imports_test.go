@@ -32,6 +32,8 @@ var floors = map[string][]string{
 	"internal/topk":     nil,
 	"internal/u128":     nil,
 	"internal/vclock":   nil,
+	"weirredis":         {".", "internal/..."},
+	"weirrueidis":       {".", "weirredis"},
 	"server":            {".", "policy", "keyed", "sim", "weirhttp", "internal/...", "server/..."},
 	"server/admin":      {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile", "server/gateway"},
 	"server/gateway":    {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile"},
@@ -39,6 +41,7 @@ var floors = map[string][]string{
 	"cmd/weir":          {".", "policy", "sim", "weirtest", "internal/...", "server", "server/policyfile"},
 	"bench":             {"..."},
 	"proof":             {"..."},
+	"proof/redis":       {"..."},
 	"proof/servers":     nil, // it starts programs, and links none of them
 	"proof/traffic":     {"proof/servers"},
 	"docs/plots":        {"."},
@@ -182,7 +185,7 @@ func covers(allowed, rel string) bool {
 // inRoot reports whether a package is of the root module.
 func inRoot(pkg string) bool {
 	top, _, _ := strings.Cut(pkg, "/")
-	return !slices.Contains([]string{"server", "cmd", "bench", "proof"}, top)
+	return !slices.Contains([]string{"server", "cmd", "bench", "proof", "weirrueidis", "weirgoredis", "weirgrpc", "weirotel"}, top)
 }
 
 // TestModules holds the root module to having no dependencies, and the others to the local one.

@@ -107,6 +107,9 @@ func (s Subject) walk(r *rand.Rand, draw func(*rand.Rand) weir.Limit, all []func
 			now = moved(now, drawMove(r, step, size), first, last)
 		}
 		c := call{at: now, key: []string{"a", "a", "a", "b"}[r.IntN(4)], cost: drawCost(r, size)}
+		if s.Latest > 0 {
+			c.cost = min(c.cost, 1<<53-1)
+		}
 		switch p := r.IntN(24); {
 		case p < 9 || i == 0:
 			c.verb = doTake
