@@ -10,8 +10,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/weirflow/weir"
 )
 
 // A lane is where asks wait for a trip. There are a few flights at a time; each takes all that wait, up to a bound.
@@ -362,8 +360,3 @@ func (s *Store) see(now int64) {
 
 // set is see where it is known that the clock is another one.
 func (s *Store) set(now int64) { s.offset.Store(now - int64(time.Since(s.start)/time.Microsecond)) }
-
-// inTurn carries out a batch with groups that are spread over slots: those are charged in order, and given back when a later one refuses.
-func (s *Store) inTurn(ctx context.Context, batch []weir.Charge, out []weir.Decision, split map[int]bool) error {
-	return errors.New("weirredis: not yet")
-}
