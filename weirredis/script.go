@@ -23,6 +23,8 @@ var (
 	changeLua string
 	//go:embed lua/main.lua
 	mainLua string
+	//go:embed lua/take.lua
+	takeLua string
 )
 
 // Script is a Lua script with the name under which a server keeps it.
@@ -63,6 +65,9 @@ type kindSet uint16
 
 const full kindSet = 1 << 15
 
+// short is no limits at all: the script of takes and peeks of buckets alone.
+const short kindSet = 0
+
 func (s kindSet) has(kind int) bool { return s&full != 0 || s&(1<<kind) != 0 }
 
 // timeLine is the line that reads the server's clock. Tests put another one in its place.
@@ -84,6 +89,9 @@ func (s *scripts) of(kinds kindSet) *Script {
 
 // source puts a script together.
 func (s *scripts) source(kinds kindSet) string {
+	if kinds == short {
+		return strings.Replace(takeLua, timeLine, s.clock, 1)
+	}
 	var b strings.Builder
 	b.WriteString(strings.Replace(headLua, timeLine, s.clock, 1))
 	num := kinds&full != 0
