@@ -23,6 +23,8 @@ var (
 	changeLua string
 	//go:embed lua/main.lua
 	mainLua string
+	//go:embed lua/nodes.lua
+	nodesLua string
 	//go:embed lua/take.lua
 	takeLua string
 )
@@ -76,7 +78,7 @@ const timeLine = "local clock = redis.call('TIME')\n"
 // scripts makes each script once.
 type scripts struct {
 	clock string   // in place of timeLine
-	made  sync.Map // kindSet to *Script
+	made  sync.Map // kindSet, or a name, to *Script
 }
 
 func (s *scripts) of(kinds kindSet) *Script {
@@ -84,6 +86,16 @@ func (s *scripts) of(kinds kindSet) *Script {
 		return made.(*Script)
 	}
 	made, _ := s.made.LoadOrStore(kinds, newScript(s.source(kinds)))
+	return made.(*Script)
+}
+
+// nodes is the script of Beat.
+func (s *scripts) nodes() *Script {
+	const key = "nodes"
+	if made, ok := s.made.Load(key); ok {
+		return made.(*Script)
+	}
+	made, _ := s.made.LoadOrStore(key, newScript(strings.Replace(nodesLua, timeLine, s.clock, 1)))
 	return made.(*Script)
 }
 
