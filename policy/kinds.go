@@ -31,6 +31,7 @@ func kinds() map[string]weir.Limit {
 		weir.SlidingLog{},
 		weir.SmoothBursty{},
 		weir.WarmUp{},
+		weir.NginxBucket{},
 	} {
 		known[snake(reflect.TypeOf(l).Name())] = l
 	}
