@@ -34,6 +34,7 @@ var floors = map[string][]string{
 	"internal/vclock":   nil,
 	"weirredis":         {".", "internal/..."},
 	"weirrueidis":       {".", "weirredis"},
+	"weirgoredis":       {".", "weirredis"},
 	"server":            {".", "policy", "keyed", "sim", "weirhttp", "internal/...", "server/..."},
 	"server/admin":      {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile", "server/gateway"},
 	"server/gateway":    {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile"},
