@@ -17,6 +17,7 @@ import (
 type ask struct {
 	questions []question
 	slot      uint16
+	short     bool // all of them can go the short way
 	end       time.Time
 	done      chan struct{} // closed once the answers are there
 	err       error         // for all of them
@@ -82,10 +83,11 @@ func (s *Store) asks(batch []weir.Charge) (asks []ask, split map[int]bool, err e
 		}
 		asks[at].questions = append(asks[at].questions, q)
 	}
-	if len(groups) > 0 {
-		for i := range asks {
+	for i := range asks {
+		if len(groups) > 0 {
 			asks[i].gather()
 		}
+		asks[i].short = !slices.ContainsFunc(asks[i].questions, question.long)
 	}
 	return asks, split, nil
 }
@@ -121,12 +123,19 @@ func (s *Store) question(i int, c *weir.Charge) (question, error) {
 	case weir.OpReserve:
 		q.more = within(c.Within)
 	case weir.OpSettle:
-		q.paper = c.Receipt
+		if q.paper = c.Receipt; c.Cost > most {
+			return q, fmt.Errorf("%w: a cost of %d is more than Redis can count: at most %d", ErrCharge, c.Cost, int64(most))
+		}
 	case weir.OpPeek, weir.OpTakeSome, weir.OpCarry, weir.OpReset:
 	default:
 		return q, fmt.Errorf("%w: %v is no operation", ErrCharge, c.Op)
 	}
 	return q, nil
+}
+
+// long reports whether a question cannot go the short way.
+func (q question) long() bool {
+	return q.op > weir.OpPeek || q.group > 0 || q.more != 0 || q.limit.short == nil || q.cost < 0 || q.cost > q.limit.short.size
 }
 
 // answer gives the caller what came.

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/weirflow/weir"
 )
 
 // A lane is where asks wait for a trip. There are a few flights at a time; each takes all that wait, up to a bound.
@@ -90,27 +88,7 @@ func (s *Store) trip(asks []*ask) {
 	}
 	ctx, cancel := context.WithDeadline(s.ctx, end)
 	defer cancel()
-	if !s.opts.Cluster {
-		f := newFlight(s, asks)
-		for f.again(ctx) {
-			text, err := s.evaler.Eval(ctx, f.call())
-			f.landed(Reply{text, err})
-		}
-		return
-	}
-	s.tripToSlots(ctx, asks)
-}
-
-// tripToSlots is trip on a cluster.
-func (s *Store) tripToSlots(ctx context.Context, asks []*ask) {
-	bySlot := map[uint16][]*ask{}
-	for _, a := range asks {
-		bySlot[a.slot] = append(bySlot[a.slot], a)
-	}
-	flights := make([]*flight, 0, len(bySlot))
-	for _, asks := range bySlot {
-		flights = append(flights, newFlight(s, asks))
-	}
+	flights := s.flights(asks)
 	for {
 		var calls []Call
 		var under []*flight
@@ -119,8 +97,13 @@ func (s *Store) tripToSlots(ctx context.Context, asks []*ask) {
 				calls, under = append(calls, f.call()), append(under, f)
 			}
 		}
-		if len(under) == 0 {
+		switch len(under) {
+		case 0:
 			return
+		case 1:
+			text, err := s.evaler.Eval(ctx, calls[0])
+			under[0].landed(Reply{text, err})
+			continue
 		}
 		replies := make([]Reply, len(calls))
 		s.evaler.EvalAll(ctx, calls, replies)
@@ -130,11 +113,41 @@ func (s *Store) tripToSlots(ctx context.Context, asks []*ask) {
 	}
 }
 
+// flights parts asks into calls: by their slots, and by whether they can go the short way.
+func (s *Store) flights(asks []*ask) (flights []*flight) {
+	type way struct {
+		slot  uint16
+		short bool
+	}
+	alike := true
+	for _, a := range asks {
+		alike = alike && a.slot == asks[0].slot && a.short == asks[0].short
+	}
+	if alike {
+		return append(flights, newFlight(s, asks))
+	}
+	by := map[way]int{}
+	for _, a := range asks {
+		w := way{a.slot, a.short}
+		i, ok := by[w]
+		if !ok {
+			i = len(flights)
+			by[w], flights = i, append(flights, &flight{store: s})
+		}
+		flights[i].asks = append(flights[i].asks, a)
+	}
+	for i, f := range flights {
+		flights[i] = newFlight(s, f.asks)
+	}
+	return flights
+}
+
 // A flight is one call, from the first attempt to the last.
 type flight struct {
 	store   *Store
 	asks    []*ask
 	kinds   kindSet
+	short   bool // by the short way
 	nonce   string
 	expiry  int64
 	unsure  bool // an attempt with this nonce may have been carried out
@@ -145,7 +158,7 @@ type flight struct {
 }
 
 func newFlight(s *Store, asks []*ask) *flight {
-	f := &flight{store: s, asks: asks}
+	f := &flight{store: s, asks: asks, short: asks[0].short}
 	for _, a := range asks {
 		for i := range a.questions {
 			f.kinds |= a.questions[i].limit.kinds
@@ -202,22 +215,29 @@ func (f *flight) call() Call {
 		f.nonce = key[:strings.IndexByte(key, '}')+1] + ":nonce:" + hex.EncodeToString(id[:])
 		f.expiry = s.expiry(f.asks)
 	}
+	kinds, request := f.kinds, f.request
+	if f.short {
+		kinds, request = short, f.shortRequest
+	}
 	keys := make([]string, 1, 1+len(f.asks))
 	keys[0] = f.nonce
-	b := make([]byte, 0, 256)
-	b = appendArray(b, 6)
-	b = appendInt(b, version)
-	b = appendInt(b, f.expiry)
-	b = appendInt(b, int64(s.opts.Grace/time.Millisecond))
-	b = appendInt(b, 1)
 	var limits []*limit
-	charges := 0
 	for _, a := range f.asks {
-		charges += len(a.questions)
 		for i := range a.questions {
 			limits = add(limits, a.questions[i].limit)
+			keys = append(keys, a.questions[i].key)
 		}
 	}
+	return Call{Script: s.scripts.of(kinds), Send: f.source, Keys: keys, Args: []string{request(limits, len(keys)-1)}}
+}
+
+// request writes down what is asked, for main.lua.
+func (f *flight) request(limits []*limit, charges int) string {
+	b := make([]byte, 0, 256)
+	b = appendInt(appendArray(b, 6), version)
+	b = appendInt(b, f.expiry)
+	b = appendInt(b, int64(f.store.opts.Grace/time.Millisecond))
+	b = appendInt(b, 1)
 	b = appendArray(b, len(limits))
 	for _, l := range limits {
 		b = appendString(b, l.def)
@@ -228,7 +248,6 @@ func (f *flight) call() Call {
 		from, last := groups, 0
 		for i := range a.questions {
 			q := &a.questions[i]
-			keys = append(keys, q.key)
 			b = appendInt(b, int64(q.op))
 			b = appendInt(b, int64(index(limits, q.limit))+1)
 			b = appendInt(b, q.cost)
@@ -244,7 +263,29 @@ func (f *flight) call() Call {
 			b = appendString(b, string(q.paper))
 		}
 	}
-	return Call{Script: s.scripts.of(f.kinds), Send: f.source, Keys: keys, Args: []string{string(b)}}
+	return string(b)
+}
+
+// shortRequest does so for take.lua.
+func (f *flight) shortRequest(limits []*limit, charges int) string {
+	b := make([]byte, 0, 256)
+	b = appendInt(appendArray(b, 5), version)
+	b = appendInt(b, f.expiry)
+	b = appendInt(b, int64(f.store.opts.Grace/time.Millisecond))
+	b = appendArray(b, len(limits))
+	for _, l := range limits {
+		b = append(b, l.short.text...)
+	}
+	b = appendArray(b, 4*charges)
+	for _, a := range f.asks {
+		for i := range a.questions {
+			q := &a.questions[i]
+			b = appendInt(b, int64(index(limits, q.limit))+1)
+			b = appendInt(b, 1-int64(q.op)) // a take charges, a peek does not
+			b = q.limit.short.appendCost(b, q.cost)
+		}
+	}
+	return string(b)
 }
 
 // add adds a limit that is not there yet. There are few.
@@ -274,12 +315,16 @@ func (f *flight) landed(r Reply) {
 	switch text := r.Err.Error(); {
 	case strings.HasPrefix(text, "NOSCRIPT"):
 		f.source = true
+	case strings.HasPrefix(text, "WEIRFULL") && f.short:
+		f.short, f.source = false, false
 	case strings.HasPrefix(text, "WEIRFULL"):
 		f.kinds, f.source = full, false
 	case strings.HasPrefix(text, "WEIRLATE "):
 		f.late(text)
 	case passing(r.Err):
 		f.failure, f.unsure = r.Err, true
+	case f.short && strings.Contains(text, "script"): // a key holds what it cannot read: the other script says which
+		f.short, f.source = false, false
 	default:
 		f.end(fmt.Errorf("weirredis: %w", r.Err))
 	}
@@ -362,8 +407,3 @@ func (s *Store) see(now int64) {
 
 // set is see where it is known that the clock is another one.
 func (s *Store) set(now int64) { s.offset.Store(now - int64(time.Since(s.start)/time.Microsecond)) }
-
-// inTurn carries out a batch with groups that are spread over slots: those are charged in order, and given back when a later one refuses.
-func (s *Store) inTurn(ctx context.Context, batch []weir.Charge, out []weir.Decision, split map[int]bool) error {
-	return errors.New("weirredis: not yet")
-}

@@ -3,6 +3,7 @@ package weirredis
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"sync"
 	"time"
 
@@ -22,6 +23,51 @@ type limit struct {
 	kinds    kindSet
 	capacity int64
 	names    []string // of the parts of an All
+	short    *brief   // nil where the short way does not know it
+}
+
+// brief is what the short way has to know of a limit.
+type brief struct {
+	text string // def, n, p, the size and what passes in units and rest, and whether it is leaky, in MessagePack
+	n, p uint64
+	size int64
+}
+
+// shorten readies a bucket for the short way, if its numbers are small enough for plain products, and it begins full.
+func shorten(def string, l weir.Limit) *brief {
+	var r weir.Rate
+	var size, passes, leaky int64
+	switch l := l.(type) {
+	case weir.TokenBucket:
+		if r, size, passes = l.Rate, l.Burst, l.Burst; l.Initial != 0 && l.Initial != l.Burst {
+			return nil
+		}
+	case weir.LeakyBucket:
+		r, size, passes, leaky = l.Rate, l.Queue+1, l.DelayAfter, 1
+	default:
+		return nil
+	}
+	n, p, err := ticks(r)
+	if err != nil {
+		return nil
+	}
+	b := &brief{n: uint64(n), p: uint64(p), size: size}
+	if hi, lo := bits.Mul64(uint64(size), b.p); hi > 0 || lo > most-b.p-b.n {
+		return nil
+	}
+	text := appendString(appendArray(nil, 8), def)
+	for _, v := range []int64{n, p} {
+		text = appendInt(text, v)
+	}
+	text = b.appendCost(b.appendCost(text, size), passes)
+	b.text = string(appendInt(text, leaky))
+	return b
+}
+
+// appendCost adds what a cost takes in clock units, and the rest in ticks.
+func (b *brief) appendCost(text []byte, cost int64) []byte {
+	ticks := uint64(cost) * b.p
+	return appendInt(appendInt(text, int64(ticks/b.n)), int64(ticks%b.n))
 }
 
 // limits keeps what was worked out for each limit that was asked about lately.
@@ -59,8 +105,11 @@ func compile(l weir.Limit) (*limit, error) {
 	c := &limit{capacity: p.Peek(nil, 0, 0).Limit}
 	parts, names := weir.Parts(l), weir.PartNames(l)
 	if names == nil {
-		c.def, c.kinds, err = define(l)
-		return c, err
+		if c.def, c.kinds, err = define(l); err != nil {
+			return nil, err
+		}
+		c.short = shorten(c.def, l)
+		return c, nil
 	}
 	def := appendInt(appendInt(appendArray(nil, 2+len(parts)), version), kindAll)
 	c.kinds = 1 << kindAll

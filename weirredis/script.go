@@ -23,6 +23,10 @@ var (
 	changeLua string
 	//go:embed lua/main.lua
 	mainLua string
+	//go:embed lua/nodes.lua
+	nodesLua string
+	//go:embed lua/take.lua
+	takeLua string
 )
 
 // Script is a Lua script with the name under which a server keeps it.
@@ -63,6 +67,9 @@ type kindSet uint16
 
 const full kindSet = 1 << 15
 
+// short is no limits at all: the script of takes and peeks of buckets alone.
+const short kindSet = 0
+
 func (s kindSet) has(kind int) bool { return s&full != 0 || s&(1<<kind) != 0 }
 
 // timeLine is the line that reads the server's clock. Tests put another one in its place.
@@ -71,7 +78,7 @@ const timeLine = "local clock = redis.call('TIME')\n"
 // scripts makes each script once.
 type scripts struct {
 	clock string   // in place of timeLine
-	made  sync.Map // kindSet to *Script
+	made  sync.Map // kindSet, or a name, to *Script
 }
 
 func (s *scripts) of(kinds kindSet) *Script {
@@ -82,8 +89,21 @@ func (s *scripts) of(kinds kindSet) *Script {
 	return made.(*Script)
 }
 
+// nodes is the script of Beat.
+func (s *scripts) nodes() *Script {
+	const key = "nodes"
+	if made, ok := s.made.Load(key); ok {
+		return made.(*Script)
+	}
+	made, _ := s.made.LoadOrStore(key, newScript(strings.Replace(nodesLua, timeLine, s.clock, 1)))
+	return made.(*Script)
+}
+
 // source puts a script together.
 func (s *scripts) source(kinds kindSet) string {
+	if kinds == short {
+		return strings.Replace(takeLua, timeLine, s.clock, 1)
+	}
 	var b strings.Builder
 	b.WriteString(strings.Replace(headLua, timeLine, s.clock, 1))
 	num := kinds&full != 0

@@ -66,7 +66,7 @@ type Options struct {
 	// all that differs.
 	ClockKey string
 
-	// Flights is how many calls are under way at once, to each of which all charges are added that came meanwhile; 0 means 4.
+	// Flights is how many calls are under way at once, to each of which all charges are added that came meanwhile; 0 means 2.
 	Flights int
 }
 
@@ -108,7 +108,7 @@ func New(e Evaler, o Options) (*Store, error) {
 		o.Timeout = time.Second
 	}
 	if o.Flights == 0 {
-		o.Flights = 4
+		o.Flights = 2
 	}
 	s := &Store{evaler: e, opts: o, scripts: &scripts{clock: timeLine}, start: time.Now()}
 	if o.ClockKey != "" {

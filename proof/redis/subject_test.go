@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -21,18 +20,6 @@ import (
 type world struct {
 	client rueidis.Client
 	serial atomic.Int64
-}
-
-// client connects to a server.
-func connect(t *testing.T, o rueidis.ClientOption) rueidis.Client {
-	t.Helper()
-	o.DisableCache = true
-	client, err := rueidis.NewClient(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	return client
 }
 
 // open is a limit in Redis, on a clock that stands still until it is set: the scripts read it from a key.

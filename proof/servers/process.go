@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -22,6 +23,7 @@ type Process struct {
 	ended  chan struct{} // closed once it has
 	err    error         // what exec.Cmd.Wait returned; set when ended is closed
 	stop   func() error
+	killed atomic.Bool // on purpose, by Kill
 }
 
 const (
@@ -30,12 +32,14 @@ const (
 	pipes = time.Second          // for output to be read after the end, where a child holds on to it
 )
 
-// start runs a program.
+// start runs a program. quit asks it to end in good order.
 func start(quit syscall.Signal, cmd *exec.Cmd) (*Process, error) {
 	p := &Process{Name: cmd.Args[0], cmd: cmd, quit: quit, ended: make(chan struct{})}
 	p.stop = sync.OnceValue(p.end)
 	cmd.Stdout, cmd.Stderr = &p.output, &p.output
-	cmd.SysProcAttr = attributes()
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = attributes(syscall.SIGTERM)
+	}
 	cmd.WaitDelay = pipes
 	if err := cmd.Start(); err != nil {
 		return nil, err
@@ -98,13 +102,15 @@ func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
 // Stop asks the process to end in good order, and kills it if it does not. It is an error if it had to be killed, or if it ended with
-// another code than 0. A second call returns what the first did; one after the process has ended by itself says how.
+// another code than 0, but not if Kill ended it. A process that is paused goes on, to end. A second call returns what the first did; one after
+// the process has ended by itself says how.
 func (p *Process) Stop() error { return p.stop() }
 
 func (p *Process) end() error {
 	if err := p.cmd.Process.Signal(p.quit); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return p.failed("it cannot be stopped", err)
 	}
+	p.signalGroup(syscall.SIGCONT)
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {
@@ -113,16 +119,65 @@ func (p *Process) end() error {
 		p.kill()
 		return p.failed("it was killed", fmt.Errorf("it did not end within %v of %v", grace, p.quit))
 	}
+	if p.killed.Load() && p.endedBy(syscall.SIGKILL) {
+		return nil
+	}
 	if p.err != nil && !errors.Is(p.err, exec.ErrWaitDelay) {
 		return p.failed("it did not end well", p.err)
 	}
 	return nil
 }
 
+// Kill ends the process and its children at once, as a crash would, and returns when it is gone. It is what a test does on purpose: a Stop
+// after it finds nothing wrong, unless the process had ended in another way before.
+func (p *Process) Kill() {
+	p.killed.Store(true)
+	p.kill()
+}
+
+// Pause stops the process and its children where they stand (SIGSTOP), and returns when the process stands. Its connections stay open, and
+// the system goes on to accept new ones for it. It can be resumed, stopped and killed.
+func (p *Process) Pause() error {
+	p.signalGroup(syscall.SIGSTOP)
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	for !stands(p.Pid()) {
+		select {
+		case <-ticker.C:
+		case <-p.ended:
+			return p.failed("it cannot be paused", errors.New("it has ended"))
+		case <-timer.C:
+			return p.failed("it cannot be paused", fmt.Errorf("it still runs after %v", grace))
+		}
+	}
+	return nil
+}
+
+// Resume lets a process go on that was paused.
+func (p *Process) Resume() { p.signalGroup(syscall.SIGCONT) }
+
 // kill ends the process and its children at once.
 func (p *Process) kill() {
-	syscall.Kill(-p.Pid(), syscall.SIGKILL) // it leads a group of its own
+	p.signalGroup(syscall.SIGKILL)
 	<-p.ended
+}
+
+// signalGroup sends a signal to the process and its children: it leads a group of its own. Once the process has ended its number may be
+// another's.
+func (p *Process) signalGroup(s syscall.Signal) {
+	select {
+	case <-p.ended:
+	default:
+		syscall.Kill(-p.Pid(), s)
+	}
+}
+
+// endedBy reports whether a signal ended the process. Only for one that has ended.
+func (p *Process) endedBy(s syscall.Signal) bool {
+	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return ok && status.Signal() == s
 }
 
 // tail keeps the last of what is written to it.

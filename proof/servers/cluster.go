@@ -1,0 +1,300 @@
+package servers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ClusterOptions say what Cluster is to start. The zero value is three masters without replicas.
+type ClusterOptions struct {
+	Masters     int           // 3 if 0; Redis needs three for a failover
+	Replicas    int           // of each master
+	NodeTimeout time.Duration // without an answer, a node is taken to fail; 1 s if 0
+
+	Persist  bool     // as in RedisOptions
+	Password string   // of the nodes' default user
+	Config   []string // lines of redis.conf for each node
+}
+
+// A RedisCluster is a Redis Cluster. Its fields do not change: who is a master, and of which slots, does.
+type RedisCluster struct {
+	Masters  []*RedisServer // as they began
+	Replicas []*RedisServer // likewise: Replicas[i] began with Masters[i % len(Masters)]
+
+	ids      map[*RedisServer]string
+	password string
+}
+
+// slots is how many a cluster has.
+const slots = 16384
+
+// Cluster starts the nodes of a cluster, gives each master its share of the slots, and waits until each node knows all the others and says
+// that the cluster is well.
+func Cluster(ctx context.Context, o ClusterOptions) (*RedisCluster, error) {
+	if o.Masters == 0 {
+		o.Masters = 3
+	}
+	if o.NodeTimeout == 0 {
+		o.NodeTimeout = time.Second
+	}
+	c := &RedisCluster{ids: map[*RedisServer]string{}, password: o.Password}
+	if err := c.start(ctx, o); err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	return c, nil
+}
+
+func (c *RedisCluster) start(ctx context.Context, o ClusterOptions) error {
+	for i := range o.Masters * (1 + o.Replicas) {
+		s, err := c.node(ctx, o)
+		if err != nil {
+			return err
+		}
+		if i < o.Masters {
+			c.Masters = append(c.Masters, s)
+		} else {
+			c.Replicas = append(c.Replicas, s)
+		}
+	}
+	if err := c.meet(ctx); err != nil {
+		return err
+	}
+	if err := await(ctx, c.Nodes(), c.met); err != nil {
+		return err
+	}
+	for i, s := range c.Replicas {
+		if _, err := s.Do(ctx, "CLUSTER", "REPLICATE", c.ids[c.Masters[i%o.Masters]]); err != nil {
+			return err
+		}
+	}
+	return await(ctx, c.Nodes(), c.Healthy)
+}
+
+func (c *RedisCluster) node(ctx context.Context, o ClusterOptions) (*RedisServer, error) {
+	config := []string{
+		fmt.Sprintf("cluster-node-timeout %d", o.NodeTimeout.Milliseconds()),
+		"cluster-allow-replica-migration no", // else a master that has lost its last slot becomes a replica
+		"cluster-replica-validity-factor 0",  // a replica that was away may become a master all the same
+		"repl-ping-replica-period 1",
+	}
+	if o.Password != "" {
+		config = append(config, "masterauth "+strconv.Quote(o.Password))
+	}
+	config = append(config, o.Config...)
+	s, err := startRedis(ctx, &RedisServer{
+		program: "redis-server", clustered: true, options: RedisOptions{Persist: o.Persist, Password: o.Password, Config: config},
+	})
+	if err != nil {
+		return nil, err
+	}
+	id, err := s.Do(ctx, "CLUSTER", "MYID")
+	if err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	c.ids[s] = fmt.Sprint(id)
+	return s, nil
+}
+
+// meet shares out the slots and introduces the nodes to each other. Each has an epoch of its own before it meets another, so that they need
+// not quarrel about them.
+func (c *RedisCluster) meet(ctx context.Context) error {
+	for i, s := range c.Nodes() {
+		if _, err := s.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1)); err != nil {
+			return err
+		}
+		if n := len(c.Masters); i < n {
+			lo, hi := i*slots/n, (i+1)*slots/n-1
+			if _, err := s.Do(ctx, "CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(lo), strconv.Itoa(hi)); err != nil {
+				return err
+			}
+		}
+		if i == 0 {
+			continue
+		}
+		host, port, err := net.SplitHostPort(s.Addr)
+		if err != nil {
+			return err
+		}
+		if _, err := c.Masters[0].Do(ctx, "CLUSTER", "MEET", host, port, s.busPort); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// met reports a node that does not know another yet, and by its own name.
+func (c *RedisCluster) met(ctx context.Context) error {
+	for _, s := range c.Nodes() {
+		v, err := s.Do(ctx, "CLUSTER", "NODES")
+		if err != nil {
+			return err
+		}
+		text := fmt.Sprint(v)
+		if n := strings.Count(text, "\n"); n != len(c.ids) {
+			return fmt.Errorf("%s knows %d nodes of %d", s, n, len(c.ids))
+		}
+		for _, other := range c.Nodes() {
+			if !strings.Contains(text, c.ids[other]+" "+other.Addr+"@") {
+				return fmt.Errorf("%s does not know %s", s, other)
+			}
+		}
+		for line := range strings.Lines(text) {
+			f := strings.Fields(line)
+			if len(f) < 8 || f[7] != "connected" || strings.Contains(f[2], "handshake") || strings.Contains(f[2], "fail") {
+				return fmt.Errorf("%s has not met a node: %s", s, line)
+			}
+		}
+	}
+	return nil
+}
+
+// Healthy returns an error that says what is not well: a node that does not see all the others, a slot that nobody serves, or a replica that
+// is not linked to its master.
+func (c *RedisCluster) Healthy(ctx context.Context) error {
+	if err := c.met(ctx); err != nil {
+		return err
+	}
+	replicas := 0
+	for _, s := range c.Nodes() {
+		info, err := s.fields(ctx, "CLUSTER", "INFO")
+		if err != nil {
+			return err
+		}
+		if info["cluster_state"] != "ok" || info["cluster_slots_ok"] != strconv.Itoa(slots) {
+			return fmt.Errorf("%s: the state is %s, and %s slots are well", s, info["cluster_state"], info["cluster_slots_ok"])
+		}
+		if info, err = s.Info(ctx, "replication"); err != nil {
+			return err
+		}
+		if info["role"] == "slave" {
+			replicas++
+			if info["master_link_status"] != "up" {
+				return fmt.Errorf("%s: its link to its master is %q", s, info["master_link_status"])
+			}
+		}
+	}
+	if replicas != len(c.Replicas) {
+		return fmt.Errorf("%d nodes are replicas, not %d", replicas, len(c.Replicas))
+	}
+	return nil
+}
+
+// AwaitHealthy waits until the cluster is Healthy.
+func (c *RedisCluster) AwaitHealthy(ctx context.Context) error { return await(ctx, nil, c.Healthy) }
+
+// Nodes are all nodes, first those that began as masters.
+func (c *RedisCluster) Nodes() []*RedisServer {
+	return slices.Concat(c.Masters, c.Replicas)
+}
+
+// Addrs are the addresses of all nodes.
+func (c *RedisCluster) Addrs() []string { return addrs(c.Nodes()) }
+
+// Slot is the slot of a key.
+func (c *RedisCluster) Slot(ctx context.Context, key string) (int, error) {
+	v, err := c.Masters[0].Do(ctx, "CLUSTER", "KEYSLOT", key)
+	if err != nil {
+		return 0, err
+	}
+	slot, ok := v.(int64)
+	if !ok {
+		return 0, fmt.Errorf("CLUSTER KEYSLOT: %v", v)
+	}
+	return int(slot), nil
+}
+
+// Owner is the master of a slot, as the first node that answers knows it.
+func (c *RedisCluster) Owner(ctx context.Context, slot int) (*RedisServer, error) {
+	if slot < 0 || slot >= slots {
+		return nil, fmt.Errorf("there is no slot %d", slot)
+	}
+	var errs []error
+	for _, s := range c.Nodes() {
+		owners, err := c.owners(ctx, s)
+		if err == nil && owners[slot] == nil {
+			err = fmt.Errorf("%s knows no owner of slot %d", s, slot)
+		}
+		if err == nil {
+			return owners[slot], nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// AwaitOwner waits until the nodes that run agree on a master of a slot that is not a given one, which may be nil, and until that one takes
+// itself for it and is well.
+func (c *RedisCluster) AwaitOwner(ctx context.Context, slot int, not *RedisServer) (owner *RedisServer, err error) {
+	err = await(ctx, nil, func(ctx context.Context) error {
+		owner = nil
+		for _, s := range c.Nodes() {
+			owners, err := c.owners(ctx, s)
+			if absent(err) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			switch o := owners[slot]; {
+			case o == nil || o == not || owner != nil && o != owner:
+				return fmt.Errorf("%s says that slot %d is with %v", s, slot, o)
+			default:
+				owner = o
+			}
+		}
+		if owner == nil {
+			return errors.New("no node runs")
+		}
+		info, err := owner.fields(ctx, "CLUSTER", "INFO")
+		if err == nil && info["cluster_state"] != "ok" {
+			err = fmt.Errorf("%s: the state is %s", owner, info["cluster_state"])
+		}
+		return err
+	})
+	return owner, err
+}
+
+// owners are the masters of all slots, as a node knows them, and nil where it knows none.
+func (c *RedisCluster) owners(ctx context.Context, s *RedisServer) (owners [slots]*RedisServer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, aLook)
+	defer cancel()
+	v, err := s.Do(ctx, "CLUSTER", "NODES")
+	if err != nil {
+		return owners, err
+	}
+	byID := map[string]*RedisServer{}
+	for s, id := range c.ids {
+		byID[id] = s
+	}
+	// id address flags master ping pong epoch link slot|lo-hi ... [slot->-id]
+	for line := range strings.Lines(fmt.Sprint(v)) {
+		f := strings.Fields(line)
+		if len(f) < 8 {
+			continue
+		}
+		for _, part := range f[8:] {
+			first, last, isRange := strings.Cut(part, "-")
+			if !isRange {
+				last = first
+			}
+			lo, err1 := strconv.Atoi(first)
+			hi, err2 := strconv.Atoi(last)
+			if err1 != nil || err2 != nil || lo < 0 || hi >= slots {
+				continue // a slot that moves is there too, in brackets
+			}
+			for slot := lo; slot <= hi; slot++ {
+				owners[slot] = byID[f[0]]
+			}
+		}
+	}
+	return owners, nil
+}
+
+// Stop stops all nodes.
+func (c *RedisCluster) Stop() error { return stopAll(c.Nodes()) }

@@ -1,0 +1,65 @@
+package weirredis
+
+import (
+	"strings"
+	"testing"
+)
+
+func open(t *testing.T, o Options) *Store {
+	t.Helper()
+	s, err := New(nil, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestKeys(t *testing.T) {
+	s := open(t, Options{})
+	for key, want := range map[string]string{
+		"alice":                  "weir:{alice}:api",
+		"":                       "weir:{~}:api",
+		"~":                      "weir:{%7E}:api",
+		"a{b}c%":                 "weir:{a%7Bb%7Dc%25}:api",
+		"\x00\xff":               "weir:{\x00\xff}:api",
+		strings.Repeat("x", 512): "weir:{" + strings.Repeat("x", 512) + "}:api",
+	} {
+		if got := s.key("api", key); got != want {
+			t.Errorf("%q is at %q, not at %q", key, got, want)
+		}
+	}
+	long, longer := s.key("api", strings.Repeat("x", 513)), s.key("api", strings.Repeat("x", 1<<16))
+	if len(long) != len("weir:{~}:api")+64 || len(longer) != len(long) || long == longer {
+		t.Errorf("%q, %q", long, longer)
+	}
+	tagged := open(t, Options{Tag: func(name, key string) string { return key[:1] }})
+	if a, b := tagged.key("api", "xa"), tagged.key("api", "xb"); a != "weir:{x}:api:xa" || slotOf(a) != slotOf(b) || a == b {
+		t.Errorf("%q, %q", a, b)
+	}
+}
+
+// TestSlots has the values that a cluster gives: those of its specification, and of CLUSTER KEYSLOT.
+func TestSlots(t *testing.T) {
+	for tag, want := range map[string]uint16{"123456789": 0x31c3, "user1000": 3443, "foo": 12182, "somekey": 11058} {
+		if got := slotOf("weir:{" + tag + "}:api"); got != want {
+			t.Errorf("%q is in slot %d, not %d", tag, got, want)
+		}
+	}
+}
+
+// FuzzKeys: two keys never share a state, and no key changes the slot of another part of the key.
+func FuzzKeys(f *testing.F) {
+	f.Add("a", "{a}")
+	f.Add("~", "")
+	f.Add("%7E", "~")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		s := open(t, Options{})
+		ka, kb := s.key("n", a), s.key("n", b)
+		if (a == b) != (ka == kb) {
+			t.Fatalf("%q is at %q, %q at %q", a, ka, b, kb)
+		}
+		if strings.Count(ka, "{") != 1 || strings.Count(ka, "}") != 1 || strings.Contains(ka, "{}") {
+			t.Fatalf("%q is at %q", a, ka)
+		}
+	})
+}

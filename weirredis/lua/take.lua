@@ -1,0 +1,100 @@
+-- The short way of what is asked most: takes and peeks of token and leaky buckets, decided exactly as bucket.lua does. It makes no function, as
+-- that alone would take longer than the rest of it; whoever asks has multiplied costs with rates already. What it is not made for it leaves to
+-- the other script, before anything was written.
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+
+-- What is asked: version, expiry, grace in ms, limits, each as def, n, p, the size as units and rest, what passes as units and rest, and
+-- whether it is leaky; and charges one after another: limit, whether to charge, and the cost as units and rest.
+local asked = cmsgpack.unpack(ARGV[1])
+local expiry, grace, limits, charges = asked[2], asked[3], asked[4], asked[5]
+if asked[1] ~= 1 then
+  return redis.error_reply('WEIRVERSION these scripts are of another version than who asks')
+end
+if now > expiry then
+  return redis.error_reply('WEIRLATE ' .. string.format('%.0f', now))
+end
+local before = redis.call('GET', KEYS[1])
+if before then
+  return before
+end
+
+local said, states, owners, dirty, made = {now}, {}, {}, {}, false
+for i = 1, #charges, 4 do
+  local which, key = charges[i], KEYS[(i + 7) / 4]
+  local L, S = limits[which], states[key]
+  if S == nil then
+    local raw = redis.pcall('GET', key)
+    S = false
+    if raw then
+      local def
+      if type(raw) == 'string' then
+        def, S = cmsgpack.unpack(raw)
+      end
+      if def ~= L[1] then
+        return redis.error_reply('WEIRFULL not for the short way')
+      end
+    end
+    states[key], owners[key] = S, which
+  elseif owners[key] ~= which then
+    return redis.error_reply('WEIRFULL not for the short way')
+  end
+
+  local n, u, r = L[2], 0, 0
+  if S and S[1] >= now then
+    u, r = S[1] - now, S[2]
+  end
+  local afteru, afterr = u + charges[i + 2], r + charges[i + 3]
+  if afterr >= n then
+    afteru, afterr = afteru + 1, afterr - n
+  end
+  -- Less the size, rounded up, is how long to wait.
+  local wait, rest = afteru - L[4], afterr - L[5]
+  if rest > 0 then
+    wait = wait + 1
+  end
+  if L[8] == 1 then
+    local ahead, over = u - L[6], r - L[7]
+    if over > 0 then
+      ahead = ahead + 1
+    end
+    if ahead > wait then
+      wait = ahead
+    end
+  end
+  if wait <= 0 or charges[i + 2] + charges[i + 3] == 0 then
+    wait = 0
+    if charges[i + 1] == 1 and charges[i + 2] + charges[i + 3] > 0 then
+      u, r = afteru, afterr
+      if S then
+        S[1], S[2] = now + u, r
+      else
+        states[key] = {now + u, r}
+      end
+      dirty[key], made = L[1], true
+    end
+  elseif wait > 3155760000000000 then
+    wait = -1
+  end
+  local remaining = 0
+  if u < L[6] or u == L[6] and r <= L[7] then
+    remaining = math.floor(((L[4] - u) * n + L[5] - r) / L[3])
+  end
+  local s = #said
+  said[s + 1], said[s + 2] = wait, remaining
+  if r > 0 then
+    u = u + 1
+  end
+  said[s + 3] = u
+end
+
+for key, def in pairs(dirty) do
+  local S = states[key]
+  local ttl = math.ceil((S[1] - now + 1) / 1000) + grace
+  redis.call('SET', key, cmsgpack.pack(def, S), 'PX', string.format('%.0f', ttl))
+end
+local answer = cmsgpack.pack(said)
+if made then
+  redis.call('SET', KEYS[1], answer, 'PX', string.format('%.0f', math.ceil((expiry - now) / 1000) + 1))
+end
+return answer

@@ -1,0 +1,113 @@
+package weirredis
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/weirflow/weir"
+)
+
+// On a cluster, a group whose keys lie in several slots cannot be charged in one step. It is charged slot by slot, in the order of the batch, and
+// given back when a later slot refuses. Others may meanwhile be refused what was going to be given back, and are never admitted wrongly.
+// Whoever ends in between has charged what was charged.
+
+// inTurn carries out a batch with groups that are spread over slots.
+func (s *Store) inTurn(ctx context.Context, batch []weir.Charge, out []weir.Decision, split map[int]bool) error {
+	var together []int
+	spread := map[int][]int{}
+	var order []int
+	for i := range batch {
+		g := batch[i].Group
+		if g <= 0 || !split[g] {
+			together = append(together, i)
+			continue
+		}
+		if spread[g] == nil {
+			order = append(order, g)
+		}
+		spread[g] = append(spread[g], i)
+	}
+	first := s.some(ctx, batch, out, together, nil)
+	for _, g := range order {
+		if err := s.spread(ctx, batch, out, spread[g]); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// some carries out some charges of a batch, changed by a function.
+func (s *Store) some(ctx context.Context, batch []weir.Charge, out []weir.Decision, which []int, change func(*weir.Charge)) error {
+	if len(which) == 0 {
+		return nil
+	}
+	charges, decisions := make([]weir.Charge, 0, len(which)), make([]weir.Decision, len(which))
+	for _, i := range which {
+		c := batch[i]
+		if change != nil {
+			change(&c)
+		}
+		charges = append(charges, c)
+	}
+	err := s.Do(ctx, charges, decisions)
+	for n, i := range which {
+		out[i] = decisions[n]
+		batch[i].Receipt, batch[i].Delay, batch[i].Taken, batch[i].Err = charges[n].Receipt, charges[n].Delay, charges[n].Taken, charges[n].Err
+	}
+	return err
+}
+
+// spread charges a group slot by slot.
+func (s *Store) spread(ctx context.Context, batch []weir.Charge, out []weir.Decision, which []int) error {
+	slots := s.bySlot(batch, which)
+	for n, slot := range slots {
+		err := s.some(ctx, batch, out, slot, func(c *weir.Charge) { c.Keep, c.Group = true, 1 })
+		refused := slices.ContainsFunc(slot, func(i int) bool { return !out[i].Allowed })
+		if err == nil && !refused {
+			continue
+		}
+		for _, charged := range slots[:n] {
+			err = errors.Join(err, s.giveBack(ctx, batch, out, charged))
+		}
+		for _, later := range slots[n+1:] {
+			err = errors.Join(err, s.some(ctx, batch, out, later, func(c *weir.Charge) { c.Op, c.Group = weir.OpPeek, 0 }))
+		}
+		for _, i := range which {
+			batch[i].Receipt = ""
+		}
+		return err
+	}
+	for _, i := range which {
+		if !batch[i].Keep {
+			batch[i].Receipt = ""
+		}
+	}
+	return nil
+}
+
+// bySlot puts charges of a slot together, in the order of the first of each.
+func (s *Store) bySlot(batch []weir.Charge, which []int) (slots [][]int) {
+	at := map[uint16]int{}
+	for _, i := range which {
+		slot := slotOf(s.key(batch[i].Name, batch[i].Key))
+		n, ok := at[slot]
+		if !ok {
+			n = len(slots)
+			at[slot], slots = n, append(slots, nil)
+		}
+		slots[n] = append(slots[n], i)
+	}
+	return slots
+}
+
+// patience is how long a charge may take to be given back whose caller has gone.
+const patience = time.Second
+
+// giveBack undoes charges that were made, although the caller's context may have ended. What is said of them then is what is so after that.
+func (s *Store) giveBack(ctx context.Context, batch []weir.Charge, out []weir.Decision, which []int) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	return s.some(ctx, batch, out, which, func(c *weir.Charge) { c.Op, c.Cost, c.Group = weir.OpSettle, 0, 0 })
+}
