@@ -39,7 +39,7 @@ var floors = map[string][]string{
 	"server":            {".", "policy", "keyed", "sim", "weirhttp", "internal/...", "server/..."},
 	"server/admin":      {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile", "server/gateway"},
 	"server/gateway":    {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile"},
-	"server/policyfile": {".", "policy", "internal/..."},
+	"server/policyfile": {".", "policy", "weirredis", "internal/..."}, // weirredis for what a URL may be, and which limits Redis can keep
 	"cmd/weir":          {".", "policy", "sim", "weirtest", "internal/...", "server", "server/policyfile"},
 	"bench":             {"..."},
 	"proof":             {"..."},
