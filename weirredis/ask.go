@@ -140,6 +140,9 @@ func (q question) long() bool {
 // answer gives the caller what came.
 func (a *ask) answer(batch []weir.Charge, out []weir.Decision) error {
 	if a.err != nil {
+		for i := range a.questions {
+			batch[a.questions[i].index].Err = a.err
+		}
 		return a.err
 	}
 	var first error
