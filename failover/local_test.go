@@ -357,7 +357,11 @@ func TestManyAtOnce(t *testing.T) {
 					if c.Op == weir.OpSettle {
 						c.Op = weir.OpTake
 					}
-					batch := []weir.Charge{c, {Name: "n0", Key: "x", Limit: perSecond, Cost: 1, Group: 3}, {Name: "n1", Key: "y", Limit: perSecond, Cost: 1, Group: 3, Keep: true}}
+					batch := []weir.Charge{
+						c,
+						{Name: "n0", Key: "x", Limit: perSecond, Cost: 1, Group: 3},
+						{Name: "n1", Key: "y", Limit: perSecond, Cost: 1, Group: 3, Keep: true},
+					}
 					_ = s.Do(t.Context(), batch, make([]weir.Decision, 3)) // OpReset is an error
 					if batch[2].Receipt != "" {
 						batch[2].Op, batch[2].Group, batch[2].Cost = weir.OpSettle, 0, 0

@@ -41,8 +41,7 @@ type question struct {
 	err      error
 }
 
-// ErrCharge is weir.ErrCharge: it is found by errors.Is in an error that is about one charge, as of a limit that cannot be kept in Redis, or a key
-// that holds something else.
+// ErrCharge is found by errors.Is in an error that is about one charge: a limit that cannot be kept in Redis, a key that holds something else.
 var ErrCharge = weir.ErrCharge
 
 // asks makes questions of a batch. On a cluster it returns one ask for each slot, or, where a group is spread over slots, its numbers.
@@ -141,6 +140,9 @@ func (q question) long() bool {
 // answer gives the caller what came.
 func (a *ask) answer(batch []weir.Charge, out []weir.Decision) error {
 	if a.err != nil {
+		for i := range a.questions {
+			batch[a.questions[i].index].Err = a.err
+		}
 		return a.err
 	}
 	var first error
