@@ -22,6 +22,7 @@ const module = "github.com/weirflow/weir"
 var floors = map[string][]string{
 	".":                 {"internal/..."},
 	"keyed":             {".", "internal/..."},
+	"failover":          {".", "keyed", "internal/..."},
 	"policy":            {".", "keyed", "internal/..."},
 	"weirhttp":          {".", "policy", "keyed", "internal/..."},
 	"sim":               {".", "policy", "keyed", "internal/..."},
@@ -34,11 +35,12 @@ var floors = map[string][]string{
 	"internal/vclock":   nil,
 	"weirredis":         {".", "internal/..."},
 	"weirrueidis":       {".", "weirredis"},
+	"weirgoredis":       {".", "weirredis"},
 	"server":            {".", "policy", "keyed", "sim", "weirhttp", "internal/...", "server/..."},
 	"server/admin":      {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile", "server/gateway"},
 	"server/gateway":    {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile"},
 	"server/nginx":      {".", "policy", "internal/..."},
-	"server/policyfile": {".", "policy", "internal/..."},
+	"server/policyfile": {".", "policy", "weirredis", "internal/..."}, // weirredis for what a URL may be, and which limits Redis can keep
 	"cmd/weir":          {".", "policy", "sim", "weirtest", "internal/...", "server", "server/nginx", "server/policyfile"},
 	"bench":             {"..."},
 	"proof":             {"..."},

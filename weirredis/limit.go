@@ -244,3 +244,9 @@ func span(units int64) time.Duration {
 	}
 	return time.Duration(units) * tick
 }
+
+// Check says what is wrong with keeping a limit in Redis: numbers that its scripts could not count exactly, or a limit that they do not know.
+func Check(l weir.Limit) error {
+	_, err := compile(l)
+	return err
+}
