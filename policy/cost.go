@@ -89,6 +89,8 @@ func capacityOf(l weir.Limit) (size int64, field string) {
 		return l.Limit, "limit"
 	case weir.SlidingLog:
 		return l.Limit, "limit"
+	case weir.Concurrency:
+		return l.Limit, "limit"
 	}
 	return math.MaxInt64, ""
 }

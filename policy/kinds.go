@@ -32,6 +32,7 @@ func kinds() map[string]weir.Limit {
 		weir.SmoothBursty{},
 		weir.WarmUp{},
 		weir.NginxBucket{},
+		weir.Concurrency{},
 	} {
 		known[snake(reflect.TypeOf(l).Name())] = l
 	}
