@@ -36,8 +36,8 @@ var floors = map[string][]string{
 	"weirredis":         {".", "internal/..."},
 	"weirrueidis":       {".", "weirredis"},
 	"weirgoredis":       {".", "weirredis"},
-	"server":            {".", "policy", "keyed", "sim", "weirhttp", "internal/...", "server/..."},
-	"server/admin":      {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile", "server/gateway"},
+	"server":            {".", "policy", "keyed", "sim", "weirhttp", "failover", "lease", "weirredis", "weirrueidis", "internal/...", "server/..."},
+	"server/admin":      {".", "policy", "keyed", "weirhttp", "failover", "internal/...", "server/policyfile", "server/gateway"},
 	"server/gateway":    {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile"},
 	"server/policyfile": {".", "policy", "weirredis", "internal/..."}, // weirredis for what a URL may be, and which limits Redis can keep
 	"cmd/weir":          {".", "policy", "sim", "weirtest", "internal/...", "server", "server/policyfile"},
