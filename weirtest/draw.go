@@ -107,9 +107,6 @@ func (s Subject) walk(r *rand.Rand, draw func(*rand.Rand) weir.Limit, all []func
 			now = moved(now, drawMove(r, step, size), first, last)
 		}
 		c := call{at: now, key: []string{"a", "a", "a", "b"}[r.IntN(4)], cost: drawCost(r, size)}
-		if s.Latest > 0 {
-			c.cost = min(c.cost, 1<<53-1)
-		}
 		switch p := r.IntN(24); {
 		case p < 9 || i == 0:
 			c.verb = doTake
@@ -137,6 +134,9 @@ func (s Subject) walk(r *rand.Rand, draw func(*rand.Rand) weir.Limit, all []func
 			c.limit = beginsFull(c.limit, storing)
 			storing = storing && stores(c.limit)
 			size, step = scale(c.limit, s.Tick)
+		}
+		if s.Latest > 0 {
+			c.cost = min(c.cost, 1<<53-1)
 		}
 		w.calls = append(w.calls, c)
 	}
