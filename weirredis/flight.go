@@ -141,7 +141,8 @@ type flight struct {
 	source  bool // the server lacks the script
 	tries   int
 	over    bool
-	failure error // of the latest attempt
+	failure error   // of the latest attempt
+	times   []int64 // at which windows of calendars are needed, beside those of now
 }
 
 func newFlight(s *Store, asks []*ask) *flight {
@@ -205,7 +206,12 @@ func (f *flight) call() Call {
 	keys := make([]string, 1, 1+len(f.asks))
 	keys[0] = f.nonce
 	b := make([]byte, 0, 256)
-	b = appendArray(b, 6)
+	calendars := f.calendars()
+	if calendars == "" {
+		b = appendArray(b, 6)
+	} else {
+		b = appendArray(b, 7)
+	}
 	b = appendInt(b, version)
 	b = appendInt(b, f.expiry)
 	b = appendInt(b, int64(s.opts.Grace/time.Millisecond))
@@ -244,6 +250,7 @@ func (f *flight) call() Call {
 			b = appendString(b, string(q.paper))
 		}
 	}
+	b = append(b, calendars...)
 	return Call{Script: s.scripts.of(f.kinds), Send: f.source, Keys: keys, Args: []string{string(b)}}
 }
 
@@ -278,6 +285,8 @@ func (f *flight) landed(r Reply) {
 		f.kinds, f.source = full, false
 	case strings.HasPrefix(text, "WEIRLATE "):
 		f.late(text)
+	case strings.HasPrefix(text, "WEIRCALENDAR "):
+		f.lacking(text)
 	case passing(r.Err):
 		f.failure, f.unsure = r.Err, true
 	default:

@@ -22,6 +22,8 @@ type limit struct {
 	kinds    kindSet
 	capacity int64
 	names    []string // of the parts of an All
+
+	calendars []*calendar // whose windows it needs
 }
 
 // limits keeps what was worked out for each limit that was asked about lately.
@@ -59,14 +61,14 @@ func compile(l weir.Limit) (*limit, error) {
 	c := &limit{capacity: p.Peek(nil, 0, 0).Limit}
 	parts, names := weir.Parts(l), weir.PartNames(l)
 	if names == nil {
-		c.def, c.kinds, err = define(l)
+		c.def, c.kinds, err = c.define(l)
 		return c, err
 	}
 	def := appendInt(appendInt(appendArray(nil, 2+len(parts)), version), kindAll)
 	c.kinds = 1 << kindAll
 	c.names = names
 	for _, part := range parts {
-		text, kinds, err := define(part)
+		text, kinds, err := c.define(part)
 		if err != nil {
 			return nil, err
 		}
@@ -80,10 +82,11 @@ func compile(l weir.Limit) (*limit, error) {
 // version is that of what the scripts keep and are asked.
 const version = 1
 
-// define writes a limit down that is no All: version, kind, and numbers.
-func define(l weir.Limit) (string, kindSet, error) {
+// define writes a limit down that is no All: version, kind, and numbers; and where it has a calendar, the name of that.
+func (c *limit) define(l weir.Limit) (string, kindSet, error) {
 	var kind int
 	var n []int64
+	var name []string // of a calendar
 	var err error
 	switch l := l.(type) {
 	case weir.TokenBucket:
@@ -102,18 +105,30 @@ func define(l weir.Limit) (string, kindSet, error) {
 	case weir.SmoothBursty:
 		kind = kindBucket
 		n, err = burstyNumbers(l)
+	case weir.IntervalBucket:
+		kind = kindInterval
+		n = []int64{l.Burst, l.Refill, int64(l.Every / tick)}
+	case weir.FixedWindow:
+		kind = kindFixed
+		n, name, err = c.fixedNumbers(l)
+	case weir.SlidingCounter:
+		kind = kindCounter
+		n = []int64{l.Limit, int64(l.Window / tick)}
 	default:
 		return "", 0, fmt.Errorf("weirredis: %T cannot be kept in Redis", l)
 	}
 	if err != nil {
 		return "", 0, err
 	}
-	def := appendInt(appendInt(appendArray(nil, 2+len(n)), version), int64(kind))
+	def := appendInt(appendInt(appendArray(nil, 2+len(n)+len(name)), version), int64(kind))
 	for _, v := range n {
 		if v > most || v < -most {
 			return "", 0, fmt.Errorf("weirredis: %T%+v: %d is more than Redis can count: at most %d", l, l, v, int64(most))
 		}
 		def = appendInt(def, v)
+	}
+	for _, text := range name {
+		def = appendString(def, text)
 	}
 	return string(def), 1 << kind, nil
 }
@@ -164,6 +179,22 @@ func burstyNumbers(l weir.SmoothBursty) ([]int64, error) {
 		return nil, err
 	}
 	return []int64{2, n, p, min(p2.Peek(nil, 0, 0).Limit, most), int64(store)}, nil
+}
+
+// fixedNumbers keeps the calendar, if there is one.
+func (c *limit) fixedNumbers(l weir.FixedWindow) (n []int64, name []string, err error) {
+	switch l.Align {
+	case "", weir.AlignEpoch:
+		return []int64{0, l.Limit, int64(l.Window / tick)}, nil, nil
+	case weir.AlignFirst:
+		return []int64{1, l.Limit, int64(l.Window / tick)}, nil, nil
+	}
+	cal, err := newCalendar(l)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.calendars = append(c.calendars, cal)
+	return []int64{2, l.Limit}, []string{cal.name}, nil
 }
 
 // cost is a cost as the scripts read it: one too large is too large for any limit.
