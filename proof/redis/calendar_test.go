@@ -124,6 +124,36 @@ func TestCalendarBookedAhead(t *testing.T) {
 	d.take(t, "2026-04-20 13:00:00", 3)
 }
 
+// TestCalendarsOfABatch: states that are about windows all over a year are asked about at once, and their windows at once as well.
+func TestCalendarsOfABatch(t *testing.T) {
+	daily := weir.FixedWindow{Limit: 1, Align: "day:Europe/Berlin"}
+	d := openDates(t, daily)
+	start := d.at(t, "2026-03-01 12:00:00")
+	var batch []weir.Charge
+	for i := range 30 {
+		key := fmt.Sprint(i)
+		for day := range int64(11) {
+			d.clock.Set((start + day*int64(i)*86400e6) * int64(time.Microsecond))
+			d.Reserve(key, 1, -1)
+		}
+		batch = append(batch, weir.Charge{Name: "quota", Key: key, Limit: daily, Cost: 1, Op: weir.OpPeek})
+	}
+	d.at(t, "2026-03-01 12:00:00")
+	d.tell("0")
+	before, out := d.calls.calls, make([]weir.Decision, len(batch))
+	if err := d.store.Do(t.Context(), batch, out); err != nil {
+		t.Fatal(err)
+	}
+	if calls := d.calls.calls - before; calls > 3 { // other windows of now, then those of all states
+		t.Errorf("%d calls", calls)
+	}
+	for i, got := range out {
+		if got.Allowed || got.ResetAfter < 10*24*time.Hour {
+			t.Errorf("key %d: %+v", i, got)
+		}
+	}
+}
+
 // zones is where the time package finds a zone of the tests'. It reads this once, and the zone each time.
 var zones = func() string {
 	dir, err := os.MkdirTemp("", "zones")
