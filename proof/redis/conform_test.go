@@ -38,7 +38,9 @@ func kept() []func(*rand.Rand) weir.Limit {
 // large is a limit of which products are far beyond 2^53. Windows are no longer than lets the clock of a store reach the end of one that is booked
 // ahead by a century.
 func large(r *rand.Rand) weir.Limit {
-	number := func() int64 { return []int64{1<<53 - 1 - r.Int64N(4), 1 + r.Int64N(1<<53-1), 1 + r.Int64N(1<<20)}[r.IntN(3)] }
+	number := func() int64 {
+		return []int64{1<<53 - 1 - r.Int64N(4), 1 + r.Int64N(1<<53-1), 1 + r.Int64N(1<<20)}[r.IntN(3)]
+	}
 	span := func() time.Duration {
 		return time.Duration(1+r.Int64N([]int64{1 << 50, 1 << 36, 1 << 21}[r.IntN(3)])) * time.Microsecond
 	}
