@@ -57,7 +57,7 @@ func openDates(t *testing.T, l weir.Limit) *dates {
 func (d *dates) opened(t *testing.T, prefix string) (*weirredis.Store, *counted) {
 	t.Helper()
 	c := &counted{Evaler: weirrueidis.Evaler(d.client)}
-	s, err := weirredis.New(c, weirredis.Options{Prefix: prefix, ClockKey: d.clockKey, Grace: time.Hour})
+	s, err := weirredis.New(c, weirredis.Options{Prefix: prefix, ClockKey: d.clockKey, Grace: time.Hour, Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
