@@ -1,0 +1,449 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/weirtest"
+)
+
+const (
+	ms  = time.Millisecond
+	sec = time.Second
+)
+
+// A world is some nodes that lease from one store, in virtual time and in one goroutine: what happens depends on the seed alone.
+type world struct {
+	t      *testing.T
+	clock  weirtest.Clock
+	random *rand.Rand
+	store  *weirtest.Store
+	exact  *weirtest.Store // the same calls without leases
+	limit  weir.Limit
+	nodes  []*node
+	took   []admission
+	latest time.Duration // the longest way to the store or back
+	lossy  int           // one of so many answers is lost; 0 for none
+	trips  int
+	most   int64 // tokens that all nodes held at once, as far as that was looked at
+}
+
+// admission is what was admitted, and when.
+type admission struct{ at, cost int64 }
+
+// node is one of the nodes.
+type node struct {
+	w       *world
+	s       *Store
+	dead    bool
+	waiting []attempt
+
+	offered, admitted, exactly int64
+}
+
+// attempt is a call that waits.
+type attempt struct {
+	turn
+	tries int
+}
+
+func newWorld(t *testing.T, seed uint64, l weir.Limit, nodes int, o Options) *world {
+	t.Helper()
+	w := &world{t: t, limit: l, random: rand.New(rand.NewPCG(seed, 5)), latest: ms}
+	w.clock.Set(int64(1000 * time.Hour))
+	w.store, w.exact = weirtest.NewStore(w.clock.Now), weirtest.NewStore(w.clock.Now)
+	for range nodes {
+		n := &node{w: w}
+		ahead := w.random.Int64N(int64(time.Hour))
+		o.Clock = func() int64 { return w.clock.Now() + ahead } // each node's clock is its own
+		o.Timers = func(d time.Duration, f func()) weir.Timer { return w.clock.AfterFunc(d, func() { n.alive(f) }) }
+		s, err := New(w.store, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.s = s
+		s.carry = n.carry
+		w.nodes = append(w.nodes, n)
+	}
+	return w
+}
+
+// alive calls a function unless the node is dead.
+func (n *node) alive(f func()) {
+	if !n.dead {
+		f()
+	}
+}
+
+var errLost = errors.New("the answer was lost")
+
+// carry makes a trip that takes some time in both directions.
+func (n *node) carry(t *trip) {
+	n.over(func() {
+		sent := t.sent
+		if err := n.s.make(context.Background(), t); err != nil {
+			n.w.t.Fatal(err)
+		}
+		t.sent = sent
+	}, func(lost bool) {
+		if lost {
+			t.err = errLost
+		}
+		n.s.land(t)
+		n.retry()
+	})
+	t.sent = n.s.now()
+}
+
+// over lets something happen at the store, and then something here.
+func (n *node) over(there func(), here func(lost bool)) {
+	w := n.w
+	w.trips++
+	way := func() time.Duration { return time.Duration(w.random.Int64N(int64(w.latest))) }
+	w.clock.AfterFunc(way(), func() {
+		there()
+		back, lost := way(), w.lossy > 0 && w.random.IntN(w.lossy) == 0
+		if lost {
+			back = n.s.opts.Timeout
+		}
+		w.clock.AfterFunc(back, func() { n.alive(func() { here(lost) }) })
+	})
+}
+
+// call is what a caller does, in pieces, as nobody can wait here.
+func (n *node) call(cost int64) {
+	c := &weir.Charge{Name: "l", Key: "k", Limit: n.w.limit, Cost: cost}
+	n.offered += cost
+	n.exactly += n.w.exactly(*c)
+	d := new(weir.Decision)
+	if n.s.quick(c, d) {
+		n.decided(d, cost)
+		return
+	}
+	n.try(attempt{turn: turn{c: c, d: d}})
+}
+
+func (n *node) try(a attempt) {
+	switch n.s.begin(&a.turn, a.tries) {
+	case decided:
+		if a.c.Err == nil {
+			n.decided(a.d, a.c.Cost)
+		}
+	case waits:
+		a.tries++
+		n.waiting = append(n.waiting, a)
+	case direct:
+		t := n.s.own([]turn{a.turn})
+		n.over(func() {
+			if err := n.s.make(context.Background(), t); err != nil {
+				n.w.t.Fatal(err)
+			}
+			if t.out[len(t.out)-1].Allowed {
+				n.w.admit(a.c.Cost) // at the store's moment
+			}
+		}, func(lost bool) {
+			if lost {
+				t.err = errLost
+			}
+			n.s.land(t)
+			if a.c.Err == nil && a.d.Allowed {
+				n.admitted += a.c.Cost
+			}
+		})
+	}
+}
+
+// retry goes on with the calls whose answer is there.
+func (n *node) retry() {
+	waiting := n.waiting
+	n.waiting = nil
+	for _, a := range waiting {
+		select {
+		case <-a.ask.done:
+			a.e.need -= a.c.Cost
+			n.try(a)
+		default:
+			n.waiting = append(n.waiting, a)
+		}
+	}
+}
+
+func (n *node) decided(d *weir.Decision, cost int64) {
+	if d.Source != weir.SourceLease {
+		n.w.t.Errorf("%+v", d)
+	}
+	if d.Allowed != (d.RetryAfter == 0) || d.Remaining < 0 || d.Limit <= 0 {
+		n.w.t.Errorf("%+v", d)
+	}
+	if d.Allowed {
+		n.admitted += cost
+		n.w.admit(cost)
+	}
+}
+
+func (w *world) admit(cost int64) { w.took = append(w.took, admission{w.clock.Now(), cost}) }
+
+// exactly is how much of a call is admitted without leases and without a way to go.
+func (w *world) exactly(c weir.Charge) int64 {
+	out := make([]weir.Decision, 1)
+	if err := w.exact.Do(context.Background(), []weir.Charge{c}, out); err != nil {
+		w.t.Fatal(err)
+	}
+	if out[0].Allowed {
+		return c.Cost
+	}
+	return 0
+}
+
+// offer makes a node's callers come at random, at a rate per second that changes with time, and with costs up to a largest one.
+func (n *node) offer(rate func(at time.Duration) float64, largest int64) {
+	w, start := n.w, n.w.clock.Now()
+	var next func()
+	next = func() {
+		r := rate(time.Duration(w.clock.Now() - start))
+		if r <= 0 {
+			w.clock.AfterFunc(5*ms, func() { n.alive(next) })
+			return
+		}
+		gap := min(w.random.ExpFloat64()/r*float64(sec), float64(20*ms)+float64(sec)/r*3)
+		w.clock.AfterFunc(time.Duration(gap), func() {
+			n.alive(func() {
+				n.call(1 + w.random.Int64N(largest))
+				next()
+			})
+		})
+	}
+	next()
+}
+
+// steadily is a rate that does not change.
+func steadily(r float64) func(time.Duration) float64 { return func(time.Duration) float64 { return r } }
+
+// onOff is a rate that is there now and then.
+func onOff(r float64, on, off, from time.Duration) func(time.Duration) float64 {
+	return func(at time.Duration) float64 {
+		if (at+from)%(on+off) < on {
+			return r
+		}
+		return 0
+	}
+}
+
+// run lets time pass, and looks at what the nodes hold.
+func (w *world) run(d time.Duration) {
+	for end := w.clock.Now() + int64(d); w.clock.Now() < end; {
+		w.clock.Set(min(w.clock.Now()+int64(5*ms), end))
+		held := int64(0)
+		for _, n := range w.nodes {
+			for _, e := range n.s.keys.all {
+				held += e.left()
+			}
+		}
+		w.most = max(w.most, held)
+	}
+}
+
+// sums adds up the nodes.
+func (w *world) sums() (offered, admitted, exactly int64) {
+	for _, n := range w.nodes {
+		offered, admitted, exactly = offered+n.offered, admitted+n.admitted, exactly+n.exactly
+	}
+	return offered, admitted, exactly
+}
+
+// excess is the most by which what was admitted in any interval is above what the rate brings in it.
+func (w *world) excess(perNano float64) (worst float64) {
+	least, sum := math.Inf(1), 0.0
+	slices.SortStableFunc(w.took, func(a, b admission) int { return int(a.at - b.at) })
+	for _, a := range w.took {
+		drift := sum - perNano*float64(a.at)
+		least = min(least, drift)
+		sum += float64(a.cost)
+		worst = max(worst, sum-perNano*float64(a.at)-least)
+	}
+	return worst
+}
+
+// check holds all that was admitted to the bound of docs/guarantees.md.
+func (w *world) check(name string, o Options) {
+	w.t.Helper()
+	if l, ok := w.limit.(weir.TokenBucket); ok {
+		perNano := float64(l.Rate.N) / float64(l.Rate.Per)
+		q := float64(o.MaxOutstanding) * float64(len(w.nodes))
+		late := min(q, perNano*float64(o.Lifetime))
+		worst := w.excess(perNano)
+		if bound := float64(l.Burst) + late; worst > bound+1e-3 {
+			w.t.Errorf("%s: %.2f above the rate, the bound is %d + %.2f", name, worst, l.Burst, late)
+		}
+		return
+	}
+	slices.SortStableFunc(w.took, func(a, b admission) int { return int(a.at - b.at) })
+	var state []int64
+	var d weir.Decision
+	for i, a := range w.took {
+		if state, d = weir.Step(w.limit, state, a.at, a.cost, 1); !d.Allowed {
+			w.t.Errorf("%s: admission %d of %d is one that the limit itself would refuse: %+v", name, i, len(w.took), d)
+			return
+		}
+	}
+}
+
+var windows = []weir.Limit{
+	weir.FixedWindow{Limit: 500, Window: sec},
+	weir.FixedWindow{Limit: 300, Window: 700 * ms, Align: weir.AlignFirst},
+	weir.SlidingWindow{Limit: 500, Window: sec, Slots: 5},
+	weir.SlidingWindow{Limit: 400, Window: sec, Slots: 20, SlotLimit: 60},
+	weir.SlidingCounter{Limit: 500, Window: sec},
+}
+
+// TestNeverOver: whatever the nodes do, and whatever becomes of them, what is admitted stays within the bound.
+func TestNeverOver(t *testing.T) {
+	limits := append([]weir.Limit{
+		weir.TokenBucket{Rate: weir.PerSecond(1000), Burst: 100},
+		weir.TokenBucket{Rate: weir.PerSecond(1000), Burst: 1000},
+		weir.TokenBucket{Rate: weir.PerSecond(50), Burst: 20},
+		weir.TokenBucket{Rate: weir.PerSecond(300), Burst: 1},
+	}, windows...)
+	for i, l := range limits {
+		for j, nodes := range []int{2, 3, 8, 40, 200} {
+			if nodes == 200 && i%3 != 0 && testing.Short() {
+				continue
+			}
+			o := Options{Lifetime: 250 * ms, MaxOutstanding: 1 << 20}
+			if (i+j)%2 == 0 {
+				o.MaxOutstanding = 5
+			}
+			seed := uint64(i*100 + nodes)
+			w := newWorld(t, seed, l, nodes, o)
+			w.latest = []time.Duration{1, ms, 20 * ms}[w.random.IntN(3)]
+			w.lossy = []int{0, 50}[w.random.IntN(2)]
+			w.anything()
+			w.run(1500 * ms)
+			w.check(t.Name(), o)
+			offered, admitted, exactly := w.sums()
+			t.Logf("%T%v, %d nodes: %d asked for, %d admitted, %d without leases; held at most %d; %d trips", l, l, nodes, offered, admitted, exactly, w.most, w.trips)
+		}
+	}
+}
+
+// anything makes the nodes do anything: some call steadily, some now and then, and some die.
+func (w *world) anything() {
+	upTo := func(d time.Duration) time.Duration { return time.Duration(1 + w.random.Int64N(int64(d))) }
+	for _, n := range w.nodes {
+		r := w.random.ExpFloat64() * 2000 / float64(len(w.nodes))
+		rate := steadily(r)
+		if w.random.IntN(2) == 0 {
+			rate = onOff(3*r, upTo(sec), upTo(sec), upTo(sec))
+		}
+		n.offer(rate, []int64{1, 1, 5}[w.random.IntN(3)])
+		if w.random.IntN(4) == 0 {
+			w.clock.AfterFunc(upTo(1500*ms), func() { n.dead = true })
+		}
+	}
+}
+
+// TestNothingIsWasted: one node has 90 % of the demand, and seven have 10 %. What is admitted is what would have been without leases, with a
+// fraction of the trips, and the seven are not worse off for being small.
+func TestNothingIsWasted(t *testing.T) {
+	for _, c := range []struct {
+		limit weir.Limit
+		rate  float64
+		saves float64 // calls for each trip, at least
+	}{
+		{weir.TokenBucket{Rate: weir.PerSecond(10_000), Burst: 10_000}, 10_000, 40},
+		{weir.TokenBucket{Rate: weir.PerSecond(10_000), Burst: 1000}, 10_000, 30},
+		{weir.TokenBucket{Rate: weir.PerSecond(1000), Burst: 100}, 1000, 3},
+		{weir.FixedWindow{Limit: 10_000, Window: sec}, 10_000, 40},
+		{weir.FixedWindow{Limit: 1000, Window: sec, Align: weir.AlignFirst}, 1000, 5},
+		{weir.SlidingWindow{Limit: 10_000, Window: sec, Slots: 10}, 10_000, 15},
+		{weir.SlidingCounter{Limit: 10_000, Window: sec}, 10_000, 30},
+	} {
+		for _, load := range []float64{0.5, 1, 2} {
+			o := Options{Lifetime: 250 * ms, MaxOutstanding: 1 << 20}
+			w := newWorld(t, 9, c.limit, 8, o)
+			w.latest = ms / 2
+			for i, n := range w.nodes {
+				share := .9
+				if i > 0 {
+					share = .1 / 7
+				}
+				n.offer(steadily(load*c.rate*share), 1)
+			}
+			w.run(2 * sec)
+			w.check(t.Name(), o)
+			offered, admitted, exactly := w.sums()
+			used := float64(admitted) / float64(exactly)
+			saved := float64(offered) / float64(w.trips)
+			hot := w.nodes[0]
+			first := float64(hot.admitted) / float64(hot.offered)
+			others := float64(admitted-hot.admitted) / float64(offered-hot.offered)
+			t.Logf("%T%v, %.1f of it asked for: %.1f %% of what is admitted without leases, %.0f calls a trip; of its calls the hot node was admitted %.2f, the others %.2f; without leases %.2f",
+				c.limit, c.limit, load, 100*used, saved, first, others, float64(exactly)/float64(offered))
+			if used < .95 || saved < c.saves || others < first-.05 || first < .7*float64(hot.exactly)/float64(hot.offered) {
+				t.Error("that is too little")
+			}
+		}
+	}
+}
+
+// TestTokensMove: nodes that are busy in turns each find what the others do not use.
+func TestTokensMove(t *testing.T) {
+	o := Options{Lifetime: 100 * ms, MaxOutstanding: 1 << 20}
+	w := newWorld(t, 3, weir.TokenBucket{Rate: weir.PerSecond(2000), Burst: 400}, 4, o)
+	for i, n := range w.nodes {
+		n.offer(onOff(6000, 50*ms, 150*ms, time.Duration(i)*50*ms), 1)
+	}
+	w.run(4 * sec)
+	w.check(t.Name(), o)
+	_, admitted, exactly := w.sums()
+	if t.Logf("%d admitted, %d without leases, %d trips", admitted, exactly, w.trips); float64(admitted) < .95*float64(exactly) {
+		t.Error("that is too little")
+	}
+}
+
+// TestCrashedNodes: a node that dies loses what it holds, and no more.
+func TestCrashedNodes(t *testing.T) {
+	o := Options{Lifetime: 250 * ms, MaxOutstanding: 1 << 20}
+	w := newWorld(t, 4, weir.FixedWindow{Limit: 20_000, Window: 10 * sec}, 10, o)
+	for _, n := range w.nodes {
+		n.offer(steadily(1000), 1)
+	}
+	w.run(sec)
+	lost := int64(0)
+	for _, n := range w.nodes[:5] {
+		n.dead = true
+		for _, e := range n.s.keys.all {
+			lost += e.left()
+			if e.ask != nil {
+				lost += e.ask.n // may be on its way
+			}
+		}
+	}
+	w.run(6 * sec)
+	w.check(t.Name(), o)
+	_, admitted, _ := w.sums()
+	if t.Logf("%d admitted, up to %d lost", admitted, lost); admitted < 20_000-lost || lost == 0 || lost > 2000 {
+		t.Errorf("%d admitted of 20000, %d lost with the nodes", admitted, lost)
+	}
+}
+
+// TestSameSeedSameWorld: a failure can be looked at again.
+func TestSameSeedSameWorld(t *testing.T) {
+	var took [2][]admission
+	for i := range took {
+		w := newWorld(t, 77, weir.TokenBucket{Rate: weir.PerSecond(1000), Burst: 100}, 5, Options{})
+		w.lossy = 20
+		w.anything()
+		w.run(sec)
+		took[i] = w.took
+	}
+	if !slices.Equal(took[0], took[1]) {
+		t.Error("the same seed made another world")
+	}
+}
