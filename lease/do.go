@@ -10,9 +10,9 @@ import (
 type way uint8
 
 const (
-	here  way = iota // from leased tokens, if that can be
-	store            // by the store, as it is
-	wrong            // not at all
+	byLease  way = iota // from leased tokens, if that can be
+	byStore             // as it is
+	byNobody            // there is something wrong with it
 )
 
 // do is Do for all that quick does not decide.
@@ -29,9 +29,9 @@ func (s *Store) do(ctx context.Context, batch []weir.Charge, out []weir.Decision
 		}
 		var err error
 		switch ways[i] {
-		case here:
+		case byLease:
 			err = s.here(ctx, batch[i:j], out[i:j])
-		case store:
+		case byStore:
 			err = s.pass(ctx, batch[i:j], out[i:j])
 		}
 		if err != nil {
@@ -70,9 +70,9 @@ func choose(batch []weir.Charge, ways []way) {
 		}
 		switch {
 		case c.Err != nil:
-			ways[i] = wrong
+			ways[i] = byNobody
 		case c.Op != weir.OpTake || c.Cost <= 0 || c.Keep || c.Group > 0 && members[c.Group] > 1:
-			ways[i] = store
+			ways[i] = byStore
 		}
 	}
 }
@@ -86,18 +86,19 @@ func (s *Store) pass(ctx context.Context, batch []weir.Charge, out []weir.Decisi
 	}
 	s.stats.trips.Add(1)
 	err := s.inner.Do(ctx, batch, out)
-	wrong := false
+	told := false
 	for i := range batch {
 		c := &batch[i]
-		switch wrong = wrong || c.Err != nil; {
+		switch {
 		case c.Err != nil:
+			told = true
 		case c.Op == weir.OpReset:
 			s.forget(c) // also what was granted before the reset and came meanwhile
 		case c.Op == weir.OpPeek:
 			s.peeked(c, &out[i])
 		}
 	}
-	if wrong {
+	if told {
 		return nil // do tells the first one
 	}
 	return err
@@ -169,7 +170,7 @@ func (s *Store) here(ctx context.Context, batch []weir.Charge, out []weir.Decisi
 		}
 		if len(own) > 0 {
 			t := s.own(own)
-			_ = s.make(ctx, t) // land puts it where it belongs
+			_ = s.call(ctx, t) // land puts it where it belongs
 			s.land(t)
 		}
 		if err := s.wait(ctx, waiting); err != nil {

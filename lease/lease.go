@@ -235,7 +235,7 @@ func (s *Store) Close() error {
 	defer cancel()
 	var errs []error
 	for _, t := range t.cut() {
-		errs = append(errs, s.make(ctx, t))
+		errs = append(errs, s.call(ctx, t))
 		s.land(t)
 	}
 	return errors.Join(errs...)

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -42,6 +43,8 @@ type node struct {
 	w       *world
 	s       *Store
 	dead    bool
+	stalled bool     // its process was stopped
+	stuck   []func() // what then waits to happen
 	waiting []attempt
 
 	offered, admitted, exactly int64
@@ -74,10 +77,26 @@ func newWorld(t *testing.T, seed uint64, l weir.Limit, nodes int, o Options) *wo
 	return w
 }
 
-// alive calls a function unless the node is dead.
+// alive calls a function unless the node is dead, or lets it wait while it is stalled.
 func (n *node) alive(f func()) {
-	if !n.dead {
+	switch {
+	case n.stalled:
+		n.stuck = append(n.stuck, f)
+	case !n.dead:
 		f()
+	}
+}
+
+// resume lets a stalled node go on. Its callers are faster than all that it should have done long ago.
+func (n *node) resume() {
+	n.stalled = false
+	for range 200 {
+		n.call(1)
+	}
+	stuck := n.stuck
+	n.stuck = nil
+	for _, f := range stuck {
+		n.alive(f)
 	}
 }
 
@@ -87,7 +106,7 @@ var errLost = errors.New("the answer was lost")
 func (n *node) carry(t *trip) {
 	n.over(func() {
 		sent := t.sent
-		if err := n.s.make(context.Background(), t); err != nil {
+		if err := n.s.call(context.Background(), t); err != nil {
 			n.w.t.Fatal(err)
 		}
 		t.sent = sent
@@ -141,7 +160,7 @@ func (n *node) try(a attempt) {
 	case direct:
 		t := n.s.own([]turn{a.turn})
 		n.over(func() {
-			if err := n.s.make(context.Background(), t); err != nil {
+			if err := n.s.call(context.Background(), t); err != nil {
 				n.w.t.Fatal(err)
 			}
 			if t.out[len(t.out)-1].Allowed {
@@ -239,14 +258,18 @@ func onOff(r float64, on, off, from time.Duration) func(time.Duration) float64 {
 func (w *world) run(d time.Duration) {
 	for end := w.clock.Now() + int64(d); w.clock.Now() < end; {
 		w.clock.Set(min(w.clock.Now()+int64(5*ms), end))
-		held := int64(0)
-		for _, n := range w.nodes {
-			for _, e := range n.s.keys.all {
-				held += e.left()
-			}
-		}
-		w.most = max(w.most, held)
+		w.most = max(w.most, w.held())
 	}
+}
+
+// held is how many tokens all nodes have.
+func (w *world) held() (held int64) {
+	for _, n := range w.nodes {
+		for _, e := range n.s.keys.all {
+			held += e.left()
+		}
+	}
+	return held
 }
 
 // sums adds up the nodes.
@@ -260,7 +283,6 @@ func (w *world) sums() (offered, admitted, exactly int64) {
 // excess is the most by which what was admitted in any interval is above what the rate brings in it.
 func (w *world) excess(perNano float64) (worst float64) {
 	least, sum := math.Inf(1), 0.0
-	slices.SortStableFunc(w.took, func(a, b admission) int { return int(a.at - b.at) })
 	for _, a := range w.took {
 		drift := sum - perNano*float64(a.at)
 		least = min(least, drift)
@@ -270,10 +292,12 @@ func (w *world) excess(perNano float64) (worst float64) {
 	return worst
 }
 
-// check holds all that was admitted to the bound of docs/guarantees.md.
+// check holds all that was admitted to the bounds of docs/guarantees.md.
 func (w *world) check(name string, o Options) {
 	w.t.Helper()
-	if l, ok := w.limit.(weir.TokenBucket); ok {
+	slices.SortStableFunc(w.took, func(a, b admission) int { return cmp.Compare(a.at, b.at) })
+	switch l := w.limit.(type) {
+	case weir.TokenBucket:
 		perNano := float64(l.Rate.N) / float64(l.Rate.Per)
 		q := float64(o.MaxOutstanding) * float64(len(w.nodes))
 		late := min(q, perNano*float64(o.Lifetime))
@@ -282,8 +306,34 @@ func (w *world) check(name string, o Options) {
 			w.t.Errorf("%s: %.2f above the rate, the bound is %d + %.2f", name, worst, l.Burst, late)
 		}
 		return
+	case weir.FixedWindow:
+		for k := int64(1); k <= 4; k++ {
+			if n := w.within(k * int64(l.Window)); n > l.Limit*(k+1) {
+				w.t.Errorf("%s: %d admitted in %d windows", name, n, k)
+			}
+		}
+		if l.Align == weir.AlignFirst {
+			return // the store's windows begin when a lease is charged, and those of Step with the first use
+		}
 	}
-	slices.SortStableFunc(w.took, func(a, b admission) int { return int(a.at - b.at) })
+	w.replay(name)
+}
+
+// within is the most that was admitted in an interval of a length.
+func (w *world) within(length int64) (most int64) {
+	sum, first := int64(0), 0
+	for _, a := range w.took {
+		for sum += a.cost; a.at-w.took[first].at > length; first++ {
+			sum -= w.took[first].cost
+		}
+		most = max(most, sum)
+	}
+	return most
+}
+
+// replay asks the limit itself about all that was admitted, as it was used.
+func (w *world) replay(name string) {
+	w.t.Helper()
 	var state []int64
 	var d weir.Decision
 	for i, a := range w.took {
@@ -332,7 +382,7 @@ func TestNeverOver(t *testing.T) {
 	}
 }
 
-// anything makes the nodes do anything: some call steadily, some now and then, and some die.
+// anything makes the nodes do anything: some call steadily, some now and then, some die, and some are stopped for a while.
 func (w *world) anything() {
 	upTo := func(d time.Duration) time.Duration { return time.Duration(1 + w.random.Int64N(int64(d))) }
 	for _, n := range w.nodes {
@@ -342,8 +392,11 @@ func (w *world) anything() {
 			rate = onOff(3*r, upTo(sec), upTo(sec), upTo(sec))
 		}
 		n.offer(rate, []int64{1, 1, 5}[w.random.IntN(3)])
-		if w.random.IntN(4) == 0 {
+		switch w.random.IntN(8) {
+		case 0, 1:
 			w.clock.AfterFunc(upTo(1500*ms), func() { n.dead = true })
+		case 2:
+			w.clock.AfterFunc(upTo(sec), func() { n.stalled = true; w.clock.AfterFunc(upTo(sec), n.resume) })
 		}
 	}
 }
@@ -430,6 +483,51 @@ func TestCrashedNodes(t *testing.T) {
 	_, admitted, _ := w.sums()
 	if t.Logf("%d admitted, up to %d lost", admitted, lost); admitted < 20_000-lost || lost == 0 || lost > 2000 {
 		t.Errorf("%d admitted of 20000, %d lost with the nodes", admitted, lost)
+	}
+}
+
+// TestStalledNodes: the worst that can be. All nodes hold tokens, stand still until the bucket is full again, and then use what they can at
+// once: what they held is of no use any more. So it is with windows, when they are over.
+func TestStalledNodes(t *testing.T) {
+	for _, l := range append([]weir.Limit{weir.TokenBucket{Rate: weir.PerSecond(100), Burst: 1000}}, windows...) {
+		o, rate, still := Options{Lifetime: 10 * sec, MaxOutstanding: 1 << 20}, 200., 2*sec
+		if _, ok := l.(weir.TokenBucket); ok {
+			o.Lifetime, rate, still = 50*ms, 2000, 11*sec
+		}
+		w := newWorld(t, 6, l, 4, o)
+		for _, n := range w.nodes {
+			n.offer(steadily(rate), 1)
+		}
+		w.run(75 * ms)
+		held := w.held()
+		for _, n := range w.nodes {
+			n.stalled = true
+		}
+		w.run(still)
+		for _, n := range w.nodes {
+			n.resume()
+		}
+		w.run(sec)
+		w.check(t.Name(), o)
+		if t.Logf("%T: %d held when they stood still, %d admitted", l, held, len(w.took)); held < 3 {
+			t.Error("that is no trial")
+		}
+	}
+}
+
+// TestEndedGrantIsEmpty: who has come to a grant just before it ends gets nothing of it, as that is given back.
+func TestEndedGrantIsEmpty(t *testing.T) {
+	w := newWorld(t, 1, windows[0], 1, Options{})
+	n := w.nodes[0]
+	n.offer(steadily(2000), 1)
+	w.run(100 * ms)
+	e := n.s.keys.find("l", "k")
+	g := e.cur.Load()
+	if g == nil || g.left.Load() == 0 {
+		t.Fatal("nothing is held")
+	}
+	if e.endAll(n.s.now()); g.left.Load() != 0 || e.cur.Load() != nil || len(e.back) == 0 {
+		t.Errorf("%d left, %d to be given back", g.left.Load(), len(e.back))
 	}
 }
 

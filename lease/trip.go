@@ -112,13 +112,13 @@ func (s *Store) fly(t *trip) {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), s.opts.Timeout)
 		defer cancel()
-		_ = s.make(ctx, t) // land tells those who wait
+		_ = s.call(ctx, t) // land tells those who wait
 		s.land(t)
 	}()
 }
 
-// make makes a trip.
-func (s *Store) make(ctx context.Context, t *trip) error {
+// call makes a trip, and waits for it.
+func (s *Store) call(ctx context.Context, t *trip) error {
 	t.sent = s.now() // a lease counts from here on: the store charges it later
 	t.out = make([]weir.Decision, len(t.batch))
 	s.stats.trips.Add(1)
