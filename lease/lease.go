@@ -40,7 +40,7 @@ type Options struct {
 	Lifetime time.Duration
 	// MaxOutstanding is how many tokens of a key this node may hold at once, at most 2^40. Calls that cost more are decided by the store.
 	MaxOutstanding int64
-	// MaxKeys is how many keys are leased at once, at most 2^24, some 500 bytes each while they are in use. All others are decided by the store.
+	// MaxKeys is how many keys are leased at once, at most 2^24, some 600 bytes each while they are in use. All others are decided by the store.
 	MaxKeys int
 	// Timeout is the deadline of a trip that the Store makes by itself, on behalf of callers or ahead of them; 0 means half of Lifetime.
 	// Trips for a single call have the deadline of its context alone.
