@@ -42,7 +42,8 @@ type Options struct {
 	MaxOutstanding int64
 	// MaxKeys is how many keys are leased at once, at most 2^24, some 600 bytes each while they are in use. All others are decided by the store.
 	MaxKeys int
-	// Timeout is the deadline of a trip that the Store makes by itself, on behalf of callers or ahead of them; 0 means half of Lifetime.
+	// Timeout is the deadline of a trip that the Store makes by itself, on behalf of callers or ahead of them; 0 means Lifetime, as
+	// what comes later is of no use.
 	// Trips for a single call have the deadline of its context alone.
 	Timeout time.Duration
 
@@ -62,7 +63,7 @@ func (o *Options) validate() error {
 	case o.MaxKeys < 0 || o.MaxKeys > 1<<24:
 		return fmt.Errorf("weir: lease.Options.MaxKeys: %d is not between 1 and 2^24: use 0 for %d", o.MaxKeys, DefaultMaxKeys)
 	case o.Timeout < 0:
-		return fmt.Errorf("weir: lease.Options.Timeout: %v is no time: use 0 for half of Lifetime", o.Timeout)
+		return fmt.Errorf("weir: lease.Options.Timeout: %v is no time: use 0 for Lifetime", o.Timeout)
 	}
 	if o.Lifetime == 0 {
 		o.Lifetime = DefaultLifetime
@@ -74,7 +75,7 @@ func (o *Options) validate() error {
 		o.MaxKeys = DefaultMaxKeys
 	}
 	if o.Timeout == 0 {
-		o.Timeout = o.Lifetime / 2
+		o.Timeout = o.Lifetime
 	}
 	return nil
 }
@@ -191,10 +192,10 @@ func (s *Store) quick(c *weir.Charge, d *weir.Decision) bool {
 			if !g.left.CompareAndSwap(left, left-c.Cost) {
 				continue
 			}
-			if left -= c.Cost; left <= g.low && !g.asked.Load() {
+			left -= c.Cost
+			if g.decide(d, left, now); left <= g.low {
 				s.ahead(e, g, now)
 			}
-			g.decide(d, left, now)
 			c.Err = nil
 			return true
 		}

@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"math"
+	"runtime"
 
 	"github.com/weirflow/weir"
 )
@@ -56,9 +57,13 @@ func (s *Store) request(e *entry, n, now int64) *ask {
 	return a
 }
 
-// ahead asks for the next tokens before a grant is used up.
+// ahead asks for the next tokens before a grant is used up. Callers who never block could keep the answer from being taken in, for 10 ms
+// each, and so those who come meanwhile let others go first, now and then.
 func (s *Store) ahead(e *entry, g *grant, now int64) {
-	if !g.asked.CompareAndSwap(false, true) {
+	if g.asked.Load() || !g.asked.CompareAndSwap(false, true) {
+		if g.left.Load()%64 == 0 {
+			runtime.Gosched()
+		}
 		return
 	}
 	e.mu.Lock()
