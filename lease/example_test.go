@@ -13,7 +13,7 @@ import (
 // A hot key costs few trips: tokens are taken ahead.
 func Example() {
 	store := weirtest.NewStore(nil) // in a program, one of weirredis
-	leased, err := lease.New(store, lease.Options{Lifetime: 500 * time.Millisecond})
+	leased, err := lease.New(store, lease.Options{Lifetime: 500 * time.Millisecond, Timeout: 10 * time.Second})
 	if err != nil {
 		fmt.Println(err)
 		return

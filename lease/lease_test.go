@@ -476,7 +476,7 @@ func TestEverythingAtOnce(t *testing.T) {
 	limit := weir.FixedWindow{Limit: 30_000, Window: 1000 * time.Hour, Align: weir.AlignFirst}
 	var stores []*lease.Store
 	for range 2 {
-		s, err := lease.New(store, lease.Options{Lifetime: 2 * ms, Timeout: sec, MaxKeys: 3})
+		s, err := lease.New(store, lease.Options{Lifetime: 2 * ms, Timeout: time.Minute, MaxKeys: 3})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -145,3 +145,22 @@ func TestMaxKeys(t *testing.T) {
 		}
 	})
 }
+
+// TestNothingIsAllocated where there are tokens, and where there are known to be none.
+func TestNothingIsAllocated(t *testing.T) {
+	for name, l := range map[string]weir.Limit{"plenty": plenty, "none": weir.FixedWindow{Limit: 1, Window: 1000 * time.Hour, Align: weir.AlignFirst}} {
+		c, _ := open(t, l, lease.Options{Lifetime: time.Minute}, 0)
+		batch, out := []weir.Charge{{Name: "l", Key: "k", Limit: l, Cost: 1}}, make([]weir.Decision, 1)
+		take := func() {
+			if err := c.s.Do(t.Context(), batch, out); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 100_000 {
+			take()
+		}
+		if n := testing.AllocsPerRun(100_000, take); n != 0 || out[0].Source != weir.SourceLease {
+			t.Errorf("%s: %v allocations, %+v", name, n, out[0])
+		}
+	}
+}
