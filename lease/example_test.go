@@ -2,6 +2,7 @@ package lease_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -52,8 +53,8 @@ func Example() {
 
 func ExampleLeasable() {
 	fmt.Println(lease.Leasable(weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 20}))
-	fmt.Println(lease.Leasable(weir.LeakyBucket{Rate: weir.PerSecond(10), Queue: 20}))
+	fmt.Println(errors.Is(lease.Leasable(weir.LeakyBucket{Rate: weir.PerSecond(10), Queue: 20}), lease.ErrLimit))
 	// Output:
 	// <nil>
-	// weir: lease: weir.LeakyBucket: it cannot be leased: only TokenBucket, FixedWindow, SlidingWindow and SlidingCounter can; use the store itself for it
+	// true
 }

@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -10,8 +9,8 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// ErrLimit is found by errors.Is in the Err of a charge of a limit that cannot be leased.
-var ErrLimit = errors.New("it cannot be leased")
+// ErrLimit is found by errors.Is in the Err of a charge of a limit that cannot be leased. errors.Is finds weir.ErrCharge too.
+var ErrLimit = fmt.Errorf("the limit cannot be leased: %w", weir.ErrCharge)
 
 // Leasable says why a limit cannot be leased, by an error in which errors.Is finds ErrLimit, or nil where it can: TokenBucket, FixedWindow,
 // SlidingWindow and SlidingCounter. Whether its numbers are right is for the store to say. Call it where limits are configured: Do refuses
@@ -23,7 +22,7 @@ func Leasable(l weir.Limit) error {
 	case nil:
 		return fmt.Errorf("weir: lease: no limit given: %w", ErrLimit)
 	}
-	return fmt.Errorf("weir: lease: %T: %w: only TokenBucket, FixedWindow, SlidingWindow and SlidingCounter can; use the store itself for it", l, ErrLimit)
+	return fmt.Errorf("weir: lease: %T is none of TokenBucket, FixedWindow, SlidingWindow and SlidingCounter: use the store itself for it: %w", l, ErrLimit)
 }
 
 // storeTick is the longest clock unit of a store, by which what it says of times may be rounded up.

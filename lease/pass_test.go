@@ -85,7 +85,7 @@ func TestWhatCannotBeLeased(t *testing.T) {
 		}
 	}
 	for _, op := range []weir.Op{weir.OpTake, weir.OpPeek, weir.OpReserve, weir.OpReset} {
-		if ch, _, err := c.do(weir.Charge{Op: op, Cost: 1}); !errors.Is(err, lease.ErrLimit) || !errors.Is(ch.Err, lease.ErrLimit) {
+		if ch, _, err := c.do(weir.Charge{Op: op, Cost: 1}); !errors.Is(err, lease.ErrLimit) || !errors.Is(ch.Err, weir.ErrCharge) {
 			t.Errorf("%v: %v", op, err)
 		}
 	}

@@ -280,7 +280,7 @@ func TestStoreIsBounded(t *testing.T) {
 		full = s.Do(t.Context(), c, make([]weir.Decision, 1))
 		n = i
 	}
-	if !errors.Is(full, weirtest.ErrFull) || n < 65_000 || s.Len() > 1<<16 {
+	if !errors.Is(full, weirtest.ErrFull) || !errors.Is(full, weir.ErrCharge) || n < 65_000 || s.Len() > 1<<16 {
 		t.Errorf("%v after %d, %d kept", full, n, s.Len())
 	}
 	if d := ask(t, s, &weir.Charge{Name: "day", Key: "0", Limit: day, Cost: 1}); d.Allowed {
