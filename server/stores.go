@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/failover"
+	"github.com/weirflow/weir/lease"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/admin"
 	"github.com/weirflow/weir/weirredis"
@@ -35,6 +36,7 @@ type store struct {
 	def    policy.Store
 	byName map[string]failover.OnFailure // of the limits that decide otherwise
 	redis  *weirrueidis.Store
+	lease  *lease.Store // nil for none
 	fail   *failover.Store
 }
 
@@ -101,7 +103,14 @@ func (s *stores) start(def policy.Store, byName map[string]failover.OnFailure) (
 	if o.redis, err = weirrueidis.Open(def.Redis, weirredis.Options{}); err != nil {
 		return nil, err
 	}
-	o.fail, err = failover.New(o.redis, failover.Options{
+	inner := weir.Store(o.redis)
+	if def.Lease.On {
+		if o.lease, err = lease.New(o.redis, lease.Options{Lifetime: def.Lease.Lifetime, MaxOutstanding: def.Lease.Max}); err != nil {
+			return nil, errors.Join(err, o.redis.Close())
+		}
+		inner = leased{o.lease, o.redis}
+	}
+	o.fail, err = failover.New(inner, failover.Options{
 		OnFailure:    onFailure(def.OnFailure),
 		ByName:       byName,
 		Nodes:        max(def.Nodes, 1),
@@ -110,9 +119,21 @@ func (s *stores) start(def policy.Store, byName map[string]failover.OnFailure) (
 		OnTransition: s.tell(def),
 	})
 	if err != nil {
-		return nil, errors.Join(err, o.redis.Close())
+		return nil, errors.Join(err, o.close())
 	}
 	return o, nil
+}
+
+// leased is a store with leases, of which failover learns as much as of the store: whether it answers, and how many nodes there are.
+type leased struct {
+	*lease.Store
+	redis *weirrueidis.Store
+}
+
+func (l leased) Ping(ctx context.Context) error { return l.redis.Ping(ctx) }
+
+func (l leased) Beat(ctx context.Context, id string, ttl time.Duration) (int, error) {
+	return l.redis.Beat(ctx, id, ttl)
 }
 
 // tell writes into the log that a store is out, and that it is back.
@@ -199,8 +220,17 @@ func (s *stores) closed(o *store) {
 	}
 }
 
-// close ends a store from the outside to the inside.
-func (o *store) close() error { return errors.Join(o.fail.Close(), o.redis.Close()) }
+// close ends a store from the outside to the inside: what was leased is given back.
+func (o *store) close() error {
+	var errs []error
+	if o.fail != nil {
+		errs = append(errs, o.fail.Close())
+	}
+	if o.lease != nil {
+		errs = append(errs, o.lease.Close())
+	}
+	return errors.Join(append(errs, o.redis.Close())...)
+}
 
 // given are stores as an engine takes them.
 func given(open map[string]*store) map[string]weir.Store {
