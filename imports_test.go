@@ -23,6 +23,7 @@ var floors = map[string][]string{
 	".":                 {"internal/..."},
 	"keyed":             {".", "internal/..."},
 	"failover":          {".", "keyed", "internal/..."},
+	"lease":             {".", "keyed", "internal/..."},
 	"policy":            {".", "keyed", "internal/..."},
 	"weirhttp":          {".", "policy", "keyed", "internal/..."},
 	"sim":               {".", "policy", "keyed", "internal/..."},
@@ -36,11 +37,11 @@ var floors = map[string][]string{
 	"weirredis":         {".", "internal/..."},
 	"weirrueidis":       {".", "weirredis"},
 	"weirgoredis":       {".", "weirredis"},
-	"server":            {".", "policy", "keyed", "sim", "weirhttp", "internal/...", "server/..."},
-	"server/admin":      {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile", "server/gateway"},
+	"server":            {".", "policy", "keyed", "sim", "weirhttp", "failover", "lease", "weirredis", "weirrueidis", "internal/...", "server/..."},
+	"server/admin":      {".", "policy", "keyed", "weirhttp", "failover", "internal/...", "server/policyfile", "server/gateway"},
 	"server/gateway":    {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile"},
 	"server/nginx":      {".", "policy", "internal/..."},
-	"server/policyfile": {".", "policy", "weirredis", "internal/..."}, // weirredis for what a URL may be, and which limits Redis can keep
+	"server/policyfile": {".", "policy", "weirredis", "lease", "internal/..."}, // the stores for what a URL may be, and which limits they can keep
 	"cmd/weir":          {".", "policy", "sim", "weirtest", "internal/...", "server", "server/nginx", "server/policyfile"},
 	"bench":             {"..."},
 	"proof":             {"..."},

@@ -52,6 +52,16 @@ func (s *Store) Ready(ctx context.Context) error {
 	return err
 }
 
+// Connected reports whether the client has been connected once. Whether the server answers now, only a call can tell.
+func (s *Store) Connected() bool {
+	select {
+	case <-s.link.ready:
+		return true
+	default:
+		return false
+	}
+}
+
 // Close ends what is under way, and closes the client.
 func (s *Store) Close() error {
 	return errors.Join(s.Store.Close(), s.link.close())

@@ -172,4 +172,12 @@ func (n *nginx) spent(now int64) *big.Int {
 	return ceil(new(big.Rat).SetFrac(new(big.Int).Add(n.at(now), big.NewInt(1000)), big.NewInt(1000)))
 }
 
+// counted is in requests, as everywhere.
+func (n *nginx) counted() *big.Int {
+	if n.excess == nil {
+		return new(big.Int)
+	}
+	return new(big.Int).Div(n.excess, big.NewInt(1000))
+}
+
 func (n *nginx) load(now int64, spent *big.Int) { n.charge(whole(now), clamp(spent)) }

@@ -1,6 +1,7 @@
 package weirtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +35,8 @@ const (
 	storeFew  = 1 << 10
 )
 
-// ErrFull is found by errors.Is in the Err of a charge of a new key that there is no room for.
+// ErrFull is found by errors.Is in the Err of a charge of a new key that there is no room for. Like all errors about a charge it is a
+// weir.ErrCharge too.
 var ErrFull = errors.New("weirtest: the store has no room for another key: all that it has are limited")
 
 // ErrClosed is the error of a Store that was closed.
@@ -104,11 +106,12 @@ func (s *Store) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision
 		}
 	}
 	for i := range batch {
-		if err = batch[i].Err; err != nil {
-			return err
+		if c := &batch[i]; c.Err != nil {
+			c.Err = fmt.Errorf("%w: %w", weir.ErrCharge, c.Err)
+			err = cmp.Or(err, c.Err)
 		}
 	}
-	return nil
+	return err
 }
 
 // one carries out a charge that is in no group.
