@@ -24,6 +24,24 @@ var (
 	seed      = flag.Uint64("seed", 0, "the seed of the sequences; 0 draws one")
 )
 
+// binary is the weir command, built once, and without the race detector: it is to keep time.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "weir")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		binary, err = servers.BuildWeir(context.Background(), dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
 // patience is how long a server may take to be ready.
 const patience = 60 * time.Second
 
@@ -63,11 +81,8 @@ func start(t *testing.T, http string) pair {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	p := pair{dir: t.TempDir()}
-	binary, err := servers.BuildWeir(ctx, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
 	hurry(t)
+	var err error
 	if p.nginx, err = servers.Nginx(ctx, p.dir, servers.HTTP(http)); err != nil {
 		t.Fatal(err)
 	}

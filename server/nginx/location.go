@@ -194,19 +194,18 @@ func (c *converter) limited(r *route, s *server, l level) {
 	for _, u := range l.requests {
 		add(u, l.reqDry, l.reqLog, 0)
 	}
-	live := len(r.limits) > 0 && !l.reqDry
-	if r.status = l.reqStatus; !live {
+	switch {
+	case len(r.limits) > 0 && !l.reqDry:
+		r.status = l.reqStatus
+	case len(l.conns) > 0 && !l.connDry:
 		r.status = l.connStatus
 	}
 	for _, u := range l.conns {
 		status := 0
-		if l.connStatus != r.status {
+		if l.connStatus != r.status && !l.connDry {
 			status = l.connStatus
 		}
 		add(u, l.connDry, l.connLog, status)
-	}
-	if len(r.limits) == 0 {
-		r.status = 0
 	}
 }
 

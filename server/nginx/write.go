@@ -131,6 +131,8 @@ func (c *converter) routesOf(s *server, host string, seen map[string]bool) (line
 			one.line("    upstream: %s", quote(r.upstream))
 			if len(r.limits) > 0 {
 				one.line("    limits: [%s]", quotes(r.limits))
+			}
+			if r.status != 0 {
 				one.line("    refused: { status: %d }", r.status)
 			}
 			lines = append(lines, strings.TrimSuffix(one.String(), "\n"))
