@@ -45,6 +45,7 @@ var floors = map[string][]string{
 	"bench":             {"..."},
 	"proof":             {"..."},
 	"proof/redis":       {"..."},
+	"proof/fleet":       {"..."},
 	"proof/servers":     nil, // it starts programs, and links none of them
 	"proof/traffic":     {"proof/servers"},
 	"docs/plots":        {"."},
