@@ -151,6 +151,14 @@ func define(l weir.Limit) (string, kindSet, error) {
 	case weir.SmoothBursty:
 		kind = kindBucket
 		n, err = burstyNumbers(l)
+	case weir.SlidingWindow:
+		kind, n = kindWindow, windowNumbers(l)
+	case weir.SlidingLog:
+		kind = kindLog
+		n, err = logNumbers(l)
+	case weir.WarmUp:
+		kind = kindWarm
+		n, err = warmNumbers(l)
 	default:
 		return "", 0, fmt.Errorf("weirredis: %T cannot be kept in Redis", l)
 	}

@@ -1,17 +1,70 @@
 package redis
 
 import (
-	"slices"
+	"flag"
+	"math/rand/v2"
 	"testing"
 	"time"
 	_ "time/tzdata"
 
+	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/proof/servers"
 	"github.com/weirflow/weir/weirtest"
+)
+
+// walks is how many random walks there are for each limit, and seed where they begin.
+var (
+	walks = flag.Int("walks", 0, "how many random walks of each limit; 0 for the few of a short run")
+	seed  = flag.Uint64("seed", 0, "of the random walks; 0 draws one")
 )
 
 // TestConform holds the scripts to the reference model.
 func TestConform(t *testing.T) {
 	w := &world{client: connect(t, start(t, servers.RedisOptions{}).Addr)}
-	weirtest.Conform(t, weirtest.Subject{Tick: time.Microsecond, Latest: 1 << 52, Open: w.open, Limits: slices.Concat(weirtest.Limits()[:2], weirtest.Limits()[7:8])})
+	weirtest.Conform(t, weirtest.Subject{Tick: time.Microsecond, Latest: 1 << 52, Open: w.open, Limits: limits(), Seed: *seed, Walks: *walks})
+}
+
+// limits are the generators of what Redis keeps.
+func limits() []func(*rand.Rand) weir.Limit {
+	var singles []func(*rand.Rand) weir.Limit
+	for _, i := range []int{0, 1, 4, 6, 7} {
+		singles = append(singles, weirtest.Limits()[i])
+	}
+	singles = append(singles, func(r *rand.Rand) weir.Limit { return countable(r, weirtest.Limits()[8]) })
+	return append(singles, longWindow, longLog, func(r *rand.Rand) weir.Limit {
+		parts := make([]weir.Limit, 1+r.IntN(4))
+		for i := range parts {
+			parts[i] = singles[r.IntN(len(singles))](r)
+		}
+		return weir.All(parts...)
+	})
+}
+
+// countable draws until what the limit holds is below 2^53: Redis counts in doubles, and refuses others.
+func countable(r *rand.Rand, draw func(*rand.Rand) weir.Limit) weir.Limit {
+	for {
+		l := draw(r)
+		if p, err := weir.Prepare(l, time.Microsecond); err == nil && p.Peek(nil, 0, 0).Limit < 1<<53 {
+			return l
+		}
+	}
+}
+
+// longWindow draws one of many slots.
+func longWindow(r *rand.Rand) weir.Limit {
+	l := weir.SlidingWindow{Limit: 1 + r.Int64N(100), Slots: []int{7, 60, 4096}[r.IntN(3)]}
+	l.Window = time.Duration(l.Slots) * []time.Duration{time.Microsecond, 100 * time.Microsecond, time.Second}[r.IntN(3)]
+	if r.IntN(2) == 0 {
+		l.SlotLimit = 1 + r.Int64N(min(l.Limit, 5))
+	}
+	return l
+}
+
+// longLog draws one of many entries.
+func longLog(r *rand.Rand) weir.Limit {
+	return weir.SlidingLog{
+		Limit:      1 + r.Int64N(300),
+		Window:     []time.Duration{3 * time.Microsecond, 300 * time.Microsecond, time.Second, time.Hour}[r.IntN(4)],
+		MaxEntries: []int{0, 0, 7, 20}[r.IntN(4)],
+	}
 }

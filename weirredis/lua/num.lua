@@ -147,3 +147,73 @@ local function bigup(a, b)
   end
   return q
 end
+
+-- A wide number is one as it is where that is below 2^53, and limbs otherwise: most are small, and quick.
+local function limbs(x)
+  if type(x) == 'number' then
+    return big(x)
+  end
+  return x
+end
+
+local function wide(a)
+  if #a < 3 or #a == 3 and a[3] < 32 then
+    return small(a)
+  end
+  return a
+end
+
+-- narrow is a plain number: the largest one where it does not fit.
+local function narrow(x)
+  if type(x) == 'number' then
+    return x
+  end
+  return last
+end
+
+local function wideadd(a, b)
+  if type(a) == 'number' and type(b) == 'number' and a + b <= last then
+    return a + b
+  end
+  return wide(bigadd(limbs(a), limbs(b)))
+end
+
+-- wideless is a less b, or 0.
+local function wideless(a, b)
+  if type(a) == 'number' then
+    return type(b) == 'number' and max(a - b, 0) or 0
+  end
+  return wide(bigless(a, limbs(b)))
+end
+
+local function wideleast(a, b)
+  if type(a) == 'number' then
+    return type(b) == 'number' and min(a, b) or a
+  elseif type(b) == 'number' or bigcompare(a, b) > 0 then
+    return b
+  end
+  return a
+end
+
+local function widemul(a, b)
+  if type(a) == 'number' and type(b) == 'number' and a * b <= last then
+    return a * b
+  end
+  return wide(bigmul(limbs(a), limbs(b)))
+end
+
+-- wideover is a/b, whole.
+local function wideover(a, b)
+  if type(a) == 'number' then
+    return type(b) == 'number' and floor(a / b) or 0
+  end
+  return wide((bigdiv(a, limbs(b))))
+end
+
+-- wideup is a/b, rounded up.
+local function wideup(a, b)
+  if type(a) == 'number' and type(b) == 'number' then
+    return -floor(-a / b)
+  end
+  return wide(bigup(limbs(a), limbs(b)))
+end
