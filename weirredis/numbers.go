@@ -17,7 +17,7 @@ func windowNumbers(l weir.SlidingWindow) []int64 {
 }
 
 // maxEntries is how many charges a log may remember in Redis: each one copies them.
-const maxEntries = 1 << 16
+const maxEntries = 1 << 14
 
 // logNumbers are Limit, Window and MaxEntries.
 func logNumbers(l weir.SlidingLog) ([]int64, error) {

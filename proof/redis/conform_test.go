@@ -21,17 +21,19 @@ var (
 // TestConform holds the scripts to the reference model.
 func TestConform(t *testing.T) {
 	w := &world{client: connect(t, start(t, servers.RedisOptions{}).Addr)}
-	weirtest.Conform(t, weirtest.Subject{Tick: time.Microsecond, Latest: 1 << 52, Open: w.open, Limits: limits(), Seed: *seed, Walks: *walks})
+	s := weirtest.Subject{Tick: time.Microsecond, Latest: 1 << 52, Open: w.open, Limits: limits(), Seed: *seed, Walks: *walks}
+	weirtest.Conform(t, s)
+	weirtest.Vectors(t, s)
 }
 
 // limits are the generators of what Redis keeps.
 func limits() []func(*rand.Rand) weir.Limit {
 	var singles []func(*rand.Rand) weir.Limit
-	for _, i := range []int{0, 1, 4, 6, 7} {
-		singles = append(singles, weirtest.Limits()[i])
+	for _, i := range []int{0, 1, 4, 6, 7, 8} {
+		singles = append(singles, func(r *rand.Rand) weir.Limit { return countable(r, weirtest.Limits()[i]) })
 	}
-	singles = append(singles, func(r *rand.Rand) weir.Limit { return countable(r, weirtest.Limits()[8]) })
-	return append(singles, longWindow, longLog, func(r *rand.Rand) weir.Limit {
+	singles = append(singles, longWindow, longLog, unlimited)
+	return append(singles, func(r *rand.Rand) weir.Limit {
 		parts := make([]weir.Limit, 1+r.IntN(4))
 		for i := range parts {
 			parts[i] = singles[r.IntN(len(singles))](r)
@@ -48,6 +50,14 @@ func countable(r *rand.Rand, draw func(*rand.Rand) weir.Limit) weir.Limit {
 			return l
 		}
 	}
+}
+
+// unlimited draws one of those that may have a rate without end.
+func unlimited(r *rand.Rand) weir.Limit {
+	if r.IntN(2) == 0 {
+		return weir.SmoothBursty{Rate: weir.Unlimited, MaxBurst: []time.Duration{0, -1, time.Minute}[r.IntN(3)]}
+	}
+	return weir.WarmUp{Rate: weir.Unlimited, Period: time.Second}
 }
 
 // longWindow draws one of many slots.

@@ -72,11 +72,17 @@ local function bigless(a, b)
   return trim(c)
 end
 
-local function bigmul(a, b)
-  local c = {}
-  for i = 1, #a + #b do
-    c[i] = 0
+-- zeros makes room: Lua is slow to fill an array from its end.
+local function zeros(n)
+  local a = {}
+  for i = 1, n do
+    a[i] = 0
   end
+  return a
+end
+
+local function bigmul(a, b)
+  local c = zeros(#a + #b)
   for i = 1, #a do
     local carry = 0
     for j = 1, #b do
@@ -96,7 +102,7 @@ local function bigdiv(a, b)
   end
   local n = #b
   if n == 1 then
-    local q, r = {}, 0
+    local q, r = zeros(#a), 0
     for i = #a, 1, -1 do
       local x = r * limb + a[i]
       q[i] = floor(x / b[1])
@@ -109,7 +115,7 @@ local function bigdiv(a, b)
   for i = #u + 1, #a + 1 do
     u[i] = 0
   end
-  local q = {}
+  local q = zeros(#u - n)
   for j = #u - n, 1, -1 do
     local top = u[j + n] * limb + u[j + n - 1]
     local guess = floor(top / v[n])

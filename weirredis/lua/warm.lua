@@ -54,7 +54,7 @@ kinds[7] = {
   -- P is version, kind, n (0 for a rate without end), p, the period, and the cold factor as k and one.
   ready = function(P)
     local n, p, period, k, one = P[3], P[4], P[5], P[6], P[7]
-    P.free, P.keeps, P.name = n == 0, false, 'warm'
+    P.free, P.keeps, P.name = n == 0, n == 0, 'warm' -- what was used at a rate without end is warm
     P.full, P.largest = 0, last
     if P.free then
       return
