@@ -147,7 +147,8 @@ upstreams: { up: { url: "UP" } }
 routes: [{ match: /, upstream: up, limits: [bytes] }]
 `))
 	for i, want := range []int{200, 200, 429} { // 600 and 600 of 1000, of which nobody knew before; and then there is a debt
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+g.Gateway, struct{ *strings.Reader }{strings.NewReader(strings.Repeat("x", 600))})
+		body := struct{ *strings.Reader }{strings.NewReader(strings.Repeat("x", 600))}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+g.Gateway, body)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -204,3 +204,41 @@ routes: [{ match: /, upstream: up, limits: [few] }]
 		t.Errorf("%s", g.Output())
 	}
 }
+
+// TestLeasedGateways: with tokens taken ahead, two gateways admit as much as the limit does, in the end all of it, and most of it without a trip.
+func TestLeasedGateways(t *testing.T) {
+	s := redis(t, servers.RedisOptions{})
+	up := newUpstream(t)
+	const burst = 400
+	policy := strings.NewReplacer("STORE", s.URL(), "UP", up.URL).Replace(`
+stores: { shared: { redis: "STORE", on_failure: deny, deadline: 10s, lease: { lifetime: 500ms } } }
+limits: { hot: { token_bucket: { rate: 1/d, burst: 400 }, store: shared } }
+upstreams: { up: { url: "UP" } }
+routes: [{ match: /, upstream: up, limits: [hot] }]
+`)
+	gateways := []*gateway{startWeir(t, policy), startWeir(t, policy)}
+	admitted := 0
+	poll(t, "all that the limit has", func() bool {
+		for _, g := range gateways {
+			for range 10 {
+				if status, _ := g.get(t, "/"); status == 200 {
+					admitted++
+				}
+			}
+		}
+		return admitted >= burst
+	})
+	for range 20 {
+		if status, _ := gateways[0].get(t, "/"); status != 429 {
+			t.Errorf("status %d", status)
+		}
+	}
+	if admitted != burst {
+		t.Errorf("%d were admitted by a limit of %d", admitted, burst)
+	}
+	for _, g := range gateways {
+		if g.has(t, `weir_limit_decisions_total{limit="hot",source="lease"} 0`) {
+			t.Error("a gateway has leased nothing")
+		}
+	}
+}
