@@ -82,6 +82,7 @@ type Store struct {
 	self    [8]byte // part of each nonce
 	nonces  atomic.Uint64
 	lane    lane
+	gate    gate
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -121,6 +122,7 @@ func New(e Evaler, o Options) (*Store, error) {
 
 // Close lets nobody begin, ends what is under way, and waits for that.
 func (s *Store) Close() error {
+	s.closeGate()
 	s.lane.close()
 	s.cancel()
 	s.flying.Wait()
