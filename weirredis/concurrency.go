@@ -25,7 +25,7 @@ import (
 //
 // Who waits asks again every 5 to 100 ms, the first in line most often: a line of n waiters makes some 700 questions a second, and 10 more for each
 // beyond the first 20; those of one process share their calls. So a place may be free for 5 ms and a trip before it is taken again, longer where many
-// come free at once. A waiter who has not asked for 3 seconds has lost its place in line.
+// come free at once. A waiter who has not asked for a second has lost its place in line.
 type Concurrency struct {
 	store  *Store
 	name   string

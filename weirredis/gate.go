@@ -214,7 +214,7 @@ func settle(rs []*request, err error) {
 const margin = time.Second
 
 // lease is how long one who waits is waited for, who does not ask again.
-const lease = 3 * time.Second
+const lease = time.Second
 
 // attempt sends calls once.
 func (s *Store) attempt(all []*passage) []Reply {
