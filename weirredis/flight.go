@@ -43,6 +43,33 @@ func (l *lane) add(s *Store, a *ask) bool {
 	return true
 }
 
+// alone reports whether nobody else is there, and begins a flight then, which ends by left.
+func (l *lane) alone(s *Store) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || l.flights > 0 {
+		return false
+	}
+	l.flights++
+	s.flying.Add(1)
+	return true
+}
+
+// left ends the flight of someone who was alone: who came meanwhile goes on with it.
+func (l *lane) left(s *Store) {
+	l.mu.Lock()
+	onward := len(l.waiting) > 0
+	if !onward {
+		l.flights--
+	}
+	l.mu.Unlock()
+	if onward {
+		go s.fly()
+		return
+	}
+	s.flying.Done()
+}
+
 func (l *lane) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +105,7 @@ func (s *Store) fly() {
 	}
 }
 
-// trip carries out asks: one call for each slot.
+// trip carries out asks, for as long as any of them has time.
 func (s *Store) trip(asks []*ask) {
 	end := asks[0].end
 	for _, a := range asks {
@@ -88,6 +115,11 @@ func (s *Store) trip(asks []*ask) {
 	}
 	ctx, cancel := context.WithDeadline(s.ctx, end)
 	defer cancel()
+	s.carry(ctx, asks)
+}
+
+// carry carries out asks until the context ends.
+func (s *Store) carry(ctx context.Context, asks []*ask) {
 	flights := s.flights(asks)
 	for {
 		var calls []Call
@@ -317,7 +349,7 @@ func (f *flight) landed(r Reply) {
 		f.source = true
 	case strings.HasPrefix(text, "WEIRFULL") && f.short:
 		f.short, f.source = false, false
-	case strings.HasPrefix(text, "WEIRFULL"):
+	case strings.HasPrefix(text, "WEIRFULL") && f.kinds != full:
 		f.kinds, f.source = full, false
 	case strings.HasPrefix(text, "WEIRLATE "):
 		f.late(text)

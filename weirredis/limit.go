@@ -212,7 +212,7 @@ func burstyNumbers(l weir.SmoothBursty) ([]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []int64{2, n, p, min(p2.Peek(nil, 0, 0).Limit, most), int64(store)}, nil
+	return []int64{2, n, p, p2.Peek(nil, 0, 0).Limit, int64(store)}, nil
 }
 
 // cost is a cost as the scripts read it: one too large is too large for any limit.

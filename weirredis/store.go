@@ -148,6 +148,9 @@ func (s *Store) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision
 		return s.inTurn(ctx, batch, out, split)
 	}
 	s.fill(asks, ctx)
+	if len(asks) == 1 && s.lane.alone(s) {
+		return s.byOneself(ctx, &asks[0], batch, out)
+	}
 	for i := range asks {
 		if !s.lane.add(s, &asks[i]) {
 			return errClosed
@@ -165,6 +168,22 @@ func (s *Store) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision
 		}
 	}
 	return first
+}
+
+// byOneself makes the trip in the caller's own goroutine, as nobody else is there to share it with.
+func (s *Store) byOneself(ctx context.Context, a *ask, batch []weir.Charge, out []weir.Decision) error {
+	one := [1]*ask{a}
+	func() {
+		defer s.lane.left(s)
+		limited, cancel := context.WithDeadline(ctx, a.end)
+		defer cancel()
+		s.carry(limited, one[:])
+	}()
+	err := a.answer(batch, out)
+	if ended := ctx.Err(); ended != nil && a.err != nil {
+		return ended
+	}
+	return err
 }
 
 // fill gives each ask its deadline.

@@ -28,6 +28,9 @@ prepare = function(def)
   P = cmsgpack.unpack(def)
   local K = kinds[P[2]]
   if P[1] ~= 1 or not K then
+    if change then
+      error('WEIRSTATE the state is of another version than these scripts', 0)
+    end
     error(wrong)
   end
   P.K, P.def = K, def
@@ -201,7 +204,7 @@ local function attempt(i, key)
     also(e.err)
     return false
   end
-  local before, def, dirty, had = e.S, e.def, e.dirty, made
+  local before, def, of, dirty, had = e.S, e.def, e.P, e.dirty, made
   local ok, result = pcall(ask, charges[c + 1], P, e, charges[c + 3], charges[c + 5], charges[c + 6])
   if ok then
     return result
@@ -209,7 +212,7 @@ local function attempt(i, key)
   if result == wrong then
     error(wrong)
   end
-  e.S, e.def, e.dirty, made = before, def, dirty, had
+  e.S, e.def, e.P, e.dirty, made = before, def, of, dirty, had
   for j = from + 1, n do
     said[j] = nil
   end
