@@ -97,7 +97,7 @@ func (g *gate) next() []*request {
 func (s *Store) pass() {
 	defer s.flying.Done()
 	for rs := s.gate.next(); rs != nil; rs = s.gate.next() {
-		s.carry(s.passages(rs))
+		s.escort(s.passages(rs))
 	}
 }
 
@@ -126,8 +126,8 @@ func (s *Store) passages(rs []*request) (all []*passage) {
 	return all
 }
 
-// carry makes calls, again and again until they are answered, and leaves out requests whose time is over.
-func (s *Store) carry(all []*passage) {
+// escort makes calls, again and again until they are answered, and leaves out requests whose time is over.
+func (s *Store) escort(all []*passage) {
 	for {
 		var under []*passage
 		pause := 0

@@ -60,8 +60,8 @@ func TestHolderProcess(t *testing.T) {
 // stays holds on for a while, mostly a short one, and tells since when and till when it was sure.
 func stays(h weirredis.Hold, told chan<- stay) {
 	long := rand.N(30 * time.Millisecond)
-	if rand.N(5) == 0 {
-		long = rand.N(time.Second)
+	if rand.N(3) == 0 {
+		long = rand.N(4 * contested.MaxHold)
 	}
 	pulse := time.NewTicker(time.Millisecond)
 	defer pulse.Stop()
@@ -126,10 +126,10 @@ func TestKilledHolders(t *testing.T) {
 				for _, cmd := range running {
 					cmd.Process.Kill()
 				}
-			case rand.N(2) == 0:
+			case rand.N(3) > 0:
 				process := running[i].Process
 				process.Signal(syscall.SIGSTOP)
-				time.AfterFunc(rand.N(2*contested.MaxHold), func() { process.Signal(syscall.SIGCONT) })
+				time.AfterFunc(rand.N(4*contested.MaxHold), func() { process.Signal(syscall.SIGCONT) })
 			default:
 				running[i].Process.Kill()
 				running[i] = launch()

@@ -94,6 +94,9 @@ func TestHolds(t *testing.T) {
 	second.Done(weir.Ignore)
 	third.Done(weir.Dropped)
 	await(t, "all have left", func() bool { h, _, err := a.Inspect(ctx, "k"); return err == nil && h == 0 })
+	if ttl, err := client.Do(ctx, client.B().Pttl().Key("weir:hold:{k}:gate").Build()).AsInt64(); err != nil || ttl > 1000 || ttl == -1 {
+		t.Errorf("the state is kept for %d ms, though nobody is there: %v", ttl, err)
+	}
 	if got := a.Outcomes(); got != (weir.Outcomes{OK: 1}) {
 		t.Error(got)
 	}
