@@ -245,7 +245,7 @@ func (w *line) request() *request {
 
 // note remembers whether a question may be heard after its answer, or without one.
 func (w *line) note(r *request, err error) {
-	if err != nil || r.attempts > 1 {
+	if err != nil || r.repeated {
 		w.unsure = r.end
 	}
 }

@@ -46,7 +46,7 @@ type request struct {
 	unsure                   time.Time      // of opLeave: the end of a question to enter that may still be heard
 	then                     func(*request) // called once, by a goroutine of the store's that must not wait
 
-	attempts int
+	repeated bool      // an attempt before may have been carried out, or may yet be
 	sent     time.Time // the attempt that was answered
 	answer   entrance
 	err      error
@@ -167,6 +167,9 @@ func (p *passage) landed(s *Store, sent time.Time, r Reply) {
 		return
 	case passing(r.Err):
 		p.failure = r.Err
+		for _, r := range p.requests {
+			r.repeated = true
+		}
 		return
 	default:
 		settle(p.requests, fmt.Errorf("weirredis: %w", r.Err))
@@ -249,7 +252,6 @@ func (s *Store) callOf(p *passage) Call {
 	b = appendArray(b, 7*len(p.requests))
 	keys := make([]string, 0, len(p.requests))
 	for _, r := range p.requests {
-		r.attempts++
 		expiry := int64(0)
 		switch {
 		case r.op == opEnter:
