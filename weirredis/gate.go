@@ -137,7 +137,7 @@ func (s *Store) escort(all []*passage) {
 			}
 		}
 		if pause > 0 {
-			s.pause(pause)
+			s.pause(s.ctx, pause)
 		}
 		for _, p := range all {
 			if p.requests = s.lasting(p); len(p.requests) > 0 {
@@ -178,12 +178,12 @@ func (p *passage) landed(s *Store, sent time.Time, r Reply) {
 }
 
 // pause is that before another attempt.
-func (s *Store) pause(tries int) {
+func (s *Store) pause(ctx context.Context, tries int) {
 	pause := time.NewTimer(min(time.Millisecond<<min(tries, 6), 50*time.Millisecond))
 	defer pause.Stop()
 	select {
 	case <-pause.C:
-	case <-s.ctx.Done():
+	case <-ctx.Done():
 	}
 }
 
