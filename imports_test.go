@@ -22,6 +22,7 @@ const module = "github.com/weirflow/weir"
 var floors = map[string][]string{
 	".":                 {"internal/..."},
 	"keyed":             {".", "internal/..."},
+	"failover":          {".", "keyed", "internal/..."},
 	"policy":            {".", "keyed", "internal/..."},
 	"weirhttp":          {".", "policy", "keyed", "internal/..."},
 	"sim":               {".", "policy", "keyed", "internal/..."},
