@@ -17,15 +17,15 @@ import (
 // concurrent use. It has the verbs of weir.ConcurrencyLimiter, with a context and the key first and an error last. The Store that it is made
 // with sends its questions and heartbeats; to close that is to end the holds.
 //
-// MaxHold is how long a place stays taken whose holder is not heard of. Holders extend theirs by heartbeats, three in that time, until Done; so the
-// place of one who crashed comes back after MaxHold, and one who is cut off knows by his own clock, from the time at which his last heartbeat was
-// sent, when to stop: see Hold.Lost. By the server's clock, what is held never adds up to more than Limit. What really runs may exceed it by those
-// who do not stop in time; Hold.Fence guards what must not happen twice. A server that loses its data forgets who held places: their heartbeats
-// fail, and until then there may be as many again.
+// MaxHold is how long a place stays taken whose holder is not heard of. Holders extend theirs by heartbeats, three in that time, until
+// Done; so the place of one who crashed comes back after MaxHold, and one who is cut off knows by his own clock, from the time at which his
+// last heartbeat was sent, when to stop: see Hold.Lost. By the server's clock, what is held never adds up to more than Limit. What really
+// runs may exceed it by those who do not stop in time; Hold.Fence guards what must not happen twice. A server that loses its data forgets
+// who held places: their heartbeats fail, and until then there may be as many again.
 //
-// Who waits asks again every 5 to 100 ms, the first in line most often: a line of n waiters makes some 700 questions a second, and 10 more for each
-// beyond the first 20; those of one process share their calls. So a place may be free for 5 ms and a trip before it is taken again, longer where many
-// come free at once. A waiter who has not asked for a second has lost its place in line.
+// Who waits asks again every 5 to 100 ms, the first in line most often: a line of n waiters makes some 700 questions a second, and 10 more
+// for each beyond the first 20; those of one process share their calls. So a place may be free for 5 ms and a trip before it is taken
+// again, longer where many come free at once. A waiter who has not asked for a second has lost its place in line.
 type Concurrency struct {
 	store  *Store
 	name   string
@@ -37,8 +37,8 @@ type Concurrency struct {
 // minHold is the shortest MaxHold: there have to be some heartbeats in it.
 const minHold = 10 * time.Millisecond
 
-// NewConcurrency returns a Concurrency in a store, under a name that is part of its keys. MaxHold is required, and at least 10 ms: without it, the
-// place of a process that crashed would never come back. The error says which number is wrong.
+// NewConcurrency returns a Concurrency in a store, under a name that is part of its keys. MaxHold is required, and at least 10 ms: without
+// it, the place of a process that crashed would never come back. The error says which number is wrong.
 func NewConcurrency(s *Store, l weir.Concurrency, name string) (*Concurrency, error) {
 	if s == nil || name == "" {
 		return nil, errors.New("weirredis: a Concurrency needs a store, and a name, which is part of its keys")
@@ -82,9 +82,9 @@ func (c *Concurrency) count(o weir.Outcome) {
 // Enter waits for a place and returns it held: the caller calls Done when the work has ended. Callers get their places in the order in which the
 // server heard of them; nobody takes a place that one before him would fit into.
 //
-// It returns at once, with a *weir.LimitedError in which errors.Is finds weir.ErrLimited, where the queue is full; RetryAfter is then how long it
-// takes at most until there is a place, if nobody calls, no heartbeats among it. When the context ends first, Enter returns its error: those behind
-// move up. Where the store does not answer in its Timeout that is the error, and the place in line is lost.
+// It returns at once, with a *weir.LimitedError in which errors.Is finds weir.ErrLimited, where the queue is full; RetryAfter is then how
+// long it takes at most until there is a place, if nobody calls, no heartbeats among it. When the context ends first, Enter returns its
+// error: those behind move up. Where the store does not answer in its Timeout that is the error, and the place in line is lost.
 func (c *Concurrency) Enter(ctx context.Context, key string) (Hold, error) {
 	return c.EnterCost(ctx, key, 1)
 }
@@ -99,8 +99,8 @@ func (c *Concurrency) EnterCost(ctx context.Context, key string, cost int64) (Ho
 	return h, err
 }
 
-// TryEnter takes a place if there is one now that nobody waits for. RetryAfter of a refusal is how long it takes at most until there is one, if nobody
-// calls, no heartbeats among it.
+// TryEnter takes a place if there is one now that nobody waits for. RetryAfter of a refusal is how long it takes at most until there is
+// one, if nobody calls, no heartbeats among it.
 func (c *Concurrency) TryEnter(ctx context.Context, key string) (Hold, weir.Decision, error) {
 	return c.TryEnterCost(ctx, key, 1)
 }
@@ -110,8 +110,8 @@ func (c *Concurrency) TryEnterCost(ctx context.Context, key string, cost int64) 
 	return c.enter(ctx, key, cost, false)
 }
 
-// Do enters, calls fn and leaves, as weir.ConcurrencyLimiter.Do does. The context that fn is given ends, with the cause ErrLost, where the hold is
-// lost.
+// Do enters, calls fn and leaves, as weir.ConcurrencyLimiter.Do does. The context that fn is given ends, with the cause ErrLost, where the
+// hold is lost.
 func (c *Concurrency) Do(ctx context.Context, key string, fn func(context.Context) error) error {
 	h, err := c.Enter(ctx, key)
 	if err != nil {
@@ -275,8 +275,8 @@ const (
 	latest  = 100 * time.Millisecond
 )
 
-// sleep waits before the next question, or returns the context's error: 5 ms for each place in line, and no longer than half of what is left at the
-// pace at which the line moved, within 5 and 100 ms.
+// sleep waits before the next question, or returns the context's error: 5 ms for each place in line, and no longer than half of what is
+// left at the pace at which the line moved, within 5 and 100 ms.
 func (w *line) sleep(ctx context.Context, r *request) error {
 	now, place := time.Now(), max(r.answer.place, 1)
 	pause := time.Duration(min(place, int64(latest/soonest))) * soonest

@@ -305,8 +305,8 @@ func (s *Store) passed(rs []*request, sent time.Time, text string) {
 	}
 }
 
-// ask carries out a request and waits for it, no longer than the context. It reports false where the context ended first: the request may then be
-// carried out still.
+// ask carries out a request and waits for it, no longer than the context. It reports false where the context ended first: the request may
+// then be carried out still.
 func (s *Store) ask(ctx context.Context, r *request) (answered bool) {
 	done := make(chan struct{})
 	r.then = func(*request) { close(done) }

@@ -19,8 +19,9 @@ import (
 // change them while they run. What the scripts are asked and answer is text: docs/redis.md shows it with redis-cli. All methods are safe for
 // concurrent use.
 //
-// A limit is made by Init, and found by its name, of up to 128 lower-case letters, digits, dots, dashes and underscores. All that is kept of it is in
-// one slot of a cluster: one limit is as fast as one node. A change of the numbers keeps what was used, of each client when it is next heard of.
+// A limit is made by Init, and found by its name, of up to 128 lower-case letters, digits, dots, dashes and underscores. All that is kept
+// of it is in one slot of a cluster: one limit is as fast as one node. A change of the numbers keeps what was used, of each client when it
+// is next heard of.
 type Named struct{ store *Store }
 
 // NewNamed returns the named limits of a store: those of its Prefix.
@@ -62,8 +63,8 @@ func (n *Named) keys(name, client string) (keys []string, err error) {
 // registry is where the names are.
 func (n *Named) registry() []string { return []string{n.store.opts.Prefix + "{limits}"} }
 
-// Init makes a limit, or changes its numbers and keeps what was used. It reports whether the limit is new. The scope of a limit does not change: it is
-// to be deleted first. A limit that goes by a calendar cannot be named, as Redis knows no time zones.
+// Init makes a limit, or changes its numbers and keeps what was used. It reports whether the limit is new. The scope of a limit does not
+// change: it is to be deleted first. A limit that goes by a calendar cannot be named, as Redis knows no time zones.
 func (n *Named) Init(ctx context.Context, name string, l weir.Limit, scope Scope) (created bool, err error) {
 	keys, err := n.keys(name, "")
 	if err != nil {
@@ -90,8 +91,8 @@ func (n *Named) Init(ctx context.Context, name string, l weir.Limit, scope Scope
 	return created, r.err
 }
 
-// Take asks a limit for cost units now, and charges them if the answer is yes. Of a limit per client, the client is named; of one for all it does not
-// matter. A call that has to be repeated is charged once.
+// Take asks a limit for cost units now, and charges them if the answer is yes. Of a limit per client, the client is named; of one for all
+// it does not matter. A call that has to be repeated is charged once.
 func (n *Named) Take(ctx context.Context, name, client string, cost int64) (weir.Decision, error) {
 	return n.take(ctx, "take", name, client, cost)
 }
@@ -223,7 +224,8 @@ func (n *Named) Delete(ctx context.Context, name string) error {
 	return err
 }
 
-// call runs the script, again where that may help, and returns its answer. The last argument of a take is when it is to be carried out at the latest.
+// call runs the script, again where that may help, and returns its answer. The last argument of a take is when it is to be carried out at
+// the latest.
 func (n *Named) call(ctx context.Context, keys []string, args ...string) (*reader, error) {
 	s := n.store
 	if err := ctx.Err(); err != nil {
@@ -284,8 +286,10 @@ func refusedCall(err error) error {
 		return fmt.Errorf("weirredis: no answer: %w", err)
 	case strings.HasPrefix(text, "WEIRLATE"):
 		return errors.New("weirredis: no answer in time: the charge may have been carried out or not")
+	case strings.HasPrefix(text, "WEIR"), strings.HasPrefix(text, "WRONGTYPE"):
+		return fmt.Errorf("%w: %w", ErrCharge, err)
 	}
-	return fmt.Errorf("%w: %w", ErrCharge, err)
+	return fmt.Errorf("weirredis: %w", err)
 }
 
 // kindOf is the name of a limit's kind, as in policy files.

@@ -74,8 +74,8 @@ func stays(h weirredis.Hold, told chan<- stay) {
 	}
 }
 
-// TestKilledHolders: processes that enter and leave are killed, and stopped for longer than MaxHold, at random. At no time are more of them sure of a
-// place than there are places, no two holds have the same fence, and places come back.
+// TestKilledHolders: processes that enter and leave are killed, and stopped for longer than MaxHold, at random. At no time are more of them
+// sure of a place than there are places, no two holds have the same fence, and places come back.
 func TestKilledHolders(t *testing.T) {
 	addr := start(t, servers.RedisOptions{}).Addr
 	all := make(chan stay, 1000)

@@ -248,8 +248,8 @@ func (a *asker) ask(t *rapid.T, now int64, qs []question) (answers []answer) {
 	return answers
 }
 
-// TestHoldsModel walks at random, and compares the script with the model answer by answer: who holds, for how long, who waits and in which order,
-// and the fences.
+// TestHoldsModel walks at random, and compares the script with the model answer by answer: who holds, for how long, who waits and in which
+// order, and the fences.
 func TestHoldsModel(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	a := &asker{client: client, evaler: weirrueidis.Evaler(client)}

@@ -85,8 +85,8 @@ local function purge(S)
   end
 end
 
--- returns is how long it takes at most until there is room for a cost, if nobody calls, neither to enter nor to extend: until so much has expired of
--- what is held or waited for. Where there are very many it is the time until all has.
+-- returns is how long it takes at most until there is room for a cost, if nobody calls, neither to enter nor to extend: until so much has
+-- expired of what is held or waited for. Where there are very many it is the time until all has.
 local function returns(S, cost, limit)
   if cost < 0 or cost > limit then
     return never
@@ -124,8 +124,8 @@ local function unqueue(S, id, ticket, cost)
   S.waiting, S.wanted, S.dirty = S.waiting - 1, S.wanted - cost, true
 end
 
--- turn reports whether there is room for all before a ticket, where so much is left besides. So whoever waits may come in late, after others behind
--- him, but not by their doing: his place is kept.
+-- turn reports whether there is room for all before a ticket, where so much is left besides. So whoever waits may come in late, after
+-- others behind him, but not by their doing: his place is kept.
 local function turn(S, ticket, room)
   while S.head < ticket and redis.call('HEXISTS', S.key, 'w' .. S.head) == 0 do
     S.head, S.dirty = S.head + 1, true
@@ -230,8 +230,8 @@ local function write(S)
   redis.call('PEXPIRE', S.key, string.format('%.0f', math.ceil(max(S.latest - now, 0) / 1000) + max(grace, 1000)))
 end
 
--- The answers: now, and for each question what became of it, the fence (of a look what is held), the place in line (of a look how many wait), the
--- wait or -1, what remains, and how long until all is free; or what is wrong with the key.
+-- The answers: now, and for each question what became of it, the fence (of a look what is held), the place in line (of a look how many
+-- wait), the wait or -1, what remains, and how long until all is free; or what is wrong with the key.
 local said, n = {now}, 1
 for i = 1, #KEYS do
   local S, q = open(KEYS[i]), (i - 1) * 7

@@ -308,8 +308,9 @@ local function note(at, state, client)
   end
 end
 
--- take [COST [BEFORE]]: whether it was admitted, the capacity, what remains, and the retry (-1 for never) and reset in microseconds. BEFORE is the
--- server's time in microseconds after which the call is not carried out; the answer of one with a nonce is kept until then, or for a minute.
+-- take [COST [BEFORE]]: whether it was admitted, the capacity, what remains, and the retry (-1 for never) and reset in microseconds. BEFORE
+-- is the server's time in microseconds after which the call is not carried out; the answer of one with a nonce is kept until then, or for a
+-- minute.
 local function take(op)
   local d = existing()
   local at, state, client = place(d)
