@@ -1049,11 +1049,12 @@ local known = {
     return {1, 4, limit, span('window', f.window)}, limit
   end},
   sliding_window = {'limit', 'window', 'slots', '[slot_limit]', function(f)
-    local limit, window, slots = whole('limit', f.limit, 1, last), span('window', f.window), whole('slots', f.slots, 1, 1024)
+    local limit, window, slots = whole('limit', f.limit, 1, last), span('window', f.window), whole('slots', f.slots, 2, 4096)
     if math.fmod(window, slots) > 0 then
       fail('WEIRARG slots must part the window into whole microseconds')
     end
-    return {1, 5, limit, whole('slot_limit', f.slot_limit or f.limit, 1, limit), slots, window / slots}, limit
+    local each = f.slot_limit and f.slot_limit ~= '0' and whole('slot_limit', f.slot_limit, 1, limit) or limit
+    return {1, 5, limit, each, slots, window / slots}, min(limit, each)
   end},
   sliding_log = {'limit', 'window', '[max_entries]', function(f)
     local limit, window = whole('limit', f.limit, 1, last), span('window', f.window)
