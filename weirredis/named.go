@@ -345,7 +345,7 @@ func (s *scripts) named() *Script {
 	}
 	body := strings.TrimSuffix(s.source(full), mainLua)
 	source := "-- The named limits of Weir, put together from the files of weirredis/lua. docs/redis.md says how they are used.\n" +
-		body + "local function decide(KEYS, ARGV)\n" + mainLua + "end\n" + namedLua
+		body + "local function decide(KEYS, ARGV)\n" + mainLua + "end\nlocal function named()\n" + namedLua + "end\nreturn named()\n" // a function has room for 200 names
 	made, _ := s.made.LoadOrStore(key, newScript(source))
 	return made.(*Script)
 }
