@@ -186,7 +186,8 @@ type flight struct {
 	source  bool // the server lacks the script
 	tries   int
 	over    bool
-	failure error // of the latest attempt
+	failure error   // of the latest attempt
+	times   []int64 // at which windows of calendars are needed, beside those of now
 }
 
 func newFlight(s *Store, asks []*ask) *flight {
@@ -266,7 +267,12 @@ func (f *flight) call() Call {
 // request writes down what is asked, for main.lua.
 func (f *flight) request(limits []*limit, charges int) string {
 	b := make([]byte, 0, 256)
-	b = appendInt(appendArray(b, 6), version)
+	calendars := f.calendars()
+	elements := 6
+	if calendars != "" {
+		elements++
+	}
+	b = appendInt(appendArray(b, elements), version)
 	b = appendInt(b, f.expiry)
 	b = appendInt(b, int64(f.store.opts.Grace/time.Millisecond))
 	b = appendInt(b, 1)
@@ -295,6 +301,7 @@ func (f *flight) request(limits []*limit, charges int) string {
 			b = appendString(b, string(q.paper))
 		}
 	}
+	b = append(b, calendars...)
 	return string(b)
 }
 
@@ -353,6 +360,8 @@ func (f *flight) landed(r Reply) {
 		f.kinds, f.source = full, false
 	case strings.HasPrefix(text, "WEIRLATE "):
 		f.late(text)
+	case strings.HasPrefix(text, "WEIRCALENDAR "):
+		f.lacking(text)
 	case passing(r.Err):
 		f.failure, f.unsure = r.Err, true
 	case f.short && strings.Contains(text, "script"): // a key holds what it cannot read: the other script says which

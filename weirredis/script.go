@@ -17,6 +17,12 @@ var (
 	numLua string
 	//go:embed lua/bucket.lua
 	bucketLua string
+	//go:embed lua/interval.lua
+	intervalLua string
+	//go:embed lua/fixed.lua
+	fixedLua string
+	//go:embed lua/counter.lua
+	counterLua string
 	//go:embed lua/all.lua
 	allLua string
 	//go:embed lua/change.lua
@@ -59,6 +65,9 @@ var files = [...]struct {
 	num    bool // it counts in limbs
 }{
 	{kindBucket, &bucketLua, false},
+	{kindInterval, &intervalLua, false},
+	{kindFixed, &fixedLua, false},
+	{kindCounter, &counterLua, false},
 	{kindAll, &allLua, false},
 }
 

@@ -22,12 +22,13 @@ type world struct {
 	serial atomic.Int64
 }
 
-// open is a limit in Redis, on a clock that stands still until it is set: the scripts read it from a key.
+// open is a limit in Redis, on a clock that stands still until it is set: the scripts read it from a key. That is the same one each time, so that
+// the scripts are, too: a server keeps all that it was ever sent.
 func (w *world) open(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
 	n := w.serial.Add(1)
-	s := &subject{client: w.client, clock: c, clockKey: fmt.Sprintf("clock:%d", n), limit: l, keys: map[string]bool{}}
+	s := &subject{client: w.client, clock: c, clockKey: "clock", limit: l, keys: map[string]bool{}}
 	var err error
-	s.store, err = weirrueidis.New(w.client, weirredis.Options{Prefix: fmt.Sprintf("t%d:", n), ClockKey: s.clockKey, Grace: time.Hour})
+	s.store, err = weirrueidis.New(w.client, weirredis.Options{Prefix: fmt.Sprintf("t%d:", n), ClockKey: s.clockKey, Grace: time.Hour, Timeout: time.Minute})
 	if err != nil {
 		return nil, err
 	}
