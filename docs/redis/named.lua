@@ -7,9 +7,37 @@ local now = clock[1] * 1000000 + clock[2]
 local never, horizon, last = -1, 3155760000000000, 9007199254740991 -- a time that cannot be named; 100 years; the end of the clock
 local floor, min, max = math.floor, math.min, math.max
 local kinds = {}
+local calendars, beyond = {}, {} -- the windows that were sent, by the name of the calendar; times in windows that were not, but are needed
 local prepare, change -- come later; the second one only in the script that knows all limits
 
--- muldiv is floor(a*b/m) and what is left over, for m up to 2^51. What is 2^53 or more is not exact, and never less than that.
+-- muldivbits is muldiv bit by bit, by sums alone that stay below m; a is below m.
+local function muldivbits(a, b, m)
+  local bits, n = {}, 0
+  while b > 0 do
+    n = n + 1
+    bits[n] = b % 2
+    b = floor(b / 2)
+  end
+  local q, r = 0, 0
+  for i = n, 1, -1 do
+    q = q * 2
+    if r >= m - r then
+      q, r = q + 1, r - (m - r)
+    else
+      r = r + r
+    end
+    if bits[i] == 1 then
+      if r >= m - a then
+        q, r = q + 1, r - (m - a)
+      else
+        r = r + a
+      end
+    end
+  end
+  return q, r
+end
+
+-- muldiv is floor(a*b/m) and what is left over. What is 2^53 or more is not exact, and never less than that.
 local function muldiv(a, b, m)
   local x = a * b
   if x <= last then
@@ -23,6 +51,10 @@ local function muldiv(a, b, m)
   -- b's digits, from the top, of as many bits as leave room for the rest of what came before.
   local whole, base, room = floor(a / m), 2, last / m / 2
   a = a - whole * m
+  if room < 2 then
+    local q, r = muldivbits(a, b, m)
+    return q + whole * b, r
+  end
   while base * 2 <= room do
     base = base * 2
   end
@@ -409,6 +441,409 @@ kinds[1] = {
     return min(q - floor(-(rest + r) / P.p), last)
   end,
 }
+-- IntervalBucket. A state is the tokens, the time of the last step that is counted, that of the charge which began these steps, and the latest
+-- time promised, -1 for none. Tokens below 0 are a debt, which is counted up to 2^53. See interval in the Go package.
+
+-- stepsfor is how many steps bring so many tokens.
+local function stepsfor(P, tokens)
+  local q, r = muldiv(tokens, 1, P.refill)
+  if r > 0 then
+    return q + 1
+  end
+  return q
+end
+
+-- stepped lets the steps up to t come. A bucket that is full counts from then.
+local function stepped(P, tokens, anchor, t)
+  if tokens >= P.size then
+    return P.size, max(anchor, t)
+  elseif t <= anchor then
+    return tokens, anchor
+  end
+  local steps = muldiv(t - anchor, 1, P.every)
+  if steps >= stepsfor(P, P.size - tokens) then
+    return P.size, t
+  end
+  return tokens + steps * P.refill, anchor + steps * P.every
+end
+
+-- stepsat is the bucket at t, or at the latest time that was promised: tokens, the step that they are counted from, how long until then.
+local function stepsat(P, S, t)
+  if not S then
+    return P.size, t, 0
+  end
+  local tokens, anchor = stepped(P, S[1], S[2], max(t, S[4]))
+  return tokens, anchor, max(0, S[4] - t)
+end
+
+-- stepdue is how long after t as many steps have come as bring the lacking tokens.
+local function stepdue(P, lacks, anchor, t)
+  local span = stepsfor(P, lacks) * P.every
+  if span > last then
+    return last
+  end
+  return min(span + (anchor - t), last)
+end
+
+kinds[2] = {
+  books = true,
+
+  -- P is version, kind, size, refill, every.
+  ready = function(P)
+    P.size, P.refill, P.every = P[3], P[4], P[5]
+    P.largest, P.keeps, P.name = P.size, false, 'interval'
+  end,
+
+  contact = function() end,
+
+  plan = function(P, S, t, cost)
+    local tokens, anchor, wait = stepsat(P, S, t)
+    if cost > tokens then
+      wait = stepdue(P, cost - tokens, anchor, t)
+    end
+    if wait > last - t then
+      return never, 0
+    end
+    return within(wait), 0
+  end,
+
+  -- A ticket is the state after the charge, the cost, and the state before.
+  book = function(P, S, t, due, cost)
+    local before = S or {P.size, t, t, -1}
+    due = max(due, before[4])
+    local tokens, anchor = stepped(P, before[1], before[2], due)
+    local grid = before[3]
+    if tokens == P.size then
+      grid = anchor
+    end
+    local next = {max(tokens - cost, P.size - last), anchor, grid, due > t and due or -1}
+    return next, {next[1], next[2], next[3], next[4], cost, before[1], before[2], before[3], before[4]}
+  end,
+
+  -- refund gives back what the steps since have not made up for. Where nothing was charged since, the state is as it was before. Nothing is left
+  -- to give of a charge from before the bucket was last full.
+  refund = function(P, S, t, T, amount)
+    if amount == T[5] and S[1] == T[1] and S[2] == T[2] and S[3] == T[3] and S[4] == T[4] then
+      return {T[6], T[7], T[8], T[9]}
+    elseif S[3] ~= T[3] then
+      return S
+    end
+    local tokens, anchor = stepsat(P, S, t)
+    if tokens == P.size then
+      return S
+    end
+    if anchor > T[2] then
+      amount = max(0, amount - muldiv(anchor - T[2], 1, P.every) * P.refill)
+    end
+    return {tokens + min(amount, P.size - tokens), anchor, S[3], S[4]}
+  end,
+
+  look = function(P, S, t)
+    local tokens, anchor, wait = stepsat(P, S, t)
+    local reset = wait
+    if tokens < P.size then
+      reset = max(wait, stepdue(P, P.size - tokens, anchor, t))
+    end
+    if wait > 0 then
+      return 0, reset
+    end
+    return max(0, tokens), reset
+  end,
+
+  spent = function(P, S, t)
+    return P.size - stepsat(P, S, t)
+  end,
+
+  load = function(P, t, spent)
+    return (kinds[2].book(P, nil, t, t, spent))
+  end,
+
+  -- convert keeps the tokens used, and the steps where they were; steps of the new length that would have been before the change do not count.
+  convert = function(P, S, Q)
+    local tokens, anchor = stepsat(P, S, now)
+    local t = max(now, S[4])
+    if anchor < t then
+      local _, since = muldiv(t - anchor, 1, Q.every)
+      anchor = t - since
+    end
+    return {Q.size - (P.size - tokens), anchor, min(S[3], anchor), S[4]}
+  end,
+}
+-- FixedWindow. A state is the latest window that was counted in, what was counted there, and the latest time promised, -1 for none; and in a
+-- calendar the end of the window, as it was known when it was counted in. A window is known by the time at which it begins, and in a calendar by
+-- its first day, as days since 1970-01-01: a date and not a moment, so that other data of the time zones make no other window of it. See fixed
+-- in the Go package.
+--
+-- Calendars are the caller's: he sends those windows that he thinks to be needed, as day, beginning and end. If others are, he is told of a time
+-- in each.
+
+-- missing ends the charge: the window of a time was not sent.
+local function missing(t)
+  beyond[#beyond + 1] = t
+  error(beyond)
+end
+
+-- frame is the window that t is in, and its end.
+local function frame(P, t)
+  if P.hits then
+    return t, min(t + P.length, last)
+  elseif P.length then
+    local _, into = muldiv(t, 1, P.length)
+    return t - into, min(t - into + P.length, last)
+  end
+  local w = P.windows
+  if w then
+    for i = 1, #w, 3 do
+      if w[i + 1] <= t and t < w[i + 2] then
+        return w[i], w[i + 2]
+      end
+    end
+  end
+  missing(t)
+end
+
+-- frameends is the end of the window of a state.
+local function frameends(P, S)
+  if P.length then
+    return min(S[1] + P.length, last)
+  end
+  local w = P.windows
+  for i = 1, #w, 3 do
+    if w[i] == S[1] then
+      return w[i + 2]
+    end
+  end
+  missing(max(0, S[4] - 1))
+end
+
+-- frameat is the window that counts at t, or at the latest time that was promised, what is counted in it, how long until then, and its end. An
+-- earlier time than the window counts in it too.
+local function frameat(P, S, t)
+  local when, wait = max(t, S[3]), max(0, S[3] - t)
+  local id, ends = frame(P, when)
+  if id < S[1] or P.hits and S[2] > 0 and when < S[1] + P.length then
+    return S[1], S[2], wait, frameends(P, S)
+  elseif id == S[1] then
+    return id, S[2], wait, ends
+  end
+  return id, 0, wait, ends
+end
+
+-- framecount is what counts, and how long until then. Of a limit that nobody asks about any more the calendar is not sent: there the end counts
+-- that was noted.
+local function framecount(P, S, t)
+  if P.length or P.windows then
+    local _, count, wait = frameat(P, S, t)
+    return count, wait
+  end
+  local count = S[2]
+  if max(t, S[3]) >= S[4] then
+    count = 0
+  end
+  return count, max(0, S[3] - t)
+end
+
+kinds[3] = {
+  books = true,
+
+  -- P is version, kind, type (0 epoch, 1 first, 2 calendar), limit, and the length of windows or the name of the calendar.
+  ready = function(P)
+    P.limit, P.hits = P[4], P[3] == 1
+    if P[3] == 2 then
+      P.windows = calendars[P[5]]
+    else
+      P.length = P[5]
+    end
+    P.largest, P.keeps, P.name = P.limit, false, 'fixed'
+  end,
+
+  contact = function() end,
+
+  plan = function(P, S, t, cost)
+    if not S then
+      return 0, 0
+    end
+    local _, count, wait, ends = frameat(P, S, t)
+    if count > P.limit - cost then
+      if ends >= last then
+        return never, never
+      end
+      wait = ends - t
+    end
+    if wait > horizon then
+      return never, never
+    end
+    return wait, 0
+  end,
+
+  -- A ticket is the state after the charge, the cost, and the state before, with the end of its window.
+  book = function(P, S, t, due, cost)
+    local before = S
+    if not S then
+      local id, ends = frame(P, t)
+      before = {id, 0, -1, ends}
+    end
+    due = max(due, before[3])
+    local id, count, _, ends = frameat(P, before, due)
+    local next = {id, min(count + cost, last), due > t and due or -1}
+    local ticket = {id, next[2], next[3], cost, before[1], before[2], before[3]}
+    if not P.length then
+      next[4], ticket[8] = ends, before[4]
+    end
+    return next, ticket
+  end,
+
+  -- refund takes back from the window that was counted in, while it is open. Where nothing was charged since, the state is as it was before.
+  refund = function(_, S, _, T, amount)
+    if S[1] ~= T[1] then
+      return S
+    elseif amount == T[4] and S[2] == T[2] and S[3] == T[3] then
+      return {T[5], T[6], T[7], T[8]}
+    end
+    return {S[1], max(0, S[2] - amount), S[3], S[4]}
+  end,
+
+  look = function(P, S, t)
+    if not S then
+      return P.limit, 0
+    end
+    local _, count, wait, ends = frameat(P, S, t)
+    local reset = wait
+    if count > 0 then
+      reset = max(wait, ends - t)
+    end
+    if wait > 0 then
+      return 0, reset
+    end
+    return max(0, P.limit - count), reset
+  end,
+
+  spent = function(P, S, t)
+    return (framecount(P, S, t))
+  end,
+
+  load = function(P, t, spent)
+    return (kinds[3].book(P, nil, t, t, min(spent, P.limit)))
+  end,
+
+  -- convert keeps the count; with other windows, it counts in the one that holds now, or the latest time that was promised.
+  convert = function(P, S, Q)
+    if P.hits ~= Q.hits then
+      return nil
+    elseif P[3] == Q[3] and P[5] == Q[5] then
+      return S
+    end
+    local count, wait = framecount(P, S, now)
+    local id, ends = frame(Q, now + wait)
+    return {id, count, S[3], not Q.length and ends or nil}
+  end,
+}
+-- SlidingCounter. A state is the number of the current window, what was counted in it, and what was counted in the one before. With e the time
+-- into the window of W, a cost is admitted while previous*(W-e) + (current+cost)*W <= limit*W. See weighted in the Go package.
+
+-- counts is the number of the window and both counts at t, how far that is into the window, and, of an earlier time than the window, how long
+-- before it: that counts as its beginning.
+local function counts(P, S, t)
+  local here, into = muldiv(t, 1, P.window)
+  if S then
+    if here < S[1] then
+      return S[1], S[2], S[3], 0, S[1] * P.window - t
+    elseif here == S[1] then
+      return here, S[2], S[3], into, 0
+    elseif here - 1 == S[1] then
+      return here, 0, S[2], into, 0
+    end
+  end
+  return here, 0, 0, into, 0
+end
+
+-- covered is what of the previous count a window that slides with time still covers, rounded up.
+local function covered(P, previous, into)
+  local q, r = muldiv(previous, P.window - into, P.window)
+  if r > 0 then
+    return q + 1
+  end
+  return q
+end
+
+-- enough is how long into a window it is until no more than room is left of what was counted before it.
+local function enough(P, previous, room)
+  if previous == 0 then
+    return 0
+  end
+  return max(0, P.window - muldiv(room, P.window, previous))
+end
+
+kinds[4] = {
+  books = false,
+
+  -- P is version, kind, limit, window.
+  ready = function(P)
+    P.limit, P.window = P[3], P[4]
+    P.largest, P.keeps, P.name = P.limit, false, 'counter'
+  end,
+
+  contact = function() end,
+
+  plan = function(P, S, t, cost)
+    local _, current, previous, into, before = counts(P, S, t)
+    local room, wait = P.limit - cost, 0
+    if current > room then
+      wait = before + P.window - into + enough(P, current, room)
+    elseif covered(P, previous, into) > room - current then
+      wait = before + enough(P, previous, room - current) - into
+    end
+    if wait > horizon or wait > last - t then
+      return never, never
+    end
+    return wait, 0
+  end,
+
+  -- A ticket is the window that was counted in.
+  book = function(P, S, t, _, cost)
+    local number, current, previous = counts(P, S, t)
+    return {number, plus(current, cost), previous}, {number}
+  end,
+
+  -- refund takes back from the window that was counted in, while it is the current one or the one before.
+  refund = function(P, S, t, T, amount)
+    local number, current, previous = counts(P, S, t)
+    if number <= T[1] then
+      return {number, max(0, current - amount), previous}
+    elseif number == T[1] + 1 then
+      return {number, current, max(0, previous - amount)}
+    end
+    return S
+  end,
+
+  look = function(P, S, t)
+    local _, current, previous, into, before = counts(P, S, t)
+    local reset = 0
+    if current > 0 then
+      reset = plus(before, 2 * P.window - into)
+    elseif previous > 0 then
+      reset = plus(before, P.window - into)
+    end
+    return max(0, P.limit - current - covered(P, previous, into)), reset
+  end,
+
+  spent = function(P, S, t)
+    return P.limit - kinds[4].look(P, S, t)
+  end,
+
+  load = function(P, t, spent)
+    return (kinds[4].book(P, nil, t, t, min(spent, P.limit)))
+  end,
+
+  -- convert keeps both counts; with another window, they count in the one that holds now and the one before.
+  convert = function(P, S, Q)
+    if P.window == Q.window then
+      return S
+    end
+    local _, current, previous = counts(P, S, now)
+    return {floor(now / Q.window), current, previous}
+  end,
+}
 -- All: its parts are limits, and a state is theirs, false for one that is untouched.
 kinds[8] = {
   books = false,
@@ -626,7 +1061,8 @@ change = function(P, S, Q)
 end
 local function decide(KEYS, ARGV)
 -- What is asked comes as one value: version, expiry of the call (0 for none), grace in ms, whether KEYS[1] is a nonce, limits, and charges
--- one after another: operation, limit, cost, group, within or -1 for however long, receipt or ''.
+-- one after another: operation, limit, cost, group, within or -1 for however long, receipt or ''. Where limits have calendars, these come last:
+-- the name and the windows (day, beginning, end) of each.
 local asked = cmsgpack.unpack(ARGV[1])
 if asked[1] ~= 1 then
   return redis.error_reply('WEIRVERSION these scripts are of another version than who asks')
@@ -643,6 +1079,11 @@ if first == 1 then
 end
 
 local limits, charges = asked[5], asked[6]
+if asked[7] then
+  for i = 1, #asked[7], 2 do
+    calendars[asked[7][i]] = asked[7][i + 1]
+  end
+end
 local prepared, entries = {}, {}
 local wrong = {} -- a limit that this script does not know, to be asked again with all of them
 
@@ -933,6 +1374,12 @@ if not ok then
     return redis.error_reply('WEIRFULL a state of another kind of limit is to be carried over')
   end
   return redis.error_reply('WEIRSCRIPT ' .. tostring(problem))
+end
+if #beyond > 0 then
+  for i, t in ipairs(beyond) do
+    beyond[i] = string.format('%.0f', t)
+  end
+  return redis.error_reply('WEIRCALENDAR ' .. string.format('%.0f', now) .. ' ' .. table.concat(beyond, ' '))
 end
 for key, e in pairs(entries) do
   if e.dirty then

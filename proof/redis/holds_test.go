@@ -3,6 +3,10 @@ package redis
 import (
 	"context"
 	"errors"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -267,4 +271,86 @@ func TestHostileHolds(t *testing.T) {
 			t.Errorf("%+v was taken", l)
 		}
 	}
+}
+
+// TestHoldsOnce: who enters again, as the reply was lost, has one place.
+func TestHoldsOnce(t *testing.T) {
+	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	store, err := weirredis.New(&lossy{Evaler: weirrueidis.Evaler(client)}, weirredis.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	c, err := weirredis.NewConcurrency(store, weir.Concurrency{Limit: 2, MaxHold: time.Minute}, "gate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		a, err := c.Enter(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, d, err := c.TryEnter(t.Context(), "k")
+		if err != nil || !d.Allowed || b.Fence() <= a.Fence() {
+			t.Fatal(d, err, a.Fence(), b.Fence())
+		}
+		places(t, c, "k", 2, 0)
+		a.Done(weir.OK)
+		b.Done(weir.OK)
+		await(t, "both have left", func() bool { h, _, err := c.Inspect(t.Context(), "k"); return err == nil && h == 0 })
+	}
+}
+
+// tardy loses some calls, which get through to the server in the end.
+type tardy struct {
+	weirredis.Evaler
+	mu   sync.Mutex
+	lost []weirredis.Call
+}
+
+func (d *tardy) Eval(ctx context.Context, c weirredis.Call) (string, error) {
+	d.mu.Lock()
+	lost := rand.N(2) == 0
+	if lost {
+		d.lost = append(d.lost, c)
+	}
+	d.mu.Unlock()
+	if lost {
+		return "", io.ErrUnexpectedEOF
+	}
+	return d.Evaler.Eval(ctx, c)
+}
+
+// TestLateEnter: a call to enter that the server hears when its caller has left long ago takes no place.
+func TestLateEnter(t *testing.T) {
+	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	d := &tardy{Evaler: weirrueidis.Evaler(client)}
+	store, err := weirredis.New(d, weirredis.Options{Timeout: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	c, err := weirredis.NewConcurrency(store, weir.Concurrency{Limit: 100, MaxHold: time.Minute}, "gate")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		h, err := c.Enter(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Done(weir.OK)
+	}
+	await(t, "all have left", func() bool { h, _, err := c.Inspect(t.Context(), "k"); return err == nil && h == 0 })
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, call := range d.lost {
+		if _, err := d.Evaler.Eval(t.Context(), call); err != nil && !strings.HasPrefix(err.Error(), "NOSCRIPT") {
+			t.Fatal(err)
+		}
+	}
+	if len(d.lost) < 10 {
+		t.Errorf("only %d calls were late", len(d.lost))
+	}
+	places(t, gate(t, client, c.Limit(), weirredis.Options{}), "k", 0, 0)
 }
