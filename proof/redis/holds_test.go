@@ -142,13 +142,15 @@ func TestWaiterLeaves(t *testing.T) {
 // TestHeartbeats: a hold outlives MaxHold as long as it is extended, and ends its context when it cannot be.
 func TestHeartbeats(t *testing.T) {
 	server := start(t, servers.RedisOptions{})
-	c := gate(t, connect(t, server.Addr), weir.Concurrency{Limit: 1, MaxHold: 300 * time.Millisecond}, weirredis.Options{Timeout: 100 * time.Millisecond})
+	c := gate(t, connect(t, server.Addr), weir.Concurrency{Limit: 1, MaxHold: 2 * time.Second}, weirredis.Options{})
 	h, err := c.Enter(t.Context(), "k")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx := h.Context(t.Context())
-	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+	pulse := time.NewTicker(50 * time.Millisecond)
+	defer pulse.Stop()
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); <-pulse.C {
 		if _, d, err := c.TryEnter(t.Context(), "k"); err == nil && d.Allowed || !h.Held() {
 			t.Fatal("the place came back while it was held: ", d, err, h.Held())
 		}
@@ -158,7 +160,7 @@ func TestHeartbeats(t *testing.T) {
 	}
 	paused := time.Now()
 	<-ctx.Done()
-	if !errors.Is(context.Cause(ctx), weirredis.ErrLost) || time.Since(paused) > 10*time.Second || h.Held() {
+	if !errors.Is(context.Cause(ctx), weirredis.ErrLost) || time.Since(paused) > patience || h.Held() {
 		t.Error(context.Cause(ctx), time.Since(paused))
 	}
 	<-h.Lost()
@@ -177,9 +179,9 @@ func TestHeartbeats(t *testing.T) {
 // TestLostState: a server that has forgotten everything gives larger fences all the same, and who held a place hears of it.
 func TestLostState(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
-	c := gate(t, client, weir.Concurrency{Limit: 1, MaxHold: 600 * time.Millisecond}, weirredis.Options{})
+	c := gate(t, client, weir.Concurrency{Limit: 1, MaxHold: 3 * time.Second}, weirredis.Options{})
 	before := int64(0)
-	for range 5 {
+	for range 3 {
 		h, err := c.Enter(t.Context(), "k")
 		if err != nil || h.Fence() <= before {
 			t.Fatal(h.Fence(), before, err)
