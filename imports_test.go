@@ -23,6 +23,7 @@ var floors = map[string][]string{
 	".":                 {"internal/..."},
 	"keyed":             {".", "internal/..."},
 	"failover":          {".", "keyed", "internal/..."},
+	"lease":             {".", "keyed", "internal/..."},
 	"policy":            {".", "keyed", "internal/..."},
 	"weirhttp":          {".", "policy", "keyed", "internal/..."},
 	"sim":               {".", "policy", "keyed", "internal/..."},
