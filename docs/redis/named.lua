@@ -164,11 +164,17 @@ local function bigless(a, b)
   return trim(c)
 end
 
-local function bigmul(a, b)
-  local c = {}
-  for i = 1, #a + #b do
-    c[i] = 0
+-- zeros makes room: Lua is slow to fill an array from its end.
+local function zeros(n)
+  local a = {}
+  for i = 1, n do
+    a[i] = 0
   end
+  return a
+end
+
+local function bigmul(a, b)
+  local c = zeros(#a + #b)
   for i = 1, #a do
     local carry = 0
     for j = 1, #b do
@@ -188,7 +194,7 @@ local function bigdiv(a, b)
   end
   local n = #b
   if n == 1 then
-    local q, r = {}, 0
+    local q, r = zeros(#a), 0
     for i = #a, 1, -1 do
       local x = r * limb + a[i]
       q[i] = floor(x / b[1])
@@ -201,7 +207,7 @@ local function bigdiv(a, b)
   for i = #u + 1, #a + 1 do
     u[i] = 0
   end
-  local q = {}
+  local q = zeros(#u - n)
   for j = #u - n, 1, -1 do
     local top = u[j + n] * limb + u[j + n - 1]
     local guess = floor(top / v[n])
@@ -238,6 +244,253 @@ local function bigup(a, b)
     return bigadd(q, {1})
   end
   return q
+end
+
+-- A wide number is one as it is where that is below 2^53, and limbs otherwise: most are small, and quick.
+local function limbs(x)
+  if type(x) == 'number' then
+    return big(x)
+  end
+  return x
+end
+
+local function wide(a)
+  if #a < 3 or #a == 3 and a[3] < 32 then
+    return small(a)
+  end
+  return a
+end
+
+-- narrow is a plain number: the largest one where it does not fit.
+local function narrow(x)
+  if type(x) == 'number' then
+    return x
+  end
+  return last
+end
+
+local function wideadd(a, b)
+  if type(a) == 'number' and type(b) == 'number' and a + b <= last then
+    return a + b
+  end
+  return wide(bigadd(limbs(a), limbs(b)))
+end
+
+-- wideless is a less b, or 0.
+local function wideless(a, b)
+  if type(a) == 'number' then
+    return type(b) == 'number' and max(a - b, 0) or 0
+  end
+  return wide(bigless(a, limbs(b)))
+end
+
+local function wideleast(a, b)
+  if type(a) == 'number' then
+    return type(b) == 'number' and min(a, b) or a
+  elseif type(b) == 'number' or bigcompare(a, b) > 0 then
+    return b
+  end
+  return a
+end
+
+local function widemul(a, b)
+  if type(a) == 'number' and type(b) == 'number' and a * b <= last then
+    return a * b
+  end
+  return wide(bigmul(limbs(a), limbs(b)))
+end
+
+-- wideover is a/b, whole.
+local function wideover(a, b)
+  if type(a) == 'number' then
+    return type(b) == 'number' and floor(a / b) or 0
+  end
+  return wide((bigdiv(a, limbs(b))))
+end
+
+-- wideup is a/b, rounded up.
+local function wideup(a, b)
+  if type(a) == 'number' and type(b) == 'number' then
+    return -floor(-a / b)
+  end
+  return wide(bigup(limbs(a), limbs(b)))
+end
+-- Charges in the order of their times, as SlidingWindow and SlidingLog keep them: in one string, of which Redis copies what it would decode
+-- number by number from an array, and of which a decision reads a few. A state is
+--   the latest time that was promised and lies ahead, or -1; the time of the newest charge; the sum of all; how much was counted before the
+--   first; how many bytes a time takes, and a count; and the string: of each charge its time, and how much was counted up to it
+-- both modulo what their bytes hold: times are told apart as long as all lie within that, and sums as long as all are below it.
+local holds = {256, 65536, 16777216, 4294967296, 1099511627776, 281474976710656, last + 1}
+local shapes = {}
+local emptied = {-1, 0, 0, 0, 1, 1, ''}
+
+local function shape(S)
+  local key = S[5] * 8 + S[6]
+  local s = shapes[key]
+  if not s then
+    s = '>I' .. S[5] .. 'I' .. S[6]
+    shapes[key] = s
+  end
+  return s
+end
+
+local function length(S)
+  return #S[7] / (S[5] + S[6])
+end
+
+-- nth is the time of a charge, and the sum of all up to it.
+local function nth(S, i)
+  if i == 0 then
+    return 0, 0
+  end
+  local time, counted = struct.unpack(shape(S), S[7], (i - 1) * (S[5] + S[6]) + 1)
+  return S[2] - (S[2] - time) % holds[S[5]], (counted - S[4]) % holds[S[6]]
+end
+
+-- leading is how many of the first have a time (column 1), or a sum (column 2), that is not above a bound. It is quick where they are few.
+local function leading(S, column, bound)
+  local low, high, step = 0, length(S) + 1, 1
+  while high - low > 1 do
+    local i = low + step
+    if i >= high then
+      i = floor((low + high) / 2)
+      step = high -- from here on by halves
+    end
+    if select(column, nth(S, i)) <= bound then
+      low, step = i, step * 2
+    else
+      high, step = i, high
+    end
+  end
+  return low
+end
+
+-- around is a+b modulo m, where neither a nor b is m or more; their sum may be above 2^53.
+local function around(a, b, m)
+  a = a - (m - b)
+  if a < 0 then
+    return a + m
+  end
+  return a
+end
+
+local function packed(S, time, counted)
+  return struct.pack(shape(S), time % holds[S[5]], counted)
+end
+
+-- shifted is the charges from one to another, each counted from elsewhere.
+local function shifted(S, from, to, by)
+  local parts, format, m = {}, shape(S), holds[S[6]]
+  by = by % m
+  for i = from, to do
+    local time, counted = struct.unpack(format, S[7], (i - 1) * (S[5] + S[6]) + 1)
+    parts[i - from + 1] = struct.pack(format, time, around(counted, by, m))
+  end
+  return table.concat(parts)
+end
+
+-- piece is the charges from one to another as they are.
+local function piece(S, from, to)
+  local size = S[5] + S[6]
+  return string.sub(S[7], (from - 1) * size + 1, to * size)
+end
+
+-- fitted is the same state with room for times that far apart, and for sums that large.
+local function fitted(S, span, sum)
+  local t, c = S[5], S[6]
+  if span < holds[t] and sum < holds[c] then
+    return S
+  end
+  while span >= holds[t] do
+    t = t + 1
+  end
+  while sum >= holds[c] do
+    c = c + 1
+  end
+  local next, parts = {S[1], S[2], S[3], 0, t, c}, {}
+  for i = 1, length(S) do
+    parts[i] = packed(next, nth(S, i))
+  end
+  next[7] = table.concat(parts)
+  return next
+end
+
+-- dropped is without the first n.
+local function dropped(S, n)
+  if n == 0 then
+    return S
+  end
+  local _, sum = nth(S, n)
+  return {S[1], S[2], S[3] - sum, around(S[4], sum % holds[S[6]], holds[S[6]]), S[5], S[6], piece(S, n + 1, length(S))}
+end
+
+-- inserted has another charge before the i-th. What more is counted than before is its cost, or 0 where the i-th costs so much less.
+local function inserted(S, i, time, cost, more)
+  local n = length(S)
+  local first, newest = time, time
+  if n > 0 then
+    first, newest = min(time, (nth(S, 1))), max(time, S[2])
+  end
+  S = fitted(S, newest - first, S[3] + more)
+  local m = holds[S[6]]
+  local _, sum = nth(S, i - 1)
+  if i > n then -- the newest
+    local text = S[7] .. packed(S, time, around(S[4], sum + cost, m))
+    return {S[1], newest, S[3] + more, S[4], S[5], S[6], text}
+  end
+  local base = (S[4] - more) % m
+  local text = shifted(S, 1, i - 1, -more) .. packed(S, time, around(base, sum + cost, m)) .. piece(S, i, n)
+  return {S[1], newest, S[3] + more, base, S[5], S[6], text}
+end
+
+-- altered has the i-th cost so much more or less. It is gone where nothing is left of it.
+local function altered(S, i, by)
+  S = fitted(S, 0, S[3] + by)
+  local n, m, newest, base = length(S), holds[S[6]], S[2], S[4]
+  local before, sum = nth(S, i - 1)
+  local _, through = nth(S, i)
+  local from, text = i, nil -- what stays begins there
+  if through - sum + by == 0 then
+    from = i + 1
+    if i == n then
+      newest = before
+    end
+  end
+  if i - 1 < n - i then -- the shorter side is counted anew
+    base = (base - by) % m
+    text = shifted(S, 1, i - 1, -by) .. piece(S, from, n)
+  else
+    text = piece(S, 1, i - 1) .. shifted(S, from, n, by)
+  end
+  return {S[1], newest, S[3] + by, base, S[5], S[6], text}
+end
+
+-- withpromise is the same state with another latest promise.
+local function withpromise(S, time)
+  return {time, S[2], S[3], S[4], S[5], S[6], S[7]}
+end
+
+-- lump is all that was counted, as one charge of the largest number: for sums that doubles cannot count. It leaves with the newest.
+local function lump(time)
+  return inserted(emptied, 1, time, last, last)
+end
+
+-- listed is charges of those times and costs, of which some may be 0.
+local function listed(promise, times, costs)
+  local sum, n, parts = 0, #times, {}
+  for i = 1, n do
+    sum = sum + costs[i]
+  end
+  local S = fitted({promise, times[n] or 0, sum, 0, 1, 1, ''}, n > 0 and times[n] - times[1] or 0, sum)
+  local counted = 0
+  for i = 1, n do
+    counted = counted + costs[i]
+    if costs[i] > 0 then
+      parts[#parts + 1] = packed(S, times[i], counted)
+    end
+  end
+  S[7] = table.concat(parts)
+  return S
 end
 -- TokenBucket, LeakyBucket and SmoothBursty. A state is Z, the time at which the bucket is full again, as clock units and a rest of ticks
 -- below n; and once something was given back, the total of that: high units (of 2^52), units and rest. One clock unit brings n ticks, one
@@ -336,11 +589,11 @@ kinds[1] = {
         P.missu, P.missr = muldiv(P[7], P.p, P.n)
       end
     end
-    P.keeps, P.name = P.missu > 0 or P.missr > 0, 'bucket' .. type
+    P.keeps, P.name = P.missu > 0 or P.missr > 0 or P.p == 0, 'bucket' .. type -- what was used at a rate without end has all stored
   end,
 
   contact = function(P)
-    if P.keeps then
+    if P.missu > 0 or P.missr > 0 then
       return advance(P, now, 0, P.missu, P.missr)
     end
   end,
@@ -844,6 +1097,428 @@ kinds[4] = {
     return {floor(now / Q.window), current, previous}
   end,
 }
+-- SlidingWindow: charges whose times are the numbers of slots, each with all that was counted in it. As in the ring of the Go package, a slot is
+-- there until one takes its place whose number is the same modulo the number of slots; and not beyond two windows: what is older cannot count
+-- again unless the state was as good as new meanwhile. So a state has no more charges than there are slots, and only those that are used.
+
+-- slotat is the slot that counts at t, or at the latest time that was promised, and how long that lies ahead. An earlier reading than the
+-- newest slot counts in that.
+local function slotat(P, S, t)
+  if not S then
+    return floor(t / P.width), 0
+  end
+  local slot = floor(max(t, S[1]) / P.width)
+  if S[7] ~= '' and S[2] > slot then
+    slot = S[2]
+  end
+  return slot, max(S[1] - t, 0)
+end
+
+-- totals is what is counted in the window that ends with a slot, none before the newest; and in that slot.
+local function totals(P, S, slot)
+  if not S then
+    return 0, 0
+  end
+  local _, left = nth(S, leading(S, 1, slot - P.slots))
+  local here = 0
+  if S[2] == slot and S[7] ~= '' then
+    local _, before = nth(S, length(S) - 1)
+    here = S[3] - before
+  end
+  return S[3] - left, here
+end
+
+-- displaced is the place of the charge whose place in the ring another slot takes; 0 for none.
+local function displaced(P, S, slot)
+  local i, n = 1, length(S)
+  while i <= n do
+    local over = (slot - nth(S, i)) % P.slots
+    if over == 0 then
+      return i
+    end
+    i = leading(S, 1, nth(S, i) + over - 1) + 1 -- the next one that may be
+  end
+  return 0
+end
+
+kinds[5] = {
+  books = true,
+
+  -- P is version, kind, Limit, SlotLimit, Slots, and the width of a slot.
+  ready = function(P)
+    P.limit, P.perslot, P.slots, P.width = P[3], P[4], P[5], P[6]
+    P.largest, P.keeps, P.name = P.perslot, false, 'window'
+  end,
+
+  contact = function() end,
+
+  plan = function(P, S, t, cost)
+    local at, wait = slotat(P, S, t)
+    local sum, here = totals(P, S, at)
+    local room, slot = P.limit - cost, at
+    if sum > room then
+      slot = nth(S, leading(S, 2, S[3] - room - 1) + 1) + P.slots
+    elseif here > P.perslot - cost then
+      slot = at + 1
+    end
+    if slot > at then
+      wait = max(slot * P.width - t, 0)
+    end
+    return within(wait), 0
+  end,
+
+  -- A ticket is the slot, the cost, the latest promise before and after, what is counted in the slot just after, and the slot that was displaced,
+  -- with what was counted in it.
+  book = function(P, S, t, due, cost)
+    S = S or emptied
+    due = max(due, S[1])
+    local slot, after = slotat(P, S, due), due > t and due or -1
+    S = dropped(S, leading(S, 1, floor(t / P.width) - 2 * P.slots))
+    if S[3] + cost > last then
+      return withpromise(lump(slot), after), {}
+    end
+    local T, n = {slot, cost, S[1], after, cost}, length(S)
+    if n > 0 and S[2] == slot then
+      local _, before = nth(S, n - 1)
+      T[5] = S[3] - before + cost
+      return withpromise(altered(S, n, cost), after), T
+    end
+    local old = displaced(P, S, slot)
+    if old > 0 then
+      local time, sum = nth(S, old)
+      local _, before = nth(S, old - 1)
+      T[6], T[7] = time, sum - before
+      S = altered(S, old, before - sum)
+    end
+    return withpromise(inserted(S, length(S) + 1, slot, cost, cost), after), T
+  end,
+
+  -- refund takes back from the slot, while it has its place. Where it was the latest charge, what was promised before is the latest promise
+  -- again, and the slot that was displaced is there again.
+  refund = function(P, S, t, T, amount)
+    local i = T[1] and leading(S, 1, T[1]) or 0
+    local time, sum = nth(S, i)
+    if i == 0 or time ~= T[1] then
+      return S
+    end
+    local _, before = nth(S, i - 1)
+    local count = sum - before
+    local latest = S[1] == T[4] and count == T[5] and i == length(S)
+    S = altered(S, i, -min(amount, count))
+    if not latest or amount ~= T[2] then
+      return S
+    end
+    if T[6] and amount == count then
+      S = inserted(S, leading(S, 1, T[6]) + 1, T[6], T[7], T[7])
+    end
+    return withpromise(S, T[3])
+  end,
+
+  look = function(P, S, t)
+    local at, wait = slotat(P, S, t)
+    local sum, here = totals(P, S, at)
+    local reset = wait
+    if S and S[7] ~= '' then
+      reset = max(reset, min((S[2] + P.slots) * P.width, last) - t)
+    end
+    if wait > 0 then
+      return 0, reset
+    end
+    return max(min(P.limit - sum, P.perslot - here), 0), reset
+  end,
+
+  spent = function(P, S, t)
+    return (totals(P, S, (slotat(P, S, t))))
+  end,
+}
+-- SlidingLog: each charge at its time. Those that have left are let go at the next charge. What will have left by a time that is promised counts
+-- no more at that time, but stays: the promise may be given back.
+
+-- timeat is the time that counts at t: that of the newest charge for an earlier reading, and the latest time promised where one lies ahead;
+-- and how long that one does.
+local function timeat(S, t)
+  if not S then
+    return t, 0
+  end
+  local at = max(t, S[1])
+  if S[7] ~= '' and S[2] > at then
+    at = S[2]
+  end
+  return at, max(S[1] - t, 0)
+end
+
+-- live is how many have left at a time, and the sum of the others.
+local function live(P, S, at)
+  if not S then
+    return 0, 0
+  end
+  local gone = leading(S, 1, at - P.window)
+  local _, sum = nth(S, gone)
+  return gone, S[3] - sum
+end
+
+-- join makes n charges one with those after them, after the first from. It returns the last two that became one.
+local function join(S, from, n)
+  local _, before = nth(S, from)
+  local time, sum = nth(S, from + n)
+  local later, through = nth(S, from + n + 1)
+  local text = piece(S, 1, from) .. piece(S, from + n + 1, length(S))
+  return {S[1], S[2], S[3], S[4], S[5], S[6], text}, {time, sum - before, later, through - sum}
+end
+
+-- bounded makes room for more charges: the oldest ones become one. The first gone of them do not count at the time promised; of the others
+-- there is a bound, and of all there may be twice as many. See logged.bounded in the Go package.
+local function bounded(P, S, gone, more)
+  local over, joined = length(S) - gone + more - P.most, nil
+  if over <= 0 then
+    gone, over = 0, length(S) + more - 2 * P.most
+  end
+  if over > 0 then
+    S, joined = join(S, gone, over)
+  end
+  over = length(S) + more - 2 * P.most
+  if over > 0 then -- after a change of the bound
+    S = join(S, 0, over)
+  end
+  return S, joined
+end
+
+-- unjoin makes two charges of the one that they became.
+local function unjoin(S, earlier, cost, time, rest)
+  for i = leading(S, 1, time - 1) + 1, length(S) do
+    local at, sum = nth(S, i)
+    if at > time then
+      return S
+    end
+    local previous, before = nth(S, i - 1)
+    if sum - before == cost + rest then
+      if i > 1 and previous > earlier then
+        return S -- another one, that looks the same
+      end
+      return inserted(S, i, earlier, cost, 0)
+    end
+  end
+  return S
+end
+
+kinds[6] = {
+  books = true,
+
+  -- P is version, kind, Limit, Window and MaxEntries.
+  ready = function(P)
+    P.limit, P.window, P.most = P[3], P[4], P[5]
+    P.largest, P.keeps, P.name = P.limit, false, 'log'
+  end,
+
+  contact = function() end,
+
+  plan = function(P, S, t, cost)
+    local at, wait = timeat(S, t)
+    local _, sum = live(P, S, at)
+    local room = P.limit - cost
+    if sum > room then -- until the first of those has left whose leaving makes room
+      local free = nth(S, leading(S, 2, S[3] - room - 1) + 1) + P.window
+      if free > last then
+        return never, 0
+      end
+      wait = max(free - t, 0)
+    end
+    return within(wait), 0
+  end,
+
+  -- A ticket is the time, the cost, the latest promise before, and the two charges that became one to make room for this one.
+  book = function(P, S, t, due, cost)
+    S = S or emptied
+    due = max(due, S[1])
+    local at, after = timeat(S, due), due > t and due or -1
+    local T = {at, cost, S[1]}
+    S = dropped(S, (live(P, S, t)))
+    if S[3] + cost > last then
+      return withpromise(lump(at), after), {}
+    end
+    local joined
+    S, joined = bounded(P, S, live(P, S, at), 1)
+    if joined then
+      T[4], T[5], T[6], T[7] = unpack(joined)
+    end
+    return withpromise(inserted(S, length(S) + 1, at, cost, cost), after), T
+  end,
+
+  -- refund takes back from a charge that is still remembered as it was made. Where it was the latest, those that became one to make room for it
+  -- are two again, and what was promised before is the latest promise; but charges of one time and cost are not known apart, and while one of
+  -- them is left its time stays promised.
+  refund = function(P, S, t, T, amount)
+    local i, n = T[1] and leading(S, 1, T[1]) or 0, length(S)
+    while i > 0 do
+      local time, sum = nth(S, i)
+      local previous, before = nth(S, i - 1)
+      if time ~= T[1] then
+        return S
+      elseif sum - before == T[2] then
+        S = altered(S, i, -amount)
+        if amount < T[2] or i < n then
+          return S
+        elseif n == 1 then
+          return withpromise(S, -1)
+        elseif previous < T[1] then -- what was promised before may have been given back too
+          S = withpromise(S, min(T[3], previous))
+        end
+        return T[4] and unjoin(S, T[4], T[5], T[6], T[7]) or S
+      end
+      i = i - 1
+    end
+    return S
+  end,
+
+  look = function(P, S, t)
+    local at, wait = timeat(S, t)
+    local _, sum = live(P, S, at)
+    local reset = wait
+    if sum > 0 then
+      reset = max(reset, min(S[2] + P.window, last) - t)
+    end
+    if wait > 0 then
+      return 0, reset
+    end
+    return max(P.limit - sum, 0), reset
+  end,
+
+  spent = function(P, S, t)
+    local _, sum = live(P, S, (timeat(S, t)))
+    return sum
+  end,
+}
+-- WarmUp. What is stored is kept as the time that it took to come, in ticks of which a clock unit brings d: see warm in the Go package. With
+-- T = p/n and the cold factor k/one all of it is whole. A state is the time at which the next charge may go, and what is stored: a number, or
+-- limbs where it is larger.
+
+-- storedin is what is stored in a state.
+local function storedin(S)
+  if #S == 2 then
+    return S[2]
+  end
+  return {unpack(S, 2)}
+end
+
+local function warmstate(next, stored)
+  if type(stored) == 'number' then
+    return {next, stored}
+  end
+  return {next, unpack(stored)}
+end
+
+-- warmat is what is stored at t, and when the next charge may go. While that lies ahead, nothing more is stored.
+local function warmat(P, S, t)
+  if not S then
+    return P.full, t
+  elseif S[1] >= t or P.free then
+    return storedin(S), max(S[1], t)
+  end
+  return wideleast(wideadd(storedin(S), widemul(t - S[1], P.d)), P.full), t
+end
+
+-- warmtake takes as many permits as there are of a cost out of what is stored. It returns what is left, and how long the next charge waits for
+-- all of the cost, rounded up once.
+local function warmtake(P, stored, cost)
+  if P.free then
+    return stored, 0
+  end
+  local left = wideless(stored, widemul(P.permit, cost))
+  local wait, rest = muldiv(cost, P.p, P.n)
+  local x, y = wideless(stored, P.threshold), wideless(left, P.threshold)
+  if x == 0 or P.climb == 0 then
+    if rest > 0 then
+      wait = wait + 1
+    end
+    return left, min(wait, last)
+  end
+  -- x^2-y^2 is (x+y)*(x-y)
+  local dear = widemul(widemul(wideadd(x, y), wideless(x, y)), P.climb)
+  local more = wideup(wideadd(dear, widemul(P.fractions, rest)), widemul(P.fractions, P.n))
+  return left, plus(min(wait, last), narrow(more))
+end
+
+kinds[7] = {
+  books = true,
+
+  -- P is version, kind, n (0 for a rate without end), p, the period, and the cold factor as k and one.
+  ready = function(P)
+    local n, p, period, k, one = P[3], P[4], P[5], P[6], P[7]
+    P.free, P.keeps, P.name = n == 0, n == 0, 'warm' -- what was used at a rate without end is warm
+    P.full, P.largest = 0, last
+    if P.free then
+      return
+    end
+    P.n, P.p, P.climb = n, p, k - one
+    P.d, P.permit = widemul(n, 5 * one + k), widemul(p, 2 * (one + k))
+    P.full, P.threshold = widemul(P.d, period), widemul(widemul(n, period), one + k)
+    P.fractions = widemul(widemul(widemul(16 * one * one, one + k), n), period) -- n times that many are a clock unit
+    P.largest = max(min(muldiv(horizon, n, p), last), 1)
+  end,
+
+  contact = function() end,
+
+  plan = function(P, S, t, cost)
+    local stored, next = warmat(P, S, t)
+    local wait = next - t
+    if wait > horizon then
+      return never, 0
+    end
+    if last - next <= 2 * horizon then -- otherwise the largest cost is waited for before the end of the clock
+      local _, own = warmtake(P, stored, cost)
+      if own > last - next then
+        return never, 0
+      end
+    end
+    return wait, 0
+  end,
+
+  -- A ticket is the state just after, the one before, the cost, and when it was charged.
+  book = function(P, S, t, due, cost)
+    local stored, next = warmat(P, S, t)
+    local left, wait = warmtake(P, stored, cost)
+    local after = warmstate(plus(next, wait), left)
+    return after, {after, S or warmstate(t, P.full), cost, t}
+  end,
+
+  -- refund makes the state what it would be had the actual cost been charged at first, where nothing was charged since. Otherwise it gives nothing
+  -- back: what was charged later was charged by how cold it then was.
+  refund = function(P, S, t, T, amount)
+    for i = 1, max(#S, #T[1]) do
+      if S[i] ~= T[1][i] then
+        return S
+      end
+    end
+    if amount < T[3] then
+      return (kinds[7].book(P, T[2], T[4], T[4], T[3] - amount))
+    end
+    return T[2]
+  end,
+
+  look = function(P, S, t)
+    local stored, next = warmat(P, S, t)
+    local wait, remaining = next - t, 0
+    if P.free then
+      return wait == 0 and last or 0, wait
+    elseif wait == 0 then
+      remaining = min(narrow(wideover(stored, P.permit)), P.largest)
+    end
+    return remaining, plus(wait, narrow(wideup(wideless(P.full, stored), P.d)))
+  end,
+
+  spent = function(P, S, t)
+    if P.free then
+      return 0
+    end
+    local stored, next = warmat(P, S, t)
+    local owed, rest = muldiv(next - t, P.n, P.p)
+    if rest > 0 then
+      owed = owed + 1
+    end
+    local all, left = wideover(P.full, P.permit), wideover(stored, P.permit)
+    return plus(min(owed, last), narrow(wideless(all, left)))
+  end,
+}
 -- All: its parts are limits, and a state is theirs, false for one that is untouched.
 kinds[8] = {
   books = false,
@@ -987,6 +1662,62 @@ end
 
 kinds[1].load = function(P, t, spent)
   return (kinds[1].book(P, kinds[1].contact(P), t, t, spent))
+end
+
+-- A window's counts go to the slots of the latest times that can have been counted in them, where slots have another width or number.
+kinds[5].convert = function(P, S, Q)
+  if P.width == Q.width and P.slots == Q.slots then
+    return S
+  end
+  local at, here, times, costs, places = slotat(P, S, now), floor(now / P.width), {}, {}, {}
+  for i = leading(S, 1, at - P.slots) + 1, length(S) do
+    local slot, sum = nth(S, i)
+    local _, before = nth(S, i - 1)
+    local latest = (slot + 1) * P.width - 1
+    if slot == here then
+      latest = min(latest, max(now, S[1]))
+    end
+    local to = floor(latest / Q.width)
+    local place = places[to % Q.slots]
+    if place and times[place] == to then
+      costs[place] = costs[place] + sum - before
+    else
+      if place then
+        costs[place] = 0
+      end
+      place = #times + 1
+      times[place], costs[place], places[to % Q.slots] = to, sum - before, place
+    end
+  end
+  return listed(S[1], times, costs)
+end
+
+kinds[5].load = function(P, t, spent)
+  return (kinds[5].book(P, nil, t, t, min(spent, P.limit)))
+end
+
+-- Of a log stays what has not left: a longer window does not bring back what has.
+kinds[6].convert = function(P, S, Q)
+  S = dropped(S, (live(P, S, now)))
+  return (bounded(Q, S, live(Q, S, (timeat(S, now))), 0))
+end
+
+kinds[6].load = function(P, t, spent)
+  return (kinds[6].book(P, nil, t, t, min(spent, P.limit)))
+end
+
+-- As Guava's setRate: the time at which the next charge may go stays, and the part of what can be stored, rounded up to the colder side. What
+-- was used at a rate without end is warm.
+kinds[7].convert = function(P, S, Q)
+  local stored, next = warmat(P, S, now)
+  if P.free then
+    return warmstate(next, 0)
+  end
+  return warmstate(next, wideup(widemul(stored, Q.full), P.full))
+end
+
+kinds[7].load = function(P, t, spent)
+  return (kinds[7].book(P, nil, t, t, spent))
 end
 
 -- transfer is a change of kind: what was used is charged once to an untouched state.
