@@ -144,7 +144,7 @@ func (s Subject) walk(r *rand.Rand, draw func(*rand.Rand) weir.Limit, all []func
 	return w
 }
 
-// countable draws limits until one has a capacity that a store can count.
+// countable draws limits until one has a capacity that a store can count, or none: that of a rate without end is said as it is.
 func (s Subject) countable(draw func(*rand.Rand) weir.Limit) func(*rand.Rand) weir.Limit {
 	if s.Latest == 0 {
 		return draw
@@ -153,7 +153,7 @@ func (s Subject) countable(draw func(*rand.Rand) weir.Limit) func(*rand.Rand) we
 		for {
 			if l := draw(r); !anyPart(l, func(part weir.Limit) bool {
 				size, _ := scale(part, s.Tick)
-				return size >= 1<<53
+				return size >= 1<<53 && size != math.MaxInt64
 			}) {
 				return l
 			}
