@@ -1,7 +1,7 @@
--- SlidingWindow: charges whose times are the numbers of slots, each with all that was counted in it, and only of slots that are used. As in the
--- ring of the Go package, a slot is there until one takes its place whose number is the same modulo the number of slots: it counts again where
--- all that came later is given back and the clock is put back. One that left the window a window ago does so only after the state was as
--- good as new meanwhile, and is let go; but not in an All, whose other parts may keep it.
+-- SlidingWindow: charges whose times are the numbers of slots, each with all that was counted in it, and only of slots that are used. As in
+-- the ring of the Go package, a slot is there until one takes its place whose number is the same modulo the number of slots: it counts
+-- again where all that came later is given back and the clock is put back. One that left the window a window ago does so only after the
+-- state was as good as new meanwhile, and is let go; but not in an All, whose other parts may keep it.
 
 -- slotat is the slot that counts at t, or at the latest time that was promised, and how long that lies ahead. An earlier reading than the
 -- newest slot counts in that.
@@ -69,8 +69,8 @@ kinds[5] = {
     return within(wait), 0
   end,
 
-  -- A ticket is the slot, the cost, the latest promise before and after, what is counted in the slot just after, and the slot that was displaced,
-  -- with what was counted in it.
+  -- A ticket is the slot, the cost, the latest promise before and after, what is counted in the slot just after, and the slot that was
+  -- displaced, with what was counted in it.
   book = function(P, S, t, due, cost)
     S = S or emptied
     due = max(due, S[1])
