@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,9 +17,16 @@ import (
 type lane struct {
 	mu      sync.Mutex
 	waiting []*ask
+	sweep   int // at so many that wait, those whose time is up are removed: while no trip ends, others take that for who left
 	flights int
 	closed  bool
 }
+
+// minSweep is how many may always wait.
+const minSweep = 256
+
+// errLate is for an ask whose time is up, and which was not carried out.
+var errLate = fmt.Errorf("weirredis: no answer in time; nothing was charged: %w", context.DeadlineExceeded)
 
 // maxCharges is how many charges a call carries, unless one batch has more: so that no script holds up the server for long.
 const maxCharges = 128
@@ -29,6 +37,11 @@ func (l *lane) add(s *Store, a *ask) bool {
 	if l.closed {
 		l.mu.Unlock()
 		return false
+	}
+	if len(l.waiting) >= max(l.sweep, minSweep) {
+		now := time.Now()
+		l.waiting = slices.DeleteFunc(l.waiting, func(a *ask) bool { return a.late(now) })
+		l.sweep = 2 * len(l.waiting)
 	}
 	l.waiting = append(l.waiting, a)
 	begin := l.flights < s.opts.Flights
@@ -49,24 +62,45 @@ func (l *lane) close() {
 	l.closed = true
 }
 
-// next is what the next flight takes; nothing means that it ends.
+// next is what the next flight takes; nothing means that it ends. Who asked what is late by now has gone: it is not sent.
 func (l *lane) next(into []*ask) []*ask {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n, charges := 0, 0
-	for n < len(l.waiting) && (n == 0 || charges+len(l.waiting[n].questions) <= maxCharges) {
-		charges += len(l.waiting[n].questions)
-		n++
+	into = into[:0]
+	now, n, charges := time.Now(), 0, 0
+	for ; n < len(l.waiting); n++ {
+		a := l.waiting[n]
+		if len(into) > 0 && charges+len(a.questions) > maxCharges {
+			break
+		}
+		if !a.late(now) {
+			into = append(into, a)
+			charges += len(a.questions)
+		}
 	}
-	if n == 0 {
-		l.flights--
-		return nil
-	}
-	into = append(into[:0], l.waiting[:n]...)
 	rest := copy(l.waiting, l.waiting[n:])
 	clear(l.waiting[rest:])
 	l.waiting = l.waiting[:rest]
+	if len(into) == 0 {
+		l.flights--
+		return nil
+	}
 	return into
+}
+
+// late ends an ask whose time is up, and reports whether it did.
+func (a *ask) late(now time.Time) bool {
+	if a.end.After(now) {
+		return false
+	}
+	a.finish(errLate)
+	return true
+}
+
+// finish lets the caller see the answers, or what went wrong.
+func (a *ask) finish(err error) {
+	a.err = err
+	close(a.done)
 }
 
 // fly makes trips while somebody waits.
@@ -80,13 +114,7 @@ func (s *Store) fly() {
 
 // trip carries out asks: one call for each slot.
 func (s *Store) trip(asks []*ask) {
-	end := asks[0].end
-	for _, a := range asks {
-		if a.end.After(end) {
-			end = a.end
-		}
-	}
-	ctx, cancel := context.WithDeadline(s.ctx, end)
+	ctx, cancel := context.WithDeadline(s.ctx, latest(asks))
 	defer cancel()
 	flights := s.flights(asks)
 	for {
@@ -111,6 +139,17 @@ func (s *Store) trip(asks []*ask) {
 			f.landed(replies[i])
 		}
 	}
+}
+
+// latest is when the last of the callers leaves.
+func latest(asks []*ask) time.Time {
+	end := asks[0].end
+	for _, a := range asks {
+		if a.end.After(end) {
+			end = a.end
+		}
+	}
+	return end
 }
 
 // flights parts asks into calls: by their slots, and by whether they can go the short way.
@@ -147,18 +186,20 @@ type flight struct {
 	store   *Store
 	asks    []*ask
 	kinds   kindSet
-	short   bool // by the short way
+	short   bool      // by the short way
+	end     time.Time // of the last caller
 	nonce   string
-	expiry  int64
-	unsure  bool // an attempt with this nonce may have been carried out
-	source  bool // the server lacks the script
+	expiry  int64     // the same by the server's clock, or unknown
+	sent    time.Time // the first attempt with this nonce
+	unsure  bool      // one with this nonce may have been carried out
+	source  bool      // the server lacks the script
 	tries   int
 	over    bool
 	failure error // of the latest attempt
 }
 
 func newFlight(s *Store, asks []*ask) *flight {
-	f := &flight{store: s, asks: asks, short: asks[0].short}
+	f := &flight{store: s, asks: asks, short: asks[0].short, end: latest(asks)}
 	for _, a := range asks {
 		for i := range a.questions {
 			f.kinds |= a.questions[i].limit.kinds
@@ -180,7 +221,7 @@ func (f *flight) again(ctx context.Context) bool {
 		case <-ctx.Done():
 		}
 	}
-	if ctx.Err() == nil {
+	if ctx.Err() == nil && time.Now().Before(f.end) {
 		f.tries++
 		return true
 	}
@@ -191,16 +232,15 @@ func (f *flight) again(ctx context.Context) bool {
 	if f.store.ctx.Err() != nil {
 		err = errClosed
 	}
-	f.end(fmt.Errorf("weirredis: no answer: %w", err))
+	f.finish(fmt.Errorf("weirredis: no answer: %w", err))
 	return false
 }
 
-// end gives up, or is done where err is nil.
-func (f *flight) end(err error) {
+// finish gives up.
+func (f *flight) finish(err error) {
 	f.over = true
 	for _, a := range f.asks {
-		a.err = err
-		close(a.done)
+		a.finish(err)
 	}
 }
 
@@ -213,7 +253,7 @@ func (f *flight) call() Call {
 		binary.BigEndian.PutUint64(id[8:], s.nonces.Add(1))
 		key := f.asks[0].questions[0].key
 		f.nonce = key[:strings.IndexByte(key, '}')+1] + ":nonce:" + hex.EncodeToString(id[:])
-		f.expiry = s.expiry(f.asks)
+		f.expiry, f.sent = s.expiry(f.end), time.Now()
 	}
 	kinds, request := f.kinds, f.request
 	if f.short {
@@ -242,9 +282,10 @@ func (f *flight) request(limits []*limit, charges int) string {
 	for _, l := range limits {
 		b = appendString(b, l.def)
 	}
-	b = appendArray(b, 6*charges)
+	b = appendArray(b, 7*charges)
 	groups := int64(0)
 	for _, a := range f.asks {
+		early := f.early(a)
 		from, last := groups, 0
 		for i := range a.questions {
 			q := &a.questions[i]
@@ -261,9 +302,15 @@ func (f *flight) request(limits []*limit, charges int) string {
 			}
 			b = appendInt(b, q.more)
 			b = appendString(b, string(q.paper))
+			b = appendInt(b, early)
 		}
 	}
 	return string(b)
+}
+
+// early is how much sooner than the call an ask expires, in milliseconds: its caller may be one of several, and leave first.
+func (f *flight) early(a *ask) int64 {
+	return int64((f.end.Sub(a.end) + time.Millisecond - 1) / time.Millisecond)
 }
 
 // shortRequest does so for take.lua.
@@ -276,13 +323,14 @@ func (f *flight) shortRequest(limits []*limit, charges int) string {
 	for _, l := range limits {
 		b = append(b, l.short.text...)
 	}
-	b = appendArray(b, 4*charges)
+	b = appendArray(b, 5*charges)
 	for _, a := range f.asks {
+		early := f.early(a)
 		for i := range a.questions {
 			q := &a.questions[i]
 			b = appendInt(b, int64(index(limits, q.limit))+1)
 			b = appendInt(b, 1-int64(q.op)) // a take charges, a peek does not
-			b = q.limit.short.appendCost(b, q.cost)
+			b = appendInt(q.limit.short.appendCost(b, q.cost), early)
 		}
 	}
 	return string(b)
@@ -317,16 +365,18 @@ func (f *flight) landed(r Reply) {
 		f.source = true
 	case strings.HasPrefix(text, "WEIRFULL") && f.short:
 		f.short, f.source = false, false
-	case strings.HasPrefix(text, "WEIRFULL"):
+	case strings.HasPrefix(text, "WEIRFULL") && f.kinds != full:
 		f.kinds, f.source = full, false
 	case strings.HasPrefix(text, "WEIRLATE "):
 		f.late(text)
-	case passing(r.Err):
-		f.failure, f.unsure = r.Err, true
+	case refused(text):
+		f.failure = r.Err
+	case lost(r.Err):
+		f.failure, f.unsure = r.Err, f.unsure || f.expiry != unknown
 	case f.short && strings.Contains(text, "script"): // a key holds what it cannot read: the other script says which
 		f.short, f.source = false, false
 	default:
-		f.end(fmt.Errorf("weirredis: %w", r.Err))
+		f.finish(fmt.Errorf("weirredis: %w", r.Err))
 	}
 }
 
@@ -335,34 +385,39 @@ func (f *flight) landed(r Reply) {
 func (f *flight) late(text string) {
 	now, err := strconv.ParseInt(strings.TrimPrefix(text, "WEIRLATE "), 10, 64)
 	if err != nil {
-		f.end(fmt.Errorf("weirredis: %s", text))
+		f.finish(fmt.Errorf("weirredis: %s", text))
 		return
 	}
 	f.store.set(now)
 	if f.unsure {
-		f.end(errors.New("weirredis: no answer in time: the charge may have been carried out or not"))
+		f.finish(errors.New("weirredis: no answer in time: the charge may have been carried out or not"))
 		return
 	}
 	f.nonce = ""
 }
 
-// passing reports whether an error may be gone when the call is repeated: the connection was lost, the server is busy with something else, or
-// another one has become the master.
-func passing(err error) bool {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return true // whether there is time for another one is seen there
-	}
-	text := err.Error()
+// refused reports whether an error is the server's, who did nothing, and may be gone when the call is repeated: the server is busy with
+// something else, or another one has become the master.
+func refused(text string) bool {
 	for _, p := range []string{"LOADING", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "BUSY", "MOVED", "ASK", "NOREPLICAS"} {
 		if strings.HasPrefix(text, p) {
 			return true
 		}
 	}
-	code, _, _ := strings.Cut(text, " ")
+	return false
+}
+
+// lost reports whether an error is none of the server's: the call may have been carried out.
+func lost(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return true // whether there is time for another one is seen there
+	}
+	code, _, _ := strings.Cut(err.Error(), " ")
 	return code != strings.ToUpper(code) || code == "EOF" // errors of the server begin with a word in capitals
 }
 
-// read gives each question its answer.
+// read gives each question its answer. What came late by the server's clock, but is not by ours, goes again: it was not carried out, and now
+// that clock is known.
 func (f *flight) read(text string) {
 	r := &reader{b: text}
 	elements := r.array()
@@ -373,34 +428,42 @@ func (f *flight) read(text string) {
 		}
 	}
 	if r.err != nil || elements == 0 {
-		f.end(errAnswer)
+		f.finish(errAnswer)
 		return
 	}
-	f.store.see(now)
-	f.end(nil)
+	f.store.see(now, f.sent)
+	var again []*ask
+	for _, a := range f.asks {
+		switch {
+		case a.questions[0].err != errLate:
+			a.finish(nil)
+		case !a.late(time.Now()):
+			again = append(again, a)
+		}
+	}
+	if f.over = again == nil; !f.over {
+		f.asks, f.end, f.nonce, f.unsure = again, latest(again), "", false
+	}
 }
 
-// expiry is when the call is to be carried out at the latest, by the server's clock. It is 1, long past, where that clock is not known yet: the
-// refusal tells it.
-func (s *Store) expiry(asks []*ask) int64 {
+// unknown is an expiry long past: for where the server's clock is not known yet. The refusal tells it.
+const unknown = 1
+
+// expiry is when a call is to be carried out at the latest, by the server's clock.
+func (s *Store) expiry(end time.Time) int64 {
 	offset := s.offset.Load()
 	if offset == 0 {
-		return 1
-	}
-	end := asks[0].end
-	for _, a := range asks {
-		if a.end.After(end) {
-			end = a.end
-		}
+		return unknown
 	}
 	return offset + int64(end.Sub(s.start)/time.Microsecond)
 }
 
-// see learns the server's clock from an answer: what it reads is a little in the past. So the latest reading is the nearest, unless the clock
-// was put back.
-func (s *Store) see(now int64) {
+// see learns the server's clock from an answer: it was read after the call was sent, and before now. The latest reading is the nearest,
+// unless the clock was put back.
+func (s *Store) see(now int64, sent time.Time) {
 	offset := now - int64(time.Since(s.start)/time.Microsecond)
-	if old := s.offset.Load(); offset > old || offset < old-int64(10*time.Second/time.Microsecond) {
+	most := now - int64(sent.Sub(s.start)/time.Microsecond) + 1
+	if old := s.offset.Load(); offset > old || most < old {
 		s.offset.CompareAndSwap(old, offset)
 	}
 }

@@ -138,15 +138,27 @@ func (s *Store) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	end, ok := ctx.Deadline()
+	if !ok {
+		end = time.Now().Add(s.opts.Timeout)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, end) // whatever the client does
+		defer cancel()
+	}
+	return s.until(ctx, end, batch, out)
+}
+
+// until carries out a batch up to its end. The caller waits no longer than his context lasts.
+func (s *Store) until(ctx context.Context, end time.Time, batch []weir.Charge, out []weir.Decision) error {
 	asks, split, err := s.asks(batch)
 	if err != nil {
 		return err
 	}
 	if split != nil {
-		return s.inTurn(ctx, batch, out, split)
+		return s.inTurn(ctx, end, batch, out, split)
 	}
-	s.fill(asks, ctx)
 	for i := range asks {
+		asks[i].end, asks[i].done = end, make(chan struct{})
 		if !s.lane.add(s, &asks[i]) {
 			return errClosed
 		}
@@ -163,15 +175,4 @@ func (s *Store) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision
 		}
 	}
 	return first
-}
-
-// fill gives each ask its deadline.
-func (s *Store) fill(asks []ask, ctx context.Context) {
-	end, ok := ctx.Deadline()
-	if !ok {
-		end = time.Now().Add(s.opts.Timeout)
-	}
-	for i := range asks {
-		asks[i].end, asks[i].done = end, make(chan struct{})
-	}
 }
