@@ -125,20 +125,30 @@ func (s *Store) trip(asks []*ask) {
 				calls, under = append(calls, f.call()), append(under, f)
 			}
 		}
-		switch len(under) {
-		case 0:
+		if len(under) == 0 {
 			return
-		case 1:
-			text, err := s.evaler.Eval(ctx, calls[0])
-			under[0].landed(Reply{text, err})
-			continue
 		}
-		replies := make([]Reply, len(calls))
-		s.evaler.EvalAll(ctx, calls, replies)
+		replies := s.attempt(ctx, calls)
 		for i, f := range under {
 			f.landed(replies[i])
 		}
 	}
+}
+
+// attempt sends calls once. It does not wait for longer than Timeout: a connection may be dead, with nobody there to say so.
+func (s *Store) attempt(ctx context.Context, calls []Call) []Reply {
+	if end, _ := ctx.Deadline(); time.Until(end) > s.opts.Timeout {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.opts.Timeout)
+		defer cancel()
+	}
+	replies := make([]Reply, len(calls))
+	if len(calls) == 1 {
+		replies[0].Text, replies[0].Err = s.evaler.Eval(ctx, calls[0])
+	} else {
+		s.evaler.EvalAll(ctx, calls, replies)
+	}
+	return replies
 }
 
 // latest is when the last of the callers leaves.
@@ -355,7 +365,7 @@ func index(all []*limit, l *limit) int {
 
 // landed reads the reply to an attempt.
 func (f *flight) landed(r Reply) {
-	f.failure = nil
+	f.failure, f.source = nil, false
 	if r.Err == nil {
 		f.read(r.Text)
 		return
@@ -364,9 +374,9 @@ func (f *flight) landed(r Reply) {
 	case strings.HasPrefix(text, "NOSCRIPT"):
 		f.source = true
 	case strings.HasPrefix(text, "WEIRFULL") && f.short:
-		f.short, f.source = false, false
+		f.short = false
 	case strings.HasPrefix(text, "WEIRFULL") && f.kinds != full:
-		f.kinds, f.source = full, false
+		f.kinds = full
 	case strings.HasPrefix(text, "WEIRLATE "):
 		f.late(text)
 	case refused(text):
@@ -374,7 +384,7 @@ func (f *flight) landed(r Reply) {
 	case lost(r.Err):
 		f.failure, f.unsure = r.Err, f.unsure || f.expiry != unknown
 	case f.short && strings.Contains(text, "script"): // a key holds what it cannot read: the other script says which
-		f.short, f.source = false, false
+		f.short = false
 	default:
 		f.finish(fmt.Errorf("weirredis: %w", r.Err))
 	}

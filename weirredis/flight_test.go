@@ -216,6 +216,30 @@ func TestRefusedIsNotLost(t *testing.T) {
 	})
 }
 
+// TestDeadConnection: what a connection swallows, without an end, is sent again while there is time.
+func TestDeadConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, f := faked(t, Options{}, func(ctx context.Context, n int, c Call) (string, error) {
+			if n == 1 {
+				<-ctx.Done()
+				return "", ctx.Err()
+			}
+			return yes(c, 1e15), nil
+		})
+		s.set(1e15)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		if err := take(ctx, s, "a"); err != nil || len(f.calls) != 2 || f.calls[0].Keys[0] != f.calls[1].Keys[0] {
+			t.Errorf("%v after %d calls", err, len(f.calls))
+		}
+		if d := time.Since(began); d > 2*time.Second {
+			t.Errorf("it took %v", d)
+		}
+		s.Close()
+	})
+}
+
 // TestUnsureIsSaid: a call whose reply was lost and whose repeat came late may have been charged, and is not charged again.
 func TestUnsureIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

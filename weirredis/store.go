@@ -59,7 +59,8 @@ type Options struct {
 	// away.
 	Grace time.Duration
 
-	// Timeout is how long a call may take whose context has no deadline; 0 means a second.
+	// Timeout is how long a call may take whose context has no deadline; 0 means a second. Where one has more time, what was not answered in
+	// this much is sent again.
 	Timeout time.Duration
 
 	// ClockKey is for tests: a hash in which the scripts read the time, as s and us, in place of the server's clock. That one line of theirs is
@@ -119,7 +120,7 @@ func New(e Evaler, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Close lets nobody begin, ends what is under way, and waits for that.
+// Close lets nobody begin, ends what is under way, and waits for that: no longer than Timeout, even where the client only looks at deadlines.
 func (s *Store) Close() error {
 	s.lane.close()
 	s.cancel()
@@ -169,6 +170,8 @@ func (s *Store) until(ctx context.Context, end time.Time, batch []weir.Charge, o
 		case <-asks[i].done:
 		case <-ctx.Done():
 			return ctx.Err() // whoever carries it out has a copy
+		case <-s.ctx.Done():
+			return errClosed
 		}
 		if err := asks[i].answer(batch, out); err != nil && first == nil {
 			first = err
