@@ -6,194 +6,15 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
-
-// A lane is where asks wait for a trip. There are a few flights at a time; each takes all that wait, up to a bound.
-type lane struct {
-	mu      sync.Mutex
-	waiting []*ask
-	sweep   int // at so many that wait, those whose time is up are removed: while no trip ends, others take that for who left
-	flights int
-	closed  bool
-}
-
-// minSweep is how many may always wait.
-const minSweep = 256
-
-// errLate is for an ask whose time is up, and which was not carried out.
-var errLate = fmt.Errorf("weirredis: no answer in time; nothing was charged: %w", context.DeadlineExceeded)
-
-// maxCharges is how many charges a call carries, unless one batch has more: so that no script holds up the server for long.
-const maxCharges = 128
-
-// add hands an ask in. It reports false after the end.
-func (l *lane) add(s *Store, a *ask) bool {
-	l.mu.Lock()
-	if l.closed {
-		l.mu.Unlock()
-		return false
-	}
-	if len(l.waiting) >= max(l.sweep, minSweep) {
-		now := time.Now()
-		l.waiting = slices.DeleteFunc(l.waiting, func(a *ask) bool { return a.late(now) })
-		l.sweep = 2 * len(l.waiting)
-	}
-	l.waiting = append(l.waiting, a)
-	begin := l.flights < s.opts.Flights
-	if begin {
-		l.flights++
-		s.flying.Add(1)
-	}
-	l.mu.Unlock()
-	if begin {
-		go s.fly()
-	}
-	return true
-}
-
-func (l *lane) close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.closed = true
-}
-
-// next is what the next flight takes; nothing means that it ends. Who asked what is late by now has gone: it is not sent.
-func (l *lane) next(into []*ask) []*ask {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	into = into[:0]
-	now, n, charges := time.Now(), 0, 0
-	for ; n < len(l.waiting); n++ {
-		a := l.waiting[n]
-		if len(into) > 0 && charges+len(a.questions) > maxCharges {
-			break
-		}
-		if !a.late(now) {
-			into = append(into, a)
-			charges += len(a.questions)
-		}
-	}
-	rest := copy(l.waiting, l.waiting[n:])
-	clear(l.waiting[rest:])
-	l.waiting = l.waiting[:rest]
-	if len(into) == 0 {
-		l.flights--
-		return nil
-	}
-	return into
-}
-
-// late ends an ask whose time is up, and reports whether it did.
-func (a *ask) late(now time.Time) bool {
-	if a.end.After(now) {
-		return false
-	}
-	a.finish(errLate)
-	return true
-}
-
-// finish lets the caller see the answers, or what went wrong.
-func (a *ask) finish(err error) {
-	a.err = err
-	close(a.done)
-}
-
-// fly makes trips while somebody waits.
-func (s *Store) fly() {
-	defer s.flying.Done()
-	var asks []*ask
-	for asks = s.lane.next(asks); asks != nil; asks = s.lane.next(asks) {
-		s.trip(asks)
-	}
-}
-
-// trip carries out asks: one call for each slot.
-func (s *Store) trip(asks []*ask) {
-	ctx, cancel := context.WithDeadline(s.ctx, latest(asks))
-	defer cancel()
-	flights := s.flights(asks)
-	for {
-		var calls []Call
-		var under []*flight
-		for _, f := range flights {
-			if f.again(ctx) {
-				calls, under = append(calls, f.call()), append(under, f)
-			}
-		}
-		if len(under) == 0 {
-			return
-		}
-		replies := s.attempt(ctx, calls)
-		for i, f := range under {
-			f.landed(replies[i])
-		}
-	}
-}
-
-// attempt sends calls once. It does not wait for longer than Timeout: a connection may be dead, with nobody there to say so.
-func (s *Store) attempt(ctx context.Context, calls []Call) []Reply {
-	if end, _ := ctx.Deadline(); time.Until(end) > s.opts.Timeout {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.opts.Timeout)
-		defer cancel()
-	}
-	replies := make([]Reply, len(calls))
-	if len(calls) == 1 {
-		replies[0].Text, replies[0].Err = s.evaler.Eval(ctx, calls[0])
-	} else {
-		s.evaler.EvalAll(ctx, calls, replies)
-	}
-	return replies
-}
-
-// latest is when the last of the callers leaves.
-func latest(asks []*ask) time.Time {
-	end := asks[0].end
-	for _, a := range asks {
-		if a.end.After(end) {
-			end = a.end
-		}
-	}
-	return end
-}
-
-// flights parts asks into calls: by their slots, and by whether they can go the short way.
-func (s *Store) flights(asks []*ask) (flights []*flight) {
-	type way struct {
-		slot  uint16
-		short bool
-	}
-	alike := true
-	for _, a := range asks {
-		alike = alike && a.slot == asks[0].slot && a.short == asks[0].short
-	}
-	if alike {
-		return append(flights, newFlight(s, asks))
-	}
-	by := map[way]int{}
-	for _, a := range asks {
-		w := way{a.slot, a.short}
-		i, ok := by[w]
-		if !ok {
-			i = len(flights)
-			by[w], flights = i, append(flights, &flight{store: s})
-		}
-		flights[i].asks = append(flights[i].asks, a)
-	}
-	for i, f := range flights {
-		flights[i] = newFlight(s, f.asks)
-	}
-	return flights
-}
 
 // A flight is one call, from the first attempt to the last.
 type flight struct {
 	store   *Store
+	clock   *clock // of the server that it goes to
 	asks    []*ask
 	kinds   kindSet
 	short   bool      // by the short way
@@ -208,8 +29,8 @@ type flight struct {
 	failure error // of the latest attempt
 }
 
-func newFlight(s *Store, asks []*ask) *flight {
-	f := &flight{store: s, asks: asks, short: asks[0].short, end: latest(asks)}
+func newFlight(s *Store, c *clock, asks []*ask) *flight {
+	f := &flight{store: s, clock: c, asks: asks, short: asks[0].short, end: latest(asks)}
 	for _, a := range asks {
 		for i := range a.questions {
 			f.kinds |= a.questions[i].limit.kinds
@@ -263,7 +84,7 @@ func (f *flight) call() Call {
 		binary.BigEndian.PutUint64(id[8:], s.nonces.Add(1))
 		key := f.asks[0].questions[0].key
 		f.nonce = key[:strings.IndexByte(key, '}')+1] + ":nonce:" + hex.EncodeToString(id[:])
-		f.expiry, f.sent = s.expiry(f.end), time.Now()
+		f.expiry, f.sent = f.clock.expiry(f.end), time.Now()
 	}
 	kinds, request := f.kinds, f.request
 	if f.short {
@@ -398,7 +219,7 @@ func (f *flight) late(text string) {
 		f.finish(fmt.Errorf("weirredis: %s", text))
 		return
 	}
-	f.store.set(now)
+	f.clock.set(now)
 	if f.unsure {
 		f.finish(errors.New("weirredis: no answer in time: the charge may have been carried out or not"))
 		return
@@ -441,7 +262,7 @@ func (f *flight) read(text string) {
 		f.finish(errAnswer)
 		return
 	}
-	f.store.see(now, f.sent)
+	f.clock.see(now, f.sent)
 	var again []*ask
 	for _, a := range f.asks {
 		switch {
@@ -455,28 +276,3 @@ func (f *flight) read(text string) {
 		f.asks, f.end, f.nonce, f.unsure = again, latest(again), "", false
 	}
 }
-
-// unknown is an expiry long past: for where the server's clock is not known yet. The refusal tells it.
-const unknown = 1
-
-// expiry is when a call is to be carried out at the latest, by the server's clock.
-func (s *Store) expiry(end time.Time) int64 {
-	offset := s.offset.Load()
-	if offset == 0 {
-		return unknown
-	}
-	return offset + int64(end.Sub(s.start)/time.Microsecond)
-}
-
-// see learns the server's clock from an answer: it was read after the call was sent, and before now. The latest reading is the nearest,
-// unless the clock was put back.
-func (s *Store) see(now int64, sent time.Time) {
-	offset := now - int64(time.Since(s.start)/time.Microsecond)
-	most := now - int64(sent.Sub(s.start)/time.Microsecond) + 1
-	if old := s.offset.Load(); offset > old || most < old {
-		s.offset.CompareAndSwap(old, offset)
-	}
-}
-
-// set is see where it is known that the clock is another one.
-func (s *Store) set(now int64) { s.offset.Store(now - int64(time.Since(s.start)/time.Microsecond)) }

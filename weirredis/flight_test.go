@@ -107,7 +107,7 @@ func TestWhoLeftIsNotSent(t *testing.T) {
 			<-release
 			return yes(c, 1e15), nil
 		})
-		s.set(1e15)
+		s.clock.set(1e15)
 		var wg sync.WaitGroup
 		call := func(key string, deadline time.Duration, want error) {
 			wg.Go(func() {
@@ -126,11 +126,11 @@ func TestWhoLeftIsNotSent(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 		}
-		s.lane.mu.Lock()
-		if n := len(s.lane.waiting); n > 2*minSweep {
+		s.lanes.mu.Lock()
+		if n := len(s.lanes.bySlot[0].waiting); n > 2*minSweep {
 			t.Errorf("%d that have gone wait", n)
 		}
-		s.lane.mu.Unlock()
+		s.lanes.mu.Unlock()
 		call("last", time.Hour, nil)
 		time.Sleep(time.Second)
 		close(release)
@@ -160,7 +160,7 @@ func TestNobodyWaitsForWhatIsGivenBack(t *testing.T) {
 			<-ctx.Done()
 			return "", ctx.Err()
 		})
-		s.set(1e15)
+		s.clock.set(1e15)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		limit := weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 9}
@@ -208,7 +208,7 @@ func TestRefusedIsNotLost(t *testing.T) {
 			}
 			return yes(c, 2e15), nil
 		})
-		s.set(1e15)
+		s.clock.set(1e15)
 		if err := take(t.Context(), s, "a"); err != nil {
 			t.Error(err)
 		}
@@ -226,7 +226,7 @@ func TestDeadConnection(t *testing.T) {
 			}
 			return yes(c, 1e15), nil
 		})
-		s.set(1e15)
+		s.clock.set(1e15)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		began := time.Now()
@@ -249,7 +249,7 @@ func TestUnsureIsSaid(t *testing.T) {
 			}
 			return "", fmt.Errorf("WEIRLATE %d", int64(2e15))
 		})
-		s.set(1e15)
+		s.clock.set(1e15)
 		if err := take(t.Context(), s, "a"); err == nil || len(f.calls) != 2 || f.calls[0].Keys[0] != f.calls[1].Keys[0] {
 			t.Errorf("%v after %d calls", err, len(f.calls))
 		}
@@ -263,19 +263,46 @@ func TestClockPutBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := faked(t, Options{}, nil)
 		end := time.Now().Add(time.Second)
-		s.set(1e15)
-		before := s.expiry(end)
+		s.clock.set(1e15)
+		before := s.clock.expiry(end)
 		sent := time.Now()
 		time.Sleep(time.Millisecond)
-		s.see(1e15+500, sent) // read on the way
-		if got := s.expiry(end); got != before {
+		s.clock.see(1e15+500, sent) // read on the way
+		if got := s.clock.expiry(end); got != before {
 			t.Errorf("expiry %d, not %d", got, before)
 		}
 		sent = time.Now()
 		time.Sleep(time.Millisecond)
-		s.see(1e15-5e6, sent)
-		if got := s.expiry(end); got > before-5e6 {
+		s.clock.see(1e15-5e6, sent)
+		if got := s.clock.expiry(end); got > before-5e6 {
 			t.Errorf("after a step back by 5 s, expiry %d, was %d", got, before)
+		}
+		s.Close()
+	})
+}
+
+// TestEachNodeHasItsClock: nodes of a cluster whose clocks differ by more than a call's time are each called by their own.
+func TestEachNodeHasItsClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := map[string]int64{"weir:{a}:api": 1e15, "weir:{b}:api": 1e15 + 5e6}
+		s, f := faked(t, Options{Cluster: true}, func(_ context.Context, _ int, c Call) (string, error) {
+			r := &reader{b: c.Args[0]}
+			r.array()
+			r.int()
+			if expiry := r.int(); expiry < now[c.Keys[1]] || expiry > now[c.Keys[1]]+2e6 {
+				return "", fmt.Errorf("WEIRLATE %d", now[c.Keys[1]])
+			}
+			return yes(c, now[c.Keys[1]]), nil
+		})
+		for range 10 {
+			for _, key := range []string{"a", "b"} {
+				if err := take(t.Context(), s, key); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if len(f.calls) != 22 { // the clock of each is learnt once
+			t.Errorf("%d calls", len(f.calls))
 		}
 		s.Close()
 	})
@@ -292,7 +319,7 @@ func TestLateForOneIsNotForAll(t *testing.T) {
 			b := appendString(appendInt(appendArray(nil, 5), 1e15), "WEIRLATE")
 			return string(appendInt(appendInt(appendInt(b, 0), 1), 1)), nil
 		})
-		s.set(1e15)
+		s.clock.set(1e15)
 		gate := make(chan struct{})
 		inner := f.eval
 		f.eval = func(ctx context.Context, n int, c Call) (string, error) {

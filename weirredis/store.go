@@ -25,7 +25,7 @@ type Evaler interface {
 	Eval(ctx context.Context, c Call) (string, error)
 
 	// EvalAll does so for several calls, in one round trip for each node of a cluster. The replies are put into replies, which is as long
-	// as calls.
+	// as calls. For different slots the two are called at the same time: a client that sends what comes together in one packet does best.
 	EvalAll(ctx context.Context, calls []Call, replies []Reply)
 }
 
@@ -67,7 +67,8 @@ type Options struct {
 	// all that differs.
 	ClockKey string
 
-	// Flights is how many calls are under way at once, to each of which all charges are added that came meanwhile; 0 means 2.
+	// Flights is how many calls are under way at once, of each slot of a cluster, to the next of which all charges are added that came
+	// meanwhile; 0 means 2.
 	Flights int
 }
 
@@ -78,11 +79,10 @@ type Store struct {
 	opts    Options
 	scripts *scripts
 	limits  limits
-	offset  atomic.Int64 // of the server's clock from ours, in microseconds; 0 where it is not known
-	start   time.Time
+	clock   clock   // of the server that answered last
 	self    [8]byte // part of each nonce
 	nonces  atomic.Uint64
-	lane    lane
+	lanes   lanes
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -111,7 +111,7 @@ func New(e Evaler, o Options) (*Store, error) {
 	if o.Flights == 0 {
 		o.Flights = 2
 	}
-	s := &Store{evaler: e, opts: o, scripts: &scripts{clock: timeLine}, start: time.Now()}
+	s := &Store{evaler: e, opts: o, scripts: &scripts{clock: timeLine}, clock: clock{start: time.Now()}}
 	if o.ClockKey != "" {
 		s.scripts.clock = fmt.Sprintf("local clock = redis.call('HMGET', %q, 's', 'us')\n", o.ClockKey)
 	}
@@ -122,7 +122,7 @@ func New(e Evaler, o Options) (*Store, error) {
 
 // Close lets nobody begin, ends what is under way, and waits for that: no longer than Timeout, even where the client only looks at deadlines.
 func (s *Store) Close() error {
-	s.lane.close()
+	s.lanes.close()
 	s.cancel()
 	s.flying.Wait()
 	return nil
@@ -160,7 +160,7 @@ func (s *Store) until(ctx context.Context, end time.Time, batch []weir.Charge, o
 	}
 	for i := range asks {
 		asks[i].end, asks[i].done = end, make(chan struct{})
-		if !s.lane.add(s, &asks[i]) {
+		if !s.lanes.add(s, &asks[i]) {
 			return errClosed
 		}
 	}
