@@ -70,9 +70,6 @@ func TestFaults(t *testing.T) {
 func (s *site) run(t *testing.T) string {
 	ctx, cancel := context.WithTimeout(t.Context(), *faultsFor+4*patience)
 	defer cancel()
-	if _, _, err := s.clock(ctx); err != nil {
-		t.Fatal(err)
-	}
 	all := s.crew(ctx, t)
 	if t.Failed() {
 		t.FailNow()
@@ -184,6 +181,14 @@ func (s *site) crew(ctx context.Context, t *testing.T) []report {
 			t.Fatalf("worker %d: %v", i, err)
 		}
 	}
+	if _, _, err := s.clock(ctx); err != nil { // nobody has called yet
+		t.Fatal(err)
+	}
+	for _, w := range all {
+		if _, err := io.WriteString(w.tell, begin); err != nil {
+			t.Fatal(err)
+		}
+	}
 	fault, cancel := context.WithTimeout(ctx, *faultsFor)
 	defer cancel()
 	if err := s.fault(fault); err != nil && !errors.Is(err, context.DeadlineExceeded) {
@@ -204,7 +209,7 @@ func (s *site) crew(ctx context.Context, t *testing.T) []report {
 // A worker is a process that has been given a task.
 type worker struct {
 	cmd  *exec.Cmd
-	tell io.Closer // its standard input, which ends when it is to end
+	tell io.WriteCloser // its standard input, which ends when it is to end
 	out  *bufio.Reader
 	said bytes.Buffer
 	wait func() error

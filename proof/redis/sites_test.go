@@ -294,7 +294,8 @@ type steppedClock struct {
 
 	mu              sync.Mutex
 	off             time.Duration
-	lowest, highest time.Time
+	asked           bool
+	lowest, highest time.Time // since it was asked about first
 }
 
 // run moves the clock.
@@ -311,10 +312,10 @@ func (c *steppedClock) set(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now().Add(c.off)
-	if c.lowest.IsZero() || now.Before(c.lowest) {
+	if c.lowest.IsZero() || !c.asked || now.Before(c.lowest) {
 		c.lowest = now
 	}
-	if now.After(c.highest) {
+	if !c.asked || now.After(c.highest) {
 		c.highest = now
 	}
 	_, err := c.server.Do(ctx, "HSET", "clock", "s", strconv.FormatInt(now.Unix(), 10), "us", strconv.Itoa(now.Nanosecond()/1000))
@@ -330,5 +331,6 @@ func (c *steppedClock) step(to time.Duration) {
 func (c *steppedClock) span(context.Context) (lowest, highest time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.asked = true
 	return c.lowest, c.highest, nil
 }

@@ -27,7 +27,7 @@ func (w *world) open(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
 	n := w.serial.Add(1)
 	s := &subject{client: w.client, clock: c, clockKey: fmt.Sprintf("clock:%d", n), limit: l, keys: map[string]bool{}}
 	var err error
-	s.store, err = weirrueidis.New(w.client, weirredis.Options{Prefix: fmt.Sprintf("t%d:", n), ClockKey: s.clockKey, Grace: time.Hour})
+	s.store, err = weirrueidis.New(w.client, weirredis.Options{Prefix: fmt.Sprintf("t%d:", n), ClockKey: s.clockKey, Grace: time.Hour, Timeout: patience})
 	if err != nil {
 		return nil, err
 	}

@@ -24,8 +24,11 @@ import (
 // workerTask is the variable of the environment that makes a worker of this program.
 const workerTask = "WEIR_FAULTS_TASK"
 
-// atWork is the line that a worker writes once it is connected.
-const atWork = "at work\n"
+// atWork is the line that a worker writes once it is connected, and begin what it waits for then.
+const (
+	atWork = "at work\n"
+	begin  = "begin\n"
+)
 
 // refilled are the limits that bring something while a test runs: a hot key, and many.
 var refilled = map[string]weir.TokenBucket{
@@ -130,6 +133,9 @@ func (w task) run() (report, error) {
 		return report{}, err
 	}
 	fmt.Print(atWork)
+	if _, err := io.ReadFull(os.Stdin, make([]byte, len(begin))); err != nil {
+		return report{}, err
+	}
 	var over atomic.Bool
 	go func() {
 		io.Copy(io.Discard, os.Stdin) // which also ends when the test does
