@@ -270,10 +270,7 @@ func (s *Store) callOf(p *passage) Call {
 
 // by is a time of ours by the server's clock; 1, long past, where that is not known yet: the refusal tells it.
 func (s *Store) by(end time.Time) int64 {
-	if offset := s.offset.Load(); offset != 0 {
-		return offset + int64(end.Sub(s.start)/tick)
-	}
-	return 1
+	return s.clock.expiry(end)
 }
 
 // passed reads the answers to a call.
@@ -296,9 +293,9 @@ func (s *Store) passed(rs []*request, sent time.Time, text string) {
 		return
 	}
 	if late {
-		s.set(now)
+		s.clock.set(now)
 	} else {
-		s.see(now)
+		s.clock.see(now, sent)
 	}
 	for _, r := range rs {
 		r.then(r)

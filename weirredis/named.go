@@ -114,6 +114,7 @@ func (n *Named) take(ctx context.Context, op, name, client string, c int64) (wei
 	if op == "take" {
 		keys, args = append(keys, keys[0]+":nonce:"+hex.EncodeToString([]byte(n.store.id()))), append(args, "")
 	}
+	sent := time.Now()
 	r, err := n.call(ctx, keys, args...)
 	if err != nil {
 		return weir.Decision{}, err
@@ -123,7 +124,7 @@ func (n *Named) take(ctx context.Context, op, name, client string, c int64) (wei
 	if r.err != nil {
 		return weir.Decision{}, r.err
 	}
-	n.store.see(now)
+	n.store.clock.see(now, sent)
 	return weir.Decision{
 		Allowed:    allowed == 1,
 		Limit:      capacity,
@@ -272,7 +273,7 @@ func (n *Named) call(ctx context.Context, keys []string, args ...string) (*reade
 func (s *Store) learn(text string) bool {
 	now, err := strconv.ParseInt(strings.TrimPrefix(text, "WEIRLATE "), 10, 64)
 	if err == nil {
-		s.set(now)
+		s.clock.set(now)
 	}
 	return err == nil
 }

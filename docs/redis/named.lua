@@ -315,8 +315,9 @@ local function wideup(a, b)
   end
   return wide(bigup(limbs(a), limbs(b)))
 end
--- Charges in the order of their times, as SlidingWindow and SlidingLog keep them: in one string, of which Redis copies what it would decode
--- number by number from an array, and of which a decision reads a few. A state is
+-- Charges in the order of their times, as SlidingWindow and SlidingLog keep them: in one string, as an array would be decoded and encoded
+-- number by number, of which a decision reads but a few. What a long string costs is its copies: Lua makes five in a take, and hashes each.
+-- A state is
 --   the latest time that was promised and lies ahead, or -1; the time of the newest charge; the sum of all; how much was counted before the
 --   first; how many bytes a time takes, and a count; and the string: of each charge its time, and how much was counted up to it
 -- both modulo what their bytes hold: times are told apart as long as all lie within that, and sums as long as all are below it.
@@ -470,7 +471,8 @@ local function withpromise(S, time)
   return {time, S[2], S[3], S[4], S[5], S[6], S[7]}
 end
 
--- lump is all that was counted, as one charge of the largest number: for sums that doubles cannot count. It leaves with the newest.
+-- lump is all that was counted as one charge of the largest number, for sums that doubles cannot count. It leaves with the newest: late, but
+-- nothing more is admitted.
 local function lump(time)
   return inserted(emptied, 1, time, last, last)
 end
@@ -570,6 +572,9 @@ kinds[1] = {
     local type = P[3]
     P.n, P.p, P.size, P.leaky, P.owing = P[4], P[5], P[6], type == 1, type == 2
     P.largest = P.size
+    if P.n < 1 or P.n > span52 / 2 or P.p < 0 or P.p > span52 / 2 or P.size < 0 or P[7] < 0 then
+      error('WEIRSTATE the key holds a state of a bucket that cannot be', 0)
+    end
     if P.owing then
       P.passu, P.passr = P[7], 0
       P.fullu, P.fullr = P[7], 0
@@ -590,6 +595,17 @@ kinds[1] = {
       end
     end
     P.keeps, P.name = P.missu > 0 or P.missr > 0 or P.p == 0, 'bucket' .. type -- what was used at a rate without end has all stored
+  end,
+
+  -- sound reports whether a state is one of this limit. What is whole numbers at all was seen before.
+  sound = function(P, S)
+    local n = #S
+    for i = 1, n do
+      if type(S[i]) ~= 'number' or S[i] < 0 then
+        return false
+      end
+    end
+    return (n == 2 or n == 5 and S[4] < span52 and S[5] < P.n) and S[2] < P.n
   end,
 
   contact = function(P)
@@ -1097,9 +1113,10 @@ kinds[4] = {
     return {floor(now / Q.window), current, previous}
   end,
 }
--- SlidingWindow: charges whose times are the numbers of slots, each with all that was counted in it. As in the ring of the Go package, a slot is
--- there until one takes its place whose number is the same modulo the number of slots; and not beyond two windows: what is older cannot count
--- again unless the state was as good as new meanwhile. So a state has no more charges than there are slots, and only those that are used.
+-- SlidingWindow: charges whose times are the numbers of slots, each with all that was counted in it, and only of slots that are used. As in
+-- the ring of the Go package, a slot is there until one takes its place whose number is the same modulo the number of slots: it counts
+-- again where all that came later is given back and the clock is put back. One that left the window a window ago does so only after the
+-- state was as good as new meanwhile, and is let go; but not in an All, whose other parts may keep it.
 
 -- slotat is the slot that counts at t, or at the latest time that was promised, and how long that lies ahead. An earlier reading than the
 -- newest slot counts in that.
@@ -1167,13 +1184,15 @@ kinds[5] = {
     return within(wait), 0
   end,
 
-  -- A ticket is the slot, the cost, the latest promise before and after, what is counted in the slot just after, and the slot that was displaced,
-  -- with what was counted in it.
+  -- A ticket is the slot, the cost, the latest promise before and after, what is counted in the slot just after, and the slot that was
+  -- displaced, with what was counted in it.
   book = function(P, S, t, due, cost)
     S = S or emptied
     due = max(due, S[1])
     local slot, after = slotat(P, S, due), due > t and due or -1
-    S = dropped(S, leading(S, 1, floor(t / P.width) - 2 * P.slots))
+    if not P.joined then
+      S = dropped(S, leading(S, 1, floor(t / P.width) - 2 * P.slots))
+    end
     if S[3] + cost > last then
       return withpromise(lump(slot), after), {}
     end
@@ -1231,8 +1250,8 @@ kinds[5] = {
     return (totals(P, S, (slotat(P, S, t))))
   end,
 }
--- SlidingLog: each charge at its time. Those that have left are let go at the next charge. What will have left by a time that is promised counts
--- no more at that time, but stays: the promise may be given back.
+-- SlidingLog: each charge at its time. Those that have left are let go at the next charge. What will have left by a time that is promised
+-- counts no more at that time, but stays: the promise may be given back.
 
 -- timeat is the time that counts at t: that of the newest charge for an earlier reading, and the latest time promised where one lies ahead;
 -- and how long that one does.
@@ -1344,9 +1363,9 @@ kinds[6] = {
     return withpromise(inserted(S, length(S) + 1, at, cost, cost), after), T
   end,
 
-  -- refund takes back from a charge that is still remembered as it was made. Where it was the latest, those that became one to make room for it
-  -- are two again, and what was promised before is the latest promise; but charges of one time and cost are not known apart, and while one of
-  -- them is left its time stays promised.
+  -- refund takes back from a charge that is still remembered as it was made. Where it was the latest, those that became one to make room
+  -- for it are two again, and what was promised before is the latest promise; but charges of one time and cost are not known apart, and
+  -- while one of them is left its time stays promised.
   refund = function(P, S, t, T, amount)
     local i, n = T[1] and leading(S, 1, T[1]) or 0, length(S)
     while i > 0 do
@@ -1388,9 +1407,9 @@ kinds[6] = {
     return sum
   end,
 }
--- WarmUp. What is stored is kept as the time that it took to come, in ticks of which a clock unit brings d: see warm in the Go package. With
--- T = p/n and the cold factor k/one all of it is whole. A state is the time at which the next charge may go, and what is stored: a number, or
--- limbs where it is larger.
+-- WarmUp. What is stored is kept as the time that it took to come, in ticks of which a clock unit brings d: see warm in the Go package.
+-- With T = p/n and the cold factor k/one all of it is whole. A state is the time at which the next charge may go, and what is stored: a
+-- number, or limbs where it is larger.
 
 -- storedin is what is stored in a state.
 local function storedin(S)
@@ -1417,8 +1436,8 @@ local function warmat(P, S, t)
   return wideleast(wideadd(storedin(S), widemul(t - S[1], P.d)), P.full), t
 end
 
--- warmtake takes as many permits as there are of a cost out of what is stored. It returns what is left, and how long the next charge waits for
--- all of the cost, rounded up once.
+-- warmtake takes as many permits as there are of a cost out of what is stored. It returns what is left, and how long the next charge waits
+-- for all of the cost, rounded up once.
 local function warmtake(P, stored, cost)
   if P.free then
     return stored, 0
@@ -1481,8 +1500,8 @@ kinds[7] = {
     return after, {after, S or warmstate(t, P.full), cost, t}
   end,
 
-  -- refund makes the state what it would be had the actual cost been charged at first, where nothing was charged since. Otherwise it gives nothing
-  -- back: what was charged later was charged by how cold it then was.
+  -- refund makes the state what it would be had the actual cost been charged at first, where nothing was charged since. Otherwise it gives
+  -- nothing back: what was charged later was charged by how cold it then was.
   refund = function(P, S, t, T, amount)
     for i = 1, max(#S, #T[1]) do
       if S[i] ~= T[1][i] then
@@ -1527,9 +1546,20 @@ kinds[8] = {
     P.parts, P.largest, P.keeps, P.name = {}, last, false, 'all'
     for i = 3, #P do
       local part = prepare(P[i])
+      part.joined = true
       P.parts[i - 2] = part
       P.largest, P.keeps = min(P.largest, part.largest), P.keeps or part.keeps
     end
+  end,
+
+  sound = function(P, S)
+    for i, part in ipairs(P.parts) do
+      local sound = part.K.sound
+      if S[i] and (type(S[i]) ~= 'table' or sound and not sound(part, S[i])) then
+        return false
+      end
+    end
+    return #S == #P.parts
   end,
 
   contact = function(P)
@@ -1706,8 +1736,8 @@ kinds[6].load = function(P, t, spent)
   return (kinds[6].book(P, nil, t, t, min(spent, P.limit)))
 end
 
--- As Guava's setRate: the time at which the next charge may go stays, and the part of what can be stored, rounded up to the colder side. What
--- was used at a rate without end is warm.
+-- As Guava's setRate: the time at which the next charge may go stays, and the part of what can be stored, rounded up to the colder side.
+-- What was used at a rate without end is warm.
 kinds[7].convert = function(P, S, Q)
   local stored, next = warmat(P, S, now)
   if P.free then
@@ -1792,8 +1822,8 @@ change = function(P, S, Q)
 end
 local function decide(KEYS, ARGV)
 -- What is asked comes as one value: version, expiry of the call (0 for none), grace in ms, whether KEYS[1] is a nonce, limits, and charges
--- one after another: operation, limit, cost, group, within or -1 for however long, receipt or ''. Where limits have calendars, these come last:
--- the name and the windows (day, beginning, end) of each.
+-- one after another: operation, limit, cost, group, within or -1 for however long, receipt or '', and by how many ms it expires sooner than
+-- the call. Where limits have calendars, these come last: the name and the windows (day, beginning, end) of each.
 local asked = cmsgpack.unpack(ARGV[1])
 if asked[1] ~= 1 then
   return redis.error_reply('WEIRVERSION these scripts are of another version than who asks')
@@ -1818,6 +1848,21 @@ end
 local prepared, entries = {}, {}
 local wrong = {} -- a limit that this script does not know, to be asked again with all of them
 
+-- whole reports whether all numbers of a value are such as these scripts write: whole, and below 2^53. Where others wrote it they need not be,
+-- and what counts with them might never end.
+local function whole(v)
+  for _, x in pairs(v) do
+    if type(x) == 'table' then
+      if not whole(x) then
+        return false
+      end
+    elseif type(x) == 'number' and not (x >= -last and x <= last and x % 1 == 0) then
+      return false
+    end
+  end
+  return true
+end
+
 -- prepare reads a limit.
 prepare = function(def)
   local P = prepared[def]
@@ -1825,12 +1870,12 @@ prepare = function(def)
     return P
   end
   P = cmsgpack.unpack(def)
+  if type(P) ~= 'table' or P[1] ~= 1 or not whole(P) then
+    error('WEIRSTATE the key holds a state of another version, or none', 0)
+  end
   local K = kinds[P[2]]
-  if P[1] ~= 1 or not K then
-    if change then
-      error('WEIRSTATE the state is of another version than these scripts', 0)
-    end
-    error(wrong)
+  if not K then
+    error(change and 'WEIRSTATE the key holds a state of a limit that is not known' or wrong, 0)
   end
   P.K, P.def = K, def
   K.ready(P)
@@ -1851,7 +1896,7 @@ local function entry(key)
     e.err = raw.err
   elseif raw then
     local ok, def, S = pcall(cmsgpack.unpack, raw)
-    if ok and type(def) == 'string' and type(S) == 'table' then
+    if ok and type(def) == 'string' and type(S) == 'table' and whole(S) then
       e.def, e.S = def, S
     else
       e.err = 'WEIRSTATE the key holds something that is no state of a limit'
@@ -1862,11 +1907,19 @@ end
 
 -- current is a key's state under the limit that is asked with. It is nil where nothing is known of the key.
 local function current(e, P)
+  if e.S and not e.P then
+    e.P = prepare(e.def)
+    local sound = e.P.K.sound
+    if sound and not sound(e.P, e.S) then
+      e.P = nil
+      error('WEIRSTATE the key holds a state that cannot be', 0)
+    end
+  end
   if e.S and e.def ~= P.def then
     if not change then
       error(wrong)
     end
-    local S = change(prepare(e.def), e.S, P)
+    local S = change(e.P, e.S, P)
     e.S, e.def, e.P, e.dirty = S, P.def, P, true
   end
   return e.S
@@ -1880,6 +1933,9 @@ local said, n = {now}, 1 -- the answer: for each charge the wait (0 for yes, -1 
 local made = false
 
 local function say(wait, remaining, reset)
+  if not whole({wait, remaining, reset}) then
+    error('WEIRSTATE the key holds a state that gives no answer', 0)
+  end
   said[n + 1], said[n + 2], said[n + 3] = wait, remaining, reset
   n = n + 3
 end
@@ -1996,14 +2052,18 @@ end
 
 -- attempt is ask, where what goes wrong with one charge is said in its place and concerns no other.
 local function attempt(i, key)
-  local c = (i - 1) * 6
+  local c = (i - 1) * 7
+  if expiry > 0 and now > expiry - 1000 * charges[c + 7] then
+    also('WEIRLATE')
+    return false
+  end
   local e = entry(key)
   local from, P = n, prepare(limits[charges[c + 2]])
   if e.err then
     also(e.err)
     return false
   end
-  local before, def, of, dirty, had = e.S, e.def, e.P, e.dirty, made
+  local before, def, old, dirty, had = e.S, e.def, e.P, e.dirty, made
   local ok, result = pcall(ask, charges[c + 1], P, e, charges[c + 3], charges[c + 5], charges[c + 6])
   if ok then
     return result
@@ -2011,7 +2071,7 @@ local function attempt(i, key)
   if result == wrong then
     error(wrong)
   end
-  e.S, e.def, e.P, e.dirty, made = before, def, of, dirty, had
+  e.S, e.def, e.P, e.dirty, made = before, def, old, dirty, had
   for j = from + 1, n do
     said[j] = nil
   end
@@ -2054,7 +2114,7 @@ local function together(i, j)
         also(v)
       end
     else
-      local c = (k - 1) * 6
+      local c = (k - 1) * 7
       charges[c + 1] = 1
       attempt(k, KEYS[first + k])
       if charges[c + 5] == 1 then
@@ -2082,11 +2142,11 @@ local function write(key, e)
 end
 
 local function run()
-  local i, count = 1, #charges / 6
+  local i, count = 1, #charges / 7
   while i <= count do
-    local group, j = charges[(i - 1) * 6 + 4], i
+    local group, j = charges[(i - 1) * 7 + 4], i
     if group > 0 then
-      while j < count and charges[j * 6 + 4] == group do
+      while j < count and charges[j * 7 + 4] == group do
         j = j + 1
       end
     end
@@ -2209,7 +2269,7 @@ local function ask(d, at, op, cost, before)
   if nonce and before == 0 then
     before = now + 60000000
   end
-  local charges = {op, 1, cost, 0, 0, ''}
+  local charges = {op, 1, cost, 0, 0, '', 0}
   local answer = decide(nonce and {nonce, at} or {at}, {cmsgpack.pack({1, before, 0, nonce and 1 or 0, {d.def}, charges})})
   if type(answer) == 'table' then
     fail(answer.err)

@@ -41,7 +41,7 @@ func still(t *testing.T, client rueidis.Client, us int64) weirredis.Options {
 	return weirredis.Options{ClockKey: "clock"}
 }
 
-const epoch = 1_700_000_000_000_000
+const namedEpoch = 1_700_000_000_000_000
 
 // takes fails where the answer is another one.
 func takes(t *testing.T, n *weirredis.Named, name, client string, cost, remaining int64, allowed bool, retry time.Duration) {
@@ -55,7 +55,7 @@ func takes(t *testing.T, n *weirredis.Named, name, client string, cost, remainin
 // TestNamed goes through what named limits are for.
 func TestNamed(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
-	o := still(t, client, epoch)
+	o := still(t, client, namedEpoch)
 	ctx := t.Context()
 	a, b := named(t, weirrueidis.Evaler(client), o), named(t, weirrueidis.Evaler(client), o)
 	if _, err := a.Take(ctx, "api", "", 1); !errors.Is(err, weirredis.ErrNoLimit) {
@@ -69,7 +69,7 @@ func TestNamed(t *testing.T) {
 	takes(t, b, "api", "", 1, 0, false, 100*time.Millisecond)
 	takes(t, b, "api", "", 21, 0, false, weir.Never)
 	takes(t, b, "api", "", -1, 0, false, weir.Never)
-	still(t, client, epoch+500_000)
+	still(t, client, namedEpoch+500_000)
 
 	// Another rate keeps the 15 tokens that are used still.
 	if created, err := b.Init(ctx, "api", weir.TokenBucket{Rate: weir.PerSecond(100), Burst: 40}, weirredis.Overall); err != nil || created {
@@ -132,7 +132,7 @@ func TestNamed(t *testing.T) {
 // TestNamedPerClient: each client has its own state under the same numbers.
 func TestNamedPerClient(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
-	n := named(t, weirrueidis.Evaler(client), still(t, client, epoch))
+	n := named(t, weirrueidis.Evaler(client), still(t, client, namedEpoch))
 	ctx := t.Context()
 	if _, err := n.Init(ctx, "mail", weir.TokenBucket{Rate: weir.PerMinute(1), Burst: 3}, weirredis.PerClient); err != nil {
 		t.Fatal(err)

@@ -12,6 +12,16 @@ kinds[8] = {
     end
   end,
 
+  sound = function(P, S)
+    for i, part in ipairs(P.parts) do
+      local sound = part.K.sound
+      if S[i] and (type(S[i]) ~= 'table' or sound and not sound(part, S[i])) then
+        return false
+      end
+    end
+    return #S == #P.parts
+  end,
+
   contact = function(P)
     local S, some = {}, false
     for i, part in ipairs(P.parts) do
