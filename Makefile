@@ -24,6 +24,9 @@ CHECKS   ?= 100000
 WALKS    ?= 20000
 FUZZTIME ?= 2m
 
+# How long each row of the table of faults of Redis lasts, which is printed.
+FAULTS ?= 60s
+
 .PHONY: test needs build vet lint tidy long fuzz bench
 
 # -count=1: the pages that are run, and servers, are not among what the test cache looks at.
@@ -65,6 +68,7 @@ tidy:
 long: needs
 	GOWORK=off go test -timeout 0 ./weirtest -run Conform -walks $(WALKS)
 	cd proof && GOWORK=off go test -timeout 0 . -rapid.checks=$(CHECKS)
+	cd proof && GOWORK=off go test -timeout 0 ./redis -v -run Faults -faults=$(FAULTS)
 	@$(MAKE) --no-print-directory fuzz
 
 # fuzz runs each fuzz target of each module for FUZZTIME.

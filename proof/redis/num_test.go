@@ -92,8 +92,8 @@ func nasty(r *rand.Rand, limbs int) *big.Int {
 	return v
 }
 
-// operands draws a dividend and a divisor: also such that the quotient's digits are guessed one too high, as where the dividend is one less than
-// a multiple of the divisor, and where the divisor's lower limbs are large behind a small top.
+// operands draws a dividend and a divisor: also such that the quotient's digits are guessed one too high, as where the dividend is one less
+// than a multiple of the divisor, and where the divisor's lower limbs are large behind a small top.
 func operands(r *rand.Rand) (a, b *big.Int) {
 	b = nasty(r, 1+r.IntN(8))
 	if b.Sign() == 0 {
@@ -169,8 +169,8 @@ func hex(s string) *big.Int {
 	return v
 }
 
-// guessedHigh reports whether algorithm D has a quotient's digit one too high after it tried the guess with two limbs of the divisor: that is
-// where a three-limb by two-limb division says more than the whole.
+// guessedHigh reports whether algorithm D has a quotient's digit one too high after it tried the guess with two limbs of the divisor: that
+// is where a three-limb by two-limb division says more than the whole.
 func guessedHigh(a, b *big.Int) bool {
 	n := (b.BitLen() + 23) / 24
 	if n < 3 || a.Cmp(b) < 0 {
@@ -191,8 +191,8 @@ func guessedHigh(a, b *big.Int) bool {
 	return false
 }
 
-// TestMuldiv: what is left of a product of two numbers is exact although it goes beyond what a double can hold, and a quotient too large for one
-// is never less than that.
+// TestMuldiv: what is left of a product of two numbers is exact although it goes beyond what a double can hold, and a quotient too large
+// for one is never less than that.
 func TestMuldiv(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	head, err := os.ReadFile("../../weirredis/lua/head.lua")

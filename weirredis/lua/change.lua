@@ -86,8 +86,8 @@ kinds[6].load = function(P, t, spent)
   return (kinds[6].book(P, nil, t, t, min(spent, P.limit)))
 end
 
--- As Guava's setRate: the time at which the next charge may go stays, and the part of what can be stored, rounded up to the colder side. What
--- was used at a rate without end is warm.
+-- As Guava's setRate: the time at which the next charge may go stays, and the part of what can be stored, rounded up to the colder side.
+-- What was used at a rate without end is warm.
 kinds[7].convert = function(P, S, Q)
   local stored, next = warmat(P, S, now)
   if P.free then

@@ -1,5 +1,6 @@
--- Charges in the order of their times, as SlidingWindow and SlidingLog keep them: in one string, of which Redis copies what it would decode
--- number by number from an array, and of which a decision reads a few. A state is
+-- Charges in the order of their times, as SlidingWindow and SlidingLog keep them: in one string, as an array would be decoded and encoded
+-- number by number, of which a decision reads but a few. What a long string costs is its copies: Lua makes five in a take, and hashes each.
+-- A state is
 --   the latest time that was promised and lies ahead, or -1; the time of the newest charge; the sum of all; how much was counted before the
 --   first; how many bytes a time takes, and a count; and the string: of each charge its time, and how much was counted up to it
 -- both modulo what their bytes hold: times are told apart as long as all lie within that, and sums as long as all are below it.
@@ -153,7 +154,8 @@ local function withpromise(S, time)
   return {time, S[2], S[3], S[4], S[5], S[6], S[7]}
 end
 
--- lump is all that was counted, as one charge of the largest number: for sums that doubles cannot count. It leaves with the newest.
+-- lump is all that was counted as one charge of the largest number, for sums that doubles cannot count. It leaves with the newest: late, but
+-- nothing more is admitted.
 local function lump(time)
   return inserted(emptied, 1, time, last, last)
 end

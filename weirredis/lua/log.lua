@@ -1,5 +1,5 @@
--- SlidingLog: each charge at its time. Those that have left are let go at the next charge. What will have left by a time that is promised counts
--- no more at that time, but stays: the promise may be given back.
+-- SlidingLog: each charge at its time. Those that have left are let go at the next charge. What will have left by a time that is promised
+-- counts no more at that time, but stays: the promise may be given back.
 
 -- timeat is the time that counts at t: that of the newest charge for an earlier reading, and the latest time promised where one lies ahead;
 -- and how long that one does.
@@ -111,9 +111,9 @@ kinds[6] = {
     return withpromise(inserted(S, length(S) + 1, at, cost, cost), after), T
   end,
 
-  -- refund takes back from a charge that is still remembered as it was made. Where it was the latest, those that became one to make room for it
-  -- are two again, and what was promised before is the latest promise; but charges of one time and cost are not known apart, and while one of
-  -- them is left its time stays promised.
+  -- refund takes back from a charge that is still remembered as it was made. Where it was the latest, those that became one to make room
+  -- for it are two again, and what was promised before is the latest promise; but charges of one time and cost are not known apart, and
+  -- while one of them is left its time stays promised.
   refund = function(P, S, t, T, amount)
     local i, n = T[1] and leading(S, 1, T[1]) or 0, length(S)
     while i > 0 do

@@ -1,6 +1,6 @@
--- WarmUp. What is stored is kept as the time that it took to come, in ticks of which a clock unit brings d: see warm in the Go package. With
--- T = p/n and the cold factor k/one all of it is whole. A state is the time at which the next charge may go, and what is stored: a number, or
--- limbs where it is larger.
+-- WarmUp. What is stored is kept as the time that it took to come, in ticks of which a clock unit brings d: see warm in the Go package.
+-- With T = p/n and the cold factor k/one all of it is whole. A state is the time at which the next charge may go, and what is stored: a
+-- number, or limbs where it is larger.
 
 -- storedin is what is stored in a state.
 local function storedin(S)
@@ -27,8 +27,8 @@ local function warmat(P, S, t)
   return wideleast(wideadd(storedin(S), widemul(t - S[1], P.d)), P.full), t
 end
 
--- warmtake takes as many permits as there are of a cost out of what is stored. It returns what is left, and how long the next charge waits for
--- all of the cost, rounded up once.
+-- warmtake takes as many permits as there are of a cost out of what is stored. It returns what is left, and how long the next charge waits
+-- for all of the cost, rounded up once.
 local function warmtake(P, stored, cost)
   if P.free then
     return stored, 0
@@ -91,8 +91,8 @@ kinds[7] = {
     return after, {after, S or warmstate(t, P.full), cost, t}
   end,
 
-  -- refund makes the state what it would be had the actual cost been charged at first, where nothing was charged since. Otherwise it gives nothing
-  -- back: what was charged later was charged by how cold it then was.
+  -- refund makes the state what it would be had the actual cost been charged at first, where nothing was charged since. Otherwise it gives
+  -- nothing back: what was charged later was charged by how cold it then was.
   refund = function(P, S, t, T, amount)
     for i = 1, max(#S, #T[1]) do
       if S[i] ~= T[1][i] then

@@ -1,6 +1,7 @@
--- SlidingWindow: charges whose times are the numbers of slots, each with all that was counted in it. As in the ring of the Go package, a slot is
--- there until one takes its place whose number is the same modulo the number of slots; and not beyond two windows: what is older cannot count
--- again unless the state was as good as new meanwhile. So a state has no more charges than there are slots, and only those that are used.
+-- SlidingWindow: charges whose times are the numbers of slots, each with all that was counted in it, and only of slots that are used. As in
+-- the ring of the Go package, a slot is there until one takes its place whose number is the same modulo the number of slots: it counts
+-- again where all that came later is given back and the clock is put back. One that left the window a window ago does so only after the
+-- state was as good as new meanwhile, and is let go; but not in an All, whose other parts may keep it.
 
 -- slotat is the slot that counts at t, or at the latest time that was promised, and how long that lies ahead. An earlier reading than the
 -- newest slot counts in that.
@@ -68,13 +69,15 @@ kinds[5] = {
     return within(wait), 0
   end,
 
-  -- A ticket is the slot, the cost, the latest promise before and after, what is counted in the slot just after, and the slot that was displaced,
-  -- with what was counted in it.
+  -- A ticket is the slot, the cost, the latest promise before and after, what is counted in the slot just after, and the slot that was
+  -- displaced, with what was counted in it.
   book = function(P, S, t, due, cost)
     S = S or emptied
     due = max(due, S[1])
     local slot, after = slotat(P, S, due), due > t and due or -1
-    S = dropped(S, leading(S, 1, floor(t / P.width) - 2 * P.slots))
+    if not P.joined then
+      S = dropped(S, leading(S, 1, floor(t / P.width) - 2 * P.slots))
+    end
     if S[3] + cost > last then
       return withpromise(lump(slot), after), {}
     end
