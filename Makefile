@@ -16,7 +16,7 @@ NEEDS := nginx:nginx wrk:wrk curl:curl redis-server:redis-server redis-sentinel:
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-TIMEOUT ?= 10m
+TIMEOUT ?= 20m
 
 # How much longer the long run is: checks of each property, of about 30 steps each, those of Concurrency beside its model among them; walks of
 # 60 steps beside the model for each other limit, All too, and holder; and time for each fuzz target. Each limit then has more than 10^6 steps.
