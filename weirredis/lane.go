@@ -5,20 +5,35 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// lanes are where asks wait for a trip: a lane for each slot of a cluster that is asked about, and one on a single server. So who waits for one
-// node, or for a slot that moves, holds up nobody who asks about another one. There are never more than a cluster has slots.
+// lanes are where asks wait for a trip. All share one, so that what comes together is sent together; but what is asked about slots of a cluster
+// that are not answered has lanes of its own, until it is: who waits for one node, or for a slot that moves, holds up nobody else for long.
 type lanes struct {
 	mu     sync.Mutex
-	bySlot map[uint16]*lane
+	shared lane
+	parts  [parts]part
 	closed bool
 }
 
+// parts are as many as keep the slots of different nodes apart, mostly, as nodes have ranges of slots; and as few as are soon all known not to
+// be answered where a node is not.
+const parts = 64
+
+// A part is some slots.
+type part struct {
+	clock clock       // of the node that has them
+	quiet atomic.Bool // the latest call was not answered
+	lane  lane
+}
+
+// part is that of a slot. On a single server there is one.
+func (all *lanes) part(slot uint16) *part { return &all.parts[slot/(slots/parts)] }
+
 // A lane has a few flights at a time; each takes all that wait, up to a bound.
 type lane struct {
-	clock   clock // of the node that has the slot
 	waiting []*ask
 	sweep   int // at so many that wait, those whose time is up are removed: while no trip ends, others take that for who left
 	flights int
@@ -43,13 +58,9 @@ func (all *lanes) add(s *Store, a *ask) bool {
 	if all.closed {
 		return false
 	}
-	l := all.bySlot[a.slot]
-	if l == nil {
-		if all.bySlot == nil {
-			all.bySlot = map[uint16]*lane{}
-		}
-		l = &lane{clock: clock{start: s.clock.start, others: &s.clock}}
-		all.bySlot[a.slot] = l
+	l := &all.shared
+	if p := all.part(a.slot); s.opts.Cluster && p.quiet.Load() {
+		l = &p.lane
 	}
 	if len(l.waiting) >= max(l.sweep, minSweep) {
 		now := time.Now()
@@ -131,15 +142,20 @@ func (s *Store) fly(l *lane) {
 	defer s.flying.Done()
 	var asks []*ask
 	for asks = s.lanes.next(l, asks); asks != nil; asks = s.lanes.next(l, asks) {
-		s.trip(l, asks)
+		s.carry(s.flights(asks), s.opts.Cluster && l == &s.lanes.shared)
 	}
 }
 
-// trip carries out asks about a slot: those that can go the short way in one call, and the others in another one.
-func (s *Store) trip(l *lane, asks []*ask) {
-	ctx, cancel := context.WithDeadline(s.ctx, latest(asks))
+// carry carries out flights. Those that share a trip with others are repeated apart from them.
+func (s *Store) carry(flights []*flight, shared bool) {
+	end := flights[0].end
+	for _, f := range flights {
+		if f.end.After(end) {
+			end = f.end
+		}
+	}
+	ctx, cancel := context.WithDeadline(s.ctx, end)
 	defer cancel()
-	flights := s.flights(l, asks)
 	for {
 		var calls []Call
 		var under []*flight
@@ -155,24 +171,63 @@ func (s *Store) trip(l *lane, asks []*ask) {
 		for i, f := range under {
 			f.landed(replies[i])
 		}
+		if shared {
+			flights = s.part(under)
+		}
 	}
 }
 
-// flights parts asks by whether they can go the short way.
-func (s *Store) flights(l *lane, asks []*ask) (flights []*flight) {
-	long := func(a *ask) bool { return !a.short }
-	if !slices.ContainsFunc(asks, long) || !slices.ContainsFunc(asks, func(a *ask) bool { return a.short }) {
-		return append(flights, newFlight(s, &l.clock, asks))
-	}
-	var parts [2][]*ask
-	for _, a := range asks {
-		if long(a) {
-			parts[1] = append(parts[1], a)
+// part sends flights that failed on a way of their own, and returns the others.
+func (s *Store) part(flights []*flight) (rest []*flight) {
+	var failed []*flight
+	for _, f := range flights {
+		if f.failure != nil {
+			failed = append(failed, f)
 		} else {
-			parts[0] = append(parts[0], a)
+			rest = append(rest, f)
 		}
 	}
-	return append(flights, newFlight(s, &l.clock, parts[0]), newFlight(s, &l.clock, parts[1]))
+	if failed != nil {
+		for _, f := range failed {
+			f.asks = slices.Clone(f.asks) // theirs are the next trip's to overwrite
+		}
+		s.flying.Add(1)
+		go func() {
+			defer s.flying.Done()
+			s.carry(failed, false)
+		}()
+	}
+	return rest
+}
+
+// flights parts asks into calls: by their slots, and by whether they can go the short way.
+func (s *Store) flights(asks []*ask) (flights []*flight) {
+	type way struct {
+		slot  uint16
+		short bool
+	}
+	alike := true
+	for _, a := range asks {
+		alike = alike && a.slot == asks[0].slot && a.short == asks[0].short
+	}
+	if alike {
+		return append(flights, newFlight(s, asks))
+	}
+	by := map[way]int{}
+	var parts [][]*ask
+	for _, a := range asks {
+		w := way{a.slot, a.short}
+		i, ok := by[w]
+		if !ok {
+			i = len(parts)
+			by[w], parts = i, append(parts, nil)
+		}
+		parts[i] = append(parts[i], a)
+	}
+	for _, p := range parts {
+		flights = append(flights, newFlight(s, p))
+	}
+	return flights
 }
 
 // attempt sends calls once. It does not wait for longer than Timeout: a connection may be dead, with nobody there to say so.
