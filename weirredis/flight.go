@@ -187,7 +187,7 @@ func index(all []*limit, l *limit) int {
 // landed reads the reply to an attempt.
 func (f *flight) landed(r Reply) {
 	f.failure, f.source = nil, false
-	defer func() { f.part.quiet.Store(f.failure != nil) }()
+	defer func() { f.part.tell(f.failure == nil) }()
 	if r.Err == nil {
 		f.read(r.Text)
 		return

@@ -9,11 +9,12 @@ import (
 	"time"
 )
 
-// lanes are where asks wait for a trip. All share one, so that what comes together is sent together; but what is asked about slots of a cluster
-// that are not answered has lanes of its own, until it is: who waits for one node, or for a slot that moves, holds up nobody else for long.
+// lanes are where asks wait for a trip. All share one, so that what comes together is sent together; but where slots of a cluster are not
+// answered, each has one of its own for a while: who waits for one node, or for a slot that moves, holds up nobody else for long.
 type lanes struct {
 	mu     sync.Mutex
 	shared lane
+	apart  map[uint16]*lane // by slot, while somebody asks
 	parts  [parts]part
 	closed bool
 }
@@ -24,16 +25,50 @@ const parts = 64
 
 // A part is some slots.
 type part struct {
-	clock clock       // of the node that has them
-	quiet atomic.Bool // the latest call was not answered
-	lane  lane
+	clock    clock        // of the node that has them
+	failures atomic.Int32 // calls without an answer, since one had it
+	quiet    atomic.Int64 // until when it is apart, in nanoseconds on our clock since its start
 }
 
 // part is that of a slot. On a single server there is one.
 func (all *lanes) part(slot uint16) *part { return &all.parts[slot/(slots/parts)] }
 
+// tell says how a call went. One without an answer may be an accident.
+func (p *part) tell(answered bool) {
+	if answered {
+		p.failures.Store(0)
+	} else if p.failures.Add(1) > 1 {
+		p.quiet.Store(int64(time.Since(p.clock.start) + quiet))
+	}
+}
+
+// quiet is how long slots are apart after a call that was not answered.
+const quiet = 5 * time.Second
+
+func (p *part) isQuiet() bool {
+	until := p.quiet.Load()
+	return until > 0 && int64(time.Since(p.clock.start)) < until
+}
+
+// lane is where an ask is to wait.
+func (all *lanes) lane(s *Store, slot uint16) *lane {
+	if !s.opts.Cluster || !all.part(slot).isQuiet() {
+		return &all.shared
+	}
+	l := all.apart[slot]
+	if l == nil {
+		if all.apart == nil {
+			all.apart = map[uint16]*lane{}
+		}
+		l = &lane{slot: slot}
+		all.apart[slot] = l
+	}
+	return l
+}
+
 // A lane has a few flights at a time; each takes all that wait, up to a bound.
 type lane struct {
+	slot    uint16 // where it is of one
 	waiting []*ask
 	sweep   int // at so many that wait, those whose time is up are removed: while no trip ends, others take that for who left
 	flights int
@@ -58,10 +93,7 @@ func (all *lanes) add(s *Store, a *ask) bool {
 	if all.closed {
 		return false
 	}
-	l := &all.shared
-	if p := all.part(a.slot); s.opts.Cluster && p.quiet.Load() {
-		l = &p.lane
-	}
+	l := all.lane(s, a.slot)
 	if len(l.waiting) >= max(l.sweep, minSweep) {
 		now := time.Now()
 		l.waiting = slices.DeleteFunc(l.waiting, func(a *ask) bool { return a.late(now) })
@@ -105,6 +137,9 @@ func (all *lanes) next(l *lane, into []*ask) []*ask {
 		return into
 	}
 	l.flights--
+	if l.flights == 0 && l != &all.shared {
+		delete(all.apart, l.slot)
+	}
 	if cap(l.waiting) > maxIdle {
 		l.waiting = nil
 	}
