@@ -22,6 +22,8 @@ const module = "github.com/weirflow/weir"
 var floors = map[string][]string{
 	".":                 {"internal/..."},
 	"keyed":             {".", "internal/..."},
+	"failover":          {".", "keyed", "internal/..."},
+	"lease":             {".", "keyed", "internal/..."},
 	"policy":            {".", "keyed", "internal/..."},
 	"weirhttp":          {".", "policy", "keyed", "internal/..."},
 	"sim":               {".", "policy", "keyed", "internal/..."},
@@ -34,14 +36,16 @@ var floors = map[string][]string{
 	"internal/vclock":   nil,
 	"weirredis":         {".", "internal/..."},
 	"weirrueidis":       {".", "weirredis"},
-	"server":            {".", "policy", "keyed", "sim", "weirhttp", "internal/...", "server/..."},
-	"server/admin":      {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile", "server/gateway"},
+	"weirgoredis":       {".", "weirredis"},
+	"server":            {".", "policy", "keyed", "sim", "weirhttp", "failover", "lease", "weirredis", "weirrueidis", "internal/...", "server/..."},
+	"server/admin":      {".", "policy", "keyed", "weirhttp", "failover", "internal/...", "server/policyfile", "server/gateway"},
 	"server/gateway":    {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile"},
-	"server/policyfile": {".", "policy", "internal/..."},
+	"server/policyfile": {".", "policy", "weirredis", "lease", "internal/..."}, // the stores for what a URL may be, and which limits they can keep
 	"cmd/weir":          {".", "policy", "sim", "weirtest", "internal/...", "server", "server/policyfile"},
 	"bench":             {"..."},
 	"proof":             {"..."},
 	"proof/redis":       {"..."},
+	"proof/fleet":       {"..."},
 	"proof/servers":     nil, // it starts programs, and links none of them
 	"proof/traffic":     {"proof/servers"},
 	"docs/plots":        {"."},

@@ -2,8 +2,13 @@ package weir
 
 import (
 	"context"
+	"errors"
 	"time"
 )
+
+// ErrCharge is found by errors.Is in the error of a Store that is about a charge, and not about the store: a key that holds something else, a
+// receipt that it does not know. The store answered, and would answer others. Every other error is one of the store, but for ErrCost.
+var ErrCharge = errors.New("weir: the charge cannot be carried out")
 
 // A Store keeps states that several processes share, and decides about them by its own clock. weirredis has one; failover and lease wrap
 // any. Whoever has a limit and a store makes a Shared of them: few call a Store themselves.
@@ -18,7 +23,7 @@ type Store interface {
 	// order and given back.
 	//
 	// The error is for what went wrong: that of the first charge that has an Err, or one for all of the batch. What was not answered may have
-	// been charged or not, but once.
+	// been charged or not, but once. See ErrCharge for whose fault it is. Do returns soon after the context has ended.
 	Do(ctx context.Context, batch []Charge, out []Decision) error
 
 	// Close ends what the store has started. It does not close a client that was handed in.
@@ -40,7 +45,7 @@ type Charge struct {
 	Receipt Receipt       // of OpReserve, OpTakeSome, and OpTake with Keep; for OpSettle it is part of the question
 	Delay   time.Duration // OpReserve: when it may go
 	Taken   int64         // OpTakeSome: how many
-	Err     error         // what went wrong with this charge
+	Err     error         // what went wrong with this charge; see ErrCharge
 }
 
 // An Op is what a Charge asks for.

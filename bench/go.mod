@@ -12,7 +12,7 @@ require (
 	github.com/maypok86/otter/v2 v2.4.0
 	github.com/sethvargo/go-limiter v0.7.1
 	github.com/throttled/throttled/v2 v2.15.0
-	github.com/weirflow/weir v0.0.0-00010101000000-000000000000
+	github.com/weirflow/weir v0.0.0
 	github.com/weirflow/weir/proof v0.0.0-00010101000000-000000000000
 	go.uber.org/ratelimit v0.3.1
 	golang.org/x/sync v0.24.0
@@ -22,8 +22,17 @@ require (
 require (
 	github.com/benbjohnson/clock v1.3.0 // indirect
 	github.com/bits-and-blooms/bitset v1.24.4 // indirect
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/go-redis/redis_rate/v10 v10.0.1
 	github.com/hashicorp/golang-lru v0.5.4 // indirect
 	github.com/kr/text v0.2.0 // indirect
+	github.com/redis/go-redis/v9 v9.23.0
+	github.com/redis/rueidis v1.0.79
+	github.com/weirflow/weir/weirrueidis v0.0.0
+	go.uber.org/atomic v1.12.0 // indirect
+	golang.org/x/sys v0.48.0 // indirect
 )
 
 replace github.com/weirflow/weir/proof => ../proof
+
+replace github.com/weirflow/weir/weirrueidis => ../weirrueidis

@@ -37,6 +37,7 @@ func sections() []section {
 		{"keygrowth", "the longest Take while a table grows to 10,000,000 keys", keyGrowth},
 		{"keyflood", "100,000,000 keys through a table that keeps 1,000,000", keyFlood},
 		{"replay", "the replay of an access log: parsing, deciding, and the whole way", replay},
+		{"redis", "limits in Redis, beside redis_rate and a script that does nothing", redis},
 		{"gateway", "the gateway beside nginx, proxying and refusing", gateway},
 	}
 }

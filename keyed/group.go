@@ -63,6 +63,18 @@ func (g *Group[K]) Take(charges []Charge[K]) (weir.Decision, error) {
 	return d, nil
 }
 
+// Peek answers as Take would, and charges nothing: nobody gets in line, and no key is forgotten to make room.
+func (g *Group[K]) Peek(charges []Charge[K]) (weir.Decision, error) {
+	if len(charges) != len(g.limiters) {
+		return weir.Decision{RetryAfter: weir.Never}, ErrCharges
+	}
+	holds := make([]hold[K], len(charges))
+	g.grip(charges, holds)
+	g.look(charges, holds)
+	g.release(holds, false)
+	return decider(charges), nil
+}
+
 func (g *Group[K]) take(charges []Charge[K]) weir.Decision {
 	var few [4]hold[K]
 	holds := few[:min(len(charges), len(few))]
@@ -187,21 +199,32 @@ func (c *Charge[K]) look(g *grip[K]) {
 func (g *Group[K]) charge(charges []Charge[K], holds []hold[K]) {
 	waits := false
 	for i := range holds {
-		if c := &charges[i]; !c.Skip && c.Wait {
-			c.Place, c.Decision = holds[i].join(c.Cost, -1)
-			waits = waits || c.Place != nil
+		c := &charges[i]
+		if c.Skip || !c.Wait || c.Keep && c.reserve(&holds[i]) {
+			continue
 		}
+		c.Place, c.Decision = holds[i].join(c.Cost, -1)
+		waits = waits || c.Place != nil
 	}
 	for i := range holds {
 		switch c := &charges[i]; {
 		case c.Skip || c.Wait:
 		case waits || c.Keep:
-			r, _ := holds[i].reserve(c.Cost, 0)
-			c.kept, c.Decision = &r, r.Decision()
+			c.reserve(&holds[i])
 		default:
 			c.Decision, _ = holds[i].take(c.Cost)
 		}
 	}
+}
+
+// reserve charges what may go now, such that it can be given back. It reports false, and has done nothing, where it may not.
+func (c *Charge[K]) reserve(h *hold[K]) bool {
+	r, ok := h.reserve(c.Cost, 0)
+	if ok {
+		c.kept = &r
+	}
+	c.Decision = r.Decision()
+	return ok
 }
 
 // decider picks the decision that speaks for all.

@@ -149,3 +149,47 @@ func TestGroupsThatShareLimiters(t *testing.T) {
 		t.Errorf("%d admitted, %d and %d left", admitted.Load(), a.Peek("k", 0).Remaining, b.Peek("k", 0).Remaining)
 	}
 }
+
+// TestGroupPeek: it says what Take would, and charges nothing.
+func TestGroupPeek(t *testing.T) {
+	limits := map[string]weir.Limit{"a": bucketOf(2), "b": bucketOf(1), "door": weir.LeakyBucket{Rate: weir.PerHour(1), Queue: 1}}
+	var limiters []*keyed.Limiter[string]
+	for _, name := range []string{"a", "b", "door"} {
+		l, err := keyed.New[string](limits[name], keyed.Options{Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		limiters = append(limiters, l)
+	}
+	g, err := keyed.NewGroup(limiters...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	charges := func() []keyed.Charge[string] {
+		return []keyed.Charge[string]{{Key: "k", Cost: 1, Keep: true}, {Key: "k", Cost: 1, Keep: true}, {Key: "k", Cost: 1, Wait: true, Keep: true}}
+	}
+	for range 2 {
+		if d, err := g.Peek(charges()); !d.Allowed || d.Remaining != 1 || err != nil {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}
+	first := charges()
+	if d, _ := g.Take(first); !d.Allowed || first[2].Place != nil {
+		t.Errorf("%+v", d)
+	}
+	if d, _ := g.Peek(charges()); d.Allowed || d.By != "b" {
+		t.Errorf("%+v", d)
+	}
+	for i := range first { // the queue's too, which let it go at once
+		first[i].Cancel()
+	}
+	again := charges()
+	if d, _ := g.Take(again); !d.Allowed || again[0].Decision.Remaining != 1 || again[2].Place != nil {
+		t.Errorf("%+v", again)
+	}
+	if d, err := g.Peek(again[:2]); d.Allowed || err != keyed.ErrCharges {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
+func bucketOf(burst int64) weir.Limit { return weir.TokenBucket{Rate: weir.PerHour(1), Burst: burst} }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weirflow/weir/internal/nearest"
 )
@@ -95,6 +96,23 @@ func (c *checker) stores() {
 		if s.OnFailure != "" && !slices.Contains(onFailure, s.OnFailure) {
 			c.wrong(fmt.Sprintf("%q is not what to do without the store", s.OnFailure), suggest(s.OnFailure, onFailure), "stores", s.Name, "on_failure")
 		}
+		if s.Deadline < 0 {
+			c.wrong(fmt.Sprintf("%v is no time for an answer", s.Deadline), "write one like 20ms", "stores", s.Name, "deadline")
+		}
+		if s.Nodes < 0 {
+			c.wrong(fmt.Sprintf("%d is not a number of nodes", s.Nodes), "write how many processes share the store, at least 1", "stores", s.Name, "nodes")
+		}
+		c.lease(s)
+	}
+}
+
+// lease checks how tokens are taken ahead. The bounds are those of package lease.
+func (c *checker) lease(s Store) {
+	if d := s.Lease.Lifetime; d != 0 && (d < time.Millisecond || d > time.Minute) {
+		c.wrong(fmt.Sprintf("a lease of %v is too short or too long", d), "write one from 1ms to 1m", "stores", s.Name, "lease", "lifetime")
+	}
+	if n := s.Lease.Max; n < 0 || n > 1<<40 {
+		c.wrong(fmt.Sprintf("%d is not how many tokens a node may hold", n), "write one from 1 to 1099511627776", "stores", s.Name, "lease", "max")
 	}
 }
 
@@ -126,7 +144,14 @@ func (c *checker) limits() {
 		if l.MaxKeys < 0 {
 			c.wrong(fmt.Sprintf("%d is not a number of keys", l.MaxKeys), "write at least 1", "limits", l.Name, "max_keys")
 		}
-		if l.Store != "" && !slices.ContainsFunc(c.Stores, func(s Store) bool { return s.Name == l.Store }) {
+		switch {
+		case l.OnFailure == "":
+		case !slices.Contains(onFailure, l.OnFailure):
+			c.wrong(fmt.Sprintf("%q is not what to do without the store", l.OnFailure), suggest(l.OnFailure, onFailure), "limits", l.Name, "on_failure")
+		case l.Store == "":
+			c.wrong("the limit is in no store that could fail", "take on_failure out, or name a store", "limits", l.Name, "on_failure")
+		}
+		if l.Store != "" && c.store(l.Store) == nil {
 			c.unknown("store", l.Store, names(c.Stores, func(s Store) string { return s.Name }), "limits", l.Name, "store")
 		}
 	}

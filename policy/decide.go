@@ -18,11 +18,12 @@ const (
 	Deny                   // a limit refused it
 	NoRoute                // no route matched
 	Invalid                // a header field that holds the cost does not hold one
+	Left                   // the context ended before a store had answered: Err says how, and nothing is charged that is known of
 )
 
 // String returns the outcome's name.
 func (o Outcome) String() string {
-	return [...]string{"allow", "delay", "deny", "no route", "invalid"}[o]
+	return [...]string{"allow", "delay", "deny", "no route", "invalid", "left"}[o]
 }
 
 // A Verdict is the answer to a request.
@@ -37,8 +38,15 @@ type Verdict struct {
 
 	Delay time.Duration // how long Wait is to take, if nobody leaves the line
 
+	// Err is what a store said that did not decide: then the limit's on_failure did, and Decision.Source says so. It is also what was wrong with
+	// a charge that a store cannot carry out, as of a cost beyond what it can count: that one is refused.
+	Err error
+
 	asked   []*limit
+	order   []int                  // the places in asked, in the order of the policy
 	charges []keyed.Charge[string] // one for each asked; nil where one decided
+	open    []bool                 // which of them are for a length that is not known yet; nil for none
+	shared  *sharing               // what is in stores; nil for nothing
 }
 
 // Decide asks the limits of the first route that matches, charges all of them or none, and says what becomes of the request.
@@ -46,37 +54,45 @@ type Verdict struct {
 // A limit that is a queue is joined where it is busy: the outcome is Delay, and the request's place is held until Wait or Cancel. All
 // other limits are charged when the request is accepted into the queue, not when it leaves it.
 //
-// Shadow limits are asked last, and only about what the others admit: so each counts what it would have counted alone beside them.
-func (e *Engine) Decide(req Request) Verdict {
+// Limits in memory are charged first, and then those in stores: those of one store in one step, where it can do that, and one store after
+// another. When one refuses, what was charged before is given back at once; others may have been refused for it meanwhile. A queue in a store is
+// charged when all others have admitted the request, and its place is a time: who leaves it does not move up those behind.
+//
+// Shadow limits are asked last, and only about what the others admit: so each counts what it would have counted alone beside them. Those in
+// stores are asked in the background: no request waits for them.
+func (e *Engine) Decide(req Request) Verdict { return e.DecideContext(context.Background(), req) }
+
+// DecideContext is Decide with a context, that bounds how long stores are waited for. Limits in memory do not look at it.
+func (e *Engine) DecideContext(ctx context.Context, req Request) Verdict {
 	r := request{Request: req}
 	for i := range e.routes {
 		if e.routes[i].pattern.matches(&r) {
-			return e.decide(&r, i)
+			return e.decide(ctx, &r, i)
 		}
 	}
 	e.noRoute.Add(1)
 	return Verdict{Outcome: NoRoute, Route: -1}
 }
 
-func (e *Engine) decide(r *request, index int) Verdict {
+func (e *Engine) decide(ctx context.Context, r *request, index int) Verdict {
 	route := &e.routes[index]
 	r.pattern = &route.pattern
-	v := Verdict{Route: index, Decision: weir.Decision{Allowed: true}, asked: route.live}
+	v := Verdict{Route: index, Decision: weir.Decision{Allowed: true}, asked: route.live, order: route.order}
 	if len(route.live) > 0 && !v.one(r) {
-		v.all(r, route)
+		v.all(ctx, e, r, route)
 	}
 	if v.Outcome == Allow || v.Outcome == Delay {
 		for _, l := range route.shadow {
-			l.shadow(r)
+			l.shadow(e, r)
 		}
 	}
 	return v
 }
 
 // one decides by a single limit where nothing of its charge has to be held on to: there are no charges then. It reports false where all
-// has to decide: for several limits, for a length that is not known yet, and for a queue that is busy.
+// has to decide: for several limits, for one in a store, for a length that is not known yet, and for a queue that is busy.
 func (v *Verdict) one(r *request) bool {
-	if len(v.asked) != 1 || v.asked[0].cost.open(r) {
+	if len(v.asked) != 1 || v.asked[0].store != nil || v.asked[0].cost.open(r) {
 		return false
 	}
 	var buf [maxKey]byte
@@ -104,16 +120,20 @@ func (v *Verdict) one(r *request) bool {
 }
 
 // all decides by the limits together.
-func (v *Verdict) all(r *request, route *route) {
+func (v *Verdict) all(ctx context.Context, e *Engine, r *request, route *route) {
 	v.charges = make([]keyed.Charge[string], len(route.live))
-	if v.ask(r) {
-		v.charge(route)
-		v.count()
+	if !v.ask(r, len(route.stages) > 0) {
+		return
 	}
+	if v.charge(route); v.Outcome != Deny && len(route.stages) > 0 {
+		v.chargeStores(ctx, e, route)
+	}
+	v.count()
 }
 
-// ask works out keys and costs. It reports false where that alone settles the matter.
-func (v *Verdict) ask(r *request) bool {
+// ask works out keys and costs. It reports false where that alone settles the matter. keep says that what is charged in memory may have to be
+// given back.
+func (v *Verdict) ask(r *request, keep bool) bool {
 	var buf [maxKey]byte
 	for i, l := range v.asked {
 		c := &v.charges[i]
@@ -122,7 +142,10 @@ func (v *Verdict) ask(r *request) bool {
 		case skip:
 			c.Skip = true
 		case asks:
-			c.Key, c.Cost, c.Wait, c.Keep = string(key), cost, l.wait, l.cost.open(r)
+			c.Key, c.Cost, c.Wait, c.Keep = string(key), cost, l.wait, keep
+			if l.cost.open(r) {
+				v.opens(i)
+			}
 		default:
 			v.settle(l, key, q)
 			return false
@@ -192,10 +215,18 @@ func (v *Verdict) deny(l *limit, key string, d weir.Decision) {
 	v.Outcome, v.Limit, v.Key, v.Decision = Deny, l.Name, key, d
 }
 
-// charge asks the limits and sets the outcome.
+// opens notes that the cost of a charge is not known yet.
+func (v *Verdict) opens(i int) {
+	if v.open == nil {
+		v.open = make([]bool, len(v.charges))
+	}
+	v.open[i], v.charges[i].Keep = true, true
+}
+
+// charge asks the limits in memory and sets the outcome.
 func (v *Verdict) charge(r *route) {
-	v.Decision, _ = r.group.Take(v.charges) // the error is for a number of charges that is not the group's
-	for i, l := range v.asked {
+	v.Decision, _ = r.group.Take(v.charges[:r.memory]) // the error is for a number of charges that is not the group's
+	for i, l := range v.asked[:r.memory] {
 		c := &v.charges[i]
 		switch {
 		case c.Skip:
@@ -212,21 +243,23 @@ func (v *Verdict) count() {
 	for i, l := range v.asked {
 		c := &v.charges[i]
 		switch {
-		case c.Skip:
+		case c.Skip || v.Outcome == Left || v.Outcome == Deny && l.Name != v.Limit:
+			continue
 		case v.Outcome == Deny:
-			if l.Name == v.Limit {
-				l.counts.limited.Add(1)
-			}
-		case c.Place != nil:
+			l.counts.limited.Add(1)
+		case c.Place != nil || v.shared.delay(i) > 0:
 			l.counts.delayed.Add(1)
 		default:
 			l.counts.allowed.Add(1)
+		}
+		if l.store != nil {
+			l.counts.sources[c.Decision.Source].Add(1)
 		}
 	}
 }
 
 // shadow decides in a limit's own state, which nothing else looks at.
-func (l *limit) shadow(r *request) {
+func (l *limit) shadow(e *Engine, r *request) {
 	var buf [maxKey]byte
 	key, cost, q := l.question(buf[:0], r)
 	switch q {
@@ -236,22 +269,37 @@ func (l *limit) shadow(r *request) {
 	case skip, cheat:
 		return
 	}
+	if l.store != nil {
+		e.shadows.ask(l, string(key), cost)
+		return
+	}
 	var d weir.Decision
 	var delay time.Duration
-	if _, queue := l.Limit.Limit.(weir.LeakyBucket); queue {
+	if l.queues() {
 		// It would have waited: as nobody really waits, its charge is made ahead.
 		res, _ := l.table.Reserve(string(key), cost, -1)
 		d, delay = res.Decision(), res.Delay()
 	} else {
 		d = keyed.TakeText(l.table, key, cost)
 	}
+	l.counts.add(d, delay)
+}
+
+// queues reports whether a limit is a queue.
+func (l *limit) queues() bool {
+	_, leaky := l.Limit.Limit.(weir.LeakyBucket)
+	return leaky
+}
+
+// add counts a decision.
+func (c *counts) add(d weir.Decision, delay time.Duration) {
 	switch {
 	case !d.Allowed:
-		l.counts.limited.Add(1)
+		c.limited.Add(1)
 	case delay > 0:
-		l.counts.delayed.Add(1)
+		c.delayed.Add(1)
 	default:
-		l.counts.allowed.Add(1)
+		c.allowed.Add(1)
 	}
 }
 
@@ -276,34 +324,35 @@ func (v *Verdict) Wait(ctx context.Context) error {
 			}
 		}
 	}
+	if err := v.shared.sleep(ctx); err != nil {
+		v.Cancel()
+		return err
+	}
 	return nil
 }
 
 // Cancel gives back what was charged for a request that will not be served: exactly where it still waits, as far as it never admits
-// too much where it was charged ahead of the wait. Of a request that could go at once nothing is given back.
+// too much where it was charged ahead of the wait. Of a request that could go at once nothing is given back. Stores have a second for it.
 func (v *Verdict) Cancel() {
-	for i := range v.charges {
-		v.charges[i].Cancel()
+	if v.Outcome == Delay || v.open != nil {
+		v.giveBack(context.Background())
 	}
 }
 
-// SettleBytes tells the limits whose cost is in bytes how long a body was whose length was not known, once it has been read.
+// SettleBytes tells the limits whose cost is in bytes how long a body was whose length was not known, once it has been read. Stores have a
+// second to hear of it.
 func (v *Verdict) SettleBytes(n int64) {
-	for i := range v.charges {
-		if v.charges[i].Keep {
+	for i, open := range v.open {
+		if open {
 			v.charges[i].Settle(n)
 		}
 	}
+	v.settleStores(context.Background(), func(i int) (int64, bool) { return n, v.open != nil && v.open[i] })
 }
 
 // CountsBytes reports whether SettleBytes has somebody to tell.
 func (v *Verdict) CountsBytes() bool {
-	for i := range v.charges {
-		if v.charges[i].Keep {
-			return true
-		}
-	}
-	return false
+	return v.open != nil && (v.Outcome == Allow || v.Outcome == Delay)
 }
 
 // Asked is one limit that was asked about a request, for header fields.
@@ -317,7 +366,8 @@ type Asked struct {
 // Asked returns the limits that were asked, in the order of the route. Shadow limits are not among them.
 func (v *Verdict) Asked() []Asked {
 	all := make([]Asked, 0, len(v.asked))
-	for i, l := range v.asked {
+	for _, i := range v.order[:len(v.asked)] {
+		l := v.asked[i]
 		d := v.Decision // of the only one, where there are no charges
 		if v.charges != nil {
 			if v.charges[i].Skip {

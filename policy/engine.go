@@ -18,6 +18,10 @@ type Options struct {
 	Clock  func() int64
 	Timers func(time.Duration, func()) weir.Timer
 
+	// Stores are those that the policy names. A limit whose store is not here is kept in the memory of this process, as if it named none. The
+	// engine closes none of them. See failover for what makes one of a store that may be slow or gone.
+	Stores map[string]weir.Store
+
 	// MaxKeys is how many keys a limit keeps that does not say so itself; 0 means keyed.DefaultMaxKeys.
 	MaxKeys int
 
@@ -32,6 +36,8 @@ type Engine struct {
 	limits  []*limit
 	routes  []route
 	noRoute *atomic.Uint64
+	shadows *shadows
+	start   time.Time
 }
 
 // limit is a named limit with its states.
@@ -39,7 +45,9 @@ type limit struct {
 	Limit
 	parts  []part
 	cost   cost
-	table  *keyed.Limiter[string]
+	table  *keyed.Limiter[string] // nil for one in a store
+	store  weir.Store             // nil for one in memory
+	fails  string                 // what decides where the store does not: allow or deny
 	counts *counts
 	wait   bool // it is a queue: who finds it busy waits
 	tells  bool // verdicts carry the key
@@ -47,13 +55,23 @@ type limit struct {
 }
 
 // counts is what became of the requests that a limit was asked about.
-type counts struct{ allowed, limited, delayed atomic.Uint64 }
+type counts struct {
+	allowed, limited, delayed atomic.Uint64
+	sources                   [sources]atomic.Uint64 // of the decisions of one in a store
+	failed, missed, lost      atomic.Uint64
+}
+
+// sources is how many weir.Sources there are.
+const sources = int(weir.SourceDeny) + 1
 
 // route is a compiled Route.
 type route struct {
 	pattern pattern
-	live    []*limit
-	group   *keyed.Group[string] // of the live ones, where there are several
+	live    []*limit             // those in memory, and then those in stores as the stages have them
+	order   []int                // the places of the live ones in the order of the policy
+	group   *keyed.Group[string] // of those in memory
+	memory  int                  // how many those are
+	stages  []stage
 	shadow  []*limit
 }
 
@@ -82,7 +100,14 @@ func New(p Policy, o Options) (*Engine, error) {
 // on an error this engine is as it was. Once Next has succeeded, both engines count in the same limits, for requests that are still
 // under way.
 func (e *Engine) Next(p Policy) (*Engine, error) {
-	return build(p, e.opts, e)
+	return e.NextWith(p, e.opts.Stores)
+}
+
+// NextWith is Next with other stores. What a limit has used is in its store, under the limit's name: it is kept where both are.
+func (e *Engine) NextWith(p Policy, stores map[string]weir.Store) (*Engine, error) {
+	o := e.opts
+	o.Stores = stores
+	return build(p, o, e)
 }
 
 func build(p Policy, o Options, before *Engine) (*Engine, error) {
@@ -90,7 +115,7 @@ func build(p Policy, o Options, before *Engine) (*Engine, error) {
 	if len(problems) > 0 {
 		return nil, &Error{problems}
 	}
-	e := &Engine{policy: p, opts: o, noRoute: new(atomic.Uint64)}
+	e := &Engine{policy: p, opts: o, noRoute: new(atomic.Uint64), shadows: newShadows(), start: time.Now()}
 	byName := map[string]*limit{}
 	var changes []func() error
 	for _, l := range p.Limits {
@@ -109,7 +134,7 @@ func build(p Policy, o Options, before *Engine) (*Engine, error) {
 		e.routes = append(e.routes, r)
 	}
 	if before != nil {
-		e.noRoute = before.noRoute
+		e.noRoute, e.shadows = before.noRoute, before.shadows
 	}
 	for _, change := range changes {
 		if err := change(); err != nil {
@@ -129,27 +154,44 @@ func (e *Engine) compile(l Limit, before *Engine, changes *[]func() error) (*lim
 	}
 	_, leaky := l.Limit.(weir.LeakyBucket)
 	c.wait = leaky && !l.Shadow
-	if old := before.limit(l.Name); old != nil {
+	old := before.limit(l.Name)
+	if old != nil {
 		c.counts = old.counts
-		if slices.Equal(old.Key, l.Key) && old.Store == l.Store && old.Shadow == l.Shadow && old.MaxKeys == l.MaxKeys && old.WhenFull == l.WhenFull {
-			c.table = old.table
-			*changes = append(*changes, func() error { return c.table.SetLimit(l.Limit) })
-			return c, nil
-		}
 	}
+	if c.store = e.opts.Stores[l.Store]; c.store != nil && l.Store != "" {
+		c.fails = l.failure(e.policy.store(l.Store))
+		_, err := weir.NewShared(l.Limit, c.store, weir.Named(l.StateName())) // it is checked as a store counts
+		return c, err
+	}
+	c.store = nil
+	if old != nil && old.table != nil && old.keeps(l) {
+		c.table = old.table
+		*changes = append(*changes, func() error { return c.table.SetLimit(l.Limit) })
+		return c, nil
+	}
+	var err error
+	c.table, err = e.newTable(l)
+	return c, err
+}
+
+// keeps reports whether what a limit has used is that of a changed one too.
+func (l *limit) keeps(next Limit) bool {
+	return slices.Equal(l.Key, next.Key) && l.Store == next.Store && l.Shadow == next.Shadow && l.MaxKeys == next.MaxKeys && l.WhenFull == next.WhenFull
+}
+
+// newTable returns the states of a limit in memory.
+func (e *Engine) newTable(l Limit) (*keyed.Limiter[string], error) {
 	maxKeys := l.MaxKeys
 	if maxKeys == 0 {
 		maxKeys = e.opts.MaxKeys
 	}
-	var err error
-	c.table, err = keyed.New[string](l.Limit, keyed.Options{
+	return keyed.New[string](l.Limit, keyed.Options{
 		MaxKeys: maxKeys,
 		Full:    keyed.Full(max(0, slices.Index(whenFull, l.WhenFull))),
 		Name:    l.Name,
 		Clock:   e.opts.Clock,
 		Timers:  e.opts.Timers,
 	})
-	return c, err
 }
 
 // limit returns the limit of that name, nil where there is none.
@@ -170,6 +212,7 @@ func compileRoute(r *Route, byName map[string]*limit) (c route, err error) {
 	if err != nil {
 		return c, err
 	}
+	var written, shared []*limit
 	var tables []*keyed.Limiter[string]
 	for _, name := range r.Limits {
 		l := byName[name]
@@ -177,18 +220,35 @@ func compileRoute(r *Route, byName map[string]*limit) (c route, err error) {
 			c.shadow = append(c.shadow, l)
 			continue
 		}
+		written = append(written, l)
+		if l.store != nil {
+			shared = append(shared, l)
+			continue
+		}
 		c.live = append(c.live, l)
 		tables = append(tables, l.table)
+	}
+	c.memory = len(c.live)
+	c.stages = stagesOf(shared)
+	for _, s := range c.stages {
+		c.live = append(c.live, s.limits...)
+	}
+	for _, l := range written {
+		c.order = append(c.order, slices.Index(c.live, l))
 	}
 	c.group, err = keyed.NewGroup(tables...)
 	return c, err
 }
 
-// Close ends the janitors of the limits. Decisions go on.
+// Close ends the janitors of the limits, and waits for shadow limits whose stores are being asked. Decisions go on, but for those of such
+// shadow limits. It closes no store.
 func (e *Engine) Close() error {
+	e.shadows.close()
 	var errs []error
 	for _, l := range e.limits {
-		errs = append(errs, l.table.Close())
+		if l.table != nil {
+			errs = append(errs, l.table.Close())
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -197,7 +257,7 @@ func (e *Engine) Close() error {
 func (e *Engine) Retire(next *Engine) error {
 	var errs []error
 	for _, l := range e.limits {
-		if n := next.limit(l.Name); n == nil || n.table != l.table {
+		if n := next.limit(l.Name); l.table != nil && (n == nil || n.table != l.table) {
 			errs = append(errs, l.table.Close())
 		}
 	}
@@ -212,23 +272,38 @@ type Count struct {
 	Limit                     string
 	Shadow                    bool
 	Allowed, Limited, Delayed uint64
-	Waiting                   int // now in its queues
+	Waiting                   int // now in its queues, where these are in memory
 	Keys                      keyed.Stats
+
+	// Of a limit in a store: where its decisions were made, and how often the store did not answer, so that on_failure decided; how often a
+	// shadow limit was not asked, as too many were being asked; and how often a charge was not given back, as the store did not answer.
+	Stored               bool
+	Sources              [sources]uint64 // by weir.Source
+	Failed, Missed, Lost uint64
 }
 
 // Counts returns what each limit has counted, in the order of the policy.
 func (e *Engine) Counts() []Count {
 	all := make([]Count, 0, len(e.limits))
 	for _, l := range e.limits {
-		all = append(all, Count{
+		c := Count{
 			Limit:   l.Name,
 			Shadow:  l.Shadow,
 			Allowed: l.counts.allowed.Load(),
 			Limited: l.counts.limited.Load(),
 			Delayed: l.counts.delayed.Load(),
-			Waiting: l.table.Waiting(),
-			Keys:    l.table.Stats(),
-		})
+			Stored:  l.store != nil,
+			Failed:  l.counts.failed.Load(),
+			Missed:  l.counts.missed.Load(),
+			Lost:    l.counts.lost.Load(),
+		}
+		if l.table != nil {
+			c.Waiting, c.Keys = l.table.Waiting(), l.table.Stats()
+		}
+		for i := range c.Sources {
+			c.Sources[i] = l.counts.sources[i].Load()
+		}
+		all = append(all, c)
 	}
 	return all
 }

@@ -7,6 +7,7 @@ package policy
 import (
 	"net/http"
 	"net/netip"
+	"time"
 
 	"github.com/weirflow/weir"
 )
@@ -30,11 +31,21 @@ type Listen struct {
 	RESP    string
 }
 
-// A Store is somewhere that limits can be shared.
+// A Store is somewhere that limits can be shared, and how it is used. The package opens none: see Options.Stores.
 type Store struct {
 	Name      string
-	Redis     string // a URL
-	OnFailure string // allow, deny or local
+	Redis     string        // a URL, which may have a password
+	OnFailure string        // what decides without it: "allow", "deny" or "local"; empty means local
+	Deadline  time.Duration // how long it may take to answer; 0 means 20 ms
+	Nodes     int           // how many processes share it, until that is learned from it; 0 means 1
+	Lease     Lease
+}
+
+// Lease says whether tokens are taken ahead from a store, so that most decisions need no trip.
+type Lease struct {
+	On       bool
+	Lifetime time.Duration // for how long they may be used; 0 means a default
+	Max      int64         // how many of a key this node may hold; 0 means a default
 }
 
 // A Limit is a named limit with the key that it is kept by.
@@ -45,6 +56,7 @@ type Limit struct {
 	Cost      string // a whole number, "header.NAME" or "bytes"; empty means 1
 	OnMissing string // what becomes of a request without a part of the key: "key", "skip" or "deny"; empty means key
 	Store     string // the name of a store; empty is the memory of this process
+	OnFailure string // what decides without the store, in place of the store's OnFailure
 	Shadow    bool   // decided and counted, not enforced
 	MaxKeys   int    // how many keys are kept at once; 0 means keyed.DefaultMaxKeys
 	WhenFull  string // what becomes of a new key beyond that: "forget", "refuse" or "share"; empty means forget
@@ -89,6 +101,25 @@ const (
 	HeaderRateLimit  = "ratelimit"   // RateLimit and RateLimit-Policy, as in draft-ietf-httpapi-ratelimit-headers-11
 	HeaderXRateLimit = "x-ratelimit" // X-RateLimit-Limit, -Remaining and -Reset
 )
+
+// StateName is the name under which the limit's states are kept in its store. One that is a shadow has states of its own, also where other nodes
+// enforce it.
+func (l *Limit) StateName() string {
+	if l.Shadow {
+		return l.Name + "/shadow"
+	}
+	return l.Name
+}
+
+// store returns the store of that name, nil where there is none.
+func (p *Policy) store(name string) *Store {
+	for i := range p.Stores {
+		if p.Stores[i].Name == name {
+			return &p.Stores[i]
+		}
+	}
+	return nil
+}
 
 // limit returns the limit of that name, nil where there is none.
 func (p *Policy) limit(name string) *Limit {

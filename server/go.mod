@@ -7,6 +7,7 @@ require (
 	github.com/prometheus/client_golang v1.25.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/weirflow/weir v0.0.0
+	github.com/weirflow/weir/weirrueidis v0.0.0
 )
 
 require (
@@ -16,9 +17,13 @@ require (
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
+	github.com/redis/rueidis v1.0.79 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
 
-replace github.com/weirflow/weir => ../
+replace (
+	github.com/weirflow/weir => ../
+	github.com/weirflow/weir/weirrueidis => ../weirrueidis
+)

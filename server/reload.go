@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -29,12 +30,12 @@ func look(path string) version {
 }
 
 // reload reads the policy again and puts it in force, all or nothing: what is wrong is told, and the old one goes on.
-func (s *server) reload(why string) {
+func (s *server) reload(ctx context.Context, why string) {
 	if s.Path == "" {
 		return // the demo has no file
 	}
 	s.seen = look(s.Path)
-	err := s.replace()
+	err := s.replace(ctx)
 	s.admin.Reloaded(err)
 	var invalid *policyfile.InvalidError
 	switch {
@@ -50,7 +51,7 @@ func (s *server) reload(why string) {
 	}
 }
 
-func (s *server) replace() error {
+func (s *server) replace(ctx context.Context) error {
 	file, err := policyfile.Load(s.Path)
 	if err != nil {
 		return err
@@ -61,5 +62,14 @@ func (s *server) replace() error {
 	if now, was := file.Policy.Listen, s.gateway.File().Policy.Listen; now != was {
 		return fmt.Errorf("the addresses under listen change only with a restart: they are %+v and would be %+v", was, now)
 	}
-	return s.gateway.Update(file)
+	next, err := s.stores.next(ctx, file.Policy)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file.Path, err)
+	}
+	if err := s.gateway.Update(file, given(next)); err != nil {
+		s.stores.discard(next)
+		return err
+	}
+	s.stores.use(next)
+	return nil
 }

@@ -61,9 +61,9 @@ func Serve(ctx context.Context, o Options) error {
 	if o.demo == "" {
 		o.demo = demoPolicy
 	}
-	s := &server{Options: o, servers: map[string]*http.Server{}, running: make(chan error, 3)}
+	s := &server{Options: o, servers: map[string]*http.Server{}, running: make(chan error, 3), stores: newStores(o.Log, o.Grace)}
 	defer s.stop()
-	if err := s.start(); err != nil {
+	if err := s.start(ctx); err != nil {
 		return err
 	}
 	return s.run(ctx)
@@ -74,6 +74,7 @@ type server struct {
 	Options
 	gateway *gateway.Gateway
 	admin   *admin.Admin
+	stores  *stores
 	servers map[string]*http.Server // by what they are
 	addrs   Addresses
 	running chan error   // what ended
@@ -83,7 +84,7 @@ type server struct {
 }
 
 // start loads the policy and begins to listen. What it has begun when it fails, stop ends.
-func (s *server) start() error {
+func (s *server) start(ctx context.Context) error {
 	file, err := s.load()
 	if err != nil {
 		return err
@@ -94,10 +95,15 @@ func (s *server) start() error {
 	if err := servable(file); err != nil {
 		return err
 	}
-	if s.gateway, err = gateway.New(file, s.Log); err != nil {
+	open, err := s.stores.next(ctx, file.Policy)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file.Path, err)
+	}
+	s.stores.use(open)
+	if s.gateway, err = gateway.New(file, given(open), s.Log); err != nil {
 		return err
 	}
-	s.admin = admin.New(s.gateway)
+	s.admin = admin.New(s.gateway, s.stores.stats)
 	listen := file.Policy.Listen
 	if s.addrs.Gateway, err = s.listen(gatewayServer, listen.Gateway, s.gateway); err != nil {
 		return err
@@ -199,10 +205,10 @@ func (s *server) run(ctx context.Context) error {
 		case err := <-s.running:
 			return err
 		case <-s.Reload:
-			s.reload("asked to")
+			s.reload(ctx, "asked to")
 		case <-watch.C:
 			if s.Path != "" && look(s.Path) != s.seen {
-				s.reload("the file has changed")
+				s.reload(ctx, "the file has changed")
 			}
 		}
 	}
@@ -249,6 +255,7 @@ func (s *server) stop() {
 	if s.gateway != nil {
 		s.gateway.Close()
 	}
+	s.stores.close()
 }
 
 // anonymous takes addresses out of what net/http writes into the log: one may be a client's.

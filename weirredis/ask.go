@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,7 +42,7 @@ type question struct {
 }
 
 // ErrCharge is found by errors.Is in an error that is about one charge: a limit that cannot be kept in Redis, a key that holds something else.
-var ErrCharge = errors.New("weirredis: this charge cannot be carried out")
+var ErrCharge = weir.ErrCharge
 
 // asks makes questions of a batch. On a cluster it returns one ask for each slot, or, where a group is spread over slots, its numbers.
 func (s *Store) asks(batch []weir.Charge) (asks []ask, split map[int]bool, err error) {
@@ -141,6 +140,9 @@ func (q question) long() bool {
 // answer gives the caller what came.
 func (a *ask) answer(batch []weir.Charge, out []weir.Decision) error {
 	if a.err != nil {
+		for i := range a.questions {
+			batch[a.questions[i].index].Err = a.err
+		}
 		return a.err
 	}
 	var first error

@@ -17,14 +17,24 @@ const unknown = 1
 
 // expiry is when a call is to be carried out at the latest, by the server's clock.
 func (c *clock) expiry(end time.Time) int64 {
-	offset := c.offset.Load()
-	if offset == 0 && c.others != nil {
-		offset = c.others.offset.Load()
+	if offset := c.known(); offset != 0 {
+		return offset + int64(end.Sub(c.start)/tick)
 	}
-	if offset == 0 {
-		return unknown
+	return unknown
+}
+
+// now is what the clock reads, as far as it is known.
+func (c *clock) now() (micros int64, known bool) {
+	offset := c.known()
+	return offset + int64(time.Since(c.start)/tick), offset != 0
+}
+
+// known is the offset, or that of another server, or 0.
+func (c *clock) known() int64 {
+	if offset := c.offset.Load(); offset != 0 || c.others == nil {
+		return offset
 	}
-	return offset + int64(end.Sub(c.start)/tick)
+	return c.others.offset.Load()
 }
 
 // see learns the clock from an answer: it was read after the call was sent, and before now. The latest reading is the nearest, unless the clock

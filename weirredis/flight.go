@@ -26,11 +26,12 @@ type flight struct {
 	source  bool      // the server lacks the script
 	tries   int
 	over    bool
-	failure error // of the latest attempt
+	failure error   // of the latest attempt
+	times   []int64 // at which windows of calendars are needed, beside those of now
 }
 
 func newFlight(s *Store, asks []*ask) *flight {
-	f := &flight{store: s, part: s.lanes.part(asks[0].slot), asks: asks, short: asks[0].short, end: latest(asks)}
+	f := &flight{store: s, part: s.lanes.part(asks[0].slot), asks: asks, short: asks[0].short, end: latestEnd(asks)}
 	for _, a := range asks {
 		for i := range a.questions {
 			f.kinds |= a.questions[i].limit.kinds
@@ -105,7 +106,12 @@ func (f *flight) call() Call {
 // request writes down what is asked, for main.lua.
 func (f *flight) request(limits []*limit, charges int) string {
 	b := make([]byte, 0, 256)
-	b = appendInt(appendArray(b, 6), version)
+	calendars := f.calendars()
+	elements := 6
+	if calendars != "" {
+		elements++
+	}
+	b = appendInt(appendArray(b, elements), version)
 	b = appendInt(b, f.expiry)
 	b = appendInt(b, int64(f.store.opts.Grace/time.Millisecond))
 	b = appendInt(b, 1)
@@ -136,7 +142,7 @@ func (f *flight) request(limits []*limit, charges int) string {
 			b = appendInt(b, early)
 		}
 	}
-	return string(b)
+	return string(append(b, calendars...))
 }
 
 // early is how much sooner than the call an ask expires, in milliseconds: its caller may be one of several, and leave first.
@@ -201,6 +207,8 @@ func (f *flight) landed(r Reply) {
 		f.kinds = full
 	case strings.HasPrefix(text, "WEIRLATE "):
 		f.late(text)
+	case strings.HasPrefix(text, "WEIRCALENDAR "):
+		f.lacking(text)
 	case refused(text):
 		f.failure = r.Err
 	case lost(r.Err):
@@ -248,6 +256,9 @@ func lost(err error) bool {
 	return code != strings.ToUpper(code) || code == "EOF" // errors of the server begin with a word in capitals
 }
 
+// passing reports whether an error may be gone when the call is repeated.
+func passing(err error) bool { return refused(err.Error()) || lost(err) }
+
 // read gives each question its answer. What came late by the server's clock, but is not by ours, goes again: it was not carried out, and now
 // that clock is known.
 func (f *flight) read(text string) {
@@ -274,6 +285,6 @@ func (f *flight) read(text string) {
 		}
 	}
 	if f.over = again == nil; !f.over {
-		f.asks, f.end, f.nonce, f.unsure = again, latest(again), "", false
+		f.asks, f.end, f.nonce, f.unsure = again, latestEnd(again), "", false
 	}
 }

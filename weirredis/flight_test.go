@@ -47,8 +47,8 @@ func (f *fake) sent(key string) (n int) {
 	return n
 }
 
-// yes admits all charges of a call, at a reading of the clock.
-func yes(c Call, now int64) string {
+// yesTo admits all charges of a call, at a reading of the clock.
+func yesTo(c Call, now int64) string {
 	b := appendInt(appendArray(nil, 1+3*(len(c.Keys)-1)), now)
 	for range c.Keys[1:] {
 		b = appendInt(appendInt(appendInt(b, 0), 1), 1)
@@ -105,7 +105,7 @@ func TestWhoLeftIsNotSent(t *testing.T) {
 		release := make(chan struct{})
 		s, f := faked(t, Options{Flights: 1}, func(_ context.Context, _ int, c Call) (string, error) {
 			<-release
-			return yes(c, 1e15), nil
+			return yesTo(c, 1e15), nil
 		})
 		s.clock.set(1e15)
 		var wg sync.WaitGroup
@@ -152,10 +152,10 @@ func TestNobodyWaitsForWhatIsGivenBack(t *testing.T) {
 		s, _ = faked(t, Options{Cluster: true}, func(ctx context.Context, n int, c Call) (string, error) {
 			switch {
 			case n == 1: // a group of one is made with a receipt
-				return string(appendString([]byte(yes(c, 1e15)), "receipt")), nil
+				return string(appendString([]byte(yesTo(c, 1e15)), "receipt")), nil
 			case strings.Contains(c.Args[0], "receipt"):
 				settled <- time.Since(began)
-				return yes(c, 1e15), nil
+				return yesTo(c, 1e15), nil
 			}
 			<-ctx.Done()
 			return "", ctx.Err()
@@ -187,7 +187,7 @@ func TestLostBeforeTheClockWasKnown(t *testing.T) {
 			case 2:
 				return "", fmt.Errorf("WEIRLATE %d", int64(1e15))
 			}
-			return yes(c, 1e15), nil
+			return yesTo(c, 1e15), nil
 		})
 		if err := take(t.Context(), s, "a"); err != nil {
 			t.Errorf("after %d calls: %v", len(f.calls), err)
@@ -206,7 +206,7 @@ func TestRefusedIsNotLost(t *testing.T) {
 			case 2:
 				return "", fmt.Errorf("WEIRLATE %d", int64(2e15))
 			}
-			return yes(c, 2e15), nil
+			return yesTo(c, 2e15), nil
 		})
 		s.clock.set(1e15)
 		if err := take(t.Context(), s, "a"); err != nil {
@@ -224,7 +224,7 @@ func TestDeadConnection(t *testing.T) {
 				<-ctx.Done()
 				return "", ctx.Err()
 			}
-			return yes(c, 1e15), nil
+			return yesTo(c, 1e15), nil
 		})
 		s.clock.set(1e15)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -292,7 +292,7 @@ func TestEachNodeHasItsClock(t *testing.T) {
 			if expiry := r.int(); expiry < now[c.Keys[1]] || expiry > now[c.Keys[1]]+2e6 {
 				return "", fmt.Errorf("WEIRLATE %d", now[c.Keys[1]])
 			}
-			return yes(c, now[c.Keys[1]]), nil
+			return yesTo(c, now[c.Keys[1]]), nil
 		})
 		for range 10 {
 			for _, key := range []string{"a", "b"} {
@@ -314,7 +314,7 @@ func TestLateForOneIsNotForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, f := faked(t, Options{Flights: 1}, func(_ context.Context, n int, c Call) (string, error) {
 			if n != 2 || len(c.Keys) != 3 {
-				return yes(c, 1e15), nil
+				return yesTo(c, 1e15), nil
 			}
 			b := appendString(appendInt(appendArray(nil, 5), 1e15), "WEIRLATE")
 			return string(appendInt(appendInt(appendInt(b, 0), 1), 1)), nil

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirflow/weir"
 )
 
 // lanes are where asks wait for a trip. All share one, so that what comes together is sent together; but where slots of a cluster are not
@@ -108,6 +110,13 @@ func (all *lanes) add(s *Store, a *ask) bool {
 	return true
 }
 
+// gone lets go of a lane apart in which nobody is any more. The caller has the lock.
+func (all *lanes) gone(l *lane) {
+	if l.flights == 0 && len(l.waiting) == 0 && l != &all.shared {
+		delete(all.apart, l.slot)
+	}
+}
+
 func (all *lanes) close() {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -137,9 +146,7 @@ func (all *lanes) next(l *lane, into []*ask) []*ask {
 		return into
 	}
 	l.flights--
-	if l.flights == 0 && l != &all.shared {
-		delete(all.apart, l.slot)
-	}
+	all.gone(l)
 	if cap(l.waiting) > maxIdle {
 		l.waiting = nil
 	}
@@ -161,8 +168,8 @@ func (a *ask) finish(err error) {
 	close(a.done)
 }
 
-// latest is when the last of the callers leaves.
-func latest(asks []*ask) time.Time {
+// latestEnd is when the last of the callers leaves.
+func latestEnd(asks []*ask) time.Time {
 	end := asks[0].end
 	for _, a := range asks {
 		if a.end.After(end) {
@@ -177,20 +184,31 @@ func (s *Store) fly(l *lane) {
 	defer s.flying.Done()
 	var asks []*ask
 	for asks = s.lanes.next(l, asks); asks != nil; asks = s.lanes.next(l, asks) {
-		s.carry(s.flights(asks), s.opts.Cluster && l == &s.lanes.shared)
+		s.trip(l, asks)
 	}
 }
 
-// carry carries out flights. Those that share a trip with others are repeated apart from them.
-func (s *Store) carry(flights []*flight, shared bool) {
+// trip carries out asks: one call for each slot.
+func (s *Store) trip(l *lane, asks []*ask) {
+	flights := s.flights(asks)
+	ctx, cancel := context.WithDeadline(s.ctx, latestOf(flights))
+	defer cancel()
+	s.carry(ctx, flights, s.opts.Cluster && l == &s.lanes.shared)
+}
+
+// latestOf is when the last caller of some flights leaves.
+func latestOf(flights []*flight) time.Time {
 	end := flights[0].end
 	for _, f := range flights {
 		if f.end.After(end) {
 			end = f.end
 		}
 	}
-	ctx, cancel := context.WithDeadline(s.ctx, end)
-	defer cancel()
+	return end
+}
+
+// carry makes attempts until all is answered, or the context ends. Flights that share a trip with others are repeated apart from them.
+func (s *Store) carry(ctx context.Context, flights []*flight, shared bool) {
 	for {
 		var calls []Call
 		var under []*flight
@@ -202,7 +220,7 @@ func (s *Store) carry(flights []*flight, shared bool) {
 		if len(under) == 0 {
 			return
 		}
-		replies := s.attempt(ctx, calls)
+		replies := s.evaluate(ctx, calls)
 		for i, f := range under {
 			f.landed(replies[i])
 		}
@@ -229,7 +247,9 @@ func (s *Store) part(flights []*flight) (rest []*flight) {
 		s.flying.Add(1)
 		go func() {
 			defer s.flying.Done()
-			s.carry(failed, false)
+			ctx, cancel := context.WithDeadline(s.ctx, latestOf(failed))
+			defer cancel()
+			s.carry(ctx, failed, false)
 		}()
 	}
 	return rest
@@ -265,8 +285,8 @@ func (s *Store) flights(asks []*ask) (flights []*flight) {
 	return flights
 }
 
-// attempt sends calls once. It does not wait for longer than Timeout: a connection may be dead, with nobody there to say so.
-func (s *Store) attempt(ctx context.Context, calls []Call) []Reply {
+// evaluate sends calls once. It does not wait for longer than Timeout: a connection may be dead, with nobody there to say so.
+func (s *Store) evaluate(ctx context.Context, calls []Call) []Reply {
 	if end, _ := ctx.Deadline(); time.Until(end) > s.opts.Timeout {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, s.opts.Timeout)
@@ -279,4 +299,50 @@ func (s *Store) attempt(ctx context.Context, calls []Call) []Reply {
 		s.evaler.EvalAll(ctx, calls, replies)
 	}
 	return replies
+}
+
+// alone returns the lane of a slot where nobody else is, and begins a flight there, which byOneself ends. It returns nil where there is somebody,
+// and where what is asked is to go on after the caller has left.
+func (s *Store) alone(ctx context.Context, end time.Time, slot uint16) *lane {
+	if latest, ok := ctx.Deadline(); !ok || end.After(latest) {
+		return nil
+	}
+	all := &s.lanes
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	l := all.lane(s, slot)
+	if all.closed || l.flights > 0 {
+		return nil
+	}
+	l.flights++
+	s.flying.Add(1)
+	return l
+}
+
+// byOneself makes the trip in the caller's own goroutine, which is soonest. Who comes meanwhile has the next trip to himself.
+func (s *Store) byOneself(ctx context.Context, end time.Time, l *lane, a *ask, batch []weir.Charge, out []weir.Decision) error {
+	defer s.left(l)
+	a.end, a.done = end, make(chan struct{})
+	one := [1]*ask{a}
+	s.carry(ctx, s.flights(one[:]), false)
+	if ended := ctx.Err(); ended != nil && a.err != nil {
+		return ended
+	}
+	return a.answer(batch, out)
+}
+
+// left ends the flight of someone who was alone. Who came meanwhile goes on with it.
+func (s *Store) left(l *lane) {
+	s.lanes.mu.Lock()
+	onward := len(l.waiting) > 0
+	if !onward {
+		l.flights--
+		s.lanes.gone(l)
+	}
+	s.lanes.mu.Unlock()
+	if onward {
+		go s.fly(l)
+		return
+	}
+	s.flying.Done()
 }

@@ -21,7 +21,7 @@ func (n *node) Eval(ctx context.Context, c Call) (string, error) {
 	}
 	select {
 	case <-time.After(time.Millisecond):
-		return yes(c, 1e15), nil
+		return yesTo(c, 1e15), nil
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}

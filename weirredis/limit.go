@@ -3,7 +3,6 @@ package weirredis
 import (
 	"fmt"
 	"math"
-	"math/bits"
 	"sync"
 	"time"
 
@@ -24,50 +23,8 @@ type limit struct {
 	capacity int64
 	names    []string // of the parts of an All
 	short    *brief   // nil where the short way does not know it
-}
 
-// brief is what the short way has to know of a limit.
-type brief struct {
-	text string // def, n, p, the size and what passes in units and rest, and whether it is leaky, in MessagePack
-	n, p uint64
-	size int64
-}
-
-// shorten readies a bucket for the short way, if its numbers are small enough for plain products, and it begins full.
-func shorten(def string, l weir.Limit) *brief {
-	var r weir.Rate
-	var size, passes, leaky int64
-	switch l := l.(type) {
-	case weir.TokenBucket:
-		if r, size, passes = l.Rate, l.Burst, l.Burst; l.Initial != 0 && l.Initial != l.Burst {
-			return nil
-		}
-	case weir.LeakyBucket:
-		r, size, passes, leaky = l.Rate, l.Queue+1, l.DelayAfter, 1
-	default:
-		return nil
-	}
-	n, p, err := ticks(r)
-	if err != nil {
-		return nil
-	}
-	b := &brief{n: uint64(n), p: uint64(p), size: size}
-	if hi, lo := bits.Mul64(uint64(size), b.p); hi > 0 || lo > most-b.p-b.n {
-		return nil
-	}
-	text := appendString(appendArray(nil, 8), def)
-	for _, v := range []int64{n, p} {
-		text = appendInt(text, v)
-	}
-	text = b.appendCost(b.appendCost(text, size), passes)
-	b.text = string(appendInt(text, leaky))
-	return b
-}
-
-// appendCost adds what a cost takes in clock units, and the rest in ticks.
-func (b *brief) appendCost(text []byte, cost int64) []byte {
-	ticks := uint64(cost) * b.p
-	return appendInt(appendInt(text, int64(ticks/b.n)), int64(ticks%b.n))
+	calendars []*calendar // whose windows it needs
 }
 
 // limits keeps what was worked out for each limit that was asked about lately.
@@ -105,7 +62,7 @@ func compile(l weir.Limit) (*limit, error) {
 	c := &limit{capacity: p.Peek(nil, 0, 0).Limit}
 	parts, names := weir.Parts(l), weir.PartNames(l)
 	if names == nil {
-		if c.def, c.kinds, err = define(l); err != nil {
+		if c.def, c.kinds, err = c.define(l); err != nil {
 			return nil, err
 		}
 		c.short = shorten(c.def, l)
@@ -115,7 +72,7 @@ func compile(l weir.Limit) (*limit, error) {
 	c.kinds = 1 << kindAll
 	c.names = names
 	for _, part := range parts {
-		text, kinds, err := define(part)
+		text, kinds, err := c.define(part)
 		if err != nil {
 			return nil, err
 		}
@@ -129,10 +86,11 @@ func compile(l weir.Limit) (*limit, error) {
 // version is that of what the scripts keep and are asked.
 const version = 1
 
-// define writes a limit down that is no All: version, kind, and numbers.
-func define(l weir.Limit) (string, kindSet, error) {
+// define writes a limit down that is no All: version, kind, and numbers; and where it has a calendar, the name of that.
+func (c *limit) define(l weir.Limit) (string, kindSet, error) {
 	var kind int
 	var n []int64
+	var name []string // of a calendar
 	var err error
 	switch l := l.(type) {
 	case weir.TokenBucket:
@@ -151,18 +109,38 @@ func define(l weir.Limit) (string, kindSet, error) {
 	case weir.SmoothBursty:
 		kind = kindBucket
 		n, err = burstyNumbers(l)
+	case weir.IntervalBucket:
+		kind = kindInterval
+		n = []int64{l.Burst, l.Refill, int64(l.Every / tick)}
+	case weir.FixedWindow:
+		kind = kindFixed
+		n, name, err = c.fixedNumbers(l)
+	case weir.SlidingCounter:
+		kind = kindCounter
+		n = []int64{l.Limit, int64(l.Window / tick)}
+	case weir.SlidingWindow:
+		kind, n = kindWindow, windowNumbers(l)
+	case weir.SlidingLog:
+		kind = kindLog
+		n, err = logNumbers(l)
+	case weir.WarmUp:
+		kind = kindWarm
+		n, err = warmNumbers(l)
 	default:
 		return "", 0, fmt.Errorf("weirredis: %T cannot be kept in Redis", l)
 	}
 	if err != nil {
 		return "", 0, err
 	}
-	def := appendInt(appendInt(appendArray(nil, 2+len(n)), version), int64(kind))
+	def := appendInt(appendInt(appendArray(nil, 2+len(n)+len(name)), version), int64(kind))
 	for _, v := range n {
 		if v > most || v < -most {
 			return "", 0, fmt.Errorf("weirredis: %T%+v: %d is more than Redis can count: at most %d", l, l, v, int64(most))
 		}
 		def = appendInt(def, v)
+	}
+	for _, text := range name {
+		def = appendString(def, text)
 	}
 	return string(def), 1 << kind, nil
 }
@@ -212,7 +190,23 @@ func burstyNumbers(l weir.SmoothBursty) ([]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []int64{2, n, p, min(p2.Peek(nil, 0, 0).Limit, most), int64(store)}, nil
+	return []int64{2, n, p, p2.Peek(nil, 0, 0).Limit, int64(store)}, nil
+}
+
+// fixedNumbers keeps the calendar, if there is one.
+func (c *limit) fixedNumbers(l weir.FixedWindow) (n []int64, name []string, err error) {
+	switch l.Align {
+	case "", weir.AlignEpoch:
+		return []int64{0, l.Limit, int64(l.Window / tick)}, nil, nil
+	case weir.AlignFirst:
+		return []int64{1, l.Limit, int64(l.Window / tick)}, nil, nil
+	}
+	cal, err := newCalendar(l)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.calendars = append(c.calendars, cal)
+	return []int64{2, l.Limit}, []string{cal.name}, nil
 }
 
 // cost is a cost as the scripts read it: one too large is too large for any limit.
@@ -243,4 +237,10 @@ func span(units int64) time.Duration {
 		return math.MaxInt64
 	}
 	return time.Duration(units) * tick
+}
+
+// Check says what is wrong with keeping a limit in Redis: numbers that its scripts could not count exactly, or a limit that they do not know.
+func Check(l weir.Limit) error {
+	_, err := compile(l)
+	return err
 }

@@ -17,8 +17,8 @@ type Subject struct {
 	// Tick is its clock unit; 0 means a nanosecond.
 	Tick time.Duration
 	// Latest is the latest reading of its clock, in clock units; 0 means the end of a nanosecond clock of 64 bits. Where it is given, as by a
-	// store, no reading is below 0, nothing costs more than a double can count exactly, and what has to wait for over a century is not looked
-	// at any further.
+	// store, no reading is below 0, nothing costs more than a double can count exactly, and what has to wait for over a century, or has
+	// counted more than that in debt, is not looked at any further.
 	Latest int64
 	// Open returns a fresh Taker of a limit, on a clock that reads nanoseconds and stands still until it is set. What else it implements
 	// of Peeker, Reserver, Joiner and Setter is held to the model too; what it does not is left out. One that implements io.Closer is closed. For
@@ -115,7 +115,7 @@ func Conform(t TB, s Subject) {
 		}
 	}
 	if s.Limits == nil {
-		s.vectors(t)
+		Vectors(t, s)
 	}
 	s.scripts(t)
 }
@@ -226,9 +226,12 @@ func (s Subject) try(w walk) (*difference, error) {
 	return nil, nil
 }
 
-// endless reports whether some state is so far in debt that stores count it as the end of their clocks.
+// endless reports whether some state is so far in debt that stores count it as the end of their clocks, or of their numbers.
 func (p *pair) endless() bool {
 	for _, m := range p.models {
+		if m.law.counted().BitLen() > 53 {
+			return true
+		}
 		if m.Clone().Peek(p.now, 0).ResetAfter > 100*365*24*time.Hour {
 			return true
 		}

@@ -90,6 +90,7 @@ func drawSize(r *rand.Rand) int64 {
 
 // walk draws a limit and calls.
 func (s Subject) walk(r *rand.Rand, draw func(*rand.Rand) weir.Limit, all []func(*rand.Rand) weir.Limit) walk {
+	draw = s.countable(draw)
 	w := walk{limit: draw(r)}
 	now, first, last := []int64{0, 5, 1_700_000_000_000_000, 1 << 40}[r.IntN(4)], int64(0), int64(math.MaxInt64)/int64(s.Tick)
 	atEnds := endsOfClock(w.limit) && r.IntN(8) == 0 && s.Latest == 0
@@ -129,7 +130,7 @@ func (s Subject) walk(r *rand.Rand, draw func(*rand.Rand) weir.Limit, all []func
 		case p == 19 && r.IntN(3) == 0:
 			c.verb, c.limit = doSet, draw(r)
 			if r.IntN(3) == 0 {
-				c.limit = all[r.IntN(len(all))](r)
+				c.limit = s.countable(all[r.IntN(len(all))])(r)
 			}
 			c.limit = beginsFull(c.limit, storing)
 			storing = storing && stores(c.limit)
@@ -141,6 +142,23 @@ func (s Subject) walk(r *rand.Rand, draw func(*rand.Rand) weir.Limit, all []func
 		w.calls = append(w.calls, c)
 	}
 	return w
+}
+
+// countable draws limits until one has a capacity that a store can count.
+func (s Subject) countable(draw func(*rand.Rand) weir.Limit) func(*rand.Rand) weir.Limit {
+	if s.Latest == 0 {
+		return draw
+	}
+	return func(r *rand.Rand) weir.Limit {
+		for {
+			if l := draw(r); !anyPart(l, func(part weir.Limit) bool {
+				size, _ := scale(part, s.Tick)
+				return size >= 1<<53 && size < math.MaxInt64 // permits without end are another matter
+			}) {
+				return l
+			}
+		}
+	}
 }
 
 // beginsFull is a limit to change to that begins full, as a key that was let go as full is one never seen. What stores begins with nothing,

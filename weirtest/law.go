@@ -44,6 +44,8 @@ type law interface {
 	// spent is what has been used, debt included, rounded up; load charges it to an untouched state.
 	spent(now int64) *big.Int
 	load(now int64, spent *big.Int)
+	// counted is the largest number of tokens in the state, or 0 where that is of times.
+	counted() *big.Int
 	// moves reports whether times that were promised to a line are worked out anew at a change of the limit.
 	moves() bool
 

@@ -229,6 +229,14 @@ func (j *joint) spent(now int64) *big.Int {
 	return most
 }
 
+func (j *joint) counted() *big.Int {
+	most := new(big.Int)
+	for _, p := range j.parts {
+		most = latest(most, p.counted())
+	}
+	return most
+}
+
 func (j *joint) load(now int64, spent *big.Int) {
 	for _, p := range j.parts {
 		p.load(now, spent)

@@ -193,6 +193,8 @@ func (b *bucket) spent(now int64) *big.Int {
 	return ceil(quo(sub(b.level(whole(now)), whole(now)), b.t))
 }
 
+func (b *bucket) counted() *big.Int { return new(big.Int) }
+
 func (b *bucket) load(now int64, spent *big.Int) {
 	b.contact(now)
 	b.charge(whole(now), clamp(spent))

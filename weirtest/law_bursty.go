@@ -159,6 +159,8 @@ func (b *bursty) spent(now int64) *big.Int {
 	return ceil(quo(sub(add(b.level(whole(now)), b.store), whole(now)), b.t))
 }
 
+func (b *bursty) counted() *big.Int { return new(big.Int) }
+
 func (b *bursty) load(now int64, spent *big.Int) {
 	b.contact(now)
 	b.charge(whole(now), clamp(spent))

@@ -207,6 +207,13 @@ func (c *counter) spent(now int64) *big.Int {
 	return big.NewInt(c.limit - remaining)
 }
 
+func (c *counter) counted() *big.Int {
+	if c.now == nil {
+		return new(big.Int)
+	}
+	return latestOf(c.now.current, c.now.previous)
+}
+
 func (c *counter) load(now int64, spent *big.Int) {
 	c.charge(whole(now), min(clamp(spent), c.limit))
 }

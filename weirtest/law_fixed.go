@@ -233,6 +233,13 @@ func (f *fixed) spent(now int64) *big.Int {
 	return big.NewInt(count)
 }
 
+func (f *fixed) counted() *big.Int {
+	if f.now == nil {
+		return new(big.Int)
+	}
+	return big.NewInt(f.now.count)
+}
+
 // load fills one window and no more: a window knows no debt.
 func (f *fixed) load(now int64, spent *big.Int) {
 	f.charge(whole(now), clamp(earliest(spent, big.NewInt(f.limit))))

@@ -202,6 +202,13 @@ func (b *interval) spent(now int64) *big.Int {
 	return new(big.Int).Sub(big.NewInt(b.burst), tokens)
 }
 
+func (b *interval) counted() *big.Int {
+	if b.now == nil {
+		return new(big.Int)
+	}
+	return new(big.Int).Sub(big.NewInt(b.burst), b.now.tokens)
+}
+
 func (b *interval) load(now int64, spent *big.Int) { b.charge(whole(now), clamp(spent)) }
 
 // turnOf is the turn for a law that plans in whole clock units.

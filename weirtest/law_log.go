@@ -265,4 +265,12 @@ func (l *list) spent(now int64) *big.Int {
 	return sum
 }
 
+func (l *list) counted() *big.Int {
+	sum := new(big.Int)
+	for _, c := range l.charges {
+		sum.Add(sum, big.NewInt(c.cost))
+	}
+	return sum
+}
+
 func (l *list) load(now int64, spent *big.Int) { l.charge(whole(now), min(clamp(spent), l.limit)) }

@@ -215,4 +215,6 @@ func (w *warm) spent(now int64) *big.Int {
 	return used.Add(used, ceil(quo(exact(new(big.Int).Sub(next, big.NewInt(now))), w.t)))
 }
 
+func (w *warm) counted() *big.Int { return new(big.Int) }
+
 func (w *warm) load(now int64, spent *big.Int) { w.charge(whole(now), clamp(spent)) }

@@ -295,4 +295,12 @@ func (s *slots) spent(now int64) *big.Int {
 	return s.total(at)
 }
 
+func (s *slots) counted() *big.Int {
+	sum := new(big.Int)
+	for _, n := range s.counts {
+		sum.Add(sum, big.NewInt(n))
+	}
+	return sum
+}
+
 func (s *slots) load(now int64, spent *big.Int) { s.charge(whole(now), min(clamp(spent), s.limit)) }

@@ -19,8 +19,10 @@ require (
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
+	github.com/redis/rueidis v1.0.79 // indirect
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3 // indirect
 	github.com/spf13/pflag v1.0.9 // indirect
+	github.com/weirflow/weir/weirrueidis v0.0.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
@@ -29,4 +31,5 @@ require (
 replace (
 	github.com/weirflow/weir => ../../
 	github.com/weirflow/weir/server => ../../server
+	github.com/weirflow/weir/weirrueidis => ../../weirrueidis
 )

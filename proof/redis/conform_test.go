@@ -1,17 +1,89 @@
 package redis
 
 import (
-	"slices"
+	"flag"
+	"math/rand/v2"
 	"testing"
 	"time"
 	_ "time/tzdata"
 
+	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/proof/servers"
 	"github.com/weirflow/weir/weirtest"
 )
 
-// TestConform holds the scripts to the reference model.
+// walks is how many random walks there are for each limit, and seed where they begin.
+var (
+	walks = flag.Int("walks", 0, "how many random walks of each limit; 0 for the few of a short run")
+	seed  = flag.Uint64("seed", 0, "of the random walks; 0 draws one")
+)
+
+// TestConform holds the scripts to the reference model. Every kind of limit is changed to every other one.
 func TestConform(t *testing.T) {
 	w := &world{client: connect(t, start(t, servers.RedisOptions{}).Addr)}
-	weirtest.Conform(t, weirtest.Subject{Tick: time.Microsecond, Latest: 1 << 52, Open: w.open, Limits: slices.Concat(weirtest.Limits()[:2], weirtest.Limits()[7:8])})
+	s := weirtest.Subject{Tick: time.Microsecond, Latest: 1 << 52, Open: w.open, Limits: kept(), Seed: *seed, Walks: *walks}
+	weirtest.Conform(t, s)
+	weirtest.Vectors(t, s)
+}
+
+// kept is a generator for each kind of limit, for long and large ones, and for All of them.
+func kept() []func(*rand.Rand) weir.Limit {
+	kinds := weirtest.Limits()
+	single := append(kinds[:len(kinds)-1:len(kinds)-1], large, longWindow, longLog, unlimited)
+	return append(single, func(r *rand.Rand) weir.Limit {
+		parts := make([]weir.Limit, []int{1, 2, 2, 3, 3, 4, 8}[r.IntN(7)])
+		for i := range parts {
+			parts[i] = single[r.IntN(len(single))](r)
+		}
+		return weir.All(parts...)
+	})
+}
+
+// large is a limit of which products are far beyond 2^53. Windows are no longer than lets the clock of a store reach the end of one that is booked
+// ahead by a century.
+func large(r *rand.Rand) weir.Limit {
+	number := func() int64 {
+		return []int64{1<<53 - 1 - r.Int64N(4), 1 + r.Int64N(1<<53-1), 1 + r.Int64N(1<<20)}[r.IntN(3)]
+	}
+	span := func() time.Duration {
+		return time.Duration(1+r.Int64N([]int64{1 << 50, 1 << 36, 1 << 21}[r.IntN(3)])) * time.Microsecond
+	}
+	for {
+		limits := []weir.Limit{
+			weir.IntervalBucket{Burst: number(), Refill: number(), Every: span()},
+			weir.FixedWindow{Limit: number(), Window: span(), Align: []weir.Align{weir.AlignEpoch, weir.AlignFirst}[r.IntN(2)]},
+			weir.SlidingCounter{Limit: number(), Window: span()},
+			weir.SlidingCounter{Limit: number(), Window: 36525*24*time.Hour - span().Truncate(time.Minute)},
+		}
+		if l := limits[r.IntN(len(limits))]; l.Validate() == nil {
+			return l
+		}
+	}
+}
+
+// unlimited draws one of those that may have a rate without end.
+func unlimited(r *rand.Rand) weir.Limit {
+	if r.IntN(2) == 0 {
+		return weir.SmoothBursty{Rate: weir.Unlimited, MaxBurst: []time.Duration{0, -1, time.Minute}[r.IntN(3)]}
+	}
+	return weir.WarmUp{Rate: weir.Unlimited, Period: time.Second}
+}
+
+// longWindow draws one of many slots.
+func longWindow(r *rand.Rand) weir.Limit {
+	l := weir.SlidingWindow{Limit: 1 + r.Int64N(100), Slots: []int{7, 60, 4096}[r.IntN(3)]}
+	l.Window = time.Duration(l.Slots) * []time.Duration{time.Microsecond, 100 * time.Microsecond, time.Second}[r.IntN(3)]
+	if r.IntN(2) == 0 {
+		l.SlotLimit = 1 + r.Int64N(min(l.Limit, 5))
+	}
+	return l
+}
+
+// longLog draws one of many entries.
+func longLog(r *rand.Rand) weir.Limit {
+	return weir.SlidingLog{
+		Limit:      1 + r.Int64N(300),
+		Window:     []time.Duration{3 * time.Microsecond, 300 * time.Microsecond, time.Second, time.Hour}[r.IntN(4)],
+		MaxEntries: []int{0, 0, 7, 20}[r.IntN(4)],
+	}
 }

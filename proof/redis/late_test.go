@@ -99,7 +99,7 @@ func TestLateForWhoLeft(t *testing.T) {
 	server := start(t, servers.RedisOptions{})
 	for name, keep := range map[string]bool{"short": false, "long": true} {
 		t.Run(name, func(t *testing.T) {
-			g := &gate{Evaler: weirrueidis.Evaler(connect(t, server.Addr)), held: make(chan held)}
+			g := &barrier{Evaler: weirrueidis.Evaler(connect(t, server.Addr)), held: make(chan heldCall)}
 			store, err := weirredis.New(g, weirredis.Options{Flights: 1})
 			if err != nil {
 				t.Fatal(err)
@@ -131,7 +131,7 @@ func TestLateForWhoLeft(t *testing.T) {
 
 // shared has one call on its way, and then two callers who share the next one, which arrives when the one has left. It reports false where they
 // did not share it: then nothing has been charged to the two, and others have to try.
-func (g *gate) shared(t *testing.T, take func(string, time.Duration) error, n int) bool {
+func (g *barrier) shared(t *testing.T, take func(string, time.Duration) error, n int) bool {
 	g.shut.Store(true)
 	var wg sync.WaitGroup
 	call := func(key string, within time.Duration) {
@@ -163,21 +163,21 @@ func (g *gate) shared(t *testing.T, take func(string, time.Duration) error, n in
 	return len(second.call.Keys) == 3
 }
 
-// gate is an Evaler whose calls are held on their way while it is shut.
-type gate struct {
+// barrier is an Evaler whose calls are held on their way while it is shut.
+type barrier struct {
 	weirredis.Evaler
 	shut atomic.Bool
-	held chan held
+	held chan heldCall
 }
 
-type held struct {
+type heldCall struct {
 	call weirredis.Call
 	on   chan struct{}
 }
 
-func (g *gate) Eval(ctx context.Context, c weirredis.Call) (string, error) {
+func (g *barrier) Eval(ctx context.Context, c weirredis.Call) (string, error) {
 	if g.shut.Load() {
-		h := held{c, make(chan struct{})}
+		h := heldCall{c, make(chan struct{})}
 		g.held <- h
 		<-h.on
 	}

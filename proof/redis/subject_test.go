@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync/atomic"
@@ -22,12 +23,13 @@ type world struct {
 	serial atomic.Int64
 }
 
-// open is a limit in Redis, on a clock that stands still until it is set: the scripts read it from a key.
+// open is a limit in Redis, on a clock that stands still until it is set: the scripts read it from a key. That is the same one each time, so that
+// the scripts are, too: a server keeps all that it was ever sent.
 func (w *world) open(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
 	n := w.serial.Add(1)
-	s := &subject{client: w.client, clock: c, clockKey: fmt.Sprintf("clock:%d", n), limit: l, keys: map[string]bool{}}
+	s := &subject{client: w.client, clock: c, clockKey: "clock", limit: l, keys: map[string]bool{}}
 	var err error
-	s.store, err = weirrueidis.New(w.client, weirredis.Options{Prefix: fmt.Sprintf("t%d:", n), ClockKey: s.clockKey, Grace: time.Hour, Timeout: patience})
+	s.store, err = weirrueidis.New(w.client, weirredis.Options{Prefix: fmt.Sprintf("t%d:", n), ClockKey: s.clockKey, Grace: time.Hour, Timeout: time.Minute})
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +107,11 @@ func (s *subject) SetLimit(l weir.Limit) error {
 	return nil
 }
 
-func (s *subject) Close() error { return s.store.Close() }
+// Close lets go of all that the server keeps: a walk's keys expire by a clock that may be years ahead.
+func (s *subject) Close() error {
+	err := s.client.Do(context.Background(), s.client.B().Flushall().Build()).Error()
+	return errors.Join(s.store.Close(), err)
+}
 
 type reservation struct {
 	*weir.SharedReservation

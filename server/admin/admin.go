@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/failover"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/gateway"
 )
@@ -22,8 +24,16 @@ type Admin struct {
 	registry *prometheus.Registry
 }
 
-// New returns the admin pages of a gateway. It is not ready until SetReady.
-func New(g *gateway.Gateway) *Admin {
+// A Store is what is known of a store.
+type Store struct {
+	Name      string
+	Connected bool // it has been, once
+	failover.Stats
+}
+
+// New returns the admin pages of a gateway, and of the stores in force. It is not ready until SetReady. A store that is out makes nothing less
+// ready: limits go on without it, as the policy says.
+func New(g *gateway.Gateway, stores func() []Store) *Admin {
 	a := &Admin{
 		mux:      http.NewServeMux(),
 		registry: prometheus.NewRegistry(),
@@ -33,7 +43,7 @@ func New(g *gateway.Gateway) *Admin {
 	}
 	a.reloads.WithLabelValues("ok")
 	a.reloads.WithLabelValues("failed")
-	a.registry.MustRegister(a.reloads, &collector{g}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	a.registry.MustRegister(a.reloads, &collector{g, stores}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	a.mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if !a.ready.Load() {
@@ -63,7 +73,10 @@ func (a *Admin) Reloaded(err error) {
 
 // collector turns the counters of the engine into metrics when they are asked for. A label is a limit's name or an outcome, of which
 // there are as many as the policy says; never a key.
-type collector struct{ g *gateway.Gateway }
+type collector struct {
+	g      *gateway.Gateway
+	stores func() []Store
+}
 
 var (
 	limitRequests = prometheus.NewDesc("weir_limit_requests_total",
@@ -78,11 +91,22 @@ var (
 	limitTurnedAway = prometheus.NewDesc("weir_limit_keys_turned_away_total",
 		"New keys that there was no room for: refused, or, at each request, decided on by a shared state.", []string{"limit", "to"}, nil)
 	gatewayRequests = prometheus.NewDesc("weir_gateway_requests_total", "Requests to the gateway by what became of them.", []string{"outcome"}, nil)
-	upstreamFailed  = prometheus.NewDesc("weir_gateway_upstream_failures_total", "Requests that were passed on and got no answer.", nil, nil)
+	limitDecisions  = prometheus.NewDesc("weir_limit_decisions_total",
+		"Decisions about a limit in a store, by where they were made: store, lease, or without the store: share, allow, deny.", []string{"limit", "source"}, nil)
+	limitErrors = prometheus.NewDesc("weir_limit_store_errors_total",
+		"Requests that neither the store decided nor what stands in for it, so that on_failure did.", []string{"limit"}, nil)
+	limitLost      = prometheus.NewDesc("weir_limit_not_returned_total", "Charges that were to be given back, and were not, as the store did not answer.", []string{"limit"}, nil)
+	shadowMissed   = prometheus.NewDesc("weir_shadow_missed_total", "Requests that a shadow limit in a store was not asked about, as too many were.", []string{"limit"}, nil)
+	storeUp        = prometheus.NewDesc("weir_store_up", "Whether a store is asked: 0 while it does not answer, and limits go on without it.", []string{"store"}, nil)
+	storeNodes     = prometheus.NewDesc("weir_store_nodes", "How many nodes share a store, as far as is known.", []string{"store"}, nil)
+	storeTurned    = prometheus.NewDesc("weir_store_transitions_total", "Changes of a store's breaker, by what it became: open, half_open, closed.", []string{"store", "to"}, nil)
+	storeCalls     = prometheus.NewDesc("weir_store_calls_total", "Calls of a store: answered, late, failed, rejected (not made while the breaker was open), left by who asked.", []string{"store", "outcome"}, nil)
+	upstreamFailed = prometheus.NewDesc("weir_gateway_upstream_failures_total", "Requests that were passed on and got no answer.", nil, nil)
 )
 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{limitRequests, shadowRequests, limitWaiting, limitKeys, limitLetGo, limitTurnedAway, gatewayRequests, upstreamFailed} {
+	for _, d := range []*prometheus.Desc{limitRequests, shadowRequests, limitWaiting, limitKeys, limitLetGo, limitTurnedAway, gatewayRequests, upstreamFailed,
+		limitDecisions, limitErrors, limitLost, shadowMissed, storeUp, storeNodes, storeTurned, storeCalls} {
 		ch <- d
 	}
 }
@@ -104,6 +128,26 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		counter(gatewayRequests, v, outcome)
 	}
 	counter(upstreamFailed, n.UpstreamFailed)
+	for _, s := range c.stores() {
+		s.collect(counter, gauge)
+	}
+}
+
+func (s *Store) collect(counter func(*prometheus.Desc, uint64, ...string), gauge func(*prometheus.Desc, int, ...string)) {
+	up := 0
+	if s.Connected && s.State == failover.Closed {
+		up = 1
+	}
+	gauge(storeUp, up, s.Name)
+	gauge(storeNodes, s.Nodes, s.Name)
+	for to, n := range map[string]uint64{"open": s.Opened + s.Reopened, "half_open": s.Probed, "closed": s.Returned} {
+		counter(storeTurned, n, s.Name, to)
+	}
+	for outcome, n := range map[string]uint64{
+		"answered": s.Answered, "late": s.Late, "failed": s.Failed, "rejected": s.Rejected, "left": s.Left,
+	} {
+		counter(storeCalls, n, s.Name, outcome)
+	}
 }
 
 func (c *collector) limit(l policy.Count, counter func(*prometheus.Desc, uint64, ...string), gauge func(*prometheus.Desc, int, ...string)) {
@@ -114,10 +158,28 @@ func (c *collector) limit(l policy.Count, counter func(*prometheus.Desc, uint64,
 	counter(requests, l.Allowed, l.Limit, "allowed")
 	counter(requests, l.Limited, l.Limit, "limited")
 	counter(requests, l.Delayed, l.Limit, "delayed")
+	if l.Stored {
+		stored(l, counter)
+		return
+	}
 	gauge(limitWaiting, l.Waiting, l.Limit)
 	gauge(limitKeys, l.Keys.Keys, l.Limit)
 	counter(limitLetGo, l.Keys.Released, l.Limit, "free")
 	counter(limitLetGo, l.Keys.Forgotten, l.Limit, "full")
 	counter(limitTurnedAway, l.Keys.Refused, l.Limit, "refused")
 	counter(limitTurnedAway, l.Keys.Shared, l.Limit, "shared")
+}
+
+// stored is for a limit in a store.
+func stored(l policy.Count, counter func(*prometheus.Desc, uint64, ...string)) {
+	for source, n := range l.Sources {
+		if s := weir.Source(source); s != weir.SourceLocal {
+			counter(limitDecisions, n, l.Limit, s.String())
+		}
+	}
+	counter(limitErrors, l.Failed, l.Limit)
+	counter(limitLost, l.Lost, l.Limit)
+	if l.Shadow {
+		counter(shadowMissed, l.Missed, l.Limit)
+	}
 }

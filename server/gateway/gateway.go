@@ -58,14 +58,17 @@ type counts struct {
 	allowed, delayed, limited, noRoute, invalid, canceled, upstreamFailed atomic.Uint64
 }
 
-// New returns a gateway for a policy file that was loaded. Every route needs an upstream.
-func New(file *policyfile.File, log *slog.Logger) (*Gateway, error) {
+// New returns a gateway for a policy file that was loaded, with the stores that its limits are in. Every route needs an upstream.
+func New(file *policyfile.File, stores map[string]weir.Store, log *slog.Logger) (*Gateway, error) {
+	if err := check(file, stores); err != nil {
+		return nil, err
+	}
 	limiter, err := weir.New(weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 10})
 	if err != nil {
 		return nil, err
 	}
 	g := &Gateway{log: log, transport: newTransport(), errorLog: limiter}
-	engine, err := policy.New(file.Policy, policy.Options{})
+	engine, err := policy.New(file.Policy, policy.Options{Stores: stores})
 	if err != nil {
 		return nil, err
 	}
@@ -78,15 +81,15 @@ func New(file *policyfile.File, log *slog.Logger) (*Gateway, error) {
 }
 
 // Update puts another policy in force, all or nothing: on an error the gateway goes on with the old one. Limits that keep their name and
-// their key keep what has been used. Requests that are under way end as they began.
-func (g *Gateway) Update(file *policyfile.File) error {
+// their key keep what has been used. Requests that are under way end as they began: they may ask the stores of before until then.
+func (g *Gateway) Update(file *policyfile.File, stores map[string]weir.Store) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	old := g.state.Load()
-	if err := check(file); err != nil { // before the limits are changed
+	if err := check(file, stores); err != nil { // before the limits are changed
 		return err
 	}
-	engine, err := old.engine.Next(file.Policy)
+	engine, err := old.engine.NextWith(file.Policy, stores)
 	if err != nil {
 		return err
 	}
@@ -119,17 +122,16 @@ func (g *Gateway) Counts() Counts {
 	}
 }
 
-// check says what in a valid policy a gateway cannot do.
-func check(file *policyfile.File) error {
+// check says what in a valid policy a gateway cannot do. A limit that is to be shared is never one of this node alone.
+func check(file *policyfile.File, stores map[string]weir.Store) error {
 	for i, r := range file.Policy.Routes {
 		if r.Upstream == "" {
 			return fmt.Errorf("%s: route %d (%s) has no upstream: a gateway has to pass requests on to somewhere", file.Path, i+1, r.Match)
 		}
 	}
 	for _, l := range file.Policy.Limits {
-		if l.Store != "" {
-			return fmt.Errorf("%s: limit %q is in the store %q: this version serves limits from memory alone (replay and test accept stores)",
-				file.Path, l.Name, l.Store)
+		if l.Store != "" && stores[l.Store] == nil {
+			return fmt.Errorf("%s: limit %q is in the store %q, which is not open", file.Path, l.Name, l.Store)
 		}
 	}
 	return nil
@@ -137,9 +139,6 @@ func check(file *policyfile.File) error {
 
 // compile makes a state. It changes nothing else.
 func (g *Gateway) compile(file *policyfile.File, engine *policy.Engine) (*state, error) {
-	if err := check(file); err != nil {
-		return nil, err
-	}
 	s := &state{file: file, engine: engine, tells: teller(file.Policy.Headers)}
 	proxies := map[string]*httputil.ReverseProxy{}
 	for _, u := range file.Policy.Upstreams {
@@ -183,7 +182,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusMethodNotAllowed, "this is a gateway, not a forward proxy")
 		return
 	}
-	v := s.engine.Decide(policy.Request{
+	v := s.engine.DecideContext(r.Context(), policy.Request{
 		Method: r.Method,
 		Host:   r.Host,
 		Path:   r.URL.EscapedPath(),
@@ -205,6 +204,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case policy.Deny:
 		g.refuse(w, r, s, &v, v.Decision)
+		return
+	case policy.Left:
+		g.leave(w, r, s, &v, v.Err)
 		return
 	case policy.Delay:
 		g.counts.delayed.Add(1)
@@ -241,7 +243,7 @@ func (b *countingBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// leave ends a request that gave up waiting: its client is gone, or a change of the policy made its cost impossible.
+// leave ends a request that gave up waiting, for its turn or for a store: its client is gone, or a change of the policy made its cost impossible.
 func (g *Gateway) leave(w http.ResponseWriter, r *http.Request, s *state, v *policy.Verdict, err error) {
 	var limited *weir.LimitedError
 	if errors.As(err, &limited) {

@@ -37,7 +37,7 @@ func start(t testing.TB, text string, upstream http.Handler) (*gateway.Gateway, 
 	up := httptest.NewServer(upstream)
 	t.Cleanup(up.Close)
 	log := new(bytes.Buffer)
-	g, err := gateway.New(parse(t, text, up.URL), slog.New(slog.NewTextHandler(&lockedWriter{w: log}, nil)))
+	g, err := gateway.New(parse(t, text, up.URL), nil, slog.New(slog.NewTextHandler(&lockedWriter{w: log}, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ routes: [{ match: /, upstream: up, limits: [no], refused: { file: sorry.html, st
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := gateway.New(f, slog.New(slog.DiscardHandler))
+	g, err := gateway.New(f, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -327,17 +327,17 @@ func TestUpdate(t *testing.T) {
 	up := g.File().Policy.Upstreams[0].URL
 	get(t, front.URL+"/user", "User-Id", "7")
 	noUpstream := parse(t, strings.Replace(flashSale, "match: /user, upstream: shop", "match: /user", 1), up)
-	if err := g.Update(noUpstream); err == nil || !strings.Contains(err.Error(), "route 2 (/user) has no upstream") {
+	if err := g.Update(noUpstream, nil); err == nil || !strings.Contains(err.Error(), "route 2 (/user) has no upstream") {
 		t.Errorf("%v", err)
 	}
-	shared := parse(t, "stores: { s: { redis: x } }\n"+strings.Replace(flashSale, "key: host,", "key: host, store: s,", 1), up)
-	if err := g.Update(shared); err == nil || !strings.Contains(err.Error(), "from memory alone") {
+	shared := parse(t, "stores: { s: { redis: \"redis://h\" } }\n"+strings.Replace(flashSale, "key: host,", "key: host, store: s,", 1), up)
+	if err := g.Update(shared, nil); err == nil || !strings.Contains(err.Error(), "which is not open") {
 		t.Errorf("%v", err)
 	}
 	if resp, _ := get(t, front.URL+"/user", "User-Id", "7"); resp.StatusCode != 429 {
 		t.Errorf("the old policy does not go on: %d", resp.StatusCode)
 	}
-	if err := g.Update(parse(t, strings.Replace(flashSale, "header.user-id, token_bucket: { rate: 1/h, burst: 1 }", "header.user-id, token_bucket: { rate: 1/h, burst: 3 }", 1), up)); err != nil {
+	if err := g.Update(parse(t, strings.Replace(flashSale, "header.user-id, token_bucket: { rate: 1/h, burst: 1 }", "header.user-id, token_bucket: { rate: 1/h, burst: 3 }", 1), up), nil); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []int{200, 200, 429} { // one of the three was used before
@@ -374,7 +374,7 @@ func TestUpdateUnderLoad(t *testing.T) {
 		if i%2 == 0 {
 			next = b
 		}
-		if err := g.Update(next); err != nil {
+		if err := g.Update(next, nil); err != nil {
 			t.Error(err)
 		}
 	}
@@ -383,7 +383,7 @@ func TestUpdateUnderLoad(t *testing.T) {
 }
 
 func TestNewRefusesWhatAGatewayCannotDo(t *testing.T) {
-	if _, err := gateway.New(parse(t, "routes: [{ match: / }]", ""), slog.New(slog.DiscardHandler)); err == nil {
+	if _, err := gateway.New(parse(t, "routes: [{ match: / }]", ""), nil, slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("a route without an upstream was accepted")
 	}
 }

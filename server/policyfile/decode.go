@@ -7,8 +7,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/weirflow/weir/internal/duration"
+	"github.com/weirflow/weir/lease"
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/weirredis"
 )
 
 // decoder turns a tree into a policy. What the schema has against the tree is told already: here a value of the wrong type is passed
@@ -35,7 +39,7 @@ func (d *decoder) policy(root *node) (p policy.Policy) {
 		p.Headers = append([]string{}, texts(headers)...)
 	}
 	for _, f := range fields(root.get("stores")) {
-		p.Stores = append(p.Stores, policy.Store{Name: f.name, Redis: text(f.value.get("redis")), OnFailure: text(f.value.get("on_failure"))})
+		p.Stores = append(p.Stores, d.store(f.name, f.value))
 	}
 	for _, f := range fields(root.get("limits")) {
 		p.Limits = append(p.Limits, d.limit(f.name, f.value))
@@ -46,6 +50,7 @@ func (d *decoder) policy(root *node) (p policy.Policy) {
 	for _, n := range items(root.get("routes")) {
 		p.Routes = append(p.Routes, route(n))
 	}
+	d.kept(&p)
 	return p
 }
 
@@ -74,6 +79,62 @@ func unmappedBits(p netip.Prefix) int {
 	return p.Bits()
 }
 
+func (d *decoder) store(name string, n *node) policy.Store {
+	s := policy.Store{
+		Name:      name,
+		Redis:     text(n.get("redis")),
+		OnFailure: text(n.get("on_failure")),
+		Deadline:  d.duration(n.get("deadline"), "20ms", "stores", name, "deadline"),
+		Nodes:     int(number(n.get("nodes"))),
+	}
+	if lease := n.get("lease"); lease != nil {
+		s.Lease = policy.Lease{On: lease.shape == mapping || truth(lease), Max: number(lease.get("max"))}
+		s.Lease.Lifetime = d.duration(lease.get("lifetime"), "250ms", "stores", name, "lease", "lifetime")
+		if m := lease.get("max"); m != nil && s.Lease.Max == 0 {
+			d.wrong("a node that may hold no tokens cannot lease", "write at least 1, or take lease out", "stores", name, "lease", "max")
+		}
+	}
+	if m := n.get("nodes"); m != nil && s.Nodes == 0 && m.shape == scalar {
+		d.wrong("0 is not a number of nodes", "write how many share the store, at least 1", "stores", name, "nodes")
+	}
+	var wrong *weirredis.URLError
+	if _, err := weirredis.ParseURL(s.Redis); n.get("redis") != nil && errors.As(err, &wrong) {
+		d.wrong(wrong.Problem, wrong.Fix, "stores", name, "redis")
+	}
+	return s
+}
+
+// duration reads a duration above 0.
+func (d *decoder) duration(n *node, like string, path ...string) time.Duration {
+	written := text(n)
+	if written == "" {
+		return 0
+	}
+	v, err := duration.Parse(written)
+	if err != nil || v <= 0 {
+		d.wrong(fmt.Sprintf("%q is not a duration above 0", written), "write one like "+like, path...)
+		return 0
+	}
+	return v
+}
+
+// kept checks that limits can be kept in the stores that they name.
+func (d *decoder) kept(p *policy.Policy) {
+	for _, l := range p.Limits {
+		if l.Store == "" || l.Limit == nil || d.spoilt[l.Name] {
+			continue
+		}
+		if err := weirredis.Check(l.Limit); err != nil {
+			msg := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "weirredis: "), "weir: ")
+			d.wrong("the limit cannot be kept in a store: "+msg, "change its numbers, or take store out", "limits", l.Name, "store")
+		}
+		if i := slices.IndexFunc(p.Stores, func(s policy.Store) bool { return s.Name == l.Store }); i >= 0 && p.Stores[i].Lease.On && lease.Leasable(l.Limit) != nil {
+			d.wrong(fmt.Sprintf("tokens of a %s cannot be leased, as the store %q has it", policy.Kind(l.Limit), l.Store),
+				"name a store without lease: there may be two at the same URL", "limits", l.Name, "store")
+		}
+	}
+}
+
 func (d *decoder) limit(name string, n *node) policy.Limit {
 	l := policy.Limit{
 		Name:      name,
@@ -81,6 +142,7 @@ func (d *decoder) limit(name string, n *node) policy.Limit {
 		Cost:      text(n.get("cost")),
 		OnMissing: text(n.get("on_missing")),
 		Store:     text(n.get("store")),
+		OnFailure: text(n.get("on_failure")),
 		Shadow:    truth(n.get("shadow")),
 		MaxKeys:   int(number(n.get("max_keys"))),
 		WhenFull:  text(n.get("when_full")),

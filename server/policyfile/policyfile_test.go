@@ -111,6 +111,40 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestStores: all that can be said of a store.
+func TestStores(t *testing.T) {
+	f, err := Parse("x.yaml", []byte(`
+stores:
+  all: { redis: "redis+cluster://a,b", on_failure: deny, deadline: 5ms, nodes: 4, lease: { lifetime: 100ms, max: 50 } }
+  leased: { redis: "redis://a", lease: true }
+  not-leased: { redis: "redis://a", lease: false }
+  defaults: { redis: "redis://a", lease: {} }
+limits:
+  l: { token_bucket: { rate: 1/s, burst: 1 }, store: all, on_failure: allow }
+routes: [{ match: /, limits: [l] }]
+`))
+	want := []policy.Store{
+		{Name: "all", Redis: "redis+cluster://a,b", OnFailure: "deny", Deadline: 5 * time.Millisecond, Nodes: 4,
+			Lease: policy.Lease{On: true, Lifetime: 100 * time.Millisecond, Max: 50}},
+		{Name: "leased", Redis: "redis://a", Lease: policy.Lease{On: true}},
+		{Name: "not-leased", Redis: "redis://a"},
+		{Name: "defaults", Redis: "redis://a", Lease: policy.Lease{On: true}},
+	}
+	if err != nil || !slices.Equal(f.Policy.Stores, want) || f.Policy.Limits[0].OnFailure != "allow" {
+		t.Errorf("%v: %+v", err, f.Policy)
+	}
+}
+
+// TestErrorsHideSecrets: whatever is wrong with a URL.
+func TestErrorsHideSecrets(t *testing.T) {
+	for _, url := range []string{"redis://weir:secret", "redi://weir:secret@h", "redis://weir:secret/@h", "redis://:secret@h/x", "redis://:secret@h?x=secret"} {
+		_, err := Parse("x.yaml", []byte("stores: { s: { redis: \""+url+"\", on_failure: maybe } }\nlimits: { l: { token_bucket: { rate: 1/s, burst: 1 }, store: t } }\n"))
+		if err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
 func TestAnchorsAndMerges(t *testing.T) {
@@ -172,17 +206,33 @@ func TestTextsThatAreNoPolicy(t *testing.T) {
 		"limits: {a: 5}":                   "x.yaml:1:13: error: this is a number, and must be a map",
 		"routes: {}":                       "must be a list",
 		"limits: {a: {token_bucket: [1]}}": "must be a map",
-		"limits: {a: {token_bucket: {rate: [1], burst: 1}}}":                    "must be a text",
-		"limits: {a: {token_bucket: {rate: 100, burst: 1}}}":                    "must be a text",
-		"limits: {a: {token_bucket: {rate: 1/s, burst: 99999999999999999999}}}": "must be a whole number",
-		"limits: {a: {token_bucket: {rate: 1/s, burst: 1.5}}}":                  "must be a whole number",
-		"listen: {gateway: nowhere}":                                            `"nowhere" is not an address`,
-		"trusted_proxies: [10.0.0.0/33]":                                        "x.yaml:1:19: error: \"10.0.0.0/33\" is neither an address nor a prefix",
-		"headers: [x-rate-limit]":                                               "did you mean x-ratelimit?",
-		"limts: {}":                                                             "x.yaml:1:1: error: there is no key \"limts\" here\n\tfix: did you mean limits?",
-		"limits: {A: {token_bucket: {rate: 1/s, burst: 1}}}":                    "not a name for a limit",
-		"stores: {s: {}}":                                                       "redis is missing",
-		"upstreams: {s: {url: x}}":                                              "does not begin with http",
+		"limits: {a: {token_bucket: {rate: [1], burst: 1}}}":                                                  "must be a text",
+		"limits: {a: {token_bucket: {rate: 100, burst: 1}}}":                                                  "must be a text",
+		"limits: {a: {token_bucket: {rate: 1/s, burst: 99999999999999999999}}}":                               "must be a whole number",
+		"limits: {a: {token_bucket: {rate: 1/s, burst: 1.5}}}":                                                "must be a whole number",
+		"listen: {gateway: nowhere}":                                                                          `"nowhere" is not an address`,
+		"trusted_proxies: [10.0.0.0/33]":                                                                      "x.yaml:1:19: error: \"10.0.0.0/33\" is neither an address nor a prefix",
+		"headers: [x-rate-limit]":                                                                             "did you mean x-ratelimit?",
+		"limts: {}":                                                                                           "x.yaml:1:1: error: there is no key \"limts\" here\n\tfix: did you mean limits?",
+		"limits: {A: {token_bucket: {rate: 1/s, burst: 1}}}":                                                  "not a name for a limit",
+		"stores: {s: {}}":                                                                                     "redis is missing",
+		"stores:\n  s:\n    redis: http://h":                                                                  "x.yaml:3:12: error: \"http\" is not the scheme of a Redis\n\tfix: write one of redis",
+		"stores:\n  s:\n    redis: rediss://weir:secret@h?insecure=1":                                         "x.yaml:3:12: error: the URL has an unknown parameter \"insecure\"\n\tfix: a server is always verified",
+		"stores: {s: {redis: ''}}":                                                                            "the URL has no scheme",
+		"stores: {s: {redis: 'redis://h', deadline: soon}}":                                                   "\"soon\" is not a duration above 0\n\tfix: write one like 20ms",
+		"stores: {s: {redis: 'redis://h', deadline: 0s}}":                                                     "is not a duration above 0",
+		"stores: {s: {redis: 'redis://h', nodes: 0}}":                                                         "0 is not a number of nodes",
+		"stores: {s: {redis: 'redis://h', nodes: -1}}":                                                        "-1 is not a number of nodes",
+		"stores: {s: {redis: 'redis://h', nodes: many}}":                                                      "must be a whole number",
+		"stores: {s: {redis: 'redis://h', lease: yes}}":                                                       "must be true or false or a map",
+		"stores: {s: {redis: 'redis://h', lease: {lifetime: 2m}}}":                                            "a lease of 2m0s is too short or too long",
+		"stores: {s: {redis: 'redis://h', lease: {max: 0}}}":                                                  "may hold no tokens",
+		"stores: {s: {redis: 'redis://h', lease: {maximum: 1}}}":                                              "there is no key \"maximum\" here\n\tfix: known: lifetime, max",
+		"stores: {s: {redis: 'redis://h', on_failure: refuse}}":                                               "\"refuse\" is not known here",
+		"stores: {s: {redis: 'redis://h', lease: true}}\nlimits:\n  l: {leaky_bucket: {rate: 1/s}, store: s}": "x.yaml:3:41: error: tokens of a leaky_bucket cannot be leased",
+		"limits: {l: {token_bucket: {rate: 1/s, burst: 1}, on_failure: allow}}":                               "the limit is in no store that could fail",
+		"stores: {s: {redis: 'redis://h'}}\nlimits:\n  l:\n    token_bucket: {rate: 1000000000/s, burst: 18014398509481984}\n    store: s": "x.yaml:5:12: error: the limit cannot be kept in a store: ",
+		"upstreams: {s: {url: x}}": "does not begin with http",
 	} {
 		f, err := Parse("x.yaml", []byte(text))
 		var invalid *InvalidError

@@ -6,6 +6,7 @@ kinds[8] = {
     P.parts, P.largest, P.keeps, P.name = {}, last, false, 'all'
     for i = 3, #P do
       local part = prepare(P[i])
+      part.joined = true
       P.parts[i - 2] = part
       P.largest, P.keeps = min(P.largest, part.largest), P.keeps or part.keeps
     end

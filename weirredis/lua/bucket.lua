@@ -98,7 +98,7 @@ kinds[1] = {
         P.missu, P.missr = muldiv(P[7], P.p, P.n)
       end
     end
-    P.keeps, P.name = P.missu > 0 or P.missr > 0, 'bucket' .. type
+    P.keeps, P.name = P.missu > 0 or P.missr > 0 or P.p == 0, 'bucket' .. type -- what was used at a rate without end has all stored
   end,
 
   -- sound reports whether a state is one of this limit. What is whole numbers at all was seen before.
@@ -113,7 +113,7 @@ kinds[1] = {
   end,
 
   contact = function(P)
-    if P.keeps then
+    if P.missu > 0 or P.missr > 0 then
       return advance(P, now, 0, P.missu, P.missr)
     end
   end,

@@ -6,9 +6,37 @@ local now = clock[1] * 1000000 + clock[2]
 local never, horizon, last = -1, 3155760000000000, 9007199254740991 -- a time that cannot be named; 100 years; the end of the clock
 local floor, min, max = math.floor, math.min, math.max
 local kinds = {}
+local calendars, beyond = {}, {} -- the windows that were sent, by the name of the calendar; times in windows that were not, but are needed
 local prepare, change -- come later; the second one only in the script that knows all limits
 
--- muldiv is floor(a*b/m) and what is left over, for m up to 2^51. What is 2^53 or more is not exact, and never less than that.
+-- muldivbits is muldiv bit by bit, by sums alone that stay below m; a is below m.
+local function muldivbits(a, b, m)
+  local bits, n = {}, 0
+  while b > 0 do
+    n = n + 1
+    bits[n] = b % 2
+    b = floor(b / 2)
+  end
+  local q, r = 0, 0
+  for i = n, 1, -1 do
+    q = q * 2
+    if r >= m - r then
+      q, r = q + 1, r - (m - r)
+    else
+      r = r + r
+    end
+    if bits[i] == 1 then
+      if r >= m - a then
+        q, r = q + 1, r - (m - a)
+      else
+        r = r + a
+      end
+    end
+  end
+  return q, r
+end
+
+-- muldiv is floor(a*b/m) and what is left over. What is 2^53 or more is not exact, and never less than that.
 local function muldiv(a, b, m)
   local x = a * b
   if x <= last then
@@ -22,6 +50,10 @@ local function muldiv(a, b, m)
   -- b's digits, from the top, of as many bits as leave room for the rest of what came before.
   local whole, base, room = floor(a / m), 2, last / m / 2
   a = a - whole * m
+  if room < 2 then
+    local q, r = muldivbits(a, b, m)
+    return q + whole * b, r
+  end
   while base * 2 <= room do
     base = base * 2
   end

@@ -1,6 +1,6 @@
 -- What is asked comes as one value: version, expiry of the call (0 for none), grace in ms, whether KEYS[1] is a nonce, limits, and charges
 -- one after another: operation, limit, cost, group, within or -1 for however long, receipt or '', and by how many ms it expires sooner than
--- the call.
+-- the call. Where limits have calendars, these come last: the name and the windows (day, beginning, end) of each.
 local asked = cmsgpack.unpack(ARGV[1])
 if asked[1] ~= 1 then
   return redis.error_reply('WEIRVERSION these scripts are of another version than who asks')
@@ -17,6 +17,11 @@ if first == 1 then
 end
 
 local limits, charges = asked[5], asked[6]
+if asked[7] then
+  for i = 1, #asked[7], 2 do
+    calendars[asked[7][i]] = asked[7][i + 1]
+  end
+end
 local prepared, entries = {}, {}
 local wrong = {} -- a limit that this script does not know, to be asked again with all of them
 
@@ -337,6 +342,12 @@ if not ok then
     return redis.error_reply('WEIRFULL a state of another kind of limit is to be carried over')
   end
   return redis.error_reply('WEIRSCRIPT ' .. tostring(problem))
+end
+if #beyond > 0 then
+  for i, t in ipairs(beyond) do
+    beyond[i] = string.format('%.0f', t)
+  end
+  return redis.error_reply('WEIRCALENDAR ' .. string.format('%.0f', now) .. ' ' .. table.concat(beyond, ' '))
 end
 for key, e in pairs(entries) do
   if e.dirty then

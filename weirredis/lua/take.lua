@@ -106,10 +106,10 @@ end
 for key, def in pairs(dirty) do
   local S = states[key]
   local ttl = math.ceil((S[1] - now + 1) / 1000) + grace
-  redis.call('SET', key, cmsgpack.pack(def, S), 'PX', string.format('%.0f', ttl))
+  redis.call('SET', key, cmsgpack.pack(def, S), 'PX', ttl)
 end
 local answer = cmsgpack.pack(said)
 if made then
-  redis.call('SET', KEYS[1], answer, 'PX', string.format('%.0f', math.ceil((expiry - now) / 1000) + 1))
+  redis.call('SET', KEYS[1], answer, 'PX', math.ceil((expiry - now) / 1000) + 1)
 end
 return answer

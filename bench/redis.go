@@ -1,0 +1,344 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	goredis "github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/proof/servers"
+	"github.com/weirflow/weir/weirredis"
+	"github.com/weirflow/weir/weirrueidis"
+)
+
+// Subjects of redis. The trivial script is what any limiter on Redis has to do at least: read one key, and write it.
+const (
+	subjectShared  = "weir, exact"
+	subjectRate    = "go-redis/redis_rate"
+	subjectTrivial = "rueidis, a script that reads and writes"
+)
+
+const (
+	redisCallers = 64
+	redisKeys    = 10_000
+	redisRounds  = 10 // of the others' rounds in one of these: a trip takes a while
+)
+
+// An asker asks once about a key. It reports whether the answer was yes.
+type asker func(ctx context.Context, key string) (bool, error)
+
+// redisWorld is a server with a client of each kind.
+type redisWorld struct {
+	server  *servers.RedisServer
+	rueidis rueidis.Client
+	goredis *goredis.Client
+	store   *weirredis.Store
+}
+
+func openRedis() (w *redisWorld, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTime)
+	defer cancel()
+	w = new(redisWorld)
+	if w.server, err = servers.Redis(ctx, servers.RedisOptions{}); err != nil {
+		return nil, err
+	}
+	w.goredis = goredis.NewClient(&goredis.Options{Addr: w.server.Addr, PoolSize: redisCallers})
+	if w.rueidis, err = rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{w.server.Addr}, DisableCache: true}); err != nil {
+		return nil, errors.Join(err, w.close())
+	}
+	w.store, err = weirrueidis.New(w.rueidis, weirredis.Options{})
+	return w, err
+}
+
+func (w *redisWorld) close() error {
+	if w.store != nil {
+		w.store.Close()
+	}
+	if w.rueidis != nil {
+		w.rueidis.Close()
+	}
+	return errors.Join(w.goredis.Close(), w.server.Stop())
+}
+
+// subjects are what is compared: all admit whatever comes.
+func (w *redisWorld) subjects() (names []string, askers []asker, err error) {
+	shared, err := weir.NewShared(weir.TokenBucket{Rate: weir.PerSecond(1e6), Burst: 1e6}, w.store, weir.Named("bench"))
+	if err != nil {
+		return nil, nil, err
+	}
+	limiter, limit := redis_rate.NewLimiter(w.goredis), redis_rate.Limit{Rate: 1e6, Burst: 1e6, Period: time.Second}
+	script := rueidis.NewLuaScript("local v = redis.call('GET', KEYS[1]); redis.call('SET', KEYS[1], ARGV[1]); return v or ''")
+	return []string{subjectShared, subjectRate, subjectTrivial}, []asker{
+		shared.Allow,
+		func(ctx context.Context, key string) (bool, error) {
+			res, err := limiter.Allow(ctx, key, limit)
+			return err == nil && res.Allowed > 0, err
+		},
+		func(ctx context.Context, key string) (bool, error) {
+			_, err := script.Exec(ctx, w.rueidis, []string{key}, []string{"0123456789abcdef"}).ToString()
+			return err == nil, err
+		},
+	}, nil
+}
+
+// redis measures Weir's store on a server of its own beside redis_rate and beside a script that does nothing.
+func redis(r *report) error {
+	w, err := openRedis()
+	if err != nil {
+		return err
+	}
+	defer w.close() //nolint:errcheck // it ends either way
+	for _, s := range []struct {
+		title         string
+		callers, keys int
+	}{
+		{"one caller, one key", 1, 1},
+		{fmt.Sprintf("%d callers, one key", redisCallers), redisCallers, 1},
+		{fmt.Sprintf("%d callers, %d keys", redisCallers, redisKeys), redisCallers, redisKeys},
+	} {
+		if err := r.redisContest(w, s.title, s.callers, s.keys); err != nil {
+			return fmt.Errorf("%s: %w", s.title, err)
+		}
+	}
+	return r.redisMemory(w)
+}
+
+// redisContest measures the subjects in turn, round by round.
+func (r *report) redisContest(w *redisWorld, title string, callers, keys int) error {
+	names, askers, err := w.subjects()
+	if err != nil {
+		return err
+	}
+	rates, latencies, trips := make([][]float64, len(names)), make([][]time.Duration, len(names)), make([]float64, len(names))
+	for round := range r.rounds + 1 {
+		for i, ask := range askers {
+			before, err := w.scripts()
+			if err != nil {
+				return err
+			}
+			rate, took, err := drive(ask, callers, keys, redisRounds*r.round)
+			if err != nil {
+				return fmt.Errorf("%s: %w", names[i], err)
+			}
+			if round == 0 {
+				continue // to get warm
+			}
+			after, err := w.scripts()
+			if err != nil {
+				return err
+			}
+			rates[i], latencies[i] = append(rates[i], rate), append(latencies[i], took...)
+			trips[i] += (after - before) / float64(len(took)) / float64(r.rounds)
+		}
+	}
+	t := table{
+		Title: title,
+		Notes: []string{"calls/s: median of the rounds, which take turns; p50 and p99 of all calls; scripts: how many the server ran for each call"},
+		Columns: []column{
+			{"calls/s", 0}, {"p50 us", 0}, {"p99 us", 0}, {"scripts", 3}, {"/ redis_rate", 2}, {"/ trivial", 2},
+		},
+	}
+	for i, name := range names {
+		slices.Sort(latencies[i])
+		slices.Sort(rates[i])
+		median := func(i int) float64 { return rates[i][len(rates[i])/2] }
+		p := func(q float64) float64 {
+			return float64(latencies[i][int(q*float64(len(latencies[i])-1))]) / float64(time.Microsecond)
+		}
+		line := row{Name: name, Values: []float64{median(i), p(0.5), p(0.99), trips[i], median(i) / median(1), median(i) / median(2)}}
+		if i == 0 {
+			line.Target, line.Missed = redisTarget(callers, line.Values)
+		}
+		t.Rows = append(t.Rows, line)
+	}
+	r.add(t)
+	return nil
+}
+
+// redisTarget is what is to be reached: with one caller a time, with many a share of the others.
+func redisTarget(callers int, values []float64) (string, bool) {
+	if callers == 1 {
+		return atMost(values[2], 1000, "us p99")
+	}
+	a, missedA := atLeast(values[4], 3, "redis_rate")
+	b, missedB := atLeast(values[5], 0.8, "trivial")
+	return a + ", " + b, missedA || missedB
+}
+
+// drive has callers ask for a while, and returns their rate and how long each call took.
+func drive(ask asker, callers, keys int, d time.Duration) (rate float64, took []time.Duration, err error) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	ctx, begin := context.Background(), time.Now()
+	for c := range callers {
+		wg.Go(func() {
+			var mine []time.Duration
+			var failed error
+			at := time.Now()
+			for i := c * keys / callers; at.Sub(begin) < d && failed == nil; i++ {
+				var yes bool
+				if yes, failed = ask(ctx, "k"+strconv.Itoa(i%keys)); failed == nil && !yes {
+					failed = errors.New("it was refused")
+				}
+				now := time.Now()
+				mine = append(mine, now.Sub(at))
+				at = now
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			took = append(took, mine...)
+			err = cmp.Or(err, failed)
+		})
+	}
+	wg.Wait()
+	return float64(len(took)) / time.Since(begin).Seconds(), took, err
+}
+
+// scripts is how many scripts the server has run.
+func (w *redisWorld) scripts() (float64, error) {
+	stats, err := w.server.Info(context.Background(), "commandstats")
+	if err != nil {
+		return 0, err
+	}
+	n := 0.0
+	for _, name := range []string{"cmdstat_evalsha", "cmdstat_eval"} {
+		var calls float64
+		if _, err := fmt.Sscanf(stats[name], "calls=%f", &calls); err == nil {
+			n += calls
+		}
+	}
+	return n, nil
+}
+
+// redisMemory fills the server with keys, each asked once, or as often as a log is long, and looks at what it takes.
+func (r *report) redisMemory(w *redisWorld) error {
+	const keys, log = 20_000, 10
+	t := table{
+		Title:   fmt.Sprintf("memory of a key, of %d with names of 16 bytes", keys),
+		Notes:   []string{fmt.Sprintf("used_memory beyond that of the empty server; the logs hold %d entries", log)},
+		Columns: []column{{"bytes/key", 0}, {"/ redis_rate", 2}},
+	}
+	type subject struct {
+		name  string
+		ask   asker
+		times int
+	}
+	shared := func(name string, l weir.Limit) (asker, error) {
+		s, err := weir.NewShared(l, w.store, weir.Named(name))
+		if err != nil {
+			return nil, err
+		}
+		return s.Allow, nil
+	}
+	bucket, err := shared("b", weir.TokenBucket{Rate: weir.PerMinute(1), Burst: 1000})
+	if err != nil {
+		return err
+	}
+	limiter, limit := redis_rate.NewLimiter(w.goredis), redis_rate.Limit{Rate: 1, Burst: 1000, Period: time.Minute}
+	all := []subject{
+		{"weir, token bucket", bucket, 1},
+		{subjectRate, func(ctx context.Context, key string) (bool, error) {
+			res, err := limiter.Allow(ctx, key, limit)
+			return err == nil && res.Allowed > 0, err
+		}, 1},
+		{"a bucket in two keys, as Spring Cloud Gateway's", w.twoKeys, 1},
+		{"a log in a sorted set, as Redisson's", w.sortedLog, log},
+	}
+	if exact, err := shared("l", weir.SlidingLog{Limit: 1000, Window: time.Hour}); err == nil {
+		all = append(all, subject{"weir, sliding log", exact, log})
+	}
+	var found []float64
+	for _, s := range all {
+		bytes, err := w.fill(s.ask, keys, s.times)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		found = append(found, bytes)
+	}
+	for i, s := range all {
+		ratio := found[i] / found[1]
+		if s.times > 1 {
+			ratio = math.NaN()
+		}
+		t.Rows = append(t.Rows, row{Name: s.name, Values: []float64{found[i], ratio}})
+	}
+	r.add(t)
+	return nil
+}
+
+// fill asks about each key so many times, and returns the bytes that one takes then.
+func (w *redisWorld) fill(ask asker, keys, times int) (float64, error) {
+	ctx := context.Background()
+	if _, err := w.server.Do(ctx, "FLUSHALL"); err != nil {
+		return 0, err
+	}
+	before, err := w.memory()
+	if err != nil {
+		return 0, err
+	}
+	var wg sync.WaitGroup
+	failed := make([]error, redisCallers)
+	for c := range redisCallers {
+		wg.Go(func() {
+			for i := c; i < keys && failed[c] == nil; i += redisCallers {
+				for range times {
+					if _, err := ask(ctx, fmt.Sprintf("user-%011d", i)); err != nil {
+						failed[c] = err
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if err := cmp.Or(failed...); err != nil {
+		return 0, err
+	}
+	if err := w.expireNonces(ctx); err != nil {
+		return 0, err
+	}
+	after, err := w.memory()
+	return (after - before) / float64(keys), err
+}
+
+// expireNonces waits for what a call leaves behind for as long as it may be repeated: it belongs to no key.
+func (w *redisWorld) expireNonces(ctx context.Context) error {
+	for {
+		reply, err := w.rueidis.Do(ctx, w.rueidis.B().Scan().Cursor(0).Match("*:nonce:*").Count(1_000_000).Build()).AsScanEntry()
+		if err != nil || len(reply.Elements) == 0 {
+			return err
+		}
+	}
+}
+
+func (w *redisWorld) memory() (float64, error) {
+	info, err := w.server.Info(context.Background(), "memory")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseFloat(info["used_memory"], 64)
+}
+
+// twoKeys keeps tokens and a time in a key each, which expire.
+func (w *redisWorld) twoKeys(ctx context.Context, key string) (bool, error) {
+	const ttl = 2000 * time.Minute
+	err := w.goredis.Set(ctx, "request_rate_limiter.{"+key+"}.tokens", "999", ttl).Err()
+	return err == nil, errors.Join(err, w.goredis.Set(ctx, "request_rate_limiter.{"+key+"}.timestamp", strconv.FormatInt(time.Now().Unix(), 10), ttl).Err())
+}
+
+// sortedLog adds an entry to a sorted set by its time, under a random name of 8 bytes, and keeps a counter beside it.
+func (w *redisWorld) sortedLog(ctx context.Context, key string) (bool, error) {
+	now := time.Now()
+	member := fmt.Sprintf("%016x\x08%d", now.UnixNano(), 1)
+	err := w.goredis.ZAdd(ctx, "{"+key+"}:permits", goredis.Z{Score: float64(now.UnixMilli()), Member: member}).Err()
+	return err == nil, errors.Join(err, w.goredis.Set(ctx, "{"+key+"}:value", "990", time.Hour).Err())
+}

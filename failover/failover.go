@@ -1,0 +1,361 @@
+// Package failover keeps decisions coming when a shared store does not: a weir.Store over a weir.Store, with a deadline for each call, a
+// circuit breaker, and for each limit the choice of what decides meanwhile.
+//
+//	store, err := failover.New(redis, failover.Options{OnFailure: failover.Local, Nodes: 4})
+//	...
+//	shared, err := weir.NewShared(limit, store, weir.Named("per-user"))
+//
+// A caller never waits for longer than the deadline, and gets a decision: Decision.Source says where it was made. When the store answers
+// again, it decides again, by itself and without a request that fails for it.
+package failover
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/keyed"
+)
+
+// OnFailure says what decides about a charge that the store did not answer.
+type OnFailure uint8
+
+// The choices. The zero value is Deny.
+const (
+	Deny  OnFailure = iota // refuse; RetryAfter is until the store is asked again
+	Allow                  // let pass, and count nothing
+	Local                  // a limiter in this process, with this node's share of the limit: see Share
+)
+
+// String returns the name, as in policy files.
+func (f OnFailure) String() string {
+	names := [...]string{"deny", "allow", "local"}
+	if int(f) < len(names) {
+		return names[f]
+	}
+	return fmt.Sprintf("OnFailure(%d)", uint8(f))
+}
+
+// What the zero values of Options stand for.
+const (
+	DefaultDeadline    = 20 * time.Millisecond
+	DefaultFailures    = 5
+	DefaultProbe       = 250 * time.Millisecond
+	DefaultMaxCalls    = 1024
+	DefaultMaxReceipts = 10_000
+	DefaultBeatEvery   = time.Second
+	DefaultBeatTTL     = 5 * time.Second
+)
+
+// Options are the settings of a Store. The zero value denies what the store does not answer.
+type Options struct {
+	OnFailure OnFailure            // what decides where the store does not
+	ByName    map[string]OnFailure // what does so for single limits, by their names
+
+	Nodes     int  // how many processes share the limits, until heartbeats have told; at least 1 where anything is Local
+	StartFull bool // a local share can be spent at once when an outage begins, and not only what comes in from then on
+
+	Deadline time.Duration // of each call of the store, unless the caller's is earlier; 0 means 20 ms
+	Direct   bool          // call the store in the caller's goroutine: for stores that return when their context ends
+	MaxCalls int           // how many calls may be under way at once, unless Direct; who comes then waits, up to the deadline; 0 means 1024
+
+	Failures int           // how many failures in a row open the breaker; 0 means 5
+	Probe    time.Duration // how long after a failure the store is asked again while the breaker is open; 0 means 250 ms
+
+	MaxKeys     int        // how many local states are kept for each limit; 0 means keyed.DefaultMaxKeys
+	Full        keyed.Full // what becomes of a new key beyond them
+	MaxReceipts int        // how many local reservations are remembered, so that they can be settled; the oldest goes first; 0 means 10,000
+
+	ID        string        // this node's, among those that send heartbeats; empty for one that is drawn at random
+	BeatEvery time.Duration // how often a heartbeat is sent, if the store takes them; 0 means 1 s
+	BeatTTL   time.Duration // for how long one counts; 0 means 5 s
+
+	// OnTransition is told each change of the breaker's state, in order, one at a time, in a goroutine of the Store's own: while it runs,
+	// the store is not probed.
+	OnTransition func(from, to State)
+}
+
+// A Pinger is a store that can be asked whether it would answer: whether it would carry out charges, and not only whether something
+// listens. Others are probed with a Peek of 0.
+type Pinger interface {
+	Ping(ctx context.Context) error
+}
+
+// A Beater is a store that counts those who use it: Beat says that the node called id is alive for ttl from now on, and returns how many are.
+type Beater interface {
+	Beat(ctx context.Context, id string, ttl time.Duration) (nodes int, err error)
+}
+
+// ErrOut is found by errors.Is in the error of what cannot be done without the store while it is out: to settle what it has charged, and to
+// reset a key. errors.Is finds what the store said too, if it said anything.
+var ErrOut = errors.New("weir: the store is out of reach")
+
+// ErrClosed is the error of Do after Close.
+var ErrClosed = errors.New("weir: the failover store was closed")
+
+// A Store asks another one, and decides by itself where that does not answer. All methods are safe for concurrent use.
+//
+// A call fails when the store does not answer in time, or answers with an error that is about itself (see weir.ErrCharge); one whose own
+// context ended says nothing about the store, but where 5 of these come in a row, a probe asks in their place. The breaker opens when 5 calls
+// failed in a row (Options.Failures) or at least 20 were made, and at least half of them failed: of those since the first failure, and
+// of the last second or two. While it is open nothing is asked, and charges are decided in process, at once. Behind it one probe at a
+// time, in a goroutine of the Store's own, asks whether the store is back: 250 ms after the breaker opened and after each probe that failed,
+// and up to 1 s after where the store answers probes and then fails again. The first one that is answered closes it.
+//
+// Memory: Options bound it. Goroutines: one while the breaker is open, one for heartbeats if the store takes them, and one for each call
+// that is under way unless Options.Direct is set. A store that panics has failed.
+type Store struct {
+	inner    weir.Store
+	opts     Options
+	policies map[string]OnFailure
+	base     time.Time
+	mark     string // with which local receipts begin
+
+	state    atomic.Int32 // a State
+	row      atomic.Int64 // failures since the last answer
+	silent   atomic.Int64 // callers that left since the last answer
+	next     atomic.Int64 // when the store is probed next
+	closed   atomic.Bool
+	counters counters
+
+	slots  chan struct{} // one for each call that is under way
+	calls  sync.Pool     // of *call
+	asides chan struct{} // the same for probes and heartbeats
+	life   context.Context
+	end    context.CancelFunc
+	tasks  sync.WaitGroup
+
+	breaker  breaker
+	crowd    crowd
+	shares   shares
+	receipts receipts
+}
+
+// New returns a Store over another one, which it does not close. The error says which option is wrong.
+func New(store weir.Store, o Options) (*Store, error) {
+	if store == nil {
+		return nil, errors.New("weir: failover.New without a store: make one, like weirredis.New")
+	}
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	o.fill()
+	s := &Store{
+		inner:    store,
+		opts:     o,
+		policies: maps.Clone(o.ByName),
+		base:     time.Now(),
+		mark:     receiptPrefix + rand.Text() + ".",
+		slots:    make(chan struct{}, o.MaxCalls),
+		asides:   make(chan struct{}, mostAsides),
+	}
+	s.calls.New = func() any { return &call{done: make(chan struct{}, 1)} }
+	s.life, s.end = context.WithCancel(context.Background())
+	s.crowd.nodes.Store(int64(max(o.Nodes, 1)))
+	s.breaker.interval = o.Probe
+	s.shares.records = map[string]*record{}
+	s.receipts.held = map[weir.Receipt]held{}
+	if b, ok := store.(Beater); ok && o.uses(Local) {
+		s.tasks.Go(func() { s.beat(b) })
+	}
+	return s, nil
+}
+
+// validate says what is wrong with the options.
+func (o Options) validate() error {
+	wrong := func(name string, v any, what string) error {
+		return fmt.Errorf("weir: failover.Options.%s: %v %s", name, v, what)
+	}
+	for name, f := range o.ByName {
+		if f > Local {
+			return wrong("ByName", fmt.Sprintf("%v of %q", f, name), "is none of Deny, Allow and Local")
+		}
+	}
+	for name, d := range map[string]time.Duration{"Deadline": o.Deadline, "Probe": o.Probe, "BeatEvery": o.BeatEvery, "BeatTTL": o.BeatTTL} {
+		if d < 0 {
+			return wrong(name, d, "is no time: give one, or 0 for the usual one")
+		}
+	}
+	for name, n := range map[string]int{"MaxCalls": o.MaxCalls, "Failures": o.Failures, "MaxKeys": o.MaxKeys, "MaxReceipts": o.MaxReceipts} {
+		if n < 0 {
+			return wrong(name, n, "is no number: give one, or 0 for the usual one")
+		}
+	}
+	switch {
+	case o.OnFailure > Local:
+		return wrong("OnFailure", o.OnFailure, "is none of Deny, Allow and Local")
+	case o.Full > keyed.Share:
+		return wrong("Full", o.Full, "is none of keyed.Forget, keyed.Refuse and keyed.Share")
+	case o.Nodes < 0 || o.Nodes == 0 && o.uses(Local):
+		return wrong("Nodes", o.Nodes, "is no number of nodes: a local share is a part of the limit, so say of how many parts")
+	}
+	return nil
+}
+
+// uses reports whether something is decided in a way.
+func (o Options) uses(f OnFailure) bool {
+	for _, by := range o.ByName {
+		if by == f {
+			return true
+		}
+	}
+	return o.OnFailure == f
+}
+
+// fill puts in what zero values stand for.
+func (o *Options) fill() {
+	or := func(d *time.Duration, usual time.Duration) {
+		if *d == 0 {
+			*d = usual
+		}
+	}
+	or(&o.Deadline, DefaultDeadline)
+	or(&o.Probe, DefaultProbe)
+	or(&o.BeatEvery, DefaultBeatEvery)
+	or(&o.BeatTTL, DefaultBeatTTL)
+	orNumber := func(n *int, usual int) {
+		if *n == 0 {
+			*n = usual
+		}
+	}
+	orNumber(&o.MaxCalls, DefaultMaxCalls)
+	orNumber(&o.Failures, DefaultFailures)
+	orNumber(&o.MaxKeys, keyed.DefaultMaxKeys)
+	orNumber(&o.MaxReceipts, DefaultMaxReceipts)
+	if o.ID == "" {
+		o.ID = rand.Text()
+	}
+}
+
+// now is the process's time, in nanoseconds.
+func (s *Store) now() int64 { return int64(time.Since(s.base)) }
+
+// Do asks the store, for at most the deadline, and decides about what it did not answer. The error is that of the first charge that has one:
+// ErrOut for what cannot be done without the store, or what the store says is wrong with a charge. Where the caller's own context ends
+// first, it is that context's error, and nothing was decided.
+func (s *Store) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
+	switch {
+	case len(out) < len(batch):
+		return fmt.Errorf("weir: %d decisions have no room for a batch of %d charges", len(out), len(batch))
+	case s.closed.Load():
+		return ErrClosed
+	case len(batch) == 0:
+		return nil
+	}
+	for i := range batch {
+		if isLocal(&batch[i]) {
+			return s.sorted(ctx, batch, out)
+		}
+	}
+	return s.do(ctx, batch, out)
+}
+
+// sorted is Do for a batch in which local receipts are settled: those never go to the store.
+func (s *Store) sorted(ctx context.Context, batch []weir.Charge, out []weir.Decision) (err error) {
+	var rest []weir.Charge
+	for i := range batch {
+		if !isLocal(&batch[i]) {
+			rest = append(rest, batch[i])
+		} else if out[i] = s.settle(&batch[i]); err == nil {
+			err = batch[i].Err
+		}
+	}
+	if len(rest) == 0 {
+		return err
+	}
+	answers := make([]weir.Decision, len(rest))
+	failed := s.do(ctx, rest, answers)
+	for i, j := 0, 0; i < len(batch); i++ {
+		if !isLocal(&batch[i]) {
+			batch[i], out[i] = rest[j], answers[j]
+			j++
+		}
+	}
+	return errors.Join(failed, err)
+}
+
+// do is Do for what is the store's.
+func (s *Store) do(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if State(s.state.Load()) != Closed {
+		s.counters.rejected.Add(1)
+		return s.decide(batch, out, true, nil)
+	}
+	limited, cancel := context.WithTimeout(ctx, s.opts.Deadline)
+	defer cancel()
+	err := s.ask(limited, batch, out)
+	if err == nil {
+		s.answered()
+		return nil
+	}
+	switch all, failed := blame(err, batch); {
+	case !failed:
+		s.answered()
+		return err
+	case ctx.Err() != nil:
+		s.left()
+		return err
+	case limited.Err() != nil:
+		s.counters.late.Add(1)
+		s.failed()
+		return s.decide(batch, out, all, err)
+	default:
+		s.counters.failed.Add(1)
+		s.failed()
+		return s.decide(batch, out, all, err)
+	}
+}
+
+// blame says whether an error is the store's, and whether it is about all charges or about those with an Err alone.
+func blame(err error, batch []weir.Charge) (all, failed bool) {
+	matches := false
+	for i := range batch {
+		if e := batch[i].Err; e != nil {
+			matches = matches || errors.Is(err, e)
+			failed = failed || ofStore(e)
+		}
+	}
+	if matches {
+		return false, failed
+	}
+	return true, ofStore(err)
+}
+
+// ofStore reports whether an error is about the store, and not about a charge.
+func ofStore(err error) bool {
+	return err != nil && !errors.Is(err, weir.ErrCharge) && !errors.Is(err, weir.ErrCost)
+}
+
+// Close ends probes and heartbeats, and waits for them and for the calls that are under way. The error says that some calls did not
+// return although their contexts have ended: their goroutines end when they do. Close does not close the store underneath.
+func (s *Store) Close() error {
+	s.breaker.mu.Lock()
+	first := s.closed.CompareAndSwap(false, true)
+	s.breaker.mu.Unlock()
+	if !first {
+		return nil
+	}
+	s.end()
+	s.tasks.Wait()
+	s.shares.close()
+	timer := time.NewTimer(s.opts.Deadline)
+	defer timer.Stop()
+	for _, places := range []chan struct{}{s.slots, s.asides} {
+		for range cap(places) {
+			select {
+			case places <- struct{}{}:
+			case <-timer.C:
+				return errors.New("weir: calls of the store are still under way, although their contexts have ended")
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+package failover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weirflow/weir"
+)
+
+// mostAsides is how many probes and heartbeats may be under way at once: more than one only where the store does not return.
+const mostAsides = 8
+
+// errGone is the error of a call that ended its goroutine.
+var errGone = errors.New("weir: the store ended the goroutine of the call")
+
+// A call is what the store works on, apart from what the caller has, so that the caller can leave.
+type call struct {
+	batch []weir.Charge
+	out   []weir.Decision
+	err   error
+	done  chan struct{} // has room for one
+}
+
+// ask calls the store. It returns when the context ends, whatever the store does, unless the options say that the store does so too.
+func (s *Store) ask(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
+	if s.opts.Direct {
+		return s.call(ctx, batch, out)
+	}
+	select {
+	case s.slots <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	c := s.calls.Get().(*call)
+	c.batch = append(c.batch[:0], batch...)
+	c.out = slices.Grow(c.out[:0], len(batch))[:len(batch)]
+	go s.carryOut(ctx, c)
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		select {
+		case <-c.done: // at the same moment: an answer is an answer
+		default:
+			return ctx.Err()
+		}
+	}
+	copy(batch, c.batch)
+	copy(out, c.out)
+	err := c.err
+	clear(c.batch) // which hold keys and receipts
+	s.calls.Put(c)
+	return err
+}
+
+// carryOut is the goroutine of a call.
+func (s *Store) carryOut(ctx context.Context, c *call) {
+	c.err = errGone
+	defer func() {
+		<-s.slots
+		c.done <- struct{}{}
+	}()
+	c.err = s.call(ctx, c.batch, c.out)
+}
+
+// call calls the store; a panic is its error.
+func (s *Store) call(ctx context.Context, batch []weir.Charge, out []weir.Decision) (err error) {
+	defer recovered(&err)
+	return s.inner.Do(ctx, batch, out)
+}
+
+func recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("weir: the store panicked: %v", p)
+	}
+}
+
+// An answer is that of a probe or heartbeat.
+type answer struct {
+	nodes int
+	err   error
+}
+
+// aside calls something besides the charges, for at most the deadline, and leaves where it does not return.
+func (s *Store) aside(f func(context.Context) (int, error)) (nodes int, err error) {
+	select {
+	case s.asides <- struct{}{}:
+	default:
+		return 0, errors.New("weir: earlier probes of the store have not returned")
+	}
+	ctx, cancel := context.WithTimeout(s.life, s.opts.Deadline)
+	defer cancel()
+	done := make(chan answer, 1)
+	go func() {
+		a := answer{err: errGone}
+		defer func() {
+			<-s.asides
+			done <- a
+		}()
+		defer recovered(&a.err)
+		a.nodes, a.err = f(ctx)
+	}()
+	select {
+	case a := <-done:
+		return a.nodes, a.err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// probe asks whether the store answers.
+func (s *Store) probe() error {
+	_, err := s.aside(func(ctx context.Context) (int, error) {
+		if p, ok := s.inner.(Pinger); ok {
+			return 0, p.Ping(ctx)
+		}
+		var out [1]weir.Decision
+		batch := [1]weir.Charge{{Name: "probe", Key: "probe", Limit: weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}, Op: weir.OpPeek}}
+		return 0, s.inner.Do(ctx, batch[:], out[:])
+	})
+	if !ofStore(err) {
+		return nil
+	}
+	return err
+}

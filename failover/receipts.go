@@ -1,0 +1,91 @@
+package failover
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/weirflow/weir"
+)
+
+// receiptPrefix begins the receipts of all local charges: those of stores are bytes that are drawn or counted, and do not begin so.
+const receiptPrefix = "weir-share:"
+
+// isLocal reports whether a charge settles one that was made locally, here or elsewhere.
+func isLocal(c *weir.Charge) bool {
+	return c.Op == weir.OpSettle && strings.HasPrefix(string(c.Receipt), receiptPrefix)
+}
+
+// A settler is a local charge that can be settled.
+type settler interface{ Settle(actual int64) }
+
+// receipts are the local charges that can be settled, the oldest of which is forgotten where there are too many: what it took stays taken.
+type receipts struct {
+	mu        sync.Mutex
+	held      map[weir.Receipt]held
+	oldest    uint64 // no receipt has a number below it
+	last      uint64
+	forgotten uint64
+}
+
+// held is what a receipt stands for.
+type held struct {
+	settler
+	record *record
+}
+
+// keep remembers a charge.
+func (s *Store) keep(h held) weir.Receipt {
+	r := &s.receipts
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for len(r.held) >= s.opts.MaxReceipts {
+		if old := s.receipt(r.oldest); r.held[old].settler != nil {
+			delete(r.held, old)
+			r.forgotten++
+		}
+		r.oldest++
+	}
+	receipt := s.receipt(r.last)
+	r.last++
+	r.held[receipt] = h
+	return receipt
+}
+
+// receipt is the receipt of a number.
+func (s *Store) receipt(n uint64) weir.Receipt {
+	return weir.Receipt(s.mark + strconv.FormatUint(n, 36))
+}
+
+// release returns what a receipt stands for, and forgets it.
+func (r *receipts) release(receipt weir.Receipt) (held, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h, ok := r.held[receipt]
+	delete(r.held, receipt)
+	return h, ok
+}
+
+func (r *receipts) count() (kept int, forgotten uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.held), r.forgotten
+}
+
+// settle settles a local charge, also after the store has come back.
+func (s *Store) settle(c *weir.Charge) weir.Decision {
+	d := weir.Decision{By: c.Name, Source: weir.SourceShare}
+	h, ok := s.receipts.release(c.Receipt)
+	if !ok {
+		c.Err = fmt.Errorf("%w: its receipt is of a local share in another process, or was forgotten, or settled before", weir.ErrCharge)
+		return d
+	}
+	c.Err = nil
+	s.shares.mu.RLock()
+	defer s.shares.mu.RUnlock()
+	h.Settle(c.Cost)
+	d = h.record.keys.Peek(c.Key, 0)
+	d.Source = weir.SourceShare
+	return d
+}

@@ -1,0 +1,72 @@
+package failover
+
+import "sync/atomic"
+
+// Stats is what a Store has counted since it was made, and what holds now. Calls are those of Do; charges are those within them.
+type Stats struct {
+	State State
+	Nodes int // that the shares are for
+
+	// Transitions of the breaker: closed to open, open to half-open, half-open to closed and half-open to open.
+	Opened, Probed, Returned, Reopened uint64
+
+	// Calls: answered by the store, with charges that it found wrong or without; not answered by the deadline; failed; not made, as the
+	// breaker was open; and left by a caller whose own context ended.
+	Answered, Late, Failed, Rejected, Left uint64
+
+	// Charges decided without the store, by what decided.
+	Allowed, Denied, Shared uint64
+
+	UnderWay  int    // calls of the store that have not returned; 0 with Options.Direct
+	Receipts  int    // local reservations that can be settled
+	Forgotten uint64 // local reservations that cannot be any more, as there were too many
+}
+
+// counters are what Stats is made of.
+type counters struct {
+	opened, probed, returned, reopened atomic.Uint64
+	late, failed, rejected, left       atomic.Uint64
+	allowed, denied, shared            atomic.Uint64
+	_                                  [64]byte
+	answered                           atomic.Uint64 // each call counts here: not on the cache line of what it reads
+	_                                  [64]byte
+}
+
+// turned counts a transition.
+func (c *counters) turned(from, to State) {
+	switch {
+	case from == Closed:
+		c.opened.Add(1)
+	case to == HalfOpen:
+		c.probed.Add(1)
+	case to == Closed:
+		c.returned.Add(1)
+	default:
+		c.reopened.Add(1)
+	}
+}
+
+// Stats returns the counters.
+func (s *Store) Stats() Stats {
+	c := &s.counters
+	kept, forgotten := s.receipts.count()
+	return Stats{
+		State:     s.State(),
+		Nodes:     s.Nodes(),
+		Opened:    c.opened.Load(),
+		Probed:    c.probed.Load(),
+		Returned:  c.returned.Load(),
+		Reopened:  c.reopened.Load(),
+		Answered:  c.answered.Load(),
+		Late:      c.late.Load(),
+		Failed:    c.failed.Load(),
+		Rejected:  c.rejected.Load(),
+		Left:      c.left.Load(),
+		Allowed:   c.allowed.Load(),
+		Denied:    c.denied.Load(),
+		Shared:    c.shared.Load(),
+		UnderWay:  len(s.slots),
+		Receipts:  kept,
+		Forgotten: forgotten,
+	}
+}

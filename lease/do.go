@@ -1,0 +1,309 @@
+package lease
+
+import (
+	"context"
+
+	"github.com/weirflow/weir"
+)
+
+// How a charge is carried out.
+type way uint8
+
+const (
+	byLease  way = iota // from leased tokens, if that can be
+	byStore             // as it is
+	byNobody            // there is something wrong with it
+)
+
+// do is Do for all that quick does not decide.
+func (s *Store) do(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
+	if s.closed.Load() {
+		return ErrClosed
+	}
+	ways := make([]way, len(batch))
+	choose(batch, ways)
+	for i := 0; i < len(batch); {
+		j := i + 1
+		for j < len(batch) && ways[j] == ways[i] {
+			j++
+		}
+		var err error
+		switch ways[i] {
+		case byLease:
+			err = s.here(ctx, batch[i:j], out[i:j])
+		case byStore:
+			err = s.pass(ctx, batch[i:j], out[i:j])
+		}
+		if err != nil {
+			return err
+		}
+		i = j
+	}
+	for i := range batch {
+		if err := batch[i].Err; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// choose says how each charge is carried out. A group of which one charge is wrong is wrong.
+func choose(batch []weir.Charge, ways []way) {
+	var members map[int]int
+	var bad map[int]error
+	for i := range batch {
+		c := &batch[i]
+		if c.Err = Leasable(c.Limit); c.Group <= 0 {
+			continue
+		}
+		if members == nil {
+			members, bad = map[int]int{}, map[int]error{}
+		}
+		if members[c.Group]++; c.Err != nil {
+			bad[c.Group] = c.Err
+		}
+	}
+	for i := range batch {
+		c := &batch[i]
+		if err := bad[c.Group]; err != nil {
+			c.Err = err
+		}
+		switch {
+		case c.Err != nil:
+			ways[i] = byNobody
+		case c.Op != weir.OpTake || c.Cost <= 0 || c.Keep || c.Group > 0 && members[c.Group] > 1:
+			ways[i] = byStore
+		}
+	}
+}
+
+// pass has the store decide.
+func (s *Store) pass(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
+	for i := range batch {
+		if batch[i].Op == weir.OpReset {
+			s.forget(&batch[i])
+		}
+	}
+	s.stats.trips.Add(1)
+	err := s.inner.Do(ctx, batch, out)
+	told := false
+	for i := range batch {
+		c := &batch[i]
+		switch {
+		case c.Err != nil:
+			told = true
+		case c.Op == weir.OpReset:
+			s.forget(c) // also what was granted before the reset and came meanwhile
+		case c.Op == weir.OpPeek:
+			s.peeked(c, &out[i])
+		}
+	}
+	if told {
+		return nil // do tells the first one
+	}
+	return err
+}
+
+// forget drops all that is held of a key. It is not given back: the store has forgotten that it was taken.
+func (s *Store) forget(c *weir.Charge) {
+	if e := s.keys.find(c.Name, c.Key); e != nil {
+		e.mu.Lock()
+		e.endAll(s.now())
+		e.back, e.given = nil, 0
+		e.mu.Unlock()
+	}
+}
+
+// peeked adds what is left here to what the store has.
+func (s *Store) peeked(c *weir.Charge, d *weir.Decision) {
+	e := s.keys.find(c.Name, c.Key)
+	if e == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.limit != c.Limit {
+		return
+	}
+	e.tidy(s.now())
+	d.Remaining = min(d.Remaining+e.left(), d.Limit)
+	if !d.Allowed && c.Cost > 0 && c.Cost <= d.Remaining {
+		d.Allowed, d.RetryAfter = true, 0
+	}
+}
+
+// What is to be done about a charge.
+type verdict uint8
+
+const (
+	decided verdict = iota
+	waits           // for what is under way
+	direct          // the store is to be asked about it, by its own caller
+)
+
+// turn is a charge that is not yet decided.
+type turn struct {
+	c   *weir.Charge
+	d   *weir.Decision
+	e   *entry // nil where there is no room for one
+	ask *ask   // that it waits for
+}
+
+// mostTries is how many times a caller waits for tokens that others then are faster to take. After that it asks for its own.
+const mostTries = 4
+
+// here decides about charges from leased tokens.
+func (s *Store) here(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
+	turns := make([]turn, len(batch))
+	for i := range batch {
+		turns[i] = turn{c: &batch[i], d: &out[i]}
+	}
+	for try := 0; len(turns) > 0; try++ {
+		own, waiting := turns[:0:0], turns[:0]
+		for _, t := range turns {
+			switch s.begin(&t, try) {
+			case waits:
+				waiting = append(waiting, t)
+			case direct:
+				own = append(own, t)
+			}
+		}
+		if len(own) > 0 {
+			t := s.own(own)
+			_ = s.call(ctx, t) // land puts it where it belongs
+			s.land(t)
+		}
+		if err := s.wait(ctx, waiting); err != nil {
+			return err
+		}
+		turns = waiting
+	}
+	return nil
+}
+
+// wait waits until what the turns wait for is there. Those for which it failed are told.
+func (s *Store) wait(ctx context.Context, turns []turn) (err error) {
+	for _, t := range turns {
+		if err == nil {
+			select {
+			case <-t.ask.done:
+			case <-ctx.Done():
+				err = ctx.Err()
+			}
+		}
+		t.e.mu.Lock()
+		t.e.need -= t.c.Cost
+		t.e.mu.Unlock()
+	}
+	for _, t := range turns {
+		if err != nil {
+			t.c.Err = err
+		}
+	}
+	return err
+}
+
+// begin decides about a charge, or says what has to be done first.
+func (s *Store) begin(t *turn, try int) verdict {
+	if t.ask != nil && t.ask.err != nil {
+		t.c.Err = t.ask.err
+		return decided
+	}
+	e := s.enter(t.c)
+	if t.e = e; e == nil {
+		return direct
+	}
+	if s.closed.Load() {
+		e.mu.Unlock()
+		t.c.Err = ErrClosed
+		return decided
+	}
+	v, a := s.decide(e, t, try)
+	e.mu.Unlock()
+	if a != nil {
+		s.launch(a)
+	}
+	return v
+}
+
+// enter returns the entry of a charge's key, locked; nil where there is no room for it.
+func (s *Store) enter(c *weir.Charge) *entry {
+	for {
+		e := s.keys.find(c.Name, c.Key)
+		if e == nil {
+			if e = s.insert(c); e == nil {
+				return nil
+			}
+		}
+		e.mu.Lock()
+		if !e.gone || s.closed.Load() {
+			return e
+		}
+		e.mu.Unlock()
+	}
+}
+
+// insert puts in an entry for a key, or finds the one that another has put in; nil where there is no room.
+func (s *Store) insert(c *weir.Charge) *entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.keys.find(c.Name, c.Key); e != nil {
+		return e
+	}
+	if len(s.keys.all) >= s.opts.MaxKeys {
+		return nil
+	}
+	e := &entry{name: c.Name, key: c.Key}
+	e.be(c.Limit, s.opts.Lifetime)
+	s.keys.put(e)
+	s.wake()
+	return e
+}
+
+// decide is begin for an entry that is locked. What it asks for is to be launched.
+func (s *Store) decide(e *entry, t *turn, try int) (verdict, *ask) {
+	c, now := t.c, s.now()
+	if e.limit != c.Limit {
+		e.endAll(now)
+		e.be(c.Limit, s.opts.Lifetime)
+	}
+	e.tidy(now)
+	if e.take(c.Cost, t.d, now) {
+		return decided, s.next(e, now)
+	}
+	left := e.left()
+	r := e.no.Load()
+	if r.decide(t.d, c, left, now) {
+		e.unmet(c.Cost)
+		return decided, nil
+	}
+	need := c.Cost - left
+	room := s.opts.MaxOutstanding - left
+	known := r != nil && now < r.until && need > r.cost // to be refused, but not until when
+	switch {
+	case known || try >= mostTries || need > room || c.Cost > e.capacity && e.capacity > 0 || len(e.held) >= mostHeld:
+		return s.alone(e, c, now), nil
+	case e.ask != nil:
+		t.ask = e.ask
+		e.need += c.Cost
+		return waits, nil
+	}
+	n := max(e.amount(now, s.opts.Lifetime, s.opts.MaxOutstanding), min(need+e.need, room))
+	if left == 0 && n <= c.Cost && e.direct == 0 {
+		return s.alone(e, c, now), nil
+	}
+	if t.ask = s.request(e, n, now); t.ask == nil {
+		c.Err = ErrClosed
+		return decided, nil
+	}
+	e.need += c.Cost
+	return waits, t.ask
+}
+
+// alone sends a caller to the store.
+func (s *Store) alone(e *entry, c *weir.Charge, now int64) verdict {
+	e.direct++
+	e.unmet(c.Cost)
+	e.lastSent, e.lastSize, e.last = now, c.Cost, nil
+	return direct
+}

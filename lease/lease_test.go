@@ -1,0 +1,521 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/lease"
+	"github.com/weirflow/weir/weirtest"
+)
+
+const (
+	ms  = time.Millisecond
+	sec = time.Second
+)
+
+// remote is a store that takes a while, and counts what it is asked.
+type remote struct {
+	weir.Store
+	way   time.Duration
+	calls atomic.Int64
+	mu    sync.Mutex
+	asked [32]int             // by operation
+	fail  func(n int64) error // for the n-th call, instead of an answer
+}
+
+func (r *remote) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
+	n := r.calls.Add(1)
+	r.mu.Lock()
+	for _, c := range batch {
+		r.asked[c.Op]++
+	}
+	fail := r.fail
+	r.mu.Unlock()
+	if r.way > 0 {
+		select {
+		case <-time.After(r.way):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if fail != nil {
+		if err := fail(n); err != nil {
+			return err
+		}
+	}
+	return r.Store.Do(ctx, batch, out)
+}
+
+func (r *remote) count(op weir.Op) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.asked[op]
+}
+
+// caller has a key of a leased store.
+type caller struct {
+	t     *testing.T
+	s     *lease.Store
+	limit weir.Limit
+	key   string
+}
+
+func (c caller) do(charge weir.Charge) (weir.Charge, weir.Decision, error) {
+	charge.Name, charge.Key = "l", c.key
+	if charge.Limit == nil {
+		charge.Limit = c.limit
+	}
+	batch, out := []weir.Charge{charge}, make([]weir.Decision, 1)
+	err := c.s.Do(c.t.Context(), batch, out)
+	return batch[0], out[0], err
+}
+
+func (c caller) take(cost int64) weir.Decision {
+	c.t.Helper()
+	_, d, err := c.do(weir.Charge{Cost: cost})
+	if err != nil {
+		c.t.Errorf("take %d: %v", cost, err)
+	}
+	return d
+}
+
+// open returns a leased store over one in memory. In the bubble of a test.
+func open(t *testing.T, l weir.Limit, o lease.Options, way time.Duration) (caller, *remote) {
+	t.Helper()
+	r := &remote{Store: weirtest.NewStore(nil), way: way}
+	s, err := lease.New(r, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return caller{t, s, l, "k"}, r
+}
+
+// left is what the store has.
+func (c caller) left(r *remote) int64 {
+	c.t.Helper()
+	out := make([]weir.Decision, 1)
+	if err := r.Store.Do(context.Background(), []weir.Charge{{Name: "l", Key: c.key, Limit: c.limit, Op: weir.OpPeek}}, out); err != nil {
+		c.t.Fatal(err)
+	}
+	return out[0].Remaining
+}
+
+var day = weir.FixedWindow{Limit: 1000, Window: 24 * time.Hour, Align: weir.AlignFirst}
+
+// TestLeaseGrowsAndGoesBack: a key that is hot is leased, in ever larger amounts; what is not used is with the store again before the
+// lifetime is over, without anybody asking.
+func TestLeaseGrowsAndGoesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, r := open(t, day, lease.Options{Lifetime: 80 * ms}, ms)
+		start := time.Now()
+		leased := 0
+		for i := range 200 {
+			d := c.take(1)
+			if !d.Allowed || d.Limit != 1000 || d.By != "l" || d.Remaining > int64(999-i) || d.ResetAfter <= 0 {
+				t.Fatalf("%d: %+v", i, d)
+			}
+			if d.Source == weir.SourceLease {
+				leased++
+			}
+		}
+		synctest.Wait()
+		if n := r.calls.Load(); n > 20 || leased < 190 {
+			t.Errorf("%d calls of the store, %d of 200 decided here", n, leased)
+		}
+		if c.left(r) >= 800 {
+			t.Error("nothing is held")
+		}
+		rest := 80*ms - time.Since(start)
+		<-time.After(rest)
+		synctest.Wait()
+		if n := c.left(r); n != 800 {
+			t.Errorf("%d left of 800 after the lifetime", n)
+		}
+		if s := c.s.Stats(); s.Leased != 200-uint64(200-leased)+s.Returned || s.Lost != 0 || s.Trips != uint64(r.calls.Load()) {
+			t.Errorf("%+v, %d decided here, %d calls", s, leased, r.calls.Load())
+		}
+		<-time.After(sec) // and the key is let go
+		if s := c.s.Stats(); s.Keys != 0 {
+			t.Errorf("%+v", s)
+		}
+		calls := r.calls.Load()
+		<-time.After(time.Hour)
+		if r.calls.Load() != calls {
+			t.Error("the store is asked for nobody")
+		}
+	})
+}
+
+// TestCloseGivesBack: all of it, and then nothing is decided any more.
+func TestCloseGivesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, r := open(t, day, lease.Options{}, 5*ms)
+		for range 100 {
+			c.take(1)
+		}
+		if err := c.s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if n := c.left(r); n != 900 {
+			t.Errorf("%d left of 900", n)
+		}
+		if _, _, err := c.do(weir.Charge{Cost: 1}); !errors.Is(err, lease.ErrClosed) {
+			t.Error(err)
+		}
+		if err := c.s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestRefusalsAreTheStores: and need no trip until there may be more.
+func TestRefusalsAreTheStores(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, r := open(t, weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 5}, lease.Options{}, 0)
+		for range 5 {
+			if !c.take(1).Allowed {
+				t.Fatal("refused while there is something")
+			}
+		}
+		d := c.take(1)
+		synctest.Wait()
+		calls := r.calls.Load()
+		if d.Allowed || d.RetryAfter != 100*ms || d.Remaining != 0 || d.Limit != 5 {
+			t.Errorf("%+v", d)
+		}
+		<-time.After(40 * ms)
+		for range 100 {
+			if d := c.take(1); d.Allowed || d.RetryAfter != 60*ms || d.Source != weir.SourceLease {
+				t.Fatalf("%+v", d)
+			}
+		}
+		if d := c.take(3); d.Allowed || d.RetryAfter != 260*ms {
+			t.Errorf("%+v", d)
+		}
+		if d := c.take(6); d.Allowed || d.RetryAfter != weir.Never {
+			t.Errorf("%+v", d)
+		}
+		if n := r.calls.Load(); n != calls+1 {
+			t.Errorf("%d calls for what was known, and one", n-calls)
+		}
+		<-time.After(60 * ms)
+		if d := c.take(1); !d.Allowed {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+// TestOthersGiveBack: a window that is used up is asked again now and then, as others may have given something back.
+func TestOthersGiveBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, r := open(t, day, lease.Options{Lifetime: 100 * ms}, 0)
+		other := weir.Charge{Name: "l", Key: "k", Limit: day, Cost: 1000, Keep: true}
+		batch := []weir.Charge{other}
+		if err := r.Store.Do(t.Context(), batch, make([]weir.Decision, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if d := c.take(1); d.Allowed || d.RetryAfter < 20*time.Hour {
+			t.Errorf("%+v", d)
+		}
+		batch[0].Op, batch[0].Cost = weir.OpSettle, 990
+		if err := r.Store.Do(t.Context(), batch, make([]weir.Decision, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if c.take(1).Allowed {
+			t.Error("a refusal was forgotten at once")
+		}
+		<-time.After(100 * ms)
+		for range 10 {
+			if !c.take(1).Allowed {
+				t.Error("what came back is not found")
+			}
+		}
+		if c.take(1).Allowed {
+			t.Error("one too many")
+		}
+		before := r.calls.Load()
+		for range 1000 {
+			<-time.After(ms)
+			c.take(1)
+		}
+		if n := r.calls.Load() - before; n > 20 {
+			t.Errorf("%d calls in 10 lifetimes", n)
+		}
+	})
+}
+
+// TestManyCallersShareATrip: nobody gets another's tokens, and the store hears of them once or a few times.
+func TestManyCallersShareATrip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, r := open(t, weir.FixedWindow{Limit: 50, Window: 24 * time.Hour, Align: weir.AlignFirst}, lease.Options{}, 10*ms)
+		var allowed atomic.Int64
+		var wg sync.WaitGroup
+		for range 64 {
+			wg.Go(func() {
+				if c.take(1).Allowed {
+					allowed.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		if n := r.calls.Load(); allowed.Load() != 50 || n > 6 {
+			t.Errorf("%d of 50 allowed in %d calls", allowed.Load(), n)
+		}
+	})
+}
+
+// TestContext: a caller does not wait longer than its context, and what comes for it later is there for others, or goes back.
+func TestContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, r := open(t, day, lease.Options{Lifetime: 400 * ms, Timeout: 100 * ms}, 50*ms)
+		c.take(1)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*ms)
+		defer cancel()
+		start := time.Now()
+		batch := []weir.Charge{{Name: "l", Key: "k", Limit: day, Cost: 5}}
+		err := c.s.Do(ctx, batch, make([]weir.Decision, 1))
+		for range 3 { // one who asks for itself, and those who wait for what is asked for meanwhile
+			wait := []weir.Charge{{Name: "l", Key: "k", Limit: day, Cost: 1}}
+			if err := c.s.Do(ctx, wait, make([]weir.Decision, 1)); !errors.Is(err, context.DeadlineExceeded) || wait[0].Err == nil {
+				t.Error(err, wait[0].Err)
+			}
+		}
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 11*ms {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		<-time.After(sec)
+		if n := c.left(r); n != 999 && n != 994 {
+			t.Errorf("%d left: what nobody used did not come back", n)
+		}
+	})
+}
+
+// TestStoreFails: those who wait are told, all at once, after no longer than the timeout; then it works again.
+func TestStoreFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, r := open(t, day, lease.Options{Lifetime: 100 * ms}, ms)
+		down := errors.New("down")
+		for range 20 {
+			c.take(1)
+		}
+		<-time.After(10 * ms)
+		r.mu.Lock()
+		r.fail = func(int64) error { return down }
+		r.mu.Unlock()
+		var failed, took atomic.Int64
+		var wg sync.WaitGroup
+		for range 200 {
+			wg.Go(func() {
+				ch, d, err := c.do(weir.Charge{Cost: 1})
+				switch {
+				case errors.Is(err, down) && errors.Is(ch.Err, down):
+					failed.Add(1)
+				case err == nil && d.Allowed:
+					took.Add(1)
+				default:
+					t.Errorf("%+v, %v", d, err)
+				}
+			})
+		}
+		wg.Wait()
+		if failed.Load() == 0 || took.Load() > 40 {
+			t.Errorf("%d failed, %d took what there was", failed.Load(), took.Load())
+		}
+		r.mu.Lock()
+		r.fail = nil
+		r.mu.Unlock()
+		<-time.After(200 * ms)
+		if d := c.take(1); !d.Allowed || c.s.Stats().Lost == 0 {
+			t.Errorf("%+v, %+v", d, c.s.Stats())
+		}
+	})
+}
+
+// TestHangingStore: the timeout ends what nobody else ends.
+func TestHangingStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, r := open(t, day, lease.Options{Lifetime: 100 * ms}, ms)
+		for range 20 {
+			c.take(1)
+		}
+		r.way = time.Hour
+		start := time.Now()
+		for {
+			if _, _, err := c.do(weir.Charge{Cost: 1}); err != nil {
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(err)
+				}
+				break
+			}
+		}
+		if err := c.s.Close(); err == nil {
+			t.Log("there was nothing to give back")
+		}
+		if d := time.Since(start); d > 200*ms {
+			t.Errorf("it took %v", d)
+		}
+	})
+}
+
+// TestLateAnswers: what comes after its lifetime is not used, and goes back.
+func TestLateAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, r := open(t, day, lease.Options{Lifetime: 10 * ms, Timeout: sec}, 0)
+		c.take(1)
+		r.way = 30 * ms
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				if d := c.take(1); !d.Allowed || d.Source != weir.SourceStore {
+					t.Errorf("%+v", d)
+				}
+			})
+		}
+		wg.Wait()
+		<-time.After(sec)
+		if n := c.left(r); n != 991 {
+			t.Errorf("%d left of 991", n)
+		}
+	})
+}
+
+// TestWindowEnds: no token of a window is used in the next one.
+func TestWindowEnds(t *testing.T) {
+	for _, l := range []weir.Limit{
+		weir.FixedWindow{Limit: 100, Window: 100 * ms, Align: weir.AlignFirst},
+		weir.SlidingCounter{Limit: 100, Window: 100 * ms},
+		weir.SlidingWindow{Limit: 100, Window: 400 * ms, Slots: 4},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c, r := open(t, l, lease.Options{Lifetime: 10 * sec}, 0)
+			for range 20 {
+				c.take(1)
+			}
+			synctest.Wait()
+			held := 80 - c.left(r)
+			if held <= 0 {
+				t.Fatalf("%T: nothing is held", l)
+			}
+			<-time.After(100*ms - time.Duration(time.Now().UnixNano()%int64(100*ms)))
+			calls := r.calls.Load()
+			if c.take(1); r.calls.Load() == calls {
+				t.Errorf("%T: a token of the window before was used", l)
+			}
+		})
+	}
+}
+
+// TestChangedLimit: what was leased under a limit is not used under another one, and goes back.
+func TestChangedLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, r := open(t, day, lease.Options{}, 0)
+		for range 100 {
+			c.take(1)
+		}
+		synctest.Wait()
+		c.limit = weir.FixedWindow{Limit: 120, Window: 24 * time.Hour, Align: weir.AlignFirst}
+		allowed := 0
+		for range 200 {
+			if c.take(1).Allowed {
+				allowed++
+			}
+		}
+		if allowed != 20 {
+			t.Errorf("%d of 20 allowed, %d left", allowed, c.left(r))
+		}
+	})
+}
+
+// TestMaxOutstanding: no more than so many are held, whatever the demand.
+func TestMaxOutstanding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, r := open(t, day, lease.Options{MaxOutstanding: 7}, 0)
+		used := int64(0)
+		for range 300 {
+			c.take(1)
+			synctest.Wait()
+			if used++; 1000-used-c.left(r) > 7 {
+				t.Fatalf("%d used, %d left: more than 7 are held", used, c.left(r))
+			}
+		}
+		if d := c.take(20); !d.Allowed || d.Source != weir.SourceStore {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+// TestLargerCosts: a cost that needs more than is left here takes both.
+func TestLargerCosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := open(t, day, lease.Options{Lifetime: sec}, ms)
+		total := int64(0)
+		for i := int64(0); total < 1000; i++ {
+			cost := min(1+i*7%23, 1000-total)
+			if d := c.take(cost); !d.Allowed {
+				t.Fatalf("%d after %d: %+v", cost, total, d)
+			}
+			total += cost
+		}
+		if d := c.take(1); d.Allowed || d.RetryAfter < 23*time.Hour {
+			t.Errorf("%+v", d)
+		}
+	})
+}
+
+// TestEverythingAtOnce, with the race detector: nothing is admitted twice, and all that was not used comes back.
+func TestEverythingAtOnce(t *testing.T) {
+	store := weirtest.NewStore(nil)
+	limit := weir.FixedWindow{Limit: 30_000, Window: 1000 * time.Hour, Align: weir.AlignFirst}
+	var stores []*lease.Store
+	for range 2 {
+		s, err := lease.New(store, lease.Options{Lifetime: 2 * ms, Timeout: time.Minute, MaxKeys: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stores = append(stores, s)
+	}
+	var allowed [5]atomic.Int64
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			batch := []weir.Charge{{Name: "l", Limit: limit, Cost: 1}, {Name: "l", Limit: limit, Cost: 3}}
+			out := make([]weir.Decision, 2)
+			for i := range 3000 {
+				k := [2]int{(i/100 + g) % 5, i % 5}
+				batch[0].Key, batch[1].Key = fmt.Sprint(k[0]), fmt.Sprint(k[1])
+				if err := stores[g%2].Do(t.Context(), batch, out); err != nil {
+					t.Error(err)
+					return
+				}
+				for j := range batch {
+					if out[j].Allowed {
+						allowed[k[j]].Add(batch[j].Cost)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, s := range stores {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for k := range allowed {
+		out := make([]weir.Decision, 1)
+		if err := store.Do(t.Context(), []weir.Charge{{Name: "l", Key: fmt.Sprint(k), Limit: limit, Op: weir.OpPeek}}, out); err != nil {
+			t.Fatal(err)
+		}
+		if n := allowed[k].Load(); n+out[0].Remaining != 30_000 {
+			t.Errorf("key %d: %d allowed and %d left of 30000", k, n, out[0].Remaining)
+		}
+	}
+}

@@ -1,0 +1,436 @@
+package policy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/weirtest"
+)
+
+// faulty is a store that fails when it is told to, and knows how often it was called.
+type faulty struct {
+	weir.Store
+	mu    sync.Mutex
+	err   error
+	calls int
+	hold  chan struct{} // where it waits, if anything
+}
+
+func (f *faulty) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
+	f.mu.Lock()
+	f.calls++
+	err, hold := f.err, f.hold
+	f.mu.Unlock()
+	if hold != nil {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return f.Store.Do(ctx, batch, out)
+}
+
+func (f *faulty) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+}
+
+func (f *faulty) called() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls
+}
+
+// newFaulty is a store of the clock's time.
+func newFaulty(c *weirtest.Clock) *faulty { return &faulty{Store: weirtest.NewStore(c.Now)} }
+
+func sharing(t *testing.T, p policy.Policy, c *weirtest.Clock, stores map[string]weir.Store) *policy.Engine {
+	t.Helper()
+	for name := range stores {
+		p.Stores = append(p.Stores, policy.Store{Name: name, Redis: "redis://127.0.0.1"})
+	}
+	o := policy.Options{Keys: true, Stores: stores}
+	if c != nil {
+		o.Clock, o.Timers = c.Now, c.AfterFunc
+	}
+	e, err := policy.New(p, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+func TestEnginesShareALimit(t *testing.T) {
+	c := new(weirtest.Clock)
+	store := map[string]weir.Store{"shared": weirtest.NewStore(c.Now)}
+	p := policy.Policy{
+		Limits: []policy.Limit{{Name: "per-sku", Key: []string{"query.sku"}, Limit: bucket("6/m", 3), Store: "shared"}},
+		Routes: []policy.Route{{Match: "/", Limits: []string{"per-sku"}}},
+	}
+	one, two := sharing(t, p, c, store), sharing(t, p, c, store)
+	for i, e := range []*policy.Engine{one, two, one, two, one} {
+		v := e.Decide(get("/?sku=7", "x"))
+		if want := i < 3; (v.Outcome == policy.Allow) != want || v.Decision.Source != weir.SourceStore || v.Err != nil {
+			t.Errorf("request %d: %+v", i, v)
+		}
+		if asked := v.Asked(); len(asked) != 1 || asked[0].Quota != 3 || asked[0].Decision.Remaining != max(2-int64(i), 0) {
+			t.Errorf("request %d: %+v", i, asked)
+		}
+	}
+	v := two.Decide(get("/?sku=7", "x"))
+	if key, _ := policy.DecodeKey(v.Key); v.Limit != "per-sku" || v.Decision.By != "per-sku" || v.Decision.RetryAfter != 10*sec || len(key) != 1 || key[0] != "7" {
+		t.Errorf("%+v", v)
+	}
+	if got := counts(one, "per-sku"); got != [3]uint64{2, 1, 0} {
+		t.Errorf("%v", got)
+	}
+	n := one.Counts()[0]
+	if !n.Stored || n.Sources[weir.SourceStore] != 3 || n.Sources[weir.SourceLocal] != 0 {
+		t.Errorf("%+v", n)
+	}
+}
+
+// TestStoresThatAreNotGivenAreMemory: so a replay and a test need none.
+func TestStoresThatAreNotGivenAreMemory(t *testing.T) {
+	p := policy.Policy{
+		Stores: []policy.Store{{Name: "shared"}},
+		Limits: []policy.Limit{{Name: "l", Limit: bucket("1/h", 1), Store: "shared"}},
+		Routes: []policy.Route{{Match: "/", Limits: []string{"l"}}},
+	}
+	e, _ := engine(t, p)
+	if v := e.Decide(get("/", "x")); v.Outcome != policy.Allow || v.Decision.Source != weir.SourceLocal || e.Counts()[0].Stored {
+		t.Errorf("%+v", v)
+	}
+}
+
+// TestAllOrNothing: whatever refuses, of limits in memory and in two stores, all that was admitted is charged to all, and nothing else to any.
+func TestAllOrNothing(t *testing.T) {
+	c := new(weirtest.Clock)
+	stores := map[string]weir.Store{"a": newFaulty(c), "b": newFaulty(c)}
+	names := []string{"memory", "a1", "b1", "a2", "memory2"}
+	burst := map[string]int64{"memory": 19, "a1": 37, "b1": 33, "a2": 35, "memory2": 18}
+	p := policy.Policy{}
+	for _, n := range names {
+		l := policy.Limit{Name: n, Key: []string{"header." + n}, Limit: bucket("1/d", burst[n]), Cost: "header.cost"}
+		if n[0] != 'm' {
+			l.Store = n[:1]
+		}
+		p.Limits = append(p.Limits, l)
+		p.Routes = append(p.Routes, policy.Route{Match: "/" + n, Limits: []string{n}})
+	}
+	p.Routes = append(p.Routes, policy.Route{Match: "/all", Limits: names})
+	one, two := sharing(t, p, c, stores), sharing(t, p, c, stores)
+	rnd := rand.New(rand.NewPCG(1, 2))
+	used := map[string]int64{} // by engine, where in memory, limit and key
+	id := func(e *policy.Engine, n, key string) string {
+		if n[0] == 'm' {
+			return fmt.Sprintf("%p %s %s", e, n, key)
+		}
+		return n + " " + key
+	}
+	refused := map[string]int{}
+	for range 2000 {
+		e := one
+		if rnd.IntN(2) == 0 {
+			e = two
+		}
+		cost := 1 + rnd.Int64N(4)
+		fields := []string{"Cost", fmt.Sprint(cost)}
+		keys := map[string]string{}
+		for _, n := range names {
+			keys[n] = string(rune('a' + rnd.IntN(8)))
+			fields = append(fields, n, keys[n])
+		}
+		want := true
+		for _, n := range names {
+			want = want && used[id(e, n, keys[n])]+cost <= burst[n]
+		}
+		v := e.Decide(get("/all", "x", fields...))
+		if (v.Outcome == policy.Allow) != want {
+			t.Fatalf("%+v, want %v", v, want)
+		}
+		if !want {
+			refused[v.Limit]++
+		}
+		for _, a := range v.Asked() { // what they say is left is left, also where another one refused
+			left := burst[a.Name] - used[id(e, a.Name, keys[a.Name])]
+			if want {
+				left -= cost
+			}
+			if a.Decision.Remaining != left {
+				t.Fatalf("%s has %d left, want %d", a.Name, a.Decision.Remaining, left)
+			}
+		}
+		for _, n := range names {
+			if want {
+				used[id(e, n, keys[n])] += cost
+			}
+		}
+	}
+	for _, n := range names {
+		if refused[n] == 0 {
+			t.Errorf("%s has refused nothing: %v", n, refused)
+		}
+	}
+}
+
+// TestStoreRefuses: what was charged in memory, a place in a queue too, is given back exactly.
+func TestStoreRefuses(t *testing.T) {
+	c := new(weirtest.Clock)
+	e := sharing(t, policy.Policy{
+		Limits: []policy.Limit{
+			{Name: "bucket", Limit: bucket("1/h", 5)},
+			{Name: "door", Limit: weir.LeakyBucket{Rate: weir.PerSecond(1), Queue: 3}},
+			{Name: "few", Limit: bucket("1/h", 2), Store: "s"},
+		},
+		Routes: []policy.Route{{Match: "/", Limits: []string{"few", "bucket", "door"}}},
+	}, c, map[string]weir.Store{"s": weirtest.NewStore(c.Now)})
+	first, second, third := e.Decide(get("/", "x")), e.Decide(get("/", "x")), e.Decide(get("/", "x"))
+	if first.Outcome != policy.Allow || second.Outcome != policy.Delay || second.Delay != sec || second.Limit != "door" {
+		t.Errorf("%+v\n%+v", first, second)
+	}
+	if third.Outcome != policy.Deny || third.Limit != "few" || third.Delay != 0 {
+		t.Errorf("%+v", third)
+	}
+	names := ""
+	for _, a := range third.Asked() {
+		names += fmt.Sprint(a.Name, a.Decision.Remaining, " ")
+	}
+	if names != "few0 bucket3 door0 " {
+		t.Errorf("in the order of the route, with what is left: %s", names)
+	}
+	for _, n := range e.Counts() {
+		if n.Waiting != map[string]int{"door": 1}[n.Limit] {
+			t.Errorf("%s: %d wait", n.Limit, n.Waiting)
+		}
+	}
+	second.Cancel()
+	if v := e.Decide(get("/", "x")); v.Outcome != policy.Delay || v.Delay != sec || v.Asked()[1].Decision.Remaining != 3 {
+		t.Errorf("after the second has left: %+v", v.Asked())
+	}
+}
+
+// TestQueueInAStore: requests to two engines leave one queue at its pace, and who gives up gives back.
+func TestQueueInAStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := policy.Policy{
+			Limits: []policy.Limit{
+				{Name: "user", Key: []string{"client.ip"}, Limit: bucket("1/d", 10), Store: "s"},
+				{Name: "door", Limit: weir.LeakyBucket{Rate: weir.PerSecond(1), Queue: 3}, Store: "s"},
+			},
+			Routes: []policy.Route{{Match: "/", Limits: []string{"door", "user"}}},
+		}
+		stores := map[string]weir.Store{"s": weirtest.NewStore(nil)}
+		one, two := sharing(t, p, nil, stores), sharing(t, p, nil, stores)
+		start := time.Now()
+		var all []policy.Verdict
+		for i, e := range []*policy.Engine{one, two, one, two, one} {
+			v := e.DecideContext(t.Context(), get("/", fmt.Sprint(i)))
+			all = append(all, v)
+			if i < 4 && v.Delay != time.Duration(i)*sec || i == 4 && (v.Outcome != policy.Deny || v.Limit != "door" || v.Decision.RetryAfter != sec) {
+				t.Errorf("request %d: %+v", i, v)
+			}
+		}
+		gone, leave := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer leave()
+		if err := all[3].Wait(gone); err != context.DeadlineExceeded || time.Since(start) != 500*time.Millisecond {
+			t.Errorf("the one who left: %v after %v", err, time.Since(start))
+		}
+		for i := 1; i < 3; i++ {
+			if err := all[i].Wait(t.Context()); err != nil || time.Since(start) != time.Duration(i)*sec {
+				t.Errorf("request %d: %v after %v", i, err, time.Since(start))
+			}
+		}
+		// The last place was given back, and so was what its request had taken elsewhere. The one who was refused was not charged.
+		v := two.Decide(get("/", "3"))
+		if v.Delay != sec || v.Asked()[1].Decision.Remaining != 9 {
+			t.Errorf("%v, %+v", v.Delay, v.Asked())
+		}
+		if v := two.Decide(get("/", "4")); v.Asked()[1].Decision.Remaining != 9 {
+			t.Errorf("%+v", v.Asked())
+		}
+		if got := counts(one, "door"); got != [3]uint64{1, 1, 1} {
+			t.Errorf("%v", got)
+		}
+	})
+}
+
+// TestBytesInAStore: a body of unknown length is one byte until it was read.
+func TestBytesInAStore(t *testing.T) {
+	c := new(weirtest.Clock)
+	e := sharing(t, policy.Policy{
+		Limits: []policy.Limit{
+			{Name: "bytes", Limit: bucket("1/d", 1000), Cost: "bytes", Store: "s"},
+			{Name: "requests", Limit: bucket("1/d", 10), Store: "s"},
+			{Name: "memory", Limit: bucket("1/d", 10)},
+		},
+		Routes: []policy.Route{{Match: "/", Limits: []string{"bytes", "requests", "memory"}}},
+	}, c, map[string]weir.Store{"s": weirtest.NewStore(c.Now)})
+	post := get("/", "x")
+	left := func() (n []int64) {
+		v := e.Decide(post)
+		for _, a := range v.Asked() {
+			n = append(n, a.Decision.Remaining)
+		}
+		return n
+	}
+	post.Length = 400
+	if n := left(); n[0] != 600 || n[1] != 9 || n[2] != 9 {
+		t.Errorf("%v", n)
+	}
+	post.Length = -1
+	v := e.Decide(post)
+	if !v.CountsBytes() || v.Asked()[0].Decision.Remaining != 599 {
+		t.Errorf("%+v", v.Asked())
+	}
+	v.SettleBytes(150)
+	v.SettleBytes(150)
+	post.Length = 0
+	if n := left(); n[0] != 450 || n[1] != 7 || n[2] != 7 {
+		t.Errorf("after 150 bytes: %v", n)
+	}
+	post.Length = -1
+	v = e.Decide(post)
+	v.SettleBytes(0)
+	post.Length = 450
+	if v := e.Decide(post); v.Outcome != policy.Allow {
+		t.Errorf("an empty body was charged: %+v", v)
+	}
+	post.Length = -1
+	if v := e.Decide(post); v.Outcome != policy.Deny || v.CountsBytes() {
+		t.Errorf("there is nothing left for a body: %+v", v)
+	}
+}
+
+// TestShadowInAStore: it has states of its own, no request waits for it, and its failures are its own.
+func TestShadowInAStore(t *testing.T) {
+	c := new(weirtest.Clock)
+	f := newFaulty(c)
+	f.hold = make(chan struct{})
+	limits := []policy.Limit{
+		{Name: "l", Limit: bucket("1/h", 2), Store: "s", Shadow: true},
+		{Name: "queue", Limit: weir.LeakyBucket{Rate: weir.PerHour(1), Queue: 1}, Store: "s", Shadow: true},
+	}
+	p := policy.Policy{Limits: limits, Routes: []policy.Route{{Match: "/", Limits: []string{"l", "queue"}}}}
+	e := sharing(t, p, c, map[string]weir.Store{"s": f})
+	for range 3 {
+		if v := e.Decide(get("/", "x")); v.Outcome != policy.Allow || len(v.Asked()) != 0 {
+			t.Errorf("%+v", v)
+		}
+	}
+	close(f.hold)
+	e.Close()
+	if l, q := counts(e, "l"), counts(e, "queue"); l != [3]uint64{2, 1, 0} || q != [3]uint64{1, 1, 1} {
+		t.Errorf("%v, %v", l, q)
+	}
+	e.Decide(get("/", "x")) // after Close nobody is asked, and nothing waits
+	if n := e.Counts(); n[0].Missed != 1 || n[1].Missed != 1 {
+		t.Errorf("%+v", n)
+	}
+
+	live := p
+	live.Limits = []policy.Limit{limits[0], limits[1]}
+	live.Limits[0].Shadow = false
+	e = sharing(t, live, c, map[string]weir.Store{"s": f})
+	if v := e.Decide(get("/", "x")); v.Asked()[0].Decision.Remaining != 1 {
+		t.Errorf("the shadow has charged the live one: %+v", v.Asked())
+	}
+	f.fail(errors.New("broken"))
+	e = sharing(t, p, c, map[string]weir.Store{"s": f})
+	if v := e.Decide(get("/", "x")); v.Outcome != policy.Allow || v.Err != nil {
+		t.Errorf("%+v", v)
+	}
+	e.Close()
+	if n := e.Counts()[0]; n.Failed != 1 || n.Allowed+n.Limited != 0 {
+		t.Errorf("%+v", n)
+	}
+}
+
+// TestNextWithStores: a limit that changes keeps what is in its store, and one that moves begins there.
+func TestNextWithStores(t *testing.T) {
+	c := new(weirtest.Clock)
+	stores := map[string]weir.Store{"s": weirtest.NewStore(c.Now)}
+	p := policy.Policy{
+		Stores: []policy.Store{{Name: "s"}},
+		Limits: []policy.Limit{{Name: "l", Limit: bucket("1/h", 4), Store: "s"}},
+		Routes: []policy.Route{{Match: "/", Limits: []string{"l"}}},
+	}
+	e, err := policy.New(p, policy.Options{Clock: c.Now, Stores: stores})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		e.Decide(get("/", "x"))
+	}
+	next := p
+	next.Limits = []policy.Limit{{Name: "l", Limit: bucket("1/h", 10), Store: "s"}}
+	n, err := e.Next(next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := n.Decide(get("/", "x")); v.Decision.Remaining != 6 || v.Decision.Limit != 10 || counts(n, "l") != [3]uint64{4, 0, 0} {
+		t.Errorf("%+v", v.Decision)
+	}
+	if err := e.Retire(n); err != nil {
+		t.Error(err)
+	}
+	memory, err := n.NextWith(next, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := memory.Decide(get("/", "x")); v.Decision.Remaining != 9 || v.Decision.Source != weir.SourceLocal {
+		t.Errorf("%+v", v.Decision)
+	}
+	other, err := memory.NextWith(next, stores)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := memory.Retire(other); err != nil {
+		t.Error(err)
+	}
+	if v := other.Decide(get("/", "x")); v.Decision.Remaining != 5 {
+		t.Errorf("%+v", v.Decision)
+	}
+	fine := next
+	fine.Limits = []policy.Limit{{Name: "l", Limit: weir.SlidingWindow{Limit: 1, Window: 3 * time.Microsecond, Slots: 2}, Store: "s"}}
+	if _, err := other.Next(fine); err == nil {
+		t.Error("a limit that a store cannot count in microseconds")
+	}
+}
+
+// TestOneCallForOneStore: however many limits, a request makes one trip for those of a store.
+func TestOneCallForOneStore(t *testing.T) {
+	c := new(weirtest.Clock)
+	f := newFaulty(c)
+	p := policy.Policy{Routes: []policy.Route{{Match: "/", Limits: []string{"a", "b", "c"}}}}
+	for _, n := range p.Routes[0].Limits {
+		p.Limits = append(p.Limits, policy.Limit{Name: n, Key: []string{"header." + n}, Limit: bucket("1/h", 2), Store: "s", OnMissing: "skip"})
+	}
+	e := sharing(t, p, c, map[string]weir.Store{"s": f})
+	for i, fields := range [][]string{{"a", "x", "b", "x", "c", "x"}, {"a", "x"}, {"a", "x", "b", "x", "c", "x"}} {
+		e.Decide(get("/", "x", fields...))
+		if f.called() != i+1 {
+			t.Errorf("%d calls after request %d", f.called(), i)
+		}
+	}
+	if v := e.Decide(get("/", "x")); v.Outcome != policy.Allow || f.called() != 3 || len(v.Asked()) != 0 {
+		t.Errorf("where all are skipped: %+v, %d calls", v, f.called())
+	}
+	if v := e.Decide(get("/", "x", "b", "x", "c", "x")); v.Outcome != policy.Allow || v.Decision.Remaining != 0 {
+		t.Errorf("what a refused the others have not counted: %+v", v)
+	}
+}

@@ -1,0 +1,253 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/failover"
+	"github.com/weirflow/weir/lease"
+	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/admin"
+	"github.com/weirflow/weir/weirredis"
+	"github.com/weirflow/weir/weirrueidis"
+)
+
+// stores are those of the policy in force, and those of earlier ones that requests may still be asking.
+type stores struct {
+	log   *slog.Logger
+	grace time.Duration // how long after it was let go a store is closed
+	id    string        // of this node, whatever becomes of its stores
+
+	mu      sync.Mutex
+	open    map[string]*store
+	leaving map[*store]*time.Timer
+}
+
+// store is an open store, as its policy has it.
+type store struct {
+	def    policy.Store
+	byName map[string]failover.OnFailure // of the limits that decide otherwise
+	redis  *weirrueidis.Store
+	lease  *lease.Store // nil for none
+	fail   *failover.Store
+}
+
+func newStores(log *slog.Logger, grace time.Duration) *stores {
+	return &stores{log: log, grace: grace, id: rand.Text(), open: map[string]*store{}, leaving: map[*store]*time.Timer{}}
+}
+
+// settling is how long the start, or a reload, waits for a store that is new to be connected, so that no request has to do without it.
+const settling = time.Second
+
+// next opens the stores of a policy: those that have not changed are taken over. It changes nothing: use does. A store that cannot be reached is no
+// error, but told; one that cannot even be tried is.
+func (s *stores) next(ctx context.Context, p policy.Policy) (map[string]*store, error) {
+	s.mu.Lock()
+	open := s.open
+	s.mu.Unlock()
+	next := map[string]*store{}
+	var fresh []*store
+	for _, def := range p.Stores {
+		byName := failures(p, def.Name)
+		if old := open[def.Name]; old != nil && old.def == def && maps.Equal(old.byName, byName) {
+			next[def.Name] = old
+			continue
+		}
+		opened, err := s.start(def, byName)
+		if err != nil {
+			for _, f := range fresh {
+				err = errors.Join(err, f.close())
+			}
+			return nil, fmt.Errorf("stores.%s: %w", def.Name, err)
+		}
+		next[def.Name] = opened
+		fresh = append(fresh, opened)
+	}
+	s.await(ctx, fresh)
+	return next, nil
+}
+
+// failures are the limits of a store that name an on_failure of their own, by the names of their states.
+func failures(p policy.Policy, name string) map[string]failover.OnFailure {
+	all := map[string]failover.OnFailure{}
+	for _, l := range p.Limits {
+		if l.Store == name && l.OnFailure != "" {
+			all[l.StateName()] = onFailure(l.OnFailure)
+		}
+	}
+	return all
+}
+
+func onFailure(text string) failover.OnFailure {
+	switch text {
+	case "allow":
+		return failover.Allow
+	case "deny":
+		return failover.Deny
+	}
+	return failover.Local
+}
+
+// start opens a store.
+func (s *stores) start(def policy.Store, byName map[string]failover.OnFailure) (*store, error) {
+	o := &store{def: def, byName: byName}
+	var err error
+	if o.redis, err = weirrueidis.Open(def.Redis, weirredis.Options{}); err != nil {
+		return nil, err
+	}
+	inner := weir.Store(o.redis)
+	if def.Lease.On {
+		if o.lease, err = lease.New(o.redis, lease.Options{Lifetime: def.Lease.Lifetime, MaxOutstanding: def.Lease.Max}); err != nil {
+			return nil, errors.Join(err, o.redis.Close())
+		}
+		inner = leased{o.lease, o.redis}
+	}
+	o.fail, err = failover.New(inner, failover.Options{
+		OnFailure:    onFailure(def.OnFailure),
+		ByName:       byName,
+		Nodes:        max(def.Nodes, 1),
+		Deadline:     def.Deadline,
+		ID:           s.id,
+		OnTransition: s.tell(def),
+	})
+	if err != nil {
+		return nil, errors.Join(err, o.close())
+	}
+	return o, nil
+}
+
+// leased is a store with leases, of which failover learns as much as of the store: whether it answers, and how many nodes there are.
+type leased struct {
+	*lease.Store
+	redis *weirrueidis.Store
+}
+
+func (l leased) Ping(ctx context.Context) error { return l.redis.Ping(ctx) }
+
+func (l leased) Beat(ctx context.Context, id string, ttl time.Duration) (int, error) {
+	return l.redis.Beat(ctx, id, ttl)
+}
+
+// tell writes into the log that a store is out, and that it is back.
+func (s *stores) tell(def policy.Store) func(from, to failover.State) {
+	var since time.Time
+	return func(from, to failover.State) {
+		switch {
+		case from == failover.Closed:
+			since = time.Now()
+			s.log.Warn("store does not answer: limits go on without it", "store", def.Name, "on_failure", onFailure(def.OnFailure).String())
+		case to == failover.Closed:
+			s.log.Info("store is back", "store", def.Name, "after", time.Since(since).Round(time.Millisecond).String())
+		}
+	}
+}
+
+// await waits a little for stores to be connected, and tells which are not.
+func (s *stores) await(ctx context.Context, fresh []*store) {
+	ctx, cancel := context.WithTimeout(ctx, settling)
+	defer cancel()
+	for _, o := range fresh {
+		if err := o.redis.Ready(ctx); err != nil {
+			s.log.Warn("store cannot be reached: limits begin without it, and it is tried again and again", "store", o.def.Name,
+				"on_failure", onFailure(o.def.OnFailure).String(), "error", err)
+			continue
+		}
+		s.log.Info("store connected", "store", o.def.Name)
+	}
+}
+
+// use puts opened stores in force. Those that were and are not any more are closed when requests under way have had their time.
+func (s *stores) use(next map[string]*store) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, old := range s.open {
+		if next[name] != old {
+			s.leaving[old] = time.AfterFunc(s.grace, func() { s.leave(old) })
+		}
+	}
+	s.open = next
+}
+
+// discard closes what next has opened and nobody will use.
+func (s *stores) discard(next map[string]*store) {
+	s.mu.Lock()
+	open := s.open
+	s.mu.Unlock()
+	for name, o := range next {
+		if open[name] != o {
+			s.closed(o)
+		}
+	}
+}
+
+// leave closes a store whose time has come, unless the end came first.
+func (s *stores) leave(o *store) {
+	s.mu.Lock()
+	_, ok := s.leaving[o]
+	delete(s.leaving, o)
+	s.mu.Unlock()
+	if ok {
+		s.closed(o)
+	}
+}
+
+// close closes all.
+func (s *stores) close() {
+	s.mu.Lock()
+	all := slices.Collect(maps.Values(s.open))
+	for o, timer := range s.leaving {
+		timer.Stop()
+		all = append(all, o)
+	}
+	s.open, s.leaving = map[string]*store{}, map[*store]*time.Timer{}
+	s.mu.Unlock()
+	for _, o := range all {
+		s.closed(o)
+	}
+}
+
+func (s *stores) closed(o *store) {
+	if err := o.close(); err != nil {
+		s.log.Warn("store not closed in good order", "store", o.def.Name, "error", err)
+	}
+}
+
+// close ends a store from the outside to the inside: what was leased is given back.
+func (o *store) close() error {
+	var errs []error
+	if o.fail != nil {
+		errs = append(errs, o.fail.Close())
+	}
+	if o.lease != nil {
+		errs = append(errs, o.lease.Close())
+	}
+	return errors.Join(append(errs, o.redis.Close())...)
+}
+
+// given are stores as an engine takes them.
+func given(open map[string]*store) map[string]weir.Store {
+	all := map[string]weir.Store{}
+	for name, o := range open {
+		all[name] = o.fail
+	}
+	return all
+}
+
+// stats are what the stores in force have counted.
+func (s *stores) stats() (all []admin.Store) {
+	s.mu.Lock()
+	open := s.open
+	s.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(open)) {
+		all = append(all, admin.Store{Name: name, Connected: open[name].redis.Connected(), Stats: open[name].fail.Stats()})
+	}
+	return all
+}

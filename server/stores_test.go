@@ -1,0 +1,106 @@
+package server
+
+import (
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// nowhere is an address that nobody listens on.
+func nowhere(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+const storesPage = `
+listen: { gateway: "127.0.0.1:0", admin: "127.0.0.1:0" }
+stores:
+  shared: { redis: "redis://weir:s3cret@ADDR", on_failure: FAILURE, nodes: 2, deadline: 5ms }
+limits:
+  per-ip: { key: client.ip, token_bucket: { rate: 6/d, burst: 6 }, store: shared }
+  exempt: { key: client.ip, token_bucket: { rate: 6/d, burst: 6 }, store: shared, on_failure: allow }
+  shadow: { token_bucket: { rate: 1/d, burst: 1 }, store: shared, shadow: true }
+upstreams: { up: { url: "URL" } }
+routes:
+  - { match: /exempt, upstream: up, limits: [exempt] }
+  - { match: /, upstream: up, limits: [per-ip, shadow] }
+`
+
+// TestStoreOutOfReach: the server starts without its store, says so, is ready, and decides by on_failure.
+func TestStoreOutOfReach(t *testing.T) {
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "up") }))
+	defer up.Close()
+	addr := nowhere(t)
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	policy := func(failure string) string {
+		return strings.NewReplacer("ADDR", addr, "FAILURE", failure, "URL", up.URL).Replace(storesPage)
+	}
+	write(t, path, policy("deny"))
+	r := serve(t, Options{Path: path, Watch: time.Hour, Grace: time.Millisecond})
+	if log := r.log.String(); !strings.Contains(log, "store cannot be reached") || !strings.Contains(log, addr) || strings.Contains(log, "s3cret") {
+		t.Errorf("%s", log)
+	}
+	if status, _ := fetch(t, "http://"+r.Admin+"/readyz"); status != 200 {
+		t.Errorf("it is not ready: %d", status)
+	}
+	for path, want := range map[string]int{"/": 429, "/exempt": 200} {
+		for range 4 {
+			if status, _ := fetch(t, "http://"+r.Gateway+path); status != want {
+				t.Errorf("%s: %d, want %d", path, status, want)
+			}
+		}
+	}
+	metrics := func() string {
+		_, text := fetch(t, "http://"+r.Admin+"/metrics")
+		return text
+	}
+	for _, want := range []string{
+		`weir_store_up{store="shared"} 0`,
+		`weir_store_nodes{store="shared"} 2`,
+		`weir_store_transitions_total{store="shared",to="open"} 1`,
+		`weir_limit_decisions_total{limit="per-ip",source="deny"} 4`,
+		`weir_limit_decisions_total{limit="exempt",source="allow"} 4`,
+		`weir_limit_requests_total{limit="per-ip",outcome="limited"} 4`,
+	} {
+		if text := metrics(); !strings.Contains(text, want+"\n") {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	until(t, "telling that the store is out", func() bool { return strings.Contains(r.log.String(), "store does not answer") })
+
+	write(t, path, policy("local"))
+	r.reload <- struct{}{}
+	until(t, "reloading", func() bool { return strings.Contains(r.log.String(), "policy reloaded") })
+	fetch(t, "http://"+r.Gateway+"/")
+	if text := metrics(); !strings.Contains(text, `weir_limit_decisions_total{limit="per-ip",source="share"} 1`+"\n") {
+		t.Errorf("this node's share did not decide:\n%s", text)
+	}
+	write(t, path, strings.Replace(policy("local"), "redis://", "rediss://", 1)+"# now over TLS\n")
+	r.reload <- struct{}{}
+	until(t, "reloading again", func() bool { return strings.Count(r.log.String(), "policy reloaded") == 2 })
+	r.stop()
+	if err := <-r.ended; err != nil || strings.Contains(r.log.String(), "s3cret") {
+		t.Errorf("%v\n%s", err, r.log.String())
+	}
+}
+
+// TestStoreThatCannotBeOpened: that a file is missing is told at once, and when reloading changes nothing.
+func TestStoreThatCannotBeOpened(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "p.yaml")
+	write(t, path, `{listen: {gateway: "127.0.0.1:0"}, stores: {one: {redis: "redis://127.0.0.1:1"}, two: {redis: "redis://u@h?password_file=/not/there"}}}`)
+	err := Serve(t.Context(), Options{Path: path, Log: slog.New(slog.DiscardHandler)})
+	if err == nil || !strings.Contains(err.Error(), "p.yaml: stores.two: ") || !strings.Contains(err.Error(), "/not/there") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,169 @@
+-- FixedWindow. A state is the latest window that was counted in, what was counted there, and the latest time promised, -1 for none; and in a
+-- calendar the end of the window, as it was known when it was counted in. A window is known by the time at which it begins, and in a calendar by
+-- its first day, as days since 1970-01-01: a date and not a moment, so that other data of the time zones make no other window of it. See fixed
+-- in the Go package.
+--
+-- Calendars are the caller's: he sends those windows that he thinks to be needed, as day, beginning and end. If others are, he is told of a time
+-- in each.
+
+-- missing ends the charge: the window of a time was not sent.
+local function missing(t)
+  beyond[#beyond + 1] = t
+  error(beyond)
+end
+
+-- frame is the window that t is in, and its end.
+local function frame(P, t)
+  if P.hits then
+    return t, min(t + P.length, last)
+  elseif P.length then
+    local _, into = muldiv(t, 1, P.length)
+    return t - into, min(t - into + P.length, last)
+  end
+  local w = P.windows
+  if w then
+    for i = 1, #w, 3 do
+      if w[i + 1] <= t and t < w[i + 2] then
+        return w[i], w[i + 2]
+      end
+    end
+  end
+  missing(t)
+end
+
+-- frameends is the end of the window of a state.
+local function frameends(P, S)
+  if P.length then
+    return min(S[1] + P.length, last)
+  end
+  local w = P.windows
+  for i = 1, #w, 3 do
+    if w[i] == S[1] then
+      return w[i + 2]
+    end
+  end
+  missing(max(0, S[4] - 1))
+end
+
+-- frameat is the window that counts at t, or at the latest time that was promised, what is counted in it, how long until then, and its end. An
+-- earlier time than the window counts in it too.
+local function frameat(P, S, t)
+  local when, wait = max(t, S[3]), max(0, S[3] - t)
+  local id, ends = frame(P, when)
+  if id < S[1] or P.hits and S[2] > 0 and when < S[1] + P.length then
+    return S[1], S[2], wait, frameends(P, S)
+  elseif id == S[1] then
+    return id, S[2], wait, ends
+  end
+  return id, 0, wait, ends
+end
+
+-- framecount is what counts, and how long until then. Of a limit that nobody asks about any more the calendar is not sent: there the end counts
+-- that was noted.
+local function framecount(P, S, t)
+  if P.length or P.windows then
+    local _, count, wait = frameat(P, S, t)
+    return count, wait
+  end
+  local count = S[2]
+  if max(t, S[3]) >= S[4] then
+    count = 0
+  end
+  return count, max(0, S[3] - t)
+end
+
+kinds[3] = {
+  books = true,
+
+  -- P is version, kind, type (0 epoch, 1 first, 2 calendar), limit, and the length of windows or the name of the calendar.
+  ready = function(P)
+    P.limit, P.hits = P[4], P[3] == 1
+    if P[3] == 2 then
+      P.windows = calendars[P[5]]
+    else
+      P.length = P[5]
+    end
+    P.largest, P.keeps, P.name = P.limit, false, 'fixed'
+  end,
+
+  contact = function() end,
+
+  plan = function(P, S, t, cost)
+    if not S then
+      return 0, 0
+    end
+    local _, count, wait, ends = frameat(P, S, t)
+    if count > P.limit - cost then
+      if ends >= last then
+        return never, never
+      end
+      wait = ends - t
+    end
+    if wait > horizon then
+      return never, never
+    end
+    return wait, 0
+  end,
+
+  -- A ticket is the state after the charge, the cost, and the state before, with the end of its window.
+  book = function(P, S, t, due, cost)
+    local before = S
+    if not S then
+      local id, ends = frame(P, t)
+      before = {id, 0, -1, ends}
+    end
+    due = max(due, before[3])
+    local id, count, _, ends = frameat(P, before, due)
+    local next = {id, min(count + cost, last), due > t and due or -1}
+    local ticket = {id, next[2], next[3], cost, before[1], before[2], before[3]}
+    if not P.length then
+      next[4], ticket[8] = ends, before[4]
+    end
+    return next, ticket
+  end,
+
+  -- refund takes back from the window that was counted in, while it is open. Where nothing was charged since, the state is as it was before.
+  refund = function(_, S, _, T, amount)
+    if S[1] ~= T[1] then
+      return S
+    elseif amount == T[4] and S[2] == T[2] and S[3] == T[3] then
+      return {T[5], T[6], T[7], T[8]}
+    end
+    return {S[1], max(0, S[2] - amount), S[3], S[4]}
+  end,
+
+  look = function(P, S, t)
+    if not S then
+      return P.limit, 0
+    end
+    local _, count, wait, ends = frameat(P, S, t)
+    local reset = wait
+    if count > 0 then
+      reset = max(wait, ends - t)
+    end
+    if wait > 0 then
+      return 0, reset
+    end
+    return max(0, P.limit - count), reset
+  end,
+
+  spent = function(P, S, t)
+    return (framecount(P, S, t))
+  end,
+
+  load = function(P, t, spent)
+    return (kinds[3].book(P, nil, t, t, min(spent, P.limit)))
+  end,
+
+  -- convert keeps the count; with other windows, it counts in the one that holds now, or the latest time that was promised.
+  convert = function(P, S, Q)
+    if P.hits ~= Q.hits then
+      return nil
+    elseif P[3] == Q[3] and P[5] == Q[5] then
+      return S
+    end
+    local count, wait = framecount(P, S, now)
+    local id, ends = frame(Q, now + wait)
+    return {id, count, S[3], not Q.length and ends or nil}
+  end,
+}

@@ -1,0 +1,51 @@
+package weirredis
+
+import (
+	"math/bits"
+
+	"github.com/weirflow/weir"
+)
+
+// brief is what the short way has to know of a limit.
+type brief struct {
+	text string // def, n, p, the size and what passes in units and rest, and whether it is leaky, in MessagePack
+	n, p uint64
+	size int64
+}
+
+// shorten readies a bucket for the short way, if its numbers are small enough for plain products, and it begins full.
+func shorten(def string, l weir.Limit) *brief {
+	var r weir.Rate
+	var size, passes, leaky int64
+	switch l := l.(type) {
+	case weir.TokenBucket:
+		if r, size, passes = l.Rate, l.Burst, l.Burst; l.Initial != 0 && l.Initial != l.Burst {
+			return nil
+		}
+	case weir.LeakyBucket:
+		r, size, passes, leaky = l.Rate, l.Queue+1, l.DelayAfter, 1
+	default:
+		return nil
+	}
+	n, p, err := ticks(r)
+	if err != nil {
+		return nil
+	}
+	b := &brief{n: uint64(n), p: uint64(p), size: size}
+	if hi, lo := bits.Mul64(uint64(size), b.p); hi > 0 || lo > most-b.p-b.n {
+		return nil
+	}
+	text := appendString(appendArray(nil, 8), def)
+	for _, v := range []int64{n, p} {
+		text = appendInt(text, v)
+	}
+	text = b.appendCost(b.appendCost(text, size), passes)
+	b.text = string(appendInt(text, leaky))
+	return b
+}
+
+// appendCost adds what a cost takes in clock units, and the rest in ticks.
+func (b *brief) appendCost(text []byte, cost int64) []byte {
+	ticks := uint64(cost) * b.p
+	return appendInt(appendInt(text, int64(ticks/b.n)), int64(ticks%b.n))
+}

@@ -1,0 +1,205 @@
+package weirrueidis
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/weirredis"
+)
+
+func option(t *testing.T, url string) rueidis.ClientOption {
+	t.Helper()
+	a, err := weirredis.ParseURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := clientOption(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestOptions(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("pw\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := option(t, "rediss://weir@h/2?server_name=redis.example&password_file="+secret)
+	if o.Username != "weir" || o.Password != "pw" || o.SelectDB != 2 || !o.ForceSingleClient || o.ClientName != "weir" || o.Dialer.Timeout != time.Second {
+		t.Errorf("%s %s %d %v %s %v", o.Username, o.Password, o.SelectDB, o.ForceSingleClient, o.ClientName, o.Dialer.Timeout)
+	}
+	if c := o.TLSConfig; c.ServerName != "redis.example" || c.InsecureSkipVerify || c.MinVersion != tls.VersionTLS12 || c.RootCAs != nil {
+		t.Errorf("%+v", c)
+	}
+	if !o.DisableCache || !o.DisableRetry || !o.AlwaysPipelining || o.ConnLifetime != 0 {
+		t.Error("what would send twice, keep answers, or close connections that are in use is on")
+	}
+	o = option(t, "rediss+sentinel://:pw@a,b/primary/1?sentinel_user=s&sentinel_password=q&dial_timeout=3s")
+	if s := o.Sentinel; s.MasterSet != "primary" || s.Username != "s" || s.Password != "q" || s.TLSConfig == nil || s.Dialer.Timeout != 3*time.Second || o.ForceSingleClient {
+		t.Errorf("%s %s %s", s.MasterSet, s.Username, s.Password)
+	}
+	if o := option(t, "unix:///r.sock"); len(o.InitAddress) != 1 || o.InitAddress[0] != "/r.sock" {
+		t.Errorf("%v", o.InitAddress)
+	}
+}
+
+// TestOpenRefuses: what is wrong is told at once, and without a password.
+func TestOpenRefuses(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, []byte("\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for url, want := range map[string]string{
+		"redis://:secret@h/x":                                                        "not a number",
+		"redis://h?password_file=" + file:                                            "is empty",
+		"redis://h?password_file=" + file + "-not":                                   "password_file: open",
+		"rediss://:secret@h?ca_file=" + file:                                         "holds no certificate",
+		"rediss://:secret@h?ca_file=" + file + "-not":                                "ca_file: open",
+		"rediss://h?cert_file=" + file + "&key_file=" + file:                         "cert_file and key_file",
+		"redis+sentinel://h/m?sentinel_password_file=" + file + "&client_name=noone": "sentinel_password_file",
+	} {
+		if _, err := Open(url, weirredis.Options{}); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret@") {
+			t.Errorf("%s: %v, want %q", url, err, want)
+		}
+	}
+	if _, err := Open("redis://h", weirredis.Options{Prefix: "{"}); err == nil {
+		t.Error("a prefix with a brace")
+	}
+}
+
+// TestNobodyThere: a server that is not there is an error of calls, which names it without the password, and Close does not wait for it.
+func TestNobodyThere(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	s, err := Open("redis://weir:secret@"+addr, weirredis.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	batch := []weir.Charge{{Name: "l", Key: "k", Limit: weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}, Cost: 1}}
+	if err := s.Do(ctx, batch, make([]weir.Decision, 1)); err == nil {
+		t.Error("somebody answered")
+	}
+	err = s.Ready(ctx)
+	if err == nil || !strings.Contains(err.Error(), addr) || !strings.Contains(err.Error(), "refused") || strings.Contains(err.Error(), "secret") {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := s.Do(t.Context(), batch, make([]weir.Decision, 1)); err == nil {
+		t.Error("it is closed")
+	}
+}
+
+// conn is a connection that knows whether it was closed.
+type conn struct {
+	net.Conn
+	closed chan struct{}
+}
+
+func (c *conn) Close() error { close(c.closed); return nil }
+
+// leftover is the connection that nobody took.
+func leftover(d *dialer) *conn {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a := d.left["h:1"][0]
+	<-a.done
+	return a.conn.(*conn)
+}
+
+// TestDialsGoOn: a connection that takes longer than the call has is there for the next call.
+func TestDialsGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDialer("tcp", time.Second)
+		made := 0
+		d.connect = func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			select {
+			case <-time.After(50 * time.Millisecond):
+				made++
+				return &conn{closed: make(chan struct{})}, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		dial := func(within time.Duration) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			defer cancel()
+			return d.dial(ctx, "h:1", &net.Dialer{}, nil)
+		}
+		for i := range 2 { // 20 and 40 ms of 50
+			if _, err := dial(20 * time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("attempt %d: %v", i, err)
+			}
+		}
+		first, err := dial(20 * time.Millisecond)
+		if err != nil || made != 1 {
+			t.Errorf("%v, %d made", err, made)
+		}
+		if second, err := dial(time.Second); err != nil || second == first || made != 2 {
+			t.Errorf("%v, %d made", err, made)
+		}
+		// One that nobody took is closed: by who finds it too old, or at the end.
+		dial(20 * time.Millisecond)
+		<-time.After(keepFor + time.Second)
+		old := leftover(d)
+		third, err := dial(time.Second)
+		<-old.closed
+		if err != nil || third == old {
+			t.Errorf("%v: an old one", err)
+		}
+		dial(20 * time.Millisecond)
+		<-time.After(time.Second)
+		last := leftover(d)
+		d.close()
+		<-last.closed
+		if _, err := dial(time.Second); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("after the end: %v", err)
+		}
+	})
+}
+
+// TestFailedDialsAreForgotten: an attempt that somebody left and that failed is no answer to who comes later.
+func TestFailedDialsAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDialer("tcp", 100*time.Millisecond)
+		defer d.close()
+		var there atomic.Bool
+		d.connect = func(ctx context.Context, _ string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			if there.Load() {
+				return &conn{closed: make(chan struct{})}, nil
+			}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		if _, err := d.dial(ctx, "h:1", nil, nil); err == nil {
+			t.Error("nobody is there")
+		}
+		<-time.After(time.Second)
+		there.Store(true)
+		if _, err := d.dial(t.Context(), "h:1", nil, nil); err != nil {
+			t.Error(err)
+		}
+	})
+}
