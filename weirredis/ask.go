@@ -240,6 +240,9 @@ func escape(key string) string {
 	return b.String()
 }
 
+// slots is how many a cluster has.
+const slots = 16384
+
 // slotOf is the slot of a cluster that a key with a tag is in: CRC-16 (XMODEM) of what is between its braces.
 func slotOf(key string) uint16 {
 	_, tag, _ := strings.Cut(key, "{")
@@ -255,5 +258,5 @@ func slotOf(key string) uint16 {
 			}
 		}
 	}
-	return crc % 16384
+	return crc % slots
 }

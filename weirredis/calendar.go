@@ -74,7 +74,7 @@ func (c *calendar) from(t int64, n int) *stretch {
 // calendars is what a call sends of calendars: the name of each, and its windows around the present and the times that were asked for. It is
 // empty where no limit has one, and where the server's clock is not known: such a call only asks for that.
 func (f *flight) calendars() string {
-	now, known := f.clock.now()
+	now, known := f.part.clock.now()
 	if !known {
 		return ""
 	}
@@ -127,7 +127,7 @@ func (f *flight) lacking(text string) {
 		f.finish(fmt.Errorf("weirredis: the windows that are needed are not found: %s", text))
 		return
 	}
-	f.clock.set(times[0])
+	f.part.clock.set(times[0])
 	if !f.unsure {
 		f.nonce = "" // its expiry may be of another clock
 	}

@@ -14,7 +14,7 @@ import (
 // A flight is one call, from the first attempt to the last.
 type flight struct {
 	store   *Store
-	clock   *clock // of the server that it goes to
+	part    *part // the slots that it is about
 	asks    []*ask
 	kinds   kindSet
 	short   bool      // by the short way
@@ -30,8 +30,8 @@ type flight struct {
 	times   []int64 // at which windows of calendars are needed, beside those of now
 }
 
-func newFlight(s *Store, c *clock, asks []*ask) *flight {
-	f := &flight{store: s, clock: c, asks: asks, short: asks[0].short, end: latestEnd(asks)}
+func newFlight(s *Store, asks []*ask) *flight {
+	f := &flight{store: s, part: s.lanes.part(asks[0].slot), asks: asks, short: asks[0].short, end: latestEnd(asks)}
 	for _, a := range asks {
 		for i := range a.questions {
 			f.kinds |= a.questions[i].limit.kinds
@@ -85,7 +85,7 @@ func (f *flight) call() Call {
 		binary.BigEndian.PutUint64(id[8:], s.nonces.Add(1))
 		key := f.asks[0].questions[0].key
 		f.nonce = key[:strings.IndexByte(key, '}')+1] + ":nonce:" + hex.EncodeToString(id[:])
-		f.expiry, f.sent = f.clock.expiry(f.end), time.Now()
+		f.expiry, f.sent = f.part.clock.expiry(f.end), time.Now()
 	}
 	kinds, request := f.kinds, f.request
 	if f.short {
@@ -193,6 +193,7 @@ func index(all []*limit, l *limit) int {
 // landed reads the reply to an attempt.
 func (f *flight) landed(r Reply) {
 	f.failure, f.source = nil, false
+	defer func() { f.part.tell(f.failure == nil) }()
 	if r.Err == nil {
 		f.read(r.Text)
 		return
@@ -227,7 +228,7 @@ func (f *flight) late(text string) {
 		f.finish(fmt.Errorf("weirredis: %s", text))
 		return
 	}
-	f.clock.set(now)
+	f.part.clock.set(now)
 	if f.unsure {
 		f.finish(errors.New("weirredis: no answer in time: the charge may have been carried out or not"))
 		return
@@ -273,7 +274,7 @@ func (f *flight) read(text string) {
 		f.finish(errAnswer)
 		return
 	}
-	f.clock.see(now, f.sent)
+	f.part.clock.see(now, f.sent)
 	var again []*ask
 	for _, a := range f.asks {
 		switch {

@@ -127,7 +127,7 @@ func TestWhoLeftIsNotSent(t *testing.T) {
 			}
 		}
 		s.lanes.mu.Lock()
-		if n := len(s.lanes.bySlot[0].waiting); n > 2*minSweep {
+		if n := len(s.lanes.shared.waiting); n > 2*minSweep {
 			t.Errorf("%d that have gone wait", n)
 		}
 		s.lanes.mu.Unlock()

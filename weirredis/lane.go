@@ -5,22 +5,72 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirflow/weir"
 )
 
-// lanes are where asks wait for a trip: a lane for each slot of a cluster that is asked about, and one on a single server. So who waits for one
-// node, or for a slot that moves, holds up nobody who asks about another one. There are never more than a cluster has slots.
+// lanes are where asks wait for a trip. All share one, so that what comes together is sent together; but where slots of a cluster are not
+// answered, each has one of its own for a while: who waits for one node, or for a slot that moves, holds up nobody else for long.
 type lanes struct {
 	mu     sync.Mutex
-	bySlot map[uint16]*lane
+	shared lane
+	apart  map[uint16]*lane // by slot, while somebody asks
+	parts  [parts]part
 	closed bool
+}
+
+// parts are as many as keep the slots of different nodes apart, mostly, as nodes have ranges of slots; and as few as are soon all known not to
+// be answered where a node is not.
+const parts = 64
+
+// A part is some slots.
+type part struct {
+	clock    clock        // of the node that has them
+	failures atomic.Int32 // calls without an answer, since one had it
+	quiet    atomic.Int64 // until when it is apart, in nanoseconds on our clock since its start
+}
+
+// part is that of a slot. On a single server there is one.
+func (all *lanes) part(slot uint16) *part { return &all.parts[slot/(slots/parts)] }
+
+// tell says how a call went. One without an answer may be an accident.
+func (p *part) tell(answered bool) {
+	if answered {
+		p.failures.Store(0)
+	} else if p.failures.Add(1) > 1 {
+		p.quiet.Store(int64(time.Since(p.clock.start) + quiet))
+	}
+}
+
+// quiet is how long slots are apart after a call that was not answered.
+const quiet = 5 * time.Second
+
+func (p *part) isQuiet() bool {
+	until := p.quiet.Load()
+	return until > 0 && int64(time.Since(p.clock.start)) < until
+}
+
+// lane is where an ask is to wait.
+func (all *lanes) lane(s *Store, slot uint16) *lane {
+	if !s.opts.Cluster || !all.part(slot).isQuiet() {
+		return &all.shared
+	}
+	l := all.apart[slot]
+	if l == nil {
+		if all.apart == nil {
+			all.apart = map[uint16]*lane{}
+		}
+		l = &lane{slot: slot}
+		all.apart[slot] = l
+	}
+	return l
 }
 
 // A lane has a few flights at a time; each takes all that wait, up to a bound.
 type lane struct {
-	clock   clock // of the node that has the slot
+	slot    uint16 // where it is of one
 	waiting []*ask
 	sweep   int // at so many that wait, those whose time is up are removed: while no trip ends, others take that for who left
 	flights int
@@ -45,7 +95,7 @@ func (all *lanes) add(s *Store, a *ask) bool {
 	if all.closed {
 		return false
 	}
-	l := all.of(s, a.slot)
+	l := all.lane(s, a.slot)
 	if len(l.waiting) >= max(l.sweep, minSweep) {
 		now := time.Now()
 		l.waiting = slices.DeleteFunc(l.waiting, func(a *ask) bool { return a.late(now) })
@@ -60,17 +110,11 @@ func (all *lanes) add(s *Store, a *ask) bool {
 	return true
 }
 
-// of is the lane of a slot.
-func (all *lanes) of(s *Store, slot uint16) *lane {
-	l := all.bySlot[slot]
-	if l == nil {
-		if all.bySlot == nil {
-			all.bySlot = map[uint16]*lane{}
-		}
-		l = &lane{clock: clock{start: s.clock.start, others: &s.clock}}
-		all.bySlot[slot] = l
+// gone lets go of a lane apart in which nobody is any more. The caller has the lock.
+func (all *lanes) gone(l *lane) {
+	if l.flights == 0 && len(l.waiting) == 0 && l != &all.shared {
+		delete(all.apart, l.slot)
 	}
-	return l
 }
 
 func (all *lanes) close() {
@@ -102,6 +146,7 @@ func (all *lanes) next(l *lane, into []*ask) []*ask {
 		return into
 	}
 	l.flights--
+	all.gone(l)
 	if cap(l.waiting) > maxIdle {
 		l.waiting = nil
 	}
@@ -143,16 +188,27 @@ func (s *Store) fly(l *lane) {
 	}
 }
 
-// trip carries out asks about a slot: those that can go the short way in one call, and the others in another one.
+// trip carries out asks: one call for each slot.
 func (s *Store) trip(l *lane, asks []*ask) {
-	ctx, cancel := context.WithDeadline(s.ctx, latestEnd(asks))
+	flights := s.flights(asks)
+	ctx, cancel := context.WithDeadline(s.ctx, latestOf(flights))
 	defer cancel()
-	s.carry(ctx, l, asks)
+	s.carry(ctx, flights, s.opts.Cluster && l == &s.lanes.shared)
 }
 
-// carry makes attempts until all is answered, or the context ends.
-func (s *Store) carry(ctx context.Context, l *lane, asks []*ask) {
-	flights := s.flights(l, asks)
+// latestOf is when the last caller of some flights leaves.
+func latestOf(flights []*flight) time.Time {
+	end := flights[0].end
+	for _, f := range flights {
+		if f.end.After(end) {
+			end = f.end
+		}
+	}
+	return end
+}
+
+// carry makes attempts until all is answered, or the context ends. Flights that share a trip with others are repeated apart from them.
+func (s *Store) carry(ctx context.Context, flights []*flight, shared bool) {
 	for {
 		var calls []Call
 		var under []*flight
@@ -168,24 +224,65 @@ func (s *Store) carry(ctx context.Context, l *lane, asks []*ask) {
 		for i, f := range under {
 			f.landed(replies[i])
 		}
+		if shared {
+			flights = s.part(under)
+		}
 	}
 }
 
-// flights parts asks by whether they can go the short way.
-func (s *Store) flights(l *lane, asks []*ask) (flights []*flight) {
-	long := func(a *ask) bool { return !a.short }
-	if !slices.ContainsFunc(asks, long) || !slices.ContainsFunc(asks, func(a *ask) bool { return a.short }) {
-		return append(flights, newFlight(s, &l.clock, asks))
-	}
-	var parts [2][]*ask
-	for _, a := range asks {
-		if long(a) {
-			parts[1] = append(parts[1], a)
+// part sends flights that failed on a way of their own, and returns the others.
+func (s *Store) part(flights []*flight) (rest []*flight) {
+	var failed []*flight
+	for _, f := range flights {
+		if f.failure != nil {
+			failed = append(failed, f)
 		} else {
-			parts[0] = append(parts[0], a)
+			rest = append(rest, f)
 		}
 	}
-	return append(flights, newFlight(s, &l.clock, parts[0]), newFlight(s, &l.clock, parts[1]))
+	if failed != nil {
+		for _, f := range failed {
+			f.asks = slices.Clone(f.asks) // theirs are the next trip's to overwrite
+		}
+		s.flying.Add(1)
+		go func() {
+			defer s.flying.Done()
+			ctx, cancel := context.WithDeadline(s.ctx, latestOf(failed))
+			defer cancel()
+			s.carry(ctx, failed, false)
+		}()
+	}
+	return rest
+}
+
+// flights parts asks into calls: by their slots, and by whether they can go the short way.
+func (s *Store) flights(asks []*ask) (flights []*flight) {
+	type way struct {
+		slot  uint16
+		short bool
+	}
+	alike := true
+	for _, a := range asks {
+		alike = alike && a.slot == asks[0].slot && a.short == asks[0].short
+	}
+	if alike {
+		return append(flights, newFlight(s, asks))
+	}
+	by := map[way]int{}
+	var parts [][]*ask
+	for _, a := range asks {
+		w := way{a.slot, a.short}
+		i, ok := by[w]
+		if !ok {
+			i = len(parts)
+			by[w], parts = i, append(parts, nil)
+		}
+		parts[i] = append(parts[i], a)
+	}
+	for _, p := range parts {
+		flights = append(flights, newFlight(s, p))
+	}
+	return flights
 }
 
 // evaluate sends calls once. It does not wait for longer than Timeout: a connection may be dead, with nobody there to say so.
@@ -213,7 +310,7 @@ func (s *Store) alone(ctx context.Context, end time.Time, slot uint16) *lane {
 	all := &s.lanes
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	l := all.of(s, slot)
+	l := all.lane(s, slot)
 	if all.closed || l.flights > 0 {
 		return nil
 	}
@@ -227,7 +324,7 @@ func (s *Store) byOneself(ctx context.Context, end time.Time, l *lane, a *ask, b
 	defer s.left(l)
 	a.end, a.done = end, make(chan struct{})
 	one := [1]*ask{a}
-	s.carry(ctx, l, one[:])
+	s.carry(ctx, s.flights(one[:]), false)
 	if ended := ctx.Err(); ended != nil && a.err != nil {
 		return ended
 	}
@@ -240,6 +337,7 @@ func (s *Store) left(l *lane) {
 	onward := len(l.waiting) > 0
 	if !onward {
 		l.flights--
+		s.lanes.gone(l)
 	}
 	s.lanes.mu.Unlock()
 	if onward {

@@ -25,7 +25,7 @@ type Evaler interface {
 	Eval(ctx context.Context, c Call) (string, error)
 
 	// EvalAll does so for several calls, in one round trip for each node of a cluster. The replies are put into replies, which is as long
-	// as calls. For different slots the two are called at the same time: a client that sends what comes together in one packet does best.
+	// as calls.
 	EvalAll(ctx context.Context, calls []Call, replies []Reply)
 }
 
@@ -71,8 +71,7 @@ type Options struct {
 	// all that differs.
 	ClockKey string
 
-	// Flights is how many calls are under way at once, of each slot of a cluster, to the next of which all charges are added that came
-	// meanwhile; 0 means 2.
+	// Flights is how many calls are under way at once, to the next of which all charges are added that came meanwhile; 0 means 2.
 	Flights int
 }
 
@@ -119,6 +118,9 @@ func New(e Evaler, o Options) (*Store, error) {
 	s := &Store{evaler: e, opts: o, scripts: &scripts{clock: timeLine}, clock: clock{start: time.Now()}}
 	if o.ClockKey != "" {
 		s.scripts.clock = fmt.Sprintf("local clock = redis.call('HMGET', %q, 's', 'us')\n", o.ClockKey)
+	}
+	for i := range s.lanes.parts {
+		s.lanes.parts[i].clock = clock{start: s.clock.start, others: &s.clock}
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	rand.Read(s.self[:])
