@@ -16,7 +16,7 @@ NEEDS := nginx:nginx wrk:wrk curl:curl redis-server:redis-server redis-sentinel:
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-TIMEOUT ?= 10m
+TIMEOUT ?= 20m
 
 # How much longer the long run is: checks of each property, of about 30 steps each, those of Concurrency beside its model among them; walks of
 # 60 steps beside the model for each other limit, All too, and holder; and time for each fuzz target. Each limit then has more than 10^6 steps.
@@ -26,6 +26,9 @@ FUZZTIME ?= 2m
 
 # How many sequences of requests are played to nginx and to the gateway, for each directive.
 SEQUENCES ?= 1000
+
+# How long each row of the table of faults of Redis lasts, which is printed.
+FAULTS ?= 60s
 
 .PHONY: test needs build vet lint tidy long fuzz bench
 
@@ -69,6 +72,7 @@ long: needs
 	GOWORK=off go test -timeout 0 ./weirtest -run Conform -walks $(WALKS)
 	cd proof && GOWORK=off go test -timeout 0 . -rapid.checks=$(CHECKS)
 	cd proof && GOWORK=off go test -timeout 0 ./nginx -v -sequences $(SEQUENCES)
+	cd proof && GOWORK=off go test -timeout 0 ./redis -v -run Faults -faults=$(FAULTS)
 	@$(MAKE) --no-print-directory fuzz
 
 # fuzz runs each fuzz target of each module for FUZZTIME.

@@ -47,6 +47,7 @@ var floors = map[string][]string{
 	"proof":             {"..."},
 	"proof/nginx":       {"proof/servers"},
 	"proof/redis":       {"..."},
+	"proof/fleet":       {"..."},
 	"proof/servers":     nil, // it starts programs, and links none of them
 	"proof/traffic":     {"proof/servers"},
 	"docs/plots":        {"."},

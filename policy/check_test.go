@@ -79,6 +79,16 @@ func TestCheck(t *testing.T) {
 		"body and file":      {func(p *policy.Policy) { p.Routes[0].Refused.File = "x.html" }, "routes.0.refused", "exclude", "", false},
 		"headers":            {func(p *policy.Policy) { p.Headers = []string{"rate-limit"} }, "headers.0", "no header fields", `did you mean "ratelimit"?`, false},
 		"on_failure":         {func(p *policy.Policy) { p.Stores = []policy.Store{{Name: "s", OnFailure: "alow"}} }, "stores.s.on_failure", "not what to do", `did you mean "allow"?`, false},
+		"deadline":           {func(p *policy.Policy) { p.Stores = []policy.Store{{Name: "s", Deadline: -1}} }, "stores.s.deadline", "no time for an answer", "20ms", false},
+		"nodes":              {func(p *policy.Policy) { p.Stores = []policy.Store{{Name: "s", Nodes: -1}} }, "stores.s.nodes", "not a number of nodes", "at least 1", false},
+		"lease lifetime": {func(p *policy.Policy) {
+			p.Stores = []policy.Store{{Name: "s", Lease: policy.Lease{Lifetime: time.Hour}}}
+		}, "stores.s.lease.lifetime", "too long", "1ms to 1m", false},
+		"lease max": {func(p *policy.Policy) { p.Stores = []policy.Store{{Name: "s", Lease: policy.Lease{Max: -1}}} }, "stores.s.lease.max", "a node may hold", "from 1", false},
+		"on_failure of a limit": {func(p *policy.Policy) {
+			p.Stores, p.Limits[0].Store, p.Limits[0].OnFailure = []policy.Store{{Name: "s"}}, "s", "dney"
+		}, "limits.per-user.on_failure", "not what to do", `did you mean "deny"?`, false},
+		"on_failure without a store": {func(p *policy.Policy) { p.Limits[0].OnFailure = "deny" }, "limits.per-user.on_failure", "in no store", "name a store", false},
 	} {
 		p := good()
 		c.spoil(&p)

@@ -57,7 +57,7 @@ type Verdict struct {
 // other limits are charged when the request is accepted into the queue, not when it leaves it.
 //
 // Limits in memory are charged first, and then those in stores: those of one store in one step, where it can do that, and one store after
-// another. When one refuses, what was charged before is given back, exactly; others may have been refused for it meanwhile. A queue in a store is
+// another. When one refuses, what was charged before is given back at once; others may have been refused for it meanwhile. A queue in a store is
 // charged when all others have admitted the request, and its place is a time: who leaves it does not move up those behind.
 //
 // Shadow limits are asked last, and only about what the others admit: so each counts what it would have counted alone beside them. Those in

@@ -291,7 +291,7 @@ func (a *Address) parameters(text string) error {
 	}
 	for name, all := range values {
 		if !slices.Contains(known, name) {
-			return unknown(name, known, a.TLS)
+			return unknownParameter(name, known, a.TLS)
 		}
 		if len(all) > 1 || all[0] == "" {
 			return wrong("write it once, with a value", "the parameter %s of the URL is there %d times, or empty", name, len(all))
@@ -313,8 +313,8 @@ func (a *Address) parameters(text string) error {
 	return a.consistent()
 }
 
-// unknown is the error for a parameter that there is not.
-func unknown(name string, known []string, tls bool) error {
+// unknownParameter is the error for a parameter that there is not.
+func unknownParameter(name string, known []string, tls bool) error {
 	fix := "known here: " + strings.Join(known, ", ")
 	if near := nearest.To(name, known); near != "" {
 		fix = fmt.Sprintf("did you mean %q?", near)

@@ -163,12 +163,15 @@ func (a *ask) answer(batch []weir.Charge, out []weir.Decision) error {
 
 // read takes the answer to a question out of a reply.
 func (q *question) read(r *reader) {
+	q.err = nil
 	if r.text() {
-		q.err = fmt.Errorf("%w: limit %q: %s", ErrCharge, q.name, r.string())
-		q.decision = weir.Decision{RetryAfter: weir.Never, By: q.name, Source: weir.SourceStore}
-		if q.op == weir.OpTake && q.more == 1 {
-			q.more = 0
+		text := r.string()
+		if text == "WEIRLATE" {
+			q.err = errLate
+			return
 		}
+		q.err = fmt.Errorf("%w: limit %q: %s", ErrCharge, q.name, text)
+		q.decision = weir.Decision{RetryAfter: weir.Never, By: q.name, Source: weir.SourceStore}
 		return
 	}
 	wait, remaining, reset := r.int(), r.int(), r.int()
@@ -207,8 +210,11 @@ func (s *Store) key(name, key string) string {
 	if s.opts.Tag == nil {
 		return s.opts.Prefix + "{" + escape(key) + "}:" + name
 	}
-	return s.opts.Prefix + "{" + escape(s.opts.Tag(name, key)) + "}:" + name + ":" + escape(key)
+	return s.opts.Prefix + "{" + escape(s.opts.Tag(name, key)) + "}:" + names.Replace(name) + ":" + escape(key)
 }
+
+// names keeps a name from reaching into the key that follows it.
+var names = strings.NewReplacer("%", "%25", ":", "%3A")
 
 // escape writes a key such that it can stand between braces: braces, % and ~ as in URLs, nothing at all as ~, and what is very long as ~ and
 // its hash.
@@ -234,6 +240,9 @@ func escape(key string) string {
 	return b.String()
 }
 
+// slots is how many a cluster has.
+const slots = 16384
+
 // slotOf is the slot of a cluster that a key with a tag is in: CRC-16 (XMODEM) of what is between its braces.
 func slotOf(key string) uint16 {
 	_, tag, _ := strings.Cut(key, "{")
@@ -249,5 +258,5 @@ func slotOf(key string) uint16 {
 			}
 		}
 	}
-	return crc % 16384
+	return crc % slots
 }

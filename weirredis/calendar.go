@@ -41,7 +41,7 @@ func newCalendar(l weir.FixedWindow) (*calendar, error) {
 	return &calendar{name: c.String(), of: c}, nil
 }
 
-// slack is how much later than it is we may take it to be: see Store.see.
+// slack is how much later than it is we may take it to be: see clock.see.
 const slack = 10 * time.Second / tick
 
 // farSlack is how much earlier or later a window may be by other data of the time zones.
@@ -74,7 +74,7 @@ func (c *calendar) from(t int64, n int) *stretch {
 // calendars is what a call sends of calendars: the name of each, and its windows around the present and the times that were asked for. It is
 // empty where no limit has one, and where the server's clock is not known: such a call only asks for that.
 func (f *flight) calendars() string {
-	now, known := f.store.now()
+	now, known := f.part.clock.now()
 	if !known {
 		return ""
 	}
@@ -112,7 +112,7 @@ func (f *flight) lacking(text string) {
 	for _, word := range strings.Fields(text)[1:] {
 		t, err := strconv.ParseInt(word, 10, 64)
 		if err != nil {
-			f.end(fmt.Errorf("weirredis: %s", text))
+			f.finish(fmt.Errorf("weirredis: %s", text))
 			return
 		}
 		times = append(times, t)
@@ -124,10 +124,10 @@ func (f *flight) lacking(text string) {
 		}
 	}
 	if len(f.times) == known || len(f.times) > maxTimes {
-		f.end(fmt.Errorf("weirredis: the windows that are needed are not found: %s", text))
+		f.finish(fmt.Errorf("weirredis: the windows that are needed are not found: %s", text))
 		return
 	}
-	f.store.set(times[0])
+	f.part.clock.set(times[0])
 	if !f.unsure {
 		f.nonce = "" // its expiry may be of another clock
 	}
@@ -135,9 +135,3 @@ func (f *flight) lacking(text string) {
 
 // maxTimes bounds how many windows are looked for, of one call.
 const maxTimes = 16 * maxCharges
-
-// now is the server's clock, as far as it is known.
-func (s *Store) now() (micros int64, known bool) {
-	offset := s.offset.Load()
-	return offset + int64(time.Since(s.start)/time.Microsecond), offset != 0
-}

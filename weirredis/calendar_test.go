@@ -124,7 +124,7 @@ func TestCalendarsAreSentOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	s.set(now)
+	s.clock.set(now)
 	ask := func(limits ...weir.Limit) string {
 		var batch []weir.Charge
 		for _, l := range limits {

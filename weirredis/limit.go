@@ -118,6 +118,14 @@ func (c *limit) define(l weir.Limit) (string, kindSet, error) {
 	case weir.SlidingCounter:
 		kind = kindCounter
 		n = []int64{l.Limit, int64(l.Window / tick)}
+	case weir.SlidingWindow:
+		kind, n = kindWindow, windowNumbers(l)
+	case weir.SlidingLog:
+		kind = kindLog
+		n, err = logNumbers(l)
+	case weir.WarmUp:
+		kind = kindWarm
+		n, err = warmNumbers(l)
 	default:
 		return "", 0, fmt.Errorf("weirredis: %T cannot be kept in Redis", l)
 	}

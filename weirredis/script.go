@@ -23,6 +23,14 @@ var (
 	fixedLua string
 	//go:embed lua/counter.lua
 	counterLua string
+	//go:embed lua/list.lua
+	listLua string
+	//go:embed lua/window.lua
+	windowLua string
+	//go:embed lua/log.lua
+	logLua string
+	//go:embed lua/warm.lua
+	warmLua string
 	//go:embed lua/all.lua
 	allLua string
 	//go:embed lua/change.lua
@@ -68,6 +76,9 @@ var files = [...]struct {
 	{kindInterval, &intervalLua, false},
 	{kindFixed, &fixedLua, false},
 	{kindCounter, &counterLua, false},
+	{kindWindow, &windowLua, false},
+	{kindLog, &logLua, false},
+	{kindWarm, &warmLua, true},
 	{kindAll, &allLua, false},
 }
 
@@ -121,6 +132,9 @@ func (s *scripts) source(kinds kindSet) string {
 	}
 	if num {
 		b.WriteString(numLua)
+	}
+	if kinds.has(kindWindow) || kinds.has(kindLog) {
+		b.WriteString(listLua)
 	}
 	for _, f := range files {
 		if kinds.has(f.kind) {

@@ -13,6 +13,8 @@ func TestTimeLine(t *testing.T) {
 		"full":  func(s *scripts) *Script { return s.of(full) },
 		"one":   func(s *scripts) *Script { return s.of(1 << kindBucket) },
 		"nodes": (*scripts).nodes,
+		"holds": (*scripts).concurrency,
+		"named": (*scripts).named,
 	} {
 		a, b := strings.Split(of(real).Source, "\n"), strings.Split(of(tested).Source, "\n")
 		if len(a) != len(b) {

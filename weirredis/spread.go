@@ -14,7 +14,7 @@ import (
 // Whoever ends in between has charged what was charged.
 
 // inTurn carries out a batch with groups that are spread over slots.
-func (s *Store) inTurn(ctx context.Context, batch []weir.Charge, out []weir.Decision, split map[int]bool) error {
+func (s *Store) inTurn(ctx context.Context, end time.Time, batch []weir.Charge, out []weir.Decision, split map[int]bool) error {
 	var together []int
 	spread := map[int][]int{}
 	var order []int
@@ -29,9 +29,9 @@ func (s *Store) inTurn(ctx context.Context, batch []weir.Charge, out []weir.Deci
 		}
 		spread[g] = append(spread[g], i)
 	}
-	first := s.some(ctx, batch, out, together, nil)
+	first := s.some(ctx, end, batch, out, together, nil)
 	for _, g := range order {
-		if err := s.spread(ctx, batch, out, spread[g]); err != nil && first == nil {
+		if err := s.spread(ctx, end, batch, out, spread[g]); err != nil && first == nil {
 			first = err
 		}
 	}
@@ -39,7 +39,7 @@ func (s *Store) inTurn(ctx context.Context, batch []weir.Charge, out []weir.Deci
 }
 
 // some carries out some charges of a batch, changed by a function.
-func (s *Store) some(ctx context.Context, batch []weir.Charge, out []weir.Decision, which []int, change func(*weir.Charge)) error {
+func (s *Store) some(ctx context.Context, end time.Time, batch []weir.Charge, out []weir.Decision, which []int, change func(*weir.Charge)) error {
 	if len(which) == 0 {
 		return nil
 	}
@@ -51,7 +51,7 @@ func (s *Store) some(ctx context.Context, batch []weir.Charge, out []weir.Decisi
 		}
 		charges = append(charges, c)
 	}
-	err := s.Do(ctx, charges, decisions)
+	err := s.until(ctx, end, charges, decisions)
 	for n, i := range which {
 		out[i] = decisions[n]
 		batch[i].Receipt, batch[i].Delay, batch[i].Taken, batch[i].Err = charges[n].Receipt, charges[n].Delay, charges[n].Taken, charges[n].Err
@@ -60,10 +60,10 @@ func (s *Store) some(ctx context.Context, batch []weir.Charge, out []weir.Decisi
 }
 
 // spread charges a group slot by slot.
-func (s *Store) spread(ctx context.Context, batch []weir.Charge, out []weir.Decision, which []int) error {
+func (s *Store) spread(ctx context.Context, end time.Time, batch []weir.Charge, out []weir.Decision, which []int) error {
 	slots := s.bySlot(batch, which)
 	for n, slot := range slots {
-		err := s.some(ctx, batch, out, slot, func(c *weir.Charge) { c.Keep, c.Group = true, 1 })
+		err := s.some(ctx, end, batch, out, slot, func(c *weir.Charge) { c.Keep, c.Group = true, 1 })
 		refused := slices.ContainsFunc(slot, func(i int) bool { return !out[i].Allowed })
 		if err == nil && !refused {
 			continue
@@ -72,7 +72,7 @@ func (s *Store) spread(ctx context.Context, batch []weir.Charge, out []weir.Deci
 			err = errors.Join(err, s.giveBack(ctx, batch, out, charged))
 		}
 		for _, later := range slots[n+1:] {
-			err = errors.Join(err, s.some(ctx, batch, out, later, func(c *weir.Charge) { c.Op, c.Group = weir.OpPeek, 0 }))
+			err = errors.Join(err, s.some(ctx, end, batch, out, later, func(c *weir.Charge) { c.Op, c.Group = weir.OpPeek, 0 }))
 		}
 		for _, i := range which {
 			batch[i].Receipt = ""
@@ -102,12 +102,12 @@ func (s *Store) bySlot(batch []weir.Charge, which []int) (slots [][]int) {
 	return slots
 }
 
-// patience is how long a charge may take to be given back whose caller has gone.
+// patience is how long charges may take to be given back.
 const patience = time.Second
 
-// giveBack undoes charges that were made, although the caller's context may have ended. What is said of them then is what is so after that.
+// giveBack undoes charges that were made. Where the caller's context has ended it goes on without him. What is said of the charges after it is
+// what is so then.
 func (s *Store) giveBack(ctx context.Context, batch []weir.Charge, out []weir.Decision, which []int) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-	defer cancel()
-	return s.some(ctx, batch, out, which, func(c *weir.Charge) { c.Op, c.Cost, c.Group = weir.OpSettle, 0, 0 })
+	end := time.Now().Add(patience)
+	return s.some(ctx, end, batch, out, which, func(c *weir.Charge) { c.Op, c.Cost, c.Group = weir.OpSettle, 0, 0 })
 }

@@ -59,14 +59,19 @@ type Options struct {
 	// away.
 	Grace time.Duration
 
-	// Timeout is how long a call may take whose context has no deadline; 0 means a second.
+	// Timeout is how long a call may take whose context has no deadline; 0 means a second. Where one has more time, what was not answered in
+	// this much is sent again.
 	Timeout time.Duration
+
+	// Direct has a caller make the trip in his own goroutine where nobody else is there to share it with, which is soonest. It is for clients
+	// that always return when the context ends: without it, callers leave at their deadlines whatever the client does.
+	Direct bool
 
 	// ClockKey is for tests: a hash in which the scripts read the time, as s and us, in place of the server's clock. That one line of theirs is
 	// all that differs.
 	ClockKey string
 
-	// Flights is how many calls are under way at once, to each of which all charges are added that came meanwhile; 0 means 2.
+	// Flights is how many calls are under way at once, to the next of which all charges are added that came meanwhile; 0 means 2.
 	Flights int
 }
 
@@ -77,11 +82,11 @@ type Store struct {
 	opts    Options
 	scripts *scripts
 	limits  limits
-	offset  atomic.Int64 // of the server's clock from ours, in microseconds; 0 where it is not known
-	start   time.Time
+	clock   clock   // of the server that answered last
 	self    [8]byte // part of each nonce
 	nonces  atomic.Uint64
-	lane    lane
+	lanes   lanes
+	gate    gate
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -110,18 +115,22 @@ func New(e Evaler, o Options) (*Store, error) {
 	if o.Flights == 0 {
 		o.Flights = 2
 	}
-	s := &Store{evaler: e, opts: o, scripts: &scripts{clock: timeLine}, start: time.Now()}
+	s := &Store{evaler: e, opts: o, scripts: &scripts{clock: timeLine}, clock: clock{start: time.Now()}}
 	if o.ClockKey != "" {
 		s.scripts.clock = fmt.Sprintf("local clock = redis.call('HMGET', %q, 's', 'us')\n", o.ClockKey)
+	}
+	for i := range s.lanes.parts {
+		s.lanes.parts[i].clock = clock{start: s.clock.start, others: &s.clock}
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	rand.Read(s.self[:])
 	return s, nil
 }
 
-// Close lets nobody begin, ends what is under way, and waits for that.
+// Close lets nobody begin, ends what is under way, and waits for that: no longer than Timeout, even where the client only looks at deadlines.
 func (s *Store) Close() error {
-	s.lane.close()
+	s.closeGate()
+	s.lanes.close()
 	s.cancel()
 	s.flying.Wait()
 	return nil
@@ -138,19 +147,33 @@ func (s *Store) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	end, ok := ctx.Deadline()
+	if !ok {
+		end = time.Now().Add(s.opts.Timeout)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, end) // whatever the client does
+		defer cancel()
+	}
+	return s.until(ctx, end, batch, out)
+}
+
+// until carries out a batch up to its end. The caller waits no longer than his context lasts.
+func (s *Store) until(ctx context.Context, end time.Time, batch []weir.Charge, out []weir.Decision) error {
 	asks, split, err := s.asks(batch)
 	if err != nil {
 		return err
 	}
 	if split != nil {
-		return s.inTurn(ctx, batch, out, split)
+		return s.inTurn(ctx, end, batch, out, split)
 	}
-	s.fill(asks, ctx)
-	if len(asks) == 1 && s.lane.alone(s) {
-		return s.byOneself(ctx, &asks[0], batch, out)
+	if s.opts.Direct && len(asks) == 1 {
+		if l := s.alone(ctx, end, asks[0].slot); l != nil {
+			return s.byOneself(ctx, end, l, &asks[0], batch, out)
+		}
 	}
 	for i := range asks {
-		if !s.lane.add(s, &asks[i]) {
+		asks[i].end, asks[i].done = end, make(chan struct{})
+		if !s.lanes.add(s, &asks[i]) {
 			return errClosed
 		}
 	}
@@ -160,37 +183,12 @@ func (s *Store) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision
 		case <-asks[i].done:
 		case <-ctx.Done():
 			return ctx.Err() // whoever carries it out has a copy
+		case <-s.ctx.Done():
+			return errClosed
 		}
 		if err := asks[i].answer(batch, out); err != nil && first == nil {
 			first = err
 		}
 	}
 	return first
-}
-
-// byOneself makes the trip in the caller's own goroutine, as nobody else is there to share it with.
-func (s *Store) byOneself(ctx context.Context, a *ask, batch []weir.Charge, out []weir.Decision) error {
-	one := [1]*ask{a}
-	func() {
-		defer s.lane.left(s)
-		limited, cancel := context.WithDeadline(ctx, a.end)
-		defer cancel()
-		s.carry(limited, one[:])
-	}()
-	err := a.answer(batch, out)
-	if ended := ctx.Err(); ended != nil && a.err != nil {
-		return ended
-	}
-	return err
-}
-
-// fill gives each ask its deadline.
-func (s *Store) fill(asks []ask, ctx context.Context) {
-	end, ok := ctx.Deadline()
-	if !ok {
-		end = time.Now().Add(s.opts.Timeout)
-	}
-	for i := range asks {
-		asks[i].end, asks[i].done = end, make(chan struct{})
-	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// TestRefused: what cannot be counted exactly in Redis is refused, and the error says what is wrong.
-func TestRefused(t *testing.T) {
+// TestRefusedWindows: what cannot be counted exactly in Redis is refused, and the error says what is wrong.
+func TestRefusedWindows(t *testing.T) {
 	const tooMany = 1 << 53
 	for _, c := range []struct {
 		limit weir.Limit

@@ -3,6 +3,8 @@ package weirrueidis
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	"github.com/redis/rueidis"
 
@@ -31,7 +33,8 @@ func (e evaler) command(c weirredis.Call) rueidis.Completed {
 
 // Eval runs a script.
 func (e evaler) Eval(ctx context.Context, c weirredis.Call) (string, error) {
-	return e.client.Do(ctx, e.command(c)).ToString()
+	text, err := e.client.Do(ctx, e.command(c)).ToString()
+	return text, said(err)
 }
 
 // EvalAll runs several, in one round trip for each node.
@@ -42,5 +45,19 @@ func (e evaler) EvalAll(ctx context.Context, calls []weirredis.Call, replies []w
 	}
 	for i, r := range e.client.DoMulti(ctx, commands...) {
 		replies[i].Text, replies[i].Err = r.ToString()
+		replies[i].Err = said(replies[i].Err)
 	}
+}
+
+// said gives an error of the server's the word back that rueidis takes away. Without it nobody could tell that it is one, and that a repeat is
+// of no use.
+func said(err error) error {
+	e, ok := rueidis.IsRedisErr(err)
+	if !ok {
+		return err
+	}
+	if code, _, _ := strings.Cut(e.Error(), " "); code != strings.ToUpper(code) {
+		return fmt.Errorf("ERR %w", err)
+	}
+	return err
 }

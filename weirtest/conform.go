@@ -115,7 +115,7 @@ func Conform(t TB, s Subject) {
 		}
 	}
 	if s.Limits == nil {
-		s.vectors(t)
+		Vectors(t, s)
 	}
 	s.scripts(t)
 }

@@ -159,7 +159,7 @@ func (s Subject) countable(draw func(*rand.Rand) weir.Limit) func(*rand.Rand) we
 		for {
 			if l := draw(r); !anyPart(l, func(part weir.Limit) bool {
 				size, _ := scale(part, s.Tick)
-				return size >= 1<<53
+				return size >= 1<<53 && size < math.MaxInt64 // permits without end are another matter
 			}) {
 				return l
 			}

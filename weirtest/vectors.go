@@ -45,8 +45,9 @@ func (v vector) limit(rate string) (weir.Limit, error) {
 	return weir.SmoothBursty{Rate: r}, nil
 }
 
-// vectors holds a subject to what Guava does, to the microsecond: all rates there bring permits at whole ones.
-func (s Subject) vectors(t TB) {
+// Vectors holds a subject that keeps SmoothBursty and WarmUp to what Guava does, to the microsecond: all rates there bring permits at whole
+// ones. Conform does so too, unless it is told which limits to draw.
+func Vectors(t TB, s Subject) {
 	t.Helper()
 	f, err := Testdata().Open("guava.jsonl")
 	if err != nil {

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"flag"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -11,17 +12,24 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
+// walks is how many random walks there are for each limit, and seed where they begin.
+var (
+	walks = flag.Int("walks", 0, "how many random walks of each limit; 0 for the few of a short run")
+	seed  = flag.Uint64("seed", 0, "of the random walks; 0 draws one")
+)
+
 // TestConform holds the scripts to the reference model. Every kind of limit is changed to every other one.
 func TestConform(t *testing.T) {
 	w := &world{client: connect(t, start(t, servers.RedisOptions{}).Addr)}
-	weirtest.Conform(t, weirtest.Subject{Tick: time.Microsecond, Latest: 1 << 52, Open: w.open, Limits: kept()})
+	s := weirtest.Subject{Tick: time.Microsecond, Latest: 1 << 52, Open: w.open, Limits: kept(), Seed: *seed, Walks: *walks}
+	weirtest.Conform(t, s)
+	weirtest.Vectors(t, s)
 }
 
-// kept is a generator for each kind of limit that is kept in Redis, and one for All of them.
+// kept is a generator for each kind of limit, for long and large ones, and for All of them.
 func kept() []func(*rand.Rand) weir.Limit {
-	const token, leaky, interval, fixed, counter, bursty = 0, 1, 2, 3, 5, 7
-	all := weirtest.Limits()
-	single := []func(*rand.Rand) weir.Limit{all[token], all[leaky], all[interval], all[fixed], all[counter], all[bursty], large}
+	kinds := weirtest.Limits()
+	single := append(kinds[:len(kinds)-1:len(kinds)-1], large, longWindow, longLog, unlimited)
 	return append(single, func(r *rand.Rand) weir.Limit {
 		parts := make([]weir.Limit, []int{1, 2, 2, 3, 3, 4, 8}[r.IntN(7)])
 		for i := range parts {
@@ -50,5 +58,32 @@ func large(r *rand.Rand) weir.Limit {
 		if l := limits[r.IntN(len(limits))]; l.Validate() == nil {
 			return l
 		}
+	}
+}
+
+// unlimited draws one of those that may have a rate without end.
+func unlimited(r *rand.Rand) weir.Limit {
+	if r.IntN(2) == 0 {
+		return weir.SmoothBursty{Rate: weir.Unlimited, MaxBurst: []time.Duration{0, -1, time.Minute}[r.IntN(3)]}
+	}
+	return weir.WarmUp{Rate: weir.Unlimited, Period: time.Second}
+}
+
+// longWindow draws one of many slots.
+func longWindow(r *rand.Rand) weir.Limit {
+	l := weir.SlidingWindow{Limit: 1 + r.Int64N(100), Slots: []int{7, 60, 4096}[r.IntN(3)]}
+	l.Window = time.Duration(l.Slots) * []time.Duration{time.Microsecond, 100 * time.Microsecond, time.Second}[r.IntN(3)]
+	if r.IntN(2) == 0 {
+		l.SlotLimit = 1 + r.Int64N(min(l.Limit, 5))
+	}
+	return l
+}
+
+// longLog draws one of many entries.
+func longLog(r *rand.Rand) weir.Limit {
+	return weir.SlidingLog{
+		Limit:      1 + r.Int64N(300),
+		Window:     []time.Duration{3 * time.Microsecond, 300 * time.Microsecond, time.Second, time.Hour}[r.IntN(4)],
+		MaxEntries: []int{0, 0, 7, 20}[r.IntN(4)],
 	}
 }

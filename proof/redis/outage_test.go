@@ -51,18 +51,18 @@ func TestOutages(t *testing.T) {
 					t.Fatal(err)
 				}
 				u := use(t, l)
-				until(t, "the store decides", patience, func() bool { return u.last() == weir.SourceStore })
+				outageUntil(t, "the store decides", patience, func() bool { return u.last() == weir.SourceStore })
 				if err := cut.off(server); err != nil {
 					t.Fatal(err)
 				}
-				until(t, "the share decides", patience, func() bool { return u.last() == weir.SourceShare && store.State() != failover.Closed })
+				outageUntil(t, "the share decides", patience, func() bool { return u.last() == weir.SourceShare && store.State() != failover.Closed })
 				waited := u.end()
 				if err := cut.on(server); err != nil {
 					t.Fatal(err)
 				}
 				u = use(t, l)
 				began := time.Now()
-				until(t, "the store decides again", 2*time.Second, func() bool { return u.last() == weir.SourceStore })
+				outageUntil(t, "the store decides again", 2*time.Second, func() bool { return u.last() == weir.SourceStore })
 				back := time.Since(began)
 				waited = append(waited, u.end()...)
 				slices.Sort(waited)
@@ -118,8 +118,8 @@ func (u *users) end() []time.Duration {
 	return u.waited
 }
 
-// until waits for something that is to come about.
-func until(t *testing.T, what string, within time.Duration, ok func() bool) {
+// outageUntil waits for something that is to come about.
+func outageUntil(t *testing.T, what string, within time.Duration, ok func() bool) {
 	t.Helper()
 	late := time.After(within)
 	for !ok() {

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync/atomic"
@@ -106,7 +107,11 @@ func (s *subject) SetLimit(l weir.Limit) error {
 	return nil
 }
 
-func (s *subject) Close() error { return s.store.Close() }
+// Close lets go of all that the server keeps: a walk's keys expire by a clock that may be years ahead.
+func (s *subject) Close() error {
+	err := s.client.Do(context.Background(), s.client.B().Flushall().Build()).Error()
+	return errors.Join(s.store.Close(), err)
+}
 
 type reservation struct {
 	*weir.SharedReservation

@@ -6,9 +6,20 @@ kinds[8] = {
     P.parts, P.largest, P.keeps, P.name = {}, last, false, 'all'
     for i = 3, #P do
       local part = prepare(P[i])
+      part.joined = true
       P.parts[i - 2] = part
       P.largest, P.keeps = min(P.largest, part.largest), P.keeps or part.keeps
     end
+  end,
+
+  sound = function(P, S)
+    for i, part in ipairs(P.parts) do
+      local sound = part.K.sound
+      if S[i] and (type(S[i]) ~= 'table' or sound and not sound(part, S[i])) then
+        return false
+      end
+    end
+    return #S == #P.parts
   end,
 
   contact = function(P)

@@ -76,6 +76,9 @@ kinds[1] = {
     local type = P[3]
     P.n, P.p, P.size, P.leaky, P.owing = P[4], P[5], P[6], type == 1, type == 2
     P.largest = P.size
+    if P.n < 1 or P.n > span52 / 2 or P.p < 0 or P.p > span52 / 2 or P.size < 0 or P[7] < 0 then
+      error('WEIRSTATE the key holds a state of a bucket that cannot be', 0)
+    end
     if P.owing then
       P.passu, P.passr = P[7], 0
       P.fullu, P.fullr = P[7], 0
@@ -95,11 +98,22 @@ kinds[1] = {
         P.missu, P.missr = muldiv(P[7], P.p, P.n)
       end
     end
-    P.keeps, P.name = P.missu > 0 or P.missr > 0, 'bucket' .. type
+    P.keeps, P.name = P.missu > 0 or P.missr > 0 or P.p == 0, 'bucket' .. type -- what was used at a rate without end has all stored
+  end,
+
+  -- sound reports whether a state is one of this limit. What is whole numbers at all was seen before.
+  sound = function(P, S)
+    local n = #S
+    for i = 1, n do
+      if type(S[i]) ~= 'number' or S[i] < 0 then
+        return false
+      end
+    end
+    return (n == 2 or n == 5 and S[4] < span52 and S[5] < P.n) and S[2] < P.n
   end,
 
   contact = function(P)
-    if P.keeps then
+    if P.missu > 0 or P.missr > 0 then
       return advance(P, now, 0, P.missu, P.missr)
     end
   end,

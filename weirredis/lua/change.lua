@@ -44,6 +44,62 @@ kinds[1].load = function(P, t, spent)
   return (kinds[1].book(P, kinds[1].contact(P), t, t, spent))
 end
 
+-- A window's counts go to the slots of the latest times that can have been counted in them, where slots have another width or number.
+kinds[5].convert = function(P, S, Q)
+  if P.width == Q.width and P.slots == Q.slots then
+    return S
+  end
+  local at, here, times, costs, places = slotat(P, S, now), floor(now / P.width), {}, {}, {}
+  for i = leading(S, 1, at - P.slots) + 1, length(S) do
+    local slot, sum = nth(S, i)
+    local _, before = nth(S, i - 1)
+    local latest = (slot + 1) * P.width - 1
+    if slot == here then
+      latest = min(latest, max(now, S[1]))
+    end
+    local to = floor(latest / Q.width)
+    local place = places[to % Q.slots]
+    if place and times[place] == to then
+      costs[place] = costs[place] + sum - before
+    else
+      if place then
+        costs[place] = 0
+      end
+      place = #times + 1
+      times[place], costs[place], places[to % Q.slots] = to, sum - before, place
+    end
+  end
+  return listed(S[1], times, costs)
+end
+
+kinds[5].load = function(P, t, spent)
+  return (kinds[5].book(P, nil, t, t, min(spent, P.limit)))
+end
+
+-- Of a log stays what has not left: a longer window does not bring back what has.
+kinds[6].convert = function(P, S, Q)
+  S = dropped(S, (live(P, S, now)))
+  return (bounded(Q, S, live(Q, S, (timeat(S, now))), 0))
+end
+
+kinds[6].load = function(P, t, spent)
+  return (kinds[6].book(P, nil, t, t, min(spent, P.limit)))
+end
+
+-- As Guava's setRate: the time at which the next charge may go stays, and the part of what can be stored, rounded up to the colder side.
+-- What was used at a rate without end is warm.
+kinds[7].convert = function(P, S, Q)
+  local stored, next = warmat(P, S, now)
+  if P.free then
+    return warmstate(next, 0)
+  end
+  return warmstate(next, wideup(widemul(stored, Q.full), P.full))
+end
+
+kinds[7].load = function(P, t, spent)
+  return (kinds[7].book(P, nil, t, t, spent))
+end
+
 -- transfer is a change of kind: what was used is charged once to an untouched state.
 local function transfer(P, S, Q)
   local spent = P.K.spent(P, S, now)

@@ -1,6 +1,6 @@
 -- What is asked comes as one value: version, expiry of the call (0 for none), grace in ms, whether KEYS[1] is a nonce, limits, and charges
--- one after another: operation, limit, cost, group, within or -1 for however long, receipt or ''. Where limits have calendars, these come last:
--- the name and the windows (day, beginning, end) of each.
+-- one after another: operation, limit, cost, group, within or -1 for however long, receipt or '', and by how many ms it expires sooner than
+-- the call. Where limits have calendars, these come last: the name and the windows (day, beginning, end) of each.
 local asked = cmsgpack.unpack(ARGV[1])
 if asked[1] ~= 1 then
   return redis.error_reply('WEIRVERSION these scripts are of another version than who asks')
@@ -25,6 +25,21 @@ end
 local prepared, entries = {}, {}
 local wrong = {} -- a limit that this script does not know, to be asked again with all of them
 
+-- whole reports whether all numbers of a value are such as these scripts write: whole, and below 2^53. Where others wrote it they need not be,
+-- and what counts with them might never end.
+local function whole(v)
+  for _, x in pairs(v) do
+    if type(x) == 'table' then
+      if not whole(x) then
+        return false
+      end
+    elseif type(x) == 'number' and not (x >= -last and x <= last and x % 1 == 0) then
+      return false
+    end
+  end
+  return true
+end
+
 -- prepare reads a limit.
 prepare = function(def)
   local P = prepared[def]
@@ -32,12 +47,12 @@ prepare = function(def)
     return P
   end
   P = cmsgpack.unpack(def)
+  if type(P) ~= 'table' or P[1] ~= 1 or not whole(P) then
+    error('WEIRSTATE the key holds a state of another version, or none', 0)
+  end
   local K = kinds[P[2]]
-  if P[1] ~= 1 or not K then
-    if change then
-      error('WEIRSTATE the state is of another version than these scripts', 0)
-    end
-    error(wrong)
+  if not K then
+    error(change and 'WEIRSTATE the key holds a state of a limit that is not known' or wrong, 0)
   end
   P.K, P.def = K, def
   K.ready(P)
@@ -58,7 +73,7 @@ local function entry(key)
     e.err = raw.err
   elseif raw then
     local ok, def, S = pcall(cmsgpack.unpack, raw)
-    if ok and type(def) == 'string' and type(S) == 'table' then
+    if ok and type(def) == 'string' and type(S) == 'table' and whole(S) then
       e.def, e.S = def, S
     else
       e.err = 'WEIRSTATE the key holds something that is no state of a limit'
@@ -69,11 +84,19 @@ end
 
 -- current is a key's state under the limit that is asked with. It is nil where nothing is known of the key.
 local function current(e, P)
+  if e.S and not e.P then
+    e.P = prepare(e.def)
+    local sound = e.P.K.sound
+    if sound and not sound(e.P, e.S) then
+      e.P = nil
+      error('WEIRSTATE the key holds a state that cannot be', 0)
+    end
+  end
   if e.S and e.def ~= P.def then
     if not change then
       error(wrong)
     end
-    local S = change(prepare(e.def), e.S, P)
+    local S = change(e.P, e.S, P)
     e.S, e.def, e.P, e.dirty = S, P.def, P, true
   end
   return e.S
@@ -87,6 +110,9 @@ local said, n = {now}, 1 -- the answer: for each charge the wait (0 for yes, -1 
 local made = false
 
 local function say(wait, remaining, reset)
+  if not whole({wait, remaining, reset}) then
+    error('WEIRSTATE the key holds a state that gives no answer', 0)
+  end
   said[n + 1], said[n + 2], said[n + 3] = wait, remaining, reset
   n = n + 3
 end
@@ -203,14 +229,18 @@ end
 
 -- attempt is ask, where what goes wrong with one charge is said in its place and concerns no other.
 local function attempt(i, key)
-  local c = (i - 1) * 6
+  local c = (i - 1) * 7
+  if expiry > 0 and now > expiry - 1000 * charges[c + 7] then
+    also('WEIRLATE')
+    return false
+  end
   local e = entry(key)
   local from, P = n, prepare(limits[charges[c + 2]])
   if e.err then
     also(e.err)
     return false
   end
-  local before, def, of, dirty, had = e.S, e.def, e.P, e.dirty, made
+  local before, def, old, dirty, had = e.S, e.def, e.P, e.dirty, made
   local ok, result = pcall(ask, charges[c + 1], P, e, charges[c + 3], charges[c + 5], charges[c + 6])
   if ok then
     return result
@@ -218,7 +248,7 @@ local function attempt(i, key)
   if result == wrong then
     error(wrong)
   end
-  e.S, e.def, e.P, e.dirty, made = before, def, of, dirty, had
+  e.S, e.def, e.P, e.dirty, made = before, def, old, dirty, had
   for j = from + 1, n do
     said[j] = nil
   end
@@ -261,7 +291,7 @@ local function together(i, j)
         also(v)
       end
     else
-      local c = (k - 1) * 6
+      local c = (k - 1) * 7
       charges[c + 1] = 1
       attempt(k, KEYS[first + k])
       if charges[c + 5] == 1 then
@@ -289,11 +319,11 @@ local function write(key, e)
 end
 
 local function run()
-  local i, count = 1, #charges / 6
+  local i, count = 1, #charges / 7
   while i <= count do
-    local group, j = charges[(i - 1) * 6 + 4], i
+    local group, j = charges[(i - 1) * 7 + 4], i
     if group > 0 then
-      while j < count and charges[j * 6 + 4] == group do
+      while j < count and charges[j * 7 + 4] == group do
         j = j + 1
       end
     end

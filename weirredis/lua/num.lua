@@ -72,11 +72,17 @@ local function bigless(a, b)
   return trim(c)
 end
 
-local function bigmul(a, b)
-  local c = {}
-  for i = 1, #a + #b do
-    c[i] = 0
+-- zeros makes room: Lua is slow to fill an array from its end.
+local function zeros(n)
+  local a = {}
+  for i = 1, n do
+    a[i] = 0
   end
+  return a
+end
+
+local function bigmul(a, b)
+  local c = zeros(#a + #b)
   for i = 1, #a do
     local carry = 0
     for j = 1, #b do
@@ -96,7 +102,7 @@ local function bigdiv(a, b)
   end
   local n = #b
   if n == 1 then
-    local q, r = {}, 0
+    local q, r = zeros(#a), 0
     for i = #a, 1, -1 do
       local x = r * limb + a[i]
       q[i] = floor(x / b[1])
@@ -109,7 +115,7 @@ local function bigdiv(a, b)
   for i = #u + 1, #a + 1 do
     u[i] = 0
   end
-  local q = {}
+  local q = zeros(#u - n)
   for j = #u - n, 1, -1 do
     local top = u[j + n] * limb + u[j + n - 1]
     local guess = floor(top / v[n])
@@ -146,4 +152,74 @@ local function bigup(a, b)
     return bigadd(q, {1})
   end
   return q
+end
+
+-- A wide number is one as it is where that is below 2^53, and limbs otherwise: most are small, and quick.
+local function limbs(x)
+  if type(x) == 'number' then
+    return big(x)
+  end
+  return x
+end
+
+local function wide(a)
+  if #a < 3 or #a == 3 and a[3] < 32 then
+    return small(a)
+  end
+  return a
+end
+
+-- narrow is a plain number: the largest one where it does not fit.
+local function narrow(x)
+  if type(x) == 'number' then
+    return x
+  end
+  return last
+end
+
+local function wideadd(a, b)
+  if type(a) == 'number' and type(b) == 'number' and a + b <= last then
+    return a + b
+  end
+  return wide(bigadd(limbs(a), limbs(b)))
+end
+
+-- wideless is a less b, or 0.
+local function wideless(a, b)
+  if type(a) == 'number' then
+    return type(b) == 'number' and max(a - b, 0) or 0
+  end
+  return wide(bigless(a, limbs(b)))
+end
+
+local function wideleast(a, b)
+  if type(a) == 'number' then
+    return type(b) == 'number' and min(a, b) or a
+  elseif type(b) == 'number' or bigcompare(a, b) > 0 then
+    return b
+  end
+  return a
+end
+
+local function widemul(a, b)
+  if type(a) == 'number' and type(b) == 'number' and a * b <= last then
+    return a * b
+  end
+  return wide(bigmul(limbs(a), limbs(b)))
+end
+
+-- wideover is a/b, whole.
+local function wideover(a, b)
+  if type(a) == 'number' then
+    return type(b) == 'number' and floor(a / b) or 0
+  end
+  return wide((bigdiv(a, limbs(b))))
+end
+
+-- wideup is a/b, rounded up.
+local function wideup(a, b)
+  if type(a) == 'number' and type(b) == 'number' then
+    return -floor(-a / b)
+  end
+  return wide(bigup(limbs(a), limbs(b)))
 end

@@ -5,7 +5,8 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
 -- What is asked: version, expiry, grace in ms, limits, each as def, n, p, the size as units and rest, what passes as units and rest, and
--- whether it is leaky; and charges one after another: limit, whether to charge, and the cost as units and rest.
+-- whether it is leaky; and charges one after another: limit, whether to charge, the cost as units and rest, and by how many ms it expires
+-- sooner than the call.
 local asked = cmsgpack.unpack(ARGV[1])
 local expiry, grace, limits, charges = asked[2], asked[3], asked[4], asked[5]
 if asked[1] ~= 1 then
@@ -20,8 +21,9 @@ if before then
 end
 
 local said, states, owners, dirty, made = {now}, {}, {}, {}, false
-for i = 1, #charges, 4 do
-  local which, key = charges[i], KEYS[(i + 7) / 4]
+for i = 1, #charges, 5 do
+  local which, key = charges[i], KEYS[(i + 9) / 5]
+  local late = now > expiry - 1000 * charges[i + 4]
   local L, S = limits[which], states[key]
   if S == nil then
     local raw = redis.pcall('GET', key)
@@ -33,6 +35,16 @@ for i = 1, #charges, 4 do
       end
       if def ~= L[1] then
         return redis.error_reply('WEIRFULL not for the short way')
+      end
+      local z, rest = S[1], S[2]
+      if not (z >= 0 and z <= 9007199254740991 and rest >= 0 and rest < L[2] and z % 1 + rest % 1 == 0) then
+        return redis.error_reply('WEIRFULL this is no state')
+      end
+      if S[3] then
+        local returned = S[3] + S[4] + S[5]
+        if not (returned <= 9007199254740991 and returned % 1 == 0) then
+          return redis.error_reply('WEIRFULL this is no state')
+        end
       end
     end
     states[key], owners[key] = S, which
@@ -64,7 +76,7 @@ for i = 1, #charges, 4 do
   end
   if wait <= 0 or charges[i + 2] + charges[i + 3] == 0 then
     wait = 0
-    if charges[i + 1] == 1 and charges[i + 2] + charges[i + 3] > 0 then
+    if charges[i + 1] == 1 and not late and charges[i + 2] + charges[i + 3] > 0 then
       u, r = afteru, afterr
       if S then
         S[1], S[2] = now + u, r
@@ -80,12 +92,15 @@ for i = 1, #charges, 4 do
   if u < L[6] or u == L[6] and r <= L[7] then
     remaining = math.floor(((L[4] - u) * n + L[5] - r) / L[3])
   end
-  local s = #said
-  said[s + 1], said[s + 2] = wait, remaining
   if r > 0 then
     u = u + 1
   end
-  said[s + 3] = u
+  local s = #said
+  if late then
+    said[s + 1] = 'WEIRLATE'
+  else
+    said[s + 1], said[s + 2], said[s + 3] = wait, remaining, u
+  end
 end
 
 for key, def in pairs(dirty) do

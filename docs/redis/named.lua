@@ -1,0 +1,2631 @@
+-- The named limits of Weir, put together from the files of weirredis/lua. docs/redis.md says how they are used.
+-- The server's clock is read once, here, in microseconds. Nothing else in these scripts tells the time.
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+
+-- All numbers are whole and below 2^53, where doubles are exact. What could be larger is counted as clock units and a rest, or in limbs.
+local never, horizon, last = -1, 3155760000000000, 9007199254740991 -- a time that cannot be named; 100 years; the end of the clock
+local floor, min, max = math.floor, math.min, math.max
+local kinds = {}
+local calendars, beyond = {}, {} -- the windows that were sent, by the name of the calendar; times in windows that were not, but are needed
+local prepare, change -- come later; the second one only in the script that knows all limits
+
+-- muldivbits is muldiv bit by bit, by sums alone that stay below m; a is below m.
+local function muldivbits(a, b, m)
+  local bits, n = {}, 0
+  while b > 0 do
+    n = n + 1
+    bits[n] = b % 2
+    b = floor(b / 2)
+  end
+  local q, r = 0, 0
+  for i = n, 1, -1 do
+    q = q * 2
+    if r >= m - r then
+      q, r = q + 1, r - (m - r)
+    else
+      r = r + r
+    end
+    if bits[i] == 1 then
+      if r >= m - a then
+        q, r = q + 1, r - (m - a)
+      else
+        r = r + a
+      end
+    end
+  end
+  return q, r
+end
+
+-- muldiv is floor(a*b/m) and what is left over. What is 2^53 or more is not exact, and never less than that.
+local function muldiv(a, b, m)
+  local x = a * b
+  if x <= last then
+    local q = floor(x / m)
+    local r = x - q * m
+    if r < 0 then
+      return q - 1, r + m
+    end
+    return q, r
+  end
+  -- b's digits, from the top, of as many bits as leave room for the rest of what came before.
+  local whole, base, room = floor(a / m), 2, last / m / 2
+  a = a - whole * m
+  if room < 2 then
+    local q, r = muldivbits(a, b, m)
+    return q + whole * b, r
+  end
+  while base * 2 <= room do
+    base = base * 2
+  end
+  local digits, n = {}, 0
+  local left = b
+  while left > 0 do
+    n = n + 1
+    digits[n] = left % base
+    left = floor(left / base)
+  end
+  local q, r = 0, 0
+  for i = n, 1, -1 do
+    local y = r * base + a * digits[i]
+    local over = floor(y / m)
+    r = y - over * m
+    if r < 0 then
+      r, over = r + m, over - 1
+    end
+    q = q * base + over
+  end
+  return q + whole * b, r
+end
+
+-- plus is a+b, or the largest number.
+local function plus(a, b)
+  return min(a + b, last)
+end
+
+-- within is a wait, or never where it is beyond the horizon.
+local function within(wait)
+  if wait > horizon then
+    return never
+  end
+  return wait
+end
+-- Whole numbers of any size, not below 0: limbs of 24 bits, the lowest first, without zeros at the top.
+local limb = 16777216
+
+local function big(x)
+  local a, n = {}, 0
+  while x > 0 do
+    local q = floor(x / limb)
+    n = n + 1
+    a[n] = x - q * limb
+    x = q
+  end
+  return a
+end
+
+-- small is a number again: the largest one where it does not fit.
+local function small(a)
+  local x = 0
+  for i = #a, 1, -1 do
+    x = x * limb + a[i]
+    if x > last then
+      return last
+    end
+  end
+  return x
+end
+
+local function trim(a)
+  local n = #a
+  while n > 0 and a[n] == 0 do
+    a[n] = nil
+    n = n - 1
+  end
+  return a
+end
+
+local function bigcompare(a, b)
+  if #a ~= #b then
+    return #a < #b and -1 or 1
+  end
+  for i = #a, 1, -1 do
+    if a[i] ~= b[i] then
+      return a[i] < b[i] and -1 or 1
+    end
+  end
+  return 0
+end
+
+local function bigadd(a, b)
+  local c, carry = {}, 0
+  for i = 1, max(#a, #b) do
+    local x = (a[i] or 0) + (b[i] or 0) + carry
+    carry = x >= limb and 1 or 0
+    c[i] = x - carry * limb
+  end
+  if carry > 0 then
+    c[#c + 1] = carry
+  end
+  return c
+end
+
+-- bigless is a less b, or 0.
+local function bigless(a, b)
+  if bigcompare(a, b) <= 0 then
+    return {}
+  end
+  local c, borrow = {}, 0
+  for i = 1, #a do
+    local x = a[i] - (b[i] or 0) - borrow
+    borrow = x < 0 and 1 or 0
+    c[i] = x + borrow * limb
+  end
+  return trim(c)
+end
+
+-- zeros makes room: Lua is slow to fill an array from its end.
+local function zeros(n)
+  local a = {}
+  for i = 1, n do
+    a[i] = 0
+  end
+  return a
+end
+
+local function bigmul(a, b)
+  local c = zeros(#a + #b)
+  for i = 1, #a do
+    local carry = 0
+    for j = 1, #b do
+      local x = a[i] * b[j] + c[i + j - 1] + carry
+      carry = floor(x / limb)
+      c[i + j - 1] = x - carry * limb
+    end
+    c[i + #b] = carry
+  end
+  return trim(c)
+end
+
+-- bigdiv is the quotient, whole, and the rest (Knuth, The Art of Computer Programming, volume 2, 4.3.1, algorithm D).
+local function bigdiv(a, b)
+  if bigcompare(a, b) < 0 then
+    return {}, a
+  end
+  local n = #b
+  if n == 1 then
+    local q, r = zeros(#a), 0
+    for i = #a, 1, -1 do
+      local x = r * limb + a[i]
+      q[i] = floor(x / b[1])
+      r = x - q[i] * b[1]
+    end
+    return trim(q), big(r)
+  end
+  local shift = {floor(limb / (b[n] + 1))}
+  local u, v = bigmul(a, shift), bigmul(b, shift)
+  for i = #u + 1, #a + 1 do
+    u[i] = 0
+  end
+  local q = zeros(#u - n)
+  for j = #u - n, 1, -1 do
+    local top = u[j + n] * limb + u[j + n - 1]
+    local guess = floor(top / v[n])
+    local rest = top - guess * v[n]
+    while guess >= limb or rest < limb and guess * v[n - 1] > rest * limb + u[j + n - 2] do
+      guess, rest = guess - 1, rest + v[n]
+    end
+    local borrow = 0
+    for i = 1, n do
+      local x = u[j + i - 1] - guess * v[i] - borrow
+      borrow = -floor(x / limb)
+      u[j + i - 1] = x + borrow * limb
+    end
+    u[j + n] = u[j + n] - borrow
+    if u[j + n] < 0 then -- once in a great many times the guess is one too high
+      guess = guess - 1
+      local carry = 0
+      for i = 1, n do
+        local x = u[j + i - 1] + v[i] + carry
+        carry = x >= limb and 1 or 0
+        u[j + i - 1] = x - carry * limb
+      end
+      u[j + n] = u[j + n] + carry
+    end
+    q[j] = guess
+  end
+  local r = bigdiv(trim(u), shift) -- the quotient of the first two results
+  return trim(q), r
+end
+
+local function bigup(a, b)
+  local q, r = bigdiv(a, b)
+  if #r > 0 then
+    return bigadd(q, {1})
+  end
+  return q
+end
+
+-- A wide number is one as it is where that is below 2^53, and limbs otherwise: most are small, and quick.
+local function limbs(x)
+  if type(x) == 'number' then
+    return big(x)
+  end
+  return x
+end
+
+local function wide(a)
+  if #a < 3 or #a == 3 and a[3] < 32 then
+    return small(a)
+  end
+  return a
+end
+
+-- narrow is a plain number: the largest one where it does not fit.
+local function narrow(x)
+  if type(x) == 'number' then
+    return x
+  end
+  return last
+end
+
+local function wideadd(a, b)
+  if type(a) == 'number' and type(b) == 'number' and a + b <= last then
+    return a + b
+  end
+  return wide(bigadd(limbs(a), limbs(b)))
+end
+
+-- wideless is a less b, or 0.
+local function wideless(a, b)
+  if type(a) == 'number' then
+    return type(b) == 'number' and max(a - b, 0) or 0
+  end
+  return wide(bigless(a, limbs(b)))
+end
+
+local function wideleast(a, b)
+  if type(a) == 'number' then
+    return type(b) == 'number' and min(a, b) or a
+  elseif type(b) == 'number' or bigcompare(a, b) > 0 then
+    return b
+  end
+  return a
+end
+
+local function widemul(a, b)
+  if type(a) == 'number' and type(b) == 'number' and a * b <= last then
+    return a * b
+  end
+  return wide(bigmul(limbs(a), limbs(b)))
+end
+
+-- wideover is a/b, whole.
+local function wideover(a, b)
+  if type(a) == 'number' then
+    return type(b) == 'number' and floor(a / b) or 0
+  end
+  return wide((bigdiv(a, limbs(b))))
+end
+
+-- wideup is a/b, rounded up.
+local function wideup(a, b)
+  if type(a) == 'number' and type(b) == 'number' then
+    return -floor(-a / b)
+  end
+  return wide(bigup(limbs(a), limbs(b)))
+end
+-- Charges in the order of their times, as SlidingWindow and SlidingLog keep them: in one string, as an array would be decoded and encoded
+-- number by number, of which a decision reads but a few. What a long string costs is its copies: Lua makes five in a take, and hashes each.
+-- A state is
+--   the latest time that was promised and lies ahead, or -1; the time of the newest charge; the sum of all; how much was counted before the
+--   first; how many bytes a time takes, and a count; and the string: of each charge its time, and how much was counted up to it
+-- both modulo what their bytes hold: times are told apart as long as all lie within that, and sums as long as all are below it.
+local holds = {256, 65536, 16777216, 4294967296, 1099511627776, 281474976710656, last + 1}
+local shapes = {}
+local emptied = {-1, 0, 0, 0, 1, 1, ''}
+
+local function shape(S)
+  local key = S[5] * 8 + S[6]
+  local s = shapes[key]
+  if not s then
+    s = '>I' .. S[5] .. 'I' .. S[6]
+    shapes[key] = s
+  end
+  return s
+end
+
+local function length(S)
+  return #S[7] / (S[5] + S[6])
+end
+
+-- nth is the time of a charge, and the sum of all up to it.
+local function nth(S, i)
+  if i == 0 then
+    return 0, 0
+  end
+  local time, counted = struct.unpack(shape(S), S[7], (i - 1) * (S[5] + S[6]) + 1)
+  return S[2] - (S[2] - time) % holds[S[5]], (counted - S[4]) % holds[S[6]]
+end
+
+-- leading is how many of the first have a time (column 1), or a sum (column 2), that is not above a bound. It is quick where they are few.
+local function leading(S, column, bound)
+  local low, high, step = 0, length(S) + 1, 1
+  while high - low > 1 do
+    local i = low + step
+    if i >= high then
+      i = floor((low + high) / 2)
+      step = high -- from here on by halves
+    end
+    if select(column, nth(S, i)) <= bound then
+      low, step = i, step * 2
+    else
+      high, step = i, high
+    end
+  end
+  return low
+end
+
+-- around is a+b modulo m, where neither a nor b is m or more; their sum may be above 2^53.
+local function around(a, b, m)
+  a = a - (m - b)
+  if a < 0 then
+    return a + m
+  end
+  return a
+end
+
+local function packed(S, time, counted)
+  return struct.pack(shape(S), time % holds[S[5]], counted)
+end
+
+-- shifted is the charges from one to another, each counted from elsewhere.
+local function shifted(S, from, to, by)
+  local parts, format, m = {}, shape(S), holds[S[6]]
+  by = by % m
+  for i = from, to do
+    local time, counted = struct.unpack(format, S[7], (i - 1) * (S[5] + S[6]) + 1)
+    parts[i - from + 1] = struct.pack(format, time, around(counted, by, m))
+  end
+  return table.concat(parts)
+end
+
+-- piece is the charges from one to another as they are.
+local function piece(S, from, to)
+  local size = S[5] + S[6]
+  return string.sub(S[7], (from - 1) * size + 1, to * size)
+end
+
+-- fitted is the same state with room for times that far apart, and for sums that large.
+local function fitted(S, span, sum)
+  local t, c = S[5], S[6]
+  if span < holds[t] and sum < holds[c] then
+    return S
+  end
+  while span >= holds[t] do
+    t = t + 1
+  end
+  while sum >= holds[c] do
+    c = c + 1
+  end
+  local next, parts = {S[1], S[2], S[3], 0, t, c}, {}
+  for i = 1, length(S) do
+    parts[i] = packed(next, nth(S, i))
+  end
+  next[7] = table.concat(parts)
+  return next
+end
+
+-- dropped is without the first n.
+local function dropped(S, n)
+  if n == 0 then
+    return S
+  end
+  local _, sum = nth(S, n)
+  return {S[1], S[2], S[3] - sum, around(S[4], sum % holds[S[6]], holds[S[6]]), S[5], S[6], piece(S, n + 1, length(S))}
+end
+
+-- inserted has another charge before the i-th. What more is counted than before is its cost, or 0 where the i-th costs so much less.
+local function inserted(S, i, time, cost, more)
+  local n = length(S)
+  local first, newest = time, time
+  if n > 0 then
+    first, newest = min(time, (nth(S, 1))), max(time, S[2])
+  end
+  S = fitted(S, newest - first, S[3] + more)
+  local m = holds[S[6]]
+  local _, sum = nth(S, i - 1)
+  if i > n then -- the newest
+    local text = S[7] .. packed(S, time, around(S[4], sum + cost, m))
+    return {S[1], newest, S[3] + more, S[4], S[5], S[6], text}
+  end
+  local base = (S[4] - more) % m
+  local text = shifted(S, 1, i - 1, -more) .. packed(S, time, around(base, sum + cost, m)) .. piece(S, i, n)
+  return {S[1], newest, S[3] + more, base, S[5], S[6], text}
+end
+
+-- altered has the i-th cost so much more or less. It is gone where nothing is left of it.
+local function altered(S, i, by)
+  S = fitted(S, 0, S[3] + by)
+  local n, m, newest, base = length(S), holds[S[6]], S[2], S[4]
+  local before, sum = nth(S, i - 1)
+  local _, through = nth(S, i)
+  local from, text = i, nil -- what stays begins there
+  if through - sum + by == 0 then
+    from = i + 1
+    if i == n then
+      newest = before
+    end
+  end
+  if i - 1 < n - i then -- the shorter side is counted anew
+    base = (base - by) % m
+    text = shifted(S, 1, i - 1, -by) .. piece(S, from, n)
+  else
+    text = piece(S, 1, i - 1) .. shifted(S, from, n, by)
+  end
+  return {S[1], newest, S[3] + by, base, S[5], S[6], text}
+end
+
+-- withpromise is the same state with another latest promise.
+local function withpromise(S, time)
+  return {time, S[2], S[3], S[4], S[5], S[6], S[7]}
+end
+
+-- lump is all that was counted as one charge of the largest number, for sums that doubles cannot count. It leaves with the newest: late, but
+-- nothing more is admitted.
+local function lump(time)
+  return inserted(emptied, 1, time, last, last)
+end
+
+-- listed is charges of those times and costs, of which some may be 0.
+local function listed(promise, times, costs)
+  local sum, n, parts = 0, #times, {}
+  for i = 1, n do
+    sum = sum + costs[i]
+  end
+  local S = fitted({promise, times[n] or 0, sum, 0, 1, 1, ''}, n > 0 and times[n] - times[1] or 0, sum)
+  local counted = 0
+  for i = 1, n do
+    counted = counted + costs[i]
+    if costs[i] > 0 then
+      parts[#parts + 1] = packed(S, times[i], counted)
+    end
+  end
+  S[7] = table.concat(parts)
+  return S
+end
+-- TokenBucket, LeakyBucket and SmoothBursty. A state is Z, the time at which the bucket is full again, as clock units and a rest of ticks
+-- below n; and once something was given back, the total of that: high units (of 2^52), units and rest. One clock unit brings n ticks, one
+-- token costs p. Spans are pairs of units and a rest, too.
+local span52 = 4503599627370496
+
+local function pairsum(P, u, r, v, s)
+  u, r = u + v, r + s
+  if r >= P.n then
+    return u + 1, r - P.n
+  end
+  return u, r
+end
+
+-- pairless is u,r less v,s, or 0.
+local function pairless(P, u, r, v, s)
+  u, r = u - v, r - s
+  if r < 0 then
+    u, r = u - 1, r + P.n
+  end
+  if u < 0 then
+    return 0, 0
+  end
+  return u, r
+end
+
+local function pairbelow(u, r, v, s)
+  return u < v or u == v and r < s
+end
+
+local function pairmin(u, r, v, s)
+  if pairbelow(u, r, v, s) then
+    return u, r
+  end
+  return v, s
+end
+
+-- ahead is how far a time lies ahead.
+local function ahead(u, r, t)
+  if u < t then
+    return 0, 0
+  end
+  return u - t, r
+end
+
+local function used(S, t)
+  if not S then
+    return 0, 0
+  end
+  return ahead(S[1], S[2], t)
+end
+
+local function ceiled(u, r)
+  if r > 0 then
+    return u + 1
+  end
+  return u
+end
+
+-- advance is a state whose Z is so much later; at the end of the clock it stays there.
+local function advance(P, u, r, v, s, S)
+  u, r = pairsum(P, u, r, v, s)
+  if u >= last then
+    u, r = last, 0
+  end
+  if S and S[3] then
+    return {u, r, S[3], S[4], S[5]}
+  end
+  return {u, r}
+end
+
+kinds[1] = {
+  books = true,
+
+  -- P is version, kind, type (0 token, 1 leaky, 2 owing), n, p, size, and DelayAfter, MaxBurst, or the tokens that are missing at first.
+  ready = function(P)
+    local type = P[3]
+    P.n, P.p, P.size, P.leaky, P.owing = P[4], P[5], P[6], type == 1, type == 2
+    P.largest = P.size
+    if P.n < 1 or P.n > span52 / 2 or P.p < 0 or P.p > span52 / 2 or P.size < 0 or P[7] < 0 then
+      error('WEIRSTATE the key holds a state of a bucket that cannot be', 0)
+    end
+    if P.owing then
+      P.passu, P.passr = P[7], 0
+      P.fullu, P.fullr = P[7], 0
+      P.missu, P.missr = P[7], 0
+      P.largest = last
+      if P.p > 0 then
+        P.largest = min(muldiv(horizon, P.n, P.p), last)
+      else
+        P.missu = 0
+      end
+    else
+      P.fullu, P.fullr = muldiv(P.size, P.p, P.n)
+      P.passu, P.passr, P.missu, P.missr = P.fullu, P.fullr, 0, 0
+      if P.leaky then
+        P.passu, P.passr = muldiv(P[7], P.p, P.n)
+      elseif P[7] > 0 then
+        P.missu, P.missr = muldiv(P[7], P.p, P.n)
+      end
+    end
+    P.keeps, P.name = P.missu > 0 or P.missr > 0 or P.p == 0, 'bucket' .. type -- what was used at a rate without end has all stored
+  end,
+
+  -- sound reports whether a state is one of this limit. What is whole numbers at all was seen before.
+  sound = function(P, S)
+    local n = #S
+    for i = 1, n do
+      if type(S[i]) ~= 'number' or S[i] < 0 then
+        return false
+      end
+    end
+    return (n == 2 or n == 5 and S[4] < span52 and S[5] < P.n) and S[2] < P.n
+  end,
+
+  contact = function(P)
+    if P.missu > 0 or P.missr > 0 then
+      return advance(P, now, 0, P.missu, P.missr)
+    end
+  end,
+
+  plan = function(P, S, t, cost)
+    local bu, br = used(S, t)
+    local cu, cr = muldiv(cost, P.p, P.n)
+    local au, ar = pairsum(P, bu, br, cu, cr)
+    if t + ceiled(au, ar) > last then
+      return never, never
+    end
+    if P.owing then
+      return within(ceiled(pairless(P, bu, br, P.passu, P.passr))), 0
+    elseif P.leaky then
+      return within(ceiled(pairless(P, bu, br, P.passu, P.passr))), within(ceiled(pairless(P, au, ar, P.fullu, P.fullr)))
+    end
+    return within(ceiled(pairless(P, au, ar, P.fullu, P.fullr))), 0
+  end,
+
+  book = function(P, S, t, due, cost)
+    local u, r = t, 0
+    if S and S[1] >= t then
+      u, r = S[1], S[2]
+    end
+    local cu, cr = muldiv(cost, P.p, P.n)
+    S = advance(P, u, r, cu, cr, S)
+    return S, S
+  end,
+
+  -- refund gives back what the bucket has not refilled by itself since; and while work promised later still waits, only what is more than
+  -- all that was charged since. See bucket.refund in the Go package.
+  refund = function(P, S, t, T, amount)
+    local uu, ur = used(S, t)
+    local tu, tr = ahead(T[1], T[2], t)
+    if amount <= 0 or uu + ur == 0 or tu + tr == 0 then
+      return S
+    end
+    -- What was given back since the charge.
+    local du = ((S[3] or 0) - (T[3] or 0)) * span52 + (S[4] or 0) - (T[4] or 0)
+    local dr = (S[5] or 0) - (T[5] or 0)
+    if dr < 0 then
+      du, dr = du - 1, dr + P.n
+    end
+    if du < 0 or du >= span52 then
+      return S
+    end
+    local su, sr = pairsum(P, uu, ur, du, dr)
+    if pairbelow(su, sr, tu, tr) then
+      return S
+    end
+    local cu, cr = muldiv(amount, P.p, P.n)
+    local gu, gr = pairmin(cu, cr, pairless(P, tu, tr, du, dr))
+    su, sr = pairless(P, su, sr, tu, tr)
+    if su + sr > 0 then
+      local pu, pr = P.fullu, P.fullr
+      if P.leaky or P.owing then
+        local ou, orest = muldiv(1, P.p, P.n)
+        pu, pr = pairsum(P, P.passu, P.passr, ou, orest)
+      end
+      if pairbelow(pu, pr, uu, ur) then
+        cu, cr = pairmin(cu, cr, pu, pr)
+        gu, gr = pairmin(gu, gr, pairless(P, cu, cr, su, sr))
+      end
+    end
+    if gu + gr == 0 then
+      return S
+    end
+    local xh = S[3] or 0
+    local xu, xr = pairsum(P, S[4] or 0, S[5] or 0, gu, gr)
+    if xu >= span52 then
+      xh, xu = xh + 1, xu - span52
+    end
+    uu, ur = pairless(P, uu, ur, gu, gr)
+    return {t + uu, ur, xh, xu, xr}
+  end,
+
+  look = function(P, S, t)
+    local bu, br = used(S, t)
+    local reset = ceiled(bu, br)
+    if pairbelow(P.passu, P.passr, bu, br) then
+      return 0, reset
+    end
+    if P.p == 0 then
+      return P.size, reset
+    end
+    local fu, fr = pairmin(P.fullu, P.fullr, last - t, 0)
+    local u, r = pairless(P, fu, fr, bu, br)
+    local q, rest = muldiv(u, P.n, P.p)
+    return min(q + floor((rest + r) / P.p), P.size), reset
+  end,
+
+  spent = function(P, S, t)
+    if P.p == 0 then
+      return 0
+    end
+    local u, r = used(S, t)
+    local q, rest = muldiv(u, P.n, P.p)
+    return min(q - floor(-(rest + r) / P.p), last)
+  end,
+}
+-- IntervalBucket. A state is the tokens, the time of the last step that is counted, that of the charge which began these steps, and the latest
+-- time promised, -1 for none. Tokens below 0 are a debt, which is counted up to 2^53. See interval in the Go package.
+
+-- stepsfor is how many steps bring so many tokens.
+local function stepsfor(P, tokens)
+  local q, r = muldiv(tokens, 1, P.refill)
+  if r > 0 then
+    return q + 1
+  end
+  return q
+end
+
+-- stepped lets the steps up to t come. A bucket that is full counts from then.
+local function stepped(P, tokens, anchor, t)
+  if tokens >= P.size then
+    return P.size, max(anchor, t)
+  elseif t <= anchor then
+    return tokens, anchor
+  end
+  local steps = muldiv(t - anchor, 1, P.every)
+  if steps >= stepsfor(P, P.size - tokens) then
+    return P.size, t
+  end
+  return tokens + steps * P.refill, anchor + steps * P.every
+end
+
+-- stepsat is the bucket at t, or at the latest time that was promised: tokens, the step that they are counted from, how long until then.
+local function stepsat(P, S, t)
+  if not S then
+    return P.size, t, 0
+  end
+  local tokens, anchor = stepped(P, S[1], S[2], max(t, S[4]))
+  return tokens, anchor, max(0, S[4] - t)
+end
+
+-- stepdue is how long after t as many steps have come as bring the lacking tokens.
+local function stepdue(P, lacks, anchor, t)
+  local span = stepsfor(P, lacks) * P.every
+  if span > last then
+    return last
+  end
+  return min(span + (anchor - t), last)
+end
+
+kinds[2] = {
+  books = true,
+
+  -- P is version, kind, size, refill, every.
+  ready = function(P)
+    P.size, P.refill, P.every = P[3], P[4], P[5]
+    P.largest, P.keeps, P.name = P.size, false, 'interval'
+  end,
+
+  contact = function() end,
+
+  plan = function(P, S, t, cost)
+    local tokens, anchor, wait = stepsat(P, S, t)
+    if cost > tokens then
+      wait = stepdue(P, cost - tokens, anchor, t)
+    end
+    if wait > last - t then
+      return never, 0
+    end
+    return within(wait), 0
+  end,
+
+  -- A ticket is the state after the charge, the cost, and the state before.
+  book = function(P, S, t, due, cost)
+    local before = S or {P.size, t, t, -1}
+    due = max(due, before[4])
+    local tokens, anchor = stepped(P, before[1], before[2], due)
+    local grid = before[3]
+    if tokens == P.size then
+      grid = anchor
+    end
+    local next = {max(tokens - cost, P.size - last), anchor, grid, due > t and due or -1}
+    return next, {next[1], next[2], next[3], next[4], cost, before[1], before[2], before[3], before[4]}
+  end,
+
+  -- refund gives back what the steps since have not made up for. Where nothing was charged since, the state is as it was before. Nothing is left
+  -- to give of a charge from before the bucket was last full.
+  refund = function(P, S, t, T, amount)
+    if amount == T[5] and S[1] == T[1] and S[2] == T[2] and S[3] == T[3] and S[4] == T[4] then
+      return {T[6], T[7], T[8], T[9]}
+    elseif S[3] ~= T[3] then
+      return S
+    end
+    local tokens, anchor = stepsat(P, S, t)
+    if tokens == P.size then
+      return S
+    end
+    if anchor > T[2] then
+      amount = max(0, amount - muldiv(anchor - T[2], 1, P.every) * P.refill)
+    end
+    return {tokens + min(amount, P.size - tokens), anchor, S[3], S[4]}
+  end,
+
+  look = function(P, S, t)
+    local tokens, anchor, wait = stepsat(P, S, t)
+    local reset = wait
+    if tokens < P.size then
+      reset = max(wait, stepdue(P, P.size - tokens, anchor, t))
+    end
+    if wait > 0 then
+      return 0, reset
+    end
+    return max(0, tokens), reset
+  end,
+
+  spent = function(P, S, t)
+    return P.size - stepsat(P, S, t)
+  end,
+
+  load = function(P, t, spent)
+    return (kinds[2].book(P, nil, t, t, spent))
+  end,
+
+  -- convert keeps the tokens used, and the steps where they were; steps of the new length that would have been before the change do not count.
+  convert = function(P, S, Q)
+    local tokens, anchor = stepsat(P, S, now)
+    local t = max(now, S[4])
+    if anchor < t then
+      local _, since = muldiv(t - anchor, 1, Q.every)
+      anchor = t - since
+    end
+    return {Q.size - (P.size - tokens), anchor, min(S[3], anchor), S[4]}
+  end,
+}
+-- FixedWindow. A state is the latest window that was counted in, what was counted there, and the latest time promised, -1 for none; and in a
+-- calendar the end of the window, as it was known when it was counted in. A window is known by the time at which it begins, and in a calendar by
+-- its first day, as days since 1970-01-01: a date and not a moment, so that other data of the time zones make no other window of it. See fixed
+-- in the Go package.
+--
+-- Calendars are the caller's: he sends those windows that he thinks to be needed, as day, beginning and end. If others are, he is told of a time
+-- in each.
+
+-- missing ends the charge: the window of a time was not sent.
+local function missing(t)
+  beyond[#beyond + 1] = t
+  error(beyond)
+end
+
+-- frame is the window that t is in, and its end.
+local function frame(P, t)
+  if P.hits then
+    return t, min(t + P.length, last)
+  elseif P.length then
+    local _, into = muldiv(t, 1, P.length)
+    return t - into, min(t - into + P.length, last)
+  end
+  local w = P.windows
+  if w then
+    for i = 1, #w, 3 do
+      if w[i + 1] <= t and t < w[i + 2] then
+        return w[i], w[i + 2]
+      end
+    end
+  end
+  missing(t)
+end
+
+-- frameends is the end of the window of a state.
+local function frameends(P, S)
+  if P.length then
+    return min(S[1] + P.length, last)
+  end
+  local w = P.windows
+  for i = 1, #w, 3 do
+    if w[i] == S[1] then
+      return w[i + 2]
+    end
+  end
+  missing(max(0, S[4] - 1))
+end
+
+-- frameat is the window that counts at t, or at the latest time that was promised, what is counted in it, how long until then, and its end. An
+-- earlier time than the window counts in it too.
+local function frameat(P, S, t)
+  local when, wait = max(t, S[3]), max(0, S[3] - t)
+  local id, ends = frame(P, when)
+  if id < S[1] or P.hits and S[2] > 0 and when < S[1] + P.length then
+    return S[1], S[2], wait, frameends(P, S)
+  elseif id == S[1] then
+    return id, S[2], wait, ends
+  end
+  return id, 0, wait, ends
+end
+
+-- framecount is what counts, and how long until then. Of a limit that nobody asks about any more the calendar is not sent: there the end counts
+-- that was noted.
+local function framecount(P, S, t)
+  if P.length or P.windows then
+    local _, count, wait = frameat(P, S, t)
+    return count, wait
+  end
+  local count = S[2]
+  if max(t, S[3]) >= S[4] then
+    count = 0
+  end
+  return count, max(0, S[3] - t)
+end
+
+kinds[3] = {
+  books = true,
+
+  -- P is version, kind, type (0 epoch, 1 first, 2 calendar), limit, and the length of windows or the name of the calendar.
+  ready = function(P)
+    P.limit, P.hits = P[4], P[3] == 1
+    if P[3] == 2 then
+      P.windows = calendars[P[5]]
+    else
+      P.length = P[5]
+    end
+    P.largest, P.keeps, P.name = P.limit, false, 'fixed'
+  end,
+
+  contact = function() end,
+
+  plan = function(P, S, t, cost)
+    if not S then
+      return 0, 0
+    end
+    local _, count, wait, ends = frameat(P, S, t)
+    if count > P.limit - cost then
+      if ends >= last then
+        return never, never
+      end
+      wait = ends - t
+    end
+    if wait > horizon then
+      return never, never
+    end
+    return wait, 0
+  end,
+
+  -- A ticket is the state after the charge, the cost, and the state before, with the end of its window.
+  book = function(P, S, t, due, cost)
+    local before = S
+    if not S then
+      local id, ends = frame(P, t)
+      before = {id, 0, -1, ends}
+    end
+    due = max(due, before[3])
+    local id, count, _, ends = frameat(P, before, due)
+    local next = {id, min(count + cost, last), due > t and due or -1}
+    local ticket = {id, next[2], next[3], cost, before[1], before[2], before[3]}
+    if not P.length then
+      next[4], ticket[8] = ends, before[4]
+    end
+    return next, ticket
+  end,
+
+  -- refund takes back from the window that was counted in, while it is open. Where nothing was charged since, the state is as it was before.
+  refund = function(_, S, _, T, amount)
+    if S[1] ~= T[1] then
+      return S
+    elseif amount == T[4] and S[2] == T[2] and S[3] == T[3] then
+      return {T[5], T[6], T[7], T[8]}
+    end
+    return {S[1], max(0, S[2] - amount), S[3], S[4]}
+  end,
+
+  look = function(P, S, t)
+    if not S then
+      return P.limit, 0
+    end
+    local _, count, wait, ends = frameat(P, S, t)
+    local reset = wait
+    if count > 0 then
+      reset = max(wait, ends - t)
+    end
+    if wait > 0 then
+      return 0, reset
+    end
+    return max(0, P.limit - count), reset
+  end,
+
+  spent = function(P, S, t)
+    return (framecount(P, S, t))
+  end,
+
+  load = function(P, t, spent)
+    return (kinds[3].book(P, nil, t, t, min(spent, P.limit)))
+  end,
+
+  -- convert keeps the count; with other windows, it counts in the one that holds now, or the latest time that was promised.
+  convert = function(P, S, Q)
+    if P.hits ~= Q.hits then
+      return nil
+    elseif P[3] == Q[3] and P[5] == Q[5] then
+      return S
+    end
+    local count, wait = framecount(P, S, now)
+    local id, ends = frame(Q, now + wait)
+    return {id, count, S[3], not Q.length and ends or nil}
+  end,
+}
+-- SlidingCounter. A state is the number of the current window, what was counted in it, and what was counted in the one before. With e the time
+-- into the window of W, a cost is admitted while previous*(W-e) + (current+cost)*W <= limit*W. See weighted in the Go package.
+
+-- counts is the number of the window and both counts at t, how far that is into the window, and, of an earlier time than the window, how long
+-- before it: that counts as its beginning.
+local function counts(P, S, t)
+  local here, into = muldiv(t, 1, P.window)
+  if S then
+    if here < S[1] then
+      return S[1], S[2], S[3], 0, S[1] * P.window - t
+    elseif here == S[1] then
+      return here, S[2], S[3], into, 0
+    elseif here - 1 == S[1] then
+      return here, 0, S[2], into, 0
+    end
+  end
+  return here, 0, 0, into, 0
+end
+
+-- covered is what of the previous count a window that slides with time still covers, rounded up.
+local function covered(P, previous, into)
+  local q, r = muldiv(previous, P.window - into, P.window)
+  if r > 0 then
+    return q + 1
+  end
+  return q
+end
+
+-- enough is how long into a window it is until no more than room is left of what was counted before it.
+local function enough(P, previous, room)
+  if previous == 0 then
+    return 0
+  end
+  return max(0, P.window - muldiv(room, P.window, previous))
+end
+
+kinds[4] = {
+  books = false,
+
+  -- P is version, kind, limit, window.
+  ready = function(P)
+    P.limit, P.window = P[3], P[4]
+    P.largest, P.keeps, P.name = P.limit, false, 'counter'
+  end,
+
+  contact = function() end,
+
+  plan = function(P, S, t, cost)
+    local _, current, previous, into, before = counts(P, S, t)
+    local room, wait = P.limit - cost, 0
+    if current > room then
+      wait = before + P.window - into + enough(P, current, room)
+    elseif covered(P, previous, into) > room - current then
+      wait = before + enough(P, previous, room - current) - into
+    end
+    if wait > horizon or wait > last - t then
+      return never, never
+    end
+    return wait, 0
+  end,
+
+  -- A ticket is the window that was counted in.
+  book = function(P, S, t, _, cost)
+    local number, current, previous = counts(P, S, t)
+    return {number, plus(current, cost), previous}, {number}
+  end,
+
+  -- refund takes back from the window that was counted in, while it is the current one or the one before.
+  refund = function(P, S, t, T, amount)
+    local number, current, previous = counts(P, S, t)
+    if number <= T[1] then
+      return {number, max(0, current - amount), previous}
+    elseif number == T[1] + 1 then
+      return {number, current, max(0, previous - amount)}
+    end
+    return S
+  end,
+
+  look = function(P, S, t)
+    local _, current, previous, into, before = counts(P, S, t)
+    local reset = 0
+    if current > 0 then
+      reset = plus(before, 2 * P.window - into)
+    elseif previous > 0 then
+      reset = plus(before, P.window - into)
+    end
+    return max(0, P.limit - current - covered(P, previous, into)), reset
+  end,
+
+  spent = function(P, S, t)
+    return P.limit - kinds[4].look(P, S, t)
+  end,
+
+  load = function(P, t, spent)
+    return (kinds[4].book(P, nil, t, t, min(spent, P.limit)))
+  end,
+
+  -- convert keeps both counts; with another window, they count in the one that holds now and the one before.
+  convert = function(P, S, Q)
+    if P.window == Q.window then
+      return S
+    end
+    local _, current, previous = counts(P, S, now)
+    return {floor(now / Q.window), current, previous}
+  end,
+}
+-- SlidingWindow: charges whose times are the numbers of slots, each with all that was counted in it, and only of slots that are used. As in
+-- the ring of the Go package, a slot is there until one takes its place whose number is the same modulo the number of slots: it counts
+-- again where all that came later is given back and the clock is put back. One that left the window a window ago does so only after the
+-- state was as good as new meanwhile, and is let go; but not in an All, whose other parts may keep it.
+
+-- slotat is the slot that counts at t, or at the latest time that was promised, and how long that lies ahead. An earlier reading than the
+-- newest slot counts in that.
+local function slotat(P, S, t)
+  if not S then
+    return floor(t / P.width), 0
+  end
+  local slot = floor(max(t, S[1]) / P.width)
+  if S[7] ~= '' and S[2] > slot then
+    slot = S[2]
+  end
+  return slot, max(S[1] - t, 0)
+end
+
+-- totals is what is counted in the window that ends with a slot, none before the newest; and in that slot.
+local function totals(P, S, slot)
+  if not S then
+    return 0, 0
+  end
+  local _, left = nth(S, leading(S, 1, slot - P.slots))
+  local here = 0
+  if S[2] == slot and S[7] ~= '' then
+    local _, before = nth(S, length(S) - 1)
+    here = S[3] - before
+  end
+  return S[3] - left, here
+end
+
+-- displaced is the place of the charge whose place in the ring another slot takes; 0 for none.
+local function displaced(P, S, slot)
+  local i, n = 1, length(S)
+  while i <= n do
+    local over = (slot - nth(S, i)) % P.slots
+    if over == 0 then
+      return i
+    end
+    i = leading(S, 1, nth(S, i) + over - 1) + 1 -- the next one that may be
+  end
+  return 0
+end
+
+kinds[5] = {
+  books = true,
+
+  -- P is version, kind, Limit, SlotLimit, Slots, and the width of a slot.
+  ready = function(P)
+    P.limit, P.perslot, P.slots, P.width = P[3], P[4], P[5], P[6]
+    P.largest, P.keeps, P.name = P.perslot, false, 'window'
+  end,
+
+  contact = function() end,
+
+  plan = function(P, S, t, cost)
+    local at, wait = slotat(P, S, t)
+    local sum, here = totals(P, S, at)
+    local room, slot = P.limit - cost, at
+    if sum > room then
+      slot = nth(S, leading(S, 2, S[3] - room - 1) + 1) + P.slots
+    elseif here > P.perslot - cost then
+      slot = at + 1
+    end
+    if slot > at then
+      wait = max(slot * P.width - t, 0)
+    end
+    return within(wait), 0
+  end,
+
+  -- A ticket is the slot, the cost, the latest promise before and after, what is counted in the slot just after, and the slot that was
+  -- displaced, with what was counted in it.
+  book = function(P, S, t, due, cost)
+    S = S or emptied
+    due = max(due, S[1])
+    local slot, after = slotat(P, S, due), due > t and due or -1
+    if not P.joined then
+      S = dropped(S, leading(S, 1, floor(t / P.width) - 2 * P.slots))
+    end
+    if S[3] + cost > last then
+      return withpromise(lump(slot), after), {}
+    end
+    local T, n = {slot, cost, S[1], after, cost}, length(S)
+    if n > 0 and S[2] == slot then
+      local _, before = nth(S, n - 1)
+      T[5] = S[3] - before + cost
+      return withpromise(altered(S, n, cost), after), T
+    end
+    local old = displaced(P, S, slot)
+    if old > 0 then
+      local time, sum = nth(S, old)
+      local _, before = nth(S, old - 1)
+      T[6], T[7] = time, sum - before
+      S = altered(S, old, before - sum)
+    end
+    return withpromise(inserted(S, length(S) + 1, slot, cost, cost), after), T
+  end,
+
+  -- refund takes back from the slot, while it has its place. Where it was the latest charge, what was promised before is the latest promise
+  -- again, and the slot that was displaced is there again.
+  refund = function(P, S, t, T, amount)
+    local i = T[1] and leading(S, 1, T[1]) or 0
+    local time, sum = nth(S, i)
+    if i == 0 or time ~= T[1] then
+      return S
+    end
+    local _, before = nth(S, i - 1)
+    local count = sum - before
+    local latest = S[1] == T[4] and count == T[5] and i == length(S)
+    S = altered(S, i, -min(amount, count))
+    if not latest or amount ~= T[2] then
+      return S
+    end
+    if T[6] and amount == count then
+      S = inserted(S, leading(S, 1, T[6]) + 1, T[6], T[7], T[7])
+    end
+    return withpromise(S, T[3])
+  end,
+
+  look = function(P, S, t)
+    local at, wait = slotat(P, S, t)
+    local sum, here = totals(P, S, at)
+    local reset = wait
+    if S and S[7] ~= '' then
+      reset = max(reset, min((S[2] + P.slots) * P.width, last) - t)
+    end
+    if wait > 0 then
+      return 0, reset
+    end
+    return max(min(P.limit - sum, P.perslot - here), 0), reset
+  end,
+
+  spent = function(P, S, t)
+    return (totals(P, S, (slotat(P, S, t))))
+  end,
+}
+-- SlidingLog: each charge at its time. Those that have left are let go at the next charge. What will have left by a time that is promised
+-- counts no more at that time, but stays: the promise may be given back.
+
+-- timeat is the time that counts at t: that of the newest charge for an earlier reading, and the latest time promised where one lies ahead;
+-- and how long that one does.
+local function timeat(S, t)
+  if not S then
+    return t, 0
+  end
+  local at = max(t, S[1])
+  if S[7] ~= '' and S[2] > at then
+    at = S[2]
+  end
+  return at, max(S[1] - t, 0)
+end
+
+-- live is how many have left at a time, and the sum of the others.
+local function live(P, S, at)
+  if not S then
+    return 0, 0
+  end
+  local gone = leading(S, 1, at - P.window)
+  local _, sum = nth(S, gone)
+  return gone, S[3] - sum
+end
+
+-- join makes n charges one with those after them, after the first from. It returns the last two that became one.
+local function join(S, from, n)
+  local _, before = nth(S, from)
+  local time, sum = nth(S, from + n)
+  local later, through = nth(S, from + n + 1)
+  local text = piece(S, 1, from) .. piece(S, from + n + 1, length(S))
+  return {S[1], S[2], S[3], S[4], S[5], S[6], text}, {time, sum - before, later, through - sum}
+end
+
+-- bounded makes room for more charges: the oldest ones become one. The first gone of them do not count at the time promised; of the others
+-- there is a bound, and of all there may be twice as many. See logged.bounded in the Go package.
+local function bounded(P, S, gone, more)
+  local over, joined = length(S) - gone + more - P.most, nil
+  if over <= 0 then
+    gone, over = 0, length(S) + more - 2 * P.most
+  end
+  if over > 0 then
+    S, joined = join(S, gone, over)
+  end
+  over = length(S) + more - 2 * P.most
+  if over > 0 then -- after a change of the bound
+    S = join(S, 0, over)
+  end
+  return S, joined
+end
+
+-- unjoin makes two charges of the one that they became.
+local function unjoin(S, earlier, cost, time, rest)
+  for i = leading(S, 1, time - 1) + 1, length(S) do
+    local at, sum = nth(S, i)
+    if at > time then
+      return S
+    end
+    local previous, before = nth(S, i - 1)
+    if sum - before == cost + rest then
+      if i > 1 and previous > earlier then
+        return S -- another one, that looks the same
+      end
+      return inserted(S, i, earlier, cost, 0)
+    end
+  end
+  return S
+end
+
+kinds[6] = {
+  books = true,
+
+  -- P is version, kind, Limit, Window and MaxEntries.
+  ready = function(P)
+    P.limit, P.window, P.most = P[3], P[4], P[5]
+    P.largest, P.keeps, P.name = P.limit, false, 'log'
+  end,
+
+  contact = function() end,
+
+  plan = function(P, S, t, cost)
+    local at, wait = timeat(S, t)
+    local _, sum = live(P, S, at)
+    local room = P.limit - cost
+    if sum > room then -- until the first of those has left whose leaving makes room
+      local free = nth(S, leading(S, 2, S[3] - room - 1) + 1) + P.window
+      if free > last then
+        return never, 0
+      end
+      wait = max(free - t, 0)
+    end
+    return within(wait), 0
+  end,
+
+  -- A ticket is the time, the cost, the latest promise before, and the two charges that became one to make room for this one.
+  book = function(P, S, t, due, cost)
+    S = S or emptied
+    due = max(due, S[1])
+    local at, after = timeat(S, due), due > t and due or -1
+    local T = {at, cost, S[1]}
+    S = dropped(S, (live(P, S, t)))
+    if S[3] + cost > last then
+      return withpromise(lump(at), after), {}
+    end
+    local joined
+    S, joined = bounded(P, S, live(P, S, at), 1)
+    if joined then
+      T[4], T[5], T[6], T[7] = unpack(joined)
+    end
+    return withpromise(inserted(S, length(S) + 1, at, cost, cost), after), T
+  end,
+
+  -- refund takes back from a charge that is still remembered as it was made. Where it was the latest, those that became one to make room
+  -- for it are two again, and what was promised before is the latest promise; but charges of one time and cost are not known apart, and
+  -- while one of them is left its time stays promised.
+  refund = function(P, S, t, T, amount)
+    local i, n = T[1] and leading(S, 1, T[1]) or 0, length(S)
+    while i > 0 do
+      local time, sum = nth(S, i)
+      local previous, before = nth(S, i - 1)
+      if time ~= T[1] then
+        return S
+      elseif sum - before == T[2] then
+        S = altered(S, i, -amount)
+        if amount < T[2] or i < n then
+          return S
+        elseif n == 1 then
+          return withpromise(S, -1)
+        elseif previous < T[1] then -- what was promised before may have been given back too
+          S = withpromise(S, min(T[3], previous))
+        end
+        return T[4] and unjoin(S, T[4], T[5], T[6], T[7]) or S
+      end
+      i = i - 1
+    end
+    return S
+  end,
+
+  look = function(P, S, t)
+    local at, wait = timeat(S, t)
+    local _, sum = live(P, S, at)
+    local reset = wait
+    if sum > 0 then
+      reset = max(reset, min(S[2] + P.window, last) - t)
+    end
+    if wait > 0 then
+      return 0, reset
+    end
+    return max(P.limit - sum, 0), reset
+  end,
+
+  spent = function(P, S, t)
+    local _, sum = live(P, S, (timeat(S, t)))
+    return sum
+  end,
+}
+-- WarmUp. What is stored is kept as the time that it took to come, in ticks of which a clock unit brings d: see warm in the Go package.
+-- With T = p/n and the cold factor k/one all of it is whole. A state is the time at which the next charge may go, and what is stored: a
+-- number, or limbs where it is larger.
+
+-- storedin is what is stored in a state.
+local function storedin(S)
+  if #S == 2 then
+    return S[2]
+  end
+  return {unpack(S, 2)}
+end
+
+local function warmstate(next, stored)
+  if type(stored) == 'number' then
+    return {next, stored}
+  end
+  return {next, unpack(stored)}
+end
+
+-- warmat is what is stored at t, and when the next charge may go. While that lies ahead, nothing more is stored.
+local function warmat(P, S, t)
+  if not S then
+    return P.full, t
+  elseif S[1] >= t or P.free then
+    return storedin(S), max(S[1], t)
+  end
+  return wideleast(wideadd(storedin(S), widemul(t - S[1], P.d)), P.full), t
+end
+
+-- warmtake takes as many permits as there are of a cost out of what is stored. It returns what is left, and how long the next charge waits
+-- for all of the cost, rounded up once.
+local function warmtake(P, stored, cost)
+  if P.free then
+    return stored, 0
+  end
+  local left = wideless(stored, widemul(P.permit, cost))
+  local wait, rest = muldiv(cost, P.p, P.n)
+  local x, y = wideless(stored, P.threshold), wideless(left, P.threshold)
+  if x == 0 or P.climb == 0 then
+    if rest > 0 then
+      wait = wait + 1
+    end
+    return left, min(wait, last)
+  end
+  -- x^2-y^2 is (x+y)*(x-y)
+  local dear = widemul(widemul(wideadd(x, y), wideless(x, y)), P.climb)
+  local more = wideup(wideadd(dear, widemul(P.fractions, rest)), widemul(P.fractions, P.n))
+  return left, plus(min(wait, last), narrow(more))
+end
+
+kinds[7] = {
+  books = true,
+
+  -- P is version, kind, n (0 for a rate without end), p, the period, and the cold factor as k and one.
+  ready = function(P)
+    local n, p, period, k, one = P[3], P[4], P[5], P[6], P[7]
+    P.free, P.keeps, P.name = n == 0, n == 0, 'warm' -- what was used at a rate without end is warm
+    P.full, P.largest = 0, last
+    if P.free then
+      return
+    end
+    P.n, P.p, P.climb = n, p, k - one
+    P.d, P.permit = widemul(n, 5 * one + k), widemul(p, 2 * (one + k))
+    P.full, P.threshold = widemul(P.d, period), widemul(widemul(n, period), one + k)
+    P.fractions = widemul(widemul(widemul(16 * one * one, one + k), n), period) -- n times that many are a clock unit
+    P.largest = max(min(muldiv(horizon, n, p), last), 1)
+  end,
+
+  contact = function() end,
+
+  plan = function(P, S, t, cost)
+    local stored, next = warmat(P, S, t)
+    local wait = next - t
+    if wait > horizon then
+      return never, 0
+    end
+    if last - next <= 2 * horizon then -- otherwise the largest cost is waited for before the end of the clock
+      local _, own = warmtake(P, stored, cost)
+      if own > last - next then
+        return never, 0
+      end
+    end
+    return wait, 0
+  end,
+
+  -- A ticket is the state just after, the one before, the cost, and when it was charged.
+  book = function(P, S, t, due, cost)
+    local stored, next = warmat(P, S, t)
+    local left, wait = warmtake(P, stored, cost)
+    local after = warmstate(plus(next, wait), left)
+    return after, {after, S or warmstate(t, P.full), cost, t}
+  end,
+
+  -- refund makes the state what it would be had the actual cost been charged at first, where nothing was charged since. Otherwise it gives
+  -- nothing back: what was charged later was charged by how cold it then was.
+  refund = function(P, S, t, T, amount)
+    for i = 1, max(#S, #T[1]) do
+      if S[i] ~= T[1][i] then
+        return S
+      end
+    end
+    if amount < T[3] then
+      return (kinds[7].book(P, T[2], T[4], T[4], T[3] - amount))
+    end
+    return T[2]
+  end,
+
+  look = function(P, S, t)
+    local stored, next = warmat(P, S, t)
+    local wait, remaining = next - t, 0
+    if P.free then
+      return wait == 0 and last or 0, wait
+    elseif wait == 0 then
+      remaining = min(narrow(wideover(stored, P.permit)), P.largest)
+    end
+    return remaining, plus(wait, narrow(wideup(wideless(P.full, stored), P.d)))
+  end,
+
+  spent = function(P, S, t)
+    if P.free then
+      return 0
+    end
+    local stored, next = warmat(P, S, t)
+    local owed, rest = muldiv(next - t, P.n, P.p)
+    if rest > 0 then
+      owed = owed + 1
+    end
+    local all, left = wideover(P.full, P.permit), wideover(stored, P.permit)
+    return plus(min(owed, last), narrow(wideless(all, left)))
+  end,
+}
+-- All: its parts are limits, and a state is theirs, false for one that is untouched.
+kinds[8] = {
+  books = false,
+
+  ready = function(P)
+    P.parts, P.largest, P.keeps, P.name = {}, last, false, 'all'
+    for i = 3, #P do
+      local part = prepare(P[i])
+      part.joined = true
+      P.parts[i - 2] = part
+      P.largest, P.keeps = min(P.largest, part.largest), P.keeps or part.keeps
+    end
+  end,
+
+  sound = function(P, S)
+    for i, part in ipairs(P.parts) do
+      local sound = part.K.sound
+      if S[i] and (type(S[i]) ~= 'table' or sound and not sound(part, S[i])) then
+        return false
+      end
+    end
+    return #S == #P.parts
+  end,
+
+  contact = function(P)
+    local S, some = {}, false
+    for i, part in ipairs(P.parts) do
+      S[i] = part.K.contact(part) or false
+      some = some or S[i]
+    end
+    return some and S or nil
+  end,
+
+  plan = function(P, S, t, cost)
+    local wait, room = 0, 0
+    for i, part in ipairs(P.parts) do
+      local w, r = part.K.plan(part, S and S[i] or nil, t, cost)
+      wait, room = (wait == never or w == never) and never or max(wait, w), (room == never or r == never) and never or max(room, r)
+    end
+    return wait, room
+  end,
+
+  book = function(P, S, t, due, cost)
+    local next, tickets = {}, {}
+    for i, part in ipairs(P.parts) do
+      next[i], tickets[i] = part.K.book(part, S and S[i] or nil, t, t, cost)
+    end
+    return next, tickets
+  end,
+
+  refund = function(P, S, t, T, amount)
+    local next = {}
+    for i, part in ipairs(P.parts) do
+      next[i] = S[i] and T[i] and part.K.refund(part, S[i], t, T[i], amount) or S[i]
+    end
+    return next
+  end,
+
+  look = function(P, S, t)
+    local remaining, reset = last, 0
+    for i, part in ipairs(P.parts) do
+      local left, back = part.K.look(part, S and S[i] or nil, t)
+      remaining, reset = min(remaining, left), max(reset, back)
+    end
+    return remaining, reset
+  end,
+
+  -- sign says which part decided: the one that refused, or that of which the least is left.
+  sign = function(P, S, t, cost, admitted)
+    local which, least, wait = 0, last + 1, 0
+    for i, part in ipairs(P.parts) do
+      if admitted then
+        local left = part.K.look(part, S and S[i] or nil, t)
+        if left < least then
+          which, least = i - 1, left
+        end
+      elseif cost < 0 or cost > part.largest then
+        return i - 1
+      end
+    end
+    if admitted then
+      return which
+    end
+    for i, part in ipairs(P.parts) do
+      local w, room = part.K.plan(part, S and S[i] or nil, t, cost)
+      if w == never or room == never then
+        return i - 1
+      elseif max(w, room) > wait then
+        which, wait = i - 1, max(w, room)
+      end
+    end
+    return which
+  end,
+
+  spent = function(P, S, t)
+    local most = 0
+    for i, part in ipairs(P.parts) do
+      most = max(most, S[i] and part.K.spent(part, S[i], t) or 0)
+    end
+    return most
+  end,
+
+  load = function(P, t, spent)
+    local S = {}
+    for i, part in ipairs(P.parts) do
+      S[i] = part.K.load(part, t, spent)
+    end
+    return S
+  end,
+}
+-- What a change of the limit makes of states.
+
+-- scaled is v*to/from, rounded up, of big numbers.
+local function scaled(v, from, to)
+  return bigup(bigmul(v, big(to)), big(from))
+end
+
+local function tickpair(P, u, r)
+  return bigadd(bigmul(big(u), big(P.n)), big(r))
+end
+
+local function frompair(P, ticks)
+  local q, r = bigdiv(ticks, big(P.n))
+  return small(q), small(r)
+end
+
+-- Tokens that were used stay used, at the new rate; of a bucket that knows debt, the time until the next charge may go stays.
+kinds[1].convert = function(P, S, Q)
+  if P.owing ~= Q.owing then
+    return nil
+  end
+  local u, r = used(S, now)
+  if P.owing then
+    local owed = bigup(bigmul(tickpair(P, u, r), big(Q.n)), big(P.n))
+    owed = bigless(bigadd(owed, bigmul(big(Q.passu), big(Q.n))), bigmul(big(P.passu), big(Q.n)))
+    u, r = frompair(Q, owed)
+    return advance(Q, now, 0, u, r)
+  end
+  if P.n == Q.n and P.p == Q.p then
+    return S
+  end
+  u, r = frompair(Q, scaled(tickpair(P, u, r), P.p, Q.p))
+  local next = advance(Q, now, 0, u, r)
+  if S[3] then
+    local total = bigadd(bigmul(bigmul(big(S[3]), big(span52)), big(P.n)), tickpair(P, S[4], S[5]))
+    local units, rest = bigdiv(scaled(total, P.p, Q.p), big(Q.n))
+    local high, low = bigdiv(units, big(span52))
+    next[3], next[4], next[5] = small(high), small(low), small(rest)
+  end
+  return next
+end
+
+kinds[1].load = function(P, t, spent)
+  return (kinds[1].book(P, kinds[1].contact(P), t, t, spent))
+end
+
+-- A window's counts go to the slots of the latest times that can have been counted in them, where slots have another width or number.
+kinds[5].convert = function(P, S, Q)
+  if P.width == Q.width and P.slots == Q.slots then
+    return S
+  end
+  local at, here, times, costs, places = slotat(P, S, now), floor(now / P.width), {}, {}, {}
+  for i = leading(S, 1, at - P.slots) + 1, length(S) do
+    local slot, sum = nth(S, i)
+    local _, before = nth(S, i - 1)
+    local latest = (slot + 1) * P.width - 1
+    if slot == here then
+      latest = min(latest, max(now, S[1]))
+    end
+    local to = floor(latest / Q.width)
+    local place = places[to % Q.slots]
+    if place and times[place] == to then
+      costs[place] = costs[place] + sum - before
+    else
+      if place then
+        costs[place] = 0
+      end
+      place = #times + 1
+      times[place], costs[place], places[to % Q.slots] = to, sum - before, place
+    end
+  end
+  return listed(S[1], times, costs)
+end
+
+kinds[5].load = function(P, t, spent)
+  return (kinds[5].book(P, nil, t, t, min(spent, P.limit)))
+end
+
+-- Of a log stays what has not left: a longer window does not bring back what has.
+kinds[6].convert = function(P, S, Q)
+  S = dropped(S, (live(P, S, now)))
+  return (bounded(Q, S, live(Q, S, (timeat(S, now))), 0))
+end
+
+kinds[6].load = function(P, t, spent)
+  return (kinds[6].book(P, nil, t, t, min(spent, P.limit)))
+end
+
+-- As Guava's setRate: the time at which the next charge may go stays, and the part of what can be stored, rounded up to the colder side.
+-- What was used at a rate without end is warm.
+kinds[7].convert = function(P, S, Q)
+  local stored, next = warmat(P, S, now)
+  if P.free then
+    return warmstate(next, 0)
+  end
+  return warmstate(next, wideup(widemul(stored, Q.full), P.full))
+end
+
+kinds[7].load = function(P, t, spent)
+  return (kinds[7].book(P, nil, t, t, spent))
+end
+
+-- transfer is a change of kind: what was used is charged once to an untouched state.
+local function transfer(P, S, Q)
+  local spent = P.K.spent(P, S, now)
+  if spent == 0 then
+    return Q.K.contact(Q)
+  end
+  return Q.K.load(Q, now, spent)
+end
+
+local function changed(P, S, Q)
+  if P.def == Q.def then
+    return S
+  end
+  if P[2] == Q[2] and P.K.convert then
+    local next = P.K.convert(P, S, Q)
+    if next then
+      return next
+    end
+  end
+  return transfer(P, S, Q)
+end
+
+-- match says for each of the new limits which of the old ones is carried over to it: those of the same kind in order, then those that are left.
+local function match(old, new)
+  local from, taken = {}, {}
+  local function take(j, fits)
+    for i = 1, #old do
+      if not taken[i] and fits(i) then
+        from[j], taken[i] = i, true
+        return
+      end
+    end
+  end
+  for j = 1, #new do
+    take(j, function(i) return old[i].name == new[j].name end)
+  end
+  for j = 1, #new do
+    if not from[j] then
+      take(j, function() return true end)
+    end
+  end
+  return from
+end
+
+change = function(P, S, Q)
+  if not P.parts and not Q.parts then
+    return changed(P, S, Q)
+  end
+  local old, new = P.parts or {P}, Q.parts or {Q}
+  local next, from = {}, match(old, new)
+  for j, part in ipairs(new) do
+    local i = from[j]
+    if not Q.parts and old[i].name ~= part.name then -- several become one of another kind
+      return transfer(P, S, Q)
+    end
+    local before = nil
+    if i then
+      before = S
+      if P.parts then
+        before = S[i] or nil
+      end
+      before = before and changed(old[i], before, part)
+    end
+    if not Q.parts then
+      return before
+    end
+    next[j] = before or part.K.contact(part) or false
+  end
+  return next
+end
+local function decide(KEYS, ARGV)
+-- What is asked comes as one value: version, expiry of the call (0 for none), grace in ms, whether KEYS[1] is a nonce, limits, and charges
+-- one after another: operation, limit, cost, group, within or -1 for however long, receipt or '', and by how many ms it expires sooner than
+-- the call. Where limits have calendars, these come last: the name and the windows (day, beginning, end) of each.
+local asked = cmsgpack.unpack(ARGV[1])
+if asked[1] ~= 1 then
+  return redis.error_reply('WEIRVERSION these scripts are of another version than who asks')
+end
+local expiry, grace, first = asked[2], asked[3], asked[4]
+if expiry > 0 and now > expiry then
+  return redis.error_reply('WEIRLATE ' .. string.format('%.0f', now))
+end
+if first == 1 then
+  local said = redis.call('GET', KEYS[1])
+  if said then
+    return said
+  end
+end
+
+local limits, charges = asked[5], asked[6]
+if asked[7] then
+  for i = 1, #asked[7], 2 do
+    calendars[asked[7][i]] = asked[7][i + 1]
+  end
+end
+local prepared, entries = {}, {}
+local wrong = {} -- a limit that this script does not know, to be asked again with all of them
+
+-- whole reports whether all numbers of a value are such as these scripts write: whole, and below 2^53. Where others wrote it they need not be,
+-- and what counts with them might never end.
+local function whole(v)
+  for _, x in pairs(v) do
+    if type(x) == 'table' then
+      if not whole(x) then
+        return false
+      end
+    elseif type(x) == 'number' and not (x >= -last and x <= last and x % 1 == 0) then
+      return false
+    end
+  end
+  return true
+end
+
+-- prepare reads a limit.
+prepare = function(def)
+  local P = prepared[def]
+  if P then
+    return P
+  end
+  P = cmsgpack.unpack(def)
+  if type(P) ~= 'table' or P[1] ~= 1 or not whole(P) then
+    error('WEIRSTATE the key holds a state of another version, or none', 0)
+  end
+  local K = kinds[P[2]]
+  if not K then
+    error(change and 'WEIRSTATE the key holds a state of a limit that is not known' or wrong, 0)
+  end
+  P.K, P.def = K, def
+  K.ready(P)
+  prepared[def] = P
+  return P
+end
+
+-- entry is what is known of a key: the state and the limit that it was kept under.
+local function entry(key)
+  local e = entries[key]
+  if e then
+    return e
+  end
+  e = {}
+  entries[key] = e
+  local raw = redis.pcall('GET', key)
+  if type(raw) == 'table' then
+    e.err = raw.err
+  elseif raw then
+    local ok, def, S = pcall(cmsgpack.unpack, raw)
+    if ok and type(def) == 'string' and type(S) == 'table' and whole(S) then
+      e.def, e.S = def, S
+    else
+      e.err = 'WEIRSTATE the key holds something that is no state of a limit'
+    end
+  end
+  return e
+end
+
+-- current is a key's state under the limit that is asked with. It is nil where nothing is known of the key.
+local function current(e, P)
+  if e.S and not e.P then
+    e.P = prepare(e.def)
+    local sound = e.P.K.sound
+    if sound and not sound(e.P, e.S) then
+      e.P = nil
+      error('WEIRSTATE the key holds a state that cannot be', 0)
+    end
+  end
+  if e.S and e.def ~= P.def then
+    if not change then
+      error(wrong)
+    end
+    local S = change(e.P, e.S, P)
+    e.S, e.def, e.P, e.dirty = S, P.def, P, true
+  end
+  return e.S
+end
+
+local function put(e, P, S)
+  e.S, e.def, e.P, e.dirty = S, P.def, P, true
+end
+
+local said, n = {now}, 1 -- the answer: for each charge the wait (0 for yes, -1 for never), what remains, the reset, and more as asked
+local made = false
+
+local function say(wait, remaining, reset)
+  if not whole({wait, remaining, reset}) then
+    error('WEIRSTATE the key holds a state that gives no answer', 0)
+  end
+  said[n + 1], said[n + 2], said[n + 3] = wait, remaining, reset
+  n = n + 3
+end
+
+local function also(v)
+  n = n + 1
+  said[n] = v
+end
+
+local function receipt(P, cost, ticket)
+  return cmsgpack.pack(P.def, cost, now, ticket or {})
+end
+
+-- ask answers one charge, and returns whether it was admitted.
+local function ask(op, P, e, cost, wait, paper)
+  local K = P.K
+  local S = current(e, P)
+  if op == 6 then -- reset
+    if e.S then
+      e.S, e.dirty = nil, true
+      made = true
+    end
+    op, cost = 1, 0
+    S = nil
+  elseif op == 3 then -- settle
+    local ok, def, charged, since, ticket = pcall(cmsgpack.unpack, paper)
+    if not ok or type(ticket) ~= 'table' then
+      error('WEIRRECEIPT this is no receipt', 0)
+    end
+    if def == P.def and cost >= 0 and cost ~= charged then
+      if cost > charged then
+        S = K.book(P, S or K.contact(P), now, now, cost - charged)
+        put(e, P, S)
+        made = true
+      elseif S then
+        local given = K.refund(P, S, now, ticket, charged - cost)
+        if given ~= S then
+          S = given
+          put(e, P, S)
+          made = true
+        end
+      end
+    end
+    op, cost = 1, 0
+  end
+  if op == 0 or op == 2 then
+    if not S and cost > 0 and cost <= P.largest then
+      S = K.contact(P)
+      if S then -- does not start full: were it not kept, each try would begin again
+        put(e, P, S)
+      end
+    end
+  end
+  local seen = S or K.contact(P)
+  local admitted, retry, delay, ticket, taken = true, 0, 0, nil, 0
+  if op == 4 then -- take some
+    cost = min(cost, (K.look(P, seen, now)), P.largest)
+    admitted = cost > 0
+    if not admitted then
+      cost = 1
+    end
+  end
+  if cost < 0 or cost > P.largest then
+    admitted, retry = false, never
+  elseif cost > 0 then
+    local w, room = K.plan(P, seen, now, cost)
+    if op == 2 then
+      if not K.books then
+        wait = 0
+      end
+      admitted = w ~= never and room == 0 and (wait < 0 or w <= wait)
+      if w == never or room == never then
+        retry = never
+      elseif wait < 0 then
+        retry = room
+      else
+        retry = max(room, w - wait)
+      end
+      delay = w
+    else
+      admitted = w == 0 and room == 0
+      if w == never or room == never then
+        retry = never
+      else
+        retry = max(w, room)
+      end
+    end
+    if admitted and op ~= 1 and op ~= 5 then
+      S, ticket = K.book(P, S, now, min(now + delay, last), cost)
+      put(e, P, S)
+      seen, taken, made = S, cost, true
+    end
+  end
+  if admitted then
+    retry = 0
+  end
+  local remaining, reset = K.look(P, seen, now)
+  e.reset = reset
+  say(retry, remaining, reset)
+  if K.sign then
+    also(K.sign(P, seen, now, cost, admitted))
+  end
+  if op == 2 then
+    also(admitted and delay or 0)
+    also(admitted and receipt(P, cost, ticket) or '')
+  elseif op == 4 then
+    also(taken)
+    also(ticket and receipt(P, cost, ticket) or '')
+  elseif op == 0 and wait == 1 then -- a receipt is wanted
+    also(ticket and receipt(P, cost, ticket) or '')
+  end
+  return admitted
+end
+
+-- attempt is ask, where what goes wrong with one charge is said in its place and concerns no other.
+local function attempt(i, key)
+  local c = (i - 1) * 7
+  if expiry > 0 and now > expiry - 1000 * charges[c + 7] then
+    also('WEIRLATE')
+    return false
+  end
+  local e = entry(key)
+  local from, P = n, prepare(limits[charges[c + 2]])
+  if e.err then
+    also(e.err)
+    return false
+  end
+  local before, def, old, dirty, had = e.S, e.def, e.P, e.dirty, made
+  local ok, result = pcall(ask, charges[c + 1], P, e, charges[c + 3], charges[c + 5], charges[c + 6])
+  if ok then
+    return result
+  end
+  if result == wrong then
+    error(wrong)
+  end
+  e.S, e.def, e.P, e.dirty, made = before, def, old, dirty, had
+  for j = from + 1, n do
+    said[j] = nil
+  end
+  n = from
+  also(type(result) == 'table' and result.err or tostring(result))
+  return false
+end
+
+-- together makes all charges from i to j, or none. Where it is none, those that refused said so after those before them, and the others say
+-- what they would have said had nobody charged.
+local function together(i, j)
+  local saved, from, all, had, refused = {}, n, true, made, {}
+  for k = i, j do
+    local e = entry(KEYS[first + k])
+    if not saved[e] then
+      saved[e] = {e.S, e.def, e.dirty, e.P}
+    end
+  end
+  for k = i, j do
+    local before = n
+    if not attempt(k, KEYS[first + k]) then
+      all = false
+      refused[k] = {unpack(said, before + 1, n)}
+    end
+  end
+  if all then
+    return
+  end
+  for e, was in pairs(saved) do
+    e.S, e.def, e.dirty, e.P = was[1], was[2], was[3], was[4]
+  end
+  made = had
+  for k = from + 1, n do
+    said[k] = nil
+  end
+  n = from
+  for k = i, j do
+    if refused[k] then
+      for _, v in ipairs(refused[k]) do
+        also(v)
+      end
+    else
+      local c = (k - 1) * 7
+      charges[c + 1] = 1
+      attempt(k, KEYS[first + k])
+      if charges[c + 5] == 1 then
+        also('')
+      end
+    end
+  end
+end
+
+-- write keeps a state until it is as good as new, and forgets it then.
+local function write(key, e)
+  if not e.S then
+    redis.call('DEL', key)
+    return
+  end
+  local _, reset = e.P.K.look(e.P, e.S, now)
+  local ttl = math.ceil(reset / 1000) + grace
+  if e.P.keeps then
+    ttl = ttl + 86400000 -- it is never as good as new: after a day without anyone it begins anew
+  elseif reset == 0 then
+    redis.call('DEL', key)
+    return
+  end
+  redis.call('SET', key, cmsgpack.pack(e.def, e.S), 'PX', string.format('%.0f', ttl))
+end
+
+local function run()
+  local i, count = 1, #charges / 7
+  while i <= count do
+    local group, j = charges[(i - 1) * 7 + 4], i
+    if group > 0 then
+      while j < count and charges[j * 7 + 4] == group do
+        j = j + 1
+      end
+    end
+    if j > i then
+      together(i, j)
+    else
+      attempt(i, KEYS[first + i])
+    end
+    i = j + 1
+  end
+end
+
+local ok, problem = pcall(run)
+if not ok then
+  if problem == wrong then
+    return redis.error_reply('WEIRFULL a state of another kind of limit is to be carried over')
+  end
+  return redis.error_reply('WEIRSCRIPT ' .. tostring(problem))
+end
+if #beyond > 0 then
+  for i, t in ipairs(beyond) do
+    beyond[i] = string.format('%.0f', t)
+  end
+  return redis.error_reply('WEIRCALENDAR ' .. string.format('%.0f', now) .. ' ' .. table.concat(beyond, ' '))
+end
+for key, e in pairs(entries) do
+  if e.dirty then
+    write(key, e)
+  end
+end
+local answer = cmsgpack.pack(said)
+if first == 1 and made then
+  redis.call('SET', KEYS[1], answer, 'PX', string.format('%.0f', math.ceil((expiry - now) / 1000) + 1))
+end
+return answer
+end
+local function named()
+-- Named limits, kept in Redis with their numbers: what is asked and answered is text and whole numbers, for clients in any language. KEYS[1] is
+-- where the definition is, a hash. After it come, in any order, those of the limit's other keys that may be needed; they begin with KEYS[1]:
+--   :state        what was used, of a limit for all clients together; of one for each client, who they are and until when, a sorted set
+--   :client:NAME  what that client has used
+--   :nonce:ANY    the answer to a call that may be repeated
+-- ARGV is the operation and what it needs. After a first word pack, the answer is in MessagePack.
+local packed = ARGV[1] == 'pack'
+local args = {}
+for i = packed and 2 or 1, #ARGV do
+  args[#args + 1] = ARGV[i]
+end
+
+local failure
+local function fail(text)
+  failure = text
+  error(text, 0)
+end
+
+local function digits(x)
+  return string.format('%.0f', x)
+end
+
+-- whole reads a number. There is no other text that it takes for one.
+local function whole(name, text, least, most)
+  local n = text and #text <= 16 and string.find(text, '^%d+$') and tonumber(text)
+  if not n or n < least or n > most then
+    fail('WEIRARG ' .. name .. ' must be a whole number from ' .. digits(least) .. ' to ' .. digits(most))
+  end
+  return n
+end
+
+-- numbers is what take needs of a definition.
+local function numbers()
+  local d = redis.pcall('HMGET', KEYS[1], 'version', 'type', 'capacity', 'def')
+  if d.err then
+    fail(d.err)
+  elseif not d[1] and redis.call('EXISTS', KEYS[1]) == 0 then
+    fail('WEIRNONE there is no limit of this name: it is made by init')
+  elseif d[1] ~= '1' or not d[2] or not d[3] or not d[4] then
+    fail('WEIRSTATE the key holds something that is no named limit of this version')
+  end
+  return {type = d[2], capacity = tonumber(d[3]), def = d[4]}
+end
+
+-- key finds one of the limit's keys among those of the call.
+local function key(part)
+  local prefix = KEYS[1] .. part
+  for i = 2, #KEYS do
+    local k = KEYS[i]
+    if k == prefix and part == ':state' or part ~= ':state' and #k > #prefix and string.sub(k, 1, #prefix) == prefix then
+      return k, string.sub(k, #prefix + 1)
+    end
+  end
+end
+
+local function needed(part)
+  local k, rest = key(part)
+  if not k then
+    fail('WEIRKEY one more key is needed: that of the limit with ' .. part .. ' after it')
+  elseif rest and #rest > 512 then
+    fail('WEIRKEY the name of a client has at most 512 bytes')
+  end
+  return k, rest
+end
+
+-- place is where a limit's state is, and for one of each client, where they are noted, and who asks.
+local function place(d)
+  local state = needed(':state')
+  if d.type == 'overall' then
+    return state
+  end
+  local noted = redis.pcall('ZCARD', state)
+  if type(noted) == 'table' then
+    fail(noted.err)
+  end
+  local k, client = needed(':client:')
+  return k, state, client
+end
+
+-- ask asks the limit: 0 charges, 1 does not. It returns the wait, what remains, and the reset.
+local function ask(d, at, op, cost, before)
+  local nonce = op == 0 and key(':nonce:')
+  if nonce and before == 0 then
+    before = now + 60000000
+  end
+  local charges = {op, 1, cost, 0, 0, '', 0}
+  local answer = decide(nonce and {nonce, at} or {at}, {cmsgpack.pack({1, before, 0, nonce and 1 or 0, {d.def}, charges})})
+  if type(answer) == 'table' then
+    fail(answer.err)
+  end
+  local said = cmsgpack.unpack(answer)
+  if type(said[2]) == 'string' then
+    fail(said[2])
+  end
+  return said[2], said[3], said[4]
+end
+
+-- note keeps in mind until when a client has a state, and forgets some of those who have none.
+local function note(at, state, client)
+  local ttl = redis.call('PTTL', at)
+  if ttl > 0 then
+    redis.call('ZADD', state, digits(now + ttl * 1000), client)
+    redis.call('PEXPIRE', state, digits(max(ttl + 1000, redis.call('PTTL', state))))
+  else
+    redis.call('ZREM', state, client)
+  end
+  for _, gone in ipairs(redis.call('ZRANGEBYSCORE', state, '-inf', digits(now), 'LIMIT', 0, 4)) do
+    redis.call('ZREM', state, gone)
+  end
+end
+
+-- take [COST [BEFORE]]: whether it was admitted, the capacity, what remains, and the retry (-1 for never) and reset in microseconds. BEFORE
+-- is the server's time in microseconds after which the call is not carried out; the answer of one with a nonce is kept until then, or for a
+-- minute.
+local function take(op)
+  local d = numbers()
+  local at, state, client = place(d)
+  local cost, before = whole('the cost', args[2] or '1', 0, last + 1), whole('the time', args[3] or '0', 0, last)
+  local wait, remaining, reset = ask(d, at, op, cost, before)
+  if state and op == 0 then
+    note(at, state, client)
+  end
+  return {wait == 0 and 1 or 0, d.capacity, remaining, wait, reset, packed and now or nil}
+end
+
+-- other is what is asked seldom. Its functions are made only then: that takes longer than most else.
+local function other(name)
+  -- definition is all that is kept of a limit, by field; nil where there is none.
+  local function definition()
+    local all = redis.pcall('HGETALL', KEYS[1])
+    if all.err then
+      fail(all.err)
+    elseif #all == 0 then
+      return nil
+    end
+    numbers() -- is it one?
+    local d = {order = {}}
+    for i = 1, #all, 2 do
+      d[all[i]], d.order[#d.order + 1] = all[i + 1], all[i]
+    end
+    return d
+  end
+
+  local units = {us = 1, ms = 1000, s = 1000000, m = 60000000, h = 3600000000, d = 86400000000, w = 604800000000}
+
+  -- span reads a duration, such as 100ms, 1m, or d for one day, as microseconds.
+  local function span(name, text)
+    local n, unit = string.match(text or '', '^(%d*)(%l+)$')
+    local v = n and units[unit] and #n <= 16 and (n == '' and 1 or tonumber(n)) * units[unit]
+    if not v or v < 1 or v > horizon then
+      fail('WEIRARG ' .. name .. ' must be a duration from 1us to 100 years, such as 100ms, 1m or 7d')
+    end
+    return v
+  end
+
+  -- rate reads one, such as 100/s, as ticks for each microsecond and ticks that a token costs.
+  local function rate(f)
+    local n, per = string.match(f.rate or '', '^(%d+)/(%w+)$')
+    if not n then
+      fail('WEIRARG rate must be a number for a duration, such as 100/s, 6/m or 20/100ms')
+    end
+    n, per = whole('the number of rate', n, 1, 2251799813685248), span('the duration of rate', per)
+    local a, b = n, per
+    while b > 0 do
+      a, b = b, math.fmod(a, b)
+    end
+    return n / a, per / a
+  end
+
+  -- fills holds a bucket to being full within 100 years.
+  local function fills(name, size, n, p)
+    if muldiv(size, p, n) > horizon then
+      fail('WEIRARG ' .. name .. ' takes more than 100 years at this rate')
+    end
+  end
+
+  -- What init reads itself: the fields of each kind, those that may be left out in brackets; and what makes a definition and a capacity of them.
+  local known = {
+    token_bucket = {'rate', 'burst', '[initial]', function(f)
+      local n, p = rate(f)
+      local burst = whole('burst', f.burst, 1, last)
+      fills('burst', burst, n, p)
+      local initial = burst
+      if f.initial == '-1' then
+        initial = 0
+      elseif f.initial and f.initial ~= '0' then
+        initial = whole('initial', f.initial, 1, burst)
+      end
+      return {1, 1, 0, n, p, burst, burst - initial}, burst
+    end},
+    leaky_bucket = {'rate', '[queue]', '[delay_after]', function(f)
+      local n, p = rate(f)
+      local queue = whole('queue', f.queue or '0', 0, last - 1)
+      fills('queue', queue + 1, n, p)
+      return {1, 1, 1, n, p, queue + 1, whole('delay_after', f.delay_after or '0', 0, queue)}, queue + 1
+    end},
+    interval_bucket = {'burst', 'refill', 'every', function(f)
+      local burst, refill, every = whole('burst', f.burst, 1, last), whole('refill', f.refill, 1, last), span('every', f.every)
+      if math.ceil(burst / refill) * every > horizon then
+        fail('WEIRARG burst takes more than 100 years to come')
+      end
+      return {1, 2, burst, refill, every}, burst
+    end},
+    fixed_window = {'limit', 'window', '[align]', function(f)
+      local aligned = ({epoch = 0, first = 1})[f.align or 'epoch']
+      if not aligned then
+        fail('WEIRARG align must be epoch or first: calendars need a client that knows time zones')
+      end
+      local limit = whole('limit', f.limit, 1, last)
+      return {1, 3, aligned, limit, span('window', f.window)}, limit
+    end},
+    sliding_counter = {'limit', 'window', function(f)
+      local limit = whole('limit', f.limit, 1, last)
+      return {1, 4, limit, span('window', f.window)}, limit
+    end},
+    sliding_window = {'limit', 'window', 'slots', '[slot_limit]', function(f)
+      local limit, window, slots = whole('limit', f.limit, 1, last), span('window', f.window), whole('slots', f.slots, 2, 4096)
+      if math.fmod(window, slots) > 0 then
+        fail('WEIRARG slots must part the window into whole microseconds')
+      end
+      local each = f.slot_limit and f.slot_limit ~= '0' and whole('slot_limit', f.slot_limit, 1, limit) or limit
+      return {1, 5, limit, each, slots, window / slots}, min(limit, each)
+    end},
+    sliding_log = {'limit', 'window', '[max_entries]', function(f)
+      local limit, window = whole('limit', f.limit, 1, last), span('window', f.window)
+      return {1, 6, limit, window, f.max_entries and whole('max_entries', f.max_entries, 2, 16384) or max(2, min(limit, 4096))}, limit
+    end},
+  }
+
+  -- fields reads name=value from an argument on, in order, and by name.
+  local function fields(from)
+    local order, f = {}, {}
+    for i = from, #args do
+      local name, value = string.match(args[i], '^([a-z][a-z0-9_]*)=(.+)$')
+      if not name or #args[i] > 1024 or f[name] or i > 40 then
+        fail('WEIRARG argument ' .. i .. ' must be name=value, each name once, and not more than 35 of them')
+      end
+      f[name], order[#order + 1] = value, name
+    end
+    return order, f
+  end
+
+  -- sane reports whether a definition has the numbers that its kind computes with: it may not come from a client of ours.
+  local sane
+  sane = function(P)
+    if type(P) ~= 'table' or #P < 3 or #P > 32 or P[1] ~= 1 then
+      return false
+    end
+    local least = P[2] == 1 and {0, 1, 0, 1, 0} or P[2] == 3 and {0, 1, 1} or P[2] == 7 and {0, 1, 0, 1, 1} or {}
+    for i = 3, #P do
+      local v = P[i]
+      if P[2] == 8 then
+        local ok, part = pcall(cmsgpack.unpack, v)
+        if not ok or type(part) ~= 'table' or part[2] == 8 or not sane(part) then
+          return false
+        end
+      elseif type(v) ~= 'number' or v ~= floor(v) or v < (least[i - 2] or 1) or v > last or P[2] == 1 and i < 6 and v > 2251799813685248 then
+        return false
+      end
+    end
+    return true
+  end
+
+  -- check looks at a definition, and runs it once on no state, before anything is kept of it.
+  local function check(def)
+    local ok = pcall(function()
+      assert(sane(cmsgpack.unpack(def)))
+      decide({}, {cmsgpack.pack({1, 0, 0, 0, {}, {}})}) -- makes prepare
+      local P = prepare(def)
+      local S = P.K.contact(P)
+      P.K.plan(P, S, now, 1)
+      P.K.look(P, S, now)
+    end)
+    if not ok then
+      fail('WEIRARG this is no definition of a limit that these scripts know')
+    end
+  end
+
+  -- define keeps a definition. What was used stays used: a state is carried over when it is next asked about.
+  local function define(type, kind, capacity, def, order, f)
+    if type ~= 'overall' and type ~= 'per_client' then
+      fail('WEIRARG the type must be overall or per_client')
+    end
+    local before = definition()
+    if before and before.type ~= type then
+      fail('WEIRTYPE the limit is ' .. before.type .. ': delete it first')
+    end
+    check(def)
+    local all = {'kind', kind}
+    for _, name in ipairs(order) do
+      all[#all + 1], all[#all + 2] = name, f[name]
+    end
+    for _, v in ipairs({'type', type, 'capacity', digits(capacity), 'version', '1', 'def', def}) do
+      all[#all + 1] = v
+    end
+    redis.call('DEL', KEYS[1])
+    redis.call('HSET', KEYS[1], unpack(all))
+    return before and 0 or 1
+  end
+
+  -- init TYPE KIND name=value...: 1 where the limit is new.
+  local function init()
+    local kind = known[args[3]]
+    if not kind then
+      fail('WEIRARG the kind must be token_bucket, leaky_bucket, interval_bucket, fixed_window, sliding_counter, sliding_window or sliding_log')
+    end
+    local order, f = fields(4)
+    local allowed = {}
+    for i = 1, #kind - 1 do
+      allowed[string.match(kind[i], '[%l_]+')] = true
+    end
+    for _, name in ipairs(order) do
+      if not allowed[name] then
+        fail('WEIRARG the fields of ' .. args[3] .. ' are ' .. table.concat(kind, ' ', 1, #kind - 1))
+      end
+    end
+    local P, capacity = kind[#kind](f)
+    return define(args[2], args[3], capacity, cmsgpack.pack(P), order, f)
+  end
+
+  -- define TYPE KIND CAPACITY DEF name=value...: init for clients that know how to write down a limit of any kind.
+  local function redefine()
+    local order, f = fields(6)
+    for _, name in ipairs({'kind', 'type', 'capacity', 'version', 'def'}) do
+      if f[name] then
+        fail('WEIRARG ' .. name .. ' is no field of a limit')
+      end
+    end
+    if not string.find(args[3] or '', '^[a-z][a-z_]*$') or #args[3] > 64 then
+      fail('WEIRARG the kind must be a word')
+    end
+    return define(args[2], args[3], whole('capacity', args[4], 0, last), args[5] or '', order, f)
+  end
+
+  -- charged is how much of a limit is used: what has been charged and is not back yet.
+  local function charged(d, at)
+    local P, raw, S = prepare(d.def), redis.call('GET', at), nil
+    if raw then
+      local _, kept = cmsgpack.unpack(raw)
+      S = kept
+    end
+    S = S or P.K.contact(P)
+    return S and P.K.spent(P, S, now) or 0
+  end
+
+  -- inspect: names and values; with the key of a client, what that one has used.
+  local function inspect()
+    local d = definition() or numbers()
+    local all = {}
+    for _, name in ipairs(d.order) do
+      if name ~= 'def' and name ~= 'version' then
+        all[#all + 1], all[#all + 2] = name, d[name]
+      end
+    end
+    local function add(name, value)
+      all[#all + 1], all[#all + 2] = name, digits(value)
+    end
+    if d.type == 'per_client' then
+      add('clients', redis.call('ZCOUNT', needed(':state'), '(' .. digits(now), '+inf'))
+    end
+    if d.type == 'overall' or key(':client:') then
+      local at = place(d)
+      local _, remaining, reset = ask(d, at, 1, 0, 0)
+      add('used', charged(d, at))
+      add('remaining', remaining)
+      add('reset_us', reset)
+    end
+    return all
+  end
+
+  -- clients [OFFSET [COUNT]]: the names of those who have used something, at most 1000.
+  local function clients()
+    local d = numbers()
+    if d.type ~= 'per_client' then
+      return {}
+    end
+    local from, count = whole('the offset', args[2] or '0', 0, last), whole('the count', args[3] or '100', 1, 1000)
+    return redis.call('ZRANGEBYSCORE', needed(':state'), '(' .. digits(now), '+inf', 'LIMIT', digits(from), digits(count))
+  end
+
+  -- delete: the definition, and states, those of 1000 clients at a time. It returns how many are left: then it is to be called again.
+  local function delete()
+    definition() -- is what is there a limit?
+    local state = needed(':state')
+    local kind = redis.call('TYPE', state).ok
+    if kind ~= 'none' and kind ~= 'string' and kind ~= 'zset' then
+      fail('WEIRSTATE the key of the state holds something else')
+    end
+    redis.call('DEL', KEYS[1])
+    if kind ~= 'zset' then
+      redis.call('DEL', state)
+      return 0
+    end
+    local some = redis.call('ZRANGE', state, 0, 999)
+    for _, client in ipairs(some) do
+      redis.call('DEL', KEYS[1] .. ':client:' .. client)
+      redis.call('ZREM', state, client)
+    end
+    return redis.call('ZCARD', state)
+  end
+
+  -- The names of limits, in a sorted set of their own: register NAME, unregister NAME, list [AFTER [COUNT]].
+  local function limitname()
+    local name = args[2] or ''
+    if not string.find(name, '^[a-z0-9][a-z0-9._-]*$') or #name > 128 then
+      fail('WEIRARG a name has up to 128 lower-case letters, digits, dots, dashes and underscores')
+    end
+    return name
+  end
+
+  return ({
+    init = init,
+    define = redefine,
+    inspect = inspect,
+    clients = clients,
+    delete = delete,
+    register = function() return redis.call('ZADD', KEYS[1], 0, limitname()) end,
+    unregister = function() return redis.call('ZREM', KEYS[1], limitname()) end,
+    list = function()
+      local after = (args[2] or '') == '' and '-' or '(' .. limitname()
+      return redis.call('ZRANGEBYLEX', KEYS[1], after, '+', 'LIMIT', 0, digits(whole('the count', args[3] or '100', 1, 1000)))
+    end,
+  })[name]
+end
+
+local operation
+if args[1] == 'take' or args[1] == 'peek' then
+  operation = function() return take(args[1] == 'take' and 0 or 1) end
+else
+  operation = other(args[1] or '')
+end
+if not operation or not KEYS[1] then
+  return redis.error_reply('WEIRARG the operations are init, take, peek, inspect, clients, delete, register, unregister, list; the first key is the limit')
+end
+local ok, answer = pcall(operation)
+if not ok then
+  local text = failure or type(answer) == 'table' and answer.err or tostring(answer)
+  return redis.error_reply(string.find(text, '^%u+ ') and text or 'WEIRSCRIPT ' .. text)
+end
+if packed then
+  return cmsgpack.pack(answer)
+end
+return answer
+end
+return named()

@@ -1,0 +1,286 @@
+package redis
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir/proof/servers"
+	"github.com/weirflow/weir/weirrueidis"
+)
+
+// A site is where the limits of a row are kept, and what is done to it meanwhile.
+type site struct {
+	task  task
+	fault func(ctx context.Context) error // until the context ends; then all is well again
+
+	// clock returns the lowest and highest reading of the clock that decides, since it was first called.
+	clock func(ctx context.Context) (lowest, highest time.Time, err error)
+
+	losses  int           // how often the state was lost
+	beside  time.Duration // for how long two took themselves for the master
+	repeats bool          // replies are lost, so that calls have to be repeated
+}
+
+// rows are the table: what is done to the store, and how it is made.
+var rows = []struct {
+	name string
+	open func(t *testing.T) *site
+}{
+	{"nothing", untouched},
+	{"stopped and resumed", paused},
+	{"killed, restarted with its data", killed},
+	{"killed, restarted without", wiped},
+	{"scripts flushed", flushed},
+	{"failed over by Sentinel", failedOver},
+	{"resharded as a Cluster", resharded},
+	{"replies cut and delayed", cut},
+	{"clock stepped", stepped},
+}
+
+// TestFaults: never over, and exactly once. Eight processes of 64 callers each take from a hot key, from 10,000 keys and from some that bring
+// nothing, each call with a deadline, while something is done to the store.
+func TestFaults(t *testing.T) {
+	table := []string{
+		"| what is done | calls | admitted, hot key | bound | refused | not answered | repeats | longest call | on its own | admitted | charged | admitted, patient | charged |",
+		"|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			table = append(table, "| "+row.name+" | "+row.open(t).run(t)+" |")
+		})
+	}
+	t.Logf("%d processes of %d callers, %d of them patient, for %v each; deadline %v\n\n%s\n", workers, callers, patients, *faultsFor, deadline, strings.Join(table, "\n"))
+}
+
+// run has the workers work while the fault is on, and holds what they report against what the server says.
+func (s *site) run(t *testing.T) string {
+	ctx, cancel := context.WithTimeout(t.Context(), *faultsFor+4*patience)
+	defer cancel()
+	all := s.crew(ctx, t)
+	if t.Failed() {
+		t.FailNow()
+	}
+	lowest, highest, err := s.clock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := report{Admitted: map[string]int64{}, Unanswered: map[string]int64{}}
+	for i, r := range all {
+		total.add(r)
+		// One who is stuck waits for a connection, for a server or for good: for seconds. What the machine adds to a wait is measured; a call
+		// has a few: for locks that others hold, for who carries it out, and for its end.
+		if most := 2*deadline + 4*r.Slack; r.Longest > most {
+			t.Errorf("worker %d: a call took %v, with a deadline of %v; those who only waited took up to %v", i, r.Longest, deadline, deadline+r.Slack)
+		}
+	}
+	for _, w := range total.Wrong[:min(5, len(total.Wrong))] {
+		t.Errorf("%d things are wrong, like: %s", len(total.Wrong), w)
+	}
+	bound := s.bounds(t, total, highest.Sub(lowest))
+	once, charged, surely, chargedSurely := s.charged(ctx, t, total)
+	if s.repeats && total.Repeats == 0 {
+		t.Error("no call was repeated")
+	}
+	if total.Calls == 0 || total.Admitted["hot/k0"] == 0 {
+		t.Error("nothing was done")
+	}
+	ms := func(d time.Duration) string { return fmt.Sprintf("%.0f ms", float64(d)/1e6) }
+	return fmt.Sprintf("%d | %d | %d | %d | %d | %d | %s | %s | %d + %d | %d | %d | %d", total.Calls, total.Admitted["hot/k0"], bound, total.Refused,
+		total.Unsure, total.Repeats, ms(total.Longest), ms(deadline+total.Slack), once[0], once[1], charged, surely, chargedSurely)
+}
+
+// bounds checks each key that refills: B + rD by the server's clock, and for each loss of its state a burst more. While two take themselves for
+// the master, both bring r. It returns the bound of the hot key.
+func (s *site) bounds(t *testing.T, total report, d time.Duration) (hot int64) {
+	for at, admitted := range total.Admitted {
+		name, _, _ := strings.Cut(at, "/")
+		l, ok := refilled[name]
+		if !ok {
+			continue
+		}
+		gained := float64(l.Rate.N) / float64(l.Rate.Per) * float64(d+s.beside+time.Microsecond)
+		bound := l.Burst*int64(1+s.losses) + int64(gained)
+		if admitted > bound {
+			t.Errorf("%s: %d admitted in %v, and %d losses; the bound is %d", at, admitted, d, s.losses, bound)
+		}
+		if name == "hot" {
+			hot = bound
+		}
+	}
+	return hot
+}
+
+// charged asks the server what was charged to the keys that bring nothing, and compares: no call was charged twice, and none was admitted without
+// a charge. What was lost can only be less.
+func (s *site) charged(ctx context.Context, t *testing.T, total report) (once [2]int64, charged, surely, chargedSurely int64) {
+	client, err := s.task.client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	store, err := weirrueidis.New(client, s.task.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	shared, err := faultShared(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range slices.Concat(hurried[len(hurried)-2:], patient) {
+		for n := range faultKeys[name] {
+			d, err := shared[name].Peek(ctx, faultKey(n), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := name + "/" + faultKey(n)
+			admitted, unanswered, used := total.Admitted[at], total.Unanswered[at], d.Limit-d.Remaining
+			if used > admitted+unanswered || used < admitted && s.losses == 0 {
+				t.Errorf("%s: callers were admitted %d, and %d were not answered; the server charged %d", at, admitted, unanswered, used)
+			}
+			if slices.Contains(patient, name) {
+				surely, chargedSurely = surely+admitted, chargedSurely+used
+			} else {
+				once[0], once[1], charged = once[0]+admitted, once[1]+unanswered, charged+used
+			}
+		}
+	}
+	return once, charged, surely, chargedSurely
+}
+
+// crew starts the workers, does to the store what is to be done, ends them, and returns their reports.
+func (s *site) crew(ctx context.Context, t *testing.T) []report {
+	t.Helper()
+	all := make([]*worker, workers)
+	reports := make([]report, workers)
+	for i := range all {
+		s.task.Seed = rand.Uint64()
+		w, err := hire(ctx, s.task)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(w.end)
+		all[i] = w
+	}
+	for i, w := range all {
+		if err := w.ready(); err != nil {
+			t.Fatalf("worker %d: %v", i, err)
+		}
+	}
+	if _, _, err := s.clock(ctx); err != nil { // nobody has called yet
+		t.Fatal(err)
+	}
+	for _, w := range all {
+		if _, err := io.WriteString(w.tell, begin); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fault, cancel := context.WithTimeout(ctx, *faultsFor)
+	defer cancel()
+	if err := s.fault(fault); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	for _, w := range all {
+		w.tell.Close()
+	}
+	for i, w := range all {
+		var err error
+		if reports[i], err = w.report(); err != nil {
+			t.Errorf("worker %d: %v", i, err)
+		}
+	}
+	return reports
+}
+
+// A worker is a process that has been given a task.
+type worker struct {
+	cmd  *exec.Cmd
+	tell io.WriteCloser // its standard input, which ends when it is to end
+	out  *bufio.Reader
+	said bytes.Buffer
+	wait func() error
+}
+
+func hire(ctx context.Context, w task) (*worker, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(w)
+	if err != nil {
+		return nil, err
+	}
+	h := &worker{cmd: exec.CommandContext(ctx, program)}
+	h.cmd.Env = append(os.Environ(), workerTask+"="+string(text))
+	h.cmd.Stderr = &h.said
+	if h.tell, err = h.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := h.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	h.out, h.wait = bufio.NewReader(out), sync.OnceValue(h.cmd.Wait)
+	return h, h.cmd.Start()
+}
+
+// ready waits until the worker is connected.
+func (w *worker) ready() error {
+	line, err := w.out.ReadString('\n')
+	if err == nil && line == atWork {
+		return nil
+	}
+	return fmt.Errorf("%q, %w: %v\n%s", line, err, w.wait(), w.said.String())
+}
+
+// report is what the worker says at its end.
+func (w *worker) report() (r report, err error) {
+	text, err := io.ReadAll(w.out)
+	if err := errors.Join(err, w.wait()); err != nil {
+		return r, fmt.Errorf("%w\n%s", err, w.said.String())
+	}
+	return r, json.Unmarshal(text, &r)
+}
+
+// end makes sure that it is gone.
+func (w *worker) end() {
+	w.tell.Close()
+	w.cmd.Process.Kill()
+	w.wait()
+}
+
+// serverClock reads the clock of a server.
+func serverClock(s *servers.RedisServer) func(context.Context) (lowest, highest time.Time, err error) {
+	var first time.Time
+	return func(ctx context.Context) (lowest, highest time.Time, err error) {
+		v, err := s.Do(ctx, "TIME")
+		if err != nil {
+			return first, first, err
+		}
+		list := v.([]any)
+		sec, err := strconv.ParseInt(list[0].(string), 10, 64)
+		if err != nil {
+			return first, first, err
+		}
+		us, err := strconv.ParseInt(list[1].(string), 10, 64)
+		now := time.UnixMicro(sec*1e6 + us)
+		if first.IsZero() {
+			first = now
+		}
+		return first, now, err
+	}
+}

@@ -1,0 +1,166 @@
+package redis
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/proof/servers"
+	"github.com/weirflow/weir/weirredis"
+)
+
+// A stay is a time for which a holder was sure of its place: from when it had entered to the last time at which it asked itself.
+type stay struct {
+	process     string
+	fence       int64
+	since, till int64
+}
+
+// holderEnv holds the server's address in a process that only enters and leaves.
+const holderEnv = "WEIR_TEST_HOLDER"
+
+var contested = weir.Concurrency{Limit: 3, Queue: 20, MaxHold: 400 * time.Millisecond}
+
+// TestHolderProcess is what the processes of TestKilledHolders do: two that enter, stay for a while, and leave, until they are killed. Each says
+// for which times it was sure.
+func TestHolderProcess(t *testing.T) {
+	addr := os.Getenv(holderEnv)
+	if addr == "" {
+		t.Skip("this runs in the processes of TestKilledHolders")
+	}
+	c := gate(t, connect(t, addr), contested, weirredis.Options{Timeout: 200 * time.Millisecond})
+	told := make(chan stay)
+	for range 2 {
+		go func() {
+			for {
+				h, err := c.Enter(t.Context(), "k")
+				if err != nil {
+					continue
+				}
+				stays(h, told)
+				h.Done(weir.OK)
+			}
+		}()
+	}
+	for s := range told {
+		fmt.Printf("stay %d %d %d\n", s.fence, s.since, s.till)
+	}
+}
+
+// stays holds on for a while, mostly a short one, and tells since when and till when it was sure.
+func stays(h weirredis.Hold, told chan<- stay) {
+	long := rand.N(30 * time.Millisecond)
+	if rand.N(3) == 0 {
+		long = rand.N(4 * contested.MaxHold)
+	}
+	pulse := time.NewTicker(time.Millisecond)
+	defer pulse.Stop()
+	for began := time.Now(); time.Since(began) < long; <-pulse.C {
+		now := time.Now()
+		if !h.Held() {
+			return
+		}
+		told <- stay{fence: h.Fence(), since: began.UnixNano(), till: now.UnixNano()}
+	}
+}
+
+// TestKilledHolders: processes that enter and leave are killed, and stopped for longer than MaxHold, at random. At no time are more of them
+// sure of a place than there are places, no two holds have the same fence, and places come back.
+func TestKilledHolders(t *testing.T) {
+	addr := start(t, servers.RedisOptions{}).Addr
+	all := make(chan stay, 1000)
+	var running []*exec.Cmd
+	ended := make(chan struct{})
+	launch := func() *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHolderProcess$")
+		cmd.Env = append(os.Environ(), holderEnv+"="+addr)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			process := strconv.Itoa(cmd.Process.Pid)
+			for lines := bufio.NewScanner(out); lines.Scan(); {
+				s := stay{process: process}
+				if n, _ := fmt.Sscanf(lines.Text(), "stay %d %d %d", &s.fence, &s.since, &s.till); n == 3 {
+					all <- s
+				}
+			}
+			cmd.Wait()
+			ended <- struct{}{}
+		}()
+		return cmd
+	}
+	for range 6 {
+		running = append(running, launch())
+	}
+	stays := map[int64]stay{}
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	defer cancel()
+	mischief := time.NewTicker(250 * time.Millisecond)
+	defer mischief.Stop()
+	for living := len(running); living > 0; {
+		select {
+		case s := <-all:
+			if before, ok := stays[s.fence]; ok && (before.process != s.process || before.since != s.since) {
+				t.Fatalf("two holds have the fence %d: %v, %v", s.fence, before, s)
+			}
+			stays[s.fence] = s
+		case <-mischief.C:
+			i := rand.N(len(running))
+			switch {
+			case ctx.Err() != nil:
+				for _, cmd := range running {
+					cmd.Process.Kill()
+				}
+			case rand.N(3) > 0:
+				process := running[i].Process
+				process.Signal(syscall.SIGSTOP)
+				time.AfterFunc(rand.N(4*contested.MaxHold), func() { process.Signal(syscall.SIGCONT) })
+			default:
+				running[i].Process.Kill()
+				running[i] = launch()
+				living++
+			}
+		case <-ended:
+			living--
+		}
+	}
+	together := atOnce(stays)
+	t.Logf("%d holds, %d at once", len(stays), together)
+	if together > int(contested.Limit) || together < 2 || len(stays) < 20 {
+		t.Errorf("%d holds were sure of %d places at once; %d holds", together, contested.Limit, len(stays))
+	}
+}
+
+// atOnce is how many stays there were at one time, at most.
+func atOnce(stays map[int64]stay) (most int) {
+	type change struct {
+		at int64
+		by int
+	}
+	var changes []change
+	for _, s := range stays {
+		changes = append(changes, change{s.since, 1}, change{s.till, -1})
+	}
+	slices.SortFunc(changes, func(a, b change) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by)) })
+	now := 0
+	for _, c := range changes {
+		now += c.by
+		most = max(most, now)
+	}
+	return most
+}

@@ -1,0 +1,336 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/Shopify/toxiproxy/v2"
+	"github.com/rs/zerolog"
+
+	"github.com/weirflow/weir/proof/servers"
+)
+
+// pass lets time pass, as part of a fault. It reports false when the fault is over.
+func pass(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// whole gives what has been begun the time to be ended: nobody is left in the middle of a fault.
+func whole(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), patience)
+}
+
+// single is a site of one server.
+func single(t *testing.T, o servers.RedisOptions, fault func(context.Context, *site, *servers.RedisServer) error) *site {
+	server := start(t, o)
+	s := &site{task: task{Addrs: []string{server.Addr}, Pause: pause}, clock: serverClock(server)}
+	s.fault = func(ctx context.Context) error { return fault(ctx, s, server) }
+	return s
+}
+
+func untouched(t *testing.T) *site {
+	return single(t, servers.RedisOptions{}, func(ctx context.Context, _ *site, _ *servers.RedisServer) error {
+		<-ctx.Done()
+		return nil
+	})
+}
+
+func paused(t *testing.T) *site {
+	return single(t, servers.RedisOptions{}, func(ctx context.Context, _ *site, server *servers.RedisServer) error {
+		for pass(ctx, 300*time.Millisecond) {
+			if err := server.Pause(); err != nil {
+				return err
+			}
+			pass(ctx, time.Duration(rand.Int64N(int64(10*deadline))))
+			server.Resume()
+		}
+		return nil
+	})
+}
+
+func killed(t *testing.T) *site {
+	return single(t, servers.RedisOptions{Persist: true}, func(ctx context.Context, _ *site, server *servers.RedisServer) error {
+		return restarts(ctx, server)
+	})
+}
+
+func wiped(t *testing.T) *site {
+	return single(t, servers.RedisOptions{}, func(ctx context.Context, s *site, server *servers.RedisServer) error {
+		for pass(ctx, 700*time.Millisecond) {
+			s.losses++
+			if err := restart(ctx, server); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func restarts(ctx context.Context, server *servers.RedisServer) error {
+	for pass(ctx, 500*time.Millisecond) {
+		if err := restart(ctx, server); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func restart(ctx context.Context, server *servers.RedisServer) error {
+	server.Kill()
+	ctx, cancel := whole(ctx)
+	defer cancel()
+	return server.Start(ctx)
+}
+
+func flushed(t *testing.T) *site {
+	return single(t, servers.RedisOptions{}, func(ctx context.Context, _ *site, server *servers.RedisServer) error {
+		conn, err := server.Conn(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		for pass(ctx, 2*time.Millisecond) {
+			if _, err := conn.Do(ctx, "SCRIPT", "FLUSH"); err != nil && ctx.Err() == nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// failedOver is a site of three sentinels. In turn, a replica is made the master while the old one runs, and the master is killed, to come back
+// as a replica.
+func failedOver(t *testing.T) *site {
+	ctx, cancel := whole(t.Context())
+	defer cancel()
+	g, err := servers.Sentinel(ctx, servers.SentinelOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	s := &site{task: task{Addrs: g.Addrs(), MasterSet: g.Name, Pause: pause}, clock: serverClock(g.Servers[0])} // all are on one machine
+	s.fault = func(ctx context.Context) error {
+		for n := 0; pass(ctx, time.Second); n++ {
+			if err := s.failover(ctx, g, n%2 == 0); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return s
+}
+
+// failover counts a loss: what the old master had not yet sent, and, while it takes itself for the master beside the new one, r for as long.
+func (s *site) failover(ctx context.Context, g *servers.SentinelGroup, alive bool) error {
+	ctx, cancel := whole(ctx)
+	defer cancel()
+	s.losses++
+	addr, err := g.Master(ctx)
+	if err != nil {
+		return err
+	}
+	old := g.Server(addr)
+	if began := time.Now(); alive {
+		if _, err = g.Failover(ctx); err == nil {
+			err = role(ctx, old, "slave")
+		}
+		s.beside += time.Since(began)
+		return err
+	}
+	if _, err := g.KillMaster(ctx); err != nil {
+		return err
+	}
+	if _, err := g.AwaitMaster(ctx, addr); err != nil {
+		return err
+	}
+	began := time.Now() // it comes back as a master, until the sentinels see it
+	err = old.Start(ctx)
+	if err == nil {
+		err = role(ctx, old, "slave")
+	}
+	s.beside += time.Since(began)
+	return err
+}
+
+// role waits until a server takes itself for a master, or a slave.
+func role(ctx context.Context, s *servers.RedisServer, want string) error {
+	for {
+		info, err := s.Info(ctx, "replication")
+		if err == nil && info["role"] == want {
+			return nil
+		}
+		if !pass(ctx, 10*time.Millisecond) {
+			return fmt.Errorf("%v does not become a %s: %v, %w", s, want, info["role"], err)
+		}
+	}
+}
+
+// resharded is a site of three masters, between which slots move: that of the hot key, and others.
+func resharded(t *testing.T) *site {
+	ctx, cancel := whole(t.Context())
+	defer cancel()
+	c, err := servers.Cluster(ctx, servers.ClusterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	hot, err := c.Slot(ctx, "{"+faultKey(0)+"}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{task: task{Addrs: c.Addrs(), Cluster: true, Pause: pause}, clock: serverClock(c.Masters[0])}
+	s.fault = func(ctx context.Context) error {
+		for n := 0; pass(ctx, 100*time.Millisecond); n++ {
+			from := rand.IntN(16384 - 50)
+			slots := [][2]int{{hot, hot}, {from, from + 50}}
+			for _, r := range slots {
+				if err := move(ctx, c, r, c.Masters[n%len(c.Masters)]); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	return s
+}
+
+func move(ctx context.Context, c *servers.RedisCluster, slots [2]int, to *servers.RedisServer) error {
+	ctx, cancel := whole(ctx)
+	defer cancel()
+	return c.MoveSlots(ctx, slots[0], slots[1], to)
+}
+
+// toxics are what is done to replies on their way. Requests arrive.
+var toxics = []string{
+	`{"type":"latency","attributes":{"latency":20,"jitter":20}}`,
+	`{"type":"reset_peer","attributes":{"timeout":0}}`,
+	`{"type":"limit_data","attributes":{"bytes":3000}}`,
+	`{"type":"timeout","attributes":{"timeout":20}}`,
+	`{"type":"slow_close","attributes":{"delay":30}}`,
+	`{"type":"limit_data","attributes":{"bytes":700}}`,
+	`{"type":"reset_peer","attributes":{"timeout":10}}`,
+}
+
+// cut is a site behind a proxy, which loses replies.
+func cut(t *testing.T) *site {
+	server := start(t, servers.RedisOptions{})
+	proxies := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	proxy := toxiproxy.NewProxy(proxies, "redis", "127.0.0.1:0", server.Addr)
+	if err := proxy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(proxy.Stop)
+	s := &site{task: task{Addrs: []string{proxy.Listen}, Pause: pause}, clock: serverClock(server), repeats: true}
+	s.fault = func(ctx context.Context) error {
+		for n := 0; pass(ctx, 100*time.Millisecond); n++ {
+			text := strings.Replace(toxics[n%len(toxics)], "{", `{"name":"it","stream":"downstream","toxicity":1,`, 1)
+			if _, err := proxy.Toxics.AddToxicJson(strings.NewReader(text)); err != nil {
+				return err
+			}
+			pass(ctx, 150*time.Millisecond)
+			ctx, cancel := whole(ctx)
+			err := proxy.Toxics.RemoveToxic(ctx, "it")
+			cancel()
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return s
+}
+
+// stepped is a site with a clock of the test's, that goes on as the real one does, and is put forward and back.
+func stepped(t *testing.T) *site {
+	server := start(t, servers.RedisOptions{})
+	c := &steppedClock{server: server}
+	const most = 2 * time.Second
+	s := &site{task: task{Addrs: []string{server.Addr}, Pause: pause, ClockKey: "clock", Grace: 2*most + time.Second}, clock: c.span}
+	if err := c.set(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.run(ctx) }() // on after the fault, for those who still wait
+	t.Cleanup(func() {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(cancel)
+	s.fault = func(ctx context.Context) error {
+		for pass(ctx, 200*time.Millisecond) {
+			c.step(time.Duration(rand.Int64N(int64(2*most))) - most)
+		}
+		return nil
+	}
+	return s
+}
+
+// steppedClock is a clock in the server that somebody has to move.
+type steppedClock struct {
+	server *servers.RedisServer
+
+	mu              sync.Mutex
+	off             time.Duration
+	asked           bool
+	lowest, highest time.Time // since it was asked about first
+}
+
+// run moves the clock.
+func (c *steppedClock) run(ctx context.Context) error {
+	for pass(ctx, 2*time.Millisecond) {
+		if err := c.set(ctx); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *steppedClock) set(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now().Add(c.off)
+	if c.lowest.IsZero() || !c.asked || now.Before(c.lowest) {
+		c.lowest = now
+	}
+	if !c.asked || now.After(c.highest) {
+		c.highest = now
+	}
+	_, err := c.server.Do(ctx, "HSET", "clock", "s", strconv.FormatInt(now.Unix(), 10), "us", strconv.Itoa(now.Nanosecond()/1000))
+	return err
+}
+
+func (c *steppedClock) step(to time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.off = to
+}
+
+func (c *steppedClock) span(context.Context) (lowest, highest time.Time, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked = true
+	return c.lowest, c.highest, nil
+}

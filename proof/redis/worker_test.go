@@ -1,0 +1,318 @@
+package redis
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/weirredis"
+	"github.com/weirflow/weir/weirrueidis"
+)
+
+// workerTask is the variable of the environment that makes a worker of this program.
+const workerTask = "WEIR_FAULTS_TASK"
+
+// atWork is the line that a worker writes once it is connected, and begin what it waits for then.
+const (
+	atWork = "at work\n"
+	begin  = "begin\n"
+)
+
+// refilled are the limits that bring something while a test runs: a hot key, and many.
+var refilled = map[string]weir.TokenBucket{
+	"hot":  {Rate: weir.PerSecond(500), Burst: 200},
+	"many": {Rate: weir.PerSecond(1), Burst: 3},
+}
+
+// faultLimits are what callers take from. The others bring nothing, so that what was charged can be counted; an All needs the script with all
+// functions. The last two are for callers with the patience to be answered in the end.
+var faultLimits = map[string]weir.Limit{
+	"hot": refilled["hot"], "many": refilled["many"],
+	"once": slow(plenty), "once, long": weir.All(slow(plenty), slow(plenty+1)),
+	"surely": slow(plenty), "surely, long": weir.All(slow(plenty), slow(plenty+1)),
+}
+
+// plenty is what takes some less than 100 years to come at one a day.
+const plenty = 36_000
+
+// faultKeys is how many keys each has.
+var faultKeys = map[string]int{"hot": 1, "many": 10_000, "once": 64, "once, long": 64, "surely": 32, "surely, long": 32}
+
+// hurried is what most callers take from, and patient what the others do. What comes more often is there more often.
+var (
+	hurried = []string{"hot", "hot", "hot", "many", "many", "many", "once", "once, long"}
+	patient = []string{"surely", "surely, long"}
+)
+
+const (
+	workers  = 8
+	callers  = 64 // of each worker
+	patients = 8  // of these
+	controls = 16 // goroutines that only wait, as callers do
+	deadline = 50 * time.Millisecond
+)
+
+// A task is what a worker is told.
+type task struct {
+	Seed      uint64
+	Addrs     []string
+	MasterSet string // with Sentinel
+	Cluster   bool
+	ClockKey  string
+	Grace     time.Duration
+	Pause     time.Duration // between two calls of a caller, on average
+}
+
+// A report is what a worker has to say at its end.
+type report struct {
+	Calls      int64
+	Refused    int64
+	Repeats    int64
+	Admitted   map[string]int64 // by limit/key
+	Unanswered map[string]int64 // what calls without an answer would have cost
+	Unsure     int64            // calls without an answer
+	Longest    time.Duration    // of the hurried callers
+	Slack      time.Duration    // how much longer than the deadline the longest wait was of those who only wait
+	Wrong      []string         // what should not have been
+}
+
+// work carries out a task, until standard input ends.
+func work(text string) int {
+	var w task
+	if err := json.Unmarshal([]byte(text), &w); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	r, err := w.run()
+	if err == nil {
+		err = json.NewEncoder(os.Stdout).Encode(r)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// client opens a client for wherever the limits are.
+func (w task) client() (rueidis.Client, error) {
+	return rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: w.Addrs, DisableCache: true, ForceSingleClient: w.MasterSet == "" && !w.Cluster,
+		Sentinel: rueidis.SentinelOption{MasterSet: w.MasterSet},
+	})
+}
+
+func (w task) options() weirredis.Options {
+	return weirredis.Options{Cluster: w.Cluster, ClockKey: w.ClockKey, Grace: w.Grace}
+}
+
+func (w task) run() (report, error) {
+	client, err := w.client()
+	if err != nil {
+		return report{}, err
+	}
+	counted := &repeats{Evaler: weirrueidis.Evaler(client), failed: map[string]bool{}}
+	store, err := weirredis.New(counted, w.options())
+	if err != nil {
+		return report{}, err
+	}
+	shared, err := faultShared(store)
+	if err != nil {
+		return report{}, err
+	}
+	fmt.Print(atWork)
+	if _, err := io.ReadFull(os.Stdin, make([]byte, len(begin))); err != nil {
+		return report{}, err
+	}
+	var over atomic.Bool
+	go func() {
+		io.Copy(io.Discard, os.Stdin) // which also ends when the test does
+		over.Store(true)
+	}()
+	var wg sync.WaitGroup
+	all := make([]report, callers)
+	for i := range callers {
+		wg.Go(func() { all[i] = w.call(shared, i, &over) })
+	}
+	slack := make([]time.Duration, controls)
+	for i := range controls {
+		wg.Go(func() { slack[i] = control(&over) })
+	}
+	wg.Wait()
+	r := report{Admitted: map[string]int64{}, Unanswered: map[string]int64{}}
+	for _, one := range all {
+		r.add(one)
+	}
+	for _, s := range slack {
+		r.Slack = max(r.Slack, s)
+	}
+	r.Repeats = counted.n
+	store.Close()
+	client.Close()
+	if left := lingering(patience); left != "" {
+		r.Wrong = append(r.Wrong, "a goroutine is left:\n"+left)
+	}
+	return r, nil
+}
+
+func faultShared(store weir.Store) (map[string]*weir.Shared, error) {
+	shared := map[string]*weir.Shared{}
+	for name, l := range faultLimits {
+		s, err := weir.NewShared(l, store, weir.Named(name))
+		if err != nil {
+			return nil, err
+		}
+		shared[name] = s
+	}
+	return shared, nil
+}
+
+// faultKey is the key of a number.
+func faultKey(n int) string { return fmt.Sprint("k", n) }
+
+// call has one caller call until the end.
+func (w task) call(shared map[string]*weir.Shared, caller int, over *atomic.Bool) report {
+	rnd := rand.New(rand.NewPCG(w.Seed, uint64(caller)))
+	names, within := hurried, deadline
+	if caller < patients {
+		names, within = patient, patience
+	}
+	r := report{Admitted: map[string]int64{}, Unanswered: map[string]int64{}}
+	pace := time.NewTimer(0)
+	defer pace.Stop()
+	for <-pace.C; !over.Load(); <-pace.C {
+		pace.Reset(time.Duration(rnd.Int64N(int64(2*w.Pause) + 1)))
+		name := names[rnd.IntN(len(names))]
+		key := faultKey(rnd.IntN(faultKeys[name]))
+		cost := int64(1)
+		if name != "hot" {
+			cost += rnd.Int64N(3)
+		}
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(context.Background(), within)
+		d, err := shared[name].Take(ctx, key, cost)
+		cancel()
+		if within == deadline {
+			r.Longest = max(r.Longest, time.Since(began))
+		}
+		r.Calls++
+		switch at := name + "/" + key; {
+		case errors.Is(err, weirredis.ErrCharge):
+			r.Wrong = append(r.Wrong, fmt.Sprintf("%s: %v", at, err))
+		case err != nil:
+			r.Unsure++
+			r.Unanswered[at] += cost
+			if within != deadline {
+				r.Wrong = append(r.Wrong, fmt.Sprintf("%s: not answered in %v: %v", at, within, err))
+			}
+		case d.Allowed:
+			r.Admitted[at] += cost
+		default:
+			r.Refused++
+			if d.Limit == plenty {
+				r.Wrong = append(r.Wrong, fmt.Sprintf("%s is refused: %+v", at, d))
+			}
+		}
+	}
+	return r
+}
+
+func (r *report) add(one report) {
+	r.Calls += one.Calls
+	r.Refused += one.Refused
+	r.Repeats += one.Repeats
+	r.Unsure += one.Unsure
+	r.Longest, r.Slack = max(r.Longest, one.Longest), max(r.Slack, one.Slack)
+	r.Wrong = append(r.Wrong, one.Wrong...)
+	for k, v := range one.Admitted {
+		r.Admitted[k] += v
+	}
+	for k, v := range one.Unanswered {
+		r.Unanswered[k] += v
+	}
+}
+
+// control waits as callers do, for nothing, and returns by how much the longest wait was too long: what the machine adds.
+func control(over *atomic.Bool) (slack time.Duration) {
+	for !over.Load() {
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(context.Background(), deadline)
+		<-ctx.Done()
+		cancel()
+		slack = max(slack, time.Since(began)-deadline)
+	}
+	return slack
+}
+
+// repeats counts the calls that were sent before, without an answer.
+type repeats struct {
+	weirredis.Evaler
+	mu     sync.Mutex
+	failed map[string]bool // by nonce
+	n      int64
+}
+
+func (r *repeats) before(calls ...weirredis.Call) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range calls {
+		if r.failed[c.Keys[0]] {
+			r.n++
+		}
+	}
+}
+
+func (r *repeats) after(c weirredis.Call, err error) {
+	_, said := rueidis.IsRedisErr(err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.failed, c.Keys[0])
+	if err != nil && !said && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		r.failed[c.Keys[0]] = true
+	}
+}
+
+func (r *repeats) Eval(ctx context.Context, c weirredis.Call) (string, error) {
+	r.before(c)
+	text, err := r.Evaler.Eval(ctx, c)
+	r.after(c, err)
+	return text, err
+}
+
+func (r *repeats) EvalAll(ctx context.Context, calls []weirredis.Call, replies []weirredis.Reply) {
+	r.before(calls...)
+	r.Evaler.EvalAll(ctx, calls, replies)
+	for i, c := range calls {
+		r.after(c, replies[i].Err)
+	}
+}
+
+// lingering waits until no goroutine is in weirredis, and returns those that are after some time.
+func lingering(within time.Duration) (left string) {
+	end := time.Now().Add(within)
+	for {
+		buf := make([]byte, 1<<20)
+		left = ""
+		for g := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+			if strings.Contains(g, "weir/weirredis.") {
+				left += g + "\n\n"
+			}
+		}
+		if left == "" || time.Now().After(end) {
+			return left
+		}
+		runtime.Gosched()
+	}
+}

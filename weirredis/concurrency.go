@@ -1,0 +1,309 @@
+package weirredis
+
+import (
+	"context"
+	_ "embed"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirflow/weir"
+)
+
+// A Concurrency limits how much may be going on at once for each key, over all processes that use the same name. All methods are safe for
+// concurrent use. It has the verbs of weir.ConcurrencyLimiter, with a context and the key first and an error last. The Store that it is made
+// with sends its questions and heartbeats; to close that is to end the holds.
+//
+// MaxHold is how long a place stays taken whose holder is not heard of. Holders extend theirs by heartbeats, three in that time, until
+// Done; so the place of one who crashed comes back after MaxHold, and one who is cut off knows by his own clock, from the time at which his
+// last heartbeat was sent, when to stop: see Hold.Lost. By the server's clock, what is held never adds up to more than Limit. What really
+// runs may exceed it by those who do not stop in time; Hold.Fence guards what must not happen twice. A server that loses its data forgets
+// who held places: their heartbeats fail, and until then there may be as many again.
+//
+// Who waits asks again every 5 to 100 ms, the first in line most often: a line of n waiters makes some 700 questions a second, and 10 more
+// for each beyond the first 20; those of one process share their calls. So a place may be free for 5 ms and a trip before it is taken
+// again, longer where many come free at once. A waiter who has not asked for a second has lost its place in line.
+type Concurrency struct {
+	store  *Store
+	name   string
+	limit  atomic.Pointer[weir.Concurrency]
+	counts [3]atomic.Uint64
+	lost   atomic.Uint64
+}
+
+// minHold is the shortest MaxHold: there have to be some heartbeats in it.
+const minHold = 10 * time.Millisecond
+
+// NewConcurrency returns a Concurrency in a store, under a name that is part of its keys. MaxHold is required, and at least 10 ms: without
+// it, the place of a process that crashed would never come back. The error says which number is wrong.
+func NewConcurrency(s *Store, l weir.Concurrency, name string) (*Concurrency, error) {
+	if s == nil || name == "" {
+		return nil, errors.New("weirredis: a Concurrency needs a store, and a name, which is part of its keys")
+	}
+	c := &Concurrency{store: s, name: name}
+	return c, c.SetLimit(l)
+}
+
+// SetLimit changes the numbers of this process. No place is taken away: after the limit was lowered nobody enters until enough have left. Who
+// waits with a cost that fits no more is let go with ErrLimited when it next asks. MaxHold is for what enters or is extended from now on.
+func (c *Concurrency) SetLimit(next weir.Concurrency) error {
+	if err := next.Validate(); err != nil {
+		return err
+	}
+	if next.MaxHold < minHold {
+		return fmt.Errorf("weirredis: Concurrency.MaxHold: %v is too short: in a store it is required, and at least %v", next.MaxHold, minHold)
+	}
+	next.Queue = min(next.Queue, most)
+	c.limit.Store(&next)
+	return nil
+}
+
+// Limit returns the numbers in force in this process.
+func (c *Concurrency) Limit() weir.Concurrency { return *c.limit.Load() }
+
+// Name returns the name under which places are shared.
+func (c *Concurrency) Name() string { return c.name }
+
+// Outcomes returns how many holds of this process have ended so far, and how. Expired are those that were lost.
+func (c *Concurrency) Outcomes() weir.Outcomes {
+	return weir.Outcomes{OK: c.counts[weir.OK].Load(), Ignored: c.counts[weir.Ignore].Load(), Dropped: c.counts[weir.Dropped].Load(), Expired: c.lost.Load()}
+}
+
+func (c *Concurrency) count(o weir.Outcome) {
+	if o != weir.OK && o != weir.Dropped {
+		o = weir.Ignore
+	}
+	c.counts[o].Add(1)
+}
+
+// Enter waits for a place and returns it held: the caller calls Done when the work has ended. Callers get their places in the order in which the
+// server heard of them; nobody takes a place that one before him would fit into.
+//
+// It returns at once, with a *weir.LimitedError in which errors.Is finds weir.ErrLimited, where the queue is full; RetryAfter is then how
+// long it takes at most until there is a place, if nobody calls, no heartbeats among it. When the context ends first, Enter returns its
+// error: those behind move up. Where the store does not answer in its Timeout that is the error, and the place in line is lost.
+func (c *Concurrency) Enter(ctx context.Context, key string) (Hold, error) {
+	return c.EnterCost(ctx, key, 1)
+}
+
+// EnterCost is Enter for work that takes up more than one unit. A cost above the limit is refused at once with Never; a cost below 0 is
+// weir.ErrCost; a cost of 0 always enters, and returns a zero Hold.
+func (c *Concurrency) EnterCost(ctx context.Context, key string, cost int64) (Hold, error) {
+	h, d, err := c.enter(ctx, key, cost, true)
+	if err == nil && !d.Allowed {
+		err = &weir.LimitedError{Decision: d}
+	}
+	return h, err
+}
+
+// TryEnter takes a place if there is one now that nobody waits for. RetryAfter of a refusal is how long it takes at most until there is
+// one, if nobody calls, no heartbeats among it.
+func (c *Concurrency) TryEnter(ctx context.Context, key string) (Hold, weir.Decision, error) {
+	return c.TryEnterCost(ctx, key, 1)
+}
+
+// TryEnterCost is TryEnter for work that takes up more than one unit.
+func (c *Concurrency) TryEnterCost(ctx context.Context, key string, cost int64) (Hold, weir.Decision, error) {
+	return c.enter(ctx, key, cost, false)
+}
+
+// Do enters, calls fn and leaves, as weir.ConcurrencyLimiter.Do does. The context that fn is given ends, with the cause ErrLost, where the
+// hold is lost.
+func (c *Concurrency) Do(ctx context.Context, key string, fn func(context.Context) error) error {
+	h, err := c.Enter(ctx, key)
+	if err != nil {
+		return err
+	}
+	outcome := weir.Dropped
+	defer func() { h.Done(outcome) }()
+	switch err = fn(h.Context(ctx)); {
+	case err == nil:
+		outcome = weir.OK
+	case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, weir.ErrLimited):
+		outcome = weir.Ignore
+	}
+	return err
+}
+
+// Peek answers as TryEnterCost would and takes nothing.
+func (c *Concurrency) Peek(ctx context.Context, key string, cost int64) (weir.Decision, error) {
+	r := c.request(opLook, key, cost)
+	if err := c.store.answered(ctx, r); err != nil {
+		return weir.Decision{}, err
+	}
+	return c.decision(r), nil
+}
+
+// Inspect returns how much is held of a key, over all processes, and how many wait.
+func (c *Concurrency) Inspect(ctx context.Context, key string) (holding, waiting int64, err error) {
+	r := c.request(opLook, key, 0)
+	if err := c.store.answered(ctx, r); err != nil {
+		return 0, 0, err
+	}
+	return r.answer.fence, r.answer.place, nil
+}
+
+// request is a question about a key.
+func (c *Concurrency) request(op int, key string, n int64) *request {
+	l := c.Limit()
+	s := c.store
+	at := s.opts.Prefix + "hold:" + strings.TrimPrefix(s.key(c.name, key), s.opts.Prefix)
+	return &request{op: op, key: at, cost: cost(n), limit: l.Limit, queue: l.Queue, span: int64(l.MaxHold / tick)}
+}
+
+// decision is the answer to a request.
+func (c *Concurrency) decision(r *request) weir.Decision {
+	a := &r.answer
+	return weir.Decision{
+		Allowed:    a.code == codeHeld,
+		Limit:      r.limit,
+		Remaining:  a.remaining,
+		RetryAfter: span(a.retry),
+		ResetAfter: span(a.reset),
+		By:         c.name,
+		Source:     weir.SourceStore,
+	}
+}
+
+// answered carries out a request; it fails where there is no answer before the context ends.
+func (s *Store) answered(ctx context.Context, r *request) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r.end = time.Now().Add(s.opts.Timeout)
+	if end, ok := ctx.Deadline(); ok && end.Before(r.end) {
+		r.end = end
+	}
+	if !s.ask(ctx, r) {
+		return ctx.Err()
+	}
+	return r.err
+}
+
+// enter asks for a place until it is given or refused, or once where wait is false.
+func (c *Concurrency) enter(ctx context.Context, key string, n int64, wait bool) (Hold, weir.Decision, error) {
+	switch {
+	case n < 0:
+		return Hold{}, weir.Decision{RetryAfter: weir.Never, Limit: c.Limit().Limit, By: c.name}, weir.ErrCost
+	case n == 0:
+		d, err := c.Peek(ctx, key, 0)
+		return Hold{}, d, err
+	}
+	line := line{c: c, key: key, cost: n, wait: wait, id: c.store.id()}
+	for {
+		r := line.request()
+		err := c.store.answered(ctx, r)
+		line.note(r, err)
+		switch {
+		case err != nil:
+		case r.answer.code == codeHeld:
+			h, err := line.held(r)
+			return h, c.decision(r), err
+		case r.answer.code == codeWaits:
+			err = line.sleep(ctx, r)
+		case r.answer.code != codeLate:
+			return Hold{}, c.decision(r), nil
+		}
+		if err != nil {
+			line.leave()
+			return Hold{}, weir.Decision{}, err
+		}
+	}
+}
+
+// A line is one who enters, from the first question to the last.
+type line struct {
+	c      *Concurrency
+	key    string
+	at     string // the key in Redis
+	id     string
+	cost   int64
+	wait   bool
+	unsure time.Time // the end of a question that may still be heard
+	place  int64     // in line
+	since  time.Time
+}
+
+// id is one that no other holder has.
+func (s *Store) id() string {
+	var id [16]byte
+	copy(id[:], s.self[:])
+	binary.BigEndian.PutUint64(id[8:], s.nonces.Add(1))
+	return string(id[:])
+}
+
+func (w *line) request() *request {
+	r := w.c.request(opEnter, w.key, w.cost)
+	if r.id, w.at = w.id, r.key; !w.wait {
+		r.queue = 0
+	}
+	return r
+}
+
+// note remembers whether a question may be heard after its answer, or without one.
+func (w *line) note(r *request, err error) {
+	if err != nil || r.repeated {
+		w.unsure = r.end
+	}
+}
+
+// held makes a Hold of an answer.
+func (w *line) held(r *request) (Hold, error) {
+	h := &held{
+		c: w.c, key: w.at, id: w.id, cost: w.cost, fence: r.answer.fence, unsure: w.unsure, lost: make(chan struct{}), span: time.Duration(r.span) * tick,
+	}
+	if !w.c.store.hold(h, r.sent) {
+		return Hold{}, errClosed
+	}
+	return Hold{h}, nil
+}
+
+// leave gives up what may have come of it.
+func (w *line) leave() {
+	s := w.c.store
+	s.gate.mu.Lock()
+	defer s.gate.mu.Unlock()
+	s.leaveLocked(w.at, w.id, w.unsure, time.Now().Add(s.opts.Timeout))
+}
+
+// How often one who waits asks.
+const (
+	soonest = 5 * time.Millisecond
+	latest  = 100 * time.Millisecond
+)
+
+// sleep waits before the next question, or returns the context's error: 5 ms for each place in line, and no longer than half of what is
+// left at the pace at which the line moved, within 5 and 100 ms.
+func (w *line) sleep(ctx context.Context, r *request) error {
+	now, place := time.Now(), max(r.answer.place, 1)
+	pause := time.Duration(min(place, int64(latest/soonest))) * soonest
+	if moved := w.place - place; moved > 0 {
+		left := time.Duration(float64(now.Sub(w.since)) * float64(place) / float64(moved))
+		pause = min(pause, max(left/2, soonest))
+	}
+	w.place, w.since = place, now
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+//go:embed lua/concurrency.lua
+var concurrencyLua string
+
+// concurrency is the script of Concurrency.
+func (s *scripts) concurrency() *Script {
+	const key = "concurrency"
+	if made, ok := s.made.Load(key); ok {
+		return made.(*Script)
+	}
+	made, _ := s.made.LoadOrStore(key, newScript(strings.Replace(concurrencyLua, timeLine, s.clock, 1)))
+	return made.(*Script)
+}

@@ -1,0 +1,352 @@
+package weirredis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirflow/weir"
+)
+
+// fake is an Evaler without a server: what it answers is up to the test.
+type fake struct {
+	mu    sync.Mutex
+	calls []Call
+	eval  func(ctx context.Context, n int, c Call) (string, error) // n counts from 1
+}
+
+func (f *fake) Eval(ctx context.Context, c Call) (string, error) {
+	f.mu.Lock()
+	f.calls = append(f.calls, c)
+	n := len(f.calls)
+	f.mu.Unlock()
+	return f.eval(ctx, n, c)
+}
+
+func (f *fake) EvalAll(ctx context.Context, calls []Call, replies []Reply) {
+	for i, c := range calls {
+		replies[i].Text, replies[i].Err = f.Eval(ctx, c)
+	}
+}
+
+// sent is how many calls had a key.
+func (f *fake) sent(key string) (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.calls {
+		if slices.Contains(c.Keys, key) {
+			n++
+		}
+	}
+	return n
+}
+
+// yesTo admits all charges of a call, at a reading of the clock.
+func yesTo(c Call, now int64) string {
+	b := appendInt(appendArray(nil, 1+3*(len(c.Keys)-1)), now)
+	for range c.Keys[1:] {
+		b = appendInt(appendInt(appendInt(b, 0), 1), 1)
+	}
+	return string(b)
+}
+
+func faked(t *testing.T, o Options, eval func(context.Context, int, Call) (string, error)) (*Store, *fake) {
+	t.Helper()
+	f := &fake{eval: eval}
+	s, err := New(f, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, f
+}
+
+func take(ctx context.Context, s *Store, keys ...string) error {
+	var batch []weir.Charge
+	for _, key := range keys {
+		batch = append(batch, weir.Charge{Name: "api", Key: key, Limit: weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 9}, Cost: 1})
+	}
+	return s.Do(ctx, batch, make([]weir.Decision, len(batch)))
+}
+
+var errLost = errors.New("the connection is lost")
+
+// TestNobodyIsStuckWithTheClient: a client that does not come back holds up no caller longer than his deadline, or the Timeout.
+func TestNobodyIsStuckWithTheClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		s, _ := faked(t, Options{}, func(context.Context, int, Call) (string, error) { <-release; return "", errLost })
+		for _, deadline := range []time.Duration{0, 30 * time.Millisecond} {
+			ctx, want := t.Context(), time.Second
+			if deadline > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, deadline)
+				defer cancel()
+				want = deadline
+			}
+			began := time.Now()
+			if err := take(ctx, s, "a"); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != want {
+				t.Errorf("%v after %v, not %v", err, time.Since(began), want)
+			}
+		}
+		close(release)
+		s.Close()
+	})
+}
+
+// TestWhoLeftIsNotSent: those who waited for a trip and left are not charged by a later one, and are not kept either.
+func TestWhoLeftIsNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		s, f := faked(t, Options{Flights: 1}, func(_ context.Context, _ int, c Call) (string, error) {
+			<-release
+			return yesTo(c, 1e15), nil
+		})
+		s.clock.set(1e15)
+		var wg sync.WaitGroup
+		call := func(key string, deadline time.Duration, want error) {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), deadline)
+				defer cancel()
+				if err := take(ctx, s, key); !errors.Is(err, want) {
+					t.Errorf("%s: %v", key, err)
+				}
+			})
+			synctest.Wait()
+		}
+		call("first", time.Hour, nil)
+		const many = 10 * minSweep
+		for i := range many {
+			if call("gone", time.Millisecond, context.DeadlineExceeded); i%100 == 0 {
+				time.Sleep(time.Second)
+			}
+		}
+		s.lanes.mu.Lock()
+		if n := len(s.lanes.shared.waiting); n > 2*minSweep {
+			t.Errorf("%d that have gone wait", n)
+		}
+		s.lanes.mu.Unlock()
+		call("last", time.Hour, nil)
+		time.Sleep(time.Second)
+		close(release)
+		wg.Wait()
+		if f.sent("weir:{gone}:api") != 0 || f.sent("weir:{last}:api") != 1 {
+			t.Errorf("%d calls are for those who had gone, %d for who waits", f.sent("weir:{gone}:api"), f.sent("weir:{last}:api"))
+		}
+		s.Close()
+	})
+}
+
+// TestNobodyWaitsForWhatIsGivenBack: where the store stops answering within a group that is charged in turn, its caller leaves in time, and what
+// was charged is given back without him.
+func TestNobodyWaitsForWhatIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s *Store
+		settled := make(chan time.Duration, 1)
+		began := time.Now()
+		s, _ = faked(t, Options{Cluster: true}, func(ctx context.Context, n int, c Call) (string, error) {
+			switch {
+			case n == 1: // a group of one is made with a receipt
+				return string(appendString([]byte(yesTo(c, 1e15)), "receipt")), nil
+			case strings.Contains(c.Args[0], "receipt"):
+				settled <- time.Since(began)
+				return yesTo(c, 1e15), nil
+			}
+			<-ctx.Done()
+			return "", ctx.Err()
+		})
+		s.clock.set(1e15)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		limit := weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 9}
+		batch := []weir.Charge{{Name: "api", Key: "a", Limit: limit, Cost: 1, Group: 1}, {Name: "api", Key: "b", Limit: limit, Cost: 1, Group: 1}}
+		err := s.Do(ctx, batch, make([]weir.Decision, 2))
+		if d := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || d != 50*time.Millisecond {
+			t.Errorf("%v after %v", err, d)
+		}
+		if d := <-settled; d > patience {
+			t.Errorf("given back after %v", d)
+		}
+		s.Close()
+	})
+}
+
+// TestLostBeforeTheClockWasKnown: the first call of all expires at once, to learn the server's clock. When it is lost, nothing was charged, and
+// it is repeated.
+func TestLostBeforeTheClockWasKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, f := faked(t, Options{}, func(_ context.Context, n int, c Call) (string, error) {
+			switch n {
+			case 1:
+				return "", errLost
+			case 2:
+				return "", fmt.Errorf("WEIRLATE %d", int64(1e15))
+			}
+			return yesTo(c, 1e15), nil
+		})
+		if err := take(t.Context(), s, "a"); err != nil {
+			t.Errorf("after %d calls: %v", len(f.calls), err)
+		}
+		s.Close()
+	})
+}
+
+// TestRefusedIsNotLost: what the server says it did not do is repeated even when it is late then.
+func TestRefusedIsNotLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := faked(t, Options{}, func(_ context.Context, n int, c Call) (string, error) {
+			switch n {
+			case 1:
+				return "", errors.New("LOADING Redis is loading the dataset in memory")
+			case 2:
+				return "", fmt.Errorf("WEIRLATE %d", int64(2e15))
+			}
+			return yesTo(c, 2e15), nil
+		})
+		s.clock.set(1e15)
+		if err := take(t.Context(), s, "a"); err != nil {
+			t.Error(err)
+		}
+		s.Close()
+	})
+}
+
+// TestDeadConnection: what a connection swallows, without an end, is sent again while there is time.
+func TestDeadConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, f := faked(t, Options{}, func(ctx context.Context, n int, c Call) (string, error) {
+			if n == 1 {
+				<-ctx.Done()
+				return "", ctx.Err()
+			}
+			return yesTo(c, 1e15), nil
+		})
+		s.clock.set(1e15)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		began := time.Now()
+		if err := take(ctx, s, "a"); err != nil || len(f.calls) != 2 || f.calls[0].Keys[0] != f.calls[1].Keys[0] {
+			t.Errorf("%v after %d calls", err, len(f.calls))
+		}
+		if d := time.Since(began); d > 2*time.Second {
+			t.Errorf("it took %v", d)
+		}
+		s.Close()
+	})
+}
+
+// TestUnsureIsSaid: a call whose reply was lost and whose repeat came late may have been charged, and is not charged again.
+func TestUnsureIsSaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, f := faked(t, Options{}, func(_ context.Context, n int, c Call) (string, error) {
+			if n == 1 {
+				return "", errLost
+			}
+			return "", fmt.Errorf("WEIRLATE %d", int64(2e15))
+		})
+		s.clock.set(1e15)
+		if err := take(t.Context(), s, "a"); err == nil || len(f.calls) != 2 || f.calls[0].Keys[0] != f.calls[1].Keys[0] {
+			t.Errorf("%v after %d calls", err, len(f.calls))
+		}
+		s.Close()
+	})
+}
+
+// TestClockPutBack: after a step of the server's clock back by less than a call's time, calls expire by the new clock. By the old one they would
+// be charged that much too late.
+func TestClockPutBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := faked(t, Options{}, nil)
+		end := time.Now().Add(time.Second)
+		s.clock.set(1e15)
+		before := s.clock.expiry(end)
+		sent := time.Now()
+		time.Sleep(time.Millisecond)
+		s.clock.see(1e15+500, sent) // read on the way
+		if got := s.clock.expiry(end); got != before {
+			t.Errorf("expiry %d, not %d", got, before)
+		}
+		sent = time.Now()
+		time.Sleep(time.Millisecond)
+		s.clock.see(1e15-5e6, sent)
+		if got := s.clock.expiry(end); got > before-5e6 {
+			t.Errorf("after a step back by 5 s, expiry %d, was %d", got, before)
+		}
+		s.Close()
+	})
+}
+
+// TestEachNodeHasItsClock: nodes of a cluster whose clocks differ by more than a call's time are each called by their own.
+func TestEachNodeHasItsClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := map[string]int64{"weir:{a}:api": 1e15, "weir:{b}:api": 1e15 + 5e6}
+		s, f := faked(t, Options{Cluster: true}, func(_ context.Context, _ int, c Call) (string, error) {
+			r := &reader{b: c.Args[0]}
+			r.array()
+			r.int()
+			if expiry := r.int(); expiry < now[c.Keys[1]] || expiry > now[c.Keys[1]]+2e6 {
+				return "", fmt.Errorf("WEIRLATE %d", now[c.Keys[1]])
+			}
+			return yesTo(c, now[c.Keys[1]]), nil
+		})
+		for range 10 {
+			for _, key := range []string{"a", "b"} {
+				if err := take(t.Context(), s, key); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if len(f.calls) != 22 { // the clock of each is learnt once
+			t.Errorf("%d calls", len(f.calls))
+		}
+		s.Close()
+	})
+}
+
+// TestLateForOneIsNotForAll: callers with different deadlines share a call. Who comes late by the server's clock alone goes again once that is
+// known; who is late by ours has gone.
+func TestLateForOneIsNotForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, f := faked(t, Options{Flights: 1}, func(_ context.Context, n int, c Call) (string, error) {
+			if n != 2 || len(c.Keys) != 3 {
+				return yesTo(c, 1e15), nil
+			}
+			b := appendString(appendInt(appendArray(nil, 5), 1e15), "WEIRLATE")
+			return string(appendInt(appendInt(appendInt(b, 0), 1), 1)), nil
+		})
+		s.clock.set(1e15)
+		gate := make(chan struct{})
+		inner := f.eval
+		f.eval = func(ctx context.Context, n int, c Call) (string, error) {
+			if n == 1 {
+				<-gate
+			}
+			return inner(ctx, n, c)
+		}
+		var wg sync.WaitGroup
+		for _, c := range []struct {
+			key  string
+			left time.Duration
+		}{{"first", time.Minute}, {"short", time.Second}, {"long", time.Minute}} {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), c.left)
+				defer cancel()
+				if err := take(ctx, s, c.key); err != nil {
+					t.Errorf("%s: %v", c.key, err)
+				}
+			})
+			synctest.Wait()
+		}
+		close(gate)
+		wg.Wait()
+		if f.sent("weir:{short}:api") != 2 || f.sent("weir:{long}:api") != 1 || f.calls[1].Keys[0] == f.calls[2].Keys[0] {
+			t.Errorf("%+v", f.calls)
+		}
+		s.Close()
+	})
+}

@@ -1,0 +1,263 @@
+package weirredis
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weirflow/weir"
+)
+
+// ErrLost is the cause of the end of a Hold's context whose place is no longer sure: it was not extended in time, or the server has
+// forgotten it.
+var ErrLost = errors.New("weirredis: the hold is lost: it was not extended in time, or the server has forgotten it")
+
+// A Hold is a place held in Redis. It is a plain value; copies are the same hold. The zero Hold holds nothing, and all its methods are
+// harmless. Whoever enters calls Done, whatever happens: until then the store extends the hold by itself, for as long as the process lives.
+// All methods are safe for concurrent use.
+type Hold struct{ h *held }
+
+// held is what a Hold refers to. What changes is guarded by the gate's lock.
+type held struct {
+	c      *Concurrency
+	key    string // in Redis
+	id     string
+	cost   int64
+	fence  int64
+	unsure time.Time // the end of a question to enter that may still be heard
+	lost   chan struct{}
+
+	over    bool
+	beating bool          // a heartbeat is under way
+	span    time.Duration // MaxHold when it was last sent
+	until   time.Time     // the place is sure before this
+	next    time.Time     // heartbeat
+	ends    []context.CancelCauseFunc
+}
+
+// Done leaves the place, and counts the outcome. The first Done wins; later ones do nothing, and so does one after the hold was lost. It does
+// not wait: that the place is free is sent at once, and again until the server has heard of it or the hold would have ended anyway.
+func (h Hold) Done(o weir.Outcome) {
+	if h.h != nil && h.h.c.store.leave(h.h) {
+		h.h.c.count(o)
+	}
+}
+
+// Fence returns a number that is larger than that of each hold given before for the key: at least the server's microseconds since the Unix
+// epoch, so that it grows even where the server has lost its data. A resource that remembers the largest it has seen, and refuses what
+// comes with a smaller one, is safe from a holder that goes on working after its hold has ended.
+func (h Hold) Fence() int64 {
+	if h.h == nil {
+		return 0
+	}
+	return h.h.fence
+}
+
+// Lost returns a channel that is closed when the place is no longer sure: no heartbeat got through for MaxHold, the server has forgotten the
+// hold, or the store was closed. The work is to stop then. After Done it is never closed.
+func (h Hold) Lost() <-chan struct{} {
+	if h.h == nil {
+		return nil
+	}
+	return h.h.lost
+}
+
+// Held reports whether the place is sure at this moment, by this process's own clock. It asks nobody.
+func (h Hold) Held() bool {
+	if h.h == nil {
+		return false
+	}
+	g := &h.h.c.store.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !h.h.over && time.Now().Before(h.h.until)
+}
+
+// Context returns a context for the work: it ends when the parent does, with Done, and with the cause ErrLost when the hold is lost.
+func (h Hold) Context(parent context.Context) context.Context {
+	if h.h == nil {
+		return parent // where nothing is held, nothing can be lost
+	}
+	ctx, cancel := context.WithCancelCause(parent)
+	g := &h.h.c.store.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	h.h.ends = append(h.h.ends, cancel)
+	if h.h.over {
+		cancel(ErrLost)
+	}
+	return ctx
+}
+
+// end ends a hold, and its contexts with the cause. It reports false where it has ended before. The gate's lock is held.
+func (h *held) end(cause error) bool {
+	if h.over {
+		return false
+	}
+	h.over = true
+	delete(h.c.store.gate.holds, h)
+	for _, end := range h.ends {
+		end(cause)
+	}
+	h.ends = nil
+	return true
+}
+
+// lose ends a hold whose place is no longer sure. The gate's lock is held.
+func (h *held) lose() {
+	if h.end(ErrLost) {
+		h.c.lost.Add(1)
+		close(h.lost)
+	}
+}
+
+// hold begins the heartbeats of a hold that the server has given. It reports false after the end.
+func (s *Store) hold(h *held, sent time.Time) bool {
+	g := &s.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return false
+	}
+	if g.holds == nil {
+		g.holds = map[*held]struct{}{}
+	}
+	g.holds[h] = struct{}{}
+	h.extended(sent)
+	s.arm(h.next)
+	return true
+}
+
+// extended is that a hold lasts from the time at which that was sent.
+func (h *held) extended(sent time.Time) {
+	h.beating, h.until, h.next = false, sent.Add(h.span), sent.Add(h.span/beats)
+}
+
+// beats is how often a hold is extended in the time for which it lasts.
+const beats = 3
+
+// arm sees to it that beat is called by then. The gate's lock is held.
+func (s *Store) arm(at time.Time) {
+	g := &s.gate
+	switch {
+	case g.closed || !g.due.IsZero() && !at.Before(g.due):
+		return
+	case g.timer == nil:
+		g.timer = time.AfterFunc(time.Until(at), s.beat)
+	default:
+		g.timer.Reset(time.Until(at))
+	}
+	g.due = at
+}
+
+// beat extends the holds whose time has come, and those whose time comes soon, in few calls; and ends those that were not extended in time.
+func (s *Store) beat() {
+	g := &s.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.due = time.Time{}
+	now := time.Now()
+	var due []*request
+	var wake time.Time
+	for h := range g.holds {
+		if !now.Before(h.until) {
+			h.lose()
+			continue
+		}
+		if !h.beating && h.next.Before(now.Add(h.span/(4*beats))) {
+			due = append(due, s.heartbeat(h, now))
+		}
+		at := h.until
+		if !h.beating && h.next.Before(at) {
+			at = h.next
+		}
+		if wake.IsZero() || at.Before(wake) {
+			wake = at
+		}
+	}
+	if !wake.IsZero() {
+		s.arm(wake)
+	}
+	s.putLocked(due...)
+}
+
+// heartbeat asks for a hold to last for MaxHold from when it is sent. One that fails is tried again soon.
+func (s *Store) heartbeat(h *held, now time.Time) *request {
+	l := h.c.Limit()
+	h.beating, h.span = true, l.MaxHold
+	end := now.Add(min(s.opts.Timeout, max(h.span/(2*beats), time.Millisecond)))
+	return &request{op: opExtend, key: h.key, id: h.id, cost: h.cost, limit: l.Limit, span: int64(l.MaxHold / tick), end: end, then: func(r *request) {
+		g := &s.gate
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		switch {
+		case h.over:
+			return
+		case r.err != nil:
+			h.beating, h.next = false, time.Now().Add(h.span/(4*beats))
+		case r.answer.code != codeHeld:
+			h.lose()
+			return
+		default:
+			until := h.until
+			if h.extended(r.sent); h.until.Before(until) {
+				h.until = until // MaxHold is shorter now; what was promised stays
+			}
+		}
+		s.arm(h.next)
+	}}
+}
+
+// leave ends a hold, and tells the server. It reports false where it has ended before.
+func (s *Store) leave(h *held) bool {
+	g := &s.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	until := h.until
+	if !h.end(context.Canceled) {
+		return false
+	}
+	s.leaveLocked(h.key, h.id, h.unsure, until)
+	return true
+}
+
+// leaveLocked tells the server that an id has left, and goes on doing so for a while.
+func (s *Store) leaveLocked(key, id string, unsure, until time.Time) {
+	if most := time.Now().Add(leaving); until.After(most) {
+		until = most
+	}
+	s.gate.leaves.Add(1)
+	if !s.putLocked(&request{op: opLeave, key: key, id: id, limit: 1, unsure: unsure, end: until, then: func(*request) { s.gate.leaves.Done() }}) {
+		s.gate.leaves.Done()
+	}
+}
+
+// leaving is for how long a server is told that someone has left, which it does not confirm. After that the place is back when its time is over.
+const leaving = 10 * time.Second
+
+// closeGate ends all holds: nobody extends them any more. Those who have left are waited for, no longer than a call may take.
+func (s *Store) closeGate() {
+	g := &s.gate
+	g.mu.Lock()
+	for h := range g.holds {
+		h.lose()
+	}
+	g.closed = true
+	if g.timer != nil {
+		g.timer.Stop()
+	}
+	g.mu.Unlock()
+	told := make(chan struct{})
+	go func() {
+		g.leaves.Wait()
+		close(told)
+	}()
+	timeout := time.NewTimer(s.opts.Timeout)
+	defer timeout.Stop()
+	select {
+	case <-told:
+	case <-timeout.C:
+		s.cancel()
+		<-told
+	}
+}

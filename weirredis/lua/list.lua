@@ -1,0 +1,179 @@
+-- Charges in the order of their times, as SlidingWindow and SlidingLog keep them: in one string, as an array would be decoded and encoded
+-- number by number, of which a decision reads but a few. What a long string costs is its copies: Lua makes five in a take, and hashes each.
+-- A state is
+--   the latest time that was promised and lies ahead, or -1; the time of the newest charge; the sum of all; how much was counted before the
+--   first; how many bytes a time takes, and a count; and the string: of each charge its time, and how much was counted up to it
+-- both modulo what their bytes hold: times are told apart as long as all lie within that, and sums as long as all are below it.
+local holds = {256, 65536, 16777216, 4294967296, 1099511627776, 281474976710656, last + 1}
+local shapes = {}
+local emptied = {-1, 0, 0, 0, 1, 1, ''}
+
+local function shape(S)
+  local key = S[5] * 8 + S[6]
+  local s = shapes[key]
+  if not s then
+    s = '>I' .. S[5] .. 'I' .. S[6]
+    shapes[key] = s
+  end
+  return s
+end
+
+local function length(S)
+  return #S[7] / (S[5] + S[6])
+end
+
+-- nth is the time of a charge, and the sum of all up to it.
+local function nth(S, i)
+  if i == 0 then
+    return 0, 0
+  end
+  local time, counted = struct.unpack(shape(S), S[7], (i - 1) * (S[5] + S[6]) + 1)
+  return S[2] - (S[2] - time) % holds[S[5]], (counted - S[4]) % holds[S[6]]
+end
+
+-- leading is how many of the first have a time (column 1), or a sum (column 2), that is not above a bound. It is quick where they are few.
+local function leading(S, column, bound)
+  local low, high, step = 0, length(S) + 1, 1
+  while high - low > 1 do
+    local i = low + step
+    if i >= high then
+      i = floor((low + high) / 2)
+      step = high -- from here on by halves
+    end
+    if select(column, nth(S, i)) <= bound then
+      low, step = i, step * 2
+    else
+      high, step = i, high
+    end
+  end
+  return low
+end
+
+-- around is a+b modulo m, where neither a nor b is m or more; their sum may be above 2^53.
+local function around(a, b, m)
+  a = a - (m - b)
+  if a < 0 then
+    return a + m
+  end
+  return a
+end
+
+local function packed(S, time, counted)
+  return struct.pack(shape(S), time % holds[S[5]], counted)
+end
+
+-- shifted is the charges from one to another, each counted from elsewhere.
+local function shifted(S, from, to, by)
+  local parts, format, m = {}, shape(S), holds[S[6]]
+  by = by % m
+  for i = from, to do
+    local time, counted = struct.unpack(format, S[7], (i - 1) * (S[5] + S[6]) + 1)
+    parts[i - from + 1] = struct.pack(format, time, around(counted, by, m))
+  end
+  return table.concat(parts)
+end
+
+-- piece is the charges from one to another as they are.
+local function piece(S, from, to)
+  local size = S[5] + S[6]
+  return string.sub(S[7], (from - 1) * size + 1, to * size)
+end
+
+-- fitted is the same state with room for times that far apart, and for sums that large.
+local function fitted(S, span, sum)
+  local t, c = S[5], S[6]
+  if span < holds[t] and sum < holds[c] then
+    return S
+  end
+  while span >= holds[t] do
+    t = t + 1
+  end
+  while sum >= holds[c] do
+    c = c + 1
+  end
+  local next, parts = {S[1], S[2], S[3], 0, t, c}, {}
+  for i = 1, length(S) do
+    parts[i] = packed(next, nth(S, i))
+  end
+  next[7] = table.concat(parts)
+  return next
+end
+
+-- dropped is without the first n.
+local function dropped(S, n)
+  if n == 0 then
+    return S
+  end
+  local _, sum = nth(S, n)
+  return {S[1], S[2], S[3] - sum, around(S[4], sum % holds[S[6]], holds[S[6]]), S[5], S[6], piece(S, n + 1, length(S))}
+end
+
+-- inserted has another charge before the i-th. What more is counted than before is its cost, or 0 where the i-th costs so much less.
+local function inserted(S, i, time, cost, more)
+  local n = length(S)
+  local first, newest = time, time
+  if n > 0 then
+    first, newest = min(time, (nth(S, 1))), max(time, S[2])
+  end
+  S = fitted(S, newest - first, S[3] + more)
+  local m = holds[S[6]]
+  local _, sum = nth(S, i - 1)
+  if i > n then -- the newest
+    local text = S[7] .. packed(S, time, around(S[4], sum + cost, m))
+    return {S[1], newest, S[3] + more, S[4], S[5], S[6], text}
+  end
+  local base = (S[4] - more) % m
+  local text = shifted(S, 1, i - 1, -more) .. packed(S, time, around(base, sum + cost, m)) .. piece(S, i, n)
+  return {S[1], newest, S[3] + more, base, S[5], S[6], text}
+end
+
+-- altered has the i-th cost so much more or less. It is gone where nothing is left of it.
+local function altered(S, i, by)
+  S = fitted(S, 0, S[3] + by)
+  local n, m, newest, base = length(S), holds[S[6]], S[2], S[4]
+  local before, sum = nth(S, i - 1)
+  local _, through = nth(S, i)
+  local from, text = i, nil -- what stays begins there
+  if through - sum + by == 0 then
+    from = i + 1
+    if i == n then
+      newest = before
+    end
+  end
+  if i - 1 < n - i then -- the shorter side is counted anew
+    base = (base - by) % m
+    text = shifted(S, 1, i - 1, -by) .. piece(S, from, n)
+  else
+    text = piece(S, 1, i - 1) .. shifted(S, from, n, by)
+  end
+  return {S[1], newest, S[3] + by, base, S[5], S[6], text}
+end
+
+-- withpromise is the same state with another latest promise.
+local function withpromise(S, time)
+  return {time, S[2], S[3], S[4], S[5], S[6], S[7]}
+end
+
+-- lump is all that was counted as one charge of the largest number, for sums that doubles cannot count. It leaves with the newest: late, but
+-- nothing more is admitted.
+local function lump(time)
+  return inserted(emptied, 1, time, last, last)
+end
+
+-- listed is charges of those times and costs, of which some may be 0.
+local function listed(promise, times, costs)
+  local sum, n, parts = 0, #times, {}
+  for i = 1, n do
+    sum = sum + costs[i]
+  end
+  local S = fitted({promise, times[n] or 0, sum, 0, 1, 1, ''}, n > 0 and times[n] - times[1] or 0, sum)
+  local counted = 0
+  for i = 1, n do
+    counted = counted + costs[i]
+    if costs[i] > 0 then
+      parts[#parts + 1] = packed(S, times[i], counted)
+    end
+  end
+  S[7] = table.concat(parts)
+  return S
+end

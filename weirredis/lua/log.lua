@@ -1,0 +1,157 @@
+-- SlidingLog: each charge at its time. Those that have left are let go at the next charge. What will have left by a time that is promised
+-- counts no more at that time, but stays: the promise may be given back.
+
+-- timeat is the time that counts at t: that of the newest charge for an earlier reading, and the latest time promised where one lies ahead;
+-- and how long that one does.
+local function timeat(S, t)
+  if not S then
+    return t, 0
+  end
+  local at = max(t, S[1])
+  if S[7] ~= '' and S[2] > at then
+    at = S[2]
+  end
+  return at, max(S[1] - t, 0)
+end
+
+-- live is how many have left at a time, and the sum of the others.
+local function live(P, S, at)
+  if not S then
+    return 0, 0
+  end
+  local gone = leading(S, 1, at - P.window)
+  local _, sum = nth(S, gone)
+  return gone, S[3] - sum
+end
+
+-- join makes n charges one with those after them, after the first from. It returns the last two that became one.
+local function join(S, from, n)
+  local _, before = nth(S, from)
+  local time, sum = nth(S, from + n)
+  local later, through = nth(S, from + n + 1)
+  local text = piece(S, 1, from) .. piece(S, from + n + 1, length(S))
+  return {S[1], S[2], S[3], S[4], S[5], S[6], text}, {time, sum - before, later, through - sum}
+end
+
+-- bounded makes room for more charges: the oldest ones become one. The first gone of them do not count at the time promised; of the others
+-- there is a bound, and of all there may be twice as many. See logged.bounded in the Go package.
+local function bounded(P, S, gone, more)
+  local over, joined = length(S) - gone + more - P.most, nil
+  if over <= 0 then
+    gone, over = 0, length(S) + more - 2 * P.most
+  end
+  if over > 0 then
+    S, joined = join(S, gone, over)
+  end
+  over = length(S) + more - 2 * P.most
+  if over > 0 then -- after a change of the bound
+    S = join(S, 0, over)
+  end
+  return S, joined
+end
+
+-- unjoin makes two charges of the one that they became.
+local function unjoin(S, earlier, cost, time, rest)
+  for i = leading(S, 1, time - 1) + 1, length(S) do
+    local at, sum = nth(S, i)
+    if at > time then
+      return S
+    end
+    local previous, before = nth(S, i - 1)
+    if sum - before == cost + rest then
+      if i > 1 and previous > earlier then
+        return S -- another one, that looks the same
+      end
+      return inserted(S, i, earlier, cost, 0)
+    end
+  end
+  return S
+end
+
+kinds[6] = {
+  books = true,
+
+  -- P is version, kind, Limit, Window and MaxEntries.
+  ready = function(P)
+    P.limit, P.window, P.most = P[3], P[4], P[5]
+    P.largest, P.keeps, P.name = P.limit, false, 'log'
+  end,
+
+  contact = function() end,
+
+  plan = function(P, S, t, cost)
+    local at, wait = timeat(S, t)
+    local _, sum = live(P, S, at)
+    local room = P.limit - cost
+    if sum > room then -- until the first of those has left whose leaving makes room
+      local free = nth(S, leading(S, 2, S[3] - room - 1) + 1) + P.window
+      if free > last then
+        return never, 0
+      end
+      wait = max(free - t, 0)
+    end
+    return within(wait), 0
+  end,
+
+  -- A ticket is the time, the cost, the latest promise before, and the two charges that became one to make room for this one.
+  book = function(P, S, t, due, cost)
+    S = S or emptied
+    due = max(due, S[1])
+    local at, after = timeat(S, due), due > t and due or -1
+    local T = {at, cost, S[1]}
+    S = dropped(S, (live(P, S, t)))
+    if S[3] + cost > last then
+      return withpromise(lump(at), after), {}
+    end
+    local joined
+    S, joined = bounded(P, S, live(P, S, at), 1)
+    if joined then
+      T[4], T[5], T[6], T[7] = unpack(joined)
+    end
+    return withpromise(inserted(S, length(S) + 1, at, cost, cost), after), T
+  end,
+
+  -- refund takes back from a charge that is still remembered as it was made. Where it was the latest, those that became one to make room
+  -- for it are two again, and what was promised before is the latest promise; but charges of one time and cost are not known apart, and
+  -- while one of them is left its time stays promised.
+  refund = function(P, S, t, T, amount)
+    local i, n = T[1] and leading(S, 1, T[1]) or 0, length(S)
+    while i > 0 do
+      local time, sum = nth(S, i)
+      local previous, before = nth(S, i - 1)
+      if time ~= T[1] then
+        return S
+      elseif sum - before == T[2] then
+        S = altered(S, i, -amount)
+        if amount < T[2] or i < n then
+          return S
+        elseif n == 1 then
+          return withpromise(S, -1)
+        elseif previous < T[1] then -- what was promised before may have been given back too
+          S = withpromise(S, min(T[3], previous))
+        end
+        return T[4] and unjoin(S, T[4], T[5], T[6], T[7]) or S
+      end
+      i = i - 1
+    end
+    return S
+  end,
+
+  look = function(P, S, t)
+    local at, wait = timeat(S, t)
+    local _, sum = live(P, S, at)
+    local reset = wait
+    if sum > 0 then
+      reset = max(reset, min(S[2] + P.window, last) - t)
+    end
+    if wait > 0 then
+      return 0, reset
+    end
+    return max(P.limit - sum, 0), reset
+  end,
+
+  spent = function(P, S, t)
+    local _, sum = live(P, S, (timeat(S, t)))
+    return sum
+  end,
+}

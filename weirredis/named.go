@@ -1,0 +1,352 @@
+package weirredis
+
+import (
+	"context"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirflow/weir"
+)
+
+// Named is limits that are kept in Redis with their numbers, so that clients in any language obey the same ones, and whoever operates them can
+// change them while they run. What the scripts are asked and answer is text: docs/redis.md shows it with redis-cli. All methods are safe for
+// concurrent use.
+//
+// A limit is made by Init, and found by its name, of up to 128 lower-case letters, digits, dots, dashes and underscores. All that is kept
+// of it is in one slot of a cluster: one limit is as fast as one node. A change of the numbers keeps what was used, of each client when it
+// is next heard of.
+type Named struct{ store *Store }
+
+// NewNamed returns the named limits of a store: those of its Prefix.
+func NewNamed(s *Store) *Named { return &Named{s} }
+
+// A Scope says whom the numbers of a named limit are for.
+type Scope string
+
+// The scopes of named limits.
+const (
+	Overall   Scope = "overall"    // all clients together
+	PerClient Scope = "per_client" // each client for itself
+)
+
+// ErrNoLimit is found by errors.Is in an error about a named limit that there is not.
+var ErrNoLimit = errors.New("weirredis: there is no such limit")
+
+var limitName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,127}$`)
+
+// maxClient is how long the name of a client may be.
+const maxClient = 512
+
+// keys are those of a limit, and of a client of it where there is one.
+func (n *Named) keys(name, client string) (keys []string, err error) {
+	if !limitName.MatchString(name) {
+		return nil, fmt.Errorf("%w: %.200q is no name of a limit: it has 1 to 128 lower-case letters, digits, dots, dashes and underscores", ErrCharge, name)
+	}
+	if len(client) > maxClient {
+		return nil, fmt.Errorf("%w: the name of a client has %d bytes: it may have %d", ErrCharge, len(client), maxClient)
+	}
+	at := n.store.opts.Prefix + "limit:{" + name + "}"
+	keys = []string{at, at + ":state"}
+	if client != "" {
+		keys = append(keys, at+":client:"+client)
+	}
+	return keys, nil
+}
+
+// registry is where the names are.
+func (n *Named) registry() []string { return []string{n.store.opts.Prefix + "{limits}"} }
+
+// Init makes a limit, or changes its numbers and keeps what was used. It reports whether the limit is new. The scope of a limit does not
+// change: it is to be deleted first. A limit that goes by a calendar cannot be named, as Redis knows no time zones.
+func (n *Named) Init(ctx context.Context, name string, l weir.Limit, scope Scope) (created bool, err error) {
+	keys, err := n.keys(name, "")
+	if err != nil {
+		return false, err
+	}
+	c, err := n.store.limits.of(l)
+	if err != nil {
+		return false, fmt.Errorf("%w: limit %q: %w", ErrCharge, name, err)
+	}
+	for _, part := range weir.Parts(l) {
+		if w, ok := part.(weir.FixedWindow); ok && w.Align != "" && w.Align != weir.AlignEpoch && w.Align != weir.AlignFirst {
+			return false, fmt.Errorf("%w: limit %q: Align %q: named limits know no calendars", ErrCharge, name, w.Align)
+		}
+	}
+	if _, err := n.call(ctx, n.registry(), "register", name); err != nil {
+		return false, err
+	}
+	args := []string{"define", string(scope), kindOf(l), strconv.FormatInt(min(c.capacity, most), 10), c.def}
+	r, err := n.call(ctx, keys, append(args, fieldsOf(l)...)...)
+	if err != nil {
+		return false, err
+	}
+	created = r.int() == 1
+	return created, r.err
+}
+
+// Take asks a limit for cost units now, and charges them if the answer is yes. Of a limit per client, the client is named; of one for all
+// it does not matter. A call that has to be repeated is charged once.
+func (n *Named) Take(ctx context.Context, name, client string, cost int64) (weir.Decision, error) {
+	return n.take(ctx, "take", name, client, cost)
+}
+
+// Peek answers as Take would, and charges nothing.
+func (n *Named) Peek(ctx context.Context, name, client string, cost int64) (weir.Decision, error) {
+	return n.take(ctx, "peek", name, client, cost)
+}
+
+func (n *Named) take(ctx context.Context, op, name, client string, c int64) (weir.Decision, error) {
+	keys, err := n.keys(name, client)
+	if err != nil {
+		return weir.Decision{}, err
+	}
+	if c < 0 {
+		return weir.Decision{RetryAfter: weir.Never, By: name, Source: weir.SourceStore}, nil
+	}
+	args := []string{op, strconv.FormatInt(cost(c), 10)}
+	if op == "take" {
+		keys, args = append(keys, keys[0]+":nonce:"+hex.EncodeToString([]byte(n.store.id()))), append(args, "")
+	}
+	sent := time.Now()
+	r, err := n.call(ctx, keys, args...)
+	if err != nil {
+		return weir.Decision{}, err
+	}
+	r.array()
+	allowed, capacity, remaining, wait, reset, now := r.int(), r.int(), r.int(), r.int(), r.int(), r.int()
+	if r.err != nil {
+		return weir.Decision{}, r.err
+	}
+	n.store.clock.see(now, sent)
+	return weir.Decision{
+		Allowed:    allowed == 1,
+		Limit:      capacity,
+		Remaining:  remaining,
+		RetryAfter: span(wait),
+		ResetAfter: span(reset),
+		By:         name,
+		Source:     weir.SourceStore,
+	}, nil
+}
+
+// A NamedLimit is what is kept of a named limit.
+type NamedLimit struct {
+	Name     string
+	Kind     string // as in token_bucket
+	Scope    Scope
+	Numbers  map[string]string // its fields, as text: "rate" is "100/s"
+	Capacity int64
+	Clients  int64 // of a limit per client: how many have used something
+
+	// What was used, and remains, of a limit for all, or by the client that was asked about.
+	Used, Remaining int64
+	ResetAfter      time.Duration
+}
+
+// Inspect returns what is kept of a limit, and what was used; of a limit per client, by the one that is named, if one is.
+func (n *Named) Inspect(ctx context.Context, name, client string) (NamedLimit, error) {
+	all := NamedLimit{Name: name, Numbers: map[string]string{}}
+	keys, err := n.keys(name, client)
+	if err != nil {
+		return all, err
+	}
+	r, err := n.call(ctx, keys, "inspect")
+	if err != nil {
+		return all, err
+	}
+	whole := map[string]*int64{"capacity": &all.Capacity, "clients": &all.Clients, "used": &all.Used, "remaining": &all.Remaining, "reset_us": new(int64)}
+	for range r.array() / 2 {
+		switch name, value := r.string(), r.string(); {
+		case name == "kind":
+			all.Kind = value
+		case name == "type":
+			all.Scope = Scope(value)
+		case whole[name] == nil:
+			all.Numbers[name] = value
+		default:
+			if *whole[name], err = strconv.ParseInt(value, 10, 64); err != nil {
+				return all, errAnswer
+			}
+		}
+	}
+	all.ResetAfter = span(*whole["reset_us"])
+	return all, r.err
+}
+
+// Clients returns the names of clients of a limit who have used something that is not back yet: count of them, at most 1000, without the first
+// offset. They are in the order in which all will be back.
+func (n *Named) Clients(ctx context.Context, name string, offset, count int) ([]string, error) {
+	keys, err := n.keys(name, "")
+	if err != nil {
+		return nil, err
+	}
+	return n.texts(ctx, keys, "clients", strconv.Itoa(offset), strconv.Itoa(count))
+}
+
+// List returns names of limits in their order: count of them, at most 1000, after the given one, or from the first on where that is empty.
+func (n *Named) List(ctx context.Context, after string, count int) ([]string, error) {
+	return n.texts(ctx, n.registry(), "list", after, strconv.Itoa(count))
+}
+
+func (n *Named) texts(ctx context.Context, keys []string, args ...string) (all []string, err error) {
+	r, err := n.call(ctx, keys, args...)
+	if err != nil {
+		return nil, err
+	}
+	for range r.array() {
+		all = append(all, r.string())
+	}
+	return all, r.err
+}
+
+// Delete removes a limit, and all that was used of it. It is no error that there is none.
+func (n *Named) Delete(ctx context.Context, name string) error {
+	keys, err := n.keys(name, "")
+	if err != nil {
+		return err
+	}
+	for left := int64(1); left > 0; {
+		r, err := n.call(ctx, keys, "delete")
+		if err != nil {
+			return err
+		}
+		if left = r.int(); r.err != nil {
+			return r.err
+		}
+	}
+	_, err = n.call(ctx, n.registry(), "unregister", name)
+	return err
+}
+
+// call runs the script, again where that may help, and returns its answer. The last argument of a take is when it is to be carried out at
+// the latest.
+func (n *Named) call(ctx context.Context, keys []string, args ...string) (*reader, error) {
+	s := n.store
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	end := time.Now().Add(s.opts.Timeout)
+	if d, ok := ctx.Deadline(); ok && d.Before(end) {
+		end = d
+	}
+	ctx, cancel := context.WithDeadline(ctx, end)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	c := Call{Script: s.scripts.named(), Keys: keys, Args: append([]string{"pack"}, args...)}
+	timed, unsure := args[0] == "take", false
+	for tries := 0; ; tries++ {
+		if timed && !unsure {
+			c.Args[3] = strconv.FormatInt(s.by(end), 10)
+		}
+		text, err := s.evaler.Eval(ctx, c)
+		if err == nil {
+			return &reader{b: text}, nil
+		}
+		switch code := err.Error(); {
+		case s.ctx.Err() != nil:
+			return nil, errClosed
+		case strings.HasPrefix(code, "NOSCRIPT"):
+			c.Send = true
+			continue
+		case strings.HasPrefix(code, "WEIRLATE ") && !unsure:
+			if s.learn(code) && ctx.Err() == nil {
+				continue
+			}
+		case passing(err):
+			unsure = true
+			if s.pause(ctx, tries); ctx.Err() == nil {
+				continue
+			}
+		}
+		return nil, refusedCall(err)
+	}
+}
+
+// learn sets the server's clock from a refusal that tells it.
+func (s *Store) learn(text string) bool {
+	now, err := strconv.ParseInt(strings.TrimPrefix(text, "WEIRLATE "), 10, 64)
+	if err == nil {
+		s.clock.set(now)
+	}
+	return err == nil
+}
+
+// refusedCall is the error of a call that the script did not carry out, or that was not answered.
+func refusedCall(err error) error {
+	switch text := err.Error(); {
+	case strings.HasPrefix(text, "WEIRNONE"):
+		return fmt.Errorf("%w: %w", ErrNoLimit, err)
+	case passing(err):
+		return fmt.Errorf("weirredis: no answer: %w", err)
+	case strings.HasPrefix(text, "WEIRLATE"):
+		return errors.New("weirredis: no answer in time: the charge may have been carried out or not")
+	case strings.HasPrefix(text, "WEIR"), strings.HasPrefix(text, "WRONGTYPE"):
+		return fmt.Errorf("%w: %w", ErrCharge, err)
+	}
+	return fmt.Errorf("weirredis: %w", err)
+}
+
+// kindOf is the name of a limit's kind, as in policy files.
+func kindOf(l weir.Limit) string {
+	if weir.PartNames(l) != nil {
+		return "all"
+	}
+	return snake(reflect.TypeOf(l).Name())
+}
+
+// fieldsOf is a limit's numbers as people write them, without those that are left out; of an All, its parts.
+func fieldsOf(l weir.Limit) (fields []string) {
+	if names := weir.PartNames(l); names != nil {
+		for i, part := range weir.Parts(l) {
+			fields = append(fields, fmt.Sprintf("part_%d=%s %s", i+1, kindOf(part), strings.Join(fieldsOf(part), " ")))
+		}
+		return fields
+	}
+	v := reflect.ValueOf(l)
+	for i := range v.NumField() {
+		if f := v.Field(i); !f.IsZero() {
+			fields = append(fields, snake(v.Type().Field(i).Name)+"="+fmt.Sprint(f.Interface()))
+		}
+	}
+	return fields
+}
+
+// snake is a Go name as it is written in files: max_hold for MaxHold.
+func snake(name string) string {
+	var b strings.Builder
+	for i, c := range name {
+		if 'A' <= c && c <= 'Z' {
+			if c += 'a' - 'A'; i > 0 {
+				b.WriteByte('_')
+			}
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}
+
+//go:embed lua/named.lua
+var namedLua string
+
+// NamedScript is the script of named limits, which clients in other languages load: docs/redis.md says how.
+func NamedScript() *Script { return (&scripts{clock: timeLine}).named() }
+
+// named is the script of Named: all limits, what decides about them, and what reads text.
+func (s *scripts) named() *Script {
+	const key = "named"
+	if made, ok := s.made.Load(key); ok {
+		return made.(*Script)
+	}
+	body := strings.TrimSuffix(s.source(full), mainLua)
+	source := "-- The named limits of Weir, put together from the files of weirredis/lua. docs/redis.md says how they are used.\n" +
+		body + "local function decide(KEYS, ARGV)\n" + mainLua + "end\nlocal function named()\n" + namedLua + "end\nreturn named()\n" // a function has room for 200 names
+	made, _ := s.made.LoadOrStore(key, newScript(source))
+	return made.(*Script)
+}
