@@ -32,7 +32,7 @@ const lineConf = `
 
 // TestSameLines: both write the same lines at the same levels, with the same excess.
 func TestSameLines(t *testing.T) {
-	p := start(t, strings.ReplaceAll(lineConf, "UP", upstream(t)))
+	p := start(t, strings.ReplaceAll(lineConf, "UP", upstream(t)), nil)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 	defer client.CloseIdleConnections()
 	for _, path := range []string{"/delay/", "/level/", "/dry/", "/conns/", "/dryconns/"} {
