@@ -27,6 +27,9 @@ FUZZTIME ?= 2m
 # How long each row of the table of faults of Redis lasts, which is printed.
 FAULTS ?= 60s
 
+# How many sequences of requests are played to nginx and to the gateway, for each directive.
+SEQUENCES ?= 1000
+
 .PHONY: test needs build vet lint tidy long fuzz bench
 
 # -count=1: the pages that are run, and servers, are not among what the test cache looks at.
@@ -69,6 +72,7 @@ long: needs
 	GOWORK=off go test -timeout 0 ./weirtest -run Conform -walks $(WALKS)
 	cd proof && GOWORK=off go test -timeout 0 . -rapid.checks=$(CHECKS)
 	cd proof && GOWORK=off go test -timeout 0 ./redis -v -run Faults -faults=$(FAULTS)
+	cd proof && GOWORK=off go test -timeout 0 ./nginx -v -sequences $(SEQUENCES)
 	@$(MAKE) --no-print-directory fuzz
 
 # fuzz runs each fuzz target of each module for FUZZTIME.

@@ -90,7 +90,7 @@ func apart(parts []weir.Prepared, states [][]int64, now, cost int64) (all weir.D
 	kinds := map[string]string{
 		"TokenBucket": "token_bucket", "LeakyBucket": "leaky_bucket", "IntervalBucket": "interval_bucket", "FixedWindow": "fixed_window",
 		"SlidingWindow": "sliding_window", "SlidingCounter": "sliding_counter", "SlidingLog": "sliding_log", "SmoothBursty": "smooth_bursty",
-		"WarmUp": "warm_up",
+		"WarmUp": "warm_up", "NginxBucket": "nginx_bucket",
 	}
 	all.Allowed = true
 	var ds []weir.Decision

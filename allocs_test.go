@@ -15,6 +15,7 @@ func steady() map[string][2]weir.Limit {
 		"TokenBucket":    {weir.TokenBucket{Rate: fast, Burst: 1e6}, weir.TokenBucket{Rate: slow, Burst: 1}},
 		"large bucket":   {weir.TokenBucket{Rate: weir.PerSecond(999999937), Burst: 1e12}, weir.TokenBucket{Rate: weir.PerDay(999999937), Burst: 1}},
 		"LeakyBucket":    {weir.LeakyBucket{Rate: fast, Queue: 1e6, DelayAfter: 1e6}, weir.LeakyBucket{Rate: slow, Queue: 1}},
+		"NginxBucket":    {weir.NginxBucket{Rate: fast, Queue: 1e6}, weir.NginxBucket{Rate: weir.PerMinute(1)}},
 		"IntervalBucket": {weir.IntervalBucket{Burst: 1e6, Refill: 10, Every: time.Microsecond}, weir.IntervalBucket{Burst: 1, Refill: 1, Every: long}},
 		"large IntervalBucket": {weir.IntervalBucket{Burst: 1e15, Refill: 1e6, Every: time.Microsecond},
 			weir.IntervalBucket{Burst: 1e15, Refill: 1, Every: time.Microsecond}},

@@ -13,6 +13,7 @@ const Never time.Duration = -1
 // A Decision is the answer to one question. It is a plain value: making and copying one allocates nothing.
 type Decision struct {
 	Allowed bool
+	Source  Source // where the decision was made
 
 	Limit     int64 // the limit's capacity: the most that one call may take
 	Remaining int64 // the largest cost that a Take would be given now, after this decision; never negative
@@ -23,8 +24,11 @@ type Decision struct {
 
 	ResetAfter time.Duration // how long until the state equals an untouched one
 
-	By     string // the name of the limit that decided, as given by Named
-	Source Source // where the decision was made
+	// Level is what an NginxBucket holds after this decision, in thousandths, the charge included; its Excess and Delay read it. It is 0
+	// for all other limits, and for those that All joins.
+	Level int64
+
+	By string // the name of the limit that decided, as given by Named
 }
 
 // A Source says where a decision was made.

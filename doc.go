@@ -23,7 +23,7 @@
 // The others are for what somebody else has laid down, or for a special need. [FixedWindow]: a quota for each hour, or for each month in
 // a time zone. [IntervalBucket]: tokens that come in whole steps. [SlidingLog]: never more than so many in any window, exactly.
 // [SlidingCounter]: nearly that, in three numbers. [SlidingWindow]: a limit over a window and another over each of its slots.
-// [SmoothBursty] and [WarmUp]: Guava's RateLimiter. docs/algorithms.md has the trap and the picture of each.
+// [SmoothBursty] and [WarmUp]: Guava's RateLimiter. [NginxBucket]: nginx's limit_req. docs/algorithms.md has the trap and the picture of each.
 //
 // [All] joins several limits of one thing; [NewGroup] joins limiters of several, such as requests and their bytes. [Concurrency] limits how
 // much goes on at once, however often; it is entered and left: see [NewConcurrency].

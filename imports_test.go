@@ -40,10 +40,12 @@ var floors = map[string][]string{
 	"server":            {".", "policy", "keyed", "sim", "weirhttp", "failover", "lease", "weirredis", "weirrueidis", "internal/...", "server/..."},
 	"server/admin":      {".", "policy", "keyed", "weirhttp", "failover", "internal/...", "server/policyfile", "server/gateway"},
 	"server/gateway":    {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile"},
+	"server/nginx":      {".", "policy", "internal/...", "server/policyfile"},  // policyfile in tests, which check what is written
 	"server/policyfile": {".", "policy", "weirredis", "lease", "internal/..."}, // the stores for what a URL may be, and which limits they can keep
-	"cmd/weir":          {".", "policy", "sim", "weirtest", "internal/...", "server", "server/policyfile"},
+	"cmd/weir":          {".", "policy", "sim", "weirtest", "internal/...", "server", "server/nginx", "server/policyfile"},
 	"bench":             {"..."},
 	"proof":             {"..."},
+	"proof/nginx":       {"proof/servers"},
 	"proof/redis":       {"..."},
 	"proof/fleet":       {"..."},
 	"proof/servers":     nil, // it starts programs, and links none of them

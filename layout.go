@@ -64,6 +64,8 @@ func stateWords(r rule) int {
 		return weightedWords
 	case *warm:
 		return warmWords
+	case *thousandths:
+		return thousandthsWords
 	case *sliding:
 		return int(1 + 2*min(r.slots, maxLayout))
 	case *together:

@@ -7,7 +7,7 @@ import (
 
 // A Limit is an algorithm with its numbers: plain, comparable data, without state. The structs of this package implement it, and
 // nothing else does: TokenBucket, LeakyBucket, IntervalBucket, FixedWindow, SlidingWindow, SlidingCounter, SlidingLog, SmoothBursty,
-// WarmUp, Concurrency, and All of several.
+// WarmUp, NginxBucket, Concurrency, and All of several.
 type Limit interface {
 	// Validate reports what is wrong with the numbers, as an error that names the field and says what to write.
 	Validate() error

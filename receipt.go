@@ -104,6 +104,8 @@ func kindOfRule(r rule) string {
 		return kindOf(SlidingLog{})
 	case *warm:
 		return kindOf(WarmUp{})
+	case *thousandths:
+		return kindOf(NginxBucket{})
 	}
 	return ""
 }

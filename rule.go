@@ -216,6 +216,9 @@ func (d *Decision) see(r rule, state []int64, now int64, o others) {
 		remaining, reset = 0, max(reset, o.wait)
 	}
 	d.Remaining, d.ResetAfter = remaining, span(reset, r.unit())
+	if b, ok := r.(*thousandths); ok {
+		d.Level = b.level(state, now)
+	}
 }
 
 // span turns clock units into a duration; never stays Never, and what does not fit is the longest duration.

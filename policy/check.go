@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/nearest"
 )
 
@@ -118,7 +119,8 @@ func (c *checker) lease(s Store) {
 
 var (
 	onFailure = []string{"allow", "deny", "local"}
-	onMissing = []string{"key", "skip", "deny"}
+	onMissing = []string{"key", "skip", "skip_empty", "deny"}
+	logLevels = []string{"error", "warn", "notice", "info"}
 	whenFull  = []string{"forget", "refuse", "share"} // as keyed.Full counts them
 )
 
@@ -141,6 +143,13 @@ func (c *checker) limits() {
 			c.wrong(fmt.Sprintf("%q is not what to do with a key that there is no room for", l.WhenFull),
 				suggest(l.WhenFull, whenFull), "limits", l.Name, "when_full")
 		}
+		if l.Log != "" && !slices.Contains(logLevels, l.Log) {
+			c.wrong(fmt.Sprintf("%q is not a level of the log", l.Log), suggest(l.Log, logLevels), "limits", l.Name, "log")
+		}
+		if l.Status != 0 && (l.Status < 400 || l.Status > 599) {
+			c.wrong(fmt.Sprintf("%d is not a status to refuse with", l.Status), "write one within 400 and 599", "limits", l.Name, "status")
+		}
+		c.places(l)
 		if l.MaxKeys < 0 {
 			c.wrong(fmt.Sprintf("%d is not a number of keys", l.MaxKeys), "write at least 1", "limits", l.Name, "max_keys")
 		}
@@ -154,6 +163,19 @@ func (c *checker) limits() {
 		if l.Store != "" && c.store(l.Store) == nil {
 			c.unknown("store", l.Store, names(c.Stores, func(s Store) string { return s.Name }), "limits", l.Name, "store")
 		}
+	}
+}
+
+// places checks what a limit of concurrency cannot have: it is entered, in this process, for a cost that is known.
+func (c *checker) places(l *Limit) {
+	if _, ok := l.Limit.(weir.Concurrency); !ok {
+		return
+	}
+	if l.Store != "" {
+		c.wrong("concurrency is counted in this process: no store can keep it yet", "take the store out", "limits", l.Name, "store")
+	}
+	if l.Cost == "bytes" {
+		c.wrong("a place has to be taken before the length of a body is known", "take the cost out", "limits", l.Name, "cost")
 	}
 }
 
@@ -186,7 +208,7 @@ func (c *checker) nearestPart(text string) string {
 			return fmt.Sprintf("did you mean %q?", near+"."+name)
 		}
 	}
-	if near := nearest.To(text, []string{"client.ip", "host", "method", "path"}); near != "" {
+	if near := nearest.To(text, []string{"client.ip", "host", "method", "path", "uri"}); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
 	return ""

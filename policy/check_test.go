@@ -157,7 +157,7 @@ func TestParseLimit(t *testing.T) {
 		}
 	}
 	if kinds := strings.Join(policy.Kinds(), " "); kinds !=
-		"fixed_window interval_bucket leaky_bucket sliding_counter sliding_log sliding_window smooth_bursty token_bucket warm_up" {
+		"concurrency fixed_window interval_bucket leaky_bucket nginx_bucket sliding_counter sliding_log sliding_window smooth_bursty token_bucket warm_up" {
 		t.Error(kinds)
 	}
 	if fields := policy.Fields("leaky_bucket"); !slices.Equal(fields, []string{"rate", "queue", "delay_after"}) || policy.Fields("x") != nil {

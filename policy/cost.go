@@ -74,6 +74,8 @@ func capacityOf(l weir.Limit) (size int64, field string) {
 		return l.Burst, "burst"
 	case weir.LeakyBucket:
 		return l.Queue + 1, "queue (and one that is served)"
+	case weir.NginxBucket:
+		return l.Queue + 1, "queue (and one that is served)"
 	case weir.IntervalBucket:
 		return l.Burst, "burst"
 	case weir.FixedWindow:
@@ -86,6 +88,8 @@ func capacityOf(l weir.Limit) (size int64, field string) {
 	case weir.SlidingCounter:
 		return l.Limit, "limit"
 	case weir.SlidingLog:
+		return l.Limit, "limit"
+	case weir.Concurrency:
 		return l.Limit, "limit"
 	}
 	return math.MaxInt64, ""
@@ -115,6 +119,8 @@ func window(l weir.Limit) time.Duration {
 		return l.Period
 	case weir.LeakyBucket:
 		return window(weir.TokenBucket{Rate: l.Rate, Burst: l.Queue + 1})
+	case weir.NginxBucket:
+		return filling(l, l.Queue+1)
 	case weir.TokenBucket:
 		l.Initial = 0
 		return filling(l, l.Burst)

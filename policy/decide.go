@@ -42,6 +42,8 @@ type Verdict struct {
 	// a charge that a store cannot carry out, as of a cost beyond what it can count: that one is refused.
 	Err error
 
+	cost    int64 // where one limit decided
+	rare    *rare // nil for nothing of it
 	asked   []*limit
 	order   []int                  // the places in asked, in the order of the policy
 	charges []keyed.Charge[string] // one for each asked; nil where one decided
@@ -78,12 +80,16 @@ func (e *Engine) decide(ctx context.Context, r *request, index int) Verdict {
 	route := &e.routes[index]
 	r.pattern = &route.pattern
 	v := Verdict{Route: index, Decision: weir.Decision{Allowed: true}, asked: route.live, order: route.order}
-	if len(route.live) > 0 && !v.one(r) {
+	if len(route.live) > 0 && (len(route.places) > 0 || !v.one(e, r)) {
 		v.all(ctx, e, r, route)
+	}
+	v.noteOutcome()
+	if len(route.places) > 0 && (v.Outcome == Allow || v.Outcome == Delay) {
+		v.openDoors(ctx, r, route.places)
 	}
 	if v.Outcome == Allow || v.Outcome == Delay {
 		for _, l := range route.shadow {
-			l.shadow(e, r)
+			v.shadow(l, e, r)
 		}
 	}
 	return v
@@ -91,7 +97,7 @@ func (e *Engine) decide(ctx context.Context, r *request, index int) Verdict {
 
 // one decides by a single limit where nothing of its charge has to be held on to: there are no charges then. It reports false where all
 // has to decide: for several limits, for one in a store, for a length that is not known yet, and for a queue that is busy.
-func (v *Verdict) one(r *request) bool {
+func (v *Verdict) one(e *Engine, r *request) bool {
 	if len(v.asked) != 1 || v.asked[0].store != nil || v.asked[0].cost.open(r) {
 		return false
 	}
@@ -101,10 +107,12 @@ func (v *Verdict) one(r *request) bool {
 	switch q {
 	case asks:
 		d := keyed.TakeText(l.table, key, cost)
+		v.cost = cost
 		switch {
 		case d.Allowed:
 			v.Decision = d
-			l.counts.allowed.Add(1)
+			v.holdBack(e, l, l.text(key), d, cost)
+			l.counts.add(d, v.Delay)
 		case l.wait:
 			return false
 		default:
@@ -122,10 +130,10 @@ func (v *Verdict) one(r *request) bool {
 // all decides by the limits together.
 func (v *Verdict) all(ctx context.Context, e *Engine, r *request, route *route) {
 	v.charges = make([]keyed.Charge[string], len(route.live))
-	if !v.ask(r, len(route.stages) > 0) {
+	if !v.ask(r, len(route.stages) > 0 || len(route.places) > 0) {
 		return
 	}
-	if v.charge(route); v.Outcome != Deny && len(route.stages) > 0 {
+	if v.charge(e, route); v.Outcome != Deny && len(route.stages) > 0 {
 		v.chargeStores(ctx, e, route)
 	}
 	v.count()
@@ -166,14 +174,12 @@ const (
 
 // question works out a limit's key and cost for a request.
 func (l *limit) question(buf []byte, r *request) (key []byte, cost int64, q question) {
-	key, present := l.key(buf, r)
-	if !present {
-		switch l.OnMissing {
-		case "skip":
-			return key, 0, skip
-		case "deny":
-			return key, 0, lacks
-		}
+	key, present, empty := l.key(buf, r)
+	switch {
+	case empty && l.OnMissing == "skip_empty", !present && l.OnMissing == "skip":
+		return key, 0, skip
+	case !present && l.OnMissing == "deny":
+		return key, 0, lacks
 	}
 	cost, ok := l.cost.of(r)
 	if !ok {
@@ -182,15 +188,15 @@ func (l *limit) question(buf []byte, r *request) (key []byte, cost int64, q ques
 	return key, cost, asks
 }
 
-// key makes a limit's key for a request. present is false where a part is missing.
-func (l *limit) key(buf []byte, r *request) (key []byte, present bool) {
-	present = true
+// key makes a limit's key for a request. present is false where a part is missing; empty is true where all of them are, or have no value.
+func (l *limit) key(buf []byte, r *request) (key []byte, present, empty bool) {
+	present, empty = true, len(l.parts) > 0
 	for _, p := range l.parts {
 		value, ok := p.value(r)
-		present = present && ok
+		present, empty = present && ok, empty && value == ""
 		buf = appendKey(buf, value)
 	}
-	return seal(buf), present
+	return seal(buf), present, empty
 }
 
 // settle refuses a request of which a limit does not need to be asked.
@@ -224,7 +230,7 @@ func (v *Verdict) opens(i int) {
 }
 
 // charge asks the limits in memory and sets the outcome.
-func (v *Verdict) charge(r *route) {
+func (v *Verdict) charge(e *Engine, r *route) {
 	v.Decision, _ = r.group.Take(v.charges[:r.memory]) // the error is for a number of charges that is not the group's
 	for i, l := range v.asked[:r.memory] {
 		c := &v.charges[i]
@@ -234,6 +240,8 @@ func (v *Verdict) charge(r *route) {
 			v.deny(l, c.Key, v.Decision)
 		case c.Place != nil && c.Place.Delay() > v.Delay:
 			v.Outcome, v.Limit, v.Key, v.Delay = Delay, l.Name, c.Key, c.Place.Delay()
+		case v.Decision.Allowed:
+			v.holdBack(e, l, c.Key, c.Decision, c.Cost)
 		}
 	}
 }
@@ -247,7 +255,7 @@ func (v *Verdict) count() {
 			continue
 		case v.Outcome == Deny:
 			l.counts.limited.Add(1)
-		case c.Place != nil || v.shared.delay(i) > 0:
+		case c.Place != nil || v.shared.delay(i) > 0 || l.held(c.Decision, c.Cost) > 0:
 			l.counts.delayed.Add(1)
 		default:
 			l.counts.allowed.Add(1)
@@ -259,7 +267,7 @@ func (v *Verdict) count() {
 }
 
 // shadow decides in a limit's own state, which nothing else looks at.
-func (l *limit) shadow(e *Engine, r *request) {
+func (v *Verdict) shadow(l *limit, e *Engine, r *request) {
 	var buf [maxKey]byte
 	key, cost, q := l.question(buf[:0], r)
 	switch q {
@@ -281,8 +289,19 @@ func (l *limit) shadow(e *Engine, r *request) {
 		d, delay = res.Decision(), res.Delay()
 	} else {
 		d = keyed.TakeText(l.table, key, cost)
+		delay = l.held(d, cost)
 	}
-	l.counts.add(d, delay)
+	if l.counts.add(d, delay); !d.Allowed || delay > 0 {
+		v.note(l, d, cost, delay)
+	}
+}
+
+// held is how long nginx's arithmetic has a request held back, for a limit that goes by it.
+func (l *limit) held(d weir.Decision, cost int64) time.Duration {
+	if of, ok := l.Limit.Limit.(weir.NginxBucket); ok {
+		return of.Delay(d, cost)
+	}
+	return 0
 }
 
 // queues reports whether a limit is a queue.
@@ -326,6 +345,10 @@ func (v *Verdict) Wait(ctx context.Context) error {
 	}
 	if err := v.shared.sleep(ctx); err != nil {
 		v.Cancel()
+		return err
+	}
+	if err := v.rare.sleep(ctx); err != nil {
+		v.letGo()
 		return err
 	}
 	return nil

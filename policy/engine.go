@@ -45,9 +45,10 @@ type limit struct {
 	Limit
 	parts  []part
 	cost   cost
-	table  *keyed.Limiter[string] // nil for one in a store
-	store  weir.Store             // nil for one in memory
-	fails  string                 // what decides where the store does not: allow or deny
+	table  *keyed.Limiter[string] // nil for one in a store, and for concurrency
+	places *keyed.Concurrency[string]
+	store  weir.Store // nil for one in memory
+	fails  string     // what decides where the store does not: allow or deny
 	counts *counts
 	wait   bool // it is a queue: who finds it busy waits
 	tells  bool // verdicts carry the key
@@ -73,6 +74,7 @@ type route struct {
 	memory  int                  // how many those are
 	stages  []stage
 	shadow  []*limit
+	places  []*limit // those of concurrency, shadows too, in the order of the policy
 }
 
 // Error is the error for a policy that does not check.
@@ -127,7 +129,7 @@ func build(p Policy, o Options, before *Engine) (*Engine, error) {
 		byName[l.Name] = c
 	}
 	for i := range p.Routes {
-		r, err := compileRoute(&p.Routes[i], byName)
+		r, err := e.compileRoute(&p.Routes[i], byName)
 		if err != nil {
 			return nil, err
 		}
@@ -157,6 +159,9 @@ func (e *Engine) compile(l Limit, before *Engine, changes *[]func() error) (*lim
 	old := before.limit(l.Name)
 	if old != nil {
 		c.counts = old.counts
+	}
+	if of, ok := l.Limit.(weir.Concurrency); ok {
+		return c, e.compilePlaces(c, of, old, changes)
 	}
 	if c.store = e.opts.Stores[l.Store]; c.store != nil && l.Store != "" {
 		c.fails = l.failure(e.policy.store(l.Store))
@@ -207,7 +212,7 @@ func (e *Engine) limit(name string) *limit {
 	return nil
 }
 
-func compileRoute(r *Route, byName map[string]*limit) (c route, err error) {
+func (e *Engine) compileRoute(r *Route, byName map[string]*limit) (c route, err error) {
 	c.pattern, err = parsePattern(r.Match)
 	if err != nil {
 		return c, err
@@ -216,6 +221,10 @@ func compileRoute(r *Route, byName map[string]*limit) (c route, err error) {
 	var tables []*keyed.Limiter[string]
 	for _, name := range r.Limits {
 		l := byName[name]
+		if l.places != nil {
+			c.places = append(c.places, l)
+			continue
+		}
 		if l.Shadow {
 			c.shadow = append(c.shadow, l)
 			continue
@@ -228,6 +237,7 @@ func compileRoute(r *Route, byName map[string]*limit) (c route, err error) {
 		c.live = append(c.live, l)
 		tables = append(tables, l.table)
 	}
+	e.inOrder(c.places)
 	c.memory = len(c.live)
 	c.stages = stagesOf(shared)
 	for _, s := range c.stages {
@@ -249,6 +259,9 @@ func (e *Engine) Close() error {
 		if l.table != nil {
 			errs = append(errs, l.table.Close())
 		}
+		if l.places != nil {
+			errs = append(errs, l.places.Close())
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -257,8 +270,12 @@ func (e *Engine) Close() error {
 func (e *Engine) Retire(next *Engine) error {
 	var errs []error
 	for _, l := range e.limits {
-		if n := next.limit(l.Name); l.table != nil && (n == nil || n.table != l.table) {
+		n := next.limit(l.Name)
+		if l.table != nil && (n == nil || n.table != l.table) {
 			errs = append(errs, l.table.Close())
+		}
+		if l.places != nil && (n == nil || n.places != l.places) {
+			errs = append(errs, l.places.Close())
 		}
 	}
 	return errors.Join(errs...)
@@ -272,7 +289,8 @@ type Count struct {
 	Limit                     string
 	Shadow                    bool
 	Allowed, Limited, Delayed uint64
-	Waiting                   int // now in its queues, where these are in memory
+	Waiting                   int   // now in its queues, where these are in memory
+	Held                      int64 // places that are taken now, of one of concurrency
 	Keys                      keyed.Stats
 
 	// Of a limit in a store: where its decisions were made, and how often the store did not answer, so that on_failure decided; how often a
@@ -299,6 +317,10 @@ func (e *Engine) Counts() []Count {
 		}
 		if l.table != nil {
 			c.Waiting, c.Keys = l.table.Waiting(), l.table.Stats()
+		}
+		if l.places != nil {
+			s := l.places.Stats()
+			c.Waiting, c.Held, c.Keys = s.Waiting, s.Holding, keyed.Stats{Keys: s.Keys, Refused: s.Refused}
 		}
 		for i := range c.Sources {
 			c.Sources[i] = l.counts.sources[i].Load()

@@ -20,6 +20,7 @@ const (
 	partHost
 	partMethod
 	partPath
+	partURI
 	partVariable // a {x} of the route's match
 	partConst
 )
@@ -31,7 +32,7 @@ type part struct {
 }
 
 // partForms are the ways to write a part, for messages.
-var partForms = [...]string{"client.ip", "header.NAME", "query.NAME", "cookie.NAME", "host", "method", "path", "path.NAME", "const.TEXT"}
+var partForms = [...]string{"client.ip", "header.NAME", "query.NAME", "cookie.NAME", "host", "method", "path", "uri", "path.NAME", "const.TEXT"}
 
 // parsePart reads a part as it is written in a policy.
 func parsePart(text string) (part, error) {
@@ -44,6 +45,8 @@ func parsePart(text string) (part, error) {
 		return part{kind: partMethod}, nil
 	case "path":
 		return part{kind: partPath}, nil
+	case "uri":
+		return part{kind: partURI}, nil
 	}
 	source, name, found := strings.Cut(text, ".")
 	bad := func() (part, error) {
@@ -107,6 +110,8 @@ func (p part) value(r *request) (value string, present bool) {
 		return r.Method, true
 	case partPath:
 		return r.path(), true
+	case partURI:
+		return r.uri(), true
 	case partVariable:
 		return r.variable(p.name)
 	}

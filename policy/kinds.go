@@ -31,6 +31,8 @@ func kinds() map[string]weir.Limit {
 		weir.SlidingLog{},
 		weir.SmoothBursty{},
 		weir.WarmUp{},
+		weir.NginxBucket{},
+		weir.Concurrency{},
 	} {
 		known[snake(reflect.TypeOf(l).Name())] = l
 	}

@@ -185,6 +185,14 @@ func (r *request) path() string {
 	return r.normal
 }
 
+// uri is the path and the query as the client sent them.
+func (r *request) uri() string {
+	if r.Query == "" {
+		return r.Path
+	}
+	return r.Path + "?" + r.Query
+}
+
 // host is the host in lower case, without a port.
 func (r *request) host() string {
 	if r.hostName == "" {

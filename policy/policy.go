@@ -54,12 +54,14 @@ type Limit struct {
 	Key       []string // parts like "client.ip" and "header.user-id", in order; none is one state for all
 	Limit     weir.Limit
 	Cost      string // a whole number, "header.NAME" or "bytes"; empty means 1
-	OnMissing string // what becomes of a request without a part of the key: "key", "skip" or "deny"; empty means key
+	OnMissing string // what becomes of a request without a part of the key: "key", "skip", "skip_empty" (without any of it) or "deny"; empty means key
 	Store     string // the name of a store; empty is the memory of this process
 	OnFailure string // what decides without the store, in place of the store's OnFailure
 	Shadow    bool   // decided and counted, not enforced
 	MaxKeys   int    // how many keys are kept at once; 0 means keyed.DefaultMaxKeys
 	WhenFull  string // what becomes of a new key beyond that: "forget", "refuse" or "share"; empty means forget
+	Status    int    // what those get that it refuses; 0 is what the route says
+	Log       string // the level at which refusals are logged, and delays one below: "error", "warn", "notice" or "info"; empty is not at all
 }
 
 // An Upstream is where requests are passed on to.

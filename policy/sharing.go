@@ -58,14 +58,7 @@ type sharing struct {
 const patience = time.Second
 
 func (e *Engine) newSharing(r *route) *sharing {
-	s := &sharing{first: r.memory, charges: make([]weir.Charge, len(r.live)-r.memory), now: e.opts.Clock, after: e.opts.Timers}
-	if s.now == nil {
-		s.now = func() int64 { return int64(time.Since(e.start)) }
-	}
-	if s.after == nil {
-		s.after = func(d time.Duration, f func()) weir.Timer { return time.AfterFunc(d, f) }
-	}
-	return s
+	return &sharing{first: r.memory, charges: make([]weir.Charge, len(r.live)-r.memory), now: e.now, after: e.after}
 }
 
 // delay is how long the i-th limit that was asked has the request wait, if that is in a store.

@@ -60,6 +60,9 @@ var kinds = []kind{
 		return weir.SlidingCounter{Limit: upTo(4).Draw(t, "size"), Window: length * time.Duration(upTo(5).Draw(t, "window"))}
 	}},
 	guavaKinds[0], guavaKinds[1],
+	{"NginxBucket", nginxBucket, func(t *rapid.T, length time.Duration) weir.Limit {
+		return weir.NginxBucket{Rate: weir.PerSecond(max(1, int64(time.Second/length))), Queue: upTo(4).Draw(t, "size") - 1}
+	}},
 	{"FixedWindow,calendar", calendarWindow, func(t *rapid.T, length time.Duration) weir.Limit {
 		return calendarWindow(t, 1, 0)
 	}},
@@ -123,6 +126,16 @@ func leakyBucket(t *rapid.T, tick, fill time.Duration) weir.Limit {
 	l := weir.LeakyBucket{Rate: drawRate(t, tick, fill)}
 	l.Queue = drawSize(t, l.Rate, fill) - 1
 	l.DelayAfter = rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, l.Queue), rapid.Just(l.Queue)).Draw(t, "delay_after")
+	return l
+}
+
+func nginxBucket(t *rapid.T, _, fill time.Duration) weir.Limit {
+	l := weir.NginxBucket{Rate: weir.Rate{
+		N:   rapid.OneOf(rapid.Int64Range(1, 100), rapid.SampledFrom([]int64{333, 1000, 1_000_003}), rapid.Int64Range(1, math.MaxInt64/1000)).Draw(t, "n"),
+		Per: rapid.SampledFrom([]time.Duration{time.Second, time.Minute}).Draw(t, "per"),
+	}}
+	l.Queue = min(drawSize(t, weir.Rate{N: thousandths(l), Per: 1000 * time.Second}, fill), math.MaxInt64/1000) - 1
+	l.DelayAfter = rapid.Int64Range(0, l.Queue).Draw(t, "delay_after")
 	return l
 }
 

@@ -21,6 +21,8 @@ func sizeOf(l weir.Limit) int64 {
 		return l.Burst
 	case weir.LeakyBucket:
 		return l.Queue + 1
+	case weir.NginxBucket:
+		return l.Queue + 1
 	case weir.IntervalBucket:
 		return l.Burst
 	case weir.FixedWindow:
@@ -36,6 +38,9 @@ func sizeOf(l weir.Limit) int64 {
 	}
 	panic(fmt.Sprintf("proof: no size of %T", l))
 }
+
+// thousandths is how much of a request nginx lets drain in a second, in thousandths.
+func thousandths(l weir.NginxBucket) int64 { return l.Rate.N * 1000 / int64(l.Rate.Per/time.Second) }
 
 // perSlot is the most for one slot.
 func perSlot(l weir.SlidingWindow) int64 {
@@ -83,6 +88,9 @@ func rhythm(l weir.Limit, tick time.Duration) (one, all float64) {
 	}
 	unit := float64(tick)
 	switch l := l.(type) {
+	case weir.NginxBucket:
+		one = max(float64(time.Second)*1000/float64(thousandths(l)), float64(time.Millisecond)) / unit
+		return one, one * float64(min(l.Queue+1, 1<<40))
 	case weir.IntervalBucket:
 		return float64(l.Every) / unit, float64(l.Every) / unit * math.Ceil(float64(l.Burst)/float64(l.Refill))
 	case weir.FixedWindow:
@@ -118,6 +126,8 @@ func evenly(l weir.Limit) bool {
 		return perSlot(l) == l.Limit
 	case weir.SlidingLog:
 		return l.MaxEntries == 0 // else charges are made one, and leave later
+	case weir.NginxBucket:
+		return false // each charge cuts off what has drained
 	}
 	return true
 }
@@ -155,6 +165,10 @@ func boundOf(l weir.Limit, tick time.Duration, lo, hi int64) *big.Rat {
 	units := func(d time.Duration) *big.Int { return big.NewInt(int64(d / tick)) }
 	one := big.NewInt(1)
 	switch l := l.(type) {
+	case weir.NginxBucket:
+		drained := times(thousandths(l), d.Add(d, units(time.Millisecond)))
+		drained.Quo(drained, times(1000, units(time.Second)))
+		return drained.Add(drained, new(big.Rat).SetInt64(l.Queue+1))
 	case weir.IntervalBucket:
 		sum := times(l.Refill, parts(d, units(l.Every)))
 		return sum.Add(sum, new(big.Rat).SetInt64(l.Burst))

@@ -37,12 +37,17 @@ func TestWorstWindow(t *testing.T) {
 		{weir.LeakyBucket{Rate: perTwo, Queue: 3, DelayAfter: 2}, 2, []int64{0, 1, 4, 9}, func(d int64) int64 { return 2 + 2 + d/2 }},
 		{weir.SmoothBursty{Rate: perTwo, MaxBurst: 4 * time.Second}, 2, []int64{0, 1, 4, 9}, func(d int64) int64 { return 2 + d/2 + 2 }},
 		{weir.WarmUp{Rate: perTwo, Period: 4 * time.Second}, 2, []int64{0, 1, 4, 9}, func(d int64) int64 { return d/2 + 2 }},
+		{weir.NginxBucket{Rate: weir.PerMinute(30), Queue: 3}, 2, []int64{0, 1, 4, 9}, func(d int64) int64 { return 4 + d/2 }},
 	} {
-		p, err := weir.Prepare(c.limit, time.Second)
+		tick := time.Second
+		if _, ok := c.limit.(weir.NginxBucket); ok {
+			tick = time.Millisecond // it counts in nothing longer
+		}
+		p, err := weir.Prepare(c.limit, tick)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := schedules{p: p, largest: c.largest, before: 10}
+		s := schedules{p: p, second: int64(time.Second / tick), largest: c.largest, before: 10}
 		var found []string
 		for _, d := range c.lengths {
 			most := s.most(d)
@@ -81,6 +86,7 @@ func upTo8(d, limit, slot int64) int64 {
 // schedules is all that can be taken of a limit, at whole seconds from 0 on, in costs up to the largest.
 type schedules struct {
 	p       weir.Prepared
+	second  int64 // in clock units
 	largest int64
 	before  int64 // how many seconds there are before the intervals that are looked at, which begin in each of the last half of them
 }
@@ -142,6 +148,6 @@ func (s *schedules) from(known map[string]int64, state []int64, now, end int64) 
 }
 
 func (s *schedules) take(state []int64, now, cost int64) ([]int64, bool) {
-	next, d := s.p.Step(append([]int64(nil), state...), now, cost)
+	next, d := s.p.Step(append([]int64(nil), state...), now*s.second, cost)
 	return next, d.Allowed
 }

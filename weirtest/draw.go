@@ -65,6 +65,12 @@ func singles() []func(*rand.Rand) weir.Limit {
 		func(r *rand.Rand) weir.Limit {
 			return weir.WarmUp{Rate: drawRate(r), Period: drawSpan(r), ColdFactor: []float64{0, 1, 2, 3, 1.3}[r.IntN(5)]}
 		},
+		func(r *rand.Rand) weir.Limit {
+			per := []time.Duration{time.Second, time.Minute}[r.IntN(2)]
+			l := weir.NginxBucket{Rate: weir.Rate{N: []int64{1, 2, 7, 10, 100, 333, 5000, 1_000_003}[r.IntN(8)], Per: per}, Queue: drawSize(r) - 1}
+			l.DelayAfter = r.Int64N(l.Queue + 1)
+			return l
+		},
 	}
 }
 

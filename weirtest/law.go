@@ -87,6 +87,8 @@ func lawOf(l weir.Limit, tick time.Duration) law {
 		return newBursty(l, tick)
 	case weir.WarmUp:
 		return newWarm(l, tick)
+	case weir.NginxBucket:
+		return newNginx(l, tick)
 	}
 	panic(fmt.Sprintf("weirtest: no model of %T", l))
 }

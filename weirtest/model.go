@@ -163,6 +163,9 @@ func (m *Model) plan(now, cost int64) (wait, room *big.Rat) {
 func (m *Model) see(d *weir.Decision, now int64) {
 	remaining, reset := m.law.look(now, m.unpromised())
 	d.Remaining = remaining
+	if n, ok := m.law.(*nginx); ok {
+		d.Level = n.level(now)
+	}
 	until := clamp(reset)
 	if len(m.line) > 0 {
 		d.Remaining = 0

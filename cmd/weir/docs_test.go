@@ -52,7 +52,7 @@ func TestDocs(t *testing.T) {
 
 var (
 	fence = regexp.MustCompile("(?ms)^```[a-z]*\n(.*?)^```")
-	named = regexp.MustCompile(`\A(?:#|<!--) ([a-z-]+\.(?:yaml|weir|html))(?: -->)?\n`)
+	named = regexp.MustCompile(`\A(?:#|<!--) ([a-z-]+\.(?:yaml|weir|html|conf))(?: -->)?\n`)
 )
 
 // session is a command that a page shows, and what it shows of its output.

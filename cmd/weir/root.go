@@ -45,13 +45,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetErr(stderr)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	root.AddCommand(serveCommand(), checkCommand(), replayCommand(), testCommand())
-	for _, c := range append(root.Commands(), root) {
-		c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-			return &usageError{fmt.Errorf("%w: see %s --help", err, c.CommandPath())}
-		})
-		c.Args = usageArgs(c.Args)
-	}
+	root.AddCommand(serveCommand(), checkCommand(), replayCommand(), testCommand(), importCommand())
+	usages(root)
 	err := root.ExecuteContext(ctx)
 	var usage *usageError
 	switch {
@@ -68,6 +63,17 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	fmt.Fprintln(stderr, "weir:", err)
 	return exitNo
+}
+
+// usages makes wrong flags and wrong numbers of arguments of a command, and of those below it, usage errors.
+func usages(c *cobra.Command) {
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return &usageError{fmt.Errorf("%w: see %s --help", err, c.CommandPath())}
+	})
+	c.Args = usageArgs(c.Args)
+	for _, below := range c.Commands() {
+		usages(below)
+	}
 }
 
 // usageArgs makes a wrong number of arguments a usage error.

@@ -46,6 +46,7 @@ type state struct {
 type route struct {
 	proxy   *httputil.ReverseProxy
 	refused refusal
+	apart   map[string]refusal // of the limits that refuse with a status of their own
 }
 
 // Counts is what the gateway has done with its requests.
@@ -149,7 +150,7 @@ func (g *Gateway) compile(file *policyfile.File, engine *policy.Engine) (*state,
 		proxies[u.Name] = g.proxy(u.Name, target, file.Policy.TrustedProxies)
 	}
 	for _, r := range file.Policy.Routes {
-		s.routes = append(s.routes, route{proxies[r.Upstream], newRefusal(r.Refused, r.Limits, file.Bodies)})
+		s.routes = append(s.routes, newRoute(proxies[r.Upstream], r, &file.Policy, file.Bodies))
 	}
 	return s, nil
 }
@@ -203,18 +204,27 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusBadRequest, "the cost of this request is not a whole number of at least 1")
 		return
 	case policy.Deny:
+		g.tell(v.Events())
 		g.refuse(w, r, s, &v, v.Decision)
 		return
 	case policy.Left:
 		g.leave(w, r, s, &v, v.Err)
 		return
 	case policy.Delay:
+		g.tell(v.Events())
 		g.counts.delayed.Add(1)
 		if err := v.Wait(r.Context()); err != nil {
 			g.leave(w, r, s, &v, err)
 			return
 		}
 	default:
+		g.tell(v.Events())
+	}
+	if !g.enter(w, r, s, &v) {
+		return
+	}
+	defer v.Done(weir.OK)
+	if v.Outcome != policy.Delay {
 		g.counts.allowed.Add(1)
 	}
 	s.tells(w.Header(), v.Asked())
@@ -263,7 +273,11 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, s *state, v *po
 	g.sayGoodbye(w.Header())
 	s.tells(w.Header(), v.Asked())
 	weirhttp.SetRetryAfter(w.Header(), d)
-	s.routes[v.Route].refused.write(w, r, v.Limit)
+	refused, ok := s.routes[v.Route].apart[v.Limit]
+	if !ok {
+		refused = s.routes[v.Route].refused
+	}
+	refused.write(w, r, v.Limit)
 }
 
 // answer writes an answer of the gateway's own.

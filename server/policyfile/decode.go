@@ -146,6 +146,8 @@ func (d *decoder) limit(name string, n *node) policy.Limit {
 		Shadow:    truth(n.get("shadow")),
 		MaxKeys:   int(number(n.get("max_keys"))),
 		WhenFull:  text(n.get("when_full")),
+		Status:    int(number(n.get("status"))),
+		Log:       text(n.get("log")),
 	}
 	var kinds []string
 	for _, k := range policy.Kinds() {

@@ -1,0 +1,190 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weirflow/weir"
+)
+
+// An Event is something that a limit did to a request, of a limit whose Log asks for it.
+type Event struct {
+	Limit  string
+	Level  string // of the log: that of the limit for a refusal, one below for a delay
+	Shadow bool   // it did not come to pass, as the limit is a shadow
+	Places bool   // the limit is one of concurrency
+
+	Delayed bool  // the request was delayed; otherwise it was refused
+	Excess  int64 // by how much it was above the rate, in thousandths of a request; below 0 for a limit that has none
+}
+
+// String is the line that nginx writes about it.
+func (e Event) String() string {
+	dry := ""
+	if e.Shadow {
+		dry = ", dry run"
+	}
+	excess := ""
+	if e.Excess >= 0 {
+		excess = fmt.Sprintf(", excess: %d.%03d", e.Excess/1000, e.Excess%1000)
+	}
+	switch {
+	case e.Places && e.Shadow:
+		return fmt.Sprintf("limiting connections, dry run, by zone %q", e.Limit)
+	case e.Places:
+		return fmt.Sprintf("limiting connections by zone %q", e.Limit)
+	case e.Delayed:
+		return fmt.Sprintf("delaying request%s%s, by zone %q", dry, excess, e.Limit)
+	}
+	return fmt.Sprintf("limiting requests%s%s by zone %q", dry, excess, e.Limit)
+}
+
+// note writes down that a limit refused, or delayed, where its Log asks for it.
+func (v *Verdict) note(l *limit, d weir.Decision, cost int64, delay time.Duration) {
+	if l.Log == "" {
+		return
+	}
+	e := Event{Limit: l.Name, Level: l.Log, Shadow: l.Shadow, Places: l.places != nil, Delayed: delay > 0, Excess: l.excess(d, cost, delay > 0)}
+	if e.Delayed {
+		for i, level := range logLevels[:len(logLevels)-1] {
+			if level == l.Log {
+				e.Level = logLevels[i+1]
+			}
+		}
+	}
+	v.more().events = append(v.more().events, e)
+}
+
+// noteOutcome writes down what a limit did to the request.
+func (v *Verdict) noteOutcome() {
+	if v.Outcome != Deny && v.Outcome != Delay {
+		return
+	}
+	for i, l := range v.asked {
+		if l.Name != v.Limit || l.Log == "" {
+			continue
+		}
+		d, cost := v.Decision, v.cost
+		if v.charges != nil {
+			d, cost = v.charges[i].Decision, v.charges[i].Cost
+		}
+		if d.Limit > 0 { // else the limit was not asked
+			v.note(l, d, cost, v.Delay)
+		}
+	}
+}
+
+// excess is by how much a request is above the rate, in thousandths, as nginx counts it: the first from idle by nothing. It is below 0 for
+// limits that do not go by a rate.
+func (l *limit) excess(d weir.Decision, cost int64, admitted bool) int64 {
+	var r weir.Rate
+	switch of := l.Limit.Limit.(type) {
+	case weir.NginxBucket:
+		return of.Excess(d, cost)
+	case weir.LeakyBucket:
+		r = of.Rate
+	case weir.TokenBucket:
+		r = of.Rate
+	default:
+		return -1
+	}
+	used := float64(d.ResetAfter) / float64(r.Per) * float64(r.N) * 1000 // for the log alone
+	if !admitted {
+		used += float64(cost) * 1000
+	}
+	return int64(max(used-1000, 0))
+}
+
+// rare is what most verdicts do not have.
+type rare struct {
+	events []Event
+	doors  []door // of limits of concurrency
+
+	// How long nginx's arithmetic has the request held back, from when that was decided.
+	e       *Engine
+	wait    time.Duration
+	decided int64
+}
+
+// more is the verdict's rare, made where there was none.
+func (v *Verdict) more() *rare {
+	if v.rare == nil {
+		v.rare = new(rare)
+	}
+	return v.rare
+}
+
+// Events returns what limits did to the request whose Log asks for it.
+func (v *Verdict) Events() []Event {
+	if v.rare == nil {
+		return nil
+	}
+	return v.rare.events
+}
+
+// now and after are the engine's clock and timers.
+func (e *Engine) now() int64 {
+	if e.opts.Clock != nil {
+		return e.opts.Clock()
+	}
+	return int64(time.Since(e.start))
+}
+
+func (e *Engine) after(d time.Duration, f func()) weir.Timer {
+	if e.opts.Timers != nil {
+		return e.opts.Timers(d, f)
+	}
+	return time.AfterFunc(d, f)
+}
+
+// holdBack has a request wait that an NginxBucket admitted. As in nginx the longest of several delays counts.
+func (v *Verdict) holdBack(e *Engine, l *limit, key string, d weir.Decision, cost int64) {
+	of, ok := l.Limit.Limit.(weir.NginxBucket)
+	if !ok {
+		return
+	}
+	wait := of.Delay(d, cost)
+	if wait == 0 {
+		return
+	}
+	m := v.more()
+	if m.e == nil {
+		m.e, m.decided = e, e.now()
+	}
+	m.wait = max(m.wait, wait)
+	if wait > v.Delay {
+		v.Outcome, v.Limit, v.Key, v.Delay = Delay, l.Name, key, wait
+	}
+}
+
+// sleep waits until the request may go.
+func (m *rare) sleep(ctx context.Context) error {
+	if m == nil || m.wait == 0 {
+		return nil
+	}
+	left := m.wait - time.Duration(m.e.now()-m.decided)
+	if left <= 0 {
+		return nil
+	}
+	done := make(chan struct{})
+	timer := m.e.after(left, func() { close(done) })
+	defer timer.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// letGo gives back what was charged for a request that was given up while it was held back; but what an NginxBucket was charged stays, as nginx
+// has it.
+func (v *Verdict) letGo() {
+	for i := range v.charges {
+		if _, ok := v.asked[i].Limit.Limit.(weir.NginxBucket); !ok {
+			v.charges[i].Cancel()
+		}
+	}
+	v.settleStores(context.Background(), func(int) (int64, bool) { return 0, true })
+}

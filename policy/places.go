@@ -1,0 +1,118 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/keyed"
+)
+
+// door is a limit of concurrency that a request has to pass, and the place that it has taken there.
+type door struct {
+	l    *limit
+	key  string
+	cost int64
+	held keyed.Hold[string]
+}
+
+// compilePlaces readies a limit of concurrency.
+func (e *Engine) compilePlaces(c *limit, of weir.Concurrency, old *limit, changes *[]func() error) (err error) {
+	if old != nil && old.places != nil && old.keeps(c.Limit) {
+		c.places = old.places
+		*changes = append(*changes, func() error { return c.places.SetLimit(of) })
+		return nil
+	}
+	maxKeys := c.MaxKeys
+	if maxKeys == 0 {
+		maxKeys = e.opts.MaxKeys
+	}
+	c.places, err = keyed.NewConcurrency[string](of, keyed.Options{MaxKeys: maxKeys, Name: c.Name, Clock: e.opts.Clock, Timers: e.opts.Timers})
+	return err
+}
+
+// inOrder sorts limits as they stand in the policy: who waits for a place while holding others does so in one order for all routes.
+func (e *Engine) inOrder(all []*limit) {
+	slices.SortFunc(all, func(a, b *limit) int { return slices.Index(e.limits, a) - slices.Index(e.limits, b) })
+}
+
+// openDoors works out which places the request has to take. Where a key that is missing, or a cost that is none, settles the matter, it is
+// refused and all is given back.
+func (v *Verdict) openDoors(ctx context.Context, r *request, places []*limit) {
+	var buf [maxKey]byte
+	for _, l := range places {
+		key, cost, q := l.question(buf[:0], r)
+		switch {
+		case q == asks:
+			v.more().doors = append(v.more().doors, door{l: l, key: string(key), cost: cost})
+		case q == skip || l.Shadow:
+		default:
+			v.giveBack(ctx)
+			v.more().doors = nil
+			v.settle(l, key, q)
+			return
+		}
+	}
+}
+
+// Enter takes a place at each limit of concurrency of the route, or none of them, for a request that may go. Done leaves them. It waits
+// where such a limit has a queue. Where a limit refuses, the outcome becomes Deny, what the other limits were charged is given back as far as
+// that never admits too much, and the error is a *weir.LimitedError; when the context ends first, it is the context's.
+func (v *Verdict) Enter(ctx context.Context) error {
+	if v.rare == nil {
+		return nil
+	}
+	for i := range v.rare.doors {
+		d := &v.rare.doors[i]
+		if err := d.enter(ctx); err != nil && !d.l.Shadow {
+			v.turnAway(ctx, d, err)
+			return err
+		} else if err != nil {
+			v.note(d.l, weir.Decision{}, d.cost, 0)
+		}
+	}
+	return nil
+}
+
+// enter takes a place, and waits for it where there is a queue. Nobody waits for a shadow's.
+func (d *door) enter(ctx context.Context) (err error) {
+	if d.l.Limit.Limit.(weir.Concurrency).Queue > 0 && !d.l.Shadow {
+		d.held, err = d.l.places.EnterCost(ctx, d.key, d.cost)
+	} else {
+		var made weir.Decision
+		if d.held, made = d.l.places.TryEnterCost(d.key, d.cost); !made.Allowed {
+			err = &weir.LimitedError{Decision: made}
+		}
+	}
+	switch {
+	case err == nil:
+		d.l.counts.allowed.Add(1)
+	case errors.Is(err, weir.ErrLimited):
+		d.l.counts.limited.Add(1)
+	}
+	return err
+}
+
+// turnAway ends a request that found no place, or no longer waits for one.
+func (v *Verdict) turnAway(ctx context.Context, d *door, err error) {
+	v.Done(weir.Ignore)
+	v.giveBack(ctx)
+	var limited *weir.LimitedError
+	if !errors.As(err, &limited) {
+		return
+	}
+	limited.Decision.By = d.l.Name
+	v.deny(d.l, d.key, limited.Decision)
+	v.note(d.l, limited.Decision, d.cost, 0)
+}
+
+// Done leaves the places that Enter took, once, with how the work ended. It is called when the request has ended, however it did.
+func (v *Verdict) Done(o weir.Outcome) {
+	if v.rare == nil {
+		return
+	}
+	for i := range v.rare.doors {
+		v.rare.doors[i].held.Done(o)
+	}
+}

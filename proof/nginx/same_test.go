@@ -1,0 +1,231 @@
+package nginx
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir/proof/servers"
+)
+
+var (
+	sequences = flag.Int("sequences", 60, "how many sequences are compared for each directive")
+	inFlight  = flag.Int("in-flight", 800, "how many sequences are played at once")
+	seed      = flag.Uint64("seed", 0, "the seed of the sequences; 0 draws one")
+)
+
+// binary is the weir command, built once, and without the race detector: it is to keep time.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "weir")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		binary, err = servers.BuildWeir(context.Background(), dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// patience is how long a server may take to be ready.
+const patience = 60 * time.Second
+
+// upstream answers at once, or after as long as the Hold field says.
+func upstream(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		hold, err := time.ParseDuration(r.Header.Get("Hold"))
+		if err != nil {
+			return
+		}
+		timer := time.NewTimer(hold)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-r.Context().Done():
+		}
+	})}
+	go s.Serve(l)
+	t.Cleanup(func() { s.Close() })
+	return l.Addr().String()
+}
+
+// pair is an nginx, and the gateway with the policy that is imported from it.
+type pair struct {
+	nginx  *servers.Server
+	weir   *servers.Weir
+	dir    string
+	policy string // the file
+}
+
+func start(t *testing.T, http string) pair {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	p := pair{dir: t.TempDir()}
+	hurry(t)
+	var err error
+	if p.nginx, err = servers.Nginx(ctx, p.dir, servers.HTTP(http)); err != nil {
+		t.Fatal(err)
+	}
+	stopAtEnd(t, p.nginx.Process)
+	args := []string{"import", "nginx", "--nginx-arithmetic", "--gateway", "127.0.0.1:0", "--admin", "127.0.0.1:0", filepath.Join(p.dir, "nginx.conf")}
+	policy, err := exec.CommandContext(ctx, binary, args...).Output()
+	if err != nil {
+		t.Fatalf("weir import nginx: %v", err)
+	}
+	p.policy = filepath.Join(p.dir, "policy.yaml")
+	if err := os.WriteFile(p.policy, policy, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if p.weir, err = servers.StartWeir(ctx, binary, p.policy); err != nil {
+		t.Fatalf("%v\n%s", err, policy)
+	}
+	stopAtEnd(t, p.weir.Process)
+	return p
+}
+
+func stopAtEnd(t *testing.T, p *servers.Process) {
+	t.Cleanup(func() {
+		if err := p.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// tally is what came of the sequences of a class.
+type tally struct {
+	mu                 sync.Mutex
+	same, late, unlike int // plays
+	differences        []string
+	statuses           map[int]int
+	delayed            int
+	apart              []time.Duration
+}
+
+// tries is how often a sequence is played that comes out late, or differently; what has come out differently each time, so often, is different.
+const (
+	tries = 20
+	each  = 5
+)
+
+// TestSameAsNginx plays drawn sequences for each directive.
+func TestSameAsNginx(t *testing.T) {
+	all := classes()
+	p := start(t, block(all, upstream(t)))
+	players := newPlayer(p.nginx.Addr, p.weir.Gateway)
+	if *seed == 0 {
+		*seed = rand.Uint64()
+	}
+	t.Logf("seed %d", *seed)
+	defer players.client.CloseIdleConnections()
+	tallies := make([]tally, len(all))
+	slots, pace := make(chan struct{}, *inFlight), time.NewTicker(4*time.Millisecond)
+	defer pace.Stop()
+	var wg sync.WaitGroup
+	began := time.Now()
+	for n := range *sequences { // each class in turn, so that all meet the same weather
+		for c := range all {
+			r := rand.New(rand.NewPCG(*seed, uint64(c)<<32|uint64(n)))
+			v := n % len(all[c].variants)
+			s := drawn(r, c, v, all[c].variants[v])
+			slots <- struct{}{}
+			<-pace.C // not all at once: connections would come late
+			wg.Go(func() {
+				defer func() { <-slots }()
+				tallies[c].compare(t.Context(), players, s, fmt.Sprintf("s%d-%d", c, n))
+			})
+		}
+	}
+	wg.Wait()
+	total := 0
+	for i := range tallies {
+		c := &tallies[i]
+		total += c.same
+		c.report(t, all[i].name)
+	}
+	t.Logf("%d sequences compared in %v", total, time.Since(began).Round(time.Second))
+}
+
+// compare plays a sequence until it comes out the same, or not in all tries.
+func (c *tally) compare(ctx context.Context, p *player, s *sequence, id string) {
+	unlike, last := 0, ""
+	for try := range tries {
+		outcomes := p.play(ctx, s, fmt.Sprintf("%s-%d", id, try))
+		v, apart := judge(s, outcomes)
+		c.mu.Lock()
+		switch v {
+		case same:
+			c.same++
+			for i, r := range s.requests {
+				c.statuses = count(c.statuses, outcomes[0][i].status)
+				if r.delay > 0 && s.of.conns == 0 {
+					c.delayed++
+				}
+			}
+			c.apart = append(c.apart, apart...)
+		case late:
+			c.late++
+		case different:
+			c.unlike++
+			unlike, last = unlike+1, tell(s, outcomes)
+		}
+		found := unlike == each
+		if found {
+			c.differences = append(c.differences, fmt.Sprintf("%d times of %d:\n%s", unlike, unlike, last))
+		}
+		c.mu.Unlock()
+		if v == same || found {
+			return
+		}
+	}
+}
+
+func count(m map[int]int, status int) map[int]int {
+	if m == nil {
+		m = map[int]int{}
+	}
+	m[status]++
+	return m
+}
+
+func (c *tally) report(t *testing.T, name string) {
+	slices.Sort(c.apart)
+	median, most := time.Duration(0), time.Duration(0)
+	if n := len(c.apart); n > 0 {
+		median, most = c.apart[n/2], c.apart[n-1]
+	}
+	t.Logf("%-20s %5d the same (statuses %v, %d delayed; answers %v apart at the median, %v at most), %d plays too late, %d by chance different",
+		name, c.same, c.statuses, c.delayed, median.Round(10*time.Microsecond), most.Round(10*time.Microsecond), c.late, c.unlike)
+	for i, d := range c.differences {
+		if i == 3 {
+			t.Errorf("%s: and %d more", name, len(c.differences)-i)
+			break
+		}
+		t.Errorf("%s: nginx and weir differ, %s", name, d)
+	}
+	if c.same < *sequences*9/10 {
+		t.Errorf("%s: only %d of %d sequences could be compared: this machine is too busy", name, c.same, *sequences)
+	}
+	if len(c.statuses) < 2 && c.delayed == 0 && name != "limit_req_dry_run" && name != "limit_conn_dry_run" {
+		t.Errorf("%s: the sequences do not refuse anything", name)
+	}
+}

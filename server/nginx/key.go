@@ -1,0 +1,125 @@
+package nginx
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// key turns what nginx counts by into the parts of a policy's key.
+type key struct {
+	parts     []string
+	mayEmpty  bool   // it is empty for some requests, which are not limited then
+	empty     bool   // it is empty for all
+	always    bool   // it has a variable that every request has
+	perServer bool   // it has $server_name in it
+	why       string // why it cannot be said in a policy; empty where it can
+}
+
+// parseKey reads a key, in which serverName is that of the server that it is used in. Fixed text is left out where it stands beside a variable that
+// every request has: it tells nobody apart.
+func parseKey(text, serverName string) (k key) {
+	names, literal, why := pieces(text)
+	if why != "" {
+		return key{why: why}
+	}
+	k.mayEmpty = true
+	var texts []int // which parts are fixed text
+	for i, name := range names {
+		part, fixed := "const."+name, true
+		if literal[i] {
+			texts = append(texts, len(k.parts))
+		} else if part, fixed, why = partOf(name, serverName); why != "" {
+			return key{why: why}
+		}
+		k.perServer = k.perServer || name == "server_name" && !literal[i]
+		k.mayEmpty = k.mayEmpty && !fixed
+		k.always = k.always || fixed && !literal[i]
+		if part != "" {
+			k.parts = append(k.parts, part)
+		}
+	}
+	for i := range texts {
+		if k.always {
+			at := texts[i] - i
+			k.parts = slices.Delete(k.parts, at, at+1)
+		}
+	}
+	k.empty = len(k.parts) == 0
+	return k
+}
+
+// pieces cuts a key into fixed texts, and names of variables.
+func pieces(text string) (names []string, literal []bool, why string) {
+	fixed := ""
+	flush := func() {
+		if fixed != "" {
+			names, literal, fixed = append(names, fixed), append(literal, true), ""
+		}
+	}
+	for i := 0; i < len(text); {
+		if text[i] != '$' {
+			fixed += text[i : i+1]
+			i++
+			continue
+		}
+		rest := text[i+1:]
+		name, length := rest[:wordLength(rest)], wordLength(rest)
+		if strings.HasPrefix(rest, "{") {
+			end := strings.IndexByte(rest, '}')
+			if end < 0 {
+				return nil, nil, fmt.Sprintf("%q has a ${ without its }", clip(text))
+			}
+			name, length = rest[1:end], end+1
+		}
+		if name == "" || wordLength(name) != len(name) {
+			return nil, nil, fmt.Sprintf("%q has a $ without a variable", clip(text))
+		}
+		flush()
+		names, literal = append(names, name), append(literal, false)
+		i += 1 + length
+	}
+	flush()
+	return names, literal, ""
+}
+
+// wordLength is how many bytes of a text are of a variable's name.
+func wordLength(s string) (n int) {
+	for n < len(s) && (s[n] == '_' || s[n] >= '0' && s[n] <= '9' || s[n]|0x20 >= 'a' && s[n]|0x20 <= 'z') {
+		n++
+	}
+	return n
+}
+
+// partOf is the part of a key that a variable is; empty for one without a value here. fixed says that no request lacks it.
+func partOf(name, serverName string) (part string, fixed bool, why string) {
+	switch name {
+	case "binary_remote_addr", "remote_addr":
+		return "client.ip", true, ""
+	case "server_name":
+		if serverName == "" {
+			return "", false, ""
+		}
+		return "const." + serverName, true, ""
+	case "host", "http_host":
+		return "host", true, ""
+	case "uri", "document_uri":
+		return "path", true, ""
+	case "request_uri":
+		return "uri", true, ""
+	case "request_method":
+		return "method", true, ""
+	}
+	for prefix, source := range map[string]string{"http_": "header", "arg_": "query", "cookie_": "cookie"} {
+		rest, ok := strings.CutPrefix(name, prefix)
+		if !ok || rest == "" {
+			continue
+		}
+		if source == "header" {
+			rest = strings.ReplaceAll(rest, "_", "-")
+		}
+		return source + "." + rest, false, ""
+	}
+	return "", false, fmt.Sprintf("a key cannot be $%s: it can be $binary_remote_addr, $server_name, $host, $uri, $request_uri, $request_method, "+
+		"$http_NAME, $arg_NAME, $cookie_NAME and fixed text", name)
+}

@@ -1,0 +1,179 @@
+package nginx
+
+import (
+	"fmt"
+	"strings"
+)
+
+// kind is what a token is.
+type kind uint8
+
+const (
+	word kind = iota
+	semicolon
+	opens
+	closes
+	eof
+)
+
+// A token is a word, or a mark that ends something.
+type token struct {
+	kind  kind
+	text  string
+	named bool // of a word: there is something in it, or it was quoted
+	pos   Position
+}
+
+// lexer cuts a file into tokens as nginx does: words end at white space, a semicolon or a {; one that begins with a quote goes on to the next
+// such quote; a } ends a block, and a # begins a comment, only where a word could begin.
+type lexer struct {
+	text string
+	at   int
+	pos  Position // of what comes next
+	last Position // of the last token
+}
+
+// step goes on by one byte.
+func (l *lexer) step() byte {
+	c := l.text[l.at]
+	l.at++
+	l.pos.Col++
+	if c == '\n' {
+		l.pos.Line, l.pos.Col = l.pos.Line+1, 1
+	}
+	return c
+}
+
+func (l *lexer) more() bool { return l.at < len(l.text) }
+
+// blank reports whether a byte separates words.
+func blank(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
+
+// ends reports whether a byte ends a word.
+func ends(c byte) bool { return blank(c) || c == ';' || c == '{' }
+
+// next returns the next token.
+func (l *lexer) next() (token, error) {
+	for l.more() {
+		switch c := l.text[l.at]; {
+		case blank(c):
+			l.step()
+		case c == '#':
+			for l.more() && l.text[l.at] != '\n' {
+				l.step()
+			}
+		default:
+			return l.token(c)
+		}
+	}
+	l.last = l.pos
+	return token{kind: eof, pos: l.pos}, nil
+}
+
+func (l *lexer) token(c byte) (token, error) {
+	t := token{pos: l.pos, text: string(c)}
+	l.last = l.pos
+	switch c {
+	case ';', '{', '}':
+		t.kind = map[byte]kind{';': semicolon, '{': opens, '}': closes}[c]
+		l.step()
+		return t, nil
+	case '"', '\'':
+		return l.quoted(t)
+	}
+	return l.plain(t)
+}
+
+// plain reads a word without quotes. A { right after a $ belongs to it.
+func (l *lexer) plain(t token) (token, error) {
+	var b strings.Builder
+	dollar := false
+	for l.more() {
+		c := l.text[l.at]
+		if ends(c) && (c != '{' || !dollar) {
+			t.text, t.named = b.String(), true
+			return t, nil
+		}
+		dollar = c == '$'
+		l.escaped(&b)
+	}
+	return t, &Error{t.pos, fmt.Sprintf("the file ends in the middle of a directive, at %q", clip(b.String())), "end it with a ;"}
+}
+
+// quoted reads a word in quotes, which white space, a mark or a ) has to follow.
+func (l *lexer) quoted(t token) (token, error) {
+	quote := l.step()
+	var b strings.Builder
+	for l.more() {
+		if l.text[l.at] != quote {
+			l.escaped(&b)
+			continue
+		}
+		l.step()
+		if l.more() && !ends(l.text[l.at]) && l.text[l.at] != ')' {
+			return t, &Error{l.pos, fmt.Sprintf("unexpected %q after a quote", l.text[l.at]), "put a space after the closing quote, or quote the whole word"}
+		}
+		t.text, t.named = b.String(), true
+		return t, nil
+	}
+	return t, &Error{t.pos, "the quote that begins here does not end", fmt.Sprintf("add the %c that is missing", quote)}
+}
+
+// escaped reads one character, or an escape. What is no escape that nginx knows keeps its backslash.
+func (l *lexer) escaped(b *strings.Builder) {
+	c := l.step()
+	if c != '\\' || !l.more() {
+		b.WriteByte(c)
+		return
+	}
+	switch c = l.step(); c {
+	case '"', '\'', '\\':
+	case 't':
+		c = '\t'
+	case 'r':
+		c = '\r'
+	case 'n':
+		c = '\n'
+	default:
+		b.WriteByte('\\')
+	}
+	b.WriteByte(c)
+}
+
+// skipLua goes to the end of a block of Lua, whose braces are balanced but in its strings and comments.
+func (l *lexer) skipLua(from Position) error {
+	for depth := 1; l.more(); {
+		switch c := l.step(); c {
+		case '{':
+			depth++
+		case '}':
+			if depth--; depth == 0 {
+				return nil
+			}
+		case '"', '\'':
+			for l.more() && l.text[l.at] != c && l.text[l.at] != '\n' {
+				if l.step() == '\\' && l.more() {
+					l.step()
+				}
+			}
+			if l.more() {
+				l.step()
+			}
+		case '-':
+			for strings.HasPrefix(l.text[l.at:], "-") && l.more() && l.text[l.at] != '\n' {
+				for l.more() && l.text[l.at] != '\n' {
+					l.step()
+				}
+			}
+		}
+	}
+	return &Error{from, "the block of Lua that begins here does not end", "add the } that is missing"}
+}
+
+// clip shortens what a message quotes.
+func clip(s string) string {
+	if len(s) > 40 {
+		return s[:40] + "..."
+	}
+	return s
+}

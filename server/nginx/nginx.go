@@ -1,0 +1,218 @@
+// Package nginx reads the configuration of nginx, and turns what it says of limits into a policy file. What a policy cannot say is listed,
+// each thing with its line and with why.
+package nginx
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// A Position is a place in a file. Columns count bytes from 1.
+type Position struct {
+	File      string
+	Line, Col int
+}
+
+// String has the form FILE:LINE:COL.
+func (p Position) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Col) }
+
+// An Error is something in a configuration that nginx would refuse too, or that is beyond the bounds of this package.
+type Error struct {
+	Position
+	Message string
+	Fix     string // what to do about it; may be empty
+}
+
+// Error has the form FILE:LINE:COL: error: MESSAGE, and the fix in a line of its own.
+func (e *Error) Error() string {
+	s := fmt.Sprintf("%s: error: %s", e.Position, e.Message)
+	if e.Fix != "" {
+		s += "\n\tfix: " + e.Fix
+	}
+	return s
+}
+
+// The bounds of what is read, all included files together.
+const (
+	maxBytes      = 16 << 20
+	maxFiles      = 1000
+	maxDirectives = 200_000
+	maxDepth      = 32 // of blocks, and of includes
+)
+
+// A Directive is a name with its arguments, and a block where it has one.
+type Directive struct {
+	Position
+	Name  string
+	Args  []string // without quotes and escapes
+	Block []Directive
+	Opens bool // it has a block, be it an empty one
+}
+
+// Files is where a configuration and what it includes is read from.
+type Files interface {
+	ReadFile(name string) ([]byte, error)
+	Glob(pattern string) ([]string, error)
+}
+
+// disk is the files of this machine.
+type disk struct{}
+
+func (disk) ReadFile(name string) ([]byte, error)  { return os.ReadFile(name) }
+func (disk) Glob(pattern string) ([]string, error) { return filepath.Glob(pattern) }
+
+// Disk returns the files of this machine.
+func Disk() Files { return disk{} }
+
+// Parse reads a configuration and what it includes. As in nginx, the name of an included file is relative to the directory of the file that
+// is parsed, also where it stands in another. A wrong configuration is an *Error; a file that cannot be read is the error of reading it.
+func Parse(files Files, name string) ([]Directive, error) {
+	p := &parser{files: files, dir: filepath.Dir(name)}
+	return p.file(name, 0, Position{})
+}
+
+// parser is what the files of one configuration have in common.
+type parser struct {
+	files             Files
+	dir               string
+	bytes, opened, at int // how much was read, how many files, and directives
+}
+
+// file parses a file; from is the include that names it.
+func (p *parser) file(name string, depth int, from Position) ([]Directive, error) {
+	data, err := p.files.ReadFile(name)
+	if err != nil {
+		if from.File == "" {
+			return nil, err
+		}
+		return nil, &Error{from, fmt.Sprintf("%s cannot be read: %v", name, reason(err)), "included files are looked for beside " + filepath.Join(p.dir, "...")}
+	}
+	p.bytes, p.opened = p.bytes+len(data), p.opened+1
+	switch at := (Position{name, 1, 1}); {
+	case p.bytes > maxBytes:
+		return nil, &Error{at, fmt.Sprintf("the configuration is larger than %d MiB", maxBytes>>20), "import it in parts"}
+	case p.opened > maxFiles:
+		return nil, &Error{at, fmt.Sprintf("the configuration has more than %d files", maxFiles), "import it in parts"}
+	}
+	l := &lexer{text: string(data), pos: Position{name, 1, 1}}
+	all, closed, err := p.block(l, depth)
+	if err == nil && closed {
+		err = &Error{l.last, "this } closes nothing", "take it out, or add the { that it belongs to"}
+	}
+	return all, err
+}
+
+// reason is an error without the name of the file.
+func reason(err error) error {
+	var path *os.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}
+
+// block parses directives up to the end of a block, or of the file.
+func (p *parser) block(l *lexer, depth int) (all []Directive, closed bool, err error) {
+	if depth > maxDepth {
+		return nil, false, &Error{l.pos, fmt.Sprintf("blocks and includes are nested deeper than %d", maxDepth), "does a file include itself?"}
+	}
+	for {
+		d, end, err := p.directive(l, depth)
+		switch {
+		case err != nil:
+			return nil, false, err
+		case end != endDirective:
+			return all, end == endBlock, nil
+		}
+		if p.at++; p.at > maxDirectives {
+			return nil, false, &Error{d.Position, fmt.Sprintf("the configuration has more than %d directives", maxDirectives), "import it in parts"}
+		}
+		if d.Name != "include" || d.Opens {
+			all = append(all, d)
+			continue
+		}
+		included, err := p.include(d, depth)
+		if err != nil {
+			return nil, false, err
+		}
+		all = append(all, included...)
+	}
+}
+
+// end is what ended a directive.
+type end uint8
+
+const (
+	endDirective end = iota
+	endBlock
+	endFile
+)
+
+// directive parses one directive with its block.
+func (p *parser) directive(l *lexer, depth int) (d Directive, e end, err error) {
+	for {
+		t, err := l.next()
+		if err != nil {
+			return d, 0, err
+		}
+		switch {
+		case t.kind == word && d.Name == "" && !t.named:
+			return d, 0, &Error{t.pos, "a directive has no name", "write its name before its arguments"}
+		case t.kind == word && d.Name == "":
+			d.Name, d.Position = t.text, t.pos
+		case t.kind == word:
+			d.Args = append(d.Args, t.text)
+		case d.Name == "" && t.kind == closes:
+			return d, endBlock, nil
+		case d.Name == "" && t.kind == eof:
+			return d, endFile, nil
+		case d.Name == "":
+			return d, 0, &Error{t.pos, fmt.Sprintf("unexpected %q", t.text), "a directive begins with its name"}
+		case t.kind == semicolon:
+			return d, endDirective, nil
+		case t.kind == opens:
+			d.Opens = true
+			if strings.HasSuffix(d.Name, "_by_lua_block") {
+				return d, endDirective, l.skipLua(t.pos)
+			}
+			block, closed, err := p.block(l, depth+1)
+			if err == nil && !closed {
+				err = &Error{t.pos, "the block that begins here does not end", "add the } that is missing"}
+			}
+			d.Block = block
+			return d, endDirective, err
+		default:
+			return d, 0, &Error{t.pos, fmt.Sprintf("the directive %q does not end", d.Name), "end it with a ; before this"}
+		}
+	}
+}
+
+// include parses the files that a directive names.
+func (p *parser) include(d Directive, depth int) (all []Directive, err error) {
+	if len(d.Args) != 1 || d.Args[0] == "" {
+		return nil, &Error{d.Position, fmt.Sprintf("include has %d arguments", len(d.Args)), "name one file, or a pattern like conf.d/*.conf"}
+	}
+	name := d.Args[0]
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(p.dir, name)
+	}
+	names := []string{name}
+	if strings.ContainsAny(name, "*?[") { // a pattern may match nothing
+		if names, err = p.files.Glob(name); err != nil {
+			return nil, &Error{d.Position, fmt.Sprintf("%q is not a pattern: %v", d.Args[0], err), ""}
+		}
+		slices.Sort(names)
+	}
+	for _, name := range names {
+		included, err := p.file(name, depth+1, d.Position)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, included...)
+	}
+	return all, nil
+}
