@@ -20,7 +20,7 @@ import (
 
 var (
 	sequences = flag.Int("sequences", 60, "how many sequences are compared for each directive")
-	inFlight  = flag.Int("in-flight", 800, "how many sequences are played at once")
+	inFlight  = flag.Int("in-flight", 250, "how many sequences are played at once")
 	seed      = flag.Uint64("seed", 0, "the seed of the sequences; 0 draws one")
 )
 
@@ -100,6 +100,7 @@ func start(t *testing.T, http string) pair {
 		t.Fatalf("%v\n%s", err, policy)
 	}
 	stopAtEnd(t, p.weir.Process)
+	hurry(t) // also for threads that came meanwhile
 	return p
 }
 
@@ -123,8 +124,8 @@ type tally struct {
 
 // tries is how often a sequence is played that comes out late, or differently; what has come out differently each time, so often, is different.
 const (
-	tries = 20
-	each  = 5
+	tries = 40
+	each  = 8
 )
 
 // TestSameAsNginx plays drawn sequences for each directive.
