@@ -24,11 +24,11 @@ CHECKS   ?= 100000
 WALKS    ?= 20000
 FUZZTIME ?= 2m
 
-# How many sequences of requests are played to nginx and to the gateway, for each directive.
-SEQUENCES ?= 1000
-
 # How long each row of the table of faults of Redis lasts, which is printed.
 FAULTS ?= 60s
+
+# How many sequences of requests are played to nginx and to the gateway, for each directive.
+SEQUENCES ?= 1000
 
 .PHONY: test needs build vet lint tidy long fuzz bench
 
@@ -71,8 +71,8 @@ tidy:
 long: needs
 	GOWORK=off go test -timeout 0 ./weirtest -run Conform -walks $(WALKS)
 	cd proof && GOWORK=off go test -timeout 0 . -rapid.checks=$(CHECKS)
-	cd proof && GOWORK=off go test -timeout 0 ./nginx -v -sequences $(SEQUENCES)
 	cd proof && GOWORK=off go test -timeout 0 ./redis -v -run Faults -faults=$(FAULTS)
+	cd proof && GOWORK=off go test -timeout 0 ./nginx -v -sequences $(SEQUENCES)
 	@$(MAKE) --no-print-directory fuzz
 
 # fuzz runs each fuzz target of each module for FUZZTIME.

@@ -10,6 +10,16 @@ local kinds = {}
 local calendars, beyond = {}, {} -- the windows that were sent, by the name of the calendar; times in windows that were not, but are needed
 local prepare, change -- come later; the second one only in the script that knows all limits
 
+-- numbers reports whether all elements are numbers that are not below a bound.
+local function numbers(S, least)
+  for i = 1, #S do
+    if type(S[i]) ~= 'number' or S[i] < least then
+      return false
+    end
+  end
+  return true
+end
+
 -- muldivbits is muldiv bit by bit, by sums alone that stay below m; a is below m.
 local function muldivbits(a, b, m)
   local bits, n = {}, 0
@@ -47,6 +57,9 @@ local function muldiv(a, b, m)
       return q - 1, r + m
     end
     return q, r
+  end
+  if not (m >= 1 and b <= last) then -- of a state that others wrote: this would never end
+    error('WEIRSTATE the key holds a state that gives no answer', 0)
   end
   -- b's digits, from the top, of as many bits as leave room for the rest of what came before.
   local whole, base, room = floor(a / m), 2, last / m / 2
@@ -94,6 +107,9 @@ end
 local limb = 16777216
 
 local function big(x)
+  if not (x <= last) then -- of a state that others wrote: this would never end
+    error('WEIRSTATE the key holds a state that gives no answer', 0)
+  end
   local a, n = {}, 0
   while x > 0 do
     local q = floor(x / limb)
@@ -337,6 +353,17 @@ end
 
 local function length(S)
   return #S[7] / (S[5] + S[6])
+end
+
+-- soundlist reports whether a state is one of these lists, as far as is soon seen: what is between the first and the last is believed.
+local function soundlist(S)
+  for i = 1, 6 do
+    if type(S[i]) ~= 'number' or S[i] < (i == 1 and -1 or 0) then
+      return false
+    end
+  end
+  local size = S[5] + S[6]
+  return #S == 7 and type(S[7]) == 'string' and min(S[5], S[6]) >= 1 and max(S[5], S[6]) <= 7 and #S[7] % size == 0 and S[4] < holds[S[6]]
 end
 
 -- nth is the time of a charge, and the sum of all up to it.
@@ -600,12 +627,7 @@ kinds[1] = {
   -- sound reports whether a state is one of this limit. What is whole numbers at all was seen before.
   sound = function(P, S)
     local n = #S
-    for i = 1, n do
-      if type(S[i]) ~= 'number' or S[i] < 0 then
-        return false
-      end
-    end
-    return (n == 2 or n == 5 and S[4] < span52 and S[5] < P.n) and S[2] < P.n
+    return numbers(S, 0) and (n == 2 or n == 5 and S[4] < span52 and S[5] < P.n) and S[2] < P.n
   end,
 
   contact = function(P)
@@ -763,6 +785,10 @@ kinds[2] = {
     P.largest, P.keeps, P.name = P.size, false, 'interval'
   end,
 
+  sound = function(P, S)
+    return #S == 4 and numbers(S, -last) and S[1] >= P.size - last and S[2] >= 0 and S[4] >= -1
+  end,
+
   contact = function() end,
 
   plan = function(P, S, t, cost)
@@ -876,13 +902,17 @@ local function frameends(P, S)
   if P.length then
     return min(S[1] + P.length, last)
   end
-  local w = P.windows
+  local w, t, sent = P.windows, max(0, S[4] - 1), false
   for i = 1, #w, 3 do
     if w[i] == S[1] then
       return w[i + 2]
     end
+    sent = sent or w[i + 1] <= t and t < w[i + 2]
   end
-  missing(max(0, S[4] - 1))
+  if sent then
+    error('WEIRSTATE the key holds a window that is not there', 0)
+  end
+  missing(t)
 end
 
 -- frameat is the window that counts at t, or at the latest time that was promised, what is counted in it, how long until then, and its end. An
@@ -924,6 +954,12 @@ kinds[3] = {
       P.length = P[5]
     end
     P.largest, P.keeps, P.name = P.limit, false, 'fixed'
+  end,
+
+  -- What is promised, and the end of a calendar's window, lie not so far ahead that nobody could have promised it.
+  sound = function(P, S)
+    local n = P.length and 3 or 4
+    return #S == n and numbers(S, -last) and S[2] >= 0 and S[3] >= -1 and S[3] - now <= 2 * horizon and (n == 3 or S[4] - now <= 3 * horizon)
   end,
 
   contact = function() end,
@@ -1052,6 +1088,10 @@ kinds[4] = {
     P.largest, P.keeps, P.name = P.limit, false, 'counter'
   end,
 
+  sound = function(_, S)
+    return #S == 3 and numbers(S, 0)
+  end,
+
   contact = function() end,
 
   plan = function(P, S, t, cost)
@@ -1153,7 +1193,7 @@ local function displaced(P, S, slot)
     if over == 0 then
       return i
     end
-    i = leading(S, 1, nth(S, i) + over - 1) + 1 -- the next one that may be
+    i = max(i, leading(S, 1, nth(S, i) + over - 1)) + 1 -- the next one that may be
   end
   return 0
 end
@@ -1165,6 +1205,10 @@ kinds[5] = {
   ready = function(P)
     P.limit, P.perslot, P.slots, P.width = P[3], P[4], P[5], P[6]
     P.largest, P.keeps, P.name = P.perslot, false, 'window'
+  end,
+
+  sound = function(_, S)
+    return soundlist(S)
   end,
 
   contact = function() end,
@@ -1329,6 +1373,10 @@ kinds[6] = {
     P.largest, P.keeps, P.name = P.limit, false, 'log'
   end,
 
+  sound = function(_, S)
+    return soundlist(S)
+  end,
+
   contact = function() end,
 
   plan = function(P, S, t, cost)
@@ -1473,6 +1521,16 @@ kinds[7] = {
     P.full, P.threshold = widemul(P.d, period), widemul(widemul(n, period), one + k)
     P.fractions = widemul(widemul(widemul(16 * one * one, one + k), n), period) -- n times that many are a clock unit
     P.largest = max(min(muldiv(horizon, n, p), last), 1)
+  end,
+
+  sound = function(_, S)
+    local n = #S
+    for i = 3, n do
+      if type(S[i]) ~= 'number' or S[i] >= limb then
+        return false
+      end
+    end
+    return n >= 2 and n <= 16 and numbers(S, 0) and (n == 2 or S[2] < limb and S[n] > 0)
   end,
 
   contact = function() end,

@@ -31,6 +31,13 @@ var linearLimits = map[string]weir.Limit{
 	"LeakyBucket":  weir.LeakyBucket{Rate: weir.Rate{N: 7, Per: us(9000)}, Queue: 5, DelayAfter: 2},
 	"starts empty": weir.TokenBucket{Rate: weir.Rate{N: 3, Per: us(2000)}, Burst: 4, Initial: weir.InitialEmpty},
 	"SmoothBursty": weir.SmoothBursty{Rate: weir.Rate{N: 1, Per: us(1000)}, MaxBurst: us(5000)},
+	"Interval":     weir.IntervalBucket{Burst: 6, Refill: 2, Every: us(3000)},
+	"FixedWindow":  weir.FixedWindow{Limit: 5, Window: us(6000)},
+	"AlignFirst":   weir.FixedWindow{Limit: 5, Window: us(6000), Align: weir.AlignFirst},
+	"Sliding":      weir.SlidingWindow{Limit: 6, Window: us(8000), Slots: 4, SlotLimit: 3},
+	"Counter":      weir.SlidingCounter{Limit: 5, Window: us(6000)},
+	"Log":          weir.SlidingLog{Limit: 5, Window: us(6000)},
+	"WarmUp":       weir.WarmUp{Rate: weir.Rate{N: 1, Per: us(1000)}, Period: us(4000)},
 	"All":          weir.All(weir.TokenBucket{Rate: weir.Rate{N: 1, Per: us(1000)}, Burst: 6}, weir.LeakyBucket{Rate: weir.Rate{N: 1, Per: us(700)}, Queue: 4, DelayAfter: 4}),
 }
 

@@ -104,12 +104,7 @@ kinds[1] = {
   -- sound reports whether a state is one of this limit. What is whole numbers at all was seen before.
   sound = function(P, S)
     local n = #S
-    for i = 1, n do
-      if type(S[i]) ~= 'number' or S[i] < 0 then
-        return false
-      end
-    end
-    return (n == 2 or n == 5 and S[4] < span52 and S[5] < P.n) and S[2] < P.n
+    return numbers(S, 0) and (n == 2 or n == 5 and S[4] < span52 and S[5] < P.n) and S[2] < P.n
   end,
 
   contact = function(P)

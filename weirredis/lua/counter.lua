@@ -43,6 +43,10 @@ kinds[4] = {
     P.largest, P.keeps, P.name = P.limit, false, 'counter'
   end,
 
+  sound = function(_, S)
+    return #S == 3 and numbers(S, 0)
+  end,
+
   contact = function() end,
 
   plan = function(P, S, t, cost)

@@ -36,13 +36,17 @@ local function frameends(P, S)
   if P.length then
     return min(S[1] + P.length, last)
   end
-  local w = P.windows
+  local w, t, sent = P.windows, max(0, S[4] - 1), false
   for i = 1, #w, 3 do
     if w[i] == S[1] then
       return w[i + 2]
     end
+    sent = sent or w[i + 1] <= t and t < w[i + 2]
   end
-  missing(max(0, S[4] - 1))
+  if sent then
+    error('WEIRSTATE the key holds a window that is not there', 0)
+  end
+  missing(t)
 end
 
 -- frameat is the window that counts at t, or at the latest time that was promised, what is counted in it, how long until then, and its end. An
@@ -84,6 +88,12 @@ kinds[3] = {
       P.length = P[5]
     end
     P.largest, P.keeps, P.name = P.limit, false, 'fixed'
+  end,
+
+  -- What is promised, and the end of a calendar's window, lie not so far ahead that nobody could have promised it.
+  sound = function(P, S)
+    local n = P.length and 3 or 4
+    return #S == n and numbers(S, -last) and S[2] >= 0 and S[3] >= -1 and S[3] - now <= 2 * horizon and (n == 3 or S[4] - now <= 3 * horizon)
   end,
 
   contact = function() end,

@@ -9,6 +9,16 @@ local kinds = {}
 local calendars, beyond = {}, {} -- the windows that were sent, by the name of the calendar; times in windows that were not, but are needed
 local prepare, change -- come later; the second one only in the script that knows all limits
 
+-- numbers reports whether all elements are numbers that are not below a bound.
+local function numbers(S, least)
+  for i = 1, #S do
+    if type(S[i]) ~= 'number' or S[i] < least then
+      return false
+    end
+  end
+  return true
+end
+
 -- muldivbits is muldiv bit by bit, by sums alone that stay below m; a is below m.
 local function muldivbits(a, b, m)
   local bits, n = {}, 0
@@ -46,6 +56,9 @@ local function muldiv(a, b, m)
       return q - 1, r + m
     end
     return q, r
+  end
+  if not (m >= 1 and b <= last) then -- of a state that others wrote: this would never end
+    error('WEIRSTATE the key holds a state that gives no answer', 0)
   end
   -- b's digits, from the top, of as many bits as leave room for the rest of what came before.
   local whole, base, room = floor(a / m), 2, last / m / 2

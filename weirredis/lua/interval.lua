@@ -51,6 +51,10 @@ kinds[2] = {
     P.largest, P.keeps, P.name = P.size, false, 'interval'
   end,
 
+  sound = function(P, S)
+    return #S == 4 and numbers(S, -last) and S[1] >= P.size - last and S[2] >= 0 and S[4] >= -1
+  end,
+
   contact = function() end,
 
   plan = function(P, S, t, cost)

@@ -22,6 +22,17 @@ local function length(S)
   return #S[7] / (S[5] + S[6])
 end
 
+-- soundlist reports whether a state is one of these lists, as far as is soon seen: what is between the first and the last is believed.
+local function soundlist(S)
+  for i = 1, 6 do
+    if type(S[i]) ~= 'number' or S[i] < (i == 1 and -1 or 0) then
+      return false
+    end
+  end
+  local size = S[5] + S[6]
+  return #S == 7 and type(S[7]) == 'string' and min(S[5], S[6]) >= 1 and max(S[5], S[6]) <= 7 and #S[7] % size == 0 and S[4] < holds[S[6]]
+end
+
 -- nth is the time of a charge, and the sum of all up to it.
 local function nth(S, i)
   if i == 0 then

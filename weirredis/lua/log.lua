@@ -77,6 +77,10 @@ kinds[6] = {
     P.largest, P.keeps, P.name = P.limit, false, 'log'
   end,
 
+  sound = function(_, S)
+    return soundlist(S)
+  end,
+
   contact = function() end,
 
   plan = function(P, S, t, cost)

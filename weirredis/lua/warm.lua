@@ -66,6 +66,16 @@ kinds[7] = {
     P.largest = max(min(muldiv(horizon, n, p), last), 1)
   end,
 
+  sound = function(_, S)
+    local n = #S
+    for i = 3, n do
+      if type(S[i]) ~= 'number' or S[i] >= limb then
+        return false
+      end
+    end
+    return n >= 2 and n <= 16 and numbers(S, 0) and (n == 2 or S[2] < limb and S[n] > 0)
+  end,
+
   contact = function() end,
 
   plan = function(P, S, t, cost)

@@ -38,7 +38,7 @@ local function displaced(P, S, slot)
     if over == 0 then
       return i
     end
-    i = leading(S, 1, nth(S, i) + over - 1) + 1 -- the next one that may be
+    i = max(i, leading(S, 1, nth(S, i) + over - 1)) + 1 -- the next one that may be
   end
   return 0
 end
@@ -50,6 +50,10 @@ kinds[5] = {
   ready = function(P)
     P.limit, P.perslot, P.slots, P.width = P[3], P[4], P[5], P[6]
     P.largest, P.keeps, P.name = P.perslot, false, 'window'
+  end,
+
+  sound = function(_, S)
+    return soundlist(S)
   end,
 
   contact = function() end,
