@@ -72,7 +72,7 @@ long: needs
 	GOWORK=off go test -timeout 0 ./weirtest -run Conform -walks $(WALKS)
 	cd proof && GOWORK=off go test -timeout 0 . -rapid.checks=$(CHECKS)
 	cd proof && GOWORK=off go test -timeout 0 ./redis -v -run Faults -faults=$(FAULTS)
-	cd proof && GOWORK=off go test -timeout 0 ./nginx -v -sequences $(SEQUENCES)
+	cd proof && GOWORK=off go test -timeout 0 ./nginx -v -sequences $(SEQUENCES) -in-flight 250
 	@$(MAKE) --no-print-directory fuzz
 
 # fuzz runs each fuzz target of each module for FUZZTIME.

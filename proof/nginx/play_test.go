@@ -27,7 +27,7 @@ type player struct {
 var names = [2]string{"nginx", "weir"}
 
 func newPlayer(nginx, gateway string) *player {
-	return &player{[2]string{"http://" + nginx, "http://" + gateway}, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4096}}}
+	return &player{[2]string{"http://" + nginx, "http://" + gateway}, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 512}}}
 }
 
 // play sends each request to both servers at its moment, and waits for all answers.

@@ -20,7 +20,7 @@ const day = 24 * time.Hour
 func TestStatesExpireWhenAsGoodAsNew(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	const grace = 7 * time.Second
-	stores := map[time.Duration]weir.Store{0: open(t, client, weirredis.Options{}), grace: open(t, client, weirredis.Options{Prefix: "grace:", Grace: grace})}
+	stores := map[time.Duration]weir.Store{0: open(t, client, weirredis.Options{Timeout: patience}), grace: open(t, client, weirredis.Options{Prefix: "grace:", Grace: grace})}
 	n := 0
 	for name, c := range map[string]struct {
 		limit weir.Limit
@@ -79,7 +79,7 @@ func keys(t *testing.T, client rueidis.Client, pattern string) (list []string) {
 // TestNoncesExpireWithTheirCalls: a call that charged something leaves a nonce, until the deadline of its caller. One that was refused leaves none.
 func TestNoncesExpireWithTheirCalls(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
-	store := open(t, client, weirredis.Options{})
+	store := open(t, client, weirredis.Options{Timeout: patience})
 	began := time.Now()
 	for n, keep := range []bool{false, true} {
 		const within = 20 * time.Second
@@ -107,7 +107,7 @@ func TestNoncesExpireWithTheirCalls(t *testing.T) {
 // TestNothingIsLeft: after a burst over many keys all of them, and the nonces, are gone.
 func TestNothingIsLeft(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
-	store := open(t, client, weirredis.Options{})
+	store := open(t, client, weirredis.Options{Timeout: patience})
 	memory := func() (n int) {
 		for line := range strings.Lines(redis(t, client, "INFO", "memory").(string)) {
 			fmt.Sscanf(line, "used_memory_dataset:%d", &n)

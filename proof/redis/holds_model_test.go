@@ -253,7 +253,7 @@ func (a *asker) ask(t *rapid.T, now int64, qs []question) (answers []answer) {
 func TestHoldsModel(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	a := &asker{client: client, evaler: weirrueidis.Evaler(client)}
-	store, err := weirredis.New(a, weirredis.Options{ClockKey: "clock"})
+	store, err := weirredis.New(a, weirredis.Options{ClockKey: "clock", Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -99,7 +99,7 @@ func TestHostileNamedText(t *testing.T) {
 // TestHostileNamed: the same of the Go side.
 func TestHostileNamed(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
-	n := named(t, weirrueidis.Evaler(client), weirredis.Options{})
+	n := named(t, weirrueidis.Evaler(client), weirredis.Options{Timeout: patience})
 	ctx := t.Context()
 	bucket := weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 3}
 	for _, name := range []string{"", "A", "a b", "{a}", "a}", "\x00", "é", strings.Repeat("x", 129), strings.Repeat("x", 1<<16), "a\n", ".."} {

@@ -38,7 +38,7 @@ func still(t *testing.T, client rueidis.Client, us int64) weirredis.Options {
 	if err := client.Do(t.Context(), set).Error(); err != nil {
 		t.Fatal(err)
 	}
-	return weirredis.Options{ClockKey: "clock"}
+	return weirredis.Options{ClockKey: "clock", Timeout: patience}
 }
 
 const namedEpoch = 1_700_000_000_000_000
@@ -167,7 +167,7 @@ func TestNamedPerClient(t *testing.T) {
 // TestNamedPages: more clients than are deleted at once, and more limits than are listed at once.
 func TestNamedPages(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
-	n := named(t, weirrueidis.Evaler(client), weirredis.Options{})
+	n := named(t, weirrueidis.Evaler(client), weirredis.Options{Timeout: patience})
 	ctx := t.Context()
 	for i := range 25 {
 		if _, err := n.Init(ctx, fmt.Sprintf("limit-%02d", i), weir.TokenBucket{Rate: weir.PerDay(1), Burst: 3}, weirredis.PerClient); err != nil {
@@ -236,7 +236,7 @@ func script(t *testing.T, client rueidis.Client, keys []string, args ...string) 
 // TestNamedText: what init makes of text is what Go makes of the limit.
 func TestNamedText(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
-	n := named(t, weirrueidis.Evaler(client), weirredis.Options{})
+	n := named(t, weirrueidis.Evaler(client), weirredis.Options{Timeout: patience})
 	kept := func() (def []int64, capacity string) {
 		t.Helper()
 		all, err := client.Do(t.Context(), client.B().Hgetall().Key("weir:limit:{x}").Build()).AsStrMap()

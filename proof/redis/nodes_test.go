@@ -18,7 +18,7 @@ func TestBeat(t *testing.T) {
 		}
 	}
 	set("1700000000")
-	s, err := weirrueidis.New(client, weirredis.Options{ClockKey: "clock"})
+	s, err := weirrueidis.New(client, weirredis.Options{ClockKey: "clock", Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
