@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -79,11 +80,22 @@ func (s *Shared) one(ctx context.Context, c *Charge) (d Decision, err error) {
 	if c.Limit == nil {
 		c.Limit = s.Limit()
 	}
-	batch, out := [1]Charge{*c}, [1]Decision{}
-	err = s.store.Do(ctx, batch[:], out[:])
-	*c = batch[0]
-	return out[0], err
+	a := singles.Get().(*single)
+	a.batch[0] = *c
+	err = s.store.Do(ctx, a.batch[:], a.out[:])
+	*c, d = a.batch[0], a.out[0]
+	*a = single{}
+	singles.Put(a)
+	return d, err
 }
+
+// single is room for a batch of one, which would otherwise be made for each call.
+type single struct {
+	batch [1]Charge
+	out   [1]Decision
+}
+
+var singles = sync.Pool{New: func() any { return new(single) }}
 
 // Allow reports whether one unit for the key may go now, and charges it if so.
 func (s *Shared) Allow(ctx context.Context, key string) (bool, error) {

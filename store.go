@@ -22,6 +22,8 @@ type Store interface {
 	// been without a charge. On stores that spread keys over nodes a group is one step where its keys lie together, and otherwise charged in
 	// order and given back.
 	//
+	// Once it has returned, the store touches neither slice any more, whatever still goes on.
+	//
 	// The error is for what went wrong: that of the first charge that has an Err, or one for all of the batch. What was not answered may have
 	// been charged or not, but once. See ErrCharge for whose fault it is. Do returns soon after the context has ended.
 	Do(ctx context.Context, batch []Charge, out []Decision) error

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-redis/redis_rate/v10"
@@ -16,6 +17,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/lease"
 	"github.com/weirflow/weir/proof/servers"
 	"github.com/weirflow/weir/weirredis"
 	"github.com/weirflow/weir/weirrueidis"
@@ -110,7 +112,87 @@ func redis(r *report) error {
 			return fmt.Errorf("%s: %w", s.title, err)
 		}
 	}
+	if err := r.redisLeased(w); err != nil {
+		return fmt.Errorf("leased: %w", err)
+	}
 	return r.redisMemory(w)
+}
+
+// redisLeased measures a hot key of which tokens are taken ahead, beside the same key exactly.
+func (r *report) redisLeased(w *redisWorld) error {
+	limit := weir.TokenBucket{Rate: weir.PerSecond(1e9), Burst: 1e9}
+	exact, err := weir.NewShared(limit, w.store, weir.Named("hot"))
+	if err != nil {
+		return err
+	}
+	ahead, err := lease.New(w.store, lease.Options{MaxOutstanding: 1 << 24})
+	if err != nil {
+		return err
+	}
+	defer ahead.Close()
+	leased, err := weir.NewShared(limit, ahead, weir.Named("leased"))
+	if err != nil {
+		return err
+	}
+	var rates [2][]float64
+	for round := range r.rounds + 1 {
+		for i, s := range []*weir.Shared{exact, leased} {
+			rate, err := asked(s, redisRounds*r.round)
+			if err != nil {
+				return err
+			}
+			if round > 0 {
+				rates[i] = append(rates[i], rate)
+			}
+		}
+	}
+	t := table{
+		Title:   fmt.Sprintf("%d callers, one key, leased", redisCallers),
+		Notes:   []string{"calls/s: median of the rounds, which take turns"},
+		Columns: []column{{"calls/s", 0}, {"/ exact", 1}},
+	}
+	for i := range rates {
+		slices.Sort(rates[i])
+	}
+	one, other := rates[0][len(rates[0])/2], rates[1][len(rates[1])/2]
+	line := row{Name: "weir, leased", Values: []float64{other, other / one}}
+	line.Target, line.Missed = atLeast(other/one, 50, "exact")
+	t.Rows = append(t.Rows, row{Name: subjectShared, Values: []float64{one, 1}}, line)
+	r.add(t)
+	return nil
+}
+
+// asked has all callers ask for a while, without a look at the clock in between, and returns their rate. It is an error that nobody is admitted.
+func asked(s *weir.Shared, d time.Duration) (float64, error) {
+	var wg sync.WaitGroup
+	var stop atomic.Bool
+	var calls, admitted atomic.Int64
+	failed := make([]error, redisCallers)
+	begin := time.Now()
+	timer := time.AfterFunc(d, func() { stop.Store(true) })
+	defer timer.Stop()
+	for c := range redisCallers {
+		wg.Go(func() {
+			n, yes := 0, 0
+			for ctx := context.Background(); !stop.Load() && failed[c] == nil; n++ {
+				ok, err := s.Allow(ctx, "k")
+				if failed[c] = err; ok {
+					yes++
+				}
+			}
+			calls.Add(int64(n))
+			admitted.Add(int64(yes))
+		})
+	}
+	wg.Wait()
+	took := time.Since(begin)
+	if err := cmp.Or(failed...); err != nil {
+		return 0, err
+	}
+	if a, n := admitted.Load(), calls.Load(); a < n*9/10 {
+		return 0, fmt.Errorf("of %d calls only %d were admitted", n, a)
+	}
+	return float64(calls.Load()) / took.Seconds(), nil
 }
 
 // redisContest measures the subjects in turn, round by round.
