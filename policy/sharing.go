@@ -98,7 +98,7 @@ func (v *Verdict) chargeStores(ctx context.Context, e *Engine, r *route) {
 		keep := v.Outcome == Delay || i+1 < len(r.stages)
 		if !v.chargeStage(ctx, s, at, keep) {
 			v.giveBack(ctx)
-			r.group.Peek(v.charges[:r.memory]) // their decisions are what they are without a charge; stores say so when they take one back
+			_, _ = r.group.Peek(v.charges[:r.memory]) // their decisions are what they are without a charge; stores say so when they take one back
 			return
 		}
 		at += len(s.limits)

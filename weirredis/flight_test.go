@@ -123,7 +123,7 @@ func TestWhoLeftIsNotSent(t *testing.T) {
 		const many = 10 * minSweep
 		for i := range many {
 			if call("gone", time.Millisecond, context.DeadlineExceeded); i%100 == 0 {
-				time.Sleep(time.Second)
+				<-time.After(time.Second)
 			}
 		}
 		s.lanes.mu.Lock()
@@ -132,7 +132,7 @@ func TestWhoLeftIsNotSent(t *testing.T) {
 		}
 		s.lanes.mu.Unlock()
 		call("last", time.Hour, nil)
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		close(release)
 		wg.Wait()
 		if f.sent("weir:{gone}:api") != 0 || f.sent("weir:{last}:api") != 1 {
@@ -266,13 +266,13 @@ func TestClockPutBack(t *testing.T) {
 		s.clock.set(1e15)
 		before := s.clock.expiry(end)
 		sent := time.Now()
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 		s.clock.see(1e15+500, sent) // read on the way
 		if got := s.clock.expiry(end); got != before {
 			t.Errorf("expiry %d, not %d", got, before)
 		}
 		sent = time.Now()
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 		s.clock.see(1e15-5e6, sent)
 		if got := s.clock.expiry(end); got > before-5e6 {
 			t.Errorf("after a step back by 5 s, expiry %d, was %d", got, before)

@@ -50,7 +50,7 @@ func TestOneNodeIsNotAll(t *testing.T) {
 		var asked, answered atomic.Int64
 		began := time.Now()
 		for i := range 20_000 { // one each 500 us, for 10 s
-			time.Sleep(500 * time.Microsecond)
+			<-time.After(500 * time.Microsecond)
 			wg.Go(func() {
 				within := 50 * time.Millisecond
 				if i%100 == 0 {

@@ -7,7 +7,7 @@ import (
 
 // TestTimeLine: with a clock of a test's, one line of each script is another, and it is the one that reads the time.
 func TestTimeLine(t *testing.T) {
-	real, tested := open(t, Options{}).scripts, open(t, Options{ClockKey: "clock"}).scripts
+	plain, tested := open(t, Options{}).scripts, open(t, Options{ClockKey: "clock"}).scripts
 	for name, of := range map[string]func(*scripts) *Script{
 		"short": func(s *scripts) *Script { return s.of(short) },
 		"full":  func(s *scripts) *Script { return s.of(full) },
@@ -16,7 +16,7 @@ func TestTimeLine(t *testing.T) {
 		"holds": (*scripts).concurrency,
 		"named": (*scripts).named,
 	} {
-		a, b := strings.Split(of(real).Source, "\n"), strings.Split(of(tested).Source, "\n")
+		a, b := strings.Split(of(plain).Source, "\n"), strings.Split(of(tested).Source, "\n")
 		if len(a) != len(b) {
 			t.Errorf("%s: %d lines and %d", name, len(a), len(b))
 			continue
@@ -27,7 +27,7 @@ func TestTimeLine(t *testing.T) {
 				differ = append(differ, a[i])
 			}
 		}
-		if len(differ) != 1 || differ[0]+"\n" != timeLine || strings.Count(of(real).Source, "'TIME'") != 1 {
+		if len(differ) != 1 || differ[0]+"\n" != timeLine || strings.Count(of(plain).Source, "'TIME'") != 1 {
 			t.Errorf("%s: these lines differ: %q", name, differ)
 		}
 	}
