@@ -7,10 +7,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/proof/servers"
-	"github.com/weirflow/weir/weirredis"
-	"github.com/weirflow/weir/weirrueidis"
 )
 
 // patience is how long a test waits for what has to come.
@@ -42,19 +39,4 @@ func connect(t *testing.T, addr string) rueidis.Client {
 	}
 	t.Cleanup(client.Close)
 	return client
-}
-
-// share opens a limit in a store of its own.
-func share(t *testing.T, client rueidis.Client, l weir.Limit, name string, o weirredis.Options) *weir.Shared {
-	t.Helper()
-	store, err := weirrueidis.New(client, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { store.Close() })
-	s, err := weir.NewShared(l, store, weir.Named(name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
 }
