@@ -1,0 +1,335 @@
+package plain
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// echo answers with what it was asked.
+var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	typed(w)
+	body, err := io.ReadAll(r.Body)
+	fmt.Fprintf(w, "%s %s %q %v", r.Method, r.RequestURI, body, err)
+})
+
+// ask sends bytes and reads one answer, whose status it returns.
+func ask(t testing.TB, c net.Conn, in *bufio.Reader, request string) int {
+	t.Helper()
+	if _, err := io.WriteString(c, request); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil {
+		t.Fatalf("%q: %v", request, err)
+	}
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		t.Fatalf("%q: %v", request, err)
+	}
+	return resp.StatusCode
+}
+
+// TestRestIsHandedOver: on one connection, plain requests and then others, each whole, however it is cut into packets.
+func TestRestIsHandedOver(t *testing.T) {
+	_, addr := serve(t, echo)
+	requests := []struct{ bytes, want string }{
+		{"GET /1 HTTP/1.1\r\nHost: h\r\n\r\n", `GET /1 "" <nil>`},
+		{"DELETE /2 HTTP/1.1\r\nHost: h\r\n\r\n", `DELETE /2 "" <nil>`},
+		{"POST /3 HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc", `POST /3 "abc" <nil>`},
+		{"GET /4 HTTP/1.1\r\nHost: h\r\n\r\n", `GET /4 "" <nil>`},
+		{"PUT /5 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nde\r\n0\r\n\r\n", `PUT /5 "de" <nil>`},
+	}
+	for _, size := range []int{1, 2, 3, 7, 40, 1000} {
+		c := dial(t, addr)
+		in := bufio.NewReader(c)
+		go func() {
+			var all strings.Builder
+			for _, r := range requests {
+				all.WriteString(r.bytes)
+			}
+			for s := all.String(); s != ""; {
+				n := min(size, len(s))
+				if _, err := io.WriteString(c, s[:n]); err != nil {
+					return
+				}
+				s = s[n:]
+			}
+		}()
+		for _, r := range requests {
+			resp, err := http.ReadResponse(in, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if body, err := io.ReadAll(resp.Body); err != nil || string(body) != r.want {
+				t.Errorf("%d bytes at a time: %q, %v; want %q", size, body, err, r.want)
+			}
+		}
+	}
+}
+
+// TestNotPlainIsAnsweredByNetHTTP: what is wrong gets net/http's answers.
+func TestNotPlainIsAnsweredByNetHTTP(t *testing.T) {
+	_, addr := serve(t, echo)
+	for request, want := range map[string]int{
+		"GET / HTTP/1.1\r\n\r\n":                                                     400,
+		"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n":                               400,
+		"GET / HTTP/1.1\r\nHost: a\r\nX : b\r\n\r\n":                                 400,
+		"GET / HTTP/1.0\r\n\r\n":                                                     200,
+		"GET / HTTP/9.9\r\nHost: a\r\n\r\n":                                          505,
+		"\x16\x03\x01\x00\r\n\r\n":                                                   400,
+		"GET /" + strings.Repeat("x", 2*maxHead) + " HTTP/1.1\r\nHost: h\r\n\r\n":    200,
+		"GET / HTTP/1.1\r\nHost: h\r\nX: " + strings.Repeat("x", 2<<20) + "\r\n\r\n": 431,
+	} {
+		c := dial(t, addr)
+		go io.WriteString(c, request)
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil || resp.StatusCode != want {
+			t.Errorf("%.60q: %v %v, want %d", request, resp, err, want)
+		}
+	}
+}
+
+// TestClientLeaves: a handler that waits for the client's leaving is told; one that is not waiting costs nothing.
+func TestClientLeaves(t *testing.T) {
+	left := make(chan error, 1)
+	arrived := make(chan struct{})
+	_, addr := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), time.Hour)
+		defer cancel()
+		done := ctx.Done()
+		close(arrived)
+		<-done
+		left <- r.Context().Err()
+	}))
+	c := dial(t, addr)
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	<-arrived
+	c.Close()
+	if err := <-left; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// TestNextRequestWhileWatched: the bytes of the next requests that come while a connection is watched are not lost.
+func TestNextRequestWhileWatched(t *testing.T) {
+	release := make(chan struct{})
+	_, addr := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		typed(w)
+		select {
+		case <-release:
+		case <-r.Context().Done():
+			t.Error("gone")
+		}
+		io.WriteString(w, r.RequestURI)
+	}))
+	c := dial(t, addr)
+	in := bufio.NewReader(c)
+	const n = 20
+	for i := range n {
+		fmt.Fprintf(c, "GET /%d HTTP/1.1\r\nHost: h\r\n\r\n", i)
+	}
+	go func() {
+		for range n {
+			release <- struct{}{}
+		}
+	}()
+	for i := range n {
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, err := io.ReadAll(resp.Body); err != nil || string(body) != fmt.Sprintf("/%d", i) {
+			t.Fatalf("%d: %q %v", i, body, err)
+		}
+	}
+}
+
+// TestContextEnds: a request's context ends with the request, whether or not somebody has asked for it before, and others' do not.
+func TestContextEnds(t *testing.T) {
+	contexts := make(chan context.Context, 4)
+	_, addr := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.RequestURI == "/asked" {
+			r.Context().Done()
+		}
+		if err := r.Context().Err(); err != nil {
+			t.Error(err)
+		}
+		contexts <- r.Context()
+	}))
+	c := dial(t, addr)
+	in := bufio.NewReader(c)
+	for _, path := range []string{"/", "/asked", "/", "/asked"} {
+		if status := ask(t, c, in, "GET "+path+" HTTP/1.1\r\nHost: h\r\n\r\n"); status != 200 {
+			t.Error(status)
+		}
+	}
+	for range 4 {
+		ctx := <-contexts
+		select {
+		case <-ctx.Done():
+		case <-time.After(patience):
+			t.Error("it has not ended")
+		}
+		if !errors.Is(ctx.Err(), context.Canceled) {
+			t.Error(ctx.Err())
+		}
+	}
+}
+
+// TestShutdown: what is under way is answered, idle connections are closed, and no more are accepted.
+func TestShutdown(t *testing.T) {
+	arrived, release := make(chan struct{}), make(chan struct{})
+	s, addr := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.RequestURI == "/slow" {
+			close(arrived)
+			<-release
+		}
+		echo(w, r)
+	}))
+	idle, fresh, busy := dial(t, addr), dial(t, addr), dial(t, addr)
+	inIdle := bufio.NewReader(idle)
+	ask(t, idle, inIdle, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	io.WriteString(busy, "GET /slow HTTP/1.1\r\nHost: h\r\n\r\n")
+	<-arrived
+	var ended atomic.Bool
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := s.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		ended.Store(true)
+	})
+	for _, c := range []net.Conn{idle, fresh} {
+		if n, err := c.Read(make([]byte, 1)); n > 0 || !errors.Is(err, io.EOF) {
+			t.Errorf("idle: %d %v", n, err)
+		}
+	}
+	if ended.Load() {
+		t.Error("it did not wait for the request under way")
+	}
+	close(release)
+	resp, err := http.ReadResponse(bufio.NewReader(busy), nil)
+	if err != nil || resp.StatusCode != 200 || !resp.Close {
+		t.Errorf("%+v %v", resp, err)
+	}
+	wg.Wait()
+	if c, err := net.Dial("tcp", addr); err == nil {
+		defer c.Close()
+		if _, err := c.Read(make([]byte, 1)); err == nil {
+			t.Error("it still serves")
+		}
+	}
+}
+
+// TestShutdownGivesUp: a request that does not end is not waited for forever.
+func TestShutdownGivesUp(t *testing.T) {
+	arrived := make(chan struct{})
+	s, addr := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(arrived)
+		<-r.Context().Done()
+	}))
+	c := dial(t, addr)
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	<-arrived
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Shutdown(ctx); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// TestTimes: who says nothing, or never ends his head, is closed.
+func TestTimes(t *testing.T) {
+	s := &Server{HTTP: &http.Server{Handler: echo, IdleTimeout: 50 * time.Millisecond, ReadHeaderTimeout: 50 * time.Millisecond}}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.Serve(l)
+	defer s.Close()
+	for _, begin := range []string{"", "GET / HTT", "GET / HTTP/1.1\r\nHost: h\r\n"} {
+		c := dial(t, l.Addr().String())
+		io.WriteString(c, begin)
+		if n, err := c.Read(make([]byte, 1)); n > 0 || err == nil {
+			t.Errorf("%q: %d %v", begin, n, err)
+		}
+	}
+}
+
+// TestWhoDoesNotRead: a client that takes nothing of its answer is given up.
+func TestWhoDoesNotRead(t *testing.T) {
+	failed := make(chan error, 1)
+	s := &Server{Stall: 50 * time.Millisecond, HTTP: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for {
+			if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+				failed <- err
+				return
+			}
+		}
+	})}}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.Serve(l)
+	defer s.Close()
+	io.WriteString(dial(t, l.Addr().String()), "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	select {
+	case err := <-failed:
+		var timeout net.Error
+		if !errors.As(err, &timeout) || !timeout.Timeout() {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Fatal("it still writes")
+	}
+}
+
+// TestStates: connections are told as net/http tells them: each that began ends, here or, handed over, there.
+func TestStates(t *testing.T) {
+	var open atomic.Int64
+	var began atomic.Int64
+	s := &Server{HTTP: &http.Server{Handler: echo, ConnState: func(_ net.Conn, to http.ConnState) {
+		switch to {
+		case http.StateNew:
+			open.Add(1)
+			began.Add(1)
+		case http.StateClosed, http.StateHijacked:
+			open.Add(-1)
+		}
+	}}}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.Serve(l)
+	defer s.Close()
+	for i := range 10 {
+		c := dial(t, l.Addr().String())
+		method := "GET"
+		if i%2 == 0 {
+			method = "POST"
+		}
+		if status := ask(t, c, bufio.NewReader(c), method+" / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n"); status != 200 {
+			t.Error(status)
+		}
+		c.Close()
+	}
+	deadline := time.After(patience)
+	for open.Load() != 0 {
+		select {
+		case <-deadline:
+			t.Fatalf("%d open of %d", open.Load(), began.Load())
+		case <-time.After(time.Millisecond):
+		}
+	}
+}

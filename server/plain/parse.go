@@ -1,0 +1,142 @@
+package plain
+
+import (
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"strings"
+)
+
+// Bounds of a plain request. What is beyond them is not refused here, but left to net/http.
+const (
+	maxHead   = 8 << 10 // bytes of the request's line and fields
+	maxFields = 64
+)
+
+// parse reads the head of a request, from its line to its empty line, into r. It reports false for all that is not plain: it knows less than
+// it could, and never more than net/http does. What it takes, http.ReadRequest reads alike.
+func parse(head string, r *http.Request) bool {
+	line, rest, ok := cutLine(head)
+	if !ok || !parseLine(line, r) {
+		return false
+	}
+	r.Header = make(http.Header, 8)
+	values := make([]string, 0, 8)
+	r.Host = ""
+	for n := 0; ; n++ {
+		if line, rest, ok = cutLine(rest); !ok || n > maxFields {
+			return false
+		}
+		if line == "" {
+			return rest == "" && r.Host != ""
+		}
+		colon := strings.IndexByte(line, ':')
+		if colon <= 0 || !isToken(line[:colon]) {
+			return false
+		}
+		name, value := textproto.CanonicalMIMEHeaderKey(line[:colon]), strings.Trim(line[colon+1:], " \t")
+		if !isValue(value) {
+			return false
+		}
+		switch name {
+		case "Host":
+			if r.Host != "" || !isHost(value) {
+				return false
+			}
+			r.Host = value
+			continue // net/http keeps it apart, too
+		case "Connection":
+			switch {
+			case strings.EqualFold(value, "close"):
+				r.Close = true
+			case !strings.EqualFold(value, "keep-alive"):
+				return false
+			}
+			if len(r.Header["Connection"]) > 0 {
+				return false
+			}
+		case "Content-Length", "Transfer-Encoding", "Upgrade", "Expect", "Trailer", "Te", "Http2-Settings", "Keep-Alive", "Proxy-Connection", "Pragma":
+			return false // bodies, other protocols, and what intermediaries have to change
+		}
+		if old := r.Header[name]; old != nil {
+			r.Header[name] = append(old, value)
+			continue
+		}
+		values = append(values, value)
+		r.Header[name] = values[len(values)-1 : len(values) : len(values)]
+	}
+}
+
+// parseLine reads the request's line.
+func parseLine(line string, r *http.Request) bool {
+	method, line, ok := strings.Cut(line, " ")
+	if !ok {
+		return false
+	}
+	switch method { // none of them needs a body
+	case http.MethodGet, http.MethodHead, http.MethodDelete, http.MethodOptions:
+	default:
+		return false
+	}
+	target, ok := strings.CutSuffix(line, " HTTP/1.1")
+	if !ok || target == "" || target[0] != '/' || !isTarget(target) {
+		return false
+	}
+	u, err := url.ParseRequestURI(target)
+	if err != nil {
+		return false
+	}
+	r.Method, r.RequestURI, r.URL = method, target, u
+	return true
+}
+
+// cutLine cuts the first line off. Each ends as it must, with both characters: net/http also takes the second one alone.
+func cutLine(s string) (line, rest string, ok bool) {
+	i := strings.IndexByte(s, '\n')
+	if i < 1 || s[i-1] != '\r' {
+		return "", "", false
+	}
+	return s[:i-1], s[i+1:], true
+}
+
+// Classes of bytes.
+const (
+	inToken = 1 << iota
+	inHost
+	inTarget
+	inValue
+)
+
+// classes says what a byte may be a part of.
+var classes = func() (c [256]byte) {
+	for b := range 256 {
+		letter := b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9'
+		if letter || b < 128 && strings.ContainsRune("!#$%&'*+-.^_`|~", rune(b)) {
+			c[b] |= inToken
+		}
+		if letter || b < 128 && strings.ContainsRune(".-_:[]", rune(b)) {
+			c[b] |= inHost
+		}
+		if b > ' ' && b < 0x7f && b != '#' && b != '\\' {
+			c[b] |= inTarget
+		}
+		if b >= ' ' && b != 0x7f || b == '\t' {
+			c[b] |= inValue
+		}
+	}
+	return c
+}()
+
+func all(s string, class byte) bool {
+	for i := range len(s) {
+		if classes[s[i]]&class == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func isToken(s string) bool  { return all(s, inToken) }
+func isHost(s string) bool   { return s != "" && all(s, inHost) }
+func isTarget(s string) bool { return all(s, inTarget) }
+func isValue(s string) bool  { return all(s, inValue) }

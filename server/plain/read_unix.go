@@ -1,0 +1,72 @@
+//go:build unix
+
+package plain
+
+import (
+	"io"
+	"net"
+	"os"
+	"syscall"
+)
+
+// A rawReader reads what comes next from a connection into a buffer that it takes only once something is there.
+type rawReader struct {
+	raw  syscall.RawConn
+	try  func(fd uintptr) bool
+	lent *[maxHead]byte
+	n    int
+	err  error
+}
+
+// newRawReader returns nil for a connection that is no socket, or does more than a socket does.
+func newRawReader(c net.Conn) *rawReader {
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		return nil
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	r := &rawReader{raw: raw}
+	r.try = r.readNow // one closure for all reads
+	return r
+}
+
+// read waits for bytes, no longer than the connection's deadline. An error comes without a buffer.
+func (r *rawReader) read() (*[maxHead]byte, int, error) {
+	err := r.raw.Read(r.try)
+	if err == nil {
+		err = r.err
+	}
+	if err == nil && r.n == 0 {
+		err = io.EOF
+	}
+	lent, n := r.lent, r.n
+	r.lent, r.n, r.err = nil, 0, nil
+	if err != nil && lent != nil {
+		buffers.Put(lent)
+		return nil, 0, err
+	}
+	return lent, n, err
+}
+
+// readNow reads what is there. It reports false where nothing is, and is then called again once that has changed.
+func (r *rawReader) readNow(fd uintptr) bool {
+	r.lent = buffers.Get().(*[maxHead]byte)
+	for {
+		r.n, r.err = syscall.Read(int(fd), r.lent[:])
+		if r.err != syscall.EINTR { //nolint:errorlint // system calls return it as it is
+			break
+		}
+	}
+	if r.err == syscall.EAGAIN { //nolint:errorlint // as above
+		buffers.Put(r.lent)
+		r.lent, r.n, r.err = nil, 0, nil
+		return false
+	}
+	if r.err != nil {
+		r.n, r.err = 0, os.NewSyscallError("read", r.err)
+	}
+	return true
+}

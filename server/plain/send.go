@@ -1,0 +1,103 @@
+package plain
+
+import (
+	"net"
+	"strconv"
+	"time"
+)
+
+// chunkHead is room before a chunk for its length, and chunkRoom for what is around it, and ends a body.
+const (
+	chunkHead = 12
+	chunkRoom = chunkHead + 16
+)
+
+// send sends what was written so far, and more of the body that is not in out.
+func (w *response) send(more []byte) error {
+	switch {
+	case w.head > 0 && w.bodiless:
+		w.closeBodiless(0)
+	case w.head > 0 || w.chunked: // how long it will be is not known
+		w.chunk(len(more))
+	}
+	return w.flush(more)
+}
+
+// chunk makes the body in out, and more that follows it, one chunk. Its head is written into the room before it, and the first one's ends the
+// head of the answer too.
+func (w *response) chunk(more int) {
+	start := 0
+	if w.head > 0 {
+		start = w.head + gap
+	} else if len(w.out) >= chunkHead {
+		start = chunkHead
+	}
+	n := len(w.out) - start + more
+	before := ""
+	if n > 0 {
+		before = strconv.FormatInt(int64(n), 16) + crlf
+	}
+	switch {
+	case w.head > 0:
+		w.close("Transfer-Encoding: chunked" + crlf + crlf + before)
+	case start > 0:
+		w.out = w.out[chunkHead-len(before):]
+		copy(w.out, before)
+	case n > 0:
+		w.out = append(w.out, before...)
+	}
+	if n > 0 && more == 0 {
+		w.out = append(w.out, crlf...)
+	}
+	w.chunked = true
+}
+
+// maxSaid is up to where an answer to HEAD says how long the body would be, if it was not announced. It is net/http's.
+const maxSaid = 2048
+
+// closeBodiless ends the head of an answer to HEAD.
+func (w *response) closeBodiless(written int64) {
+	if written > 0 && written <= maxSaid && len(w.trailers) == 0 {
+		w.close("Content-Length: " + strconv.FormatInt(written, 10) + crlf + crlf)
+	} else {
+		w.close(crlf)
+	}
+}
+
+// close puts the end of the head into the gap, right before the body.
+func (w *response) close(end string) {
+	shift := gap - len(end)
+	copy(w.out[shift:], w.out[:w.head])
+	copy(w.out[shift+w.head:], end)
+	w.out = w.out[shift:]
+	w.head = 0
+}
+
+// flush sends out and more as they are; behind more of a chunk, its end.
+func (w *response) flush(more []byte) error {
+	if w.err != nil || len(w.out)+len(more) == 0 {
+		return w.err
+	}
+	c := w.conn
+	if !w.deadline {
+		stall := or(c.server.Stall, defaultStall)
+		if now := time.Now(); c.writes.Sub(now) < stall/2 {
+			c.writes = now.Add(stall)
+			w.err = c.Conn.SetWriteDeadline(c.writes)
+		}
+	}
+	if w.err == nil && more == nil {
+		_, w.err = c.Conn.Write(w.out)
+	} else if w.err == nil {
+		parts := net.Buffers{w.out, more}
+		if w.chunked {
+			parts = append(parts, []byte(crlf))
+		}
+		_, w.err = parts.WriteTo(c.Conn)
+	}
+	w.out = w.lent[:0]
+	if w.err != nil {
+		w.closes = true
+	}
+	return w.err
+}
