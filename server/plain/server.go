@@ -169,7 +169,7 @@ func (s *Server) Close() error {
 // logf writes to the log of the http.Server, if it has one.
 func (s *Server) logf(format string, args ...any) {
 	if l := s.HTTP.ErrorLog; l != nil {
-		l.Output(2, fmt.Sprintf(format, args...)) //nolint:errcheck // there is nowhere to say so
+		l.Output(2, fmt.Sprintf(format, args...)) //nolint:errcheck,forbidigo // it is the one that was handed in, and there is nowhere else
 	}
 }
 
