@@ -134,7 +134,7 @@ func (w *response) field(name, value string) {
 
 // frame ends the head, or, where it is not known how long the body will be, leaves the gap.
 func (w *response) frame() {
-	w.bodiless = w.request.Method == http.MethodHead || w.status == http.StatusNoContent || w.status == http.StatusNotModified
+	w.bodiless = w.request.Method == http.MethodHead || w.bodilessStatus()
 	if n := w.header["Content-Length"]; len(n) == 1 && w.status != http.StatusNoContent {
 		if length, err := strconv.ParseInt(n[0], 10, 64); err == nil && length >= 0 && n[0][0] != '+' {
 			w.length = length
@@ -148,17 +148,21 @@ func (w *response) frame() {
 			}
 		}
 	}
-	if len(w.trailers) > 0 && w.length < 0 && w.status != http.StatusNoContent && w.status != http.StatusNotModified {
+	if len(w.trailers) > 0 && w.length < 0 && !w.bodilessStatus() {
 		for _, list := range w.header["Trailer"] {
 			w.field("Trailer", list)
 		}
 	}
-	if w.length >= 0 || w.status == http.StatusNoContent || w.status == http.StatusNotModified {
+	if w.length >= 0 || w.bodilessStatus() {
 		w.out = append(w.out, crlf...)
 		return
 	}
 	w.head = len(w.out)
 	w.out = append(w.out, make([]byte, gap)...)
+}
+
+func (w *response) bodilessStatus() bool {
+	return w.status == http.StatusNoContent || w.status == http.StatusNotModified
 }
 
 // Write writes a part of the body.
@@ -174,10 +178,10 @@ func (w *response) Write(p []byte) (int, error) {
 		return 0, w.err
 	case len(p) == 0:
 		return 0, nil
-	case w.bodiless && w.request.Method != http.MethodHead:
+	case w.bodilessStatus():
 		return 0, http.ErrBodyNotAllowed
 	case w.length >= 0 && int64(len(p)) > w.length-w.written:
-		w.closes = true // as net/http does: who counts wrong is not believed
+		w.closes = w.closes || !w.bodiless // as net/http does: who counts wrong is not believed
 		return 0, http.ErrContentLength
 	}
 	w.written += int64(len(p))

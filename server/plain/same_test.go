@@ -225,19 +225,17 @@ func TestLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// told is what a server answers to a request, sent twice at once.
+// told is what a server answers to a request that is sent twice, with a last one behind it, all at once.
 func told(t *testing.T, addr, request string) string {
 	t.Helper()
 	c := dial(t, addr)
-	if _, err := io.WriteString(c, request+request); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+	method, _, _ := strings.Cut(request, " ")
+	last := method + " /nothing HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+	if _, err := io.WriteString(c, request+request+last); err != nil {
 		t.Fatal(err)
 	}
 	var b strings.Builder
 	in := bufio.NewReader(c)
-	method, _, _ := strings.Cut(request, " ")
 	for {
 		resp, err := http.ReadResponse(in, &http.Request{Method: method})
 		if err != nil {
