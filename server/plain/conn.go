@@ -86,7 +86,7 @@ func (c *conn) readHead() (string, error) {
 		if i := bytes.Index(read[scanned:], emptyLine); i >= 0 {
 			return string(read[:scanned+i+len(emptyLine)]), nil
 		}
-		if c.n == len(c.lent) || !begins(read) {
+		if c.n == len(c.lent) || !begins(read) || isBare(read) {
 			return "", nil
 		}
 		if !told {

@@ -83,6 +83,8 @@ func TestNotPlainIsAnsweredByNetHTTP(t *testing.T) {
 		"GET / HTTP/1.1\r\n\r\n":                                                     400,
 		"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n":                               400,
 		"GET / HTTP/1.1\r\nHost: a\r\nX : b\r\n\r\n":                                 400,
+		"GET / HTTP/1.1\nHost: a\n\n":                                                200,
+		"GET / HTTP/1.1\r\nHost: a\r\n\n":                                            200,
 		"GET / HTTP/1.0\r\n\r\n":                                                     200,
 		"GET / HTTP/9.9\r\nHost: a\r\n\r\n":                                          505,
 		"\x16\x03\x01\x00\r\n\r\n":                                                   400,

@@ -99,6 +99,16 @@ func cutLine(s string) (line, rest string, ok bool) {
 	return s[:i-1], s[i+1:], true
 }
 
+// isBare reports whether a line ends with the second of its two characters alone. Such a head may have ended with an empty line of that kind.
+func isBare(read []byte) bool {
+	for i, b := range read {
+		if b == '\n' && (i == 0 || read[i-1] != '\r') {
+			return true
+		}
+	}
+	return false
+}
+
 // Classes of bytes.
 const (
 	inToken = 1 << iota

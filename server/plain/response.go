@@ -94,7 +94,11 @@ func (w *response) line(status int) {
 	w.out = append(w.out, "HTTP/1.1 "...)
 	w.out = strconv.AppendInt(w.out, int64(status), 10)
 	w.out = append(w.out, ' ')
-	w.out = append(w.out, http.StatusText(status)...)
+	if text := http.StatusText(status); text != "" {
+		w.out = append(w.out, text...)
+	} else {
+		w.out = strconv.AppendInt(append(w.out, "status code "...), int64(status), 10) // as net/http has it
+	}
 	w.out = append(w.out, crlf...)
 }
 

@@ -1,0 +1,392 @@
+package plain
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A Client passes plain requests on to HTTP/1.1 servers, and their answers back, in the caller's goroutine. Its settings are not to be changed
+// once it is used. It is safe for concurrent use.
+type Client struct {
+	Dial    func(ctx context.Context, network, addr string) (net.Conn, error) // nil means net.Dialer's, with Connect
+	Connect time.Duration                                                     // for a connection; 0 means 5 s
+	Answer  time.Duration                                                     // for the head of an answer; 0 means a minute
+	Stall   time.Duration                                                     // for the next bytes of a body; 0 means 5 minutes
+	Keep    time.Duration                                                     // how long an idle connection is kept; 0 means 50 s
+	MaxIdle int                                                               // idle connections to an address; 0 means 1024
+
+	mu     sync.Mutex
+	idle   map[string][]*upConn // by address; the last has come last
+	timer  *time.Timer          // for the next that has been idle for long; nil for none
+	closed bool
+}
+
+const (
+	defaultConnect = 5 * time.Second
+	defaultAnswer  = time.Minute
+	defaultGap     = 5 * time.Minute
+	defaultKeep    = 50 * time.Second
+	defaultMaxIdle = 1024
+
+	// unwatched is how long an answer is waited for without looking whether the client is still there. Looking costs as much as all the rest.
+	unwatched = 250 * time.Millisecond
+)
+
+// An upConn is a connection to a server.
+type upConn struct {
+	net.Conn
+	since time.Time      // when it became idle
+	used  bool           // whether it has brought an answer
+	buf   *[outSize]byte // lent while a request is under way
+	n     int            // bytes of an answer that are in buf[at:n]
+	at    int
+}
+
+// get returns a connection, an idle one where there is one and fresh is not asked for.
+func (c *Client) get(ctx context.Context, addr string, fresh bool) (*upConn, error) {
+	if !fresh {
+		if u := c.take(addr); u != nil {
+			return u, nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, or(c.Connect, defaultConnect))
+	defer cancel()
+	dial := c.Dial
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	conn, err := dial(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return &upConn{Conn: conn}, nil
+}
+
+// take returns the connection that became idle last.
+func (c *Client) take(addr string) *upConn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := c.idle[addr]
+	if len(all) == 0 {
+		return nil
+	}
+	u := all[len(all)-1]
+	all[len(all)-1] = nil
+	c.idle[addr] = all[:len(all)-1]
+	return u
+}
+
+// put keeps a connection for the next request, or closes it.
+func (c *Client) put(addr string, u *upConn) {
+	most := c.MaxIdle
+	if most == 0 {
+		most = defaultMaxIdle
+	}
+	u.used = true
+	u.since = time.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || len(c.idle[addr]) >= most {
+		u.Close()
+		return
+	}
+	if c.idle == nil {
+		c.idle = map[string][]*upConn{}
+	}
+	c.idle[addr] = append(c.idle[addr], u)
+	if c.timer == nil {
+		c.timer = time.AfterFunc(or(c.Keep, defaultKeep), c.sweep)
+	}
+}
+
+// sweep closes what has been idle for too long.
+func (c *Client) sweep() {
+	keep := or(c.Keep, defaultKeep)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, soonest := time.Now(), time.Duration(-1)
+	for addr, all := range c.idle {
+		n := 0
+		for n < len(all) && now.Sub(all[n].since) >= keep {
+			all[n].Close()
+			n++
+		}
+		rest := copy(all, all[n:])
+		clear(all[rest:])
+		c.idle[addr] = all[:rest]
+		if rest == 0 {
+			delete(c.idle, addr)
+			continue
+		}
+		if left := keep - now.Sub(all[0].since); soonest < 0 || left < soonest {
+			soonest = left
+		}
+	}
+	c.timer = nil
+	if soonest >= 0 && !c.closed {
+		c.timer = time.AfterFunc(soonest, c.sweep)
+	}
+}
+
+// CloseIdle closes the idle connections to an address, which is not used any more.
+func (c *Client) CloseIdle(addr string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, u := range c.idle[addr] {
+		u.Close()
+	}
+	delete(c.idle, addr)
+}
+
+// Close closes idle connections, and has those of requests under way closed after them.
+func (c *Client) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	if c.timer != nil {
+		c.timer.Stop()
+		c.timer = nil
+	}
+	for _, all := range c.idle {
+		for _, u := range all {
+			u.Close()
+		}
+	}
+	c.idle = nil
+}
+
+// Takes reports whether a Client can pass a request on: it has no body, and asks for nothing but an answer.
+func Takes(r *http.Request) bool {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodDelete, http.MethodOptions:
+	default:
+		return false
+	}
+	if r.ContentLength != 0 || r.Body != nil && r.Body != http.NoBody || len(r.TransferEncoding) > 0 || len(r.Trailer) > 0 {
+		return false
+	}
+	if len(r.RequestURI) == 0 || r.RequestURI[0] != '/' || !isTarget(r.RequestURI) || !isHost(r.Host) {
+		return false
+	}
+	for _, name := range [...]string{"Upgrade", "Te", "Expect", "Http2-Settings"} {
+		if _, ok := r.Header[name]; ok {
+			return false
+		}
+	}
+	for _, value := range r.Header["Connection"] {
+		if !strings.EqualFold(value, "close") && !strings.EqualFold(value, "keep-alive") {
+			return false // it names fields that are not to be passed on
+		}
+	}
+	return true
+}
+
+// A ClientError is an error of the client to whom an answer was being passed on.
+type ClientError struct{ Err error }
+
+// Error says what went wrong.
+func (e *ClientError) Error() string { return "the client: " + e.Err.Error() }
+
+// Unwrap returns what went wrong.
+func (e *ClientError) Unwrap() error { return e.Err }
+
+// A Field is a header field, its name in canonical form.
+type Field struct{ Name, Value string }
+
+// Pass sends a request that Takes took to a server, with the fields in place of those of the same names, and writes its answer to w. It reports
+// whether w was written to: then an error leaves the answer incomplete, and the client's connection has to be ended. A connection that turns
+// out to be closed, as idle ones may be, is replaced once: none of the methods does harm when it is repeated. An error of w is a *ClientError, and
+// one of the request's context is that context's.
+func (c *Client) Pass(w http.ResponseWriter, r *http.Request, addr string, fields []Field) (answered bool, err error) {
+	for fresh := false; ; fresh = true {
+		u, err := c.get(r.Context(), addr, fresh)
+		if err != nil {
+			return false, err
+		}
+		used := u.used
+		u.buf, u.n, u.at = outs.Get().(*[outSize]byte), 0, 0
+		x := exchange{client: c, conn: u, w: w, r: r}
+		keep, err := x.run(fields)
+		keep = x.stop() && keep
+		outs.Put(u.buf)
+		u.buf = nil
+		if keep {
+			c.put(addr, u)
+		} else {
+			u.Close()
+		}
+		if err == nil || x.answered {
+			return x.answered, err
+		}
+		if ended := r.Context().Err(); ended != nil {
+			return false, ended
+		}
+		if !used || x.heard || errors.Is(err, os.ErrDeadlineExceeded) {
+			return false, err
+		}
+	}
+}
+
+// An exchange is a request and its answer on a connection.
+type exchange struct {
+	client   *Client
+	conn     *upConn
+	w        http.ResponseWriter
+	r        *http.Request
+	watching func() bool // ends the watch of the client; nil for none
+	stalls   time.Time   // until when a read may take, as the connection was told
+	heard    bool        // a byte of the answer has come
+	answered bool        // a byte of the answer may have been passed on
+}
+
+// run sends the request and passes the answer on. It reports whether the connection is of further use.
+func (x *exchange) run(fields []Field) (keep bool, err error) {
+	if err := x.send(fields); err != nil {
+		return false, err
+	}
+	if err := x.first(); err != nil {
+		return false, err
+	}
+	var a answer
+	whole, err := x.head(&a)
+	if err != nil {
+		return false, err
+	}
+	if !whole {
+		return x.slow()
+	}
+	return x.pass(&a)
+}
+
+// dropped are the fields that are not passed on: those for a connection, and those that are said anew.
+func dropped(name string) bool {
+	switch name {
+	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length":
+		return true
+	}
+	return false
+}
+
+// send writes the request.
+func (x *exchange) send(fields []Field) error {
+	out := outs.Get().(*[outSize]byte)
+	defer outs.Put(out)
+	b := append(out[:0], x.r.Method...)
+	b = append(b, ' ')
+	b = append(b, x.r.RequestURI...)
+	b = append(b, " HTTP/1.1\r\nHost: "...)
+	b = append(b, x.r.Host...)
+	b = append(b, crlf...)
+	for name, values := range x.r.Header {
+		if dropped(name) || replaced(fields, name) {
+			continue
+		}
+		for _, value := range values {
+			b = appendField(b, name, value)
+		}
+	}
+	for _, f := range fields {
+		if f.Value != "" {
+			b = appendField(b, f.Name, f.Value)
+		}
+	}
+	b = append(b, crlf...)
+	if err := x.conn.SetWriteDeadline(time.Now().Add(or(x.client.Answer, defaultAnswer))); err != nil {
+		return err
+	}
+	_, err := x.conn.Write(b)
+	return err
+}
+
+func replaced(fields []Field, name string) bool {
+	for i := range fields {
+		if fields[i].Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// appendField appends a field. What would end its line is a space there; net/http and parse let none of that in.
+func appendField(b []byte, name, value string) []byte {
+	b = append(append(b, name...), ": "...)
+	start := len(b)
+	b = append(b, value...)
+	for i := start; i < len(b); i++ {
+		if b[i] == '\r' || b[i] == '\n' {
+			b[i] = ' '
+		}
+	}
+	return append(b, crlf...)
+}
+
+// first waits for the first bytes of the answer, first without a look at the client, and then with one.
+func (x *exchange) first() error {
+	u := x.conn
+	if err := u.SetReadDeadline(time.Now().Add(unwatched)); err != nil {
+		return err
+	}
+	err := u.fill()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		x.watch()
+		x.stalls = time.Now().Add(or(x.client.Answer, defaultAnswer) - unwatched)
+		if err = u.SetReadDeadline(x.stalls); err == nil && x.r.Context().Err() == nil {
+			err = u.fill()
+		}
+		if ended := x.r.Context().Err(); ended != nil {
+			return ended
+		}
+	}
+	x.heard = u.n > 0
+	if x.heard {
+		return nil
+	}
+	return err
+}
+
+// watch ends the wait for the server when the client leaves.
+func (x *exchange) watch() {
+	if x.watching == nil {
+		u := x.conn
+		x.watching = context.AfterFunc(x.r.Context(), func() { u.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // then the connection is broken
+	}
+}
+
+// stop ends the watch. It reports false if that has broken the connection.
+func (x *exchange) stop() bool { return x.watching == nil || x.watching() }
+
+// more reads more of the answer, for no longer than a stall may take.
+func (x *exchange) more() error {
+	x.watch()
+	gap := or(x.client.Stall, defaultGap)
+	if now := time.Now(); x.stalls.Sub(now) < gap/2 {
+		x.stalls = now.Add(gap)
+		if err := x.conn.SetReadDeadline(x.stalls); err != nil {
+			return err
+		}
+	}
+	if err := x.r.Context().Err(); err != nil {
+		return err
+	}
+	return x.conn.fill()
+}
+
+// fill reads once, into the room behind what is there.
+func (u *upConn) fill() error {
+	n, err := u.Conn.Read(u.buf[u.n:])
+	u.n += n
+	if n > 0 {
+		return nil
+	}
+	if err == nil {
+		err = io.ErrNoProgress
+	}
+	return err
+}

@@ -1,0 +1,461 @@
+package plain
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// answers are what servers say, byte by byte. Behind each of those that leave the connection open another one may follow.
+var answers = map[string]struct {
+	bytes  string
+	closes bool
+}{
+	"length":          {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello", false},
+	"no reason":       {"HTTP/1.1 200 \r\nContent-Length: 5\r\n\r\nhello", false},
+	"no space":        {"HTTP/1.1 200\r\nContent-Length: 5\r\n\r\nhello", false},
+	"empty":           {"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", false},
+	"error":           {"HTTP/1.1 503 Go Away\r\nContent-Length: 2\r\nRetry-After: 7\r\n\r\nno", false},
+	"own status":      {"HTTP/1.1 299 Whatever\r\nContent-Length: 2\r\n\r\nno", false},
+	"chunked":         {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n3;x=y\r\nyou\r\n0\r\n\r\n", false},
+	"trailers":        {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 5\r\n\r\n", false},
+	"to the end":      {"HTTP/1.1 200 OK\r\n\r\nhello", true},
+	"closing":         {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello", true},
+	"hop by hop":      {"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: X-Private, close\r\nX-Private: x\r\nKeep-Alive: timeout=5\r\nProxy-Connection: close\r\n\r\nhello", true},
+	"old":             {"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello", true},
+	"no content":      {"HTTP/1.1 204 No Content\r\n\r\n", false},
+	"not modified":    {"HTTP/1.1 304 Not Modified\r\nEtag: \"x\"\r\n\r\n", false},
+	"hints":           {"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", false},
+	"continue":        {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", false},
+	"cookies":         {"HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: 2\r\nset-cookie: c=d\r\n\r\nok", false},
+	"length twice":    {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok", false},
+	"lengths":         {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok", true},
+	"a signed length": {"HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\nok", true},
+	"negative length": {"HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nok", true},
+	"both":            {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", false},
+	"a bare newline":  {"HTTP/1.1 200 OK\nContent-Length: 2\n\nok", false},
+	"short":           {"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello", true},
+	"a broken chunk":  {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nzz\r\n", true},
+	"a cut chunk":     {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhe", true},
+	"nothing":         {"", true},
+	"half a head":     {"HTTP/1.1 200 OK\r\nConte", true},
+	"junk":            {"hello, this is no HTTP\r\n\r\n", true},
+	"status of junk":  {"HTTP/1.1 2x0 OK\r\nContent-Length: 0\r\n\r\n", true},
+	"switching":       {"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n", true},
+	"long":            {"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 100_000), false},
+	"a long head":     {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX: " + strings.Repeat("y", 100_000) + "\r\n\r\nok", false},
+	"an endless head": {"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n" + strings.Repeat("X: y\r\n", 100_000) + "\r\nok", true},
+	"exactly full":    {"HTTP/1.1 200 OK\r\nContent-Length: 16384\r\n\r\n" + strings.Repeat("x", 16384), false},
+}
+
+// rawServer answers each request with the bytes that its path names. It counts connections.
+func rawServer(t testing.TB) (addr string, connections *atomic.Int64) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	connections = new(atomic.Int64)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			connections.Add(1)
+			go func() {
+				defer c.Close()
+				in := bufio.NewReader(c)
+				for {
+					r, err := http.ReadRequest(in)
+					if err != nil {
+						return
+					}
+					a := answers[strings.TrimPrefix(r.URL.Path, "/")]
+					text := a.bytes
+					if heads := strings.SplitAfter(text, "\r\n\r\n"); r.Method == http.MethodHead {
+						text = heads[0]
+						if strings.HasPrefix(text, "HTTP/1.1 10") && len(heads) > 2 {
+							text += heads[1]
+						}
+					}
+					if _, err := io.WriteString(c, text); err != nil || a.closes {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return l.Addr().String(), connections
+}
+
+// passing is a proxy over a Client, with httputil.ReverseProxy's answers to errors.
+func passing(c *Client, addr string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !Takes(r) {
+			w.WriteHeader(http.StatusTeapot)
+			return
+		}
+		answered, err := c.Pass(w, r, addr, []Field{{"X-Forwarded-For", "someone"}})
+		switch {
+		case err == nil:
+		case answered:
+			panic(http.ErrAbortHandler)
+		default:
+			w.WriteHeader(http.StatusBadGateway)
+		}
+	})
+}
+
+// TestPassLikeReverseProxy: what clients get through a Client is what they get through httputil.ReverseProxy, whichever server is in front.
+func TestPassLikeReverseProxy(t *testing.T) {
+	addr, _ := rawServer(t)
+	c := &Client{}
+	t.Cleanup(c.Close)
+	_, front := serve(t, passing(c, addr))
+	behind := serveNetHTTP(t, passing(c, addr))
+	theirs := serveNetHTTP(t, &httputil.ReverseProxy{ // with a connection for each request: what is left of one is none of the next's
+		Rewrite:   func(p *httputil.ProxyRequest) { p.SetURL(&url.URL{Scheme: "http", Host: addr}) },
+		ErrorLog:  slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
+		Transport: &http.Transport{DisableCompression: true, DisableKeepAlives: true, MaxResponseHeaderBytes: maxAnswerHead},
+	})
+	for name := range answers {
+		for _, method := range []string{"GET", "HEAD"} {
+			if name == "short" || name == "continue" {
+				continue // what came is passed on, and 100 is not
+			}
+			path := "/" + strings.ReplaceAll(name, " ", "%20")
+			want := fetched(t, theirs, method, path)
+			for what, addr := range map[string]string{"plain": front, "net/http": behind} {
+				for range 2 {
+					if got := fetched(t, addr, method, path); got != want {
+						t.Errorf("%s %s, %s:\ngot\n%s\nwant\n%s", method, path, what, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+// fetched is what a client gets, over a connection of its own.
+func fetched(t *testing.T, addr, method, path string) string {
+	t.Helper()
+	c := dial(t, addr)
+	defer c.Close()
+	fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", method, path)
+	in := bufio.NewReader(c)
+	var b strings.Builder
+	for {
+		resp, err := http.ReadResponse(in, &http.Request{Method: method})
+		if err != nil {
+			fmt.Fprintln(&b, "end:", err)
+			return b.String()
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Header.Del("Date")
+		if len(resp.TransferEncoding) > 0 || resp.ContentLength == int64(len(body)) {
+			resp.Header.Del("Content-Length") // either way of saying it is right
+			resp.TransferEncoding, resp.ContentLength = nil, 0
+		}
+		resp.Header.Del("Content-Type") // net/http guesses
+		fmt.Fprintln(&b, resp.Status, resp.TransferEncoding, resp.ContentLength, err, len(body), string(body[:min(len(body), 100)]))
+		for _, name := range slices.Sorted(maps.Keys(resp.Header)) {
+			fmt.Fprintf(&b, "%s: %.100s\n", name, fmt.Sprintf("%q", resp.Header[name]))
+		}
+		fmt.Fprintln(&b, resp.Trailer)
+	}
+}
+
+// TestConnectionsAreKept: one connection serves all whose answers leave it open, also where they come in other ways.
+func TestConnectionsAreKept(t *testing.T) {
+	addr, connections := rawServer(t)
+	for name, a := range answers {
+		if name == "hints" {
+			continue // the recorder takes an informational answer for the last one
+		}
+		c := &Client{}
+		before := connections.Load()
+		for range 3 {
+			rec := httptest.NewRecorder()
+			c.Pass(rec, httptest.NewRequestWithContext(t.Context(), "GET", "/"+url.PathEscape(name), nil), addr, nil) //nolint:errcheck // what they answer is tested elsewhere
+		}
+		n := connections.Load() - before
+		if kept := n == 1; kept == a.closes && name != "a bare newline" && name != "length twice" && name != "both" {
+			t.Errorf("%s: %d connections", name, n)
+		}
+		c.Close()
+	}
+}
+
+// TestWhatIsSent: the request that a server gets is the client's, without what is for a connection, and with the fields of the proxy.
+func TestWhatIsSent(t *testing.T) {
+	got := make(chan string, 1)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		b := make([]byte, 4096)
+		n, _ := c.Read(b)
+		got <- string(b[:n])
+		io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
+	}()
+	r := httptest.NewRequestWithContext(t.Context(), "GET", "/a//b/../c?d=%20e;f", nil)
+	r.Host = "shop.example:8080"
+	r.Header = http.Header{
+		"Connection": {"keep-alive"}, "Keep-Alive": {"x"}, "Proxy-Authorization": {"secret"}, "Proxy-Connection": {"x"}, "Content-Length": {"0"},
+		"X-Forwarded-For": {"forged"}, "Forwarded": {"for=forged"}, "Accept": {"a/b", "c/d"},
+	}
+	c := &Client{}
+	defer c.Close()
+	if _, err := c.Pass(httptest.NewRecorder(), r, l.Addr().String(), []Field{{"X-Forwarded-For", "192.0.2.1"}, {"Forwarded", ""}}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "GET /a//b/../c?d=%20e;f HTTP/1.1\r\nHost: shop.example:8080\r\nAccept: a/b\r\nAccept: c/d\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n"; <-got != want {
+		t.Error("another request was sent")
+	}
+}
+
+func TestTakes(t *testing.T) {
+	plain := func() *http.Request {
+		r := httptest.NewRequestWithContext(t.Context(), "GET", "/x", nil)
+		r.Body = http.NoBody
+		return r
+	}
+	if !Takes(plain()) {
+		t.Error("not a plain one")
+	}
+	for name, change := range map[string]func(*http.Request){
+		"method":     func(r *http.Request) { r.Method = "POST" },
+		"body":       func(r *http.Request) { r.Body = io.NopCloser(bytes.NewReader(nil)) },
+		"length":     func(r *http.Request) { r.ContentLength = -1 },
+		"chunked":    func(r *http.Request) { r.TransferEncoding = []string{"chunked"} },
+		"trailer":    func(r *http.Request) { r.Trailer = http.Header{"X": nil} },
+		"absolute":   func(r *http.Request) { r.RequestURI = "http://a/" },
+		"no URI":     func(r *http.Request) { r.RequestURI = "" },
+		"space":      func(r *http.Request) { r.RequestURI = "/a b" },
+		"newline":    func(r *http.Request) { r.RequestURI = "/a\r\nX: y" },
+		"host":       func(r *http.Request) { r.Host = "a\r\nX: y" },
+		"upgrade":    func(r *http.Request) { r.Header.Set("Upgrade", "websocket") },
+		"te":         func(r *http.Request) { r.Header.Set("TE", "trailers") },
+		"connection": func(r *http.Request) { r.Header.Set("Connection", "X-Secret") },
+	} {
+		r := plain()
+		if change(r); Takes(r) {
+			t.Errorf("%s: taken", name)
+		}
+	}
+}
+
+// TestIdleConnectionThatWasClosed is replaced, without the client's notice; one that is closed on each request is an error.
+func TestIdleConnectionThatWasClosed(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	accepted := make(chan net.Conn)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			accepted <- c
+		}
+	}()
+	c := &Client{}
+	defer c.Close()
+	pass := func() chan error {
+		done := make(chan error, 1)
+		go func() {
+			rec := httptest.NewRecorder()
+			_, err := c.Pass(rec, httptest.NewRequestWithContext(t.Context(), "GET", "/", nil), l.Addr().String(), nil)
+			if err == nil && rec.Code != 204 {
+				err = fmt.Errorf("status %d", rec.Code)
+			}
+			done <- err
+		}()
+		return done
+	}
+	answer := func(conn net.Conn) {
+		if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
+			t.Error(err)
+		}
+		io.WriteString(conn, "HTTP/1.1 204 No Content\r\n\r\n")
+	}
+	first := pass()
+	conn := <-accepted
+	answer(conn)
+	if err := <-first; err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	second := pass()
+	answer(<-accepted)
+	if err := <-second; err != nil {
+		t.Error(err)
+	}
+	c.CloseIdle(l.Addr().String())
+	third := pass()
+	(<-accepted).Close()
+	if err := <-third; err == nil {
+		t.Error("no error")
+	}
+}
+
+// TestServerThatDoesNotAnswer: the wait ends with its time, or when the client leaves.
+func TestServerThatDoesNotAnswer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c := &Client{Answer: 2 * unwatched}
+	defer c.Close()
+	request := func(ctx context.Context) *http.Request { return httptest.NewRequestWithContext(ctx, "GET", "/", nil) }
+	var timeout net.Error
+	if answered, err := c.Pass(httptest.NewRecorder(), request(t.Context()), l.Addr().String(), nil); answered || !errors.As(err, &timeout) || !timeout.Timeout() {
+		t.Errorf("%v %v", answered, err)
+	}
+	c.Answer = time.Hour
+	for _, after := range []time.Duration{0, unwatched / 2, 2 * unwatched} {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(after, cancel)
+		if answered, err := c.Pass(httptest.NewRecorder(), request(ctx), l.Addr().String(), nil); answered || !errors.Is(err, context.Canceled) {
+			t.Errorf("%v: %v %v", after, answered, err)
+		}
+	}
+}
+
+// TestEventsArriveAtOnce: what a server sends is passed on when it comes, however the answer is framed.
+func TestEventsArriveAtOnce(t *testing.T) {
+	for _, framing := range []string{"", "Content-Length: 30\r\n"} {
+		next := make(chan struct{})
+		up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if framing != "" {
+				w.Header().Set("Content-Length", "30")
+			}
+			for range 3 {
+				io.WriteString(w, "data: 8901")
+				http.NewResponseController(w).Flush()
+				<-next
+			}
+		}))
+		c := &Client{}
+		_, front := serve(t, passing(c, up.Listener.Addr().String()))
+		conn := dial(t, front)
+		io.WriteString(conn, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if _, err := io.ReadFull(resp.Body, make([]byte, 10)); err != nil {
+				t.Fatal(err)
+			}
+			next <- struct{}{}
+		}
+		if n, err := resp.Body.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
+			t.Error(n, err)
+		}
+		c.Close()
+		up.Close()
+	}
+}
+
+// TestClientLeavesMidway: the server's connection ends with the client's.
+func TestClientLeavesMidway(t *testing.T) {
+	gone := make(chan struct{})
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "first")
+		http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		close(gone)
+	}))
+	defer up.Close()
+	c := &Client{}
+	defer c.Close()
+	_, front := serve(t, passing(c, up.Listener.Addr().String()))
+	conn := dial(t, front)
+	io.WriteString(conn, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	select {
+	case <-gone:
+	case <-time.After(patience):
+		t.Error("the server goes on")
+	}
+}
+
+// TestIdleConnectionsEnd: they are closed after their time, and there are no more of them than may be.
+func TestIdleConnectionsEnd(t *testing.T) {
+	addr, connections := rawServer(t)
+	c := &Client{Keep: 20 * time.Millisecond, MaxIdle: 2}
+	defer c.Close()
+	for range 5 {
+		u, err := c.get(t.Context(), addr, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.put(addr, u)
+	}
+	if connections.Load() > 5 {
+		t.Error(connections.Load())
+	}
+	var kept []*upConn
+	for range 3 {
+		u, err := c.get(t.Context(), addr, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept = append(kept, u)
+	}
+	for _, u := range kept {
+		c.put(addr, u)
+	}
+	c.mu.Lock()
+	n := len(c.idle[addr])
+	c.mu.Unlock()
+	if n > 2 {
+		t.Errorf("%d idle", n)
+	}
+	deadline := time.After(patience)
+	for {
+		c.mu.Lock()
+		n, timer := len(c.idle), c.timer
+		c.mu.Unlock()
+		if n == 0 && timer == nil {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatal("they stay")
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
