@@ -25,6 +25,7 @@ const (
 	subjectGateway  = "weir"
 	subjectUpstream = "the upstream itself"
 	subjectNetHTTP  = "net/http alone"
+	subjectCaddy    = "caddy"
 )
 
 // A traffic is one setting of gateway: a limit so high that all passes, or so low that all is refused.
@@ -57,29 +58,13 @@ func traffics() []traffic {
 
 // gateway measures the whole gateway beside nginx: real processes, real sockets, one upstream, driven by wrk.
 func gateway(r *report) error {
-	wrk, err := servers.Program("wrk", "wrk")
+	site, err := newSite()
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "weir-bench-*")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // for the building
-	defer cancel()
-	binary, err := servers.BuildWeir(ctx, dir)
-	if err != nil {
-		return err
-	}
-	upstream, err := startNginx(dir, "upstream", 1, fmt.Sprintf(
-		"keepalive_requests 1000000000;\nserver { listen {{.Addr}} backlog=4096; location / { return 200 \"%s\"; } }", strings.Repeat("x", upstreamBody)))
-	if err != nil {
-		return err
-	}
-	defer upstream.Stop() //nolint:errcheck // it is stopped for good either way
+	defer site.close()
 	for _, t := range traffics() {
-		if err := r.proxies(t, wrk, binary, upstream.Addr, dir); err != nil {
+		if err := r.proxies(t, site.wrk, site.binary, site.upstream.Addr, site.dir); err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
 	}
@@ -122,6 +107,13 @@ func (r *report) proxies(t traffic, wrk, binary, upstream, dir string) (err erro
 		return err
 	}
 	all = append(all, proxy{subjectNetHTTP, plain.addr, plain})
+	if !t.refused {
+		caddy, err := startCaddy(dir, upstream)
+		if err != nil {
+			return err
+		}
+		all = append(all, proxy{subjectCaddy, caddy.Addr, caddy.Process})
+	}
 	seconds := r.repeats()
 	runs := make([][]values, len(all))
 	for _, p := range all { // connections to the upstream, pages, code: what only the first requests cost
@@ -162,6 +154,17 @@ func startNginx(dir, name string, workers int, block string) (*servers.Server, e
 	defer cancel()
 	conf := strings.Replace(servers.HTTP(block), "worker_processes 1;", fmt.Sprintf("worker_processes %d;", workers), 1)
 	return servers.Nginx(ctx, dir, conf)
+}
+
+// startCaddy starts Caddy in a directory of its own.
+func startCaddy(dir, upstream string) (*servers.Server, error) {
+	dir, err := os.MkdirTemp(dir, "caddy-*")
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startTime)
+	defer cancel()
+	return servers.Caddy(ctx, dir, upstream)
 }
 
 // nginxProxy is nginx as one would write it to be fast: connections to the upstream are kept, and nothing is logged.
@@ -260,6 +263,7 @@ func proxyTable(t traffic, all []proxy, peers []string, runs [][]values, seconds
 			fmt.Sprintf("wrk, one thread, %d s in turn; one upstream, nginx with one worker, %d bytes; client, proxy and upstream share this machine", seconds, upstreamBody),
 			"nginx: " + t.nginx + " workers as worker_processes auto has it, and as GOMAXPROCS, where that differs",
 			"weir: " + t.weir,
+			subjectCaddy + ": its reverse_proxy, as it comes, with no limits",
 			subjectNetHTTP + ": its server with its reverse proxy, or a handler that refuses; no limits, and nothing of weir's",
 			"latencies as wrk gives them; CPU: of the proxy alone, with its workers, for 1,000 requests",
 		},
@@ -285,7 +289,25 @@ func proxyTable(t traffic, all []proxy, peers []string, runs [][]values, seconds
 		}
 		tab.Rows = append(tab.Rows, row)
 	}
+	for i := range all {
+		if all[i].name == subjectCaddy {
+			tab.beside(all, runs, i)
+		}
+	}
 	return tab
+}
+
+// beside adds a column with the requests/s beside those of Caddy, which has a target.
+func (t *table) beside(all []proxy, runs [][]values, caddy int) {
+	t.Columns = append(t.Columns, column{"/ " + subjectCaddy, 2})
+	for i := range t.Rows {
+		rate := ratio(runs[i], runs[caddy], "rate")
+		t.Rows[i].Values = append(t.Rows[i].Values, rate)
+		if all[i].name == subjectGateway {
+			text, missed := atLeast(rate, 2, subjectCaddy)
+			t.Rows[i].Target, t.Rows[i].Missed = t.Rows[i].Target+"; "+text, t.Rows[i].Missed || missed
+		}
+	}
 }
 
 // ratio is the median over the rounds of one figure of two subjects.

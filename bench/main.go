@@ -39,6 +39,8 @@ func sections() []section {
 		{"replay", "the replay of an access log: parsing, deciding, and the whole way", replay},
 		{"redis", "limits in Redis, beside redis_rate and a script that does nothing", redis},
 		{"gateway", "the gateway beside nginx, proxying and refusing", gateway},
+		{"gatewayload", "how long requests take through the gateway and nginx, below their capacity", gatewayLoad},
+		{"gatewaymemory", "what idle and queued connections cost the gateway and nginx", gatewayMemory},
 	}
 }
 

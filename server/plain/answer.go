@@ -43,7 +43,7 @@ func parseAnswer(head, method string, a *answer) bool {
 		if colon <= 0 || !isToken(line[:colon]) {
 			return false
 		}
-		name, value := textproto.CanonicalMIMEHeaderKey(line[:colon]), strings.Trim(line[colon+1:], " \t")
+		name, value := textproto.CanonicalMIMEHeaderKey(line[:colon]), trim(line[colon+1:])
 		if !isValue(value) {
 			return false
 		}

@@ -42,11 +42,12 @@ const (
 // An upConn is a connection to a server.
 type upConn struct {
 	net.Conn
-	since time.Time      // when it became idle
-	used  bool           // whether it has brought an answer
-	buf   *[outSize]byte // lent while a request is under way
-	n     int            // bytes of an answer that are in buf[at:n]
-	at    int
+	since  time.Time      // when it became idle
+	writes time.Time      // until when a write may take, as the connection was told
+	used   bool           // whether it has brought an answer
+	buf    *[outSize]byte // lent while a request is under way
+	n      int            // bytes of an answer that are in buf[at:n]
+	at     int
 }
 
 // get returns a connection, an idle one where there is one and fresh is not asked for.
@@ -298,10 +299,14 @@ func (x *exchange) send(fields []Field) error {
 		}
 	}
 	b = append(b, crlf...)
-	if err := x.conn.SetWriteDeadline(time.Now().Add(or(x.client.Answer, defaultAnswer))); err != nil {
-		return err
+	u, limit := x.conn, or(x.client.Answer, defaultAnswer)
+	if now := time.Now(); u.writes.Sub(now) < limit/2 {
+		u.writes = now.Add(limit)
+		if err := u.SetWriteDeadline(u.writes); err != nil {
+			return err
+		}
 	}
-	_, err := x.conn.Write(b)
+	_, err := u.Write(b)
 	return err
 }
 

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -16,15 +18,17 @@ import (
 // A conn is a connection of a client, whose requests are served one after another in one goroutine.
 type conn struct {
 	net.Conn
-	server *Server
-	rest   *queue
-	ctx    context.Context // of all requests
-	remote string
-	busy   atomic.Bool // whether a request, or a part of one, has come and is not answered
+	server  *Server
+	rest    *queue
+	ctx     context.Context // of all requests
+	remote  string
+	request http.Request // as it is parsed: a handler gets a copy
+	busy    atomic.Bool  // whether a request, or a part of one, has come and is not answered
 
 	raw     *rawReader // nil where the connection is none of the operating system's
 	lent    *[maxHead]byte
 	n       int       // what was read and not served is in lent[:n]
+	asleep  bool      // it has been idle for a while
 	waits   time.Time // until when a read may take, as the connection was told; zero for not told
 	writes  time.Time // the same of a write
 	watched watched
@@ -34,12 +38,22 @@ type conn struct {
 var buffers = sync.Pool{New: func() any { return new([maxHead]byte) }}
 
 func (c *conn) serve() {
-	s := c.server
 	c.remote = c.Conn.RemoteAddr().String()
 	c.ctx = context.WithValue(c.ctx, http.LocalAddrContextKey, c.Conn.LocalAddr())
 	c.raw = newRawReader(c.Conn)
-	s.state(c.Conn, http.StateNew)
-	if !c.serveAll() {
+	c.server.state(c.Conn, http.StateNew)
+	c.goOn()
+}
+
+// goOn serves request after request, to the end. A connection that is idle for a while goes on in another goroutine: its stack is a small
+// one, where that of this one has become as large as requests need it.
+func (c *conn) goOn() {
+	s := c.server
+	switch c.serveAll() {
+	case idle:
+		go c.goOn()
+		return
+	case ended:
 		c.Conn.Close()
 		s.state(c.Conn, http.StateClosed)
 	}
@@ -47,21 +61,34 @@ func (c *conn) serve() {
 	s.remove(c)
 }
 
-// serveAll serves request after request. It reports whether the connection was handed over; otherwise it is to be closed.
-func (c *conn) serveAll() (over bool) {
+// next is what becomes of a connection.
+type next int
+
+const (
+	ended next = iota // it is to be closed
+	idle              // nothing has come for a while
+	over              // it was handed over
+)
+
+// serveAll serves request after request, as long as they come soon.
+func (c *conn) serveAll() next {
 	for {
 		head, err := c.readHead()
-		if err != nil {
-			return false
+		if err == errIdle { //nolint:errorlint // it is never wrapped
+			return idle
 		}
-		r := new(http.Request)
+		if err != nil {
+			return ended
+		}
+		r := &c.request
+		*r = http.Request{}
 		if head == "" || !parse(head, r) {
 			c.handOver()
-			return true
+			return over
 		}
 		c.n = copy(c.lent[:], c.lent[len(head):c.n])
 		if !c.answer(r) {
-			return false
+			return ended
 		}
 	}
 }
@@ -107,10 +134,21 @@ func (c *conn) readHead() (string, error) {
 
 var emptyLine = []byte("\r\n\r\n")
 
+// awake is how long a connection without a request stays in its goroutine.
+const awake = time.Second
+
+// errIdle is for a connection on which nothing has come for so long.
+var errIdle = errors.New("idle")
+
 // readFirst waits for the first bytes of a request.
 func (c *conn) readFirst() (err error) {
 	c.busy.Store(false)
-	c.allow(or(c.server.HTTP.IdleTimeout, defaultIdle))
+	asleep := c.asleep
+	if c.asleep = false; asleep {
+		c.allow(or(c.server.HTTP.IdleTimeout, defaultIdle) - awake)
+	} else {
+		c.allow(min(awake, or(c.server.HTTP.IdleTimeout, defaultIdle)))
+	}
 	if c.server.closing.Load() { // after busy and the time were set: see closeIfIdle
 		return http.ErrServerClosed
 	}
@@ -124,8 +162,12 @@ func (c *conn) readFirst() (err error) {
 		c.n, err = c.Conn.Read(c.lent[:])
 	}
 	c.busy.Store(true)
-	if c.n > 0 {
+	switch {
+	case c.n > 0:
 		return nil
+	case !asleep && errors.Is(err, os.ErrDeadlineExceeded) && or(c.server.HTTP.IdleTimeout, defaultIdle) > awake && !c.server.closing.Load():
+		c.asleep = true
+		return errIdle
 	}
 	return cmp.Or(err, io.ErrNoProgress)
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -334,4 +335,42 @@ func TestStates(t *testing.T) {
 		case <-time.After(time.Millisecond):
 		}
 	}
+}
+
+// TestIdleForAWhile: a connection that has gone to another goroutine is served as before, and ends with the server.
+func TestIdleForAWhile(t *testing.T) {
+	s, addr := serve(t, echo)
+	asleep := func(want int) {
+		t.Helper()
+		deadline := time.After(patience)
+		for n := -1; n != want; {
+			select {
+			case <-deadline:
+				t.Fatalf("%d connections asleep, want %d", n, want)
+			case <-time.After(10 * time.Millisecond):
+			}
+			n = strings.Count(stacks(), "/plain.(*conn).goOn in goroutine") // that is: created by
+		}
+	}
+	c := dial(t, addr)
+	in := bufio.NewReader(c)
+	for range 2 {
+		if status := ask(t, c, in, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); status != 200 {
+			t.Error(status)
+		}
+		asleep(1)
+	}
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if n, err := c.Read(make([]byte, 1)); n > 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("%d %v", n, err)
+	}
+	asleep(0)
+}
+
+// stacks are those of all goroutines.
+func stacks() string {
+	b := make([]byte, 1<<20)
+	return string(b[:runtime.Stack(b, true)])
 }

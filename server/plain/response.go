@@ -127,7 +127,7 @@ func (w *response) field(name, value string) {
 	w.out = append(w.out, name...)
 	w.out = append(w.out, ": "...)
 	start := len(w.out)
-	w.out = append(w.out, strings.Trim(value, " \t")...)
+	w.out = append(w.out, trim(value)...)
 	for i := start; i < len(w.out); i++ {
 		if w.out[i] == '\r' || w.out[i] == '\n' {
 			w.out[i] = ' '
