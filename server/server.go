@@ -175,6 +175,7 @@ func (s *server) listen(what, addr string, h http.Handler) (string, error) {
 	}
 	if what == gatewayServer {
 		srv.ConnState = s.count
+		srv.ConnContext = gateway.WithConn
 	}
 	s.servers[what] = srv
 	s.wg.Go(func() {
