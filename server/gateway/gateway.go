@@ -234,7 +234,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // pass hands a request to its upstream.
-func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, to *passage, v *policy.Verdict) {
+func (g *Gateway) pass(w *lasting, r *http.Request, to *passage, v *policy.Verdict) {
 	if v.CountsBytes() && r.Body != nil {
 		body := &countingBody{ReadCloser: r.Body}
 		r.Body = body

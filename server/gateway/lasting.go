@@ -18,6 +18,7 @@ type lasting struct {
 	tells   func(http.Header, []policy.Asked)
 	verdict *policy.Verdict
 	fail    func(http.ResponseWriter, failure) // answers where the upstream did not
+	upload  *upload                            // the request's body; nil for none, and over HTTP/2
 	cleared bool
 }
 
@@ -32,6 +33,9 @@ func (l *lasting) WriteHeader(status int) {
 		l.tells(l.Header(), l.verdict.Asked())
 	}
 	l.gateway.sayGoodbye(l.Header())
+	if l.upload != nil && status != http.StatusSwitchingProtocols && !l.upload.complete.Load() {
+		l.Header().Set("Connection", "close")
+	}
 	l.ResponseWriter.WriteHeader(status)
 }
 

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirflow/weir/server/policyfile"
@@ -41,6 +43,7 @@ func (g *Gateway) newPassage(name string, stale time.Duration, trusted []netip.P
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL.RawQuery = p.In.URL.RawQuery // also what does not parse
 			p.Out.Host = p.In.Host
+			p.Out.Trailer = p.In.Trailer // which is filled when the body has come
 			forward(p, trusted)
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) { g.fail(w, r, name, err) },
@@ -56,7 +59,7 @@ func (g *Gateway) newPassage(name string, stale time.Duration, trusted []netip.P
 }
 
 // serve passes a request on, and answers with what comes back.
-func (p *passage) serve(w http.ResponseWriter, r *http.Request) {
+func (p *passage) serve(w *lasting, r *http.Request) {
 	rc := http.NewResponseController(w)
 	r = r.WithContext(upstream.OnStalledClient(r.Context(), func(answering bool) {
 		now := time.Now()
@@ -69,9 +72,45 @@ func (p *passage) serve(w http.ResponseWriter, r *http.Request) {
 		r.Header.Del("Upgrade")
 	}
 	if r.ProtoMajor == 1 && r.ContentLength != 0 {
+		w.upload = &upload{ReadCloser: r.Body}
+		r.Body = w.upload
+		defer w.upload.end(rc)
 		rc.EnableFullDuplex() // else an answer would wait for the rest of the request
 	}
 	p.proxy.ServeHTTP(w, r)
+}
+
+// upload is the body of a request over HTTP/1, which may be answered before it has come. Then its connection is of no use any more: the client may
+// go on sending, or may not.
+type upload struct {
+	io.ReadCloser
+	complete atomic.Bool
+	mu       sync.Mutex // held while it is read
+	over     bool
+}
+
+func (u *upload) Read(p []byte) (int, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.over {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	n, err := u.ReadCloser.Read(p)
+	if err == io.EOF {
+		u.complete.Store(true)
+	}
+	return n, err
+}
+
+// end lets nobody read on, and waits until nobody does: net/http must not find a reader when it goes on with the connection.
+func (u *upload) end(rc *http.ResponseController) {
+	if u.complete.Load() {
+		return
+	}
+	rc.SetReadDeadline(time.Now())
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.over = true
 }
 
 // mayUpgrade reports whether a connection may become one of another protocol, like WebSocket. One that becomes HTTP again would carry
