@@ -121,6 +121,9 @@ func (g *Gateway) File() *policyfile.File { return g.state.Load().file }
 // Engine returns the engine in force, for its counters.
 func (g *Gateway) Engine() *policy.Engine { return g.state.Load().engine }
 
+// Upstreams returns the counters of the upstreams in force, and of their targets, in no order.
+func (g *Gateway) Upstreams() []upstream.Stats { return g.upstreams.Stats() }
+
 // Counts returns what became of the requests so far.
 func (g *Gateway) Counts() Counts {
 	c := &g.counts
@@ -264,7 +267,8 @@ func (g *Gateway) leave(w http.ResponseWriter, r *http.Request, s *state, v *pol
 	}
 	g.counts.canceled.Add(1)
 	if errors.Is(err, context.Canceled) {
-		return // nobody is there to answer
+		abandon(r) // nobody is there to answer
+		return
 	}
 	answer(w, http.StatusServiceUnavailable, "the wait was ended")
 }

@@ -153,14 +153,19 @@ type failure struct {
 
 // fail answers a request whose upstream did not.
 func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, name string, err error) {
-	if r.Context().Err() != nil {
-		g.counts.canceled.Add(1)
-		return // the client is gone
-	}
 	if upstream.ClientFailed(err) {
 		g.counts.canceled.Add(1)
 		w.Header().Set("Connection", "close")
+		if errors.Is(err, upstream.ErrStalled) {
+			answer(w, http.StatusRequestTimeout, "the body of this request did not come in time")
+			return
+		}
 		answer(w, http.StatusBadRequest, "the body of this request did not come")
+		return
+	}
+	if r.Context().Err() != nil {
+		g.counts.canceled.Add(1)
+		abandon(r)
 		return
 	}
 	g.counts.upstreamFailed.Add(1)
@@ -180,6 +185,13 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, name string, err 
 		return
 	}
 	answer(w, f.status, f.text)
+}
+
+// abandon ends the connection, or the stream, of a client that is gone. One that has only ended its side would take an empty answer for a good one.
+func abandon(r *http.Request) {
+	if r.Context().Value(http.ServerContextKey) != nil {
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // answerFailed answers a request whose upstream did not, as its route says.

@@ -101,7 +101,7 @@ func newBody(r *http.Request, retries bool) (*requestBody, error) {
 // clientError is what was wrong on the client's side.
 type clientError struct{ err error }
 
-func (e *clientError) Error() string { return "the request's body ended early: " + e.err.Error() }
+func (e *clientError) Error() string { return "the request's body did not come: " + e.err.Error() }
 func (e *clientError) Unwrap() error { return e.err }
 
 // ClientFailed reports whether an error of RoundTrip is about the client's side: its body did not come.
@@ -149,7 +149,12 @@ func (a *attempt) send(r *http.Request) (*http.Response, error) {
 	resp, err := a.s.transport.RoundTrip(a.request(r, a.trace(ctx, cancel)))
 	if err != nil {
 		a.idle.stop()
-		if cause := context.Cause(ctx); cause != nil && a.outer.Err() == nil {
+		switch cause := context.Cause(ctx); {
+		case a.idle.clientStalled():
+			err = &clientError{ErrStalled}
+		case a.idle.hasStalled():
+			err = ErrStalled
+		case cause != nil && a.outer.Err() == nil:
 			err = cause
 		}
 		cancel(nil)
