@@ -75,22 +75,30 @@ func (h *holding) release() {
 // take counts a request that is to wait, or refuses it where as many wait as may. delay is how long the wait would be, 0 where that is not known.
 func (h *held) take(g *Gateway, r *http.Request, s *state, limit string, delay time.Duration) (p holding, full *weir.LimitedError) {
 	full = &weir.LimitedError{Decision: weir.Decision{RetryAfter: max(delay, time.Second), By: limit}}
-	all, d := h.all.TryEnter()
-	if !d.Allowed {
-		g.counts.turnedAway.Add(1)
-		return p, full
-	}
 	if h.clients != nil {
 		client, d := h.clients.TryEnter(policy.ClientKey(weirhttp.ClientIP(r, s.file.Policy.TrustedProxies)))
 		if !d.Allowed {
-			all.Done(weir.OK)
 			g.counts.turnedAway.Add(1)
 			return p, full
 		}
 		p.client = client
 	}
+	all, d := h.all.TryEnter()
+	if !d.Allowed {
+		p.client.Done(weir.OK)
+		g.counts.turnedAway.Add(1)
+		return p, full
+	}
 	p.all, p.taken = all, true
 	return p, nil
+}
+
+// Held returns how many requests wait in queues now.
+func (g *Gateway) Held() (n int) {
+	for _, r := range g.state.Load().routes {
+		n += int(r.held.all.Holding())
+	}
+	return n
 }
 
 // wait holds a request until its turn. It reports false where the request was answered instead.
