@@ -129,13 +129,19 @@ func (c *checker) targets(u *Upstream) {
 	for i, t := range u.Targets {
 		at := strconv.Itoa(i)
 		c.target(t.URL, "upstreams", u.Name, "targets", at)
-		if slices.ContainsFunc(u.Targets[:i], func(o Target) bool { return o.URL == t.URL }) {
-			c.wrong(fmt.Sprintf("%q is there twice", t.URL), "give it a larger weight instead", "upstreams", u.Name, "targets", at)
+		if slices.ContainsFunc(u.Targets[:i], func(o Target) bool { return hostOf(o.URL) == hostOf(t.URL) }) {
+			c.wrong(fmt.Sprintf("%q is there twice", hostOf(t.URL)), "give it a larger weight instead", "upstreams", u.Name, "targets", at)
 		}
 		if t.Weight < 0 || t.Weight > maxWeight {
 			c.wrong(fmt.Sprintf("%d is not a weight", t.Weight), fmt.Sprintf("write one from 1 to %d", maxWeight), "upstreams", u.Name, "targets", at)
 		}
 	}
+}
+
+// hostOf is the host and port of a URL.
+func hostOf(text string) string {
+	_, host, _ := strings.Cut(text, "://")
+	return strings.ToLower(strings.TrimSuffix(host, "/"))
 }
 
 func (c *checker) target(text string, path ...string) {
