@@ -42,7 +42,7 @@ var floors = map[string][]string{
 	"server/gateway":    {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile", "server/upstream"},
 	"server/nginx":      {".", "policy", "internal/...", "server/policyfile"},  // policyfile in tests, which check what is written
 	"server/policyfile": {".", "policy", "weirredis", "lease", "internal/..."}, // the stores for what a URL may be, and which limits they can keep
-	"server/upstream":   {".", "policy", "internal/..."},
+	"server/upstream":   {".", "policy"},
 	"cmd/weir":          {".", "policy", "sim", "weirtest", "internal/...", "server", "server/nginx", "server/policyfile"},
 	"bench":             {"..."},
 	"proof":             {"..."},

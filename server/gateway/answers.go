@@ -5,10 +5,13 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/weirflow/weir/policy"
 )
 
 // answers keeps the last good answer of upstreams for each thing that was asked for, in bounded memory: the one that was wanted longest ago goes
@@ -47,9 +50,22 @@ func askedFor(name string, r *http.Request) string {
 	return name + "\n" + strings.ToLower(r.Host) + "\n" + r.URL.EscapedPath() + "\n" + r.URL.RawQuery
 }
 
+// identities are the fields of requests that clients may be known by: cookies, and those that the keys of limits are made of.
+func identities(p *policy.Policy) []string {
+	all := []string{"Cookie"}
+	for _, l := range p.Limits {
+		for _, part := range l.Key {
+			if name, is := strings.CutPrefix(part, "header."); is {
+				all = append(all, http.CanonicalHeaderKey(name))
+			}
+		}
+	}
+	return all
+}
+
 // keep keeps an answer when all of it has come, where it may be given to anyone who asks for the same.
-func (a *answers) keep(name string, resp *http.Response) {
-	if !forAnyone(resp) {
+func (a *answers) keep(name string, identities []string, resp *http.Response) {
+	if !forAnyone(resp, identities) {
 		return
 	}
 	key := askedFor(name, resp.Request)
@@ -78,7 +94,7 @@ func newKept(key string, resp *http.Response) *kept {
 }
 
 // forAnyone reports whether an answer depends on nothing but what its URL asks for, and says nothing against being given again.
-func forAnyone(resp *http.Response) bool {
+func forAnyone(resp *http.Response, identities []string) bool {
 	r := resp.Request
 	h := resp.Header
 	switch {
@@ -106,7 +122,7 @@ func forAnyone(resp *http.Response) bool {
 			public = true
 		}
 	}
-	return public || len(r.Header["Cookie"]) == 0 // who has a cookie may be known by it
+	return public || !slices.ContainsFunc(identities, func(name string) bool { return len(r.Header[name]) > 0 })
 }
 
 // tokens are the elements of header fields that are lists, in small letters.

@@ -12,7 +12,7 @@ import (
 // newRoute readies what the requests of a route get.
 func (g *Gateway) newRoute(file *policyfile.File, r *policy.Route, old *state) route {
 	c := route{
-		pass:    g.newPassage(r.Upstream, max(r.Refused.Stale, r.Failed.Stale), file.Policy.TrustedProxies),
+		pass:    g.newPassage(file, r.Upstream, max(r.Refused.Stale, r.Failed.Stale)),
 		refused: g.newRefusal(file, r, r.Refused),
 		held:    newHeld(r.Waiting, old.heldBy(r.Match)),
 	}
@@ -46,7 +46,7 @@ func (g *Gateway) newRefusal(file *policyfile.File, route *policy.Route, r polic
 	f.plain = r.Body == "" && r.File == "" && r.Redirect == ""
 	f.upstream = route.Upstream
 	if r.Upstream != "" {
-		f.other = g.newPassage(r.Upstream, 0, file.Policy.TrustedProxies)
+		f.other = g.newPassage(file, r.Upstream, 0)
 	}
 	return f
 }

@@ -36,7 +36,8 @@ type passage struct {
 
 // newPassage passes requests on to an upstream as they are: the same method, path, query, host and body. Good answers are kept where they may be
 // wanted again.
-func (g *Gateway) newPassage(name string, stale time.Duration, trusted []netip.Prefix) *passage {
+func (g *Gateway) newPassage(file *policyfile.File, name string, stale time.Duration) *passage {
+	trusted := file.Policy.TrustedProxies
 	p := &httputil.ReverseProxy{
 		Transport:  g.upstreams.Get(name),
 		BufferPool: &buffers{},
@@ -50,8 +51,9 @@ func (g *Gateway) newPassage(name string, stale time.Duration, trusted []netip.P
 		ErrorLog:     slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
 	}
 	if stale > 0 {
+		identities := identities(&file.Policy)
 		p.ModifyResponse = func(resp *http.Response) error {
-			g.answers.keep(name, resp)
+			g.answers.keep(name, identities, resp)
 			return nil
 		}
 	}

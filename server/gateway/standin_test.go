@@ -11,7 +11,10 @@ import (
 )
 
 const stale = `
-limits: { few: { key: header.user, on_missing: skip, token_bucket: { rate: 1/h, burst: 1 } } }
+trusted_proxies: [127.0.0.1]
+limits:
+  few: { key: client.ip, token_bucket: { rate: 1/h, burst: 1 } }
+  keys: { key: header.x-api-key, on_missing: skip, token_bucket: { rate: 1000/h, burst: 1000 } }
 upstreams:
   up: { url: "URL" }
   spare: { url: "SPARE" }
@@ -21,7 +24,7 @@ routes:
   - { match: /failed/other, upstream: up, limits: [few], failed: { upstream: spare, body: sorry } }
   - { match: /failed/status, upstream: up, failed: { status: 500 } }
   - { match: /failed/, upstream: up, failed: { stale: 10m, body: sorry } }
-  - { match: /, upstream: up, limits: [few], refused: { stale: 10m } }
+  - { match: /, upstream: up, limits: [few, keys], refused: { stale: 10m } }
 `
 
 // shop is an upstream whose pages depend on the query, and count.
@@ -60,11 +63,11 @@ func startShop(t *testing.T) (up, spare *shop, front *httptest.Server) {
 // TestStale: the refused get the last good answer to the same request, marked as such.
 func TestStale(t *testing.T) {
 	_, _, front := startShop(t)
-	if resp, body := get(t, front.URL+"/a?b=1&set=Age:7", "User", "1"); resp.StatusCode != 200 || body != "page 1" || resp.Header.Get("Cache-Status") != "" {
+	if resp, body := get(t, front.URL+"/a?b=1&set=Age:7", "X-Forwarded-For", "192.0.2.1"); resp.StatusCode != 200 || body != "page 1" || resp.Header.Get("Cache-Status") != "" {
 		t.Fatal(resp, body)
 	}
-	for _, user := range []string{"1", "1"} {
-		resp, body := get(t, front.URL+"/a?b=1&set=Age:7", "User", user)
+	for _, user := range []string{"192.0.2.1", "192.0.2.1"} {
+		resp, body := get(t, front.URL+"/a?b=1&set=Age:7", "X-Forwarded-For", user)
 		if resp.StatusCode != 200 || body != "page 1" || resp.Header.Get("Cache-Status") != "weir; hit; detail=refused" || resp.Header.Get("Age") < "7" ||
 			resp.Header.Get("Retry-After") != "" || resp.Header.Get("RateLimit") == "" || resp.ContentLength != 6 {
 			t.Error(resp, body)
@@ -74,12 +77,12 @@ func TestStale(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	head.Header.Set("User", "1")
+	head.Header.Set("X-Forwarded-For", "192.0.2.1")
 	if resp, body := do(t, head); resp.StatusCode != 200 || body != "" || resp.ContentLength != 6 {
 		t.Error(resp)
 	}
 	for _, other := range []string{"/a?b=2", "/A?b=1", "/a", "/a?b=1&set=Age:8"} {
-		if resp, _ := get(t, front.URL+other, "User", "1"); resp.StatusCode != 429 || resp.Header.Get("Retry-After") == "" {
+		if resp, _ := get(t, front.URL+other, "X-Forwarded-For", "192.0.2.1"); resp.StatusCode != 429 || resp.Header.Get("Retry-After") == "" {
 			t.Errorf("%s: %d", other, resp.StatusCode)
 		}
 	}
@@ -87,7 +90,7 @@ func TestStale(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	post.Header.Set("User", "1")
+	post.Header.Set("X-Forwarded-For", "192.0.2.1")
 	if resp, _ := do(t, post); resp.StatusCode != 429 {
 		t.Error(resp)
 	}
@@ -121,14 +124,16 @@ func TestNotKept(t *testing.T) {
 		{"", []string{"Cookie", "a=b"}, false},
 		{"set=Cache-Control:public", []string{"Cookie", "a=b"}, true},
 		{"", []string{"Range", "bytes=0-1"}, false},
+		{"", []string{"X-Api-Key", "a"}, false}, // a limit tells clients apart by it
+		{"set=Cache-Control:public", []string{"X-Api-Key", "a"}, true},
 	} {
-		user := fmt.Sprint(i)
+		user := fmt.Sprintf("192.0.2.%d", i)
 		target := front.URL + "/p" + user + "?" + c.query
 		r, err := http.NewRequestWithContext(t.Context(), "GET", target, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Header.Set("User", user)
+		r.Header.Set("X-Forwarded-For", user)
 		if c.field != nil {
 			r.Header.Set(c.field[0], c.field[1])
 		}
@@ -140,7 +145,7 @@ func TestNotKept(t *testing.T) {
 		if c.kept {
 			want = 200
 		}
-		if resp, _ := get(t, target, "User", user); resp.StatusCode != want {
+		if resp, _ := get(t, target, "X-Forwarded-For", user); resp.StatusCode != want {
 			t.Errorf("%s %v: %d", c.query, c.field, resp.StatusCode)
 		}
 	}
@@ -150,9 +155,9 @@ func TestNotKept(t *testing.T) {
 func TestStaleCodings(t *testing.T) {
 	_, _, front := startShop(t)
 	target := front.URL + "/z?set=Content-Encoding:br&set=Vary:Accept-Encoding"
-	get(t, target, "User", "1", "Accept-Encoding", "br")
+	get(t, target, "X-Forwarded-For", "192.0.2.1", "Accept-Encoding", "br")
 	for accept, want := range map[string]int{"gzip, BR": 200, "br;q=0.5": 200, "br;q=0": 429, "gzip": 429, "": 429} {
-		if resp, _ := get(t, target, "User", "1", "Accept-Encoding", accept); resp.StatusCode != want {
+		if resp, _ := get(t, target, "X-Forwarded-For", "192.0.2.1", "Accept-Encoding", accept); resp.StatusCode != want {
 			t.Errorf("%q: %d", accept, resp.StatusCode)
 		}
 	}
@@ -163,7 +168,7 @@ func TestAnotherUpstream(t *testing.T) {
 	up, spare, front := startShop(t)
 	spare.n.Store(100)
 	for i, want := range []string{"page 1", "page 101", "page 102"} {
-		if resp, body := get(t, front.URL+"/spare", "User", "1"); resp.StatusCode != 200 || body != want || resp.Header.Get("Retry-After") != "" || resp.Header.Get("RateLimit") == "" {
+		if resp, body := get(t, front.URL+"/spare", "X-Forwarded-For", "192.0.2.1"); resp.StatusCode != 200 || body != want || resp.Header.Get("Retry-After") != "" || resp.Header.Get("RateLimit") == "" {
 			t.Errorf("%d: %v %s", i, resp, body)
 		}
 	}
@@ -171,21 +176,21 @@ func TestAnotherUpstream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	post.Header.Set("User", "1")
+	post.Header.Set("X-Forwarded-For", "192.0.2.1")
 	if resp, body := do(t, post); resp.StatusCode != 200 || body != "page 103" {
 		t.Error(resp, body)
 	}
 	spare.down.Store(true)
-	if resp, body := get(t, front.URL+"/spare", "User", "1"); resp.StatusCode != 503 || body != "busy" || resp.Header.Get("Retry-After") == "" {
+	if resp, body := get(t, front.URL+"/spare", "X-Forwarded-For", "192.0.2.1"); resp.StatusCode != 503 || body != "busy" || resp.Header.Get("Retry-After") == "" {
 		t.Error(resp, body)
 	}
 	// The last good answer comes first.
 	spare.down.Store(false)
-	get(t, front.URL+"/both", "User", "2")
-	if _, body := get(t, front.URL+"/both", "User", "2"); body != "page 2" {
+	get(t, front.URL+"/both", "X-Forwarded-For", "192.0.2.2")
+	if _, body := get(t, front.URL+"/both", "X-Forwarded-For", "192.0.2.2"); body != "page 2" {
 		t.Error(body)
 	}
-	if _, body := get(t, front.URL+"/both?other", "User", "2"); body != "page 104" {
+	if _, body := get(t, front.URL+"/both?other", "X-Forwarded-For", "192.0.2.2"); body != "page 104" {
 		t.Error(body)
 	}
 	if up.n.Load() != 2 {
@@ -217,11 +222,11 @@ func TestFailed(t *testing.T) {
 		}
 	}
 	spare.down.Store(true)
-	if resp, body := get(t, front.URL+"/failed/other", "User", "1"); resp.StatusCode != 502 || body != "sorry" {
+	if resp, body := get(t, front.URL+"/failed/other", "X-Forwarded-For", "192.0.2.1"); resp.StatusCode != 502 || body != "sorry" {
 		t.Error(resp, body)
 	}
 	// A limit that refuses still does.
-	if resp, _ := get(t, front.URL+"/failed/other", "User", "1"); resp.StatusCode != 429 {
+	if resp, _ := get(t, front.URL+"/failed/other", "X-Forwarded-For", "192.0.2.1"); resp.StatusCode != 429 {
 		t.Error(resp)
 	}
 }
