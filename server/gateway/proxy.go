@@ -65,9 +65,9 @@ func (p *passage) serve(w *lasting, r *http.Request) {
 	rc := http.NewResponseController(w)
 	r = r.WithContext(upstream.OnStalledClient(r.Context(), func(answering bool) {
 		now := time.Now()
-		rc.SetReadDeadline(now)
+		_ = rc.SetReadDeadline(now) // a writer that has no deadlines has nobody who blocks
 		if answering {
-			rc.SetWriteDeadline(now)
+			_ = rc.SetWriteDeadline(now)
 		}
 	}))
 	if !mayUpgrade(r.Header["Upgrade"]) {
@@ -77,7 +77,7 @@ func (p *passage) serve(w *lasting, r *http.Request) {
 		w.upload = &upload{ReadCloser: r.Body}
 		r.Body = w.upload
 		defer w.upload.end(rc)
-		rc.EnableFullDuplex() // else an answer would wait for the rest of the request
+		_ = rc.EnableFullDuplex() // else an answer would wait for the rest of the request
 	}
 	p.proxy.ServeHTTP(w, r)
 }
@@ -109,7 +109,7 @@ func (u *upload) end(rc *http.ResponseController) {
 	if u.complete.Load() {
 		return
 	}
-	rc.SetReadDeadline(time.Now())
+	_ = rc.SetReadDeadline(time.Now())
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.over = true
