@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
+	"time"
 )
 
 // ErrStalled is why a request was ended in which no byte moved for too long.
@@ -35,7 +36,7 @@ const maxReplay = 64 << 10
 func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	s := u.settings.Load()
 	s.budget.request()
-	b, err := newBody(r, s.retries > 0)
+	b, err := newBody(r, s)
 	if err != nil {
 		return nil, err
 	}
@@ -81,21 +82,35 @@ type requestBody struct {
 
 // newBody readies the body of a request; what is small, and may have to be sent again, is read now. A client that waits to be asked for its body is
 // left to the target.
-func newBody(r *http.Request, retries bool) (*requestBody, error) {
+func newBody(r *http.Request, s *settings) (*requestBody, error) {
 	b := &requestBody{real: r.Body}
 	if r.Body == nil || r.Body == http.NoBody {
 		b.real = nil
 		return b, nil
 	}
-	if !retries || !idempotent(r.Method) || r.ContentLength <= 0 || r.ContentLength > maxReplay || r.Header.Get("Expect") != "" {
+	if s.retries == 0 || !idempotent(r.Method) || r.ContentLength <= 0 || r.ContentLength > maxReplay || r.Header.Get("Expect") != "" {
 		return b, nil
 	}
-	b.kept, b.isKept = make([]byte, r.ContentLength), true
-	if _, err := io.ReadFull(r.Body, b.kept); err != nil {
+	if err := b.keep(r, s.idle); err != nil {
 		b.close()
-		return nil, &clientError{err}
+		return nil, err
 	}
 	return b, nil
+}
+
+// keep reads the body.
+func (b *requestBody) keep(r *http.Request, after time.Duration) error {
+	i := newIdle(after, func(error) {}, stalledHook(r.Context()))
+	defer i.stop()
+	b.kept, b.isKept = make([]byte, r.ContentLength), true
+	_, err := io.ReadFull(&sentBody{requestBody: b, idle: i}, b.kept)
+	switch {
+	case i.hasStalled():
+		return &clientError{ErrStalled}
+	case err == nil || ClientFailed(err):
+		return err
+	}
+	return &clientError{err}
 }
 
 // clientError is what was wrong on the client's side.

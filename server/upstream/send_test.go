@@ -295,6 +295,7 @@ func TestNoAnswerInTime(t *testing.T) {
 // TestStalls: an answer that stands still in its middle ends, whoever it is that does.
 func TestStalls(t *testing.T) {
 	half := serve(t, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nhalf")
+	half2 := serve(t, "")
 	short := policy.Timeouts{Idle: 100 * time.Millisecond}
 	u := over(t, policy.Upstream{Timeouts: short}, half)
 	if got := u.ask(t, "GET", nil); got != "200 half, error" || u.stats().Targets[0].Failures != 1 {
@@ -322,21 +323,28 @@ func TestStalls(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 
-	// A client that stops sending.
-	body, w := io.Pipe()
-	go w.Write([]byte("a little"))
-	r, err = http.NewRequestWithContext(OnStalledClient(t.Context(), func(answering bool) { stalled <- answering; w.CloseWithError(errors.New("unblocked")) }), "POST", "http://h/", body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if resp, err = u.RoundTrip(r); err == nil {
-		resp.Body.Close()
-		t.Error("an answer")
-	}
-	if <-stalled {
-		t.Error("it had not begun to answer")
-	}
-	if st := u.stats().Targets[0]; st.Failures != 1 || st.InFlight != 0 {
-		t.Errorf("%+v", st)
+	// A client that stops sending, with a body that goes on as it comes, and with one that is read first.
+	for _, method := range []string{"POST", "PUT"} {
+		u := over(t, policy.Upstream{Timeouts: short}, half, half2)
+		body, w := io.Pipe()
+		go w.Write([]byte("a little"))
+		r, err = http.NewRequestWithContext(OnStalledClient(t.Context(), func(answering bool) { stalled <- answering; w.CloseWithError(errors.New("unblocked")) }), method, "http://h/", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.ContentLength = 100
+		if resp, err = u.RoundTrip(r); err == nil {
+			resp.Body.Close()
+			t.Error("an answer")
+		}
+		if <-stalled {
+			t.Error("it had not begun to answer")
+		}
+		if !ClientFailed(err) || !errors.Is(err, ErrStalled) {
+			t.Error(err)
+		}
+		if st := u.stats().Targets[0]; st.Failures != 0 || st.InFlight != 0 {
+			t.Errorf("%+v", st)
+		}
 	}
 }
