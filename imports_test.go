@@ -38,11 +38,12 @@ var floors = map[string][]string{
 	"weirrueidis":       {".", "weirredis"},
 	"weirgoredis":       {".", "weirredis"},
 	"server":            {".", "policy", "keyed", "sim", "weirhttp", "failover", "lease", "weirredis", "weirrueidis", "internal/...", "server/..."},
-	"server/admin":      {".", "policy", "keyed", "weirhttp", "failover", "internal/...", "server/policyfile", "server/gateway"},
-	"server/plain":      {},
-	"server/gateway":    {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile"},
+	"server/admin":      {".", "policy", "keyed", "weirhttp", "failover", "internal/...", "server/policyfile", "server/gateway", "server/upstream"},
+	"server/gateway":    {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile", "server/upstream", "server/plain"},
 	"server/nginx":      {".", "policy", "internal/...", "server/policyfile"},  // policyfile in tests, which check what is written
 	"server/policyfile": {".", "policy", "weirredis", "lease", "internal/..."}, // the stores for what a URL may be, and which limits they can keep
+	"server/plain":      {},
+	"server/upstream":   {".", "policy", "server/plain"},
 	"cmd/weir":          {".", "policy", "sim", "weirtest", "internal/...", "server", "server/nginx", "server/policyfile"},
 	"bench":             {"..."},
 	"proof":             {"..."},

@@ -230,34 +230,6 @@ func names[T any](list []T, name func(T) string) (all []string) {
 	return all
 }
 
-func (c *checker) upstreams() {
-	seen := map[string]bool{}
-	for _, u := range c.Upstreams {
-		c.name("an upstream", u.Name, seen, "upstreams", u.Name)
-		if problem := checkURL(u.URL); problem != "" {
-			c.wrong(problem, "write it like http://127.0.0.1:9000", "upstreams", u.Name, "url")
-		}
-	}
-}
-
-// checkURL says what is wrong with the URL of an upstream.
-func checkURL(text string) string {
-	u, err := url.Parse(text)
-	switch {
-	case err != nil:
-		return fmt.Sprintf("%q is not a URL", text)
-	case u.Scheme != "http" && u.Scheme != "https":
-		return fmt.Sprintf("%q does not begin with http:// or https://", text)
-	case u.Host == "" || u.Hostname() == "":
-		return fmt.Sprintf("%q names no host", text)
-	case u.User != nil:
-		return "a URL with a user and a password would show them in logs"
-	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
-		return fmt.Sprintf("%q has more than a host: a request is passed on with its own path", text)
-	}
-	return ""
-}
-
 func (c *checker) routes() {
 	var before []pattern
 	for i := range c.Routes {
@@ -279,7 +251,11 @@ func (c *checker) routes() {
 			c.unknown("upstream", r.Upstream, names(c.Upstreams, func(u Upstream) string { return u.Name }), "routes", at, "upstream")
 		}
 		c.routeLimits(r, &p, err == nil, at)
-		c.refused(r.Refused, at)
+		c.refused(r.Refused, at, "refused")
+		c.refused(r.Failed, at, "failed")
+		c.standIn(r.Refused, r.Upstream, "routes", at, "refused")
+		c.standIn(r.Failed, r.Upstream, "routes", at, "failed")
+		c.waiting(r.Waiting, at)
 	}
 }
 
@@ -305,8 +281,8 @@ func (c *checker) routeLimits(r *Route, p *pattern, parsed bool, at string) {
 	}
 }
 
-// refused checks what the refused get.
-func (c *checker) refused(r Refused, at string) {
+// refused checks what the refused get, or those whom an upstream failed.
+func (c *checker) refused(r Refused, at, word string) {
 	set := 0
 	for _, v := range []string{r.Body, r.File, r.Redirect} {
 		if v != "" {
@@ -314,18 +290,18 @@ func (c *checker) refused(r Refused, at string) {
 		}
 	}
 	if set > 1 {
-		c.wrong("body, file and redirect exclude each other", "keep one of them", "routes", at, "refused")
+		c.wrong("body, file and redirect exclude each other", "keep one of them", "routes", at, word)
 	}
 	low, high := 200, 599
 	if r.Redirect != "" {
 		low, high = 300, 399
 		if u, err := url.Parse(r.Redirect); err != nil || strings.ContainsAny(r.Redirect, "\r\n") || u.Scheme != "" && u.Scheme != "http" && u.Scheme != "https" {
-			c.wrong(fmt.Sprintf("%q is not where a browser can go", r.Redirect), "write a path, or an http or https URL", "routes", at, "refused", "redirect")
+			c.wrong(fmt.Sprintf("%q is not where a browser can go", r.Redirect), "write a path, or an http or https URL", "routes", at, word, "redirect")
 		}
 	}
 	if r.Status != 0 && (r.Status < low || r.Status > high) {
 		c.wrong(fmt.Sprintf("%d is not a status to refuse with here", r.Status), fmt.Sprintf("write one within %d and %d", low, high),
-			"routes", at, "refused", "status")
+			"routes", at, word, "status")
 	}
 }
 

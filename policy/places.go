@@ -59,13 +59,17 @@ func (v *Verdict) openDoors(ctx context.Context, r *request, places []*limit) {
 // Enter takes a place at each limit of concurrency of the route, or none of them, for a request that may go. Done leaves them. It waits
 // where such a limit has a queue. Where a limit refuses, the outcome becomes Deny, what the other limits were charged is given back as far as
 // that never admits too much, and the error is a *weir.LimitedError; when the context ends first, it is the context's.
-func (v *Verdict) Enter(ctx context.Context) error {
+func (v *Verdict) Enter(ctx context.Context) error { return v.EnterHeld(ctx, nil) }
+
+// EnterHeld is Enter for those who bound how many wait: held is called before a request waits for a place, and may be called again for the next
+// one. It returns the context for the wait, or an error, which has to be a *weir.LimitedError: then the request is refused as by the limit.
+func (v *Verdict) EnterHeld(ctx context.Context, held func() (context.Context, error)) error {
 	if v.rare == nil {
 		return nil
 	}
 	for i := range v.rare.doors {
 		d := &v.rare.doors[i]
-		if err := d.enter(ctx); err != nil && !d.l.Shadow {
+		if err := d.enter(ctx, held); err != nil && !d.l.Shadow {
 			v.turnAway(ctx, d, err)
 			return err
 		} else if err != nil {
@@ -76,14 +80,19 @@ func (v *Verdict) Enter(ctx context.Context) error {
 }
 
 // enter takes a place, and waits for it where there is a queue. Nobody waits for a shadow's.
-func (d *door) enter(ctx context.Context) (err error) {
-	if d.l.Limit.Limit.(weir.Concurrency).Queue > 0 && !d.l.Shadow {
-		d.held, err = d.l.places.EnterCost(ctx, d.key, d.cost)
-	} else {
+func (d *door) enter(ctx context.Context, held func() (context.Context, error)) (err error) {
+	queue := d.l.Limit.Limit.(weir.Concurrency).Queue > 0 && !d.l.Shadow
+	if !queue || held != nil {
 		var made weir.Decision
 		if d.held, made = d.l.places.TryEnterCost(d.key, d.cost); !made.Allowed {
 			err = &weir.LimitedError{Decision: made}
 		}
+	}
+	if queue && held != nil && err != nil {
+		ctx, err = held()
+	}
+	if queue && err == nil && d.held == (keyed.Hold[string]{}) {
+		d.held, err = d.l.places.EnterCost(ctx, d.key, d.cost)
 	}
 	switch {
 	case err == nil:

@@ -64,27 +64,25 @@ type Limit struct {
 	Log       string // the level at which refusals are logged, and delays one below: "error", "warn", "notice" or "info"; empty is not at all
 }
 
-// An Upstream is where requests are passed on to.
-type Upstream struct {
-	Name string
-	URL  string
-}
-
 // A Route says which requests meet which limits.
 type Route struct {
 	Match    string // "[METHOD] [HOST]/PATH"
 	Upstream string // the name of an upstream; replay and the limit service need none
 	Limits   []string
 	Refused  Refused
+	Failed   Refused // what those get whom the upstream did not answer; a Status of 0 is 502, 503 or 504 there
+	Waiting  Waiting
 }
 
-// Refused is what a refused request is answered with. At most one of Body, File and Redirect is set.
+// Refused is what a refused request is answered with. At most one of Body, File and Redirect is set. Stale and Upstream are tried first.
 type Refused struct {
-	Status   int    // 0 means 429, and 302 with a redirect
-	Body     string // as it is
-	File     string // the name of a file with the body
-	Redirect string // where to go instead
-	Type     string // the Content-Type of the body; empty means that it is found out
+	Stale    time.Duration // the last good answer to the same request, where it is at most that old; 0 is none
+	Upstream string        // another upstream, which no limit is asked about; empty is none
+	Status   int           // 0 means 429, and 302 with a redirect
+	Body     string        // as it is
+	File     string        // the name of a file with the body
+	Redirect string        // where to go instead
+	Type     string        // the Content-Type of the body; empty means that it is found out
 }
 
 // StatusCode is the status that the refused get: Status, or what it means where it is 0.

@@ -17,7 +17,6 @@ import (
 
 	"github.com/weirflow/weir/server/admin"
 	"github.com/weirflow/weir/server/gateway"
-	"github.com/weirflow/weir/server/plain"
 	"github.com/weirflow/weir/server/policyfile"
 )
 
@@ -62,19 +61,12 @@ func Serve(ctx context.Context, o Options) error {
 	if o.demo == "" {
 		o.demo = demoPolicy
 	}
-	s := &server{Options: o, servers: map[string]listening{}, running: make(chan error, 3), stores: newStores(o.Log, o.Grace)}
+	s := &server{Options: o, servers: map[string]*http.Server{}, running: make(chan error, 3), stores: newStores(o.Log, o.Grace)}
 	defer s.stop()
 	if err := s.start(ctx); err != nil {
 		return err
 	}
 	return s.run(ctx)
-}
-
-// listening is what serves connections: an http.Server, or one with a plain.Server in front.
-type listening interface {
-	Serve(l net.Listener) error
-	Shutdown(ctx context.Context) error
-	Close() error
 }
 
 // server is a Serve under way.
@@ -83,7 +75,7 @@ type server struct {
 	gateway *gateway.Gateway
 	admin   *admin.Admin
 	stores  *stores
-	servers map[string]listening // by what they are
+	servers map[string]*http.Server // by what they are
 	addrs   Addresses
 	running chan error   // what ended
 	open    atomic.Int64 // connections to the gateway
@@ -183,14 +175,11 @@ func (s *server) listen(what, addr string, h http.Handler) (string, error) {
 	}
 	if what == gatewayServer {
 		srv.ConnState = s.count
+		srv.ConnContext = gateway.WithConn
 	}
-	var front listening = srv
-	if what == gatewayServer {
-		front = &plain.Server{HTTP: srv}
-	}
-	s.servers[what] = front
+	s.servers[what] = srv
 	s.wg.Go(func() {
-		if err := front.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			s.running <- fmt.Errorf("%s: %w", what, err)
 		}
 	})

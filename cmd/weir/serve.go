@@ -52,9 +52,12 @@ Without a file it runs a demo: an upstream of its own with one limit for each cl
 			}()
 			ballast := make([]byte, ballastSize)
 			defer runtime.KeepAlive(ballast)
+			log := slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), nil))
+			slog.SetLogLoggerLevel(slog.LevelDebug) // net/http writes what upstreams send unasked to the log that is no one's
+			slog.SetDefault(log)
 			err := server.Serve(cmd.Context(), server.Options{
 				Path:   config,
-				Log:    slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), nil)),
+				Log:    log,
 				Out:    cmd.OutOrStdout(),
 				Reload: reload,
 				Grace:  grace,

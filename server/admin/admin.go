@@ -109,6 +109,9 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		limitDecisions, limitErrors, limitLost, shadowMissed, storeUp, storeNodes, storeTurned, storeCalls} {
 		ch <- d
 	}
+	for _, d := range upstreamDescs {
+		ch <- d
+	}
 }
 
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
@@ -128,6 +131,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		counter(gatewayRequests, v, outcome)
 	}
 	counter(upstreamFailed, n.UpstreamFailed)
+	counter(gatewayTurnedAway, n.TurnedAway)
+	counter(gatewayStale, n.Stale)
+	gauge(gatewayHeld, c.g.Held())
+	collectUpstreams(c.g.Upstreams(), counter, gauge)
 	for _, s := range c.stores() {
 		s.collect(counter, gauge)
 	}

@@ -10,8 +10,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -19,13 +17,15 @@ import (
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/policyfile"
+	"github.com/weirflow/weir/server/upstream"
 	"github.com/weirflow/weir/weirhttp"
 )
 
 // A Gateway is an http.Handler. Update changes its policy while it serves.
 type Gateway struct {
 	log       *slog.Logger
-	transport *http.Transport
+	upstreams *upstream.Set
+	answers   *answers      // good ones, for when there are none
 	errorLog  *weir.Limiter // so that an upstream that is down does not fill the log
 	counts    counts
 	leaving   atomic.Bool
@@ -44,19 +44,24 @@ type state struct {
 
 // route is what a request that matched gets.
 type route struct {
-	proxy   *httputil.ReverseProxy
+	pass    *passage
 	refused refusal
 	apart   map[string]refusal // of the limits that refuse with a status of their own
+	failed  *refusal           // what those get whom the upstream failed; nil for what is usual
+	held    *held
 }
 
 // Counts is what the gateway has done with its requests.
 type Counts struct {
 	Allowed, Delayed, Limited, NoRoute, Invalid, Canceled, UpstreamFailed uint64
+
+	TurnedAway uint64 // among the limited: those that would have waited, while as many did as may
+	Stale      uint64 // answers that were given once more, in place of a refusal or a failure
 }
 
 // counts are the counters behind Counts.
 type counts struct {
-	allowed, delayed, limited, noRoute, invalid, canceled, upstreamFailed atomic.Uint64
+	allowed, delayed, limited, noRoute, invalid, canceled, upstreamFailed, turnedAway, stale atomic.Uint64
 }
 
 // New returns a gateway for a policy file that was loaded, with the stores that its limits are in. Every route needs an upstream.
@@ -68,16 +73,17 @@ func New(file *policyfile.File, stores map[string]weir.Store, log *slog.Logger) 
 	if err != nil {
 		return nil, err
 	}
-	g := &Gateway{log: log, transport: newTransport(), errorLog: limiter}
+	g := &Gateway{log: log, upstreams: upstream.NewSet(upstream.Options{Log: log}), answers: newAnswers(), errorLog: limiter}
+	upstreams, err := g.upstreams.Prepare(specs(file))
+	if err != nil {
+		return nil, err
+	}
 	engine, err := policy.New(file.Policy, policy.Options{Stores: stores})
 	if err != nil {
 		return nil, err
 	}
-	s, err := g.compile(file, engine)
-	if err != nil {
-		return nil, errors.Join(err, engine.Close())
-	}
-	g.state.Store(s)
+	upstreams.Commit()
+	g.state.Store(g.compile(file, engine, nil))
 	return g, nil
 }
 
@@ -90,21 +96,22 @@ func (g *Gateway) Update(file *policyfile.File, stores map[string]weir.Store) er
 	if err := check(file, stores); err != nil { // before the limits are changed
 		return err
 	}
+	upstreams, err := g.upstreams.Prepare(specs(file))
+	if err != nil {
+		return err
+	}
 	engine, err := old.engine.NextWith(file.Policy, stores)
 	if err != nil {
 		return err
 	}
-	s, err := g.compile(file, engine)
-	if err != nil {
-		return err
-	}
-	g.state.Store(s)
+	upstreams.Commit()
+	g.state.Store(g.compile(file, engine, old))
 	return old.engine.Retire(engine)
 }
 
 // Close gives back what the gateway holds. Requests must have ended.
 func (g *Gateway) Close() error {
-	g.transport.CloseIdleConnections()
+	g.upstreams.Close()
 	return g.state.Load().engine.Close()
 }
 
@@ -114,12 +121,16 @@ func (g *Gateway) File() *policyfile.File { return g.state.Load().file }
 // Engine returns the engine in force, for its counters.
 func (g *Gateway) Engine() *policy.Engine { return g.state.Load().engine }
 
+// Upstreams returns the counters of the upstreams in force, and of their targets, in no order.
+func (g *Gateway) Upstreams() []upstream.Stats { return g.upstreams.Stats() }
+
 // Counts returns what became of the requests so far.
 func (g *Gateway) Counts() Counts {
 	c := &g.counts
 	return Counts{
 		Allowed: c.allowed.Load(), Delayed: c.delayed.Load(), Limited: c.limited.Load(), NoRoute: c.noRoute.Load(),
 		Invalid: c.invalid.Load(), Canceled: c.canceled.Load(), UpstreamFailed: c.upstreamFailed.Load(),
+		TurnedAway: c.turnedAway.Load(), Stale: c.stale.Load(),
 	}
 }
 
@@ -138,21 +149,13 @@ func check(file *policyfile.File, stores map[string]weir.Store) error {
 	return nil
 }
 
-// compile makes a state. It changes nothing else.
-func (g *Gateway) compile(file *policyfile.File, engine *policy.Engine) (*state, error) {
+// compile makes a state from a policy whose upstreams are there. It takes over who is held from the one before.
+func (g *Gateway) compile(file *policyfile.File, engine *policy.Engine, old *state) *state {
 	s := &state{file: file, engine: engine, tells: teller(file.Policy.Headers)}
-	proxies := map[string]*httputil.ReverseProxy{}
-	for _, u := range file.Policy.Upstreams {
-		target, err := url.Parse(u.URL)
-		if err != nil {
-			return nil, err
-		}
-		proxies[u.Name] = g.proxy(u.Name, target, file.Policy.TrustedProxies)
+	for i := range file.Policy.Routes {
+		s.routes = append(s.routes, g.newRoute(file, &file.Policy.Routes[i], old))
 	}
-	for _, r := range file.Policy.Routes {
-		s.routes = append(s.routes, newRoute(proxies[r.Upstream], r, &file.Policy, file.Bodies))
-	}
-	return s, nil
+	return s
 }
 
 // teller is how clients are told about their limits.
@@ -213,8 +216,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case policy.Delay:
 		g.tell(v.Events())
 		g.counts.delayed.Add(1)
-		if err := v.Wait(r.Context()); err != nil {
-			g.leave(w, r, s, &v, err)
+		if !g.wait(w, r, s, &v) {
 			return
 		}
 	default:
@@ -228,17 +230,20 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.counts.allowed.Add(1)
 	}
 	s.tells(w.Header(), v.Asked())
-	g.pass(&lasting{ResponseWriter: w, gateway: g, tells: s.tells, verdict: &v}, r, s.routes[v.Route].proxy, &v)
+	to := &s.routes[v.Route]
+	g.pass(&lasting{ResponseWriter: w, gateway: g, tells: s.tells, verdict: &v, fail: func(w http.ResponseWriter, f failure) {
+		g.answerFailed(w, r, to, f)
+	}}, r, to.pass, &v)
 }
 
 // pass hands a request to its upstream.
-func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, proxy *httputil.ReverseProxy, v *policy.Verdict) {
+func (g *Gateway) pass(w *lasting, r *http.Request, to *passage, v *policy.Verdict) {
 	if v.CountsBytes() && r.Body != nil {
 		body := &countingBody{ReadCloser: r.Body}
 		r.Body = body
 		defer func() { v.SettleBytes(body.n.Load()) }()
 	}
-	proxy.ServeHTTP(w, r)
+	to.serve(w, r)
 }
 
 // countingBody counts what is read of a body whose length was not said.
@@ -262,7 +267,8 @@ func (g *Gateway) leave(w http.ResponseWriter, r *http.Request, s *state, v *pol
 	}
 	g.counts.canceled.Add(1)
 	if errors.Is(err, context.Canceled) {
-		return // nobody is there to answer
+		abandon(r) // nobody is there to answer
+		return
 	}
 	answer(w, http.StatusServiceUnavailable, "the wait was ended")
 }
@@ -277,7 +283,10 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, s *state, v *po
 	if !ok {
 		refused = s.routes[v.Route].refused
 	}
-	refused.write(w, r, v.Limit)
+	fallback := func(w http.ResponseWriter) { refused.write(w, r, v.Limit) }
+	if !g.standIn(w, r, &refused, "refused", fallback) {
+		fallback(w)
+	}
 }
 
 // answer writes an answer of the gateway's own.

@@ -1,6 +1,10 @@
 package gateway
 
 import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
 	"net/http"
 
 	"github.com/weirflow/weir/policy"
@@ -13,6 +17,8 @@ type lasting struct {
 	gateway *Gateway
 	tells   func(http.Header, []policy.Asked)
 	verdict *policy.Verdict
+	fail    func(http.ResponseWriter, failure) // answers where the upstream did not
+	upload  *upload                            // the request's body; nil for none, and over HTTP/2
 	cleared bool
 }
 
@@ -27,11 +33,51 @@ func (l *lasting) WriteHeader(status int) {
 		l.tells(l.Header(), l.verdict.Asked())
 	}
 	l.gateway.sayGoodbye(l.Header())
+	if l.upload != nil && status != http.StatusSwitchingProtocols && !l.upload.complete.Load() {
+		l.Header().Set("Connection", "close")
+	}
 	l.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap lets http.ResponseController flush, and hijack what is upgraded.
+// Unwrap lets http.ResponseController flush.
 func (l *lasting) Unwrap() http.ResponseWriter { return l.ResponseWriter }
+
+// Hijack hands out the connection of what is upgraded, with what the client has sent ahead: httputil.ReverseProxy would lose that.
+func (l *lasting) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(l.ResponseWriter).Hijack()
+	if err != nil || rw.Reader.Buffered() == 0 {
+		return conn, rw, err
+	}
+	ahead := make([]byte, rw.Reader.Buffered())
+	if _, err := io.ReadFull(rw.Reader, ahead); err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	return &eager{Conn: conn, ahead: ahead}, rw, nil
+}
+
+// eager is a connection whose client has sent ahead.
+type eager struct {
+	net.Conn
+	ahead []byte
+}
+
+func (e *eager) Read(p []byte) (int, error) {
+	if len(e.ahead) == 0 {
+		return e.Conn.Read(p)
+	}
+	n := copy(p, e.ahead)
+	e.ahead = e.ahead[n:]
+	return n, nil
+}
+
+// CloseWrite says that no more will be sent.
+func (e *eager) CloseWrite() error {
+	if half, ok := e.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
 
 // Leave has each answer from now on end its connection: clients go elsewhere before the server closes, and none of them sends a request
 // into a connection that is about to be closed.

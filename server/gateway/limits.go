@@ -4,37 +4,57 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"net/http/httputil"
 
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/policyfile"
 )
 
 // newRoute readies what the requests of a route get.
-func newRoute(proxy *httputil.ReverseProxy, r policy.Route, p *policy.Policy, bodies map[string][]byte) route {
-	c := route{proxy: proxy, refused: newRefusal(r.Refused, r.Limits, bodies)}
+func (g *Gateway) newRoute(file *policyfile.File, r *policy.Route, old *state) route {
+	c := route{
+		pass:    g.newPassage(file, r.Upstream, max(r.Refused.Stale, r.Failed.Stale)),
+		refused: g.newRefusal(file, r, r.Refused),
+		held:    newHeld(r.Waiting, old.heldBy(r.Match)),
+	}
+	if r.Failed != (policy.Refused{}) {
+		failed := g.newRefusal(file, r, r.Failed)
+		c.failed = &failed
+	}
 	for _, name := range r.Limits {
-		for _, l := range p.Limits {
+		for _, l := range file.Policy.Limits {
 			if l.Name != name || l.Status == 0 {
 				continue
 			}
 			apart := r.Refused
 			apart.Status = l.Status
 			if apart.Redirect != "" {
-				apart = policy.Refused{Status: l.Status}
+				apart.Redirect = ""
 			}
 			if c.apart == nil {
 				c.apart = map[string]refusal{}
 			}
-			c.apart[name] = newRefusal(apart, r.Limits, bodies)
+			c.apart[name] = g.newRefusal(file, r, apart)
 		}
 	}
 	return c
 }
 
+// newRefusal readies what the refused get, or those whom an upstream failed.
+func (g *Gateway) newRefusal(file *policyfile.File, route *policy.Route, r policy.Refused) refusal {
+	f := newRefusal(r, route.Limits, file.Bodies)
+	f.stale, f.own = r.Stale, r.Status == 0 && r.Redirect == ""
+	f.plain = r.Body == "" && r.File == "" && r.Redirect == ""
+	f.upstream = route.Upstream
+	if r.Upstream != "" {
+		f.other = g.newPassage(file, r.Upstream, 0)
+	}
+	return f
+}
+
 // enter takes the places that the limits of concurrency of a route ask for. It reports false where the request was answered instead.
 func (g *Gateway) enter(w http.ResponseWriter, r *http.Request, s *state, v *policy.Verdict) bool {
 	told := len(v.Events())
-	err := v.Enter(r.Context())
+	err := g.enterHeld(r, s, v)
 	if events := v.Events(); len(events) > told {
 		g.tell(events[told:])
 	}

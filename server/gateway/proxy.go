@@ -3,47 +3,131 @@ package gateway
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
-	"net/url"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/weirflow/weir/server/policyfile"
+	"github.com/weirflow/weir/server/upstream"
 	"github.com/weirflow/weir/weirhttp"
 )
 
-// newTransport is how upstreams are spoken to. Idle connections go before most upstreams would end them.
-func newTransport() *http.Transport {
-	return &http.Transport{
-		DialContext:            (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-		TLSHandshakeTimeout:    5 * time.Second,
-		ResponseHeaderTimeout:  60 * time.Second,
-		ExpectContinueTimeout:  time.Second,
-		IdleConnTimeout:        50 * time.Second,
-		MaxIdleConns:           4096,
-		MaxIdleConnsPerHost:    1024,
-		MaxResponseHeaderBytes: 256 << 10,
-		DisableCompression:     true, // what the client asked for is what the upstream is asked for
+// specs are the upstreams of a policy.
+func specs(file *policyfile.File) (all []upstream.Spec) {
+	for _, u := range file.Policy.Upstreams {
+		t := file.UpstreamTLS[u.Name]
+		all = append(all, upstream.Spec{Upstream: u, TLS: t.Config, Digest: t.Digest})
 	}
+	return all
 }
 
-// proxy passes requests on to an upstream as they are: the same method, path, query, host and body.
-func (g *Gateway) proxy(name string, target *url.URL, trusted []netip.Prefix) *httputil.ReverseProxy {
-	return &httputil.ReverseProxy{
-		Transport:  g.transport,
+// passage is the way to an upstream.
+type passage struct {
+	name  string
+	proxy *httputil.ReverseProxy
+}
+
+// newPassage passes requests on to an upstream as they are: the same method, path, query, host and body. Good answers are kept where they may be
+// wanted again.
+func (g *Gateway) newPassage(file *policyfile.File, name string, stale time.Duration) *passage {
+	trusted := file.Policy.TrustedProxies
+	p := &httputil.ReverseProxy{
+		Transport:  g.upstreams.Get(name),
 		BufferPool: &buffers{},
 		Rewrite: func(p *httputil.ProxyRequest) {
-			p.Out.URL.Scheme, p.Out.URL.Host = target.Scheme, target.Host
 			p.Out.URL.RawQuery = p.In.URL.RawQuery // also what does not parse
 			p.Out.Host = p.In.Host
+			p.Out.Trailer = p.In.Trailer // which is filled when the body has come
 			forward(p, trusted)
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) { g.fail(w, r, name, err) },
 		ErrorLog:     slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
 	}
+	if stale > 0 {
+		identities := identities(&file.Policy)
+		p.ModifyResponse = func(resp *http.Response) error {
+			g.answers.keep(name, identities, resp)
+			return nil
+		}
+	}
+	return &passage{name, p}
+}
+
+// serve passes a request on, and answers with what comes back.
+func (p *passage) serve(w *lasting, r *http.Request) {
+	rc := http.NewResponseController(w)
+	r = r.WithContext(upstream.OnStalledClient(r.Context(), func(answering bool) {
+		now := time.Now()
+		_ = rc.SetReadDeadline(now) // a writer that has no deadlines has nobody who blocks
+		if answering {
+			_ = rc.SetWriteDeadline(now)
+		}
+	}))
+	if !mayUpgrade(r.Header["Upgrade"]) {
+		r.Header.Del("Upgrade")
+	}
+	if r.ProtoMajor == 1 && r.ContentLength != 0 {
+		w.upload = &upload{ReadCloser: r.Body}
+		r.Body = w.upload
+		defer w.upload.end(rc)
+		_ = rc.EnableFullDuplex() // else an answer would wait for the rest of the request
+	}
+	p.proxy.ServeHTTP(w, r)
+}
+
+// upload is the body of a request over HTTP/1, which may be answered before it has come. Then its connection is of no use any more: the client may
+// go on sending, or may not.
+type upload struct {
+	io.ReadCloser
+	complete atomic.Bool
+	mu       sync.Mutex // held while it is read
+	over     bool
+}
+
+func (u *upload) Read(p []byte) (int, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.over {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	n, err := u.ReadCloser.Read(p)
+	if err == io.EOF {
+		u.complete.Store(true)
+	}
+	return n, err
+}
+
+// end lets nobody read on, and waits until nobody does: net/http must not find a reader when it goes on with the connection.
+func (u *upload) end(rc *http.ResponseController) {
+	if u.complete.Load() {
+		return
+	}
+	_ = rc.SetReadDeadline(time.Now())
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.over = true
+}
+
+// mayUpgrade reports whether a connection may become one of another protocol, like WebSocket. One that becomes HTTP again would carry
+// requests that no limit is asked about.
+func mayUpgrade(values []string) bool {
+	if len(values) != 1 {
+		return len(values) == 0
+	}
+	protocol := strings.ToLower(strings.TrimSpace(values[0]))
+	for _, prefix := range []string{"h2", "http", "tls"} {
+		if strings.HasPrefix(protocol, prefix) {
+			return false
+		}
+	}
+	return !strings.Contains(protocol, ",")
 }
 
 // forward sets X-Forwarded-For, -Host and -Proto. What came in is believed, and added to, only where the peer is trusted.
@@ -63,32 +147,102 @@ func forward(p *httputil.ProxyRequest, trusted []netip.Prefix) {
 	}
 }
 
+// failure is what becomes of a request whose upstream did not answer.
+type failure struct {
+	status int
+	text   string
+}
+
 // fail answers a request whose upstream did not.
-func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, upstream string, err error) {
+func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, name string, err error) {
+	if upstream.ClientFailed(err) {
+		g.counts.canceled.Add(1)
+		w.Header().Set("Connection", "close")
+		if errors.Is(err, upstream.ErrStalled) {
+			answer(w, http.StatusRequestTimeout, "the body of this request did not come in time")
+			return
+		}
+		answer(w, http.StatusBadRequest, "the body of this request did not come")
+		return
+	}
 	if r.Context().Err() != nil {
 		g.counts.canceled.Add(1)
-		return // the client is gone
+		abandon(r)
+		return
 	}
 	g.counts.upstreamFailed.Add(1)
 	if g.errorLog.Allow() {
-		g.log.Warn("upstream failed", "upstream", upstream, "error", reason(err))
+		g.log.Warn("upstream failed", "upstream", name, "error", upstream.Reason(err))
 	}
+	f := failure{http.StatusBadGateway, "the upstream cannot be reached"}
 	var timeout net.Error
 	switch {
+	case errors.Is(err, upstream.ErrOut) || errors.Is(err, upstream.ErrFull):
+		f = failure{http.StatusServiceUnavailable, "the upstream takes no requests now"}
 	case errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout():
-		answer(w, http.StatusGatewayTimeout, "the upstream did not answer in time")
-	default:
-		answer(w, http.StatusBadGateway, "the upstream cannot be reached")
+		f = failure{http.StatusGatewayTimeout, "the upstream did not answer in time"}
+	}
+	if l, ok := w.(*lasting); ok && l.fail != nil {
+		l.fail(w, f)
+		return
+	}
+	answer(w, f.status, f.text)
+}
+
+// abandon ends the connection, or the stream, of a client that is gone. One that has only ended its side would take an empty answer for a good one.
+func abandon(r *http.Request) {
+	if r.Context().Value(http.ServerContextKey) != nil {
+		panic(http.ErrAbortHandler)
 	}
 }
 
-// reason is an error without the addresses in it, of which one may be a client's.
-func reason(err error) string {
-	var op *net.OpError
-	if errors.As(err, &op) {
-		return op.Op + ": " + op.Err.Error()
+// answerFailed answers a request whose upstream did not, as its route says.
+func (g *Gateway) answerFailed(w http.ResponseWriter, r *http.Request, to *route, f failure) {
+	said := to.failed
+	fallback := func(w http.ResponseWriter) {
+		switch {
+		case said == nil || said.plain && said.own:
+			answer(w, f.status, f.text)
+		case said.plain:
+			answer(w, said.status, f.text)
+		case said.own:
+			own := *said
+			own.status = f.status
+			own.write(w, r, "")
+		default:
+			said.write(w, r, "")
+		}
 	}
-	return err.Error()
+	if said == nil || !g.standIn(w, r, said, "failed", fallback) {
+		fallback(w)
+	}
+}
+
+// standIn answers a request with what stands in for the answer that it does not get: the last good one, or that of another upstream. It reports
+// false where there is neither. Where the other upstream fails too, the fallback answers.
+func (g *Gateway) standIn(w http.ResponseWriter, r *http.Request, f *refusal, why string, fallback func(http.ResponseWriter)) bool {
+	if f.stale > 0 && g.answers.give(w, r, f.upstream, f.stale, why) {
+		g.counts.stale.Add(1)
+		return true
+	}
+	if f.other == nil || why == "failed" && r.Body != nil && r.Body != http.NoBody { // the body is gone
+		return false
+	}
+	retryAfter := w.Header()["Retry-After"]
+	delete(w.Header(), "Retry-After")
+	last := &lasting{gateway: g, fail: func(w http.ResponseWriter, _ failure) {
+		if retryAfter != nil {
+			w.Header()["Retry-After"] = retryAfter
+		}
+		fallback(w)
+	}}
+	if l, ok := w.(*lasting); ok {
+		last.ResponseWriter, last.tells, last.verdict = l.ResponseWriter, l.tells, l.verdict
+	} else {
+		last.ResponseWriter = w
+	}
+	f.other.serve(last, r)
+	return true
 }
 
 // buffers lends the proxy what it copies bodies with.

@@ -7,6 +7,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weirflow/weir/policy"
 )
@@ -16,6 +17,12 @@ type refusal struct {
 	status   int
 	content  content
 	problems map[string]content // by limit, for clients that accept problem+json; nil where the policy names a body
+
+	stale    time.Duration // how old the last good answer may be that is given first of all; 0 is none
+	upstream string        // of that answer
+	other    *passage      // another upstream, which is asked then; nil for none
+	own      bool          // the policy names no status
+	plain    bool          // and no body, file or redirect
 }
 
 // content is a body with the header fields that go with it.

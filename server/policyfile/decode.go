@@ -45,10 +45,10 @@ func (d *decoder) policy(root *node) (p policy.Policy) {
 		p.Limits = append(p.Limits, d.limit(f.name, f.value))
 	}
 	for _, f := range fields(root.get("upstreams")) {
-		p.Upstreams = append(p.Upstreams, policy.Upstream{Name: f.name, URL: text(f.value.get("url"))})
+		p.Upstreams = append(p.Upstreams, d.upstream(f.name, f.value))
 	}
-	for _, n := range items(root.get("routes")) {
-		p.Routes = append(p.Routes, route(n))
+	for i, n := range items(root.get("routes")) {
+		p.Routes = append(p.Routes, d.route(n, strconv.Itoa(i)))
 	}
 	d.kept(&p)
 	return p
@@ -183,19 +183,26 @@ func (d *decoder) limit(name string, n *node) policy.Limit {
 	return l
 }
 
-func route(n *node) policy.Route {
-	refused := n.get("refused")
+func (d *decoder) route(n *node, at string) policy.Route {
 	return policy.Route{
 		Match:    text(n.get("match")),
 		Upstream: text(n.get("upstream")),
 		Limits:   texts(n.get("limits")),
-		Refused: policy.Refused{
-			Status:   int(number(refused.get("status"))),
-			Body:     text(refused.get("body")),
-			File:     text(refused.get("file")),
-			Redirect: text(refused.get("redirect")),
-			Type:     text(refused.get("type")),
-		},
+		Refused:  d.refused(n.get("refused"), "routes", at, "refused"),
+		Failed:   d.refused(n.get("failed"), "routes", at, "failed"),
+		Waiting:  d.waiting(n.get("waiting"), "routes", at, "waiting"),
+	}
+}
+
+func (d *decoder) refused(n *node, path ...string) policy.Refused {
+	return policy.Refused{
+		Stale:    d.duration(n.get("stale"), "10m", append(path, "stale")...),
+		Upstream: text(n.get("upstream")),
+		Status:   int(number(n.get("status"))),
+		Body:     text(n.get("body")),
+		File:     text(n.get("file")),
+		Redirect: text(n.get("redirect")),
+		Type:     text(n.get("type")),
 	}
 }
 

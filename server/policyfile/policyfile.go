@@ -23,6 +23,8 @@ type File struct {
 	Policy   policy.Policy
 	Bodies   map[string][]byte // what the files hold that the policy names for the refused, by name
 	Problems []Problem         // warnings only, unless Load returned an error
+
+	UpstreamTLS map[string]UpstreamTLS // of the upstreams that say something of it, by name
 }
 
 // A Problem is one thing that is wrong with a file.
@@ -108,6 +110,7 @@ func Parse(path string, data []byte) (*File, error) {
 		f.add(root, finding{path: p.Path, msg: p.Message, fix: p.Fix}, p.Warning)
 	}
 	f.bodies(root)
+	f.upstreamTLS(root)
 	return f, f.settle()
 }
 
@@ -145,24 +148,29 @@ func (n *node) keyAt(path []string) (line, col int) {
 	return n.at(path)
 }
 
-// bodies reads the files for the refused.
+// bodies reads the files for the refused, and for those whom an upstream failed.
 func (f *File) bodies(root *node) {
 	for i, r := range f.Policy.Routes {
-		name := r.Refused.File
-		if name == "" || f.Bodies[name] != nil {
-			continue
-		}
-		data, err := readBody(filepath.Join(filepath.Dir(f.Path), name), name)
-		if err != nil {
-			f.add(root, finding{
-				path: []string{"routes", strconv.Itoa(i), "refused", "file"},
-				msg:  err.Error(),
-				fix:  "name a file beside the policy file, of at most 1 MiB",
-			}, false)
-			continue
-		}
-		f.Bodies[name] = data
+		f.body(root, r.Refused.File, i, "refused")
+		f.body(root, r.Failed.File, i, "failed")
 	}
+}
+
+// body reads the file that a route names.
+func (f *File) body(root *node, name string, route int, word string) {
+	if name == "" || f.Bodies[name] != nil {
+		return
+	}
+	data, err := readBody(filepath.Join(filepath.Dir(f.Path), name), name)
+	if err != nil {
+		f.add(root, finding{
+			path: []string{"routes", strconv.Itoa(route), word, "file"},
+			msg:  err.Error(),
+			fix:  "name a file beside the policy file, of at most 1 MiB",
+		}, false)
+		return
+	}
+	f.Bodies[name] = data
 }
 
 func readBody(path, name string) ([]byte, error) {

@@ -1,0 +1,262 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// An Upstream is where requests are passed on to: one target, by its URL, or several.
+type Upstream struct {
+	Name        string
+	URL         string   // of the only target
+	Targets     []Target // instead of URL
+	Protocol    string   // "auto", "http1", "h2" or "h2c"; empty means auto
+	TLS         UpstreamTLS
+	Timeouts    Timeouts
+	MaxRequests int // how many requests a target is given at once; 0 is no bound
+	MaxIdle     int // how many idle connections are kept to a target; 0 means 1024
+	Retries     Retries
+	Health      Health
+}
+
+// A Target is one of the servers of an upstream.
+type Target struct {
+	URL    string
+	Weight int // its share, beside the others'; 0 means 1
+}
+
+// UpstreamTLS is how a target is known, and what this side shows it. The fields are names of files but for ServerName.
+type UpstreamTLS struct {
+	CA          string // whom to believe, in PEM, in place of the system's
+	ServerName  string // what the certificate has to be for, in place of the URL's host
+	Certificate string // our own, in PEM, with Key
+	Key         string
+	Insecure    bool // believe any certificate
+}
+
+// Timeouts bound what is waited for.
+type Timeouts struct {
+	Connect time.Duration // for a connection, and again for its TLS; 0 means 5 s
+	Answer  time.Duration // from the end of the request to the header of the answer; 0 means 60 s
+	Idle    time.Duration // without a byte of a body in either direction; 0 means 5 minutes
+}
+
+// Retries say how often a request is sent to another target. Only what is harmless to repeat ever is.
+type Retries struct {
+	Max    int // for one request; 0 means 1 where there are several targets, and less than 0 none
+	Budget int // how many retries 100 requests may cause; 0 means 20
+}
+
+// Health says when a target is out. A target is asked for Path where there is one; requests that fail count always.
+type Health struct {
+	Path      string        // what to ask each target for; empty is nothing
+	Host      string        // the Host of that; empty means that of the target's URL
+	Every     time.Duration // 0 means 5 s
+	Timeout   time.Duration // 0 means 2 s
+	DownAfter int           // so many failures in a row; 0 means 3
+	UpAfter   int           // so many successes in a row; 0 means 2
+	Failures  int           // so many requests that fail in a row take a target out; 0 means 5, and less than 0 never
+	Out       time.Duration // for so long at first, and twice as long each time; 0 means 10 s
+	AllOut    string        // what to do while all are out: "try" or "refuse"; empty means try
+}
+
+// Waiting bounds how many requests of a route are held in queues.
+type Waiting struct {
+	Max       int // of all clients; 0 means 10000
+	PerClient int // of one client, by its address; 0 is no bound beside Max
+}
+
+// All returns the targets of an upstream, with their weights.
+func (u *Upstream) All() []Target {
+	if u.URL != "" {
+		return []Target{{URL: u.URL, Weight: 1}}
+	}
+	all := slices.Clone(u.Targets)
+	for i := range all {
+		all[i].Weight = max(all[i].Weight, 1)
+	}
+	return all
+}
+
+// Bounds on what an upstream may say.
+const (
+	maxTargets = 1024
+	maxWeight  = 1000
+)
+
+// figure is a whole number of a policy with the word for it.
+type figure struct {
+	name string
+	n    int
+}
+
+var (
+	protocols = []string{"auto", "http1", "h2", "h2c"}
+	allOut    = []string{"try", "refuse"}
+)
+
+func (c *checker) upstreams() {
+	seen := map[string]bool{}
+	for i := range c.Upstreams {
+		u := &c.Upstreams[i]
+		c.name("an upstream", u.Name, seen, "upstreams", u.Name)
+		c.targets(u)
+		c.protocol(u)
+		c.numbers(u)
+		if r := u.Retries; r.Max > 0 && len(u.All()) == 1 {
+			c.warn("a request is sent again to another target only, and there is none", "add a target, or take retries out", "upstreams", u.Name, "retries")
+		}
+		c.health(u)
+	}
+}
+
+func (c *checker) targets(u *Upstream) {
+	switch {
+	case u.URL != "" && len(u.Targets) > 0:
+		c.wrong("url and targets exclude each other", "put the url among the targets", "upstreams", u.Name, "url")
+	case u.URL == "" && len(u.Targets) == 0:
+		c.wrong("the upstream has no target", "add url: http://HOST:PORT, or targets with a list of them", "upstreams", u.Name)
+	case u.URL != "":
+		c.target(u.URL, "upstreams", u.Name, "url")
+	case len(u.Targets) > maxTargets:
+		c.wrong(fmt.Sprintf("%d targets are too many", len(u.Targets)), fmt.Sprintf("write at most %d", maxTargets), "upstreams", u.Name, "targets")
+	}
+	for i, t := range u.Targets {
+		at := strconv.Itoa(i)
+		c.target(t.URL, "upstreams", u.Name, "targets", at)
+		if slices.ContainsFunc(u.Targets[:i], func(o Target) bool { return hostOf(o.URL) == hostOf(t.URL) }) {
+			c.wrong(fmt.Sprintf("%q is there twice", hostOf(t.URL)), "give it a larger weight instead", "upstreams", u.Name, "targets", at)
+		}
+		if t.Weight < 0 || t.Weight > maxWeight {
+			c.wrong(fmt.Sprintf("%d is not a weight", t.Weight), fmt.Sprintf("write one from 1 to %d", maxWeight), "upstreams", u.Name, "targets", at)
+		}
+	}
+}
+
+// hostOf is the host and port of a URL.
+func hostOf(text string) string {
+	_, host, _ := strings.Cut(text, "://")
+	return strings.ToLower(strings.TrimSuffix(host, "/"))
+}
+
+func (c *checker) target(text string, path ...string) {
+	if problem := checkURL(text); problem != "" {
+		c.wrong(problem, "write it like http://127.0.0.1:9000", path...)
+	}
+}
+
+// protocol checks that all targets can speak it, and that TLS is there where something is said of it.
+func (c *checker) protocol(u *Upstream) {
+	if u.Protocol != "" && !slices.Contains(protocols, u.Protocol) {
+		c.wrong(fmt.Sprintf("%q is not a protocol", u.Protocol), suggest(u.Protocol, protocols), "upstreams", u.Name, "protocol")
+	}
+	secure := 0
+	for _, t := range u.All() {
+		if strings.HasPrefix(t.URL, "https://") {
+			secure++
+		}
+	}
+	switch {
+	case secure > 0 && u.Protocol == "h2c":
+		c.wrong("h2c is HTTP/2 without TLS, and a target is https", "write h2, or http:// in the target", "upstreams", u.Name, "protocol")
+	case secure < len(u.All()) && u.Protocol == "h2":
+		c.wrong("h2 is HTTP/2 over TLS, and a target is http", "write h2c, or https:// in the target", "upstreams", u.Name, "protocol")
+	case secure == 0 && u.TLS != UpstreamTLS{}:
+		c.wrong("no target is https", "write https:// in the target, or take tls out", "upstreams", u.Name, "tls")
+	}
+	if (u.TLS.Certificate == "") != (u.TLS.Key == "") {
+		c.wrong("certificate and key go together", "name the other file too", "upstreams", u.Name, "tls")
+	}
+	if u.TLS.Insecure {
+		c.warn("any certificate is believed: whoever stands between can read and change everything", "name a ca instead", "upstreams", u.Name, "tls", "insecure")
+		if u.TLS.CA != "" || u.TLS.ServerName != "" {
+			c.wrong("with insecure nothing is checked that ca and server_name say", "take insecure out", "upstreams", u.Name, "tls", "insecure")
+		}
+	}
+}
+
+func (c *checker) numbers(u *Upstream) {
+	for _, v := range []figure{{"max_requests", u.MaxRequests}, {"max_idle", u.MaxIdle}} {
+		if v.n < 0 || v.n > math.MaxInt32 {
+			c.wrong(fmt.Sprintf("%d is not a number of them", v.n), "write at least 1, or take it out", "upstreams", u.Name, v.name)
+		}
+	}
+	if u.Retries.Max > 10 {
+		c.wrong(fmt.Sprintf("%d retries of one request are too many", u.Retries.Max), "write at most 10", "upstreams", u.Name, "retries", "max")
+	}
+	if u.Retries.Budget < 0 || u.Retries.Budget > 100 {
+		c.wrong(fmt.Sprintf("%d%% is not a part of the requests", u.Retries.Budget), "write one from 1% to 100%", "upstreams", u.Name, "retries", "budget")
+	}
+}
+
+func (c *checker) health(u *Upstream) {
+	h := &u.Health
+	if h.Path != "" {
+		if p, err := url.ParseRequestURI(h.Path); err != nil || !strings.HasPrefix(h.Path, "/") || p.Host != "" {
+			c.wrong(fmt.Sprintf("%q is not a path", h.Path), "write it like /healthz", "upstreams", u.Name, "health", "path")
+		}
+	}
+	if strings.ContainsAny(h.Host, "\r\n /") {
+		c.wrong(fmt.Sprintf("%q is not a host", h.Host), "write it like shop.example", "upstreams", u.Name, "health", "host")
+	}
+	for _, v := range []figure{{"down_after", h.DownAfter}, {"up_after", h.UpAfter}} {
+		if v.n < 0 || v.n > 1000 {
+			c.wrong(fmt.Sprintf("%d is not a number of checks in a row", v.n), "write one from 1 to 1000", "upstreams", u.Name, "health", v.name)
+		}
+	}
+	if h.Every != 0 && h.Every < 100*time.Millisecond {
+		c.wrong(fmt.Sprintf("a check every %v keeps targets busy with checks", h.Every), "write at least 100ms", "upstreams", u.Name, "health", "every")
+	}
+	if h.AllOut != "" && !slices.Contains(allOut, h.AllOut) {
+		c.wrong(fmt.Sprintf("%q is not what to do while all targets are out", h.AllOut), suggest(h.AllOut, allOut), "upstreams", u.Name, "health", "all_out")
+	}
+}
+
+// checkURL says what is wrong with the URL of a target.
+func checkURL(text string) string {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("%q is not a URL", text)
+	case u.Scheme != "http" && u.Scheme != "https":
+		return fmt.Sprintf("%q does not begin with http:// or https://", text)
+	case u.Host == "" || u.Hostname() == "":
+		return fmt.Sprintf("%q names no host", text)
+	case u.User != nil:
+		return "a URL with a user and a password would show them in logs"
+	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
+		return fmt.Sprintf("%q has more than a host: a request is passed on with its own path", text)
+	}
+	return ""
+}
+
+// standIn checks the upstream that another one's requests go to.
+func (c *checker) standIn(r Refused, own string, path ...string) {
+	if r.Stale < 0 {
+		c.wrong(fmt.Sprintf("%v is not an age", r.Stale), "write one like 10m", append(path, "stale")...)
+	}
+	switch {
+	case r.Upstream == "":
+	case !slices.ContainsFunc(c.Upstreams, func(u Upstream) bool { return u.Name == r.Upstream }):
+		c.unknown("upstream", r.Upstream, names(c.Upstreams, func(u Upstream) string { return u.Name }), append(path, "upstream")...)
+	case r.Upstream == own:
+		c.wrong("what the route protects its upstream from would go there", "name another upstream", append(path, "upstream")...)
+	}
+}
+
+// waiting checks how many requests may be held.
+func (c *checker) waiting(w Waiting, at string) {
+	for _, v := range []figure{{"max", w.Max}, {"per_client", w.PerClient}} {
+		if v.n < 0 || v.n > math.MaxInt32 {
+			c.wrong(fmt.Sprintf("%d is not a number of requests", v.n), "write at least 1, or take it out", "routes", at, "waiting", v.name)
+		}
+	}
+	if w.Max > 0 && w.PerClient > w.Max {
+		c.wrong(fmt.Sprintf("one client may hold %d, and all together %d", w.PerClient, w.Max), "lower per_client", "routes", at, "waiting", "per_client")
+	}
+}

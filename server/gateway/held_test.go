@@ -1,0 +1,211 @@
+package gateway_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+)
+
+const line = `
+trusted_proxies: [127.0.0.1]
+limits: { door: { leaky_bucket: { rate: 1/h, queue: 1000 } } }
+upstreams: { up: { url: "URL" } }
+routes: [{ match: /, upstream: up, limits: [door], waiting: { max: 8, per_client: 3 } }]
+`
+
+// crowd is clients that wait.
+type crowd struct {
+	t  *testing.T
+	wg sync.WaitGroup
+}
+
+// joins has a client ask, and not go away until the function that it returns is called. What it got goes to the channel.
+func (c *crowd) joins(url, client string) (got chan int, leave context.CancelFunc) {
+	ctx, leave := context.WithCancel(c.t.Context())
+	got = make(chan int, 1)
+	r, err := http.NewRequestWithContext(ctx, "GET", url, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	r.Header.Set("X-Forwarded-For", client)
+	c.wg.Go(func() {
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			got <- 0
+			return
+		}
+		resp.Body.Close()
+		got <- resp.StatusCode
+	})
+	return got, leave
+}
+
+// TestOneClientDoesNotFillTheQueue: each has so many places, and all together so many.
+func TestOneClientDoesNotFillTheQueue(t *testing.T) {
+	for name, limit := range map[string]string{
+		"leaky_bucket": "door: { leaky_bucket: { rate: 1/h, queue: 1000 } }",
+		"concurrency":  "door: { concurrency: { limit: 1, queue: 1000 } }",
+		"nginx_bucket": "door: { nginx_bucket: { rate: 1/m, queue: 1000 } }",
+	} {
+		t.Run(name, func(t *testing.T) {
+			end := make(chan struct{})
+			g, front, _ := start(t, strings.Replace(line, "door: { leaky_bucket: { rate: 1/h, queue: 1000 } }", limit, 1), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if name == "concurrency" {
+					<-end
+				}
+			}))
+			defer close(end)
+			c := &crowd{t: t}
+			first := func() {}
+			if name == "concurrency" {
+				_, first = c.joins(front.URL, "192.0.2.1")
+				until(t, func() bool { return g.Upstreams()[0].Targets[0].InFlight == 1 })
+			} else {
+				get(t, front.URL, "X-Forwarded-For", "192.0.2.1")
+			}
+			var leaves []context.CancelFunc
+			defer func() {
+				first()
+				for _, leave := range leaves {
+					leave()
+				}
+				c.wg.Wait()
+			}()
+			ask := func(client string, n int) (refused int) {
+				for range n {
+					before := g.Held()
+					got, leave := c.joins(front.URL, client)
+					leaves = append(leaves, leave)
+					until(t, func() bool { return g.Held() == before+1 || len(got) > 0 })
+					if len(got) > 0 && <-got == 429 {
+						refused++
+					}
+				}
+				return refused
+			}
+			if n := ask("192.0.2.1", 20); n != 17 {
+				t.Errorf("of one client, %d of 20 were refused", n)
+			}
+			if n := ask("192.0.2.2", 5); n != 2 {
+				t.Errorf("of the second, %d of 5 were refused", n)
+			}
+			if n := ask("192.0.2.3", 5); n != 3 { // there are 8 places
+				t.Errorf("of the third, %d of 5 were refused", n)
+			}
+			if got := g.Counts(); got.TurnedAway != 17+2+3 || got.Limited != got.TurnedAway {
+				t.Errorf("%+v", got)
+			}
+			// Who leaves makes room at once, for himself and for others.
+			leaves[0]()
+			until(t, func() bool { return g.Held() == 7 })
+			if n := ask("192.0.2.1", 1); n != 0 {
+				t.Error("the place of one who left is not free")
+			}
+			// A change of the policy counts those who are there.
+			next := strings.Replace(strings.Replace(line, "door: { leaky_bucket: { rate: 1/h, queue: 1000 } }", limit, 1), "max: 8", "max: 9", 1)
+			if err := g.Update(parse(t, next, g.File().Policy.Upstreams[0].URL), nil); err != nil {
+				t.Fatal(err)
+			}
+			if n := ask("192.0.2.4", 5); n != 4 {
+				t.Errorf("after a change, %d of 5 were refused", n)
+			}
+		})
+	}
+}
+
+// TestLeavingWhateverWasSent: a client that goes away while it waits leaves the queue: with a body that nobody has read, with the next request sent
+// ahead, and over HTTP/2.
+func TestLeavingWhateverWasSent(t *testing.T) {
+	up := httptest.NewServer(echo)
+	t.Cleanup(up.Close)
+	text := strings.ReplaceAll(line, "per_client: 3", "per_client: 8")
+	for name, sent := range map[string][2]string{ // at first, and when it waits
+		"nothing more":        {"GET / HTTP/1.1\r\nHost: h\r\n\r\n"},
+		"a request ahead":     {"GET / HTTP/1.1\r\nHost: h\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n"},
+		"a byte ahead":        {"GET / HTTP/1.1\r\nHost: h\r\n\r\nG"},
+		"a byte later":        {"GET / HTTP/1.1\r\nHost: h\r\n\r\n", "G"},
+		"a request later":     {"GET / HTTP/1.1\r\nHost: h\r\n\r\n", "GET / HTTP/1.1\r\nHost: h\r\n\r\n"},
+		"a body":              {"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello"},
+		"a body later":        {"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\n", "hello"},
+		"a part of a body":    {"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5000\r\n\r\nhello"},
+		"a body to be asked":  {"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"},
+		"a body and a second": {"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhelloGET / HTTP/1.1\r\nHost: h\r\n\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g, s := front(t, text, up.URL)
+			get(t, s.URL)
+			for _, linger := range []int{-1, 0} { // 0 is a reset
+				conn, err := net.Dial("tcp", s.Listener.Addr().String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				io.WriteString(conn, sent[0])
+				until(t, func() bool { return g.Held() == 1 })
+				io.WriteString(conn, sent[1])
+				conn.(*net.TCPConn).SetLinger(linger)
+				conn.Close()
+				until(t, func() bool { return g.Held() == 0 && g.Engine().Counts()[0].Waiting == 0 })
+			}
+			if got := g.Counts(); got.TurnedAway != 0 || got.Canceled != 2 {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+	t.Run("over HTTP/2", func(t *testing.T) {
+		t.Parallel()
+		g, s := front(t, text, up.URL)
+		get(t, s.URL)
+		client := h2c(t)
+		for _, body := range []io.Reader{nil, strings.NewReader("hello")} {
+			ctx, cancel := context.WithCancel(t.Context())
+			r, err := http.NewRequestWithContext(ctx, "POST", s.URL, body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan error, 1)
+			go func() {
+				_, err := client.Do(r)
+				done <- err
+			}()
+			until(t, func() bool { return g.Held() == 1 })
+			cancel()
+			<-done
+			until(t, func() bool { return g.Held() == 0 })
+		}
+	})
+}
+
+// TestQueueKeepsOrder: who came first goes first, whoever leaves.
+func TestQueueKeepsOrder(t *testing.T) {
+	var mu sync.Mutex
+	var order []string
+	g, front, _ := start(t, strings.ReplaceAll(strings.ReplaceAll(line, "rate: 1/h", "rate: 20/s"), "max: 8, per_client: 3", "max: 100"), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		order = append(order, r.URL.Path)
+	}))
+	get(t, front.URL+"/first")
+	c := &crowd{t: t}
+	want := "/first"
+	for i := range 10 {
+		before := g.Held()
+		_, leave := c.joins(fmt.Sprintf("%s/%d", front.URL, i), "192.0.2.1")
+		defer leave()
+		if i == 0 {
+			before = 0
+		}
+		until(t, func() bool { return g.Held() > before || g.Counts().Delayed == uint64(i+1) })
+		want += fmt.Sprintf(" /%d", i)
+	}
+	c.wg.Wait()
+	if got := strings.Join(order, " "); got != want {
+		t.Errorf("%s", got)
+	}
+}

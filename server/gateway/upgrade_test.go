@@ -1,0 +1,238 @@
+package gateway_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// echoing is an upstream that upgrades, and says back each line until its client sends no more: then it says goodbye.
+func echoing(t testing.TB) string {
+	return rawUpstream(t, func(conn net.Conn, in *bufio.Reader) {
+		r, err := http.ReadRequest(in)
+		if err != nil {
+			return
+		}
+		if r.Header.Get("Upgrade") == "" {
+			io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nplain")
+			return
+		}
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+r.Header.Get("Upgrade")+"\r\nSec-Websocket-Accept: x\r\n\r\nwelcome\n")
+		for {
+			line, err := in.ReadString('\n')
+			if err != nil {
+				io.WriteString(conn, "goodbye\n")
+				return
+			}
+			io.WriteString(conn, "you said "+line)
+		}
+	})
+}
+
+const limited = `
+limits: { places: { concurrency: { limit: 1 } } }
+upstreams: { up: { url: "URL", timeouts: { idle: 200ms } } }
+routes: [{ match: /, upstream: up, limits: [places] }]
+`
+
+// TestUpgrade: both directions, also what was sent ahead; each may end alone; and the place is held for as long as it lasts, however silent it is.
+func TestUpgrade(t *testing.T) {
+	g, s := front(t, limited, echoing(t))
+	conn, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(30 * time.Second))
+	io.WriteString(conn, "GET /ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nahead\n")
+	in := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil || resp.StatusCode != 101 || resp.Header.Get("Upgrade") != "websocket" || resp.Header.Get("Sec-Websocket-Accept") != "x" {
+		t.Fatal(resp, err)
+	}
+	expect := func(want string) {
+		t.Helper()
+		if line, err := in.ReadString('\n'); line != want {
+			t.Fatalf("%q %v, want %q", line, err, want)
+		}
+	}
+	expect("welcome\n")
+	expect("you said ahead\n")
+	<-time.After(500 * time.Millisecond) // real time: longer than bodies may stand still
+	io.WriteString(conn, "hello\n")
+	expect("you said hello\n")
+	if resp, _ := get(t, s.URL); resp.StatusCode != 429 {
+		t.Errorf("the place is not held: %d", resp.StatusCode)
+	}
+	conn.(*net.TCPConn).CloseWrite()
+	expect("goodbye\n")
+	if rest, err := io.ReadAll(in); len(rest) != 0 || err != nil {
+		t.Errorf("%q %v", rest, err)
+	}
+	until(t, func() bool { resp, _ := get(t, s.URL); return resp.StatusCode == 200 })
+	if got := g.Upstreams()[0].Targets[0]; got.Failures != 0 || got.InFlight != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestUpgradeEnds: who goes away frees the place.
+func TestUpgradeEnds(t *testing.T) {
+	_, s := front(t, limited, echoing(t))
+	conn, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.SetDeadline(time.Now().Add(30 * time.Second))
+	io.WriteString(conn, "GET /ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || resp.StatusCode != 101 {
+		t.Fatal(resp, err)
+	}
+	conn.Close()
+	until(t, func() bool { resp, _ := get(t, s.URL); return resp.StatusCode == 200 })
+}
+
+// TestNoUpgradeToHTTP: within such a connection requests would go past the limits.
+func TestNoUpgradeToHTTP(t *testing.T) {
+	_, s := front(t, open, echoing(t))
+	for _, protocol := range []string{"h2c", "H2C", "h2c, websocket", "websocket, h2c", "HTTP/2.0", "TLS/1.0", " h2"} {
+		got := exchange(t, s, "GET /x HTTP/1.1\r\nHost: h\r\nConnection: Upgrade, close, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\nUpgrade: "+protocol+"\r\n\r\n")
+		if !strings.HasPrefix(got, "HTTP/1.1 200 ") || !strings.HasSuffix(got, "plain") {
+			t.Errorf("%s: %q", protocol, got)
+		}
+	}
+	got := exchange(t, s, "GET /x HTTP/1.1\r\nHost: h\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\nUpgrade: h2c\r\n\r\n")
+	if !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+		t.Errorf("%q", got)
+	}
+}
+
+// h2c is a client of HTTP/2 without TLS.
+func h2c(t testing.TB) *http.Client {
+	tr := &http.Transport{Protocols: new(http.Protocols)}
+	tr.Protocols.SetUnencryptedHTTP2(true)
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr}
+}
+
+// TestGRPC: messages both ways over HTTP/2 without TLS, each answered before the next, with trailers, and the place held meanwhile. Errors that have
+// trailers only go through too.
+func TestGRPC(t *testing.T) {
+	up := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/grpc")
+		if r.URL.Path == "/only" {
+			w.Header().Set("Grpc-Status", "5")
+			return
+		}
+		w.Header().Set("X-Seen", fmt.Sprint(r.Proto, r.Header.Get("Te"), r.Host))
+		w.Header().Set("Trailer", "Grpc-Status")
+		rc := http.NewResponseController(w)
+		rc.Flush()
+		in := bufio.NewReader(r.Body)
+		for {
+			line, err := in.ReadString('\n')
+			if err != nil {
+				break
+			}
+			io.WriteString(w, "you said "+line)
+			rc.Flush()
+		}
+		w.Header().Set("Grpc-Status", "0")
+		w.Header().Set(http.TrailerPrefix+"Grpc-Message", "fine")
+	}))
+	up.Config.Protocols = new(http.Protocols)
+	up.Config.Protocols.SetUnencryptedHTTP2(true)
+	up.Start()
+	defer up.Close()
+	_, s := front(t, strings.Replace(limited, "timeouts: { idle: 200ms }", "protocol: h2c", 1), up.URL)
+	client := h2c(t)
+	body, w := io.Pipe()
+	r, err := http.NewRequestWithContext(t.Context(), "POST", s.URL+"/svc/Method", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Te", "trailers")
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if want := "HTTP/2.0 trailers " + r.Host; resp.Proto != "HTTP/2.0" || strings.Join(strings.Fields(resp.Header.Get("X-Seen")), " ") != want && resp.Header.Get("X-Seen") != "HTTP/2.0trailers"+r.Host {
+		t.Errorf("%s %q", resp.Proto, resp.Header.Get("X-Seen"))
+	}
+	in := bufio.NewReader(resp.Body)
+	for i := range 20 {
+		fmt.Fprintf(w, "%02d\n", i)
+		if line, err := in.ReadString('\n'); line != fmt.Sprintf("you said %02d\n", i) {
+			t.Fatal(line, err)
+		}
+	}
+	if resp, err := client.Get(s.URL + "/only"); err != nil || resp.StatusCode != 429 {
+		t.Errorf("the place of a stream is not held: %v %v", resp, err)
+	} else {
+		resp.Body.Close()
+	}
+	w.Close()
+	if rest, err := io.ReadAll(in); len(rest) != 0 || err != nil || resp.Trailer.Get("Grpc-Status") != "0" || resp.Trailer.Get("Grpc-Message") != "fine" {
+		t.Errorf("%q %v %v", rest, err, resp.Trailer)
+	}
+	until(t, func() bool {
+		resp, err := client.Get(s.URL + "/only")
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode == 200 && resp.Header.Get("Grpc-Status") == "5"
+	})
+}
+
+// TestStalledBodies: an upstream that stops in the middle of its answer, and clients that stop sending or reading, are cut off.
+func TestStalledBodies(t *testing.T) {
+	up := rawUpstream(t, func(conn net.Conn, in *bufio.Reader) {
+		r, err := http.ReadRequest(in)
+		if err != nil {
+			return
+		}
+		switch r.URL.Path {
+		case "/half":
+			io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 10000\r\n\r\n"+strings.Repeat("x", 5000))
+			io.Copy(io.Discard, in)
+		case "/much":
+			io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n")
+			for {
+				if _, err := io.WriteString(conn, strings.Repeat("x", 1<<16)); err != nil {
+					return
+				}
+			}
+		default:
+			io.Copy(io.Discard, r.Body)
+		}
+	})
+	g, s := front(t, limited, up)
+	free := func() bool { return g.Upstreams()[0].Targets[0].InFlight == 0 }
+	if got := exchange(t, s, "GET /half HTTP/1.1\r\nHost: h\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 200 ") || len(got) > 9999 {
+		t.Errorf("%.100q", got)
+	}
+	until(t, free)
+	if got := exchange(t, s, "POST /upload HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\na little"); !strings.HasPrefix(got, "HTTP/1.1 408 ") || !strings.Contains(got, "Connection: close") {
+		t.Errorf("%q", got)
+	}
+	until(t, free)
+	conn, err := net.Dial("tcp", s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	io.WriteString(conn, "GET /much HTTP/1.1\r\nHost: h\r\n\r\n") // and no byte of it is read
+	until(t, func() bool { return !free() })
+	until(t, free)
+	until(t, func() bool { resp, _ := get(t, s.URL+"/upload"); return resp.StatusCode != 429 })
+	if got := g.Upstreams()[0].Targets[0]; got.Failures < 1 {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,350 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir/policy"
+)
+
+// raw is a server that reads requests and says exactly what it is told to. Nothing to say ends the connection; so does what ends with "!".
+type raw struct {
+	url   string
+	asked atomic.Int64
+	mu    sync.Mutex
+	got   []string // methods and bodies
+}
+
+func serve(t *testing.T, say string) *raw {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &raw{url: "http://" + l.Addr().String()}
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() { cancel(); l.Close(); wg.Wait() })
+	wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer conn.Close()
+				stop := context.AfterFunc(ctx, func() { conn.Close() })
+				defer stop()
+				s.talk(conn, say)
+			})
+		}
+	})
+	return s
+}
+
+func (s *raw) talk(conn net.Conn, say string) {
+	in := bufio.NewReader(conn)
+	for {
+		r, err := http.ReadRequest(in)
+		if err != nil {
+			return
+		}
+		s.asked.Add(1)
+		if say == "unread" {
+			return
+		}
+		body, _ := io.ReadAll(r.Body)
+		s.mu.Lock()
+		s.got = append(s.got, r.Method+" "+string(body))
+		s.mu.Unlock()
+		text, ends := strings.CutSuffix(say, "!")
+		io.WriteString(conn, text)
+		if text == "" || ends {
+			return
+		}
+	}
+}
+
+// nobody is a port at which nobody listens.
+func nobody(t *testing.T) *raw {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return &raw{url: "http://" + l.Addr().String()}
+}
+
+// over makes an upstream of these servers, of which the first gets the first request.
+func over(t *testing.T, u policy.Upstream, servers ...*raw) *Upstream {
+	t.Helper()
+	u.Name = "up"
+	for _, s := range servers {
+		u.Targets = append(u.Targets, policy.Target{URL: s.url, Weight: 1})
+	}
+	set := NewSet(Options{Log: slog.New(slog.DiscardHandler)})
+	c, err := set.Prepare([]Spec{{Upstream: u}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Commit()
+	t.Cleanup(set.Close)
+	return set.Get("up")
+}
+
+// ask sends a request and returns what came back, in one line.
+func (u *Upstream) ask(t *testing.T, method string, body io.Reader) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, "http://shop.example/x", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.GetBody = nil // as of a server
+	resp, err := u.RoundTrip(r)
+	if err != nil {
+		return "error"
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return fmt.Sprintf("%d %s, error", resp.StatusCode, text)
+	}
+	return fmt.Sprintf("%d %s", resp.StatusCode, text)
+}
+
+// TestRetries: what is sent again, and what never is.
+func TestRetries(t *testing.T) {
+	small, large := strings.Repeat("s", 1000), strings.Repeat("l", maxReplay+1)
+	for _, c := range []struct {
+		name, first, method, body string
+		unknown                   bool // the length of the body
+		want                      string
+		asked                     int64 // times the second server was
+	}{
+		{name: "nobody there", first: "nobody", method: "GET", want: "200 ok", asked: 1},
+		{name: "nobody there, for what is not idempotent", first: "nobody", method: "POST", want: "200 ok", asked: 1},
+		{name: "nobody there, with a body", first: "nobody", method: "POST", body: large, want: "200 ok", asked: 1},
+		{name: "nobody there, with a body of unknown length", first: "nobody", method: "PATCH", body: small, unknown: true, want: "200 ok", asked: 1},
+		{name: "no answer", first: "", method: "GET", want: "200 ok", asked: 1},
+		{name: "no answer to a HEAD", first: "", method: "HEAD", want: "200 ", asked: 1},
+		{name: "no answer to a DELETE", first: "", method: "DELETE", want: "200 ok", asked: 1},
+		{name: "no answer to a small PUT", first: "", method: "PUT", body: small, want: "200 ok", asked: 1},
+		{name: "no answer to a small PUT that was not read", first: "unread", method: "PUT", body: small, want: "200 ok", asked: 1},
+		{name: "no answer to a large PUT", first: "", method: "PUT", body: large, want: "error"},
+		{name: "no answer to a PUT of unknown length", first: "", method: "PUT", body: small, unknown: true, want: "error"},
+		{name: "no answer to a POST", first: "", method: "POST", want: "error"},
+		{name: "no answer to a POST with a body", first: "", method: "POST", body: small, want: "error"},
+		{name: "no answer to a method that nobody knows", first: "", method: "PURGE", want: "error"},
+		{name: "a byte of an answer", first: "H!", method: "GET", want: "error"},
+		{name: "half a header", first: "HTTP/1.1 200 OK\r\nContent-Le!", method: "GET", want: "error"},
+		{name: "only an early hint", first: "HTTP/1.1 103 Early Hints\r\n\r\n!", method: "GET", want: "error"},
+		{name: "nonsense", first: "nonsense\r\n\r\n!", method: "GET", want: "error"},
+		{name: "half a body", first: "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf!", method: "GET", want: "200 half, error"},
+		{name: "an error of its own", first: "HTTP/1.1 503 No\r\nContent-Length: 2\r\n\r\nno", method: "GET", want: "503 no"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			first, second := nobody(t), serve(t, good)
+			if c.first != "nobody" {
+				first = serve(t, c.first)
+			}
+			u := over(t, policy.Upstream{}, first, second)
+			var body io.Reader
+			if c.body != "" {
+				body = strings.NewReader(c.body)
+			}
+			if c.unknown {
+				body = io.MultiReader(body)
+			}
+			if got := u.ask(t, c.method, body); got != c.want || second.asked.Load() != c.asked {
+				t.Errorf("%s, and the second server was asked %d times", got, second.asked.Load())
+			}
+			if c.asked > 0 && second.got[0] != c.method+" "+c.body {
+				t.Errorf("the second server got %.40q...", second.got[0])
+			}
+			st := u.stats()
+			if st.Targets[0].InFlight != 0 || st.Targets[1].InFlight != 0 || st.Retries != uint64(c.asked) {
+				t.Errorf("%+v", st)
+			}
+			failed := uint64(1)
+			if strings.HasPrefix(c.want, "503") {
+				failed = 0
+			}
+			if st.Targets[0].Failures != failed || st.Targets[1].Failures != 0 {
+				t.Errorf("%+v", st)
+			}
+		})
+	}
+}
+
+// TestRetriesAreBounded: each request by its number, and all by the budget: an outage is not multiplied.
+func TestRetriesAreBounded(t *testing.T) {
+	a, b, c := serve(t, ""), serve(t, ""), serve(t, "")
+	all := func() int64 { return a.asked.Load() + b.asked.Load() + c.asked.Load() }
+	if got := over(t, policy.Upstream{}, a, b, c).ask(t, "GET", nil); got != "error" || all() != 2 {
+		t.Errorf("%s after %d", got, all())
+	}
+	if got := over(t, policy.Upstream{Retries: policy.Retries{Max: 9}}, a, b, c).ask(t, "GET", nil); got != "error" || all() != 2+3 {
+		t.Errorf("%s after %d: each target once", got, all())
+	}
+	if got := over(t, policy.Upstream{Retries: policy.Retries{Max: -1}}, a, b, c).ask(t, "GET", nil); got != "error" || all() != 5+1 {
+		t.Errorf("%s after %d", got, all())
+	}
+	u := over(t, policy.Upstream{Retries: policy.Retries{Max: 2, Budget: 10}, Health: policy.Health{Failures: -1}}, a, b, c)
+	before := all()
+	const n = 300
+	for range n {
+		u.ask(t, "GET", nil)
+	}
+	if got := all() - before; got > n+burst+n/10 || got < n+burst {
+		t.Errorf("%d requests became %d", n, got)
+	}
+	if st := u.stats(); st.Retries != uint64(all()-before-n) || st.Spared == 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestKeptConnectionsDie: one after another: a request does not end them all.
+func TestKeptConnectionsDie(t *testing.T) {
+	var deadly atomic.Bool
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var asked atomic.Int64
+	together := make(chan struct{})
+	var waiting atomic.Int64
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				in := bufio.NewReader(conn)
+				for {
+					if _, err := http.ReadRequest(in); err != nil {
+						return
+					}
+					if deadly.Load() {
+						asked.Add(1)
+						return
+					}
+					if waiting.Add(1) == 20 {
+						close(together)
+					}
+					<-together
+					io.WriteString(conn, good)
+				}
+			}()
+		}
+	}()
+	u := over(t, policy.Upstream{}, &raw{url: "http://" + l.Addr().String()})
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			if got := u.ask(t, "GET", nil); got != "200 ok" {
+				t.Error(got)
+			}
+		})
+	}
+	wg.Wait()
+	deadly.Store(true)
+	if got := u.ask(t, "GET", nil); got != "error" || asked.Load() > maxConnections {
+		t.Errorf("%s after %d connections", got, asked.Load())
+	}
+}
+
+// TestNoAnswerInTime: it is not sent again, and counts as the target's failure.
+func TestNoAnswerInTime(t *testing.T) {
+	for _, silent := range []string{" ", "HTTP/1.1 200 OK\r\nA: b\r\n"} { // nothing that matters, half a header
+		slow, second := serve(t, silent), serve(t, good)
+		u := over(t, policy.Upstream{Timeouts: policy.Timeouts{Answer: 50 * time.Millisecond}}, slow, second)
+		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://h/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := u.RoundTrip(r)
+		if err == nil {
+			resp.Body.Close()
+		}
+		var timeout net.Error
+		if !errors.As(err, &timeout) || !timeout.Timeout() || second.asked.Load() != 0 {
+			t.Errorf("%v, and the second was asked %d times", err, second.asked.Load())
+		}
+		if st := u.stats().Targets[0]; st.Failures != 1 || st.InFlight != 0 {
+			t.Errorf("%+v", st)
+		}
+	}
+}
+
+// TestStalls: an answer that stands still in its middle ends, whoever it is that does.
+func TestStalls(t *testing.T) {
+	half := serve(t, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nhalf")
+	half2 := serve(t, "")
+	short := policy.Timeouts{Idle: 100 * time.Millisecond}
+	u := over(t, policy.Upstream{Timeouts: short}, half)
+	if got := u.ask(t, "GET", nil); got != "200 half, error" || u.stats().Targets[0].Failures != 1 {
+		t.Errorf("%s, %+v", got, u.stats())
+	}
+
+	// A client that does not read: it is told so, and nobody blames the target.
+	stalled := make(chan bool, 1)
+	r, err := http.NewRequestWithContext(OnStalledClient(t.Context(), func(answering bool) { stalled <- answering }), "GET", "http://h/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := u.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !<-stalled {
+		t.Error("it had begun to answer")
+	}
+	if _, err := io.ReadAll(resp.Body); !errors.Is(err, ErrStalled) {
+		t.Error(err)
+	}
+	resp.Body.Close()
+	if st := u.stats().Targets[0]; st.Failures != 1 || st.InFlight != 0 {
+		t.Errorf("%+v", st)
+	}
+
+	// A client that stops sending, with a body that goes on as it comes, and with one that is read first.
+	for _, method := range []string{"POST", "PUT"} {
+		u := over(t, policy.Upstream{Timeouts: short}, half, half2)
+		body, w := io.Pipe()
+		go w.Write([]byte("a little"))
+		r, err = http.NewRequestWithContext(OnStalledClient(t.Context(), func(answering bool) { stalled <- answering; w.CloseWithError(errors.New("unblocked")) }), method, "http://h/", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.ContentLength = 100
+		if resp, err = u.RoundTrip(r); err == nil {
+			resp.Body.Close()
+			t.Error("an answer")
+		}
+		if <-stalled {
+			t.Error("it had not begun to answer")
+		}
+		if !ClientFailed(err) || !errors.Is(err, ErrStalled) {
+			t.Error(err)
+		}
+		if st := u.stats().Targets[0]; st.Failures != 0 || st.InFlight != 0 {
+			t.Errorf("%+v", st)
+		}
+	}
+}

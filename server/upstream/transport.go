@@ -1,0 +1,71 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+)
+
+// newTransport is how the targets of an upstream are spoken to. Idle connections go before most servers would end them.
+func newTransport(spec *Spec, dial func(context.Context, string, string) (net.Conn, error)) *http.Transport {
+	connect := either(spec.Timeouts.Connect, 5*time.Second)
+	idle := either(spec.MaxIdle, 1024)
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: connect, KeepAlive: 30 * time.Second}).DialContext
+	}
+	t := &http.Transport{
+		DialContext:            dial,
+		TLSHandshakeTimeout:    connect,
+		ResponseHeaderTimeout:  either(spec.Timeouts.Answer, time.Minute),
+		ExpectContinueTimeout:  time.Second,
+		IdleConnTimeout:        50 * time.Second,
+		MaxIdleConnsPerHost:    idle,
+		MaxResponseHeaderBytes: 256 << 10,
+		DisableCompression:     true, // what the client asked for is what the upstream is asked for
+		Protocols:              protocols(spec.Protocol),
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: 30 * time.Second, // a connection on which nothing comes is asked whether it lives
+			PingTimeout:     15 * time.Second,
+		},
+	}
+	if spec.TLS != nil {
+		t.TLSClientConfig = spec.TLS.Clone()
+	} else {
+		t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	return t
+}
+
+func protocols(name string) *http.Protocols {
+	p := new(http.Protocols)
+	switch name {
+	case "http1":
+		p.SetHTTP1(true)
+	case "h2":
+		p.SetHTTP2(true)
+	case "h2c":
+		p.SetUnencryptedHTTP2(true)
+	default:
+		p.SetHTTP1(true)
+		p.SetHTTP2(true)
+	}
+	return p
+}
+
+// sameTransport reports whether two policies speak to targets in the same way, so that connections can be kept.
+func sameTransport(a, b *Spec) bool {
+	return a.Protocol == b.Protocol && a.Digest == b.Digest && a.MaxIdle == b.MaxIdle &&
+		a.Timeouts.Connect == b.Timeouts.Connect && a.Timeouts.Answer == b.Timeouts.Answer
+}
+
+// Reason is an error in a few words, without addresses, of which one may be a client's.
+func Reason(err error) string {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		return op.Op + ": " + op.Err.Error()
+	}
+	return err.Error()
+}

@@ -1,0 +1,277 @@
+// Package upstream passes requests on to the targets of an upstream: it chooses a target, keeps away from those that fail, sends again what
+// is harmless to send again, and ends what stands still.
+//
+// An Upstream is an http.RoundTripper. Its choice is of use without net/http too: Pick names a target and counts a request there, and the
+// Exchange that it returns is told how the request went.
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirflow/weir/policy"
+)
+
+// The reasons why no target is picked.
+var (
+	ErrOut  = errors.New("all targets of the upstream are out")
+	ErrFull = errors.New("all targets of the upstream have as many requests as they may")
+)
+
+// A Spec is what a policy says of an upstream.
+type Spec struct {
+	policy.Upstream
+	TLS    *tls.Config // nil for what is usual
+	Digest [32]byte    // of what TLS is made of
+}
+
+// Options are what all upstreams of a Set share.
+type Options struct {
+	Log *slog.Logger // required
+	Now func() time.Time
+	// Dial opens connections; nil is the network.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+// A Set is the upstreams of a policy by name. Change puts others in their place, and keeps the state of the targets that remain. All
+// methods may be called concurrently.
+type Set struct {
+	opts Options
+	mu   sync.Mutex
+	all  map[string]*Upstream
+}
+
+// NewSet returns a Set without upstreams.
+func NewSet(o Options) *Set {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Set{opts: o, all: map[string]*Upstream{}}
+}
+
+// An Upstream is several targets that answer the same requests. It keeps its identity, and its targets their state, when the policy changes.
+type Upstream struct {
+	name     string
+	opts     *Options
+	settings atomic.Pointer[settings]
+	retried  atomic.Uint64
+	spared   atomic.Uint64 // retries that the budget did not allow
+
+	mu      sync.Mutex
+	targets []*Target
+	checks  sync.WaitGroup
+}
+
+// settings are what a policy says of an upstream. They are replaced as a whole.
+type settings struct {
+	spec      Spec
+	retries   int
+	budget    *budget
+	failures  int // 0 is never
+	out       time.Duration
+	refuse    bool // while all are out
+	idle      time.Duration
+	transport *http.Transport
+}
+
+// A Change is another policy's upstreams, made ready: nothing can fail any more.
+type Change struct {
+	set  *Set
+	next map[string]*prepared
+}
+
+type prepared struct {
+	settings *settings
+	urls     []*url.URL
+	weights  []int64
+}
+
+// Prepare readies the upstreams of a policy. It changes nothing that is in force.
+func (s *Set) Prepare(specs []Spec) (*Change, error) {
+	c := &Change{s, map[string]*prepared{}}
+	for _, spec := range specs {
+		p := &prepared{}
+		for _, t := range spec.All() {
+			u, err := url.Parse(t.URL)
+			if err != nil {
+				return nil, fmt.Errorf("the upstream %q: %w", spec.Name, err)
+			}
+			p.urls, p.weights = append(p.urls, u), append(p.weights, int64(t.Weight))
+		}
+		if len(p.urls) == 0 {
+			return nil, fmt.Errorf("the upstream %q has no targets", spec.Name)
+		}
+		var err error
+		if p.settings, err = s.newSettings(spec, len(p.urls)); err != nil {
+			return nil, fmt.Errorf("the upstream %q: %w", spec.Name, err)
+		}
+		c.next[spec.Name] = p
+	}
+	return c, nil
+}
+
+func (s *Set) newSettings(spec Spec, targets int) (*settings, error) {
+	b, err := newBudget(either(spec.Retries.Budget, 20))
+	if err != nil {
+		return nil, err
+	}
+	retries := spec.Retries.Max
+	if retries == 0 && targets > 1 {
+		retries = 1
+	}
+	return &settings{
+		spec:      spec,
+		retries:   max(retries, 0),
+		budget:    b,
+		failures:  max(either(spec.Health.Failures, 5), 0),
+		out:       either(spec.Health.Out, 10*time.Second),
+		refuse:    spec.Health.AllOut == "refuse",
+		idle:      either(spec.Timeouts.Idle, 5*time.Minute),
+		transport: newTransport(&spec, s.opts.Dial),
+	}, nil
+}
+
+// either is a value, or what it means where it is zero.
+func either[T comparable](v, usual T) T {
+	var zero T
+	if v == zero {
+		return usual
+	}
+	return v
+}
+
+// Commit puts the change in force. Requests that are under way end where they are.
+func (c *Change) Commit() {
+	c.set.mu.Lock()
+	defer c.set.mu.Unlock()
+	for name, p := range c.next {
+		u := c.set.all[name]
+		if u == nil {
+			u = &Upstream{name: name, opts: &c.set.opts}
+			c.set.all[name] = u
+		}
+		u.change(p)
+	}
+	for name, u := range c.set.all {
+		if c.next[name] == nil {
+			u.retire()
+			delete(c.set.all, name)
+		}
+	}
+}
+
+// Get returns the upstream of that name, nil where there is none.
+func (s *Set) Get(name string) *Upstream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all[name]
+}
+
+// Close ends the checks and closes idle connections. Requests must have ended.
+func (s *Set) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, u := range s.all {
+		u.retire()
+	}
+	for _, u := range s.all {
+		u.checks.Wait()
+	}
+}
+
+// change puts settings and targets in force. A target that stays keeps its state; one that came is in.
+func (u *Upstream) change(p *prepared) {
+	old := u.settings.Load()
+	if old != nil && sameTransport(&old.spec, &p.settings.spec) {
+		p.settings.transport = old.transport
+	}
+	if old != nil && old.spec.Retries == p.settings.spec.Retries {
+		p.settings.budget = old.budget
+	}
+	u.settings.Store(p.settings)
+	if old != nil && old.transport != p.settings.transport {
+		old.transport.CloseIdleConnections() // what is in use is closed when it has been idle for a while
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	before := map[string]*Target{}
+	for _, t := range u.targets {
+		before[t.url.String()] = t
+	}
+	next := make([]*Target, 0, len(p.urls))
+	for i, at := range p.urls {
+		t := before[at.String()]
+		if t == nil {
+			t = &Target{url: at, up: true}
+		}
+		delete(before, at.String())
+		t.weight = p.weights[i]
+		next = append(next, t)
+	}
+	for _, t := range before {
+		t.stopChecks()
+	}
+	u.targets = next
+	for _, t := range next {
+		u.check(t, old)
+	}
+}
+
+// retire ends what the upstream has started.
+func (u *Upstream) retire() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, t := range u.targets {
+		t.stopChecks()
+	}
+	u.settings.Load().transport.CloseIdleConnections()
+}
+
+// Name returns the name that the policy gives it.
+func (u *Upstream) Name() string { return u.name }
+
+// Stats are the counters of an upstream.
+type Stats struct {
+	Name    string
+	Retries uint64 // requests that were sent again
+	Spared  uint64 // requests that were not, as the budget for it was spent
+	Targets []TargetStats
+}
+
+// TargetStats are the counters of a target.
+type TargetStats struct {
+	Target             string // the host and port of its URL
+	Requests, Failures uint64
+	InFlight           int
+	Up                 bool // it is given requests
+}
+
+// Stats returns the counters of all upstreams, in no order.
+func (s *Set) Stats() (all []Stats) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, u := range s.all {
+		all = append(all, u.stats())
+	}
+	return all
+}
+
+func (u *Upstream) stats() Stats {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	st := Stats{Name: u.name, Retries: u.retried.Load(), Spared: u.spared.Load()}
+	now := u.opts.Now()
+	for _, t := range u.targets {
+		st.Targets = append(st.Targets, TargetStats{t.url.Host, t.requests, t.failed, int(t.inFlight), t.up && !now.Before(t.until)})
+	}
+	return st
+}
