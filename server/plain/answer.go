@@ -136,8 +136,7 @@ func (x *exchange) pass(a *answer) (keep bool, err error) {
 	if a.said != nil && a.status != http.StatusNoContent {
 		h["Content-Length"] = a.said
 	}
-	x.answered = true
-	x.w.WriteHeader(a.status)
+	x.begin(a.status)
 	for left := a.length; ; {
 		part := u.buf[u.at:u.n]
 		if int64(len(part)) > left {
@@ -204,7 +203,7 @@ func (x *exchange) inform(resp *http.Response) {
 	h := x.w.Header()
 	before := h.Clone()
 	copyFields(h, resp.Header)
-	x.answered = true
+	x.progress = Answered
 	x.w.WriteHeader(resp.StatusCode)
 	clear(h)
 	copyFields(h, before)
@@ -226,8 +225,7 @@ func (x *exchange) stream(resp *http.Response) (ended bool, err error) {
 	if len(announced) > 0 {
 		h["Trailer"] = []string{strings.Join(announced, ", ")}
 	}
-	x.answered = true
-	x.w.WriteHeader(resp.StatusCode)
+	x.begin(resp.StatusCode)
 	lent := outs.Get().(*[outSize]byte)
 	defer outs.Put(lent)
 	for {

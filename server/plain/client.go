@@ -201,36 +201,53 @@ func (e *ClientError) Unwrap() error { return e.Err }
 // A Field is a header field, its name in canonical form.
 type Field struct{ Name, Value string }
 
-// Pass sends a request that Takes took to a server, with the fields in place of those of the same names, and writes its answer to w. It reports
-// whether w was written to: then an error leaves the answer incomplete, and the client's connection has to be ended. A connection that turns
-// out to be closed, as idle ones may be, is replaced once: none of the methods does harm when it is repeated. An error of w is a *ClientError, and
-// one of the request's context is that context's.
-func (c *Client) Pass(w http.ResponseWriter, r *http.Request, addr string, fields []Field) (answered bool, err error) {
+// A Passage is where Pass sends a request, and how.
+type Passage struct {
+	Addr   string  // HOST:PORT
+	Fields []Field // in place of the request's of the same names; an empty value takes those out
+	Heard  func()  // called when the head of the answer is there; may be nil
+}
+
+// Progress is how far a request has come.
+type Progress int
+
+// The steps of a request. What is only Sent may be sent again where that is harmless; the server may have carried it out.
+const (
+	Unsent   Progress = iota // there was no connection
+	Sent                     // or a part of it was, and no byte of an answer has come
+	Heard                    // a byte of an answer has come
+	Answered                 // a byte of the answer may have been passed on: an error leaves it incomplete, and the client's connection is to be ended
+)
+
+// Pass sends a request that Takes took to a server, and writes its answer to w. A connection that turns out to be closed, as idle ones may be, is
+// replaced once: none of the methods does harm when it is repeated. An error of w is a *ClientError, and one of the request's context is that
+// context's.
+func (c *Client) Pass(w http.ResponseWriter, r *http.Request, p Passage) (Progress, error) {
 	for fresh := false; ; fresh = true {
-		u, err := c.get(r.Context(), addr, fresh)
+		u, err := c.get(r.Context(), p.Addr, fresh)
 		if err != nil {
-			return false, err
+			return Unsent, err
 		}
 		used := u.used
 		u.buf, u.n, u.at = outs.Get().(*[outSize]byte), 0, 0
-		x := exchange{client: c, conn: u, w: w, r: r}
-		keep, err := x.run(fields)
+		x := exchange{client: c, conn: u, w: w, r: r, heard: p.Heard, progress: Sent}
+		keep, err := x.run(p.Fields)
 		keep = x.stop() && keep
 		outs.Put(u.buf)
 		u.buf = nil
 		if keep {
-			c.put(addr, u)
+			c.put(p.Addr, u)
 		} else {
 			u.Close()
 		}
-		if err == nil || x.answered {
-			return x.answered, err
+		if err == nil || x.progress == Answered {
+			return x.progress, err
 		}
 		if ended := r.Context().Err(); ended != nil {
-			return false, ended
+			return x.progress, ended
 		}
-		if !used || x.heard || errors.Is(err, os.ErrDeadlineExceeded) {
-			return false, err
+		if !used || x.progress == Heard || errors.Is(err, os.ErrDeadlineExceeded) {
+			return x.progress, err
 		}
 	}
 }
@@ -243,8 +260,9 @@ type exchange struct {
 	r        *http.Request
 	watching func() bool // ends the watch of the client; nil for none
 	stalls   time.Time   // until when a read may take, as the connection was told
-	heard    bool        // a byte of the answer has come
-	answered bool        // a byte of the answer may have been passed on
+	heard    func()
+	progress Progress
+	bounded  bool // w was told how long it may take
 }
 
 // run sends the request and passes the answer on. It reports whether the connection is of further use.
@@ -349,8 +367,8 @@ func (x *exchange) first() error {
 			return ended
 		}
 	}
-	x.heard = u.n > 0
-	if x.heard {
+	if u.n > 0 {
+		x.progress = Heard
 		return nil
 	}
 	return err
@@ -365,11 +383,52 @@ func (x *exchange) watch() {
 }
 
 // stop ends the watch. It reports false if that has broken the connection.
-func (x *exchange) stop() bool { return x.watching == nil || x.watching() }
+func (x *exchange) stop() bool {
+	if x.bounded {
+		http.NewResponseController(x.w).SetWriteDeadline(time.Time{}) //nolint:errcheck // the next write meets it
+	}
+	return x.watching == nil || x.watching()
+}
+
+// begin begins the answer to the client. A client that takes nothing of it is given up after a while; a Server's own responses see to that
+// themselves.
+func (x *exchange) begin(status int) {
+	if x.heard != nil {
+		x.heard()
+	}
+	x.progress = Answered
+	if !x.bounded && !isOwn(x.w) {
+		x.bounded = true
+		x.allow()
+	}
+	x.w.WriteHeader(status)
+}
+
+// allow gives the client time for the next bytes.
+func (x *exchange) allow() {
+	if x.bounded {
+		http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(or(x.client.Stall, defaultGap))) //nolint:errcheck // who has no deadlines does without
+	}
+}
+
+// isOwn reports whether a writer is a Server's.
+func isOwn(w http.ResponseWriter) bool {
+	for {
+		switch inner := w.(type) {
+		case *response:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = inner.Unwrap()
+		default:
+			return false
+		}
+	}
+}
 
 // more reads more of the answer, for no longer than a stall may take.
 func (x *exchange) more() error {
 	x.watch()
+	x.allow()
 	gap := or(x.client.Stall, defaultGap)
 	if now := time.Now(); x.stalls.Sub(now) < gap/2 {
 		x.stalls = now.Add(gap)

@@ -112,10 +112,10 @@ func passing(c *Client, addr string) http.Handler {
 			w.WriteHeader(http.StatusTeapot)
 			return
 		}
-		answered, err := c.Pass(w, r, addr, []Field{{"X-Forwarded-For", "someone"}})
+		progress, err := c.Pass(w, r, Passage{Addr: addr, Fields: []Field{{"X-Forwarded-For", "someone"}}})
 		switch {
 		case err == nil:
-		case answered:
+		case progress == Answered:
 			panic(http.ErrAbortHandler)
 		default:
 			w.WriteHeader(http.StatusBadGateway)
@@ -193,7 +193,7 @@ func TestConnectionsAreKept(t *testing.T) {
 		before := connections.Load()
 		for range 3 {
 			rec := httptest.NewRecorder()
-			c.Pass(rec, httptest.NewRequestWithContext(t.Context(), "GET", "/"+url.PathEscape(name), nil), addr, nil) //nolint:errcheck // what they answer is tested elsewhere
+			c.Pass(rec, httptest.NewRequestWithContext(t.Context(), "GET", "/"+url.PathEscape(name), nil), Passage{Addr: addr}) //nolint:errcheck // what they answer is tested elsewhere
 		}
 		n := connections.Load() - before
 		if kept := n == 1; kept == a.closes && name != "a bare newline" && name != "length twice" && name != "both" {
@@ -230,7 +230,7 @@ func TestWhatIsSent(t *testing.T) {
 	}
 	c := &Client{}
 	defer c.Close()
-	if _, err := c.Pass(httptest.NewRecorder(), r, l.Addr().String(), []Field{{"X-Forwarded-For", "192.0.2.1"}, {"Forwarded", ""}}); err != nil {
+	if _, err := c.Pass(httptest.NewRecorder(), r, Passage{Addr: l.Addr().String(), Fields: []Field{{"X-Forwarded-For", "192.0.2.1"}, {"Forwarded", ""}}}); err != nil {
 		t.Fatal(err)
 	}
 	if want := "GET /a//b/../c?d=%20e;f HTTP/1.1\r\nHost: shop.example:8080\r\nAccept: a/b\r\nAccept: c/d\r\nX-Forwarded-For: 192.0.2.1\r\n\r\n"; <-got != want {
@@ -292,7 +292,7 @@ func TestIdleConnectionThatWasClosed(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			rec := httptest.NewRecorder()
-			_, err := c.Pass(rec, httptest.NewRequestWithContext(t.Context(), "GET", "/", nil), l.Addr().String(), nil)
+			_, err := c.Pass(rec, httptest.NewRequestWithContext(t.Context(), "GET", "/", nil), Passage{Addr: l.Addr().String()})
 			if err == nil && rec.Code != 204 {
 				err = fmt.Errorf("status %d", rec.Code)
 			}
@@ -337,15 +337,15 @@ func TestServerThatDoesNotAnswer(t *testing.T) {
 	defer c.Close()
 	request := func(ctx context.Context) *http.Request { return httptest.NewRequestWithContext(ctx, "GET", "/", nil) }
 	var timeout net.Error
-	if answered, err := c.Pass(httptest.NewRecorder(), request(t.Context()), l.Addr().String(), nil); answered || !errors.As(err, &timeout) || !timeout.Timeout() {
-		t.Errorf("%v %v", answered, err)
+	if progress, err := c.Pass(httptest.NewRecorder(), request(t.Context()), Passage{Addr: l.Addr().String()}); progress != Sent || !errors.As(err, &timeout) || !timeout.Timeout() {
+		t.Errorf("%v %v", progress, err)
 	}
 	c.Answer = time.Hour
 	for _, after := range []time.Duration{0, unwatched / 2, 2 * unwatched} {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(after, cancel)
-		if answered, err := c.Pass(httptest.NewRecorder(), request(ctx), l.Addr().String(), nil); answered || !errors.Is(err, context.Canceled) {
-			t.Errorf("%v: %v %v", after, answered, err)
+		if progress, err := c.Pass(httptest.NewRecorder(), request(ctx), Passage{Addr: l.Addr().String()}); progress > Sent || !errors.Is(err, context.Canceled) {
+			t.Errorf("%v: %v %v", after, progress, err)
 		}
 	}
 }
@@ -457,5 +457,34 @@ func TestIdleConnectionsEnd(t *testing.T) {
 			t.Fatal("they stay")
 		case <-time.After(time.Millisecond):
 		}
+	}
+}
+
+// TestWhoDoesNotTakeTheAnswer: also where net/http serves him, a client that takes nothing of an answer is given up.
+func TestWhoDoesNotTakeTheAnswer(t *testing.T) {
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+				return
+			}
+		}
+	}))
+	defer up.Close()
+	c := &Client{Stall: 100 * time.Millisecond}
+	defer c.Close()
+	ended := make(chan error, 1)
+	front := serveNetHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := c.Pass(w, r, Passage{Addr: up.Listener.Addr().String()})
+		ended <- err
+	}))
+	io.WriteString(dial(t, front), "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	select {
+	case err := <-ended:
+		var client *ClientError
+		if !errors.As(err, &client) {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Error("it still writes")
 	}
 }
