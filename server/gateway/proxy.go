@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirflow/weir/server/plain"
 	"github.com/weirflow/weir/server/policyfile"
 	"github.com/weirflow/weir/server/upstream"
 	"github.com/weirflow/weir/weirhttp"
@@ -30,8 +31,12 @@ func specs(file *policyfile.File) (all []upstream.Spec) {
 
 // passage is the way to an upstream.
 type passage struct {
-	name  string
-	proxy *httputil.ReverseProxy
+	name    string
+	gateway *Gateway
+	to      *upstream.Upstream
+	trusted []netip.Prefix
+	keeps   bool // good answers, for when they are wanted again
+	proxy   *httputil.ReverseProxy
 }
 
 // newPassage passes requests on to an upstream as they are: the same method, path, query, host and body. Good answers are kept where they may be
@@ -57,11 +62,15 @@ func (g *Gateway) newPassage(file *policyfile.File, name string, stale time.Dura
 			return nil
 		}
 	}
-	return &passage{name, p}
+	return &passage{name: name, gateway: g, to: g.upstreams.Get(name), trusted: trusted, keeps: stale > 0, proxy: p}
 }
 
 // serve passes a request on, and answers with what comes back.
 func (p *passage) serve(w *lasting, r *http.Request) {
+	if !p.keeps && p.to.Takes(r) {
+		p.direct(w, r)
+		return
+	}
 	rc := http.NewResponseController(w)
 	r = r.WithContext(upstream.OnStalledClient(r.Context(), func(answering bool) {
 		now := time.Now()
@@ -80,6 +89,18 @@ func (p *passage) serve(w *lasting, r *http.Request) {
 		_ = rc.EnableFullDuplex() // else an answer would wait for the rest of the request
 	}
 	p.proxy.ServeHTTP(w, r)
+}
+
+// direct passes a plain request on without httputil.ReverseProxy.
+func (p *passage) direct(w *lasting, r *http.Request) {
+	answered, err := p.to.Pass(w, r, forwarded(r, p.trusted))
+	switch {
+	case err == nil:
+	case answered:
+		panic(http.ErrAbortHandler) // as ReverseProxy ends an answer that is not complete
+	default:
+		p.gateway.fail(w, r, p.name, err)
+	}
 }
 
 // upload is the body of a request over HTTP/1, which may be answered before it has come. Then its connection is of no use any more: the client may
@@ -145,6 +166,32 @@ func forward(p *httputil.ProxyRequest, trusted []netip.Prefix) {
 			p.Out.Header[field] = values
 		}
 	}
+}
+
+// forwarded is what forward sets, as fields in place of the client's.
+func forwarded(r *http.Request, trusted []netip.Prefix) []plain.Field {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = ""
+	}
+	proto := "http"
+	if r.TLS != nil {
+		proto = "https"
+	}
+	fields := []plain.Field{{Name: "X-Forwarded-For", Value: host}, {Name: "X-Forwarded-Host", Value: r.Host}, {Name: "X-Forwarded-Proto", Value: proto}, {Name: "Forwarded"}}
+	if !weirhttp.Trusted(r, trusted) {
+		return fields
+	}
+	if before := r.Header["X-Forwarded-For"]; len(before) > 0 && host != "" {
+		fields[0].Value = strings.Join(before, ", ") + ", " + host
+	}
+	believed := fields[:1]
+	for _, f := range fields[1:] {
+		if len(r.Header[f.Name]) == 0 {
+			believed = append(believed, f)
+		}
+	}
+	return believed
 }
 
 // failure is what becomes of a request whose upstream did not answer.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/textproto"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -203,8 +204,7 @@ func (x *exchange) inform(resp *http.Response) {
 	h := x.w.Header()
 	before := h.Clone()
 	copyFields(h, resp.Header)
-	x.progress = Answered
-	x.w.WriteHeader(resp.StatusCode)
+	x.w.WriteHeader(resp.StatusCode) // there may be another status after it, also one that says what went wrong
 	clear(h)
 	copyFields(h, before)
 }
@@ -226,6 +226,7 @@ func (x *exchange) stream(resp *http.Response) (ended bool, err error) {
 		h["Trailer"] = []string{strings.Join(announced, ", ")}
 	}
 	x.begin(resp.StatusCode)
+	x.flush() // the body may be long in coming
 	lent := outs.Get().(*[outSize]byte)
 	defer outs.Put(lent)
 	for {
@@ -244,7 +245,7 @@ func (x *exchange) stream(resp *http.Response) (ended bool, err error) {
 		}
 	}
 	for name, values := range resp.Trailer {
-		if len(announced) == 0 {
+		if !slices.Contains(announced, name) {
 			name = http.TrailerPrefix + name
 		}
 		h[name] = values

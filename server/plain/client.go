@@ -430,7 +430,7 @@ func (x *exchange) more() error {
 	x.watch()
 	x.allow()
 	gap := or(x.client.Stall, defaultGap)
-	if now := time.Now(); x.stalls.Sub(now) < gap/2 {
+	if now := time.Now(); x.stalls.Sub(now) < gap/2 || x.stalls.Sub(now) > gap {
 		x.stalls = now.Add(gap)
 		if err := x.conn.SetReadDeadline(x.stalls); err != nil {
 			return err

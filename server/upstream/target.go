@@ -10,6 +10,7 @@ import (
 // A Target is one server of an upstream. All but its URL is guarded by the upstream's lock.
 type Target struct {
 	url    *url.URL
+	addr   string
 	weight int64
 	turn   int64 // whose it is among those that are equally loaded: see Pick
 
@@ -38,6 +39,7 @@ type Exchange struct {
 	u      *Upstream
 	era    int
 	trial  bool
+	calm   bool // the target was in when it was picked: an answer says nothing new
 	done   bool
 }
 
@@ -80,7 +82,7 @@ func (u *Upstream) Pick(not ...*Target) (Exchange, error) {
 			return Exchange{}, ErrFull
 		}
 	}
-	e := Exchange{Target: best, u: u, era: best.era, trial: !best.until.IsZero() && !now.Before(best.until)}
+	e := Exchange{Target: best, u: u, era: best.era, calm: best.until.IsZero(), trial: !best.until.IsZero() && !now.Before(best.until)}
 	best.tried = best.tried || e.trial
 	best.inFlight++
 	best.requests++

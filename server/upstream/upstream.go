@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/plain"
 )
 
 // The reasons why no target is picked.
@@ -81,6 +82,7 @@ type settings struct {
 	refuse    bool // while all are out
 	idle      time.Duration
 	transport *http.Transport
+	client    *plain.Client // nil where only the transport will do
 }
 
 // A Change is another policy's upstreams, made ready: nothing can fail any more.
@@ -114,6 +116,11 @@ func (s *Set) Prepare(specs []Spec) (*Change, error) {
 		if p.settings, err = s.newSettings(spec, len(p.urls)); err != nil {
 			return nil, fmt.Errorf("the upstream %q: %w", spec.Name, err)
 		}
+		var schemes []string
+		for _, at := range p.urls {
+			schemes = append(schemes, at.Scheme)
+		}
+		p.settings.client = newClient(p.settings, schemes, s.opts.Dial)
 		c.next[spec.Name] = p
 	}
 	return c, nil
@@ -193,6 +200,9 @@ func (u *Upstream) change(p *prepared) {
 	old := u.settings.Load()
 	if old != nil && sameTransport(&old.spec, &p.settings.spec) {
 		p.settings.transport = old.transport
+		if old.client != nil && p.settings.client != nil && old.idle == p.settings.idle {
+			p.settings.client = old.client
+		}
 	}
 	if old != nil && old.spec.Retries == p.settings.spec.Retries {
 		p.settings.budget = old.budget
@@ -200,6 +210,9 @@ func (u *Upstream) change(p *prepared) {
 	u.settings.Store(p.settings)
 	if old != nil && old.transport != p.settings.transport {
 		old.transport.CloseIdleConnections() // what is in use is closed when it has been idle for a while
+	}
+	if old != nil && old.client != nil && old.client != p.settings.client {
+		old.client.Close()
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -211,7 +224,7 @@ func (u *Upstream) change(p *prepared) {
 	for i, at := range p.urls {
 		t := before[at.String()]
 		if t == nil {
-			t = &Target{url: at, up: true}
+			t = &Target{url: at, addr: address(at), up: true}
 		}
 		delete(before, at.String())
 		t.weight = p.weights[i]
@@ -233,7 +246,19 @@ func (u *Upstream) retire() {
 	for _, t := range u.targets {
 		t.stopChecks()
 	}
-	u.settings.Load().transport.CloseIdleConnections()
+	s := u.settings.Load()
+	s.transport.CloseIdleConnections()
+	if s.client != nil {
+		s.client.Close()
+	}
+}
+
+// address is where a target is dialled.
+func address(at *url.URL) string {
+	if at.Port() != "" {
+		return at.Host
+	}
+	return at.Host + ":80" // of an https one nobody asks
 }
 
 // Name returns the name that the policy gives it.
