@@ -46,6 +46,7 @@ var floors = map[string][]string{
 	"cmd/weir":          {".", "policy", "sim", "weirtest", "internal/...", "server", "server/nginx", "server/policyfile"},
 	"bench":             {"..."},
 	"proof":             {"..."},
+	"proof/gateway":     {"server/gateway", "server/policyfile"},
 	"proof/nginx":       {"proof/servers"},
 	"proof/redis":       {"..."},
 	"proof/fleet":       {"..."},
