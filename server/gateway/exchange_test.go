@@ -165,6 +165,43 @@ func TestAnswersThatAreWrong(t *testing.T) {
 	}
 }
 
+// TestResets: a connection that is reset is not waited for, wherever that happens.
+func TestResets(t *testing.T) {
+	for _, said := range []string{"", "HTTP/1.1 2", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"} {
+		for _, read := range []bool{false, true} {
+			up := rawUpstream(t, func(conn net.Conn, in *bufio.Reader) {
+				if read {
+					http.ReadRequest(in)
+				}
+				io.WriteString(conn, said)
+				conn.(*net.TCPConn).SetLinger(0)
+				conn.Close()
+			})
+			_, s := front(t, open, up)
+			got := exchange(t, s, "POST /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi")
+			if !strings.HasPrefix(got, "HTTP/1.1 502 ") && (!strings.HasSuffix(said, "half") || len(got) > 0 && !strings.HasSuffix(got, "half")) {
+				t.Errorf("%q, read %t: %q", said, read, got)
+			}
+		}
+	}
+}
+
+// TestEndlessHints: early answers are no answer, however many come.
+func TestEndlessHints(t *testing.T) {
+	up := rawUpstream(t, func(conn net.Conn, in *bufio.Reader) {
+		http.ReadRequest(in)
+		for {
+			if _, err := io.WriteString(conn, "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"); err != nil {
+				return
+			}
+		}
+	})
+	_, s := front(t, strings.Replace(open, "30s", "200ms", 1), up)
+	if got := exchange(t, s, "GET"+once); !strings.HasPrefix(got, "HTTP/1.1 103 ") || !strings.Contains(got, "HTTP/1.1 504 ") {
+		t.Errorf("%.300q", got)
+	}
+}
+
 // TestAnswersWithoutBodies: to HEAD, and of 304, fields are as they were.
 func TestAnswersWithoutBodies(t *testing.T) {
 	_, s := front(t, open, says(t, "HTTP/1.1 200 OK\r\nContent-Length: 12345\r\nContent-Type: a/b\r\n\r\n"))
