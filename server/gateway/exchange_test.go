@@ -58,17 +58,24 @@ func says(t testing.TB, text string) string {
 func front(t testing.TB, text, upstream string) (*gateway.Gateway, *httptest.Server) {
 	t.Helper()
 	log := new(bytes.Buffer)
-	g, err := gateway.New(parse(t, text, upstream), nil, slog.New(slog.NewTextHandler(&lockedWriter{w: log}, nil)))
+	g, err := gateway.New(parse(t, text, upstream), nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := httptest.NewUnstartedServer(g)
 	s.Config.ConnContext = gateway.WithConn
+	s.Config.ErrorLog = slog.NewLogLogger(slog.NewTextHandler(&lockedWriter{w: log}, nil), slog.LevelError)
 	s.Config.Protocols = new(http.Protocols)
 	s.Config.Protocols.SetHTTP1(true)
 	s.Config.Protocols.SetUnencryptedHTTP2(true)
 	s.Start()
-	t.Cleanup(func() { s.Close(); g.Close() })
+	t.Cleanup(func() {
+		s.Close()
+		g.Close()
+		if text := log.String(); strings.Contains(text, "panic") {
+			t.Errorf("%s", text)
+		}
+	})
 	return g, s
 }
 
@@ -294,12 +301,16 @@ func TestEarlyAnswer(t *testing.T) {
 		}
 		conn.SetDeadline(time.Now().Add(30 * time.Second))
 		fmt.Fprintf(conn, "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\nonly this", length) // and no more
-		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		in := bufio.NewReader(conn)
+		resp, err := http.ReadResponse(in, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 413 || string(body) != "big" {
-			t.Errorf("%d %q", resp.StatusCode, body)
+		if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 413 || string(body) != "big" || !resp.Close {
+			t.Errorf("%d %q, closes %t", resp.StatusCode, body, resp.Close)
+		}
+		if rest, err := io.ReadAll(in); len(rest) != 0 || err != nil { // and it ends, whatever the client does
+			t.Errorf("%q %v", rest, err)
 		}
 		conn.Close()
 	}
