@@ -2,7 +2,10 @@ package redis
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -138,45 +141,60 @@ func failedOver(t *testing.T) *site {
 
 // failover counts a loss: what the old master had not yet sent, and, while it takes itself for the master beside the new one, r for as long.
 func (s *site) failover(ctx context.Context, g *servers.SentinelGroup, alive bool) error {
+	s.losses++
 	ctx, cancel := whole(ctx)
 	defer cancel()
-	s.losses++
 	addr, err := g.Master(ctx)
 	if err != nil {
 		return err
 	}
 	old := g.Server(addr)
-	if began := time.Now(); alive {
-		if _, err = g.Failover(ctx); err == nil {
-			err = role(ctx, old, "slave")
+	began := time.Now() // of a time in which both may take themselves for the master, or nearly
+	defer func() { s.beside += time.Since(began) }()
+	if alive {
+		addr, err = g.Failover(ctx)
+	} else if _, err = g.KillMaster(ctx); err == nil {
+		addr, err = g.AwaitMaster(ctx, addr)
+		began = time.Now() // the old one comes back as a master, until the sentinels see it
+		if err == nil {
+			err = old.Start(ctx)
 		}
-		s.beside += time.Since(began)
+	}
+	if err != nil {
 		return err
 	}
-	if _, err := g.KillMaster(ctx); err != nil {
-		return err
-	}
-	if _, err := g.AwaitMaster(ctx, addr); err != nil {
-		return err
-	}
-	began := time.Now() // it comes back as a master, until the sentinels see it
-	err = old.Start(ctx)
-	if err == nil {
-		err = role(ctx, old, "slave")
-	}
-	s.beside += time.Since(began)
-	return err
+	return demoted(ctx, old, addr)
 }
 
-// role waits until a server takes itself for a master, or a slave.
-func role(ctx context.Context, s *servers.RedisServer, want string) error {
+// demoted waits until a server that was the master is a slave. The sentinels of a busy machine may see late that it is none: then it is told by us
+// what they would tell it.
+func demoted(ctx context.Context, old *servers.RedisServer, master string) error {
+	ctx, cancel := whole(ctx) // what came before has had its time
+	defer cancel()
+	half, done := context.WithTimeout(ctx, patience/2)
+	defer done()
+	if err := slave(half, old); err == nil {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(master)
+	if err != nil {
+		return err
+	}
+	if _, err := old.Do(ctx, "REPLICAOF", host, port); err != nil {
+		return err
+	}
+	return slave(ctx, old)
+}
+
+// slave waits until a server takes itself for one.
+func slave(ctx context.Context, s *servers.RedisServer) error {
 	for {
 		info, err := s.Info(ctx, "replication")
-		if err == nil && info["role"] == want {
+		if err == nil && info["role"] == "slave" {
 			return nil
 		}
 		if !pass(ctx, 10*time.Millisecond) {
-			return nil // the sentinels of a busy machine may take longer than anybody waits: the row then counts what one server takes
+			return fmt.Errorf("%s is still a %q, and not a slave: %w", s, info["role"], errors.Join(err, ctx.Err()))
 		}
 	}
 }
