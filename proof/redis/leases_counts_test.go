@@ -1,0 +1,127 @@
+package redis
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	leasing "github.com/weirflow/weir/lease"
+)
+
+// counts are what the nodes have written.
+type counts struct {
+	hot    []record // admitted of the hot key, in the order in which that was known
+	budget [3]int64
+	nodes  [leaseNodes][3]int64 // of the hot key
+
+	span   time.Duration // from the beginning to the last answer
+	bound  int64         // in all of it
+	excess float64       // the most admitted in an interval, in parts of its bound
+	worst  string
+}
+
+// counted reads the ledgers. What was to be silent is held to it.
+func (f *fleet) counted(t *testing.T) *counts {
+	c := new(counts)
+	for i, path := range f.files {
+		all, err := readLedger(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		during := make([]int, len(f.silent))
+		for _, e := range all {
+			c.span = max(c.span, time.Duration(e.after-f.began))
+			for j, s := range f.silent {
+				if e.before <= s.from || e.after >= s.to || s.node >= 0 && s.node != i {
+					continue
+				}
+				if during[j]++; e.outcome == wasAdmitted {
+					t.Errorf("node %d admitted a call, although %s: from %v to %v of that", i, s.why, time.Duration(e.before-s.from), time.Duration(e.after-s.from))
+				}
+			}
+			if e.key == 1 {
+				c.budget[e.outcome]++
+				continue
+			}
+			if c.nodes[i][e.outcome]++; e.outcome == wasAdmitted {
+				c.hot = append(c.hot, e)
+			}
+		}
+	}
+	slices.SortFunc(c.hot, func(a, b record) int { return cmp.Compare(a.after, b.after) })
+	return c
+}
+
+// admittedInBounds checks the bounds of the hot key. In the whole time nothing was held when it began: Burst + r·D, and a Burst more for each
+// loss. In an interval r·d more, which is less than the nodes may hold. A call is in an interval if it began and ended there.
+func (f *fleet) admittedInBounds(t *testing.T, c *counts) {
+	if len(c.hot) == 0 {
+		t.Fatal("nothing was admitted")
+	}
+	perNano := float64(hotLimit.Rate.N) / float64(hotLimit.Rate.Per)
+	burst := float64(hotLimit.Burst * int64(1+f.losses))
+	c.bound = int64(burst + perNano*float64(c.span+time.Microsecond))
+	if got := int64(len(c.hot)); got > c.bound {
+		t.Errorf("%d admitted in %v; the bound is %d", got, c.span, c.bound)
+	}
+	late := min(perNano*float64(leasing.DefaultLifetime), leaseNodes*mostHeld)
+	const grid = 50 * time.Millisecond
+	for from := f.began; from < f.began+int64(c.span); from += int64(grid) {
+		n := 0.
+		for _, e := range c.hot {
+			if e.before < from {
+				continue
+			}
+			n++
+			bound := burst + late + perNano*float64(e.after-from+1000)
+			if part := n / bound; part > c.excess {
+				c.excess = part
+				c.worst = fmt.Sprintf("%.0f admitted from %v on in %v; the bound is %.0f", n, time.Duration(from-f.began), time.Duration(e.after-from), bound)
+			}
+		}
+	}
+	if c.excess > 1 {
+		t.Error(c.worst)
+	}
+}
+
+// calls are those that were answered.
+func calls(n [3]int64) float64 { return float64(n[wasAdmitted] + n[wasRefused]) }
+
+// fair checks that a node that asks for less than an even share gets it: half of it at least, whatever the machine does, where it would get half if
+// calls were admitted as they come. Where all ask for the same, none is far below the others. And most of what there was is used.
+func (f *fleet) fair(t *testing.T, c *counts) {
+	all := 0.
+	for i, n := range c.nodes {
+		all += calls(n)
+		least := .5
+		if !f.skewed || i == 0 {
+			least = .2
+		}
+		switch part := float64(n[wasAdmitted]) / calls(n); {
+		case calls(n) == 0:
+			t.Errorf("node %d made no call that was answered", i)
+		case part < least:
+			t.Errorf("node %d was admitted %.2f of its %.0f calls", i, part, calls(n))
+		}
+	}
+	if most := min(all, float64(c.bound)); float64(len(c.hot)) < most/2 {
+		t.Errorf("%d admitted, where there was enough for %.0f", len(c.hot), most)
+	}
+}
+
+// line is the row of the table, but for the budget.
+func (c *counts) line(total leasing.Stats) string {
+	all, least, most := 0., 1., 0.
+	for i, n := range c.nodes {
+		if all += calls(n); i > 0 {
+			part := float64(n[wasAdmitted]) / max(calls(n), 1)
+			least, most = min(least, part), max(most, part)
+		}
+	}
+	hot := c.nodes[0]
+	return fmt.Sprintf("%.0f | %d | %.1f %% | %d | %.0f %% | %.0f | %.2f | %.2f to %.2f", all, len(c.hot), 100*float64(len(c.hot))/float64(c.bound), c.bound,
+		100*c.excess, (all+float64(c.budget[wasAdmitted]+c.budget[wasRefused]))/float64(max(total.Trips, 1)), float64(hot[wasAdmitted])/max(calls(hot), 1), least, most)
+}
