@@ -20,12 +20,14 @@ import (
 // leaseNode is the variable of the environment that makes a node of TestLeases of this program.
 const leaseNode = "WEIR_LEASE_NODE"
 
-// hotLimit is what all nodes take from; the other one, the budget, brings nothing, so that what was charged can be counted.
-var hotLimit = weir.TokenBucket{Rate: weir.PerSecond(2000), Burst: 1000}
+// hotBucket, or in one row hotWindow, is what all nodes take from; the other limit, the budget, brings nothing, so that what was charged can be
+// counted.
+var (
+	hotBucket = weir.TokenBucket{Rate: weir.PerSecond(2000), Burst: 1000}
+	hotWindow = weir.FixedWindow{Limit: 400, Window: 200 * time.Millisecond}
+)
 
 const (
-	hotName, budgetName = "hot", "budget"
-
 	nodeCallers  = 8 // of each node
 	nodeDeadline = 200 * time.Millisecond
 	mostHeld     = 1000 // of each key, by each node
@@ -40,6 +42,7 @@ type nodeTask struct {
 	Ledger    string  // the file for what became of each call
 	Hot, Rest float64 // calls for each of the two keys in a second
 	Budget    int64
+	Window    bool // the hot key is one of hotWindow
 }
 
 // A nodeReport is what a node has to say at its end.
@@ -66,7 +69,7 @@ func (n nodeTask) run() (nodeReport, error) {
 	if err != nil {
 		return nodeReport{}, err
 	}
-	keys, err := leaseKeys(leased, n.Budget)
+	keys, err := n.keys(leased)
 	if err != nil {
 		return nodeReport{}, err
 	}
@@ -102,14 +105,17 @@ func (n nodeTask) run() (nodeReport, error) {
 	return r, nil
 }
 
-// leaseKeys are the two keys.
-func leaseKeys(store weir.Store, budget int64) ([2]*weir.Shared, error) {
-	hot, err := weir.NewShared(hotLimit, store, weir.Named(hotName))
-	if err != nil {
-		return [2]*weir.Shared{}, err
+// keys are the two keys.
+func (n nodeTask) keys(store weir.Store) (keys [2]*weir.Shared, err error) {
+	hot := weir.Limit(hotBucket)
+	if n.Window {
+		hot = hotWindow
 	}
-	rest, err := weir.NewShared(slow(budget), store, weir.Named(budgetName))
-	return [2]*weir.Shared{hot, rest}, err
+	if keys[0], err = weir.NewShared(hot, store, weir.Named("hot")); err != nil {
+		return keys, err
+	}
+	keys[1], err = weir.NewShared(slow(n.Budget), store, weir.Named("budget"))
+	return keys, err
 }
 
 // call has one caller call until the end: as many calls as are due by the clock, whatever became of the ones before.

@@ -41,18 +41,18 @@ type silence struct {
 
 // leaseRows are the table: what happens while the nodes work.
 var leaseRows = []struct {
-	name    string
-	skewed  bool
-	persist bool
-	during  func(f *fleet, ctx context.Context) error
+	name                    string
+	skewed, window, persist bool
+	during                  func(f *fleet, ctx context.Context) error
 }{
-	{"one node has 90 % of the demand", true, false, nil},
-	{"all have the same", false, false, nil},
-	{"a node is killed", false, false, (*fleet).kill},
-	{"the hot node is stopped and resumed, and the server too", true, false, (*fleet).stop},
-	{"a node leaves", false, false, (*fleet).leave},
-	{"the server is killed, and restarted with its data", true, true, (*fleet).restart},
-	{"the server is killed, and restarted without", false, false, (*fleet).wipe},
+	{name: "one node has 90 % of the demand", skewed: true},
+	{name: "the same of a window", skewed: true, window: true},
+	{name: "all ask for the same"},
+	{name: "a node is killed", during: (*fleet).kill},
+	{name: "the hot node is stopped and resumed, and the server too", skewed: true, during: (*fleet).stop},
+	{name: "a node leaves", during: (*fleet).leave},
+	{name: "the server is killed, and restarted with its data", skewed: true, persist: true, during: (*fleet).restart},
+	{name: "the server is killed, and restarted without", during: (*fleet).wipe},
 }
 
 const (
@@ -66,17 +66,18 @@ const (
 // little demand is not starved; and what a node held is over when its time is, also while it was stopped.
 func TestLeases(t *testing.T) {
 	table := []string{
-		"| what happens | calls, hot key | admitted | of what there was | bound | worst interval, of its bound | calls a trip | of its calls the first node was admitted | of theirs the others | budget | admitted | charged | not answered, or lost |",
+		"| what happens | calls, hot key | admitted | bound | of that | worst interval, of its bound | calls a trip | of its calls the first node was admitted | of theirs the others | budget | admitted | charged | not answered, or lost |",
 		"|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
 	}
 	for _, row := range leaseRows {
 		t.Run(row.name, func(t *testing.T) {
 			f := &fleet{server: start(t, servers.RedisOptions{Persist: row.persist}), skewed: row.skewed}
+			f.task = nodeTask{Addr: f.server.Addr, Budget: int64(.5 * restDemand * leasesFor.Seconds()), Window: row.window}
 			line := f.run(t, row.during)
 			table = append(table, "| "+row.name+" | "+line+" |")
 		})
 	}
-	t.Logf("%d processes, for %v each; the hot key: %+v, asked for %v times as often as that; lifetime %v\n\n%s\n", leaseNodes, *leasesFor, hotLimit, overload,
+	t.Logf("%d processes, for %v each; the hot key: %T%+v, or %T%+v, asked for %v times as often as that; lifetime %v\n\n%s\n", leaseNodes, *leasesFor, hotBucket, hotBucket, hotWindow, hotWindow, overload,
 		leasing.DefaultLifetime, strings.Join(table, "\n"))
 }
 
@@ -95,7 +96,6 @@ func (f *fleet) share(node int) float64 {
 func (f *fleet) run(t *testing.T, during func(*fleet, context.Context) error) string {
 	ctx, cancel := context.WithTimeout(t.Context(), *leasesFor+4*patience)
 	defer cancel()
-	f.task = nodeTask{Addr: f.server.Addr, Budget: int64(.5 * restDemand * leasesFor.Seconds())}
 	if err := f.start(ctx, t); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,11 @@ func (f *fleet) run(t *testing.T, during func(*fleet, context.Context) error) st
 		t.FailNow()
 	}
 	c := f.counted(t)
-	f.admittedInBounds(t, c)
+	if f.task.Window {
+		f.windows(t, c)
+	} else {
+		f.bucket(t, c)
+	}
 	f.fair(t, c)
 	return c.line(total) + f.budget(ctx, t, c, total)
 }
@@ -139,7 +143,7 @@ func (f *fleet) start(ctx context.Context, t *testing.T) error {
 	for i := range leaseNodes {
 		n := f.task
 		n.Seed, n.Ledger = rand.Uint64(), filepath.Join(dir, fmt.Sprint(i))
-		n.Hot = overload * float64(hotLimit.Rate.N) * f.share(i)
+		n.Hot = overload * float64(hotBucket.Rate.N) * f.share(i)
 		n.Rest = restDemand * f.share(i)
 		w, err := hire(ctx, leaseNode, n)
 		if err != nil {
@@ -226,7 +230,7 @@ func (f *fleet) budget(ctx context.Context, t *testing.T, c *counts, total leasi
 		t.Fatal(err)
 	}
 	defer store.Close()
-	keys, err := leaseKeys(store, f.task.Budget)
+	keys, err := f.task.keys(store)
 	if err != nil {
 		t.Fatal(err)
 	}
