@@ -118,11 +118,12 @@ func (n nodeTask) keys(store weir.Store) (keys [2]*weir.Shared, err error) {
 	return keys, err
 }
 
-// call has one caller call until the end: as many calls as are due by the clock, whatever became of the ones before.
+// call has one caller call until the end, at random: as many calls as are due by the clock, whatever became of the ones before.
 func (n nodeTask) call(keys [2]*weir.Shared, caller int, file *os.File, over *atomic.Bool) error {
 	random := rand.New(rand.NewPCG(n.Seed, uint64(caller)))
-	each := time.Duration(float64(nodeCallers) * float64(time.Second) / (n.Hot + n.Rest))
-	due := time.Now().Add(time.Duration(random.Int64N(int64(each))))
+	each := nodeCallers * float64(time.Second) / (n.Hot + n.Rest)
+	gap := func() time.Duration { return time.Duration(random.ExpFloat64() * each) }
+	due := time.Now().Add(gap())
 	timer := time.NewTimer(nodeTick)
 	defer timer.Stop()
 	for !over.Load() {
@@ -130,7 +131,7 @@ func (n nodeTask) call(keys [2]*weir.Shared, caller int, file *os.File, over *at
 		if now.Sub(due) > mostBehind {
 			due = now.Add(-mostBehind)
 		}
-		for ; !due.After(now) && !over.Load(); due = due.Add(each) {
+		for ; !due.After(now) && !over.Load(); due = due.Add(gap()) {
 			e := record{}
 			if random.Float64()*(n.Hot+n.Rest) > n.Hot {
 				e.key = 1
