@@ -48,28 +48,36 @@ func (c *checker) unleased(r *Route, at string) {
 		if s := c.store(l.Store); s == nil || !s.Lease.On || !leasable(l.Limit) {
 			continue
 		}
-		if other := binds(live, l); other != nil {
+		if other, fix := binds(live, l); other != nil {
 			c.warn(fmt.Sprintf("the limit %q takes no tokens ahead here, but makes a trip for each request, as it is not to be charged where %q refuses", name, other.Name),
-				"leave one limit in a store on the route, and no concurrency; or name a store without lease", "routes", at, "limits", strconv.Itoa(j))
+				fix, "routes", at, "limits", strconv.Itoa(j))
 		}
 	}
 }
 
-// binds returns a limit that is charged together with another one in a store, or after it; nil where there is none. Stores are asked in the order
-// in which a route names them, queues in stores after that, and then concurrency.
-func binds(live []*Limit, l *Limit) *Limit {
+// binds returns a limit of a route that is asked together with a limit in a store, or after it, and what to do about that; nil where there is
+// none. Stores are asked in the order in which a route names them, queues in stores after that, and then concurrency.
+func binds(live []*Limit, l *Limit) (*Limit, string) {
 	first := func(store string) int {
 		return slices.IndexFunc(live, func(o *Limit) bool { return o.Store == store && !queues(o) })
 	}
+	var later *Limit
 	for _, o := range live {
 		_, place := o.Limit.(weir.Concurrency)
 		switch {
 		case o == l:
-		case place, o.Store != "" && (queues(o) || o.Store == l.Store || first(o.Store) > first(l.Store)):
-			return o
+		case place, o.Store != "" && queues(o):
+			return o, "name a store without lease: there may be two at the same URL"
+		case o.Store == l.Store:
+			return o, "leave one of them in this store, or name one without lease: there may be two at the same URL"
+		case o.Store != "" && first(o.Store) > first(l.Store):
+			later = o
 		}
 	}
-	return nil
+	if later == nil {
+		return nil, ""
+	}
+	return later, fmt.Sprintf("name %q after it", l.Name)
 }
 
 // queues reports whether requests wait in a limit.

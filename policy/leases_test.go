@@ -1,12 +1,16 @@
 package policy_test
 
 import (
+	"context"
+	"maps"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/weirtest"
 )
 
 // TestCheckLeases: what cannot be leased is refused, and where leases are of no use that is said, with the limit for which they are none.
@@ -65,5 +69,44 @@ func TestCheckLeases(t *testing.T) {
 		if text := strings.Join(got, "; "); text != want {
 			t.Errorf("%s: %q, want %q", limits, text, want)
 		}
+		if !strings.Contains(want, "!") {
+			bound := boundBy(t, p)
+			for name := range strings.FieldsSeq(limits) {
+				if l := all[name]; l.Store == "leased" && !l.Shadow && bound[name] != strings.Contains("; "+want, "; "+name+":") {
+					t.Errorf("%s: the charge of %s has conditions: %v", limits, name, bound[name])
+				}
+			}
+		}
 	}
+}
+
+// boundBy says which limits an engine has charged such that a lease cannot decide: in a group, or to be given back.
+func boundBy(t *testing.T, p policy.Policy) map[string]bool {
+	t.Helper()
+	r := &recorder{Store: weirtest.NewStore(nil), bound: map[string]bool{}}
+	e, err := policy.New(p, policy.Options{Stores: map[string]weir.Store{"leased": r, "plain": r}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	e.Decide(get("/", "x"))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.bound)
+}
+
+// recorder is a store that notes which charges have conditions.
+type recorder struct {
+	weir.Store
+	mu    sync.Mutex // shadows are asked in the background
+	bound map[string]bool
+}
+
+func (r *recorder) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
+	r.mu.Lock()
+	for _, c := range batch {
+		r.bound[c.Name] = c.Keep || c.Group > 0
+	}
+	r.mu.Unlock()
+	return r.Store.Do(ctx, batch, out)
 }
