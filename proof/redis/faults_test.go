@@ -254,7 +254,7 @@ func (w *worker) ready() error {
 	if err == nil && line == atWork {
 		return nil
 	}
-	return fmt.Errorf("%q, %w: %v\n%s", line, err, w.wait(), w.errs.String())
+	return fmt.Errorf("%q: %w\n%s", line, errors.Join(err, w.wait()), w.errs.String())
 }
 
 // reportOf is what a worker says at its end.

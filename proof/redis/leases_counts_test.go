@@ -116,8 +116,9 @@ func (f *fleet) windows(t *testing.T, c *counts) {
 func calls(n [3]int64) float64 { return float64(n[wasAdmitted] + n[wasRefused]) }
 
 // fair checks that a node that asks for less than an even share gets it: half of it at least, whatever the machine does, where it would get half if
-// calls were admitted as they come. Where all ask for the same, none is far below the others. And most of what there was is used.
-func (f *fleet) fair(t *testing.T, c *counts) {
+// calls were admitted as they come. Where all ask for the same, none is far below the others. And most of what there was is used, where nothing
+// else happened.
+func (f *fleet) fair(t *testing.T, c *counts, calm bool) {
 	all := 0.
 	for i, n := range c.nodes {
 		all += calls(n)
@@ -125,14 +126,12 @@ func (f *fleet) fair(t *testing.T, c *counts) {
 		if !f.skewed || i == 0 || f.task.Window { // a window that is used up is so for all
 			least = .2
 		}
-		switch part := float64(n[wasAdmitted]) / calls(n); {
-		case calls(n) == 0:
-			t.Errorf("node %d made no call that was answered", i)
-		case part < least:
+		const few = 20 // say nothing
+		if part := float64(n[wasAdmitted]) / calls(n); calls(n) >= few && part < least {
 			t.Errorf("node %d was admitted %.2f of its %.0f calls", i, part, calls(n))
 		}
 	}
-	if most := min(all, float64(c.bound)); float64(len(c.hot)) < most/2 {
+	if most := min(all, float64(c.bound)); calm && float64(len(c.hot)) < most/2 {
 		t.Errorf("%d admitted, where there was enough for %.0f", len(c.hot), most)
 	}
 }

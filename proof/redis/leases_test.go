@@ -133,7 +133,7 @@ func (f *fleet) run(t *testing.T, during func(*fleet, context.Context) error) st
 	} else {
 		f.bucket(t, c)
 	}
-	f.fair(t, c)
+	f.fair(t, c, during == nil)
 	return c.line(total) + f.budget(ctx, t, c, total)
 }
 

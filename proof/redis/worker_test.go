@@ -108,7 +108,9 @@ func work[T interface{ run() (R, error) }, R any](text string) int {
 
 // begun waits for the word to begin, and returns what then is true once standard input has ended, which it also does when the test ends.
 func begun() (over *atomic.Bool, err error) {
-	fmt.Print(atWork)
+	if _, err := io.WriteString(os.Stdout, atWork); err != nil {
+		return nil, err
+	}
 	if _, err := io.ReadFull(os.Stdin, make([]byte, len(begin))); err != nil {
 		return nil, err
 	}
