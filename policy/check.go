@@ -189,7 +189,7 @@ func (c *checker) algorithm(l *Limit) {
 		c.wrong("the limit has no algorithm", "add one of "+strings.Join(Kinds(), ", "), "limits", l.Name)
 		return
 	}
-	kind := Kind(l.Limit)
+	kind := weir.Kind(l.Limit)
 	if _, err := WithFields(l.Limit, nil); err != nil {
 		wrong := err.(*FieldError)
 		c.wrong(wrong.Err.Error(), wrong.Fix, "limits", l.Name, kind, wrong.Field)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/snake"
 )
 
 // Named is limits that are kept in Redis with their numbers, so that clients in any language obey the same ones, and whoever operates them can
@@ -82,7 +83,7 @@ func (n *Named) Init(ctx context.Context, name string, l weir.Limit, scope Scope
 	if _, err := n.call(ctx, n.registry(), "register", name); err != nil {
 		return false, err
 	}
-	args := []string{"define", string(scope), kindOf(l), strconv.FormatInt(min(c.capacity, most), 10), c.def}
+	args := []string{"define", string(scope), weir.Kind(l), strconv.FormatInt(min(c.capacity, most), 10), c.def}
 	r, err := n.call(ctx, keys, append(args, fieldsOf(l)...)...)
 	if err != nil {
 		return false, err
@@ -293,43 +294,21 @@ func refusedCall(err error) error {
 	return fmt.Errorf("weirredis: %w", err)
 }
 
-// kindOf is the name of a limit's kind, as in policy files.
-func kindOf(l weir.Limit) string {
-	if weir.PartNames(l) != nil {
-		return "all"
-	}
-	return snake(reflect.TypeOf(l).Name())
-}
-
 // fieldsOf is a limit's numbers as people write them, without those that are left out; of an All, its parts.
 func fieldsOf(l weir.Limit) (fields []string) {
 	if names := weir.PartNames(l); names != nil {
 		for i, part := range weir.Parts(l) {
-			fields = append(fields, fmt.Sprintf("part_%d=%s %s", i+1, kindOf(part), strings.Join(fieldsOf(part), " ")))
+			fields = append(fields, fmt.Sprintf("part_%d=%s %s", i+1, weir.Kind(part), strings.Join(fieldsOf(part), " ")))
 		}
 		return fields
 	}
 	v := reflect.ValueOf(l)
 	for i := range v.NumField() {
 		if f := v.Field(i); !f.IsZero() {
-			fields = append(fields, snake(v.Type().Field(i).Name)+"="+fmt.Sprint(f.Interface()))
+			fields = append(fields, snake.Case(v.Type().Field(i).Name)+"="+fmt.Sprint(f.Interface()))
 		}
 	}
 	return fields
-}
-
-// snake is a Go name as it is written in files: max_hold for MaxHold.
-func snake(name string) string {
-	var b strings.Builder
-	for i, c := range name {
-		if 'A' <= c && c <= 'Z' {
-			if c += 'a' - 'A'; i > 0 {
-				b.WriteByte('_')
-			}
-		}
-		b.WriteRune(c)
-	}
-	return b.String()
 }
 
 //go:embed lua/named.lua

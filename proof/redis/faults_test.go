@@ -244,7 +244,7 @@ func (w *worker) ready() error {
 	if err == nil && line == atWork {
 		return nil
 	}
-	return fmt.Errorf("%q, %w: %v\n%s", line, err, w.wait(), w.said.String())
+	return fmt.Errorf("%q, %w\n%s", line, errors.Join(err, w.wait()), w.said.String())
 }
 
 // report is what the worker says at its end.

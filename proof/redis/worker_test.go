@@ -132,7 +132,9 @@ func (w task) run() (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	fmt.Print(atWork)
+	if _, err := io.WriteString(os.Stdout, atWork); err != nil {
+		return report{}, err
+	}
 	if _, err := io.ReadFull(os.Stdin, make([]byte, len(begin))); err != nil {
 		return report{}, err
 	}

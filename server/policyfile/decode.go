@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/duration"
 	"github.com/weirflow/weir/lease"
 	"github.com/weirflow/weir/policy"
@@ -129,7 +130,7 @@ func (d *decoder) kept(p *policy.Policy) {
 			d.wrong("the limit cannot be kept in a store: "+msg, "change its numbers, or take store out", "limits", l.Name, "store")
 		}
 		if i := slices.IndexFunc(p.Stores, func(s policy.Store) bool { return s.Name == l.Store }); i >= 0 && p.Stores[i].Lease.On && lease.Leasable(l.Limit) != nil {
-			d.wrong(fmt.Sprintf("tokens of a %s cannot be leased, as the store %q has it", policy.Kind(l.Limit), l.Store),
+			d.wrong(fmt.Sprintf("tokens of a %s cannot be leased, as the store %q has it", weir.Kind(l.Limit), l.Store),
 				"name a store without lease: there may be two at the same URL", "limits", l.Name, "store")
 		}
 	}
