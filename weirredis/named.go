@@ -53,7 +53,7 @@ func (n *Named) keys(name, client string) (keys []string, err error) {
 	if len(client) > maxClient {
 		return nil, fmt.Errorf("%w: the name of a client has %d bytes: it may have %d", ErrCharge, len(client), maxClient)
 	}
-	at := n.store.opts.Prefix + "limit:{" + name + "}"
+	at := n.store.opts.Prefix + namedPrefix + "{" + name + "}"
 	keys = []string{at, at + ":state"}
 	if client != "" {
 		keys = append(keys, at+":client:"+client)
