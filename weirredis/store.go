@@ -10,8 +10,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"sync"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
