@@ -42,13 +42,21 @@ var ErrNoLimit = errors.New("weirredis: there is no such limit")
 
 var limitName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,127}$`)
 
+// CheckName says why a text is no name of a limit; nil where it is one.
+func CheckName(name string) error {
+	if !limitName.MatchString(name) {
+		return fmt.Errorf("%.200q is no name of a limit: it has 1 to 128 lower-case letters, digits, dots, dashes and underscores, and begins with a letter or digit", name)
+	}
+	return nil
+}
+
 // maxClient is how long the name of a client may be.
 const maxClient = 512
 
 // keys are those of a limit, and of a client of it where there is one.
 func (n *Named) keys(name, client string) (keys []string, err error) {
-	if !limitName.MatchString(name) {
-		return nil, fmt.Errorf("%w: %.200q is no name of a limit: it has 1 to 128 lower-case letters, digits, dots, dashes and underscores", ErrCharge, name)
+	if err := CheckName(name); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCharge, err)
 	}
 	if len(client) > maxClient {
 		return nil, fmt.Errorf("%w: the name of a client has %d bytes: it may have %d", ErrCharge, len(client), maxClient)
@@ -64,6 +72,19 @@ func (n *Named) keys(name, client string) (keys []string, err error) {
 // registry is where the names are.
 func (n *Named) registry() []string { return []string{n.store.opts.Prefix + "{limits}"} }
 
+// CheckNamed says why a limit cannot be a named one; nil where it can. Redis knows no time zones, and so no calendars.
+func CheckNamed(l weir.Limit) error {
+	if err := Check(l); err != nil {
+		return err
+	}
+	for _, part := range weir.Parts(l) {
+		if w, ok := part.(weir.FixedWindow); ok && w.Align != "" && w.Align != weir.AlignEpoch && w.Align != weir.AlignFirst {
+			return fmt.Errorf("weirredis: align %q: named limits know no calendars", w.Align)
+		}
+	}
+	return nil
+}
+
 // Init makes a limit, or changes its numbers and keeps what was used. It reports whether the limit is new. The scope of a limit does not
 // change: it is to be deleted first. A limit that goes by a calendar cannot be named, as Redis knows no time zones.
 func (n *Named) Init(ctx context.Context, name string, l weir.Limit, scope Scope) (created bool, err error) {
@@ -71,14 +92,12 @@ func (n *Named) Init(ctx context.Context, name string, l weir.Limit, scope Scope
 	if err != nil {
 		return false, err
 	}
+	if err := CheckNamed(l); err != nil {
+		return false, fmt.Errorf("%w: limit %q: %w", ErrCharge, name, err)
+	}
 	c, err := n.store.limits.of(l)
 	if err != nil {
 		return false, fmt.Errorf("%w: limit %q: %w", ErrCharge, name, err)
-	}
-	for _, part := range weir.Parts(l) {
-		if w, ok := part.(weir.FixedWindow); ok && w.Align != "" && w.Align != weir.AlignEpoch && w.Align != weir.AlignFirst {
-			return false, fmt.Errorf("%w: limit %q: Align %q: named limits know no calendars", ErrCharge, name, w.Align)
-		}
 	}
 	if _, err := n.call(ctx, n.registry(), "register", name); err != nil {
 		return false, err
