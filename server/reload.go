@@ -73,7 +73,7 @@ func (s *server) replace(ctx context.Context) error {
 	}
 	s.stores.use(next)
 	for _, r := range was.Restarts(&file.Policy) {
-		s.Log.Warn("limit begins anew: what was used of it does not count any more", "limit", r.Limit, "why", r.Why)
+		s.Log.Warn("limit begins anew", "limit", r.Limit, "why", r.Why)
 	}
 	return nil
 }
