@@ -89,6 +89,7 @@ type Store struct {
 	nonces  atomic.Uint64
 	lanes   lanes
 	gate    gate
+	warmed  atomic.Pointer[[]kindSet] // what Warm was asked for at last
 
 	ctx    context.Context
 	cancel context.CancelFunc

@@ -18,9 +18,15 @@ import (
 // charges.
 func (s *Store) Warm(ctx context.Context, groups ...[]weir.Limit) error {
 	kinds, err := s.kindsOf(groups)
-	if err != nil {
+	if err != nil || len(kinds) == 0 {
 		return err
 	}
+	s.warmed.Store(&kinds)
+	return s.ready(ctx, kinds)
+}
+
+// ready has the server hold the scripts of some kinds, and learns its clock.
+func (s *Store) ready(ctx context.Context, kinds []kindSet) error {
 	var cancel context.CancelFunc
 	if _, ok := ctx.Deadline(); ok {
 		ctx, cancel = context.WithCancel(ctx)

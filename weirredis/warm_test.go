@@ -72,6 +72,10 @@ func TestWarm(t *testing.T) {
 		if err := s.Warm(t.Context(), bucketAndWindow); err != nil || e.trips != 1 {
 			t.Errorf("the second time takes %d trips, %v", e.trips, err)
 		}
+		e.has, e.trips = map[string]bool{}, 0 // it was restarted
+		if err := s.Ping(t.Context()); cluster != (err != nil) || !cluster && (len(e.has) != 4 || e.trips != 2) {
+			t.Errorf("after a ping of a server that was restarted: %d scripts in %d trips, %v", len(e.has), e.trips, err)
+		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
