@@ -81,8 +81,8 @@ func (l *Limit) restarts(next *Limit, from, to *Store) string {
 		return "its keys are kept in a new table, for another max_keys or when_full"
 	case from == nil:
 		return ""
-	case from.Redis != to.Redis:
-		return "its store has another URL" // which may be the same place: nobody can tell
+	case !samePlace(from.Redis, to.Redis):
+		return "its store is at another address"
 	case from.prefix() != to.prefix():
 		return "its store has another prefix"
 	case l.whereabouts() != next.whereabouts():
@@ -94,6 +94,51 @@ func (l *Limit) restarts(next *Limit, from, to *Store) string {
 func (l *Limit) isConcurrency() bool {
 	_, ok := l.Limit.(weir.Concurrency)
 	return ok
+}
+
+// samePlace reports whether two URLs lead to the same states, as far as they tell: users, passwords and TLS do not matter, nor which of the sentinels
+// or nodes are named, as long as one of them is in both.
+func samePlace(a, b string) bool {
+	hostsA, restA := placeOf(a)
+	hostsB, restB := placeOf(b)
+	return restA == restB && slices.ContainsFunc(hostsA, func(h string) bool { return slices.Contains(hostsB, h) })
+}
+
+// placeOf parts a URL into its hosts, and what else says where states are: the kind of address, the master, the socket and the database.
+func placeOf(url string) (hosts []string, rest string) {
+	scheme, after, _ := strings.Cut(url, "://")
+	scheme = strings.Replace(strings.ToLower(scheme), "rediss", "redis", 1)
+	after, query, _ := strings.Cut(after, "?")
+	authority, path, _ := strings.Cut(after, "/")
+	authority = authority[strings.LastIndexByte(authority, '@')+1:]
+	if scheme == "redis" && path == "" {
+		path = "0"
+	}
+	if scheme == "unix" {
+		path += "?" + query // which has the database
+	}
+	return strings.Split(authority, ","), scheme + "/" + path
+}
+
+// Calls returns the limits of a store that a request may ask it about together, and each of them alone: what the Warm of weirredis is to be told.
+func (p *Policy) Calls(store string) (all [][]weir.Limit) {
+	for i := range p.Limits {
+		if l := &p.Limits[i]; l.Store == store && l.Limit != nil {
+			all = append(all, []weir.Limit{l.Limit})
+		}
+	}
+	for i := range p.Routes {
+		var together []weir.Limit
+		for _, name := range p.Routes[i].Limits {
+			if l := p.limit(name); l != nil && l.Store == store && !l.Shadow && !l.queues() {
+				together = append(together, l.Limit)
+			}
+		}
+		if len(together) > 1 {
+			all = append(all, together)
+		}
+	}
+	return all
 }
 
 // defaultPrefix is that of weirredis.

@@ -87,6 +87,43 @@ func TestAnotherKeyIsAnotherState(t *testing.T) {
 	}
 }
 
+// TestSamePlace: which changes of a store's URL leave its limits where they are.
+func TestSamePlace(t *testing.T) {
+	for _, c := range []struct {
+		from, to string
+		same     bool
+	}{
+		{"redis://h", "rediss://user:pass@h/0?ca_file=x", true},
+		{"redis://h", "redis://h/1", false},
+		{"redis://h", "redis://g", false},
+		{"redis+sentinel://a,b/main", "redis+sentinel://b,c/main", true},
+		{"redis+sentinel://a,b/main", "redis+sentinel://a,b/other", false},
+		{"redis+cluster://a,b", "redis+cluster://c", false},
+		{"unix:///run/a?db=1", "unix:///run/a?db=2", false},
+		{"unix:///run/a", "unix://u:p@/run/a", true},
+	} {
+		p, next := tagged("", "", ""), tagged("", "", "")
+		p.Stores[0].Redis, next.Stores[0].Redis = c.from, c.to
+		if got := len(p.Restarts(&next)) == 0; got != c.same {
+			t.Errorf("%s to %s: the same place is %v", c.from, c.to, got)
+		}
+	}
+}
+
+// TestCalls: what a store will be asked about: each limit, and those of a route together.
+func TestCalls(t *testing.T) {
+	p := tagged("", "", "")
+	p.Limits[1].Limit, p.Limits[2].Shadow = weir.SlidingLog{Limit: 1, Window: 1e9}, true
+	p.Routes = append(p.Routes, policy.Route{Match: "/", Limits: []string{"client", "all"}}, policy.Route{Match: "/"})
+	a, b := p.Limits[0].Limit, p.Limits[1].Limit
+	if got, want := p.Calls("shared"), [][]weir.Limit{{a}, {b}, {a}, {a, b}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := p.Calls("other"); got != nil {
+		t.Errorf("%v", got)
+	}
+}
+
 // TestRestarts: which changes make a limit begin anew.
 func TestRestarts(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -101,7 +138,10 @@ func TestRestarts(t *testing.T) {
 		"its tag":             {func(p *policy.Policy) { p.Limits[0].Tag = "const.x" }, "client: its tag is another one"},
 		"its store":           {func(p *policy.Policy) { p.Limits[0].Store = "" }, "client: it is kept in a store, and was in memory, or the other way round"},
 		"the store's name":    {func(p *policy.Policy) { p.Stores[0].Name, p.Limits[0].Store = "other", "other" }, ""},
-		"the store's URL":     {func(p *policy.Policy) { p.Stores[0].Redis += "0" }, "client: its store has another URL"},
+		"the store's address": {func(p *policy.Policy) { p.Stores[0].Redis += "0" }, "client: its store is at another address"},
+		"a node more": {func(p *policy.Policy) {
+			p.Stores[0].Redis = "rediss+cluster://user:a%2Fb@10.0.0.1,127.0.0.1?client_name=x"
+		}, ""},
 		"the store's prefix":  {func(p *policy.Policy) { p.Stores[0].Prefix = "x:" }, "client: its store has another prefix"},
 		"the prefix, written": {func(p *policy.Policy) { p.Stores[0].Prefix = "weir:" }, ""},
 		"a shadow":            {func(p *policy.Policy) { p.Limits[0].Shadow = true }, "client: shadow states and others are apart"},

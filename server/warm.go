@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/failover"
 	"github.com/weirflow/weir/policy"
 )
@@ -22,31 +21,10 @@ func (s *stores) warm(ctx context.Context, p policy.Policy, open map[string]*sto
 		if !o.redis.Connected() || o.fail.State() != failover.Closed {
 			continue
 		}
-		if err := o.redis.Warm(ctx, calls(p, def.Name)...); err != nil && ctx.Err() == nil {
+		if err := o.redis.Warm(ctx, p.Calls(def.Name)...); err != nil && ctx.Err() == nil {
 			s.log.Warn("store is connected, but does not do what limits need", "store", def.Name, "error", err)
 		}
 	}
-}
-
-// calls are the limits of a store that it will be asked about together, and each of its limits.
-func calls(p policy.Policy, store string) (all [][]weir.Limit) {
-	numbers := map[string]weir.Limit{}
-	for _, l := range p.Limits {
-		if l.Store == store {
-			numbers[l.Name] = l.Limit
-			all = append(all, []weir.Limit{l.Limit})
-		}
-	}
-	for _, r := range p.Routes {
-		var together []weir.Limit
-		for _, name := range r.Limits {
-			if l := numbers[name]; l != nil {
-				together = append(together, l)
-			}
-		}
-		all = append(all, together)
-	}
-	return all
 }
 
 // tagsOf are the tags of the limits of a store, by the names of the limits.
