@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -62,4 +63,38 @@ routes: [{ match: /, upstream: up, limits: [per-sku, a-day] }]
 		}
 	}
 	t.Errorf("the store decided about the first request of none of %d gateways", most)
+}
+
+// TestFirstRequestAfterARestart: so it is when the server was restarted, and has no scripts: the gateway brings them before it asks it again.
+func TestFirstRequestAfterARestart(t *testing.T) {
+	s := redis(t, servers.RedisOptions{})
+	up := newUpstream(t)
+	g := startWeir(t, strings.NewReplacer("STORE", slowLink(t, s.Addr, 8), "UP", up.URL).Replace(`
+stores: { shared: { redis: "redis://STORE", on_failure: allow } }
+limits: { per-sku: { key: query.sku, sliding_log: { limit: 100, window: 1d }, store: shared } }
+upstreams: { up: { url: "UP" } }
+routes: [{ match: /, upstream: up, limits: [per-sku] }]
+`))
+	const most = 20
+	for n := 1; n <= most; n++ {
+		s.Kill()
+		poll(t, "the outage", func() bool {
+			g.get(t, "/?sku=7")
+			return g.has(t, `weir_store_up{store="shared"} 0`)
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		err := s.Start(ctx)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		poll(t, "the return", func() bool { return g.has(t, `weir_store_up{store="shared"} 1`) })
+		const decided = `weir_limit_decisions_total{limit="per-sku",source="store"}`
+		before := g.value(t, decided)
+		if status, _ := g.get(t, "/?sku=7"); status == 200 && g.value(t, decided) != before {
+			t.Logf("the store decided about the first request after restart %d", n)
+			return
+		}
+	}
+	t.Errorf("the store decided about the first request after none of %d restarts", most)
 }
