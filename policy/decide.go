@@ -217,7 +217,7 @@ func (l *limit) key(buf []byte, r *request) (key []byte, present, empty bool) {
 // settle refuses a request of which a limit does not need to be asked.
 func (v *Verdict) settle(l *limit, key []byte, q question, r *request) {
 	if q == banned {
-		v.deny(l, l.text(key), weir.Decision{RetryAfter: r.banned, ResetAfter: r.banned, By: l.Name + banName})
+		v.deny(l, l.text(key), weir.Decision{RetryAfter: r.banned, ResetAfter: r.banned, By: l.banBy})
 		l.counts.banned.Add(1)
 		return
 	}

@@ -17,7 +17,7 @@ type Change struct {
 	Name   string  // its name; the match of a route
 	How    string  // "added", "removed", "changed", or "moved"
 	Fields []Field // of one that is changed: each number or word that differs
-	Counts string  // of a limit: what becomes of what was counted: "kept", "new" or "gone"
+	Counts string  // of a limit, or of those in a store: what becomes of what was counted: "kept", "new" or "gone"
 	Why    string  // why that is so
 }
 
@@ -34,7 +34,7 @@ const (
 // in it.
 func Diff(from, to *Policy) (all []Change) {
 	all = append(all, settings(from, to)...)
-	all = append(all, named("store", from.Stores, to.Stores, func(s Store) string { return s.Name }, nil)...)
+	all = append(all, named("store", from.Stores, to.Stores, func(s Store) string { return s.Name }, placed)...)
 	all = append(all, named("limit", from.Limits, to.Limits, func(l Limit) string { return l.Name }, func(was, is *Limit, c *Change) { counted(from, to, was, is, c) })...)
 	all = append(all, named("upstream", from.Upstreams, to.Upstreams, func(u Upstream) string { return u.Name }, nil)...)
 	return append(all, routes(from.Routes, to.Routes)...)
@@ -49,8 +49,8 @@ func settings(from, to *Policy) (all []Change) {
 		case "Stores", "Limits", "Upstreams", "Routes":
 			continue
 		}
-		if fields := differ(snake(f.Name), a.Field(i), b.Field(i)); len(fields) > 0 {
-			all = append(all, Change{What: "setting", Name: snake(f.Name), How: Changed, Fields: fields})
+		if fields := differ(label(f.Name), a.Field(i), b.Field(i)); len(fields) > 0 {
+			all = append(all, Change{What: "setting", Name: label(f.Name), How: Changed, Fields: fields})
 		}
 	}
 	return all
@@ -133,7 +133,7 @@ func differ(name string, a, b reflect.Value) (all []Field) {
 	}
 	if a.Kind() == reflect.Struct && !isText(a.Type()) {
 		for i := range a.NumField() {
-			field := snake(a.Type().Field(i).Name)
+			field := label(a.Type().Field(i).Name)
 			if name != "" && a.Type() != reflect.TypeFor[Route]() {
 				field = name + "." + field
 			}
@@ -165,6 +165,14 @@ func differentLimits(a, b reflect.Value) (all []Field) {
 		return differ(Kind(is), reflect.ValueOf(was), reflect.ValueOf(is))
 	}
 	return []Field{{"kind", describe(was), describe(is)}}
+}
+
+// label is the name of a Go field in a policy file.
+func label(name string) string {
+	if strings.ToUpper(name) == name {
+		return strings.ToLower(name)
+	}
+	return snake(name)
 }
 
 // describe writes a limit as a policy file does, in one line.
@@ -236,6 +244,13 @@ func (l *Limit) anew(next *Limit) string {
 	return ""
 }
 
+// placed says what becomes of the counts of the limits in a store.
+func placed(was, is *Store, c *Change) {
+	if was != nil && is != nil && withoutUser(was.Redis) != withoutUser(is.Redis) {
+		c.Counts, c.Why = CountsNew, "what its limits have counted stays where it was"
+	}
+}
+
 // counted says what becomes of the counts of a limit.
 func counted(from, to *Policy, was, is *Limit, c *Change) {
 	switch {
@@ -250,7 +265,7 @@ func counted(from, to *Policy, was, is *Limit, c *Change) {
 		return
 	}
 	c.Counts, c.Why = CountsKept, was.anew(is)
-	if a, b := from.store(was.Store), to.store(is.Store); c.Why == "" && a != nil && b != nil && a.Redis != b.Redis && withoutUser(a.Redis) != withoutUser(b.Redis) {
+	if a, b := from.store(was.Store), to.store(is.Store); c.Why == "" && a != nil && b != nil && withoutUser(a.Redis) != withoutUser(b.Redis) {
 		c.Why = "the store is at another place"
 	}
 	if c.Why != "" {
@@ -278,12 +293,12 @@ func (c Change) String() string {
 	default:
 		b.WriteString(" is " + c.How)
 	}
-	switch c.Counts {
-	case CountsKept:
+	switch {
+	case c.Counts == CountsKept:
 		b.WriteString("; its counts are kept")
-	case CountsNew:
+	case c.Counts == CountsNew && c.How != Added:
 		b.WriteString("; its counts begin anew")
-	case CountsGone:
+	case c.Counts == CountsGone:
 		b.WriteString("; its counts go with it")
 	}
 	if c.Why != "" {

@@ -57,6 +57,7 @@ type limit struct {
 	share  *share    // whom it is for; nil for all
 	rest   *limit    // the shadow that it is for all others; nil for none
 	except *excepted // bans and grants
+	banBy  string    // who refuses one that is banned
 }
 
 // counts is what became of the requests that a limit was asked about.
@@ -182,7 +183,7 @@ func (e *Engine) compileBoth(l Limit, before *Engine, changes *[]func() error) (
 
 // compile readies a limit. What is to change in limits that go on from before is put off until nothing can fail any more.
 func (e *Engine) compile(l Limit, old *limit, changes *[]func() error) (*limit, error) {
-	c := &limit{Limit: l, counts: new(counts), window: window(l.Limit), tells: e.opts.Keys}
+	c := &limit{Limit: l, counts: new(counts), window: window(l.Limit), tells: e.opts.Keys, banBy: l.Name + banName}
 	c.cost, _ = parseCost(l.Cost) // checked
 	for _, text := range l.Key {
 		p, _ := parsePart(text)

@@ -136,8 +136,8 @@ func numbersOf(l *limit, set map[string]string) (weir.Limit, error) {
 	return WithFields(l.Limit.Limit, fields)
 }
 
-func (r *rulings) clone() *rulings {
-	return &rulings{exact: maps.Clone(r.exact), ranges: slices.Clone(r.ranges), clock: r.clock}
+func (all *rulings) clone() *rulings {
+	return &rulings{exact: maps.Clone(all.exact), ranges: slices.Clone(all.ranges), clock: all.clock}
 }
 
 // use puts other exceptions in force. Where there are none, requests do not look for any.
