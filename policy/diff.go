@@ -24,10 +24,19 @@ type Change struct {
 // A Field is a part of what was changed. Empty is where it is not set.
 type Field struct{ Name, From, To string }
 
-// How things differ, and what becomes of counts.
+// How things differ.
 const (
-	Added, Removed, Changed, Moved    = "added", "removed", "changed", "moved"
-	CountsKept, CountsNew, CountsGone = "kept", "new", "gone"
+	Added   = "added"
+	Removed = "removed"
+	Changed = "changed"
+	Moved   = "moved"
+)
+
+// What becomes of counts.
+const (
+	CountsKept = "kept"
+	CountsNew  = "new"
+	CountsGone = "gone"
 )
 
 // Diff returns what would change if one policy took the place of another, in the order of a policy file. Neither passwords nor users of stores are

@@ -78,7 +78,12 @@ func Load(path string) (*File, error) {
 }
 
 // Parse is Load for data that was read already; path says where from.
-func Parse(path string, data []byte) (*File, error) {
+func Parse(path string, data []byte) (*File, error) { return parseFile(path, data, false) }
+
+// ParseInside is Parse for data from somebody who is not trusted with the files of this machine: what it names has to be beside path.
+func ParseInside(path string, data []byte) (*File, error) { return parseFile(path, data, true) }
+
+func parseFile(path string, data []byte, inside bool) (*File, error) {
 	f := &File{Path: path, Data: data, Bodies: map[string][]byte{}}
 	root, err := parse(data)
 	if err != nil {
@@ -107,7 +112,7 @@ func Parse(path string, data []byte) (*File, error) {
 		}
 		f.add(root, finding{path: p.Path, msg: p.Message, fix: p.Fix}, p.Warning)
 	}
-	f.bodies(root)
+	f.bodies(root, inside)
 	return f, f.settle()
 }
 
@@ -146,13 +151,16 @@ func (n *node) keyAt(path []string) (line, col int) {
 }
 
 // bodies reads the files for the refused.
-func (f *File) bodies(root *node) {
+func (f *File) bodies(root *node, inside bool) {
 	for i, r := range f.Policy.Routes {
 		name := r.Refused.File
 		if name == "" || f.Bodies[name] != nil {
 			continue
 		}
-		data, err := readBody(filepath.Join(filepath.Dir(f.Path), name), name)
+		data, err := []byte(nil), fmt.Errorf("%s is not beside the policy file", name)
+		if !inside || filepath.IsLocal(name) {
+			data, err = readBody(filepath.Join(filepath.Dir(f.Path), name), name)
+		}
 		if err != nil {
 			f.add(root, finding{
 				path: []string{"routes", strconv.Itoa(i), "refused", "file"},
