@@ -45,7 +45,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetErr(stderr)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	root.AddCommand(serveCommand(), checkCommand(), replayCommand(), testCommand(), importCommand())
+	root.AddCommand(serveCommand(), checkCommand(), replayCommand(), testCommand(), importCommand(),
+		diffCommand(), reloadCommand(), banCommand(), grantCommand(), liftCommand(), bansCommand())
 	usages(root)
 	err := root.ExecuteContext(ctx)
 	var usage *usageError
