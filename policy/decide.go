@@ -107,7 +107,7 @@ func (v *Verdict) one(e *Engine, r *request) bool {
 	var buf [maxKey]byte
 	l := v.asked[0]
 	key, cost, q := l.question(buf[:0], r)
-	if q == asks && l.except.sets(key) {
+	if q == asks && l.except.now() != nil && l.except.sets(key) {
 		return false // header fields are to tell of the key's own numbers, and need the key
 	}
 	switch q {

@@ -424,6 +424,29 @@ func TestAdminChangesUnderLoad(t *testing.T) {
 	r.end(t)
 }
 
+// TestMetricsOfRollOut: both groups are counted under the name of the limit, and no metric is there twice, which would be an error.
+func TestMetricsOfRollOut(t *testing.T) {
+	path, with := newPolicy(t)
+	rolled := strings.Replace(with(2), "per-ip: {", "at-once: { key: client.ip, roll_out: 0%, concurrency: { limit: 1 } }\n  per-ip: { roll_out: 0%,", 1)
+	write(t, path, strings.Replace(rolled, "limits: [per-ip,", "limits: [at-once, per-ip,", 1))
+	r := serve(t, Options{Path: path})
+	for i := range 3 {
+		if status, _ := fetch(t, "http://"+r.Gateway); status != 200 {
+			t.Errorf("request %d: %d", i, status)
+		}
+	}
+	status, text := fetch(t, "http://"+r.Admin+"/metrics")
+	for _, want := range []string{
+		`weir_shadow_requests_total{limit="per-ip",outcome="allowed"} 2`, `weir_shadow_requests_total{limit="per-ip",outcome="limited"} 1`,
+		`weir_limit_requests_total{limit="per-ip",outcome="allowed"} 0`, `weir_shadow_requests_total{limit="at-once",outcome="allowed"} 3`,
+	} {
+		if status != 200 || !strings.Contains(text, want+"\n") {
+			t.Errorf("%d: there is no %s in\n%s", status, want, text)
+		}
+	}
+	r.end(t)
+}
+
 // TestAdminBeyondThisMachine: only with TLS and a token; the certificate and the token are those of the last reload.
 func TestAdminBeyondThisMachine(t *testing.T) {
 	path, plain := newPolicy(t)
