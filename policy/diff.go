@@ -157,8 +157,13 @@ func differ(name string, a, b reflect.Value) (all []Field) {
 	if name == "redis" {
 		from, to = withoutUser(from), withoutUser(to)
 	}
-	if from == to {
+	from, to = shorten(from), shorten(to)
+	switch {
+	case from != to:
+	case name == "redis":
 		from, to = "(as it was)", "(other users, passwords or parameters)"
+	default:
+		from, to = "(as it was)", "(another text further on)"
 	}
 	return []Field{{name, from, to}}
 }
@@ -218,6 +223,15 @@ func show(v reflect.Value) string {
 		return "[" + strings.Join(items, ", ") + "]"
 	}
 	return fmt.Sprint(v.Interface())
+}
+
+// shorten cuts a text that is too long to be told in a line.
+func shorten(text string) string {
+	const most = 200
+	if len(text) <= most {
+		return text
+	}
+	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(text[:most], ""), len(text))
 }
 
 // withoutUser is a URL without what could be a secret: users, passwords and parameters.

@@ -65,6 +65,8 @@ func TestDiff(t *testing.T) {
 		"upstream": {func(p *policy.Policy) { p.Upstreams[0].URL = "http://127.0.0.1:9001" }, "upstream shop: url from http://127.0.0.1:9000 to http://127.0.0.1:9001"},
 		"route": {func(p *policy.Policy) { p.Routes[0].Refused.Status = 503; p.Routes[0].Limits = []string{"a", "b"} },
 			"route \"/a\": limits from [a] to [a, b], refused.status is set to 503"},
+		"a long body": {func(p *policy.Policy) { p.Routes[0].Refused.Body = strings.Repeat("é", 500) },
+			"route \"/a\": refused.body is set to " + strings.Repeat("é", 100) + "... (1000 bytes)"},
 		"order": {func(p *policy.Policy) { p.Routes[0], p.Routes[1] = p.Routes[1], p.Routes[0] },
 			"route \"/\" is moved: the first route that matches wins"},
 		"the same match twice": {func(p *policy.Policy) { p.Routes = append(p.Routes, p.Routes[0]) }, "route \"/a (number 2)\" is added"},

@@ -171,8 +171,13 @@ func (p *api) reload(w http.ResponseWriter, r *http.Request) error {
 	return p.tell(w, plan, err, true, false)
 }
 
+// texts are changes for a line of the log, the first of them.
 func texts(p Plan) (all []string) {
-	for _, c := range p.Changes {
+	const most = 20
+	for i, c := range p.Changes {
+		if i == most {
+			return append(all, fmt.Sprintf("and %d more", len(p.Changes)-most))
+		}
 		all = append(all, c.String())
 	}
 	return all

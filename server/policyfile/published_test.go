@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/weirredis"
 )
 
 const secretive = `
@@ -81,4 +82,38 @@ func TestParseInside(t *testing.T) {
 	if _, err := ParseInside("testdata/p.yaml", []byte("routes: [{ match: /, refused: { file: wrong.yaml } }]")); err != nil {
 		t.Error(err)
 	}
+}
+
+// FuzzPublished: whatever is a policy is the same one when it was published and sent back, and what is published holds no password.
+func FuzzPublished(f *testing.F) {
+	f.Add(secretive)
+	f.Add(page)
+	f.Add("stores: { a: { redis: 'unix://u:p@/s?db=1' } }\nlimits: { x: { store: a, token_bucket: { rate: 1/s, burst: 1 } } }")
+	f.Fuzz(func(t *testing.T, text string) {
+		file, err := ParseInside("testdata/p.yaml", []byte(text))
+		if err != nil {
+			return
+		}
+		shown, err := file.Published()
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := ParseInside("testdata/p.yaml", file.Reveal(shown))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, shown)
+		}
+		if changes := policy.Diff(&file.Policy, &back.Policy); len(changes) > 0 {
+			t.Errorf("%v\n%s", changes, shown)
+		}
+		again, err := Parse("testdata/p.yaml", shown)
+		if err != nil {
+			return // without its password a URL may be none
+		}
+		for _, s := range again.Policy.Stores {
+			address, err := weirredis.ParseURL(s.Redis)
+			if err == nil && (address.Password != "" && address.Password != hidden || address.SentinelPassword != "" && address.SentinelPassword != hidden) {
+				t.Errorf("a password is shown: %s", shown)
+			}
+		}
+	})
 }
