@@ -38,7 +38,7 @@ var floors = map[string][]string{
 	"weirrueidis":       {".", "weirredis"},
 	"weirgoredis":       {".", "weirredis"},
 	"server":            {".", "policy", "keyed", "sim", "weirhttp", "failover", "lease", "weirredis", "weirrueidis", "internal/...", "server/..."},
-	"server/admin":      {".", "policy", "keyed", "weirhttp", "failover", "internal/...", "server/policyfile", "server/gateway"},
+	"server/admin":      {".", "policy", "keyed", "weirhttp", "failover", "lease", "internal/...", "server/policyfile", "server/gateway"},
 	"server/gateway":    {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile"},
 	"server/nginx":      {".", "policy", "internal/...", "server/policyfile"},  // policyfile in tests, which check what is written
 	"server/policyfile": {".", "policy", "weirredis", "lease", "internal/..."}, // the stores for what a URL may be, and which limits they can keep

@@ -164,6 +164,7 @@ func (c *checker) limits() {
 		if l.Store != "" && c.store(l.Store) == nil {
 			c.unknown("store", l.Store, names(c.Stores, func(s Store) string { return s.Name }), "limits", l.Name, "store")
 		}
+		c.leased(l)
 	}
 }
 
@@ -280,6 +281,7 @@ func (c *checker) routes() {
 			c.unknown("upstream", r.Upstream, names(c.Upstreams, func(u Upstream) string { return u.Name }), "routes", at, "upstream")
 		}
 		c.routeLimits(r, &p, err == nil, at)
+		c.unleased(r, at)
 		c.refused(r.Refused, at)
 	}
 }

@@ -247,7 +247,13 @@ func (s *stores) stats() (all []admin.Store) {
 	open := s.open
 	s.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(open)) {
-		all = append(all, admin.Store{Name: name, Connected: open[name].redis.Connected(), Stats: open[name].fail.Stats()})
+		o := open[name]
+		one := admin.Store{Name: name, Connected: o.redis.Connected(), Stats: o.fail.Stats()}
+		if o.lease != nil {
+			stats := o.lease.Stats()
+			one.Lease = &stats
+		}
+		all = append(all, one)
 	}
 	return all
 }

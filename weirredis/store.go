@@ -63,10 +63,6 @@ type Options struct {
 	// this much is sent again.
 	Timeout time.Duration
 
-	// Direct has a caller make the trip in his own goroutine where nobody else is there to share it with, which is soonest. It is for clients
-	// that always return when the context ends: without it, callers leave at their deadlines whatever the client does.
-	Direct bool
-
 	// ClockKey is for tests: a hash in which the scripts read the time, as s and us, in place of the server's clock. That one line of theirs is
 	// all that differs.
 	ClockKey string
@@ -165,11 +161,6 @@ func (s *Store) until(ctx context.Context, end time.Time, batch []weir.Charge, o
 	}
 	if split != nil {
 		return s.inTurn(ctx, end, batch, out, split)
-	}
-	if s.opts.Direct && len(asks) == 1 {
-		if l := s.alone(ctx, end, asks[0].slot); l != nil {
-			return s.byOneself(ctx, end, l, &asks[0], batch, out)
-		}
 	}
 	for i := range asks {
 		asks[i].end, asks[i].done = end, make(chan struct{})

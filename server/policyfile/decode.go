@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/duration"
-	"github.com/weirflow/weir/lease"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/weirredis"
 )
@@ -130,13 +130,12 @@ func (d *decoder) kept(p *policy.Policy) {
 		if l.Store == "" || l.Limit == nil || d.spoilt[l.Name] {
 			continue
 		}
+		if _, ok := l.Limit.(weir.Concurrency); ok {
+			continue // the policy's own check says so
+		}
 		if err := weirredis.Check(l.Limit); err != nil {
 			msg := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "weirredis: "), "weir: ")
 			d.wrong("the limit cannot be kept in a store: "+msg, "change its numbers, or take store out", "limits", l.Name, "store")
-		}
-		if i := slices.IndexFunc(p.Stores, func(s policy.Store) bool { return s.Name == l.Store }); i >= 0 && p.Stores[i].Lease.On && lease.Leasable(l.Limit) != nil {
-			d.wrong(fmt.Sprintf("tokens of a %s cannot be leased, as the store %q has it", policy.Kind(l.Limit), l.Store),
-				"name a store without lease: there may be two at the same URL", "limits", l.Name, "store")
 		}
 	}
 }
