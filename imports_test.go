@@ -31,6 +31,7 @@ var floors = map[string][]string{
 	"internal/claim":    nil,                                                  // leaves: they import nothing of ours
 	"internal/duration": nil,
 	"internal/nearest":  nil,
+	"internal/snake":    nil,
 	"internal/topk":     nil,
 	"internal/u128":     nil,
 	"internal/vclock":   nil,
@@ -42,7 +43,7 @@ var floors = map[string][]string{
 	"server/gateway":    {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile"},
 	"server/nginx":      {".", "policy", "internal/...", "server/policyfile"},  // policyfile in tests, which check what is written
 	"server/policyfile": {".", "policy", "weirredis", "lease", "internal/..."}, // the stores for what a URL may be, and which limits they can keep
-	"cmd/weir":          {".", "policy", "sim", "weirtest", "internal/...", "server", "server/nginx", "server/policyfile"},
+	"cmd/weir":          {".", "policy", "sim", "weirtest", "weirredis", "weirrueidis", "internal/...", "server", "server/nginx", "server/policyfile"},
 	"bench":             {"..."},
 	"proof":             {"..."},
 	"proof/nginx":       {"proof/servers"},

@@ -104,6 +104,7 @@ func (c *checker) stores() {
 			c.wrong(fmt.Sprintf("%d is not a number of nodes", s.Nodes), "write how many processes share the store, at least 1", "stores", s.Name, "nodes")
 		}
 		c.lease(s)
+		c.prefix(s)
 	}
 }
 
@@ -151,6 +152,7 @@ func (c *checker) limits() {
 		}
 		c.places(l)
 		c.rollOut(l)
+		c.tag(l)
 		if l.MaxKeys < 0 {
 			c.wrong(fmt.Sprintf("%d is not a number of keys", l.MaxKeys), "write at least 1", "limits", l.Name, "max_keys")
 		}
@@ -191,7 +193,7 @@ func (c *checker) algorithm(l *Limit) {
 		c.wrong("the limit has no algorithm", "add one of "+strings.Join(Kinds(), ", "), "limits", l.Name)
 		return
 	}
-	kind := Kind(l.Limit)
+	kind := weir.Kind(l.Limit)
 	if _, err := WithFields(l.Limit, nil); err != nil {
 		wrong := err.(*FieldError)
 		c.wrong(wrong.Err.Error(), wrong.Fix, "limits", l.Name, kind, wrong.Field)
@@ -282,6 +284,7 @@ func (c *checker) routes() {
 		}
 		c.routeLimits(r, &p, err == nil, at)
 		c.unleased(r, at)
+		c.together(r, at)
 		c.refused(r.Refused, at)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/duration"
+	"github.com/weirflow/weir/internal/snake"
 )
 
 // A Change is one thing in which a policy differs from another: a limit, a store, an upstream, a route, or a setting that stands alone.
@@ -176,7 +177,7 @@ func differentLimits(a, b reflect.Value) (all []Field) {
 		return nil
 	}
 	if reflect.TypeOf(was) == reflect.TypeOf(is) {
-		return differ(Kind(is), reflect.ValueOf(was), reflect.ValueOf(is))
+		return differ(weir.Kind(is), reflect.ValueOf(was), reflect.ValueOf(is))
 	}
 	return []Field{{"kind", describe(was), describe(is)}}
 }
@@ -186,7 +187,7 @@ func label(name string) string {
 	if strings.ToUpper(name) == name {
 		return strings.ToLower(name)
 	}
-	return snake(name)
+	return snake.Case(name)
 }
 
 // describe writes a limit as a policy file does, in one line.
@@ -195,10 +196,10 @@ func describe(l weir.Limit) string {
 	var fields []string
 	for i := range v.NumField() {
 		if !v.Field(i).IsZero() {
-			fields = append(fields, snake(v.Type().Field(i).Name)+": "+show(v.Field(i)))
+			fields = append(fields, snake.Case(v.Type().Field(i).Name)+": "+show(v.Field(i)))
 		}
 	}
-	return fmt.Sprintf("%s: { %s }", Kind(l), strings.Join(fields, ", "))
+	return fmt.Sprintf("%s: { %s }", weir.Kind(l), strings.Join(fields, ", "))
 }
 
 // isText reports whether a struct is written as a text.
@@ -245,31 +246,9 @@ func withoutUser(url string) string {
 	return scheme + "://" + rest
 }
 
-// anew says why what a limit has used is not that of a changed one too; empty where it is.
-func (l *Limit) anew(next *Limit) string {
-	_, was := l.Limit.(weir.Concurrency)
-	_, is := next.Limit.(weir.Concurrency)
-	switch {
-	case !slices.Equal(l.Key, next.Key):
-		return "the key is another one"
-	case l.Store != next.Store:
-		return "the store is another one"
-	case l.Shadow != next.Shadow:
-		return "a shadow has states of its own"
-	case was != is:
-		return "who is there is not what was used"
-	case l.Store != "":
-	case l.MaxKeys != next.MaxKeys:
-		return "max_keys makes another table"
-	case l.WhenFull != next.WhenFull:
-		return "when_full makes another table"
-	}
-	return ""
-}
-
 // placed says what becomes of the counts of the limits in a store.
 func placed(was, is *Store, c *Change) {
-	if was != nil && is != nil && withoutUser(was.Redis) != withoutUser(is.Redis) {
+	if was != nil && is != nil && (!samePlace(was.Redis, is.Redis) || was.prefix() != is.prefix()) {
 		c.Counts, c.Why = CountsNew, "what its limits have counted stays where it was"
 	}
 }
@@ -287,10 +266,7 @@ func counted(from, to *Policy, was, is *Limit, c *Change) {
 		c.Counts = CountsNew
 		return
 	}
-	c.Counts, c.Why = CountsKept, was.anew(is)
-	if a, b := from.store(was.Store), to.store(is.Store); c.Why == "" && a != nil && b != nil && withoutUser(a.Redis) != withoutUser(b.Redis) {
-		c.Why = "the store is at another place"
-	}
+	c.Counts, c.Why = CountsKept, was.restarts(is, from.store(was.Store), to.store(is.Store))
 	if c.Why != "" {
 		c.Counts = CountsNew
 	}

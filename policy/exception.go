@@ -75,7 +75,7 @@ func newExceptions(clock func() int64) *exceptions {
 
 // of returns the exceptions of a limit: those of before, where its keys are the same.
 func (x *exceptions) of(old *limit, l Limit) *excepted {
-	if old != nil && slices.Equal(old.Key, l.Key) {
+	if old != nil && slices.Equal(old.parts, l.keyParts()) {
 		return old.except
 	}
 	return new(excepted)
@@ -124,7 +124,7 @@ func (r *ruling) put(l *limit, key string, now int64) (err error) {
 func numbersOf(l *limit, set map[string]string) (weir.Limit, error) {
 	switch l.Limit.Limit.(type) {
 	case weir.Concurrency, weir.NginxBucket:
-		return nil, fmt.Errorf("a %s has no numbers for single keys: ban the key, or let it pass", Kind(l.Limit.Limit))
+		return nil, fmt.Errorf("a %s has no numbers for single keys: ban the key, or let it pass", weir.Kind(l.Limit.Limit))
 	}
 	if l.table == nil {
 		return nil, fmt.Errorf("the limit is in the store %q, where it has the same numbers for all keys: ban the key, or let it pass", l.Store)

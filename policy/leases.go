@@ -27,7 +27,7 @@ func (c *checker) leased(l *Limit) {
 		return // no store can keep it
 	}
 	c.wrong(fmt.Sprintf("the store %q has leases, and tokens of %s cannot be leased: only those of token_bucket, fixed_window, sliding_window and sliding_counter",
-		l.Store, Kind(l.Limit)), "name a store without lease: there may be two at the same URL", "limits", l.Name, "store")
+		l.Store, weir.Kind(l.Limit)), "name a store without lease: there may be two at the same URL", "limits", l.Name, "store")
 }
 
 // unleased warns of limits whose store takes tokens ahead, and which have no use for that on a route: what others may refuse afterwards, or

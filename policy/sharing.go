@@ -154,7 +154,7 @@ func (v *Verdict) batch(s *stage, at int, keep bool) (batch []weir.Charge, place
 			continue
 		}
 		open := v.open != nil && v.open[i]
-		q := weir.Charge{Name: l.StateName(), Key: c.Key, Limit: l.Limit.Limit, Cost: c.Cost, Keep: keep || open}
+		q := weir.Charge{Name: l.state, Key: c.Key, Limit: l.Limit.Limit, Cost: c.Cost, Keep: keep || open}
 		if open {
 			q.Cost = 1 // for nothing, a store gives no receipt that could be settled
 		}

@@ -78,6 +78,7 @@ func (s *server) replace(ctx context.Context, file *policyfile.File) error {
 	if err != nil {
 		return err
 	}
+	was := s.gateway.File().Policy
 	next, err := s.stores.next(ctx, file.Policy)
 	if err != nil {
 		return fmt.Errorf("%s: %w", file.Path, err)
@@ -88,5 +89,8 @@ func (s *server) replace(ctx context.Context, file *policyfile.File) error {
 	}
 	s.stores.use(next)
 	s.control.use(keys)
+	for _, r := range was.Restarts(&file.Policy) {
+		s.Log.Warn("limit begins anew", "limit", r.Limit, "why", r.Why)
+	}
 	return nil
 }

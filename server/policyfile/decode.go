@@ -92,6 +92,7 @@ func (d *decoder) store(name string, n *node) policy.Store {
 		OnFailure: text(n.get("on_failure")),
 		Deadline:  d.duration(n.get("deadline"), "20ms", "stores", name, "deadline"),
 		Nodes:     int(number(n.get("nodes"))),
+		Prefix:    text(n.get("prefix")),
 	}
 	if lease := n.get("lease"); lease != nil {
 		s.Lease = policy.Lease{On: lease.shape == mapping || truth(lease), Max: number(lease.get("max"))}
@@ -148,6 +149,7 @@ func (d *decoder) limit(name string, n *node) policy.Limit {
 		OnMissing: text(n.get("on_missing")),
 		Store:     text(n.get("store")),
 		OnFailure: text(n.get("on_failure")),
+		Tag:       text(n.get("tag")),
 		Shadow:    truth(n.get("shadow")),
 		RollOut:   text(n.get("roll_out")),
 		MaxKeys:   int(number(n.get("max_keys"))),
