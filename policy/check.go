@@ -151,6 +151,7 @@ func (c *checker) limits() {
 			c.wrong(fmt.Sprintf("%d is not a status to refuse with", l.Status), "write one within 400 and 599", "limits", l.Name, "status")
 		}
 		c.places(l)
+		c.rollOut(l)
 		c.tag(l)
 		if l.MaxKeys < 0 {
 			c.wrong(fmt.Sprintf("%d is not a number of keys", l.MaxKeys), "write at least 1", "limits", l.Name, "max_keys")

@@ -15,6 +15,7 @@ import (
 // A Policy is what a policy file says, as data.
 type Policy struct {
 	Listen         Listen
+	Admin          Admin
 	TrustedProxies []netip.Prefix // who is believed about the address of a client
 	Headers        []string       // which header fields tell a client about its limits: "ratelimit", "x-ratelimit"; nil means ratelimit
 	Stores         []Store
@@ -29,6 +30,13 @@ type Listen struct {
 	Admin   string
 	RLS     string
 	RESP    string
+}
+
+// Admin is who may change a running server through its admin address, and what it keeps of that. The package reads none of the files.
+type Admin struct {
+	TokenFile string // holds what a request has to bring; empty for none
+	Cert, Key string // files of a certificate and of its key; empty for no TLS
+	StateFile string // keeps bans and grants over a restart; empty for not at all
 }
 
 // A Store is somewhere that limits can be shared, and how it is used. The package opens none: see Options.Stores.
@@ -60,6 +68,7 @@ type Limit struct {
 	OnFailure string // what decides without the store, in place of the store's OnFailure
 	Tag       string // what is kept together on a Redis Cluster: a part of the key, or "const.TEXT"; empty is what has the same key
 	Shadow    bool   // decided and counted, not enforced
+	RollOut   string // the share of the keys that it is enforced for, like "0.5%": for the others it is a shadow; empty is all
 	MaxKeys   int    // how many keys are kept at once; 0 means keyed.DefaultMaxKeys
 	WhenFull  string // what becomes of a new key beyond that: "forget", "refuse" or "share"; empty means forget
 	Status    int    // what those get that it refuses; 0 is what the route says

@@ -84,6 +84,10 @@ func failures(p policy.Policy, name string) map[string]failover.OnFailure {
 	for _, l := range p.Limits {
 		if l.Store == name && l.OnFailure != "" {
 			all[l.StateName()] = onFailure(l.OnFailure)
+			if l.RollOut != "" { // for the others it is a shadow, which is asked as it is
+				l.Shadow = true
+				all[l.StateName()] = onFailure(l.OnFailure)
+			}
 		}
 	}
 	return all

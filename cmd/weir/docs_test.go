@@ -22,6 +22,9 @@ func TestDocs(t *testing.T) {
 	var shown []session
 	dir := t.TempDir()
 	for _, page := range append(pages, root+"/README.md") {
+		if filepath.Base(page) == adminPage {
+			continue
+		}
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)

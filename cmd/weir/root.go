@@ -46,7 +46,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetErr(stderr)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	root.AddCommand(serveCommand(), checkCommand(), replayCommand(), testCommand(), importCommand(), limitCommand())
+	root.AddCommand(serveCommand(), checkCommand(), replayCommand(), testCommand(), importCommand(), limitCommand(),
+		diffCommand(), reloadCommand(), banCommand(), grantCommand(), liftCommand(), bansCommand())
 	usages(root)
 	err := root.ExecuteContext(ctx)
 	var usage *usageError

@@ -1,9 +1,10 @@
-// Package admin is what operators and their tools see of a server: whether it lives, whether it is ready, and its metrics.
+// Package admin is what operators and their tools see of a server: whether it lives, whether it is ready, its metrics, and an API that changes it.
 package admin
 
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,12 +18,13 @@ import (
 	"github.com/weirflow/weir/server/gateway"
 )
 
-// An Admin answers /healthz, /readyz and /metrics. Everything else is 404.
+// An Admin answers /healthz, /readyz and /metrics, and once it has a Control /v1/. Everything else is 404.
 type Admin struct {
 	mux      *http.ServeMux
 	ready    atomic.Bool
 	reloads  *prometheus.CounterVec
 	registry *prometheus.Registry
+	guard    *guard // nil without a Control
 }
 
 // A Store is what is known of a store.
@@ -58,8 +60,17 @@ func New(g *gateway.Gateway, stores func() []Store) *Admin {
 	return a
 }
 
-// ServeHTTP serves a page.
-func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
+// ServeHTTP serves a page. Whether a server lives and is ready everybody may know; the rest is guarded, and metrics only by the token.
+func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	open := r.URL.Path == "/healthz" || r.URL.Path == "/readyz"
+	if a.guard != nil && !open && (strings.HasPrefix(r.URL.Path, "/v1/") || !a.guard.knows(r)) {
+		if p := a.guard.refuse(r); p != nil {
+			p.write(w)
+			return
+		}
+	}
+	a.mux.ServeHTTP(w, r)
+}
 
 // SetReady says whether requests are welcome.
 func (a *Admin) SetReady(ready bool) { a.ready.Store(ready) }
@@ -171,6 +182,16 @@ func (c *collector) limit(l policy.Count, counter func(*prometheus.Desc, uint64,
 	counter(requests, l.Allowed, l.Limit, "allowed")
 	counter(requests, l.Limited, l.Limit, "limited")
 	counter(requests, l.Delayed, l.Limit, "delayed")
+	if l.Rest { // what else there is to say is said of the limit
+		if l.Stored {
+			counter(shadowMissed, l.Missed, l.Limit)
+		}
+		return
+	}
+	if !l.Shadow {
+		counter(requests, l.Banned, l.Limit, "banned")
+		counter(requests, l.Granted, l.Limit, "granted")
+	}
 	if l.Stored {
 		stored(l, counter)
 		return

@@ -134,6 +134,18 @@ func (g *Gateway) Counts() Counts {
 	}
 }
 
+// Check says what in a valid policy a gateway cannot do, once its stores are open.
+func (g *Gateway) Check(file *policyfile.File) error {
+	open := map[string]weir.Store{}
+	for _, s := range file.Policy.Stores {
+		open[s.Name] = unopened{}
+	}
+	return check(file, open)
+}
+
+// unopened stands for a store that would be opened.
+type unopened struct{ weir.Store }
+
 // check says what in a valid policy a gateway cannot do. A limit that is to be shared is never one of this node alone.
 func check(file *policyfile.File, stores map[string]weir.Store) error {
 	for i, r := range file.Policy.Routes {

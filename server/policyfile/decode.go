@@ -34,6 +34,7 @@ func (d *decoder) policy(root *node) (p policy.Policy) {
 		RLS:     text(listen.get("rls")),
 		RESP:    text(listen.get("resp")),
 	}
+	p.Admin = admin(root.get("admin"))
 	p.TrustedProxies = d.prefixes(root.get("trusted_proxies"))
 	if headers := root.get("headers"); headers != nil {
 		p.Headers = append([]string{}, texts(headers)...)
@@ -52,6 +53,11 @@ func (d *decoder) policy(root *node) (p policy.Policy) {
 	}
 	d.kept(&p)
 	return p
+}
+
+func admin(n *node) policy.Admin {
+	tls := n.get("tls")
+	return policy.Admin{TokenFile: text(n.get("token_file")), Cert: text(tls.get("cert")), Key: text(tls.get("key")), StateFile: text(n.get("state_file"))}
 }
 
 // prefixes reads addresses and prefixes.
@@ -145,6 +151,7 @@ func (d *decoder) limit(name string, n *node) policy.Limit {
 		OnFailure: text(n.get("on_failure")),
 		Tag:       text(n.get("tag")),
 		Shadow:    truth(n.get("shadow")),
+		RollOut:   text(n.get("roll_out")),
 		MaxKeys:   int(number(n.get("max_keys"))),
 		WhenFull:  text(n.get("when_full")),
 		Status:    int(number(n.get("status"))),
