@@ -20,6 +20,7 @@ type Policy struct {
 	Stores         []Store
 	Limits         []Limit
 	Upstreams      []Upstream
+	Rooms          []WaitingRoom
 	Routes         []Route // the first that matches wins
 }
 
@@ -74,6 +75,7 @@ type Upstream struct {
 type Route struct {
 	Match    string // "[METHOD] [HOST]/PATH"
 	Upstream string // the name of an upstream; replay and the limit service need none
+	Room     string // the name of a waiting room in front of it; empty for none
 	Limits   []string
 	Refused  Refused
 }

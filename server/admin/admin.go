@@ -43,7 +43,7 @@ func New(g *gateway.Gateway, stores func() []Store) *Admin {
 	}
 	a.reloads.WithLabelValues("ok")
 	a.reloads.WithLabelValues("failed")
-	a.registry.MustRegister(a.reloads, &collector{g, stores}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	a.registry.MustRegister(a.reloads, &collector{g, stores}, &roomCollector{g}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	a.mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if !a.ready.Load() {

@@ -40,6 +40,7 @@ type state struct {
 	engine *policy.Engine
 	routes []route
 	tells  func(http.Header, []policy.Asked) // writes the fields about limits; nil for none
+	doors  doors
 }
 
 // route is what a request that matched gets.
@@ -52,11 +53,12 @@ type route struct {
 // Counts is what the gateway has done with its requests.
 type Counts struct {
 	Allowed, Delayed, Limited, NoRoute, Invalid, Canceled, UpstreamFailed uint64
+	Waiting                                                               uint64 // answered by a waiting room
 }
 
 // counts are the counters behind Counts.
 type counts struct {
-	allowed, delayed, limited, noRoute, invalid, canceled, upstreamFailed atomic.Uint64
+	allowed, delayed, limited, noRoute, invalid, canceled, upstreamFailed, waiting atomic.Uint64
 }
 
 // New returns a gateway for a policy file that was loaded, with the stores that its limits are in. Every route needs an upstream.
@@ -74,6 +76,9 @@ func New(file *policyfile.File, stores map[string]weir.Store, log *slog.Logger) 
 		return nil, err
 	}
 	s, err := g.compile(file, engine)
+	if err == nil {
+		s.doors, err = g.openDoors(file, stores, nil)
+	}
 	if err != nil {
 		return nil, errors.Join(err, engine.Close())
 	}
@@ -90,22 +95,29 @@ func (g *Gateway) Update(file *policyfile.File, stores map[string]weir.Store) er
 	if err := check(file, stores); err != nil { // before the limits are changed
 		return err
 	}
-	engine, err := old.engine.NextWith(file.Policy, stores)
+	doors, err := g.openDoors(file, stores, old.doors)
 	if err != nil {
 		return err
+	}
+	engine, err := old.engine.NextWith(file.Policy, stores)
+	if err != nil {
+		return errors.Join(err, doors.leave(old.doors))
 	}
 	s, err := g.compile(file, engine)
 	if err != nil {
-		return err
+		return errors.Join(err, doors.leave(old.doors))
 	}
+	s.doors = doors
+	used := doors.use()
 	g.state.Store(s)
-	return old.engine.Retire(engine)
+	return errors.Join(used, old.doors.leave(doors), old.engine.Retire(engine))
 }
 
 // Close gives back what the gateway holds. Requests must have ended.
 func (g *Gateway) Close() error {
 	g.transport.CloseIdleConnections()
-	return g.state.Load().engine.Close()
+	s := g.state.Load()
+	return errors.Join(s.doors.leave(nil), s.engine.Close())
 }
 
 // File returns the policy file in force.
@@ -119,7 +131,7 @@ func (g *Gateway) Counts() Counts {
 	c := &g.counts
 	return Counts{
 		Allowed: c.allowed.Load(), Delayed: c.delayed.Load(), Limited: c.limited.Load(), NoRoute: c.noRoute.Load(),
-		Invalid: c.invalid.Load(), Canceled: c.canceled.Load(), UpstreamFailed: c.upstreamFailed.Load(),
+		Invalid: c.invalid.Load(), Canceled: c.canceled.Load(), UpstreamFailed: c.upstreamFailed.Load(), Waiting: c.waiting.Load(),
 	}
 }
 
@@ -181,6 +193,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := g.state.Load()
 	if r.Method == http.MethodConnect {
 		answer(w, http.StatusMethodNotAllowed, "this is a gateway, not a forward proxy")
+		return
+	}
+	w, ok := g.door(w, r, s)
+	if !ok {
 		return
 	}
 	v := s.engine.DecideContext(r.Context(), policy.Request{

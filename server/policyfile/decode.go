@@ -47,6 +47,9 @@ func (d *decoder) policy(root *node) (p policy.Policy) {
 	for _, f := range fields(root.get("upstreams")) {
 		p.Upstreams = append(p.Upstreams, policy.Upstream{Name: f.name, URL: text(f.value.get("url"))})
 	}
+	for _, f := range fields(root.get("waiting_rooms")) {
+		p.Rooms = append(p.Rooms, d.room(f.name, f.value))
+	}
 	for _, n := range items(root.get("routes")) {
 		p.Routes = append(p.Routes, route(n))
 	}
@@ -189,6 +192,7 @@ func route(n *node) policy.Route {
 		Match:    text(n.get("match")),
 		Upstream: text(n.get("upstream")),
 		Limits:   texts(n.get("limits")),
+		Room:     text(n.get("waiting_room")),
 		Refused: policy.Refused{
 			Status:   int(number(refused.get("status"))),
 			Body:     text(refused.get("body")),

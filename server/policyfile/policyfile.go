@@ -108,6 +108,7 @@ func Parse(path string, data []byte) (*File, error) {
 		f.add(root, finding{path: p.Path, msg: p.Message, fix: p.Fix}, p.Warning)
 	}
 	f.bodies(root)
+	f.pages(root)
 	return f, f.settle()
 }
 

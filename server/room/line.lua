@@ -1,0 +1,220 @@
+-- A room's line: state.go, function by function. All keys are in one slot. KEYS: what is known of the room, who waits by place, who waits by
+-- until when, who is inside by until when, and the ends of their sessions. Numbers are whole and below 2^53.
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local about, line, lapses, inside, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+
+-- The numbers of the room: the bucket lets n in per so many microseconds, and burst at once.
+local n, per, burst = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local room, idle, session = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local enter, lapse, capacity = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+local patience, gather, window, most = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
+-- The question.
+local id, held, place = ARGV[14], ARGV[15], tonumber(ARGV[16])
+local ending, era, kept = tonumber(ARGV[17]), ARGV[18], ARGV[19] == '1'
+local entering, joining = ARGV[20] == '1', ARGV[21] == '1'
+
+local function text(x) return string.format('%.0f', x) end
+
+local S = {}
+do
+  local names = {'now', 'waited', 'sweep', 'born', 'hold', 'last', 'full', 'rest', 'n', 'per', 'since', 'start', 'before', 'count'}
+  local values = redis.call('HMGET', about, unpack(names))
+  for i, name in ipairs(names) do
+    S[name] = tonumber(values[i] or 0) or 0
+  end
+end
+if S.born == 0 then
+  S.born, S.now = now, now
+end
+if now > S.now then
+  S.waited = S.waited + math.min(now - S.now, patience)
+  S.now = now
+end
+now = S.now
+
+-- Another rate: what was used stays used, rounded up.
+if S.n ~= n or S.per ~= per then
+  if S.n > 0 and S.full >= now then
+    local used = math.min(burst, math.ceil(((S.full - now) * S.n + S.rest) / S.per))
+    S.full, S.rest = now + math.floor(used * per / n), (used * per) % n
+  end
+  S.n, S.per = n, per
+end
+
+local lapsed, missed, left = 0, 0, 0
+
+-- Those inside whose time is over.
+local gone = redis.call('ZRANGEBYSCORE', inside, '-inf', text(now), 'LIMIT', 0, 1000)
+if #gone > 0 then
+  redis.call('ZREM', inside, unpack(gone))
+  left = redis.call('HDEL', ends, unpack(gone))
+  missed = #gone - left
+end
+-- Those in line who did not ask for too long.
+if S.waited >= S.sweep then
+  gone = redis.call('ZRANGEBYSCORE', lapses, '-inf', text(S.waited), 'LIMIT', 0, 1000)
+  if #gone > 0 then
+    redis.call('ZREM', line, unpack(gone))
+    redis.call('ZREM', lapses, unpack(gone))
+    lapsed = #gone
+  end
+  S.sweep = S.waited + 1000000
+end
+local waiting, within = redis.call('ZCARD', line), redis.call('ZCARD', inside)
+
+local function free() return now >= S.hold and (room == 0 or within < room) end
+
+-- What the bucket would be after one more, nil where there is none.
+local function token()
+  local full, rest = S.full, S.rest
+  if full < now then
+    full, rest = now, 0
+  end
+  full, rest = full + math.floor(per / n), rest + per % n
+  if rest >= n then
+    full, rest = full + 1, rest - n
+  end
+  local most, over = now + math.floor(burst * per / n), (burst * per) % n
+  if full < most or full == most and rest <= over then
+    return full, rest
+  end
+end
+
+local function roll()
+  local k = math.floor((now - S.start) / window)
+  if k > 0 then
+    S.before = k == 1 and S.count or 0
+    S.count = 0
+    S.start = S.start + k * window
+  end
+end
+
+local function advance()
+  for _ = 1, most do
+    if waiting == 0 or not free() then
+      return
+    end
+    local first = redis.call('ZRANGE', line, 0, 0)[1]
+    if tonumber(redis.call('ZSCORE', lapses, first) or 0) > S.waited then
+      local full, rest = token()
+      if not full then
+        return
+      end
+      S.full, S.rest = full, rest
+      redis.call('ZADD', inside, text(now + enter), first)
+      within = within + 1
+      if S.since > 0 then
+        roll()
+        S.count = S.count + 1
+      end
+    else
+      lapsed = lapsed + 1
+    end
+    redis.call('ZREM', line, first)
+    redis.call('ZREM', lapses, first)
+    waiting = waiting - 1
+  end
+end
+
+-- Puts the visitor into the line, or returns true where it is full.
+local function join(at)
+  if waiting >= capacity then
+    return true
+  end
+  S.last = math.max(S.last, at)
+  redis.call('ZADD', line, text(at), id)
+  redis.call('ZADD', lapses, text(S.waited + lapse), id)
+  waiting = waiting + 1
+end
+
+local function leave()
+  redis.call('ZREM', line, id)
+  redis.call('ZREM', lapses, id)
+  waiting = waiting - 1
+end
+
+advance()
+local full = false
+do
+  local known = redis.call('ZSCORE', inside, id) and 'inside'
+  if not known then
+    local until_ = redis.call('ZSCORE', lapses, id)
+    if until_ and tonumber(until_) <= S.waited then
+      leave()
+      lapsed = lapsed + 1
+    elseif until_ then
+      known = 'line'
+    end
+  end
+  local lost = era ~= text(S.born) or kept
+  if held == '2' and lost and ending > now and known ~= 'inside' then
+    if known then
+      leave()
+    end
+    redis.call('ZADD', inside, text(math.min(now + idle, ending)), id)
+    redis.call('HSET', ends, id, text(ending))
+    within = within + 1
+  elseif known then -- nothing to do
+  elseif held == '1' and lost then
+    if era ~= text(S.born) and era ~= '0' then
+      S.hold = math.max(S.hold, S.born + gather)
+    end
+    full = join(math.min(place, now))
+  elseif joining or waiting == 0 and free() and token() then
+    full = join(math.max(now, S.last + 1))
+  end
+end
+advance()
+if waiting == 0 then
+  S.since, S.start, S.before, S.count = 0, 0, 0, 0
+elseif S.since == 0 then
+  S.since, S.start, S.before, S.count = now, now, 0, 0
+end
+
+-- What becomes of the visitor: 0 outside, 1 waiting, 2 called, 3 inside, 4 there is no place.
+local state, at, ahead, stop, entered = 0, 0, 0, 0, 0
+if redis.call('ZSCORE', inside, id) then
+  local session_end = redis.call('HGET', ends, id)
+  if session_end then
+    state, stop = 3, tonumber(session_end)
+  elseif entering then
+    state, stop, entered = 3, now + session, 1
+    redis.call('HSET', ends, id, text(stop))
+  else
+    state = 2
+  end
+  if state == 3 and entering then
+    redis.call('ZADD', inside, text(math.min(now + idle, stop)), id)
+  end
+else
+  local score = redis.call('ZSCORE', line, id)
+  if score then
+    state, at, ahead = 1, tonumber(score), redis.call('ZRANK', line, id)
+    redis.call('ZADD', lapses, text(S.waited + lapse), id)
+  end
+end
+if full then
+  state = 4
+end
+local counted, span = 0, 0
+if S.since > 0 then
+  roll()
+  counted, span = S.before + S.count, now - math.max(S.since, S.start - window)
+end
+
+local fields = {}
+for name, value in pairs(S) do
+  fields[#fields + 1] = name
+  fields[#fields + 1] = text(value)
+end
+redis.call('HSET', about, unpack(fields))
+local keep = text(math.ceil((math.max(session, idle, enter, lapse) + gather) / 1000) + 3600000)
+for i = 1, #KEYS do
+  redis.call('PEXPIRE', KEYS[i], keep)
+end
+local reply = {state, at, ahead, waiting, within, counted, span, stop, S.born, now, entered, lapsed, missed, left}
+for i = 1, #reply do
+  reply[i] = text(reply[i])
+end
+return table.concat(reply, ' ')
