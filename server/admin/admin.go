@@ -123,7 +123,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	n := c.g.Counts()
 	for outcome, v := range map[string]uint64{
-		"allowed": n.Allowed, "delayed": n.Delayed, "limited": n.Limited, "no_route": n.NoRoute, "invalid": n.Invalid, "canceled": n.Canceled,
+		"allowed": n.Allowed, "delayed": n.Delayed, "limited": n.Limited, "no_route": n.NoRoute, "invalid": n.Invalid, "canceled": n.Canceled, "waiting": n.Waiting,
 	} {
 		counter(gatewayRequests, v, outcome)
 	}

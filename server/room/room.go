@@ -128,7 +128,7 @@ func (r *Room) Serve(w http.ResponseWriter, req *http.Request, c Client, refuse 
 			v.show(told{State: "kept", PollAfter: r.longest()})
 			return nil, false
 		}
-		v.answer(http.StatusTooManyRequests, told{State: "too_often", PollAfter: r.longest()})
+		v.answer(http.StatusTooManyRequests, told{State: "too_often", PollAfter: shortPause})
 		return nil, false
 	case !v.known && v.poll:
 		v.answer(http.StatusOK, told{State: "unknown", PollAfter: r.longest()})
