@@ -18,10 +18,12 @@ type model struct {
 	born     int64
 	hold     int64
 	last     int64
+	called   int64 // up to when all were called whose turn it was
 	full     *big.Rat // when the bucket is full
 
 	since int64   // there is a line; 0 for none
 	calls []int64 // when visitors of it were called
+	turns []int64 // as of when each visitor was called
 }
 
 type visitor struct {
@@ -74,44 +76,75 @@ func (m *model) drop(gone func(*visitor) bool) {
 	m.visitors = slices.DeleteFunc(m.visitors, gone)
 }
 
-// afterOne is when the bucket is full after one more, and whether it has one.
-func (m *model) afterOne() (*big.Rat, bool) {
-	each := big.NewRat(m.spec.Bucket.Rate.Per.Microseconds(), m.spec.Bucket.Rate.N)
-	now := new(big.Rat).SetInt64(m.now)
-	full := new(big.Rat).Set(m.full)
-	if full.Cmp(now) < 0 {
-		full.Set(now)
-	}
-	full.Add(full, each)
-	size := new(big.Rat).Mul(each, new(big.Rat).SetInt64(m.spec.Bucket.Burst))
-	return full, full.Cmp(now.Add(now, size)) <= 0
+// each is how long the bucket takes for one.
+func (m *model) each() *big.Rat {
+	return big.NewRat(m.spec.Bucket.Rate.Per.Microseconds(), m.spec.Bucket.Rate.N)
 }
 
-func (m *model) mayCall() bool {
-	_, token := m.afterOne()
-	return token && m.now >= m.hold && (m.spec.Inside == 0 || m.inside() < m.spec.Inside)
+// due is the first moment from the given one on at which the bucket has one: when it would be full after one more, less its size, in whole units.
+func (m *model) due(at int64) int64 {
+	full := new(big.Rat).SetInt64(at)
+	if m.full.Cmp(full) > 0 {
+		full.Set(m.full)
+	}
+	full.Add(full, m.each())
+	full.Sub(full, new(big.Rat).Mul(m.each(), new(big.Rat).SetInt64(m.spec.Bucket.Burst)))
+	up := new(big.Int).Add(full.Num(), new(big.Int).Sub(full.Denom(), big.NewInt(1)))
+	return max(at, up.Div(up, full.Denom()).Int64())
+}
+
+// room is the first moment from the given one on at which there is a place inside.
+func (m *model) room(at int64) int64 {
+	if m.spec.Inside == 0 {
+		return at
+	}
+	var until []int64
+	for _, v := range m.visitors {
+		if v.inside && v.until > at {
+			until = append(until, v.until)
+		}
+	}
+	slices.Sort(until)
+	if too := int64(len(until)) - m.spec.Inside; too >= 0 {
+		return until[too]
+	}
+	return at
+}
+
+// turn is when the next one may be called, from a moment on.
+func (m *model) turn(at int64) int64 {
+	for at = max(at, m.hold); ; {
+		then := max(m.due(at), m.room(at))
+		if then == at {
+			return at
+		}
+		at = then
+	}
 }
 
 func (m *model) call() {
-	for {
-		line := m.line()
-		if len(line) == 0 || m.now < m.hold || m.spec.Inside > 0 && m.inside() >= m.spec.Inside {
-			return
-		}
-		first := line[0]
+	at := max(m.called, m.now-standing)
+	for len(m.line()) > 0 {
+		first := m.line()[0]
 		if first.until <= m.waited {
 			m.drop(func(v *visitor) bool { return v == first })
 			continue
 		}
-		if !m.mayCall() {
-			return
+		if at = m.turn(at); at > m.now {
+			break
 		}
-		m.full, _ = m.afterOne()
+		if from := new(big.Rat).SetInt64(at); m.full.Cmp(from) < 0 {
+			m.full = from
+		}
+		m.full = new(big.Rat).Add(m.full, m.each())
+		m.turns = append(m.turns, at)
 		first.inside, first.until, first.end = true, m.now+m.spec.Enter.Microseconds(), 0
 		if m.since > 0 {
 			m.calls = append(m.calls, m.now)
 		}
 	}
+	m.called = m.now
+	m.drop(func(v *visitor) bool { return v.inside && v.until <= m.now })
 }
 
 func (m *model) join(id string, place int64) (full bool) {
@@ -132,7 +165,6 @@ func (m *model) ask(now int64, q room.Question) (a room.Answer) {
 		m.waited += min(now-m.now, standing)
 		m.now = now
 	}
-	m.drop(func(v *visitor) bool { return v.inside && v.until <= m.now })
 	if m.waited >= m.sweepAt {
 		m.drop(func(v *visitor) bool { return !v.inside && v.until <= m.waited })
 		m.sweepAt = m.waited + sec
@@ -182,7 +214,7 @@ func (m *model) admit(q room.Question) (full bool) {
 		}
 		return m.join(q.ID, min(q.Place, m.now))
 	}
-	if q.Join || len(m.line()) == 0 && m.mayCall() {
+	if q.Join || len(m.line()) == 0 && m.turn(m.now) == m.now {
 		return m.join(q.ID, max(m.now, m.last+1))
 	}
 	return false

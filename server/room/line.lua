@@ -18,7 +18,7 @@ local function text(x) return string.format('%.0f', x) end
 
 local S = {}
 do
-  local names = {'now', 'waited', 'sweep', 'born', 'hold', 'last', 'full', 'rest', 'n', 'per', 'since', 'start', 'before', 'count'}
+  local names = {'now', 'waited', 'sweep', 'born', 'hold', 'last', 'full', 'rest', 'n', 'per', 'since', 'start', 'before', 'count', 'called'}
   local values = redis.call('HMGET', about, unpack(names))
   for i, name in ipairs(names) do
     S[name] = tonumber(values[i] or 0) or 0
@@ -44,16 +44,9 @@ end
 
 local lapsed, missed, left = 0, 0, 0
 
--- Those inside whose time is over.
-local gone = redis.call('ZRANGEBYSCORE', inside, '-inf', text(now), 'LIMIT', 0, 1000)
-if #gone > 0 then
-  redis.call('ZREM', inside, unpack(gone))
-  left = redis.call('HDEL', ends, unpack(gone))
-  missed = #gone - left
-end
 -- Those in line who did not ask for too long.
 if S.waited >= S.sweep then
-  gone = redis.call('ZRANGEBYSCORE', lapses, '-inf', text(S.waited), 'LIMIT', 0, 1000)
+  local gone = redis.call('ZRANGEBYSCORE', lapses, '-inf', text(S.waited), 'LIMIT', 0, 1000)
   if #gone > 0 then
     redis.call('ZREM', line, unpack(gone))
     redis.call('ZREM', lapses, unpack(gone))
@@ -63,22 +56,38 @@ if S.waited >= S.sweep then
 end
 local waiting, within = redis.call('ZCARD', line), redis.call('ZCARD', inside)
 
-local function free() return now >= S.hold and (room == 0 or within < room) end
+-- Lets go of those inside whose time is over at a moment. soonest is when the next one's is.
+local soonest = tonumber(redis.call('ZRANGE', inside, 0, 0, 'WITHSCORES')[2] or math.huge)
+local function expire(at)
+  while soonest <= at do
+    local gone = redis.call('ZRANGEBYSCORE', inside, '-inf', text(at), 'LIMIT', 0, 1000)
+    redis.call('ZREM', inside, unpack(gone))
+    local entered = redis.call('HDEL', ends, unpack(gone))
+    left, missed, within = left + entered, missed + #gone - entered, within - #gone
+    soonest = tonumber(redis.call('ZRANGE', inside, 0, 0, 'WITHSCORES')[2] or math.huge)
+  end
+end
 
--- What the bucket would be after one more, nil where there is none.
-local function token()
+local function crowded() return room > 0 and within >= room end
+
+-- What the bucket is after one more at a moment, or nil and when there is one.
+local function token(at)
   local full, rest = S.full, S.rest
-  if full < now then
-    full, rest = now, 0
+  if full < at then
+    full, rest = at, 0
   end
   full, rest = full + math.floor(per / n), rest + per % n
   if rest >= n then
     full, rest = full + 1, rest - n
   end
-  local most, over = now + math.floor(burst * per / n), (burst * per) % n
-  if full < most or full == most and rest <= over then
+  local due = full - math.floor(burst * per / n)
+  if rest > (burst * per) % n then
+    due = due + 1
+  end
+  if due <= at then
     return full, rest
   end
+  return nil, due
 end
 
 local function roll()
@@ -91,30 +100,44 @@ local function roll()
 end
 
 local function advance()
+  local at = math.max(S.called, now - patience, S.hold)
   for _ = 1, most do
-    if waiting == 0 or not free() then
-      return
+    expire(math.min(at, now))
+    if waiting == 0 then
+      break
     end
-    local first = redis.call('ZRANGE', line, 0, 0)[1]
-    if tonumber(redis.call('ZSCORE', lapses, first) or 0) > S.waited then
-      local full, rest = token()
-      if not full then
-        return
-      end
-      S.full, S.rest = full, rest
-      redis.call('ZADD', inside, text(now + enter), first)
-      within = within + 1
-      if S.since > 0 then
-        roll()
-        S.count = S.count + 1
-      end
-    else
+    local first, taken = redis.call('ZRANGE', line, 0, 0)[1], true
+    if tonumber(redis.call('ZSCORE', lapses, first) or 0) <= S.waited then
       lapsed = lapsed + 1
+    elseif at > now then
+      break
+    elseif crowded() then
+      at, taken = soonest, false
+    else
+      local full, rest = token(at)
+      if full then
+        S.full, S.rest = full, rest
+        redis.call('ZADD', inside, text(now + enter), first)
+        within, soonest = within + 1, math.min(soonest, now + enter)
+        if S.since > 0 then
+          roll()
+          S.count = S.count + 1
+        end
+      else
+        at, taken = rest, false
+      end
     end
-    redis.call('ZREM', line, first)
-    redis.call('ZREM', lapses, first)
-    waiting = waiting - 1
+    if taken then
+      redis.call('ZREM', line, first)
+      redis.call('ZREM', lapses, first)
+      waiting = waiting - 1
+    end
   end
+  if waiting == 0 then
+    at = now
+  end
+  S.called = math.min(at, now)
+  expire(now)
 end
 
 -- Puts the visitor into the line, or returns true where it is full.
@@ -154,14 +177,14 @@ do
     end
     redis.call('ZADD', inside, text(math.min(now + idle, ending)), id)
     redis.call('HSET', ends, id, text(ending))
-    within = within + 1
+    within, soonest = within + 1, math.min(soonest, now + idle, ending)
   elseif known then -- nothing to do
   elseif held == '1' and lost then
     if era ~= text(S.born) and era ~= '0' then
       S.hold = math.max(S.hold, S.born + gather)
     end
     full = join(math.min(place, now))
-  elseif joining or waiting == 0 and free() and token() then
+  elseif joining or waiting == 0 and now >= S.hold and not crowded() and token(now) then
     full = join(math.max(now, S.last + 1))
   end
 end

@@ -22,6 +22,7 @@ type state struct {
 	born    int64 // 0 before the first question
 	hold    int64 // until when nobody is let in
 	last    int64 // place that was given
+	called  int64 // up to when all were called whose turn it was
 
 	visitors map[string]*visitor
 	line     []*visitor // by place, and by id where places are equal
@@ -87,7 +88,6 @@ func (s *state) ask(now int64, q Question) Answer {
 		s.now = now
 	}
 	var a Answer
-	s.expire(&a)
 	if s.waited >= s.sweepAt {
 		s.sweep(&a)
 		s.sweepAt = s.waited + second
@@ -106,9 +106,9 @@ func (s *state) ask(now int64, q Question) Answer {
 	return a
 }
 
-// expire lets go of those inside whose time is over.
-func (s *state) expire(a *Answer) {
-	for len(s.inside) > 0 && s.inside[0].until <= s.now {
+// expire lets go of those inside whose time is over at a moment.
+func (s *state) expire(at int64, a *Answer) {
+	for len(s.inside) > 0 && s.inside[0].until <= at {
 		v := heap.Pop(&s.inside).(*visitor)
 		delete(s.visitors, v.id)
 		if v.end == 0 {
@@ -131,34 +131,49 @@ func (s *state) sweep(a *Answer) {
 	})
 }
 
-// free reports whether the next one could be let in.
-func (s *state) free() bool {
-	return s.now >= s.hold && (s.spec.inside == 0 || int64(len(s.inside)) < s.spec.inside)
-}
+// full reports whether nobody more may be inside.
+func (s *state) full() bool { return s.spec.inside > 0 && int64(len(s.inside)) >= s.spec.inside }
 
-// advance calls those whose turn it is.
+// advance calls those whose turn it is, or was since the last question: each as of the moment at which there was a token and a place, so that the
+// line keeps its pace however seldom it is asked. It does not go back further than the clock of those who wait does.
 func (s *state) advance(a *Answer) {
+	at := max(s.called, s.now-patience, s.hold)
 	for range most {
-		if len(s.line) == 0 || !s.free() {
-			return
+		s.expire(min(at, s.now), a)
+		if len(s.line) == 0 {
+			break
 		}
 		v := s.line[0]
-		if v.until > s.waited {
-			next, d := s.bucket.Step(s.tokens, s.now, 1)
+		lapsed := v.until <= s.waited
+		if !lapsed && at > s.now {
+			break
+		}
+		switch {
+		case lapsed:
+			delete(s.visitors, v.id)
+			a.Lapsed++
+		case s.full():
+			at = s.inside[0].until
+			continue
+		default:
+			next, d := s.bucket.Step(s.tokens, at, 1)
 			if !d.Allowed {
-				return
+				at += int64(d.RetryAfter / tick)
+				continue
 			}
 			s.tokens = next
 			v.until = s.now + s.spec.enter
 			heap.Push(&s.inside, v)
 			s.pace.called(s.now)
-		} else {
-			delete(s.visitors, v.id)
-			a.Lapsed++
 		}
 		s.line[0] = nil
 		s.line = s.line[1:]
 	}
+	if len(s.line) == 0 {
+		at = s.now
+	}
+	s.called = min(at, s.now)
+	s.expire(s.now, a)
 }
 
 // place finds a place for a visitor who is not known: that of the ticket where the state was lost, and otherwise the last one. It reports
@@ -185,7 +200,7 @@ func (s *state) place(q *Question, a *Answer) (full bool) {
 			s.hold = max(s.hold, s.born+gather)
 		}
 		return s.join(q.ID, min(q.Place, s.now))
-	case q.Join || len(s.line) == 0 && s.free() && s.bucket.Peek(s.tokens, s.now, 1).Allowed:
+	case q.Join || len(s.line) == 0 && s.now >= s.hold && !s.full() && s.bucket.Peek(s.tokens, s.now, 1).Allowed:
 		full = s.join(q.ID, max(s.now, s.last+1))
 	}
 	return full
