@@ -262,9 +262,9 @@ func TestLooks(t *testing.T) {
 		t.Errorf("in German: %s", german.text("h1"))
 	}
 	german.shot("desk-german")
-	g.change(t, policy("admit: 100/s, burst: 1"))
+	g.change(t, policy("admit: 60/s, burst: 1"))
 	for name, p := range pages {
-		p.until(`Number(document.getElementById('weir-place').textContent.replace(',', '')) < 1100 || ` + inside)
+		p.until(inside + ` || Number(document.getElementById('weir-place').textContent.replace(',', '')) < 1230`)
 		p.shot(name + "-moving")
 	}
 	for name, p := range pages {

@@ -32,7 +32,8 @@
       const state = answer.headers.get('Weir-Room')
       if (state === 'waiting' || state === 'kept') {
         const told = await answer.json()
-        show(told.text)
+        if (told.place) show(told.text)
+        else put('weir-status', told.text.status) // what was shown last is as good as anything
         if (told.place) document.title = '(' + told.text.place + ') ' + title
         after = told.poll_after || after
       } else if (state === 'too_often') {

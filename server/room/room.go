@@ -61,10 +61,14 @@ func joinLimit(r weir.Rate) weir.Limit { return weir.TokenBucket{Rate: r, Burst:
 func New(o Options) (*Room, error) {
 	l := &lasting{}
 	var err error
-	if l.joins, err = keyed.New[string](joinLimit(o.Room.WithDefaults().Joins), keyed.Options{MaxKeys: maxAddresses}); err != nil {
+	var clock func() int64 // in nanoseconds
+	if o.Clock != nil {
+		clock = func() int64 { return o.Clock() * int64(tick) }
+	}
+	if l.joins, err = keyed.New[string](joinLimit(o.Room.WithDefaults().Joins), keyed.Options{MaxKeys: maxAddresses, Clock: clock}); err != nil {
 		return nil, err
 	}
-	if l.asks, err = keyed.New[string](askLimit(), keyed.Options{MaxKeys: maxAskers}); err != nil {
+	if l.asks, err = keyed.New[string](askLimit(), keyed.Options{MaxKeys: maxAskers, Clock: clock}); err != nil {
 		return nil, errors.Join(err, l.joins.Close())
 	}
 	r, err := build(o, l)
@@ -228,7 +232,7 @@ func (v *visit) without(ctx context.Context) (http.ResponseWriter, bool) {
 	switch {
 	case v.known && t.held == Admitted:
 		left := t.end - now
-		t.expires, t.calmTill = now+min(micro(r.def.Idle), left), now+min(r.calm(), left)
+		t.expires, t.calmTill = now+min(micro(r.def.Idle), left), now+min(r.calm(), left, calmKept)
 		if !v.poll {
 			return v.pass(t)
 		}
@@ -282,6 +286,9 @@ func (v *visit) admitted(a Answer) ticket {
 }
 
 func micro(d time.Duration) int64 { return int64(d / tick) }
+
+// calmKept is that while the line does not answer: so that it soon knows again who is inside.
+const calmKept = 2 * second
 
 // calm is for how long an admitted ticket is good without asking the line: it knows that its visitor is inside for much longer.
 func (r *Room) calm() int64 { return min(micro(r.def.Idle)/10, 30*second) }
