@@ -18,7 +18,7 @@ type model struct {
 	born     int64
 	hold     int64
 	last     int64
-	called   int64 // up to when all were called whose turn it was
+	called   int64    // up to when all were called whose turn it was
 	full     *big.Rat // when the bucket is full
 
 	since int64   // there is a line; 0 for none

@@ -33,11 +33,14 @@ if now > S.now then
 end
 now = S.now
 
--- Another rate: what was used stays used, rounded up.
+-- Another rate: what was used stays used, rounded up to a microsecond of it; also what is more than there may be now, so that two gateways with
+-- different policies, as while one is put in force, give nothing away.
 if S.n ~= n or S.per ~= per then
   if S.n > 0 and S.full >= now then
-    local used = math.min(burst, math.ceil(((S.full - now) * S.n + S.rest) / S.per))
-    S.full, S.rest = now + math.floor(used * per / n), (used * per) % n
+    local used = (S.full - now) * S.n + S.rest
+    local whole = math.min(math.floor(used / S.per), math.floor(4503599627370496 / per))
+    S.full = now + math.floor(whole * per / n) + math.ceil((used % S.per) / S.per * per / n)
+    S.rest = (whole * per) % n
   end
   S.n, S.per = n, per
 end
