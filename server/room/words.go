@@ -52,7 +52,7 @@ func languages() []words {
 			kept:    "Le guardamos el lugar, pero ahora no podemos mostrarlo. Esta página vuelve a preguntar sola.",
 			keep:    "Deje esta página abierta: se actualiza sola. Si está cerrada durante %s, se pierde el lugar.",
 			turn:    "Es su turno. Entrando…",
-			cookies: "Su navegador no guarda cookies de este sitio. Permítalas, por favor: su lugar se guarda en una.",
+			cookies: "Su navegador no guarda cookies de este sitio. Debe permitirlas: su lugar se guarda en una.",
 			refused: "El lugar que mostró su navegador ya no era válido. Ahora está al final de la cola.",
 		},
 		{
