@@ -59,8 +59,9 @@ func (s *server) replace(ctx context.Context) error {
 	if err := servable(file); err != nil {
 		return err
 	}
-	if now, was := file.Policy.Listen, s.gateway.File().Policy.Listen; now != was {
-		return fmt.Errorf("the addresses under listen change only with a restart: they are %+v and would be %+v", was, now)
+	was := s.gateway.File().Policy
+	if now := file.Policy.Listen; now != was.Listen {
+		return fmt.Errorf("the addresses under listen change only with a restart: they are %+v and would be %+v", was.Listen, now)
 	}
 	next, err := s.stores.next(ctx, file.Policy)
 	if err != nil {
@@ -71,5 +72,8 @@ func (s *server) replace(ctx context.Context) error {
 		return err
 	}
 	s.stores.use(next)
+	for _, r := range was.Restarts(&file.Policy) {
+		s.Log.Warn("limit begins anew", "limit", r.Limit, "why", r.Why)
+	}
 	return nil
 }

@@ -174,7 +174,7 @@ const waiting = 100_000
 
 func benchmark(b *testing.B, line room.Line) {
 	ctx := context.Background()
-	each(waiting, 32, func(i int) {
+	each(waiting, func(i int) {
 		if _, err := line.Ask(ctx, room.Question{ID: fmt.Sprintf("%022d", i), Join: true}); err != nil {
 			b.Error(err)
 		}

@@ -81,11 +81,11 @@ func (c *crowd) ask(ticket string) (status int, a told, given string) {
 	return
 }
 
-// each has some workers do something for the numbers below n.
-func each(n, workers int, do func(i int)) {
+// each has 32 workers do something for the numbers below n.
+func each(n int, do func(i int)) {
 	var next atomic.Int64
 	var all sync.WaitGroup
-	for range workers {
+	for range 32 {
 		all.Go(func() {
 			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
 				do(int(i))
@@ -130,7 +130,7 @@ routes: [{ match: /sale/, upstream: up, waiting_room: sale }]
 		t.Fatalf("who comes first: %d", status)
 	}
 	guests := make([]*guest, n+1) // by place
-	each(n, 32, func(int) {
+	each(n, func(int) {
 		status, a, ticket := c.ask("")
 		if status != http.StatusServiceUnavailable || a.State != "waiting" || a.Place < 1 || a.Place > n || ticket == "" || ticket != a.Ticket {
 			t.Errorf("%d %+v", status, a)
@@ -160,7 +160,7 @@ routes: [{ match: /sale/, upstream: up, waiting_room: sale }]
 	}
 	var furthest, waits, entered atomic.Int64
 	var kill sync.Once
-	each(n, 32, func(i int) {
+	each(n, func(i int) {
 		g := guests[order[i]]
 		for range 300 {
 			before := furthest.Load()
@@ -199,7 +199,7 @@ routes: [{ match: /sale/, upstream: up, waiting_room: sale }]
 	t.Logf("%d entered in %v; they were told %d times to wait", entered.Load(), took, waits.Load())
 
 	// Tickets of the line are shown again, by many at once: they are the same visitors.
-	each(200, 32, func(i int) {
+	each(200, func(i int) {
 		g := guests[1+rand.IntN(n)]
 		for _, ticket := range []string{g.ticket, g.inside} {
 			if status, _, _ := c.ask(ticket); status != http.StatusOK {

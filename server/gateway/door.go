@@ -106,7 +106,8 @@ func (d *door) openLine(def policy.WaitingRoom, file *policyfile.File, stores ma
 	}
 	d.evaler = store.Evaler()
 	i := slices.IndexFunc(file.Policy.Stores, func(s policy.Store) bool { return s.Name == def.Store })
-	d.line, err = room.NewRedis(d.evaler, d.spec, room.RedisOptions{Name: def.Name, Deadline: file.Policy.Stores[i].Deadline})
+	in := file.Policy.Stores[i]
+	d.line, err = room.NewRedis(d.evaler, d.spec, room.RedisOptions{Name: def.Name, Prefix: in.Prefix, Deadline: in.Deadline})
 	return err
 }
 
