@@ -42,7 +42,7 @@ if S.n ~= n or S.per ~= per then
     S.full = now + math.floor(whole * per / n) + math.ceil((used % S.per) / S.per * per / n)
     S.rest = (whole * per) % n
   end
-  S.n, S.per = n, per
+  S.n, S.per, S.called = n, per, now -- the new rate is not that of the time before
 end
 
 local lapsed, missed, left = 0, 0, 0

@@ -37,7 +37,7 @@ func (m *Memory) Ask(_ context.Context, q Question) (Answer, error) {
 func (m *Memory) Set(s Spec) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.state.set(s)
+	return m.state.set(m.clock(), s)
 }
 
 // Close is Line's.

@@ -248,7 +248,7 @@ func (v *visit) without(ctx context.Context) (http.ResponseWriter, bool) {
 			t.held, t.place = InLine, now
 		}
 		t.expires = now + micro(r.def.Lapse)
-		v.show(told{State: "kept", PollAfter: r.pause(1500), ticket: &t})
+		v.show(told{State: "kept", PollAfter: r.pause(800), ticket: &t})
 	}
 	return nil, false
 }

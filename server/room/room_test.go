@@ -584,3 +584,26 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// TestChangeOfTheRate: a rate that was raised is not that of the time since the line was last asked.
+func TestChangeOfTheRate(t *testing.T) {
+	def := oneADay()
+	w := newWorld(t, def)
+	for range 11 {
+		w.ask(request{header: jsonOnly()})
+	}
+	w.after(50 * time.Second)
+	def.Name, def.Admit = "sale", weir.PerSecond(1)
+	if err := w.line.(*Memory).Set(SpecOf(def)); err != nil {
+		t.Fatal(err)
+	}
+	w.ask(request{header: jsonOnly()})
+	if s := w.room.Stats(); s.Waiting != 11 {
+		t.Errorf("%+v", s)
+	}
+	w.after(5 * time.Second)
+	w.ask(request{header: jsonOnly()})
+	if s := w.room.Stats(); s.Waiting != 7 {
+		t.Errorf("%+v", s)
+	}
+}

@@ -23,6 +23,7 @@ type state struct {
 	hold    int64 // until when nobody is let in
 	last    int64 // place that was given
 	called  int64 // up to when all were called whose turn it was
+	changed bool  // the numbers were, since the latest question
 
 	visitors map[string]*visitor
 	line     []*visitor // by place, and by id where places are equal
@@ -68,12 +69,14 @@ func (s Spec) micros() micros {
 }
 
 // set puts other numbers in force. What was let in stays counted; who is inside or waits goes on, and has the new times from the next question on.
-func (s *state) set(spec Spec) error {
+func (s *state) set(now int64, spec Spec) error {
 	p, err := weir.Prepare(spec.Bucket, tick)
 	if err != nil {
 		return err
 	}
-	s.tokens = s.bucket.Convert(s.tokens, s.now, p, s.now)
+	now = max(now, s.now)
+	s.tokens = s.bucket.Convert(s.tokens, now, p, now)
+	s.changed = s.changed || p.Limit() != s.bucket.Limit()
 	s.spec, s.bucket = spec.micros(), p
 	return nil
 }
@@ -86,6 +89,9 @@ func (s *state) ask(now int64, q Question) Answer {
 	if now > s.now {
 		s.waited += min(now-s.now, patience)
 		s.now = now
+	}
+	if s.changed { // the new rate is not that of the time before
+		s.called, s.changed = s.now, false
 	}
 	var a Answer
 	if s.waited >= s.sweepAt {
