@@ -81,6 +81,7 @@ long: needs
 	cd proof && GOWORK=off go test -timeout 0 ./redis -v -run Faults -faults=$(FAULTS)
 	cd proof && GOWORK=off go test -timeout 0 ./redis -v -run Leases -leases=$(FAULTS)
 	cd proof && GOWORK=off go test -timeout 0 ./nginx -v -sequences $(SEQUENCES) -in-flight 250
+	cd proof && GOWORK=off go test -timeout 0 ./room -run 'Line|Model' -rapid.checks=$(WALKS)
 	@$(MAKE) --no-print-directory fuzz
 
 # fuzz runs each fuzz target of each module for FUZZTIME.

@@ -75,7 +75,7 @@ func TestTickets(t *testing.T) {
 // FuzzTicket: nothing but what was signed is a ticket.
 func FuzzTicket(f *testing.F) {
 	s := signer{"sale", secrets(f, secretA)}
-	text := s.sign(ticket{held: InLine, id: newID(), expires: 100}, "")
+	text := s.sign(ticket{held: InLine, id: "AAAAAAAAAAAAAAAAAAAAAA", expires: 100}, "")
 	f.Add(text)
 	f.Fuzz(func(t *testing.T, given string) {
 		if got, err := s.verify(given, "", 0); err == nil && given != text {
