@@ -39,8 +39,9 @@ var floors = map[string][]string{
 	"weirrueidis":       {".", "weirredis"},
 	"weirgoredis":       {".", "weirredis"},
 	"server":            {".", "policy", "keyed", "sim", "weirhttp", "failover", "lease", "weirredis", "weirrueidis", "internal/...", "server/..."},
-	"server/admin":      {".", "policy", "keyed", "weirhttp", "failover", "lease", "internal/...", "server/policyfile", "server/gateway", "server/upstream"},
-	"server/gateway":    {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile", "server/upstream"},
+	"server/admin":      {".", "policy", "keyed", "weirhttp", "failover", "lease", "internal/...", "server/policyfile", "server/gateway", "server/room", "server/upstream"},
+	"server/gateway":    {".", "policy", "keyed", "weirhttp", "weirredis", "internal/...", "server/policyfile", "server/room", "server/upstream"},
+	"server/room":       {".", "policy", "keyed", "weirredis"},
 	"server/nginx":      {".", "policy", "internal/...", "server/policyfile"},  // policyfile in tests, which check what is written
 	"server/policyfile": {".", "policy", "weirredis", "lease", "internal/..."}, // the stores for what a URL may be, and which limits they can keep
 	"server/upstream":   {".", "policy"},
@@ -53,6 +54,8 @@ var floors = map[string][]string{
 	"proof/fleet":       {"..."},
 	"proof/servers":     nil, // it starts programs, and links none of them
 	"proof/traffic":     {"proof/servers"},
+	"proof/room":        {"..."},
+	"proof/browser":     {"proof/servers"},
 	"docs/plots":        {"."},
 	"examples/...":      {".", "keyed", "policy", "weirhttp"},
 }

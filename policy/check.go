@@ -37,6 +37,7 @@ func (p *Policy) Check() []Problem {
 	c.limits()
 	c.upstreams()
 	c.routes()
+	c.rooms()
 	c.unused()
 	return c.problems
 }

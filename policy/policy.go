@@ -21,6 +21,7 @@ type Policy struct {
 	Stores         []Store
 	Limits         []Limit
 	Upstreams      []Upstream
+	Rooms          []WaitingRoom
 	Routes         []Route // the first that matches wins
 }
 
@@ -79,6 +80,7 @@ type Limit struct {
 type Route struct {
 	Match    string // "[METHOD] [HOST]/PATH"
 	Upstream string // the name of an upstream; replay and the limit service need none
+	Room     string // the name of a waiting room in front of it; empty for none
 	Limits   []string
 	Refused  Refused
 	Failed   Refused // what those get whom the upstream did not answer; a Status of 0 is 502, 503 or 504 there

@@ -39,7 +39,17 @@ type store struct {
 	redis  *weirrueidis.Store
 	lease  *lease.Store // nil for none
 	fail   *failover.Store
+	given  *givenStore
 }
+
+// givenStore is a store as an engine takes it, and as waiting rooms do.
+type givenStore struct {
+	*failover.Store
+	redis *weirrueidis.Store
+}
+
+// Evaler runs scripts in the store.
+func (g *givenStore) Evaler() weirredis.Evaler { return g.redis.Evaler() }
 
 func newStores(log *slog.Logger, grace time.Duration) *stores {
 	return &stores{log: log, grace: grace, id: rand.Text(), open: map[string]*store{}, leaving: map[*store]*time.Timer{}}
@@ -128,6 +138,7 @@ func (s *stores) start(def policy.Store, byName map[string]failover.OnFailure, o
 	if err != nil {
 		return nil, errors.Join(err, o.close())
 	}
+	o.given = &givenStore{o.fail, o.redis}
 	return o, nil
 }
 
@@ -243,7 +254,7 @@ func (o *store) close() error {
 func given(open map[string]*store) map[string]weir.Store {
 	all := map[string]weir.Store{}
 	for name, o := range open {
-		all[name] = o.fail
+		all[name] = o.given
 	}
 	return all
 }

@@ -47,7 +47,7 @@ func New(g *gateway.Gateway, stores func() []Store) *Admin {
 	}
 	a.reloads.WithLabelValues("ok")
 	a.reloads.WithLabelValues("failed")
-	a.registry.MustRegister(a.reloads, &collector{g, stores}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	a.registry.MustRegister(a.reloads, &collector{g, stores}, &roomCollector{g}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	a.mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if !a.ready.Load() {
@@ -140,7 +140,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	n := c.g.Counts()
 	for outcome, v := range map[string]uint64{
-		"allowed": n.Allowed, "delayed": n.Delayed, "limited": n.Limited, "no_route": n.NoRoute, "invalid": n.Invalid, "canceled": n.Canceled,
+		"allowed": n.Allowed, "delayed": n.Delayed, "limited": n.Limited, "no_route": n.NoRoute, "invalid": n.Invalid, "canceled": n.Canceled, "waiting": n.Waiting,
 	} {
 		counter(gatewayRequests, v, outcome)
 	}

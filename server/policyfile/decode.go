@@ -48,6 +48,9 @@ func (d *decoder) policy(root *node) (p policy.Policy) {
 	for _, f := range fields(root.get("upstreams")) {
 		p.Upstreams = append(p.Upstreams, d.upstream(f.name, f.value))
 	}
+	for _, f := range fields(root.get("waiting_rooms")) {
+		p.Rooms = append(p.Rooms, d.room(f.name, f.value))
+	}
 	for i, n := range items(root.get("routes")) {
 		p.Routes = append(p.Routes, d.route(n, strconv.Itoa(i)))
 	}
@@ -196,6 +199,7 @@ func (d *decoder) route(n *node, at string) policy.Route {
 		Match:    text(n.get("match")),
 		Upstream: text(n.get("upstream")),
 		Limits:   texts(n.get("limits")),
+		Room:     text(n.get("waiting_room")),
 		Refused:  d.refused(n.get("refused"), "routes", at, "refused"),
 		Failed:   d.refused(n.get("failed"), "routes", at, "failed"),
 		Waiting:  d.waiting(n.get("waiting"), "routes", at, "waiting"),

@@ -116,6 +116,7 @@ func parseFile(path string, data []byte, inside bool) (*File, error) {
 	}
 	f.bodies(root, inside)
 	f.upstreamTLS(root) // also from elsewhere: what is in these files is shown to nobody
+	f.pages(root, inside)
 	return f, f.settle()
 }
 
