@@ -12,7 +12,7 @@ SHELL := /bin/bash
 MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/testdata/*' | sort))
 
 # What the tests start: a command, and the Debian package that brings it.
-NEEDS := nginx:nginx wrk:wrk curl:curl redis-server:redis-server redis-sentinel:redis-sentinel
+NEEDS := chromium:chromium node:nodejs npm:npm nginx:nginx wrk:wrk curl:curl redis-server:redis-server redis-sentinel:redis-sentinel
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -24,13 +24,13 @@ CHECKS   ?= 100000
 WALKS    ?= 20000
 FUZZTIME ?= 2m
 
-# How long each row of the table of faults of Redis lasts, which is printed.
+# How long each row of the tables of faults of Redis, and of leases, lasts. They are printed.
 FAULTS ?= 60s
 
 # How many sequences of requests are played to nginx and to the gateway, for each directive.
 SEQUENCES ?= 1000
 
-.PHONY: test needs build vet lint tidy long fuzz bench
+.PHONY: test needs browser build vet lint tidy long fuzz bench
 
 # -count=1: the pages that are run, and servers, are not among what the test cache looks at.
 test: needs vet
@@ -51,6 +51,13 @@ needs:
 	else \
 		echo "The tests need$$lacking. On Debian or Ubuntu: sudo apt-get install$$lacking" >&2; exit 1; \
 	fi
+	@$(MAKE) --no-print-directory browser
+
+# browser installs what drives the browser of proof/browser: one package without dependencies, pinned by its checksum, and none of its scripts run.
+browser: proof/browser/node_modules/playwright-core
+proof/browser/node_modules/playwright-core: proof/browser/package-lock.json
+	cd proof/browser && npm ci --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
 
 build:
 	@for m in $(MODULES); do (cd $$m && GOWORK=off go build -o /dev/null ./...); done
@@ -72,7 +79,9 @@ long: needs
 	GOWORK=off go test -timeout 0 ./weirtest -run Conform -walks $(WALKS)
 	cd proof && GOWORK=off go test -timeout 0 . -rapid.checks=$(CHECKS)
 	cd proof && GOWORK=off go test -timeout 0 ./redis -v -run Faults -faults=$(FAULTS)
+	cd proof && GOWORK=off go test -timeout 0 ./redis -v -run Leases -leases=$(FAULTS)
 	cd proof && GOWORK=off go test -timeout 0 ./nginx -v -sequences $(SEQUENCES) -in-flight 250
+	cd proof && GOWORK=off go test -timeout 0 ./room -run 'Line|Model' -rapid.checks=$(WALKS)
 	@$(MAKE) --no-print-directory fuzz
 
 # fuzz runs each fuzz target of each module for FUZZTIME.

@@ -31,6 +31,7 @@ var floors = map[string][]string{
 	"internal/claim":    nil,                                                  // leaves: they import nothing of ours
 	"internal/duration": nil,
 	"internal/nearest":  nil,
+	"internal/snake":    nil,
 	"internal/topk":     nil,
 	"internal/u128":     nil,
 	"internal/vclock":   nil,
@@ -38,20 +39,24 @@ var floors = map[string][]string{
 	"weirrueidis":       {".", "weirredis"},
 	"weirgoredis":       {".", "weirredis"},
 	"server":            {".", "policy", "keyed", "sim", "weirhttp", "failover", "lease", "weirredis", "weirrueidis", "internal/...", "server/..."},
-	"server/admin":      {".", "policy", "keyed", "weirhttp", "failover", "internal/...", "server/policyfile", "server/gateway", "server/upstream"},
-	"server/gateway":    {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile", "server/upstream", "server/plain"},
+	"server/admin":      {".", "policy", "keyed", "weirhttp", "failover", "lease", "internal/...", "server/policyfile", "server/gateway", "server/room", "server/upstream"},
+	"server/gateway":    {".", "policy", "keyed", "weirhttp", "weirredis", "internal/...", "server/plain", "server/policyfile", "server/room", "server/upstream"},
+	"server/room":       {".", "policy", "keyed", "weirredis"},
 	"server/nginx":      {".", "policy", "internal/...", "server/policyfile"},  // policyfile in tests, which check what is written
 	"server/policyfile": {".", "policy", "weirredis", "lease", "internal/..."}, // the stores for what a URL may be, and which limits they can keep
 	"server/plain":      {},
 	"server/upstream":   {".", "policy", "server/plain"},
-	"cmd/weir":          {".", "policy", "sim", "weirtest", "internal/...", "server", "server/nginx", "server/policyfile"},
+	"cmd/weir":          {".", "policy", "sim", "weirtest", "weirredis", "weirrueidis", "internal/...", "server", "server/nginx", "server/policyfile"},
 	"bench":             {"..."},
 	"proof":             {"..."},
+	"proof/gateway":     {"server/gateway", "server/policyfile"},
 	"proof/nginx":       {"proof/servers"},
 	"proof/redis":       {"..."},
 	"proof/fleet":       {"..."},
 	"proof/servers":     nil, // it starts programs, and links none of them
 	"proof/traffic":     {"proof/servers"},
+	"proof/room":        {"..."},
+	"proof/browser":     {"proof/servers"},
 	"docs/plots":        {"."},
 	"examples/...":      {".", "keyed", "policy", "weirhttp"},
 }

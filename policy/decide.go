@@ -80,6 +80,9 @@ func (e *Engine) decide(ctx context.Context, r *request, index int) Verdict {
 	route := &e.routes[index]
 	r.pattern = &route.pattern
 	v := Verdict{Route: index, Decision: weir.Decision{Allowed: true}, asked: route.live, order: route.order}
+	if len(route.places) > 0 && v.bannedFrom(route.places, r) {
+		return v
+	}
 	if len(route.live) > 0 && (len(route.places) > 0 || !v.one(e, r)) {
 		v.all(ctx, e, r, route)
 	}
@@ -104,6 +107,9 @@ func (v *Verdict) one(e *Engine, r *request) bool {
 	var buf [maxKey]byte
 	l := v.asked[0]
 	key, cost, q := l.question(buf[:0], r)
+	if q == asks && l.except.now() != nil && l.except.sets(key) {
+		return false // header fields are to tell of the key's own numbers, and need the key
+	}
 	switch q {
 	case asks:
 		d := keyed.TakeText(l.table, key, cost)
@@ -122,7 +128,7 @@ func (v *Verdict) one(e *Engine, r *request) bool {
 	case skip:
 		v.asked = nil
 	default:
-		v.settle(l, key, q)
+		v.settle(l, key, q, r)
 	}
 	return true
 }
@@ -150,12 +156,12 @@ func (v *Verdict) ask(r *request, keep bool) bool {
 		case skip:
 			c.Skip = true
 		case asks:
-			c.Key, c.Cost, c.Wait, c.Keep = string(key), cost, l.wait, keep
+			c.Key, c.Cost, c.Wait, c.Keep = l.placed(key, r), cost, l.wait, keep
 			if l.cost.open(r) {
 				v.opens(i)
 			}
 		default:
-			v.settle(l, key, q)
+			v.settle(l, key, q, r)
 			return false
 		}
 	}
@@ -166,10 +172,11 @@ func (v *Verdict) ask(r *request, keep bool) bool {
 type question uint8
 
 const (
-	asks  question = iota
-	skip           // a part of the key is missing, and the limit does not apply then
-	lacks          // a part of the key is missing, and the request is refused then
-	cheat          // the header field that is to hold the cost holds none
+	asks   question = iota
+	skip            // a part of the key is missing, and the limit does not apply then
+	lacks           // a part of the key is missing, and the request is refused then
+	cheat           // the header field that is to hold the cost holds none
+	banned          // the key is, for as long as the request says
 )
 
 // question works out a limit's key and cost for a request.
@@ -180,6 +187,14 @@ func (l *limit) question(buf []byte, r *request) (key []byte, cost int64, q ques
 		return key, 0, skip
 	case !present && l.OnMissing == "deny":
 		return key, 0, lacks
+	}
+	if all := l.except.now(); all != nil {
+		if q = l.ruled(all, key, r); q != asks {
+			return key, 0, q
+		}
+	}
+	if l.share != nil && !l.share.has(l.Name, key) {
+		return key, 0, skip
 	}
 	cost, ok := l.cost.of(r)
 	if !ok {
@@ -200,7 +215,12 @@ func (l *limit) key(buf []byte, r *request) (key []byte, present, empty bool) {
 }
 
 // settle refuses a request of which a limit does not need to be asked.
-func (v *Verdict) settle(l *limit, key []byte, q question) {
+func (v *Verdict) settle(l *limit, key []byte, q question, r *request) {
+	if q == banned {
+		v.deny(l, l.text(key), weir.Decision{RetryAfter: r.banned, ResetAfter: r.banned, By: l.banBy})
+		l.counts.banned.Add(1)
+		return
+	}
 	v.deny(l, l.text(key), weir.Decision{RetryAfter: weir.Never, By: l.Name})
 	if q == cheat {
 		v.Outcome = Invalid
@@ -274,7 +294,7 @@ func (v *Verdict) shadow(l *limit, e *Engine, r *request) {
 	case lacks:
 		l.counts.limited.Add(1)
 		return
-	case skip, cheat:
+	case skip, cheat, banned:
 		return
 	}
 	if l.store != nil {
@@ -302,12 +322,6 @@ func (l *limit) held(d weir.Decision, cost int64) time.Duration {
 		return of.Delay(d, cost)
 	}
 	return 0
-}
-
-// queues reports whether a limit is a queue.
-func (l *limit) queues() bool {
-	_, leaky := l.Limit.Limit.(weir.LeakyBucket)
-	return leaky
 }
 
 // add counts a decision.
@@ -391,15 +405,16 @@ func (v *Verdict) Asked() []Asked {
 	all := make([]Asked, 0, len(v.asked))
 	for _, i := range v.order[:len(v.asked)] {
 		l := v.asked[i]
-		d := v.Decision // of the only one, where there are no charges
+		d, window := v.Decision, l.window // of the only one, where there are no charges
 		if v.charges != nil {
 			if v.charges[i].Skip {
 				continue
 			}
 			d = v.charges[i].Decision
+			window = l.except.window(v.charges[i].Key, window)
 		}
 		if d.Limit > 0 {
-			all = append(all, Asked{l.Name, d.Limit, l.window, d})
+			all = append(all, Asked{l.Name, d.Limit, window, d})
 		}
 	}
 	return all

@@ -37,6 +37,7 @@ type Engine struct {
 	routes  []route
 	noRoute *atomic.Uint64
 	shadows *shadows
+	excepts *exceptions
 	start   time.Time
 }
 
@@ -53,6 +54,12 @@ type limit struct {
 	wait   bool // it is a queue: who finds it busy waits
 	tells  bool // verdicts carry the key
 	window time.Duration
+	state  string    // StateName
+	tag    int       // the place of its tag in the key, or noPart
+	share  *share    // whom it is for; nil for all
+	rest   *limit    // the shadow that it is for all others; nil for none
+	except *excepted // bans and grants
+	banBy  string    // who refuses one that is banned
 }
 
 // counts is what became of the requests that a limit was asked about.
@@ -60,6 +67,7 @@ type counts struct {
 	allowed, limited, delayed atomic.Uint64
 	sources                   [sources]atomic.Uint64 // of the decisions of one in a store
 	failed, missed, lost      atomic.Uint64
+	banned, granted           atomic.Uint64
 }
 
 // sources is how many weir.Sources there are.
@@ -105,7 +113,7 @@ func (e *Engine) Next(p Policy) (*Engine, error) {
 	return e.NextWith(p, e.opts.Stores)
 }
 
-// NextWith is Next with other stores. What a limit has used is in its store, under the limit's name: it is kept where both are.
+// NextWith is Next with other stores. What a limit has used is in its store, under its StateName: it is kept where both are.
 func (e *Engine) NextWith(p Policy, stores map[string]weir.Store) (*Engine, error) {
 	o := e.opts
 	o.Stores = stores
@@ -120,12 +128,16 @@ func build(p Policy, o Options, before *Engine) (*Engine, error) {
 	e := &Engine{policy: p, opts: o, noRoute: new(atomic.Uint64), shadows: newShadows(), start: time.Now()}
 	byName := map[string]*limit{}
 	var changes []func() error
+	if before != nil {
+		e.noRoute, e.shadows, e.excepts = before.noRoute, before.shadows, before.excepts
+	} else {
+		e.excepts = newExceptions(e.now)
+	}
 	for _, l := range p.Limits {
-		c, err := e.compile(l, before, &changes)
+		c, err := e.compileBoth(l, before, &changes)
 		if err != nil {
 			return nil, fmt.Errorf("weir: limit %q: %w", l.Name, err)
 		}
-		e.limits = append(e.limits, c)
 		byName[l.Name] = c
 	}
 	for i := range p.Routes {
@@ -135,28 +147,52 @@ func build(p Policy, o Options, before *Engine) (*Engine, error) {
 		}
 		e.routes = append(e.routes, r)
 	}
-	if before != nil {
-		e.noRoute, e.shadows = before.noRoute, before.shadows
-	}
 	for _, change := range changes {
 		if err := change(); err != nil {
 			return nil, err // it cannot fail: the limits were checked above
 		}
 	}
+	e.excepts.follow(e)
 	return e, nil
 }
 
+// compileBoth readies a limit and, where it has a roll_out, the shadow that it is for the other keys. Each has states of its own.
+func (e *Engine) compileBoth(l Limit, before *Engine, changes *[]func() error) (*limit, error) {
+	old := before.limit(l.Name)
+	c, err := e.compile(l, old, changes)
+	if err != nil {
+		return nil, err
+	}
+	e.limits = append(e.limits, c)
+	c.except = e.excepts.of(old, l)
+	if l.RollOut == "" {
+		return c, nil
+	}
+	c.share, _ = parseRollOut(l.RollOut) // checked
+	var oldRest *limit
+	if old != nil {
+		oldRest = old.rest
+	}
+	l.Shadow = true
+	if c.rest, err = e.compile(l, oldRest, changes); err != nil {
+		return nil, err
+	}
+	c.rest.share = &share{bound: c.share.bound, whole: c.share.whole, rest: true}
+	c.rest.except = c.except
+	e.limits = append(e.limits, c.rest)
+	return c, nil
+}
+
 // compile readies a limit. What is to change in limits that go on from before is put off until nothing can fail any more.
-func (e *Engine) compile(l Limit, before *Engine, changes *[]func() error) (*limit, error) {
-	c := &limit{Limit: l, counts: new(counts), window: window(l.Limit), tells: e.opts.Keys}
+func (e *Engine) compile(l Limit, old *limit, changes *[]func() error) (*limit, error) {
+	c := &limit{Limit: l, counts: new(counts), window: window(l.Limit), tells: e.opts.Keys, state: l.StateName(), banBy: l.Name + banName}
+	c.tag, _, _ = l.taggedBy()
 	c.cost, _ = parseCost(l.Cost) // checked
 	for _, text := range l.Key {
 		p, _ := parsePart(text)
 		c.parts = append(c.parts, p)
 	}
-	_, leaky := l.Limit.(weir.LeakyBucket)
-	c.wait = leaky && !l.Shadow
-	old := before.limit(l.Name)
+	c.wait = l.queues() && !l.Shadow
 	if old != nil {
 		c.counts = old.counts
 	}
@@ -165,7 +201,7 @@ func (e *Engine) compile(l Limit, before *Engine, changes *[]func() error) (*lim
 	}
 	if c.store = e.opts.Stores[l.Store]; c.store != nil && l.Store != "" {
 		c.fails = l.failure(e.policy.store(l.Store))
-		_, err := weir.NewShared(l.Limit, c.store, weir.Named(l.StateName())) // it is checked as a store counts
+		_, err := weir.NewShared(l.Limit, c.store, weir.Named(c.state)) // it is checked as a store counts
 		return c, err
 	}
 	c.store = nil
@@ -181,7 +217,7 @@ func (e *Engine) compile(l Limit, before *Engine, changes *[]func() error) (*lim
 
 // keeps reports whether what a limit has used is that of a changed one too.
 func (l *limit) keeps(next Limit) bool {
-	return slices.Equal(l.Key, next.Key) && l.Store == next.Store && l.Shadow == next.Shadow && l.MaxKeys == next.MaxKeys && l.WhenFull == next.WhenFull
+	return slices.Equal(l.parts, next.keyParts()) && l.Store == next.Store && l.Shadow == next.Shadow && l.MaxKeys == next.MaxKeys && l.WhenFull == next.WhenFull
 }
 
 // newTable returns the states of a limit in memory.
@@ -205,7 +241,7 @@ func (e *Engine) limit(name string) *limit {
 		return nil
 	}
 	for _, l := range e.limits {
-		if l.Name == name {
+		if l.Name == name && !l.isRest() {
 			return l
 		}
 	}
@@ -221,6 +257,9 @@ func (e *Engine) compileRoute(r *Route, byName map[string]*limit) (c route, err 
 	var tables []*keyed.Limiter[string]
 	for _, name := range r.Limits {
 		l := byName[name]
+		if l.rest != nil {
+			c.addRest(l.rest)
+		}
 		if l.places != nil {
 			c.places = append(c.places, l)
 			continue
@@ -250,6 +289,18 @@ func (e *Engine) compileRoute(r *Route, byName map[string]*limit) (c route, err 
 	return c, err
 }
 
+// addRest adds the shadow that a limit is for keys beyond its roll_out.
+func (r *route) addRest(l *limit) {
+	if l.places != nil {
+		r.places = append(r.places, l)
+		return
+	}
+	r.shadow = append(r.shadow, l)
+}
+
+// isRest reports whether it is what a limit of the same name is for keys beyond its roll_out.
+func (l *limit) isRest() bool { return l.share != nil && l.share.rest }
+
 // Close ends the janitors of the limits, and waits for shadow limits whose stores are being asked. Decisions go on, but for those of such
 // shadow limits. It closes no store.
 func (e *Engine) Close() error {
@@ -271,6 +322,9 @@ func (e *Engine) Retire(next *Engine) error {
 	var errs []error
 	for _, l := range e.limits {
 		n := next.limit(l.Name)
+		if n != nil && l.isRest() {
+			n = n.rest
+		}
 		if l.table != nil && (n == nil || n.table != l.table) {
 			errs = append(errs, l.table.Close())
 		}
@@ -288,9 +342,11 @@ func (e *Engine) Policy() Policy { return e.policy }
 type Count struct {
 	Limit                     string
 	Shadow                    bool
+	Rest                      bool // it is the shadow that the limit of that name is for keys beyond its roll_out
 	Allowed, Limited, Delayed uint64
-	Waiting                   int   // now in its queues, where these are in memory
-	Held                      int64 // places that are taken now, of one of concurrency
+	Banned, Granted           uint64 // refused by a ban, and passed by a grant
+	Waiting                   int    // now in its queues, where these are in memory
+	Held                      int64  // places that are taken now, of one of concurrency
 	Keys                      keyed.Stats
 
 	// Of a limit in a store: where its decisions were made, and how often the store did not answer, so that on_failure decided; how often a
@@ -307,9 +363,12 @@ func (e *Engine) Counts() []Count {
 		c := Count{
 			Limit:   l.Name,
 			Shadow:  l.Shadow,
+			Rest:    l.isRest(),
 			Allowed: l.counts.allowed.Load(),
 			Limited: l.counts.limited.Load(),
 			Delayed: l.counts.delayed.Load(),
+			Banned:  l.counts.banned.Load(),
+			Granted: l.counts.granted.Load(),
 			Stored:  l.store != nil,
 			Failed:  l.counts.failed.Load(),
 			Missed:  l.counts.missed.Load(),

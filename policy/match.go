@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // A pattern is the match of a route: [METHOD] [HOST]/PATH. In the path {x} is one segment, and a final / or {x...} is everything below.
@@ -175,6 +176,7 @@ type request struct {
 	pattern  *pattern // of the route
 	normal   string
 	hostName string
+	banned   time.Duration // how long a ban that was met still lasts
 }
 
 // path is the path in normal form.

@@ -37,6 +37,21 @@ func (e *Engine) inOrder(all []*limit) {
 	slices.SortFunc(all, func(a, b *limit) int { return slices.Index(e.limits, a) - slices.Index(e.limits, b) })
 }
 
+// bannedFrom refuses a request that a limit of concurrency has banned, before any other is charged.
+func (v *Verdict) bannedFrom(places []*limit, r *request) bool {
+	for _, l := range places {
+		if l.Shadow || l.except.now() == nil {
+			continue
+		}
+		var buf [maxKey]byte
+		if key, _, q := l.question(buf[:0], r); q == banned {
+			v.settle(l, key, q, r)
+			return true
+		}
+	}
+	return false
+}
+
 // openDoors works out which places the request has to take. Where a key that is missing, or a cost that is none, settles the matter, it is
 // refused and all is given back.
 func (v *Verdict) openDoors(ctx context.Context, r *request, places []*limit) {
@@ -50,7 +65,7 @@ func (v *Verdict) openDoors(ctx context.Context, r *request, places []*limit) {
 		default:
 			v.giveBack(ctx)
 			v.more().doors = nil
-			v.settle(l, key, q)
+			v.settle(l, key, q, r)
 			return
 		}
 	}

@@ -15,11 +15,13 @@ import (
 // A Policy is what a policy file says, as data.
 type Policy struct {
 	Listen         Listen
+	Admin          Admin
 	TrustedProxies []netip.Prefix // who is believed about the address of a client
 	Headers        []string       // which header fields tell a client about its limits: "ratelimit", "x-ratelimit"; nil means ratelimit
 	Stores         []Store
 	Limits         []Limit
 	Upstreams      []Upstream
+	Rooms          []WaitingRoom
 	Routes         []Route // the first that matches wins
 }
 
@@ -31,6 +33,13 @@ type Listen struct {
 	RESP    string
 }
 
+// Admin is who may change a running server through its admin address, and what it keeps of that. The package reads none of the files.
+type Admin struct {
+	TokenFile string // holds what a request has to bring; empty for none
+	Cert, Key string // files of a certificate and of its key; empty for no TLS
+	StateFile string // keeps bans and grants over a restart; empty for not at all
+}
+
 // A Store is somewhere that limits can be shared, and how it is used. The package opens none: see Options.Stores.
 type Store struct {
 	Name      string
@@ -39,6 +48,7 @@ type Store struct {
 	Deadline  time.Duration // how long it may take to answer; 0 means 20 ms
 	Nodes     int           // how many processes share it, until that is learned from it; 0 means 1
 	Lease     Lease
+	Prefix    string // what all keys there begin with; empty means "weir:"
 }
 
 // Lease says whether tokens are taken ahead from a store, so that most decisions need no trip.
@@ -57,7 +67,9 @@ type Limit struct {
 	OnMissing string // what becomes of a request without a part of the key: "key", "skip", "skip_empty" (without any of it) or "deny"; empty means key
 	Store     string // the name of a store; empty is the memory of this process
 	OnFailure string // what decides without the store, in place of the store's OnFailure
+	Tag       string // what is kept together on a Redis Cluster: a part of the key, or "const.TEXT"; empty is what has the same key
 	Shadow    bool   // decided and counted, not enforced
+	RollOut   string // the share of the keys that it is enforced for, like "0.5%": for the others it is a shadow; empty is all
 	MaxKeys   int    // how many keys are kept at once; 0 means keyed.DefaultMaxKeys
 	WhenFull  string // what becomes of a new key beyond that: "forget", "refuse" or "share"; empty means forget
 	Status    int    // what those get that it refuses; 0 is what the route says
@@ -68,6 +80,7 @@ type Limit struct {
 type Route struct {
 	Match    string // "[METHOD] [HOST]/PATH"
 	Upstream string // the name of an upstream; replay and the limit service need none
+	Room     string // the name of a waiting room in front of it; empty for none
 	Limits   []string
 	Refused  Refused
 	Failed   Refused // what those get whom the upstream did not answer; a Status of 0 is 502, 503 or 504 there
@@ -101,15 +114,6 @@ const (
 	HeaderRateLimit  = "ratelimit"   // RateLimit and RateLimit-Policy, as in draft-ietf-httpapi-ratelimit-headers-11
 	HeaderXRateLimit = "x-ratelimit" // X-RateLimit-Limit, -Remaining and -Reset
 )
-
-// StateName is the name under which the limit's states are kept in its store. One that is a shadow has states of its own, also where other nodes
-// enforce it.
-func (l *Limit) StateName() string {
-	if l.Shadow {
-		return l.Name + "/shadow"
-	}
-	return l.Name
-}
 
 // store returns the store of that name, nil where there is none.
 func (p *Policy) store(name string) *Store {

@@ -34,8 +34,11 @@ func (s *server) reload(ctx context.Context, why string) {
 	if s.Path == "" {
 		return // the demo has no file
 	}
-	s.seen = look(s.Path)
-	err := s.replace(ctx)
+	_, _ = s.control.reload(ctx, why) // it has said what was wrong
+}
+
+// told writes down what became of a reload.
+func (s *server) told(why string, err error) {
 	s.admin.Reloaded(err)
 	var invalid *policyfile.InvalidError
 	switch {
@@ -51,17 +54,31 @@ func (s *server) reload(ctx context.Context, why string) {
 	}
 }
 
-func (s *server) replace(ctx context.Context) error {
-	file, err := policyfile.Load(s.Path)
-	if err != nil {
-		return err
-	}
+// changeable says what in a valid policy cannot be put in force while the server runs.
+func (s *server) changeable(file *policyfile.File) error {
 	if err := servable(file); err != nil {
 		return err
 	}
-	if now, was := file.Policy.Listen, s.gateway.File().Policy.Listen; now != was {
-		return fmt.Errorf("the addresses under listen change only with a restart: they are %+v and would be %+v", was, now)
+	was, now := s.gateway.File().Policy, file.Policy
+	if now.Listen != was.Listen {
+		return fmt.Errorf("the addresses under listen change only with a restart: they are %+v and would be %+v", was.Listen, now.Listen)
 	}
+	if (now.Admin.Cert == "") != (was.Admin.Cert == "") {
+		return errors.New("admin.tls comes and goes only with a restart")
+	}
+	return nil
+}
+
+// replace puts another policy in force.
+func (s *server) replace(ctx context.Context, file *policyfile.File) error {
+	if err := s.changeable(file); err != nil {
+		return err
+	}
+	keys, err := readKeys(file)
+	if err != nil {
+		return err
+	}
+	was := s.gateway.File().Policy
 	next, err := s.stores.next(ctx, file.Policy)
 	if err != nil {
 		return fmt.Errorf("%s: %w", file.Path, err)
@@ -71,5 +88,9 @@ func (s *server) replace(ctx context.Context) error {
 		return err
 	}
 	s.stores.use(next)
+	s.control.use(keys)
+	for _, r := range was.Restarts(&file.Policy) {
+		s.Log.Warn("limit begins anew", "limit", r.Limit, "why", r.Why)
+	}
 	return nil
 }

@@ -81,6 +81,7 @@ type server struct {
 	open    atomic.Int64 // connections to the gateway
 	wg      sync.WaitGroup
 	seen    version // of the policy file
+	control *control
 }
 
 // start loads the policy and begins to listen. What it has begun when it fails, stop ends.
@@ -95,6 +96,9 @@ func (s *server) start(ctx context.Context) error {
 	if err := servable(file); err != nil {
 		return err
 	}
+	if s.control, err = newControl(s, file); err != nil {
+		return err
+	}
 	open, err := s.stores.next(ctx, file.Policy)
 	if err != nil {
 		return fmt.Errorf("%s: %w", file.Path, err)
@@ -105,6 +109,9 @@ func (s *server) start(ctx context.Context) error {
 	}
 	s.admin = admin.New(s.gateway, s.stores.stats)
 	listen := file.Policy.Listen
+	if err := s.control.begin(file); err != nil {
+		return err
+	}
 	if s.addrs.Gateway, err = s.listen(gatewayServer, listen.Gateway, s.gateway); err != nil {
 		return err
 	}
@@ -141,11 +148,8 @@ func servable(file *policyfile.File) error {
 		return fmt.Errorf("%s: listen.rls: this version has no rate limit service: take it out", file.Path)
 	case listen.RESP != "":
 		return fmt.Errorf("%s: listen.resp: this version does not speak the Redis protocol: take it out", file.Path)
-	case listen.Admin != "" && !isLoopback(listen.Admin):
-		return fmt.Errorf("%s: listen.admin: %s is not a loopback address: the admin pages have neither TLS nor tokens yet, so they stay on 127.0.0.1 or [::1]",
-			file.Path, listen.Admin)
 	}
-	return nil
+	return reachable(file)
 }
 
 func isLoopback(hostPort string) bool {
@@ -176,6 +180,9 @@ func (s *server) listen(what, addr string, h http.Handler) (string, error) {
 	if what == gatewayServer {
 		srv.ConnState = s.count
 		srv.ConnContext = gateway.WithConn
+	}
+	if what == adminServer {
+		l = s.control.secured(l)
 	}
 	s.servers[what] = srv
 	s.wg.Go(func() {
@@ -208,9 +215,10 @@ func (s *server) run(ctx context.Context) error {
 		case <-s.Reload:
 			s.reload(ctx, "asked to")
 		case <-watch.C:
-			if s.Path != "" && look(s.Path) != s.seen {
+			if s.control.fileChanged() {
 				s.reload(ctx, "the file has changed")
 			}
+			s.gateway.Engine().Sweep()
 		}
 	}
 }

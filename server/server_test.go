@@ -64,6 +64,9 @@ func serve(t *testing.T, o Options) *running {
 	return r
 }
 
+// logger writes to the log.
+func (r *running) logger() *slog.Logger { return slog.New(slog.NewJSONHandler(r.log, nil)) }
+
 func fetch(t *testing.T, url string) (int, string) {
 	t.Helper()
 	resp, err := http.Get(url)

@@ -34,11 +34,22 @@ type stores struct {
 // store is an open store, as its policy has it.
 type store struct {
 	def    policy.Store
+	tags   map[string]string             // by the names of limits
 	byName map[string]failover.OnFailure // of the limits that decide otherwise
 	redis  *weirrueidis.Store
 	lease  *lease.Store // nil for none
 	fail   *failover.Store
+	given  *givenStore
 }
+
+// givenStore is a store as an engine takes it, and as waiting rooms do.
+type givenStore struct {
+	*failover.Store
+	redis *weirrueidis.Store
+}
+
+// Evaler runs scripts in the store.
+func (g *givenStore) Evaler() weirredis.Evaler { return g.redis.Evaler() }
 
 func newStores(log *slog.Logger, grace time.Duration) *stores {
 	return &stores{log: log, grace: grace, id: rand.Text(), open: map[string]*store{}, leaving: map[*store]*time.Timer{}}
@@ -56,22 +67,24 @@ func (s *stores) next(ctx context.Context, p policy.Policy) (map[string]*store, 
 	next := map[string]*store{}
 	var fresh []*store
 	for _, def := range p.Stores {
-		byName := failures(p, def.Name)
-		if old := open[def.Name]; old != nil && old.def == def && maps.Equal(old.byName, byName) {
+		byName, tags := failures(p, def.Name), tagsOf(p, def.Name)
+		if old := open[def.Name]; old != nil && old.def == def && maps.Equal(old.byName, byName) && maps.Equal(old.tags, tags) {
 			next[def.Name] = old
 			continue
 		}
-		opened, err := s.start(def, byName)
+		opened, err := s.start(def, byName, weirredis.Options{Prefix: def.Prefix, Tag: p.Tags(def.Name)})
 		if err != nil {
 			for _, f := range fresh {
 				err = errors.Join(err, f.close())
 			}
 			return nil, fmt.Errorf("stores.%s: %w", def.Name, err)
 		}
+		opened.tags = tags
 		next[def.Name] = opened
 		fresh = append(fresh, opened)
 	}
 	s.await(ctx, fresh)
+	s.warm(ctx, p, next)
 	return next, nil
 }
 
@@ -81,6 +94,10 @@ func failures(p policy.Policy, name string) map[string]failover.OnFailure {
 	for _, l := range p.Limits {
 		if l.Store == name && l.OnFailure != "" {
 			all[l.StateName()] = onFailure(l.OnFailure)
+			if l.RollOut != "" { // for the others it is a shadow, which is asked as it is
+				l.Shadow = true
+				all[l.StateName()] = onFailure(l.OnFailure)
+			}
 		}
 	}
 	return all
@@ -97,10 +114,10 @@ func onFailure(text string) failover.OnFailure {
 }
 
 // start opens a store.
-func (s *stores) start(def policy.Store, byName map[string]failover.OnFailure) (*store, error) {
+func (s *stores) start(def policy.Store, byName map[string]failover.OnFailure, options weirredis.Options) (*store, error) {
 	o := &store{def: def, byName: byName}
 	var err error
-	if o.redis, err = weirrueidis.Open(def.Redis, weirredis.Options{}); err != nil {
+	if o.redis, err = weirrueidis.Open(def.Redis, options); err != nil {
 		return nil, err
 	}
 	inner := weir.Store(o.redis)
@@ -121,6 +138,7 @@ func (s *stores) start(def policy.Store, byName map[string]failover.OnFailure) (
 	if err != nil {
 		return nil, errors.Join(err, o.close())
 	}
+	o.given = &givenStore{o.fail, o.redis}
 	return o, nil
 }
 
@@ -236,7 +254,7 @@ func (o *store) close() error {
 func given(open map[string]*store) map[string]weir.Store {
 	all := map[string]weir.Store{}
 	for name, o := range open {
-		all[name] = o.fail
+		all[name] = o.given
 	}
 	return all
 }
@@ -247,7 +265,13 @@ func (s *stores) stats() (all []admin.Store) {
 	open := s.open
 	s.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(open)) {
-		all = append(all, admin.Store{Name: name, Connected: open[name].redis.Connected(), Stats: open[name].fail.Stats()})
+		o := open[name]
+		one := admin.Store{Name: name, Connected: o.redis.Connected(), Stats: o.fail.Stats()}
+		if o.lease != nil {
+			stats := o.lease.Stats()
+			one.Lease = &stats
+		}
+		all = append(all, one)
 	}
 	return all
 }

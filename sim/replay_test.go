@@ -110,7 +110,7 @@ func TestQueuesDelay(t *testing.T) {
 	if want := "1\tallow\t-\n2\tdelay\tper-client\n3\tdeny\tper-client\n4\tdelay\tper-client\n5\tallow\t-\n"; decisions != want {
 		t.Errorf("got\n%s", decisions)
 	}
-	if r.Limits[0] != (LimitCount{"per-client", false, 2, 1, 2}) {
+	if r.Limits[0] != (LimitCount{"per-client", false, 2, 1, 2, false}) {
 		t.Errorf("%+v", r.Limits)
 	}
 }

@@ -39,6 +39,7 @@ type LimitCount struct {
 	Limit                     string
 	Shadow                    bool
 	Allowed, Limited, Delayed int64
+	Rest                      bool // it is the shadow that the limit before it is for keys beyond its roll_out
 }
 
 // BadLine is a line that could not be read.
@@ -103,17 +104,22 @@ func (r *Report) add(at int64, v *policy.Verdict) {
 // count takes what the engine has counted.
 func (r *Report) count(e *policy.Engine) {
 	for _, c := range e.Counts() {
-		r.Limits = append(r.Limits, LimitCount{c.Limit, c.Shadow, int64(c.Allowed), int64(c.Limited), int64(c.Delayed)})
+		r.Limits = append(r.Limits, LimitCount{c.Limit, c.Shadow, int64(c.Allowed), int64(c.Limited), int64(c.Delayed), c.Rest})
 	}
 	r.Most, r.MostError = r.top.most(mostKeys)
 }
 
 // MarshalJSON writes {"requests":N,"unparsed":N,"limits":{"NAME":{"allowed":N,"limited":N,"delayed":N}}}, the limits in the order of the
-// policy. A shadow limit has "shadow":true too.
+// policy. A shadow limit has "shadow":true too, and one with a roll_out what it counted as a shadow: "rest":{"allowed":N,"limited":N,"delayed":N}.
 func (r *Report) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `{"requests":%d,"unparsed":%d,"limits":{`, r.Requests, r.Unparsed)
 	for i, l := range r.Limits {
+		if l.Rest { // it follows the limit
+			b.Truncate(b.Len() - 1)
+			fmt.Fprintf(&b, `,"rest":{"allowed":%d,"limited":%d,"delayed":%d}}`, l.Allowed, l.Limited, l.Delayed)
+			continue
+		}
 		if i > 0 {
 			b.WriteByte(',')
 		}
@@ -168,7 +174,10 @@ func (r *Report) tables(b *bytes.Buffer) {
 	}
 	for _, l := range r.Limits {
 		shadow := ""
-		if l.Shadow {
+		switch {
+		case l.Rest:
+			shadow = " shadow, beyond its roll_out"
+		case l.Shadow:
 			shadow = " shadow"
 		}
 		fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%s\n", l.Limit, l.Allowed, l.Limited, l.Delayed, shadow)

@@ -22,6 +22,9 @@ func TestDocs(t *testing.T) {
 	var shown []session
 	dir := t.TempDir()
 	for _, page := range append(pages, root+"/README.md") {
+		if filepath.Base(page) == adminPage {
+			continue
+		}
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
@@ -62,7 +65,7 @@ func sessions(page, block string) (all []session) {
 	for line := range strings.Lines(block) {
 		if command, ok := strings.CutPrefix(line, "$ "); ok {
 			args, ours := strings.CutPrefix(strings.TrimSpace(command), "weir ")
-			if !ours {
+			if !ours || strings.HasPrefix(args, "limit ") { // which takes a Redis: proof/redis runs those
 				return all
 			}
 			all = append(all, session{page: page, args: args})

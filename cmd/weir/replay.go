@@ -45,6 +45,7 @@ func replay(cmd *cobra.Command, config, decisions string, asJSON bool, logs []st
 	if err != nil {
 		return err
 	}
+	noteRooms(cmd.ErrOrStderr(), &file.Policy)
 	o := sim.Options{Policy: file.Policy}
 	var read atomic.Int64
 	total, closeAll, err := openLogs(logs, cmd.InOrStdin(), &o, &read)

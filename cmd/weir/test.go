@@ -52,6 +52,7 @@ func testScript(cmd *cobra.Command, name string) (ok bool, err error) {
 		if err != nil {
 			return policy.Policy{}, err
 		}
+		noteRooms(cmd.ErrOrStderr(), &p.Policy)
 		return p.Policy, nil
 	}}
 	mismatches, err := r.Run(name, f)

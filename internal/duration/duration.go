@@ -1,4 +1,4 @@
-// Package duration reads durations as files and scripts write them: as Go does, and with days and weeks.
+// Package duration reads and writes durations as files and scripts write them: as Go does, and with days and weeks.
 package duration
 
 import (
@@ -46,4 +46,27 @@ func sign(d time.Duration, negative bool) time.Duration {
 		return -d
 	}
 	return d
+}
+
+// Format writes a duration so that Parse reads it back, in few characters: 1d, 1d12h, 90m becomes 1h30m, 500ms.
+func Format(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d <= 0 {
+		return d.String()
+	}
+	text := ""
+	if days := d / day; days > 0 {
+		text = strconv.FormatInt(int64(days), 10) + "d"
+		if d %= day; d == 0 {
+			return text
+		}
+	}
+	short := d.String()
+	if strings.HasSuffix(short, "m0s") {
+		short = strings.TrimSuffix(short, "0s")
+	}
+	if strings.HasSuffix(short, "h0m") {
+		short = strings.TrimSuffix(short, "0m")
+	}
+	return text + short
 }

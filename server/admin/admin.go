@@ -1,9 +1,10 @@
-// Package admin is what operators and their tools see of a server: whether it lives, whether it is ready, and its metrics.
+// Package admin is what operators and their tools see of a server: whether it lives, whether it is ready, its metrics, and an API that changes it.
 package admin
 
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,16 +13,18 @@ import (
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/failover"
+	"github.com/weirflow/weir/lease"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/gateway"
 )
 
-// An Admin answers /healthz, /readyz and /metrics. Everything else is 404.
+// An Admin answers /healthz, /readyz and /metrics, and once it has a Control /v1/. Everything else is 404.
 type Admin struct {
 	mux      *http.ServeMux
 	ready    atomic.Bool
 	reloads  *prometheus.CounterVec
 	registry *prometheus.Registry
+	guard    *guard // nil without a Control
 }
 
 // A Store is what is known of a store.
@@ -29,6 +32,7 @@ type Store struct {
 	Name      string
 	Connected bool // it has been, once
 	failover.Stats
+	Lease *lease.Stats // nil for a store without leases
 }
 
 // New returns the admin pages of a gateway, and of the stores in force. It is not ready until SetReady. A store that is out makes nothing less
@@ -43,7 +47,7 @@ func New(g *gateway.Gateway, stores func() []Store) *Admin {
 	}
 	a.reloads.WithLabelValues("ok")
 	a.reloads.WithLabelValues("failed")
-	a.registry.MustRegister(a.reloads, &collector{g, stores}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	a.registry.MustRegister(a.reloads, &collector{g, stores}, &roomCollector{g}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	a.mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if !a.ready.Load() {
@@ -56,8 +60,17 @@ func New(g *gateway.Gateway, stores func() []Store) *Admin {
 	return a
 }
 
-// ServeHTTP serves a page.
-func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
+// ServeHTTP serves a page. Whether a server lives and is ready everybody may know; the rest is guarded, and metrics only by the token.
+func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	open := r.URL.Path == "/healthz" || r.URL.Path == "/readyz"
+	if a.guard != nil && !open && (strings.HasPrefix(r.URL.Path, "/v1/") || !a.guard.knows(r)) {
+		if p := a.guard.refuse(r); p != nil {
+			p.write(w)
+			return
+		}
+	}
+	a.mux.ServeHTTP(w, r)
+}
 
 // SetReady says whether requests are welcome.
 func (a *Admin) SetReady(ready bool) { a.ready.Store(ready) }
@@ -106,7 +119,8 @@ var (
 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{limitRequests, shadowRequests, limitWaiting, limitKeys, limitLetGo, limitTurnedAway, gatewayRequests, upstreamFailed,
-		limitDecisions, limitErrors, limitLost, shadowMissed, storeUp, storeNodes, storeTurned, storeCalls} {
+		limitDecisions, limitErrors, limitLost, shadowMissed, storeUp, storeNodes, storeTurned, storeCalls,
+		leaseKeys, leaseTrips, leaseTokens} {
 		ch <- d
 	}
 	for _, d := range upstreamDescs {
@@ -126,7 +140,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	n := c.g.Counts()
 	for outcome, v := range map[string]uint64{
-		"allowed": n.Allowed, "delayed": n.Delayed, "limited": n.Limited, "no_route": n.NoRoute, "invalid": n.Invalid, "canceled": n.Canceled,
+		"allowed": n.Allowed, "delayed": n.Delayed, "limited": n.Limited, "no_route": n.NoRoute, "invalid": n.Invalid, "canceled": n.Canceled, "waiting": n.Waiting,
 	} {
 		counter(gatewayRequests, v, outcome)
 	}
@@ -155,6 +169,9 @@ func (s *Store) collect(counter func(*prometheus.Desc, uint64, ...string), gauge
 	} {
 		counter(storeCalls, n, s.Name, outcome)
 	}
+	if s.Lease != nil {
+		leased(s.Name, s.Lease, counter, gauge)
+	}
 }
 
 func (c *collector) limit(l policy.Count, counter func(*prometheus.Desc, uint64, ...string), gauge func(*prometheus.Desc, int, ...string)) {
@@ -165,6 +182,16 @@ func (c *collector) limit(l policy.Count, counter func(*prometheus.Desc, uint64,
 	counter(requests, l.Allowed, l.Limit, "allowed")
 	counter(requests, l.Limited, l.Limit, "limited")
 	counter(requests, l.Delayed, l.Limit, "delayed")
+	if l.Rest { // what else there is to say is said of the limit
+		if l.Stored {
+			counter(shadowMissed, l.Missed, l.Limit)
+		}
+		return
+	}
+	if !l.Shadow {
+		counter(requests, l.Banned, l.Limit, "banned")
+		counter(requests, l.Granted, l.Limit, "granted")
+	}
 	if l.Stored {
 		stored(l, counter)
 		return

@@ -58,17 +58,24 @@ func says(t testing.TB, text string) string {
 func front(t testing.TB, text, upstream string) (*gateway.Gateway, *httptest.Server) {
 	t.Helper()
 	log := new(bytes.Buffer)
-	g, err := gateway.New(parse(t, text, upstream), nil, slog.New(slog.NewTextHandler(&lockedWriter{w: log}, nil)))
+	g, err := gateway.New(parse(t, text, upstream), nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := httptest.NewUnstartedServer(g)
 	s.Config.ConnContext = gateway.WithConn
+	s.Config.ErrorLog = slog.NewLogLogger(slog.NewTextHandler(&lockedWriter{w: log}, nil), slog.LevelError)
 	s.Config.Protocols = new(http.Protocols)
 	s.Config.Protocols.SetHTTP1(true)
 	s.Config.Protocols.SetUnencryptedHTTP2(true)
 	s.Start()
-	t.Cleanup(func() { s.Close(); g.Close() })
+	t.Cleanup(func() {
+		s.Close()
+		g.Close()
+		if text := log.String(); strings.Contains(text, "panic") {
+			t.Errorf("%s", text)
+		}
+	})
 	return g, s
 }
 
@@ -165,6 +172,43 @@ func TestAnswersThatAreWrong(t *testing.T) {
 	}
 }
 
+// TestResets: a connection that is reset is not waited for, wherever that happens.
+func TestResets(t *testing.T) {
+	for _, said := range []string{"", "HTTP/1.1 2", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"} {
+		for _, read := range []bool{false, true} {
+			up := rawUpstream(t, func(conn net.Conn, in *bufio.Reader) {
+				if read {
+					http.ReadRequest(in)
+				}
+				io.WriteString(conn, said)
+				conn.(*net.TCPConn).SetLinger(0)
+				conn.Close()
+			})
+			_, s := front(t, open, up)
+			got := exchange(t, s, "POST /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi")
+			if !strings.HasPrefix(got, "HTTP/1.1 502 ") && (!strings.HasSuffix(said, "half") || len(got) > 0 && !strings.HasSuffix(got, "half")) {
+				t.Errorf("%q, read %t: %q", said, read, got)
+			}
+		}
+	}
+}
+
+// TestEndlessHints: early answers are no answer, however many come.
+func TestEndlessHints(t *testing.T) {
+	up := rawUpstream(t, func(conn net.Conn, in *bufio.Reader) {
+		http.ReadRequest(in)
+		for {
+			if _, err := io.WriteString(conn, "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"); err != nil {
+				return
+			}
+		}
+	})
+	_, s := front(t, strings.Replace(open, "30s", "200ms", 1), up)
+	if got := exchange(t, s, "GET"+once); !strings.HasPrefix(got, "HTTP/1.1 103 ") || !strings.Contains(got, "HTTP/1.1 504 ") {
+		t.Errorf("%.300q", got)
+	}
+}
+
 // TestAnswersWithoutBodies: to HEAD, and of 304, fields are as they were.
 func TestAnswersWithoutBodies(t *testing.T) {
 	_, s := front(t, open, says(t, "HTTP/1.1 200 OK\r\nContent-Length: 12345\r\nContent-Type: a/b\r\n\r\n"))
@@ -257,12 +301,16 @@ func TestEarlyAnswer(t *testing.T) {
 		}
 		conn.SetDeadline(time.Now().Add(30 * time.Second))
 		fmt.Fprintf(conn, "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\nonly this", length) // and no more
-		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		in := bufio.NewReader(conn)
+		resp, err := http.ReadResponse(in, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 413 || string(body) != "big" {
-			t.Errorf("%d %q", resp.StatusCode, body)
+		if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 413 || string(body) != "big" || !resp.Close {
+			t.Errorf("%d %q, closes %t", resp.StatusCode, body, resp.Close)
+		}
+		if rest, err := io.ReadAll(in); len(rest) != 0 || err != nil { // and it ends, whatever the client does
+			t.Errorf("%q %v", rest, err)
 		}
 		conn.Close()
 	}

@@ -40,6 +40,7 @@ type state struct {
 	engine *policy.Engine
 	routes []route
 	tells  func(http.Header, []policy.Asked) // writes the fields about limits; nil for none
+	doors  doors
 }
 
 // route is what a request that matched gets.
@@ -55,13 +56,14 @@ type route struct {
 type Counts struct {
 	Allowed, Delayed, Limited, NoRoute, Invalid, Canceled, UpstreamFailed uint64
 
+	Waiting    uint64 // answered by a waiting room
 	TurnedAway uint64 // among the limited: those that would have waited, while as many did as may
 	Stale      uint64 // answers that were given once more, in place of a refusal or a failure
 }
 
 // counts are the counters behind Counts.
 type counts struct {
-	allowed, delayed, limited, noRoute, invalid, canceled, upstreamFailed, turnedAway, stale atomic.Uint64
+	allowed, delayed, limited, noRoute, invalid, canceled, upstreamFailed, turnedAway, stale, waiting atomic.Uint64
 }
 
 // New returns a gateway for a policy file that was loaded, with the stores that its limits are in. Every route needs an upstream.
@@ -82,8 +84,14 @@ func New(file *policyfile.File, stores map[string]weir.Store, log *slog.Logger) 
 	if err != nil {
 		return nil, err
 	}
+	doors, err := g.openDoors(file, stores, nil)
+	if err != nil {
+		return nil, errors.Join(err, engine.Close())
+	}
 	upstreams.Commit()
-	g.state.Store(g.compile(file, engine, nil))
+	s := g.compile(file, engine, nil)
+	s.doors = doors
+	g.state.Store(s)
 	return g, nil
 }
 
@@ -100,19 +108,27 @@ func (g *Gateway) Update(file *policyfile.File, stores map[string]weir.Store) er
 	if err != nil {
 		return err
 	}
-	engine, err := old.engine.NextWith(file.Policy, stores)
+	doors, err := g.openDoors(file, stores, old.doors)
 	if err != nil {
 		return err
 	}
+	engine, err := old.engine.NextWith(file.Policy, stores)
+	if err != nil {
+		return errors.Join(err, doors.leave(old.doors))
+	}
 	upstreams.Commit()
-	g.state.Store(g.compile(file, engine, old))
-	return old.engine.Retire(engine)
+	s := g.compile(file, engine, old)
+	s.doors = doors
+	used := doors.use()
+	g.state.Store(s)
+	return errors.Join(used, old.doors.leave(doors), old.engine.Retire(engine))
 }
 
 // Close gives back what the gateway holds. Requests must have ended.
 func (g *Gateway) Close() error {
 	g.upstreams.Close()
-	return g.state.Load().engine.Close()
+	s := g.state.Load()
+	return errors.Join(s.doors.leave(nil), s.engine.Close())
 }
 
 // File returns the policy file in force.
@@ -130,9 +146,21 @@ func (g *Gateway) Counts() Counts {
 	return Counts{
 		Allowed: c.allowed.Load(), Delayed: c.delayed.Load(), Limited: c.limited.Load(), NoRoute: c.noRoute.Load(),
 		Invalid: c.invalid.Load(), Canceled: c.canceled.Load(), UpstreamFailed: c.upstreamFailed.Load(),
-		TurnedAway: c.turnedAway.Load(), Stale: c.stale.Load(),
+		TurnedAway: c.turnedAway.Load(), Stale: c.stale.Load(), Waiting: c.waiting.Load(),
 	}
 }
+
+// Check says what in a valid policy a gateway cannot do, once its stores are open.
+func (g *Gateway) Check(file *policyfile.File) error {
+	open := map[string]weir.Store{}
+	for _, s := range file.Policy.Stores {
+		open[s.Name] = unopened{}
+	}
+	return check(file, open)
+}
+
+// unopened stands for a store that would be opened.
+type unopened struct{ weir.Store }
 
 // check says what in a valid policy a gateway cannot do. A limit that is to be shared is never one of this node alone.
 func check(file *policyfile.File, stores map[string]weir.Store) error {
@@ -184,6 +212,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := g.state.Load()
 	if r.Method == http.MethodConnect {
 		answer(w, http.StatusMethodNotAllowed, "this is a gateway, not a forward proxy")
+		return
+	}
+	w, ok := g.door(w, r, s)
+	if !ok {
 		return
 	}
 	v := s.engine.DecideContext(r.Context(), policy.Request{

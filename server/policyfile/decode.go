@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/duration"
-	"github.com/weirflow/weir/lease"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/weirredis"
 )
@@ -34,6 +34,7 @@ func (d *decoder) policy(root *node) (p policy.Policy) {
 		RLS:     text(listen.get("rls")),
 		RESP:    text(listen.get("resp")),
 	}
+	p.Admin = admin(root.get("admin"))
 	p.TrustedProxies = d.prefixes(root.get("trusted_proxies"))
 	if headers := root.get("headers"); headers != nil {
 		p.Headers = append([]string{}, texts(headers)...)
@@ -47,11 +48,19 @@ func (d *decoder) policy(root *node) (p policy.Policy) {
 	for _, f := range fields(root.get("upstreams")) {
 		p.Upstreams = append(p.Upstreams, d.upstream(f.name, f.value))
 	}
+	for _, f := range fields(root.get("waiting_rooms")) {
+		p.Rooms = append(p.Rooms, d.room(f.name, f.value))
+	}
 	for i, n := range items(root.get("routes")) {
 		p.Routes = append(p.Routes, d.route(n, strconv.Itoa(i)))
 	}
 	d.kept(&p)
 	return p
+}
+
+func admin(n *node) policy.Admin {
+	tls := n.get("tls")
+	return policy.Admin{TokenFile: text(n.get("token_file")), Cert: text(tls.get("cert")), Key: text(tls.get("key")), StateFile: text(n.get("state_file"))}
 }
 
 // prefixes reads addresses and prefixes.
@@ -86,6 +95,7 @@ func (d *decoder) store(name string, n *node) policy.Store {
 		OnFailure: text(n.get("on_failure")),
 		Deadline:  d.duration(n.get("deadline"), "20ms", "stores", name, "deadline"),
 		Nodes:     int(number(n.get("nodes"))),
+		Prefix:    text(n.get("prefix")),
 	}
 	if lease := n.get("lease"); lease != nil {
 		s.Lease = policy.Lease{On: lease.shape == mapping || truth(lease), Max: number(lease.get("max"))}
@@ -124,13 +134,12 @@ func (d *decoder) kept(p *policy.Policy) {
 		if l.Store == "" || l.Limit == nil || d.spoilt[l.Name] {
 			continue
 		}
+		if _, ok := l.Limit.(weir.Concurrency); ok {
+			continue // the policy's own check says so
+		}
 		if err := weirredis.Check(l.Limit); err != nil {
 			msg := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "weirredis: "), "weir: ")
 			d.wrong("the limit cannot be kept in a store: "+msg, "change its numbers, or take store out", "limits", l.Name, "store")
-		}
-		if i := slices.IndexFunc(p.Stores, func(s policy.Store) bool { return s.Name == l.Store }); i >= 0 && p.Stores[i].Lease.On && lease.Leasable(l.Limit) != nil {
-			d.wrong(fmt.Sprintf("tokens of a %s cannot be leased, as the store %q has it", policy.Kind(l.Limit), l.Store),
-				"name a store without lease: there may be two at the same URL", "limits", l.Name, "store")
 		}
 	}
 }
@@ -143,7 +152,9 @@ func (d *decoder) limit(name string, n *node) policy.Limit {
 		OnMissing: text(n.get("on_missing")),
 		Store:     text(n.get("store")),
 		OnFailure: text(n.get("on_failure")),
+		Tag:       text(n.get("tag")),
 		Shadow:    truth(n.get("shadow")),
+		RollOut:   text(n.get("roll_out")),
 		MaxKeys:   int(number(n.get("max_keys"))),
 		WhenFull:  text(n.get("when_full")),
 		Status:    int(number(n.get("status"))),
@@ -188,6 +199,7 @@ func (d *decoder) route(n *node, at string) policy.Route {
 		Match:    text(n.get("match")),
 		Upstream: text(n.get("upstream")),
 		Limits:   texts(n.get("limits")),
+		Room:     text(n.get("waiting_room")),
 		Refused:  d.refused(n.get("refused"), "routes", at, "refused"),
 		Failed:   d.refused(n.get("failed"), "routes", at, "failed"),
 		Waiting:  d.waiting(n.get("waiting"), "routes", at, "waiting"),

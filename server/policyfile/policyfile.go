@@ -80,7 +80,12 @@ func Load(path string) (*File, error) {
 }
 
 // Parse is Load for data that was read already; path says where from.
-func Parse(path string, data []byte) (*File, error) {
+func Parse(path string, data []byte) (*File, error) { return parseFile(path, data, false) }
+
+// ParseInside is Parse for data from somebody who is not trusted with the files of this machine: what it names has to be beside path.
+func ParseInside(path string, data []byte) (*File, error) { return parseFile(path, data, true) }
+
+func parseFile(path string, data []byte, inside bool) (*File, error) {
 	f := &File{Path: path, Data: data, Bodies: map[string][]byte{}}
 	root, err := parse(data)
 	if err != nil {
@@ -109,8 +114,9 @@ func Parse(path string, data []byte) (*File, error) {
 		}
 		f.add(root, finding{path: p.Path, msg: p.Message, fix: p.Fix}, p.Warning)
 	}
-	f.bodies(root)
-	f.upstreamTLS(root)
+	f.bodies(root, inside)
+	f.upstreamTLS(root) // also from elsewhere: what is in these files is shown to nobody
+	f.pages(root, inside)
 	return f, f.settle()
 }
 
@@ -149,19 +155,22 @@ func (n *node) keyAt(path []string) (line, col int) {
 }
 
 // bodies reads the files for the refused, and for those whom an upstream failed.
-func (f *File) bodies(root *node) {
+func (f *File) bodies(root *node, inside bool) {
 	for i, r := range f.Policy.Routes {
-		f.body(root, r.Refused.File, i, "refused")
-		f.body(root, r.Failed.File, i, "failed")
+		f.body(root, r.Refused.File, i, "refused", inside)
+		f.body(root, r.Failed.File, i, "failed", inside)
 	}
 }
 
 // body reads the file that a route names.
-func (f *File) body(root *node, name string, route int, word string) {
+func (f *File) body(root *node, name string, route int, word string, inside bool) {
 	if name == "" || f.Bodies[name] != nil {
 		return
 	}
-	data, err := readBody(filepath.Join(filepath.Dir(f.Path), name), name)
+	data, err := []byte(nil), fmt.Errorf("%s is not beside the policy file", name)
+	if !inside || filepath.IsLocal(name) {
+		data, err = readBody(filepath.Join(filepath.Dir(f.Path), name), name)
+	}
 	if err != nil {
 		f.add(root, finding{
 			path: []string{"routes", strconv.Itoa(route), word, "file"},

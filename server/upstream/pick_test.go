@@ -290,3 +290,29 @@ func TestBudget(t *testing.T) {
 		t.Errorf("%d retries for 10000 requests", spent)
 	}
 }
+
+// TestByHand: those who send requests themselves have the same defaults, budget and counters as RoundTrip.
+func TestByHand(t *testing.T) {
+	b := newBench(t, policy.Upstream{Targets: targets(1, 1), Protocol: "http1", Timeouts: policy.Timeouts{Answer: time.Second}})
+	want := Plan{"http1", policy.Timeouts{Connect: 5 * time.Second, Answer: time.Second, Idle: 5 * time.Minute}, 1024, 1}
+	if got := b.Plan(); got != want {
+		t.Errorf("%+v", got)
+	}
+	sent := 0
+	for range 1000 {
+		first := b.pick()
+		first.Done(Left, "")
+		if !b.MayRetry() {
+			continue
+		}
+		second := b.pick(first.Target)
+		if second.Target == first.Target {
+			t.Fatal("the same target")
+		}
+		second.Done(Answered, "")
+		sent++
+	}
+	if st := b.stats(); sent < burst+199 || sent > burst+200 || st.Retries != uint64(sent) || st.Spared != uint64(1000-sent) {
+		t.Errorf("%d retries of 1000, %+v", sent, st)
+	}
+}

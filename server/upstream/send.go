@@ -35,7 +35,6 @@ const maxReplay = 64 << 10
 // known length. Never what has been answered, in part or with an error, nor what was not answered in time.
 func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	s := u.settings.Load()
-	s.budget.request()
 	b, err := newBody(r, s)
 	if err != nil {
 		return nil, err
@@ -61,12 +60,10 @@ func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 			b.close()
 			return nil, err
 		}
-		if !s.budget.spend() {
-			u.spared.Add(1)
+		if !u.MayRetry() {
 			b.close()
 			return nil, err
 		}
-		u.retried.Add(1)
 		tried = append(tried, e.Target)
 	}
 }
@@ -91,7 +88,7 @@ func newBody(r *http.Request, s *settings) (*requestBody, error) {
 	if s.retries == 0 || !idempotent(r.Method) || r.ContentLength <= 0 || r.ContentLength > maxReplay || r.Header.Get("Expect") != "" {
 		return b, nil
 	}
-	if err := b.keep(r, s.idle); err != nil {
+	if err := b.keep(r, s.spec.Timeouts.Idle); err != nil {
 		b.close()
 		return nil, err
 	}
@@ -160,7 +157,7 @@ const maxConnections = 3
 // send sends the request once.
 func (a *attempt) send(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(a.outer)
-	a.idle = newIdle(a.s.idle, cancel, stalledHook(a.outer))
+	a.idle = newIdle(a.s.spec.Timeouts.Idle, cancel, stalledHook(a.outer))
 	resp, err := a.s.transport.RoundTrip(a.request(r, a.trace(ctx, cancel)))
 	if err != nil {
 		a.idle.stop()

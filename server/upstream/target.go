@@ -55,10 +55,13 @@ const (
 
 // Pick chooses a target and counts a request there: of those that are in, the one with the fewest requests under way for its weight. Those that
 // are equal take turns by their weights. A target that has been out gets one request; the others follow when that is answered. While all are
-// out, either all count as in, or the error is ErrOut, as the policy says. Where a request was sent before, those targets are left out, and
+// out, either all count as in, or the error is ErrOut, as the policy says. Where a request was sent before, and MayRetry has allowed another try, those targets are left out, and
 // only targets that are in remain.
 func (u *Upstream) Pick(not ...*Target) (Exchange, error) {
 	s := u.settings.Load()
+	if len(not) == 0 {
+		s.budget.request()
+	}
 	most := int64(s.spec.MaxRequests)
 	now := u.opts.Now()
 	u.mu.Lock()

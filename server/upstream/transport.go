@@ -11,18 +11,17 @@ import (
 
 // newTransport is how the targets of an upstream are spoken to. Idle connections go before most servers would end them.
 func newTransport(spec *Spec, dial func(context.Context, string, string) (net.Conn, error)) *http.Transport {
-	connect := either(spec.Timeouts.Connect, 5*time.Second)
-	idle := either(spec.MaxIdle, 1024)
+	connect := spec.Timeouts.Connect
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: connect, KeepAlive: 30 * time.Second}).DialContext
 	}
 	t := &http.Transport{
 		DialContext:            dial,
 		TLSHandshakeTimeout:    connect,
-		ResponseHeaderTimeout:  either(spec.Timeouts.Answer, time.Minute),
+		ResponseHeaderTimeout:  spec.Timeouts.Answer,
 		ExpectContinueTimeout:  time.Second,
 		IdleConnTimeout:        50 * time.Second,
-		MaxIdleConnsPerHost:    idle,
+		MaxIdleConnsPerHost:    spec.MaxIdle,
 		MaxResponseHeaderBytes: 256 << 10,
 		DisableCompression:     true, // what the client asked for is what the upstream is asked for
 		Protocols:              protocols(spec.Protocol),

@@ -80,7 +80,6 @@ type settings struct {
 	failures  int // 0 is never
 	out       time.Duration
 	refuse    bool // while all are out
-	idle      time.Duration
 	transport *http.Transport
 	client    *plain.Client // nil where only the transport will do
 }
@@ -135,6 +134,12 @@ func (s *Set) newSettings(spec Spec, targets int) (*settings, error) {
 	if retries == 0 && targets > 1 {
 		retries = 1
 	}
+	spec.Timeouts = policy.Timeouts{
+		Connect: either(spec.Timeouts.Connect, 5*time.Second),
+		Answer:  either(spec.Timeouts.Answer, time.Minute),
+		Idle:    either(spec.Timeouts.Idle, 5*time.Minute),
+	}
+	spec.MaxIdle = either(spec.MaxIdle, 1024)
 	return &settings{
 		spec:      spec,
 		retries:   max(retries, 0),
@@ -142,7 +147,6 @@ func (s *Set) newSettings(spec Spec, targets int) (*settings, error) {
 		failures:  max(either(spec.Health.Failures, 5), 0),
 		out:       either(spec.Health.Out, 10*time.Second),
 		refuse:    spec.Health.AllOut == "refuse",
-		idle:      either(spec.Timeouts.Idle, 5*time.Minute),
 		transport: newTransport(&spec, s.opts.Dial),
 	}, nil
 }
@@ -263,6 +267,30 @@ func address(at *url.URL) string {
 
 // Name returns the name that the policy gives it.
 func (u *Upstream) Name() string { return u.name }
+
+// A Plan is how targets are to be spoken to, with what the policy leaves open filled in: for those who pick targets and send requests themselves.
+type Plan struct {
+	Protocol string // "auto", "http1", "h2" or "h2c"
+	Timeouts policy.Timeouts
+	MaxIdle  int
+	Retries  int // for one request; each needs MayRetry besides
+}
+
+// Plan returns how the targets are to be spoken to now.
+func (u *Upstream) Plan() Plan {
+	s := u.settings.Load()
+	return Plan{either(s.spec.Protocol, "auto"), s.spec.Timeouts, s.spec.MaxIdle, s.retries}
+}
+
+// MayRetry asks the budget whether a request may be sent to one more target, and counts it either way.
+func (u *Upstream) MayRetry() bool {
+	if !u.settings.Load().budget.spend() {
+		u.spared.Add(1)
+		return false
+	}
+	u.retried.Add(1)
+	return true
+}
 
 // Stats are the counters of an upstream.
 type Stats struct {

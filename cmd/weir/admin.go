@@ -1,0 +1,205 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// servers are the running servers that a command speaks to, by the addresses of their admin pages.
+type servers struct {
+	addresses []string
+	tokenFile string
+	caFile    string
+
+	token  string
+	client *http.Client
+}
+
+// Bounds on how long an answer may take and how large it may be.
+const (
+	adminTime = 30 * time.Second
+	maxAnswer = 64 << 20
+)
+
+// flags adds what every command needs that speaks to servers.
+func (s *servers) flags(c *cobra.Command) {
+	c.Flags().StringSliceVar(&s.addresses, "admin", []string{"http://127.0.0.1:9090"}, "where the admin pages are; several are asked one after another")
+	c.Flags().StringVar(&s.tokenFile, "token-file", "", "a file with the token that the server asks for")
+	c.Flags().StringVar(&s.caFile, "ca", "", "a file with the certificates that a server with TLS is known by, in place of the machine's")
+}
+
+// open readies the client.
+func (s *servers) open() error {
+	transport := &http.Transport{Proxy: nil}
+	if s.caFile != "" {
+		pem, err := os.ReadFile(s.caFile)
+		if err != nil {
+			return readable(err)
+		}
+		roots := x509.NewCertPool()
+		if !roots.AppendCertsFromPEM(pem) {
+			return &usageError{fmt.Errorf("--ca %s: it holds no certificate", s.caFile)}
+		}
+		transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	}
+	if s.tokenFile != "" {
+		text, err := os.ReadFile(s.tokenFile)
+		if err != nil {
+			return readable(err)
+		}
+		s.token = strings.TrimSpace(string(text))
+	}
+	for i, a := range s.addresses {
+		u, err := url.Parse(a)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Path != "" && u.Path != "/" {
+			return &usageError{fmt.Errorf("--admin %s: write it like http://127.0.0.1:9090", a)}
+		}
+		s.addresses[i] = strings.TrimSuffix(a, "/")
+	}
+	s.client = &http.Client{
+		Timeout:       adminTime,
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token goes nowhere else
+	}
+	return nil
+}
+
+// each does something with every server. What goes wrong at one is told, and the others are asked nevertheless.
+func (s *servers) each(cmd *cobra.Command, do func(address string) error) error {
+	if err := s.open(); err != nil {
+		return err
+	}
+	defer s.client.CloseIdleConnections()
+	failed := false
+	for _, a := range s.addresses {
+		if err := do(a); err != nil {
+			cmd.PrintErrf("weir: %s: %v\n", a, err)
+			failed = true
+		}
+	}
+	if failed {
+		return errAnswered
+	}
+	return nil
+}
+
+// refused is a problem that a server answered with.
+type refused struct {
+	Title    string `json:"title"`
+	Detail   string `json:"detail"`
+	Problems []struct {
+		Line    int    `json:"line"`
+		Column  int    `json:"column"`
+		Message string `json:"message"`
+		Fix     string `json:"fix"`
+		Warning bool   `json:"warning"`
+	} `json:"problems"`
+	file string
+}
+
+// Error has a line for each thing that is wrong with a policy, as weir check has it.
+func (r *refused) Error() string {
+	text := cmp.Or(r.Detail, r.Title)
+	for _, p := range r.Problems {
+		severity := "error"
+		if p.Warning {
+			severity = "warning"
+		}
+		text += fmt.Sprintf("\n%s:%d:%d: %s: %s", r.file, p.Line, p.Column, severity, p.Message)
+		if p.Fix != "" {
+			text += "\n\tfix: " + p.Fix
+		}
+	}
+	return text
+}
+
+// ask sends a body, a value as JSON or a text as YAML, and reads the answer into out. file is what a policy's problems are about.
+func (s *servers) ask(ctx context.Context, method, address string, body any, file string, out any) error {
+	contentType, data := "application/json", []byte(nil)
+	switch b := body.(type) {
+	case nil:
+	case []byte:
+		contentType, data = "application/yaml", b
+	default:
+		var err error
+		if data, err = json.Marshal(b); err != nil {
+			return err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", contentType)
+	if s.token != "" {
+		req.Header.Set("Authorization", "Bearer "+s.token)
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		var of *url.Error
+		if errors.As(err, &of) {
+			err = of.Err
+		}
+		return err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		r := &refused{file: file}
+		if json.Unmarshal(text, r) != nil || r.Detail == "" {
+			r.Detail = fmt.Sprintf("it answered %s: is this the admin address of a weir?", resp.Status)
+		}
+		return r
+	}
+	return json.Unmarshal(text, out)
+}
+
+// planned is what a policy changes, as a server tells it.
+type planned struct {
+	Changes []struct {
+		Text string `json:"text"`
+	} `json:"changes"`
+}
+
+// tell prints changes, each in a line; with several servers, below the server's address.
+func (p *planned) tell(cmd *cobra.Command, s *servers, address string) {
+	out := cmd.OutOrStdout()
+	if len(s.addresses) > 1 {
+		fmt.Fprintln(out, address)
+	}
+	for _, c := range p.Changes {
+		fmt.Fprintln(out, c.Text)
+	}
+	if len(p.Changes) == 0 {
+		fmt.Fprintln(out, "nothing changes")
+	}
+}
+
+// keyParts reads a KEY: its parts, separated by commas, or a JSON array of texts for parts with commas in them.
+func keyParts(text string) ([]string, error) {
+	if !strings.HasPrefix(text, "[") {
+		return strings.Split(text, ","), nil
+	}
+	var parts []string
+	if err := json.Unmarshal([]byte(text), &parts); err != nil {
+		return nil, &usageError{fmt.Errorf(`%s is not a key: write its parts with commas between, or as a JSON array of texts, like '["a,b","7"]'`, text)}
+	}
+	return parts, nil
+}

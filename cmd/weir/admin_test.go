@@ -1,0 +1,79 @@
+package main
+
+import (
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestAdminCommands: exit codes, and what is told where.
+func TestAdminCommands(t *testing.T) {
+	policy := strings.Replace(shop, "limits:", `listen: { gateway: "127.0.0.1:0", admin: "127.0.0.1:0" }
+upstreams: { up: { url: "http://127.0.0.1:9" } }
+limits:`, 1)
+	policy = strings.Replace(policy, "{ match:", "{ upstream: up, match:", 1)
+	dir := files(t, map[string]string{"policy.yaml": policy, "same.yaml": policy, "bad.yaml": strings.Replace(policy, "6/m", "0/m", 1)})
+	_, admin := served(t, dir+"/policy.yaml")
+	_, other := served(t, dir+"/same.yaml")
+	at := "http://" + admin
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := "http://" + l.Addr().String()
+	l.Close()
+	for _, c := range []struct {
+		args        string
+		code        int
+		out, stderr string // what is in them
+	}{
+		{"diff FILE/same.yaml --admin AT", 0, "nothing changes\n", ""},
+		{"diff FILE/bad.yaml --admin AT", 1, "", "FILE/bad.yaml:5:"},
+		{"diff FILE/none.yaml --admin AT", 2, "", "no such file"},
+		{"diff", 2, "", "accepts 1 arg"},
+		{"diff FILE/same.yaml --admin NOBODY", 1, "", "connection refused"},
+		{"diff FILE/same.yaml --admin 127.0.0.1:9090", 2, "", "write it like http://127.0.0.1:9090"},
+		{"reload --admin AT", 0, "nothing changes\n", ""},
+		{"reload --admin AT --token-file FILE/none", 2, "", "no such file"},
+		{"reload --admin AT --ca FILE/policy.yaml", 2, "", "holds no certificate"},
+		{"ban per-sku 7 --admin AT", 2, "", "--for 1h"},
+		{"ban per-sku 7 --for 1h --admin AT --admin NOBODY --admin OTHER", 1, "ban until", "connection refused"},
+		{"bans --admin OTHER", 0, "ban   per-sku   7   ", ""},
+		{"bans --json --admin AT", 0, `"key":["7"]`, ""},
+		{"ban per-sku 7 --for long --admin AT", 1, "", "1h or 7d"},
+		{"ban per-skq 7 --for 1h --admin AT", 1, "", `did you mean "per-sku"?`},
+		{"ban per-sku [7] --for 1h --admin AT", 2, "", "JSON array of texts"},
+		{"grant per-sku 8 --for 1h --set burst=5 --admin AT", 0, "grant until", ""},
+		{"grant per-sku 8 --for 1h --set burts=5 --admin AT", 1, "", `did you mean "burst"?`},
+		{"lift per-sku 8 --admin AT", 0, "lifted\n", ""},
+		{"lift per-sku 8 --admin AT", 1, "", "neither a ban nor a grant"},
+	} {
+		names := strings.NewReplacer("FILE", dir, "AT", at, "NOBODY", nobody, "OTHER", "http://"+other)
+		code, out, stderr := weir(t, "", strings.Fields(names.Replace(c.args))...)
+		if code != c.code || !strings.Contains(out, c.out) || !strings.Contains(stderr, names.Replace(c.stderr)) || c.out == "" && out != "" {
+			t.Errorf("weir %s: %d\n%s%s", c.args, code, out, stderr)
+		}
+	}
+	if err := os.Remove(dir + "/policy.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := weir(t, "", "reload", "--admin", at); code != 1 || !strings.Contains(stderr, "no such file") {
+		t.Errorf("%d: %s", code, stderr)
+	}
+}
+
+// TestKeys are read as they are written, and no terminal takes one for a command.
+func TestKeys(t *testing.T) {
+	for _, parts := range [][]string{{"10.0.0.1"}, {"10.0.0.1", "7"}, {"a,b", "7"}, {""}, {"", ""}, {"[x"}, {"a b\x1b[2J\n"}, {"\u009b\U0001f600é"}, {}} {
+		text := keyText(parts)
+		got, err := keyParts(text)
+		if err != nil || !slices.Equal(got, parts) {
+			t.Errorf("%q: %s, read back as %q, %v", parts, text, got, err)
+		}
+		if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' }) {
+			t.Errorf("%q: %q", parts, text)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+)
+
+func bansCommand() *cobra.Command {
+	var s servers
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "bans",
+		Short: "List the bans and grants of a running server",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			out := cmd.OutOrStdout()
+			return s.each(cmd, func(address string) error {
+				var list struct {
+					Exceptions []exception `json:"exceptions"`
+				}
+				if err := s.ask(cmd.Context(), "GET", address+"/v1/exceptions", nil, "", &list); err != nil {
+					return err
+				}
+				if asJSON {
+					return json.NewEncoder(out).Encode(list)
+				}
+				if len(s.addresses) > 1 {
+					fmt.Fprintln(out, address)
+				}
+				w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+				for _, ex := range list.Exceptions {
+					var numbers []string
+					for _, name := range slices.Sorted(maps.Keys(ex.Set)) {
+						numbers = append(numbers, name+"="+ex.Set[name])
+					}
+					fmt.Fprintln(w, strings.TrimRight(strings.Join([]string{ex.Kind, ex.Limit, keyText(ex.Key), ex.Until, strings.Join(numbers, " ")}, "\t"), "\t"))
+				}
+				return w.Flush()
+			})
+		},
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print them as JSON")
+	s.flags(c)
+	return c
+}
+
+// keyText writes a key as keyParts reads it. What a terminal would take for a command stands in JSON.
+func keyText(parts []string) string {
+	text := strings.Join(parts, ",")
+	plain := len(parts) > 0 && !strings.HasPrefix(text, "[") && !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f || r >= 0x80 })
+	if plain && strings.Count(text, ",") == len(parts)-1 {
+		return text
+	}
+	if parts == nil {
+		parts = []string{}
+	}
+	return asciiJSON(parts)
+}
+
+// asciiJSON writes texts as JSON in ASCII.
+func asciiJSON(parts []string) string {
+	data, _ := json.Marshal(parts) // texts can be written
+	var b strings.Builder
+	for _, r := range string(data) {
+		switch {
+		case r > 0xffff:
+			r -= 0x10000
+			fmt.Fprintf(&b, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		case r >= 0x7f:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}

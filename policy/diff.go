@@ -1,0 +1,318 @@
+package policy
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/duration"
+	"github.com/weirflow/weir/internal/snake"
+)
+
+// A Change is one thing in which a policy differs from another: a limit, a store, an upstream, a route, or a setting that stands alone.
+type Change struct {
+	What   string  // "limit", "store", "upstream", "route", or "setting"
+	Name   string  // its name; the match of a route
+	How    string  // "added", "removed", "changed", or "moved"
+	Fields []Field // of one that is changed: each number or word that differs
+	Counts string  // of a limit, or of those in a store: what becomes of what was counted: "kept", "new" or "gone"
+	Why    string  // why that is so
+}
+
+// A Field is a part of what was changed. Empty is where it is not set.
+type Field struct{ Name, From, To string }
+
+// How things differ.
+const (
+	Added   = "added"
+	Removed = "removed"
+	Changed = "changed"
+	Moved   = "moved"
+)
+
+// What becomes of counts.
+const (
+	CountsKept = "kept"
+	CountsNew  = "new"
+	CountsGone = "gone"
+)
+
+// Diff returns what would change if one policy took the place of another, in the order of a policy file. Neither passwords nor users of stores are
+// in it.
+func Diff(from, to *Policy) (all []Change) {
+	all = append(all, settings(from, to)...)
+	all = append(all, named("store", from.Stores, to.Stores, func(s Store) string { return s.Name }, placed)...)
+	all = append(all, named("limit", from.Limits, to.Limits, func(l Limit) string { return l.Name }, func(was, is *Limit, c *Change) { counted(from, to, was, is, c) })...)
+	all = append(all, named("upstream", from.Upstreams, to.Upstreams, func(u Upstream) string { return u.Name }, nil)...)
+	return append(all, routes(from.Routes, to.Routes)...)
+}
+
+// settings compares what is neither in a map nor in a list of things that have names.
+func settings(from, to *Policy) (all []Change) {
+	a, b := reflect.ValueOf(*from), reflect.ValueOf(*to)
+	for i := range a.NumField() {
+		f := a.Type().Field(i)
+		switch f.Name {
+		case "Stores", "Limits", "Upstreams", "Routes":
+			continue
+		}
+		if fields := differ(label(f.Name), a.Field(i), b.Field(i)); len(fields) > 0 {
+			all = append(all, Change{What: "setting", Name: label(f.Name), How: Changed, Fields: fields})
+		}
+	}
+	return all
+}
+
+// named compares things that have names. tell says what a change means, for one that was or is not there with nil.
+func named[T any](what string, from, to []T, name func(T) string, tell func(was, is *T, c *Change)) (all []Change) {
+	find := func(in []T, n string) *T {
+		for i := range in {
+			if name(in[i]) == n {
+				return &in[i]
+			}
+		}
+		return nil
+	}
+	add := func(was, is *T, c Change) {
+		if c.What = what; tell != nil {
+			tell(was, is, &c)
+		}
+		all = append(all, c)
+	}
+	for i := range from {
+		if find(to, name(from[i])) == nil {
+			add(&from[i], nil, Change{Name: name(from[i]), How: Removed})
+		}
+	}
+	for i := range to {
+		was, is := find(from, name(to[i])), &to[i]
+		if was == nil {
+			add(nil, is, Change{Name: name(*is), How: Added})
+			continue
+		}
+		if fields := differ("", reflect.ValueOf(*was), reflect.ValueOf(*is)); len(fields) > 0 {
+			add(was, is, Change{Name: name(*is), How: Changed, Fields: fields})
+		}
+	}
+	return all
+}
+
+// routes compares routes by their matches. Which of them comes first matters.
+func routes(from, to []Route) []Change {
+	was, is := matches(from), matches(to)
+	all := named("route", was, is, func(m matched) string { return m.Name }, nil)
+	other := func(in []matched) func(matched) bool {
+		return func(m matched) bool {
+			return !slices.ContainsFunc(in, func(o matched) bool { return o.Name == m.Name })
+		}
+	}
+	before, after := slices.DeleteFunc(slices.Clone(was), other(is)), slices.DeleteFunc(slices.Clone(is), other(was))
+	for i := range before {
+		if before[i].Name != after[i].Name {
+			return append(all, Change{What: "route", Name: after[i].Name, How: Moved, Why: "the first route that matches wins"})
+		}
+	}
+	return all
+}
+
+// matched is a route with a name of its own, where several have the same match.
+type matched struct {
+	Name  string
+	Route Route
+}
+
+func matches(in []Route) (all []matched) {
+	seen := map[string]int{}
+	for _, r := range in {
+		name := r.Match
+		if seen[name]++; seen[name] > 1 {
+			name = fmt.Sprintf("%s (number %d)", name, seen[name])
+		}
+		all = append(all, matched{name, r})
+	}
+	return all
+}
+
+// differ returns the fields in which two values of a type differ, by their names in a policy file.
+func differ(name string, a, b reflect.Value) (all []Field) {
+	if a.Type() == reflect.TypeFor[weir.Limit]() {
+		return differentLimits(a, b)
+	}
+	if a.Kind() == reflect.Struct && !isText(a.Type()) {
+		for i := range a.NumField() {
+			field := label(a.Type().Field(i).Name)
+			if name != "" && a.Type() != reflect.TypeFor[Route]() {
+				field = name + "." + field
+			}
+			all = append(all, differ(field, a.Field(i), b.Field(i))...)
+		}
+		return all
+	}
+	if reflect.DeepEqual(a.Interface(), b.Interface()) {
+		return nil
+	}
+	from, to := show(a), show(b)
+	if name == "redis" {
+		from, to = withoutUser(from), withoutUser(to)
+	}
+	from, to = shorten(from), shorten(to)
+	switch {
+	case from != to:
+	case name == "redis":
+		from, to = "(as it was)", "(other users, passwords or parameters)"
+	default:
+		from, to = "(as it was)", "(another text further on)"
+	}
+	return []Field{{name, from, to}}
+}
+
+// differentLimits compares the numbers of two limits, or names both kinds.
+func differentLimits(a, b reflect.Value) (all []Field) {
+	was, _ := a.Interface().(weir.Limit)
+	is, _ := b.Interface().(weir.Limit)
+	if was == nil || is == nil || weir.Equal(was, is) {
+		return nil
+	}
+	if reflect.TypeOf(was) == reflect.TypeOf(is) {
+		return differ(weir.Kind(is), reflect.ValueOf(was), reflect.ValueOf(is))
+	}
+	return []Field{{"kind", describe(was), describe(is)}}
+}
+
+// label is the name of a Go field in a policy file.
+func label(name string) string {
+	if strings.ToUpper(name) == name {
+		return strings.ToLower(name)
+	}
+	return snake.Case(name)
+}
+
+// describe writes a limit as a policy file does, in one line.
+func describe(l weir.Limit) string {
+	v := reflect.ValueOf(l)
+	var fields []string
+	for i := range v.NumField() {
+		if !v.Field(i).IsZero() {
+			fields = append(fields, snake.Case(v.Type().Field(i).Name)+": "+show(v.Field(i)))
+		}
+	}
+	return fmt.Sprintf("%s: { %s }", weir.Kind(l), strings.Join(fields, ", "))
+}
+
+// isText reports whether a struct is written as a text.
+func isText(t reflect.Type) bool { return t.Implements(reflect.TypeFor[fmt.Stringer]()) }
+
+// show writes a value as a policy file does. What is not set is empty.
+func show(v reflect.Value) string {
+	if v.IsZero() {
+		return ""
+	}
+	switch of := v.Interface().(type) {
+	case time.Duration:
+		return duration.Format(of)
+	case fmt.Stringer:
+		return of.String()
+	}
+	if v.Kind() == reflect.Slice {
+		var items []string
+		for i := range v.Len() {
+			items = append(items, show(v.Index(i)))
+		}
+		return "[" + strings.Join(items, ", ") + "]"
+	}
+	return fmt.Sprint(v.Interface())
+}
+
+// shorten cuts a text that is too long to be told in a line.
+func shorten(text string) string {
+	const most = 200
+	if len(text) <= most {
+		return text
+	}
+	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(text[:most], ""), len(text))
+}
+
+// withoutUser is a URL without what could be a secret: users, passwords and parameters.
+func withoutUser(url string) string {
+	scheme, rest, found := strings.Cut(url, "://")
+	if !found {
+		return ""
+	}
+	rest = rest[strings.LastIndexByte(rest, '@')+1:]
+	rest, _, _ = strings.Cut(rest, "?")
+	return scheme + "://" + rest
+}
+
+// placed says what becomes of the counts of the limits in a store.
+func placed(was, is *Store, c *Change) {
+	if was != nil && is != nil && (!samePlace(was.Redis, is.Redis) || was.prefix() != is.prefix()) {
+		c.Counts, c.Why = CountsNew, "what its limits have counted stays where it was"
+	}
+}
+
+// counted says what becomes of the counts of a limit.
+func counted(from, to *Policy, was, is *Limit, c *Change) {
+	switch {
+	case is == nil:
+		c.Counts = CountsGone
+		if was.Store != "" {
+			c.Why = "they stay in the store until they are as good as new"
+		}
+		return
+	case was == nil:
+		c.Counts = CountsNew
+		return
+	}
+	c.Counts, c.Why = CountsKept, was.restarts(is, from.store(was.Store), to.store(is.Store))
+	if c.Why != "" {
+		c.Counts = CountsNew
+	}
+}
+
+// String is the change in a line.
+func (c Change) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s", c.What, c.Name)
+	if c.What == "route" {
+		b.Reset()
+		fmt.Fprintf(&b, "route %q", c.Name)
+	}
+	switch c.How {
+	case Changed:
+		b.WriteString(": ")
+		for i, f := range c.Fields {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			b.WriteString(f.String())
+		}
+	default:
+		b.WriteString(" is " + c.How)
+	}
+	switch {
+	case c.Counts == CountsKept:
+		b.WriteString("; its counts are kept")
+	case c.Counts == CountsNew && c.How != Added:
+		b.WriteString("; its counts begin anew")
+	case c.Counts == CountsGone:
+		b.WriteString("; its counts go with it")
+	}
+	if c.Why != "" {
+		b.WriteString(": " + c.Why)
+	}
+	return b.String()
+}
+
+// String is the field in words.
+func (f Field) String() string {
+	switch {
+	case f.From == "":
+		return fmt.Sprintf("%s is set to %s", f.Name, f.To)
+	case f.To == "":
+		return fmt.Sprintf("%s %s is taken out", f.Name, f.From)
+	}
+	return fmt.Sprintf("%s from %s to %s", f.Name, f.From, f.To)
+}

@@ -1,0 +1,125 @@
+package policy_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/weirtest"
+)
+
+func shared() policy.Policy {
+	bucket := weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 20}
+	return policy.Policy{
+		Listen: policy.Listen{Gateway: "127.0.0.1:8080"},
+		Stores: []policy.Store{{Name: "main", Redis: "redis://app:secret@10.0.0.9:6379/0?client_name=x", Deadline: 20 * time.Millisecond}},
+		Limits: []policy.Limit{
+			{Name: "a", Key: []string{"client.ip"}, Limit: bucket},
+			{Name: "b", Key: []string{"client.ip"}, Limit: bucket, Store: "main"},
+		},
+		Upstreams: []policy.Upstream{{Name: "shop", URL: "http://127.0.0.1:9000"}},
+		Routes:    []policy.Route{{Match: "/a", Upstream: "shop", Limits: []string{"a"}}, {Match: "/", Upstream: "shop", Limits: []string{"b"}}},
+	}
+}
+
+func TestDiff(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(p *policy.Policy)
+		want   string
+	}{
+		"nothing": {func(*policy.Policy) {}, ""},
+		"numbers": {func(p *policy.Policy) { p.Limits[0].Limit = weir.TokenBucket{Rate: weir.PerMinute(6), Burst: 20} },
+			"limit a: token_bucket.rate from 10/s to 6/m; its counts are kept"},
+		"kind": {func(p *policy.Policy) { p.Limits[0].Limit = weir.FixedWindow{Limit: 5, Window: 36 * time.Hour} },
+			"limit a: kind from token_bucket: { rate: 10/s, burst: 20 } to fixed_window: { limit: 5, window: 1d12h }; its counts are kept"},
+		"roll_out": {func(p *policy.Policy) { p.Limits[0].RollOut = "0.5%" }, "limit a: roll_out is set to 0.5%; its counts are kept"},
+		"key": {func(p *policy.Policy) { p.Limits[0].Key = []string{"client.ip", "host"} },
+			"limit a: key from [client.ip] to [client.ip, host]; its counts begin anew: its key is made of other parts"},
+		"shadow":              {func(p *policy.Policy) { p.Limits[0].Shadow = true }, "limit a: shadow is set to true; its counts begin anew: shadow states and others are apart"},
+		"max_keys":            {func(p *policy.Policy) { p.Limits[0].MaxKeys = 5 }, "limit a: max_keys is set to 5; its counts begin anew: its keys are kept in a new table, for another max_keys or when_full"},
+		"max_keys in a store": {func(p *policy.Policy) { p.Limits[1].MaxKeys = 5 }, "limit b: max_keys is set to 5; its counts are kept"},
+		"into a store": {func(p *policy.Policy) { p.Limits[0].Store = "main" },
+			"limit a: store is set to main; its counts begin anew: it is kept in a store, and was in memory, or the other way round"},
+		"concurrency": {func(p *policy.Policy) { p.Limits[0].Limit = weir.Concurrency{Limit: 5} },
+			"limit a: kind from token_bucket: { rate: 10/s, burst: 20 } to concurrency: { limit: 5 }; its counts begin anew: places and charges are not the same"},
+		"a place of the store": {func(p *policy.Policy) {
+			p.Stores[0].Redis = "redis://app:secret@10.0.0.8:6379/0?client_name=x"
+			p.Limits[1].Status = 503
+		}, "store main: redis from redis://10.0.0.9:6379/0 to redis://10.0.0.8:6379/0; its counts begin anew: what its limits have counted stays where it was\nlimit b: status is set to 503; its counts begin anew: its store is at another address"},
+		"a password": {func(p *policy.Policy) { p.Stores[0].Redis = "redis://app:secret2@10.0.0.9:6379/0?client_name=x" },
+			"store main: redis from (as it was) to (other users, passwords or parameters)"},
+		"added": {func(p *policy.Policy) { p.Limits = append(p.Limits, policy.Limit{Name: "c", Limit: p.Limits[0].Limit}) },
+			"limit c is added"},
+		"removed": {func(p *policy.Policy) { p.Limits, p.Routes = p.Limits[1:], p.Routes[1:] },
+			"limit a is removed; its counts go with it\nroute \"/a\" is removed"},
+		"removed from a store": {func(p *policy.Policy) { p.Limits = p.Limits[:1] },
+			"limit b is removed; its counts go with it: they stay in the store until they are as good as new"},
+		"settings": {func(p *policy.Policy) {
+			p.Listen.Admin = "127.0.0.1:9090"
+			p.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+			p.Admin.TokenFile = "token"
+		}, "setting listen: listen.admin is set to 127.0.0.1:9090\nsetting admin: admin.token_file is set to token\nsetting trusted_proxies: trusted_proxies is set to [10.0.0.0/8]"},
+		"upstream": {func(p *policy.Policy) { p.Upstreams[0].URL = "http://127.0.0.1:9001" }, "upstream shop: url from http://127.0.0.1:9000 to http://127.0.0.1:9001"},
+		"route": {func(p *policy.Policy) { p.Routes[0].Refused.Status = 503; p.Routes[0].Limits = []string{"a", "b"} },
+			"route \"/a\": limits from [a] to [a, b], refused.status is set to 503"},
+		"a long body": {func(p *policy.Policy) { p.Routes[0].Refused.Body = strings.Repeat("é", 500) },
+			"route \"/a\": refused.body is set to " + strings.Repeat("é", 100) + "... (1000 bytes)"},
+		"order": {func(p *policy.Policy) { p.Routes[0], p.Routes[1] = p.Routes[1], p.Routes[0] },
+			"route \"/\" is moved: the first route that matches wins"},
+		"the same match twice": {func(p *policy.Policy) { p.Routes = append(p.Routes, p.Routes[0]) }, "route \"/a (number 2)\" is added"},
+	} {
+		from, to := shared(), shared()
+		c.change(&to)
+		var got []string
+		for _, change := range policy.Diff(&from, &to) {
+			got = append(got, change.String())
+		}
+		text := strings.Join(got, "\n")
+		if text != c.want {
+			t.Errorf("%s: got\n%s\nwant\n%s", name, text, c.want)
+		}
+		if strings.Contains(text, "secret") {
+			t.Errorf("%s: a password", name)
+		}
+	}
+}
+
+// TestDiffSaysWhatNextDoes: counts that Diff says are kept are kept, and those that it says begin anew do.
+func TestDiffSaysWhatNextDoes(t *testing.T) {
+	for name, change := range map[string]func(l *policy.Limit){
+		"numbers":   func(l *policy.Limit) { l.Limit = weir.TokenBucket{Rate: weir.PerDay(1), Burst: 2} },
+		"kind":      func(l *policy.Limit) { l.Limit = weir.FixedWindow{Limit: 2, Window: time.Hour} },
+		"roll_out":  func(l *policy.Limit) { l.RollOut = "100%" },
+		"status":    func(l *policy.Limit) { l.Status, l.Log = 503, "info" },
+		"key":       func(l *policy.Limit) { l.Key = []string{"header.user-id"} },
+		"max_keys":  func(l *policy.Limit) { l.MaxKeys = 77 },
+		"when_full": func(l *policy.Limit) { l.WhenFull = "refuse" },
+	} {
+		clock := new(weirtest.Clock)
+		clock.Set(minute)
+		p := guarded()
+		e := newEngine(t, p, policy.Options{Clock: clock.Now})
+		for range 2 {
+			e.Decide(from("/one", "10.0.0.1", ""))
+		}
+		to := guarded(func(p *policy.Policy) { change(&p.Limits[0]) })
+		diff := policy.Diff(&p, &to)
+		if len(diff) != 1 {
+			t.Fatalf("%s: %v", name, diff)
+		}
+		next, err := e.Next(to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := next.Decide(from("/one", "10.0.0.1", "")).Outcome == policy.Deny
+		if kept != (diff[0].Counts == policy.CountsKept) {
+			t.Errorf("%s: kept is %v, and it says %s", name, kept, diff[0])
+		}
+		if err := next.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

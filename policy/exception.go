@@ -1,0 +1,481 @@
+package policy
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/duration"
+	"github.com/weirflow/weir/keyed"
+)
+
+// An Exception is what holds for one key of a limit in place of the limit, until it ends: a ban, a grant, or other numbers. Where a part of the
+// key is client.ip, it may be a prefix, like 10.0.0.0/8, for all addresses in it.
+type Exception struct {
+	Limit string
+	Key   []string          // the parts, in the order of the limit's key
+	Ban   bool              // all is refused, and nothing is charged; otherwise all passes, and nothing is charged
+	Set   map[string]string // or the numbers that differ from the limit's, as in a policy file: {"rate": "100/s"}
+	For   time.Duration     // from now on
+}
+
+// MaxExceptions is how many exceptions there may be at once, over all limits.
+const MaxExceptions = 10_000
+
+const (
+	maxRanges    = 256                       // of one limit: they are looked through
+	maxException = 10 * 366 * 24 * time.Hour // the longest
+	maxParts     = 4096                      // bytes of a key
+)
+
+// banName follows the name of a limit in the Decision.By of one whom a ban refused. No name of a limit has a slash.
+const banName = "/ban"
+
+// ErrTooMany is found by errors.Is where there are as many exceptions as there may be.
+var ErrTooMany = fmt.Errorf("weir: there are %d bans and grants already, or %d prefixes of one limit: lift some", MaxExceptions, maxRanges)
+
+// exceptions are those of an engine and of all that go on from it.
+type exceptions struct {
+	clock   func() int64
+	mu      sync.Mutex
+	byLimit map[string]*excepted
+	engine  *Engine // the newest
+}
+
+// excepted are the exceptions of one limit. They are read without a lock, and replaced as a whole.
+type excepted struct{ all atomic.Pointer[rulings] }
+
+// rulings are exceptions as requests meet them. A key of its own goes before a prefix, and a longer prefix before a shorter one.
+type rulings struct {
+	exact  map[string]*ruling
+	ranges []*ruling
+	clock  func() int64
+}
+
+// ruling is an exception in force.
+type ruling struct {
+	Exception
+	until  int64
+	limit  weir.Limit   // with its own numbers; nil for a ban or a grant
+	prefix netip.Prefix // of a range
+	part   int          // which part of the key that is; -1 for none
+}
+
+func newExceptions(clock func() int64) *exceptions {
+	return &exceptions{clock: clock, byLimit: map[string]*excepted{}}
+}
+
+// of returns the exceptions of a limit: those of before, where its keys are the same.
+func (x *exceptions) of(old *limit, l Limit) *excepted {
+	if old != nil && slices.Equal(old.parts, l.keyParts()) {
+		return old.except
+	}
+	return new(excepted)
+}
+
+// follow goes on with the limits of another engine. Numbers that do not fit any more are let go; others are put into tables that are new.
+func (x *exceptions) follow(e *Engine) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.engine = e
+	clear(x.byLimit)
+	for _, l := range e.limits {
+		if l.isRest() {
+			continue
+		}
+		x.byLimit[l.Name] = l.except
+		all := l.except.all.Load()
+		if all == nil {
+			continue
+		}
+		next := all.clone()
+		for key, r := range all.exact {
+			if r.Set == nil {
+				continue
+			}
+			again := *r
+			if err := again.put(l, key, x.clock()); err != nil {
+				delete(next.exact, key)
+				continue
+			}
+			next.exact[key] = &again
+		}
+		l.except.use(next)
+	}
+}
+
+// put has a limit's table keep other numbers for a key.
+func (r *ruling) put(l *limit, key string, now int64) (err error) {
+	if r.limit, err = numbersOf(l, r.Set); err != nil || r.until <= now {
+		return err
+	}
+	return l.table.Override(key, keyed.Override{Limit: r.limit, For: time.Duration(r.until - now)})
+}
+
+// numbersOf are a limit's numbers with others in place of some.
+func numbersOf(l *limit, set map[string]string) (weir.Limit, error) {
+	switch l.Limit.Limit.(type) {
+	case weir.Concurrency, weir.NginxBucket:
+		return nil, fmt.Errorf("a %s has no numbers for single keys: ban the key, or let it pass", weir.Kind(l.Limit.Limit))
+	}
+	if l.table == nil {
+		return nil, fmt.Errorf("the limit is in the store %q, where it has the same numbers for all keys: ban the key, or let it pass", l.Store)
+	}
+	fields := map[string]any{}
+	for name, value := range set {
+		fields[name] = value
+	}
+	return WithFields(l.Limit.Limit, fields)
+}
+
+func (all *rulings) clone() *rulings {
+	return &rulings{exact: maps.Clone(all.exact), ranges: slices.Clone(all.ranges), clock: all.clock}
+}
+
+// use puts other exceptions in force. Where there are none, requests do not look for any.
+func (x *excepted) use(all *rulings) {
+	if len(all.exact) == 0 && len(all.ranges) == 0 {
+		all = nil
+	}
+	x.all.Store(all)
+}
+
+// now returns the exceptions in force, nil for none.
+func (x *excepted) now() *rulings { return x.all.Load() }
+
+// sets reports whether a key has numbers of its own.
+func (x *excepted) sets(key []byte) bool {
+	all := x.all.Load()
+	if all == nil {
+		return false
+	}
+	r := all.exact[string(key)]
+	return r != nil && r.limit != nil && all.clock() < r.until
+}
+
+// window is that of a key's own numbers, where it has any.
+func (x *excepted) window(key string, of time.Duration) time.Duration {
+	if all := x.all.Load(); all != nil {
+		if r := all.exact[key]; r != nil && r.limit != nil && all.clock() < r.until {
+			return window(r.limit)
+		}
+	}
+	return of
+}
+
+// ruled is what becomes of a request by an exception.
+func (l *limit) ruled(all *rulings, key []byte, req *request) question {
+	now := all.clock()
+	r := all.find(l, key, req, now)
+	switch {
+	case r == nil || r.limit != nil:
+		return asks
+	case r.Ban:
+		req.banned = time.Duration(r.until - now)
+		return banned
+	}
+	if !l.isRest() {
+		l.counts.granted.Add(1)
+	}
+	return skip
+}
+
+// find returns what holds for a key, nil for the limit itself.
+func (all *rulings) find(l *limit, key []byte, req *request, now int64) *ruling {
+	if r := all.exact[string(key)]; r != nil && now < r.until {
+		return r
+	}
+	if len(all.ranges) == 0 {
+		return nil
+	}
+	addr := addressOf(req.Client)
+	for _, r := range all.ranges {
+		if now < r.until && r.prefix.Contains(addr) && r.fits(l, req) {
+			return r
+		}
+	}
+	return nil
+}
+
+// addressOf is the address of a client, as ClientKey writes it; an invalid one for other texts.
+func addressOf(client string) netip.Addr {
+	if addr, err := netip.ParseAddr(client); err == nil {
+		return addr
+	}
+	prefix, _ := netip.ParsePrefix(client)
+	return prefix.Addr()
+}
+
+// fits reports whether the other parts of a key are those of a range.
+func (r *ruling) fits(l *limit, req *request) bool {
+	for i, p := range l.parts {
+		if i == r.part {
+			continue
+		}
+		if value, _ := p.value(req); value != r.Key[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// Except puts an exception in force, in place of one for the same key. The error says what is wrong with it. Exceptions are kept by engines that
+// go on from this one with Next, as long as the limit's name and key stay. It is safe beside Decide, and beside Next too.
+func (e *Engine) Except(ex Exception) error {
+	x := e.excepts
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	l := x.engine.limit(ex.Limit)
+	if l == nil {
+		return fmt.Errorf("weir: there is no limit %q (%s)", ex.Limit, suggest(ex.Limit, names(x.engine.policy.Limits, func(l Limit) string { return l.Name })))
+	}
+	r, key, err := x.rule(l, ex)
+	if err != nil {
+		return fmt.Errorf("weir: limit %q: %w", ex.Limit, err)
+	}
+	x.sweep()
+	next := &rulings{exact: map[string]*ruling{}, clock: x.clock}
+	if all := l.except.all.Load(); all != nil {
+		next = all.clone()
+	}
+	was := next.remove(r, key)
+	if x.count()-was >= MaxExceptions || r.part >= 0 && len(next.ranges) >= maxRanges {
+		return ErrTooMany
+	}
+	switch {
+	case r.part >= 0:
+		next.ranges = append(next.ranges, r)
+		slices.SortStableFunc(next.ranges, func(a, b *ruling) int { return cmp.Compare(b.prefix.Bits(), a.prefix.Bits()) })
+	case r.Set != nil:
+		if err := r.put(l, key, x.clock()); err != nil {
+			return fmt.Errorf("weir: limit %q: %w", ex.Limit, err)
+		}
+	case l.table != nil:
+		l.table.Lift(key) // the numbers that it may have had
+	}
+	if r.part < 0 {
+		next.exact[key] = r
+	}
+	l.except.use(next)
+	return nil
+}
+
+// remove takes out what there is for the same key or range, and returns how many that were.
+func (all *rulings) remove(r *ruling, key string) int {
+	before := len(all.exact) + len(all.ranges)
+	if r.part < 0 {
+		delete(all.exact, key)
+	} else {
+		all.ranges = slices.DeleteFunc(all.ranges, func(o *ruling) bool { return slices.Equal(o.Key, r.Key) })
+	}
+	return before - len(all.exact) - len(all.ranges)
+}
+
+// rule checks an exception.
+func (x *exceptions) rule(l *limit, ex Exception) (*ruling, string, error) {
+	r := &ruling{Exception: ex, part: -1, until: x.clock()}
+	switch {
+	case l.Shadow:
+		return nil, "", errors.New("it is a shadow, and enforces nothing: take shadow out of the policy first")
+	case ex.For <= 0 || ex.For > maxException:
+		return nil, "", fmt.Errorf("%v is not how long an exception may last: give a time of up to ten years", ex.For)
+	case ex.Ban && ex.Set != nil:
+		return nil, "", errors.New("a ban has no numbers: set either")
+	case ex.Set != nil && len(ex.Set) == 0:
+		return nil, "", errors.New("no number is set: name at least one, like rate")
+	}
+	r.until += int64(ex.For)
+	key, err := r.locate(l)
+	if err != nil {
+		return nil, "", err
+	}
+	if ex.Set != nil {
+		if r.part >= 0 {
+			return nil, "", errors.New("a prefix has no state that could have other numbers: ban it, or let it pass")
+		}
+		r.limit, err = numbersOf(l, ex.Set)
+	}
+	return r, key, err
+}
+
+// locate works out for which key, or which range, an exception is.
+func (r *ruling) locate(l *limit) (key string, err error) {
+	if len(r.Key) != len(l.parts) {
+		return "", fmt.Errorf("its key has %d parts (%s), and %d were given", len(l.parts), strings.Join(l.Limit.Key, ", "), len(r.Key))
+	}
+	parts, size := slices.Clone(r.Key), 0
+	for i, p := range l.parts {
+		if size += len(parts[i]); size > maxParts {
+			return "", fmt.Errorf("the key is longer than %d bytes", maxParts)
+		}
+		switch p.kind {
+		case partConst:
+			if parts[i] != p.name {
+				return "", fmt.Errorf("part %d of its key is always %q", i+1, p.name)
+			}
+		case partClientIP:
+			if err := r.client(parts, i); err != nil {
+				return "", err
+			}
+		}
+	}
+	r.Key = parts
+	return EncodeKey(parts...), nil
+}
+
+// client reads a part that is an address, or a prefix.
+func (r *ruling) client(parts []string, i int) error {
+	prefix, err := netip.ParsePrefix(parts[i])
+	if err != nil {
+		if strings.Contains(parts[i], "/") {
+			return fmt.Errorf("%q is neither an address nor a prefix", parts[i])
+		}
+		parts[i] = ClientKeyOf(parts[i])
+		return nil
+	}
+	bits := prefix.Bits()
+	addr := prefix.Addr()
+	if addr.Is4In6() {
+		addr, bits = addr.Unmap(), bits-96
+	}
+	single := 32
+	if addr.Is6() {
+		single = 64
+	}
+	switch {
+	case bits < 0:
+		return fmt.Errorf("%q is neither of IPv4 nor of IPv6: write it as one of them", parts[i])
+	case bits > single:
+		return fmt.Errorf("%q is a part of a client: IPv6 counts by /64", parts[i])
+	case bits == single:
+		parts[i] = ClientKey(addr)
+	case r.part >= 0:
+		return errors.New("one part may be a prefix")
+	default:
+		r.prefix, r.part = netip.PrefixFrom(addr, bits).Masked(), i
+		parts[i] = r.prefix.String()
+	}
+	return nil
+}
+
+// Lift ends the exception for a key. It reports whether there was one.
+func (e *Engine) Lift(limit string, key []string) (bool, error) {
+	x := e.excepts
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	l := x.engine.limit(limit)
+	if l == nil {
+		return false, fmt.Errorf("weir: there is no limit %q (%s)", limit, suggest(limit, names(x.engine.policy.Limits, func(l Limit) string { return l.Name })))
+	}
+	r := &ruling{Exception: Exception{Key: key}, part: -1}
+	encoded, err := r.locate(l)
+	if err != nil {
+		return false, fmt.Errorf("weir: limit %q: %w", limit, err)
+	}
+	x.sweep()
+	all := l.except.all.Load()
+	if all == nil {
+		return false, nil
+	}
+	next := all.clone()
+	if next.remove(r, encoded) == 0 {
+		return false, nil
+	}
+	if l.table != nil && r.part < 0 {
+		l.table.Lift(encoded)
+	}
+	l.except.use(next)
+	return true, nil
+}
+
+// Exceptions returns those in force, by limit in the order of the policy, and those of a limit by when they end. For is how long they still hold.
+func (e *Engine) Exceptions() (all []Exception) {
+	x := e.excepts
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.sweep()
+	now := x.clock()
+	for _, l := range x.engine.limits {
+		r := l.except.all.Load()
+		if r == nil || l.isRest() {
+			continue
+		}
+		of := append(slices.Collect(maps.Values(r.exact)), r.ranges...)
+		slices.SortFunc(of, func(a, b *ruling) int {
+			return cmp.Or(cmp.Compare(a.until, b.until), slices.Compare(a.Key, b.Key))
+		})
+		for _, r := range of {
+			ex := r.Exception
+			ex.For = time.Duration(r.until - now)
+			all = append(all, ex)
+		}
+	}
+	return all
+}
+
+// Sweep lets go of exceptions that have ended, so that requests do not look for them. Nothing depends on it but speed.
+func (e *Engine) Sweep() {
+	x := e.excepts
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.sweep()
+}
+
+// sweep lets go of what has ended. The lock is held.
+func (x *exceptions) sweep() {
+	now := x.clock()
+	for _, of := range x.byLimit {
+		all := of.all.Load()
+		if all == nil || !all.ended(now) {
+			continue
+		}
+		next := all.clone()
+		maps.DeleteFunc(next.exact, func(_ string, r *ruling) bool { return r.until <= now })
+		next.ranges = slices.DeleteFunc(next.ranges, func(r *ruling) bool { return r.until <= now })
+		of.use(next)
+	}
+}
+
+// ended reports whether an exception has ended.
+func (all *rulings) ended(now int64) bool {
+	for _, r := range all.exact {
+		if r.until <= now {
+			return true
+		}
+	}
+	return slices.ContainsFunc(all.ranges, func(r *ruling) bool { return r.until <= now })
+}
+
+// count is how many exceptions there are. The lock is held.
+func (x *exceptions) count() (n int) {
+	for _, of := range x.byLimit {
+		if all := of.all.Load(); all != nil {
+			n += len(all.exact) + len(all.ranges)
+		}
+	}
+	return n
+}
+
+// String is the exception in words, without the key, which may be a client's.
+func (ex Exception) String() string {
+	d := duration.Format(ex.For)
+	switch {
+	case ex.Ban:
+		return fmt.Sprintf("a ban at the limit %q for %s", ex.Limit, d)
+	case ex.Set == nil:
+		return fmt.Sprintf("a grant at the limit %q for %s", ex.Limit, d)
+	}
+	var set []string
+	for _, name := range slices.Sorted(maps.Keys(ex.Set)) {
+		set = append(set, name+" "+ex.Set[name])
+	}
+	return fmt.Sprintf("a grant of %s at the limit %q for %s", strings.Join(set, ", "), ex.Limit, d)
+}

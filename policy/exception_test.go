@@ -1,0 +1,390 @@
+package policy_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/weirtest"
+)
+
+const minute = int64(time.Minute)
+
+// guarded has one limit by address and user, and one by address, of which each lets two an hour pass.
+func guarded(change ...func(*policy.Policy)) policy.Policy {
+	two := weir.TokenBucket{Rate: weir.PerHour(2), Burst: 2}
+	p := policy.Policy{
+		Limits: []policy.Limit{
+			{Name: "per-ip", Key: []string{"client.ip"}, Limit: two},
+			{Name: "per-user", Key: []string{"client.ip", "header.user-id"}, Limit: two},
+		},
+		Routes: []policy.Route{{Match: "/one", Limits: []string{"per-ip"}}, {Match: "/both", Limits: []string{"per-ip", "per-user"}}},
+	}
+	for _, c := range change {
+		c(&p)
+	}
+	return p
+}
+
+func from(path, addr, user string) policy.Request {
+	return policy.Request{Method: "GET", Path: path, Client: policy.ClientKeyOf(addr), Header: map[string][]string{"User-Id": {user}}}
+}
+
+func except(t *testing.T, e *policy.Engine, ex policy.Exception) {
+	t.Helper()
+	if err := e.Except(ex); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestBan: all is refused until the ban ends, which the answer says; no limit is charged for it, not even another one of the route.
+func TestBan(t *testing.T) {
+	clock := new(weirtest.Clock)
+	e := newEngine(t, guarded(), policy.Options{Clock: clock.Now})
+	except(t, e, policy.Exception{Limit: "per-user", Key: []string{"10.0.0.1", "7"}, Ban: true, For: time.Hour})
+	clock.Set(10 * minute)
+	for range 5 {
+		v := e.Decide(from("/both", "10.0.0.1", "7"))
+		if v.Outcome != policy.Deny || v.Limit != "per-user" || v.Decision.By != "per-user/ban" || v.Decision.RetryAfter != 50*time.Minute {
+			t.Fatalf("%+v", v)
+		}
+		if v.Cancel(); len(v.Asked()) != 0 {
+			t.Errorf("it tells of limits that were not asked: %v", v.Asked())
+		}
+	}
+	for i, want := range []policy.Outcome{policy.Allow, policy.Allow, policy.Deny} { // per-ip has not been charged
+		if v := e.Decide(from("/one", "10.0.0.1", "")); v.Outcome != want {
+			t.Errorf("%d: %v", i, v.Outcome)
+		}
+	}
+	if v := e.Decide(from("/both", "10.0.0.2", "7")); v.Outcome != policy.Allow {
+		t.Errorf("another address: %+v", v)
+	}
+	clock.Set(60 * minute)
+	if v := e.Decide(from("/both", "10.0.0.1", "7")); v.Outcome != policy.Allow {
+		t.Errorf("after its end: %+v", v)
+	}
+	if all := e.Exceptions(); len(all) != 0 {
+		t.Errorf("%+v", all)
+	}
+	for _, c := range e.Counts() {
+		if want := map[string]uint64{"per-user": 5}[c.Limit]; c.Banned != want {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
+// TestGrant: nothing is refused, and nothing charged; other limits still count. Lifting it ends it at once.
+func TestGrant(t *testing.T) {
+	clock := new(weirtest.Clock)
+	e := newEngine(t, guarded(), policy.Options{Clock: clock.Now})
+	key := []string{"10.0.0.1"}
+	except(t, e, policy.Exception{Limit: "per-ip", Key: key, For: time.Hour})
+	for range 5 {
+		if v := e.Decide(from("/one", "10.0.0.1", "")); v.Outcome != policy.Allow {
+			t.Fatalf("%+v", v)
+		}
+	}
+	for i, want := range []policy.Outcome{policy.Allow, policy.Allow, policy.Deny} {
+		if v := e.Decide(from("/both", "10.0.0.1", "7")); v.Outcome != want || want == policy.Deny && v.Limit != "per-user" {
+			t.Errorf("%d: %+v", i, v)
+		}
+	}
+	if lifted, err := e.Lift("per-ip", key); !lifted || err != nil {
+		t.Error(lifted, err)
+	}
+	for i, want := range []policy.Outcome{policy.Allow, policy.Allow, policy.Deny} { // it has used nothing
+		if v := e.Decide(from("/one", "10.0.0.1", "")); v.Outcome != want {
+			t.Errorf("%d: %v", i, v.Outcome)
+		}
+	}
+	if lifted, err := e.Lift("per-ip", key); lifted || err != nil {
+		t.Error(lifted, err)
+	}
+}
+
+// TestGrantOfNumbers: a key has other numbers for a while, header fields tell of them, and what it has used is kept at both ends.
+func TestGrantOfNumbers(t *testing.T) {
+	clock := new(weirtest.Clock)
+	clock.Set(minute)
+	e := newEngine(t, guarded(), policy.Options{Clock: clock.Now})
+	e.Decide(from("/one", "10.0.0.1", ""))
+	except(t, e, policy.Exception{Limit: "per-ip", Key: []string{"10.0.0.1"}, Set: map[string]string{"rate": "10/h", "burst": "10"}, For: time.Hour})
+	for i := range 9 {
+		v := e.Decide(from("/one", "10.0.0.1", ""))
+		if a := v.Asked(); v.Outcome != policy.Allow || len(a) != 1 || a[0].Quota != 10 || a[0].Window != time.Hour {
+			t.Fatalf("%d: %+v, %+v", i, v, a)
+		}
+	}
+	if v := e.Decide(from("/one", "10.0.0.1", "")); v.Outcome != policy.Deny || v.Decision.RetryAfter != 6*time.Minute {
+		t.Errorf("%+v", v)
+	}
+	if v := e.Decide(from("/one", "10.0.0.2", "")); v.Asked()[0].Quota != 2 {
+		t.Errorf("another key: %+v", v.Asked())
+	}
+	clock.Set(61 * minute)
+	if v := e.Decide(from("/one", "10.0.0.1", "")); v.Outcome != policy.Allow || v.Asked()[0].Quota != 2 || v.Asked()[0].Window != time.Hour {
+		t.Errorf("after its end: %+v, %+v", v, v.Asked())
+	}
+}
+
+// TestRanges: a prefix of addresses, which a longer prefix and a key of its own go before. IPv6 clients count by /64, and so do bans.
+func TestRanges(t *testing.T) {
+	clock := new(weirtest.Clock)
+	e := newEngine(t, guarded(), policy.Options{Clock: clock.Now})
+	ban := func(limit string, ban bool, key ...string) {
+		t.Helper()
+		except(t, e, policy.Exception{Limit: limit, Key: key, Ban: ban, For: time.Hour})
+	}
+	ban("per-ip", true, "10.0.0.0/8")
+	ban("per-ip", false, "10.1.0.0/16")
+	ban("per-ip", true, "10.1.0.1")
+	ban("per-ip", true, "2001:db8::1")
+	ban("per-ip", true, "2001:db8:f::/48")
+	ban("per-user", true, "192.0.2.99/24", "7")
+	for _, c := range []struct {
+		path, addr, user string
+		want             policy.Outcome
+	}{
+		{"/one", "10.2.3.4", "", policy.Deny},
+		{"/one", "::ffff:10.2.3.4", "", policy.Deny},
+		{"/one", "10.1.2.3", "", policy.Allow},
+		{"/one", "10.1.0.1", "", policy.Deny},
+		{"/one", "11.0.0.1", "", policy.Allow},
+		{"/one", "2001:db8::ffff", "", policy.Deny},
+		{"/one", "2001:db8:0:1::1", "", policy.Allow},
+		{"/one", "2001:db8:f:1::1", "", policy.Deny},
+		{"/one", "somebody.example", "", policy.Allow},
+		{"/both", "192.0.2.1", "7", policy.Deny},
+		{"/both", "192.0.2.1", "8", policy.Allow},
+	} {
+		if v := e.Decide(from(c.path, c.addr, c.user)); v.Outcome != c.want {
+			t.Errorf("%+v: %v by %s", c, v.Outcome, v.Decision.By)
+		}
+	}
+	if all := e.Exceptions(); len(all) != 6 || all[5].Key[0] != "192.0.2.0/24" {
+		t.Errorf("%+v", all)
+	}
+	if lifted, err := e.Lift("per-ip", []string{"10.0.0.0/8"}); !lifted || err != nil {
+		t.Error(lifted, err)
+	}
+	if v := e.Decide(from("/one", "10.2.3.4", "")); v.Outcome != policy.Allow {
+		t.Error("the ban of the prefix was lifted")
+	}
+}
+
+// TestBanOfPlaces: who is banned from a limit of concurrency is charged nothing by the others.
+func TestBanOfPlaces(t *testing.T) {
+	p := guarded(func(p *policy.Policy) {
+		p.Limits = append(p.Limits, policy.Limit{Name: "at-once", Key: []string{"client.ip"}, Limit: weir.Concurrency{Limit: 1}})
+		p.Routes[0].Limits = []string{"per-ip", "at-once"}
+	})
+	e := newEngine(t, p, policy.Options{})
+	ex := policy.Exception{Limit: "at-once", Key: []string{"10.0.0.1"}, Ban: true, For: time.Hour}
+	except(t, e, ex)
+	for range 3 {
+		if v := e.Decide(from("/one", "10.0.0.1", "")); v.Outcome != policy.Deny || v.Decision.By != "at-once/ban" {
+			t.Fatalf("%+v", v)
+		}
+	}
+	ex.Ban = false
+	except(t, e, ex)
+	for range 2 {
+		v := e.Decide(from("/one", "10.0.0.1", ""))
+		if err := v.Enter(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		defer v.Done(weir.OK)
+	}
+	ex.Set = map[string]string{"limit": "5"}
+	if err := e.Except(ex); err == nil {
+		t.Error("numbers for a key of a limit of concurrency")
+	}
+}
+
+// TestExceptionsInStores: bans and grants hold for limits in stores; numbers do not.
+func TestExceptionsInStores(t *testing.T) {
+	clock := new(weirtest.Clock)
+	store := weirtest.NewStore(clock.Now)
+	p := guarded(func(p *policy.Policy) {
+		p.Stores = []policy.Store{{Name: "s", Redis: "redis://x"}}
+		p.Limits[0].Store = "s"
+	})
+	e := newEngine(t, p, policy.Options{Clock: clock.Now, Stores: map[string]weir.Store{"s": store}})
+	ex := policy.Exception{Limit: "per-ip", Key: []string{"10.0.0.1"}, Ban: true, For: time.Hour}
+	except(t, e, ex)
+	if v := e.Decide(from("/both", "10.0.0.1", "7")); v.Outcome != policy.Deny || v.Decision.By != "per-ip/ban" {
+		t.Errorf("%+v", v)
+	}
+	ex.Ban = false
+	except(t, e, ex)
+	for range 5 {
+		if v := e.Decide(from("/one", "10.0.0.1", "")); v.Outcome != policy.Allow {
+			t.Errorf("%+v", v)
+		}
+	}
+	ex.Set = map[string]string{"burst": "5"}
+	if err := e.Except(ex); err == nil || !strings.Contains(err.Error(), "store") {
+		t.Error(err)
+	}
+}
+
+// TestExceptionsSurviveNext: they stay while the limit's name and key do, also where its table is new; numbers that do not fit any more go.
+func TestExceptionsSurviveNext(t *testing.T) {
+	clock := new(weirtest.Clock)
+	e := newEngine(t, guarded(), policy.Options{Clock: clock.Now})
+	except(t, e, policy.Exception{Limit: "per-ip", Key: []string{"10.0.0.1"}, Ban: true, For: time.Hour})
+	except(t, e, policy.Exception{Limit: "per-ip", Key: []string{"10.0.0.2"}, Set: map[string]string{"burst": "5"}, For: time.Hour})
+	next := func(change func(*policy.Policy)) {
+		t.Helper()
+		n, err := e.Next(guarded(change))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Retire(n); err != nil {
+			t.Fatal(err)
+		}
+		e = n
+	}
+	next(func(p *policy.Policy) { p.Limits[0].MaxKeys = 100 })
+	for i := range 6 {
+		if v := e.Decide(from("/one", "10.0.0.2", "")); (v.Outcome == policy.Allow) != (i < 5) {
+			t.Errorf("%d: %+v", i, v)
+		}
+	}
+	if v := e.Decide(from("/one", "10.0.0.1", "")); v.Outcome != policy.Deny {
+		t.Error("the ban is gone")
+	}
+	next(func(p *policy.Policy) { p.Limits[0].Limit = weir.FixedWindow{Limit: 1, Window: time.Hour} })
+	if all := e.Exceptions(); len(all) != 1 || !all[0].Ban {
+		t.Errorf("%+v", all)
+	}
+	next(func(p *policy.Policy) { p.Limits[0].Key = []string{"header.user-id"} })
+	if all := e.Exceptions(); len(all) != 0 {
+		t.Errorf("with another key: %+v", all)
+	}
+	if _, err := e.Next(policy.Policy{Limits: []policy.Limit{{Name: "UPPER"}}}); err == nil {
+		t.Error("a wrong policy")
+	}
+	except(t, e, policy.Exception{Limit: "per-ip", Key: []string{"7"}, Ban: true, For: time.Hour}) // the engine is as it was
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestExceptionsAreChecked(t *testing.T) {
+	e := newEngine(t, guarded(func(p *policy.Policy) {
+		p.Limits = append(p.Limits, policy.Limit{Name: "quiet", Shadow: true, Limit: p.Limits[0].Limit}, policy.Limit{Name: "shop", Key: []string{"const.shop"}, Limit: p.Limits[0].Limit})
+	}), policy.Options{})
+	good := policy.Exception{Limit: "per-ip", Key: []string{"10.0.0.1"}, Ban: true, For: time.Hour}
+	for want, change := range map[string]func(*policy.Exception){
+		`did you mean "per-ip"`:      func(x *policy.Exception) { x.Limit = "per-pi" },
+		"2 parts (client.ip, header": func(x *policy.Exception) { x.Limit = "per-user" },
+		"is a shadow":                func(x *policy.Exception) { x.Limit, x.Key = "quiet", nil },
+		"up to ten years":            func(x *policy.Exception) { x.For = 0 },
+		"a ban has no numbers":       func(x *policy.Exception) { x.Set = map[string]string{"burst": "5"} },
+		"no number is set":           func(x *policy.Exception) { x.Ban, x.Set = false, map[string]string{} },
+		`did you mean "burst"`:       func(x *policy.Exception) { x.Ban, x.Set = false, map[string]string{"burts": "5"} },
+		"neither an address nor":     func(x *policy.Exception) { x.Key = []string{"10.0.0.0/33"} },
+		"counts by /64":              func(x *policy.Exception) { x.Key = []string{"2001:db8::/65"} },
+		"neither of IPv4":            func(x *policy.Exception) { x.Key = []string{"::ffff:0.0.0.0/80"} },
+		"a prefix has no state": func(x *policy.Exception) {
+			x.Ban, x.Set, x.Key = false, map[string]string{"burst": "5"}, []string{"10.0.0.0/8"}
+		},
+		"always \"shop\"": func(x *policy.Exception) { x.Limit, x.Key = "shop", []string{"other"} },
+		"longer than":     func(x *policy.Exception) { x.Key = []string{strings.Repeat("x", 5000)} },
+	} {
+		ex := good
+		change(&ex)
+		if err := e.Except(ex); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+		if strings.Contains(fmt.Sprint(ex), "10.0.0.1") {
+			t.Error("the words about an exception hold its key")
+		}
+	}
+	if all := e.Exceptions(); len(all) != 0 {
+		t.Errorf("%+v", all)
+	}
+}
+
+// TestExceptionsHaveABound: and one for a key that has one already always finds room.
+func TestExceptionsHaveABound(t *testing.T) {
+	clock := new(weirtest.Clock)
+	e := newEngine(t, guarded(), policy.Options{Clock: clock.Now})
+	for i := range 257 {
+		err := e.Except(policy.Exception{Limit: "per-ip", Key: []string{fmt.Sprintf("10.%d.%d.0/24", i/256, i%256)}, Ban: true, For: time.Minute})
+		if full := errors.Is(err, policy.ErrTooMany); full != (i == 256) {
+			t.Fatalf("%d: %v", i, err)
+		}
+	}
+	except(t, e, policy.Exception{Limit: "per-ip", Key: []string{"10.0.0.0/24"}, For: time.Minute})
+	clock.Set(minute)
+	except(t, e, policy.Exception{Limit: "per-ip", Key: []string{"11.0.0.0/24"}, Ban: true, For: time.Minute}) // all others have ended
+	clock.Set(2 * minute)
+	if e.Sweep(); len(e.Exceptions()) != 0 {
+		t.Error("they have ended")
+	}
+}
+
+// TestExceptionsBesideAll: changes, decisions and other policies at the same time.
+func TestExceptionsBesideAll(t *testing.T) {
+	e := newEngine(t, guarded(), policy.Options{})
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for n := range 200 {
+				ex := policy.Exception{Limit: "per-ip", Key: []string{fmt.Sprintf("10.0.%d.%d", i, n%5)}, Ban: n%2 == 0, For: time.Hour}
+				if n%3 == 1 {
+					ex.Ban, ex.Set = false, map[string]string{"burst": "50"}
+				}
+				if err := e.Except(ex); err != nil {
+					t.Error(err)
+				}
+				e.Decide(from("/both", ex.Key[0], "7"))
+				if n%4 == 3 {
+					if _, err := e.Lift("per-ip", ex.Key); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		for n := range 20 {
+			if _, err := e.Next(guarded(func(p *policy.Policy) {
+				p.Limits[0].Limit = weir.TokenBucket{Rate: weir.PerHour(int64(n + 1)), Burst: 2}
+			})); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	wg.Wait()
+}
+
+// TestExceptionsCostNothing: about keys without one, and with a ban, nothing is allocated.
+func TestExceptionsCostNothing(t *testing.T) {
+	now := int64(time.Hour)
+	e := newEngine(t, guarded(), policy.Options{Clock: func() int64 { return now }})
+	except(t, e, policy.Exception{Limit: "per-ip", Key: []string{"10.0.0.1"}, Ban: true, For: time.Hour})
+	for _, addr := range []string{"10.0.0.1", "10.0.0.2"} {
+		req := from("/one", addr, "")
+		e.Decide(req)
+		if n := testing.AllocsPerRun(100, func() { e.Decide(req) }); n != 0 {
+			t.Errorf("%s: %v allocations", addr, n)
+		}
+	}
+	rolled := newEngine(t, rolledOut("50%"), policy.Options{})
+	for i := range 4 {
+		req := user(i)
+		rolled.Decide(req)
+		if n := testing.AllocsPerRun(100, func() { rolled.Decide(req) }); n != 0 {
+			t.Errorf("roll_out: %v allocations", n)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+)
+
+// A share is the keys that a limit with a roll_out is enforced for: those whose hash lies below a bound. The hash is one of the limit's name and
+// the key alone. So a key is in or out on all nodes alike, a larger share has all keys of a smaller one, and another limit chooses others.
+type share struct {
+	bound uint64 // in 2^-64 of all keys
+	whole bool   // all of them
+	rest  bool   // it is the others that are meant
+}
+
+// maxDecimals is how finely a share can be written: a hundred-millionth of all keys.
+const maxDecimals = 6
+
+// parseRollOut reads a share as it is written in a policy: 10%, 0.5%. Empty is all.
+func parseRollOut(text string) (*share, error) {
+	if text == "" {
+		return &share{whole: true}, nil
+	}
+	number, found := strings.CutSuffix(text, "%")
+	whole, decimals, _ := strings.Cut(strings.TrimSpace(number), ".")
+	if !found || !isDigits(whole) || decimals != "" && !isDigits(decimals) || strings.HasSuffix(number, ".") {
+		return nil, fmt.Errorf("%q is not a share of the keys", text)
+	}
+	if len(decimals) > maxDecimals {
+		return nil, fmt.Errorf("%q is finer than %d decimals", text, maxDecimals)
+	}
+	n, err := strconv.ParseUint(whole+decimals, 10, 64)
+	of := uint64(100)
+	for range decimals {
+		of *= 10
+	}
+	switch {
+	case err != nil || n > of:
+		return nil, fmt.Errorf("%q is more than all keys", text)
+	case n == of:
+		return &share{whole: true}, nil
+	}
+	bound, _ := bits.Div64(n, 0, of)
+	return &share{bound: bound}, nil
+}
+
+func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+
+// has reports whether a key is one of those that are meant.
+func (s *share) has(name string, key []byte) bool {
+	if s.whole {
+		return !s.rest
+	}
+	var buf [maxKey + 128]byte
+	b := append(buf[:0], name...) // no name has a 0
+	b = append(append(b, 0), key...)
+	sum := sha256.Sum256(b)
+	return (binary.BigEndian.Uint64(sum[:]) < s.bound) != s.rest
+}
+
+// rollOut checks the share of the keys that a limit is enforced for.
+func (c *checker) rollOut(l *Limit) {
+	if l.RollOut == "" {
+		return
+	}
+	_, err := parseRollOut(l.RollOut)
+	fix := "write one from 0% to 100%, like 10% or 0.5%"
+	switch {
+	case err != nil:
+	case l.Shadow:
+		err, fix = errors.New("a shadow limit is enforced for nobody"), "take shadow out, or roll_out"
+	case len(l.Key) == 0:
+		err, fix = errors.New("the limit has no key that could be in or out: it would be enforced for all or for none"), "add a key, or take roll_out out"
+	default:
+		return
+	}
+	c.wrong(err.Error(), fix, "limits", l.Name, "roll_out")
+}

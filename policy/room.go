@@ -1,0 +1,202 @@
+package policy
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/weirflow/weir"
+)
+
+// A WaitingRoom is where visitors wait for a route, in the order in which they came, while it is full. Package server/room carries it out;
+// an engine knows nothing of it.
+type WaitingRoom struct {
+	Name       string
+	Admit      weir.Rate     // how fast visitors are let in
+	Burst      int64         // how many of them at once; 0 is what Admit lets in within a second, at least 1
+	Inside     int64         // how many may be inside at once; 0 is any number
+	Idle       time.Duration // who makes no request for so long has left; 0 means 5 minutes
+	Session    time.Duration // the longest that a visitor may be inside; 0 means 30 minutes
+	Enter      time.Duration // how long a place inside is kept for whose turn it is; 0 means a minute
+	Lapse      time.Duration // who waits and does not ask for so long has lost the place; 0 means 2 minutes
+	MaxWaiting int64         // how many may wait; 0 means 100000
+	Joins      weir.Rate     // how many visitors a client's address may bring, on each gateway; zero means 60/m
+	Bind       string        // what of a client a ticket is bound to: "agent", "address", "none"; empty means agent
+	SecretFile string        // holds the secrets that tickets are signed with; empty makes one at the start
+	Store      string        // the name of a store; empty is the memory of this process
+	OnFailure  string        // what becomes of visitors without the store: "keep" or "allow"; empty means keep
+	Status     int           // of the page: 503, 200, 202 or 429; 0 means 503
+	Title      string        // of the page; empty is one in the visitor's language
+	Text       string        // on the page; the same
+	Language   string        // of the page: "en", "de", "es", "fr"; empty is the visitor's, of those
+	Page       string        // the name of a file with a page of one's own
+}
+
+// Defaults of a WaitingRoom.
+const (
+	DefaultRoomIdle       = 5 * time.Minute
+	DefaultRoomSession    = 30 * time.Minute
+	DefaultRoomEnter      = time.Minute
+	DefaultRoomLapse      = 2 * time.Minute
+	DefaultRoomMaxWaiting = 100_000
+)
+
+// LongestPoll is the longest pause between two questions of a visitor who waits. Lapse has to be above it, or those who do as they are told
+// would lose their places.
+const LongestPoll = 36 * time.Second
+
+var (
+	roomBinds     = []string{"agent", "address", "none"}
+	roomOnFailure = []string{"keep", "allow"}
+	roomLanguages = []string{"en", "de", "es", "fr"}
+	roomStatuses  = []int{200, 202, 429, 503}
+)
+
+// WithDefaults returns the room with its defaults in place of what is zero.
+func (r WaitingRoom) WithDefaults() WaitingRoom {
+	set := func(d *time.Duration, to time.Duration) {
+		if *d == 0 {
+			*d = to
+		}
+	}
+	set(&r.Idle, DefaultRoomIdle)
+	set(&r.Session, DefaultRoomSession)
+	set(&r.Enter, DefaultRoomEnter)
+	set(&r.Lapse, DefaultRoomLapse)
+	if r.Burst == 0 && r.Admit.Per > 0 {
+		high, low := bits.Mul64(uint64(max(r.Admit.N, 0)), uint64(time.Second))
+		r.Burst = maxRoom + 1 // which is told to be too much
+		if high < uint64(r.Admit.Per) {
+			n, _ := bits.Div64(high, low, uint64(r.Admit.Per))
+			r.Burst = int64(min(max(n, 1), maxRoom+1))
+		}
+	}
+	if r.MaxWaiting == 0 {
+		r.MaxWaiting = DefaultRoomMaxWaiting
+	}
+	if r.Joins == (weir.Rate{}) {
+		r.Joins = weir.PerMinute(60)
+	}
+	if r.Bind == "" {
+		r.Bind = "agent"
+	}
+	if r.OnFailure == "" {
+		r.OnFailure = "keep"
+	}
+	if r.Status == 0 {
+		r.Status = 503
+	}
+	return r
+}
+
+// room returns the waiting room of that name, nil where there is none.
+func (p *Policy) room(name string) *WaitingRoom {
+	for i := range p.Rooms {
+		if p.Rooms[i].Name == name {
+			return &p.Rooms[i]
+		}
+	}
+	return nil
+}
+
+const (
+	maxRoom     = 10_000_000     // visitors that wait, or are inside
+	maxRoomTime = 24 * time.Hour // of each of the times
+
+	maxRoomRate  = 1_000_000_000 // visitors, in whatever time
+	maxRoomTicks = 1 << 52       // the burst times the microseconds of Admit.Per: a store counts in doubles
+)
+
+// rooms checks the waiting rooms, and that the routes name them right.
+func (c *checker) rooms() {
+	seen, used := map[string]bool{}, map[string]bool{}
+	for i := range c.Routes {
+		name := c.Routes[i].Room
+		used[name] = true
+		if name != "" && c.room(name) == nil {
+			fix := "there are no waiting rooms: add one under waiting_rooms"
+			if len(c.Rooms) > 0 {
+				fix = suggest(name, names(c.Rooms, func(r WaitingRoom) string { return r.Name }))
+			}
+			c.wrong(fmt.Sprintf("there is no waiting room %q", name), fix, "routes", strconv.Itoa(i), "waiting_room")
+		}
+	}
+	for i := range c.Rooms {
+		r := &c.Rooms[i]
+		c.name("a waiting room", r.Name, seen, "waiting_rooms", r.Name)
+		c.roomNumbers(r)
+		c.roomWords(r)
+		if !used[r.Name] {
+			c.warn(fmt.Sprintf("no route uses the waiting room %q", r.Name), "name it as the waiting_room of a route, or take it out", "waiting_rooms", r.Name)
+		}
+	}
+}
+
+// roomNumbers checks how many, and for how long.
+func (c *checker) roomNumbers(r *WaitingRoom) {
+	at := func(field string) []string { return []string{"waiting_rooms", r.Name, field} }
+	full := r.WithDefaults()
+	if r.Admit != (weir.Rate{}) { // else it is missing
+		if _, err := weir.Prepare(full.Bucket(), time.Microsecond); err != nil {
+			c.wrong(err.Error(), "write how many are let in, and in how long, like 50/s", at("admit")...)
+		} else if r.Admit.Per%time.Microsecond != 0 || full.Burst > maxRoom || r.Admit.N > maxRoomRate ||
+			r.Admit.Per/time.Microsecond > maxRoomTicks/time.Duration(full.Burst) {
+			c.wrong(fmt.Sprintf("admit %v with a burst of %d is beyond what a room counts", r.Admit, full.Burst), "write whole microseconds, and smaller numbers", at("admit")...)
+		}
+	}
+	if _, err := weir.Prepare(weir.TokenBucket{Rate: full.Joins, Burst: full.Joins.N}, time.Nanosecond); err != nil {
+		c.wrong(err.Error(), "write how many visitors an address may bring, like 60/m", at("joins")...)
+	}
+	for _, f := range []struct {
+		name string
+		n    int64
+	}{{"inside", r.Inside}, {"max_waiting", r.MaxWaiting}} {
+		if f.n < 0 || f.n > maxRoom {
+			c.wrong(fmt.Sprintf("%d is not how many visitors there may be", f.n), fmt.Sprintf("write at most %d", maxRoom), at(f.name)...)
+		}
+	}
+	for _, f := range []struct {
+		name   string
+		d, min time.Duration
+	}{{"idle", full.Idle, time.Second}, {"session", full.Session, time.Second}, {"enter", full.Enter, time.Second}, {"lapse", full.Lapse, LongestPoll + time.Second}} {
+		if f.d < f.min || f.d > maxRoomTime {
+			c.wrong(fmt.Sprintf("%s of %v is too short or too long", f.name, f.d), fmt.Sprintf("write one from %v to 24h", f.min), at(f.name)...)
+		}
+	}
+}
+
+// roomWords checks what is one of a few words, or refers to something.
+func (c *checker) roomWords(r *WaitingRoom) {
+	for _, f := range []struct {
+		name, word, what string
+		known            []string
+	}{
+		{"bind", r.Bind, "what a ticket can be bound to", roomBinds},
+		{"on_failure", r.OnFailure, "what to do without the store", roomOnFailure},
+		{"language", r.Language, "a language of the page", roomLanguages},
+	} {
+		if f.word != "" && !slices.Contains(f.known, f.word) {
+			c.wrong(fmt.Sprintf("%q is not %s", f.word, f.what), suggest(f.word, f.known), "waiting_rooms", r.Name, f.name)
+		}
+	}
+	if r.Status != 0 && !slices.Contains(roomStatuses, r.Status) {
+		c.wrong(fmt.Sprintf("%d is not a status for those who wait", r.Status), "write 503, 429, 202 or 200", "waiting_rooms", r.Name, "status")
+	}
+	if r.OnFailure != "" && r.Store == "" {
+		c.wrong("the room is in no store that could fail", "take on_failure out, or name a store", "waiting_rooms", r.Name, "on_failure")
+	}
+	if r.Store != "" && c.store(r.Store) == nil {
+		c.unknown("store", r.Store, names(c.Stores, func(s Store) string { return s.Name }), "waiting_rooms", r.Name, "store")
+	}
+	if r.Store != "" && r.SecretFile == "" {
+		c.warn("tickets of this room are good at one gateway only, as each makes a secret of its own", "name the same secret_file at each gateway",
+			"waiting_rooms", r.Name)
+	}
+}
+
+// Bucket is the limit by which a room lets visitors in.
+func (r *WaitingRoom) Bucket() weir.TokenBucket {
+	return weir.TokenBucket{Rate: r.Admit, Burst: r.Burst}
+}

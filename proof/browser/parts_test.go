@@ -1,0 +1,206 @@
+package browser
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir/proof/servers"
+)
+
+// patience is how long a test waits for what has to come.
+const patience = 30 * time.Second
+
+// binary is the weir command, built once.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "weir")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		binary, err = servers.BuildWeir(context.Background(), dir, buildFlags...)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// shop is what is behind the waiting room.
+const shop = `<!doctype html><html lang="en"><meta name="viewport" content="width=device-width"><title>The sale</title>
+<body style="font: 20px system-ui; margin: 40px"><h1>Welcome to the sale</h1><p>You are inside.</p></body></html>`
+
+func startShop(t *testing.T) string {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		io.WriteString(w, shop)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func startRedis(t *testing.T) *servers.RedisServer {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	s, err := servers.Redis(ctx, servers.RedisOptions{Persist: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// gateway is a running weir whose policy file can be changed.
+type gateway struct {
+	*servers.Weir
+	policy string
+}
+
+func startWeir(t *testing.T, policy string) *gateway {
+	t.Helper()
+	g := &gateway{policy: filepath.Join(t.TempDir(), "policy.yaml")}
+	g.write(t, policy)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var err error
+	if g.Weir, err = servers.StartWeir(ctx, binary, g.policy); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+// write puts a policy into the file at once.
+func (g *gateway) write(t *testing.T, policy string) {
+	t.Helper()
+	text := "listen: { gateway: \"127.0.0.1:0\", admin: \"127.0.0.1:0\" }\n" + policy
+	if err := os.WriteFile(g.policy+".new", []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(g.policy+".new", g.policy); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// change puts a policy in force.
+func (g *gateway) change(t *testing.T, policy string) {
+	t.Helper()
+	had := strings.Count(g.Output(), "policy reloaded")
+	g.write(t, policy)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for strings.Count(g.Output(), "policy reloaded") == had {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			t.Fatalf("the policy was not reloaded:\n%s", g.Output())
+		}
+	}
+}
+
+// balancer is one address in front of gateways, which it asks in turn: those that do not answer it leaves out.
+type balancer struct {
+	*httptest.Server
+	mu     sync.Mutex
+	behind []*url.URL
+}
+
+func startBalancer(t *testing.T, gateways ...*gateway) *balancer {
+	b := &balancer{}
+	for _, g := range gateways {
+		b.behind = append(b.behind, &url.URL{Scheme: "http", Host: g.Gateway})
+	}
+	b.Server = httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite:   func(*httputil.ProxyRequest) {},
+		Transport: b,
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
+			w.WriteHeader(http.StatusBadGateway)
+		},
+	})
+	t.Cleanup(b.Close)
+	return b
+}
+
+// RoundTrip asks the next gateway, and another one where that does not answer.
+func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
+	var err error
+	for range 3 {
+		b.mu.Lock()
+		to := b.behind[0]
+		b.behind = append(b.behind[1:], to)
+		b.mu.Unlock()
+		r.URL.Scheme, r.URL.Host = to.Scheme, to.Host
+		var resp *http.Response
+		if resp, err = http.DefaultTransport.RoundTrip(r); err == nil {
+			return resp, nil
+		}
+	}
+	return nil, err
+}
+
+// join has an app join the line, and returns its ticket and its place; place 0 is inside.
+func join(t *testing.T, at string) (ticket string, place int) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept", "application/json")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp.Header.Get("Weir-Ticket"), 0
+	}
+	var told struct{ Place int }
+	if err := json.Unmarshal(body, &told); err != nil || told.Place == 0 {
+		t.Fatalf("%d %s", resp.StatusCode, body)
+	}
+	return resp.Header.Get("Weir-Ticket"), told.Place
+}
+
+// metrics are those of a gateway.
+func metrics(t *testing.T, g *gateway) string {
+	t.Helper()
+	resp, err := http.Get("http://" + g.Admin + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

@@ -1,0 +1,176 @@
+package room
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"pgregory.net/rapid"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/proof/servers"
+	"github.com/weirflow/weir/server/room"
+	"github.com/weirflow/weir/weirrueidis"
+)
+
+// patience is how long a test waits for what has to come.
+const patience = 30 * time.Second
+
+func startRedis(t *testing.T, o servers.RedisOptions) *servers.RedisServer {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	s, err := servers.Redis(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func dial(t *testing.T, addr string) rueidis.Client {
+	t.Helper()
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true, ForceSingleClient: true, DisableRetry: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	return client
+}
+
+var specs = rapid.Custom(func(t *rapid.T) room.Spec {
+	spans := rapid.SampledFrom([]time.Duration{time.Second, 40 * time.Second, 3 * time.Minute, time.Hour})
+	return room.Spec{
+		Bucket: weir.TokenBucket{
+			Rate:  weir.Rate{N: rapid.Int64Range(1, 7).Draw(t, "n"), Per: rapid.SampledFrom([]time.Duration{time.Microsecond, time.Millisecond, time.Second, 40 * time.Second}).Draw(t, "per")},
+			Burst: rapid.Int64Range(1, 4).Draw(t, "burst"),
+		},
+		Inside: rapid.Int64Range(0, 4).Draw(t, "inside"),
+		Idle:   spans.Draw(t, "idle"), Session: spans.Draw(t, "session"), Enter: spans.Draw(t, "enter"), Lapse: spans.Draw(t, "lapse"),
+		MaxWaiting: rapid.Int64Range(1, 12).Draw(t, "max waiting"),
+	}
+})
+
+// walk asks a line and the model the same questions, with the tickets that visitors would have: also old ones, and ones of before the state
+// was lost. Nobody is let in beyond the rate and the number: the model sees to that, and is held to it by TestModelKeepsTheBounds.
+func walk(t *rapid.T, spec room.Spec, ask func(now int64, q room.Question) room.Answer) {
+	m := newModel(spec)
+	now := int64(1_790_000_000_000_000)
+	steps := rapid.Custom(func(t *rapid.T) int64 {
+		return rapid.SampledFrom([]int64{0, 0, 0, 1, 333_333, 999_999, sec, 2 * sec, 30 * sec, 61 * sec, 10 * 60 * sec, -5 * sec}).Draw(t, "step")
+	})
+	tickets := map[string][]room.Question{}
+	for i := range rapid.IntRange(20, 60).Draw(t, "questions") {
+		now += steps.Draw(t, "later")
+		q := room.Question{ID: "v" + strconv.Itoa(rapid.IntRange(0, 14).Draw(t, "who"))}
+		if had := tickets[q.ID]; len(had) > 0 && rapid.IntRange(0, 9).Draw(t, "shows") > 0 {
+			q = had[rapid.IntRange(max(0, len(had)-2), len(had)-1).Draw(t, "which")]
+			q.Kept = rapid.IntRange(0, 9).Draw(t, "kept") == 0
+			if rapid.IntRange(0, 15).Draw(t, "of before") == 0 {
+				q.Era -= 1000 * sec
+			}
+		} else {
+			q.Join = rapid.Bool().Draw(t, "joins")
+			if rapid.IntRange(0, 7).Draw(t, "of an era before") == 0 {
+				q.Held, q.Era, q.Place, q.End = rapid.SampledFrom([]room.Held{room.InLine, room.Admitted}).Draw(t, "held"), 5, now-rapid.Int64Range(-sec, 9*sec).Draw(t, "earlier"), now+40*sec
+			}
+		}
+		q.Enter = rapid.Bool().Draw(t, "enters")
+		want := m.ask(now, q)
+		got := ask(now, q)
+		got.Lapsed, got.Missed, got.Left = 0, 0, 0
+		if got != want {
+			t.Fatalf("question %d at %d, %+v:\n got %+v\nwant %+v", i, now, q, got, want)
+		}
+		next := room.Question{ID: q.ID, Era: want.Era, Place: want.Place, End: want.End}
+		switch want.State {
+		case room.Waiting:
+			next.Held = room.InLine
+		case room.Called:
+			next = q
+		case room.Inside:
+			next.Held = room.Admitted
+		default:
+			continue
+		}
+		tickets[q.ID] = append(tickets[q.ID], next)
+	}
+}
+
+func TestLineInMemory(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		spec := specs.Draw(t, "room")
+		var now int64
+		line, err := room.NewMemory(spec, func() int64 { return now })
+		if err != nil {
+			t.Fatal(err)
+		}
+		walk(t, spec, func(at int64, q room.Question) room.Answer {
+			now = at
+			a, err := line.Ask(context.Background(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a
+		})
+	})
+}
+
+func TestLineInRedis(t *testing.T) {
+	s := startRedis(t, servers.RedisOptions{})
+	client := dial(t, s.Addr)
+	n := 0
+	rapid.Check(t, func(t *rapid.T) {
+		n++
+		ctx := context.Background()
+		spec := specs.Draw(t, "room")
+		line, err := room.NewRedis(weirrueidis.Evaler(client), spec, room.RedisOptions{Name: fmt.Sprint(n), ClockKey: "clock", Deadline: patience})
+		if err != nil {
+			t.Fatal(err)
+		}
+		walk(t, spec, func(at int64, q room.Question) room.Answer {
+			client.Do(ctx, client.B().Hset().Key("clock").FieldValue().FieldValue("s", fmt.Sprint(at/sec)).FieldValue("us", fmt.Sprint(at%sec)).Build())
+			a, err := line.Ask(ctx, q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a
+		})
+	})
+}
+
+// TestModelKeepsTheBounds holds the model to what is promised: in any interval no more visitors have their turn than the rate and the burst allow,
+// nobody has it before the question that it follows, and inside are never more than there may be.
+func TestModelKeepsTheBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		spec := specs.Draw(t, "room")
+		m := newModel(spec)
+		now := int64(1_790_000_000_000_000)
+		for i := range 100 {
+			now += rapid.Int64Range(0, 3*sec).Draw(t, "later")
+			a := m.ask(now, room.Question{ID: fmt.Sprint(i), Join: true, Enter: rapid.Bool().Draw(t, "enters")})
+			if spec.Inside > 0 && a.Inside > spec.Inside {
+				t.Fatalf("%d inside of %d", a.Inside, spec.Inside)
+			}
+			if n := len(m.turns); n > 0 && m.turns[n-1] > now {
+				t.Fatalf("a turn at %d, which comes after %d", m.turns[n-1], now)
+			}
+		}
+		b := spec.Bucket
+		for i := range m.turns {
+			for j := i; j < len(m.turns); j++ {
+				in := m.turns[j] - m.turns[i]
+				if int64(j-i+1) > b.Burst+in*b.Rate.N/b.Rate.Per.Microseconds() {
+					t.Fatalf("%d had their turn within %d us by %v", j-i+1, in, b)
+				}
+			}
+		}
+	})
+}

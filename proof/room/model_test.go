@@ -1,0 +1,245 @@
+package room
+
+import (
+	"cmp"
+	"math/big"
+	"slices"
+
+	"github.com/weirflow/weir/server/room"
+)
+
+// model is a line, simple enough to believe: a list of all visitors, which is looked through for everything. Times are microseconds.
+type model struct {
+	spec     room.Spec
+	visitors []*visitor
+	now      int64
+	waited   int64 // the clock of those who wait
+	sweepAt  int64
+	born     int64
+	hold     int64
+	last     int64
+	called   int64    // up to when all were called whose turn it was
+	full     *big.Rat // when the bucket is full
+
+	since int64   // there is a line; 0 for none
+	calls []int64 // when visitors of it were called
+	turns []int64 // as of when each visitor was called
+}
+
+type visitor struct {
+	id     string
+	inside bool
+	place  int64
+	until  int64
+	end    int64
+}
+
+const (
+	us       = int64(1)
+	sec      = 1_000_000 * us
+	standing = 60 * sec // longest step of the clock of those who wait
+	gather   = 45 * sec
+	window   = 30 * sec
+)
+
+func newModel(s room.Spec) *model { return &model{spec: s, full: new(big.Rat)} }
+
+func (m *model) line() (all []*visitor) {
+	for _, v := range m.visitors {
+		if !v.inside {
+			all = append(all, v)
+		}
+	}
+	slices.SortFunc(all, func(a, b *visitor) int { return cmp.Or(cmp.Compare(a.place, b.place), cmp.Compare(a.id, b.id)) })
+	return all
+}
+
+func (m *model) inside() (n int64) {
+	for _, v := range m.visitors {
+		if v.inside {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *model) of(id string) *visitor {
+	for _, v := range m.visitors {
+		if v.id == id {
+			return v
+		}
+	}
+	return nil
+}
+
+func (m *model) drop(gone func(*visitor) bool) {
+	m.visitors = slices.DeleteFunc(m.visitors, gone)
+}
+
+// each is how long the bucket takes for one.
+func (m *model) each() *big.Rat {
+	return big.NewRat(m.spec.Bucket.Rate.Per.Microseconds(), m.spec.Bucket.Rate.N)
+}
+
+// due is the first moment from the given one on at which the bucket has one: when it would be full after one more, less its size, in whole units.
+func (m *model) due(at int64) int64 {
+	full := new(big.Rat).SetInt64(at)
+	if m.full.Cmp(full) > 0 {
+		full.Set(m.full)
+	}
+	full.Add(full, m.each())
+	full.Sub(full, new(big.Rat).Mul(m.each(), new(big.Rat).SetInt64(m.spec.Bucket.Burst)))
+	up := new(big.Int).Add(full.Num(), new(big.Int).Sub(full.Denom(), big.NewInt(1)))
+	return max(at, up.Div(up, full.Denom()).Int64())
+}
+
+// room is the first moment from the given one on at which there is a place inside.
+func (m *model) room(at int64) int64 {
+	if m.spec.Inside == 0 {
+		return at
+	}
+	var until []int64
+	for _, v := range m.visitors {
+		if v.inside && v.until > at {
+			until = append(until, v.until)
+		}
+	}
+	slices.Sort(until)
+	if too := int64(len(until)) - m.spec.Inside; too >= 0 {
+		return until[too]
+	}
+	return at
+}
+
+// turn is when the next one may be called, from a moment on.
+func (m *model) turn(at int64) int64 {
+	for at = max(at, m.hold); ; {
+		then := max(m.due(at), m.room(at))
+		if then == at {
+			return at
+		}
+		at = then
+	}
+}
+
+func (m *model) call() {
+	at := max(m.called, m.now-standing)
+	for len(m.line()) > 0 {
+		first := m.line()[0]
+		if first.until <= m.waited {
+			m.drop(func(v *visitor) bool { return v == first })
+			continue
+		}
+		if at = m.turn(at); at > m.now {
+			break
+		}
+		if from := new(big.Rat).SetInt64(at); m.full.Cmp(from) < 0 {
+			m.full = from
+		}
+		m.full = new(big.Rat).Add(m.full, m.each())
+		m.turns = append(m.turns, at)
+		first.inside, first.until, first.end = true, m.now+m.spec.Enter.Microseconds(), 0
+		if m.since > 0 {
+			m.calls = append(m.calls, m.now)
+		}
+	}
+	m.called = m.now
+	m.drop(func(v *visitor) bool { return v.inside && v.until <= m.now })
+}
+
+func (m *model) join(id string, place int64) (full bool) {
+	if int64(len(m.line())) >= m.spec.MaxWaiting {
+		return true
+	}
+	m.last = max(m.last, place)
+	m.visitors = append(m.visitors, &visitor{id: id, place: place, until: m.waited + m.spec.Lapse.Microseconds()})
+	return false
+}
+
+// ask is what a line answers. What it noticed on the way is not modelled.
+func (m *model) ask(now int64, q room.Question) (a room.Answer) {
+	if m.born == 0 {
+		m.born, m.now = now, now
+	}
+	if now > m.now {
+		m.waited += min(now-m.now, standing)
+		m.now = now
+	}
+	if m.waited >= m.sweepAt {
+		m.drop(func(v *visitor) bool { return !v.inside && v.until <= m.waited })
+		m.sweepAt = m.waited + sec
+	}
+	m.call()
+	full := m.admit(q)
+	m.call()
+	if line := m.line(); len(line) == 0 {
+		m.since, m.calls = 0, nil
+	} else if m.since == 0 {
+		m.since = m.now
+	}
+	m.resolve(q, &a)
+	if full {
+		a.State = room.Full
+	}
+	a.Waiting, a.Inside, a.Era, a.Now = int64(len(m.line())), m.inside(), m.born, m.now
+	if m.since > 0 { // from the beginning of the window before this one, or of the line
+		from := max(m.since, m.since+((m.now-m.since)/window-1)*window)
+		a.Span = m.now - from
+		for _, at := range m.calls {
+			if at >= from {
+				a.Counted++
+			}
+		}
+	}
+	return a
+}
+
+func (m *model) admit(q room.Question) (full bool) {
+	if v := m.of(q.ID); v != nil && !v.inside && v.until <= m.waited {
+		m.drop(func(w *visitor) bool { return w == v })
+	}
+	known := m.of(q.ID)
+	lost := q.Era != m.born || q.Kept
+	if q.Held == room.Admitted && lost && q.End > m.now && (known == nil || !known.inside) {
+		m.drop(func(w *visitor) bool { return w == known })
+		m.visitors = append(m.visitors, &visitor{id: q.ID, inside: true, end: q.End, until: min(m.now+m.spec.Idle.Microseconds(), q.End)})
+		return false
+	}
+	if known != nil {
+		return false
+	}
+	if q.Held == room.InLine && lost {
+		if q.Era != m.born && q.Era != 0 {
+			m.hold = max(m.hold, m.born+gather)
+		}
+		return m.join(q.ID, min(q.Place, m.now))
+	}
+	if q.Join || len(m.line()) == 0 && m.turn(m.now) == m.now {
+		return m.join(q.ID, max(m.now, m.last+1))
+	}
+	return false
+}
+
+func (m *model) resolve(q room.Question, a *room.Answer) {
+	v := m.of(q.ID)
+	if v == nil {
+		return
+	}
+	if !v.inside {
+		v.until = m.waited + m.spec.Lapse.Microseconds()
+		a.State, a.Place, a.Ahead = room.Waiting, v.place, int64(slices.Index(m.line(), v))
+		return
+	}
+	if v.end == 0 && !q.Enter {
+		a.State = room.Called
+		return
+	}
+	if v.end == 0 {
+		v.end = m.now + m.spec.Session.Microseconds()
+		a.Entered = true
+	}
+	a.State, a.End = room.Inside, v.end
+	if q.Enter {
+		v.until = min(m.now+m.spec.Idle.Microseconds(), v.end)
+	}
+}

@@ -1,0 +1,196 @@
+package room
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/proof/servers"
+	"github.com/weirflow/weir/server/room"
+	"github.com/weirflow/weir/weirredis"
+	"github.com/weirflow/weir/weirrueidis"
+)
+
+func plainSpec() room.Spec {
+	return room.Spec{
+		Bucket: weir.TokenBucket{Rate: weir.PerDay(1), Burst: 1}, Idle: time.Hour, Session: time.Hour, Enter: time.Hour, Lapse: time.Hour, MaxWaiting: 1 << 20,
+	}
+}
+
+// openLine is a line at a URL, on a client of its own.
+func openLine(t *testing.T, url string, spec room.Spec) *room.Redis {
+	t.Helper()
+	s, err := weirrueidis.Open(url, weirredis.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := s.Ready(ctx); err != nil {
+		t.Fatal(err)
+	}
+	line, err := room.NewRedis(s.Evaler(), spec, room.RedisOptions{Name: "sale", Deadline: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := line.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := line.Ask(context.Background(), room.Question{ID: "late"}); err == nil {
+			t.Error("a line that is closed answers")
+		}
+		s.Close()
+	})
+	return line
+}
+
+func ask(t *testing.T, line room.Line, q room.Question) room.Answer {
+	t.Helper()
+	a, err := line.Ask(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// some have a line do what it does.
+func some(t *testing.T, line room.Line) {
+	t.Helper()
+	if a := ask(t, line, room.Question{ID: "first", Join: true, Enter: true}); a.State != room.Inside || !a.Entered {
+		t.Errorf("%+v", a)
+	}
+	for i := range int64(3) {
+		if a := ask(t, line, room.Question{ID: fmt.Sprint(i), Join: true}); a.State != room.Waiting || a.Ahead != i {
+			t.Errorf("%+v", a)
+		}
+	}
+}
+
+// TestLineOfFewRights: a user who may do what docs/stores.md says that he needs can keep a line; all that it keeps expires.
+func TestLineOfFewRights(t *testing.T) {
+	s := startRedis(t, servers.RedisOptions{Config: []string{
+		"user weir on >s3cret ~weir:* resetchannels -@all +@read +@write +@scripting -@dangerous +time +ping +select +client|setname",
+	}})
+	line := openLine(t, "redis://weir:s3cret@"+s.Addr, plainSpec())
+	some(t, line)
+	keys, err := s.Do(t.Context(), "KEYS", "*")
+	if err != nil || len(keys.([]any)) != 5 {
+		t.Fatalf("%v, %v", keys, err)
+	}
+	for _, key := range keys.([]any) {
+		ttl, err := s.Do(t.Context(), "TTL", key.(string))
+		if err != nil || ttl.(int64) < 3600 || ttl.(int64) > 3*3600 || !strings.HasPrefix(key.(string), "weir:{room/sale}:") {
+			t.Errorf("%v: %v s, %v", key, ttl, err)
+		}
+	}
+	if _, err := s.Do(t.Context(), "SCRIPT", "FLUSH"); err != nil { // a server that was started again knows no scripts
+		t.Fatal(err)
+	}
+	if a := ask(t, line, room.Question{ID: "2"}); a.Ahead != 2 {
+		t.Errorf("%+v", a)
+	}
+	// Keys of another kind are an error, and not an answer.
+	if _, err := s.Do(t.Context(), "SET", "weir:{room/sale}:line", "x"); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := line.Ask(t.Context(), room.Question{ID: "2"}); err == nil {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestLineOnACluster: all keys of a room are in one slot.
+func TestLineOnACluster(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	c, err := servers.Cluster(ctx, servers.ClusterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	some(t, openLine(t, "redis+cluster://"+strings.Join(c.Addrs(), ","), plainSpec()))
+}
+
+// TestRateChanges: what was let in stays counted when the rate changes, in Redis as in memory, and a gateway of before may still ask.
+func TestRateChanges(t *testing.T) {
+	s := startRedis(t, servers.RedisOptions{})
+	slow, fast := plainSpec(), plainSpec()
+	slow.Bucket.Burst, fast.Bucket = 4, weir.TokenBucket{Rate: weir.PerDay(2), Burst: 6}
+	before, after := openLine(t, s.URL(), slow), openLine(t, s.URL(), fast)
+	for i := range 4 {
+		if a := ask(t, before, room.Question{ID: fmt.Sprint("a", i), Join: true, Enter: true}); !a.Entered {
+			t.Errorf("%+v", a)
+		}
+	}
+	var a room.Answer
+	for i := range 10 {
+		a = ask(t, []room.Line{after, before}[i%2], room.Question{ID: fmt.Sprint("b", i), Join: true, Enter: true})
+	}
+	if a.Inside != 6 {
+		t.Errorf("%d inside by bursts of 4 and 6", a.Inside)
+	}
+}
+
+// BenchmarkRedis is a question of one who waits, with 100,000 in line.
+func BenchmarkRedis(b *testing.B) {
+	ctx := context.Background()
+	s, err := servers.Redis(ctx, servers.RedisOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Stop()
+	store, err := weirrueidis.Open(s.URL(), weirredis.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer store.Close()
+	line, err := room.NewRedis(store.Evaler(), plainSpec(), room.RedisOptions{Name: "sale", Deadline: patience})
+	if err != nil {
+		b.Fatal(err)
+	}
+	benchmark(b, line)
+	if info, err := s.Info(ctx, "memory"); err == nil {
+		b.ReportMetric(parse(info["used_memory"])/waiting, "B/visitor")
+	}
+}
+
+// BenchmarkMemory is the same in memory.
+func BenchmarkMemory(b *testing.B) {
+	line, err := room.NewMemory(plainSpec(), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	benchmark(b, line)
+}
+
+const waiting = 100_000
+
+func benchmark(b *testing.B, line room.Line) {
+	ctx := context.Background()
+	each(waiting, func(i int) {
+		if _, err := line.Ask(ctx, room.Question{ID: fmt.Sprintf("%022d", i), Join: true}); err != nil {
+			b.Error(err)
+		}
+	})
+	b.SetParallelism(16)
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for i := 0; pb.Next(); i += 7919 {
+			if _, err := line.Ask(ctx, room.Question{ID: fmt.Sprintf("%022d", i%waiting)}); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}
+
+func parse(text string) (n float64) {
+	fmt.Sscan(text, &n)
+	return n
+}

@@ -1,0 +1,305 @@
+package admin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirflow/weir/internal/duration"
+	"github.com/weirflow/weir/policy"
+)
+
+// api is the part of the admin pages that changes a running server.
+type api struct {
+	control Control
+	tags    *tags
+	changes *prometheus.CounterVec
+	calls   map[string]map[string]call // by path and method
+}
+
+// call answers a request, or returns what is wrong with it.
+type call func(w http.ResponseWriter, r *http.Request) error
+
+const (
+	maxPolicy  = 1<<20 + 1 // bytes: one more than a policy file may have, which is told as it is of a file
+	maxRequest = 64 << 10
+)
+
+// Control adds the API to the pages. It is called once, before they are served. listen is the address as the policy writes it; remote says
+// whether others than this machine can reach it, who then need the token.
+func (a *Admin) Control(c Control, listen string, remote bool) {
+	p := &api{control: c, tags: newTags(), changes: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_admin_changes_total", Help: "Changes that were asked for through the API, by what was to be changed and what came of it.",
+	}, []string{"change", "result"})}
+	for _, change := range []string{"policy", "reload", "ban", "grant", "lift"} {
+		for _, result := range []string{"ok", "failed"} {
+			p.changes.WithLabelValues(change, result)
+		}
+	}
+	a.registry.MustRegister(p.changes, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_exceptions", Help: "Bans and grants in force."},
+		func() float64 { return float64(len(c.Engine().Exceptions())) }))
+	p.calls = map[string]map[string]call{
+		"/v1/status":     {"GET": p.status},
+		"/v1/policy":     {"GET": p.policy, "PUT": p.put},
+		"/v1/reload":     {"POST": p.reload},
+		"/v1/exceptions": {"GET": p.exceptions},
+		"/v1/ban":        {"POST": p.except("ban")},
+		"/v1/grant":      {"POST": p.except("grant")},
+		"/v1/lift":       {"POST": p.lift},
+	}
+	a.guard = newGuard(listen, remote)
+	a.mux.Handle("/v1/", p)
+}
+
+// SetToken has all pages but /healthz and /readyz ask for a token; empty for none.
+func (a *Admin) SetToken(token string) { a.guard.setToken(token) }
+
+// ServeHTTP answers a request whom the guard has let in.
+func (p *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	methods, ok := p.calls[r.URL.Path]
+	do := methods[strings.Replace(r.Method, "HEAD", "GET", 1)]
+	var err error
+	switch {
+	case !ok:
+		err = &problem{Status: http.StatusNotFound, Detail: "there is no such page: see docs/admin.md"}
+	case do == nil:
+		var allowed []string
+		for m := range methods {
+			allowed = append(allowed, m)
+		}
+		slices.Sort(allowed)
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
+		err = &problem{Status: http.StatusMethodNotAllowed, Detail: "ask with " + strings.Join(allowed, " or ")}
+	default:
+		err = do(w, r)
+	}
+	if err != nil {
+		problemOf(err).write(w)
+	}
+}
+
+func (p *api) status(w http.ResponseWriter, _ *http.Request) error {
+	now := p.control.InForce()
+	from := "file"
+	if now.API {
+		from = "api"
+	}
+	answer(w, http.StatusOK, "application/json", map[string]any{
+		"file": now.File.Path, "from": from, "since": now.Since.UTC().Format(time.RFC3339), "etag": p.tags.of(now.File.Data),
+		"limits": len(now.File.Policy.Limits), "routes": len(now.File.Policy.Routes), "exceptions": len(p.control.Engine().Exceptions()),
+	})
+	return nil
+}
+
+func (p *api) policy(w http.ResponseWriter, _ *http.Request) error {
+	now := p.control.InForce()
+	text, err := now.File.Published()
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("ETag", p.tags.of(now.File.Data))
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	_, _ = w.Write(text)
+	return nil
+}
+
+// put takes a policy.
+func (p *api) put(w http.ResponseWriter, r *http.Request) error {
+	dry, err := flag(r, "dry_run")
+	if err != nil {
+		return err
+	}
+	save, err := flag(r, "save")
+	if err != nil {
+		return err
+	}
+	if !typed(r, "application/yaml", "application/json") {
+		return &problem{Status: http.StatusUnsupportedMediaType, Detail: "a policy is sent as Content-Type: application/yaml, or application/json"}
+	}
+	match := r.Header.Get("If-Match")
+	check := func(inForce []byte) error {
+		if now := p.tags.of(inForce); match != "" && match != "*" && !slices.Contains(strings.Split(strings.ReplaceAll(match, " ", ""), ","), now) {
+			return &problem{Status: http.StatusPreconditionFailed, Detail: "another policy is in force than the one in If-Match: look at what has changed, and begin with that"}
+		}
+		return nil
+	}
+	bounded(w, r, maxPolicy)
+	data, err := io.ReadAll(r.Body)
+	if err != nil {
+		return bodyError(err)
+	}
+	if dry {
+		if err := check(p.control.InForce().File.Data); err != nil {
+			return err
+		}
+		plan, err := p.control.Plan(data)
+		return p.tell(w, plan, err, false, false)
+	}
+	if match == "" {
+		return &problem{Status: http.StatusPreconditionRequired, Detail: "say which policy is to be replaced: If-Match with the ETag of GET /v1/policy, or *"}
+	}
+	plan, err := p.control.Apply(r.Context(), data, save, check)
+	p.changed("policy", strings.Join(append([]string{"policy"}, texts(plan)...), "; "), err)
+	return p.tell(w, plan, err, true, save)
+}
+
+// reload reads the file again.
+func (p *api) reload(w http.ResponseWriter, r *http.Request) error {
+	dry, err := flag(r, "dry_run")
+	if err != nil {
+		return err
+	}
+	if !typed(r, "application/json") {
+		return &problem{Status: http.StatusUnsupportedMediaType, Detail: "send Content-Type: application/json, also without a body"}
+	}
+	if dry {
+		plan, err := p.control.Plan(nil)
+		return p.tell(w, plan, err, false, false)
+	}
+	plan, err := p.control.Reload(r.Context())
+	p.changed("reload", strings.Join(append([]string{"reload"}, texts(plan)...), "; "), err)
+	return p.tell(w, plan, err, true, false)
+}
+
+// texts are changes for a line of the log, the first of them.
+func texts(p Plan) (all []string) {
+	const most = 20
+	for i, c := range p.Changes {
+		if i == most {
+			return append(all, fmt.Sprintf("and %d more", len(p.Changes)-most))
+		}
+		all = append(all, c.String())
+	}
+	return all
+}
+
+func (p *api) tell(w http.ResponseWriter, of Plan, err error, applied, saved bool) error {
+	if err != nil {
+		return err
+	}
+	out := planOf(of)
+	out.Applied, out.Saved, out.ETag = applied, saved, p.tags.of(p.control.InForce().File.Data)
+	w.Header().Set("ETag", out.ETag)
+	answer(w, http.StatusOK, "application/json", out)
+	return nil
+}
+
+// changed counts a change and writes it down.
+func (p *api) changed(change, what string, err error) {
+	result := "ok"
+	if err != nil {
+		result = "failed"
+	}
+	p.changes.WithLabelValues(change, result).Inc()
+	p.control.Audit(what, err)
+}
+
+func (p *api) exceptions(w http.ResponseWriter, _ *http.Request) error {
+	all, now := []exception{}, time.Now()
+	for _, ex := range p.control.Engine().Exceptions() {
+		all = append(all, exceptionOf(ex, now))
+	}
+	answer(w, http.StatusOK, "application/json", map[string]any{"exceptions": all})
+	return nil
+}
+
+// except bans a key, or lets it pass.
+func (p *api) except(kind string) call {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		var in exception
+		if err := read(w, r, &in); err != nil {
+			return err
+		}
+		d, err := duration.Parse(in.For)
+		switch {
+		case err != nil:
+			return &problem{Status: http.StatusUnprocessableEntity, Detail: fmt.Sprintf("for: %q is not how long it is to hold: write it like 1h or 7d", in.For)}
+		case in.Kind != "" || in.Until != "":
+			return &problem{Status: http.StatusUnprocessableEntity, Detail: "the path says what it is, and for how long it holds: take kind and until out"}
+		}
+		ex := policy.Exception{Limit: in.Limit, Key: in.Key, Ban: kind == "ban", Set: in.Set, For: d}
+		if err := p.control.Engine().Except(ex); err != nil {
+			p.changed(kind, kind+" at a limit", errors.New("refused")) // what was sent may hold a key
+			return err
+		}
+		err = p.control.Keep()
+		p.changed(kind, ex.String(), err)
+		if err != nil {
+			return notKept(err)
+		}
+		answer(w, http.StatusOK, "application/json", exceptionOf(ex, time.Now()))
+		return nil
+	}
+}
+
+func (p *api) lift(w http.ResponseWriter, r *http.Request) error {
+	var in exception
+	if err := read(w, r, &in); err != nil {
+		return err
+	}
+	lifted, err := p.control.Engine().Lift(in.Limit, in.Key)
+	switch {
+	case err != nil:
+		return err
+	case !lifted:
+		return &problem{Status: http.StatusNotFound, Detail: "there is neither a ban nor a grant for this key"}
+	}
+	err = p.control.Keep()
+	p.changed("lift", fmt.Sprintf("a ban or a grant at the limit %q lifted", in.Limit), err)
+	if err != nil {
+		return notKept(err)
+	}
+	answer(w, http.StatusOK, "application/json", map[string]any{"lifted": true})
+	return nil
+}
+
+func notKept(err error) error {
+	return &problem{Status: http.StatusInternalServerError, Detail: "it is in force, but would not survive a restart: " + err.Error()}
+}
+
+// read reads a request's JSON, all of which has to be known.
+func read(w http.ResponseWriter, r *http.Request, into any) error {
+	if !typed(r, "application/json") {
+		return &problem{Status: http.StatusUnsupportedMediaType, Detail: "send JSON, as Content-Type: application/json"}
+	}
+	bounded(w, r, maxRequest)
+	d := json.NewDecoder(r.Body)
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return bodyError(err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return bodyError(errors.New("there is more behind the JSON"))
+	}
+	return nil
+}
+
+// bodyError is for a body that cannot be read.
+func bodyError(err error) error {
+	var large *http.MaxBytesError
+	if errors.As(err, &large) {
+		return err
+	}
+	return &problem{Status: http.StatusBadRequest, Detail: "the body cannot be read: " + strings.TrimPrefix(err.Error(), "json: ")}
+}
+
+// flag reads a parameter that is 1 or not there.
+func flag(r *http.Request, name string) (bool, error) {
+	switch values := r.URL.Query()[name]; {
+	case len(values) == 0, len(values) == 1 && (values[0] == "0" || values[0] == "false"):
+		return false, nil
+	case len(values) == 1 && (values[0] == "1" || values[0] == "true"):
+		return true, nil
+	}
+	return false, &problem{Status: http.StatusBadRequest, Detail: name + " is 1, or is not there"}
+}

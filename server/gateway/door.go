@@ -1,0 +1,173 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/policyfile"
+	"github.com/weirflow/weir/server/room"
+	"github.com/weirflow/weir/weirhttp"
+	"github.com/weirflow/weir/weirredis"
+)
+
+// doors are the waiting rooms of a policy, by name. Who waits, and who is inside, stays through a change of the policy, as long as the room keeps
+// its name and its store.
+type doors map[string]*door
+
+type door struct {
+	room   *room.Room
+	line   room.Line
+	spec   room.Spec
+	evaler weirredis.Evaler // nil for a line in memory
+	made   room.Secrets     // by this process, where there is no file
+}
+
+// evaling is a store that runs scripts of others.
+type evaling interface{ Evaler() weirredis.Evaler }
+
+// openDoors readies the waiting rooms of a policy, those of before among them. It changes nothing in these: use does.
+func (g *Gateway) openDoors(file *policyfile.File, stores map[string]weir.Store, old doors) (doors, error) {
+	next := doors{}
+	for _, def := range file.Policy.Rooms {
+		d, err := g.openDoor(def, file, stores, old[def.Name])
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("%s: waiting_rooms.%s: %w", file.Path, def.Name, err), next.leave(old))
+		}
+		next[def.Name] = d
+	}
+	return next, nil
+}
+
+func (g *Gateway) openDoor(def policy.WaitingRoom, file *policyfile.File, stores map[string]weir.Store, old *door) (*door, error) {
+	d := &door{spec: room.SpecOf(def)}
+	if old != nil {
+		d.made = old.made
+	}
+	o := room.Options{Room: def, Log: g.log}
+	if def.Page != "" {
+		o.Page = file.Bodies[def.Page]
+	}
+	var err error
+	if o.Secrets, err = d.secrets(g, def, file, old == nil); err != nil {
+		return nil, err
+	}
+	if err := d.openLine(def, file, stores, old); err != nil {
+		return nil, err
+	}
+	o.Line = d.line
+	if old != nil {
+		d.room, err = old.room.Next(o)
+	} else {
+		d.room, err = room.New(o)
+	}
+	if err != nil && (old == nil || old.line != d.line) {
+		err = errors.Join(err, d.line.Close())
+	}
+	return d, err
+}
+
+// secrets reads the secrets of a room, or makes one.
+func (d *door) secrets(g *Gateway, def policy.WaitingRoom, file *policyfile.File, first bool) (room.Secrets, error) {
+	if def.SecretFile == "" {
+		if first {
+			d.made = room.NewSecrets()
+			g.log.Warn("waiting room without a secret_file: its tickets end with this process, and are good at this gateway only", "room", def.Name)
+		}
+		return d.made, nil
+	}
+	path := def.SecretFile
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(filepath.Dir(file.Path), path)
+	}
+	if first {
+		d.made = room.NewSecrets() // in case that the file is taken out later
+	}
+	return room.ReadSecrets(path)
+}
+
+// openLine opens where the line is kept, or takes over the one of before.
+func (d *door) openLine(def policy.WaitingRoom, file *policyfile.File, stores map[string]weir.Store, old *door) (err error) {
+	if def.Store == "" {
+		if old != nil && old.evaler == nil {
+			d.line = old.line
+			return nil
+		}
+		d.line, err = room.NewMemory(d.spec, nil)
+		return err
+	}
+	store, ok := stores[def.Store].(evaling)
+	if !ok {
+		return fmt.Errorf("the store %q is not open", def.Store)
+	}
+	d.evaler = store.Evaler()
+	i := slices.IndexFunc(file.Policy.Stores, func(s policy.Store) bool { return s.Name == def.Store })
+	in := file.Policy.Stores[i]
+	d.line, err = room.NewRedis(d.evaler, d.spec, room.RedisOptions{Name: def.Name, Prefix: in.Prefix, Deadline: in.Deadline})
+	return err
+}
+
+// use puts the numbers of the rooms in force.
+func (ds doors) use() error {
+	var errs []error
+	for _, d := range ds {
+		errs = append(errs, d.room.Use())
+		if m, ok := d.line.(*room.Memory); ok {
+			errs = append(errs, m.Set(d.spec))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// leave closes what others do not go on with.
+func (ds doors) leave(others doors) error {
+	var errs []error
+	for name, d := range ds {
+		other := others[name]
+		if other == nil || other.line != d.line {
+			errs = append(errs, d.line.Close())
+		}
+		if other == nil {
+			errs = append(errs, d.room.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// door lets a request through to a route without a waiting room, and to one whose visitor is inside: the answer is to be written to what is
+// returned. Otherwise it was answered.
+func (g *Gateway) door(w http.ResponseWriter, r *http.Request, s *state) (http.ResponseWriter, bool) {
+	if len(s.doors) == 0 {
+		return w, true
+	}
+	i := s.engine.RouteOf(policy.Request{Method: r.Method, Host: r.Host, Path: r.URL.EscapedPath()})
+	if i < 0 || s.file.Policy.Routes[i].Room == "" {
+		return w, true
+	}
+	g.sayGoodbye(w.Header())
+	trusted := s.file.Policy.TrustedProxies
+	c := room.Client{
+		Address: policy.ClientKey(weirhttp.ClientIP(r, trusted)),
+		Secure:  r.TLS != nil || weirhttp.Trusted(r, trusted) && r.Header.Get("X-Forwarded-Proto") == "https",
+	}
+	next, ok := s.doors[s.file.Policy.Routes[i].Room].room.Serve(w, r, c, func(w http.ResponseWriter) {
+		s.routes[i].refused.write(w, r, "")
+	})
+	if !ok {
+		g.counts.waiting.Add(1)
+	}
+	return next, ok
+}
+
+// Rooms returns what the waiting rooms have counted.
+func (g *Gateway) Rooms() (all []room.Stats) {
+	s := g.state.Load()
+	for _, def := range s.file.Policy.Rooms {
+		all = append(all, s.doors[def.Name].room.Stats())
+	}
+	return all
+}

@@ -1,0 +1,148 @@
+package policyfile
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/weirflow/weir/policy"
+)
+
+// hidden stands where a password was.
+const hidden = "xxxxx"
+
+// Published is the policy as JSON, which is YAML too, in the order of the file and without comments. The passwords in the URLs of stores are
+// hidden; Reveal puts them back.
+func (f *File) Published() ([]byte, error) {
+	root, err := parse(f.Data)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range fields(root.get("stores")) {
+		if n := s.value.get("redis"); n != nil && n.shape == scalar {
+			n.value = hide(text(n))
+		}
+	}
+	var b bytes.Buffer
+	if err := root.json(&b); err != nil {
+		return nil, err
+	}
+	var pretty bytes.Buffer
+	if err := json.Indent(&pretty, b.Bytes(), "", "  "); err != nil {
+		return nil, err
+	}
+	pretty.WriteByte('\n')
+	return pretty.Bytes(), nil
+}
+
+// Reveal puts the passwords of this file's stores into a policy that names the same URLs with the passwords hidden, as Published writes them.
+// They come to stand where they stood, and nowhere else: data that has such a URL elsewhere, or as a part of another one, is returned as it is.
+func (f *File) Reveal(data []byte) []byte {
+	var stores []string
+	for _, s := range f.Policy.Stores {
+		if hide(s.Redis) != s.Redis {
+			stores = append(stores, s.Redis)
+		}
+	}
+	// The longest first: one may be the beginning of another.
+	slices.SortFunc(stores, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
+	revealed := data
+	for _, url := range slices.Compact(stores) {
+		revealed = bytes.ReplaceAll(revealed, []byte(hide(url)), []byte(url))
+	}
+	was, err := parse(data)
+	if err != nil {
+		return data
+	}
+	is, err := parse(revealed)
+	if err != nil || !f.onlyRevealed(was, is) {
+		return data
+	}
+	return revealed
+}
+
+// onlyRevealed reports whether two policies differ in nothing but URLs of stores, which are some of this file's.
+func (f *File) onlyRevealed(was, is *node) bool {
+	then, now := fields(was.get("stores")), fields(is.get("stores"))
+	for i := range min(len(then), len(now)) {
+		a, b := then[i].value.get("redis"), now[i].value.get("redis")
+		if text(a) == text(b) {
+			continue
+		}
+		if !slices.ContainsFunc(f.Policy.Stores, func(s policy.Store) bool { return s.Name == now[i].name && s.Redis == text(b) }) {
+			return false
+		}
+		a.value, b.value = "", ""
+	}
+	return reflect.DeepEqual(was.any(), is.any())
+}
+
+// hide takes the passwords out of a store's URL: behind the user's name, and of the parameter sentinel_password.
+func hide(url string) string {
+	scheme, rest, found := strings.Cut(url, "://")
+	if !found {
+		return url
+	}
+	rest, query, hasQuery := strings.Cut(rest, "?")
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+		if user, password, has := strings.Cut(rest[:at], ":"); has && password != "" {
+			rest = user + ":" + hidden + rest[at:]
+		}
+	}
+	url = scheme + "://" + rest
+	if !hasQuery {
+		return url
+	}
+	parameters := strings.Split(query, "&")
+	for i, p := range parameters {
+		if name, value, _ := strings.Cut(p, "="); strings.HasSuffix(name, "password") && value != "" {
+			parameters[i] = name + "=" + hidden
+		}
+	}
+	return url + "?" + strings.Join(parameters, "&")
+}
+
+// json writes a tree in the order of the file.
+func (n *node) json(b *bytes.Buffer) error {
+	switch n.shape {
+	case mapping:
+		b.WriteByte('{')
+		for i, f := range n.fields {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			if err := writeJSON(b, f.name); err != nil {
+				return err
+			}
+			b.WriteByte(':')
+			if err := f.value.json(b); err != nil {
+				return err
+			}
+		}
+		b.WriteByte('}')
+		return nil
+	case list:
+		b.WriteByte('[')
+		for i, item := range n.items {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			if err := item.json(b); err != nil {
+				return err
+			}
+		}
+		b.WriteByte(']')
+		return nil
+	}
+	return writeJSON(b, n.value)
+}
+
+// writeJSON writes a value with & and < as they are: URLs have to be found again.
+func writeJSON(b *bytes.Buffer, v any) error {
+	e := json.NewEncoder(b)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}

@@ -1,0 +1,84 @@
+package policyfile
+
+import (
+	"fmt"
+	"html/template"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/policy"
+)
+
+// room reads a waiting room.
+func (d *decoder) room(name string, n *node) policy.WaitingRoom {
+	at := func(field string) []string { return []string{"waiting_rooms", name, field} }
+	r := policy.WaitingRoom{
+		Name:       name,
+		Admit:      d.rate(n.get("admit"), "50/s", at("admit")...),
+		Burst:      d.atLeastOne(n.get("burst"), at("burst")...),
+		Inside:     d.atLeastOne(n.get("inside"), at("inside")...),
+		Idle:       d.duration(n.get("idle"), "5m", at("idle")...),
+		Session:    d.duration(n.get("session"), "30m", at("session")...),
+		Enter:      d.duration(n.get("enter"), "1m", at("enter")...),
+		Lapse:      d.duration(n.get("lapse"), "2m", at("lapse")...),
+		MaxWaiting: d.atLeastOne(n.get("max_waiting"), at("max_waiting")...),
+		Joins:      d.rate(n.get("joins"), "60/m", at("joins")...),
+		Bind:       text(n.get("bind")),
+		SecretFile: text(n.get("secret_file")),
+		Store:      text(n.get("store")),
+		OnFailure:  text(n.get("on_failure")),
+		Status:     int(number(n.get("status"))),
+		Title:      text(n.get("title")),
+		Text:       text(n.get("text")),
+		Language:   text(n.get("language")),
+		Page:       text(n.get("page")),
+	}
+	return r
+}
+
+// rate reads a rate.
+func (d *decoder) rate(n *node, like string, path ...string) weir.Rate {
+	written := text(n)
+	if written == "" {
+		return weir.Rate{}
+	}
+	r, err := weir.ParseRate(written)
+	if err != nil {
+		d.wrong(strings.TrimPrefix(err.Error(), "weir: "), "write one like "+like, path...)
+	}
+	return r
+}
+
+// atLeastOne reads a number that, where it is written, is above 0.
+func (d *decoder) atLeastOne(n *node, path ...string) int64 {
+	v := number(n)
+	if n != nil && n.shape == scalar && v == 0 {
+		d.wrong("0 would let nobody in", "write at least 1, or take it out", path...)
+	}
+	return v
+}
+
+// pages reads the pages of the waiting rooms.
+func (f *File) pages(root *node, inside bool) {
+	for _, r := range f.Policy.Rooms {
+		if r.Page == "" || f.Bodies[r.Page] != nil {
+			continue
+		}
+		path := []string{"waiting_rooms", r.Name, "page"}
+		data, err := []byte(nil), fmt.Errorf("%s is not beside the policy file", r.Page)
+		if !inside || filepath.IsLocal(r.Page) {
+			data, err = readBody(filepath.Join(filepath.Dir(f.Path), r.Page), r.Page)
+		}
+		if err != nil {
+			f.add(root, finding{path: path, msg: err.Error(), fix: "name a file beside the policy file, of at most 1 MiB"}, false)
+			continue
+		}
+		if _, err := template.New(strconv.Quote(r.Page)).Parse(string(data)); err != nil {
+			f.add(root, finding{path: path, msg: err.Error(), fix: "it is a template of Go: write fields like {{.Title}}"}, false)
+			continue
+		}
+		f.Bodies[r.Page] = data
+	}
+}

@@ -1,0 +1,154 @@
+package room
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// words are what the page says in a language. %d and %s stand for what is told.
+type words struct {
+	lang                      string
+	group                     string // between groups of three digits
+	title, text               string
+	place, ahead, wait        string // labels
+	next, soon, unknown       string
+	minute, minutes           string
+	hour, hours               string
+	kept, keep, turn, cookies string
+	refused                   string
+}
+
+// languages are those of the page, the first for everybody else.
+func languages() []words {
+	return []words{
+		{
+			lang: "en", group: ",", title: "You are in line", text: "Many people are here at once. Everyone is let in, in the order in which they came.",
+			place: "Your place", ahead: "Ahead of you", wait: "Expected wait",
+			next: "You are next.", soon: "less than a minute", unknown: "not known yet", minute: "about a minute", minutes: "about %d minutes",
+			hour: "about an hour", hours: "about %d hours",
+			kept:    "We keep your place, but cannot tell it right now. This page asks again by itself.",
+			keep:    "Keep this page open: it refreshes by itself. A page that has been closed for %s loses its place.",
+			turn:    "It is your turn. Taking you in…",
+			cookies: "Your browser keeps no cookies for this site. Please allow them: your place is kept in one.",
+			refused: "The place that your browser showed was not valid any more, so you are at the end of the line.",
+		},
+		{
+			lang: "de", group: ".", title: "Sie stehen in der Warteschlange", text: "Gerade sind sehr viele hier. Alle kommen an die Reihe, so wie sie gekommen sind.",
+			place: "Ihr Platz", ahead: "Vor Ihnen", wait: "Voraussichtliche Wartezeit",
+			next: "Sie sind als Nächstes dran.", soon: "weniger als eine Minute", unknown: "noch nicht bekannt", minute: "etwa eine Minute", minutes: "etwa %d Minuten",
+			hour: "etwa eine Stunde", hours: "etwa %d Stunden",
+			kept:    "Ihr Platz bleibt Ihnen, wir können ihn nur gerade nicht anzeigen. Diese Seite fragt von selbst wieder nach.",
+			keep:    "Lassen Sie diese Seite offen: Sie aktualisiert sich von selbst. Ist sie %s lang geschlossen, geht der Platz verloren.",
+			turn:    "Sie sind dran. Einen Moment …",
+			cookies: "Ihr Browser speichert keine Cookies für diese Seite. Bitte erlauben Sie sie: Ihr Platz steht in einem.",
+			refused: "Der Platz, den Ihr Browser vorgezeigt hat, galt nicht mehr. Sie stehen jetzt am Ende der Schlange.",
+		},
+		{
+			lang: "es", group: ".", title: "Está en la cola", text: "Ahora mismo hay mucha gente. Todos entran, por orden de llegada.",
+			place: "Su lugar", ahead: "Delante de usted", wait: "Espera prevista",
+			next: "Es el siguiente.", soon: "menos de un minuto", unknown: "aún no se sabe", minute: "alrededor de un minuto", minutes: "unos %d minutos",
+			hour: "alrededor de una hora", hours: "unas %d horas",
+			kept:    "Le guardamos el lugar, pero ahora no podemos mostrarlo. Esta página vuelve a preguntar sola.",
+			keep:    "Deje esta página abierta: se actualiza sola. Si está cerrada durante %s, se pierde el lugar.",
+			turn:    "Es su turno. Entrando…",
+			cookies: "Su navegador no guarda cookies de este sitio. Debe permitirlas: su lugar se guarda en una.",
+			refused: "El lugar que mostró su navegador ya no era válido. Ahora está al final de la cola.",
+		},
+		{
+			lang: "fr", group: "\u202f", title: "Vous êtes dans la file", text: "Il y a beaucoup de monde en ce moment. Chacun entre à son tour, dans l’ordre d’arrivée.",
+			place: "Votre place", ahead: "Devant vous", wait: "Attente prévue",
+			next: "C’est bientôt à vous.", soon: "moins d’une minute", unknown: "pas encore connue", minute: "environ une minute", minutes: "environ %d minutes",
+			hour: "environ une heure", hours: "environ %d heures",
+			kept:    "Votre place est gardée, mais nous ne pouvons pas l’afficher pour le moment. Cette page redemande d’elle-même.",
+			keep:    "Laissez cette page ouverte : elle s’actualise d’elle-même. Fermée pendant %s, elle perd sa place.",
+			turn:    "C’est à vous. Un instant…",
+			cookies: "Votre navigateur ne garde pas de cookies pour ce site. Merci de les autoriser : votre place est dans l’un d’eux.",
+			refused: "La place présentée par votre navigateur n’était plus valable. Vous êtes maintenant au bout de la file.",
+		},
+	}
+}
+
+// language is that of the page: the policy's, or the first of the browser's that we know.
+func (v *visit) language() words {
+	all := languages()
+	wanted := v.room.def.Language
+	if wanted == "" {
+		wanted = v.req.Header.Get("Accept-Language")
+	}
+	if len(wanted) > 200 {
+		wanted = wanted[:200]
+	}
+	for item := range strings.SplitSeq(wanted, ",") { // browsers write them in the order in which they are liked
+		item, _, _ = strings.Cut(strings.TrimSpace(item), ";")
+		primary, _, _ := strings.Cut(strings.ToLower(item), "-")
+		for _, w := range all {
+			if w.lang == primary {
+				return w
+			}
+		}
+	}
+	return all[0]
+}
+
+// number writes a whole number with groups of digits.
+func (w words) number(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + w.group + digits[i:]
+	}
+	return digits
+}
+
+// about writes a wait, rounded up: to minutes, beyond ten to five of them, and beyond two hours to hours.
+func (w words) about(d time.Duration) string {
+	minutes := int64((d + time.Minute - 1) / time.Minute)
+	switch {
+	case d <= 0:
+		return w.unknown
+	case d < 45*time.Second:
+		return w.soon
+	case minutes > 120:
+		return strings.Replace(w.hours, "%d", strconv.FormatInt((minutes+59)/60, 10), 1)
+	case minutes > 10:
+		minutes = (minutes + 4) / 5 * 5
+	}
+	switch minutes {
+	case 1:
+		return w.minute
+	case 60:
+		return w.hour
+	}
+	return strings.Replace(w.minutes, "%d", strconv.FormatInt(minutes, 10), 1)
+}
+
+// span writes a time of the policy, like how long a place is kept.
+func (w words) span(d time.Duration) string {
+	if d%time.Minute == 0 {
+		return strconv.FormatInt(int64(d/time.Minute), 10) + " min"
+	}
+	return strconv.FormatInt(seconds(d), 10) + " s"
+}
+
+// lines are what the page says of the place in line, for the first time and at each refresh.
+type lines struct {
+	Place  string `json:"place"`
+	Ahead  string `json:"ahead"`
+	Wait   string `json:"wait"`
+	Status string `json:"status"` // in a sentence, for who hears the page; empty while there is nothing to say
+	Done   int64  `json:"done"`   // of a hundred
+}
+
+func (w words) lines(t told) lines {
+	if t.State == "kept" {
+		return lines{Place: "–", Ahead: "–", Wait: "–", Status: w.kept}
+	}
+	l := lines{Place: w.number(t.Place), Ahead: w.number(t.Ahead), Wait: w.about(t.wait), Done: 100}
+	if t.first > 0 {
+		l.Done = max(0, 100-(100*t.Ahead+t.first-1)/t.first)
+	}
+	if t.Ahead == 0 {
+		l.Status = w.next
+	}
+	return l
+}
