@@ -14,7 +14,7 @@ import (
 
 // A Change is one thing in which a policy differs from another: a limit, a store, an upstream, a route, or a setting that stands alone.
 type Change struct {
-	What   string  // "limit", "store", "upstream", "route", or "setting"
+	What   string  // "limit", "store", "upstream", "waiting room", "route", or "setting"
 	Name   string  // its name; the match of a route
 	How    string  // "added", "removed", "changed", or "moved"
 	Fields []Field // of one that is changed: each number or word that differs
@@ -47,6 +47,7 @@ func Diff(from, to *Policy) (all []Change) {
 	all = append(all, named("store", from.Stores, to.Stores, func(s Store) string { return s.Name }, placed)...)
 	all = append(all, named("limit", from.Limits, to.Limits, func(l Limit) string { return l.Name }, func(was, is *Limit, c *Change) { counted(from, to, was, is, c) })...)
 	all = append(all, named("upstream", from.Upstreams, to.Upstreams, func(u Upstream) string { return u.Name }, nil)...)
+	all = append(all, named("waiting room", from.Rooms, to.Rooms, func(r WaitingRoom) string { return r.Name }, nil)...)
 	return append(all, routes(from.Routes, to.Routes)...)
 }
 
@@ -56,7 +57,7 @@ func settings(from, to *Policy) (all []Change) {
 	for i := range a.NumField() {
 		f := a.Type().Field(i)
 		switch f.Name {
-		case "Stores", "Limits", "Upstreams", "Routes":
+		case "Stores", "Limits", "Upstreams", "Rooms", "Routes":
 			continue
 		}
 		if fields := differ(label(f.Name), a.Field(i), b.Field(i)); len(fields) > 0 {

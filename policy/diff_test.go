@@ -62,6 +62,7 @@ func TestDiff(t *testing.T) {
 			p.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 			p.Admin.TokenFile = "token"
 		}, "setting listen: listen.admin is set to 127.0.0.1:9090\nsetting admin: admin.token_file is set to token\nsetting trusted_proxies: trusted_proxies is set to [10.0.0.0/8]"},
+		"a room":   {func(p *policy.Policy) { p.Rooms = append(p.Rooms, policy.WaitingRoom{Name: "sale", Inside: 5}) }, "waiting room sale is added"},
 		"upstream": {func(p *policy.Policy) { p.Upstreams[0].URL = "http://127.0.0.1:9001" }, "upstream shop: url from http://127.0.0.1:9000 to http://127.0.0.1:9001"},
 		"route": {func(p *policy.Policy) { p.Routes[0].Refused.Status = 503; p.Routes[0].Limits = []string{"a", "b"} },
 			"route \"/a\": limits from [a] to [a, b], refused.status is set to 503"},
