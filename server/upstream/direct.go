@@ -20,7 +20,7 @@ func newClient(s *settings, urls []string, dial func(context.Context, string, st
 		}
 	}
 	t := s.spec.Timeouts
-	return &plain.Client{Dial: dial, Connect: t.Connect, Answer: t.Answer, Stall: s.idle, MaxIdle: s.spec.MaxIdle}
+	return &plain.Client{Dial: dial, Connect: t.Connect, Answer: t.Answer, Stall: t.Idle, MaxIdle: s.spec.MaxIdle}
 }
 
 // Takes reports whether Pass can carry out a request: it is a plain one, and all targets speak plain HTTP/1.1.
@@ -55,11 +55,9 @@ func (u *Upstream) Pass(w http.ResponseWriter, r *http.Request, fields []plain.F
 		if len(tried) >= s.retries || !again(r, progress, err) {
 			return false, err
 		}
-		if !s.budget.spend() {
-			u.spared.Add(1)
+		if !u.MayRetry() {
 			return false, err
 		}
-		u.retried.Add(1)
 		tried = append(tried, e.Target)
 	}
 }

@@ -204,7 +204,7 @@ func (u *Upstream) change(p *prepared) {
 	old := u.settings.Load()
 	if old != nil && sameTransport(&old.spec, &p.settings.spec) {
 		p.settings.transport = old.transport
-		if old.client != nil && p.settings.client != nil && old.idle == p.settings.idle {
+		if old.client != nil && p.settings.client != nil && old.spec.Timeouts == p.settings.spec.Timeouts {
 			p.settings.client = old.client
 		}
 	}
@@ -267,20 +267,6 @@ func address(at *url.URL) string {
 
 // Name returns the name that the policy gives it.
 func (u *Upstream) Name() string { return u.name }
-
-// A Plan is how targets are to be spoken to, with what the policy leaves open filled in: for those who pick targets and send requests themselves.
-type Plan struct {
-	Protocol string // "auto", "http1", "h2" or "h2c"
-	Timeouts policy.Timeouts
-	MaxIdle  int
-	Retries  int // for one request; each needs MayRetry besides
-}
-
-// Plan returns how the targets are to be spoken to now.
-func (u *Upstream) Plan() Plan {
-	s := u.settings.Load()
-	return Plan{either(s.spec.Protocol, "auto"), s.spec.Timeouts, s.spec.MaxIdle, s.retries}
-}
 
 // MayRetry asks the budget whether a request may be sent to one more target, and counts it either way.
 func (u *Upstream) MayRetry() bool {
