@@ -39,10 +39,13 @@ var floors = map[string][]string{
 	"weirgoredis":       {".", "weirredis"},
 	"server":            {".", "policy", "keyed", "sim", "weirhttp", "failover", "lease", "weirredis", "weirrueidis", "internal/...", "server/..."},
 	"server/admin":      {".", "policy", "keyed", "weirhttp", "failover", "internal/...", "server/policyfile", "server/gateway"},
-	"server/gateway":    {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile"},
+	"server/gateway":    {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile", "server/listen", "server/accesslog", "sim"}, // sim in tests: what is logged can be replayed
+	"server/listen":     {"policy"},
+	"server/accesslog":  {"sim"}, // in tests
+	"server/handover":   nil,
 	"server/nginx":      {".", "policy", "internal/...", "server/policyfile"},  // policyfile in tests, which check what is written
 	"server/policyfile": {".", "policy", "weirredis", "lease", "internal/..."}, // the stores for what a URL may be, and which limits they can keep
-	"cmd/weir":          {".", "policy", "sim", "weirtest", "internal/...", "server", "server/nginx", "server/policyfile"},
+	"cmd/weir":          {".", "policy", "sim", "weirtest", "internal/...", "server", "server/handover", "server/nginx", "server/policyfile"},
 	"bench":             {"..."},
 	"proof":             {"..."},
 	"proof/nginx":       {"proof/servers"},
@@ -50,6 +53,7 @@ var floors = map[string][]string{
 	"proof/fleet":       {"..."},
 	"proof/servers":     nil, // it starts programs, and links none of them
 	"proof/traffic":     {"proof/servers"},
+	"proof/edge":        {"proof/servers"},
 	"docs/plots":        {"."},
 	"examples/...":      {".", "keyed", "policy", "weirhttp"},
 }

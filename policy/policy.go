@@ -15,20 +15,13 @@ import (
 // A Policy is what a policy file says, as data.
 type Policy struct {
 	Listen         Listen
+	AccessLog      AccessLog
 	TrustedProxies []netip.Prefix // who is believed about the address of a client
 	Headers        []string       // which header fields tell a client about its limits: "ratelimit", "x-ratelimit"; nil means ratelimit
 	Stores         []Store
 	Limits         []Limit
 	Upstreams      []Upstream
 	Routes         []Route // the first that matches wins
-}
-
-// Listen is the addresses that a server listens on. An empty one is not listened on.
-type Listen struct {
-	Gateway string
-	Admin   string
-	RLS     string
-	RESP    string
 }
 
 // A Store is somewhere that limits can be shared, and how it is used. The package opens none: see Options.Stores.
@@ -76,6 +69,7 @@ type Route struct {
 	Upstream string // the name of an upstream; replay and the limit service need none
 	Limits   []string
 	Refused  Refused
+	MaxBody  int64 // bytes of a request's body; 0 means Bounds.MaxBody, and below 0 there is no bound
 }
 
 // Refused is what a refused request is answered with. At most one of Body, File and Redirect is set.

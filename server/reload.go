@@ -59,17 +59,30 @@ func (s *server) replace(ctx context.Context) error {
 	if err := servable(file); err != nil {
 		return err
 	}
-	if now, was := file.Policy.Listen, s.gateway.File().Policy.Listen; now != was {
-		return fmt.Errorf("the addresses under listen change only with a restart: they are %+v and would be %+v", was, now)
+	if changed := changedSockets(s.gateway.File().Policy.Listen, file.Policy.Listen); changed != "" {
+		return fmt.Errorf("%s: %s changes only with a restart: SIGUSR2 restarts the gateway without losing a request", file.Path, changed)
+	}
+	certificates, err := s.edge.load(file)
+	if err != nil {
+		return err
 	}
 	next, err := s.stores.next(ctx, file.Policy)
 	if err != nil {
 		return fmt.Errorf("%s: %w", file.Path, err)
 	}
-	if err := s.gateway.Update(file, given(next)); err != nil {
+	logging, err := s.nextLog(file)
+	if err != nil {
 		s.stores.discard(next)
 		return err
 	}
+	if err := s.gateway.Update(file, given(next)); err != nil {
+		s.stores.discard(next)
+		logging.discard()
+		return err
+	}
 	s.stores.use(next)
+	s.edge.use(certificates)
+	s.tellExpiries()
+	s.useLog(logging)
 	return nil
 }

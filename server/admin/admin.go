@@ -56,6 +56,9 @@ func New(g *gateway.Gateway, stores func() []Store) *Admin {
 	return a
 }
 
+// Register adds metrics of others to the page.
+func (a *Admin) Register(c prometheus.Collector) error { return a.registry.Register(c) }
+
 // ServeHTTP serves a page.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.mux.ServeHTTP(w, r) }
 
@@ -124,6 +127,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	n := c.g.Counts()
 	for outcome, v := range map[string]uint64{
 		"allowed": n.Allowed, "delayed": n.Delayed, "limited": n.Limited, "no_route": n.NoRoute, "invalid": n.Invalid, "canceled": n.Canceled,
+		"too_large": n.TooLarge, "bad_body": n.BadBody,
 	} {
 		counter(gatewayRequests, v, outcome)
 	}

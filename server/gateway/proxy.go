@@ -65,6 +65,9 @@ func forward(p *httputil.ProxyRequest, trusted []netip.Prefix) {
 
 // fail answers a request whose upstream did not.
 func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, upstream string, err error) {
+	if g.failedBody(w, r, err) {
+		return
+	}
 	if r.Context().Err() != nil {
 		g.counts.canceled.Add(1)
 		return // the client is gone

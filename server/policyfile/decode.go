@@ -27,14 +27,9 @@ func (d *decoder) wrong(msg, fix string, path ...string) {
 }
 
 func (d *decoder) policy(root *node) (p policy.Policy) {
-	listen := root.get("listen")
-	p.Listen = policy.Listen{
-		Gateway: text(listen.get("gateway")),
-		Admin:   text(listen.get("admin")),
-		RLS:     text(listen.get("rls")),
-		RESP:    text(listen.get("resp")),
-	}
-	p.TrustedProxies = d.prefixes(root.get("trusted_proxies"))
+	p.Listen = d.listen(root.get("listen"))
+	p.AccessLog = d.accessLog(root.get("access_log"))
+	p.TrustedProxies = d.prefixes(root.get("trusted_proxies"), "trusted_proxies")
 	if headers := root.get("headers"); headers != nil {
 		p.Headers = append([]string{}, texts(headers)...)
 	}
@@ -50,18 +45,19 @@ func (d *decoder) policy(root *node) (p policy.Policy) {
 	for _, n := range items(root.get("routes")) {
 		p.Routes = append(p.Routes, route(n))
 	}
+	d.routeBodies(root.get("routes"), p.Routes)
 	d.kept(&p)
 	return p
 }
 
 // prefixes reads addresses and prefixes.
-func (d *decoder) prefixes(n *node) (all []netip.Prefix) {
+func (d *decoder) prefixes(n *node, path ...string) (all []netip.Prefix) {
 	for i, t := range texts(n) {
 		prefix, err := netip.ParsePrefix(t)
 		if err != nil {
 			addr, addrErr := netip.ParseAddr(t)
 			if addrErr != nil {
-				d.wrong(fmt.Sprintf("%q is neither an address nor a prefix", t), "write it like 10.0.0.0/8", "trusted_proxies", strconv.Itoa(i))
+				d.wrong(fmt.Sprintf("%q is neither an address nor a prefix", t), "write it like 10.0.0.0/8", append(slices.Clone(path), strconv.Itoa(i))...)
 				continue
 			}
 			prefix = netip.PrefixFrom(addr, addr.BitLen())
