@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"sync"
@@ -18,6 +19,7 @@ type pacedBody struct {
 	io.ReadCloser
 	control *http.ResponseController
 	bounds  *policy.Bounds
+	lines   bool // it is HTTP/1
 	waited  time.Duration
 	n       int64
 
@@ -27,8 +29,8 @@ type pacedBody struct {
 }
 
 // newPacedBody bounds a body from now on: also what net/http reads of it by itself, when nobody did.
-func newPacedBody(w http.ResponseWriter, body io.ReadCloser, b *policy.Bounds) *pacedBody {
-	p := &pacedBody{ReadCloser: body, control: http.NewResponseController(w), bounds: b}
+func newPacedBody(w http.ResponseWriter, r *http.Request, b *policy.Bounds) *pacedBody {
+	p := &pacedBody{ReadCloser: r.Body, control: http.NewResponseController(w), bounds: b, lines: r.ProtoMajor == 1}
 	p.deadline(time.Now().Add(b.BodyTimeout))
 	return p
 }
@@ -45,12 +47,18 @@ func (p *pacedBody) Read(b []byte) (int, error) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		err = ErrBodySlow
 		p.failed(err)
-	case errors.Is(err, ErrUnclear):
-		p.failed(err)
+	case p.lines && !left(err):
+		p.failed(ErrUnclear) // the guard found that, or net/http did
 	default:
 		p.deadline(time.Time{}) // net/http goes on to read, to learn when the client leaves
 	}
 	return n, err
+}
+
+// left reports whether an error is the end of a body, or that its client is gone.
+func left(err error) bool {
+	var lost net.Error
+	return err == io.EOF || err == io.ErrUnexpectedEOF || errors.As(err, &lost)
 }
 
 func (p *pacedBody) failed(err error) {

@@ -223,7 +223,7 @@ func (g *guard) header(b []byte) (n int, whole bool) {
 	case err != nil || f.http2 && !g.h2c:
 		g.unclear()
 		return 0, false
-	case f.http2 || f.other:
+	case f.http2:
 		g.state = past
 		return len(b), true
 	}

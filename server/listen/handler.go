@@ -44,7 +44,7 @@ func (p *Port) Handler(next http.Handler) http.Handler {
 			onlyWebSocket(r)
 		}
 		if r.Body != nil && r.Body != http.NoBody {
-			body := newPacedBody(w, r.Body, &p.bounds)
+			body := newPacedBody(w, r, &p.bounds)
 			defer body.end()
 			r = r.WithContext(context.WithValue(r.Context(), bodyKey{}, body))
 			r.Body = body
@@ -82,7 +82,7 @@ func (p *Port) check(r *http.Request) int {
 		p.counts.fields.Add(1)
 		return http.StatusRequestHeaderFieldsTooLarge
 	}
-	if u := r.URL; u.Opaque != "" || u.User != nil || !isHost(r.Host) || strings.IndexByte(r.RequestURI, '\\') >= 0 || !oneHost(r) {
+	if u := r.URL; u.Opaque != "" || u.User != nil || !isHost(r.Host) || strings.ContainsAny(r.RequestURI, "\\#") || !oneHost(r) {
 		p.counts.unclear.Add(1)
 		return http.StatusBadRequest
 	}

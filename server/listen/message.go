@@ -16,7 +16,6 @@ type framing struct {
 	chunked bool
 	upgrade bool // other bytes than HTTP may follow
 	http2   bool // it is the beginning of HTTP/2
-	other   bool // of another version, which net/http refuses and then closes
 }
 
 // checkHeader reads the header of a request, up to and with its empty line. Whatever a server in front or behind could read in another way is
@@ -44,7 +43,7 @@ func checkHeader(b []byte) (f framing, err error) {
 	case "HTTP/1.0":
 		old = true
 	default:
-		return framing{other: true}, nil
+		return f, ErrUnclear
 	}
 	h := fields{length: -1}
 	for {
@@ -148,11 +147,11 @@ func rightForm(method, target, host string) bool {
 	return authority != "" && strings.EqualFold(authority, host)
 }
 
-// isTarget reports whether there is nothing in a target that cannot be sent on: no space, no control character, and no backslash, which some
-// upstreams take for a slash. Bytes beyond ASCII pass, and are sent on encoded.
+// isTarget reports whether there is nothing in a target that cannot be sent on: no space, no control character, no fragment, and no
+// backslash, which some upstreams take for a slash. Bytes beyond ASCII pass, and are sent on encoded.
 func isTarget(b []byte) bool {
 	for _, c := range b {
-		if c <= ' ' || c == 0x7f || c == '\\' {
+		if c <= ' ' || c == 0x7f || c == '\\' || c == '#' {
 			return false
 		}
 	}
@@ -182,6 +181,7 @@ type chunks struct {
 	left  int64 // bytes of the chunk
 	size  int   // digits, or bytes of an extension or of trailers, so far
 	empty bool  // the line of trailers that is read has nothing in it yet
+	named bool  // it has its colon
 }
 
 type part uint8
@@ -253,7 +253,7 @@ func (c *chunks) next(b byte) (ended bool, err error) {
 		}
 		c.part, c.size = inData, 0
 		if c.left == 0 {
-			c.part, c.empty = inTrailer, true
+			c.part, c.empty, c.named = inTrailer, true, false
 		}
 	case dataCR:
 		if b != '\r' {
@@ -268,10 +268,14 @@ func (c *chunks) next(b byte) (ended bool, err error) {
 	case inTrailer:
 		c.size++
 		switch {
-		case b == '\r':
+		case c.size > longestTrailers:
+			return false, ErrUnclear
+		case b == '\r' && (c.empty || c.named):
 			c.part = trailerCR
 			return false, nil
-		case c.size > longestTrailers || b < ' ' && b != '\t' || b == 0x7f || c.empty && !isTokenByte(b):
+		case b == ':' && !c.empty:
+			c.named = true
+		case !c.named && !isTokenByte(b) || b < ' ' && b != '\t' || b == 0x7f:
 			return false, ErrUnclear
 		}
 		c.empty = false
@@ -282,7 +286,7 @@ func (c *chunks) next(b byte) (ended bool, err error) {
 		if c.empty {
 			return true, nil
 		}
-		c.part, c.empty = inTrailer, true
+		c.part, c.empty, c.named = inTrailer, true, false
 	}
 	return false, nil
 }
