@@ -188,7 +188,7 @@ func (g *guard) look(b []byte) (n int) {
 			step, ended, err := g.chunks.follow(b[n:])
 			if err != nil {
 				g.unclear()
-				return n
+				return n + step - 1 // up to the byte that is wrong
 			}
 			n += step
 			if ended {
