@@ -11,6 +11,7 @@ require (
 	github.com/weirflow/weir v0.0.0
 	github.com/weirflow/weir/weirgoredis v0.0.0
 	github.com/weirflow/weir/weirrueidis v0.0.0
+	golang.org/x/net v0.57.0
 	pgregory.net/rapid v1.3.0
 )
 
@@ -29,6 +30,7 @@ require (
 	github.com/rs/xid v1.4.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
+	golang.org/x/text v0.41.0 // indirect
 	google.golang.org/protobuf v1.28.1 // indirect
 	gopkg.in/tomb.v1 v1.0.0-20141024135613-dd632973f1e7 // indirect
 )

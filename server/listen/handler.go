@@ -82,7 +82,7 @@ func (p *Port) check(r *http.Request) int {
 		p.counts.fields.Add(1)
 		return http.StatusRequestHeaderFieldsTooLarge
 	}
-	if u := r.URL; u.Opaque != "" || u.User != nil || !isHost(r.Host) || strings.ContainsAny(r.RequestURI, "\\#") || !oneHost(r) {
+	if u := r.URL; u.Opaque != "" || u.User != nil || !isHost(r.Host) || strings.ContainsAny(r.RequestURI, "\\#") || !oneHost(r) || !oneLength(r) {
 		p.counts.unclear.Add(1)
 		return http.StatusBadRequest
 	}
@@ -103,6 +103,15 @@ func oneHost(r *http.Request) bool {
 	}
 	delete(r.Header, "Host")
 	return len(hosts) == 1 && strings.EqualFold(hosts[0], r.Host)
+}
+
+// oneLength reports whether a request of HTTP/2 that says how long its body is says so once, and has a body where it is said.
+func oneLength(r *http.Request) bool {
+	lengths := r.Header["Content-Length"]
+	if r.ProtoMajor != 2 || len(lengths) == 0 {
+		return true
+	}
+	return len(lengths) == 1 && (r.Body != http.NoBody || lengths[0] == "0")
 }
 
 // isHost reports whether nothing is in a host but what names, addresses and ports are made of. Requests of HTTP/1.0 may have none.
