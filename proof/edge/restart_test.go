@@ -17,41 +17,109 @@ import (
 	"time"
 )
 
-// successor is the process that a gateway said it has started. The test ends it.
-func (g *gateway) successor(t *testing.T) int {
+// A daemon is weir under addresses that stay the same when the process is replaced. Its log goes to a file, as successors write there too.
+type daemon struct {
+	dir, gateway, secure, admin string
+	pids                        []int // of all processes so far
+}
+
+// startDaemon serves a policy on a plain address and on one with TLS.
+func startDaemon(t *testing.T, upstream string) *daemon {
 	t.Helper()
-	pid := 0
-	poll(t, "the new process serves", func() bool {
-		for line := range strings.Lines(g.Output()) {
+	d := &daemon{dir: t.TempDir(), gateway: "127.0.0.1:" + freePort(t), secure: "127.0.0.1:" + freePort(t), admin: "127.0.0.1:" + freePort(t)}
+	selfSigned(t, d.dir)
+	replace(t, d.policy(), fmt.Sprintf(`listen:
+  gateway: [%s, { address: %q, tls: { certificates: [{ cert: a.crt, key: a.key }] } }]
+  admin: %s
+upstreams: { up: { url: "http://%s" } }
+`, d.gateway, d.secure, d.admin, upstream)+routes)
+	log, err := os.Create(filepath.Join(d.dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.Command(binary, "serve", "--config", d.policy())
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	d.pids = []int{cmd.Process.Pid}
+	t.Cleanup(func() {
+		for _, pid := range d.pids {
+			syscall.Kill(pid, syscall.SIGTERM)
+		}
+		for _, pid := range d.pids {
+			poll(t, "a process ends", func() bool { return ended(pid) })
+		}
+		cmd.Wait()
+		if log := d.log(t); strings.Contains(log, "DATA RACE") || strings.Contains(log, "panic") {
+			t.Error(log)
+		}
+	})
+	poll(t, "it serves", d.ready)
+	return d
+}
+
+func (d *daemon) policy() string { return filepath.Join(d.dir, "policy.yaml") }
+
+func (d *daemon) log(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(d.dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func (d *daemon) ready() bool {
+	resp, err := http.Get("http://" + d.admin + "/readyz")
+	if err != nil {
+		return false
+	}
+	resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+func (d *daemon) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(d.pids[len(d.pids)-1], s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// restart replaces the process.
+func (d *daemon) restart(t *testing.T) {
+	t.Helper()
+	d.signal(t, syscall.SIGUSR2)
+	poll(t, "a new process serves", func() bool {
+		pid := 0
+		n := 0
+		for line := range strings.Lines(d.log(t)) {
 			var l struct {
 				Msg string
 				Pid int
 			}
 			if json.Unmarshal([]byte(line), &l) == nil && strings.HasPrefix(l.Msg, "restarted") {
-				pid = l.Pid
+				pid, n = l.Pid, n+1
 			}
 		}
-		return pid != 0
-	})
-	t.Cleanup(func() {
-		if syscall.Kill(pid, 0) == nil {
-			syscall.Kill(pid, syscall.SIGTERM)
-			poll(t, "the new process ends", func() bool { return syscall.Kill(pid, 0) != nil || zombie(pid) })
+		if n == len(d.pids) {
+			d.pids = append(d.pids, pid)
+			return true
 		}
+		return false
 	})
-	return pid
 }
 
-// zombie reports whether a process has ended and nobody has asked how.
-func zombie(pid int) bool {
+// ended reports whether a process has ended, though nobody may have asked how.
+func ended(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || strings.Contains(string(stat), ") Z ")
 }
 
 // clients send requests to a gateway until they are told to stop: some over connections that they keep, some over one for each. They return
 // how many were answered, and what went wrong.
-func clients(t *testing.T, urls []string, each int) (stop func() (answered int, wrong []string)) {
-	t.Helper()
+func clients(urls []string, each int) (stop func() (answered int, wrong []string)) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -98,40 +166,14 @@ func clients(t *testing.T, urls []string, each int) (stop func() (answered int, 
 // requests is lost.
 func TestRestartUnderLoad(t *testing.T) {
 	up := newRawUpstream(t)
-	dir := t.TempDir()
-	selfSigned(t, dir)
-	port, secure, admin := freePort(t), freePort(t), freePort(t)
-	listen := fmt.Sprintf("  gateway:\n    - 127.0.0.1:%s\n    - { address: \"127.0.0.1:%s\", tls: { certificates: [{ cert: a.crt, key: a.key }] } }\n", port, secure)
-	g := startWeir(t, dir, listen, up.addr, routes)
-	// The admin address is a free port that each process would choose anew: here it is one.
-	text, err := os.ReadFile(g.policy())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := g.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	replace(t, g.policy(), strings.Replace(string(text), "admin: 127.0.0.1:0", "admin: 127.0.0.1:"+admin, 1))
-	g = restartable(t, dir)
-	stop := clients(t, []string{"http://127.0.0.1:" + port + "/", "https://127.0.0.1:" + secure + "/"}, 4)
-	pid := g.Pid()
+	d := startDaemon(t, up.addr)
+	stop := clients([]string{"http://" + d.gateway + "/", "https://" + d.secure + "/"}, 4)
 	for i := range 3 {
-		if err := syscall.Kill(pid, syscall.SIGHUP); err != nil {
-			t.Fatal(err)
-		}
-		before := pid
-		if err := syscall.Kill(pid, syscall.SIGUSR2); err != nil {
-			t.Fatal(err)
-		}
-		poll(t, fmt.Sprintf("process %d serves", i+2), func() bool {
-			pid = readPid(g.Output(), i)
-			return pid != 0
-		})
-		poll(t, "the old process ends", func() bool { return zombie(before) })
-		if resp, err := http.Get("http://127.0.0.1:" + admin + "/readyz"); err != nil || resp.StatusCode != 200 {
-			t.Errorf("the new process is not ready: %v", err)
-		} else {
-			resp.Body.Close()
+		d.signal(t, syscall.SIGHUP)
+		d.restart(t)
+		poll(t, "the process before ends", func() bool { return ended(d.pids[i]) })
+		if !d.ready() {
+			t.Error("the new process is not ready")
 		}
 	}
 	answered, wrong := stop()
@@ -139,100 +181,66 @@ func TestRestartUnderLoad(t *testing.T) {
 	if len(wrong) > 0 || answered == 0 {
 		t.Errorf("%d requests were answered, and %d were not: %s", answered, len(wrong), wrong[:min(len(wrong), 5)])
 	}
-	syscall.Kill(pid, syscall.SIGTERM)
-	poll(t, "the last process ends", func() bool { return zombie(pid) })
-	if strings.Contains(g.Output(), "DATA RACE") || strings.Contains(g.Output(), "panic") {
-		t.Error(g.Output())
-	}
-}
-
-// readPid is the number of the i-th process that was started, which is in the log.
-func readPid(log string, i int) int {
-	for line := range strings.Lines(log) {
-		var l struct {
-			Msg string
-			Pid int
-		}
-		if json.Unmarshal([]byte(line), &l) == nil && strings.HasPrefix(l.Msg, "restarted") {
-			if i == 0 {
-				return l.Pid
-			}
-			i--
-		}
-	}
-	return 0
 }
 
 // TestRestartThatFails: a new process that does not come up leaves the old one as it was.
 func TestRestartThatFails(t *testing.T) {
 	up := newRawUpstream(t)
-	g := startWeir(t, t.TempDir(), "  gateway: 127.0.0.1:0\n", up.addr, routes)
-	good, err := os.ReadFile(g.policy())
+	d := startDaemon(t, up.addr)
+	good, err := os.ReadFile(d.policy())
 	if err != nil {
 		t.Fatal(err)
 	}
-	replace(t, g.policy(), "listen: [")
-	if err := g.Signal(syscall.SIGUSR2); err != nil {
-		t.Fatal(err)
-	}
-	poll(t, "it is told", func() bool { return strings.Contains(g.Output(), "not restarted: this process goes on") })
-	for range 3 { // connections that were there, and new ones
-		if got := statuses(send(t, g.Gateway, last)); len(got) != 1 || got[0] != "200" {
+	replace(t, d.policy(), "listen: [")
+	d.signal(t, syscall.SIGUSR2)
+	poll(t, "it is told", func() bool { return strings.Contains(d.log(t), "not restarted: this process goes on") })
+	serves := func() {
+		t.Helper()
+		if got := statuses(send(t, d.gateway, last)); len(got) != 1 || got[0] != "200" || !d.ready() {
 			t.Errorf("%v", got)
 		}
 	}
-	// And then one that does.
-	replace(t, g.policy(), string(good))
-	if err := g.Signal(syscall.SIGUSR2); err != nil {
-		t.Fatal(err)
+	for range 3 {
+		serves()
 	}
-	g.successor(t)
-	if got := statuses(send(t, g.Gateway, last)); len(got) != 1 || got[0] != "200" {
-		t.Errorf("%v", got)
-	}
-	poll(t, "the old process ends", func() bool {
-		select {
-		case <-g.Ended():
-			return true
-		default:
-			return false
-		}
-	})
+	replace(t, d.policy(), string(good)) // and then one that does
+	d.restart(t)
+	serves()
+	poll(t, "the old process ends", func() bool { return ended(d.pids[0]) })
+	serves()
 }
 
 // TestRestartLetsRequestsEnd: what is in the middle of an answer when the process is replaced gets the rest of it from the old one.
 func TestRestartLetsRequestsEnd(t *testing.T) {
 	release := make(chan struct{})
-	up := httpUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+	d := startDaemon(t, httpUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
 			io.WriteString(w, "first ")
 			w.(http.Flusher).Flush()
 			<-release
 		}
 		io.WriteString(w, "rest")
-	})
-	g := startWeir(t, t.TempDir(), "  gateway: 127.0.0.1:0\n", up, routes)
-	conn, err := net.Dial("tcp", g.Gateway)
+	}))
+	conn, err := net.Dial("tcp", d.gateway)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(2 * patience))
 	io.WriteString(conn, "GET /slow HTTP/1.1\r\nHost: h\r\n\r\n")
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.Signal(syscall.SIGUSR2); err != nil {
-		t.Fatal(err)
-	}
-	g.successor(t)
-	if got := send(t, g.Gateway, last); !strings.Contains(got, "rest") {
+	d.restart(t)
+	if got := send(t, d.gateway, last); !strings.Contains(got, "rest") {
 		t.Errorf("another request: %q", got)
 	}
 	close(release)
 	if body, err := io.ReadAll(resp.Body); err != nil || string(body) != "first rest" {
 		t.Errorf("%q, %v", body, err)
 	}
+	poll(t, "the old process ends", func() bool { return ended(d.pids[0]) })
 }
 
 // TestSocketActivation starts weir as systemd does: with a socket that is open already, and another to tell that it serves.

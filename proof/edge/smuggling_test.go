@@ -96,7 +96,7 @@ func TestRefused(t *testing.T) {
 			}
 			arrived := up.take()
 			if n := strings.Count(arrived, "HTTP/1.1\r\n"); n != len(before)/len("GET /first HTTP/1.1\r\nHost: h\r\n\r\n") || strings.Contains(arrived, "/last") {
-				t.Errorf("%s: the upstream got %q", name, arrived)
+				t.Errorf("%s, after %.10q: the upstream got %q, and the client %q", name, before, arrived, answer)
 			}
 		}
 	}

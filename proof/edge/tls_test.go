@@ -1,7 +1,6 @@
 package edge
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -16,8 +15,6 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/weirflow/weir/proof/servers"
 )
 
 func insecure() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
@@ -62,18 +59,4 @@ func httpUpstream(t *testing.T, h http.HandlerFunc) string {
 	s := httptest.NewServer(h)
 	t.Cleanup(s.Close)
 	return s.Listener.Addr().String()
-}
-
-// restartable starts weir with the policy that is in a directory.
-func restartable(t *testing.T, dir string) *gateway {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	g := &gateway{dir: dir}
-	var err error
-	if g.Weir, err = servers.StartWeir(ctx, binary, g.policy()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { g.Stop() })
-	return g
 }

@@ -47,7 +47,9 @@ const (
 	past // nothing is looked at any more
 )
 
-// nonsense is what net/http is handed in place of a request that is refused: it answers 400, after the answers before it, and closes.
+// nonsense is what net/http is handed in place of a request that is refused: it answers 400, after the answers before it, and closes. It comes
+// alone: while a request is answered net/http reads a byte ahead, and what it finds then must be this and not the end, for which it would
+// give the request up. In the middle of a body it is the error that tells.
 const nonsense = "?\r\n\r\n"
 
 // Strict puts a guard before the connections of a Listener that speak HTTP/1.
@@ -106,6 +108,10 @@ func (g *guard) Read(p []byte) (int, error) {
 		if len(g.ready) > 0 {
 			return g.take(p), nil
 		}
+		if g.err == ErrUnclear && g.state == inHeader {
+			g.ready, g.err = []byte(nonsense), io.EOF
+			continue
+		}
 		if g.err != nil {
 			return 0, g.err
 		}
@@ -148,24 +154,13 @@ func (g *guard) handOn(p []byte) int {
 		if len(g.partial) == 0 {
 			g.partial = nil
 		}
-		g.refuse()
 		return 0
 	}
 	n := g.look(p)
 	if n < len(p) && g.err == nil {
 		g.partial = bytes.Clone(p[n:])
 	}
-	g.refuse()
 	return n
-}
-
-// refuse hands on nonsense in place of a request that is refused, once all before it was handed on. In the middle of a body it is the error
-// that tells.
-func (g *guard) refuse() {
-	if g.err == ErrUnclear && g.state == inHeader {
-		g.ready = append(g.ready, nonsense...)
-		g.err = io.EOF
-	}
 }
 
 // look looks at bytes, and returns how many of them may be handed on.

@@ -43,7 +43,7 @@ func (p *Port) Handler(next http.Handler) http.Handler {
 		if r.Header["Upgrade"] != nil || r.Header["Http2-Settings"] != nil {
 			onlyWebSocket(r)
 		}
-		if r.Body != nil && r.Body != http.NoBody {
+		if r.Body != nil && r.ContentLength != 0 {
 			body := newPacedBody(w, r, &p.bounds)
 			defer body.end()
 			r = r.WithContext(context.WithValue(r.Context(), bodyKey{}, body))
@@ -111,7 +111,7 @@ func oneLength(r *http.Request) bool {
 	if r.ProtoMajor != 2 || len(lengths) == 0 {
 		return true
 	}
-	return len(lengths) == 1 && (r.Body != http.NoBody || lengths[0] == "0")
+	return len(lengths) == 1 && (r.ContentLength != 0 || lengths[0] == "0")
 }
 
 // isHost reports whether nothing is in a host but what names, addresses and ports are made of. Requests of HTTP/1.0 may have none.
