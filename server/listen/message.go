@@ -63,7 +63,7 @@ func checkHeader(b []byte) (f framing, err error) {
 	if h.codings > 0 && (old || h.length >= 0) {
 		return f, ErrUnclear
 	}
-	if !rightForm(string(method), string(target), h.host) {
+	if target[0] != '/' && !rightForm(string(method), string(target), string(h.host)) {
 		return f, ErrUnclear
 	}
 	return framing{length: max(h.length, 0), chunked: h.codings > 0, upgrade: h.upgrade}, nil
@@ -84,7 +84,7 @@ type fields struct {
 	length  int64 // -1 for none
 	codings int
 	hosts   int
-	host    string
+	host    []byte
 	upgrade bool
 }
 
@@ -115,7 +115,7 @@ func (f *fields) add(line []byte) error {
 		}
 	case is(name, "Host"):
 		f.hosts++
-		f.host = string(bytes.Trim(value, " \t"))
+		f.host = bytes.Trim(value, " \t")
 	case is(name, "Upgrade"):
 		f.upgrade = true
 	}
@@ -126,11 +126,9 @@ func is(name []byte, want string) bool {
 	return len(name) == len(want) && strings.EqualFold(string(name), want)
 }
 
-// rightForm reports whether a target has the form that belongs to its method, and names no other host than Host does.
+// rightForm reports whether a target without a slash before it has the form that belongs to its method, and names no other host than Host does.
 func rightForm(method, target, host string) bool {
 	switch {
-	case target[0] == '/':
-		return true
 	case method == "CONNECT":
 		return true // which is refused later
 	case target == "*":
