@@ -24,7 +24,7 @@ CHECKS   ?= 100000
 WALKS    ?= 20000
 FUZZTIME ?= 2m
 
-# How long each row of the table of faults of Redis lasts, which is printed.
+# How long each row of the tables of faults of Redis, and of leases, lasts. They are printed.
 FAULTS ?= 60s
 
 # How many sequences of requests are played to nginx and to the gateway, for each directive.
@@ -72,6 +72,7 @@ long: needs
 	GOWORK=off go test -timeout 0 ./weirtest -run Conform -walks $(WALKS)
 	cd proof && GOWORK=off go test -timeout 0 . -rapid.checks=$(CHECKS)
 	cd proof && GOWORK=off go test -timeout 0 ./redis -v -run Faults -faults=$(FAULTS)
+	cd proof && GOWORK=off go test -timeout 0 ./redis -v -run Leases -leases=$(FAULTS)
 	cd proof && GOWORK=off go test -timeout 0 ./nginx -v -sequences $(SEQUENCES) -in-flight 250
 	@$(MAKE) --no-print-directory fuzz
 

@@ -6,7 +6,6 @@ import (
 	"math"
 	"strings"
 	"time"
-	"unicode"
 )
 
 // maxParts is how many limits All joins at most.
@@ -101,7 +100,7 @@ func (l allOf) compile(unit time.Duration) (rule, error) {
 		}
 		a.rules = append(a.rules, r)
 		a.names = append(a.names, partName(p, i))
-		a.kinds = append(a.kinds, kindOf(p))
+		a.kinds = append(a.kinds, Kind(p))
 		a.least, a.most = min(a.least, r.capacity()), min(a.most, r.largest())
 		a.reads = a.reads || r.wall()
 	}
@@ -135,20 +134,7 @@ func (l allOf) normal() Limit {
 }
 
 // partName is what decisions call the limit at a place.
-func partName(l Limit, place int) string { return fmt.Sprintf("%s.%d", kindOf(l), place+1) }
-
-// kindOf is the name of a limit's type, as in policy files: "token_bucket".
-func kindOf(l Limit) string {
-	_, name, _ := strings.Cut(fmt.Sprintf("%T", l), ".")
-	var b strings.Builder
-	for i, r := range name {
-		if unicode.IsUpper(r) && i > 0 {
-			b.WriteByte('_')
-		}
-		b.WriteRune(unicode.ToLower(r))
-	}
-	return b.String()
-}
+func partName(l Limit, place int) string { return fmt.Sprintf("%s.%d", Kind(l), place+1) }
 
 // together is the rule of All. Its state begins with two words for each part, how long the part's state is and how much room there is
 // for it, and goes on with those rooms.

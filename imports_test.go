@@ -31,6 +31,7 @@ var floors = map[string][]string{
 	"internal/claim":    nil,                                                  // leaves: they import nothing of ours
 	"internal/duration": nil,
 	"internal/nearest":  nil,
+	"internal/snake":    nil,
 	"internal/topk":     nil,
 	"internal/u128":     nil,
 	"internal/vclock":   nil,
@@ -38,14 +39,14 @@ var floors = map[string][]string{
 	"weirrueidis":       {".", "weirredis"},
 	"weirgoredis":       {".", "weirredis"},
 	"server":            {".", "policy", "keyed", "sim", "weirhttp", "failover", "lease", "weirredis", "weirrueidis", "internal/...", "server/..."},
-	"server/admin":      {".", "policy", "keyed", "weirhttp", "failover", "internal/...", "server/policyfile", "server/gateway"},
+	"server/admin":      {".", "policy", "keyed", "weirhttp", "failover", "lease", "internal/...", "server/policyfile", "server/gateway"},
 	"server/gateway":    {".", "policy", "keyed", "weirhttp", "internal/...", "server/policyfile", "server/listen", "server/accesslog", "sim"}, // sim in tests: what is logged can be replayed
 	"server/listen":     {"policy"},
 	"server/accesslog":  {"sim"}, // in tests
 	"server/handover":   nil,
 	"server/nginx":      {".", "policy", "internal/...", "server/policyfile"},  // policyfile in tests, which check what is written
 	"server/policyfile": {".", "policy", "weirredis", "lease", "internal/..."}, // the stores for what a URL may be, and which limits they can keep
-	"cmd/weir":          {".", "policy", "sim", "weirtest", "internal/...", "server", "server/handover", "server/nginx", "server/policyfile"},
+	"cmd/weir":          {".", "policy", "sim", "weirtest", "weirredis", "weirrueidis", "internal/...", "server", "server/handover", "server/nginx", "server/policyfile"},
 	"bench":             {"..."},
 	"proof":             {"..."},
 	"proof/nginx":       {"proof/servers"},

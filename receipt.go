@@ -87,25 +87,25 @@ func kindOfRule(r rule) string {
 	case *bucket:
 		switch {
 		case r.leaky:
-			return kindOf(LeakyBucket{})
+			return Kind(LeakyBucket{})
 		case r.owing:
-			return kindOf(SmoothBursty{})
+			return Kind(SmoothBursty{})
 		}
-		return kindOf(TokenBucket{})
+		return Kind(TokenBucket{})
 	case *interval:
-		return kindOf(IntervalBucket{})
+		return Kind(IntervalBucket{})
 	case *fixed:
-		return kindOf(FixedWindow{})
+		return Kind(FixedWindow{})
 	case *sliding:
-		return kindOf(SlidingWindow{})
+		return Kind(SlidingWindow{})
 	case *weighted:
-		return kindOf(SlidingCounter{})
+		return Kind(SlidingCounter{})
 	case *logged:
-		return kindOf(SlidingLog{})
+		return Kind(SlidingLog{})
 	case *warm:
-		return kindOf(WarmUp{})
+		return Kind(WarmUp{})
 	case *thousandths:
-		return kindOf(NginxBucket{})
+		return Kind(NginxBucket{})
 	}
 	return ""
 }

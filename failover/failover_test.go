@@ -4,12 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/weirflow/weir"
@@ -48,77 +44,6 @@ func TestAnswersPass(t *testing.T) {
 			if got := s.Stats(); got.Answered != 4 || got.State != Closed || got.Opened != 0 {
 				t.Errorf("%+v", got)
 			}
-		})
-	}
-}
-
-// TestOutages runs through whole outages, of each manner.
-func TestOutages(t *testing.T) {
-	for name, c := range map[string]struct {
-		act    func(until <-chan struct{}) func(context.Context) error
-		direct bool
-		took   time.Duration
-	}{
-		"down":            {func(<-chan struct{}) func(context.Context) error { return down }, false, 0},
-		"down, direct":    {func(<-chan struct{}) func(context.Context) error { return down }, true, 0},
-		"deaf":            {deaf, false, 20 * time.Millisecond},
-		"patient":         {func(<-chan struct{}) func(context.Context) error { return patient }, false, 20 * time.Millisecond},
-		"patient, direct": {func(<-chan struct{}) func(context.Context) error { return patient }, true, 20 * time.Millisecond},
-		"too slow":        {func(<-chan struct{}) func(context.Context) error { return slow(21 * time.Millisecond) }, false, 20 * time.Millisecond},
-		"panics": {func(<-chan struct{}) func(context.Context) error {
-			return func(context.Context) error { panic("at the store") }
-		}, false, 0},
-		"panics, direct": {func(<-chan struct{}) func(context.Context) error {
-			return func(context.Context) error { panic("at the store") }
-		}, true, 0},
-		"ends a goroutine": {func(<-chan struct{}) func(context.Context) error {
-			return func(context.Context) error { runtime.Goexit(); return nil }
-		}, false, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				f, back := newFake(), make(chan struct{})
-				var told []string
-				s := open(t, f, Options{OnFailure: Allow, Direct: c.direct, OnTransition: func(from, to State) {
-					told = append(told, fmt.Sprint(from, " to ", to))
-				}})
-				f.set(c.act(back))
-				for i := range 5 {
-					began := time.Now()
-					if d := take(t, s, "a", 1); !d.Allowed || d.Source != weir.SourceAllow || time.Since(began) != c.took {
-						t.Fatalf("call %d: %+v after %v", i, d, time.Since(began))
-					}
-				}
-				if s.State() != Open {
-					t.Fatal("not open")
-				}
-				calls, _ := f.count()
-				began := time.Now()
-				for range 100 {
-					take(t, s, "a", 1)
-				}
-				if again, _ := f.count(); again != calls || time.Since(began) != 0 {
-					t.Errorf("while it is open, %d calls in %v", again-calls, time.Since(began))
-				}
-				wait(time.Second) // some probes
-				close(back)
-				mend(t, s, f)
-				if d := take(t, s, "a", 1); d.Source != weir.SourceStore {
-					t.Errorf("%+v", d)
-				}
-				synctest.Wait()
-				want := []string{"closed to open", "open to half-open", "half-open to open"}
-				if !slices.Equal(told[:3], want) || told[len(told)-1] != "half-open to closed" {
-					t.Errorf("%q", told)
-				}
-				got := s.Stats()
-				if got.Opened != 1 || got.Returned != 1 || got.Probed != got.Reopened+1 || got.Probed < 4 || int(got.Probed+got.Reopened+2) != len(told) {
-					t.Errorf("%+v", got)
-				}
-				if got.Late+got.Failed != 5 || (got.Late == 5) != (c.took > 0) || got.Rejected != 100 || got.Allowed != 105 || got.Answered != 1 || got.UnderWay != 0 {
-					t.Errorf("%+v", got)
-				}
-			})
 		})
 	}
 }
@@ -291,119 +216,6 @@ func TestACallersContext(t *testing.T) {
 	})
 }
 
-// TestFewFailuresDoNotOpen: it takes half of the calls.
-func TestFewFailuresDoNotOpen(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := newFake()
-		s := open(t, f, Options{OnFailure: Allow})
-		one := func(fails bool) {
-			if f.set(nil); fails {
-				f.set(down)
-			}
-			take(t, s, "a", 1)
-			wait(time.Millisecond)
-		}
-		for i := range 3000 { // 40 %, of which later 8 come in a row
-			one(i < 60 && i%5 > 2 || i >= 60 && i%20 >= 12)
-		}
-		if s.State() != Closed {
-			t.Errorf("40 %% of failures: %+v", s.Stats())
-		}
-		for i := 0; i < 3000 && s.State() == Closed; i++ { // 60 %, never 4 in a row
-			one(i%5 > 1)
-		}
-		if s.State() != Open {
-			t.Errorf("60 %% of failures: %+v", s.Stats())
-		}
-	})
-}
-
-// TestFlapping: probes that prove nothing come more rarely.
-func TestFlapping(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := &pinged{fake: newFake()}
-		s := open(t, f, Options{OnFailure: Allow})
-		f.set(down) // but pings are answered
-		for began := time.Now(); time.Since(began) < time.Minute; {
-			take(t, s, "a", 1)
-			wait(10 * time.Millisecond)
-		}
-		if got := s.Stats(); got.Opened < 50 || got.Opened > 70 {
-			t.Errorf("%+v", got)
-		}
-	})
-}
-
-// pinged is a store that can be pinged.
-type pinged struct {
-	*fake
-	err error
-}
-
-func (p *pinged) Ping(context.Context) error { return p.err }
-
-// TestNoMoreCallsThanThat: a store that does not return holds no more than MaxCalls goroutines, and those who come then wait no longer.
-func TestNoMoreCallsThanThat(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f, back := newFake(), make(chan struct{})
-		s := open(t, f, Options{OnFailure: Allow, MaxCalls: 3, Failures: 1000})
-		f.set(deaf(back))
-		var callers sync.WaitGroup
-		for range 15 {
-			callers.Go(func() {
-				began := time.Now()
-				if d := take(t, s, "a", 1); d.Source != weir.SourceAllow || time.Since(began) != 20*time.Millisecond {
-					t.Errorf("%+v after %v", d, time.Since(began))
-				}
-			})
-		}
-		callers.Wait()
-		if _, going := f.count(); going != 3 || s.Stats().UnderWay != 3 {
-			t.Errorf("%d are under way, of %+v", going, s.Stats())
-		}
-		for range 10 {
-			take(t, s, "a", 1)
-		}
-		wait(5 * time.Second)
-		if _, going := f.count(); going > 3+mostAsides {
-			t.Errorf("%d are under way, with those of probes", going)
-		}
-		if err := s.Close(); err == nil {
-			t.Error("Close does not tell of calls that do not return")
-		}
-		close(back)
-		synctest.Wait()
-		if _, going := f.count(); going != 0 {
-			t.Errorf("%d are under way", going)
-		}
-	})
-}
-
-// TestReturnWhileManyAsk: no request fails while the store comes back.
-func TestReturnWhileManyAsk(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := newFake()
-		s := open(t, f, Options{OnFailure: Local, Nodes: 3})
-		breakIt(t, s, f)
-		wait(3 * time.Second)
-		f.set(nil)
-		mended := time.Now()
-		var callers sync.WaitGroup
-		for i := range 20 {
-			callers.Go(func() {
-				for time.Since(mended) < 3*time.Second {
-					d := take(t, s, fmt.Sprint(i), 1)
-					if time.Since(mended) > 2*time.Second && d.Source != weir.SourceStore {
-						t.Errorf("2 s later: %+v", d)
-					}
-					<-time.After(7 * time.Millisecond)
-				}
-			})
-		}
-		callers.Wait()
-	})
-}
-
 func TestClose(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := &beating{fake: newFake(), nodes: 2}
@@ -421,67 +233,6 @@ func TestClose(t *testing.T) {
 			t.Error(err)
 		}
 	}) // which fails if a goroutine is left
-}
-
-// beating is a store that takes heartbeats.
-type beating struct {
-	*fake
-	nodes int
-}
-
-func (b *beating) Beat(ctx context.Context, id string, ttl time.Duration) (int, error) {
-	b.mu.Lock()
-	act, n := b.act, b.nodes
-	b.mu.Unlock()
-	if id == "" || ttl != DefaultBeatTTL {
-		return 0, fmt.Errorf("beat of %q for %v", id, ttl)
-	}
-	if act != nil {
-		return 0, act(ctx)
-	}
-	return n, nil
-}
-
-func (b *beating) are(n int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.nodes = n
-}
-
-func TestNodes(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := &beating{fake: newFake(), nodes: 8}
-		s := open(t, f, Options{OnFailure: Local, Nodes: 4})
-		if s.Nodes() != 4 {
-			t.Errorf("%d nodes before any heartbeat", s.Nodes())
-		}
-		is := func(n int, when string) {
-			t.Helper()
-			if synctest.Wait(); s.Nodes() != n {
-				t.Errorf("%d nodes %s, want %d", s.Nodes(), when, n)
-			}
-		}
-		is(8, "after one")
-		f.are(9)
-		wait(time.Second)
-		is(9, "when one has come")
-		f.are(3)
-		wait(5 * time.Second)
-		is(9, "while those that left may come back")
-		f.are(5)
-		wait(2 * time.Second)
-		is(5, "when they have not")
-		breakIt(t, s, f.fake)
-		f.are(1)
-		wait(time.Minute)
-		is(5, "while the store is out")
-		mend(t, s, f.fake)
-		wait(2 * time.Second)
-		is(5, "while the others come back")
-		f.are(5)
-		wait(time.Minute)
-		is(5, "when they are there")
-	})
 }
 
 func TestOptions(t *testing.T) {

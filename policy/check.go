@@ -104,6 +104,7 @@ func (c *checker) stores() {
 			c.wrong(fmt.Sprintf("%d is not a number of nodes", s.Nodes), "write how many processes share the store, at least 1", "stores", s.Name, "nodes")
 		}
 		c.lease(s)
+		c.prefix(s)
 	}
 }
 
@@ -150,6 +151,7 @@ func (c *checker) limits() {
 			c.wrong(fmt.Sprintf("%d is not a status to refuse with", l.Status), "write one within 400 and 599", "limits", l.Name, "status")
 		}
 		c.places(l)
+		c.tag(l)
 		if l.MaxKeys < 0 {
 			c.wrong(fmt.Sprintf("%d is not a number of keys", l.MaxKeys), "write at least 1", "limits", l.Name, "max_keys")
 		}
@@ -163,6 +165,7 @@ func (c *checker) limits() {
 		if l.Store != "" && c.store(l.Store) == nil {
 			c.unknown("store", l.Store, names(c.Stores, func(s Store) string { return s.Name }), "limits", l.Name, "store")
 		}
+		c.leased(l)
 	}
 }
 
@@ -189,7 +192,7 @@ func (c *checker) algorithm(l *Limit) {
 		c.wrong("the limit has no algorithm", "add one of "+strings.Join(Kinds(), ", "), "limits", l.Name)
 		return
 	}
-	kind := Kind(l.Limit)
+	kind := weir.Kind(l.Limit)
 	if _, err := WithFields(l.Limit, nil); err != nil {
 		wrong := err.(*FieldError)
 		c.wrong(wrong.Err.Error(), wrong.Fix, "limits", l.Name, kind, wrong.Field)
@@ -279,6 +282,8 @@ func (c *checker) routes() {
 			c.unknown("upstream", r.Upstream, names(c.Upstreams, func(u Upstream) string { return u.Name }), "routes", at, "upstream")
 		}
 		c.routeLimits(r, &p, err == nil, at)
+		c.unleased(r, at)
+		c.together(r, at)
 		c.refused(r.Refused, at)
 	}
 }

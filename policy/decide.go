@@ -150,7 +150,7 @@ func (v *Verdict) ask(r *request, keep bool) bool {
 		case skip:
 			c.Skip = true
 		case asks:
-			c.Key, c.Cost, c.Wait, c.Keep = string(key), cost, l.wait, keep
+			c.Key, c.Cost, c.Wait, c.Keep = l.placed(key, r), cost, l.wait, keep
 			if l.cost.open(r) {
 				v.opens(i)
 			}
@@ -302,12 +302,6 @@ func (l *limit) held(d weir.Decision, cost int64) time.Duration {
 		return of.Delay(d, cost)
 	}
 	return 0
-}
-
-// queues reports whether a limit is a queue.
-func (l *limit) queues() bool {
-	_, leaky := l.Limit.Limit.(weir.LeakyBucket)
-	return leaky
 }
 
 // add counts a decision.

@@ -53,6 +53,8 @@ type limit struct {
 	wait   bool // it is a queue: who finds it busy waits
 	tells  bool // verdicts carry the key
 	window time.Duration
+	state  string // StateName
+	tag    int    // the place of its tag in the key, or noPart
 }
 
 // counts is what became of the requests that a limit was asked about.
@@ -105,7 +107,7 @@ func (e *Engine) Next(p Policy) (*Engine, error) {
 	return e.NextWith(p, e.opts.Stores)
 }
 
-// NextWith is Next with other stores. What a limit has used is in its store, under the limit's name: it is kept where both are.
+// NextWith is Next with other stores. What a limit has used is in its store, under its StateName: it is kept where both are.
 func (e *Engine) NextWith(p Policy, stores map[string]weir.Store) (*Engine, error) {
 	o := e.opts
 	o.Stores = stores
@@ -148,14 +150,14 @@ func build(p Policy, o Options, before *Engine) (*Engine, error) {
 
 // compile readies a limit. What is to change in limits that go on from before is put off until nothing can fail any more.
 func (e *Engine) compile(l Limit, before *Engine, changes *[]func() error) (*limit, error) {
-	c := &limit{Limit: l, counts: new(counts), window: window(l.Limit), tells: e.opts.Keys}
+	c := &limit{Limit: l, counts: new(counts), window: window(l.Limit), tells: e.opts.Keys, state: l.StateName()}
+	c.tag, _, _ = l.taggedBy()
 	c.cost, _ = parseCost(l.Cost) // checked
 	for _, text := range l.Key {
 		p, _ := parsePart(text)
 		c.parts = append(c.parts, p)
 	}
-	_, leaky := l.Limit.(weir.LeakyBucket)
-	c.wait = leaky && !l.Shadow
+	c.wait = l.queues() && !l.Shadow
 	old := before.limit(l.Name)
 	if old != nil {
 		c.counts = old.counts
@@ -165,7 +167,7 @@ func (e *Engine) compile(l Limit, before *Engine, changes *[]func() error) (*lim
 	}
 	if c.store = e.opts.Stores[l.Store]; c.store != nil && l.Store != "" {
 		c.fails = l.failure(e.policy.store(l.Store))
-		_, err := weir.NewShared(l.Limit, c.store, weir.Named(l.StateName())) // it is checked as a store counts
+		_, err := weir.NewShared(l.Limit, c.store, weir.Named(c.state)) // it is checked as a store counts
 		return c, err
 	}
 	c.store = nil
@@ -181,7 +183,7 @@ func (e *Engine) compile(l Limit, before *Engine, changes *[]func() error) (*lim
 
 // keeps reports whether what a limit has used is that of a changed one too.
 func (l *limit) keeps(next Limit) bool {
-	return slices.Equal(l.Key, next.Key) && l.Store == next.Store && l.Shadow == next.Shadow && l.MaxKeys == next.MaxKeys && l.WhenFull == next.WhenFull
+	return slices.Equal(l.parts, next.keyParts()) && l.Store == next.Store && l.Shadow == next.Shadow && l.MaxKeys == next.MaxKeys && l.WhenFull == next.WhenFull
 }
 
 // newTable returns the states of a limit in memory.

@@ -31,6 +31,15 @@ type part struct {
 	name string // of the header in canonical form, the parameter, the cookie or the variable; the text of a const
 }
 
+// String is the part as it is written, in the one way that all ways to write it have.
+func (p part) String() string {
+	text := partForms[p.kind]
+	if source, name, _ := strings.Cut(text, "."); name == "NAME" || name == "TEXT" {
+		return source + "." + p.name
+	}
+	return text
+}
+
 // partForms are the ways to write a part, for messages.
 var partForms = [...]string{"client.ip", "header.NAME", "query.NAME", "cookie.NAME", "host", "method", "path", "uri", "path.NAME", "const.TEXT"}
 

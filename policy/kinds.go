@@ -10,11 +10,11 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/duration"
 	"github.com/weirflow/weir/internal/nearest"
+	"github.com/weirflow/weir/internal/snake"
 )
 
 // kinds is every limit by its name in files and scripts, which is that of its type. Their fields are found by reflection, so that a
@@ -34,7 +34,7 @@ func kinds() map[string]weir.Limit {
 		weir.NginxBucket{},
 		weir.Concurrency{},
 	} {
-		known[snake(reflect.TypeOf(l).Name())] = l
+		known[weir.Kind(l)] = l
 	}
 	return known
 }
@@ -49,13 +49,10 @@ func Fields(kind string) (names []string) {
 		return nil
 	}
 	for f := range reflect.TypeOf(l).Fields() {
-		names = append(names, snake(f.Name))
+		names = append(names, snake.Case(f.Name))
 	}
 	return names
 }
-
-// Kind returns the name of a limit's kind.
-func Kind(l weir.Limit) string { return snake(reflect.TypeOf(l).Name()) }
 
 // A FieldError says which field of a limit is wrong. Field is empty where the kind itself is, or where the error is about no one field.
 type FieldError struct {
@@ -93,11 +90,11 @@ func ParseLimit(kind string, fields map[string]any) (weir.Limit, error) {
 func WithFields(l weir.Limit, fields map[string]any) (weir.Limit, error) {
 	v := reflect.New(reflect.TypeOf(l)).Elem()
 	v.Set(reflect.ValueOf(l))
-	known := Fields(Kind(l))
+	known := Fields(weir.Kind(l))
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		i := slices.Index(known, name)
 		if i < 0 {
-			return nil, &FieldError{name, fmt.Errorf("a %s has no %q", Kind(l), name), suggest(name, known)}
+			return nil, &FieldError{name, fmt.Errorf("a %s has no %q", weir.Kind(l), name), suggest(name, known)}
 		}
 		if err := setField(v.Field(i), name, fields[name]); err != nil {
 			return nil, &FieldError{Field: name, Err: err}
@@ -107,7 +104,7 @@ func WithFields(l weir.Limit, fields map[string]any) (weir.Limit, error) {
 	if err := l.Validate(); err != nil {
 		var wrong *weir.FieldError
 		if errors.As(err, &wrong) {
-			return nil, &FieldError{Field: snake(wrong.Field), Err: wrong.Err}
+			return nil, &FieldError{Field: snake.Case(wrong.Field), Err: wrong.Err}
 		}
 		return nil, &FieldError{Err: err}
 	}
@@ -222,16 +219,4 @@ func wholeNumber(value any) (int64, error) {
 		}
 	}
 	return 0, fmt.Errorf("%v is not a whole number up to %d", value, int64(math.MaxInt64))
-}
-
-// snake turns a Go name into one of a file: DelayAfter into delay_after.
-func snake(name string) string {
-	var b strings.Builder
-	for i, r := range name {
-		if unicode.IsUpper(r) && i > 0 {
-			b.WriteByte('_')
-		}
-		b.WriteRune(unicode.ToLower(r))
-	}
-	return b.String()
 }

@@ -32,6 +32,7 @@ type Store struct {
 	Deadline  time.Duration // how long it may take to answer; 0 means 20 ms
 	Nodes     int           // how many processes share it, until that is learned from it; 0 means 1
 	Lease     Lease
+	Prefix    string // what all keys there begin with; empty means "weir:"
 }
 
 // Lease says whether tokens are taken ahead from a store, so that most decisions need no trip.
@@ -50,6 +51,7 @@ type Limit struct {
 	OnMissing string // what becomes of a request without a part of the key: "key", "skip", "skip_empty" (without any of it) or "deny"; empty means key
 	Store     string // the name of a store; empty is the memory of this process
 	OnFailure string // what decides without the store, in place of the store's OnFailure
+	Tag       string // what is kept together on a Redis Cluster: a part of the key, or "const.TEXT"; empty is what has the same key
 	Shadow    bool   // decided and counted, not enforced
 	MaxKeys   int    // how many keys are kept at once; 0 means keyed.DefaultMaxKeys
 	WhenFull  string // what becomes of a new key beyond that: "forget", "refuse" or "share"; empty means forget
@@ -97,15 +99,6 @@ const (
 	HeaderRateLimit  = "ratelimit"   // RateLimit and RateLimit-Policy, as in draft-ietf-httpapi-ratelimit-headers-11
 	HeaderXRateLimit = "x-ratelimit" // X-RateLimit-Limit, -Remaining and -Reset
 )
-
-// StateName is the name under which the limit's states are kept in its store. One that is a shadow has states of its own, also where other nodes
-// enforce it.
-func (l *Limit) StateName() string {
-	if l.Shadow {
-		return l.Name + "/shadow"
-	}
-	return l.Name
-}
 
 // store returns the store of that name, nil where there is none.
 func (p *Policy) store(name string) *Store {

@@ -36,7 +36,7 @@ func (s *shadows) ask(l *limit, key string, cost int64) {
 func (l *limit) decide(key string, cost int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	batch := []weir.Charge{{Name: l.StateName(), Key: key, Limit: l.Limit.Limit, Cost: cost}}
+	batch := []weir.Charge{{Name: l.state, Key: key, Limit: l.Limit.Limit, Cost: cost}}
 	if l.queues() { // it would have waited: as nobody really waits, its charge is made ahead
 		batch[0].Op, batch[0].Within = weir.OpReserve, -1
 	}

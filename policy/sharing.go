@@ -95,7 +95,7 @@ func (v *Verdict) chargeStores(ctx context.Context, e *Engine, r *route) {
 	at := r.memory
 	for i := range r.stages {
 		s := &r.stages[i]
-		keep := v.Outcome == Delay || i+1 < len(r.stages)
+		keep := v.Outcome == Delay || i+1 < len(r.stages) || len(r.places) > 0
 		if !v.chargeStage(ctx, s, at, keep) {
 			v.giveBack(ctx)
 			_, _ = r.group.Peek(v.charges[:r.memory]) // their decisions are what they are without a charge; stores say so when they take one back
@@ -154,7 +154,7 @@ func (v *Verdict) batch(s *stage, at int, keep bool) (batch []weir.Charge, place
 			continue
 		}
 		open := v.open != nil && v.open[i]
-		q := weir.Charge{Name: l.StateName(), Key: c.Key, Limit: l.Limit.Limit, Cost: c.Cost, Keep: keep || open}
+		q := weir.Charge{Name: l.state, Key: c.Key, Limit: l.Limit.Limit, Cost: c.Cost, Keep: keep || open}
 		if open {
 			q.Cost = 1 // for nothing, a store gives no receipt that could be settled
 		}

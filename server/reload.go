@@ -59,7 +59,8 @@ func (s *server) replace(ctx context.Context) error {
 	if err := servable(file); err != nil {
 		return err
 	}
-	if changed := changedSockets(s.gateway.File().Policy.Listen, file.Policy.Listen); changed != "" {
+	was := s.gateway.File().Policy
+	if changed := changedSockets(was.Listen, file.Policy.Listen); changed != "" {
 		return fmt.Errorf("%s: %s changes only with a restart: SIGUSR2 restarts the gateway without losing a request", file.Path, changed)
 	}
 	certificates, err := s.edge.load(file)
@@ -84,5 +85,8 @@ func (s *server) replace(ctx context.Context) error {
 	s.edge.use(certificates)
 	s.tellExpiries()
 	s.useLog(logging)
+	for _, r := range was.Restarts(&file.Policy) {
+		s.Log.Warn("limit begins anew", "limit", r.Limit, "why", r.Why)
+	}
 	return nil
 }

@@ -34,6 +34,7 @@ type stores struct {
 // store is an open store, as its policy has it.
 type store struct {
 	def    policy.Store
+	tags   map[string]string             // by the names of limits
 	byName map[string]failover.OnFailure // of the limits that decide otherwise
 	redis  *weirrueidis.Store
 	lease  *lease.Store // nil for none
@@ -56,22 +57,24 @@ func (s *stores) next(ctx context.Context, p policy.Policy) (map[string]*store, 
 	next := map[string]*store{}
 	var fresh []*store
 	for _, def := range p.Stores {
-		byName := failures(p, def.Name)
-		if old := open[def.Name]; old != nil && old.def == def && maps.Equal(old.byName, byName) {
+		byName, tags := failures(p, def.Name), tagsOf(p, def.Name)
+		if old := open[def.Name]; old != nil && old.def == def && maps.Equal(old.byName, byName) && maps.Equal(old.tags, tags) {
 			next[def.Name] = old
 			continue
 		}
-		opened, err := s.start(def, byName)
+		opened, err := s.start(def, byName, weirredis.Options{Prefix: def.Prefix, Tag: p.Tags(def.Name)})
 		if err != nil {
 			for _, f := range fresh {
 				err = errors.Join(err, f.close())
 			}
 			return nil, fmt.Errorf("stores.%s: %w", def.Name, err)
 		}
+		opened.tags = tags
 		next[def.Name] = opened
 		fresh = append(fresh, opened)
 	}
 	s.await(ctx, fresh)
+	s.warm(ctx, p, next)
 	return next, nil
 }
 
@@ -97,10 +100,10 @@ func onFailure(text string) failover.OnFailure {
 }
 
 // start opens a store.
-func (s *stores) start(def policy.Store, byName map[string]failover.OnFailure) (*store, error) {
+func (s *stores) start(def policy.Store, byName map[string]failover.OnFailure, options weirredis.Options) (*store, error) {
 	o := &store{def: def, byName: byName}
 	var err error
-	if o.redis, err = weirrueidis.Open(def.Redis, weirredis.Options{}); err != nil {
+	if o.redis, err = weirrueidis.Open(def.Redis, options); err != nil {
 		return nil, err
 	}
 	inner := weir.Store(o.redis)
@@ -247,7 +250,13 @@ func (s *stores) stats() (all []admin.Store) {
 	open := s.open
 	s.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(open)) {
-		all = append(all, admin.Store{Name: name, Connected: open[name].redis.Connected(), Stats: open[name].fail.Stats()})
+		o := open[name]
+		one := admin.Store{Name: name, Connected: o.redis.Connected(), Stats: o.fail.Stats()}
+		if o.lease != nil {
+			stats := o.lease.Stats()
+			one.Lease = &stats
+		}
+		all = append(all, one)
 	}
 	return all
 }

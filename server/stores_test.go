@@ -106,3 +106,37 @@ func TestStoreThatCannotBeOpened(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestLeasesAreCounted: of a store with leases it is told what they cost and save, and of one without nothing.
+func TestLeasesAreCounted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	write(t, path, strings.NewReplacer("ADDR", nowhere(t)).Replace(`
+listen: { gateway: "127.0.0.1:0", admin: "127.0.0.1:0" }
+stores:
+  shared: { redis: "redis://ADDR" }
+  leased: { redis: "redis://ADDR", on_failure: deny, lease: true }
+limits:
+  hot: { token_bucket: { rate: 6/d, burst: 6 }, store: leased }
+upstreams: { up: { url: "http://ADDR" } }
+routes: [{ match: /, upstream: up, limits: [hot] }]
+`))
+	r := serve(t, Options{Path: path, Watch: time.Hour, Grace: time.Millisecond})
+	if status, _ := fetch(t, "http://"+r.Gateway+"/"); status != 429 {
+		t.Errorf("status %d", status)
+	}
+	_, text := fetch(t, "http://"+r.Admin+"/metrics")
+	for _, want := range []string{
+		`weir_store_lease_keys{store="leased"} 1`,
+		`weir_store_lease_trips_total{store="leased"} 1`,
+		`weir_store_lease_tokens_total{event="taken",store="leased"} 0`,
+		`weir_store_lease_tokens_total{event="returned",store="leased"} 0`,
+		`weir_store_lease_tokens_total{event="lost",store="leased"} 0`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, `lease_trips_total{store="shared"}`) {
+		t.Error("a store without leases has some")
+	}
+}

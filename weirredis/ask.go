@@ -207,13 +207,18 @@ const maxTag = 512
 
 // key is where a state is kept: prefix, tag in braces, name, and the key itself where it is not the tag.
 func (s *Store) key(name, key string) string {
-	if s.opts.Tag == nil {
-		return s.opts.Prefix + "{" + escape(key) + "}:" + name
+	tag := key
+	if s.opts.Tag != nil {
+		tag = s.opts.Tag(name, key)
 	}
-	return s.opts.Prefix + "{" + escape(s.opts.Tag(name, key)) + "}:" + names.Replace(name) + ":" + escape(key)
+	at := s.opts.Prefix + "{" + escape(tag) + "}:" + names.Replace(name)
+	if tag != key {
+		at += ":" + escape(key)
+	}
+	return at
 }
 
-// names keeps a name from reaching into the key that follows it.
+// names keeps a name from reaching into the key that follows it, or from being taken for one that is followed by a key.
 var names = strings.NewReplacer("%", "%25", ":", "%3A")
 
 // escape writes a key such that it can stand between braces: braces, % and ~ as in URLs, nothing at all as ~, and what is very long as ~ and

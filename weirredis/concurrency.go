@@ -150,7 +150,7 @@ func (c *Concurrency) Inspect(ctx context.Context, key string) (holding, waiting
 func (c *Concurrency) request(op int, key string, n int64) *request {
 	l := c.Limit()
 	s := c.store
-	at := s.opts.Prefix + "hold:" + strings.TrimPrefix(s.key(c.name, key), s.opts.Prefix)
+	at := s.opts.Prefix + holdPrefix + strings.TrimPrefix(s.key(c.name, key), s.opts.Prefix)
 	return &request{op: op, key: at, cost: cost(n), limit: l.Limit, queue: l.Queue, span: int64(l.MaxHold / tick)}
 }
 

@@ -1,6 +1,7 @@
 package weirredis
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -35,6 +36,34 @@ func TestKeys(t *testing.T) {
 	tagged := open(t, Options{Tag: func(name, key string) string { return key[:1] }})
 	if a, b := tagged.key("api", "xa"), tagged.key("api", "xb"); a != "weir:{x}:api:xa" || slotOf(a) != slotOf(b) || a == b {
 		t.Errorf("%q, %q", a, b)
+	}
+}
+
+// TestTagsKeepKeysApart: no two states share a key in Redis, whichever of them are kept under their own keys and which under tags.
+func TestTagsKeepKeysApart(t *testing.T) {
+	s := open(t, Options{Tag: func(name, key string) string {
+		switch {
+		case strings.HasPrefix(name, "x"):
+			return "one"
+		case strings.HasPrefix(name, "a"):
+			return key + "b"
+		}
+		return key
+	}})
+	seen := map[string]string{}
+	for _, name := range []string{"a", "a:b", "a%3Ab", "b", "x", "x:one", "x:", "n", "n:one", "n:x:one"} {
+		for _, key := range []string{"", "~", "one", "on", "oneb", "b", ":b", "a:b", "one}:x", "x:one", "%7E", "one:one"} {
+			at := s.key(name, key)
+			if other, ok := seen[at]; ok {
+				t.Errorf("%q of %q is where %s is: %q", name, key, other, at)
+			}
+			seen[at] = fmt.Sprintf("%q of %q", name, key)
+		}
+	}
+	for _, prefix := range []string{"a{", "weir:limit:", "hold:"} {
+		if _, err := New(nil, Options{Prefix: prefix}); err == nil {
+			t.Errorf("the prefix %q is taken", prefix)
+		}
 	}
 }
 

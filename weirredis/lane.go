@@ -7,8 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/weirflow/weir"
 )
 
 // lanes are where asks wait for a trip. All share one, so that what comes together is sent together; but where slots of a cluster are not
@@ -299,50 +297,4 @@ func (s *Store) evaluate(ctx context.Context, calls []Call) []Reply {
 		s.evaler.EvalAll(ctx, calls, replies)
 	}
 	return replies
-}
-
-// alone returns the lane of a slot where nobody else is, and begins a flight there, which byOneself ends. It returns nil where there is somebody,
-// and where what is asked is to go on after the caller has left.
-func (s *Store) alone(ctx context.Context, end time.Time, slot uint16) *lane {
-	if latest, ok := ctx.Deadline(); !ok || end.After(latest) {
-		return nil
-	}
-	all := &s.lanes
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	l := all.lane(s, slot)
-	if all.closed || l.flights > 0 {
-		return nil
-	}
-	l.flights++
-	s.flying.Add(1)
-	return l
-}
-
-// byOneself makes the trip in the caller's own goroutine, which is soonest. Who comes meanwhile has the next trip to himself.
-func (s *Store) byOneself(ctx context.Context, end time.Time, l *lane, a *ask, batch []weir.Charge, out []weir.Decision) error {
-	defer s.left(l)
-	a.end, a.done = end, make(chan struct{})
-	one := [1]*ask{a}
-	s.carry(ctx, s.flights(one[:]), false)
-	if ended := ctx.Err(); ended != nil && a.err != nil {
-		return ended
-	}
-	return a.answer(batch, out)
-}
-
-// left ends the flight of someone who was alone. Who came meanwhile goes on with it.
-func (s *Store) left(l *lane) {
-	s.lanes.mu.Lock()
-	onward := len(l.waiting) > 0
-	if !onward {
-		l.flights--
-		s.lanes.gone(l)
-	}
-	s.lanes.mu.Unlock()
-	if onward {
-		go s.fly(l)
-		return
-	}
-	s.flying.Done()
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/snake"
 )
 
 // Named is limits that are kept in Redis with their numbers, so that clients in any language obey the same ones, and whoever operates them can
@@ -41,18 +42,26 @@ var ErrNoLimit = errors.New("weirredis: there is no such limit")
 
 var limitName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,127}$`)
 
+// CheckName says why a text is no name of a limit; nil where it is one.
+func CheckName(name string) error {
+	if !limitName.MatchString(name) {
+		return fmt.Errorf("%.200q is no name of a limit: it has 1 to 128 lower-case letters, digits, dots, dashes and underscores, and begins with a letter or digit", name)
+	}
+	return nil
+}
+
 // maxClient is how long the name of a client may be.
 const maxClient = 512
 
 // keys are those of a limit, and of a client of it where there is one.
 func (n *Named) keys(name, client string) (keys []string, err error) {
-	if !limitName.MatchString(name) {
-		return nil, fmt.Errorf("%w: %.200q is no name of a limit: it has 1 to 128 lower-case letters, digits, dots, dashes and underscores", ErrCharge, name)
+	if err := CheckName(name); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCharge, err)
 	}
 	if len(client) > maxClient {
 		return nil, fmt.Errorf("%w: the name of a client has %d bytes: it may have %d", ErrCharge, len(client), maxClient)
 	}
-	at := n.store.opts.Prefix + "limit:{" + name + "}"
+	at := n.store.opts.Prefix + namedPrefix + "{" + name + "}"
 	keys = []string{at, at + ":state"}
 	if client != "" {
 		keys = append(keys, at+":client:"+client)
@@ -63,6 +72,19 @@ func (n *Named) keys(name, client string) (keys []string, err error) {
 // registry is where the names are.
 func (n *Named) registry() []string { return []string{n.store.opts.Prefix + "{limits}"} }
 
+// CheckNamed says why a limit cannot be a named one; nil where it can. Redis knows no time zones, and so no calendars.
+func CheckNamed(l weir.Limit) error {
+	if err := Check(l); err != nil {
+		return err
+	}
+	for _, part := range weir.Parts(l) {
+		if w, ok := part.(weir.FixedWindow); ok && w.Align != "" && w.Align != weir.AlignEpoch && w.Align != weir.AlignFirst {
+			return fmt.Errorf("weirredis: align %q: named limits know no calendars", w.Align)
+		}
+	}
+	return nil
+}
+
 // Init makes a limit, or changes its numbers and keeps what was used. It reports whether the limit is new. The scope of a limit does not
 // change: it is to be deleted first. A limit that goes by a calendar cannot be named, as Redis knows no time zones.
 func (n *Named) Init(ctx context.Context, name string, l weir.Limit, scope Scope) (created bool, err error) {
@@ -70,19 +92,17 @@ func (n *Named) Init(ctx context.Context, name string, l weir.Limit, scope Scope
 	if err != nil {
 		return false, err
 	}
+	if err := CheckNamed(l); err != nil {
+		return false, fmt.Errorf("%w: limit %q: %w", ErrCharge, name, err)
+	}
 	c, err := n.store.limits.of(l)
 	if err != nil {
 		return false, fmt.Errorf("%w: limit %q: %w", ErrCharge, name, err)
 	}
-	for _, part := range weir.Parts(l) {
-		if w, ok := part.(weir.FixedWindow); ok && w.Align != "" && w.Align != weir.AlignEpoch && w.Align != weir.AlignFirst {
-			return false, fmt.Errorf("%w: limit %q: Align %q: named limits know no calendars", ErrCharge, name, w.Align)
-		}
-	}
 	if _, err := n.call(ctx, n.registry(), "register", name); err != nil {
 		return false, err
 	}
-	args := []string{"define", string(scope), kindOf(l), strconv.FormatInt(min(c.capacity, most), 10), c.def}
+	args := []string{"define", string(scope), weir.Kind(l), strconv.FormatInt(min(c.capacity, most), 10), c.def}
 	r, err := n.call(ctx, keys, append(args, fieldsOf(l)...)...)
 	if err != nil {
 		return false, err
@@ -293,43 +313,21 @@ func refusedCall(err error) error {
 	return fmt.Errorf("weirredis: %w", err)
 }
 
-// kindOf is the name of a limit's kind, as in policy files.
-func kindOf(l weir.Limit) string {
-	if weir.PartNames(l) != nil {
-		return "all"
-	}
-	return snake(reflect.TypeOf(l).Name())
-}
-
 // fieldsOf is a limit's numbers as people write them, without those that are left out; of an All, its parts.
 func fieldsOf(l weir.Limit) (fields []string) {
 	if names := weir.PartNames(l); names != nil {
 		for i, part := range weir.Parts(l) {
-			fields = append(fields, fmt.Sprintf("part_%d=%s %s", i+1, kindOf(part), strings.Join(fieldsOf(part), " ")))
+			fields = append(fields, fmt.Sprintf("part_%d=%s %s", i+1, weir.Kind(part), strings.Join(fieldsOf(part), " ")))
 		}
 		return fields
 	}
 	v := reflect.ValueOf(l)
 	for i := range v.NumField() {
 		if f := v.Field(i); !f.IsZero() {
-			fields = append(fields, snake(v.Type().Field(i).Name)+"="+fmt.Sprint(f.Interface()))
+			fields = append(fields, snake.Case(v.Type().Field(i).Name)+"="+fmt.Sprint(f.Interface()))
 		}
 	}
 	return fields
-}
-
-// snake is a Go name as it is written in files: max_hold for MaxHold.
-func snake(name string) string {
-	var b strings.Builder
-	for i, c := range name {
-		if 'A' <= c && c <= 'Z' {
-			if c += 'a' - 'A'; i > 0 {
-				b.WriteByte('_')
-			}
-		}
-		b.WriteRune(c)
-	}
-	return b.String()
 }
 
 //go:embed lua/named.lua

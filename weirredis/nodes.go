@@ -33,8 +33,12 @@ func (s *Store) Beat(ctx context.Context, id string, ttl time.Duration) (nodes i
 	return nodes, nil
 }
 
-// Ping asks the server whether it is there and runs scripts. It charges nothing.
+// Ping asks the server whether it is there and runs scripts. It charges nothing. One server, unlike a Cluster, is readied by it again for what Warm has
+// readied it for: one that was restarted lacks the scripts, and another that took over may have another clock.
 func (s *Store) Ping(ctx context.Context) error {
+	if kinds := s.warmed.Load(); kinds != nil && !s.opts.Cluster {
+		return s.ready(ctx, *kinds)
+	}
 	_, err := s.Beat(ctx, "ping", 0)
 	return err
 }

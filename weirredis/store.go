@@ -10,6 +10,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,11 +49,12 @@ type Options struct {
 	// Cluster says that the keys are spread over slots: charges are then sent for each slot apart.
 	Cluster bool
 
-	// Prefix is what all keys begin with; "weir:" where it is empty. It must not contain braces.
+	// Prefix is what all keys begin with; "weir:" where it is empty. It must not contain braces, or end in "limit:" or "hold:".
 	Prefix string
 
 	// Tag names the slot of a cluster that a key is kept in: keys of the same tag are kept together, and groups of them are charged in one
-	// step. nil means the key itself: so all limits of one key are together.
+	// step. nil means the key itself: so all limits of one key are together. It is called for each charge, and answers the same each time: a key
+	// with another tag has another state.
 	Tag func(name, key string) string
 
 	// Grace is how long a state is kept after it is as good as new: that long may the server's clock be stepped back without giving anything
@@ -62,10 +64,6 @@ type Options struct {
 	// Timeout is how long a call may take whose context has no deadline; 0 means a second. Where one has more time, what was not answered in
 	// this much is sent again.
 	Timeout time.Duration
-
-	// Direct has a caller make the trip in his own goroutine where nobody else is there to share it with, which is soonest. It is for clients
-	// that always return when the context ends: without it, callers leave at their deadlines whatever the client does.
-	Direct bool
 
 	// ClockKey is for tests: a hash in which the scripts read the time, as s and us, in place of the server's clock. That one line of theirs is
 	// all that differs.
@@ -87,11 +85,18 @@ type Store struct {
 	nonces  atomic.Uint64
 	lanes   lanes
 	gate    gate
+	warmed  atomic.Pointer[[]kindSet] // what Warm was asked for at last
 
 	ctx    context.Context
 	cancel context.CancelFunc
 	flying sync.WaitGroup
 }
+
+// What follows the prefix in keys that are not states.
+const (
+	namedPrefix = "limit:"
+	holdPrefix  = "hold:"
+)
 
 // errClosed is what callers get after Close.
 var errClosed = errors.New("weirredis: the store is closed")
@@ -101,10 +106,11 @@ func New(e Evaler, o Options) (*Store, error) {
 	if o.Prefix == "" {
 		o.Prefix = "weir:"
 	}
-	for _, c := range o.Prefix {
-		if c == '{' || c == '}' {
-			return nil, fmt.Errorf("weirredis: the prefix %q has a brace, which names slots", o.Prefix)
-		}
+	if strings.ContainsAny(o.Prefix, "{}") {
+		return nil, fmt.Errorf("weirredis: the prefix %q has a brace, which names slots", o.Prefix)
+	}
+	if strings.HasSuffix(o.Prefix, namedPrefix) || strings.HasSuffix(o.Prefix, holdPrefix) {
+		return nil, fmt.Errorf("weirredis: the prefix %q: so do keys of named limits or of holds begin, under a shorter prefix: end it with another word", o.Prefix)
 	}
 	if o.Grace < 0 || o.Timeout < 0 || o.Flights < 0 {
 		return nil, fmt.Errorf("weirredis: a negative number among the options: %+v", o)
@@ -165,11 +171,6 @@ func (s *Store) until(ctx context.Context, end time.Time, batch []weir.Charge, o
 	}
 	if split != nil {
 		return s.inTurn(ctx, end, batch, out, split)
-	}
-	if s.opts.Direct && len(asks) == 1 {
-		if l := s.alone(ctx, end, asks[0].slot); l != nil {
-			return s.byOneself(ctx, end, l, &asks[0], batch, out)
-		}
 	}
 	for i := range asks {
 		asks[i].end, asks[i].done = end, make(chan struct{})

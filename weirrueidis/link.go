@@ -118,7 +118,7 @@ func (l *link) EvalAll(ctx context.Context, calls []weirredis.Call, replies []we
 }
 
 // close ends attempts to connect, or the client. Nobody may be in Eval.
-func (l *link) close() error {
+func (l *link) close() {
 	l.cancel()
 	l.dialer.cancel() // an attempt that is under way fails
 	l.task.Wait()
@@ -128,5 +128,4 @@ func (l *link) close() error {
 	default:
 	}
 	l.dialer.close()
-	return nil
 }

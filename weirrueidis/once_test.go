@@ -117,7 +117,7 @@ func linked(t *testing.T, url string) *link {
 	}
 	l := newLink(a, o)
 	l.start()
-	t.Cleanup(func() { l.close() })
+	t.Cleanup(l.close)
 	return l
 }
 

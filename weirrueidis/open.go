@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -40,7 +39,8 @@ func Open(url string, o weirredis.Options) (*Store, error) {
 	o.Cluster = addr.Mode == weirredis.Cluster
 	s := &Store{link: l}
 	if s.Store, err = weirredis.New(l, o); err != nil {
-		return nil, errors.Join(err, l.close())
+		l.close()
+		return nil, err
 	}
 	l.start()
 	return s, nil
@@ -64,7 +64,9 @@ func (s *Store) Connected() bool {
 
 // Close ends what is under way, and closes the client.
 func (s *Store) Close() error {
-	return errors.Join(s.Store.Close(), s.link.close())
+	err := s.Store.Close()
+	s.link.close()
+	return err
 }
 
 const (

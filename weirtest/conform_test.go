@@ -10,12 +10,11 @@ import (
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/keyed"
-	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/weirtest"
 )
 
 func openKeyed(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
-	k, err := keyed.New[string](l, keyed.Options{Name: policy.Kind(l), Clock: c.Now, Timers: c.AfterFunc})
+	k, err := keyed.New[string](l, keyed.Options{Name: weir.Kind(l), Clock: c.Now, Timers: c.AfterFunc})
 	if err != nil {
 		return nil, err
 	}

@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/weirflow/weir"
 )
@@ -25,7 +23,7 @@ func newJoint(limits []weir.Limit, tick time.Duration) *joint {
 	j := new(joint)
 	for i, l := range limits {
 		j.parts = append(j.parts, lawOf(l, tick))
-		j.names = append(j.names, fmt.Sprintf("%s.%d", snake(l), i+1))
+		j.names = append(j.names, fmt.Sprintf("%s.%d", weir.Kind(l), i+1))
 	}
 	return j
 }
@@ -36,19 +34,6 @@ func joined(l weir.Limit) []weir.Limit {
 		return parts
 	}
 	return nil
-}
-
-// snake is the name of a limit's type in policy files.
-func snake(l weir.Limit) string {
-	_, name, _ := strings.Cut(fmt.Sprintf("%T", l), ".")
-	var b strings.Builder
-	for _, r := range name {
-		if unicode.IsUpper(r) && b.Len() > 0 {
-			b.WriteByte('_')
-		}
-		b.WriteRune(unicode.ToLower(r))
-	}
-	return b.String()
 }
 
 // least is the least of a number that each part has.

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
-	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/weirtest"
 )
 
@@ -94,7 +93,7 @@ func (r *storeReservation) Settle(actual int64) {
 
 func TestStoreConforms(t *testing.T) {
 	open := func(l weir.Limit, c *weirtest.Clock) storeSubject {
-		return storeSubject{weirtest.NewStore(c.Now), policy.Kind(l), l, map[string]bool{}}
+		return storeSubject{weirtest.NewStore(c.Now), weir.Kind(l), l, map[string]bool{}}
 	}
 	weirtest.Conform(t, weirtest.Subject{Walks: max(*walks, 40), Open: func(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
 		return &settable{open(l, c)}, nil

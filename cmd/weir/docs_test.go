@@ -62,7 +62,7 @@ func sessions(page, block string) (all []session) {
 	for line := range strings.Lines(block) {
 		if command, ok := strings.CutPrefix(line, "$ "); ok {
 			args, ours := strings.CutPrefix(strings.TrimSpace(command), "weir ")
-			if !ours {
+			if !ours || strings.HasPrefix(args, "limit ") { // which takes a Redis: proof/redis runs those
 				return all
 			}
 			all = append(all, session{page: page, args: args})

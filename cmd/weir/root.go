@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
@@ -45,7 +46,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.SetErr(stderr)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	root.AddCommand(serveCommand(), checkCommand(), replayCommand(), testCommand(), importCommand())
+	root.AddCommand(serveCommand(), checkCommand(), replayCommand(), testCommand(), importCommand(), limitCommand())
 	usages(root)
 	err := root.ExecuteContext(ctx)
 	var usage *usageError
@@ -55,15 +56,21 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	case errors.Is(err, errAnswered):
 		return exitNo
 	case errors.As(err, &usage):
-		fmt.Fprintln(stderr, "weir:", err)
+		fmt.Fprintln(stderr, "weir:", discreet(err))
 		return exitUsage
 	case errors.Is(err, context.Canceled):
 		fmt.Fprintln(stderr, "weir: interrupted")
 		return exitNo
 	}
-	fmt.Fprintln(stderr, "weir:", err)
+	fmt.Fprintln(stderr, "weir:", discreet(err))
 	return exitNo
 }
+
+// credentials are what a URL has before its host.
+var credentials = regexp.MustCompile(`://\S*@`)
+
+// discreet is what an error says, without the user and the password of a URL that somebody wrote where none belongs.
+func discreet(err error) string { return credentials.ReplaceAllString(err.Error(), "://...@") }
 
 // usages makes wrong flags and wrong numbers of arguments of a command, and of those below it, usage errors.
 func usages(c *cobra.Command) {

@@ -140,6 +140,19 @@ func (g *gateway) get(t *testing.T, path string) (int, http.Header) {
 // has reports whether a line is among the metrics.
 func (g *gateway) has(t *testing.T, line string) bool {
 	t.Helper()
+	return strings.Contains(g.metrics(t), line+"\n")
+}
+
+// value is what a metric is, as text.
+func (g *gateway) value(t *testing.T, metric string) string {
+	t.Helper()
+	_, after, _ := strings.Cut(g.metrics(t), "\n"+metric+" ")
+	text, _, _ := strings.Cut(after, "\n")
+	return text
+}
+
+func (g *gateway) metrics(t *testing.T) string {
+	t.Helper()
 	resp, err := http.Get("http://" + g.Admin + "/metrics")
 	if err != nil {
 		t.Fatal(err)
@@ -149,5 +162,5 @@ func (g *gateway) has(t *testing.T, line string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.Contains(string(text), line+"\n")
+	return string(text)
 }

@@ -61,9 +61,7 @@ func zoneOf(key, rate string) func(string) string {
 }
 
 // rated gives each variant the zone of its own rate.
-func rated(key string) func(string) string {
-	return func(name string) string { return zoneOf(key, "RATE")(name) }
-}
+func rated(name string) string { return zoneOf("$arg_k", "RATE")(name) }
 
 const never = 1 << 40 // for nodelay
 
@@ -81,20 +79,20 @@ func classes() []class {
 		dry[i].location += " limit_req_dry_run on;"
 	}
 	return []class{
-		{"rate r/s", rated("$arg_k"), reqs(0, 0, "", seconds...)},
-		{"rate r/m", rated("$arg_k"), reqs(0, 0, "", minutes...)},
-		{"rate r/m with burst", rated("$arg_k"), reqs(2, 0, " burst=2", minutes...)},
-		{"burst", rated("$arg_k"), append(reqs(1, 0, " burst=1", seconds...), reqs(3, 0, " burst=3", seconds...)...)},
-		{"nodelay", rated("$arg_k"), append(reqs(1, never, " burst=1 nodelay", seconds...), reqs(4, never, " burst=4 nodelay", seconds...)...)},
-		{"delay=N", rated("$arg_k"), append(reqs(3, 1, " burst=3 delay=1", seconds...), reqs(4, 2, " burst=4 delay=2", seconds...)...)},
+		{"rate r/s", rated, reqs(0, 0, "", seconds...)},
+		{"rate r/m", rated, reqs(0, 0, "", minutes...)},
+		{"rate r/m with burst", rated, reqs(2, 0, " burst=2", minutes...)},
+		{"burst", rated, append(reqs(1, 0, " burst=1", seconds...), reqs(3, 0, " burst=3", seconds...)...)},
+		{"nodelay", rated, append(reqs(1, never, " burst=1 nodelay", seconds...), reqs(4, never, " burst=4 nodelay", seconds...)...)},
+		{"delay=N", rated, append(reqs(3, 1, " burst=3 delay=1", seconds...), reqs(4, 2, " burst=4 delay=2", seconds...)...)},
 		{"several limits", severalZones, several()},
 		{"several variables", zoneOf("$arg_a$http_x_b:$request_method", "4r/s"), []variant{variables()}},
 		{"empty keys", zoneOf("$http_x_key$arg_k", "4r/s"), []variant{empties()}},
 		{"limit_conn", connZone, connections("limit_conn ZONE %d;", 503, 1, 2, 3)},
 		{"limit_conn_status", connZone, connections("limit_conn ZONE %d; limit_conn_status 509;", 509, 1, 2)},
 		{"limit_conn_dry_run", connZone, undone(connections("limit_conn ZONE %d; limit_conn_dry_run on;", 200, 1))},
-		{"limit_req_status", rated("$arg_k"), withStatus},
-		{"limit_req_dry_run", rated("$arg_k"), dry},
+		{"limit_req_status", rated, withStatus},
+		{"limit_req_dry_run", rated, dry},
 	}
 }
 

@@ -38,12 +38,12 @@ func TestSameLines(t *testing.T) {
 	for _, path := range []string{"/delay/", "/level/", "/dry/", "/conns/", "/dryconns/"} {
 		var nginx, weir []string
 		for try := range tries { // more than 60 ms between two requests make another excess
-			from, since := p.nginxLines(t), p.weirLines(t)
+			from, since := p.nginxLines(t), p.weirLines()
 			for _, addr := range []string{p.nginx.Addr, p.weir.Gateway} {
 				five(t, client, "http://"+addr+path+"?k="+string(rune('a'+try)))
 			}
 			p.settled(t, len(from), len(since))
-			nginx, weir = p.nginxLines(t)[len(from):], unnumbered(p.weirLines(t)[len(since):])
+			nginx, weir = p.nginxLines(t)[len(from):], unnumbered(p.weirLines()[len(since):])
 			if len(nginx) > 0 && slices.Equal(nginx, weir) {
 				break
 			}
@@ -95,7 +95,7 @@ func (p *pair) settled(t *testing.T, nginx, weir int) {
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
 	for n, w := 0, 0; n == 0 || n != w; {
-		n, w = len(p.nginxLines(t))-nginx, len(p.weirLines(t))-weir
+		n, w = len(p.nginxLines(t))-nginx, len(p.weirLines())-weir
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -117,7 +117,7 @@ func (p *pair) nginxLines(t *testing.T) (lines []string) {
 	return lines
 }
 
-func (p *pair) weirLines(t *testing.T) (lines []string) {
+func (p *pair) weirLines() (lines []string) {
 	levels := map[string]string{"ERROR": "error", "WARN": "warn", "INFO+2": "notice", "INFO": "info"}
 	for s := bufio.NewScanner(strings.NewReader(p.weir.Output())); s.Scan(); {
 		var line struct{ Level, Msg, Limit string }

@@ -252,7 +252,7 @@ func (c *tally) report(t *testing.T, name string) {
 
 // TestPlantedDifferenceIsFound: where the gateway lets one more pass than nginx, sequences that refuse come out differently.
 func TestPlantedDifferenceIsFound(t *testing.T) {
-	planted := []class{{"nodelay", rated("$arg_k"), reqs(1, never, " burst=1 nodelay", 3000)}}
+	planted := []class{{"nodelay", rated, reqs(1, never, " burst=1 nodelay", 3000)}}
 	p := start(t, block(planted, upstream(t)), func(policy string) string {
 		return strings.ReplaceAll(policy, "queue: 1, delay_after: 1", "queue: 2, delay_after: 2")
 	})

@@ -2,6 +2,7 @@
 //
 //	conform_test.go  the scripts decide as the reference model
 //	faults_test.go   never over and exactly once, with eight processes, while something is done to the servers (sites_test.go); a table of it
+//	leases_test.go   eight processes that lease: never over, nothing lost, nobody starved; a table of it
 //	late_test.go     what comes after its expiry is not charged
 //	linear_test.go   histories of many threads are linearizable, and a planted race is not
 //	hostile_test.go  any key, and any value that is no state
@@ -12,4 +13,5 @@
 //
 //	go test -race ./redis                          # in the module proof
 //	go test ./redis -v -run Faults -faults=60s     # the table, a minute each
+//	go test ./redis -v -run Leases -leases=60s     # so for leases
 package redis

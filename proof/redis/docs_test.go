@@ -33,6 +33,9 @@ func TestDocs(t *testing.T) {
 	if err := os.WriteFile(bin+"/redis-cli", []byte(cli), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := servers.BuildWeir(t.Context(), bin); err != nil {
+		t.Fatal(err)
+	}
 	kept, commands := "", 0
 	for _, block := range fence.FindAllStringSubmatch(string(page), -1) {
 		if !strings.HasPrefix(block[1], "$ ") {
@@ -45,14 +48,14 @@ func TestDocs(t *testing.T) {
 				continue
 			}
 			cmd := exec.CommandContext(t.Context(), "sh", "-c", "export FORMAT=\n"+kept+"FORMAT=--no-raw\n"+command)
-			cmd.Dir, cmd.Env = root, append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+			cmd.Dir, cmd.Env = root, append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "WEIR_REDIS=redis://"+net.JoinHostPort(host, port))
 			out, _ := cmd.CombinedOutput()
 			if got := strings.TrimSpace(string(out)); !matches(got+"\n", strings.TrimSpace(want)+"\n") {
 				t.Errorf("%s\ngot:\n%s\nthe page shows:\n%s", command, got, want)
 			}
 		}
 	}
-	if commands < 15 {
+	if commands < 25 {
 		t.Errorf("only %d commands were found", commands)
 	}
 }

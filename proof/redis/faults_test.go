@@ -30,9 +30,10 @@ type site struct {
 	// clock returns the lowest and highest reading of the clock that decides, since it was first called.
 	clock func(ctx context.Context) (lowest, highest time.Time, err error)
 
-	losses  int           // how often the state was lost
-	beside  time.Duration // for how long two took themselves for the master
-	repeats bool          // replies are lost, so that calls have to be repeated
+	settle  func(ctx context.Context) // counts what happened by itself, at the end; nil where nothing does
+	losses  int                       // how often the state was lost
+	beside  time.Duration             // for how long two took themselves for the master
+	repeats bool                      // replies are lost, so that calls have to be repeated
 }
 
 // rows are the table: what is done to the store, and how it is made.
@@ -90,6 +91,9 @@ func (s *site) run(t *testing.T) string {
 	for _, w := range total.Wrong[:min(5, len(total.Wrong))] {
 		t.Errorf("%d things are wrong, like: %s", len(total.Wrong), w)
 	}
+	if s.settle != nil {
+		s.settle(ctx)
+	}
 	bound := s.bounds(t, total, highest.Sub(lowest))
 	once, charged, surely, chargedSurely := s.charged(ctx, t, total)
 	if s.repeats && total.Repeats == 0 {
@@ -128,6 +132,9 @@ func (s *site) bounds(t *testing.T, total report, d time.Duration) (hot int64) {
 // a charge. What was lost can only be less.
 func (s *site) charged(ctx context.Context, t *testing.T, total report) (once [2]int64, charged, surely, chargedSurely int64) {
 	client, err := s.task.client()
+	for err != nil && pass(ctx, 100*time.Millisecond) { // who is the master may have changed just now
+		client, err = s.task.client()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +176,7 @@ func (s *site) crew(ctx context.Context, t *testing.T) []report {
 	reports := make([]report, workers)
 	for i := range all {
 		s.task.Seed = rand.Uint64()
-		w, err := hire(ctx, s.task)
+		w, err := hire(ctx, workerTask, s.task)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +206,7 @@ func (s *site) crew(ctx context.Context, t *testing.T) []report {
 	}
 	for i, w := range all {
 		var err error
-		if reports[i], err = w.report(); err != nil {
+		if reports[i], err = reportOf[report](w); err != nil {
 			t.Errorf("worker %d: %v", i, err)
 		}
 	}
@@ -211,22 +218,25 @@ type worker struct {
 	cmd  *exec.Cmd
 	tell io.WriteCloser // its standard input, which ends when it is to end
 	out  *bufio.Reader
-	said bytes.Buffer
+	errs bytes.Buffer
 	wait func() error
+
+	killed bool // by the test
 }
 
-func hire(ctx context.Context, w task) (*worker, error) {
+// hire starts a worker: this program, with a task in a variable of its environment.
+func hire(ctx context.Context, variable string, task any) (*worker, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	text, err := json.Marshal(w)
+	text, err := json.Marshal(task)
 	if err != nil {
 		return nil, err
 	}
 	h := &worker{cmd: exec.CommandContext(ctx, program)}
-	h.cmd.Env = append(os.Environ(), workerTask+"="+string(text))
-	h.cmd.Stderr = &h.said
+	h.cmd.Env = append(os.Environ(), variable+"="+string(text), "GORACE=atexit_sleep_ms=0") // a race is told of all the same
+	h.cmd.Stderr = &h.errs
 	if h.tell, err = h.cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -244,14 +254,14 @@ func (w *worker) ready() error {
 	if err == nil && line == atWork {
 		return nil
 	}
-	return fmt.Errorf("%q, %w: %v\n%s", line, err, w.wait(), w.said.String())
+	return fmt.Errorf("%q: %w\n%s", line, errors.Join(err, w.wait()), w.errs.String())
 }
 
-// report is what the worker says at its end.
-func (w *worker) report() (r report, err error) {
+// reportOf is what a worker says at its end.
+func reportOf[R any](w *worker) (r R, err error) {
 	text, err := io.ReadAll(w.out)
 	if err := errors.Join(err, w.wait()); err != nil {
-		return r, fmt.Errorf("%w\n%s", err, w.said.String())
+		return r, fmt.Errorf("%w\n%s", err, w.errs.String())
 	}
 	return r, json.Unmarshal(text, &r)
 }

@@ -53,7 +53,7 @@ func TestHolderProcess(t *testing.T) {
 		}()
 	}
 	for s := range told {
-		fmt.Printf("stay %d %d %d\n", s.fence, s.since, s.till)
+		fmt.Fprintf(os.Stdout, "stay %d %d %d\n", s.fence, s.since, s.till)
 	}
 }
 

@@ -201,7 +201,7 @@ func TestHostileValues(t *testing.T) {
 			n++
 			c.Key = fmt.Sprint("bad", n)
 			redis(t, client, "SET", at(c.Key), value)
-			hostile(t, client, store, name+", "+what, n, c)
+			hostile(t, store, name+", "+what, n, c)
 			if now := redis(t, client, "GET", at(c.Key)); now != value {
 				t.Errorf("%s, %s: it held %.40q, and now %.40q", name, what, value, now)
 			}
@@ -225,7 +225,7 @@ func hostileCharges(l weir.Limit) map[string]weir.Charge {
 }
 
 // hostile asks about a hostile key between two others, and in a trip with those of another caller.
-func hostile(t *testing.T, client rueidis.Client, store *weirredis.Store, name string, n int, c weir.Charge) {
+func hostile(t *testing.T, store *weirredis.Store, name string, n int, c weir.Charge) {
 	t.Helper()
 	if c.Op == weir.OpSettle {
 		other := do(t, store, weir.Charge{Name: "api", Key: fmt.Sprint("other", n), Limit: c.Limit, Cost: 2, Keep: true})
@@ -264,7 +264,7 @@ func TestHostileTypes(t *testing.T) {
 			make[1] = at(c.Key)
 			redis(t, client, make...)
 			before := redis(t, client, "DUMP", at(c.Key))
-			hostile(t, client, store, name+", "+what, n, c)
+			hostile(t, store, name+", "+what, n, c)
 			if redis(t, client, "DUMP", at(c.Key)) != before {
 				t.Errorf("%s, %s: it is another one now", name, what)
 			}

@@ -13,7 +13,6 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/weirflow/weir"
-	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/proof/servers"
 	"github.com/weirflow/weir/weirredis"
 	"github.com/weirflow/weir/weirtest"
@@ -145,7 +144,7 @@ func playing(t *testing.T, l weir.Limit, plant func(*player, *weirredis.Store) s
 	p := &player{client: connect(t, start(t, servers.RedisOptions{}).Addr), clock: "clock"}
 	redis(t, p.client, "HSET", p.clock, "s", fmt.Sprint(epoch/1_000_000), "us", "0")
 	store := open(t, p.client, weirredis.Options{ClockKey: p.clock, Grace: time.Hour})
-	s, err := weir.NewShared(l, store, weir.Named(policy.Kind(l)))
+	s, err := weir.NewShared(l, store, weir.Named(weir.Kind(l)))
 	if err != nil {
 		t.Fatal(err)
 	}

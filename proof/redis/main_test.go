@@ -10,10 +10,16 @@ import (
 // faultsFor is how long each row of the table of faults lasts.
 var faultsFor = flag.Duration("faults", 4*time.Second, "how long each fault of TestFaults lasts")
 
-// TestMain is where a worker of TestFaults begins: it is this program, in a process of its own.
+// leasesFor is how long each row of the table of leases lasts.
+var leasesFor = flag.Duration("leases", time.Second, "how long each row of TestLeases lasts")
+
+// TestMain is where a worker of TestFaults and a node of TestLeases begin: they are this program, in processes of their own.
 func TestMain(m *testing.M) {
-	if task := os.Getenv(workerTask); task != "" {
-		os.Exit(work(task))
+	if text := os.Getenv(workerTask); text != "" {
+		os.Exit(work[task](text))
+	}
+	if text := os.Getenv(leaseNode); text != "" {
+		os.Exit(work[nodeTask](text))
 	}
 	os.Exit(m.Run())
 }

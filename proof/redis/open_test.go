@@ -30,9 +30,10 @@ func openURL(t *testing.T, url string) *weirrueidis.Store {
 	return s
 }
 
-// spends checks that a Store decides: that a key has so much and not more.
-func spends(t *testing.T, s weir.Store, key string, burst int64) {
+// spends checks that a Store decides: that a key has three and not more.
+func spends(t *testing.T, s weir.Store, key string) {
 	t.Helper()
+	const burst = 3
 	shared, err := weir.NewShared(weir.TokenBucket{Rate: weir.PerHour(1), Burst: burst}, s, weir.Named("open"))
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +64,7 @@ func TestOpenOneServer(t *testing.T) {
 	} {
 		t.Run(key, func(t *testing.T) {
 			store := openURL(t, url)
-			spends(t, store, key, 3)
+			spends(t, store, key)
 			if err := store.Ping(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -121,7 +122,7 @@ func TestOpenSentinelAndCluster(t *testing.T) {
 	}
 	t.Cleanup(func() { sentinels.Stop() })
 	s := openURL(t, "redis+sentinel://:s3cret@"+strings.Join(sentinels.Addrs(), ",")+"/"+sentinels.Name)
-	spends(t, s, "before", 3)
+	spends(t, s, "before")
 	old, err := sentinels.KillMaster(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +130,7 @@ func TestOpenSentinelAndCluster(t *testing.T) {
 	if _, err := sentinels.AwaitMaster(ctx, old.Addr); err != nil {
 		t.Fatal(err)
 	}
-	spends(t, s, "after", 3)
+	spends(t, s, "after")
 
 	cluster, err := servers.Cluster(ctx, servers.ClusterOptions{Password: "s3cret"})
 	if err != nil {
@@ -138,7 +139,7 @@ func TestOpenSentinelAndCluster(t *testing.T) {
 	t.Cleanup(func() { cluster.Stop() })
 	s = openURL(t, "redis+cluster://:s3cret@"+cluster.Addrs()[1])
 	for i := range 20 {
-		spends(t, s, fmt.Sprint("key", i), 3)
+		spends(t, s, fmt.Sprint("key", i))
 	}
 	single := openURL(t, "redis://:s3cret@"+cluster.Addrs()[0])
 	shared, err := weir.NewShared(weir.TokenBucket{Rate: weir.PerHour(1), Burst: 1}, single, weir.Named("open"))

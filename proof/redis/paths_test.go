@@ -161,7 +161,7 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 			if err := store.Do(ctx, []weir.Charge{{Name: "api", Key: "a", Limit: slow(9)}}, make([]weir.Decision, 1)); err == nil {
 				t.Error("it answers after Close")
 			}
-			if left := lingering(patience); left != "" {
+			if left := lingering("weir/weirredis.", patience); left != "" {
 				t.Errorf("this is left:\n%s", left)
 			}
 		})

@@ -11,7 +11,6 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/weirflow/weir"
-	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/weirredis"
 	"github.com/weirflow/weir/weirrueidis"
 	"github.com/weirflow/weir/weirtest"
@@ -33,7 +32,7 @@ func (w *world) open(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.shared, err = weir.NewShared(l, s.store, weir.Named(policy.Kind(l)))
+	s.shared, err = weir.NewShared(l, s.store, weir.Named(weir.Kind(l)))
 	return s, err
 }
 

@@ -88,9 +88,9 @@ type report struct {
 	Wrong      []string         // what should not have been
 }
 
-// work carries out a task, until standard input ends.
-func work(text string) int {
-	var w task
+// work carries out a task, until standard input ends, and writes what is to be said.
+func work[T interface{ run() (R, error) }, R any](text string) int {
+	var w T
 	if err := json.Unmarshal([]byte(text), &w); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -104,6 +104,22 @@ func work(text string) int {
 		return 1
 	}
 	return 0
+}
+
+// begun waits for the word to begin, and returns what then is true once standard input has ended, which it also does when the test ends.
+func begun() (over *atomic.Bool, err error) {
+	if _, err := io.WriteString(os.Stdout, atWork); err != nil {
+		return nil, err
+	}
+	if _, err := io.ReadFull(os.Stdin, make([]byte, len(begin))); err != nil {
+		return nil, err
+	}
+	over = new(atomic.Bool)
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		over.Store(true)
+	}()
+	return over, nil
 }
 
 // client opens a client for wherever the limits are.
@@ -132,23 +148,18 @@ func (w task) run() (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	fmt.Print(atWork)
-	if _, err := io.ReadFull(os.Stdin, make([]byte, len(begin))); err != nil {
+	over, err := begun()
+	if err != nil {
 		return report{}, err
 	}
-	var over atomic.Bool
-	go func() {
-		io.Copy(io.Discard, os.Stdin) // which also ends when the test does
-		over.Store(true)
-	}()
 	var wg sync.WaitGroup
 	all := make([]report, callers)
 	for i := range callers {
-		wg.Go(func() { all[i] = w.call(shared, i, &over) })
+		wg.Go(func() { all[i] = w.call(shared, i, over) })
 	}
 	slack := make([]time.Duration, controls)
 	for i := range controls {
-		wg.Go(func() { slack[i] = control(&over) })
+		wg.Go(func() { slack[i] = control(over) })
 	}
 	wg.Wait()
 	r := report{Admitted: map[string]int64{}, Unanswered: map[string]int64{}}
@@ -161,7 +172,7 @@ func (w task) run() (report, error) {
 	r.Repeats = counted.n
 	store.Close()
 	client.Close()
-	if left := lingering(patience); left != "" {
+	if left := lingering("weir/weirredis.", patience); left != "" {
 		r.Wrong = append(r.Wrong, "a goroutine is left:\n"+left)
 	}
 	return r, nil
@@ -299,14 +310,14 @@ func (r *repeats) EvalAll(ctx context.Context, calls []weirredis.Call, replies [
 	}
 }
 
-// lingering waits until no goroutine is in weirredis, and returns those that are after some time.
-func lingering(within time.Duration) (left string) {
+// lingering waits until no goroutine is in a package, and returns those that are after some time.
+func lingering(where string, within time.Duration) (left string) {
 	end := time.Now().Add(within)
 	for {
 		buf := make([]byte, 1<<20)
 		left = ""
 		for g := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-			if strings.Contains(g, "weir/weirredis.") {
+			if strings.Contains(g, where) {
 				left += g + "\n\n"
 			}
 		}

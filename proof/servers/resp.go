@@ -16,6 +16,7 @@ import (
 // A RedisError is an error that Redis replied with, like "WRONGTYPE Operation against a key holding the wrong kind of value".
 type RedisError string
 
+// Error is the server's text, which begins with the code.
 func (e RedisError) Error() string { return string(e) }
 
 // Code is the first word of the error, like "WRONGTYPE".

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/failover"
+	"github.com/weirflow/weir/lease"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/gateway"
 )
@@ -29,6 +30,7 @@ type Store struct {
 	Name      string
 	Connected bool // it has been, once
 	failover.Stats
+	Lease *lease.Stats // nil for a store without leases
 }
 
 // New returns the admin pages of a gateway, and of the stores in force. It is not ready until SetReady. A store that is out makes nothing less
@@ -109,7 +111,8 @@ var (
 
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{limitRequests, shadowRequests, limitWaiting, limitKeys, limitLetGo, limitTurnedAway, gatewayRequests, upstreamFailed,
-		limitDecisions, limitErrors, limitLost, shadowMissed, storeUp, storeNodes, storeTurned, storeCalls} {
+		limitDecisions, limitErrors, limitLost, shadowMissed, storeUp, storeNodes, storeTurned, storeCalls,
+		leaseKeys, leaseTrips, leaseTokens} {
 		ch <- d
 	}
 }
@@ -151,6 +154,9 @@ func (s *Store) collect(counter func(*prometheus.Desc, uint64, ...string), gauge
 		"answered": s.Answered, "late": s.Late, "failed": s.Failed, "rejected": s.Rejected, "left": s.Left,
 	} {
 		counter(storeCalls, n, s.Name, outcome)
+	}
+	if s.Lease != nil {
+		leased(s.Name, s.Lease, counter, gauge)
 	}
 }
 

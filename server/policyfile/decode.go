@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/duration"
-	"github.com/weirflow/weir/lease"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/weirredis"
 )
@@ -82,6 +82,7 @@ func (d *decoder) store(name string, n *node) policy.Store {
 		OnFailure: text(n.get("on_failure")),
 		Deadline:  d.duration(n.get("deadline"), "20ms", "stores", name, "deadline"),
 		Nodes:     int(number(n.get("nodes"))),
+		Prefix:    text(n.get("prefix")),
 	}
 	if lease := n.get("lease"); lease != nil {
 		s.Lease = policy.Lease{On: lease.shape == mapping || truth(lease), Max: number(lease.get("max"))}
@@ -120,13 +121,12 @@ func (d *decoder) kept(p *policy.Policy) {
 		if l.Store == "" || l.Limit == nil || d.spoilt[l.Name] {
 			continue
 		}
+		if _, ok := l.Limit.(weir.Concurrency); ok {
+			continue // the policy's own check says so
+		}
 		if err := weirredis.Check(l.Limit); err != nil {
 			msg := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "weirredis: "), "weir: ")
 			d.wrong("the limit cannot be kept in a store: "+msg, "change its numbers, or take store out", "limits", l.Name, "store")
-		}
-		if i := slices.IndexFunc(p.Stores, func(s policy.Store) bool { return s.Name == l.Store }); i >= 0 && p.Stores[i].Lease.On && lease.Leasable(l.Limit) != nil {
-			d.wrong(fmt.Sprintf("tokens of a %s cannot be leased, as the store %q has it", policy.Kind(l.Limit), l.Store),
-				"name a store without lease: there may be two at the same URL", "limits", l.Name, "store")
 		}
 	}
 }
@@ -139,6 +139,7 @@ func (d *decoder) limit(name string, n *node) policy.Limit {
 		OnMissing: text(n.get("on_missing")),
 		Store:     text(n.get("store")),
 		OnFailure: text(n.get("on_failure")),
+		Tag:       text(n.get("tag")),
 		Shadow:    truth(n.get("shadow")),
 		MaxKeys:   int(number(n.get("max_keys"))),
 		WhenFull:  text(n.get("when_full")),

@@ -59,6 +59,7 @@ limits:
     key: [query.sku_id]
     token_bucket: { rate: 500/s, burst: 500, initial: empty }
     store: shared
+    tag: query.sku_id
     cost: 1
     on_missing: skip
     max_keys: 5000
@@ -93,7 +94,7 @@ func TestParse(t *testing.T) {
 		Limits: []policy.Limit{
 			{Name: "per-user", Key: []string{"client.ip", "header.user-id"}, Limit: weir.TokenBucket{Rate: weir.PerSecond(100), Burst: 200}},
 			{Name: "per-sku", Key: []string{"query.sku_id"}, Limit: weir.TokenBucket{Rate: weir.PerSecond(500), Burst: 500, Initial: weir.InitialEmpty},
-				Store: "shared", Cost: "1", OnMissing: "skip", MaxKeys: 5000},
+				Store: "shared", Tag: "query.sku_id", Cost: "1", OnMissing: "skip", MaxKeys: 5000},
 			{Name: "checkout", Key: []string{"client.ip"}, Limit: weir.LeakyBucket{Rate: weir.PerMinute(10), Queue: 5, DelayAfter: 1},
 				Shadow: true, Cost: "header.x-cost"},
 		},
@@ -115,7 +116,7 @@ func TestParse(t *testing.T) {
 func TestStores(t *testing.T) {
 	f, err := Parse("x.yaml", []byte(`
 stores:
-  all: { redis: "redis+cluster://a,b", on_failure: deny, deadline: 5ms, nodes: 4, lease: { lifetime: 100ms, max: 50 } }
+  all: { redis: "redis+cluster://a,b", on_failure: deny, deadline: 5ms, nodes: 4, prefix: "weir:all:", lease: { lifetime: 100ms, max: 50 } }
   leased: { redis: "redis://a", lease: true }
   not-leased: { redis: "redis://a", lease: false }
   defaults: { redis: "redis://a", lease: {} }
@@ -124,7 +125,7 @@ limits:
 routes: [{ match: /, limits: [l] }]
 `))
 	want := []policy.Store{
-		{Name: "all", Redis: "redis+cluster://a,b", OnFailure: "deny", Deadline: 5 * time.Millisecond, Nodes: 4,
+		{Name: "all", Redis: "redis+cluster://a,b", OnFailure: "deny", Deadline: 5 * time.Millisecond, Nodes: 4, Prefix: "weir:all:",
 			Lease: policy.Lease{On: true, Lifetime: 100 * time.Millisecond, Max: 50}},
 		{Name: "leased", Redis: "redis://a", Lease: policy.Lease{On: true}},
 		{Name: "not-leased", Redis: "redis://a"},
@@ -229,7 +230,8 @@ func TestTextsThatAreNoPolicy(t *testing.T) {
 		"stores: {s: {redis: 'redis://h', lease: {max: 0}}}":                                                  "may hold no tokens",
 		"stores: {s: {redis: 'redis://h', lease: {maximum: 1}}}":                                              "there is no key \"maximum\" here\n\tfix: known: lifetime, max",
 		"stores: {s: {redis: 'redis://h', on_failure: refuse}}":                                               "\"refuse\" is not known here",
-		"stores: {s: {redis: 'redis://h', lease: true}}\nlimits:\n  l: {leaky_bucket: {rate: 1/s}, store: s}": "x.yaml:3:41: error: tokens of a leaky_bucket cannot be leased",
+		"stores: {s: {redis: 'redis://h', lease: true}}\nlimits:\n  l: {leaky_bucket: {rate: 1/s}, store: s}": "x.yaml:3:41: error: the store \"s\" has leases, and tokens of leaky_bucket cannot be leased",
+		"stores: {s: {redis: 'redis://h'}}\nlimits:\n  l: {concurrency: {limit: 1}, store: s}":                "x.yaml:3:39: error: concurrency is counted in this process",
 		"limits: {l: {token_bucket: {rate: 1/s, burst: 1}, on_failure: allow}}":                               "the limit is in no store that could fail",
 		"stores: {s: {redis: 'redis://h'}}\nlimits:\n  l:\n    token_bucket: {rate: 1000000000/s, burst: 18014398509481984}\n    store: s": "x.yaml:5:12: error: the limit cannot be kept in a store: ",
 		"upstreams: {s: {url: x}}": "does not begin with http",

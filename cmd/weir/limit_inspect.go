@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirflow/weir/weirredis"
+)
+
+func limitInspectCommand(f *redisFlags) *cobra.Command {
+	var client string
+	var clients bool
+	c := &cobra.Command{
+		Use:   "inspect NAME",
+		Short: "Show a limit, and what was used of it",
+		Long: `Inspect shows a limit's numbers, and what was used of it; of a limit per client, by the one that --client names. --clients shows the names of
+those who have used something that is not back yet, and nothing else.`,
+		Args: nameFirst(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if clients && client != "" {
+				return &usageError{fmt.Errorf("--client and --clients exclude each other: see %s --help", cmd.CommandPath())}
+			}
+			return f.with(cmd.Context(), func(ctx context.Context, limits *weirredis.Named) error {
+				l, err := limits.Inspect(ctx, args[0], client)
+				switch {
+				case err != nil:
+					return lacking(err, args[0])
+				case clients:
+					return f.clients(ctx, cmd.OutOrStdout(), limits, args[0])
+				case f.json:
+					return answer(cmd.OutOrStdout(), inspected(l, client))
+				}
+				return showLimit(cmd.OutOrStdout(), inspected(l, client), l)
+			})
+		},
+	}
+	c.Flags().StringVar(&client, "client", "", "the client, of a limit per client")
+	c.Flags().BoolVar(&clients, "clients", false, "show who has used something of a limit per client")
+	return c
+}
+
+// inspectAnswer is what inspect, and list for each limit, say in JSON.
+type inspectAnswer struct {
+	Name        string            `json:"name"`
+	Type        weirredis.Scope   `json:"type"`
+	Kind        string            `json:"kind"`
+	Numbers     map[string]string `json:"numbers"`
+	Capacity    int64             `json:"capacity"`
+	Clients     *int64            `json:"clients,omitempty"`
+	Client      string            `json:"client,omitempty"`
+	Used        *int64            `json:"used,omitempty"`
+	Remaining   *int64            `json:"remaining,omitempty"`
+	ResetMicros *int64            `json:"reset_us,omitempty"`
+}
+
+// inspected is an answer with what is known: of a limit per client nobody knows what was used without a client.
+func inspected(l weirredis.NamedLimit, client string) inspectAnswer {
+	a := inspectAnswer{Name: l.Name, Type: l.Scope, Kind: l.Kind, Numbers: l.Numbers, Capacity: l.Capacity}
+	if l.Scope == weirredis.PerClient {
+		a.Clients, a.Client = &l.Clients, client
+		if client == "" {
+			return a
+		}
+	}
+	reset := l.ResetAfter.Microseconds()
+	a.Used, a.Remaining, a.ResetMicros = &l.Used, &l.Remaining, &reset
+	return a
+}
+
+// showLimit writes a limit as text, a line for each of what is known.
+func showLimit(w io.Writer, a inspectAnswer, l weirredis.NamedLimit) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(name string, value any) { fmt.Fprintf(t, "%s\t%v\n", name, value) }
+	line("name", a.Name)
+	line("type", printable(string(a.Type)))
+	line("kind", printable(a.Kind))
+	for _, field := range fieldsInOrder(l) {
+		line("", printable(field))
+	}
+	line("capacity", a.Capacity)
+	if a.Clients != nil {
+		line("clients", *a.Clients)
+	}
+	if a.Client != "" {
+		line("client", printable(a.Client))
+	}
+	if a.Used != nil {
+		line("used", *a.Used)
+		line("remaining", *a.Remaining)
+		line("reset", l.ResetAfter)
+	}
+	return t.Flush()
+}
+
+// page is how much is asked for at once.
+const page = 1000
+
+// clients writes the names of clients, a line for each. Who comes and goes meanwhile may be there twice, or not.
+func (f *redisFlags) clients(ctx context.Context, w io.Writer, limits *weirredis.Named, name string) error {
+	all := []string{}
+	for offset := 0; ; offset += page {
+		some, err := limits.Clients(ctx, name, offset, page)
+		if err != nil {
+			return err
+		}
+		if f.json {
+			all = append(all, some...)
+		} else {
+			for _, c := range some {
+				fmt.Fprintln(w, printable(c))
+			}
+		}
+		if len(some) < page {
+			break
+		}
+	}
+	if f.json {
+		return answer(w, all)
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	lib "github.com/weirflow/weir"
+	"github.com/weirflow/weir/weirredis"
+)
+
+func limitTakeCommand(f *redisFlags) *cobra.Command {
+	var client string
+	c := &cobra.Command{
+		Use:   "take NAME [COST]",
+		Short: "Ask a limit, and charge it if the answer is yes",
+		Long: `Take asks a limit for COST units, or for one, and charges them if the answer is yes. It exits with 0 for yes and with 1 for no. A cost of 0 charges
+nothing, and shows what remains.`,
+		Args: nameFirst(cobra.RangeArgs(1, 2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			cost := int64(1)
+			if len(args) > 1 {
+				var err error
+				if cost, err = strconv.ParseInt(args[1], 10, 64); err != nil || cost < 0 {
+					return &usageError{fmt.Errorf("%q is not a cost: write a whole number from 0 on", args[1])}
+				}
+			}
+			return f.with(cmd.Context(), func(ctx context.Context, limits *weirredis.Named) error {
+				d, err := limits.Take(ctx, args[0], client, cost)
+				if err != nil {
+					return lackingClient(lacking(err, args[0]))
+				}
+				if err := f.decision(cmd, takeAnswer{
+					Name: args[0], Client: client, Cost: cost, Allowed: d.Allowed, Limit: d.Limit, Remaining: d.Remaining,
+					RetryMicros: micros(d.RetryAfter), ResetMicros: micros(d.ResetAfter),
+				}, d); err != nil {
+					return err
+				}
+				if !d.Allowed {
+					return errAnswered
+				}
+				return nil
+			})
+		},
+	}
+	c.Flags().StringVar(&client, "client", "", "the client, of a limit per client")
+	return c
+}
+
+// takeAnswer is what take says in JSON. Times are in microseconds; a retry of -1 is never.
+type takeAnswer struct {
+	Name        string `json:"name"`
+	Client      string `json:"client,omitempty"`
+	Cost        int64  `json:"cost"`
+	Allowed     bool   `json:"allowed"`
+	Limit       int64  `json:"limit"`
+	Remaining   int64  `json:"remaining"`
+	RetryMicros int64  `json:"retry_us"`
+	ResetMicros int64  `json:"reset_us"`
+}
+
+// decision writes an answer, as text in the words of scripts.
+func (f *redisFlags) decision(cmd *cobra.Command, a takeAnswer, d lib.Decision) error {
+	out := cmd.OutOrStdout()
+	if f.json {
+		return answer(out, a)
+	}
+	words := fmt.Sprintf("allow remaining=%d", d.Remaining)
+	if !d.Allowed {
+		words = fmt.Sprintf("deny retry=%s remaining=%d", retryText(d.RetryAfter), d.Remaining)
+	}
+	_, err := fmt.Fprintf(out, "%s limit=%d reset=%v\n", words, d.Limit, d.ResetAfter)
+	return err
+}
+
+func retryText(d time.Duration) string {
+	if d == lib.Never {
+		return "never"
+	}
+	return d.String()
+}
+
+// micros is a time as a store counts it.
+func micros(d time.Duration) int64 {
+	if d == lib.Never {
+		return -1
+	}
+	return d.Microseconds()
+}
+
+// lackingClient says what to do where a limit per client was not told the client.
+func lackingClient(err error) error {
+	if err != nil && strings.Contains(err.Error(), "WEIRKEY") {
+		return &usageError{errors.New("the limit is one for each client: name the client by --client")}
+	}
+	return err
+}

@@ -1,0 +1,70 @@
+package failover
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// beating is a store that takes heartbeats.
+type beating struct {
+	*fake
+	nodes int
+}
+
+func (b *beating) Beat(ctx context.Context, id string, ttl time.Duration) (int, error) {
+	b.mu.Lock()
+	act, n := b.act, b.nodes
+	b.mu.Unlock()
+	if id == "" || ttl != DefaultBeatTTL {
+		return 0, fmt.Errorf("beat of %q for %v", id, ttl)
+	}
+	if act != nil {
+		return 0, act(ctx)
+	}
+	return n, nil
+}
+
+func (b *beating) are(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.nodes = n
+}
+
+func TestNodes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := &beating{fake: newFake(), nodes: 8}
+		s := open(t, f, Options{OnFailure: Local, Nodes: 4})
+		if s.Nodes() != 4 {
+			t.Errorf("%d nodes before any heartbeat", s.Nodes())
+		}
+		is := func(n int, when string) {
+			t.Helper()
+			if synctest.Wait(); s.Nodes() != n {
+				t.Errorf("%d nodes %s, want %d", s.Nodes(), when, n)
+			}
+		}
+		is(8, "after one")
+		f.are(9)
+		wait(time.Second)
+		is(9, "when one has come")
+		f.are(3)
+		wait(5 * time.Second)
+		is(9, "while those that left may come back")
+		f.are(5)
+		wait(2 * time.Second)
+		is(5, "when they have not")
+		breakIt(t, s, f.fake)
+		f.are(1)
+		wait(time.Minute)
+		is(5, "while the store is out")
+		mend(t, s, f.fake)
+		wait(2 * time.Second)
+		is(5, "while the others come back")
+		f.are(5)
+		wait(time.Minute)
+		is(5, "when they are there")
+	})
+}

@@ -1,0 +1,19 @@
+package weir
+
+import (
+	"reflect"
+
+	"github.com/weirflow/weir/internal/snake"
+)
+
+// Kind returns the name of a limit's kind, as policy files and scripts write it: "token_bucket" for a TokenBucket, "all" for what All returns, and
+// nothing for nil.
+func Kind(l Limit) string {
+	switch l.(type) {
+	case nil:
+		return ""
+	case allOf:
+		return "all"
+	}
+	return snake.Case(reflect.TypeOf(l).Name())
+}

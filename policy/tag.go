@@ -1,0 +1,206 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirflow/weir"
+)
+
+// A tag names the slot of a Redis Cluster that a state is kept in: what has the same tag is together, and a group of it is charged in one step. It is a
+// part of the key, so that each key has one place, or a text.
+
+// maxTag is how long a tag may be as it is, in bytes. A longer one is known by its SHA-256, in as many hexadecimal digits.
+const maxTag = 2 * sha256.Size
+
+// boundTag is a tag of bounded length.
+func boundTag(value string) string {
+	if len(value) <= maxTag {
+		return value
+	}
+	sum := sha256.Sum256([]byte(value))
+	return fmt.Sprintf("%x", sum)
+}
+
+// noPart is the place in the key of a tag that is no part of it.
+const noPart = -1
+
+// taggedBy finds a limit's tag: its place in the key, or the text that it is for all keys. ok is false where there is none, or a wrong one.
+func (l *Limit) taggedBy() (index int, text string, ok bool) {
+	tag, err := parsePart(l.Tag)
+	if err != nil {
+		return noPart, "", false
+	}
+	for i, written := range l.Key {
+		if p, err := parsePart(written); err == nil && p == tag {
+			return i, "", true
+		}
+	}
+	return noPart, boundTag(tag.name), tag.kind == partConst
+}
+
+// Tags returns the Options.Tag of weirredis for one of the policy's stores, by which limits with a tag find their places; nil where none has one. All
+// other limits, and shadows, are kept by their keys.
+func (p *Policy) Tags(store string) func(name, key string) string {
+	places := map[string]func(key string) string{}
+	for i := range p.Limits {
+		l := &p.Limits[i]
+		if l.Store != store || l.Shadow {
+			continue
+		}
+		if index, text, ok := l.taggedBy(); ok {
+			places[l.StateName()] = func(key string) string {
+				if index == noPart {
+					return text
+				}
+				return tagIn(key, index)
+			}
+		}
+	}
+	if len(places) == 0 {
+		return nil
+	}
+	return func(name, key string) string {
+		if place := places[name]; place != nil {
+			return place(key)
+		}
+		return key
+	}
+}
+
+// tagIn is the tag that a key has at a place among its parts. A key that is kept as its hash has it at its end: see placed.
+func tagIn(key string, index int) string {
+	if len(key) > sha256.Size && key[0] == hashed {
+		return key[1+sha256.Size:]
+	}
+	parts, err := DecodeKey(key)
+	if err != nil || index >= len(parts) {
+		return key // it is none of ours
+	}
+	return boundTag(parts[index])
+}
+
+// placed is a key by which a store finds the tag too: one that is kept as its hash has the tag at its end.
+func (l *limit) placed(key []byte, r *request) string {
+	if l.tag == noPart || len(key) == 0 || key[0] != hashed {
+		return string(key)
+	}
+	value, _ := l.parts[l.tag].value(r)
+	return string(key) + boundTag(value)
+}
+
+// tag checks a limit's tag.
+func (c *checker) tag(l *Limit) {
+	if l.Tag == "" {
+		return
+	}
+	path := []string{"limits", l.Name, "tag"}
+	if _, err := parsePart(l.Tag); err != nil {
+		c.wrong(err.Error(), c.nearestPart(l.Tag), path...)
+		return
+	}
+	switch _, _, ok := l.taggedBy(); {
+	case !ok && len(l.Key) == 0:
+		c.wrong(fmt.Sprintf("%s is no part of the key: the limit is one for all, and would be kept once for each %s", l.Tag, l.Tag),
+			"write const.TEXT, the same for all limits that are to be together", path...)
+	case !ok:
+		c.wrong(fmt.Sprintf("%s is no part of the key: what one key has used would be kept once for each %s", l.Tag, l.Tag),
+			fmt.Sprintf("write %s, which the key has, or const.TEXT", strings.Join(l.Key, " or ")), path...)
+	case l.Store == "":
+		c.wrong("the limit is in no store that a tag could be for", "take the tag out, or name a store", path...)
+	}
+}
+
+// isCluster reports whether a store is a Redis Cluster, by its URL.
+func (s *Store) isCluster() bool {
+	scheme, _, _ := strings.Cut(strings.ToLower(s.Redis), "://")
+	return scheme == "redis+cluster" || scheme == "rediss+cluster"
+}
+
+// whereabouts says what decides in which slot a limit's states are: of limits that say the same, those of a request are together.
+func (l *Limit) whereabouts() string {
+	index, text, ok := l.taggedBy()
+	switch {
+	case !ok:
+		return "key " + l.keyName()
+	case index == noPart:
+		return "text " + text
+	}
+	p, _ := parsePart(l.Key[index])
+	if p.kind == partConst {
+		return "text " + boundTag(p.name)
+	}
+	return "part " + p.String()
+}
+
+// together warns of limits of a route that are in one store, which is a Cluster, and in different slots there.
+func (c *checker) together(r *Route, at string) {
+	first := map[string]*Limit{}
+	warned := map[string]bool{}
+	for _, name := range r.Limits {
+		l := c.limit(name)
+		if l == nil || l.Shadow || l.queues() {
+			continue
+		}
+		store := c.store(l.Store)
+		if store == nil || !store.isCluster() || warned[store.Name] {
+			continue
+		}
+		other := first[store.Name]
+		if other == nil {
+			first[store.Name] = l
+			continue
+		}
+		if l.whereabouts() != other.whereabouts() {
+			warned[store.Name] = true
+			c.warn(fmt.Sprintf("%q and %q are charged one after the other, and given back where one refuses: the store is a cluster, and they are in different slots", other.Name, l.Name),
+				commonTag(other, l), "routes", at, "limits", strconv.Itoa(slices.Index(r.Limits, name)))
+		}
+	}
+}
+
+// queues reports whether a limit is a queue, which a store is asked about alone.
+func (l *Limit) queues() bool {
+	_, leaky := l.Limit.(weir.LeakyBucket)
+	return leaky
+}
+
+// commonTag suggests a tag for two limits.
+func commonTag(a, b *Limit) string {
+	for _, part := range a.Key {
+		if p, err := parsePart(part); err == nil && slices.Contains(b.keyParts(), p) {
+			return fmt.Sprintf("give both tag: %s, to have them charged in one step", part)
+		}
+	}
+	return "give both the same tag: const.TEXT, to have them charged in one step, by one node; or take them as they are"
+}
+
+// keyParts are those of the key that can be read.
+func (l *Limit) keyParts() (all []part) {
+	for _, text := range l.Key {
+		if p, err := parsePart(text); err == nil {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// prefix checks what a store's keys begin with.
+func (c *checker) prefix(s Store) {
+	if s.Prefix == "" {
+		return
+	}
+	bad := func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._:/-", r)
+	}
+	path := []string{"stores", s.Name, "prefix"}
+	switch {
+	case strings.ContainsFunc(s.Prefix, bad) || len(s.Prefix) > 64:
+		c.wrong(fmt.Sprintf("%.80q is not what keys may begin with", s.Prefix), "write up to 64 letters, digits and . _ : / -, like weir:shop:", path...)
+	case strings.HasSuffix(s.Prefix, "limit:") || strings.HasSuffix(s.Prefix, "hold:"):
+		c.wrong(fmt.Sprintf("keys that begin with %q are also those of named limits, or of holds, whose prefix is shorter", s.Prefix), "end it with another word", path...)
+	}
+}

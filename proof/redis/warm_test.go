@@ -1,0 +1,85 @@
+package redis
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/proof/servers"
+	"github.com/weirflow/weir/weirredis"
+	"github.com/weirflow/weir/weirrueidis"
+)
+
+// TestWarmStore: after Warm the first charge of each kind of limit, and of a group of them, is one call, wherever its key is; and Warm itself
+// writes nothing.
+func TestWarmStore(t *testing.T) {
+	limits := []weir.Limit{
+		slow(1000),
+		weir.IntervalBucket{Burst: 9, Refill: 1, Every: time.Hour},
+		weir.FixedWindow{Limit: 9, Align: "day:Europe/Berlin"},
+		weir.SlidingCounter{Limit: 9, Window: time.Hour},
+		weir.SlidingWindow{Limit: 9, Window: time.Hour, Slots: 6},
+		weir.SlidingLog{Limit: 9, Window: time.Hour},
+		weir.WarmUp{Rate: weir.PerHour(1), Period: time.Hour},
+	}
+	cluster := clustered(t)
+	for name, client := range map[string]rueidis.Client{"one server": connect(t, start(t, servers.RedisOptions{}).Addr), "a cluster": cluster} {
+		t.Run(name, func(t *testing.T) {
+			e := &tally{Evaler: weirrueidis.Evaler(client), n: map[string]int{}}
+			for _, warm := range []bool{true, false} { // the second time the server has the scripts, and only the clock is not known
+				store, err := weirredis.New(e, weirredis.Options{Cluster: client == cluster, Timeout: patience})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if warm {
+					if err := store.Warm(t.Context(), limits); err != nil {
+						t.Fatal(err)
+					}
+					for _, node := range client.Nodes() {
+						if left := node.Do(t.Context(), node.B().Dbsize().Build()); left.Error() != nil || must(left.AsInt64()) != 0 {
+							t.Errorf("it left keys: %v", left)
+						}
+					}
+				}
+				e.since()
+				for n := range 12 { // of all nodes
+					l, key := limits[n%len(limits)], fmt.Sprint("k", n, warm)
+					if d := do(t, store, weir.Charge{Name: "first", Key: key, Limit: l, Cost: 1}).decision; !d.Allowed {
+						t.Errorf("%T: %+v", l, d)
+					}
+					if got := e.since(); warm && got != "map[ok:1]" || !warm && n == 0 && got == "map[ok:1]" {
+						t.Errorf("warm %v, %T of %s: %s", warm, l, key, got)
+					}
+				}
+				if err := store.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// TestWarmGroup: so it is for a group of several kinds.
+func TestWarmGroup(t *testing.T) {
+	e := &tally{Evaler: weirrueidis.Evaler(connect(t, start(t, servers.RedisOptions{}).Addr)), n: map[string]int{}}
+	store, err := weirredis.New(e, weirredis.Options{Timeout: patience})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	group := []weir.Limit{slow(9), weir.SlidingLog{Limit: 9, Window: time.Hour}}
+	if err := store.Warm(t.Context(), group); err != nil {
+		t.Fatal(err)
+	}
+	e.since()
+	batch := []weir.Charge{{Name: "a", Key: "k", Limit: group[0], Cost: 1, Group: 1}, {Name: "b", Key: "k", Limit: group[1], Cost: 1, Group: 1}}
+	if err := store.Do(t.Context(), batch, make([]weir.Decision, 2)); err != nil {
+		t.Fatal(err)
+	}
+	if got := e.since(); got != "map[ok:1]" {
+		t.Errorf("%s", got)
+	}
+}

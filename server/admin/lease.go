@@ -1,0 +1,23 @@
+package admin
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirflow/weir/lease"
+)
+
+var (
+	leaseKeys   = prometheus.NewDesc("weir_store_lease_keys", "Keys for which this node takes tokens ahead from a store now.", []string{"store"}, nil)
+	leaseTrips  = prometheus.NewDesc("weir_store_lease_trips_total", "Calls of a store by a lease, for decisions of any number.", []string{"store"}, nil)
+	leaseTokens = prometheus.NewDesc("weir_store_lease_tokens_total",
+		"Tokens taken ahead from a store; of these, given back; and lost, or perhaps, as a call was not answered.", []string{"store", "event"}, nil)
+)
+
+// leased is for a store with leases.
+func leased(store string, s *lease.Stats, counter func(*prometheus.Desc, uint64, ...string), gauge func(*prometheus.Desc, int, ...string)) {
+	gauge(leaseKeys, s.Keys, store)
+	counter(leaseTrips, s.Trips, store)
+	for event, n := range map[string]uint64{"taken": s.Leased, "returned": s.Returned, "lost": s.Lost} {
+		counter(leaseTokens, n, store, event)
+	}
+}

@@ -1,0 +1,137 @@
+package weirredis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weirflow/weir"
+)
+
+// Warm readies the server for charges of limits: it sends the scripts that the server lacks for them, and learns its clock, so that the first charge
+// takes one trip, and not up to four. Each group is limits that one call will be about, beside calls about each of them alone; where callers who come
+// at the same time make other groups of them, the first such call takes two trips. On a Cluster all nodes are readied. Nothing is charged, and no
+// key is written. It ends when the context does, or after Timeout where that has no deadline; a server that was not readied is by the first
+// charges.
+func (s *Store) Warm(ctx context.Context, groups ...[]weir.Limit) error {
+	kinds, err := s.kindsOf(groups)
+	if err != nil || len(kinds) == 0 {
+		return err
+	}
+	s.warmed.Store(&kinds)
+	return s.ready(ctx, kinds)
+}
+
+// ready has the server hold the scripts of some kinds, and learns its clock.
+func (s *Store) ready(ctx context.Context, kinds []kindSet) error {
+	var cancel context.CancelFunc
+	if _, ok := ctx.Deadline(); ok {
+		ctx, cancel = context.WithCancel(ctx)
+	} else {
+		ctx, cancel = context.WithTimeout(ctx, s.opts.Timeout)
+	}
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	if s.ctx.Err() != nil {
+		return errClosed
+	}
+	var calls []Call
+	for _, k := range kinds {
+		for _, tag := range s.everywhere() {
+			calls = append(calls, s.nothing(k, tag))
+		}
+	}
+	for tries := 0; len(calls) > 0; tries++ {
+		replies := s.evaluate(ctx, calls)
+		var lacking []Call
+		for i, r := range replies {
+			switch err := s.readied(calls[i], r); {
+			case err == nil:
+			case strings.HasPrefix(err.Error(), "NOSCRIPT") && tries == 0:
+				calls[i].Send = true
+				lacking = append(lacking, calls[i])
+			default:
+				return fmt.Errorf("weirredis: %w", err)
+			}
+		}
+		calls = lacking
+	}
+	return nil
+}
+
+// kindsOf are the scripts for some limits, those of each limit alone among them.
+func (s *Store) kindsOf(groups [][]weir.Limit) (all []kindSet, err error) {
+	add := func(k kindSet) {
+		if !slices.Contains(all, k) {
+			all = append(all, k)
+		}
+	}
+	for _, group := range groups {
+		var together kindSet
+		for _, l := range group {
+			c, err := s.limits.of(l)
+			if err != nil {
+				return nil, fmt.Errorf("%w: %w", ErrCharge, err)
+			}
+			if c.short != nil {
+				add(short)
+			}
+			add(c.kinds)
+			together |= c.kinds
+		}
+		if len(group) > 0 {
+			add(together)
+		}
+	}
+	return all, nil
+}
+
+// nothing is a call about no limits, which was late before it began: the answer is the clock.
+func (s *Store) nothing(kinds kindSet, tag string) Call {
+	b := appendInt(appendInt(appendArray(nil, 5), version), unknown)
+	if kinds != short {
+		b = appendInt(appendInt(appendInt(appendArray(nil, 6), version), unknown), 0)
+	}
+	b = appendArray(appendArray(appendInt(b, 0), 0), 0)
+	return Call{Script: s.scripts.of(kinds), Keys: []string{s.opts.Prefix + "{" + tag + "}:warm"}, Args: []string{string(b)}}
+}
+
+// readied reads the reply to such a call.
+func (s *Store) readied(c Call, r Reply) error {
+	if r.Err == nil {
+		return errors.New("the server runs what is late")
+	}
+	text, ok := strings.CutPrefix(r.Err.Error(), "WEIRLATE ")
+	if !ok {
+		return r.Err
+	}
+	now, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return errAnswer
+	}
+	slot := uint16(0) // as charges have it on one server
+	if s.opts.Cluster {
+		slot = slotOf(c.Keys[0])
+	}
+	s.lanes.part(slot).clock.set(now)
+	return nil
+}
+
+// everywhere is a tag for each part of a cluster's slots, and so some for each of its nodes; on one server any tag is.
+func (s *Store) everywhere() []string {
+	if !s.opts.Cluster {
+		return []string{"warm"}
+	}
+	all := make([]string, 0, parts)
+	for n, seen := 0, [parts]bool{}; len(all) < parts; n++ {
+		tag := "warm" + strconv.Itoa(n)
+		if part := slotOf("{"+tag+"}") / (slots / parts); !seen[part] {
+			seen[part] = true
+			all = append(all, tag)
+		}
+	}
+	return all
+}

@@ -1,0 +1,104 @@
+package weirredis
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir"
+)
+
+// scripted is an Evaler that has the scripts it was sent, for each slot apart.
+type scripted struct {
+	has   map[string]bool
+	calls int
+	trips int
+	err   error
+}
+
+func (e *scripted) Eval(_ context.Context, c Call) (string, error) {
+	e.trips++
+	return e.eval(c)
+}
+
+func (e *scripted) EvalAll(_ context.Context, calls []Call, replies []Reply) {
+	e.trips++
+	for i, c := range calls {
+		replies[i].Text, replies[i].Err = e.eval(c)
+	}
+}
+
+func (e *scripted) eval(c Call) (string, error) {
+	e.calls++
+	if e.err != nil {
+		return "", e.err
+	}
+	at := c.Script.SHA + string(rune('a'+slotOf(c.Keys[0])/(slots/parts)%3)) // three nodes, which have their parts in turn
+	if !e.has[at] && !c.Send {
+		return "", errors.New("NOSCRIPT No matching script.")
+	}
+	e.has[at] = true
+	return "", errors.New("WEIRLATE 1700000000000000")
+}
+
+var bucketAndWindow = []weir.Limit{weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}, weir.SlidingLog{Limit: 5, Window: time.Second}}
+
+// TestWarm: each script that will be needed is where it is lacking, after two trips, and the clock is known.
+func TestWarm(t *testing.T) {
+	for _, cluster := range []bool{false, true} {
+		e := &scripted{has: map[string]bool{}}
+		s, err := New(e, Options{Cluster: cluster})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Warm(t.Context(), bucketAndWindow, nil, bucketAndWindow[:1]); err != nil {
+			t.Fatal(err)
+		}
+		nodes := 1
+		if cluster {
+			nodes = 3
+		}
+		if scripts := 4; len(e.has) != scripts*nodes || e.trips != 2 { // the short one, that of each kind, and that of both
+			t.Errorf("%d scripts in %d trips", len(e.has), e.trips)
+		}
+		for i := range s.lanes.parts {
+			if _, known := s.lanes.parts[i].clock.now(); !known {
+				t.Errorf("the clock of part %d is not known", i)
+			}
+		}
+		e.trips = 0
+		if err := s.Warm(t.Context(), bucketAndWindow); err != nil || e.trips != 1 {
+			t.Errorf("the second time takes %d trips, %v", e.trips, err)
+		}
+		e.has, e.trips = map[string]bool{}, 0 // it was restarted
+		if err := s.Ping(t.Context()); cluster != (err != nil) || !cluster && (len(e.has) != 4 || e.trips != 2) {
+			t.Errorf("after a ping of a server that was restarted: %d scripts in %d trips, %v", len(e.has), e.trips, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := s.Warm(t.Context(), bucketAndWindow); !errors.Is(err, errClosed) {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+// TestWarmFails: what the server says against scripts is told, and a limit that Redis cannot keep.
+func TestWarmFails(t *testing.T) {
+	s, err := New(&scripted{err: errors.New("NOPERM this user may not run evalsha")}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Warm(t.Context(), bucketAndWindow); err == nil || !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("%v", err)
+	}
+	if err := s.Warm(t.Context(), []weir.Limit{weir.NginxBucket{}}); !errors.Is(err, ErrCharge) {
+		t.Errorf("%v", err)
+	}
+	if err := s.Warm(t.Context()); err != nil {
+		t.Errorf("nothing to do: %v", err)
+	}
+}
