@@ -96,7 +96,7 @@ func portOf(a net.Addr) string {
 
 // serveEdge begins to serve what openEdge opened.
 func (s *server) serveEdge() {
-	srv := s.edge.port.Server(s.gateway, s.errorLog())
+	srv := s.edge.port.Server(s.gateway, anonymous{s.Log.Handler()})
 	s.servers[gatewayServer] = srv
 	for _, l := range s.edge.listeners {
 		s.serve(gatewayServer, srv, listen.Strict(l.Listener))

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -202,7 +201,7 @@ func (s *server) listen(what, addr string, h http.Handler) (string, error) {
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          s.errorLog(),
+		ErrorLog:          slog.NewLogLogger(anonymous{s.Log.Handler()}, slog.LevelDebug),
 	}
 	s.servers[what] = srv
 	s.serve(what, srv, l)
@@ -223,10 +222,6 @@ func (s *server) serve(what string, srv *http.Server, l net.Listener) {
 			s.running <- fmt.Errorf("%s: %w", what, err)
 		}
 	})
-}
-
-func (s *server) errorLog() *log.Logger {
-	return slog.NewLogLogger(anonymous{s.Log.Handler()}, slog.LevelDebug)
 }
 
 // run serves until the context ends or a listener fails.

@@ -271,7 +271,7 @@ func Start(ctx context.Context, p Program, sockets []Socket) (pid int, err error
 		return 0, err
 	}
 	tells.Close()
-	stop := context.AfterFunc(ctx, func() { hears.SetReadDeadline(time.Now()) })
+	stop := context.AfterFunc(ctx, func() { _ = hears.SetReadDeadline(time.Now()) }) // a pipe has deadlines
 	defer stop()
 	if _, err := hears.Read(make([]byte, 1)); err != nil {
 		_ = cmd.Process.Kill() // it may have ended by itself
@@ -279,7 +279,10 @@ func Start(ctx context.Context, p Program, sockets []Socket) (pid int, err error
 		if ctx.Err() != nil {
 			return 0, fmt.Errorf("the new process was not ready in time: %w", ctx.Err())
 		}
-		return 0, fmt.Errorf("the new process ended before it was ready: %v", ended)
+		if ended == nil {
+			ended = errors.New("without an error")
+		}
+		return 0, fmt.Errorf("the new process ended before it was ready: %w", ended)
 	}
 	pid = cmd.Process.Pid
 	return pid, cmd.Process.Release()

@@ -72,10 +72,10 @@ func TestStartThatFails(t *testing.T) {
 	}
 	sockets := []Socket{{Name: "a", Address: "b", Listener: l}}
 	for want, p := range map[string]Program{
-		"no such file":               {Path: "/nowhere"},
-		"ended before it was ready":  {Path: "/bin/false"},
-		"was not ready in time":      {Path: "/bin/sleep", Args: []string{"1000"}},
-		"before it was ready: <nil>": {Path: "/bin/true"},
+		"no such file":              {Path: "/nowhere"},
+		"ended before it was ready": {Path: "/bin/false"},
+		"was not ready in time":     {Path: "/bin/sleep", Args: []string{"1000"}},
+		"ready: without an error":   {Path: "/bin/true"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		if strings.Contains(want, "in time") {

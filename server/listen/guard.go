@@ -275,7 +275,7 @@ func (g *guard) hurry(on bool) {
 	if on {
 		g.own = time.Now().Add(g.headerTimeout)
 	}
-	g.deadline()
+	_ = g.deadline() // on a connection that has ended, reading says so
 }
 
 // SetReadDeadline sets the deadline for reads.

@@ -242,14 +242,13 @@ func (l *Listener) known(c *Conn) bool {
 func (l *Listener) prepare(c *Conn) net.Conn {
 	timeout := l.port.bounds.HeaderTimeout
 	if len(l.ProxyProtocol) > 0 {
-		c.Conn.SetReadDeadline(time.Now().Add(timeout))
-		client, rest, err := readProxyHeader(c.Conn)
-		if err != nil {
+		err := c.Conn.SetReadDeadline(time.Now().Add(timeout))
+		client, rest, readErr := readProxyHeader(c.Conn)
+		if errors.Join(err, readErr, c.Conn.SetReadDeadline(time.Time{})) != nil {
 			l.port.counts.header.Add(1)
 			c.Close()
 			return nil
 		}
-		c.Conn.SetReadDeadline(time.Time{})
 		c.rest = rest
 		if client.IsValid() {
 			c.remote = net.TCPAddrFromAddrPort(client)

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -43,7 +44,7 @@ func serve(t *testing.T, b policy.Bounds, trusted []netip.Prefix, o Options, h h
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &serving{Port: p, l: p.Listen(inner, o), addr: inner.Addr().String(), srv: p.Server(h, nil)}
+	s := &serving{Port: p, l: p.Listen(inner, o), addr: inner.Addr().String(), srv: p.Server(h, slog.DiscardHandler)}
 	ended := make(chan error, 1)
 	go func() { ended <- s.srv.Serve(Strict(s.l)) }()
 	t.Cleanup(func() {
@@ -323,13 +324,13 @@ type authority struct {
 
 func newAuthority(t *testing.T, dir, name string) *authority {
 	a := &authority{pool: x509.NewCertPool()}
-	a.cert, a.key = issue(t, dir, name, nil, nil)
+	a.cert, a.key = issue(t, dir, name, nil)
 	a.pool.AddCert(a.cert)
 	return a
 }
 
 // issue writes NAME.crt and NAME.key, signed by an authority or by themselves.
-func issue(t *testing.T, dir, name string, by *authority, until *time.Time) (*x509.Certificate, *ecdsa.PrivateKey) {
+func issue(t *testing.T, dir, name string, by *authority) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -339,9 +340,6 @@ func issue(t *testing.T, dir, name string, by *authority, until *time.Time) (*x5
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, IsCA: by == nil, BasicConstraintsValid: true,
-	}
-	if until != nil {
-		template.NotAfter = *until
 	}
 	parent, signer := template, key
 	if by != nil {
@@ -378,8 +376,8 @@ func names(all ...string) (t *policy.TLS) {
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()
 	ca := newAuthority(t, dir, "ca")
-	issue(t, dir, "a.test", ca, nil)
-	issue(t, dir, "b.test", ca, nil)
+	issue(t, dir, "a.test", ca)
+	issue(t, dir, "b.test", ca)
 	certificates, err := LoadCertificates(names("a.test", "b.test"), dir)
 	if err != nil {
 		t.Fatal(err)
@@ -434,7 +432,7 @@ func TestTLS(t *testing.T) {
 
 	// Others are taken by handshakes that begin later; and none by an error.
 	before := Version(names("a.test"), dir)
-	issue(t, dir, "a.test", ca, nil)
+	issue(t, dir, "a.test", ca)
 	if Version(names("a.test"), dir) == before {
 		t.Error("the change is not seen")
 	}
@@ -462,9 +460,9 @@ func TestTLS(t *testing.T) {
 func TestClientCertificates(t *testing.T) {
 	dir := t.TempDir()
 	ca, other := newAuthority(t, dir, "ca"), newAuthority(t, dir, "other")
-	issue(t, dir, "a.test", ca, nil)
-	issue(t, dir, "friend", ca, nil)
-	issue(t, dir, "stranger", other, nil)
+	issue(t, dir, "a.test", ca)
+	issue(t, dir, "friend", ca)
+	issue(t, dir, "stranger", other)
 	for auth, wants := range map[string]string{"": "friend", "required": "friend", "optional": "friend nobody"} {
 		n := names("a.test")
 		n.ClientCA, n.ClientAuth = "ca.crt", auth
@@ -503,7 +501,7 @@ func TestClientCertificates(t *testing.T) {
 func TestStopLetsHandshakesEnd(t *testing.T) {
 	dir := t.TempDir()
 	ca := newAuthority(t, dir, "ca")
-	issue(t, dir, "a.test", ca, nil)
+	issue(t, dir, "a.test", ca)
 	certificates, err := LoadCertificates(names("a.test"), dir)
 	if err != nil {
 		t.Fatal(err)

@@ -1,13 +1,14 @@
 package listen
 
 import (
-	"log"
+	"log/slog"
 	"net/http"
 	"time"
 )
 
 // Server returns what serves the connections of the port's listeners. Its Serve is given Strict listeners, one after another.
-func (p *Port) Server(h http.Handler, errorLog *log.Logger) *http.Server {
+// What net/http has to say goes to the log at the level of debugging.
+func (p *Port) Server(h http.Handler, logTo slog.Handler) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
@@ -26,6 +27,6 @@ func (p *Port) Server(h http.Handler, errorLog *log.Logger) *http.Server {
 			WriteByteTimeout:     b.WriteTimeout,
 		},
 		ConnContext: ConnContext,
-		ErrorLog:    errorLog,
+		ErrorLog:    slog.NewLogLogger(logTo, slog.LevelDebug),
 	}
 }
