@@ -231,7 +231,7 @@ func (s *server) run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return s.drain(ctx, linger)
+			return s.drain(ctx, false)
 		case err := <-s.running:
 			return err
 		case <-s.Reload:
@@ -241,7 +241,7 @@ func (s *server) run(ctx context.Context) error {
 			s.reopenLog()
 		case <-s.Restart:
 			if s.restart(ctx) {
-				return s.drain(ctx, lingerOnRestart)
+				return s.drain(ctx, true)
 			}
 		case <-watch.C:
 			if s.Path != "" && look(s.Path) != s.seen {
@@ -253,17 +253,25 @@ func (s *server) run(ctx context.Context) error {
 }
 
 // drain stops accepting and lets what is under way end. Before that, clients that send one request after another are told with an answer
-// to go elsewhere: a connection that is closed between two requests may be closed on the second.
-func (s *server) drain(ctx context.Context, linger time.Duration) error {
+// to go elsewhere: a connection that is closed between two requests may be closed on the second. A process that has been replaced hurries
+// nobody: what was upgraded may go on for as long as requests may, too.
+func (s *server) drain(ctx context.Context, replaced bool) error {
 	s.admin.SetReady(false)
 	s.gateway.Leave()
 	s.Log.Info("stopping", "grace", s.Grace.String())
 	ending, cancel := context.WithTimeout(context.Background(), s.Grace)
 	defer cancel()
-	s.linger(ctx, ending, linger)
+	most := linger
+	if replaced {
+		most = lingerOnRestart
+	}
+	s.linger(ctx, ending, most)
 	for _, what := range []string{gatewayServer, demoServer, adminServer} { // what others need goes later
 		if srv := s.servers[what]; srv != nil && srv.Shutdown(ending) != nil {
 			return fmt.Errorf("requests were still under way after %v: they were cut off", s.Grace)
+		}
+		if what == gatewayServer && replaced {
+			s.linger(ctx, ending, s.Grace) // net/http no longer knows of them
 		}
 	}
 	return nil

@@ -243,6 +243,38 @@ func TestRestartLetsRequestsEnd(t *testing.T) {
 	poll(t, "the old process ends", func() bool { return ended(d.pids[0]) })
 }
 
+// TestRestartLeavesWebSockets: what was upgraded goes on in the old process, beside the new one.
+func TestRestartLeavesWebSockets(t *testing.T) {
+	up := newRawUpstream(t)
+	d := startDaemon(t, up.addr)
+	conn, err := net.Dial("tcp", d.gateway)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(2 * patience))
+	io.WriteString(conn, "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	r := bufio.NewReader(conn)
+	if resp, err := http.ReadResponse(r, nil); err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatal(resp, err)
+	}
+	d.restart(t)
+	deadline := time.After(7 * time.Second) // longer than clients are waited for that only stay connected
+	for over := false; !over; {
+		io.WriteString(conn, "echo\n")
+		if line, err := r.ReadString('\n'); err != nil || line != "echo\n" {
+			t.Fatalf("%q, %v", line, err)
+		}
+		select {
+		case <-deadline:
+			over = true
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	conn.Close()
+	poll(t, "the old process ends", func() bool { return ended(d.pids[0]) })
+}
+
 // TestSocketActivation starts weir as systemd does: with a socket that is open already, and another to tell that it serves.
 func TestSocketActivation(t *testing.T) {
 	up := newRawUpstream(t)

@@ -10,8 +10,8 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -202,13 +202,19 @@ type Program struct {
 	Args []string // without the name
 }
 
-// ThisProgram says how to start this program again. The path is that of its file now: what is put there later is what is started.
+// ThisProgram says how to start this program again: by the name that it was started by, so that where that is a link, what it points to by
+// then is started.
 func ThisProgram() (Program, error) {
-	path, err := os.Executable()
-	if err != nil {
-		return Program{}, err
+	path, err := exec.LookPath(os.Args[0])
+	if err == nil {
+		path, err = filepath.Abs(path)
 	}
-	return Program{Path: strings.TrimSuffix(path, " (deleted)"), Args: os.Args[1:]}, nil
+	if err != nil { // it was started by another name than its own
+		if path, err = os.Executable(); err != nil {
+			return Program{}, err
+		}
+	}
+	return Program{Path: path, Args: os.Args[1:]}, nil
 }
 
 // duplicate is another file for a socket. That of net.TCPListener.File would make the socket block when it is handed on, for this process

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -107,5 +108,29 @@ func TestStartThatFails(t *testing.T) {
 	case <-accepted:
 	case <-time.After(30 * time.Second):
 		t.Error("the socket blocks")
+	}
+}
+
+// TestThisProgram: a link is not followed until the program is started again.
+func TestThisProgram(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(dir, "weir")
+	if err := os.Symlink("/bin/true", link); err != nil {
+		t.Fatal(err)
+	}
+	before := os.Args
+	defer func() { os.Args = before }()
+	os.Args = []string{link, "serve"}
+	if p, err := ThisProgram(); err != nil || p.Path != link || len(p.Args) != 1 || p.Args[0] != "serve" {
+		t.Errorf("%+v, %v", p, err)
+	}
+	t.Chdir(dir)
+	os.Args = []string{"./weir"}
+	if p, err := ThisProgram(); err != nil || !filepath.IsAbs(p.Path) || filepath.Base(p.Path) != "weir" {
+		t.Errorf("%+v, %v", p, err)
+	}
+	os.Args = []string{"-a name of its own"}
+	if p, err := ThisProgram(); err != nil || !filepath.IsAbs(p.Path) {
+		t.Errorf("%+v, %v", p, err)
 	}
 }
