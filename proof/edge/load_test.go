@@ -93,6 +93,7 @@ func TestIdleConnections(t *testing.T) {
 // TestSlowClients: fifty that dribble a header, fifty that dribble a body, and fifty that take nothing of their answer, do not
 // keep others from being served, and are ended.
 func TestSlowClients(t *testing.T) {
+	t.Parallel()
 	big := strings.Repeat("x", 16<<20)
 	up := httpUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/big" {
@@ -133,6 +134,7 @@ func TestSlowClients(t *testing.T) {
 
 // TestClientsThatLeave end in the middle of an answer: nothing of them stays.
 func TestClientsThatLeave(t *testing.T) {
+	t.Parallel()
 	left := make(chan struct{}, 100)
 	up := httpUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		for r.Context().Err() == nil {

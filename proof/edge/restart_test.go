@@ -117,9 +117,9 @@ func ended(pid int) bool {
 	return err != nil || strings.Contains(string(stat), ") Z ")
 }
 
-// clients send requests to a gateway until they are told to stop: some over connections that they keep, some over one for each. They return
-// how many were answered, and what went wrong.
-func clients(urls []string, each int) (stop func() (answered int, wrong []string)) {
+// clients send requests to a gateway until they are told to stop: some over connections that they keep, some over one for each. so is how many were
+// answered or not so far, and stop says it of each.
+func clients(urls []string, each int) (so func() int, stop func() (answered int, wrong []string)) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -155,7 +155,12 @@ func clients(urls []string, each int) (stop func() (answered int, wrong []string
 			})
 		}
 	}
-	return func() (int, []string) {
+	so = func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return n + len(failures)
+	}
+	return so, func() (int, []string) {
 		close(done)
 		wg.Wait()
 		return n, failures
@@ -165,10 +170,13 @@ func clients(urls []string, each int) (stop func() (answered int, wrong []string
 // TestRestartUnderLoad replaces the process three times, and reloads it in between, while clients ask over plain and TLS: none of their
 // requests is lost.
 func TestRestartUnderLoad(t *testing.T) {
+	t.Parallel()
 	up := newRawUpstream(t)
 	d := startDaemon(t, up.addr)
-	stop := clients([]string{"http://" + d.gateway + "/", "https://" + d.secure + "/"}, 4)
+	so, stop := clients([]string{"http://" + d.gateway + "/", "https://" + d.secure + "/"}, 4)
 	for i := range 3 {
+		before := so()
+		poll(t, "the clients are at it", func() bool { return so() >= before+300 })
 		d.signal(t, syscall.SIGHUP)
 		d.restart(t)
 		poll(t, "the process before ends", func() bool { return ended(d.pids[i]) })
@@ -185,6 +193,7 @@ func TestRestartUnderLoad(t *testing.T) {
 
 // TestRestartThatFails: a new process that does not come up leaves the old one as it was.
 func TestRestartThatFails(t *testing.T) {
+	t.Parallel()
 	up := newRawUpstream(t)
 	d := startDaemon(t, up.addr)
 	good, err := os.ReadFile(d.policy())
@@ -212,6 +221,7 @@ func TestRestartThatFails(t *testing.T) {
 
 // TestRestartLetsRequestsEnd: what is in the middle of an answer when the process is replaced gets the rest of it from the old one.
 func TestRestartLetsRequestsEnd(t *testing.T) {
+	t.Parallel()
 	release := make(chan struct{})
 	d := startDaemon(t, httpUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/slow" {
@@ -245,6 +255,7 @@ func TestRestartLetsRequestsEnd(t *testing.T) {
 
 // TestRestartLeavesWebSockets: what was upgraded goes on in the old process, beside the new one.
 func TestRestartLeavesWebSockets(t *testing.T) {
+	t.Parallel()
 	up := newRawUpstream(t)
 	d := startDaemon(t, up.addr)
 	conn, err := net.Dial("tcp", d.gateway)
@@ -277,6 +288,7 @@ func TestRestartLeavesWebSockets(t *testing.T) {
 
 // TestSocketActivation starts weir as systemd does: with a socket that is open already, and another to tell that it serves.
 func TestSocketActivation(t *testing.T) {
+	t.Parallel()
 	up := newRawUpstream(t)
 	dir := t.TempDir()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
