@@ -12,7 +12,7 @@ SHELL := /bin/bash
 MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/testdata/*' | sort))
 
 # What the tests start: a command, and the Debian package that brings it.
-NEEDS := chromium:chromium node:nodejs npm:npm nginx:nginx wrk:wrk curl:curl redis-server:redis-server redis-sentinel:redis-sentinel
+NEEDS := chromium:chromium node:nodejs npm:npm nginx:nginx wrk:wrk curl:curl redis-server:redis-server redis-sentinel:redis-sentinel h2load:nghttp2-client caddy:caddy
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 

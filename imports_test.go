@@ -40,13 +40,16 @@ var floors = map[string][]string{
 	"weirgoredis":       {".", "weirredis"},
 	"server":            {".", "policy", "keyed", "sim", "weirhttp", "failover", "lease", "weirredis", "weirrueidis", "internal/...", "server/..."},
 	"server/admin":      {".", "policy", "keyed", "weirhttp", "failover", "lease", "internal/...", "server/policyfile", "server/gateway", "server/room", "server/upstream"},
-	"server/gateway":    {".", "policy", "keyed", "weirhttp", "weirredis", "internal/...", "server/plain", "server/policyfile", "server/room", "server/upstream"},
+	"server/gateway":    {".", "policy", "keyed", "weirhttp", "weirredis", "internal/...", "server/plain", "server/policyfile", "server/listen", "server/accesslog", "server/room", "server/upstream", "sim"}, // sim in tests: what is logged can be replayed
 	"server/room":       {".", "policy", "keyed", "weirredis"},
+	"server/listen":     {"policy"},
+	"server/accesslog":  {"sim"}, // in tests
+	"server/handover":   nil,
 	"server/nginx":      {".", "policy", "internal/...", "server/policyfile"},  // policyfile in tests, which check what is written
 	"server/policyfile": {".", "policy", "weirredis", "lease", "internal/..."}, // the stores for what a URL may be, and which limits they can keep
 	"server/plain":      {},
 	"server/upstream":   {".", "policy", "server/plain"},
-	"cmd/weir":          {".", "policy", "sim", "weirtest", "weirredis", "weirrueidis", "internal/...", "server", "server/nginx", "server/policyfile"},
+	"cmd/weir":          {".", "policy", "sim", "weirtest", "weirredis", "weirrueidis", "internal/...", "server", "server/handover", "server/nginx", "server/policyfile"},
 	"bench":             {"..."},
 	"proof":             {"..."},
 	"proof/gateway":     {"server/gateway", "server/policyfile"},
@@ -57,6 +60,7 @@ var floors = map[string][]string{
 	"proof/traffic":     {"proof/servers"},
 	"proof/room":        {"..."},
 	"proof/browser":     {"proof/servers"},
+	"proof/edge":        {"proof/servers"},
 	"docs/plots":        {"."},
 	"examples/...":      {".", "keyed", "policy", "weirhttp"},
 }

@@ -14,7 +14,7 @@ import (
 func shared() policy.Policy {
 	bucket := weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 20}
 	return policy.Policy{
-		Listen: policy.Listen{Gateway: "127.0.0.1:8080"},
+		Listen: policy.Listen{Gateway: []policy.Listener{{Address: "127.0.0.1:8080"}}},
 		Stores: []policy.Store{{Name: "main", Redis: "redis://app:secret@10.0.0.9:6379/0?client_name=x", Deadline: 20 * time.Millisecond}},
 		Limits: []policy.Limit{
 			{Name: "a", Key: []string{"client.ip"}, Limit: bucket},

@@ -16,6 +16,7 @@ import (
 type Policy struct {
 	Listen         Listen
 	Admin          Admin
+	AccessLog      AccessLog
 	TrustedProxies []netip.Prefix // who is believed about the address of a client
 	Headers        []string       // which header fields tell a client about its limits: "ratelimit", "x-ratelimit"; nil means ratelimit
 	Stores         []Store
@@ -23,14 +24,6 @@ type Policy struct {
 	Upstreams      []Upstream
 	Rooms          []WaitingRoom
 	Routes         []Route // the first that matches wins
-}
-
-// Listen is the addresses that a server listens on. An empty one is not listened on.
-type Listen struct {
-	Gateway string
-	Admin   string
-	RLS     string
-	RESP    string
 }
 
 // Admin is who may change a running server through its admin address, and what it keeps of that. The package reads none of the files.
@@ -85,6 +78,7 @@ type Route struct {
 	Refused  Refused
 	Failed   Refused // what those get whom the upstream did not answer; a Status of 0 is 502, 503 or 504 there
 	Waiting  Waiting
+	MaxBody  int64 // bytes of a request's body; 0 means Bounds.MaxBody, and below 0 there is no bound
 }
 
 // Refused is what a refused request is answered with. At most one of Body, File and Redirect is set. Stale and Upstream are tried first.

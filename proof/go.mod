@@ -13,6 +13,7 @@ require (
 	github.com/weirflow/weir/server v0.0.0
 	github.com/weirflow/weir/weirgoredis v0.0.0
 	github.com/weirflow/weir/weirrueidis v0.0.0
+	golang.org/x/net v0.60.0
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
 	pgregory.net/rapid v1.3.0
@@ -22,7 +23,6 @@ require (
 	github.com/goccy/go-yaml v1.19.2 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3 // indirect
-	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1 // indirect
 )

@@ -60,8 +60,8 @@ func (s *server) changeable(file *policyfile.File) error {
 		return err
 	}
 	was, now := s.gateway.File().Policy, file.Policy
-	if now.Listen != was.Listen {
-		return fmt.Errorf("the addresses under listen change only with a restart: they are %+v and would be %+v", was.Listen, now.Listen)
+	if changed := changedSockets(was.Listen, now.Listen); changed != "" {
+		return fmt.Errorf("%s: %s changes only with a restart: SIGUSR2 restarts the gateway without losing a request", file.Path, changed)
 	}
 	if (now.Admin.Cert == "") != (was.Admin.Cert == "") {
 		return errors.New("admin.tls comes and goes only with a restart")
@@ -78,17 +78,30 @@ func (s *server) replace(ctx context.Context, file *policyfile.File) error {
 	if err != nil {
 		return err
 	}
+	certificates, err := s.edge.load(file)
+	if err != nil {
+		return err
+	}
 	was := s.gateway.File().Policy
 	next, err := s.stores.next(ctx, file.Policy)
 	if err != nil {
 		return fmt.Errorf("%s: %w", file.Path, err)
 	}
+	logging, err := s.nextLog(file)
+	if err != nil {
+		s.stores.discard(next)
+		return err
+	}
 	if err := s.gateway.Update(file, given(next)); err != nil {
 		s.stores.discard(next)
+		logging.discard()
 		return err
 	}
 	s.stores.use(next)
 	s.control.use(keys)
+	s.edge.use(certificates)
+	s.tellExpiries()
+	s.useLog(logging)
 	for _, r := range was.Restarts(&file.Policy) {
 		s.Log.Warn("limit begins anew", "limit", r.Limit, "why", r.Why)
 	}

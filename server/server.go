@@ -12,11 +12,12 @@ import (
 	"net/netip"
 	"regexp"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirflow/weir/server/admin"
 	"github.com/weirflow/weir/server/gateway"
+	"github.com/weirflow/weir/server/handover"
+	"github.com/weirflow/weir/server/listen"
 	"github.com/weirflow/weir/server/policyfile"
 )
 
@@ -26,15 +27,25 @@ type Options struct {
 	Log    *slog.Logger    // required
 	Out    io.Writer       // where the demo says what to try; nil for nowhere
 	Reload <-chan struct{} // reads the policy again, beside changes of the file; may be nil
-	Grace  time.Duration   // how long requests that are under way may take to end; 0 means 30 s
-	Watch  time.Duration   // how often the policy file is looked at; 0 means once a second
-	Ready  func(Addresses) // called once, when everything listens; may be nil
+	Reopen <-chan struct{} // opens the access log again; may be nil
+
+	// Restart starts Program, hands it the sockets that this one listens on, and ends this one in good order once that one serves.
+	Restart <-chan struct{}
+	Program handover.Program
+	Sockets *handover.Sockets // what this process was given to listen on; nil for nothing
+
+	Grace time.Duration   // how long requests that are under way may take to end; 0 means 30 s
+	Watch time.Duration   // how often the policy file is looked at; 0 means once a second
+	Ready func(Addresses) // called once, when everything listens; may be nil
 
 	demo string // the demo's policy on other ports, for tests
 }
 
 // Addresses are where a server listens. An empty one is not listened on.
-type Addresses struct{ Gateway, Admin, Demo string }
+type Addresses struct {
+	Gateway, Admin, Demo string
+	Gateways             []string // all of the gateway's, in the order of the policy; Gateway is the first
+}
 
 // The servers, by what messages call them.
 const (
@@ -46,8 +57,12 @@ const (
 const (
 	defaultGrace = 30 * time.Second
 	defaultWatch = time.Second
+	lingerTick   = 10 * time.Millisecond
 	linger       = 250 * time.Millisecond // for clients to be told to go elsewhere, before connections are closed
-	maxHeader    = 64 << 10               // bytes of a request's line and header fields
+	maxHeader    = 64 << 10               // bytes of a request's line and header fields, to the admin pages
+
+	startTimeout    = time.Minute     // for a new process to serve
+	lingerOnRestart = 5 * time.Second // as linger: clients that stay connected are waited for longer, as others go elsewhere by themselves
 )
 
 // Serve runs a policy until the context ends, and then lets requests that are under way end. The error is nil after an orderly end.
@@ -63,6 +78,10 @@ func Serve(ctx context.Context, o Options) error {
 	}
 	s := &server{Options: o, servers: map[string]*http.Server{}, running: make(chan error, 3), stores: newStores(o.Log, o.Grace)}
 	defer s.stop()
+	if s.Sockets == nil {
+		s.Sockets = &handover.Sockets{}
+	}
+	defer s.Sockets.Close()
 	if err := s.start(ctx); err != nil {
 		return err
 	}
@@ -77,11 +96,12 @@ type server struct {
 	stores  *stores
 	servers map[string]*http.Server // by what they are
 	addrs   Addresses
-	running chan error   // what ended
-	open    atomic.Int64 // connections to the gateway
+	running chan error // what ended
 	wg      sync.WaitGroup
 	seen    version // of the policy file
 	control *control
+	edge    edge
+	admins  net.Listener // that of the admin pages; nil for none
 }
 
 // start loads the policy and begins to listen. What it has begun when it fails, stop ends.
@@ -108,20 +128,27 @@ func (s *server) start(ctx context.Context) error {
 		return err
 	}
 	s.admin = admin.New(s.gateway, s.stores.stats)
-	listen := file.Policy.Listen
 	if err := s.control.begin(file); err != nil {
 		return err
 	}
-	if s.addrs.Gateway, err = s.listen(gatewayServer, listen.Gateway, s.gateway); err != nil {
+	if err := s.openEdge(file); err != nil {
 		return err
 	}
+	listen := file.Policy.Listen
 	if s.addrs.Admin, err = s.listen(adminServer, listen.Admin, s.admin); err != nil {
 		return err
 	}
+	s.serveEdge()
 	s.admin.SetReady(true)
-	s.Log.Info("serving", "policy", file.Path, "gateway", s.addrs.Gateway, "admin", s.addrs.Admin)
+	s.Log.Info("serving", "policy", file.Path, "gateway", s.addrs.Gateway, "admin", s.addrs.Admin, "gateways", s.addrs.Gateways)
+	for _, left := range s.Sockets.Left() {
+		s.Log.Warn("nobody listens on a socket that was handed over: it is closed", "address", left)
+	}
 	if s.Path == "" && s.Out != nil {
 		fmt.Fprintf(s.Out, demoText, s.addrs.Gateway, s.addrs.Demo, s.addrs.Admin, s.addrs.Gateway)
+	}
+	if err := s.Sockets.Ready(); err != nil {
+		s.Log.Warn("whoever started this process could not be told that it serves", "error", err)
 	}
 	if s.Ready != nil {
 		s.Ready(s.addrs)
@@ -142,7 +169,7 @@ func (s *server) load() (*policyfile.File, error) {
 func servable(file *policyfile.File) error {
 	listen := file.Policy.Listen
 	switch {
-	case listen.Gateway == "":
+	case len(listen.Gateway) == 0 || listen.Gateway[0].Address == "":
 		return fmt.Errorf("%s: listen.gateway is missing: say where the gateway listens, like 127.0.0.1:8080", file.Path)
 	case listen.RLS != "":
 		return fmt.Errorf("%s: listen.rls: this version has no rate limit service: take it out", file.Path)
@@ -166,9 +193,12 @@ func (s *server) listen(what, addr string, h http.Handler) (string, error) {
 	if addr == "" {
 		return "", nil
 	}
-	l, err := net.Listen("tcp", addr)
+	l, err := s.open(what, addr)
 	if err != nil {
-		return "", fmt.Errorf("%s: cannot listen on %s: %w: stop what listens there, or choose another address", what, addr, cause(err))
+		return "", err
+	}
+	if what == adminServer {
+		s.admins = l
 	}
 	srv := &http.Server{
 		Handler:           h,
@@ -177,29 +207,28 @@ func (s *server) listen(what, addr string, h http.Handler) (string, error) {
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(anonymous{s.Log.Handler()}, slog.LevelDebug),
 	}
-	if what == gatewayServer {
-		srv.ConnState = s.count
-		srv.ConnContext = gateway.WithConn
-	}
 	if what == adminServer {
 		l = s.control.secured(l)
 	}
 	s.servers[what] = srv
+	s.serve(what, srv, l)
+	return l.Addr().String(), nil
+}
+
+// open listens on an address, or takes the socket for it that was handed over.
+func (s *server) open(what, addr string) (net.Listener, error) {
+	if l := s.Sockets.Take(what, addr); l != nil {
+		return l, nil
+	}
+	return listen.Open(what, addr)
+}
+
+func (s *server) serve(what string, srv *http.Server, l net.Listener) {
 	s.wg.Go(func() {
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			s.running <- fmt.Errorf("%s: %w", what, err)
 		}
 	})
-	return l.Addr().String(), nil
-}
-
-// cause is what the operating system said.
-func cause(err error) error {
-	var op *net.OpError
-	if errors.As(err, &op) {
-		return op.Err
-	}
-	return err
 }
 
 // run serves until the context ends or a listener fails.
@@ -209,50 +238,74 @@ func (s *server) run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return s.drain()
+			return s.drain(ctx, false)
 		case err := <-s.running:
 			return err
 		case <-s.Reload:
 			s.reload(ctx, "asked to")
+			s.reopenLog()
+		case <-s.Reopen:
+			s.reopenLog()
+		case <-s.Restart:
+			if s.restart(ctx) {
+				return s.drain(ctx, true)
+			}
 		case <-watch.C:
 			if s.control.fileChanged() {
 				s.reload(ctx, "the file has changed")
 			}
 			s.gateway.Engine().Sweep()
+			s.watchCertificates()
 		}
-	}
-}
-
-// count counts the connections that are open.
-func (s *server) count(_ net.Conn, to http.ConnState) {
-	switch to {
-	case http.StateNew:
-		s.open.Add(1)
-	case http.StateClosed, http.StateHijacked:
-		s.open.Add(-1)
 	}
 }
 
 // drain stops accepting and lets what is under way end. Before that, clients that send one request after another are told with an answer
-// to go elsewhere: a connection that is closed between two requests may be closed on the second.
-func (s *server) drain() error {
+// to go elsewhere: a connection that is closed between two requests may be closed on the second. A process that has been replaced hurries
+// nobody: what was upgraded may go on for as long as requests may, too.
+func (s *server) drain(ctx context.Context, replaced bool) error {
 	s.admin.SetReady(false)
 	s.gateway.Leave()
 	s.Log.Info("stopping", "grace", s.Grace.String())
-	ctx, cancel := context.WithTimeout(context.Background(), s.Grace)
+	ending, cancel := context.WithTimeout(context.Background(), s.Grace)
 	defer cancel()
-	if s.open.Load() > 0 {
-		select {
-		case <-time.After(linger):
-		case <-ctx.Done():
-		}
+	most := linger
+	if replaced {
+		most = lingerOnRestart
 	}
+	s.linger(ctx, ending, most)
 	for _, what := range []string{gatewayServer, demoServer, adminServer} { // what others need goes later
-		if srv := s.servers[what]; srv != nil && srv.Shutdown(ctx) != nil {
+		if srv := s.servers[what]; srv != nil && srv.Shutdown(ending) != nil {
 			return fmt.Errorf("requests were still under way after %v: they were cut off", s.Grace)
+		}
+		if what == gatewayServer && replaced {
+			s.linger(ctx, ending, s.Grace) // net/http no longer knows of them
 		}
 	}
 	return nil
+}
+
+// linger waits until all clients have gone, but no longer than that; and hardly where the process is asked to stop while it is replaced.
+func (s *server) linger(ctx, ending context.Context, most time.Duration) {
+	ticker := time.NewTicker(lingerTick)
+	defer ticker.Stop()
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	asked := ctx.Done()
+	if ctx.Err() != nil {
+		asked = nil
+	}
+	for s.edge.port.Counts().Open > 0 {
+		select {
+		case <-ticker.C:
+		case <-timer.C:
+			return
+		case <-asked:
+			return
+		case <-ending.Done():
+			return
+		}
+	}
 }
 
 // stop ends all that was started, at once.
@@ -260,6 +313,7 @@ func (s *server) stop() {
 	for _, srv := range s.servers {
 		srv.Close()
 	}
+	s.edge.close()
 	s.wg.Wait()
 	if s.gateway != nil {
 		s.gateway.Close()

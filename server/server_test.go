@@ -391,7 +391,7 @@ func TestServeRefuses(t *testing.T) {
 		`{listen: {gateway: "127.0.0.1:0", admin: ":9090"}}`:                         "not a loopback address",
 		`{listen: {gateway: "` + taken.Addr().String() + `"}}`:                       "listen.gateway: cannot listen on " + taken.Addr().String() + ": bind: address already in use",
 		`{listen: {gateway: "127.0.0.1:0", admin: "` + taken.Addr().String() + `"}}`: "listen.admin: cannot listen",
-		`{listen: {gateway: "127.0.0.1:99999"}}`:                                     "cannot listen",
+		`{listen: {gateway: "192.0.2.1:9"}}`:                                         "cannot listen",
 		`{listen: {gateway: "127.0.0.1:0"}, routes: [{match: /}]}`:                   "has no upstream",
 		`{listen: {gateway: "127.0.0.1:0"}, lmits: {}}`:                              "did you mean limits?",
 	} {

@@ -60,6 +60,9 @@ func New(g *gateway.Gateway, stores func() []Store) *Admin {
 	return a
 }
 
+// Register adds metrics of others to the page.
+func (a *Admin) Register(c prometheus.Collector) error { return a.registry.Register(c) }
+
 // ServeHTTP serves a page. Whether a server lives and is ready everybody may know; the rest is guarded, and metrics only by the token.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	open := r.URL.Path == "/healthz" || r.URL.Path == "/readyz"
@@ -140,7 +143,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	n := c.g.Counts()
 	for outcome, v := range map[string]uint64{
-		"allowed": n.Allowed, "delayed": n.Delayed, "limited": n.Limited, "no_route": n.NoRoute, "invalid": n.Invalid, "canceled": n.Canceled, "waiting": n.Waiting,
+		"allowed": n.Allowed, "delayed": n.Delayed, "limited": n.Limited, "no_route": n.NoRoute, "invalid": n.Invalid, "canceled": n.Canceled,
+		"waiting": n.Waiting, "too_large": n.TooLarge, "bad_body": n.BadBody,
 	} {
 		counter(gatewayRequests, v, outcome)
 	}

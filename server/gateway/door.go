@@ -140,18 +140,18 @@ func (ds doors) leave(others doors) error {
 
 // door lets a request through to a route without a waiting room, and to one whose visitor is inside: the answer is to be written to what is
 // returned. Otherwise it was answered.
-func (g *Gateway) door(w http.ResponseWriter, r *http.Request, s *state) (http.ResponseWriter, bool) {
+func (g *Gateway) door(w http.ResponseWriter, r *http.Request, s *state, request *policy.Request) (http.ResponseWriter, bool) {
 	if len(s.doors) == 0 {
 		return w, true
 	}
-	i := s.engine.RouteOf(policy.Request{Method: r.Method, Host: r.Host, Path: r.URL.EscapedPath()})
+	i := s.engine.Match(*request)
 	if i < 0 || s.file.Policy.Routes[i].Room == "" {
 		return w, true
 	}
 	g.sayGoodbye(w.Header())
 	trusted := s.file.Policy.TrustedProxies
 	c := room.Client{
-		Address: policy.ClientKey(weirhttp.ClientIP(r, trusted)),
+		Address: request.Client,
 		Secure:  r.TLS != nil || weirhttp.Trusted(r, trusted) && r.Header.Get("X-Forwarded-Proto") == "https",
 	}
 	next, ok := s.doors[s.file.Policy.Routes[i].Room].room.Serve(w, r, c, func(w http.ResponseWriter) {

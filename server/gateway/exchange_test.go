@@ -204,8 +204,8 @@ func TestEndlessHints(t *testing.T) {
 		}
 	})
 	_, s := front(t, strings.Replace(open, "30s", "200ms", 1), up)
-	if got := exchange(t, s, "GET"+once); !strings.HasPrefix(got, "HTTP/1.1 103 ") || !strings.Contains(got, "HTTP/1.1 504 ") {
-		t.Errorf("%.300q", got)
+	if got := exchange(t, s, "GET"+once); !strings.HasPrefix(got, "HTTP/1.1 103 ") || !strings.Contains(got, "HTTP/1.1 504 ") && !strings.Contains(got, "HTTP/1.1 502 ") {
+		t.Errorf("%.300q ... %.300q", got, got[max(0, len(got)-300):])
 	}
 }
 

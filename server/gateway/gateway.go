@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/accesslog"
 	"github.com/weirflow/weir/server/policyfile"
 	"github.com/weirflow/weir/server/upstream"
 	"github.com/weirflow/weir/weirhttp"
@@ -29,6 +30,7 @@ type Gateway struct {
 	errorLog  *weir.Limiter // so that an upstream that is down does not fill the log
 	counts    counts
 	leaving   atomic.Bool
+	accessLog atomic.Pointer[accesslog.Log] // nil for none
 
 	mu    sync.Mutex // for Update
 	state atomic.Pointer[state]
@@ -36,11 +38,12 @@ type Gateway struct {
 
 // state is all that comes from a policy. It is replaced as a whole.
 type state struct {
-	file   *policyfile.File
-	engine *policy.Engine
-	routes []route
-	tells  func(http.Header, []policy.Asked) // writes the fields about limits; nil for none
-	doors  doors
+	file      *policyfile.File
+	engine    *policy.Engine
+	routes    []route
+	tells     func(http.Header, []policy.Asked) // writes the fields about limits; nil for none
+	doors     doors
+	leastBody int64 // the smallest bound of a body on any route; 0 where there is none
 }
 
 // route is what a request that matched gets.
@@ -50,20 +53,22 @@ type route struct {
 	apart   map[string]refusal // of the limits that refuse with a status of their own
 	failed  *refusal           // what those get whom the upstream failed; nil for what is usual
 	held    *held
+	maxBody int64 // bytes; 0 is no bound
 }
 
 // Counts is what the gateway has done with its requests.
 type Counts struct {
 	Allowed, Delayed, Limited, NoRoute, Invalid, Canceled, UpstreamFailed uint64
 
-	Waiting    uint64 // answered by a waiting room
-	TurnedAway uint64 // among the limited: those that would have waited, while as many did as may
-	Stale      uint64 // answers that were given once more, in place of a refusal or a failure
+	Waiting           uint64 // answered by a waiting room
+	TurnedAway        uint64 // among the limited: those that would have waited, while as many did as may
+	Stale             uint64 // answers that were given once more, in place of a refusal or a failure
+	TooLarge, BadBody uint64 // refused for the size of their body; or for how it came, after they were admitted
 }
 
 // counts are the counters behind Counts.
 type counts struct {
-	allowed, delayed, limited, noRoute, invalid, canceled, upstreamFailed, turnedAway, stale, waiting atomic.Uint64
+	allowed, delayed, limited, noRoute, invalid, canceled, upstreamFailed, turnedAway, stale, waiting, tooLarge, badBody atomic.Uint64
 }
 
 // New returns a gateway for a policy file that was loaded, with the stores that its limits are in. Every route needs an upstream.
@@ -147,6 +152,7 @@ func (g *Gateway) Counts() Counts {
 		Allowed: c.allowed.Load(), Delayed: c.delayed.Load(), Limited: c.limited.Load(), NoRoute: c.noRoute.Load(),
 		Invalid: c.invalid.Load(), Canceled: c.canceled.Load(), UpstreamFailed: c.upstreamFailed.Load(),
 		TurnedAway: c.turnedAway.Load(), Stale: c.stale.Load(), Waiting: c.waiting.Load(),
+		TooLarge: c.tooLarge.Load(), BadBody: c.badBody.Load(),
 	}
 }
 
@@ -183,6 +189,7 @@ func (g *Gateway) compile(file *policyfile.File, engine *policy.Engine, old *sta
 	for i := range file.Policy.Routes {
 		s.routes = append(s.routes, g.newRoute(file, &file.Policy.Routes[i], old))
 	}
+	s.boundBodies()
 	return s
 }
 
@@ -210,23 +217,37 @@ func teller(headers []string) func(http.Header, []policy.Asked) {
 // ServeHTTP decides about a request and does what was decided.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := g.state.Load()
+	client := weirhttp.ClientIP(r, s.file.Policy.TrustedProxies)
+	var rec *record
+	if log := g.accessLog.Load(); log != nil {
+		rec = newRecord(w, r, client)
+		w = rec
+		defer rec.write(log)
+	}
 	if r.Method == http.MethodConnect {
 		answer(w, http.StatusMethodNotAllowed, "this is a gateway, not a forward proxy")
 		return
 	}
-	w, ok := g.door(w, r, s)
-	if !ok {
-		return
-	}
-	v := s.engine.DecideContext(r.Context(), policy.Request{
+	request := policy.Request{
 		Method: r.Method,
 		Host:   r.Host,
 		Path:   r.URL.EscapedPath(),
 		Query:  r.URL.RawQuery,
-		Client: policy.ClientKey(weirhttp.ClientIP(r, s.file.Policy.TrustedProxies)),
+		Client: policy.ClientKey(client),
 		Header: r.Header,
 		Length: r.ContentLength,
-	})
+	}
+	if s.tooLarge(&request) {
+		rec.decided(tooLarge, "", 0)
+		g.refuseBody(w)
+		return
+	}
+	w, ok := g.door(w, r, s, &request)
+	if !ok {
+		return
+	}
+	v := s.engine.DecideContext(r.Context(), request)
+	rec.decided(v.Outcome.String(), v.Limit, v.Delay)
 	switch v.Outcome {
 	case policy.NoRoute:
 		g.counts.noRoute.Add(1)
@@ -262,6 +283,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.counts.allowed.Add(1)
 	}
 	s.tells(w.Header(), v.Asked())
+	s.boundBody(w, r, v.Route)
+	rec.passed(s.file.Policy.Routes[v.Route].Upstream)
 	to := &s.routes[v.Route]
 	g.pass(&lasting{ResponseWriter: w, gateway: g, tells: s.tells, verdict: &v, fail: func(w http.ResponseWriter, f failure) {
 		g.answerFailed(w, r, to, f)
@@ -308,6 +331,9 @@ func (g *Gateway) leave(w http.ResponseWriter, r *http.Request, s *state, v *pol
 // refuse answers a request that a limit refused.
 func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, s *state, v *policy.Verdict, d weir.Decision) {
 	g.counts.limited.Add(1)
+	if rec := recordOf(w); rec != nil {
+		rec.decided(policy.Deny.String(), v.Limit, 0) // also where it was to wait at first
+	}
 	g.sayGoodbye(w.Header())
 	s.tells(w.Header(), v.Asked())
 	weirhttp.SetRetryAfter(w.Header(), d)

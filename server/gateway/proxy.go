@@ -202,6 +202,9 @@ type failure struct {
 
 // fail answers a request whose upstream did not.
 func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, name string, err error) {
+	if g.failedBody(w, r, err) {
+		return
+	}
 	if upstream.ClientFailed(err) {
 		g.counts.canceled.Add(1)
 		w.Header().Set("Connection", "close")

@@ -259,6 +259,7 @@ type exchange struct {
 	w        http.ResponseWriter
 	r        *http.Request
 	watching func() bool // ends the watch of the client; nil for none
+	until    time.Time   // when the head of the answer is to be there
 	stalls   time.Time   // until when a read may take, as the connection was told
 	heard    func()
 	progress Progress
@@ -353,13 +354,15 @@ func appendField(b []byte, name, value string) []byte {
 // first waits for the first bytes of the answer, first without a look at the client, and then with one.
 func (x *exchange) first() error {
 	u := x.conn
-	if err := u.SetReadDeadline(time.Now().Add(unwatched)); err != nil {
+	now := time.Now()
+	x.until = now.Add(or(x.client.Answer, defaultAnswer))
+	if err := u.SetReadDeadline(now.Add(min(unwatched, x.until.Sub(now)))); err != nil {
 		return err
 	}
 	err := u.fill()
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		x.watch()
-		x.stalls = time.Now().Add(or(x.client.Answer, defaultAnswer) - unwatched)
+		x.stalls = x.until
 		if err = u.SetReadDeadline(x.stalls); err == nil && x.r.Context().Err() == nil {
 			err = u.fill()
 		}
@@ -425,16 +428,25 @@ func isOwn(w http.ResponseWriter) bool {
 	}
 }
 
-// more reads more of the answer, for no longer than a stall may take.
+// next is until when the next read may take: the head of an answer has one time for all of it, and each part of a body another.
+func (x *exchange) next() time.Time {
+	if x.progress < Answered {
+		x.stalls = x.until
+		return x.until
+	}
+	gap, now := or(x.client.Stall, defaultGap), time.Now()
+	if left := x.stalls.Sub(now); left < gap/2 || left > gap {
+		x.stalls = now.Add(gap)
+	}
+	return x.stalls
+}
+
+// more reads more of the answer, for no longer than that may take.
 func (x *exchange) more() error {
 	x.watch()
 	x.allow()
-	gap := or(x.client.Stall, defaultGap)
-	if now := time.Now(); x.stalls.Sub(now) < gap/2 || x.stalls.Sub(now) > gap {
-		x.stalls = now.Add(gap)
-		if err := x.conn.SetReadDeadline(x.stalls); err != nil {
-			return err
-		}
+	if err := x.conn.SetReadDeadline(x.next()); err != nil {
+		return err
 	}
 	if err := x.r.Context().Err(); err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -486,5 +487,29 @@ func TestWhoDoesNotTakeTheAnswer(t *testing.T) {
 		}
 	case <-time.After(patience):
 		t.Error("it still writes")
+	}
+}
+
+// TestHeadThatTrickles: an answer whose head comes byte by byte has no more time for it than another.
+func TestHeadThatTrickles(t *testing.T) {
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		ticker := time.NewTicker(5 * time.Millisecond)
+		defer ticker.Stop()
+		for _, err := io.WriteString(conn, "HTTP/1.1 200 OK\r\nX: "); err == nil; _, err = io.WriteString(conn, "y") {
+			<-ticker.C
+		}
+	}))
+	defer up.Close()
+	c := &Client{Answer: 400 * time.Millisecond}
+	defer c.Close()
+	r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
+	if progress, err := c.Pass(httptest.NewRecorder(), r, Passage{Addr: up.Listener.Addr().String()}); progress != Heard || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%v %v", progress, err)
 	}
 }

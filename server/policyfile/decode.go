@@ -27,15 +27,10 @@ func (d *decoder) wrong(msg, fix string, path ...string) {
 }
 
 func (d *decoder) policy(root *node) (p policy.Policy) {
-	listen := root.get("listen")
-	p.Listen = policy.Listen{
-		Gateway: text(listen.get("gateway")),
-		Admin:   text(listen.get("admin")),
-		RLS:     text(listen.get("rls")),
-		RESP:    text(listen.get("resp")),
-	}
+	p.Listen = d.listen(root.get("listen"))
 	p.Admin = admin(root.get("admin"))
-	p.TrustedProxies = d.prefixes(root.get("trusted_proxies"))
+	p.AccessLog = d.accessLog(root.get("access_log"))
+	p.TrustedProxies = d.prefixes(root.get("trusted_proxies"), "trusted_proxies")
 	if headers := root.get("headers"); headers != nil {
 		p.Headers = append([]string{}, texts(headers)...)
 	}
@@ -54,6 +49,7 @@ func (d *decoder) policy(root *node) (p policy.Policy) {
 	for i, n := range items(root.get("routes")) {
 		p.Routes = append(p.Routes, d.route(n, strconv.Itoa(i)))
 	}
+	d.routeBodies(root.get("routes"), p.Routes)
 	d.kept(&p)
 	return p
 }
@@ -64,13 +60,13 @@ func admin(n *node) policy.Admin {
 }
 
 // prefixes reads addresses and prefixes.
-func (d *decoder) prefixes(n *node) (all []netip.Prefix) {
+func (d *decoder) prefixes(n *node, path ...string) (all []netip.Prefix) {
 	for i, t := range texts(n) {
 		prefix, err := netip.ParsePrefix(t)
 		if err != nil {
 			addr, addrErr := netip.ParseAddr(t)
 			if addrErr != nil {
-				d.wrong(fmt.Sprintf("%q is neither an address nor a prefix", t), "write it like 10.0.0.0/8", "trusted_proxies", strconv.Itoa(i))
+				d.wrong(fmt.Sprintf("%q is neither an address nor a prefix", t), "write it like 10.0.0.0/8", append(slices.Clone(path), strconv.Itoa(i))...)
 				continue
 			}
 			prefix = netip.PrefixFrom(addr, addr.BitLen())

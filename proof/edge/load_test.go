@@ -1,0 +1,190 @@
+package edge
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir/proof/servers"
+)
+
+// memory is what a process has in memory, in bytes.
+func memory(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`VmRSS:\s+(\d+) kB`).FindSubmatch(text)
+	if found == nil {
+		t.Fatalf("%s", text)
+	}
+	kilobytes, err := strconv.Atoi(string(found[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kilobytes << 10
+}
+
+// TestIdleConnections opens ten thousand connections, sends a request over each, and leaves them open: others are served as if they were not there,
+// and what each takes is printed.
+func TestIdleConnections(t *testing.T) {
+	n := 10_000
+	if len(buildFlags) > 0 {
+		n = 2_000 // what is looked for under the race detector is races
+	}
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || limit.Max < uint64(n+500) {
+		t.Fatalf("%d files may be open, and %d are needed: ulimit -n (%v)", limit.Max, n+500, err)
+	}
+	limit.Cur = limit.Max
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	up := newRawUpstream(t)
+	g := startWeir(t, t.TempDir(), fmt.Sprintf("  gateway: 127.0.0.1:0\n  bounds: { max_connections: %d }\n", n+1), up.addr, routes)
+	before := memory(t, g.Pid())
+	conns := make([]net.Conn, n)
+	for i := range conns {
+		var err error
+		if conns[i], err = net.Dial("tcp", g.Gateway); err != nil {
+			t.Fatal(err)
+		}
+		defer conns[i].Close()
+		io.WriteString(conns[i], "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	}
+	for _, c := range conns {
+		c.SetDeadline(time.Now().Add(patience))
+		if resp, err := http.ReadResponse(bufio.NewReaderSize(c, 16), nil); err != nil || resp.StatusCode != 200 {
+			t.Fatal(resp, err)
+		}
+	}
+	if open := g.metrics(t)["weir_connections_open"]; open != float64(n) {
+		t.Errorf("%v are open", open)
+	}
+	t.Logf("%d idle connections take %d bytes each%s", n, (memory(t, g.Pid())-before)/n, map[bool]string{true: ", under the race detector"}[len(buildFlags) > 0])
+	if got := statuses(send(t, g.Gateway, last)); len(got) != 1 || got[0] != "200" {
+		t.Errorf("another one: %v", got)
+	}
+	one, err := net.Dial("tcp", g.Gateway)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer one.Close()
+	poll(t, "the last place is taken", func() bool { return g.metrics(t)["weir_connections_open"] == float64(n+1) })
+	if got := send(t, g.Gateway, last); got != "" {
+		t.Errorf("one too many got %q", got)
+	}
+	if full := g.metrics(t)[`weir_connections_refused_total{reason="full"}`]; full != 1 {
+		t.Errorf("%v were turned away", full)
+	}
+}
+
+// TestSlowClients: fifty that dribble a header, fifty that dribble a body, and fifty that take nothing of their answer, do not
+// keep others from being served, and are ended.
+func TestSlowClients(t *testing.T) {
+	t.Parallel()
+	big := strings.Repeat("x", 16<<20)
+	up := httpUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/big" {
+			io.WriteString(w, big)
+			return
+		}
+		io.Copy(io.Discard, r.Body)
+		io.WriteString(w, "ok")
+	})
+	g := startWeir(t, t.TempDir(), "  gateway: 127.0.0.1:0\n  bounds: { header_timeout: 3s, body_timeout: 3s, write_timeout: 3s }\n", up, routes)
+	const each = 50
+	for i := range 3 * each {
+		c, err := net.Dial("tcp", g.Gateway)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		io.WriteString(c, []string{"GET / HTTP/1.1\r\nHost: h\r\nX", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\nx", "GET /big HTTP/1.1\r\nHost: h\r\n\r\n"}[i%3])
+	}
+	if open := g.metrics(t)["weir_connections_open"]; open == 0 {
+		t.Error("none of them is there")
+	}
+	served := 0
+	for range 50 {
+		if strings.HasPrefix(send(t, g.Gateway, last), "HTTP/1.1 200 ") {
+			served++
+		}
+	}
+	if served == 0 { // on a machine that is slow itself some of them may be too slow too
+		t.Error("nobody is served meanwhile")
+	}
+	t.Logf("%d of 50 are served meanwhile", served)
+	poll(t, "all are ended", func() bool { return g.metrics(t)["weir_connections_open"] == 0 })
+	if n := g.metrics(t)[`weir_gateway_requests_total{outcome="bad_body"}`]; n != each {
+		t.Errorf("%v bodies were too slow", n)
+	}
+}
+
+// TestClientsThatLeave end in the middle of an answer: nothing of them stays.
+func TestClientsThatLeave(t *testing.T) {
+	t.Parallel()
+	left := make(chan struct{}, 100)
+	up := httpUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			if _, err := w.Write(make([]byte, 64<<10)); err != nil {
+				break
+			}
+		}
+		left <- struct{}{}
+	})
+	g := startWeir(t, t.TempDir(), "  gateway: 127.0.0.1:0\n", up, routes)
+	const n = 50
+	for range n {
+		c, err := net.Dial("tcp", g.Gateway)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		if _, err := io.ReadFull(c, make([]byte, 100<<10)); err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+	}
+	for range n {
+		select {
+		case <-left:
+		case <-time.After(patience):
+			t.Fatal("the upstream still writes")
+		}
+	}
+	poll(t, "no connection is left", func() bool { return g.metrics(t)["weir_connections_open"] == 0 })
+}
+
+// TestH2Load has h2load ask over TLS and without: every request is answered.
+func TestH2Load(t *testing.T) {
+	program, err := servers.Program("h2load", "nghttp2-client")
+	if err != nil {
+		t.Fatal(err)
+	}
+	up := newRawUpstream(t)
+	dir := t.TempDir()
+	selfSigned(t, dir)
+	listen := "  gateway:\n    - { address: \"127.0.0.1:0\", h2c: true }\n    - { address: \"127.0.0.1:0\", tls: { certificates: [{ cert: a.crt, key: a.key }] } }\n"
+	g := startWeir(t, dir, listen, up.addr, routes)
+	for _, url := range []string{"http://" + g.Gateway + "/", "https://" + g.addresses(t)[1] + "/"} {
+		out, err := exec.CommandContext(t.Context(), program, "-n", "2000", "-c", "8", "-m", "20", url).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "status codes: 2000 2xx, 0 3xx, 0 4xx, 0 5xx") || !strings.Contains(string(out), "0 failed, 0 errored, 0 timeout") {
+			t.Errorf("%s: %v\n%s", url, err, out)
+		}
+	}
+	if n := g.metrics(t)[`weir_http_requests_total{protocol="HTTP/2.0"}`]; n != 4000 {
+		t.Errorf("%v requests came over HTTP/2", n)
+	}
+}

@@ -1,0 +1,226 @@
+package edge
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir/proof/servers"
+)
+
+// binary is the weir command, built once.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "weir")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		binary, err = servers.BuildWeir(context.Background(), dir, buildFlags...)
+	}
+	if err == nil {
+		err = flag.Set("test.parallel", "8") // what is parallel here waits
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// patience is how long anything may take that takes no time on an idle machine.
+const patience = 30 * time.Second
+
+func poll(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience) // also at the end of a test
+	defer cancel()
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	for !is() {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}
+
+// gateway is a running weir.
+type gateway struct {
+	*servers.Weir
+	dir string
+}
+
+// startWeir serves a policy: listen is what stands under listen beside the admin address, and UPSTREAM the address of the upstream.
+func startWeir(t *testing.T, dir, listen, upstream, rest string) *gateway {
+	t.Helper()
+	g := &gateway{dir: dir}
+	g.write(t, listen, upstream, rest)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var err error
+	if g.Weir, err = servers.StartWeir(ctx, binary, g.policy()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Stop(); err != nil {
+			t.Error(err)
+		}
+		if strings.Contains(g.Output(), "DATA RACE") || strings.Contains(g.Output(), "panic") {
+			t.Error(g.Output())
+		}
+	})
+	return g
+}
+
+func (g *gateway) policy() string { return filepath.Join(g.dir, "policy.yaml") }
+
+const routes = "routes: [{ match: /, upstream: up }]\n"
+
+func (g *gateway) write(t *testing.T, listen, upstream, rest string) {
+	t.Helper()
+	replace(t, g.policy(), fmt.Sprintf("listen:\n  admin: 127.0.0.1:0\n%supstreams: { up: { url: \"http://%s\" } }\n%s", listen, upstream, rest))
+}
+
+func replace(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file+".new", []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// metrics reads /metrics: each sample by its name and labels as they are written there.
+func (g *gateway) metrics(t *testing.T) map[string]float64 {
+	t.Helper()
+	resp, err := http.Get("http://" + g.Admin + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	all := map[string]float64{}
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		if name, value, found := strings.Cut(lines.Text(), " "); found && name != "#" {
+			if all[name], err = strconv.ParseFloat(value, 64); err != nil {
+				t.Fatal(lines.Text())
+			}
+		}
+	}
+	return all
+}
+
+// rawUpstream answers whatever comes with 200, and keeps every byte of it. It reads a body by its Content-Length, or to the last chunk.
+type rawUpstream struct {
+	addr string
+	mu   sync.Mutex
+	got  string
+}
+
+func newRawUpstream(t *testing.T) *rawUpstream {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &rawUpstream{addr: l.Addr().String()}
+	var wg sync.WaitGroup
+	var conns sync.Map
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conns.Store(c, nil)
+			wg.Go(func() { u.serve(c) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		conns.Range(func(c, _ any) bool { c.(net.Conn).Close(); return true })
+		wg.Wait()
+	})
+	return u
+}
+
+func (u *rawUpstream) serve(c net.Conn) {
+	defer c.Close()
+	r := bufio.NewReader(io.TeeReader(c, u))
+	for {
+		req, err := http.ReadRequest(r)
+		if err != nil {
+			return
+		}
+		if _, err := io.Copy(io.Discard, req.Body); err != nil {
+			return
+		}
+		if req.Header.Get("Upgrade") != "" {
+			io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+req.Header.Get("Upgrade")+"\r\n\r\n")
+			io.Copy(c, r) // an echo
+			return
+		}
+		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+	}
+}
+
+// Write keeps what came.
+func (u *rawUpstream) Write(p []byte) (int, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.got += string(p)
+	return len(p), nil
+}
+
+// take returns what came since the last time.
+func (u *rawUpstream) take() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	got := u.got
+	u.got = ""
+	return got
+}
+
+// send writes raw bytes to the gateway and returns all that comes back until the connection ends, or stays silent after an answer to a
+// request that is sent last and asks for the end.
+func send(t *testing.T, addr, raw string) string {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(patience))
+	io.WriteString(conn, raw)
+	answer, err := io.ReadAll(conn)
+	if err != nil && !errors.Is(err, net.ErrClosed) && !strings.Contains(err.Error(), "reset") {
+		t.Fatalf("%.60q: %v after %q", raw, err, answer)
+	}
+	return string(answer)
+}
+
+// statuses are those of the answers in what came back.
+func statuses(answer string) (all []string) {
+	for part := range strings.SplitSeq(answer, "HTTP/1.") {
+		if len(part) > 5 && (part[:2] == "1 " || part[:2] == "0 ") {
+			all = append(all, part[2:5])
+		}
+	}
+	return all
+}

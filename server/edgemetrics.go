@@ -1,0 +1,57 @@
+package server
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// edgeMetrics are the metrics of connections and requests, of certificates, and of the access log. There is no client in them.
+type edgeMetrics struct{ *edge }
+
+var (
+	connectionsOpen     = prometheus.NewDesc("weir_connections_open", "Connections of clients that are open now.", nil, nil)
+	connectionsAccepted = prometheus.NewDesc("weir_connections_accepted_total", "Connections of clients that were let in.", nil, nil)
+	connectionsRefused  = prometheus.NewDesc("weir_connections_refused_total",
+		"Connections that were closed at once: full (max_connections), client (max_client_connections), untrusted (PROXY protocol from elsewhere), proxy_header (none that is right).",
+		[]string{"reason"}, nil)
+	handshakesFailed = prometheus.NewDesc("weir_tls_handshake_failures_total", "Connections that ended before their TLS handshake had.", nil, nil)
+	httpRequests     = prometheus.NewDesc("weir_http_requests_total", "Requests by protocol, those that were refused for their form included.", []string{"protocol"}, nil)
+	httpRefused      = prometheus.NewDesc("weir_http_refused_total",
+		"Requests refused for their form: unclear (they can be read in two ways), fields (more than max_fields).", []string{"reason"}, nil)
+	certificateEnds = prometheus.NewDesc("weir_certificate_not_after_seconds", "Until when a certificate is good, as Unix time, by its file.", []string{"file"}, nil)
+	logLost         = prometheus.NewDesc("weir_access_log_lost_total",
+		"What the access log lost since it was opened: lines that came too fast (dropped), and writes that failed (failed).", []string{"reason"}, nil)
+)
+
+// Describe is of prometheus.Collector.
+func (e edgeMetrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{connectionsOpen, connectionsAccepted, connectionsRefused, handshakesFailed, httpRequests, httpRefused, certificateEnds, logLost} {
+		ch <- d
+	}
+}
+
+// Collect is of prometheus.Collector.
+func (e edgeMetrics) Collect(ch chan<- prometheus.Metric) {
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	c := e.port.Counts()
+	ch <- prometheus.MustNewConstMetric(connectionsOpen, prometheus.GaugeValue, float64(c.Open))
+	counter(connectionsAccepted, c.Accepted)
+	for reason, n := range map[string]uint64{"full": c.Full, "client": c.Client, "untrusted": c.Untrusted, "proxy_header": c.Header} {
+		counter(connectionsRefused, n, reason)
+	}
+	counter(handshakesFailed, c.Handshake)
+	for protocol, n := range map[string]uint64{"HTTP/1.0": c.HTTP10, "HTTP/1.1": c.HTTP11, "HTTP/2.0": c.HTTP2} {
+		counter(httpRequests, n, protocol)
+	}
+	counter(httpRefused, c.Unclear, "unclear")
+	counter(httpRefused, c.Fields, "fields")
+	seen := map[string]bool{}
+	for _, x := range e.expiries() {
+		if !seen[x.File] {
+			ch <- prometheus.MustNewConstMetric(certificateEnds, prometheus.GaugeValue, float64(x.NotAfter.Unix()), x.File)
+		}
+		seen[x.File] = true
+	}
+	lines, failures := e.dropped()
+	counter(logLost, lines, "dropped")
+	counter(logLost, failures, "failed")
+}

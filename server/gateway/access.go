@@ -1,0 +1,115 @@
+package gateway
+
+import (
+	"bufio"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/weirflow/weir/server/accesslog"
+)
+
+// SetAccessLog has a line written for each request from now on, to another log than before; nil writes none. It returns the log before,
+// to which requests that are under way may still write.
+func (g *Gateway) SetAccessLog(l *accesslog.Log) (before *accesslog.Log) { return g.accessLog.Swap(l) }
+
+// What the access log calls what was decided.
+const tooLarge = "too_large"
+
+// record gathers what the access log says of a request. There is none without a log: its own methods may then be called on nil.
+type record struct {
+	http.ResponseWriter
+	entry accesslog.Entry
+	asked time.Time // when the upstream was
+}
+
+func newRecord(w http.ResponseWriter, r *http.Request, client netip.Addr) *record {
+	rec := &record{ResponseWriter: w}
+	user, _, _ := r.BasicAuth()
+	rec.entry = accesslog.Entry{
+		Time: time.Now(), Client: client, User: user, Method: r.Method, Target: r.RequestURI, Protocol: r.Proto, Host: r.Host,
+		Referer: r.Referer(), Agent: r.UserAgent(),
+	}
+	if r.TLS != nil {
+		rec.entry.TLS = "1.2"
+		if r.TLS.Version == tls.VersionTLS13 {
+			rec.entry.TLS = "1.3"
+		}
+	}
+	return rec
+}
+
+// recordOf finds the record in what writes an answer, nil where there is none.
+func recordOf(w http.ResponseWriter) *record {
+	for {
+		switch inner := w.(type) {
+		case *record:
+			return inner
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = inner.Unwrap()
+		default:
+			return nil
+		}
+	}
+}
+
+// decided notes what the limits said.
+func (rec *record) decided(what, limit string, delay time.Duration) {
+	if rec != nil {
+		rec.entry.Decision, rec.entry.Limit, rec.entry.Delay = what, limit, delay
+	}
+}
+
+// passed notes that an upstream is asked.
+func (rec *record) passed(upstream string) {
+	if rec != nil {
+		rec.entry.Upstream, rec.asked = upstream, time.Now()
+	}
+}
+
+func (rec *record) write(l *accesslog.Log) {
+	rec.entry.Duration = time.Since(rec.entry.Time)
+	if !rec.asked.IsZero() && rec.entry.UpstreamTime == 0 {
+		rec.entry.UpstreamTime = time.Since(rec.asked)
+	}
+	l.Write(&rec.entry)
+}
+
+// WriteHeader notes the status.
+func (rec *record) WriteHeader(status int) {
+	if rec.entry.Status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
+		rec.answers(status)
+	}
+	rec.ResponseWriter.WriteHeader(status)
+}
+
+func (rec *record) answers(status int) {
+	rec.entry.Status = status
+	if !rec.asked.IsZero() {
+		rec.entry.UpstreamTime = max(time.Since(rec.asked), 1)
+	}
+}
+
+// Write counts the bytes of the answer.
+func (rec *record) Write(p []byte) (int, error) {
+	if rec.entry.Status == 0 {
+		rec.answers(http.StatusOK)
+	}
+	n, err := rec.ResponseWriter.Write(p)
+	rec.entry.Bytes += int64(n)
+	return n, err
+}
+
+// Hijack is how the answer that changes the protocol is given.
+func (rec *record) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(rec.ResponseWriter).Hijack()
+	if err == nil {
+		rec.answers(http.StatusSwitchingProtocols)
+	}
+	return conn, rw, err
+}
+
+// Unwrap is for http.ResponseController.
+func (rec *record) Unwrap() http.ResponseWriter { return rec.ResponseWriter }

@@ -1,0 +1,72 @@
+package gateway
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/listen"
+)
+
+// boundBodies works out how many bytes a body may have on each route.
+func (s *state) boundBodies() {
+	for i := range s.routes {
+		n := s.file.Policy.Routes[i].MaxBody
+		if n == 0 {
+			n = s.file.Policy.Listen.Bounds.MaxBody
+		}
+		if n <= 0 {
+			continue
+		}
+		s.routes[i].maxBody = n
+		if s.leastBody == 0 || n < s.leastBody {
+			s.leastBody = n
+		}
+	}
+}
+
+// tooLarge reports whether a request says that its body is larger than its route has it. It is asked before any limit: what is refused for
+// its size is charged nothing.
+func (s *state) tooLarge(r *policy.Request) bool {
+	if s.leastBody == 0 || r.Length <= s.leastBody {
+		return false
+	}
+	i := s.engine.Match(*r)
+	return i >= 0 && s.routes[i].maxBody > 0 && r.Length > s.routes[i].maxBody
+}
+
+// boundBody bounds a body that does not say how large it is.
+func (s *state) boundBody(w http.ResponseWriter, r *http.Request, route int) {
+	if n := s.routes[route].maxBody; n > 0 && r.Body != nil && r.ContentLength < 0 {
+		r.Body = http.MaxBytesReader(w, r.Body, n)
+	}
+}
+
+// refuseBody answers a request whose body is too large. What comes of it is not waited for.
+func (g *Gateway) refuseBody(w http.ResponseWriter) {
+	g.counts.tooLarge.Add(1)
+	w.Header().Set("Connection", "close")
+	answer(w, http.StatusRequestEntityTooLarge, "the body of this request is too large")
+}
+
+// failedBody answers a request that could not be passed on since its body could not, and reports whether it was that.
+func (g *Gateway) failedBody(w http.ResponseWriter, r *http.Request, err error) bool {
+	var large *http.MaxBytesError
+	if errors.As(err, &large) {
+		g.refuseBody(w)
+		return true
+	}
+	switch wrong := listen.BodyError(r.Context()); {
+	case wrong == nil:
+		return false
+	case errors.Is(wrong, listen.ErrBodySlow):
+		g.counts.badBody.Add(1)
+		w.Header().Set("Connection", "close")
+		answer(w, http.StatusRequestTimeout, "the body of this request came too slowly")
+	default:
+		g.counts.badBody.Add(1)
+		w.Header().Set("Connection", "close")
+		answer(w, http.StatusBadRequest, "the body of this request cannot be read")
+	}
+	return true
+}

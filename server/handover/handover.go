@@ -1,0 +1,295 @@
+// Package handover gives listening sockets to a process and takes them from one: from the one that this one replaces, and from systemd. A
+// socket that is handed over is never closed in between, so no connection is refused or lost with it.
+package handover
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// What a process is told by who starts it.
+const (
+	listenersVariable = "WEIR_LISTENERS" // the sockets, as JSON
+	readyVariable     = "WEIR_READY_FD"  // a pipe, to which a byte is written when the process serves
+)
+
+const firstFile = 3 // after standard input, output and error
+
+// socket is one that is handed over.
+type socket struct {
+	Name    string `json:"name"`    // what listens on it, like listen.gateway
+	Address string `json:"address"` // as the policy says it
+	FD      int    `json:"fd"`
+}
+
+// Sockets are the listening sockets that a process was given, until they are taken. They are for one goroutine.
+type Sockets struct {
+	listeners []inherited
+	ready     *os.File
+}
+
+type inherited struct {
+	name, address string // empty from systemd
+	net.Listener
+}
+
+// Inherit takes what this process was given, and takes the variables that say so out of its environment. Without any it is empty.
+func Inherit() (*Sockets, error) {
+	s := &Sockets{}
+	if err := s.fromPredecessor(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	if err := s.fromSystemd(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Sockets) fromPredecessor() error {
+	given, ready := os.Getenv(listenersVariable), os.Getenv(readyVariable)
+	os.Unsetenv(listenersVariable)
+	os.Unsetenv(readyVariable)
+	if ready != "" {
+		fd, err := strconv.Atoi(ready)
+		if err != nil || fd < firstFile {
+			return fmt.Errorf("handover: %s=%q is not a file", readyVariable, ready)
+		}
+		syscall.CloseOnExec(fd)
+		s.ready = os.NewFile(uintptr(fd), "ready")
+	}
+	if given == "" {
+		return nil
+	}
+	var all []socket
+	if err := json.Unmarshal([]byte(given), &all); err != nil {
+		return fmt.Errorf("handover: %s: %w", listenersVariable, err)
+	}
+	for _, one := range all {
+		if err := s.add(one.FD, one.Name, one.Address); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fromSystemd takes the sockets of a socket unit.
+func (s *Sockets) fromSystemd() error {
+	pid, count := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS")
+	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"} {
+		os.Unsetenv(name)
+	}
+	if count == "" || pid != strconv.Itoa(os.Getpid()) {
+		return nil
+	}
+	n, err := strconv.Atoi(count)
+	if err != nil || n < 0 || n > 1024 {
+		return fmt.Errorf("handover: LISTEN_FDS=%q is not a number of sockets", count)
+	}
+	for fd := firstFile; fd < firstFile+n; fd++ {
+		if err := s.add(fd, "", ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Sockets) add(fd int, name, address string) error {
+	if fd < firstFile {
+		return fmt.Errorf("handover: %d is not a socket", fd)
+	}
+	syscall.CloseOnExec(fd)
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close() // the listener has a copy
+	l, err := net.FileListener(f)
+	if err != nil {
+		return fmt.Errorf("handover: file %d is not a socket that listens: %w", fd, err)
+	}
+	s.listeners = append(s.listeners, inherited{name, address, l})
+	return nil
+}
+
+// Take returns the socket for an address of a policy, nil where none was given. One from the predecessor has the same name and address; one
+// from systemd listens there.
+func (s *Sockets) Take(name, address string) net.Listener {
+	for i, l := range s.listeners {
+		if l.name == name && l.address == address || l.name == "" && listensOn(l, address) {
+			s.listeners = append(s.listeners[:i], s.listeners[i+1:]...)
+			return l.Listener
+		}
+	}
+	return nil
+}
+
+// listensOn reports whether a socket listens on an address. All addresses are written in several ways.
+func listensOn(l net.Listener, address string) bool {
+	is, ok := l.Addr().(*net.TCPAddr)
+	if !ok {
+		return false
+	}
+	want, err := net.ResolveTCPAddr("tcp", address)
+	if err != nil || want.Port != is.Port {
+		return false
+	}
+	all := want.IP == nil || want.IP.IsUnspecified()
+	return all && (is.IP == nil || is.IP.IsUnspecified()) || want.IP.Equal(is.IP)
+}
+
+// Left are the addresses of sockets that nobody took.
+func (s *Sockets) Left() (all []string) {
+	for _, l := range s.listeners {
+		all = append(all, l.Addr().String())
+	}
+	return all
+}
+
+// Close closes what nobody took. A predecessor that was not told that this process is ready goes on.
+func (s *Sockets) Close() {
+	for _, l := range s.listeners {
+		l.Close()
+	}
+	s.listeners = nil
+	if s.ready != nil {
+		s.ready.Close()
+		s.ready = nil
+	}
+}
+
+// Ready tells the predecessor, or systemd, that this process serves.
+func (s *Sockets) Ready() error {
+	var err error
+	if s.ready != nil {
+		_, err = s.ready.Write([]byte{1})
+	}
+	s.Close()
+	return errors.Join(err, notify(fmt.Sprintf("READY=1\nMAINPID=%d", os.Getpid())))
+}
+
+// notify tells systemd something, where it wants to know.
+func notify(state string) error {
+	name := os.Getenv("NOTIFY_SOCKET")
+	if name == "" {
+		return nil
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"}) // a name that begins with @ is abstract
+	if err != nil {
+		return fmt.Errorf("handover: NOTIFY_SOCKET: %w", err)
+	}
+	defer conn.Close()
+	_, err = conn.Write([]byte(state))
+	return err
+}
+
+// A Socket is one to be handed over.
+type Socket struct {
+	Name, Address string // as Take is asked for them
+	Listener      net.Listener
+}
+
+// A Program is what a process was started as, found when it still was what is started.
+type Program struct {
+	Path string
+	Args []string // without the name
+}
+
+// ThisProgram says how to start this program again: by the name that it was started by, so that where that is a link, what it points to by
+// then is started.
+func ThisProgram() (Program, error) {
+	path, err := exec.LookPath(os.Args[0])
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err != nil { // it was started by another name than its own
+		if path, err = os.Executable(); err != nil {
+			return Program{}, err
+		}
+	}
+	return Program{Path: path, Args: os.Args[1:]}, nil
+}
+
+// duplicate is another file for a socket. That of net.TCPListener.File would make the socket block when it is handed on, for this process
+// too: then nobody could close it.
+func duplicate(l net.Listener) (*os.File, error) {
+	socket, ok := l.(syscall.Conn)
+	if !ok {
+		return nil, errors.New("it is not a socket")
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var fd int
+	var dupErr error
+	err = raw.Control(func(from uintptr) {
+		syscall.ForkLock.RLock()
+		defer syscall.ForkLock.RUnlock()
+		if fd, dupErr = syscall.Dup(int(from)); dupErr == nil {
+			syscall.CloseOnExec(fd)
+		}
+	})
+	if err := errors.Join(err, dupErr); err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "socket"), nil
+}
+
+// Start starts a successor with the sockets, and returns when it serves. On an error, which is also that the context has ended, it is gone
+// again.
+func Start(ctx context.Context, p Program, sockets []Socket) (pid int, err error) {
+	cmd := exec.Command(p.Path, p.Args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	var given []socket
+	defer func() {
+		for _, f := range cmd.ExtraFiles {
+			f.Close()
+		}
+	}()
+	for i, s := range sockets {
+		f, err := duplicate(s.Listener)
+		if err != nil {
+			return 0, fmt.Errorf("handover: %s on %s: %w", s.Name, s.Address, err)
+		}
+		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
+		given = append(given, socket{s.Name, s.Address, firstFile + i})
+	}
+	hears, tells, err := os.Pipe()
+	if err != nil {
+		return 0, err
+	}
+	defer hears.Close()
+	cmd.ExtraFiles = append(cmd.ExtraFiles, tells)
+	text, err := json.Marshal(given)
+	if err != nil {
+		return 0, err
+	}
+	cmd.Env = append(os.Environ(), listenersVariable+"="+string(text), fmt.Sprintf("%s=%d", readyVariable, firstFile+len(sockets)))
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	tells.Close()
+	stop := context.AfterFunc(ctx, func() { _ = hears.SetReadDeadline(time.Now()) }) // a pipe has deadlines
+	defer stop()
+	if _, err := hears.Read(make([]byte, 1)); err != nil {
+		_ = cmd.Process.Kill() // it may have ended by itself
+		ended := cmd.Wait()
+		if ctx.Err() != nil {
+			return 0, fmt.Errorf("the new process was not ready in time: %w", ctx.Err())
+		}
+		if ended == nil {
+			ended = errors.New("without an error")
+		}
+		return 0, fmt.Errorf("the new process ended before it was ready: %w", ended)
+	}
+	pid = cmd.Process.Pid
+	return pid, cmd.Process.Release()
+}

@@ -1,0 +1,141 @@
+package listen
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirflow/weir/policy"
+)
+
+// maxFile bounds a file of certificates.
+const maxFile = 1 << 20
+
+// Certificates are what a listener proves itself with. They can be replaced while it serves: handshakes that begin later see the new ones.
+// All methods are safe to use concurrently.
+type Certificates struct{ current atomic.Pointer[certificates] }
+
+// certificates are never changed.
+type certificates struct {
+	config *tls.Config
+	expiry []Expiry
+}
+
+// An Expiry says until when a certificate is good.
+type Expiry struct {
+	File     string // as the policy names it
+	NotAfter time.Time
+}
+
+// LoadCertificates reads what a policy names; dir is where its files are looked for.
+func LoadCertificates(t *policy.TLS, dir string) (*Certificates, error) {
+	c := &Certificates{}
+	loaded, err := load(t, dir)
+	if err != nil {
+		return nil, err
+	}
+	c.current.Store(loaded)
+	return c, nil
+}
+
+// Replace takes the certificates of another.
+func (c *Certificates) Replace(next *Certificates) { c.current.Store(next.current.Load()) }
+
+// Expiries says until when the certificates are good, in the order of the policy.
+func (c *Certificates) Expiries() []Expiry { return c.current.Load().expiry }
+
+func (c *Certificates) config() *tls.Config { return c.current.Load().config }
+
+func load(t *policy.TLS, dir string) (*certificates, error) {
+	read := func(name string) ([]byte, error) { return readFile(dir, name) }
+	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	if t.MinVersion == "1.3" {
+		config.MinVersion = tls.VersionTLS13
+	}
+	loaded := &certificates{config: config}
+	for _, c := range t.Certificates {
+		chain, err := read(c.Cert)
+		if err != nil {
+			return nil, err
+		}
+		key, err := read(c.Key)
+		if err != nil {
+			return nil, err
+		}
+		pair, err := tls.X509KeyPair(chain, key)
+		if err != nil {
+			return nil, fmt.Errorf("%s with the key %s: %w", c.Cert, c.Key, err)
+		}
+		config.Certificates = append(config.Certificates, pair)
+		loaded.expiry = append(loaded.expiry, Expiry{File: c.Cert, NotAfter: pair.Leaf.NotAfter})
+	}
+	if len(config.Certificates) == 0 {
+		return nil, errors.New("there is no certificate")
+	}
+	if t.ClientCA != "" {
+		authorities, err := read(t.ClientCA)
+		if err != nil {
+			return nil, err
+		}
+		config.ClientCAs = x509.NewCertPool()
+		if !config.ClientCAs.AppendCertsFromPEM(authorities) {
+			return nil, fmt.Errorf("%s: there is no certificate in it", t.ClientCA)
+		}
+		config.ClientAuth = tls.RequireAndVerifyClientCert
+		if t.ClientAuth == "optional" {
+			config.ClientAuth = tls.VerifyClientCertIfGiven
+		}
+		// Who was let in once is not let in by a ticket when his authority is good no more.
+		config.SessionTicketsDisabled = true
+	}
+	return loaded, nil
+}
+
+// Version tells two states of the files that a policy names apart, by what is in them. A file that cannot be read has a version too.
+func Version(t *policy.TLS, dir string) (version [sha256.Size]byte) {
+	hash := sha256.New()
+	add := func(name string) {
+		data, err := readFile(dir, name)
+		if err != nil {
+			data = nil
+		}
+		fmt.Fprintf(hash, "%d %d\n", len(data), len(name))
+		hash.Write(data)
+	}
+	for _, c := range t.Certificates {
+		add(c.Cert)
+		add(c.Key)
+	}
+	if t.ClientCA != "" {
+		add(t.ClientCA)
+	}
+	hash.Sum(version[:0])
+	return version
+}
+
+func readFile(dir, name string) ([]byte, error) {
+	path := name
+	if !filepath.IsAbs(name) {
+		path = filepath.Join(dir, name)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(data) > maxFile:
+		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxFile)
+	}
+	return data, nil
+}

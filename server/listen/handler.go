@@ -1,0 +1,173 @@
+package listen
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+)
+
+type connKey struct{}
+
+// ConnContext is for http.Server: Handler finds the connection by it.
+func ConnContext(ctx context.Context, conn net.Conn) context.Context {
+	if c := ConnOf(conn); c != nil {
+		return context.WithValue(ctx, connKey{}, c)
+	}
+	return ctx
+}
+
+// ErrBodySlow is what reading a body ends with that came too slowly.
+var ErrBodySlow = errors.New("listen: the body came too slowly")
+
+// Handler looks at each request before next does: it refuses what can be read in two ways or is too much, and takes out what would pass the
+// gateway by. A body that comes too slowly ends with ErrBodySlow.
+func (p *Port) Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.count(r)
+		if status := p.check(r); status != 0 {
+			refuse(w, status)
+			return
+		}
+		if c, ok := r.Context().Value(connKey{}).(*Conn); ok {
+			if port := c.listener.RedirectHTTPS; port != "" {
+				redirect(w, r, port)
+				return
+			}
+			if n := p.bounds.MaxRequests; n > 0 && c.requests.Add(1) >= int64(n) {
+				w.Header().Set("Connection", "close") // which ends HTTP/2 too, once what is under way has ended
+			}
+		}
+		if r.Header["Upgrade"] != nil || r.Header["Http2-Settings"] != nil {
+			onlyWebSocket(r)
+		}
+		if r.Body != nil && r.ContentLength != 0 {
+			body := newPacedBody(w, r, &p.bounds)
+			defer body.end()
+			r = r.WithContext(context.WithValue(r.Context(), bodyKey{}, body))
+			r.Body = body
+		}
+		if r.ProtoMajor == 2 {
+			s := newStream(w, p.bounds.WriteTimeout)
+			defer s.stop()
+			w = s
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (p *Port) count(r *http.Request) {
+	switch {
+	case r.ProtoMajor == 2:
+		p.counts.http2.Add(1)
+	case r.ProtoMinor == 0:
+		p.counts.http10.Add(1)
+	default:
+		p.counts.http11.Add(1)
+	}
+}
+
+// check returns the status that a request is refused with, 0 where it is not. With HTTP/1 the guard has looked at it before.
+func (p *Port) check(r *http.Request) int {
+	n := 0
+	for name, values := range r.Header {
+		n += len(values)
+		if strings.IndexByte(name, '_') >= 0 && standsFor(name) {
+			delete(r.Header, name)
+		}
+	}
+	if n > p.bounds.MaxFields {
+		p.counts.fields.Add(1)
+		return http.StatusRequestHeaderFieldsTooLarge
+	}
+	if u := r.URL; u.Opaque != "" || u.User != nil || !isHost(r.Host) || strings.ContainsAny(r.RequestURI, "\\#") || !oneHost(r) || !oneLength(r) {
+		p.counts.unclear.Add(1)
+		return http.StatusBadRequest
+	}
+	return 0
+}
+
+// standsFor reports whether upstreams that turn dashes into underscores would take a field for one that the gateway sets.
+func standsFor(name string) bool {
+	name = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
+	return strings.HasPrefix(name, "x-forwarded-") || name == "forwarded" || name == "x-real-ip"
+}
+
+// oneHost reports whether a request of HTTP/2 names one host: it may have a Host beside :authority.
+func oneHost(r *http.Request) bool {
+	hosts := r.Header["Host"]
+	if len(hosts) == 0 {
+		return true
+	}
+	delete(r.Header, "Host")
+	return len(hosts) == 1 && strings.EqualFold(hosts[0], r.Host)
+}
+
+// oneLength reports whether a request of HTTP/2 that says how long its body is says so once, and has a body where it is said.
+func oneLength(r *http.Request) bool {
+	lengths := r.Header["Content-Length"]
+	if r.ProtoMajor != 2 || len(lengths) == 0 {
+		return true
+	}
+	return len(lengths) == 1 && (r.ContentLength != 0 || lengths[0] == "0")
+}
+
+// isHost reports whether nothing is in a host but what names, addresses and ports are made of. Requests of HTTP/1.0 may have none.
+func isHost(host string) bool {
+	for i := range len(host) {
+		c := host[i]
+		switch {
+		case c >= '0' && c <= '9', c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z':
+		case strings.IndexByte("-._:[]%~", c) >= 0:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// onlyWebSocket takes every other upgrade out of a request, as a server may: behind one, like h2c, further requests would pass the limits by.
+func onlyWebSocket(r *http.Request) {
+	if u := r.Header["Upgrade"]; len(u) != 1 || !strings.EqualFold(u[0], "websocket") {
+		delete(r.Header, "Upgrade")
+	}
+	delete(r.Header, "Http2-Settings")
+}
+
+// redirect sends a request to the same place with TLS.
+func redirect(w http.ResponseWriter, r *http.Request, port string) {
+	host := r.Host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+		if strings.IndexByte(h, ':') >= 0 {
+			host = "[" + h + "]"
+		}
+	}
+	if host == "" {
+		refuse(w, http.StatusBadRequest)
+		return
+	}
+	if port != "443" {
+		host += ":" + port
+	}
+	status := http.StatusPermanentRedirect
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		status = http.StatusMovedPermanently
+	}
+	w.Header().Set("Location", "https://"+host+r.URL.RequestURI())
+	refuse(w, status)
+}
+
+func refuse(w http.ResponseWriter, status int) {
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	if status >= 400 {
+		h.Set("Cache-Control", "no-store")
+		h.Set("Connection", "close")
+	}
+	w.WriteHeader(status)
+	io.WriteString(w, http.StatusText(status)+"\n")
+}

@@ -1,0 +1,306 @@
+// Package listen is the gateway's side towards clients: it takes connections, learns whose they are, speaks TLS, and holds all of it to
+// bounds, so that none of those who connect can keep the others out.
+//
+// The chain is plain: a Listener gives connections that are ready to be read (a *Conn, or a *tls.Conn over one), Strict puts a guard before
+// those that speak HTTP/1, net/http serves them, and Handler looks at each request before the gateway does.
+package listen
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirflow/weir/policy"
+)
+
+// A Port is all listeners of a gateway together: what is counted over all of them.
+type Port struct {
+	bounds policy.Bounds
+	places *places
+	counts counts
+}
+
+// counts are the counters behind Counts.
+type counts struct {
+	accepted, full, client, untrusted, header, handshake atomic.Uint64
+	http10, http11, http2                                atomic.Uint64
+	unclear, fields                                      atomic.Uint64
+}
+
+// Counts is what became of connections and requests so far, and nothing about whose they were.
+type Counts struct {
+	Open      int    // connections now
+	Accepted  uint64 // that were let in
+	Full      uint64 // turned away, as max_connections were open
+	Client    uint64 // turned away, as max_client_connections of one client were
+	Untrusted uint64 // turned away, as only others may connect here with the PROXY protocol
+	Header    uint64 // ended without the PROXY header that was due
+	Handshake uint64 // ended before the TLS handshake had
+
+	HTTP10, HTTP11, HTTP2 uint64 // requests, by protocol
+	Unclear               uint64 // requests refused since they can be read in two ways
+	Fields                uint64 // requests refused for more than max_fields header fields
+}
+
+// NewPort returns a Port with no listener. Connections from trusted prefixes are not counted by client: they bring many.
+func NewPort(b policy.Bounds, trusted []netip.Prefix) *Port {
+	b = b.WithDefaults()
+	return &Port{bounds: b, places: &places{
+		max: b.MaxConnections, maxClient: b.MaxClientConnections, trusted: trusted, clients: map[netip.Prefix]int{},
+	}}
+}
+
+// Counts returns the counters.
+func (p *Port) Counts() Counts {
+	c := &p.counts
+	return Counts{
+		Open: p.places.open(), Accepted: c.accepted.Load(), Full: c.full.Load(), Client: c.client.Load(),
+		Untrusted: c.untrusted.Load(), Header: c.header.Load(), Handshake: c.handshake.Load(),
+		HTTP10: c.http10.Load(), HTTP11: c.http11.Load(), HTTP2: c.http2.Load(), Unclear: c.unclear.Load(), Fields: c.fields.Load(),
+	}
+}
+
+// Options are what is special about a listener.
+type Options struct {
+	Certificates  *Certificates  // nil is plain
+	H2C           bool           // HTTP/2 without TLS
+	ProxyProtocol []netip.Prefix // who may connect, and tells whose the connection is; nil is that nobody does
+	RedirectHTTPS string         // the port that every request is sent to; empty answers them
+}
+
+// A Listener gives connections that are ready: their client is known, and their TLS handshake is over. It is safe to use concurrently.
+type Listener struct {
+	net.Listener
+	Options
+	port *Port
+
+	start   sync.Once
+	ready   chan accepted
+	done    chan struct{}
+	close   func() error
+	stopped atomic.Bool
+	wg      sync.WaitGroup // what prepares connections
+
+	mu        sync.Mutex
+	preparing map[net.Conn]struct{}
+	ending    bool
+}
+
+type accepted struct {
+	conn net.Conn
+	err  error
+}
+
+// Listen makes a Listener of one that has been opened.
+func (p *Port) Listen(inner net.Listener, o Options) *Listener {
+	l := &Listener{
+		Listener: inner, Options: o, port: p,
+		ready: make(chan accepted), done: make(chan struct{}), preparing: map[net.Conn]struct{}{},
+	}
+	l.close = sync.OnceValue(func() error {
+		l.Stop()
+		close(l.done)
+		l.mu.Lock()
+		l.ending = true
+		for c := range l.preparing {
+			c.Close()
+		}
+		l.mu.Unlock()
+		l.wg.Wait()
+		return nil
+	})
+	return l
+}
+
+// Stop accepts nothing more. Who was accepted and is still in his handshake comes out of Accept until Close.
+func (l *Listener) Stop() {
+	if l.stopped.CompareAndSwap(false, true) {
+		l.Listener.Close()
+	}
+}
+
+// Close ends the listener, and connections that nobody has been given. The connections that Accept gave live on.
+func (l *Listener) Close() error { return l.close() }
+
+// Accept returns the next connection that is ready: a *tls.Conn or a *Conn.
+func (l *Listener) Accept() (net.Conn, error) {
+	if l.Certificates == nil && len(l.ProxyProtocol) == 0 {
+		return l.acceptPlain()
+	}
+	l.start.Do(func() { l.wg.Go(l.acceptAll) })
+	select {
+	case a := <-l.ready:
+		return a.conn, a.err
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// acceptPlain is Accept where nothing has to be read before a connection is ready.
+func (l *Listener) acceptPlain() (net.Conn, error) {
+	for {
+		raw, err := l.Listener.Accept()
+		if err != nil {
+			if l.stopped.Load() {
+				<-l.done
+				return nil, net.ErrClosed
+			}
+			return nil, err
+		}
+		if c := l.enter(raw); c != nil && l.known(c) {
+			return c, nil
+		}
+	}
+}
+
+// acceptAll accepts for Accept, and has each connection made ready beside the others.
+func (l *Listener) acceptAll() {
+	for {
+		raw, err := l.Listener.Accept()
+		if err != nil {
+			if l.stopped.Load() || !l.give(accepted{err: err}) || errors.Is(err, net.ErrClosed) {
+				return
+			}
+			continue // when it has been looked at: whoever accepts may wait before he asks again
+		}
+		c := l.enter(raw)
+		if c == nil {
+			continue
+		}
+		if !l.prepares(c) {
+			c.Close()
+			return
+		}
+		l.wg.Go(func() {
+			conn := l.prepare(c)
+			l.mu.Lock()
+			delete(l.preparing, c)
+			l.mu.Unlock()
+			if conn != nil && !l.give(accepted{conn: conn}) {
+				conn.Close()
+			}
+		})
+	}
+}
+
+// prepares notes a connection that is made ready, and reports false where the listener ends.
+func (l *Listener) prepares(c *Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.ending {
+		l.preparing[c] = struct{}{}
+	}
+	return !l.ending
+}
+
+func (l *Listener) give(a accepted) bool {
+	select {
+	case l.ready <- a:
+		return true
+	case <-l.done:
+		return false
+	}
+}
+
+// enter lets a connection in, or closes it where there are too many: nothing is said, as with TLS nothing could be.
+func (l *Listener) enter(raw net.Conn) *Conn {
+	p := l.port
+	if len(l.ProxyProtocol) > 0 && !contains(l.ProxyProtocol, addrOf(raw.RemoteAddr())) {
+		p.counts.untrusted.Add(1)
+		raw.Close()
+		return nil
+	}
+	if !p.places.enter() {
+		p.counts.full.Add(1)
+		raw.Close()
+		return nil
+	}
+	p.counts.accepted.Add(1)
+	return &Conn{Conn: raw, listener: l, remote: raw.RemoteAddr(), writeTimeout: p.bounds.WriteTimeout}
+}
+
+// known counts a connection for its client.
+func (l *Listener) known(c *Conn) bool {
+	leaveClient, ok := l.port.places.enterClient(addrOf(c.remote))
+	if !ok {
+		l.port.counts.client.Add(1)
+		c.Close()
+		return false
+	}
+	c.of(leaveClient)
+	return true
+}
+
+// prepare reads the PROXY header and shakes hands. It returns nil for a connection that it has closed.
+func (l *Listener) prepare(c *Conn) net.Conn {
+	timeout := l.port.bounds.HeaderTimeout
+	if len(l.ProxyProtocol) > 0 {
+		err := c.Conn.SetReadDeadline(time.Now().Add(timeout))
+		client, rest, readErr := readProxyHeader(c.Conn)
+		if errors.Join(err, readErr, c.Conn.SetReadDeadline(time.Time{})) != nil {
+			l.port.counts.header.Add(1)
+			c.Close()
+			return nil
+		}
+		c.rest = rest
+		if client.IsValid() {
+			c.remote = net.TCPAddrFromAddrPort(client)
+		}
+	}
+	if !l.known(c) {
+		return nil
+	}
+	if l.Certificates == nil {
+		return c
+	}
+	conn := tls.Server(c, l.Certificates.config())
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	if err := conn.HandshakeContext(ctx); err != nil {
+		l.port.counts.handshake.Add(1)
+		sayPlain(err)
+		c.Close()
+		return nil
+	}
+	return conn
+}
+
+// sayPlain answers a client that speaks HTTP to an address with TLS.
+func sayPlain(err error) {
+	var record tls.RecordHeaderError
+	if !errors.As(err, &record) || record.Conn == nil {
+		return
+	}
+	switch string(record.RecordHeader[:]) {
+	case "GET /", "HEAD ", "POST ", "PUT /", "OPTIO":
+		io.WriteString(record.Conn, "HTTP/1.0 400 Bad Request\r\nConnection: close\r\n\r\nThis address speaks HTTPS.\n")
+	}
+}
+
+func addrOf(a net.Addr) netip.Addr {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	return tcp.AddrPort().Addr().Unmap().WithZone("")
+}
+
+// Open listens on an address. The error says what to do.
+func Open(name, address string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) {
+			err = op.Err
+		}
+		return nil, fmt.Errorf("%s: cannot listen on %s: %w: stop what listens there, or choose another address", name, address, err)
+	}
+	return l, nil
+}

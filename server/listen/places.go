@@ -1,0 +1,80 @@
+package listen
+
+import (
+	"net/netip"
+	"sync"
+)
+
+// places counts the connections that are open, in all and for each client.
+type places struct {
+	max, maxClient int // 0 is no bound
+	trusted        []netip.Prefix
+
+	mu      sync.Mutex
+	total   int
+	clients map[netip.Prefix]int // as large as there are clients with a connection
+}
+
+// enter takes a place for one more connection. The client is counted by enterClient, once it is known.
+func (p *places) enter() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.max > 0 && p.total >= p.max {
+		return false
+	}
+	p.total++
+	return true
+}
+
+func (p *places) leave() {
+	p.mu.Lock()
+	p.total--
+	p.mu.Unlock()
+}
+
+// enterClient takes one of a client's places. What it returns gives the place back.
+func (p *places) enterClient(addr netip.Addr) (leave func(), ok bool) {
+	if p.maxClient == 0 || !addr.IsValid() || p.trusts(addr) {
+		return func() {}, true
+	}
+	client := clientOf(addr)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.clients[client] >= p.maxClient {
+		return nil, false
+	}
+	p.clients[client]++
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.clients[client]--; p.clients[client] == 0 {
+			delete(p.clients, client)
+		}
+	}, true
+}
+
+func (p *places) trusts(addr netip.Addr) bool { return contains(p.trusted, addr) }
+
+func contains(prefixes []netip.Prefix, addr netip.Addr) bool {
+	for _, p := range prefixes {
+		if p.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// clientOf is whom an address counts as: IPv6 counts by /64, as the keys of limits do.
+func clientOf(addr netip.Addr) netip.Prefix {
+	bits := 32
+	if addr.Is6() {
+		bits = 64
+	}
+	return netip.PrefixFrom(addr, bits).Masked()
+}
+
+func (p *places) open() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.total
+}
