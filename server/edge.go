@@ -97,12 +97,10 @@ func portOf(a net.Addr) string {
 
 // serveEdge begins to serve what openEdge opened.
 func (s *server) serveEdge() {
-	srv := s.edge.port.Server(s.gateway, anonymous{s.Log.Handler()})
-	known := srv.ConnContext
-	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return gateway.WithConn(known(ctx, c), c) }
+	srv := s.edge.port.Front(s.gateway, anonymous{s.Log.Handler()}, gateway.WithConn)
 	s.servers[gatewayServer] = srv
 	for _, l := range s.edge.listeners {
-		s.serve(gatewayServer, srv, listen.Strict(l.Listener))
+		s.serve(gatewayServer, srv, l.Listener)
 	}
 }
 

@@ -76,7 +76,7 @@ func Serve(ctx context.Context, o Options) error {
 	if o.demo == "" {
 		o.demo = demoPolicy
 	}
-	s := &server{Options: o, servers: map[string]*http.Server{}, running: make(chan error, 3), stores: newStores(o.Log, o.Grace)}
+	s := &server{Options: o, servers: map[string]serving{}, running: make(chan error, 3), stores: newStores(o.Log, o.Grace)}
 	defer s.stop()
 	if s.Sockets == nil {
 		s.Sockets = &handover.Sockets{}
@@ -88,13 +88,20 @@ func Serve(ctx context.Context, o Options) error {
 	return s.run(ctx)
 }
 
+// serving is what serves connections: an http.Server, or one with a plain.Server in front.
+type serving interface {
+	Serve(l net.Listener) error
+	Shutdown(ctx context.Context) error
+	Close() error
+}
+
 // server is a Serve under way.
 type server struct {
 	Options
 	gateway *gateway.Gateway
 	admin   *admin.Admin
 	stores  *stores
-	servers map[string]*http.Server // by what they are
+	servers map[string]serving // by what they are
 	addrs   Addresses
 	running chan error // what ended
 	wg      sync.WaitGroup
@@ -223,7 +230,7 @@ func (s *server) open(what, addr string) (net.Listener, error) {
 	return listen.Open(what, addr)
 }
 
-func (s *server) serve(what string, srv *http.Server, l net.Listener) {
+func (s *server) serve(what string, srv serving, l net.Listener) {
 	s.wg.Go(func() {
 		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			s.running <- fmt.Errorf("%s: %w", what, err)

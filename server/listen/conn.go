@@ -2,9 +2,11 @@ package listen
 
 import (
 	"crypto/tls"
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -107,6 +109,15 @@ func (c *Conn) of(leaveClient func()) {
 
 // NetConn is the connection below.
 func (c *Conn) NetConn() net.Conn { return c.Conn }
+
+// SyscallConn is that of the socket, unless bytes have been read from it that Read gives first.
+func (c *Conn) SyscallConn() (syscall.RawConn, error) {
+	socket, ok := c.Conn.(syscall.Conn)
+	if !ok || len(c.rest) > 0 {
+		return nil, errors.ErrUnsupported
+	}
+	return socket.SyscallConn()
+}
 
 // ConnOf finds the Conn that a connection was made of, nil where it was made of none.
 func ConnOf(conn net.Conn) *Conn {

@@ -53,19 +53,19 @@ func through(step int, pieces ...[]byte) (string, error) {
 	}
 }
 
-const plain = "GET /a HTTP/1.1\r\nHost: h\r\n\r\n"
+const simple = "GET /a HTTP/1.1\r\nHost: h\r\n\r\n"
 
 func TestGuardHandsOn(t *testing.T) {
 	chunked := "POST /b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX: y\r\n\r\n"
 	long := "POST /c HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n0123456789"
 	preface := "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\n"
 	for name, c := range map[string]struct{ in, out string }{
-		"requests one after another": {plain + chunked + long + plain, plain + chunked + long + plain},
-		"a part of a header":         {plain + "GET /b HTTP/1.1\r\nHo", plain},
+		"requests one after another": {simple + chunked + long + simple, simple + chunked + long + simple},
+		"a part of a header":         {simple + "GET /b HTTP/1.1\r\nHo", simple},
 		"a part of a body":           {long[:len(long)-3], long[:len(long)-3]},
 		"HTTP/2":                     {preface, preface},
-		"a bad one behind a good":    {plain + "GET /b\r\n\r\n" + plain, plain + nonsense},
-		"a bad one":                  {"GET /b HTTP/1.1\nHost: h\r\n\r\n" + plain, nonsense},
+		"a bad one behind a good":    {simple + "GET /b\r\n\r\n" + simple, simple + nonsense},
+		"a bad one":                  {"GET /b HTTP/1.1\nHost: h\r\n\r\n" + simple, nonsense},
 		"a header that is too long":  {"GET / HTTP/1.1\r\n" + strings.Repeat("X: y\r\n", 3000), "GET / HTTP/1.1\r\n" + strings.Repeat("X: y\r\n", 3000)},
 		"a bad chunk":                {chunked[:len(chunked)-len("\r\nX: y\r\n\r\n")] + "x\r\n", chunked[:len(chunked)-len("\r\nX: y\r\n\r\n")]},
 	} {
@@ -132,7 +132,7 @@ func TestGuardHurries(t *testing.T) {
 
 // TestGuardHoldsNothing: between two requests there is no buffer.
 func TestGuardHoldsNothing(t *testing.T) {
-	g := newGuard([]byte(plain[:9]), []byte(plain[9:]))
+	g := newGuard([]byte(simple[:9]), []byte(simple[9:]))
 	for {
 		if _, err := g.Read(make([]byte, 4096)); err != nil {
 			break
@@ -146,8 +146,8 @@ func TestGuardHoldsNothing(t *testing.T) {
 // FuzzMessage: where the guard finds one request, net/http finds the same one, with the same end; or refuses it.
 func FuzzMessage(f *testing.F) {
 	for _, s := range []string{
-		plain, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello" + plain,
-		"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5;a=b\r\nhello\r\n0\r\nX: y\r\n\r\n" + plain,
+		simple, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello" + simple,
+		"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5;a=b\r\nhello\r\n0\r\nX: y\r\n\r\n" + simple,
 		"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
 		"GET http://h/ HTTP/1.1\r\nHost: h\r\n\r\n", "\r\nGET / HTTP/1.0\r\n\r\n", "CONNECT h:1 HTTP/1.1\r\nHost: h\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: h\r\nX:\t\r\n\r\n",
 		"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n: x\r\n\r\n",
@@ -192,8 +192,8 @@ func FuzzMessage(f *testing.F) {
 
 // FuzzGuard: however bytes are cut on their way, the same comes through.
 func FuzzGuard(f *testing.F) {
-	f.Add([]byte(plain+plain), uint16(3), uint16(30), uint8(1))
-	f.Add([]byte("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5;a=b\r\nhello\r\n0\r\nX: y\r\n\r\n"+plain+"x"), uint16(60), uint16(61), uint8(5))
+	f.Add([]byte(simple+simple), uint16(3), uint16(30), uint8(1))
+	f.Add([]byte("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5;a=b\r\nhello\r\n0\r\nX: y\r\n\r\n"+simple+"x"), uint16(60), uint16(61), uint8(5))
 	f.Fuzz(func(t *testing.T, b []byte, i, j uint16, step uint8) {
 		cut := func(n uint16) int { return min(int(n), len(b)) }
 		lo, hi := min(cut(i), cut(j)), max(cut(i), cut(j))

@@ -1,10 +1,25 @@
 package listen
 
 import (
+	"context"
 	"log/slog"
+	"net"
 	"net/http"
 	"time"
+
+	"github.com/weirflow/weir/server/plain"
 )
+
+// Front returns what serves the connections of the port's listeners, which its Serve is given one after another. Plain requests of HTTP/1.1 it
+// serves by itself; all others net/http gets, behind a guard. known is for ConnContext, beside that of the port; it may be nil. The log is as in
+// Server.
+func (p *Port) Front(h http.Handler, logTo slog.Handler, known func(context.Context, net.Conn) context.Context) *plain.Server {
+	s := p.Server(h, logTo)
+	if known != nil {
+		s.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return known(ConnContext(ctx, c), c) }
+	}
+	return &plain.Server{HTTP: s, Stall: p.bounds.WriteTimeout}
+}
 
 // Server returns what serves the connections of the port's listeners. Its Serve is given Strict listeners, one after another.
 // What net/http has to say goes to the log at the level of debugging.

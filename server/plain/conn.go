@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -22,8 +23,9 @@ type conn struct {
 	rest    *queue
 	ctx     context.Context // of all requests
 	remote  string
-	request http.Request // as it is parsed: a handler gets a copy
-	busy    atomic.Bool  // whether a request, or a part of one, has come and is not answered
+	tls     *tls.ConnectionState // nil for none
+	request http.Request         // as it is parsed: a handler gets a copy
+	busy    atomic.Bool          // whether a request, or a part of one, has come and is not answered
 
 	raw     *rawReader // nil where the connection is none of the operating system's
 	lent    *[maxHead]byte
@@ -42,6 +44,13 @@ func (c *conn) serve() {
 	c.ctx = context.WithValue(c.ctx, http.LocalAddrContextKey, c.Conn.LocalAddr())
 	c.raw = newRawReader(c.Conn)
 	c.server.state(c.Conn, http.StateNew)
+	if c.tls != nil && c.tls.NegotiatedProtocol == "h2" {
+		c.lent = buffers.Get().(*[maxHead]byte)
+		c.handOver()
+		c.giveBack()
+		c.server.remove(c)
+		return
+	}
 	c.goOn()
 }
 
@@ -82,7 +91,7 @@ func (c *conn) serveAll() next {
 		}
 		r := &c.request
 		*r = http.Request{}
-		if head == "" || !parse(head, r) {
+		if head == "" || c.isLong(head) || !parse(head, r) {
 			c.handOver()
 			return over
 		}
@@ -91,6 +100,12 @@ func (c *conn) serveAll() next {
 			return ended
 		}
 	}
+}
+
+// isLong reports whether a head is longer than net/http would have it.
+func (c *conn) isLong(head string) bool {
+	most := c.server.HTTP.MaxHeaderBytes
+	return most > 0 && len(head) > most
 }
 
 // giveBack gives the buffer back, if there is nothing in it.
@@ -211,14 +226,14 @@ func (c *conn) closeIfIdle() {
 func (c *conn) handOver() {
 	c.Conn.SetDeadline(time.Time{}) //nolint:errcheck // net/http sees it
 	c.server.state(c.Conn, http.StateHijacked)
-	c.rest.put(&replayed{Conn: c.Conn, read: bytes.Clone(c.lent[:c.n])})
+	c.rest.put(c.Conn, bytes.Clone(c.lent[:c.n]))
 }
 
 // answer serves one request. It reports whether there may be another one on the connection.
 func (c *conn) answer(r *http.Request) (more bool) {
 	ctx := &requestContext{Context: c.ctx, conn: c}
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
-	r.Body, r.RemoteAddr = http.NoBody, c.remote
+	r.Body, r.RemoteAddr, r.TLS = http.NoBody, c.remote, c.tls
 	r = r.WithContext(ctx)
 	w := newResponse(c, r)
 	defer func() {

@@ -1,6 +1,8 @@
 package plain
 
 import (
+	"crypto/tls"
+	"errors"
 	"net"
 	"sync"
 )
@@ -17,8 +19,19 @@ func newQueue(l net.Listener) *queue {
 	return &queue{listener: l, conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// put hands a connection over. It is closed where nobody takes it any more.
-func (q *queue) put(c net.Conn) {
+// put hands a connection over, of which something may have been read. It is closed where nobody takes it any more.
+func (q *queue) put(c net.Conn, read []byte) {
+	if len(read) > 0 {
+		again := &replayed{Conn: c, read: read}
+		if t, ok := c.(tlsConn); ok {
+			c = &replayedTLS{again, t}
+		} else {
+			c = again
+		}
+	}
+	if g, ok := q.listener.(Guarded); ok {
+		c = g.Guard(c)
+	}
 	select {
 	case q.conns <- c:
 	case <-q.closed:
@@ -71,4 +84,24 @@ func (r *replayed) Read(p []byte) (int, error) {
 		r.read = nil
 	}
 	return n, nil
+}
+
+// NetConn is the connection below.
+func (r *replayed) NetConn() net.Conn { return r.Conn }
+
+// CloseWrite tells the client that nothing more comes.
+func (r *replayed) CloseWrite() error {
+	if w, ok := r.Conn.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// tlsConn is a connection under TLS.
+type tlsConn interface{ ConnectionState() tls.ConnectionState }
+
+// replayedTLS is a replayed connection under TLS, of which net/http learns by ConnectionState.
+type replayedTLS struct {
+	*replayed
+	tlsConn
 }

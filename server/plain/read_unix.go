@@ -18,13 +18,13 @@ type rawReader struct {
 	err  error
 }
 
-// newRawReader returns nil for a connection that is no socket, or does more than a socket does.
+// newRawReader returns nil for a connection that is no socket, or of which something was read already.
 func newRawReader(c net.Conn) *rawReader {
-	tcp, ok := c.(*net.TCPConn)
+	socket, ok := c.(syscall.Conn)
 	if !ok {
 		return nil
 	}
-	raw, err := tcp.SyscallConn()
+	raw, err := socket.SyscallConn()
 	if err != nil {
 		return nil
 	}

@@ -77,10 +77,14 @@ func (w *response) WriteHeader(status int) {
 	}
 	w.status = status
 	w.line(status)
+	if w.announced(); w.length >= 0 {
+		w.fields("Transfer-Encoding", "Connection", "Trailer")
+	} else {
+		w.fields("Transfer-Encoding", "Connection", "Trailer", "Content-Length")
+	}
 	if _, ok := w.header["Date"]; !ok {
 		w.field("Date", w.conn.server.now())
 	}
-	w.fields("Content-Length", "Transfer-Encoding", "Connection", "Trailer")
 	if w.closes = w.closes || hasToken(w.header["Connection"], "close") || w.conn.server.closing.Load(); w.closes {
 		w.field("Connection", "close")
 	}
@@ -136,15 +140,18 @@ func (w *response) field(name, value string) {
 	w.out = append(w.out, crlf...)
 }
 
-// frame ends the head, or, where it is not known how long the body will be, leaves the gap.
-func (w *response) frame() {
-	w.bodiless = w.request.Method == http.MethodHead || w.bodilessStatus()
+// announced takes note of how long the body is to be, where the handler says so.
+func (w *response) announced() {
 	if n := w.header["Content-Length"]; len(n) == 1 && w.status != http.StatusNoContent {
 		if length, err := strconv.ParseInt(n[0], 10, 64); err == nil && length >= 0 && n[0][0] != '+' {
 			w.length = length
-			w.field("Content-Length", n[0])
 		}
 	}
+}
+
+// frame ends the head, or, where it is not known how long the body will be, leaves the gap.
+func (w *response) frame() {
+	w.bodiless = w.request.Method == http.MethodHead || w.bodilessStatus()
 	for _, list := range w.header["Trailer"] {
 		for name := range strings.SplitSeq(list, ",") {
 			if name = http.CanonicalHeaderKey(strings.Trim(name, " \t")); isToken(name) && name != "" {

@@ -38,8 +38,15 @@ const (
 	defaultStall = time.Minute
 )
 
+// A Guarded listener wants to look at what net/http reads. Serve has Guard put something before each connection that it hands over, from which all
+// that was read so far is read again.
+type Guarded interface {
+	net.Listener
+	Guard(net.Conn) net.Conn
+}
+
 // Serve accepts connections until the listener fails or the server ends. It always returns an error, http.ErrServerClosed after the end, and
-// closes the listener.
+// closes the listener. Connections under TLS must have shaken hands; those of HTTP/2 are handed over.
 func (s *Server) Serve(l net.Listener) error {
 	defer l.Close()
 	q := newQueue(l)
@@ -100,6 +107,10 @@ func (s *Server) accept(ctx context.Context, l net.Listener, q *queue) error {
 		c := &conn{Conn: nc, server: s, rest: q, ctx: ctx}
 		if s.HTTP.ConnContext != nil {
 			c.ctx = s.HTTP.ConnContext(ctx, nc)
+		}
+		if t, ok := nc.(tlsConn); ok {
+			state := t.ConnectionState()
+			c.tls = &state
 		}
 		if !s.add(c) {
 			nc.Close()
