@@ -32,6 +32,7 @@ var floors = map[string][]string{
 	"internal/duration": nil,
 	"internal/nearest":  nil,
 	"internal/snake":    nil,
+	"internal/tally":    nil,
 	"internal/topk":     nil,
 	"internal/u128":     nil,
 	"internal/vclock":   nil,
@@ -42,7 +43,7 @@ var floors = map[string][]string{
 	"server/admin":      {".", "policy", "keyed", "weirhttp", "failover", "lease", "internal/...", "server/policyfile", "server/gateway", "server/room", "server/upstream"},
 	"server/gateway":    {".", "policy", "keyed", "weirhttp", "weirredis", "internal/...", "server/plain", "server/policyfile", "server/listen", "server/accesslog", "server/room", "server/upstream", "sim"}, // sim in tests: what is logged can be replayed
 	"server/room":       {".", "policy", "keyed", "weirredis"},
-	"server/listen":     {"policy", "server/plain"},
+	"server/listen":     {"policy", "internal/...", "server/plain"},
 	"server/accesslog":  {"sim"}, // in tests
 	"server/handover":   nil,
 	"server/nginx":      {".", "policy", "internal/...", "server/policyfile"},  // policyfile in tests, which check what is written

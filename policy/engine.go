@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/tally"
 	"github.com/weirflow/weir/keyed"
 )
 
@@ -64,7 +65,7 @@ type limit struct {
 
 // counts is what became of the requests that a limit was asked about.
 type counts struct {
-	allowed, limited, delayed atomic.Uint64
+	allowed, limited, delayed tally.Counter
 	sources                   [sources]atomic.Uint64 // of the decisions of one in a store
 	failed, missed, lost      atomic.Uint64
 	banned, granted           atomic.Uint64

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/tally"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/accesslog"
 	"github.com/weirflow/weir/server/policyfile"
@@ -68,7 +69,9 @@ type Counts struct {
 
 // counts are the counters behind Counts.
 type counts struct {
-	allowed, delayed, limited, noRoute, invalid, canceled, upstreamFailed, turnedAway, stale, waiting, tooLarge, badBody atomic.Uint64
+	allowed, delayed, limited tally.Counter // what comes often
+
+	noRoute, invalid, canceled, upstreamFailed, turnedAway, stale, waiting, tooLarge, badBody atomic.Uint64
 }
 
 // New returns a gateway for a policy file that was loaded, with the stores that its limits are in. Every route needs an upstream.

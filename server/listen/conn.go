@@ -46,16 +46,32 @@ func (c *Conn) Read(p []byte) (int, error) {
 // Write writes to the client, who has to take it within the write timeout. The deadline is set anew when a quarter of it has gone by: a write
 // has between one and one and a quarter of the timeout.
 func (c *Conn) Write(p []byte) (int, error) {
-	if !c.foreign.Load() {
-		if now := time.Now(); now.Add(c.writeTimeout).UnixNano() > c.deadline.Load() {
-			until := now.Add(c.writeTimeout + c.writeTimeout/4)
-			c.deadline.Store(until.UnixNano())
-			if err := c.Conn.SetWriteDeadline(until); err != nil {
-				return 0, err
-			}
-		}
+	if err := c.bound(); err != nil {
+		return 0, err
 	}
 	return c.Conn.Write(p)
+}
+
+// WriteBuffers writes several buffers, in one call of the system where the connection is a socket.
+func (c *Conn) WriteBuffers(b *net.Buffers) (int64, error) {
+	if err := c.bound(); err != nil {
+		return 0, err
+	}
+	return b.WriteTo(c.Conn)
+}
+
+// bound sees to it that a write ends in time.
+func (c *Conn) bound() error {
+	if c.foreign.Load() {
+		return nil
+	}
+	now := time.Now()
+	if now.Add(c.writeTimeout).UnixNano() <= c.deadline.Load() {
+		return nil
+	}
+	until := now.Add(c.writeTimeout + c.writeTimeout/4)
+	c.deadline.Store(until.UnixNano())
+	return c.Conn.SetWriteDeadline(until)
 }
 
 // SetWriteDeadline sets a deadline for writes, in place of the write timeout. The zero time brings that one back.

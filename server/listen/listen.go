@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirflow/weir/internal/tally"
 	"github.com/weirflow/weir/policy"
 )
 
@@ -30,7 +31,8 @@ type Port struct {
 // counts are the counters behind Counts.
 type counts struct {
 	accepted, full, client, untrusted, header, handshake atomic.Uint64
-	http10, http11, http2                                atomic.Uint64
+	http11, http2                                        tally.Counter // what comes often
+	http10                                               atomic.Uint64
 	unclear, fields                                      atomic.Uint64
 }
 

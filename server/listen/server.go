@@ -18,7 +18,7 @@ func (p *Port) Front(h http.Handler, logTo slog.Handler, known func(context.Cont
 	if known != nil {
 		s.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return known(ConnContext(ctx, c), c) }
 	}
-	return &plain.Server{HTTP: s, Stall: p.bounds.WriteTimeout}
+	return &plain.Server{HTTP: s, Stall: -1} // a Conn bounds its writes
 }
 
 // Server returns what serves the connections of the port's listeners. Its Serve is given Strict listeners, one after another.

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -99,6 +100,10 @@ func (c *conn) serveAll() next {
 		if !c.answer(r) {
 			return ended
 		}
+		if c.n == 0 {
+			c.busy.Store(false)
+			runtime.Gosched() // the client has just been answered: others first, and then his next request may be there
+		}
 	}
 }
 
@@ -176,9 +181,9 @@ func (c *conn) readFirst() (err error) {
 		}
 		c.n, err = c.Conn.Read(c.lent[:])
 	}
-	c.busy.Store(true)
 	switch {
 	case c.n > 0:
+		c.busy.Store(true)
 		return nil
 	case !asleep && errors.Is(err, os.ErrDeadlineExceeded) && or(c.server.HTTP.IdleTimeout, defaultIdle) > awake && !c.server.closing.Load():
 		c.asleep = true

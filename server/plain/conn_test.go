@@ -250,6 +250,28 @@ func TestShutdownGivesUp(t *testing.T) {
 	}
 }
 
+// TestShutdownOfIdleConnections: they are no reason to wait, however little time there is.
+func TestShutdownOfIdleConnections(t *testing.T) {
+	s, addr := serve(t, echo)
+	for range 20 {
+		c := dial(t, addr)
+		ask(t, c, bufio.NewReader(c), "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	}
+	deadline := time.After(patience)
+	for s.isBusy() { // the last one, until its goroutine is back
+		select {
+		case <-deadline:
+			t.Fatal("still busy")
+		case <-time.After(time.Millisecond):
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestTimes: who says nothing, or never ends his head, is closed.
 func TestTimes(t *testing.T) {
 	s := &Server{HTTP: &http.Server{Handler: echo, IdleTimeout: 50 * time.Millisecond, ReadHeaderTimeout: 50 * time.Millisecond}}

@@ -73,13 +73,18 @@ func (w *response) close(end string) {
 	w.head = 0
 }
 
+// A BuffersWriter is a connection around a socket that writes several buffers in one call, as net.Buffers does for a socket alone.
+type BuffersWriter interface {
+	WriteBuffers(*net.Buffers) (int64, error)
+}
+
 // flush sends out and more as they are; behind more of a chunk, its end.
 func (w *response) flush(more []byte) error {
 	if w.err != nil || len(w.out)+len(more) == 0 {
 		return w.err
 	}
 	c := w.conn
-	if !w.deadline {
+	if !w.deadline && c.server.Stall >= 0 {
 		stall := or(c.server.Stall, defaultStall)
 		if now := time.Now(); c.writes.Sub(now) < stall/2 {
 			c.writes = now.Add(stall)
@@ -93,7 +98,11 @@ func (w *response) flush(more []byte) error {
 		if w.chunked {
 			parts = append(parts, []byte(crlf))
 		}
-		_, w.err = parts.WriteTo(c.Conn)
+		if v, ok := c.Conn.(BuffersWriter); ok {
+			_, w.err = v.WriteBuffers(&parts)
+		} else {
+			_, w.err = parts.WriteTo(c.Conn)
+		}
 	}
 	w.out = w.lent[:0]
 	if w.err != nil {

@@ -21,7 +21,7 @@ import (
 // goes by, and to which it hands what is not plain. All but BaseContext is read when Serve is called, and is not to be changed after that. It is safe for concurrent use.
 type Server struct {
 	HTTP  *http.Server
-	Stall time.Duration // how long a client may take for the next bytes of its answer; 0 means a minute
+	Stall time.Duration // how long a client may take for the next bytes of its answer; 0 means a minute, and less that the connections see to it
 
 	date atomic.Pointer[date]
 
@@ -161,9 +161,23 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	select {
 	case <-done:
 	case <-ctx.Done():
-		err = ctx.Err()
+		if s.isBusy() {
+			err = ctx.Err()
+		}
 	}
 	return err
+}
+
+// isBusy reports whether a request is under way. Connections without one close by themselves.
+func (s *Server) isBusy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		if c.busy.Load() {
+			return true
+		}
+	}
+	return false
 }
 
 // Close ends the server and the http.Server behind it at once.
