@@ -263,7 +263,6 @@ func proxyTable(t traffic, all []proxy, peers []string, runs [][]values, seconds
 			fmt.Sprintf("wrk, one thread, %d s in turn; one upstream, nginx with one worker, %d bytes; client, proxy and upstream share this machine", seconds, upstreamBody),
 			"nginx: " + t.nginx + " workers as worker_processes auto has it, and as GOMAXPROCS, where that differs",
 			"weir: " + t.weir,
-			subjectCaddy + ": its reverse_proxy, as it comes, with no limits",
 			subjectNetHTTP + ": its server with its reverse proxy, or a handler that refuses; no limits, and nothing of weir's",
 			"latencies as wrk gives them; CPU: of the proxy alone, with its workers, for 1,000 requests",
 		},
@@ -299,6 +298,7 @@ func proxyTable(t traffic, all []proxy, peers []string, runs [][]values, seconds
 
 // beside adds a column with the requests/s beside those of Caddy, which has a target.
 func (t *table) beside(all []proxy, runs [][]values, caddy int) {
+	t.Notes = append(t.Notes, subjectCaddy+": its reverse_proxy, as it comes, with no limits")
 	t.Columns = append(t.Columns, column{"/ " + subjectCaddy, 2})
 	for i := range t.Rows {
 		rate := ratio(runs[i], runs[caddy], "rate")

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -102,7 +101,6 @@ func (c *conn) serveAll() next {
 		}
 		if c.n == 0 {
 			c.busy.Store(false)
-			runtime.Gosched() // the client has just been answered: others first, and then his next request may be there
 		}
 	}
 }
