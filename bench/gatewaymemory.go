@@ -76,7 +76,7 @@ func (p proxy) connections(n int, answered bool) (bytes float64, err error) {
 	}()
 	for i := range n + 1 {
 		if i == 1 { // the first one is to have made what all share
-			time.Sleep(memorySettles)
+			<-time.After(memorySettles)
 			if bytes, err = p.memory(); err != nil {
 				return 0, err
 			}
@@ -105,7 +105,7 @@ func (p proxy) connections(n int, answered bool) (bytes float64, err error) {
 			return 0, fmt.Errorf("request %d: %s", i, resp.Status)
 		}
 	}
-	time.Sleep(memorySettles)
+	<-time.After(memorySettles)
 	after, err := p.memory()
 	return (after - bytes) / float64(n), err
 }
