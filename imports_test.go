@@ -50,7 +50,7 @@ var floors = map[string][]string{
 	"server/policyfile": {".", "policy", "weirredis", "lease", "internal/..."}, // the stores for what a URL may be, and which limits they can keep
 	"server/plain":      {},
 	"server/upstream":   {".", "policy", "server/plain"},
-	"cmd/weir":          {".", "policy", "sim", "weirtest", "weirredis", "weirrueidis", "internal/...", "server", "server/handover", "server/nginx", "server/policyfile"},
+	"cmd/weir":          {".", "policy", "sim", "weirtest", "weirredis", "weirrueidis", "internal/...", "server", "server/handover", "server/listen", "server/nginx", "server/policyfile"},
 	"bench":             {"..."},
 	"proof":             {"..."},
 	"proof/gateway":     {"server/gateway", "server/policyfile"},

@@ -44,6 +44,7 @@ const (
 func (s *server) openEdge(file *policyfile.File) error {
 	p := &file.Policy
 	s.edge.port = listen.NewPort(p.Listen.Bounds, p.TrustedProxies)
+	s.edge.port.OnRefused(s.gateway.Refused)
 	certificates, err := s.edge.load(file)
 	if err != nil {
 		return err

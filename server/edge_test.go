@@ -203,3 +203,35 @@ func TestTheEndWritesTheLog(t *testing.T) {
 		t.Errorf("%s, %v", text, err)
 	}
 }
+
+// TestRefusedBeforeTheGateway: a request that does not come to the limits is in the access log all the same.
+func TestRefusedBeforeTheGateway(t *testing.T) {
+	path, with := newPolicy(t)
+	write(t, path, strings.Replace(with(100), "listen: {", "listen: { bounds: { max_fields: 5 },", 1)+"access_log: { file: access.log, format: json }\n")
+	r := serve(t, Options{Path: path})
+	for _, method := range []string{"GET", "HEAD", "POST"} {
+		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+r.Gateway+"/x", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 6 {
+			req.Header.Set(fmt.Sprintf("X-%d", i), "y")
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+			t.Errorf("%s: %s", method, resp.Status)
+		}
+	}
+	r.stop()
+	if err := <-r.ended; err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(path), "access.log"))
+	if err != nil || strings.Count(string(text), `"uri":"/x","protocol":"HTTP/1.1","status":431`) != 3 {
+		t.Errorf("%s, %v", text, err)
+	}
+}

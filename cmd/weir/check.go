@@ -3,9 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirflow/weir/server/listen"
 	"github.com/weirflow/weir/server/policyfile"
 )
 
@@ -15,7 +18,7 @@ func checkCommand() *cobra.Command {
 		Use:   "check FILE",
 		Short: "Validate a policy file",
 		Long: `Check reads a policy file and says all that is wrong with it: where, what, and what to do about it. Warnings, such as a limit that no
-route uses, are told too. It exits with 1 if the file is not a valid policy.`,
+route uses, are told too; and certificates that cannot be used, or have expired. It exits with 1 if the file is not a valid policy.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if schema {
 				return cobra.NoArgs(cmd, args)
@@ -39,10 +42,36 @@ route uses, are told too. It exits with 1 if the file is not a valid policy.`,
 			if invalid != nil {
 				return errAnswered
 			}
+			if wrong := certificates(file); len(wrong) > 0 {
+				for _, err := range wrong {
+					fmt.Fprintln(out, err)
+				}
+				return errAnswered
+			}
 			fmt.Fprintf(out, "%s: ok: %d limits, %d routes\n", args[0], len(file.Policy.Limits), len(file.Policy.Routes))
 			return nil
 		},
 	}
 	c.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of a policy file, for editors, and do nothing else")
 	return c
+}
+
+// certificates says what is wrong with those under listen: serve would not begin with them.
+func certificates(file *policyfile.File) (wrong []error) {
+	for _, l := range file.Policy.Listen.Gateway {
+		if l.TLS == nil {
+			continue
+		}
+		c, err := listen.LoadCertificates(l.TLS, filepath.Dir(file.Path))
+		if err != nil {
+			wrong = append(wrong, fmt.Errorf("%s: the certificates of %s: %w", file.Path, l.Address, err))
+			continue
+		}
+		for _, e := range c.Expiries() {
+			if time.Now().After(e.NotAfter) {
+				wrong = append(wrong, fmt.Errorf("%s: the certificates of %s: %s has expired, on %s: put a new one in its place", file.Path, l.Address, e.File, e.NotAfter.Format(time.DateOnly)))
+			}
+		}
+	}
+	return wrong
 }

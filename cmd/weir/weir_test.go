@@ -3,9 +3,15 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -248,5 +254,52 @@ routes: [{ match: /, upstream: up, limits: [l] }]
 	stop()
 	if code := <-ended; code != 0 {
 		t.Errorf("%d: %s", code, errs.String())
+	}
+}
+
+// TestCheckCertificates: what serve would not begin with, check does not call valid.
+func TestCheckCertificates(t *testing.T) {
+	listen := "listen: { gateway: { address: \"127.0.0.1:8443\", tls: { certificates: [{ cert: cert.pem, key: key.pem }] } } }\n"
+	for name, c := range map[string]struct {
+		ends time.Duration
+		want string
+		code int
+	}{
+		"good":    {time.Hour, ": ok: ", 0},
+		"expired": {-time.Hour, "the certificates of 127.0.0.1:8443: cert.pem has expired, on ", 1},
+		"none":    {0, "the certificates of 127.0.0.1:8443: ", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := files(t, map[string]string{"shop.yaml": listen + shop})
+			if c.ends != 0 {
+				certificate(t, dir, time.Now().Add(c.ends))
+			}
+			if code, out, errs := weir(t, "", "check", dir+"/shop.yaml"); code != c.code || !strings.Contains(out, c.want) || errs != "" {
+				t.Errorf("%d\n%s\n%s", code, out, errs)
+			}
+		})
+	}
+}
+
+// certificate writes a certificate that nobody has signed, and its key.
+func certificate(t *testing.T, dir string, ends time.Time) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"shop.test"}, NotBefore: ends.Add(-24 * time.Hour), NotAfter: ends}
+	cert, err := x509.CreateCertificate(rand.Reader, of, of, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{"cert.pem": {Type: "CERTIFICATE", Bytes: cert}, "key.pem": {Type: "PRIVATE KEY", Bytes: private}} {
+		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

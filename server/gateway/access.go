@@ -9,11 +9,26 @@ import (
 	"time"
 
 	"github.com/weirflow/weir/server/accesslog"
+	"github.com/weirflow/weir/weirhttp"
 )
 
 // SetAccessLog has a line written for each request from now on, to another log than before; nil writes none. It returns the log before,
 // to which requests that are under way may still write.
 func (g *Gateway) SetAccessLog(l *accesslog.Log) (before *accesslog.Log) { return g.accessLog.Swap(l) }
+
+// Refused writes a line about a request that was answered with the text of a status before it came to the gateway.
+func (g *Gateway) Refused(r *http.Request, status int) {
+	log := g.accessLog.Load()
+	if log == nil {
+		return
+	}
+	rec := newRecord(nil, r, weirhttp.ClientIP(r, g.File().Policy.TrustedProxies))
+	rec.entry.Status = status
+	if r.Method != http.MethodHead {
+		rec.entry.Bytes = int64(len(http.StatusText(status)) + len("\n"))
+	}
+	rec.write(log)
+}
 
 // What the access log calls what was decided.
 const tooLarge = "too_large"

@@ -29,11 +29,12 @@ func (p *Port) Handler(next http.Handler) http.Handler {
 		p.count(r)
 		if status := p.check(r); status != 0 {
 			refuse(w, status)
+			p.tell(r, status)
 			return
 		}
 		if c, ok := r.Context().Value(connKey{}).(*Conn); ok {
 			if port := c.listener.RedirectHTTPS; port != "" {
-				redirect(w, r, port)
+				p.tell(r, redirect(w, r, port))
 				return
 			}
 			if n := p.bounds.MaxRequests; n > 0 && c.requests.Add(1) >= int64(n) {
@@ -136,8 +137,17 @@ func onlyWebSocket(r *http.Request) {
 	delete(r.Header, "Http2-Settings")
 }
 
-// redirect sends a request to the same place with TLS.
-func redirect(w http.ResponseWriter, r *http.Request, port string) {
+// OnRefused has f called after each request that Handler answers by itself, with its status. It is for before the port serves.
+func (p *Port) OnRefused(f func(r *http.Request, status int)) { p.refused = f }
+
+func (p *Port) tell(r *http.Request, status int) {
+	if p.refused != nil {
+		p.refused(r, status)
+	}
+}
+
+// redirect sends a request to the same place with TLS, and returns the status of that.
+func redirect(w http.ResponseWriter, r *http.Request, port string) (status int) {
 	host := r.Host
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
@@ -147,17 +157,18 @@ func redirect(w http.ResponseWriter, r *http.Request, port string) {
 	}
 	if host == "" {
 		refuse(w, http.StatusBadRequest)
-		return
+		return http.StatusBadRequest
 	}
 	if port != "443" {
 		host += ":" + port
 	}
-	status := http.StatusPermanentRedirect
+	status = http.StatusPermanentRedirect
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		status = http.StatusMovedPermanently
 	}
 	w.Header().Set("Location", "https://"+host+r.URL.RequestURI())
 	refuse(w, status)
+	return status
 }
 
 func refuse(w http.ResponseWriter, status int) {

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,8 @@ type Port struct {
 	bounds policy.Bounds
 	places *places
 	counts counts
+
+	refused func(*http.Request, int) // nil for nobody
 }
 
 // counts are the counters behind Counts.
