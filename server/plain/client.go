@@ -44,6 +44,7 @@ type upConn struct {
 	net.Conn
 	since  time.Time      // when it became idle
 	writes time.Time      // until when a write may take, as the connection was told
+	look   func() bool    // reports whether nothing has come; nil where that cannot be seen
 	used   bool           // whether it has brought an answer
 	buf    *[outSize]byte // lent while a request is under way
 	n      int            // bytes of an answer that are in buf[at:n]
@@ -52,10 +53,15 @@ type upConn struct {
 
 // get returns a connection, an idle one where there is one and fresh is not asked for.
 func (c *Client) get(ctx context.Context, addr string, fresh bool) (*upConn, error) {
-	if !fresh {
-		if u := c.take(addr); u != nil {
+	for !fresh {
+		u := c.take(addr)
+		if u == nil {
+			break
+		}
+		if u.look == nil || u.look() {
 			return u, nil
 		}
+		u.Close() // it has ended, or somebody speaks who was not asked: that would be taken for the next answer
 	}
 	ctx, cancel := context.WithTimeout(ctx, or(c.Connect, defaultConnect))
 	defer cancel()
@@ -67,7 +73,7 @@ func (c *Client) get(ctx context.Context, addr string, fresh bool) (*upConn, err
 	if err != nil {
 		return nil, err
 	}
-	return &upConn{Conn: conn}, nil
+	return &upConn{Conn: conn, look: newLook(conn)}, nil
 }
 
 // take returns the connection that became idle last.

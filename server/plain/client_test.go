@@ -428,3 +428,61 @@ func TestHeadThatTrickles(t *testing.T) {
 		t.Errorf("%v %v", progress, err)
 	}
 }
+
+// TestUnaskedAnswer: what a server sends without a request is nobody's answer.
+func TestUnaskedAnswer(t *testing.T) {
+	const answer, unasked = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged"
+	more := make(chan struct{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				in := bufio.NewReader(conn)
+				if _, err := http.ReadRequest(in); err != nil {
+					return
+				}
+				io.WriteString(conn, answer)
+				<-more
+				io.WriteString(conn, unasked)
+				more <- struct{}{}
+				http.ReadRequest(in) // until the other side has closed
+			}()
+		}
+	}()
+	c := &Client{}
+	defer c.Close()
+	for range 3 {
+		rec := httptest.NewRecorder()
+		if _, err := c.Pass(rec, httptest.NewRequestWithContext(t.Context(), "GET", "/", nil), Passage{Addr: l.Addr().String()}); err != nil || rec.Body.String() != "ok" {
+			t.Fatalf("%q %v", rec.Body, err)
+		}
+		more <- struct{}{}
+		<-more
+	}
+}
+
+// TestKeptForLonger: a connection is of use for longer than an answer is waited for without a look at the client.
+func TestKeptForLonger(t *testing.T) {
+	addr, connections := rawServer(t)
+	c := &Client{}
+	defer c.Close()
+	for range 3 {
+		rec := httptest.NewRecorder()
+		if _, err := c.Pass(rec, httptest.NewRequestWithContext(t.Context(), "GET", "/length", nil), Passage{Addr: addr}); err != nil || rec.Body.String() != "hello" {
+			t.Fatalf("%q %v", rec.Body, err)
+		}
+		<-time.After(unwatched + unwatched/2)
+	}
+	if n := connections.Load(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}

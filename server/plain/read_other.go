@@ -10,3 +10,5 @@ type rawReader struct{}
 func newRawReader(net.Conn) *rawReader { return nil }
 
 func (*rawReader) read() (*[maxHead]byte, int, error) { return nil, 0, nil }
+
+func newLook(net.Conn) func() bool { return nil }

@@ -70,3 +70,22 @@ func (r *rawReader) readNow(fd uintptr) bool {
 	}
 	return true
 }
+
+// newLook returns what looks at a connection on which nothing is to come: it reports whether nothing has. It returns nil where that cannot be seen.
+func newLook(c net.Conn) func() bool {
+	socket, ok := c.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	var one [1]byte
+	silent := false
+	try := func(fd uintptr) {
+		_, err := syscall.Read(int(fd), one[:]) // what comes is of no use, nor is then the connection
+		silent = err == syscall.EAGAIN          //nolint:errorlint // system calls return it as it is
+	}
+	return func() bool { return raw.Control(try) == nil && silent } // not Read: the time of the last read is over
+}
