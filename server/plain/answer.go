@@ -55,6 +55,7 @@ func parseAnswer(head, method string, a *answer) bool {
 				return false
 			}
 			a.length, a.said = int64(length), []string{value} //nolint:gosec // it has 63 bits
+			continue
 		case "Connection":
 			switch {
 			case strings.EqualFold(value, "close"):
