@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestDocs runs what the documents show: each line "$ weir ..." of a fenced block, with the files that blocks name in their first line,
@@ -45,6 +46,9 @@ func TestDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(dir)
+	for _, name := range []string{"shop", "api"} { // what edge.yaml names
+		certificate(t, name+".crt", name+".key", time.Now().Add(time.Hour))
+	}
 	for _, s := range shown {
 		_, out, errs := weir(t, "", strings.Fields(s.args)...)
 		if !matches(out+errs, s.want) {

@@ -272,7 +272,7 @@ func TestCheckCertificates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := files(t, map[string]string{"shop.yaml": listen + shop})
 			if c.ends != 0 {
-				certificate(t, dir, time.Now().Add(c.ends))
+				certificate(t, filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), time.Now().Add(c.ends))
 			}
 			if code, out, errs := weir(t, "", "check", dir+"/shop.yaml"); code != c.code || !strings.Contains(out, c.want) || errs != "" {
 				t.Errorf("%d\n%s\n%s", code, out, errs)
@@ -282,7 +282,7 @@ func TestCheckCertificates(t *testing.T) {
 }
 
 // certificate writes a certificate that nobody has signed, and its key.
-func certificate(t *testing.T, dir string, ends time.Time) {
+func certificate(t *testing.T, certFile, keyFile string, ends time.Time) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -297,8 +297,8 @@ func certificate(t *testing.T, dir string, ends time.Time) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, block := range map[string]*pem.Block{"cert.pem": {Type: "CERTIFICATE", Bytes: cert}, "key.pem": {Type: "PRIVATE KEY", Bytes: private}} {
-		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
+	for name, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: cert}, keyFile: {Type: "PRIVATE KEY", Bytes: private}} {
+		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -67,9 +67,11 @@ func (g *Gateway) newPassage(file *policyfile.File, name string, stale time.Dura
 
 // serve passes a request on, and answers with what comes back.
 func (p *passage) serve(w *lasting, r *http.Request) {
-	if !p.keeps && p.to.Takes(r) {
-		p.direct(w, r)
-		return
+	if !p.keeps {
+		if to, ok := p.to.Direct(r); ok {
+			p.direct(to, w, r)
+			return
+		}
 	}
 	rc := http.NewResponseController(w)
 	r = r.WithContext(upstream.OnStalledClient(r.Context(), func(answering bool) {
@@ -92,8 +94,8 @@ func (p *passage) serve(w *lasting, r *http.Request) {
 }
 
 // direct passes a plain request on without httputil.ReverseProxy.
-func (p *passage) direct(w *lasting, r *http.Request) {
-	answered, err := p.to.Pass(w, r, forwarded(r, p.trusted))
+func (p *passage) direct(to upstream.Direct, w *lasting, r *http.Request) {
+	answered, err := to.Pass(w, r, forwarded(r, p.trusted))
 	switch {
 	case err == nil:
 	case answered:

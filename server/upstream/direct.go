@@ -23,19 +23,22 @@ func newClient(s *settings, urls []string, dial func(context.Context, string, st
 	return &plain.Client{Dial: dial, Connect: t.Connect, Answer: t.Answer, Stall: t.Idle, MaxIdle: s.spec.MaxIdle}
 }
 
-// Takes reports whether Pass can carry out a request: it is a plain one, and all targets speak plain HTTP/1.1.
-func (u *Upstream) Takes(r *http.Request) bool {
-	return u.settings.Load().client != nil && plain.Takes(r)
+// A Direct is the way to the targets of an upstream without net/http, as it was when it was asked for: a change of the policy meanwhile is no matter.
+type Direct struct {
+	u *Upstream
+	s *settings
 }
 
-// Pass sends a request that Takes took to a target, as RoundTrip would, and writes the answer to w, with a fraction of the effort. The fields go
-// in place of the request's of the same names. It reports whether w was written to: then an error leaves the answer incomplete.
-func (u *Upstream) Pass(w http.ResponseWriter, r *http.Request, fields []plain.Field) (answered bool, err error) {
+// Direct returns the way without net/http for a request. There is one for plain requests, where all targets speak plain HTTP/1.1.
+func (u *Upstream) Direct(r *http.Request) (d Direct, ok bool) {
 	s := u.settings.Load()
-	if s.client == nil { // the policy has changed since Takes
-		return false, errChanged
-	}
-	s.budget.request()
+	return Direct{u, s}, s.client != nil && plain.Takes(r)
+}
+
+// Pass sends a request to a target, as RoundTrip would, and writes the answer to w, with a fraction of the effort. The fields go in place of the
+// request's of the same names. It reports whether w was written to: then an error leaves the answer incomplete.
+func (d Direct) Pass(w http.ResponseWriter, r *http.Request, fields []plain.Field) (answered bool, err error) {
+	u, s := d.u, d.s
 	var tried []*Target
 	var failed error
 	for {
@@ -61,8 +64,6 @@ func (u *Upstream) Pass(w http.ResponseWriter, r *http.Request, fields []plain.F
 		tried = append(tried, e.Target)
 	}
 }
-
-var errChanged = errors.New("the upstream has just been changed")
 
 // heard is Heard, where that says something.
 func (e *Exchange) heard() func() {
