@@ -94,7 +94,7 @@ func countsBothGroups(t *testing.T, store string) {
 	e := newEngine(t, p, policy.Options{Clock: clock.Now, Stores: map[string]weir.Store{"main": weirtest.NewStore(clock.Now)}})
 	refused := 0
 	for range 2 {
-		for i := range 1000 {
+		for i := range 400 { // so few that all of the shadow's calls may be under way at once, and none is left out
 			if e.Decide(user(i)).Outcome == policy.Deny {
 				refused++
 			}
@@ -107,10 +107,7 @@ func countsBothGroups(t *testing.T, store string) {
 	if len(c) != 2 || c[0].Shadow || c[0].Rest || !c[1].Shadow || !c[1].Rest || c[1].Limit != "per-user" {
 		t.Fatalf("%+v", c)
 	}
-	if c[1].Missed > 0 { // so many calls were under way that some were not made
-		t.Skipf("%d were not asked", c[1].Missed)
-	}
-	if int(c[0].Limited) != refused || c[0].Allowed != c[0].Limited || c[1].Allowed != c[1].Limited || c[0].Limited+c[1].Limited != 1000 || refused < 150 || refused > 350 {
+	if c[1].Missed > 0 || int(c[0].Limited) != refused || c[0].Allowed != c[0].Limited || c[1].Allowed != c[1].Limited || c[0].Limited+c[1].Limited != 400 || refused < 60 || refused > 140 {
 		t.Errorf("%d were refused: %+v", refused, c)
 	}
 }
