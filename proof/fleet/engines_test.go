@@ -92,8 +92,7 @@ func TestAllOrNothing(t *testing.T) {
 				if v.Outcome == policy.Allow {
 					used[id(e, n, key)]++ // this one
 				}
-				// What is given back is what was charged, but for what the bucket would have brought in meanwhile: some hundreds of milliseconds of 1000
-				// hours. Remaining is rounded down, so it is what is lacking that is compared.
+				// Remaining is rounded down, and a cancelled charge may leave a hair behind (docs/guarantees.md): it is what is lacking that is compared.
 				lacking := float64(v.Decision.ResetAfter) / float64(per)
 				if want := used[id(e, n, key)]; math.Abs(lacking-float64(want)) > 1e-5 || want > bursts[n] {
 					t.Errorf("engine %d, %s of %s: %.7f are lacking, want %d of %d", e, n, key, lacking, want, bursts[n])
