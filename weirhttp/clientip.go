@@ -49,6 +49,9 @@ func ClientIP(r *http.Request, trusted []netip.Prefix) netip.Addr {
 
 // Trusted reports whether a request's connection comes from a trusted prefix.
 func Trusted(r *http.Request, trusted []netip.Prefix) bool {
+	if len(trusted) == 0 {
+		return false
+	}
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && contains(trusted, peer.Addr().Unmap().WithZone(""))
 }

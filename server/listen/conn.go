@@ -74,8 +74,12 @@ func (c *Conn) bound() error {
 	return c.Conn.SetWriteDeadline(until)
 }
 
-// SetWriteDeadline sets a deadline for writes, in place of the write timeout. The zero time brings that one back.
+// SetWriteDeadline sets a deadline for writes, in place of the write timeout. One that is later than that, and the zero time, bring it back: nobody gives
+// a client more time.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
+	if t.After(time.Now().Add(c.writeTimeout)) {
+		t = time.Time{}
+	}
 	c.foreign.Store(!t.IsZero())
 	c.deadline.Store(0)
 	return c.Conn.SetWriteDeadline(t)
@@ -83,9 +87,10 @@ func (c *Conn) SetWriteDeadline(t time.Time) error {
 
 // SetDeadline is SetReadDeadline and SetWriteDeadline.
 func (c *Conn) SetDeadline(t time.Time) error {
-	c.foreign.Store(!t.IsZero())
-	c.deadline.Store(0)
-	return c.Conn.SetDeadline(t)
+	if err := c.Conn.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return c.SetWriteDeadline(t)
 }
 
 // CloseWrite tells the client that nothing more comes.

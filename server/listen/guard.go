@@ -52,20 +52,6 @@ const (
 // give the request up. In the middle of a body it is the error that tells.
 const nonsense = "?\r\n\r\n"
 
-// Strict puts a guard before the connections of a Listener that speak HTTP/1.
-func Strict(l *Listener) net.Listener { return strict{l} }
-
-type strict struct{ *Listener }
-
-// Accept returns the next connection.
-func (s strict) Accept() (net.Conn, error) {
-	conn, err := s.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return s.Guard(conn), nil
-}
-
 // Guard puts a guard before a connection, unless it speaks HTTP/2 over TLS. Nothing of it may have been read, or what was must be read again
 // from it.
 func (l *Listener) Guard(conn net.Conn) net.Conn {

@@ -1,8 +1,8 @@
 // Package listen is the gateway's side towards clients: it takes connections, learns whose they are, speaks TLS, and holds all of it to
 // bounds, so that none of those who connect can keep the others out.
 //
-// The chain is plain: a Listener gives connections that are ready to be read (a *Conn, or a *tls.Conn over one), Strict puts a guard before
-// those that speak HTTP/1, net/http serves them, and Handler looks at each request before the gateway does.
+// A Listener gives connections that are ready to be read (a *Conn, or a *tls.Conn over one). Front serves them: what is plain by package plain, and the
+// rest by net/http, behind a guard where it is HTTP/1. Handler looks at each request before the gateway does.
 package listen
 
 import (

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/plain"
 )
 
 const patience = 30 * time.Second
@@ -24,7 +25,7 @@ type serving struct {
 	*Port
 	l    *Listener
 	addr string
-	srv  *http.Server
+	srv  *plain.Server
 }
 
 func serve(t *testing.T, b policy.Bounds, trusted []netip.Prefix, o Options, h http.HandlerFunc) *serving {
@@ -34,9 +35,9 @@ func serve(t *testing.T, b policy.Bounds, trusted []netip.Prefix, o Options, h h
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &serving{Port: p, l: p.Listen(inner, o), addr: inner.Addr().String(), srv: p.Server(h, slog.DiscardHandler)}
+	s := &serving{Port: p, l: p.Listen(inner, o), addr: inner.Addr().String(), srv: p.Front(h, slog.DiscardHandler, nil)}
 	ended := make(chan error, 1)
-	go func() { ended <- s.srv.Serve(Strict(s.l)) }()
+	go func() { ended <- s.srv.Serve(s.l) }()
 	t.Cleanup(func() {
 		s.srv.Close()
 		s.l.Close()

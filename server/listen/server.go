@@ -11,19 +11,18 @@ import (
 )
 
 // Front returns what serves the connections of the port's listeners, which its Serve is given one after another. Plain requests of HTTP/1.1 it
-// serves by itself; all others net/http gets, behind a guard. known is for ConnContext, beside that of the port; it may be nil. The log is as in
-// Server.
+// serves by itself; all others net/http gets, behind a guard. known is for ConnContext, beside that of the port; it may be nil.
+// What net/http has to say goes to the log at the level of debugging.
 func (p *Port) Front(h http.Handler, logTo slog.Handler, known func(context.Context, net.Conn) context.Context) *plain.Server {
-	s := p.Server(h, logTo)
+	s := p.behind(h, logTo)
 	if known != nil {
 		s.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return known(ConnContext(ctx, c), c) }
 	}
-	return &plain.Server{HTTP: s, Stall: -1} // a Conn bounds its writes
+	return &plain.Server{HTTP: s}
 }
 
-// Server returns what serves the connections of the port's listeners. Its Serve is given Strict listeners, one after another.
-// What net/http has to say goes to the log at the level of debugging.
-func (p *Port) Server(h http.Handler, logTo slog.Handler) *http.Server {
+// behind returns what serves the connections that are not plain.
+func (p *Port) behind(h http.Handler, logTo slog.Handler) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/textproto"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,19 +33,12 @@ func parseAnswer(head, method string, a *answer) bool {
 	values := make([]string, 0, 8)
 	a.length = -1
 	for n := 0; ; n++ {
-		if line, rest, ok = cutLine(rest); !ok || n > maxFields {
+		var name, value string
+		if name, value, rest, ok = cutField(rest); !ok || n > maxFields {
 			return false
 		}
-		if line == "" {
+		if name == "" {
 			break
-		}
-		colon := strings.IndexByte(line, ':')
-		if colon <= 0 || !isToken(line[:colon]) {
-			return false
-		}
-		name, value := textproto.CanonicalMIMEHeaderKey(line[:colon]), trim(line[colon+1:])
-		if !isValue(value) {
-			return false
 		}
 		switch name {
 		case "Content-Length":

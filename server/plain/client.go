@@ -269,7 +269,7 @@ type exchange struct {
 	stalls   time.Time   // until when a read may take, as the connection was told
 	heard    func()
 	progress Progress
-	bounded  bool // w was told how long it may take
+	bounded  bool // w was told how long a write may take
 }
 
 // run sends the request and passes the answer on. It reports whether the connection is of further use.
@@ -399,42 +399,17 @@ func (x *exchange) stop() bool {
 	return x.watching == nil || x.watching()
 }
 
-// begin begins the answer to the client. A client that takes nothing of it is given up after a while; a Server's own responses see to that
-// themselves.
+// begin begins the answer to the client.
 func (x *exchange) begin(status int) {
 	if x.heard != nil {
 		x.heard()
 	}
 	x.progress = Answered
-	if !x.bounded && !isOwn(x.w) {
-		x.bounded = true
-		x.allow()
-	}
 	x.w.WriteHeader(status)
 }
 
-// allow gives the client time for the next bytes.
-func (x *exchange) allow() {
-	if x.bounded {
-		http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(or(x.client.Stall, defaultGap))) //nolint:errcheck // who has no deadlines does without
-	}
-}
-
-// isOwn reports whether a writer is a Server's.
-func isOwn(w http.ResponseWriter) bool {
-	for {
-		switch inner := w.(type) {
-		case *response:
-			return true
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = inner.Unwrap()
-		default:
-			return false
-		}
-	}
-}
-
-// next is until when the next read may take: the head of an answer has one time for all of it, and each part of a body another.
+// next is until when the next read may take: the head of an answer has one time for all of it, and each part of a body another, in which the client has
+// to take the one before, too.
 func (x *exchange) next() time.Time {
 	if x.progress < Answered {
 		x.stalls = x.until
@@ -442,7 +417,8 @@ func (x *exchange) next() time.Time {
 	}
 	gap, now := or(x.client.Stall, defaultGap), time.Now()
 	if left := x.stalls.Sub(now); left < gap/2 || left > gap {
-		x.stalls = now.Add(gap)
+		x.stalls, x.bounded = now.Add(gap), true
+		http.NewResponseController(x.w).SetWriteDeadline(x.stalls) //nolint:errcheck // who has no deadlines does without
 	}
 	return x.stalls
 }
@@ -450,7 +426,6 @@ func (x *exchange) next() time.Time {
 // more reads more of the answer, for no longer than that may take.
 func (x *exchange) more() error {
 	x.watch()
-	x.allow()
 	if err := x.conn.SetReadDeadline(x.next()); err != nil {
 		return err
 	}

@@ -376,35 +376,6 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	}
 }
 
-// TestWhoDoesNotTakeTheAnswer: also where net/http serves him, a client that takes nothing of an answer is given up.
-func TestWhoDoesNotTakeTheAnswer(t *testing.T) {
-	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for r.Context().Err() == nil {
-			if _, err := w.Write(make([]byte, 1<<20)); err != nil {
-				return
-			}
-		}
-	}))
-	defer up.Close()
-	c := &Client{Stall: 100 * time.Millisecond}
-	defer c.Close()
-	ended := make(chan error, 1)
-	front := serveNetHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, err := c.Pass(w, r, Passage{Addr: up.Listener.Addr().String()})
-		ended <- err
-	}))
-	io.WriteString(dial(t, front), "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-	select {
-	case err := <-ended:
-		var client *ClientError
-		if !errors.As(err, &client) {
-			t.Error(err)
-		}
-	case <-time.After(patience):
-		t.Error("it still writes")
-	}
-}
-
 // TestHeadThatTrickles: an answer whose head comes byte by byte has no more time for it than another.
 func TestHeadThatTrickles(t *testing.T) {
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -484,5 +455,34 @@ func TestKeptForLonger(t *testing.T) {
 	}
 	if n := connections.Load(); n != 1 {
 		t.Errorf("%d connections", n)
+	}
+}
+
+// TestWhoDoesNotTakeTheAnswer: also where net/http serves him, a client that takes nothing of an answer is given up.
+func TestWhoDoesNotTakeTheAnswer(t *testing.T) {
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+				return
+			}
+		}
+	}))
+	defer up.Close()
+	c := &Client{Stall: 100 * time.Millisecond}
+	defer c.Close()
+	ended := make(chan error, 1)
+	front := serveNetHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, err := c.Pass(w, r, Passage{Addr: up.Listener.Addr().String()})
+		ended <- err
+	}))
+	io.WriteString(dial(t, front), "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	select {
+	case err := <-ended:
+		var client *ClientError
+		if !errors.As(err, &client) {
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Error("it still writes")
 	}
 }

@@ -32,7 +32,6 @@ type conn struct {
 	n       int       // what was read and not served is in lent[:n]
 	asleep  bool      // it has been idle for a while
 	waits   time.Time // until when a read may take, as the connection was told; zero for not told
-	writes  time.Time // the same of a write
 	watched watched
 }
 
@@ -45,9 +44,7 @@ func (c *conn) serve() {
 	c.raw = newRawReader(c.Conn)
 	c.server.state(c.Conn, http.StateNew)
 	if c.tls != nil && c.tls.NegotiatedProtocol == "h2" {
-		c.lent = buffers.Get().(*[maxHead]byte)
-		c.handOver()
-		c.giveBack()
+		c.handOver(nil)
 		c.server.remove(c)
 		return
 	}
@@ -92,7 +89,7 @@ func (c *conn) serveAll() next {
 		r := &c.request
 		*r = http.Request{}
 		if head == "" || c.isLong(head) || !parse(head, r) {
-			c.handOver()
+			c.handOver(c.lent[:c.n])
 			return over
 		}
 		c.n = copy(c.lent[:], c.lent[len(head):c.n])
@@ -111,7 +108,7 @@ func (c *conn) isLong(head string) bool {
 	return most > 0 && len(head) > most
 }
 
-// giveBack gives the buffer back, if there is nothing in it.
+// giveBack gives the buffer back. What is in it is of no use any more.
 func (c *conn) giveBack() {
 	if c.lent != nil {
 		buffers.Put(c.lent)
@@ -225,11 +222,11 @@ func (c *conn) closeIfIdle() {
 	}
 }
 
-// handOver gives the connection to net/http.
-func (c *conn) handOver() {
+// handOver gives the connection to net/http, with what was read.
+func (c *conn) handOver(read []byte) {
 	c.Conn.SetDeadline(time.Time{}) //nolint:errcheck // net/http sees it
 	c.server.state(c.Conn, http.StateHijacked)
-	c.rest.put(c.Conn, bytes.Clone(c.lent[:c.n]))
+	c.rest.put(c.Conn, bytes.Clone(read))
 }
 
 // answer serves one request. It reports whether there may be another one on the connection.

@@ -290,35 +290,6 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// TestWhoDoesNotRead: a client that takes nothing of its answer is given up.
-func TestWhoDoesNotRead(t *testing.T) {
-	failed := make(chan error, 1)
-	s := &Server{Stall: 50 * time.Millisecond, HTTP: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		for {
-			if _, err := w.Write(make([]byte, 1<<20)); err != nil {
-				failed <- err
-				return
-			}
-		}
-	})}}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	go s.Serve(l)
-	defer s.Close()
-	io.WriteString(dial(t, l.Addr().String()), "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-	select {
-	case err := <-failed:
-		var timeout net.Error
-		if !errors.As(err, &timeout) || !timeout.Timeout() {
-			t.Error(err)
-		}
-	case <-time.After(patience):
-		t.Fatal("it still writes")
-	}
-}
-
 // TestStates: connections are told as net/http tells them: each that began ends, here or, handed over, there.
 func TestStates(t *testing.T) {
 	var open atomic.Int64

@@ -24,21 +24,13 @@ func parse(head string, r *http.Request) bool {
 	values := make([]string, 0, 8)
 	r.Host = ""
 	for n := 0; ; n++ {
-		if line, rest, ok = cutLine(rest); !ok || n > maxFields {
-			return false
-		}
-		if line == "" {
-			return rest == "" && r.Host != ""
-		}
-		colon := strings.IndexByte(line, ':')
-		if colon <= 0 || !isToken(line[:colon]) {
-			return false
-		}
-		name, value := textproto.CanonicalMIMEHeaderKey(line[:colon]), trim(line[colon+1:])
-		if !isValue(value) {
+		var name, value string
+		if name, value, rest, ok = cutField(rest); !ok || n > maxFields {
 			return false
 		}
 		switch name {
+		case "":
+			return rest == "" && r.Host != ""
 		case "Host":
 			if r.Host != "" || !isHost(value) {
 				return false
@@ -88,6 +80,20 @@ func parseLine(line string, r *http.Request) bool {
 	}
 	r.Method, r.RequestURI, r.URL = method, target, u
 	return true
+}
+
+// cutField cuts the first field off, its name in canonical form. At the empty line after the last one the name is empty.
+func cutField(s string) (name, value, rest string, ok bool) {
+	line, rest, ok := cutLine(s)
+	if !ok || line == "" {
+		return "", "", rest, ok
+	}
+	colon := strings.IndexByte(line, ':')
+	if colon <= 0 || !isToken(line[:colon]) {
+		return "", "", rest, false
+	}
+	value = trim(line[colon+1:])
+	return textproto.CanonicalMIMEHeaderKey(line[:colon]), value, rest, isValue(value)
 }
 
 // cutLine cuts the first line off. Each ends as it must, with both characters: net/http also takes the second one alone.

@@ -52,7 +52,6 @@ func (w *response) free() {
 	outs.Put(w.lent)
 	w.lent = nil
 	if w.deadline {
-		w.conn.writes = time.Time{}
 		w.conn.SetWriteDeadline(time.Time{}) //nolint:errcheck // the next write says what is wrong
 	}
 }

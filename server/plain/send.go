@@ -3,7 +3,6 @@ package plain
 import (
 	"net"
 	"strconv"
-	"time"
 )
 
 // chunkHead is room before a chunk for its length, and chunkRoom for what is around it, and ends a body.
@@ -84,16 +83,9 @@ func (w *response) flush(more []byte) error {
 		return w.err
 	}
 	c := w.conn
-	if !w.deadline && c.server.Stall >= 0 {
-		stall := or(c.server.Stall, defaultStall)
-		if now := time.Now(); c.writes.Sub(now) < stall/2 {
-			c.writes = now.Add(stall)
-			w.err = c.Conn.SetWriteDeadline(c.writes)
-		}
-	}
-	if w.err == nil && more == nil {
+	if more == nil {
 		_, w.err = c.Conn.Write(w.out)
-	} else if w.err == nil {
+	} else {
 		parts := net.Buffers{w.out, more}
 		if w.chunked {
 			parts = append(parts, []byte(crlf))

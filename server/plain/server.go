@@ -18,10 +18,10 @@ import (
 )
 
 // A Server stands in front of an http.Server, whose Handler, IdleTimeout, ReadHeaderTimeout, BaseContext, ConnContext, ConnState and ErrorLog it
-// goes by, and to which it hands what is not plain. All but BaseContext is read when Serve is called, and is not to be changed after that. It is safe for concurrent use.
+// goes by, and to which it hands what is not plain. All but BaseContext is read when Serve is called, and is not to be changed after that. That a client takes its answer in time is the
+// matter of the listener's connections, as it is with net/http unless WriteTimeout is set. It is safe for concurrent use.
 type Server struct {
-	HTTP  *http.Server
-	Stall time.Duration // how long a client may take for the next bytes of its answer; 0 means a minute, and less that the connections see to it
+	HTTP *http.Server
 
 	date atomic.Pointer[date]
 
@@ -33,9 +33,8 @@ type Server struct {
 }
 
 const (
-	defaultHead  = 10 * time.Second
-	defaultIdle  = 2 * time.Minute
-	defaultStall = time.Minute
+	defaultHead = 10 * time.Second
+	defaultIdle = 2 * time.Minute
 )
 
 // A Guarded listener wants to look at what net/http reads. Serve has Guard put something before each connection that it hands over, from which all

@@ -38,31 +38,13 @@ func (u *Upstream) Direct(r *http.Request) (d Direct, ok bool) {
 // Pass sends a request to a target, as RoundTrip would, and writes the answer to w, with a fraction of the effort. The fields go in place of the
 // request's of the same names. It reports whether w was written to: then an error leaves the answer incomplete.
 func (d Direct) Pass(w http.ResponseWriter, r *http.Request, fields []plain.Field) (answered bool, err error) {
-	u, s := d.u, d.s
-	var tried []*Target
-	var failed error
-	for {
-		e, err := u.Pick(tried...)
-		if err != nil {
-			if failed != nil {
-				return false, failed
-			}
-			return false, err
-		}
-		progress, err := s.client.Pass(w, r, plain.Passage{Addr: e.Target.addr, Fields: fields, Heard: e.heard()})
+	err = d.u.try(d.s, func(e Exchange) (bool, error) {
+		progress, err := d.s.client.Pass(w, r, plain.Passage{Addr: e.Target.addr, Fields: fields, Heard: e.heard()})
 		e.Done(outcome(r, err))
-		if err == nil || progress == plain.Answered {
-			return true, err
-		}
-		failed = err
-		if len(tried) >= s.retries || !again(r, progress, err) {
-			return false, err
-		}
-		if !u.MayRetry() {
-			return false, err
-		}
-		tried = append(tried, e.Target)
-	}
+		answered = err == nil || progress == plain.Answered
+		return again(r, progress, err), err
+	})
+	return answered, err
 }
 
 // heard is Heard, where that says something.

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -39,31 +40,36 @@ func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	var resp *http.Response
+	err = u.try(s, func(e Exchange) (again bool, err error) {
+		a := &attempt{Exchange: e, s: s, outer: r.Context(), body: b}
+		if resp, err = a.send(r); err == nil {
+			return false, nil
+		}
+		return a.repeatable(r, err), err
+	})
+	if err != nil {
+		b.close()
+		return nil, err
+	}
+	return resp, nil
+}
+
+// try has a request sent to one target after another, for as long as send says that it may be sent again, and there is a target, and a retry left for
+// it. The error is that of the last one.
+func (u *Upstream) try(s *settings, send func(Exchange) (again bool, err error)) error {
 	var tried []*Target
 	var failed error
 	for {
 		e, err := u.Pick(tried...)
 		if err != nil {
-			b.close()
-			if failed != nil {
-				return nil, failed
-			}
-			return nil, err
+			return cmp.Or(failed, err)
 		}
-		a := &attempt{Exchange: e, s: s, outer: r.Context(), body: b}
-		resp, err := a.send(r)
-		if err == nil {
-			return resp, nil
+		again, err := send(e)
+		if err == nil || !again || len(tried) >= s.retries || !u.MayRetry() {
+			return err
 		}
 		failed = err
-		if len(tried) >= s.retries || !a.repeatable(r, err) {
-			b.close()
-			return nil, err
-		}
-		if !u.MayRetry() {
-			b.close()
-			return nil, err
-		}
 		tried = append(tried, e.Target)
 	}
 }
