@@ -82,7 +82,7 @@ func TestWrongUpstreams(t *testing.T) {
 		"u: { url: \"https://a\", tls: { insecure: true } }":                                                "warning: any certificate is believed: whoever stands between can read and change everything: name a ca instead",
 		"u: { url: \"https://a\", tls: { insecure: true, server_name: b } }":                                "error: with insecure nothing is checked that ca and server_name say: take insecure out",
 		"u: { url: \"http://a\", retries: 1 }":                                                              "warning: a request is sent again to another target only, and there is none: add a target, or take retries out",
-		"u: { url: \"http://a\", retries: { budget: 0.2 } }":                                                "error: this is a number, and must be a text: How many retries there may be",
+		"u: { url: \"http://a\", retries: { budget: 0.2 } }":                                                "error: this is a number, and must be a text: The most retries as a share of all requests",
 		"u: { targets: [\"http://a\", \"http://b\"], retries: { budget: \"200%\" } }":                       `error: "200%" is not a part of the requests: write one from 1% to 100%, like 20%`,
 		"u: { targets: [\"http://a\", \"http://b\"], retries: 11 }":                                         "error: 11 retries of one request are too many: write at most 10",
 		"u: { url: \"http://a\", timeouts: { answer: 0s } }":                                                `error: "0s" is not a duration above 0: write one like 60s`,
