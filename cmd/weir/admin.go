@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// servers are the running servers that a command speaks to, by the addresses of their admin pages.
+// servers are the running servers that a command talks to, by their admin addresses.
 type servers struct {
 	addresses []string
 	tokenFile string
@@ -29,37 +29,37 @@ type servers struct {
 	client *http.Client
 }
 
-// Bounds on how long an answer may take and how large it may be.
+// Bounds on the duration and the size of a response.
 const (
 	adminTime = 30 * time.Second
 	maxAnswer = 64 << 20
 )
 
-// flags adds what every command needs that speaks to servers.
+// flags adds the flags of every command that talks to servers.
 func (s *servers) flags(c *cobra.Command) {
-	c.Flags().StringSliceVar(&s.addresses, "admin", []string{"http://127.0.0.1:9090"}, "where the admin pages are; several are asked one after another")
-	c.Flags().StringVar(&s.tokenFile, "token-file", "", "a file with the token that the server asks for")
-	c.Flags().StringVar(&s.caFile, "ca", "", "a file with the certificates that a server with TLS is known by, in place of the machine's")
+	c.Flags().StringSliceVar(&s.addresses, "admin", []string{"http://127.0.0.1:9090"}, "the admin address of the server; repeat it for several servers")
+	c.Flags().StringVar(&s.tokenFile, "token-file", "", "a file with the server's admin token")
+	c.Flags().StringVar(&s.caFile, "ca", "", "a PEM file with the authorities that sign the server's certificate; default: the system's")
 }
 
-// open readies the client.
+// open prepares the HTTP client.
 func (s *servers) open() error {
 	transport := &http.Transport{Proxy: nil}
 	if s.caFile != "" {
 		pem, err := os.ReadFile(s.caFile)
 		if err != nil {
-			return readable(err)
+			return fileError(err)
 		}
 		roots := x509.NewCertPool()
 		if !roots.AppendCertsFromPEM(pem) {
-			return &usageError{fmt.Errorf("--ca %s: it holds no certificate", s.caFile)}
+			return &usageError{fmt.Errorf("--ca %s: the file has no certificate in PEM", s.caFile)}
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
 	}
 	if s.tokenFile != "" {
 		text, err := os.ReadFile(s.tokenFile)
 		if err != nil {
-			return readable(err)
+			return fileError(err)
 		}
 		s.token = strings.TrimSpace(string(text))
 	}
@@ -73,12 +73,12 @@ func (s *servers) open() error {
 	s.client = &http.Client{
 		Timeout:       adminTime,
 		Transport:     transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the token goes nowhere else
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // a redirect must not carry the token elsewhere
 	}
 	return nil
 }
 
-// each does something with every server. What goes wrong at one is told, and the others are asked nevertheless.
+// each calls do for every server. An error of one server is printed, and the others are called nevertheless.
 func (s *servers) each(cmd *cobra.Command, do func(address string) error) error {
 	if err := s.open(); err != nil {
 		return err
@@ -92,12 +92,12 @@ func (s *servers) each(cmd *cobra.Command, do func(address string) error) error 
 		}
 	}
 	if failed {
-		return errAnswered
+		return errReported
 	}
 	return nil
 }
 
-// refused is a problem that a server answered with.
+// refused is an error response of a server (RFC 9457).
 type refused struct {
 	Title    string `json:"title"`
 	Detail   string `json:"detail"`
@@ -111,7 +111,7 @@ type refused struct {
 	file string
 }
 
-// Error has a line for each thing that is wrong with a policy, as weir check has it.
+// Error has a line for each problem of a policy, in the format of weir check.
 func (r *refused) Error() string {
 	text := cmp.Or(r.Detail, r.Title)
 	for _, p := range r.Problems {
@@ -127,7 +127,8 @@ func (r *refused) Error() string {
 	return text
 }
 
-// ask sends a body, a value as JSON or a text as YAML, and reads the answer into out. file is what a policy's problems are about.
+// ask sends a body, a value as JSON or bytes as YAML, and decodes the response into out. file names the policy in
+// its problems.
 func (s *servers) ask(ctx context.Context, method, address string, body any, file string, out any) error {
 	contentType, data := "application/json", []byte(nil)
 	switch b := body.(type) {
@@ -164,21 +165,21 @@ func (s *servers) ask(ctx context.Context, method, address string, body any, fil
 	if resp.StatusCode != http.StatusOK {
 		r := &refused{file: file}
 		if json.Unmarshal(text, r) != nil || r.Detail == "" {
-			r.Detail = fmt.Sprintf("it answered %s: is this the admin address of a weir?", resp.Status)
+			r.Detail = fmt.Sprintf("it responded %s: is this the admin address of weir serve?", resp.Status)
 		}
 		return r
 	}
 	return json.Unmarshal(text, out)
 }
 
-// planned is what a policy changes, as a server tells it.
+// planned is the list of changes that a server reports for a policy.
 type planned struct {
 	Changes []struct {
 		Text string `json:"text"`
 	} `json:"changes"`
 }
 
-// tell prints changes, each in a line; with several servers, below the server's address.
+// tell prints one change per line; with several servers, below the server's address.
 func (p *planned) tell(cmd *cobra.Command, s *servers, address string) {
 	out := cmd.OutOrStdout()
 	if len(s.addresses) > 1 {
@@ -192,14 +193,14 @@ func (p *planned) tell(cmd *cobra.Command, s *servers, address string) {
 	}
 }
 
-// keyParts reads a KEY: its parts, separated by commas, or a JSON array of texts for parts with commas in them.
+// keyParts reads a KEY: its parts, separated by commas, or a JSON array of strings for parts that contain commas.
 func keyParts(text string) ([]string, error) {
 	if !strings.HasPrefix(text, "[") {
 		return strings.Split(text, ","), nil
 	}
 	var parts []string
 	if err := json.Unmarshal([]byte(text), &parts); err != nil {
-		return nil, &usageError{fmt.Errorf(`%s is not a key: write its parts with commas between, or as a JSON array of texts, like '["a,b","7"]'`, text)}
+		return nil, &usageError{fmt.Errorf(`%s is not a key: write its parts separated by commas, or as a JSON array of strings, like '["a,b","7"]'`, text)}
 	}
 	return parts, nil
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// exception is a ban or a grant, as a server takes and tells it.
+// exception is a ban or a grant as JSON, to and from a server.
 type exception struct {
 	Limit string            `json:"limit"`
 	Key   []string          `json:"key,omitempty"`
@@ -23,23 +23,26 @@ func banCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ban LIMIT [KEY] --for DURATION",
 		Short: "Refuse all requests of a key for a while",
-		Long: `Ban has a running server refuse all requests of a key at a limit, until the time is over or the ban is lifted. Nothing is charged for them, and
-Retry-After says when it ends. KEY is the parts of the limit's key, separated by commas, or a JSON array of them; for client.ip it may be a prefix.`,
+		Long: `Ban makes a running server refuse all requests of a key at a limit, until the ban expires or is lifted. Refused requests
+charge nothing, and Retry-After tells clients when the ban ends.
+
+KEY is the parts of the limit's key, separated by commas, or a JSON array of them. For client.ip it may be an address
+prefix.`,
 		Example: "  weir ban per-client 192.0.2.7 --for 1h\n  weir ban per-client 198.51.100.0/24 --for 1d",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.except(cmd, "ban", args, exception{For: d})
 		},
 	}
-	c.Flags().StringVar(&d, "for", "", "how long it holds, like 1h or 7d (required)")
+	c.Flags().StringVar(&d, "for", "", "how long the ban lasts, like 1h or 7d (required)")
 	s.flags(c)
 	return c
 }
 
-// except sends a ban, a grant, or the end of one.
+// except sends a ban, a grant, or the lifting of one.
 func (s *servers) except(cmd *cobra.Command, what string, args []string, ex exception) error {
 	if what != "lift" && ex.For == "" {
-		return &usageError{fmt.Errorf("for how long? say --for 1h")}
+		return &usageError{fmt.Errorf("--for is missing: add how long it lasts, like --for 1h")}
 	}
 	ex.Limit = args[0]
 	if len(args) > 1 {

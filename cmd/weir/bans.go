@@ -45,12 +45,13 @@ func bansCommand() *cobra.Command {
 			})
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print them as JSON")
+	c.Flags().BoolVar(&asJSON, "json", false, "print the bans and grants as JSON")
 	s.flags(c)
 	return c
 }
 
-// keyText writes a key as keyParts reads it. What a terminal would take for a command stands in JSON.
+// keyText writes a key as keyParts reads it. Keys with control characters, which a terminal could interpret, are
+// written as JSON.
 func keyText(parts []string) string {
 	text := strings.Join(parts, ",")
 	plain := len(parts) > 0 && !strings.HasPrefix(text, "[") && !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f || r >= 0x80 })
@@ -63,9 +64,9 @@ func keyText(parts []string) string {
 	return asciiJSON(parts)
 }
 
-// asciiJSON writes texts as JSON in ASCII.
+// asciiJSON writes strings as JSON in ASCII.
 func asciiJSON(parts []string) string {
-	data, _ := json.Marshal(parts) // texts can be written
+	data, _ := json.Marshal(parts) // strings can always be encoded
 	var b strings.Builder
 	for _, r := range string(data) {
 		switch {

@@ -17,8 +17,9 @@ func checkCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Validate a policy file",
-		Long: `Check reads a policy file and says all that is wrong with it: where, what, and what to do about it. Warnings, such as a limit that no
-route uses, are told too; and certificates that cannot be used, or have expired. It exits with 1 if the file is not a valid policy.`,
+		Long: `Check reads a policy file and prints every problem with its line, its cause and a fix. It also prints warnings, such as
+a limit that no route uses, and reports certificates that cannot be used or have expired. It exits with 1 if the
+policy is invalid.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if schema {
 				return cobra.NoArgs(cmd, args)
@@ -34,19 +35,19 @@ route uses, are told too; and certificates that cannot be used, or have expired.
 			file, err := policyfile.Load(args[0])
 			var invalid *policyfile.InvalidError
 			if err != nil && !errors.As(err, &invalid) {
-				return readable(err)
+				return fileError(err)
 			}
 			for _, p := range file.Problems {
 				fmt.Fprintln(out, p)
 			}
 			if invalid != nil {
-				return errAnswered
+				return errReported
 			}
-			if wrong := certificates(file); len(wrong) > 0 {
+			if wrong := certificateProblems(file); len(wrong) > 0 {
 				for _, err := range wrong {
 					fmt.Fprintln(out, err)
 				}
-				return errAnswered
+				return errReported
 			}
 			fmt.Fprintf(out, "%s: ok: %d limits, %d routes\n", args[0], len(file.Policy.Limits), len(file.Policy.Routes))
 			return nil
@@ -56,8 +57,8 @@ route uses, are told too; and certificates that cannot be used, or have expired.
 	return c
 }
 
-// certificates says what is wrong with those under listen: serve would not begin with them.
-func certificates(file *policyfile.File) (wrong []error) {
+// certificateProblems reports certificates under listen that serve would refuse to start with.
+func certificateProblems(file *policyfile.File) (wrong []error) {
 	for _, l := range file.Policy.Listen.Gateway {
 		if l.TLS == nil {
 			continue

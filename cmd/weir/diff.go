@@ -10,14 +10,15 @@ func diffCommand() *cobra.Command {
 	var s servers
 	c := &cobra.Command{
 		Use:   "diff FILE",
-		Short: "Say what a policy file would change on a running server",
-		Long: `Diff sends a policy file to a running server, which compares it with the policy in force and changes nothing: which limits, routes, upstreams
-and stores would be added, removed or changed, and which limits would keep their counts. It exits with 1 if the server would not take it.`,
+		Short: "Show what a policy file would change on a running server",
+		Long: `Diff sends a policy file to a running server, which compares it with the running policy and changes nothing. It prints
+which limits, routes, upstreams and stores would be added, removed or changed, and which limits would keep their
+counts. It exits with 1 if the server would refuse the policy.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			data, err := os.ReadFile(args[0])
 			if err != nil {
-				return readable(err)
+				return fileError(err)
 			}
 			return s.each(cmd, func(address string) error {
 				var p planned

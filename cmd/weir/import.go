@@ -12,7 +12,7 @@ import (
 func importCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "import",
-		Short: "Turn the configuration of another limiter into a policy file",
+		Short: "Convert the configuration of another rate limiter to a policy file",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -24,7 +24,7 @@ func importNginxCommand() *cobra.Command {
 	var o nginx.Options
 	c := &cobra.Command{
 		Use:   "nginx FILE",
-		Short: "Turn the limits of an nginx configuration into a policy file",
+		Short: "Convert an nginx configuration to a policy file",
 		Long: `Nginx reads an nginx configuration, with the files that it includes, and prints a policy file that says what it says of limits: limit_req and
 limit_conn with their zones, by server and location, in front of what proxy_pass names. What a policy cannot say is listed on the standard
 error, each thing with its line and with why.
@@ -38,9 +38,9 @@ decide as nginx does, request by request.`,
 			switch {
 			case errors.As(err, &wrong):
 				fmt.Fprintln(cmd.ErrOrStderr(), err)
-				return errAnswered
+				return errReported
 			case err != nil:
-				return readable(err)
+				return fileError(err)
 			}
 			for _, n := range result.Notes {
 				fmt.Fprintln(cmd.ErrOrStderr(), n)

@@ -20,10 +20,10 @@ import (
 	"github.com/weirflow/weir/weirrueidis"
 )
 
-// redisVariable is where the URL of the Redis is when it is not among the arguments, which everybody on the machine can read.
+// redisVariable holds the URL of Redis. Arguments can be read by every user of the machine, a variable cannot.
 const redisVariable = "WEIR_REDIS"
 
-// redisFlags say which named limits are meant, and how to answer.
+// redisFlags are the flags of all subcommands: where the named limits are, and the format of the output.
 type redisFlags struct {
 	url     string
 	prefix  string
@@ -35,45 +35,46 @@ func limitCommand() *cobra.Command {
 	var f redisFlags
 	c := &cobra.Command{
 		Use:   "limit",
-		Short: "Make, use and change limits that are kept in Redis by their names",
-		Long: `Named limits are kept in Redis with their numbers: all clients, in any language, obey the same ones, and a change counts at once for all of
-them. docs/redis.md says how other clients use them.
+		Short: "Create, use and change named limits in Redis",
+		Long: `A named limit is kept in Redis together with its parameters. Clients in any language share it, and a change applies to
+all of them at once. docs/redis.md says how other clients use it.
 
-The Redis is named by --redis, or by the variable WEIR_REDIS, with a URL as in policy files. Arguments can be read by everybody on the
-machine: a password belongs into the variable, or into a file that the URL names (?password_file=FILE).`,
+The URL of Redis comes from --redis or from the variable WEIR_REDIS, and is written as in policy files. Every user of the
+machine can read a command's arguments: put a password into the variable, or into a file that the URL names
+(?password_file=FILE).`,
 		Args: noURLs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := c.PersistentFlags()
-	flags.StringVar(&f.url, "redis", "", "the URL of the Redis, like redis://127.0.0.1:6379/0; $"+redisVariable+", unless said")
-	flags.StringVar(&f.prefix, "prefix", "weir:", "what all keys in Redis begin with")
-	flags.DurationVar(&f.timeout, "timeout", 3*time.Second, "how long to wait for the Redis")
-	flags.BoolVar(&f.json, "json", false, "answer in JSON")
+	flags.StringVar(&f.url, "redis", "", "the URL of Redis, like redis://127.0.0.1:6379/0; default: $"+redisVariable)
+	flags.StringVar(&f.prefix, "prefix", "weir:", "the prefix of all keys in Redis")
+	flags.DurationVar(&f.timeout, "timeout", 3*time.Second, "how long to wait for Redis")
+	flags.BoolVar(&f.json, "json", false, "print the result as JSON")
 	c.AddCommand(limitInitCommand(&f), limitTakeCommand(&f), limitInspectCommand(&f), limitDeleteCommand(&f), limitListCommand(&f))
 	return c
 }
 
-// noURLs checks arguments, and repeats none that may have a password.
+// noURLs refuses URLs among the arguments, and never repeats one: it may contain a password.
 func noURLs(args cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, given []string) error {
 		if slices.ContainsFunc(given, func(a string) bool { return strings.Contains(a, "://") }) {
-			return errors.New("the URL of the Redis goes behind --redis, or into $" + redisVariable)
+			return errors.New("the URL of Redis goes behind --redis, or into $" + redisVariable)
 		}
 		return args(cmd, given)
 	}
 }
 
-// nameFirst checks arguments of which the first is the name of a limit.
+// nameFirst checks arguments whose first is the name of a limit.
 func nameFirst(args cobra.PositionalArgs) cobra.PositionalArgs {
 	return noURLs(func(cmd *cobra.Command, given []string) error {
 		if err := args(cmd, given); err != nil {
 			return err
 		}
-		return outside(weirredis.CheckName(given[0]))
+		return withoutPackageNames(weirredis.CheckName(given[0]))
 	})
 }
 
-// with opens the named limits and hands them on. Errors of limits and of the connection are put in the user's terms; none has the URL.
+// with opens the named limits and calls do with them. Errors name no package of ours, and never repeat the URL.
 func (f *redisFlags) with(ctx context.Context, do func(ctx context.Context, limits *weirredis.Named) error) error {
 	url := f.url
 	if url == "" {
@@ -83,11 +84,11 @@ func (f *redisFlags) with(ctx context.Context, do func(ctx context.Context, limi
 		return &usageError{errors.New("which Redis? Write --redis URL, or put the URL into $" + redisVariable)}
 	}
 	if f.timeout <= 0 {
-		return &usageError{fmt.Errorf("--timeout %v: nothing can be answered in that time", f.timeout)}
+		return &usageError{fmt.Errorf("--timeout %v: must be positive, like 3s", f.timeout)}
 	}
 	store, err := weirrueidis.Open(url, weirredis.Options{Prefix: f.prefix, Timeout: f.timeout})
 	if err != nil {
-		return &usageError{outside(err)}
+		return &usageError{withoutPackageNames(err)}
 	}
 	defer store.Close()
 	ready, cancel := context.WithTimeout(ctx, f.timeout)
@@ -96,16 +97,16 @@ func (f *redisFlags) with(ctx context.Context, do func(ctx context.Context, limi
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return outside(err)
+		return withoutPackageNames(err)
 	}
 	if err := do(ctx, weirredis.NewNamed(store.Store)); err != nil {
-		return outside(err)
+		return withoutPackageNames(err)
 	}
 	return nil
 }
 
-// outside is an error without the names of our packages in front.
-func outside(err error) error {
+// withoutPackageNames is an error without the names of our packages.
+func withoutPackageNames(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -119,7 +120,7 @@ func outside(err error) error {
 	return &reworded{text, err}
 }
 
-// reworded is an error that says what it says in other words.
+// reworded is an error with another text.
 type reworded struct {
 	text string
 	error
@@ -128,22 +129,23 @@ type reworded struct {
 func (e *reworded) Error() string { return e.text }
 func (e *reworded) Unwrap() error { return e.error }
 
-// lacking tells that there is no such limit; any other error it returns.
-func lacking(err error, name string) error {
+// noSuchLimit explains ErrNoLimit, and returns any other error unchanged.
+func noSuchLimit(err error, name string) error {
 	if errors.Is(err, weirredis.ErrNoLimit) {
-		return fmt.Errorf("there is no limit %q: weir limit init makes one", name)
+		return fmt.Errorf("there is no limit %q: create it with weir limit init", name)
 	}
 	return err
 }
 
-// answer writes JSON, in one line.
+// answer writes one line of JSON.
 func answer(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
 }
 
-// printable is a text from Redis that a terminal may be shown: whoever can write there could otherwise move its cursor.
+// printable quotes a string from Redis if it has control characters: others can write to Redis, and could send
+// commands to the terminal.
 func printable(text string) string {
 	if quoted := strconv.Quote(text); quoted != `"`+text+`"` {
 		return quoted
@@ -151,7 +153,7 @@ func printable(text string) string {
 	return text
 }
 
-// fieldsInOrder are the numbers of a limit as name=value, in the order in which its kind has them.
+// fieldsInOrder returns the parameters of a limit as name=value, in the order of its kind.
 func fieldsInOrder(l weirredis.NamedLimit) (all []string) {
 	known := policy.Fields(l.Kind)
 	place := func(name string) int {

@@ -13,9 +13,9 @@ import (
 func limitDeleteCommand(f *redisFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "delete NAME",
-		Short: "Delete a limit, and what was used of it",
-		Long: `Delete removes a limit, and all that was used of it. Clients that ask for it from then on are told that there is none. It exits with 1 if there
-is no such limit.`,
+		Short: "Delete a limit and its state",
+		Long: `Delete removes a limit and its state. Clients that use it afterwards get the error that there is no such limit. It exits
+with 1 if there is no such limit.`,
 		Args: nameFirst(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.with(cmd.Context(), func(ctx context.Context, limits *weirredis.Named) error {
@@ -23,7 +23,7 @@ is no such limit.`,
 				if there != nil && !errors.Is(there, weirredis.ErrNoLimit) {
 					return there
 				}
-				if err := limits.Delete(ctx, args[0]); err != nil { // also where only the name is left
+				if err := limits.Delete(ctx, args[0]); err != nil { // also removes a name whose limit is already gone
 					return err
 				}
 				if there != nil {

@@ -17,12 +17,13 @@ func limitInitCommand(f *redisFlags) *cobra.Command {
 	var perClient bool
 	c := &cobra.Command{
 		Use:   "init NAME KIND FIELD=VALUE...",
-		Short: "Make a limit, or change its numbers and keep what was used",
-		Long: `Init makes a limit, or changes one: what was used of it stays used. Kinds and fields are those of policy files and scripts, as in
+		Short: "Create a limit, or change its parameters and keep what was used",
+		Long: `Init creates a limit, or changes the parameters of an existing one: used tokens stay used. Kinds and fields are those of
+policy files and scripts, as in
 
     weir limit init api token_bucket rate=100/s burst=200
 
-A limit is one for all clients together, or, with --per-client, one for each. That does not change: one that is there keeps it without the flag.`,
+All clients share the limit; with --per-client, each client has its own. An existing limit stays as it was created.`,
 		Example: "  weir limit init mail sliding_log limit=3 window=1d --per-client",
 		Args:    nameFirst(cobra.MinimumNArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -51,18 +52,18 @@ A limit is one for all clients together, or, with --per-client, one for each. Th
 			})
 		},
 	}
-	c.Flags().BoolVar(&perClient, "per-client", false, "each client for itself, and not all together")
+	c.Flags().BoolVar(&perClient, "per-client", false, "one limit for each client; default: all clients share it")
 	return c
 }
 
-// initAnswer is what init says in JSON.
+// initAnswer is the JSON output of init.
 type initAnswer struct {
 	Name    string          `json:"name"`
 	Type    weirredis.Scope `json:"type"`
 	Created bool            `json:"created"`
 }
 
-// limitOf reads a kind and its fields.
+// limitOf parses a kind and its fields.
 func limitOf(kind string, words []string) (lib.Limit, error) {
 	fields := map[string]any{}
 	for _, w := range words {
@@ -71,7 +72,7 @@ func limitOf(kind string, words []string) (lib.Limit, error) {
 			return nil, fmt.Errorf("%q is not of the form FIELD=VALUE", w)
 		}
 		if fields[name] != nil {
-			return nil, fmt.Errorf("%s is there twice", name)
+			return nil, fmt.Errorf("%s is given twice", name)
 		}
 		fields[name] = value
 	}
@@ -80,12 +81,12 @@ func limitOf(kind string, words []string) (lib.Limit, error) {
 		return nil, err
 	}
 	if _, ok := l.(lib.Concurrency); ok {
-		return nil, errors.New("a concurrency is entered and left, and no command can hold a place: programs do, as docs/redis.md shows")
+		return nil, errors.New("concurrency is entered and left by a running program, and a command cannot hold a place: docs/redis.md shows how")
 	}
-	return l, outside(weirredis.CheckNamed(l))
+	return l, withoutPackageNames(weirredis.CheckNamed(l))
 }
 
-// scopeOf is whom a limit is for: what was said, or else what it is, or else all.
+// scopeOf returns the scope of a limit: the flag's, else that of the existing limit, else all clients.
 func scopeOf(ctx context.Context, limits *weirredis.Named, name string, said, perClient bool) (weirredis.Scope, error) {
 	scope := weirredis.Overall
 	if perClient {
@@ -98,7 +99,7 @@ func scopeOf(ctx context.Context, limits *weirredis.Named, name string, said, pe
 	case err != nil:
 		return scope, err
 	case said && scope != there.Scope:
-		return scope, fmt.Errorf("the limit is %s, and that does not change: leave --per-client out, or delete it first, with all that was used", there.Scope)
+		return scope, fmt.Errorf("the limit is %s, and that cannot change: leave out --per-client, or delete the limit first, with its state", there.Scope)
 	}
 	return there.Scope, nil
 }

@@ -16,9 +16,9 @@ func limitInspectCommand(f *redisFlags) *cobra.Command {
 	var clients bool
 	c := &cobra.Command{
 		Use:   "inspect NAME",
-		Short: "Show a limit, and what was used of it",
-		Long: `Inspect shows a limit's numbers, and what was used of it; of a limit per client, by the one that --client names. --clients shows the names of
-those who have used something that is not back yet, and nothing else.`,
+		Short: "Show a limit and its current state",
+		Long: `Inspect shows the parameters of a limit and how much of it is used. For a limit per client, --client names the client.
+--clients lists only the names of the clients that are not back at full capacity.`,
 		Args: nameFirst(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if clients && client != "" {
@@ -28,7 +28,7 @@ those who have used something that is not back yet, and nothing else.`,
 				l, err := limits.Inspect(ctx, args[0], client)
 				switch {
 				case err != nil:
-					return lacking(err, args[0])
+					return noSuchLimit(err, args[0])
 				case clients:
 					return f.clients(ctx, cmd.OutOrStdout(), limits, args[0])
 				case f.json:
@@ -38,12 +38,12 @@ those who have used something that is not back yet, and nothing else.`,
 			})
 		},
 	}
-	c.Flags().StringVar(&client, "client", "", "the client, of a limit per client")
-	c.Flags().BoolVar(&clients, "clients", false, "show who has used something of a limit per client")
+	c.Flags().StringVar(&client, "client", "", "the client, for a limit per client")
+	c.Flags().BoolVar(&clients, "clients", false, "list the clients of a limit per client that are not at full capacity")
 	return c
 }
 
-// inspectAnswer is what inspect, and list for each limit, say in JSON.
+// inspectAnswer is the JSON output of inspect, and of list for each limit.
 type inspectAnswer struct {
 	Name        string            `json:"name"`
 	Type        weirredis.Scope   `json:"type"`
@@ -57,7 +57,7 @@ type inspectAnswer struct {
 	ResetMicros *int64            `json:"reset_us,omitempty"`
 }
 
-// inspected is an answer with what is known: of a limit per client nobody knows what was used without a client.
+// inspected fills an inspectAnswer. Without a client, a limit per client has no single state to show.
 func inspected(l weirredis.NamedLimit, client string) inspectAnswer {
 	a := inspectAnswer{Name: l.Name, Type: l.Scope, Kind: l.Kind, Numbers: l.Numbers, Capacity: l.Capacity}
 	if l.Scope == weirredis.PerClient {
@@ -71,7 +71,7 @@ func inspected(l weirredis.NamedLimit, client string) inspectAnswer {
 	return a
 }
 
-// showLimit writes a limit as text, a line for each of what is known.
+// showLimit writes a limit as text, one line per field.
 func showLimit(w io.Writer, a inspectAnswer, l weirredis.NamedLimit) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name string, value any) { fmt.Fprintf(t, "%s\t%v\n", name, value) }
@@ -96,14 +96,15 @@ func showLimit(w io.Writer, a inspectAnswer, l weirredis.NamedLimit) error {
 	return t.Flush()
 }
 
-// page is how much is asked for at once.
-const page = 1000
+// pageSize is how many names one call asks for.
+const pageSize = 1000
 
-// clients writes the names of clients, a line for each. Who comes and goes meanwhile may be there twice, or not.
+// clients writes the names of clients, one per line. A client that comes or goes meanwhile may be listed twice, or not
+// at all.
 func (f *redisFlags) clients(ctx context.Context, w io.Writer, limits *weirredis.Named, name string) error {
 	all := []string{}
-	for offset := 0; ; offset += page {
-		some, err := limits.Clients(ctx, name, offset, page)
+	for offset := 0; ; offset += pageSize {
+		some, err := limits.Clients(ctx, name, offset, pageSize)
 		if err != nil {
 			return err
 		}
@@ -114,7 +115,7 @@ func (f *redisFlags) clients(ctx context.Context, w io.Writer, limits *weirredis
 				fmt.Fprintln(w, printable(c))
 			}
 		}
-		if len(some) < page {
+		if len(some) < pageSize {
 			break
 		}
 	}

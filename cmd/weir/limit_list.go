@@ -15,8 +15,8 @@ import (
 func limitListCommand(f *redisFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
-		Short: "Show all limits",
-		Long:  `List shows the named limits that there are, with their numbers, by their names.`,
+		Short: "List all named limits",
+		Long:  `List shows all named limits with their parameters, sorted by name.`,
 		Args:  noURLs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.with(cmd.Context(), func(ctx context.Context, limits *weirredis.Named) error {
@@ -41,10 +41,11 @@ func limitListCommand(f *redisFlags) *cobra.Command {
 	}
 }
 
-// listed are all limits. A name may have no limit, where somebody was stopped while making it, or has deleted it meanwhile.
+// listed returns all limits. It skips names without a limit: a client may have stopped while creating it, or deleted it
+// meanwhile.
 func listed(ctx context.Context, limits *weirredis.Named) (all []weirredis.NamedLimit, err error) {
 	for after := ""; ; {
-		names, err := limits.List(ctx, after, page)
+		names, err := limits.List(ctx, after, pageSize)
 		if err != nil {
 			return nil, err
 		}
@@ -57,7 +58,7 @@ func listed(ctx context.Context, limits *weirredis.Named) (all []weirredis.Named
 				return nil, err
 			}
 		}
-		if len(names) < page {
+		if len(names) < pageSize {
 			return all, nil
 		}
 		after = names[len(names)-1]

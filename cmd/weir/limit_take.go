@@ -18,22 +18,22 @@ func limitTakeCommand(f *redisFlags) *cobra.Command {
 	var client string
 	c := &cobra.Command{
 		Use:   "take NAME [COST]",
-		Short: "Ask a limit, and charge it if the answer is yes",
-		Long: `Take asks a limit for COST units, or for one, and charges them if the answer is yes. It exits with 0 for yes and with 1 for no. A cost of 0 charges
-nothing, and shows what remains.`,
+		Short: "Take from a limit, if it allows the cost",
+		Long: `Take charges COST units to a limit if it allows them. It exits with 0 if they were allowed and with 1 if they were refused.
+A cost of 0 charges nothing and shows what remains. default COST: 1.`,
 		Args: nameFirst(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cost := int64(1)
 			if len(args) > 1 {
 				var err error
 				if cost, err = strconv.ParseInt(args[1], 10, 64); err != nil || cost < 0 {
-					return &usageError{fmt.Errorf("%q is not a cost: write a whole number from 0 on", args[1])}
+					return &usageError{fmt.Errorf("%q is not a cost: write a whole number of at least 0", args[1])}
 				}
 			}
 			return f.with(cmd.Context(), func(ctx context.Context, limits *weirredis.Named) error {
 				d, err := limits.Take(ctx, args[0], client, cost)
 				if err != nil {
-					return lackingClient(lacking(err, args[0]))
+					return needsClient(noSuchLimit(err, args[0]))
 				}
 				if err := f.decision(cmd, takeAnswer{
 					Name: args[0], Client: client, Cost: cost, Allowed: d.Allowed, Limit: d.Limit, Remaining: d.Remaining,
@@ -42,17 +42,17 @@ nothing, and shows what remains.`,
 					return err
 				}
 				if !d.Allowed {
-					return errAnswered
+					return errReported
 				}
 				return nil
 			})
 		},
 	}
-	c.Flags().StringVar(&client, "client", "", "the client, of a limit per client")
+	c.Flags().StringVar(&client, "client", "", "the client, for a limit per client")
 	return c
 }
 
-// takeAnswer is what take says in JSON. Times are in microseconds; a retry of -1 is never.
+// takeAnswer is the JSON output of take. Times are in microseconds; a retry of -1 is never.
 type takeAnswer struct {
 	Name        string `json:"name"`
 	Client      string `json:"client,omitempty"`
@@ -64,7 +64,7 @@ type takeAnswer struct {
 	ResetMicros int64  `json:"reset_us"`
 }
 
-// decision writes an answer, as text in the words of scripts.
+// decision writes a decision: as text in the format of scripts, or as JSON.
 func (f *redisFlags) decision(cmd *cobra.Command, a takeAnswer, d lib.Decision) error {
 	out := cmd.OutOrStdout()
 	if f.json {
@@ -85,7 +85,7 @@ func retryText(d time.Duration) string {
 	return d.String()
 }
 
-// micros is a time as a store counts it.
+// micros converts a duration to the microseconds of stores.
 func micros(d time.Duration) int64 {
 	if d == lib.Never {
 		return -1
@@ -93,10 +93,10 @@ func micros(d time.Duration) int64 {
 	return d.Microseconds()
 }
 
-// lackingClient says what to do where a limit per client was not told the client.
-func lackingClient(err error) error {
+// needsClient explains the error of a limit per client that was called without a client.
+func needsClient(err error) error {
 	if err != nil && strings.Contains(err.Error(), "WEIRKEY") {
-		return &usageError{errors.New("the limit is one for each client: name the client by --client")}
+		return &usageError{errors.New("this limit is per client: name the client with --client")}
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-// Command weir is a rate limiter: a gateway that keeps limits, and tools for the people who choose them.
+// Command weir is a rate limiter: a gateway with limits, and tools to choose and test them.
 package main
 
 import (
@@ -6,12 +6,12 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	_ "time/tzdata" // the zones of calendars, also where the machine has none
+	_ "time/tzdata" // time zones for calendar windows, on machines without a zone database
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt) }) // who does not want to wait for the end asks again
+	context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt) }) // a second interrupt ends the process at once
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

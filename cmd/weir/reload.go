@@ -6,9 +6,9 @@ func reloadCommand() *cobra.Command {
 	var s servers
 	c := &cobra.Command{
 		Use:   "reload",
-		Short: "Have a running server read its policy file again",
-		Long: `Reload has a running server read its policy file, as SIGHUP does, and says what that changed. A file with a mistake changes nothing: what is
-wrong is told, and the exit code is 1.`,
+		Short: "Make a running server read its policy file again",
+		Long: `Reload makes a running server read its policy file again, as SIGHUP does, and prints what changed. An invalid file changes
+nothing: reload prints the problems and exits with 1.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.each(cmd, func(address string) error {

@@ -22,10 +22,11 @@ func replayCommand() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "replay --config FILE [--json] [--decisions FILE] LOG...",
-		Short: "Run access logs through the limits of a policy file",
-		Long: `Replay runs access logs through the limits of a policy on a virtual clock, as fast as they can be read, and says who would have been
-limited. It reads the Common and Combined Log Format and JSON lines, gzip or not; - is the standard input. Several logs count as one,
-in the order of their times. The first field of a line is client.ip.`,
+		Short: "Run access logs through the limits of a policy file, in virtual time",
+		Long: `Replay runs access logs through the limits of a policy in virtual time, as fast as it can read them, and reports
+which clients would have been limited, and by which limit. It reads the Common and Combined Log Formats and JSON
+lines, plain or gzipped; - is standard input. Several logs are merged by time. The first field of a line is
+client.ip.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if config == "" {
@@ -35,8 +36,8 @@ in the order of their times. The first field of a line is client.ip.`,
 		},
 	}
 	c.Flags().StringVar(&config, "config", "", "the policy file")
-	c.Flags().BoolVar(&asJSON, "json", false, "print the counts as JSON")
-	c.Flags().StringVar(&decisions, "decisions", "", "write a line for each request to this file: its line number, allow, deny or delay, and the limit that decided")
+	c.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
+	c.Flags().StringVar(&decisions, "decisions", "", "write one line per request to this file: line number, allow, deny or delay, and the limit that decided")
 	return c
 }
 
@@ -45,7 +46,7 @@ func replay(cmd *cobra.Command, config, decisions string, asJSON bool, logs []st
 	if err != nil {
 		return err
 	}
-	noteRooms(cmd.ErrOrStderr(), &file.Policy)
+	noteSkippedRooms(cmd.ErrOrStderr(), &file.Policy)
 	o := sim.Options{Policy: file.Policy}
 	var read atomic.Int64
 	total, closeAll, err := openLogs(logs, cmd.InOrStdin(), &o, &read)
@@ -54,7 +55,7 @@ func replay(cmd *cobra.Command, config, decisions string, asJSON bool, logs []st
 		return err
 	}
 	if decisions != "" {
-		out, createErr := create(decisions, append(logs, config))
+		out, createErr := createDecisions(decisions, append(logs, config))
 		if createErr != nil {
 			return createErr
 		}
@@ -68,29 +69,29 @@ func replay(cmd *cobra.Command, config, decisions string, asJSON bool, logs []st
 	if report == nil {
 		return err
 	}
-	return errors.Join(tell(cmd, report, asJSON), err)
+	return errors.Join(printReport(cmd, report, asJSON), err)
 }
 
-// create makes the file for the decisions. One that is being read is not written over.
-func create(name string, inputs []string) (*os.File, error) {
+// createDecisions creates the file for the decisions. It refuses to overwrite a file that replay reads.
+func createDecisions(name string, inputs []string) (*os.File, error) {
 	if name == "-" {
-		return nil, &usageError{errors.New("--decisions -: the standard output is for the report: name a file")}
+		return nil, &usageError{errors.New("--decisions -: standard output is for the report: name a file")}
 	}
 	if info, err := os.Stat(name); err == nil {
 		for _, input := range inputs {
 			if in, err := os.Stat(input); err == nil && os.SameFile(info, in) {
-				return nil, &usageError{fmt.Errorf("--decisions %s: it is read as %s, and would be lost: name another file", name, input)}
+				return nil, &usageError{fmt.Errorf("--decisions %s: replay reads it as %s and would overwrite it: name another file", name, input)}
 			}
 		}
 	}
 	out, err := os.Create(name)
 	if err != nil {
-		return nil, readable(err)
+		return nil, fileError(err)
 	}
 	return out, nil
 }
 
-// openLogs opens all logs before any is read: a name that is wrong is told at once.
+// openLogs opens all logs before it reads any, so that a wrong name is reported at once.
 func openLogs(names []string, stdin io.Reader, o *sim.Options, read *atomic.Int64) (total int64, closeAll func(), err error) {
 	var files []*os.File
 	closeAll = func() {
@@ -103,18 +104,18 @@ func openLogs(names []string, stdin io.Reader, o *sim.Options, read *atomic.Int6
 		if name == "-" {
 			total = -1
 			if i != len(names)-1 && slices.Contains(names[i+1:], "-") {
-				return total, closeAll, &usageError{errors.New("- is the standard input, which can be read once")}
+				return total, closeAll, &usageError{errors.New("- is standard input, which can be read only once")}
 			}
 		} else {
 			f, err := os.Open(name)
 			if err != nil {
-				return total, closeAll, readable(err)
+				return total, closeAll, fileError(err)
 			}
 			files = append(files, f)
 			info, err := f.Stat()
 			switch {
 			case err != nil:
-				return total, closeAll, readable(err)
+				return total, closeAll, fileError(err)
 			case info.IsDir():
 				return total, closeAll, &usageError{fmt.Errorf("%s is a directory: name its files", name)}
 			case total >= 0:
@@ -127,7 +128,7 @@ func openLogs(names []string, stdin io.Reader, o *sim.Options, read *atomic.Int6
 	return total, closeAll, nil
 }
 
-// countingReader tells the progress bar how far the logs are.
+// countingReader counts the bytes read so far, for the progress bar.
 type countingReader struct {
 	io.Reader
 	n *atomic.Int64
@@ -139,8 +140,8 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// tell prints a report: the counts to stdout, and what could not be read to stderr.
-func tell(cmd *cobra.Command, report *sim.Report, asJSON bool) error {
+// printReport prints the counts to stdout, and the lines that could not be read to stderr.
+func printReport(cmd *cobra.Command, report *sim.Report, asJSON bool) error {
 	if report.Unparsed > 0 {
 		cmd.PrintErrf("%d lines could not be read; the first of them:\n", report.Unparsed)
 		for _, b := range report.Samples {
@@ -158,10 +159,10 @@ func tell(cmd *cobra.Command, report *sim.Report, asJSON bool) error {
 	return err
 }
 
-// progressBar shows how far a replay is, on a terminal.
+// progressBar shows the progress of a replay on a terminal.
 type progressBar struct {
-	w     io.Writer // nil where there is no terminal
-	total int64     // bytes; below 0 where nobody knows
+	w     io.Writer // nil without a terminal
+	total int64     // bytes; below 0 when unknown
 	read  *atomic.Int64
 	last  time.Time
 }
@@ -175,7 +176,7 @@ func newProgressBar(w io.Writer, total int64, read *atomic.Int64) *progressBar {
 	return &progressBar{w: w, total: total, read: read}
 }
 
-// show is called now and then with the requests that have been read and decided. Reading is the first half of the way.
+// show is called now and then with the numbers of requests read and decided. Reading fills the first half of the bar.
 func (b *progressBar) show(requests, decided int64) {
 	if b.w == nil || time.Since(b.last) < 100*time.Millisecond {
 		return
@@ -196,7 +197,7 @@ func (b *progressBar) show(requests, decided int64) {
 	fmt.Fprintf(b.w, "\r\x1b[K[%s%s] %3.0f %%  %d requests", strings.Repeat("=", filled), strings.Repeat(" ", barWidth-filled), 100*done, requests)
 }
 
-// clear takes the bar away.
+// clear removes the bar.
 func (b *progressBar) clear() {
 	if b.w != nil {
 		fmt.Fprint(b.w, "\r\x1b[K")

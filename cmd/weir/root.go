@@ -14,27 +14,27 @@ import (
 	"github.com/weirflow/weir/server/policyfile"
 )
 
-// Exit codes. They are part of what scripts rely on.
+// Exit codes. Users' scripts rely on them.
 const (
 	exitDone  = 0
-	exitNo    = 1 // the answer is no: invalid, refused, failed
+	exitNo    = 1 // the result is negative: invalid, refused, failed
 	exitUsage = 2 // wrong usage: flags, arguments, files that are not there
 )
 
-// usageError is a wrong use of the command.
+// usageError is a wrong use of the command: bad flags, bad arguments, a missing file.
 type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Unwrap() error { return e.err }
 
-// errAnswered means that the answer is no and has been given already.
-var errAnswered = errors.New("")
+// errReported ends a command with exit code 1 after the command itself has printed why.
+var errReported = errors.New("")
 
-// run is the whole program. What it is asked for goes to stdout, words about it to stderr.
+// run is the whole program. Results go to stdout, messages about them to stderr.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
 		Use:           "weir",
-		Short:         "A rate limiter: a gateway that keeps limits, and tools for those who choose them",
+		Short:         "A rate limiter: a gateway with limits, and tools to choose and test them",
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -48,39 +48,41 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	root.AddCommand(serveCommand(), checkCommand(), replayCommand(), testCommand(), importCommand(), limitCommand(),
 		diffCommand(), reloadCommand(), banCommand(), grantCommand(), liftCommand(), bansCommand())
-	usages(root)
+	markUsageErrors(root)
 	err := root.ExecuteContext(ctx)
 	var usage *usageError
 	switch {
 	case err == nil:
 		return exitDone
-	case errors.Is(err, errAnswered):
+	case errors.Is(err, errReported):
 		return exitNo
 	case errors.As(err, &usage):
-		fmt.Fprintln(stderr, "weir:", discreet(err))
+		fmt.Fprintln(stderr, "weir:", withoutCredentials(err))
 		return exitUsage
 	case errors.Is(err, context.Canceled):
 		fmt.Fprintln(stderr, "weir: interrupted")
 		return exitNo
 	}
-	fmt.Fprintln(stderr, "weir:", discreet(err))
+	fmt.Fprintln(stderr, "weir:", withoutCredentials(err))
 	return exitNo
 }
 
-// credentials are what a URL has before its host.
+// credentials matches the user and the password of a URL.
 var credentials = regexp.MustCompile(`://\S*@`)
 
-// discreet is what an error says, without the user and the password of a URL that somebody wrote where none belongs.
-func discreet(err error) string { return credentials.ReplaceAllString(err.Error(), "://...@") }
+// withoutCredentials is the text of an error without the credentials of URLs: a user may have put a URL where none belongs.
+func withoutCredentials(err error) string {
+	return credentials.ReplaceAllString(err.Error(), "://...@")
+}
 
-// usages makes wrong flags and wrong numbers of arguments of a command, and of those below it, usage errors.
-func usages(c *cobra.Command) {
+// markUsageErrors makes wrong flags and wrong numbers of arguments usage errors, for a command and its subcommands.
+func markUsageErrors(c *cobra.Command) {
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &usageError{fmt.Errorf("%w: see %s --help", err, c.CommandPath())}
 	})
 	c.Args = usageArgs(c.Args)
 	for _, below := range c.Commands() {
-		usages(below)
+		markUsageErrors(below)
 	}
 }
 
@@ -94,7 +96,7 @@ func usageArgs(args cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// version is what the binary was built from.
+// version is the version of the module that the binary was built from.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -103,8 +105,8 @@ func version() string {
 	return info.Main.Version
 }
 
-// readable turns an error about a file that is not there into a usage error.
-func readable(err error) error {
+// fileError makes an error about a missing or unreadable file a usage error.
+func fileError(err error) error {
 	var path *os.PathError
 	if errors.As(err, &path) {
 		return &usageError{fmt.Errorf("%s: %w", path.Path, path.Err)}
@@ -112,16 +114,16 @@ func readable(err error) error {
 	return err
 }
 
-// loadPolicy loads a policy for a command that needs a valid one. What is wrong with it is told on stderr.
+// loadPolicy loads a policy for a command that needs a valid one. It prints the problems to stderr.
 func loadPolicy(path string, stderr io.Writer) (*policyfile.File, error) {
 	file, err := policyfile.Load(path)
 	var invalid *policyfile.InvalidError
 	switch {
 	case errors.As(err, &invalid):
 		fmt.Fprintln(stderr, err)
-		return nil, errAnswered
+		return nil, errReported
 	case err != nil:
-		return nil, readable(err)
+		return nil, fileError(err)
 	}
 	for _, p := range file.Problems {
 		fmt.Fprintln(stderr, p)

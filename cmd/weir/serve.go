@@ -17,9 +17,9 @@ import (
 	"github.com/weirflow/weir/server/policyfile"
 )
 
-// ballastSize is memory that is asked for and never touched, so it takes none. The collector lets the heap grow by as much as is in use
-// before it collects: a gateway has little in use and much garbage, and would collect dozens of times a second. So it does when there are
-// some 64 MiB of garbage, at the earliest.
+// ballastSize is allocated and never touched, so it takes no memory. The garbage collector lets the heap grow
+// by as much as is in use before it collects. A gateway uses little memory and makes much garbage, and would
+// collect dozens of times a second; with the ballast, it collects after 64 MiB of garbage at the earliest.
 const ballastSize = 64 << 20
 
 func serveCommand() *cobra.Command {
@@ -27,13 +27,19 @@ func serveCommand() *cobra.Command {
 	var grace time.Duration
 	c := &cobra.Command{
 		Use:   "serve [--config FILE]",
-		Short: "Run what a policy file describes: a reverse proxy with limits",
-		Long: `Serve runs the gateway and the admin pages that a policy file describes, until it is asked to stop (SIGINT, SIGTERM); requests that
-are under way then end first. It reads the file again when it changes and on SIGHUP, all or nothing: a file with a mistake is told in
-the log, and the old policy goes on. On SIGUSR1 it opens the access log again. On SIGUSR2 it starts the program anew, which may be another
-version by then, hands it the sockets, and ends when that one serves: no request is lost.
+		Short: "Run the gateway that a policy file describes: a reverse proxy with limits",
+		Long: `Serve runs the gateway and the admin API of a policy file.
 
-Without a file it runs a demo: an upstream of its own with one limit for each client in front of it.`,
+Signals:
+  SIGINT, SIGTERM   stop: accept no more requests, finish those in flight, exit
+  SIGHUP            read the policy file again, as when the file changes
+  SIGUSR1           open the access log again
+  SIGUSR2           start the program again, possibly a new version, hand it the sockets, and exit once it
+                    serves: no request is lost
+
+A policy is applied as a whole. An invalid file is logged, and the running policy stays active.
+
+Without a file, serve runs a demo: an upstream of its own, and one limit per client in front of it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			sockets, err := handover.Inherit()
@@ -45,11 +51,11 @@ Without a file it runs a demo: an upstream of its own with one limit for each cl
 			if err != nil {
 				return err
 			}
-			reload, reopen, restart := asked(cmd.Context(), syscall.SIGHUP), asked(cmd.Context(), syscall.SIGUSR1), asked(cmd.Context(), syscall.SIGUSR2)
+			reload, reopen, restart := notifyOn(cmd.Context(), syscall.SIGHUP), notifyOn(cmd.Context(), syscall.SIGUSR1), notifyOn(cmd.Context(), syscall.SIGUSR2)
 			ballast := make([]byte, ballastSize)
 			defer runtime.KeepAlive(ballast)
 			log := slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), nil))
-			slog.SetLogLoggerLevel(slog.LevelDebug) // net/http writes what upstreams send unasked to the log that is no one's
+			slog.SetLogLoggerLevel(slog.LevelDebug) // net/http logs unsolicited bytes from upstreams to the default logger
 			slog.SetDefault(log)
 			err = server.Serve(cmd.Context(), server.Options{
 				Path:    config,
@@ -65,19 +71,20 @@ Without a file it runs a demo: an upstream of its own with one limit for each cl
 			var invalid *policyfile.InvalidError
 			if errors.As(err, &invalid) {
 				cmd.PrintErrln(err)
-				return errAnswered
+				return errReported
 			}
-			return readable(err)
+			return fileError(err)
 		},
 	}
-	c.Flags().StringVar(&config, "config", "", "the policy file; without one, a demo is served")
-	c.Flags().DurationVar(&grace, "grace", 30*time.Second, "how long requests that are under way may take to end after a signal to stop")
+	c.Flags().StringVar(&config, "config", "", "the policy file; default: a demo")
+	c.Flags().DurationVar(&grace, "grace", 30*time.Second, "how long requests in flight may take to finish after a signal to stop")
 	return c
 }
 
-// asked tells of a signal. One that comes while another is waiting to be seen is the same. It ends with the context.
-func asked(ctx context.Context, by os.Signal) <-chan struct{} {
-	told := make(chan struct{}, 1)
+// notifyOn returns a channel that receives each signal of one kind until the context ends. Signals that arrive
+// before the receiver is ready count as one.
+func notifyOn(ctx context.Context, by os.Signal) <-chan struct{} {
+	notify := make(chan struct{}, 1)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, by)
 	go func() {
@@ -86,7 +93,7 @@ func asked(ctx context.Context, by os.Signal) <-chan struct{} {
 			select {
 			case <-signals:
 				select {
-				case told <- struct{}{}:
+				case notify <- struct{}{}:
 				default:
 				}
 			case <-ctx.Done():
@@ -94,5 +101,5 @@ func asked(ctx context.Context, by os.Signal) <-chan struct{} {
 			}
 		}
 	}()
-	return told
+	return notify
 }

@@ -16,9 +16,10 @@ import (
 func testCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "test FILE.weir...",
-		Short: "Run scripts of what limits and policies are expected to do",
-		Long: `Test runs scripts: at exact times a limiter or a policy is asked, and what comes is compared with what is expected. No time goes by. A
-mismatch prints the line, what was expected and what came. It exits with 1 if there was one, or if a script cannot be run.`,
+		Short: "Run scripts that test limits and policies, in virtual time",
+		Long: `Test runs scripts against limits and policies in virtual time: each line says what should happen at which moment, and a
+script of hours runs in milliseconds. A mismatch prints the line, the expected and the actual result. It exits with 1
+if there is a mismatch or if a script cannot be run.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			failed := false
@@ -30,18 +31,18 @@ mismatch prints the line, what was expected and what came. It exits with 1 if th
 				failed = failed || !ok
 			}
 			if failed {
-				return errAnswered
+				return errReported
 			}
 			return nil
 		},
 	}
 }
 
-// testScript runs one script and tells what came of it.
+// testScript runs one script and prints its result.
 func testScript(cmd *cobra.Command, name string) (ok bool, err error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return false, readable(err)
+		return false, fileError(err)
 	}
 	defer f.Close()
 	r := weirtest.Runner{Policy: func(file string) (policy.Policy, error) {
@@ -52,7 +53,7 @@ func testScript(cmd *cobra.Command, name string) (ok bool, err error) {
 		if err != nil {
 			return policy.Policy{}, err
 		}
-		noteRooms(cmd.ErrOrStderr(), &p.Policy)
+		noteSkippedRooms(cmd.ErrOrStderr(), &p.Policy)
 		return p.Policy, nil
 	}}
 	mismatches, err := r.Run(name, f)
@@ -66,7 +67,7 @@ func testScript(cmd *cobra.Command, name string) (ok bool, err error) {
 		fmt.Fprintln(out, err)
 		return false, nil
 	case err != nil:
-		return false, readable(err)
+		return false, fileError(err)
 	case len(mismatches) > 0:
 		fmt.Fprintf(out, "%s: FAILED: %d mismatches\n", name, len(mismatches))
 		return false, nil

@@ -82,7 +82,7 @@ func TestLimitCommand(t *testing.T) {
 			c.says(t, 1, "the limit is overall", "limit init api fixed_window limit=20 window=7d align=first --per-client")
 
 			c.says(t, 0, "mail created", "limit init mail token_bucket rate=1/d burst=2 --per-client")
-			c.says(t, 2, "name the client by --client", "limit take mail")
+			c.says(t, 2, "name the client with --client", "limit take mail")
 			c.says(t, 0, "allow remaining=1", "limit take mail --client ann")
 			c.says(t, 0, "mail changed", "limit init mail token_bucket rate=1/d burst=5")
 			c.says(t, 0, "remaining  4", "limit inspect mail --client ann")
