@@ -39,15 +39,17 @@ var floors = map[string][]string{
 	"weirredis":         {".", "internal/..."},
 	"weirrueidis":       {".", "weirredis"},
 	"weirgoredis":       {".", "weirredis"},
-	"server":            {".", "policy", "keyed", "sim", "weirhttp", "failover", "lease", "weirredis", "weirrueidis", "internal/...", "server/..."},
+	"server":            {".", "policy", "keyed", "sim", "weirhttp", "failover", "lease", "internal/...", "server/..."}, // no product by name
+	"server/stores":     {".", "policy", "internal/nearest", "server/stores/..."},
+	"server/stores/...": {".", "keyed", "policy", "internal/...", "server/room", "server/stores/product", "weirredis", "weirrueidis"}, // a package for each product
 	"server/admin":      {".", "policy", "keyed", "weirhttp", "failover", "lease", "internal/...", "server/policyfile", "server/gateway", "server/room", "server/upstream"},
-	"server/gateway":    {".", "policy", "keyed", "weirhttp", "weirredis", "internal/...", "server/plain", "server/policyfile", "server/listen", "server/accesslog", "server/room", "server/upstream", "sim"}, // sim in tests: what is logged can be replayed
-	"server/room":       {".", "policy", "keyed", "weirredis"},
+	"server/gateway":    {".", "policy", "keyed", "weirhttp", "internal/...", "server/plain", "server/policyfile", "server/listen", "server/accesslog", "server/room", "server/upstream", "sim"}, // sim in tests: what is logged can be replayed
+	"server/room":       {".", "policy", "keyed"},
 	"server/listen":     {"policy", "internal/...", "server/plain"},
 	"server/accesslog":  {"sim"}, // in tests
 	"server/handover":   nil,
-	"server/nginx":      {".", "policy", "internal/...", "server/policyfile"},  // policyfile in tests, which check what is written
-	"server/policyfile": {".", "policy", "weirredis", "lease", "internal/..."}, // the stores for what a URL may be, and which limits they can keep
+	"server/nginx":      {".", "policy", "internal/...", "server/policyfile"},                   // policyfile in tests, which check what is written
+	"server/policyfile": {".", "policy", "lease", "internal/...", "server/stores", "weirredis"}, // lease and weirredis in tests: what can be leased, and what a URL hides
 	"server/plain":      {},
 	"server/upstream":   {".", "policy", "server/plain"},
 	"cmd/weir":          {".", "policy", "sim", "weirtest", "weirredis", "weirrueidis", "internal/...", "server", "server/handover", "server/listen", "server/nginx", "server/policyfile"},

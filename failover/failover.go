@@ -81,6 +81,8 @@ type Options struct {
 	OnTransition func(from, to State)
 }
 
+// A store, or one that it wraps and returns from Unwrap() weir.Store, may be a Pinger and a Beater too.
+
 // A Pinger is a store that can be asked whether it would answer: whether it would carry out charges, and not only whether something
 // listens. Others are probed with a Peek of 0.
 type Pinger interface {
@@ -90,6 +92,20 @@ type Pinger interface {
 // A Beater is a store that counts those who use it: Beat says that the node called id is alive for ttl from now on, and returns how many are.
 type Beater interface {
 	Beat(ctx context.Context, id string, ttl time.Duration) (nodes int, err error)
+}
+
+// find returns what a store can do besides carrying out charges: the store itself, or the first one that it wraps which can.
+func find[T any](store weir.Store) (can T, ok bool) {
+	for {
+		if can, ok = store.(T); ok {
+			return can, true
+		}
+		wrapper, wraps := store.(interface{ Unwrap() weir.Store })
+		if !wraps {
+			return can, false
+		}
+		store = wrapper.Unwrap()
+	}
 }
 
 // ErrOut is found by errors.Is in the error of what cannot be done without the store while it is out: to settle what it has charged, and to
@@ -161,7 +177,7 @@ func New(store weir.Store, o Options) (*Store, error) {
 	s.breaker.interval = o.Probe
 	s.shares.records = map[string]*record{}
 	s.receipts.held = map[weir.Receipt]held{}
-	if b, ok := store.(Beater); ok && o.uses(Local) {
+	if b, ok := find[Beater](store); ok && o.uses(Local) {
 		s.tasks.Go(func() { s.beat(b) })
 	}
 	return s, nil

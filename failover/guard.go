@@ -112,7 +112,7 @@ func (s *Store) aside(f func(context.Context) (int, error)) (nodes int, err erro
 // probe asks whether the store answers.
 func (s *Store) probe() error {
 	_, err := s.aside(func(ctx context.Context) (int, error) {
-		if p, ok := s.inner.(Pinger); ok {
+		if p, ok := find[Pinger](s.inner); ok {
 			return 0, p.Ping(ctx)
 		}
 		var out [1]weir.Decision

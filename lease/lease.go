@@ -156,6 +156,9 @@ func (s *Store) Stats() Stats {
 	return Stats{keys, s.stats.trips.Load(), s.stats.leased.Load(), s.stats.returned.Load(), s.stats.lost.Load()}
 }
 
+// Unwrap returns the store that this one leases from, which can do what a lease has no part in.
+func (s *Store) Unwrap() weir.Store { return s.inner }
+
 // now reads the clock.
 func (s *Store) now() int64 {
 	if s.clock == nil {

@@ -142,6 +142,9 @@ func differ(name string, a, b reflect.Value) (all []Field) {
 	if a.Type() == reflect.TypeFor[weir.Limit]() {
 		return differentLimits(a, b)
 	}
+	if a.Type() == reflect.TypeFor[Place]() {
+		return nil // it follows from the URL
+	}
 	if a.Kind() == reflect.Struct && !isText(a.Type()) {
 		for i := range a.NumField() {
 			field := label(a.Type().Field(i).Name)
@@ -156,13 +159,13 @@ func differ(name string, a, b reflect.Value) (all []Field) {
 		return nil
 	}
 	from, to := show(a), show(b)
-	if name == "redis" {
+	if name == "url" {
 		from, to = withoutUser(from), withoutUser(to)
 	}
 	from, to = shorten(from), shorten(to)
 	switch {
 	case from != to:
-	case name == "redis":
+	case name == "url":
 		from, to = "(as it was)", "(other users, passwords or parameters)"
 	default:
 		from, to = "(as it was)", "(another text further on)"
@@ -249,7 +252,7 @@ func withoutUser(url string) string {
 
 // placed says what becomes of the counts of the limits in a store.
 func placed(was, is *Store, c *Change) {
-	if was != nil && is != nil && (!samePlace(was.Redis, is.Redis) || was.prefix() != is.prefix()) {
+	if was != nil && is != nil && (!samePlace(was, is) || was.prefix() != is.prefix()) {
 		c.Counts, c.Why = CountsNew, "what its limits have counted stays where it was"
 	}
 }

@@ -15,7 +15,7 @@ func shared() policy.Policy {
 	bucket := weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 20}
 	return policy.Policy{
 		Listen: policy.Listen{Gateway: []policy.Listener{{Address: "127.0.0.1:8080"}}},
-		Stores: []policy.Store{{Name: "main", Redis: "redis://app:secret@10.0.0.9:6379/0?client_name=x", Deadline: 20 * time.Millisecond}},
+		Stores: []policy.Store{{Name: "main", URL: "redis://app:secret@10.0.0.9:6379/0?client_name=x", Place: policy.Place{Hosts: "10.0.0.9:6379"}, Deadline: 20 * time.Millisecond}},
 		Limits: []policy.Limit{
 			{Name: "a", Key: []string{"client.ip"}, Limit: bucket},
 			{Name: "b", Key: []string{"client.ip"}, Limit: bucket, Store: "main"},
@@ -46,11 +46,11 @@ func TestDiff(t *testing.T) {
 		"concurrency": {func(p *policy.Policy) { p.Limits[0].Limit = weir.Concurrency{Limit: 5} },
 			"limit a: kind from token_bucket: { rate: 10/s, burst: 20 } to concurrency: { limit: 5 }; its counts begin anew: places and charges are not the same"},
 		"a place of the store": {func(p *policy.Policy) {
-			p.Stores[0].Redis = "redis://app:secret@10.0.0.8:6379/0?client_name=x"
+			p.Stores[0].URL, p.Stores[0].Place.Hosts = "redis://app:secret@10.0.0.8:6379/0?client_name=x", "10.0.0.8:6379"
 			p.Limits[1].Status = 503
-		}, "store main: redis from redis://10.0.0.9:6379/0 to redis://10.0.0.8:6379/0; its counts begin anew: what its limits have counted stays where it was\nlimit b: status is set to 503; its counts begin anew: its store is at another address"},
-		"a password": {func(p *policy.Policy) { p.Stores[0].Redis = "redis://app:secret2@10.0.0.9:6379/0?client_name=x" },
-			"store main: redis from (as it was) to (other users, passwords or parameters)"},
+		}, "store main: url from redis://10.0.0.9:6379/0 to redis://10.0.0.8:6379/0; its counts begin anew: what its limits have counted stays where it was\nlimit b: status is set to 503; its counts begin anew: its store is at another address"},
+		"a password": {func(p *policy.Policy) { p.Stores[0].URL = "redis://app:secret2@10.0.0.9:6379/0?client_name=x" },
+			"store main: url from (as it was) to (other users, passwords or parameters)"},
 		"added": {func(p *policy.Policy) { p.Limits = append(p.Limits, policy.Limit{Name: "c", Limit: p.Limits[0].Limit}) },
 			"limit c is added"},
 		"removed": {func(p *policy.Policy) { p.Limits, p.Routes = p.Limits[1:], p.Routes[1:] },

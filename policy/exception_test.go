@@ -212,7 +212,7 @@ func TestExceptionsInStores(t *testing.T) {
 	clock := new(weirtest.Clock)
 	store := weirtest.NewStore(clock.Now)
 	p := guarded(func(p *policy.Policy) {
-		p.Stores = []policy.Store{{Name: "s", Redis: "redis://x"}}
+		p.Stores = []policy.Store{{Name: "s", URL: "redis://x"}}
 		p.Limits[0].Store = "s"
 	})
 	e := newEngine(t, p, policy.Options{Clock: clock.Now, Stores: map[string]weir.Store{"s": store}})

@@ -45,8 +45,8 @@ func TestCheckLeases(t *testing.T) {
 		"unknown bucket places": "!unknown; bucket: places",
 	} {
 		p := policy.Policy{Stores: []policy.Store{
-			{Name: "plain", Redis: "redis://a"},
-			{Name: "leased", Redis: "redis://a", Lease: policy.Lease{On: true}},
+			{Name: "plain", URL: "redis://a"},
+			{Name: "leased", URL: "redis://a", Lease: policy.Lease{On: true}},
 		}}
 		r := policy.Route{Match: "/"}
 		for name := range strings.FieldsSeq(limits) {

@@ -253,7 +253,7 @@ func TestURI(t *testing.T) {
 // TestWrongPlaces: what concurrency cannot have is told.
 func TestWrongPlaces(t *testing.T) {
 	p := policy.Policy{
-		Stores: []policy.Store{{Name: "s", Redis: "redis://127.0.0.1:6379"}},
+		Stores: []policy.Store{{Name: "s", URL: "redis://127.0.0.1:6379"}},
 		Limits: []policy.Limit{{Name: "l", Limit: weir.Concurrency{Limit: 1}, Store: "s", Cost: "bytes", Log: "loud", Status: 200, OnMissing: "skipempty"}},
 	}
 	var got []string

@@ -36,12 +36,20 @@ type Admin struct {
 // A Store is somewhere that limits can be shared, and how it is used. The package opens none: see Options.Stores.
 type Store struct {
 	Name      string
-	Redis     string        // a URL, which may have a password
+	URL       string        // of any scheme for which there is a store; it may have a password
+	Place     Place         // where the URL leads, as told by the package that opens it
 	OnFailure string        // what decides without it: "allow", "deny" or "local"; empty means local
 	Deadline  time.Duration // how long it may take to answer; 0 means 20 ms
 	Nodes     int           // how many processes share it, until that is learned from it; 0 means 1
 	Lease     Lease
-	Prefix    string // what all keys there begin with; empty means "weir:"
+	Prefix    string // what all keys there begin with; default: "weir:"
+}
+
+// A Place is where the states of a store are: two URLs that lead to the same states have one. Without it, each URL is a place of its own.
+type Place struct {
+	Hosts string // separated by commas; the places of two stores are one where they have a host in common
+	Rest  string // what else tells states apart, such as a database; it is compared as it is
+	Slots bool   // keys are spread over nodes by their tags, and a group is one step only within a slot
 }
 
 // Lease says whether tokens are taken ahead from a store, so that most decisions need no trip.
@@ -60,7 +68,7 @@ type Limit struct {
 	OnMissing string // what becomes of a request without a part of the key: "key", "skip", "skip_empty" (without any of it) or "deny"; empty means key
 	Store     string // the name of a store; empty is the memory of this process
 	OnFailure string // what decides without the store, in place of the store's OnFailure
-	Tag       string // what is kept together on a Redis Cluster: a part of the key, or "const.TEXT"; empty is what has the same key
+	Tag       string // what is kept together on a store that spreads its keys over nodes: a part of the key, or "const.TEXT"; empty is what has the same key
 	Shadow    bool   // decided and counted, not enforced
 	RollOut   string // the share of the keys that it is enforced for, like "0.5%": for the others it is a shadow; empty is all
 	MaxKeys   int    // how many keys are kept at once; 0 means keyed.DefaultMaxKeys

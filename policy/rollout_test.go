@@ -89,7 +89,7 @@ func TestRollOutCountsBothGroups(t *testing.T) {
 func countsBothGroups(t *testing.T, store string) {
 	clock := new(weirtest.Clock)
 	p := rolledOut("25%", func(p *policy.Policy) {
-		p.Stores, p.Limits[0].Store = []policy.Store{{Name: "main", Redis: "redis://x"}}, store
+		p.Stores, p.Limits[0].Store = []policy.Store{{Name: "main", URL: "redis://x"}}, store
 	})
 	e := newEngine(t, p, policy.Options{Clock: clock.Now, Stores: map[string]weir.Store{"main": weirtest.NewStore(clock.Now)}})
 	refused := 0

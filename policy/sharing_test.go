@@ -60,7 +60,7 @@ func newFaulty(c *weirtest.Clock) *faulty { return &faulty{Store: weirtest.NewSt
 func sharing(t *testing.T, p policy.Policy, c *weirtest.Clock, stores map[string]weir.Store) *policy.Engine {
 	t.Helper()
 	for name := range stores {
-		p.Stores = append(p.Stores, policy.Store{Name: name, Redis: "redis://127.0.0.1"})
+		p.Stores = append(p.Stores, policy.Store{Name: name, URL: "redis://127.0.0.1"})
 	}
 	o := policy.Options{Keys: true, Stores: stores}
 	if c != nil {

@@ -23,7 +23,7 @@ func (l *Limit) StateName() string {
 	return name
 }
 
-// maxKeyName is how long what a key is made of may be, in bytes, to be kept as it is: it is part of each key in Redis.
+// maxKeyName is how long what a key is made of may be, in bytes, to be kept as it is: it is part of each key in the store.
 const maxKeyName = 48
 
 // keyName says what the key is made of, in one way for each list of parts: the parts, or, where these are long or could be mistaken, ~ and the beginning of
@@ -81,7 +81,7 @@ func (l *Limit) restarts(next *Limit, from, to *Store) string {
 		return "its keys are kept in a new table, for another max_keys or when_full"
 	case from == nil:
 		return ""
-	case !samePlace(from.Redis, to.Redis):
+	case !samePlace(from, to):
 		return "its store is at another address"
 	case from.prefix() != to.prefix():
 		return "its store has another prefix"
@@ -96,31 +96,23 @@ func (l *Limit) isConcurrency() bool {
 	return ok
 }
 
-// samePlace reports whether two URLs lead to the same states, as far as they tell: users, passwords and TLS do not matter, nor which of the sentinels
-// or nodes are named, as long as one of them is in both.
-func samePlace(a, b string) bool {
-	hostsA, restA := placeOf(a)
-	hostsB, restB := placeOf(b)
-	return restA == restB && slices.ContainsFunc(hostsA, func(h string) bool { return slices.Contains(hostsB, h) })
+// place is where the states of a store are.
+func (s *Store) place() Place {
+	if s.Place == (Place{}) {
+		return Place{Hosts: s.URL}
+	}
+	return s.Place
 }
 
-// placeOf parts a URL into its hosts, and what else says where states are: the kind of address, the master, the socket and the database.
-func placeOf(url string) (hosts []string, rest string) {
-	scheme, after, _ := strings.Cut(url, "://")
-	scheme = strings.Replace(strings.ToLower(scheme), "rediss", "redis", 1)
-	after, query, _ := strings.Cut(after, "?")
-	authority, path, _ := strings.Cut(after, "/")
-	authority = authority[strings.LastIndexByte(authority, '@')+1:]
-	if scheme == "redis" && path == "" {
-		path = "0"
-	}
-	if scheme == "unix" {
-		path += "?" + query // which has the database
-	}
-	return strings.Split(authority, ","), scheme + "/" + path
+// samePlace reports whether two stores keep the same states under the same prefix: users, passwords and TLS do not matter, and of several hosts
+// one in common is enough.
+func samePlace(a, b *Store) bool {
+	at, bt := a.place(), b.place()
+	hosts := strings.Split(bt.Hosts, ",")
+	return at.Rest == bt.Rest && slices.ContainsFunc(strings.Split(at.Hosts, ","), func(h string) bool { return slices.Contains(hosts, h) })
 }
 
-// Calls returns the limits of a store that a request may ask it about together, and each of them alone: what the Warm of weirredis is to be told.
+// Calls returns the limits of a store that one request may ask it about together, and each of them alone, so that the store can be readied for them.
 func (p *Policy) Calls(store string) (all [][]weir.Limit) {
 	for i := range p.Limits {
 		if l := &p.Limits[i]; l.Store == store && l.Limit != nil {
@@ -141,7 +133,7 @@ func (p *Policy) Calls(store string) (all [][]weir.Limit) {
 	return all
 }
 
-// defaultPrefix is that of weirredis.
+// defaultPrefix is what the keys of a store begin with whose policy names no prefix.
 const defaultPrefix = "weir:"
 
 func (s *Store) prefix() string {

@@ -10,8 +10,8 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// A tag names the slot of a Redis Cluster that a state is kept in: what has the same tag is together, and a group of it is charged in one step. It is a
-// part of the key, so that each key has one place, or a text.
+// A tag names the slot that a state is kept in, on a store that spreads its keys over nodes: states of the same tag are together, and a group of them is
+// charged in one step. A tag is a part of the key, so that each key has one place, or a text.
 
 // maxTag is how long a tag may be as it is, in bytes. A longer one is known by its SHA-256, in as many hexadecimal digits.
 const maxTag = 2 * sha256.Size
@@ -42,8 +42,8 @@ func (l *Limit) taggedBy() (index int, text string, ok bool) {
 	return noPart, boundTag(tag.name), tag.kind == partConst
 }
 
-// Tags returns the Options.Tag of weirredis for one of the policy's stores, by which limits with a tag find their places; nil where none has one. All
-// other limits, and shadows, are kept by their keys.
+// Tags returns the function by which one of the policy's stores finds the tag of a key of the limit of that StateName; nil where no limit has a tag. The
+// tag of other limits, and of shadows, is the key.
 func (p *Policy) Tags(store string) func(name, key string) string {
 	places := map[string]func(key string) string{}
 	for i := range p.Limits {
@@ -114,12 +114,6 @@ func (c *checker) tag(l *Limit) {
 	}
 }
 
-// isCluster reports whether a store is a Redis Cluster, by its URL.
-func (s *Store) isCluster() bool {
-	scheme, _, _ := strings.Cut(strings.ToLower(s.Redis), "://")
-	return scheme == "redis+cluster" || scheme == "rediss+cluster"
-}
-
 // whereabouts says what decides in which slot a limit's states are: of limits that say the same, those of a request are together.
 func (l *Limit) whereabouts() string {
 	index, text, ok := l.taggedBy()
@@ -136,7 +130,7 @@ func (l *Limit) whereabouts() string {
 	return "part " + p.String()
 }
 
-// together warns of limits of a route that are in one store, which is a Cluster, and in different slots there.
+// together warns of limits of a route that are in one store, which spreads its keys over nodes, and in different slots there.
 func (c *checker) together(r *Route, at string) {
 	first := map[string]*Limit{}
 	warned := map[string]bool{}
@@ -146,7 +140,7 @@ func (c *checker) together(r *Route, at string) {
 			continue
 		}
 		store := c.store(l.Store)
-		if store == nil || !store.isCluster() || warned[store.Name] {
+		if store == nil || !store.place().Slots || warned[store.Name] {
 			continue
 		}
 		other := first[store.Name]
@@ -156,7 +150,7 @@ func (c *checker) together(r *Route, at string) {
 		}
 		if l.whereabouts() != other.whereabouts() {
 			warned[store.Name] = true
-			c.warn(fmt.Sprintf("%q and %q are charged one after the other, and given back where one refuses: the store is a cluster, and they are in different slots", other.Name, l.Name),
+			c.warn(fmt.Sprintf("%q and %q are charged one after the other, and given back where one refuses: the store spreads its keys over nodes, and they are in different slots", other.Name, l.Name),
 				commonTag(other, l), "routes", at, "limits", strconv.Itoa(slices.Index(r.Limits, name)))
 		}
 	}
@@ -196,11 +190,8 @@ func (c *checker) prefix(s Store) {
 	bad := func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._:/-", r)
 	}
-	path := []string{"stores", s.Name, "prefix"}
-	switch {
-	case strings.ContainsFunc(s.Prefix, bad) || len(s.Prefix) > 64:
-		c.wrong(fmt.Sprintf("%.80q is not what keys may begin with", s.Prefix), "write up to 64 letters, digits and . _ : / -, like weir:shop:", path...)
-	case strings.HasSuffix(s.Prefix, "limit:") || strings.HasSuffix(s.Prefix, "hold:"):
-		c.wrong(fmt.Sprintf("keys that begin with %q are also those of named limits, or of holds, whose prefix is shorter", s.Prefix), "end it with another word", path...)
+	if strings.ContainsFunc(s.Prefix, bad) || len(s.Prefix) > 64 {
+		c.wrong(fmt.Sprintf("%.80q is not what keys may begin with", s.Prefix), "write up to 64 letters, digits and . _ : / -, like weir:shop:",
+			"stores", s.Name, "prefix")
 	}
 }

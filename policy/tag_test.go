@@ -14,7 +14,7 @@ import (
 func tagged(client, item, all string) policy.Policy {
 	bucket := weir.TokenBucket{Rate: weir.PerHour(1), Burst: 5}
 	return policy.Policy{
-		Stores: []policy.Store{{Name: "shared", Redis: "redis+cluster://127.0.0.1"}},
+		Stores: []policy.Store{{Name: "shared", Place: policy.Place{Hosts: "127.0.0.1", Slots: true}}},
 		Limits: []policy.Limit{
 			{Name: "client", Key: []string{"header.x-user"}, Limit: bucket, Store: "shared", Tag: client},
 			{Name: "item", Key: []string{"query.sku", "header.X-User"}, Limit: bucket, Store: "shared", Tag: item},
@@ -121,7 +121,7 @@ func TestCheckTags(t *testing.T) {
 	}
 	together := tagged("const.one", "const.one", "const.one")
 	single := tagged("", "", "")
-	single.Stores[0].Redis = "redis://127.0.0.1"
+	single.Stores[0].Place.Slots = false
 	shadow := tagged("header.x-user", "header.x-user", "")
 	shadow.Limits[2].Shadow = true
 	queue := tagged("header.x-user", "header.x-user", "")

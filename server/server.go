@@ -100,7 +100,7 @@ type server struct {
 	Options
 	gateway *gateway.Gateway
 	admin   *admin.Admin
-	stores  *stores
+	stores  *storeSet
 	servers map[string]serving // by what they are
 	addrs   Addresses
 	running chan error // what ended

@@ -16,12 +16,12 @@ import (
 	"github.com/weirflow/weir/lease"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/admin"
-	"github.com/weirflow/weir/weirredis"
-	"github.com/weirflow/weir/weirrueidis"
+	"github.com/weirflow/weir/server/stores"
+	"github.com/weirflow/weir/server/stores/product"
 )
 
-// stores are those of the policy in force, and those of earlier ones that requests may still be asking.
-type stores struct {
+// storeSet is the open stores: those of the policy in force, and those of earlier policies that requests in flight may still use.
+type storeSet struct {
 	log   *slog.Logger
 	grace time.Duration // how long after it was let go a store is closed
 	id    string        // of this node, whatever becomes of its stores
@@ -36,23 +36,20 @@ type store struct {
 	def    policy.Store
 	tags   map[string]string             // by the names of limits
 	byName map[string]failover.OnFailure // of the limits that decide otherwise
-	redis  *weirrueidis.Store
-	lease  *lease.Store // nil for none
+	store  product.Store
+	lease  *lease.Store // nil without leases
 	fail   *failover.Store
-	given  *givenStore
 }
 
-// givenStore is a store as an engine takes it, and as waiting rooms do.
-type givenStore struct {
+// roomStore is a store as engines and waiting rooms use it: limits are decided through failover, and the queues of waiting rooms, which have a
+// fallback of their own, are asked directly.
+type roomStore struct {
 	*failover.Store
-	redis *weirrueidis.Store
+	product.RoomKeeper
 }
 
-// Evaler runs scripts in the store.
-func (g *givenStore) Evaler() weirredis.Evaler { return g.redis.Evaler() }
-
-func newStores(log *slog.Logger, grace time.Duration) *stores {
-	return &stores{log: log, grace: grace, id: rand.Text(), open: map[string]*store{}, leaving: map[*store]*time.Timer{}}
+func newStores(log *slog.Logger, grace time.Duration) *storeSet {
+	return &storeSet{log: log, grace: grace, id: rand.Text(), open: map[string]*store{}, leaving: map[*store]*time.Timer{}}
 }
 
 // settling is how long the start, or a reload, waits for a store that is new to be connected, so that no request has to do without it.
@@ -60,7 +57,7 @@ const settling = time.Second
 
 // next opens the stores of a policy: those that have not changed are taken over. It changes nothing: use does. A store that cannot be reached is no
 // error, but told; one that cannot even be tried is.
-func (s *stores) next(ctx context.Context, p policy.Policy) (map[string]*store, error) {
+func (s *storeSet) next(ctx context.Context, p policy.Policy) (map[string]*store, error) {
 	s.mu.Lock()
 	open := s.open
 	s.mu.Unlock()
@@ -72,7 +69,7 @@ func (s *stores) next(ctx context.Context, p policy.Policy) (map[string]*store, 
 			next[def.Name] = old
 			continue
 		}
-		opened, err := s.start(def, byName, weirredis.Options{Prefix: def.Prefix, Tag: p.Tags(def.Name)})
+		opened, err := s.start(def, byName, p.Tags(def.Name))
 		if err != nil {
 			for _, f := range fresh {
 				err = errors.Join(err, f.close())
@@ -113,19 +110,19 @@ func onFailure(text string) failover.OnFailure {
 	return failover.Local
 }
 
-// start opens a store.
-func (s *stores) start(def policy.Store, byName map[string]failover.OnFailure, options weirredis.Options) (*store, error) {
+// start opens a store: the product's, with leases around it where the policy has them, and failover around that.
+func (s *storeSet) start(def policy.Store, byName map[string]failover.OnFailure, tag func(name, key string) string) (*store, error) {
 	o := &store{def: def, byName: byName}
 	var err error
-	if o.redis, err = weirrueidis.Open(def.Redis, options); err != nil {
+	if o.store, err = stores.Open(def, tag); err != nil {
 		return nil, err
 	}
-	inner := weir.Store(o.redis)
+	inner := weir.Store(o.store)
 	if def.Lease.On {
-		if o.lease, err = lease.New(o.redis, lease.Options{Lifetime: def.Lease.Lifetime, MaxOutstanding: def.Lease.Max}); err != nil {
-			return nil, errors.Join(err, o.redis.Close())
+		if o.lease, err = lease.New(o.store, lease.Options{Lifetime: def.Lease.Lifetime, MaxOutstanding: def.Lease.Max}); err != nil {
+			return nil, errors.Join(err, o.store.Close())
 		}
-		inner = leased{o.lease, o.redis}
+		inner = o.lease
 	}
 	o.fail, err = failover.New(inner, failover.Options{
 		OnFailure:    onFailure(def.OnFailure),
@@ -138,24 +135,11 @@ func (s *stores) start(def policy.Store, byName map[string]failover.OnFailure, o
 	if err != nil {
 		return nil, errors.Join(err, o.close())
 	}
-	o.given = &givenStore{o.fail, o.redis}
 	return o, nil
 }
 
-// leased is a store with leases, of which failover learns as much as of the store: whether it answers, and how many nodes there are.
-type leased struct {
-	*lease.Store
-	redis *weirrueidis.Store
-}
-
-func (l leased) Ping(ctx context.Context) error { return l.redis.Ping(ctx) }
-
-func (l leased) Beat(ctx context.Context, id string, ttl time.Duration) (int, error) {
-	return l.redis.Beat(ctx, id, ttl)
-}
-
 // tell writes into the log that a store is out, and that it is back.
-func (s *stores) tell(def policy.Store) func(from, to failover.State) {
+func (s *storeSet) tell(def policy.Store) func(from, to failover.State) {
 	var since time.Time
 	return func(from, to failover.State) {
 		switch {
@@ -169,11 +153,11 @@ func (s *stores) tell(def policy.Store) func(from, to failover.State) {
 }
 
 // await waits a little for stores to be connected, and tells which are not.
-func (s *stores) await(ctx context.Context, fresh []*store) {
+func (s *storeSet) await(ctx context.Context, fresh []*store) {
 	ctx, cancel := context.WithTimeout(ctx, settling)
 	defer cancel()
 	for _, o := range fresh {
-		if err := o.redis.Ready(ctx); err != nil {
+		if err := o.store.Ready(ctx); err != nil {
 			s.log.Warn("store cannot be reached: limits begin without it, and it is tried again and again", "store", o.def.Name,
 				"on_failure", onFailure(o.def.OnFailure).String(), "error", err)
 			continue
@@ -183,7 +167,7 @@ func (s *stores) await(ctx context.Context, fresh []*store) {
 }
 
 // use puts opened stores in force. Those that were and are not any more are closed when requests under way have had their time.
-func (s *stores) use(next map[string]*store) {
+func (s *storeSet) use(next map[string]*store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, old := range s.open {
@@ -195,7 +179,7 @@ func (s *stores) use(next map[string]*store) {
 }
 
 // discard closes what next has opened and nobody will use.
-func (s *stores) discard(next map[string]*store) {
+func (s *storeSet) discard(next map[string]*store) {
 	s.mu.Lock()
 	open := s.open
 	s.mu.Unlock()
@@ -207,7 +191,7 @@ func (s *stores) discard(next map[string]*store) {
 }
 
 // leave closes a store whose time has come, unless the end came first.
-func (s *stores) leave(o *store) {
+func (s *storeSet) leave(o *store) {
 	s.mu.Lock()
 	_, ok := s.leaving[o]
 	delete(s.leaving, o)
@@ -218,7 +202,7 @@ func (s *stores) leave(o *store) {
 }
 
 // close closes all.
-func (s *stores) close() {
+func (s *storeSet) close() {
 	s.mu.Lock()
 	all := slices.Collect(maps.Values(s.open))
 	for o, timer := range s.leaving {
@@ -232,7 +216,7 @@ func (s *stores) close() {
 	}
 }
 
-func (s *stores) closed(o *store) {
+func (s *storeSet) closed(o *store) {
 	if err := o.close(); err != nil {
 		s.log.Warn("store not closed in good order", "store", o.def.Name, "error", err)
 	}
@@ -247,26 +231,29 @@ func (o *store) close() error {
 	if o.lease != nil {
 		errs = append(errs, o.lease.Close())
 	}
-	return errors.Join(append(errs, o.redis.Close())...)
+	return errors.Join(append(errs, o.store.Close())...)
 }
 
 // given are stores as an engine takes them.
 func given(open map[string]*store) map[string]weir.Store {
 	all := map[string]weir.Store{}
 	for name, o := range open {
-		all[name] = o.given
+		all[name] = o.fail
+		if rooms, ok := o.store.(product.RoomKeeper); ok {
+			all[name] = roomStore{o.fail, rooms}
+		}
 	}
 	return all
 }
 
 // stats are what the stores in force have counted.
-func (s *stores) stats() (all []admin.Store) {
+func (s *storeSet) stats() (all []admin.Store) {
 	s.mu.Lock()
 	open := s.open
 	s.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(open)) {
 		o := open[name]
-		one := admin.Store{Name: name, Connected: o.redis.Connected(), Stats: o.fail.Stats()}
+		one := admin.Store{Name: name, Connected: o.store.Connected(), Stats: o.fail.Stats()}
 		if o.lease != nil {
 			stats := o.lease.Stats()
 			one.Lease = &stats

@@ -26,7 +26,7 @@ func nowhere(t *testing.T) string {
 const storesPage = `
 listen: { gateway: "127.0.0.1:0", admin: "127.0.0.1:0" }
 stores:
-  shared: { redis: "redis://weir:s3cret@ADDR", on_failure: FAILURE, nodes: 2, deadline: 5ms }
+  shared: { url: "redis://weir:s3cret@ADDR", on_failure: FAILURE, nodes: 2, deadline: 5ms }
 limits:
   per-ip: { key: client.ip, token_bucket: { rate: 6/d, burst: 6 }, store: shared }
   exempt: { key: client.ip, token_bucket: { rate: 6/d, burst: 6 }, store: shared, on_failure: allow }
@@ -100,7 +100,7 @@ func TestStoreOutOfReach(t *testing.T) {
 // TestStoreThatCannotBeOpened: that a file is missing is told at once, and when reloading changes nothing.
 func TestStoreThatCannotBeOpened(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.yaml")
-	write(t, path, `{listen: {gateway: "127.0.0.1:0"}, stores: {one: {redis: "redis://127.0.0.1:1"}, two: {redis: "redis://u@h?password_file=/not/there"}}}`)
+	write(t, path, `{listen: {gateway: "127.0.0.1:0"}, stores: {one: {url: "redis://127.0.0.1:1"}, two: {url: "redis://u@h?password_file=/not/there"}}}`)
 	err := Serve(t.Context(), Options{Path: path, Log: slog.New(slog.DiscardHandler)})
 	if err == nil || !strings.Contains(err.Error(), "p.yaml: stores.two: ") || !strings.Contains(err.Error(), "/not/there") {
 		t.Errorf("%v", err)
@@ -113,8 +113,8 @@ func TestLeasesAreCounted(t *testing.T) {
 	write(t, path, strings.NewReplacer("ADDR", nowhere(t)).Replace(`
 listen: { gateway: "127.0.0.1:0", admin: "127.0.0.1:0" }
 stores:
-  shared: { redis: "redis://ADDR" }
-  leased: { redis: "redis://ADDR", on_failure: deny, lease: true }
+  shared: { url: "redis://ADDR" }
+  leased: { url: "redis://ADDR", on_failure: deny, lease: true }
 limits:
   hot: { token_bucket: { rate: 6/d, burst: 6 }, store: leased }
 upstreams: { up: { url: "http://ADDR" } }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirflow/weir/failover"
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/stores/product"
 )
 
 // warming is how long the start, or a reload, waits for the stores to have what a policy needs: so that its first requests find it there. Where
@@ -13,15 +14,16 @@ import (
 const warming = time.Second
 
 // warm readies those stores of a policy that answer.
-func (s *stores) warm(ctx context.Context, p policy.Policy, open map[string]*store) {
+func (s *storeSet) warm(ctx context.Context, p policy.Policy, open map[string]*store) {
 	ctx, cancel := context.WithTimeout(ctx, warming)
 	defer cancel()
 	for _, def := range p.Stores {
 		o := open[def.Name]
-		if !o.redis.Connected() || o.fail.State() != failover.Closed {
+		warmer, ok := o.store.(product.Warmer)
+		if !ok || !o.store.Connected() || o.fail.State() != failover.Closed {
 			continue
 		}
-		if err := o.redis.Warm(ctx, p.Calls(def.Name)...); err != nil && ctx.Err() == nil {
+		if err := warmer.Warm(ctx, p.Calls(def.Name)...); err != nil && ctx.Err() == nil {
 			s.log.Warn("store is connected, but does not do what limits need", "store", def.Name, "error", err)
 		}
 	}

@@ -99,6 +99,14 @@ var schemes = [...]struct {
 	{"rediss+cluster", Cluster, true},
 }
 
+// Schemes returns what a URL may begin with, before "://".
+func Schemes() (all []string) {
+	for _, s := range schemes {
+		all = append(all, s.name)
+	}
+	return all
+}
+
 // ParseURL reads an Address from a URL, in one of these forms, with rediss in place of redis for TLS:
 //
 //	redis://[USER:PASSWORD@]HOST[:PORT][/DB]

@@ -56,7 +56,7 @@ func (p *page) place() int {
 func TestJoinMoveEnter(t *testing.T) {
 	b, redis, up, secret := startBrowser(t), startRedis(t), startShop(t), secretFile(t)
 	policy := func(admit string) string {
-		return roomPolicy(up, admit+`, store: shared, secret_file: `+secret, `stores: { shared: { redis: "`+redis.URL()+`", deadline: 10s } }`)
+		return roomPolicy(up, admit+`, store: shared, secret_file: `+secret, `stores: { shared: { url: "`+redis.URL()+`", deadline: 10s } }`)
 	}
 	gateways := []*gateway{startWeir(t, policy("admit: 1/d, burst: 1")), startWeir(t, policy("admit: 1/d, burst: 1"))}
 	front := startBalancer(t, gateways...)
@@ -203,7 +203,7 @@ func TestWithoutAScript(t *testing.T) {
 // place of before.
 func TestStoreIsOut(t *testing.T) {
 	b, redis, up, secret := startBrowser(t), startRedis(t), startShop(t), secretFile(t)
-	g := startWeir(t, roomPolicy(up, `admit: 1/d, burst: 1, store: shared, secret_file: `+secret, `stores: { shared: { redis: "`+redis.URL()+`", deadline: 500ms } }`))
+	g := startWeir(t, roomPolicy(up, `admit: 1/d, burst: 1, store: shared, secret_file: `+secret, `stores: { shared: { url: "`+redis.URL()+`", deadline: 500ms } }`))
 	at := "http://" + g.Gateway + "/sale/"
 	join(t, at)
 	p, _ := b.open(t, "visitor", at, nil)

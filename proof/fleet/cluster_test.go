@@ -31,7 +31,7 @@ func TestATagIsOneStep(t *testing.T) {
 	for _, tag := range []string{"", "header.x-user", "const.one"} {
 		t.Run("tag "+tag, func(t *testing.T) {
 			p := policy.Policy{
-				Stores: []policy.Store{{Name: "shared", Redis: "redis+cluster://" + strings.Join(cluster.Addrs(), ","), Prefix: "weir:" + strings.ReplaceAll(tag, ".", "-") + ":"}},
+				Stores: []policy.Store{{Name: "shared", URL: "redis+cluster://" + strings.Join(cluster.Addrs(), ","), Place: policy.Place{Slots: true}, Prefix: "weir:" + strings.ReplaceAll(tag, ".", "-") + ":"}},
 				Limits: []policy.Limit{
 					{Name: "user", Key: []string{"header.x-user"}, Limit: weir.TokenBucket{Rate: weir.PerHour(1), Burst: 100}, Tag: tag},
 					{Name: "item", Key: []string{"header.x-user", "query.sku"}, Limit: weir.TokenBucket{Rate: weir.PerHour(1), Burst: 1}, Tag: tag},
@@ -59,7 +59,7 @@ func TestATagIsOneStep(t *testing.T) {
 // opened opens the only store of a policy, as one more client.
 func opened(t *testing.T, p policy.Policy) weir.Store {
 	t.Helper()
-	s, err := weirrueidis.Open(p.Stores[0].Redis, weirredis.Options{Prefix: p.Stores[0].Prefix, Tag: p.Tags("shared"), Timeout: patience})
+	s, err := weirrueidis.Open(p.Stores[0].URL, weirredis.Options{Prefix: p.Stores[0].Prefix, Tag: p.Tags("shared"), Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -139,7 +139,7 @@ func TestBytesAreSettled(t *testing.T) {
 	s := redis(t, servers.RedisOptions{})
 	up := newUpstream(t)
 	g := startWeir(t, strings.NewReplacer("STORE", s.URL(), "UP", up.URL).Replace(`
-stores: { shared: { redis: "STORE", on_failure: deny, deadline: 10s } }
+stores: { shared: { url: "STORE", on_failure: deny, deadline: 10s } }
 limits: { bytes: { token_bucket: { rate: 1/d, burst: 1000 }, cost: bytes, store: shared } }
 upstreams: { up: { url: "UP" } }
 routes: [{ match: /, upstream: up, limits: [bytes] }]

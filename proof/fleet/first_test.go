@@ -37,7 +37,7 @@ func TestFirstRequest(t *testing.T) {
 	s := redis(t, servers.RedisOptions{})
 	up := newUpstream(t)
 	policy := strings.NewReplacer("STORE", slowLink(t, s.Addr, 8), "UP", up.URL).Replace(`
-stores: { shared: { redis: "redis://STORE", on_failure: allow } }
+stores: { shared: { url: "redis://STORE", on_failure: allow } }
 limits:
   per-sku: { key: query.sku, token_bucket: { rate: 1/d, burst: 30 }, store: shared }
   a-day: { fixed_window: { limit: 1000, align: "day:Europe/Berlin" }, store: shared }
@@ -70,7 +70,7 @@ func TestFirstRequestAfterARestart(t *testing.T) {
 	s := redis(t, servers.RedisOptions{})
 	up := newUpstream(t)
 	g := startWeir(t, strings.NewReplacer("STORE", slowLink(t, s.Addr, 8), "UP", up.URL).Replace(`
-stores: { shared: { redis: "redis://STORE", on_failure: allow } }
+stores: { shared: { url: "redis://STORE", on_failure: allow } }
 limits: { per-sku: { key: query.sku, sliding_log: { limit: 100, window: 1d }, store: shared } }
 upstreams: { up: { url: "UP" } }
 routes: [{ match: /, upstream: up, limits: [per-sku] }]

@@ -29,7 +29,7 @@ func TestGatewaysShareALimit(t *testing.T) {
 	store := "rediss://weir@" + s.TLS.Addr + "?ca_file=" + url.QueryEscape(s.TLS.CAFile) + "&password_file=" + url.QueryEscape(secret)
 	policy := func(burst string) string {
 		return strings.NewReplacer("STORE", store, "UP", up.URL, "BURST", burst).Replace(`
-stores: { shared: { redis: "STORE", on_failure: deny, deadline: 10s } }
+stores: { shared: { url: "STORE", on_failure: deny, deadline: 10s } }
 limits: { per-sku: { key: query.sku, token_bucket: { rate: 1/d, burst: BURST }, store: shared } }
 upstreams: { up: { url: "UP" } }
 routes: [{ match: /, upstream: up, limits: [per-sku] }]
@@ -81,7 +81,7 @@ func TestQueueKeepsItsPace(t *testing.T) {
 	s := redis(t, servers.RedisOptions{})
 	up := newUpstream(t)
 	policy := strings.NewReplacer("STORE", s.URL(), "UP", up.URL).Replace(`
-stores: { shared: { redis: "STORE", on_failure: deny, deadline: 10s } }
+stores: { shared: { url: "STORE", on_failure: deny, deadline: 10s } }
 limits: { door: { leaky_bucket: { rate: 20/s, queue: 19 }, store: shared } }
 upstreams: { up: { url: "UP" } }
 routes: [{ match: /, upstream: up, limits: [door] }]
@@ -121,7 +121,7 @@ func TestStoreGoesAndComesBack(t *testing.T) {
 	s := redis(t, servers.RedisOptions{Persist: true})
 	up := newUpstream(t)
 	g := startWeir(t, strings.NewReplacer("STORE", s.URL(), "UP", up.URL).Replace(`
-stores: { shared: { redis: "STORE", on_failure: deny, deadline: 100ms } }
+stores: { shared: { url: "STORE", on_failure: deny, deadline: 100ms } }
 limits:
   strict: { token_bucket: { rate: 1000000/s, burst: 1000000 }, store: shared }
   lenient: { token_bucket: { rate: 1/d, burst: 1 }, store: shared, on_failure: allow }
@@ -184,7 +184,7 @@ func TestStartBeforeTheStore(t *testing.T) {
 	s.Kill()
 	up := newUpstream(t)
 	g := startWeir(t, strings.NewReplacer("STORE", s.URL(), "UP", up.URL).Replace(`
-stores: { shared: { redis: "STORE", on_failure: allow, deadline: 100ms } }
+stores: { shared: { url: "STORE", on_failure: allow, deadline: 100ms } }
 limits: { few: { token_bucket: { rate: 1/d, burst: 2 }, store: shared } }
 upstreams: { up: { url: "UP" } }
 routes: [{ match: /, upstream: up, limits: [few] }]
@@ -211,7 +211,7 @@ func TestLeasedGateways(t *testing.T) {
 	up := newUpstream(t)
 	const burst = 400
 	policy := strings.NewReplacer("STORE", s.URL(), "UP", up.URL).Replace(`
-stores: { shared: { redis: "STORE", on_failure: deny, deadline: 10s, lease: { lifetime: 500ms } } }
+stores: { shared: { url: "STORE", on_failure: deny, deadline: 10s, lease: { lifetime: 500ms } } }
 limits: { hot: { token_bucket: { rate: 1/d, burst: 400 }, store: shared } }
 upstreams: { up: { url: "UP" } }
 routes: [{ match: /, upstream: up, limits: [hot] }]

@@ -14,7 +14,7 @@ func TestALeavingGatewayGivesBack(t *testing.T) {
 	up := newUpstream(t)
 	policy := func(lease string) string {
 		return strings.NewReplacer("STORE", s.URL(), "UP", up.URL, "LEASE", lease).Replace(`
-stores: { shared: { redis: "STORE", on_failure: deny, deadline: 10s, lease: LEASE } }
+stores: { shared: { url: "STORE", on_failure: deny, deadline: 10s, lease: LEASE } }
 limits: { hot: { token_bucket: { rate: 1/d, burst: 4000 }, store: shared } }
 upstreams: { up: { url: "UP" } }
 routes: [{ match: /, upstream: up, limits: [hot] }]

@@ -15,7 +15,7 @@ func TestLimitsBeginAnew(t *testing.T) {
 	up := newUpstream(t)
 	policy := func(prefix, limit string) string {
 		return strings.NewReplacer("STORE", s.URL(), "UP", up.URL, "PREFIX", prefix, "LIMIT", limit).Replace(`
-stores: { shared: { redis: "STORE", prefix: "PREFIX", on_failure: deny, deadline: 10s } }
+stores: { shared: { url: "STORE", prefix: "PREFIX", on_failure: deny, deadline: 10s } }
 limits: { per-sku: { LIMIT, token_bucket: { rate: 1/d, burst: 3 }, store: shared } }
 upstreams: { up: { url: "UP" } }
 routes: [{ match: /, upstream: up, limits: [per-sku] }]

@@ -13,6 +13,7 @@ import (
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/proof/servers"
 	"github.com/weirflow/weir/server/room"
+	"github.com/weirflow/weir/server/stores/redis"
 	"github.com/weirflow/weir/weirrueidis"
 )
 
@@ -131,7 +132,7 @@ func TestLineInRedis(t *testing.T) {
 		n++
 		ctx := context.Background()
 		spec := specs.Draw(t, "room")
-		line, err := room.NewRedis(weirrueidis.Evaler(client), spec, room.RedisOptions{Name: fmt.Sprint(n), ClockKey: "clock", Deadline: patience})
+		line, err := redis.NewLine(weirrueidis.Evaler(client), spec, redis.LineOptions{Name: fmt.Sprint(n), ClockKey: "clock", Deadline: patience})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/proof/servers"
 	"github.com/weirflow/weir/server/room"
+	"github.com/weirflow/weir/server/stores/redis"
 	"github.com/weirflow/weir/weirredis"
 	"github.com/weirflow/weir/weirrueidis"
 )
@@ -21,7 +22,7 @@ func plainSpec() room.Spec {
 }
 
 // openLine is a line at a URL, on a client of its own.
-func openLine(t *testing.T, url string, spec room.Spec) *room.Redis {
+func openLine(t *testing.T, url string, spec room.Spec) *redis.Line {
 	t.Helper()
 	s, err := weirrueidis.Open(url, weirredis.Options{})
 	if err != nil {
@@ -32,7 +33,7 @@ func openLine(t *testing.T, url string, spec room.Spec) *room.Redis {
 	if err := s.Ready(ctx); err != nil {
 		t.Fatal(err)
 	}
-	line, err := room.NewRedis(s.Evaler(), spec, room.RedisOptions{Name: "sale", Deadline: patience})
+	line, err := redis.NewLine(s.Evaler(), spec, redis.LineOptions{Name: "sale", Deadline: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +152,7 @@ func BenchmarkRedis(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer store.Close()
-	line, err := room.NewRedis(store.Evaler(), plainSpec(), room.RedisOptions{Name: "sale", Deadline: patience})
+	line, err := redis.NewLine(store.Evaler(), plainSpec(), redis.LineOptions{Name: "sale", Deadline: patience})
 	if err != nil {
 		b.Fatal(err)
 	}

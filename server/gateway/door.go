@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"net/http"
 	"path/filepath"
-	"slices"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/policyfile"
 	"github.com/weirflow/weir/server/room"
 	"github.com/weirflow/weir/weirhttp"
-	"github.com/weirflow/weir/weirredis"
 )
 
 // doors are the waiting rooms of a policy, by name. Who waits, and who is inside, stays through a change of the policy, as long as the room keeps
@@ -23,12 +21,14 @@ type door struct {
 	room   *room.Room
 	line   room.Line
 	spec   room.Spec
-	evaler weirredis.Evaler // nil for a line in memory
-	made   room.Secrets     // by this process, where there is no file
+	shared bool         // the line is in a store
+	made   room.Secrets // by this process, where there is no file
 }
 
-// evaling is a store that runs scripts of others.
-type evaling interface{ Evaler() weirredis.Evaler }
+// roomKeeper is a store that keeps the queues of waiting rooms.
+type roomKeeper interface {
+	Line(name string, s room.Spec) (room.Line, error)
+}
 
 // openDoors readies the waiting rooms of a policy, those of before among them. It changes nothing in these: use does.
 func (g *Gateway) openDoors(file *policyfile.File, stores map[string]weir.Store, old doors) (doors, error) {
@@ -56,7 +56,7 @@ func (g *Gateway) openDoor(def policy.WaitingRoom, file *policyfile.File, stores
 	if o.Secrets, err = d.secrets(g, def, file, old == nil); err != nil {
 		return nil, err
 	}
-	if err := d.openLine(def, file, stores, old); err != nil {
+	if err := d.openLine(def, stores, old); err != nil {
 		return nil, err
 	}
 	o.Line = d.line
@@ -91,23 +91,21 @@ func (d *door) secrets(g *Gateway, def policy.WaitingRoom, file *policyfile.File
 }
 
 // openLine opens where the line is kept, or takes over the one of before.
-func (d *door) openLine(def policy.WaitingRoom, file *policyfile.File, stores map[string]weir.Store, old *door) (err error) {
+func (d *door) openLine(def policy.WaitingRoom, stores map[string]weir.Store, old *door) (err error) {
 	if def.Store == "" {
-		if old != nil && old.evaler == nil {
+		if old != nil && !old.shared {
 			d.line = old.line
 			return nil
 		}
 		d.line, err = room.NewMemory(d.spec, nil)
 		return err
 	}
-	store, ok := stores[def.Store].(evaling)
+	store, ok := stores[def.Store].(roomKeeper)
 	if !ok {
-		return fmt.Errorf("the store %q is not open", def.Store)
+		return fmt.Errorf("the store %q is not open, or keeps no waiting rooms", def.Store)
 	}
-	d.evaler = store.Evaler()
-	i := slices.IndexFunc(file.Policy.Stores, func(s policy.Store) bool { return s.Name == def.Store })
-	in := file.Policy.Stores[i]
-	d.line, err = room.NewRedis(d.evaler, d.spec, room.RedisOptions{Name: def.Name, Prefix: in.Prefix, Deadline: in.Deadline})
+	d.shared = true
+	d.line, err = store.Line(def.Name, d.spec)
 	return err
 }
 

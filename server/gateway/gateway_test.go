@@ -330,7 +330,7 @@ func TestUpdate(t *testing.T) {
 	if err := g.Update(noUpstream, nil); err == nil || !strings.Contains(err.Error(), "route 2 (/user) has no upstream") {
 		t.Errorf("%v", err)
 	}
-	shared := parse(t, "stores: { s: { redis: \"redis://h\" } }\n"+strings.Replace(flashSale, "key: host,", "key: host, store: s,", 1), up)
+	shared := parse(t, "stores: { s: { url: \"redis://h\" } }\n"+strings.Replace(flashSale, "key: host,", "key: host, store: s,", 1), up)
 	if err := g.Update(shared, nil); err == nil || !strings.Contains(err.Error(), "which is not open") {
 		t.Errorf("%v", err)
 	}

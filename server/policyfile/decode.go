@@ -12,7 +12,7 @@ import (
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/duration"
 	"github.com/weirflow/weir/policy"
-	"github.com/weirflow/weir/weirredis"
+	"github.com/weirflow/weir/server/stores"
 )
 
 // decoder turns a tree into a policy. What the schema has against the tree is told already: here a value of the wrong type is passed
@@ -87,7 +87,7 @@ func unmappedBits(p netip.Prefix) int {
 func (d *decoder) store(name string, n *node) policy.Store {
 	s := policy.Store{
 		Name:      name,
-		Redis:     text(n.get("redis")),
+		URL:       text(n.get("url")),
 		OnFailure: text(n.get("on_failure")),
 		Deadline:  d.duration(n.get("deadline"), "20ms", "stores", name, "deadline"),
 		Nodes:     int(number(n.get("nodes"))),
@@ -103,9 +103,11 @@ func (d *decoder) store(name string, n *node) policy.Store {
 	if m := n.get("nodes"); m != nil && s.Nodes == 0 && m.shape == scalar {
 		d.wrong("0 is not a number of nodes", "write how many share the store, at least 1", "stores", name, "nodes")
 	}
-	var wrong *weirredis.URLError
-	if _, err := weirredis.ParseURL(s.Redis); n.get("redis") != nil && errors.As(err, &wrong) {
-		d.wrong(wrong.Problem, wrong.Fix, "stores", name, "redis")
+	if n.get("url") != nil { // else the schema says that it is missing
+		s.Place = stores.Locate(s.URL)
+		for _, p := range stores.Check(s) {
+			d.wrong(p.Message, p.Fix, "stores", name, p.Field)
+		}
 	}
 	return s
 }
@@ -124,8 +126,11 @@ func (d *decoder) duration(n *node, like string, path ...string) time.Duration {
 	return v
 }
 
-// kept checks that limits can be kept in the stores that they name.
+// kept checks that limits and waiting rooms can be kept in the stores that they name. A store that does not exist is reported by the policy's own check.
 func (d *decoder) kept(p *policy.Policy) {
+	index := func(store string) int {
+		return slices.IndexFunc(p.Stores, func(s policy.Store) bool { return s.Name == store })
+	}
 	for _, l := range p.Limits {
 		if l.Store == "" || l.Limit == nil || d.spoilt[l.Name] {
 			continue
@@ -133,9 +138,15 @@ func (d *decoder) kept(p *policy.Policy) {
 		if _, ok := l.Limit.(weir.Concurrency); ok {
 			continue // the policy's own check says so
 		}
-		if err := weirredis.Check(l.Limit); err != nil {
-			msg := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "weirredis: "), "weir: ")
-			d.wrong("the limit cannot be kept in a store: "+msg, "change its numbers, or take store out", "limits", l.Name, "store")
+		if i := index(l.Store); i >= 0 {
+			if err := stores.Keeps(p.Stores[i], l.Limit); err != nil {
+				d.wrong("the limit cannot be kept in a store: "+err.Error(), "change its parameters, or take store out", "limits", l.Name, "store")
+			}
+		}
+	}
+	for _, r := range p.Rooms {
+		if i := index(r.Store); i >= 0 && !stores.KeepsRooms(p.Stores[i]) {
+			d.wrong(fmt.Sprintf("the store %q keeps no waiting rooms", r.Store), "name another store, or take store out", "waiting_rooms", r.Name, "store")
 		}
 	}
 }

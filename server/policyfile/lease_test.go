@@ -28,7 +28,7 @@ func TestLeasedKinds(t *testing.T) {
 		if kind == "concurrency" || kind == "nginx_bucket" {
 			continue // no store can keep them
 		}
-		text := fmt.Sprintf("stores: {s: {redis: 'redis://h', lease: LEASE}}\nlimits: {l: {%s: {%s}, store: s}}\nroutes: [{match: /, limits: [l]}]", kind, fields[kind])
+		text := fmt.Sprintf("stores: {s: {url: 'redis://h', lease: LEASE}}\nlimits: {l: {%s: {%s}, store: s}}\nroutes: [{match: /, limits: [l]}]", kind, fields[kind])
 		if f, err := Parse("x.yaml", []byte(strings.Replace(text, "LEASE", "false", 1))); err != nil || len(f.Problems) > 0 {
 			t.Fatalf("%s without leases: %v", kind, f.Problems)
 		}

@@ -50,7 +50,7 @@ listen:
 trusted_proxies: [10.0.0.0/8, "::1", 192.0.2.7, "::ffff:198.51.100.0/120"]
 headers: [ratelimit, x-ratelimit]
 stores:
-  shared: { redis: "redis://127.0.0.1:6379/0", on_failure: local }
+  shared: { url: "redis://127.0.0.1:6379/0", on_failure: local }
 limits:
   per-user:
     key: [client.ip, header.user-id]
@@ -90,7 +90,7 @@ func TestParse(t *testing.T) {
 		Listen:         policy.Listen{Gateway: []policy.Listener{{Address: "127.0.0.1:8080"}}, Admin: "127.0.0.1:9090", RLS: "127.0.0.1:8081", RESP: "127.0.0.1:6380"},
 		TrustedProxies: []netip.Prefix{prefix("10.0.0.0/8"), prefix("::1/128"), prefix("192.0.2.7/32"), prefix("198.51.100.0/24")},
 		Headers:        []string{"ratelimit", "x-ratelimit"},
-		Stores:         []policy.Store{{Name: "shared", Redis: "redis://127.0.0.1:6379/0", OnFailure: "local"}},
+		Stores:         []policy.Store{{Name: "shared", URL: "redis://127.0.0.1:6379/0", Place: policy.Place{Hosts: "127.0.0.1:6379", Rest: "redis/0"}, OnFailure: "local"}},
 		Limits: []policy.Limit{
 			{Name: "per-user", Key: []string{"client.ip", "header.user-id"}, Limit: weir.TokenBucket{Rate: weir.PerSecond(100), Burst: 200}},
 			{Name: "per-sku", Key: []string{"query.sku_id"}, Limit: weir.TokenBucket{Rate: weir.PerSecond(500), Burst: 500, Initial: weir.InitialEmpty},
@@ -116,20 +116,20 @@ func TestParse(t *testing.T) {
 func TestStores(t *testing.T) {
 	f, err := Parse("x.yaml", []byte(`
 stores:
-  all: { redis: "redis+cluster://a,b", on_failure: deny, deadline: 5ms, nodes: 4, prefix: "weir:all:", lease: { lifetime: 100ms, max: 50 } }
-  leased: { redis: "redis://a", lease: true }
-  not-leased: { redis: "redis://a", lease: false }
-  defaults: { redis: "redis://a", lease: {} }
+  all: { url: "redis+cluster://a,b", on_failure: deny, deadline: 5ms, nodes: 4, prefix: "weir:all:", lease: { lifetime: 100ms, max: 50 } }
+  leased: { url: "redis://a", lease: true }
+  not-leased: { url: "redis://a", lease: false }
+  defaults: { url: "redis://a", lease: {} }
 limits:
   l: { token_bucket: { rate: 1/s, burst: 1 }, store: all, on_failure: allow }
 routes: [{ match: /, limits: [l] }]
 `))
 	want := []policy.Store{
-		{Name: "all", Redis: "redis+cluster://a,b", OnFailure: "deny", Deadline: 5 * time.Millisecond, Nodes: 4, Prefix: "weir:all:",
+		{Name: "all", URL: "redis+cluster://a,b", Place: policy.Place{Hosts: "a:6379,b:6379", Rest: "redis cluster", Slots: true}, OnFailure: "deny", Deadline: 5 * time.Millisecond, Nodes: 4, Prefix: "weir:all:",
 			Lease: policy.Lease{On: true, Lifetime: 100 * time.Millisecond, Max: 50}},
-		{Name: "leased", Redis: "redis://a", Lease: policy.Lease{On: true}},
-		{Name: "not-leased", Redis: "redis://a"},
-		{Name: "defaults", Redis: "redis://a", Lease: policy.Lease{On: true}},
+		{Name: "leased", URL: "redis://a", Place: policy.Place{Hosts: "a:6379", Rest: "redis/0"}, Lease: policy.Lease{On: true}},
+		{Name: "not-leased", URL: "redis://a", Place: policy.Place{Hosts: "a:6379", Rest: "redis/0"}},
+		{Name: "defaults", URL: "redis://a", Place: policy.Place{Hosts: "a:6379", Rest: "redis/0"}, Lease: policy.Lease{On: true}},
 	}
 	if err != nil || !slices.Equal(f.Policy.Stores, want) || f.Policy.Limits[0].OnFailure != "allow" {
 		t.Errorf("%v: %+v", err, f.Policy)
@@ -139,7 +139,7 @@ routes: [{ match: /, limits: [l] }]
 // TestErrorsHideSecrets: whatever is wrong with a URL.
 func TestErrorsHideSecrets(t *testing.T) {
 	for _, url := range []string{"redis://weir:secret", "redi://weir:secret@h", "redis://weir:secret/@h", "redis://:secret@h/x", "redis://:secret@h?x=secret"} {
-		_, err := Parse("x.yaml", []byte("stores: { s: { redis: \""+url+"\", on_failure: maybe } }\nlimits: { l: { token_bucket: { rate: 1/s, burst: 1 }, store: t } }\n"))
+		_, err := Parse("x.yaml", []byte("stores: { s: { url: \""+url+"\", on_failure: maybe } }\nlimits: { l: { token_bucket: { rate: 1/s, burst: 1 }, store: t } }\n"))
 		if err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", url, err)
 		}
@@ -207,33 +207,33 @@ func TestTextsThatAreNoPolicy(t *testing.T) {
 		"limits: {a: 5}":                   "x.yaml:1:13: error: this is a number, and must be a map",
 		"routes: {}":                       "must be a list",
 		"limits: {a: {token_bucket: [1]}}": "must be a map",
-		"limits: {a: {token_bucket: {rate: [1], burst: 1}}}":                                                  "must be a text",
-		"limits: {a: {token_bucket: {rate: 100, burst: 1}}}":                                                  "must be a text",
-		"limits: {a: {token_bucket: {rate: 1/s, burst: 99999999999999999999}}}":                               "must be a whole number",
-		"limits: {a: {token_bucket: {rate: 1/s, burst: 1.5}}}":                                                "must be a whole number",
-		"listen: {gateway: nowhere}":                                                                          `"nowhere" is not an address`,
-		"trusted_proxies: [10.0.0.0/33]":                                                                      "x.yaml:1:19: error: \"10.0.0.0/33\" is neither an address nor a prefix",
-		"headers: [x-rate-limit]":                                                                             "did you mean x-ratelimit?",
-		"limts: {}":                                                                                           "x.yaml:1:1: error: there is no key \"limts\" here\n\tfix: did you mean limits?",
-		"limits: {A: {token_bucket: {rate: 1/s, burst: 1}}}":                                                  "not a name for a limit",
-		"stores: {s: {}}":                                                                                     "redis is missing",
-		"stores:\n  s:\n    redis: http://h":                                                                  "x.yaml:3:12: error: \"http\" is not the scheme of a Redis\n\tfix: write one of redis",
-		"stores:\n  s:\n    redis: rediss://weir:secret@h?insecure=1":                                         "x.yaml:3:12: error: the URL has an unknown parameter \"insecure\"\n\tfix: a server is always verified",
-		"stores: {s: {redis: ''}}":                                                                            "the URL has no scheme",
-		"stores: {s: {redis: 'redis://h', deadline: soon}}":                                                   "\"soon\" is not a duration above 0\n\tfix: write one like 20ms",
-		"stores: {s: {redis: 'redis://h', deadline: 0s}}":                                                     "is not a duration above 0",
-		"stores: {s: {redis: 'redis://h', nodes: 0}}":                                                         "0 is not a number of nodes",
-		"stores: {s: {redis: 'redis://h', nodes: -1}}":                                                        "-1 is not a number of nodes",
-		"stores: {s: {redis: 'redis://h', nodes: many}}":                                                      "must be a whole number",
-		"stores: {s: {redis: 'redis://h', lease: yes}}":                                                       "must be true or false or a map",
-		"stores: {s: {redis: 'redis://h', lease: {lifetime: 2m}}}":                                            "a lease of 2m0s is too short or too long",
-		"stores: {s: {redis: 'redis://h', lease: {max: 0}}}":                                                  "may hold no tokens",
-		"stores: {s: {redis: 'redis://h', lease: {maximum: 1}}}":                                              "there is no key \"maximum\" here\n\tfix: known: lifetime, max",
-		"stores: {s: {redis: 'redis://h', on_failure: refuse}}":                                               "\"refuse\" is not known here",
-		"stores: {s: {redis: 'redis://h', lease: true}}\nlimits:\n  l: {leaky_bucket: {rate: 1/s}, store: s}": "x.yaml:3:41: error: the store \"s\" has leases, and tokens of leaky_bucket cannot be leased",
-		"stores: {s: {redis: 'redis://h'}}\nlimits:\n  l: {concurrency: {limit: 1}, store: s}":                "x.yaml:3:39: error: concurrency is counted in this process",
-		"limits: {l: {token_bucket: {rate: 1/s, burst: 1}, on_failure: allow}}":                               "the limit is in no store that could fail",
-		"stores: {s: {redis: 'redis://h'}}\nlimits:\n  l:\n    token_bucket: {rate: 1000000000/s, burst: 18014398509481984}\n    store: s": "x.yaml:5:12: error: the limit cannot be kept in a store: ",
+		"limits: {a: {token_bucket: {rate: [1], burst: 1}}}":                                                "must be a text",
+		"limits: {a: {token_bucket: {rate: 100, burst: 1}}}":                                                "must be a text",
+		"limits: {a: {token_bucket: {rate: 1/s, burst: 99999999999999999999}}}":                             "must be a whole number",
+		"limits: {a: {token_bucket: {rate: 1/s, burst: 1.5}}}":                                              "must be a whole number",
+		"listen: {gateway: nowhere}":                                                                        `"nowhere" is not an address`,
+		"trusted_proxies: [10.0.0.0/33]":                                                                    "x.yaml:1:19: error: \"10.0.0.0/33\" is neither an address nor a prefix",
+		"headers: [x-rate-limit]":                                                                           "did you mean x-ratelimit?",
+		"limts: {}":                                                                                         "x.yaml:1:1: error: there is no key \"limts\" here\n\tfix: did you mean limits?",
+		"limits: {A: {token_bucket: {rate: 1/s, burst: 1}}}":                                                "not a name for a limit",
+		"stores: {s: {}}":                                                                                   "url is missing",
+		"stores:\n  s:\n    url: http://h":                                                                  "x.yaml:3:10: error: \"http\" is the scheme of no store\n\tfix: write one of redis",
+		"stores:\n  s:\n    url: rediss://weir:secret@h?insecure=1":                                         "x.yaml:3:10: error: the URL has an unknown parameter \"insecure\"\n\tfix: a server is always verified",
+		"stores: {s: {url: ''}}":                                                                            "the URL has no scheme",
+		"stores: {s: {url: 'redis://h', deadline: soon}}":                                                   "\"soon\" is not a duration above 0\n\tfix: write one like 20ms",
+		"stores: {s: {url: 'redis://h', deadline: 0s}}":                                                     "is not a duration above 0",
+		"stores: {s: {url: 'redis://h', nodes: 0}}":                                                         "0 is not a number of nodes",
+		"stores: {s: {url: 'redis://h', nodes: -1}}":                                                        "-1 is not a number of nodes",
+		"stores: {s: {url: 'redis://h', nodes: many}}":                                                      "must be a whole number",
+		"stores: {s: {url: 'redis://h', lease: yes}}":                                                       "must be true or false or a map",
+		"stores: {s: {url: 'redis://h', lease: {lifetime: 2m}}}":                                            "a lease of 2m0s is too short or too long",
+		"stores: {s: {url: 'redis://h', lease: {max: 0}}}":                                                  "may hold no tokens",
+		"stores: {s: {url: 'redis://h', lease: {maximum: 1}}}":                                              "there is no key \"maximum\" here\n\tfix: known: lifetime, max",
+		"stores: {s: {url: 'redis://h', on_failure: refuse}}":                                               "\"refuse\" is not known here",
+		"stores: {s: {url: 'redis://h', lease: true}}\nlimits:\n  l: {leaky_bucket: {rate: 1/s}, store: s}": "x.yaml:3:41: error: the store \"s\" has leases, and tokens of leaky_bucket cannot be leased",
+		"stores: {s: {url: 'redis://h'}}\nlimits:\n  l: {concurrency: {limit: 1}, store: s}":                "x.yaml:3:39: error: concurrency is counted in this process",
+		"limits: {l: {token_bucket: {rate: 1/s, burst: 1}, on_failure: allow}}":                             "the limit is in no store that could fail",
+		"stores: {s: {url: 'redis://h'}}\nlimits:\n  l:\n    token_bucket: {rate: 1000000000/s, burst: 18014398509481984}\n    store: s": "x.yaml:5:12: error: the limit cannot be kept in a store: ",
 		"upstreams: {s: {url: x}}": "does not begin with http",
 	} {
 		f, err := Parse("x.yaml", []byte(text))

@@ -22,7 +22,7 @@ func (f *File) Published() ([]byte, error) {
 		return nil, err
 	}
 	for _, s := range fields(root.get("stores")) {
-		if n := s.value.get("redis"); n != nil && n.shape == scalar {
+		if n := s.value.get("url"); n != nil && n.shape == scalar {
 			n.value = hide(text(n))
 		}
 	}
@@ -43,8 +43,8 @@ func (f *File) Published() ([]byte, error) {
 func (f *File) Reveal(data []byte) []byte {
 	var stores []string
 	for _, s := range f.Policy.Stores {
-		if hide(s.Redis) != s.Redis {
-			stores = append(stores, s.Redis)
+		if hide(s.URL) != s.URL {
+			stores = append(stores, s.URL)
 		}
 	}
 	// The longest first: one may be the beginning of another.
@@ -68,11 +68,11 @@ func (f *File) Reveal(data []byte) []byte {
 func (f *File) onlyRevealed(was, is *node) bool {
 	then, now := fields(was.get("stores")), fields(is.get("stores"))
 	for i := range min(len(then), len(now)) {
-		a, b := then[i].value.get("redis"), now[i].value.get("redis")
+		a, b := then[i].value.get("url"), now[i].value.get("url")
 		if text(a) == text(b) {
 			continue
 		}
-		if !slices.ContainsFunc(f.Policy.Stores, func(s policy.Store) bool { return s.Name == now[i].name && s.Redis == text(b) }) {
+		if !slices.ContainsFunc(f.Policy.Stores, func(s policy.Store) bool { return s.Name == now[i].name && s.URL == text(b) }) {
 			return false
 		}
 		a.value, b.value = "", ""

@@ -12,9 +12,9 @@ import (
 const secretive = `
 # a comment
 stores:
-  a: { redis: "redis://app:s3cret@127.0.0.1:6379/0?client_name=x&dial_timeout=1s" }
-  b: { redis: "redis+sentinel://:s3cret@h1,h2/main?sentinel_password=s3cret&sentinel_user=u" }
-  c: { redis: "redis://127.0.0.1:6379" }
+  a: { url: "redis://app:s3cret@127.0.0.1:6379/0?client_name=x&dial_timeout=1s" }
+  b: { url: "redis+sentinel://:s3cret@h1,h2/main?sentinel_password=s3cret&sentinel_user=u" }
+  c: { url: "redis://127.0.0.1:6379" }
 limits:
   z: &base { key: [client.ip], token_bucket: { rate: 10/s, burst: 20 }, store: a }
   y: { key: client.ip, roll_out: 0.5%, token_bucket: { rate: 10/s, burst: 20 }, store: b }
@@ -59,8 +59,8 @@ func TestPublished(t *testing.T) {
 			t.Fatal(what, err)
 		}
 		for _, s := range got.Policy.Stores {
-			if strings.Contains(s.Redis, "s3cret") && s != f.Policy.Stores[0] && s != f.Policy.Stores[1] {
-				t.Errorf("%s: a password went to %s", what, s.Redis)
+			if strings.Contains(s.URL, "s3cret") && s != f.Policy.Stores[0] && s != f.Policy.Stores[1] {
+				t.Errorf("%s: a password went to %s", what, s.URL)
 			}
 		}
 		for _, r := range got.Policy.Routes {
@@ -88,7 +88,7 @@ func TestParseInside(t *testing.T) {
 func FuzzPublished(f *testing.F) {
 	f.Add(secretive)
 	f.Add(page)
-	f.Add("stores: { a: { redis: 'unix://u:p@/s?db=1' } }\nlimits: { x: { store: a, token_bucket: { rate: 1/s, burst: 1 } } }")
+	f.Add("stores: { a: { url: 'unix://u:p@/s?db=1' } }\nlimits: { x: { store: a, token_bucket: { rate: 1/s, burst: 1 } } }")
 	f.Fuzz(func(t *testing.T, text string) {
 		file, err := ParseInside("testdata/p.yaml", []byte(text))
 		if err != nil {
@@ -110,7 +110,7 @@ func FuzzPublished(f *testing.F) {
 			return // without its password a URL may be none
 		}
 		for _, s := range again.Policy.Stores {
-			address, err := weirredis.ParseURL(s.Redis)
+			address, err := weirredis.ParseURL(s.URL)
 			if err == nil && (address.Password != "" && address.Password != hidden || address.SentinelPassword != "" && address.SentinelPassword != hidden) {
 				t.Errorf("a password is shown: %s", shown)
 			}

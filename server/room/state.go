@@ -9,8 +9,8 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// state is a room's line as a pure function of what it is asked and when: it has no clock, no lock and no I/O. line.lua does the same in Redis;
-// proof/room holds both to one model.
+// state is a room's line as a pure function of what it is asked and when: it has no clock, no lock and no I/O. The script of a
+// shared store does the same (server/stores/redis/line.lua); proof/room holds both to one model.
 type state struct {
 	spec   micros
 	bucket weir.Prepared
@@ -66,6 +66,16 @@ func newState(s Spec) (*state, error) {
 func (s Spec) micros() micros {
 	us := func(d time.Duration) int64 { return int64(d / tick) }
 	return micros{s.Inside, us(s.Idle), us(s.Session), us(s.Enter), us(s.Lapse), s.MaxWaiting}
+}
+
+// Parameters are the settings of a room, in the order in which the script of a Line outside this process reads them: those of the bucket, what
+// the policy says, and what all rooms have in common. Times are in microseconds.
+func (s Spec) Parameters() []int64 {
+	m := s.micros()
+	return []int64{
+		s.Bucket.Rate.N, int64(s.Bucket.Rate.Per / tick), s.Bucket.Burst, m.inside, m.idle, m.session, m.enter, m.lapse, m.maxWaiting,
+		patience, gather, window, most,
+	}
 }
 
 // set puts other numbers in force. What was let in stays counted; who is inside or waits goes on, and has the new times from the next question on.

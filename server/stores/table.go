@@ -1,0 +1,89 @@
+// Package stores finds the product that a store's URL is for. To add a store, write a package that describes it as a product.Product, hand
+// its Store to weirtest.Conform, and add one line to table.
+package stores
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/nearest"
+	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/stores/product"
+	"github.com/weirflow/weir/server/stores/redis"
+)
+
+// table has all products. No two have a scheme in common.
+func table() []product.Product {
+	return []product.Product{
+		redis.Product(),
+	}
+}
+
+// find returns the product that a URL is for. problem says why there is none; it never has a part of the URL but its scheme.
+func find(url string) (p product.Product, problem *product.Problem) {
+	products := table()
+	scheme, _, found := strings.Cut(url, "://")
+	if !found {
+		return p, &product.Problem{Field: "url", Message: "the URL has no scheme", Fix: "write it like " + products[0].Example}
+	}
+	scheme = strings.ToLower(scheme)
+	var known []string
+	for _, p := range products {
+		if slices.Contains(p.Schemes, scheme) {
+			return p, nil
+		}
+		known = append(known, p.Schemes...)
+	}
+	fix := "write one of " + strings.Join(known, ", ")
+	if near := nearest.To(scheme, known); near != "" {
+		fix = fmt.Sprintf("did you mean %q?", near)
+	}
+	return p, &product.Problem{Field: "url", Message: fmt.Sprintf("%.40q is the scheme of no store", scheme), Fix: fix}
+}
+
+// Check returns what is wrong with the URL and the prefix of a store. It connects to nothing.
+func Check(def policy.Store) []product.Problem {
+	p, problem := find(def.URL)
+	switch {
+	case problem != nil:
+		return []product.Problem{*problem}
+	case p.Check == nil:
+		return nil
+	}
+	return p.Check(def)
+}
+
+// Locate returns where a store's URL leads.
+func Locate(url string) policy.Place {
+	p, problem := find(url)
+	if problem != nil || p.Locate == nil {
+		return policy.Place{Hosts: url}
+	}
+	return p.Locate(url)
+}
+
+// Keeps says why a limit cannot be kept in a store; nil where it can, and for a store whose URL is wrong.
+func Keeps(def policy.Store, l weir.Limit) error {
+	p, problem := find(def.URL)
+	if problem != nil || p.Keeps == nil {
+		return nil
+	}
+	return p.Keeps(l)
+}
+
+// KeepsRooms reports whether waiting rooms can be kept in a store; true for a store whose URL is wrong.
+func KeepsRooms(def policy.Store) bool {
+	p, problem := find(def.URL)
+	return problem != nil || p.Rooms
+}
+
+// Open opens a store, as product.Product.Open says.
+func Open(def policy.Store, tag func(name, key string) string) (product.Store, error) {
+	p, problem := find(def.URL)
+	if problem != nil {
+		return nil, fmt.Errorf("%s: %s: %s", problem.Field, problem.Message, problem.Fix)
+	}
+	return p.Open(def, tag)
+}

@@ -1,0 +1,42 @@
+package stores
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weirflow/weir/policy"
+)
+
+// TestTable: each product has what is required of it, and no two have a scheme in common.
+func TestTable(t *testing.T) {
+	seen := map[string]bool{}
+	for _, p := range table() {
+		if p.Open == nil || len(p.Schemes) == 0 || len(Check(policy.Store{URL: p.Example})) > 0 {
+			t.Errorf("%+v is not complete", p)
+		}
+		for _, s := range p.Schemes {
+			if seen[s] || s != strings.ToLower(s) {
+				t.Errorf("the scheme %q is there twice, or not in lower case", s)
+			}
+			seen[s] = true
+		}
+	}
+}
+
+// TestUnknown: a URL that no product is for is told with a way out, and without what may be a password.
+func TestUnknown(t *testing.T) {
+	for url, want := range map[string]string{
+		"redi://u:s3cret@h":  `did you mean "redis"?`,
+		"mongo://u:s3cret@h": "write one of redis",
+		"s3cret":             "write it like redis://",
+		"":                   "the URL has no scheme",
+	} {
+		_, err := Open(policy.Store{URL: url}, nil)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %v, want %s", url, err, want)
+		}
+		if p := Locate(url); p != (policy.Place{Hosts: url}) {
+			t.Errorf("%s leads to %+v", url, p)
+		}
+	}
+}
