@@ -1,5 +1,5 @@
-// Command plots draws what each limit admits of the same requests: docs/plots/*.svg, which docs/algorithms.md shows. It asks the limits
-// themselves. From the root of the repository:
+// Command plots draws what each limit does with the same requests: docs/plots/*.svg, for docs/algorithms.md and the README. The limits
+// themselves decide. From the root of the repository:
 //
 //	go run ./docs/plots
 package main
@@ -15,7 +15,7 @@ func main() {
 	if len(os.Args) > 1 {
 		dir = os.Args[1]
 	}
-	for _, p := range plots() {
+	for _, p := range pictures() {
 		text, err := p.draw()
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, p.file), text, 0o644)
@@ -25,4 +25,18 @@ func main() {
 			os.Exit(1)
 		}
 	}
+}
+
+// picture is a file and what draws it.
+type picture struct {
+	file string
+	draw func() ([]byte, error)
+}
+
+func pictures() []picture {
+	all := []picture{{"overview.svg", drawOverview}}
+	for _, p := range plots() {
+		all = append(all, picture{p.file, p.draw})
+	}
+	return all
 }

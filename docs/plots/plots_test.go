@@ -17,7 +17,7 @@ import (
 
 // TestPlotsAreUpToDate: the pictures are what the command makes, and there are no others.
 func TestPlotsAreUpToDate(t *testing.T) {
-	for _, p := range plots() {
+	for _, p := range pictures() {
 		want, err := p.draw()
 		if err != nil {
 			t.Fatal(err)
@@ -35,7 +35,7 @@ func TestPlotsAreUpToDate(t *testing.T) {
 		}
 	}
 	files, err := filepath.Glob("*.svg")
-	if err != nil || len(files) != len(plots()) {
+	if err != nil || len(files) != len(pictures()) {
 		t.Errorf("%v, %v", files, err)
 	}
 }
