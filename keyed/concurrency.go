@@ -176,19 +176,38 @@ func (c *Concurrency[K]) TryEnter(key K) (Hold[K], weir.Decision) { return c.Try
 
 // TryEnterCost is TryEnter for work that takes up more than one unit, as weir.ConcurrencyLimiter.TryEnterCost.
 func (c *Concurrency[K]) TryEnterCost(key K, cost int64) (h Hold[K], d weir.Decision) {
+	return c.TryEnterSpare(key, cost, 0)
+}
+
+// TryEnterSpare is TryEnterCost for a caller with a smaller limit than the others: it enters only where cost and spare fit together, and
+// takes up cost. The decision is for the limit without spare.
+func (c *Concurrency[K]) TryEnterSpare(key K, cost, spare int64) (h Hold[K], d weir.Decision) {
+	own := Charge[K]{Cost: cost, Spare: spare}
+	h, d = c.tryEnter(key, cost, own.needs())
+	return h, own.own(d)
+}
+
+// tryEnter takes up cost where as much as needs would fit.
+func (c *Concurrency[K]) tryEnter(key K, cost, needs int64) (h Hold[K], d weir.Decision) {
 	s := c.stripe(key)
 	if s == nil {
 		return h, c.stripes[0].refused()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.keys[key] == nil && !s.takes(cost) {
-		return h, s.fresh(cost)
+	if s.keys[key] == nil && !s.takes(needs) {
+		return h, s.fresh(needs)
 	}
 	x := s.open(key)
 	if x == nil {
 		c.refused.Add(1)
 		return h, s.full()
+	}
+	if needs != cost {
+		if d = x.lim.Peek(needs); !d.Allowed { // nobody else enters meanwhile: the stripe is locked
+			s.settle(x)
+			return h, d
+		}
 	}
 	if h, d = x.try(cost); !d.Allowed {
 		s.settle(x) // what was held may just have expired

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -41,7 +42,11 @@ type Charge[K comparable] struct {
 	Wait bool // get in line where it cannot go now: then Place is set
 	Keep bool // the charge may be settled or cancelled later
 
-	Decision weir.Decision // of this limiter alone
+	// Spare has the charge leave room for so much more: it is admitted only where Cost and Spare fit together, and Cost is charged. So limits
+	// with the same rate and different bursts can share one limiter, which has the largest burst. It is for charges without Wait.
+	Spare int64
+
+	Decision weir.Decision // of this limiter alone, for a capacity without Spare
 	Place    *weir.Place   // where there is a wait
 
 	kept *Reservation[K]
@@ -174,7 +179,7 @@ func (g *Group[K]) look(charges []Charge[K], holds []hold[K]) (short int) {
 		}
 		c.look(&h.grip)
 		refused = refused || !c.Decision.Allowed
-		if h.slot < 0 && !h.needsNone(c.Cost) && !h.room() && (short < 0 || h.k.opts.Full != Forget) {
+		if h.slot < 0 && !h.needsNone(c.needs()) && !h.room() && (short < 0 || h.k.opts.Full != Forget) {
 			short = i
 		}
 	}
@@ -184,9 +189,28 @@ func (g *Group[K]) look(charges []Charge[K], holds []hold[K]) (short int) {
 	return short
 }
 
+// needs is how much has to fit for a charge to be admitted. A cost of 0 always fits.
+func (c *Charge[K]) needs() int64 {
+	if c.Cost <= 0 || c.Spare <= 0 {
+		return c.Cost
+	}
+	if c.Cost > math.MaxInt64-c.Spare {
+		return math.MaxInt64
+	}
+	return c.Cost + c.Spare
+}
+
+// own is a decision of the limiter as one for the capacity without Spare.
+func (c *Charge[K]) own(d weir.Decision) weir.Decision {
+	if c.Spare > 0 {
+		d.Limit, d.Remaining = max(d.Limit-c.Spare, 0), max(d.Remaining-c.Spare, 0)
+	}
+	return d
+}
+
 // look sets a charge's decision without charging.
 func (c *Charge[K]) look(g *grip[K]) {
-	c.Decision = g.peek(c.Cost)
+	c.Decision = c.own(g.peek(c.needs()))
 	if !c.Wait || c.Decision.Allowed || g.needsNone(c.Cost) {
 		return
 	}
@@ -212,7 +236,8 @@ func (g *Group[K]) charge(charges []Charge[K], holds []hold[K]) {
 		case waits || c.Keep:
 			c.reserve(&holds[i])
 		default:
-			c.Decision, _ = holds[i].take(c.Cost)
+			d, _ := holds[i].take(c.Cost)
+			c.Decision = c.own(d)
 		}
 	}
 }
@@ -223,7 +248,7 @@ func (c *Charge[K]) reserve(h *hold[K]) bool {
 	if ok {
 		c.kept = &r
 	}
-	c.Decision = r.Decision()
+	c.Decision = c.own(r.Decision())
 	return ok
 }
 

@@ -35,6 +35,7 @@ func (p *Policy) Check() []Problem {
 	c.headers()
 	c.stores()
 	c.limits()
+	c.zones()
 	c.upstreams()
 	c.routes()
 	c.rooms()
@@ -278,6 +279,13 @@ func (c *checker) routeLimits(r *Route, p *pattern, parsed bool, at string) {
 			continue
 		case slices.Contains(r.Limits[:j], name):
 			c.wrong(fmt.Sprintf("the limit %q is there twice", name), "name it once", path...)
+		case l.Zone != "":
+			for _, other := range r.Limits[:j] {
+				if o := c.limit(other); o != nil && o.Zone == l.Zone {
+					c.wrong(fmt.Sprintf("the limits %q and %q share the zone %q: each request would be charged twice", other, name, l.Zone),
+						"name one of them", path...)
+				}
+			}
 		}
 		for _, text := range l.Key {
 			if part, err := parsePart(text); err == nil && parsed && part.kind == partVariable && !slices.Contains(p.variables(), part.name) {

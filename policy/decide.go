@@ -94,6 +94,9 @@ func (e *Engine) decide(ctx context.Context, r *request, index int) Verdict {
 		for _, l := range route.shadow {
 			v.shadow(l, e, r)
 		}
+		if len(route.dry) > 0 {
+			v.dryRun(r, route)
+		}
 	}
 	return v
 }
@@ -101,7 +104,7 @@ func (e *Engine) decide(ctx context.Context, r *request, index int) Verdict {
 // one decides by a single limit where nothing of its charge has to be held on to: there are no charges then. It reports false where all
 // has to decide: for several limits, for one in a store, for a length that is not known yet, and for a queue that is busy.
 func (v *Verdict) one(e *Engine, r *request) bool {
-	if len(v.asked) != 1 || v.asked[0].store != nil || v.asked[0].cost.open(r) {
+	if len(v.asked) != 1 || v.asked[0].store != nil || v.asked[0].zone != nil || v.asked[0].cost.open(r) {
 		return false
 	}
 	var buf [maxKey]byte
@@ -156,7 +159,7 @@ func (v *Verdict) ask(r *request, keep bool) bool {
 		case skip:
 			c.Skip = true
 		case asks:
-			c.Key, c.Cost, c.Wait, c.Keep = l.placed(key, r), cost, l.wait, keep
+			c.Key, c.Cost, c.Wait, c.Keep, c.Spare = l.placed(key, r), cost, l.wait, keep || l.zone != nil, l.spare
 			if l.cost.open(r) {
 				v.opens(i)
 			}
@@ -252,6 +255,7 @@ func (v *Verdict) opens(i int) {
 // charge asks the limits in memory and sets the outcome.
 func (v *Verdict) charge(e *Engine, r *route) {
 	v.Decision, _ = r.group.Take(v.charges[:r.memory]) // the error is for a number of charges that is not the group's
+	ownNames(&v.Decision, v.asked[:r.memory], v.charges)
 	for i, l := range v.asked[:r.memory] {
 		c := &v.charges[i]
 		switch {
@@ -316,10 +320,15 @@ func (v *Verdict) shadow(l *limit, e *Engine, r *request) {
 	}
 }
 
-// held is how long nginx's arithmetic has a request held back, for a limit that goes by it.
+// held is how long a request is held back that was charged when it came, for a limit that fixes the delay then.
 func (l *limit) held(d weir.Decision, cost int64) time.Duration {
-	if of, ok := l.Limit.Limit.(weir.NginxBucket); ok {
+	switch of := l.Limit.Limit.(type) {
+	case weir.NginxBucket:
 		return of.Delay(d, cost)
+	case weir.LeakyBucket:
+		if l.zone != nil {
+			return heldInZone(of, d, cost)
+		}
 	}
 	return 0
 }

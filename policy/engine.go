@@ -39,6 +39,7 @@ type Engine struct {
 	noRoute *atomic.Uint64
 	shadows *shadows
 	excepts *exceptions
+	zones   map[string]*zone
 	start   time.Time
 }
 
@@ -49,6 +50,8 @@ type limit struct {
 	cost   cost
 	table  *keyed.Limiter[string] // nil for one in a store, and for concurrency
 	places *keyed.Concurrency[string]
+	zone   *zone      // whose state table or places is; nil for a limit with a state of its own
+	spare  int64      // how much less it admits than the zone's table does
 	store  weir.Store // nil for one in memory
 	fails  string     // what decides where the store does not: allow or deny
 	counts *counts
@@ -84,6 +87,9 @@ type route struct {
 	stages  []stage
 	shadow  []*limit
 	places  []*limit // those of concurrency, shadows too, in the order of the policy
+
+	dry      []*limit             // shadows that charge a zone
+	dryGroup *keyed.Group[string] // of these
 }
 
 // Error is the error for a policy that does not check.
@@ -133,6 +139,9 @@ func build(p Policy, o Options, before *Engine) (*Engine, error) {
 		e.noRoute, e.shadows, e.excepts = before.noRoute, before.shadows, before.excepts
 	} else {
 		e.excepts = newExceptions(e.now)
+	}
+	if err := e.compileZones(before, &changes); err != nil {
+		return nil, err
 	}
 	for _, l := range p.Limits {
 		c, err := e.compileBoth(l, before, &changes)
@@ -197,6 +206,13 @@ func (e *Engine) compile(l Limit, old *limit, changes *[]func() error) (*limit, 
 	if old != nil {
 		c.counts = old.counts
 	}
+	if z := e.zone(l.Zone); z != nil {
+		z.join(c)
+		return c, nil
+	}
+	if old != nil && old.zone != nil {
+		old = nil
+	}
 	if of, ok := l.Limit.(weir.Concurrency); ok {
 		return c, e.compilePlaces(c, of, old, changes)
 	}
@@ -255,7 +271,7 @@ func (e *Engine) compileRoute(r *Route, byName map[string]*limit) (c route, err 
 		return c, err
 	}
 	var written, shared []*limit
-	var tables []*keyed.Limiter[string]
+	var tables, dryTables []*keyed.Limiter[string]
 	for _, name := range r.Limits {
 		l := byName[name]
 		if l.rest != nil {
@@ -263,6 +279,11 @@ func (e *Engine) compileRoute(r *Route, byName map[string]*limit) (c route, err 
 		}
 		if l.places != nil {
 			c.places = append(c.places, l)
+			continue
+		}
+		if l.Shadow && l.zone != nil {
+			c.dry = append(c.dry, l)
+			dryTables = append(dryTables, l.table)
 			continue
 		}
 		if l.Shadow {
@@ -286,7 +307,10 @@ func (e *Engine) compileRoute(r *Route, byName map[string]*limit) (c route, err 
 	for _, l := range written {
 		c.order = append(c.order, slices.Index(c.live, l))
 	}
-	c.group, err = keyed.NewGroup(tables...)
+	if c.group, err = keyed.NewGroup(tables...); err != nil {
+		return c, err
+	}
+	c.dryGroup, err = keyed.NewGroup(dryTables...)
 	return c, err
 }
 
@@ -307,7 +331,13 @@ func (l *limit) isRest() bool { return l.share != nil && l.share.rest }
 func (e *Engine) Close() error {
 	e.shadows.close()
 	var errs []error
+	for _, z := range e.zones {
+		errs = append(errs, z.close())
+	}
 	for _, l := range e.limits {
+		if l.zone != nil {
+			continue
+		}
 		if l.table != nil {
 			errs = append(errs, l.table.Close())
 		}
@@ -321,7 +351,15 @@ func (e *Engine) Close() error {
 // Retire ends the janitors of the limits that a later engine did not take over.
 func (e *Engine) Retire(next *Engine) error {
 	var errs []error
+	for name, z := range e.zones {
+		if n := next.zone(name); n == nil || n.table != z.table || n.places != z.places {
+			errs = append(errs, z.close())
+		}
+	}
 	for _, l := range e.limits {
+		if l.zone != nil {
+			continue
+		}
 		n := next.limit(l.Name)
 		if n != nil && l.isRest() {
 			n = n.rest

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -11,6 +12,7 @@ import (
 // An Event is something that a limit did to a request, of a limit whose Log asks for it.
 type Event struct {
 	Limit  string
+	Zone   string // what the log calls it: the zone of the limit, or the limit
 	Level  string // of the log: that of the limit for a refusal, one below for a delay
 	Shadow bool   // it did not come to pass, as the limit is a shadow
 	Places bool   // the limit is one of concurrency
@@ -31,13 +33,13 @@ func (e Event) String() string {
 	}
 	switch {
 	case e.Places && e.Shadow:
-		return fmt.Sprintf("limiting connections, dry run, by zone %q", e.Limit)
+		return fmt.Sprintf("limiting connections, dry run, by zone %q", e.Zone)
 	case e.Places:
-		return fmt.Sprintf("limiting connections by zone %q", e.Limit)
+		return fmt.Sprintf("limiting connections by zone %q", e.Zone)
 	case e.Delayed:
-		return fmt.Sprintf("delaying request%s%s, by zone %q", dry, excess, e.Limit)
+		return fmt.Sprintf("delaying request%s%s, by zone %q", dry, excess, e.Zone)
 	}
-	return fmt.Sprintf("limiting requests%s%s by zone %q", dry, excess, e.Limit)
+	return fmt.Sprintf("limiting requests%s%s by zone %q", dry, excess, e.Zone)
 }
 
 // note writes down that a limit refused, or delayed, where its Log asks for it.
@@ -45,7 +47,7 @@ func (v *Verdict) note(l *limit, d weir.Decision, cost int64, delay time.Duratio
 	if l.Log == "" {
 		return
 	}
-	e := Event{Limit: l.Name, Level: l.Log, Shadow: l.Shadow, Places: l.places != nil, Delayed: delay > 0, Excess: l.excess(d, cost, delay > 0)}
+	e := Event{Limit: l.Name, Zone: cmp.Or(l.Zone, l.Name), Level: l.Log, Shadow: l.Shadow, Places: l.places != nil, Delayed: delay > 0, Excess: l.excess(d, cost, delay > 0)}
 	if e.Delayed {
 		for i, level := range logLevels[:len(logLevels)-1] {
 			if level == l.Log {
@@ -138,13 +140,9 @@ func (e *Engine) after(d time.Duration, f func()) weir.Timer {
 	return time.AfterFunc(d, f)
 }
 
-// holdBack has a request wait that an NginxBucket admitted. As in nginx the longest of several delays counts.
+// holdBack has a request wait that was admitted, and charged, ahead of its time. As in nginx the longest of several delays counts.
 func (v *Verdict) holdBack(e *Engine, l *limit, key string, d weir.Decision, cost int64) {
-	of, ok := l.Limit.Limit.(weir.NginxBucket)
-	if !ok {
-		return
-	}
-	wait := of.Delay(d, cost)
+	wait := l.held(d, cost)
 	if wait == 0 {
 		return
 	}

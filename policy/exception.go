@@ -126,6 +126,9 @@ func numbersOf(l *limit, set map[string]string) (weir.Limit, error) {
 	case weir.Concurrency, weir.NginxBucket:
 		return nil, fmt.Errorf("a %s has no numbers for single keys: ban the key, or let it pass", weir.Kind(l.Limit.Limit))
 	}
+	if l.zone != nil {
+		return nil, fmt.Errorf("the limit shares the zone %q, whose other limits would get the numbers too: ban the key, or let it pass", l.zone.name)
+	}
 	if l.table == nil {
 		return nil, fmt.Errorf("the limit is in the store %q, where it has the same numbers for all keys: ban the key, or let it pass", l.Store)
 	}
@@ -258,7 +261,7 @@ func (e *Engine) Except(ex Exception) error {
 		if err := r.put(l, key, x.clock()); err != nil {
 			return fmt.Errorf("weir: limit %q: %w", ex.Limit, err)
 		}
-	case l.table != nil:
+	case l.table != nil && l.zone == nil:
 		l.table.Lift(key) // the numbers that it may have had
 	}
 	if r.part < 0 {
@@ -389,7 +392,7 @@ func (e *Engine) Lift(limit string, key []string) (bool, error) {
 	if next.remove(r, encoded) == 0 {
 		return false, nil
 	}
-	if l.table != nil && r.part < 0 {
+	if l.table != nil && l.zone == nil && r.part < 0 {
 		l.table.Lift(encoded)
 	}
 	l.except.use(next)

@@ -24,12 +24,17 @@ func (e *Engine) compilePlaces(c *limit, of weir.Concurrency, old *limit, change
 		*changes = append(*changes, func() error { return c.places.SetLimit(of) })
 		return nil
 	}
-	maxKeys := c.MaxKeys
+	c.places, err = e.newPlaces(c.Limit, of)
+	return err
+}
+
+// newPlaces returns the places of a limit of concurrency.
+func (e *Engine) newPlaces(l Limit, of weir.Concurrency) (*keyed.Concurrency[string], error) {
+	maxKeys := l.MaxKeys
 	if maxKeys == 0 {
 		maxKeys = e.opts.MaxKeys
 	}
-	c.places, err = keyed.NewConcurrency[string](of, keyed.Options{MaxKeys: maxKeys, Name: c.Name, Clock: e.opts.Clock, Timers: e.opts.Timers})
-	return err
+	return keyed.NewConcurrency[string](of, keyed.Options{MaxKeys: maxKeys, Name: l.Name, Clock: e.opts.Clock, Timers: e.opts.Timers})
 }
 
 // inOrder sorts limits as they stand in the policy: who waits for a place while holding others does so in one order for all routes.
@@ -82,24 +87,39 @@ func (v *Verdict) EnterHeld(ctx context.Context, held func() (context.Context, e
 	if v.rare == nil {
 		return nil
 	}
+	dryRefused := false
 	for i := range v.rare.doors {
 		d := &v.rare.doors[i]
+		if d.dry() && dryRefused {
+			continue
+		}
 		if err := d.enter(ctx, held); err != nil && !d.l.Shadow {
 			v.turnAway(ctx, d, err)
 			return err
 		} else if err != nil {
 			v.note(d.l, weir.Decision{}, d.cost, 0)
+			dryRefused = dryRefused || d.dry()
+		}
+	}
+	if dryRefused { // enforced, they would have taken no place
+		for i := range v.rare.doors {
+			if d := &v.rare.doors[i]; d.dry() {
+				d.held.Done(weir.Ignore)
+			}
 		}
 	}
 	return nil
 }
+
+// dry reports whether it is a shadow's whose places count into a zone.
+func (d *door) dry() bool { return d.l.Shadow && d.l.zone != nil }
 
 // enter takes a place, and waits for it where there is a queue. Nobody waits for a shadow's.
 func (d *door) enter(ctx context.Context, held func() (context.Context, error)) (err error) {
 	queue := d.l.Limit.Limit.(weir.Concurrency).Queue > 0 && !d.l.Shadow
 	if !queue || held != nil {
 		var made weir.Decision
-		if d.held, made = d.l.places.TryEnterCost(d.key, d.cost); !made.Allowed {
+		if d.held, made = d.l.places.TryEnterSpare(d.key, d.cost, d.l.spare); !made.Allowed {
 			err = &weir.LimitedError{Decision: made}
 		}
 	}

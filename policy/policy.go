@@ -69,7 +69,8 @@ type Limit struct {
 	Store     string // the name of a store; empty is the memory of this process
 	OnFailure string // what decides without the store, in place of the store's OnFailure
 	Tag       string // what is kept together on a store that spreads its keys over nodes: a part of the key, or "const.TEXT"; empty is what has the same key
-	Shadow    bool   // decided and counted, not enforced
+	Zone      string // limits with the same zone share one state for each key; empty is a state of the limit's own
+	Shadow    bool   // decided and counted, not enforced; with a Zone its charges count into the zone
 	RollOut   string // the share of the keys that it is enforced for, like "0.5%": for the others it is a shadow; empty is all
 	MaxKeys   int    // how many keys are kept at once; 0 means keyed.DefaultMaxKeys
 	WhenFull  string // what becomes of a new key beyond that: "forget", "refuse" or "share"; empty means forget

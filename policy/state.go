@@ -69,6 +69,10 @@ func (p *Policy) Restarts(next *Policy) (all []Restart) {
 // restarts says why a changed limit begins anew; nothing where it does not.
 func (l *Limit) restarts(next *Limit, from, to *Store) string {
 	switch {
+	case l.Zone != next.Zone:
+		return "it shares the state of another zone, or has a state of its own"
+	case l.Zone != "":
+		return zoneRestarts(l, next)
 	case !slices.Equal(l.keyParts(), next.keyParts()):
 		return "its key is made of other parts"
 	case l.Shadow != next.Shadow:

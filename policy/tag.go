@@ -158,6 +158,9 @@ func (c *checker) together(r *Route, at string) {
 
 // queues reports whether a limit is a queue, which a store is asked about alone.
 func (l *Limit) queues() bool {
+	if l.Zone != "" {
+		return false // its delays are fixed when a request comes
+	}
 	_, leaky := l.Limit.(weir.LeakyBucket)
 	return leaky
 }

@@ -1,0 +1,266 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/u128"
+	"github.com/weirflow/weir/keyed"
+)
+
+// zone is the state that several limits share: all limits with the same Zone, which have the same algorithm, key and rate, and may differ in
+// burst, queue, delay_after or limit. One table has the largest of them. A limit with a smaller one leaves room for the difference, so that
+// each limit decides about the same state by its own parameters.
+type zone struct {
+	name    string
+	first   Limit                      // the limit that stands first in the policy: it speaks for what all have in common
+	largest weir.Limit                 // of the table
+	table   *keyed.Limiter[string]     // nil for concurrency
+	places  *keyed.Concurrency[string] // nil for all else
+	largeBy int64                      // the capacity of largest
+}
+
+// zoneKinds are the algorithms whose limits can share a zone: the state of each says how much was used, and nothing of how much may be.
+func zoneKinds() []string {
+	return []string{"token_bucket", "leaky_bucket", "nginx_bucket", "concurrency"}
+}
+
+// tableName is the name of a zone's table. No limit has such a name, so that a limit and a zone can have the same.
+func (z *zone) tableName() string { return "zone/" + z.name }
+
+// compileZones readies the states of all zones of the policy. A zone of before goes on, unless its limits' key or memory changed.
+func (e *Engine) compileZones(before *Engine, changes *[]func() error) error {
+	e.zones = map[string]*zone{}
+	for _, l := range e.policy.Limits {
+		if l.Zone == "" || e.zones[l.Zone] != nil {
+			continue
+		}
+		z := &zone{name: l.Zone, first: l, largest: e.policy.largest(l.Zone)}
+		z.largeBy, _ = capacityOf(z.largest)
+		if err := e.compileZone(z, before.zone(l.Zone), changes); err != nil {
+			return fmt.Errorf("weir: zone %q: %w", l.Zone, err)
+		}
+		e.zones[l.Zone] = z
+	}
+	return nil
+}
+
+func (e *Engine) compileZone(z, old *zone, changes *[]func() error) (err error) {
+	goesOn := old != nil && zoneRestarts(&old.first, &z.first) == ""
+	of, places := z.largest.(weir.Concurrency)
+	named := z.first
+	named.Name, named.Limit = z.tableName(), z.largest
+	switch {
+	case places && goesOn:
+		z.places = old.places
+		*changes = append(*changes, func() error { return z.places.SetLimit(of) })
+	case places:
+		z.places, err = e.newPlaces(named, of)
+	case goesOn:
+		z.table = old.table
+		*changes = append(*changes, func() error { return z.table.SetLimit(z.largest) })
+	default:
+		z.table, err = e.newTable(named)
+	}
+	return err
+}
+
+// zone returns the zone of that name, nil where there is none.
+func (e *Engine) zone(name string) *zone {
+	if e == nil {
+		return nil
+	}
+	return e.zones[name]
+}
+
+// largest is the limit that the table of a zone has: that with the largest capacity, and no request is held back by the table itself.
+func (p *Policy) largest(zone string) (largest weir.Limit) {
+	most := int64(-1)
+	for i := range p.Limits {
+		if l := &p.Limits[i]; l.Zone == zone {
+			if size, _ := capacityOf(l.Limit); size > most {
+				most, largest = size, l.Limit
+			}
+		}
+	}
+	switch l := largest.(type) {
+	case weir.LeakyBucket:
+		l.DelayAfter = l.Queue
+		return l
+	case weir.NginxBucket:
+		l.DelayAfter = l.Queue
+		return l
+	}
+	return largest
+}
+
+// join has a limit use the state of its zone.
+func (z *zone) join(c *limit) {
+	own, _ := capacityOf(c.Limit.Limit)
+	c.zone, c.table, c.places, c.spare, c.wait = z, z.table, z.places, z.largeBy-own, false
+}
+
+// zoneRestarts says why the state of a zone is not kept where one limit of it comes after another; nothing where it is.
+func zoneRestarts(was, is *Limit) string {
+	switch {
+	case !slices.Equal(was.keyParts(), is.keyParts()):
+		return "its key is made of other parts"
+	case was.isConcurrency() != is.isConcurrency():
+		return "places and charges are not the same"
+	case was.MaxKeys != is.MaxKeys || was.WhenFull != is.WhenFull:
+		return "its keys are kept in a new table, for another max_keys or when_full"
+	}
+	return ""
+}
+
+// close ends what works for the zone in the background.
+func (z *zone) close() error {
+	if z.places != nil {
+		return z.places.Close()
+	}
+	return z.table.Close()
+}
+
+// ownNames puts the limits' names in place of those of their zones' tables into the decisions of a group.
+func ownNames(d *weir.Decision, limits []*limit, charges []keyed.Charge[string]) {
+	for i, l := range limits {
+		if l.zone == nil {
+			continue
+		}
+		for _, by := range []*string{&charges[i].Decision.By, &d.By} {
+			if *by == l.zone.tableName() {
+				*by = l.Name
+			}
+		}
+	}
+}
+
+// heldInZone is how long a LeakyBucket of a zone holds a request back that it admitted with a decision: what was in the queue before the request
+// drains first, but for DelayAfter of it. ResetAfter is when all of it has drained, the request included.
+func heldInZone(l weir.LeakyBucket, d weir.Decision, cost int64) time.Duration {
+	if !d.Allowed || cost < 1 {
+		return 0
+	}
+	free := u128.Mul(uint64(l.DelayAfter)+uint64(cost), uint64(l.Rate.Per))
+	passes, _, fits := free.Div(uint64(l.Rate.N))
+	if !fits || passes >= uint64(d.ResetAfter) {
+		return 0
+	}
+	return d.ResetAfter - time.Duration(passes)
+}
+
+// dryRun has the shadow limits of zones decide, and charge their zones: all of the route or none of them, as enforced ones would. Nothing is
+// refused or delayed.
+func (v *Verdict) dryRun(r *request, route *route) {
+	charges := make([]keyed.Charge[string], len(route.dry))
+	for i, l := range route.dry {
+		var buf [maxKey]byte
+		key, cost, q := l.question(buf[:0], r)
+		if charges[i].Skip = q != asks; q == asks {
+			charges[i].Key, charges[i].Cost, charges[i].Spare = string(key), cost, l.spare
+		} else if q == lacks {
+			l.counts.limited.Add(1)
+		}
+	}
+	d, _ := route.dryGroup.Take(charges) // the error is for a number of charges that is not the group's
+	ownNames(&d, route.dry, charges)
+	longest, delay := -1, time.Duration(0)
+	for i, l := range route.dry {
+		c := &charges[i]
+		switch held := l.held(c.Decision, c.Cost); {
+		case c.Skip:
+		case !d.Allowed && l.Name == d.By:
+			l.counts.limited.Add(1)
+			v.note(l, c.Decision, c.Cost, 0)
+		case d.Allowed:
+			if l.counts.add(c.Decision, held); held > delay {
+				longest, delay = i, held
+			}
+		}
+	}
+	if longest >= 0 {
+		v.note(route.dry[longest], charges[longest].Decision, charges[longest].Cost, delay)
+	}
+}
+
+// zones checks the limits that share a state.
+func (c *checker) zones() {
+	first := map[string]*Limit{}
+	for i := range c.Limits {
+		l := &c.Limits[i]
+		if l.Zone == "" || l.Limit == nil {
+			continue
+		}
+		at := []string{"limits", l.Name, "zone"}
+		if !isName(l.Zone) {
+			c.wrong(fmt.Sprintf("%q is not a name for a zone", l.Zone), "begin with a small letter or a digit, and go on with those and . _ -", at...)
+		}
+		c.inZone(l, at)
+		if first[l.Zone] == nil {
+			first[l.Zone] = l
+			continue
+		}
+		c.sameZone(l, first[l.Zone], at)
+	}
+}
+
+// inZone checks what no limit of a zone may have.
+func (c *checker) inZone(l *Limit, at []string) {
+	kind := weir.Kind(l.Limit)
+	switch {
+	case !slices.Contains(zoneKinds(), kind):
+		c.wrong(fmt.Sprintf("a %s cannot share its state", kind), "take zone out, or use token_bucket, leaky_bucket, nginx_bucket or concurrency", at...)
+	case l.Store != "":
+		c.wrong("a zone is kept in the memory of this process", "take zone or store out", at...)
+	case l.RollOut != "":
+		c.wrong("a limit with a roll_out has two states of its own", "take zone or roll_out out", at...)
+	}
+	switch of := l.Limit.(type) {
+	case weir.TokenBucket:
+		if of.Initial != 0 && of.Initial != of.Burst {
+			c.wrong("a state that is shared starts full", "take initial out", at...)
+		}
+	case weir.Concurrency:
+		if of.Queue > 0 {
+			c.wrong("nobody can queue for a place that limits share", "take queue or zone out", at...)
+		}
+	}
+}
+
+// sameZone checks what all limits of a zone must have in common with the first.
+func (c *checker) sameZone(l, first *Limit, at []string) {
+	differs := func(what string) {
+		c.wrong(fmt.Sprintf("the limits %q and %q share the zone %q, and have different %s", first.Name, l.Name, l.Zone, what),
+			fmt.Sprintf("give both the same %s, or take zone out of one", what), at...)
+	}
+	if weir.Kind(l.Limit) != weir.Kind(first.Limit) {
+		differs("algorithms")
+		return
+	}
+	if !slices.Equal(l.keyParts(), first.keyParts()) {
+		differs("keys")
+	}
+	if l.MaxKeys != first.MaxKeys || l.WhenFull != first.WhenFull {
+		differs("max_keys or when_full")
+	}
+	if !weir.Equal(rateOf(l.Limit), rateOf(first.Limit)) {
+		differs("rates")
+	}
+}
+
+// rateOf is a limit with what limits of one zone have in common, and without what they differ in.
+func rateOf(l weir.Limit) weir.Limit {
+	switch l := l.(type) {
+	case weir.TokenBucket:
+		return weir.TokenBucket{Rate: l.Rate, Burst: 1}
+	case weir.LeakyBucket:
+		return weir.LeakyBucket{Rate: l.Rate}
+	case weir.NginxBucket:
+		return weir.NginxBucket{Rate: l.Rate}
+	case weir.Concurrency:
+		return weir.Concurrency{Limit: 1, MaxHold: l.MaxHold}
+	}
+	return l
+}
