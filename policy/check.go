@@ -153,6 +153,7 @@ func (c *checker) limits() {
 			c.wrong(fmt.Sprintf("%d is not a status to refuse with", l.Status), "write one within 400 and 599", "limits", l.Name, "status")
 		}
 		c.places(l)
+		c.exempt(l)
 		c.rollOut(l)
 		c.tag(l)
 		if l.MaxKeys < 0 {

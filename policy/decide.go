@@ -128,7 +128,8 @@ func (v *Verdict) one(e *Engine, r *request) bool {
 			v.deny(l, l.text(key), d)
 			l.counts.limited.Add(1)
 		}
-	case skip:
+	case skip, exempt:
+		l.passes(q)
 		v.asked = nil
 	default:
 		v.settle(l, key, q, r)
@@ -156,7 +157,8 @@ func (v *Verdict) ask(r *request, keep bool) bool {
 		c := &v.charges[i]
 		key, cost, q := l.question(buf[:0], r)
 		switch q {
-		case skip:
+		case skip, exempt:
+			l.passes(q)
 			c.Skip = true
 		case asks:
 			c.Key, c.Cost, c.Wait, c.Keep, c.Spare = l.placed(key, r), cost, l.wait, keep || l.zone != nil, l.spare
@@ -180,12 +182,22 @@ const (
 	lacks           // a part of the key is missing, and the request is refused then
 	cheat           // the header field that is to hold the cost holds none
 	banned          // the key is, for as long as the request says
+	exempt          // the limit does not apply to the request
 )
+
+// passes counts a request that a limit is not asked about since it does not apply to it.
+func (l *limit) passes(q question) {
+	if q == exempt && !l.isRest() {
+		l.counts.exempt.Add(1)
+	}
+}
 
 // question works out a limit's key and cost for a request.
 func (l *limit) question(buf []byte, r *request) (key []byte, cost int64, q question) {
 	key, present, empty := l.key(buf, r)
+	free := l.exempt.has(key, r)
 	switch {
+	case free: // but for a ban, which is a decision of the moment
 	case empty && l.OnMissing == "skip_empty", !present && l.OnMissing == "skip":
 		return key, 0, skip
 	case !present && l.OnMissing == "deny":
@@ -195,6 +207,9 @@ func (l *limit) question(buf []byte, r *request) (key []byte, cost int64, q ques
 		if q = l.ruled(all, key, r); q != asks {
 			return key, 0, q
 		}
+	}
+	if free {
+		return key, 0, exempt
 	}
 	if l.share != nil && !l.share.has(l.Name, key) {
 		return key, 0, skip
@@ -298,7 +313,8 @@ func (v *Verdict) shadow(l *limit, e *Engine, r *request) {
 	case lacks:
 		l.counts.limited.Add(1)
 		return
-	case skip, cheat, banned:
+	case skip, cheat, banned, exempt:
+		l.passes(q)
 		return
 	}
 	if l.store != nil {

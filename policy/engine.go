@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -63,7 +64,8 @@ type limit struct {
 	share  *share    // whom it is for; nil for all
 	rest   *limit    // the shadow that it is for all others; nil for none
 	except *excepted // bans and grants
-	banBy  string    // who refuses one that is banned
+	exempt *exemption
+	banBy  string // who refuses one that is banned
 }
 
 // counts is what became of the requests that a limit was asked about.
@@ -71,7 +73,7 @@ type counts struct {
 	allowed, limited, delayed tally.Counter
 	sources                   [sources]atomic.Uint64 // of the decisions of one in a store
 	failed, missed, lost      atomic.Uint64
-	banned, granted           atomic.Uint64
+	banned, granted, exempt   atomic.Uint64
 }
 
 // sources is how many weir.Sources there are.
@@ -198,6 +200,7 @@ func (e *Engine) compile(l Limit, old *limit, changes *[]func() error) (*limit, 
 	c := &limit{Limit: l, counts: new(counts), window: window(l.Limit), tells: e.opts.Keys, state: l.StateName(), banBy: l.Name + banName}
 	c.tag, _, _ = l.taggedBy()
 	c.cost, _ = parseCost(l.Cost) // checked
+	c.exempt = newExemption(&l)
 	for _, text := range l.Key {
 		p, _ := parsePart(text)
 		c.parts = append(c.parts, p)
@@ -384,6 +387,7 @@ type Count struct {
 	Rest                      bool // it is the shadow that the limit of that name is for keys beyond its roll_out
 	Allowed, Limited, Delayed uint64
 	Banned, Granted           uint64 // refused by a ban, and passed by a grant
+	Exempt                    uint64 // passed since the limit does not apply to them
 	Waiting                   int    // now in its queues, where these are in memory
 	Held                      int64  // places that are taken now, of one of concurrency
 	Keys                      keyed.Stats
@@ -408,6 +412,7 @@ func (e *Engine) Counts() []Count {
 			Delayed: l.counts.delayed.Load(),
 			Banned:  l.counts.banned.Load(),
 			Granted: l.counts.granted.Load(),
+			Exempt:  l.counts.exempt.Load(),
 			Stored:  l.store != nil,
 			Failed:  l.counts.failed.Load(),
 			Missed:  l.counts.missed.Load(),
@@ -439,5 +444,8 @@ type Request struct {
 	Query  string // as the client sent it, without the ?
 	Client string // who asks, as ClientKey gives it
 	Header http.Header
-	Length int64 // of the body in bytes; below 0 where it is not known
+
+	Addr    netip.Addr // the client's address, for exemptions; where it is not valid, Client is taken for it
+	Trusted bool       // the request came from a trusted proxy: header fields are believed where a limit exempts by them
+	Length  int64      // of the body in bytes; below 0 where it is not known
 }

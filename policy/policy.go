@@ -64,18 +64,19 @@ type Limit struct {
 	Name      string
 	Key       []string // parts like "client.ip" and "header.user-id", in order; none is one state for all
 	Limit     weir.Limit
-	Cost      string // a whole number, "header.NAME" or "bytes"; empty means 1
-	OnMissing string // what becomes of a request without a part of the key: "key", "skip", "skip_empty" (without any of it) or "deny"; empty means key
-	Store     string // the name of a store; empty is the memory of this process
-	OnFailure string // what decides without the store, in place of the store's OnFailure
-	Tag       string // what is kept together on a store that spreads its keys over nodes: a part of the key, or "const.TEXT"; empty is what has the same key
-	Zone      string // limits with the same zone share one state for each key; empty is a state of the limit's own
-	Shadow    bool   // decided and counted, not enforced; with a Zone its charges count into the zone
-	RollOut   string // the share of the keys that it is enforced for, like "0.5%": for the others it is a shadow; empty is all
-	MaxKeys   int    // how many keys are kept at once; 0 means keyed.DefaultMaxKeys
-	WhenFull  string // what becomes of a new key beyond that: "forget", "refuse" or "share"; empty means forget
-	Status    int    // what those get that it refuses; 0 is what the route says
-	Log       string // the level at which refusals are logged, and delays one below: "error", "warn", "notice" or "info"; empty is not at all
+	Cost      string   // a whole number, "header.NAME" or "bytes"; empty means 1
+	Exempt    []string // requests that the limit does not apply to: "10.0.0.0/8", "header.NAME=VALUE", "key.VALUE", "method.NAME" or "preflight"
+	OnMissing string   // what becomes of a request without a part of the key: "key", "skip", "skip_empty" (without any of it) or "deny"; empty means key
+	Store     string   // the name of a store; empty is the memory of this process
+	OnFailure string   // what decides without the store, in place of the store's OnFailure
+	Tag       string   // what is kept together on a store that spreads its keys over nodes: a part of the key, or "const.TEXT"; empty is what has the same key
+	Zone      string   // limits with the same zone share one state for each key; empty is a state of the limit's own
+	Shadow    bool     // decided and counted, not enforced; with a Zone its charges count into the zone
+	RollOut   string   // the share of the keys that it is enforced for, like "0.5%": for the others it is a shadow; empty is all
+	MaxKeys   int      // how many keys are kept at once; 0 means keyed.DefaultMaxKeys
+	WhenFull  string   // what becomes of a new key beyond that: "forget", "refuse" or "share"; empty means forget
+	Status    int      // what those get that it refuses; 0 is what the route says
+	Log       string   // the level at which refusals are logged, and delays one below: "error", "warn", "notice" or "info"; empty is not at all
 }
 
 // A Route says which requests meet which limits.

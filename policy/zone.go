@@ -160,7 +160,7 @@ func (v *Verdict) dryRun(r *request, route *route) {
 		key, cost, q := l.question(buf[:0], r)
 		if charges[i].Skip = q != asks; q == asks {
 			charges[i].Key, charges[i].Cost, charges[i].Spare = string(key), cost, l.spare
-		} else if q == lacks {
+		} else if l.passes(q); q == lacks {
 			l.counts.limited.Add(1)
 		}
 	}

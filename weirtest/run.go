@@ -369,7 +369,7 @@ func (x *run) wait(s *Step) (*result, error) {
 // request decides about an HTTP request. Its upstream answers 200.
 func (x *run) request(s *Step) (result, error) {
 	path, query, _ := strings.Cut(s.Target, "?")
-	req := policy.Request{Method: s.Op, Host: "localhost", Path: path, Query: query, Header: http.Header{}}
+	req := policy.Request{Method: s.Op, Host: "localhost", Path: path, Query: query, Header: http.Header{}, Trusted: len(x.engine.Policy().TrustedProxies) > 0}
 	for name, value := range s.Fields {
 		switch source, what, _ := strings.Cut(name, "."); source {
 		case "from":

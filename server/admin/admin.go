@@ -196,6 +196,7 @@ func (c *collector) limit(l policy.Count, counter func(*prometheus.Desc, uint64,
 		counter(requests, l.Banned, l.Limit, "banned")
 		counter(requests, l.Granted, l.Limit, "granted")
 	}
+	counter(requests, l.Exempt, l.Limit, "exempt")
 	if l.Stored {
 		stored(l, counter)
 		return

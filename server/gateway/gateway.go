@@ -44,6 +44,7 @@ type state struct {
 	routes    []route
 	tells     func(http.Header, []policy.Asked) // writes the fields about limits; nil for none
 	doors     doors
+	asksHop   bool  // some limit exempts by a header field, which is believed from trusted proxies alone
 	leastBody int64 // the smallest bound of a body on any route; 0 where there is none
 }
 
@@ -188,7 +189,7 @@ func check(file *policyfile.File, stores map[string]weir.Store) error {
 
 // compile makes a state from a policy whose upstreams are there. It takes over who is held from the one before.
 func (g *Gateway) compile(file *policyfile.File, engine *policy.Engine, old *state) *state {
-	s := &state{file: file, engine: engine, tells: teller(file.Policy.Headers)}
+	s := &state{file: file, engine: engine, tells: teller(file.Policy.Headers), asksHop: file.Policy.AsksHop()}
 	for i := range file.Policy.Routes {
 		s.routes = append(s.routes, g.newRoute(file, &file.Policy.Routes[i], old))
 	}
@@ -239,7 +240,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Client: policy.ClientKey(client),
 		Header: r.Header,
 		Length: r.ContentLength,
+		Addr:   client,
 	}
+	request.Trusted = s.asksHop && weirhttp.Trusted(r, s.file.Policy.TrustedProxies)
 	if s.tooLarge(&request) {
 		rec.decided(tooLarge, "", 0)
 		g.refuseBody(w)

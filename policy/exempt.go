@@ -1,0 +1,166 @@
+package policy
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/textproto"
+	"strings"
+
+	"github.com/weirflow/weir/internal/nearest"
+)
+
+// exemption is a compiled list of the requests that a limit does not apply to.
+type exemption struct {
+	prefixes  []netip.Prefix
+	fields    []headerIs
+	keys      [][]byte // encoded
+	methods   []string
+	preflight bool // CORS preflight requests
+}
+
+// headerIs is a header field that has to have a value.
+type headerIs struct{ name, value string }
+
+// exemptForms are the ways to write an exemption, for messages.
+const exemptForms = "an address or a prefix like 10.0.0.0/8, header.NAME=VALUE, key.VALUE, method.NAME, or preflight"
+
+// add reads one exemption of a limit as it is written in a policy.
+func (x *exemption) add(text string, parts int) error {
+	if prefix, ok := parsePrefix(text); ok {
+		x.prefixes = append(x.prefixes, prefix)
+		return nil
+	}
+	source, rest, found := strings.Cut(text, ".")
+	switch {
+	case text == "preflight":
+		x.preflight = true
+	case !found || rest == "":
+		return fmt.Errorf("%q is not an exemption: write %s", text, exemptForms)
+	case source == "header":
+		name, value, ok := strings.Cut(rest, "=")
+		if !ok || !isToken(name) || value == "" {
+			return fmt.Errorf("%q is not an exemption by a header: write header.NAME=VALUE", text)
+		}
+		x.fields = append(x.fields, headerIs{textproto.CanonicalMIMEHeaderKey(name), value})
+	case source == "key":
+		values := strings.Split(rest, ",")
+		if len(values) != parts {
+			return fmt.Errorf("%q has %d values, and the key of the limit has %d parts: write one for each, separated by commas", text, len(values), parts)
+		}
+		x.keys = append(x.keys, []byte(EncodeKey(values...)))
+	case source == "method":
+		if !isToken(rest) || rest != strings.ToUpper(rest) {
+			return fmt.Errorf("%q is not an exemption by method: write it like method.OPTIONS", text)
+		}
+		x.methods = append(x.methods, rest)
+	default:
+		return fmt.Errorf("%q is not an exemption: write %s", text, exemptForms)
+	}
+	return nil
+}
+
+// parsePrefix reads an address or a prefix; IPv4 inside IPv6 is IPv4.
+func parsePrefix(text string) (netip.Prefix, bool) {
+	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
+		addr = addr.Unmap()
+		return netip.PrefixFrom(addr, addr.BitLen()), true
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return p, false
+	}
+	if p.Addr().Is4In6() && p.Bits() >= 96 {
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	return p.Masked(), true
+}
+
+// newExemption compiles the exemptions of a limit, which were checked; nil for none.
+func newExemption(l *Limit) *exemption {
+	if len(l.Exempt) == 0 {
+		return nil
+	}
+	x := &exemption{}
+	for _, text := range l.Exempt {
+		_ = x.add(text, len(l.Key))
+	}
+	return x
+}
+
+// has reports whether a request is exempt from a limit for which it has the key.
+func (x *exemption) has(key []byte, r *request) bool {
+	if x == nil {
+		return false
+	}
+	if len(x.prefixes) > 0 {
+		addr := r.address()
+		for _, p := range x.prefixes {
+			if p.Contains(addr) {
+				return true
+			}
+		}
+	}
+	if r.Trusted {
+		for _, f := range x.fields {
+			if value, _ := headerValue(r.Header[f.name]); value == f.value {
+				return true
+			}
+		}
+	}
+	for _, k := range x.keys {
+		if bytes.Equal(k, key) {
+			return true
+		}
+	}
+	for _, m := range x.methods {
+		if r.Method == m {
+			return true
+		}
+	}
+	return x.preflight && isPreflight(r.Method, r.Header)
+}
+
+// isPreflight reports whether a browser asks whether it may send a request to another origin. Such a request carries no credentials.
+func isPreflight(method string, h http.Header) bool {
+	return method == http.MethodOptions && len(h["Origin"]) > 0 && len(h["Access-Control-Request-Method"]) > 0
+}
+
+// address is the client's: in full where the caller knows it.
+func (r *request) address() netip.Addr {
+	if r.Addr.IsValid() {
+		return r.Addr.Unmap().WithZone("")
+	}
+	return addressOf(r.Client)
+}
+
+// AsksHop reports whether a limit exempts requests by a header field, so that it has to be known whether a request came from a trusted proxy.
+func (p *Policy) AsksHop() bool {
+	for i := range p.Limits {
+		if x := newExemption(&p.Limits[i]); x != nil && len(x.fields) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// exempt checks the exemptions of a limit.
+func (c *checker) exempt(l *Limit) {
+	x := &exemption{}
+	for i, text := range l.Exempt {
+		if err := x.add(text, len(l.Key)); err != nil {
+			fix := ""
+			if source, rest, found := strings.Cut(text, "."); found {
+				if near := nearest.To(source, []string{"header", "key", "method"}); near != "" && near != source {
+					fix = fmt.Sprintf("did you mean %q?", near+"."+rest)
+				}
+			}
+			c.wrong(err.Error(), fix, "limits", l.Name, "exempt", fmt.Sprint(i))
+		}
+	}
+	if len(x.fields) > 0 && len(c.TrustedProxies) == 0 {
+		c.warn("nobody is exempt by a header: it is believed only from trusted_proxies, and there are none",
+			"add trusted_proxies with the proxies in front that set or remove the header", "limits", l.Name, "exempt")
+	}
+}
