@@ -3,6 +3,7 @@ package policy_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -228,6 +229,52 @@ func TestWrongZones(t *testing.T) {
 		}
 		if text := strings.Join(all, "\n"); !strings.Contains(text, want) {
 			t.Errorf("%s: got %s", want, text)
+		}
+	}
+}
+
+// TestZoneBound plays random requests to three limits of a zone, and holds what each of them admits, and all together, to the bound in
+// docs/guarantees.md: what it admits itself within its own burst, and all within the largest.
+func TestZoneBound(t *testing.T) {
+	bursts := []int64{1, 3, 6}
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var p policy.Policy
+		for i, b := range bursts {
+			name := string(rune('a' + i))
+			p.Limits = append(p.Limits, zoned(name, weir.TokenBucket{Rate: weir.PerSecond(10), Burst: b}))
+			p.Routes = append(p.Routes, policy.Route{Match: "/" + name, Limits: []string{name}})
+		}
+		p.Limits[1].Shadow = seed%2 == 1
+		e, c := engine(t, p)
+		type admitted struct{ limit, at int64 }
+		var all []admitted
+		for now := int64(0); now < int64(3*time.Second); now += r.Int64N(int64(60 * time.Millisecond)) {
+			c.Set(now)
+			i := r.IntN(len(bursts))
+			before := counts(e, string(rune('a'+i)))[0]
+			e.Decide(get("/"+string(rune('a'+i)), "10.0.0.1"))
+			if counts(e, string(rune('a'+i)))[0] > before {
+				all = append(all, admitted{int64(i), now})
+			}
+		}
+		for i := range all {
+			own := map[int64]int64{}
+			for j := i; j < len(all); j++ {
+				own[all[j].limit]++
+				drained := (all[j].at - all[i].at) / int64(100*time.Millisecond)
+				if n := int64(j - i + 1); n > bursts[len(bursts)-1]+drained {
+					t.Fatalf("seed %d: %d in %v", seed, n, time.Duration(all[j].at-all[i].at))
+				}
+				for l, n := range own {
+					if n > bursts[l]+drained {
+						t.Fatalf("seed %d: limit %d: %d in %v", seed, l, n, time.Duration(all[j].at-all[i].at))
+					}
+				}
+			}
+		}
+		if len(all) < 30 {
+			t.Fatalf("seed %d: %d were admitted", seed, len(all))
 		}
 	}
 }
