@@ -23,7 +23,8 @@ const maxParts = 8
 // All cannot book ahead, as work charged to one limit now, and delayed by another, would go at a time that the first has not counted:
 // Reserve succeeds only where nothing has to be delayed. Wait and Join queue, and charge when the turn comes. Cancel and Settle give back
 // to each limit what it can take. SetLimit from one All to another, or to or from a single limit, carries each part over to the one of
-// the same kind, in order; what is then left over is a change of kind, in order too; and what is new begins untouched.
+// the same kind, in order; what is then left over is a change of kind, in order too; and what is new begins untouched. A part that stays
+// as it was keeps its state to the last digit. Where the change has the whole read wall time, or no longer, each part is a change of kind.
 //
 // If one of the limits reads wall time (see FixedWindow), all of them do. State: those of all, and two words for each.
 func All(limits ...Limit) Limit {
@@ -100,6 +101,7 @@ func (l allOf) compile(unit time.Duration) (rule, error) {
 		}
 		a.rules = append(a.rules, r)
 		a.names = append(a.names, partName(p, i))
+		a.plain = append(a.plain, p.normal())
 		a.kinds = append(a.kinds, Kind(p))
 		a.least, a.most = min(a.least, r.capacity()), min(a.most, r.largest())
 		a.reads = a.reads || r.wall()
@@ -141,6 +143,7 @@ func partName(l Limit, place int) string { return fmt.Sprintf("%s.%d", Kind(l), 
 type together struct {
 	rules       []rule
 	kinds       []string
+	plain       []Limit  // the limits in normal form
 	names       []string // what decisions call them
 	tick        time.Duration
 	least, most int64 // the least capacity, and the largest cost
@@ -356,5 +359,5 @@ func (a *together) book(s []int64, now, _, cost int64) ([]int64, ticket) {
 func (a *together) refund(s []int64, _ int64, _ ticket, _ int64) []int64 { return s }
 func (a *together) reticket(ticket, int64, rule) (ticket, bool)          { return ticket{}, false }
 func (a *together) convert(s []int64, now int64, to rule, then int64) []int64 {
-	return change(a, s, now, to, then)
+	return transfer(a, s, now, to, then)
 }

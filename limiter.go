@@ -191,16 +191,16 @@ func (l *Limiter) SetLimit(next Limit) error {
 	r = named(r, l.name)
 	now := l.enter()
 	old, then := l.era, now
-	if l.wall = r.wall(); l.wall != old.rule.wall() {
+	if l.wall = r.wall(); l.wall != old.rule.wall() && (l.clock == nil || l.times != nil) { // wall time is another clock
 		then = l.now()
 	}
-	if l.state = change(old.rule, l.state, now, r, then); len(l.state) == 0 && stores(r) {
+	if l.state = change(old.rule, l.limit.normal(), l.state, now, r, next.normal(), then); len(l.state) == 0 && stores(r) {
 		l.state = r.contact(l.state, then) // as of one that is made now
 	}
 	l.era = newEra(r)
 	l.fast.Store(nil)
 	l.word.Store(nil)
-	old.next, old.until = l.era, now
+	old.next, old.until, old.otherClock = l.era, now, now != then
 	l.limit = next
 	l.reline(now, then, old.rule)
 	l.leave(then)
@@ -214,6 +214,8 @@ type era struct {
 	rule  rule
 	next  *era
 	until int64
+
+	otherClock bool // the next era reads another clock: nothing can be given back across it
 
 	direct            direct // the rule, where it is one, and its numbers
 	capacity, largest int64
@@ -232,6 +234,7 @@ func newEra(r rule) *era {
 func (e *era) carry(c receipt) (_ receipt, latest *era, ok bool) {
 	for ok = true; ok && e.next != nil; e = e.next {
 		c, ok = c.reticket(e.rule, e.until, e.next.rule)
+		ok = ok && !e.otherClock
 	}
 	return c, e, ok
 }

@@ -77,7 +77,7 @@ func (p Prepared) Convert(state []int64, now int64, to Prepared, then int64) []i
 	if p.r == nil || to.r == nil || !p.r.valid(state) || p.plain == to.plain {
 		return state
 	}
-	return change(p.r, state, now, to.r, then)
+	return change(p.r, p.plain, state, now, to.r, to.plain, then)
 }
 
 // New returns a Limiter that goes on from a state, which it copies: for a key that needs what a state alone cannot do, like a line of

@@ -43,8 +43,8 @@ func (c receipt) refund(r rule, s []int64, now, amount int64) []int64 {
 
 // reticket carries the receipt over a change of the limit. It reports false where nothing can be given back across it.
 func (c receipt) reticket(from rule, now int64, to rule) (next receipt, ok bool) {
-	old, joined := split(from)
-	parts, joins := split(to)
+	old, joined := split(from, nil)
+	parts, joins := split(to, nil)
 	if !joined && !joins {
 		next.ticket, ok = from.reticket(c.ticket, now, to)
 		return next, ok
@@ -73,12 +73,12 @@ func (c receipt) reticket(from rule, now int64, to rule) (next receipt, ok bool)
 	return next, ok
 }
 
-// split returns a rule as the All that it is, or as one of itself alone.
-func split(r rule) (a *together, joined bool) {
+// split returns a rule as the All that it is, or as one of itself alone. l is its limit in normal form.
+func split(r rule, l Limit) (a *together, joined bool) {
 	if a, ok := r.(*together); ok {
 		return a, true
 	}
-	return &together{rules: []rule{r}, kinds: []string{kindOfRule(r)}}, false
+	return &together{rules: []rule{r}, kinds: []string{kindOfRule(r)}, plain: []Limit{l}}, false
 }
 
 // kindOfRule is the kind of limit that a rule is of.
@@ -135,10 +135,13 @@ func match(old, next []string) []int {
 	return from
 }
 
-// change carries a state over to another rule, as rule.convert does, where one of the two may be an All.
-func change(from rule, s []int64, now int64, to rule, then int64) []int64 {
-	old, joined := split(from)
-	next, joins := split(to)
+// change carries a state over to another rule, as rule.convert does, where one of the two may be an All. was and is are the limits in
+// normal form: a part of an All whose limit stays as it was keeps its state to the last digit, as a limit does that is set to an equal one.
+// Where the readings now and then differ they are of different clocks, and no time in the state means anything to the new rule: then each
+// part is carried over as at a change of kind.
+func change(from rule, was Limit, s []int64, now int64, to rule, is Limit, then int64) []int64 {
+	old, joined := split(from, was)
+	next, joins := split(to, is)
 	switch {
 	case !joined && !joins:
 		return from.convert(s, now, to, then)
@@ -157,7 +160,13 @@ func change(from rule, s []int64, now int64, to rule, then int64) []int64 {
 			if joined {
 				part = old.part(s, i)
 			}
-			part = old.rules[i].convert(append([]int64(nil), part...), now, r, then)
+			part = append([]int64(nil), part...)
+			switch {
+			case now != then:
+				part = transfer(old.rules[i], part, now, r, then)
+			case old.plain[i] != next.plain[j]:
+				part = old.rules[i].convert(part, now, r, then)
+			}
 		}
 		if !joins {
 			return append(s[:0], part...)

@@ -214,7 +214,7 @@ func (s Subject) try(w walk) (*difference, error) {
 		return nil, err
 	}
 	defer shut(subject)
-	p := &pair{tick: s.Tick, clock: clock, limit: w.limit, subject: subject, models: map[string]*Model{}, made: map[int]made{}, lines: map[int]inLine{}}
+	p := &pair{tick: s.Tick, doubles: s.Latest > 0, clock: clock, limit: w.limit, subject: subject, models: map[string]*Model{}, made: map[int]made{}, lines: map[int]inLine{}}
 	for i, c := range w.calls {
 		if got, want := p.do(i, c); got != want {
 			return &difference{i, got, want}, nil
@@ -239,9 +239,23 @@ func (p *pair) endless() bool {
 	return false
 }
 
+// uncountable reports whether a store has no number for what some state has used: a change of kind would count it as the largest there is.
+func (p *pair) uncountable(now int64) bool {
+	if !p.doubles {
+		return false
+	}
+	for _, m := range p.models {
+		if m.Touched() && m.law.spent(now).BitLen() > 53 {
+			return true
+		}
+	}
+	return false
+}
+
 // pair is a subject beside its model: one for each key.
 type pair struct {
 	tick    time.Duration
+	doubles bool // the subject counts in doubles, as a store does
 	clock   *Clock
 	limit   weir.Limit
 	subject Taker
@@ -386,7 +400,7 @@ func (p *pair) call(i int, c call) (got, want string) {
 			return fmt.Sprint("left ", l.subject.Leave()), fmt.Sprint("left ", p.model(l.key).Leave(c.at, l.model))
 		}
 	case doSet:
-		if s, ok := p.subject.(Setter); ok {
+		if s, ok := p.subject.(Setter); ok && !p.uncountable(c.at) {
 			if err := s.SetLimit(c.limit); err != nil {
 				return err.Error(), ""
 			}

@@ -279,7 +279,11 @@ func change(now int64, old, next law) law {
 		if !is && kind(from[i]) != kind(to[j]) {
 			return transfer(now, old, next)
 		}
-		if i >= 0 {
+		switch {
+		case i < 0:
+		case from[i].same(to[j]): // a limit that stays as it was is not touched by a change of another one
+			to[j] = from[i]
+		default:
 			to[j] = from[i].become(now, to[j])
 		}
 		if is && !to[j].touched() {

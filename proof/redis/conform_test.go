@@ -26,6 +26,42 @@ func TestConform(t *testing.T) {
 	weirtest.Vectors(t, s)
 }
 
+// TestPartThatStaysIsNotTouched is a walk that once went another way than the model: a limit of an All that stays as it was at a change of
+// another one keeps its state to the last digit, also where the clock is set back after the change. One that is changed has nothing taken away
+// again of what had come back by then.
+func TestPartThatStaysIsNotTouched(t *testing.T) {
+	w := &world{client: connect(t, start(t, servers.RedisOptions{}).Addr)}
+	bucket := weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}
+	larger := weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 2}
+	endless := weir.SmoothBursty{Rate: weir.Unlimited, MaxBurst: -1}
+	const begin, change, back = 305 * time.Hour, 4347226 * time.Microsecond, 1644478599 * time.Microsecond
+	for name, c := range map[string]struct {
+		from, to weir.Limit
+		cost     int64
+		retry    time.Duration
+	}{
+		"bursty stays":   {endless, endless, 1, back - change},
+		"bucket stays":   {bucket, bucket, 1, back - change + time.Second},
+		"bucket changes": {bucket, larger, 2, back},
+	} {
+		clock := new(weirtest.Clock)
+		clock.Set(int64(begin))
+		taker, err := w.open(weir.All(weir.SlidingLog{Limit: 58, Window: 24 * time.Hour}, c.from), clock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		taker.Take("a", 1)
+		clock.Set(int64(begin + change))
+		if err := taker.(weirtest.Setter).SetLimit(weir.All(c.to, weir.SlidingLog{Limit: 78, Window: 24 * time.Hour})); err != nil {
+			t.Fatal(err)
+		}
+		clock.Set(int64(begin + change - back))
+		if d := taker.Take("a", c.cost); d.Allowed || d.RetryAfter != c.retry {
+			t.Errorf("%s: %+v, want %v", name, d, c.retry)
+		}
+	}
+}
+
 // kept is a generator for each kind of limit, for long and large ones, and for All of them.
 func kept() []func(*rand.Rand) weir.Limit {
 	single := []func(*rand.Rand) weir.Limit{large, longWindow, longLog, unlimited}
