@@ -108,6 +108,12 @@ func find[T any](store weir.Store) (can T, ok bool) {
 	}
 }
 
+// An Instant is a store that can decide about some charges at once, in the caller's goroutine, as a lease.Store does from its tokens. It reports
+// false, and has charged nothing, where it cannot: then Do is called.
+type Instant interface {
+	TryNow(c *weir.Charge, d *weir.Decision) (decided bool)
+}
+
 // ErrOut is found by errors.Is in the error of what cannot be done without the store while it is out: to settle what it has charged, and to
 // reset a key. errors.Is finds what the store said too, if it said anything.
 var ErrOut = errors.New("weir: the store is out of reach")
@@ -128,6 +134,7 @@ var ErrClosed = errors.New("weir: the failover store was closed")
 // that is under way unless Options.Direct is set. A store that panics has failed.
 type Store struct {
 	inner    weir.Store
+	instant  Instant // the same, if it is one
 	opts     Options
 	policies map[string]OnFailure
 	base     time.Time
@@ -171,6 +178,7 @@ func New(store weir.Store, o Options) (*Store, error) {
 		slots:    make(chan struct{}, o.MaxCalls),
 		asides:   make(chan struct{}, mostAsides),
 	}
+	s.instant, _ = store.(Instant)
 	s.calls.New = func() any { return &call{done: make(chan struct{}, 1)} }
 	s.life, s.end = context.WithCancel(context.Background())
 	s.crowd.nodes.Store(int64(max(o.Nodes, 1)))
@@ -304,6 +312,9 @@ func (s *Store) do(ctx context.Context, batch []weir.Charge, out []weir.Decision
 	if State(s.state.Load()) != Closed {
 		s.counters.rejected.Add(1)
 		return s.decide(batch, out, true, nil)
+	}
+	if len(batch) == 1 && s.instant != nil && s.instant.TryNow(&batch[0], &out[0]) {
+		return nil // the store was not called: this says nothing about it
 	}
 	limited, cancel := context.WithTimeout(ctx, s.opts.Deadline)
 	defer cancel()

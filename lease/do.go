@@ -15,7 +15,7 @@ const (
 	byNobody            // there is something wrong with it
 )
 
-// do is Do for all that quick does not decide.
+// do is Do for all that TryNow does not decide.
 func (s *Store) do(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
 	if s.closed.Load() {
 		return ErrClosed

@@ -174,14 +174,15 @@ func (s *Store) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision
 	if len(out) < len(batch) {
 		return fmt.Errorf("weir: lease: %d charges, and room for %d decisions", len(batch), len(out))
 	}
-	if len(batch) == 1 && s.quick(&batch[0], &out[0]) {
+	if len(batch) == 1 && s.TryNow(&batch[0], &out[0]) {
 		return nil
 	}
 	return s.do(ctx, batch, out)
 }
 
-// quick decides about a charge that can be decided here, without a lock. It reports false, and has done nothing, for all others.
-func (s *Store) quick(c *weir.Charge, d *weir.Decision) bool {
+// TryNow decides about a charge if that takes no round trip: from leased tokens, or by a refusal of the store that is still in force. It takes no
+// lock, starts nothing and allocates nothing. It reports false, and has charged nothing, where Do has to decide.
+func (s *Store) TryNow(c *weir.Charge, d *weir.Decision) (decided bool) {
 	if c.Op != weir.OpTake || c.Cost <= 0 || c.Keep {
 		return false
 	}

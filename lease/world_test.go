@@ -141,7 +141,7 @@ func (n *node) call(cost int64) {
 	n.offered += cost
 	n.exactly += n.w.exactly(*c)
 	d := new(weir.Decision)
-	if n.s.quick(c, d) {
+	if n.s.TryNow(c, d) {
 		n.decided(d, cost)
 		return
 	}

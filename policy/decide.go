@@ -83,7 +83,7 @@ func (e *Engine) decide(ctx context.Context, r *request, index int) Verdict {
 	if len(route.places) > 0 && v.bannedFrom(route.places, r) {
 		return v
 	}
-	if len(route.live) > 0 && (len(route.places) > 0 || !v.one(e, r)) {
+	if len(route.live) > 0 && (len(route.places) > 0 || !v.one(ctx, e, r)) {
 		v.all(ctx, e, r, route)
 	}
 	v.noteOutcome()
@@ -102,9 +102,15 @@ func (e *Engine) decide(ctx context.Context, r *request, index int) Verdict {
 }
 
 // one decides by a single limit where nothing of its charge has to be held on to: there are no charges then. It reports false where all
-// has to decide: for several limits, for one in a store, for a length that is not known yet, and for a queue that is busy.
-func (v *Verdict) one(e *Engine, r *request) bool {
-	if len(v.asked) != 1 || v.asked[0].store != nil || v.asked[0].zone != nil || v.asked[0].cost.open(r) {
+// has to decide: for several limits, for a length that is not known yet, and for a queue that is busy.
+func (v *Verdict) one(ctx context.Context, e *Engine, r *request) bool {
+	if len(v.asked) != 1 {
+		return false
+	}
+	if v.asked[0].store != nil {
+		return v.stored(ctx, e, r)
+	}
+	if v.asked[0].zone != nil || v.asked[0].cost.open(r) {
 		return false
 	}
 	var buf [maxKey]byte

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -41,6 +42,7 @@ type Engine struct {
 	shadows *shadows
 	excepts *exceptions
 	zones   map[string]*zone
+	singles sync.Pool // of *single
 	start   time.Time
 }
 

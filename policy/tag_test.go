@@ -144,8 +144,6 @@ func TestCheckPrefix(t *testing.T) {
 		"weir:shop:":            "",
 		"weir:{shop}:":          "letters, digits",
 		"weir shop":             "letters, digits",
-		"weir:limit:":           "named limits",
-		"hold:":                 "named limits",
 		strings.Repeat("x", 65): "up to 64",
 	} {
 		p := tagged("const.one", "const.one", "const.one")

@@ -129,6 +129,7 @@ func (s *storeSet) start(def policy.Store, byName map[string]failover.OnFailure,
 		ByName:       byName,
 		Nodes:        max(def.Nodes, 1),
 		Deadline:     def.Deadline,
+		Direct:       stores.IsPrompt(def),
 		ID:           s.id,
 		OnTransition: s.tell(def),
 	})

@@ -79,6 +79,12 @@ func KeepsRooms(def policy.Store) bool {
 	return problem != nil || p.Rooms
 }
 
+// IsPrompt reports whether calls of a store return when their contexts end, whatever its server does.
+func IsPrompt(def policy.Store) bool {
+	p, problem := find(def.URL)
+	return problem == nil && p.Prompt
+}
+
 // Open opens a store, as product.Product.Open says.
 func Open(def policy.Store, tag func(name, key string) string) (product.Store, error) {
 	p, problem := find(def.URL)

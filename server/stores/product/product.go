@@ -23,6 +23,7 @@ type Product struct {
 	Check  func(def policy.Store) []Problem // what is wrong with the URL and the prefix, without a connection
 	Locate func(url string) policy.Place    // where the URL leads; nil: each URL is a place of its own
 	Keeps  func(l weir.Limit) error         // why a limit cannot be kept; nil: every valid limit can
+	Prompt bool                             // Do returns when its context ends, whatever the server does, so that calls need no goroutine of their own
 	Rooms  bool                             // the store keeps waiting rooms: it is a RoomKeeper
 }
 

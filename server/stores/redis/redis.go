@@ -25,6 +25,7 @@ func Product() product.Product {
 		Check:   check,
 		Locate:  locate,
 		Keeps:   keeps,
+		Prompt:  true,
 		Rooms:   true,
 	}
 }

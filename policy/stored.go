@@ -1,0 +1,67 @@
+package policy
+
+import (
+	"context"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/keyed"
+)
+
+// A single is the one charge of a request that meets one limit, which is in a store, and the store's decision. Engines keep some for the next
+// requests: a store does not touch them once it has returned.
+type single struct {
+	batch [1]weir.Charge
+	out   [1]weir.Decision
+}
+
+// stored decides by a single limit in a store, where nothing of the charge has to be remembered. It reports false where all has to decide: for
+// a queue, and for a length that is not known yet.
+func (v *Verdict) stored(ctx context.Context, e *Engine, r *request) bool {
+	l := v.asked[0]
+	if l.wait || l.cost.open(r) {
+		return false
+	}
+	var buf [maxKey]byte
+	key, cost, q := l.question(buf[:0], r)
+	switch q {
+	case asks:
+	case skip:
+		v.asked = nil
+		return true
+	default:
+		v.settle(l, key, q, r)
+		return true
+	}
+	s, _ := e.singles.Get().(*single)
+	if s == nil {
+		s = new(single)
+	}
+	defer e.singles.Put(s)
+	s.batch[0] = weir.Charge{Name: l.state, Key: l.placed(key, r), Limit: l.Limit.Limit, Cost: cost}
+	s.out[0] = weir.Decision{}
+	if err := l.store.Do(ctx, s.batch[:], s.out[:]); err != nil {
+		v.undecided(ctx, e, s, err)
+		return true
+	}
+	d := s.out[0]
+	d.By = l.Name
+	if v.Decision = d; !d.Allowed {
+		v.deny(l, l.text(key), d)
+	}
+	l.counts.add(d, 0)
+	l.counts.sources[d.Source].Add(1)
+	return true
+}
+
+// undecided is for a charge that the store did not decide: it goes on as one of several would.
+func (v *Verdict) undecided(ctx context.Context, e *Engine, s *single, err error) {
+	c := s.batch[0]
+	v.charges = []keyed.Charge[string]{{Key: c.Key, Cost: c.Cost}}
+	v.shared = &sharing{charges: []weir.Charge{c}, now: e.now, after: e.after}
+	if v.unanswered(ctx, err, s.batch[:], []int{0}) {
+		v.Decision = v.least()
+	} else {
+		v.giveBack(ctx)
+	}
+	v.count()
+}
