@@ -3,13 +3,11 @@ package weir
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"time"
-)
 
-// maxParts is how many limits All joins at most.
-const maxParts = 8
+	"github.com/weirflow/weir/internal/rules"
+)
 
 // All joins up to 8 limits into one that charges each of them or none: ten a second, and a thousand an hour, and a hundred thousand a
 // month. They are asked at one reading of the time. All's result is a Limit like any other, comparable by Equal; an All among the limits
@@ -36,7 +34,7 @@ func All(limits ...Limit) Limit {
 // Parts returns the limits that All joined, and any other limit by itself.
 func Parts(l Limit) []Limit {
 	if a, ok := l.(allOf); ok {
-		return append([]Limit(nil), a.parts[:min(a.n, maxParts)]...)
+		return append([]Limit(nil), a.parts[:min(a.n, rules.MaxParts)]...)
 	}
 	return []Limit{l}
 }
@@ -44,7 +42,7 @@ func Parts(l Limit) []Limit {
 // PartNames returns what decisions call the limits that All joined, as in "token_bucket.2", and nil for any other limit.
 func PartNames(l Limit) (names []string) {
 	if a, ok := l.(allOf); ok {
-		for i, p := range a.parts[:min(a.n, maxParts)] {
+		for i, p := range a.parts[:min(a.n, rules.MaxParts)] {
 			names = append(names, partName(p, i))
 		}
 	}
@@ -53,18 +51,18 @@ func PartNames(l Limit) (names []string) {
 
 // allOf is the limit that All returns.
 type allOf struct {
-	parts [maxParts]Limit
+	parts [rules.MaxParts]Limit
 	n     int // how many there were; what does not fit is an error
 }
 
 func (l *allOf) add(limits []Limit) {
 	for _, p := range limits {
 		if inner, ok := p.(allOf); ok {
-			l.add(inner.parts[:min(inner.n, maxParts)])
-			l.n += max(inner.n-maxParts, 0)
+			l.add(inner.parts[:min(inner.n, rules.MaxParts)])
+			l.n += max(inner.n-rules.MaxParts, 0)
 			continue
 		}
-		if l.n < maxParts {
+		if l.n < rules.MaxParts {
 			l.parts[l.n] = p
 		}
 		l.n++
@@ -74,7 +72,7 @@ func (l *allOf) add(limits []Limit) {
 // Validate reports what is wrong with the limits, by the place of the first that is wrong.
 func (l allOf) Validate() error {
 	_, err := l.compile(time.Nanosecond)
-	if err == nil || l.n == 0 || l.n > maxParts {
+	if err == nil || l.n == 0 || l.n > rules.MaxParts {
 		return err
 	}
 	for i, p := range l.parts[:l.n] {
@@ -86,31 +84,26 @@ func (l allOf) Validate() error {
 	return nil // it is only too fast, or too much, for that unit
 }
 
-func (l allOf) compile(unit time.Duration) (rule, error) {
+func (l allOf) compile(unit time.Duration) (rules.Rule, error) {
 	switch {
 	case l.n == 0:
 		return nil, field("All", "limits", errors.New("there are none: name at least one"))
-	case l.n > maxParts:
-		return nil, field("All", "limits", fmt.Errorf("%d are too many: at most %d", l.n, maxParts))
+	case l.n > rules.MaxParts:
+		return nil, field("All", "limits", fmt.Errorf("%d are too many: at most %d", l.n, rules.MaxParts))
 	}
-	a := &together{tick: unit, least: math.MaxInt64, most: math.MaxInt64}
-	for i, p := range l.parts[:l.n] {
+	parts := make([]rules.Part, l.n)
+	for i := range parts {
 		r, err := l.part(i, unit)
 		if err != nil {
 			return nil, err
 		}
-		a.rules = append(a.rules, r)
-		a.names = append(a.names, partName(p, i))
-		a.plain = append(a.plain, p.normal())
-		a.kinds = append(a.kinds, Kind(p))
-		a.least, a.most = min(a.least, r.capacity()), min(a.most, r.largest())
-		a.reads = a.reads || r.wall()
+		parts[i] = rules.Part{Rule: r, Limit: l.parts[i].normal()}
 	}
-	return a, nil
+	return rules.NewAll(parts, unit), nil
 }
 
 // part compiles one of the limits.
-func (l allOf) part(i int, unit time.Duration) (rule, error) {
+func (l allOf) part(i int, unit time.Duration) (rules.Rule, error) {
 	p := l.parts[i]
 	if p == nil {
 		return nil, field("All", fmt.Sprintf("limits.%d", i+1), errors.New("it is nil: pass one of the limits of this package"))
@@ -138,226 +131,13 @@ func (l allOf) normal() Limit {
 // partName is what decisions call the limit at a place.
 func partName(l Limit, place int) string { return fmt.Sprintf("%s.%d", Kind(l), place+1) }
 
-// together is the rule of All. Its state begins with two words for each part, how long the part's state is and how much room there is
-// for it, and goes on with those rooms.
-type together struct {
-	rules       []rule
-	kinds       []string
-	plain       []Limit  // the limits in normal form
-	names       []string // what decisions call them
-	tick        time.Duration
-	least, most int64 // the least capacity, and the largest cost
-	reads       bool  // wall time
-}
-
-// named returns a rule whose decisions carry the limiter's name as well, where they name a part.
-func named(r rule, name string) rule {
-	a, ok := r.(*together)
-	if !ok || name == "" {
-		return r
-	}
-	b := *a
-	b.names = nil
-	for i, kind := range a.kinds {
-		b.names = append(b.names, fmt.Sprintf("%s/%s.%d", name, kind, i+1))
-	}
-	return &b
-}
-
-func (a *together) capacity() int64     { return a.least }
-func (a *together) largest() int64      { return a.most }
-func (a *together) books() bool         { return false }
-func (a *together) wall() bool          { return a.reads }
-func (a *together) unit() time.Duration { return a.tick }
-
-func (a *together) valid(s []int64) bool {
-	if len(s) == 0 {
-		return true
-	}
-	room := len(s) - 2*len(a.rules)
-	if room < 0 {
-		return false
-	}
-	for i := range a.rules {
-		n, c := s[2*i], s[2*i+1]
-		if n < 0 || n > c || c > int64(room) {
-			return false
-		}
-		room -= int(c)
-	}
-	for i, r := range a.rules {
-		if room != 0 || !r.valid(a.part(s, i)) {
-			return false
+// decisionNames is what decisions of a limiter call the parts of an All, in order; nil for any other limit.
+func decisionNames(l Limit, limiter string) []string {
+	names := PartNames(l)
+	if limiter != "" {
+		for i := range names {
+			names[i] = limiter + "/" + names[i]
 		}
 	}
-	return true
-}
-
-// at is where the room of a part begins.
-func (a *together) at(s []int64, i int) int {
-	at := 2 * len(a.rules)
-	for j := range i {
-		at += int(s[2*j+1])
-	}
-	return at
-}
-
-// part is the state of a part, which may grow as far as its room.
-func (a *together) part(s []int64, i int) []int64 {
-	if len(s) == 0 {
-		return nil
-	}
-	at := a.at(s, i)
-	return s[at : at+int(s[2*i]) : at+int(s[2*i+1])]
-}
-
-// put puts the state of a part back, in a larger room if need be.
-func (a *together) put(s []int64, i int, next []int64) []int64 {
-	if len(s) == 0 {
-		for range 2 * len(a.rules) {
-			s = append(s, 0)
-		}
-	}
-	at, room := a.at(s, i), int(s[2*i+1])
-	if more := max(len(next), 2*room) - room; len(next) > room {
-		end := len(s)
-		for range more {
-			s = append(s, 0)
-		}
-		copy(s[at+room+more:], s[at+room:end])
-		s[2*i+1] += int64(more)
-	}
-	copy(s[at:], next) // which is mostly there
-	s[2*i] = int64(len(next))
-	return s
-}
-
-func (a *together) contact(s []int64, now int64) []int64 {
-	for i, r := range a.rules {
-		if c := r.contact(nil, now); len(c) > 0 {
-			s = a.put(s, i, c)
-		}
-	}
-	return s
-}
-
-// plan is when all of them would let a cost go. Behind others that is what each of them knows alone: too early a time, never too late a
-// one.
-func (a *together) plan(s []int64, now int64, ahead uint64, cost int64) (all plan) {
-	for i, r := range a.rules {
-		p := r.plan(a.part(s, i), now, ahead, cost)
-		all.wait, all.room = longest(all.wait, p.wait), longest(all.room, p.room)
-	}
-	return all
-}
-
-// longest is the longer of two waits, of which never is the longest.
-func longest(a, b int64) int64 {
-	if a == never || b == never {
-		return never
-	}
-	return max(a, b)
-}
-
-// refuses is the part that has a cost wait the longest.
-func (a *together) refuses(s []int64, now int64, ahead uint64, cost int64) (which int) {
-	for i, r := range a.rules {
-		if cost < 0 || cost > r.largest() {
-			return i
-		}
-	}
-	wait := int64(0)
-	for i, r := range a.rules {
-		if w := r.plan(a.part(s, i), now, ahead, cost).retry(); w != wait && longest(w, wait) == w {
-			which, wait = i, w
-		}
-	}
-	return which
-}
-
-// scarcest is the part of which the least is left.
-func (a *together) scarcest(s []int64, now int64, ahead uint64) (which int) {
-	least := int64(math.MaxInt64)
-	for i, r := range a.rules {
-		if left, _ := r.look(a.part(s, i), now, ahead); left < least {
-			which, least = i, left
-		}
-	}
-	return which
-}
-
-// sign says which of the limits decided, where they are several.
-func (d *Decision) sign(r rule, s []int64, now int64, o others, cost int64) {
-	a, ok := r.(*together)
-	switch {
-	case !ok:
-	case d.Allowed:
-		d.By = a.names[a.scarcest(s, now, o.cost)]
-	default:
-		d.By = a.names[a.refuses(s, now, o.cost, cost)]
-	}
-}
-
-func (a *together) charge(s []int64, now, cost int64) []int64 {
-	for i, r := range a.rules {
-		s = a.put(s, i, r.charge(a.part(s, i), now, cost))
-	}
-	return s
-}
-
-// serve has those parts that the turn was waited for keep the line's pace, as they would alone.
-func (a *together) serve(s []int64, due, now, cost int64) []int64 {
-	for i, r := range a.rules {
-		part := a.part(s, i)
-		if r.plan(part, due-1, 0, cost).wait != 0 {
-			part = r.serve(part, due, now, cost)
-		} else {
-			part = r.charge(part, r.asOf(due, now), cost)
-		}
-		s = a.put(s, i, part)
-	}
-	return s
-}
-
-// asOf is no earlier than it is for any of them.
-func (a *together) asOf(due, now int64) int64 {
-	at := due
-	for _, r := range a.rules {
-		at = max(at, r.asOf(due, now))
-	}
-	return at
-}
-
-func (a *together) look(s []int64, now int64, ahead uint64) (remaining, reset int64) {
-	remaining = math.MaxInt64
-	for i, r := range a.rules {
-		left, back := r.look(a.part(s, i), now, ahead)
-		remaining, reset = min(remaining, left), max(reset, back)
-	}
-	return remaining, reset
-}
-
-func (a *together) spent(s []int64, now int64) (most int64) {
-	for i, r := range a.rules {
-		most = max(most, r.spent(a.part(s, i), now))
-	}
-	return most
-}
-
-func (a *together) load(now, spent int64) (s []int64) {
-	for i, r := range a.rules {
-		s = a.put(s, i, r.load(now, spent))
-	}
-	return s
-}
-
-// What is charged ahead, and given back, has a ticket for each part: see receipt. And a change of the limit goes through change.
-
-func (a *together) book(s []int64, now, _, cost int64) ([]int64, ticket) {
-	return a.charge(s, now, cost), ticket{}
-}
-func (a *together) refund(s []int64, _ int64, _ ticket, _ int64) []int64 { return s }
-func (a *together) reticket(ticket, int64, rule) (ticket, bool)          { return ticket{}, false }
-func (a *together) convert(s []int64, now int64, to rule, then int64) []int64 {
-	return transfer(a, s, now, to, then)
+	return names
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // Concurrency limits how much may be going on at once: requests in flight, workers, connections, bytes in memory. It says nothing about
@@ -34,7 +36,7 @@ func (l Concurrency) Validate() error {
 		return field(name, "Limit", fmt.Errorf("%d is more than can be counted: it must be at most 2^41", l.Limit))
 	case l.Queue < 0:
 		return field(name, "Queue", fmt.Errorf("%d is not a length: it must be at least 0", l.Queue))
-	case l.MaxHold < 0 || l.MaxHold > maxSpan:
+	case l.MaxHold < 0 || l.MaxHold > rules.MaxSpan:
 		return field(name, "MaxHold", fmt.Errorf("%v is not within 0 and 100 years", l.MaxHold))
 	}
 	return nil
@@ -42,7 +44,7 @@ func (l Concurrency) Validate() error {
 
 var errEntered = errors.New("weir: Concurrency is entered and left, not taken: use NewConcurrency")
 
-func (l Concurrency) compile(time.Duration) (rule, error) {
+func (l Concurrency) compile(time.Duration) (rules.Rule, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
 	}

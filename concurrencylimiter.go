@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // A ConcurrencyLimiter is a Concurrency with its state. All methods are safe for concurrent use. It starts no goroutine and needs no Close.
@@ -174,7 +176,7 @@ func (l *ConcurrencyLimiter) describe(d *Decision, now, free, cost int64) {
 	switch {
 	case free == l.numbers.Limit:
 	case l.queue.first == nil && free+l.returns == l.numbers.Limit && l.latest != endless:
-		d.ResetAfter = time.Duration(until(l.latest, now))
+		d.ResetAfter = time.Duration(rules.Until(l.latest, now))
 	default:
 		d.ResetAfter = Never
 	}
@@ -449,7 +451,7 @@ func (l *ConcurrencyLimiter) expiry(now int64) int64 {
 	if l.numbers.MaxHold == 0 {
 		return endless
 	}
-	return plusTimes(now, 1, int64(l.numbers.MaxHold))
+	return rules.PlusTimes(now, 1, int64(l.numbers.MaxHold))
 }
 
 // setTimer sees to it that what expires while someone waits is noticed.
@@ -458,7 +460,7 @@ func (l *ConcurrencyLimiter) setTimer(now, due int64) {
 		return
 	}
 	l.timing = due
-	switch d := time.Duration(until(due, now)); {
+	switch d := time.Duration(rules.Until(due, now)); {
 	case due == idle:
 		l.timer.Stop()
 	case l.timer == nil:

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
+
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // Never is the RetryAfter of a refusal that no wait helps against.
@@ -86,4 +89,28 @@ func (e *LimitedError) Error() string {
 // Is makes errors.Is find ErrLimited, and context.DeadlineExceeded where that was the reason.
 func (e *LimitedError) Is(target error) bool {
 	return target == ErrLimited || e.Deadline && target == context.DeadlineExceeded
+}
+
+// decision puts a verdict into durations.
+func decision(r rules.Rule, v rules.Verdict, by string) Decision {
+	return Decision{
+		Allowed:    v.Retry == 0,
+		Limit:      r.Capacity(),
+		Remaining:  v.Remaining,
+		RetryAfter: span(v.Retry, r.Unit()),
+		ResetAfter: span(v.Reset, r.Unit()),
+		Level:      v.Level,
+		By:         by,
+	}
+}
+
+// span turns clock units into a duration; never stays Never, and what does not fit is the longest duration.
+func span(units int64, unit time.Duration) time.Duration {
+	switch {
+	case units == rules.Never:
+		return Never
+	case units > math.MaxInt64/int64(unit):
+		return math.MaxInt64
+	}
+	return time.Duration(units) * unit
 }

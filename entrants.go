@@ -3,6 +3,8 @@ package weir
 import (
 	"math"
 	"time"
+
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // entrants is those who wait at a ConcurrencyLimiter, in the order in which they came. Its fields are guarded by the limiter's lock.
@@ -98,7 +100,7 @@ func (l *ConcurrencyLimiter) retry(now, free, cost int64) time.Duration {
 	if l.numbers.MaxHold == 0 && groups > 1 {
 		return Never // the first would never expire
 	}
-	return time.Duration(until(plusTimes(max(l.latest, now), groups-1, int64(l.numbers.MaxHold)), now))
+	return time.Duration(rules.Until(rules.PlusTimes(max(l.latest, now), groups-1, int64(l.numbers.MaxHold)), now))
 }
 
 // expires is a time after which enough holds have expired for a cost, if nobody waits before it.

@@ -1,6 +1,10 @@
 package weir
 
-import "math/big"
+import (
+	"math/big"
+
+	"github.com/weirflow/weir/internal/rules"
+)
 
 // StateOf returns Z and X of a limiter with a bucket, as exact clock units; nil where untouched.
 func StateOf(l *Limiter) (z, x *big.Rat) {
@@ -15,19 +19,19 @@ func StateOf(l *Limiter) (z, x *big.Rat) {
 	if len(l.state) == 0 {
 		return nil, new(big.Rat)
 	}
-	n := int64(l.era.rule.(*bucket).n)
+	n := l.era.bucket.TicksPerUnit()
 	value := func(units, rem int64) *big.Rat {
 		return new(big.Rat).Add(new(big.Rat).SetInt64(units), big.NewRat(rem, n))
 	}
-	var t ticket
+	var t [4]int64 // Z in clock units, its remainder in ticks, and the total given back in ticks, high and low
 	copy(t[:], l.state)
-	given := new(big.Int).Lsh(big.NewInt(t[wordX]), 64)
-	given.Or(given, new(big.Int).SetUint64(uint64(t[wordXLo])))
-	return value(t[wordZ], t[wordRem]), new(big.Rat).SetFrac(given, big.NewInt(n))
+	given := new(big.Int).Lsh(big.NewInt(t[2]), 64)
+	given.Or(given, new(big.Int).SetUint64(uint64(t[3])))
+	return value(t[0], t[1]), new(big.Rat).SetFrac(given, big.NewInt(n))
 }
 
 // plain hides what a rule can do besides.
-type plain struct{ rule }
+type plain struct{ rules.Rule }
 
 // UnderLock makes a limiter forget its word, so that the next call is decided by the rule, on the state as the rule left it, and in the
 // plain way. The limit is not to be changed where the rule has a shorter way.
@@ -55,8 +59,8 @@ func Contact(p Prepared, state []int64, now int64) []int64 {
 	if len(state) > 0 {
 		return state
 	}
-	return p.r.contact(nil, now)
+	return p.r.FirstContact(nil, now)
 }
 
 // Fits reports whether a limit can ever admit a cost.
-func Fits(p Prepared, cost int64) bool { return cost <= p.r.largest() }
+func Fits(p Prepared, cost int64) bool { return cost <= p.r.LargestCost() }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // ErrCosts is found by errors.Is where a Group is not given one cost for each of its limiters.
@@ -67,8 +69,8 @@ func (g *Group) decide(costs []int64, charge bool, ahead []uint64) (d Decision) 
 	g.lock()
 	defer g.unlock()
 	for i, l := range g.limiters {
-		if c := costs[i]; charge && l != nil && c > 0 && c <= l.era.rule.largest() && len(l.state) == 0 {
-			l.state = l.era.rule.contact(l.state, g.reading(l)) // which is written down where it is refused, too
+		if c := costs[i]; charge && l != nil && c > 0 && c <= l.era.rule.LargestCost() && len(l.state) == 0 {
+			l.state = l.era.rule.FirstContact(l.state, g.reading(l)) // which is written down where it is refused, too
 		}
 	}
 	if g.twice {
@@ -133,19 +135,19 @@ func (g *Group) ask(d *Decision, asked bool, i int, costs []int64, ahead []uint6
 	now := g.reading(l)
 	o := l.line.others(now)
 	if ahead != nil {
-		o.cost += min(ahead[i], math.MaxUint64-o.cost)
+		o.Cost += min(ahead[i], math.MaxUint64-o.Cost)
 	}
-	var one Decision
+	var v rules.Verdict
 	if charge {
-		l.state, one = take(l.era.rule, l.state, now, o, cost)
+		l.state, v = rules.Take(l.era.rule, l.state, now, o, cost)
 	} else {
-		one = peek(l.era.rule, l.state, now, o, cost)
+		v = rules.Peek(l.era.rule, l.state, now, o, cost)
 	}
-	l.sign(&one)
+	one := l.era.decision(v)
 	switch {
 	case !asked,
 		d.Allowed && (!one.Allowed || one.Remaining < d.Remaining),
-		!d.Allowed && !one.Allowed && longest(int64(one.RetryAfter), int64(d.RetryAfter)) != int64(d.RetryAfter):
+		!d.Allowed && !one.Allowed && rules.Longest(int64(one.RetryAfter), int64(d.RetryAfter)) != int64(d.RetryAfter):
 		*d = one
 	}
 }

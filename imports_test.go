@@ -1,6 +1,7 @@
 package weir_test
 
 import (
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
@@ -31,6 +32,7 @@ var floors = map[string][]string{
 	"internal/claim":    nil,                                                  // leaves: they import nothing of ours
 	"internal/duration": nil,
 	"internal/nearest":  nil,
+	"internal/rules":    {"internal/u128"},
 	"internal/snake":    nil,
 	"internal/tally":    nil,
 	"internal/topk":     nil,
@@ -206,6 +208,89 @@ func covers(allowed, rel string) bool {
 func inRoot(pkg string) bool {
 	top, _, _ := strings.Cut(pkg, "/")
 	return !slices.Contains([]string{"server", "cmd", "bench", "proof", "weirrueidis", "weirgoredis", "weirgrpc", "weirotel"}, top)
+}
+
+// What internal/rules may use of the standard library: nothing that reads a clock, takes a lock, shares memory or does I/O. Of package
+// time it may use what computes with times that were read elsewhere.
+var (
+	pureImports = []string{"cmp", "fmt", "math", "math/big", "math/bits", "reflect", "slices", "strconv", "strings", "time"}
+	pureTime    = []string{"Duration", "Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour", "Weekday", "Sunday", "Monday",
+		"Saturday", "Month", "January", "Time", "Date", "Unix", "Location", "UTC"}
+)
+
+// TestRulesArePure holds internal/rules to being functions of their arguments.
+func TestRulesArePure(t *testing.T) {
+	wrong, files := checkPurity(t, os.DirFS("internal/rules"))
+	for _, w := range wrong {
+		t.Error(w)
+	}
+	if files < 10 {
+		t.Errorf("only %d files were read", files)
+	}
+}
+
+// TestImpurityIsFound shows that each way to be impure is noticed.
+func TestImpurityIsFound(t *testing.T) {
+	for name, c := range map[string]struct {
+		text  string
+		wrong bool
+	}{
+		"arithmetic":     {"import (\"math\"; \"time\")\nfunc f(d time.Duration) float64 { return math.Sqrt(float64(d / time.Second)) }", false},
+		"a lock":         {"import \"sync\"\nvar mu sync.Mutex", true},
+		"an atomic word": {"import \"sync/atomic\"\nvar n atomic.Int64", true},
+		"a clock":        {"import \"time\"\nfunc now() int64 { return time.Now().UnixNano() }", true},
+		"a zone's file":  {"import \"time\"\nfunc zone() (*time.Location, error) { return time.LoadLocation(\"UTC\") }", true},
+		"I/O":            {"import \"os\"\nfunc f() { os.Exit(1) }", true},
+		"a goroutine":    {"func f() { go f() }", true},
+		"a channel":      {"func f(c chan int) { }", true},
+	} {
+		wrong, _ := checkPurity(t, fstest.MapFS{"x.go": {Data: []byte("package rules\n" + c.text)}})
+		if (len(wrong) > 0) != c.wrong {
+			t.Errorf("%s: %v", name, wrong)
+		}
+	}
+}
+
+func checkPurity(t *testing.T, tree fs.FS) (wrong []string, files int) {
+	t.Helper()
+	names, err := fs.Glob(tree, "*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		files++
+		src, err := fs.ReadFile(tree, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, src, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, spec := range f.Imports {
+			imp, _ := strconv.Unquote(spec.Path.Value)
+			if !strings.HasPrefix(imp, module+"/internal/") && !slices.Contains(pureImports, imp) {
+				wrong = append(wrong, name+" imports "+imp+": the rules are functions of their arguments")
+			}
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				wrong = append(wrong, name+" starts a goroutine")
+			case *ast.ChanType:
+				wrong = append(wrong, name+" has a channel")
+			case *ast.SelectorExpr:
+				if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && !slices.Contains(pureTime, n.Sel.Name) {
+					wrong = append(wrong, name+" uses time."+n.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+	return wrong, files
 }
 
 // TestModules holds the root module to having no dependencies, and the others to the local one.

@@ -1,9 +1,9 @@
 package weir
 
 import (
-	"math"
-	"math/bits"
 	"time"
+
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // maxLayout is how many words a Layout may have.
@@ -13,9 +13,12 @@ const maxLayout = 16
 // not change and is safe for concurrent use; whoever holds the words guards them.
 type Layout struct {
 	p      Prepared
-	bucket *fastBucket // one word: Z in ticks from a base
-	word   *fastWord   // one word, of a rule that knows how
 	words  int
+	bucket *rules.BucketWord // the word form of a bucket
+	full   bool              // an untouched state of that is a full bucket
+	word   *rules.WordRange  // the span of another rule's word form
+	rule   rules.WordRule
+	size   int64 // its largest cost
 }
 
 // Layout returns the layout of the limit's states around a clock reading; nil where a state has no fixed length, or one of more than 16
@@ -24,62 +27,24 @@ type Layout struct {
 func (p Prepared) Layout(now int64) *Layout {
 	l := &Layout{p: p, words: 1}
 	switch r := p.r.(type) {
-	case *bucket:
-		l.bucket = newFastBucket(r, now)
-	case wordRule:
-		l.word = wordAround(r, now)
+	case rules.BucketRule:
+		if w, ok := r.NewBucketWord(now); ok {
+			l.bucket, l.full = &w, r.StartsFull() && !w.AllowsDebt()
+			return l
+		}
+	case rules.WordRule:
+		if w, ok := rules.RangeAround(r, now); ok {
+			l.word, l.rule, l.size = &w, r, r.LargestCost()
+			return l
+		}
 	}
-	if l.bucket != nil || l.word != nil {
-		return l
+	if p.r == nil {
+		return nil
 	}
-	if l.words = stateWords(p.r); l.words == 0 || l.words > maxLayout {
+	if l.words = p.r.Words(); l.words == 0 || l.words > maxLayout {
 		return nil
 	}
 	return l
-}
-
-// wordAround returns a word without a state, with a base well before now, so that the states of now are after it.
-func wordAround(r wordRule, now int64) *fastWord {
-	base, reach, _ := r.rebase(nil, now)
-	if f, ok := r.(*fixed); !ok || f.length != 0 { // the word of a calendar is about one window
-		base, reach, _ = r.rebase(nil, minus(now, reach/4))
-	}
-	const most = math.MaxInt64 / 2
-	if reach <= 0 || base < -most || base > most || now < base || now-base > reach {
-		return nil
-	}
-	return &fastWord{rule: r, wall: r.wall(), base: base, reach: reach, size: r.largest()}
-}
-
-// stateWords is how many words each state of a rule has that was touched; 0 where they differ.
-func stateWords(r rule) int {
-	switch r := r.(type) {
-	case *bucket:
-		return 2
-	case *interval:
-		return intervalWords
-	case *fixed:
-		return fixedWords
-	case *weighted:
-		return weightedWords
-	case *warm:
-		return warmWords
-	case *thousandths:
-		return thousandthsWords
-	case *sliding:
-		return int(1 + 2*min(r.slots, maxLayout))
-	case *together:
-		n := 2 * len(r.rules)
-		for _, part := range r.rules {
-			words := stateWords(part)
-			if words == 0 {
-				return 0
-			}
-			n += words
-		}
-		return n
-	}
-	return 0
 }
 
 // Words is how many words a state takes.
@@ -89,9 +54,9 @@ func (l *Layout) Words() int { return l.words }
 func (l *Layout) Covers(now int64) bool {
 	switch {
 	case l.bucket != nil:
-		return uint64(now-l.bucket.base+l.bucket.reach) <= uint64(2*l.bucket.reach)
+		return l.bucket.Covers(now)
 	case l.word != nil:
-		return uint64(now-l.word.base) <= uint64(l.word.reach)
+		return l.word.Covers(now)
 	}
 	return true
 }
@@ -120,18 +85,11 @@ func (l *Layout) Decide(d *Decision, words []int64, now, cost int64, charge bool
 // answer.
 func (l *Layout) ResetAfter(words []int64, now int64) (time.Duration, bool) {
 	if f := l.bucket; f != nil { // a table asks this of many states to find one
-		now -= f.base
-		if uint64(now+f.reach) > uint64(2*f.reach) {
+		if !f.Covers(now) {
 			return 0, false
 		}
-		used := max(words[0]-now*f.n, 0)
-		if words[0] == untouched {
-			used = 0
-		}
-		if f.n != 1 {
-			used = (used + f.n - 1) / f.n
-		}
-		return time.Duration(used), true
+		used, _ := f.Measure(words[0], f.At(now), 0)
+		return time.Duration(f.Units(used)), true
 	}
 	var d Decision
 	ok := l.Decide(&d, words, now, 0, false)
@@ -141,21 +99,19 @@ func (l *Layout) ResetAfter(words []int64, now int64) (time.Duration, bool) {
 // decideBucket is Limiter.decide for a word that the caller guards.
 func (l *Layout) decideBucket(d *Decision, word *int64, now, cost int64, charge bool) bool {
 	f := l.bucket
-	now -= f.base
-	if uint64(now+f.reach) > uint64(2*f.reach) {
+	if !f.Covers(now) {
 		return false
 	}
-	odd := uint64(cost-1) >= uint64(f.most)
+	odd := f.Odd(cost)
 	asked := cost
 	if odd {
-		if cost > 0 && f.room != f.full {
+		if cost > 0 && f.AllowsDebt() {
 			return false
 		}
 		asked, charge = 1, false
 	}
-	t, need := now*f.n, asked*f.p
-	used := max(*word, t) - t
-	lacks := max(used+need-f.room, used-f.passes)
+	t, need := f.At(now), f.Need(asked)
+	used, lacks := f.Measure(*word, t, need)
 	if lacks <= 0 {
 		lacks = 0
 		if charge {
@@ -164,19 +120,9 @@ func (l *Layout) decideBucket(d *Decision, word *int64, now, cost int64, charge 
 		}
 	}
 	d.Allowed = lacks == 0
-	d.Limit, d.By = f.size, l.p.name
-	if used <= f.passes {
-		left := uint64(f.full - used)
-		q, _ := bits.Mul64(left, f.inv)
-		if left-q*uint64(f.p) >= uint64(f.p) {
-			q++
-		}
-		d.Remaining = int64(q)
-	}
-	if f.n != 1 {
-		lacks, used = (lacks+f.n-1)/f.n, (used+f.n-1)/f.n
-	}
-	d.RetryAfter, d.ResetAfter = time.Duration(lacks), time.Duration(used)
+	d.Limit, d.By = f.Size(), l.p.name
+	d.Remaining = f.Remaining(used)
+	d.RetryAfter, d.ResetAfter = time.Duration(f.Units(lacks)), time.Duration(f.Units(used))
 	if odd {
 		d.refuseOdd(cost)
 	}
@@ -193,23 +139,23 @@ func (d *Decision) refuseOdd(cost int64) {
 // decideWord is Limiter.decideWord for a word that the caller guards.
 func (l *Layout) decideWord(d *Decision, word *int64, now, cost int64, charge bool) bool {
 	f := l.word
-	now -= f.base
-	if uint64(now) > uint64(f.reach) {
+	now -= f.Base
+	if uint64(now) > uint64(f.Reach) {
 		return false
 	}
-	odd := uint64(cost-1) >= uint64(f.size)
+	odd := uint64(cost-1) >= uint64(l.size)
 	asked := cost
 	if odd {
 		asked, charge = 0, false
 	}
-	next, remaining, reset, retry := f.rule.step(f, max(*word, 0), now, asked, charge)
+	next, remaining, reset, retry := l.rule.StepWord(f, max(*word, 0), now, asked, charge)
 	if retry < 0 {
 		return false
 	}
 	if charge && retry == 0 {
 		*word = next
 	}
-	d.Allowed, d.Limit, d.Remaining, d.By = retry == 0, f.size, remaining, l.p.name
+	d.Allowed, d.Limit, d.Remaining, d.By = retry == 0, l.size, remaining, l.p.name
 	d.RetryAfter, d.ResetAfter = time.Duration(retry), time.Duration(reset)
 	if odd {
 		d.refuseOdd(cost)
@@ -219,7 +165,7 @@ func (l *Layout) decideWord(d *Decision, word *int64, now, cost int64, charge bo
 
 // Fresh puts an untouched state into words. It reports false where the words have none: the first charge goes through Prepared then.
 func (l *Layout) Fresh(words []int64) bool {
-	if l.word == nil && (l.bucket == nil || !l.p.r.(*bucket).missing.IsZero() || l.bucket.room != l.bucket.full) {
+	if l.word == nil && !l.full {
 		return false
 	}
 	words[0] = untouched
@@ -230,17 +176,13 @@ func (l *Layout) Fresh(words []int64) bool {
 func (l *Layout) Pack(words, state []int64) bool {
 	switch {
 	case l.bucket != nil:
-		f, w := l.bucket, int64(untouched)
-		switch z, rem := state[wordZ], state[wordRem]; {
-		case z >= f.base && uint64(z)-uint64(f.base) >= uint64(f.reach):
-			return false
-		case z >= f.base || uint64(f.base)-uint64(z) < uint64(f.reach):
-			w = (z-f.base)*f.n + rem
+		w, ok := l.bucket.Pack(state)
+		if ok {
+			words[0] = w
 		}
-		words[0] = w
-		return true
+		return ok
 	case l.word != nil:
-		w := l.word.rule.pack(l.word, state)
+		w := l.rule.Pack(l.word, state)
 		if w >= 0 {
 			words[0] = w
 		}
@@ -258,19 +200,15 @@ func (l *Layout) Unpack(state, words []int64) []int64 {
 	w := words[0]
 	switch {
 	case l.bucket != nil:
-		f := l.bucket
-		if w == untouched {
-			return append(state, f.base-f.reach, 0) // full since before the words' range
+		z, rem := l.bucket.UnpackFull()
+		if w != untouched {
+			z, rem = l.bucket.Unpack(w)
 		}
-		units, rem := w/f.n, w%f.n
-		if rem < 0 {
-			units, rem = units-1, rem+f.n
-		}
-		return append(state, f.base+units, rem)
+		return append(state, z, rem)
 	case l.word != nil && w == untouched:
 		return state
 	case l.word != nil:
-		return l.word.rule.unpack(l.word, w, state)
+		return l.rule.Unpack(l.word, w, state)
 	}
 	return append(state, words...)
 }

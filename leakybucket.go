@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // LeakyBucket releases work at a constant spacing: what comes too early waits in a queue of at most Queue units, what finds the queue
@@ -28,7 +30,7 @@ func (l LeakyBucket) Validate() error {
 	switch {
 	case l.Queue < 0 || l.Queue == math.MaxInt64:
 		return field(name, "Queue", fmt.Errorf("%d is not a length: it must be at least 0 and below %d", l.Queue, int64(math.MaxInt64)))
-	case !fillsInTime(l.Rate, l.Queue+1):
+	case !rules.Rate(l.Rate).FillsInTime(l.Queue + 1):
 		return field(name, "Queue", fmt.Errorf("a queue of %d takes more than 100 years to drain at %v", l.Queue, l.Rate))
 	case l.DelayAfter < 0 || l.DelayAfter > l.Queue:
 		return field(name, "DelayAfter", fmt.Errorf("%d is not within 0 and the queue of %d", l.DelayAfter, l.Queue))
@@ -36,20 +38,19 @@ func (l LeakyBucket) Validate() error {
 	return nil
 }
 
-func (l LeakyBucket) compile(unit time.Duration) (rule, error) {
+// parameters is the limit as package rules compiles it.
+func (l LeakyBucket) parameters() rules.LeakyBucket {
+	return rules.LeakyBucket{Rate: rules.Rate(l.Rate), Queue: l.Queue, DelayAfter: l.DelayAfter}
+}
+
+func (l LeakyBucket) compile(unit time.Duration) (rules.Rule, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
 	}
-	b, err := newBucket(l.Rate, l.Queue+1, unit)
-	if err != nil {
-		return nil, field("LeakyBucket", "Rate", err)
-	}
-	b.leaky = true
-	b.passes = b.cost(l.DelayAfter)
-	return b, nil
+	return compiled("LeakyBucket")(l.parameters().Compile(unit))
 }
 
 func (l LeakyBucket) normal() Limit {
-	l.Rate = normalRate(l.Rate)
+	l.Rate = Rate(rules.Rate(l.Rate).Normal())
 	return l
 }

@@ -1,8 +1,11 @@
 package weir
 
 import (
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // A Limit is an algorithm with its numbers: plain, comparable data, without state. The structs of this package implement it, and
@@ -13,7 +16,7 @@ type Limit interface {
 	Validate() error
 
 	// compile readies the limit for a clock unit. It fails where Validate does, and where the rate is too fast for the unit.
-	compile(unit time.Duration) (rule, error)
+	compile(unit time.Duration) (rules.Rule, error)
 
 	// normal returns the same limit with its numbers in their simplest form, for Equal.
 	normal() Limit
@@ -45,7 +48,7 @@ func Step(l Limit, state []int64, now, cost int64, tick time.Duration) (next []i
 }
 
 // compile readies a limit for clock units of length unit.
-func compile(l Limit, unit time.Duration) (rule, error) {
+func compile(l Limit, unit time.Duration) (rules.Rule, error) {
 	switch {
 	case l == nil:
 		return nil, fmt.Errorf("weir: no limit given: pass one of the limits of this package, like TokenBucket")
@@ -71,11 +74,13 @@ func (e *FieldError) Unwrap() error { return e.Err }
 // field makes a FieldError.
 func field(limit, name string, err error) error { return &FieldError{limit, name, err} }
 
-// normalRate reduces a rate; one that is not valid is left as it is.
-func normalRate(r Rate) Rate {
-	if r.N < 1 || r.Per < 1 {
-		return r
+// compiled makes the errors of a rule's compilation ones about a field of the limit.
+func compiled(limit string) func(rules.Rule, error) (rules.Rule, error) {
+	return func(r rules.Rule, err error) (rules.Rule, error) {
+		var wrong *rules.FieldError
+		if errors.As(err, &wrong) {
+			return nil, field(limit, wrong.Field, wrong.Err)
+		}
+		return r, err
 	}
-	g := gcd(r.N, int64(r.Per))
-	return Rate{r.N / g, r.Per / time.Duration(g)}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir/internal/claim"
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // A Limiter is one limit with its state: one resource, shared by everyone who calls it. All methods are safe for concurrent use.
@@ -69,6 +70,9 @@ type Timer interface {
 func WithTimers(after func(d time.Duration, f func()) Timer) Option {
 	return func(l *Limiter) { l.after = after }
 }
+
+// smallState is how many words of state a limiter keeps within itself, without further memory.
+const smallState = 4
 
 // New returns a limiter with an untouched state: a TokenBucket is full, unless its Initial says otherwise. The error says which number
 // of the limit is wrong. A Limiter starts no goroutine and needs no Close.
@@ -144,11 +148,12 @@ func (l *Limiter) decideLocked(d *Decision, cost int64, charge bool) {
 	now := l.enter()
 	o := l.line.others(now)
 	if charge {
-		l.state, *d = take(l.era.rule, l.state, now, o, cost)
+		var v rules.Verdict
+		l.state, v = rules.Take(l.era.rule, l.state, now, o, cost)
+		*d = l.era.decision(v)
 	} else {
-		*d = peek(l.era.rule, l.state, now, o, cost)
+		*d = l.era.decision(rules.Peek(l.era.rule, l.state, now, o, cost))
 	}
-	l.sign(d)
 	l.leave(now)
 }
 
@@ -158,21 +163,14 @@ func (l *Limiter) decideDirect(d *Decision, cost int64, charge bool) bool {
 	if e.direct == nil || l.line.first != nil || len(l.state) == 0 || uint64(cost-1) >= uint64(e.largest) {
 		return false
 	}
-	next, v, ok := e.direct.decide(l.state, l.reading(false), cost, charge)
+	next, v, ok := e.direct.DecideDirect(l.state, l.reading(false), cost, charge)
 	if !ok {
 		return false
 	}
 	l.state = next
-	d.Allowed, d.Limit, d.Remaining, d.By = v.wait == 0, e.capacity, v.remaining, l.name
-	d.RetryAfter, d.ResetAfter = time.Duration(v.wait), time.Duration(v.reset)
+	d.Allowed, d.Limit, d.Remaining, d.By = v.Retry == 0, e.capacity, v.Remaining, l.name
+	d.RetryAfter, d.ResetAfter = time.Duration(v.Retry), time.Duration(v.Reset)
 	return true
-}
-
-// sign names the limiter as what decided, but where the decision names a part of it already.
-func (l *Limiter) sign(d *Decision) {
-	if d.By == "" {
-		d.By = l.name
-	}
 }
 
 // SetLimit changes the limit and keeps what has been used, in tokens: raising the burst helps at once, lowering it may leave a debt
@@ -188,16 +186,16 @@ func (l *Limiter) SetLimit(next Limit) error {
 	if Equal(l.limit, next) {
 		return nil
 	}
-	r = named(r, l.name)
 	now := l.enter()
 	old, then := l.era, now
-	if l.wall = r.wall(); l.wall != old.rule.wall() && (l.clock == nil || l.times != nil) { // wall time is another clock
+	if l.wall = r.ReadsWallTime(); l.wall != old.rule.ReadsWallTime() && (l.clock == nil || l.times != nil) { // wall time is another clock
 		then = l.now()
 	}
-	if l.state = change(old.rule, l.limit.normal(), l.state, now, r, next.normal(), then); len(l.state) == 0 && stores(r) {
-		l.state = r.contact(l.state, then) // as of one that is made now
+	part := rules.Part{Rule: r, Limit: next.normal()}
+	if l.state = rules.ChangeRule(old.part, l.state, now, part, then); len(l.state) == 0 && r.StoresPermits() {
+		l.state = r.FirstContact(l.state, then) // as of one that is made now
 	}
-	l.era = newEra(r)
+	l.era = newEra(part, next, l.name)
 	l.fast.Store(nil)
 	l.word.Store(nil)
 	old.next, old.until, old.otherClock = l.era, now, now != then
@@ -211,29 +209,48 @@ func (l *Limiter) SetLimit(next Limit) error {
 // An era is the time between two changes of the limit. Each knows the next, so that what was charged in one can be given back in
 // another; nothing but reservations keeps a past era in memory.
 type era struct {
-	rule  rule
+	rule  rules.Rule
+	part  rules.Part // the same, with its limit
 	next  *era
 	until int64
+	name  string   // of the limiter
+	parts []string // what decisions call the parts of an All
 
 	otherClock bool // the next era reads another clock: nothing can be given back across it
 
-	direct            direct // the rule, where it is one, and its numbers
+	// What else the rule can do; nil where it cannot.
+	direct rules.DirectRule
+	bucket rules.BucketRule
+	word   rules.WordRule
+
 	capacity, largest int64
 }
 
 // newEra begins one.
-func newEra(r rule) *era {
-	e := &era{rule: r}
-	if x, ok := r.(direct); ok {
-		e.direct, e.capacity, e.largest = x, r.capacity(), r.largest()
-	}
+func newEra(p rules.Part, l Limit, name string) *era {
+	r := p.Rule
+	e := &era{rule: r, part: p, name: name, parts: decisionNames(l, name), capacity: r.Capacity(), largest: r.LargestCost()}
+	e.direct, _ = r.(rules.DirectRule)
+	e.bucket, _ = r.(rules.BucketRule)
+	e.word, _ = r.(rules.WordRule)
 	return e
 }
 
+// decision puts a verdict into words.
+func (e *era) decision(v rules.Verdict) Decision { return decision(e.rule, v, e.by(v.Part)) }
+
+// by is the name in a decision that one part of an All made, counted from 1; the limiter's for 0.
+func (e *era) by(part int) string {
+	if part > 0 {
+		return e.parts[part-1]
+	}
+	return e.name
+}
+
 // carry brings a receipt of this era to the latest one. It reports false where the limit became one of another kind meanwhile.
-func (e *era) carry(c receipt) (_ receipt, latest *era, ok bool) {
+func (e *era) carry(c rules.Receipt) (_ rules.Receipt, latest *era, ok bool) {
 	for ok = true; ok && e.next != nil; e = e.next {
-		c, ok = c.reticket(e.rule, e.until, e.next.rule)
+		c, ok = c.ConvertTicket(e.rule, e.until, e.next.rule)
 		ok = ok && !e.otherClock
 	}
 	return c, e, ok

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // line is those who wait for a limiter, in the order in which they came. Its fields are guarded by the limiter's lock.
@@ -28,12 +30,7 @@ const maxSpares = 1024
 const idle = math.MinInt64
 
 // unnamed is the due of a waiter whose turn lies beyond the horizon, until a change of the limit or time itself brings it nearer.
-const unnamed = math.MaxInt64
-
-// lateness is how long after its turn a waiter is still charged as if it had been noticed on time: it lets a line keep its pace
-// though timers are late by up to a millisecond or so. Beyond it, what was not used is lost, as with a bucket that is full: however
-// long a process was stopped, no more than a burst and this much leave at once when it goes on. See docs/guarantees.md.
-const lateness = 10 * time.Millisecond
+const unnamed = rules.Unnamed
 
 // A waiter is one place in line.
 type waiter struct {
@@ -60,15 +57,15 @@ const (
 // A promise is the charge of a waiter who was charged ahead.
 type promise struct {
 	era   *era
-	after receipt
-	// before is a bucket's state just before the charge, from which the time is worked out anew when the limit changes. Other rules keep
+	after rules.Receipt
+	// before is the state just before the charge, of a rule that works promised times out anew when the limit changes. Other rules keep
 	// the times that they have promised.
 	before []int64
 }
 
 // others is what stands before someone who comes now: nobody goes before the last who was promised a time, nor before the first in line.
-func (q *line) others(now int64) others {
-	o := others{cost: q.cost}
+func (q *line) others(now int64) rules.Queue {
+	o := rules.Queue{Cost: q.cost}
 	last := q.promised
 	if last == nil {
 		last = q.first
@@ -76,19 +73,11 @@ func (q *line) others(now int64) others {
 	switch {
 	case last == nil:
 	case last.due == unnamed:
-		o.wait = unnamed
+		o.Wait = unnamed
 	default:
-		o.wait = until(last.due, now)
+		o.Wait = rules.Until(last.due, now)
 	}
 	return o
-}
-
-// until is how long after now a time is: 0 where it is past.
-func until(t, now int64) int64 {
-	if t <= now {
-		return 0
-	}
-	return int64(min(uint64(t)-uint64(now), math.MaxInt64))
 }
 
 // join puts a waiter at the end.
@@ -199,56 +188,46 @@ func (l *Limiter) getInLine(cost, within int64) (*waiter, error) {
 	p, d := l.planAhead(now, cost, within)
 	switch {
 	case !d.Allowed:
-		return nil, &LimitedError{d, p.wait != never && p.room == 0}
-	case p.wait == 0:
-		l.state = l.era.rule.charge(l.state, now, cost)
+		return nil, &LimitedError{d, p.Wait != rules.Never && p.Room == 0}
+	case p.Wait == 0:
+		l.state = l.era.rule.Charge(l.state, now, cost)
 		return nil, nil
 	}
 	w := l.line.waiter(cost)
-	w.due = later(now, p.wait)
+	w.due = later(now, p.Wait)
 	l.line.join(w)
 	return w, nil
 }
 
 // planAhead is what reserving, waiting and joining have in common: when the cost could go, and whether that is soon enough. The
 // decision's view of the state is from before the charge.
-func (l *Limiter) planAhead(now, cost, within int64) (plan, Decision) {
-	r := l.era.rule
-	o := l.line.others(now)
-	p, d := plan{never, never}, Decision{Limit: r.capacity()}
-	switch {
-	case cost <= 0 || cost > r.largest():
-		if d.Allowed = cost == 0; d.Allowed {
-			p = plan{}
-		} else {
-			d.RetryAfter = Never
+func (l *Limiter) planAhead(now, cost, within int64) (rules.Plan, Decision) {
+	e, o := l.era, l.line.others(now)
+	r := e.rule
+	if cost <= 0 || cost > r.LargestCost() {
+		d := e.decision(rules.Peek(r, l.state, now, o, cost))
+		if d.Allowed {
+			return rules.Plan{}, d
 		}
-		state := contacted(r, l.state, now)
-		d.see(r, state, now, o)
-		d.sign(r, state, now, o, cost)
-	default:
-		if len(l.state) == 0 {
-			l.state = r.contact(l.state, now)
-		}
-		d.see(r, l.state, now, o)
-		p = planBehind(r, l.state, now, o, cost)
-		if o.cost > math.MaxUint64-uint64(cost) {
-			p.wait = never
-		}
-		if d.Allowed = p.accepts(within); !d.Allowed {
-			d.RetryAfter = span(p.retryWithin(within), r.unit())
-		}
-		d.sign(r, l.state, now, o, cost)
+		return rules.Plan{Wait: rules.Never, Room: rules.Never}, d
 	}
-	l.sign(&d)
-	return p, d
+	if len(l.state) == 0 {
+		l.state = r.FirstContact(l.state, now)
+	}
+	p := rules.PlanBehind(r, l.state, now, o, cost)
+	if o.Cost > math.MaxUint64-uint64(cost) {
+		p.Wait = rules.Never
+	}
+	retry := int64(0)
+	if !p.Accepts(within) {
+		retry = p.RetryWithin(within)
+	}
+	return p, e.decision(rules.Describe(r, l.state, now, o, cost, retry))
 }
 
 // seen makes a decision that is yes one about the state after the charge, as Take's is.
 func (l *Limiter) seen(d *Decision, now, cost int64) {
-	o := l.line.others(now)
-	d.see(l.era.rule, l.state, now, o)
-	d.sign(l.era.rule, l.state, now, o, cost)
+	*d = l.era.decision(rules.Describe(l.era.rule, l.state, now, l.line.others(now), cost, 0))
 }
 
 // giveUp takes a waiter out of line. It reports false where the waiter was served, or let go, just before.
@@ -281,9 +260,8 @@ func (l *Limiter) finish(w *waiter, err error) error {
 
 // castOut is the error of a waiter who was let go.
 func (l *Limiter) castOut(w *waiter) error {
-	d := Decision{Limit: l.era.rule.capacity(), RetryAfter: Never}
-	d.sign(l.era.rule, l.state, l.now(), others{}, w.cost)
-	l.sign(&d)
+	part := rules.DecidingPart(l.era.rule, l.state, l.now(), rules.Queue{}, w.cost, false)
+	d := Decision{Limit: l.era.rule.Capacity(), RetryAfter: Never, By: l.era.by(part)}
 	return &LimitedError{Decision: d}
 }
 
@@ -298,13 +276,13 @@ func (l *Limiter) Waiting() int {
 func (l *Limiter) serve(now int64) {
 	r := l.era.rule
 	for w := l.line.first; w != nil && w.due <= now && w.due != unnamed; w = l.line.first {
-		at := r.asOf(w.due, now)
+		at := r.TurnTime(w.due, now)
 		switch {
 		case w.promise != nil:
 		case w.waited:
-			l.state = r.serve(l.state, w.due, now, w.cost)
+			l.state = r.ChargeTurn(l.state, w.due, now, w.cost)
 		default:
-			l.state = r.charge(l.state, at, w.cost)
+			l.state = r.Charge(l.state, at, w.cost)
 		}
 		l.line.remove(w, served)
 		l.appoint(at)
@@ -317,8 +295,8 @@ func (l *Limiter) appoint(now int64) {
 	if w == nil || w.promise != nil {
 		return
 	}
-	p := l.era.rule.plan(l.state, now, 0, w.cost)
-	w.due, w.waited = later(now, p.wait), p.wait != 0
+	p := l.era.rule.Plan(l.state, now, 0, w.cost)
+	w.due, w.waited = later(now, p.Wait), p.Wait != 0
 }
 
 // setTimer sees to it that serve is called when the first turn comes.
@@ -361,42 +339,42 @@ func (l *Limiter) promiseAll(now int64) {
 			continue
 		}
 		w.promise = &promise{era: l.era}
-		if _, ok := l.era.rule.(*bucket); ok {
+		if l.era.rule.MovesPromises() {
 			w.promise.before = slices.Clone(l.state)
 		}
 		w.due = l.promisedTurn(w, l.state, now)
-		l.state, w.promise.after = book(l.era.rule, l.state, now, w.due, w.cost)
+		l.state, w.promise.after = rules.Book(l.era.rule, l.state, now, w.due, w.cost)
 	}
 	l.line.cost, l.line.promised = 0, l.line.last
 }
 
 // planPromised is the plan of what comes after everyone in line, once each has been promised a time. Those who only wait are told a time
 // that goes by volume, and may be too early; a promise is kept.
-func (l *Limiter) planPromised(now, cost int64) plan {
-	r, state, o := l.era.rule, slices.Clone(l.state), others{}
+func (l *Limiter) planPromised(now, cost int64) rules.Plan {
+	r, state, o := l.era.rule, slices.Clone(l.state), rules.Queue{}
 	for w := l.line.first; w != nil; w = w.next {
 		due := w.due
 		if w.promise == nil {
-			due = later(now, planBehind(r, state, now, o, w.cost).wait)
-			state, _ = r.book(state, now, due, w.cost)
+			due = later(now, rules.PlanBehind(r, state, now, o, w.cost).Wait)
+			state, _ = r.Book(state, now, due, w.cost)
 		}
-		o.wait = until(due, now)
+		o.Wait = rules.Until(due, now)
 	}
-	return planBehind(r, state, now, o, cost)
+	return rules.PlanBehind(r, state, now, o, cost)
 }
 
 // promisedTurn is when the turn of a waiter comes who was charged on top of a state.
 func (l *Limiter) promisedTurn(w *waiter, before []int64, now int64) int64 {
-	var o others
+	var o rules.Queue
 	if w.prev != nil {
-		o.wait = until(w.prev.due, now)
+		o.Wait = rules.Until(w.prev.due, now)
 	}
-	return later(now, planBehind(l.era.rule, before, now, o, w.cost).wait)
+	return later(now, rules.PlanBehind(l.era.rule, before, now, o, w.cost).Wait)
 }
 
 // later is the time a wait after now.
 func later(now, wait int64) int64 {
-	if wait == never || uint64(wait) > clockLeft(now) {
+	if wait == rules.Never || uint64(wait) > rules.ClockLeft(now) {
 		return unnamed
 	}
 	return now + wait
@@ -404,26 +382,26 @@ func later(now, wait int64) int64 {
 
 // reline goes through the line after a change of the limit: a cost that fits no more is let go, and those promised get a new time.
 // then is now as the new rule reads time.
-func (l *Limiter) reline(now, then int64, old rule) {
+func (l *Limiter) reline(now, then int64, old rules.Rule) {
 	r := l.era.rule
 	for w := l.line.first; w != nil; {
 		next := w.next
 		p := w.promise
 		if p != nil && w.due != unnamed && then != now {
-			w.due = later(then, until(w.due, now))
+			w.due = later(then, rules.Until(w.due, now))
 		}
 		switch {
-		case w.cost > r.largest():
+		case w.cost > r.LargestCost():
 			if p != nil {
 				l.refund(then, p.era, p.after, w.cost)
 			}
 			l.line.remove(w, cast)
 		case p != nil && p.before != nil:
-			if _, ok := r.(*bucket); !ok {
+			if !r.MovesPromises() {
 				p.before = nil
 				break
 			}
-			p.before = old.convert(p.before, now, r, then)
+			p.before = old.Convert(p.before, now, r, then)
 			w.due = l.promisedTurn(w, p.before, now)
 		}
 		w = next

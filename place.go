@@ -1,6 +1,10 @@
 package weir
 
-import "time"
+import (
+	"time"
+
+	"github.com/weirflow/weir/internal/rules"
+)
 
 // A Place is a place in a limiter's line, held without blocking a goroutine.
 type Place struct {
@@ -25,19 +29,20 @@ func (l *Limiter) Join(cost int64, maxDelay time.Duration) (*Place, Decision) {
 		return nil, d
 	}
 	var place *Place
-	if p.wait > 0 {
+	if p.Wait > 0 {
 		place = &Place{
 			l:     l,
-			w:     &waiter{ready: make(chan struct{}), cost: cost, due: later(now, p.wait), place: true},
-			delay: span(p.wait, l.era.rule.unit()),
+			w:     &waiter{ready: make(chan struct{}), cost: cost, due: later(now, p.Wait), place: true},
+			delay: span(p.Wait, l.era.rule.Unit()),
 		}
 		l.line.join(place.w)
 	} else if cost > 0 {
-		l.state = l.era.rule.charge(l.state, now, cost)
+		l.state = l.era.rule.Charge(l.state, now, cost)
 	}
 	switch {
 	case place != nil: // nothing is charged yet: By stays what is waited for
-		d.see(l.era.rule, l.state, now, l.line.others(now))
+		seen := l.era.decision(rules.Describe(l.era.rule, l.state, now, l.line.others(now), cost, 0))
+		d.Remaining, d.ResetAfter, d.Level = seen.Remaining, seen.ResetAfter, seen.Level
 	case cost > 0:
 		l.seen(&d, now, cost)
 	}

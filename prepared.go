@@ -3,8 +3,9 @@ package weir
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
+
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // Prepared is a limit readied for one clock unit, for those who hold states themselves: tables, stores with a compare-and-swap. It has
@@ -12,7 +13,8 @@ import (
 type Prepared struct {
 	limit Limit
 	plain Limit // in normal form
-	r     rule
+	r     rules.Rule
+	parts []string // what decisions call the parts of an All
 	name  string
 }
 
@@ -22,7 +24,7 @@ func Prepare(l Limit, tick time.Duration) (Prepared, error) {
 	if err != nil {
 		return Prepared{}, err
 	}
-	return Prepared{limit: l, plain: l.normal(), r: r}, nil
+	return Prepared{limit: l, plain: l.normal(), r: r, parts: decisionNames(l, "")}, nil
 }
 
 // Limit returns the limit that was prepared.
@@ -30,63 +32,64 @@ func (p Prepared) Limit() Limit { return p.limit }
 
 // Named returns the same, with decisions that carry the name in By: the part of an All that decided is named after it.
 func (p Prepared) Named(name string) Prepared {
-	p.name, p.r = name, named(p.r, name)
+	p.name, p.parts = name, decisionNames(p.limit, name)
 	return p
 }
 
 // Step is the package's Step, without readying the limit each time.
 func (p Prepared) Step(state []int64, now, cost int64) (next []int64, d Decision) {
-	if p.r == nil || !p.r.valid(state) {
+	if p.r == nil || !p.r.Valid(state) {
 		return state, Decision{RetryAfter: Never, By: p.name}
 	}
-	next, d = take(p.r, state, now, others{}, cost)
-	if d.By == "" {
-		d.By = p.name
-	}
-	return next, d
+	next, v := rules.Take(p.r, state, now, rules.Queue{}, cost)
+	return next, p.decision(v)
 }
 
 // Peek is the decision that Step would return. It changes nothing.
 func (p Prepared) Peek(state []int64, now, cost int64) (d Decision) {
-	if p.r == nil || !p.r.valid(state) {
+	if p.r == nil || !p.r.Valid(state) {
 		return Decision{RetryAfter: Never, By: p.name}
 	}
-	d = peek(p.r, state, now, others{}, cost)
-	if d.By == "" {
-		d.By = p.name
+	return p.decision(rules.Peek(p.r, state, now, rules.Queue{}, cost))
+}
+
+// decision puts a verdict into words.
+func (p Prepared) decision(v rules.Verdict) Decision {
+	if v.Part > 0 {
+		return decision(p.r, v, p.parts[v.Part-1])
 	}
-	return d
+	return decision(p.r, v, p.name)
 }
 
 // Wall reports whether now is wall time, counted from the Unix epoch, as calendar and epoch windows need it. All other limits take any
 // clock that only goes forward.
-func (p Prepared) Wall() bool { return p.r != nil && p.r.wall() }
+func (p Prepared) Wall() bool { return p.r != nil && p.r.ReadsWallTime() }
 
 // Largest is the most that one charge may take: the capacity, and of limits that know debt what comes within 100 years.
 func (p Prepared) Largest() int64 {
 	if p.r == nil {
 		return 0
 	}
-	return p.r.largest()
+	return p.r.LargestCost()
 }
 
 // Convert carries a state over to another limit, prepared for the same tick, at the moment of the change: what has been used stays
 // used, as SetLimit does it; a limit that is Equal changes nothing. then is the same moment as now for the other limit, which differs
 // where only one of them reads wall time. The result may be the same slice, changed.
 func (p Prepared) Convert(state []int64, now int64, to Prepared, then int64) []int64 {
-	if p.r == nil || to.r == nil || !p.r.valid(state) || p.plain == to.plain {
+	if p.r == nil || to.r == nil || !p.r.Valid(state) || p.plain == to.plain {
 		return state
 	}
-	return change(p.r, p.plain, state, now, to.r, to.plain, then)
+	return rules.ChangeRule(rules.Part{Rule: p.r, Limit: p.plain}, state, now, rules.Part{Rule: to.r, Limit: to.plain}, then)
 }
 
 // New returns a Limiter that goes on from a state, which it copies: for a key that needs what a state alone cannot do, like a line of
 // those who wait. The limit must have been prepared for nanoseconds.
 func (p Prepared) New(state []int64, opts ...Option) (*Limiter, error) {
 	switch {
-	case p.r == nil || p.r.unit() != time.Nanosecond:
+	case p.r == nil || p.r.Unit() != time.Nanosecond:
 		return nil, fmt.Errorf("weir: a Limiter counts in nanoseconds: prepare its limit for a tick of 1ns")
-	case !p.r.valid(state):
+	case !p.r.Valid(state):
 		return nil, fmt.Errorf("weir: %v is not a state of %T", state, p.limit)
 	}
 	lim := &Limiter{
@@ -99,24 +102,13 @@ func (p Prepared) New(state []int64, opts ...Option) (*Limiter, error) {
 	for _, opt := range opts {
 		opt(lim)
 	}
-	lim.era = newEra(named(p.r, lim.name))
-	lim.wall = p.r.wall()
+	lim.era = newEra(rules.Part{Rule: p.r, Limit: p.plain}, p.limit, lim.name)
+	lim.wall = p.r.ReadsWallTime()
 	lim.state = append(lim.words[:0], state...)
 	now := lim.now()
-	if len(state) == 0 && stores(p.r) {
-		lim.state = p.r.contact(lim.state, now) // permits are stored from now on, and not from the first charge on
+	if len(state) == 0 && p.r.StoresPermits() {
+		lim.state = p.r.FirstContact(lim.state, now) // permits are stored from now on, and not from the first charge on
 	}
 	lim.publish(now)
 	return lim, nil
-}
-
-// stores reports whether a rule is one of SmoothBursty, or has one among its parts.
-func stores(r rule) bool {
-	switch r := r.(type) {
-	case *bucket:
-		return r.owing
-	case *together:
-		return slices.ContainsFunc(r.rules, stores)
-	}
-	return false
 }

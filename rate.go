@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir/internal/duration"
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // A Rate is N per duration: an exact rational, never truncated. It is written N/PER, as in 100/s, 6/m, 5000/h, 1/d or 20/100ms.
@@ -37,40 +38,11 @@ const (
 	day  = 24 * time.Hour
 	week = 7 * day
 
-	// maxSpan bounds what a limit may count over: 100 years. It keeps every sum in the arithmetic far from overflow.
-	maxSpan = 36525 * day
-
 	maxRateText = 64 // longer than any rate that could be meant
 )
 
-// units are the ways to write a duration in a rate, the longest first; Rate.String uses the longest that fits without a remainder.
-var units = [...]struct {
-	name string
-	d    time.Duration
-}{
-	{"d", day}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}, {"us", time.Microsecond}, {"ns", 1},
-}
-
 // String writes the rate so that ParseRate reads back the same N and Per.
-func (r Rate) String() string {
-	if r == Unlimited {
-		return "unlimited"
-	}
-	return strconv.FormatInt(r.N, 10) + "/" + spanText(r.Per)
-}
-
-// spanText writes d in one unit, without the number where it is 1: "s", "100ms", "90s".
-func spanText(d time.Duration) string {
-	for _, u := range units {
-		if n := d / u.d; n != 0 && d%u.d == 0 {
-			if n == 1 {
-				return u.name
-			}
-			return strconv.FormatInt(int64(n), 10) + u.name
-		}
-	}
-	return "0s"
-}
+func (r Rate) String() string { return rules.Rate(r).String() }
 
 // ParseRate reads a rate as Rate.String writes it: a whole number, a slash, and a duration with or without a number before its unit
 // (ns, us, ms, s, m, h, d, w). The duration may have several parts (1h30m) or a fraction (1.5s). The word "unlimited" is read too.
@@ -144,7 +116,7 @@ func (r Rate) validate() error {
 		return fmt.Errorf("a rate of %d lets nothing pass: it must be at least 1", r.N)
 	case r.Per < 1:
 		return fmt.Errorf("a rate per %v has no meaning: the duration must be at least 1ns", r.Per)
-	case r.Per > maxSpan:
+	case r.Per > rules.MaxSpan:
 		return fmt.Errorf("a rate per %v is too slow to keep: the duration may be at most 100 years", r.Per)
 	}
 	return nil
@@ -168,25 +140,4 @@ func (r *Rate) UnmarshalText(text []byte) error {
 	}
 	*r = parsed
 	return nil
-}
-
-// ticks reduces the rate to whole numbers for a clock unit: one clock unit brings n ticks, and one token costs p of them.
-func (r Rate) ticks(unit time.Duration) (n, p int64, err error) {
-	n, p = r.N, int64(r.Per)
-	g := gcd(n, p)
-	n, p = n/g, p/g
-	u := int64(unit)
-	g = gcd(u, p)
-	u, p = u/g, p/g
-	if n > math.MaxInt64/u {
-		return 0, 0, fmt.Errorf("the rate %v is too fast to count in units of %v", r, unit)
-	}
-	return n * u, p, nil
-}
-
-func gcd(a, b int64) int64 {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
 }

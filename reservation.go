@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir/internal/claim"
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // A Reservation is a charge made ahead: the work it is for may go after Delay. It is a plain value; copies are the same reservation.
@@ -14,7 +15,7 @@ type Reservation struct {
 	mark     claim.Mark
 	cost     int64
 	delay    time.Duration
-	receipt  receipt
+	receipt  rules.Receipt
 	decision Decision
 }
 
@@ -30,22 +31,22 @@ func (l *Limiter) Reserve(cost int64, maxDelay time.Duration) (Reservation, bool
 	now := l.enter()
 	defer l.leave(now)
 	within := int64(max(maxDelay, -1))
-	if !l.era.rule.books() {
+	if !l.era.rule.CanBook() {
 		within = 0
 	}
 	p, d := l.planAhead(now, cost, within)
 	if d.Allowed && cost > 0 && l.line.cost > 0 {
-		if p = l.planPromised(now, cost); !p.accepts(within) {
-			d.Allowed, d.RetryAfter = false, span(p.retryWithin(within), l.era.rule.unit())
+		if p = l.planPromised(now, cost); !p.Accepts(within) {
+			d.Allowed, d.RetryAfter = false, span(p.RetryWithin(within), l.era.rule.Unit())
 		}
 	}
 	if !d.Allowed {
 		return Reservation{decision: d}, false
 	}
-	var c receipt
+	var c rules.Receipt
 	if cost > 0 {
 		l.promiseAll(now)
-		l.state, c = book(l.era.rule, l.state, now, later(now, p.wait), cost)
+		l.state, c = rules.Book(l.era.rule, l.state, now, later(now, p.Wait), cost)
 		l.seen(&d, now, cost)
 	}
 	return Reservation{
@@ -53,7 +54,7 @@ func (l *Limiter) Reserve(cost int64, maxDelay time.Duration) (Reservation, bool
 		era:      l.era,
 		mark:     l.marks.Next(),
 		cost:     cost,
-		delay:    span(p.wait, l.era.rule.unit()),
+		delay:    span(p.Wait, l.era.rule.Unit()),
 		receipt:  c,
 		decision: d,
 	}, true
@@ -85,18 +86,18 @@ func (r Reservation) Settle(actual int64) {
 	defer l.leave(now)
 	if actual > r.cost {
 		if len(l.state) == 0 {
-			l.state = l.era.rule.contact(l.state, now)
+			l.state = l.era.rule.FirstContact(l.state, now)
 		}
-		l.state = l.era.rule.charge(l.state, now, actual-r.cost)
+		l.state = l.era.rule.Charge(l.state, now, actual-r.cost)
 		return
 	}
 	l.refund(now, r.era, r.receipt, r.cost-actual)
 }
 
 // refund gives back amount of a charge of some era.
-func (l *Limiter) refund(now int64, e *era, c receipt, amount int64) {
+func (l *Limiter) refund(now int64, e *era, c rules.Receipt, amount int64) {
 	if c, latest, ok := e.carry(c); ok {
-		l.state = c.refund(latest.rule, l.state, now, amount)
+		l.state = c.Refund(latest.rule, l.state, now, amount)
 		l.ring()
 	}
 }

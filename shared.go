@@ -70,7 +70,7 @@ func (s *Shared) SetLimit(next Limit) error {
 	if err != nil {
 		return err
 	}
-	s.rule.Store(&sharedRule{next, r.books()})
+	s.rule.Store(&sharedRule{next, r.CanBook()})
 	return nil
 }
 

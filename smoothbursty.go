@@ -2,10 +2,9 @@ package weir
 
 import (
 	"fmt"
-	"math"
 	"time"
 
-	"github.com/weirflow/weir/internal/u128"
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // SmoothBursty is Guava's RateLimiter.create(rate), with the knob that is hidden there: permits come at Rate, and while nobody asks, those
@@ -28,46 +27,25 @@ func (l SmoothBursty) Validate() error {
 			return field(name, "Rate", err)
 		}
 	}
-	if l.MaxBurst > maxSpan {
+	if l.MaxBurst > rules.MaxSpan {
 		return field(name, "MaxBurst", fmt.Errorf("%v is longer than 100 years", l.MaxBurst))
 	}
 	return nil
 }
 
-func (l SmoothBursty) compile(unit time.Duration) (rule, error) {
+// parameters is the limit as package rules compiles it.
+func (l SmoothBursty) parameters() rules.SmoothBursty {
+	return rules.SmoothBursty{Rate: rules.Rate(l.Rate), MaxBurst: l.MaxBurst}
+}
+
+func (l SmoothBursty) compile(unit time.Duration) (rules.Rule, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
 	}
-	l = l.normal().(SmoothBursty)
-	store, err := wholeUnits(max(l.MaxBurst, 0), unit)
-	if err != nil {
-		return nil, field("SmoothBursty", "MaxBurst", err)
-	}
-	b := &bucket{n: 1, size: math.MaxInt64, tick: unit, horizon: int64(maxSpan / unit)}
-	if l.Rate != Unlimited {
-		if b, err = newBucket(l.Rate, 0, unit); err != nil {
-			return nil, field("SmoothBursty", "Rate", err)
-		}
-		q, _, fits := u128.Mul(uint64(store), b.n).Div(b.p)
-		if b.size = int64(min(q, math.MaxInt64)); !fits {
-			b.size = math.MaxInt64
-		}
-	}
-	b.owing = true
-	b.passes = u128.Mul(uint64(store), b.n)
-	if b.full = b.passes; b.p != 0 {
-		b.missing = b.passes // of permits without end, any number is stored
-	}
-	return b, nil
+	return compiled("SmoothBursty")(l.parameters().Compile(unit))
 }
 
 func (l SmoothBursty) normal() Limit {
-	switch {
-	case l.MaxBurst == 0:
-		l.MaxBurst = time.Second
-	case l.MaxBurst < 0:
-		l.MaxBurst = -1
-	}
-	l.Rate = normalRate(l.Rate)
-	return l
+	n := l.parameters().Normal()
+	return SmoothBursty{Rate: Rate(n.Rate), MaxBurst: n.MaxBurst}
 }

@@ -1,5 +1,7 @@
 package weir
 
+import "github.com/weirflow/weir/internal/rules"
+
 // TakeAtMost takes as much of n as there is now: it charges the lesser of n and Remaining, and returns how much that was and the decision
 // about it. It is for work that can be cut to size: bytes to send, rows to read, jobs to start. Where nothing is left it takes 0, and the
 // decision is the refusal of one unit, with the RetryAfter of that.
@@ -14,10 +16,11 @@ func (l *Limiter) TakeAtMost(n int64) (taken int64, d Decision) {
 	o := l.line.others(now)
 	cost := min(n, 1)
 	if n > 1 {
-		cost = max(min(n, peek(l.era.rule, l.state, now, o, 1).Remaining), 1)
+		cost = max(min(n, rules.Peek(l.era.rule, l.state, now, o, 1).Remaining), 1)
 	}
-	l.state, d = take(l.era.rule, l.state, now, o, cost)
-	l.sign(&d)
+	var v rules.Verdict
+	l.state, v = rules.Take(l.era.rule, l.state, now, o, cost)
+	d = l.era.decision(v)
 	l.leave(now)
 	if d.Allowed {
 		taken = cost

@@ -3,6 +3,8 @@ package weir
 import (
 	"fmt"
 	"time"
+
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // TokenBucket admits what it has tokens for: tokens come in continuously at Rate, up to Burst, and a cost of c takes c of them.
@@ -28,7 +30,7 @@ func (l TokenBucket) Validate() error {
 	switch {
 	case l.Burst < 1:
 		return field(name, "Burst", fmt.Errorf("%d lets nothing pass: it must be at least 1", l.Burst))
-	case !fillsInTime(l.Rate, l.Burst):
+	case !rules.Rate(l.Rate).FillsInTime(l.Burst):
 		return field(name, "Burst", fmt.Errorf("%d tokens take more than 100 years to come at %v", l.Burst, l.Rate))
 	case l.Initial < InitialEmpty || l.Initial > l.Burst:
 		return field(name, "Initial", fmt.Errorf("%d is not within 0 and the burst of %d (nor -1, for empty)", l.Initial, l.Burst))
@@ -36,26 +38,20 @@ func (l TokenBucket) Validate() error {
 	return nil
 }
 
-func (l TokenBucket) compile(unit time.Duration) (rule, error) {
+// parameters is the limit as package rules compiles it.
+func (l TokenBucket) parameters() rules.TokenBucket {
+	return rules.TokenBucket{Rate: rules.Rate(l.Rate), Burst: l.Burst, Initial: l.Initial}
+}
+
+func (l TokenBucket) compile(unit time.Duration) (rules.Rule, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
 	}
-	b, err := newBucket(l.Rate, l.Burst, unit)
-	if err != nil {
-		return nil, field("TokenBucket", "Rate", err)
-	}
-	switch l.Initial {
-	case 0:
-	case InitialEmpty:
-		b.missing = b.full
-	default:
-		b.missing = b.cost(l.Burst - l.Initial)
-	}
-	return b, nil
+	return compiled("TokenBucket")(l.parameters().Compile(unit))
 }
 
 func (l TokenBucket) normal() Limit {
-	l.Rate = normalRate(l.Rate)
+	l.Rate = Rate(rules.Rate(l.Rate).Normal())
 	if l.Initial == 0 {
 		l.Initial = l.Burst
 	}

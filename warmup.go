@@ -2,10 +2,10 @@ package weir
 
 import (
 	"fmt"
-	"math"
-	"math/big"
 	"sync"
 	"time"
+
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // WarmUp is Guava's RateLimiter.create(rate, warmupPeriod), with the knob that is hidden there: a limit for what has to get warm, like a
@@ -20,9 +20,6 @@ type WarmUp struct {
 	ColdFactor float64       // how much slower it is when cold; at least 1, to 1/65536; 0 means 3
 }
 
-// coldParts is what a ColdFactor is rounded to parts of.
-const coldParts = 1 << 16
-
 // Validate reports what is wrong with the numbers.
 func (l WarmUp) Validate() error {
 	const name = "WarmUp"
@@ -32,380 +29,30 @@ func (l WarmUp) Validate() error {
 		}
 	}
 	switch f := l.ColdFactor; {
-	case l.Period < 1 || l.Period > maxSpan:
+	case l.Period < 1 || l.Period > rules.MaxSpan:
 		return field(name, "Period", fmt.Errorf("%v is not within 1ns and 100 years (without a time to get warm, there is SmoothBursty)", l.Period))
-	case f != 0 && !(f >= 1 && f <= coldParts):
-		return field(name, "ColdFactor", fmt.Errorf("%v is not within 1 and %d", f, coldParts))
+	case f != 0 && !(f >= 1 && f <= rules.ColdParts):
+		return field(name, "ColdFactor", fmt.Errorf("%v is not within 1 and %d", f, rules.ColdParts))
 	}
 	return nil
 }
 
-func (l WarmUp) compile(unit time.Duration) (rule, error) {
+// parameters is the limit as package rules compiles it.
+func (l WarmUp) parameters() rules.WarmUp {
+	return rules.WarmUp{Rate: rules.Rate(l.Rate), Period: l.Period, ColdFactor: l.ColdFactor, Scratch: &scratches}
+}
+
+func (l WarmUp) compile(unit time.Duration) (rules.Rule, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
 	}
-	period, err := wholeUnits(l.Period, unit)
-	if err != nil {
-		return nil, field("WarmUp", "Period", err)
-	}
-	w := &warm{tick: unit, horizon: int64(maxSpan / unit), free: l.Rate == Unlimited, limit: math.MaxInt64}
-	if w.free {
-		w.full = new(big.Int)
-		return w, nil
-	}
-	n, p, err := l.Rate.ticks(unit)
-	if err != nil {
-		return nil, field("WarmUp", "Rate", err)
-	}
-	k := int64(math.Round(l.normal().(WarmUp).ColdFactor * coldParts))
-	g := gcd(k, coldParts)
-	w.compute(n, p, period, k/g, coldParts/g)
-	if w.full.BitLen() > 126 {
-		return nil, field("WarmUp", "Rate", fmt.Errorf("%v over %v is too much to count in units of %v", l.Rate, l.Period, unit))
-	}
-	return w, nil
+	return compiled("WarmUp")(l.parameters().Compile(unit))
 }
 
 func (l WarmUp) normal() Limit {
-	if l.ColdFactor == 0 {
-		l.ColdFactor = 3
-	}
-	l.Rate = normalRate(l.Rate)
-	return l
+	n := l.parameters().Normal()
+	return WarmUp{Rate: Rate(n.Rate), Period: n.Period, ColdFactor: n.ColdFactor}
 }
 
-// warm is the rule of WarmUp.
-//
-// With T the stable interval, c the ColdFactor and P the Period, Guava stores up to max = P/2T + 2P/(T+cT) permits, refilled over P, and
-// asks T for each of those below thr = P/2T, and for those above it what lies under a line that climbs from T to cT. What is stored is
-// kept here as the time u that it took to come, from 0 to P. With c = k/K and T = p/n that is exact in ticks, of which a clock unit brings
-// d = n*(5K+k):
-//
-//	a permit is p*2(K+k) ticks, thr is P*n*(K+k), max is P*d
-//	what taking from u1 to u2, both above thr, costs beyond T each is (x1^2-x2^2)*(k-K) / (16*n^2*K^2*(K+k)*P) clock units, x = u-thr
-type warm struct {
-	tick    time.Duration
-	horizon int64
-	free    bool // the rate is Unlimited
-	limit   int64
-	most    int64 // the largest cost
-
-	ticks     *big.Int // d
-	full      *big.Int // max
-	threshold *big.Int // thr
-	permit    *big.Int // a permit
-	climb     *big.Int // k-K
-	each      *big.Int // T, in parts of a clock unit
-	parts     *big.Int // how many of them make a clock unit
-
-	ticksLess, partsLess *big.Int // by 1, to round up with
-}
-
-// compute fills in the constants.
-func (w *warm) compute(n, p, period, k, one int64) {
-	product := func(factors ...int64) *big.Int {
-		v := big.NewInt(1)
-		for _, f := range factors {
-			v.Mul(v, big.NewInt(f))
-		}
-		return v
-	}
-	w.ticks = product(n, 5*one+k)
-	w.full = new(big.Int).Mul(w.ticks, big.NewInt(period))
-	w.threshold = product(period, n, one+k)
-	w.permit = product(p, 2, one+k)
-	w.climb = big.NewInt(k - one)
-	w.parts = product(16, n, n, one, one, one+k, period)
-	w.each = product(16, n, one, one, one+k, period, p)
-	w.ticksLess, w.partsLess = new(big.Int).Sub(w.ticks, big.NewInt(1)), new(big.Int).Sub(w.parts, big.NewInt(1))
-	w.limit = whole(new(big.Int).Quo(w.full, w.permit))
-	w.most = whole(new(big.Int).Quo(product(w.horizon, n), big.NewInt(p)))
-}
-
-// whole is v, or the largest number where it does not fit.
-func whole(v *big.Int) int64 {
-	if v.IsInt64() {
-		return v.Int64()
-	}
-	return math.MaxInt64
-}
-
-// Words of a state of warm. A ticket is those just after the charge, and those before.
-const (
-	wordNext     = iota // when the next charge may go
-	wordStored          // what is stored in ticks: the high 63 bits
-	wordStoredLo        // and the low 64
-	warmWords
-
-	ticketBefore     = warmWords
-	ticketWarmCharge = 2 * warmWords
-	ticketWarmAt     = ticketWarmCharge + 1 // when it was charged
-)
-
-// scratch is what one computation works on: all numbers that it needs are here, so that it allocates nothing.
-type scratch struct{ stored, left, cost, low, x, y, sum, rest big.Int }
-
-var scratches = sync.Pool{New: func() any { return new(scratch) }}
-
-func (w *warm) capacity() int64     { return w.limit }
-func (w *warm) books() bool         { return true }
-func (w *warm) wall() bool          { return false }
-func (w *warm) unit() time.Duration { return w.tick }
-func (w *warm) largest() int64 {
-	if w.free {
-		return math.MaxInt64
-	}
-	return max(w.most, 1)
-}
-
-func (w *warm) valid(s []int64) bool {
-	if len(s) == 0 || len(s) != warmWords || s[wordStored] < 0 {
-		return len(s) == 0
-	}
-	c := scratches.Get().(*scratch)
-	defer scratches.Put(c)
-	c.read(s)
-	return c.stored.Cmp(w.full) <= 0
-}
-
-func (w *warm) contact(s []int64, _ int64) []int64 { return s }
-
-// read takes what is stored out of a state.
-func (c *scratch) read(s []int64) {
-	c.stored.SetUint64(uint64(s[wordStored]))
-	c.stored.Lsh(&c.stored, 64)
-	c.stored.Add(&c.stored, c.low.SetUint64(uint64(s[wordStoredLo])))
-}
-
-// write makes a state of what is stored.
-func (c *scratch) write(s []int64, next int64) []int64 {
-	hi := c.x.Rsh(&c.stored, 64).Uint64()
-	lo := c.x.And(c.low.SetUint64(math.MaxUint64), &c.stored).Uint64()
-	return append(s[:0], next, int64(hi), int64(lo))
-}
-
-// at works out what is stored at now, and returns when the next charge may go. While that lies ahead, nothing more is stored.
-func (w *warm) at(c *scratch, s []int64, now int64) (next int64) {
-	if len(s) == 0 {
-		c.stored.Set(w.full)
-		return now
-	}
-	c.read(s)
-	if s[wordNext] >= now {
-		return s[wordNext]
-	}
-	if !w.free {
-		c.low.SetUint64(uint64(now) - uint64(s[wordNext]))
-		if c.stored.Add(&c.stored, c.x.Mul(&c.low, w.ticks)); c.stored.Cmp(w.full) > 0 {
-			c.stored.Set(w.full)
-		}
-	}
-	return now
-}
-
-// take takes as many permits as there are of a cost out of c.stored, and returns how long the next charge waits for all of it. That may be
-// as long as the whole clock.
-func (w *warm) take(c *scratch, cost uint64) uint64 {
-	if w.free {
-		return 0
-	}
-	c.cost.SetUint64(cost)
-	if c.left.Sub(&c.stored, c.x.Mul(&c.cost, w.permit)); c.left.Sign() < 0 {
-		c.left.SetInt64(0)
-	}
-	// x^2-y^2 is (x+y)*(x-y)
-	w.above(&c.x, &c.stored)
-	w.above(&c.y, &c.left)
-	c.low.Add(&c.x, &c.y)
-	c.rest.Sub(&c.x, &c.y)
-	c.x.Mul(&c.low, &c.rest)
-	c.sum.Mul(&c.x, w.climb)
-	c.sum.Add(&c.sum, c.x.Mul(&c.cost, w.each))
-	c.stored.Set(&c.left)
-	if q := c.divide(c.sum.Add(&c.sum, w.partsLess), w.parts); q.IsUint64() { // rounded up
-		return q.Uint64()
-	}
-	return math.MaxUint64
-}
-
-// after is a time so much after another, and at the latest the end of the clock.
-func after(t int64, span uint64) int64 {
-	if span > clockLeft(t) {
-		return math.MaxInt64
-	}
-	return t + int64(span)
-}
-
-// above makes x what u is above the threshold.
-func (w *warm) above(x, u *big.Int) {
-	if x.Sub(u, w.threshold); x.Sign() < 0 {
-		x.SetInt64(0)
-	}
-}
-
-// divide returns a/b, whole, in x, which must not be a or b: Quo would make room for a remainder each time.
-func (c *scratch) divide(a, b *big.Int) *big.Int {
-	c.x.QuoRem(a, b, &c.rest)
-	return &c.x
-}
-
-func (w *warm) plan(s []int64, now int64, ahead uint64, cost int64) plan {
-	c := scratches.Get().(*scratch)
-	defer scratches.Put(c)
-	next, more := w.at(c, s, now), uint64(0)
-	if ahead > 0 {
-		more = w.take(c, ahead)
-	}
-	at := after(next, more)
-	wait := until(at, now)
-	if wait > w.horizon || more > clockLeft(next) || !w.ends(c, at, cost) {
-		return plan{never, never}
-	}
-	return plan{wait: wait}
-}
-
-// ends reports whether what is charged at a time, with what is stored now, is waited for before the end of the clock. Were it charged all the
-// same, nothing would be waited for at the end.
-func (w *warm) ends(c *scratch, at, cost int64) bool {
-	left := clockLeft(at)
-	if left > 2*uint64(w.horizon) {
-		return true // the largest cost is waited for within the horizon, and getting warm takes a Period
-	}
-	return w.take(c, uint64(cost)) <= left
-}
-
-func (w *warm) charge(s []int64, now, cost int64) []int64 {
-	c := scratches.Get().(*scratch)
-	defer scratches.Put(c)
-	next := w.at(c, s, now)
-	return c.write(s, after(next, w.take(c, uint64(cost))))
-}
-
-// decide computes what is stored once.
-func (w *warm) decide(s []int64, now, cost int64, charge bool) (next []int64, v verdict, ok bool) {
-	if w.free {
-		return s, v, false
-	}
-	c := scratches.Get().(*scratch)
-	defer scratches.Put(c)
-	if clockLeft(now) <= 3*uint64(w.horizon) {
-		return s, v, false // near the end of the clock
-	}
-	wait := until(w.at(c, s, now), now)
-	switch {
-	case wait > w.horizon:
-		return s, v, false
-	case wait > 0:
-		v.wait = wait
-	case charge:
-		at := after(now, w.take(c, uint64(cost)))
-		s, wait = c.write(s, at), until(at, now)
-	}
-	v.remaining, v.reset = w.see(c, wait)
-	return s, v, true
-}
-
-// see is what there is to say of what is stored, where the next charge has to wait.
-func (w *warm) see(c *scratch, wait int64) (remaining, reset int64) {
-	if wait == 0 {
-		remaining = min(whole(c.divide(&c.stored, w.permit)), w.largest()) // half as much again is stored at most
-	}
-	c.sum.Sub(w.full, &c.stored)
-	return remaining, plus(wait, whole(c.divide(c.sum.Add(&c.sum, w.ticksLess), w.ticks)))
-}
-
-func (w *warm) book(s []int64, now, _, cost int64) ([]int64, ticket) {
-	t := ticket{ticketWarmCharge: cost, ticketWarmAt: now}
-	if len(s) == 0 {
-		copy(t[ticketBefore:ticketWarmCharge], w.cold(now))
-	} else {
-		copy(t[ticketBefore:ticketWarmCharge], s)
-	}
-	s = w.charge(s, now, cost)
-	copy(t[:ticketBefore], s)
-	return s, t
-}
-
-// cold is a state in which as much is stored as can be.
-func (w *warm) cold(now int64) []int64 {
-	var c scratch
-	c.stored.Set(w.full)
-	return c.write(nil, now)
-}
-
-func (w *warm) serve(s []int64, due, now, cost int64) []int64 {
-	return w.charge(s, w.asOf(due, now), cost)
-}
-
-// asOf keeps the pace of a line whose timer is late, as a bucket does.
-func (w *warm) asOf(due, now int64) int64 {
-	late := int64(lateness / w.tick)
-	return max(due, max(now, math.MinInt64+late)-late)
-}
-
-// refund makes the state what it would be had the actual cost been charged at first, where nothing was charged since, and otherwise gives
-// nothing back: what was charged later was charged by how cold it then was.
-func (w *warm) refund(s []int64, _ int64, t ticket, amount int64) []int64 {
-	if len(s) != warmWords || [warmWords]int64(s) != [warmWords]int64(t[:ticketBefore]) {
-		return s
-	}
-	copy(s, t[ticketBefore:ticketWarmCharge])
-	if actual := t[ticketWarmCharge] - amount; actual > 0 {
-		return w.charge(s, t[ticketWarmAt], actual)
-	}
-	return s
-}
-
-func (w *warm) look(s []int64, now int64, ahead uint64) (remaining, reset int64) {
-	c := scratches.Get().(*scratch)
-	defer scratches.Put(c)
-	wait := until(w.at(c, s, now), now)
-	if ahead > 0 {
-		wait = plus(wait, int64(min(w.take(c, ahead), math.MaxInt64)))
-	}
-	if w.free {
-		if wait > 0 {
-			return 0, wait
-		}
-		return math.MaxInt64, 0
-	}
-	return w.see(c, wait)
-}
-
-// convert is Guava's setRate: the time at which the next charge may go stays, and the part of what can be stored. What was used at an
-// Unlimited rate is warm, and what was never used is cold.
-func (w *warm) convert(s []int64, now int64, to rule, then int64) []int64 {
-	next, ok := to.(*warm)
-	switch {
-	case !ok:
-		return transfer(w, s, now, to, then)
-	case len(s) == 0:
-		return s // as cold as one that was made with the new limit
-	}
-	var c scratch
-	at := w.at(&c, s, now)
-	if w.free {
-		c.stored.SetInt64(0)
-	} else {
-		c.sum.Mul(&c.stored, next.full)
-		c.sum.Add(&c.sum, new(big.Int).Sub(w.full, big.NewInt(1)))
-		c.stored.Quo(&c.sum, w.full) // rounded up: colder
-	}
-	return c.write(s, at)
-}
-
-func (w *warm) reticket(ticket, int64, rule) (ticket, bool) { return ticket{}, false }
-
-func (w *warm) spent(s []int64, now int64) int64 {
-	if w.free {
-		return 0
-	}
-	var c scratch
-	ahead := new(big.Int).Sub(big.NewInt(w.at(&c, s, now)), big.NewInt(now))
-	owed := ahead.Add(ahead.Mul(ahead, w.parts), new(big.Int).Sub(w.each, big.NewInt(1)))
-	used := owed.Quo(owed, w.each)
-	used.Add(used, new(big.Int).Quo(w.full, w.permit))
-	return whole(used.Sub(used, new(big.Int).Quo(&c.stored, w.permit)))
-}
-
-func (w *warm) load(now, spent int64) []int64 { return w.charge(nil, now, spent) }
+// scratches is the memory that WarmUps compute in, so that none of their decisions allocates.
+var scratches = sync.Pool{New: func() any { return new(rules.Scratch) }}

@@ -1,4 +1,4 @@
-package weir
+package rules
 
 import (
 	"math"
@@ -8,7 +8,7 @@ import (
 	"github.com/weirflow/weir/internal/u128"
 )
 
-// bucket is the rule of TokenBucket, LeakyBucket and SmoothBursty, which differ in when an accepted charge may go, and in what is accepted.
+// gcraRule is the rule of TokenBucket, LeakyBucket and SmoothBursty, which differ in when an accepted charge may go, and in what is accepted.
 //
 // It is the generic cell rate algorithm (ITU-T I.371) on exact numbers. The rate is reduced so that one clock unit brings n ticks and
 // one token costs p ticks, both whole; all sums are in ticks, in 128 bits. The state is Z, the time at which the bucket is full
@@ -19,7 +19,9 @@ import (
 //
 // A state has two words, or four once something was given back: then the total ever given back follows, which refund needs. It is in
 // ticks, as it outgrows any clock: at 6/h, whoever reserves and cancels a hundred times a second gives back 292 years in two days.
-type bucket struct {
+type gcraRule struct {
+	ruleBasics
+	kind    string
 	n, p    uint64
 	size    int64     // Burst, or Queue+1
 	full    u128.Uint // size in ticks
@@ -27,8 +29,6 @@ type bucket struct {
 	leaky   bool
 	owing   bool      // no charge is too large: the next one waits for it
 	missing u128.Uint // at first contact, in ticks; 0 for a bucket that starts full
-	tick    time.Duration
-	horizon int64 // maxSpan in clock units
 }
 
 // Words of a state.
@@ -40,25 +40,29 @@ const (
 	bucketWords
 )
 
-// newBucket compiles what the two limits have in common. The numbers have been validated.
-func newBucket(r Rate, size int64, unit time.Duration) (*bucket, error) {
+// newGCRA compiles what the three limits have in common. The parameters have been validated.
+func newGCRA(kind string, r Rate, size int64, unit time.Duration) (*gcraRule, error) {
 	n, p, err := r.ticks(unit)
 	if err != nil {
-		return nil, err
+		return nil, &FieldError{"Rate", err}
 	}
-	b := &bucket{n: uint64(n), p: uint64(p), size: size, tick: unit, horizon: int64(maxSpan / unit)}
+	b := &gcraRule{ruleBasics: basicsFor(unit), kind: kind, n: uint64(n), p: uint64(p), size: size}
 	b.full = b.cost(size)
 	b.passes = b.full
 	return b, nil
 }
 
-// fillsInTime reports whether size tokens at the rate come within the longest span that a limit may count over.
-func fillsInTime(r Rate, size int64) bool {
-	return !u128.Mul(uint64(maxSpan), uint64(r.N)).Less(u128.Mul(uint64(size), uint64(r.Per)))
-}
+func (b *gcraRule) Kind() string { return b.kind }
 
-func (b *bucket) capacity() int64 { return b.size }
-func (b *bucket) largest() int64 {
+// Words is that of a state of which nothing was given back.
+func (b *gcraRule) Words() int          { return 2 }
+func (b *gcraRule) StoresPermits() bool { return b.owing }
+func (b *gcraRule) MovesPromises() bool { return true }
+func (b *gcraRule) StartsFull() bool    { return b.missing.IsZero() }
+func (b *gcraRule) TicksPerUnit() int64 { return int64(b.n) }
+func (b *gcraRule) Capacity() int64     { return b.size }
+
+func (b *gcraRule) LargestCost() int64 {
 	if !b.owing || b.p == 0 {
 		return b.size
 	}
@@ -68,14 +72,11 @@ func (b *bucket) largest() int64 {
 	}
 	return int64(q)
 }
-func (b *bucket) books() bool         { return true }
-func (b *bucket) wall() bool          { return false }
-func (b *bucket) unit() time.Duration { return b.tick }
 
 // cost is c tokens in ticks.
-func (b *bucket) cost(c int64) u128.Uint { return u128.Mul(uint64(c), b.p) }
+func (b *gcraRule) cost(c int64) u128.Uint { return u128.Mul(uint64(c), b.p) }
 
-func (b *bucket) valid(s []int64) bool {
+func (b *gcraRule) Valid(s []int64) bool {
 	below := func(rem int64) bool { return rem >= 0 && uint64(rem) < b.n }
 	switch len(s) {
 	case 0:
@@ -89,14 +90,14 @@ func (b *bucket) valid(s []int64) bool {
 }
 
 // used is how far Z lies ahead of now, in ticks: 0 for a full bucket.
-func (b *bucket) used(s []int64, now int64) u128.Uint {
+func (b *gcraRule) used(s []int64, now int64) u128.Uint {
 	if len(s) == 0 {
 		return u128.Uint{}
 	}
 	return b.ticksAhead(s[wordZ], s[wordRem], now)
 }
 
-func (b *bucket) ticksAhead(units, rem, now int64) u128.Uint {
+func (b *gcraRule) ticksAhead(units, rem, now int64) u128.Uint {
 	if units < now {
 		return u128.Uint{}
 	}
@@ -104,43 +105,40 @@ func (b *bucket) ticksAhead(units, rem, now int64) u128.Uint {
 }
 
 // until is how many clock units bring the given ticks; never where that is beyond the horizon.
-func (b *bucket) until(ticks u128.Uint) int64 {
+func (b *gcraRule) until(ticks u128.Uint) int64 {
 	if ticks.IsZero() {
 		return 0
 	}
 	units := ticks.DivCeil(b.n)
 	if units > uint64(b.horizon) {
-		return never
+		return Never
 	}
 	return int64(units)
 }
 
-// clockLeft is how many clock units are left to the end of the clock.
-func clockLeft(now int64) uint64 { return math.MaxInt64 - uint64(now) }
-
-func (b *bucket) contact(s []int64, now int64) []int64 {
+func (b *gcraRule) FirstContact(s []int64, now int64) []int64 {
 	if b.missing.IsZero() {
 		return s
 	}
 	return b.advance(append(s[:0], now, 0), b.missing)
 }
 
-func (b *bucket) plan(s []int64, now int64, ahead uint64, cost int64) plan {
+func (b *gcraRule) Plan(s []int64, now int64, ahead uint64, cost int64) Plan {
 	before := b.used(s, now).Add(u128.Mul(ahead, b.p))
 	after := before.Add(b.cost(cost))
-	if left := clockLeft(now); u128.From(left).Less(after) && after.DivCeil(b.n) > left { // there is at least one tick to a clock unit
-		return plan{never, never} // Z would lie past the end of the clock
+	if left := ClockLeft(now); u128.From(left).Less(after) && after.DivCeil(b.n) > left { // there is at least one tick to a clock unit
+		return Plan{Never, Never} // Z would lie past the end of the clock
 	}
 	switch {
 	case b.owing:
-		return plan{wait: b.until(before.Sub(b.passes))}
+		return Plan{Wait: b.until(before.Sub(b.passes))}
 	case b.leaky:
-		return plan{wait: b.until(before.Sub(b.passes)), room: b.until(after.Sub(b.full))}
+		return Plan{Wait: b.until(before.Sub(b.passes)), Room: b.until(after.Sub(b.full))}
 	}
-	return plan{wait: b.until(after.Sub(b.full))}
+	return Plan{Wait: b.until(after.Sub(b.full))}
 }
 
-func (b *bucket) charge(s []int64, now, cost int64) []int64 {
+func (b *gcraRule) Charge(s []int64, now, cost int64) []int64 {
 	switch {
 	case len(s) == 0:
 		s = append(s, now, 0)
@@ -150,29 +148,26 @@ func (b *bucket) charge(s []int64, now, cost int64) []int64 {
 	return b.advance(s, b.cost(cost))
 }
 
-// book charges at now: the state says by itself when what it holds is due. The ticket is the state just after.
-func (b *bucket) book(s []int64, now, _, cost int64) ([]int64, ticket) {
-	s = b.charge(s, now, cost)
-	var t ticket
+// Book charges at now: the state says by itself when what it holds is due. The Ticket is the state just after.
+func (b *gcraRule) Book(s []int64, now, _, cost int64) ([]int64, Ticket) {
+	s = b.Charge(s, now, cost)
+	var t Ticket
 	copy(t[:], s)
 	return s, t
 }
 
-// serve charges at the exact time at which the bucket had room, which lies within the clock unit before due: were it charged at due,
+// ChargeTurn charges at the exact time at which the bucket had room, which lies within the clock unit before due: were it charged at due,
 // the roundings would add up along the line. A turn that is noticed long after is charged as late as that takes.
-func (b *bucket) serve(s []int64, due, now, cost int64) []int64 {
-	return b.charge(s, b.asOf(due-1, now), cost)
+func (b *gcraRule) ChargeTurn(s []int64, due, now, cost int64) []int64 {
+	return b.Charge(s, b.TurnTime(due-1, now), cost)
 }
 
-func (b *bucket) asOf(due, now int64) int64 {
-	late := int64(lateness / b.tick)
-	return max(due, max(now, math.MinInt64+late)-late)
-}
+func (b *gcraRule) TurnTime(due, now int64) int64 { return b.lateTurn(due, now) }
 
 // advance moves Z forward by ticks; at the end of the clock it stays there.
-func (b *bucket) advance(s []int64, ticks u128.Uint) []int64 {
+func (b *gcraRule) advance(s []int64, ticks u128.Uint) []int64 {
 	q, r, fits := ticks.Add(u128.From(uint64(s[wordRem]))).Div(b.n)
-	if left := clockLeft(s[wordZ]); !fits || q > left || q == left && r > 0 {
+	if left := ClockLeft(s[wordZ]); !fits || q > left || q == left && r > 0 {
 		s[wordZ], s[wordRem] = math.MaxInt64, 0
 		return s
 	}
@@ -180,7 +175,7 @@ func (b *bucket) advance(s []int64, ticks u128.Uint) []int64 {
 	return s
 }
 
-// refund gives back what never admits too much, for one charge of which the ticket holds Z and X just after it, X being the total
+// Refund gives back what never admits too much, for one charge of which the Ticket holds Z and X just after it, X being the total
 // given back so far:
 //
 //   - only what the bucket has not refilled by itself since: Zr - (X-Xr) - now;
@@ -191,7 +186,7 @@ func (b *bucket) advance(s []int64, ticks u128.Uint) []int64 {
 // overflows. That is its condition for "still waiting", and its measure: as at least one was charged since, no more is given back than
 // may pass undelayed, and what goes next stays behind the work that was promised. (For the bound and the search that supports it, see
 // docs/guarantees.md and proof/.)
-func (b *bucket) refund(s []int64, now int64, t ticket, amount int64) []int64 {
+func (b *gcraRule) Refund(s []int64, now int64, t Ticket, amount int64) []int64 {
 	used, then := b.used(s, now), b.ticksAhead(t[wordZ], t[wordRem], now)
 	if amount <= 0 || used.IsZero() || then.IsZero() {
 		return s
@@ -223,7 +218,7 @@ func (b *bucket) refund(s []int64, now int64, t ticket, amount int64) []int64 {
 }
 
 // promised is how far Z lies ahead where the last charge may still be waiting for its time: any further, and it may.
-func (b *bucket) promised() u128.Uint {
+func (b *gcraRule) promised() u128.Uint {
 	if b.leaky || b.owing {
 		return b.passes.Add(b.cost(1))
 	}
@@ -233,7 +228,7 @@ func (b *bucket) promised() u128.Uint {
 // total is the total given back, of a state that has one.
 func total(s []int64) u128.Uint { return u128.Uint{Hi: uint64(s[wordX]), Lo: uint64(s[wordXLo])} }
 
-func (b *bucket) look(s []int64, now int64, ahead uint64) (remaining, reset int64) {
+func (b *gcraRule) Look(s []int64, now int64, ahead uint64) (remaining, reset int64) {
 	before := b.used(s, now).Add(u128.Mul(ahead, b.p))
 	reset = int64(min(before.DivCeil(b.n), math.MaxInt64))
 	if b.passes.Less(before) {
@@ -242,7 +237,7 @@ func (b *bucket) look(s []int64, now int64, ahead uint64) (remaining, reset int6
 	if b.p == 0 {
 		return b.size, reset
 	}
-	room := b.full.Min(u128.Mul(clockLeft(now), b.n)).Sub(before)
+	room := b.full.Min(u128.Mul(ClockLeft(now), b.n)).Sub(before)
 	q, _, fits := room.Div(b.p)
 	if !fits || q > uint64(b.size) { // permits are stored by time, and may be more than can be counted
 		return b.size, reset
@@ -250,13 +245,13 @@ func (b *bucket) look(s []int64, now int64, ahead uint64) (remaining, reset int6
 	return int64(q), reset
 }
 
-// convert keeps the tokens used: Z' = now + (Z-now)/T1*T2. The capacity is not in the state, so a raise helps at once and a cut may
+// Convert keeps the tokens used: Z' = now + (Z-now)/T1*T2. The capacity is not in the state, so a raise helps at once and a cut may
 // leave a debt; capping that debt would mint tokens for whoever lowers and then raises.
-func (b *bucket) convert(s []int64, now int64, to rule, then int64) []int64 {
-	next, ok := to.(*bucket)
+func (b *gcraRule) Convert(s []int64, now int64, to Rule, then int64) []int64 {
+	next, ok := to.(*gcraRule)
 	switch {
 	case !ok || next.owing != b.owing:
-		return transfer(b, s, now, to, then)
+		return convertAcross(b, s, now, to, then)
 	case len(s) == 0:
 		return s
 	case b.owing:
@@ -267,26 +262,26 @@ func (b *bucket) convert(s []int64, now int64, to rule, then int64) []int64 {
 
 // repaid is the change of a bucket that knows debt: the time until the next charge may go stays, and with it the debt; of what is stored,
 // the time that it took to come stays, as much as there is room for.
-func (b *bucket) repaid(s []int64, now int64, next *bucket) []int64 {
+func (b *gcraRule) repaid(s []int64, now int64, next *gcraRule) []int64 {
 	used := rescale(b.used(s, now), b.n, next.n, true).Add(next.passes).Sub(rescale(b.passes, b.n, next.n, true))
 	return next.advance(append(s[:0], now, 0), used)
 }
 
-func (b *bucket) reticket(t ticket, now int64, to rule) (ticket, bool) {
-	next, ok := to.(*bucket)
+func (b *gcraRule) ConvertTicket(t Ticket, now int64, to Rule) (Ticket, bool) {
+	next, ok := to.(*gcraRule)
 	if !ok || next.owing || b.owing {
-		return ticket{}, false
+		return Ticket{}, false
 	}
 	words := t // a copy that may escape
 	b.rescaled(words[:bucketWords], now, next, false)
 	return words, true
 }
 
-// rescaled moves a state, or a ticket where it is rounded down, to another bucket's ticks.
-func (b *bucket) rescaled(s []int64, now int64, next *bucket, up bool) []int64 {
+// rescaled moves a state, or a Ticket where it is rounded down, to another bucket's ticks.
+func (b *gcraRule) rescaled(s []int64, now int64, next *gcraRule, up bool) []int64 {
 	used := rescale(b.used(s, now), b.p, next.p, up)
 	if up || s[wordZ] > now {
-		s[wordZ] = now // for a ticket, an earlier Z stays: a later step back of the clock is not to bring back what was refilled
+		s[wordZ] = now // for a Ticket, an earlier Z stays: a later step back of the clock is not to bring back what was refilled
 	}
 	s[wordRem] = 0
 	s = next.advance(s, used)
@@ -297,14 +292,16 @@ func (b *bucket) rescaled(s []int64, now int64, next *bucket, up bool) []int64 {
 	return s
 }
 
-func (b *bucket) spent(s []int64, now int64) int64 {
+func (b *gcraRule) Spent(s []int64, now int64) int64 {
 	if b.p == 0 {
 		return 0
 	}
 	return int64(min(b.used(s, now).DivCeil(b.p), math.MaxInt64))
 }
 
-func (b *bucket) load(now, spent int64) []int64 { return b.charge(b.contact(nil, now), now, spent) }
+func (b *gcraRule) Load(now, spent int64) []int64 {
+	return b.Charge(b.FirstContact(nil, now), now, spent)
+}
 
 // rescale returns v*to/from, rounded up or down to a whole tick, or the largest number where it does not fit.
 func rescale(v u128.Uint, from, to uint64, up bool) u128.Uint {

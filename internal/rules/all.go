@@ -1,0 +1,401 @@
+package rules
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// MaxParts is how many limits All joins at most.
+const MaxParts = 8
+
+// allRule is the rule of All. Its state begins with two words for each part, how long the part's state is and how much room there is
+// for it, and goes on with those rooms.
+type allRule struct {
+	ruleBasics
+	rules       []Rule
+	kinds       []string
+	limits      []any // what the rules were compiled from
+	least, most int64 // the least capacity, and the largest cost
+	reads       bool  // wall time
+}
+
+// A Part is a rule with what it was compiled from: a comparable value that is equal for limits that decide alike.
+type Part struct {
+	Rule  Rule
+	Limit any
+}
+
+// NewAll returns the rule that charges each of its parts or none. They have been compiled for the same unit.
+func NewAll(parts []Part, unit time.Duration) Rule {
+	a := &allRule{ruleBasics: basicsFor(unit), least: math.MaxInt64, most: math.MaxInt64}
+	for _, p := range parts {
+		r := p.Rule
+		a.rules, a.limits, a.kinds = append(a.rules, r), append(a.limits, p.Limit), append(a.kinds, r.Kind())
+		a.least, a.most = min(a.least, r.Capacity()), min(a.most, r.LargestCost())
+		a.reads = a.reads || r.ReadsWallTime()
+	}
+	return a
+}
+
+func (a *allRule) Kind() string        { return "all" }
+func (a *allRule) Capacity() int64     { return a.least }
+func (a *allRule) LargestCost() int64  { return a.most }
+func (a *allRule) CanBook() bool       { return false }
+func (a *allRule) ReadsWallTime() bool { return a.reads }
+
+func (a *allRule) Words() int {
+	n := 2 * len(a.rules)
+	for _, part := range a.rules {
+		words := part.Words()
+		if words == 0 {
+			return 0
+		}
+		n += words
+	}
+	return n
+}
+
+func (a *allRule) StoresPermits() bool {
+	return slices.ContainsFunc(a.rules, Rule.StoresPermits)
+}
+
+func (a *allRule) Valid(s []int64) bool {
+	if len(s) == 0 {
+		return true
+	}
+	room := len(s) - 2*len(a.rules)
+	if room < 0 {
+		return false
+	}
+	for i := range a.rules {
+		n, c := s[2*i], s[2*i+1]
+		if n < 0 || n > c || c > int64(room) {
+			return false
+		}
+		room -= int(c)
+	}
+	for i, r := range a.rules {
+		if room != 0 || !r.Valid(a.part(s, i)) {
+			return false
+		}
+	}
+	return true
+}
+
+// at is where the room of a part begins.
+func (a *allRule) at(s []int64, i int) int {
+	at := 2 * len(a.rules)
+	for j := range i {
+		at += int(s[2*j+1])
+	}
+	return at
+}
+
+// part is the state of a part, which may grow as far as its room.
+func (a *allRule) part(s []int64, i int) []int64 {
+	if len(s) == 0 {
+		return nil
+	}
+	at := a.at(s, i)
+	return s[at : at+int(s[2*i]) : at+int(s[2*i+1])]
+}
+
+// put puts the state of a part back, in a larger room if need be.
+func (a *allRule) put(s []int64, i int, next []int64) []int64 {
+	if len(s) == 0 {
+		for range 2 * len(a.rules) {
+			s = append(s, 0)
+		}
+	}
+	at, room := a.at(s, i), int(s[2*i+1])
+	if more := max(len(next), 2*room) - room; len(next) > room {
+		end := len(s)
+		for range more {
+			s = append(s, 0)
+		}
+		copy(s[at+room+more:], s[at+room:end])
+		s[2*i+1] += int64(more)
+	}
+	copy(s[at:], next) // which is mostly there
+	s[2*i] = int64(len(next))
+	return s
+}
+
+func (a *allRule) FirstContact(s []int64, now int64) []int64 {
+	for i, r := range a.rules {
+		if c := r.FirstContact(nil, now); len(c) > 0 {
+			s = a.put(s, i, c)
+		}
+	}
+	return s
+}
+
+// Plan is when all of them would let a cost go. Behind others that is what each of them knows alone: too early a time, never too late a
+// one.
+func (a *allRule) Plan(s []int64, now int64, ahead uint64, cost int64) (all Plan) {
+	for i, r := range a.rules {
+		p := r.Plan(a.part(s, i), now, ahead, cost)
+		all.Wait, all.Room = Longest(all.Wait, p.Wait), Longest(all.Room, p.Room)
+	}
+	return all
+}
+
+// Longest is the longer of two waits, of which Never is the longest.
+func Longest(a, b int64) int64 {
+	if a == Never || b == Never {
+		return Never
+	}
+	return max(a, b)
+}
+
+// refuses is the part that has a cost wait the longest.
+func (a *allRule) refuses(s []int64, now int64, ahead uint64, cost int64) (which int) {
+	for i, r := range a.rules {
+		if cost < 0 || cost > r.LargestCost() {
+			return i
+		}
+	}
+	wait := int64(0)
+	for i, r := range a.rules {
+		if w := r.Plan(a.part(s, i), now, ahead, cost).Retry(); w != wait && Longest(w, wait) == w {
+			which, wait = i, w
+		}
+	}
+	return which
+}
+
+// scarcest is the part of which the least is left.
+func (a *allRule) scarcest(s []int64, now int64, ahead uint64) (which int) {
+	least := int64(math.MaxInt64)
+	for i, r := range a.rules {
+		if left, _ := r.Look(a.part(s, i), now, ahead); left < least {
+			which, least = i, left
+		}
+	}
+	return which
+}
+
+// deciding is the part that a verdict names: the one that refused, and of an admitted cost the one of which the least is left.
+func (a *allRule) deciding(s []int64, now int64, ahead uint64, cost int64, admitted bool) int {
+	if admitted {
+		return a.scarcest(s, now, ahead)
+	}
+	return a.refuses(s, now, ahead, cost)
+}
+
+func (a *allRule) Charge(s []int64, now, cost int64) []int64 {
+	for i, r := range a.rules {
+		s = a.put(s, i, r.Charge(a.part(s, i), now, cost))
+	}
+	return s
+}
+
+// ChargeTurn has those parts that the turn was waited for keep the line's pace, as they would alone.
+func (a *allRule) ChargeTurn(s []int64, due, now, cost int64) []int64 {
+	for i, r := range a.rules {
+		part := a.part(s, i)
+		if r.Plan(part, due-1, 0, cost).Wait != 0 {
+			part = r.ChargeTurn(part, due, now, cost)
+		} else {
+			part = r.Charge(part, r.TurnTime(due, now), cost)
+		}
+		s = a.put(s, i, part)
+	}
+	return s
+}
+
+// TurnTime is no earlier than it is for any of them.
+func (a *allRule) TurnTime(due, now int64) int64 {
+	at := due
+	for _, r := range a.rules {
+		at = max(at, r.TurnTime(due, now))
+	}
+	return at
+}
+
+func (a *allRule) Look(s []int64, now int64, ahead uint64) (remaining, reset int64) {
+	remaining = math.MaxInt64
+	for i, r := range a.rules {
+		left, back := r.Look(a.part(s, i), now, ahead)
+		remaining, reset = min(remaining, left), max(reset, back)
+	}
+	return remaining, reset
+}
+
+func (a *allRule) Spent(s []int64, now int64) (most int64) {
+	for i, r := range a.rules {
+		most = max(most, r.Spent(a.part(s, i), now))
+	}
+	return most
+}
+
+func (a *allRule) Load(now, spent int64) (s []int64) {
+	for i, r := range a.rules {
+		s = a.put(s, i, r.Load(now, spent))
+	}
+	return s
+}
+
+// A charge made ahead has a ticket for each part: see Receipt. A change of the limit goes through ChangeRule.
+
+func (a *allRule) Book(s []int64, now, _, cost int64) ([]int64, Ticket) {
+	return a.Charge(s, now, cost), Ticket{}
+}
+
+func (a *allRule) Refund(s []int64, _ int64, _ Ticket, _ int64) []int64 { return s }
+func (a *allRule) ConvertTicket(Ticket, int64, Rule) (Ticket, bool)     { return Ticket{}, false }
+
+func (a *allRule) Convert(s []int64, now int64, to Rule, then int64) []int64 {
+	return convertAcross(a, s, now, to, then)
+}
+
+// A Receipt is what a charge is remembered by: a Ticket, or one for each part of an All.
+type Receipt struct {
+	ticket Ticket
+	parts  *partTickets
+}
+
+type partTickets struct {
+	tickets [MaxParts]Ticket
+	lost    [MaxParts]bool // nothing can be given back to this part
+}
+
+// Book charges ahead, and returns what the charge is remembered by.
+func Book(r Rule, s []int64, now, due, cost int64) ([]int64, Receipt) {
+	a, ok := r.(*allRule)
+	if !ok {
+		s, t := r.Book(s, now, due, cost)
+		return s, Receipt{ticket: t}
+	}
+	c := Receipt{parts: new(partTickets)}
+	for i, r := range a.rules {
+		var part []int64
+		part, c.parts.tickets[i] = r.Book(a.part(s, i), now, due, cost)
+		s = a.put(s, i, part)
+	}
+	return s, c
+}
+
+// Refund gives back amount of the charge, to each part as much as never admits too much.
+func (c Receipt) Refund(r Rule, s []int64, now, amount int64) []int64 {
+	a, ok := r.(*allRule)
+	if !ok {
+		return r.Refund(s, now, c.ticket, amount)
+	}
+	for i, r := range a.rules {
+		if len(s) > 0 && !c.parts.lost[i] {
+			s = a.put(s, i, r.Refund(a.part(s, i), now, c.parts.tickets[i], amount))
+		}
+	}
+	return s
+}
+
+// ConvertTicket carries the Receipt over a change of the limit. It reports false where nothing can be given back across it.
+func (c Receipt) ConvertTicket(from Rule, now int64, to Rule) (next Receipt, ok bool) {
+	old, joined := split(Part{Rule: from})
+	parts, joins := split(Part{Rule: to})
+	if !joined && !joins {
+		next.ticket, ok = from.ConvertTicket(c.ticket, now, to)
+		return next, ok
+	}
+	if joins {
+		next.parts = new(partTickets)
+	}
+	for j, i := range match(old.kinds, parts.kinds) {
+		var t Ticket
+		given := i >= 0 && (joins || old.kinds[i] == parts.kinds[j])
+		switch {
+		case given && joined:
+			t, given = c.parts.tickets[i], !c.parts.lost[i]
+		case given:
+			t = c.ticket
+		}
+		if given {
+			t, given = old.rules[i].ConvertTicket(t, now, parts.rules[j])
+		}
+		if ok = ok || given; joins {
+			next.parts.tickets[j], next.parts.lost[j] = t, !given
+		} else {
+			next.ticket = t
+		}
+	}
+	return next, ok
+}
+
+// split returns a rule as the All that it is, or as one of itself alone.
+func split(p Part) (a *allRule, joined bool) {
+	if a, ok := p.Rule.(*allRule); ok {
+		return a, true
+	}
+	return &allRule{rules: []Rule{p.Rule}, kinds: []string{p.Rule.Kind()}, limits: []any{p.Limit}}, false
+}
+
+// match says, for each of the new kinds, which of the old ones is carried over to it: those of the same kind in order, then those that
+// are left over in order; below 0 for one that is new.
+func match(old, next []string) []int {
+	from := make([]int, len(next))
+	used := make([]bool, len(old))
+	take := func(j int, fits func(i int) bool) {
+		for i := range old {
+			if !used[i] && fits(i) {
+				from[j], used[i] = i, true
+				return
+			}
+		}
+	}
+	for j := range next {
+		from[j] = -1
+		take(j, func(i int) bool { return old[i] == next[j] })
+	}
+	for j := range next {
+		if from[j] < 0 {
+			take(j, func(int) bool { return true })
+		}
+	}
+	return from
+}
+
+// ChangeRule carries a state over to another rule, as Rule.Convert does, also where one of the two may be an All. A part of an All whose
+// limit stays as it was keeps its state to the last digit, as a limit does that is set to an equal one. Where the readings now and then
+// differ they are of different clocks, and no time in the state means anything to the new rule: then each part is carried over as at a
+// change of kind.
+func ChangeRule(from Part, s []int64, now int64, to Part, then int64) []int64 {
+	old, joined := split(from)
+	next, joins := split(to)
+	switch {
+	case !joined && !joins:
+		return from.Rule.Convert(s, now, to.Rule, then)
+	case len(s) == 0:
+		return s
+	}
+	var all []int64
+	for j, i := range match(old.kinds, next.kinds) {
+		r := next.rules[j]
+		if !joins && old.kinds[i] != next.kinds[j] { // several become one of another kind
+			return convertAcross(from.Rule, s, now, to.Rule, then)
+		}
+		var part []int64
+		if i >= 0 {
+			part = s
+			if joined {
+				part = old.part(s, i)
+			}
+			part = append([]int64(nil), part...)
+			switch {
+			case now != then:
+				part = convertAcross(old.rules[i], part, now, r, then)
+			case old.limits[i] != next.limits[j]:
+				part = old.rules[i].Convert(part, now, r, then)
+			}
+		}
+		if !joins {
+			return append(s[:0], part...)
+		}
+		if len(part) == 0 {
+			part = r.FirstContact(nil, then)
+		}
+		all = next.put(all, j, part)
+	}
+	return append(s[:0], all...)
+}

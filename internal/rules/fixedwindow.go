@@ -1,0 +1,304 @@
+package rules
+
+import (
+	"math"
+	"time"
+)
+
+// FixedWindow is the parameters of the limit of that name.
+type FixedWindow struct {
+	Limit  int64
+	Window time.Duration
+	Align  string
+
+	Calendar Windows // of an Align that is a period of the calendar; see Calendar
+}
+
+// The alignments that are not of a calendar.
+const (
+	AlignEpoch = "epoch"
+	AlignFirst = "first"
+)
+
+// Compile returns the rule for clock units of length unit. The parameters have been validated.
+func (l FixedWindow) Compile(unit time.Duration) (Rule, error) {
+	w := &fixedWindowRule{ruleBasics: basicsFor(unit), limit: l.Limit, windows: l.Calendar}
+	w.bits, w.latest = divideWord(w.limit, 1, 1, w.horizon)
+	if l.Calendar != nil {
+		return w, nil
+	}
+	length, err := wholeUnits("Window", l.Window, unit)
+	if err != nil {
+		return nil, err
+	}
+	w.windows, w.length, w.hits = epochWindows(length), length, l.Align == AlignFirst
+	if w.hits {
+		w.windows = firstChargeWindows(length)
+	}
+	return w, nil
+}
+
+// Windows is how windows lie in time. A window is known by an id, which is larger for a later one.
+type Windows interface {
+	// Window is the one that t is in.
+	Window(t int64) (id int64)
+	// Ends is when the n-th window after one begins, and so, for 1, when that one ends; the end of the clock where that is beyond it.
+	Ends(id int64, n uint64) int64
+	// Begins is when a window begins.
+	Begins(id int64) int64
+	// ReadsWallTime reports whether t is wall time.
+	ReadsWallTime() bool
+	// Identity is equal for windows that lie alike.
+	Identity() any
+}
+
+// epochWindows is windows at multiples of their length. The id is the time at which one begins.
+type epochWindows int64
+
+func (g epochWindows) ReadsWallTime() bool   { return true }
+func (g epochWindows) Begins(id int64) int64 { return id }
+func (g epochWindows) Window(t int64) int64  { return floorTo(t, int64(g)) }
+
+// Ends knows that the window in which the clock begins began before it.
+func (g epochWindows) Ends(id int64, n uint64) int64 {
+	return PlusTimes(PlusTimes(id, 1, int64(g)-modulo(id, int64(g))), n-1, int64(g))
+}
+
+func (g epochWindows) Identity() any { return g }
+
+// firstChargeWindows is windows that begin with a charge. The id is the time at which one begins.
+type firstChargeWindows int64
+
+func (h firstChargeWindows) ReadsWallTime() bool           { return false }
+func (h firstChargeWindows) Begins(id int64) int64         { return id }
+func (h firstChargeWindows) Window(t int64) int64          { return t }
+func (h firstChargeWindows) Ends(id int64, n uint64) int64 { return PlusTimes(id, n, int64(h)) }
+func (h firstChargeWindows) Identity() any                 { return h }
+
+// fixedWindowRule is the rule of FixedWindow. Work that is promised a later window is counted there at once, and that window is then the one that
+// the state is about: nothing goes before what was promised.
+type fixedWindowRule struct {
+	ruleBasics
+	limit   int64
+	windows Windows
+
+	length int64 // of a window; 0 in a calendar
+	hits   bool  // windows begin with a charge
+	bits   uint  // of the count in a word
+	latest int64 // time in a word; 0 where there is none
+}
+
+// Words of a state of fixedWindowRule, and of a ticket: those of the state just after the charge, the cost, and those of the state before.
+const (
+	wordWindow  = iota // the id of the latest window that was counted in
+	wordCount          // what was counted there
+	wordPromise        // the latest time promised that lies ahead; none
+	fixedWindowWords
+
+	ticketCharge        = 3
+	ticketWindowBefore  = 4 // with a count of 0 where there was no state
+	ticketCountBefore   = 5
+	ticketPromiseBefore = 6
+)
+
+func (w *fixedWindowRule) Capacity() int64     { return w.limit }
+func (w *fixedWindowRule) LargestCost() int64  { return w.limit }
+func (w *fixedWindowRule) ReadsWallTime() bool { return w.windows.ReadsWallTime() }
+
+func (w *fixedWindowRule) Valid(s []int64) bool {
+	return len(s) == 0 || len(s) == fixedWindowWords && s[wordCount] >= 0
+}
+
+// at is the window that counts at now, or at the latest time that was promised, and what is counted in it. An earlier reading than the
+// window counts in it too.
+func (w *fixedWindowRule) at(s []int64, now int64) (id, count, wait int64) {
+	if len(s) == 0 {
+		return w.windows.Window(now), 0, 0
+	}
+	wait = pending(s[wordPromise], now)
+	if t := max(now, s[wordPromise]); s[wordCount] == 0 || ended(w.windows.Ends(s[wordWindow], 1), t) {
+		return max(w.windows.Window(t), s[wordWindow]), 0, wait
+	}
+	return s[wordWindow], s[wordCount], wait
+}
+
+// ended reports whether a time is past an end. What ends with the clock does not end before it.
+func ended(end, t int64) bool { return t >= end && end != math.MaxInt64 }
+
+// Plan counts windows by volume: behind others whose costs do not fill theirs, it may name too early a time, but never too late a one.
+func (w *fixedWindowRule) Plan(s []int64, now int64, ahead uint64, cost int64) Plan {
+	id, count, wait := w.at(s, now)
+	if taken := uint64(count) + ahead; taken < ahead || taken > uint64(w.limit-cost) || count > w.limit-cost {
+		end := w.windows.Ends(id, windowsFor(uint64(count), ahead, uint64(cost), uint64(w.limit)))
+		if end == math.MaxInt64 {
+			return Plan{Never, Never}
+		}
+		wait = Until(end, now)
+	}
+	if wait > w.horizon {
+		return Plan{Never, Never}
+	}
+	return Plan{Wait: wait}
+}
+
+// windowsFor says in which window after one with count a cost goes that does not go in that one, where ahead goes before it, and fills
+// what it goes in.
+func windowsFor(count, ahead, cost, limit uint64) uint64 {
+	free := limit - min(count, limit)
+	if ahead <= free {
+		return 1
+	}
+	n := (ahead-free)/limit + 1
+	if (ahead-free)%limit > limit-cost {
+		n++
+	}
+	return n
+}
+
+func (w *fixedWindowRule) Charge(s []int64, now, cost int64) []int64 {
+	s, _ = w.Book(s, now, now, cost)
+	return s
+}
+
+func (w *fixedWindowRule) Book(s []int64, now, due, cost int64) ([]int64, Ticket) {
+	t := Ticket{ticketCharge: cost, ticketPromiseBefore: none}
+	if len(s) == 0 {
+		s = append(s, w.windows.Window(now), 0, none)
+	}
+	t[ticketWindowBefore], t[ticketCountBefore], t[ticketPromiseBefore] = s[wordWindow], s[wordCount], s[wordPromise]
+	due = max(due, s[wordPromise])
+	id, count, _ := w.at(s, due)
+	s[wordWindow], s[wordCount] = id, plus(count, cost)
+	if s[wordPromise] = none; due > now {
+		s[wordPromise] = due
+	}
+	copy(t[:], s)
+	return s, t
+}
+
+func (w *fixedWindowRule) ChargeTurn(s []int64, _, now, cost int64) []int64 {
+	return w.Charge(s, now, cost)
+}
+
+// Refund takes back from the window that was counted in, while it is open. Where nothing was charged since, the state is as it was before.
+func (w *fixedWindowRule) Refund(s []int64, now int64, t Ticket, amount int64) []int64 {
+	switch {
+	case len(s) == 0:
+	case amount == t[ticketCharge] && [fixedWindowWords]int64(s) == [fixedWindowWords]int64(t[:]):
+		s[wordWindow], s[wordCount], s[wordPromise] = t[ticketWindowBefore], t[ticketCountBefore], t[ticketPromiseBefore]
+	case s[wordWindow] == t[wordWindow]:
+		s[wordCount] = max(0, s[wordCount]-amount)
+	}
+	return s
+}
+
+func (w *fixedWindowRule) Look(s []int64, now int64, ahead uint64) (remaining, reset int64) {
+	id, count, wait := w.at(s, now)
+	if count > 0 || ahead > 0 {
+		reset = Until(w.windows.Ends(id, 1+ahead/uint64(w.limit)), now)
+	}
+	reset = max(reset, wait)
+	left := w.limit - min(count, w.limit)
+	if wait > 0 || uint64(left) <= ahead {
+		return 0, reset
+	}
+	return left - int64(ahead), reset
+}
+
+// Convert keeps the count; with other windows, it counts in the one that holds now, or the latest time that was promised.
+func (w *fixedWindowRule) Convert(s []int64, now int64, to Rule, then int64) []int64 {
+	next, ok := to.(*fixedWindowRule)
+	switch {
+	case !ok || next.ReadsWallTime() != w.ReadsWallTime():
+		return convertAcross(w, s, now, to, then)
+	case len(s) == 0 || next.windows.Identity() == w.windows.Identity():
+		return s
+	}
+	_, count, wait := w.at(s, now)
+	s[wordWindow], s[wordCount] = next.windows.Window(then+wait), count
+	return s
+}
+
+func (w *fixedWindowRule) ConvertTicket(t Ticket, _ int64, to Rule) (Ticket, bool) {
+	next, ok := to.(*fixedWindowRule)
+	return t, ok && next.windows.Identity() == w.windows.Identity()
+}
+
+func (w *fixedWindowRule) Spent(s []int64, now int64) int64 {
+	_, count, _ := w.at(s, now)
+	return count
+}
+
+func (w *fixedWindowRule) Load(now, spent int64) []int64 {
+	return w.Charge(nil, now, min(spent, w.limit))
+}
+
+// The word of a FixedWindow is when its window began, and what was counted in it. In a calendar, it is about one window only, which begins
+// at the base and ends with its reach.
+
+func (w *fixedWindowRule) Rebase(s []int64, now int64) (base, reach int64, kept bool) {
+	if w.latest == 0 || w.length > w.horizon/4 {
+		return 0, 0, false
+	}
+	if len(s) > 0 && s[wordPromise] != none {
+		return 0, 0, false
+	}
+	id := w.windows.Window(now)
+	if kept = len(s) == 0 || s[wordCount] == 0 || now >= w.windows.Ends(s[wordWindow], 1); !kept {
+		id = s[wordWindow]
+	} else if len(s) > 0 {
+		id = max(id, s[wordWindow])
+	}
+	base, reach = w.windows.Begins(id), w.horizon/4
+	if w.length == 0 {
+		reach = w.windows.Ends(id, 1) - base - 1
+	}
+	return base, reach, kept
+}
+
+func (w *fixedWindowRule) Pack(f *WordRange, s []int64) int64 {
+	at := w.windows.Begins(s[wordWindow]) - f.Base
+	if at < 0 || at > w.latest || w.length == 0 && at > 0 || s[wordCount] > w.limit || s[wordPromise] != none {
+		return askRule
+	}
+	return at<<w.bits | s[wordCount]
+}
+
+func (w *fixedWindowRule) Unpack(f *WordRange, word int64, s []int64) []int64 {
+	id := f.Base + word>>w.bits
+	if w.length == 0 {
+		id = w.windows.Window(f.Base)
+	}
+	return append(s[:0], id, word&(1<<w.bits-1), none)
+}
+
+func (w *fixedWindowRule) StepWord(f *WordRange, word, now, cost int64, charge bool) (next, remaining, reset, retry int64) {
+	at, count, length := word>>w.bits, word&(1<<w.bits-1), w.length
+	if length == 0 {
+		length = f.Reach + 1
+	}
+	if count == 0 || now-at >= length {
+		begins := now
+		if !w.hits {
+			begins -= now % length
+		}
+		if at, count = max(at, begins), 0; at > w.latest {
+			return 0, 0, 0, askRule
+		}
+	}
+	switch left := w.limit - count; {
+	case cost > left:
+		retry = at + length - now
+	case charge:
+		count += cost
+	}
+	if count > 0 {
+		reset = at + length - now
+	}
+	return at<<w.bits | count, w.limit - count, reset, retry
+}
+
+// OneWindow implements WordRule: the word of a calendar speaks of one window.
+func (w *fixedWindowRule) OneWindow() bool { return w.length == 0 }
+func (w *fixedWindowRule) Kind() string    { return "fixed_window" }
+func (w *fixedWindowRule) Words() int      { return fixedWindowWords }

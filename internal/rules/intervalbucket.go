@@ -1,0 +1,311 @@
+package rules
+
+import (
+	"math"
+	"time"
+
+	"github.com/weirflow/weir/internal/u128"
+)
+
+// IntervalBucket is the parameters of the limit of that name.
+type IntervalBucket struct {
+	Burst  int64
+	Refill int64
+	Every  time.Duration
+}
+
+// FillsInTime reports whether Burst tokens come within the longest span that a limit may count over.
+func (l IntervalBucket) FillsInTime() bool {
+	return !u128.From(uint64(MaxSpan)).Less(u128.Mul(stepsFor(u128.From(uint64(l.Burst)), l.Refill), uint64(l.Every)))
+}
+
+// Compile returns the rule for clock units of length unit. The parameters have been validated.
+func (l IntervalBucket) Compile(unit time.Duration) (Rule, error) {
+	every, err := wholeUnits("Every", l.Every, unit)
+	if err != nil {
+		return nil, err
+	}
+	b := &intervalBucketRule{ruleBasics: basicsFor(unit), size: l.Burst, refill: l.Refill, every: every}
+	b.bits, b.latest = divideWord(b.size, 1, 1, b.horizon)
+	b.slow = u128.From(uint64(b.horizon / 4)).Less(u128.Mul(stepsFor(u128.From(uint64(b.size)), b.refill), uint64(every)))
+	return b, nil
+}
+
+// stepsFor is how many steps bring that many tokens.
+func stepsFor(tokens u128.Uint, refill int64) uint64 { return tokens.DivCeil(uint64(refill)) }
+
+// intervalBucketRule is the rule of IntervalBucket. What was promised for a later step is taken off the tokens of that step, and the state is then
+// one of the future: nothing goes before what was promised. (Tokens below zero instead, due when they are zero again, would let more
+// than Burst go at one step: what is left of the tokens before it, and all that it brings.)
+type intervalBucketRule struct {
+	ruleBasics
+	size, refill int64
+	every        int64 // clock units
+
+	bits   uint  // of the tokens in a word
+	latest int64 // time in a word; 0 where there is none
+	slow   bool  // too slow for one
+}
+
+// Words of a state of intervalBucketRule, and of a ticket: those of the state just after the charge, those of the state before, and the cost.
+const (
+	wordTokens   = iota // may be below 0: a debt
+	wordAnchor          // the time of the last step that is counted
+	wordGrid            // the time of the charge that began these steps
+	wordPromised        // the latest time promised that lies ahead; none
+	intervalWords
+
+	ticketInterval = intervalWords
+	ticketCost     = 2 * intervalWords
+)
+
+func (b *intervalBucketRule) Kind() string       { return "interval_bucket" }
+func (b *intervalBucketRule) Words() int         { return intervalWords }
+func (b *intervalBucketRule) Capacity() int64    { return b.size }
+func (b *intervalBucketRule) LargestCost() int64 { return b.size }
+
+func (b *intervalBucketRule) Valid(s []int64) bool {
+	return len(s) == 0 || len(s) == intervalWords && s[wordTokens] <= b.size && s[wordGrid] <= s[wordAnchor]
+}
+
+// at is the bucket at now, or at the latest time that was promised: its tokens, and the step that they are counted from. A bucket that
+// is full counts from now.
+func (b *intervalBucketRule) at(s []int64, now int64) (tokens, anchor, wait int64) {
+	if len(s) == 0 {
+		return b.size, now, 0
+	}
+	wait = pending(s[wordPromised], now)
+	tokens, anchor = b.stepped(s[wordTokens], s[wordAnchor], max(now, s[wordPromised]))
+	return tokens, anchor, wait
+}
+
+// stepped lets the steps up to t come.
+func (b *intervalBucketRule) stepped(tokens, anchor, t int64) (int64, int64) {
+	if tokens >= b.size {
+		return b.size, max(anchor, t)
+	}
+	if t <= anchor {
+		return tokens, anchor
+	}
+	steps := (uint64(t) - uint64(anchor)) / uint64(b.every)
+	lacks := u128.From(uint64(b.size) - uint64(tokens)) // both fit, as tokens are at most size
+	if steps >= stepsFor(lacks, b.refill) {
+		return b.size, t
+	}
+	return tokens + int64(steps)*b.refill, anchor + int64(steps)*b.every
+}
+
+// due is how long after now as many steps have come as bring the lacking tokens; never beyond the end of the clock.
+func (b *intervalBucketRule) due(lacks u128.Uint, anchor, now int64) int64 {
+	span := u128.Mul(stepsFor(lacks, b.refill), uint64(b.every))
+	if anchor >= now {
+		span = span.Add(u128.From(uint64(anchor) - uint64(now)))
+	} else {
+		span = span.Sub(u128.From(uint64(now) - uint64(anchor)))
+	}
+	if span.Hi != 0 || span.Lo > ClockLeft(now) || span.Lo > math.MaxInt64 {
+		return Never
+	}
+	return int64(span.Lo)
+}
+
+// lacking is how far tokens are from what is asked.
+func lacking(tokens int64, ahead uint64, cost int64) u128.Uint {
+	asked := u128.From(ahead).Add(u128.From(uint64(cost)))
+	if tokens < 0 {
+		return asked.Add(u128.From(-uint64(tokens)))
+	}
+	return asked.Sub(u128.From(uint64(tokens)))
+}
+
+func (b *intervalBucketRule) Plan(s []int64, now int64, ahead uint64, cost int64) Plan {
+	tokens, anchor, wait := b.at(s, now)
+	if lacks := lacking(tokens, ahead, cost); !lacks.IsZero() {
+		wait = b.due(lacks, anchor, now)
+	}
+	if wait > b.horizon {
+		wait = Never
+	}
+	return Plan{Wait: wait}
+}
+
+func (b *intervalBucketRule) Charge(s []int64, now, cost int64) []int64 {
+	s, _ = b.Book(s, now, now, cost)
+	return s
+}
+
+func (b *intervalBucketRule) Book(s []int64, now, due, cost int64) ([]int64, Ticket) {
+	if len(s) == 0 {
+		s = append(s, b.size, now, now, none)
+	}
+	t := Ticket{ticketCost: cost}
+	copy(t[ticketInterval:ticketCost], s)
+	due = max(due, s[wordPromised])
+	tokens, anchor := b.stepped(s[wordTokens], s[wordAnchor], due)
+	if tokens == b.size {
+		s[wordGrid] = anchor
+	}
+	if s[wordTokens], s[wordAnchor] = tokens-cost, anchor; s[wordTokens] > tokens {
+		s[wordTokens] = math.MinInt64
+	}
+	if s[wordPromised] = none; due > now {
+		s[wordPromised] = due
+	}
+	copy(t[:], s)
+	return s, t
+}
+
+func (b *intervalBucketRule) ChargeTurn(s []int64, _, now, cost int64) []int64 {
+	return b.Charge(s, now, cost)
+}
+
+// Refund gives back what the steps since have not made up for: at each, the tokens may have been lost for want of room. Where nothing was
+// charged since, the state is as it was before. Nothing is left to give of a charge from before the bucket was last full.
+func (b *intervalBucketRule) Refund(s []int64, now int64, t Ticket, amount int64) []int64 {
+	switch {
+	case len(s) == 0:
+		return s
+	case amount == t[ticketCost] && [intervalWords]int64(s) == [intervalWords]int64(t[:]):
+		copy(s, t[ticketInterval:ticketCost])
+		return s
+	case s[wordGrid] != t[wordGrid]:
+		return s
+	}
+	tokens, anchor, _ := b.at(s, now)
+	if tokens == b.size {
+		return s
+	}
+	give := u128.From(uint64(amount))
+	if anchor > t[wordAnchor] {
+		steps := (uint64(anchor) - uint64(t[wordAnchor])) / uint64(b.every)
+		give = give.Sub(u128.Mul(steps, uint64(b.refill)))
+	}
+	give = give.Min(u128.From(uint64(b.size) - uint64(tokens)))
+	s[wordTokens], s[wordAnchor] = int64(uint64(tokens)+give.Lo), anchor
+	return s
+}
+
+func (b *intervalBucketRule) Look(s []int64, now int64, ahead uint64) (remaining, reset int64) {
+	tokens, anchor, wait := b.at(s, now)
+	if lacks := lacking(tokens, ahead, b.size); !lacks.IsZero() {
+		if reset = b.due(lacks, anchor, now); reset == Never {
+			reset = math.MaxInt64
+		}
+	}
+	reset = max(reset, wait)
+	if wait > 0 || tokens <= 0 || uint64(tokens) <= ahead {
+		return 0, reset
+	}
+	return tokens - int64(ahead), reset
+}
+
+// Convert keeps the tokens used, and the steps where they were; steps of the new length that would have been before the change do not
+// count.
+func (b *intervalBucketRule) Convert(s []int64, now int64, to Rule, then int64) []int64 {
+	next, ok := to.(*intervalBucketRule)
+	switch {
+	case !ok:
+		return convertAcross(b, s, now, to, then)
+	case len(s) == 0:
+		return s
+	}
+	tokens, anchor, _ := b.at(s, now)
+	used := uint64(b.size) - uint64(tokens) // which may be more than an int64 holds
+	tokens = Minus(Minus(next.size, int64(used/2)), int64(used-used/2))
+	if t := max(now, s[wordPromised]); anchor < t {
+		anchor = t - int64((uint64(t)-uint64(anchor))%uint64(next.every))
+	}
+	s[wordTokens], s[wordAnchor], s[wordGrid] = tokens, anchor, min(s[wordGrid], anchor)
+	return s
+}
+
+// ConvertTicket brings a Ticket along: it gives back by the same steps, as far as they are the same.
+func (b *intervalBucketRule) ConvertTicket(t Ticket, _ int64, to Rule) (Ticket, bool) {
+	next, ok := to.(*intervalBucketRule)
+	if !ok || next.every != b.every || next.refill != b.refill {
+		return Ticket{}, false
+	}
+	t[ticketCost] = none // a state from before the change is none of the new ones
+	return t, true
+}
+
+func (b *intervalBucketRule) Spent(s []int64, now int64) int64 {
+	tokens, _, _ := b.at(s, now)
+	return Minus(b.size, tokens)
+}
+
+func (b *intervalBucketRule) Load(now, spent int64) []int64 { return b.Charge(nil, now, spent) }
+
+// The word of an IntervalBucket is the time of the last step that is counted, how many tokens are taken, and, in the lowest bit, whether
+// its steps were begun anew since the state was packed. All that a state's wordGrid is for is to tell one beginning from another; where
+// they were begun anew, the last step does that as well.
+
+func (b *intervalBucketRule) Rebase(s []int64, now int64) (base, reach int64, kept bool) {
+	if b.latest == 0 || b.slow || len(s) > 0 && s[wordPromised] != none {
+		return 0, 0, false
+	}
+	tokens, anchor, _ := b.at(s, now)
+	if kept = tokens == b.size; kept {
+		return anchor, b.horizon / 4, true
+	}
+	return s[wordAnchor], b.horizon / 4, false
+}
+
+func (b *intervalBucketRule) Pack(f *WordRange, s []int64) int64 {
+	at, taken := s[wordAnchor]-f.Base, Minus(b.size, s[wordTokens])
+	if at < 0 || at > b.latest || taken > b.size || s[wordPromised] != none {
+		return askRule
+	}
+	return (at<<b.bits | taken) << 1
+}
+
+func (b *intervalBucketRule) Unpack(f *WordRange, word int64, s []int64) []int64 {
+	anchor := f.Base + word>>1>>b.bits
+	grid := anchor
+	if len(s) > 0 && word&1 == 0 {
+		grid = s[wordGrid]
+	}
+	return append(s[:0], b.size-word>>1&(1<<b.bits-1), anchor, grid, none)
+}
+
+func (b *intervalBucketRule) StepWord(_ *WordRange, word, now, cost int64, charge bool) (next, remaining, reset, retry int64) {
+	anew := word & 1
+	at, taken := word>>1>>b.bits, word>>1&(1<<b.bits-1)
+	if past := now - at; taken > 0 && past >= b.every {
+		if steps := past / b.every; steps >= b.steps(taken) {
+			taken = 0
+		} else {
+			taken -= steps * b.refill
+			at += steps * b.every
+		}
+	}
+	if taken == 0 {
+		at = max(at, now)
+	}
+	switch lacks := cost - (b.size - taken); {
+	case lacks > 0:
+		retry = at + b.steps(lacks)*b.every - now
+	case charge:
+		if taken == 0 {
+			anew = 1
+		}
+		if taken += cost; at > b.latest {
+			return 0, 0, 0, askRule
+		}
+	}
+	if taken > 0 {
+		reset = at + b.steps(taken)*b.every - now
+	}
+	return (at<<b.bits|taken)<<1 | anew, b.size - taken, reset, retry
+}
+
+// steps is how many steps bring some tokens, above 0.
+func (b *intervalBucketRule) steps(tokens int64) int64 {
+	if tokens <= b.refill {
+		return 1
+	}
+	return (tokens-1)/b.refill + 1
+}
+
+// OneWindow implements WordRule.
+func (b *intervalBucketRule) OneWindow() bool { return false }

@@ -1,0 +1,224 @@
+package rules
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/weirflow/weir/internal/u128"
+)
+
+// NginxBucket is the parameters of the limit of that name.
+type NginxBucket struct {
+	Rate       Rate
+	Queue      int64
+	DelayAfter int64 // what is held back is the caller's to see to
+}
+
+// Thousand is how many parts nginx divides a request into.
+const Thousand = 1000
+
+// Thousandths is what drains in a second, in whole thousandths of a request.
+func (l NginxBucket) Thousandths() uint64 {
+	return uint64(l.Rate.N * Thousand / int64(l.Rate.Per/time.Second))
+}
+
+// DrainsInTime reports whether a full queue drains within the longest span that a limit may count over.
+func (l NginxBucket) DrainsInTime() bool {
+	return !u128.Mul(uint64(MaxSpan/time.Second), l.Thousandths()).Less(u128.Mul(uint64(l.Queue+1), Thousand))
+}
+
+// Delay is how long nginx holds back a request of that cost, which was admitted and left the bucket at a level.
+func (l NginxBucket) Delay(level, cost int64) time.Duration {
+	above := level - (cost+l.DelayAfter)*Thousand // by the first unit of the cost
+	if above <= 0 {
+		return 0
+	}
+	ms, _, fits := u128.Mul(uint64(above), Thousand).Div(l.Thousandths())
+	if !fits || ms > uint64(MaxSpan/time.Millisecond) {
+		return MaxSpan
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+// Compile returns the rule for clock units of length unit. The parameters have been validated.
+func (l NginxBucket) Compile(unit time.Duration) (Rule, error) {
+	if time.Millisecond%unit != 0 {
+		return nil, &FieldError{"Rate", fmt.Errorf("a millisecond is not a whole number of clock units of %v", unit)}
+	}
+	return &nginxBucketRule{
+		ruleBasics: basicsFor(unit), rate: l.Thousandths(), size: l.Queue + 1, full: uint64(l.Queue+1) * Thousand, ms: int64(time.Millisecond / unit),
+	}, nil
+}
+
+// nginxBucketRule is the rule of NginxBucket. The level is what is in the bucket, each request a Thousand: nginx's excess is the level without
+// the request that was admitted last.
+//
+// Nginx takes a reading more than a minute earlier than the last as 1 ms after it, which only a clock of 32 bits that has wrapped can show.
+// Here every earlier reading is the last one, as for all limits.
+type nginxBucketRule struct {
+	ruleBasics
+	rate uint64 // thousandths that drain in a second
+	size int64
+	full uint64 // in thousandths
+	ms   int64  // clock units of a millisecond
+}
+
+// Words of a state, and of a ticket: the state just after the charge, that before it, when it was charged, and the cost.
+const (
+	wordLevel = iota // in thousandths
+	wordLast         // the millisecond of the last charge
+	thousandthsWords
+
+	thousandthsBefore = thousandthsWords
+	thousandthsNow    = 2 * thousandthsWords
+	thousandthsOf     = thousandthsNow + 1
+)
+
+func (b *nginxBucketRule) Kind() string       { return "nginx_bucket" }
+func (b *nginxBucketRule) Words() int         { return thousandthsWords }
+func (b *nginxBucketRule) Capacity() int64    { return b.size }
+func (b *nginxBucketRule) LargestCost() int64 { return b.size }
+func (b *nginxBucketRule) CanBook() bool      { return false }
+
+func (b *nginxBucketRule) ChargeTurn(s []int64, _, now, cost int64) []int64 {
+	return b.Charge(s, now, cost)
+}
+
+func (b *nginxBucketRule) ConvertTicket(Ticket, int64, Rule) (Ticket, bool) { return Ticket{}, false }
+
+func (b *nginxBucketRule) Valid(s []int64) bool {
+	first, _ := b.millisecond(math.MinInt64)
+	return len(s) == 0 || len(s) == thousandthsWords && s[wordLevel] >= 0 && s[wordLast] >= first && s[wordLast] <= math.MaxInt64/b.ms
+}
+
+// millisecond is the one that a reading is in, and how far it is into it.
+func (b *nginxBucketRule) millisecond(now int64) (ms, into int64) {
+	ms, into = now/b.ms, now%b.ms
+	if into < 0 {
+		ms, into = ms-1, into+b.ms
+	}
+	return ms, into
+}
+
+// Level is what is in the bucket.
+func (b *nginxBucketRule) Level(s []int64, now int64) int64 {
+	if len(s) == 0 {
+		return 0
+	}
+	ms, _ := b.millisecond(now)
+	if ms <= s[wordLast] {
+		return s[wordLevel]
+	}
+	drained, _, _ := u128.Mul(b.rate, uint64(ms)-uint64(s[wordLast])).Div(Thousand) // where it does not fit it is the largest number
+	return s[wordLevel] - int64(min(drained, uint64(s[wordLevel])))
+}
+
+// until is how long after now so much more than the bucket may hold has drained: from the last charge on, or from now on where the bucket is
+// empty.
+func (b *nginxBucketRule) until(s []int64, now int64, tooMuch u128.Uint) int64 {
+	ms, into := b.millisecond(now)
+	last := ms
+	if b.Level(s, now) > 0 {
+		last = s[wordLast]
+	}
+	if tooMuch.Hi > 0 && tooMuch.Hi >= math.MaxUint64/Thousand {
+		return Never
+	}
+	times := u128.Mul(tooMuch.Lo, Thousand).Add(u128.Uint{Hi: tooMuch.Hi * Thousand})
+	wait := u128.From(times.DivCeil(b.rate))
+	if last >= ms {
+		wait = wait.Add(u128.From(uint64(last) - uint64(ms)))
+	} else {
+		wait = wait.Sub(u128.From(uint64(ms) - uint64(last)))
+	}
+	if wait.Hi > 0 {
+		return Never
+	}
+	units := u128.Mul(wait.Lo, uint64(b.ms)).Sub(u128.From(uint64(into)))
+	if units.Hi > 0 || units.Lo > uint64(b.horizon) || units.Lo > ClockLeft(now) {
+		return Never
+	}
+	return int64(units.Lo)
+}
+
+// behind is what the bucket will hold, given what is ahead: from the last charge, or from now on where it is empty by itself.
+func (b *nginxBucketRule) behind(s []int64, now int64, ahead uint64, cost int64) (sum u128.Uint) {
+	if b.Level(s, now) > 0 {
+		sum = u128.From(uint64(s[wordLevel]))
+	}
+	return sum.Add(u128.Mul(ahead, Thousand)).Add(u128.Mul(uint64(cost), Thousand))
+}
+
+// Plan behind others goes by volume: each of them that is served cuts off less than a thousandth, which makes it later.
+func (b *nginxBucketRule) Plan(s []int64, now int64, ahead uint64, cost int64) Plan {
+	level := u128.From(uint64(b.Level(s, now))).Add(u128.Mul(ahead, Thousand)).Add(u128.Mul(uint64(cost), Thousand))
+	if !u128.From(b.full).Less(level) {
+		return Plan{}
+	}
+	wait := b.until(s, now, b.behind(s, now, ahead, cost).Sub(u128.From(b.full)))
+	if wait == Never {
+		return Plan{Never, Never}
+	}
+	return Plan{Wait: wait}
+}
+
+func (b *nginxBucketRule) Charge(s []int64, now, cost int64) []int64 {
+	ms, _ := b.millisecond(now)
+	if len(s) == 0 {
+		s = append(s, 0, ms)
+	}
+	level := b.Level(s, now)
+	more := u128.Mul(uint64(cost), Thousand).Min(u128.From(uint64(math.MaxInt64 - level))) // a debt beyond that is forgotten
+	s[wordLevel], s[wordLast] = level+int64(more.Lo), max(s[wordLast], ms)
+	return s
+}
+
+func (b *nginxBucketRule) Book(s []int64, now, _, cost int64) ([]int64, Ticket) {
+	ms, _ := b.millisecond(now)
+	t := Ticket{thousandthsBefore + wordLast: ms, thousandthsNow: now, thousandthsOf: cost}
+	copy(t[thousandthsBefore:thousandthsNow], s)
+	s = b.Charge(s, now, cost)
+	copy(t[:], s)
+	return s, t
+}
+
+// Refund gives back what nothing was charged on top of: the state is then as if the charge had been of what is left of it.
+func (b *nginxBucketRule) Refund(s []int64, _ int64, t Ticket, amount int64) []int64 {
+	if len(s) == 0 || [thousandthsWords]int64(s) != [thousandthsWords]int64(t[:]) {
+		return s
+	}
+	copy(s, t[thousandthsBefore:thousandthsNow])
+	if left := t[thousandthsOf] - amount; left > 0 {
+		s = b.Charge(s, t[thousandthsNow], left)
+	}
+	return s
+}
+
+func (b *nginxBucketRule) Look(s []int64, now int64, ahead uint64) (remaining, reset int64) {
+	level := u128.From(uint64(b.Level(s, now))).Add(u128.Mul(ahead, Thousand))
+	if !level.IsZero() {
+		if reset = b.until(s, now, b.behind(s, now, ahead, 0)); reset == Never {
+			reset = math.MaxInt64
+		}
+	}
+	return int64(u128.From(b.full).Sub(level).Lo / Thousand), reset
+}
+
+// Convert keeps what is in the bucket.
+func (b *nginxBucketRule) Convert(s []int64, now int64, to Rule, then int64) []int64 {
+	if _, ok := to.(*nginxBucketRule); !ok {
+		return convertAcross(b, s, now, to, then)
+	}
+	if len(s) == 0 {
+		return s
+	}
+	return b.Charge(s, now, 0)
+}
+
+func (b *nginxBucketRule) Spent(s []int64, now int64) int64 {
+	level := b.Level(s, now)
+	return level/Thousand + min(level%Thousand, 1)
+}
+
+func (b *nginxBucketRule) Load(now, spent int64) []int64 { return b.Charge(nil, now, spent) }

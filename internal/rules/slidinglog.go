@@ -1,0 +1,381 @@
+package rules
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/weirflow/weir/internal/u128"
+)
+
+// SlidingLog is the parameters of the limit of that name.
+type SlidingLog struct {
+	Limit      int64
+	Window     time.Duration
+	MaxEntries int // 0: Limit, or 4096 where that is less
+}
+
+// maxEntries bounds the memory of a log without MaxEntries.
+const maxEntries = 4096
+
+// Normal has the MaxEntries that is in force.
+func (l SlidingLog) Normal() SlidingLog {
+	if l.MaxEntries == 0 {
+		l.MaxEntries = int(max(2, min(l.Limit, maxEntries)))
+	}
+	return l
+}
+
+// Compile returns the rule for clock units of length unit. The parameters have been validated.
+func (l SlidingLog) Compile(unit time.Duration) (Rule, error) {
+	window, err := wholeUnits("Window", l.Window, unit)
+	if err != nil {
+		return nil, err
+	}
+	return &slidingLogRule{ruleBasics: basicsFor(unit), limit: l.Limit, window: window, most: l.Normal().MaxEntries}, nil
+}
+
+// slidingLogRule is the rule of SlidingLog. Its charges are in the order of their times; those that have left are skipped at the next charge, and
+// their memory is used again once they are half of all.
+//
+// A charge has left only once the clock says so. What will have left by a time that is promised counts no more at that time, but stays: the
+// promise may be given back.
+type slidingLogRule struct {
+	ruleBasics
+	limit, window int64
+	most          int
+}
+
+// Words of a state of slidingLogRule. Each charge is two words, its time and its cost.
+const (
+	wordLatest  = iota // the latest time that was promised and lies ahead; none
+	wordSum            // of the costs that are remembered; the largest number stands for all above it
+	wordSkipped        // how many words of charges are skipped
+	loggedWords
+)
+
+// Words of a Ticket of slidingLogRule.
+const (
+	ticketTime    = iota
+	ticketAmount  // what is left of the cost
+	ticketPromise // the latest promise before it
+	ticketJoined  // the two charges that became one to make room for it, as in a state; two costs of 0 if none did
+)
+
+func (w *slidingLogRule) Kind() string       { return "sliding_log" }
+func (w *slidingLogRule) Words() int         { return 0 }
+func (w *slidingLogRule) Capacity() int64    { return w.limit }
+func (w *slidingLogRule) LargestCost() int64 { return w.limit }
+
+func (w *slidingLogRule) Valid(s []int64) bool {
+	if len(s) == 0 {
+		return true
+	}
+	n := int64(len(s) - loggedWords)
+	if n < 0 || n%2 != 0 || s[wordSkipped] < 0 || s[wordSkipped] > n || s[wordSkipped]%2 != 0 {
+		return false
+	}
+	for i := entries(s); i < len(s); i += 2 {
+		if s[i+1] < 0 || i+2 < len(s) && s[i] > s[i+2] {
+			return false
+		}
+	}
+	return sumFrom(s, entries(s)) == s[wordSum]
+}
+
+// entries is where the charges that are remembered begin.
+func entries(s []int64) int {
+	if len(s) == 0 {
+		return 0
+	}
+	return loggedWords + int(s[wordSkipped])
+}
+
+// sumFrom adds up the costs from one charge on.
+func sumFrom(s []int64, first int) (sum int64) {
+	for i := first; i < len(s); i += 2 {
+		sum = plus(sum, s[i+1])
+	}
+	return sum
+}
+
+// at is the time that counts at now: that of the newest charge for an earlier reading, and the latest time promised where one lies ahead.
+func (w *slidingLogRule) at(s []int64, now int64) (t, wait int64) {
+	if len(s) == 0 {
+		return now, 0
+	}
+	wait = pending(s[wordLatest], now)
+	if t = max(now, s[wordLatest]); entries(s) < len(s) {
+		t = max(t, s[len(s)-2])
+	}
+	return t, wait
+}
+
+// gone reports whether a charge has left by t. It counts from its time on, and not the other way: t less the window may be no time.
+func (w *slidingLogRule) gone(charge, t int64) bool {
+	return charge <= t && uint64(t)-uint64(charge) >= uint64(w.window)
+}
+
+// leaves is how long after now a charge leaves.
+func (w *slidingLogRule) leaves(charge, now int64) int64 {
+	switch {
+	case charge > now:
+		return plus(Until(charge, now), w.window)
+	case w.gone(charge, now):
+		return 0
+	}
+	return w.window - Until(now, charge)
+}
+
+// live is the first charge that has not left at t, and the sum from there on.
+func (w *slidingLogRule) live(s []int64, t int64) (first int, sum int64) {
+	if len(s) == 0 {
+		return 0, 0
+	}
+	first, sum = entries(s), s[wordSum]
+	for ; first < len(s) && w.gone(s[first], t); first += 2 {
+		sum -= s[first+1]
+	}
+	if s[wordSum] == math.MaxInt64 {
+		sum = sumFrom(s, first)
+	}
+	return first, sum
+}
+
+// DecideDirect reads the log once. Where a promise lies ahead, or the clock was put back, it leaves the matter to the others.
+func (w *slidingLogRule) DecideDirect(s []int64, now, cost int64, charge bool) (next []int64, v Verdict, ok bool) {
+	if s[wordLatest] != none && s[wordLatest] > now || entries(s) < len(s) && s[len(s)-2] > now {
+		return s, v, false
+	}
+	first, sum := w.live(s, now)
+	if sum > w.limit-cost {
+		at, named := w.when(s, first, sum, now, cost)
+		if v.Retry = Until(at, now); !named || v.Retry > w.horizon {
+			return s, v, false
+		}
+	} else if charge {
+		sum += cost
+		s[wordSkipped], s[wordSum], s[wordLatest] = int64(first-loggedWords), sum, none
+		s, _ = w.bounded(s, first, 1)
+		s = append(s, now, cost)
+	}
+	if sum > 0 {
+		v.Reset = w.leaves(s[len(s)-2], now)
+	}
+	v.Remaining = max(Minus(w.limit, sum), 0)
+	return s, v, true
+}
+
+// Plan finds the charge whose leaving makes room. Behind others it goes by volume: it may then name too early a time, but never too late
+// a one.
+func (w *slidingLogRule) Plan(s []int64, now int64, ahead uint64, cost int64) Plan {
+	t, wait := w.at(s, now)
+	first, sum := w.live(s, t)
+	at, named := w.when(s, first, sum, t, cost)
+	if ahead > 0 {
+		whole, rest := inLimits(ahead, cost, w.limit)
+		behind, ok := w.when(s, first, sum, t, rest)
+		if whole > 0 {
+			ok = ok && whole <= ClockLeft(behind)/uint64(w.window)
+			behind = PlusTimes(behind, whole, w.window)
+		}
+		at, named = max(at, behind), named && ok
+	}
+	if at > t {
+		wait = Until(at, now)
+	}
+	if !named || wait > w.horizon {
+		return Plan{Never, Never}
+	}
+	return Plan{Wait: wait}
+}
+
+// inLimits divides what is ahead, and a cost, into whole limits and what is left, which is within 1 and the limit.
+func inLimits(ahead uint64, cost, limit int64) (whole uint64, rest int64) {
+	whole, last, _ := u128.From(ahead).Add(u128.From(uint64(cost - 1))).Div(uint64(limit)) // it fits: no cost is above the limit
+	return whole, int64(last) + 1
+}
+
+// when is the time at which a cost fits, at t or later. It reports false where that is after the end of the clock.
+func (w *slidingLogRule) when(s []int64, first int, sum, t, cost int64) (at int64, named bool) {
+	room := w.limit - cost
+	if sum <= room {
+		return t, true
+	}
+	last := first // of those that have to leave
+	if sum == math.MaxInt64 {
+		for last = len(s) - 2; s[last+1] <= room; last -= 2 {
+			room -= s[last+1]
+		}
+	} else {
+		for sum -= s[last+1]; sum > room; sum -= s[last+1] {
+			last += 2
+		}
+	}
+	return PlusTimes(s[last], 1, w.window), uint64(w.window) <= ClockLeft(s[last])
+}
+
+func (w *slidingLogRule) Charge(s []int64, now, cost int64) []int64 {
+	s, _ = w.Book(s, now, now, cost)
+	return s
+}
+
+func (w *slidingLogRule) Book(s []int64, now, due, cost int64) ([]int64, Ticket) {
+	if len(s) == 0 {
+		s = append(s, none, 0, 0)
+	}
+	due = max(due, s[wordLatest])
+	t, _ := w.at(s, due)
+	mark := Ticket{ticketTime: t, ticketAmount: cost, ticketPromise: s[wordLatest]}
+	first, sum := w.live(s, now)
+	s[wordSkipped], s[wordSum] = int64(first-loggedWords), plus(sum, cost)
+	first, _ = w.live(s, t)
+	s, joined := w.bounded(s, first, 1)
+	copy(mark[ticketJoined:], joined[:])
+	if s[wordLatest] = none; due > now {
+		s[wordLatest] = due
+	}
+	return append(s, t, cost), mark
+}
+
+// bounded makes room for more charges: the oldest ones become one. counting is the first of those that count at the time promised, of which
+// there is a bound; of all, there may be twice as many. It also lets go of skipped words once they are half of all. For one charge no more
+// than two Others have to become one, which are returned.
+func (w *slidingLogRule) bounded(s []int64, counting, more int) (_ []int64, joined [4]int64) {
+	first := entries(s)
+	from, over := counting, (len(s)-counting)/2+more-w.most
+	if over <= 0 {
+		from, over = first, (len(s)-first)/2+more-2*w.most
+	}
+	if over > 0 {
+		s, joined = join(s, from, over)
+	}
+	if first = entries(s); (len(s)-first)/2+more > 2*w.most { // after a change of the bound
+		s, _ = join(s, first, (len(s)-first)/2+more-2*w.most)
+	}
+	if 2*s[wordSkipped] >= int64(len(s)-loggedWords) {
+		s = append(s[:loggedWords], s[entries(s):]...)
+		s[wordSkipped] = 0
+	}
+	return s, joined
+}
+
+// join makes as many charges one with those after them, from one on, and returns the last two that became one.
+func join(s []int64, from, n int) (_ []int64, joined [4]int64) {
+	to := from + 2*n
+	for i := from; i < to; i += 2 {
+		copy(joined[:], s[i:i+4])
+		s[i+3] = plus(s[i+3], s[i+1])
+	}
+	if from == entries(s) {
+		s[wordSkipped] += int64(2 * n)
+		return s, joined
+	}
+	return slices.Delete(s, from, to), joined
+}
+
+// unjoin makes two charges of the one that they became.
+func unjoin(s []int64, joined []int64) []int64 {
+	if joined[1] == 0 {
+		return s
+	}
+	for i := entries(s); i < len(s) && s[i] <= joined[2]; i += 2 {
+		if s[i] != joined[2] || s[i+1] != plus(joined[1], joined[3]) {
+			continue
+		}
+		if i > entries(s) && s[i-2] > joined[0] {
+			return s // another one, that looks the same
+		}
+		s = append(s, 0, 0)
+		copy(s[i+2:], s[i:])
+		copy(s[i:], joined[:4])
+		return s
+	}
+	return s
+}
+
+func (w *slidingLogRule) ChargeTurn(s []int64, _, now, cost int64) []int64 {
+	return w.Charge(s, now, cost)
+}
+
+// Refund takes back from a charge that is still remembered as it was made. Where it was the latest, those that became one to make room for it
+// are two again, and what was promised before is the latest promise; but charges of one time and cost are not known apart, and while one of
+// them is left its time stays promised.
+func (w *slidingLogRule) Refund(s []int64, _ int64, t Ticket, amount int64) []int64 {
+	for i := len(s) - 2; i >= entries(s) && i > 0 && s[i] >= t[ticketTime]; i -= 2 {
+		if s[i] != t[ticketTime] || s[i+1] != t[ticketAmount] {
+			continue
+		}
+		full := s[wordSum] == math.MaxInt64
+		s[wordSum] -= amount
+		if s[i+1] -= amount; s[i+1] == 0 {
+			if s = slices.Delete(s, i, i+2); i == len(s) {
+				s = w.withoutLatest(s, t)
+			}
+		}
+		if full {
+			s[wordSum] = sumFrom(s, entries(s))
+		}
+		return s
+	}
+	return s
+}
+
+// withoutLatest is the state after its latest charge was taken out.
+func (w *slidingLogRule) withoutLatest(s []int64, t Ticket) []int64 {
+	switch newest := len(s) - 2; {
+	case newest < entries(s):
+		s[wordLatest] = none
+	case s[newest] < t[ticketTime]: // what was promised before may have been given back too
+		s[wordLatest] = min(t[ticketPromise], s[newest])
+	}
+	return unjoin(s, t[ticketJoined:])
+}
+
+func (w *slidingLogRule) Look(s []int64, now int64, ahead uint64) (remaining, reset int64) {
+	t, wait := w.at(s, now)
+	_, sum := w.live(s, t)
+	switch {
+	case ahead > 0:
+		reset = w.leaves(t, now)
+	case sum > 0:
+		reset = w.leaves(s[len(s)-2], now)
+	}
+	left := Minus(w.limit, sum)
+	if reset = max(reset, wait); wait > 0 || left <= 0 || uint64(left) <= ahead {
+		return 0, reset
+	}
+	return left - int64(ahead), reset
+}
+
+// Convert keeps what has not left: a longer window does not bring back what has.
+func (w *slidingLogRule) Convert(s []int64, now int64, to Rule, then int64) []int64 {
+	next, ok := to.(*slidingLogRule)
+	switch {
+	case !ok:
+		return convertAcross(w, s, now, to, then)
+	case len(s) == 0:
+		return s
+	}
+	first, sum := w.live(s, now)
+	s[wordSkipped], s[wordSum] = int64(first-loggedWords), sum
+	t, _ := next.at(s, now)
+	first, _ = next.live(s, t)
+	s, _ = next.bounded(s, first, 0)
+	return s
+}
+
+func (w *slidingLogRule) ConvertTicket(t Ticket, _ int64, to Rule) (Ticket, bool) {
+	_, ok := to.(*slidingLogRule)
+	return t, ok
+}
+
+func (w *slidingLogRule) Spent(s []int64, now int64) int64 {
+	t, _ := w.at(s, now)
+	_, sum := w.live(s, t)
+	return sum
+}
+
+func (w *slidingLogRule) Load(now, spent int64) []int64 {
+	return w.Charge(nil, now, min(spent, w.limit))
+}
