@@ -41,11 +41,14 @@ var floors = map[string][]string{
 	"weirredis":         {".", "internal/..."},
 	"weirrueidis":       {".", "weirredis"},
 	"weirgoredis":       {".", "weirredis"},
-	"server":            {".", "policy", "keyed", "sim", "weirhttp", "failover", "lease", "internal/...", "server/..."}, // no product by name
+	"server":            {".", "policy", "internal/...", "server/..."},                                                       // no product by name
+	"server/active":     {".", "policy", "failover", "lease", "server/policyfile", "server/stores", "server/stores/product"}, // and no face
+	"server/face":       {"server/active", "server/policyfile"},
+	"server/...":        {".", "policy", "weirhttp", "internal/...", "server/active", "server/face", "server/policyfile"}, // each package that is not named here is a face
 	"server/stores":     {".", "policy", "internal/nearest", "server/stores/..."},
 	"server/stores/...": {".", "keyed", "policy", "internal/...", "server/room", "server/stores/product", "weirredis", "weirrueidis"}, // a package for each product
-	"server/admin":      {".", "policy", "keyed", "weirhttp", "failover", "lease", "internal/...", "server/policyfile", "server/gateway", "server/room", "server/upstream"},
-	"server/gateway":    {".", "policy", "keyed", "weirhttp", "internal/...", "server/plain", "server/policyfile", "server/listen", "server/accesslog", "server/room", "server/upstream", "sim"}, // sim in tests: what is logged can be replayed
+	"server/admin":      {".", "policy", "failover", "lease", "internal/...", "server/active", "server/face", "server/policyfile"},
+	"server/gateway":    {".", "policy", "keyed", "weirhttp", "internal/...", "server/active", "server/face", "server/plain", "server/policyfile", "server/listen", "server/accesslog", "server/room", "server/upstream", "sim"}, // sim in tests: what is logged can be replayed
 	"server/room":       {".", "policy", "keyed"},
 	"server/listen":     {"policy", "internal/...", "server/plain"},
 	"server/accesslog":  {"sim"}, // in tests
@@ -54,10 +57,10 @@ var floors = map[string][]string{
 	"server/policyfile": {".", "policy", "lease", "internal/...", "server/stores", "weirredis"}, // lease and weirredis in tests: what can be leased, and what a URL hides
 	"server/plain":      {},
 	"server/upstream":   {".", "policy", "server/plain"},
-	"cmd/weir":          {".", "policy", "sim", "weirtest", "weirredis", "weirrueidis", "internal/...", "server", "server/handover", "server/listen", "server/nginx", "server/policyfile"},
+	"cmd/weir":          {".", "policy", "sim", "weirtest", "weirredis", "weirrueidis", "internal/...", "server", "server/handover", "server/nginx", "server/policyfile"},
 	"bench":             {"..."},
 	"proof":             {"..."},
-	"proof/gateway":     {"server/gateway", "server/policyfile"},
+	"proof/gateway":     {"server/active", "server/gateway", "server/policyfile"},
 	"proof/nginx":       {"proof/servers"},
 	"proof/redis":       {"..."},
 	"proof/fleet":       {"..."},
@@ -100,6 +103,9 @@ func TestBrokenRulesAreFound(t *testing.T) {
 		"up, in a test":                  {"x_test.go", file(module + "/keyed"), true},
 		"sideways":                       {"weirhttp/x.go", file(module + "/sim"), true},
 		"between faces":                  {"server/gateway/x.go", file(module + "/server/admin"), true},
+		"a new face":                     {"server/json/x.go", file(module+"/server/face", module+"/policy"), false},
+		"between a new face and another": {"server/json/x.go", file(module + "/server/gateway"), true},
+		"the active policy and a face":   {"server/active/x.go", file(module + "/server/face"), true},
 		"a leaf that imports":            {"internal/u128/x.go", file(module), true},
 		"a third party in the root":      {"policy/x.go", file("golang.org/x/net/http2"), true},
 		"a third party in a root test":   {"policy/x_test.go", file("github.com/stretchr/testify"), true},
@@ -172,12 +178,13 @@ func floorOf(pkg string) (allowed []string, known bool) {
 	if allowed, known = floors[pkg]; known {
 		return allowed, true
 	}
-	for name, allowed := range floors {
-		if prefix, all := strings.CutSuffix(name, "/..."); all && strings.HasPrefix(pkg, prefix+"/") {
-			return allowed, true
+	longest := ""
+	for name := range floors {
+		if prefix, all := strings.CutSuffix(name, "/..."); all && strings.HasPrefix(pkg, prefix+"/") && len(name) > len(longest) {
+			longest = name
 		}
 	}
-	return nil, false
+	return floors[longest], longest != ""
 }
 
 // checkImport says why an import is wrong.

@@ -5,13 +5,42 @@ import (
 	"time"
 )
 
-// Listen says where a server listens, and what those who connect may do. An empty address is not listened on.
+// Listen says where the faces of a server listen, and what those who connect may do. A face without an address is not served.
 type Listen struct {
 	Gateway []Listener
 	Bounds  Bounds
 	Admin   string
-	RLS     string
-	RESP    string
+	Others  []Endpoint // of all other faces, in the order of the policy file
+}
+
+// An Endpoint is a face with its address, written listen.FACE: ADDRESS.
+type Endpoint struct{ Face, Address string }
+
+// Faces returns the names of the faces that have an address.
+func (l *Listen) Faces() (names []string) {
+	if len(l.Gateway) > 0 {
+		names = append(names, "gateway")
+	}
+	if l.Admin != "" {
+		names = append(names, "admin")
+	}
+	for _, e := range l.Others {
+		names = append(names, e.Face)
+	}
+	return names
+}
+
+// Address returns the address of a face other than the gateway, which may have several; empty for none.
+func (l *Listen) Address(face string) string {
+	if face == "admin" {
+		return l.Admin
+	}
+	for _, e := range l.Others {
+		if e.Face == face {
+			return e.Address
+		}
+	}
+	return ""
 }
 
 // A Listener is one address of the gateway.

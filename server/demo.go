@@ -2,12 +2,12 @@ package server
 
 import (
 	_ "embed"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"strings"
 
+	"github.com/weirflow/weir/server/face"
 	"github.com/weirflow/weir/server/policyfile"
 )
 
@@ -30,15 +30,14 @@ func (s *server) startDemo() (*policyfile.File, error) {
 	hello := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "Hello from the demo upstream: %s %s got through.\n", r.Method, r.URL.Path)
 	})
-	const addr = "127.0.0.1:9000"
-	var err error
-	if s.addrs.Demo, err = s.listen(demoServer, addr, hello); err != nil {
-		if s.addrs.Demo, err = s.listen(demoServer, "127.0.0.1:0", hello); err != nil { // somebody has that port
+	const address = "127.0.0.1:9000"
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil { // another program has that port
 			return nil, err
 		}
 	}
-	if _, _, err := net.SplitHostPort(s.addrs.Demo); err != nil {
-		return nil, errors.New("the demo upstream has no address")
-	}
-	return policyfile.Parse("(demo)", []byte(strings.ReplaceAll(s.demo, addr, s.addrs.Demo)))
+	s.demoUp = face.NewHTTP(l, hello, s.Log)
+	s.serve("the demo upstream", s.demoUp)
+	return policyfile.Parse("(demo)", []byte(strings.ReplaceAll(s.demo, address, l.Addr().String())))
 }

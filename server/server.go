@@ -1,21 +1,21 @@
-// Package server puts the faces of Weir together and runs them: today the gateway and the admin pages.
+// Package server runs a policy: it opens the faces that the policy names, updates the active policy, and shuts all of it down in order. Which
+// faces there are is a table in faces.go.
 package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
-	"net/netip"
-	"regexp"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/weirflow/weir/server/admin"
-	"github.com/weirflow/weir/server/gateway"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirflow/weir/server/active"
+	"github.com/weirflow/weir/server/face"
 	"github.com/weirflow/weir/server/handover"
 	"github.com/weirflow/weir/server/listen"
 	"github.com/weirflow/weir/server/policyfile"
@@ -29,43 +29,37 @@ type Options struct {
 	Reload <-chan struct{} // reads the policy again, beside changes of the file; may be nil
 	Reopen <-chan struct{} // opens the access log again; may be nil
 
-	// Restart starts Program, hands it the sockets that this one listens on, and ends this one in good order once that one serves.
+	// Restart starts Program, hands it the sockets that this process listens on, and shuts this process down once that one serves.
 	Restart <-chan struct{}
 	Program handover.Program
 	Sockets *handover.Sockets // what this process was given to listen on; nil for nothing
 
-	Grace time.Duration   // how long requests that are under way may take to end; 0 means 30 s
-	Watch time.Duration   // how often the policy file is looked at; 0 means once a second
+	Grace time.Duration   // how long a shutdown waits for requests in flight. Default: 30 s
+	Watch time.Duration   // how often the policy file and the certificates are looked at. Default: 1 s
 	Ready func(Addresses) // called once, when everything listens; may be nil
 
-	demo string // the demo's policy on other ports, for tests
+	demo  string      // the demo's policy on other ports, for tests
+	kinds []face.Kind // in place of faces(), for tests
 }
 
 // Addresses are where a server listens. An empty one is not listened on.
 type Addresses struct {
 	Gateway, Admin, Demo string
-	Gateways             []string // all of the gateway's, in the order of the policy; Gateway is the first
+	Gateways             []string            // all of the gateway's, in the order of the policy; Gateway is the first
+	Faces                map[string][]string // by the name of the face
 }
-
-// The servers, by what messages call them.
-const (
-	gatewayServer = "listen.gateway"
-	adminServer   = "listen.admin"
-	demoServer    = "the demo upstream"
-)
 
 const (
 	defaultGrace = 30 * time.Second
 	defaultWatch = time.Second
-	lingerTick   = 10 * time.Millisecond
-	linger       = 250 * time.Millisecond // for clients to be told to go elsewhere, before connections are closed
-	maxHeader    = 64 << 10               // bytes of a request's line and header fields, to the admin pages
 
-	startTimeout    = time.Minute     // for a new process to serve
-	lingerOnRestart = 5 * time.Second // as linger: clients that stay connected are waited for longer, as others go elsewhere by themselves
+	lingerTick      = 10 * time.Millisecond
+	linger          = 250 * time.Millisecond // for clients to be told to go elsewhere, before connections are closed
+	lingerOnRestart = 5 * time.Second        // the same where the process was replaced: clients that stay connected are waited for longer
+	startTimeout    = time.Minute            // for a new process to serve
 )
 
-// Serve runs a policy until the context ends, and then lets requests that are under way end. The error is nil after an orderly end.
+// Serve runs a policy until the context ends, and then lets requests in flight end. The error is nil after an orderly shutdown.
 func Serve(ctx context.Context, o Options) error {
 	if o.Grace == 0 {
 		o.Grace = defaultGrace
@@ -76,11 +70,14 @@ func Serve(ctx context.Context, o Options) error {
 	if o.demo == "" {
 		o.demo = demoPolicy
 	}
-	s := &server{Options: o, servers: map[string]serving{}, running: make(chan error, 3), stores: newStores(o.Log, o.Grace)}
-	defer s.stop()
-	if s.Sockets == nil {
-		s.Sockets = &handover.Sockets{}
+	if o.kinds == nil {
+		o.kinds = faces()
 	}
+	if o.Sockets == nil {
+		o.Sockets = &handover.Sockets{}
+	}
+	s := &server{Options: o, failed: make(chan error, 1)}
+	defer s.stop()
 	defer s.Sockets.Close()
 	if err := s.start(ctx); err != nil {
 		return err
@@ -88,30 +85,25 @@ func Serve(ctx context.Context, o Options) error {
 	return s.run(ctx)
 }
 
-// serving is what serves connections: an http.Server, or one with a plain.Server in front.
-type serving interface {
-	Serve(l net.Listener) error
-	Shutdown(ctx context.Context) error
-	Close() error
-}
-
-// server is a Serve under way.
+// server is a Serve in progress.
 type server struct {
 	Options
-	gateway *gateway.Gateway
-	admin   *admin.Admin
-	stores  *storeSet
-	servers map[string]serving // by what they are
-	addrs   Addresses
-	running chan error // what ended
+	policy  *active.Policy
+	demoUp  *face.HTTP // the demo's upstream; nil without the demo
+	faces   []opened
+	sockets []handover.Socket // what the faces listen on
+	ready   atomic.Bool
+	failed  chan error // the first face that failed
 	wg      sync.WaitGroup
-	seen    version // of the policy file
-	control *control
-	edge    edge
-	admins  net.Listener // that of the admin pages; nil for none
 }
 
-// start loads the policy and begins to listen. What it has begun when it fails, stop ends.
+// opened is a face that was opened.
+type opened struct {
+	name string
+	face.Face
+}
+
+// start loads the policy and opens its faces. What it has started when it fails, stop ends.
 func (s *server) start(ctx context.Context) error {
 	file, err := s.load()
 	if err != nil {
@@ -120,45 +112,30 @@ func (s *server) start(ctx context.Context) error {
 	for _, p := range file.Problems {
 		s.Log.Warn("policy", "file", p.File, "line", p.Line, "column", p.Col, "message", p.Message, "fix", p.Fix)
 	}
-	if err := servable(file); err != nil {
-		return err
-	}
-	if s.control, err = newControl(s, file); err != nil {
-		return err
-	}
-	open, err := s.stores.next(ctx, file.Policy)
+	s.policy, err = active.New(ctx, file, active.Options{Path: s.Path, Log: s.Log, Grace: s.Grace, Accept: s.accept})
 	if err != nil {
-		return fmt.Errorf("%s: %w", file.Path, err)
-	}
-	s.stores.use(open)
-	if s.gateway, err = gateway.New(file, given(open), s.Log); err != nil {
 		return err
 	}
-	s.admin = admin.New(s.gateway, s.stores.stats)
-	if err := s.control.begin(file); err != nil {
+	if err := s.open(ctx, file); err != nil {
 		return err
 	}
-	if err := s.openEdge(file); err != nil {
-		return err
+	for _, f := range s.faces {
+		s.serve("listen."+f.name, f)
 	}
-	listen := file.Policy.Listen
-	if s.addrs.Admin, err = s.listen(adminServer, listen.Admin, s.admin); err != nil {
-		return err
-	}
-	s.serveEdge()
-	s.admin.SetReady(true)
-	s.Log.Info("serving", "policy", file.Path, "gateway", s.addrs.Gateway, "admin", s.addrs.Admin, "gateways", s.addrs.Gateways)
+	s.ready.Store(true)
+	addrs := s.addresses()
+	s.Log.Info("serving", "policy", file.Path, "gateway", addrs.Gateway, "admin", addrs.Admin, "faces", addrs.Faces)
 	for _, left := range s.Sockets.Left() {
-		s.Log.Warn("nobody listens on a socket that was handed over: it is closed", "address", left)
+		s.Log.Warn("a socket was handed over that the policy does not listen on: it is closed", "address", left)
 	}
 	if s.Path == "" && s.Out != nil {
-		fmt.Fprintf(s.Out, demoText, s.addrs.Gateway, s.addrs.Demo, s.addrs.Admin, s.addrs.Gateway)
+		fmt.Fprintf(s.Out, demoText, addrs.Gateway, addrs.Demo, addrs.Admin, addrs.Gateway)
 	}
 	if err := s.Sockets.Ready(); err != nil {
-		s.Log.Warn("whoever started this process could not be told that it serves", "error", err)
+		s.Log.Warn("the process that started this one could not be told that it serves", "error", err)
 	}
 	if s.Ready != nil {
-		s.Ready(s.addrs)
+		s.Ready(addrs)
 	}
 	return nil
 }
@@ -168,172 +145,159 @@ func (s *server) load() (*policyfile.File, error) {
 	if s.Path == "" {
 		return s.startDemo()
 	}
-	s.seen = look(s.Path)
 	return policyfile.Load(s.Path)
 }
 
-// servable says what a valid policy asks for that this server does not do, or must not do unasked.
-func servable(file *policyfile.File) error {
-	listen := file.Policy.Listen
-	switch {
-	case len(listen.Gateway) == 0 || listen.Gateway[0].Address == "":
-		return fmt.Errorf("%s: listen.gateway is missing: say where the gateway listens, like 127.0.0.1:8080", file.Path)
-	case listen.RLS != "":
-		return fmt.Errorf("%s: listen.rls: this version has no rate limit service: take it out", file.Path)
-	case listen.RESP != "":
-		return fmt.Errorf("%s: listen.resp: this version does not speak the Redis protocol: take it out", file.Path)
+// accept refuses a valid policy that cannot be served, or that cannot replace the one that is.
+func (s *server) accept(now, candidate *policyfile.File) error {
+	if !ForServing(candidate) {
+		return &policyfile.InvalidError{Problems: []policyfile.Problem{
+			candidate.Wrong("the policy names no address to serve on", "add listen: { gateway: \"127.0.0.1:8080\" }")}}
 	}
-	return reachable(file)
+	if wrong := check(s.kinds, candidate); len(wrong) > 0 {
+		return &policyfile.InvalidError{Problems: append(candidate.Problems, wrong...)}
+	}
+	if now == nil {
+		return nil
+	}
+	if changed := changedSockets(now.Policy.Listen, candidate.Policy.Listen); changed != "" {
+		return fmt.Errorf("%s: %s changes only with a restart: SIGUSR2 restarts the server without losing a request", candidate.Path, changed)
+	}
+	return nil
 }
 
-func isLoopback(hostPort string) bool {
-	host, _, err := net.SplitHostPort(hostPort)
-	if err != nil {
-		return false
+// open opens the faces that the policy names.
+func (s *server) open(ctx context.Context, file *policyfile.File) error {
+	metrics := prometheus.NewRegistry()
+	for _, kind := range s.kinds {
+		if !file.Has("listen", kind.Name) {
+			continue
+		}
+		f, err := kind.Open(ctx, face.Host{
+			Policy: s.policy, Log: s.Log, Metrics: metrics, Ready: s.ready.Load,
+			Listen: func(address string) (net.Listener, error) { return s.listen("listen."+kind.Name, address) },
+		})
+		if err != nil {
+			return err
+		}
+		s.faces = append(s.faces, opened{kind.Name, f})
 	}
-	addr, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && addr.IsLoopback()
+	return nil
 }
 
-// listen serves a handler on an address; an empty one is not listened on.
-func (s *server) listen(what, addr string, h http.Handler) (string, error) {
-	if addr == "" {
-		return "", nil
+// listen opens an address, or takes the socket for it that was handed over.
+func (s *server) listen(what, address string) (net.Listener, error) {
+	l := s.Sockets.Take(what, address)
+	if l == nil {
+		var err error
+		if l, err = listen.Open(what, address); err != nil {
+			return nil, err
+		}
 	}
-	l, err := s.open(what, addr)
-	if err != nil {
-		return "", err
-	}
-	if what == adminServer {
-		s.admins = l
-	}
-	srv := &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(anonymous{s.Log.Handler()}, slog.LevelDebug),
-	}
-	if what == adminServer {
-		l = s.control.secured(l)
-	}
-	s.servers[what] = srv
-	s.serve(what, srv, l)
-	return l.Addr().String(), nil
+	s.sockets = append(s.sockets, handover.Socket{Name: what, Address: address, Listener: l})
+	return l, nil
 }
 
-// open listens on an address, or takes the socket for it that was handed over.
-func (s *server) open(what, addr string) (net.Listener, error) {
-	if l := s.Sockets.Take(what, addr); l != nil {
-		return l, nil
-	}
-	return listen.Open(what, addr)
-}
-
-func (s *server) serve(what string, srv serving, l net.Listener) {
+// serve runs a face. The first that fails ends the server; what others say then is of no interest, and nobody waits for them to say it.
+func (s *server) serve(what string, f face.Face) {
 	s.wg.Go(func() {
-		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			s.running <- fmt.Errorf("%s: %w", what, err)
+		if err := f.Serve(); err != nil {
+			select {
+			case s.failed <- fmt.Errorf("%s: %w", what, err):
+			default:
+			}
 		}
 	})
 }
 
-// run serves until the context ends or a listener fails.
+// addresses are where the faces listen.
+func (s *server) addresses() Addresses {
+	a := Addresses{Faces: map[string][]string{}}
+	for _, f := range s.faces {
+		a.Faces[f.name] = f.Addresses()
+	}
+	first := func(all []string) string {
+		if len(all) == 0 {
+			return ""
+		}
+		return all[0]
+	}
+	a.Gateways = a.Faces["gateway"]
+	a.Gateway, a.Admin = first(a.Gateways), first(a.Faces["admin"])
+	if s.demoUp != nil {
+		a.Demo = first(s.demoUp.Addresses())
+	}
+	return a
+}
+
+// run serves until the context ends or a face fails.
 func (s *server) run(ctx context.Context) error {
 	watch := time.NewTicker(s.Watch)
 	defer watch.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return s.drain(ctx, false)
-		case err := <-s.running:
+			return s.shutdown(ctx, false)
+		case err := <-s.failed:
 			return err
 		case <-s.Reload:
-			s.reload(ctx, "asked to")
-			s.reopenLog()
+			s.reload(ctx, "signal")
+			s.reopenLogs()
 		case <-s.Reopen:
-			s.reopenLog()
+			s.reopenLogs()
 		case <-s.Restart:
 			if s.restart(ctx) {
-				return s.drain(ctx, true)
+				return s.shutdown(ctx, true)
 			}
 		case <-watch.C:
-			if s.control.fileChanged() {
-				s.reload(ctx, "the file has changed")
-			}
-			s.gateway.Engine().Sweep()
-			s.watchCertificates()
+			s.tick(ctx)
 		}
 	}
 }
 
-// drain stops accepting and lets what is under way end. Before that, clients that send one request after another are told with an answer
-// to go elsewhere: a connection that is closed between two requests may be closed on the second. A process that has been replaced hurries
-// nobody: what was upgraded may go on for as long as requests may, too.
-func (s *server) drain(ctx context.Context, replaced bool) error {
-	s.admin.SetReady(false)
-	s.gateway.Leave()
-	s.Log.Info("stopping", "grace", s.Grace.String())
-	ending, cancel := context.WithTimeout(context.Background(), s.Grace)
-	defer cancel()
-	most := linger
-	if replaced {
-		most = lingerOnRestart
+// tick looks at what may have changed by itself.
+func (s *server) tick(ctx context.Context) {
+	if s.policy.Changed() {
+		s.reload(ctx, "the file has changed")
 	}
-	s.linger(ctx, ending, most)
-	for _, what := range []string{gatewayServer, demoServer, adminServer} { // what others need goes later
-		if srv := s.servers[what]; srv != nil && srv.Shutdown(ending) != nil {
-			return fmt.Errorf("requests were still under way after %v: they were cut off", s.Grace)
-		}
-		if what == gatewayServer && replaced {
-			s.linger(ctx, ending, s.Grace) // net/http no longer knows of them
-		}
-	}
-	return nil
-}
-
-// linger waits until all clients have gone, but no longer than that; and hardly where the process is asked to stop while it is replaced.
-func (s *server) linger(ctx, ending context.Context, most time.Duration) {
-	ticker := time.NewTicker(lingerTick)
-	defer ticker.Stop()
-	timer := time.NewTimer(most)
-	defer timer.Stop()
-	asked := ctx.Done()
-	if ctx.Err() != nil {
-		asked = nil
-	}
-	for s.edge.port.Counts().Open > 0 {
-		select {
-		case <-ticker.C:
-		case <-timer.C:
-			return
-		case <-asked:
-			return
-		case <-ending.Done():
-			return
+	s.policy.Engine().Sweep()
+	for _, f := range s.faces {
+		if t, ok := f.Face.(face.Ticker); ok {
+			t.Tick()
 		}
 	}
 }
 
-// stop ends all that was started, at once.
+// reload reads the policy file again. It logs what is wrong with it. The demo has none.
+func (s *server) reload(ctx context.Context, why string) {
+	if s.Path != "" {
+		_, _ = s.policy.Reload(ctx, why)
+	}
+}
+
+// reopenLogs opens the logs again, after their files were moved away.
+func (s *server) reopenLogs() {
+	for _, f := range s.faces {
+		if r, ok := f.Face.(face.Reopener); ok {
+			r.Reopen()
+		}
+	}
+}
+
+// stop ends at once all that was started.
 func (s *server) stop() {
-	for _, srv := range s.servers {
-		srv.Close()
+	for _, f := range s.faces {
+		if err := f.Close(); err != nil {
+			s.Log.Warn("not closed in order", "face", f.name, "error", err)
+		}
 	}
-	s.edge.close()
+	if s.demoUp != nil {
+		s.demoUp.Close()
+	}
 	s.wg.Wait()
-	if s.gateway != nil {
-		s.gateway.Close()
+	if s.policy != nil {
+		if err := s.policy.Close(); err != nil {
+			s.Log.Warn("policy not closed in order", "error", err)
+		}
 	}
-	s.stores.close()
-}
-
-// anonymous takes addresses out of what net/http writes into the log: one may be a client's.
-type anonymous struct{ slog.Handler }
-
-var address = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+(:\d+)?|\[[0-9a-fA-F:.%a-z]+\]:\d+`)
-
-func (a anonymous) Handle(ctx context.Context, r slog.Record) error {
-	r.Message = address.ReplaceAllString(r.Message, "(address)")
-	return a.Handler.Handle(ctx, r)
 }

@@ -199,7 +199,7 @@ func TestABrokenPolicyChangesNothing(t *testing.T) {
 	}
 	write(t, path, strings.Replace(with(5), "burst: 5", "brust: 5", 1))
 	until(t, "noticing the typo", failed(1))
-	if log := r.log.String(); !strings.Contains(log, "the old one goes on") || !strings.Contains(log, `there is no key \"brust\" here`) || !strings.Contains(log, `"line":4`) {
+	if log := r.log.String(); !strings.Contains(log, "the running policy stays active") || !strings.Contains(log, `there is no key \"brust\" here`) || !strings.Contains(log, `"line":4`) {
 		t.Errorf("the log does not say why:\n%s", log)
 	}
 	if status, _ := fetch(t, "http://"+r.Gateway); status != 429 {
@@ -235,7 +235,7 @@ func TestReloadWhenAsked(t *testing.T) {
 	r := serve(t, Options{Path: path, Watch: time.Hour})
 	write(t, path, with(7))
 	r.reload <- struct{}{}
-	until(t, "reloading", func() bool { return strings.Contains(r.log.String(), `"why":"asked to"`) })
+	until(t, "reloading", func() bool { return strings.Contains(r.log.String(), `"why":"signal"`) })
 	if resp, err := http.Get("http://" + r.Gateway); err != nil || !strings.Contains(resp.Header.Get("RateLimit-Policy"), "q=7") {
 		t.Errorf("%v, %v", resp, err)
 	}
@@ -342,7 +342,7 @@ func TestStoppingEndsAfterTheGrace(t *testing.T) {
 	go http.Get("http://" + r.Gateway)
 	<-entered
 	r.stop()
-	if err := <-r.ended; err == nil || !strings.Contains(err.Error(), "still under way") {
+	if err := <-r.ended; err == nil || !strings.Contains(err.Error(), "still in flight") {
 		t.Errorf("%v", err)
 	}
 }
@@ -384,9 +384,9 @@ func TestServeRefuses(t *testing.T) {
 	}
 	defer taken.Close()
 	for text, want := range map[string]string{
-		`{routes: []}`: "listen.gateway is missing",
-		`{listen: {gateway: "127.0.0.1:0", rls: "127.0.0.1:0"}}`:                     "no rate limit service",
-		`{listen: {gateway: "127.0.0.1:0", resp: "127.0.0.1:0"}}`:                    "does not speak the Redis protocol",
+		`{routes: []}`: "names no address to serve on",
+		`{listen: {gateway: "127.0.0.1:0", rls: "127.0.0.1:0"}}`:                     "listen.rls: this version of weir does not serve it",
+		`{listen: {gateway: "127.0.0.1:0", resp: "127.0.0.1:0"}}`:                    "listen.resp: this version of weir does not serve it",
 		`{listen: {gateway: "127.0.0.1:0", admin: "0.0.0.0:9090"}}`:                  "not a loopback address",
 		`{listen: {gateway: "127.0.0.1:0", admin: ":9090"}}`:                         "not a loopback address",
 		`{listen: {gateway: "` + taken.Addr().String() + `"}}`:                       "listen.gateway: cannot listen on " + taken.Addr().String() + ": bind: address already in use",

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/weirflow/weir/server/active"
 	"github.com/weirflow/weir/server/gateway"
 	"github.com/weirflow/weir/server/policyfile"
 )
@@ -92,7 +93,12 @@ routes: [{ match: /, upstream: up, limits: [open] }]
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := gateway.New(file, nil, slog.New(slog.DiscardHandler))
+	p, err := active.New(t.Context(), file, active.Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	g, err := gateway.New(t.Context(), p, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

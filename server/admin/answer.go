@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirflow/weir/internal/duration"
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/active"
 	"github.com/weirflow/weir/server/policyfile"
 )
 
@@ -66,7 +67,7 @@ type exception struct {
 	Until string            `json:"until,omitempty"`
 }
 
-func planOf(p Plan) plan {
+func planOf(p active.Plan) plan {
 	out := plan{Changes: []change{}, Warnings: problemsOf(p.Warnings)}
 	for _, c := range p.Changes {
 		told := change{What: c.What, Name: c.Name, How: c.How, Counts: c.Counts, Why: c.Why, Text: c.String()}
@@ -105,10 +106,8 @@ func problemOf(err error) *problem {
 		return &problem{Status: http.StatusUnprocessableEntity, Detail: "the policy is not valid: the one in force goes on", Problems: problemsOf(invalid.Problems)}
 	case errors.As(err, &large):
 		return &problem{Status: http.StatusRequestEntityTooLarge, Detail: "the body is too large"}
-	case errors.Is(err, ErrForbidden):
-		return &problem{Status: http.StatusForbidden, Detail: plain(err, ErrForbidden)}
-	case errors.Is(err, ErrConflict), errors.Is(err, policy.ErrTooMany):
-		return &problem{Status: http.StatusConflict, Detail: plain(err, ErrConflict)}
+	case errors.Is(err, active.ErrConflict), errors.Is(err, policy.ErrTooMany):
+		return &problem{Status: http.StatusConflict, Detail: plain(err, active.ErrConflict)}
 	}
 	return &problem{Status: http.StatusUnprocessableEntity, Detail: plain(err, nil)}
 }

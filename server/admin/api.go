@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,11 +15,13 @@ import (
 
 	"github.com/weirflow/weir/internal/duration"
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/active"
+	"github.com/weirflow/weir/server/policyfile"
 )
 
 // api is the part of the admin pages that changes a running server.
 type api struct {
-	control Control
+	*Admin
 	tags    *tags
 	changes *prometheus.CounterVec
 	calls   map[string]map[string]call // by path and method
@@ -32,34 +35,30 @@ const (
 	maxRequest = 64 << 10
 )
 
-// Control adds the API to the pages. It is called once, before they are served. listen is the address as the policy writes it; remote says
-// whether others than this machine can reach it, who then need the token.
-func (a *Admin) Control(c Control, listen string, remote bool) {
-	p := &api{control: c, tags: newTags(), changes: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "weir_admin_changes_total", Help: "Changes that were asked for through the API, by what was to be changed and what came of it.",
+// addAPI adds the API to the pages.
+func (a *Admin) addAPI() error {
+	p := &api{Admin: a, tags: newTags(), changes: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_admin_changes_total", Help: "Changes requested through the API, by kind and result.",
 	}, []string{"change", "result"})}
 	for _, change := range []string{"policy", "reload", "ban", "grant", "lift"} {
 		for _, result := range []string{"ok", "failed"} {
 			p.changes.WithLabelValues(change, result)
 		}
 	}
-	a.registry.MustRegister(p.changes, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_exceptions", Help: "Bans and grants in force."},
-		func() float64 { return float64(len(c.Engine().Exceptions())) }))
 	p.calls = map[string]map[string]call{
 		"/v1/status":     {"GET": p.status},
-		"/v1/policy":     {"GET": p.policy, "PUT": p.put},
+		"/v1/policy":     {"GET": p.show, "PUT": p.put},
 		"/v1/reload":     {"POST": p.reload},
 		"/v1/exceptions": {"GET": p.exceptions},
 		"/v1/ban":        {"POST": p.except("ban")},
 		"/v1/grant":      {"POST": p.except("grant")},
 		"/v1/lift":       {"POST": p.lift},
 	}
-	a.guard = newGuard(listen, remote)
 	a.mux.Handle("/v1/", p)
+	return errors.Join(a.registry.Register(p.changes), a.registry.Register(prometheus.NewGaugeFunc(
+		prometheus.GaugeOpts{Name: "weir_exceptions", Help: "Bans and grants in force."},
+		func() float64 { return float64(len(a.policy.Engine().Exceptions())) })))
 }
-
-// SetToken has all pages but /healthz and /readyz ask for a token; empty for none.
-func (a *Admin) SetToken(token string) { a.guard.setToken(token) }
 
 // ServeHTTP answers a request whom the guard has let in.
 func (p *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -86,20 +85,20 @@ func (p *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *api) status(w http.ResponseWriter, _ *http.Request) error {
-	now := p.control.InForce()
+	now := p.policy.Status()
 	from := "file"
-	if now.API {
+	if now.FromAPI {
 		from = "api"
 	}
 	answer(w, http.StatusOK, "application/json", map[string]any{
 		"file": now.File.Path, "from": from, "since": now.Since.UTC().Format(time.RFC3339), "etag": p.tags.of(now.File.Data),
-		"limits": len(now.File.Policy.Limits), "routes": len(now.File.Policy.Routes), "exceptions": len(p.control.Engine().Exceptions()),
+		"limits": len(now.File.Policy.Limits), "routes": len(now.File.Policy.Routes), "exceptions": len(p.policy.Engine().Exceptions()),
 	})
 	return nil
 }
 
-func (p *api) policy(w http.ResponseWriter, _ *http.Request) error {
-	now := p.control.InForce()
+func (p *api) show(w http.ResponseWriter, _ *http.Request) error {
+	now := p.policy.Status()
 	text, err := now.File.Published()
 	if err != nil {
 		return err
@@ -139,18 +138,41 @@ func (p *api) put(w http.ResponseWriter, r *http.Request) error {
 		return bodyError(err)
 	}
 	if dry {
-		if err := check(p.control.InForce().File.Data); err != nil {
+		if err := check(p.policy.Status().File.Data); err != nil {
 			return err
 		}
-		plan, err := p.control.Plan(data)
+		plan, err := p.policy.PlanFor(data, p.hasToken())
 		return p.tell(w, plan, err, false, false)
 	}
 	if match == "" {
 		return &problem{Status: http.StatusPreconditionRequired, Detail: "say which policy is to be replaced: If-Match with the ETag of GET /v1/policy, or *"}
 	}
-	plan, err := p.control.Apply(r.Context(), data, save, check)
+	plan, err := p.apply(r.Context(), data, save, check)
 	p.changed("policy", strings.Join(append([]string{"policy"}, texts(plan)...), "; "), err)
 	return p.tell(w, plan, err, true, save)
+}
+
+// apply makes a policy active that was sent. A policy can have files of this machine read, and requests sent to wherever it says: so only a
+// caller with a token may send one, also from this machine.
+func (p *api) apply(ctx context.Context, data []byte, save bool, check func([]byte) error) (active.Plan, error) {
+	if !p.hasToken() {
+		return active.Plan{}, &problem{Status: http.StatusForbidden,
+			Detail: "a policy is taken only with a token: set admin.token_file in the policy file; or change that file, and POST /v1/reload"}
+	}
+	return p.policy.Apply(ctx, data, save, check)
+}
+
+// audit logs what was changed through the API: neither by whom nor whose key.
+func (p *api) audit(what string, err error) {
+	if err != nil {
+		var invalid *policyfile.InvalidError
+		if errors.As(err, &invalid) {
+			err = fmt.Errorf("the policy is not valid: %d problems", len(invalid.Problems))
+		}
+		p.log.Warn("admin: not changed", "what", what, "error", err)
+		return
+	}
+	p.log.Info("admin: changed", "what", what)
 }
 
 // reload reads the file again.
@@ -163,16 +185,16 @@ func (p *api) reload(w http.ResponseWriter, r *http.Request) error {
 		return &problem{Status: http.StatusUnsupportedMediaType, Detail: "send Content-Type: application/json, also without a body"}
 	}
 	if dry {
-		plan, err := p.control.Plan(nil)
+		plan, err := p.policy.Plan()
 		return p.tell(w, plan, err, false, false)
 	}
-	plan, err := p.control.Reload(r.Context())
+	plan, err := p.policy.Reload(r.Context(), "asked to by the API")
 	p.changed("reload", strings.Join(append([]string{"reload"}, texts(plan)...), "; "), err)
 	return p.tell(w, plan, err, true, false)
 }
 
 // texts are changes for a line of the log, the first of them.
-func texts(p Plan) (all []string) {
+func texts(p active.Plan) (all []string) {
 	const most = 20
 	for i, c := range p.Changes {
 		if i == most {
@@ -183,12 +205,12 @@ func texts(p Plan) (all []string) {
 	return all
 }
 
-func (p *api) tell(w http.ResponseWriter, of Plan, err error, applied, saved bool) error {
+func (p *api) tell(w http.ResponseWriter, of active.Plan, err error, applied, saved bool) error {
 	if err != nil {
 		return err
 	}
 	out := planOf(of)
-	out.Applied, out.Saved, out.ETag = applied, saved, p.tags.of(p.control.InForce().File.Data)
+	out.Applied, out.Saved, out.ETag = applied, saved, p.tags.of(p.policy.Status().File.Data)
 	w.Header().Set("ETag", out.ETag)
 	answer(w, http.StatusOK, "application/json", out)
 	return nil
@@ -201,12 +223,12 @@ func (p *api) changed(change, what string, err error) {
 		result = "failed"
 	}
 	p.changes.WithLabelValues(change, result).Inc()
-	p.control.Audit(what, err)
+	p.audit(what, err)
 }
 
 func (p *api) exceptions(w http.ResponseWriter, _ *http.Request) error {
 	all, now := []exception{}, time.Now()
-	for _, ex := range p.control.Engine().Exceptions() {
+	for _, ex := range p.policy.Engine().Exceptions() {
 		all = append(all, exceptionOf(ex, now))
 	}
 	answer(w, http.StatusOK, "application/json", map[string]any{"exceptions": all})
@@ -228,11 +250,11 @@ func (p *api) except(kind string) call {
 			return &problem{Status: http.StatusUnprocessableEntity, Detail: "the path says what it is, and for how long it holds: take kind and until out"}
 		}
 		ex := policy.Exception{Limit: in.Limit, Key: in.Key, Ban: kind == "ban", Set: in.Set, For: d}
-		if err := p.control.Engine().Except(ex); err != nil {
+		if err := p.policy.Engine().Except(ex); err != nil {
 			p.changed(kind, kind+" at a limit", errors.New("refused")) // what was sent may hold a key
 			return err
 		}
-		err = p.control.Keep()
+		err = p.policy.Keep()
 		p.changed(kind, ex.String(), err)
 		if err != nil {
 			return notKept(err)
@@ -247,14 +269,14 @@ func (p *api) lift(w http.ResponseWriter, r *http.Request) error {
 	if err := read(w, r, &in); err != nil {
 		return err
 	}
-	lifted, err := p.control.Engine().Lift(in.Limit, in.Key)
+	lifted, err := p.policy.Engine().Lift(in.Limit, in.Key)
 	switch {
 	case err != nil:
 		return err
 	case !lifted:
 		return &problem{Status: http.StatusNotFound, Detail: "there is neither a ban nor a grant for this key"}
 	}
-	err = p.control.Keep()
+	err = p.policy.Keep()
 	p.changed("lift", fmt.Sprintf("a ban or a grant at the limit %q lifted", in.Limit), err)
 	if err != nil {
 		return notKept(err)

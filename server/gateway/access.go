@@ -22,7 +22,7 @@ func (g *Gateway) Refused(r *http.Request, status int) {
 	if log == nil {
 		return
 	}
-	rec := newRecord(nil, r, weirhttp.ClientIP(r, g.File().Policy.TrustedProxies))
+	rec := newRecord(nil, r, weirhttp.ClientIP(r, g.state.Load().file.Policy.TrustedProxies))
 	rec.entry.Status = status
 	if r.Method != http.MethodHead {
 		rec.entry.Bytes = int64(len(http.StatusText(status)) + len("\n"))

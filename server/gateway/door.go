@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"path/filepath"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/policy"
@@ -80,14 +79,10 @@ func (d *door) secrets(g *Gateway, def policy.WaitingRoom, file *policyfile.File
 		}
 		return d.made, nil
 	}
-	path := def.SecretFile
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(filepath.Dir(file.Path), path)
-	}
 	if first {
 		d.made = room.NewSecrets() // in case that the file is taken out later
 	}
-	return room.ReadSecrets(path)
+	return room.ReadSecrets(file.Beside(def.SecretFile))
 }
 
 // openLine opens where the line is kept, or takes over the one of before.

@@ -71,7 +71,7 @@ func TestWaitingRoomBeforeLimits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return g.Update(f, nil)
+		return g.Update(f)
 	}
 	if err := update(strings.ReplaceAll(roomPolicy, "ROOM", "admit: 1/d, burst: 2, secret_file: nothing")); err == nil || !strings.Contains(err.Error(), "waiting_rooms.sale: secret_file") {
 		t.Errorf("%v", err)

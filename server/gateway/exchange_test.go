@@ -55,13 +55,10 @@ func says(t testing.TB, text string) string {
 }
 
 // front serves a policy in front of an upstream that is there already, as the server does: with HTTP/2 without TLS too.
-func front(t testing.TB, text, upstream string) (*gateway.Gateway, *httptest.Server) {
+func front(t testing.TB, text, upstream string) (served, *httptest.Server) {
 	t.Helper()
 	log := new(bytes.Buffer)
-	g, err := gateway.New(parse(t, text, upstream), nil, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := openGateway(t, parse(t, text, upstream), slog.New(slog.DiscardHandler))
 	s := httptest.NewUnstartedServer(g)
 	s.Config.ConnContext = gateway.WithConn
 	s.Config.ErrorLog = slog.NewLogLogger(slog.NewTextHandler(&lockedWriter{w: log}, nil), slog.LevelError)

@@ -6,24 +6,23 @@ package gateway
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"strconv"
-	"sync"
 	"sync/atomic"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/tally"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/accesslog"
+	"github.com/weirflow/weir/server/active"
 	"github.com/weirflow/weir/server/policyfile"
 	"github.com/weirflow/weir/server/upstream"
 	"github.com/weirflow/weir/weirhttp"
 )
 
-// A Gateway is an http.Handler. Update changes its policy while it serves.
+// A Gateway is an http.Handler, and a part of the active policy.
 type Gateway struct {
 	log       *slog.Logger
 	upstreams *upstream.Set
@@ -33,7 +32,6 @@ type Gateway struct {
 	leaving   atomic.Bool
 	accessLog atomic.Pointer[accesslog.Log] // nil for none
 
-	mu    sync.Mutex // for Update
 	state atomic.Pointer[state]
 }
 
@@ -75,76 +73,70 @@ type counts struct {
 	noRoute, invalid, canceled, upstreamFailed, turnedAway, stale, waiting, tooLarge, badBody atomic.Uint64
 }
 
-// New returns a gateway for a policy file that was loaded, with the stores that its limits are in. Every route needs an upstream.
-func New(file *policyfile.File, stores map[string]weir.Store, log *slog.Logger) (*Gateway, error) {
-	if err := check(file, stores); err != nil {
-		return nil, err
-	}
+// New returns a gateway that serves the active policy, and every one that becomes active later.
+func New(ctx context.Context, p *active.Policy, log *slog.Logger) (*Gateway, error) {
 	limiter, err := weir.New(weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 10})
 	if err != nil {
 		return nil, err
 	}
 	g := &Gateway{log: log, upstreams: upstream.NewSet(upstream.Options{Log: log}), answers: newAnswers(), errorLog: limiter}
-	upstreams, err := g.upstreams.Prepare(specs(file))
-	if err != nil {
+	if err := p.Join(ctx, g); err != nil {
+		g.upstreams.Close()
 		return nil, err
 	}
-	engine, err := policy.New(file.Policy, policy.Options{Stores: stores})
-	if err != nil {
-		return nil, err
-	}
-	doors, err := g.openDoors(file, stores, nil)
-	if err != nil {
-		return nil, errors.Join(err, engine.Close())
-	}
-	upstreams.Commit()
-	s := g.compile(file, engine, nil)
-	s.doors = doors
-	g.state.Store(s)
 	return g, nil
 }
 
-// Update puts another policy in force, all or nothing: on an error the gateway goes on with the old one. Limits that keep their name and
-// their key keep what has been used. Requests that are under way end as they began: they may ask the stores of before until then.
-func (g *Gateway) Update(file *policyfile.File, stores map[string]weir.Store) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	old := g.state.Load()
-	if err := check(file, stores); err != nil { // before the limits are changed
-		return err
+// Prepare readies the upstreams and the waiting rooms of the next policy.
+func (g *Gateway) Prepare(_ context.Context, _ *active.Snapshot, next active.Candidate) (active.Change, error) {
+	if wrong := withoutUpstream(next.File); len(wrong) > 0 {
+		return nil, &policyfile.InvalidError{Problems: wrong}
 	}
-	upstreams, err := g.upstreams.Prepare(specs(file))
+	upstreams, err := g.upstreams.Prepare(specs(next.File))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	doors, err := g.openDoors(file, stores, old.doors)
-	if err != nil {
-		return err
+	c := &change{gateway: g, upstreams: upstreams}
+	if old := g.state.Load(); old != nil {
+		c.oldDoors = old.doors
 	}
-	engine, err := old.engine.NextWith(file.Policy, stores)
-	if err != nil {
-		return errors.Join(err, doors.leave(old.doors))
-	}
-	upstreams.Commit()
-	s := g.compile(file, engine, old)
-	s.doors = doors
-	used := doors.use()
+	c.doors, err = g.openDoors(next.File, next.Stores, c.oldDoors)
+	return c, err
+}
+
+// change is a gateway that is prepared for another policy.
+type change struct {
+	gateway         *Gateway
+	upstreams       *upstream.Change
+	doors, oldDoors doors
+}
+
+// Commit puts the policy in force. Limits that keep their name and their key keep what has been used. Requests in flight end as they began: they
+// may use the engine and the stores of before until then.
+func (c *change) Commit(next *active.Snapshot) {
+	g := c.gateway
+	c.upstreams.Commit()
+	s := g.compile(next, g.state.Load())
+	s.doors = c.doors
+	used := c.doors.use()
 	g.state.Store(s)
-	return errors.Join(used, old.doors.leave(doors), old.engine.Retire(engine))
+	if err := errors.Join(used, c.oldDoors.leave(c.doors)); err != nil {
+		g.log.Error("waiting rooms were not updated in full", "error", err)
+	}
+}
+
+// Discard closes the waiting rooms that were opened.
+func (c *change) Discard() {
+	if err := c.doors.leave(c.oldDoors); err != nil {
+		c.gateway.log.Warn("waiting rooms of a policy that was refused were not closed", "error", err)
+	}
 }
 
 // Close gives back what the gateway holds. Requests must have ended.
 func (g *Gateway) Close() error {
 	g.upstreams.Close()
-	s := g.state.Load()
-	return errors.Join(s.doors.leave(nil), s.engine.Close())
+	return g.state.Load().doors.leave(nil)
 }
-
-// File returns the policy file in force.
-func (g *Gateway) File() *policyfile.File { return g.state.Load().file }
-
-// Engine returns the engine in force, for its counters.
-func (g *Gateway) Engine() *policy.Engine { return g.state.Load().engine }
 
 // Upstreams returns the counters of the upstreams in force, and of their targets, in no order.
 func (g *Gateway) Upstreams() []upstream.Stats { return g.upstreams.Stats() }
@@ -160,36 +152,10 @@ func (g *Gateway) Counts() Counts {
 	}
 }
 
-// Check says what in a valid policy a gateway cannot do, once its stores are open.
-func (g *Gateway) Check(file *policyfile.File) error {
-	open := map[string]weir.Store{}
-	for _, s := range file.Policy.Stores {
-		open[s.Name] = unopened{}
-	}
-	return check(file, open)
-}
-
-// unopened stands for a store that would be opened.
-type unopened struct{ weir.Store }
-
-// check says what in a valid policy a gateway cannot do. A limit that is to be shared is never one of this node alone.
-func check(file *policyfile.File, stores map[string]weir.Store) error {
-	for i, r := range file.Policy.Routes {
-		if r.Upstream == "" {
-			return fmt.Errorf("%s: route %d (%s) has no upstream: a gateway has to pass requests on to somewhere", file.Path, i+1, r.Match)
-		}
-	}
-	for _, l := range file.Policy.Limits {
-		if l.Store != "" && stores[l.Store] == nil {
-			return fmt.Errorf("%s: limit %q is in the store %q, which is not open", file.Path, l.Name, l.Store)
-		}
-	}
-	return nil
-}
-
-// compile makes a state from a policy whose upstreams are there. It takes over who is held from the one before.
-func (g *Gateway) compile(file *policyfile.File, engine *policy.Engine, old *state) *state {
-	s := &state{file: file, engine: engine, tells: teller(file.Policy.Headers), asksHop: file.Policy.AsksHop()}
+// compile makes a state from a policy whose upstreams are there. Queues of routes that stay keep the requests that wait in them.
+func (g *Gateway) compile(next *active.Snapshot, old *state) *state {
+	file := next.File
+	s := &state{file: file, engine: next.Engine, tells: teller(file.Policy.Headers), asksHop: file.Policy.AsksHop()}
 	for i := range file.Policy.Routes {
 		s.routes = append(s.routes, g.newRoute(file, &file.Policy.Routes[i], old))
 	}

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/active"
 	"github.com/weirflow/weir/server/gateway"
 	"github.com/weirflow/weir/server/policyfile"
 )
@@ -31,16 +33,45 @@ func parse(t testing.TB, text, upstream string) *policyfile.File {
 	return f
 }
 
+// served is a gateway with its policy.
+type served struct {
+	*gateway.Gateway
+	policy *active.Policy
+}
+
+// openGateway makes a policy active and a gateway for it. The test ends both.
+func openGateway(t testing.TB, f *policyfile.File, log *slog.Logger) served {
+	t.Helper()
+	s := served{}
+	var err error
+	if s.policy, err = active.New(t.Context(), f, active.Options{Log: log}); err != nil {
+		t.Fatal(err)
+	}
+	if s.Gateway, err = gateway.New(t.Context(), s.policy, log); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Update makes another policy active.
+func (s served) Update(f *policyfile.File) error { return s.policy.Update(context.Background(), f) }
+
+// File is that of the active policy.
+func (s served) File() *policyfile.File { return s.policy.File() }
+
+// Engine is that of the active policy.
+func (s served) Engine() *policy.Engine { return s.policy.Engine() }
+
+// Close ends the gateway and its policy.
+func (s served) Close() error { return errors.Join(s.Gateway.Close(), s.policy.Close()) }
+
 // start serves a policy in front of an upstream.
-func start(t testing.TB, text string, upstream http.Handler) (*gateway.Gateway, *httptest.Server, *bytes.Buffer) {
+func start(t testing.TB, text string, upstream http.Handler) (served, *httptest.Server, *bytes.Buffer) {
 	t.Helper()
 	up := httptest.NewServer(upstream)
 	t.Cleanup(up.Close)
 	log := new(bytes.Buffer)
-	g, err := gateway.New(parse(t, text, up.URL), nil, slog.New(slog.NewTextHandler(&lockedWriter{w: log}, nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := openGateway(t, parse(t, text, up.URL), slog.New(slog.NewTextHandler(&lockedWriter{w: log}, nil)))
 	front := httptest.NewServer(g)
 	t.Cleanup(func() { front.Close(); g.Close() })
 	return g, front, log
@@ -195,10 +226,7 @@ routes: [{ match: /, upstream: up, limits: [no], refused: { file: sorry.html, st
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := gateway.New(f, nil, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := openGateway(t, f, slog.New(slog.DiscardHandler))
 	defer g.Close()
 	front := httptest.NewServer(g)
 	defer front.Close()
@@ -327,17 +355,13 @@ func TestUpdate(t *testing.T) {
 	up := g.File().Policy.Upstreams[0].URL
 	get(t, front.URL+"/user", "User-Id", "7")
 	noUpstream := parse(t, strings.Replace(flashSale, "match: /user, upstream: shop", "match: /user", 1), up)
-	if err := g.Update(noUpstream, nil); err == nil || !strings.Contains(err.Error(), "route 2 (/user) has no upstream") {
-		t.Errorf("%v", err)
-	}
-	shared := parse(t, "stores: { s: { url: \"redis://h\" } }\n"+strings.Replace(flashSale, "key: host,", "key: host, store: s,", 1), up)
-	if err := g.Update(shared, nil); err == nil || !strings.Contains(err.Error(), "which is not open") {
+	if err := g.Update(noUpstream); err == nil || !strings.Contains(err.Error(), "the route /user has no upstream") {
 		t.Errorf("%v", err)
 	}
 	if resp, _ := get(t, front.URL+"/user", "User-Id", "7"); resp.StatusCode != 429 {
 		t.Errorf("the old policy does not go on: %d", resp.StatusCode)
 	}
-	if err := g.Update(parse(t, strings.Replace(flashSale, "header.user-id, token_bucket: { rate: 1/h, burst: 1 }", "header.user-id, token_bucket: { rate: 1/h, burst: 3 }", 1), up), nil); err != nil {
+	if err := g.Update(parse(t, strings.Replace(flashSale, "header.user-id, token_bucket: { rate: 1/h, burst: 1 }", "header.user-id, token_bucket: { rate: 1/h, burst: 3 }", 1), up)); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []int{200, 200, 429} { // one of the three was used before
@@ -374,7 +398,7 @@ func TestUpdateUnderLoad(t *testing.T) {
 		if i%2 == 0 {
 			next = b
 		}
-		if err := g.Update(next, nil); err != nil {
+		if err := g.Update(next); err != nil {
 			t.Error(err)
 		}
 	}
@@ -383,7 +407,12 @@ func TestUpdateUnderLoad(t *testing.T) {
 }
 
 func TestNewRefusesWhatAGatewayCannotDo(t *testing.T) {
-	if _, err := gateway.New(parse(t, "routes: [{ match: / }]", ""), nil, slog.New(slog.DiscardHandler)); err == nil {
+	p, err := active.New(t.Context(), parse(t, "routes: [{ match: / }]", ""), active.Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if _, err := gateway.New(t.Context(), p, slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("a route without an upstream was accepted")
 	}
 }

@@ -109,7 +109,7 @@ func TestOneClientDoesNotFillTheQueue(t *testing.T) {
 			}
 			// A change of the policy counts those who are there.
 			next := strings.Replace(strings.Replace(line, "door: { leaky_bucket: { rate: 1/h, queue: 1000 } }", limit, 1), "max: 8", "max: 9", 1)
-			if err := g.Update(parse(t, next, g.File().Policy.Upstreams[0].URL), nil); err != nil {
+			if err := g.Update(parse(t, next, g.File().Policy.Upstreams[0].URL)); err != nil {
 				t.Fatal(err)
 			}
 			if n := ask("192.0.2.4", 5); n != 4 {

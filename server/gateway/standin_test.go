@@ -249,7 +249,7 @@ routes: [{ match: /, upstream: up, failed: { body: closed } }]
 	}
 	// A change of the policy keeps that, and one that tries has it back.
 	file := parse(t, strings.Replace(stale, "SPARE", "URL", 1), g.File().Policy.Upstreams[0].URL)
-	if err := g.Update(file, nil); err != nil {
+	if err := g.Update(file); err != nil {
 		t.Fatal(err)
 	}
 	up.down.Store(false)
@@ -285,7 +285,7 @@ func TestUpdateUpstreams(t *testing.T) {
 		"upstreams: { up: { targets: [\"" + other.URL + "\"], timeouts: { answer: 1s } } }\nroutes: [{ match: /, upstream: up }]\n",
 		"upstreams: { new: { url: \"" + other.URL + "\" } }\nroutes: [{ match: /, upstream: new }]\n",
 	} {
-		if err := g.Update(parse(t, text, ""), nil); err != nil {
+		if err := g.Update(parse(t, text, "")); err != nil {
 			t.Fatal(err)
 		}
 		if resp, body := get(t, front.URL); resp.StatusCode != 200 || !strings.HasPrefix(body, "page ") {

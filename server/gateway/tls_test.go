@@ -14,7 +14,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirflow/weir/server/gateway"
 	"github.com/weirflow/weir/server/policyfile"
 )
 
@@ -47,7 +46,7 @@ func TestTLS(t *testing.T) {
 		}
 		return policyfile.Load(path)
 	}
-	var g *gateway.Gateway
+	var g served
 	var front *httptest.Server
 	for _, c := range []struct {
 		settings, body string
@@ -65,13 +64,11 @@ func TestTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if g == nil {
-			if g, err = gateway.New(file, nil, slog.New(slog.DiscardHandler)); err != nil {
-				t.Fatal(err)
-			}
+		if g.Gateway == nil {
+			g = openGateway(t, file, slog.New(slog.DiscardHandler))
 			front = httptest.NewServer(g)
 			defer func() { front.Close(); g.Close() }()
-		} else if err := g.Update(file, nil); err != nil {
+		} else if err := g.Update(file); err != nil {
 			t.Fatal(err)
 		}
 		resp, err := http.Get(front.URL)

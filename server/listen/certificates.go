@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -34,10 +33,10 @@ type Expiry struct {
 	NotAfter time.Time
 }
 
-// LoadCertificates reads what a policy names; dir is where its files are looked for.
-func LoadCertificates(t *policy.TLS, dir string) (*Certificates, error) {
+// LoadCertificates reads the files that a policy names; path turns such a name into a path.
+func LoadCertificates(t *policy.TLS, path func(name string) string) (*Certificates, error) {
 	c := &Certificates{}
-	loaded, err := load(t, dir)
+	loaded, err := load(t, path)
 	if err != nil {
 		return nil, err
 	}
@@ -53,8 +52,8 @@ func (c *Certificates) Expiries() []Expiry { return c.current.Load().expiry }
 
 func (c *Certificates) config() *tls.Config { return c.current.Load().config }
 
-func load(t *policy.TLS, dir string) (*certificates, error) {
-	read := func(name string) ([]byte, error) { return readFile(dir, name) }
+func load(t *policy.TLS, path func(name string) string) (*certificates, error) {
+	read := func(name string) ([]byte, error) { return readFile(path(name), name) }
 	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	if t.MinVersion == "1.3" {
 		config.MinVersion = tls.VersionTLS13
@@ -99,10 +98,10 @@ func load(t *policy.TLS, dir string) (*certificates, error) {
 }
 
 // Version tells two states of the files that a policy names apart, by what is in them. A file that cannot be read has a version too.
-func Version(t *policy.TLS, dir string) (version [sha256.Size]byte) {
+func Version(t *policy.TLS, path func(name string) string) (version [sha256.Size]byte) {
 	hash := sha256.New()
 	add := func(name string) {
-		data, err := readFile(dir, name)
+		data, err := readFile(path(name), name)
 		if err != nil {
 			data = nil
 		}
@@ -120,11 +119,8 @@ func Version(t *policy.TLS, dir string) (version [sha256.Size]byte) {
 	return version
 }
 
-func readFile(dir, name string) ([]byte, error) {
-	path := name
-	if !filepath.IsAbs(name) {
-		path = filepath.Join(dir, name)
-	}
+// readFile reads a file; name is what the policy calls it.
+func readFile(path, name string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

@@ -85,7 +85,7 @@ func TestTLS(t *testing.T) {
 	ca := newAuthority(t, dir, "ca")
 	issue(t, dir, "a.test", ca)
 	issue(t, dir, "b.test", ca)
-	certificates, err := LoadCertificates(names("a.test", "b.test"), dir)
+	certificates, err := LoadCertificates(names("a.test", "b.test"), in(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,12 +138,12 @@ func TestTLS(t *testing.T) {
 	until(t, "failures are counted", func() bool { return s.Counts().Handshake == 2 })
 
 	// Others are taken by handshakes that begin later; and none by an error.
-	before := Version(names("a.test"), dir)
+	before := Version(names("a.test"), in(dir))
 	issue(t, dir, "a.test", ca)
-	if Version(names("a.test"), dir) == before {
+	if Version(names("a.test"), in(dir)) == before {
 		t.Error("the change is not seen")
 	}
-	next, err := LoadCertificates(names("a.test"), dir)
+	next, err := LoadCertificates(names("a.test"), in(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestTLS(t *testing.T) {
 		"no file of authorites": {Certificates: names("a.test").Certificates, ClientCA: "x"},
 		"nothing":               {},
 	} {
-		if _, err := LoadCertificates(bad, dir); err == nil {
+		if _, err := LoadCertificates(bad, in(dir)); err == nil {
 			t.Errorf("%s: it is taken", name)
 		}
 	}
@@ -173,7 +173,7 @@ func TestClientCertificates(t *testing.T) {
 	for auth, wants := range map[string]string{"": "friend", "required": "friend", "optional": "friend nobody"} {
 		n := names("a.test")
 		n.ClientCA, n.ClientAuth = "ca.crt", auth
-		certificates, err := LoadCertificates(n, dir)
+		certificates, err := LoadCertificates(n, in(dir))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +209,7 @@ func TestStopLetsHandshakesEnd(t *testing.T) {
 	dir := t.TempDir()
 	ca := newAuthority(t, dir, "ca")
 	issue(t, dir, "a.test", ca)
-	certificates, err := LoadCertificates(names("a.test"), dir)
+	certificates, err := LoadCertificates(names("a.test"), in(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,4 +228,9 @@ func TestStopLetsHandshakesEnd(t *testing.T) {
 	if got := ask(conn, get); got != "200 127.0.0.1" {
 		t.Errorf("%q", got)
 	}
+}
+
+// in returns where the files of a directory are.
+func in(dir string) func(string) string {
+	return func(name string) string { return filepath.Join(dir, name) }
 }

@@ -12,13 +12,17 @@ import (
 
 // listen reads where a server listens, and the bounds of those who connect.
 func (d *decoder) listen(n *node) policy.Listen {
-	return policy.Listen{
+	l := policy.Listen{
 		Gateway: d.listeners(n.get("gateway")),
 		Bounds:  d.bounds(n.get("bounds")),
-		Admin:   text(n.get("admin")),
-		RLS:     text(n.get("rls")),
-		RESP:    text(n.get("resp")),
+		Admin:   d.address(text(n.get("admin")), []string{"listen", "admin"}),
 	}
+	for _, f := range fields(n) {
+		if f.name != "gateway" && f.name != "bounds" && f.name != "admin" {
+			l.Others = append(l.Others, policy.Endpoint{Face: f.name, Address: text(f.value)})
+		}
+	}
+	return l
 }
 
 // listeners reads one address, one listener, or a list of either.

@@ -25,6 +25,34 @@ type File struct {
 	Problems []Problem         // warnings only, unless Load returned an error
 
 	UpstreamTLS map[string]UpstreamTLS // of the upstreams that say something of it, by name
+	Untrusted   bool                   // ParseInside read it: its sender must not learn about files of this machine
+
+	root *node // nil where the text is not YAML
+}
+
+// Beside is the path of a file that the policy names: a name that is not absolute is looked for beside the policy file.
+func (f *File) Beside(name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(filepath.Dir(f.Path), name)
+}
+
+// Has reports whether the file has something at a path of keys and indexes, like "listen", "gateway".
+func (f *File) Has(path ...string) bool {
+	n := f.root
+	for _, name := range path {
+		if n = n.get(name); n == nil {
+			return false
+		}
+	}
+	return n != nil
+}
+
+// Wrong is an error at a path of keys and indexes, for checks beyond those of Load.
+func (f *File) Wrong(message, fix string, path ...string) Problem {
+	line, col := f.root.at(path)
+	return Problem{f.Path, line, col, message, fix, false}
 }
 
 // A Problem is one thing that is wrong with a file.
@@ -86,7 +114,7 @@ func Parse(path string, data []byte) (*File, error) { return parseFile(path, dat
 func ParseInside(path string, data []byte) (*File, error) { return parseFile(path, data, true) }
 
 func parseFile(path string, data []byte, inside bool) (*File, error) {
-	f := &File{Path: path, Data: data, Bodies: map[string][]byte{}}
+	f := &File{Path: path, Data: data, Bodies: map[string][]byte{}, Untrusted: inside}
 	root, err := parse(data)
 	if err != nil {
 		var m *mistake
@@ -96,6 +124,7 @@ func parseFile(path string, data []byte, inside bool) (*File, error) {
 		}
 		return f, err
 	}
+	f.root = root
 	s, err := newSchema()
 	if err != nil {
 		return f, err
@@ -169,7 +198,7 @@ func (f *File) body(root *node, name string, route int, word string, inside bool
 	}
 	data, err := []byte(nil), fmt.Errorf("%s is not beside the policy file", name)
 	if !inside || filepath.IsLocal(name) {
-		data, err = readBody(filepath.Join(filepath.Dir(f.Path), name), name)
+		data, err = readSmall(f.Beside(name), name)
 	}
 	if err != nil {
 		f.add(root, finding{
@@ -182,10 +211,8 @@ func (f *File) body(root *node, name string, route int, word string, inside bool
 	f.Bodies[name] = data
 }
 
-func readBody(path, name string) ([]byte, error) {
-	if filepath.IsAbs(name) {
-		path = name
-	}
+// readSmall reads a file of at most maxBody bytes; name is what the policy calls it.
+func readSmall(path, name string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		var e *os.PathError

@@ -87,7 +87,7 @@ func TestParse(t *testing.T) {
 	}
 	p := f.Policy
 	want := policy.Policy{
-		Listen:         policy.Listen{Gateway: []policy.Listener{{Address: "127.0.0.1:8080"}}, Admin: "127.0.0.1:9090", RLS: "127.0.0.1:8081", RESP: "127.0.0.1:6380"},
+		Listen:         policy.Listen{Gateway: []policy.Listener{{Address: "127.0.0.1:8080"}}, Admin: "127.0.0.1:9090", Others: []policy.Endpoint{{Face: "rls", Address: "127.0.0.1:8081"}, {Face: "resp", Address: "127.0.0.1:6380"}}},
 		TrustedProxies: []netip.Prefix{prefix("10.0.0.0/8"), prefix("::1/128"), prefix("192.0.2.7/32"), prefix("198.51.100.0/24")},
 		Headers:        []string{"ratelimit", "x-ratelimit"},
 		Stores:         []policy.Store{{Name: "shared", URL: "redis://127.0.0.1:6379/0", Place: policy.Place{Hosts: "127.0.0.1:6379", Rest: "redis/0"}, OnFailure: "local"}},

@@ -69,7 +69,7 @@ func (f *File) pages(root *node, inside bool) {
 		path := []string{"waiting_rooms", r.Name, "page"}
 		data, err := []byte(nil), fmt.Errorf("%s is not beside the policy file", r.Page)
 		if !inside || filepath.IsLocal(r.Page) {
-			data, err = readBody(filepath.Join(filepath.Dir(f.Path), r.Page), r.Page)
+			data, err = readSmall(f.Beside(r.Page), r.Page)
 		}
 		if err != nil {
 			f.add(root, finding{path: path, msg: err.Error(), fix: "name a file beside the policy file, of at most 1 MiB"}, false)

@@ -4,11 +4,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -173,7 +169,7 @@ func (r *tlsReader) read(name, word string) []byte {
 	if name == "" {
 		return nil
 	}
-	data, err := readPEM(filepath.Dir(r.file.Path), name)
+	data, err := readSmall(r.file.Beside(name), name)
 	if err != nil {
 		r.wrong(err.Error(), "name a file beside the policy file, that weir may read", word)
 		return nil
@@ -184,29 +180,4 @@ func (r *tlsReader) read(name, word string) []byte {
 
 func (r *tlsReader) wrong(msg, fix, word string) {
 	r.file.add(r.root, finding{path: []string{"upstreams", r.upstream, "tls", word}, msg: msg, fix: fix}, false)
-}
-
-// readPEM reads a small file.
-func readPEM(dir, name string) ([]byte, error) {
-	path := name
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(dir, name)
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		var e *os.PathError
-		if errors.As(err, &e) {
-			err = e.Err
-		}
-		return nil, fmt.Errorf("%s cannot be read: %w", name, err)
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxBody+1))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%s cannot be read: it is not a file", name)
-	case len(data) > maxBody:
-		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxBody)
-	}
-	return data, nil
 }

@@ -1,4 +1,4 @@
-package server
+package active
 
 import (
 	"context"
@@ -15,7 +15,6 @@ import (
 	"github.com/weirflow/weir/failover"
 	"github.com/weirflow/weir/lease"
 	"github.com/weirflow/weir/policy"
-	"github.com/weirflow/weir/server/admin"
 	"github.com/weirflow/weir/server/stores"
 	"github.com/weirflow/weir/server/stores/product"
 )
@@ -247,14 +246,22 @@ func given(open map[string]*store) map[string]weir.Store {
 	return all
 }
 
-// stats are what the stores in force have counted.
-func (s *storeSet) stats() (all []admin.Store) {
-	s.mu.Lock()
-	open := s.open
-	s.mu.Unlock()
+// A Store is what is known about a store of the active policy.
+type Store struct {
+	Name      string
+	Connected bool // it has been connected since it was opened
+	failover.Stats
+	Lease *lease.Stats // nil for a store without leases
+}
+
+// StoreStats returns what is known about the stores of the active policy, in the order of their names.
+func (p *Policy) StoreStats() (all []Store) {
+	p.stores.mu.Lock()
+	open := p.stores.open
+	p.stores.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(open)) {
 		o := open[name]
-		one := admin.Store{Name: name, Connected: o.store.Connected(), Stats: o.fail.Stats()}
+		one := Store{Name: name, Connected: o.store.Connected(), Stats: o.fail.Stats()}
 		if o.lease != nil {
 			stats := o.lease.Stats()
 			one.Lease = &stats

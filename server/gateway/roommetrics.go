@@ -1,13 +1,9 @@
-package admin
+package gateway
 
-import (
-	"github.com/prometheus/client_golang/prometheus"
+import "github.com/prometheus/client_golang/prometheus"
 
-	"github.com/weirflow/weir/server/gateway"
-)
-
-// roomCollector turns what waiting rooms have counted into metrics. A label is a room's name or an outcome, never a client.
-type roomCollector struct{ g *gateway.Gateway }
+// roomMetrics are the metrics of waiting rooms. A label is the name of a room or an outcome, never a client.
+type roomMetrics struct{ *Gateway }
 
 var (
 	roomWaiting = prometheus.NewDesc("weir_room_waiting",
@@ -23,17 +19,19 @@ var (
 	roomFailed = prometheus.NewDesc("weir_room_store_failures_total", "Questions that the room's store did not answer.", []string{"room"}, nil)
 )
 
-func (c *roomCollector) Describe(ch chan<- *prometheus.Desc) {
+// Describe is of prometheus.Collector.
+func (m roomMetrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{roomWaiting, roomInside, roomVisitors, roomTickets, roomHasty, roomFailed} {
 		ch <- d
 	}
 }
 
-func (c *roomCollector) Collect(ch chan<- prometheus.Metric) {
+// Collect is of prometheus.Collector.
+func (m roomMetrics) Collect(ch chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
-	for _, s := range c.g.Rooms() {
+	for _, s := range m.Rooms() {
 		ch <- prometheus.MustNewConstMetric(roomWaiting, prometheus.GaugeValue, float64(s.Waiting), s.Name)
 		ch <- prometheus.MustNewConstMetric(roomInside, prometheus.GaugeValue, float64(s.Inside), s.Name)
 		for _, o := range []struct {

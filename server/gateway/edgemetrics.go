@@ -1,8 +1,8 @@
-package server
+package gateway
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// edgeMetrics are the metrics of connections and requests, of certificates, and of the access log. There is no client in them.
+// edgeMetrics are the metrics of connections and requests, of certificates, and of the access log. No label names a client.
 type edgeMetrics struct{ *edge }
 
 var (
@@ -51,7 +51,7 @@ func (e edgeMetrics) Collect(ch chan<- prometheus.Metric) {
 		}
 		seen[x.File] = true
 	}
-	lines, failures := e.dropped()
+	lines, failures := e.lostLines()
 	counter(logLost, lines, "dropped")
 	counter(logLost, failures, "failed")
 }

@@ -1,0 +1,192 @@
+// Package active owns the policy that is being served: its file, its engine and its stores. It replaces all three together, and knows none of
+// the faces that serve requests: they are given a *Policy, and join it to be updated with it.
+package active
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/policyfile"
+)
+
+// Options are what a Policy is made with.
+type Options struct {
+	Log *slog.Logger // required
+
+	// Path is the policy file, for Reload, Changed and saving; empty for a policy that comes from no file.
+	Path string
+
+	// Grace is how long after an update the stores that it replaced stay open, for the requests that began before it. Default: 30 s.
+	Grace time.Duration
+
+	// Accept refuses a valid policy that cannot be served, or that cannot replace the active one while it is served. Default: every valid
+	// policy is accepted. A candidate whose Untrusted is set is only planned, for a caller who may not learn about files of this machine.
+	Accept func(now, candidate *policyfile.File) error
+}
+
+// A Snapshot is a policy with all that decides by it. It is never changed: an update makes another one.
+type Snapshot struct {
+	File   *policyfile.File
+	Engine *policy.Engine
+	Stores map[string]weir.Store // by name
+}
+
+// A Part is whatever else is made of the policy: a face has listeners, certificates and routes to replace. Parts are updated in the order in
+// which they joined, one update after the other.
+type Part interface {
+	// Prepare readies the part for the next policy, and does all that can fail. What is in force stays as it is. now is nil when the part joins.
+	Prepare(ctx context.Context, now *Snapshot, next Candidate) (Change, error)
+}
+
+// A Candidate is the policy that becomes active if every part can be prepared for it.
+type Candidate struct {
+	File   *policyfile.File
+	Stores map[string]weir.Store // by name
+}
+
+// A Change is a prepared part. Either Commit or Discard is called, once.
+type Change interface {
+	Commit(next *Snapshot) // puts the change in force; it cannot fail
+	Discard()              // gives back what Prepare opened
+}
+
+// A Policy is the active policy. It is safe for concurrent use.
+type Policy struct {
+	log     *slog.Logger
+	path    string
+	accept  func(now, candidate *policyfile.File) error
+	stores  *storeSet
+	current atomic.Pointer[Snapshot]
+
+	reloaded, failed atomic.Uint64
+
+	mu      sync.Mutex // held by an update from its first step to its last, and for what follows
+	parts   []Part
+	fromAPI bool      // the active policy is not what the file holds
+	since   time.Time // of the last update
+	read    version   // of the policy file, when it was last read or written
+	kept    []byte    // what the state file holds
+}
+
+const defaultGrace = 30 * time.Second
+
+// New makes a policy file the active policy. A store that cannot be reached is logged, and the limits start without it; a store that cannot even
+// be tried is an error.
+func New(ctx context.Context, file *policyfile.File, o Options) (*Policy, error) {
+	if o.Grace == 0 {
+		o.Grace = defaultGrace
+	}
+	if o.Accept == nil {
+		o.Accept = func(_, _ *policyfile.File) error { return nil }
+	}
+	p := &Policy{log: o.Log, path: o.Path, accept: o.Accept, stores: newStores(o.Log, o.Grace), since: time.Now(), read: versionOf(file.Data)}
+	if err := p.accept(nil, file); err != nil {
+		return nil, err
+	}
+	open, err := p.stores.next(ctx, file.Policy)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file.Path, err)
+	}
+	p.stores.use(open)
+	first := &Snapshot{File: file, Stores: given(open)}
+	if first.Engine, err = policy.New(file.Policy, policy.Options{Stores: first.Stores}); err != nil {
+		p.stores.close()
+		return nil, err
+	}
+	p.current.Store(first)
+	if err := p.restore(file); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+// Now returns the active policy.
+func (p *Policy) Now() *Snapshot { return p.current.Load() }
+
+// File returns the file of the active policy.
+func (p *Policy) File() *policyfile.File { return p.Now().File }
+
+// Engine returns the engine of the active policy.
+func (p *Policy) Engine() *policy.Engine { return p.Now().Engine }
+
+// Join prepares a part for the active policy, and updates it with the policy from then on.
+func (p *Policy) Join(ctx context.Context, part Part) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.Now()
+	change, err := part.Prepare(ctx, nil, Candidate{now.File, now.Stores})
+	if err != nil {
+		return err
+	}
+	change.Commit(now)
+	p.parts = append(p.parts, part)
+	return nil
+}
+
+// Update makes another file the active policy, all or nothing: after an error the old policy is served as before. Limits that keep their name and
+// their key keep their counts. Requests in flight end under the policy that they began with.
+func (p *Policy) Update(ctx context.Context, file *policyfile.File) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.update(ctx, file)
+}
+
+// update is Update while the lock is held.
+func (p *Policy) update(ctx context.Context, file *policyfile.File) (err error) {
+	old := p.Now()
+	if err := p.accept(old.File, file); err != nil {
+		return err
+	}
+	open, err := p.stores.next(ctx, file.Policy)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file.Path, err)
+	}
+	next := &Snapshot{File: file, Stores: given(open)}
+	var changes []Change
+	defer func() {
+		if err != nil {
+			for _, c := range changes {
+				c.Discard()
+			}
+			p.stores.discard(open)
+		}
+	}()
+	for _, part := range p.parts {
+		c, err := part.Prepare(ctx, old, Candidate{file, next.Stores})
+		if err != nil {
+			return err
+		}
+		changes = append(changes, c)
+	}
+	// The engine is last: it fails without a change, or changes the limits that both engines share. Nothing after it fails.
+	if next.Engine, err = old.Engine.NextWith(file.Policy, next.Stores); err != nil {
+		return err
+	}
+	p.current.Store(next)
+	p.stores.use(open)
+	for _, c := range changes {
+		c.Commit(next)
+	}
+	p.since = time.Now()
+	if err := old.Engine.Retire(next.Engine); err != nil {
+		p.log.Warn("limits of the old policy were not closed", "error", err)
+	}
+	for _, r := range old.File.Policy.Restarts(&file.Policy) {
+		p.log.Warn("limit starts over", "limit", r.Limit, "why", r.Why)
+	}
+	return nil
+}
+
+// Close closes the engine and the stores. Nothing may be served any more.
+func (p *Policy) Close() error {
+	err := p.Engine().Close()
+	p.stores.close()
+	return err
+}

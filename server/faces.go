@@ -1,0 +1,61 @@
+package server
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weirflow/weir/server/admin"
+	"github.com/weirflow/weir/server/face"
+	"github.com/weirflow/weir/server/gateway"
+	"github.com/weirflow/weir/server/policyfile"
+)
+
+// faces are the faces that this server has. They are opened in this order, and shut down in it too: operators watch the others end.
+func faces() []face.Kind {
+	return []face.Kind{
+		gateway.Kind(),
+		admin.Kind(),
+	}
+}
+
+// Check returns what keeps a valid policy file from being served, as an error at its place in the file: what Serve would refuse. A file without
+// listen is not served, and has nothing to check: it is for replays and tests.
+func Check(file *policyfile.File) []policyfile.Problem { return check(faces(), file) }
+
+// Expired returns the certificates of the gateway that have expired. They are served nevertheless, with an error in the log.
+func Expired(file *policyfile.File) []policyfile.Problem { return gateway.Expired(file) }
+
+// ForServing reports whether a policy file says where to listen.
+func ForServing(file *policyfile.File) bool { return file.Has("listen") }
+
+func check(kinds []face.Kind, file *policyfile.File) (wrong []policyfile.Problem) {
+	if !ForServing(file) {
+		return nil
+	}
+	listen := file.Policy.Listen
+	named := listen.Faces()
+	if len(named) == 0 {
+		wrong = append(wrong, file.Wrong("listen names no address", "add gateway: 127.0.0.1:8080, or take listen out: replay and test need none", "listen"))
+	}
+	for _, name := range named {
+		i := slices.IndexFunc(kinds, func(k face.Kind) bool { return k.Name == name })
+		if i < 0 {
+			wrong = append(wrong, file.Wrong(fmt.Sprintf("listen.%s: this version of weir does not serve it", name),
+				"take it out; it serves "+names(kinds), "listen", name))
+			continue
+		}
+		if kinds[i].Check != nil {
+			wrong = append(wrong, kinds[i].Check(file)...)
+		}
+	}
+	return append(wrong, checkAddresses(file)...)
+}
+
+func names(kinds []face.Kind) string {
+	var all []string
+	for _, k := range kinds {
+		all = append(all, "listen."+k.Name)
+	}
+	return strings.Join(all, ", ")
+}

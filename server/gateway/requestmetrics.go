@@ -1,0 +1,67 @@
+package gateway
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// requestMetrics are the metrics of what became of requests, and of upstreams. Labels are outcomes, the names of upstreams in the policy, and the
+// hosts and ports of its URLs.
+type requestMetrics struct{ *Gateway }
+
+var (
+	gatewayRequests = prometheus.NewDesc("weir_gateway_requests_total", "Requests to the gateway by what became of them.", []string{"outcome"}, nil)
+	upstreamFailed  = prometheus.NewDesc("weir_gateway_upstream_failures_total", "Requests that were passed on and got no answer.", nil, nil)
+
+	upstreamRequests = prometheus.NewDesc("weir_upstream_requests_total", "Requests that a target was sent, each retry as one more.", []string{"upstream", "target"}, nil)
+	upstreamFailures = prometheus.NewDesc("weir_upstream_failures_total",
+		"Requests that a target did not answer, or not to the end, for a reason of its own.", []string{"upstream", "target"}, nil)
+	upstreamInFlight = prometheus.NewDesc("weir_upstream_in_flight", "Requests that are under way at a target now.", []string{"upstream", "target"}, nil)
+	upstreamUp       = prometheus.NewDesc("weir_upstream_up", "Whether a target is in: 0 while it is given no requests.", []string{"upstream", "target"}, nil)
+	upstreamRetries  = prometheus.NewDesc("weir_upstream_retries_total",
+		"Requests that were to be sent to another target: sent, or spared as the budget was spent.", []string{"upstream", "outcome"}, nil)
+	gatewayHeld       = prometheus.NewDesc("weir_gateway_held", "Requests that wait in queues now.", nil, nil)
+	gatewayTurnedAway = prometheus.NewDesc("weir_gateway_turned_away_total",
+		"Requests, among the limited, that would have waited while as many did as may.", nil, nil)
+	gatewayStale = prometheus.NewDesc("weir_gateway_stale_total", "Answers that were given once more, in place of a refusal or a failure.", nil, nil)
+)
+
+// Describe is of prometheus.Collector.
+func (m requestMetrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{gatewayRequests, upstreamFailed, upstreamRequests, upstreamFailures, upstreamInFlight, upstreamUp, upstreamRetries,
+		gatewayHeld, gatewayTurnedAway, gatewayStale} {
+		ch <- d
+	}
+}
+
+// Collect is of prometheus.Collector.
+func (m requestMetrics) Collect(ch chan<- prometheus.Metric) {
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	gauge := func(d *prometheus.Desc, v int, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
+	}
+	n := m.Counts()
+	for outcome, v := range map[string]uint64{
+		"allowed": n.Allowed, "delayed": n.Delayed, "limited": n.Limited, "no_route": n.NoRoute, "invalid": n.Invalid, "canceled": n.Canceled,
+		"waiting": n.Waiting, "too_large": n.TooLarge, "bad_body": n.BadBody,
+	} {
+		counter(gatewayRequests, v, outcome)
+	}
+	counter(upstreamFailed, n.UpstreamFailed)
+	counter(gatewayTurnedAway, n.TurnedAway)
+	counter(gatewayStale, n.Stale)
+	gauge(gatewayHeld, m.Held())
+	for _, u := range m.Upstreams() {
+		counter(upstreamRetries, u.Retries, u.Name, "sent")
+		counter(upstreamRetries, u.Spared, u.Name, "spared")
+		for _, t := range u.Targets {
+			counter(upstreamRequests, t.Requests, u.Name, t.Target)
+			counter(upstreamFailures, t.Failures, u.Name, t.Target)
+			gauge(upstreamInFlight, t.InFlight, u.Name, t.Target)
+			up := 0
+			if t.Up {
+				up = 1
+			}
+			gauge(upstreamUp, up, u.Name, t.Target)
+		}
+	}
+}
