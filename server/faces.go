@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weirflow/weir/server/active"
 	"github.com/weirflow/weir/server/admin"
 	"github.com/weirflow/weir/server/face"
 	"github.com/weirflow/weir/server/gateway"
@@ -21,7 +22,13 @@ func faces() []face.Kind {
 
 // Check returns what keeps a valid policy file from being served, as an error at its place in the file: what Serve would refuse. A file without
 // listen is not served, and has nothing to check: it is for replays and tests.
-func Check(file *policyfile.File) []policyfile.Problem { return check(faces(), file) }
+func Check(file *policyfile.File) []policyfile.Problem {
+	wrong := check(faces(), file)
+	if ForServing(file) {
+		wrong = append(wrong, active.Check(file)...)
+	}
+	return wrong
+}
 
 // Expired returns the certificates of the gateway that have expired. They are served nevertheless, with an error in the log.
 func Expired(file *policyfile.File) []policyfile.Problem { return gateway.Expired(file) }

@@ -49,7 +49,7 @@ A policy without listen is valid: replay and test need no addresses.`,
 			}
 			scope := ""
 			if !server.ForServing(file) {
-				scope = " (without listen: for replay and test, not for serve)"
+				scope = " (no listen: not for serve)"
 			}
 			fmt.Fprintf(out, "%s: ok: %d limits, %d routes%s\n", args[0], len(file.Policy.Limits), len(file.Policy.Routes), scope)
 			return nil

@@ -49,6 +49,9 @@ func TestDocs(t *testing.T) {
 	for _, name := range []string{"shop", "api"} { // what edge.yaml names
 		certificate(t, name+".crt", name+".key", time.Now().Add(time.Hour))
 	}
+	if err := os.WriteFile("room.secrets", []byte(strings.Repeat("0123456789abcdef", 4)+"\n"), 0o600); err != nil { // what room.yaml names
+		t.Fatal(err)
+	}
 	for _, s := range shown {
 		_, out, errs := weir(t, "", strings.Fields(s.args)...)
 		if !matches(out+errs, s.want) {

@@ -64,7 +64,7 @@ func TestCheck(t *testing.T) {
 		"bad.yaml":  strings.Replace(shop, "rate: 6/m", "rate: 0/m", 1),
 	})
 	code, out, errs := weir(t, "", "check", dir+"/good.yaml")
-	if code != 0 || out != dir+"/good.yaml: ok: 1 limits, 1 routes\n" || errs != "" {
+	if code != 0 || out != dir+"/good.yaml: ok: 1 limits, 1 routes (no listen: not for serve)\n" || errs != "" {
 		t.Errorf("%d %q %q", code, out, errs)
 	}
 	code, out, _ = weir(t, "", "check", dir+"/warn.yaml")
@@ -167,7 +167,7 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"serve", "x"}, 2, `unknown command "x"`},
 		{[]string{"serve", "--config", dir + "/none.yaml"}, 2, "none.yaml: no such file"},
 		{[]string{"serve", "--config", dir + "/bad.yaml"}, 1, `bad.yaml:1:1: error: there is no key "x"`},
-		{[]string{"serve", "--config", dir + "/p.yaml"}, 1, "listen.gateway is missing"},
+		{[]string{"serve", "--config", dir + "/p.yaml"}, 1, "names no address to serve on"},
 		{[]string{"serve", "--grace", "soon"}, 2, "invalid argument"},
 	} {
 		code, out, errs := weir(t, "", c.args...)
@@ -229,31 +229,57 @@ limits: { l: { token_bucket: { rate: 1/h, burst: 1 } } }
 upstreams: { up: { url: "%s" } }
 routes: [{ match: /, upstream: up, limits: [l] }]
 `, up.URL)})
-	ctx, stop := context.WithCancel(t.Context())
-	var errs lockedBuffer
-	ended := make(chan int, 1)
-	go func() { ended <- run(ctx, []string{"serve", "--config", dir + "/p.yaml"}, nil, io.Discard, &errs) }()
-	address := regexp.MustCompile(`"gateway":"([^"]+)"`)
-	deadline := time.After(30 * time.Second)
-	for address.FindStringSubmatch(errs.String()) == nil {
-		select {
-		case <-deadline:
-			t.Fatal(errs.String())
-		case code := <-ended:
-			t.Fatal(code, errs.String())
-		case <-time.After(time.Millisecond):
-		}
-	}
-	url := "http://" + address.FindStringSubmatch(errs.String())[1]
+	r := startWeir(t, "serve", "--config", dir+"/p.yaml")
+	url := "http://" + r.until(`"gateway":"([^"]+)"`)
 	for _, want := range []int{200, 429} {
 		resp, err := http.Get(url)
 		if err != nil || resp.StatusCode != want {
 			t.Errorf("%v, %v", resp, err)
 		}
 	}
-	stop()
-	if code := <-ended; code != 0 {
-		t.Errorf("%d: %s", code, errs.String())
+	r.stop()
+}
+
+// runningWeir is a command that runs until it is stopped.
+type runningWeir struct {
+	t      *testing.T
+	stderr *lockedBuffer
+	cancel context.CancelFunc
+	ended  chan int
+}
+
+func startWeir(t *testing.T, args ...string) *runningWeir {
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &runningWeir{t, new(lockedBuffer), cancel, make(chan int, 1)}
+	go func() { r.ended <- run(ctx, args, nil, io.Discard, r.stderr) }()
+	return r
+}
+
+// until waits for something on stderr, and returns what the group in it matches.
+func (r *runningWeir) until(pattern string) string {
+	r.t.Helper()
+	re := regexp.MustCompile(pattern + "()")
+	deadline := time.After(30 * time.Second)
+	for {
+		if found := re.FindStringSubmatch(r.stderr.String()); found != nil {
+			return found[1]
+		}
+		select {
+		case <-deadline:
+			r.t.Fatal(r.stderr.String())
+		case code := <-r.ended:
+			r.t.Fatal(code, r.stderr.String())
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// stop ends the command, which has to exit with 0.
+func (r *runningWeir) stop() {
+	r.t.Helper()
+	r.cancel()
+	if code := <-r.ended; code != 0 {
+		r.t.Errorf("%d: %s", code, r.stderr.String())
 	}
 }
 
@@ -266,11 +292,11 @@ func TestCheckCertificates(t *testing.T) {
 		code int
 	}{
 		"good":    {time.Hour, ": ok: ", 0},
-		"expired": {-time.Hour, "the certificates of 127.0.0.1:8443: cert.pem has expired, on ", 1},
+		"expired": {-time.Hour, "cert.pem expired on ", 1},
 		"none":    {0, "the certificates of 127.0.0.1:8443: ", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := files(t, map[string]string{"shop.yaml": listen + shop})
+			dir := files(t, map[string]string{"shop.yaml": listen + "upstreams: { up: { url: http://127.0.0.1:9 } }" + strings.Replace(shop, "match:", "upstream: up, match:", 1)})
 			if c.ends != 0 {
 				certificate(t, filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), time.Now().Add(c.ends))
 			}

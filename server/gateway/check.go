@@ -1,12 +1,17 @@
 package gateway
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
 	"github.com/weirflow/weir/server/listen"
 	"github.com/weirflow/weir/server/policyfile"
+	"github.com/weirflow/weir/server/room"
 )
 
 // Check returns what in a valid policy the gateway cannot serve.
@@ -15,7 +20,43 @@ func Check(file *policyfile.File) []policyfile.Problem {
 	if file.Untrusted {
 		return wrong
 	}
-	return append(wrong, checkCertificates(file)...)
+	wrong = append(wrong, checkCertificates(file)...)
+	wrong = append(wrong, checkRooms(file)...)
+	return append(wrong, checkAccessLog(file)...)
+}
+
+// checkRooms finds waiting rooms whose secrets cannot be read.
+func checkRooms(file *policyfile.File) (wrong []policyfile.Problem) {
+	for _, r := range file.Policy.Rooms {
+		if r.SecretFile == "" {
+			continue
+		}
+		if _, err := room.ReadSecrets(file.Beside(r.SecretFile)); err != nil {
+			wrong = append(wrong, file.Wrong(err.Error(), "make one: openssl rand -hex 32 > FILE; chmod 600 FILE", "waiting_rooms", r.Name, "secret_file"))
+		}
+	}
+	return wrong
+}
+
+// checkAccessLog finds an access log that cannot be written. It does not create the file.
+func checkAccessLog(file *policyfile.File) []policyfile.Problem {
+	name := file.Policy.AccessLog.File
+	if name == "" || name == "stdout" || name == "stderr" {
+		return nil
+	}
+	path := file.Beside(name)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err == nil {
+		f.Close()
+		return nil
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		info, dirErr := os.Stat(filepath.Dir(path))
+		if dirErr == nil && info.IsDir() {
+			return nil
+		}
+	}
+	return []policyfile.Problem{file.Wrong(fmt.Sprintf("access_log: %v", err), "name a file that weir may write, in a directory that exists", "access_log")}
 }
 
 // withoutUpstream finds the routes with nowhere to send requests to.

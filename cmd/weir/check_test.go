@@ -1,0 +1,78 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestCheckRefusesWhatServeRefuses: a policy that serve does not start with is no valid one to check, and both say the same.
+func TestCheckRefusesWhatServeRefuses(t *testing.T) {
+	const up = "upstreams: { up: { url: http://127.0.0.1:9 } }\nroutes: [{ match: /, upstream: up }]\n"
+	for name, c := range map[string]struct{ policy, want string }{
+		"no address":             {"listen: {}\n" + up, "p.yaml:1:1: error: listen names no address"},
+		"bounds alone":           {"listen: { bounds: { max_fields: 7 } }\n" + up, "listen names no address"},
+		"admin for others":       {"listen: { admin: \"0.0.0.0:0\" }\n" + up, "p.yaml:1:18: error: listen.admin: 0.0.0.0:0 is not a loopback address"},
+		"admin with half of it":  {"listen: { admin: \":0\" }\nadmin: { token_file: token }\n" + up, "not a loopback address"},
+		"no token":               {"listen: { admin: \"127.0.0.1:0\" }\nadmin: { token_file: nowhere }\n" + up, "p.yaml:2:22: error: admin.token_file: open "},
+		"a short token":          {"listen: { admin: \"127.0.0.1:0\" }\nadmin: { token_file: short }\n" + up, "shorter than 16"},
+		"no admin certificate":   {"listen: { admin: \"127.0.0.1:0\" }\nadmin: { tls: { cert: nowhere, key: nowhere } }\n" + up, "admin.tls: open "},
+		"a broken state file":    {"listen: { admin: \"127.0.0.1:0\" }\nadmin: { state_file: short }\n" + up, "admin.state_file: "},
+		"no upstream":            {"listen: { gateway: \"127.0.0.1:0\" }\nroutes: [{ match: / }]\n", "p.yaml:2:10: error: the route / has no upstream"},
+		"rls":                    {"listen: { gateway: \"127.0.0.1:0\", rls: \"127.0.0.1:0\" }\n" + up, "p.yaml:1:40: error: listen.rls: this version of weir does not serve it"},
+		"resp":                   {"listen: { resp: \"127.0.0.1:0\" }\n" + up, "listen.resp: this version of weir does not serve it"},
+		"no certificate":         {"listen: { gateway: { address: \"127.0.0.1:0\", tls: { certificates: [{ cert: nowhere, key: nowhere }] } } }\n" + up, "p.yaml:1:46: error: the certificates of 127.0.0.1:0: open "},
+		"one address twice":      {"listen: { gateway: \"127.0.0.1:8080\", admin: \"127.0.0.1:8080\" }\n" + up, "127.0.0.1:8080 and 127.0.0.1:8080 cannot both be listened on: listen.gateway has that one"},
+		"one address under all":  {"listen: { gateway: \":8080\", admin: \"127.0.0.1:8080\" }\n" + up, "127.0.0.1:8080 and :8080 cannot both be listened on"},
+		"one address by name":    {"listen: { gateway: [\"localhost:8080\", \"127.0.0.1:8080\"] }\n" + up, "127.0.0.1:8080 and localhost:8080 cannot both be listened on"},
+		"no such port":           {"listen: { admin: \"127.0.0.1:99999\" }\n" + up, "\"127.0.0.1:99999\" is not an address"},
+		"itself as the upstream": {"listen: { gateway: \"127.0.0.1:8080\" }\nupstreams: { up: { url: \"http://localhost:8080\" } }\n", "p.yaml:2:25: error: http://localhost:8080 is where the gateway itself listens"},
+		"itself among targets":   {"listen: { gateway: \"0.0.0.0:80\" }\nupstreams: { up: { targets: [\"http://127.0.0.1:9\", \"http://127.0.0.1\"] } }\n", "http://127.0.0.1 is where the gateway itself listens"},
+		"no log directory":       {"listen: { gateway: \"127.0.0.1:0\" }\naccess_log: no/such/directory/access.log\n" + up, "access_log: open "},
+		"no secret of a room":    {"listen: { gateway: \"127.0.0.1:0\" }\nwaiting_rooms: { r: { admit: 1/s, secret_file: nowhere } }\nupstreams: { up: { url: http://127.0.0.1:9 } }\nroutes: [{ match: /, upstream: up, waiting_room: r }]\n", "secret_file: open "},
+		"no password of a store": {"listen: { gateway: \"127.0.0.1:0\" }\nstores: { s: { url: \"redis://u@127.0.0.1:1?password_file=/not/there\" } }\n" + up, "/not/there"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := files(t, map[string]string{"p.yaml": c.policy, "short": "x"})
+			t.Chdir(dir)
+			code, out, errs := weir(t, "", "check", "p.yaml")
+			if code != 1 || !strings.Contains(out, c.want) || errs != "" {
+				t.Errorf("check: %d %q %q, want %q", code, out, errs, c.want)
+			}
+			code, _, errs = weir(t, "", "serve", "--config", "p.yaml")
+			want := c.want
+			if _, message, ok := strings.Cut(want, "error: "); ok {
+				want = message
+			}
+			if code == 0 || !strings.Contains(errs, want) {
+				t.Errorf("serve: %d %q, want %q", code, errs, want)
+			}
+			if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 2 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+// TestCheckAcceptsWhatServeServes: what looks alike and is no mistake.
+func TestCheckAcceptsWhatServeServes(t *testing.T) {
+	target := httptest.NewServer(http.NotFoundHandler())
+	defer target.Close()
+	for name, policy := range map[string]string{
+		"without a gateway":     "listen: { admin: \"127.0.0.1:0\" }\nlimits: { l: { key: client.ip, token_bucket: { rate: 1/s, burst: 1 } } }\nroutes: [{ match: /, limits: [l] }]\n",
+		"two addresses":         "listen: { gateway: [\"127.0.0.1:0\", \"127.0.0.2:0\"], admin: \"127.0.0.1:0\" }\n",
+		"another port upstream": "listen: { gateway: \"127.0.0.1:0\" }\nupstreams: { up: { url: \"" + target.URL + "\" } }\nroutes: [{ match: /, upstream: up }]\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := files(t, map[string]string{"p.yaml": policy})
+			if code, out, errs := weir(t, "", "check", dir+"/p.yaml"); code != 0 || !strings.Contains(out, ": ok: ") || errs != "" {
+				t.Errorf("check: %d %q %q", code, out, errs)
+			}
+			r := startWeir(t, "serve", "--config", dir+"/p.yaml")
+			r.until(`"msg":"serving"`)
+			r.stop()
+		})
+	}
+}

@@ -1,0 +1,48 @@
+package active
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/weirflow/weir/server/policyfile"
+	"github.com/weirflow/weir/server/stores"
+)
+
+// Check returns what keeps a valid policy from becoming active: stores that cannot even be tried, as a file with a password is missing, and a
+// state file that cannot be read. Whether a store answers is not asked: limits go on without it.
+func Check(file *policyfile.File) (wrong []policyfile.Problem) {
+	if file.Untrusted {
+		return nil
+	}
+	for _, def := range file.Policy.Stores {
+		s, err := stores.Open(def, file.Policy.Tags(def.Name))
+		if err != nil {
+			wrong = append(wrong, file.Wrong(err.Error(), "", "stores", def.Name))
+			continue
+		}
+		_ = s.Close() // nothing was asked of it
+	}
+	if err := checkState(file); err != nil {
+		wrong = append(wrong, file.Wrong("admin.state_file: "+err.Error(), "", "admin", "state_file"))
+	}
+	return wrong
+}
+
+// checkState returns why the state file could be neither read nor created.
+func checkState(file *policyfile.File) error {
+	if file.Policy.Admin.StateFile == "" {
+		return nil
+	}
+	path := file.Beside(file.Policy.Admin.StateFile)
+	_, err := readState(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
+		return fmt.Errorf("%s is not a directory: create it", filepath.Dir(path))
+	}
+	return nil
+}
