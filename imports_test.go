@@ -41,7 +41,7 @@ var floors = map[string][]string{
 	"weirredis":         {".", "internal/..."},
 	"weirrueidis":       {".", "weirredis"},
 	"weirgoredis":       {".", "weirredis"},
-	"server":            {".", "policy", "internal/...", "server/..."},                                                       // no product by name
+	"server":            {".", "policy", "keyed", "failover", "lease", "internal/...", "server/..."},                         // no product by name
 	"server/active":     {".", "policy", "failover", "lease", "server/policyfile", "server/stores", "server/stores/product"}, // and no face
 	"server/face":       {"server/active", "server/policyfile"},
 	"server/...":        {".", "policy", "weirhttp", "internal/...", "server/active", "server/face", "server/policyfile"}, // each package that is not named here is a face
