@@ -66,19 +66,12 @@ func (e *Engine) Decide(req Request) Verdict { return e.DecideContext(context.Ba
 
 // DecideContext is Decide with a context, that bounds how long stores are waited for. Limits in memory do not look at it.
 func (e *Engine) DecideContext(ctx context.Context, req Request) Verdict {
-	r := request{Request: req}
-	for i := range e.routes {
-		if e.routes[i].pattern.matches(&r) {
-			return e.decide(ctx, &r, i)
-		}
-	}
-	e.noRoute.Add(1)
-	return Verdict{Outcome: NoRoute, Route: -1}
+	m := e.Match(req)
+	return e.DecideMatch(ctx, &m)
 }
 
 func (e *Engine) decide(ctx context.Context, r *request, index int) Verdict {
 	route := &e.routes[index]
-	r.pattern = &route.pattern
 	v := Verdict{Route: index, Decision: weir.Decision{Allowed: true}, asked: route.live, order: route.order}
 	if len(route.places) > 0 && v.bannedFrom(route.places, r) {
 		return v

@@ -388,10 +388,11 @@ type Count struct {
 	Shadow                    bool
 	Rest                      bool // it is the shadow that the limit of that name is for keys beyond its roll_out
 	Allowed, Limited, Delayed uint64
-	Banned, Granted           uint64 // refused by a ban, and passed by a grant
-	Exempt                    uint64 // passed since the limit does not apply to them
-	Waiting                   int    // now in its queues, where these are in memory
-	Held                      int64  // places that are taken now, of one of concurrency
+	Banned, Granted           uint64        // refused by a ban, and passed by a grant
+	Exempt                    uint64        // passed since the limit does not apply to them
+	Waiting                   int           // now in its queues, where these are in memory
+	Held                      int64         // places that are taken now, of one of concurrency
+	Outcomes                  weir.Outcomes // of the requests that held places of a limit of concurrency, and have ended
 	Keys                      keyed.Stats
 
 	// Of a limit in a store: where its decisions were made, and how often the store did not answer, so that on_failure decided; how often a
@@ -425,7 +426,7 @@ func (e *Engine) Counts() []Count {
 		}
 		if l.places != nil {
 			s := l.places.Stats()
-			c.Waiting, c.Held, c.Keys = s.Waiting, s.Holding, keyed.Stats{Keys: s.Keys, Refused: s.Refused}
+			c.Waiting, c.Held, c.Outcomes, c.Keys = s.Waiting, s.Holding, s.Outcomes, keyed.Stats{Keys: s.Keys, Refused: s.Refused}
 		}
 		for i := range c.Sources {
 			c.Sources[i] = l.counts.sources[i].Load()

@@ -20,8 +20,11 @@ var (
 	shadowRequests = prometheus.NewDesc("weir_shadow_requests_total",
 		"Requests by the shadow limit that was asked and the outcome that it would have had.", []string{"limit", "outcome"}, nil)
 	limitWaiting = prometheus.NewDesc("weir_limit_waiting", "Requests that wait in a limit's queues now.", []string{"limit"}, nil)
-	limitKeys    = prometheus.NewDesc("weir_limit_keys", "Keys that a limit keeps a state for now.", []string{"limit"}, nil)
-	limitLetGo   = prometheus.NewDesc("weir_limit_keys_let_go_total",
+	limitEnded   = prometheus.NewDesc("weir_limit_ended_total",
+		"Requests that held a place of a limit of concurrency and have ended: ok, ignored (the client left), dropped (the upstream was overloaded or did not answer), expired (after max_hold).",
+		[]string{"limit", "outcome"}, nil)
+	limitKeys  = prometheus.NewDesc("weir_limit_keys", "Keys that a limit keeps a state for now.", []string{"limit"}, nil)
+	limitLetGo = prometheus.NewDesc("weir_limit_keys_let_go_total",
 		"Keys that were let go: free, as their state was as good as new, or full, as there were more than max_keys.", []string{"limit", "reason"}, nil)
 	limitTurnedAway = prometheus.NewDesc("weir_limit_keys_turned_away_total",
 		"New keys that there was no room for: refused, or, at each request, decided on by a shared state.", []string{"limit", "to"}, nil)
@@ -40,7 +43,7 @@ var (
 
 // Describe is of prometheus.Collector.
 func (m policyMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{reloads, limitRequests, shadowRequests, limitWaiting, limitKeys, limitLetGo, limitTurnedAway,
+	for _, d := range []*prometheus.Desc{reloads, limitRequests, shadowRequests, limitWaiting, limitEnded, limitKeys, limitLetGo, limitTurnedAway,
 		limitDecisions, limitErrors, limitLost, shadowMissed, storeUp, storeNodes, storeTurned, storeCalls,
 		leaseKeys, leaseTrips, leaseTokens} {
 		ch <- d
@@ -110,6 +113,11 @@ func collectLimit(l policy.Count, counter func(*prometheus.Desc, uint64, ...stri
 		return
 	}
 	gauge(limitWaiting, l.Waiting, l.Limit)
+	if o := l.Outcomes; o != (weir.Outcomes{}) {
+		for outcome, n := range map[string]uint64{"ok": o.OK, "ignored": o.Ignored, "dropped": o.Dropped, "expired": o.Expired} {
+			counter(limitEnded, n, l.Limit, outcome)
+		}
+	}
 	gauge(limitKeys, l.Keys.Keys, l.Limit)
 	counter(limitLetGo, l.Keys.Released, l.Limit, "free")
 	counter(limitLetGo, l.Keys.Forgotten, l.Limit, "full")

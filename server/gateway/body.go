@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/listen"
 )
 
@@ -15,24 +14,14 @@ func (s *state) boundBodies() {
 		if n == 0 {
 			n = s.file.Policy.Listen.Bounds.MaxBody
 		}
-		if n <= 0 {
-			continue
-		}
-		s.routes[i].maxBody = n
-		if s.leastBody == 0 || n < s.leastBody {
-			s.leastBody = n
-		}
+		s.routes[i].maxBody = max(n, 0)
 	}
 }
 
 // tooLarge reports whether a request says that its body is larger than its route has it. It is asked before any limit: what is refused for
 // its size is charged nothing.
-func (s *state) tooLarge(r *policy.Request) bool {
-	if s.leastBody == 0 || r.Length <= s.leastBody {
-		return false
-	}
-	i := s.engine.Match(*r)
-	return i >= 0 && s.routes[i].maxBody > 0 && r.Length > s.routes[i].maxBody
+func (s *state) tooLarge(route int, length int64) bool {
+	return route >= 0 && s.routes[route].maxBody > 0 && length > s.routes[route].maxBody
 }
 
 // boundBody bounds a body that does not say how large it is.

@@ -133,22 +133,18 @@ func (ds doors) leave(others doors) error {
 
 // door lets a request through to a route without a waiting room, and to one whose visitor is inside: the answer is to be written to what is
 // returned. Otherwise it was answered.
-func (g *Gateway) door(w http.ResponseWriter, r *http.Request, s *state, request *policy.Request) (http.ResponseWriter, bool) {
-	if len(s.doors) == 0 {
-		return w, true
-	}
-	i := s.engine.Match(*request)
-	if i < 0 || s.file.Policy.Routes[i].Room == "" {
+func (g *Gateway) door(w http.ResponseWriter, r *http.Request, s *state, route int, client string) (http.ResponseWriter, bool) {
+	if len(s.doors) == 0 || route < 0 || s.file.Policy.Routes[route].Room == "" {
 		return w, true
 	}
 	g.sayGoodbye(w.Header())
 	trusted := s.file.Policy.TrustedProxies
 	c := room.Client{
-		Address: request.Client,
+		Address: client,
 		Secure:  r.TLS != nil || weirhttp.Trusted(r, trusted) && r.Header.Get("X-Forwarded-Proto") == "https",
 	}
-	next, ok := s.doors[s.file.Policy.Routes[i].Room].room.Serve(w, r, c, func(w http.ResponseWriter) {
-		s.routes[i].refused.write(w, r, "")
+	next, ok := s.doors[s.file.Policy.Routes[route].Room].room.Serve(w, r, c, func(w http.ResponseWriter) {
+		s.routes[route].refused.write(w, r, "")
 	})
 	if !ok {
 		g.counts.waiting.Add(1)

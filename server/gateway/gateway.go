@@ -37,13 +37,12 @@ type Gateway struct {
 
 // state is all that comes from a policy. It is replaced as a whole.
 type state struct {
-	file      *policyfile.File
-	engine    *policy.Engine
-	routes    []route
-	tells     func(http.Header, []policy.Asked) // writes the fields about limits; nil for none
-	doors     doors
-	asksHop   bool  // some limit exempts by a header field, which is believed from trusted proxies alone
-	leastBody int64 // the smallest bound of a body on any route; 0 where there is none
+	file    *policyfile.File
+	engine  *policy.Engine
+	routes  []route
+	tells   func(http.Header, []policy.Asked) // writes the fields about limits; nil for none
+	doors   doors
+	asksHop bool // some limit exempts by a header field, which is believed from trusted proxies alone
 }
 
 // route is what a request that matched gets.
@@ -209,16 +208,17 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Addr:   client,
 	}
 	request.Trusted = s.asksHop && weirhttp.Trusted(r, s.file.Policy.TrustedProxies)
-	if s.tooLarge(&request) {
+	m := s.engine.Match(request)
+	if s.tooLarge(m.Route, r.ContentLength) {
 		rec.decided(tooLarge, "", 0)
 		g.refuseBody(w)
 		return
 	}
-	w, ok := g.door(w, r, s, &request)
+	w, ok := g.door(w, r, s, m.Route, request.Client)
 	if !ok {
 		return
 	}
-	v := s.engine.DecideContext(r.Context(), request)
+	v := s.engine.DecideMatch(r.Context(), &m)
 	rec.decided(v.Outcome.String(), v.Limit, v.Delay)
 	switch v.Outcome {
 	case policy.NoRoute:
@@ -241,26 +241,28 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case policy.Delay:
 		g.tell(v.Events())
 		g.counts.delayed.Add(1)
-		if !g.wait(w, r, s, &v) {
+		if !g.wait(w, r, s, &v, request.Client) {
 			return
 		}
 	default:
 		g.tell(v.Events())
 	}
-	if !g.enter(w, r, s, &v) {
+	if !g.enter(w, r, s, &v, request.Client) {
 		return
 	}
-	defer v.Done(weir.OK)
+	to := &s.routes[v.Route]
+	answering := &lasting{ResponseWriter: w, gateway: g, tells: s.tells, verdict: &v, fail: func(w http.ResponseWriter, f failure) {
+		g.answerFailed(w, r, to, f)
+	}}
+	defer func() { v.Done(answering.outcome(r)) }()
 	if v.Outcome != policy.Delay {
 		g.counts.allowed.Add(1)
 	}
 	s.tells(w.Header(), v.Asked())
 	s.boundBody(w, r, v.Route)
 	rec.passed(s.file.Policy.Routes[v.Route].Upstream)
-	to := &s.routes[v.Route]
-	g.pass(&lasting{ResponseWriter: w, gateway: g, tells: s.tells, verdict: &v, fail: func(w http.ResponseWriter, f failure) {
-		g.answerFailed(w, r, to, f)
-	}}, r, to.pass, &v)
+	g.pass(answering, r, to.pass, &v)
+	answering.complete = true
 }
 
 // pass hands a request to its upstream.

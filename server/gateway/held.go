@@ -8,7 +8,6 @@ import (
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/keyed"
 	"github.com/weirflow/weir/policy"
-	"github.com/weirflow/weir/weirhttp"
 )
 
 // held counts the requests of a route that wait in queues, and bounds them: of all clients, and of each.
@@ -73,15 +72,15 @@ func (h *holding) release() {
 }
 
 // take counts a request that is to wait, or refuses it where as many wait as may. delay is how long the wait would be, 0 where that is not known.
-func (h *held) take(g *Gateway, r *http.Request, s *state, limit string, delay time.Duration) (p holding, full *weir.LimitedError) {
+func (h *held) take(g *Gateway, client, limit string, delay time.Duration) (p holding, full *weir.LimitedError) {
 	full = &weir.LimitedError{Decision: weir.Decision{RetryAfter: max(delay, time.Second), By: limit}}
 	if h.clients != nil {
-		client, d := h.clients.TryEnter(policy.ClientKey(weirhttp.ClientIP(r, s.file.Policy.TrustedProxies)))
+		hold, d := h.clients.TryEnter(client)
 		if !d.Allowed {
 			g.counts.turnedAway.Add(1)
 			return p, full
 		}
-		p.client = client
+		p.client = hold
 	}
 	all, d := h.all.TryEnter()
 	if !d.Allowed {
@@ -102,8 +101,8 @@ func (g *Gateway) Held() (n int) {
 }
 
 // wait holds a request until its turn. It reports false where the request was answered instead.
-func (g *Gateway) wait(w http.ResponseWriter, r *http.Request, s *state, v *policy.Verdict) bool {
-	place, err := s.routes[v.Route].held.take(g, r, s, v.Limit, v.Delay)
+func (g *Gateway) wait(w http.ResponseWriter, r *http.Request, s *state, v *policy.Verdict, client string) bool {
+	place, err := s.routes[v.Route].held.take(g, client, v.Limit, v.Delay)
 	if err != nil {
 		v.Cancel()
 		g.refuse(w, r, s, v, err.Decision)
@@ -120,7 +119,7 @@ func (g *Gateway) wait(w http.ResponseWriter, r *http.Request, s *state, v *poli
 }
 
 // enterHeld takes the places that limits of concurrency ask for; a request that waits for one is held meanwhile.
-func (g *Gateway) enterHeld(r *http.Request, s *state, v *policy.Verdict) error {
+func (g *Gateway) enterHeld(r *http.Request, s *state, v *policy.Verdict, client string) error {
 	var place holding
 	ctx, stop := r.Context(), func() {}
 	defer func() { stop(); place.release() }()
@@ -129,7 +128,7 @@ func (g *Gateway) enterHeld(r *http.Request, s *state, v *policy.Verdict) error 
 			return ctx, nil
 		}
 		var full *weir.LimitedError
-		if place, full = s.routes[v.Route].held.take(g, r, s, v.Limit, 0); full != nil {
+		if place, full = s.routes[v.Route].held.take(g, client, v.Limit, 0); full != nil {
 			return ctx, full
 		}
 		ctx, stop = whileThere(ctx)

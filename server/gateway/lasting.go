@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 
+	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/policy"
 )
 
@@ -20,6 +21,31 @@ type lasting struct {
 	fail    func(http.ResponseWriter, failure) // answers where the upstream did not
 	upload  *upload                            // the request's body; nil for none, and over HTTP/2
 	cleared bool
+
+	overloaded bool // the upstream did not answer, or said that it has too much to do
+	clientGone bool // the client's request did not come in full, or its answer could not be written
+	complete   bool // the answer is
+}
+
+// outcome is what limits of concurrency learn from a request that has ended. A client that has left says nothing about the upstream. One that
+// is overloaded does: it refused, did not answer in time, or ended the answer before all of it was there.
+func (l *lasting) outcome(r *http.Request) weir.Outcome {
+	switch {
+	case l.clientGone || r.Context().Err() != nil:
+		return weir.Ignore
+	case l.overloaded || !l.complete:
+		return weir.Dropped
+	}
+	return weir.OK
+}
+
+// Write writes a part of the body.
+func (l *lasting) Write(p []byte) (int, error) {
+	n, err := l.ResponseWriter.Write(p)
+	if err != nil {
+		l.clientGone = true
+	}
+	return n, err
 }
 
 // WriteHeader writes the header fields.
@@ -28,6 +54,9 @@ func (l *lasting) WriteHeader(status int) {
 		l.ResponseWriter.WriteHeader(status)
 		l.cleared = true
 		return
+	}
+	if status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout {
+		l.overloaded = true
 	}
 	if l.cleared {
 		l.tells(l.Header(), l.verdict.Asked())

@@ -52,9 +52,9 @@ func (g *Gateway) newRefusal(file *policyfile.File, route *policy.Route, r polic
 }
 
 // enter takes the places that the limits of concurrency of a route ask for. It reports false where the request was answered instead.
-func (g *Gateway) enter(w http.ResponseWriter, r *http.Request, s *state, v *policy.Verdict) bool {
+func (g *Gateway) enter(w http.ResponseWriter, r *http.Request, s *state, v *policy.Verdict, client string) bool {
 	told := len(v.Events())
-	err := g.enterHeld(r, s, v)
+	err := g.enterHeld(r, s, v, client)
 	if events := v.Events(); len(events) > told {
 		g.tell(events[told:])
 	}

@@ -99,6 +99,8 @@ func (p *passage) direct(to upstream.Direct, w *lasting, r *http.Request) {
 	switch {
 	case err == nil:
 	case answered:
+		var client *plain.ClientError
+		w.clientGone = w.clientGone || errors.As(err, &client)
 		panic(http.ErrAbortHandler) // as ReverseProxy ends an answer that is not complete
 	default:
 		p.gateway.fail(w, r, p.name, err)
@@ -204,10 +206,17 @@ type failure struct {
 
 // fail answers a request whose upstream did not.
 func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, name string, err error) {
+	l, passing := w.(*lasting)
 	if g.failedBody(w, r, err) {
+		if passing {
+			l.clientGone = true
+		}
 		return
 	}
 	if upstream.ClientFailed(err) {
+		if passing {
+			l.clientGone = true
+		}
 		g.counts.canceled.Add(1)
 		w.Header().Set("Connection", "close")
 		if errors.Is(err, upstream.ErrStalled) {
@@ -222,6 +231,9 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, name string, err 
 		abandon(r)
 		return
 	}
+	if passing {
+		l.overloaded = true
+	}
 	g.counts.upstreamFailed.Add(1)
 	if g.errorLog.Allow() {
 		g.log.Warn("upstream failed", "upstream", name, "error", upstream.Reason(err))
@@ -234,7 +246,7 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, name string, err 
 	case errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout():
 		f = failure{http.StatusGatewayTimeout, "the upstream did not answer in time"}
 	}
-	if l, ok := w.(*lasting); ok && l.fail != nil {
+	if passing && l.fail != nil {
 		l.fail(w, f)
 		return
 	}
