@@ -12,12 +12,10 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/seeds"
 )
 
-var (
-	boundSeed = flag.Uint64("failover.seed", 1, "seed of the first schedule of TestBoundOfShares")
-	schedules = flag.Int("failover.schedules", 3, "how many schedules for each kind of limit TestBoundOfShares draws")
-)
+var schedules = flag.Int("failover.schedules", 3, "how many schedules for each kind of limit TestBoundOfShares draws")
 
 // bound is what a limit admits at most in an interval of length D, its ends included: as in docs/guarantees.md.
 func bound(l weir.Limit, d time.Duration) int64 {
@@ -68,13 +66,13 @@ func TestBoundOfShares(t *testing.T) {
 	}
 	for kind, l := range kinds {
 		for i := range *schedules {
-			seed := *boundSeed + uint64(i)
+			seed := seeds.Seed() + uint64(i)
 			full := i%3 == 2
 			bubble(t, func(t *testing.T) {
 				run := schedule{limit: l, random: rand.New(rand.NewPCG(seed, uint64(kind))), full: full}
 				run.run(t)
 				if wrong := run.check(); wrong != "" {
-					t.Errorf("%T%+v: %s\nagain: go test -run BoundOfShares ./failover -failover.seed %d -failover.schedules 1", l, l, wrong, seed)
+					t.Errorf("%T%+v: %s\nschedule %d", l, l, wrong, i)
 				}
 			})
 		}

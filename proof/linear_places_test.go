@@ -14,6 +14,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/seeds"
 )
 
 // A visit is one call of a thread of a ConcurrencyLimiter, and what it saw.
@@ -115,7 +116,7 @@ func TestConcurrencyIsLinearizable(t *testing.T) {
 // it too many orders to try, which says nothing about the limiter.
 func visitsAreLinearizable(t *testing.T, limits []weir.Concurrency) bool {
 	t.Helper()
-	clock, seed := new(sharedClock), rand.Uint64()
+	clock, seed := new(sharedClock), seeds.Of(t.Name()).Uint64()
 	l, err := weir.NewConcurrency(limits[0], weir.WithClock(clock.read), weir.WithTimers(noTimers))
 	if err != nil {
 		t.Fatal(err)

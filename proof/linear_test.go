@@ -15,6 +15,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/seeds"
 	"github.com/weirflow/weir/keyed"
 	"github.com/weirflow/weir/weirtest"
 )
@@ -356,7 +357,7 @@ func TestLimitersAreLinearizable(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			seed := rand.Uint64()
+			seed := seeds.Of(t.Name()).Uint64()
 			clock := new(sharedClock)
 			s, err := c.open(clock)
 			if err != nil {
@@ -373,7 +374,7 @@ func TestLimitersAreLinearizable(t *testing.T) {
 func TestEachLimitIsLinearizable(t *testing.T) {
 	for _, limits := range linearOthers {
 		t.Run(fmt.Sprintf("%T", limits[0]), func(t *testing.T) {
-			seed := rand.Uint64()
+			seed := seeds.Of(t.Name()).Uint64()
 			clock := new(sharedClock)
 			l, err := weir.New(limits[0], weir.WithClock(clock.read), weir.WithTimers(noTimers))
 			if err != nil {

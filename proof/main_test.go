@@ -5,11 +5,14 @@ import (
 	"os"
 	"testing"
 	_ "time/tzdata"
+
+	"github.com/weirflow/weir/internal/seeds"
 )
 
-// TestMain keeps rapid from writing files beside the tests: a failure prints its seed, and the shrunk run. Flags override what it sets.
+// TestMain fixes the seed of rapid, and keeps it from writing files beside the tests: a failure prints the shrunk run. Flags override what
+// it sets.
 func TestMain(m *testing.M) {
-	for name, value := range map[string]string{"rapid.nofailfile": "true", "rapid.checks": checks} {
+	for name, value := range map[string]string{"rapid.nofailfile": "true", "rapid.seed": seeds.Text(), "rapid.checks": checks} {
 		if err := flag.Set(name, value); err != nil {
 			panic(err)
 		}

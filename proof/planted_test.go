@@ -1,12 +1,12 @@
 package proof
 
 import (
-	"math/rand/v2"
 	"runtime"
 	"sync"
 	"testing"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/seeds"
 )
 
 // TestPlantedRacesAreCaught: limiters with a race of the kinds that limiters have are not linearizable, and the same check says so. Each
@@ -23,7 +23,7 @@ func TestPlantedRacesAreCaught(t *testing.T) {
 			}
 			clock := new(sharedClock)
 			s := &racy{clock: clock, p: p, take: plant}
-			if linearizable(t, linearBuckets[0], calls(clock, s, linearBuckets, []string{""}, rand.Uint64(), []verb{take, take, take, peek})) {
+			if linearizable(t, linearBuckets[0], calls(clock, s, linearBuckets, []string{""}, seeds.Of(t.Name()).Uint64(), []verb{take, take, take, peek})) {
 				t.Error("it passed")
 			}
 		})

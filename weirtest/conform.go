@@ -27,7 +27,7 @@ type Subject struct {
 	// Limits are drawn for the random walks, each with numbers that random draws; nil means every kind that there is.
 	Limits []func(random *rand.Rand) weir.Limit
 
-	Seed  uint64 // of the random walks; 0 draws one, which a failure tells
+	Seed  uint64 // of the random walks, which are the same each time for the same seed
 	Walks int    // how many for each kind of limit; 0 means 200
 	Steps int    // how many calls in each walk; 0 means 60
 }
@@ -90,9 +90,6 @@ func Conform(t TB, s Subject) {
 	}
 	if s.Steps == 0 {
 		s.Steps = 60
-	}
-	if s.Seed == 0 {
-		s.Seed = rand.Uint64()
 	}
 	limits := s.Limits
 	if limits == nil {

@@ -9,6 +9,7 @@ import (
 	_ "time/tzdata"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/seeds"
 	"github.com/weirflow/weir/keyed"
 	"github.com/weirflow/weir/weirtest"
 )
@@ -25,7 +26,7 @@ func openKeyed(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
 var walks = flag.Int("walks", 0, "how many random walks of each limit; 0 for the few of a short run")
 
 func TestKeyedConforms(t *testing.T) {
-	weirtest.Conform(t, weirtest.Subject{Open: openKeyed, Walks: *walks})
+	weirtest.Conform(t, weirtest.Subject{Open: openKeyed, Seed: seeds.Seed(), Walks: *walks})
 }
 
 // limiters is a weir.Limiter for each key, which it makes when the key is first asked about.
@@ -65,7 +66,7 @@ func (l *limiters) SetLimit(next weir.Limit) error {
 }
 
 func TestLimitersConform(t *testing.T) {
-	weirtest.Conform(t, weirtest.Subject{Walks: *walks, Open: func(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
+	weirtest.Conform(t, weirtest.Subject{Seed: seeds.Seed(), Walks: *walks, Open: func(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
 		return &limiters{l, c, map[string]*weir.Limiter{}}, nil
 	}})
 }
@@ -88,7 +89,7 @@ func openStepper(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
 }
 
 func TestAStoreConforms(t *testing.T) {
-	weirtest.Conform(t, weirtest.Subject{Open: openStepper, Tick: time.Microsecond, Walks: *walks})
+	weirtest.Conform(t, weirtest.Subject{Open: openStepper, Tick: time.Microsecond, Seed: seeds.Seed(), Walks: *walks})
 }
 
 // generous gives one more than it says, once in a while.

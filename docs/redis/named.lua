@@ -1735,6 +1735,9 @@ kinds[1].convert = function(P, S, Q)
     return advance(Q, now, 0, u, r)
   end
   if P.n == Q.n and P.p == Q.p then
+    if S[1] < now then -- full: what came back by now does not go away again where the clock steps back
+      return {now, 0, S[3], S[4], S[5]}
+    end
     return S
   end
   u, r = frompair(Q, scaled(tickpair(P, u, r), P.p, Q.p))

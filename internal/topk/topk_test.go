@@ -1,7 +1,6 @@
 package topk
 
 import (
-	"hash/maphash"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -12,9 +11,26 @@ import (
 	"testing"
 )
 
-var seed = maphash.MakeSeed()
-
-func hash[K comparable](key K) uint64 { return maphash.Comparable(seed, key) }
+// hash spreads keys as a hash with a seed does, and the same way each time.
+func hash[K comparable](key K) (v uint64) {
+	switch key := any(key).(type) {
+	case uint64:
+		v = key
+	case int:
+		v = uint64(key)
+	case byte:
+		v = uint64(key)
+	case string:
+		for i := range len(key) {
+			v = (v ^ uint64(key[i])) * 0x100000001b3
+		}
+	default:
+		panic("there is no hash of such a key")
+	}
+	v = (v + 0x9e3779b97f4a7c15 ^ v>>30) * 0xbf58476d1ce4e5b9
+	v = (v ^ v>>27) * 0x94d049bb133111eb
+	return v ^ v>>31
+}
 
 // An exact sketch beside its model: the true counts, of all and of each stripe.
 type exact[K comparable] struct {

@@ -16,13 +16,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirflow/weir/internal/seeds"
 	"github.com/weirflow/weir/proof/servers"
 )
 
 var (
 	sequences = flag.Int("sequences", 20, "how many sequences are compared for each directive")
 	inFlight  = flag.Int("in-flight", 60, "how many sequences are played at once")
-	seed      = flag.Uint64("seed", 0, "the seed of the sequences; 0 draws one")
 )
 
 // binary is the weir command, built once, and without the race detector: it is to keep time.
@@ -138,10 +138,6 @@ func TestSameAsNginx(t *testing.T) {
 	all := classes()
 	p := start(t, block(all, upstream(t)), nil)
 	players := newPlayer(p.nginx.Addr, p.weir.Gateway)
-	if *seed == 0 {
-		*seed = rand.Uint64()
-	}
-	t.Logf("seed %d", *seed)
 	defer players.client.CloseIdleConnections()
 	tallies := make([]tally, len(all))
 	slots, pace := make(chan struct{}, *inFlight), time.NewTicker(4*time.Millisecond)
@@ -153,7 +149,7 @@ func TestSameAsNginx(t *testing.T) {
 			if tallies[c].enough() {
 				continue
 			}
-			r := rand.New(rand.NewPCG(*seed, uint64(c)<<32|uint64(n)))
+			r := rand.New(rand.NewPCG(seeds.Seed(), uint64(c)<<32|uint64(n)))
 			v := n % len(all[c].variants)
 			s := drawn(r, c, v, all[c].variants[v])
 			slots <- struct{}{}

@@ -8,20 +8,18 @@ import (
 	_ "time/tzdata"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/seeds"
 	"github.com/weirflow/weir/proof/servers"
 	"github.com/weirflow/weir/weirtest"
 )
 
-// walks is how many random walks there are for each limit, and seed where they begin.
-var (
-	walks = flag.Int("walks", 0, "how many random walks of each limit; 0 for the few of a short run")
-	seed  = flag.Uint64("seed", 0, "of the random walks; 0 draws one")
-)
+// walks is how many random walks there are for each limit.
+var walks = flag.Int("walks", 0, "how many random walks of each limit; 0 for the few of a short run")
 
 // TestConform holds the scripts to the reference model. Every kind of limit is changed to every other one.
 func TestConform(t *testing.T) {
 	w := &world{client: connect(t, start(t, servers.RedisOptions{}).Addr)}
-	s := weirtest.Subject{Tick: time.Microsecond, Latest: 1 << 52, Open: w.open, Limits: kept(), Seed: *seed, Walks: *walks}
+	s := weirtest.Subject{Tick: time.Microsecond, Latest: 1 << 52, Open: w.open, Limits: kept(), Seed: seeds.Seed(), Walks: *walks}
 	weirtest.Conform(t, s)
 	weirtest.Vectors(t, s)
 }

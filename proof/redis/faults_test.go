@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"slices"
@@ -18,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirflow/weir/internal/seeds"
 	"github.com/weirflow/weir/proof/servers"
 	"github.com/weirflow/weir/weirrueidis"
 )
@@ -174,8 +174,9 @@ func (s *site) crew(ctx context.Context, t *testing.T) []report {
 	t.Helper()
 	all := make([]*worker, workers)
 	reports := make([]report, workers)
+	random := seeds.Of(t.Name())
 	for i := range all {
-		s.task.Seed = rand.Uint64()
+		s.task.Seed = random.Uint64()
 		w, err := hire(ctx, workerTask, s.task)
 		if err != nil {
 			t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/seeds"
 	"github.com/weirflow/weir/proof/servers"
 	"github.com/weirflow/weir/weirredis"
 )
@@ -53,7 +54,7 @@ func TestGroupsAreAllOrNothing(t *testing.T) {
 		"a cluster, three nodes": {cluster, weirredis.Options{Prefix: "many:"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := &groups{store: open(t, c.client, c.o), charged: map[string]*atomic.Int64{}}
+			g := &groups{store: open(t, c.client, c.o), charged: map[string]*atomic.Int64{}, random: seeds.Of(t.Name())}
 			for n := range 6 {
 				g.keys = append(g.keys, fmt.Sprint("g", n))
 				g.charged[g.keys[n]] = new(atomic.Int64)
@@ -76,6 +77,7 @@ type groups struct {
 	store             weir.Store
 	keys              []string
 	charged           map[string]*atomic.Int64
+	random            *rand.Rand
 	admitted, refused atomic.Int64
 }
 
@@ -117,12 +119,12 @@ func (g *groups) run(t *testing.T, together bool) {
 func (g *groups) charge(ctx context.Context) error {
 	var batch []weir.Charge
 	for _, group := range []int{1, 0, 2} {
-		for range min(1+group*(1+rand.IntN(2)), 4) {
-			n := rand.IntN(len(g.keys))
-			batch = append(batch, weir.Charge{Name: "api", Key: g.keys[n], Limit: g.limit(n), Cost: 1 + rand.Int64N(3), Group: group})
+		for range min(1+group*(1+g.random.IntN(2)), 4) {
+			n := g.random.IntN(len(g.keys))
+			batch = append(batch, weir.Charge{Name: "api", Key: g.keys[n], Limit: g.limit(n), Cost: 1 + g.random.Int64N(3), Group: group})
 		}
 	}
-	rand.Shuffle(len(batch), func(i, j int) { batch[i], batch[j] = batch[j], batch[i] })
+	g.random.Shuffle(len(batch), func(i, j int) { batch[i], batch[j] = batch[j], batch[i] })
 	out := make([]weir.Decision, len(batch))
 	if err := g.store.Do(ctx, batch, out); err != nil {
 		return err

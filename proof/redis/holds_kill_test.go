@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/seeds"
 	"github.com/weirflow/weir/proof/servers"
 	"github.com/weirflow/weir/weirredis"
 )
@@ -27,7 +28,10 @@ type stay struct {
 }
 
 // holderEnv holds the server's address in a process that only enters and leaves.
-const holderEnv = "WEIR_TEST_HOLDER"
+const (
+	holderEnv  = "WEIR_TEST_HOLDER"
+	holderName = "WEIR_TEST_HOLDER_NAME" // its own random numbers
+)
 
 var contested = weir.Concurrency{Limit: 3, Queue: 20, MaxHold: 400 * time.Millisecond}
 
@@ -40,6 +44,7 @@ func TestHolderProcess(t *testing.T) {
 	}
 	c := gate(t, connect(t, addr), contested, weirredis.Options{Timeout: 200 * time.Millisecond})
 	told := make(chan stay)
+	random := seeds.Of(os.Getenv(holderName))
 	for range 2 {
 		go func() {
 			for {
@@ -47,7 +52,7 @@ func TestHolderProcess(t *testing.T) {
 				if err != nil {
 					continue
 				}
-				stays(h, told)
+				stays(h, random, told)
 				h.Done(weir.OK)
 			}
 		}()
@@ -58,10 +63,10 @@ func TestHolderProcess(t *testing.T) {
 }
 
 // stays holds on for a while, mostly a short one, and tells since when and till when it was sure.
-func stays(h weirredis.Hold, told chan<- stay) {
-	long := rand.N(30 * time.Millisecond)
-	if rand.N(3) == 0 {
-		long = rand.N(4 * contested.MaxHold)
+func stays(h weirredis.Hold, random *rand.Rand, told chan<- stay) {
+	long := time.Duration(random.Int64N(int64(30 * time.Millisecond)))
+	if random.IntN(3) == 0 {
+		long = time.Duration(random.Int64N(int64(4 * contested.MaxHold)))
 	}
 	pulse := time.NewTicker(time.Millisecond)
 	defer pulse.Stop()
@@ -80,10 +85,11 @@ func TestKilledHolders(t *testing.T) {
 	addr := start(t, servers.RedisOptions{}).Addr
 	all := make(chan stay, 1000)
 	var running []*exec.Cmd
-	ended := make(chan struct{})
+	ended, launched, random := make(chan struct{}), 0, seeds.Of(t.Name())
 	launch := func() *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHolderProcess$")
-		cmd.Env = append(os.Environ(), holderEnv+"="+addr)
+		launched++
+		cmd.Env = append(os.Environ(), holderEnv+"="+addr, fmt.Sprintf("%s=%s %d", holderName, t.Name(), launched))
 		out, err := cmd.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -120,16 +126,16 @@ func TestKilledHolders(t *testing.T) {
 			}
 			stays[s.fence] = s
 		case <-mischief.C:
-			i := rand.N(len(running))
+			i := random.IntN(len(running))
 			switch {
 			case ctx.Err() != nil:
 				for _, cmd := range running {
 					cmd.Process.Kill()
 				}
-			case rand.N(3) > 0:
+			case random.IntN(3) > 0:
 				process := running[i].Process
 				process.Signal(syscall.SIGSTOP)
-				time.AfterFunc(rand.N(4*contested.MaxHold), func() { process.Signal(syscall.SIGCONT) })
+				time.AfterFunc(time.Duration(random.Int64N(int64(4*contested.MaxHold))), func() { process.Signal(syscall.SIGCONT) })
 			default:
 				running[i].Process.Kill()
 				running[i] = launch()

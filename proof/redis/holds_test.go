@@ -13,6 +13,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/seeds"
 	"github.com/weirflow/weir/proof/servers"
 	"github.com/weirflow/weir/weirredis"
 	"github.com/weirflow/weir/weirrueidis"
@@ -306,13 +307,14 @@ func TestHoldsOnce(t *testing.T) {
 // tardy loses some calls, which get through to the server in the end.
 type tardy struct {
 	weirredis.Evaler
-	mu   sync.Mutex
-	lost []weirredis.Call
+	random *rand.Rand
+	mu     sync.Mutex
+	lost   []weirredis.Call
 }
 
 func (d *tardy) Eval(ctx context.Context, c weirredis.Call) (string, error) {
 	d.mu.Lock()
-	lost := rand.N(2) == 0
+	lost := d.random.IntN(2) == 0
 	if lost {
 		d.lost = append(d.lost, c)
 	}
@@ -326,7 +328,7 @@ func (d *tardy) Eval(ctx context.Context, c weirredis.Call) (string, error) {
 // TestLateEnter: a call to enter that the server hears when its caller has left long ago takes no place.
 func TestLateEnter(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
-	d := &tardy{Evaler: weirrueidis.Evaler(client)}
+	d := &tardy{Evaler: weirrueidis.Evaler(client), random: seeds.Of(t.Name())}
 	store, err := weirredis.New(d, weirredis.Options{Timeout: patience})
 	if err != nil {
 		t.Fatal(err)

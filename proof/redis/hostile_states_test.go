@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/seeds"
 	"github.com/weirflow/weir/proof/servers"
 	"github.com/weirflow/weir/weirredis"
 )
@@ -47,8 +48,7 @@ func TestHostileStates(t *testing.T) {
 	server := start(t, servers.RedisOptions{})
 	client := connect(t, server.Addr)
 	store := open(t, client, weirredis.Options{Timeout: patience})
-	draw := rand.Uint64()
-	r := rand.New(rand.NewPCG(draw, 0))
+	r := seeds.Of(t.Name())
 	n, wrong, slowest := 0, 0, time.Duration(0)
 	limits := maps.Clone(linearLimits)
 	limits["calendar"] = weir.FixedWindow{Limit: 50, Align: "day:Europe/Berlin"}
@@ -79,10 +79,10 @@ func TestHostileStates(t *testing.T) {
 					wrong++
 				}
 				if err != nil && (!errors.Is(err, weirredis.ErrCharge) || batch[1].Err == nil) || !out[0].Allowed || !out[2].Allowed {
-					t.Errorf("seed %d: %s, %v, %q: %v; beside it %+v, %+v", draw, name, c.Op, value, err, out[0], out[2])
+					t.Errorf("%s, %v, %q: %v; beside it %+v, %+v", name, c.Op, value, err, out[0], out[2])
 				}
 				if now := redis(t, client, "GET", at(c.Key)); batch[1].Err != nil && now != value {
-					t.Errorf("seed %d: %s, %v, %q: it holds %q now", draw, name, c.Op, value, now)
+					t.Errorf("%s, %v, %q: it holds %q now", name, c.Op, value, now)
 				}
 			}
 			if t.Failed() {

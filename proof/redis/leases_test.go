@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/weirflow/weir/internal/seeds"
 	leasing "github.com/weirflow/weir/lease"
 	"github.com/weirflow/weir/proof/servers"
 	"github.com/weirflow/weir/weirredis"
@@ -139,10 +139,10 @@ func (f *fleet) run(t *testing.T, during func(*fleet, context.Context) error) st
 
 // start starts the nodes and has them begin.
 func (f *fleet) start(ctx context.Context, t *testing.T) error {
-	dir := t.TempDir()
+	dir, random := t.TempDir(), seeds.Of(t.Name())
 	for i := range leaseNodes {
 		n := f.task
-		n.Seed, n.Ledger = rand.Uint64(), filepath.Join(dir, fmt.Sprint(i))
+		n.Seed, n.Ledger = random.Uint64(), filepath.Join(dir, fmt.Sprint(i))
 		n.Hot = overload * float64(hotBucket.Rate.N) * f.share(i)
 		n.Rest = restDemand * f.share(i)
 		w, err := hire(ctx, leaseNode, n)

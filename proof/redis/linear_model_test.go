@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/seeds"
 	"github.com/weirflow/weir/proof/servers"
 	"github.com/weirflow/weir/weirredis"
 	"github.com/weirflow/weir/weirtest"
@@ -160,7 +160,7 @@ func playing(t *testing.T, l weir.Limit, plant func(*player, *weirredis.Store) s
 func TestSharedLimitsAreLinearizable(t *testing.T) {
 	for name, l := range linearLimits {
 		t.Run(name, func(t *testing.T) {
-			seed := rand.Uint64()
+			seed := seeds.Of(t.Name()).Uint64()
 			verbs := []string{"take", "take", "take", "peek", "reserve", "reserve", "settle", "settle", "move", "move", "move"}
 			if !linearizable(t, l, playing(t, l, nil).history(t, seed, []string{"a", "b", "c"}, verbs)) {
 				t.Errorf("seed %d: no order of the calls explains what was seen", seed)
@@ -175,7 +175,7 @@ func TestPlantedRaceIsCaught(t *testing.T) {
 	p := playing(t, l, func(p *player, s *weirredis.Store) shared {
 		return &twoSteps{p: p, rule: must(weir.Prepare(l, time.Microsecond))}
 	})
-	if linearizable(t, l, p.history(t, rand.Uint64(), []string{"a", "b"}, []string{"take", "take", "take", "peek", "move"})) {
+	if linearizable(t, l, p.history(t, seeds.Of(t.Name()).Uint64(), []string{"a", "b"}, []string{"take", "take", "take", "peek", "move"})) {
 		t.Error("it passed")
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/weirflow/weir/internal/seeds"
 )
 
 // faultsFor is how long each row of the table of faults lasts.
@@ -20,6 +22,9 @@ func TestMain(m *testing.M) {
 	}
 	if text := os.Getenv(leaseNode); text != "" {
 		os.Exit(work[nodeTask](text))
+	}
+	if err := flag.Set("rapid.seed", seeds.Text()); err != nil {
+		panic(err)
 	}
 	os.Exit(m.Run())
 }

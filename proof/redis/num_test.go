@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirflow/weir/internal/seeds"
 	"github.com/weirflow/weir/proof/servers"
 )
 
@@ -126,7 +127,7 @@ func TestNum(t *testing.T) {
 		}
 		script += string(text)
 	}
-	r := rand.New(rand.NewPCG(1, *seed))
+	r := rand.New(rand.NewPCG(1, seeds.Seed()))
 	// Knuth's own case, in limbs of 24 bits, in which a guess stays one too high to the end.
 	pairs := [][2]*big.Int{{hex("7fffff800000000000000000"), hex("800000000000000001")}, {hex("800000000000000000000003"), hex("200000000000000000000001")}}
 	for range max(20_000, 20*(*walks)) {
@@ -206,7 +207,7 @@ for i = 1, #ARGV, 3 do
   answers[#answers + 1] = string.format('%.0f %.0f', q, r)
 end
 return answers`
-	r := rand.New(rand.NewPCG(2, *seed))
+	r := rand.New(rand.NewPCG(2, seeds.Seed()))
 	draw := func(bits int) int64 {
 		switch bits = 1 + r.IntN(bits); r.IntN(3) {
 		case 0:

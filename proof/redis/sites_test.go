@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"slices"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 	"github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
 
+	"github.com/weirflow/weir/internal/seeds"
 	"github.com/weirflow/weir/proof/servers"
 )
 
@@ -52,12 +52,13 @@ func untouched(t *testing.T) *site {
 }
 
 func paused(t *testing.T) *site {
+	random := seeds.Of(t.Name())
 	return single(t, servers.RedisOptions{}, func(ctx context.Context, _ *site, server *servers.RedisServer) error {
 		for pass(ctx, 300*time.Millisecond) {
 			if err := server.Pause(); err != nil {
 				return err
 			}
-			pass(ctx, time.Duration(rand.Int64N(int64(10*deadline))))
+			pass(ctx, time.Duration(random.Int64N(int64(10*deadline))))
 			server.Resume()
 		}
 		return nil
@@ -247,9 +248,10 @@ func resharded(t *testing.T) *site {
 		t.Fatal(err)
 	}
 	s := &site{task: task{Addrs: c.Addrs(), Cluster: true, Pause: pause}, clock: serverClock(c.Masters[0])}
+	random := seeds.Of(t.Name())
 	s.fault = func(ctx context.Context) error {
 		for n := 0; pass(ctx, 100*time.Millisecond); n++ {
-			from := rand.IntN(16384 - 50)
+			from := random.IntN(16384 - 50)
 			slots := [][2]int{{hot, hot}, {from, from + 50}}
 			for _, r := range slots {
 				if err := move(ctx, c, r, c.Masters[n%len(c.Masters)]); err != nil {
@@ -326,9 +328,10 @@ func stepped(t *testing.T) *site {
 		}
 	})
 	t.Cleanup(cancel)
+	random := seeds.Of(t.Name())
 	s.fault = func(ctx context.Context) error {
 		for pass(ctx, 200*time.Millisecond) {
-			c.step(time.Duration(rand.Int64N(int64(2*most))) - most)
+			c.step(time.Duration(random.Int64N(int64(2*most))) - most)
 		}
 		return nil
 	}

@@ -2,12 +2,14 @@ package room
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/weirflow/weir/internal/seeds"
 	"github.com/weirflow/weir/proof/servers"
 )
 
@@ -21,6 +23,9 @@ func run(m *testing.M) int {
 	if err == nil {
 		defer os.RemoveAll(dir)
 		binary, err = servers.BuildWeir(context.Background(), dir, buildFlags...)
+	}
+	if err == nil {
+		err = flag.Set("rapid.seed", seeds.Text())
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

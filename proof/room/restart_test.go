@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weirflow/weir/internal/seeds"
 )
 
 // TestTicketsSurviveARestart: a gateway without a store is killed, and another one is started in its place. Who was inside is let through, and those who
@@ -24,7 +26,7 @@ upstreams: { up: { url: "UP" } }
 routes: [{ match: /sale/, upstream: up, waiting_room: sale }]
 `)
 	g := startWeir(t, policy)
-	c := &crowd{t: t, client: http.DefaultClient}
+	c := &crowd{t: t, random: seeds.Of(t.Name()), client: http.DefaultClient}
 	c.dead.Store(true) // there is one gateway
 	c.gateways[1] = g.Gateway
 	status, _, inside := c.ask("")

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirflow/weir/internal/seeds"
 	"github.com/weirflow/weir/proof/servers"
 )
 
@@ -37,13 +38,14 @@ type crowd struct {
 	t        *testing.T
 	client   *http.Client
 	gateways [2]string
+	random   *rand.Rand
 	dead     atomic.Bool // the first one
 }
 
 // ask makes a request at one of the gateways that live, and at the other one if that was just killed.
 func (c *crowd) ask(ticket string) (status int, a told, given string) {
 	for range 100 {
-		at := rand.IntN(2)
+		at := c.random.IntN(2)
 		if c.dead.Load() {
 			at = 1
 		}
@@ -122,7 +124,7 @@ routes: [{ match: /sale/, upstream: up, waiting_room: sale }]
 	}
 	shut := policy("admit: 1/d, burst: 1")
 	gateways := []*gateway{startWeir(t, shut), startWeir(t, shut)}
-	c := &crowd{t: t, gateways: [2]string{gateways[0].Gateway, gateways[1].Gateway}, client: &http.Client{
+	c := &crowd{t: t, random: seeds.Of(t.Name()), gateways: [2]string{gateways[0].Gateway, gateways[1].Gateway}, client: &http.Client{
 		Transport: &http.Transport{MaxIdleConnsPerHost: 100}, Timeout: patience,
 	}}
 	defer c.client.CloseIdleConnections()
@@ -156,7 +158,7 @@ routes: [{ match: /sale/, upstream: up, waiting_room: sale }]
 	}
 	for i := 0; i < n; i += 200 {
 		block := order[i:min(i+200, n)]
-		rand.Shuffle(len(block), func(i, j int) { block[i], block[j] = block[j], block[i] })
+		c.random.Shuffle(len(block), func(i, j int) { block[i], block[j] = block[j], block[i] })
 	}
 	var furthest, waits, entered atomic.Int64
 	var kill sync.Once
@@ -200,7 +202,7 @@ routes: [{ match: /sale/, upstream: up, waiting_room: sale }]
 
 	// Tickets of the line are shown again, by many at once: they are the same visitors.
 	each(200, func(i int) {
-		g := guests[1+rand.IntN(n)]
+		g := guests[1+c.random.IntN(n)]
 		for _, ticket := range []string{g.ticket, g.inside} {
 			if status, _, _ := c.ask(ticket); status != http.StatusOK {
 				t.Errorf("with the ticket of who is inside: %d", status)

@@ -16,10 +16,11 @@ func Caddy(ctx context.Context, dir, upstream string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	addr, err := freeAddr()
+	free, err := FreeAddress()
 	if err != nil {
 		return nil, err
 	}
+	addr := free.Host
 	file := filepath.Join(dir, "Caddyfile")
 	conf := fmt.Sprintf("{\n\tadmin off\n\tauto_https off\n}\nhttp://%s {\n\treverse_proxy %s\n}\n", addr, upstream)
 	if err := os.WriteFile(file, []byte(conf), 0o644); err != nil {
@@ -29,8 +30,10 @@ func Caddy(ctx context.Context, dir, upstream string) (*Server, error) {
 	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir, "HOME="+dir)
 	p, err := start(syscall.SIGTERM, cmd)
 	if err != nil {
+		free.Release()
 		return nil, err
 	}
+	free.releaseAfter(p)
 	if err := p.until(ctx, func(context.Context) error { return dial(addr) }); err != nil {
 		return nil, err
 	}

@@ -45,10 +45,11 @@ func Nginx(ctx context.Context, dir, conf string) (*Server, error) {
 }
 
 func nginx(ctx context.Context, path, dir string, conf *template.Template) (*Server, error) {
-	addr, err := freeAddr()
+	free, err := FreeAddress()
 	if err != nil {
 		return nil, err
 	}
+	addr := free.Host
 	var text strings.Builder
 	if err := conf.Execute(&text, map[string]string{"Addr": addr, "Dir": dir}); err != nil {
 		return nil, err
@@ -59,8 +60,10 @@ func nginx(ctx context.Context, path, dir string, conf *template.Template) (*Ser
 	}
 	p, err := start(syscall.SIGQUIT, exec.Command(path, "-e", "stderr", "-p", dir, "-c", file, "-g", mainDirectives(text.String())))
 	if err != nil {
+		free.Release()
 		return nil, err
 	}
+	free.releaseAfter(p)
 	err = p.until(ctx, func(context.Context) error {
 		// The file is written after nginx has begun to listen: it is nginx itself that will answer.
 		pid, err := os.ReadFile(filepath.Join(dir, pidFile))

@@ -40,6 +40,7 @@ type RedisServer struct {
 	Dir  string // where its files are
 	TLS  *TLS   // nil without RedisOptions.TLS
 
+	claims    []*Address // of its ports
 	options   RedisOptions
 	program   string // redis-server or redis-sentinel
 	clustered bool
@@ -111,15 +112,14 @@ func (s *RedisServer) prepare() (err error) {
 
 // choose finds free addresses and writes the configuration.
 func (s *RedisServer) choose() error {
-	used := map[string]bool{} // for this one
+	s.release()
 	free := func() (string, error) {
-		for {
-			addr, err := freeAddr()
-			if err != nil || !used[addr] {
-				used[addr] = true
-				return addr, err
-			}
+		addr, err := FreeAddress()
+		if err != nil {
+			return "", err
 		}
+		s.claims = append(s.claims, addr)
+		return addr.Host, nil
 	}
 	var err error
 	if s.Addr = s.options.Addr; s.Addr == "" {
@@ -127,7 +127,6 @@ func (s *RedisServer) choose() error {
 			return err
 		}
 	}
-	used[s.Addr] = true
 	if s.TLS != nil {
 		if s.TLS.Addr, err = free(); err != nil {
 			return err
@@ -228,11 +227,21 @@ func (s *RedisServer) Stop() error {
 	return errors.Join(s.Process.Stop(), s.remove())
 }
 
+// remove leaves nothing of a server that has ended.
 func (s *RedisServer) remove() error {
+	s.release()
 	if !s.temporary {
 		return nil
 	}
 	return os.RemoveAll(s.Dir)
+}
+
+// release ends the claims to its ports.
+func (s *RedisServer) release() {
+	for _, a := range s.claims {
+		a.Release()
+	}
+	s.claims = nil
 }
 
 // DropData removes what the server has written with Persist, so that the next Start finds nothing. Only for one that has ended.

@@ -7,9 +7,6 @@ import (
 	"syscall"
 )
 
-// FreeAddress finds a loopback address where nobody listens now. Somebody may before it is used: whoever uses it has to try again then.
-func FreeAddress() (string, error) { return freeAddr() }
-
 // Start runs a program that is to be ended by SIGTERM, and that ends what it has started itself. It waits until the program is ready.
 func Start(ctx context.Context, cmd *exec.Cmd, ready func(output string) bool) (*Process, error) {
 	p, err := start(syscall.SIGTERM, cmd)

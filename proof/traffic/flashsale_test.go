@@ -71,52 +71,45 @@ func TestFlashSale(t *testing.T) {
 }
 
 // openSale runs the example's script in a directory of its own, and returns that, the shop's directory, and what replaces the addresses of the
-// README. Somebody may take a port before it is used: then it is tried again with others.
+// README.
 func openSale(t *testing.T) (here, shop string, addresses *strings.Replacer) {
 	t.Helper()
-	var err error
-	for range 5 {
-		here, shop = t.TempDir(), t.TempDir()
-		replace := []string{"/tmp/shop", shop}
-		gateway := ""
-		for _, written := range []string{"127.0.0.1:8080", "127.0.0.1:8081", "127.0.0.1:9090", "127.0.0.1:9091", "127.0.0.1:9000", "127.0.0.1:6390"} {
-			free, err := servers.FreeAddress()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if replace = append(replace, written, free); gateway == "" {
-				gateway = free
-			}
-			if port, redis := strings.CutPrefix(written, "127.0.0.1:6"); redis {
-				replace = append(replace, "--port 6"+port, "--port "+strings.TrimPrefix(free, "127.0.0.1:"))
-			}
+	here, shop = t.TempDir(), t.TempDir()
+	replace := []string{"/tmp/shop", shop}
+	var all []string
+	for _, written := range []string{"127.0.0.1:8080", "127.0.0.1:8081", "127.0.0.1:9090", "127.0.0.1:9091", "127.0.0.1:9000", "127.0.0.1:6390"} {
+		free, err := servers.FreeAddress()
+		if err != nil {
+			t.Fatal(err)
 		}
-		addresses = strings.NewReplacer(replace...)
-		for _, name := range []string{"run", "policy.yaml", "nginx.conf", "busy.html", "flood.lua", "flash-sale.weir"} {
-			copyFile(t, filepath.Join(here, name), filepath.Join(example, name), addresses.Replace)
-		}
-		cmd := exec.Command("sh", filepath.Join(here, "run"))
-		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "LC_ALL=C")
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		var sale *servers.Process
-		if sale, err = servers.Start(ctx, cmd, func(output string) bool { return strings.Contains(output, "The sale is open at http://"+gateway) }); err == nil {
-			t.Cleanup(func() {
-				stop(t, sale)
-				for i := 3; i < len(replace); i++ { // all have ended with it
-					if addr := replace[i]; strings.HasPrefix(addr, "127.0.0.1:") && i%2 == 1 {
-						if l, err := net.Listen("tcp", addr); err != nil {
-							t.Errorf("%s is not free again: %v", addr, err)
-						} else {
-							l.Close()
-						}
-					}
-				}
-			})
-			return here, shop, addresses
+		t.Cleanup(free.Release)
+		all, replace = append(all, free.Host), append(replace, written, free.Host)
+		if port, redis := strings.CutPrefix(written, "127.0.0.1:6"); redis {
+			replace = append(replace, "--port 6"+port, "--port "+strings.TrimPrefix(free.Host, "127.0.0.1:"))
 		}
 	}
-	t.Fatal(err)
+	addresses = strings.NewReplacer(replace...)
+	for _, name := range []string{"run", "policy.yaml", "nginx.conf", "busy.html", "flood.lua", "flash-sale.weir"} {
+		copyFile(t, filepath.Join(here, name), filepath.Join(example, name), addresses.Replace)
+	}
+	cmd := exec.Command("sh", filepath.Join(here, "run"))
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "LC_ALL=C")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	sale, err := servers.Start(ctx, cmd, func(output string) bool { return strings.Contains(output, "The sale is open at http://"+all[0]) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stop(t, sale)
+		for _, addr := range all { // all have ended with it
+			if l, err := net.Listen("tcp", addr); err != nil {
+				t.Errorf("%s is not free again: %v", addr, err)
+			} else {
+				l.Close()
+			}
+		}
+	})
 	return here, shop, addresses
 }
 
