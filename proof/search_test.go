@@ -1,9 +1,11 @@
 package proof
 
 import (
+	"flag"
 	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/seeds"
 )
 
 // A search looks for a schedule of takes, reservations, cancels and settles after which more runs than may. The limits are small, and
@@ -161,7 +164,8 @@ func TestRule1NothingGivenBackIsTooMuch(t *testing.T) {
 				}
 			}
 			t.Run(k.name+"/"+name, func(t *testing.T) {
-				for range n {
+				for n := range n {
+					beginRound(t, n)
 					rapid.Check(t, search(k, open))
 				}
 			})
@@ -179,7 +183,8 @@ func TestTheSearchFindsWrongRules(t *testing.T) {
 			}
 			t.Run(rule.name+"/"+k.name, func(t *testing.T) {
 				open := func(l weir.Limit) world { return newLedger(l, rule.refund) }
-				for range rounds {
+				for n := range rounds {
+					beginRound(t, n)
 					if found := fails(t, search(k, open)); found != "" {
 						t.Logf("%s\n%s", rule.example, found)
 						return
@@ -189,6 +194,18 @@ func TestTheSearchFindsWrongRules(t *testing.T) {
 			})
 		}
 	}
+}
+
+// beginRound sets rapid's seed for one of several rounds: with the seed of the one before, the same would be checked again.
+// A failure names the seed of its round, which is that of the first round with WEIR_SEED set to it.
+func beginRound(t *testing.T, n int) {
+	set := func(seed uint64) {
+		if err := flag.Set("rapid.seed", strconv.FormatUint(seed, 10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(seeds.Seed() + uint64(n))
+	t.Cleanup(func() { set(seeds.Seed()) })
 }
 
 // fails checks a property that is meant to fail, and returns what it said then.
