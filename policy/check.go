@@ -84,6 +84,9 @@ func isName(name string) bool {
 }
 
 func (c *checker) headers() {
+	if c.ClientHeader != "" && !isToken(c.ClientHeader) {
+		c.wrong(fmt.Sprintf("%q is not the name of a header field", c.ClientHeader), "write it like X-Real-IP", "client_header")
+	}
 	for i, h := range c.Headers {
 		if h != HeaderRateLimit && h != HeaderXRateLimit {
 			c.wrong(fmt.Sprintf("%q are no header fields that tell about limits", h),
@@ -242,6 +245,7 @@ func (c *checker) routes() {
 	for i := range c.Routes {
 		r, at := &c.Routes[i], strconv.Itoa(i)
 		p, err := parsePattern(r.Match)
+		p.addresses = r.Address
 		if err != nil {
 			c.wrong(err.Error(), "write it like GET /shop/{item}, or / for everything", "routes", at, "match")
 		} else {
@@ -258,6 +262,7 @@ func (c *checker) routes() {
 			c.unknown("upstream", r.Upstream, names(c.Upstreams, func(u Upstream) string { return u.Name }), "routes", at, "upstream")
 		}
 		c.routeLimits(r, &p, err == nil, at)
+		c.answers(r, &p, err == nil, at)
 		c.unleased(r, at)
 		c.together(r, at)
 		c.refused(r.Refused, at, "refused")

@@ -275,6 +275,7 @@ func (e *Engine) compileRoute(r *Route, byName map[string]*limit) (c route, err 
 	if err != nil {
 		return c, err
 	}
+	c.pattern.addresses = r.Address
 	var written, shared []*limit
 	var tables, dryTables []*keyed.Limiter[string]
 	for _, name := range r.Limits {
@@ -447,6 +448,8 @@ type Request struct {
 	Query  string // as the client sent it, without the ?
 	Client string // who asks, as ClientKey gives it
 	Header http.Header
+
+	Listener string // the address of the gateway that it came to, as Listen.Gateway says it; empty where that is not known: it fits all routes
 
 	Addr    netip.Addr // the client's address, for exemptions; where it is not valid, Client is taken for it
 	Trusted bool       // the request came from a trusted proxy: header fields are believed where a limit exempts by them

@@ -18,7 +18,7 @@ func TestParts(t *testing.T) {
 				"Cookie":  {`a=1; session="s 1"`, "late=2; a=3"},
 			},
 		},
-		pattern: &pattern{segments: []segment{{text: "a"}, {name: "what"}}, below: true, rest: "more"},
+		pattern: &pattern{segments: []segment{{text: "a"}, {name: "what"}}, tail: tailBelow, rest: "more"},
 	}
 	for text, want := range map[string]struct {
 		value   string

@@ -2,18 +2,32 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
 
-// A pattern is the match of a route: [METHOD] [HOST]/PATH. In the path {x} is one segment, and a final / or {x...} is everything below.
+// A pattern is the match of a route: [METHOD] [HOST]/PATH. A host may begin with *., for all names below it. In the path {x} is one segment; a final
+// / or {x...} is everything below, a final * everything that begins like this, and a final /{$} the path that ends there.
 type pattern struct {
-	method   string // empty is any
-	host     string // empty is any
-	segments []segment
-	below    bool   // matches everything below the segments
-	rest     string // the name of {x...}
+	method    string   // empty is any
+	host      string   // empty is any; with a dot in front, all names that end so
+	addresses []string // of the gateway, as listen says them; none is any
+	segments  []segment
+	tail      tail
+	rest      string // the name of {x...}
+	begins    string // what stands before the *
 }
+
+// tail is what of a path may follow the segments of a pattern.
+type tail uint8
+
+const (
+	tailNone   tail = iota
+	tailBelow       // a slash, and anything
+	tailSlash       // a slash, and nothing
+	tailPrefix      // a slash, and anything that begins with the pattern's begins
+)
 
 // segment is a literal, or a variable where name is set.
 type segment struct{ text, name string }
@@ -37,9 +51,14 @@ func parsePattern(text string) (pattern, error) {
 	if !found {
 		return p, fmt.Errorf("%q has no path: begin it with /", fields[0])
 	}
+	if name, wild := strings.CutPrefix(host, "*"); wild && len(name) > 1 && name[0] == '.' {
+		host = name
+	} else if strings.HasPrefix(host, ".") {
+		return p, fmt.Errorf("the host %q is not a name: write *%s for all names below it", host, host)
+	}
 	p.host = normalHost(host)
 	if strings.ContainsAny(host, "{}*") {
-		return p, fmt.Errorf("the host %q is not a plain name", host)
+		return p, fmt.Errorf("the host %q is not a plain name: a * may stand in front alone, like *.example.com", host)
 	}
 	return p, p.parsePath(path)
 }
@@ -51,7 +70,11 @@ func (p *pattern) parsePath(path string) error {
 		last := i == len(parts)-1
 		switch {
 		case text == "" && last:
-			p.below = true
+			p.tail = tailBelow
+		case text == "{$}" && last:
+			p.tail = tailSlash
+		case last && strings.HasSuffix(text, "*") && !strings.ContainsAny(text[:len(text)-1], "{}*"):
+			p.tail, p.begins = tailPrefix, unescape(text[:len(text)-1], false)
 		case text == "" || text == "." || text == "..":
 			return fmt.Errorf("the path has a segment %q, which no normalised path has", text)
 		case text[0] == '{' && text[len(text)-1] == '}':
@@ -67,12 +90,12 @@ func (p *pattern) parsePath(path string) error {
 			case rest && !last:
 				return fmt.Errorf("%q is everything below: it must be the last segment", text)
 			case rest:
-				p.below, p.rest = true, name
+				p.tail, p.rest = tailBelow, name
 			default:
 				p.segments = append(p.segments, segment{name: name})
 			}
 		case strings.ContainsAny(text, "{}*"):
-			return fmt.Errorf("%q is neither a plain segment nor a variable: a {name} is a whole segment", text)
+			return fmt.Errorf("%q is neither a plain segment nor a variable: a {name} is a whole segment, and a * stands at the end", text)
 		default:
 			p.segments = append(p.segments, segment{text: unescape(text, false)})
 		}
@@ -107,10 +130,13 @@ func (p *pattern) matches(r *request) bool {
 	if p.method != "" && p.method != r.Method && (p.method != "GET" || r.Method != "HEAD") {
 		return false
 	}
-	if p.host != "" && p.host != r.host() {
+	if p.host != "" && !hostFits(p.host, r.host()) {
 		return false
 	}
-	if p.below && len(p.segments) == 0 {
+	if len(p.addresses) > 0 && r.Listener != "" && !slices.Contains(p.addresses, r.Listener) {
+		return false
+	}
+	if p.tail == tailBelow && len(p.segments) == 0 {
 		return strings.HasPrefix(r.Path, "/") || r.Path == ""
 	}
 	return p.walk(r.path(), nil)
@@ -132,15 +158,18 @@ func (p *pattern) walk(path string, bind func(name, value string)) bool {
 		}
 		if !more {
 			// The path ends here: the pattern must too, and not with a slash.
-			return i == len(p.segments)-1 && !p.below
+			return i == len(p.segments)-1 && p.tail == tailNone
 		}
 		rest = after
-		if i == len(p.segments)-1 && !p.below {
+		if i == len(p.segments)-1 && p.tail == tailNone {
 			return false
 		}
 	}
-	if !p.below {
-		return rest == "" && len(p.segments) == 0
+	switch p.tail {
+	case tailPrefix:
+		return strings.HasPrefix(rest, p.begins)
+	case tailNone, tailSlash:
+		return rest == ""
 	}
 	if p.rest != "" && bind != nil {
 		bind(p.rest, rest)
@@ -148,19 +177,41 @@ func (p *pattern) walk(path string, bind func(name, value string)) bool {
 	return true
 }
 
+// hostFits reports whether a host is the one of a pattern, or below it.
+func hostFits(pattern, host string) bool {
+	if pattern[0] != '.' {
+		return host == pattern
+	}
+	return len(host) > len(pattern) && strings.HasSuffix(host, pattern)
+}
+
+// literal is the part of the path that the pattern says literally, for a pattern without variables: what the upstream_path of a route stands for.
+func (p *pattern) literal() (text string, ok bool) {
+	for _, s := range p.segments {
+		if s.name != "" {
+			return "", false
+		}
+		text += "/" + s.text
+	}
+	if p.tail != tailNone {
+		text += "/" + p.begins
+	}
+	return text, true
+}
+
 // covers reports whether every request of q's is p's too.
 func (p *pattern) covers(q *pattern) bool {
 	if p.method != "" && p.method != q.method && (p.method != "GET" || q.method != "HEAD") {
 		return false
 	}
-	if p.host != "" && p.host != q.host {
+	if p.host != "" && (q.host == "" || p.host != q.host && !hostFits(p.host, strings.TrimPrefix(q.host, "."))) {
 		return false
 	}
-	if len(p.segments) > len(q.segments) || !p.below && (q.below || len(p.segments) != len(q.segments)) {
+	if len(p.addresses) > 0 && (len(q.addresses) == 0 || slices.ContainsFunc(q.addresses, func(a string) bool { return !slices.Contains(p.addresses, a) })) {
 		return false
 	}
-	if p.below && !q.below && len(p.segments) == len(q.segments) {
-		return false // /a/ does not match /a
+	if len(p.segments) > len(q.segments) || !p.tailCovers(q) {
+		return false
 	}
 	for i, s := range p.segments {
 		if s.name == "" && s != q.segments[i] {
@@ -168,6 +219,24 @@ func (p *pattern) covers(q *pattern) bool {
 		}
 	}
 	return true
+}
+
+// tailCovers reports whether what may follow the segments of p may be what follows as many of q's.
+func (p *pattern) tailCovers(q *pattern) bool {
+	same := len(p.segments) == len(q.segments)
+	switch p.tail {
+	case tailNone:
+		return same && q.tail == tailNone
+	case tailSlash:
+		return same && q.tail == tailSlash
+	case tailPrefix:
+		if !same {
+			next := q.segments[len(p.segments)]
+			return p.begins == "" || next.name == "" && strings.HasPrefix(next.text, p.begins)
+		}
+		return q.tail == tailPrefix && strings.HasPrefix(q.begins, p.begins) || p.begins == "" && q.tail != tailNone
+	}
+	return !same || q.tail != tailNone // /a/ does not match /a
 }
 
 // request is a Request while it is decided, with what was worked out about it.

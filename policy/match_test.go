@@ -48,6 +48,25 @@ func TestMatch(t *testing.T) {
 		{"GET [::1]/a", "GET", "[::1]:80", "/a", true},
 		{"[::1]/a", "GET", "[::1]", "/a", true},
 		{"/", "GET", "", "", true},
+		{"/status*", "GET", "a", "/status", true},
+		{"/status*", "GET", "a", "/status.html", true},
+		{"/status*", "GET", "a", "/statusx/y", true},
+		{"/status*", "GET", "a", "/stat", false},
+		{"/status*", "GET", "a", "/x/status", false},
+		{"/status*", "GET", "a", "/%73tatus.html", true},
+		{"/a/b*", "GET", "a", "/a/bc/d", true},
+		{"/a/b*", "GET", "a", "/a", false},
+		{"/a/*", "GET", "a", "/a/", true},
+		{"/*", "GET", "a", "/x/y", true},
+		{"/{$}", "GET", "a", "/", true},
+		{"/{$}", "GET", "a", "/x", false},
+		{"/a/{$}", "GET", "a", "/a/", true},
+		{"/a/{$}", "GET", "a", "/a", false},
+		{"/a/{$}", "GET", "a", "/a/b", false},
+		{"*.shop.example/", "GET", "www.shop.example:81", "/", true},
+		{"*.shop.example/", "GET", "a.b.shop.example", "/", true},
+		{"*.shop.example/", "GET", "shop.example", "/", false},
+		{"*.shop.example/", "GET", "myshop.example", "/", false},
 	} {
 		p, err := parsePattern(c.match)
 		if err != nil {
@@ -63,21 +82,23 @@ func TestMatch(t *testing.T) {
 
 func TestMatchesThatAreNone(t *testing.T) {
 	for match, want := range map[string]string{
-		"":               "[METHOD] [HOST]/PATH",
-		"GET /a b":       "[METHOD] [HOST]/PATH",
-		"get /":          "not a method",
-		"GET,POST /":     "not a method",
-		"GET":            "no path",
-		"example.com":    "no path",
-		"*.example.com/": "not a plain name",
-		"/a//b":          "no normalised path",
-		"/a/../b":        "no normalised path",
-		"/a/{}":          "not a variable",
-		"/a/{x y}":       "not a method",
-		"/a/{x...}/b":    "must be the last",
-		"/a/{x}/{x}":     "twice",
-		"/a/{x}b":        "whole segment",
-		"/a/b*":          "whole segment",
+		"":                 "[METHOD] [HOST]/PATH",
+		"GET /a b":         "[METHOD] [HOST]/PATH",
+		"get /":            "not a method",
+		"GET,POST /":       "not a method",
+		"GET":              "no path",
+		"example.com":      "no path",
+		"a.*.example.com/": "not a plain name",
+		".example.com/":    "write *.example.com",
+		"/a//b":            "no normalised path",
+		"/a/../b":          "no normalised path",
+		"/a/{}":            "not a variable",
+		"/a/{x y}":         "not a method",
+		"/a/{x...}/b":      "must be the last",
+		"/a/{x}/{x}":       "twice",
+		"/a/{x}b":          "whole segment",
+		"/a/b*/c":          "whole segment",
+		"/a/{$}/b":         "not a variable",
 	} {
 		if _, err := parsePattern(match); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want one with %q", match, err, want)
@@ -94,6 +115,10 @@ func TestCovers(t *testing.T) {
 		{"GET /", "/", false}, {"/", "GET /", true}, {"GET /", "HEAD /", true}, {"HEAD /", "GET /", false}, {"/{x}", "/a", true}, {"/a", "/{x}", false},
 		{"/{x}", "/{y}", true}, {"/{x}/", "/a/b", true}, {"x.com/", "/", false}, {"/", "x.com/", true}, {"x.com/", "y.com/", false}, {"/a/{x...}", "/a/", true},
 		{"/a/b", "/a/", false},
+		{"/a*", "/a", true}, {"/a*", "/ab/c", true}, {"/a*", "/ab*", true}, {"/ab*", "/a*", false}, {"/a/*", "/a/", true}, {"/a/", "/a/*", true}, {"/a*", "/b", false},
+		{"/a*", "/a/{x}", true}, {"/a*", "/{x}", false}, {"/", "/{$}", true}, {"/{$}", "/", false}, {"/a/", "/a/{$}", true}, {"/a/*", "/a/{$}", true}, {"/a*", "/", false},
+		{"*.x.com/", "y.x.com/", true}, {"*.x.com/", "*.y.x.com/", true}, {"*.x.com/", "x.com/", false}, {"y.x.com/", "*.x.com/", false}, {"/a/", "/a*", false},
+		{"/a/b*", "/a/b", true}, {"/a/b*", "/a/{x}", false}, {"/{x}/b*", "/a/b", true},
 	} {
 		a, err := parsePattern(c.a)
 		if err != nil {

@@ -18,6 +18,7 @@ type Policy struct {
 	Admin          Admin
 	AccessLog      AccessLog
 	TrustedProxies []netip.Prefix // who is believed about the address of a client
+	ClientHeader   string         // the header field that they write it to; empty means X-Forwarded-For
 	Headers        []string       // which header fields tell a client about its limits: "ratelimit", "x-ratelimit"; nil means ratelimit
 	Stores         []Store
 	Limits         []Limit
@@ -81,14 +82,50 @@ type Limit struct {
 
 // A Route says which requests meet which limits.
 type Route struct {
-	Match    string // "[METHOD] [HOST]/PATH"
-	Upstream string // the name of an upstream; replay and the limit service need none
-	Room     string // the name of a waiting room in front of it; empty for none
-	Limits   []string
-	Refused  Refused
-	Failed   Refused // what those get whom the upstream did not answer; a Status of 0 is 502, 503 or 504 there
-	Waiting  Waiting
-	MaxBody  int64 // bytes of a request's body; 0 means Bounds.MaxBody, and below 0 there is no bound
+	Match    string   // "[METHOD] [HOST]/PATH"
+	Address  []string // which addresses of Listen.Gateway the route is for; none is all
+	Upstream string   // the name of an upstream; replay and the limit service need none
+
+	// UpstreamPath takes the place of the part of the path that Match says, on the way to the upstream. Empty leaves the path as it is.
+	UpstreamPath string
+	AddHeaders   []AddHeader
+
+	Respond Response // instead of passing requests on
+	Room    string   // the name of a waiting room in front of it; empty for none
+	Limits  []string
+	Refused Refused
+	Failed  Refused // what those get whom the upstream did not answer; a Status of 0 is 502, 503 or 504 there
+	Waiting Waiting
+	MaxBody int64 // bytes of a request's body; 0 means Bounds.MaxBody, and below 0 there is no bound
+}
+
+// A Response is what the gateway answers by itself, without an upstream. At most one of Body, File and Redirect is set.
+type Response struct {
+	Status   int    // 0 means 200, and 302 with a redirect; a Response with neither Status nor Redirect, Body or File is none
+	Body     string // as it is
+	File     string // the name of a file with the body
+	Redirect string // where to go instead; {host}, {path}, {uri} (the path with the query) and {query} are those of the request
+	Type     string // the Content-Type of the body; empty means that it is found out
+}
+
+// IsSet reports whether there is a response at all.
+func (r Response) IsSet() bool { return r != Response{} }
+
+// StatusCode is the status of the response.
+func (r Response) StatusCode() int {
+	switch {
+	case r.Status != 0:
+		return r.Status
+	case r.Redirect != "":
+		return http.StatusFound
+	}
+	return http.StatusOK
+}
+
+// An AddHeader is a header field that is added to the responses of a route.
+type AddHeader struct {
+	Name, Value string
+	Always      bool // also to refusals and errors; otherwise to the statuses 200, 201, 204, 206, 301 to 304, 307 and 308
 }
 
 // Refused is what a refused request is answered with. At most one of Body, File and Redirect is set. Stale and Upstream are tried first.

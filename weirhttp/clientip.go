@@ -14,6 +14,11 @@ const maxHops = 64
 // looked at: a client can write there what it likes. Where all are trusted it is the leftmost; where something is no address, the last
 // one before it. The result is not valid where the connection has no address.
 func ClientIP(r *http.Request, trusted []netip.Prefix) netip.Addr {
+	return ClientIPFrom(r, trusted, "X-Forwarded-For")
+}
+
+// ClientIPFrom is ClientIP for trusted proxies that write the client's address to another header field, like X-Real-Ip. The name is in canonical form.
+func ClientIPFrom(r *http.Request, trusted []netip.Prefix, field string) netip.Addr {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		return netip.Addr{}
@@ -22,7 +27,7 @@ func ClientIP(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	if len(trusted) == 0 {
 		return client
 	}
-	fields := r.Header["X-Forwarded-For"]
+	fields := r.Header[field]
 	hops := 0
 	for i := len(fields) - 1; i >= 0; i-- {
 		rest := fields[i]

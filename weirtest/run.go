@@ -390,6 +390,9 @@ func (x *run) request(s *Step) (result, error) {
 	}
 	v := x.engine.Decide(req)
 	res := result{status: http.StatusOK, decision: &v.Decision, delay: v.Delay, delayed: true}
+	if v.Route >= 0 {
+		res.status = x.engine.Policy().Routes[v.Route].Respond.StatusCode()
+	}
 	switch v.Outcome {
 	case policy.NoRoute:
 		res = result{status: http.StatusNotFound}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/weirflow/weir/server/accesslog"
-	"github.com/weirflow/weir/weirhttp"
 )
 
 // SetAccessLog has a line written for each request from now on, to another log than before; nil writes none. It returns the log before,
@@ -22,7 +21,7 @@ func (g *Gateway) Refused(r *http.Request, status int) {
 	if log == nil {
 		return
 	}
-	rec := newRecord(nil, r, weirhttp.ClientIP(r, g.state.Load().file.Policy.TrustedProxies))
+	rec := newRecord(nil, r, g.state.Load().client(r))
 	rec.entry.Status = status
 	if r.Method != http.MethodHead {
 		rec.entry.Bytes = int64(len(http.StatusText(status)) + len("\n"))

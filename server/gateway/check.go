@@ -62,9 +62,9 @@ func checkAccessLog(file *policyfile.File) []policyfile.Problem {
 // withoutUpstream finds the routes with nowhere to send requests to.
 func withoutUpstream(file *policyfile.File) (wrong []policyfile.Problem) {
 	for i, r := range file.Policy.Routes {
-		if r.Upstream == "" {
+		if r.Upstream == "" && !r.Respond.IsSet() {
 			wrong = append(wrong, file.Wrong(fmt.Sprintf("the route %s has no upstream, and the gateway sends requests on to one", r.Match),
-				"add upstream: NAME, or take listen.gateway out", "routes", strconv.Itoa(i)))
+				"add upstream: NAME or respond: { ... }, or take listen.gateway out", "routes", strconv.Itoa(i)))
 		}
 	}
 	return wrong

@@ -70,7 +70,7 @@ func (e *edge) open(ctx context.Context, h face.Host, all []policy.Listener) err
 		if err != nil {
 			return err
 		}
-		o := listen.Options{H2C: l.H2C, ProxyProtocol: l.ProxyProtocol}
+		o := listen.Options{Address: l.Address, H2C: l.H2C, ProxyProtocol: l.ProxyProtocol}
 		if l.TLS != nil {
 			o.Certificates = new(listen.Certificates) // which joining the policy fills
 		}

@@ -4,6 +4,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/accesslog"
 	"github.com/weirflow/weir/server/active"
+	"github.com/weirflow/weir/server/listen"
 	"github.com/weirflow/weir/server/policyfile"
 	"github.com/weirflow/weir/server/upstream"
 	"github.com/weirflow/weir/weirhttp"
@@ -37,12 +39,13 @@ type Gateway struct {
 
 // state is all that comes from a policy. It is replaced as a whole.
 type state struct {
-	file    *policyfile.File
-	engine  *policy.Engine
-	routes  []route
-	tells   func(http.Header, []policy.Asked) // writes the fields about limits; nil for none
-	doors   doors
-	asksHop bool // some limit exempts by a header field, which is believed from trusted proxies alone
+	file     *policyfile.File
+	engine   *policy.Engine
+	routes   []route
+	tells    func(http.Header, []policy.Asked) // writes the fields about limits; nil for none
+	doors    doors
+	asksHop  bool   // some limit exempts by a header field, which is believed from trusted proxies alone
+	clientIn string // the header field that trusted proxies write a client's address to
 }
 
 // route is what a request that matched gets.
@@ -53,6 +56,9 @@ type route struct {
 	failed  *refusal           // what those get whom the upstream failed; nil for what is usual
 	held    *held
 	maxBody int64 // bytes; 0 is no bound
+	respond *response
+	target  func(path string) string // the path that the upstream gets, decoded; nil where it is the request's
+	fields  []policy.AddHeader       // of responses
 }
 
 // Counts is what the gateway has done with its requests.
@@ -154,9 +160,14 @@ func (g *Gateway) Counts() Counts {
 // compile makes a state from a policy whose upstreams are there. Queues of routes that stay keep the requests that wait in them.
 func (g *Gateway) compile(next *active.Snapshot, old *state) *state {
 	file := next.File
-	s := &state{file: file, engine: next.Engine, tells: teller(file.Policy.Headers), asksHop: file.Policy.AsksHop()}
+	s := &state{file: file, engine: next.Engine, tells: teller(file.Policy.Headers), asksHop: file.Policy.AsksHop(),
+		clientIn: http.CanonicalHeaderKey(cmp.Or(file.Policy.ClientHeader, "X-Forwarded-For"))}
 	for i := range file.Policy.Routes {
-		s.routes = append(s.routes, g.newRoute(file, &file.Policy.Routes[i], old))
+		c := g.newRoute(file, &file.Policy.Routes[i], old)
+		if file.Policy.Routes[i].UpstreamPath != "" {
+			c.target = func(path string) string { return next.Engine.UpstreamTarget(i, path) }
+		}
+		s.routes = append(s.routes, c)
 	}
 	s.boundBodies()
 	return s
@@ -186,7 +197,7 @@ func teller(headers []string) func(http.Header, []policy.Asked) {
 // ServeHTTP decides about a request and does what was decided.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := g.state.Load()
-	client := weirhttp.ClientIP(r, s.file.Policy.TrustedProxies)
+	client := s.client(r)
 	var rec *record
 	if log := g.accessLog.Load(); log != nil {
 		rec = newRecord(w, r, client)
@@ -206,6 +217,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Header: r.Header,
 		Length: r.ContentLength,
 		Addr:   client,
+
+		Listener: listen.AddressOf(r.Context()),
 	}
 	request.Trusted = s.asksHop && weirhttp.Trusted(r, s.file.Policy.TrustedProxies)
 	m := s.engine.Match(request)
@@ -220,6 +233,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	v := s.engine.DecideMatch(r.Context(), &m)
 	rec.decided(v.Outcome.String(), v.Limit, v.Delay)
+	w, r = s.onItsWay(w, r, v.Route)
 	switch v.Outcome {
 	case policy.NoRoute:
 		g.counts.noRoute.Add(1)
@@ -260,6 +274,11 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.tells(w.Header(), v.Asked())
 	s.boundBody(w, r, v.Route)
+	if own := s.routes[v.Route].respond; own != nil {
+		own.write(answering, r)
+		answering.complete = true
+		return
+	}
 	rec.passed(s.file.Policy.Routes[v.Route].Upstream)
 	g.pass(answering, r, to.pass, &v)
 	answering.complete = true

@@ -12,9 +12,14 @@ import (
 // newRoute readies what the requests of a route get.
 func (g *Gateway) newRoute(file *policyfile.File, r *policy.Route, old *state) route {
 	c := route{
-		pass:    g.newPassage(file, r.Upstream, max(r.Refused.Stale, r.Failed.Stale)),
+		fields:  r.AddHeaders,
 		refused: g.newRefusal(file, r, r.Refused),
 		held:    newHeld(r.Waiting, old.heldBy(r.Match)),
+	}
+	if r.Respond.IsSet() {
+		c.respond = newResponse(r.Respond, file.Bodies)
+	} else {
+		c.pass = g.newPassage(file, r.Upstream, max(r.Refused.Stale, r.Failed.Stale))
 	}
 	if r.Failed != (policy.Refused{}) {
 		failed := g.newRefusal(file, r, r.Failed)

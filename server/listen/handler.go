@@ -19,6 +19,14 @@ func ConnContext(ctx context.Context, conn net.Conn) context.Context {
 	return ctx
 }
 
+// AddressOf is the address of the listener that a request came to, as the policy says it; empty where that is not known.
+func AddressOf(ctx context.Context) string {
+	if c, ok := ctx.Value(connKey{}).(*Conn); ok {
+		return c.listener.Address
+	}
+	return ""
+}
+
 // ErrBodySlow is what reading a body ends with that came too slowly.
 var ErrBodySlow = errors.New("listen: the body came too slowly")
 

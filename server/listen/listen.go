@@ -74,6 +74,7 @@ func (p *Port) Counts() Counts {
 
 // Options are what is special about a listener.
 type Options struct {
+	Address       string         // as the policy says it
 	Certificates  *Certificates  // nil is plain
 	H2C           bool           // HTTP/2 without TLS
 	ProxyProtocol []netip.Prefix // who may connect, and tells whose the connection is; nil is that nobody does

@@ -3,6 +3,7 @@ package policyfile
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -31,6 +32,7 @@ func (d *decoder) policy(root *node) (p policy.Policy) {
 	p.Admin = admin(root.get("admin"))
 	p.AccessLog = d.accessLog(root.get("access_log"))
 	p.TrustedProxies = d.prefixes(root.get("trusted_proxies"), "trusted_proxies")
+	p.ClientHeader = text(root.get("client_header"))
 	if headers := root.get("headers"); headers != nil {
 		p.Headers = append([]string{}, texts(headers)...)
 	}
@@ -206,13 +208,40 @@ func (d *decoder) limit(name string, n *node) policy.Limit {
 func (d *decoder) route(n *node, at string) policy.Route {
 	return policy.Route{
 		Match:    text(n.get("match")),
+		Address:  texts(n.get("address")),
 		Upstream: text(n.get("upstream")),
-		Limits:   texts(n.get("limits")),
-		Room:     text(n.get("waiting_room")),
-		Refused:  d.refused(n.get("refused"), "routes", at, "refused"),
-		Failed:   d.refused(n.get("failed"), "routes", at, "failed"),
-		Waiting:  d.waiting(n.get("waiting"), "routes", at, "waiting"),
+		Respond:  response(n.get("respond")),
+
+		UpstreamPath: text(n.get("upstream_path")),
+		AddHeaders:   addHeaders(n.get("add_headers")),
+		Limits:       texts(n.get("limits")),
+		Room:         text(n.get("waiting_room")),
+		Refused:      d.refused(n.get("refused"), "routes", at, "refused"),
+		Failed:       d.refused(n.get("failed"), "routes", at, "failed"),
+		Waiting:      d.waiting(n.get("waiting"), "routes", at, "waiting"),
 	}
+}
+
+func response(n *node) policy.Response {
+	r := policy.Response{
+		Status: int(number(n.get("status"))), Body: text(n.get("body")), File: text(n.get("file")), Redirect: text(n.get("redirect")), Type: text(n.get("type")),
+	}
+	if n != nil && !r.IsSet() {
+		r.Status = http.StatusOK
+	}
+	return r
+}
+
+// addHeaders reads header fields by name: a text, or a map with the value.
+func addHeaders(n *node) (all []policy.AddHeader) {
+	for _, f := range fields(n) {
+		h := policy.AddHeader{Name: f.name, Value: text(f.value)}
+		if f.value.shape == mapping {
+			h.Value, h.Always = text(f.value.get("value")), truth(f.value.get("always"))
+		}
+		all = append(all, h)
+	}
+	return all
 }
 
 func (d *decoder) refused(n *node, path ...string) policy.Refused {

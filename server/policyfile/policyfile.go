@@ -188,6 +188,7 @@ func (f *File) bodies(root *node, inside bool) {
 	for i, r := range f.Policy.Routes {
 		f.body(root, r.Refused.File, i, "refused", inside)
 		f.body(root, r.Failed.File, i, "failed", inside)
+		f.body(root, r.Respond.File, i, "respond", inside)
 	}
 }
 
