@@ -157,7 +157,7 @@ func TestTicketsThatAreNoGood(t *testing.T) {
 		{"another client's", again(good), map[string]any{"userAgent": "Another/1.0"}},
 	} {
 		r, status := b.open(t, c.name, at, c.options, c.cookie)
-		if at := r.place(); status != 503 || at != i+2 || !strings.Contains(r.text(".notice"), "end of the line") {
+		if at := r.place(); status != 503 || at != i+2 || !strings.Contains(r.text(".notice"), "end of the queue") {
 			t.Errorf("%s: status %d, place %d, %q", c.name, status, at, r.text(".notice"))
 		}
 	}
@@ -211,10 +211,10 @@ func TestStoreIsOut(t *testing.T) {
 		t.Fatalf("place %d", p.place())
 	}
 	redis.Kill()
-	p.until(`document.getElementById('weir-status').textContent.includes('We keep your place')`)
+	p.until(`document.getElementById('weir-status').textContent.includes('Your place is kept')`)
 	p.shot("kept")
 	q, _ := b.open(t, "who comes now", at, nil)
-	if !strings.Contains(q.text("#weir-status"), "We keep your place") {
+	if !strings.Contains(q.text("#weir-status"), "Your place is kept") {
 		t.Errorf("%q", q.text("#weir-status"))
 	}
 	if err := redis.Start(t.Context()); err != nil {

@@ -61,26 +61,26 @@ var specs = rapid.Custom(func(t *rapid.T) room.Spec {
 
 // walk asks a line and the model the same questions, with the tickets that visitors would have: also old ones, and ones of before the state
 // was lost. Nobody is let in beyond the rate and the number: the model sees to that, and is held to it by TestModelKeepsTheBounds.
-func walk(t *rapid.T, spec room.Spec, ask func(now int64, q room.Question) room.Answer) {
+func walk(t *rapid.T, spec room.Spec, ask func(now int64, q room.Poll) room.Standing) {
 	m := newModel(spec)
 	now := int64(1_790_000_000_000_000)
 	steps := rapid.Custom(func(t *rapid.T) int64 {
 		return rapid.SampledFrom([]int64{0, 0, 0, 1, 333_333, 999_999, sec, 2 * sec, 30 * sec, 61 * sec, 10 * 60 * sec, -5 * sec}).Draw(t, "step")
 	})
-	tickets := map[string][]room.Question{}
+	tickets := map[string][]room.Poll{}
 	for i := range rapid.IntRange(20, 60).Draw(t, "questions") {
 		now += steps.Draw(t, "later")
-		q := room.Question{ID: "v" + strconv.Itoa(rapid.IntRange(0, 14).Draw(t, "who"))}
+		q := room.Poll{ID: "v" + strconv.Itoa(rapid.IntRange(0, 14).Draw(t, "who"))}
 		if had := tickets[q.ID]; len(had) > 0 && rapid.IntRange(0, 9).Draw(t, "shows") > 0 {
 			q = had[rapid.IntRange(max(0, len(had)-2), len(had)-1).Draw(t, "which")]
-			q.Kept = rapid.IntRange(0, 9).Draw(t, "kept") == 0
+			q.Provisional = rapid.IntRange(0, 9).Draw(t, "kept") == 0
 			if rapid.IntRange(0, 15).Draw(t, "of before") == 0 {
 				q.Era -= 1000 * sec
 			}
 		} else {
 			q.Join = rapid.Bool().Draw(t, "joins")
 			if rapid.IntRange(0, 7).Draw(t, "of an era before") == 0 {
-				q.Held, q.Era, q.Place, q.End = rapid.SampledFrom([]room.Held{room.InLine, room.Admitted}).Draw(t, "held"), 5, now-rapid.Int64Range(-sec, 9*sec).Draw(t, "earlier"), now+40*sec
+				q.Ticket, q.Era, q.Place, q.End = rapid.SampledFrom([]room.TicketState{room.WaitingTicket, room.InsideTicket}).Draw(t, "held"), 5, now-rapid.Int64Range(-sec, 9*sec).Draw(t, "earlier"), now+40*sec
 			}
 		}
 		q.Enter = rapid.Bool().Draw(t, "enters")
@@ -90,14 +90,14 @@ func walk(t *rapid.T, spec room.Spec, ask func(now int64, q room.Question) room.
 		if got != want {
 			t.Fatalf("question %d at %d, %+v:\n got %+v\nwant %+v", i, now, q, got, want)
 		}
-		next := room.Question{ID: q.ID, Era: want.Era, Place: want.Place, End: want.End}
+		next := room.Poll{ID: q.ID, Era: want.Era, Place: want.Place, End: want.End}
 		switch want.State {
 		case room.Waiting:
-			next.Held = room.InLine
-		case room.Called:
+			next.Ticket = room.WaitingTicket
+		case room.Admitted:
 			next = q
 		case room.Inside:
-			next.Held = room.Admitted
+			next.Ticket = room.InsideTicket
 		default:
 			continue
 		}
@@ -113,9 +113,9 @@ func TestLineInMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		walk(t, spec, func(at int64, q room.Question) room.Answer {
+		walk(t, spec, func(at int64, q room.Poll) room.Standing {
 			now = at
-			a, err := line.Ask(context.Background(), q)
+			a, err := line.Poll(context.Background(), q)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -132,13 +132,13 @@ func TestLineInRedis(t *testing.T) {
 		n++
 		ctx := context.Background()
 		spec := specs.Draw(t, "room")
-		line, err := redis.NewLine(weirrueidis.Evaler(client), spec, redis.LineOptions{Name: fmt.Sprint(n), ClockKey: "clock", Deadline: patience})
+		line, err := redis.NewQueue(weirrueidis.Evaler(client), spec, redis.QueueOptions{Name: fmt.Sprint(n), ClockKey: "clock", Deadline: patience})
 		if err != nil {
 			t.Fatal(err)
 		}
-		walk(t, spec, func(at int64, q room.Question) room.Answer {
+		walk(t, spec, func(at int64, q room.Poll) room.Standing {
 			client.Do(ctx, client.B().Hset().Key("clock").FieldValue().FieldValue("s", fmt.Sprint(at/sec)).FieldValue("us", fmt.Sprint(at%sec)).Build())
-			a, err := line.Ask(ctx, q)
+			a, err := line.Poll(ctx, q)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,7 +156,7 @@ func TestModelKeepsTheBounds(t *testing.T) {
 		now := int64(1_790_000_000_000_000)
 		for i := range 100 {
 			now += rapid.Int64Range(0, 3*sec).Draw(t, "later")
-			a := m.ask(now, room.Question{ID: fmt.Sprint(i), Join: true, Enter: rapid.Bool().Draw(t, "enters")})
+			a := m.ask(now, room.Poll{ID: fmt.Sprint(i), Join: true, Enter: rapid.Bool().Draw(t, "enters")})
 			if spec.Inside > 0 && a.Inside > spec.Inside {
 				t.Fatalf("%d inside of %d", a.Inside, spec.Inside)
 			}

@@ -157,7 +157,7 @@ func (m *model) join(id string, place int64) (full bool) {
 }
 
 // ask is what a line answers. What it noticed on the way is not modelled.
-func (m *model) ask(now int64, q room.Question) (a room.Answer) {
+func (m *model) ask(now int64, q room.Poll) (a room.Standing) {
 	if m.born == 0 {
 		m.born, m.now = now, now
 	}
@@ -194,13 +194,13 @@ func (m *model) ask(now int64, q room.Question) (a room.Answer) {
 	return a
 }
 
-func (m *model) admit(q room.Question) (full bool) {
+func (m *model) admit(q room.Poll) (full bool) {
 	if v := m.of(q.ID); v != nil && !v.inside && v.until <= m.waited {
 		m.drop(func(w *visitor) bool { return w == v })
 	}
 	known := m.of(q.ID)
-	lost := q.Era != m.born || q.Kept
-	if q.Held == room.Admitted && lost && q.End > m.now && (known == nil || !known.inside) {
+	lost := q.Era != m.born || q.Provisional
+	if q.Ticket == room.InsideTicket && lost && q.End > m.now && (known == nil || !known.inside) {
 		m.drop(func(w *visitor) bool { return w == known })
 		m.visitors = append(m.visitors, &visitor{id: q.ID, inside: true, end: q.End, until: min(m.now+m.spec.Idle.Microseconds(), q.End)})
 		return false
@@ -208,7 +208,7 @@ func (m *model) admit(q room.Question) (full bool) {
 	if known != nil {
 		return false
 	}
-	if q.Held == room.InLine && lost {
+	if q.Ticket == room.WaitingTicket && lost {
 		if q.Era != m.born && q.Era != 0 {
 			m.hold = max(m.hold, m.born+gather)
 		}
@@ -220,7 +220,7 @@ func (m *model) admit(q room.Question) (full bool) {
 	return false
 }
 
-func (m *model) resolve(q room.Question, a *room.Answer) {
+func (m *model) resolve(q room.Poll, a *room.Standing) {
 	v := m.of(q.ID)
 	if v == nil {
 		return
@@ -231,7 +231,7 @@ func (m *model) resolve(q room.Question, a *room.Answer) {
 		return
 	}
 	if v.end == 0 && !q.Enter {
-		a.State = room.Called
+		a.State = room.Admitted
 		return
 	}
 	if v.end == 0 {

@@ -22,7 +22,7 @@ func plainSpec() room.Spec {
 }
 
 // openLine is a line at a URL, on a client of its own.
-func openLine(t *testing.T, url string, spec room.Spec) *redis.Line {
+func openLine(t *testing.T, url string, spec room.Spec) *redis.Queue {
 	t.Helper()
 	s, err := weirrueidis.Open(url, weirredis.Options{})
 	if err != nil {
@@ -33,7 +33,7 @@ func openLine(t *testing.T, url string, spec room.Spec) *redis.Line {
 	if err := s.Ready(ctx); err != nil {
 		t.Fatal(err)
 	}
-	line, err := redis.NewLine(s.Evaler(), spec, redis.LineOptions{Name: "sale", Deadline: patience})
+	line, err := redis.NewQueue(s.Evaler(), spec, redis.QueueOptions{Name: "sale", Deadline: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func openLine(t *testing.T, url string, spec room.Spec) *redis.Line {
 		if err := line.Close(); err != nil {
 			t.Error(err)
 		}
-		if _, err := line.Ask(context.Background(), room.Question{ID: "late"}); err == nil {
+		if _, err := line.Poll(context.Background(), room.Poll{ID: "late"}); err == nil {
 			t.Error("a line that is closed answers")
 		}
 		s.Close()
@@ -49,9 +49,9 @@ func openLine(t *testing.T, url string, spec room.Spec) *redis.Line {
 	return line
 }
 
-func ask(t *testing.T, line room.Line, q room.Question) room.Answer {
+func ask(t *testing.T, line room.Queue, q room.Poll) room.Standing {
 	t.Helper()
-	a, err := line.Ask(t.Context(), q)
+	a, err := line.Poll(t.Context(), q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,13 +59,13 @@ func ask(t *testing.T, line room.Line, q room.Question) room.Answer {
 }
 
 // some have a line do what it does.
-func some(t *testing.T, line room.Line) {
+func some(t *testing.T, line room.Queue) {
 	t.Helper()
-	if a := ask(t, line, room.Question{ID: "first", Join: true, Enter: true}); a.State != room.Inside || !a.Entered {
+	if a := ask(t, line, room.Poll{ID: "first", Join: true, Enter: true}); a.State != room.Inside || !a.Entered {
 		t.Errorf("%+v", a)
 	}
 	for i := range int64(3) {
-		if a := ask(t, line, room.Question{ID: fmt.Sprint(i), Join: true}); a.State != room.Waiting || a.Ahead != i {
+		if a := ask(t, line, room.Poll{ID: fmt.Sprint(i), Join: true}); a.State != room.Waiting || a.Ahead != i {
 			t.Errorf("%+v", a)
 		}
 	}
@@ -91,14 +91,14 @@ func TestLineOfFewRights(t *testing.T) {
 	if _, err := s.Do(t.Context(), "SCRIPT", "FLUSH"); err != nil { // a server that was started again knows no scripts
 		t.Fatal(err)
 	}
-	if a := ask(t, line, room.Question{ID: "2"}); a.Ahead != 2 {
+	if a := ask(t, line, room.Poll{ID: "2"}); a.Ahead != 2 {
 		t.Errorf("%+v", a)
 	}
 	// Keys of another kind are an error, and not an answer.
 	if _, err := s.Do(t.Context(), "SET", "weir:{room/sale}:line", "x"); err != nil {
 		t.Fatal(err)
 	}
-	if a, err := line.Ask(t.Context(), room.Question{ID: "2"}); err == nil {
+	if a, err := line.Poll(t.Context(), room.Poll{ID: "2"}); err == nil {
 		t.Errorf("%+v", a)
 	}
 }
@@ -126,13 +126,13 @@ func TestRateChanges(t *testing.T) {
 	slow.Bucket.Burst, fast.Bucket = 4, weir.TokenBucket{Rate: weir.PerDay(2), Burst: 6}
 	before, after := openLine(t, s.URL(), slow), openLine(t, s.URL(), fast)
 	for i := range 4 {
-		if a := ask(t, before, room.Question{ID: fmt.Sprint("a", i), Join: true, Enter: true}); !a.Entered {
+		if a := ask(t, before, room.Poll{ID: fmt.Sprint("a", i), Join: true, Enter: true}); !a.Entered {
 			t.Errorf("%+v", a)
 		}
 	}
-	var a room.Answer
+	var a room.Standing
 	for i := range 10 {
-		a = ask(t, []room.Line{after, before}[i%2], room.Question{ID: fmt.Sprint("b", i), Join: true, Enter: true})
+		a = ask(t, []room.Queue{after, before}[i%2], room.Poll{ID: fmt.Sprint("b", i), Join: true, Enter: true})
 	}
 	if a.Inside != 6 {
 		t.Errorf("%d inside by bursts of 4 and 6", a.Inside)
@@ -152,7 +152,7 @@ func BenchmarkRedis(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer store.Close()
-	line, err := redis.NewLine(store.Evaler(), plainSpec(), redis.LineOptions{Name: "sale", Deadline: patience})
+	line, err := redis.NewQueue(store.Evaler(), plainSpec(), redis.QueueOptions{Name: "sale", Deadline: patience})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -173,10 +173,10 @@ func BenchmarkMemory(b *testing.B) {
 
 const waiting = 100_000
 
-func benchmark(b *testing.B, line room.Line) {
+func benchmark(b *testing.B, line room.Queue) {
 	ctx := context.Background()
 	each(waiting, func(i int) {
-		if _, err := line.Ask(ctx, room.Question{ID: fmt.Sprintf("%022d", i), Join: true}); err != nil {
+		if _, err := line.Poll(ctx, room.Poll{ID: fmt.Sprintf("%022d", i), Join: true}); err != nil {
 			b.Error(err)
 		}
 	})
@@ -184,7 +184,7 @@ func benchmark(b *testing.B, line room.Line) {
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
 		for i := 0; pb.Next(); i += 7919 {
-			if _, err := line.Ask(ctx, room.Question{ID: fmt.Sprintf("%022d", i%waiting)}); err != nil {
+			if _, err := line.Poll(ctx, room.Poll{ID: fmt.Sprintf("%022d", i%waiting)}); err != nil {
 				b.Error(err)
 			}
 		}

@@ -18,7 +18,7 @@ type doors map[string]*door
 
 type door struct {
 	room   *room.Room
-	line   room.Line
+	line   room.Queue
 	spec   room.Spec
 	shared bool         // the line is in a store
 	made   room.Secrets // by this process, where there is no file
@@ -26,7 +26,7 @@ type door struct {
 
 // roomKeeper is a store that keeps the queues of waiting rooms.
 type roomKeeper interface {
-	Line(name string, s room.Spec) (room.Line, error)
+	Line(name string, s room.Spec) (room.Queue, error)
 }
 
 // openDoors readies the waiting rooms of a policy, those of before among them. It changes nothing in these: use does.
@@ -58,7 +58,7 @@ func (g *Gateway) openDoor(def policy.WaitingRoom, file *policyfile.File, stores
 	if err := d.openLine(def, stores, old); err != nil {
 		return nil, err
 	}
-	o.Line = d.line
+	o.Queue = d.line
 	if old != nil {
 		d.room, err = old.room.Next(o)
 	} else {

@@ -38,7 +38,7 @@ func (m roomMetrics) Collect(ch chan<- prometheus.Metric) {
 			outcome string
 			n       uint64
 		}{
-			{"joined", s.Joined}, {"entered", s.Entered}, {"full", s.Full}, {"turned_away", s.TurnedAway},
+			{"joined", s.Joined}, {"entered", s.Entered}, {"full", s.Full}, {"turned_away", s.TooManyJoins},
 			{"lapsed", s.Lapsed}, {"missed", s.Missed}, {"left", s.Left},
 		} {
 			counter(roomVisitors, o.n, s.Name, o.outcome)
@@ -49,7 +49,7 @@ func (m roomMetrics) Collect(ch chan<- prometheus.Metric) {
 		}{{"forged", s.Forged}, {"client", s.Client}, {"expired", s.Expired}, {"finished", s.Finished}} {
 			counter(roomTickets, r.n, s.Name, r.reason)
 		}
-		counter(roomHasty, s.Hasty, s.Name)
-		counter(roomFailed, s.Failed, s.Name)
+		counter(roomHasty, s.PollsTooOften, s.Name)
+		counter(roomFailed, s.StoreFailures, s.Name)
 	}
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // brokenLine is the queue of a waiting room that cannot be closed.
-type brokenLine struct{ room.Line }
+type brokenLine struct{ room.Queue }
 
 func (brokenLine) Close() error { return errors.New("the line is stuck") }
 

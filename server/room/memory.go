@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// Memory is a Line in the memory of this process: one gateway's. What it keeps is lost with the process; tickets bring it back.
+// Memory is a Queue in the memory of this process, for one gateway. Its state is lost with the process; tickets restore it.
 type Memory struct {
 	mu    sync.Mutex
 	state *state
 	clock func() int64
 }
 
-// NewMemory returns a Line in memory. The clock is in microseconds since the Unix epoch; nil is that of the process, which only goes forward.
+// NewMemory returns a Queue in memory. The clock returns microseconds since the Unix epoch. default: the process's clock,
+// which only goes forward.
 func NewMemory(s Spec, clock func() int64) (*Memory, error) {
 	st, err := newState(s)
 	if err != nil {
@@ -26,19 +27,19 @@ func NewMemory(s Spec, clock func() int64) (*Memory, error) {
 	return &Memory{state: st, clock: clock}, nil
 }
 
-// Ask is Line's. It returns no error.
-func (m *Memory) Ask(_ context.Context, q Question) (Answer, error) {
+// Poll implements Queue. It returns no error.
+func (m *Memory) Poll(_ context.Context, q Poll) (Standing, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.state.ask(m.clock(), q), nil
+	return m.state.poll(m.clock(), q), nil
 }
 
-// Set puts other numbers in force: who waits and who is inside stays.
+// Set changes the parameters. Visitors stay where they are.
 func (m *Memory) Set(s Spec) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.state.set(m.clock(), s)
+	return m.state.setSpec(m.clock(), s)
 }
 
-// Close is Line's.
+// Close implements Queue.
 func (m *Memory) Close() error { return nil }

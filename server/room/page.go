@@ -13,37 +13,37 @@ import (
 )
 
 //go:embed page.html
-var ourPage string
+var builtInPage string
 
 //go:embed page.js
 var pageScript string
 
-// Page is what a page of the operator's own may use: {{.Title}} and so on. It needs Head and Script, and elements with the ids weir-place,
-// weir-ahead, weir-wait, weir-status and weir-done (a progress element), as far as it has them: the script keeps them up to date.
+// Page is the data of a page template: {{.Title}} and so on. A template needs Head and Script. The script updates the
+// elements with the ids weir-place, weir-ahead, weir-wait, weir-status and weir-done (a progress element), if there are any.
 type Page struct {
 	Lang    string        // of the texts: en, de, es, fr
-	Title   string        // the policy's, or one in Lang
+	Title   string        // the policy's, or a built-in one in Lang
 	Text    string        // the same
-	State   string        // waiting, or kept: the place is kept, and cannot be told right now
-	Place   string        // in line, from 1, as people write it
-	Ahead   string        // how many are before the visitor
+	State   string        // waiting, or kept: the place is kept, but currently unknown
+	Place   string        // in the queue, from 1, formatted for people
+	Ahead   string        // visitors ahead of this one
 	Wait    string        // the expected wait, like: about 5 minutes
-	Status  string        // a sentence about how it stands; may be empty
-	Done    int64         // of the way from where the visitor began, in hundredths
-	Notice  string        // why the visitor is at the end of the line again; mostly empty
-	Keep    string        // what becomes of a page that is closed
-	Refresh int64         // after how many seconds the page refreshes itself without a script
+	Status  string        // a sentence about the current state; may be empty
+	Done    int64         // progress since the visitor joined, in percent
+	Notice  string        // why the visitor is at the end of the queue again; usually empty
+	Keep    string        // what happens when the page is closed
+	Refresh int64         // seconds after which the page reloads without a script
 	Nonce   string        // for style and script elements: <style nonce="{{.Nonce}}">
-	Head    template.HTML // for the head: the character set, the refresh without a script, and no indexing
+	Head    template.HTML // for the head: character set, reload without a script, no indexing
 	Script  template.HTML // for the end of the body
 
 	// Labels.
 	PlaceLabel, AheadLabel, WaitLabel string
 }
 
-// parsePage reads a page and tries it once: what is wrong with it is told before it is needed.
+// parsePage parses a page and executes it once, so that its errors are reported at the start.
 func parsePage(own []byte) (*template.Template, error) {
-	text := ourPage
+	text := builtInPage
 	if own != nil {
 		text = string(own)
 	}
@@ -58,22 +58,22 @@ func parsePage(own []byte) (*template.Template, error) {
 }
 
 // showPage writes the page.
-func (v *visit) showPage(t told) {
+func (v *visit) showPage(t reply) {
 	w := v.language()
 	l := w.lines(t)
 	nonce := rand.Text()
 	p := Page{
 		Lang: w.lang, Title: w.title, Text: w.text, State: t.State, Place: l.Place, Ahead: l.Ahead, Wait: l.Wait, Status: l.Status, Done: l.Done,
-		Keep: strings.Replace(w.keep, "%s", w.span(v.room.def.Lapse), 1), Refresh: seconds(t.PollAfter), Nonce: nonce,
+		Keep: strings.Replace(w.keep, "%s", w.span(v.room.settings.Lapse), 1), Refresh: seconds(t.PollAfter), Nonce: nonce,
 		PlaceLabel: w.place, AheadLabel: w.ahead, WaitLabel: w.wait,
 	}
-	if v.room.def.Title != "" {
-		p.Title = v.room.def.Title
+	if v.room.settings.Title != "" {
+		p.Title = v.room.settings.Title
 	}
-	if v.room.def.Text != "" {
-		p.Text = v.room.def.Text
+	if v.room.settings.Text != "" {
+		p.Text = v.room.settings.Text
 	}
-	if v.why != "" {
+	if v.ticketRefusal != "" {
 		p.Notice = w.refused
 	}
 	p.Head = template.HTML(fmt.Sprintf(`<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">`+
@@ -83,15 +83,15 @@ func (v *visit) showPage(t told) {
 		template.HTMLEscapeString(w.wait), pageScript))
 	var body bytes.Buffer
 	if err := v.room.page.Execute(&body, p); err != nil {
-		v.room.log.Error("waiting room: its page cannot be shown", "room", v.room.def.Name, "error", err)
+		v.room.log.Error("waiting room: its page cannot be shown", "room", v.room.settings.Name, "error", err)
 		body.Reset()
 		body.WriteString(p.Title)
 	}
 	h := v.w.Header()
 	if t.ticket != nil {
-		v.give(h, *t.ticket)
+		v.setTicket(h, *t.ticket)
 	}
-	v.headers(t.State)
+	v.setHeaders(t.State)
 	h.Set("Retry-After", strconv.FormatInt(p.Refresh, 10))
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Language", w.lang)

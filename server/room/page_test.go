@@ -47,12 +47,12 @@ func TestExpectedWait(t *testing.T) {
 	}{
 		{0, 0, 60 * second, 0},
 		{9, 10, 10 * second, 10*time.Second + tick},
-		{9, 10, enough - 1, 0},
+		{9, 10, minMeasured - 1, 0},
 		{1 << 40, 1, 60 * second, 0}, // more than a day
 		{999, 300, 60 * second, 200*time.Second + tick},
 		{1<<62 - 1, 1, 1 << 62, 0},
 	} {
-		if got := expected(Answer{Ahead: c.ahead, Counted: c.counted, Span: c.span}); got != c.want {
+		if got := expectedWait(Standing{Ahead: c.ahead, Counted: c.counted, Span: c.span}); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
@@ -63,8 +63,8 @@ func TestPauses(t *testing.T) {
 	r := &Room{}
 	load := func(n int64) (perSecond float64) {
 		for i := range n {
-			d := r.pause(i)
-			if d < shortPause*4/5 || d >= policy.LongestPoll {
+			d := r.pollDelay(i)
+			if d < shortestDelay*4/5 || d >= policy.LongestPoll {
 				t.Fatalf("a pause of %v", d)
 			}
 			perSecond += 1 / d.Seconds()
@@ -76,7 +76,7 @@ func TestPauses(t *testing.T) {
 			t.Errorf("%d who wait ask %.0f times a second, and not %.0f", n, got, most)
 		}
 	}
-	if patience <= micro(policy.LongestPoll) || gather <= micro(policy.LongestPoll) {
+	if maxWaitStep <= micros64(policy.LongestPoll) || recoveryTime <= micros64(policy.LongestPoll) {
 		t.Error("who asks as told is not waited for")
 	}
 }
@@ -125,7 +125,7 @@ func TestOwnPage(t *testing.T) {
 	def := oneADay()
 	def.Name, def.Title, def.Text, def.Status = "sale", "<script>alert(1)</script>", "a & b", 200
 	w := newWorld(t, def)
-	o := Options{Room: def, Line: w, Secrets: secrets(t, secretA), Log: w.room.log, Clock: w.room.clock}
+	o := Options{Room: def, Queue: w, Secrets: secrets(t, secretA), Log: w.room.log, Clock: w.room.clock}
 	for page, want := range map[string]string{"{{.Tilte}}": "can't evaluate field Tilte", "{{": "unclosed action"} {
 		o.Page = []byte(page)
 		if _, err := New(o); err == nil || !strings.Contains(err.Error(), want) {

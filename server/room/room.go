@@ -1,6 +1,6 @@
-// Package room is a waiting room in front of a route: visitors are let in in the order in which they came, as fast as the policy says and as
-// many as it says, and see their place in line meanwhile. Who waits and who is inside is kept by a Line; what a visitor carries is a
-// signed ticket, with which a place outlives a restart.
+// Package room is a waiting room in front of a route. Visitors are admitted in order of arrival, by rate and by number inside, and see
+// their place in the queue meanwhile. A Queue keeps the visitors who wait and who are inside. Each visitor carries a signed ticket, which
+// restores the place after a restart.
 package room
 
 import (
@@ -17,49 +17,49 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// Options are what a Room is made with.
+// Options are the parameters of New.
 type Options struct {
 	Room    policy.WaitingRoom
-	Line    Line
+	Queue   Queue
 	Secrets Secrets
-	Page    []byte // a page of the operator's own, as a template; nil for ours
+	Page    []byte // the operator's own page, a template; default: the built-in one
 	Log     *slog.Logger
-	Clock   func() int64 // microseconds since the Unix epoch; nil is the machine's
+	Clock   func() int64 // microseconds since the Unix epoch; default: the machine's clock
 }
 
-// A Room lets visitors in, or has them wait. It is safe for concurrent use.
+// A Room admits visitors or makes them wait. It is safe for concurrent use.
 type Room struct {
-	def    policy.WaitingRoom // with its defaults
-	line   Line
-	signer signer
-	page   *template.Template
-	log    *slog.Logger
-	clock  func() int64
-	*lasting
+	settings policy.WaitingRoom // with defaults filled in
+	queue    Queue
+	signer   signer
+	page     *template.Template
+	log      *slog.Logger
+	clock    func() int64
+	*persistent
 }
 
-// lasting is what of a room outlives a change of its policy.
-type lasting struct {
-	joins  *keyed.Limiter[string] // by the client's address
-	asks   *keyed.Limiter[string] // by the visitor
-	counts counts
-	out    atomic.Bool // the line did not answer last time
+// persistent is the part of a room that survives a reload of the policy.
+type persistent struct {
+	joins     *keyed.Limiter[string] // per client address
+	polls     *keyed.Limiter[string] // per visitor
+	counts    counts
+	storeDown atomic.Bool // the latest poll failed
 }
 
-// Bounds of what one gateway keeps of addresses and visitors, beyond which the least restricted is forgotten.
+// How many addresses and visitors one gateway keeps; beyond it, the least restricted one is evicted.
 const (
 	maxAddresses = 1 << 17
-	maxAskers    = 1 << 17
+	maxPollers   = 1 << 17
 )
 
-// askLimit is how often one visitor may ask: those who poll as they are told stay far below it.
-func askLimit() weir.Limit { return weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 10} }
+// pollLimit is how often one visitor may poll. Visitors who respect poll_after stay far below it.
+func pollLimit() weir.Limit { return weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 10} }
 
 func joinLimit(r weir.Rate) weir.Limit { return weir.TokenBucket{Rate: r, Burst: r.N} }
 
-// New returns a room. The error says what is wrong with its numbers, or with its page.
+// New returns a room. The error is about its parameters or its page.
 func New(o Options) (*Room, error) {
-	l := &lasting{}
+	l := &persistent{}
 	var err error
 	var clock func() int64 // in nanoseconds
 	if o.Clock != nil {
@@ -68,7 +68,7 @@ func New(o Options) (*Room, error) {
 	if l.joins, err = keyed.New[string](joinLimit(o.Room.WithDefaults().Joins), keyed.Options{MaxKeys: maxAddresses, Clock: clock}); err != nil {
 		return nil, err
 	}
-	if l.asks, err = keyed.New[string](askLimit(), keyed.Options{MaxKeys: maxAskers, Clock: clock}); err != nil {
+	if l.polls, err = keyed.New[string](pollLimit(), keyed.Options{MaxKeys: maxPollers, Clock: clock}); err != nil {
 		return nil, errors.Join(err, l.joins.Close())
 	}
 	r, err := build(o, l)
@@ -78,14 +78,14 @@ func New(o Options) (*Room, error) {
 	return r, nil
 }
 
-// Next returns the room with other options, which goes on with what this one has counted. This one stays as it is.
-func (r *Room) Next(o Options) (*Room, error) { return build(o, r.lasting) }
+// Next returns a room with other options that continues the counters of this one. This one stays unchanged.
+func (r *Room) Next(o Options) (*Room, error) { return build(o, r.persistent) }
 
-func build(o Options, l *lasting) (*Room, error) {
-	r := &Room{def: o.Room.WithDefaults(), line: o.Line, log: o.Log, clock: o.Clock, lasting: l}
+func build(o Options, l *persistent) (*Room, error) {
+	r := &Room{settings: o.Room.WithDefaults(), queue: o.Queue, log: o.Log, clock: o.Clock, persistent: l}
 	r.signer = signer{o.Room.Name, o.Secrets}
-	if len(o.Secrets.keys) == 0 || o.Line == nil || o.Log == nil {
-		return nil, errors.New("room: a room needs a line, a secret and a log")
+	if len(o.Secrets.keys) == 0 || o.Queue == nil || o.Log == nil {
+		return nil, errors.New("room: a room needs a queue, a secret and a log")
 	}
 	if r.clock == nil {
 		r.clock = func() int64 { return time.Now().UnixMicro() }
@@ -95,123 +95,123 @@ func build(o Options, l *lasting) (*Room, error) {
 	return r, err
 }
 
-// Use puts a room that Next returned in force: the bound on joins is changed, which all share.
-func (r *Room) Use() error { return r.joins.SetLimit(joinLimit(r.def.Joins)) }
+// Use activates a room that Next returned: it changes the limit on joins, which both rooms share.
+func (r *Room) Use() error { return r.joins.SetLimit(joinLimit(r.settings.Joins)) }
 
-// Close ends what the room keeps beside its line.
+// Close releases the room's limiters. The queue is the caller's to close.
 func (r *Room) Close() error { return r.close() }
 
-func (l *lasting) close() error { return errors.Join(l.joins.Close(), l.asks.Close()) }
+func (l *persistent) close() error { return errors.Join(l.joins.Close(), l.polls.Close()) }
 
-// A Client is who sent a request, as far as the gateway knows.
+// A Client is the sender of a request, as far as the gateway knows.
 type Client struct {
-	Address string // as policy.ClientKey gives it
-	Secure  bool   // it came over TLS
+	Address string // from policy.ClientKey
+	Secure  bool   // the request came over TLS
 }
 
-// Refusal writes the answer of the route for the refused.
+// Refusal writes the route's response to refused requests.
 type Refusal func(w http.ResponseWriter)
 
-// Serve decides about a request. It returns true with where to write the answer to, for a visitor who is inside; otherwise the request
-// was answered. It takes what is ours out of the request's header fields.
+// Serve decides about a request. For a visitor inside it returns true and the writer for the upstream's response. Otherwise
+// it has written a response. It removes Weir's own headers from the request.
 func (r *Room) Serve(w http.ResponseWriter, req *http.Request, c Client, refuse Refusal) (http.ResponseWriter, bool) {
 	if isPreflight(req) {
 		return w, true
 	}
-	v := r.meet(req, c)
+	v := r.newVisit(req, c)
 	v.w, v.refuse = w, refuse
 	switch {
-	case v.calm():
-		return v.pass(v.ticket)
-	case v.known && !r.asks.Take(v.ticket.id, 1).Allowed:
-		if v.ticket.held == Admitted {
-			return v.pass(v.ticket)
+	case v.isTrusted():
+		return v.passOn(v.ticket)
+	case v.hasTicket && !r.polls.Take(v.ticket.id, 1).Allowed:
+		if v.ticket.state == InsideTicket {
+			return v.passOn(v.ticket)
 		}
-		r.counts.hasty.Add(1)
-		if v.html {
-			v.show(told{State: "kept", PollAfter: r.longest()})
+		r.counts.pollsTooOften.Add(1)
+		if v.wantsHTML {
+			v.show(reply{State: "kept", PollAfter: r.longestDelay()})
 			return nil, false
 		}
-		v.answer(http.StatusTooManyRequests, told{State: "too_often", PollAfter: shortPause})
+		v.writeReply(http.StatusTooManyRequests, reply{State: "too_often", PollAfter: shortestDelay})
 		return nil, false
-	case !v.known && v.poll:
-		v.answer(http.StatusOK, told{State: "unknown", PollAfter: r.longest()})
+	case !v.hasTicket && v.pollOnly:
+		v.writeReply(http.StatusOK, reply{State: "unknown", PollAfter: r.longestDelay()})
 		return nil, false
-	case !v.known && !r.joins.Take(c.Address, 1).Allowed:
-		v.turnAway()
+	case !v.hasTicket && !r.joins.Take(c.Address, 1).Allowed:
+		v.refuseJoin()
 		return nil, false
 	}
-	return v.enter(req.Context())
+	return v.decide(req.Context())
 }
 
-// isPreflight reports whether a browser asks what another origin may do. It never sends a ticket along.
+// isPreflight reports whether a request is a CORS preflight. Browsers never send a ticket with one.
 func isPreflight(req *http.Request) bool {
 	return req.Method == http.MethodOptions && req.Header.Get("Origin") != "" && req.Header.Get("Access-Control-Request-Method") != ""
 }
 
-// enter asks the line about a visitor.
-func (v *visit) enter(ctx context.Context) (http.ResponseWriter, bool) {
-	q := Question{ID: v.ticket.id, Enter: !v.poll, Join: !v.known && v.joins}
-	if v.known {
-		q.Held, q.Place, q.End, q.Era, q.Kept = v.ticket.held, v.ticket.place, v.ticket.end, v.ticket.era, v.ticket.kept
+// decide polls the queue and responds by the result.
+func (v *visit) decide(ctx context.Context) (http.ResponseWriter, bool) {
+	q := Poll{ID: v.ticket.id, Enter: !v.pollOnly, Join: !v.hasTicket && v.mayJoin}
+	if v.hasTicket {
+		q.Ticket, q.Place, q.End, q.Era, q.Provisional = v.ticket.state, v.ticket.place, v.ticket.sessionEnd, v.ticket.era, v.ticket.provisional
 	}
-	a, err := v.ask(ctx, q)
-	if err == nil && a.State == Outside && v.known && v.joins && !v.poll {
-		v.why = "finished"
+	a, err := v.pollQueue(ctx, q)
+	if err == nil && a.State == Unknown && v.hasTicket && v.mayJoin && !v.pollOnly {
+		v.ticketRefusal = "finished"
 		v.room.counts.finished.Add(1)
 		if !v.room.joins.Take(v.client.Address, 1).Allowed {
-			v.turnAway()
+			v.refuseJoin()
 			return nil, false
 		}
 		v.ticket = ticket{id: newID()}
-		a, err = v.ask(ctx, Question{ID: v.ticket.id, Enter: true, Join: true})
+		a, err = v.pollQueue(ctx, Poll{ID: v.ticket.id, Enter: true, Join: true})
 	}
 	if err != nil {
-		return v.without(ctx)
+		return v.decideWithoutStore(ctx)
 	}
 	switch a.State {
 	case Inside:
 		if a.Entered {
 			v.room.counts.entered.Add(1)
 		}
-		t := v.admitted(a)
-		if v.poll {
-			v.answer(http.StatusOK, told{State: "admitted", ticket: &t})
+		t := v.insideTicket(a)
+		if v.pollOnly {
+			v.writeReply(http.StatusOK, reply{State: "admitted", ticket: &t})
 			return nil, false
 		}
-		return v.pass(t)
-	case Called:
-		v.answer(http.StatusOK, told{State: "admitted", ticket: v.waiting(a)})
+		return v.passOn(t)
+	case Admitted:
+		v.writeReply(http.StatusOK, reply{State: "admitted", ticket: v.waitingTicket(a)})
 	case Waiting:
-		v.wait(a)
+		v.showWaiting(a)
 	case Full:
 		v.room.counts.full.Add(1)
-		v.refused("full", v.room.longest())
-	case Outside:
-		if v.poll {
-			v.answer(http.StatusOK, told{State: "unknown", PollAfter: v.room.longest()})
+		v.refuseVisit("full", v.room.longestDelay())
+	case Unknown:
+		if v.pollOnly {
+			v.writeReply(http.StatusOK, reply{State: "unknown", PollAfter: v.room.longestDelay()})
 		} else {
-			v.refused("refused", v.room.longest())
+			v.refuseVisit("refused", v.room.longestDelay())
 		}
 	}
 	return nil, false
 }
 
-// ask asks the line, and counts what it noticed.
-func (v *visit) ask(ctx context.Context, q Question) (Answer, error) {
+// pollQueue polls the queue and counts the events that it reports.
+func (v *visit) pollQueue(ctx context.Context, q Poll) (Standing, error) {
 	r := v.room
-	a, err := r.line.Ask(ctx, q)
+	a, err := r.queue.Poll(ctx, q)
 	if err != nil {
 		if ctx.Err() == nil {
-			r.counts.failed.Add(1)
-			if !r.out.Swap(true) {
-				r.log.Warn("waiting room: its store does not answer", "room", r.def.Name, "on_failure", r.def.OnFailure, "error", err)
+			r.counts.storeFailures.Add(1)
+			if !r.storeDown.Swap(true) {
+				r.log.Warn("waiting room: store unavailable", "room", r.settings.Name, "on_failure", r.settings.OnFailure, "error", err)
 			}
 		}
 		return a, err
 	}
-	if r.out.Load() && r.out.Swap(false) {
-		r.log.Info("waiting room: its store answers again", "room", r.def.Name)
+	if r.storeDown.Load() && r.storeDown.Swap(false) {
+		r.log.Info("waiting room: store available again", "room", r.settings.Name)
 	}
 	r.counts.note(a)
 	if q.Join && a.State == Waiting {
@@ -220,75 +220,78 @@ func (v *visit) ask(ctx context.Context, q Question) (Answer, error) {
 	return a, nil
 }
 
-// without is what happens while the line does not answer: who is inside stays, who waits keeps the place, and who comes gets one.
-func (v *visit) without(ctx context.Context) (http.ResponseWriter, bool) {
+// decideWithoutStore decides while the queue is unavailable: visitors inside stay, waiting ones keep their places, and new
+// ones get one.
+func (v *visit) decideWithoutStore(ctx context.Context) (http.ResponseWriter, bool) {
 	r := v.room
 	if ctx.Err() != nil {
-		return nil, false // nobody is there to answer
+		return nil, false // the client has disconnected
 	}
 	now := r.clock()
 	t := v.ticket
-	t.kept, t.made = true, now
+	t.provisional, t.made = true, now
 	switch {
-	case v.known && t.held == Admitted:
-		left := t.end - now
-		t.expires, t.calmTill = now+min(micro(r.def.Idle), left), now+min(r.calm(), left, calmKept)
-		if !v.poll {
-			return v.pass(t)
+	case v.hasTicket && t.state == InsideTicket:
+		left := t.sessionEnd - now
+		t.expires, t.trustedUntil = now+min(micros64(r.settings.Idle), left), now+min(r.trustTime(), left, trustWhileDown)
+		if !v.pollOnly {
+			return v.passOn(t)
 		}
-		v.answer(http.StatusOK, told{State: "admitted", ticket: &t})
-	case r.def.OnFailure == "allow" && !v.poll:
+		v.writeReply(http.StatusOK, reply{State: "admitted", ticket: &t})
+	case r.settings.OnFailure == "allow" && !v.pollOnly:
 		return v.w, true
-	case r.def.OnFailure == "allow":
-		v.answer(http.StatusOK, told{State: "admitted"})
-	case !v.joins:
-		v.refused("refused", r.longest())
+	case r.settings.OnFailure == "allow":
+		v.writeReply(http.StatusOK, reply{State: "admitted"})
+	case !v.mayJoin:
+		v.refuseVisit("refused", r.longestDelay())
 	default:
-		if !v.known {
-			t.held, t.place = InLine, now
+		if !v.hasTicket {
+			t.state, t.place = WaitingTicket, now
 		}
-		t.expires = now + micro(r.def.Lapse)
-		v.show(told{State: "kept", PollAfter: r.pause(800), ticket: &t})
+		t.expires = now + micros64(r.settings.Lapse)
+		v.show(reply{State: "kept", PollAfter: r.pollDelay(800), ticket: &t})
 	}
 	return nil, false
 }
 
-// wait shows a visitor the place in line.
-func (v *visit) wait(a Answer) {
-	t := v.waiting(a)
-	v.show(told{
-		State: "waiting", Place: a.Ahead + 1, Ahead: a.Ahead, Waiting: a.Waiting, wait: expected(a), first: int64(t.first),
-		PollAfter: v.room.pause(a.Ahead), ticket: t,
+// showWaiting shows a visitor the place in the queue.
+func (v *visit) showWaiting(a Standing) {
+	t := v.waitingTicket(a)
+	v.show(reply{
+		State: "waiting", Place: a.Ahead + 1, Ahead: a.Ahead, Waiting: a.Waiting, wait: expectedWait(a), first: int64(t.firstAhead),
+		PollAfter: v.room.pollDelay(a.Ahead), ticket: t,
 	})
 }
 
-// waiting is the ticket of who waits, or was called.
-func (v *visit) waiting(a Answer) *ticket {
+// waitingTicket is the ticket of a visitor who waits or was admitted.
+func (v *visit) waitingTicket(a Standing) *ticket {
 	r, now := v.room, v.room.clock()
 	t := ticket{
-		held: InLine, id: v.ticket.id, place: a.Place, era: a.Era, made: now, expires: now + micro(r.def.Lapse),
-		first: max(v.ticket.first, uint32(min(a.Ahead, 1<<31))),
+		state: WaitingTicket, id: v.ticket.id, place: a.Place, era: a.Era, made: now, expires: now + micros64(r.settings.Lapse),
+		firstAhead: max(v.ticket.firstAhead, uint32(min(a.Ahead, 1<<31))),
 	}
-	if a.State == Called {
+	if a.State == Admitted {
 		t.place = v.ticket.place
 	}
 	return &t
 }
 
-// admitted is the ticket of who is inside. Times of the line are made those of this clock.
-func (v *visit) admitted(a Answer) ticket {
+// insideTicket is the ticket of a visitor inside. It converts times of the queue to this gateway's clock.
+func (v *visit) insideTicket(a Standing) ticket {
 	r, now := v.room, v.room.clock()
 	left := a.End - a.Now
 	return ticket{
-		held: Admitted, id: v.ticket.id, end: a.End, era: a.Era, made: now,
-		expires: now + min(micro(r.def.Idle), left), calmTill: now + min(r.calm(), left),
+		state: InsideTicket, id: v.ticket.id, sessionEnd: a.End, era: a.Era, made: now,
+		expires: now + min(micros64(r.settings.Idle), left), trustedUntil: now + min(r.trustTime(), left),
 	}
 }
 
-func micro(d time.Duration) int64 { return int64(d / tick) }
+func micros64(d time.Duration) int64 { return int64(d / tick) }
 
-// calmKept is that while the line does not answer: so that it soon knows again who is inside.
-const calmKept = 2 * second
+// trustWhileDown is the trust time while the queue is unavailable: short, so that the queue soon learns again which
+// visitors are inside.
+const trustWhileDown = 2 * second
 
-// calm is for how long an admitted ticket is good without asking the line: it knows that its visitor is inside for much longer.
-func (r *Room) calm() int64 { return min(micro(r.def.Idle)/10, 30*second) }
+// trustTime is how long the ticket of a visitor inside is valid without a poll. The queue keeps the visitor inside for
+// much longer.
+func (r *Room) trustTime() int64 { return min(micros64(r.settings.Idle)/10, 30*second) }

@@ -25,7 +25,7 @@ type world struct {
 	out  bool // the line does not answer
 	log  *lockedBuffer
 	def  policy.WaitingRoom
-	line Line
+	line Queue
 	room *Room
 	came int // at the upstream
 }
@@ -57,7 +57,7 @@ func (w *world) start(fresh bool) {
 			w.t.Fatal(err)
 		}
 	}
-	r, err := New(Options{Room: w.def, Line: w, Secrets: secrets(w.t, secretA), Log: slog.New(slog.NewTextHandler(w.log, nil)), Clock: func() int64 { return w.now }})
+	r, err := New(Options{Room: w.def, Queue: w, Secrets: secrets(w.t, secretA), Log: slog.New(slog.NewTextHandler(w.log, nil)), Clock: func() int64 { return w.now }})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -65,11 +65,11 @@ func (w *world) start(fresh bool) {
 	w.t.Cleanup(func() { r.Close() })
 }
 
-func (w *world) Ask(ctx context.Context, q Question) (Answer, error) {
+func (w *world) Poll(ctx context.Context, q Poll) (Standing, error) {
 	if w.out {
-		return Answer{}, errors.New("no answer")
+		return Standing{}, errors.New("no answer")
 	}
-	return w.line.Ask(ctx, q)
+	return w.line.Poll(ctx, q)
 }
 
 func (w *world) Close() error { return nil }
@@ -138,7 +138,7 @@ func body(resp *http.Response) string {
 	return b.String()
 }
 
-func toldBy(t *testing.T, resp *http.Response) (a reply) {
+func toldBy(t *testing.T, resp *http.Response) (a replyJSON) {
 	t.Helper()
 	if err := json.NewDecoder(resp.Body).Decode(&a); err != nil {
 		t.Fatal(err)
@@ -223,7 +223,7 @@ func TestInsideWithoutAsking(t *testing.T) {
 		}
 	}
 	w.after(53 * time.Second) // the session is over
-	if resp := w.ask(request{header: html(), cookie: cookie}); resp.StatusCode != 503 || !strings.Contains(body(resp), "end of the line") {
+	if resp := w.ask(request{header: html(), cookie: cookie}); resp.StatusCode != 503 || !strings.Contains(body(resp), "end of the queue") {
 		t.Errorf("after the session: %d", resp.StatusCode)
 	}
 	if s := w.room.Stats(); s.Expired != 1 || s.Left != 1 || s.Entered != 1 {
@@ -253,7 +253,7 @@ func TestNobodyGetsInTwice(t *testing.T) {
 		t.Errorf("the next one: %d", resp.StatusCode)
 	}
 	resp := w.ask(request{header: jsonOnly(), ticket: waiting}) // its ticket is not too old, but its visit is over
-	if a := toldBy(t, resp); resp.StatusCode != 503 || a.Place != 1 || a.Refused != "finished" {
+	if a := toldBy(t, resp); resp.StatusCode != 503 || a.Place != 1 || a.TicketRefused != "finished" {
 		t.Errorf("%d %+v", resp.StatusCode, a)
 	}
 }
@@ -314,7 +314,7 @@ func TestWithoutTheLine(t *testing.T) {
 	for range 10 { // for longer than a ticket lasts
 		w.after(30 * time.Second)
 		page = w.ask(request{header: html(), cookie: waiting})
-		if text := body(page); page.StatusCode != 503 || !strings.Contains(text, "We keep your place") || strings.Contains(text, "end of the line") {
+		if text := body(page); page.StatusCode != 503 || !strings.Contains(text, "Your place is kept") || strings.Contains(text, "end of the queue") {
 			t.Fatalf("%d %s", page.StatusCode, text)
 		}
 		waiting = cookieOf(page)
@@ -347,10 +347,10 @@ func TestWithoutTheLine(t *testing.T) {
 	if resp := w.ask(request{header: html(), cookie: inside}); resp.StatusCode != 200 || w.room.Stats().Inside != 1 {
 		t.Errorf("who is inside: %d %+v", resp.StatusCode, w.room.Stats())
 	}
-	if text := w.log.String(); strings.Count(text, "does not answer") != 1 || strings.Count(text, "answers again") != 1 {
+	if text := w.log.String(); strings.Count(text, "store unavailable") != 1 || strings.Count(text, "available again") != 1 {
 		t.Errorf("%s", text)
 	}
-	w.room.def.OnFailure, w.out = "allow", true
+	w.room.settings.OnFailure, w.out = "allow", true
 	if resp := w.ask(request{header: html()}); resp.StatusCode != 200 {
 		t.Errorf("with on_failure: allow: %d", resp.StatusCode)
 	}
@@ -371,10 +371,10 @@ func TestLapse(t *testing.T) {
 	if a := toldBy(t, w.ask(request{header: poll(), cookie: stays})); a.Place != 1 {
 		t.Errorf("%+v", a)
 	}
-	if a := toldBy(t, w.ask(request{header: poll(), cookie: gone})); a.State != "unknown" || a.Refused != "expired" {
+	if a := toldBy(t, w.ask(request{header: poll(), cookie: gone})); a.State != "unknown" || a.TicketRefused != "expired" {
 		t.Errorf("%+v", a)
 	}
-	if resp := w.ask(request{header: html(), cookie: gone}); !strings.Contains(body(resp), "end of the line") {
+	if resp := w.ask(request{header: html(), cookie: gone}); !strings.Contains(body(resp), "end of the queue") {
 		t.Errorf("%d", resp.StatusCode)
 	}
 	if s := w.room.Stats(); s.Lapsed != 1 {
@@ -412,7 +412,7 @@ func TestBounds(t *testing.T) {
 	if a := toldBy(t, resp); resp.StatusCode != 429 || a.State != "too_often" {
 		t.Errorf("%d %+v", resp.StatusCode, a)
 	}
-	if s := w.room.Stats(); s.Hasty != 1 || s.Lapsed != 0 {
+	if s := w.room.Stats(); s.PollsTooOften != 1 || s.Lapsed != 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -429,7 +429,7 @@ func TestManyAtOnce(t *testing.T) {
 	for i := range 8 {
 		all.Go(func() {
 			for j := range 200 {
-				a, err := m.Ask(t.Context(), Question{ID: fmt.Sprint(i, j), Join: true, Enter: true})
+				a, err := m.Poll(t.Context(), Poll{ID: fmt.Sprint(i, j), Join: true, Enter: true})
 				if err != nil || a.Inside > 20 {
 					t.Errorf("%+v, %v", a, err)
 				}

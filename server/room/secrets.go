@@ -10,24 +10,24 @@ import (
 	"os"
 )
 
-// Secrets are the keys that tickets are signed with: the first signs, and all verify.
+// Secrets are the keys that sign tickets: the first signs, and all verify.
 type Secrets struct{ keys [][]byte }
 
 const (
-	minSecret  = 32 // bytes of a line
+	minSecret  = 32 // bytes
 	maxSecrets = 8
 	maxFile    = 64 << 10
 )
 
-// NewSecrets makes one secret. Tickets that it signs are worth nothing after a restart, and at other gateways.
+// NewSecrets makes one random secret. Its tickets are invalid after a restart, and at other gateways.
 func NewSecrets() Secrets {
 	key := make([]byte, sha256.Size)
 	rand.Read(key) // never fails
 	return Secrets{[][]byte{key}}
 }
 
-// ReadSecrets reads a file of secrets, one a line, of at least 32 bytes: the first signs, all verify. Empty lines, and those that begin with #, do not
-// count. A file that everybody on the machine may read is refused.
+// ReadSecrets reads a file with one secret per line, of at least 32 bytes each: the first signs, all verify. Empty lines and
+// lines that start with # are skipped. A file that every user of the machine may read is refused.
 func ReadSecrets(path string) (Secrets, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -41,7 +41,7 @@ func ReadSecrets(path string) (Secrets, error) {
 	case !info.Mode().IsRegular():
 		return Secrets{}, fmt.Errorf("secret_file: %s is not a file", path)
 	case info.Mode().Perm()&0o007 != 0:
-		return Secrets{}, fmt.Errorf("secret_file: everybody on this machine may use %s (its mode is %04o): chmod 600, or 640", path, info.Mode().Perm())
+		return Secrets{}, fmt.Errorf("secret_file: every user of this machine may use %s (mode %04o): run chmod 600 on it", path, info.Mode().Perm())
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
@@ -66,15 +66,15 @@ func parseSecrets(data []byte) (s Secrets, err error) {
 		case len(line) == 0 || line[0] == '#':
 			continue
 		case len(line) < minSecret:
-			return s, fmt.Errorf("line %d: a secret of %d bytes can be guessed: write at least %d, as by: openssl rand -hex 32", number, len(line), minSecret)
+			return s, fmt.Errorf("line %d: a secret of %d bytes can be guessed, the minimum is %d: make one with openssl rand -hex 32", number, len(line), minSecret)
 		case len(s.keys) == maxSecrets:
-			return s, fmt.Errorf("line %d: there are more than %d secrets: take the oldest out", number, maxSecrets)
+			return s, fmt.Errorf("line %d: more than %d secrets: remove the oldest", number, maxSecrets)
 		}
 		sum := sha256.Sum256(line)
 		s.keys = append(s.keys, sum[:])
 	}
 	if len(s.keys) == 0 {
-		return s, errors.New("there is no secret in it: write one, as by: openssl rand -hex 32")
+		return s, errors.New("the file has no secret: make one with openssl rand -hex 32")
 	}
 	return s, nil
 }

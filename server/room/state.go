@@ -9,48 +9,48 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// state is a room's line as a pure function of what it is asked and when: it has no clock, no lock and no I/O. The script of a
-// shared store does the same (server/stores/redis/line.lua); proof/room holds both to one model.
+// state is a room's queue as a pure function of polls and clock readings, without a clock, a lock or I/O. The script of
+// the Redis store does the same (server/stores/redis/queue.lua); proof/room compares both with one model.
 type state struct {
 	spec   micros
 	bucket weir.Prepared
 	tokens []int64 // the bucket's state
 
-	now     int64 // the latest reading of the clock
-	waited  int64 // the clock of those who wait
-	sweepAt int64 // by that clock
-	born    int64 // 0 before the first question
-	hold    int64 // until when nobody is let in
-	last    int64 // place that was given
-	called  int64 // up to when all were called whose turn it was
-	changed bool  // the numbers were, since the latest question
+	now           int64 // the latest reading of the clock
+	waitClock     int64 // goes forward by at most maxWaitStep between two polls
+	nextSweep     int64 // on the wait clock
+	era           int64 // 0 before the first poll
+	holdUntil     int64 // nobody is admitted before
+	lastPlace     int64 // the last place that was given
+	admittedUntil int64 // all visitors whose turn came until then are admitted
+	rateChanged   bool  // since the latest poll
 
 	visitors map[string]*visitor
-	line     []*visitor // by place, and by id where places are equal
-	inside   insiders
+	queue    []*visitor // by place, then by id
+	inside   insideHeap
 	pace     pace
 }
 
-// micros are the times of a Spec in microseconds.
+// micros is a Spec with its durations in microseconds.
 type micros struct {
 	inside, idle, session, enter, lapse, maxWaiting int64
 }
 
-// visitor is one who waits or is inside.
+// visitor is a visitor who waits or is inside.
 type visitor struct {
-	id    string
-	place int64
-	until int64 // in line, by the clock of those who wait; inside, by the clock
-	end   int64 // of the session; 0 for one who has not entered
-	index int   // among those inside; -1 in line
+	id         string
+	place      int64
+	until      int64 // when a place ends: in the queue on the wait clock, inside on the clock
+	sessionEnd int64 // 0 before the visitor has entered
+	heapIndex  int   // in state.inside; -1 in the queue
 }
 
-// pace is how fast the line moves.
+// pace measures how fast the queue moves.
 type pace struct {
-	since  int64 // there is a line; 0 for none
-	start  int64 // of the window
-	before int64 // how many were called in the window before
-	count  int64 // and in this one
+	queueSince    int64 // 0 without a queue
+	windowStart   int64 // of the current window
+	previousCount int64 // admissions in the previous window
+	count         int64 // and in the current one
 }
 
 const tick = time.Microsecond
@@ -68,66 +68,67 @@ func (s Spec) micros() micros {
 	return micros{s.Inside, us(s.Idle), us(s.Session), us(s.Enter), us(s.Lapse), s.MaxWaiting}
 }
 
-// Parameters are the settings of a room, in the order in which the script of a Line outside this process reads them: those of the bucket, what
-// the policy says, and what all rooms have in common. Times are in microseconds.
+// Parameters are the parameters and constants of a room in the order in which the script of a store reads them: the
+// bucket's, the policy's, and the constants of all rooms. Times are in microseconds.
 func (s Spec) Parameters() []int64 {
 	m := s.micros()
 	return []int64{
 		s.Bucket.Rate.N, int64(s.Bucket.Rate.Per / tick), s.Bucket.Burst, m.inside, m.idle, m.session, m.enter, m.lapse, m.maxWaiting,
-		patience, gather, window, most,
+		maxWaitStep, recoveryTime, paceWindow, maxAdmissions,
 	}
 }
 
-// set puts other numbers in force. What was let in stays counted; who is inside or waits goes on, and has the new times from the next question on.
-func (s *state) set(now int64, spec Spec) error {
+// setSpec changes the parameters. Used tokens stay used. Visitors stay where they are, and get the new durations with
+// their next poll.
+func (s *state) setSpec(now int64, spec Spec) error {
 	p, err := weir.Prepare(spec.Bucket, tick)
 	if err != nil {
 		return err
 	}
 	now = max(now, s.now)
 	s.tokens = s.bucket.Convert(s.tokens, now, p, now)
-	s.changed = s.changed || p.Limit() != s.bucket.Limit()
+	s.rateChanged = s.rateChanged || p.Limit() != s.bucket.Limit()
 	s.spec, s.bucket = spec.micros(), p
 	return nil
 }
 
-// ask answers a question at a reading of the clock.
-func (s *state) ask(now int64, q Question) Answer {
-	if s.born == 0 {
-		s.born, s.now = now, now
+// poll handles a poll at a clock reading.
+func (s *state) poll(now int64, q Poll) Standing {
+	if s.era == 0 {
+		s.era, s.now = now, now
 	}
 	if now > s.now {
-		s.waited += min(now-s.now, patience)
+		s.waitClock += min(now-s.now, maxWaitStep)
 		s.now = now
 	}
-	if s.changed { // the new rate is not that of the time before
-		s.called, s.changed = s.now, false
+	if s.rateChanged { // the new rate does not apply to the time before the change
+		s.admittedUntil, s.rateChanged = s.now, false
 	}
-	var a Answer
-	if s.waited >= s.sweepAt {
-		s.sweep(&a)
-		s.sweepAt = s.waited + second
+	var a Standing
+	if s.waitClock >= s.nextSweep {
+		s.sweepQueue(&a)
+		s.nextSweep = s.waitClock + second
 	}
-	s.advance(&a)
-	full := s.place(&q, &a)
-	s.advance(&a)
-	s.pace.mark(s.now, len(s.line) > 0)
+	s.admit(&a)
+	full := s.assignPlace(&q, &a)
+	s.admit(&a)
+	s.pace.markQueue(s.now, len(s.queue) > 0)
 	s.resolve(&q, &a)
 	if full {
 		a.State = Full
 	}
-	a.Waiting, a.Inside = int64(len(s.line)), int64(len(s.inside))
+	a.Waiting, a.Inside = int64(len(s.queue)), int64(len(s.inside))
 	a.Counted, a.Span = s.pace.measured(s.now)
-	a.Era, a.Now = s.born, s.now
+	a.Era, a.Now = s.era, s.now
 	return a
 }
 
-// expire lets go of those inside whose time is over at a moment.
-func (s *state) expire(at int64, a *Answer) {
+// expireInside removes the visitors inside whose time is over at a moment.
+func (s *state) expireInside(at int64, a *Standing) {
 	for len(s.inside) > 0 && s.inside[0].until <= at {
 		v := heap.Pop(&s.inside).(*visitor)
 		delete(s.visitors, v.id)
-		if v.end == 0 {
+		if v.sessionEnd == 0 {
 			a.Missed++
 		} else {
 			a.Left++
@@ -135,10 +136,10 @@ func (s *state) expire(at int64, a *Answer) {
 	}
 }
 
-// sweep takes those out of the line who did not ask for too long.
-func (s *state) sweep(a *Answer) {
-	s.line = slices.DeleteFunc(s.line, func(v *visitor) bool {
-		if v.until > s.waited {
+// sweepQueue removes the waiting visitors who have stopped polling.
+func (s *state) sweepQueue(a *Standing) {
+	s.queue = slices.DeleteFunc(s.queue, func(v *visitor) bool {
+		if v.until > s.waitClock {
 			return false
 		}
 		delete(s.visitors, v.id)
@@ -147,20 +148,20 @@ func (s *state) sweep(a *Answer) {
 	})
 }
 
-// full reports whether nobody more may be inside.
-func (s *state) full() bool { return s.spec.inside > 0 && int64(len(s.inside)) >= s.spec.inside }
+// isFull reports whether as many visitors are inside as may be.
+func (s *state) isFull() bool { return s.spec.inside > 0 && int64(len(s.inside)) >= s.spec.inside }
 
-// advance calls those whose turn it is, or was since the last question: each as of the moment at which there was a token and a place, so that the
-// line keeps its pace however seldom it is asked. It does not go back further than the clock of those who wait does.
-func (s *state) advance(a *Answer) {
-	at := max(s.called, s.now-patience, s.hold)
-	for range most {
-		s.expire(min(at, s.now), a)
-		if len(s.line) == 0 {
+// admit admits the visitors whose turn came since the last poll, each as of the moment at which there was a token and a
+// place. So the queue keeps its pace however seldom visitors poll. It goes back no further than maxWaitStep.
+func (s *state) admit(a *Standing) {
+	at := max(s.admittedUntil, s.now-maxWaitStep, s.holdUntil)
+	for range maxAdmissions {
+		s.expireInside(min(at, s.now), a)
+		if len(s.queue) == 0 {
 			break
 		}
-		v := s.line[0]
-		lapsed := v.until <= s.waited
+		v := s.queue[0]
+		lapsed := v.until <= s.waitClock
 		if !lapsed && at > s.now {
 			break
 		}
@@ -168,7 +169,7 @@ func (s *state) advance(a *Answer) {
 		case lapsed:
 			delete(s.visitors, v.id)
 			a.Lapsed++
-		case s.full():
+		case s.isFull():
 			at = s.inside[0].until
 			continue
 		default:
@@ -180,157 +181,157 @@ func (s *state) advance(a *Answer) {
 			s.tokens = next
 			v.until = s.now + s.spec.enter
 			heap.Push(&s.inside, v)
-			s.pace.called(s.now)
+			s.pace.countAdmission(s.now)
 		}
-		s.line[0] = nil
-		s.line = s.line[1:]
+		s.queue[0] = nil
+		s.queue = s.queue[1:]
 	}
-	if len(s.line) == 0 {
+	if len(s.queue) == 0 {
 		at = s.now
 	}
-	s.called = min(at, s.now)
-	s.expire(s.now, a)
+	s.admittedUntil = min(at, s.now)
+	s.expireInside(s.now, a)
 }
 
-// place finds a place for a visitor who is not known: that of the ticket where the state was lost, and otherwise the last one. It reports
-// whether there is none.
-func (s *state) place(q *Question, a *Answer) (full bool) {
+// assignPlace gives an unknown visitor a place: that of the ticket if the state was lost, else the last one. It reports
+// whether the queue is full.
+func (s *state) assignPlace(q *Poll, a *Standing) (full bool) {
 	v := s.visitors[q.ID]
-	if v != nil && v.index < 0 && v.until <= s.waited {
+	if v != nil && v.heapIndex < 0 && v.until <= s.waitClock {
 		s.remove(v)
 		a.Lapsed++
 		v = nil
 	}
-	lost := q.Era != s.born || q.Kept
+	lost := q.Era != s.era || q.Provisional
 	switch {
-	case q.Held == Admitted && lost && q.End > s.now && (v == nil || v.index < 0):
+	case q.Ticket == InsideTicket && lost && q.End > s.now && (v == nil || v.heapIndex < 0):
 		if v != nil {
 			s.remove(v)
 		}
-		v = &visitor{id: q.ID, end: q.End, until: min(s.now+s.spec.idle, q.End)}
+		v = &visitor{id: q.ID, sessionEnd: q.End, until: min(s.now+s.spec.idle, q.End)}
 		s.visitors[v.id] = v
 		heap.Push(&s.inside, v)
 	case v != nil:
-	case q.Held == InLine && lost:
-		if q.Era != s.born && q.Era != 0 {
-			s.hold = max(s.hold, s.born+gather)
+	case q.Ticket == WaitingTicket && lost:
+		if q.Era != s.era && q.Era != 0 {
+			s.holdUntil = max(s.holdUntil, s.era+recoveryTime)
 		}
 		return s.join(q.ID, min(q.Place, s.now))
-	case q.Join || len(s.line) == 0 && s.now >= s.hold && !s.full() && s.bucket.Peek(s.tokens, s.now, 1).Allowed:
-		full = s.join(q.ID, max(s.now, s.last+1))
+	case q.Join || len(s.queue) == 0 && s.now >= s.holdUntil && !s.isFull() && s.bucket.Peek(s.tokens, s.now, 1).Allowed:
+		full = s.join(q.ID, max(s.now, s.lastPlace+1))
 	}
 	return full
 }
 
-// join puts a visitor into the line, or reports that it is full.
+// join adds a visitor to the queue, or reports that it is full.
 func (s *state) join(id string, place int64) (full bool) {
-	if int64(len(s.line)) >= s.spec.maxWaiting {
+	if int64(len(s.queue)) >= s.spec.maxWaiting {
 		return true
 	}
-	v := &visitor{id: id, place: place, until: s.waited + s.spec.lapse, index: -1}
-	s.last = max(s.last, place)
+	v := &visitor{id: id, place: place, until: s.waitClock + s.spec.lapse, heapIndex: -1}
+	s.lastPlace = max(s.lastPlace, place)
 	s.visitors[id] = v
-	s.line = slices.Insert(s.line, s.find(v), v)
+	s.queue = slices.Insert(s.queue, s.indexOf(v), v)
 	return false
 }
 
-// find is where a visitor is in the line, or would be.
-func (s *state) find(v *visitor) int {
-	i, _ := slices.BinarySearchFunc(s.line, v, func(a, b *visitor) int {
+// indexOf is where a visitor is in the queue, or belongs.
+func (s *state) indexOf(v *visitor) int {
+	i, _ := slices.BinarySearchFunc(s.queue, v, func(a, b *visitor) int {
 		return cmp.Or(cmp.Compare(a.place, b.place), cmp.Compare(a.id, b.id))
 	})
 	return i
 }
 
-// remove takes a visitor out of the line.
+// remove removes a visitor from the queue.
 func (s *state) remove(v *visitor) {
-	i := s.find(v)
-	s.line = slices.Delete(s.line, i, i+1)
+	i := s.indexOf(v)
+	s.queue = slices.Delete(s.queue, i, i+1)
 	delete(s.visitors, v.id)
 }
 
-// resolve says what becomes of a visitor.
-func (s *state) resolve(q *Question, a *Answer) {
+// resolve fills in where the polling visitor stands, and records that they have polled.
+func (s *state) resolve(q *Poll, a *Standing) {
 	v := s.visitors[q.ID]
 	switch {
 	case v == nil:
 		return
-	case v.index < 0:
-		v.until = s.waited + s.spec.lapse
-		a.State, a.Place, a.Ahead = Waiting, v.place, int64(s.find(v))
+	case v.heapIndex < 0:
+		v.until = s.waitClock + s.spec.lapse
+		a.State, a.Place, a.Ahead = Waiting, v.place, int64(s.indexOf(v))
 		return
-	case v.end == 0 && !q.Enter:
-		a.State = Called
+	case v.sessionEnd == 0 && !q.Enter:
+		a.State = Admitted
 		return
-	case v.end == 0:
-		v.end = s.now + s.spec.session
+	case v.sessionEnd == 0:
+		v.sessionEnd = s.now + s.spec.session
 		a.Entered = true
 	}
-	a.State, a.End = Inside, v.end
+	a.State, a.End = Inside, v.sessionEnd
 	if q.Enter {
-		v.until = min(s.now+s.spec.idle, v.end)
-		heap.Fix(&s.inside, v.index)
+		v.until = min(s.now+s.spec.idle, v.sessionEnd)
+		heap.Fix(&s.inside, v.heapIndex)
 	}
 }
 
-// mark notes whether there is a line.
-func (p *pace) mark(now int64, line bool) {
+// markQueue records whether there is a queue.
+func (p *pace) markQueue(now int64, line bool) {
 	switch {
 	case !line:
 		*p = pace{}
-	case p.since == 0:
-		*p = pace{since: now, start: now}
+	case p.queueSince == 0:
+		*p = pace{queueSince: now, windowStart: now}
 	}
 }
 
-// roll begins a window where the last one is over.
+// roll starts a new window if the current one is over.
 func (p *pace) roll(now int64) {
-	if k := (now - p.start) / window; k > 0 {
-		p.before = 0
+	if k := (now - p.windowStart) / paceWindow; k > 0 {
+		p.previousCount = 0
 		if k == 1 {
-			p.before = p.count
+			p.previousCount = p.count
 		}
 		p.count = 0
-		p.start += k * window
+		p.windowStart += k * paceWindow
 	}
 }
 
-// called counts one who was called while there was a line.
-func (p *pace) called(now int64) {
-	if p.since > 0 {
+// countAdmission counts an admission if there is a queue.
+func (p *pace) countAdmission(now int64) {
+	if p.queueSince > 0 {
 		p.roll(now)
 		p.count++
 	}
 }
 
-// measured is how many were called in how long.
+// measured returns the admissions, and the time in which they happened.
 func (p *pace) measured(now int64) (counted, span int64) {
-	if p.since == 0 {
+	if p.queueSince == 0 {
 		return 0, 0
 	}
 	p.roll(now)
-	return p.before + p.count, now - max(p.since, p.start-window)
+	return p.previousCount + p.count, now - max(p.queueSince, p.windowStart-paceWindow)
 }
 
-// insiders is a heap of those inside, by when their time is over.
-type insiders []*visitor
+// insideHeap is a heap of the visitors inside, by the end of their time.
+type insideHeap []*visitor
 
-func (h insiders) Len() int           { return len(h) }
-func (h insiders) Less(i, j int) bool { return h[i].until < h[j].until }
-func (h insiders) Swap(i, j int) {
+func (h insideHeap) Len() int           { return len(h) }
+func (h insideHeap) Less(i, j int) bool { return h[i].until < h[j].until }
+func (h insideHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
+	h[i].heapIndex, h[j].heapIndex = i, j
 }
 
-// Push is for package heap.
-func (h *insiders) Push(x any) {
+// Push implements heap.Interface.
+func (h *insideHeap) Push(x any) {
 	v := x.(*visitor)
-	v.index = len(*h)
+	v.heapIndex = len(*h)
 	*h = append(*h, v)
 }
 
-// Pop is for package heap.
-func (h *insiders) Pop() any {
+// Pop implements heap.Interface.
+func (h *insideHeap) Pop() any {
 	old := *h
 	v := old[len(old)-1]
 	old[len(old)-1] = nil

@@ -9,21 +9,23 @@ import (
 	"errors"
 )
 
-// ticket is what a visitor carries: who it is, and what the line is to be told if it has forgotten. It is signed, and not secret to its bearer.
+// ticket is what a visitor carries: the visitor's id, and what restores the place if the queue has lost its state. It is
+// signed, and not secret to its bearer.
 type ticket struct {
-	held     Held
-	kept     bool   // made while the line did not answer
-	id       string // of 22 letters, digits, - and _
-	place    int64  // of the arrival, in microseconds
-	end      int64  // of the session; 0 for one who waits
-	era      int64
-	made     int64 // in microseconds, by the clock of the gateway
-	expires  int64
-	first    uint32 // how many were ahead at first
-	calmTill int64  // until when an admitted ticket is good without asking the line
+	state        TicketState
+	provisional  bool   // made while the queue was unavailable
+	id           string // 22 letters, digits, - and _
+	place        int64  // the time of arrival, in microseconds
+	sessionEnd   int64  // 0 for a waiting visitor
+	era          int64
+	made         int64 // in microseconds, on the gateway's clock
+	expires      int64
+	firstAhead   uint32 // visitors ahead when this one joined
+	trustedUntil int64  // until then, a ticket of a visitor inside is valid without a poll
 }
 
-// A ticket is written as base64url of: version, flags, id, numbers, the client's mark, and the signature of all that and of the room's name.
+// A ticket is encoded as base64url of: version, flags, id, times, a hash of the client it is bound to, and the signature
+// of all that with the room's name.
 const (
 	ticketVersion = 1
 	idBytes       = 16
@@ -31,20 +33,20 @@ const (
 	ticketBytes   = 2 + idBytes + 6*8 + 4 + markBytes
 )
 
-// Why a ticket is not good.
+// Why a ticket is invalid.
 var (
 	errForged  = errors.New("the ticket was not signed by this room")
-	errClient  = errors.New("the ticket is another client's")
-	errExpired = errors.New("the ticket is too old")
+	errClient  = errors.New("the ticket is bound to another client")
+	errExpired = errors.New("the ticket has expired")
 )
 
-var plain = base64.RawURLEncoding.Strict()
+var ticketEncoding = base64.RawURLEncoding.Strict()
 
-// newID makes the name of a visitor, which nobody can guess.
+// newID makes an unguessable visitor id.
 func newID() string {
 	var id [idBytes]byte
 	rand.Read(id[:]) // never fails
-	return plain.EncodeToString(id[:])
+	return ticketEncoding.EncodeToString(id[:])
 }
 
 // signer signs the tickets of a room.
@@ -53,7 +55,7 @@ type signer struct {
 	Secrets
 }
 
-// sum is a signature, or a mark: purpose keeps them apart.
+// sum is a signature or a client mark; purpose separates the two.
 func (s signer) sum(key []byte, purpose byte, data ...[]byte) []byte {
 	m := hmac.New(sha256.New, key)
 	m.Write([]byte{ticketVersion, purpose, byte(len(s.room))})
@@ -64,37 +66,37 @@ func (s signer) sum(key []byte, purpose byte, data ...[]byte) []byte {
 	return m.Sum(nil)
 }
 
-func (s signer) mark(key []byte, client string) []byte {
+func (s signer) clientMark(key []byte, client string) []byte {
 	return s.sum(key, 'c', []byte(client))[:markBytes]
 }
 
-// sign writes a ticket for a client.
+// sign encodes and signs a ticket for a client.
 func (s signer) sign(t ticket, client string) string {
 	b := make([]byte, 0, ticketBytes+sha256.Size)
-	flags := byte(t.held)
-	if t.kept {
+	flags := byte(t.state)
+	if t.provisional {
 		flags |= 0x80
 	}
 	b = append(b, ticketVersion, flags)
-	id, err := plain.DecodeString(t.id)
+	id, err := ticketEncoding.DecodeString(t.id)
 	if err != nil || len(id) != idBytes {
-		return "" // ids are ours
+		return "" // ids are made by newID
 	}
 	b = append(b, id...)
-	for _, n := range []int64{t.place, t.end, t.era, t.made, t.expires, t.calmTill} {
+	for _, n := range []int64{t.place, t.sessionEnd, t.era, t.made, t.expires, t.trustedUntil} {
 		b = binary.BigEndian.AppendUint64(b, uint64(n))
 	}
-	b = binary.BigEndian.AppendUint32(b, t.first)
-	b = append(b, s.mark(s.keys[0], client)...)
-	return plain.EncodeToString(append(b, s.sum(s.keys[0], 't', b)...))
+	b = binary.BigEndian.AppendUint32(b, t.firstAhead)
+	b = append(b, s.clientMark(s.keys[0], client)...)
+	return ticketEncoding.EncodeToString(append(b, s.sum(s.keys[0], 't', b)...))
 }
 
-// verify reads a ticket. The signature and the mark are compared in constant time.
+// verify decodes a ticket. It compares the signature and the client mark in constant time.
 func (s signer) verify(text, client string, now int64) (ticket, error) {
-	if len(text) != plain.EncodedLen(ticketBytes+sha256.Size) { // the decoder would pass over line ends
+	if len(text) != ticketEncoding.EncodedLen(ticketBytes+sha256.Size) { // the decoder skips line ends
 		return ticket{}, errForged
 	}
-	b, err := plain.DecodeString(text)
+	b, err := ticketEncoding.DecodeString(text)
 	if err != nil || len(b) != ticketBytes+sha256.Size || b[0] != ticketVersion {
 		return ticket{}, errForged
 	}
@@ -103,11 +105,11 @@ func (s signer) verify(text, client string, now int64) (ticket, error) {
 		if !hmac.Equal(sum, s.sum(key, 't', b)) {
 			continue
 		}
-		if !hmac.Equal(b[ticketBytes-markBytes:], s.mark(key, client)) {
+		if !hmac.Equal(b[ticketBytes-markBytes:], s.clientMark(key, client)) {
 			return ticket{}, errClient
 		}
-		t := readTicket(b)
-		if t.held != InLine && t.held != Admitted {
+		t := decodeTicket(b)
+		if t.state != WaitingTicket && t.state != InsideTicket {
 			return ticket{}, errForged
 		}
 		if now >= t.expires {
@@ -118,15 +120,15 @@ func (s signer) verify(text, client string, now int64) (ticket, error) {
 	return ticket{}, errForged
 }
 
-// readTicket reads what was signed.
-func readTicket(b []byte) (t ticket) {
-	t.held, t.kept = Held(b[1]&0x7f), b[1]&0x80 != 0
-	t.id = plain.EncodeToString(b[2 : 2+idBytes])
+// decodeTicket decodes the signed bytes.
+func decodeTicket(b []byte) (t ticket) {
+	t.state, t.provisional = TicketState(b[1]&0x7f), b[1]&0x80 != 0
+	t.id = ticketEncoding.EncodeToString(b[2 : 2+idBytes])
 	at := 2 + idBytes
-	for _, n := range []*int64{&t.place, &t.end, &t.era, &t.made, &t.expires, &t.calmTill} {
+	for _, n := range []*int64{&t.place, &t.sessionEnd, &t.era, &t.made, &t.expires, &t.trustedUntil} {
 		*n = int64(binary.BigEndian.Uint64(b[at:]))
 		at += 8
 	}
-	t.first = binary.BigEndian.Uint32(b[at:])
+	t.firstAhead = binary.BigEndian.Uint32(b[at:])
 	return t
 }

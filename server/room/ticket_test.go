@@ -24,7 +24,7 @@ const (
 
 func TestTickets(t *testing.T) {
 	sale := signer{"sale", secrets(t, secretA)}
-	want := ticket{held: InLine, kept: true, id: newID(), place: 7, end: 8, era: 9, made: 10, expires: 100, first: 11, calmTill: 12}
+	want := ticket{state: WaitingTicket, provisional: true, id: newID(), place: 7, sessionEnd: 8, era: 9, made: 10, expires: 100, firstAhead: 11, trustedUntil: 12}
 	text := sale.sign(want, "a client")
 	if got, err := sale.verify(text, "a client", 99); err != nil || got != want {
 		t.Fatalf("%+v, %v", got, err)
@@ -75,7 +75,7 @@ func TestTickets(t *testing.T) {
 // FuzzTicket: nothing but what was signed is a ticket.
 func FuzzTicket(f *testing.F) {
 	s := signer{"sale", secrets(f, secretA)}
-	text := s.sign(ticket{held: InLine, id: "AAAAAAAAAAAAAAAAAAAAAA", expires: 100}, "")
+	text := s.sign(ticket{state: WaitingTicket, id: "AAAAAAAAAAAAAAAAAAAAAA", expires: 100}, "")
 	f.Add(text)
 	f.Fuzz(func(t *testing.T, given string) {
 		if got, err := s.verify(given, "", 0); err == nil && given != text {
@@ -99,7 +99,7 @@ func TestSecretFiles(t *testing.T) {
 	if err != nil || len(s.keys) != 2 {
 		t.Fatalf("%d secrets, %v", len(s.keys), err)
 	}
-	if text := (signer{"r", s}).sign(ticket{held: InLine, id: newID(), expires: 1}, ""); text == "" {
+	if text := (signer{"r", s}).sign(ticket{state: WaitingTicket, id: newID(), expires: 1}, ""); text == "" {
 		t.Error("no ticket")
 	} else if _, err := (signer{"r", secrets(t, secretB)}).verify(text, "", 0); err != nil {
 		t.Errorf("the first secret does not sign: %v", err)
@@ -108,7 +108,7 @@ func TestSecretFiles(t *testing.T) {
 		write(secretA, 0o644):                         "chmod 600",
 		write("short\n", 0o600):                       "line 1: a secret of 5 bytes",
 		write("", 0o600):                              "no secret",
-		write(strings.Repeat(secretA+"\n", 9), 0o600): "line 9: there are more than 8",
+		write(strings.Repeat(secretA+"\n", 9), 0o600): "line 9: more than 8 secrets",
 		write(strings.Repeat("#\n", 1<<16), 0o600):    "larger than",
 		t.TempDir():                                   "is not a file",
 		filepath.Join(t.TempDir(), "nothing"):         "no such file",

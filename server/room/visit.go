@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// Header fields of ours. A browser needs neither: it has a cookie.
+// Weir's own headers. Browsers need neither: they have a cookie.
 const (
 	headerTicket = "Weir-Ticket" // a ticket, both ways, for apps
-	headerRoom   = "Weir-Room"   // in a request, poll: only say how it stands; in an answer of a room, the state
+	headerRoom   = "Weir-Room"   // in a request, poll: only report the state; in a response of the room, the state
 )
 
 // visit is one request of a visitor.
@@ -25,48 +25,48 @@ type visit struct {
 	req    *http.Request
 	refuse Refusal
 
-	bound  string // what of the client a ticket is bound to
-	ticket ticket // that came, or with a new id
-	known  bool   // it came
-	byHand bool   // it came in a header field, or nothing came and the client is no browser
-	why    string // a ticket that came was no good: forged, client, expired, finished
-	html   bool   // a browser goes to a page
-	data   bool   // a program asks for JSON
-	poll   bool   // it only asks how it stands
-	joins  bool   // it may get a place in line
+	boundTo        string // the part of the client that a ticket is bound to
+	ticket         ticket // the visitor's, or one with a new id
+	hasTicket      bool   // the visitor sent a valid ticket
+	ticketInHeader bool   // the ticket came in a header; or none came, and the client is no browser
+	ticketRefusal  string // why the ticket was invalid: forged, client, expired, finished
+	wantsHTML      bool   // a browser navigates to a page
+	wantsJSON      bool   // an app asks for JSON
+	pollOnly       bool   // the request only asks for the state
+	mayJoin        bool   // the visitor may join the queue
 }
 
-// meet reads what a request says of its visitor.
-func (r *Room) meet(req *http.Request, c Client) *visit {
+// newVisit reads the visitor's ticket and wishes from a request.
+func (r *Room) newVisit(req *http.Request, c Client) *visit {
 	v := &visit{room: r, client: c, req: req}
 	reads := req.Method == http.MethodGet || req.Method == http.MethodHead
-	v.poll = req.Method == http.MethodGet && req.Header.Get(headerRoom) == "poll"
+	v.pollOnly = req.Method == http.MethodGet && req.Header.Get(headerRoom) == "poll"
 	accept := req.Header["Accept"]
-	v.html = reads && !v.poll && accepts(accept, "text/html") && !isPart(req.Header)
-	v.data = v.poll || !v.html && (accepts(accept, "application/json") || accepts(accept, "application/problem+json"))
+	v.wantsHTML = reads && !v.pollOnly && accepts(accept, "text/html") && !isSubresource(req.Header)
+	v.wantsJSON = v.pollOnly || !v.wantsHTML && (accepts(accept, "application/json") || accepts(accept, "application/problem+json"))
 	ahead := strings.Contains(req.Header.Get("Sec-Purpose")+req.Header.Get("Purpose"), "prefetch")
-	v.joins = req.Method == http.MethodGet && (v.html || v.data) && !ahead
-	switch r.def.Bind {
+	v.mayJoin = req.Method == http.MethodGet && (v.wantsHTML || v.wantsJSON) && !ahead
+	switch r.settings.Bind {
 	case "agent":
-		v.bound = "agent " + req.UserAgent()
+		v.boundTo = "agent " + req.UserAgent()
 	case "address":
-		v.bound = "address " + c.Address
+		v.boundTo = "address " + c.Address
 	}
-	v.present(c)
-	if !v.known {
+	v.findTicket(c)
+	if !v.hasTicket {
 		v.ticket = ticket{id: newID()}
-		v.byHand = v.byHand || !v.html && !v.poll
+		v.ticketInHeader = v.ticketInHeader || !v.wantsHTML && !v.pollOnly
 	}
 	req.Header.Del(headerTicket)
 	req.Header.Del(headerRoom)
 	return v
 }
 
-// present reads the ticket: a header field goes before a cookie.
-func (v *visit) present(c Client) {
+// findTicket reads the ticket: the header takes precedence over the cookie.
+func (v *visit) findTicket(c Client) {
 	texts := []string{}
 	if text := v.req.Header.Get(headerTicket); text != "" {
-		texts, v.byHand = append(texts, text), true
+		texts, v.ticketInHeader = append(texts, text), true
 	} else {
 		for _, cookie := range v.req.CookiesNamed(v.room.cookieName(c.Secure)) {
 			if len(texts) < 4 {
@@ -76,28 +76,29 @@ func (v *visit) present(c Client) {
 	}
 	var wrong error
 	for _, text := range texts {
-		t, err := v.room.signer.verify(text, v.bound, v.room.clock())
+		t, err := v.room.signer.verify(text, v.boundTo, v.room.clock())
 		if err == nil {
-			v.ticket, v.known = t, true
+			v.ticket, v.hasTicket = t, true
 			return
 		}
 		wrong = err
 	}
 	switch {
 	case errors.Is(wrong, errExpired):
-		v.why = "expired"
+		v.ticketRefusal = "expired"
 		v.room.counts.expired.Add(1)
 	case errors.Is(wrong, errClient):
-		v.why = "client"
+		v.ticketRefusal = "client"
 		v.room.counts.client.Add(1)
 	case wrong != nil:
-		v.why = "forged"
+		v.ticketRefusal = "forged"
 		v.room.counts.forged.Add(1)
 	}
 }
 
-// isPart reports whether a browser asks for a part of a page, and not for one to go to. Browsers that do not say are believed by Accept.
-func isPart(h http.Header) bool {
+// isSubresource reports whether a browser loads a part of a page, and does not navigate to one. Browsers without
+// Sec-Fetch-Dest are judged by Accept.
+func isSubresource(h http.Header) bool {
 	switch h.Get("Sec-Fetch-Dest") {
 	case "", "document", "iframe", "frame":
 		return false
@@ -105,7 +106,7 @@ func isPart(h http.Header) bool {
 	return true
 }
 
-// accepts reports whether a client asks for a type by name.
+// accepts reports whether a client accepts a media type by name.
 func accepts(accept []string, name string) bool {
 	for _, field := range accept {
 		for item := range strings.SplitSeq(field, ",") {
@@ -121,73 +122,74 @@ func accepts(accept []string, name string) bool {
 	return false
 }
 
-// calm reports whether the visitor is known to be inside without asking.
-func (v *visit) calm() bool {
-	return v.known && v.ticket.held == Admitted && !v.poll && v.room.clock() < v.ticket.calmTill
+// isTrusted reports whether the visitor is inside by the ticket alone, without a poll.
+func (v *visit) isTrusted() bool {
+	return v.hasTicket && v.ticket.state == InsideTicket && !v.pollOnly && v.room.clock() < v.ticket.trustedUntil
 }
 
-// cookieName is the name of a ticket's cookie. Over TLS a browser holds it to this host, and nothing that came without TLS can set it.
+// cookieName is the name of the ticket's cookie. Over TLS, the prefix __Host- binds it to this host, and no page without
+// TLS can set it.
 func (r *Room) cookieName(secure bool) string {
 	if secure {
-		return "__Host-weir-room-" + r.def.Name
+		return "__Host-weir-room-" + r.settings.Name
 	}
-	return "weir-room-" + r.def.Name
+	return "weir-room-" + r.settings.Name
 }
 
-// give hands a visitor a ticket.
-func (v *visit) give(h http.Header, t ticket) string {
-	text := v.room.signer.sign(t, v.bound)
+// setTicket sends a ticket to the visitor.
+func (v *visit) setTicket(h http.Header, t ticket) string {
+	text := v.room.signer.sign(t, v.boundTo)
 	cookie := http.Cookie{
 		Name: v.room.cookieName(v.client.Secure), Value: text, Path: "/", HttpOnly: true, Secure: v.client.Secure, SameSite: http.SameSiteLaxMode,
 		MaxAge: int(max(1, (t.expires-t.made+second-1)/second)),
 	}
 	h.Add("Set-Cookie", cookie.String())
-	if v.byHand {
+	if v.ticketInHeader {
 		h.Set(headerTicket, text)
 	}
 	return text
 }
 
-// pass lets a request go on. A ticket that was renewed goes along with the answer.
-func (v *visit) pass(t ticket) (http.ResponseWriter, bool) {
+// passOn lets the request go on. A renewed ticket is sent with its response.
+func (v *visit) passOn(t ticket) (http.ResponseWriter, bool) {
 	if t == v.ticket {
 		return v.w, true
 	}
-	return &inside{ResponseWriter: v.w, visit: v, ticket: t}, true
+	return &ticketWriter{ResponseWriter: v.w, visit: v, ticket: t}, true
 }
 
-// inside writes the answer of an upstream to a visitor who is given a ticket with it. A cache that others use too must not keep that.
-type inside struct {
+// ticketWriter adds a ticket to an upstream's response. Shared caches must not store that response.
+type ticketWriter struct {
 	http.ResponseWriter
-	visit  *visit
-	ticket ticket
-	begun  bool
+	visit       *visit
+	ticket      ticket
+	wroteHeader bool
 }
 
-// WriteHeader writes the header fields.
-func (i *inside) WriteHeader(status int) {
-	if !i.begun && (status >= 200 || status == http.StatusSwitchingProtocols) {
-		i.begun = true
+// WriteHeader implements http.ResponseWriter.
+func (i *ticketWriter) WriteHeader(status int) {
+	if !i.wroteHeader && (status >= 200 || status == http.StatusSwitchingProtocols) {
+		i.wroteHeader = true
 		h := i.Header()
-		i.visit.give(h, i.ticket)
-		keepPrivate(h)
+		i.visit.setTicket(h, i.ticket)
+		makePrivate(h)
 	}
 	i.ResponseWriter.WriteHeader(status)
 }
 
-// Write writes a part of the body.
-func (i *inside) Write(b []byte) (int, error) {
-	if !i.begun {
+// Write implements http.ResponseWriter.
+func (i *ticketWriter) Write(b []byte) (int, error) {
+	if !i.wroteHeader {
 		i.WriteHeader(http.StatusOK)
 	}
 	return i.ResponseWriter.Write(b)
 }
 
-// Unwrap lets http.ResponseController flush, and hijack what is upgraded.
-func (i *inside) Unwrap() http.ResponseWriter { return i.ResponseWriter }
+// Unwrap is for http.ResponseController: flushing, and hijacking upgraded connections.
+func (i *ticketWriter) Unwrap() http.ResponseWriter { return i.ResponseWriter }
 
-// keepPrivate has shared caches not store an answer.
-func keepPrivate(h http.Header) {
+// makePrivate forbids shared caches to store a response.
+func makePrivate(h http.Header) {
 	var kept []string
 	for _, field := range h["Cache-Control"] {
 		for item := range strings.SplitSeq(field, ",") {
@@ -203,63 +205,63 @@ func keepPrivate(h http.Header) {
 		}
 	}
 	h.Set("Cache-Control", strings.Join(append([]string{"private"}, kept...), ", "))
-	for _, name := range []string{"CDN-Cache-Control", "Surrogate-Control"} { // which go before Cache-Control, for some
+	for _, name := range []string{"CDN-Cache-Control", "Surrogate-Control"} { // some caches prefer these to Cache-Control
 		if h.Get(name) != "" {
 			h.Set(name, "private")
 		}
 	}
 }
 
-// told is what a visitor is told.
-type told struct {
+// reply is what the room responds with.
+type reply struct {
 	State     string
 	Place     int64
 	Ahead     int64
 	Waiting   int64
 	PollAfter time.Duration
-	wait      time.Duration // 0 is not known
+	wait      time.Duration // 0 is unknown
 	first     int64
-	ticket    *ticket // to be given
+	ticket    *ticket // to send; may be nil
 }
 
-// reply is told as programs read it.
-type reply struct {
-	State        string `json:"state"`
-	Place        int64  `json:"place,omitempty"`
-	Ahead        *int64 `json:"ahead,omitempty"`
-	Waiting      int64  `json:"waiting,omitempty"`
-	ExpectedWait *int64 `json:"expected_wait,omitempty"` // in seconds; not there where it is not known
-	PollAfter    int64  `json:"poll_after,omitempty"`    // in seconds
-	Refused      string `json:"ticket_refused,omitempty"`
-	Ticket       string `json:"ticket,omitempty"`
-	Text         *lines `json:"text,omitempty"` // for the page of a browser
+// replyJSON is a reply as JSON.
+type replyJSON struct {
+	State         string `json:"state"`
+	Place         int64  `json:"place,omitempty"`
+	Ahead         *int64 `json:"ahead,omitempty"`
+	Waiting       int64  `json:"waiting,omitempty"`
+	ExpectedWait  *int64 `json:"expected_wait,omitempty"` // in seconds; absent if unknown
+	PollAfter     int64  `json:"poll_after,omitempty"`    // in seconds
+	TicketRefused string `json:"ticket_refused,omitempty"`
+	Ticket        string `json:"ticket,omitempty"`
+	Text          *lines `json:"text,omitempty"` // for the script of the page
 }
 
-// show answers who has to wait: with the page, with JSON, or with a refusal.
-func (v *visit) show(t told) {
+// show responds to a waiting visitor: with the page, with JSON, or with a refusal.
+func (v *visit) show(t reply) {
 	switch {
-	case v.html:
+	case v.wantsHTML:
 		v.showPage(t)
-	case v.poll:
-		v.answer(http.StatusOK, t)
-	case v.data:
-		v.answer(v.room.status(), t)
+	case v.pollOnly:
+		v.writeReply(http.StatusOK, t)
+	case v.wantsJSON:
+		v.writeReply(v.room.status(), t)
 	default:
-		v.refused("refused", t.PollAfter)
+		v.refuseVisit("refused", t.PollAfter)
 	}
 }
 
-// status is of an answer to who has to wait: the request was not carried out.
-func (r *Room) status() int { return r.def.Status }
+// status is that of responses to waiting visitors: the request was not executed.
+func (r *Room) status() int { return r.settings.Status }
 
-// answer writes JSON.
-func (v *visit) answer(status int, t told) {
-	if !v.data {
-		v.refused(t.State, t.PollAfter)
+// writeReply writes a reply as JSON.
+func (v *visit) writeReply(status int, t reply) {
+	if !v.wantsJSON {
+		v.refuseVisit(t.State, t.PollAfter)
 		return
 	}
 	h := v.w.Header()
-	body := reply{State: t.State, Place: t.Place, Waiting: t.Waiting, PollAfter: seconds(t.PollAfter), Refused: v.why}
+	body := replyJSON{State: t.State, Place: t.Place, Waiting: t.Waiting, PollAfter: seconds(t.PollAfter), TicketRefused: v.ticketRefusal}
 	if t.State == "waiting" {
 		body.Ahead = &t.Ahead
 		if t.wait > 0 {
@@ -267,28 +269,28 @@ func (v *visit) answer(status int, t told) {
 			body.ExpectedWait = &wait
 		}
 	}
-	if v.poll && (t.State == "waiting" || t.State == "kept") {
+	if v.pollOnly && (t.State == "waiting" || t.State == "kept") {
 		l := v.language().lines(t)
 		body.Text = &l
 	}
 	if t.ticket != nil {
-		if text := v.give(h, *t.ticket); v.byHand {
+		if text := v.setTicket(h, *t.ticket); v.ticketInHeader {
 			body.Ticket = text
 		}
 	}
 	if t.State != "admitted" {
 		h.Set("Retry-After", strconv.FormatInt(seconds(t.PollAfter), 10))
 	}
-	v.headers(t.State)
+	v.setHeaders(t.State)
 	h.Set("Content-Type", "application/json")
 	v.w.WriteHeader(status)
 	if v.req.Method != http.MethodHead {
-		json.NewEncoder(v.w).Encode(body) //nolint:errcheck // the client has gone
+		json.NewEncoder(v.w).Encode(body) //nolint:errcheck // the client has disconnected
 	}
 }
 
-// headers are those that all answers of a room have.
-func (v *visit) headers(state string) {
+// setHeaders sets the headers of all responses of a room.
+func (v *visit) setHeaders(state string) {
 	h := v.w.Header()
 	h.Set(headerRoom, state)
 	h.Set("Cache-Control", "no-store")
@@ -296,26 +298,26 @@ func (v *visit) headers(state string) {
 	h.Set("X-Robots-Tag", "noindex")
 }
 
-// refused answers who gets no place: as the route says, or with JSON.
-func (v *visit) refused(state string, after time.Duration) {
-	if v.data {
+// refuseVisit responds to a visitor who gets no place: as the route says, or with JSON.
+func (v *visit) refuseVisit(state string, after time.Duration) {
+	if v.wantsJSON {
 		status := http.StatusServiceUnavailable
 		if state == "turned_away" {
 			status = http.StatusTooManyRequests
 		}
-		v.answer(status, told{State: state, PollAfter: after})
+		v.writeReply(status, reply{State: state, PollAfter: after})
 		return
 	}
-	v.headers(state)
+	v.setHeaders(state)
 	v.w.Header().Set("Retry-After", strconv.FormatInt(seconds(after), 10))
 	v.refuse(v.w)
 }
 
-// turnAway answers whose address has brought too many visitors.
-func (v *visit) turnAway() {
-	v.room.counts.turnedAway.Add(1)
-	v.refused("turned_away", v.room.longest())
+// refuseJoin responds to a visitor from an address with too many joins.
+func (v *visit) refuseJoin() {
+	v.room.counts.tooManyJoins.Add(1)
+	v.refuseVisit("turned_away", v.room.longestDelay())
 }
 
-// seconds are whole ones, rounded up.
+// seconds rounds up to whole seconds.
 func seconds(d time.Duration) int64 { return int64(math.Ceil(d.Seconds())) }

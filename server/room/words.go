@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// words are what the page says in a language. %d and %s stand for what is told.
+// words are the texts of the page in one language. %d and %s stand for numbers and durations.
 type words struct {
 	lang                      string
-	group                     string // between groups of three digits
+	group                     string // separates groups of three digits
 	title, text               string
 	place, ahead, wait        string // labels
 	next, soon, unknown       string
@@ -19,19 +19,19 @@ type words struct {
 	refused                   string
 }
 
-// languages are those of the page, the first for everybody else.
+// languages are the languages of the page; the first is the default.
 func languages() []words {
 	return []words{
 		{
-			lang: "en", group: ",", title: "You are in line", text: "Many people are here at once. Everyone is let in, in the order in which they came.",
+			lang: "en", group: ",", title: "You are in the queue", text: "Many people are here at once. Everyone gets in, in order of arrival.",
 			place: "Your place", ahead: "Ahead of you", wait: "Expected wait",
 			next: "You are next.", soon: "less than a minute", unknown: "not known yet", minute: "about a minute", minutes: "about %d minutes",
 			hour: "about an hour", hours: "about %d hours",
-			kept:    "We keep your place, but cannot tell it right now. This page asks again by itself.",
-			keep:    "Keep this page open: it refreshes by itself. A page that has been closed for %s loses its place.",
-			turn:    "It is your turn. Taking you in…",
-			cookies: "Your browser keeps no cookies for this site. Please allow them: your place is kept in one.",
-			refused: "The place that your browser showed was not valid any more, so you are at the end of the line.",
+			kept:    "Your place is kept, but we cannot show it right now. This page refreshes by itself.",
+			keep:    "Keep this page open: it refreshes by itself. If you close it for %s, you lose your place.",
+			turn:    "It is your turn. One moment…",
+			cookies: "Your browser blocks cookies for this site. Please allow them: a cookie keeps your place.",
+			refused: "Your place was no longer valid, so you are at the end of the queue.",
 		},
 		{
 			lang: "de", group: ".", title: "Sie stehen in der Warteschlange", text: "Gerade sind sehr viele hier. Alle kommen an die Reihe, so wie sie gekommen sind.",
@@ -69,17 +69,17 @@ func languages() []words {
 	}
 }
 
-// language is that of the page: the policy's, or the first of the browser's that we know.
+// language is the page's: the policy's, or the first known one of the browser's.
 func (v *visit) language() words {
 	all := languages()
-	wanted := v.room.def.Language
+	wanted := v.room.settings.Language
 	if wanted == "" {
 		wanted = v.req.Header.Get("Accept-Language")
 	}
 	if len(wanted) > 200 {
 		wanted = wanted[:200]
 	}
-	for item := range strings.SplitSeq(wanted, ",") { // browsers write them in the order in which they are liked
+	for item := range strings.SplitSeq(wanted, ",") { // browsers list them by preference
 		item, _, _ = strings.Cut(strings.TrimSpace(item), ";")
 		primary, _, _ := strings.Cut(strings.ToLower(item), "-")
 		for _, w := range all {
@@ -91,7 +91,7 @@ func (v *visit) language() words {
 	return all[0]
 }
 
-// number writes a whole number with groups of digits.
+// number formats a whole number with groups of digits.
 func (w words) number(n int64) string {
 	digits := strconv.FormatInt(n, 10)
 	for i := len(digits) - 3; i > 0; i -= 3 {
@@ -100,7 +100,7 @@ func (w words) number(n int64) string {
 	return digits
 }
 
-// about writes a wait, rounded up: to minutes, beyond ten to five of them, and beyond two hours to hours.
+// about formats a wait, rounded up: to minutes, beyond ten to five minutes, beyond two hours to hours.
 func (w words) about(d time.Duration) string {
 	minutes := int64((d + time.Minute - 1) / time.Minute)
 	switch {
@@ -122,7 +122,7 @@ func (w words) about(d time.Duration) string {
 	return strings.Replace(w.minutes, "%d", strconv.FormatInt(minutes, 10), 1)
 }
 
-// span writes a time of the policy, like how long a place is kept.
+// span formats a duration of the policy, like how long a place is kept.
 func (w words) span(d time.Duration) string {
 	if d%time.Minute == 0 {
 		return strconv.FormatInt(int64(d/time.Minute), 10) + " min"
@@ -130,16 +130,16 @@ func (w words) span(d time.Duration) string {
 	return strconv.FormatInt(seconds(d), 10) + " s"
 }
 
-// lines are what the page says of the place in line, for the first time and at each refresh.
+// lines are the changing texts of the page, for the first view and for each refresh.
 type lines struct {
 	Place  string `json:"place"`
 	Ahead  string `json:"ahead"`
 	Wait   string `json:"wait"`
-	Status string `json:"status"` // in a sentence, for who hears the page; empty while there is nothing to say
-	Done   int64  `json:"done"`   // of a hundred
+	Status string `json:"status"` // a sentence for screen readers; may be empty
+	Done   int64  `json:"done"`   // percent
 }
 
-func (w words) lines(t told) lines {
+func (w words) lines(t reply) lines {
 	if t.State == "kept" {
 		return lines{Place: "–", Ahead: "–", Wait: "–", Status: w.kept}
 	}

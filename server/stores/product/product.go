@@ -50,5 +50,5 @@ type Warmer interface {
 // A RoomKeeper is a store that keeps the queues of waiting rooms.
 type RoomKeeper interface {
 	// Line opens the queue of the room of that name, which all gateways with this store share. It is closed before the store.
-	Line(name string, s room.Spec) (room.Line, error)
+	Line(name string, s room.Spec) (room.Queue, error)
 }

@@ -45,8 +45,8 @@ func open(def policy.Store, tag func(name, key string) string) (product.Store, e
 }
 
 // Line opens the queue of a waiting room.
-func (s *store) Line(name string, spec room.Spec) (room.Line, error) {
-	return NewLine(s.Evaler(), spec, LineOptions{Name: name, Prefix: s.def.Prefix, Deadline: s.def.Deadline})
+func (s *store) Line(name string, spec room.Spec) (room.Queue, error) {
+	return NewQueue(s.Evaler(), spec, QueueOptions{Name: name, Prefix: s.def.Prefix, Deadline: s.def.Deadline})
 }
 
 func check(def policy.Store) (all []product.Problem) {

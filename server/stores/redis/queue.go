@@ -1,0 +1,143 @@
+package redis
+
+import (
+	"context"
+	"crypto/sha1"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirflow/weir/server/room"
+	"github.com/weirflow/weir/weirredis"
+)
+
+//go:embed queue.lua
+var queueLua string
+
+// QueueOptions are the parameters of NewQueue.
+type QueueOptions struct {
+	Name     string        // of the room: gateways that use the same name share one queue
+	Prefix   string        // of all keys; default: weir:
+	Deadline time.Duration // of a poll; default: 20 ms
+
+	// ClockKey is for tests: a hash in which the script reads the time, as s and us, in place of the server's clock.
+	ClockKey string
+}
+
+// Queue is the queue of a waiting room in Redis, for all gateways that use it. Each poll is one script (queue.lua) and one round trip, on the
+// server's clock. The keys expire an hour after nobody could be in the room any more. A poll without a reply is not repeated: the visitor's page
+// polls again.
+type Queue struct {
+	evaler     weirredis.Evaler
+	script     *weirredis.Script
+	keys       []string
+	parameters []string
+	deadline   time.Duration
+
+	mu       sync.Mutex
+	closed   bool
+	inFlight sync.WaitGroup
+}
+
+// clockLine is the line that reads the server's clock.
+const clockLine = "local clock = redis.call('TIME')\n"
+
+const defaultDeadline = 20 * time.Millisecond
+
+// NewQueue returns a Queue over a client, which stays the caller's and must live until Close has returned.
+func NewQueue(e weirredis.Evaler, s room.Spec, o QueueOptions) (*Queue, error) {
+	if o.Name == "" || strings.ContainsAny(o.Name+o.Prefix, "{}") {
+		return nil, fmt.Errorf("room: a queue in Redis needs a name, and neither that nor the prefix may have braces, which name slots")
+	}
+	if o.Prefix == "" {
+		o.Prefix = "weir:"
+	}
+	if o.Deadline == 0 {
+		o.Deadline = defaultDeadline
+	}
+	source := queueLua
+	if o.ClockKey != "" {
+		source = strings.Replace(source, clockLine, fmt.Sprintf("local clock = redis.call('HMGET', %q, 's', 'us')\n", o.ClockKey), 1)
+	}
+	sum := sha1.Sum([]byte(source))
+	l := &Queue{evaler: e, script: &weirredis.Script{Source: source, SHA: hex.EncodeToString(sum[:])}, deadline: o.Deadline}
+	for _, part := range []string{"about", "line", "lapses", "inside", "ends"} {
+		l.keys = append(l.keys, o.Prefix+"{room/"+o.Name+"}:"+part)
+	}
+	for _, n := range s.Parameters() {
+		l.parameters = append(l.parameters, strconv.FormatInt(n, 10))
+	}
+	return l, nil
+}
+
+var errClosed = errors.New("room: the queue is closed")
+
+// Poll implements room.Queue. It returns at the deadline at the latest.
+func (r *Queue) Poll(ctx context.Context, q room.Poll) (room.Standing, error) {
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return room.Standing{}, errClosed
+	}
+	r.inFlight.Add(1)
+	r.mu.Unlock()
+	defer r.inFlight.Done()
+	ctx, cancel := context.WithTimeout(ctx, r.deadline)
+	defer cancel()
+	bit := func(b bool) string {
+		if b {
+			return "1"
+		}
+		return "0"
+	}
+	args := make([]string, 0, len(r.parameters)+8)
+	args = append(append(args, r.parameters...), q.ID, strconv.Itoa(int(q.Ticket)), strconv.FormatInt(q.Place, 10), strconv.FormatInt(q.End, 10),
+		strconv.FormatInt(q.Era, 10), bit(q.Provisional), bit(q.Enter), bit(q.Join))
+	c := weirredis.Call{Script: r.script, Keys: r.keys, Args: args}
+	text, err := r.evaler.Eval(ctx, c)
+	if err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
+		c.Send = true
+		text, err = r.evaler.Eval(ctx, c)
+	}
+	if err != nil {
+		return room.Standing{}, fmt.Errorf("room: %w", err)
+	}
+	return parseStanding(text)
+}
+
+// parseStanding parses the reply of queue.lua.
+func parseStanding(text string) (room.Standing, error) {
+	words := strings.Fields(text)
+	if len(words) != 14 {
+		return room.Standing{}, errors.New("room: the reply of the script is not understood")
+	}
+	var n [14]int64
+	for i, w := range words {
+		v, err := strconv.ParseInt(w, 10, 64)
+		if err != nil {
+			return room.Standing{}, fmt.Errorf("room: the reply of the script: %w", err)
+		}
+		n[i] = v
+	}
+	if n[0] < 0 || n[0] > int64(room.Full) {
+		return room.Standing{}, errors.New("room: the reply of the script has a state that is not known")
+	}
+	return room.Standing{
+		State: room.State(n[0]), Place: n[1], Ahead: n[2], Waiting: n[3], Inside: n[4], Counted: n[5], Span: n[6], End: n[7], Era: n[8], Now: n[9],
+		Entered: n[10] == 1, Lapsed: n[11], Missed: n[12], Left: n[13],
+	}, nil
+}
+
+// Close implements room.Queue.
+func (r *Queue) Close() error {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.inFlight.Wait()
+	return nil
+}
