@@ -73,15 +73,15 @@ func (c *calendar) from(t int64, n int) *stretch {
 
 // calendars is what a call sends of calendars: the name of each, and its windows around the present and the times that were asked for. It is
 // empty where no limit has one, and where the server's clock is not known: such a call only asks for that.
-func (f *flight) calendars() string {
-	now, known := f.part.clock.now()
+func (x *exchange) calendars() string {
+	now, known := x.part.clock.now()
 	if !known {
 		return ""
 	}
 	var all []*calendar
-	for _, a := range f.asks {
-		for i := range a.questions {
-			for _, c := range a.questions[i].limit.calendars {
+	for _, r := range x.requests {
+		for i := range r.charges {
+			for _, c := range r.charges[i].limit.calendars {
 				if !slices.ContainsFunc(all, func(o *calendar) bool { return o.name == c.name }) {
 					all = append(all, c)
 				}
@@ -96,7 +96,7 @@ func (f *flight) calendars() string {
 		b = appendString(b, c.name)
 		s := c.now(now)
 		text, count := s.text, s.count
-		for _, t := range f.times {
+		for _, t := range x.times {
 			s := c.from(t-int64(farSlack), 4)
 			text, count = text+s.text, count+s.count
 		}
@@ -107,29 +107,29 @@ func (f *flight) calendars() string {
 
 // lacking is for a call that was not carried out, as it needs windows that it was not sent: where the server's clock is not where we took it to be,
 // and where a state is about a window far ahead. The answer says what that clock reads, and times in those windows.
-func (f *flight) lacking(text string) {
+func (x *exchange) lacking(text string) {
 	var times []int64
 	for _, word := range strings.Fields(text)[1:] {
 		t, err := strconv.ParseInt(word, 10, 64)
 		if err != nil {
-			f.finish(fmt.Errorf("weirredis: %s", text))
+			x.finish(fmt.Errorf("weirredis: %s", text))
 			return
 		}
 		times = append(times, t)
 	}
-	known := len(f.times)
+	known := len(x.times)
 	for _, t := range times[min(1, len(times)):] {
-		if !slices.Contains(f.times, t) {
-			f.times = append(f.times, t)
+		if !slices.Contains(x.times, t) {
+			x.times = append(x.times, t)
 		}
 	}
-	if len(f.times) == known || len(f.times) > maxTimes {
-		f.finish(fmt.Errorf("weirredis: the windows that are needed are not found: %s", text))
+	if len(x.times) == known || len(x.times) > maxTimes {
+		x.finish(fmt.Errorf("weirredis: the windows that are needed are not found: %s", text))
 		return
 	}
-	f.part.clock.set(times[0])
-	if !f.unsure {
-		f.nonce = "" // its expiry may be of another clock
+	x.part.clock.set(times[0])
+	if !x.unsure {
+		x.nonce = "" // its expiry may be of another clock
 	}
 }
 

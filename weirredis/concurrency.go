@@ -147,15 +147,14 @@ func (c *Concurrency) Inspect(ctx context.Context, key string) (holding, waiting
 }
 
 // request is a question about a key.
-func (c *Concurrency) request(op int, key string, n int64) *request {
+func (c *Concurrency) request(op int, key string, n int64) *placeRequest {
 	l := c.Limit()
 	s := c.store
-	at := s.opts.Prefix + holdPrefix + strings.TrimPrefix(s.key(c.name, key), s.opts.Prefix)
-	return &request{op: op, key: at, cost: cost(n), limit: l.Limit, queue: l.Queue, span: int64(l.MaxHold / tick)}
+	return s.newPlace(placeOp{op: op, key: s.placeKey(c.name, key), cost: cost(n), limit: l.Limit, queue: l.Queue, span: int64(l.MaxHold / tick)})
 }
 
 // decision is the answer to a request.
-func (c *Concurrency) decision(r *request) weir.Decision {
+func (c *Concurrency) decision(r *placeRequest) weir.Decision {
 	a := &r.answer
 	return weir.Decision{
 		Allowed:    a.code == codeHeld,
@@ -168,21 +167,6 @@ func (c *Concurrency) decision(r *request) weir.Decision {
 	}
 }
 
-// answered carries out a request; it fails where there is no answer before the context ends.
-func (s *Store) answered(ctx context.Context, r *request) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	r.end = time.Now().Add(s.opts.Timeout)
-	if end, ok := ctx.Deadline(); ok && end.Before(r.end) {
-		r.end = end
-	}
-	if !s.ask(ctx, r) {
-		return ctx.Err()
-	}
-	return r.err
-}
-
 // enter asks for a place until it is given or refused, or once where wait is false.
 func (c *Concurrency) enter(ctx context.Context, key string, n int64, wait bool) (Hold, weir.Decision, error) {
 	switch {
@@ -192,38 +176,38 @@ func (c *Concurrency) enter(ctx context.Context, key string, n int64, wait bool)
 		d, err := c.Peek(ctx, key, 0)
 		return Hold{}, d, err
 	}
-	line := line{c: c, key: key, cost: n, wait: wait, id: c.store.id()}
+	w := waiter{c: c, key: key, cost: n, wait: wait, id: c.store.id()}
 	for {
-		r := line.request()
+		r := w.request()
 		err := c.store.answered(ctx, r)
-		line.note(r, err)
+		w.note(r, err)
 		switch {
 		case err != nil:
 		case r.answer.code == codeHeld:
-			h, err := line.held(r)
+			h, err := w.hold(r)
 			return h, c.decision(r), err
 		case r.answer.code == codeWaits:
-			err = line.sleep(ctx, r)
+			err = w.pause(ctx, r)
 		case r.answer.code != codeLate:
 			return Hold{}, c.decision(r), nil
 		}
 		if err != nil {
-			line.leave()
+			w.leave()
 			return Hold{}, weir.Decision{}, err
 		}
 	}
 }
 
-// A line is one who enters, from the first question to the last.
-type line struct {
+// A waiter is a caller that enters, from its first question to the last.
+type waiter struct {
 	c      *Concurrency
 	key    string
 	at     string // the key in Redis
 	id     string
 	cost   int64
 	wait   bool
-	unsure time.Time // the end of a question that may still be heard
-	place  int64     // in line
+	unsure time.Time // the end of a question that the server may still receive
+	place  int64     // in the queue
 	since  time.Time
 }
 
@@ -235,7 +219,7 @@ func (s *Store) id() string {
 	return string(id[:])
 }
 
-func (w *line) request() *request {
+func (w *waiter) request() *placeRequest {
 	r := w.c.request(opEnter, w.key, w.cost)
 	if r.id, w.at = w.id, r.key; !w.wait {
 		r.queue = 0
@@ -243,15 +227,15 @@ func (w *line) request() *request {
 	return r
 }
 
-// note remembers whether a question may be heard after its answer, or without one.
-func (w *line) note(r *request, err error) {
+// note remembers whether the server may receive a question after its answer, or without one.
+func (w *waiter) note(r *placeRequest, err error) {
 	if err != nil || r.repeated {
 		w.unsure = r.end
 	}
 }
 
-// held makes a Hold of an answer.
-func (w *line) held(r *request) (Hold, error) {
+// hold makes a Hold of an answer.
+func (w *waiter) hold(r *placeRequest) (Hold, error) {
 	h := &held{
 		c: w.c, key: w.at, id: w.id, cost: w.cost, fence: r.answer.fence, unsure: w.unsure, lost: make(chan struct{}), span: time.Duration(r.span) * tick,
 	}
@@ -261,23 +245,23 @@ func (w *line) held(r *request) (Hold, error) {
 	return Hold{h}, nil
 }
 
-// leave gives up what may have come of it.
-func (w *line) leave() {
+// leave gives up the place, or the place in the queue, that a question may have brought.
+func (w *waiter) leave() {
 	s := w.c.store
-	s.gate.mu.Lock()
-	defer s.gate.mu.Unlock()
+	s.holds.mu.Lock()
+	defer s.holds.mu.Unlock()
 	s.leaveLocked(w.at, w.id, w.unsure, time.Now().Add(s.opts.Timeout))
 }
 
-// How often one who waits asks.
+// How often a waiter asks.
 const (
 	soonest = 5 * time.Millisecond
 	latest  = 100 * time.Millisecond
 )
 
-// sleep waits before the next question, or returns the context's error: 5 ms for each place in line, and no longer than half of what is
-// left at the pace at which the line moved, within 5 and 100 ms.
-func (w *line) sleep(ctx context.Context, r *request) error {
+// pause waits before the next question, or returns the context's error: 5 ms for each place in the queue, and no longer than half of what is
+// left at the pace at which the queue moved, within 5 and 100 ms.
+func (w *waiter) pause(ctx context.Context, r *placeRequest) error {
 	now, place := time.Now(), max(r.answer.place, 1)
 	pause := time.Duration(min(place, int64(latest/soonest))) * soonest
 	if moved := w.place - place; moved > 0 {
@@ -285,14 +269,7 @@ func (w *line) sleep(ctx context.Context, r *request) error {
 		pause = min(pause, max(left/2, soonest))
 	}
 	w.place, w.since = place, now
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return sleep(ctx, pause)
 }
 
 //go:embed lua/concurrency.lua

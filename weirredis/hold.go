@@ -3,6 +3,7 @@ package weirredis
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/weirflow/weir"
@@ -17,7 +18,7 @@ var ErrLost = errors.New("weirredis: the hold is lost: it was not extended in ti
 // All methods are safe for concurrent use.
 type Hold struct{ h *held }
 
-// held is what a Hold refers to. What changes is guarded by the gate's lock.
+// held is what a Hold refers to. What changes is guarded by the lock of the store's holds.
 type held struct {
 	c      *Concurrency
 	key    string // in Redis
@@ -67,9 +68,9 @@ func (h Hold) Held() bool {
 	if h.h == nil {
 		return false
 	}
-	g := &h.h.c.store.gate
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	all := &h.h.c.store.holds
+	all.mu.Lock()
+	defer all.mu.Unlock()
 	return !h.h.over && time.Now().Before(h.h.until)
 }
 
@@ -79,9 +80,9 @@ func (h Hold) Context(parent context.Context) context.Context {
 		return parent // where nothing is held, nothing can be lost
 	}
 	ctx, cancel := context.WithCancelCause(parent)
-	g := &h.h.c.store.gate
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	all := &h.h.c.store.holds
+	all.mu.Lock()
+	defer all.mu.Unlock()
 	h.h.ends = append(h.h.ends, cancel)
 	if h.h.over {
 		cancel(ErrLost)
@@ -89,13 +90,13 @@ func (h Hold) Context(parent context.Context) context.Context {
 	return ctx
 }
 
-// end ends a hold, and its contexts with the cause. It reports false where it has ended before. The gate's lock is held.
+// end ends a hold, and its contexts with the cause. It reports false where it has ended before. The lock of the holds is held.
 func (h *held) end(cause error) bool {
 	if h.over {
 		return false
 	}
 	h.over = true
-	delete(h.c.store.gate.holds, h)
+	delete(h.c.store.holds.all, h)
 	for _, end := range h.ends {
 		end(cause)
 	}
@@ -103,7 +104,7 @@ func (h *held) end(cause error) bool {
 	return true
 }
 
-// lose ends a hold whose place is no longer sure. The gate's lock is held.
+// lose ends a hold whose place is no longer sure. The lock of the holds is held.
 func (h *held) lose() {
 	if h.end(ErrLost) {
 		h.c.lost.Add(1)
@@ -111,24 +112,39 @@ func (h *held) lose() {
 	}
 }
 
+// holds are those of this process, with one timer for their heartbeats. Its lock comes before that of the queues.
+type holds struct {
+	mu     sync.Mutex
+	closed bool
+	all    map[*held]struct{}
+	leaves sync.WaitGroup // that the server has not heard of
+	timer  *time.Timer
+	due    time.Time // when the timer goes off
+}
+
+func (all *holds) isClosed() bool {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return all.closed
+}
+
 // hold begins the heartbeats of a hold that the server has given. It reports false after the end.
 func (s *Store) hold(h *held, sent time.Time) bool {
-	g := &s.gate
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed {
+	s.holds.mu.Lock()
+	defer s.holds.mu.Unlock()
+	if s.holds.closed {
 		return false
 	}
-	if g.holds == nil {
-		g.holds = map[*held]struct{}{}
+	if s.holds.all == nil {
+		s.holds.all = map[*held]struct{}{}
 	}
-	g.holds[h] = struct{}{}
+	s.holds.all[h] = struct{}{}
 	h.extended(sent)
 	s.arm(h.next)
 	return true
 }
 
-// extended is that a hold lasts from the time at which that was sent.
+// extended notes that a hold lasts for its span from the time at which that was sent.
 func (h *held) extended(sent time.Time) {
 	h.beating, h.until, h.next = false, sent.Add(h.span), sent.Add(h.span/beats)
 }
@@ -136,30 +152,29 @@ func (h *held) extended(sent time.Time) {
 // beats is how often a hold is extended in the time for which it lasts.
 const beats = 3
 
-// arm sees to it that beat is called by then. The gate's lock is held.
+// arm has beat called by then. The lock of the holds is held.
 func (s *Store) arm(at time.Time) {
-	g := &s.gate
+	all := &s.holds
 	switch {
-	case g.closed || !g.due.IsZero() && !at.Before(g.due):
+	case all.closed || !all.due.IsZero() && !at.Before(all.due):
 		return
-	case g.timer == nil:
-		g.timer = time.AfterFunc(time.Until(at), s.beat)
+	case all.timer == nil:
+		all.timer = time.AfterFunc(time.Until(at), s.beat)
 	default:
-		g.timer.Reset(time.Until(at))
+		all.timer.Reset(time.Until(at))
 	}
-	g.due = at
+	all.due = at
 }
 
 // beat extends the holds whose time has come, and those whose time comes soon, in few calls; and ends those that were not extended in time.
 func (s *Store) beat() {
-	g := &s.gate
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.due = time.Time{}
+	s.holds.mu.Lock()
+	defer s.holds.mu.Unlock()
+	s.holds.due = time.Time{}
 	now := time.Now()
 	var due []*request
 	var wake time.Time
-	for h := range g.holds {
+	for h := range s.holds.all {
 		if !now.Before(h.until) {
 			h.lose()
 			continue
@@ -178,41 +193,43 @@ func (s *Store) beat() {
 	if !wake.IsZero() {
 		s.arm(wake)
 	}
-	s.putLocked(due...)
+	if len(due) > 0 && !s.holds.closed {
+		s.queues.add(s, due...)
+	}
 }
 
-// heartbeat asks for a hold to last for MaxHold from when it is sent. One that fails is tried again soon.
+// heartbeat asks for a hold to last for MaxHold from when it is sent. One that fails is repeated soon.
 func (s *Store) heartbeat(h *held, now time.Time) *request {
 	l := h.c.Limit()
 	h.beating, h.span = true, l.MaxHold
-	end := now.Add(min(s.opts.Timeout, max(h.span/(2*beats), time.Millisecond)))
-	return &request{op: opExtend, key: h.key, id: h.id, cost: h.cost, limit: l.Limit, span: int64(l.MaxHold / tick), end: end, then: func(r *request) {
-		g := &s.gate
-		g.mu.Lock()
-		defer g.mu.Unlock()
+	p := s.newPlace(placeOp{op: opExtend, key: h.key, id: h.id, cost: h.cost, limit: l.Limit, span: int64(l.MaxHold / tick)})
+	p.end = now.Add(min(s.opts.Timeout, max(h.span/(2*beats), time.Millisecond)))
+	p.then = func(*request) {
+		s.holds.mu.Lock()
+		defer s.holds.mu.Unlock()
 		switch {
 		case h.over:
 			return
-		case r.err != nil:
+		case p.err != nil:
 			h.beating, h.next = false, time.Now().Add(h.span/(4*beats))
-		case r.answer.code != codeHeld:
+		case p.answer.code != codeHeld:
 			h.lose()
 			return
 		default:
 			until := h.until
-			if h.extended(r.sent); h.until.Before(until) {
+			if h.extended(p.sent); h.until.Before(until) {
 				h.until = until // MaxHold is shorter now; what was promised stays
 			}
 		}
 		s.arm(h.next)
-	}}
+	}
+	return &p.request
 }
 
 // leave ends a hold, and tells the server. It reports false where it has ended before.
 func (s *Store) leave(h *held) bool {
-	g := &s.gate
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	s.holds.mu.Lock()
+	defer s.holds.mu.Unlock()
 	until := h.until
 	if !h.end(context.Canceled) {
 		return false
@@ -221,35 +238,40 @@ func (s *Store) leave(h *held) bool {
 	return true
 }
 
-// leaveLocked tells the server that an id has left, and goes on doing so for a while.
+// leaveLocked tells the server that an id has left, and repeats it for a while.
 func (s *Store) leaveLocked(key, id string, unsure, until time.Time) {
+	if s.holds.closed {
+		return
+	}
 	if most := time.Now().Add(leaving); until.After(most) {
 		until = most
 	}
-	s.gate.leaves.Add(1)
-	if !s.putLocked(&request{op: opLeave, key: key, id: id, limit: 1, unsure: unsure, end: until, then: func(*request) { s.gate.leaves.Done() }}) {
-		s.gate.leaves.Done()
+	p := s.newPlace(placeOp{op: opLeave, key: key, id: id, limit: 1, unsure: unsure})
+	p.end, p.then = until, func(*request) { s.holds.leaves.Done() }
+	s.holds.leaves.Add(1)
+	if !s.queues.add(s, &p.request) {
+		s.holds.leaves.Done()
 	}
 }
 
-// leaving is for how long a server is told that someone has left, which it does not confirm. After that the place is back when its time is over.
+// leaving is for how long a server is told that a holder has left, until it confirms that. After that the place comes back when its hold expires.
 const leaving = 10 * time.Second
 
-// closeGate ends all holds: nobody extends them any more. Those who have left are waited for, no longer than a call may take.
-func (s *Store) closeGate() {
-	g := &s.gate
-	g.mu.Lock()
-	for h := range g.holds {
+// closeHolds ends all holds: nothing extends them any more. It waits for the server to hear of those that have left, no longer than a call may take.
+func (s *Store) closeHolds() {
+	all := &s.holds
+	all.mu.Lock()
+	for h := range all.all {
 		h.lose()
 	}
-	g.closed = true
-	if g.timer != nil {
-		g.timer.Stop()
+	all.closed = true
+	if all.timer != nil {
+		all.timer.Stop()
 	}
-	g.mu.Unlock()
+	all.mu.Unlock()
 	told := make(chan struct{})
 	go func() {
-		g.leaves.Wait()
+		all.leaves.Wait()
 		close(told)
 	}()
 	timeout := time.NewTimer(s.opts.Timeout)

@@ -263,7 +263,7 @@ func (n *Named) call(ctx context.Context, keys []string, args ...string) (*reade
 	timed, unsure := args[0] == "take", false
 	for tries := 0; ; tries++ {
 		if timed && !unsure {
-			c.Args[3] = strconv.FormatInt(s.by(end), 10)
+			c.Args[3] = strconv.FormatInt(s.clock.expiry(end), 10)
 		}
 		text, err := s.evaler.Eval(ctx, c)
 		if err == nil {

@@ -69,8 +69,8 @@ type Options struct {
 	// all that differs.
 	ClockKey string
 
-	// Flights is how many calls are under way at once, to the next of which all charges are added that came meanwhile; 0 means 2.
-	Flights int
+	// RoundTrips is how many round trips are in flight at once; what comes meanwhile shares the next one. Default: 2.
+	RoundTrips int
 }
 
 // Store is a weir.Store in Redis. Charges of several callers are sent together: callers who come while others are under way share the next
@@ -83,13 +83,13 @@ type Store struct {
 	clock   clock   // of the server that answered last
 	self    [8]byte // part of each nonce
 	nonces  atomic.Uint64
-	lanes   lanes
-	gate    gate
+	queues  queues
+	holds   holds
 	warmed  atomic.Pointer[[]kindSet] // what Warm was asked for at last
 
-	ctx    context.Context
-	cancel context.CancelFunc
-	flying sync.WaitGroup
+	ctx     context.Context
+	cancel  context.CancelFunc
+	sending sync.WaitGroup
 }
 
 // What follows the prefix in keys that are not states.
@@ -112,21 +112,21 @@ func New(e Evaler, o Options) (*Store, error) {
 	if strings.HasSuffix(o.Prefix, namedPrefix) || strings.HasSuffix(o.Prefix, holdPrefix) {
 		return nil, fmt.Errorf("weirredis: the prefix %q: so do keys of named limits or of holds begin, under a shorter prefix: end it with another word", o.Prefix)
 	}
-	if o.Grace < 0 || o.Timeout < 0 || o.Flights < 0 {
+	if o.Grace < 0 || o.Timeout < 0 || o.RoundTrips < 0 {
 		return nil, fmt.Errorf("weirredis: a negative number among the options: %+v", o)
 	}
 	if o.Timeout == 0 {
 		o.Timeout = time.Second
 	}
-	if o.Flights == 0 {
-		o.Flights = 2
+	if o.RoundTrips == 0 {
+		o.RoundTrips = 2
 	}
 	s := &Store{evaler: e, opts: o, scripts: &scripts{clock: timeLine}, clock: clock{start: time.Now()}}
 	if o.ClockKey != "" {
 		s.scripts.clock = fmt.Sprintf("local clock = redis.call('HMGET', %q, 's', 'us')\n", o.ClockKey)
 	}
-	for i := range s.lanes.parts {
-		s.lanes.parts[i].clock = clock{start: s.clock.start, others: &s.clock}
+	for i := range s.queues.parts {
+		s.queues.parts[i].clock = clock{start: s.clock.start, others: &s.clock}
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	rand.Read(s.self[:])
@@ -135,10 +135,10 @@ func New(e Evaler, o Options) (*Store, error) {
 
 // Close lets nobody begin, ends what is under way, and waits for that: no longer than Timeout, even where the client only looks at deadlines.
 func (s *Store) Close() error {
-	s.closeGate()
-	s.lanes.close()
+	s.closeHolds()
+	s.queues.close()
 	s.cancel()
-	s.flying.Wait()
+	s.sending.Wait()
 	return nil
 }
 
@@ -163,31 +163,27 @@ func (s *Store) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision
 	return s.until(ctx, end, batch, out)
 }
 
-// until carries out a batch up to its end. The caller waits no longer than his context lasts.
+// until carries out a batch up to its end. The caller waits no longer than its context lasts.
 func (s *Store) until(ctx context.Context, end time.Time, batch []weir.Charge, out []weir.Decision) error {
-	asks, split, err := s.asks(batch)
+	requests, split, err := s.requests(batch)
 	if err != nil {
 		return err
 	}
 	if split != nil {
 		return s.inTurn(ctx, end, batch, out, split)
 	}
-	for i := range asks {
-		asks[i].end, asks[i].done = end, make(chan struct{})
-		if !s.lanes.add(s, &asks[i]) {
+	for i := range requests {
+		requests[i].end, requests[i].done = end, make(chan struct{})
+		if !s.queues.add(s, &requests[i]) {
 			return errClosed
 		}
 	}
 	var first error
-	for i := range asks {
-		select {
-		case <-asks[i].done:
-		case <-ctx.Done():
-			return ctx.Err() // whoever carries it out has a copy
-		case <-s.ctx.Done():
-			return errClosed
+	for i := range requests {
+		if err := s.wait(ctx, &requests[i]); err != nil {
+			return err
 		}
-		if err := asks[i].answer(batch, out); err != nil && first == nil {
+		if err := requests[i].deliver(batch, out); err != nil && first == nil {
 			first = err
 		}
 	}

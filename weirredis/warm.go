@@ -112,11 +112,7 @@ func (s *Store) readied(c Call, r Reply) error {
 	if err != nil {
 		return errAnswer
 	}
-	slot := uint16(0) // as charges have it on one server
-	if s.opts.Cluster {
-		slot = slotOf(c.Keys[0])
-	}
-	s.lanes.part(slot).clock.set(now)
+	s.queues.part(s.slot(c.Keys[0])).clock.set(now)
 	return nil
 }
 

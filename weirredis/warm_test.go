@@ -63,8 +63,8 @@ func TestWarm(t *testing.T) {
 		if scripts := 4; len(e.has) != scripts*nodes || e.trips != 2 { // the short one, that of each kind, and that of both
 			t.Errorf("%d scripts in %d trips", len(e.has), e.trips)
 		}
-		for i := range s.lanes.parts {
-			if _, known := s.lanes.parts[i].clock.now(); !known {
+		for i := range s.queues.parts {
+			if _, known := s.queues.parts[i].clock.now(); !known {
 				t.Errorf("the clock of part %d is not known", i)
 			}
 		}

@@ -100,7 +100,7 @@ func TestLateForWhoLeft(t *testing.T) {
 	for name, keep := range map[string]bool{"short": false, "long": true} {
 		t.Run(name, func(t *testing.T) {
 			g := &barrier{Evaler: weirrueidis.Evaler(connect(t, server.Addr)), held: make(chan heldCall)}
-			store, err := weirredis.New(g, weirredis.Options{Flights: 1})
+			store, err := weirredis.New(g, weirredis.Options{RoundTrips: 1})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -171,5 +171,5 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 // flying reports whether a call is under way.
 func flying() bool {
 	buf := make([]byte, 1<<20)
-	return strings.Contains(string(buf[:runtime.Stack(buf, true)]), "weirredis.(*Store).trip")
+	return strings.Contains(string(buf[:runtime.Stack(buf, true)]), "weirredis.(*Store).roundTrip")
 }

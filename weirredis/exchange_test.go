@@ -103,7 +103,7 @@ func TestNobodyIsStuckWithTheClient(t *testing.T) {
 func TestWhoLeftIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		s, f := faked(t, Options{Flights: 1}, func(_ context.Context, _ int, c Call) (string, error) {
+		s, f := faked(t, Options{RoundTrips: 1}, func(_ context.Context, _ int, c Call) (string, error) {
 			<-release
 			return yesTo(c, 1e15), nil
 		})
@@ -126,11 +126,11 @@ func TestWhoLeftIsNotSent(t *testing.T) {
 				<-time.After(time.Second)
 			}
 		}
-		s.lanes.mu.Lock()
-		if n := len(s.lanes.shared.waiting); n > 2*minSweep {
+		s.queues.mu.Lock()
+		if n := len(s.queues.shared.waiting); n > 2*minSweep {
 			t.Errorf("%d that have gone wait", n)
 		}
-		s.lanes.mu.Unlock()
+		s.queues.mu.Unlock()
 		call("last", time.Hour, nil)
 		<-time.After(time.Second)
 		close(release)
@@ -312,7 +312,7 @@ func TestEachNodeHasItsClock(t *testing.T) {
 // known; who is late by ours has gone.
 func TestLateForOneIsNotForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, f := faked(t, Options{Flights: 1}, func(_ context.Context, n int, c Call) (string, error) {
+		s, f := faked(t, Options{RoundTrips: 1}, func(_ context.Context, n int, c Call) (string, error) {
 			if n != 2 || len(c.Keys) != 3 {
 				return yesTo(c, 1e15), nil
 			}

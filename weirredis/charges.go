@@ -1,0 +1,179 @@
+package weirredis
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// chargesCall writes charges down, for main.lua or take.lua.
+func (x *exchange) chargesCall() Call {
+	kinds, write := x.kinds, x.write
+	if x.protocol == protocolShort {
+		kinds, write = short, x.writeShort
+	}
+	keys := make([]string, 1, 1+len(x.requests))
+	keys[0] = x.nonce
+	var limits []*limit
+	for _, r := range x.requests {
+		for i := range r.charges {
+			limits = add(limits, r.charges[i].limit)
+			keys = append(keys, r.charges[i].key)
+		}
+	}
+	return Call{Script: x.store.scripts.of(kinds), Send: x.source, Keys: keys, Args: []string{write(limits, len(keys)-1)}}
+}
+
+// write writes the argument of main.lua.
+func (x *exchange) write(limits []*limit, charges int) string {
+	b := make([]byte, 0, 256)
+	calendars := x.calendars()
+	elements := 6
+	if calendars != "" {
+		elements++
+	}
+	b = appendInt(appendArray(b, elements), version)
+	b = appendInt(b, x.expiry)
+	b = appendInt(b, int64(x.store.opts.Grace/time.Millisecond))
+	b = appendInt(b, 1)
+	b = appendArray(b, len(limits))
+	for _, l := range limits {
+		b = appendString(b, l.def)
+	}
+	b = appendArray(b, 7*charges)
+	groups := int64(0)
+	for _, r := range x.requests {
+		early := x.early(r)
+		from, last := groups, 0
+		for i := range r.charges {
+			c := &r.charges[i]
+			b = appendInt(b, int64(c.op))
+			b = appendInt(b, int64(index(limits, c.limit))+1)
+			b = appendInt(b, c.cost)
+			if c.group > 0 && (c.group != last || groups == from) {
+				groups++ // the groups of each request are its own
+			}
+			if last = c.group; c.group > 0 {
+				b = appendInt(b, groups)
+			} else {
+				b = appendInt(b, 0)
+			}
+			b = appendInt(b, c.more)
+			b = appendString(b, string(c.paper))
+			b = appendInt(b, early)
+		}
+	}
+	return string(append(b, calendars...))
+}
+
+// early is how much sooner than the call a request expires, in milliseconds: its caller may leave before the others.
+func (x *exchange) early(r *request) int64 {
+	return int64((x.end.Sub(r.end) + time.Millisecond - 1) / time.Millisecond)
+}
+
+// writeShort writes the argument of take.lua.
+func (x *exchange) writeShort(limits []*limit, charges int) string {
+	b := make([]byte, 0, 256)
+	b = appendInt(appendArray(b, 5), version)
+	b = appendInt(b, x.expiry)
+	b = appendInt(b, int64(x.store.opts.Grace/time.Millisecond))
+	b = appendArray(b, len(limits))
+	for _, l := range limits {
+		b = append(b, l.short.text...)
+	}
+	b = appendArray(b, 5*charges)
+	for _, r := range x.requests {
+		early := x.early(r)
+		for i := range r.charges {
+			c := &r.charges[i]
+			b = appendInt(b, int64(index(limits, c.limit))+1)
+			b = appendInt(b, 1-int64(c.op)) // a take charges, a peek does not
+			b = appendInt(c.limit.short.appendCost(b, c.cost), early)
+		}
+	}
+	return string(b)
+}
+
+// add adds a limit that is not there yet. There are few.
+func add(all []*limit, l *limit) []*limit {
+	if index(all, l) < 0 {
+		all = append(all, l)
+	}
+	return all
+}
+
+func index(all []*limit, l *limit) int {
+	for i := range all {
+		if all[i] == l {
+			return i
+		}
+	}
+	return -1
+}
+
+// adapt changes the next attempt by what a script said, which carried out nothing. It reports false for any other error.
+func (x *exchange) adapt(text string) bool {
+	switch {
+	case strings.HasPrefix(text, "WEIRFULL") && x.protocol == protocolShort:
+		x.protocol = protocolCharges
+	case strings.HasPrefix(text, "WEIRFULL") && x.kinds != full:
+		x.kinds = full
+	case strings.HasPrefix(text, "WEIRLATE "):
+		x.late(text)
+	case strings.HasPrefix(text, "WEIRCALENDAR "):
+		x.lacking(text)
+	default:
+		return false
+	}
+	return true
+}
+
+// late is for a call that came after its expiry and was not carried out, as what was known of the server's clock was wrong, or nothing. Where an
+// earlier attempt may have been carried out this is the end: its answer may be gone by now.
+func (x *exchange) late(text string) {
+	now, err := strconv.ParseInt(strings.TrimPrefix(text, "WEIRLATE "), 10, 64)
+	if err != nil {
+		x.finish(fmt.Errorf("weirredis: %s", text))
+		return
+	}
+	x.part.clock.set(now)
+	if x.unsure {
+		x.finish(errors.New("weirredis: no answer in time: the charge may have been carried out or not"))
+		return
+	}
+	x.nonce = ""
+}
+
+// readCharges gives each charge its answer. A request that was late by the server's clock and is not by ours goes again: it was not carried out,
+// and now that clock is known.
+func (x *exchange) readCharges(text string) {
+	in := &reader{b: text}
+	elements := in.array()
+	now := in.int()
+	for _, r := range x.requests {
+		for i := range r.charges {
+			r.charges[i].read(in)
+		}
+	}
+	if in.err != nil || elements == 0 {
+		x.finish(errAnswer)
+		return
+	}
+	x.part.clock.see(now, x.sent)
+	var again []*request
+	for _, r := range x.requests {
+		switch {
+		case r.charges[0].err != errLate:
+			r.finish(nil)
+		case r.end.After(time.Now()):
+			again = append(again, r)
+		default:
+			r.finish(errLate)
+		}
+	}
+	if x.over = again == nil; !x.over {
+		x.requests, x.end, x.nonce, x.unsure = again, latestEnd(again), "", false
+	}
+}

@@ -1,0 +1,231 @@
+package weirredis
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weirflow/weir"
+)
+
+// A request is what one caller sends in one call: charges of a batch that are in one slot, or one question about a place.
+type request struct {
+	protocol protocol
+	slot     uint16
+	charges  []charge
+	place    *placeOp
+	end      time.Time      // when its caller leaves
+	done     chan struct{}  // closed once it is answered; nil with a callback
+	then     func(*request) // called once it is answered, by a goroutine of the store that must not wait
+	repeated bool           // an attempt may have been carried out whose reply was lost
+	err      error          // about all of it
+}
+
+// size is what a request counts for, of maxCharges.
+func (r *request) size() int { return max(len(r.charges), 1) }
+
+// finish lets the caller see the answer, or what went wrong.
+func (r *request) finish(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+	if r.then != nil {
+		r.then(r)
+	} else {
+		close(r.done)
+	}
+}
+
+// wait waits for the answer. The error is that there is none: whoever carries the request out has a copy of all that it needs.
+func (s *Store) wait(ctx context.Context, r *request) error {
+	select {
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.ctx.Done():
+		return errClosed
+	}
+}
+
+// A charge is a weir.Charge as a script reads it, and its answer. It is a copy: the caller may have left when it is answered.
+type charge struct {
+	index int // in the batch
+	key   string
+	limit *limit
+	name  string
+	op    weir.Op
+	cost  int64
+	group int
+	more  int64 // Within of OpReserve; 1 where a take wants a receipt
+	paper weir.Receipt
+
+	decision weir.Decision
+	receipt  weir.Receipt
+	delay    time.Duration
+	taken    int64
+	err      error
+}
+
+// ErrCharge is found by errors.Is in an error that is about one charge: a limit that cannot be kept in Redis, a key that holds something else.
+var ErrCharge = weir.ErrCharge
+
+// requests makes requests of a batch: one, or on a cluster one for each slot. split has the groups whose keys are in several slots.
+func (s *Store) requests(batch []weir.Charge) (all []request, split map[int]bool, err error) {
+	all = make([]request, 0, 1)
+	groups := map[int]uint16{}
+	for i := range batch {
+		c := &batch[i]
+		ready, err := s.charge(i, c)
+		if err != nil {
+			return nil, nil, err
+		}
+		slot := s.slot(ready.key)
+		if c.Group > 0 {
+			if c.Op != weir.OpTake {
+				return nil, nil, fmt.Errorf("%w: %v in a group, which is for takes", ErrCharge, c.Op)
+			}
+			if other, ok := groups[c.Group]; ok && other != slot {
+				if split == nil {
+					split = map[int]bool{}
+				}
+				split[c.Group] = true
+			}
+			groups[c.Group] = slot
+		}
+		at := -1
+		for j := range all {
+			if all[j].slot == slot {
+				at = j
+			}
+		}
+		if at < 0 {
+			all = append(all, request{slot: slot})
+			at = len(all) - 1
+		}
+		all[at].charges = append(all[at].charges, ready)
+	}
+	for i := range all {
+		if len(groups) > 0 {
+			all[i].gather()
+		}
+		if slices.ContainsFunc(all[i].charges, charge.long) {
+			all[i].protocol = protocolCharges
+		}
+	}
+	return all, split, nil
+}
+
+// gather puts the charges of each group side by side, where the first of them is.
+func (r *request) gather() {
+	first := map[int]int{}
+	at := func(q charge) int {
+		if q.group == 0 {
+			return q.index
+		}
+		return first[q.group]
+	}
+	for _, q := range r.charges {
+		if _, ok := first[q.group]; !ok {
+			first[q.group] = q.index
+		}
+	}
+	slices.SortStableFunc(r.charges, func(p, q charge) int { return cmp.Compare(at(p), at(q)) })
+}
+
+// charge readies a charge for the scripts. The error is what is wrong with it.
+func (s *Store) charge(index int, of *weir.Charge) (c charge, err error) {
+	l, err := s.limits.of(of.Limit)
+	if err != nil {
+		return c, fmt.Errorf("%w: limit %q: %w", ErrCharge, of.Name, err)
+	}
+	c = charge{index: index, key: s.key(of.Name, of.Key), limit: l, name: of.Name, op: of.Op, cost: cost(of.Cost), group: max(of.Group, 0)}
+	switch of.Op {
+	case weir.OpTake:
+		if of.Keep {
+			c.more = 1
+		}
+	case weir.OpReserve:
+		c.more = within(of.Within)
+	case weir.OpSettle:
+		if c.paper = of.Receipt; of.Cost > most {
+			return c, fmt.Errorf("%w: a cost of %d is more than Redis can count: at most %d", ErrCharge, of.Cost, int64(most))
+		}
+	case weir.OpPeek, weir.OpTakeSome, weir.OpCarry, weir.OpReset:
+	default:
+		return c, fmt.Errorf("%w: %v is no operation", ErrCharge, of.Op)
+	}
+	return c, nil
+}
+
+// long reports whether a charge cannot go the short way.
+func (c charge) long() bool {
+	return c.op > weir.OpPeek || c.group > 0 || c.more != 0 || c.limit.short == nil || c.cost < 0 || c.cost > c.limit.short.size
+}
+
+// deliver gives the caller the answers.
+func (r *request) deliver(batch []weir.Charge, out []weir.Decision) error {
+	if r.err != nil {
+		for i := range r.charges {
+			batch[r.charges[i].index].Err = r.err
+		}
+		return r.err
+	}
+	var first error
+	for i := range r.charges {
+		c := &r.charges[i]
+		to := &batch[c.index]
+		out[c.index] = c.decision
+		to.Delay, to.Taken, to.Err = c.delay, c.taken, c.err
+		if c.op != weir.OpSettle {
+			to.Receipt = c.receipt
+		}
+		if c.err != nil && first == nil {
+			first = c.err
+		}
+	}
+	return first
+}
+
+// read takes the answer to a charge out of a reply.
+func (c *charge) read(r *reader) {
+	c.err = nil
+	if r.text() {
+		text := r.string()
+		if text == "WEIRLATE" {
+			c.err = errLate
+			return
+		}
+		c.err = fmt.Errorf("%w: limit %q: %s", ErrCharge, c.name, text)
+		c.decision = weir.Decision{RetryAfter: weir.Never, By: c.name, Source: weir.SourceStore}
+		return
+	}
+	wait, remaining, reset := r.int(), r.int(), r.int()
+	c.decision = weir.Decision{
+		Allowed:    wait == 0,
+		Limit:      c.limit.capacity,
+		Remaining:  remaining,
+		RetryAfter: span(wait),
+		ResetAfter: span(reset),
+		By:         c.name,
+		Source:     weir.SourceStore,
+	}
+	if remaining == most && c.limit.capacity > most {
+		c.decision.Remaining = c.limit.capacity
+	}
+	if names := c.limit.names; names != nil {
+		if part := r.int(); part >= 0 && part < int64(len(names)) {
+			c.decision.By = c.name + "/" + names[part]
+		}
+	}
+	switch {
+	case c.op == weir.OpReserve:
+		c.delay, c.receipt = span(r.int()), weir.Receipt(r.string())
+	case c.op == weir.OpTakeSome:
+		c.taken, c.receipt = r.int(), weir.Receipt(r.string())
+	case c.op == weir.OpTake && c.more == 1:
+		c.receipt = weir.Receipt(r.string())
+	}
+}
