@@ -135,6 +135,7 @@ var ErrClosed = errors.New("weir: the failover store was closed")
 type Store struct {
 	inner    weir.Store
 	instant  Instant // the same, if it is one
+	holder   Holder  // the same, or what it wraps, if that is one
 	opts     Options
 	policies map[string]OnFailure
 	base     time.Time
@@ -149,6 +150,7 @@ type Store struct {
 
 	slots  chan struct{} // one for each call that is under way
 	calls  sync.Pool     // of *call
+	waits  chan struct{} // the same for callers that wait for a place
 	asides chan struct{} // the same for probes and heartbeats
 	life   context.Context
 	end    context.CancelFunc
@@ -158,6 +160,7 @@ type Store struct {
 	crowd    crowd
 	shares   shares
 	receipts receipts
+	inside   inside
 }
 
 // New returns a Store over another one, which it does not close. The error says which option is wrong.
@@ -176,9 +179,11 @@ func New(store weir.Store, o Options) (*Store, error) {
 		base:     time.Now(),
 		mark:     receiptPrefix + rand.Text() + ".",
 		slots:    make(chan struct{}, o.MaxCalls),
+		waits:    make(chan struct{}, o.MaxCalls),
 		asides:   make(chan struct{}, mostAsides),
 	}
 	s.instant, _ = store.(Instant)
+	s.holder, _ = find[Holder](store)
 	s.calls.New = func() any { return &call{done: make(chan struct{}, 1)} }
 	s.life, s.end = context.WithCancel(context.Background())
 	s.crowd.nodes.Store(int64(max(o.Nodes, 1)))
@@ -375,7 +380,7 @@ func (s *Store) Close() error {
 	s.shares.close()
 	timer := time.NewTimer(s.opts.Deadline)
 	defer timer.Stop()
-	for _, places := range []chan struct{}{s.slots, s.asides} {
+	for _, places := range []chan struct{}{s.slots, s.waits, s.asides} {
 		for range cap(places) {
 			select {
 			case places <- struct{}{}:

@@ -176,13 +176,10 @@ func (c *checker) limits() {
 	}
 }
 
-// places checks what a limit of concurrency cannot have: it is entered, in this process, for a cost that is known.
+// places checks what a limit of concurrency cannot have: it is entered for a cost that is known.
 func (c *checker) places(l *Limit) {
 	if _, ok := l.Limit.(weir.Concurrency); !ok {
 		return
-	}
-	if l.Store != "" {
-		c.wrong("concurrency is counted in this process: no store can keep it yet", "take the store out", "limits", l.Name, "store")
 	}
 	if l.Cost == "bytes" {
 		c.wrong("a place has to be taken before the length of a body is known", "take the cost out", "limits", l.Name, "cost")

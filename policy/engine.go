@@ -49,25 +49,27 @@ type Engine struct {
 // limit is a named limit with its states.
 type limit struct {
 	Limit
-	parts  []part
-	cost   cost
-	table  *keyed.Limiter[string] // nil for one in a store, and for concurrency
-	places *keyed.Concurrency[string]
-	zone   *zone      // whose state table or places is; nil for a limit with a state of its own
-	spare  int64      // how much less it admits than the zone's table does
-	store  weir.Store // nil for one in memory
-	fails  string     // what decides where the store does not: allow or deny
-	counts *counts
-	wait   bool // it is a queue: who finds it busy waits
-	tells  bool // verdicts carry the key
-	window time.Duration
-	state  string    // StateName
-	tag    int       // the place of its tag in the key, or noPart
-	share  *share    // whom it is for; nil for all
-	rest   *limit    // the shadow that it is for all others; nil for none
-	except *excepted // bans and grants
-	exempt *exemption
-	banBy  string // who refuses one that is banned
+	parts   []part
+	cost    cost
+	table   *keyed.Limiter[string] // nil for one in a store, and for concurrency
+	places  *keyed.Concurrency[string]
+	holder  Holder // the store of a limit of concurrency; nil for one in memory
+	shadows *shadows
+	zone    *zone      // whose state table or places is; nil for a limit with a state of its own
+	spare   int64      // how much less it admits than the zone's table does
+	store   weir.Store // nil for one in memory
+	fails   string     // what decides where the store does not: allow or deny
+	counts  *counts
+	wait    bool // it is a queue: who finds it busy waits
+	tells   bool // verdicts carry the key
+	window  time.Duration
+	state   string    // StateName
+	tag     int       // the place of its tag in the key, or noPart
+	share   *share    // whom it is for; nil for all
+	rest    *limit    // the shadow that it is for all others; nil for none
+	except  *excepted // bans and grants
+	exempt  *exemption
+	banBy   string // who refuses one that is banned
 }
 
 // counts is what became of the requests that a limit was asked about.
@@ -76,7 +78,12 @@ type counts struct {
 	sources                   [sources]atomic.Uint64 // of the decisions of one in a store
 	failed, missed, lost      atomic.Uint64
 	banned, granted, exempt   atomic.Uint64
+	inside                    atomic.Int64            // places in a store that this process has taken
+	ended                     [outcomes]atomic.Uint64 // holds of such places, by how the work ended
 }
+
+// outcomes is how many weir.Outcomes there are.
+const outcomes = int(weir.Dropped) + 1
 
 // sources is how many weir.Sources there are.
 const sources = int(weir.SourceDeny) + 1
@@ -199,7 +206,7 @@ func (e *Engine) compileBoth(l Limit, before *Engine, changes *[]func() error) (
 
 // compile readies a limit. What is to change in limits that go on from before is put off until nothing can fail any more.
 func (e *Engine) compile(l Limit, old *limit, changes *[]func() error) (*limit, error) {
-	c := &limit{Limit: l, counts: new(counts), window: window(l.Limit), tells: e.opts.Keys, state: l.StateName(), banBy: l.Name + banName}
+	c := &limit{Limit: l, counts: new(counts), shadows: e.shadows, window: window(l.Limit), tells: e.opts.Keys, state: l.StateName(), banBy: l.Name + banName}
 	c.tag, _, _ = l.taggedBy()
 	c.cost, _ = parseCost(l.Cost) // checked
 	c.exempt = newExemption(&l)
@@ -283,7 +290,7 @@ func (e *Engine) compileRoute(r *Route, byName map[string]*limit) (c route, err 
 		if l.rest != nil {
 			c.addRest(l.rest)
 		}
-		if l.places != nil {
+		if l.enters() {
 			c.places = append(c.places, l)
 			continue
 		}
@@ -322,7 +329,7 @@ func (e *Engine) compileRoute(r *Route, byName map[string]*limit) (c route, err 
 
 // addRest adds the shadow that a limit is for keys beyond its roll_out.
 func (r *route) addRest(l *limit) {
-	if l.places != nil {
+	if l.enters() {
 		r.places = append(r.places, l)
 		return
 	}
@@ -392,7 +399,7 @@ type Count struct {
 	Banned, Granted           uint64        // refused by a ban, and passed by a grant
 	Exempt                    uint64        // passed since the limit does not apply to them
 	Waiting                   int           // now in its queues, where these are in memory
-	Held                      int64         // places that are taken now, of one of concurrency
+	Held                      int64         // places that are taken now, of one of concurrency; of one in a store, by this process
 	Outcomes                  weir.Outcomes // of the requests that held places of a limit of concurrency, and have ended
 	Keys                      keyed.Stats
 
@@ -417,10 +424,16 @@ func (e *Engine) Counts() []Count {
 			Banned:  l.counts.banned.Load(),
 			Granted: l.counts.granted.Load(),
 			Exempt:  l.counts.exempt.Load(),
-			Stored:  l.store != nil,
-			Failed:  l.counts.failed.Load(),
-			Missed:  l.counts.missed.Load(),
-			Lost:    l.counts.lost.Load(),
+			Stored:  l.store != nil || l.holder != nil,
+			Held:    l.counts.inside.Load(),
+			Outcomes: weir.Outcomes{
+				OK:      l.counts.ended[weir.OK].Load(),
+				Ignored: l.counts.ended[weir.Ignore].Load(),
+				Dropped: l.counts.ended[weir.Dropped].Load(),
+			},
+			Failed: l.counts.failed.Load(),
+			Missed: l.counts.missed.Load(),
+			Lost:   l.counts.lost.Load(),
 		}
 		if l.table != nil {
 			c.Waiting, c.Keys = l.table.Waiting(), l.table.Stats()

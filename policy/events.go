@@ -47,7 +47,7 @@ func (v *Verdict) note(l *limit, d weir.Decision, cost int64, delay time.Duratio
 	if l.Log == "" {
 		return
 	}
-	e := Event{Limit: l.Name, Zone: cmp.Or(l.Zone, l.Name), Level: l.Log, Shadow: l.Shadow, Places: l.places != nil, Delayed: delay > 0, Excess: l.excess(d, cost, delay > 0)}
+	e := Event{Limit: l.Name, Zone: cmp.Or(l.Zone, l.Name), Level: l.Log, Shadow: l.Shadow, Places: l.enters(), Delayed: delay > 0, Excess: l.excess(d, cost, delay > 0)}
 	if e.Delayed {
 		for i, level := range logLevels[:len(logLevels)-1] {
 			if level == l.Log {

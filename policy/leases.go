@@ -24,7 +24,7 @@ func (c *checker) leased(l *Limit) {
 		return
 	}
 	if _, ok := l.Limit.(weir.Concurrency); ok {
-		return // no store can keep it
+		return // it has no tokens: its places are the store's, beside the leases
 	}
 	c.wrong(fmt.Sprintf("the store %q has leases, and tokens of %s cannot be leased: only those of token_bucket, fixed_window, sliding_window and sliding_counter",
 		l.Store, weir.Kind(l.Limit)), "name a store without lease: there may be two at the same URL", "limits", l.Name, "store")

@@ -15,10 +15,16 @@ type door struct {
 	key  string
 	cost int64
 	held keyed.Hold[string]
+
+	leave func(weir.Outcome) // of a place in a store; nil for none
+	shade *shadowPlace       // of a shadow whose places are in a store; nil for none
 }
 
 // compilePlaces readies a limit of concurrency.
 func (e *Engine) compilePlaces(c *limit, of weir.Concurrency, old *limit, changes *[]func() error) (err error) {
+	if store := e.opts.Stores[c.Limit.Store]; store != nil && c.Limit.Store != "" {
+		return e.compileHolder(c, of, store)
+	}
 	if old != nil && old.places != nil && old.keeps(c.Limit) {
 		c.places = old.places
 		*changes = append(*changes, func() error { return c.places.SetLimit(of) })
@@ -65,7 +71,7 @@ func (v *Verdict) openDoors(ctx context.Context, r *request, places []*limit) {
 		key, cost, q := l.question(buf[:0], r)
 		switch {
 		case q == asks:
-			v.more().doors = append(v.more().doors, door{l: l, key: string(key), cost: cost})
+			v.more().doors = append(v.more().doors, door{l: l, key: l.placed(key, r), cost: cost})
 		case q == skip || q == exempt || l.Shadow:
 			l.passes(q)
 		default:
@@ -117,6 +123,9 @@ func (d *door) dry() bool { return d.l.Shadow && d.l.zone != nil }
 
 // enter takes a place, and waits for it where there is a queue. Nobody waits for a shadow's.
 func (d *door) enter(ctx context.Context, held func() (context.Context, error)) (err error) {
+	if d.l.holder != nil {
+		return d.enterStore(ctx, held)
+	}
 	queue := d.l.Limit.Limit.(weir.Concurrency).Queue > 0 && !d.l.Shadow
 	if !queue || held != nil {
 		var made weir.Decision
@@ -158,6 +167,11 @@ func (v *Verdict) Done(o weir.Outcome) {
 		return
 	}
 	for i := range v.rare.doors {
-		v.rare.doors[i].held.Done(o)
+		d := &v.rare.doors[i]
+		d.held.Done(o)
+		if d.leave != nil {
+			d.leave(o)
+		}
+		d.shade.done(o)
 	}
 }

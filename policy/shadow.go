@@ -19,7 +19,10 @@ const maxShadows = 1024
 func newShadows() *shadows { return &shadows{slots: make(chan struct{}, maxShadows)} }
 
 // ask has a shadow limit decide, and counts what it said.
-func (s *shadows) ask(l *limit, key string, cost int64) {
+func (s *shadows) ask(l *limit, key string, cost int64) { s.run(l, func() { l.decide(key, cost) }) }
+
+// run calls a function of a shadow limit that asks its store, in the background.
+func (s *shadows) run(l *limit, f func()) {
 	select {
 	case s.slots <- struct{}{}:
 	default:
@@ -28,7 +31,7 @@ func (s *shadows) ask(l *limit, key string, cost int64) {
 	}
 	go func() {
 		defer func() { <-s.slots }()
-		l.decide(key, cost)
+		f()
 	}()
 }
 

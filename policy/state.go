@@ -119,14 +119,14 @@ func samePlace(a, b *Store) bool {
 // Calls returns the limits of a store that one request may ask it about together, and each of them alone, so that the store can be readied for them.
 func (p *Policy) Calls(store string) (all [][]weir.Limit) {
 	for i := range p.Limits {
-		if l := &p.Limits[i]; l.Store == store && l.Limit != nil {
+		if l := &p.Limits[i]; l.Store == store && l.Limit != nil && !l.isConcurrency() {
 			all = append(all, []weir.Limit{l.Limit})
 		}
 	}
 	for i := range p.Routes {
 		var together []weir.Limit
 		for _, name := range p.Routes[i].Limits {
-			if l := p.limit(name); l != nil && l.Store == store && !l.Shadow && !l.queues() {
+			if l := p.limit(name); l != nil && l.Store == store && !l.Shadow && !l.queues() && !l.isConcurrency() {
 				together = append(together, l.Limit)
 			}
 		}

@@ -136,7 +136,7 @@ func (c *checker) together(r *Route, at string) {
 	warned := map[string]bool{}
 	for _, name := range r.Limits {
 		l := c.limit(name)
-		if l == nil || l.Shadow || l.queues() {
+		if l == nil || l.Shadow || l.queues() || l.isConcurrency() {
 			continue
 		}
 		store := c.store(l.Store)

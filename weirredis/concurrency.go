@@ -34,8 +34,8 @@ type Concurrency struct {
 	lost   atomic.Uint64
 }
 
-// minHold is the shortest MaxHold: there have to be some heartbeats in it.
-const minHold = 10 * time.Millisecond
+// MinHold is the shortest MaxHold: there have to be some heartbeats in it.
+const MinHold = 10 * time.Millisecond
 
 // NewConcurrency returns a Concurrency in a store, under a name that is part of its keys. MaxHold is required, and at least 10 ms: without
 // it, the place of a process that crashed would never come back. The error says which number is wrong.
@@ -53,8 +53,8 @@ func (c *Concurrency) SetLimit(next weir.Concurrency) error {
 	if err := next.Validate(); err != nil {
 		return err
 	}
-	if next.MaxHold < minHold {
-		return fmt.Errorf("weirredis: Concurrency.MaxHold: %v is too short: in a store it is required, and at least %v", next.MaxHold, minHold)
+	if next.MaxHold < MinHold {
+		return fmt.Errorf("weirredis: Concurrency.MaxHold: %v is too short: in a store it is required, and at least %v", next.MaxHold, MinHold)
 	}
 	next.Queue = min(next.Queue, most)
 	c.limit.Store(&next)

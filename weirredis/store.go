@@ -85,6 +85,7 @@ type Store struct {
 	nonces  atomic.Uint64
 	queues  queues
 	holds   holds
+	entered sync.Map                  // by name, the *Concurrency of Enter
 	warmed  atomic.Pointer[[]kindSet] // what Warm was asked for at last
 
 	ctx     context.Context

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/duration"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/stores"
@@ -136,9 +135,6 @@ func (d *decoder) kept(p *policy.Policy) {
 	for _, l := range p.Limits {
 		if l.Store == "" || l.Limit == nil || d.spoilt[l.Name] {
 			continue
-		}
-		if _, ok := l.Limit.(weir.Concurrency); ok {
-			continue // the policy's own check says so
 		}
 		if i := index(l.Store); i >= 0 {
 			if err := stores.Keeps(p.Stores[i], l.Limit); err != nil {

@@ -231,7 +231,7 @@ func TestTextsThatAreNoPolicy(t *testing.T) {
 		"stores: {s: {url: 'redis://h', lease: {maximum: 1}}}":                                              "there is no key \"maximum\" here\n\tfix: known: lifetime, max",
 		"stores: {s: {url: 'redis://h', on_failure: refuse}}":                                               "\"refuse\" is not known here",
 		"stores: {s: {url: 'redis://h', lease: true}}\nlimits:\n  l: {leaky_bucket: {rate: 1/s}, store: s}": "x.yaml:3:41: error: the store \"s\" has leases, and tokens of leaky_bucket cannot be leased",
-		"stores: {s: {url: 'redis://h'}}\nlimits:\n  l: {concurrency: {limit: 1}, store: s}":                "x.yaml:3:39: error: concurrency is counted in this process",
+		"stores: {s: {url: 'redis://h'}}\nlimits:\n  l: {concurrency: {limit: 1, max_hold: 5ms}, store: s}": "x.yaml:3:54: error: the limit cannot be kept in a store: a max_hold of 5ms leaves no time for heartbeats",
 		"limits: {l: {token_bucket: {rate: 1/s, burst: 1}, on_failure: allow}}":                             "the limit is in no store that could fail",
 		"stores: {s: {url: 'redis://h'}}\nlimits:\n  l:\n    token_bucket: {rate: 1000000000/s, burst: 18014398509481984}\n    store: s": "x.yaml:5:12: error: the limit cannot be kept in a store: ",
 		"upstreams: {s: {url: x}}": "does not begin with http",

@@ -66,6 +66,12 @@ func check(def policy.Store) (all []product.Problem) {
 
 // keeps says why the scripts cannot decide about a limit.
 func keeps(l weir.Limit) error {
+	if places, ok := l.(weir.Concurrency); ok {
+		if places.MaxHold != 0 && places.MaxHold < weirredis.MinHold {
+			return fmt.Errorf("a max_hold of %v leaves no time for heartbeats: it is at least %v", places.MaxHold, weirredis.MinHold)
+		}
+		return nil
+	}
 	if err := weirredis.Check(l); err != nil {
 		return errors.New(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "weirredis: "), "weir: "))
 	}

@@ -1,0 +1,157 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/weirflow/weir"
+)
+
+// A Holder is a store that keeps the places of concurrency too: one of Options.Stores that limits of concurrency name has to be a Holder.
+type Holder interface {
+	// Enter takes a place of c.Limit, a weir.Concurrency, for c.Key at a cost of c.Cost. With a Within other than 0 it waits in the limit's queue
+	// until there is a place or the context ends; otherwise it asks once. A refusal is a decision; done is nil then. An admitted caller calls
+	// done once the work has ended; later calls of done do nothing. Until then the store keeps the place, for as long as this process lives.
+	Enter(ctx context.Context, c weir.Charge) (done func(weir.Outcome), d weir.Decision, err error)
+}
+
+// DefaultMaxHold is the MaxHold of concurrency in a store, where a policy names none: how long after a gateway has crashed its places come back.
+// Gateways that live extend their places, however long a request takes.
+const DefaultMaxHold = 10 * time.Second
+
+// compileHolder readies a limit of concurrency whose places are in a store.
+func (e *Engine) compileHolder(c *limit, of weir.Concurrency, store weir.Store) error {
+	holder, ok := store.(Holder)
+	if !ok {
+		return fmt.Errorf("the store %q keeps no places of concurrency: take store out, or name another one", c.Limit.Store)
+	}
+	if of.MaxHold == 0 {
+		of.MaxHold = DefaultMaxHold
+	}
+	c.holder, c.places, c.Limit.Limit = holder, nil, of
+	c.fails = c.Limit.failure(e.policy.store(c.Limit.Store))
+	return nil
+}
+
+// enters reports whether it is a limit of concurrency.
+func (l *limit) enters() bool { return l.places != nil || l.holder != nil }
+
+// enterStore takes a place in a store, and waits for it where there is a queue.
+func (d *door) enterStore(ctx context.Context, held func() (context.Context, error)) (err error) {
+	l := d.l
+	c := weir.Charge{Name: l.state, Key: d.key, Limit: l.Limit.Limit, Cost: d.cost}
+	if l.Shadow {
+		d.shade = l.enterShadow(c)
+		return nil
+	}
+	queue := l.Limit.Limit.(weir.Concurrency).Queue > 0
+	var made weir.Decision
+	if !queue || held != nil {
+		made, err = d.ask(ctx, c)
+	}
+	if queue && err == nil && !made.Allowed {
+		if held != nil {
+			ctx, err = held()
+		}
+		if c.Within = -1; err == nil {
+			made, err = d.ask(ctx, c)
+		}
+	}
+	if err == nil && !made.Allowed {
+		err = &weir.LimitedError{Decision: made}
+	}
+	switch {
+	case err == nil:
+		l.counts.allowed.Add(1)
+	case errors.Is(err, weir.ErrLimited):
+		l.counts.limited.Add(1)
+	default:
+		return err
+	}
+	l.counts.sources[made.Source].Add(1)
+	return err
+}
+
+// ask asks the store for a place. Where it fails, which a store behind failover does not, on_failure decides.
+func (d *door) ask(ctx context.Context, c weir.Charge) (made weir.Decision, err error) {
+	l := d.l
+	var leave func(weir.Outcome)
+	leave, made, err = l.holder.Enter(ctx, c)
+	switch {
+	case err == nil:
+		if leave != nil {
+			l.counts.inside.Add(d.cost)
+			d.leave = l.once(leave, d.cost)
+		}
+		return made, nil
+	case ctx.Err() != nil:
+		return made, err
+	case errors.Is(err, weir.ErrCharge) || errors.Is(err, weir.ErrCost):
+		return weir.Decision{RetryAfter: weir.Never, By: l.Name, Source: weir.SourceStore}, nil
+	}
+	l.counts.failed.Add(1)
+	if l.fails == "allow" {
+		return weir.Decision{Allowed: true, By: l.Name, Source: weir.SourceAllow}, nil
+	}
+	return weir.Decision{RetryAfter: weir.Never, By: l.Name, Source: weir.SourceDeny}, nil
+}
+
+// once returns a function that leaves a place, at its first call.
+func (l *limit) once(leave func(weir.Outcome), cost int64) func(weir.Outcome) {
+	var first sync.Once
+	return func(o weir.Outcome) {
+		first.Do(func() {
+			l.counts.inside.Add(-cost)
+			if o > weir.Dropped {
+				o = weir.Ignore
+			}
+			l.counts.ended[o].Add(1)
+			leave(o)
+		})
+	}
+}
+
+// A shadowPlace is a place that a shadow limit takes in a store, in the background, so that no request waits for it.
+type shadowPlace struct {
+	mu    sync.Mutex
+	leave func(weir.Outcome)
+	over  bool // the request has ended
+}
+
+// enterShadow asks a store for a place in the background, and counts what it said.
+func (l *limit) enterShadow(c weir.Charge) *shadowPlace {
+	p := &shadowPlace{}
+	l.shadows.run(l, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		leave, d, err := l.holder.Enter(ctx, c)
+		if err != nil {
+			l.counts.failed.Add(1)
+			return
+		}
+		l.counts.add(d, 0)
+		l.counts.sources[d.Source].Add(1)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.leave = leave; p.over && leave != nil {
+			leave(weir.Ignore)
+		}
+	})
+	return p
+}
+
+// done leaves the place, or sees to it that it is left once it is taken.
+func (p *shadowPlace) done(o weir.Outcome) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.over && p.leave != nil {
+		p.leave(o)
+	}
+	p.over = true
+}
