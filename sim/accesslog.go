@@ -14,25 +14,25 @@ import (
 // An Entry is one request of an access log.
 type Entry struct {
 	Time   int64  // Unix time in nanoseconds
-	Client string // the first field, as it stands
+	Client string // the first field, unchanged
 	Method string
 	Target string // the path, with the query
-	Host   string // where the log has it
-	Length int64  // of the request's body; -1 where the log does not have it
+	Host   string // empty if the log does not have it
+	Length int64  // of the request's body; -1 if the log does not have it
 	Header http.Header
 }
 
-// ParseLine reads a line of an access log: in Common or Combined Log Format, or a JSON object. The header fields of the Combined format
-// are Referer and User-Agent. What follows a readable request does not matter: a line that was cut off in its User-Agent is still a
-// request. The error says what is wrong with the line, without repeating it.
+// ParseLine parses a line of an access log: in Common or Combined Log Format, or a JSON object. The header fields of the Combined format
+// are Referer and User-Agent. The rest of a line after a readable request may be damaged: a line cut off in its User-Agent is still a
+// request. Errors do not repeat the line, because it may contain client data.
 func ParseLine(line string) (Entry, error) {
 	p := parser{headers: true}
 	return p.parse(line)
 }
 
-// A parser reads the lines of a log. The texts of an Entry are parts of its line.
+// A parser parses the lines of a log. The strings of an Entry are substrings of its line.
 type parser struct {
-	headers bool // gather the header fields of the Combined format
+	headers bool // keep the header fields of the Combined format
 	clock   clockCache
 }
 
@@ -45,9 +45,9 @@ func (p *parser) parse(line string) (Entry, error) {
 
 const clockText = "02/Jan/2006:15:04:05 -0700"
 
-var errNoTime = errors.New("there is no [day/Mon/year:hour:minute:second zone]")
+var errNoTime = errors.New("no valid time: want [day/Mon/year:hour:minute:second zone]")
 
-// cutClock cuts a line in the Common format after what stands in its brackets, the first after the first field.
+// cutClock cuts a line in the Common format after its time, the first brackets after the first field.
 func cutClock(line string) (clock, rest string, ok bool) {
 	i := strings.Index(line, " [")
 	end := i + 2 + len(clockText)
@@ -57,13 +57,13 @@ func cutClock(line string) (clock, rest string, ok bool) {
 	return line[i+2 : end], line[end+1:], true
 }
 
-// clockCache remembers the last time that was read, and its day: most lines of a log repeat the one, and nearly all the other.
+// clockCache remembers the last parsed time and its day: most lines of a log repeat the time, and nearly all the day.
 type clockCache struct {
 	text string
 	at   int64
 
-	day      string // as the text has it
-	midnight int64  // Unix time of its beginning in UTC, in seconds
+	day      string // as written in the log
+	midnight int64  // Unix time of its start in UTC, in seconds
 }
 
 func (c *clockCache) parse(text string) (int64, error) {
@@ -77,7 +77,7 @@ func (c *clockCache) parse(text string) (int64, error) {
 	return at, err
 }
 
-// The seconds of the years 1678 to 2261, which can be counted in nanoseconds from their first to their last.
+// The years 1678 to 2261 in seconds: all their times fit an int64 in nanoseconds.
 const (
 	firstSecond = -9214560000
 	lastSecond  = 9214646399
@@ -86,7 +86,7 @@ const (
 // nanoseconds is a Unix time on the virtual clock.
 func nanoseconds(second int64) (int64, error) {
 	if second < firstSecond || second > lastSecond {
-		return 0, fmt.Errorf("the year %d cannot be counted in nanoseconds", time.Unix(second, 0).UTC().Year())
+		return 0, fmt.Errorf("the year %d is out of range: 1678 to 2261", time.Unix(second, 0).UTC().Year())
 	}
 	return second * 1e9, nil
 }
@@ -96,7 +96,7 @@ func (p *parser) parseCommon(line string) (e Entry, err error) {
 	e.Length = -1
 	first := strings.IndexByte(line, ' ')
 	if first <= 0 {
-		return e, errors.New("there is no first field with a space after it")
+		return e, errors.New("no first field: want HOST IDENT USER [TIME] ...")
 	}
 	e.Client = line[:first]
 	clock, rest, ok := cutClock(line[first:])
@@ -108,19 +108,19 @@ func (p *parser) parseCommon(line string) (e Entry, err error) {
 	}
 	request, rest, ok := quoted(rest)
 	if !ok {
-		return e, errors.New("there is no \"REQUEST\" after the time")
+		return e, errors.New("no \"REQUEST\" after the time")
 	}
 	if err := e.request(request); err != nil {
 		return e, err
 	}
 	status, rest, _ := strings.Cut(strings.TrimPrefix(rest, " "), " ")
 	if len(status) != 3 || twoDigits(status[:2]) < 0 || twoDigits(status[1:]) < 0 {
-		return e, errors.New("there is no status after the request")
+		return e, errors.New("no status after the request")
 	}
 	if !p.headers {
 		return e, nil
 	}
-	_, rest, _ = strings.Cut(rest, " ") // bytes of the answer
+	_, rest, _ = strings.Cut(rest, " ") // bytes of the response
 	referer, rest, ok := quoted(" " + rest)
 	if ok {
 		agent, _, _ := quoted(rest)
@@ -129,7 +129,7 @@ func (p *parser) parseCommon(line string) (e Entry, err error) {
 	return e, nil
 }
 
-// quoted cuts off a "..." after a space, in which \" does not end it. One that does not end is cut where the line is.
+// quoted cuts off a "..." after a space, in which \" does not end it. An unterminated one ends with the line.
 func quoted(s string) (inside, rest string, ok bool) {
 	s, ok = strings.CutPrefix(s, ` "`)
 	if !ok {
@@ -149,16 +149,16 @@ func quoted(s string) (inside, rest string, ok bool) {
 	return s, "", true
 }
 
-// request reads METHOD TARGET [VERSION].
+// request parses METHOD TARGET [VERSION].
 func (e *Entry) request(text string) error {
 	method, rest, ok := strings.Cut(text, " ")
 	if !ok || !isMethod(method) {
 		return errors.New("the request is not METHOD TARGET VERSION")
 	}
-	target, version, _ := strings.Cut(rest, " ") // which is nothing, for HTTP/0.9
+	target, version, _ := strings.Cut(rest, " ") // empty for HTTP/0.9
 	if strings.IndexByte(version, ' ') >= 0 {
 		if i := strings.LastIndex(rest, " HTTP/"); i >= 0 {
-			target = rest[:i] // with whatever spaces a client put into it
+			target = rest[:i] // a target may contain spaces in a log
 		}
 	}
 	if target == "" {
@@ -169,7 +169,7 @@ func (e *Entry) request(text string) error {
 	return nil
 }
 
-// isMethod reports whether a text can be a method.
+// isMethod reports whether a string can be a method.
 func isMethod(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && c != '-' && c != '_' {
@@ -179,7 +179,7 @@ func isMethod(s string) bool {
 	return s != ""
 }
 
-// target takes a request's target, which may be a whole URL.
+// target sets the request's target, which may be a whole URL.
 func (e *Entry) target(target string) {
 	if target != "" && target[0] != '/' {
 		if i := strings.Index(target, "://"); i > 0 {
@@ -191,7 +191,7 @@ func (e *Entry) target(target string) {
 	e.Target = target
 }
 
-// parseClock is time.Parse of the one layout, without its generality.
+// parseClock is time.Parse for this one layout, and faster.
 func (c *clockCache) parseClock(s string) (int64, error) {
 	if day := s[:len("02/Jan/2006")]; day != c.day {
 		midnight, err := parseDay(day)
@@ -213,7 +213,7 @@ func (c *clockCache) parseClock(s string) (int64, error) {
 	return nanoseconds(c.midnight + int64(hour*3600+(minute-zone)*60+second))
 }
 
-// parseDay reads day/Mon/year and returns when it begins in UTC, in seconds.
+// parseDay parses day/Mon/year and returns its start in UTC, in seconds.
 func parseDay(s string) (int64, error) {
 	month := strings.Index("JanFebMarAprMayJunJulAugSepOctNovDec", s[3:6])
 	day, century, years := twoDigits(s[0:2]), twoDigits(s[7:9]), twoDigits(s[9:11])
@@ -227,7 +227,7 @@ func parseDay(s string) (int64, error) {
 	return midnight.Unix(), nil
 }
 
-// twoDigits reads a number of two digits; it is below 0 where it is none.
+// twoDigits parses a number of two digits, or returns a number below 0.
 func twoDigits(s string) int {
 	_ = s[1]
 	tens, ones := int(s[0])-'0', int(s[1])-'0'
@@ -237,7 +237,7 @@ func twoDigits(s string) int {
 	return tens*10 + ones
 }
 
-// Names that fields have in the JSON logs of nginx, Caddy, Traefik, Apache and others, the first that is there counts.
+// Field names in the JSON logs of nginx, Caddy, Traefik, Apache and others. The first one present counts.
 var (
 	timeNames   = []string{"time", "timestamp", "@timestamp", "ts", "time_iso8601", "time_local", "date", "StartUTC", "msec"}
 	clientNames = []string{"client", "client_ip", "remote_addr", "remote_ip", "clientip", "ip", "remote_host", "ClientHost"}
@@ -248,15 +248,15 @@ var (
 	lengthNames = []string{"content_length", "request_length", "bytes_in", "bytes_read"}
 )
 
-// parseJSON reads a line that is a JSON object. Caddy puts most of it into an object "request"; others have there what the Common
-// format has.
+// parseJSON parses a line that is a JSON object. Caddy puts most of it into an object "request"; others put the request line of the
+// Common format there.
 func parseJSON(line string) (e Entry, err error) {
 	e.Length = -1
 	var outer map[string]any
 	dec := json.NewDecoder(strings.NewReader(line))
 	dec.UseNumber()
 	if err := dec.Decode(&outer); err != nil {
-		return e, errors.New("it begins like JSON and is not")
+		return e, errors.New("the line starts like JSON, but is not valid JSON")
 	}
 	if e.Time, err = jsonTime(first(outer, timeNames)); err != nil {
 		return e, err
@@ -276,16 +276,16 @@ func parseJSON(line string) (e Entry, err error) {
 	}
 	switch {
 	case e.Client == "":
-		return e, fmt.Errorf("there is no client: none of %s", strings.Join(clientNames, ", "))
+		return e, fmt.Errorf("no client: want one of %s", strings.Join(clientNames, ", "))
 	case e.Method == "":
-		return e, fmt.Errorf("there is no method: none of %s", strings.Join(methodNames, ", "))
+		return e, fmt.Errorf("no method: want one of %s", strings.Join(methodNames, ", "))
 	case e.Target == "":
-		return e, fmt.Errorf("there is no target: none of %s", strings.Join(targetNames, ", "))
+		return e, fmt.Errorf("no target: want one of %s", strings.Join(targetNames, ", "))
 	}
 	return e, nil
 }
 
-// fill takes what an object has and is not known yet.
+// fill sets the fields of an Entry that an object has and that are not set yet.
 func (e *Entry) fill(f map[string]any) {
 	set := func(to *string, names []string) {
 		if text, ok := first(f, names).(string); ok && *to == "" {
@@ -326,7 +326,7 @@ func (e *Entry) fill(f map[string]any) {
 	}
 }
 
-// first returns the first of the names that is there.
+// first returns the value of the first name that is present.
 func first(f map[string]any, names []string) any {
 	for _, name := range names {
 		if v, ok := f[name]; ok && v != nil && v != "" {
@@ -348,7 +348,7 @@ func whole(v any) (int64, bool) {
 	return 0, false
 }
 
-// jsonTime reads a time: RFC 3339, that of the Common format, or a number since 1970 whose size tells its unit.
+// jsonTime parses a time: RFC 3339, the Common format, or a number since 1970 whose size tells its unit.
 func jsonTime(v any) (int64, error) {
 	switch v := v.(type) {
 	case string:
@@ -365,10 +365,10 @@ func jsonTime(v any) (int64, error) {
 	case json.Number:
 		return numberTime(v.String())
 	}
-	return 0, fmt.Errorf("there is no time: none of %s", strings.Join(timeNames, ", "))
+	return 0, fmt.Errorf("no time: want one of %s", strings.Join(timeNames, ", "))
 }
 
-// numberTime reads the number exactly: a float64 does not hold today's nanoseconds.
+// numberTime parses the number exactly: a float64 cannot hold today's time in nanoseconds.
 func numberTime(text string) (int64, error) {
 	v, ok := new(big.Rat).SetString(text)
 	if len(text) > 40 || !ok || strings.ContainsAny(text, "/eE_xXoOpP") {
@@ -384,7 +384,7 @@ func numberTime(text string) (int64, error) {
 	v.Mul(v, new(big.Rat).SetInt64(scale))
 	at := new(big.Int).Quo(v.Num(), v.Denom())
 	if !at.IsInt64() {
-		return 0, fmt.Errorf("the time %.40q is too far away", text)
+		return 0, fmt.Errorf("the time %.40q is out of range", text)
 	}
 	return at.Int64(), nil
 }

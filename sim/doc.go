@@ -1,3 +1,3 @@
-// Package sim runs policies on virtual time: access logs go through the same engine that serves, as fast as they can be read, and what
-// would have happened is counted.
+// Package sim replays access logs through a policy in virtual time. It uses the engine of the gateway, runs as fast as it can read the logs,
+// and counts which requests the limits would have refused or delayed.
 package sim

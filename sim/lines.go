@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// lineReader cuts an input into lines. It reads in blocks, each of which is one string with its lines as parts of it.
+// lineReader splits an input into lines. It reads in blocks; each block is one string, and its lines are substrings.
 type lineReader struct {
 	src     io.Reader
 	longest int
 	buf     []byte
-	block   string // what was read and not returned yet
-	err     error  // of the last read, for when block is used up
+	block   string // read, but not returned yet
+	err     error  // of the last read, returned when block is empty
 }
 
 const blockSize = 64 << 10
@@ -20,7 +20,7 @@ func newLineReader(src io.Reader, longest int) *lineReader {
 	return &lineReader{src: src, longest: longest, buf: make([]byte, blockSize)}
 }
 
-// next returns the next line without its end. Of one that is too long it returns the beginning.
+// next returns the next line without its line end. Of a line that is too long it returns the start.
 func (l *lineReader) next() (line string, tooLong bool, err error) {
 	end := strings.IndexByte(l.block, '\n')
 	if end < 0 {
@@ -44,7 +44,7 @@ func (l *lineReader) across() (line string, tooLong bool, err error) {
 			l.block = block[end+1:]
 			block = block[:end]
 		}
-		if len(long) <= l.longest+1 { // one for a carriage return; what is beyond only has to be longer
+		if len(long) <= l.longest+1 { // one more for a carriage return; the rest of a long line is dropped
 			long = append(long, block...)
 		}
 		if end >= 0 {
@@ -52,7 +52,7 @@ func (l *lineReader) across() (line string, tooLong bool, err error) {
 			return line, tooLong, nil
 		}
 	}
-	if l.err == io.EOF && len(long) > 0 { // the last line, without its end
+	if l.err == io.EOF && len(long) > 0 { // the last line, without a line end
 		line, tooLong = l.trim(string(long))
 		return line, tooLong, nil
 	}

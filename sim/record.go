@@ -10,11 +10,11 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// A layout is how a request is kept between reading and deciding: in as few bytes as can be, as a log has many of them. It keeps the
-// header fields that a policy looks at, and no others.
+// A layout encodes a request between reading and deciding, in as few bytes as possible, because a log has many requests. It keeps only
+// the header fields that the policy uses.
 //
-// A record is numbers as varints, and texts with their length before them: the line, the length of the body, client, method, host and
-// target; then for each header field the number of its values, and these.
+// A record has numbers as varints, and strings with their length in front: the line number, the length of the body, client, method, host
+// and target; then for each header field the number of its values, and the values.
 type layout struct {
 	fields []string // the header fields, in canonical form
 }
@@ -36,7 +36,7 @@ func layoutFor(p policy.Policy) (l layout) {
 	return l
 }
 
-// headers reports whether the policy looks at header fields.
+// headers reports whether the policy uses header fields.
 func (l layout) headers() bool { return len(l.fields) > 0 }
 
 // append appends the record of a request in a line.
@@ -62,7 +62,7 @@ func appendText(b []byte, text string) []byte {
 	return append(b, text...)
 }
 
-// read is the reverse of append. The texts are parts of the record.
+// read decodes a record of append. The strings are substrings of the record.
 func (l layout) read(record string) (line int64, req policy.Request) {
 	line, rest := cutNumber(record)
 	req.Length, rest = cutNumber(rest)
@@ -86,7 +86,7 @@ func (l layout) read(record string) (line int64, req policy.Request) {
 	return line, req
 }
 
-// cutNumber cuts off a varint. What it reads was written here: it is not checked.
+// cutNumber cuts off a varint. It does not check it, because append wrote it.
 func cutNumber(s string) (n int64, rest string) {
 	for i, shift := 0, 0; i < len(s); i, shift = i+1, shift+7 {
 		n |= int64(s[i]&0x7f) << shift

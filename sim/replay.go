@@ -21,34 +21,34 @@ type Input struct {
 	R    io.Reader // gzip is recognised
 }
 
-// Options are what a replay is given.
+// Options are the parameters of Replay.
 type Options struct {
 	Policy policy.Policy
-	Inputs []Input // read in this order, and counted as one log
+	Inputs []Input // read in this order, as one log
 
-	// Decisions, if not nil, gets a line for each request, in the order of the input: the number of its line, counted from 1 through all
-	// inputs, a tab, allow, deny or delay, a tab, and the limit that denied or delayed, or "-".
+	// Decisions, if not nil, gets one line per request, in the order of the input: its line number, counted from 1 through all inputs, a
+	// tab, allow, deny or delay, a tab, and the limit that refused or delayed, or "-".
 	Decisions io.Writer
 
-	// Progress, if not nil, is called now and then: how many requests have been read, and how many of them decided.
+	// Progress, if not nil, is called now and then with the numbers of requests read and decided so far.
 	Progress func(read, decided int64)
 
-	MaxLine int    // the longest line in bytes; 0 means 256 KiB
-	Memory  int    // how much to keep in memory for sorting, in bytes; 0 means 256 MiB
-	TempDir string // where to sort what is larger; empty is the system's
+	MaxLine int    // the longest line in bytes; default: 256 KiB
+	Memory  int    // memory for sorting, in bytes; default: 256 MiB
+	TempDir string // for sorting larger logs; default: the system's
 }
 
 const (
 	defaultMaxLine = 256 << 10
 	defaultMemory  = 256 << 20
 	showUnparsed   = 5
-	// unbounded lets a replay keep every key that is limited: what it tells is to be exact. Memory follows the number of clients in debt.
+	// unbounded keeps every limited key, so that the report is exact. Memory grows with the number of limited clients.
 	unbounded = math.MaxInt
 )
 
-// Replay runs access logs through a policy, in time order, on a virtual clock. Lines that cannot be read are counted and passed over.
-// It ends with the context's error when the context does. An input that cannot be read to its end is an error that comes with the
-// report of what was read.
+// Replay runs access logs through a policy, in the order of their times, on a virtual clock. Unreadable lines are counted and skipped.
+// When the context ends, Replay returns its error. If an input cannot be read to its end, Replay returns an error together with the
+// report of what it has read.
 func Replay(ctx context.Context, o Options) (*Report, error) {
 	if o.MaxLine == 0 {
 		o.MaxLine = defaultMaxLine
@@ -81,7 +81,7 @@ func Replay(ctx context.Context, o Options) (*Report, error) {
 	return r.report, readErr
 }
 
-// replay is a replay under way.
+// replay is a running replay.
 type replay struct {
 	Options
 	ctx       context.Context
@@ -90,13 +90,13 @@ type replay struct {
 	report    *Report
 	layout    layout
 	requests  *sorter
-	decisions *sorter // where the log was not in order
+	decisions *sorter // only if the log was out of order
 	out       *bufio.Writer
-	line      int64  // how many were read
-	scratch   []byte // a record or a decision on its way out
+	line      int64  // lines read so far
+	scratch   []byte // for encoding a record or a decision
 }
 
-// read gathers the requests of all inputs with their times.
+// read collects the requests of all inputs with their times.
 func (r *replay) read() error {
 	for _, in := range r.Inputs {
 		if err := r.readInput(in); err != nil {
@@ -112,7 +112,7 @@ func (r *replay) readInput(in Input) error {
 	if magic, err := raw.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
 		z, err := gzip.NewReader(raw)
 		if err != nil {
-			return fmt.Errorf("it begins like gzip and is not: %w", err)
+			return fmt.Errorf("the file starts like gzip, but is not valid gzip: %w", err)
 		}
 		defer z.Close()
 		src = z
@@ -150,14 +150,14 @@ func (r *replay) readInput(in Input) error {
 	}
 }
 
-// progress tells how far the replay is.
+// progress reports how far the replay is.
 func (r *replay) progress(decided int64) {
 	if r.Progress != nil {
 		r.Progress(r.requests.count, decided)
 	}
 }
 
-// decide takes the requests in the order of their times.
+// decide decides all requests in the order of their times.
 func (r *replay) decide() error {
 	if r.Decisions != nil {
 		r.out = bufio.NewWriterSize(r.Decisions, 1<<16)
@@ -183,7 +183,7 @@ func (r *replay) decide() error {
 	return r.finish()
 }
 
-// one decides about one request.
+// one decides one request.
 func (r *replay) one(at int64, record string) error {
 	line, req := r.layout.read(record)
 	r.clock.Set(at)
@@ -215,7 +215,7 @@ func appendDecision(b []byte, line int64, v *policy.Verdict) []byte {
 	return append(b, '\n')
 }
 
-// finish writes what is left of the decisions.
+// finish writes the remaining decisions.
 func (r *replay) finish() error {
 	if r.out == nil {
 		return nil

@@ -15,44 +15,44 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// A Report is what a replay found.
+// A Report is the result of a replay.
 type Report struct {
-	Requests  int64 // that could be read
-	Unparsed  int64 // lines that could not
-	NoRoute   int64 // requests that no route matched, which are allowed
-	Invalid   int64 // requests with a cost that is none, which are refused
-	Allowed   int64 // requests that went through at once
-	Limited   int64 // requests that were refused by a limit
-	Delayed   int64 // requests that had to wait in a queue
+	Requests  int64 // readable requests
+	Unparsed  int64 // unreadable lines
+	NoRoute   int64 // requests without a route, which are allowed
+	Invalid   int64 // requests with an invalid cost, which are refused
+	Allowed   int64 // requests admitted at once
+	Limited   int64 // requests refused by a limit
+	Delayed   int64 // requests that waited in a queue
 	First     int64 // Unix time of the first request, in nanoseconds
 	Last      int64
 	Limits    []LimitCount
-	Samples   []BadLine // the first lines that could not be read
+	Samples   []BadLine // the first unreadable lines
 	Most      []LimitedKey
-	MostError int64 // how many too many any count of Most may be
+	MostError int64 // by how much a count of Most may be too high
 	top       *topKeys
 }
 
-// LimitCount is what one limit did: a request counts once for each limit that was asked about it, and a refused one only where it was
-// refused.
+// LimitCount counts the decisions of one limit. A request counts once for each limit that was evaluated; a refused request counts only for
+// the limit that refused it.
 type LimitCount struct {
 	Limit                     string
 	Shadow                    bool
 	Allowed, Limited, Delayed int64
-	Rest                      bool // it is the shadow that the limit before it is for keys beyond its roll_out
+	Rest                      bool // the shadow of the limit before it, for keys outside its roll_out
 }
 
-// BadLine is a line that could not be read.
+// BadLine is an unreadable line.
 type BadLine struct {
 	Line int64 // counted through all inputs
 	Why  string
-	Text string // its beginning
+	Text string // its start
 }
 
 // LimitedKey is a key and how often a limit refused it.
 type LimitedKey struct {
 	Limit string
-	Key   string // its parts, with commas between
+	Key   string // its parts, separated by commas
 	Count int64
 }
 
@@ -64,7 +64,7 @@ const (
 
 func newReport() *Report { return &Report{top: newTopKeys(trackedKeys)} }
 
-// unparsed counts a line that could not be read, and keeps the first few to be shown.
+// unparsed counts an unreadable line, and keeps the first few as samples.
 func (r *Report) unparsed(line int64, text string, why error) {
 	r.Unparsed++
 	i, _ := slices.BinarySearchFunc(r.Samples, line, func(b BadLine, line int64) int { return cmp.Compare(b.Line, line) })
@@ -101,7 +101,7 @@ func (r *Report) add(at int64, v *policy.Verdict) {
 	}
 }
 
-// count takes what the engine has counted.
+// count copies the counters of the engine.
 func (r *Report) count(e *policy.Engine) {
 	for _, c := range e.Counts() {
 		r.Limits = append(r.Limits, LimitCount{c.Limit, c.Shadow, int64(c.Allowed), int64(c.Limited), int64(c.Delayed), c.Rest})
@@ -110,12 +110,12 @@ func (r *Report) count(e *policy.Engine) {
 }
 
 // MarshalJSON writes {"requests":N,"unparsed":N,"limits":{"NAME":{"allowed":N,"limited":N,"delayed":N}}}, the limits in the order of the
-// policy. A shadow limit has "shadow":true too, and one with a roll_out what it counted as a shadow: "rest":{"allowed":N,"limited":N,"delayed":N}.
+// policy. A shadow limit also has "shadow":true, and a limit with a roll_out its counts as a shadow: "rest":{"allowed":N,"limited":N,"delayed":N}.
 func (r *Report) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `{"requests":%d,"unparsed":%d,"limits":{`, r.Requests, r.Unparsed)
 	for i, l := range r.Limits {
-		if l.Rest { // it follows the limit
+		if l.Rest { // it comes right after its limit
 			b.Truncate(b.Len() - 1)
 			fmt.Fprintf(&b, `,"rest":{"allowed":%d,"limited":%d,"delayed":%d}}`, l.Allowed, l.Limited, l.Delayed)
 			continue
@@ -254,7 +254,7 @@ func (t *topKeys) most(n int) (all []LimitedKey, over int64) {
 	return all, over
 }
 
-// readable writes a key as its parts with commas between.
+// readable formats a key as its parts, separated by commas.
 func readable(key string) string {
 	parts, err := policy.DecodeKey(key)
 	if err != nil {

@@ -12,33 +12,33 @@ import (
 	"strings"
 )
 
-// sorter brings records into the order of their keys; those with the same key stay in the order in which they came. It keeps a bounded
-// amount in memory and the rest in temporary files, and it does not sort what is in order already.
+// sorter sorts records by their keys, stably. It keeps a bounded amount in memory and the rest in temporary files. It does not sort
+// records that arrive in order.
 type sorter struct {
-	dir    string // of the temporary files; empty is the system's
-	memory int    // bytes to keep at most, about
+	dir    string // for temporary files; default: the system's
+	memory int    // bytes to keep at most, approximately
 
-	blocks  [][]record      // in pieces, as copying tens of megabytes to grow holds up the collector, which then spins
-	records int             // how many there are
-	chunks  []string        // what the records hold; in pieces too
-	chunk   strings.Builder // the last piece, until it is full
+	blocks  [][]record      // in blocks: growing one large slice would copy tens of megabytes and stall the garbage collector
+	records int             // the number of records
+	chunks  []string        // the payloads, in chunks for the same reason
+	chunk   strings.Builder // the last chunk, until it is full
 	bytes   int
 	runs    []*os.File
 	last    int64
-	ordered bool // so far, all keys came in order
+	ordered bool // all keys so far came in order
 	started bool
 	count   int64
-	touched byte // so that nobody can leave touch out
+	touched byte // keeps the compiler from removing touch
 }
 
-// record is where a record's payload is.
+// record is a key and the place of its payload.
 type record struct {
 	key                int64
 	chunk, offset, len uint32
 }
 
 const (
-	recordSize   = 2 * 24 // sorting takes as much again
+	recordSize   = 2 * 24 // sorting needs the same again
 	chunkSize    = 1 << 20
 	blockRecords = 1 << 14
 )
@@ -47,7 +47,7 @@ func newSorter(dir string, memory int) *sorter {
 	return &sorter{dir: dir, memory: memory, ordered: true}
 }
 
-// add takes a record. The payload is copied.
+// add adds a record, and copies its payload.
 func (s *sorter) add(key int64, payload []byte) error {
 	if s.started && key < s.last {
 		s.ordered = false
@@ -74,7 +74,7 @@ func (s *sorter) add(key int64, payload []byte) error {
 	return nil
 }
 
-// finishChunk puts the last piece to the others.
+// finishChunk completes the current chunk.
 func (s *sorter) finishChunk() {
 	if s.chunk.Len() > 0 {
 		s.chunks = append(s.chunks, s.chunk.String())
@@ -82,10 +82,10 @@ func (s *sorter) finishChunk() {
 	s.chunk.Reset()
 }
 
-// payload is what a record holds.
+// payload returns the payload of a record.
 func (s *sorter) payload(r record) string { return s.chunks[r.chunk][r.offset : r.offset+r.len] }
 
-// sortRun sorts what is in memory.
+// sortRun sorts the records in memory.
 func (s *sorter) sortRun() {
 	s.finishChunk()
 	if !s.ordered {
@@ -96,8 +96,8 @@ func (s *sorter) sortRun() {
 // digitBits is how much of a key sortRecords looks at in one pass.
 const digitBits = 9
 
-// sortRecords sorts by key, and leaves those with the same key in their order: digit by digit of how far each lies above the least, the
-// last digit first, which goes through all records once for each and compares none of them.
+// sortRecords sorts by key, stably. It is a radix sort over the distance to the smallest key, from the last digit on: one pass over all
+// records for each digit, and no comparisons.
 func sortRecords(from []record) []record {
 	if len(from) == 0 {
 		return from
@@ -110,7 +110,7 @@ func sortRecords(from []record) []record {
 	span := uint64(most) - uint64(least)
 	for shift := 0; shift < 64 && span>>shift > 0; shift += digitBits {
 		digit := func(r *record) uint64 { return (uint64(r.key) - uint64(least)) >> shift % (1 << digitBits) }
-		var next [1 << digitBits]int // where the next one with this digit goes
+		var next [1 << digitBits]int // index for the next record with this digit
 		for i := range from {
 			next[digit(&from[i])]++
 		}
@@ -129,14 +129,14 @@ func sortRecords(from []record) []record {
 	return from
 }
 
-// spill writes what is in memory to a temporary file, sorted.
+// spill sorts the records in memory and writes them to a temporary file.
 func (s *sorter) spill() (err error) {
 	f, err := os.CreateTemp(s.dir, "weir-replay-*")
 	if err != nil {
 		return fmt.Errorf("the log is larger than %d MiB and must be sorted in a temporary file: %w", s.memory>>20, err)
 	}
 	s.runs = append(s.runs, f)
-	os.Remove(f.Name()) // open, but nobody's litter; where that cannot be, close tries again
+	os.Remove(f.Name()) // unlinked while open, so a crash leaves no file; if the system forbids that, close removes it
 	s.sortRun()
 	w := bufio.NewWriterSize(f, 1<<18)
 	var head [2 * binary.MaxVarintLen64]byte
@@ -155,7 +155,7 @@ func (s *sorter) spill() (err error) {
 	return nil
 }
 
-// each calls f with all records in order. Nothing can be added afterwards.
+// each calls f with all records in order. No record can be added afterwards.
 func (s *sorter) each(f func(key int64, payload string) error) error {
 	s.sortRun()
 	if len(s.runs) == 0 {
@@ -184,11 +184,11 @@ func (s *sorter) eachOf(records []record, f func(key int64, payload string) erro
 	return nil
 }
 
-// ahead is how many records touch is called with.
+// ahead is the number of records that touch prefetches.
 const ahead = 16
 
-// touch looks at the payloads of some records, which lie anywhere in memory where they came in another order: asked for together, they
-// arrive in little more than the time that one of them takes.
+// touch prefetches the payloads of some records. Records out of order are scattered in memory; the CPU loads several payloads in little
+// more time than one.
 func (s *sorter) touch(records []record) {
 	for _, r := range records {
 		if r.len > 0 {
@@ -197,7 +197,7 @@ func (s *sorter) touch(records []record) {
 	}
 }
 
-// merge reads all runs side by side.
+// merge merges all runs.
 func (s *sorter) merge(f func(key int64, payload string) error) error {
 	var h runHeap
 	for i, file := range s.runs {
@@ -229,7 +229,7 @@ func (s *sorter) merge(f func(key int64, payload string) error) error {
 	return nil
 }
 
-// close gives the temporary files back.
+// close removes the temporary files.
 func (s *sorter) close() error {
 	var errs []error
 	for _, f := range s.runs {
@@ -242,16 +242,16 @@ func (s *sorter) close() error {
 	return errors.Join(errs...)
 }
 
-// run is a temporary file that is read.
+// run is a sorted temporary file that is being read.
 type run struct {
-	index   int // an earlier run's records came earlier
+	index   int // records of an earlier run came earlier
 	r       *bufio.Reader
 	key     int64
 	payload string
 	buf     []byte
 }
 
-// next reads a record; io.EOF where there is none left.
+// next reads a record, or returns io.EOF.
 func (r *run) next() error {
 	key, err := binary.ReadVarint(r.r)
 	if err != nil {
@@ -259,11 +259,11 @@ func (r *run) next() error {
 	}
 	n, err := binary.ReadUvarint(r.r)
 	if err != nil {
-		return fmt.Errorf("a temporary file ends too early: %w", err)
+		return fmt.Errorf("a temporary file is truncated: %w", err)
 	}
 	r.buf = slices.Grow(r.buf[:0], int(n))[:n]
 	if _, err := io.ReadFull(r.r, r.buf); err != nil {
-		return fmt.Errorf("a temporary file ends too early: %w", err)
+		return fmt.Errorf("a temporary file is truncated: %w", err)
 	}
 	r.key, r.payload = key, string(r.buf)
 	return nil

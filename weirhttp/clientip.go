@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// maxHops bounds how far X-Forwarded-For is followed.
+// maxHops bounds how many addresses of X-Forwarded-For are read.
 const maxHops = 64
 
-// ClientIP returns the address of the client: that of the connection, unless it comes from a trusted prefix. Then X-Forwarded-For is
-// walked from the right, past every trusted address, and the first that is not trusted is the client. Nothing that stands left of it is
-// looked at: a client can write there what it likes. Where all are trusted it is the leftmost; where something is no address, the last
-// one before it. The result is not valid where the connection has no address.
+// ClientIP returns the address of the client. This is the address of the connection, unless that is in a trusted prefix. Then
+// X-Forwarded-For is read from the right: the first address that is not trusted is the client's. Addresses left of it are ignored, because
+// a client can send any. If all are trusted, the result is the leftmost; if an entry is not an address, the last address before it. The
+// result is invalid if the connection has no address.
 func ClientIP(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	return ClientIPFrom(r, trusted, "X-Forwarded-For")
 }
@@ -70,7 +70,7 @@ func contains(prefixes []netip.Prefix, addr netip.Addr) bool {
 	return false
 }
 
-// parseHop reads an address, which some proxies write with a port.
+// parseHop parses an address. Some proxies add a port.
 func parseHop(s string) (netip.Addr, bool) {
 	if addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")); err == nil {
 		return addr.Unmap().WithZone(""), true

@@ -1,3 +1,3 @@
-// Package weirhttp is what HTTP needs around limits: who the client is, and the header fields that tell it about its limits. It
-// translates, and decides nothing.
+// Package weirhttp connects limits to HTTP: it finds the client's address behind trusted proxies, and sets the headers RateLimit,
+// X-RateLimit and Retry-After. It makes no decisions.
 package weirhttp

@@ -12,9 +12,9 @@ import (
 // maxInteger is the largest integer of a structured field (RFC 9651).
 const maxInteger = 999_999_999_999_999
 
-// SetRateLimit adds RateLimit and RateLimit-Policy, as in draft-ietf-httpapi-ratelimit-headers-11, with an item for each limit that was
-// asked. r is what remains, and t the seconds in which no more than that can be used: until the limit is as good as new, or for a
-// request that was refused until it may be repeated. q is the capacity, and w the seconds in which it comes back.
+// SetRateLimit adds RateLimit and RateLimit-Policy, as in draft-ietf-httpapi-ratelimit-headers-11, with an item for each evaluated limit.
+// r is Decision.Remaining. t is the seconds until the limit is back at full capacity, or for a refused request until it may be retried.
+// q is Decision.Limit, and w the seconds in which it comes back.
 func SetRateLimit(h http.Header, asked []policy.Asked) {
 	if len(asked) == 0 {
 		return
@@ -24,7 +24,7 @@ func SetRateLimit(h http.Header, asked []policy.Asked) {
 		if i > 0 {
 			buf = append(buf, ", "...)
 		}
-		buf = strconv.AppendQuote(buf, a.Name) // a name has nothing in it that would need more
+		buf = strconv.AppendQuote(buf, a.Name) // names of limits need no other escaping
 		buf = appendInteger(append(buf, ";r="...), a.Decision.Remaining)
 		if reset, ok := window(a.Decision); ok {
 			buf = appendInteger(append(buf, ";t="...), seconds(reset))
@@ -42,11 +42,11 @@ func SetRateLimit(h http.Header, asked []policy.Asked) {
 		}
 	}
 	text := string(buf)
-	h["Ratelimit"] = append(h["Ratelimit"], text[:end]) // as Add would spell the names, which it would work out each time
+	h["Ratelimit"] = append(h["Ratelimit"], text[:end]) // what Header.Add does, without canonicalising the name each time
 	h["Ratelimit-Policy"] = append(h["Ratelimit-Policy"], text[end:])
 }
 
-// window is how long what remains is all there is.
+// window is the t of RateLimit.
 func window(d weir.Decision) (time.Duration, bool) {
 	if d.Allowed {
 		return d.ResetAfter, true
@@ -73,7 +73,7 @@ func SetXRateLimit(h http.Header, asked []policy.Asked) {
 	}
 }
 
-// SetRetryAfter sets Retry-After in whole seconds, rounded up, at least 1. Where no wait helps it sets nothing.
+// SetRetryAfter sets Retry-After in whole seconds, rounded up, at least 1. If no wait helps (weir.Never), it sets nothing.
 func SetRetryAfter(h http.Header, d weir.Decision) {
 	if d.RetryAfter != weir.Never {
 		h.Set("Retry-After", integer(max(seconds(d.RetryAfter), 1)))

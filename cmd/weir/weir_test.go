@@ -87,7 +87,7 @@ func TestReplay(t *testing.T) {
 	if code != 0 || out != `{"requests":4,"unparsed":1,"limits":{"per-sku":{"allowed":2,"limited":1,"delayed":0}}}`+"\n" {
 		t.Errorf("%d %q %q", code, out, errs)
 	}
-	if !strings.Contains(errs, "1 lines could not be read") || !strings.Contains(errs, `line 3: there is no first field with a space after it: "rubbish"`) {
+	if !strings.Contains(errs, "1 lines could not be read") || !strings.Contains(errs, `line 3: no first field: want HOST IDENT USER [TIME] ...: "rubbish"`) {
 		t.Errorf("%q", errs)
 	}
 	decisions, err := os.ReadFile(dir + "/decisions")
@@ -102,7 +102,7 @@ func TestReplay(t *testing.T) {
 	if both != 0 {
 		t.Errorf("%d", both)
 	}
-	if code, out, errs := weir(t, "\x1f\x8bbroken", "replay", "--config", dir+"/p.yaml", "--json", dir+"/log", "-"); code != 1 || !strings.Contains(out, `"requests":4`) || !strings.Contains(errs, "-: it begins like gzip") {
+	if code, out, errs := weir(t, "\x1f\x8bbroken", "replay", "--config", dir+"/p.yaml", "--json", dir+"/log", "-"); code != 1 || !strings.Contains(out, `"requests":4`) || !strings.Contains(errs, "-: the file starts like gzip") {
 		t.Errorf("%d %q %q", code, out, errs)
 	}
 }

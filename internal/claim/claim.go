@@ -1,13 +1,13 @@
-// Package claim hands out marks that can be taken once: the first to claim one wins, all others lose, however many copies of the
-// mark there are. Marks are cut from blocks, so that a mark costs a fraction of an allocation and a block goes when its last mark
-// is out of reach: a mark that nobody ever claims leaks nothing.
+// Package claim makes marks that can be claimed once: the first claim wins, however many copies of the mark there are. 512 marks share a
+// block, so a mark costs a fraction of an allocation. The garbage collector frees a block with its last mark: a mark that is never claimed
+// leaks nothing.
 package claim
 
 import (
 	"sync/atomic"
 )
 
-// A Mark may be claimed once. Copies are the same mark. The zero Mark is claimed already.
+// A Mark may be claimed once. Copies are the same mark. The zero Mark counts as claimed.
 type Mark struct {
 	word *atomic.Uint64
 	bit  uint64

@@ -1,4 +1,4 @@
-// Package snake writes Go names as files do.
+// Package snake converts Go names to the names of policy files: DelayAfter to delay_after.
 package snake
 
 import (
@@ -6,7 +6,7 @@ import (
 	"unicode"
 )
 
-// Case writes a Go name in small letters, with an underscore before each word but the first: DelayAfter as delay_after. Each capital begins a word.
+// Case converts a Go name to lower case with an underscore between words. Each capital letter starts a word.
 func Case(name string) string {
 	var b strings.Builder
 	for i, r := range name {

@@ -16,9 +16,8 @@ const Most = 1 << 20
 // mostStripes bounds the memory: each stripe has as many counters as the sketch was asked for.
 const mostStripes = 16
 
-// A Sketch counts the keys of a stream by Space-Saving (Metwally, Agrawal, El Abbadi: Efficient Computation of Frequent and Top-k Elements in
-// Data Streams, ICDT 2005), with weights. A key that has no counter takes over the smallest one, and what that had counted is the error of
-// what it counts from then on.
+// A Sketch counts the keys of a weighted stream with the Space-Saving algorithm (Metwally, Agrawal, El Abbadi: Efficient Computation of Frequent and Top-k Elements in
+// Data Streams, ICDT 2005). A key without a counter takes over the smallest one, whose count becomes the error of the new key.
 //
 // Keys are spread by their hash over stripes, each with a lock and m counters of its own. Of the keys of a stripe, whose weights add up to
 // t, no error is larger than t/m, and each key with more than t/m has a counter. As t is at most the total of all, the same holds for the
@@ -47,13 +46,13 @@ type counter[K comparable] struct {
 	place int32 // in order
 }
 
-// Counted is a key and how much of it there was: at most Count, and at least Count-Error.
+// Counted is a key and its count, which is at most Count and at least Count-Error.
 type Counted[K comparable] struct {
 	Key          K
 	Count, Error uint64
 }
 
-// New returns a sketch that has so many counters, from 1 to Most, for each of its stripes: as many as there are cores, and at most 16.
+// New returns a sketch with m counters, from 1 to Most, in each stripe. There is one stripe per core, at most 16.
 func New[K comparable](counters int) *Sketch[K] {
 	log := bits.Len(uint(min(runtime.GOMAXPROCS(0), mostStripes)) - 1)
 	s := &Sketch[K]{shift: uint8(64 - log), stripes: make([]stripe[K], 1<<log)}
@@ -116,7 +115,7 @@ func (p *stripe[K]) enter(key K, hash, weight uint64) {
 	p.sink(0)
 }
 
-// find returns a key's counter, or a number below 0.
+// find returns the index of a key's counter, or a number below 0.
 func (p *stripe[K]) find(key K, hash uint64) int32 {
 	if len(p.index) == 0 {
 		return -1
@@ -132,7 +131,7 @@ func (p *stripe[K]) find(key K, hash uint64) int32 {
 func (p *stripe[K]) home(hash uint64) int { return int(hash & uint64(len(p.index)-1)) }
 func (p *stripe[K]) next(at int) int      { return (at + 1) & (len(p.index) - 1) }
 
-// insert makes a counter be found.
+// insert adds a counter to the index.
 func (p *stripe[K]) insert(i int32) {
 	at := p.home(p.counters[i].hash)
 	for p.index[at] != 0 {
@@ -141,7 +140,7 @@ func (p *stripe[K]) insert(i int32) {
 	p.index[at] = i + 1
 }
 
-// remove makes a counter not be found. Those that lie behind it move up, so that no gap is left before any of them.
+// remove removes a counter from the index, and closes the gap in the probe sequence behind it.
 func (p *stripe[K]) remove(i int32) {
 	gap := p.home(p.counters[i].hash)
 	for p.index[gap] != i+1 {
@@ -156,7 +155,7 @@ func (p *stripe[K]) remove(i int32) {
 	p.index[gap] = 0
 }
 
-// spread makes a larger index.
+// spread rebuilds a larger index.
 func (p *stripe[K]) spread(least int) {
 	p.index = make([]int32, 1<<bits.Len(uint(least-1)))
 	for i := range p.counters {
@@ -164,7 +163,7 @@ func (p *stripe[K]) spread(least int) {
 	}
 }
 
-// sink moves a counter that has become larger to its place. A heavy one is seldom far from it: few are heavier.
+// sink moves a counter that has grown to its place in the heap.
 func (p *stripe[K]) sink(at int32) {
 	n := int32(len(p.order))
 	i := p.order[at]
@@ -185,7 +184,7 @@ func (p *stripe[K]) sink(at int32) {
 	p.put(at, i)
 }
 
-// rise moves a counter that is new to its place.
+// rise moves a new counter to its place in the heap.
 func (p *stripe[K]) rise(at int32) {
 	i := p.order[at]
 	for at > 0 {
@@ -204,7 +203,7 @@ func (p *stripe[K]) count(at int32) uint64 { return p.counters[p.order[at]].Coun
 func (p *stripe[K]) put(at, i int32) { p.order[at], p.counters[i].place = i, at }
 
 // Heaviest returns at most n keys, those with the largest counts first, and of equal ones those with the smallest error. It takes one lock
-// after the other: what is added meanwhile may be in it or not.
+// after the other, so concurrent Adds may or may not be included.
 func (s *Sketch[K]) Heaviest(n int) []Counted[K] {
 	if n <= 0 {
 		return nil
@@ -224,7 +223,7 @@ func (s *Sketch[K]) Heaviest(n int) []Counted[K] {
 	return slices.Clip(all[:min(n, len(all))])
 }
 
-// Reset forgets all that was counted, and the keys. It keeps the memory of the counters.
+// Reset clears all counts and keys, and keeps the memory of the counters.
 func (s *Sketch[K]) Reset() {
 	for i := range s.stripes {
 		p := &s.stripes[i]

@@ -1,5 +1,5 @@
-// Package u128 is unsigned 128-bit arithmetic, just as much of it as exact rates need: a product of two 64-bit numbers always
-// fits, a sum that does not fit sticks at Max instead of wrapping, and a quotient says whether it fits 64 bits.
+// Package u128 is unsigned 128-bit arithmetic, as much of it as exact rates need. A product of two 64-bit numbers always fits, a sum
+// saturates at Max instead of wrapping, and a quotient reports whether it fits 64 bits.
 package u128
 
 import (
@@ -22,7 +22,7 @@ func Mul(a, b uint64) Uint {
 	return Uint{hi, lo}
 }
 
-// Add returns a+b, or Max where that does not fit.
+// Add returns a+b, or Max if that does not fit.
 func (a Uint) Add(b Uint) Uint {
 	lo, carry := bits.Add64(a.Lo, b.Lo, 0)
 	hi, carry := bits.Add64(a.Hi, b.Hi, carry)
@@ -32,7 +32,7 @@ func (a Uint) Add(b Uint) Uint {
 	return Uint{hi, lo}
 }
 
-// Sub returns a-b, or 0 where b is the larger.
+// Sub returns a-b, or 0 if b is larger.
 func (a Uint) Sub(b Uint) Uint {
 	lo, borrow := bits.Sub64(a.Lo, b.Lo, 0)
 	hi, borrow := bits.Sub64(a.Hi, b.Hi, borrow)
@@ -67,8 +67,8 @@ func (a Uint) Min(b Uint) Uint {
 	return a
 }
 
-// Div returns the quotient and the remainder of a/d. fits is false where the quotient needs more than 64 bits; q is then
-// math.MaxUint64 and r means nothing. d must not be 0.
+// Div returns the quotient and the remainder of a/d. fits is false if the quotient needs more than 64 bits; q is then
+// math.MaxUint64 and r is undefined. d must not be 0.
 func (a Uint) Div(d uint64) (q, r uint64, fits bool) {
 	if a.Hi >= d {
 		return math.MaxUint64, 0, false
@@ -77,7 +77,7 @@ func (a Uint) Div(d uint64) (q, r uint64, fits bool) {
 	return q, r, true
 }
 
-// DivCeil returns a/d rounded up, or math.MaxUint64 where that does not fit 64 bits. d must not be 0.
+// DivCeil returns a/d rounded up, or math.MaxUint64 if that does not fit 64 bits. d must not be 0.
 func (a Uint) DivCeil(d uint64) uint64 {
 	q, r, fits := a.Div(d)
 	if fits && r != 0 && q != math.MaxUint64 {

@@ -1,4 +1,4 @@
-// Package vclock is time under control: it stands still until it is set, and its timers fire, in order, in the goroutine that sets it.
+// Package vclock is a virtual clock. It stands still until it is set, and its timers fire in order, in the goroutine that sets it.
 package vclock
 
 import (
@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Clock reads what it was last set to, in nanoseconds. The zero value reads 0. It is not safe for concurrent use.
+// A Clock returns the time it was last set to, in nanoseconds. The zero value reads 0. It is not safe for concurrent use.
 type Clock struct {
 	now    int64
 	serial uint64
@@ -36,7 +36,7 @@ func (c *Clock) Next() (at int64, ok bool) {
 	return c.timers[0].at, true
 }
 
-// AfterFunc makes a timer that calls f once the clock has gone d further.
+// AfterFunc makes a timer that calls f when the clock has advanced by d.
 func (c *Clock) AfterFunc(d time.Duration, f func()) *Timer {
 	t := &Timer{clock: c, f: f, index: -1}
 	t.Reset(d)
@@ -52,11 +52,11 @@ type Timer struct {
 	index  int    // in the heap, -1 when not set
 }
 
-// Reset sets the timer to fire once the clock has gone d further, and reports whether it was set before.
+// Reset sets the timer to fire when the clock has advanced by d, and reports whether it was active.
 func (t *Timer) Reset(d time.Duration) bool {
 	was := t.Stop()
 	t.at = t.clock.now + max(int64(d), 0)
-	if t.at < t.clock.now { // past the end of time
+	if t.at < t.clock.now { // d overflowed
 		t.at = 1<<63 - 1
 	}
 	t.clock.serial++
@@ -65,7 +65,7 @@ func (t *Timer) Reset(d time.Duration) bool {
 	return was
 }
 
-// Stop keeps the timer from firing and reports whether it was set.
+// Stop stops the timer, and reports whether it was active.
 func (t *Timer) Stop() bool {
 	if t.index < 0 {
 		return false

@@ -1,4 +1,4 @@
-// Package accesslog writes a line for each request, as web servers do, without ever holding a request up.
+// Package accesslog writes one line per request, as web servers do, without delaying any request.
 package accesslog
 
 import (
@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// Options say where lines go and what they look like.
+// Options are the destination and the format of an access log.
 type Options struct {
 	File   string    // a path, or "stdout" or "stderr"
-	Format string    // "common", "combined" or "json"; empty means combined
-	Stdout io.Writer // what stdout stands for; nil means os.Stdout
-	Stderr io.Writer // what stderr stands for; nil means os.Stderr
+	Format string    // "common", "combined" or "json"; default: combined
+	Stdout io.Writer // default: os.Stdout
+	Stderr io.Writer // default: os.Stderr
 }
 
 const (
-	maxQueue = 4 << 20         // bytes of lines that were not written yet: further ones are dropped, and counted
-	full     = 64 << 10        // bytes that are written without waiting for more
-	flush    = time.Second / 2 // after which lines are written in any case
+	maxQueue = 4 << 20         // bytes waiting to be written; further lines are dropped and counted
+	full     = 64 << 10        // as many waiting bytes are written at once
+	flush    = time.Second / 2 // the longest time until a line is written
 )
 
-// A Log is an access log. Its lines are gathered in memory and written by a goroutine of its own, which Close ends. All methods are safe to use
-// concurrently.
+// A Log is an access log. It buffers lines in memory, and its own goroutine writes them until Close. All methods are safe for concurrent
+// use.
 type Log struct {
 	options Options
 	append  func([]byte, *Entry) []byte
@@ -34,7 +34,7 @@ type Log struct {
 
 	mu    sync.Mutex
 	queue []byte
-	spare []byte // the other buffer, when it is not being written
+	spare []byte // the other buffer, while it is not being written
 
 	wake   chan struct{}
 	reopen chan chan error
@@ -43,7 +43,7 @@ type Log struct {
 	once   sync.Once
 }
 
-// Open opens a log. A file is appended to, and made if it is not there.
+// Open opens a log. It appends to the file, and creates it if necessary.
 func Open(o Options) (*Log, error) {
 	l := &Log{
 		options: o, wake: make(chan struct{}, 1), reopen: make(chan chan error), done: make(chan struct{}), ended: make(chan struct{}),
@@ -56,7 +56,7 @@ func Open(o Options) (*Log, error) {
 	case "json":
 		l.append = appendJSON
 	default:
-		return nil, fmt.Errorf("access_log: there is no format %q: write common, combined or json", o.Format)
+		return nil, fmt.Errorf("access_log: unknown format %q: write common, combined or json", o.Format)
 	}
 	out, err := l.open()
 	if err != nil {
@@ -66,7 +66,7 @@ func Open(o Options) (*Log, error) {
 	return l, nil
 }
 
-// open opens what the lines go to.
+// open opens the destination.
 func (l *Log) open() (io.WriteCloser, error) {
 	or := func(w io.Writer, otherwise *os.File) io.WriteCloser {
 		if w == nil {
@@ -87,12 +87,12 @@ func (l *Log) open() (io.WriteCloser, error) {
 	return f, nil
 }
 
-// keptOpen is a writer that is not ours to close.
+// keptOpen is a writer that Close must not close: standard output or error.
 type keptOpen struct{ io.Writer }
 
 func (keptOpen) Close() error { return nil }
 
-// Write adds a line. It never waits: where lines are not written as fast as they come, it is dropped.
+// Write adds a line. It never blocks: if the buffer is full, it drops the line.
 func (l *Log) Write(e *Entry) {
 	l.mu.Lock()
 	if len(l.queue) >= maxQueue {
@@ -112,10 +112,10 @@ func (l *Log) Write(e *Entry) {
 	}
 }
 
-// Dropped is how many lines were dropped since they came too fast, and how many writes failed.
+// Dropped returns how many lines were dropped, and how many writes failed.
 func (l *Log) Dropped() (lines, failures uint64) { return l.dropped.Load(), l.failed.Load() }
 
-// Reopen opens the file again, after it was moved away. On an error the old one goes on.
+// Reopen opens the file again, after it was moved. On an error, the log continues with the old file.
 func (l *Log) Reopen() error {
 	answer := make(chan error, 1)
 	select {
@@ -126,7 +126,7 @@ func (l *Log) Reopen() error {
 	}
 }
 
-// Close writes what is there and ends the log. Lines that come later are lost.
+// Close writes the buffered lines and closes the log. Later lines are lost.
 func (l *Log) Close() error {
 	l.once.Do(func() { close(l.done) })
 	<-l.ended
@@ -160,7 +160,7 @@ func (l *Log) run(out io.WriteCloser) {
 	}
 }
 
-// flush writes what has been gathered, in whole lines and in one call: so two processes can append to one file.
+// flush writes the buffered lines in one call, so that two processes can append to one file.
 func (l *Log) flush(out io.Writer) {
 	l.mu.Lock()
 	lines := l.queue
@@ -172,7 +172,7 @@ func (l *Log) flush(out io.Writer) {
 		}
 	}
 	if cap(lines) > 4*full {
-		lines = nil // a rush is over some time
+		lines = nil // do not keep the memory of a rush
 	}
 	l.mu.Lock()
 	l.spare = lines[:0]

@@ -7,30 +7,30 @@ import (
 	"unicode/utf8"
 )
 
-// An Entry is what is known of a request once it has been answered.
+// An Entry describes a request and its response.
 type Entry struct {
-	Time     time.Time // when it came
+	Time     time.Time // when the request came
 	Duration time.Duration
 	Client   netip.Addr
-	User     string // of basic authentication, as the client says it
+	User     string // of basic authentication, unverified
 	Method   string
-	Target   string // as it was sent
+	Target   string // as sent
 	Protocol string // HTTP/1.1
 	Host     string
 	Referer  string
 	Agent    string
 	TLS      string // "1.2" or "1.3"; empty without
-	Status   int    // 0 where nothing was answered, as the client was gone
-	Bytes    int64  // of the answer's body
+	Status   int    // 0 if the client disconnected before the response
+	Bytes    int64  // of the response body
 
 	Decision     string // allow, delay, deny, left, no_route, invalid, too_large
-	Limit        string // the one that refused or delayed
+	Limit        string // the limit that refused or delayed
 	Delay        time.Duration
-	Upstream     string        // empty where none was asked
-	UpstreamTime time.Duration // until the header of its answer
+	Upstream     string        // empty if no upstream was used
+	UpstreamTime time.Duration // until the header of its response
 }
 
-// clientGone is what nginx writes where a client left before there was an answer.
+// clientGone is nginx's status for a client that disconnected before the response.
 const clientGone = 499
 
 const clock = "02/Jan/2006:15:04:05 -0700"
@@ -38,7 +38,7 @@ const clock = "02/Jan/2006:15:04:05 -0700"
 // appendCommon appends the Common Log Format: CLIENT - USER [TIME] "REQUEST" STATUS BYTES.
 func appendCommon(b []byte, e *Entry) []byte { return append(common(b, e), '\n') }
 
-// appendCombined appends the Combined Log Format, as nginx and Apache have it: the common one, the Referer and the User-Agent.
+// appendCombined appends the Combined Log Format, as nginx and Apache do: the common format, Referer and User-Agent.
 func appendCombined(b []byte, e *Entry) []byte {
 	b = append(common(b, e), ' ')
 	b = append(quoted(b, e.Referer), ' ')
@@ -77,7 +77,7 @@ func status(e *Entry) int {
 	return e.Status
 }
 
-// quoted appends a text in quotes; one that is empty is a dash.
+// quoted appends a string in quotes, and a dash for an empty one.
 func quoted(b []byte, s string) []byte {
 	if s == "" {
 		return append(b, `"-"`...)
@@ -85,7 +85,7 @@ func quoted(b []byte, s string) []byte {
 	return append(escaped(append(b, '"'), s, false), '"')
 }
 
-// escaped writes everything that could end a field or a line, or that is not plain ASCII, as \xXX, as nginx does.
+// escaped appends a string, with everything that could end a field or a line, and everything beyond ASCII, as \xXX, as in nginx.
 func escaped(b []byte, s string, spaces bool) []byte {
 	const hex = "0123456789ABCDEF"
 	for i := range len(s) {
@@ -130,7 +130,7 @@ func appendJSON(b []byte, e *Entry) []byte {
 	return append(b, "}\n"...)
 }
 
-// text appends a member, unless it is empty.
+// text appends a string member, unless it is empty.
 func text(b []byte, name, s string) []byte {
 	if s == "" {
 		return b
