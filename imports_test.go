@@ -228,7 +228,7 @@ func inRoot(pkg string) bool {
 // What internal/rules may use of the standard library: nothing that reads a clock, takes a lock, shares memory or does I/O. Of package
 // time it may use what computes with times that were read elsewhere.
 var (
-	pureImports = []string{"cmp", "fmt", "math", "math/big", "math/bits", "reflect", "slices", "strconv", "strings", "time"}
+	pureImports = []string{"cmp", "errors", "fmt", "math", "math/big", "math/bits", "reflect", "slices", "strconv", "strings", "time"}
 	pureTime    = []string{"Duration", "Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour", "Weekday", "Sunday", "Monday",
 		"Saturday", "Month", "January", "Time", "Date", "Unix", "Location", "UTC"}
 )

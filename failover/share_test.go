@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/rules"
 	"github.com/weirflow/weir/weirtest"
 )
 
@@ -22,8 +23,8 @@ func TestShare(t *testing.T) {
 		{weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 20}, 3, weir.TokenBucket{Rate: weir.Rate{N: 10, Per: 3 * second}, Burst: 6}},
 		{weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 20, Initial: 2}, 4, weir.TokenBucket{Rate: weir.Rate{N: 5, Per: 2 * second}, Burst: 5, Initial: -1}},
 		{weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}, 5, weir.TokenBucket{Rate: weir.Rate{N: 1, Per: 5 * second}, Burst: 1}},
-		{weir.TokenBucket{Rate: weir.Rate{N: 1, Per: longest}, Burst: 1}, 9, weir.TokenBucket{Rate: weir.Rate{N: 1, Per: longest}, Burst: 1}},
-		{weir.TokenBucket{Rate: weir.Rate{N: 100, Per: longest}, Burst: 90}, 3, weir.TokenBucket{Rate: weir.Rate{N: 33, Per: longest}, Burst: 30}},
+		{weir.TokenBucket{Rate: weir.Rate{N: 1, Per: rules.MaxSpan}, Burst: 1}, 9, weir.TokenBucket{Rate: weir.Rate{N: 1, Per: rules.MaxSpan}, Burst: 1}},
+		{weir.TokenBucket{Rate: weir.Rate{N: 100, Per: rules.MaxSpan}, Burst: 90}, 3, weir.TokenBucket{Rate: weir.Rate{N: 33, Per: rules.MaxSpan}, Burst: 30}},
 		{weir.LeakyBucket{Rate: weir.PerSecond(9), Queue: 9, DelayAfter: 9}, 3, weir.LeakyBucket{Rate: weir.PerSecond(3), Queue: 2, DelayAfter: 2}},
 		{weir.LeakyBucket{Rate: weir.PerSecond(9), Queue: 1}, 3, weir.LeakyBucket{Rate: weir.PerSecond(3)}},
 		{weir.IntervalBucket{Burst: 10, Refill: 7, Every: second}, 3, weir.IntervalBucket{Burst: 3, Refill: 2, Every: second}},
@@ -35,6 +36,9 @@ func TestShare(t *testing.T) {
 		{weir.SmoothBursty{Rate: weir.PerSecond(10)}, 2, weir.SmoothBursty{Rate: weir.PerSecond(5)}},
 		{weir.SmoothBursty{Rate: weir.Unlimited}, 2, weir.SmoothBursty{Rate: weir.Unlimited}},
 		{weir.WarmUp{Rate: weir.PerSecond(10), Period: second}, 2, weir.WarmUp{Rate: weir.PerSecond(5), Period: second}},
+		{weir.NginxBucket{Rate: weir.PerSecond(9), Queue: 8, DelayAfter: 4}, 3, weir.NginxBucket{Rate: weir.PerSecond(3), Queue: 2, DelayAfter: 1}},
+		{weir.NginxBucket{Rate: weir.PerSecond(10), Queue: 8}, 3, weir.NginxBucket{Rate: weir.PerMinute(200), Queue: 2}},
+		{weir.NginxBucket{Rate: weir.PerMinute(1)}, 5, weir.NginxBucket{Rate: weir.PerMinute(1)}},
 		{weir.Concurrency{Limit: 10}, 2, weir.Concurrency{Limit: 10}},
 		{
 			weir.All(weir.FixedWindow{Limit: 10, Window: second}, weir.TokenBucket{Rate: weir.PerSecond(4), Burst: 4}), 2,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/rules"
 	"github.com/weirflow/weir/keyed"
 )
 
@@ -41,7 +42,7 @@ type record struct {
 
 	// At its first charge in an outage, a key is made one that has saved up nothing.
 	of     *outage
-	pieces []piece
+	pieces []rules.Use
 	until  int64 // when all that is as good as undone
 	seen   map[uint64]struct{}
 	seed   maphash.Seed
@@ -224,8 +225,8 @@ func (s *Store) start(r *record, key string) {
 	}
 	r.seen[maphash.String(r.seed, key)] = struct{}{}
 	for _, p := range r.pieces {
-		s.shares.asOf.Store(&reading{o.began.mono - int64(p.before), o.began.wall - int64(p.before)})
-		if cost := p.of(r.keys.Peek(key, 0)); cost > 0 {
+		s.shares.asOf.Store(&reading{o.began.mono - int64(p.Before), o.began.wall - int64(p.Before)})
+		if cost := costOf(p, r.keys.Peek(key, 0)); cost > 0 {
 			r.keys.Take(key, cost)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/claim"
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // DefaultMaxKeys is the ceiling where Options does not name one.
@@ -211,15 +212,8 @@ func newLimiter[K comparable](l weir.Limit, o Options) (*Limiter[K], error) {
 // full one, forgotten, would start again with less.
 func returns(l weir.Limit) bool {
 	for _, part := range weir.Parts(l) {
-		switch part := part.(type) {
-		case weir.TokenBucket:
-			if part.Initial != 0 && part.Initial != part.Burst {
-				return false
-			}
-		case weir.SmoothBursty:
-			if part.MaxBurst >= 0 && part.Rate != weir.Unlimited {
-				return false
-			}
+		if p := rules.ParamsOf(part); p != nil && !p.Resets() {
+			return false
 		}
 	}
 	return true

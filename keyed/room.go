@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/rules"
 )
 
 const (
@@ -48,17 +49,8 @@ func (k *Limiter[K]) ceiling(e *era) {
 // stateWords is how many words a state can have.
 func stateWords(l weir.Limit) (words int64) {
 	for _, part := range weir.Parts(l) {
-		switch part := part.(type) {
-		case weir.SlidingLog:
-			most := int64(part.MaxEntries)
-			if most == 0 {
-				most = min(part.Limit, 4096)
-			}
-			words += 8 * most // what it grows into, and what it grew out of
-		case weir.SlidingWindow:
-			words += 4 * int64(part.Slots)
-		default:
-			words += 8
+		if p := rules.ParamsOf(part); p != nil {
+			words += p.MostWords()
 		}
 	}
 	return words

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // grant is what one trip has brought: tokens that are used here until it ends.
@@ -43,9 +44,10 @@ func (g *grant) decide(d *weir.Decision, left, now int64) {
 // refusal is what the store said when it had nothing, for as long as that is taken for its answer.
 type refusal struct {
 	limit weir.Limit
-	until int64 // by the clock
-	retry int64 // when what was refused fits, or is asked for again
-	cost  int64 // what the store refused
+	terms rules.Leased // what leases of it mean
+	until int64        // by the clock
+	retry int64        // when what was refused fits, or is asked for again
+	cost  int64        // what the store refused
 	d     weir.Decision
 	fresh int64
 }
@@ -55,7 +57,10 @@ func (r *refusal) decide(d *weir.Decision, c *weir.Charge, left, now int64) bool
 	if r == nil || now >= r.until || r.limit != c.Limit || c.Cost-left < r.cost {
 		return false
 	}
-	more, ok := further(c.Limit, c.Cost-left-r.cost)
+	more, ok := time.Duration(0), true
+	if larger := c.Cost - left - r.cost; larger > 0 {
+		more, ok = r.terms.MoreWait(larger)
+	}
 	if !ok || c.Cost > r.d.Limit {
 		return false
 	}
@@ -83,6 +88,7 @@ type entry struct {
 
 	mu     sync.Mutex // never held over a trip
 	limit  weir.Limit
+	terms  rules.Leased  // what leases of it mean
 	pause  time.Duration // see pause
 	life   time.Duration // how long a grant lasts at most
 	gone   bool          // it is in the table no more
@@ -143,8 +149,8 @@ func (e *entry) tidy(now int64) {
 
 // be makes the entry one of a limit, whose numbers those of before say nothing of.
 func (e *entry) be(l weir.Limit, lifetime time.Duration) {
-	e.limit, e.capacity = l, 0
-	e.pause, e.life = pause(l, lifetime), min(lifetime, longest(l))
+	e.limit, e.terms, e.capacity = l, termsOf(l), 0
+	e.pause, e.life = e.terms.LeasePause(lifetime), min(lifetime, e.terms.LongestLease())
 }
 
 // publish shows callers what to take from.
@@ -256,7 +262,7 @@ func (e *entry) refuse(d *weir.Decision, cost, sent, now int64, lifetime time.Du
 	until = min(until, plus(now, lifetime/4<<min(e.runs, 4)))
 	e.runs++
 	d.RetryAfter = max(d.RetryAfter, e.pause)
-	e.no.Store(&refusal{limit: e.limit, until: until, retry: plus(now, d.RetryAfter), cost: cost, d: *d, fresh: e.fresh})
+	e.no.Store(&refusal{limit: e.limit, terms: e.terms, until: until, retry: plus(now, d.RetryAfter), cost: cost, d: *d, fresh: e.fresh})
 }
 
 // granted notes that the store gave something.

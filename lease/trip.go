@@ -324,10 +324,14 @@ func (s *Store) keep(t *trip, c *weir.Charge, d weir.Decision, now int64, e *ent
 		rest:     d.Remaining,
 		fresh:    plus(now, d.ResetAfter),
 	}
-	if span, ok := counted(c.Limit, d.ResetAfter); ok {
+	terms := e.terms
+	if c.Limit != e.limit {
+		terms = termsOf(c.Limit)
+	}
+	if span, ok := terms.LeaseEnds(d.ResetAfter, storeTick); ok {
 		g.ends = min(g.ends, plus(t.sent, span))
 	}
-	if _, fixed := c.Limit.(weir.FixedWindow); fixed {
+	if terms.LeaseResets() {
 		g.over = g.fresh
 	}
 	g.left.Store(c.Taken)

@@ -9,31 +9,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/duration"
 	"github.com/weirflow/weir/internal/nearest"
+	"github.com/weirflow/weir/internal/rules"
 	"github.com/weirflow/weir/internal/snake"
 )
 
-// kinds is every limit by its name in files and scripts, which is that of its type. Their fields are found by reflection, so that a
-// limit is known here by one line.
+// kinds is every limit by its name in files and scripts.
 func kinds() map[string]weir.Limit {
 	known := map[string]weir.Limit{}
-	for _, l := range []weir.Limit{
-		weir.TokenBucket{},
-		weir.LeakyBucket{},
-		weir.IntervalBucket{},
-		weir.FixedWindow{},
-		weir.SlidingWindow{},
-		weir.SlidingCounter{},
-		weir.SlidingLog{},
-		weir.SmoothBursty{},
-		weir.WarmUp{},
-		weir.NginxBucket{},
-		weir.Concurrency{},
-	} {
+	for _, l := range weir.Kinds() {
 		known[weir.Kind(l)] = l
 	}
 	return known
@@ -44,12 +31,12 @@ func Kinds() []string { return slices.Sorted(maps.Keys(kinds())) }
 
 // Fields returns the names of the fields of a kind of limit, in order; nil for a kind that there is not.
 func Fields(kind string) (names []string) {
-	l, ok := kinds()[kind]
-	if !ok {
-		return nil
-	}
-	for f := range reflect.TypeOf(l).Fields() {
-		names = append(names, snake.Case(f.Name))
+	for _, k := range rules.Kinds() {
+		if k.Name == kind {
+			for _, f := range k.Fields {
+				names = append(names, f.Name)
+			}
+		}
 	}
 	return names
 }
@@ -90,13 +77,17 @@ func ParseLimit(kind string, fields map[string]any) (weir.Limit, error) {
 func WithFields(l weir.Limit, fields map[string]any) (weir.Limit, error) {
 	v := reflect.New(reflect.TypeOf(l)).Elem()
 	v.Set(reflect.ValueOf(l))
-	known := Fields(weir.Kind(l))
+	var known []string
+	var described []rules.Field
+	if k := rules.KindOf(l); k != nil {
+		known, described = Fields(k.Name), k.Fields
+	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		i := slices.Index(known, name)
 		if i < 0 {
 			return nil, &FieldError{name, fmt.Errorf("a %s has no %q", weir.Kind(l), name), suggest(name, known)}
 		}
-		if err := setField(v.Field(i), name, fields[name]); err != nil {
+		if err := setField(v.Field(i), described[i], fields[name]); err != nil {
 			return nil, &FieldError{Field: name, Err: err}
 		}
 	}
@@ -119,10 +110,14 @@ func suggest(name string, known []string) string {
 	return "known: " + strings.Join(known, ", ")
 }
 
-// setField reads a value into a field.
-func setField(f reflect.Value, name string, value any) error {
-	switch f.Interface().(type) {
-	case weir.Rate:
+// setField reads a value into a field, as its description says.
+func setField(f reflect.Value, as rules.Field, value any) error {
+	if text, ok := value.(string); ok && as.Word != "" && text == as.Word && as.Type != rules.RateField {
+		f.SetInt(as.WordIs)
+		return nil
+	}
+	switch as.Type {
+	case rules.RateField:
 		text, ok := value.(string)
 		if !ok {
 			return fmt.Errorf("%v is not a rate: write it like 100/s", value)
@@ -132,17 +127,15 @@ func setField(f reflect.Value, name string, value any) error {
 			return errors.New(strings.TrimPrefix(err.Error(), "weir: "))
 		}
 		f.Set(reflect.ValueOf(r))
-	case time.Duration:
-		d, err := durationOf(value, name)
+	case rules.DurationField:
+		text, _ := value.(string)
+		d, err := duration.Parse(text)
 		if err != nil {
-			return err
+			return fmt.Errorf("%v is not a duration: write it like 500ms, 1h30m or 1d", value)
 		}
 		f.SetInt(int64(d))
-	case int64, int:
+	case rules.CountField:
 		n, err := wholeNumber(value)
-		if name == "initial" && value == "empty" {
-			n, err = weir.InitialEmpty, nil
-		}
 		if err == nil && f.OverflowInt(n) {
 			err = fmt.Errorf("%v is too large", value)
 		}
@@ -150,13 +143,13 @@ func setField(f reflect.Value, name string, value any) error {
 			return err
 		}
 		f.SetInt(n)
-	case float64:
+	case rules.NumberField:
 		n, err := number(value)
 		if err != nil {
 			return err
 		}
 		f.SetFloat(n)
-	case weir.Align:
+	case rules.AlignField:
 		text, ok := value.(string)
 		if !ok {
 			return fmt.Errorf("%v is no alignment: write epoch, first, or one of the calendar, like month:Europe/Berlin", value)
@@ -166,19 +159,6 @@ func setField(f reflect.Value, name string, value any) error {
 		return fmt.Errorf("this version cannot read a %s", f.Type())
 	}
 	return nil
-}
-
-// durationOf reads a duration. For how long permits are stored there is a word besides: for not at all.
-func durationOf(value any, name string) (time.Duration, error) {
-	text, _ := value.(string)
-	if name == "max_burst" && text == "none" {
-		return -1, nil
-	}
-	d, err := duration.Parse(text)
-	if err != nil {
-		return 0, fmt.Errorf("%v is not a duration: write it like 500ms, 1h30m or 1d", value)
-	}
-	return d, nil
 }
 
 // number reads a float64 from what a file or a script holds.

@@ -4,17 +4,16 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/rules"
 )
 
-// leasable says whether tokens of a limit can be taken ahead. It is package lease that knows: a test of the policy file holds this to it.
+// leasable says whether tokens of a limit can be taken ahead.
 func leasable(l weir.Limit) bool {
-	switch l.(type) {
-	case weir.TokenBucket, weir.FixedWindow, weir.SlidingWindow, weir.SlidingCounter:
-		return true
-	}
-	return false
+	k := rules.KindOf(l)
+	return k != nil && k.NoLease == ""
 }
 
 // leased checks that tokens of a limit can be taken ahead, where its store is to do that.
@@ -26,8 +25,14 @@ func (c *checker) leased(l *Limit) {
 	if _, ok := l.Limit.(weir.Concurrency); ok {
 		return // it has no tokens: its places are the store's, beside the leases
 	}
-	c.wrong(fmt.Sprintf("the store %q has leases, and tokens of %s cannot be leased: only those of token_bucket, fixed_window, sliding_window and sliding_counter",
-		l.Store, weir.Kind(l.Limit)), "name a store without lease: there may be two at the same URL", "limits", l.Name, "store")
+	var can []string
+	for _, k := range rules.Kinds() {
+		if k.NoLease == "" {
+			can = append(can, k.Name)
+		}
+	}
+	c.wrong(fmt.Sprintf("the store %q has leases, and tokens of %s cannot be leased: only those of %s and %s",
+		l.Store, weir.Kind(l.Limit), strings.Join(can[:len(can)-1], ", "), can[len(can)-1]), "name a store without lease: there may be two at the same URL", "limits", l.Name, "store")
 }
 
 // unleased warns of limits whose store takes tokens ahead, and which have no use for that on a route: what others may refuse afterwards, or

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // A server knows no time zones: of each calendar that a call is about, the windows around the time at which it will be carried out are sent
@@ -22,7 +23,7 @@ import (
 // A calendar is the windows of a limit.
 type calendar struct {
 	name   string // the same for limits whose windows are the same
-	of     weir.Calendar
+	of     rules.Calendar
 	latest atomic.Pointer[stretch]
 }
 
@@ -34,10 +35,15 @@ type stretch struct {
 }
 
 func newCalendar(l weir.FixedWindow) (*calendar, error) {
-	c, err := l.Calendar()
+	c, zone, err := rules.ParseCalendar(string(l.Align), time.Second)
 	if err != nil {
 		return nil, err
 	}
+	location, err := time.LoadLocation(zone)
+	if err != nil {
+		return nil, err
+	}
+	c = c.In(location)
 	return &calendar{name: c.String(), of: c}, nil
 }
 

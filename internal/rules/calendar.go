@@ -53,12 +53,6 @@ func (c Calendar) In(zone *time.Location) Calendar {
 	return c
 }
 
-// Period is what the calendar counts by.
-func (c Calendar) Period() Period { return c.period }
-
-// Zone is the time zone.
-func (c Calendar) Zone() *time.Location { return c.zone }
-
 // calendarIdentity is what two calendars that lie alike have in common.
 type calendarIdentity struct {
 	period Period
@@ -171,4 +165,49 @@ func (p Period) After(id, n int64) int64 {
 // days counts the days from 1970-01-01.
 func days(year int, month time.Month, dayOf int) int64 {
 	return floorTo(time.Date(year, month, dayOf, 0, 0, 0, 0, time.UTC).Unix(), daySeconds) / daySeconds
+}
+
+// LongestOf is the longest window of an Align that is a period of the calendar, but for the hour that a day may have more.
+func LongestOf(align string) time.Duration {
+	period, _, _ := strings.Cut(align, ":")
+	switch period {
+	case "day":
+		return day
+	case "month":
+		return 31 * day
+	case "year":
+		return 366 * day
+	}
+	return 7 * day
+}
+
+// A CalendarWindow is one window of a Calendar. Day is its first day, as days since 1970-01-01: the window is known by that, and not by its
+// moments, which differ where the zone's clocks are decided anew.
+type CalendarWindow struct {
+	Day          int64
+	Begins, Ends time.Time // Ends is the moment at which the next one begins
+}
+
+// String is an Align of the same windows, written out: "week-monday:UTC" for "week".
+func (c Calendar) String() string {
+	period := c.period.Name
+	if period == "week" {
+		period += "-" + strings.ToLower(c.period.First.String())
+	}
+	return period + ":" + c.zone.String()
+}
+
+// Windows returns n windows one after another, the first of them the one that a moment is in. The calendar counts in seconds. A day that
+// the zone left out is a window of no length.
+func (c Calendar) Windows(at time.Time, n int) []CalendarWindow {
+	windows := make([]CalendarWindow, 0, max(n, 0))
+	day := c.Window(at.Unix())
+	begins := c.Moment(day)
+	for range n {
+		next := c.period.After(day, 1)
+		ends := c.Moment(next)
+		windows = append(windows, CalendarWindow{day, time.Unix(begins, 0), time.Unix(ends, 0)})
+		day, begins = next, ends
+	}
+	return windows
 }

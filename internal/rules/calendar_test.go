@@ -130,3 +130,43 @@ func TestTheLastDayOfALeapYear(t *testing.T) {
 		}
 	}
 }
+
+// TestWindows: windows one after another, and the day that never was between two of them.
+func TestWindows(t *testing.T) {
+	at := time.Date(2011, 12, 29, 12, 0, 0, 0, time.UTC)
+	calendar, err := calendarIn("day:Pacific/Apia", time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	windows := calendar.Windows(at, 4)
+	day := time.Date(2011, time.December, 29, 0, 0, 0, 0, time.UTC).Unix() / 86400
+	for i, want := range []struct{ begins, ends string }{
+		{"2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z"},
+		{"2011-12-30T10:00:00Z", "2011-12-30T10:00:00Z"},
+		{"2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"},
+		{"2011-12-31T10:00:00Z", "2012-01-01T10:00:00Z"},
+	} {
+		got := windows[i]
+		begins, ends := got.Begins.UTC().Format(time.RFC3339), got.Ends.UTC().Format(time.RFC3339)
+		if begins != want.begins || ends != want.ends || got.Day != day+int64(i) {
+			t.Errorf("window %d is day %d from %s to %s, want day %d from %s to %s", i, got.Day, begins, ends, day+int64(i), want.begins, want.ends)
+		}
+	}
+}
+
+// TestCalendar: which limits have one, and what it is called.
+func TestCalendar(t *testing.T) {
+	for align, want := range map[string]string{
+		"day": "day:UTC", "day:UTC": "day:UTC", "week": "week-monday:UTC", "week-monday:Europe/Berlin": "week-monday:Europe/Berlin",
+		"week-sunday": "week-sunday:UTC", "month:Europe/Berlin": "month:Europe/Berlin", "year:": "year:UTC",
+	} {
+		if c, err := calendarIn(align, time.Second); err != nil || c.String() != want {
+			t.Errorf("%q is called %v, %v, want %s", align, c, err, want)
+		}
+	}
+	for _, align := range []string{"", "epoch", "first", "day:Nowhere", "day:Local", "week-noday", "fortnight"} {
+		if c, err := calendarIn(align, time.Second); err == nil {
+			t.Errorf("%q has a calendar: %v", align, c)
+		}
+	}
+}

@@ -302,3 +302,78 @@ func (w *fixedWindowRule) StepWord(f *WordRange, word, now, cost int64, charge b
 func (w *fixedWindowRule) OneWindow() bool { return w.length == 0 }
 func (w *fixedWindowRule) Kind() string    { return "fixed_window" }
 func (w *fixedWindowRule) Words() int      { return fixedWindowWords }
+
+var fixedWindowKind = Kind{
+	Name:   "fixed_window",
+	GoName: "FixedWindow",
+	Doc:    "Fixed window: a quota for each window of time. Around the boundary between two windows, twice the limit may come at once.",
+	Page:   "FixedWindow",
+	Zero:   FixedWindow{},
+	Fields: []Field{
+		{Name: "limit", Type: CountField, Required: true, Doc: "How many requests in each window; at least 1."},
+		{Name: "window", Type: DurationField, Required: true, Unless: &Unless{"align", "^(day|week|month|year)"},
+			Doc: "The length of a window, like 1m or 1d. Leave it out with a calendar."},
+		{Name: "align", Type: AlignField, Default: "epoch; default time zone: UTC",
+			Doc: "Where windows start: epoch (multiples of window since 1970), first (a key's first request), or a calendar with a time zone: day:Europe/Berlin, week, week-sunday, month, year."},
+	},
+}
+
+// Kind implements Params.
+func (l FixedWindow) Kind() *Kind { return &fixedWindowKind }
+
+// MostPerRequest implements Params.
+func (l FixedWindow) MostPerRequest() (int64, string) { return l.Limit, "limit" }
+
+// QuotaWindow implements Params.
+func (l FixedWindow) QuotaWindow() time.Duration {
+	if l.Window > 0 {
+		return l.Window
+	}
+	return LongestOf(l.Align)
+}
+
+// MostWords implements Params.
+func (l FixedWindow) MostWords() int64 { return 8 }
+
+// Resets implements Params.
+func (l FixedWindow) Resets() bool { return true }
+
+// Share implements Shared.
+func (l FixedWindow) Share(n int64) Params {
+	l.Limit = part(l.Limit, n)
+	return l
+}
+
+// UsedUp implements Shared: what comes in the rest of the window stays, rounded down. A window that begins with a charge began half of it ago.
+func (l FixedWindow) UsedUp(fresh time.Duration) []Use {
+	length := l.QuotaWindow()
+	switch {
+	case l.Align == AlignFirst:
+		return []Use{{Before: l.Window / 2, Cost: l.Limit - l.Limit/2}}
+	case length <= 0:
+		return usedAll(0)
+	}
+	return usedAll(mulDiv(l.Limit, int64(min(fresh, length)), int64(length)))
+}
+
+// LeaseEnds implements Leased: with the window.
+func (l FixedWindow) LeaseEnds(reset, unit time.Duration) (time.Duration, bool) {
+	return reset - unit, true
+}
+
+// LongestLease implements Leased.
+func (l FixedWindow) LongestLease() time.Duration {
+	if l.Window > 0 {
+		return l.Window
+	}
+	return math.MaxInt64
+}
+
+// LeasePause implements Leased.
+func (l FixedWindow) LeasePause(time.Duration) time.Duration { return 0 }
+
+// MoreWait implements Leased: the next window has room for any cost.
+func (l FixedWindow) MoreWait(int64) (time.Duration, bool) { return 0, true }
+
+// LeaseResets implements Leased.
+func (l FixedWindow) LeaseResets() bool { return true }

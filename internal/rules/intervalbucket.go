@@ -309,3 +309,54 @@ func (b *intervalBucketRule) steps(tokens int64) int64 {
 
 // OneWindow implements WordRule.
 func (b *intervalBucketRule) OneWindow() bool { return false }
+
+var intervalBucketKind = Kind{
+	Name:   "interval_bucket",
+	GoName: "IntervalBucket",
+	Doc:    "A bucket that refills in whole steps, for contracts that say so. token_bucket spreads the same tokens evenly.",
+	Page:   "IntervalBucket",
+	Zero:   IntervalBucket{},
+	Fields: []Field{
+		{Name: "burst", Type: CountField, Required: true, Doc: "The bucket's capacity; at least 1."},
+		{Name: "refill", Type: CountField, Required: true, Doc: "How many tokens each step adds; at least 1."},
+		{Name: "every", Type: DurationField, Required: true, Doc: "The time between steps, like 1m. Steps are counted from the charge that leaves a full bucket."},
+	},
+	NoLease: "steps begin with the charge that leaves a full bucket, and a lease would move that",
+}
+
+// Kind implements Params.
+func (l IntervalBucket) Kind() *Kind { return &intervalBucketKind }
+
+// MostPerRequest implements Params.
+func (l IntervalBucket) MostPerRequest() (int64, string) { return l.Burst, "burst" }
+
+// QuotaWindow implements Params.
+func (l IntervalBucket) QuotaWindow() time.Duration { return filling(l) }
+
+// MostWords implements Params.
+func (l IntervalBucket) MostWords() int64 { return 8 }
+
+// Resets implements Params.
+func (l IntervalBucket) Resets() bool { return true }
+
+// Share implements Shared: Refill/n at each step, or where that is below 1, 1 at each n/Refill-th.
+func (l IntervalBucket) Share(n int64) Params {
+	if l.Burst < 1 || l.Refill < 1 || l.Every < 1 {
+		return l
+	}
+	l.Burst = part(l.Burst, n)
+	if l.Refill >= n {
+		l.Refill /= n
+	} else {
+		every := u128.Mul(uint64(l.Every), uint64(n)).DivCeil(uint64(l.Refill))
+		l.Refill, l.Every = 1, time.Duration(min(every, uint64(MaxSpan)))
+	}
+	// It has to be full within MaxSpan, also where it fills more slowly than the limit for what was rounded down.
+	if steps := max(1, int64(MaxSpan/l.Every)); l.Burst/l.Refill >= steps {
+		l.Burst = min(l.Burst, steps*l.Refill)
+	}
+	return l
+}
+
+// UsedUp implements Shared.
+func (l IntervalBucket) UsedUp(time.Duration) []Use { return usedAll(0) }

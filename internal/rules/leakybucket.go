@@ -19,3 +19,48 @@ func (l LeakyBucket) Compile(unit time.Duration) (Rule, error) {
 	b.passes = b.cost(l.DelayAfter)
 	return b, nil
 }
+
+var leakyBucketKind = Kind{
+	Name:   "leaky_bucket",
+	GoName: "LeakyBucket",
+	Doc:    "Leaky bucket: requests go on at a constant spacing, and early ones wait in a queue.",
+	Page:   "LeakyBucket",
+	Zero:   LeakyBucket{},
+	Queues: true,
+	Fields: []Field{
+		{Name: "rate", Type: RateField, Required: true},
+		{Name: "queue", Type: CountField, Default: "0", Doc: "How many requests may wait in the queue; further ones are refused."},
+		{Name: "delay_after", Type: CountField, Default: "0", Doc: "How many queued requests pass without delay (nginx's delay)."},
+	},
+	NoLease: "tokens that were taken ahead would be used at once, and not at the bucket's spacing",
+}
+
+// Kind implements Params.
+func (l LeakyBucket) Kind() *Kind { return &leakyBucketKind }
+
+// MostPerRequest implements Params.
+func (l LeakyBucket) MostPerRequest() (int64, string) {
+	return l.Queue + 1, "queue (and one that is served)"
+}
+
+// QuotaWindow implements Params: delays change nothing of it.
+func (l LeakyBucket) QuotaWindow() time.Duration {
+	return TokenBucket{Rate: l.Rate, Burst: l.Queue + 1}.QuotaWindow()
+}
+
+// MostWords implements Params.
+func (l LeakyBucket) MostWords() int64 { return 8 }
+
+// Resets implements Params.
+func (l LeakyBucket) Resets() bool { return true }
+
+// Share implements Shared.
+func (l LeakyBucket) Share(n int64) Params {
+	l.Rate = l.Rate.dividedBy(n)
+	l.Queue = part(l.Queue+1, n) - 1
+	l.DelayAfter = min(l.DelayAfter/n, l.Queue)
+	return l
+}
+
+// UsedUp implements Shared: as if one had gone now, and all that may go without delay.
+func (l LeakyBucket) UsedUp(time.Duration) []Use { return usedAll(l.Queue - l.DelayAfter) }

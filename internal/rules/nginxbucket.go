@@ -222,3 +222,54 @@ func (b *nginxBucketRule) Spent(s []int64, now int64) int64 {
 }
 
 func (b *nginxBucketRule) Load(now, spent int64) []int64 { return b.Charge(nil, now, spent) }
+
+var nginxBucketKind = Kind{
+	Name:   "nginx_bucket",
+	GoName: "NginxBucket",
+	Doc:    "nginx's limit_req in nginx's own arithmetic: thousandths of a request, and milliseconds. leaky_bucket is the same algorithm in exact arithmetic.",
+	Page:   "NginxBucket",
+	Zero:   NginxBucket{},
+	Fields: []Field{
+		{Name: "rate", Type: RateField, Required: true, Doc: "A count per second or per minute: 10/s, 30/m."},
+		{Name: "queue", Type: CountField, Default: "0", Doc: "nginx's burst."},
+		{Name: "delay_after", Type: CountField, Default: "0",
+			Doc: "nginx's delay: how many queued requests pass without delay. The value of queue is nginx's nodelay."},
+	},
+	NoLease:    "no store keeps it",
+	NoStore:    "nginx keeps it in the memory of one machine: use leaky_bucket, which is the same algorithm in exact arithmetic",
+	NoOverride: "nginx has one rate for all keys of a zone",
+}
+
+// Kind implements Params.
+func (l NginxBucket) Kind() *Kind { return &nginxBucketKind }
+
+// MostPerRequest implements Params.
+func (l NginxBucket) MostPerRequest() (int64, string) {
+	return l.Queue + 1, "queue (and one that is served)"
+}
+
+// QuotaWindow implements Params.
+func (l NginxBucket) QuotaWindow() time.Duration { return filling(l) }
+
+// MostWords implements Params.
+func (l NginxBucket) MostWords() int64 { return 8 }
+
+// Resets implements Params.
+func (l NginxBucket) Resets() bool { return true }
+
+// Share implements Shared. nginx has whole requests a second or a minute only: the rate is rounded down to one a minute, and is at least that.
+func (l NginxBucket) Share(n int64) Params {
+	if l.Rate.Per == time.Second && l.Rate.N%n == 0 {
+		l.Rate.N /= n
+	} else if l.Rate.N > 0 {
+		perMinute := u128.Mul(uint64(l.Rate.N), uint64(time.Minute/max(l.Rate.Per, 1)))
+		whole, _, _ := perMinute.Div(uint64(n))
+		l.Rate = Rate{max(1, int64(min(whole, math.MaxInt64/Thousand))), time.Minute}
+	}
+	l.Queue = part(l.Queue+1, n) - 1
+	l.DelayAfter = min(l.DelayAfter/n, l.Queue)
+	return l
+}
+
+// UsedUp implements Shared: nothing that would not have been held back is left.
+func (l NginxBucket) UsedUp(time.Duration) []Use { return usedAll(l.Queue - l.DelayAfter) }

@@ -297,3 +297,58 @@ func (w *slidingCounterRule) StepWord(_ *WordRange, word, now, cost int64, charg
 
 // OneWindow implements WordRule.
 func (w *slidingCounterRule) OneWindow() bool { return false }
+
+var slidingCounterKind = Kind{
+	Name:   "sliding_counter",
+	GoName: "SlidingCounter",
+	Doc:    "Sliding window counter: the current window plus a weighted part of the previous one. Three numbers per key, whatever the limit.",
+	Page:   "SlidingCounter",
+	Zero:   SlidingCounter{},
+	Fields: []Field{
+		{Name: "limit", Type: CountField, Required: true, Doc: "How many requests over the window; at least 1."},
+		{Name: "window", Type: DurationField, Required: true, Doc: "The length of the window, like 1m."},
+	},
+}
+
+// Kind implements Params.
+func (l SlidingCounter) Kind() *Kind { return &slidingCounterKind }
+
+// MostPerRequest implements Params.
+func (l SlidingCounter) MostPerRequest() (int64, string) { return l.Limit, "limit" }
+
+// QuotaWindow implements Params.
+func (l SlidingCounter) QuotaWindow() time.Duration { return l.Window }
+
+// MostWords implements Params.
+func (l SlidingCounter) MostWords() int64 { return 8 }
+
+// Resets implements Params.
+func (l SlidingCounter) Resets() bool { return true }
+
+// Share implements Shared.
+func (l SlidingCounter) Share(n int64) Params {
+	l.Limit = part(l.Limit, n)
+	return l
+}
+
+// UsedUp implements Shared.
+func (l SlidingCounter) UsedUp(time.Duration) []Use { return spread(l.Limit, l.Window, pieces) }
+
+// LeaseEnds implements Leased: with the current window.
+func (l SlidingCounter) LeaseEnds(reset, unit time.Duration) (time.Duration, bool) {
+	return reset - l.Window - unit, true
+}
+
+// LongestLease implements Leased.
+func (l SlidingCounter) LongestLease() time.Duration { return l.Window }
+
+// LeasePause implements Leased.
+func (l SlidingCounter) LeasePause(lifetime time.Duration) time.Duration {
+	return min(lifetime, l.Window) / 32
+}
+
+// MoreWait implements Leased.
+func (l SlidingCounter) MoreWait(int64) (time.Duration, bool) { return 0, false }
+
+// LeaseResets implements Leased.
+func (l SlidingCounter) LeaseResets() bool { return false }

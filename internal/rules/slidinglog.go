@@ -379,3 +379,47 @@ func (w *slidingLogRule) Spent(s []int64, now int64) int64 {
 func (w *slidingLogRule) Load(now, spent int64) []int64 {
 	return w.Charge(nil, now, min(spent, w.limit))
 }
+
+var slidingLogKind = Kind{
+	Name:   "sliding_log",
+	GoName: "SlidingLog",
+	Doc:    "Sliding window log: never more than limit in any window. It remembers each request of the window.",
+	Page:   "SlidingLog",
+	Zero:   SlidingLog{},
+	Fields: []Field{
+		{Name: "limit", Type: CountField, Required: true, Doc: "How many requests in any window; at least 1."},
+		{Name: "window", Type: DurationField, Required: true, Doc: "The length of the window, like 1m."},
+		{Name: "max_entries", Type: CountField, Default: "limit",
+			Doc: "How many requests are remembered per key, up to 4096. Beyond it, the oldest two are merged: the limit is never exceeded, but capacity returns later."},
+	},
+	NoLease: "it promises never more than limit in any window, and tokens that were taken ahead are used later than they were charged",
+}
+
+// Kind implements Params.
+func (l SlidingLog) Kind() *Kind { return &slidingLogKind }
+
+// MostPerRequest implements Params.
+func (l SlidingLog) MostPerRequest() (int64, string) { return l.Limit, "limit" }
+
+// QuotaWindow implements Params.
+func (l SlidingLog) QuotaWindow() time.Duration { return l.Window }
+
+// MostWords implements Params: what a state grows into, and what it grew out of.
+func (l SlidingLog) MostWords() int64 {
+	if l.MaxEntries == 0 {
+		return 8 * min(l.Limit, maxEntries)
+	}
+	return 8 * int64(l.MaxEntries)
+}
+
+// Resets implements Params.
+func (l SlidingLog) Resets() bool { return true }
+
+// Share implements Shared.
+func (l SlidingLog) Share(n int64) Params {
+	l.Limit = part(l.Limit, n)
+	return l
+}
+
+// UsedUp implements Shared.
+func (l SlidingLog) UsedUp(time.Duration) []Use { return spread(l.Limit, l.Window, pieces) }

@@ -359,3 +359,73 @@ func (w *slidingWindowRule) Spent(s []int64, now int64) int64 {
 func (w *slidingWindowRule) Load(now, spent int64) []int64 {
 	return w.Charge(nil, now, min(spent, w.limit))
 }
+
+var slidingWindowKind = Kind{
+	Name:   "sliding_window",
+	GoName: "SlidingWindow",
+	Doc:    "Sliding window of counters: at most limit over the last slots, and at most slot_limit in each slot.",
+	Page:   "SlidingWindow",
+	Zero:   SlidingWindow{},
+	Fields: []Field{
+		{Name: "limit", Type: CountField, Required: true, Doc: "How many requests over the window; at least 1."},
+		{Name: "window", Type: DurationField, Required: true, Doc: "The length of the window, like 1s. Each slot must be a whole number of nanoseconds."},
+		{Name: "slots", Type: CountField, Required: true, Doc: "How many slots the window is divided into; 2 to 4096."},
+		{Name: "slot_limit", Type: CountField, Default: "limit", Doc: "How many requests in each slot."},
+	},
+}
+
+// Kind implements Params.
+func (l SlidingWindow) Kind() *Kind { return &slidingWindowKind }
+
+// MostPerRequest implements Params.
+func (l SlidingWindow) MostPerRequest() (int64, string) {
+	if l.SlotLimit > 0 {
+		return l.SlotLimit, "slot_limit"
+	}
+	return l.Limit, "limit"
+}
+
+// QuotaWindow implements Params.
+func (l SlidingWindow) QuotaWindow() time.Duration { return l.Window }
+
+// MostWords implements Params.
+func (l SlidingWindow) MostWords() int64 { return 4 * int64(l.Slots) }
+
+// Resets implements Params.
+func (l SlidingWindow) Resets() bool { return true }
+
+// Share implements Shared.
+func (l SlidingWindow) Share(n int64) Params {
+	l.Limit = part(l.Limit, n)
+	if l.SlotLimit > 0 {
+		l.SlotLimit = part(l.SlotLimit, n)
+	}
+	return l
+}
+
+// UsedUp implements Shared.
+func (l SlidingWindow) UsedUp(time.Duration) []Use {
+	return spread(l.Limit, l.Window, min(l.Slots, pieces))
+}
+
+// LeaseEnds implements Leased: with the slot.
+func (l SlidingWindow) LeaseEnds(reset, unit time.Duration) (time.Duration, bool) {
+	return reset - time.Duration(l.Slots-1)*l.LongestLease() - unit, true
+}
+
+// LongestLease implements Leased.
+func (l SlidingWindow) LongestLease() time.Duration {
+	if l.Slots > 0 {
+		return l.Window / time.Duration(l.Slots)
+	}
+	return math.MaxInt64
+}
+
+// LeasePause implements Leased.
+func (l SlidingWindow) LeasePause(time.Duration) time.Duration { return 0 }
+
+// MoreWait implements Leased.
+func (l SlidingWindow) MoreWait(int64) (time.Duration, bool) { return 0, false }
+
+// LeaseResets implements Leased.
+func (l SlidingWindow) LeaseResets() bool { return false }

@@ -48,3 +48,45 @@ func (l SmoothBursty) Compile(unit time.Duration) (Rule, error) {
 	}
 	return b, nil
 }
+
+var smoothBurstyKind = Kind{
+	Name:   "smooth_bursty",
+	GoName: "SmoothBursty",
+	Doc:    "Guava's RateLimiter: no request is refused for its size; the next one waits for what it cost.",
+	Page:   "SmoothBursty",
+	Zero:   SmoothBursty{},
+	Fields: []Field{
+		{Name: "rate", Type: RateField, Required: true, Word: "unlimited", Doc: "A count per duration: 100/s, 6/m, 5000/h, 1/d, 20/100ms; or unlimited."},
+		{Name: "max_burst", Type: DurationField, Word: "none", WordIs: -1, Default: "1s", Doc: "How much idle time is stored as permits: a duration, or none."},
+	},
+	NoLease: "a request may take any number of permits ahead of their time, so there is no number that could be granted",
+}
+
+// Kind implements Params.
+func (l SmoothBursty) Kind() *Kind { return &smoothBurstyKind }
+
+// MostPerRequest implements Params.
+func (l SmoothBursty) MostPerRequest() (int64, string) { return math.MaxInt64, "" }
+
+// QuotaWindow implements Params.
+func (l SmoothBursty) QuotaWindow() time.Duration { return max(l.Normal().MaxBurst, 0) }
+
+// MostWords implements Params.
+func (l SmoothBursty) MostWords() int64 { return 8 }
+
+// Resets implements Params: a state that is never used has nothing stored, and one that was used has after a while.
+func (l SmoothBursty) Resets() bool { return l.MaxBurst < 0 || l.Rate == Unlimited }
+
+// Share implements Shared.
+func (l SmoothBursty) Share(n int64) Params {
+	l.Rate = l.Rate.dividedBy(n)
+	return l
+}
+
+// UsedUp implements Shared.
+func (l SmoothBursty) UsedUp(time.Duration) []Use {
+	if l.Rate == Unlimited {
+		return nil
+	}
+	return usedAll(0)
+}

@@ -1,6 +1,9 @@
 package rules
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // TokenBucket is the parameters of the limit of that name.
 type TokenBucket struct {
@@ -27,3 +30,66 @@ func (l TokenBucket) Compile(unit time.Duration) (Rule, error) {
 	}
 	return b, nil
 }
+
+var tokenBucketKind = Kind{
+	Name:   "token_bucket",
+	GoName: "TokenBucket",
+	Doc:    "Token bucket (GCRA): refills continuously at rate, and up to burst requests may come at once.",
+	Page:   "TokenBucket",
+	Zero:   TokenBucket{},
+	Fields: []Field{
+		{Name: "rate", Type: RateField, Required: true},
+		{Name: "burst", Type: CountField, Required: true, Doc: "How many requests may come at once (the bucket's capacity); at least 1."},
+		{Name: "initial", Type: CountField, Word: "empty", WordIs: InitialEmpty, Default: "burst",
+			Doc: "How many tokens a new key starts with: a number, or empty."},
+	},
+}
+
+// Kind implements Params.
+func (l TokenBucket) Kind() *Kind { return &tokenBucketKind }
+
+// MostPerRequest implements Params.
+func (l TokenBucket) MostPerRequest() (int64, string) { return l.Burst, "burst" }
+
+// QuotaWindow implements Params.
+func (l TokenBucket) QuotaWindow() time.Duration {
+	l.Initial = 0
+	return filling(l)
+}
+
+// MostWords implements Params.
+func (l TokenBucket) MostWords() int64 { return 8 }
+
+// Resets implements Params: a bucket that starts with less than Burst is full after a while, and never again as it started.
+func (l TokenBucket) Resets() bool { return l.Initial == 0 || l.Initial == l.Burst }
+
+// Share implements Shared.
+func (l TokenBucket) Share(n int64) Params {
+	l.Rate, l.Burst = l.Rate.dividedBy(n), part(l.Burst, n)
+	if l.Initial > 0 {
+		if l.Initial /= n; l.Initial == 0 {
+			l.Initial = InitialEmpty
+		}
+	}
+	return l
+}
+
+// UsedUp implements Shared.
+func (l TokenBucket) UsedUp(time.Duration) []Use { return usedAll(0) }
+
+// LeaseEnds implements Leased.
+func (l TokenBucket) LeaseEnds(_, _ time.Duration) (time.Duration, bool) { return 0, false }
+
+// LongestLease implements Leased.
+func (l TokenBucket) LongestLease() time.Duration { return math.MaxInt64 }
+
+// LeasePause implements Leased.
+func (l TokenBucket) LeasePause(lifetime time.Duration) time.Duration {
+	return min(lifetime/32, l.Rate.timeFor(l.Burst)/4)
+}
+
+// MoreWait implements Leased.
+func (l TokenBucket) MoreWait(more int64) (time.Duration, bool) { return l.Rate.timeFor(more), true }
+
+// LeaseResets implements Leased.
+func (l TokenBucket) LeaseResets() bool { return false }

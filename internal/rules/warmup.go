@@ -388,3 +388,41 @@ func (w *warmUpRule) Spent(s []int64, now int64) int64 {
 }
 
 func (w *warmUpRule) Load(now, spent int64) []int64 { return w.Charge(nil, now, spent) }
+
+var warmUpKind = Kind{
+	Name:   "warm_up",
+	GoName: "WarmUp",
+	Doc:    "Guava's RateLimiter with a warm-up, for upstreams with cold caches: after idling, the rate climbs from rate/cold_factor to rate over period.",
+	Page:   "WarmUp",
+	Zero:   WarmUp{},
+	Fields: []Field{
+		{Name: "rate", Type: RateField, Required: true, Word: "unlimited", Doc: "A count per duration: 100/s, 6/m, 5000/h, 1/d, 20/100ms; or unlimited."},
+		{Name: "period", Type: DurationField, Required: true, Doc: "How long the warm-up takes, like 10s."},
+		{Name: "cold_factor", Type: NumberField, Default: "3", Doc: "How many times slower it is when cold; at least 1."},
+	},
+	NoLease: "a request may take any number of permits ahead of their time, so there is no number that could be granted",
+}
+
+// Kind implements Params.
+func (l WarmUp) Kind() *Kind { return &warmUpKind }
+
+// MostPerRequest implements Params.
+func (l WarmUp) MostPerRequest() (int64, string) { return math.MaxInt64, "" }
+
+// QuotaWindow implements Params.
+func (l WarmUp) QuotaWindow() time.Duration { return l.Period }
+
+// MostWords implements Params.
+func (l WarmUp) MostWords() int64 { return 8 }
+
+// Resets implements Params.
+func (l WarmUp) Resets() bool { return true }
+
+// Share implements Shared.
+func (l WarmUp) Share(n int64) Params {
+	l.Rate = l.Rate.dividedBy(n)
+	return l
+}
+
+// UsedUp implements Shared: it begins cold, which is as slow as it gets.
+func (l WarmUp) UsedUp(time.Duration) []Use { return nil }

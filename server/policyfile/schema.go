@@ -18,10 +18,10 @@ import (
 )
 
 //go:embed policy.schema.json
-var schemaText []byte
+var schemaText string
 
 // Schema returns the JSON Schema (2020-12) of a policy file, for editors.
-func Schema() []byte { return bytes.Clone(schemaText) }
+func Schema() []byte { return withKinds(schemaText) }
 
 // schema validates trees. It is made for each file: a file is read seldom, and nothing is shared.
 type schema struct {
@@ -30,7 +30,8 @@ type schema struct {
 }
 
 func newSchema() (*schema, error) {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schemaText))
+	text := Schema()
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +43,7 @@ func newSchema() (*schema, error) {
 	if s.compiled, err = c.Compile("policy.json"); err != nil {
 		return nil, err
 	}
-	return s, json.Unmarshal(schemaText, &s.raw)
+	return s, json.Unmarshal(text, &s.raw)
 }
 
 // finding is something wrong at a path.

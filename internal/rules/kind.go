@@ -1,0 +1,170 @@
+package rules
+
+import (
+	"reflect"
+	"time"
+)
+
+// A Kind is an algorithm with everything that the rest of Weir has to know of it: what its parameters are called and mean, and what becomes
+// of it in each place where a limit can be. It is defined in the algorithm's file. No other package switches over kinds: what it needs to
+// know is here, or in a method of Params.
+//
+// Where an algorithm cannot be in one of the places, the reason stands here in words: those of a user who asks why. A test in proof/ goes
+// over all kinds and places, and fails where neither holds.
+type Kind struct {
+	Name   string  // as policy files write it
+	GoName string  // of the struct in package weir
+	Doc    string  // one or two sentences, for the schema of policy files
+	Page   string  // the heading of its part of docs/algorithms.md
+	Fields []Field // in the order of the struct's
+	Zero   Params  // the parameters, all zero
+
+	NoRule     string // why it has no Rule, so that it is neither taken nor kept by key
+	NoShare    string // why failover has no share of it; otherwise Zero is a Shared
+	NoLease    string // why tokens of it cannot be leased; otherwise Zero is a Leased
+	NoStore    string // why no store keeps it
+	NoModel    string // why weirtest has no reference model of it
+	NoOverride string // why single keys cannot have parameters of their own
+
+	Queues bool // requests over the rate wait in it
+}
+
+// Params are the parameters of a limit, as a user wrote them: defaults are not filled in.
+type Params interface {
+	// Kind is the algorithm.
+	Kind() *Kind
+	// Compile returns the rule for clock units of length unit. The parameters have been validated.
+	Compile(unit time.Duration) (Rule, error)
+	// MostPerRequest is the largest cost of one request, and the field that sets it; none where no cost is too large.
+	MostPerRequest() (cost int64, field string)
+	// QuotaWindow is the time that a RateLimit-Policy names for the quota: how long a bucket takes to fill, or a window lasts. Of windows of
+	// several lengths it is the longest, so that no client that spreads the quota over it is refused.
+	QuotaWindow() time.Duration
+	// MostWords bounds the memory of a state, in words.
+	MostWords() int64
+	// Resets reports whether a used state equals an untouched one after a while, so that a table may drop it then.
+	Resets() bool
+}
+
+// Shared is the Params of algorithms of which failover has a share.
+type Shared interface {
+	Params
+	// Share is the part that each of n nodes may use, n > 1, so that together they stay within what the limit admits. What is rounded is
+	// rounded down, and no capacity is below 1.
+	Share(n int64) Params
+	// UsedUp is what a key has used before now if it has used all it could at the limit's pace. fresh is how long it takes until a state
+	// that is charged 1 now for the first time equals an untouched one: the rest of a window.
+	UsedUp(fresh time.Duration) []Use
+}
+
+// A Use is part of what a key is taken to have used when an outage begins.
+type Use struct {
+	Before time.Duration // how long before that
+	Cost   int64         // at most
+	Keep   int64         // what is left to it at least
+}
+
+// Leased is the Params of algorithms whose tokens can be leased: taken from a store ahead of their use.
+type Leased interface {
+	Params
+	// LeaseEnds is how much longer tokens that are charged now are counted as of now, so that using them within that time admits nothing that
+	// the limit would not. reset is the ResetAfter just after the charge, and unit what it may be rounded up by. ok is false for a bucket,
+	// which has no such time.
+	LeaseEnds(reset, unit time.Duration) (d time.Duration, ok bool)
+	// LongestLease is the longest that LeaseEnds can be.
+	LongestLease() time.Duration
+	// LeasePause is the least time between two questions to a store about a key that was refused. It is short enough that no bucket fills up
+	// and no window stays unused; 0 where capacity returns all at once.
+	LeasePause(lifetime time.Duration) time.Duration
+	// MoreWait is how much longer it takes until a cost fits that is larger by more; ok is false where that cannot be told.
+	MoreWait(more int64) (d time.Duration, ok bool)
+	// LeaseResets reports whether a lease ends for good at the state's reset, as a window does.
+	LeaseResets() bool
+}
+
+// A Field is a parameter.
+type Field struct {
+	Name     string // as policy files write it
+	Type     FieldType
+	Required bool
+	Unless   *Unless // a required field may be left out then
+	Word     string  // a word that may stand in place of the value, such as "none"
+	WordIs   int64   // the value that it stands for
+	Default  string  // in words; "" for none
+	Doc      string  // one sentence
+}
+
+// Unless is a case in which a field is not required: where another one matches a regular expression.
+type Unless struct{ Field, Pattern string }
+
+// A FieldType is how a parameter is written.
+type FieldType uint8
+
+// The types of fields.
+const (
+	RateField     FieldType = iota // 100/s
+	CountField                     // a whole number
+	DurationField                  // 500ms
+	NumberField                    // a fraction
+	AlignField                     // where windows begin
+)
+
+// Kinds is every algorithm, in the order of the documentation.
+func Kinds() []*Kind {
+	return []*Kind{
+		&tokenBucketKind,
+		&leakyBucketKind,
+		&intervalBucketKind,
+		&fixedWindowKind,
+		&slidingWindowKind,
+		&slidingCounterKind,
+		&slidingLogKind,
+		&smoothBurstyKind,
+		&warmUpKind,
+		&nginxBucketKind,
+		&concurrencyKind,
+	}
+}
+
+// KindOf is the kind of a limit of package weir; nil for one that All returned, and for nil.
+func KindOf(limit any) *Kind {
+	if limit == nil {
+		return nil
+	}
+	name := reflect.TypeOf(limit).Name()
+	for _, k := range Kinds() {
+		if k.GoName == name {
+			return k
+		}
+	}
+	return nil
+}
+
+// ParamsOf is the parameters of a limit of package weir; nil for one that All returned, and for nil. It copies field by field, by name.
+//
+// This package cannot import package weir, and package weir does not export what only its neighbours need.
+func ParamsOf(limit any) Params {
+	k := KindOf(limit)
+	if k == nil {
+		return nil
+	}
+	p := reflect.New(reflect.TypeOf(k.Zero)).Elem()
+	copyFields(p, reflect.ValueOf(limit))
+	return p.Interface().(Params)
+}
+
+// WithParams is a limit of package weir with other parameters of its kind.
+func WithParams[L any](limit L, p Params) L {
+	l := reflect.New(reflect.TypeOf(limit)).Elem()
+	copyFields(l, reflect.ValueOf(p))
+	return l.Interface().(L)
+}
+
+// copyFields sets each field that the other struct has too.
+func copyFields(to, from reflect.Value) {
+	for i := range to.NumField() {
+		if f := from.FieldByName(to.Type().Field(i).Name); f.IsValid() {
+			to.Field(i).Set(f.Convert(to.Field(i).Type()))
+		}
+	}
+}
