@@ -34,6 +34,7 @@ var floors = map[string][]string{
 	"weirtest":          {".", "policy", "keyed", "weirhttp", "internal/..."}, // everything but sim
 	"internal/claim":    nil,                                                  // leaves: they import nothing of ours
 	"internal/duration": nil,
+	"internal/pause":    nil,
 	"internal/nearest":  nil,
 	"internal/rules":    {"internal/u128"},
 	"internal/seeds":    nil, // for tests
@@ -43,7 +44,7 @@ var floors = map[string][]string{
 	"internal/u128":     nil,
 	"internal/vclock":   nil,
 	"weirredis":         {".", "internal/..."},
-	"weirrueidis":       {".", "weirredis"},
+	"weirrueidis":       {".", "weirredis", "internal/pause"},
 	"weirgoredis":       {".", "weirredis"},
 	"server":            {".", "policy", "keyed", "failover", "lease", "internal/...", "server/..."},                         // no product by name
 	"server/active":     {".", "policy", "failover", "lease", "server/policyfile", "server/stores", "server/stores/product"}, // and no face

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/weirflow/weir/internal/pause"
 )
 
 // State is that of the breaker.
@@ -176,11 +178,7 @@ func (s *Store) watcher() {
 
 // tryAgain waits for its time, and probes the store.
 func (s *Store) tryAgain() {
-	timer := time.NewTimer(time.Duration(s.next.Load() - s.now()))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-s.life.Done():
+	if pause.For(s.life, time.Duration(s.next.Load()-s.now())) != nil {
 		return
 	}
 	b := &s.breaker

@@ -161,19 +161,7 @@ func (m *rare) sleep(ctx context.Context) error {
 	if m == nil || m.wait == 0 {
 		return nil
 	}
-	left := m.wait - time.Duration(m.e.now()-m.decided)
-	if left <= 0 {
-		return nil
-	}
-	done := make(chan struct{})
-	timer := m.e.after(left, func() { close(done) })
-	defer timer.Stop()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return m.e.sleep(ctx, m.wait, m.decided)
 }
 
 // letGo gives back what was charged for a request that was given up while it was held back; but what an NginxBucket was charged stays, as nginx

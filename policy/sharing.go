@@ -50,15 +50,14 @@ type sharing struct {
 	charges []weir.Charge // one for each of them
 	wait    time.Duration // how long until the request may go, from when that was decided
 	decided int64
-	now     func() int64
-	after   func(time.Duration, func()) weir.Timer
+	e       *Engine
 }
 
 // patience is how long a store has for what nobody waits for: to take back a charge, and to decide for a shadow limit.
 const patience = time.Second
 
 func (e *Engine) newSharing(r *route) *sharing {
-	return &sharing{first: r.memory, charges: make([]weir.Charge, len(r.live)-r.memory), now: e.now, after: e.after}
+	return &sharing{first: r.memory, charges: make([]weir.Charge, len(r.live)-r.memory), e: e}
 }
 
 // delay is how long the i-th limit that was asked has the request wait, if that is in a store.
@@ -74,12 +73,17 @@ func (s *sharing) sleep(ctx context.Context) error {
 	if s == nil || s.wait == 0 {
 		return nil
 	}
-	left := s.wait - time.Duration(s.now()-s.decided)
+	return s.e.sleep(ctx, s.wait, s.decided)
+}
+
+// sleep waits for what is left of a wait that was decided at a time of the engine's clock.
+func (e *Engine) sleep(ctx context.Context, wait time.Duration, decided int64) error {
+	left := wait - time.Duration(e.now()-decided)
 	if left <= 0 {
 		return nil
 	}
 	done := make(chan struct{})
-	timer := s.after(left, func() { close(done) })
+	timer := e.after(left, func() { close(done) })
 	defer timer.Stop()
 	select {
 	case <-done:
@@ -120,7 +124,7 @@ func (v *Verdict) chargeStage(ctx context.Context, s *stage, at int, keep bool) 
 		}
 		return v.unanswered(ctx, err, batch, places)
 	}
-	v.shared.decided = v.shared.now()
+	v.shared.decided = v.shared.e.now()
 	refused := -1
 	for k, i := range places {
 		d := out[k]

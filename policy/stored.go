@@ -57,7 +57,7 @@ func (v *Verdict) stored(ctx context.Context, e *Engine, r *request) bool {
 func (v *Verdict) undecided(ctx context.Context, e *Engine, s *single, err error) {
 	c := s.batch[0]
 	v.charges = []keyed.Charge[string]{{Key: c.Key, Cost: c.Cost}}
-	v.shared = &sharing{charges: []weir.Charge{c}, now: e.now, after: e.after}
+	v.shared = &sharing{charges: []weir.Charge{c}, e: e}
 	if v.unanswered(ctx, err, s.batch[:], []int{0}) {
 		v.Decision = v.least()
 	} else {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/pause"
 )
 
 // A Concurrency limits how much may be going on at once for each key, over all processes that use the same name. All methods are safe for
@@ -263,13 +264,13 @@ const (
 // left at the pace at which the queue moved, within 5 and 100 ms.
 func (w *waiter) pause(ctx context.Context, r *placeRequest) error {
 	now, place := time.Now(), max(r.answer.place, 1)
-	pause := time.Duration(min(place, int64(latest/soonest))) * soonest
+	next := time.Duration(min(place, int64(latest/soonest))) * soonest
 	if moved := w.place - place; moved > 0 {
 		left := time.Duration(float64(now.Sub(w.since)) * float64(place) / float64(moved))
-		pause = min(pause, max(left/2, soonest))
+		next = min(next, max(left/2, soonest))
 	}
 	w.place, w.since = place, now
-	return sleep(ctx, pause)
+	return pause.For(ctx, next)
 }
 
 //go:embed lua/concurrency.lua

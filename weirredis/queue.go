@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirflow/weir/internal/pause"
 )
 
 // queues hold the requests that wait for a round trip. All slots share one queue, so that requests of the same moment are sent together. Where a
@@ -260,19 +262,7 @@ func (s *Store) separate(all []*exchange) (rest []*exchange) {
 
 // pause waits before another attempt: from 2 ms after the first up to 50 ms.
 func (s *Store) pause(ctx context.Context, tries int) {
-	_ = sleep(ctx, min(time.Millisecond<<min(tries, 6), 50*time.Millisecond)) // whether the context has ended is seen by the caller
-}
-
-// sleep waits, or returns the error of a context that ends first.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	_ = pause.For(ctx, min(time.Millisecond<<min(tries, 6), 50*time.Millisecond)) // whether the context has ended is seen by the caller
 }
 
 // evaluate sends calls once. It waits no longer than Timeout: a connection may be dead without a sign of it.

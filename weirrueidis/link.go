@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/weirflow/weir/internal/pause"
 	"github.com/weirflow/weir/weirredis"
 )
 
@@ -51,7 +52,7 @@ const (
 
 // connect makes the client. From then on, it is up to the client to be connected.
 func (l *link) connect() {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for next := firstPause; ; next = min(2*next, lastPause) {
 		client, err := rueidis.NewClient(l.option)
 		if err == nil && l.addr.Mode == weirredis.Cluster && client.Mode() != rueidis.ClientModeCluster {
 			client.Close()
@@ -65,11 +66,7 @@ func (l *link) connect() {
 		l.mu.Lock()
 		l.err = err
 		l.mu.Unlock()
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-l.ctx.Done():
-			timer.Stop()
+		if pause.For(l.ctx, next) != nil {
 			return
 		}
 	}
