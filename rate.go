@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir/internal/duration"
+	"github.com/weirflow/weir/internal/nearest"
 	"github.com/weirflow/weir/internal/rules"
 )
 
@@ -55,7 +56,11 @@ func ParseRate(s string) (Rate, error) {
 		return Rate{}, fmt.Errorf("weir: rate %.20q... is too long: write a number, a slash and a duration, as in 100/s", s)
 	}
 	bad := func(format string, args ...any) (Rate, error) {
-		return Rate{}, fmt.Errorf("weir: rate %q: %s", s, fmt.Sprintf(format, args...))
+		why := fmt.Sprintf(format, args...)
+		if meant := nearest.Rate(s); meant != "" && meant != s {
+			why += ": did you mean " + meant + "?"
+		}
+		return Rate{}, fmt.Errorf("weir: rate %q: %s", s, why)
 	}
 	count, per, found := strings.Cut(s, "/")
 	if !found {

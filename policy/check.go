@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
-	"github.com/weirflow/weir/internal/nearest"
 )
 
 // A Problem is one thing that is wrong, or that is probably not meant, in a policy.
@@ -138,9 +137,10 @@ func (c *checker) limits() {
 		c.algorithm(l)
 		for j, text := range l.Key {
 			if _, err := parsePart(text); err != nil {
-				c.wrong(err.Error(), c.nearestPart(text), "limits", l.Name, "key", strconv.Itoa(j))
+				c.wrong(err.Error(), nearestPart(text), "limits", l.Name, "key", strconv.Itoa(j))
 			}
 		}
+		c.missing(l)
 		if l.OnMissing != "" && !slices.Contains(onMissing, l.OnMissing) {
 			c.wrong(fmt.Sprintf("%q is not what to do with a request that lacks a part of the key", l.OnMissing),
 				suggest(l.OnMissing, onMissing), "limits", l.Name, "on_missing")
@@ -206,19 +206,6 @@ func (c *checker) algorithm(l *Limit) {
 		c.wrong(fmt.Sprintf("a cost of %d never fits a %s of %d: every request would be refused", cost.n, field, size),
 			fmt.Sprintf("lower the cost, or raise the %s", field), "limits", l.Name, "cost")
 	}
-}
-
-// nearestPart suggests a part of a key.
-func (c *checker) nearestPart(text string) string {
-	if source, name, found := strings.Cut(text, "."); found && name != "" {
-		if near := nearest.To(source, []string{"client", "header", "query", "cookie", "path", "const"}); near != "" && near != source {
-			return fmt.Sprintf("did you mean %q?", near+"."+name)
-		}
-	}
-	if near := nearest.To(text, []string{"client.ip", "host", "method", "path", "uri"}); near != "" {
-		return fmt.Sprintf("did you mean %q?", near)
-	}
-	return ""
 }
 
 // unknown reports a name that refers to nothing.

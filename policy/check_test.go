@@ -24,7 +24,7 @@ func good() policy.Policy {
 	return policy.Policy{
 		Limits: []policy.Limit{
 			{Name: "per-user", Key: []string{"client.ip", "header.user-id"}, Limit: bucket("100/s", 200)},
-			{Name: "per-sku", Key: []string{"query.sku_id"}, Limit: bucket("500/s", 500), Cost: "header.x-cost"},
+			{Name: "per-sku", Key: []string{"query.sku_id"}, OnMissing: "key", Limit: bucket("500/s", 500), Cost: "header.x-cost"},
 		},
 		Upstreams: []policy.Upstream{{Name: "shop", URL: "http://127.0.0.1:9000"}},
 		Routes: []policy.Route{

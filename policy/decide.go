@@ -223,10 +223,16 @@ func (l *limit) question(buf []byte, r *request) (key []byte, cost int64, q ques
 // key makes a limit's key for a request. present is false where a part is missing; empty is true where all of them are, or have no value.
 func (l *limit) key(buf []byte, r *request) (key []byte, present, empty bool) {
 	present, empty = true, len(l.parts) > 0
-	for _, p := range l.parts {
+	for i, p := range l.parts {
 		value, ok := p.value(r)
 		present, empty = present && ok, empty && value == ""
 		buf = appendKey(buf, value)
+		if ok && l.presence != nil {
+			l.presence.note(i)
+		}
+	}
+	if l.presence != nil {
+		l.presence.asked.Store(true)
 	}
 	return seal(buf), present, empty
 }

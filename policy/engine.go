@@ -30,6 +30,9 @@ type Options struct {
 
 	// Keys has each Verdict carry the key of the request, which costs an allocation where it was refused.
 	Keys bool
+
+	// Parts has the engine note which parts of keys requests have, for Missing.
+	Parts bool
 }
 
 // An Engine decides about requests. It is safe for concurrent use.
@@ -49,27 +52,28 @@ type Engine struct {
 // limit is a named limit with its states.
 type limit struct {
 	Limit
-	parts   []part
-	cost    cost
-	table   *keyed.Limiter[string] // nil for one in a store, and for concurrency
-	places  *keyed.Concurrency[string]
-	holder  Holder // the store of a limit of concurrency; nil for one in memory
-	shadows *shadows
-	zone    *zone      // whose state table or places is; nil for a limit with a state of its own
-	spare   int64      // how much less it admits than the zone's table does
-	store   weir.Store // nil for one in memory
-	fails   string     // what decides where the store does not: allow or deny
-	counts  *counts
-	wait    bool // it is a queue: who finds it busy waits
-	tells   bool // verdicts carry the key
-	window  time.Duration
-	state   string    // StateName
-	tag     int       // the place of its tag in the key, or noPart
-	share   *share    // whom it is for; nil for all
-	rest    *limit    // the shadow that it is for all others; nil for none
-	except  *excepted // bans and grants
-	exempt  *exemption
-	banBy   string // who refuses one that is banned
+	parts    []part
+	cost     cost
+	table    *keyed.Limiter[string] // nil for one in a store, and for concurrency
+	places   *keyed.Concurrency[string]
+	holder   Holder // the store of a limit of concurrency; nil for one in memory
+	shadows  *shadows
+	zone     *zone      // whose state table or places is; nil for a limit with a state of its own
+	spare    int64      // how much less it admits than the zone's table does
+	store    weir.Store // nil for one in memory
+	fails    string     // what decides where the store does not: allow or deny
+	counts   *counts
+	wait     bool      // it is a queue: who finds it busy waits
+	tells    bool      // verdicts carry the key
+	presence *presence // which parts of the key requests had; nil where nobody asks
+	window   time.Duration
+	state    string    // StateName
+	tag      int       // the place of its tag in the key, or noPart
+	share    *share    // whom it is for; nil for all
+	rest     *limit    // the shadow that it is for all others; nil for none
+	except   *excepted // bans and grants
+	exempt   *exemption
+	banBy    string // who refuses one that is banned
 }
 
 // counts is what became of the requests that a limit was asked about.
@@ -215,6 +219,9 @@ func (e *Engine) compile(l Limit, old *limit, changes *[]func() error) (*limit, 
 		c.parts = append(c.parts, p)
 	}
 	c.wait = l.queues() && !l.Shadow
+	if e.opts.Parts {
+		c.presence = &presence{there: make([]atomic.Bool, len(c.parts))}
+	}
 	if old != nil {
 		c.counts = old.counts
 	}

@@ -68,7 +68,7 @@ func (e *FieldError) Unwrap() error { return e.Err }
 func ParseLimit(kind string, fields map[string]any) (weir.Limit, error) {
 	l, ok := kinds()[kind]
 	if !ok {
-		return nil, &FieldError{Err: fmt.Errorf("there is no limit %q", kind), Fix: suggest(kind, Kinds())}
+		return nil, &FieldError{Err: fmt.Errorf("there is no kind of limit %q", kind), Fix: suggest(kind, Kinds())}
 	}
 	return WithFields(l, fields)
 }

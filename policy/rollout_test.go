@@ -14,7 +14,7 @@ import (
 
 func rolledOut(share string, change ...func(*policy.Policy)) policy.Policy {
 	p := policy.Policy{
-		Limits: []policy.Limit{{Name: "per-user", Key: []string{"header.user-id"}, RollOut: share, Limit: weir.TokenBucket{Rate: weir.PerHour(1), Burst: 1}}},
+		Limits: []policy.Limit{{Name: "per-user", Key: []string{"header.user-id"}, OnMissing: "key", RollOut: share, Limit: weir.TokenBucket{Rate: weir.PerHour(1), Burst: 1}}},
 		Routes: []policy.Route{{Match: "/", Limits: []string{"per-user"}}},
 	}
 	for _, c := range change {

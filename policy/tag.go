@@ -99,7 +99,7 @@ func (c *checker) tag(l *Limit) {
 	}
 	path := []string{"limits", l.Name, "tag"}
 	if _, err := parsePart(l.Tag); err != nil {
-		c.wrong(err.Error(), c.nearestPart(l.Tag), path...)
+		c.wrong(err.Error(), nearestPart(l.Tag), path...)
 		return
 	}
 	switch _, _, ok := l.taggedBy(); {

@@ -16,8 +16,8 @@ func tagged(client, item, all string) policy.Policy {
 	return policy.Policy{
 		Stores: []policy.Store{{Name: "shared", Place: policy.Place{Hosts: "127.0.0.1", Slots: true}}},
 		Limits: []policy.Limit{
-			{Name: "client", Key: []string{"header.x-user"}, Limit: bucket, Store: "shared", Tag: client},
-			{Name: "item", Key: []string{"query.sku", "header.X-User"}, Limit: bucket, Store: "shared", Tag: item},
+			{Name: "client", Key: []string{"header.x-user"}, OnMissing: "key", Limit: bucket, Store: "shared", Tag: client},
+			{Name: "item", Key: []string{"query.sku", "header.X-User"}, OnMissing: "key", Limit: bucket, Store: "shared", Tag: item},
 			{Name: "all", Limit: bucket, Store: "shared", Tag: all},
 		},
 		Routes: []policy.Route{{Match: "/", Limits: []string{"client", "item", "all"}}},

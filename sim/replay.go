@@ -59,6 +59,7 @@ func Replay(ctx context.Context, o Options) (*Report, error) {
 	clock := new(vclock.Clock)
 	engine, err := policy.New(o.Policy, policy.Options{
 		Keys:    true,
+		Parts:   true,
 		Clock:   clock.Now,
 		Timers:  func(d time.Duration, f func()) weir.Timer { return clock.AfterFunc(d, f) },
 		MaxKeys: unbounded,

@@ -27,7 +27,8 @@ type Report struct {
 	First     int64 // Unix time of the first request, in nanoseconds
 	Last      int64
 	Limits    []LimitCount
-	Samples   []BadLine // the first unreadable lines
+	Samples   []BadLine            // the first unreadable lines
+	Missing   []policy.MissingPart // parts of keys that no request had
 	Most      []LimitedKey
 	MostError int64 // by how much a count of Most may be too high
 	top       *topKeys
@@ -106,6 +107,7 @@ func (r *Report) count(e *policy.Engine) {
 	for _, c := range e.Counts() {
 		r.Limits = append(r.Limits, LimitCount{c.Limit, c.Shadow, int64(c.Allowed), int64(c.Limited), int64(c.Delayed), c.Rest})
 	}
+	r.Missing = e.Missing()
 	r.Most, r.MostError = r.top.most(mostKeys)
 }
 

@@ -35,15 +35,26 @@ const (
 	maxAnswer = 64 << 20
 )
 
+// The environment variables in place of flags, and the address without either.
+const (
+	adminVariable     = "WEIR_ADMIN" // several addresses are separated by commas
+	tokenFileVariable = "WEIR_TOKEN_FILE"
+	defaultAdmin      = "http://127.0.0.1:9090"
+)
+
 // flags adds the flags of every command that talks to servers.
 func (s *servers) flags(c *cobra.Command) {
-	c.Flags().StringSliceVar(&s.addresses, "admin", []string{"http://127.0.0.1:9090"}, "the admin address of the server; repeat it for several servers")
-	c.Flags().StringVar(&s.tokenFile, "token-file", "", "a file with the server's admin token")
+	c.Flags().StringSliceVar(&s.addresses, "admin", nil, "the admin address of the server; repeat it for several servers; default: $"+adminVariable+", or "+defaultAdmin)
+	c.Flags().StringVar(&s.tokenFile, "token-file", "", "a file with the server's admin token; default: $"+tokenFileVariable)
 	c.Flags().StringVar(&s.caFile, "ca", "", "a PEM file with the authorities that sign the server's certificate; default: the system's")
 }
 
 // open prepares the HTTP client.
 func (s *servers) open() error {
+	if len(s.addresses) == 0 {
+		s.addresses = strings.Split(cmp.Or(os.Getenv(adminVariable), defaultAdmin), ",")
+	}
+	s.tokenFile = cmp.Or(s.tokenFile, os.Getenv(tokenFileVariable))
 	transport := &http.Transport{Proxy: nil}
 	if s.caFile != "" {
 		pem, err := os.ReadFile(s.caFile)

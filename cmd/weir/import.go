@@ -13,7 +13,7 @@ func importCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "import",
 		Short: "Convert the configuration of another rate limiter to a policy file",
-		Args:  cobra.NoArgs,
+		Args:  noCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	c.AddCommand(importNginxCommand())

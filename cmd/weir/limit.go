@@ -42,7 +42,7 @@ all of them at once. docs/redis.md says how other clients use it.
 The URL of Redis comes from --redis or from the variable WEIR_REDIS, and is written as in policy files. Every user of the
 machine can read a command's arguments: put a password into the variable, or into a file that the URL names
 (?password_file=FILE).`,
-		Args: noURLs(cobra.NoArgs),
+		Args: noURLs(noCommand),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	flags := c.PersistentFlags()

@@ -21,21 +21,27 @@ func replayCommand() *cobra.Command {
 	var config, decisions string
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "replay --config FILE [--json] [--decisions FILE] LOG...",
+		Use:   "replay FILE LOG...",
 		Short: "Run access logs through the limits of a policy file, in virtual time",
 		Long: `Replay runs access logs through the limits of a policy in virtual time, as fast as it can read them, and reports
 which clients would have been limited, and by which limit. It reads the Common and Combined Log Formats and JSON
 lines, plain or gzipped; - is standard input. Several logs are merged by time. The first field of a line is
-client.ip.`,
-		Args: cobra.MinimumNArgs(1),
+client.ip.
+
+FILE is the policy file; with --config FILE, all arguments are logs. Replay exits with 1 if no line could be read.`,
+		Example: "  weir replay policy.yaml access.log access.log.1.gz\n  zcat *.gz | weir replay policy.yaml --json -",
+		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			logs := args
 			if config == "" {
-				return &usageError{errors.New("which policy? name it with --config FILE")}
+				if config, logs = args[0], args[1:]; len(logs) == 0 {
+					return &usageError{errors.New("which policy, and which log? write weir replay FILE LOG...")}
+				}
 			}
-			return replay(cmd, config, decisions, asJSON, args)
+			return replay(cmd, config, decisions, asJSON, logs)
 		},
 	}
-	c.Flags().StringVar(&config, "config", "", "the policy file")
+	c.Flags().StringVar(&config, "config", "", "the policy file, in place of the first argument")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON")
 	c.Flags().StringVar(&decisions, "decisions", "", "write one line per request to this file: line number, allow, deny or delay, and the limit that decided")
 	return c
@@ -69,7 +75,11 @@ func replay(cmd *cobra.Command, config, decisions string, asJSON bool, logs []st
 	if report == nil {
 		return err
 	}
-	return errors.Join(printReport(cmd, report, asJSON), err)
+	err = errors.Join(printReport(cmd, report, asJSON), err)
+	if err == nil && report.Requests == 0 && report.Unparsed > 0 {
+		return errors.New("no line could be read: is this an access log in the Common or Combined Log Format, or JSON lines?")
+	}
+	return err
 }
 
 // createDecisions creates the file for the decisions. It refuses to overwrite a file that replay reads.
@@ -147,6 +157,9 @@ func printReport(cmd *cobra.Command, report *sim.Report, asJSON bool) error {
 		for _, b := range report.Samples {
 			cmd.PrintErrf("  line %d: %s: %q\n", b.Line, b.Why, b.Text)
 		}
+	}
+	for _, m := range report.Missing {
+		cmd.PrintErrf("warning: no request had %s, a part of the key of the limit %s: all of them were counted without it\n", m.Part, m.Limit)
 	}
 	if !asJSON {
 		return report.WriteText(cmd.OutOrStdout())

@@ -1,16 +1,20 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"regexp"
+	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirflow/weir/internal/nearest"
 	"github.com/weirflow/weir/server/policyfile"
 )
 
@@ -38,13 +42,13 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
+		Args:          noCommand,
 	}
+	root.SetVersionTemplate("weir {{.Version}}\n")
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	root.AddCommand(serveCommand(), checkCommand(), replayCommand(), testCommand(), importCommand(), limitCommand(),
 		diffCommand(), reloadCommand(), banCommand(), grantCommand(), liftCommand(), bansCommand())
@@ -96,13 +100,48 @@ func usageArgs(args cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// version is the version of the module that the binary was built from.
+// noCommand is for the arguments of a command that only has subcommands: none of them is one.
+func noCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	var known []string
+	for _, below := range c.Commands() {
+		if below.IsAvailableCommand() {
+			known = append(known, below.Name())
+		}
+	}
+	if near := nearest.To(args[0], known); near != "" {
+		return fmt.Errorf("unknown command %q (did you mean %q?)", args[0], c.CommandPath()+" "+near)
+	}
+	return fmt.Errorf("unknown command %q for %q", args[0], c.CommandPath())
+}
+
+// version is what the binary was built from: the version of a release, or the commit, and with which Go for which machine.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "(unknown)"
+		return "of an unknown build"
 	}
-	return info.Main.Version
+	return versionOf(info)
+}
+
+func versionOf(info *debug.BuildInfo) string {
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	text := cmp.Or(info.Main.Version, "(devel)")
+	if revision := settings["vcs.revision"]; revision != "" && !strings.Contains(text, revision[:min(len(revision), 12)]) {
+		text += " " + revision[:min(len(revision), 12)]
+		if date, _, ok := strings.Cut(settings["vcs.time"], "T"); ok {
+			text += " of " + date
+		}
+		if settings["vcs.modified"] == "true" {
+			text += ", with changes"
+		}
+	}
+	return fmt.Sprintf("%s, %s %s/%s", text, info.GoVersion, runtime.GOOS, runtime.GOARCH)
 }
 
 // fileError makes an error about a missing or unreadable file a usage error.

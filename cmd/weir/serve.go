@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -26,7 +27,7 @@ func serveCommand() *cobra.Command {
 	var config string
 	var grace time.Duration
 	c := &cobra.Command{
-		Use:   "serve [--config FILE]",
+		Use:   "serve [FILE]",
 		Short: "Run the gateway that a policy file describes: a reverse proxy with limits",
 		Long: `Serve runs the gateway and the admin API of a policy file.
 
@@ -40,8 +41,14 @@ Signals:
 A policy is applied as a whole. An invalid file is logged, and the running policy stays active.
 
 Without a file, serve runs a demo: an upstream of its own, and one limit per client in front of it.`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				if config != "" && config != args[0] {
+					return &usageError{fmt.Errorf("two policy files, %s and %s: name one", config, args[0])}
+				}
+				config = args[0]
+			}
 			sockets, err := handover.Inherit()
 			if err != nil {
 				return err
@@ -76,7 +83,7 @@ Without a file, serve runs a demo: an upstream of its own, and one limit per cli
 			return fileError(err)
 		},
 	}
-	c.Flags().StringVar(&config, "config", "", "the policy file; default: a demo")
+	c.Flags().StringVar(&config, "config", "", "the policy file, in place of the argument; default: a demo")
 	c.Flags().DurationVar(&grace, "grace", 30*time.Second, "how long requests in flight may take to finish after a signal to stop")
 	return c
 }

@@ -45,7 +45,7 @@ func files(t *testing.T, all map[string]string) string {
 
 const shop = `
 limits:
-  per-sku: { key: query.sku_id, token_bucket: { rate: 6/m, burst: 1 } }
+  per-sku: { key: query.sku_id, on_missing: key, token_bucket: { rate: 6/m, burst: 1 } }
 routes:
   - { match: GET /ratelimit/sku, limits: [per-sku], refused: { status: 503 } }
 `
@@ -72,7 +72,7 @@ func TestCheck(t *testing.T) {
 		t.Errorf("%d %q", code, out)
 	}
 	code, out, errs = weir(t, "", "check", dir+"/bad.yaml")
-	if code != 1 || !strings.Contains(out, `bad.yaml:3:55: error: rate "0/m": 0 lets nothing pass`) || errs != "" {
+	if code != 1 || !strings.Contains(out, `bad.yaml:3:72: error: rate "0/m": 0 lets nothing pass`) || errs != "" {
 		t.Errorf("%d %q %q", code, out, errs)
 	}
 	code, out, _ = weir(t, "", "check", "--schema")
@@ -152,7 +152,7 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"check", dir + "/none.yaml"}, 2, "none.yaml: no such file"},
 		{[]string{"check", dir}, 2, "is a directory"},
 		{[]string{"check", "--sckema"}, 2, "unknown flag: --sckema"},
-		{[]string{"replay", dir + "/log"}, 2, "--config FILE"},
+		{[]string{"replay", dir + "/log"}, 2, "write weir replay FILE LOG..."},
 		{[]string{"replay", "--config", dir + "/p.yaml"}, 2, "requires at least 1 arg"},
 		{[]string{"replay", "--config", dir + "/p.yaml", dir + "/none"}, 2, "none: no such file"},
 		{[]string{"replay", "--config", dir + "/p.yaml", dir}, 2, "is a directory"},
@@ -164,7 +164,11 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"replay", "--config", dir + "/p.yaml", "--decisions", dir + "/p.yaml", dir + "/log"}, 2, "would overwrite it"},
 		{[]string{"test"}, 2, "requires at least 1 arg"},
 		{[]string{"test", dir + "/none.weir"}, 2, "none.weir: no such file"},
-		{[]string{"serve", "x"}, 2, `unknown command "x"`},
+		{[]string{"serve", "x"}, 2, "x: no such file"},
+		{[]string{"serve", "x", "y"}, 2, "accepts at most 1 arg(s), received 2"},
+		{[]string{"serve", "--config", "x", "y"}, 2, "two policy files, x and y: name one"},
+		{[]string{"chekc", "x"}, 2, `unknown command "chekc" (did you mean "weir check"?)`},
+		{[]string{"limit", "tkae"}, 2, `(did you mean "weir limit take"?)`},
 		{[]string{"serve", "--config", dir + "/none.yaml"}, 2, "none.yaml: no such file"},
 		{[]string{"serve", "--config", dir + "/bad.yaml"}, 1, `bad.yaml:1:1: error: there is no key "x"`},
 		{[]string{"serve", "--config", dir + "/p.yaml"}, 1, "names no address to serve on"},
@@ -178,7 +182,7 @@ func TestWrongUse(t *testing.T) {
 	if code, out, _ := weir(t, ""); code != 0 || !strings.Contains(out, "Usage:") {
 		t.Errorf("no arguments: %d %q", code, out)
 	}
-	if code, out, _ := weir(t, "", "--version"); code != 0 || !strings.HasPrefix(out, "weir version") {
+	if code, out, _ := weir(t, "", "--version"); code != 0 || !regexp.MustCompile(`^weir \S+.*, go1\.\d+\S* \w+/\w+\n$`).MatchString(out) {
 		t.Errorf("--version: %d %q", code, out)
 	}
 }

@@ -40,13 +40,7 @@ func (f *File) Beside(name string) string {
 
 // Has reports whether the file has something at a path of keys and indexes, like "listen", "gateway".
 func (f *File) Has(path ...string) bool {
-	n := f.root
-	for _, name := range path {
-		if n = n.get(name); n == nil {
-			return false
-		}
-	}
-	return n != nil
+	return f.root.find(path) != nil
 }
 
 // Wrong is an error at a path of keys and indexes, for checks beyond those of Load.

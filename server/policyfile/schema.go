@@ -27,6 +27,7 @@ func Schema() []byte { return withKinds(schemaText) }
 type schema struct {
 	compiled *jsonschema.Schema
 	raw      map[string]any
+	root     *node // what is being checked
 }
 
 func newSchema() (*schema, error) {
@@ -55,6 +56,7 @@ type finding struct {
 
 // check returns what the schema has against a tree.
 func (s *schema) check(root *node) (all []finding) {
+	s.root = root
 	err := s.compiled.Validate(root.any())
 	var wrong *jsonschema.ValidationError
 	switch {
@@ -86,7 +88,27 @@ func (s *schema) empties(n *node, path []string, all *[]finding) {
 
 // unknown is the finding about a key that is not known.
 func (s *schema) unknown(path []string, name string, known []string) finding {
+	if meant := meantKey(name, known); meant != "" {
+		return finding{append(slices.Clone(path), name), true, fmt.Sprintf("there is no key %q here", name), "write " + meant}
+	}
 	return finding{append(slices.Clone(path), name), true, fmt.Sprintf("there is no key %q here", name), suggest(name, known)}
+}
+
+// meantKey returns the key that somebody meant who wrote it as another product does, empty where nobody knows.
+func meantKey(name string, known []string) string {
+	for _, words := range [][]string{
+		{"match", "path", "location", "url", "uri", "route", "prefix"}, // of a route
+		{"upstream", "proxy_pass", "backend", "service", "to"},
+		{"key", "by", "per", "zone_key", "descriptor"}, // of a limit
+		{"burst", "capacity", "size", "max_burst"},
+		{"shadow", "dry_run", "limit_req_dry_run"},
+		{"targets", "servers", "backends", "endpoints"}, // of an upstream
+	} {
+		if slices.Contains(words[1:], strings.ToLower(name)) && slices.Contains(known, words[0]) {
+			return words[0]
+		}
+	}
+	return ""
 }
 
 // collect walks to the leaves of an error, which are what is wrong; the rest is how the schema got there.
@@ -103,7 +125,7 @@ func (s *schema) collect(e *jsonschema.ValidationError, all *[]finding) {
 	case *kind.Required:
 		*all = append(*all, s.missing(at, k.Missing))
 	case *kind.Type:
-		*all = append(*all, finding{at, false, fmt.Sprintf("this is %s, and must be %s", article(k.Got), alternatives(k.Want)), s.describe(at)})
+		*all = append(*all, s.wrongType(at, k))
 	case *kind.Enum:
 		var words []string
 		for _, w := range k.Want {
@@ -120,6 +142,17 @@ func (s *schema) collect(e *jsonschema.ValidationError, all *[]finding) {
 	for _, c := range e.Causes {
 		s.collect(c, all)
 	}
+}
+
+// wrongType is the finding about a value of another type than it has to be.
+func (s *schema) wrongType(at []string, k *kind.Type) finding {
+	if s.find(at)["$ref"] == "#/$defs/rate" {
+		if meant := nearest.Rate(text(s.root.find(at))); meant != "" {
+			count, _, _ := strings.Cut(meant, "/")
+			return finding{at, false, "a rate is a count and a duration: the duration is missing", fmt.Sprintf("write %s for %s per second, %s/m for %s per minute", meant, count, count, count)}
+		}
+	}
+	return finding{at, false, fmt.Sprintf("this is %s, and must be %s", article(k.Got), alternatives(k.Want)), s.describe(at)}
 }
 
 // missing is the finding about keys that have to be there.

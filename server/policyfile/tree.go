@@ -93,6 +93,25 @@ func (n *node) at(path []string) (line, col int) {
 	return line, col
 }
 
+// find returns what a path of keys and indexes leads to, nil where there is nothing.
+func (n *node) find(path []string) *node {
+	for _, name := range path {
+		if n == nil {
+			return nil
+		}
+		if n.shape == list {
+			i, err := strconv.Atoi(name)
+			if err != nil || i < 0 || i >= len(n.items) {
+				return nil
+			}
+			n = n.items[i]
+			continue
+		}
+		n = n.get(name)
+	}
+	return n
+}
+
 // any returns the value as encoding/json would have read it, for the schema.
 func (n *node) any() any {
 	switch n.shape {
@@ -138,8 +157,7 @@ func parse(data []byte) (*node, error) {
 	if err != nil {
 		var syntax *yaml.SyntaxError
 		if errors.As(err, &syntax) && syntax.Token != nil {
-			p := syntax.Token.Position
-			return nil, &mistake{p.Line, p.Column, syntax.Message, ""}
+			return nil, explain(string(data), syntax.Token.Position, syntax.Message)
 		}
 		return nil, &mistake{1, 1, err.Error(), ""}
 	}

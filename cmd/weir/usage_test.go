@@ -1,0 +1,87 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestPolicyAsAnArgument: serve and replay take the policy file as their first argument, too.
+func TestPolicyAsAnArgument(t *testing.T) {
+	dir := files(t, map[string]string{"p.yaml": shop, "log": accessLog})
+	code, out, errs := weir(t, "", "replay", dir+"/p.yaml", "--json", dir+"/log")
+	if code != 0 || !strings.HasPrefix(out, `{"requests":4,"unparsed":1,`) {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
+	served := files(t, map[string]string{"p.yaml": "listen: { admin: \"127.0.0.1:0\" }\n"})
+	r := startWeir(t, "serve", served+"/p.yaml")
+	r.until(`"msg":"serving"`)
+	r.stop()
+}
+
+// TestReplayOfSomethingElse: a file that is no access log is not a log in which nobody was limited.
+func TestReplayOfSomethingElse(t *testing.T) {
+	dir := files(t, map[string]string{"p.yaml": shop, "empty": ""})
+	code, out, errs := weir(t, "", "replay", dir+"/p.yaml", dir+"/p.yaml")
+	if code != 1 || !strings.Contains(out, "requests  0") || !strings.Contains(errs, "no line could be read") {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
+	if code, _, errs := weir(t, "", "replay", dir+"/p.yaml", dir+"/empty"); code != 0 {
+		t.Errorf("an empty log: %d %q", code, errs)
+	}
+}
+
+// TestReplayWarnsOfMissingParts: a log without the header fields of a key makes all clients one.
+func TestReplayWarnsOfMissingParts(t *testing.T) {
+	dir := files(t, map[string]string{
+		"p.yaml": strings.Replace(shop, "key: query.sku_id", "key: [header.user-id, query.sku_id]", 1),
+		"log":    accessLog,
+	})
+	code, _, errs := weir(t, "", "replay", dir+"/p.yaml", dir+"/log")
+	if want := "warning: no request had header.user-id, a part of the key of the limit per-sku: all of them were counted without it\n"; code != 0 || !strings.Contains(errs, want) || strings.Contains(errs, "query.sku_id") {
+		t.Errorf("%d %q", code, errs)
+	}
+}
+
+// TestAdminFromTheEnvironment: the address and the token file of the environment are used where no flag names others.
+func TestAdminFromTheEnvironment(t *testing.T) {
+	admin := func(name string) *httptest.Server {
+		return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if got := r.Header.Get("Authorization"); got != "Bearer "+name {
+				t.Errorf("%s was sent %q", name, got)
+			}
+			w.Write([]byte(`{"exceptions":[{"limit":"` + name + `","kind":"ban","until":"later"}]}`))
+		}))
+	}
+	one, two, three := admin("env"), admin("env"), admin("flag")
+	defer one.Close()
+	defer two.Close()
+	defer three.Close()
+	dir := t.TempDir()
+	for _, name := range []string{"env", "flag"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(name+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("WEIR_ADMIN", one.URL+","+two.URL)
+	t.Setenv("WEIR_TOKEN_FILE", dir+"/env")
+	if code, out, errs := weir(t, "", "bans"); code != 0 || strings.Count(out, "ban   env") != 2 {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
+	if code, out, errs := weir(t, "", "bans", "--admin", three.URL, "--token-file", dir+"/flag"); code != 0 || strings.Count(out, "ban   flag") != 1 {
+		t.Errorf("%d %q %q", code, out, errs)
+	}
+}
+
+// TestCompletionIsShown: who asks for help learns that the shell can complete.
+func TestCompletionIsShown(t *testing.T) {
+	if code, out, _ := weir(t, "", "--help"); code != 0 || !strings.Contains(out, "\n  completion  ") {
+		t.Errorf("%d %q", code, out)
+	}
+	if code, out, errs := weir(t, "", "completion", "bash"); code != 0 || !strings.Contains(out, "__start_weir") {
+		t.Errorf("%d %.80q %q", code, out, errs)
+	}
+}
