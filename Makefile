@@ -1,15 +1,18 @@
 # Everything here works from a fresh clone with Go installed.
 #
-#   make test    install what the tests need, then run them all, with the race detector
+#   make test    install what the tests need, then run the tests of all modules, with the race detector
 #   make lint    formatting, go vet, golangci-lint, go mod tidy
-#   make long    the searches and fuzz targets, for much longer
+#   make long    random seeds, long walks, searches and fuzz targets: hours; prints its seed, and how to run again what failed
 #   make bench   Weir beside its peers, on a machine that is otherwise quiet
+#
+# make test draws nothing at random: see internal/seeds. WEIR_SEED=123 make test runs it with another seed.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 
 # A directory with a go.mod is a module, and each is built and tested alone: what a workspace would hide is found.
 MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/testdata/*' | sort))
+export GOWORK := off
 
 # What the tests start: a command, and the Debian package that brings it.
 NEEDS := chromium:chromium node:nodejs npm:npm nginx:nginx wrk:wrk curl:curl redis-server:redis-server redis-sentinel:redis-sentinel h2load:nghttp2-client caddy:caddy
@@ -18,26 +21,27 @@ GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 TIMEOUT ?= 20m
 
-# How much longer the long run is: checks of each property, of about 30 steps each, those of Concurrency beside its model among them; walks of
-# 60 steps beside the model for each other limit, All too, and holder; and time for each fuzz target. Each limit then has more than 10^6 steps.
-CHECKS   ?= 100000
-WALKS    ?= 20000
-FUZZTIME ?= 2m
+# How many modules are tested side by side. Their tests wait for servers and timers more than they compute.
+JOBS ?= 2
 
-# How long each row of the tables of faults of Redis, and of leases, lasts. They are printed.
-FAULTS ?= 60s
+# proof/ takes the longest and comes first.
+TESTS := $(addprefix test-module/,$(filter ./proof,$(MODULES)) $(filter-out ./proof,$(MODULES)))
 
-# How many sequences of requests are played to nginx and to the gateway, for each directive.
-SEQUENCES ?= 1000
+.PHONY: test needs browser build vet lint tidy long fuzz bench $(TESTS)
 
-.PHONY: test needs browser build vet lint tidy long fuzz bench
-
-# -count=1: the pages that are run, and servers, are not among what the test cache looks at.
+# test has a temporary folder of its own, and fails where something is left in it, or in the working tree.
 test: needs vet
-	@for m in $(MODULES); do \
-		echo "== $$m"; \
-		(cd $$m && GOWORK=off go test -race -count=1 -timeout $(TIMEOUT) ./...); \
-	done
+	@tmp=$$(mktemp -d); before=$$(git status --porcelain 2>/dev/null || true); failed=0; \
+	mkdir $$tmp/tests; touch $$tmp/failed; \
+	TMPDIR=$$tmp/tests FAILED=$$tmp/failed $(MAKE) --no-print-directory -k -j$(JOBS) --output-sync=target $(TESTS) || failed=1; \
+	left=$$(ls -A $$tmp/tests); names=$$(sort $$tmp/failed | xargs); rm -rf $$tmp; \
+	[ -z "$$left" ] || { echo "The tests left in the temporary folder:" $$left; failed=1; }; \
+	[ "$$before" = "$$(git status --porcelain 2>/dev/null || true)" ] || { echo "The tests changed the working tree:"; git status --short; failed=1; }; \
+	[ -z "$$names" ] || echo "FAILED: the tests of $$names"; exit $$failed
+
+# -count=1: the test cache does not notice when a server or a page that the tests run changes. go vet has been run.
+$(TESTS): test-module/%:
+	@echo "== $*"; cd $* && go test -race -vet=off -count=1 -timeout $(TIMEOUT) ./... || { echo "$*" >>$$FAILED; exit 1; }
 
 # needs installs what is lacking where it may, and otherwise says what to install.
 needs:
@@ -60,33 +64,66 @@ proof/browser/node_modules/playwright-core: proof/browser/package-lock.json
 	@touch $@
 
 build:
-	@for m in $(MODULES); do (cd $$m && GOWORK=off go build -o /dev/null ./...); done
+	@for m in $(MODULES); do (cd $$m && go build -o /dev/null ./...); done
 
 vet:
-	@for m in $(MODULES); do (cd $$m && GOWORK=off go vet ./...); done
-	@wrong=$$(gofmt -l .); [ -z "$$wrong" ] || { echo "gofmt would change:"; echo "$$wrong"; exit 1; }
+	@for m in $(MODULES); do (cd $$m && go vet ./...) || { echo "FAILED: go vet of $$m"; exit 1; }; done
+	@wrong=$$(gofmt -l .); [ -z "$$wrong" ] || { echo "FAILED: gofmt would change:"; echo "$$wrong"; exit 1; }
 
 lint: vet
 	@for m in $(MODULES); do \
 		echo "== $$m"; \
-		(cd $$m && GOWORK=off go run $(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./... && GOWORK=off go mod tidy -diff); \
+		(cd $$m && go run $(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./... && go mod tidy -diff); \
 	done
 
 tidy:
-	@for m in $(MODULES); do (cd $$m && GOWORK=off go mod tidy); done
+	@for m in $(MODULES); do (cd $$m && go mod tidy); done
+
+# The seed of the long run: drawn once, unless SEED says which.
+ifndef SEED
+SEED := $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+endif
+
+# How long the long run is. CHECKS: of each property, about 30 steps each, Concurrency beside its model among them. WALKS: of 60 steps beside
+# the model, for each other limit, All and holder. Each limit then has more than a million steps. FAULTS: for each row of the tables of faults
+# of Redis and of leases, which are printed. SEQUENCES: of requests played to nginx and to the gateway, for each directive. REPEATS: of tests
+# that once failed now and then. FUZZTIME: for each fuzz target.
+CHECKS    ?= 100000
+WALKS     ?= 20000
+FAULTS    ?= 60s
+SEQUENCES ?= 1000
+REPEATS   ?= 200
+FUZZTIME  ?= 2m
+
+# Each line is a directory and the arguments of go test there.
+define LONG
+.      ./weirtest -run Conform -walks $(WALKS)
+.      ./failover -run BoundOfShares -failover.schedules 1000
+.      . -run PartThatStays|AnotherClock -count $(REPEATS)
+proof  . -rapid.checks=$(CHECKS)
+proof  ./redis -v -run Faults -faults=$(FAULTS)
+proof  ./redis -v -run Leases -leases=$(FAULTS)
+proof  ./redis -run Conform|Promises|Num -walks $(WALKS)
+proof  ./redis -run PartThatStays -count $(REPEATS)
+proof  ./nginx -v -sequences $(SEQUENCES) -in-flight 250
+proof  ./room -run Line|Model -rapid.checks=$(WALKS)
+proof  ./fleet -run TestAllOrNothing -count $(REPEATS)
+endef
+export LONG
 
 long: needs
-	GOWORK=off go test -timeout 0 ./weirtest -run Conform -walks $(WALKS)
-	cd proof && GOWORK=off go test -timeout 0 . -rapid.checks=$(CHECKS)
-	cd proof && GOWORK=off go test -timeout 0 ./redis -v -run Faults -faults=$(FAULTS)
-	cd proof && GOWORK=off go test -timeout 0 ./redis -v -run Leases -leases=$(FAULTS)
-	cd proof && GOWORK=off go test -timeout 0 ./nginx -v -sequences $(SEQUENCES) -in-flight 250
-	cd proof && GOWORK=off go test -timeout 0 ./room -run 'Line|Model' -rapid.checks=$(WALKS)
-	@$(MAKE) --no-print-directory fuzz
+	@echo "WEIR_SEED=$(SEED)"; export WEIR_SEED=$(SEED); failed=""; \
+	while read -r dir args; do \
+		echo "== cd $$dir && WEIR_SEED=$(SEED) GOWORK=off go test -timeout 0 $$args"; \
+		(set -f; cd $$dir && go test -count=1 -timeout 0 $$args) </dev/null || \
+			failed="$$failed"$$'\n'"  (cd $$dir && WEIR_SEED=$(SEED) GOWORK=off go test -count=1 -timeout 0 $$(printf '%q ' $$args))"; \
+	done <<<"$$LONG"; \
+	$(MAKE) --no-print-directory fuzz || failed="$$failed"$$'\n'"  make fuzz   # the input that failed is now in testdata/fuzz, and part of make test"; \
+	[ -z "$$failed" ] || { echo "FAILED. Each of these runs again what failed, with the same seed:$$failed"; exit 1; }
 
 # fuzz runs each fuzz target of each module for FUZZTIME.
 fuzz:
-	@for m in $(MODULES); do (cd $$m; export GOWORK=off; \
+	@for m in $(MODULES); do (cd $$m; \
 		for p in $$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' ./...); do \
 			for f in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]+' $$p/*_test.go | cut -d' ' -f2); do \
 				echo "== $$f in $$p"; (cd $$p && go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) .); \
@@ -95,4 +132,4 @@ fuzz:
 	done
 
 bench: needs
-	cd bench && GOWORK=off go run .
+	cd bench && go run .

@@ -133,10 +133,13 @@ func TestOnce(t *testing.T) {
 		for _, scheme := range []string{"redis", "redis+cluster"} {
 			for _, n := range []int{1, 2} {
 				t.Run(fmt.Sprintf("%s, %s, %d", failure, scheme, n), func(t *testing.T) {
-					s := serve(t, answer)
-					l := linked(t, scheme+"://"+s.Addr().String())
-					ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+					ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 					defer cancel()
+					s := serve(t, func(n int, c net.Conn) bool { // and from then on there is time to send it again
+						time.AfterFunc(200*time.Millisecond, cancel)
+						return answer(n, c)
+					})
+					l := linked(t, scheme+"://"+s.Addr().String())
 					if n == 1 {
 						if text, err := l.Eval(ctx, call); err == nil {
 							t.Errorf("no error, but %q", text)

@@ -179,7 +179,7 @@ func TestWrongUse(t *testing.T) {
 			t.Errorf("%v: exit %d, stdout %q, stderr %q; want %d and %q", c.args, code, out, errs, c.code, c.want)
 		}
 	}
-	if code, out, _ := weir(t, ""); code != 0 || !strings.Contains(out, "Usage:") {
+	if code, out, _ := weir(t, "", []string{}...); code != 0 || !strings.Contains(out, "Usage:") {
 		t.Errorf("no arguments: %d %q", code, out)
 	}
 	if code, out, _ := weir(t, "", "--version"); code != 0 || !regexp.MustCompile(`^weir \S+.*, go1\.\d+\S* \w+/\w+\n$`).MatchString(out) {

@@ -26,5 +26,21 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("rapid.seed", seeds.Text()); err != nil {
 		panic(err)
 	}
-	os.Exit(m.Run())
+	os.Exit(run(m))
+}
+
+// run gives the time package a directory in which tests can put time zones. It reads the variable once, and each zone whenever it is loaded.
+// The processes of TestKilledHolders need none, and being killed they could not remove it.
+func run(m *testing.M) int {
+	if os.Getenv(holderEnv) == "" {
+		dir, err := os.MkdirTemp("", "zones")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir)
+		if err := os.Setenv("ZONEINFO", dir); err != nil {
+			panic(err)
+		}
+	}
+	return m.Run()
 }

@@ -264,7 +264,8 @@ func TestKeptConnectionsDie(t *testing.T) {
 	}
 	wg.Wait()
 	deadly.Store(true)
-	if got := u.ask(t, "GET", nil); got != "error" || asked.Load() > maxConnections {
+	// The connection after the last one that it may have is given up at once, but the request may have been written there by then.
+	if got := u.ask(t, "GET", nil); got != "error" || asked.Load() > maxConnections+1 {
 		t.Errorf("%s after %d connections", got, asked.Load())
 	}
 }
