@@ -104,7 +104,7 @@ type Response struct {
 	Status   int    // 0 means 200, and 302 with a redirect; a Response with neither Status nor Redirect, Body or File is none
 	Body     string // as it is
 	File     string // the name of a file with the body
-	Redirect string // where to go instead; {host}, {path}, {uri} (the path with the query) and {query} are those of the request
+	Redirect string // where to go instead; {host}, {path}, {uri} (the path with the query), {query} and {?query} (with its ?) are those of the request
 	Type     string // the Content-Type of the body; empty means that it is found out
 }
 

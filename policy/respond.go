@@ -8,7 +8,7 @@ import (
 )
 
 // placeholders are what a redirect of a response may have in it, and what the gateway puts in its place.
-func placeholders() []string { return []string{"{host}", "{path}", "{uri}", "{query}"} }
+func placeholders() []string { return []string{"{host}", "{path}", "{uri}", "{query}", "{?query}"} }
 
 // Location is where a Response redirects a request to. A path that begins with two slashes would be another host for a browser: it gets one.
 func (r Response) Location(host, path, query string) string {
@@ -16,11 +16,11 @@ func (r Response) Location(host, path, query string) string {
 		return r.Redirect
 	}
 	path = "/" + strings.TrimLeft(path, "/\\")
-	uri := path
+	asked := ""
 	if query != "" {
-		uri += "?" + query
+		asked = "?" + query
 	}
-	return strings.NewReplacer("{host}", normalHost(host), "{path}", path, "{uri}", uri, "{query}", query).Replace(r.Redirect)
+	return strings.NewReplacer("{host}", normalHost(host), "{path}", path, "{uri}", path+asked, "{query}", query, "{?query}", asked).Replace(r.Redirect)
 }
 
 // UpstreamTarget is the path with which a request goes to the upstream of a route with an UpstreamPath, decoded: the part that Match says is replaced.

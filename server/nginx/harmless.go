@@ -1,10 +1,21 @@
 package nginx
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // leave notes a directive that is left out of a policy, where it changes what a client gets.
 func (c *converter) leave(d Directive) {
 	switch {
+	case d.Name == "access_log":
+		if file := first(d.Args); file != "off" && file != "" {
+			c.note(d.Position, "access_log %s is left out: write access_log: { file: PATH, format: combined }, with a file that nginx does not write", strings.Join(d.Args, " "))
+		}
+	case d.Name == "limit_except" || d.Name == "if" || d.Name == "satisfy":
+		c.critical(d.Position, "%s is left out: a policy has no word for it", strings.TrimSpace(d.Name+" "+clip(strings.Join(d.Args, " "))))
+	case d.Name == "error_page" && !d.Opens && pagesForRefused(d):
+		c.note(d.Position, "error_page %s is left out: what the refused get says refused: { file: ... } of a route", strings.Join(d.Args, " "))
 	case matters[d.Name]:
 		c.note(d.Position, "%s is left out: a policy has no word for it", strings.TrimSpace(d.Name+" "+clip(strings.Join(d.Args, " "))))
 	case strings.HasPrefix(d.Name, "limit_") && !known[d.Name]:
@@ -22,9 +33,13 @@ var known = set("limit_req_zone limit_req limit_req_status limit_req_log_level l
 
 // matters are the directives, beside those about limits, that change what a client gets. What is about logs, buffers and timeouts is passed over
 // in silence.
-var matters = set("map geo split_clients if rewrite return try_files root alias auth_basic auth_request satisfy allow deny internal error_page " +
-	"add_header proxy_set_header proxy_redirect proxy_cache proxy_method mirror limit_except set set_real_ip_from real_ip_header " +
-	"real_ip_recursive ssl_certificate gzip sub_filter client_max_body_size expires")
+var matters = set("split_clients rewrite root alias proxy_redirect proxy_cache proxy_method proxy_set_body mirror gzip sub_filter expires " +
+	"proxy_next_upstream proxy_bind secure_link valid_referers dav_methods autoindex stub_status js_content perl ssi addition_types")
+
+// pagesForRefused reports whether an error_page is for statuses that limits refuse with.
+func pagesForRefused(d Directive) bool {
+	return slices.ContainsFunc(d.Args, func(a string) bool { return a == "429" || a == "503" })
+}
 
 func set(names string) map[string]bool {
 	all := map[string]bool{}

@@ -14,6 +14,28 @@ type key struct {
 	always    bool   // it has a variable that every request has
 	perServer bool   // it has $server_name in it
 	why       string // why it cannot be said in a policy; empty where it can
+
+	exempt  []string // who is not limited, in the words of a policy
+	methods []string // the only methods that are limited; none is all
+}
+
+// keyOf is the key of a zone: what a map or a geo stands for, or what is written.
+func (c *converter) keyOf(z *zone, serverName string) key {
+	a, ok := c.allowed(z.key)
+	switch {
+	case !ok:
+		return parseKey(z.key, serverName)
+	case a.why != "":
+		return key{why: a.why}
+	case a.key == "":
+		return key{empty: true}
+	}
+	k := parseKey(a.key, serverName)
+	k.exempt, k.methods = a.exempt, a.methods
+	if a.headers {
+		c.critical(z.d.Position, "the zone %s exempts clients by a header that they send themselves; a policy believes headers only from trusted_proxies: %s", z.name, strings.Join(a.exempt, ", "))
+	}
+	return k
 }
 
 // parseKey reads a key, in which serverName is that of the server that it is used in. Fixed text is left out where it stands beside a variable that

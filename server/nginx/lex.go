@@ -18,10 +18,9 @@ const (
 
 // A token is a word, or a mark that ends something.
 type token struct {
-	kind  kind
-	text  string
-	named bool // of a word: there is something in it, or it was quoted
-	pos   Position
+	kind kind
+	text string
+	pos  Position
 }
 
 // lexer cuts a file into tokens as nginx does: words end at white space, a semicolon or a {; one that begins with a quote goes on to the next
@@ -91,7 +90,7 @@ func (l *lexer) plain(t token) (token, error) {
 	for l.more() {
 		c := l.text[l.at]
 		if ends(c) && (c != '{' || !dollar) {
-			t.text, t.named = b.String(), true
+			t.text = b.String()
 			return t, nil
 		}
 		dollar = c == '$'
@@ -113,7 +112,7 @@ func (l *lexer) quoted(t token) (token, error) {
 		if l.more() && !ends(l.text[l.at]) && l.text[l.at] != ')' {
 			return t, &Error{l.pos, fmt.Sprintf("unexpected %q after a quote", l.text[l.at]), "put a space after the closing quote, or quote the whole word"}
 		}
-		t.text, t.named = b.String(), true
+		t.text = b.String()
 		return t, nil
 	}
 	return t, &Error{t.pos, "the quote that begins here does not end", fmt.Sprintf("add the %c that is missing", quote)}

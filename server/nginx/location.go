@@ -2,13 +2,49 @@ package nginx
 
 import (
 	"fmt"
-	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 )
 
+// route is a location, for one match.
+type route struct {
+	from     Position
+	match    string // the path
+	rank     int    // exact before regular expressions, and these before prefixes
+	length   int    // of nginx's prefix
+	exact    bool
+	upstream string
+	path     string // upstream_path
+	respond  *response
+	limits   []used
+	status   int
+	fields   []field
+	body     size
+	slash    string // the path without the slash that nginx redirects to the location; empty for none
+}
+
+// used is a limit of a route, by its place in the policy, and the methods that it is for; none is all.
+type used struct {
+	limit   int
+	methods []string
+}
+
+// field is an add_header.
+type field struct {
+	name, value string
+	always      bool
+}
+
+// Ranks of routes of one server.
+const (
+	rankExact = iota
+	rankFirst
+	rankPrefix
+)
+
 // locations goes through the locations of a block, those inside others too.
-func (c *converter) locations(s *server, block []Directive, inherited level) error {
+func (c *converter) locations(s *server, block []Directive, inherited level, all []Directive) error {
 	for _, d := range block {
 		if d.Name != "location" {
 			continue
@@ -17,29 +53,120 @@ func (c *converter) locations(s *server, block []Directive, inherited level) err
 		if err := c.level(&here, d.Block); err != nil {
 			return err
 		}
-		r, ok := c.matches(d)
-		if err := c.locations(s, d.Block, here); err != nil {
+		if err := c.locations(s, d.Block, here, all); err != nil {
 			return err
 		}
+		r, ok := c.matches(s, d)
 		if !ok {
 			continue
 		}
+		r.body = here.body
 		for _, in := range d.Block {
-			if in.Name != "location" {
+			if in.Name != "location" && in.Name != "return" && in.Name != "try_files" {
 				c.leave(in)
 			}
 		}
-		if r.upstream = c.proxied(d); r.upstream == "" {
-			continue
+		if err := c.content(&r, s, d, &here, all); err != nil {
+			return err
 		}
-		c.limited(&r, s, here)
+		c.fieldsOf(&r, here)
 		s.routes = append(s.routes, r)
 	}
 	return nil
 }
 
-// matches turns what a location stands for into paths. It reports false for one that is left out.
-func (c *converter) matches(d Directive) (r route, ok bool) {
+// content works out where a location's requests go, and which limits they meet.
+func (c *converter) content(r *route, s *server, d Directive, l *level, all []Directive) error {
+	if answer, ok := c.answer(s, d, *l); ok { // before any limit is asked
+		r.respond = &answer
+		return nil
+	}
+	if why, status := refusesAll(d, l.refuses); status != 0 {
+		r.respond = &response{from: d.Position, status: status}
+		if why != "" {
+			c.critical(d.Position, "location %s: the gateway cannot look at %s, and lets nobody in: it responds %d", strings.Join(d.Args, " "), why, status)
+		}
+		c.limited(r, s, *l)
+		return nil
+	}
+	for _, in := range l.refuses {
+		if in.Name == "deny" {
+			c.critical(in.Position, "deny %s is left out: the gateway lets them in; a ban at the admin address refuses them (weir ban)", first(in.Args))
+		}
+	}
+	at, from := d, *l
+	if name := fallback(d); name != "" {
+		if i := slices.IndexFunc(all, func(o Directive) bool { return o.Name == "location" && slices.Equal(o.Args, []string{name}) }); i >= 0 {
+			c.note(d.Position, "location %s: try_files serves no files here, and everything goes to %s", strings.Join(d.Args, " "), name)
+			at = all[i]
+			if err := c.level(&from, at.Block); err != nil {
+				return err
+			}
+			if len(l.requests) > 0 { // nginx asks limits once, before it looks for files
+				from.requests = l.requests
+			}
+			if len(l.conns) > 0 {
+				from.conns = l.conns
+			}
+		}
+	}
+	c.proxied(r, d, at, from)
+	c.limited(r, s, from)
+	return nil
+}
+
+// answer is the return of a location.
+func (c *converter) answer(s *server, d Directive, l level) (response, bool) {
+	for _, in := range d.Block {
+		if in.Name == "return" {
+			if r, ok := c.returned(s, in, l); ok {
+				return r, true
+			}
+			return response{from: in.Position, status: 404}, true
+		}
+	}
+	return response{}, false
+}
+
+// refusesAll says why the gateway has to let nobody in, and with which status; 0 where it may. A plain deny all is no problem.
+func refusesAll(d Directive, refuses []Directive) (why string, status int) {
+	if slices.ContainsFunc(d.Block, func(in Directive) bool { return in.Name == "internal" }) {
+		return "", 404
+	}
+	denies := slices.ContainsFunc(refuses, func(in Directive) bool { return in.Name == "deny" && first(in.Args) == "all" })
+	for i, in := range refuses {
+		arg := first(in.Args)
+		switch {
+		case in.Name == "deny" && arg == "all" && i == 0:
+			return "", 403
+		case strings.HasPrefix(in.Name, "auth_") && arg != "off":
+			return in.Name, 403
+		case denies && (in.Name == "deny" || in.Name == "allow" && arg != "all"):
+			return "allow and deny", 403
+		case in.Name == "allow":
+			return "", 0
+		}
+	}
+	return "", 0
+}
+
+// fallback is the named location of a try_files.
+func fallback(d Directive) string {
+	for _, in := range d.Block {
+		if in.Name == "try_files" && len(in.Args) > 0 {
+			if last := in.Args[len(in.Args)-1]; strings.HasPrefix(last, "@") {
+				return last
+			}
+		}
+	}
+	return ""
+}
+
+// literal is a regular expression that stands for a plain text: the beginning of a path, or a whole one.
+var literal = regexp.MustCompile(`^\^(/(?:[A-Za-z0-9_/-]|\\\.)*)(\$?)$`)
+
+// matches turns what a location stands for into the match of a route. It reports false for one that is left out.
+func (c *converter) matches(s *server, d Directive) (r route, ok bool) {
 	r.from = d.Position
 	modifier, path := "", ""
 	switch len(d.Args) {
@@ -52,144 +179,66 @@ func (c *converter) matches(d Directive) (r route, ok bool) {
 		modifier, path = d.Args[0], d.Args[1]
 	}
 	out := func(why string) (route, bool) {
-		c.note(d.Position, "location %s is left out, with its limits: %s", strings.Join(d.Args, " "), why)
+		if s.limits {
+			c.critical(d.Position, "location %s is left out: %s; its requests meet the limits of another location, or none", strings.Join(d.Args, " "), why)
+		} else {
+			c.note(d.Position, "location %s is left out: %s", strings.Join(d.Args, " "), why)
+		}
 		return r, false
+	}
+	if found := literal.FindStringSubmatch(path); modifier == "~" && found != nil {
+		modifier, path = "^~", strings.ReplaceAll(found[1], `\.`, ".")
+		if found[2] != "" {
+			modifier = "="
+		}
+		r.rank = rankFirst
+	} else {
+		r.rank = rankPrefix // also with ^~: of prefixes the longest counts, and it is before regular expressions
+		if modifier == "=" {
+			r.rank = rankExact
+		}
 	}
 	r.length = len(path)
 	switch {
-	case modifier == "~" || modifier == "~*" || strings.HasPrefix(modifier, "~"):
-		return out("a route matches by prefixes, not by regular expressions")
+	case strings.HasPrefix(modifier, "~"):
+		return out("a match has no regular expressions")
 	case strings.HasPrefix(path, "@"):
-		return out("only nginx sends requests there")
+		return r, false // only nginx sends requests there: content looks at it
 	case modifier != "" && modifier != "=" && modifier != "^~":
 		return out(fmt.Sprintf("%q is not known", modifier))
 	case !strings.HasPrefix(path, "/"):
 		return out("its path does not begin with /")
 	case strings.ContainsAny(path, "{}* \t%") || strings.Contains(path, "//") || strings.Contains(path, "/./") || strings.Contains(path, "/../"):
-		return out("a route cannot be written for such a path")
-	case modifier == "=" && strings.HasSuffix(path, "/"):
-		return out("a match that ends in / is a prefix")
+		return out("a match cannot be written for such a path")
+	}
+	switch below := strings.HasSuffix(path, "/"); {
+	case modifier == "=" && below:
+		r.match, r.exact = path+"{$}", true
 	case modifier == "=":
-		r.exact, r.paths = true, []string{path}
-	case strings.HasSuffix(path, "/"):
-		r.paths = []string{path}
+		r.match, r.exact = path, true
+	case below:
+		r.match = path
+		r.slash = strings.TrimSuffix(path, "/")
 	default:
-		r.paths = []string{path, path + "/"}
-		c.note(d.Position, "location %s is for %s and what is below it: in nginx also for %s... with more letters", path, path, path)
+		r.match = path + "*"
 	}
 	return r, true
-}
-
-// proxied is the upstream of a location; empty for one that passes nothing on.
-func (c *converter) proxied(d Directive) string {
-	for _, in := range d.Block {
-		if in.Name == "proxy_pass" && len(in.Args) == 1 {
-			return c.pass(in, d)
-		}
-	}
-	c.note(d.Position, "location %s is left out, with its limits: it has no proxy_pass, and a gateway passes everything on", strings.Join(d.Args, " "))
-	return ""
-}
-
-// pass is the upstream that a proxy_pass names.
-func (c *converter) pass(d, location Directive) string {
-	out := func(why string) string {
-		c.note(d.Position, "proxy_pass %s is left out, with the limits of its location: %s", d.Args[0], why)
-		return ""
-	}
-	u, err := url.Parse(d.Args[0])
-	switch {
-	case strings.Contains(d.Args[0], "$"):
-		return out("an upstream is a fixed URL")
-	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.HasPrefix(u.Host, "unix:"):
-		return out("an upstream is a URL like http://127.0.0.1:9000")
-	}
-	if path := u.EscapedPath(); path != "" && path != location.Args[len(location.Args)-1] {
-		c.note(d.Position, "proxy_pass %s: its path %s is left out: requests are passed on with their own", d.Args[0], path)
-	}
-	g, known := c.groups[u.Host]
-	name, host := u.Host, u.Host
-	if known {
-		if host = c.address(g); host == "" {
-			return out("its upstream has no server that a gateway can reach")
-		}
-	}
-	return c.reach(slug(name), u.Scheme+"://"+host, d, g)
-}
-
-// address is that of the first server of an upstream.
-func (c *converter) address(g group) (host string) {
-	for _, s := range g.servers {
-		switch {
-		case strings.HasPrefix(s.Args[0], "unix:") || slices.Contains(s.Args, "down") || slices.Contains(s.Args, "backup"):
-			c.note(s.Position, "server %s is left out", strings.Join(s.Args, " "))
-		case host == "":
-			host = s.Args[0]
-		default:
-			c.note(s.Position, "server %s is left out: an upstream has one address", s.Args[0])
-		}
-	}
-	return host
-}
-
-// reach is the upstream of a URL, of which there may be several with the name that it would have.
-func (c *converter) reach(name, url string, d Directive, g group) string {
-	for i := range c.upstreams {
-		if u := &c.upstreams[i]; u.url == url {
-			u.from = append(u.from, d.Position)
-			return u.name
-		}
-	}
-	name = c.free(name, func(n string) bool {
-		return slices.ContainsFunc(c.upstreams, func(u upstream) bool { return u.name == n })
-	})
-	from := []Position{d.Position}
-	if g.d.Name != "" {
-		from = append([]Position{g.d.Position}, from...)
-	}
-	c.upstreams = append(c.upstreams, upstream{name, url, from})
-	return name
-}
-
-// free is a name that is not taken.
-func (c *converter) free(name string, taken func(string) bool) string {
-	free := name
-	for i := 2; taken(free); i++ {
-		free = fmt.Sprintf("%s-%d", name, i)
-	}
-	return free
-}
-
-// slug is a text as a name in a policy.
-func slug(text string) string {
-	var b strings.Builder
-	for _, r := range strings.ToLower(text) {
-		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || b.Len() > 0 && (r == '.' || r == '_' || r == '-') {
-			b.WriteRune(r)
-		} else if b.Len() > 0 {
-			b.WriteByte('-')
-		}
-	}
-	if s := b.String(); s != "" {
-		return s[:min(len(s), 80)]
-	}
-	return "unnamed"
 }
 
 // limited adds the limits of a location.
 func (c *converter) limited(r *route, s *server, l level) {
 	add := func(u use, shadow bool, log string, status int) {
-		k := parseKey(u.zone.key, s.label)
+		k := c.keyOf(u.zone, s.label)
 		switch {
 		case k.why != "":
-			c.note(u.zone.d.Position, "the zone %s is left out: %s", u.zone.name, k.why)
-			c.note(u.d.Position, "%s of the zone %s is left out with it", u.d.Name, u.zone.name)
+			c.critical(u.zone.d.Position, "the zone %s is left out: %s", u.zone.name, k.why)
+			c.critical(u.d.Position, "%s of the zone %s is left out: nobody is limited by it", u.d.Name, u.zone.name)
 			return
 		case k.empty:
 			c.note(u.d.Position, "%s of the zone %s is left out: its key is empty here, so that nothing is limited", u.d.Name, u.zone.name)
 			return
 		}
-		r.limits = append(r.limits, c.limit(limit{use: u, key: k, shadow: shadow, log: log, status: status}))
+		r.limits = append(r.limits, used{c.limit(limit{use: u, key: k, shadow: shadow, log: log, status: status}), k.methods})
 	}
 	for _, u := range l.requests {
 		add(u, l.reqDry, l.reqLog, 0)
@@ -209,30 +258,19 @@ func (c *converter) limited(r *route, s *server, l level) {
 	}
 }
 
-// limit returns the name of a limit of the policy: one for each way in which a zone is used, as the numbers are the limit's.
-func (c *converter) limit(l limit) string {
-	var sameZone []limit
-	for _, known := range c.limits {
-		if known.zone != l.zone || !slices.Equal(known.key.parts, l.key.parts) {
-			continue
+// fieldsOf takes in the add_header of a level.
+func (c *converter) fieldsOf(r *route, l level) {
+	for _, d := range l.fields {
+		switch {
+		case len(d.Args) < 2 || d.Args[1] == "":
+		case strings.Contains(d.Args[1], "$"):
+			why := "its value has variables in it"
+			if strings.Contains(d.Args[1], "$limit_") {
+				why = "the RateLimit fields say what limits did"
+			}
+			c.note(d.Position, "add_header %s is left out: %s", strings.Join(d.Args, " "), why)
+		default:
+			r.fields = append(r.fields, field{d.Args[0], d.Args[1], len(d.Args) > 2 && d.Args[2] == "always"})
 		}
-		if known.burst == l.burst && known.delayAfter() == l.delayAfter() && known.most == l.most && known.shadow == l.shadow &&
-			known.log == l.log && known.status == l.status {
-			return known.name
-		}
-		sameZone = append(sameZone, known)
 	}
-	if len(sameZone) > 0 {
-		c.note(l.d.Position, "the zone %s is used in %d ways: nginx counts them together, and the policy apart (another is in %v)",
-			l.zone.name, len(sameZone)+1, sameZone[0].d.Position)
-	}
-	if most := int64(50_000_000); l.burst > most { // which takes a limit of one a minute 95 years to serve
-		c.note(l.d.Position, "the burst is cut to %d", most)
-		l.burst = most
-	}
-	l.name = c.free(slug(l.zone.name), func(n string) bool {
-		return slices.ContainsFunc(c.limits, func(o limit) bool { return o.name == n })
-	})
-	c.limits = append(c.limits, l)
-	return l.name
 }

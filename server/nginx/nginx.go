@@ -75,11 +75,21 @@ func Parse(files Files, name string) ([]Directive, error) {
 	return p.file(name, 0, Position{})
 }
 
+// parsePartly is Parse, but an included file that cannot be read is skipped, and returned as a note.
+func parsePartly(files Files, name string) (all []Directive, skipped []Note, err error) {
+	p := &parser{files: files, dir: filepath.Dir(name), partly: true}
+	all, err = p.file(name, 0, Position{})
+	return all, p.skipped, err
+}
+
 // parser is what the files of one configuration have in common.
 type parser struct {
 	files             Files
 	dir               string
 	bytes, opened, at int // how much was read, how many files, and directives
+
+	partly  bool   // included files that cannot be read are skipped
+	skipped []Note // one for each of them
 }
 
 // file parses a file; from is the include that names it.
@@ -89,7 +99,11 @@ func (p *parser) file(name string, depth int, from Position) ([]Directive, error
 		if from.File == "" {
 			return nil, err
 		}
-		return nil, &Error{from, fmt.Sprintf("%s cannot be read: %v", name, reason(err)), "included files are looked for beside " + filepath.Join(p.dir, "...")}
+		if p.partly {
+			p.skipped = append(p.skipped, Note{from, true, fmt.Sprintf("%s cannot be read (%v), and is skipped with all that it says", name, reason(err))})
+			return nil, nil
+		}
+		return nil, &Error{from, fmt.Sprintf("%s cannot be read: %v", name, reason(err)), "included files are looked for beside " + filepath.Join(p.dir, "...") + "; --partial skips what cannot be read"}
 	}
 	p.bytes, p.opened = p.bytes+len(data), p.opened+1
 	switch at := (Position{name, 1, 1}); {
@@ -154,23 +168,22 @@ const (
 
 // directive parses one directive with its block.
 func (p *parser) directive(l *lexer, depth int) (d Directive, e end, err error) {
+	named := false // a name may be empty: in a map, "" stands for the empty value
 	for {
 		t, err := l.next()
 		if err != nil {
 			return d, 0, err
 		}
 		switch {
-		case t.kind == word && d.Name == "" && !t.named:
-			return d, 0, &Error{t.pos, "a directive has no name", "write its name before its arguments"}
-		case t.kind == word && d.Name == "":
-			d.Name, d.Position = t.text, t.pos
+		case t.kind == word && !named:
+			d.Name, d.Position, named = t.text, t.pos, true
 		case t.kind == word:
 			d.Args = append(d.Args, t.text)
-		case d.Name == "" && t.kind == closes:
+		case !named && t.kind == closes:
 			return d, endBlock, nil
-		case d.Name == "" && t.kind == eof:
+		case !named && t.kind == eof:
 			return d, endFile, nil
-		case d.Name == "":
+		case !named:
 			return d, 0, &Error{t.pos, fmt.Sprintf("unexpected %q", t.text), "a directive begins with its name"}
 		case t.kind == semicolon:
 			return d, endDirective, nil

@@ -12,17 +12,11 @@ import (
 
 // yaml writes the policy file.
 func (c *converter) yaml() []byte {
+	c.share()
+	routes := c.routeLines()
 	w := &writer{}
 	w.line("# Made by weir import nginx from %s. After each part stands the line that it came from.", filepath.Base(c.name))
-	if c.listen.address != "" || c.Admin != "" {
-		w.line("listen:")
-		if c.listen.address != "" {
-			w.from(fmt.Sprintf("  gateway: %s", quote(c.listen.address)), c.listen.from)
-		}
-		if c.Admin != "" {
-			w.line("  admin: %s", quote(c.Admin))
-		}
-	}
+	c.writeListen(w)
 	if len(c.limits) > 0 {
 		w.line("limits:")
 		for i := range c.limits {
@@ -32,11 +26,67 @@ func (c *converter) yaml() []byte {
 	if len(c.upstreams) > 0 {
 		w.line("upstreams:")
 		for _, u := range c.upstreams {
-			w.from(fmt.Sprintf("  %s: { url: %s }", quote(u.name), quote(u.url)), u.from...)
+			w.from(fmt.Sprintf("  %s: { %s }", quote(u.name), u.text), u.from...)
 		}
 	}
-	c.writeRoutes(w)
+	if len(routes) == 0 {
+		w.line("routes: []")
+		return w.Bytes()
+	}
+	w.line("routes:")
+	for _, line := range routes {
+		w.line("%s", line)
+	}
 	return w.Bytes()
+}
+
+// withNotes is the policy with its critical notes at the top: whoever opens the file sees them.
+func (c *converter) withNotes(policy []byte) []byte {
+	w := &writer{}
+	for _, n := range c.notes {
+		if n.Critical {
+			w.line("# %s", strings.ReplaceAll(n.String(), "\n", " "))
+		}
+	}
+	w.Write(policy)
+	return w.Bytes()
+}
+
+// writeListen writes where the gateway listens, and whom it believes.
+func (c *converter) writeListen(w *writer) {
+	trusted, byProtocol := c.proxies.trusted, strings.EqualFold(c.proxies.header, "proxy_protocol")
+	body := ""
+	if c.maxBody != nil && c.maxBody.bytes > 0 {
+		body = bytesText(c.maxBody.bytes)
+	}
+	if len(c.addresses) > 0 || c.Admin != "" || body != "" {
+		w.line("listen:")
+	}
+	switch {
+	case len(c.addresses) == 1:
+		w.from("  gateway: "+c.addresses[0].String(trusted), c.addresses[0].from)
+	case len(c.addresses) > 1:
+		w.line("  gateway:")
+		for _, a := range c.addresses {
+			w.from("    - "+a.String(trusted), a.from)
+		}
+	}
+	if c.Admin != "" {
+		w.line("  admin: %s", quote(c.Admin))
+	}
+	if body != "" {
+		at := "nginx's default"
+		if c.maxBody.from.File != "" {
+			at = fmt.Sprintf("%s:%d", filepath.Base(c.maxBody.from.File), c.maxBody.from.Line)
+		}
+		w.line("  bounds: { max_body: %s }   # %s", body, at)
+	}
+	if len(trusted) > 0 && !byProtocol {
+		w.from("trusted_proxies: ["+quotes(trusted)+"]", c.proxies.from...)
+		if h := c.proxies.clientHeader(); h != "" {
+			w.line("client_header: %s", quote(h))
+		}
+	}
 }
 
 func (c *converter) writeLimit(w *writer, l *limit) {
@@ -46,8 +96,14 @@ func (c *converter) writeLimit(w *writer, l *limit) {
 	} else {
 		w.line("    key: [%s]", quotes(l.key.parts))
 	}
+	if len(l.key.exempt) > 0 {
+		w.line("    exempt: [%s]", quotes(l.key.exempt))
+	}
 	if l.key.mayEmpty {
 		w.line("    on_missing: skip_empty")
+	}
+	if l.shared != "" {
+		w.line("    zone: %s", quote(l.shared))
 	}
 	numbers := fmt.Sprintf("concurrency: { limit: %d }", l.most)
 	if !l.zone.conns {
@@ -72,73 +128,22 @@ func (c *converter) writeLimit(w *writer, l *limit) {
 	if l.shadow {
 		w.line("    shadow: true")
 	}
-}
-
-// writeRoutes writes the servers with names, and then those that answer where no name fits. Of a server nginx takes the exact location, and
-// else the longest prefix.
-func (c *converter) writeRoutes(w *writer) {
-	named, other := []string{}, []string{}
-	seen := map[string]bool{}
-	for i := range c.servers {
-		s := &c.servers[i]
-		slices.SortStableFunc(s.routes, func(a, b route) int {
-			switch {
-			case a.exact != b.exact && a.exact:
-				return -1
-			case a.exact != b.exact:
-				return 1
-			}
-			return b.length - a.length
-		})
-		var hosts []string
-		if !s.first {
-			hosts = s.names
-		}
-		for _, host := range hosts {
-			named = append(named, c.routesOf(s, host, seen)...)
-			if !slices.ContainsFunc(s.routes, func(r route) bool { return slices.Contains(r.paths, "/") }) {
-				c.note(s.d.Position, "server %s passes on no location /: its other requests go to the routes without a host", host)
-			}
-		}
-		switch {
-		case s.first:
-			other = append(other, c.routesOf(s, "", seen)...)
-		case len(hosts) == 0 && len(s.routes) > 0:
-			c.note(s.d.Position, "the server is left out, with its limits: it has no name that a route could have")
-		}
-	}
-	if len(named)+len(other) == 0 {
-		w.line("routes: []")
-		return
-	}
-	w.line("routes:")
-	for _, line := range append(named, other...) {
-		w.line("%s", line)
+	if c.ipv6 && slices.Contains(l.key.parts, "client.ip") {
+		c.note(l.zone.d.Position, "the zone %s counts IPv6 clients by /64, in nginx by the address", l.zone.name)
 	}
 }
 
-// routesOf are the lines of the routes of a server for one host. A match that was there before is never reached.
-func (c *converter) routesOf(s *server, host string, seen map[string]bool) (lines []string) {
-	for _, r := range s.routes {
-		for _, path := range r.paths {
-			match := host + path
-			if seen[match] {
-				continue
-			}
-			seen[match] = true
-			one := &writer{}
-			one.from("  - match: "+quote(match), r.from)
-			one.line("    upstream: %s", quote(r.upstream))
-			if len(r.limits) > 0 {
-				one.line("    limits: [%s]", quotes(r.limits))
-			}
-			if r.status != 0 {
-				one.line("    refused: { status: %d }", r.status)
-			}
-			lines = append(lines, strings.TrimSuffix(one.String(), "\n"))
-		}
+// bytesText is a size in the words of a policy.
+func bytesText(n int64) string {
+	switch {
+	case n%(1<<30) == 0:
+		return fmt.Sprintf("%dGiB", n>>30)
+	case n%(1<<20) == 0:
+		return fmt.Sprintf("%dMiB", n>>20)
+	case n%(1<<10) == 0:
+		return fmt.Sprintf("%dKiB", n>>10)
 	}
-	return lines
+	return fmt.Sprint(n)
 }
 
 // writer writes lines.

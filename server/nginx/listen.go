@@ -1,0 +1,295 @@
+package nginx
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// address is one that the gateway listens on.
+type address struct {
+	text     string // HOST:PORT
+	from     Position
+	tls      bool
+	h2c      bool
+	proxy    bool // PROXY protocol
+	certs    []certificate
+	minTLS   string
+	clientCA string
+	optional bool // clients need no certificate
+}
+
+type certificate struct{ cert, key string }
+
+// bound is how a server listens on an address.
+type bound struct {
+	address string
+	first   bool // default_server: it answers where no name fits
+}
+
+// listens takes in a listen directive.
+func (c *converter) listens(s *server, d Directive) {
+	if len(d.Args) == 0 {
+		return
+	}
+	text := d.Args[0]
+	if strings.HasPrefix(text, "unix:") {
+		c.critical(d.Position, "listen %s is left out: a gateway listens on TCP", text)
+		return
+	}
+	if _, err := strconv.Atoi(text); err == nil {
+		text = "0.0.0.0:" + text
+	} else if host, port, err := net.SplitHostPort(text); err != nil || port == "" {
+		text = net.JoinHostPort(strings.Trim(text, "[]"), "80")
+	} else if host == "*" {
+		text = "0.0.0.0:" + port
+	}
+	c.ipv6 = c.ipv6 || strings.HasPrefix(text, "[")
+	at := c.address(text, d.Position)
+	b := bound{address: text}
+	for _, arg := range d.Args[1:] {
+		switch arg {
+		case "default_server", "default":
+			b.first = true
+		case "ssl":
+			at.tls = true
+		case "http2", "h2":
+			at.h2c = true
+		case "proxy_protocol":
+			at.proxy = true
+		case "quic":
+			c.note(d.Position, "listen %s quic is left out: the gateway speaks HTTP/1.1 and HTTP/2", d.Args[0])
+			return
+		}
+	}
+	s.bounds = append(s.bounds, b)
+}
+
+// address is the address of that text.
+func (c *converter) address(text string, from Position) *address {
+	for i := range c.addresses {
+		if c.addresses[i].text == text {
+			return &c.addresses[i]
+		}
+	}
+	c.addresses = append(c.addresses, address{text: text, from: from})
+	return &c.addresses[len(c.addresses)-1]
+}
+
+// secure takes in the certificates of a server for the addresses with TLS that it listens on.
+func (c *converter) secure(s *server, l level) error {
+	for _, b := range s.bounds {
+		at := c.address(b.address, s.d.Position)
+		if !at.tls {
+			continue
+		}
+		file := func(name string) string {
+			text := l.tls[name]
+			if text == "" || filepath.IsAbs(text) || strings.Contains(text, "$") {
+				return text
+			}
+			if dir, err := filepath.Abs(filepath.Dir(c.name)); err == nil {
+				return filepath.Join(dir, text) // nginx looks beside its configuration
+			}
+			return text
+		}
+		cert := certificate{file("ssl_certificate"), file("ssl_certificate_key")}
+		switch {
+		case l.tls["ssl_reject_handshake"] == "on":
+			c.note(s.d.Position, "ssl_reject_handshake is left out: clients without a known name get the first certificate")
+		case cert.cert == "" || cert.key == "":
+			return wrong(s.d, "add ssl_certificate and ssl_certificate_key", "it listens on %s with ssl, and has no certificate", b.address)
+		case strings.Contains(cert.cert+cert.key, "$") || strings.HasPrefix(cert.key, "engine:") || strings.HasPrefix(cert.cert, "data:"):
+			c.critical(s.d.Position, "the certificate %s is left out: the gateway reads certificates from files", cert.cert)
+		case !slices.Contains(at.certs, cert):
+			at.certs = append(at.certs, cert)
+			if b.first { // what clients get that ask for no name
+				at.certs = append([]certificate{cert}, at.certs[:len(at.certs)-1]...)
+			}
+		}
+		if p := l.tls["ssl_protocols"]; p == "TLSv1.3" {
+			at.minTLS = "1.3"
+		} else if strings.Contains(p+" ", "TLSv1 ") || strings.Contains(p, "TLSv1.1") {
+			c.note(s.d.Position, "ssl_protocols %s: clients need TLS 1.2", p)
+		}
+		switch verify := l.tls["ssl_verify_client"]; verify {
+		case "on", "optional":
+			at.clientCA, at.optional = file("ssl_client_certificate"), verify == "optional"
+		case "", "off":
+		default:
+			c.critical(s.d.Position, "ssl_verify_client %s is left out: certificates of clients are not looked at", verify)
+		}
+	}
+	return nil
+}
+
+// joinWildcards has one address for all of IPv4 and IPv6 where nginx listens on both with one port: the gateway's [::]:PORT is both.
+func (c *converter) joinWildcards() {
+	for _, six := range slices.Clone(c.addresses) {
+		port, ok := strings.CutPrefix(six.text, "[::]:")
+		if !ok {
+			continue
+		}
+		four := "0.0.0.0:" + port
+		i := slices.IndexFunc(c.addresses, func(a address) bool { return a.text == four })
+		if i < 0 {
+			c.note(six.from, "listen %s is for IPv6 alone in nginx; the gateway takes IPv4 there too", six.text)
+			continue
+		}
+		to := c.address(six.text, six.from)
+		if c.addresses[i].tls != to.tls {
+			c.critical(six.from, "listen %s and %s differ in ssl: both have it in the policy if one has", four, six.text)
+			to.tls = true
+		}
+		to.from, to.h2c, to.proxy = c.addresses[i].from, to.h2c || c.addresses[i].h2c, to.proxy || c.addresses[i].proxy
+		for _, cert := range c.addresses[i].certs {
+			if !slices.Contains(to.certs, cert) {
+				to.certs = append(to.certs, cert)
+			}
+		}
+		c.addresses = slices.Delete(c.addresses, i, i+1)
+		for _, s := range c.servers {
+			for j, b := range s.bounds {
+				if b.address == four {
+					s.bounds[j].address = six.text
+				}
+			}
+		}
+	}
+	for _, s := range c.servers {
+		var kept []bound
+		for _, b := range s.bounds {
+			if j := slices.IndexFunc(kept, func(o bound) bool { return o.address == b.address }); j >= 0 {
+				kept[j].first = kept[j].first || b.first
+				continue
+			}
+			kept = append(kept, b)
+		}
+		s.bounds = kept
+	}
+}
+
+// proxies are what set_real_ip_from and its like say.
+type proxies struct {
+	trusted   []string
+	from      []Position
+	header    string // of real_ip_header
+	recursive bool
+	seen      bool
+}
+
+func (p *proxies) set(c *converter, d Directive) {
+	arg := first(d.Args)
+	switch d.Name {
+	case "set_real_ip_from":
+		p.seen = true
+		if _, err := netip.ParsePrefix(arg); err != nil {
+			if _, err := netip.ParseAddr(arg); err != nil {
+				c.critical(d.Position, "set_real_ip_from %s is left out: trusted_proxies are addresses and prefixes, and clients behind it are one client now", arg)
+				return
+			}
+		}
+		if !slices.Contains(p.trusted, arg) {
+			p.trusted, p.from = append(p.trusted, arg), append(p.from, d.Position)
+		}
+	case "real_ip_header":
+		if p.header != "" && !strings.EqualFold(p.header, arg) {
+			c.critical(d.Position, "real_ip_header %s is left out: a policy has one client_header, which is %s", arg, p.header)
+			return
+		}
+		p.header = arg
+	case "real_ip_recursive":
+		p.recursive = arg == "on"
+	}
+}
+
+// clientHeader is what a policy's client_header is to be; empty for the default.
+func (p *proxies) clientHeader() string {
+	switch strings.ToLower(p.header) {
+	case "":
+		return "X-Real-IP" // nginx's default
+	case "x-forwarded-for", "proxy_protocol":
+		return ""
+	}
+	return p.header
+}
+
+// connect makes one of the addresses, the servers and the proxies, once all are known.
+func (c *converter) connect() error {
+	c.joinWildcards()
+	p := &c.proxies
+	if strings.EqualFold(p.header, "proxy_protocol") {
+		if !slices.ContainsFunc(c.addresses, func(a address) bool { return a.proxy }) {
+			c.note(first(p.from), "real_ip_header proxy_protocol is left out: no address has proxy_protocol")
+		}
+	} else if slices.ContainsFunc(c.addresses, func(a address) bool { return a.proxy }) {
+		at := c.addresses[slices.IndexFunc(c.addresses, func(a address) bool { return a.proxy })].from
+		c.critical(at, "listen ... proxy_protocol: clients are limited by the address that the balancer tells; in nginx by the balancer's, as real_ip_header is not proxy_protocol")
+	}
+	if len(p.trusted) > 0 && !p.recursive && p.clientHeader() == "" && !strings.EqualFold(p.header, "proxy_protocol") {
+		c.note(p.from[0], "real_ip_recursive is off: nginx takes the last address of %s, and Weir the last that is not one of trusted_proxies", p.header)
+	}
+	if c.Gateway != "" {
+		c.listenElsewhere()
+	}
+	return nil
+}
+
+// listenElsewhere puts the one address of a trial in place of all.
+func (c *converter) listenElsewhere() {
+	busy := slices.ContainsFunc(c.servers, func(s *server) bool { return !s.onlyReturns() })
+	first := map[string]bool{}
+	var kept []*server
+	for _, s := range c.servers {
+		if busy && s.onlyReturns() {
+			c.note(s.d.Position, "the server is left out of the policy for %s: it only responds itself, like one that redirects to HTTPS", c.Gateway)
+			continue
+		}
+		isFirst := slices.ContainsFunc(s.bounds, func(b bound) bool { return b.first })
+		s.bounds = []bound{{c.Gateway, isFirst && !first[c.Gateway]}}
+		first[c.Gateway] = first[c.Gateway] || isFirst
+		kept = append(kept, s)
+	}
+	if len(c.addresses) > 1 {
+		c.note(c.addresses[0].from, "%d addresses become %s, without TLS: servers that differ only by address are one after another there", len(c.addresses), c.Gateway)
+	}
+	c.servers, c.addresses = kept, []address{{text: c.Gateway}}
+}
+
+// String is the address as the policy's listen has it.
+func (a *address) String(trusted []string) string {
+	if !a.tls && !a.proxy && !a.h2c {
+		return quote(a.text)
+	}
+	text := "{ address: " + quote(a.text)
+	if a.tls {
+		var certs []string
+		for _, cert := range a.certs {
+			certs = append(certs, fmt.Sprintf("{ cert: %s, key: %s }", quote(cert.cert), quote(cert.key)))
+		}
+		text += ", tls: { certificates: [" + strings.Join(certs, ", ") + "]"
+		if a.minTLS != "" {
+			text += ", min_version: " + quote(a.minTLS)
+		}
+		if a.clientCA != "" {
+			text += ", client_ca: " + quote(a.clientCA)
+			if a.optional {
+				text += ", client_auth: optional"
+			}
+		}
+		text += " }"
+	} else if a.h2c {
+		text += ", h2c: true"
+	}
+	if a.proxy {
+		if len(trusted) == 0 {
+			trusted = []string{"0.0.0.0/0", "::/0"}
+		}
+		text += ", proxy_protocol: [" + quotes(trusted) + "]"
+	}
+	return text + " }"
+}

@@ -1,0 +1,52 @@
+package nginx
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// A Note is something in a configuration that is not in the policy, or not quite, and why.
+type Note struct {
+	Position
+	Critical bool // it changes who is limited, who is let in, or whether requests get anywhere
+	Text     string
+}
+
+// String has the form FILE:LINE:COL: TEXT, with CRITICAL before the text of a critical note.
+func (n Note) String() string {
+	if n.Critical {
+		return n.Position.String() + ": CRITICAL: " + n.Text
+	}
+	return n.Position.String() + ": " + n.Text
+}
+
+// sortNotes puts critical notes first, and else follows the files.
+func sortNotes(all []Note) {
+	rank := func(n Note) int {
+		if n.Critical {
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(all, func(a, b Note) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col), cmp.Compare(a.Text, b.Text))
+	})
+}
+
+// note adds a note, once.
+func (c *converter) note(at Position, format string, args ...any) {
+	c.add(Note{at, false, fmt.Sprintf(format, args...)})
+}
+
+// critical adds a critical note, once.
+func (c *converter) critical(at Position, format string, args ...any) {
+	c.add(Note{at, true, fmt.Sprintf(format, args...)})
+}
+
+func (c *converter) add(n Note) {
+	if key := n.String(); !c.noted[key] {
+		c.noted[key] = true
+		c.notes = append(c.notes, n)
+	}
+}

@@ -1,0 +1,216 @@
+package nginx
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// place is what has the same servers: one address, or several.
+type place struct {
+	addresses []string
+	servers   []*server
+	first     *server // the one that answers where no name fits
+}
+
+// places puts addresses together that have the same servers.
+func (c *converter) places() (all []place) {
+	for _, a := range c.addresses {
+		p := place{addresses: []string{a.text}}
+		for _, s := range c.servers {
+			i := slices.IndexFunc(s.bounds, func(b bound) bool { return b.address == a.text })
+			if i < 0 {
+				continue
+			}
+			if p.first == nil || s.bounds[i].first {
+				p.first = s
+			}
+			p.servers = append(p.servers, s)
+		}
+		if p.first == nil {
+			continue
+		}
+		if i := slices.IndexFunc(all, func(o place) bool { return o.first == p.first && slices.Equal(o.servers, p.servers) }); i >= 0 {
+			all[i].addresses = append(all[i].addresses, a.text)
+			continue
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// routeLines are the routes of the policy: for each place the servers with names, those with names like *.example.com, and the one that answers where
+// no name fits.
+func (c *converter) routeLines() (lines []string) {
+	useful := false
+	all := c.places()
+	for _, p := range all {
+		w := &routes{c: c, seen: map[string]bool{}}
+		if len(all) > 1 {
+			w.addresses = p.addresses
+		}
+		wild := slices.ContainsFunc(p.servers, func(s *server) bool { return len(s.wild) > 0 })
+		for _, s := range p.servers {
+			for _, host := range s.order {
+				r := s.hosts[host]
+				w.add(host, "/", route{from: r.from, respond: &r})
+			}
+			if s == p.first && !wild {
+				continue
+			}
+			for _, host := range s.names {
+				w.server(s, host)
+			}
+		}
+		w.wild(p)
+		w.server(p.first, "")
+		lines = append(lines, w.lines...)
+		for _, s := range p.servers {
+			useful = useful || s.always != nil || len(s.hosts) > 0 || slices.ContainsFunc(s.routes, func(r route) bool { return r.upstream != "" })
+			if s != p.first && len(s.names)+len(s.wild)+len(s.hosts) == 0 {
+				c.critical(s.d.Position, "the server is left out, with its limits: it has no name, and is not the first at its address")
+			}
+		}
+	}
+	if !useful {
+		c.critical(Position{c.name, 1, 1}, "there is no route to an upstream: nothing is passed on")
+	}
+	return lines
+}
+
+// routes are lines of routes.
+type routes struct {
+	c         *converter
+	addresses []string        // where they are; none is everywhere
+	seen      map[string]bool // matches: of two, the first counts
+	lines     []string
+}
+
+// wild adds the servers with names like *.example.com: the longest counts.
+func (w *routes) wild(p place) {
+	type named struct {
+		host string
+		of   *server
+	}
+	var all []named
+	for _, s := range p.servers {
+		for _, host := range s.wild {
+			all = append(all, named{host, s})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b named) int { return cmp.Compare(len(b.host), len(a.host)) })
+	for _, n := range all {
+		w.server(n.of, n.host)
+	}
+}
+
+// server adds the routes of a server for one host. Of locations nginx takes the exact one, else the first regular expression, else the longest prefix.
+func (w *routes) server(s *server, host string) {
+	if s.always != nil {
+		w.add(host, "/", route{from: s.always.from, respond: s.always})
+		return
+	}
+	all := slices.Clone(s.routes)
+	slices.SortStableFunc(all, func(a, b route) int {
+		if a.rank != b.rank || a.rank != rankPrefix {
+			return cmp.Compare(a.rank, b.rank)
+		}
+		return cmp.Compare(b.length, a.length)
+	})
+	exact := func(path string) bool { return slices.ContainsFunc(all, func(r route) bool { return r.match == path }) }
+	for _, r := range all {
+		if r.slash != "" && r.upstream != "" && !exact(r.slash) {
+			w.add(host, r.slash, route{from: r.from, respond: &response{status: 301, redirect: r.slash + "/{?query}"}})
+		}
+		w.methods(host, r)
+	}
+}
+
+// methods adds a route: one for each method that has limits of its own, and one for the others.
+func (w *routes) methods(host string, r route) {
+	var methods []string
+	for _, u := range r.limits {
+		for _, m := range u.methods {
+			if !slices.Contains(methods, m) {
+				methods = append(methods, m)
+			}
+		}
+	}
+	for _, m := range append(methods, "") {
+		one := r
+		one.limits = nil
+		for _, u := range r.limits {
+			if len(u.methods) == 0 || slices.Contains(u.methods, m) {
+				one.limits = append(one.limits, u)
+			}
+		}
+		if m == "" {
+			w.add(host, r.match, one)
+			continue
+		}
+		w.add(m+" "+host, r.match, one)
+	}
+}
+
+// add writes a route. A match that was there before is never reached.
+func (w *routes) add(host, path string, r route) {
+	match := host + path
+	if w.seen[match] {
+		return
+	}
+	w.seen[match] = true
+	one := &writer{}
+	one.from("  - match: "+quote(match), r.from)
+	if len(w.addresses) == 1 {
+		one.line("    address: %s", quote(w.addresses[0]))
+	} else if len(w.addresses) > 1 {
+		one.line("    address: [%s]", quotes(w.addresses))
+	}
+	if r.respond != nil {
+		one.line("    respond: %s", *r.respond)
+	} else {
+		one.line("    upstream: %s", quote(r.upstream))
+		if r.path != "" {
+			one.line("    upstream_path: %s", quote(r.path))
+		}
+	}
+	var names []string
+	for _, u := range r.limits {
+		names = append(names, w.c.limits[u.limit].name)
+	}
+	if len(names) > 0 {
+		one.line("    limits: [%s]", quotes(names))
+		if r.status != 0 {
+			one.line("    refused: { status: %d }", r.status)
+		}
+	}
+	if top := w.c.maxBody; r.respond == nil && top != nil && r.body.bytes != top.bytes {
+		if r.body.bytes == 0 {
+			one.from("    max_body: none", r.body.from)
+		} else {
+			one.from("    max_body: "+bytesText(r.body.bytes), r.body.from)
+		}
+	}
+	if len(r.fields) > 0 {
+		one.line("    add_headers: { %s }", fieldsText(r.fields))
+	}
+	w.lines = append(w.lines, strings.TrimSuffix(one.String(), "\n"))
+}
+
+func fieldsText(fields []field) string {
+	var all []string
+	seen := map[string]bool{}
+	for _, f := range fields {
+		if seen[f.name] {
+			continue
+		}
+		seen[f.name] = true
+		value := quote(f.value)
+		if f.always {
+			value = fmt.Sprintf("{ value: %s, always: true }", value)
+		}
+		all = append(all, quote(f.name)+": "+value)
+	}
+	return strings.Join(all, ", ")
+}

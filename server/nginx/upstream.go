@@ -1,0 +1,238 @@
+package nginx
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// group is an upstream block.
+type group struct {
+	d       Directive
+	servers []Directive
+}
+
+// upstream is one of the policy.
+type upstream struct {
+	name string
+	text string // what it has in the policy
+	from []Position
+}
+
+func (c *converter) upstream(d Directive) error {
+	if len(d.Args) != 1 || !d.Opens {
+		return wrong(d, "write upstream NAME { server ADDRESS; }", "it has no name, or no block")
+	}
+	g := group{d: d}
+	for _, s := range d.Block {
+		switch s.Name {
+		case "server":
+			if len(s.Args) > 0 {
+				g.servers = append(g.servers, s)
+			}
+		case "ip_hash", "hash", "sticky", "random":
+			c.note(s.Position, "%s is left out: a request goes to the target with the fewest requests in flight", s.Name)
+		}
+	}
+	c.groups[d.Args[0]] = g
+	return nil
+}
+
+// proxied is where the requests of a location go. at is where that is written: the location, or the one that a try_files names.
+func (c *converter) proxied(r *route, d, at Directive, l level) {
+	for _, in := range at.Block {
+		switch {
+		case (in.Name == "proxy_pass" || in.Name == "grpc_pass") && len(in.Args) == 1:
+			c.pass(r, in, d, l)
+			return
+		case strings.HasSuffix(in.Name, "_pass"):
+			c.critical(in.Position, "%s is left out: a gateway passes requests on by HTTP; they get 502 until an HTTP server stands there", in.Name)
+			r.respond = &response{from: in.Position, status: 502}
+			return
+		}
+	}
+	c.note(d.Position, "location %s has no proxy_pass: the gateway serves no files, and responds 404", strings.Join(d.Args, " "))
+	r.respond = &response{from: d.Position, status: 404}
+}
+
+// pass is the upstream that a proxy_pass names.
+func (c *converter) pass(r *route, d, location Directive, l level) {
+	out := func(why string) {
+		c.critical(d.Position, "%s %s is left out: %s; its requests get 502", d.Name, d.Args[0], why)
+		r.respond = &response{from: d.Position, status: 502}
+	}
+	to := d.Args[0]
+	for name, value := range l.values { // set $backend http://...
+		to = strings.ReplaceAll(strings.ReplaceAll(to, "${"+name+"}", value), "$"+name, value)
+	}
+	if d.Name == "grpc_pass" && !strings.Contains(to, "://") {
+		to = "grpc://" + to
+	}
+	u, err := url.Parse(to)
+	grpc := map[string]string{"grpc": "http", "grpcs": "https"}
+	switch {
+	case strings.Contains(to, "$"):
+		out("an upstream is a fixed URL")
+		return
+	case err == nil && grpc[u.Scheme] != "" && d.Name == "grpc_pass":
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.HasPrefix(u.Host, "unix:") || u.User != nil:
+		out("an upstream is a URL like http://127.0.0.1:9000")
+		return
+	}
+	if path := u.Path; path != "" && d.Name == "proxy_pass" && to == d.Args[0] && path != strings.TrimRight(r.match, "*") {
+		if r.exact && strings.HasSuffix(r.match, "{$}") && path == strings.TrimSuffix(r.match, "{$}") {
+			path = ""
+		}
+		if strings.ContainsAny(path, "%?#") {
+			c.note(d.Position, "proxy_pass %s: its path is left out", d.Args[0])
+			path = ""
+		}
+		r.path = path
+	}
+	scheme, protocol := u.Scheme, ""
+	if g, ok := grpc[scheme]; ok {
+		scheme, protocol = g, map[string]string{"http": "h2c", "https": "h2"}[g]
+	}
+	targets, from := c.targets(u.Host, scheme, d)
+	if targets == "" {
+		out("its upstream has no server that a gateway can reach")
+		return
+	}
+	r.upstream = c.reach(slug(u.Host), targets+c.settings(scheme, protocol, l), append(from, d.Position))
+	c.sent(d, u.Host, l)
+}
+
+// targets are the url or the targets of an upstream, in the words of a policy; empty where none can be reached.
+func (c *converter) targets(host, scheme string, d Directive) (text string, from []Position) {
+	g, known := c.groups[host]
+	if !known {
+		return "url: " + quote(scheme+"://"+host), nil
+	}
+	var plain, weighted []string
+	weights := false
+	for _, s := range g.servers {
+		weight, skip := "", ""
+		for _, arg := range s.Args[1:] {
+			switch name, value, _ := strings.Cut(arg, "="); name {
+			case "weight":
+				weight, weights = value, weights || value != "1"
+			case "down":
+				skip = "it is down"
+			case "backup":
+				skip = "an upstream has no targets that only stand in; failed: { upstream: NAME } of a route is one for all"
+			case "max_conns":
+				c.note(s.Position, "max_conns=%s is left out: max_requests of an upstream is for each of its targets", value)
+			}
+		}
+		if strings.HasPrefix(s.Args[0], "unix:") {
+			skip = "a target has a host and a port"
+		}
+		at := scheme + "://" + s.Args[0]
+		if u, err := url.Parse(at); err != nil || u.Host == "" || strings.ContainsAny(at, "$ ") {
+			skip = "a target has a host and a port"
+		}
+		if skip != "" {
+			if skip != "it is down" {
+				c.note(s.Position, "server %s is left out: %s", strings.Join(s.Args, " "), skip)
+			}
+			continue
+		}
+		if slices.Contains(plain, quote(at)) {
+			c.note(s.Position, "server %s is there twice: give it a larger weight", s.Args[0])
+			continue
+		}
+		plain = append(plain, quote(at))
+		if weight == "" {
+			weight = "1"
+		}
+		weighted = append(weighted, fmt.Sprintf("{ url: %s, weight: %s }", quote(at), weight))
+	}
+	switch {
+	case len(plain) == 0:
+		return "", nil
+	case len(plain) == 1:
+		return "url: " + plain[0], []Position{g.d.Position}
+	case weights:
+		return "targets: [" + strings.Join(weighted, ", ") + "]", []Position{g.d.Position}
+	}
+	return "targets: [" + strings.Join(plain, ", ") + "]", []Position{g.d.Position}
+}
+
+// settings are those of an upstream beside its targets.
+func (c *converter) settings(scheme, protocol string, l level) (text string) {
+	if protocol != "" {
+		text += ", protocol: " + protocol
+	}
+	var times []string
+	if t, ok := parseTime(l.timeouts.connect); ok {
+		times = append(times, "connect: "+t)
+	}
+	if t, ok := parseTime(l.timeouts.read); ok {
+		times = append(times, "answer: "+t, "idle: "+t)
+	}
+	if len(times) > 0 {
+		text += ", timeouts: { " + strings.Join(times, ", ") + " }"
+	}
+	if scheme != "https" {
+		return text
+	}
+	if l.tls["proxy_ssl_verify"] != "on" {
+		return text + ", tls: { insecure: true }" // as nginx does it, unless told otherwise; weir check warns of it
+	}
+	var tls []string
+	if ca := l.tls["proxy_ssl_trusted_certificate"]; ca != "" {
+		tls = append(tls, "ca: "+quote(ca))
+	}
+	if name := l.tls["proxy_ssl_name"]; name != "" && !strings.Contains(name, "$") {
+		tls = append(tls, "server_name: "+quote(name))
+	}
+	if len(tls) > 0 {
+		text += ", tls: { " + strings.Join(tls, ", ") + " }"
+	}
+	return text
+}
+
+// sent notes where a request reaches the upstream with other header fields than from nginx.
+func (c *converter) sent(d Directive, host string, l level) {
+	keeps := false
+	for _, in := range l.sets {
+		if len(in.Args) != 2 {
+			continue
+		}
+		name, value := strings.ToLower(in.Args[0]), in.Args[1]
+		switch name {
+		case "host":
+			if keeps = value == "$host" || value == "$http_host"; !keeps {
+				c.note(in.Position, "proxy_set_header Host %s is left out: the upstream gets the Host of the request", value)
+			}
+			keeps = true
+		case "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "connection", "upgrade":
+		default:
+			c.note(in.Position, "proxy_set_header %s %s is left out: the upstream gets X-Forwarded-For, -Host and -Proto, and the fields of the request", in.Args[0], value)
+		}
+	}
+	if !keeps && !c.noted["Host of "+host] {
+		c.noted["Host of "+host] = true
+		c.note(d.Position, "the upstream gets the Host of the request; from nginx it gets %s", host)
+	}
+}
+
+// reach is the name of the upstream with these settings.
+func (c *converter) reach(name, text string, from []Position) string {
+	for i := range c.upstreams {
+		if u := &c.upstreams[i]; u.text == text {
+			for _, p := range from {
+				if !slices.Contains(u.from, p) {
+					u.from = append(u.from, p)
+				}
+			}
+			return u.name
+		}
+	}
+	name = c.free(name, func(n string) bool {
+		return slices.ContainsFunc(c.upstreams, func(u upstream) bool { return u.name == n })
+	})
+	c.upstreams = append(c.upstreams, upstream{name: name, text: text, from: from})
+	return name
+}
