@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -77,23 +76,18 @@ type pair struct {
 	policy string // the file
 }
 
-// start starts both. edit, if it is not nil, changes the policy.
+// start starts both, with nginx's arithmetic. edit, if it is not nil, changes the policy.
 func start(t *testing.T, http string, edit func(string) string) pair {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-	defer cancel()
-	p := pair{dir: t.TempDir()}
 	hurry(t)
-	var err error
-	if p.nginx, err = servers.Nginx(ctx, p.dir, servers.HTTP(http)); err != nil {
-		t.Fatal(err)
-	}
-	stopAtEnd(t, p.nginx.Process)
-	args := []string{"import", "nginx", "--nginx-arithmetic", "--gateway", "127.0.0.1:0", "--admin", "127.0.0.1:0", filepath.Join(p.dir, "nginx.conf")}
-	policy, err := exec.CommandContext(ctx, binary, args...).Output()
-	if err != nil {
-		t.Fatalf("weir import nginx: %v", err)
-	}
+	p := startFor(t, http, true, edit)
+	hurry(t) // also for threads that came meanwhile
+	return p
+}
+
+// start starts the gateway with a policy.
+func (p *pair) start(ctx context.Context, t *testing.T, policy []byte, edit func(string) string) {
+	t.Helper()
 	if edit != nil {
 		policy = []byte(edit(string(policy)))
 	}
@@ -101,12 +95,11 @@ func start(t *testing.T, http string, edit func(string) string) pair {
 	if err := os.WriteFile(p.policy, policy, 0o644); err != nil {
 		t.Fatal(err)
 	}
+	var err error
 	if p.weir, err = servers.StartWeir(ctx, binary, p.policy); err != nil {
 		t.Fatalf("%v\n%s", err, policy)
 	}
 	stopAtEnd(t, p.weir.Process)
-	hurry(t) // also for threads that came meanwhile
-	return p
 }
 
 func stopAtEnd(t *testing.T, p *servers.Process) {
