@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/rules"
 )
 
@@ -34,8 +33,8 @@ type stretch struct {
 	count        int
 }
 
-func newCalendar(l weir.FixedWindow) (*calendar, error) {
-	c, zone, err := rules.ParseCalendar(string(l.Align), time.Second)
+func newCalendar(align string) (*calendar, error) {
+	c, zone, err := rules.ParseCalendar(align, time.Second)
 	if err != nil {
 		return nil, err
 	}

@@ -1,12 +1,14 @@
 package weirredis
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"sync"
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // The scripts count in doubles, which are exact below 2^53.
@@ -65,7 +67,6 @@ func compile(l weir.Limit) (*limit, error) {
 		if c.def, c.kinds, err = c.define(l); err != nil {
 			return nil, err
 		}
-		c.short = shorten(c.def, l)
 		return c, nil
 	}
 	def := appendInt(appendInt(appendArray(nil, 2+len(parts)), version), kindAll)
@@ -79,60 +80,44 @@ func compile(l weir.Limit) (*limit, error) {
 		def = appendString(def, text)
 		c.kinds |= kinds
 	}
-	c.def = string(def)
+	c.def, c.short = string(def), nil // the short way is for one bucket
 	return c, nil
 }
 
 // version is that of what the scripts keep and are asked.
 const version = 1
 
+// counting is how the scripts count.
+var counting = rules.Counting{Store: "Redis", Unit: tick, Most: most, MostTicks: mostTicks, MostEntries: maxEntries}
+
+// maxEntries is how many charges a log may remember in Redis: each one copies them.
+const maxEntries = 1 << 14
+
 // define writes a limit down that is no All: version, kind, and numbers; and where it has a calendar, the name of that.
 func (c *limit) define(l weir.Limit) (string, kindSet, error) {
-	var kind int
-	var n []int64
-	var name []string // of a calendar
-	var err error
-	switch l := l.(type) {
-	case weir.TokenBucket:
-		missing := int64(0)
-		switch {
-		case l.Initial == weir.InitialEmpty:
-			missing = l.Burst
-		case l.Initial != 0:
-			missing = l.Burst - l.Initial
-		}
-		kind = kindBucket
-		n, err = bucketNumbers(0, l.Rate, l.Burst, missing)
-	case weir.LeakyBucket:
-		kind = kindBucket
-		n, err = bucketNumbers(1, l.Rate, l.Queue+1, l.DelayAfter)
-	case weir.SmoothBursty:
-		kind = kindBucket
-		n, err = burstyNumbers(l)
-	case weir.IntervalBucket:
-		kind = kindInterval
-		n = []int64{l.Burst, l.Refill, int64(l.Every / tick)}
-	case weir.FixedWindow:
-		kind = kindFixed
-		n, name, err = c.fixedNumbers(l)
-	case weir.SlidingCounter:
-		kind = kindCounter
-		n = []int64{l.Limit, int64(l.Window / tick)}
-	case weir.SlidingWindow:
-		kind, n = kindWindow, windowNumbers(l)
-	case weir.SlidingLog:
-		kind = kindLog
-		n, err = logNumbers(l)
-	case weir.WarmUp:
-		kind = kindWarm
-		n, err = warmNumbers(l)
-	default:
+	p, ok := rules.ParamsOf(l).(rules.Stored)
+	if !ok {
 		return "", 0, fmt.Errorf("weirredis: %T cannot be kept in Redis", l)
 	}
-	if err != nil {
-		return "", 0, err
+	n, err := p.StoreNumbers(counting)
+	var wrong *rules.FieldError
+	switch {
+	case errors.As(err, &wrong):
+		return "", 0, fmt.Errorf("weirredis: %s.%w", p.Kind().GoName, wrong)
+	case err != nil:
+		return "", 0, fmt.Errorf("weirredis: %w", err)
 	}
-	def := appendInt(appendInt(appendArray(nil, 2+len(n)+len(name)), version), int64(kind))
+	var name []string // of a calendar
+	if w, ok := p.(rules.Calendared); ok && w.CalendarAlign() != "" {
+		cal, err := newCalendar(w.CalendarAlign())
+		if err != nil {
+			return "", 0, err
+		}
+		c.calendars = append(c.calendars, cal)
+		name = []string{cal.name}
+	}
+	script := p.Kind().Script
+	def := appendInt(appendInt(appendArray(nil, 2+len(n)+len(name)), version), int64(script.Number))
 	for _, v := range n {
 		if v > most || v < -most {
 			return "", 0, fmt.Errorf("weirredis: %T%+v: %d is more than Redis can count: at most %d", l, l, v, int64(most))
@@ -142,71 +127,10 @@ func (c *limit) define(l weir.Limit) (string, kindSet, error) {
 	for _, text := range name {
 		def = appendString(def, text)
 	}
-	return string(def), 1 << kind, nil
-}
-
-// ticks is a rate in the scripts' clock unit: one unit brings n ticks, and one token costs p.
-func ticks(r weir.Rate) (n, p int64, err error) {
-	n, p = r.N, int64(r.Per)
-	g := gcd(n, p)
-	n, p = n/g, p/g
-	u := int64(tick)
-	g = gcd(u, p)
-	u, p = u/g, p/g
-	if n > mostTicks/u || p > mostTicks {
-		return 0, 0, fmt.Errorf("weirredis: the rate %v cannot be counted exactly in Redis: reduced, it may be up to %d for each microsecond, or one each %v", r, int64(mostTicks), time.Duration(mostTicks)*tick)
+	if script.Number == kindBucket {
+		c.short = shorten(string(def), n)
 	}
-	return n * u, p, nil
-}
-
-func gcd(a, b int64) int64 {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
-}
-
-func bucketNumbers(kind int64, r weir.Rate, size, extra int64) ([]int64, error) {
-	n, p, err := ticks(r)
-	return []int64{kind, n, p, size, extra}, err
-}
-
-func burstyNumbers(l weir.SmoothBursty) ([]int64, error) {
-	store := l.MaxBurst / tick
-	switch {
-	case l.MaxBurst == 0:
-		store = time.Second / tick
-	case l.MaxBurst < 0:
-		store = 0
-	}
-	if l.Rate == weir.Unlimited {
-		return []int64{2, 1, 0, most, int64(store)}, nil
-	}
-	n, p, err := ticks(l.Rate)
-	if err != nil {
-		return nil, err
-	}
-	p2, err := weir.Prepare(l, tick)
-	if err != nil {
-		return nil, err
-	}
-	return []int64{2, n, p, p2.Peek(nil, 0, 0).Limit, int64(store)}, nil
-}
-
-// fixedNumbers keeps the calendar, if there is one.
-func (c *limit) fixedNumbers(l weir.FixedWindow) (n []int64, name []string, err error) {
-	switch l.Align {
-	case "", weir.AlignEpoch:
-		return []int64{0, l.Limit, int64(l.Window / tick)}, nil, nil
-	case weir.AlignFirst:
-		return []int64{1, l.Limit, int64(l.Window / tick)}, nil, nil
-	}
-	cal, err := newCalendar(l)
-	if err != nil {
-		return nil, nil, err
-	}
-	c.calendars = append(c.calendars, cal)
-	return []int64{2, l.Limit}, []string{cal.name}, nil
+	return string(def), 1 << script.Number, nil
 }
 
 // cost is a cost as the scripts read it: one too large is too large for any limit.

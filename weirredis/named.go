@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/rules"
 	"github.com/weirflow/weir/internal/snake"
 )
 
@@ -78,8 +79,8 @@ func CheckNamed(l weir.Limit) error {
 		return err
 	}
 	for _, part := range weir.Parts(l) {
-		if w, ok := part.(weir.FixedWindow); ok && w.Align != "" && w.Align != weir.AlignEpoch && w.Align != weir.AlignFirst {
-			return fmt.Errorf("weirredis: align %q: named limits know no calendars", w.Align)
+		if w, ok := rules.ParamsOf(part).(rules.Calendared); ok && w.CalendarAlign() != "" {
+			return fmt.Errorf("weirredis: align %q: named limits know no calendars", w.CalendarAlign())
 		}
 	}
 	return nil
@@ -342,9 +343,9 @@ func (s *scripts) named() *Script {
 	if made, ok := s.made.Load(key); ok {
 		return made.(*Script)
 	}
-	body := strings.TrimSuffix(s.source(full), mainLua)
+	body := strings.TrimSuffix(s.source(full), lua("main"))
 	source := "-- The named limits of Weir, put together from the files of weirredis/lua. docs/redis.md says how they are used.\n" +
-		body + "local function decide(KEYS, ARGV)\n" + mainLua + "end\nlocal function named()\n" + namedLua + "end\nreturn named()\n" // a function has room for 200 names
+		body + "local function decide(KEYS, ARGV)\n" + lua("main") + "end\nlocal function named()\n" + namedLua + "end\nreturn named()\n" // a function has room for 200 names
 	made, _ := s.made.LoadOrStore(key, newScript(source))
 	return made.(*Script)
 }

@@ -9,21 +9,24 @@ import (
 	"github.com/weirflow/weir"
 )
 
+// The numbers by which the scripts know what is tested here.
+const windowScript, logScript, warmScript = 5, 6, 7
+
 // TestNumbers: what the scripts read of windows, logs and what warms up.
 func TestNumbers(t *testing.T) {
 	for _, c := range []struct {
 		limit weir.Limit
 		want  []int64
 	}{
-		{weir.SlidingWindow{Limit: 10, Window: time.Second, Slots: 4}, []int64{1, kindWindow, 10, 10, 4, 250_000}},
-		{weir.SlidingWindow{Limit: most, Window: time.Second, Slots: 4, SlotLimit: 3}, []int64{1, kindWindow, most, 3, 4, 250_000}},
-		{weir.SlidingLog{Limit: 1, Window: time.Minute}, []int64{1, kindLog, 1, 60_000_000, 2}},
-		{weir.SlidingLog{Limit: 1e6, Window: time.Minute}, []int64{1, kindLog, 1e6, 60_000_000, 4096}},
-		{weir.SlidingLog{Limit: 1e6, Window: time.Minute, MaxEntries: 7}, []int64{1, kindLog, 1e6, 60_000_000, 7}},
-		{weir.WarmUp{Rate: weir.PerSecond(333), Period: time.Second}, []int64{1, kindWarm, 333, 1e6, 1e6, 3, 1}},
-		{weir.WarmUp{Rate: weir.PerSecond(100), Period: time.Second, ColdFactor: 1.25}, []int64{1, kindWarm, 1, 1e4, 1e6, 5, 4}},
-		{weir.WarmUp{Rate: weir.PerSecond(100), Period: time.Second, ColdFactor: 1.3}, []int64{1, kindWarm, 1, 1e4, 1e6, 85197, 65536}},
-		{weir.WarmUp{Rate: weir.Unlimited, Period: time.Second}, []int64{1, kindWarm, 0, 1, 0, 1, 1}},
+		{weir.SlidingWindow{Limit: 10, Window: time.Second, Slots: 4}, []int64{1, windowScript, 10, 10, 4, 250_000}},
+		{weir.SlidingWindow{Limit: most, Window: time.Second, Slots: 4, SlotLimit: 3}, []int64{1, windowScript, most, 3, 4, 250_000}},
+		{weir.SlidingLog{Limit: 1, Window: time.Minute}, []int64{1, logScript, 1, 60_000_000, 2}},
+		{weir.SlidingLog{Limit: 1e6, Window: time.Minute}, []int64{1, logScript, 1e6, 60_000_000, 4096}},
+		{weir.SlidingLog{Limit: 1e6, Window: time.Minute, MaxEntries: 7}, []int64{1, logScript, 1e6, 60_000_000, 7}},
+		{weir.WarmUp{Rate: weir.PerSecond(333), Period: time.Second}, []int64{1, warmScript, 333, 1e6, 1e6, 3, 1}},
+		{weir.WarmUp{Rate: weir.PerSecond(100), Period: time.Second, ColdFactor: 1.25}, []int64{1, warmScript, 1, 1e4, 1e6, 5, 4}},
+		{weir.WarmUp{Rate: weir.PerSecond(100), Period: time.Second, ColdFactor: 1.3}, []int64{1, warmScript, 1, 1e4, 1e6, 85197, 65536}},
+		{weir.WarmUp{Rate: weir.Unlimited, Period: time.Second}, []int64{1, warmScript, 0, 1, 0, 1, 1}},
 	} {
 		l, err := compile(c.limit)
 		if err != nil {

@@ -2,46 +2,30 @@ package weirredis
 
 import (
 	"crypto/sha1"
-	_ "embed"
+	"embed"
 	"encoding/hex"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
+
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // The scripts are put together from files: what all need, the limits that a call is about, and what asks them. So a call about token buckets
 // does not pay for the others: Redis makes all functions of a script anew each time it runs.
-var (
-	//go:embed lua/head.lua
-	headLua string
-	//go:embed lua/num.lua
-	numLua string
-	//go:embed lua/bucket.lua
-	bucketLua string
-	//go:embed lua/interval.lua
-	intervalLua string
-	//go:embed lua/fixed.lua
-	fixedLua string
-	//go:embed lua/counter.lua
-	counterLua string
-	//go:embed lua/list.lua
-	listLua string
-	//go:embed lua/window.lua
-	windowLua string
-	//go:embed lua/log.lua
-	logLua string
-	//go:embed lua/warm.lua
-	warmLua string
-	//go:embed lua/all.lua
-	allLua string
-	//go:embed lua/change.lua
-	changeLua string
-	//go:embed lua/main.lua
-	mainLua string
-	//go:embed lua/nodes.lua
-	nodesLua string
-	//go:embed lua/take.lua
-	takeLua string
-)
+//
+//go:embed lua/*.lua
+var luaFiles embed.FS
+
+// lua is the text of a file.
+func lua(name string) string {
+	text, err := luaFiles.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic(fmt.Sprintf("weirredis: no script of that name: %v", err)) // a test puts all together
+	}
+	return string(text)
+}
 
 // Script is a Lua script with the name under which a server keeps it.
 type Script struct {
@@ -54,32 +38,21 @@ func newScript(source string) *Script {
 	return &Script{source, hex.EncodeToString(sum[:])}
 }
 
-// Kinds of limits, as the scripts number them.
+// What is written here of the numbers by which the scripts know kinds of limits; the others are the algorithms' own.
 const (
-	kindBucket = 1 + iota
-	kindInterval
-	kindFixed
-	kindCounter
-	kindWindow
-	kindLog
-	kindWarm
-	kindAll
+	kindBucket = 1 // the kind that the short way is for
+	kindAll    = 8
 )
 
-// files are the scripts of each kind, in the order in which they are put together.
-var files = [...]struct {
-	kind   int
-	source *string
-	num    bool // it counts in limbs
-}{
-	{kindBucket, &bucketLua, false},
-	{kindInterval, &intervalLua, false},
-	{kindFixed, &fixedLua, false},
-	{kindCounter, &counterLua, false},
-	{kindWindow, &windowLua, false},
-	{kindLog, &logLua, false},
-	{kindWarm, &warmLua, true},
-	{kindAll, &allLua, false},
+// kindScripts are the scripts of each kind, in the order in which they are put together: that of All comes last.
+func kindScripts() (all []rules.Script) {
+	for _, k := range rules.Kinds() {
+		if k.Script.Name != "" && !slices.Contains(all, k.Script) {
+			all = append(all, k.Script)
+		}
+	}
+	slices.SortFunc(all, func(a, b rules.Script) int { return a.Number - b.Number })
+	return append(all, rules.Script{Name: "all", Number: kindAll})
 }
 
 // kindSet is a set of kinds; full is all of them, and changes from one to another.
@@ -115,35 +88,36 @@ func (s *scripts) nodes() *Script {
 	if made, ok := s.made.Load(key); ok {
 		return made.(*Script)
 	}
-	made, _ := s.made.LoadOrStore(key, newScript(strings.Replace(nodesLua, timeLine, s.clock, 1)))
+	made, _ := s.made.LoadOrStore(key, newScript(strings.Replace(lua("nodes"), timeLine, s.clock, 1)))
 	return made.(*Script)
 }
 
 // source puts a script together.
 func (s *scripts) source(kinds kindSet) string {
 	if kinds == short {
-		return strings.Replace(takeLua, timeLine, s.clock, 1)
+		return strings.Replace(lua("take"), timeLine, s.clock, 1)
 	}
 	var b strings.Builder
-	b.WriteString(strings.Replace(headLua, timeLine, s.clock, 1))
-	num := kinds&full != 0
-	for _, f := range files {
-		num = num || f.num && kinds.has(f.kind)
+	b.WriteString(strings.Replace(lua("head"), timeLine, s.clock, 1))
+	limbs, lists := kinds&full != 0, kinds&full != 0
+	for _, f := range kindScripts() {
+		limbs = limbs || f.Limbs && kinds.has(f.Number)
+		lists = lists || f.Lists && kinds.has(f.Number)
 	}
-	if num {
-		b.WriteString(numLua)
+	if limbs {
+		b.WriteString(lua("num"))
 	}
-	if kinds.has(kindWindow) || kinds.has(kindLog) {
-		b.WriteString(listLua)
+	if lists {
+		b.WriteString(lua("list"))
 	}
-	for _, f := range files {
-		if kinds.has(f.kind) {
-			b.WriteString(*f.source)
+	for _, f := range kindScripts() {
+		if kinds.has(f.Number) {
+			b.WriteString(lua(f.Name))
 		}
 	}
 	if kinds&full != 0 {
-		b.WriteString(changeLua)
+		b.WriteString(lua("change"))
 	}
-	b.WriteString(mainLua)
+	b.WriteString(lua("main"))
 	return b.String()
 }

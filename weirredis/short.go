@@ -2,8 +2,6 @@ package weirredis
 
 import (
 	"math/bits"
-
-	"github.com/weirflow/weir"
 )
 
 // brief is what the short way has to know of a limit.
@@ -14,21 +12,12 @@ type brief struct {
 }
 
 // shorten readies a bucket for the short way, if its numbers are small enough for plain products, and it begins full.
-func shorten(def string, l weir.Limit) *brief {
-	var r weir.Rate
-	var size, passes, leaky int64
-	switch l := l.(type) {
-	case weir.TokenBucket:
-		if r, size, passes = l.Rate, l.Burst, l.Burst; l.Initial != 0 && l.Initial != l.Burst {
-			return nil
-		}
-	case weir.LeakyBucket:
-		r, size, passes, leaky = l.Rate, l.Queue+1, l.DelayAfter, 1
-	default:
-		return nil
-	}
-	n, p, err := ticks(r)
-	if err != nil {
+func shorten(def string, numbers []int64) *brief {
+	leaky, n, p, size, passes := numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
+	switch {
+	case leaky == 0 && passes == 0: // nothing is missing at first
+		passes = size
+	case leaky != 1:
 		return nil
 	}
 	b := &brief{n: uint64(n), p: uint64(p), size: size}

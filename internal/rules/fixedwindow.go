@@ -309,6 +309,7 @@ var fixedWindowKind = Kind{
 	Doc:    "Fixed window: a quota for each window of time. Around the boundary between two windows, twice the limit may come at once.",
 	Page:   "FixedWindow",
 	Zero:   FixedWindow{},
+	Script: Script{Name: "fixed", Number: 3},
 	Fields: []Field{
 		{Name: "limit", Type: CountField, Required: true, Doc: "How many requests in each window; at least 1."},
 		{Name: "window", Type: DurationField, Required: true, Unless: &Unless{"align", "^(day|week|month|year)"},
@@ -377,3 +378,23 @@ func (l FixedWindow) MoreWait(int64) (time.Duration, bool) { return 0, true }
 
 // LeaseResets implements Leased.
 func (l FixedWindow) LeaseResets() bool { return true }
+
+// StoreNumbers implements Stored. In a calendar, its name follows them.
+func (l FixedWindow) StoreNumbers(c Counting) ([]int64, error) {
+	switch {
+	case l.CalendarAlign() != "":
+		return []int64{2, l.Limit}, nil
+	case l.Align == AlignFirst:
+		return []int64{1, l.Limit, c.units(l.Window)}, nil
+	}
+	return []int64{0, l.Limit, c.units(l.Window)}, nil
+}
+
+// CalendarAlign implements Calendared.
+func (l FixedWindow) CalendarAlign() string {
+	switch l.Align {
+	case "", AlignEpoch, AlignFirst:
+		return ""
+	}
+	return l.Align
+}

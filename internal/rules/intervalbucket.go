@@ -316,6 +316,7 @@ var intervalBucketKind = Kind{
 	Doc:    "A bucket that refills in whole steps, for contracts that say so. token_bucket spreads the same tokens evenly.",
 	Page:   "IntervalBucket",
 	Zero:   IntervalBucket{},
+	Script: Script{Name: "interval", Number: 2},
 	Fields: []Field{
 		{Name: "burst", Type: CountField, Required: true, Doc: "The bucket's capacity; at least 1."},
 		{Name: "refill", Type: CountField, Required: true, Doc: "How many tokens each step adds; at least 1."},
@@ -360,3 +361,8 @@ func (l IntervalBucket) Share(n int64) Params {
 
 // UsedUp implements Shared.
 func (l IntervalBucket) UsedUp(time.Duration) []Use { return usedAll(0) }
+
+// StoreNumbers implements Stored.
+func (l IntervalBucket) StoreNumbers(c Counting) ([]int64, error) {
+	return []int64{l.Burst, l.Refill, c.units(l.Every)}, nil
+}

@@ -18,11 +18,12 @@ type Kind struct {
 	Page   string  // the heading of its part of docs/algorithms.md
 	Fields []Field // in the order of the struct's
 	Zero   Params  // the parameters, all zero
+	Script Script  // that decides about it in a store
 
 	NoRule     string // why it has no Rule, so that it is neither taken nor kept by key
 	NoShare    string // why failover has no share of it; otherwise Zero is a Shared
 	NoLease    string // why tokens of it cannot be leased; otherwise Zero is a Leased
-	NoStore    string // why no store keeps it
+	NoStore    string // why no store keeps it; otherwise Zero is a Stored
 	NoModel    string // why weirtest has no reference model of it
 	NoOverride string // why single keys cannot have parameters of their own
 

@@ -26,6 +26,7 @@ var leakyBucketKind = Kind{
 	Doc:    "Leaky bucket: requests go on at a constant spacing, and early ones wait in a queue.",
 	Page:   "LeakyBucket",
 	Zero:   LeakyBucket{},
+	Script: bucketScript,
 	Queues: true,
 	Fields: []Field{
 		{Name: "rate", Type: RateField, Required: true},
@@ -64,3 +65,8 @@ func (l LeakyBucket) Share(n int64) Params {
 
 // UsedUp implements Shared: as if one had gone now, and all that may go without delay.
 func (l LeakyBucket) UsedUp(time.Duration) []Use { return usedAll(l.Queue - l.DelayAfter) }
+
+// StoreNumbers implements Stored.
+func (l LeakyBucket) StoreNumbers(c Counting) ([]int64, error) {
+	return c.bucketNumbers(storedLeakyBucket, l.Rate, l.Queue+1, l.DelayAfter)
+}

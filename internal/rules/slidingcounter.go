@@ -304,6 +304,7 @@ var slidingCounterKind = Kind{
 	Doc:    "Sliding window counter: the current window plus a weighted part of the previous one. Three numbers per key, whatever the limit.",
 	Page:   "SlidingCounter",
 	Zero:   SlidingCounter{},
+	Script: Script{Name: "counter", Number: 4},
 	Fields: []Field{
 		{Name: "limit", Type: CountField, Required: true, Doc: "How many requests over the window; at least 1."},
 		{Name: "window", Type: DurationField, Required: true, Doc: "The length of the window, like 1m."},
@@ -352,3 +353,8 @@ func (l SlidingCounter) MoreWait(int64) (time.Duration, bool) { return 0, false 
 
 // LeaseResets implements Leased.
 func (l SlidingCounter) LeaseResets() bool { return false }
+
+// StoreNumbers implements Stored.
+func (l SlidingCounter) StoreNumbers(c Counting) ([]int64, error) {
+	return []int64{l.Limit, c.units(l.Window)}, nil
+}

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -386,6 +387,7 @@ var slidingLogKind = Kind{
 	Doc:    "Sliding window log: never more than limit in any window. It remembers each request of the window.",
 	Page:   "SlidingLog",
 	Zero:   SlidingLog{},
+	Script: Script{Name: "log", Number: 6, Lists: true},
 	Fields: []Field{
 		{Name: "limit", Type: CountField, Required: true, Doc: "How many requests in any window; at least 1."},
 		{Name: "window", Type: DurationField, Required: true, Doc: "The length of the window, like 1m."},
@@ -423,3 +425,12 @@ func (l SlidingLog) Share(n int64) Params {
 
 // UsedUp implements Shared.
 func (l SlidingLog) UsedUp(time.Duration) []Use { return spread(l.Limit, l.Window, pieces) }
+
+// StoreNumbers implements Stored.
+func (l SlidingLog) StoreNumbers(c Counting) ([]int64, error) {
+	entries := int64(l.Normal().MaxEntries)
+	if entries > c.MostEntries {
+		return nil, &FieldError{"MaxEntries", fmt.Errorf("%d are too many for %s, where each charge copies them all: at most %d", entries, c.Store, c.MostEntries)}
+	}
+	return []int64{l.Limit, c.units(l.Window), entries}, nil
+}

@@ -366,6 +366,7 @@ var slidingWindowKind = Kind{
 	Doc:    "Sliding window of counters: at most limit over the last slots, and at most slot_limit in each slot.",
 	Page:   "SlidingWindow",
 	Zero:   SlidingWindow{},
+	Script: Script{Name: "window", Number: 5, Lists: true},
 	Fields: []Field{
 		{Name: "limit", Type: CountField, Required: true, Doc: "How many requests over the window; at least 1."},
 		{Name: "window", Type: DurationField, Required: true, Doc: "The length of the window, like 1s. Each slot must be a whole number of nanoseconds."},
@@ -429,3 +430,8 @@ func (l SlidingWindow) MoreWait(int64) (time.Duration, bool) { return 0, false }
 
 // LeaseResets implements Leased.
 func (l SlidingWindow) LeaseResets() bool { return false }
+
+// StoreNumbers implements Stored: the last is the width of a slot.
+func (l SlidingWindow) StoreNumbers(c Counting) ([]int64, error) {
+	return []int64{l.Limit, l.Normal().SlotLimit, int64(l.Slots), c.units(l.Window) / int64(l.Slots)}, nil
+}

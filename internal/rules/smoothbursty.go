@@ -55,6 +55,7 @@ var smoothBurstyKind = Kind{
 	Doc:    "Guava's RateLimiter: no request is refused for its size; the next one waits for what it cost.",
 	Page:   "SmoothBursty",
 	Zero:   SmoothBursty{},
+	Script: bucketScript,
 	Fields: []Field{
 		{Name: "rate", Type: RateField, Required: true, Word: "unlimited", Doc: "A count per duration: 100/s, 6/m, 5000/h, 1/d, 20/100ms; or unlimited."},
 		{Name: "max_burst", Type: DurationField, Word: "none", WordIs: -1, Default: "1s", Doc: "How much idle time is stored as permits: a duration, or none."},
@@ -89,4 +90,17 @@ func (l SmoothBursty) UsedUp(time.Duration) []Use {
 		return nil
 	}
 	return usedAll(0)
+}
+
+// StoreNumbers implements Stored.
+func (l SmoothBursty) StoreNumbers(c Counting) ([]int64, error) {
+	store := c.units(l.QuotaWindow())
+	if l.Rate == Unlimited {
+		return []int64{storedSmoothBursty, 1, 0, c.Most, store}, nil
+	}
+	r, err := l.Compile(c.Unit)
+	if err != nil {
+		return nil, err
+	}
+	return c.bucketNumbers(storedSmoothBursty, l.Rate, r.Capacity(), store)
 }

@@ -37,6 +37,7 @@ var tokenBucketKind = Kind{
 	Doc:    "Token bucket (GCRA): refills continuously at rate, and up to burst requests may come at once.",
 	Page:   "TokenBucket",
 	Zero:   TokenBucket{},
+	Script: bucketScript,
 	Fields: []Field{
 		{Name: "rate", Type: RateField, Required: true},
 		{Name: "burst", Type: CountField, Required: true, Doc: "How many requests may come at once (the bucket's capacity); at least 1."},
@@ -93,3 +94,15 @@ func (l TokenBucket) MoreWait(more int64) (time.Duration, bool) { return l.Rate.
 
 // LeaseResets implements Leased.
 func (l TokenBucket) LeaseResets() bool { return false }
+
+// StoreNumbers implements Stored.
+func (l TokenBucket) StoreNumbers(c Counting) ([]int64, error) {
+	missing := int64(0)
+	switch {
+	case l.Initial == InitialEmpty:
+		missing = l.Burst
+	case l.Initial != 0:
+		missing = l.Burst - l.Initial
+	}
+	return c.bucketNumbers(storedTokenBucket, l.Rate, l.Burst, missing)
+}

@@ -395,6 +395,7 @@ var warmUpKind = Kind{
 	Doc:    "Guava's RateLimiter with a warm-up, for upstreams with cold caches: after idling, the rate climbs from rate/cold_factor to rate over period.",
 	Page:   "WarmUp",
 	Zero:   WarmUp{},
+	Script: Script{Name: "warm", Number: 7, Limbs: true},
 	Fields: []Field{
 		{Name: "rate", Type: RateField, Required: true, Word: "unlimited", Doc: "A count per duration: 100/s, 6/m, 5000/h, 1/d, 20/100ms; or unlimited."},
 		{Name: "period", Type: DurationField, Required: true, Doc: "How long the warm-up takes, like 10s."},
@@ -426,3 +427,24 @@ func (l WarmUp) Share(n int64) Params {
 
 // UsedUp implements Shared: it begins cold, which is as slow as it gets.
 func (l WarmUp) UsedUp(time.Duration) []Use { return nil }
+
+// StoreNumbers implements Stored: the rate in ticks, the period, and the cold factor as a fraction; n is 0 for a rate without end.
+func (l WarmUp) StoreNumbers(c Counting) ([]int64, error) {
+	if l.Rate == Unlimited {
+		return []int64{0, 1, 0, 1, 1}, nil
+	}
+	n, p, err := c.ticks(l.Rate)
+	if err != nil {
+		return nil, err
+	}
+	r, err := l.Compile(c.Unit)
+	if err != nil {
+		return nil, err
+	}
+	if permits := r.Capacity(); permits > c.Most {
+		return nil, &FieldError{"Period", fmt.Errorf("%v at %v stores %d permits, which is more than %s can count: at most %d", l.Period, l.Rate, permits, c.Store, c.Most)}
+	}
+	k := int64(math.Round(l.Normal().ColdFactor * ColdParts))
+	g := gcd(k, ColdParts)
+	return []int64{n, p, c.units(l.Period), k / g, ColdParts / g}, nil
+}
