@@ -6,16 +6,16 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// How a charge is carried out.
+// A way is how a charge is carried out.
 type way uint8
 
 const (
-	byLease  way = iota // from leased tokens, if that can be
-	byStore             // as it is
-	byNobody            // there is something wrong with it
+	byLease  way = iota // from leased tokens, or by a round trip that leases some
+	byStore             // by the store, unchanged
+	byNobody            // not at all: it is invalid
 )
 
-// do is Do for all that TryNow does not decide.
+// do is Do for charges that TryNow cannot decide.
 func (s *Store) do(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
 	if s.closed.Load() {
 		return ErrClosed
@@ -30,9 +30,9 @@ func (s *Store) do(ctx context.Context, batch []weir.Charge, out []weir.Decision
 		var err error
 		switch ways[i] {
 		case byLease:
-			err = s.here(ctx, batch[i:j], out[i:j])
+			err = s.fromLeases(ctx, batch[i:j], out[i:j])
 		case byStore:
-			err = s.pass(ctx, batch[i:j], out[i:j])
+			err = s.passOn(ctx, batch[i:j], out[i:j])
 		}
 		if err != nil {
 			return err
@@ -47,7 +47,7 @@ func (s *Store) do(ctx context.Context, batch []weir.Charge, out []weir.Decision
 	return nil
 }
 
-// choose says how each charge is carried out. A group of which one charge is wrong is wrong.
+// choose sets how each charge is carried out. A group with an invalid charge is invalid.
 func choose(batch []weir.Charge, ways []way) {
 	var members map[int]int
 	var bad map[int]error
@@ -78,13 +78,13 @@ func choose(batch []weir.Charge, ways []way) {
 }
 
 // pass has the store decide.
-func (s *Store) pass(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
+func (s *Store) passOn(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
 	for i := range batch {
 		if batch[i].Op == weir.OpReset {
 			s.forget(&batch[i])
 		}
 	}
-	s.stats.trips.Add(1)
+	s.stats.roundTrips.Add(1)
 	err := s.inner.Do(ctx, batch, out)
 	told := false
 	for i := range batch {
@@ -93,18 +93,18 @@ func (s *Store) pass(ctx context.Context, batch []weir.Charge, out []weir.Decisi
 		case c.Err != nil:
 			told = true
 		case c.Op == weir.OpReset:
-			s.forget(c) // also what was granted before the reset and came meanwhile
+			s.forget(c) // also tokens that were granted before the reset and arrived meanwhile
 		case c.Op == weir.OpPeek:
 			s.peeked(c, &out[i])
 		}
 	}
 	if told {
-		return nil // do tells the first one
+		return nil // do returns the first of these errors
 	}
 	return err
 }
 
-// forget drops all that is held of a key. It is not given back: the store has forgotten that it was taken.
+// forget drops the tokens of a key. They are not returned: the store has forgotten that they were leased.
 func (s *Store) forget(c *weir.Charge) {
 	if e := s.keys.find(c.Name, c.Key); e != nil {
 		e.mu.Lock()
@@ -114,7 +114,7 @@ func (s *Store) forget(c *weir.Charge) {
 	}
 }
 
-// peeked adds what is left here to what the store has.
+// peeked adds the tokens of this node to the store's answer.
 func (s *Store) peeked(c *weir.Charge, d *weir.Decision) {
 	e := s.keys.find(c.Name, c.Key)
 	if e == nil {
@@ -132,28 +132,28 @@ func (s *Store) peeked(c *weir.Charge, d *weir.Decision) {
 	}
 }
 
-// What is to be done about a charge.
+// A verdict is what happens next to a charge.
 type verdict uint8
 
 const (
 	decided verdict = iota
-	waits           // for what is under way
-	direct          // the store is to be asked about it, by its own caller
+	waits           // for the answer to a request
+	direct          // its caller asks the store for exactly its cost
 )
 
-// turn is a charge that is not yet decided.
+// A turn is a charge that is not decided yet.
 type turn struct {
-	c   *weir.Charge
-	d   *weir.Decision
-	e   *entry // nil where there is no room for one
-	ask *ask   // that it waits for
+	c       *weir.Charge
+	d       *weir.Decision
+	e       *entry   // nil where there is no room for one
+	request *request // that it waits for
 }
 
-// mostTries is how many times a caller waits for tokens that others then are faster to take. After that it asks for its own.
+// mostTries is how often a caller waits for leased tokens that other callers then take first. After that it asks for its own cost.
 const mostTries = 4
 
 // here decides about charges from leased tokens.
-func (s *Store) here(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
+func (s *Store) fromLeases(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
 	turns := make([]turn, len(batch))
 	for i := range batch {
 		turns[i] = turn{c: &batch[i], d: &out[i]}
@@ -170,8 +170,8 @@ func (s *Store) here(ctx context.Context, batch []weir.Charge, out []weir.Decisi
 		}
 		if len(own) > 0 {
 			t := s.own(own)
-			_ = s.call(ctx, t) // land puts it where it belongs
-			s.land(t)
+			_ = s.transmit(ctx, t) // receive puts the error where it belongs
+			s.receive(t)
 		}
 		if err := s.wait(ctx, waiting); err != nil {
 			return err
@@ -181,12 +181,12 @@ func (s *Store) here(ctx context.Context, batch []weir.Charge, out []weir.Decisi
 	return nil
 }
 
-// wait waits until what the turns wait for is there. Those for which it failed are told.
+// wait waits for the requests of the turns. If the context ends first, the turns get its error.
 func (s *Store) wait(ctx context.Context, turns []turn) (err error) {
 	for _, t := range turns {
 		if err == nil {
 			select {
-			case <-t.ask.done:
+			case <-t.request.done:
 			case <-ctx.Done():
 				err = ctx.Err()
 			}
@@ -203,10 +203,10 @@ func (s *Store) wait(ctx context.Context, turns []turn) (err error) {
 	return err
 }
 
-// begin decides about a charge, or says what has to be done first.
+// begin decides about a charge, or returns what has to happen first.
 func (s *Store) begin(t *turn, try int) verdict {
-	if t.ask != nil && t.ask.err != nil {
-		t.c.Err = t.ask.err
+	if t.request != nil && t.request.err != nil {
+		t.c.Err = t.request.err
 		return decided
 	}
 	e := s.enter(t.c)
@@ -221,12 +221,12 @@ func (s *Store) begin(t *turn, try int) verdict {
 	v, a := s.decide(e, t, try)
 	e.mu.Unlock()
 	if a != nil {
-		s.launch(a)
+		s.send(a)
 	}
 	return v
 }
 
-// enter returns the entry of a charge's key, locked; nil where there is no room for it.
+// enter returns the entry of a charge's key, locked; nil if there is no room for one.
 func (s *Store) enter(c *weir.Charge) *entry {
 	for {
 		e := s.keys.find(c.Name, c.Key)
@@ -243,7 +243,7 @@ func (s *Store) enter(c *weir.Charge) *entry {
 	}
 }
 
-// insert puts in an entry for a key, or finds the one that another has put in; nil where there is no room.
+// insert adds an entry for a key, or finds the one that another caller has added; nil if there is no room.
 func (s *Store) insert(c *weir.Charge) *entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,37 +254,37 @@ func (s *Store) insert(c *weir.Charge) *entry {
 		return nil
 	}
 	e := &entry{name: c.Name, key: c.Key}
-	e.be(c.Limit, s.opts.Lifetime)
+	e.setLimit(c.Limit, s.opts.Lifetime)
 	s.keys.put(e)
 	s.wake()
 	return e
 }
 
-// decide is begin for an entry that is locked. What it asks for is to be launched.
-func (s *Store) decide(e *entry, t *turn, try int) (verdict, *ask) {
+// decide is begin for an entry that is locked. The caller sends the request that it returns.
+func (s *Store) decide(e *entry, t *turn, try int) (verdict, *request) {
 	c, now := t.c, s.now()
 	if e.limit != c.Limit {
 		e.endAll(now)
-		e.be(c.Limit, s.opts.Lifetime)
+		e.setLimit(c.Limit, s.opts.Lifetime)
 	}
 	e.tidy(now)
 	if e.take(c.Cost, t.d, now) {
 		return decided, s.next(e, now)
 	}
 	left := e.left()
-	r := e.no.Load()
+	r := e.refused.Load()
 	if r.decide(t.d, c, left, now) {
 		e.unmet(c.Cost)
 		return decided, nil
 	}
 	need := c.Cost - left
 	room := s.opts.MaxOutstanding - left
-	known := r != nil && now < r.until && need > r.cost // to be refused, but not until when
+	known := r != nil && now < r.until && need > r.cost // the store would refuse it, but for how long is not known
 	switch {
 	case known || try >= mostTries || need > room || c.Cost > e.capacity && e.capacity > 0 || len(e.held) >= mostHeld:
 		return s.alone(e, c, now), nil
-	case e.ask != nil:
-		t.ask = e.ask
+	case e.request != nil:
+		t.request = e.request
 		e.need += c.Cost
 		return waits, nil
 	}
@@ -292,15 +292,15 @@ func (s *Store) decide(e *entry, t *turn, try int) (verdict, *ask) {
 	if left == 0 && n <= c.Cost && e.direct == 0 {
 		return s.alone(e, c, now), nil
 	}
-	if t.ask = s.request(e, n, now); t.ask == nil {
+	if t.request = s.newRequest(e, n, now); t.request == nil {
 		c.Err = ErrClosed
 		return decided, nil
 	}
 	e.need += c.Cost
-	return waits, t.ask
+	return waits, t.request
 }
 
-// alone sends a caller to the store.
+// alone has a caller ask the store for exactly its own cost.
 func (s *Store) alone(e *entry, c *weir.Charge, now int64) verdict {
 	e.direct++
 	e.unmet(c.Cost)

@@ -10,26 +10,26 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// grant is what one trip has brought: tokens that are used here until it ends.
+// A grant is the tokens of one lease, which this node may use until it ends.
 type grant struct {
 	left  atomic.Int64
-	asked atomic.Bool // for the next one
-	_     [48]byte    // what follows is only read
+	asked atomic.Bool // the next one was requested
+	_     [48]byte    // fields below are only read
 
 	ends     int64 // by the clock
-	over     int64 // from then on nothing can be given back
-	low      int64 // when so many are left, it is time for the next one
+	over     int64 // nothing can be returned from then on
+	low      int64 // when so many are left, the next grant is requested
 	size     int64
 	limit    weir.Limit
 	receipt  weir.Receipt
 	by       string
 	capacity int64 // of the limit
 	rest     int64 // what the store had left
-	fresh    int64 // when the store's state is as good as new, by the clock
-	seen     int64 // of what was used, at the last look
+	fresh    int64 // when the limit will be full again, by the clock
+	seen     int64 // how many were used at the last inspection
 }
 
-// decide is the decision about a charge that was admitted.
+// decide writes the decision about a charge that was admitted.
 func (g *grant) decide(d *weir.Decision, left, now int64) {
 	*d = weir.Decision{
 		Allowed:    true,
@@ -41,18 +41,18 @@ func (g *grant) decide(d *weir.Decision, left, now int64) {
 	}
 }
 
-// refusal is what the store said when it had nothing, for as long as that is taken for its answer.
+// A refusal is the store's answer when it had no tokens, repeated to callers until it is old.
 type refusal struct {
 	limit weir.Limit
-	terms rules.Leased // what leases of it mean
+	terms rules.Leased // how the algorithm is leased
 	until int64        // by the clock
-	retry int64        // when what was refused fits, or is asked for again
+	retry int64        // when the refused cost fits, or the store is asked again
 	cost  int64        // what the store refused
 	d     weir.Decision
 	fresh int64
 }
 
-// decide tells a caller, who has so many tokens here, what the store said. It reports false where that is another question.
+// decide repeats the store's refusal to a caller, if this node holds left tokens. It reports false if the refusal does not cover the charge.
 func (r *refusal) decide(d *weir.Decision, c *weir.Charge, left, now int64) bool {
 	if r == nil || now >= r.until || r.limit != c.Limit || c.Cost-left < r.cost {
 		return false
@@ -72,56 +72,56 @@ func (r *refusal) decide(d *weir.Decision, c *weir.Charge, left, now int64) bool
 	return true
 }
 
-// entry is a key that is leased.
+// An entry is a leased key.
 type entry struct {
 	hash      uint64
 	name, key string
-	after     atomic.Pointer[entry]   // behind it in the table
-	cur       atomic.Pointer[grant]   // what callers take from
-	no        atomic.Pointer[refusal] // what they are told where nothing is left
-	spare     atomic.Int64            // tokens in further grants; to come to them takes the lock
+	after     atomic.Pointer[entry]   // the next one in its bucket of the table
+	current   atomic.Pointer[grant]   // the grant that callers take from
+	refused   atomic.Pointer[refusal] // repeated to callers when nothing is left
+	spare     atomic.Int64            // tokens in further grants, which are under the lock
 	place     int                     // in the table; under the store's lock
-	_         [48]byte                // what follows is written
+	_         [48]byte                // fields below are written
 
-	outside atomic.Int64 // demand that no grant has met, since the last look
+	outside atomic.Int64 // demand that no grant has met since the last inspection
 	_       [56]byte
 
-	mu     sync.Mutex // never held over a trip
-	limit  weir.Limit
-	terms  rules.Leased  // what leases of it mean
-	pause  time.Duration // see pause
-	life   time.Duration // how long a grant lasts at most
-	gone   bool          // it is in the table no more
-	held   []*grant      // cur and the further ones, by their ends
-	back   []weir.Charge // what is to be given back
-	given  int64         // how many tokens that is
-	ask    *ask          // what is under way
-	direct int           // trips of callers that are under way
-	need   int64         // of those who wait for ask
-	era    int           // changes where nothing that was asked for before may be used any more
+	mu      sync.Mutex // never held over a round trip
+	limit   weir.Limit
+	terms   rules.Leased  // how the algorithm is leased
+	pause   time.Duration // see rules.Leased
+	life    time.Duration // how long a grant lasts at most
+	gone    bool          // it was removed from the table
+	held    []*grant      // current and the further ones, by their ends
+	back    []weir.Charge // settles that return tokens
+	given   int64         // how many tokens these return
+	request *request      // in flight
+	direct  int           // round trips of callers that ask for their own cost
+	need    int64         // the cost of callers that wait for request
+	era     int           // raised when tokens requested before may not be used any more
 
-	demand   int64 // in a lifetime, in parts of 1/16
-	used     int64 // of grants that are gone, since the last look
-	idle     int   // how many looks have seen no demand
-	lastSent int64 // when something was last asked for
-	lastSize int64 // and how much it brought
+	demand   int64 // tokens per lifetime, in parts of 1/16
+	used     int64 // tokens of dropped grants since the last inspection
+	idle     int   // how many inspections in a row saw no demand
+	lastSent int64 // when tokens were last requested
+	lastSize int64 // and how many were granted
 	last     *grant
-	quiet    int64 // nothing is asked for ahead until then
+	quiet    int64 // nothing is requested ahead until then
 	runs     int   // refusals in a row
 
-	heard     int64 // when the store last said something
-	remaining int64 // what that was
+	heard     int64 // when the store last answered
+	remaining int64 // what it had left then
 	capacity  int64
 	fresh     int64
 }
 
-// demandParts is what demand is counted in.
+// demandParts is how many parts of a token demand counts.
 const demandParts = 16
 
-// mostHeld is how many grants a key has at once.
+// mostHeld is how many grants a key may have.
 const mostHeld = 8
 
-// left is how many tokens there are here.
+// left returns how many tokens this node holds.
 func (e *entry) left() (n int64) {
 	for _, g := range e.held {
 		n += g.left.Load()
@@ -129,7 +129,7 @@ func (e *entry) left() (n int64) {
 	return n
 }
 
-// tidy drops the grants that are used up, and ends those whose time is over.
+// tidy drops grants that are used up, and ends those that have expired.
 func (e *entry) tidy(now int64) {
 	kept := e.held[:0]
 	for _, g := range e.held {
@@ -147,13 +147,13 @@ func (e *entry) tidy(now int64) {
 	e.publish()
 }
 
-// be makes the entry one of a limit, whose numbers those of before say nothing of.
-func (e *entry) be(l weir.Limit, lifetime time.Duration) {
+// setLimit makes the entry that of another limit, about which earlier answers say nothing.
+func (e *entry) setLimit(l weir.Limit, lifetime time.Duration) {
 	e.limit, e.terms, e.capacity = l, termsOf(l), 0
 	e.pause, e.life = e.terms.LeasePause(lifetime), min(lifetime, e.terms.LongestLease())
 }
 
-// publish shows callers what to take from.
+// publish sets the grant that callers take from.
 func (e *entry) publish() {
 	var first *grant
 	spare := int64(0)
@@ -164,28 +164,28 @@ func (e *entry) publish() {
 			spare += g.left.Load()
 		}
 	}
-	e.spare.Store(spare) // before the last of the current one can be taken for the last of all
-	if e.cur.Load() != first {
-		e.cur.Store(first)
+	e.spare.Store(spare) // first: otherwise the last token of the current grant could pass for the last of all
+	if e.current.Load() != first {
+		e.current.Store(first)
 	}
 }
 
-// end ends a grant. What is left of it is to be given back.
+// end ends a grant. The tokens left are to be returned.
 func (e *entry) end(g *grant, now int64) {
-	left := g.left.Swap(0) // from now on nobody takes of it
+	left := g.left.Swap(0) // no caller takes from it after this
 	e.used += g.size - left - g.seen
 	if left > 0 && now < g.over {
 		e.giveBack(g.limit, g.receipt, g.size-left, left)
 	}
 }
 
-// giveBack remembers that only some of a grant were used.
+// giveBack queues a settle for a grant of which some tokens were not used.
 func (e *entry) giveBack(l weir.Limit, r weir.Receipt, used, left int64) {
 	e.given += left
 	e.back = append(e.back, weir.Charge{Name: e.name, Key: e.key, Limit: l, Op: weir.OpSettle, Receipt: r, Cost: used})
 }
 
-// endAll ends all grants, and what is under way is not to be used.
+// endAll ends all grants; tokens that are in flight will not be used.
 func (e *entry) endAll(now int64) {
 	for _, g := range e.held {
 		e.end(g, now)
@@ -193,11 +193,11 @@ func (e *entry) endAll(now int64) {
 	clear(e.held)
 	e.held, e.last = e.held[:0], nil
 	e.era++
-	e.no.Store(nil)
+	e.refused.Store(nil)
 	e.publish()
 }
 
-// add puts in what a trip has brought.
+// add adds a grant.
 func (e *entry) add(g *grant) {
 	at, _ := slices.BinarySearchFunc(e.held, g, func(a, b *grant) int {
 		if a.ends <= b.ends {
@@ -232,7 +232,7 @@ func (e *entry) take(cost int64, d *weir.Decision, now int64) bool {
 			}
 		}
 	}
-	if missing > 0 { // others were faster; no grant ends while the lock is held
+	if missing > 0 { // other callers were faster; no grant ends while the lock is held
 		for i, n := range taken {
 			e.held[i].left.Add(n)
 		}
@@ -243,30 +243,30 @@ func (e *entry) take(cost int64, d *weir.Decision, now int64) bool {
 	return true
 }
 
-// hear notes what the store has said.
-func (e *entry) hear(d weir.Decision, now int64) {
+// noteAnswer remembers the store's answer.
+func (e *entry) noteAnswer(d weir.Decision, now int64) {
 	e.heard, e.remaining, e.capacity = now, d.Remaining, d.Limit
 	e.fresh = plus(now, d.ResetAfter)
 }
 
-// refuse keeps the store's refusal of a cost, which was asked for at sent. The time for which it is taken for the store's answer grows with
-// each one, as what others give back is only noticed after it. It is made to say no earlier than this node may ask again.
+// refuse keeps the store's refusal of a cost that was requested at sent, to repeat it to callers. It is repeated for longer after each refusal in a
+// row: tokens that other nodes return are noticed only afterwards. Its RetryAfter is not before this node asks again.
 func (e *entry) refuse(d *weir.Decision, cost, sent, now int64, lifetime time.Duration) {
 	if d.RetryAfter == weir.Never {
 		return
 	}
-	if r := e.no.Load(); r != nil && now < r.until && r.cost < cost {
-		return // it speaks for more callers
+	if r := e.refused.Load(); r != nil && now < r.until && r.cost < cost {
+		return // it covers more callers
 	}
-	until := max(plus(sent, d.RetryAfter), plus(now, e.pause)) // the store may have looked right after sent
+	until := max(plus(sent, d.RetryAfter), plus(now, e.pause)) // the store may have decided right after sent
 	until = min(until, plus(now, lifetime/4<<min(e.runs, 4)))
 	e.runs++
 	d.RetryAfter = max(d.RetryAfter, e.pause)
-	e.no.Store(&refusal{limit: e.limit, terms: e.terms, until: until, retry: plus(now, d.RetryAfter), cost: cost, d: *d, fresh: e.fresh})
+	e.refused.Store(&refusal{limit: e.limit, terms: e.terms, until: until, retry: plus(now, d.RetryAfter), cost: cost, d: *d, fresh: e.fresh})
 }
 
-// granted notes that the store gave something.
+// granted notes that the store had tokens.
 func (e *entry) granted() {
 	e.runs = 0
-	e.no.Store(nil)
+	e.refused.Store(nil)
 }

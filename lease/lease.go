@@ -1,15 +1,15 @@
-// Package lease makes shared limits as fast as local ones: a weir.Store over a weir.Store that takes tokens ahead and decides with them in
-// this process, so that a hot key costs no trip for most calls.
+// Package lease makes shared limits as fast as local ones: a weir.Store over a weir.Store that takes tokens ahead of demand and decides with
+// them in this process, so that most calls for a hot key need no round trip.
 //
 //	leased, err := lease.New(store, lease.Options{Lifetime: 250 * time.Millisecond})
 //	...
 //	defer leased.Close()
 //	perItem, err := weir.NewShared(limit, leased, weir.Named("per-item"))
 //
-// Tokens are charged to the store when they are taken, so that no node ever has what the store has not granted. What is given up is when they
-// are used: up to a lifetime later. With Q the tokens that all nodes together hold at most, and d the lifetime, a TokenBucket admits no more
-// than Burst + rate*D + min(Q, rate*d) in any interval of length D. A lease from a FixedWindow, a SlidingWindow or a SlidingCounter ends with
-// the window or the slot that it was counted in, and so their own bounds hold.
+// The store charges tokens when they are leased, so no node ever uses more than the store has granted. The price is when they are used: up to a
+// lifetime later. Let Q be the most tokens that all nodes together hold, and d the lifetime. A TokenBucket then admits no more than
+// Burst + rate*D + min(Q, rate*d) in any interval of length D. A lease from a FixedWindow, a SlidingWindow or a SlidingCounter ends with the
+// window or slot that it was counted in, so the bounds of these limits hold unchanged.
 package lease
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// The settings where Options do not name others.
+// The defaults of Options.
 const (
 	DefaultLifetime       = 250 * time.Millisecond
 	DefaultMaxOutstanding = 1 << 20
@@ -35,25 +35,25 @@ var ErrClosed = errors.New("weir: lease: the store is closed")
 
 // Options are the settings of a Store. The zero value is ready to use.
 type Options struct {
-	// Lifetime is how long after asking for them tokens may be used; from 1 ms to 1 minute. Longer ones save trips, but a burst may come later
-	// by as much, and so long may tokens lie with a node that has no use for them.
+	// Lifetime is how long leased tokens may be used, from the moment the store was asked; from 1 ms to 1 minute. A longer lifetime saves round
+	// trips. But a burst may come later by as much, and a node that has no use for its tokens keeps them for longer. Default: 250 ms.
 	Lifetime time.Duration
-	// MaxOutstanding is how many tokens of a key this node may hold at once, at most 2^40. Calls that cost more are decided by the store.
+	// MaxOutstanding is how many tokens of a key this node may hold at once, at most 2^40. The store decides about calls that cost more.
+	// Default: 2^20.
 	MaxOutstanding int64
-	// MaxKeys is how many keys are leased at once, at most 2^24, some 600 bytes each while they are in use. All others are decided by the store.
+	// MaxKeys is how many keys are leased at once, at most 2^24, some 600 bytes each. The store decides about all other keys. Default: 2^14.
 	MaxKeys int
-	// Timeout is the deadline of a trip that the Store makes by itself, on behalf of callers or ahead of them; 0 means Lifetime, as
-	// what comes later is of no use.
-	// Trips for a single call have the deadline of its context alone.
+	// Timeout is the deadline of round trips that lease tokens, for several callers or ahead of demand. Default: Lifetime, as tokens that
+	// arrive later are of no use. A round trip for a single call has the deadline of that call's context alone.
 	Timeout time.Duration
 
-	// Clock and Timers replace the clock, which reads nanoseconds and only goes forward, and what wakes the Store, for virtual time. Trips
-	// are made in goroutines, and so they must be safe for concurrent use. In a testing/synctest bubble neither is needed.
+	// Clock and Timers are for virtual time. Clock reads nanoseconds and only goes forward. Both must be safe for concurrent use, as round
+	// trips run in goroutines. In a testing/synctest bubble neither is needed.
 	Clock  func() int64
 	Timers func(time.Duration, func()) weir.Timer
 }
 
-// validate says what is wrong with the options, and sets what is not.
+// validate returns what is wrong with the options, and fills in the defaults.
 func (o *Options) validate() error {
 	switch {
 	case o.Lifetime != 0 && (o.Lifetime < time.Millisecond || o.Lifetime > time.Minute):
@@ -80,59 +80,58 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// A Store is a weir.Store that leases from another. All methods are safe for concurrent use. A decision from leased tokens takes no lock and
-// allocates nothing. It has at most one trip under way for each key, besides those of callers that ask for exactly their own cost, and one
-// timer while there are keys.
+// A Store is a weir.Store that leases tokens from another one. All methods are safe for concurrent use. A decision from leased tokens takes no
+// lock and allocates nothing. For each key there is at most one round trip that leases, besides those of callers that ask for exactly their own
+// cost. There is one timer while there are keys.
 //
-// What it decides by itself:
+// The Store decides by itself about an OpTake with a cost above 0, alone in its group and without Keep:
 //
-//   - OpTake, of a cost above 0, alone in its group, and without Keep. It is allowed where there are tokens here, or where the store gives
-//     some. A refusal is always the store's: it holds here for its RetryAfter or a part of it, or, where that is less, for 1/32 of Lifetime at
-//     most, and RetryAfter says so. What others give back meanwhile is noticed after it.
-//   - Decision.Source is SourceLease for all that was decided here. Remaining is what is left here and what the store last said to have;
-//     Limit, ResetAfter and By are what the store last said.
+//   - It is allowed if this node holds enough tokens, or if the store grants some.
+//   - A refusal always comes from the store. This node repeats it for its RetryAfter or a part of it, or, where that is shorter, for 1/32 of
+//     Lifetime at most. RetryAfter says so. Tokens that other nodes return meanwhile are noticed after that.
+//   - Decision.Source is SourceLease. Remaining is what this node holds and what the store had when it last answered; Limit, ResetAfter and By are
+//     the store's last answer.
 //
-// All else is decided by the store, which knows nothing of what is used here: for it all leased tokens are used. So it is for groups,
-// OpReserve, OpTakeSome, and OpTake with Keep: they are exact, and may be refused while nodes hold tokens. An OpPeek is told what is left here
-// too. An OpReset drops what this node holds; others may use theirs, up to a lifetime. A limit that is not Leasable is refused with
-// ErrLimit, whatever is asked.
+// The store decides about everything else. For the store, all leased tokens are used: groups, OpReserve, OpTakeSome and OpTake with Keep are
+// exact, and may be refused while nodes hold tokens. OpPeek adds what this node holds. OpReset drops the tokens of this node; other nodes
+// may use theirs for up to a lifetime. A limit that is not Leasable is refused with ErrLimit, for every operation.
 //
-// Each look at a key, eight times in a Lifetime, gives back what will not be used in time, or all where nobody asks any more. What a node
-// holds that crashes is lost, until the limit has refilled.
+// Each key is inspected eight times in a Lifetime: tokens that will not be used in time go back to the store, and all of them when no calls come
+// any more. The tokens of a node that crashes are lost until the limit has refilled.
 type Store struct {
 	opts  Options
 	inner weir.Store
 	start time.Time
 	clock func() int64 // nil for the time since start
 	after func(time.Duration, func()) weir.Timer
-	carry func(*trip) // makes a trip and lands it, later
+	run   func(*roundTrip) // makes a round trip and takes in its answers, in the background
 
 	keys   table
 	closed atomic.Bool
 	stats  counters
 
 	// Locks are taken in this order, with an entry's before mu.
-	sweeping sync.Mutex // of who looks at all keys
+	sweeping sync.Mutex // held while all keys are inspected
 	mu       sync.Mutex // of the table, of closed and of what follows
 	timer    weir.Timer
-	flights  sync.WaitGroup
+	inFlight sync.WaitGroup
 }
 
 // counters are what Stats is made of.
-type counters struct{ trips, leased, returned, lost atomic.Uint64 }
+type counters struct{ roundTrips, leased, returned, lost atomic.Uint64 }
 
-// Stats is what a Store has counted since it was made. Decisions are not counted: that would cost more than to make them.
+// Stats is what a Store has counted since it was made. Decisions are not counted, as counting one would cost more than making it.
 type Stats struct {
-	Keys     int    // that have an entry now
-	Trips    uint64 // calls of the store below
-	Leased   uint64 // tokens taken ahead, or for several callers at once
-	Returned uint64 // of these, given back, as far as the limit permits
-	Lost     uint64 // tokens that may have been taken, or not have been given back, as a trip failed
+	Keys       int    // that have an entry now
+	RoundTrips uint64 // calls of the wrapped store
+	Leased     uint64 // tokens leased, ahead of demand or for several callers at once
+	Returned   uint64 // of these, returned to the store, as far as the limit permits
+	Lost       uint64 // tokens whose lease or return may have failed, as the round trip did
 }
 
 // New returns a Store that leases from another one, which it does not close. The error says which option is wrong.
 //
-// A failover goes around a lease and not into it: tokens of a share of this node are not to be leased.
+// Wrap failover around a lease, not a lease around failover: tokens of this node's local share must not be leased.
 func New(store weir.Store, o Options) (*Store, error) {
 	if store == nil {
 		return nil, errors.New("weir: lease.New without a store: make one, like weirredis.New")
@@ -144,7 +143,7 @@ func New(store weir.Store, o Options) (*Store, error) {
 	if s.after == nil {
 		s.after = func(d time.Duration, f func()) weir.Timer { return time.AfterFunc(d, f) }
 	}
-	s.carry = s.fly
+	s.run = s.runInBackground
 	return s, nil
 }
 
@@ -153,10 +152,10 @@ func (s *Store) Stats() Stats {
 	s.mu.Lock()
 	keys := len(s.keys.all)
 	s.mu.Unlock()
-	return Stats{keys, s.stats.trips.Load(), s.stats.leased.Load(), s.stats.returned.Load(), s.stats.lost.Load()}
+	return Stats{keys, s.stats.roundTrips.Load(), s.stats.leased.Load(), s.stats.returned.Load(), s.stats.lost.Load()}
 }
 
-// Unwrap returns the store that this one leases from, which can do what a lease has no part in.
+// Unwrap returns the store that this one leases from, for its other capabilities: heartbeats, probes, concurrency.
 func (s *Store) Unwrap() weir.Store { return s.inner }
 
 // now reads the clock.
@@ -167,9 +166,9 @@ func (s *Store) now() int64 {
 	return s.clock()
 }
 
-// Do decides a batch, as weir.Store says: from leased tokens where there are, and by the store otherwise. It waits for as long as the context
-// lasts; then its error is returned, and what the caller did not get is there for others. The charges that are decided here and those that
-// the store decides are carried out in the order of the batch, each stretch of them together.
+// Do decides a batch, as weir.Store describes: from leased tokens if there are enough, and by the store otherwise. It waits no longer than the
+// context lasts, and then returns the context's error; tokens that arrive later are for other callers. Charges are carried out in the order of the
+// batch: neighbours that are decided from leases together, and neighbours that the store decides together.
 func (s *Store) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
 	if len(out) < len(batch) {
 		return fmt.Errorf("weir: lease: %d charges, and room for %d decisions", len(batch), len(out))
@@ -180,8 +179,8 @@ func (s *Store) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision
 	return s.do(ctx, batch, out)
 }
 
-// TryNow decides about a charge if that takes no round trip: from leased tokens, or by a refusal of the store that is still in force. It takes no
-// lock, starts nothing and allocates nothing. It reports false, and has charged nothing, where Do has to decide.
+// TryNow decides about a charge if that needs no round trip: from leased tokens, or by a refusal of the store that is still in force. It takes no
+// lock, sets no timer and allocates nothing. It reports false, and has charged nothing, if only Do can decide.
 func (s *Store) TryNow(c *weir.Charge, d *weir.Decision) (decided bool) {
 	if c.Op != weir.OpTake || c.Cost <= 0 || c.Keep {
 		return false
@@ -191,7 +190,7 @@ func (s *Store) TryNow(c *weir.Charge, d *weir.Decision) (decided bool) {
 		return false
 	}
 	now, left := s.now(), int64(0)
-	if g := e.cur.Load(); g != nil && g.limit == c.Limit && now < g.ends {
+	if g := e.current.Load(); g != nil && g.limit == c.Limit && now < g.ends {
 		for left = g.left.Load(); left >= c.Cost; left = g.left.Load() {
 			if !g.left.CompareAndSwap(left, left-c.Cost) {
 				continue
@@ -204,7 +203,7 @@ func (s *Store) TryNow(c *weir.Charge, d *weir.Decision) (decided bool) {
 			return true
 		}
 	}
-	if e.spare.Load() > 0 || !e.no.Load().decide(d, c, left, now) {
+	if e.spare.Load() > 0 || !e.refused.Load().decide(d, c, left, now) {
 		return false
 	}
 	e.unmet(c.Cost)
@@ -212,11 +211,11 @@ func (s *Store) TryNow(c *weir.Charge, d *weir.Decision) (decided bool) {
 	return true
 }
 
-// Close gives back all tokens that are left, and ends the timer and the trips that are under way, for each of which it waits. Calls fail
-// with ErrClosed from then on. It takes up to three Timeouts. The error is the store's; what was not given back is lost until the limit
-// has refilled. A second Close does nothing.
+// Close returns all tokens to the store, stops the timer, and waits for round trips in flight. Calls fail with ErrClosed from then on. It takes
+// up to three Timeouts. The error is the store's; tokens that could not be returned are lost until the limit has refilled. A second Close
+// does nothing.
 func (s *Store) Close() error {
-	s.sweeping.Lock() // a look that has begun sends what it has to give back
+	s.sweeping.Lock() // an inspection that has begun sends what it returns
 	defer s.sweeping.Unlock()
 	s.mu.Lock()
 	was := s.closed.Swap(true)
@@ -227,8 +226,8 @@ func (s *Store) Close() error {
 	if was {
 		return nil
 	}
-	s.flights.Wait()
-	t := new(trip)
+	s.inFlight.Wait()
+	t := new(roundTrip)
 	for _, e := range s.snapshot() {
 		e.mu.Lock()
 		e.endAll(s.now())
@@ -240,8 +239,8 @@ func (s *Store) Close() error {
 	defer cancel()
 	var errs []error
 	for _, t := range t.cut() {
-		errs = append(errs, s.call(ctx, t))
-		s.land(t)
+		errs = append(errs, s.transmit(ctx, t))
+		s.receive(t)
 	}
 	return errors.Join(errs...)
 }

@@ -48,7 +48,7 @@ func TestLeaseGrowsAndGoesBack(t *testing.T) {
 		if n := c.left(r); n != 800 {
 			t.Errorf("%d left of 800 after the lifetime", n)
 		}
-		if s := c.s.Stats(); s.Leased != 200-uint64(200-leased)+s.Returned || s.Lost != 0 || s.Trips != uint64(r.calls.Load()) {
+		if s := c.s.Stats(); s.Leased != 200-uint64(200-leased)+s.Returned || s.Lost != 0 || s.RoundTrips != uint64(r.calls.Load()) {
 			t.Errorf("%+v, %d decided here, %d calls", s, leased, r.calls.Load())
 		}
 		<-time.After(sec) // and the key is let go
@@ -85,7 +85,7 @@ func TestCloseGivesBack(t *testing.T) {
 	})
 }
 
-// TestRefusalsAreTheStores: and need no trip until there may be more.
+// TestRefusalsAreTheStores: and need no round trip until there may be more.
 func TestRefusalsAreTheStores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r := open(t, weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 5}, lease.Options{}, 0)
@@ -161,8 +161,8 @@ func TestOthersGiveBack(t *testing.T) {
 	})
 }
 
-// TestManyCallersShareATrip: nobody gets another's tokens, and the store hears of them once or a few times.
-func TestManyCallersShareATrip(t *testing.T) {
+// TestManyCallersShareARoundTrip: nobody gets another's tokens, and the store hears of them once or a few times.
+func TestManyCallersShareARoundTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r := open(t, weir.FixedWindow{Limit: 50, Window: 24 * time.Hour, Align: weir.AlignFirst}, lease.Options{}, 10*ms)
 		var allowed atomic.Int64

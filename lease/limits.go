@@ -29,13 +29,13 @@ func Leasable(l weir.Limit) error {
 	return nil
 }
 
-// storeTick is the longest clock unit of a store, by which what it says of times may be rounded up.
+// storeTick is the longest clock unit of a store: its times may be rounded up by so much.
 const storeTick = time.Microsecond
 
-// termsOf is what leases of a limit mean. The limit is one that can be leased.
+// termsOf returns how a limit is leased. The limit is Leasable.
 func termsOf(l weir.Limit) rules.Leased { return rules.ParamsOf(l).(rules.Leased) }
 
-// mulDiv is a*b/c, rounded down, of numbers that are not negative; or the largest where that does not fit, or c is 0.
+// mulDiv returns a*b/c, rounded down, for numbers that are not negative; the largest int64 if that does not fit, or c is 0.
 func mulDiv(a, b, c int64) int64 {
 	if a <= 0 || b <= 0 {
 		return 0
@@ -48,7 +48,7 @@ func mulDiv(a, b, c int64) int64 {
 	return int64(min(q, math.MaxInt64))
 }
 
-// plus is a+b, held at the largest.
+// plus returns a+b, at most the largest int64.
 func plus(a int64, b time.Duration) int64 {
 	if s := a + int64(b); s >= a || b < 0 {
 		return s

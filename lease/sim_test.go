@@ -71,7 +71,7 @@ func TestNothingIsWasted(t *testing.T) {
 	for _, c := range []struct {
 		limit weir.Limit
 		rate  float64
-		saves float64 // calls for each trip, at least
+		saves float64 // calls for each round trip, at least
 	}{
 		{weir.TokenBucket{Rate: weir.PerSecond(10_000), Burst: 10_000}, 10_000, 40},
 		{weir.TokenBucket{Rate: weir.PerSecond(10_000), Burst: 1000}, 10_000, 30},
@@ -100,7 +100,7 @@ func TestNothingIsWasted(t *testing.T) {
 			hot := w.nodes[0]
 			first := float64(hot.admitted) / float64(hot.offered)
 			others := float64(admitted-hot.admitted) / float64(offered-hot.offered)
-			t.Logf("%T%v, %.1f of it asked for: %.1f %% of what is admitted without leases, %.0f calls a trip; of its calls the hot node was admitted %.2f, the others %.2f; without leases %.2f",
+			t.Logf("%T%v, %.1f of it asked for: %.1f %% of what is admitted without leases, %.0f calls a round trip; of its calls the hot node was admitted %.2f, the others %.2f; without leases %.2f",
 				c.limit, c.limit, load, 100*used, saved, first, others, float64(exactly)/float64(offered))
 			if used < .95 || saved < c.saves || others < first-.05 || first < .7*float64(hot.exactly)/float64(hot.offered) {
 				t.Error("that is too little")
@@ -137,8 +137,8 @@ func TestCrashedNodes(t *testing.T) {
 		n.dead = true
 		for _, e := range n.s.keys.all {
 			lost += e.left()
-			if e.ask != nil {
-				lost += e.ask.n // may be on its way
+			if e.request != nil {
+				lost += e.request.n // may be on its way
 			}
 		}
 	}
@@ -186,11 +186,11 @@ func TestEndedGrantIsEmpty(t *testing.T) {
 	n.offer(steadily(2000), 1)
 	w.run(100 * ms)
 	e := n.s.keys.find("l", "k")
-	g := e.cur.Load()
+	g := e.current.Load()
 	if g == nil || g.left.Load() == 0 {
 		t.Fatal("nothing is held")
 	}
-	if e.endAll(n.s.now()); g.left.Load() != 0 || e.cur.Load() != nil || len(e.back) == 0 {
+	if e.endAll(n.s.now()); g.left.Load() != 0 || e.current.Load() != nil || len(e.back) == 0 {
 		t.Errorf("%d left, %d to be given back", g.left.Load(), len(e.back))
 	}
 }

@@ -2,37 +2,37 @@ package lease
 
 import "slices"
 
-// wake sets the timer of the next look, if it is not set. The store's lock is held.
+// wake sets the timer of the next inspection, unless it is set. The store's lock is held.
 func (s *Store) wake() {
 	if s.timer == nil && !s.closed.Load() {
-		s.timer = s.after(s.opts.Lifetime/looks, s.sweep)
+		s.timer = s.after(s.opts.Lifetime/inspections, s.sweep)
 	}
 }
 
-// snapshot returns the entries that there are. Only sweep, of which there is one at a time, takes any out.
+// snapshot returns all entries. Only sweep removes any, and no two sweeps run at once.
 func (s *Store) snapshot() []*entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.keys.all)
 }
 
-// sweep looks at each key: it takes the measure of its demand, gives back what will not be used, asks for more where a lease ends that is
-// still in use, and lets go of keys that nobody asks about any more.
+// sweep inspects each key: it measures demand, returns tokens that will not be used, requests more for a lease in use that is about to end, and
+// evicts idle keys.
 func (s *Store) sweep() {
 	s.sweeping.Lock()
 	defer s.sweeping.Unlock()
 	if s.closed.Load() {
 		return
 	}
-	t := new(trip)
+	t := new(roundTrip)
 	var gone []*entry
 	all := s.snapshot()
 	crowded := len(all) > s.opts.MaxKeys-s.opts.MaxKeys/4
 	for _, e := range all {
 		e.mu.Lock()
 		s.inspect(e, t)
-		if e.idle >= looks || crowded && e.idle > 0 {
-			e.gone = len(e.held) == 0 && len(e.back) == 0 && e.ask == nil && e.direct == 0
+		if e.idle >= inspections || crowded && e.idle > 0 {
+			e.gone = len(e.held) == 0 && len(e.back) == 0 && e.request == nil && e.direct == 0
 		}
 		if e.gone {
 			gone = append(gone, e)
@@ -48,21 +48,21 @@ func (s *Store) sweep() {
 	}
 	s.mu.Unlock()
 	for _, t := range t.cut() {
-		t.flights++
-		s.flights.Add(1)
-		s.carry(t)
+		t.inFlight++
+		s.inFlight.Add(1)
+		s.run(t)
 	}
 }
 
-// inspect looks at one key, and adds to a trip what it needs.
-func (s *Store) inspect(e *entry, t *trip) {
-	now, next := s.now(), int64(s.opts.Lifetime/looks)
-	e.look()
+// inspect inspects one key, and adds what it needs to a round trip.
+func (s *Store) inspect(e *entry, t *roundTrip) {
+	now, next := s.now(), int64(s.opts.Lifetime/inspections)
+	e.measure()
 	e.tidy(now)
 	ended := false
 	kept := e.held[:0]
 	for _, g := range e.held {
-		if e.idle >= 2 || g.ends-now <= next { // there is no other look before it ends
+		if e.idle >= 2 || g.ends-now <= next { // it ends before the next inspection
 			e.end(g, now)
 			ended = true
 		} else {

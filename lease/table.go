@@ -6,14 +6,14 @@ import (
 	"sync/atomic"
 )
 
-// table finds the entries of keys. To look one up takes no lock; whoever puts one in or takes one out holds the store's.
+// A table finds the entries of keys. A lookup takes no lock; put and remove need the store's.
 type table struct {
 	seed    maphash.Seed
 	buckets []atomic.Pointer[entry]
 	all     []*entry // in no order
 }
 
-// newTable returns a table for as many keys as most.
+// newTable returns a table for at most so many keys.
 func newTable(most int) table {
 	return table{seed: maphash.MakeSeed(), buckets: make([]atomic.Pointer[entry], 1<<bits.Len(uint(most-1)))}
 }
@@ -33,7 +33,7 @@ func (t *table) find(name, key string) *entry {
 	return nil
 }
 
-// put puts in an entry that is not there.
+// put adds an entry that is not there.
 func (t *table) put(e *entry) {
 	e.hash = t.hash(e.name, e.key)
 	b := &t.buckets[e.hash&uint64(len(t.buckets)-1)]
@@ -43,7 +43,7 @@ func (t *table) put(e *entry) {
 	t.all = append(t.all, e)
 }
 
-// remove takes out an entry that is there. Whoever stands at it meanwhile still comes to those behind it.
+// remove removes an entry that is there. A lookup that has reached it still finds the entries after it.
 func (t *table) remove(e *entry) {
 	at := &t.buckets[e.hash&uint64(len(t.buckets)-1)]
 	for at.Load() != e {

@@ -71,7 +71,7 @@ func newWorld(t *testing.T, seed uint64, l weir.Limit, nodes int, o Options) *wo
 			t.Fatal(err)
 		}
 		n.s = s
-		s.carry = n.carry
+		s.run = n.run
 		w.nodes = append(w.nodes, n)
 	}
 	return w
@@ -102,11 +102,11 @@ func (n *node) resume() {
 
 var errLost = errors.New("the answer was lost")
 
-// carry makes a trip that takes some time in both directions.
-func (n *node) carry(t *trip) {
+// run makes a round trip that takes some time in both directions.
+func (n *node) run(t *roundTrip) {
 	n.over(func() {
 		sent := t.sent
-		if err := n.s.call(context.Background(), t); err != nil {
+		if err := n.s.transmit(context.Background(), t); err != nil {
 			n.w.t.Fatal(err)
 		}
 		t.sent = sent
@@ -114,7 +114,7 @@ func (n *node) carry(t *trip) {
 		if lost {
 			t.err = errLost
 		}
-		n.s.land(t)
+		n.s.receive(t)
 		n.retry()
 	})
 	t.sent = n.s.now()
@@ -160,7 +160,7 @@ func (n *node) try(a attempt) {
 	case direct:
 		t := n.s.own([]turn{a.turn})
 		n.over(func() {
-			if err := n.s.call(context.Background(), t); err != nil {
+			if err := n.s.transmit(context.Background(), t); err != nil {
 				n.w.t.Fatal(err)
 			}
 			if t.out[len(t.out)-1].Allowed {
@@ -170,7 +170,7 @@ func (n *node) try(a attempt) {
 			if lost {
 				t.err = errLost
 			}
-			n.s.land(t)
+			n.s.receive(t)
 			if a.c.Err == nil && a.d.Allowed {
 				n.admitted += a.c.Cost
 			}
@@ -184,7 +184,7 @@ func (n *node) retry() {
 	n.waiting = nil
 	for _, a := range waiting {
 		select {
-		case <-a.ask.done:
+		case <-a.request.done:
 			a.e.need -= a.c.Cost
 			n.try(a)
 		default:

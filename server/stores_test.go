@@ -127,7 +127,7 @@ routes: [{ match: /, upstream: up, limits: [hot] }]
 	_, text := fetch(t, "http://"+r.Admin+"/metrics")
 	for _, want := range []string{
 		`weir_store_lease_keys{store="leased"} 1`,
-		`weir_store_lease_trips_total{store="leased"} 1`,
+		`weir_store_lease_round_trips_total{store="leased"} 1`,
 		`weir_store_lease_tokens_total{event="taken",store="leased"} 0`,
 		`weir_store_lease_tokens_total{event="returned",store="leased"} 0`,
 		`weir_store_lease_tokens_total{event="lost",store="leased"} 0`,
@@ -136,7 +136,7 @@ routes: [{ match: /, upstream: up, limits: [hot] }]
 			t.Errorf("no %s in\n%s", want, text)
 		}
 	}
-	if strings.Contains(text, `lease_trips_total{store="shared"}`) {
+	if strings.Contains(text, `lease_round_trips_total{store="shared"}`) {
 		t.Error("a store without leases has some")
 	}
 }

@@ -240,7 +240,7 @@ routes: [{ match: /, upstream: up, limits: [hot] }]
 		if g.has(t, `weir_limit_decisions_total{limit="hot",source="lease"} 0`) {
 			t.Error("a gateway has leased nothing")
 		}
-		if g.has(t, `weir_store_lease_tokens_total{event="taken",store="shared"} 0`) || g.has(t, `weir_store_lease_trips_total{store="shared"} 0`) {
+		if g.has(t, `weir_store_lease_tokens_total{event="taken",store="shared"} 0`) || g.has(t, `weir_store_lease_round_trips_total{store="shared"} 0`) {
 			t.Error("a gateway does not tell what it has leased")
 		}
 	}

@@ -147,5 +147,5 @@ func (c *counts) line(total leasing.Stats) string {
 	}
 	hot := c.nodes[0]
 	return fmt.Sprintf("%.0f | %d | %d | %.1f %% | %.0f %% | %.0f | %.2f | %.2f to %.2f", all, len(c.hot), c.bound, 100*float64(len(c.hot))/float64(c.bound),
-		100*c.most, (all+float64(c.budget[wasAdmitted]+c.budget[wasRefused]))/float64(max(total.Trips, 1)), float64(hot[wasAdmitted])/max(calls(hot), 1), least, most)
+		100*c.most, (all+float64(c.budget[wasAdmitted]+c.budget[wasRefused]))/float64(max(total.RoundTrips, 1)), float64(hot[wasAdmitted])/max(calls(hot), 1), least, most)
 }

@@ -121,7 +121,7 @@ func (f *fleet) run(t *testing.T, during func(*fleet, context.Context) error) st
 		for _, wrong := range r.Wrong {
 			t.Errorf("node %d: %s", i, wrong)
 		}
-		total.Trips, total.Leased = total.Trips+r.Stats.Trips, total.Leased+r.Stats.Leased
+		total.RoundTrips, total.Leased = total.RoundTrips+r.Stats.RoundTrips, total.Leased+r.Stats.Leased
 		total.Returned, total.Lost = total.Returned+r.Stats.Returned, total.Lost+r.Stats.Lost
 	}
 	if t.Failed() {

@@ -7,16 +7,16 @@ import (
 )
 
 var (
-	leaseKeys   = prometheus.NewDesc("weir_store_lease_keys", "Keys for which this node takes tokens ahead from a store now.", []string{"store"}, nil)
-	leaseTrips  = prometheus.NewDesc("weir_store_lease_trips_total", "Calls of a store by a lease, for decisions of any number.", []string{"store"}, nil)
-	leaseTokens = prometheus.NewDesc("weir_store_lease_tokens_total",
+	leaseKeys       = prometheus.NewDesc("weir_store_lease_keys", "Keys for which this node takes tokens ahead from a store now.", []string{"store"}, nil)
+	leaseRoundTrips = prometheus.NewDesc("weir_store_lease_round_trips_total", "Calls of a store by a lease, for decisions of any number.", []string{"store"}, nil)
+	leaseTokens     = prometheus.NewDesc("weir_store_lease_tokens_total",
 		"Tokens taken ahead from a store; of these, given back; and lost, or perhaps, as a call was not answered.", []string{"store", "event"}, nil)
 )
 
 // leased is for a store with leases.
 func leased(store string, s *lease.Stats, counter func(*prometheus.Desc, uint64, ...string), gauge func(*prometheus.Desc, int, ...string)) {
 	gauge(leaseKeys, s.Keys, store)
-	counter(leaseTrips, s.Trips, store)
+	counter(leaseRoundTrips, s.RoundTrips, store)
 	for event, n := range map[string]uint64{"taken": s.Leased, "returned": s.Returned, "lost": s.Lost} {
 		counter(leaseTokens, n, store, event)
 	}

@@ -45,7 +45,7 @@ var (
 func (m policyMetrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{reloads, limitRequests, shadowRequests, limitWaiting, limitEnded, limitKeys, limitLetGo, limitTurnedAway,
 		limitDecisions, limitErrors, limitLost, shadowMissed, storeUp, storeNodes, storeTurned, storeCalls,
-		leaseKeys, leaseTrips, leaseTokens} {
+		leaseKeys, leaseRoundTrips, leaseTokens} {
 		ch <- d
 	}
 }

@@ -8,37 +8,37 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// mostCharges is how many charges a trip of the Store's own takes along.
+// mostCharges is how many charges one round trip of the Store's own carries.
 const mostCharges = 128
 
-// trip is a call of the store.
-type trip struct {
+// A roundTrip is one call of the store.
+type roundTrip struct {
 	batch []weir.Charge
 	out   []weir.Decision
 	parts []part
 	sent  int64
 	err   error
 
-	flights int // what Close waits for until it has landed
+	inFlight int // how many requests it answers, which Close waits for
 }
 
-// part is what a trip does for one key: some charges give back, and then there may be one that asks.
+// A part is what a round trip does for one key: some charges return tokens, and then one may ask for some.
 type part struct {
-	e     *entry
-	turn  turn // of a caller who asks for exactly its own cost
-	ask   *ask
-	first int // its charges are batch[first:first+count]
-	count int
-	at    int // the one that asks
-	given int64
+	e       *entry
+	turn    turn // of a caller that asks for exactly its own cost
+	request *request
+	first   int // its charges are batch[first:first+count]
+	count   int
+	at      int // the charge that asks
+	given   int64
 }
 
-// ask is a question for tokens: one for each key at a time.
-type ask struct {
+// A request leases tokens: one for each key at a time.
+type request struct {
 	e    *entry
 	n    int64
 	era  int
-	peek bool // where it brings less, ask when there is more
+	peek bool // if less is granted, ask when there is more
 	done chan struct{}
 	err  error // set before done
 
@@ -46,19 +46,19 @@ type ask struct {
 	given int64
 }
 
-// request makes a question, which is to be launched; nil where the Store is closed. It takes along what is to be given back.
-func (s *Store) request(e *entry, n, now int64) *ask {
-	if !s.depart() {
+// newRequest returns a request, which the caller sends; nil if the Store is closed. It carries the tokens that the key returns.
+func (s *Store) newRequest(e *entry, n, now int64) *request {
+	if !s.beginRequest() {
 		return nil
 	}
-	a := &ask{e: e, n: n, era: e.era, peek: n > e.estimate(now)/2, done: make(chan struct{}), back: e.back, given: e.given}
-	e.ask, e.back, e.given = a, nil, 0
+	a := &request{e: e, n: n, era: e.era, peek: n > e.estimate(now)/2, done: make(chan struct{}), back: e.back, given: e.given}
+	e.request, e.back, e.given = a, nil, 0
 	e.lastSent = now
 	return a
 }
 
-// ahead asks for the next tokens before a grant is used up. Callers who never block could keep the answer from being taken in, for 10 ms
-// each, and so those who come meanwhile let others go first, now and then.
+// ahead requests tokens before a grant is used up. Callers that never block could delay the goroutine that receives the answer by 10 ms each:
+// so they yield now and then while a request is in flight.
 func (s *Store) ahead(e *entry, g *grant, now int64) {
 	if g.asked.Load() || !g.asked.CompareAndSwap(false, true) {
 		if g.left.Load()%64 == 0 {
@@ -70,86 +70,86 @@ func (s *Store) ahead(e *entry, g *grant, now int64) {
 	a := s.next(e, now)
 	e.mu.Unlock()
 	if a != nil {
-		s.launch(a)
+		s.send(a)
 	}
 }
 
-// next returns a question for the next tokens, where it is time for it and a key needs them.
-func (s *Store) next(e *entry, now int64) *ask {
+// next returns a request for more tokens, if it is time for one and the key needs them.
+func (s *Store) next(e *entry, now int64) *request {
 	switch {
-	case e.gone || e.ask != nil || e.direct > 0 || now < e.quiet || len(e.held) > 1:
+	case e.gone || e.request != nil || e.direct > 0 || now < e.quiet || len(e.held) > 1:
 		return nil
 	case len(e.held) == 1 && e.held[0].left.Load() > e.held[0].low:
 		return nil
 	}
 	left := e.left()
 	n := e.amount(now, s.opts.Lifetime, s.opts.MaxOutstanding)
-	n = max(n, min(e.need, s.opts.MaxOutstanding)-left) // for those who wake up just now
+	n = max(n, min(e.need, s.opts.MaxOutstanding)-left) // for callers that wake up just now
 	if n < 2 {
 		return nil
 	}
 	for _, g := range e.held {
 		g.asked.Store(true)
 	}
-	return s.request(e, n, now)
+	return s.newRequest(e, n, now)
 }
 
-// launch sends a question on its way, and waits for nothing.
-func (s *Store) launch(a *ask) {
-	t := new(trip)
+// send sends a request and does not wait.
+func (s *Store) send(a *request) {
+	t := new(roundTrip)
 	t.add(a)
-	s.carry(t)
+	s.run(t)
 }
 
-// depart notes that something will be under way until it lands. It reports false where the Store is closed.
-func (s *Store) depart() bool {
+// beginRequest counts a request as in flight until it is received. It reports false if the Store is closed.
+func (s *Store) beginRequest() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed.Load() {
 		return false
 	}
-	s.flights.Add(1)
+	s.inFlight.Add(1)
 	return true
 }
 
-// fly makes a trip in a goroutine.
-func (s *Store) fly(t *trip) {
+// runInBackground makes a round trip in a goroutine.
+func (s *Store) runInBackground(t *roundTrip) {
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), s.opts.Timeout)
 		defer cancel()
-		_ = s.call(ctx, t) // land tells those who wait
-		s.land(t)
+		_ = s.transmit(ctx, t) // receive passes the error on to the waiting callers
+		s.receive(t)
 	}()
 }
 
-// call makes a trip, and waits for it.
-func (s *Store) call(ctx context.Context, t *trip) error {
-	t.sent = s.now() // a lease counts from here on: the store charges it later
+// transmit makes a round trip, and waits for it.
+func (s *Store) transmit(ctx context.Context, t *roundTrip) error {
+	t.sent = s.now() // a lease lasts from here on: the store charges it later than this
 	t.out = make([]weir.Decision, len(t.batch))
-	s.stats.trips.Add(1)
+	s.stats.roundTrips.Add(1)
 	t.err = s.inner.Do(ctx, t.batch, t.out)
 	return t.err
 }
 
-// settle adds what a key gives back.
-func (t *trip) settle(e *entry) {
+// settle adds the tokens that a key returns.
+func (t *roundTrip) settle(e *entry) {
 	if len(e.back) > 0 {
 		t.begin(e, e.back, e.given)
 		e.back, e.given = nil, 0
 	}
 }
 
-func (t *trip) begin(e *entry, back []weir.Charge, given int64) *part {
+func (t *roundTrip) begin(e *entry, back []weir.Charge, given int64) *part {
 	t.parts = append(t.parts, part{e: e, first: len(t.batch), count: len(back), at: -1, given: given})
 	t.batch = append(t.batch, back...)
 	return &t.parts[len(t.parts)-1]
 }
 
-// add adds a question.
-func (t *trip) add(a *ask) {
-	t.flights++
+// add adds a request.
+func (t *roundTrip) add(a *request) {
+	t.inFlight++
 	p := t.begin(a.e, a.back, a.given)
-	p.ask, p.at = a, len(t.batch)
+	p.request, p.at = a, len(t.batch)
 	t.batch = append(t.batch, weir.Charge{Name: a.e.name, Key: a.e.key, Limit: a.e.limit, Op: weir.OpTakeSome, Cost: a.n})
 	if a.peek {
 		t.batch = append(t.batch, weir.Charge{Name: a.e.name, Key: a.e.key, Limit: a.e.limit, Op: weir.OpPeek, Cost: 1})
@@ -157,9 +157,9 @@ func (t *trip) add(a *ask) {
 	p.count = len(t.batch) - p.first
 }
 
-// own is the trip of callers who ask for exactly their own costs.
-func (s *Store) own(turns []turn) *trip {
-	t := new(trip)
+// own returns the round trip of callers that ask for exactly their own costs.
+func (s *Store) own(turns []turn) *roundTrip {
+	t := new(roundTrip)
 	for _, turn := range turns {
 		var back []weir.Charge
 		var given int64
@@ -179,38 +179,38 @@ func (s *Store) own(turns []turn) *trip {
 	return t
 }
 
-// cut divides a trip of the Store's own into several of no more than about mostCharges.
-func (t *trip) cut() (trips []*trip) {
-	var last *trip
+// cut divides a round trip into several with no more than about mostCharges each.
+func (t *roundTrip) cut() (all []*roundTrip) {
+	var last *roundTrip
 	for _, p := range t.parts {
 		if last == nil || len(last.batch)+p.count > mostCharges {
-			last = new(trip)
-			trips = append(trips, last)
+			last = new(roundTrip)
+			all = append(all, last)
 		}
 		q := last.begin(p.e, t.batch[p.first:p.first+p.count], p.given)
-		if q.ask = p.ask; p.at >= 0 {
+		if q.request = p.request; p.at >= 0 {
 			q.at = q.first + p.at - p.first
-			last.flights++
+			last.inFlight++
 		}
 	}
-	return trips
+	return all
 }
 
-// wrong is what went wrong with one charge of a trip.
-func (t *trip) wrong(i int) error {
+// wrong returns the error of one charge.
+func (t *roundTrip) wrong(i int) error {
 	if t.err == nil {
 		return nil
 	}
 	for j := range t.batch {
 		if t.batch[j].Err != nil {
-			return t.batch[i].Err // each is told by itself
+			return t.batch[i].Err // each charge has its own
 		}
 	}
 	return t.err
 }
 
-// land takes in what a trip has brought.
-func (s *Store) land(t *trip) {
+// receive takes in the answers of a round trip.
+func (s *Store) receive(t *roundTrip) {
 	now := s.now()
 	for i := range t.parts {
 		p := &t.parts[i]
@@ -219,28 +219,28 @@ func (s *Store) land(t *trip) {
 			continue
 		}
 		p.e.mu.Lock()
-		s.returned(t, p)
+		s.receiveReturns(t, p)
 		switch {
-		case p.ask != nil:
-			s.landed(t, p, now)
+		case p.request != nil:
+			s.receiveGrant(t, p, now)
 		case p.turn.c != nil:
-			s.answered(t, p, now)
+			s.receiveOwn(t, p, now)
 		}
 		p.e.mu.Unlock()
 	}
-	s.flights.Add(-t.flights)
+	s.inFlight.Add(-t.inFlight)
 }
 
-// decision is that about a charge; none where the trip was not made.
-func (t *trip) decision(i int) (d weir.Decision) {
+// decision returns the decision about a charge; the zero Decision if the round trip was not made.
+func (t *roundTrip) decision(i int) (d weir.Decision) {
 	if i < len(t.out) {
 		d = t.out[i]
 	}
 	return d
 }
 
-// returned notes what was given back.
-func (s *Store) returned(t *trip, p *part) {
+// receiveReturns counts the tokens that were returned.
+func (s *Store) receiveReturns(t *roundTrip, p *part) {
 	if p.given == 0 {
 		return
 	}
@@ -251,11 +251,11 @@ func (s *Store) returned(t *trip, p *part) {
 		}
 	}
 	s.stats.returned.Add(uint64(p.given))
-	p.e.no.Store(nil) // there is more now
+	p.e.refused.Store(nil) // the store has more now
 }
 
-// answered takes in what the store said to a caller who asked by itself.
-func (s *Store) answered(t *trip, p *part, now int64) {
+// receiveOwn takes in the answer for a caller that asked for its own cost.
+func (s *Store) receiveOwn(t *roundTrip, p *part, now int64) {
 	e, c := p.e, p.turn.c
 	e.direct--
 	d, err := t.decision(p.at), t.wrong(p.at)
@@ -263,7 +263,7 @@ func (s *Store) answered(t *trip, p *part, now int64) {
 		return
 	}
 	if c.Limit == e.limit {
-		e.hear(d, now)
+		e.noteAnswer(d, now)
 		if d.Allowed {
 			e.granted()
 		} else {
@@ -273,12 +273,12 @@ func (s *Store) answered(t *trip, p *part, now int64) {
 	*p.turn.d = d
 }
 
-// landed takes in the answer to a question for tokens.
-func (s *Store) landed(t *trip, p *part, now int64) {
-	e, a, c := p.e, p.ask, &t.batch[p.at]
+// receiveGrant takes in the answer to a request.
+func (s *Store) receiveGrant(t *roundTrip, p *part, now int64) {
+	e, a, c := p.e, p.request, &t.batch[p.at]
 	defer close(a.done)
-	if e.ask == a {
-		e.ask = nil
+	if e.request == a {
+		e.request = nil
 	}
 	if a.err = t.wrong(p.at); a.err != nil {
 		s.stats.lost.Add(uint64(a.n))
@@ -293,7 +293,7 @@ func (s *Store) landed(t *trip, p *part, now int64) {
 		}
 		return
 	}
-	e.hear(d, now)
+	e.noteAnswer(d, now)
 	e.lastSize, e.last = c.Taken, nil
 	if c.Taken > 0 {
 		e.granted()
@@ -310,8 +310,8 @@ func (s *Store) landed(t *trip, p *part, now int64) {
 	}
 }
 
-// keep makes a grant of what was taken.
-func (s *Store) keep(t *trip, c *weir.Charge, d weir.Decision, now int64, e *entry) {
+// keep makes a grant of leased tokens.
+func (s *Store) keep(t *roundTrip, c *weir.Charge, d weir.Decision, now int64, e *entry) {
 	g := &grant{
 		ends:     plus(t.sent, s.opts.Lifetime),
 		over:     math.MaxInt64,
@@ -335,7 +335,7 @@ func (s *Store) keep(t *trip, c *weir.Charge, d weir.Decision, now int64, e *ent
 		g.over = g.fresh
 	}
 	g.left.Store(c.Taken)
-	if g.ends <= now { // it came too late
+	if g.ends <= now { // it arrived too late
 		e.giveBack(g.limit, g.receipt, 0, g.size)
 		return
 	}
