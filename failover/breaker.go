@@ -8,14 +8,14 @@ import (
 	"github.com/weirflow/weir/internal/pause"
 )
 
-// State is that of the breaker.
+// State is the state of the circuit breaker.
 type State int32
 
 // The states of the breaker.
 const (
-	Closed   State = iota // the store is asked
-	Open                  // it is not
-	HalfOpen              // it is not, but for a probe that is under way
+	Closed   State = iota // the store is called
+	Open                  // the store is not called
+	HalfOpen              // the store is not called, except by a probe in flight
 )
 
 // String returns the state's name.
@@ -28,28 +28,28 @@ func (s State) String() string {
 }
 
 const (
-	span        = time.Second // calls of this and the span before it are counted together
-	enoughCalls = 20          // of which half must have failed
-	calm        = time.Second // a breaker that opens again sooner than this after it closed has probes that prove little
-	longestGap  = time.Second // to which the time between probes then grows
+	span        = time.Second // failures of this span and the one before it count together
+	enoughCalls = 20          // half of which must have failed
+	calm        = time.Second // if the breaker opens again sooner than this after it closed, its probes prove little
+	longestGap  = time.Second // the time between probes then grows up to this
 )
 
-// A breaker is what is known of the store's failures, and who watches it.
+// A breaker is the circuit breaker: the store's failures, and the goroutine that probes the store.
 type breaker struct {
 	mu       sync.Mutex
 	now, was counted
-	watched  bool // a goroutine watches
-	doubted  bool // callers left without an answer: the store is to be probed
+	watched  bool // the goroutine runs
+	doubted  bool // callers left without an answer, so that the store must be probed
 	told     []transition
 	interval time.Duration // until the next probe
 	closedAt int64         // when it was closed last
 	returned bool          // it was closed once
 }
 
-// counted is what has failed in a span of time.
+// counted is the calls of a span of time.
 type counted struct {
 	start    int64
-	answered uint64 // by the counter at the start; of a past span, in it
+	answered uint64 // of the current span: the counter at its start; of the past one: how many
 	failed   uint64
 }
 
@@ -69,8 +69,8 @@ func (s *Store) answered() {
 	}
 }
 
-// left notes a caller whose context ended before the store answered. That is no failure. But where nobody waits for long enough to see one, a
-// probe does.
+// left notes a caller whose context ended before the store answered. That is no failure of the store. But if no caller waits long enough to see one,
+// a probe has to find out.
 func (s *Store) left() {
 	s.counters.left.Add(1)
 	if s.silent.Add(1) < int64(s.opts.Failures) {
@@ -86,7 +86,7 @@ func (s *Store) left() {
 	}
 }
 
-// failed notes a failure, and opens the breaker where there were too many.
+// failed notes a failure, and opens the breaker if there were too many.
 func (s *Store) failed() {
 	row := s.row.Add(1)
 	b := &s.breaker
@@ -101,7 +101,7 @@ func (s *Store) failed() {
 	}
 }
 
-// count counts a failure, and returns the numbers of this span and the one before it.
+// count counts a failure, and returns the totals of this span and the one before it.
 func (b *breaker) count(now int64, answered uint64) (calls, failed uint64) {
 	if past := now - b.now.start; past >= int64(span) || b.now.failed == 0 {
 		b.was = counted{}
@@ -147,7 +147,7 @@ func (s *Store) watch() {
 	}
 }
 
-// watcher probes the store for as long as the breaker is open or the store doubted, and tells the transitions.
+// watcher probes the store while the breaker is open or the store is doubted, and reports the transitions.
 func (s *Store) watcher() {
 	b := &s.breaker
 	for {
@@ -176,7 +176,7 @@ func (s *Store) watcher() {
 	}
 }
 
-// tryAgain waits for its time, and probes the store.
+// tryAgain waits until it is time for the next probe, and makes it.
 func (s *Store) tryAgain() {
 	if pause.For(s.life, time.Duration(s.next.Load()-s.now())) != nil {
 		return
@@ -201,7 +201,7 @@ func (s *Store) tryAgain() {
 	s.shares.end()
 }
 
-// untilAsked is how long it is until the store is asked again.
+// untilAsked returns how long it takes until the store is called again.
 func (s *Store) untilAsked() time.Duration {
 	switch s.State() {
 	case Open:
@@ -209,5 +209,5 @@ func (s *Store) untilAsked() time.Duration {
 	case HalfOpen:
 		return s.opts.Deadline
 	}
-	return s.opts.Probe // this call failed, and the next one may not
+	return s.opts.Probe // this call failed; the next one may succeed
 }

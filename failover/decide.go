@@ -9,7 +9,7 @@ import (
 	"github.com/weirflow/weir/keyed"
 )
 
-// decide decides about what the store did not answer: all charges, or those whose Err is the store's. cause is what the store said.
+// decide decides about charges that the store did not: all of them, or those whose Err is about the store. cause is the store's error.
 func (s *Store) decide(batch []weir.Charge, out []weir.Decision, all bool, cause error) (err error) {
 	if !all {
 		joinGroups(batch)
@@ -30,7 +30,7 @@ func (s *Store) decide(batch []weir.Charge, out []weir.Decision, all bool, cause
 	return err
 }
 
-// joinGroups has all charges of a group fail where one of them did.
+// joinGroups makes all charges of a group fail if one of them did.
 func joinGroups(batch []weir.Charge) {
 	for i := range batch {
 		if c := &batch[i]; c.Group > 0 && ofStore(c.Err) {
@@ -43,7 +43,7 @@ func joinGroups(batch []weir.Charge) {
 	}
 }
 
-// policy is what decides about a limit.
+// policy returns the fallback of a limit.
 func (s *Store) policy(name string) OnFailure {
 	if f, ok := s.policies[name]; ok {
 		return f
@@ -51,15 +51,15 @@ func (s *Store) policy(name string) OnFailure {
 	return s.opts.OnFailure
 }
 
-// undone is the error for what only the store can do.
+// undone is the error of an operation that only the store can carry out.
 func undone(c *weir.Charge, cause error) error {
 	if cause == nil {
-		return fmt.Errorf("%w: %v of %q was not done", ErrOut, c.Op, c.Name)
+		return fmt.Errorf("%w: %v of %q was not done", ErrUnavailable, c.Op, c.Name)
 	}
-	return fmt.Errorf("%w: %v of %q was not done: %w", ErrOut, c.Op, c.Name, cause)
+	return fmt.Errorf("%w: %v of %q was not done: %w", ErrUnavailable, c.Op, c.Name, cause)
 }
 
-// blank takes away what the store may have answered.
+// blank clears what the store may have answered.
 func blank(c *weir.Charge) {
 	c.Err, c.Delay, c.Taken = nil, 0, 0
 	if c.Op != weir.OpSettle {
@@ -96,12 +96,12 @@ func (s *Store) decideOne(c *weir.Charge, d *weir.Decision, cause error) {
 	}
 }
 
-// source is where such decisions are made.
+// source is the Source of its decisions.
 func (f OnFailure) source() weir.Source {
 	return [...]weir.Source{weir.SourceDeny, weir.SourceAllow, weir.SourceShare}[f]
 }
 
-// count counts a charge that was decided here.
+// count counts a charge that the fallback decided.
 func (s *Store) count(f OnFailure) {
 	switch f {
 	case Allow:
@@ -113,7 +113,7 @@ func (s *Store) count(f OnFailure) {
 	}
 }
 
-// fixed is the decision of Allow and Deny. What no limit admits is refused by both, and what costs nothing is allowed by both.
+// fixed is the decision of Allow and of Deny. Both refuse a cost that never fits, and both allow a cost of 0.
 func (s *Store) fixed(c *weir.Charge, r *record, f OnFailure) weir.Decision {
 	d := weir.Decision{Limit: r.size, By: c.Name, Source: f.source()}
 	cost := c.Cost
@@ -143,7 +143,7 @@ func (s *Store) fixedSome(c *weir.Charge, d *weir.Decision, r *record, f OnFailu
 	}
 }
 
-// local is the decision of this node's share. The lock is held.
+// local is the decision of this node's share of the limit. The lock is held.
 func (s *Store) local(c *weir.Charge, d *weir.Decision, r *record) {
 	switch c.Op {
 	case weir.OpTake:
@@ -167,7 +167,7 @@ func (s *Store) local(c *weir.Charge, d *weir.Decision, r *record) {
 	d.Source = weir.SourceShare
 }
 
-// someTries is how often a charge of what is left is tried again when others take some of that at the same time.
+// someTries is how often takeSome retries when other callers take tokens at the same time.
 const someTries = 8
 
 // takeSome charges as much of the cost as there is.
@@ -188,7 +188,7 @@ func (s *Store) takeSome(c *weir.Charge, r *record) (d weir.Decision) {
 	return d
 }
 
-// decideGroup decides about the charges of a group, the first of which is the first here: all are made, or none.
+// decideGroup decides about the charges of a group: all are made, or none. The first charge of batch is one of them.
 func (s *Store) decideGroup(batch []weir.Charge, out []weir.Decision, group int) {
 	var members []int
 	var needs []*need
@@ -239,7 +239,7 @@ func (s *Store) decideGroup(batch []weir.Charge, out []weir.Decision, group int)
 	}
 }
 
-// localGroup is what of a group is decided by local shares.
+// localGroup is the charges of a group that local shares decide about.
 type localGroup struct {
 	s       *Store
 	charges []*weir.Charge
@@ -254,7 +254,7 @@ func (g *localGroup) look() {
 	}
 }
 
-// distinct reports whether each charge is to another limit.
+// distinct reports whether no two charges are of the same limit.
 func (g *localGroup) distinct() bool {
 	for i, r := range g.records {
 		if slices.Contains(g.records[:i], r) {
@@ -295,8 +295,8 @@ func (g *localGroup) fail(err error) {
 	}
 }
 
-// inOrder charges one after another, as some are to the same limit, and gives back where one is refused. Others may meanwhile be refused for
-// what is given back; nobody is admitted for it.
+// inOrder charges one after another, as some are of the same limit, and cancels the charges if one is refused. Other callers may be refused
+// meanwhile because of charges that are then cancelled; none is wrongly admitted.
 func (g *localGroup) inOrder() {
 	var made []keyed.Reservation[string]
 	for i, c := range g.charges {

@@ -1,12 +1,12 @@
-// Package failover keeps decisions coming when a shared store does not: a weir.Store over a weir.Store, with a deadline for each call, a
-// circuit breaker, and for each limit the choice of what decides meanwhile.
+// Package failover decides while a shared store is slow or down: a weir.Store over a weir.Store, with a deadline for each call, a circuit breaker,
+// and a fallback for each limit.
 //
 //	store, err := failover.New(redis, failover.Options{OnFailure: failover.Local, Nodes: 4})
 //	...
 //	shared, err := weir.NewShared(limit, store, weir.Named("per-user"))
 //
-// A caller never waits for longer than the deadline, and gets a decision: Decision.Source says where it was made. When the store answers
-// again, it decides again, by itself and without a request that fails for it.
+// A caller never waits longer than the deadline, and always gets a decision: Decision.Source says where it was made. The Store notices by itself
+// when the other store is back, without a request that fails for it.
 package failover
 
 import (
@@ -23,13 +23,13 @@ import (
 	"github.com/weirflow/weir/keyed"
 )
 
-// OnFailure says what decides about a charge that the store did not answer.
+// OnFailure is the fallback: what decides about a charge that the store did not answer.
 type OnFailure uint8
 
-// The choices. The zero value is Deny.
+// The fallbacks. The zero value is Deny.
 const (
-	Deny  OnFailure = iota // refuse; RetryAfter is until the store is asked again
-	Allow                  // let pass, and count nothing
+	Deny  OnFailure = iota // refuse; RetryAfter is the time until the store is called again
+	Allow                  // admit, and count nothing
 	Local                  // a limiter in this process, with this node's share of the limit: see Share
 )
 
@@ -42,7 +42,7 @@ func (f OnFailure) String() string {
 	return fmt.Sprintf("OnFailure(%d)", uint8(f))
 }
 
-// What the zero values of Options stand for.
+// The defaults of Options.
 const (
 	DefaultDeadline    = 20 * time.Millisecond
 	DefaultFailures    = 5
@@ -53,43 +53,43 @@ const (
 	DefaultBeatTTL     = 5 * time.Second
 )
 
-// Options are the settings of a Store. The zero value denies what the store does not answer.
+// Options are the settings of a Store. The zero value refuses what the store does not answer.
 type Options struct {
-	OnFailure OnFailure            // what decides where the store does not
-	ByName    map[string]OnFailure // what does so for single limits, by their names
+	OnFailure OnFailure            // the fallback
+	ByName    map[string]OnFailure // the fallbacks of single limits, by their names
 
-	Nodes     int  // how many processes share the limits, until heartbeats have told; at least 1 where anything is Local
-	StartFull bool // a local share can be spent at once when an outage begins, and not only what comes in from then on
+	Nodes     int  // how many processes share the limits, until heartbeats report it; at least 1 if any fallback is Local
+	StartFull bool // local shares begin an outage full, so that a burst can be spent at once; default: they begin empty
 
-	Deadline time.Duration // of each call of the store, unless the caller's is earlier; 0 means 20 ms
+	Deadline time.Duration // of each call of the store, unless the caller's is earlier; default: 20 ms
 	Direct   bool          // call the store in the caller's goroutine: for stores that return when their context ends
-	MaxCalls int           // how many calls may be under way at once, unless Direct; who comes then waits, up to the deadline; 0 means 1024
+	MaxCalls int           // how many calls may be in flight at once, unless Direct; further callers wait, up to the deadline; default: 1024
 
-	Failures int           // how many failures in a row open the breaker; 0 means 5
-	Probe    time.Duration // how long after a failure the store is asked again while the breaker is open; 0 means 250 ms
+	Failures int           // how many failures in a row open the breaker; default: 5
+	Probe    time.Duration // how long after a failure an open breaker probes the store; default: 250 ms
 
-	MaxKeys     int        // how many local states are kept for each limit; 0 means keyed.DefaultMaxKeys
-	Full        keyed.Full // what becomes of a new key beyond them
-	MaxReceipts int        // how many local reservations are remembered, so that they can be settled; the oldest goes first; 0 means 10,000
+	MaxKeys     int        // how many local states are kept for each limit; default: keyed.DefaultMaxKeys
+	Full        keyed.Full // what happens to a new key beyond them
+	MaxReceipts int        // how many local reservations can be settled; the oldest is dropped first; default: 10,000
 
-	ID        string        // this node's, among those that send heartbeats; empty for one that is drawn at random
-	BeatEvery time.Duration // how often a heartbeat is sent, if the store takes them; 0 means 1 s
-	BeatTTL   time.Duration // for how long one counts; 0 means 5 s
+	ID        string        // of this node in heartbeats; default: random
+	BeatEvery time.Duration // how often a heartbeat is sent, if the store is a Beater; default: 1 s
+	BeatTTL   time.Duration // how long a heartbeat counts; default: 5 s
 
-	// OnTransition is told each change of the breaker's state, in order, one at a time, in a goroutine of the Store's own: while it runs,
-	// the store is not probed.
+	// OnTransition is called with each change of the breaker's state, in order, one at a time, in a goroutine of the Store's own. While it
+	// runs, the store is not probed.
 	OnTransition func(from, to State)
 }
 
 // A store, or one that it wraps and returns from Unwrap() weir.Store, may be a Pinger and a Beater too.
 
-// A Pinger is a store that can be asked whether it would answer: whether it would carry out charges, and not only whether something
-// listens. Others are probed with a Peek of 0.
+// A Pinger is a store that can be probed: Ping reports whether it would carry out charges, not only whether something listens. Other stores
+// are probed with a Peek of 0.
 type Pinger interface {
 	Ping(ctx context.Context) error
 }
 
-// A Beater is a store that counts those who use it: Beat says that the node called id is alive for ttl from now on, and returns how many are.
+// A Beater is a store that counts its nodes: Beat is a heartbeat of the node called id, which counts for ttl, and returns how many nodes are alive.
 type Beater interface {
 	Beat(ctx context.Context, id string, ttl time.Duration) (nodes int, err error)
 }
@@ -109,29 +109,30 @@ func find[T any](store weir.Store) (can T, ok bool) {
 }
 
 // An Instant is a store that can decide about some charges at once, in the caller's goroutine, as a lease.Store does from its tokens. It reports
-// false, and has charged nothing, where it cannot: then Do is called.
+// false, and has charged nothing, if it cannot: then Do is called.
 type Instant interface {
 	TryNow(c *weir.Charge, d *weir.Decision) (decided bool)
 }
 
-// ErrOut is found by errors.Is in the error of what cannot be done without the store while it is out: to settle what it has charged, and to
-// reset a key. errors.Is finds what the store said too, if it said anything.
-var ErrOut = errors.New("weir: the store is out of reach")
+// ErrUnavailable is found by errors.Is in the error of an operation that only the store can carry out, while the store is down: to settle one of its
+// charges, and to reset a key. errors.Is finds the store's own error too, if there is one.
+var ErrUnavailable = errors.New("weir: the store is unavailable")
 
 // ErrClosed is the error of Do after Close.
 var ErrClosed = errors.New("weir: the failover store was closed")
 
-// A Store asks another one, and decides by itself where that does not answer. All methods are safe for concurrent use.
+// A Store calls another one, and decides by the fallback if that one does not answer. All methods are safe for concurrent use.
 //
-// A call fails when the store does not answer in time, or answers with an error that is about itself (see weir.ErrCharge); one whose own
-// context ended says nothing about the store, but where 5 of these come in a row, a probe asks in their place. The breaker opens when 5 calls
-// failed in a row (Options.Failures) or at least 20 were made, and at least half of them failed: of those since the first failure, and
-// of the last second or two. While it is open nothing is asked, and charges are decided in process, at once. Behind it one probe at a
-// time, in a goroutine of the Store's own, asks whether the store is back: 250 ms after the breaker opened and after each probe that failed,
-// and up to 1 s after where the store answers probes and then fails again. The first one that is answered closes it.
+// A call fails if the store does not answer in time, or with an error that is about the store and not about a charge (see weir.ErrCharge). A call
+// whose own context ended says nothing about the store; but after 5 of these in a row, a probe finds out.
 //
-// Memory: Options bound it. Goroutines: one while the breaker is open, one for heartbeats if the store takes them, and one for each call
-// that is under way unless Options.Direct is set. A store that panics has failed.
+// The breaker opens after 5 failures in a row (Options.Failures), or after at least 20 calls, and in both cases only if at least half of the
+// calls failed: of those since the first failure, and of the last second or two. While it is open, the store is not called, and the fallback
+// decides at once. One probe at a time, in a goroutine of the Store's own, finds out whether the store is back: 250 ms after the breaker
+// opened and after each failed probe, and up to 1 s after if the store answers probes and then fails again. The first success closes the breaker.
+//
+// Memory is bounded by Options. Goroutines: one while the breaker is open, one for heartbeats if the store is a Beater, and one for each call in
+// flight unless Options.Direct is set. A store that panics has failed.
 type Store struct {
 	inner    weir.Store
 	instant  Instant // the same, if it is one
@@ -139,16 +140,16 @@ type Store struct {
 	opts     Options
 	policies map[string]OnFailure
 	base     time.Time
-	mark     string // with which local receipts begin
+	mark     string // the prefix of local receipts
 
 	state    atomic.Int32 // a State
 	row      atomic.Int64 // failures since the last answer
-	silent   atomic.Int64 // callers that left since the last answer
-	next     atomic.Int64 // when the store is probed next
+	silent   atomic.Int64 // callers that left, since the last answer
+	next     atomic.Int64 // when the next probe is due
 	closed   atomic.Bool
 	counters counters
 
-	slots  chan struct{} // one for each call that is under way
+	slots  chan struct{} // one for each call in flight
 	calls  sync.Pool     // of *call
 	waits  chan struct{} // the same for callers that wait for a place
 	asides chan struct{} // the same for probes and heartbeats
@@ -157,7 +158,7 @@ type Store struct {
 	tasks  sync.WaitGroup
 
 	breaker  breaker
-	crowd    crowd
+	nodes    nodeCount
 	shares   shares
 	receipts receipts
 	inside   inside
@@ -186,7 +187,7 @@ func New(store weir.Store, o Options) (*Store, error) {
 	s.holder, _ = find[Holder](store)
 	s.calls.New = func() any { return &call{done: make(chan struct{}, 1)} }
 	s.life, s.end = context.WithCancel(context.Background())
-	s.crowd.nodes.Store(int64(max(o.Nodes, 1)))
+	s.nodes.count.Store(int64(max(o.Nodes, 1)))
 	s.breaker.interval = o.Probe
 	s.shares.records = map[string]*record{}
 	s.receipts.held = map[weir.Receipt]held{}
@@ -227,7 +228,7 @@ func (o Options) validate() error {
 	return nil
 }
 
-// uses reports whether something is decided in a way.
+// uses reports whether a fallback is used by any limit.
 func (o Options) uses(f OnFailure) bool {
 	for _, by := range o.ByName {
 		if by == f {
@@ -237,7 +238,7 @@ func (o Options) uses(f OnFailure) bool {
 	return o.OnFailure == f
 }
 
-// fill puts in what zero values stand for.
+// fill fills in the defaults.
 func (o *Options) fill() {
 	or := func(d *time.Duration, usual time.Duration) {
 		if *d == 0 {
@@ -265,9 +266,9 @@ func (o *Options) fill() {
 // now is the process's time, in nanoseconds.
 func (s *Store) now() int64 { return int64(time.Since(s.base)) }
 
-// Do asks the store, for at most the deadline, and decides about what it did not answer. The error is that of the first charge that has one:
-// ErrOut for what cannot be done without the store, or what the store says is wrong with a charge. Where the caller's own context ends
-// first, it is that context's error, and nothing was decided.
+// Do calls the store, for at most the deadline, and decides by the fallback about charges that the store did not answer. The error is that of the
+// first charge that has one: ErrUnavailable for an operation that needs the store, or the store's error about a charge. If the caller's own context
+// ends first, it is that context's error, and nothing was decided.
 func (s *Store) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
 	switch {
 	case len(out) < len(batch):
@@ -285,7 +286,7 @@ func (s *Store) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision
 	return s.do(ctx, batch, out)
 }
 
-// sorted is Do for a batch in which local receipts are settled: those never go to the store.
+// sorted is Do for a batch that settles local receipts, which never go to the store.
 func (s *Store) sorted(ctx context.Context, batch []weir.Charge, out []weir.Decision) (err error) {
 	var rest []weir.Charge
 	for i := range batch {
@@ -309,7 +310,7 @@ func (s *Store) sorted(ctx context.Context, batch []weir.Charge, out []weir.Deci
 	return errors.Join(failed, err)
 }
 
-// do is Do for what is the store's.
+// do is Do for charges that the store decides about.
 func (s *Store) do(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -346,7 +347,7 @@ func (s *Store) do(ctx context.Context, batch []weir.Charge, out []weir.Decision
 	}
 }
 
-// blame says whether an error is the store's, and whether it is about all charges or about those with an Err alone.
+// blame reports whether an error is about the store, and whether about all charges or only those with an Err.
 func blame(err error, batch []weir.Charge) (all, failed bool) {
 	matches := false
 	for i := range batch {
@@ -366,8 +367,8 @@ func ofStore(err error) bool {
 	return err != nil && !errors.Is(err, weir.ErrCharge) && !errors.Is(err, weir.ErrCost)
 }
 
-// Close ends probes and heartbeats, and waits for them and for the calls that are under way. The error says that some calls did not
-// return although their contexts have ended: their goroutines end when they do. Close does not close the store underneath.
+// Close ends probes and heartbeats, and waits for them and for calls in flight. The error says that some calls did not return although their
+// contexts have ended: their goroutines end when they do. Close does not close the wrapped store.
 func (s *Store) Close() error {
 	s.breaker.mu.Lock()
 	first := s.closed.CompareAndSwap(false, true)
@@ -385,7 +386,7 @@ func (s *Store) Close() error {
 			select {
 			case places <- struct{}{}:
 			case <-timer.C:
-				return errors.New("weir: calls of the store are still under way, although their contexts have ended")
+				return errors.New("weir: calls of the store are still in flight, although their contexts have ended")
 			}
 		}
 	}

@@ -110,11 +110,11 @@ func TestWhatOnlyTheStoreCanDo(t *testing.T) {
 			t.Fatal(ok, err)
 		}
 		f.set(down)
-		if err := r.Cancel(t.Context()); !errors.Is(err, ErrOut) || !errors.Is(err, errDown) {
+		if err := r.Cancel(t.Context()); !errors.Is(err, ErrUnavailable) || !errors.Is(err, errDown) {
 			t.Errorf("Cancel: %v", err)
 		}
 		breakIt(t, s, f)
-		if err := shared.Reset(t.Context(), "a"); !errors.Is(err, ErrOut) || !strings.Contains(err.Error(), `reset of "api"`) {
+		if err := shared.Reset(t.Context(), "a"); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), `reset of "api"`) {
 			t.Errorf("Reset: %v", err)
 		}
 		mend(t, s, f)

@@ -9,13 +9,13 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// mostAsides is how many probes and heartbeats may be under way at once: more than one only where the store does not return.
+// mostAsides is how many probes and heartbeats may be in flight at once: more than one only if the store does not return.
 const mostAsides = 8
 
 // errGone is the error of a call that ended its goroutine.
 var errGone = errors.New("weir: the store ended the goroutine of the call")
 
-// A call is what the store works on, apart from what the caller has, so that the caller can leave.
+// A call is the store's own copy of a caller's batch, so that the caller can leave.
 type call struct {
 	batch []weir.Charge
 	out   []weir.Decision
@@ -23,7 +23,7 @@ type call struct {
 	done  chan struct{} // has room for one
 }
 
-// ask calls the store. It returns when the context ends, whatever the store does, unless the options say that the store does so too.
+// ask calls the store. It returns when the context ends, whatever the store does, unless Options.Direct says that the store does so itself.
 func (s *Store) ask(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
 	if s.opts.Direct {
 		return s.call(ctx, batch, out)
@@ -41,7 +41,7 @@ func (s *Store) ask(ctx context.Context, batch []weir.Charge, out []weir.Decisio
 	case <-c.done:
 	case <-ctx.Done():
 		select {
-		case <-c.done: // at the same moment: an answer is an answer
+		case <-c.done: // at the same moment: the answer counts
 		default:
 			return ctx.Err()
 		}
@@ -64,7 +64,7 @@ func (s *Store) carryOut(ctx context.Context, c *call) {
 	c.err = s.call(ctx, c.batch, c.out)
 }
 
-// call calls the store; a panic is its error.
+// call calls the store; a panic becomes its error.
 func (s *Store) call(ctx context.Context, batch []weir.Charge, out []weir.Decision) (err error) {
 	defer recovered(&err)
 	return s.inner.Do(ctx, batch, out)
@@ -76,13 +76,13 @@ func recovered(err *error) {
 	}
 }
 
-// An answer is that of a probe or heartbeat.
+// An answer is the answer to a probe or a heartbeat.
 type answer struct {
 	nodes int
 	err   error
 }
 
-// aside calls something besides the charges, for at most the deadline, and leaves where it does not return.
+// aside makes a call that carries no charges, for at most the deadline, and leaves if the store does not return.
 func (s *Store) aside(f func(context.Context) (int, error)) (nodes int, err error) {
 	select {
 	case s.asides <- struct{}{}:

@@ -250,7 +250,7 @@ func TestOtherNumbers(t *testing.T) {
 		if d := take(t, s, "a", 4); d.Remaining != 6 {
 			t.Errorf("%+v", d)
 		}
-		s.crowd.nodes.Store(4)
+		s.nodes.count.Store(4)
 		if d := take(t, s, "a", 0); d.Limit != 5 || d.Remaining != 1 {
 			t.Errorf("with 4 nodes: %+v", d)
 		}

@@ -17,7 +17,7 @@ type Holder interface {
 	Enter(ctx context.Context, c weir.Charge) (done func(weir.Outcome), d weir.Decision, err error)
 }
 
-// inside is what this node has in flight, by the key of a limit, for as long as that is more than nothing.
+// inside is the cost that this node has in flight, by key, without keys that have none.
 type inside struct {
 	mu  sync.Mutex
 	all map[place]int64
@@ -60,9 +60,9 @@ func (in *inside) until(p place, cost int64, leave func(weir.Outcome)) func(weir
 	}
 }
 
-// Enter is a Holder's. Without the store, Allow lets every caller pass, Deny refuses, and Local admits while this node has no more in flight than its
-// share of the limit, what the store granted included: nobody waits then. A caller that waits in the store's queue has no deadline but its own.
-// The error is weir.ErrCharge for a store that keeps no places.
+// Enter makes a Store a Holder. While the store is down, Allow admits every caller, Deny refuses, and Local admits as long as this node has no more
+// in flight than its share of the limit, including what the store admitted; no caller waits. A caller that waits in the store's queue has no
+// deadline but its own. The error is a weir.ErrCharge for a store that keeps no places.
 func (s *Store) Enter(ctx context.Context, c weir.Charge) (done func(weir.Outcome), d weir.Decision, err error) {
 	limit, ok := c.Limit.(weir.Concurrency)
 	switch {
@@ -106,7 +106,7 @@ func (s *Store) Enter(ctx context.Context, c weir.Charge) (done func(weir.Outcom
 	return s.inside.until(p, c.Cost, done), d, nil
 }
 
-// An entry is what the store says to Enter.
+// An entry is the store's answer to Enter.
 type entry struct {
 	done func(weir.Outcome)
 	d    weir.Decision

@@ -9,10 +9,10 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// receiptPrefix begins the receipts of all local charges: those of stores are bytes that are drawn or counted, and do not begin so.
+// receiptPrefix begins the receipts of local charges. The receipts of stores are random or counted bytes, and do not begin with it.
 const receiptPrefix = "weir-share:"
 
-// isLocal reports whether a charge settles one that was made locally, here or elsewhere.
+// isLocal reports whether a charge settles a local charge, of this node or another.
 func isLocal(c *weir.Charge) bool {
 	return c.Op == weir.OpSettle && strings.HasPrefix(string(c.Receipt), receiptPrefix)
 }
@@ -20,7 +20,7 @@ func isLocal(c *weir.Charge) bool {
 // A settler is a local charge that can be settled.
 type settler interface{ Settle(actual int64) }
 
-// receipts are the local charges that can be settled, the oldest of which is forgotten where there are too many: what it took stays taken.
+// receipts are the local charges that can be settled. If there are too many, the oldest is dropped, and stays charged in full.
 type receipts struct {
 	mu        sync.Mutex
 	held      map[weir.Receipt]held
@@ -58,7 +58,7 @@ func (s *Store) receipt(n uint64) weir.Receipt {
 	return weir.Receipt(s.mark + strconv.FormatUint(n, 36))
 }
 
-// release returns what a receipt stands for, and forgets it.
+// release removes a receipt and returns its charge.
 func (r *receipts) release(receipt weir.Receipt) (held, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

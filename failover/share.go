@@ -9,8 +9,8 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// Share returns the part of a limit that each of so many nodes may use where they cannot ask each other: what n of them admit together is
-// within what the limit itself admits, but for what cannot be divided.
+// Share returns the part of a limit that each of n nodes may use by itself: what n nodes admit together is within the limit, except for what
+// cannot be divided.
 //
 //	TokenBucket            Rate/n exactly; Burst/n, rounded down, and at least 1; Initial/n, rounded down
 //	LeakyBucket            Rate/n exactly; Queue+1 and DelayAfter likewise
@@ -23,9 +23,8 @@ import (
 //	SmoothBursty, WarmUp   Rate/n exactly, over the same MaxBurst and Period
 //	All                    each of its limits likewise
 //
-// Below one, nothing can be divided: with more nodes than Burst or Limit they have one each. A cost above the share's Burst or Limit never
-// fits there, although the limit itself has room for it. A rate below one in 100 years is one in 100 years. A Concurrency is not
-// divided.
+// One token cannot be divided: with more nodes than Burst or Limit, each has one. A cost above the share's Burst or Limit never fits there,
+// although it fits the limit. A rate below one in 100 years becomes one in 100 years. A Concurrency is not divided here: see Store.Enter.
 func Share(l weir.Limit, nodes int) weir.Limit {
 	if nodes < 2 {
 		return l
@@ -43,7 +42,7 @@ func Share(l weir.Limit, nodes int) weir.Limit {
 	return weir.All(parts...)
 }
 
-// costOf is the cost of a use for a key about which a decision says what it has.
+// costOf returns the cost of a use, for a key with that decision.
 func costOf(u rules.Use, d weir.Decision) int64 { return min(u.Cost, d.Remaining-u.Keep) }
 
 // limits is usedUp for a limit that may be several.
@@ -55,7 +54,7 @@ func limits(l weir.Limit, now int64) (pieces []rules.Use) {
 	return pieces
 }
 
-// used is the state of a key that was never seen, and has used all that.
+// used returns the state of a new key after these uses.
 func used(p weir.Prepared, began int64, pieces []rules.Use) (state []int64) {
 	for _, piece := range pieces {
 		at := began - int64(piece.Before)
@@ -66,8 +65,8 @@ func used(p weir.Prepared, began int64, pieces []rules.Use) (state []int64) {
 	return state
 }
 
-// usedUp is what a key would have used of a limit before now, had it used it all at the limit's pace: of buckets all that they had
-// saved up, of windows as much as would have come in them. now is wall time.
+// usedUp returns what a key that always used a limit in full would have used before now: the whole burst of a bucket, and of a window as much as
+// it admits by then. now is wall time.
 func usedUp(l weir.Limit, now int64) []rules.Use {
 	p, ok := rules.ParamsOf(l).(rules.Shared)
 	if !ok {

@@ -16,34 +16,34 @@ import (
 // maxNames bounds how many limits there can be: they come from a configuration, and not from clients.
 const maxNames = 1024
 
-// shares are what is known of each limit here, and the local states. The lock is held for writing to change a record and to put what
-// clocks read back, and for reading by all who go by them: it is held over no wait, no callback and no I/O.
+// shares are the records of the limits, with their local states. The lock is held for writing to change a record and to set the clocks back, and
+// for reading to decide. It is held over no wait, no callback and no I/O.
 type shares struct {
 	mu      sync.RWMutex
 	records map[string]*record
 	outage  atomic.Pointer[outage]
-	asOf    atomic.Pointer[reading] // what the clocks read, where that is not now
+	asOf    atomic.Pointer[reading] // what the clocks read while they are set back
 }
 
-// An outage is one time that the breaker is open, and a reading is of both clocks.
+// An outage is one time that the breaker is open. A reading is one of both clocks.
 type (
 	outage  struct{ began reading }
 	reading struct{ mono, wall int64 }
 )
 
-// A record is what is known of one limit.
+// A record is one limit, and the local states of its keys.
 type record struct {
 	limit   weir.Limit // as it is in the store
 	size    int64      // its capacity
 	largest int64      // the most that one charge may take
-	nodes   int        // that the share is for
+	nodes   int        // that share the limit
 
 	keys *keyed.Limiter[string] // nil unless it is Local
 
-	// At its first charge in an outage, a key is made one that has saved up nothing.
+	// At its first charge in an outage, a key is emptied, so that nothing saved up before can be spent.
 	of     *outage
 	pieces []rules.Use
-	until  int64 // when all that is as good as undone
+	until  int64 // when a key emptied at the beginning would be full again
 	seen   map[uint64]struct{}
 	seed   maphash.Seed
 }
@@ -53,7 +53,7 @@ var errNames = errors.New("weir: the failover store knows 1024 limits already: a
 // begin notes that an outage begins.
 func (s *shares) begin(mono, wall int64) { s.outage.Store(&outage{reading{mono, wall}}) }
 
-// end notes that it has ended, and lets go of what was for it alone.
+// end notes that the outage has ended, and drops what was for it alone.
 func (s *shares) end() {
 	s.outage.Store(nil)
 	s.mu.Lock()
@@ -74,14 +74,14 @@ func (s *shares) close() {
 	}
 }
 
-// A need is what has to be ready before something is decided: the record of a limit and, where keys is set, the local state of a key.
+// A need is what a decision needs: the record of a limit and, if keys is set, the local state of a key.
 type need struct {
 	charge *weir.Charge
 	keys   bool
 	record *record
 }
 
-// lock gets ready what is needed, and returns with the lock held, as unlock gives it back.
+// lock readies what is needed, and returns with the lock held; unlock releases it.
 func (s *Store) lock(needs ...*need) (exclusive bool, err error) {
 	s.shares.mu.RLock()
 	ready := true
@@ -113,7 +113,7 @@ func (s *Store) unlock(exclusive bool) {
 	}
 }
 
-// ready reports whether a record is what is needed. The lock is held.
+// ready reports whether a record serves a need. The lock is held.
 func (s *Store) ready(n *need) bool {
 	r := n.record
 	if r.limit != n.charge.Limit {
@@ -122,7 +122,7 @@ func (s *Store) ready(n *need) bool {
 	return !n.keys || r.keys != nil && r.nodes == s.Nodes() && s.begun(r, n.charge.Key)
 }
 
-// begun reports whether a key has begun the outage, if there is one.
+// begun reports whether a key was emptied for the outage, if there is one.
 func (s *Store) begun(r *record, key string) bool {
 	o := s.shares.outage.Load()
 	if o == nil || s.opts.StartFull {
@@ -138,7 +138,7 @@ func (s *Store) begun(r *record, key string) bool {
 	return ok
 }
 
-// prepare makes a record what is needed. The lock is held for writing.
+// prepare makes a record serve a need. The lock is held for writing.
 func (s *Store) prepare(n *need) error {
 	c := n.charge
 	r := s.shares.records[c.Name]
@@ -169,7 +169,7 @@ func (s *Store) prepare(n *need) error {
 	return nil
 }
 
-// divide makes the local limiter of a record one of this node's share.
+// divide gives a record a local limiter of this node's share.
 func (s *Store) divide(r *record, name string) (err error) {
 	nodes := s.Nodes()
 	switch {
@@ -207,11 +207,11 @@ func (s *Store) wall() int64 {
 	return time.Now().UnixNano()
 }
 
-// start has a key begin the outage with nothing saved up: it is charged, as of when the outage began and before, what it would have used had
-// it used its share at the limit's pace. What it did use in earlier outages counts besides.
+// start empties a key for the outage: it is charged what it would have used until then at the limit's full pace, as of the beginning of the
+// outage and before. What it used in earlier outages counts besides.
 func (s *Store) start(r *record, key string) {
 	o := s.shares.outage.Load()
-	if o == nil { // it has just ended
+	if o == nil { // the outage has just ended
 		return
 	}
 	if r.of != o {
@@ -221,7 +221,7 @@ func (s *Store) start(r *record, key string) {
 		return
 	}
 	if len(r.seen) >= s.opts.MaxKeys {
-		clear(r.seen) // who comes again is made to start again
+		clear(r.seen) // keys that come again are emptied again
 	}
 	r.seen[maphash.String(r.seed, key)] = struct{}{}
 	for _, p := range r.pieces {
@@ -233,7 +233,7 @@ func (s *Store) start(r *record, key string) {
 	s.shares.asOf.Store(nil)
 }
 
-// follow works out what keys of a limit have used when an outage begins, and for how long that matters.
+// follow works out what to charge to the keys of a limit when an outage begins, and for how long that matters.
 func (s *Store) follow(r *record, o *outage) {
 	limit := r.keys.Limit()
 	r.of, r.pieces, r.until = o, limits(limit, o.began.wall), math.MinInt64
@@ -242,7 +242,7 @@ func (s *Store) follow(r *record, o *outage) {
 	}
 	p, err := weir.Prepare(limit, time.Nanosecond)
 	if err != nil || len(r.pieces) == 0 {
-		return // there is no error: it is in force
+		return // there is no error: the limit is in use
 	}
 	began := o.began.mono
 	if p.Wall() {

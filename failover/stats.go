@@ -2,7 +2,7 @@ package failover
 
 import "sync/atomic"
 
-// Stats is what a Store has counted since it was made, and what holds now. Calls are those of Do; charges are those within them.
+// Stats is what a Store has counted since it was made, and its present state. Calls are those of Do and Enter; charges are those within them.
 type Stats struct {
 	State State
 	Nodes int // that the shares are for
@@ -10,16 +10,16 @@ type Stats struct {
 	// Transitions of the breaker: closed to open, open to half-open, half-open to closed and half-open to open.
 	Opened, Probed, Returned, Reopened uint64
 
-	// Calls: answered by the store, with charges that it found wrong or without; not answered by the deadline; failed; not made, as the
-	// breaker was open; and left by a caller whose own context ended.
+	// Calls: answered by the store, errors about a charge included; not answered by the deadline; failed; not made, as the breaker was open;
+	// and left by a caller whose own context ended.
 	Answered, Late, Failed, Rejected, Left uint64
 
-	// Charges decided without the store, by what decided.
+	// Charges and entries decided without the store, by the fallback.
 	Allowed, Denied, Shared uint64
 
-	UnderWay  int    // calls of the store that have not returned; 0 with Options.Direct
+	InFlight  int    // calls of the store in flight; 0 with Options.Direct
 	Receipts  int    // local reservations that can be settled
-	Forgotten uint64 // local reservations that cannot be any more, as there were too many
+	Forgotten uint64 // local reservations that cannot be settled any more, as there were too many
 }
 
 // counters are what Stats is made of.
@@ -28,7 +28,7 @@ type counters struct {
 	late, failed, rejected, left       atomic.Uint64
 	allowed, denied, shared            atomic.Uint64
 	_                                  [64]byte
-	answered                           atomic.Uint64 // each call counts here: not on the cache line of what it reads
+	answered                           atomic.Uint64 // written by each call: apart from the cache line of what each call reads
 	_                                  [64]byte
 }
 
@@ -65,7 +65,7 @@ func (s *Store) Stats() Stats {
 		Allowed:   c.allowed.Load(),
 		Denied:    c.denied.Load(),
 		Shared:    c.shared.Load(),
-		UnderWay:  len(s.slots),
+		InFlight:  len(s.slots),
 		Receipts:  kept,
 		Forgotten: forgotten,
 	}
