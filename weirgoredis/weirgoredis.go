@@ -1,5 +1,5 @@
-// Package weirgoredis connects weirredis to the client go-redis, for programs that have one already. Who has none takes weirrueidis, which
-// sends what many callers ask in fewer packets.
+// Package weirgoredis connects weirredis to the client go-redis, for programs that have one already. All others use weirrueidis, which sends the
+// calls of many callers in fewer packets.
 package weirgoredis
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/weirflow/weir/weirredis"
 )
 
-// New returns a Store over a client, which stays the caller's: a *redis.Client, standalone or with Sentinel, or a *redis.ClusterClient, for which
-// Options.Cluster is set. A client without ContextTimeoutEnabled is refused, and so is a *redis.Ring: see Evaler.
+// New returns a Store over a *redis.Client, standalone or with Sentinel, or a *redis.ClusterClient, for which New sets Options.Cluster. Close does
+// not close the client. New refuses a client without ContextTimeoutEnabled, and a *redis.Ring: see Evaler.
 func New(client redis.UniversalClient, o weirredis.Options) (*weirredis.Store, error) {
 	e, err := Evaler(client)
 	if err != nil {
@@ -24,13 +24,13 @@ func New(client redis.UniversalClient, o weirredis.Options) (*weirredis.Store, e
 	return weirredis.New(e, o)
 }
 
-// Evaler is how scripts are run by a client. By itself go-redis sends a command up to three times more after a lost connection or a timeout,
-// when it may have been carried out already. These commands it sends once, whatever MaxRetries says: again only where the server has told that
-// it did not run them, as a node of a cluster does by MOVED and ASK, or where there was no connection to send them on. What comes after is up to
-// the Store, whose calls can be repeated without harm. A hook of the client's that calls next twice is beyond this.
+// Evaler runs scripts by a client. By default go-redis repeats a command up to three times after a lost connection or a timeout, when it may have
+// been carried out already. It sends the commands of an Evaler once, whatever MaxRetries says, and again only if the server answered that it did not
+// run them (MOVED and ASK of a cluster node), or if there was no connection to send them on. All other retries are the Store's, whose calls
+// can be repeated without harm. A hook of the client that calls next twice defeats this.
 //
-// It refuses a client that would not end a call with its context, as without ContextTimeoutEnabled, and one that spreads keys over servers that
-// do not know of each other.
+// Evaler refuses a client that does not end a call with its context (without ContextTimeoutEnabled), and one that spreads keys over servers that
+// do not know each other (a *redis.Ring).
 func Evaler(client redis.UniversalClient) (weirredis.Evaler, error) {
 	bounded := false
 	switch c := client.(type) {
@@ -51,13 +51,13 @@ func Evaler(client redis.UniversalClient) (weirredis.Evaler, error) {
 
 type evaler struct{ client redis.UniversalClient }
 
-// once is a command that go-redis does not send again where it may have been carried out.
+// once is a command that go-redis does not repeat when it may have been carried out.
 type once struct{ *redis.Cmd }
 
-// NoRetry is what go-redis asks before it sends a command again.
+// NoRetry tells go-redis not to repeat the command.
 func (once) NoRetry() bool { return true }
 
-// command is a call as go-redis sends it.
+// command returns a call as a command of go-redis.
 func command(ctx context.Context, c weirredis.Call) once {
 	args := make([]any, 0, 3+len(c.Keys)+len(c.Args))
 	if c.Send {
@@ -89,7 +89,7 @@ func (e evaler) EvalAll(ctx context.Context, calls []weirredis.Call, replies []w
 	commands := make([]once, len(calls))
 	for i, c := range calls {
 		commands[i] = command(ctx, c)
-		_ = pipe.Process(ctx, commands[i]) // it is only put down
+		_ = pipe.Process(ctx, commands[i]) // it only queues the command
 	}
 	_, err := pipe.Exec(ctx)
 	for i, cmd := range commands {

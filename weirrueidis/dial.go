@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A dialer connects for calls that may have less time than that takes. What a call has begun goes on when it ends, and the next one takes it up:
-// otherwise, over TLS and a long way, a short deadline would keep a client from ever being connected again.
+// A dialer connects for calls whose deadlines may be shorter than connecting takes. A connection attempt goes on when the call that began it ends,
+// and the next call continues with it. Otherwise a short deadline and a slow TLS handshake could keep a client disconnected for ever.
 type dialer struct {
 	connect func(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error)
 	timeout time.Duration // of an attempt
@@ -19,19 +19,19 @@ type dialer struct {
 	tasks  sync.WaitGroup
 
 	mu     sync.Mutex
-	left   map[string][]*attempt // by whoever began them, by address
+	left   map[string][]*attempt // by the calls that began them, by address
 	closed bool
 }
 
-// attempt is a connection that is being made, or was.
+// An attempt is a connection that is being made, or has been.
 type attempt struct {
-	done chan struct{} // closed once there is one or an error
+	done chan struct{} // closed once there is a connection or an error
 	conn net.Conn
 	err  error
 	at   time.Time // when it was done
 }
 
-// keepFor is how long a connection may wait for somebody to take it: a server may end one that says nothing.
+// keepFor is how long an unused connection is good: a server may end one that sends nothing.
 const keepFor = 5 * time.Second
 
 func newDialer(network string, timeout time.Duration) *dialer {
@@ -47,7 +47,7 @@ func newDialer(network string, timeout time.Duration) *dialer {
 	return d
 }
 
-// dial returns a connection, or an error, at the latest when the context ends.
+// dial returns a connection or an error, no later than the context ends.
 func (d *dialer) dial(ctx context.Context, addr string, by *net.Dialer, config *tls.Config) (net.Conn, error) {
 	a := d.take(addr)
 	if a == nil {
@@ -62,7 +62,7 @@ func (d *dialer) dial(ctx context.Context, addr string, by *net.Dialer, config *
 	}
 }
 
-// take takes up what somebody left. An attempt that has failed meanwhile, and a connection that has waited too long, are no use.
+// take returns an attempt that another call left, unless it has failed or its connection has waited too long.
 func (d *dialer) take(addr string) *attempt {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -103,14 +103,14 @@ func (d *dialer) begin(addr string, by *net.Dialer, config *tls.Config) *attempt
 	return a
 }
 
-// leave is for who cannot wait any longer.
+// leave keeps an attempt for the next call.
 func (d *dialer) leave(addr string, a *attempt) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.left[addr] = append(d.left[addr], a)
 }
 
-// close ends what is under way, and what nobody took.
+// close ends attempts in flight, and closes connections that no call took.
 func (d *dialer) close() {
 	d.mu.Lock()
 	d.closed = true
@@ -127,7 +127,7 @@ func (d *dialer) close() {
 	d.left = map[string][]*attempt{}
 }
 
-// drop closes what was made.
+// drop closes the connection, if there is one.
 func (a *attempt) drop() {
 	if a.conn != nil {
 		a.conn.Close()

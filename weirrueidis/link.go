@@ -14,7 +14,7 @@ import (
 	"github.com/weirflow/weir/weirredis"
 )
 
-// A link is a client that may not be there yet, as an Evaler: rueidis makes one only when the server answers.
+// A link is an Evaler whose client may not exist yet: rueidis makes one only when the server answers.
 type link struct {
 	addr   weirredis.Address
 	option rueidis.ClientOption
@@ -24,7 +24,7 @@ type link struct {
 	cancel context.CancelFunc
 	task   sync.WaitGroup
 
-	ready  chan struct{} // closed once there is a client
+	ready  chan struct{} // closed once the client exists
 	client rueidis.Client
 
 	mu  sync.Mutex
@@ -44,13 +44,13 @@ func newLink(addr weirredis.Address, o rueidis.ClientOption) *link {
 
 func (l *link) start() { l.task.Go(l.connect) }
 
-// Attempts follow one another after pauses that grow from the one to the other.
+// The pause between attempts doubles from the first to the last.
 const (
 	firstPause = 20 * time.Millisecond
 	lastPause  = 500 * time.Millisecond
 )
 
-// connect makes the client. From then on, it is up to the client to be connected.
+// connect makes the client, which then reconnects by itself.
 func (l *link) connect() {
 	for next := firstPause; ; next = min(2*next, lastPause) {
 		client, err := rueidis.NewClient(l.option)
@@ -72,7 +72,7 @@ func (l *link) connect() {
 	}
 }
 
-// get returns the client once it is there.
+// get returns the client once it exists.
 func (l *link) get(ctx context.Context) (rueidis.Client, error) {
 	select {
 	case <-l.ready:
@@ -114,10 +114,10 @@ func (l *link) EvalAll(ctx context.Context, calls []weirredis.Call, replies []we
 	evaler{client}.EvalAll(ctx, calls, replies)
 }
 
-// close ends attempts to connect, or the client. Nobody may be in Eval.
+// close ends attempts to connect, or closes the client. No call may be in flight.
 func (l *link) close() {
 	l.cancel()
-	l.dialer.cancel() // an attempt that is under way fails
+	l.dialer.cancel() // an attempt in flight fails
 	l.task.Wait()
 	select {
 	case <-l.ready:

@@ -21,11 +21,11 @@ type Store struct {
 	link *link
 }
 
-// Open returns a Store at a URL, whose forms are those of weirredis.ParseURL: one server, Sentinel, or a Cluster, with TLS or without. It connects in the
-// background, and again whenever the connection is lost: a server that is not there yet is no error here, but one of calls until it is. Ready
-// tells. Close ends the Store and then its client.
+// Open returns a Store at a URL, in one of the forms of weirredis.ParseURL: one server, Sentinel, or a Cluster, with or without TLS. It connects in
+// the background, and reconnects whenever the connection is lost. A server that cannot be reached is no error of Open: calls fail until it can
+// be, and Ready waits for it. Close closes the Store and then its client.
 //
-// The error says what is wrong with the URL, or with the files that it names, which are read once, here; it never has a password.
+// The error says what is wrong with the URL or with the files that it names, which are read once, by Open. It never holds a password.
 func Open(url string, o weirredis.Options) (*Store, error) {
 	addr, err := weirredis.ParseURL(url)
 	if err != nil {
@@ -46,13 +46,13 @@ func Open(url string, o weirredis.Options) (*Store, error) {
 	return s, nil
 }
 
-// Ready waits until the client has been connected once. When the context ends before that, the error says why it could not be so far.
+// Ready waits until the client has connected for the first time. If the context ends first, the error says why it could not connect.
 func (s *Store) Ready(ctx context.Context) error {
 	_, err := s.link.get(ctx)
 	return err
 }
 
-// Connected reports whether the client has been connected once. Whether the server answers now, only a call can tell.
+// Connected reports whether the client has ever connected. Only a call can find out whether the server answers now.
 func (s *Store) Connected() bool {
 	select {
 	case <-s.link.ready:
@@ -62,7 +62,7 @@ func (s *Store) Connected() bool {
 	}
 }
 
-// Close ends what is under way, and closes the client.
+// Close ends calls in flight, and closes the client.
 func (s *Store) Close() error {
 	err := s.Store.Close()
 	s.link.close()
@@ -71,15 +71,15 @@ func (s *Store) Close() error {
 
 const (
 	defaultDialTimeout = time.Second
-	pingEvery          = 500 * time.Millisecond // a connection that is idle is asked whether it lives: so a server that went without a word is noticed
+	pingEvery          = 500 * time.Millisecond // keep-alive of idle connections, by which a server that vanished is noticed
 	pingTimeout        = time.Second
-	refreshEvery       = 2 * time.Second // sentinels are asked who is the master, in case that a message of theirs was missed
+	refreshEvery       = 2 * time.Second // how often sentinels are asked for the master, in case one of their messages was missed
 	bufferSize         = 64 << 10
 	defaultName        = "weir"
 )
 
-// clientOption is an address as rueidis reads it, and what is fit for us: one connection for each server, as a Store sends few and large calls;
-// no cache at the client, and no command that is sent twice.
+// clientOption returns the options of rueidis for an address: one connection for each server, as a Store sends few and large calls; no client-side
+// cache; and no command is sent twice.
 func clientOption(a weirredis.Address) (rueidis.ClientOption, error) {
 	o := rueidis.ClientOption{
 		InitAddress:         a.Hosts,
@@ -89,9 +89,9 @@ func clientOption(a weirredis.Address) (rueidis.ClientOption, error) {
 		Dialer:              net.Dialer{Timeout: a.DialTimeout, KeepAlive: pingEvery},
 		ConnWriteTimeout:    pingTimeout,
 		DisableCache:        true,
-		DisableRetry:        true, // it would only repeat what reads: nothing of ours
+		DisableRetry:        true, // rueidis repeats only commands that read; a Store has none
 		ForceSingleClient:   a.Mode == weirredis.Single,
-		AlwaysPipelining:    true, // else a call that ends early closes its connection
+		AlwaysPipelining:    true, // otherwise a call that ends early closes its connection
 		PipelineMultiplex:   -1,
 		RingScaleEachConn:   8,
 		ReadBufferEachConn:  bufferSize,
@@ -125,7 +125,7 @@ func clientOption(a weirredis.Address) (rueidis.ClientOption, error) {
 	return o, err
 }
 
-// secret is a password, or what a file holds, without the end of its line.
+// secret returns a password, or the content of a file without its line end.
 func secret(password, file, parameter string) (string, error) {
 	if file == "" {
 		return password, nil
@@ -141,7 +141,7 @@ func secret(password, file, parameter string) (string, error) {
 	return password, nil
 }
 
-// tlsConfig is how a server is verified, and what it is shown. Where a URL names no server, each host that is connected to is verified.
+// tlsConfig returns the TLS settings of an address. Without server_name, each host that is connected to is verified by its own name.
 func tlsConfig(a weirredis.Address) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: a.ServerName, ClientSessionCache: tls.NewLRUClientSessionCache(0)}
 	if a.CAFile != "" {

@@ -1,4 +1,4 @@
-// Package weirrueidis connects weirredis to the client rueidis: the one to use, as it sends what many callers ask in few packets.
+// Package weirrueidis connects weirredis to the client rueidis. Prefer it: it sends the calls of many callers in few packets.
 package weirrueidis
 
 import (
@@ -11,19 +11,19 @@ import (
 	"github.com/weirflow/weir/weirredis"
 )
 
-// New returns a Store over a client, which stays the caller's: standalone, Sentinel or Cluster, as it was opened. For a Cluster, Options.Cluster
-// is set by what the client is.
+// New returns a Store over a client of any kind: standalone, Sentinel or Cluster. New sets Options.Cluster for a cluster client. Close does not close
+// the client.
 func New(client rueidis.Client, o weirredis.Options) (*weirredis.Store, error) {
 	o.Cluster = o.Cluster || client.Mode() == rueidis.ClientModeCluster
 	return weirredis.New(Evaler(client), o)
 }
 
-// Evaler is how scripts are run by a client. rueidis repeats no command by itself but those that only read; EVALSHA is none of them.
+// Evaler runs scripts by a client. rueidis repeats by itself only commands that read, and EVALSHA is none of them.
 func Evaler(client rueidis.Client) weirredis.Evaler { return evaler{client} }
 
 type evaler struct{ client rueidis.Client }
 
-// command is a call as rueidis sends it.
+// command returns a call as a command of rueidis.
 func (e evaler) command(c weirredis.Call) rueidis.Completed {
 	if c.Send {
 		return e.client.B().Eval().Script(c.Script.Source).Numkeys(int64(len(c.Keys))).Key(c.Keys...).Arg(c.Args...).Build()
@@ -49,8 +49,8 @@ func (e evaler) EvalAll(ctx context.Context, calls []weirredis.Call, replies []w
 	}
 }
 
-// said gives an error of the server's the word back that rueidis takes away. Without it nobody could tell that it is one, and that a repeat is
-// of no use.
+// said restores the first word of a server's error, which rueidis removes. Without it the Store could not tell that the error is the server's, and
+// that a retry is of no use.
 func said(err error) error {
 	e, ok := rueidis.IsRedisErr(err)
 	if !ok {
