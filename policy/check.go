@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/httpsyntax"
 )
 
 // A Problem is one thing that is wrong, or that is probably not meant, in a policy.
@@ -83,7 +84,7 @@ func isName(name string) bool {
 }
 
 func (c *checker) headers() {
-	if c.ClientHeader != "" && !isToken(c.ClientHeader) {
+	if c.ClientHeader != "" && !httpsyntax.IsToken(c.ClientHeader) {
 		c.wrong(fmt.Sprintf("%q is not the name of a header field", c.ClientHeader), "write it like X-Real-IP", "client_header")
 	}
 	for i, h := range c.Headers {

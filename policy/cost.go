@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/httpsyntax"
 	"github.com/weirflow/weir/internal/rules"
 )
 
@@ -37,7 +38,7 @@ func parseCost(text string) (cost, error) {
 		return cost{kind: costBytes}, nil
 	}
 	if name, ok := strings.CutPrefix(text, "header."); ok {
-		if !isToken(name) {
+		if !httpsyntax.IsToken(name) {
 			return cost{}, fmt.Errorf("%q is not the name of a header field", name)
 		}
 		return cost{kind: costHeader, header: textproto.CanonicalMIMEHeaderKey(name)}, nil

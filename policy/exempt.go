@@ -8,6 +8,7 @@ import (
 	"net/textproto"
 	"strings"
 
+	"github.com/weirflow/weir/internal/httpsyntax"
 	"github.com/weirflow/weir/internal/nearest"
 )
 
@@ -40,7 +41,7 @@ func (x *exemption) add(text string, parts int) error {
 		return fmt.Errorf("%q is not an exemption: write %s", text, exemptForms)
 	case source == "header":
 		name, value, ok := strings.Cut(rest, "=")
-		if !ok || !isToken(name) || value == "" {
+		if !ok || !httpsyntax.IsToken(name) || value == "" {
 			return fmt.Errorf("%q is not an exemption by a header: write header.NAME=VALUE", text)
 		}
 		x.fields = append(x.fields, headerIs{textproto.CanonicalMIMEHeaderKey(name), value})
@@ -51,7 +52,7 @@ func (x *exemption) add(text string, parts int) error {
 		}
 		x.keys = append(x.keys, []byte(EncodeKey(values...)))
 	case source == "method":
-		if !isToken(rest) || rest != strings.ToUpper(rest) {
+		if !httpsyntax.IsToken(rest) || rest != strings.ToUpper(rest) {
 			return fmt.Errorf("%q is not an exemption by method: write it like method.OPTIONS", text)
 		}
 		x.methods = append(x.methods, rest)

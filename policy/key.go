@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"net/textproto"
 	"strings"
+
+	"github.com/weirflow/weir/internal/httpsyntax"
 )
 
 // partKind is where a part of a key is read from.
@@ -69,7 +71,7 @@ func parsePart(text string) (part, error) {
 	}
 	switch source {
 	case "header":
-		if !isToken(name) {
+		if !httpsyntax.IsToken(name) {
 			return part{}, fmt.Errorf("%q is not the name of a header field", name)
 		}
 		if strings.EqualFold(name, "Host") {
@@ -77,7 +79,7 @@ func parsePart(text string) (part, error) {
 		}
 		return part{partHeader, textproto.CanonicalMIMEHeaderKey(name)}, nil
 	case "cookie":
-		if !isToken(name) {
+		if !httpsyntax.IsToken(name) {
 			return part{}, fmt.Errorf("%q is not the name of a cookie", name)
 		}
 		return part{partCookie, name}, nil
@@ -89,17 +91,6 @@ func parsePart(text string) (part, error) {
 		return part{partConst, name}, nil
 	}
 	return bad()
-}
-
-// isToken reports whether a name is a token of RFC 9110.
-func isToken(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		if c <= ' ' || c >= 0x7f || strings.IndexByte(`"(),/:;<=>?@[\]{}`, c) >= 0 {
-			return false
-		}
-	}
-	return s != ""
 }
 
 // value reads a part from a request. present is false where the request does not have it.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weirflow/weir/internal/httpsyntax"
 )
 
 // A pattern is the match of a route: [METHOD] [HOST]/PATH. A host may begin with *., for all names below it. In the path {x} is one segment; a final
@@ -40,7 +42,7 @@ func parsePattern(text string) (pattern, error) {
 	case 1:
 	case 2:
 		p.method = fields[0]
-		if p.method != strings.ToUpper(p.method) || !isToken(p.method) {
+		if p.method != strings.ToUpper(p.method) || !httpsyntax.IsToken(p.method) {
 			return p, fmt.Errorf("%q is not a method: write it like GET, or leave it out for any", p.method)
 		}
 		fields = fields[1:]

@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/weirflow/weir/internal/httpsyntax"
 )
 
 // placeholders are what a redirect of a response may have in it, and what the gateway puts in its place.
@@ -42,7 +44,7 @@ func (c *checker) answers(r *Route, p *pattern, parsed bool, at string) {
 		c.respond(r, at)
 	}
 	for i, h := range r.AddHeaders {
-		if !isToken(h.Name) || strings.ContainsAny(h.Value, "\r\n\x00") {
+		if !httpsyntax.IsToken(h.Name) || strings.ContainsAny(h.Value, "\r\n\x00") {
 			c.wrong(fmt.Sprintf("%q is not a header field with a value", h.Name), "write NAME: VALUE, on one line", "routes", at, "add_headers", fmt.Sprint(i))
 		}
 	}

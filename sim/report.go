@@ -3,15 +3,16 @@ package sim
 import (
 	"bytes"
 	"cmp"
-	"container/heap"
 	"encoding/json"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/weirflow/weir/internal/topk"
 	"github.com/weirflow/weir/policy"
 )
 
@@ -198,60 +199,30 @@ func (r *Report) tables(b *bytes.Buffer) {
 	}
 }
 
-// topKeys counts the most frequent of any number of keys in bounded memory: the algorithm is Space-Saving (Metwally, Agrawal and El
-// Abbadi, 2005). Up to its capacity of different keys it is exact.
+// topKeys counts how often keys were refused, in bounded memory.
 type topKeys struct {
-	capacity int
-	counts   map[[2]string]*topKey
-	order    topHeap // a heap once a key had to make room: until then it is in no order
-	crowded  bool
-}
-
-// topKey is a counter. A key that took another's place starts from that one's count, which may be too much by as much.
-type topKey struct {
-	key         [2]string // limit and key
-	count, over int64
-	index       int
+	sketch *topk.Sketch[[2]string] // of limit and key
+	seed   maphash.Seed
 }
 
 func newTopKeys(capacity int) *topKeys {
-	return &topKeys{capacity: capacity, counts: map[[2]string]*topKey{}}
+	return &topKeys{topk.NewSerial[[2]string](capacity), maphash.MakeSeed()}
 }
 
 func (t *topKeys) add(limit, key string) {
 	k := [2]string{limit, key}
-	c := t.counts[k]
-	switch {
-	case c != nil:
-	case len(t.counts) < t.capacity:
-		c = &topKey{key: k, index: len(t.order)}
-		t.counts[k] = c
-		t.order = append(t.order, c)
-	default:
-		if !t.crowded {
-			t.crowded = true
-			heap.Init(&t.order)
-		}
-		c = t.order[0] // the least frequent makes room
-		delete(t.counts, c.key)
-		c.key, c.over = k, c.count
-		t.counts[k] = c
-	}
-	c.count++
-	if t.crowded {
-		heap.Fix(&t.order, c.index)
-	}
+	t.sketch.Add(k, maphash.Comparable(t.seed, k), 1)
 }
 
-// most returns the n most frequent, and by how much a count may be too high.
+// most returns the n most frequent keys, and by how much a count may be too high.
 func (t *topKeys) most(n int) (all []LimitedKey, over int64) {
-	sorted := slices.Clone(t.order)
-	slices.SortFunc(sorted, func(a, b *topKey) int {
-		return cmp.Or(cmp.Compare(b.count, a.count), strings.Compare(a.key[0], b.key[0]), strings.Compare(a.key[1], b.key[1]))
+	counted := t.sketch.Heaviest(trackedKeys)
+	slices.SortFunc(counted, func(a, b topk.Counted[[2]string]) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Key[0], b.Key[0]), strings.Compare(a.Key[1], b.Key[1]))
 	})
-	for _, c := range sorted[:min(n, len(sorted))] {
-		all = append(all, LimitedKey{c.key[0], readable(c.key[1]), c.count})
-		over = max(over, c.over)
+	for _, c := range counted[:min(n, len(counted))] {
+		all = append(all, LimitedKey{c.Key[0], readable(c.Key[1]), int64(c.Count)})
+		over = max(over, int64(c.Error))
 	}
 	return all, over
 }
@@ -281,15 +252,3 @@ func printable(s string) bool {
 	}
 	return true
 }
-
-// topHeap has the least count first.
-type topHeap []*topKey
-
-func (h topHeap) Len() int           { return len(h) }
-func (h topHeap) Less(i, j int) bool { return h[i].count < h[j].count }
-func (h topHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-func (h *topHeap) Push(any) { panic("sim: a counter is never put in") }
-func (h *topHeap) Pop() any { panic("sim: a counter is never taken out") }

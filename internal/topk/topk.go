@@ -54,7 +54,13 @@ type Counted[K comparable] struct {
 
 // New returns a sketch with m counters, from 1 to Most, in each stripe. There is one stripe per core, at most 16.
 func New[K comparable](counters int) *Sketch[K] {
-	log := bits.Len(uint(min(runtime.GOMAXPROCS(0), mostStripes)) - 1)
+	return striped[K](counters, bits.Len(uint(min(runtime.GOMAXPROCS(0), mostStripes))-1))
+}
+
+// NewSerial returns a sketch with one stripe, for one goroutine: what it finds does not depend on the hashes.
+func NewSerial[K comparable](counters int) *Sketch[K] { return striped[K](counters, 0) }
+
+func striped[K comparable](counters, log int) *Sketch[K] {
 	s := &Sketch[K]{shift: uint8(64 - log), stripes: make([]stripe[K], 1<<log)}
 	for i := range s.stripes {
 		s.stripes[i].most = counters

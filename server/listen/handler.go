@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"strings"
+
+	"github.com/weirflow/weir/internal/httpsyntax"
 )
 
 type connKey struct{}
@@ -91,7 +93,7 @@ func (p *Port) check(r *http.Request) int {
 		p.counts.fields.Add(1)
 		return http.StatusRequestHeaderFieldsTooLarge
 	}
-	if u := r.URL; u.Opaque != "" || u.User != nil || !isHost(r.Host) || strings.ContainsAny(r.RequestURI, "\\#") || !oneHost(r) || !oneLength(r) {
+	if u := r.URL; u.Opaque != "" || u.User != nil || !httpsyntax.IsHost(r.Host) || strings.ContainsAny(r.RequestURI, "\\#") || !oneHost(r) || !oneLength(r) {
 		p.counts.unclear.Add(1)
 		return http.StatusBadRequest
 	}
@@ -121,20 +123,6 @@ func oneLength(r *http.Request) bool {
 		return true
 	}
 	return len(lengths) == 1 && (r.ContentLength != 0 || lengths[0] == "0")
-}
-
-// isHost reports whether nothing is in a host but what names, addresses and ports are made of. Requests of HTTP/1.0 may have none.
-func isHost(host string) bool {
-	for i := range len(host) {
-		c := host[i]
-		switch {
-		case c >= '0' && c <= '9', c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z':
-		case strings.IndexByte("-._:[]%~", c) >= 0:
-		default:
-			return false
-		}
-	}
-	return true
 }
 
 // onlyWebSocket takes every other upgrade out of a request, as a server may: behind one, like h2c, further requests would pass the limits by.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+
+	"github.com/weirflow/weir/internal/httpsyntax"
 )
 
 // ErrUnclear is what is wrong with a request that two readers could read as two different ones.
@@ -25,7 +27,7 @@ func checkHeader(b []byte) (f framing, err error) {
 	for bytes.HasPrefix(b, []byte("\r\n")) { // some clients end a body with it
 		b = b[2:]
 	}
-	line, b, ok := cutLine(b)
+	line, b, ok := httpsyntax.CutLine(b)
 	if !ok {
 		return f, ErrUnclear
 	}
@@ -34,7 +36,7 @@ func checkHeader(b []byte) (f framing, err error) {
 	}
 	method, rest, _ := bytes.Cut(line, []byte(" "))
 	target, version, found := bytes.Cut(rest, []byte(" "))
-	if !found || !isToken(method) || !isTarget(target) || bytes.IndexByte(version, ' ') >= 0 {
+	if !found || !httpsyntax.IsToken(method) || !isTarget(target) || bytes.IndexByte(version, ' ') >= 0 {
 		return f, ErrUnclear
 	}
 	old := false
@@ -47,7 +49,7 @@ func checkHeader(b []byte) (f framing, err error) {
 	}
 	h := fields{length: -1}
 	for {
-		if line, b, ok = cutLine(b); !ok {
+		if line, b, ok = httpsyntax.CutLine(b); !ok {
 			return f, ErrUnclear
 		}
 		if len(line) == 0 {
@@ -69,16 +71,6 @@ func checkHeader(b []byte) (f framing, err error) {
 	return framing{length: max(h.length, 0), chunked: h.codings > 0, upgrade: h.upgrade}, nil
 }
 
-// cutLine cuts off a line, which ends in CRLF and has neither a CR nor an LF in it.
-func cutLine(b []byte) (line, rest []byte, ok bool) {
-	i := bytes.IndexByte(b, '\n')
-	if i < 1 || b[i-1] != '\r' {
-		return nil, b, false
-	}
-	line = b[:i-1]
-	return line, b[i+1:], bytes.IndexByte(line, '\r') < 0
-}
-
 // fields is what header fields say about the message itself.
 type fields struct {
 	length  int64 // -1 for none
@@ -90,7 +82,7 @@ type fields struct {
 
 func (f *fields) add(line []byte) error {
 	name, value, found := bytes.Cut(line, []byte(":"))
-	if !found || !isToken(name) { // also a fold, and a space before the colon
+	if !found || !httpsyntax.IsToken(name) { // also a fold, and a space before the colon
 		return ErrUnclear
 	}
 	for _, c := range value {
@@ -154,23 +146,6 @@ func isTarget(b []byte) bool {
 		}
 	}
 	return len(b) > 0
-}
-
-func isToken(b []byte) bool {
-	for _, c := range b {
-		if !isTokenByte(c) {
-			return false
-		}
-	}
-	return len(b) > 0
-}
-
-func isTokenByte(c byte) bool {
-	switch {
-	case c >= '0' && c <= '9', c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z':
-		return true
-	}
-	return strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }
 
 // chunks follows a chunked body. The zero value is at its beginning.
@@ -273,7 +248,7 @@ func (c *chunks) next(b byte) (ended bool, err error) {
 			return false, nil
 		case b == ':' && !c.empty:
 			c.named = true
-		case !c.named && !isTokenByte(b) || b < ' ' && b != '\t' || b == 0x7f:
+		case !c.named && !httpsyntax.IsTokenByte(b) || b < ' ' && b != '\t' || b == 0x7f:
 			return false, ErrUnclear
 		}
 		c.empty = false

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weirflow/weir/internal/httpsyntax"
 )
 
 // An answer is the head of a plain answer: one whose body has a length that was said, or that has none.
@@ -23,7 +25,7 @@ type answer struct {
 // parseAnswer reads the head of an answer, up to its empty line, into the header, which may have fields already. It reports false for all
 // that is not plain, and then the header is to be thrown away.
 func parseAnswer(head, method string, a *answer) bool {
-	line, rest, ok := cutLine(head)
+	line, rest, ok := httpsyntax.CutLine(head)
 	if !ok || len(line) < len("HTTP/1.1 200") || line[:9] != "HTTP/1.1 " || len(line) > 12 && line[12] != ' ' || !isValue(line) {
 		return false
 	}

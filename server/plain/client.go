@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/weirflow/weir/internal/httpsyntax"
 )
 
 // A Client passes plain requests on to HTTP/1.1 servers, and their answers back, in the caller's goroutine. Its settings are not to be changed
@@ -179,7 +181,7 @@ func Takes(r *http.Request) bool {
 	if r.ContentLength != 0 || r.Body != nil && r.Body != http.NoBody || len(r.TransferEncoding) > 0 || len(r.Trailer) > 0 {
 		return false
 	}
-	if len(r.RequestURI) == 0 || r.RequestURI[0] != '/' || !isTarget(r.RequestURI) || !isHost(r.Host) {
+	if len(r.RequestURI) == 0 || r.RequestURI[0] != '/' || !isTarget(r.RequestURI) || r.Host == "" || !httpsyntax.IsHost(r.Host) {
 		return false
 	}
 	for _, name := range [...]string{"Upgrade", "Te", "Expect", "Http2-Settings"} {

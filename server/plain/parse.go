@@ -5,6 +5,8 @@ import (
 	"net/textproto"
 	"net/url"
 	"strings"
+
+	"github.com/weirflow/weir/internal/httpsyntax"
 )
 
 // Bounds of a plain request. What is beyond them is not refused here, but left to net/http.
@@ -16,7 +18,7 @@ const (
 // parse reads the head of a request, from its line to its empty line, into r. It reports false for all that is not plain: it knows less than
 // it could, and never more than net/http does. What it takes, http.ReadRequest reads alike.
 func parse(head string, r *http.Request) bool {
-	line, rest, ok := cutLine(head)
+	line, rest, ok := httpsyntax.CutLine(head)
 	if !ok || !parseLine(line, r) {
 		return false
 	}
@@ -32,7 +34,7 @@ func parse(head string, r *http.Request) bool {
 		case "":
 			return rest == "" && r.Host != ""
 		case "Host":
-			if r.Host != "" || !isHost(value) {
+			if r.Host != "" || value == "" || !httpsyntax.IsHost(value) {
 				return false
 			}
 			r.Host = value
@@ -84,25 +86,16 @@ func parseLine(line string, r *http.Request) bool {
 
 // cutField cuts the first field off, its name in canonical form. At the empty line after the last one the name is empty.
 func cutField(s string) (name, value, rest string, ok bool) {
-	line, rest, ok := cutLine(s)
+	line, rest, ok := httpsyntax.CutLine(s)
 	if !ok || line == "" {
 		return "", "", rest, ok
 	}
 	colon := strings.IndexByte(line, ':')
-	if colon <= 0 || !isToken(line[:colon]) {
+	if colon <= 0 || !httpsyntax.IsToken(line[:colon]) {
 		return "", "", rest, false
 	}
 	value = trim(line[colon+1:])
 	return textproto.CanonicalMIMEHeaderKey(line[:colon]), value, rest, isValue(value)
-}
-
-// cutLine cuts the first line off. Each ends as it must, with both characters: net/http also takes the second one alone.
-func cutLine(s string) (line, rest string, ok bool) {
-	i := strings.IndexByte(s, '\n')
-	if i < 1 || s[i-1] != '\r' {
-		return "", "", false
-	}
-	return s[:i-1], s[i+1:], true
 }
 
 // trim takes spaces and tabs off both ends. It is strings.Trim for nothing else, and sooner done.
@@ -128,22 +121,13 @@ func isBare(read []byte) bool {
 
 // Classes of bytes.
 const (
-	inToken = 1 << iota
-	inHost
-	inTarget
+	inTarget = 1 << iota
 	inValue
 )
 
 // classes says what a byte may be a part of.
 var classes = func() (c [256]byte) {
 	for b := range 256 {
-		letter := b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9'
-		if letter || b < 128 && strings.ContainsRune("!#$%&'*+-.^_`|~", rune(b)) {
-			c[b] |= inToken
-		}
-		if letter || b < 128 && strings.ContainsRune(".-_:[]", rune(b)) {
-			c[b] |= inHost
-		}
 		if b > ' ' && b < 0x7f && b != '#' && b != '\\' {
 			c[b] |= inTarget
 		}
@@ -163,7 +147,5 @@ func all(s string, class byte) bool {
 	return true
 }
 
-func isToken(s string) bool  { return all(s, inToken) }
-func isHost(s string) bool   { return s != "" && all(s, inHost) }
 func isTarget(s string) bool { return all(s, inTarget) }
 func isValue(s string) bool  { return all(s, inValue) }

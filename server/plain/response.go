@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/weirflow/weir/internal/httpsyntax"
 )
 
 // outSize is how much of an answer is kept before it is sent.
@@ -116,7 +118,7 @@ func (w *response) fields(but ...string) {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		if name == "" || !isToken(name) {
+		if !httpsyntax.IsToken(name) {
 			continue // as net/http does
 		}
 		for _, value := range w.header[name] {
@@ -153,7 +155,7 @@ func (w *response) frame() {
 	w.bodiless = w.request.Method == http.MethodHead || w.bodilessStatus()
 	for _, list := range w.header["Trailer"] {
 		for name := range strings.SplitSeq(list, ",") {
-			if name = http.CanonicalHeaderKey(strings.Trim(name, " \t")); isToken(name) && name != "" {
+			if name = http.CanonicalHeaderKey(strings.Trim(name, " \t")); httpsyntax.IsToken(name) {
 				w.trailers = append(w.trailers, name)
 			}
 		}
@@ -283,7 +285,7 @@ func (w *response) trail() {
 		}
 	}
 	for name, values := range w.header {
-		if name, ok := strings.CutPrefix(name, http.TrailerPrefix); ok && isToken(name) && name != "" {
+		if name, ok := strings.CutPrefix(name, http.TrailerPrefix); ok && httpsyntax.IsToken(name) {
 			for _, value := range values {
 				w.field(name, value)
 			}
