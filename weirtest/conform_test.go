@@ -22,8 +22,8 @@ func openKeyed(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
 	return weirtest.Keyed(k), nil
 }
 
-// walks is how many random walks there are for each limit; in the long run, enough for a million steps.
-var walks = flag.Int("walks", 0, "how many random walks of each limit; 0 for the few of a short run")
+// walks is how many random walks there are for each limit. `make long` sets enough for a million steps.
+var walks = flag.Int("walks", 60, "how many random walks of each limit")
 
 func TestKeyedConforms(t *testing.T) {
 	weirtest.Conform(t, weirtest.Subject{Open: openKeyed, Seed: seeds.Seed(), Walks: *walks})

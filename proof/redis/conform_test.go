@@ -14,7 +14,7 @@ import (
 )
 
 // walks is how many random walks there are for each limit.
-var walks = flag.Int("walks", 0, "how many random walks of each limit; 0 for the few of a short run")
+var walks = flag.Int("walks", 60, "how many random walks of each limit")
 
 // TestConform holds the scripts to the reference model. Every kind of limit is changed to every other one.
 func TestConform(t *testing.T) {
