@@ -12,7 +12,7 @@ import (
 	"github.com/weirflow/weir/internal/nearest"
 )
 
-// A Mode is what there is at an Address.
+// A Mode is the kind of server at an Address.
 type Mode uint8
 
 // The modes.
@@ -22,7 +22,7 @@ const (
 	Cluster              // a Redis Cluster: Hosts are some of its nodes
 )
 
-// An Address says which Redis to go to, and as whom: what a URL says. It prints without its user and passwords.
+// An Address is what a URL says: which Redis to connect to, and as which user. It prints without user and passwords.
 type Address struct {
 	Mode   Mode
 	Socket string   // the path of a Unix socket, in place of Hosts
@@ -34,21 +34,21 @@ type Address struct {
 	Password     string
 	PasswordFile string // where the password is read from instead
 
-	SentinelUser         string // as whom to ask the sentinels
+	SentinelUser         string // the user at the sentinels
 	SentinelPassword     string
 	SentinelPasswordFile string
 
 	TLS        bool
-	CAFile     string // who is trusted to sign certificates, in PEM; empty is the system's list
-	ServerName string // what certificates must be for; empty is the host that was connected to
-	CertFile   string // a certificate to show, in PEM, with the key in KeyFile
+	CAFile     string // certificate authorities, in PEM; default: those of the system
+	ServerName string // the name in the certificate; default: the host that was connected to
+	CertFile   string // a client certificate, in PEM, with its key in KeyFile
 	KeyFile    string
 
-	ClientName  string        // what CLIENT LIST calls us
-	DialTimeout time.Duration // how long connecting may take; 0 is a default
+	ClientName  string        // as in CLIENT LIST
+	DialTimeout time.Duration // how long connecting may take; 0 is the default
 }
 
-// String is the URL without users, passwords and parameters.
+// String returns the URL without users, passwords and parameters.
 func (a Address) String() string {
 	if a.Socket != "" {
 		return "unix://" + a.Socket
@@ -71,7 +71,7 @@ func (a Address) String() string {
 // GoString is String: %#v does not print passwords either.
 func (a Address) GoString() string { return a.String() }
 
-// A URLError says what is wrong with a URL. It never has a part of it that could be a password.
+// A URLError says what is wrong with a URL. It never holds a part that could be a password.
 type URLError struct {
 	Problem string
 	Fix     string // what to do about it
@@ -154,7 +154,7 @@ func ParseURL(text string) (Address, error) {
 	return a, err
 }
 
-// errSpecial is for a character that cannot be where it is: most likely a part of a password. So nothing of the URL is in it.
+// errSpecial is for a misplaced character, most likely of a password: so the error holds no part of the URL.
 func errSpecial() error {
 	return wrong("write / ? # and @ in a user, a password or a parameter as %2F %3F %23 and %40", "the URL has a special character after its host")
 }
@@ -223,7 +223,7 @@ func (a *Address) hosts(text string) error {
 	return nil
 }
 
-// hostPort makes HOST:PORT of a host, with or without a port. A port that is none may be a password, whose @HOST was forgotten.
+// hostPort returns HOST:PORT for a host with or without a port. An invalid port may be a password whose @HOST was forgotten.
 func hostPort(text, port string) (string, error) {
 	host := text
 	if i := strings.LastIndexByte(text, ':'); i >= 0 && !strings.HasSuffix(text, "]") {
@@ -321,7 +321,7 @@ func (a *Address) parameters(text string) error {
 	return a.consistent()
 }
 
-// unknownParameter is the error for a parameter that there is not.
+// unknownParameter is the error for an unknown parameter.
 func unknownParameter(name string, known []string, tls bool) error {
 	fix := "known here: " + strings.Join(known, ", ")
 	if near := nearest.To(name, known); near != "" {
@@ -339,7 +339,7 @@ func unknownParameter(name string, known []string, tls bool) error {
 	return wrong(fix, "the URL has an unknown parameter %q", name)
 }
 
-// consistent checks what goes together.
+// consistent checks that the parts go together.
 func (a *Address) consistent() error {
 	both := func(password, file string) bool { return password != "" && file != "" }
 	switch {

@@ -11,22 +11,22 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// A server knows no time zones: of each calendar that a call is about, the windows around the time at which it will be carried out are sent
-// along. The script picks by the server's clock, and where others are needed it changes nothing and says so.
+// Redis knows no time zones. A call about a calendar window carries the windows around the present; the script picks one by the server's clock. If it
+// needs another window, it changes nothing and says so.
 //
-// A state holds the day that its window begins with. So where this program comes to have other data of the time zones than before, or than
-// another process, a window that has begun stays the same one, with what was counted in it, and ends when the new data say so. Two things
-// follow the old data for a while: a key expires by the end that was known when it was last charged, and so does what is counted of a
-// limit that is no longer asked about, when it is carried over to another one. Where windows become longer, that may let once more pass.
+// A state holds the day on which its window begins. So if the time zone data of this process change, or differ from those of another process, a
+// window that has begun keeps its count, and ends when the new data say. Two things follow the old data for a while: a key expires by the end that
+// was known at its last charge, and so does the count of a limit that was replaced by another one. If windows become longer, that may admit one
+// more window's worth, once.
 
-// A calendar is the windows of a limit.
+// A calendar is the windows of a limit by the dates of a time zone.
 type calendar struct {
 	name   string // the same for limits whose windows are the same
 	of     rules.Calendar
 	latest atomic.Pointer[stretch]
 }
 
-// A stretch is some windows one after another, as they are sent, and from when to when the first of them is.
+// A stretch is consecutive windows as they are sent, with the begin and end of the first one.
 type stretch struct {
 	begins, ends int64
 	text         string
@@ -46,14 +46,14 @@ func newCalendar(align string) (*calendar, error) {
 	return &calendar{name: c.String(), of: c}, nil
 }
 
-// slack is how much later than it is we may take it to be: see clock.see.
+// slack is how far our estimate of the server's clock may be ahead: see clock.see.
 const slack = 10 * time.Second / tick
 
-// farSlack is how much earlier or later a window may be by other data of the time zones.
+// farSlack is how much earlier or later a window may be by other time zone data.
 const farSlack = 25 * time.Hour / tick
 
-// now is the windows that may be needed by a call about the present, at a time of the server's clock: that one and the next, in which work is
-// booked ahead, and one more for those who stand at the end of the first.
+// now returns the windows that a call at a time of the server's clock may need: the current one, the next one, for charges made ahead, and one more
+// in case the call arrives after the end of the first.
 func (c *calendar) now(t int64) *stretch {
 	t -= int64(slack)
 	if s := c.latest.Load(); s != nil && s.begins <= t && t < s.ends {
@@ -64,7 +64,7 @@ func (c *calendar) now(t int64) *stretch {
 	return s
 }
 
-// from is n windows from the one on that a time is in.
+// from returns n windows, beginning with the one of a time.
 func (c *calendar) from(t int64, n int) *stretch {
 	windows := c.of.Windows(time.UnixMicro(t), n)
 	var b []byte
@@ -76,8 +76,8 @@ func (c *calendar) from(t int64, n int) *stretch {
 	return &stretch{windows[0].Begins.UnixMicro(), windows[0].Ends.UnixMicro(), string(b), n}
 }
 
-// calendars is what a call sends of calendars: the name of each, and its windows around the present and the times that were asked for. It is
-// empty where no limit has one, and where the server's clock is not known: such a call only asks for that.
+// calendars returns the calendars for a call: the name of each, with its windows around the present and around x.times. It is empty if no limit
+// has a calendar, and if the server's clock is not known: such a call only learns the clock.
 func (x *exchange) calendars() string {
 	now, known := x.part.clock.now()
 	if !known {
@@ -110,8 +110,8 @@ func (x *exchange) calendars() string {
 	return string(b)
 }
 
-// lacking is for a call that was not carried out, as it needs windows that it was not sent: where the server's clock is not where we took it to be,
-// and where a state is about a window far ahead. The answer says what that clock reads, and times in those windows.
+// lacking is for a call that was not carried out as it lacked a window: our estimate of the server's clock was wrong, or a state is about a window
+// far ahead. The answer has a reading of that clock, and times in the windows that are needed.
 func (x *exchange) lacking(text string) {
 	var times []int64
 	for _, word := range strings.Fields(text)[1:] {
@@ -134,9 +134,9 @@ func (x *exchange) lacking(text string) {
 	}
 	x.part.clock.set(times[0])
 	if !x.unsure {
-		x.nonce = "" // its expiry may be of another clock
+		x.nonce = "" // its expiry may follow another clock
 	}
 }
 
-// maxTimes bounds how many windows are looked for, of one call.
+// maxTimes bounds how many windows one call may ask for.
 const maxTimes = 16 * maxCharges

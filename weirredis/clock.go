@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// A clock is what is known of a server's clock.
+// A clock is an estimate of a server's clock.
 type clock struct {
-	start  time.Time    // of ours
-	offset atomic.Int64 // of the server's from that, in microseconds; 0 where it is not known
-	others *clock       // that of another server, to begin with: most agree
+	start  time.Time    // on our clock
+	offset atomic.Int64 // of the server's clock at start, in microseconds; 0: not known
+	others *clock       // the estimate for another server, used until there is one: most servers agree
 }
 
-// unknown is an expiry long past: for where the server's clock is not known yet. The refusal tells it.
+// unknown is an expiry long past, for a server whose clock is not known yet: the refusal has a reading of it.
 const unknown = 1
 
-// expiry is when a call is to be carried out at the latest, by the server's clock.
+// expiry returns, by the server's clock, when a call may be carried out at the latest.
 func (c *clock) expiry(end time.Time) int64 {
 	if offset := c.known(); offset != 0 {
 		return offset + int64(end.Sub(c.start)/tick)
@@ -23,13 +23,13 @@ func (c *clock) expiry(end time.Time) int64 {
 	return unknown
 }
 
-// now is what the clock reads, as far as it is known.
+// now returns the estimated reading.
 func (c *clock) now() (micros int64, known bool) {
 	offset := c.known()
 	return offset + int64(time.Since(c.start)/tick), offset != 0
 }
 
-// known is the offset, or that of another server, or 0.
+// known returns the offset, or that of another server, or 0.
 func (c *clock) known() int64 {
 	if offset := c.offset.Load(); offset != 0 || c.others == nil {
 		return offset
@@ -37,8 +37,8 @@ func (c *clock) known() int64 {
 	return c.others.offset.Load()
 }
 
-// see learns the clock from an answer: it was read after the call was sent, and before now. The latest reading is the nearest, unless the clock
-// was put back.
+// see updates the estimate by a reading that was taken after the call was sent and before now. The highest estimate is the nearest, unless the server's
+// clock was set back.
 func (c *clock) see(now int64, sent time.Time) {
 	offset := now - int64(time.Since(c.start)/tick)
 	most := now - int64(sent.Sub(c.start)/tick) + 1
@@ -47,7 +47,7 @@ func (c *clock) see(now int64, sent time.Time) {
 	}
 }
 
-// set is see where it is known that the clock is another one.
+// set replaces the estimate by a reading.
 func (c *clock) set(now int64) { c.put(now - int64(time.Since(c.start)/tick)) }
 
 func (c *clock) put(offset int64) {

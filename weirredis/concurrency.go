@@ -14,19 +14,18 @@ import (
 	"github.com/weirflow/weir/internal/pause"
 )
 
-// A Concurrency limits how much may be going on at once for each key, over all processes that use the same name. All methods are safe for
-// concurrent use. It has the verbs of weir.ConcurrencyLimiter, with a context and the key first and an error last. The Store that it is made
-// with sends its questions and heartbeats; to close that is to end the holds.
+// A Concurrency limits how much may be in flight for each key, over all processes that use the same name. All methods are safe for concurrent use. It
+// has the verbs of weir.ConcurrencyLimiter, with a context and the key first and an error last. Its Store sends the heartbeats; closing the Store
+// ends the holds.
 //
-// MaxHold is how long a place stays taken whose holder is not heard of. Holders extend theirs by heartbeats, three in that time, until
-// Done; so the place of one who crashed comes back after MaxHold, and one who is cut off knows by his own clock, from the time at which his
-// last heartbeat was sent, when to stop: see Hold.Lost. By the server's clock, what is held never adds up to more than Limit. What really
-// runs may exceed it by those who do not stop in time; Hold.Fence guards what must not happen twice. A server that loses its data forgets
-// who held places: their heartbeats fail, and until then there may be as many again.
+// MaxHold is how long a place stays taken without a heartbeat. The Store sends three heartbeats in that time, until Done. So the place of a process
+// that crashed comes back after MaxHold, and a holder that is cut off knows by its own clock when to stop: see Hold.Lost. By the server's clock, the
+// places held never exceed Limit. The work that really runs may exceed it if holders do not stop in time; Hold.Fence guards what must not happen
+// twice. A server that loses its data forgets its holders: until their heartbeats fail, as many again may enter.
 //
-// Who waits asks again every 5 to 100 ms, the first in line most often: a line of n waiters makes some 700 questions a second, and 10 more
-// for each beyond the first 20; those of one process share their calls. So a place may be free for 5 ms and a trip before it is taken
-// again, longer where many come free at once. A waiter who has not asked for a second has lost its place in line.
+// A waiter asks again every 5 to 100 ms, the first in the queue most often. A queue of n waiters makes some 700 questions a second, and 10 more for
+// each waiter beyond the first 20; those of one process share calls. So a place may be free for 5 ms and a round trip before it is taken, longer
+// if many are freed at once. A waiter that has not asked for a second loses its place in the queue.
 type Concurrency struct {
 	store  *Store
 	name   string
@@ -38,8 +37,8 @@ type Concurrency struct {
 // MinHold is the shortest MaxHold: there have to be some heartbeats in it.
 const MinHold = 10 * time.Millisecond
 
-// NewConcurrency returns a Concurrency in a store, under a name that is part of its keys. MaxHold is required, and at least 10 ms: without
-// it, the place of a process that crashed would never come back. The error says which number is wrong.
+// NewConcurrency returns a Concurrency in a store, under a name that is part of its keys. MaxHold is required, at least 10 ms: without it, the place
+// of a process that crashed would never come back. The error says which parameter is wrong.
 func NewConcurrency(s *Store, l weir.Concurrency, name string) (*Concurrency, error) {
 	if s == nil || name == "" {
 		return nil, errors.New("weirredis: a Concurrency needs a store, and a name, which is part of its keys")
@@ -48,8 +47,8 @@ func NewConcurrency(s *Store, l weir.Concurrency, name string) (*Concurrency, er
 	return c, c.SetLimit(l)
 }
 
-// SetLimit changes the numbers of this process. No place is taken away: after the limit was lowered nobody enters until enough have left. Who
-// waits with a cost that fits no more is let go with ErrLimited when it next asks. MaxHold is for what enters or is extended from now on.
+// SetLimit changes the parameters of this process. No place is taken away: after the limit was lowered, no caller enters until enough have left. A
+// waiter whose cost no longer fits gets ErrLimited when it next asks. MaxHold applies to holds that begin or are extended from now on.
 func (c *Concurrency) SetLimit(next weir.Concurrency) error {
 	if err := next.Validate(); err != nil {
 		return err
@@ -62,13 +61,13 @@ func (c *Concurrency) SetLimit(next weir.Concurrency) error {
 	return nil
 }
 
-// Limit returns the numbers in force in this process.
+// Limit returns the parameters in force in this process.
 func (c *Concurrency) Limit() weir.Concurrency { return *c.limit.Load() }
 
 // Name returns the name under which places are shared.
 func (c *Concurrency) Name() string { return c.name }
 
-// Outcomes returns how many holds of this process have ended so far, and how. Expired are those that were lost.
+// Outcomes returns how many holds of this process have ended, and how. Expired are those that were lost.
 func (c *Concurrency) Outcomes() weir.Outcomes {
 	return weir.Outcomes{OK: c.counts[weir.OK].Load(), Ignored: c.counts[weir.Ignore].Load(), Dropped: c.counts[weir.Dropped].Load(), Expired: c.lost.Load()}
 }
@@ -80,12 +79,12 @@ func (c *Concurrency) count(o weir.Outcome) {
 	c.counts[o].Add(1)
 }
 
-// Enter waits for a place and returns it held: the caller calls Done when the work has ended. Callers get their places in the order in which the
-// server heard of them; nobody takes a place that one before him would fit into.
+// Enter waits for a place and returns it held; the caller calls Done when the work has ended. Callers get places in the order in which the server
+// first heard of them; no caller takes a place that an earlier one would fit into.
 //
-// It returns at once, with a *weir.LimitedError in which errors.Is finds weir.ErrLimited, where the queue is full; RetryAfter is then how
-// long it takes at most until there is a place, if nobody calls, no heartbeats among it. When the context ends first, Enter returns its
-// error: those behind move up. Where the store does not answer in its Timeout that is the error, and the place in line is lost.
+// If the queue is full, Enter returns at once with a *weir.LimitedError, in which errors.Is finds weir.ErrLimited. Its RetryAfter is the longest time until
+// there is a place, if no calls and no heartbeats come. If the context ends first, Enter returns its error, and later waiters move up. If the
+// store does not answer within its Timeout, that is the error, and the place in the queue is lost.
 func (c *Concurrency) Enter(ctx context.Context, key string) (Hold, error) {
 	return c.EnterCost(ctx, key, 1)
 }
@@ -100,8 +99,8 @@ func (c *Concurrency) EnterCost(ctx context.Context, key string, cost int64) (Ho
 	return h, err
 }
 
-// TryEnter takes a place if there is one now that nobody waits for. RetryAfter of a refusal is how long it takes at most until there is
-// one, if nobody calls, no heartbeats among it.
+// TryEnter takes a place if one is free and no caller waits for it. RetryAfter of a refusal is the longest time until there is one, if no calls and no
+// heartbeats come.
 func (c *Concurrency) TryEnter(ctx context.Context, key string) (Hold, weir.Decision, error) {
 	return c.TryEnterCost(ctx, key, 1)
 }
@@ -111,8 +110,7 @@ func (c *Concurrency) TryEnterCost(ctx context.Context, key string, cost int64) 
 	return c.enter(ctx, key, cost, false)
 }
 
-// Do enters, calls fn and leaves, as weir.ConcurrencyLimiter.Do does. The context that fn is given ends, with the cause ErrLost, where the
-// hold is lost.
+// Do enters, calls fn and leaves, as weir.ConcurrencyLimiter.Do does. If the hold is lost, the context of fn ends with the cause ErrLost.
 func (c *Concurrency) Do(ctx context.Context, key string, fn func(context.Context) error) error {
 	h, err := c.Enter(ctx, key)
 	if err != nil {
@@ -138,7 +136,7 @@ func (c *Concurrency) Peek(ctx context.Context, key string, cost int64) (weir.De
 	return c.decision(r), nil
 }
 
-// Inspect returns how much is held of a key, over all processes, and how many wait.
+// Inspect returns how much of a key is held, over all processes, and how many callers wait.
 func (c *Concurrency) Inspect(ctx context.Context, key string) (holding, waiting int64, err error) {
 	r := c.request(opLook, key, 0)
 	if err := c.store.answered(ctx, r); err != nil {

@@ -50,10 +50,10 @@ func appendArray(b []byte, n int) []byte {
 	return binary.BigEndian.AppendUint32(append(b, 0xdd), uint32(n))
 }
 
-// errAnswer is for an answer that is none of the scripts'.
+// errAnswer is for a reply that is not one of these scripts'.
 var errAnswer = errors.New("weirredis: the answer is not one of these scripts")
 
-// reader reads values one after another. After the first that is not there, or is another one than asked for, all are zero, and err says so.
+// A reader reads values one after another. After a value that is missing, or of another type, all are zero, and err is set.
 type reader struct {
 	b   string
 	err error

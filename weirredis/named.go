@@ -17,19 +17,17 @@ import (
 	"github.com/weirflow/weir/internal/snake"
 )
 
-// Named is limits that are kept in Redis with their numbers, so that clients in any language obey the same ones, and whoever operates them can
-// change them while they run. What the scripts are asked and answer is text: docs/redis.md shows it with redis-cli. All methods are safe for
-// concurrent use.
+// Named is limits that are kept in Redis with their parameters: clients in any language obey the same ones, and operators change them at run time.
+// Arguments and answers of the script are text: docs/redis.md shows them with redis-cli. All methods are safe for concurrent use.
 //
-// A limit is made by Init, and found by its name, of up to 128 lower-case letters, digits, dots, dashes and underscores. All that is kept
-// of it is in one slot of a cluster: one limit is as fast as one node. A change of the numbers keeps what was used, of each client when it
-// is next heard of.
+// Init makes a limit. Its name has up to 128 lower-case letters, digits, dots, dashes and underscores. All states of a limit are in one slot of a
+// cluster: one limit is as fast as one node. A change of parameters keeps what was used; of a client, when its next call comes.
 type Named struct{ store *Store }
 
 // NewNamed returns the named limits of a store: those of its Prefix.
 func NewNamed(s *Store) *Named { return &Named{s} }
 
-// A Scope says whom the numbers of a named limit are for.
+// A Scope says what shares the state of a named limit.
 type Scope string
 
 // The scopes of named limits.
@@ -38,12 +36,12 @@ const (
 	PerClient Scope = "per_client" // each client for itself
 )
 
-// ErrNoLimit is found by errors.Is in an error about a named limit that there is not.
+// ErrNoLimit is found by errors.Is in an error about a named limit that does not exist.
 var ErrNoLimit = errors.New("weirredis: there is no such limit")
 
 var limitName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,127}$`)
 
-// CheckName says why a text is no name of a limit; nil where it is one.
+// CheckName returns why a text is not the name of a limit; nil if it is one.
 func CheckName(name string) error {
 	if !limitName.MatchString(name) {
 		return fmt.Errorf("%.200q is no name of a limit: it has 1 to 128 lower-case letters, digits, dots, dashes and underscores, and begins with a letter or digit", name)
@@ -51,10 +49,10 @@ func CheckName(name string) error {
 	return nil
 }
 
-// maxClient is how long the name of a client may be.
+// maxClient is how long the name of a client may be, in bytes.
 const maxClient = 512
 
-// keys are those of a limit, and of a client of it where there is one.
+// keys returns the keys of a limit, and of its client unless that is empty.
 func (n *Named) keys(name, client string) (keys []string, err error) {
 	if err := CheckName(name); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCharge, err)
@@ -70,10 +68,10 @@ func (n *Named) keys(name, client string) (keys []string, err error) {
 	return keys, nil
 }
 
-// registry is where the names are.
+// registry is the key of the names of all limits.
 func (n *Named) registry() []string { return []string{n.store.opts.Prefix + "{limits}"} }
 
-// CheckNamed says why a limit cannot be a named one; nil where it can. Redis knows no time zones, and so no calendars.
+// CheckNamed returns why a limit cannot be a named one; nil if it can. Redis knows no time zones, so calendars are refused.
 func CheckNamed(l weir.Limit) error {
 	if err := Check(l); err != nil {
 		return err
@@ -86,8 +84,8 @@ func CheckNamed(l weir.Limit) error {
 	return nil
 }
 
-// Init makes a limit, or changes its numbers and keeps what was used. It reports whether the limit is new. The scope of a limit does not
-// change: it is to be deleted first. A limit that goes by a calendar cannot be named, as Redis knows no time zones.
+// Init makes a limit, or changes its parameters and keeps what was used. It reports whether the limit is new. To change its scope, delete the limit first.
+// A limit with a calendar cannot be named, as Redis knows no time zones.
 func (n *Named) Init(ctx context.Context, name string, l weir.Limit, scope Scope) (created bool, err error) {
 	keys, err := n.keys(name, "")
 	if err != nil {
@@ -112,8 +110,8 @@ func (n *Named) Init(ctx context.Context, name string, l weir.Limit, scope Scope
 	return created, r.err
 }
 
-// Take asks a limit for cost units now, and charges them if the answer is yes. Of a limit per client, the client is named; of one for all
-// it does not matter. A call that has to be repeated is charged once.
+// Take charges a cost to a limit if it may go now. A limit per client needs the client's name; a limit for all ignores it. A call that has to be repeated
+// is charged once.
 func (n *Named) Take(ctx context.Context, name, client string, cost int64) (weir.Decision, error) {
 	return n.take(ctx, "take", name, client, cost)
 }
@@ -157,21 +155,21 @@ func (n *Named) take(ctx context.Context, op, name, client string, c int64) (wei
 	}, nil
 }
 
-// A NamedLimit is what is kept of a named limit.
+// A NamedLimit is the parameters and the state of a named limit.
 type NamedLimit struct {
 	Name     string
 	Kind     string // as in token_bucket
 	Scope    Scope
 	Numbers  map[string]string // its fields, as text: "rate" is "100/s"
 	Capacity int64
-	Clients  int64 // of a limit per client: how many have used something
+	Clients  int64 // of a limit per client: how many clients have used something
 
-	// What was used, and remains, of a limit for all, or by the client that was asked about.
+	// The state of a limit for all, or of the client that was named.
 	Used, Remaining int64
 	ResetAfter      time.Duration
 }
 
-// Inspect returns what is kept of a limit, and what was used; of a limit per client, by the one that is named, if one is.
+// Inspect returns the parameters and the state of a limit; of a limit per client, the state of the named client, if one is named.
 func (n *Named) Inspect(ctx context.Context, name, client string) (NamedLimit, error) {
 	all := NamedLimit{Name: name, Numbers: map[string]string{}}
 	keys, err := n.keys(name, client)
@@ -201,8 +199,8 @@ func (n *Named) Inspect(ctx context.Context, name, client string) (NamedLimit, e
 	return all, r.err
 }
 
-// Clients returns the names of clients of a limit who have used something that is not back yet: count of them, at most 1000, without the first
-// offset. They are in the order in which all will be back.
+// Clients returns the names of clients whose state is not full: count of them, at most 1000, after the first offset. They are in the order in which they
+// will be full.
 func (n *Named) Clients(ctx context.Context, name string, offset, count int) ([]string, error) {
 	keys, err := n.keys(name, "")
 	if err != nil {
@@ -211,7 +209,7 @@ func (n *Named) Clients(ctx context.Context, name string, offset, count int) ([]
 	return n.texts(ctx, keys, "clients", strconv.Itoa(offset), strconv.Itoa(count))
 }
 
-// List returns names of limits in their order: count of them, at most 1000, after the given one, or from the first on where that is empty.
+// List returns names of limits in alphabetical order: count of them, at most 1000, after the given one; from the first on if that is empty.
 func (n *Named) List(ctx context.Context, after string, count int) ([]string, error) {
 	return n.texts(ctx, n.registry(), "list", after, strconv.Itoa(count))
 }
@@ -227,7 +225,7 @@ func (n *Named) texts(ctx context.Context, keys []string, args ...string) (all [
 	return all, r.err
 }
 
-// Delete removes a limit, and all that was used of it. It is no error that there is none.
+// Delete removes a limit with its states. It is no error if the limit does not exist.
 func (n *Named) Delete(ctx context.Context, name string) error {
 	keys, err := n.keys(name, "")
 	if err != nil {
@@ -246,8 +244,7 @@ func (n *Named) Delete(ctx context.Context, name string) error {
 	return err
 }
 
-// call runs the script, again where that may help, and returns its answer. The last argument of a take is when it is to be carried out at
-// the latest.
+// call runs the script, with retries where they may help, and returns its answer. The last argument of a take is its expiry.
 func (n *Named) call(ctx context.Context, keys []string, args ...string) (*reader, error) {
 	s := n.store
 	if err := ctx.Err(); err != nil {
@@ -290,7 +287,7 @@ func (n *Named) call(ctx context.Context, keys []string, args ...string) (*reade
 	}
 }
 
-// learn sets the server's clock from a refusal that tells it.
+// learn sets the estimate of the server's clock from a refusal.
 func (s *Store) learn(text string) bool {
 	now, err := strconv.ParseInt(strings.TrimPrefix(text, "WEIRLATE "), 10, 64)
 	if err == nil {
@@ -314,7 +311,7 @@ func refusedCall(err error) error {
 	return fmt.Errorf("weirredis: %w", err)
 }
 
-// fieldsOf is a limit's numbers as people write them, without those that are left out; of an All, its parts.
+// fieldsOf returns the parameters of a limit as people write them, without those left out; of an All, its parts.
 func fieldsOf(l weir.Limit) (fields []string) {
 	if names := weir.PartNames(l); names != nil {
 		for i, part := range weir.Parts(l) {
@@ -334,10 +331,10 @@ func fieldsOf(l weir.Limit) (fields []string) {
 //go:embed lua/named.lua
 var namedLua string
 
-// NamedScript is the script of named limits, which clients in other languages load: docs/redis.md says how.
+// NamedScript returns the script of named limits, which clients in other languages load: see docs/redis.md.
 func NamedScript() *Script { return (&scripts{clock: timeLine}).named() }
 
-// named is the script of Named: all limits, what decides about them, and what reads text.
+// named is the script of Named: all algorithms, main.lua, and the part that reads text.
 func (s *scripts) named() *Script {
 	const key = "named"
 	if made, ok := s.made.Load(key); ok {

@@ -12,8 +12,8 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// The scripts are put together from files: what all need, the limits that a call is about, and what asks them. So a call about token buckets
-// does not pay for the others: Redis makes all functions of a script anew each time it runs.
+// A script is put together from files: a common part, the algorithms that the call is about, and main.lua. So a call about token buckets does not pay for
+// the other algorithms: Redis defines all functions of a script anew in each run.
 //
 //go:embed lua/*.lua
 var luaFiles embed.FS
@@ -55,17 +55,17 @@ func kindScripts() (all []rules.Script) {
 	return append(all, rules.Script{Name: "all", Number: kindAll})
 }
 
-// kindSet is a set of kinds; full is all of them, and changes from one to another.
+// A kindSet is a set of algorithms; full is all of them, with the conversion from one limit to another.
 type kindSet uint16
 
 const full kindSet = 1 << 15
 
-// short is no limits at all: the script of takes and peeks of buckets alone.
+// short stands for take.lua: takes and peeks of buckets.
 const short kindSet = 0
 
 func (s kindSet) has(kind int) bool { return s&full != 0 || s&(1<<kind) != 0 }
 
-// timeLine is the line that reads the server's clock. Tests put another one in its place.
+// timeLine is the line that reads the server's clock. Tests replace it.
 const timeLine = "local clock = redis.call('TIME')\n"
 
 // scripts makes each script once.

@@ -4,7 +4,7 @@ import (
 	"math/bits"
 )
 
-// brief is what the short way has to know of a limit.
+// A brief is a limit as take.lua reads it.
 type brief struct {
 	text string // def, n, p, the size and what passes in units and rest, and whether it is leaky, in MessagePack
 	n, p uint64

@@ -9,9 +9,9 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// On a cluster, a group whose keys lie in several slots cannot be charged in one step. It is charged slot by slot, in the order of the batch, and
-// given back when a later slot refuses. Others may meanwhile be refused what was going to be given back, and are never admitted wrongly.
-// Whoever ends in between has charged what was charged.
+// On a cluster, a group with keys in several slots cannot be charged in one step. It is charged slot by slot, in the order of the batch, and cancelled
+// if a later slot refuses. Other callers may be refused meanwhile because of charges that are then cancelled; none is wrongly admitted. If the
+// process ends in between, what was charged stays charged.
 
 // inTurn carries out a batch with groups that are spread over slots.
 func (s *Store) inTurn(ctx context.Context, end time.Time, batch []weir.Charge, out []weir.Decision, split map[int]bool) error {
@@ -38,7 +38,7 @@ func (s *Store) inTurn(ctx context.Context, end time.Time, batch []weir.Charge, 
 	return first
 }
 
-// some carries out some charges of a batch, changed by a function.
+// some carries out some charges of a batch, each changed by a function.
 func (s *Store) some(ctx context.Context, end time.Time, batch []weir.Charge, out []weir.Decision, which []int, change func(*weir.Charge)) error {
 	if len(which) == 0 {
 		return nil
@@ -102,11 +102,10 @@ func (s *Store) bySlot(batch []weir.Charge, which []int) (slots [][]int) {
 	return slots
 }
 
-// patience is how long charges may take to be given back.
+// patience is how long cancelling charges may take.
 const patience = time.Second
 
-// giveBack undoes charges that were made. Where the caller's context has ended it goes on without him. What is said of the charges after it is
-// what is so then.
+// giveBack cancels charges, also if the caller's context has ended. Their decisions are then those of the states afterwards.
 func (s *Store) giveBack(ctx context.Context, batch []weir.Charge, out []weir.Decision, which []int) error {
 	end := time.Now().Add(patience)
 	return s.some(ctx, end, batch, out, which, func(c *weir.Charge) { c.Op, c.Cost, c.Group = weir.OpSettle, 0, 0 })

@@ -1,8 +1,8 @@
 // Package weirredis keeps limits in Redis: each charge is decided by a script on the server, exactly as in process, in units of a microsecond
 // of the server's clock, and in one round trip.
 //
-// It knows no client: see weirrueidis and weirgoredis for those, or write the two methods of an Evaler. Redis 6.2 or later, standalone,
-// with Sentinel, or as a Cluster.
+// It contains no Redis client: use weirrueidis or weirgoredis, or write the two methods of an Evaler. It needs Redis 6.2 or later: standalone, with
+// Sentinel, or as a Cluster.
 package weirredis
 
 import (
@@ -18,63 +18,61 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// An Evaler runs scripts on Redis: what a client has to do for a Store. It must not send a call again by itself, as a call whose reply was lost
-// may have been carried out; the Store does that, and knows how. Both methods are safe for concurrent use, and end when their context does.
+// An Evaler runs scripts on Redis: what a Store needs of a client. It must not repeat a call by itself, as a call whose reply was lost may have been
+// carried out; the Store repeats calls so that they are carried out once. Both methods are safe for concurrent use, and end when their context does.
 type Evaler interface {
-	// Eval runs a script by EVALSHA, or by EVAL where the call asks for that, and returns its reply, which is a bulk string. An error of the
-	// server's is returned such that its text is that of the server.
+	// Eval runs a script by EVALSHA, or by EVAL if Call.Send is set, and returns its reply, which is a bulk string. The text of a server's error
+	// is passed on unchanged.
 	Eval(ctx context.Context, c Call) (string, error)
 
-	// EvalAll does so for several calls, in one round trip for each node of a cluster. The replies are put into replies, which is as long
-	// as calls.
+	// EvalAll runs several calls, in one round trip for each node of a cluster. replies is as long as calls.
 	EvalAll(ctx context.Context, calls []Call, replies []Reply)
 }
 
 // A Call is a script with its arguments. On a cluster, all keys of a call are in one slot.
 type Call struct {
 	Script *Script
-	Send   bool // the source, by EVAL: the server does not know the script
+	Send   bool // send the source, by EVAL: the server lacks the script
 	Keys   []string
 	Args   []string
 }
 
-// A Reply is what came of a Call.
+// A Reply is the result of a Call.
 type Reply struct {
 	Text string
 	Err  error
 }
 
-// Options are what a Store is given. The zero value is a Store for a standalone server, or one with Sentinel.
+// Options are the settings of a Store. The zero value is for a standalone server, or one with Sentinel.
 type Options struct {
-	// Cluster says that the keys are spread over slots: charges are then sent for each slot apart.
+	// Cluster says that keys are spread over slots: each slot gets a call of its own.
 	Cluster bool
 
-	// Prefix is what all keys begin with; "weir:" where it is empty. It must not contain braces, or end in "limit:" or "hold:".
+	// Prefix begins all keys. It must not contain braces, or end in "limit:" or "hold:". Default: "weir:".
 	Prefix string
 
-	// Tag names the slot of a cluster that a key is kept in: keys of the same tag are kept together, and groups of them are charged in one
-	// step. nil means the key itself: so all limits of one key are together. It is called for each charge, and answers the same each time: a key
-	// with another tag has another state.
+	// Tag returns the hash tag of a key: keys with the same tag share a slot of a cluster, and a group of them is charged in one step. It must
+	// return the same tag each time, as a key with another tag has another state. Default: the key itself, so that all limits of one key share
+	// a slot.
 	Tag func(name, key string) string
 
-	// Grace is how long a state is kept after it is as good as new: that long may the server's clock be stepped back without giving anything
-	// away.
+	// Grace is how long a state is kept after it is full: steps of the server's clock back by no more than that give nothing away. Default: 0.
 	Grace time.Duration
 
-	// Timeout is how long a call may take whose context has no deadline; 0 means a second. Where one has more time, what was not answered in
-	// this much is sent again.
+	// Timeout is how long a call without a deadline may take. A call that has more time is repeated if it was not answered after so long.
+	// Default: 1 s.
 	Timeout time.Duration
 
-	// ClockKey is for tests: a hash in which the scripts read the time, as s and us, in place of the server's clock. That one line of theirs is
-	// all that differs.
+	// ClockKey is for tests: a hash from which the scripts read the time, as s and us, instead of the server's clock. Only that one line of the
+	// scripts differs.
 	ClockKey string
 
 	// RoundTrips is how many round trips are in flight at once; what comes meanwhile shares the next one. Default: 2.
 	RoundTrips int
 }
 
-// Store is a weir.Store in Redis. Charges of several callers are sent together: callers who come while others are under way share the next
-// trip. It is safe for concurrent use.
+// Store is a weir.Store in Redis. Callers share round trips: those that come while some are in flight are sent together in the next one. It is safe for
+// concurrent use.
 type Store struct {
 	evaler  Evaler
 	opts    Options
@@ -86,14 +84,14 @@ type Store struct {
 	queues  queues
 	holds   holds
 	entered sync.Map                  // by name, the *Concurrency of Enter
-	warmed  atomic.Pointer[[]kindSet] // what Warm was asked for at last
+	warmed  atomic.Pointer[[]kindSet] // the argument of the last Warm
 
 	ctx     context.Context
 	cancel  context.CancelFunc
 	sending sync.WaitGroup
 }
 
-// What follows the prefix in keys that are not states.
+// The second part of keys that are not states of limits.
 const (
 	namedPrefix = "limit:"
 	holdPrefix  = "hold:"
@@ -102,7 +100,7 @@ const (
 // errClosed is what callers get after Close.
 var errClosed = errors.New("weirredis: the store is closed")
 
-// New returns a Store over a client. Close ends what is under way; the client stays open.
+// New returns a Store over a client. Close ends calls in flight; the client stays open.
 func New(e Evaler, o Options) (*Store, error) {
 	if o.Prefix == "" {
 		o.Prefix = "weir:"
@@ -134,7 +132,7 @@ func New(e Evaler, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Close lets nobody begin, ends what is under way, and waits for that: no longer than Timeout, even where the client only looks at deadlines.
+// Close refuses new calls, ends those in flight, and waits for them: no longer than Timeout, even if the client only obeys deadlines.
 func (s *Store) Close() error {
 	s.closeHolds()
 	s.queues.close()

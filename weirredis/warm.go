@@ -11,11 +11,10 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// Warm readies the server for charges of limits: it sends the scripts that the server lacks for them, and learns its clock, so that the first charge
-// takes one trip, and not up to four. Each group is limits that one call will be about, beside calls about each of them alone; where callers who come
-// at the same time make other groups of them, the first such call takes two trips. On a Cluster all nodes are readied. Nothing is charged, and no
-// key is written. It ends when the context does, or after Timeout where that has no deadline; a server that was not readied is by the first
-// charges.
+// Warm readies the server for limits: it sends the scripts that the server lacks, and learns its clock, so that the first charge takes one round trip
+// and not up to four. Each group is limits that one call will be about; calls about each limit alone are included. If callers of the same moment
+// make up another group, its first call takes two round trips. On a Cluster, Warm readies all nodes. It charges nothing and writes no key. It
+// ends with the context, or after Timeout if that has no deadline; the first charges then ready the server.
 func (s *Store) Warm(ctx context.Context, groups ...[]weir.Limit) error {
 	kinds, err := s.kindsOf(groups)
 	if err != nil || len(kinds) == 0 {
@@ -25,7 +24,7 @@ func (s *Store) Warm(ctx context.Context, groups ...[]weir.Limit) error {
 	return s.ready(ctx, kinds)
 }
 
-// ready has the server hold the scripts of some kinds, and learns its clock.
+// ready brings the scripts for some algorithms to the server, and learns its clock.
 func (s *Store) ready(ctx context.Context, kinds []kindSet) error {
 	var cancel context.CancelFunc
 	if _, ok := ctx.Deadline(); ok {
@@ -62,7 +61,7 @@ func (s *Store) ready(ctx context.Context, kinds []kindSet) error {
 	return nil
 }
 
-// kindsOf are the scripts for some limits, those of each limit alone among them.
+// kindsOf returns the scripts for some limits, including those of each limit alone.
 func (s *Store) kindsOf(groups [][]weir.Limit) (all []kindSet, err error) {
 	add := func(k kindSet) {
 		if !slices.Contains(all, k) {
@@ -89,7 +88,7 @@ func (s *Store) kindsOf(groups [][]weir.Limit) (all []kindSet, err error) {
 	return all, nil
 }
 
-// nothing is a call about no limits, which was late before it began: the answer is the clock.
+// nothing is a call without charges that is too late from the start: the answer has a reading of the clock.
 func (s *Store) nothing(kinds kindSet, tag string) Call {
 	b := appendInt(appendInt(appendArray(nil, 5), version), unknown)
 	if kinds != short {
@@ -99,7 +98,7 @@ func (s *Store) nothing(kinds kindSet, tag string) Call {
 	return Call{Script: s.scripts.of(kinds), Keys: []string{s.opts.Prefix + "{" + tag + "}:warm"}, Args: []string{string(b)}}
 }
 
-// readied reads the reply to such a call.
+// readied reads the reply to nothing.
 func (s *Store) readied(c Call, r Reply) error {
 	if r.Err == nil {
 		return errors.New("the server runs what is late")
@@ -116,7 +115,7 @@ func (s *Store) readied(c Call, r Reply) error {
 	return nil
 }
 
-// everywhere is a tag for each part of a cluster's slots, and so some for each of its nodes; on one server any tag is.
+// everywhere returns a tag for each part of a cluster's slots, and so at least one for each node; for a single server, any tag.
 func (s *Store) everywhere() []string {
 	if !s.opts.Cluster {
 		return []string{"warm"}
