@@ -34,7 +34,7 @@ func bench(b *testing.B, l weir.Limit, parallel bool) {
 	} else {
 		take(b.Loop)
 	}
-	b.ReportMetric(float64(s.Stats().RoundTrips)/b.Elapsed().Seconds(), "trips/s")
+	b.ReportMetric(float64(s.Stats().RoundTrips)/b.Elapsed().Seconds(), "roundtrips/s")
 }
 
 func BenchmarkTake(b *testing.B)         { bench(b, plenty, false) }

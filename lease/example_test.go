@@ -11,7 +11,7 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// A hot key costs few trips: tokens are taken ahead.
+// A hot key costs few round trips: tokens are taken ahead of demand.
 func Example() {
 	store := weirtest.NewStore(nil) // in a program, one of weirredis
 	leased, err := lease.New(store, lease.Options{Lifetime: 500 * time.Millisecond, Timeout: 10 * time.Second})

@@ -41,7 +41,7 @@ func TestNeverOver(t *testing.T) {
 			w.run(1500 * ms)
 			w.check(t.Name(), o)
 			offered, admitted, exactly := w.sums()
-			t.Logf("%T%v, %d nodes: %d asked for, %d admitted, %d without leases; held at most %d; %d trips", l, l, nodes, offered, admitted, exactly, w.most, w.trips)
+			t.Logf("%T%v, %d nodes: %d asked for, %d admitted, %d without leases; held at most %d; %d round trips", l, l, nodes, offered, admitted, exactly, w.most, w.roundTrips)
 		}
 	}
 }
@@ -66,7 +66,7 @@ func (w *world) anything() {
 }
 
 // TestNothingIsWasted: one node has 90 % of the demand, and seven have 10 %. What is admitted is what would have been without leases, with a
-// fraction of the trips, and the seven are not worse off for being small.
+// fraction of the round trips, and the seven are not worse off for being small.
 func TestNothingIsWasted(t *testing.T) {
 	for _, c := range []struct {
 		limit weir.Limit
@@ -96,7 +96,7 @@ func TestNothingIsWasted(t *testing.T) {
 			w.check(t.Name(), o)
 			offered, admitted, exactly := w.sums()
 			used := float64(admitted) / float64(exactly)
-			saved := float64(offered) / float64(w.trips)
+			saved := float64(offered) / float64(w.roundTrips)
 			hot := w.nodes[0]
 			first := float64(hot.admitted) / float64(hot.offered)
 			others := float64(admitted-hot.admitted) / float64(offered-hot.offered)
@@ -119,7 +119,7 @@ func TestTokensMove(t *testing.T) {
 	w.run(4 * sec)
 	w.check(t.Name(), o)
 	_, admitted, exactly := w.sums()
-	if t.Logf("%d admitted, %d without leases, %d trips", admitted, exactly, w.trips); float64(admitted) < .95*float64(exactly) {
+	if t.Logf("%d admitted, %d without leases, %d round trips", admitted, exactly, w.roundTrips); float64(admitted) < .95*float64(exactly) {
 		t.Error("that is too little")
 	}
 }

@@ -21,18 +21,18 @@ const (
 
 // A world is some nodes that lease from one store, in virtual time and in one goroutine: what happens depends on the seed alone.
 type world struct {
-	t      *testing.T
-	clock  weirtest.Clock
-	random *rand.Rand
-	store  *weirtest.Store
-	exact  *weirtest.Store // the same calls without leases
-	limit  weir.Limit
-	nodes  []*node
-	took   []admission
-	latest time.Duration // the longest way to the store or back
-	lossy  int           // one of so many answers is lost; 0 for none
-	trips  int
-	most   int64 // tokens that all nodes held at once, as far as that was looked at
+	t          *testing.T
+	clock      weirtest.Clock
+	random     *rand.Rand
+	store      *weirtest.Store
+	exact      *weirtest.Store // the same calls without leases
+	limit      weir.Limit
+	nodes      []*node
+	took       []admission
+	latest     time.Duration // the longest way to the store or back
+	lossy      int           // one of so many answers is lost; 0 for none
+	roundTrips int
+	most       int64 // tokens that all nodes held at once, as far as that was looked at
 }
 
 // admission is what was admitted, and when.
@@ -123,7 +123,7 @@ func (n *node) run(t *roundTrip) {
 // over lets something happen at the store, and then something here.
 func (n *node) over(there func(), here func(lost bool)) {
 	w := n.w
-	w.trips++
+	w.roundTrips++
 	way := func() time.Duration { return time.Duration(w.random.Int64N(int64(w.latest))) }
 	w.clock.AfterFunc(way(), func() {
 		there()

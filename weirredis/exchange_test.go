@@ -99,7 +99,7 @@ func TestNobodyIsStuckWithTheClient(t *testing.T) {
 	})
 }
 
-// TestWhoLeftIsNotSent: those who waited for a trip and left are not charged by a later one, and are not kept either.
+// TestWhoLeftIsNotSent: callers that waited for a round trip and left are not charged by a later one, and are not kept either.
 func TestWhoLeftIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

@@ -9,35 +9,33 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// ErrLost is the cause of the end of a Hold's context whose place is no longer sure: it was not extended in time, or the server has
-// forgotten it.
+// ErrLost is the cause with which a Hold's context ends when the hold was not extended in time, or the server has forgotten it.
 var ErrLost = errors.New("weirredis: the hold is lost: it was not extended in time, or the server has forgotten it")
 
-// A Hold is a place held in Redis. It is a plain value; copies are the same hold. The zero Hold holds nothing, and all its methods are
-// harmless. Whoever enters calls Done, whatever happens: until then the store extends the hold by itself, for as long as the process lives.
-// All methods are safe for concurrent use.
+// A Hold is a place held in Redis. It is a plain value; copies are the same hold. The zero Hold holds nothing, and its methods are harmless. A caller
+// that enters must call Done: until then the store extends the hold, for as long as the process lives. All methods are safe for concurrent use.
 type Hold struct{ h *held }
 
-// held is what a Hold refers to. What changes is guarded by the lock of the store's holds.
+// held is what a Hold refers to. The lock of the store's holds guards the fields that change.
 type held struct {
 	c      *Concurrency
 	key    string // in Redis
 	id     string
 	cost   int64
 	fence  int64
-	unsure time.Time // the end of a question to enter that may still be heard
+	unsure time.Time // the end of a question to enter that the server may still receive
 	lost   chan struct{}
 
 	over    bool
-	beating bool          // a heartbeat is under way
+	beating bool          // a heartbeat is in flight
 	span    time.Duration // MaxHold when it was last sent
-	until   time.Time     // the place is sure before this
+	until   time.Time     // the place is held for sure before this
 	next    time.Time     // heartbeat
 	ends    []context.CancelCauseFunc
 }
 
-// Done leaves the place, and counts the outcome. The first Done wins; later ones do nothing, and so does one after the hold was lost. It does
-// not wait: that the place is free is sent at once, and again until the server has heard of it or the hold would have ended anyway.
+// Done leaves the place, and counts the outcome. The first Done wins; later ones do nothing, and so does one after the hold was lost. Done does not
+// wait: the server is told in the background, with retries until it confirms or the hold would have ended anyway.
 func (h Hold) Done(o weir.Outcome) {
 	if h.h != nil && h.h.c.store.leave(h.h) {
 		h.h.c.count(o)
@@ -45,8 +43,8 @@ func (h Hold) Done(o weir.Outcome) {
 }
 
 // Fence returns a number that is larger than that of each hold given before for the key: at least the server's microseconds since the Unix
-// epoch, so that it grows even where the server has lost its data. A resource that remembers the largest it has seen, and refuses what
-// comes with a smaller one, is safe from a holder that goes on working after its hold has ended.
+// epoch, so that it grows even if the server has lost its data. A resource that remembers the largest number it has seen, and refuses smaller ones, is
+// safe from a holder that goes on working after its hold has ended.
 func (h Hold) Fence() int64 {
 	if h.h == nil {
 		return 0
@@ -54,8 +52,8 @@ func (h Hold) Fence() int64 {
 	return h.h.fence
 }
 
-// Lost returns a channel that is closed when the place is no longer sure: no heartbeat got through for MaxHold, the server has forgotten the
-// hold, or the store was closed. The work is to stop then. After Done it is never closed.
+// Lost returns a channel that is closed when the place may be another's: no heartbeat got through for MaxHold, the server has forgotten the hold,
+// or the store was closed. The work should stop then. After Done the channel is never closed.
 func (h Hold) Lost() <-chan struct{} {
 	if h.h == nil {
 		return nil
@@ -63,7 +61,7 @@ func (h Hold) Lost() <-chan struct{} {
 	return h.h.lost
 }
 
-// Held reports whether the place is sure at this moment, by this process's own clock. It asks nobody.
+// Held reports whether the place is still held, by this process's own clock. It makes no call.
 func (h Hold) Held() bool {
 	if h.h == nil {
 		return false
@@ -74,10 +72,10 @@ func (h Hold) Held() bool {
 	return !h.h.over && time.Now().Before(h.h.until)
 }
 
-// Context returns a context for the work: it ends when the parent does, with Done, and with the cause ErrLost when the hold is lost.
+// Context returns a context for the work. It ends with the parent, with Done, and, if the hold is lost, with the cause ErrLost.
 func (h Hold) Context(parent context.Context) context.Context {
 	if h.h == nil {
-		return parent // where nothing is held, nothing can be lost
+		return parent // the zero Hold cannot be lost
 	}
 	ctx, cancel := context.WithCancelCause(parent)
 	all := &h.h.c.store.holds
@@ -90,7 +88,7 @@ func (h Hold) Context(parent context.Context) context.Context {
 	return ctx
 }
 
-// end ends a hold, and its contexts with the cause. It reports false where it has ended before. The lock of the holds is held.
+// end ends a hold, and its contexts with the cause. It reports false if the hold has ended before. The lock of the holds is held.
 func (h *held) end(cause error) bool {
 	if h.over {
 		return false
@@ -104,7 +102,7 @@ func (h *held) end(cause error) bool {
 	return true
 }
 
-// lose ends a hold whose place is no longer sure. The lock of the holds is held.
+// lose ends a hold whose place may be another's. The lock of the holds is held.
 func (h *held) lose() {
 	if h.end(ErrLost) {
 		h.c.lost.Add(1)
@@ -117,7 +115,7 @@ type holds struct {
 	mu     sync.Mutex
 	closed bool
 	all    map[*held]struct{}
-	leaves sync.WaitGroup // that the server has not heard of
+	leaves sync.WaitGroup // that the server has not confirmed
 	timer  *time.Timer
 	due    time.Time // when the timer goes off
 }
@@ -128,7 +126,7 @@ func (all *holds) isClosed() bool {
 	return all.closed
 }
 
-// hold begins the heartbeats of a hold that the server has given. It reports false after the end.
+// hold begins the heartbeats of a new hold. It reports false after Close.
 func (s *Store) hold(h *held, sent time.Time) bool {
 	s.holds.mu.Lock()
 	defer s.holds.mu.Unlock()
@@ -144,12 +142,12 @@ func (s *Store) hold(h *held, sent time.Time) bool {
 	return true
 }
 
-// extended notes that a hold lasts for its span from the time at which that was sent.
+// extended notes that a hold lasts for its span, from the time at which the question was sent.
 func (h *held) extended(sent time.Time) {
 	h.beating, h.until, h.next = false, sent.Add(h.span), sent.Add(h.span/beats)
 }
 
-// beats is how often a hold is extended in the time for which it lasts.
+// beats is how many heartbeats are sent in the span of a hold.
 const beats = 3
 
 // arm has beat called by then. The lock of the holds is held.
@@ -166,7 +164,7 @@ func (s *Store) arm(at time.Time) {
 	all.due = at
 }
 
-// beat extends the holds whose time has come, and those whose time comes soon, in few calls; and ends those that were not extended in time.
+// beat sends the heartbeats that are due, or nearly due, in few calls, and ends holds that were not extended in time.
 func (s *Store) beat() {
 	s.holds.mu.Lock()
 	defer s.holds.mu.Unlock()
@@ -198,7 +196,7 @@ func (s *Store) beat() {
 	}
 }
 
-// heartbeat asks for a hold to last for MaxHold from when it is sent. One that fails is repeated soon.
+// heartbeat returns the request that extends a hold to MaxHold from when it is sent. If it fails, another one is sent soon.
 func (s *Store) heartbeat(h *held, now time.Time) *request {
 	l := h.c.Limit()
 	h.beating, h.span = true, l.MaxHold
@@ -218,7 +216,7 @@ func (s *Store) heartbeat(h *held, now time.Time) *request {
 		default:
 			until := h.until
 			if h.extended(p.sent); h.until.Before(until) {
-				h.until = until // MaxHold is shorter now; what was promised stays
+				h.until = until // MaxHold is shorter now; the earlier promise stays
 			}
 		}
 		s.arm(h.next)
@@ -226,7 +224,7 @@ func (s *Store) heartbeat(h *held, now time.Time) *request {
 	return &p.request
 }
 
-// leave ends a hold, and tells the server. It reports false where it has ended before.
+// leave ends a hold, and tells the server. It reports false if the hold has ended before.
 func (s *Store) leave(h *held) bool {
 	s.holds.mu.Lock()
 	defer s.holds.mu.Unlock()
@@ -238,7 +236,7 @@ func (s *Store) leave(h *held) bool {
 	return true
 }
 
-// leaveLocked tells the server that an id has left, and repeats it for a while.
+// leaveLocked tells the server that an id has left, with retries.
 func (s *Store) leaveLocked(key, id string, unsure, until time.Time) {
 	if s.holds.closed {
 		return
@@ -254,10 +252,10 @@ func (s *Store) leaveLocked(key, id string, unsure, until time.Time) {
 	}
 }
 
-// leaving is for how long a server is told that a holder has left, until it confirms that. After that the place comes back when its hold expires.
+// leaving is for how long the server is told that a holder has left, unless it confirms. After that the place comes back when its hold expires.
 const leaving = 10 * time.Second
 
-// closeHolds ends all holds: nothing extends them any more. It waits for the server to hear of those that have left, no longer than a call may take.
+// closeHolds ends all holds. It waits until the server has confirmed those that have left, no longer than Timeout.
 func (s *Store) closeHolds() {
 	all := &s.holds
 	all.mu.Lock()

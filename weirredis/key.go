@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// maxTag is how long a tag may be as it is. A longer one is known by its SHA-256.
+// maxTag is how long a tag may be, in bytes. A longer one is replaced by its SHA-256.
 const maxTag = 512
 
-// key is where a state is kept: prefix, tag in braces, name, and the key itself where it is not the tag.
+// key returns the key of a state in Redis: prefix, tag in braces, name, and the key itself unless it is the tag.
 func (s *Store) key(name, key string) string {
 	tag := key
 	if s.opts.Tag != nil {
@@ -23,11 +23,10 @@ func (s *Store) key(name, key string) string {
 	return at
 }
 
-// names keeps a name from reaching into the key that follows it, or from being taken for one that is followed by a key.
+// names escapes a name, so that a name with a colon cannot be mistaken for a name and a key.
 var names = strings.NewReplacer("%", "%25", ":", "%3A")
 
-// escape writes a key such that it can stand between braces: braces, % and ~ as in URLs, nothing at all as ~, and what is very long as ~ and
-// its hash.
+// escape encodes a key for use between braces: braces, % and ~ as in URLs, the empty key as ~, and a very long one as ~ and its hash.
 func escape(key string) string {
 	switch {
 	case key == "":
@@ -50,10 +49,10 @@ func escape(key string) string {
 	return b.String()
 }
 
-// slots is how many a cluster has.
+// slots is how many slots a cluster has.
 const slots = 16384
 
-// slot is the slot of a key: 0 where the store is one server.
+// slot returns the slot of a key; 0 on a single server.
 func (s *Store) slot(key string) uint16 {
 	if s.opts.Cluster {
 		return slotOf(key)
@@ -61,7 +60,7 @@ func (s *Store) slot(key string) uint16 {
 	return 0
 }
 
-// slotOf is the slot of a cluster that a key with a tag is in: CRC-16 (XMODEM) of what is between its braces.
+// slotOf returns the cluster slot of a key with a tag: CRC-16 (XMODEM) of the text between its braces.
 func slotOf(key string) uint16 {
 	_, tag, _ := strings.Cut(key, "{")
 	tag, _, _ = strings.Cut(tag, "}")

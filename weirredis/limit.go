@@ -18,24 +18,24 @@ const (
 	tick      = time.Microsecond
 )
 
-// limit is a limit as the scripts read it.
+// A limit is a weir.Limit as the scripts read it.
 type limit struct {
-	def      string // its numbers, in MessagePack
+	def      string // version, algorithm and parameters, in MessagePack
 	kinds    kindSet
 	capacity int64
 	names    []string // of the parts of an All
-	short    *brief   // nil where the short way does not know it
+	short    *brief   // nil if take.lua does not know it
 
 	calendars []*calendar // whose windows it needs
 }
 
-// limits keeps what was worked out for each limit that was asked about lately.
+// limits caches compiled limits.
 type limits struct {
 	mu    sync.Mutex
 	known map[weir.Limit]*limit
 }
 
-// maxLimits bounds them. A program has few limits, and makes a new one where it changes one.
+// maxLimits bounds the cache. A program has few limits, and a change of one makes another.
 const maxLimits = 1024
 
 func (s *limits) of(l weir.Limit) (*limit, error) {
@@ -55,7 +55,7 @@ func (s *limits) of(l weir.Limit) (*limit, error) {
 	return c, nil
 }
 
-// compile checks a limit, and writes it down for the scripts.
+// compile checks a limit and encodes it for the scripts.
 func compile(l weir.Limit) (*limit, error) {
 	p, err := weir.Prepare(l, tick)
 	if err != nil {
@@ -80,20 +80,20 @@ func compile(l weir.Limit) (*limit, error) {
 		def = appendString(def, text)
 		c.kinds |= kinds
 	}
-	c.def, c.short = string(def), nil // the short way is for one bucket
+	c.def, c.short = string(def), nil // take.lua is for a single bucket
 	return c, nil
 }
 
-// version is that of what the scripts keep and are asked.
+// version is the version of states and arguments.
 const version = 1
 
 // counting is how the scripts count.
 var counting = rules.Counting{Store: "Redis", Unit: tick, Most: most, MostTicks: mostTicks, MostEntries: maxEntries}
 
-// maxEntries is how many charges a log may remember in Redis: each one copies them.
+// maxEntries is how many charges a log may have in Redis: each charge copies them.
 const maxEntries = 1 << 14
 
-// define writes a limit down that is no All: version, kind, and numbers; and where it has a calendar, the name of that.
+// define encodes a limit that is no All: version, algorithm, parameters, and the name of its calendar, if it has one.
 func (c *limit) define(l weir.Limit) (string, kindSet, error) {
 	p, ok := rules.ParamsOf(l).(rules.Stored)
 	if !ok {
@@ -133,7 +133,7 @@ func (c *limit) define(l weir.Limit) (string, kindSet, error) {
 	return string(def), 1 << script.Number, nil
 }
 
-// cost is a cost as the scripts read it: one too large is too large for any limit.
+// cost returns a cost as the scripts read it: a larger one fits no limit anyway.
 func cost(c int64) int64 {
 	switch {
 	case c < 0:
@@ -144,7 +144,7 @@ func cost(c int64) int64 {
 	return c
 }
 
-// within is the longest delay, in clock units; below 0 for however long.
+// within returns the longest acceptable delay, in clock units; below 0: however long.
 func within(d time.Duration) int64 {
 	if d < 0 {
 		return -1
@@ -152,7 +152,7 @@ func within(d time.Duration) int64 {
 	return int64(d / tick)
 }
 
-// span is a number of clock units; -1 is never.
+// span returns a number of clock units as a duration; -1 is never.
 func span(units int64) time.Duration {
 	switch {
 	case units < 0:
@@ -163,7 +163,7 @@ func span(units int64) time.Duration {
 	return time.Duration(units) * tick
 }
 
-// Check says what is wrong with keeping a limit in Redis: numbers that its scripts could not count exactly, or a limit that they do not know.
+// Check returns why a limit cannot be kept in Redis: parameters that the scripts could not count exactly, or an algorithm that they do not know.
 func Check(l weir.Limit) error {
 	_, err := compile(l)
 	return err

@@ -12,19 +12,19 @@ import (
 
 // scripted is an Evaler that has the scripts it was sent, for each slot apart.
 type scripted struct {
-	has   map[string]bool
-	calls int
-	trips int
-	err   error
+	has        map[string]bool
+	calls      int
+	roundTrips int
+	err        error
 }
 
 func (e *scripted) Eval(_ context.Context, c Call) (string, error) {
-	e.trips++
+	e.roundTrips++
 	return e.eval(c)
 }
 
 func (e *scripted) EvalAll(_ context.Context, calls []Call, replies []Reply) {
-	e.trips++
+	e.roundTrips++
 	for i, c := range calls {
 		replies[i].Text, replies[i].Err = e.eval(c)
 	}
@@ -45,7 +45,7 @@ func (e *scripted) eval(c Call) (string, error) {
 
 var bucketAndWindow = []weir.Limit{weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}, weir.SlidingLog{Limit: 5, Window: time.Second}}
 
-// TestWarm: each script that will be needed is where it is lacking, after two trips, and the clock is known.
+// TestWarm: each script that will be needed is where it is lacking, after two round trips, and the clock is known.
 func TestWarm(t *testing.T) {
 	for _, cluster := range []bool{false, true} {
 		e := &scripted{has: map[string]bool{}}
@@ -60,21 +60,21 @@ func TestWarm(t *testing.T) {
 		if cluster {
 			nodes = 3
 		}
-		if scripts := 4; len(e.has) != scripts*nodes || e.trips != 2 { // the short one, that of each kind, and that of both
-			t.Errorf("%d scripts in %d trips", len(e.has), e.trips)
+		if scripts := 4; len(e.has) != scripts*nodes || e.roundTrips != 2 { // the short one, that of each kind, and that of both
+			t.Errorf("%d scripts in %d round trips", len(e.has), e.roundTrips)
 		}
 		for i := range s.queues.parts {
 			if _, known := s.queues.parts[i].clock.now(); !known {
 				t.Errorf("the clock of part %d is not known", i)
 			}
 		}
-		e.trips = 0
-		if err := s.Warm(t.Context(), bucketAndWindow); err != nil || e.trips != 1 {
-			t.Errorf("the second time takes %d trips, %v", e.trips, err)
+		e.roundTrips = 0
+		if err := s.Warm(t.Context(), bucketAndWindow); err != nil || e.roundTrips != 1 {
+			t.Errorf("the second time takes %d round trips, %v", e.roundTrips, err)
 		}
-		e.has, e.trips = map[string]bool{}, 0 // it was restarted
-		if err := s.Ping(t.Context()); cluster != (err != nil) || !cluster && (len(e.has) != 4 || e.trips != 2) {
-			t.Errorf("after a ping of a server that was restarted: %d scripts in %d trips, %v", len(e.has), e.trips, err)
+		e.has, e.roundTrips = map[string]bool{}, 0 // it was restarted
+		if err := s.Ping(t.Context()); cluster != (err != nil) || !cluster && (len(e.has) != 4 || e.roundTrips != 2) {
+			t.Errorf("after a ping of a server that was restarted: %d scripts in %d round trips, %v", len(e.has), e.roundTrips, err)
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)

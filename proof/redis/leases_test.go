@@ -66,7 +66,7 @@ const (
 // little demand is not starved; and what a node held is over when its time is, also while it was stopped.
 func TestLeases(t *testing.T) {
 	table := []string{
-		"| what happens | calls, hot key | admitted | bound | of that | worst interval, of its bound | calls a trip | of its calls the first node was admitted | of theirs the others | budget | admitted | charged | not answered, or lost |",
+		"| what happens | calls, hot key | admitted | bound | of that | worst interval, of its bound | calls a round trip | of its calls the first node was admitted | of theirs the others | budget | admitted | charged | not answered, or lost |",
 		"|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
 	}
 	for _, row := range leaseRows {
