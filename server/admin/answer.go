@@ -103,7 +103,7 @@ func problemOf(err error) *problem {
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &invalid):
-		return &problem{Status: http.StatusUnprocessableEntity, Detail: "the policy is not valid: the one in force goes on", Problems: problemsOf(invalid.Problems)}
+		return &problem{Status: http.StatusUnprocessableEntity, Detail: "the policy is invalid: the running policy stays active", Problems: problemsOf(invalid.Problems)}
 	case errors.As(err, &large):
 		return &problem{Status: http.StatusRequestEntityTooLarge, Detail: "the body is too large"}
 	case errors.Is(err, active.ErrConflict), errors.Is(err, policy.ErrTooMany):
