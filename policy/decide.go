@@ -42,13 +42,13 @@ type Verdict struct {
 	// a charge that a store cannot carry out, as of a cost beyond what it can count: that one is refused.
 	Err error
 
-	cost    int64 // where one limit decided
-	rare    *rare // nil for nothing of it
-	asked   []*limit
-	order   []int                  // the places in asked, in the order of the policy
-	charges []keyed.Charge[string] // one for each asked; nil where one decided
-	open    []bool                 // which of them are for a length that is not known yet; nil for none
-	shared  *sharing               // what is in stores; nil for nothing
+	cost      int64 // where one limit decided
+	rare      *rare // nil for nothing of it
+	evaluated []*limit
+	order     []int                  // the places in asked, in the order of the policy
+	charges   []keyed.Charge[string] // one for each asked; nil where one decided
+	open      []bool                 // which of them are for a length that is not known yet; nil for none
+	shared    *sharing               // what is in stores; nil for nothing
 }
 
 // Decide asks the limits of the first route that matches, charges all of them or none, and says what becomes of the request.
@@ -72,7 +72,7 @@ func (e *Engine) DecideContext(ctx context.Context, req Request) Verdict {
 
 func (e *Engine) decide(ctx context.Context, r *request, index int) Verdict {
 	route := &e.routes[index]
-	v := Verdict{Route: index, Decision: weir.Decision{Allowed: true}, asked: route.live, order: route.order}
+	v := Verdict{Route: index, Decision: weir.Decision{Allowed: true}, evaluated: route.live, order: route.order}
 	if len(route.places) > 0 && v.bannedFrom(route.places, r) {
 		return v
 	}
@@ -97,17 +97,17 @@ func (e *Engine) decide(ctx context.Context, r *request, index int) Verdict {
 // one decides by a single limit where nothing of its charge has to be held on to: there are no charges then. It reports false where all
 // has to decide: for several limits, for a length that is not known yet, and for a queue that is busy.
 func (v *Verdict) one(ctx context.Context, e *Engine, r *request) bool {
-	if len(v.asked) != 1 {
+	if len(v.evaluated) != 1 {
 		return false
 	}
-	if v.asked[0].store != nil {
+	if v.evaluated[0].store != nil {
 		return v.stored(ctx, e, r)
 	}
-	if v.asked[0].zone != nil || v.asked[0].cost.open(r) {
+	if v.evaluated[0].zone != nil || v.evaluated[0].cost.open(r) {
 		return false
 	}
 	var buf [maxKey]byte
-	l := v.asked[0]
+	l := v.evaluated[0]
 	key, cost, q := l.question(buf[:0], r)
 	if q == asks && l.except.now() != nil && l.except.sets(key) {
 		return false // header fields are to tell of the key's own numbers, and need the key
@@ -129,7 +129,7 @@ func (v *Verdict) one(ctx context.Context, e *Engine, r *request) bool {
 		}
 	case skip, exempt:
 		l.passes(q)
-		v.asked = nil
+		v.evaluated = nil
 	default:
 		v.settle(l, key, q, r)
 	}
@@ -152,7 +152,7 @@ func (v *Verdict) all(ctx context.Context, e *Engine, r *request, route *route) 
 // given back.
 func (v *Verdict) ask(r *request, keep bool) bool {
 	var buf [maxKey]byte
-	for i, l := range v.asked {
+	for i, l := range v.evaluated {
 		c := &v.charges[i]
 		key, cost, q := l.question(buf[:0], r)
 		switch q {
@@ -275,8 +275,8 @@ func (v *Verdict) opens(i int) {
 // charge asks the limits in memory and sets the outcome.
 func (v *Verdict) charge(e *Engine, r *route) {
 	v.Decision, _ = r.group.Take(v.charges[:r.memory]) // the error is for a number of charges that is not the group's
-	ownNames(&v.Decision, v.asked[:r.memory], v.charges)
-	for i, l := range v.asked[:r.memory] {
+	ownNames(&v.Decision, v.evaluated[:r.memory], v.charges)
+	for i, l := range v.evaluated[:r.memory] {
 		c := &v.charges[i]
 		switch {
 		case c.Skip:
@@ -292,7 +292,7 @@ func (v *Verdict) charge(e *Engine, r *route) {
 
 // count counts the outcome: once for each limit asked, and for a refusal only where it was refused.
 func (v *Verdict) count() {
-	for i, l := range v.asked {
+	for i, l := range v.evaluated {
 		c := &v.charges[i]
 		switch {
 		case c.Skip || v.Outcome == Left || v.Outcome == Deny && l.Name != v.Limit:
@@ -423,18 +423,18 @@ func (v *Verdict) CountsBytes() bool {
 }
 
 // Asked is one limit that was asked about a request, for header fields.
-type Asked struct {
+type Evaluated struct {
 	Name     string
-	Quota    int64         // its capacity
+	Limit    int64         // its capacity
 	Window   time.Duration // the time that the capacity takes to come back
 	Decision weir.Decision
 }
 
 // Asked returns the limits that were asked, in the order of the route. Shadow limits are not among them.
-func (v *Verdict) Asked() []Asked {
-	all := make([]Asked, 0, len(v.asked))
-	for _, i := range v.order[:len(v.asked)] {
-		l := v.asked[i]
+func (v *Verdict) Evaluated() []Evaluated {
+	all := make([]Evaluated, 0, len(v.evaluated))
+	for _, i := range v.order[:len(v.evaluated)] {
+		l := v.evaluated[i]
 		d, window := v.Decision, l.window // of the only one, where there are no charges
 		if v.charges != nil {
 			if v.charges[i].Skip {
@@ -444,7 +444,7 @@ func (v *Verdict) Asked() []Asked {
 			window = l.except.window(v.charges[i].Key, window)
 		}
 		if d.Limit > 0 {
-			all = append(all, Asked{l.Name, d.Limit, window, d})
+			all = append(all, Evaluated{l.Name, d.Limit, window, d})
 		}
 	}
 	return all

@@ -18,7 +18,7 @@ type Change struct {
 	Name   string  // its name; the match of a route
 	How    string  // "added", "removed", "changed", or "moved"
 	Fields []Field // of one that is changed: each number or word that differs
-	Counts string  // of a limit, or of those in a store: what becomes of what was counted: "kept", "new" or "gone"
+	Counts string  // of a limit, or of those in a store: what becomes of what was counted: "kept", "reset" or "gone"
 	Why    string  // why that is so
 }
 
@@ -35,9 +35,9 @@ const (
 
 // What becomes of counts.
 const (
-	CountsKept = "kept"
-	CountsNew  = "new"
-	CountsGone = "gone"
+	CountsKept  = "kept"
+	CountsReset = "new"
+	CountsGone  = "gone"
 )
 
 // Diff returns what would change if one policy took the place of another, in the order of a policy file. Neither passwords nor users of stores are
@@ -253,7 +253,7 @@ func withoutUser(url string) string {
 // placed says what becomes of the counts of the limits in a store.
 func placed(was, is *Store, c *Change) {
 	if was != nil && is != nil && (!samePlace(was, is) || was.prefix() != is.prefix()) {
-		c.Counts, c.Why = CountsNew, "what its limits have counted stays where it was"
+		c.Counts, c.Why = CountsReset, "what its limits have counted stays where it was"
 	}
 }
 
@@ -267,12 +267,12 @@ func counted(from, to *Policy, was, is *Limit, c *Change) {
 		}
 		return
 	case was == nil:
-		c.Counts = CountsNew
+		c.Counts = CountsReset
 		return
 	}
 	c.Counts, c.Why = CountsKept, was.restarts(is, from.store(was.Store), to.store(is.Store))
 	if c.Why != "" {
-		c.Counts = CountsNew
+		c.Counts = CountsReset
 	}
 }
 
@@ -299,8 +299,8 @@ func (c Change) String() string {
 	switch {
 	case c.Counts == CountsKept:
 		b.WriteString("; its counts are kept")
-	case c.Counts == CountsNew && c.How != Added:
-		b.WriteString("; its counts begin anew")
+	case c.Counts == CountsReset && c.How != Added:
+		b.WriteString("; its counts are reset")
 	case c.Counts == CountsGone:
 		b.WriteString("; its counts go with it")
 	}

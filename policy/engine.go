@@ -37,16 +37,16 @@ type Options struct {
 
 // An Engine decides about requests. It is safe for concurrent use.
 type Engine struct {
-	policy  Policy
-	opts    Options
-	limits  []*limit
-	routes  []route
-	noRoute *atomic.Uint64
-	shadows *shadows
-	excepts *exceptions
-	zones   map[string]*zone
-	singles sync.Pool // of *single
-	start   time.Time
+	policy    Policy
+	opts      Options
+	limits    []*limit
+	routes    []route
+	noRoute   *atomic.Uint64
+	shadows   *shadows
+	overrides *overrides
+	zones     map[string]*zone
+	singles   sync.Pool // of *single
+	start     time.Time
 }
 
 // limit is a named limit with its states.
@@ -67,11 +67,11 @@ type limit struct {
 	tells    bool      // verdicts carry the key
 	presence *presence // which parts of the key requests had; nil where nobody asks
 	window   time.Duration
-	state    string    // StateName
-	tag      int       // the place of its tag in the key, or noPart
-	share    *share    // whom it is for; nil for all
-	rest     *limit    // the shadow that it is for all others; nil for none
-	except   *excepted // bans and grants
+	state    string          // StateName
+	tag      int             // the place of its tag in the key, or noPart
+	share    *share          // whom it is for; nil for all
+	rest     *limit          // the shadow that it is for all others; nil for none
+	except   *limitOverrides // bans and grants
 	exempt   *exemption
 	banBy    string // who refuses one that is banned
 }
@@ -151,9 +151,9 @@ func build(p Policy, o Options, before *Engine) (*Engine, error) {
 	byName := map[string]*limit{}
 	var changes []func() error
 	if before != nil {
-		e.noRoute, e.shadows, e.excepts = before.noRoute, before.shadows, before.excepts
+		e.noRoute, e.shadows, e.overrides = before.noRoute, before.shadows, before.overrides
 	} else {
-		e.excepts = newExceptions(e.now)
+		e.overrides = newOverrides(e.now)
 	}
 	if err := e.compileZones(before, &changes); err != nil {
 		return nil, err
@@ -177,7 +177,7 @@ func build(p Policy, o Options, before *Engine) (*Engine, error) {
 			return nil, err // it cannot fail: the limits were checked above
 		}
 	}
-	e.excepts.follow(e)
+	e.overrides.follow(e)
 	return e, nil
 }
 
@@ -189,7 +189,7 @@ func (e *Engine) compileBoth(l Limit, before *Engine, changes *[]func() error) (
 		return nil, err
 	}
 	e.limits = append(e.limits, c)
-	c.except = e.excepts.of(old, l)
+	c.except = e.overrides.of(old, l)
 	if l.RollOut == "" {
 		return c, nil
 	}

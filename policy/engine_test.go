@@ -74,8 +74,8 @@ func TestFlashSale(t *testing.T) {
 	if got := counts(e, "per-sku"); got != [3]uint64{3, 1, 0} {
 		t.Errorf("%v", got)
 	}
-	asked := v.Asked()
-	if len(asked) != 1 || asked[0].Name != "per-sku" || asked[0].Quota != 1 || asked[0].Window != 10*sec || asked[0].Decision.RetryAfter != 10*sec {
+	asked := v.Evaluated()
+	if len(asked) != 1 || asked[0].Name != "per-sku" || asked[0].Limit != 1 || asked[0].Window != 10*sec || asked[0].Decision.RetryAfter != 10*sec {
 		t.Errorf("%+v", asked)
 	}
 }
@@ -191,7 +191,7 @@ func TestShadowLimitsHaveTheirOwnState(t *testing.T) {
 	e, _ := engine(t, p)
 	for i := range 5 {
 		v := e.Decide(get("/", "a"))
-		if want := i < 3; (v.Outcome == policy.Allow) != want || v.Delay != 0 || len(v.Asked()) != 1 {
+		if want := i < 3; (v.Outcome == policy.Allow) != want || v.Delay != 0 || len(v.Evaluated()) != 1 {
 			t.Errorf("request %d: %+v", i, v)
 		}
 	}
@@ -232,8 +232,8 @@ func TestQueueWaitsForReal(t *testing.T) {
 		if err := third.Wait(t.Context()); err != nil || time.Since(start) != sec {
 			t.Errorf("the one behind: %v after %v, want the place that became free at 1s", err, time.Since(start))
 		}
-		if v := e.Decide(get("/x", "a")); v.Asked()[0].Decision.Remaining != 8 {
-			t.Errorf("the one who left was charged: %+v", v.Asked())
+		if v := e.Decide(get("/x", "a")); v.Evaluated()[0].Decision.Remaining != 8 {
+			t.Errorf("the one who left was charged: %+v", v.Evaluated())
 		}
 		if got := counts(e, "door"); got != [3]uint64{1, 1, 3} {
 			t.Errorf("%v", got)
@@ -264,8 +264,8 @@ func TestNextKeepsWhatWasUsed(t *testing.T) {
 	if _, err := e.Next(bad); !errors.As(err, &wrong) {
 		t.Errorf("%v", err)
 	}
-	if v := e.Decide(get("/kept", "b")); v.Asked()[0].Quota != 4 {
-		t.Errorf("a bad policy changed a limit: %+v", v.Asked())
+	if v := e.Decide(get("/kept", "b")); v.Evaluated()[0].Limit != 4 {
+		t.Errorf("a bad policy changed a limit: %+v", v.Evaluated())
 	}
 	n, err := e.Next(next)
 	if err != nil {

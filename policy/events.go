@@ -63,7 +63,7 @@ func (v *Verdict) noteOutcome() {
 	if v.Outcome != Deny && v.Outcome != Delay {
 		return
 	}
-	for i, l := range v.asked {
+	for i, l := range v.evaluated {
 		if l.Name != v.Limit || l.Log == "" {
 			continue
 		}
@@ -168,7 +168,7 @@ func (m *rare) sleep(ctx context.Context) error {
 // has it.
 func (v *Verdict) letGo() {
 	for i := range v.charges {
-		if _, ok := v.asked[i].Limit.Limit.(weir.NginxBucket); !ok {
+		if _, ok := v.evaluated[i].Limit.Limit.(weir.NginxBucket); !ok {
 			v.charges[i].Cancel()
 		}
 	}

@@ -85,7 +85,7 @@ func TestExemptEverywhere(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	if err := e.Except(policy.Exception{Limit: "rate", Key: []string{"10.0.0.1"}, Ban: true, For: time.Hour}); err != nil {
+	if err := e.Override(policy.Override{Limit: "rate", Key: []string{"10.0.0.1"}, Ban: true, For: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	if v := e.Decide(get("/", "10.0.0.1")); v.Outcome != policy.Deny || v.Limit != "rate" {

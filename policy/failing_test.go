@@ -53,7 +53,7 @@ func TestStoreFails(t *testing.T) {
 		if v.Outcome == policy.Allow {
 			want = 1
 		}
-		if got := v.Asked()[0].Decision.Remaining; got != want || len(v.Asked()) != 1 {
+		if got := v.Evaluated()[0].Decision.Remaining; got != want || len(v.Evaluated()) != 1 {
 			t.Errorf("%+v: %d left in memory, want %d", w, got, want)
 		}
 		if n := e.Counts()[1]; n.Sources[w.source] != 1 || n.Failed != map[bool]uint64{true: 1}[w.err == broken] {
@@ -81,7 +81,7 @@ func TestLeft(t *testing.T) {
 	if v.Outcome != policy.Left || !errors.Is(v.Err, context.Canceled) || v.Outcome.String() != "left" {
 		t.Errorf("%+v", v)
 	}
-	if a := v.Asked(); len(a) != 1 || a[0].Decision.Remaining != 2 || counts(e, "memory") != [3]uint64{} || counts(e, "l") != [3]uint64{} {
+	if a := v.Evaluated(); len(a) != 1 || a[0].Decision.Remaining != 2 || counts(e, "memory") != [3]uint64{} || counts(e, "l") != [3]uint64{} {
 		t.Errorf("%+v", a)
 	}
 }

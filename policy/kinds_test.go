@@ -88,7 +88,7 @@ func TestEveryKind(t *testing.T) {
 			t.Fatal(c.kind, err)
 		}
 		v := e.Decide(policy.Request{Method: "GET", Path: "/"})
-		asked := v.Asked()
+		asked := v.Evaluated()
 		if c.window > 0 && (len(asked) != 1 || asked[0].Window != c.window) || c.window == 0 && len(asked) > 0 {
 			t.Errorf("%s %s: %+v, want a window of %v", c.kind, c.fields, asked, c.window)
 		}

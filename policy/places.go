@@ -86,11 +86,11 @@ func (v *Verdict) openDoors(ctx context.Context, r *request, places []*limit) {
 // Enter takes a place at each limit of concurrency of the route, or none of them, for a request that may go. Done leaves them. It waits
 // where such a limit has a queue. Where a limit refuses, the outcome becomes Deny, what the other limits were charged is given back as far as
 // that never admits too much, and the error is a *weir.LimitedError; when the context ends first, it is the context's.
-func (v *Verdict) Enter(ctx context.Context) error { return v.EnterHeld(ctx, nil) }
+func (v *Verdict) Enter(ctx context.Context) error { return v.EnterQueued(ctx, nil) }
 
 // EnterHeld is Enter for those who bound how many wait: held is called before a request waits for a place, and may be called again for the next
 // one. It returns the context for the wait, or an error, which has to be a *weir.LimitedError: then the request is refused as by the limit.
-func (v *Verdict) EnterHeld(ctx context.Context, held func() (context.Context, error)) error {
+func (v *Verdict) EnterQueued(ctx context.Context, held func() (context.Context, error)) error {
 	if v.rare == nil {
 		return nil
 	}

@@ -13,34 +13,34 @@ import (
 // A WaitingRoom is where visitors wait for a route, in the order in which they came, while it is full. Package server/room carries it out;
 // an engine knows nothing of it.
 type WaitingRoom struct {
-	Name       string
-	Admit      weir.Rate     // how fast visitors are let in
-	Burst      int64         // how many of them at once; 0 is what Admit lets in within a second, at least 1
-	Inside     int64         // how many may be inside at once; 0 is any number
-	Idle       time.Duration // who makes no request for so long has left; 0 means 5 minutes
-	Session    time.Duration // the longest that a visitor may be inside; 0 means 30 minutes
-	Enter      time.Duration // how long a place inside is kept for whose turn it is; 0 means a minute
-	Lapse      time.Duration // who waits and does not ask for so long has lost the place; 0 means 2 minutes
-	MaxWaiting int64         // how many may wait; 0 means 100000
-	Joins      weir.Rate     // how many visitors a client's address may bring, on each gateway; zero means 60/m
-	Bind       string        // what of a client a ticket is bound to: "agent", "address", "none"; empty means agent
-	SecretFile string        // holds the secrets that tickets are signed with; empty makes one at the start
-	Store      string        // the name of a store; empty is the memory of this process
-	OnFailure  string        // what becomes of visitors without the store: "keep" or "allow"; empty means keep
-	Status     int           // of the page: 503, 200, 202 or 429; 0 means 503
-	Title      string        // of the page; empty is one in the visitor's language
-	Text       string        // on the page; the same
-	Language   string        // of the page: "en", "de", "es", "fr"; empty is the visitor's, of those
-	Page       string        // the name of a file with a page of one's own
+	Name        string
+	Admit       weir.Rate     // how fast visitors are let in
+	Burst       int64         // how many of them at once; 0 is what Admit lets in within a second, at least 1
+	Inside      int64         // how many may be inside at once; 0 is any number
+	Idle        time.Duration // who makes no request for so long has left; 0 means 5 minutes
+	Session     time.Duration // the longest that a visitor may be inside; 0 means 30 minutes
+	EnterWithin time.Duration // how long a place inside is kept for whose turn it is; 0 means a minute
+	PollTimeout time.Duration // who waits and does not ask for so long has lost the place; 0 means 2 minutes
+	MaxWaiting  int64         // how many may wait; 0 means 100000
+	Joins       weir.Rate     // how many visitors a client's address may bring, on each gateway; zero means 60/m
+	Bind        string        // what of a client a ticket is bound to: "agent", "address", "none"; empty means agent
+	SecretFile  string        // holds the secrets that tickets are signed with; empty makes one at the start
+	Store       string        // the name of a store; empty is the memory of this process
+	OnFailure   string        // what becomes of visitors without the store: "keep" or "allow"; empty means keep
+	Status      int           // of the page: 503, 200, 202 or 429; 0 means 503
+	Title       string        // of the page; empty is one in the visitor's language
+	Text        string        // on the page; the same
+	Language    string        // of the page: "en", "de", "es", "fr"; empty is the visitor's, of those
+	Page        string        // the name of a file with a page of one's own
 }
 
 // Defaults of a WaitingRoom.
 const (
-	DefaultRoomIdle       = 5 * time.Minute
-	DefaultRoomSession    = 30 * time.Minute
-	DefaultRoomEnter      = time.Minute
-	DefaultRoomLapse      = 2 * time.Minute
-	DefaultRoomMaxWaiting = 100_000
+	DefaultRoomIdle        = 5 * time.Minute
+	DefaultRoomSession     = 30 * time.Minute
+	DefaultRoomEnterWithin = time.Minute
+	DefaultRoomPollTimeout = 2 * time.Minute
+	DefaultRoomMaxWaiting  = 100_000
 )
 
 // LongestPoll is the longest pause between two questions of a visitor who waits. Lapse has to be above it, or those who do as they are told
@@ -63,8 +63,8 @@ func (r WaitingRoom) WithDefaults() WaitingRoom {
 	}
 	set(&r.Idle, DefaultRoomIdle)
 	set(&r.Session, DefaultRoomSession)
-	set(&r.Enter, DefaultRoomEnter)
-	set(&r.Lapse, DefaultRoomLapse)
+	set(&r.EnterWithin, DefaultRoomEnterWithin)
+	set(&r.PollTimeout, DefaultRoomPollTimeout)
 	if r.Burst == 0 && r.Admit.Per > 0 {
 		high, low := bits.Mul64(uint64(max(r.Admit.N, 0)), uint64(time.Second))
 		r.Burst = maxRoom + 1 // which is told to be too much
@@ -160,7 +160,7 @@ func (c *checker) roomNumbers(r *WaitingRoom) {
 	for _, f := range []struct {
 		name   string
 		d, min time.Duration
-	}{{"idle", full.Idle, time.Second}, {"session", full.Session, time.Second}, {"enter", full.Enter, time.Second}, {"lapse", full.Lapse, LongestPoll + time.Second}} {
+	}{{"idle", full.Idle, time.Second}, {"session", full.Session, time.Second}, {"enter_within", full.EnterWithin, time.Second}, {"poll_timeout", full.PollTimeout, LongestPoll + time.Second}} {
 		if f.d < f.min || f.d > maxRoomTime {
 			c.wrong(fmt.Sprintf("%s of %v is too short or too long", f.name, f.d), fmt.Sprintf("write one from %v to 24h", f.min), at(f.name)...)
 		}

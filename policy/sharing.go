@@ -128,14 +128,14 @@ func (v *Verdict) chargeStage(ctx context.Context, s *stage, at int, keep bool) 
 	refused := -1
 	for k, i := range places {
 		d := out[k]
-		d.By = v.asked[i].Name
+		d.By = v.evaluated[i].Name
 		v.charges[i].Decision = d
 		if !d.Allowed && (refused < 0 || longer(d.RetryAfter, v.charges[refused].Decision.RetryAfter)) {
 			refused = i
 		}
 	}
 	if refused >= 0 {
-		v.deny(v.asked[refused], v.charges[refused].Key, v.charges[refused].Decision)
+		v.deny(v.evaluated[refused], v.charges[refused].Key, v.charges[refused].Decision)
 		v.Delay = 0
 		return false
 	}
@@ -143,7 +143,7 @@ func (v *Verdict) chargeStage(ctx context.Context, s *stage, at int, keep bool) 
 		v.shared.charges[i-v.shared.first] = batch[k]
 		v.shared.wait = max(v.shared.wait, batch[k].Delay)
 		if batch[k].Delay > v.Delay {
-			v.Outcome, v.Limit, v.Key, v.Delay = Delay, v.asked[i].Name, v.charges[i].Key, batch[k].Delay
+			v.Outcome, v.Limit, v.Key, v.Delay = Delay, v.evaluated[i].Name, v.charges[i].Key, batch[k].Delay
 		}
 	}
 	return true
@@ -182,8 +182,8 @@ func (v *Verdict) unanswered(ctx context.Context, err error, batch []weir.Charge
 	}
 	wrong := func(err error) bool { return errors.Is(err, weir.ErrCharge) || errors.Is(err, weir.ErrCost) }
 	refuse := func(i int, by weir.Source) bool {
-		v.charges[i].Decision = weir.Decision{RetryAfter: weir.Never, By: v.asked[i].Name, Source: by}
-		v.deny(v.asked[i], v.charges[i].Key, v.charges[i].Decision)
+		v.charges[i].Decision = weir.Decision{RetryAfter: weir.Never, By: v.evaluated[i].Name, Source: by}
+		v.deny(v.evaluated[i], v.charges[i].Key, v.charges[i].Decision)
 		v.Delay = 0
 		return false
 	}
@@ -196,13 +196,13 @@ func (v *Verdict) unanswered(ctx context.Context, err error, batch []weir.Charge
 		return refuse(places[0], weir.SourceStore)
 	}
 	for _, i := range places {
-		v.asked[i].counts.failed.Add(1)
+		v.evaluated[i].counts.failed.Add(1)
 	}
 	for _, i := range places {
-		if v.asked[i].fails != "allow" {
+		if v.evaluated[i].fails != "allow" {
 			return refuse(i, weir.SourceDeny)
 		}
-		v.charges[i].Decision = weir.Decision{Allowed: true, By: v.asked[i].Name, Source: weir.SourceAllow}
+		v.charges[i].Decision = weir.Decision{Allowed: true, By: v.evaluated[i].Name, Source: weir.SourceAllow}
 	}
 	return true
 }
@@ -241,13 +241,13 @@ func (v *Verdict) settleStores(ctx context.Context, actual func(i int) (cost int
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	for i := range v.shared.charges {
-		l := v.asked[v.shared.first+i]
+		l := v.evaluated[v.shared.first+i]
 		var batch []weir.Charge
 		var places []int
-		for j := v.shared.first + i; j < len(v.asked); j++ {
+		for j := v.shared.first + i; j < len(v.evaluated); j++ {
 			c := &v.shared.charges[j-v.shared.first]
 			cost, ok := actual(j)
-			if !ok || c.Receipt == "" || v.asked[j].Store != l.Store {
+			if !ok || c.Receipt == "" || v.evaluated[j].Store != l.Store {
 				continue
 			}
 			batch = append(batch, weir.Charge{Name: c.Name, Key: c.Key, Limit: c.Limit, Op: weir.OpSettle, Cost: cost, Receipt: c.Receipt})
@@ -266,10 +266,10 @@ func (v *Verdict) settleStore(ctx context.Context, s weir.Store, batch []weir.Ch
 	err := s.Do(ctx, batch, out)
 	for k, i := range places {
 		if err != nil {
-			v.asked[i].counts.lost.Add(1)
+			v.evaluated[i].counts.lost.Add(1)
 			continue
 		}
-		out[k].By = v.asked[i].Name
+		out[k].By = v.evaluated[i].Name
 		v.charges[i].Decision = out[k]
 	}
 }

@@ -34,7 +34,7 @@ func TestWhatAPlaceRefusesIsGivenBack(t *testing.T) {
 	}
 	first.Done(weir.Ignore)
 	v := e.Decide(get("/", "x"))
-	for _, a := range v.Asked() {
+	for _, a := range v.Evaluated() {
 		if a.Name != "places" && a.Decision.Remaining != 3 {
 			t.Errorf("%s: %+v", a.Name, a.Decision)
 		}

@@ -87,7 +87,7 @@ func TestEnginesShareALimit(t *testing.T) {
 		if want := i < 3; (v.Outcome == policy.Allow) != want || v.Decision.Source != weir.SourceStore || v.Err != nil {
 			t.Errorf("request %d: %+v", i, v)
 		}
-		if asked := v.Asked(); len(asked) != 1 || asked[0].Quota != 3 || asked[0].Decision.Remaining != max(2-int64(i), 0) {
+		if asked := v.Evaluated(); len(asked) != 1 || asked[0].Limit != 3 || asked[0].Decision.Remaining != max(2-int64(i), 0) {
 			t.Errorf("request %d: %+v", i, asked)
 		}
 	}
@@ -166,7 +166,7 @@ func TestAllOrNothing(t *testing.T) {
 		if !want {
 			refused[v.Limit]++
 		}
-		for _, a := range v.Asked() { // what they say is left is left, also where another one refused
+		for _, a := range v.Evaluated() { // what they say is left is left, also where another one refused
 			left := burst[a.Name] - used[id(e, a.Name, keys[a.Name])]
 			if want {
 				left -= cost
@@ -207,7 +207,7 @@ func TestStoreRefuses(t *testing.T) {
 		t.Errorf("%+v", third)
 	}
 	names := ""
-	for _, a := range third.Asked() {
+	for _, a := range third.Evaluated() {
 		names += fmt.Sprint(a.Name, a.Decision.Remaining, " ")
 	}
 	if names != "few0 bucket3 door0 " {
@@ -219,8 +219,8 @@ func TestStoreRefuses(t *testing.T) {
 		}
 	}
 	second.Cancel()
-	if v := e.Decide(get("/", "x")); v.Outcome != policy.Delay || v.Delay != sec || v.Asked()[1].Decision.Remaining != 3 {
-		t.Errorf("after the second has left: %+v", v.Asked())
+	if v := e.Decide(get("/", "x")); v.Outcome != policy.Delay || v.Delay != sec || v.Evaluated()[1].Decision.Remaining != 3 {
+		t.Errorf("after the second has left: %+v", v.Evaluated())
 	}
 }
 
@@ -257,11 +257,11 @@ func TestQueueInAStore(t *testing.T) {
 		}
 		// The last place was given back, and so was what its request had taken elsewhere. The one who was refused was not charged.
 		v := two.Decide(get("/", "3"))
-		if v.Delay != sec || v.Asked()[1].Decision.Remaining != 9 {
-			t.Errorf("%v, %+v", v.Delay, v.Asked())
+		if v.Delay != sec || v.Evaluated()[1].Decision.Remaining != 9 {
+			t.Errorf("%v, %+v", v.Delay, v.Evaluated())
 		}
-		if v := two.Decide(get("/", "4")); v.Asked()[1].Decision.Remaining != 9 {
-			t.Errorf("%+v", v.Asked())
+		if v := two.Decide(get("/", "4")); v.Evaluated()[1].Decision.Remaining != 9 {
+			t.Errorf("%+v", v.Evaluated())
 		}
 		if got := counts(one, "door"); got != [3]uint64{1, 1, 1} {
 			t.Errorf("%v", got)
@@ -283,7 +283,7 @@ func TestBytesInAStore(t *testing.T) {
 	post := get("/", "x")
 	left := func() (n []int64) {
 		v := e.Decide(post)
-		for _, a := range v.Asked() {
+		for _, a := range v.Evaluated() {
 			n = append(n, a.Decision.Remaining)
 		}
 		return n
@@ -294,8 +294,8 @@ func TestBytesInAStore(t *testing.T) {
 	}
 	post.Length = -1
 	v := e.Decide(post)
-	if !v.CountsBytes() || v.Asked()[0].Decision.Remaining != 599 {
-		t.Errorf("%+v", v.Asked())
+	if !v.CountsBytes() || v.Evaluated()[0].Decision.Remaining != 599 {
+		t.Errorf("%+v", v.Evaluated())
 	}
 	v.SettleBytes(150)
 	v.SettleBytes(150)
@@ -328,7 +328,7 @@ func TestShadowInAStore(t *testing.T) {
 	p := policy.Policy{Limits: limits, Routes: []policy.Route{{Match: "/", Limits: []string{"l", "queue"}}}}
 	e := sharing(t, p, c, map[string]weir.Store{"s": f})
 	for range 3 {
-		if v := e.Decide(get("/", "x")); v.Outcome != policy.Allow || len(v.Asked()) != 0 {
+		if v := e.Decide(get("/", "x")); v.Outcome != policy.Allow || len(v.Evaluated()) != 0 {
 			t.Errorf("%+v", v)
 		}
 	}
@@ -346,8 +346,8 @@ func TestShadowInAStore(t *testing.T) {
 	live.Limits = []policy.Limit{limits[0], limits[1]}
 	live.Limits[0].Shadow = false
 	e = sharing(t, live, c, map[string]weir.Store{"s": f})
-	if v := e.Decide(get("/", "x")); v.Asked()[0].Decision.Remaining != 1 {
-		t.Errorf("the shadow has charged the live one: %+v", v.Asked())
+	if v := e.Decide(get("/", "x")); v.Evaluated()[0].Decision.Remaining != 1 {
+		t.Errorf("the shadow has charged the live one: %+v", v.Evaluated())
 	}
 	f.fail(errors.New("broken"))
 	e = sharing(t, p, c, map[string]weir.Store{"s": f})
@@ -427,7 +427,7 @@ func TestOneCallForOneStore(t *testing.T) {
 			t.Errorf("%d calls after request %d", f.called(), i)
 		}
 	}
-	if v := e.Decide(get("/", "x")); v.Outcome != policy.Allow || f.called() != 3 || len(v.Asked()) != 0 {
+	if v := e.Decide(get("/", "x")); v.Outcome != policy.Allow || f.called() != 3 || len(v.Evaluated()) != 0 {
 		t.Errorf("where all are skipped: %+v, %d calls", v, f.called())
 	}
 	if v := e.Decide(get("/", "x", "b", "x", "c", "x")); v.Outcome != policy.Allow || v.Decision.Remaining != 0 {

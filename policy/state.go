@@ -66,7 +66,7 @@ func (p *Policy) Restarts(next *Policy) (all []Restart) {
 	return all
 }
 
-// restarts says why a changed limit begins anew; nothing where it does not.
+// restarts says why a changed limit reset; nothing where it does not.
 func (l *Limit) restarts(next *Limit, from, to *Store) string {
 	switch {
 	case l.Zone != next.Zone:

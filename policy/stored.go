@@ -17,7 +17,7 @@ type single struct {
 // stored decides by a single limit in a store, where nothing of the charge has to be remembered. It reports false where all has to decide: for
 // a queue, and for a length that is not known yet.
 func (v *Verdict) stored(ctx context.Context, e *Engine, r *request) bool {
-	l := v.asked[0]
+	l := v.evaluated[0]
 	if l.wait || l.cost.open(r) {
 		return false
 	}
@@ -26,7 +26,7 @@ func (v *Verdict) stored(ctx context.Context, e *Engine, r *request) bool {
 	switch q {
 	case asks:
 	case skip:
-		v.asked = nil
+		v.evaluated = nil
 		return true
 	default:
 		v.settle(l, key, q, r)

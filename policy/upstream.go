@@ -41,9 +41,9 @@ type UpstreamTLS struct {
 
 // Timeouts bound what is waited for.
 type Timeouts struct {
-	Connect time.Duration // for a connection, and again for its TLS; 0 means 5 s
-	Answer  time.Duration // from the end of the request to the header of the answer; 0 means 60 s
-	Idle    time.Duration // without a byte of a body in either direction; 0 means 5 minutes
+	Connect  time.Duration // for a connection, and again for its TLS; 0 means 5 s
+	Response time.Duration // from the end of the request to the header of the answer; 0 means 60 s
+	Idle     time.Duration // without a byte of a body in either direction; 0 means 5 minutes
 }
 
 // Retries say how often a request is sent to another target. Only what is harmless to repeat ever is.
@@ -61,8 +61,8 @@ type Health struct {
 	DownAfter int           // so many failures in a row; 0 means 3
 	UpAfter   int           // so many successes in a row; 0 means 2
 	Failures  int           // so many requests that fail in a row take a target out; 0 means 5, and less than 0 never
-	Out       time.Duration // for so long at first, and twice as long each time; 0 means 10 s
-	AllOut    string        // what to do while all are out: "try" or "refuse"; empty means try
+	DownFor   time.Duration // for so long at first, and twice as long each time; 0 means 10 s
+	AllDown   string        // what to do while all are out: "try" or "refuse"; empty means try
 }
 
 // Waiting bounds how many requests of a route are held in queues.
@@ -97,7 +97,7 @@ type figure struct {
 
 var (
 	protocols = []string{"auto", "http1", "h2", "h2c"}
-	allOut    = []string{"try", "refuse"}
+	allDown   = []string{"try", "refuse"}
 )
 
 func (c *checker) upstreams() {
@@ -212,8 +212,8 @@ func (c *checker) health(u *Upstream) {
 	if h.Every != 0 && h.Every < 100*time.Millisecond {
 		c.wrong(fmt.Sprintf("a check every %v keeps targets busy with checks", h.Every), "write at least 100ms", "upstreams", u.Name, "health", "every")
 	}
-	if h.AllOut != "" && !slices.Contains(allOut, h.AllOut) {
-		c.wrong(fmt.Sprintf("%q is not what to do while all targets are out", h.AllOut), suggest(h.AllOut, allOut), "upstreams", u.Name, "health", "all_out")
+	if h.AllDown != "" && !slices.Contains(allDown, h.AllDown) {
+		c.wrong(fmt.Sprintf("%q is not known for all_down", h.AllDown), suggest(h.AllDown, allDown), "upstreams", u.Name, "health", "all_down")
 	}
 }
 

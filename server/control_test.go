@@ -25,18 +25,18 @@ type api struct {
 
 // reply is what the API answers, whatever it is.
 type reply struct {
-	Status     int
-	ETag       string
-	Title      string
-	Detail     string
-	Applied    bool
-	Saved      bool
-	Lifted     bool
-	Kind       string
-	Changes    []struct{ Text, Counts, Why string }
-	Warnings   []struct{ Message string }
-	Problems   []struct{ Line, Column int }
-	Exceptions []struct {
+	Status    int
+	ETag      string
+	Title     string
+	Detail    string
+	Applied   bool
+	Saved     bool
+	Lifted    bool
+	Kind      string
+	Changes   []struct{ Text, Counts, Why string }
+	Warnings  []struct{ Message string }
+	Problems  []struct{ Line, Column int }
+	Overrides []struct {
 		Limit, Kind, Until string
 		Key                []string
 	}
@@ -295,7 +295,7 @@ func TestAdminBansSurvive(t *testing.T) {
 		t.Error("/healthz needs a token")
 	}
 	metrics := a.ask("GET", "/metrics", "")
-	for _, want := range []string{"weir_exceptions 2", `weir_limit_requests_total{limit="per-ip",outcome="banned"} 2`, `weir_admin_changes_total{change="ban",result="ok"} 1`} {
+	for _, want := range []string{"weir_overrides 2", `weir_limit_requests_total{limit="per-ip",outcome="banned"} 2`, `weir_admin_changes_total{change="ban",result="ok"} 1`} {
 		if !strings.Contains(metrics.text, want+"\n") {
 			t.Errorf("/metrics has no %s", want)
 		}
@@ -317,7 +317,7 @@ func TestAdminBansSurvive(t *testing.T) {
 	again := serve(t, Options{Path: path})
 	a.url = "http://" + again.Admin
 	banned(again)
-	if got := a.ask("GET", "/v1/exceptions", ""); len(got.Exceptions) != 2 || got.Exceptions[0].Key[0] != "127.0.0.1" || got.Exceptions[1].Kind != "grant" {
+	if got := a.ask("GET", "/v1/overrides", ""); len(got.Overrides) != 2 || got.Overrides[0].Key[0] != "127.0.0.1" || got.Overrides[1].Kind != "grant" {
 		t.Errorf("%+v", got)
 	}
 	if got := a.ask("POST", "/v1/lift", `{"limit":"per-ip","key":["127.0.0.1"]}`); got.Status != 200 || !got.Lifted {
@@ -332,7 +332,7 @@ func TestAdminBansSurvive(t *testing.T) {
 	again.end(t)
 
 	// A file that is broken is not begun without, and not written over.
-	broken := []byte(`{"version":1,"exceptions":[{"li`)
+	broken := []byte(`{"version":1,"overrides":[{"li`)
 	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "bans.json"), broken, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -367,7 +367,7 @@ func TestAdminBansAreChecked(t *testing.T) {
 			t.Errorf("%.80s: %+v", body, got)
 		}
 	}
-	if got := a.ask("GET", "/v1/exceptions", ""); got.Status != 200 || len(got.Exceptions) != 0 {
+	if got := a.ask("GET", "/v1/overrides", ""); got.Status != 200 || len(got.Overrides) != 0 {
 		t.Errorf("%+v", got)
 	}
 	r.end(t)
@@ -413,8 +413,8 @@ func TestAdminChangesUnderLoad(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
-	if got := a.ask("GET", "/v1/exceptions", ""); len(got.Exceptions) != 15 {
-		t.Errorf("%d bans", len(got.Exceptions))
+	if got := a.ask("GET", "/v1/overrides", ""); len(got.Overrides) != 15 {
+		t.Errorf("%d bans", len(got.Overrides))
 	}
 	r.end(t)
 }

@@ -152,7 +152,7 @@ func TestServe(t *testing.T) {
 		`weir_gateway_requests_total{outcome="allowed"} 2`,
 		`weir_reloads_total{result="failed"} 0`,
 		`weir_upstream_retries_total{outcome="sent",upstream="up"} 0`,
-		`weir_gateway_held 0`,
+		`weir_gateway_queued 0`,
 	} {
 		if !strings.Contains(metrics, want+"\n") {
 			t.Errorf("no %s in the metrics", want)

@@ -84,7 +84,7 @@ func (s *server) restart(ctx context.Context) bool {
 	defer cancel()
 	pid, err := handover.Start(starting, s.Program, s.sockets)
 	if err != nil {
-		s.Log.Error("not restarted: this process goes on", "error", err)
+		s.Log.Error("not restarted: this process continues", "error", err)
 		return false
 	}
 	s.Log.Info("restarted: the new process serves, and this one shuts down", "pid", pid)

@@ -79,7 +79,7 @@ func TestStoreOutOfReach(t *testing.T) {
 	if strings.Contains(metrics(), `weir_store_transitions_total{store="shared",to="open"} 0`) { // it may have tried again, and opened again
 		t.Error("the breaker has not opened")
 	}
-	until(t, "telling that the store is out", func() bool { return strings.Contains(r.log.String(), "store does not answer") })
+	until(t, "telling that the store is out", func() bool { return strings.Contains(r.log.String(), "store unavailable") })
 
 	write(t, path, policy("local"))
 	r.reload <- struct{}{}

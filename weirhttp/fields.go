@@ -15,7 +15,7 @@ const maxInteger = 999_999_999_999_999
 // SetRateLimit adds RateLimit and RateLimit-Policy, as in draft-ietf-httpapi-ratelimit-headers-11, with an item for each evaluated limit.
 // r is Decision.Remaining. t is the seconds until the limit is back at full capacity, or for a refused request until it may be retried.
 // q is Decision.Limit, and w the seconds in which it comes back.
-func SetRateLimit(h http.Header, asked []policy.Asked) {
+func SetRateLimit(h http.Header, asked []policy.Evaluated) {
 	if len(asked) == 0 {
 		return
 	}
@@ -36,7 +36,7 @@ func SetRateLimit(h http.Header, asked []policy.Asked) {
 			buf = append(buf, ", "...)
 		}
 		buf = strconv.AppendQuote(buf, a.Name)
-		buf = appendInteger(append(buf, ";q="...), a.Quota)
+		buf = appendInteger(append(buf, ";q="...), a.Limit)
 		if a.Window > 0 {
 			buf = appendInteger(append(buf, ";w="...), max(seconds(a.Window), 1))
 		}
@@ -56,7 +56,7 @@ func window(d weir.Decision) (time.Duration, bool) {
 
 // SetXRateLimit sets X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset (in seconds from now) for the limit with the least
 // remaining.
-func SetXRateLimit(h http.Header, asked []policy.Asked) {
+func SetXRateLimit(h http.Header, asked []policy.Evaluated) {
 	if len(asked) == 0 {
 		return
 	}
@@ -66,7 +66,7 @@ func SetXRateLimit(h http.Header, asked []policy.Asked) {
 			least = a
 		}
 	}
-	h.Set("X-RateLimit-Limit", integer(least.Quota))
+	h.Set("X-RateLimit-Limit", integer(least.Limit))
 	h.Set("X-RateLimit-Remaining", integer(least.Decision.Remaining))
 	if reset, ok := window(least.Decision); ok {
 		h.Set("X-RateLimit-Reset", integer(seconds(reset)))

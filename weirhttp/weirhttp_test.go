@@ -75,7 +75,7 @@ func FuzzClientIP(f *testing.F) {
 }
 
 func TestFields(t *testing.T) {
-	refused := []policy.Asked{{Name: "per-user", Quota: 200, Window: 2 * time.Second,
+	refused := []policy.Evaluated{{Name: "per-user", Limit: 200, Window: 2 * time.Second,
 		Decision: weir.Decision{Limit: 200, RetryAfter: 10 * time.Millisecond, ResetAfter: 2 * time.Second}}}
 	h := http.Header{}
 	weirhttp.SetRateLimit(h, refused)
@@ -89,9 +89,9 @@ func TestFields(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}
 	}
-	two := []policy.Asked{
-		{Name: "a", Quota: math.MaxInt64, Window: time.Millisecond, Decision: weir.Decision{Allowed: true, Remaining: math.MaxInt64, ResetAfter: 1001 * time.Millisecond}},
-		{Name: "b", Quota: 5, Decision: weir.Decision{Remaining: 3, RetryAfter: weir.Never}},
+	two := []policy.Evaluated{
+		{Name: "a", Limit: math.MaxInt64, Window: time.Millisecond, Decision: weir.Decision{Allowed: true, Remaining: math.MaxInt64, ResetAfter: 1001 * time.Millisecond}},
+		{Name: "b", Limit: 5, Decision: weir.Decision{Remaining: 3, RetryAfter: weir.Never}},
 	}
 	h = http.Header{}
 	weirhttp.SetRateLimit(h, two)

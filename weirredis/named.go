@@ -155,23 +155,23 @@ func (n *Named) take(ctx context.Context, op, name, client string, c int64) (wei
 	}, nil
 }
 
-// A NamedLimit is the parameters and the state of a named limit.
+// A NamedLimit is a named limit and its state.
 type NamedLimit struct {
-	Name     string
-	Kind     string // as in token_bucket
-	Scope    Scope
-	Numbers  map[string]string // its fields, as text: "rate" is "100/s"
-	Capacity int64
-	Clients  int64 // of a limit per client: how many clients have used something
+	Name       string
+	Kind       string // as in token_bucket
+	Scope      Scope
+	Parameters map[string]string // as text: "rate" is "100/s"
+	Limit      int64
+	Clients    int64 // of a limit per client: how many have used something
 
 	// The state of a limit for all, or of the client that was named.
 	Used, Remaining int64
 	ResetAfter      time.Duration
 }
 
-// Inspect returns the parameters and the state of a limit; of a limit per client, the state of the named client, if one is named.
+// Inspect returns a limit and its state. For a limit per client, the state is that of the named client.
 func (n *Named) Inspect(ctx context.Context, name, client string) (NamedLimit, error) {
-	all := NamedLimit{Name: name, Numbers: map[string]string{}}
+	all := NamedLimit{Name: name, Parameters: map[string]string{}}
 	keys, err := n.keys(name, client)
 	if err != nil {
 		return all, err
@@ -180,7 +180,7 @@ func (n *Named) Inspect(ctx context.Context, name, client string) (NamedLimit, e
 	if err != nil {
 		return all, err
 	}
-	whole := map[string]*int64{"capacity": &all.Capacity, "clients": &all.Clients, "used": &all.Used, "remaining": &all.Remaining, "reset_us": new(int64)}
+	whole := map[string]*int64{"capacity": &all.Limit, "clients": &all.Clients, "used": &all.Used, "remaining": &all.Remaining, "reset_us": new(int64)}
 	for range r.array() / 2 {
 		switch name, value := r.string(), r.string(); {
 		case name == "kind":
@@ -188,7 +188,7 @@ func (n *Named) Inspect(ctx context.Context, name, client string) (NamedLimit, e
 		case name == "type":
 			all.Scope = Scope(value)
 		case whole[name] == nil:
-			all.Numbers[name] = value
+			all.Parameters[name] = value
 		default:
 			if *whole[name], err = strconv.ParseInt(value, 10, 64); err != nil {
 				return all, errAnswer

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// exception is a ban or a grant as JSON, to and from a server.
-type exception struct {
+// override is a ban or a grant as JSON, to and from a server.
+type override struct {
 	Limit string            `json:"limit"`
 	Key   []string          `json:"key,omitempty"`
 	Kind  string            `json:"kind,omitempty"`
@@ -31,7 +31,7 @@ prefix.`,
 		Example: "  weir ban per-client 192.0.2.7 --for 1h\n  weir ban per-client 198.51.100.0/24 --for 1d",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.except(cmd, "ban", args, exception{For: d})
+			return s.sendOverride(cmd, "ban", args, override{For: d})
 		},
 	}
 	c.Flags().StringVar(&d, "for", "", "how long the ban lasts, like 1h or 7d (required)")
@@ -40,7 +40,7 @@ prefix.`,
 }
 
 // except sends a ban, a grant, or the lifting of one.
-func (s *servers) except(cmd *cobra.Command, what string, args []string, ex exception) error {
+func (s *servers) sendOverride(cmd *cobra.Command, what string, args []string, ex override) error {
 	if what != "lift" && ex.For == "" {
 		return &usageError{fmt.Errorf("--for is missing: add how long it lasts, like --for 1h")}
 	}
@@ -53,7 +53,7 @@ func (s *servers) except(cmd *cobra.Command, what string, args []string, ex exce
 		ex.Key = parts
 	}
 	return s.each(cmd, func(address string) error {
-		var done exception
+		var done override
 		if err := s.ask(cmd.Context(), "POST", address+"/v1/"+what, ex, "", &done); err != nil {
 			return err
 		}

@@ -22,9 +22,9 @@ func bansCommand() *cobra.Command {
 			out := cmd.OutOrStdout()
 			return s.each(cmd, func(address string) error {
 				var list struct {
-					Exceptions []exception `json:"exceptions"`
+					Overrides []override `json:"overrides"`
 				}
-				if err := s.ask(cmd.Context(), "GET", address+"/v1/exceptions", nil, "", &list); err != nil {
+				if err := s.ask(cmd.Context(), "GET", address+"/v1/overrides", nil, "", &list); err != nil {
 					return err
 				}
 				if asJSON {
@@ -34,12 +34,12 @@ func bansCommand() *cobra.Command {
 					fmt.Fprintln(out, address)
 				}
 				w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-				for _, ex := range list.Exceptions {
-					var numbers []string
+				for _, ex := range list.Overrides {
+					var parameters []string
 					for _, name := range slices.Sorted(maps.Keys(ex.Set)) {
-						numbers = append(numbers, name+"="+ex.Set[name])
+						parameters = append(parameters, name+"="+ex.Set[name])
 					}
-					fmt.Fprintln(w, strings.TrimRight(strings.Join([]string{ex.Kind, ex.Limit, keyText(ex.Key), ex.Until, strings.Join(numbers, " ")}, "\t"), "\t"))
+					fmt.Fprintln(w, strings.TrimRight(strings.Join([]string{ex.Kind, ex.Limit, keyText(ex.Key), ex.Until, strings.Join(parameters, " ")}, "\t"), "\t"))
 				}
 				return w.Flush()
 			})

@@ -18,7 +18,7 @@ prefix.`,
 		Example: "  weir grant per-client 192.0.2.7 --for 1h\n  weir grant per-client 192.0.2.7 --for 7d --set rate=1000/s --set burst=2000",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.except(cmd, "grant", args, exception{For: d, Set: set})
+			return s.sendOverride(cmd, "grant", args, override{For: d, Set: set})
 		},
 	}
 	c.Flags().StringVar(&d, "for", "", "how long the grant lasts, like 1h or 7d (required)")

@@ -10,7 +10,7 @@ func liftCommand() *cobra.Command {
 		Long:  `Lift ends the ban or the grant of a key at a limit at once. It exits with 1 if the key has none.`,
 		Args:  cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.except(cmd, "lift", args, exception{})
+			return s.sendOverride(cmd, "lift", args, override{})
 		},
 	}
 	s.flags(c)

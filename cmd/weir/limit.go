@@ -162,7 +162,7 @@ func fieldsInOrder(l weirredis.NamedLimit) (all []string) {
 		}
 		return len(known)
 	}
-	for name, value := range l.Numbers {
+	for name, value := range l.Parameters {
 		all = append(all, name+"="+value)
 	}
 	slices.SortFunc(all, func(a, b string) int {

@@ -59,7 +59,7 @@ All clients share the limit; with --per-client, each client has its own. An exis
 // initAnswer is the JSON output of init.
 type initAnswer struct {
 	Name    string          `json:"name"`
-	Type    weirredis.Scope `json:"type"`
+	Scope   weirredis.Scope `json:"scope"`
 	Created bool            `json:"created"`
 }
 

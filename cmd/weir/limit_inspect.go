@@ -46,10 +46,10 @@ func limitInspectCommand(f *redisFlags) *cobra.Command {
 // inspectAnswer is the JSON output of inspect, and of list for each limit.
 type inspectAnswer struct {
 	Name        string            `json:"name"`
-	Type        weirredis.Scope   `json:"type"`
+	Scope       weirredis.Scope   `json:"scope"`
 	Kind        string            `json:"kind"`
-	Numbers     map[string]string `json:"numbers"`
-	Capacity    int64             `json:"capacity"`
+	Parameters  map[string]string `json:"parameters"`
+	Limit       int64             `json:"limit"`
 	Clients     *int64            `json:"clients,omitempty"`
 	Client      string            `json:"client,omitempty"`
 	Used        *int64            `json:"used,omitempty"`
@@ -59,7 +59,7 @@ type inspectAnswer struct {
 
 // inspected fills an inspectAnswer. Without a client, a limit per client has no single state to show.
 func inspected(l weirredis.NamedLimit, client string) inspectAnswer {
-	a := inspectAnswer{Name: l.Name, Type: l.Scope, Kind: l.Kind, Numbers: l.Numbers, Capacity: l.Capacity}
+	a := inspectAnswer{Name: l.Name, Scope: l.Scope, Kind: l.Kind, Parameters: l.Parameters, Limit: l.Limit}
 	if l.Scope == weirredis.PerClient {
 		a.Clients, a.Client = &l.Clients, client
 		if client == "" {
@@ -76,12 +76,12 @@ func showLimit(w io.Writer, a inspectAnswer, l weirredis.NamedLimit) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name string, value any) { fmt.Fprintf(t, "%s\t%v\n", name, value) }
 	line("name", a.Name)
-	line("type", printable(string(a.Type)))
+	line("scope", printable(string(a.Scope)))
 	line("kind", printable(a.Kind))
 	for _, field := range fieldsInOrder(l) {
 		line("", printable(field))
 	}
-	line("capacity", a.Capacity)
+	line("limit", a.Limit)
 	if a.Clients != nil {
 		line("clients", *a.Clients)
 	}

@@ -202,7 +202,7 @@ func TestRestartThatFails(t *testing.T) {
 	}
 	replace(t, d.policy(), "listen: [")
 	d.signal(t, syscall.SIGUSR2)
-	poll(t, "it is told", func() bool { return strings.Contains(d.log(t), "not restarted: this process goes on") })
+	poll(t, "it is told", func() bool { return strings.Contains(d.log(t), "not restarted: this process continues") })
 	serves := func() {
 		t.Helper()
 		if got := statuses(send(t, d.gateway, last)); len(got) != 1 || got[0] != "200" || !d.ready() {

@@ -171,7 +171,7 @@ routes:
 		poll(t, outage.name+": its decisions", func() bool { return asked("/") == 200 })
 		poll(t, outage.name+": what it knew before", func() bool { return asked("/lenient") == 429 })
 	}
-	for _, want := range []string{"store does not answer", "store is back"} {
+	for _, want := range []string{"store unavailable", "store is back"} {
 		if n := strings.Count(g.Output(), want); n < 2 {
 			t.Errorf("%q is in the log %d times", want, n)
 		}

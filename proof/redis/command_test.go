@@ -71,7 +71,7 @@ func TestLimitCommand(t *testing.T) {
 			}
 			c.says(t, 0, "[]\n", "limit list --json")
 			c.says(t, 0, "api created", "limit init api token_bucket rate=1/d burst=10")
-			c.says(t, 0, `{"name":"api","type":"overall","created":false}`, "limit init api token_bucket rate=1/d burst=10 --json")
+			c.says(t, 0, `{"name":"api","scope":"overall","created":false}`, "limit init api token_bucket rate=1/d burst=10 --json")
 			c.says(t, 0, "allow remaining=4", "limit take api 6 --client nobody")
 			c.says(t, 1, "remaining=4 limit=10", "limit take api 5")
 			c.says(t, 1, "deny retry=never remaining=4 limit=10", "limit take api 11")

@@ -54,7 +54,7 @@ var specs = rapid.Custom(func(t *rapid.T) room.Spec {
 			Burst: rapid.Int64Range(1, 4).Draw(t, "burst"),
 		},
 		Inside: rapid.Int64Range(0, 4).Draw(t, "inside"),
-		Idle:   spans.Draw(t, "idle"), Session: spans.Draw(t, "session"), Enter: spans.Draw(t, "enter"), Lapse: spans.Draw(t, "lapse"),
+		Idle:   spans.Draw(t, "idle"), Session: spans.Draw(t, "session"), EnterWithin: spans.Draw(t, "enter"), PollTimeout: spans.Draw(t, "lapse"),
 		MaxWaiting: rapid.Int64Range(1, 12).Draw(t, "max waiting"),
 	}
 })

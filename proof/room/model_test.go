@@ -138,7 +138,7 @@ func (m *model) call() {
 		}
 		m.full = new(big.Rat).Add(m.full, m.each())
 		m.turns = append(m.turns, at)
-		first.inside, first.until, first.end = true, m.now+m.spec.Enter.Microseconds(), 0
+		first.inside, first.until, first.end = true, m.now+m.spec.EnterWithin.Microseconds(), 0
 		if m.since > 0 {
 			m.calls = append(m.calls, m.now)
 		}
@@ -152,7 +152,7 @@ func (m *model) join(id string, place int64) (full bool) {
 		return true
 	}
 	m.last = max(m.last, place)
-	m.visitors = append(m.visitors, &visitor{id: id, place: place, until: m.waited + m.spec.Lapse.Microseconds()})
+	m.visitors = append(m.visitors, &visitor{id: id, place: place, until: m.waited + m.spec.PollTimeout.Microseconds()})
 	return false
 }
 
@@ -226,7 +226,7 @@ func (m *model) resolve(q room.Poll, a *room.Standing) {
 		return
 	}
 	if !v.inside {
-		v.until = m.waited + m.spec.Lapse.Microseconds()
+		v.until = m.waited + m.spec.PollTimeout.Microseconds()
 		a.State, a.Place, a.Ahead = room.Waiting, v.place, int64(slices.Index(m.line(), v))
 		return
 	}

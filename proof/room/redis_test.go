@@ -17,7 +17,7 @@ import (
 
 func plainSpec() room.Spec {
 	return room.Spec{
-		Bucket: weir.TokenBucket{Rate: weir.PerDay(1), Burst: 1}, Idle: time.Hour, Session: time.Hour, Enter: time.Hour, Lapse: time.Hour, MaxWaiting: 1 << 20,
+		Bucket: weir.TokenBucket{Rate: weir.PerDay(1), Burst: 1}, Idle: time.Hour, Session: time.Hour, EnterWithin: time.Hour, PollTimeout: time.Hour, MaxWaiting: 1 << 20,
 	}
 }
 

@@ -117,7 +117,7 @@ func TestTenThousandWait(t *testing.T) {
 	policy := func(admit string) string {
 		return strings.NewReplacer("STORE", s.URL(), "UP", up.URL, "SECRET", secret, "ADMIT", admit).Replace(`
 stores: { shared: { url: "STORE", deadline: 20s } }
-waiting_rooms: { sale: { ADMIT, store: shared, secret_file: SECRET, joins: 1000000/s, lapse: 10m, idle: 1h, session: 1h, enter: 1h } }
+waiting_rooms: { sale: { ADMIT, store: shared, secret_file: SECRET, joins: 1000000/s, poll_timeout: 10m, idle: 1h, session: 1h, enter_within: 1h } }
 upstreams: { up: { url: "UP" } }
 routes: [{ match: /sale/, upstream: up, waiting_room: sale }]
 `)

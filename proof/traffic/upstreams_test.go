@@ -47,7 +47,7 @@ limits: { all: { token_bucket: { rate: 1000000/s, burst: 1000000 } } }
 upstreams:
   up:
     targets: ["http://`+addrs[0]+`", "http://`+addrs[1]+`"]
-    health: { path: /, every: 200ms, down_after: 2, up_after: 2, failures: 3, out: 1s }
+    health: { path: /, every: 200ms, down_after: 2, up_after: 2, failures: 3, down_for: 1s }
 routes: [{ match: /, upstream: up, limits: [all], failed: { body: "both are gone" } }]
 `)
 	var asked, failed [2]atomic.Int64 // by what they got: from whom, and not at all
@@ -125,7 +125,7 @@ routes: [{ match: /, upstream: up, limits: [all], failed: { body: "both are gone
 		t.Errorf("%v requests, and %v charged", all, m[`weir_limit_requests_total{limit="all",outcome="allowed"}`])
 	}
 	var outs []string
-	for _, l := range g.logged(t, "upstream target is out") {
+	for _, l := range g.logged(t, "upstream target is down") {
 		outs = append(outs, fmt.Sprint(l["target"]))
 	}
 	if text := strings.Join(outs, " "); !strings.Contains(text, addrs[0]) || !strings.Contains(text, addrs[1]) {

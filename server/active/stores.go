@@ -145,7 +145,7 @@ func (s *storeSet) tell(def policy.Store) func(from, to failover.State) {
 		switch {
 		case from == failover.Closed:
 			since = time.Now()
-			s.log.Warn("store does not answer: limits go on without it", "store", def.Name, "on_failure", onFailure(def.OnFailure).String())
+			s.log.Warn("store unavailable: its limits use their fallback", "store", def.Name, "on_failure", onFailure(def.OnFailure).String())
 		case to == failover.Closed:
 			s.log.Info("store is back", "store", def.Name, "after", time.Since(since).Round(time.Millisecond).String())
 		}

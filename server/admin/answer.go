@@ -57,8 +57,8 @@ type field struct {
 	To   string `json:"to,omitempty"`
 }
 
-// exception is a ban or a grant.
-type exception struct {
+// override is a ban or a grant.
+type override struct {
 	Limit string            `json:"limit"`
 	Key   []string          `json:"key,omitempty"`
 	Kind  string            `json:"kind,omitempty"` // ban or grant
@@ -86,8 +86,8 @@ func problemsOf(all []policyfile.Problem) (out []fileProblem) {
 	return out
 }
 
-func exceptionOf(ex policy.Exception, now time.Time) exception {
-	out := exception{Limit: ex.Limit, Key: ex.Key, Kind: "grant", Set: ex.Set, For: duration.Format(ex.For.Round(time.Second)), Until: now.Add(ex.For).UTC().Format(time.RFC3339)}
+func overrideOf(ex policy.Override, now time.Time) override {
+	out := override{Limit: ex.Limit, Key: ex.Key, Kind: "grant", Set: ex.Set, For: duration.Format(ex.For.Round(time.Second)), Until: now.Add(ex.For).UTC().Format(time.RFC3339)}
 	if ex.Ban {
 		out.Kind = "ban"
 	}

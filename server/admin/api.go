@@ -46,18 +46,18 @@ func (a *Admin) addAPI() error {
 		}
 	}
 	p.calls = map[string]map[string]call{
-		"/v1/status":     {"GET": p.status},
-		"/v1/policy":     {"GET": p.show, "PUT": p.put},
-		"/v1/reload":     {"POST": p.reload},
-		"/v1/exceptions": {"GET": p.exceptions},
-		"/v1/ban":        {"POST": p.except("ban")},
-		"/v1/grant":      {"POST": p.except("grant")},
-		"/v1/lift":       {"POST": p.lift},
+		"/v1/status":    {"GET": p.status},
+		"/v1/policy":    {"GET": p.show, "PUT": p.put},
+		"/v1/reload":    {"POST": p.reload},
+		"/v1/overrides": {"GET": p.overrides},
+		"/v1/ban":       {"POST": p.except("ban")},
+		"/v1/grant":     {"POST": p.except("grant")},
+		"/v1/lift":      {"POST": p.lift},
 	}
 	a.mux.Handle("/v1/", p)
 	return errors.Join(a.registry.Register(p.changes), a.registry.Register(prometheus.NewGaugeFunc(
-		prometheus.GaugeOpts{Name: "weir_exceptions", Help: "Bans and grants in force."},
-		func() float64 { return float64(len(a.policy.Engine().Exceptions())) })))
+		prometheus.GaugeOpts{Name: "weir_overrides", Help: "Bans and grants in force."},
+		func() float64 { return float64(len(a.policy.Engine().Overrides())) })))
 }
 
 // ServeHTTP answers a request whom the guard has let in.
@@ -92,7 +92,7 @@ func (p *api) status(w http.ResponseWriter, _ *http.Request) error {
 	}
 	answer(w, http.StatusOK, "application/json", map[string]any{
 		"file": now.File.Path, "from": from, "since": now.Since.UTC().Format(time.RFC3339), "etag": p.tags.of(now.File.Data),
-		"limits": len(now.File.Policy.Limits), "routes": len(now.File.Policy.Routes), "exceptions": len(p.policy.Engine().Exceptions()),
+		"limits": len(now.File.Policy.Limits), "routes": len(now.File.Policy.Routes), "overrides": len(p.policy.Engine().Overrides()),
 	})
 	return nil
 }
@@ -226,19 +226,19 @@ func (p *api) changed(change, what string, err error) {
 	p.audit(what, err)
 }
 
-func (p *api) exceptions(w http.ResponseWriter, _ *http.Request) error {
-	all, now := []exception{}, time.Now()
-	for _, ex := range p.policy.Engine().Exceptions() {
-		all = append(all, exceptionOf(ex, now))
+func (p *api) overrides(w http.ResponseWriter, _ *http.Request) error {
+	all, now := []override{}, time.Now()
+	for _, ex := range p.policy.Engine().Overrides() {
+		all = append(all, overrideOf(ex, now))
 	}
-	answer(w, http.StatusOK, "application/json", map[string]any{"exceptions": all})
+	answer(w, http.StatusOK, "application/json", map[string]any{"overrides": all})
 	return nil
 }
 
 // except bans a key, or lets it pass.
 func (p *api) except(kind string) call {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		var in exception
+		var in override
 		if err := read(w, r, &in); err != nil {
 			return err
 		}
@@ -249,8 +249,8 @@ func (p *api) except(kind string) call {
 		case in.Kind != "" || in.Until != "":
 			return &problem{Status: http.StatusUnprocessableEntity, Detail: "the path says what it is, and for how long it holds: take kind and until out"}
 		}
-		ex := policy.Exception{Limit: in.Limit, Key: in.Key, Ban: kind == "ban", Set: in.Set, For: d}
-		if err := p.policy.Engine().Except(ex); err != nil {
+		ex := policy.Override{Limit: in.Limit, Key: in.Key, Ban: kind == "ban", Set: in.Set, For: d}
+		if err := p.policy.Engine().Override(ex); err != nil {
 			p.changed(kind, kind+" at a limit", errors.New("refused")) // what was sent may hold a key
 			return err
 		}
@@ -259,13 +259,13 @@ func (p *api) except(kind string) call {
 		if err != nil {
 			return notKept(err)
 		}
-		answer(w, http.StatusOK, "application/json", exceptionOf(ex, time.Now()))
+		answer(w, http.StatusOK, "application/json", overrideOf(ex, time.Now()))
 		return nil
 	}
 }
 
 func (p *api) lift(w http.ResponseWriter, r *http.Request) error {
-	var in exception
+	var in override
 	if err := read(w, r, &in); err != nil {
 		return err
 	}

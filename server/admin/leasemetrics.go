@@ -7,10 +7,10 @@ import (
 )
 
 var (
-	leaseKeys       = prometheus.NewDesc("weir_store_lease_keys", "Keys for which this node takes tokens ahead from a store now.", []string{"store"}, nil)
-	leaseRoundTrips = prometheus.NewDesc("weir_store_lease_round_trips_total", "Calls of a store by a lease, for decisions of any number.", []string{"store"}, nil)
+	leaseKeys       = prometheus.NewDesc("weir_store_lease_keys", "Keys for which this node leases tokens from a store.", []string{"store"}, nil)
+	leaseRoundTrips = prometheus.NewDesc("weir_store_lease_round_trips_total", "Round trips to a store for leases.", []string{"store"}, nil)
 	leaseTokens     = prometheus.NewDesc("weir_store_lease_tokens_total",
-		"Tokens taken ahead from a store; of these, given back; and lost, or perhaps, as a call was not answered.", []string{"store", "event"}, nil)
+		"Tokens leased from a store: taken, returned, and lost (or possibly lost, because a call had no response).", []string{"store", "event"}, nil)
 )
 
 // leased is for a store with leases.

@@ -9,48 +9,48 @@ import (
 	"github.com/weirflow/weir/server/active"
 )
 
-// policyMetrics turns the counters of the active policy into metrics when they are scraped. A label is the name of a limit or of a store, or an
-// outcome, of which there are as many as the policy says; never a key.
+// policyMetrics exports the counters of the active policy as metrics. Labels are names of limits and stores, and outcomes; never a key, so
+// their number is bounded by the policy.
 type policyMetrics struct{ *active.Policy }
 
 var (
 	limitRequests = prometheus.NewDesc("weir_limit_requests_total",
-		"Requests by the limit that was asked and its outcome: a refused request counts only for the limit that refused it.",
+		"Requests by limit and outcome. A refused request counts only for the limit that refused it (limited).",
 		[]string{"limit", "outcome"}, nil)
 	shadowRequests = prometheus.NewDesc("weir_shadow_requests_total",
-		"Requests by the shadow limit that was asked and the outcome that it would have had.", []string{"limit", "outcome"}, nil)
-	limitWaiting = prometheus.NewDesc("weir_limit_waiting", "Requests that wait in a limit's queues now.", []string{"limit"}, nil)
+		"Requests by shadow limit, and by the outcome that they would have had.", []string{"limit", "outcome"}, nil)
+	limitWaiting = prometheus.NewDesc("weir_limit_waiting", "Requests waiting in the queues of a limit.", []string{"limit"}, nil)
 	limitEnded   = prometheus.NewDesc("weir_limit_ended_total",
-		"Requests that held a place of a limit of concurrency and have ended: ok, ignored (the client left), dropped (the upstream was overloaded or did not answer), expired (after max_hold).",
+		"Requests that had a place in a concurrency limit and have ended: ok, ignored (the client disconnected), dropped (the upstream was overloaded or did not respond), expired (after max_hold).",
 		[]string{"limit", "outcome"}, nil)
-	limitKeys  = prometheus.NewDesc("weir_limit_keys", "Keys that a limit keeps a state for now.", []string{"limit"}, nil)
-	limitLetGo = prometheus.NewDesc("weir_limit_keys_let_go_total",
-		"Keys that were let go: free, as their state was as good as new, or full, as there were more than max_keys.", []string{"limit", "reason"}, nil)
-	limitTurnedAway = prometheus.NewDesc("weir_limit_keys_turned_away_total",
-		"New keys that there was no room for: refused, or, at each request, decided on by a shared state.", []string{"limit", "to"}, nil)
+	limitKeys    = prometheus.NewDesc("weir_limit_keys", "Keys that a limit keeps a state for.", []string{"limit"}, nil)
+	limitEvicted = prometheus.NewDesc("weir_limit_keys_evicted_total",
+		"Keys that were evicted: idle (at full capacity, free of charge), or full (still limited, because there were more than max_keys).", []string{"limit", "reason"}, nil)
+	limitOverMax = prometheus.NewDesc("weir_limit_keys_over_max_total",
+		"New keys beyond max_keys: refused, or decided by a shared state (counted for each request).", []string{"limit", "handling"}, nil)
 	limitDecisions = prometheus.NewDesc("weir_limit_decisions_total",
-		"Decisions about a limit in a store, by where they were made: store, lease, or without the store: share, allow, deny.", []string{"limit", "source"}, nil)
+		"Decisions about a limit in a store, by source: store, lease, or the fallback: share, allow, deny.", []string{"limit", "source"}, nil)
 	limitErrors = prometheus.NewDesc("weir_limit_store_errors_total",
-		"Requests that neither the store decided nor what stands in for it, so that on_failure did.", []string{"limit"}, nil)
-	limitLost    = prometheus.NewDesc("weir_limit_not_returned_total", "Charges that were to be given back, and were not, as the store did not answer.", []string{"limit"}, nil)
-	shadowMissed = prometheus.NewDesc("weir_shadow_missed_total", "Requests that a shadow limit in a store was not asked about, as too many were.", []string{"limit"}, nil)
-	storeUp      = prometheus.NewDesc("weir_store_up", "Whether a store is asked: 0 while it does not answer, and limits go on without it.", []string{"store"}, nil)
-	storeNodes   = prometheus.NewDesc("weir_store_nodes", "How many nodes share a store, as far as is known.", []string{"store"}, nil)
-	storeTurned  = prometheus.NewDesc("weir_store_transitions_total", "Changes of a store's breaker, by what it became: open, half_open, closed.", []string{"store", "to"}, nil)
-	storeCalls   = prometheus.NewDesc("weir_store_calls_total", "Calls of a store: answered, late, failed, rejected (not made while the breaker was open), left by who asked.", []string{"store", "outcome"}, nil)
-	reloads      = prometheus.NewDesc("weir_reloads_total", "Reloads of the policy file, by result.", []string{"result"}, nil)
+		"Requests that neither the store nor its fallback could decide, so that on_failure did.", []string{"limit"}, nil)
+	limitLost        = prometheus.NewDesc("weir_limit_not_returned_total", "Charges that could not be given back because the store was unavailable.", []string{"limit"}, nil)
+	shadowMissed     = prometheus.NewDesc("weir_shadow_missed_total", "Requests that a shadow limit in a store skipped because too many were in flight.", []string{"limit"}, nil)
+	storeUp          = prometheus.NewDesc("weir_store_up", "Whether a store is used: 0 while it is unavailable and its limits use their fallback.", []string{"store"}, nil)
+	storeNodes       = prometheus.NewDesc("weir_store_nodes", "Nodes that share a store, as far as known.", []string{"store"}, nil)
+	storeTransitions = prometheus.NewDesc("weir_store_transitions_total", "State changes of a store's circuit breaker, by new state: open, half_open, closed.", []string{"store", "to"}, nil)
+	storeCalls       = prometheus.NewDesc("weir_store_calls_total", "Calls of a store: answered, late, failed, rejected (not made while the breaker was open), left (the caller did not wait).", []string{"store", "outcome"}, nil)
+	reloads          = prometheus.NewDesc("weir_reloads_total", "Reloads of the policy file, by result.", []string{"result"}, nil)
 )
 
-// Describe is of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (m policyMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{reloads, limitRequests, shadowRequests, limitWaiting, limitEnded, limitKeys, limitLetGo, limitTurnedAway,
-		limitDecisions, limitErrors, limitLost, shadowMissed, storeUp, storeNodes, storeTurned, storeCalls,
+	for _, d := range []*prometheus.Desc{reloads, limitRequests, shadowRequests, limitWaiting, limitEnded, limitKeys, limitEvicted, limitOverMax,
+		limitDecisions, limitErrors, limitLost, shadowMissed, storeUp, storeNodes, storeTransitions, storeCalls,
 		leaseKeys, leaseRoundTrips, leaseTokens} {
 		ch <- d
 	}
 }
 
-// Collect is of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (m policyMetrics) Collect(ch chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
@@ -77,7 +77,7 @@ func collectStore(s active.Store, counter func(*prometheus.Desc, uint64, ...stri
 	gauge(storeUp, up, s.Name)
 	gauge(storeNodes, s.Nodes, s.Name)
 	for to, n := range map[string]uint64{"open": s.Opened + s.Reopened, "half_open": s.Probed, "closed": s.Returned} {
-		counter(storeTurned, n, s.Name, to)
+		counter(storeTransitions, n, s.Name, to)
 	}
 	for outcome, n := range map[string]uint64{
 		"answered": s.Answered, "late": s.Late, "failed": s.Failed, "rejected": s.Rejected, "left": s.Left,
@@ -97,7 +97,7 @@ func collectLimit(l policy.Count, counter func(*prometheus.Desc, uint64, ...stri
 	counter(requests, l.Allowed, l.Limit, "allowed")
 	counter(requests, l.Limited, l.Limit, "limited")
 	counter(requests, l.Delayed, l.Limit, "delayed")
-	if l.Rest { // what else there is to say is said of the limit
+	if l.Rest { // the other counters belong to the limit
 		if l.Stored {
 			counter(shadowMissed, l.Missed, l.Limit)
 		}
@@ -119,10 +119,10 @@ func collectLimit(l policy.Count, counter func(*prometheus.Desc, uint64, ...stri
 		}
 	}
 	gauge(limitKeys, l.Keys.Keys, l.Limit)
-	counter(limitLetGo, l.Keys.Released, l.Limit, "free")
-	counter(limitLetGo, l.Keys.Forgotten, l.Limit, "full")
-	counter(limitTurnedAway, l.Keys.Refused, l.Limit, "refused")
-	counter(limitTurnedAway, l.Keys.Shared, l.Limit, "shared")
+	counter(limitEvicted, l.Keys.Released, l.Limit, "idle")
+	counter(limitEvicted, l.Keys.Forgotten, l.Limit, "full")
+	counter(limitOverMax, l.Keys.Refused, l.Limit, "refused")
+	counter(limitOverMax, l.Keys.Shared, l.Limit, "shared")
 }
 
 // stored is for a limit in a store.

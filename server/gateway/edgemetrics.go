@@ -6,18 +6,18 @@ import "github.com/prometheus/client_golang/prometheus"
 type edgeMetrics struct{ *edge }
 
 var (
-	connectionsOpen     = prometheus.NewDesc("weir_connections_open", "Connections of clients that are open now.", nil, nil)
-	connectionsAccepted = prometheus.NewDesc("weir_connections_accepted_total", "Connections of clients that were let in.", nil, nil)
+	connectionsOpen     = prometheus.NewDesc("weir_connections_open", "Open connections of clients.", nil, nil)
+	connectionsAccepted = prometheus.NewDesc("weir_connections_accepted_total", "Accepted connections of clients.", nil, nil)
 	connectionsRefused  = prometheus.NewDesc("weir_connections_refused_total",
-		"Connections that were closed at once: full (max_connections), client (max_client_connections), untrusted (PROXY protocol from elsewhere), proxy_header (none that is right).",
+		"Connections closed at once: full (max_connections), client (max_client_connections), untrusted (not in proxy_protocol), proxy_header (missing or invalid).",
 		[]string{"reason"}, nil)
-	handshakesFailed = prometheus.NewDesc("weir_tls_handshake_failures_total", "Connections that ended before their TLS handshake had.", nil, nil)
-	httpRequests     = prometheus.NewDesc("weir_http_requests_total", "Requests by protocol, those that were refused for their form included.", []string{"protocol"}, nil)
+	handshakesFailed = prometheus.NewDesc("weir_tls_handshake_failures_total", "Connections that ended before their TLS handshake was complete.", nil, nil)
+	httpRequests     = prometheus.NewDesc("weir_http_requests_total", "Requests by protocol, including malformed ones.", []string{"protocol"}, nil)
 	httpRefused      = prometheus.NewDesc("weir_http_refused_total",
-		"Requests refused for their form: unclear (they can be read in two ways), fields (more than max_fields).", []string{"reason"}, nil)
-	certificateEnds = prometheus.NewDesc("weir_certificate_not_after_seconds", "Until when a certificate is good, as Unix time, by its file.", []string{"file"}, nil)
+		"Malformed requests that were refused: ambiguous (two readings), fields (more than max_fields).", []string{"reason"}, nil)
+	certificateEnds = prometheus.NewDesc("weir_certificate_not_after_seconds", "Expiry of a certificate as Unix time, by file.", []string{"file"}, nil)
 	logLost         = prometheus.NewDesc("weir_access_log_lost_total",
-		"What the access log lost since it was opened: lines that came too fast (dropped), and writes that failed (failed).", []string{"reason"}, nil)
+		"Losses of the access log since it was opened: lines dropped because the buffer was full (dropped), and failed writes (failed).", []string{"reason"}, nil)
 )
 
 // Describe is of prometheus.Collector.
@@ -42,7 +42,7 @@ func (e edgeMetrics) Collect(ch chan<- prometheus.Metric) {
 	for protocol, n := range map[string]uint64{"HTTP/1.0": c.HTTP10, "HTTP/1.1": c.HTTP11, "HTTP/2.0": c.HTTP2} {
 		counter(httpRequests, n, protocol)
 	}
-	counter(httpRefused, c.Unclear, "unclear")
+	counter(httpRefused, c.Unclear, "ambiguous")
 	counter(httpRefused, c.Fields, "fields")
 	seen := map[string]bool{}
 	for _, x := range e.expiries() {

@@ -77,7 +77,7 @@ func front(t testing.TB, text, upstream string) (served, *httptest.Server) {
 }
 
 const open = `
-upstreams: { up: { url: "URL", timeouts: { answer: 30s } } }
+upstreams: { up: { url: "URL", timeouts: { response: 30s } } }
 routes: [{ match: /, upstream: up }]
 `
 

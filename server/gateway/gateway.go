@@ -42,7 +42,7 @@ type state struct {
 	file     *policyfile.File
 	engine   *policy.Engine
 	routes   []route
-	tells    func(http.Header, []policy.Asked) // writes the fields about limits; nil for none
+	tells    func(http.Header, []policy.Evaluated) // writes the fields about limits; nil for none
 	doors    doors
 	asksHop  bool   // some limit exempts by a header field, which is believed from trusted proxies alone
 	clientIn string // the header field that trusted proxies write a client's address to
@@ -174,11 +174,11 @@ func (g *Gateway) compile(next *active.Snapshot, old *state) *state {
 }
 
 // teller is how clients are told about their limits.
-func teller(headers []string) func(http.Header, []policy.Asked) {
+func teller(headers []string) func(http.Header, []policy.Evaluated) {
 	if headers == nil {
 		return weirhttp.SetRateLimit
 	}
-	var all []func(http.Header, []policy.Asked)
+	var all []func(http.Header, []policy.Evaluated)
 	for _, h := range headers {
 		switch h {
 		case policy.HeaderRateLimit:
@@ -187,7 +187,7 @@ func teller(headers []string) func(http.Header, []policy.Asked) {
 			all = append(all, weirhttp.SetXRateLimit)
 		}
 	}
-	return func(h http.Header, asked []policy.Asked) {
+	return func(h http.Header, asked []policy.Evaluated) {
 		for _, tell := range all {
 			tell(h, asked)
 		}
@@ -272,7 +272,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if v.Outcome != policy.Delay {
 		g.counts.allowed.Add(1)
 	}
-	s.tells(w.Header(), v.Asked())
+	s.tells(w.Header(), v.Evaluated())
 	s.boundBody(w, r, v.Route)
 	if own := s.routes[v.Route].respond; own != nil {
 		own.write(answering, r)
@@ -328,7 +328,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, s *state, v *po
 		rec.decided(policy.Deny.String(), v.Limit, 0) // also where it was to wait at first
 	}
 	g.sayGoodbye(w.Header())
-	s.tells(w.Header(), v.Asked())
+	s.tells(w.Header(), v.Evaluated())
 	weirhttp.SetRetryAfter(w.Header(), d)
 	refused, ok := s.routes[v.Route].apart[v.Limit]
 	if !ok {

@@ -123,7 +123,7 @@ func (g *Gateway) enterHeld(r *http.Request, s *state, v *policy.Verdict, client
 	var place holding
 	ctx, stop := r.Context(), func() {}
 	defer func() { stop(); place.release() }()
-	return v.EnterHeld(ctx, func() (context.Context, error) {
+	return v.EnterQueued(ctx, func() (context.Context, error) {
 		if place.taken {
 			return ctx, nil
 		}

@@ -16,7 +16,7 @@ import (
 type lasting struct {
 	http.ResponseWriter
 	gateway *Gateway
-	tells   func(http.Header, []policy.Asked)
+	tells   func(http.Header, []policy.Evaluated)
 	verdict *policy.Verdict
 	fail    func(http.ResponseWriter, failure) // answers where the upstream did not
 	upload  *upload                            // the request's body; nil for none, and over HTTP/2
@@ -59,7 +59,7 @@ func (l *lasting) WriteHeader(status int) {
 		l.overloaded = true
 	}
 	if l.cleared {
-		l.tells(l.Header(), l.verdict.Asked())
+		l.tells(l.Header(), l.verdict.Evaluated())
 	}
 	l.gateway.sayGoodbye(l.Header())
 	if l.upload != nil && status != http.StatusSwitchingProtocols && !l.upload.complete.Load() {

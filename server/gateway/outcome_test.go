@@ -41,7 +41,7 @@ func TestHowRequestsEnd(t *testing.T) {
 	})
 	const text = `
 limits: { open: { concurrency: { limit: 10 } } }
-upstreams: { up: { url: "URL", timeouts: { answer: 200ms }, health: { failures: 0 } } }
+upstreams: { up: { url: "URL", timeouts: { response: 200ms }, health: { failures: 0 } } }
 routes: [{ match: /, upstream: up, limits: [open]STALE }]
 `
 	ask := func(method, path string) func(t *testing.T, front *httptest.Server) {

@@ -7,26 +7,26 @@ import "github.com/prometheus/client_golang/prometheus"
 type requestMetrics struct{ *Gateway }
 
 var (
-	gatewayRequests = prometheus.NewDesc("weir_gateway_requests_total", "Requests to the gateway by what became of them.", []string{"outcome"}, nil)
-	upstreamFailed  = prometheus.NewDesc("weir_gateway_upstream_failures_total", "Requests that were passed on and got no answer.", nil, nil)
+	gatewayRequests = prometheus.NewDesc("weir_gateway_requests_total", "Requests to the gateway by outcome.", []string{"outcome"}, nil)
+	upstreamFailed  = prometheus.NewDesc("weir_gateway_upstream_failures_total", "Requests that were passed on and got no response.", nil, nil)
 
-	upstreamRequests = prometheus.NewDesc("weir_upstream_requests_total", "Requests that a target was sent, each retry as one more.", []string{"upstream", "target"}, nil)
+	upstreamRequests = prometheus.NewDesc("weir_upstream_requests_total", "Requests sent to a target, retries included.", []string{"upstream", "target"}, nil)
 	upstreamFailures = prometheus.NewDesc("weir_upstream_failures_total",
-		"Requests that a target did not answer, or not to the end, for a reason of its own.", []string{"upstream", "target"}, nil)
-	upstreamInFlight = prometheus.NewDesc("weir_upstream_in_flight", "Requests that are under way at a target now.", []string{"upstream", "target"}, nil)
-	upstreamUp       = prometheus.NewDesc("weir_upstream_up", "Whether a target is in: 0 while it is given no requests.", []string{"upstream", "target"}, nil)
+		"Requests to which a target did not respond completely, for a reason on its side.", []string{"upstream", "target"}, nil)
+	upstreamInFlight = prometheus.NewDesc("weir_upstream_in_flight", "Requests in flight to a target.", []string{"upstream", "target"}, nil)
+	upstreamUp       = prometheus.NewDesc("weir_upstream_up", "Whether a target is up: 0 while it gets no requests.", []string{"upstream", "target"}, nil)
 	upstreamRetries  = prometheus.NewDesc("weir_upstream_retries_total",
-		"Requests that were to be sent to another target: sent, or spared as the budget was spent.", []string{"upstream", "outcome"}, nil)
-	gatewayHeld       = prometheus.NewDesc("weir_gateway_held", "Requests that wait in queues now.", nil, nil)
-	gatewayTurnedAway = prometheus.NewDesc("weir_gateway_turned_away_total",
-		"Requests, among the limited, that would have waited while as many did as may.", nil, nil)
-	gatewayStale = prometheus.NewDesc("weir_gateway_stale_total", "Answers that were given once more, in place of a refusal or a failure.", nil, nil)
+		"Retries on another target: sent, or not sent because they were over_budget.", []string{"upstream", "outcome"}, nil)
+	gatewayQueued    = prometheus.NewDesc("weir_gateway_queued", "Requests waiting in queues.", nil, nil)
+	gatewayQueueFull = prometheus.NewDesc("weir_gateway_queue_full_total",
+		"Requests refused because as many were waiting as may; they are also counted as limited.", nil, nil)
+	gatewayStale = prometheus.NewDesc("weir_gateway_stale_total", "Stale responses served in place of a refusal or a failure.", nil, nil)
 )
 
 // Describe is of prometheus.Collector.
 func (m requestMetrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{gatewayRequests, upstreamFailed, upstreamRequests, upstreamFailures, upstreamInFlight, upstreamUp, upstreamRetries,
-		gatewayHeld, gatewayTurnedAway, gatewayStale} {
+		gatewayQueued, gatewayQueueFull, gatewayStale} {
 		ch <- d
 	}
 }
@@ -47,12 +47,12 @@ func (m requestMetrics) Collect(ch chan<- prometheus.Metric) {
 		counter(gatewayRequests, v, outcome)
 	}
 	counter(upstreamFailed, n.UpstreamFailed)
-	counter(gatewayTurnedAway, n.TurnedAway)
+	counter(gatewayQueueFull, n.TurnedAway)
 	counter(gatewayStale, n.Stale)
-	gauge(gatewayHeld, m.Held())
+	gauge(gatewayQueued, m.Held())
 	for _, u := range m.Upstreams() {
 		counter(upstreamRetries, u.Retries, u.Name, "sent")
-		counter(upstreamRetries, u.Spared, u.Name, "spared")
+		counter(upstreamRetries, u.Spared, u.Name, "over_budget")
 		for _, t := range u.Targets {
 			counter(upstreamRequests, t.Requests, u.Name, t.Target)
 			counter(upstreamFailures, t.Failures, u.Name, t.Target)

@@ -236,7 +236,7 @@ func TestAllTargetsOut(t *testing.T) {
 	up := &shop{}
 	up.down.Store(true)
 	g, front, _ := start(t, `
-upstreams: { up: { url: "URL", health: { failures: 2, out: 1h, all_out: refuse } } }
+upstreams: { up: { url: "URL", health: { failures: 2, down_for: 1h, all_down: refuse } } }
 routes: [{ match: /, upstream: up, failed: { body: closed } }]
 `, up)
 	for i, want := range []int{502, 502, 503, 503} {
@@ -282,7 +282,7 @@ func TestUpdateUpstreams(t *testing.T) {
 	other := httptest.NewServer(&shop{})
 	defer other.Close()
 	for _, text := range []string{
-		"upstreams: { up: { targets: [\"" + other.URL + "\"], timeouts: { answer: 1s } } }\nroutes: [{ match: /, upstream: up }]\n",
+		"upstreams: { up: { targets: [\"" + other.URL + "\"], timeouts: { response: 1s } } }\nroutes: [{ match: /, upstream: up }]\n",
 		"upstreams: { new: { url: \"" + other.URL + "\" } }\nroutes: [{ match: /, upstream: new }]\n",
 	} {
 		if err := g.Update(parse(t, text, "")); err != nil {

@@ -15,7 +15,7 @@ func TestWaitingRooms(t *testing.T) {
 	f, err := Parse("p.yaml", []byte(`
 stores: { shared: { url: "redis://127.0.0.1:6379/0" } }
 waiting_rooms:
-  sale: { admit: 5/2s, burst: 3, inside: 500, idle: 1m, session: 1h, enter: 20s, lapse: 90s, max_waiting: 10, joins: 6/m, bind: address,
+  sale: { admit: 5/2s, burst: 3, inside: 500, idle: 1m, session: 1h, enter_within: 20s, poll_timeout: 90s, max_waiting: 10, joins: 6/m, bind: address,
     secret_file: s, store: shared, on_failure: allow, status: 200, title: T, text: X, language: de }
   plain: { admit: 1/10s }
 routes:
@@ -27,7 +27,7 @@ routes:
 	}
 	r := f.Policy.Rooms[0]
 	if r.Name != "sale" || r.Admit != (weir.Rate{N: 5, Per: 2 * time.Second}) || r.Burst != 3 || r.Inside != 500 || r.Idle != time.Minute || r.Session != time.Hour ||
-		r.Enter != 20*time.Second || r.Lapse != 90*time.Second || r.MaxWaiting != 10 || r.Joins != weir.PerMinute(6) || r.Bind != "address" ||
+		r.EnterWithin != 20*time.Second || r.PollTimeout != 90*time.Second || r.MaxWaiting != 10 || r.Joins != weir.PerMinute(6) || r.Bind != "address" ||
 		r.SecretFile != "s" || r.Store != "shared" || r.OnFailure != "allow" || r.Status != 200 || r.Title != "T" || r.Text != "X" || r.Language != "de" {
 		t.Errorf("%+v", r)
 	}
@@ -35,7 +35,7 @@ routes:
 		t.Errorf("%+v", f.Policy.Routes[0])
 	}
 	d := f.Policy.Rooms[1].WithDefaults()
-	if d.Burst != 1 || d.Idle != 5*time.Minute || d.Session != 30*time.Minute || d.Enter != time.Minute || d.Lapse != 2*time.Minute ||
+	if d.Burst != 1 || d.Idle != 5*time.Minute || d.Session != 30*time.Minute || d.EnterWithin != time.Minute || d.PollTimeout != 2*time.Minute ||
 		d.MaxWaiting != 100000 || d.Joins != weir.PerMinute(60) || d.Bind != "agent" || d.OnFailure != "keep" || d.Status != 503 || d.Inside != 0 {
 		t.Errorf("%+v", d)
 	}
@@ -68,7 +68,7 @@ func TestWrongWaitingRooms(t *testing.T) {
 		"admit: 1/s, inside: 10000001":     "write at most 10000000",
 		"admit: 1/s, inside: -1":           "is not how many visitors",
 		"admit: 1/s, max_waiting: -1":      "is not how many visitors",
-		"admit: 1/s, lapse: 36s":           "write one from 37s to 24h",
+		"admit: 1/s, poll_timeout: 36s":    "write one from 37s to 24h",
 		"admit: 1/s, session: 25h":         "write one from 1s to 24h",
 		"admit: 1/s, idle: 1ms":            "write one from 1s to 24h",
 		"admit: 1/s, joins: 0/m":           "p.yaml:3:",

@@ -40,9 +40,9 @@ func (d *decoder) upstream(name string, n *node) policy.Upstream {
 	}
 	w := n.get("timeouts")
 	u.Timeouts = policy.Timeouts{
-		Connect: d.duration(w.get("connect"), "5s", at("timeouts", "connect")...),
-		Answer:  d.duration(w.get("answer"), "60s", at("timeouts", "answer")...),
-		Idle:    d.duration(w.get("idle"), "5m", at("timeouts", "idle")...),
+		Connect:  d.duration(w.get("connect"), "5s", at("timeouts", "connect")...),
+		Response: d.duration(w.get("response"), "60s", at("timeouts", "response")...),
+		Idle:     d.duration(w.get("idle"), "5m", at("timeouts", "idle")...),
 	}
 	h := n.get("health")
 	u.Health = policy.Health{
@@ -53,8 +53,8 @@ func (d *decoder) upstream(name string, n *node) policy.Upstream {
 		DownAfter: d.count(h.get("down_after"), 0, at("health", "down_after")...),
 		UpAfter:   d.count(h.get("up_after"), 0, at("health", "up_after")...),
 		Failures:  d.count(h.get("failures"), -1, at("health", "failures")...),
-		Out:       d.duration(h.get("out"), "10s", at("health", "out")...),
-		AllOut:    text(h.get("all_out")),
+		DownFor:   d.duration(h.get("down_for"), "10s", at("health", "down_for")...),
+		AllDown:   text(h.get("all_down")),
 	}
 	if h != nil && u.Health.Path == "" {
 		for _, word := range []string{"host", "every", "timeout", "down_after", "up_after"} {

@@ -21,11 +21,11 @@ upstreams:
     targets: ["https://a:1", { url: "https://b:1", weight: 3 }, { url: "https://c:1" }]
     protocol: h2
     tls: { server_name: shop.example }
-    timeouts: { connect: 1s, answer: 2s, idle: 3s }
+    timeouts: { connect: 1s, response: 2s, idle: 3s }
     max_requests: 100
     max_idle: 10
     retries: { max: 3, budget: 5% }
-    health: { path: /healthz, host: shop.example, every: 1s, timeout: 500ms, down_after: 4, up_after: 5, failures: 6, out: 7s, all_out: refuse }
+    health: { path: /healthz, host: shop.example, every: 1s, timeout: 500ms, down_after: 4, up_after: 5, failures: 6, down_for: 7s, all_down: refuse }
 routes:
   - match: /
     upstream: all
@@ -43,9 +43,9 @@ routes:
 		{Name: "never", Targets: []policy.Target{{URL: "http://a:1", Weight: 1}, {URL: "http://b:1", Weight: 1}}, Retries: policy.Retries{Max: -1}, Health: policy.Health{Failures: -1}},
 		{
 			Name: "all", Targets: []policy.Target{{URL: "https://a:1", Weight: 1}, {URL: "https://b:1", Weight: 3}, {URL: "https://c:1", Weight: 1}},
-			Protocol: "h2", TLS: policy.UpstreamTLS{ServerName: "shop.example"}, Timeouts: policy.Timeouts{Connect: time.Second, Answer: 2 * time.Second, Idle: 3 * time.Second},
+			Protocol: "h2", TLS: policy.UpstreamTLS{ServerName: "shop.example"}, Timeouts: policy.Timeouts{Connect: time.Second, Response: 2 * time.Second, Idle: 3 * time.Second},
 			MaxRequests: 100, MaxIdle: 10, Retries: policy.Retries{Max: 3, Budget: 5},
-			Health: policy.Health{Path: "/healthz", Host: "shop.example", Every: time.Second, Timeout: 500 * time.Millisecond, DownAfter: 4, UpAfter: 5, Failures: 6, Out: 7 * time.Second, AllOut: "refuse"},
+			Health: policy.Health{Path: "/healthz", Host: "shop.example", Every: time.Second, Timeout: 500 * time.Millisecond, DownAfter: 4, UpAfter: 5, Failures: 6, DownFor: 7 * time.Second, AllDown: "refuse"},
 		},
 	}
 	got, _ := json.MarshalIndent(f.Policy.Upstreams, "", " ")
@@ -85,11 +85,11 @@ func TestWrongUpstreams(t *testing.T) {
 		"u: { url: \"http://a\", retries: { budget: 0.2 } }":                                                "error: this is a number, and must be a text: The most retries as a share of all requests",
 		"u: { targets: [\"http://a\", \"http://b\"], retries: { budget: \"200%\" } }":                       `error: "200%" is not a part of the requests: write one from 1% to 100%, like 20%`,
 		"u: { targets: [\"http://a\", \"http://b\"], retries: 11 }":                                         "error: 11 retries of one request are too many: write at most 10",
-		"u: { url: \"http://a\", timeouts: { answer: 0s } }":                                                `error: "0s" is not a duration above 0: write one like 60s`,
+		"u: { url: \"http://a\", timeouts: { response: 0s } }":                                              `error: "0s" is not a duration above 0: write one like 60s`,
 		"u: { url: \"http://a\", health: { path: healthz } }":                                               `error: "healthz" is not a path: write it like /healthz`,
 		"u: { url: \"http://a\", health: { every: 5s } }":                                                   "error: every is about asking the targets, and there is no path to ask for: add path: /healthz, or take every out",
 		"u: { url: \"http://a\", health: { path: /, every: 1ms } }":                                         "error: a check every 1ms keeps targets busy with checks: write at least 100ms",
-		"u: { url: \"http://a\", health: { all_out: panic } }":                                              `error: "panic" is not known here: known: try, refuse`,
+		"u: { url: \"http://a\", health: { all_down: panic } }":                                             `error: "panic" is not known here: known: try, refuse`,
 		"u: { url: \"http://a\", max_requests: 0 }":                                                         "error: 0 is not a number for this: write at least 1, or take it out",
 		"u: { url: \"http://a\" }\nroutes: [{ match: /, upstream: u, refused: { upstream: v } }]":           `error: there is no upstream "v"`,
 		"u: { url: \"http://a\" }\nroutes: [{ match: /, upstream: u, refused: { upstream: u } }]":           "error: what the route protects its upstream from would go there: name another upstream",

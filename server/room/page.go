@@ -64,7 +64,7 @@ func (v *visit) showPage(t reply) {
 	nonce := rand.Text()
 	p := Page{
 		Lang: w.lang, Title: w.title, Text: w.text, State: t.State, Place: l.Place, Ahead: l.Ahead, Wait: l.Wait, Status: l.Status, Done: l.Done,
-		Keep: strings.Replace(w.keep, "%s", w.span(v.room.settings.Lapse), 1), Refresh: seconds(t.PollAfter), Nonce: nonce,
+		Keep: strings.Replace(w.keep, "%s", w.span(v.room.settings.PollTimeout), 1), Refresh: seconds(t.PollAfter), Nonce: nonce,
 		PlaceLabel: w.place, AheadLabel: w.ahead, WaitLabel: w.wait,
 	}
 	if v.room.settings.Title != "" {

@@ -77,19 +77,19 @@ type Standing struct {
 
 // A Spec is the parameters of a room's queue.
 type Spec struct {
-	Bucket     weir.TokenBucket // admits visitors
-	Inside     int64            // how many at once; 0 is no bound
-	Idle       time.Duration
-	Session    time.Duration
-	Enter      time.Duration
-	Lapse      time.Duration
-	MaxWaiting int64
+	Bucket      weir.TokenBucket // admits visitors
+	Inside      int64            // how many at once; 0 is no bound
+	Idle        time.Duration
+	Session     time.Duration
+	EnterWithin time.Duration
+	PollTimeout time.Duration
+	MaxWaiting  int64
 }
 
 // SpecOf returns the parameters of a policy's room, with defaults filled in.
 func SpecOf(r policy.WaitingRoom) Spec {
 	r = r.WithDefaults()
-	return Spec{r.Bucket(), r.Inside, r.Idle, r.Session, r.Enter, r.Lapse, r.MaxWaiting}
+	return Spec{r.Bucket(), r.Inside, r.Idle, r.Session, r.EnterWithin, r.PollTimeout, r.MaxWaiting}
 }
 
 // Constants of all rooms, in microseconds.

@@ -248,7 +248,7 @@ func (v *visit) decideWithoutStore(ctx context.Context) (http.ResponseWriter, bo
 		if !v.hasTicket {
 			t.state, t.place = WaitingTicket, now
 		}
-		t.expires = now + micros64(r.settings.Lapse)
+		t.expires = now + micros64(r.settings.PollTimeout)
 		v.show(reply{State: "kept", PollAfter: r.pollDelay(800), ticket: &t})
 	}
 	return nil, false
@@ -267,7 +267,7 @@ func (v *visit) showWaiting(a Standing) {
 func (v *visit) waitingTicket(a Standing) *ticket {
 	r, now := v.room, v.room.clock()
 	t := ticket{
-		state: WaitingTicket, id: v.ticket.id, place: a.Place, era: a.Era, made: now, expires: now + micros64(r.settings.Lapse),
+		state: WaitingTicket, id: v.ticket.id, place: a.Place, era: a.Era, made: now, expires: now + micros64(r.settings.PollTimeout),
 		firstAhead: max(v.ticket.firstAhead, uint32(min(a.Ahead, 1<<31))),
 	}
 	if a.State == Admitted {

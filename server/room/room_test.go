@@ -395,7 +395,7 @@ func TestBounds(t *testing.T) {
 		t.Errorf("%d %+v", resp.StatusCode, a)
 	}
 	resp = w.ask(request{header: jsonOnly()})
-	if a := toldBy(t, resp); resp.StatusCode != 429 || a.State != "turned_away" {
+	if a := toldBy(t, resp); resp.StatusCode != 429 || a.State != "too_many_joins" {
 		t.Errorf("%d %+v", resp.StatusCode, a)
 	}
 	if resp := w.ask(request{header: html(), address: "10.0.0.2"}); resp.StatusCode != 429 || body(resp) != "refused" {

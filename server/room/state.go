@@ -33,7 +33,7 @@ type state struct {
 
 // micros is a Spec with its durations in microseconds.
 type micros struct {
-	inside, idle, session, enter, lapse, maxWaiting int64
+	inside, idle, session, enterWithin, pollTimeout, maxWaiting int64
 }
 
 // visitor is a visitor who waits or is inside.
@@ -65,7 +65,7 @@ func newState(s Spec) (*state, error) {
 
 func (s Spec) micros() micros {
 	us := func(d time.Duration) int64 { return int64(d / tick) }
-	return micros{s.Inside, us(s.Idle), us(s.Session), us(s.Enter), us(s.Lapse), s.MaxWaiting}
+	return micros{s.Inside, us(s.Idle), us(s.Session), us(s.EnterWithin), us(s.PollTimeout), s.MaxWaiting}
 }
 
 // Parameters are the parameters and constants of a room in the order in which the script of a store reads them: the
@@ -73,7 +73,7 @@ func (s Spec) micros() micros {
 func (s Spec) Parameters() []int64 {
 	m := s.micros()
 	return []int64{
-		s.Bucket.Rate.N, int64(s.Bucket.Rate.Per / tick), s.Bucket.Burst, m.inside, m.idle, m.session, m.enter, m.lapse, m.maxWaiting,
+		s.Bucket.Rate.N, int64(s.Bucket.Rate.Per / tick), s.Bucket.Burst, m.inside, m.idle, m.session, m.enterWithin, m.pollTimeout, m.maxWaiting,
 		maxWaitStep, recoveryTime, paceWindow, maxAdmissions,
 	}
 }
@@ -179,7 +179,7 @@ func (s *state) admit(a *Standing) {
 				continue
 			}
 			s.tokens = next
-			v.until = s.now + s.spec.enter
+			v.until = s.now + s.spec.enterWithin
 			heap.Push(&s.inside, v)
 			s.pace.countAdmission(s.now)
 		}
@@ -228,7 +228,7 @@ func (s *state) join(id string, place int64) (full bool) {
 	if int64(len(s.queue)) >= s.spec.maxWaiting {
 		return true
 	}
-	v := &visitor{id: id, place: place, until: s.waitClock + s.spec.lapse, heapIndex: -1}
+	v := &visitor{id: id, place: place, until: s.waitClock + s.spec.pollTimeout, heapIndex: -1}
 	s.lastPlace = max(s.lastPlace, place)
 	s.visitors[id] = v
 	s.queue = slices.Insert(s.queue, s.indexOf(v), v)
@@ -257,7 +257,7 @@ func (s *state) resolve(q *Poll, a *Standing) {
 	case v == nil:
 		return
 	case v.heapIndex < 0:
-		v.until = s.waitClock + s.spec.lapse
+		v.until = s.waitClock + s.spec.pollTimeout
 		a.State, a.Place, a.Ahead = Waiting, v.place, int64(s.indexOf(v))
 		return
 	case v.sessionEnd == 0 && !q.Enter:

@@ -302,7 +302,7 @@ func (v *visit) setHeaders(state string) {
 func (v *visit) refuseVisit(state string, after time.Duration) {
 	if v.wantsJSON {
 		status := http.StatusServiceUnavailable
-		if state == "turned_away" {
+		if state == "too_many_joins" {
 			status = http.StatusTooManyRequests
 		}
 		v.writeReply(status, reply{State: state, PollAfter: after})
@@ -316,7 +316,7 @@ func (v *visit) refuseVisit(state string, after time.Duration) {
 // refuseJoin responds to a visitor from an address with too many joins.
 func (v *visit) refuseJoin() {
 	v.room.counts.tooManyJoins.Add(1)
-	v.refuseVisit("turned_away", v.room.longestDelay())
+	v.refuseVisit("too_many_joins", v.room.longestDelay())
 }
 
 // seconds rounds up to whole seconds.

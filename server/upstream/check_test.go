@@ -129,7 +129,7 @@ func TestChecks(t *testing.T) {
 			t.Error("the checks go on")
 		}
 		set.Close()
-		if text := log.String(); strings.Count(text, "is out") != 6 || strings.Count(text, "is back") != 5 || !strings.Contains(text, "its health check: status 503") ||
+		if text := log.String(); strings.Count(text, "is down") != 6 || strings.Count(text, "is up") != 5 || !strings.Contains(text, "its health check: status 503") ||
 			!strings.Contains(text, "no answer in time") || !strings.Contains(text, "connection refused") {
 			t.Error(text)
 		}

@@ -20,7 +20,7 @@ func newClient(s *settings, urls []string, dial func(context.Context, string, st
 		}
 	}
 	t := s.spec.Timeouts
-	return &plain.Client{Dial: dial, Connect: t.Connect, Answer: t.Answer, Stall: t.Idle, MaxIdle: s.spec.MaxIdle}
+	return &plain.Client{Dial: dial, Connect: t.Connect, Answer: t.Response, Stall: t.Idle, MaxIdle: s.spec.MaxIdle}
 }
 
 // A Direct is the way to the targets of an upstream without net/http, as it was when it was asked for: a change of the policy meanwhile is no matter.

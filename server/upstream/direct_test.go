@@ -99,7 +99,7 @@ func TestRetriesDirectAreBounded(t *testing.T) {
 func TestNoAnswerInTimeDirect(t *testing.T) {
 	for _, silent := range []string{" ", "HTTP/1.1 200 OK\r\nA: b\r\n"} { // nothing that matters, half a header
 		slow, second := serve(t, silent), serve(t, good)
-		u := over(t, policy.Upstream{Timeouts: policy.Timeouts{Answer: 50 * time.Millisecond}}, slow, second)
+		u := over(t, policy.Upstream{Timeouts: policy.Timeouts{Response: 50 * time.Millisecond}}, slow, second)
 		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
 		d, _ := u.Direct(r)
 		answered, err := d.Pass(httptest.NewRecorder(), r, nil)

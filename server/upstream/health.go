@@ -102,9 +102,9 @@ func (u *Upstream) checked(ctx context.Context, t *Target, h *policy.Health, err
 	switch {
 	case err != nil && t.checks >= either(h.DownAfter, 3):
 		t.up, t.checks = false, 0
-		u.opts.Log.Warn("upstream target is out", "upstream", u.name, "target", t.url.Host, "why", "its health check: "+Reason(err))
+		u.opts.Log.Warn("upstream target is down", "upstream", u.name, "target", t.url.Host, "why", "its health check: "+Reason(err))
 	case err == nil && t.checks >= either(h.UpAfter, 2):
 		t.up, t.checks = true, 0
-		u.opts.Log.Info("upstream target is back", "upstream", u.name, "target", t.url.Host, "why", "its health checks are good")
+		u.opts.Log.Info("upstream target is up", "upstream", u.name, "target", t.url.Host, "why", "its health checks are good")
 	}
 }

@@ -123,7 +123,7 @@ func TestLeastLoaded(t *testing.T) {
 }
 
 func TestOutAndBack(t *testing.T) {
-	b := newBench(t, policy.Upstream{Targets: targets(1, 1), Health: policy.Health{Failures: 3, Out: 10 * time.Second}})
+	b := newBench(t, policy.Upstream{Targets: targets(1, 1), Health: policy.Health{Failures: 3, DownFor: 10 * time.Second}})
 	old := b.pick() // under way all the time, at a
 	fail := func(n int) {
 		for range n {
@@ -181,7 +181,7 @@ func TestOutAndBack(t *testing.T) {
 	if got := b.state(); !strings.HasPrefix(got, "a 18/11/0 true") {
 		t.Error(got)
 	}
-	if log := b.log.String(); strings.Count(log, "target is out") != 5 || strings.Count(log, "target is back") != 2 || !strings.Contains(log, "for=1m20s") || !strings.Contains(log, `why="a test"`) {
+	if log := b.log.String(); strings.Count(log, "target is down") != 5 || strings.Count(log, "target is up") != 2 || !strings.Contains(log, "for=1m20s") || !strings.Contains(log, `why="a test"`) {
 		t.Error(log)
 	}
 }
@@ -204,7 +204,7 @@ func TestAllOut(t *testing.T) {
 	if got := b.state(); strings.Count(got, "true") != 1 {
 		t.Error(got)
 	}
-	u.Health.AllOut = "refuse"
+	u.Health.AllDown = "refuse"
 	b = newBench(t, u)
 	b.ends(2, Failed)
 	if _, err := b.Pick(); !errors.Is(err, ErrOut) {
@@ -293,7 +293,7 @@ func TestBudget(t *testing.T) {
 
 // TestByHand: those who send requests themselves have the same budget and counters as RoundTrip.
 func TestByHand(t *testing.T) {
-	b := newBench(t, policy.Upstream{Targets: targets(1, 1), Protocol: "http1", Timeouts: policy.Timeouts{Answer: time.Second}})
+	b := newBench(t, policy.Upstream{Targets: targets(1, 1), Protocol: "http1", Timeouts: policy.Timeouts{Response: time.Second}})
 	sent := 0
 	for range 1000 {
 		first := b.pick()

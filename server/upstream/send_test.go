@@ -274,7 +274,7 @@ func TestKeptConnectionsDie(t *testing.T) {
 func TestNoAnswerInTime(t *testing.T) {
 	for _, silent := range []string{" ", "HTTP/1.1 200 OK\r\nA: b\r\n"} { // nothing that matters, half a header
 		slow, second := serve(t, silent), serve(t, good)
-		u := over(t, policy.Upstream{Timeouts: policy.Timeouts{Answer: 50 * time.Millisecond}}, slow, second)
+		u := over(t, policy.Upstream{Timeouts: policy.Timeouts{Response: 50 * time.Millisecond}}, slow, second)
 		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://h/", nil)
 		if err != nil {
 			t.Fatal(err)

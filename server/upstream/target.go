@@ -136,7 +136,7 @@ func (e *Exchange) Heard() {
 	t.until, t.tried, t.row, t.since = time.Time{}, false, 0, e.u.opts.Now()
 	t.era++
 	e.era, e.trial = t.era, false
-	e.u.opts.Log.Info("upstream target is back", "upstream", e.u.name, "target", t.url.Host, "why", "it answered a request")
+	e.u.opts.Log.Info("upstream target is up", "upstream", e.u.name, "target", t.url.Host, "why", "it answered a request")
 }
 
 // Done ends the exchange, once; further calls do nothing. why is for the log, and must name no client.
@@ -184,5 +184,5 @@ func (u *Upstream) putOut(t *Target, base time.Duration, why string) {
 	t.times++
 	t.until, t.tried, t.row = now.Add(t.last), false, 0
 	t.era++
-	u.opts.Log.Warn("upstream target is out", "upstream", u.name, "target", t.url.Host, "for", t.last.String(), "why", why)
+	u.opts.Log.Warn("upstream target is down", "upstream", u.name, "target", t.url.Host, "for", t.last.String(), "why", why)
 }

@@ -18,7 +18,7 @@ func newTransport(spec *Spec, dial func(context.Context, string, string) (net.Co
 	t := &http.Transport{
 		DialContext:            dial,
 		TLSHandshakeTimeout:    connect,
-		ResponseHeaderTimeout:  spec.Timeouts.Answer,
+		ResponseHeaderTimeout:  spec.Timeouts.Response,
 		ExpectContinueTimeout:  time.Second,
 		IdleConnTimeout:        50 * time.Second,
 		MaxIdleConnsPerHost:    spec.MaxIdle,
@@ -57,7 +57,7 @@ func protocols(name string) *http.Protocols {
 // sameTransport reports whether two policies speak to targets in the same way, so that connections can be kept.
 func sameTransport(a, b *Spec) bool {
 	return a.Protocol == b.Protocol && a.Digest == b.Digest && a.MaxIdle == b.MaxIdle &&
-		a.Timeouts.Connect == b.Timeouts.Connect && a.Timeouts.Answer == b.Timeouts.Answer
+		a.Timeouts.Connect == b.Timeouts.Connect && a.Timeouts.Response == b.Timeouts.Response
 }
 
 // Reason is an error in a few words, without addresses, of which one may be a client's.

@@ -135,9 +135,9 @@ func (s *Set) newSettings(spec Spec, targets int) (*settings, error) {
 		retries = 1
 	}
 	spec.Timeouts = policy.Timeouts{
-		Connect: either(spec.Timeouts.Connect, 5*time.Second),
-		Answer:  either(spec.Timeouts.Answer, time.Minute),
-		Idle:    either(spec.Timeouts.Idle, 5*time.Minute),
+		Connect:  either(spec.Timeouts.Connect, 5*time.Second),
+		Response: either(spec.Timeouts.Response, time.Minute),
+		Idle:     either(spec.Timeouts.Idle, 5*time.Minute),
 	}
 	spec.MaxIdle = either(spec.MaxIdle, 1024)
 	return &settings{
@@ -145,8 +145,8 @@ func (s *Set) newSettings(spec Spec, targets int) (*settings, error) {
 		retries:   max(retries, 0),
 		budget:    b,
 		failures:  max(either(spec.Health.Failures, 5), 0),
-		out:       either(spec.Health.Out, 10*time.Second),
-		refuse:    spec.Health.AllOut == "refuse",
+		out:       either(spec.Health.DownFor, 10*time.Second),
+		refuse:    spec.Health.AllDown == "refuse",
 		transport: newTransport(&spec, s.opts.Dial),
 	}, nil
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/weirflow/weir/keyed"
 )
 
-// An Exception is what holds for one key of a limit in place of the limit, until it ends: a ban, a grant, or other numbers. Where a part of the
+// An Override is what holds for one key of a limit in place of the limit, until it ends: a ban, a grant, or other numbers. Where a part of the
 // key is client.ip, it may be a prefix, like 10.0.0.0/8, for all addresses in it.
-type Exception struct {
+type Override struct {
 	Limit string
 	Key   []string          // the parts, in the order of the limit's key
 	Ban   bool              // all is refused, and nothing is charged; otherwise all passes, and nothing is charged
@@ -27,62 +27,64 @@ type Exception struct {
 	For   time.Duration     // from now on
 }
 
-// MaxExceptions is how many exceptions there may be at once, over all limits.
-const MaxExceptions = 10_000
+// MaxOverrides is how many overrides there may be at once, over all limits.
+const MaxOverrides = 10_000
 
 const (
-	maxRanges    = 256                       // of one limit: they are looked through
-	maxException = 10 * 366 * 24 * time.Hour // the longest
-	maxParts     = 4096                      // bytes of a key
+	maxRanges       = 256                       // of one limit: they are looked through
+	maxOverrideTime = 10 * 366 * 24 * time.Hour // the longest
+	maxParts        = 4096                      // bytes of a key
 )
 
 // banName follows the name of a limit in the Decision.By of one whom a ban refused. No name of a limit has a slash.
 const banName = "/ban"
 
-// ErrTooMany is found by errors.Is where there are as many exceptions as there may be.
-var ErrTooMany = fmt.Errorf("weir: there are %d bans and grants already, or %d prefixes of one limit: lift some", MaxExceptions, maxRanges)
+// ErrTooMany is found by errors.Is where there are as many overrides as there may be.
+var ErrTooMany = fmt.Errorf("weir: there are %d bans and grants already, or %d prefixes of one limit: lift some", MaxOverrides, maxRanges)
 
-// exceptions are those of an engine and of all that go on from it.
-type exceptions struct {
+// overrides are those of an engine and of all that go on from it.
+type overrides struct {
 	clock   func() int64
 	mu      sync.Mutex
-	byLimit map[string]*excepted
+	byLimit map[string]*limitOverrides
 	engine  *Engine // the newest
 }
 
-// excepted are the exceptions of one limit. They are read without a lock, and replaced as a whole.
-type excepted struct{ all atomic.Pointer[rulings] }
+// excepted are the overrides of one limit. They are read without a lock, and replaced as a whole.
+type limitOverrides struct {
+	all atomic.Pointer[activeOverrides]
+}
 
-// rulings are exceptions as requests meet them. A key of its own goes before a prefix, and a longer prefix before a shorter one.
-type rulings struct {
-	exact  map[string]*ruling
-	ranges []*ruling
+// rulings are overrides as requests meet them. A key of its own goes before a prefix, and a longer prefix before a shorter one.
+type activeOverrides struct {
+	exact  map[string]*activeOverride
+	ranges []*activeOverride
 	clock  func() int64
 }
 
-// ruling is an exception in force.
-type ruling struct {
-	Exception
+// ruling is an override in force.
+type activeOverride struct {
+	Override
 	until  int64
 	limit  weir.Limit   // with its own numbers; nil for a ban or a grant
 	prefix netip.Prefix // of a range
 	part   int          // which part of the key that is; -1 for none
 }
 
-func newExceptions(clock func() int64) *exceptions {
-	return &exceptions{clock: clock, byLimit: map[string]*excepted{}}
+func newOverrides(clock func() int64) *overrides {
+	return &overrides{clock: clock, byLimit: map[string]*limitOverrides{}}
 }
 
-// of returns the exceptions of a limit: those of before, where its keys are the same.
-func (x *exceptions) of(old *limit, l Limit) *excepted {
+// of returns the overrides of a limit: those of before, where its keys are the same.
+func (x *overrides) of(old *limit, l Limit) *limitOverrides {
 	if old != nil && slices.Equal(old.parts, l.keyParts()) {
 		return old.except
 	}
-	return new(excepted)
+	return new(limitOverrides)
 }
 
 // follow goes on with the limits of another engine. Numbers that do not fit any more are let go; others are put into tables that are new.
-func (x *exceptions) follow(e *Engine) {
+func (x *overrides) follow(e *Engine) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.engine = e
@@ -113,7 +115,7 @@ func (x *exceptions) follow(e *Engine) {
 }
 
 // put has a limit's table keep other numbers for a key.
-func (r *ruling) put(l *limit, key string, now int64) (err error) {
+func (r *activeOverride) put(l *limit, key string, now int64) (err error) {
 	if r.limit, err = numbersOf(l, r.Set); err != nil || r.until <= now {
 		return err
 	}
@@ -139,23 +141,23 @@ func numbersOf(l *limit, set map[string]string) (weir.Limit, error) {
 	return WithFields(l.Limit.Limit, fields)
 }
 
-func (all *rulings) clone() *rulings {
-	return &rulings{exact: maps.Clone(all.exact), ranges: slices.Clone(all.ranges), clock: all.clock}
+func (all *activeOverrides) clone() *activeOverrides {
+	return &activeOverrides{exact: maps.Clone(all.exact), ranges: slices.Clone(all.ranges), clock: all.clock}
 }
 
-// use puts other exceptions in force. Where there are none, requests do not look for any.
-func (x *excepted) use(all *rulings) {
+// use puts other overrides in force. Where there are none, requests do not look for any.
+func (x *limitOverrides) use(all *activeOverrides) {
 	if len(all.exact) == 0 && len(all.ranges) == 0 {
 		all = nil
 	}
 	x.all.Store(all)
 }
 
-// now returns the exceptions in force, nil for none.
-func (x *excepted) now() *rulings { return x.all.Load() }
+// now returns the overrides in force, nil for none.
+func (x *limitOverrides) now() *activeOverrides { return x.all.Load() }
 
 // sets reports whether a key has numbers of its own.
-func (x *excepted) sets(key []byte) bool {
+func (x *limitOverrides) sets(key []byte) bool {
 	all := x.all.Load()
 	if all == nil {
 		return false
@@ -165,7 +167,7 @@ func (x *excepted) sets(key []byte) bool {
 }
 
 // window is that of a key's own numbers, where it has any.
-func (x *excepted) window(key string, of time.Duration) time.Duration {
+func (x *limitOverrides) window(key string, of time.Duration) time.Duration {
 	if all := x.all.Load(); all != nil {
 		if r := all.exact[key]; r != nil && r.limit != nil && all.clock() < r.until {
 			return window(r.limit)
@@ -174,8 +176,8 @@ func (x *excepted) window(key string, of time.Duration) time.Duration {
 	return of
 }
 
-// ruled is what becomes of a request by an exception.
-func (l *limit) ruled(all *rulings, key []byte, req *request) question {
+// ruled is what becomes of a request by an override.
+func (l *limit) ruled(all *activeOverrides, key []byte, req *request) question {
 	now := all.clock()
 	r := all.find(l, key, req, now)
 	switch {
@@ -192,7 +194,7 @@ func (l *limit) ruled(all *rulings, key []byte, req *request) question {
 }
 
 // find returns what holds for a key, nil for the limit itself.
-func (all *rulings) find(l *limit, key []byte, req *request, now int64) *ruling {
+func (all *activeOverrides) find(l *limit, key []byte, req *request, now int64) *activeOverride {
 	if r := all.exact[string(key)]; r != nil && now < r.until {
 		return r
 	}
@@ -218,7 +220,7 @@ func addressOf(client string) netip.Addr {
 }
 
 // fits reports whether the other parts of a key are those of a range.
-func (r *ruling) fits(l *limit, req *request) bool {
+func (r *activeOverride) fits(l *limit, req *request) bool {
 	for i, p := range l.parts {
 		if i == r.part {
 			continue
@@ -230,10 +232,10 @@ func (r *ruling) fits(l *limit, req *request) bool {
 	return true
 }
 
-// Except puts an exception in force, in place of one for the same key. The error says what is wrong with it. Exceptions are kept by engines that
+// Except puts an override in force, in place of one for the same key. The error says what is wrong with it. Overrides are kept by engines that
 // go on from this one with Next, as long as the limit's name and key stay. It is safe beside Decide, and beside Next too.
-func (e *Engine) Except(ex Exception) error {
-	x := e.excepts
+func (e *Engine) Override(ex Override) error {
+	x := e.overrides
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	l := x.engine.limit(ex.Limit)
@@ -245,18 +247,18 @@ func (e *Engine) Except(ex Exception) error {
 		return fmt.Errorf("weir: limit %q: %w", ex.Limit, err)
 	}
 	x.sweep()
-	next := &rulings{exact: map[string]*ruling{}, clock: x.clock}
+	next := &activeOverrides{exact: map[string]*activeOverride{}, clock: x.clock}
 	if all := l.except.all.Load(); all != nil {
 		next = all.clone()
 	}
 	was := next.remove(r, key)
-	if x.count()-was >= MaxExceptions || r.part >= 0 && len(next.ranges) >= maxRanges {
+	if x.count()-was >= MaxOverrides || r.part >= 0 && len(next.ranges) >= maxRanges {
 		return ErrTooMany
 	}
 	switch {
 	case r.part >= 0:
 		next.ranges = append(next.ranges, r)
-		slices.SortStableFunc(next.ranges, func(a, b *ruling) int { return cmp.Compare(b.prefix.Bits(), a.prefix.Bits()) })
+		slices.SortStableFunc(next.ranges, func(a, b *activeOverride) int { return cmp.Compare(b.prefix.Bits(), a.prefix.Bits()) })
 	case r.Set != nil:
 		if err := r.put(l, key, x.clock()); err != nil {
 			return fmt.Errorf("weir: limit %q: %w", ex.Limit, err)
@@ -272,24 +274,24 @@ func (e *Engine) Except(ex Exception) error {
 }
 
 // remove takes out what there is for the same key or range, and returns how many that were.
-func (all *rulings) remove(r *ruling, key string) int {
+func (all *activeOverrides) remove(r *activeOverride, key string) int {
 	before := len(all.exact) + len(all.ranges)
 	if r.part < 0 {
 		delete(all.exact, key)
 	} else {
-		all.ranges = slices.DeleteFunc(all.ranges, func(o *ruling) bool { return slices.Equal(o.Key, r.Key) })
+		all.ranges = slices.DeleteFunc(all.ranges, func(o *activeOverride) bool { return slices.Equal(o.Key, r.Key) })
 	}
 	return before - len(all.exact) - len(all.ranges)
 }
 
-// rule checks an exception.
-func (x *exceptions) rule(l *limit, ex Exception) (*ruling, string, error) {
-	r := &ruling{Exception: ex, part: -1, until: x.clock()}
+// rule checks an override.
+func (x *overrides) rule(l *limit, ex Override) (*activeOverride, string, error) {
+	r := &activeOverride{Override: ex, part: -1, until: x.clock()}
 	switch {
 	case l.Shadow:
 		return nil, "", errors.New("it is a shadow, and enforces nothing: take shadow out of the policy first")
-	case ex.For <= 0 || ex.For > maxException:
-		return nil, "", fmt.Errorf("%v is not how long an exception may last: give a time of up to ten years", ex.For)
+	case ex.For <= 0 || ex.For > maxOverrideTime:
+		return nil, "", fmt.Errorf("%v is not how long an override may last: give a time of up to ten years", ex.For)
 	case ex.Ban && ex.Set != nil:
 		return nil, "", errors.New("a ban has no numbers: set either")
 	case ex.Set != nil && len(ex.Set) == 0:
@@ -309,8 +311,8 @@ func (x *exceptions) rule(l *limit, ex Exception) (*ruling, string, error) {
 	return r, key, err
 }
 
-// locate works out for which key, or which range, an exception is.
-func (r *ruling) locate(l *limit) (key string, err error) {
+// locate works out for which key, or which range, an override is.
+func (r *activeOverride) locate(l *limit) (key string, err error) {
 	if len(r.Key) != len(l.parts) {
 		return "", fmt.Errorf("its key has %d parts (%s), and %d were given", len(l.parts), strings.Join(l.Limit.Key, ", "), len(r.Key))
 	}
@@ -335,7 +337,7 @@ func (r *ruling) locate(l *limit) (key string, err error) {
 }
 
 // client reads a part that is an address, or a prefix.
-func (r *ruling) client(parts []string, i int) error {
+func (r *activeOverride) client(parts []string, i int) error {
 	prefix, err := netip.ParsePrefix(parts[i])
 	if err != nil {
 		if strings.Contains(parts[i], "/") {
@@ -369,16 +371,16 @@ func (r *ruling) client(parts []string, i int) error {
 	return nil
 }
 
-// Lift ends the exception for a key. It reports whether there was one.
+// Lift ends the override for a key. It reports whether there was one.
 func (e *Engine) Lift(limit string, key []string) (bool, error) {
-	x := e.excepts
+	x := e.overrides
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	l := x.engine.limit(limit)
 	if l == nil {
 		return false, fmt.Errorf("weir: there is no limit %q (%s)", limit, suggest(limit, names(x.engine.policy.Limits, func(l Limit) string { return l.Name })))
 	}
-	r := &ruling{Exception: Exception{Key: key}, part: -1}
+	r := &activeOverride{Override: Override{Key: key}, part: -1}
 	encoded, err := r.locate(l)
 	if err != nil {
 		return false, fmt.Errorf("weir: limit %q: %w", limit, err)
@@ -399,9 +401,9 @@ func (e *Engine) Lift(limit string, key []string) (bool, error) {
 	return true, nil
 }
 
-// Exceptions returns those in force, by limit in the order of the policy, and those of a limit by when they end. For is how long they still hold.
-func (e *Engine) Exceptions() (all []Exception) {
-	x := e.excepts
+// Overrides returns those in force, by limit in the order of the policy, and those of a limit by when they end. For is how long they still hold.
+func (e *Engine) Overrides() (all []Override) {
+	x := e.overrides
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.sweep()
@@ -412,11 +414,11 @@ func (e *Engine) Exceptions() (all []Exception) {
 			continue
 		}
 		of := append(slices.Collect(maps.Values(r.exact)), r.ranges...)
-		slices.SortFunc(of, func(a, b *ruling) int {
+		slices.SortFunc(of, func(a, b *activeOverride) int {
 			return cmp.Or(cmp.Compare(a.until, b.until), slices.Compare(a.Key, b.Key))
 		})
 		for _, r := range of {
-			ex := r.Exception
+			ex := r.Override
 			ex.For = time.Duration(r.until - now)
 			all = append(all, ex)
 		}
@@ -424,16 +426,16 @@ func (e *Engine) Exceptions() (all []Exception) {
 	return all
 }
 
-// Sweep lets go of exceptions that have ended, so that requests do not look for them. Nothing depends on it but speed.
+// Sweep lets go of overrides that have ended, so that requests do not look for them. Nothing depends on it but speed.
 func (e *Engine) Sweep() {
-	x := e.excepts
+	x := e.overrides
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.sweep()
 }
 
 // sweep lets go of what has ended. The lock is held.
-func (x *exceptions) sweep() {
+func (x *overrides) sweep() {
 	now := x.clock()
 	for _, of := range x.byLimit {
 		all := of.all.Load()
@@ -441,24 +443,24 @@ func (x *exceptions) sweep() {
 			continue
 		}
 		next := all.clone()
-		maps.DeleteFunc(next.exact, func(_ string, r *ruling) bool { return r.until <= now })
-		next.ranges = slices.DeleteFunc(next.ranges, func(r *ruling) bool { return r.until <= now })
+		maps.DeleteFunc(next.exact, func(_ string, r *activeOverride) bool { return r.until <= now })
+		next.ranges = slices.DeleteFunc(next.ranges, func(r *activeOverride) bool { return r.until <= now })
 		of.use(next)
 	}
 }
 
-// ended reports whether an exception has ended.
-func (all *rulings) ended(now int64) bool {
+// ended reports whether an override has ended.
+func (all *activeOverrides) ended(now int64) bool {
 	for _, r := range all.exact {
 		if r.until <= now {
 			return true
 		}
 	}
-	return slices.ContainsFunc(all.ranges, func(r *ruling) bool { return r.until <= now })
+	return slices.ContainsFunc(all.ranges, func(r *activeOverride) bool { return r.until <= now })
 }
 
-// count is how many exceptions there are. The lock is held.
-func (x *exceptions) count() (n int) {
+// count is how many overrides there are. The lock is held.
+func (x *overrides) count() (n int) {
 	for _, of := range x.byLimit {
 		if all := of.all.Load(); all != nil {
 			n += len(all.exact) + len(all.ranges)
@@ -467,8 +469,8 @@ func (x *exceptions) count() (n int) {
 	return n
 }
 
-// String is the exception in words, without the key, which may be a client's.
-func (ex Exception) String() string {
+// String is the override in words, without the key, which may be a client's.
+func (ex Override) String() string {
 	d := duration.Format(ex.For)
 	switch {
 	case ex.Ban:

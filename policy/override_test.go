@@ -35,9 +35,9 @@ func from(path, addr, user string) policy.Request {
 	return policy.Request{Method: "GET", Path: path, Client: policy.ClientKeyOf(addr), Header: map[string][]string{"User-Id": {user}}}
 }
 
-func except(t *testing.T, e *policy.Engine, ex policy.Exception) {
+func except(t *testing.T, e *policy.Engine, ex policy.Override) {
 	t.Helper()
-	if err := e.Except(ex); err != nil {
+	if err := e.Override(ex); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -46,15 +46,15 @@ func except(t *testing.T, e *policy.Engine, ex policy.Exception) {
 func TestBan(t *testing.T) {
 	clock := new(weirtest.Clock)
 	e := newEngine(t, guarded(), policy.Options{Clock: clock.Now})
-	except(t, e, policy.Exception{Limit: "per-user", Key: []string{"10.0.0.1", "7"}, Ban: true, For: time.Hour})
+	except(t, e, policy.Override{Limit: "per-user", Key: []string{"10.0.0.1", "7"}, Ban: true, For: time.Hour})
 	clock.Set(10 * minute)
 	for range 5 {
 		v := e.Decide(from("/both", "10.0.0.1", "7"))
 		if v.Outcome != policy.Deny || v.Limit != "per-user" || v.Decision.By != "per-user/ban" || v.Decision.RetryAfter != 50*time.Minute {
 			t.Fatalf("%+v", v)
 		}
-		if v.Cancel(); len(v.Asked()) != 0 {
-			t.Errorf("it tells of limits that were not asked: %v", v.Asked())
+		if v.Cancel(); len(v.Evaluated()) != 0 {
+			t.Errorf("it tells of limits that were not asked: %v", v.Evaluated())
 		}
 	}
 	for i, want := range []policy.Outcome{policy.Allow, policy.Allow, policy.Deny} { // per-ip has not been charged
@@ -69,7 +69,7 @@ func TestBan(t *testing.T) {
 	if v := e.Decide(from("/both", "10.0.0.1", "7")); v.Outcome != policy.Allow {
 		t.Errorf("after its end: %+v", v)
 	}
-	if all := e.Exceptions(); len(all) != 0 {
+	if all := e.Overrides(); len(all) != 0 {
 		t.Errorf("%+v", all)
 	}
 	for _, c := range e.Counts() {
@@ -84,7 +84,7 @@ func TestGrant(t *testing.T) {
 	clock := new(weirtest.Clock)
 	e := newEngine(t, guarded(), policy.Options{Clock: clock.Now})
 	key := []string{"10.0.0.1"}
-	except(t, e, policy.Exception{Limit: "per-ip", Key: key, For: time.Hour})
+	except(t, e, policy.Override{Limit: "per-ip", Key: key, For: time.Hour})
 	for range 5 {
 		if v := e.Decide(from("/one", "10.0.0.1", "")); v.Outcome != policy.Allow {
 			t.Fatalf("%+v", v)
@@ -114,22 +114,22 @@ func TestGrantOfNumbers(t *testing.T) {
 	clock.Set(minute)
 	e := newEngine(t, guarded(), policy.Options{Clock: clock.Now})
 	e.Decide(from("/one", "10.0.0.1", ""))
-	except(t, e, policy.Exception{Limit: "per-ip", Key: []string{"10.0.0.1"}, Set: map[string]string{"rate": "10/h", "burst": "10"}, For: time.Hour})
+	except(t, e, policy.Override{Limit: "per-ip", Key: []string{"10.0.0.1"}, Set: map[string]string{"rate": "10/h", "burst": "10"}, For: time.Hour})
 	for i := range 9 {
 		v := e.Decide(from("/one", "10.0.0.1", ""))
-		if a := v.Asked(); v.Outcome != policy.Allow || len(a) != 1 || a[0].Quota != 10 || a[0].Window != time.Hour {
+		if a := v.Evaluated(); v.Outcome != policy.Allow || len(a) != 1 || a[0].Limit != 10 || a[0].Window != time.Hour {
 			t.Fatalf("%d: %+v, %+v", i, v, a)
 		}
 	}
 	if v := e.Decide(from("/one", "10.0.0.1", "")); v.Outcome != policy.Deny || v.Decision.RetryAfter != 6*time.Minute {
 		t.Errorf("%+v", v)
 	}
-	if v := e.Decide(from("/one", "10.0.0.2", "")); v.Asked()[0].Quota != 2 {
-		t.Errorf("another key: %+v", v.Asked())
+	if v := e.Decide(from("/one", "10.0.0.2", "")); v.Evaluated()[0].Limit != 2 {
+		t.Errorf("another key: %+v", v.Evaluated())
 	}
 	clock.Set(61 * minute)
-	if v := e.Decide(from("/one", "10.0.0.1", "")); v.Outcome != policy.Allow || v.Asked()[0].Quota != 2 || v.Asked()[0].Window != time.Hour {
-		t.Errorf("after its end: %+v, %+v", v, v.Asked())
+	if v := e.Decide(from("/one", "10.0.0.1", "")); v.Outcome != policy.Allow || v.Evaluated()[0].Limit != 2 || v.Evaluated()[0].Window != time.Hour {
+		t.Errorf("after its end: %+v, %+v", v, v.Evaluated())
 	}
 }
 
@@ -139,7 +139,7 @@ func TestRanges(t *testing.T) {
 	e := newEngine(t, guarded(), policy.Options{Clock: clock.Now})
 	ban := func(limit string, ban bool, key ...string) {
 		t.Helper()
-		except(t, e, policy.Exception{Limit: limit, Key: key, Ban: ban, For: time.Hour})
+		except(t, e, policy.Override{Limit: limit, Key: key, Ban: ban, For: time.Hour})
 	}
 	ban("per-ip", true, "10.0.0.0/8")
 	ban("per-ip", false, "10.1.0.0/16")
@@ -167,7 +167,7 @@ func TestRanges(t *testing.T) {
 			t.Errorf("%+v: %v by %s", c, v.Outcome, v.Decision.By)
 		}
 	}
-	if all := e.Exceptions(); len(all) != 6 || all[5].Key[0] != "192.0.2.0/24" {
+	if all := e.Overrides(); len(all) != 6 || all[5].Key[0] != "192.0.2.0/24" {
 		t.Errorf("%+v", all)
 	}
 	if lifted, err := e.Lift("per-ip", []string{"10.0.0.0/8"}); !lifted || err != nil {
@@ -185,7 +185,7 @@ func TestBanOfPlaces(t *testing.T) {
 		p.Routes[0].Limits = []string{"per-ip", "at-once"}
 	})
 	e := newEngine(t, p, policy.Options{})
-	ex := policy.Exception{Limit: "at-once", Key: []string{"10.0.0.1"}, Ban: true, For: time.Hour}
+	ex := policy.Override{Limit: "at-once", Key: []string{"10.0.0.1"}, Ban: true, For: time.Hour}
 	except(t, e, ex)
 	for range 3 {
 		if v := e.Decide(from("/one", "10.0.0.1", "")); v.Outcome != policy.Deny || v.Decision.By != "at-once/ban" {
@@ -202,13 +202,13 @@ func TestBanOfPlaces(t *testing.T) {
 		defer v.Done(weir.OK)
 	}
 	ex.Set = map[string]string{"limit": "5"}
-	if err := e.Except(ex); err == nil {
+	if err := e.Override(ex); err == nil {
 		t.Error("numbers for a key of a limit of concurrency")
 	}
 }
 
-// TestExceptionsInStores: bans and grants hold for limits in stores; numbers do not.
-func TestExceptionsInStores(t *testing.T) {
+// TestOverridesInStores: bans and grants hold for limits in stores; numbers do not.
+func TestOverridesInStores(t *testing.T) {
 	clock := new(weirtest.Clock)
 	store := weirtest.NewStore(clock.Now)
 	p := guarded(func(p *policy.Policy) {
@@ -216,7 +216,7 @@ func TestExceptionsInStores(t *testing.T) {
 		p.Limits[0].Store = "s"
 	})
 	e := newEngine(t, p, policy.Options{Clock: clock.Now, Stores: map[string]weir.Store{"s": store}})
-	ex := policy.Exception{Limit: "per-ip", Key: []string{"10.0.0.1"}, Ban: true, For: time.Hour}
+	ex := policy.Override{Limit: "per-ip", Key: []string{"10.0.0.1"}, Ban: true, For: time.Hour}
 	except(t, e, ex)
 	if v := e.Decide(from("/both", "10.0.0.1", "7")); v.Outcome != policy.Deny || v.Decision.By != "per-ip/ban" {
 		t.Errorf("%+v", v)
@@ -229,17 +229,17 @@ func TestExceptionsInStores(t *testing.T) {
 		}
 	}
 	ex.Set = map[string]string{"burst": "5"}
-	if err := e.Except(ex); err == nil || !strings.Contains(err.Error(), "store") {
+	if err := e.Override(ex); err == nil || !strings.Contains(err.Error(), "store") {
 		t.Error(err)
 	}
 }
 
-// TestExceptionsSurviveNext: they stay while the limit's name and key do, also where its table is new; numbers that do not fit any more go.
-func TestExceptionsSurviveNext(t *testing.T) {
+// TestOverridesSurviveNext: they stay while the limit's name and key do, also where its table is new; numbers that do not fit any more go.
+func TestOverridesSurviveNext(t *testing.T) {
 	clock := new(weirtest.Clock)
 	e := newEngine(t, guarded(), policy.Options{Clock: clock.Now})
-	except(t, e, policy.Exception{Limit: "per-ip", Key: []string{"10.0.0.1"}, Ban: true, For: time.Hour})
-	except(t, e, policy.Exception{Limit: "per-ip", Key: []string{"10.0.0.2"}, Set: map[string]string{"burst": "5"}, For: time.Hour})
+	except(t, e, policy.Override{Limit: "per-ip", Key: []string{"10.0.0.1"}, Ban: true, For: time.Hour})
+	except(t, e, policy.Override{Limit: "per-ip", Key: []string{"10.0.0.2"}, Set: map[string]string{"burst": "5"}, For: time.Hour})
 	next := func(change func(*policy.Policy)) {
 		t.Helper()
 		n, err := e.Next(guarded(change))
@@ -261,89 +261,89 @@ func TestExceptionsSurviveNext(t *testing.T) {
 		t.Error("the ban is gone")
 	}
 	next(func(p *policy.Policy) { p.Limits[0].Limit = weir.FixedWindow{Limit: 1, Window: time.Hour} })
-	if all := e.Exceptions(); len(all) != 1 || !all[0].Ban {
+	if all := e.Overrides(); len(all) != 1 || !all[0].Ban {
 		t.Errorf("%+v", all)
 	}
 	next(func(p *policy.Policy) { p.Limits[0].Key = []string{"header.user-id"} })
-	if all := e.Exceptions(); len(all) != 0 {
+	if all := e.Overrides(); len(all) != 0 {
 		t.Errorf("with another key: %+v", all)
 	}
 	if _, err := e.Next(policy.Policy{Limits: []policy.Limit{{Name: "UPPER"}}}); err == nil {
 		t.Error("a wrong policy")
 	}
-	except(t, e, policy.Exception{Limit: "per-ip", Key: []string{"7"}, Ban: true, For: time.Hour}) // the engine is as it was
+	except(t, e, policy.Override{Limit: "per-ip", Key: []string{"7"}, Ban: true, For: time.Hour}) // the engine is as it was
 	if err := e.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestExceptionsAreChecked(t *testing.T) {
+func TestOverridesAreChecked(t *testing.T) {
 	e := newEngine(t, guarded(func(p *policy.Policy) {
 		p.Limits = append(p.Limits, policy.Limit{Name: "quiet", Shadow: true, Limit: p.Limits[0].Limit}, policy.Limit{Name: "shop", Key: []string{"const.shop"}, Limit: p.Limits[0].Limit})
 	}), policy.Options{})
-	good := policy.Exception{Limit: "per-ip", Key: []string{"10.0.0.1"}, Ban: true, For: time.Hour}
-	for want, change := range map[string]func(*policy.Exception){
-		`did you mean "per-ip"`:      func(x *policy.Exception) { x.Limit = "per-pi" },
-		"2 parts (client.ip, header": func(x *policy.Exception) { x.Limit = "per-user" },
-		"is a shadow":                func(x *policy.Exception) { x.Limit, x.Key = "quiet", nil },
-		"up to ten years":            func(x *policy.Exception) { x.For = 0 },
-		"a ban has no numbers":       func(x *policy.Exception) { x.Set = map[string]string{"burst": "5"} },
-		"no number is set":           func(x *policy.Exception) { x.Ban, x.Set = false, map[string]string{} },
-		`did you mean "burst"`:       func(x *policy.Exception) { x.Ban, x.Set = false, map[string]string{"burts": "5"} },
-		"neither an address nor":     func(x *policy.Exception) { x.Key = []string{"10.0.0.0/33"} },
-		"counts by /64":              func(x *policy.Exception) { x.Key = []string{"2001:db8::/65"} },
-		"neither of IPv4":            func(x *policy.Exception) { x.Key = []string{"::ffff:0.0.0.0/80"} },
-		"a prefix has no state": func(x *policy.Exception) {
+	good := policy.Override{Limit: "per-ip", Key: []string{"10.0.0.1"}, Ban: true, For: time.Hour}
+	for want, change := range map[string]func(*policy.Override){
+		`did you mean "per-ip"`:      func(x *policy.Override) { x.Limit = "per-pi" },
+		"2 parts (client.ip, header": func(x *policy.Override) { x.Limit = "per-user" },
+		"is a shadow":                func(x *policy.Override) { x.Limit, x.Key = "quiet", nil },
+		"up to ten years":            func(x *policy.Override) { x.For = 0 },
+		"a ban has no numbers":       func(x *policy.Override) { x.Set = map[string]string{"burst": "5"} },
+		"no number is set":           func(x *policy.Override) { x.Ban, x.Set = false, map[string]string{} },
+		`did you mean "burst"`:       func(x *policy.Override) { x.Ban, x.Set = false, map[string]string{"burts": "5"} },
+		"neither an address nor":     func(x *policy.Override) { x.Key = []string{"10.0.0.0/33"} },
+		"counts by /64":              func(x *policy.Override) { x.Key = []string{"2001:db8::/65"} },
+		"neither of IPv4":            func(x *policy.Override) { x.Key = []string{"::ffff:0.0.0.0/80"} },
+		"a prefix has no state": func(x *policy.Override) {
 			x.Ban, x.Set, x.Key = false, map[string]string{"burst": "5"}, []string{"10.0.0.0/8"}
 		},
-		"always \"shop\"": func(x *policy.Exception) { x.Limit, x.Key = "shop", []string{"other"} },
-		"longer than":     func(x *policy.Exception) { x.Key = []string{strings.Repeat("x", 5000)} },
+		"always \"shop\"": func(x *policy.Override) { x.Limit, x.Key = "shop", []string{"other"} },
+		"longer than":     func(x *policy.Override) { x.Key = []string{strings.Repeat("x", 5000)} },
 	} {
 		ex := good
 		change(&ex)
-		if err := e.Except(ex); err == nil || !strings.Contains(err.Error(), want) {
+		if err := e.Override(ex); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
 		if strings.Contains(fmt.Sprint(ex), "10.0.0.1") {
-			t.Error("the words about an exception hold its key")
+			t.Error("the words about an override hold its key")
 		}
 	}
-	if all := e.Exceptions(); len(all) != 0 {
+	if all := e.Overrides(); len(all) != 0 {
 		t.Errorf("%+v", all)
 	}
 }
 
-// TestExceptionsHaveABound: and one for a key that has one already always finds room.
-func TestExceptionsHaveABound(t *testing.T) {
+// TestOverridesHaveABound: and one for a key that has one already always finds room.
+func TestOverridesHaveABound(t *testing.T) {
 	clock := new(weirtest.Clock)
 	e := newEngine(t, guarded(), policy.Options{Clock: clock.Now})
 	for i := range 257 {
-		err := e.Except(policy.Exception{Limit: "per-ip", Key: []string{fmt.Sprintf("10.%d.%d.0/24", i/256, i%256)}, Ban: true, For: time.Minute})
+		err := e.Override(policy.Override{Limit: "per-ip", Key: []string{fmt.Sprintf("10.%d.%d.0/24", i/256, i%256)}, Ban: true, For: time.Minute})
 		if full := errors.Is(err, policy.ErrTooMany); full != (i == 256) {
 			t.Fatalf("%d: %v", i, err)
 		}
 	}
-	except(t, e, policy.Exception{Limit: "per-ip", Key: []string{"10.0.0.0/24"}, For: time.Minute})
+	except(t, e, policy.Override{Limit: "per-ip", Key: []string{"10.0.0.0/24"}, For: time.Minute})
 	clock.Set(minute)
-	except(t, e, policy.Exception{Limit: "per-ip", Key: []string{"11.0.0.0/24"}, Ban: true, For: time.Minute}) // all others have ended
+	except(t, e, policy.Override{Limit: "per-ip", Key: []string{"11.0.0.0/24"}, Ban: true, For: time.Minute}) // all others have ended
 	clock.Set(2 * minute)
-	if e.Sweep(); len(e.Exceptions()) != 0 {
+	if e.Sweep(); len(e.Overrides()) != 0 {
 		t.Error("they have ended")
 	}
 }
 
-// TestExceptionsBesideAll: changes, decisions and other policies at the same time.
-func TestExceptionsBesideAll(t *testing.T) {
+// TestOverridesBesideAll: changes, decisions and other policies at the same time.
+func TestOverridesBesideAll(t *testing.T) {
 	e := newEngine(t, guarded(), policy.Options{})
 	var wg sync.WaitGroup
 	for i := range 4 {
 		wg.Go(func() {
 			for n := range 200 {
-				ex := policy.Exception{Limit: "per-ip", Key: []string{fmt.Sprintf("10.0.%d.%d", i, n%5)}, Ban: n%2 == 0, For: time.Hour}
+				ex := policy.Override{Limit: "per-ip", Key: []string{fmt.Sprintf("10.0.%d.%d", i, n%5)}, Ban: n%2 == 0, For: time.Hour}
 				if n%3 == 1 {
 					ex.Ban, ex.Set = false, map[string]string{"burst": "50"}
 				}
-				if err := e.Except(ex); err != nil {
+				if err := e.Override(ex); err != nil {
 					t.Error(err)
 				}
 				e.Decide(from("/both", ex.Key[0], "7"))
@@ -367,11 +367,11 @@ func TestExceptionsBesideAll(t *testing.T) {
 	wg.Wait()
 }
 
-// TestExceptionsCostNothing: about keys without one, and with a ban, nothing is allocated.
-func TestExceptionsCostNothing(t *testing.T) {
+// TestOverridesCostNothing: about keys without one, and with a ban, nothing is allocated.
+func TestOverridesCostNothing(t *testing.T) {
 	now := int64(time.Hour)
 	e := newEngine(t, guarded(), policy.Options{Clock: func() int64 { return now }})
-	except(t, e, policy.Exception{Limit: "per-ip", Key: []string{"10.0.0.1"}, Ban: true, For: time.Hour})
+	except(t, e, policy.Override{Limit: "per-ip", Key: []string{"10.0.0.1"}, Ban: true, For: time.Hour})
 	for _, addr := range []string{"10.0.0.1", "10.0.0.2"} {
 		req := from("/one", addr, "")
 		e.Decide(req)

@@ -16,11 +16,11 @@ import (
 
 // stateFile is the content of a state file: bans and grants, as JSON.
 type stateFile struct {
-	Version    int         `json:"version"`
-	Exceptions []exception `json:"exceptions"`
+	Version   int        `json:"version"`
+	Overrides []override `json:"overrides"`
 }
 
-type exception struct {
+type override struct {
 	Limit string            `json:"limit"`
 	Key   []string          `json:"key"`
 	Ban   bool              `json:"ban,omitempty"`
@@ -30,14 +30,14 @@ type exception struct {
 
 const (
 	stateVersion = 1
-	maxState     = 64 << 20 // bytes: room for as many exceptions as there may be, with keys as long as they may be
+	maxState     = 64 << 20 // bytes: room for as many overrides as there may be, with keys as long as they may be
 )
 
 // encodeState writes bans and grants. Their ends are rounded, so that the same ones give the same bytes.
-func encodeState(all []policy.Exception, now time.Time) ([]byte, error) {
-	s := stateFile{Version: stateVersion, Exceptions: []exception{}}
+func encodeState(all []policy.Override, now time.Time) ([]byte, error) {
+	s := stateFile{Version: stateVersion, Overrides: []override{}}
 	for _, ex := range all {
-		s.Exceptions = append(s.Exceptions, exception{ex.Limit, ex.Key, ex.Ban, ex.Set, now.Add(ex.For).UTC().Round(time.Second)})
+		s.Overrides = append(s.Overrides, override{ex.Limit, ex.Key, ex.Ban, ex.Set, now.Add(ex.For).UTC().Round(time.Second)})
 	}
 	data, err := json.MarshalIndent(s, "", "  ")
 	return append(data, '\n'), err
@@ -93,12 +93,12 @@ func (p *Policy) restore(file *policyfile.File) error {
 		return fmt.Errorf("admin.state_file: %w", err)
 	}
 	restored, dropped := 0, 0
-	for _, ex := range s.Exceptions {
+	for _, ex := range s.Overrides {
 		left := time.Until(ex.Until)
 		if left <= 0 {
 			continue
 		}
-		if p.Engine().Except(policy.Exception{Limit: ex.Limit, Key: ex.Key, Ban: ex.Ban, Set: ex.Set, For: left}) != nil {
+		if p.Engine().Override(policy.Override{Limit: ex.Limit, Key: ex.Key, Ban: ex.Ban, Set: ex.Set, For: left}) != nil {
 			dropped++
 			continue
 		}
@@ -128,7 +128,7 @@ func (p *Policy) keep() error {
 	if path == "" {
 		return nil
 	}
-	data, err := encodeState(p.Engine().Exceptions(), time.Now())
+	data, err := encodeState(p.Engine().Overrides(), time.Now())
 	if err != nil || bytes.Equal(data, p.kept) {
 		return err
 	}
