@@ -53,7 +53,7 @@ func TestAdminFromTheEnvironment(t *testing.T) {
 			if got := r.Header.Get("Authorization"); got != "Bearer "+name {
 				t.Errorf("%s was sent %q", name, got)
 			}
-			w.Write([]byte(`{"exceptions":[{"limit":"` + name + `","kind":"ban","until":"later"}]}`))
+			w.Write([]byte(`{"overrides":[{"limit":"` + name + `","kind":"ban","until":"later"}]}`))
 		}))
 	}
 	one, two, three := admin("env"), admin("env"), admin("flag")

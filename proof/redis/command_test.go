@@ -98,7 +98,7 @@ func TestLimitCommand(t *testing.T) {
 			c.says(t, 0, "api created", "limit init api token_bucket rate=1/d burst=10 --prefix weir:other:")
 			c.says(t, 0, "api   overall     fixed_window", "limit list")
 			c.says(t, 0, `{"deleted":true,"name":"api"}`, "limit delete api --json")
-			c.says(t, 0, `[{"name":"mail","type":"per_client"`, "limit list --json")
+			c.says(t, 0, `[{"name":"mail","scope":"per_client"`, "limit list --json")
 			c.says(t, 0, "allow remaining=9", "limit take api --prefix weir:other:")
 		})
 	}
