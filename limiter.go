@@ -236,8 +236,18 @@ func newEra(p rules.Part, l Limit, name string) *era {
 	return e
 }
 
-// decision puts a verdict into words.
-func (e *era) decision(v rules.Verdict) Decision { return decision(e.rule, v, e.by(v.Part)) }
+// decision puts a verdict into words. A limiter's clock unit is a nanosecond.
+func (e *era) decision(v rules.Verdict) Decision {
+	return Decision{
+		Allowed:    v.Retry == 0,
+		Limit:      e.capacity,
+		Remaining:  v.Remaining,
+		RetryAfter: time.Duration(v.Retry),
+		ResetAfter: time.Duration(v.Reset),
+		Level:      v.Level,
+		By:         e.by(v.Part),
+	}
+}
 
 // by is the name in a decision that one part of an All made, counted from 1; the limiter's for 0.
 func (e *era) by(part int) string {

@@ -18,7 +18,7 @@ type Queue struct {
 // PlanBehind is Plan for a caller at the end of a queue.
 func PlanBehind(r Rule, state []int64, now int64, q Queue, cost int64) Plan {
 	p := r.Plan(state, now, q.Cost, cost)
-	if p.Wait == Never || q.Wait > int64(MaxSpan/r.Unit()) {
+	if p.Wait == Never || q.Wait > 0 && q.Wait > int64(MaxSpan/r.Unit()) {
 		return Plan{Never, Never}
 	}
 	p.Wait = max(p.Wait, q.Wait)
@@ -37,7 +37,7 @@ func Contacted(r Rule, state []int64, now int64) []int64 {
 func Peek(r Rule, state []int64, now int64, q Queue, cost int64) Verdict {
 	if x, ok := r.(DirectRule); ok && len(state) > 0 && cost > 0 && cost <= r.LargestCost() && q == (Queue{}) {
 		if _, v, ok := x.DecideDirect(state, now, cost, false); ok {
-			return v
+			return Verdict{Remaining: v.Remaining, Reset: v.Reset, Retry: v.Retry}
 		}
 	}
 	state = Contacted(r, state, now)
@@ -55,7 +55,7 @@ func Take(r Rule, state []int64, now int64, q Queue, cost int64) ([]int64, Verdi
 		state = r.FirstContact(state, now)
 	} else if x, ok := r.(DirectRule); ok && q == (Queue{}) {
 		if next, v, ok := x.DecideDirect(state, now, cost, true); ok {
-			return next, v
+			return next, Verdict{Remaining: v.Remaining, Reset: v.Reset, Retry: v.Retry}
 		}
 	}
 	retry := retryAfter(r, state, now, q, cost)

@@ -96,8 +96,11 @@ type DirectRule interface {
 	Rule
 	// DecideDirect is Take, or Peek where charge is false, with nobody queued before the caller. cost is within 1 and LargestCost. ok is
 	// false, and nothing has happened, when the caller must use the general path. Such a rule reads no wall time and starts full.
-	DecideDirect(state []int64, now, cost int64, charge bool) (next []int64, v Verdict, ok bool)
+	DecideDirect(state []int64, now, cost int64, charge bool) (next []int64, v DirectVerdict, ok bool)
 }
+
+// A DirectVerdict is a Verdict without what no DirectRule says. It is small, so that it is returned in registers.
+type DirectVerdict struct{ Remaining, Reset, Retry int64 }
 
 // ruleBasics is what most rules have in common.
 type ruleBasics struct {

@@ -144,7 +144,7 @@ func (w *slidingLogRule) live(s []int64, t int64) (first int, sum int64) {
 }
 
 // DecideDirect reads the log once. Where a promise lies ahead, or the clock was put back, it leaves the matter to the others.
-func (w *slidingLogRule) DecideDirect(s []int64, now, cost int64, charge bool) (next []int64, v Verdict, ok bool) {
+func (w *slidingLogRule) DecideDirect(s []int64, now, cost int64, charge bool) (next []int64, v DirectVerdict, ok bool) {
 	if s[wordLatest] != none && s[wordLatest] > now || entries(s) < len(s) && s[len(s)-2] > now {
 		return s, v, false
 	}

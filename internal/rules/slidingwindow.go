@@ -104,7 +104,7 @@ func (w *slidingWindowRule) slotOf(t int64) int64 {
 
 // DecideDirect reads the ring once. Where something lies ahead of now, be it a promise or, when the clock was put back, a slot, it leaves the
 // matter to the others.
-func (w *slidingWindowRule) DecideDirect(s []int64, now, cost int64, charge bool) (next []int64, v Verdict, ok bool) {
+func (w *slidingWindowRule) DecideDirect(s []int64, now, cost int64, charge bool) (next []int64, v DirectVerdict, ok bool) {
 	at := w.slotOf(now)
 	if s[0] != none && s[0] > now {
 		return s, v, false

@@ -264,7 +264,7 @@ func (w *warmUpRule) Charge(s []int64, now, cost int64) []int64 {
 }
 
 // DecideDirect computes what is stored once.
-func (w *warmUpRule) DecideDirect(s []int64, now, cost int64, charge bool) (next []int64, v Verdict, ok bool) {
+func (w *warmUpRule) DecideDirect(s []int64, now, cost int64, charge bool) (next []int64, v DirectVerdict, ok bool) {
 	if w.free {
 		return s, v, false
 	}
