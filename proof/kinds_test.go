@@ -230,28 +230,30 @@ func fileHole(k *rules.Kind, l weir.Limit) error {
 	return nil
 }
 
-// pageHole says which page does not know the kind.
+// pageHole says what the documentation lacks of a kind: a part of docs/algorithms.md; and its name and fields in a policy file, there or in
+// the table of docs/policy.md.
 func pageHole(k *rules.Kind) error {
 	page, err := os.ReadFile("../docs/algorithms.md")
 	if err != nil {
 		return err
 	}
-	if !strings.Contains(string(page), "\n## "+k.Page+"\n") {
+	_, part, ok := strings.Cut(string(page), "\n## "+k.Page+"\n")
+	if !ok {
 		return fmt.Errorf("docs/algorithms.md has no part %q", k.Page)
 	}
+	part, _, _ = strings.Cut(part, "\n## ")
 	if page, err = os.ReadFile("../docs/policy.md"); err != nil {
 		return err
 	}
 	for line := range strings.Lines(string(page)) {
-		if !strings.HasPrefix(line, "| `"+k.Name+"` ") {
-			continue
+		if strings.HasPrefix(line, "| `"+k.Name+"` ") {
+			part += line
 		}
-		for _, f := range k.Fields {
-			if !strings.Contains(line, "`"+f.Name+"`") {
-				return fmt.Errorf("docs/policy.md does not name the field %s", f.Name)
-			}
-		}
-		return nil
 	}
-	return fmt.Errorf("the table in docs/policy.md has no %s", k.Name)
+	for _, name := range append([]string{k.Name}, policy.Fields(k.Name)...) {
+		if !strings.Contains(part, "`"+name+"`") {
+			return fmt.Errorf("neither docs/algorithms.md nor the table of docs/policy.md names `%s` of %s", name, k.Name)
+		}
+	}
+	return nil
 }
