@@ -20,8 +20,6 @@ func (c *converter) leave(d Directive) {
 		c.note(d.Position, "%s is left out: a policy has no word for it", strings.TrimSpace(d.Name+" "+clip(strings.Join(d.Args, " "))))
 	case strings.HasPrefix(d.Name, "limit_") && !known[d.Name]:
 		c.note(d.Position, "%s is left out: it does not limit requests or connections", d.Name)
-	case strings.HasSuffix(d.Name, "_pass") && d.Name != "proxy_pass":
-		c.note(d.Position, "%s is left out: a gateway passes requests on by HTTP", d.Name)
 	case strings.Contains(d.Name, "_by_lua"):
 		c.note(d.Position, "%s is left out: a policy runs no code", d.Name)
 	}

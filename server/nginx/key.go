@@ -33,7 +33,7 @@ func (c *converter) keyOf(z *zone, serverName string) key {
 	k := parseKey(a.key, serverName)
 	k.exempt, k.methods = a.exempt, a.methods
 	if a.headers {
-		c.critical(z.d.Position, "the zone %s exempts clients by a header that they send themselves; a policy believes headers only from trusted_proxies: %s", z.name, strings.Join(a.exempt, ", "))
+		c.critical(z.d.Position, "the zone %s exempts clients by a header, which nginx believes from everyone; a policy believes it only from trusted_proxies", z.name)
 	}
 	return k
 }

@@ -103,7 +103,7 @@ func (p *parser) file(name string, depth int, from Position) ([]Directive, error
 			p.skipped = append(p.skipped, Note{from, true, fmt.Sprintf("%s cannot be read (%v), and is skipped with all that it says", name, reason(err))})
 			return nil, nil
 		}
-		return nil, &Error{from, fmt.Sprintf("%s cannot be read: %v", name, reason(err)), "included files are looked for beside " + filepath.Join(p.dir, "...") + "; --partial skips what cannot be read"}
+		return nil, &Error{from, fmt.Sprintf("%s cannot be read: %v", name, reason(err)), fmt.Sprintf("relative names begin in the directory %q; --partial skips what cannot be read", p.dir)}
 	}
 	p.bytes, p.opened = p.bytes+len(data), p.opened+1
 	switch at := (Position{name, 1, 1}); {

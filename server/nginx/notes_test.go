@@ -1,0 +1,111 @@
+package nginx
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirflow/weir/server/policyfile"
+)
+
+// notesOf imports a configuration and returns its notes.
+func notesOf(t *testing.T, files memory, o Options) (*Result, []string) {
+	t.Helper()
+	result, err := Import(files, "f", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := policyfile.Parse("p", result.Policy); err != nil {
+		t.Fatalf("%v\n%s", err, result.Policy)
+	}
+	var all []string
+	for _, n := range result.Notes {
+		all = append(all, n.String())
+	}
+	return result, all
+}
+
+// TestNotesAreInOrder: critical notes come first, and each kind in the order of the files, however often it is imported.
+func TestNotesAreInOrder(t *testing.T) {
+	files := memory{
+		"f": `http { include b; include a;
+ limit_req_zone $nothing zone=one:1m rate=1r/s;
+ gzip on;
+ server { listen 127.0.0.1:80; location / { limit_req zone=one; proxy_pass http://127.0.0.1:9000; } } }`,
+		"a": "gzip on;",
+		"b": "gzip on; server { listen 127.0.0.1:81; location ~ x { limit_req zone=one; } location / { proxy_set_header Host $host; proxy_pass http://127.0.0.1:9000; } }",
+	}
+	_, want := notesOf(t, files, Options{})
+	for range 20 {
+		if _, got := notesOf(t, files, Options{}); !slices.Equal(got, want) {
+			t.Fatalf("%q, and %q", got, want)
+		}
+	}
+	var places []string
+	for _, n := range want {
+		file, _, _ := strings.Cut(n, ":")
+		if strings.Contains(n, "CRITICAL") {
+			file = "!" + file
+		}
+		places = append(places, file)
+	}
+	if !slices.Equal(places, []string{"!b", "!f", "!f", "a", "b", "f", "f"}) {
+		t.Errorf("%q", want)
+	}
+}
+
+// TestCritical: what changes who is limited, who is let in, or whether requests get anywhere is critical, and nothing else is.
+func TestCritical(t *testing.T) {
+	const zone = "limit_req_zone $binary_remote_addr zone=one:1m rate=1r/s;"
+	pass := "proxy_set_header Host $host; proxy_pass http://127.0.0.1:9000;"
+	for name, c := range map[string]struct {
+		text string
+		want string // empty is no critical note
+	}{
+		"nothing of it":              {"server { listen 127.0.0.1:80; location / { limit_req zone=one; " + pass + " } }", ""},
+		"no route":                   {"server { listen 127.0.0.1:80; location / { root /srv; } }", "there is no route to an upstream"},
+		"no server":                  {"", "there is no route to an upstream"},
+		"a regular expression":       {"server { listen 127.0.0.1:80; limit_req zone=one; location / { " + pass + " } location ~ .php { " + pass + " } }", "location ~ .php is left out"},
+		"one without limits":         {"server { listen 127.0.0.1:80; location / { " + pass + " } location ~ .php { " + pass + " } }", ""},
+		"one that is a prefix":       {"server { listen 127.0.0.1:80; limit_req zone=one; location / { " + pass + " } location ~ ^/api { " + pass + " } }", ""},
+		"a password":                 {"server { listen 127.0.0.1:80; auth_basic x; location / { " + pass + " } location /b { auth_basic off; " + pass + " } }", "cannot look at auth_basic"},
+		"only some may come":         {"server { listen 127.0.0.1:80; location / { allow 10.0.0.1; deny all; " + pass + " } location /b { " + pass + " } }", "cannot look at allow and deny"},
+		"some may not come":          {"server { listen 127.0.0.1:80; location / { deny 10.0.0.1; " + pass + " } }", "deny 10.0.0.1 is left out"},
+		"nobody may come":            {"server { listen 127.0.0.1:80; location / { " + pass + " } location /x { deny all; } }", ""},
+		"a proxy by name":            {"set_real_ip_from lb.example; server { listen 127.0.0.1:80; location / { " + pass + " } }", "set_real_ip_from lb.example is left out"},
+		"a condition":                {"server { listen 127.0.0.1:80; if ($bad) { return 403; } location / { " + pass + " } }", "if ($bad) is left out"},
+		"certbot's condition":        {"server { listen 127.0.0.1:80; if ($host = a.example) { return 301 https://$host$request_uri; } location / { " + pass + " } }", ""},
+		"an upstream by variable":    {"server { listen 127.0.0.1:80; location / { " + pass + " } location /x { proxy_pass http://$host; } }", "an upstream is a fixed URL"},
+		"a variable that is fixed":   {"server { listen 127.0.0.1:80; set $up http://127.0.0.1:9000; location / { proxy_set_header Host $host; proxy_pass $up; } }", ""},
+		"php":                        {"server { listen 127.0.0.1:80; location / { " + pass + " } location /x { fastcgi_pass unix:/x; } }", "fastcgi_pass is left out"},
+		"a server without a name":    {"server { listen 127.0.0.1:80; location / { " + pass + " } } server { listen 127.0.0.1:80; location / { limit_req zone=one; " + pass + " } }", "the server is left out"},
+		"a name by expression":       {"server { listen 127.0.0.1:80; server_name ~x; location / { " + pass + " } }", "server_name ~x is left out"},
+		"a socket":                   {"server { listen unix:/x; location / { " + pass + " } }", "it listens on no address that a gateway can have"},
+		"the balancer's own address": {"server { listen 127.0.0.1:80 proxy_protocol; location / { " + pass + " } }", "real_ip_header is not proxy_protocol"},
+	} {
+		result, notes := notesOf(t, memory{"f": "http { " + zone + c.text + " }"}, Options{})
+		all := strings.Join(notes, "\n")
+		if result.Critical() != (c.want != "") || !strings.Contains(all, c.want) {
+			t.Errorf("%s: %s\nwant %q\n%s", name, all, c.want, result.Policy)
+		}
+		for _, n := range result.Notes {
+			if n.Critical && !strings.Contains(string(result.Policy), "# "+n.String()) {
+				t.Errorf("%s: the policy does not say %s", name, n)
+			}
+		}
+	}
+}
+
+// TestPartly: an included file that cannot be read is an error, and is skipped only where that was asked for: with a critical note.
+func TestPartly(t *testing.T) {
+	files := memory{"f": "http { include gone.conf; server { listen 127.0.0.1:80; location / { proxy_pass http://127.0.0.1:9000; } } }"}
+	var wrong *Error
+	if _, err := Import(files, "f", Options{}); !errors.As(err, &wrong) || !strings.Contains(err.Error(), "gone.conf cannot be read") || !strings.Contains(wrong.Fix, "--partial") {
+		t.Errorf("%v", err)
+	}
+	result, notes := notesOf(t, files, Options{Partial: true})
+	if !result.Critical() || !strings.Contains(notes[0], "f:1:8: CRITICAL: gone.conf cannot be read") {
+		t.Errorf("%q", notes)
+	}
+}
