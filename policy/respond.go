@@ -43,9 +43,9 @@ func (c *checker) answers(r *Route, p *pattern, parsed bool, at string) {
 	if r.Respond.IsSet() {
 		c.respond(r, at)
 	}
-	for i, h := range r.AddHeaders {
+	for _, h := range r.AddHeaders {
 		if !httpsyntax.IsToken(h.Name) || strings.ContainsAny(h.Value, "\r\n\x00") {
-			c.wrong(fmt.Sprintf("%q is not a header field with a value", h.Name), "write NAME: VALUE, on one line", "routes", at, "add_headers", fmt.Sprint(i))
+			c.wrong(fmt.Sprintf("%q is not a header field with a value", h.Name), "write NAME: VALUE, on one line", "routes", at, "add_headers", h.Name)
 		}
 	}
 	if r.UpstreamPath == "" {

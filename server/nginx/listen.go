@@ -48,6 +48,10 @@ func (c *converter) listens(s *server, d Directive) {
 	} else if host == "*" {
 		text = "0.0.0.0:" + port
 	}
+	if host, port, err := net.SplitHostPort(text); err != nil || !isPort(port) || strings.ContainsAny(host, "=/ $") {
+		c.critical(d.Position, "listen %s is left out: it is no address", clip(d.Args[0]))
+		return
+	}
 	c.ipv6 = c.ipv6 || strings.HasPrefix(text, "[")
 	at := c.address(text, d.Position)
 	b := bound{address: text}
@@ -67,6 +71,11 @@ func (c *converter) listens(s *server, d Directive) {
 		}
 	}
 	s.bounds = append(s.bounds, b)
+}
+
+func isPort(text string) bool {
+	_, err := strconv.ParseUint(text, 10, 16)
+	return err == nil
 }
 
 // address is the address of that text.

@@ -258,6 +258,9 @@ func (c *converter) limited(r *route, s *server, l level) {
 	}
 }
 
+// fieldName is the name of a header field.
+var fieldName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+
 // fieldsOf takes in the add_header of a level.
 func (c *converter) fieldsOf(r *route, l level) {
 	for _, d := range l.fields {
@@ -269,6 +272,8 @@ func (c *converter) fieldsOf(r *route, l level) {
 				why = "the RateLimit fields say what limits did"
 			}
 			c.note(d.Position, "add_header %s is left out: %s", strings.Join(d.Args, " "), why)
+		case !fieldName.MatchString(d.Args[0]) || strings.ContainsAny(d.Args[1], "\r\n\x00"):
+			c.note(d.Position, "add_header %s is left out: it is no header field", clip(strings.Join(d.Args, " ")))
 		default:
 			r.fields = append(r.fields, field{d.Args[0], d.Args[1], len(d.Args) > 2 && d.Args[2] == "always"})
 		}

@@ -2,6 +2,7 @@ package nginx
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,11 +93,16 @@ func limits(block []Directive) bool {
 	})
 }
 
+// hostName is what a route can have for a host.
+var hostName = regexp.MustCompile(`^(?:[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.?|\[[0-9a-f:]+\])$`)
+
 // named takes in a name of a server.
 func (c *converter) named(s *server, d Directive, name string) {
 	name = strings.ToLower(name)
 	switch {
 	case name == "" || name == "_": // of no request
+	case !hostName.MatchString(strings.TrimPrefix(strings.TrimPrefix(name, "*"), ".")) && !strings.HasPrefix(name, "~") && !strings.HasSuffix(name, ".*"):
+		c.critical(d.Position, "server_name %s is left out: it is no name of a host", clip(name))
 	case strings.HasPrefix(name, "~") || strings.HasSuffix(name, ".*"):
 		c.critical(d.Position, "server_name %s is left out: a host is a name, or *.NAME; its requests go to the default server", name)
 	case strings.HasPrefix(name, "*."):
@@ -112,7 +118,7 @@ func (c *converter) named(s *server, d Directive, name string) {
 func (c *converter) ifHost(s *server, d Directive, l level) {
 	if len(d.Args) == 3 && (d.Args[0] == "($host" || d.Args[0] == "($http_host") && d.Args[1] == "=" && len(d.Block) == 1 && d.Block[0].Name == "return" {
 		host := strings.ToLower(strings.TrimSuffix(d.Args[2], ")"))
-		if r, ok := c.returned(s, d.Block[0], l); ok {
+		if r, ok := c.returned(s, d.Block[0], l); ok && hostName.MatchString(host) {
 			if _, known := s.hosts[host]; !known {
 				s.order = append(s.order, host)
 			}

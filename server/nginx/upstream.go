@@ -129,7 +129,7 @@ func (c *converter) targets(host, scheme string, d Directive) (text string, from
 			skip = "a target has a host and a port"
 		}
 		at := scheme + "://" + s.Args[0]
-		if u, err := url.Parse(at); err != nil || u.Host == "" || strings.ContainsAny(at, "$ ") {
+		if u, err := url.Parse(at); err != nil || u.Host != s.Args[0] || u.Path != "" || strings.ContainsAny(at, "$ ") {
 			skip = "a target has a host and a port"
 		}
 		if skip != "" {
