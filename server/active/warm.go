@@ -9,13 +9,12 @@ import (
 	"github.com/weirflow/weir/server/stores/product"
 )
 
-// warming is how long the start, or a reload, waits for the stores to have what a policy needs: so that its first requests find it there. Where
-// it takes longer, those requests bring it.
-const warming = time.Second
+// warmTime is how long a start or an update waits for the stores to load what a policy needs. Where that takes longer, the first requests load it.
+const warmTime = time.Second
 
-// warm readies those stores of a policy that answer.
+// warm prepares the stores of a policy that are available.
 func (s *storeSet) warm(ctx context.Context, p policy.Policy, open map[string]*store) {
-	ctx, cancel := context.WithTimeout(ctx, warming)
+	ctx, cancel := context.WithTimeout(ctx, warmTime)
 	defer cancel()
 	for _, def := range p.Stores {
 		o := open[def.Name]
@@ -24,7 +23,7 @@ func (s *storeSet) warm(ctx context.Context, p policy.Policy, open map[string]*s
 			continue
 		}
 		if err := warmer.Warm(ctx, p.Calls(def.Name)...); err != nil && ctx.Err() == nil {
-			s.log.Warn("store is connected, but does not do what limits need", "store", def.Name, "error", err)
+			s.log.Warn("store is connected, but cannot prepare the limits", "store", def.Name, "error", err)
 		}
 	}
 }

@@ -11,11 +11,10 @@ import (
 	"github.com/weirflow/weir/server/accesslog"
 )
 
-// SetAccessLog has a line written for each request from now on, to another log than before; nil writes none. It returns the log before,
-// to which requests that are under way may still write.
+// SetAccessLog changes the access log; nil is none. It returns the log before, to which requests in flight may still write.
 func (g *Gateway) SetAccessLog(l *accesslog.Log) (before *accesslog.Log) { return g.accessLog.Swap(l) }
 
-// Refused writes a line about a request that was answered with the text of a status before it came to the gateway.
+// Refused logs a request that was refused before it reached the gateway.
 func (g *Gateway) Refused(r *http.Request, status int) {
 	log := g.accessLog.Load()
 	if log == nil {
@@ -29,14 +28,14 @@ func (g *Gateway) Refused(r *http.Request, status int) {
 	rec.write(log)
 }
 
-// What the access log calls what was decided.
+// tooLarge is a decision in the access log, beside the outcomes of the policy.
 const tooLarge = "too_large"
 
-// record gathers what the access log says of a request. There is none without a log: its own methods may then be called on nil.
+// record collects the fields of an access log line. Without a log it is nil, and its own methods do nothing.
 type record struct {
 	http.ResponseWriter
 	entry accesslog.Entry
-	asked time.Time // when the upstream was
+	asked time.Time // when the request was forwarded
 }
 
 func newRecord(w http.ResponseWriter, r *http.Request, client netip.Addr) *record {
@@ -55,7 +54,7 @@ func newRecord(w http.ResponseWriter, r *http.Request, client netip.Addr) *recor
 	return rec
 }
 
-// recordOf finds the record in what writes an answer, nil where there is none.
+// recordOf finds the record in a response writer, nil for none.
 func recordOf(w http.ResponseWriter) *record {
 	for {
 		switch inner := w.(type) {
@@ -69,14 +68,14 @@ func recordOf(w http.ResponseWriter) *record {
 	}
 }
 
-// decided notes what the limits said.
+// decided records the decision of the limits.
 func (rec *record) decided(what, limit string, delay time.Duration) {
 	if rec != nil {
 		rec.entry.Decision, rec.entry.Limit, rec.entry.Delay = what, limit, delay
 	}
 }
 
-// passed notes that an upstream is asked.
+// passed records that the request is forwarded to an upstream.
 func (rec *record) passed(upstream string) {
 	if rec != nil {
 		rec.entry.Upstream, rec.asked = upstream, time.Now()
@@ -91,7 +90,7 @@ func (rec *record) write(l *accesslog.Log) {
 	l.Write(&rec.entry)
 }
 
-// WriteHeader notes the status.
+// WriteHeader records the status.
 func (rec *record) WriteHeader(status int) {
 	if rec.entry.Status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		rec.answers(status)
@@ -106,7 +105,7 @@ func (rec *record) answers(status int) {
 	}
 }
 
-// Write counts the bytes of the answer.
+// Write counts the bytes of the response.
 func (rec *record) Write(p []byte) (int, error) {
 	if rec.entry.Status == 0 {
 		rec.answers(http.StatusOK)
@@ -116,7 +115,7 @@ func (rec *record) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Hijack is how the answer that changes the protocol is given.
+// Hijack records the response that switches protocols.
 func (rec *record) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(rec.ResponseWriter).Hijack()
 	if err == nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/weirflow/weir/server/listen"
 )
 
-// boundBodies works out how many bytes a body may have on each route.
+// boundBodies sets the largest body of each route.
 func (s *state) boundBodies() {
 	for i := range s.routes {
 		n := s.file.Policy.Routes[i].MaxBody
@@ -18,27 +18,27 @@ func (s *state) boundBodies() {
 	}
 }
 
-// tooLarge reports whether a request says that its body is larger than its route has it. It is asked before any limit: what is refused for
-// its size is charged nothing.
+// tooLarge reports whether the announced length of a body exceeds the bound of its route. It comes before the limits: a request that is refused for
+// its size is not charged.
 func (s *state) tooLarge(route int, length int64) bool {
 	return route >= 0 && s.routes[route].maxBody > 0 && length > s.routes[route].maxBody
 }
 
-// boundBody bounds a body that does not say how large it is.
+// boundBody bounds a body without a Content-Length.
 func (s *state) boundBody(w http.ResponseWriter, r *http.Request, route int) {
 	if n := s.routes[route].maxBody; n > 0 && r.Body != nil && r.ContentLength < 0 {
 		r.Body = http.MaxBytesReader(w, r.Body, n)
 	}
 }
 
-// refuseBody answers a request whose body is too large. What comes of it is not waited for.
+// refuseBody refuses a request whose body is too large, without reading it.
 func (g *Gateway) refuseBody(w http.ResponseWriter) {
 	g.counts.tooLarge.Add(1)
 	w.Header().Set("Connection", "close")
 	answer(w, http.StatusRequestEntityTooLarge, "the body of this request is too large")
 }
 
-// failedBody answers a request that could not be passed on since its body could not, and reports whether it was that.
+// failedBody responds to a request whose body was too large, too slow or malformed, and reports whether it was one of these.
 func (g *Gateway) failedBody(w http.ResponseWriter, r *http.Request, err error) bool {
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {

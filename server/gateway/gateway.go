@@ -1,6 +1,6 @@
-// Package gateway is a reverse proxy that asks a policy about every request: it passes on what the limits admit, holds what has to wait
-// for its turn in a queue, and answers the rest as the policy says. It translates between HTTP and package policy, and has no
-// arithmetic of its own.
+// Package gateway is a reverse proxy with limits. It decides about every request by the active policy, forwards the requests that the limits
+// admit, queues those that have to wait, and refuses the rest as the policy says. It translates between HTTP and package policy, and
+// contains no arithmetic about limits.
 package gateway
 
 import (
@@ -28,8 +28,8 @@ import (
 type Gateway struct {
 	log       *slog.Logger
 	upstreams *upstream.Set
-	answers   *answers      // good ones, for when there are none
-	errorLog  *weir.Limiter // so that an upstream that is down does not fill the log
+	answers   *staleResponses // the last good ones, for refusals and failures
+	errorLog  *weir.Limiter   // an upstream that is down must not fill the log
 	counts    counts
 	leaving   atomic.Bool
 	accessLog atomic.Pointer[accesslog.Log] // nil for none
@@ -37,45 +37,45 @@ type Gateway struct {
 	state atomic.Pointer[state]
 }
 
-// state is all that comes from a policy. It is replaced as a whole.
+// state is all that is made of a policy. An update replaces it as a whole.
 type state struct {
 	file     *policyfile.File
 	engine   *policy.Engine
 	routes   []route
-	tells    func(http.Header, []policy.Evaluated) // writes the fields about limits; nil for none
-	doors    doors
+	tells    func(http.Header, []policy.Evaluated) // sets the header fields about limits
+	rooms    waitingRooms
 	asksHop  bool   // some limit exempts by a header field, which is believed from trusted proxies alone
 	clientIn string // the header field that trusted proxies write a client's address to
 }
 
-// route is what a request that matched gets.
+// route is what happens to the requests of a route.
 type route struct {
-	pass    *passage
+	forward *forwarder
 	refused refusal
-	apart   map[string]refusal // of the limits that refuse with a status of their own
-	failed  *refusal           // what those get whom the upstream failed; nil for what is usual
-	held    *held
+	apart   map[string]refusal // by limit, for limits with a status of their own
+	failed  *refusal           // for requests whose upstream failed; nil for the defaults
+	queued  *queueBounds
 	maxBody int64 // bytes; 0 is no bound
 	respond *response
 	target  func(path string) string // the path that the upstream gets, decoded; nil where it is the request's
 	fields  []policy.AddHeader       // of responses
 }
 
-// Counts is what the gateway has done with its requests.
+// Counts counts requests by outcome.
 type Counts struct {
 	Allowed, Delayed, Limited, NoRoute, Invalid, Canceled, UpstreamFailed uint64
 
-	Waiting           uint64 // answered by a waiting room
-	TurnedAway        uint64 // among the limited: those that would have waited, while as many did as may
-	Stale             uint64 // answers that were given once more, in place of a refusal or a failure
-	TooLarge, BadBody uint64 // refused for the size of their body; or for how it came, after they were admitted
+	Waiting           uint64 // handled by a waiting room
+	QueueFull         uint64 // among the limited: refused because too many were waiting
+	Stale             uint64 // stored responses sent again, in place of a refusal or a failure
+	TooLarge, BadBody uint64 // refused for the size of their body; failed because of the body after they were admitted
 }
 
 // counts are the counters behind Counts.
 type counts struct {
-	allowed, delayed, limited tally.Counter // what comes often
+	allowed, delayed, limited tally.Counter // the frequent ones
 
-	noRoute, invalid, canceled, upstreamFailed, turnedAway, stale, waiting, tooLarge, badBody atomic.Uint64
+	noRoute, invalid, canceled, upstreamFailed, queueFull, stale, waiting, tooLarge, badBody atomic.Uint64
 }
 
 // New returns a gateway that serves the active policy, and every one that becomes active later.
@@ -84,7 +84,7 @@ func New(ctx context.Context, p *active.Policy, log *slog.Logger) (*Gateway, err
 	if err != nil {
 		return nil, err
 	}
-	g := &Gateway{log: log, upstreams: upstream.NewSet(upstream.Options{Log: log}), answers: newAnswers(), errorLog: limiter}
+	g := &Gateway{log: log, upstreams: upstream.NewSet(upstream.Options{Log: log}), answers: newStaleResponses(), errorLog: limiter}
 	if err := p.Join(ctx, g); err != nil {
 		g.upstreams.Close()
 		return nil, err
@@ -103,9 +103,9 @@ func (g *Gateway) Prepare(_ context.Context, _ *active.Snapshot, next active.Can
 	}
 	c := &change{gateway: g, upstreams: upstreams}
 	if old := g.state.Load(); old != nil {
-		c.oldDoors = old.doors
+		c.oldRooms = old.rooms
 	}
-	c.doors, err = g.openDoors(next.File, next.Stores, c.oldDoors)
+	c.rooms, err = g.openRooms(next.File, next.Stores, c.oldRooms)
 	return c, err
 }
 
@@ -113,46 +113,45 @@ func (g *Gateway) Prepare(_ context.Context, _ *active.Snapshot, next active.Can
 type change struct {
 	gateway         *Gateway
 	upstreams       *upstream.Change
-	doors, oldDoors doors
+	rooms, oldRooms waitingRooms
 }
 
-// Commit puts the policy in force. Limits that keep their name and their key keep what has been used. Requests in flight end as they began: they
-// may use the engine and the stores of before until then.
+// Commit puts the policy in force. Requests in flight finish with the engine and the stores that they began with.
 func (c *change) Commit(next *active.Snapshot) {
 	g := c.gateway
 	c.upstreams.Commit()
 	s := g.compile(next, g.state.Load())
-	s.doors = c.doors
-	used := c.doors.use()
+	s.rooms = c.rooms
+	used := c.rooms.use()
 	g.state.Store(s)
-	if err := errors.Join(used, c.oldDoors.leave(c.doors)); err != nil {
+	if err := errors.Join(used, c.oldRooms.leave(c.rooms)); err != nil {
 		g.log.Error("waiting rooms were not updated in full", "error", err)
 	}
 }
 
 // Discard closes the waiting rooms that were opened.
 func (c *change) Discard() {
-	if err := c.doors.leave(c.oldDoors); err != nil {
+	if err := c.rooms.leave(c.oldRooms); err != nil {
 		c.gateway.log.Warn("waiting rooms of a policy that was refused were not closed", "error", err)
 	}
 }
 
-// Close gives back what the gateway holds. Requests must have ended.
+// Close closes the upstreams and the waiting rooms. No request may be in flight.
 func (g *Gateway) Close() error {
 	g.upstreams.Close()
-	return g.state.Load().doors.leave(nil)
+	return g.state.Load().rooms.leave(nil)
 }
 
-// Upstreams returns the counters of the upstreams in force, and of their targets, in no order.
+// Upstreams returns the counters of the upstreams and their targets, in no order.
 func (g *Gateway) Upstreams() []upstream.Stats { return g.upstreams.Stats() }
 
-// Counts returns what became of the requests so far.
+// Counts returns the counters.
 func (g *Gateway) Counts() Counts {
 	c := &g.counts
 	return Counts{
 		Allowed: c.allowed.Load(), Delayed: c.delayed.Load(), Limited: c.limited.Load(), NoRoute: c.noRoute.Load(),
 		Invalid: c.invalid.Load(), Canceled: c.canceled.Load(), UpstreamFailed: c.upstreamFailed.Load(),
-		TurnedAway: c.turnedAway.Load(), Stale: c.stale.Load(), Waiting: c.waiting.Load(),
+		QueueFull: c.queueFull.Load(), Stale: c.stale.Load(), Waiting: c.waiting.Load(),
 		TooLarge: c.tooLarge.Load(), BadBody: c.badBody.Load(),
 	}
 }
@@ -160,7 +159,7 @@ func (g *Gateway) Counts() Counts {
 // compile makes a state from a policy whose upstreams are there. Queues of routes that stay keep the requests that wait in them.
 func (g *Gateway) compile(next *active.Snapshot, old *state) *state {
 	file := next.File
-	s := &state{file: file, engine: next.Engine, tells: teller(file.Policy.Headers), asksHop: file.Policy.AsksHop(),
+	s := &state{file: file, engine: next.Engine, tells: limitHeaders(file.Policy.Headers), asksHop: file.Policy.AsksHop(),
 		clientIn: http.CanonicalHeaderKey(cmp.Or(file.Policy.ClientHeader, "X-Forwarded-For"))}
 	for i := range file.Policy.Routes {
 		c := g.newRoute(file, &file.Policy.Routes[i], old)
@@ -173,8 +172,8 @@ func (g *Gateway) compile(next *active.Snapshot, old *state) *state {
 	return s
 }
 
-// teller is how clients are told about their limits.
-func teller(headers []string) func(http.Header, []policy.Evaluated) {
+// limitHeaders returns what sets the header fields about limits that a policy asks for.
+func limitHeaders(headers []string) func(http.Header, []policy.Evaluated) {
 	if headers == nil {
 		return weirhttp.SetRateLimit
 	}
@@ -194,7 +193,7 @@ func teller(headers []string) func(http.Header, []policy.Evaluated) {
 	}
 }
 
-// ServeHTTP decides about a request and does what was decided.
+// ServeHTTP decides about a request, and forwards, queues or refuses it.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := g.state.Load()
 	client := s.client(r)
@@ -227,7 +226,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.refuseBody(w)
 		return
 	}
-	w, ok := g.door(w, r, s, m.Route, request.Client)
+	w, ok := g.throughRoom(w, r, s, m.Route, request.Client)
 	if !ok {
 		return
 	}
@@ -237,35 +236,35 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch v.Outcome {
 	case policy.NoRoute:
 		g.counts.noRoute.Add(1)
-		g.sayGoodbye(w.Header())
+		g.closeIfLeaving(w.Header())
 		answer(w, http.StatusNotFound, "no route matches this request")
 		return
 	case policy.Invalid:
 		g.counts.invalid.Add(1)
-		g.sayGoodbye(w.Header())
+		g.closeIfLeaving(w.Header())
 		answer(w, http.StatusBadRequest, "the cost of this request is not a whole number of at least 1")
 		return
 	case policy.Deny:
-		g.tell(v.Events())
+		g.logEvents(v.Events())
 		g.refuse(w, r, s, &v, v.Decision)
 		return
 	case policy.Left:
 		g.leave(w, r, s, &v, v.Err)
 		return
 	case policy.Delay:
-		g.tell(v.Events())
+		g.logEvents(v.Events())
 		g.counts.delayed.Add(1)
 		if !g.wait(w, r, s, &v, request.Client) {
 			return
 		}
 	default:
-		g.tell(v.Events())
+		g.logEvents(v.Events())
 	}
 	if !g.enter(w, r, s, &v, request.Client) {
 		return
 	}
 	to := &s.routes[v.Route]
-	answering := &lasting{ResponseWriter: w, gateway: g, tells: s.tells, verdict: &v, fail: func(w http.ResponseWriter, f failure) {
+	answering := &responseWriter{ResponseWriter: w, gateway: g, tells: s.tells, verdict: &v, fail: func(w http.ResponseWriter, f failure) {
 		g.answerFailed(w, r, to, f)
 	}}
 	defer func() { v.Done(answering.outcome(r)) }()
@@ -280,12 +279,12 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	rec.passed(s.file.Policy.Routes[v.Route].Upstream)
-	g.pass(answering, r, to.pass, &v)
+	g.pass(answering, r, to.forward, &v)
 	answering.complete = true
 }
 
-// pass hands a request to its upstream.
-func (g *Gateway) pass(w *lasting, r *http.Request, to *passage, v *policy.Verdict) {
+// pass forwards a request to its upstream.
+func (g *Gateway) pass(w *responseWriter, r *http.Request, to *forwarder, v *policy.Verdict) {
 	if v.CountsBytes() && r.Body != nil {
 		body := &countingBody{ReadCloser: r.Body}
 		r.Body = body
@@ -294,7 +293,7 @@ func (g *Gateway) pass(w *lasting, r *http.Request, to *passage, v *policy.Verdi
 	to.serve(w, r)
 }
 
-// countingBody counts what is read of a body whose length was not said.
+// countingBody counts the bytes of a body without a Content-Length.
 type countingBody struct {
 	io.ReadCloser
 	n atomic.Int64
@@ -306,7 +305,7 @@ func (b *countingBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// leave ends a request that gave up waiting, for its turn or for a store: its client is gone, or a change of the policy made its cost impossible.
+// leave ends a request whose wait ended early: its client has left, or an update made its cost impossible.
 func (g *Gateway) leave(w http.ResponseWriter, r *http.Request, s *state, v *policy.Verdict, err error) {
 	var limited *weir.LimitedError
 	if errors.As(err, &limited) {
@@ -315,7 +314,7 @@ func (g *Gateway) leave(w http.ResponseWriter, r *http.Request, s *state, v *pol
 	}
 	g.counts.canceled.Add(1)
 	if errors.Is(err, context.Canceled) {
-		abandon(r) // nobody is there to answer
+		abandon(r) // no client is left to respond to
 		return
 	}
 	answer(w, http.StatusServiceUnavailable, "the wait was ended")
@@ -325,9 +324,9 @@ func (g *Gateway) leave(w http.ResponseWriter, r *http.Request, s *state, v *pol
 func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, s *state, v *policy.Verdict, d weir.Decision) {
 	g.counts.limited.Add(1)
 	if rec := recordOf(w); rec != nil {
-		rec.decided(policy.Deny.String(), v.Limit, 0) // also where it was to wait at first
+		rec.decided(policy.Deny.String(), v.Limit, 0) // a queued request can still be refused
 	}
-	g.sayGoodbye(w.Header())
+	g.closeIfLeaving(w.Header())
 	s.tells(w.Header(), v.Evaluated())
 	weirhttp.SetRetryAfter(w.Header(), d)
 	refused, ok := s.routes[v.Route].apart[v.Limit]
@@ -335,12 +334,12 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, s *state, v *po
 		refused = s.routes[v.Route].refused
 	}
 	fallback := func(w http.ResponseWriter) { refused.write(w, r, v.Limit) }
-	if !g.standIn(w, r, &refused, "refused", fallback) {
+	if !g.sendFallback(w, r, &refused, "refused", fallback) {
 		fallback(w)
 	}
 }
 
-// answer writes an answer of the gateway's own.
+// answer writes a response of the gateway's own.
 func answer(w http.ResponseWriter, status int, text string) {
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; charset=utf-8")

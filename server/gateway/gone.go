@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// net/http notices that a client of HTTP/1 has gone away by reading from its connection, and it does not read while a request's body, or the
-// next request, is there to be read. Who sent ahead and left would keep his place in a queue. So the connections of those who wait are
-// looked at from time to time, without reading.
+// net/http notices that a client of HTTP/1 has disconnected by reading from its connection, and does not read while a request body or the next
+// request is unread. A client that pipelines and disconnects would keep its place in a queue. So the connections of waiting clients are polled
+// without reading.
 
-// lookEvery is how often.
+// lookEvery is the interval.
 const lookEvery = 500 * time.Millisecond
 
 type connKey struct{}
 
-// WithConn returns a context for the requests of a connection: for http.Server.ConnContext. With it, clients that wait in queues are noticed
-// to be gone also where they have sent ahead.
+// WithConn returns a context for the requests of a connection, for http.Server.ConnContext. With it, a waiting client that disconnects is noticed
+// even if it has pipelined.
 func WithConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, conn)
 }
 
-// whileThere returns a context that ends when the client goes away.
+// whileThere returns a context that ends when the client disconnects.
 func whileThere(ctx context.Context) (context.Context, context.CancelFunc) {
 	conn, ok := ctx.Value(connKey{}).(net.Conn)
 	if !ok {
@@ -36,7 +36,7 @@ func whileThere(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, l.stop
 }
 
-// look is the watch over one client that waits.
+// look polls the connection of one waiting client.
 type look struct {
 	conn   net.Conn
 	cancel context.CancelFunc

@@ -9,17 +9,17 @@ import (
 	"github.com/weirflow/weir/server/policyfile"
 )
 
-// newRoute readies what the requests of a route get.
+// newRoute compiles a route.
 func (g *Gateway) newRoute(file *policyfile.File, r *policy.Route, old *state) route {
 	c := route{
 		fields:  r.AddHeaders,
 		refused: g.newRefusal(file, r, r.Refused),
-		held:    newHeld(r.Waiting, old.heldBy(r.Match)),
+		queued:  newQueueBounds(r.Waiting, old.boundsOf(r.Match)),
 	}
 	if r.Respond.IsSet() {
 		c.respond = newResponse(r.Respond, file.Bodies)
 	} else {
-		c.pass = g.newPassage(file, r.Upstream, max(r.Refused.Stale, r.Failed.Stale))
+		c.forward = g.newForwarder(file, r.Upstream, max(r.Refused.Stale, r.Failed.Stale))
 	}
 	if r.Failed != (policy.Refused{}) {
 		failed := g.newRefusal(file, r, r.Failed)
@@ -44,24 +44,24 @@ func (g *Gateway) newRoute(file *policyfile.File, r *policy.Route, old *state) r
 	return c
 }
 
-// newRefusal readies what the refused get, or those whom an upstream failed.
+// newRefusal compiles the response to refused requests, or to those whose upstream failed.
 func (g *Gateway) newRefusal(file *policyfile.File, route *policy.Route, r policy.Refused) refusal {
 	f := newRefusal(r, route.Limits, file.Bodies)
 	f.stale, f.own = r.Stale, r.Status == 0 && r.Redirect == ""
 	f.plain = r.Body == "" && r.File == "" && r.Redirect == ""
 	f.upstream = route.Upstream
 	if r.Upstream != "" {
-		f.other = g.newPassage(file, r.Upstream, 0)
+		f.other = g.newForwarder(file, r.Upstream, 0)
 	}
 	return f
 }
 
-// enter takes the places that the limits of concurrency of a route ask for. It reports false where the request was answered instead.
+// enter takes the places of the concurrency limits of a route. It reports false if the request was refused.
 func (g *Gateway) enter(w http.ResponseWriter, r *http.Request, s *state, v *policy.Verdict, client string) bool {
 	told := len(v.Events())
-	err := g.enterHeld(r, s, v, client)
+	err := g.enterQueued(r, s, v, client)
 	if events := v.Events(); len(events) > told {
-		g.tell(events[told:])
+		g.logEvents(events[told:])
 	}
 	if err != nil {
 		g.leave(w, r, s, v, err)
@@ -69,7 +69,7 @@ func (g *Gateway) enter(w http.ResponseWriter, r *http.Request, s *state, v *pol
 	return err == nil
 }
 
-// level is one of the log, by its name in a policy. A notice lies between info and warn.
+// level is a log level by its name in a policy. notice is between info and warn.
 func level(name string) slog.Level {
 	switch name {
 	case "error":
@@ -82,8 +82,8 @@ func level(name string) slog.Level {
 	return slog.LevelInfo
 }
 
-// tell writes a line for each of what limits did whose log asks for it: in nginx's words, and without the client.
-func (g *Gateway) tell(events []policy.Event) {
+// logEvents logs what limits did whose `log` asks for it: in nginx's words, and without the client.
+func (g *Gateway) logEvents(events []policy.Event) {
 	for _, e := range events {
 		g.log.Log(context.Background(), level(e.Level), e.String(), "limit", e.Limit)
 	}

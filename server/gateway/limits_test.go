@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// holding is an upstream that answers when it is let go: a request that has arrived is told by its query.
-type holding struct {
+// queuePlace is an upstream that answers when it is let go: a request that has arrived is told by its query.
+type queuePlace struct {
 	arrived chan string
 	release chan struct{}
 }
 
-func newHolding() *holding {
-	return &holding{arrived: make(chan string, 100), release: make(chan struct{})}
+func newHolding() *queuePlace {
+	return &queuePlace{arrived: make(chan string, 100), release: make(chan struct{})}
 }
 
-func (h *holding) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *queuePlace) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Has("at-once") {
 		return
 	}

@@ -29,27 +29,26 @@ func specs(file *policyfile.File) (all []upstream.Spec) {
 	return all
 }
 
-// passage is the way to an upstream.
-type passage struct {
+// forwarder sends requests to one upstream.
+type forwarder struct {
 	name    string
 	gateway *Gateway
 	to      *upstream.Upstream
 	trusted []netip.Prefix
-	keeps   bool // good answers, for when they are wanted again
+	keeps   bool // stores good responses for refusals and failures
 	proxy   *httputil.ReverseProxy
 }
 
-// newPassage passes requests on to an upstream as they are: the same method, path, query, host and body. Good answers are kept where they may be
-// wanted again.
-func (g *Gateway) newPassage(file *policyfile.File, name string, stale time.Duration) *passage {
+// newForwarder forwards requests as they are: the same method, path, query, host and body. Good responses are stored if stale is above 0.
+func (g *Gateway) newForwarder(file *policyfile.File, name string, stale time.Duration) *forwarder {
 	trusted := file.Policy.TrustedProxies
 	p := &httputil.ReverseProxy{
 		Transport:  g.upstreams.Get(name),
 		BufferPool: &buffers{},
 		Rewrite: func(p *httputil.ProxyRequest) {
-			p.Out.URL.RawQuery = p.In.URL.RawQuery // also what does not parse
+			p.Out.URL.RawQuery = p.In.URL.RawQuery // also a query that does not parse
 			p.Out.Host = p.In.Host
-			p.Out.Trailer = p.In.Trailer // which is filled when the body has come
+			p.Out.Trailer = p.In.Trailer // filled once the body was read
 			forward(p, trusted)
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) { g.fail(w, r, name, err) },
@@ -62,11 +61,11 @@ func (g *Gateway) newPassage(file *policyfile.File, name string, stale time.Dura
 			return nil
 		}
 	}
-	return &passage{name: name, gateway: g, to: g.upstreams.Get(name), trusted: trusted, keeps: stale > 0, proxy: p}
+	return &forwarder{name: name, gateway: g, to: g.upstreams.Get(name), trusted: trusted, keeps: stale > 0, proxy: p}
 }
 
-// serve passes a request on, and answers with what comes back.
-func (p *passage) serve(w *lasting, r *http.Request) {
+// serve forwards a request and its response.
+func (p *forwarder) serve(w *responseWriter, r *http.Request) {
 	if !p.keeps {
 		if to, ok := p.to.Direct(r); ok {
 			p.direct(to, w, r)
@@ -76,7 +75,7 @@ func (p *passage) serve(w *lasting, r *http.Request) {
 	rc := http.NewResponseController(w)
 	r = r.WithContext(upstream.OnStalledClient(r.Context(), func(answering bool) {
 		now := time.Now()
-		_ = rc.SetReadDeadline(now) // a writer that has no deadlines has nobody who blocks
+		_ = rc.SetReadDeadline(now) // nobody blocks on a writer without deadlines
 		if answering {
 			_ = rc.SetWriteDeadline(now)
 		}
@@ -88,31 +87,31 @@ func (p *passage) serve(w *lasting, r *http.Request) {
 		w.upload = &upload{ReadCloser: r.Body}
 		r.Body = w.upload
 		defer w.upload.end(rc)
-		_ = rc.EnableFullDuplex() // else an answer would wait for the rest of the request
+		_ = rc.EnableFullDuplex() // or the response would wait for the rest of the request
 	}
 	p.proxy.ServeHTTP(w, r)
 }
 
-// direct passes a plain request on without httputil.ReverseProxy.
-func (p *passage) direct(to upstream.Direct, w *lasting, r *http.Request) {
+// direct forwards a plain request without httputil.ReverseProxy.
+func (p *forwarder) direct(to upstream.Direct, w *responseWriter, r *http.Request) {
 	answered, err := to.Pass(w, r, forwarded(r, p.trusted))
 	switch {
 	case err == nil:
 	case answered:
 		var client *plain.ClientError
 		w.clientGone = w.clientGone || errors.As(err, &client)
-		panic(http.ErrAbortHandler) // as ReverseProxy ends an answer that is not complete
+		panic(http.ErrAbortHandler) // as ReverseProxy ends an incomplete response
 	default:
 		p.gateway.fail(w, r, p.name, err)
 	}
 }
 
-// upload is the body of a request over HTTP/1, which may be answered before it has come. Then its connection is of no use any more: the client may
-// go on sending, or may not.
+// upload is the body of a request over HTTP/1. The response may come before all of it was read. Then the connection cannot be used again: the client
+// may go on sending, or may not.
 type upload struct {
 	io.ReadCloser
 	complete atomic.Bool
-	mu       sync.Mutex // held while it is read
+	mu       sync.Mutex // locked during a Read
 	over     bool
 }
 
@@ -129,7 +128,7 @@ func (u *upload) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// end lets nobody read on, and waits until nobody does: net/http must not find a reader when it goes on with the connection.
+// end stops readers and waits for them: net/http must find none when it continues with the connection.
 func (u *upload) end(rc *http.ResponseController) {
 	if u.complete.Load() {
 		return
@@ -140,8 +139,7 @@ func (u *upload) end(rc *http.ResponseController) {
 	u.over = true
 }
 
-// mayUpgrade reports whether a connection may become one of another protocol, like WebSocket. One that becomes HTTP again would carry
-// requests that no limit is asked about.
+// mayUpgrade reports whether a request may upgrade to a protocol like WebSocket. An upgrade to HTTP is refused: its requests would bypass all limits.
 func mayUpgrade(values []string) bool {
 	if len(values) != 1 {
 		return len(values) == 0
@@ -155,7 +153,7 @@ func mayUpgrade(values []string) bool {
 	return !strings.Contains(protocol, ",")
 }
 
-// forward sets X-Forwarded-For, -Host and -Proto. What came in is believed, and added to, only where the peer is trusted.
+// forward sets X-Forwarded-For, -Host and -Proto. Those of the request are kept, and added to, only if the peer is trusted.
 func forward(p *httputil.ProxyRequest, trusted []netip.Prefix) {
 	believed := weirhttp.Trusted(p.In, trusted)
 	if believed {
@@ -172,7 +170,7 @@ func forward(p *httputil.ProxyRequest, trusted []netip.Prefix) {
 	}
 }
 
-// forwarded is what forward sets, as fields in place of the client's.
+// forwarded returns the fields that forward sets, in place of the client's.
 func forwarded(r *http.Request, trusted []netip.Prefix) []plain.Field {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -198,15 +196,15 @@ func forwarded(r *http.Request, trusted []netip.Prefix) []plain.Field {
 	return believed
 }
 
-// failure is what becomes of a request whose upstream did not answer.
+// failure is the response to a request whose upstream failed.
 type failure struct {
 	status int
 	text   string
 }
 
-// fail answers a request whose upstream did not.
+// fail responds to a request whose upstream failed.
 func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, name string, err error) {
-	l, passing := w.(*lasting)
+	l, passing := w.(*responseWriter)
 	if g.failedBody(w, r, err) {
 		if passing {
 			l.clientGone = true
@@ -253,14 +251,15 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, name string, err 
 	answer(w, f.status, f.text)
 }
 
-// abandon ends the connection, or the stream, of a client that is gone. One that has only ended its side would take an empty answer for a good one.
+// abandon ends the connection or the stream of a client that has left. A client that only closed its sending side would take an empty response for a
+// good one.
 func abandon(r *http.Request) {
 	if r.Context().Value(http.ServerContextKey) != nil {
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// answerFailed answers a request whose upstream did not, as its route says.
+// answerFailed responds to a request whose upstream failed as the route says.
 func (g *Gateway) answerFailed(w http.ResponseWriter, r *http.Request, to *route, f failure) {
 	said := to.failed
 	fallback := func(w http.ResponseWriter) {
@@ -277,30 +276,30 @@ func (g *Gateway) answerFailed(w http.ResponseWriter, r *http.Request, to *route
 			said.write(w, r, "")
 		}
 	}
-	if said == nil || !g.standIn(w, r, said, "failed", fallback) {
+	if said == nil || !g.sendFallback(w, r, said, "failed", fallback) {
 		fallback(w)
 	}
 }
 
-// standIn answers a request with what stands in for the answer that it does not get: the last good one, or that of another upstream. It reports
-// false where there is neither. Where the other upstream fails too, the fallback answers.
-func (g *Gateway) standIn(w http.ResponseWriter, r *http.Request, f *refusal, why string, fallback func(http.ResponseWriter)) bool {
+// sendFallback responds with the last good response, or with that of another upstream. It reports false if the route names neither. If the other
+// upstream fails too, fallback responds.
+func (g *Gateway) sendFallback(w http.ResponseWriter, r *http.Request, f *refusal, why string, fallback func(http.ResponseWriter)) bool {
 	if f.stale > 0 && g.answers.give(w, r, f.upstream, f.stale, why) {
 		g.counts.stale.Add(1)
 		return true
 	}
-	if f.other == nil || why == "failed" && r.Body != nil && r.Body != http.NoBody { // the body is gone
+	if f.other == nil || why == "failed" && r.Body != nil && r.Body != http.NoBody { // the body has been read
 		return false
 	}
 	retryAfter := w.Header()["Retry-After"]
 	delete(w.Header(), "Retry-After")
-	last := &lasting{gateway: g, fail: func(w http.ResponseWriter, _ failure) {
+	last := &responseWriter{gateway: g, fail: func(w http.ResponseWriter, _ failure) {
 		if retryAfter != nil {
 			w.Header()["Retry-After"] = retryAfter
 		}
 		fallback(w)
 	}}
-	if l, ok := w.(*lasting); ok {
+	if l, ok := w.(*responseWriter); ok {
 		last.ResponseWriter, last.tells, last.verdict = l.ResponseWriter, l.tells, l.verdict
 	} else {
 		last.ResponseWriter = w
@@ -309,7 +308,7 @@ func (g *Gateway) standIn(w http.ResponseWriter, r *http.Request, f *refusal, wh
 	return true
 }
 
-// buffers lends the proxy what it copies bodies with.
+// buffers is a pool of buffers for copying bodies.
 type buffers struct{ pool sync.Pool }
 
 const bufferSize = 32 << 10

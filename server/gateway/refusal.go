@@ -12,26 +12,26 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// refusal is what the refused get, made ready once.
+// refusal is the compiled response to refused requests.
 type refusal struct {
 	status   int
 	content  content
 	problems map[string]content // by limit, for clients that accept problem+json; nil where the policy names a body
 
-	stale    time.Duration // how old the last good answer may be that is given first of all; 0 is none
-	upstream string        // of that answer
-	other    *passage      // another upstream, which is asked then; nil for none
+	stale    time.Duration // send the last good response first, up to this age; 0 is never
+	upstream string        // of that response
+	other    *forwarder    // then try another upstream; nil for none
 	own      bool          // the policy names no status
 	plain    bool          // and no body, file or redirect
 }
 
-// content is a body with the header fields that go with it.
+// content is a body with its header fields.
 type content struct {
 	fields []field
 	body   []byte
 }
 
-// field is a header field, its name in canonical form. Its values are used for one answer after another, and never changed.
+// field is a header field, its name in canonical form. Its values are shared by all responses and never changed.
 type field struct {
 	name   string
 	values []string
@@ -62,7 +62,7 @@ func newRefusal(r policy.Refused, limits []string, files map[string][]byte) refu
 	return f
 }
 
-// newContent readies a body; of a type that is empty, the type is found out.
+// newContent compiles a body; an empty type is detected.
 func newContent(contentType string, body []byte) content {
 	if contentType == "" {
 		contentType = typeOf(body)
@@ -78,7 +78,7 @@ func newContent(contentType string, body []byte) content {
 	}
 }
 
-// typeOf finds the type of a body that is written in a policy: JSON, HTML, or plain text.
+// typeOf detects the type of a body in a policy: JSON, HTML or plain text.
 func typeOf(body []byte) string {
 	switch text := strings.TrimSpace(string(body)); {
 	case strings.HasPrefix(text, "<"):
@@ -89,7 +89,7 @@ func typeOf(body []byte) string {
 	return "text/plain; charset=utf-8"
 }
 
-// write answers a request that a limit refused.
+// write responds to a request that a limit refused.
 func (f *refusal) write(w http.ResponseWriter, r *http.Request, limit string) {
 	c := &f.content
 	if p, ok := f.problems[limit]; ok && acceptsProblem(r.Header["Accept"]) {
@@ -105,7 +105,7 @@ func (f *refusal) write(w http.ResponseWriter, r *http.Request, limit string) {
 	}
 }
 
-// acceptsProblem reports whether a client asks for problem+json, or for JSON, by name.
+// acceptsProblem reports whether a client accepts problem+json or JSON by name.
 func acceptsProblem(accept []string) bool {
 	for _, field := range accept {
 		for item := range strings.SplitSeq(field, ",") {
@@ -121,7 +121,7 @@ func acceptsProblem(accept []string) bool {
 	return false
 }
 
-// problem is the body for programs: RFC 9457, of the types that the RateLimit draft registers.
+// problem is an RFC 9457 body, with the problem types of the RateLimit draft.
 func problem(status int, limit string) []byte {
 	kind := "quota-exceeded"
 	if status == http.StatusServiceUnavailable {
@@ -134,7 +134,7 @@ func problem(status int, limit string) []byte {
 		Violated []string `json:"violated-policies"`
 	}{"https://iana.org/assignments/http-problem-types#" + kind, http.StatusText(status), status, []string{limit}})
 	if err != nil {
-		return nil // it cannot fail: there are only texts and a number
+		return nil // texts and a number can always be written
 	}
 	return append(body, '\n')
 }

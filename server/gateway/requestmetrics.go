@@ -47,9 +47,9 @@ func (m requestMetrics) Collect(ch chan<- prometheus.Metric) {
 		counter(gatewayRequests, v, outcome)
 	}
 	counter(upstreamFailed, n.UpstreamFailed)
-	counter(gatewayQueueFull, n.TurnedAway)
+	counter(gatewayQueueFull, n.QueueFull)
 	counter(gatewayStale, n.Stale)
-	gauge(gatewayQueued, m.Held())
+	gauge(gatewayQueued, m.Queued())
 	for _, u := range m.Upstreams() {
 		counter(upstreamRetries, u.Retries, u.Name, "sent")
 		counter(upstreamRetries, u.Spared, u.Name, "over_budget")

@@ -12,16 +12,15 @@ import (
 	"github.com/weirflow/weir/weirhttp"
 )
 
-// doors are the waiting rooms of a policy, by name. Who waits, and who is inside, stays through a change of the policy, as long as the room keeps
-// its name and its store.
-type doors map[string]*door
+// waitingRooms are the waiting rooms of a policy, by name. An update keeps the visitors of a room that keeps its name and its store.
+type waitingRooms map[string]*waitingRoom
 
-type door struct {
+type waitingRoom struct {
 	room   *room.Room
 	line   room.Queue
 	spec   room.Spec
-	shared bool         // the line is in a store
-	made   room.Secrets // by this process, where there is no file
+	shared bool         // the queue is in a store
+	made   room.Secrets // by this process, for a room without a secret_file
 }
 
 // roomKeeper is a store that keeps the queues of waiting rooms.
@@ -29,11 +28,11 @@ type roomKeeper interface {
 	Line(name string, s room.Spec) (room.Queue, error)
 }
 
-// openDoors readies the waiting rooms of a policy, those of before among them. It changes nothing in these: use does.
-func (g *Gateway) openDoors(file *policyfile.File, stores map[string]weir.Store, old doors) (doors, error) {
-	next := doors{}
+// openRooms prepares the waiting rooms of a policy. Rooms that stay are changed later, by use.
+func (g *Gateway) openRooms(file *policyfile.File, stores map[string]weir.Store, old waitingRooms) (waitingRooms, error) {
+	next := waitingRooms{}
 	for _, def := range file.Policy.Rooms {
-		d, err := g.openDoor(def, file, stores, old[def.Name])
+		d, err := g.openRoom(def, file, stores, old[def.Name])
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("%s: waiting_rooms.%s: %w", file.Path, def.Name, err), next.leave(old))
 		}
@@ -42,8 +41,8 @@ func (g *Gateway) openDoors(file *policyfile.File, stores map[string]weir.Store,
 	return next, nil
 }
 
-func (g *Gateway) openDoor(def policy.WaitingRoom, file *policyfile.File, stores map[string]weir.Store, old *door) (*door, error) {
-	d := &door{spec: room.SpecOf(def)}
+func (g *Gateway) openRoom(def policy.WaitingRoom, file *policyfile.File, stores map[string]weir.Store, old *waitingRoom) (*waitingRoom, error) {
+	d := &waitingRoom{spec: room.SpecOf(def)}
 	if old != nil {
 		d.made = old.made
 	}
@@ -71,7 +70,7 @@ func (g *Gateway) openDoor(def policy.WaitingRoom, file *policyfile.File, stores
 }
 
 // secrets reads the secrets of a room, or makes one.
-func (d *door) secrets(g *Gateway, def policy.WaitingRoom, file *policyfile.File, first bool) (room.Secrets, error) {
+func (d *waitingRoom) secrets(g *Gateway, def policy.WaitingRoom, file *policyfile.File, first bool) (room.Secrets, error) {
 	if def.SecretFile == "" {
 		if first {
 			d.made = room.NewSecrets()
@@ -80,13 +79,13 @@ func (d *door) secrets(g *Gateway, def policy.WaitingRoom, file *policyfile.File
 		return d.made, nil
 	}
 	if first {
-		d.made = room.NewSecrets() // in case that the file is taken out later
+		d.made = room.NewSecrets() // for an update that removes the file
 	}
 	return room.ReadSecrets(file.Beside(def.SecretFile))
 }
 
-// openLine opens where the line is kept, or takes over the one of before.
-func (d *door) openLine(def policy.WaitingRoom, stores map[string]weir.Store, old *door) (err error) {
+// openLine opens the queue of a room, or keeps the one it had.
+func (d *waitingRoom) openLine(def policy.WaitingRoom, stores map[string]weir.Store, old *waitingRoom) (err error) {
 	if def.Store == "" {
 		if old != nil && !old.shared {
 			d.line = old.line
@@ -104,10 +103,10 @@ func (d *door) openLine(def policy.WaitingRoom, stores map[string]weir.Store, ol
 	return err
 }
 
-// use puts the numbers of the rooms in force.
-func (ds doors) use() error {
+// use puts the parameters of the rooms in force.
+func (all waitingRooms) use() error {
 	var errs []error
-	for _, d := range ds {
+	for _, d := range all {
 		errs = append(errs, d.room.Use())
 		if m, ok := d.line.(*room.Memory); ok {
 			errs = append(errs, m.Set(d.spec))
@@ -116,10 +115,10 @@ func (ds doors) use() error {
 	return errors.Join(errs...)
 }
 
-// leave closes what others do not go on with.
-func (ds doors) leave(others doors) error {
+// leave closes the queues and rooms that others do not continue.
+func (all waitingRooms) leave(others waitingRooms) error {
 	var errs []error
-	for name, d := range ds {
+	for name, d := range all {
 		other := others[name]
 		if other == nil || other.line != d.line {
 			errs = append(errs, d.line.Close())
@@ -131,19 +130,19 @@ func (ds doors) leave(others doors) error {
 	return errors.Join(errs...)
 }
 
-// door lets a request through to a route without a waiting room, and to one whose visitor is inside: the answer is to be written to what is
-// returned. Otherwise it was answered.
-func (g *Gateway) door(w http.ResponseWriter, r *http.Request, s *state, route int, client string) (http.ResponseWriter, bool) {
-	if len(s.doors) == 0 || route < 0 || s.file.Policy.Routes[route].Room == "" {
+// throughRoom reports whether a request may go on to its route: the route has no waiting room, or the visitor is inside. The response goes to the
+// writer that is returned. After false, the waiting room has responded.
+func (g *Gateway) throughRoom(w http.ResponseWriter, r *http.Request, s *state, route int, client string) (http.ResponseWriter, bool) {
+	if len(s.rooms) == 0 || route < 0 || s.file.Policy.Routes[route].Room == "" {
 		return w, true
 	}
-	g.sayGoodbye(w.Header())
+	g.closeIfLeaving(w.Header())
 	trusted := s.file.Policy.TrustedProxies
 	c := room.Client{
 		Address: client,
 		Secure:  r.TLS != nil || weirhttp.Trusted(r, trusted) && r.Header.Get("X-Forwarded-Proto") == "https",
 	}
-	next, ok := s.doors[s.file.Policy.Routes[route].Room].room.Serve(w, r, c, func(w http.ResponseWriter) {
+	next, ok := s.rooms[s.file.Policy.Routes[route].Room].room.Serve(w, r, c, func(w http.ResponseWriter) {
 		s.routes[route].refused.write(w, r, "")
 	})
 	if !ok {
@@ -152,11 +151,11 @@ func (g *Gateway) door(w http.ResponseWriter, r *http.Request, s *state, route i
 	return next, ok
 }
 
-// Rooms returns what the waiting rooms have counted.
+// Rooms returns the counters of the waiting rooms.
 func (g *Gateway) Rooms() (all []room.Stats) {
 	s := g.state.Load()
 	for _, def := range s.file.Policy.Rooms {
-		all = append(all, s.doors[def.Name].room.Stats())
+		all = append(all, s.rooms[def.Name].room.Stats())
 	}
 	return all
 }

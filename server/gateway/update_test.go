@@ -45,7 +45,7 @@ func TestUpdateDoesNotFailOnceItIsInForce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer g.Close()
-	old := g.state.Load().doors["r"]
+	old := g.state.Load().rooms["r"]
 	old.line = brokenLine{old.line}
 	next := parse("upstreams: { up: { url: \"URL\" } }\nroutes: [{ match: /, upstream: up }]\n")
 	if err := p.Update(context.Background(), next); err != nil || p.File() != next || g.state.Load().file != next {

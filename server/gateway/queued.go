@@ -10,35 +10,35 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// held counts the requests of a route that wait in queues, and bounds them: of all clients, and of each.
-type held struct {
+// queueBounds counts the requests of a route that wait in queues, and bounds them: in total, and per client.
+type queueBounds struct {
 	all     *weir.ConcurrencyLimiter
 	clients *keyed.Concurrency[string] // nil for no bound
 }
 
-// defaultHeld is how many requests of a route may wait, unless the policy says. Each keeps a connection, or a stream of one.
-const defaultHeld = 10000
+// defaultQueued is how many requests of a route may wait if the policy does not say. Each keeps a connection, or a stream of one.
+const defaultQueued = 10000
 
-// heldBy returns who is held of a route, nil where the state or the route is not there.
-func (s *state) heldBy(match string) *held {
+// boundsOf returns the queue bounds of a route, nil without the state or the route.
+func (s *state) boundsOf(match string) *queueBounds {
 	if s == nil {
 		return nil
 	}
 	for i, r := range s.file.Policy.Routes {
 		if r.Match == match {
-			return s.routes[i].held
+			return s.routes[i].queued
 		}
 	}
 	return nil
 }
 
-// newHeld bounds who is held; old goes on counting where it is there.
-func newHeld(w policy.Waiting, old *held) *held {
-	bound := weir.Concurrency{Limit: defaultHeld}
+// newQueueBounds returns the queue bounds of a route; those of the old policy keep their counts.
+func newQueueBounds(w policy.Waiting, old *queueBounds) *queueBounds {
+	bound := weir.Concurrency{Limit: defaultQueued}
 	if w.Max > 0 {
 		bound.Limit = int64(w.Max)
 	}
-	h := &held{}
+	h := &queueBounds{}
 	if old != nil && old.all.SetLimit(bound) == nil {
 		h.all = old.all
 	} else {
@@ -56,14 +56,14 @@ func newHeld(w policy.Waiting, old *held) *held {
 	return h
 }
 
-// holding is a request's place among those that are held.
-type holding struct {
+// queuePlace is the place of a request among those that wait.
+type queuePlace struct {
 	all    weir.Hold
 	client keyed.Hold[string]
 	taken  bool
 }
 
-func (h *holding) release() {
+func (h *queuePlace) release() {
 	if !h.taken {
 		return
 	}
@@ -71,13 +71,13 @@ func (h *holding) release() {
 	h.client.Done(weir.OK)
 }
 
-// take counts a request that is to wait, or refuses it where as many wait as may. delay is how long the wait would be, 0 where that is not known.
-func (h *held) take(g *Gateway, client, limit string, delay time.Duration) (p holding, full *weir.LimitedError) {
+// take counts a request that is about to wait, or refuses it if too many wait. delay is the expected wait, 0 if unknown.
+func (h *queueBounds) take(g *Gateway, client, limit string, delay time.Duration) (p queuePlace, full *weir.LimitedError) {
 	full = &weir.LimitedError{Decision: weir.Decision{RetryAfter: max(delay, time.Second), By: limit}}
 	if h.clients != nil {
 		hold, d := h.clients.TryEnter(client)
 		if !d.Allowed {
-			g.counts.turnedAway.Add(1)
+			g.counts.queueFull.Add(1)
 			return p, full
 		}
 		p.client = hold
@@ -85,24 +85,24 @@ func (h *held) take(g *Gateway, client, limit string, delay time.Duration) (p ho
 	all, d := h.all.TryEnter()
 	if !d.Allowed {
 		p.client.Done(weir.OK)
-		g.counts.turnedAway.Add(1)
+		g.counts.queueFull.Add(1)
 		return p, full
 	}
 	p.all, p.taken = all, true
 	return p, nil
 }
 
-// Held returns how many requests wait in queues now.
-func (g *Gateway) Held() (n int) {
+// Queued returns how many requests wait in queues.
+func (g *Gateway) Queued() (n int) {
 	for _, r := range g.state.Load().routes {
-		n += int(r.held.all.Holding())
+		n += int(r.queued.all.Holding())
 	}
 	return n
 }
 
-// wait holds a request until its turn. It reports false where the request was answered instead.
+// wait queues a request until its turn. It reports false if the request was refused or has left.
 func (g *Gateway) wait(w http.ResponseWriter, r *http.Request, s *state, v *policy.Verdict, client string) bool {
-	place, err := s.routes[v.Route].held.take(g, client, v.Limit, v.Delay)
+	place, err := s.routes[v.Route].queued.take(g, client, v.Limit, v.Delay)
 	if err != nil {
 		v.Cancel()
 		g.refuse(w, r, s, v, err.Decision)
@@ -118,9 +118,9 @@ func (g *Gateway) wait(w http.ResponseWriter, r *http.Request, s *state, v *poli
 	return true
 }
 
-// enterHeld takes the places that limits of concurrency ask for; a request that waits for one is held meanwhile.
-func (g *Gateway) enterHeld(r *http.Request, s *state, v *policy.Verdict, client string) error {
-	var place holding
+// enterQueued takes the places of concurrency limits. A request that waits for one counts as queued.
+func (g *Gateway) enterQueued(r *http.Request, s *state, v *policy.Verdict, client string) error {
+	var place queuePlace
 	ctx, stop := r.Context(), func() {}
 	defer func() { stop(); place.release() }()
 	return v.EnterQueued(ctx, func() (context.Context, error) {
@@ -128,7 +128,7 @@ func (g *Gateway) enterHeld(r *http.Request, s *state, v *policy.Verdict, client
 			return ctx, nil
 		}
 		var full *weir.LimitedError
-		if place, full = s.routes[v.Route].held.take(g, client, v.Limit, 0); full != nil {
+		if place, full = s.routes[v.Route].queued.take(g, client, v.Limit, 0); full != nil {
 			return ctx, full
 		}
 		ctx, stop = whileThere(ctx)

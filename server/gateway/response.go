@@ -11,25 +11,25 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// lasting writes the answer of an upstream. httputil.ReverseProxy clears all header fields after it has passed on an informational answer,
-// like 100 or 103: what the client is told about its limits would be gone from the answer that counts. Here it comes back.
-type lasting struct {
+// responseWriter writes the response of an upstream. httputil.ReverseProxy clears all header fields after an informational response like 100 or
+// 103: the fields about limits would be missing from the final one, so responseWriter sets them again.
+type responseWriter struct {
 	http.ResponseWriter
 	gateway *Gateway
 	tells   func(http.Header, []policy.Evaluated)
 	verdict *policy.Verdict
-	fail    func(http.ResponseWriter, failure) // answers where the upstream did not
+	fail    func(http.ResponseWriter, failure) // responds in place of an upstream that failed
 	upload  *upload                            // the request's body; nil for none, and over HTTP/2
 	cleared bool
 
-	overloaded bool // the upstream did not answer, or said that it has too much to do
-	clientGone bool // the client's request did not come in full, or its answer could not be written
-	complete   bool // the answer is
+	overloaded bool // the upstream did not respond, or said that it is overloaded
+	clientGone bool // the request did not arrive in full, or the response could not be written
+	complete   bool // the response is
 }
 
-// outcome is what limits of concurrency learn from a request that has ended. A client that has left says nothing about the upstream. One that
-// is overloaded does: it refused, did not answer in time, or ended the answer before all of it was there.
-func (l *lasting) outcome(r *http.Request) weir.Outcome {
+// outcome is how a request ended, for concurrency limits. A client that left says nothing about the upstream. An upstream that refused, did not
+// respond in time, or broke off is overloaded.
+func (l *responseWriter) outcome(r *http.Request) weir.Outcome {
 	switch {
 	case l.clientGone || r.Context().Err() != nil:
 		return weir.Ignore
@@ -40,7 +40,7 @@ func (l *lasting) outcome(r *http.Request) weir.Outcome {
 }
 
 // Write writes a part of the body.
-func (l *lasting) Write(p []byte) (int, error) {
+func (l *responseWriter) Write(p []byte) (int, error) {
 	n, err := l.ResponseWriter.Write(p)
 	if err != nil {
 		l.clientGone = true
@@ -49,7 +49,7 @@ func (l *lasting) Write(p []byte) (int, error) {
 }
 
 // WriteHeader writes the header fields.
-func (l *lasting) WriteHeader(status int) {
+func (l *responseWriter) WriteHeader(status int) {
 	if status < 200 && status != http.StatusSwitchingProtocols {
 		l.ResponseWriter.WriteHeader(status)
 		l.cleared = true
@@ -61,7 +61,7 @@ func (l *lasting) WriteHeader(status int) {
 	if l.cleared {
 		l.tells(l.Header(), l.verdict.Evaluated())
 	}
-	l.gateway.sayGoodbye(l.Header())
+	l.gateway.closeIfLeaving(l.Header())
 	if l.upload != nil && status != http.StatusSwitchingProtocols && !l.upload.complete.Load() {
 		l.Header().Set("Connection", "close")
 	}
@@ -69,10 +69,10 @@ func (l *lasting) WriteHeader(status int) {
 }
 
 // Unwrap lets http.ResponseController flush.
-func (l *lasting) Unwrap() http.ResponseWriter { return l.ResponseWriter }
+func (l *responseWriter) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
-// Hijack hands out the connection of what is upgraded, with what the client has sent ahead: httputil.ReverseProxy would lose that.
-func (l *lasting) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+// Hijack hands out the connection of an upgraded request with the bytes that the client has already sent: httputil.ReverseProxy would lose them.
+func (l *responseWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(l.ResponseWriter).Hijack()
 	if err != nil || rw.Reader.Buffered() == 0 {
 		return conn, rw, err
@@ -85,7 +85,7 @@ func (l *lasting) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return &eager{Conn: conn, ahead: ahead}, rw, nil
 }
 
-// eager is a connection whose client has sent ahead.
+// eager is a connection with bytes that were already read from it.
 type eager struct {
 	net.Conn
 	ahead []byte
@@ -100,7 +100,7 @@ func (e *eager) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// CloseWrite says that no more will be sent.
+// CloseWrite closes the sending side.
 func (e *eager) CloseWrite() error {
 	if half, ok := e.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -108,11 +108,11 @@ func (e *eager) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// Leave has each answer from now on end its connection: clients go elsewhere before the server closes, and none of them sends a request
-// into a connection that is about to be closed.
+// Leave makes each response from now on close its connection. So clients reconnect elsewhere before the server closes, and none of them sends a
+// request into a connection that is about to be closed.
 func (g *Gateway) Leave() { g.leaving.Store(true) }
 
-func (g *Gateway) sayGoodbye(h http.Header) {
+func (g *Gateway) closeIfLeaving(h http.Header) {
 	if g.leaving.Load() {
 		h.Set("Connection", "close")
 	}

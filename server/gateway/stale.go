@@ -14,43 +14,43 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// answers keeps the last good answer of upstreams for each thing that was asked for, in bounded memory: the one that was wanted longest ago goes
-// first. It is no cache: what is kept is given only where there would be no answer else.
-type answers struct {
+// staleResponses stores the last good response for each request target, in bounded memory; the least recently used one is evicted first. It is no
+// cache: a stored response is sent only in place of a refusal or a failure.
+type staleResponses struct {
 	mu        sync.Mutex
-	kept      map[string]*list.Element // of *kept
-	order     list.List                // the one wanted last is in front
-	bytes     int                      // of all that is kept
-	recording int                      // bytes of answers that are still coming
+	kept      map[string]*list.Element // of *storedResponse
+	order     list.List                // the most recently used one is in front
+	bytes     int                      // of all stored responses
+	recording int                      // bytes reserved for responses in progress
 }
 
-// Bounds on what is kept.
+// Bounds on stored responses.
 const (
-	maxAnswers   = 64 << 20 // bytes of all answers
-	maxRecording = 32 << 20 // bytes of those that are still coming
-	maxAnswer    = 1 << 20  // bytes of one
-	entryBytes   = 512      // what the memory for one takes besides
+	maxAnswers   = 64 << 20 // bytes of all responses
+	maxRecording = 32 << 20 // bytes of those in progress
+	maxAnswer    = 1 << 20  // bytes of one response
+	entryBytes   = 512      // overhead of one response in memory
 	renewAfter   = time.Second
 )
 
-// kept is an answer.
-type kept struct {
+// storedResponse is a response that can be sent again.
+type storedResponse struct {
 	key    string
 	header http.Header
 	body   []byte
 	at     time.Time
-	age    time.Duration // that it had when it came
+	age    time.Duration // that it had when it arrived
 	bytes  int
 }
 
-func newAnswers() *answers { return &answers{kept: map[string]*list.Element{}} }
+func newStaleResponses() *staleResponses { return &staleResponses{kept: map[string]*list.Element{}} }
 
-// askedFor says what a request asks an upstream for. Hosts and targets have no line feeds.
+// askedFor is the key of a stored response. Hosts and targets contain no line feeds.
 func askedFor(name string, r *http.Request) string {
 	return name + "\n" + strings.ToLower(r.Host) + "\n" + r.URL.EscapedPath() + "\n" + r.URL.RawQuery
 }
 
-// identities are the fields of requests that clients may be known by: cookies, and those that the keys of limits are made of.
+// identities are the header fields that may identify a client: cookies, and the fields in keys of limits.
 func identities(p *policy.Policy) []string {
 	all := []string{"Cookie"}
 	for _, l := range p.Limits {
@@ -63,37 +63,37 @@ func identities(p *policy.Policy) []string {
 	return all
 }
 
-// keep keeps an answer when all of it has come, where it may be given to anyone who asks for the same.
-func (a *answers) keep(name string, identities []string, resp *http.Response) {
+// keep stores a response once it is complete, if it may be sent to every client.
+func (a *staleResponses) keep(name string, identities []string, resp *http.Response) {
 	if !forAnyone(resp, identities) {
 		return
 	}
 	key := askedFor(name, resp.Request)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if e := a.kept[key]; e != nil && time.Since(e.Value.(*kept).at) < renewAfter {
-		return // busy pages are copied once a second, not each time
+	if e := a.kept[key]; e != nil && time.Since(e.Value.(*storedResponse).at) < renewAfter {
+		return // a busy page is copied once a second, not for each request
 	}
 	if a.recording+maxAnswer > maxRecording {
 		return
 	}
 	a.recording += maxAnswer
-	resp.Body = &recording{ReadCloser: resp.Body, answers: a, kept: newKept(key, resp)}
+	resp.Body = &recording{ReadCloser: resp.Body, answers: a, kept: newStoredResponse(key, resp)}
 }
 
-func newKept(key string, resp *http.Response) *kept {
-	header := maps.Clone(resp.Header) // its values are not changed by anyone
+func newStoredResponse(key string, resp *http.Response) *storedResponse {
+	header := maps.Clone(resp.Header) // nobody changes its values
 	for _, name := range []string{"Age", "Cache-Status", "Content-Length", "Retry-After", "Trailer"} {
 		delete(header, name)
 	}
-	k := &kept{key: key, header: header, at: time.Now()}
+	k := &storedResponse{key: key, header: header, at: time.Now()}
 	if age, err := strconv.ParseUint(resp.Header.Get("Age"), 10, 31); err == nil {
 		k.age = time.Duration(age) * time.Second
 	}
 	return k
 }
 
-// forAnyone reports whether an answer depends on nothing but what its URL asks for, and says nothing against being given again.
+// forAnyone reports whether a response depends on the URL alone, and may be sent again.
 func forAnyone(resp *http.Response, identities []string) bool {
 	r := resp.Request
 	h := resp.Header
@@ -125,7 +125,7 @@ func forAnyone(resp *http.Response, identities []string) bool {
 	return public || !slices.ContainsFunc(identities, func(name string) bool { return len(r.Header[name]) > 0 })
 }
 
-// tokens are the elements of header fields that are lists, in small letters.
+// tokens are the elements of list header fields, in lower case.
 func tokens(values []string) (all []string) {
 	for _, v := range values {
 		for token := range strings.SplitSeq(v, ",") {
@@ -137,11 +137,11 @@ func tokens(values []string) (all []string) {
 	return all
 }
 
-// recording is an answer that is passed on, and kept if it comes to its end.
+// recording is the body of a response that is forwarded, and stored if it is complete.
 type recording struct {
 	io.ReadCloser
-	answers *answers
-	kept    *kept // nil for one that will not be kept
+	answers *staleResponses
+	kept    *storedResponse // nil if it will not be stored
 }
 
 func (r *recording) Read(p []byte) (int, error) {
@@ -160,13 +160,13 @@ func (r *recording) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the answer.
+// Close ends the response.
 func (r *recording) Close() error {
 	r.end(false)
 	return r.ReadCloser.Close()
 }
 
-// end gives back the room for recording, and keeps the answer where it is complete.
+// end releases the memory reserved for recording, and stores a complete response.
 func (r *recording) end(complete bool) {
 	k := r.kept
 	if k == nil {
@@ -182,8 +182,8 @@ func (r *recording) end(complete bool) {
 	}
 }
 
-// put keeps an answer in place of the one before. The lock is held.
-func (a *answers) put(k *kept) {
+// put replaces a stored response. The lock is held.
+func (a *staleResponses) put(k *storedResponse) {
 	k.body = append(make([]byte, 0, len(k.body)), k.body...)
 	k.bytes = entryBytes + len(k.key) + len(k.body)
 	for name, values := range k.header {
@@ -201,21 +201,21 @@ func (a *answers) put(k *kept) {
 	}
 }
 
-func (a *answers) drop(e *list.Element) {
-	k := a.order.Remove(e).(*kept)
+func (a *staleResponses) drop(e *list.Element) {
+	k := a.order.Remove(e).(*storedResponse)
 	delete(a.kept, k.key)
 	a.bytes -= k.bytes
 }
 
-// find returns an answer that is at most that old, nil where there is none.
-func (a *answers) find(key string, oldest time.Duration) *kept {
+// find returns a stored response of at most that age, nil for none.
+func (a *staleResponses) find(key string, oldest time.Duration) *storedResponse {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e := a.kept[key]
 	if e == nil {
 		return nil
 	}
-	k := e.Value.(*kept)
+	k := e.Value.(*storedResponse)
 	if time.Since(k.at)+k.age > oldest {
 		return nil
 	}
@@ -223,8 +223,8 @@ func (a *answers) find(key string, oldest time.Duration) *kept {
 	return k
 }
 
-// give answers a request with the last good answer, marked as one that was kept, and why. It reports false where there is none.
-func (a *answers) give(w http.ResponseWriter, r *http.Request, name string, oldest time.Duration, why string) bool {
+// give sends the stored response, marked as such with the reason. It reports false if there is none.
+func (a *staleResponses) give(w http.ResponseWriter, r *http.Request, name string, oldest time.Duration, why string) bool {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead || r.ContentLength != 0 {
 		return false
 	}
@@ -247,7 +247,7 @@ func (a *answers) give(w http.ResponseWriter, r *http.Request, name string, olde
 	return true
 }
 
-// understands reports whether a client takes a content coding.
+// understands reports whether a client accepts a content coding.
 func understands(accept []string, coding string) bool {
 	coding = strings.ToLower(coding)
 	if coding == "" || coding == "identity" {

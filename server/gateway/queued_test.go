@@ -79,10 +79,10 @@ func TestOneClientDoesNotFillTheQueue(t *testing.T) {
 			}()
 			ask := func(client string, n int) (refused int) {
 				for range n {
-					before := g.Held()
+					before := g.Queued()
 					got, leave := c.joins(front.URL, client)
 					leaves = append(leaves, leave)
-					until(t, func() bool { return g.Held() == before+1 || len(got) > 0 })
+					until(t, func() bool { return g.Queued() == before+1 || len(got) > 0 })
 					if len(got) > 0 && <-got == 429 {
 						refused++
 					}
@@ -98,12 +98,12 @@ func TestOneClientDoesNotFillTheQueue(t *testing.T) {
 			if n := ask("192.0.2.3", 5); n != 3 { // there are 8 places
 				t.Errorf("of the third, %d of 5 were refused", n)
 			}
-			if got := g.Counts(); got.TurnedAway != 17+2+3 || got.Limited != got.TurnedAway {
+			if got := g.Counts(); got.QueueFull != 17+2+3 || got.Limited != got.QueueFull {
 				t.Errorf("%+v", got)
 			}
 			// Who leaves makes room at once, for himself and for others.
 			leaves[0]()
-			until(t, func() bool { return g.Held() == 7 })
+			until(t, func() bool { return g.Queued() == 7 })
 			if n := ask("192.0.2.1", 1); n != 0 {
 				t.Error("the place of one who left is not free")
 			}
@@ -147,13 +147,13 @@ func TestLeavingWhateverWasSent(t *testing.T) {
 					t.Fatal(err)
 				}
 				io.WriteString(conn, sent[0])
-				until(t, func() bool { return g.Held() == 1 })
+				until(t, func() bool { return g.Queued() == 1 })
 				io.WriteString(conn, sent[1])
 				conn.(*net.TCPConn).SetLinger(linger)
 				conn.Close()
-				until(t, func() bool { return g.Held() == 0 && g.Engine().Counts()[0].Waiting == 0 })
+				until(t, func() bool { return g.Queued() == 0 && g.Engine().Counts()[0].Waiting == 0 })
 			}
-			if got := g.Counts(); got.TurnedAway != 0 || got.Canceled != 2 {
+			if got := g.Counts(); got.QueueFull != 0 || got.Canceled != 2 {
 				t.Errorf("%+v", got)
 			}
 		})
@@ -174,10 +174,10 @@ func TestLeavingWhateverWasSent(t *testing.T) {
 				_, err := client.Do(r)
 				done <- err
 			}()
-			until(t, func() bool { return g.Held() == 1 })
+			until(t, func() bool { return g.Queued() == 1 })
 			cancel()
 			<-done
-			until(t, func() bool { return g.Held() == 0 })
+			until(t, func() bool { return g.Queued() == 0 })
 		}
 	})
 }
@@ -195,13 +195,13 @@ func TestQueueKeepsOrder(t *testing.T) {
 	c := &crowd{t: t}
 	want := "/first"
 	for i := range 10 {
-		before := g.Held()
+		before := g.Queued()
 		_, leave := c.joins(fmt.Sprintf("%s/%d", front.URL, i), "192.0.2.1")
 		defer leave()
 		if i == 0 {
 			before = 0
 		}
-		until(t, func() bool { return g.Held() > before || g.Counts().Delayed == uint64(i+1) })
+		until(t, func() bool { return g.Queued() > before || g.Counts().Delayed == uint64(i+1) })
 		want += fmt.Sprintf(" /%d", i)
 	}
 	c.wg.Wait()
