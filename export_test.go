@@ -6,28 +6,21 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// StateOf returns Z and X of a limiter with a bucket, as exact clock units; nil where untouched.
-func StateOf(l *Limiter) (z, x *big.Rat) {
+// StateOf returns Z of a limiter with a bucket, as exact clock units; nil where untouched.
+func StateOf(l *Limiter) (z *big.Rat) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.unpublish()
 	defer func() {
-		if l.line.first == nil {
+		if l.line.first == nil && l.memory == nil {
 			l.publish(l.now())
 		}
 	}()
 	if len(l.state) == 0 {
-		return nil, new(big.Rat)
+		return nil
 	}
 	n := l.era.bucket.TicksPerUnit()
-	value := func(units, rem int64) *big.Rat {
-		return new(big.Rat).Add(new(big.Rat).SetInt64(units), big.NewRat(rem, n))
-	}
-	var t [4]int64 // Z in clock units, its remainder in ticks, and the total given back in ticks, high and low
-	copy(t[:], l.state)
-	given := new(big.Int).Lsh(big.NewInt(t[2]), 64)
-	given.Or(given, new(big.Int).SetUint64(uint64(t[3])))
-	return value(t[0], t[1]), new(big.Rat).SetFrac(given, big.NewInt(n))
+	return new(big.Rat).Add(new(big.Rat).SetInt64(l.state[0]), big.NewRat(l.state[1], n))
 }
 
 // plain hides what a rule can do besides.

@@ -108,7 +108,7 @@ func (l *Limiter) unpublish() {
 	if len(l.state) == 0 {
 		l.state = append(l.state, 0, 0)
 	}
-	l.state[0], l.state[1] = z, rem // and what follows stays: the total given back
+	l.state[0], l.state[1] = z, rem
 }
 
 // publish puts the state into the fast word, where it fits: the one that is sealed, or a new one with its base at now.

@@ -118,13 +118,17 @@ func (g *Group) reading(l *Limiter) int64 { return g.readings[slices.Index(g.loc
 // inOrder is decide where a limiter is asked more than once: it is charged as if all would admit, and put back as it was otherwise.
 func (g *Group) inOrder(costs []int64, charge bool, ahead []uint64) (d Decision) {
 	was := make([][]int64, len(g.locks))
+	memories := make([]*rules.Memory, len(g.locks))
 	for i, l := range g.locks {
-		was[i] = slices.Clone(l.state)
+		was[i], memories[i] = slices.Clone(l.state), l.memory
+		l.memory = nil // it is told of what is really charged
 	}
-	if d = g.all(costs, ahead, true); !d.Allowed || !charge {
-		for i, l := range g.locks {
-			l.state = append(l.state[:0], was[i]...)
-		}
+	d = g.all(costs, ahead, true)
+	for i, l := range g.locks {
+		l.state, l.memory = append(l.state[:0], was[i]...), memories[i]
+	}
+	if d.Allowed && charge {
+		d = g.all(costs, ahead, true)
 	}
 	return d
 }
@@ -139,7 +143,7 @@ func (g *Group) ask(d *Decision, asked bool, i int, costs []int64, ahead []uint6
 	}
 	var v rules.Verdict
 	if charge {
-		l.state, v = rules.Take(l.era.rule, l.state, now, o, cost)
+		v = l.take(now, o, cost)
 	} else {
 		v = rules.Peek(l.era.rule, l.state, now, o, cost)
 	}

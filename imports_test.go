@@ -24,59 +24,60 @@ const (
 //
 // Files named _test.go may import weirtest and internal/seeds besides, and packages of the standard library for tests; see checkImport.
 var floors = map[string][]string{
-	".":                   {"internal/..."},
-	"keyed":               {".", "internal/..."},
-	"failover":            {".", "keyed", "internal/..."},
-	"lease":               {".", "keyed", "internal/..."},
-	"policy":              {".", "keyed", "internal/..."},
-	"weirhttp":            {".", "policy", "keyed", "internal/..."},
-	"sim":                 {".", "policy", "keyed", "internal/..."},
-	"weirtest":            {".", "policy", "keyed", "weirhttp", "internal/..."}, // everything but sim
-	"internal/claim":      nil,                                                  // leaves: they import nothing of ours
-	"internal/duration":   nil,
-	"internal/pause":      nil,
-	"internal/httpsyntax": nil,
-	"internal/nearest":    nil,
-	"internal/rules":      {"internal/u128"},
-	"internal/seeds":      nil, // for tests
-	"internal/snake":      nil,
-	"internal/tally":      nil,
-	"internal/topk":       nil,
-	"internal/u128":       nil,
-	"internal/vclock":     nil,
-	"weirredis":           {".", "internal/..."},
-	"weirrueidis":         {".", "weirredis", "internal/pause"},
-	"weirgoredis":         {".", "weirredis"},
-	"server":              {".", "policy", "keyed", "failover", "lease", "internal/...", "server/..."},                         // no product by name
-	"server/active":       {".", "policy", "failover", "lease", "server/policyfile", "server/stores", "server/stores/product"}, // and no face
-	"server/face":         {"server/active", "server/policyfile"},
-	"server/...":          {".", "policy", "weirhttp", "internal/...", "server/active", "server/face", "server/policyfile"}, // each package that is not named here is a face
-	"server/stores":       {".", "policy", "internal/nearest", "server/stores/..."},
-	"server/stores/...":   {".", "keyed", "policy", "internal/...", "server/room", "server/stores/product", "weirredis", "weirrueidis"}, // a package for each product
-	"server/admin":        {".", "policy", "failover", "lease", "internal/...", "server/active", "server/face", "server/policyfile"},
-	"server/gateway":      {".", "policy", "keyed", "weirhttp", "internal/...", "server/active", "server/face", "server/plain", "server/policyfile", "server/listen", "server/accesslog", "server/room", "server/upstream", "sim"}, // sim in tests: what is logged can be replayed
-	"server/room":         {".", "policy", "keyed"},
-	"server/listen":       {"policy", "internal/...", "server/plain"},
-	"server/accesslog":    {"sim"}, // in tests
-	"server/handover":     nil,
-	"server/nginx":        {".", "policy", "internal/...", "server/policyfile"},                   // policyfile in tests, which check what is written
-	"server/policyfile":   {".", "policy", "lease", "internal/...", "server/stores", "weirredis"}, // lease and weirredis in tests: what can be leased, and what a URL hides
-	"server/plain":        {"internal/..."},
-	"server/upstream":     {".", "policy", "server/plain"},
-	"cmd/weir":            {".", "policy", "sim", "weirtest", "weirredis", "weirrueidis", "internal/...", "server", "server/handover", "server/nginx", "server/policyfile"},
-	"bench":               {"..."},
-	"proof":               {"..."},
-	"proof/gateway":       {"server/active", "server/gateway", "server/policyfile"},
-	"proof/nginx":         {"proof/servers"},
-	"proof/redis":         {"..."},
-	"proof/fleet":         {"..."},
-	"proof/servers":       nil, // it starts programs, and links none of them
-	"proof/traffic":       {"proof/servers"},
-	"proof/room":          {"..."},
-	"proof/browser":       {"proof/servers"},
-	"proof/edge":          {"proof/servers"},
-	"docs/plots":          {"."},
-	"examples/...":        {".", "keyed", "policy", "weirhttp"},
+	".":                    {"internal/..."},
+	"keyed":                {".", "internal/..."},
+	"failover":             {".", "keyed", "internal/..."},
+	"lease":                {".", "keyed", "internal/..."},
+	"policy":               {".", "keyed", "internal/..."},
+	"weirhttp":             {".", "policy", "keyed", "internal/..."},
+	"sim":                  {".", "policy", "keyed", "internal/..."},
+	"weirtest":             {".", "policy", "keyed", "weirhttp", "internal/..."}, // everything but sim
+	"internal/claim":       nil,                                                  // leaves: they import nothing of ours
+	"internal/duration":    nil,
+	"internal/pause":       nil,
+	"internal/httpsyntax":  nil,
+	"internal/nearest":     nil,
+	"internal/outstanding": {"internal/u128"},
+	"internal/rules":       {"internal/outstanding", "internal/u128"},
+	"internal/seeds":       nil, // for tests
+	"internal/snake":       nil,
+	"internal/tally":       nil,
+	"internal/topk":        nil,
+	"internal/u128":        nil,
+	"internal/vclock":      nil,
+	"weirredis":            {".", "internal/..."},
+	"weirrueidis":          {".", "weirredis", "internal/pause"},
+	"weirgoredis":          {".", "weirredis"},
+	"server":               {".", "policy", "keyed", "failover", "lease", "internal/...", "server/..."},                         // no product by name
+	"server/active":        {".", "policy", "failover", "lease", "server/policyfile", "server/stores", "server/stores/product"}, // and no face
+	"server/face":          {"server/active", "server/policyfile"},
+	"server/...":           {".", "policy", "weirhttp", "internal/...", "server/active", "server/face", "server/policyfile"}, // each package that is not named here is a face
+	"server/stores":        {".", "policy", "internal/nearest", "server/stores/..."},
+	"server/stores/...":    {".", "keyed", "policy", "internal/...", "server/room", "server/stores/product", "weirredis", "weirrueidis"}, // a package for each product
+	"server/admin":         {".", "policy", "failover", "lease", "internal/...", "server/active", "server/face", "server/policyfile"},
+	"server/gateway":       {".", "policy", "keyed", "weirhttp", "internal/...", "server/active", "server/face", "server/plain", "server/policyfile", "server/listen", "server/accesslog", "server/room", "server/upstream", "sim"}, // sim in tests: what is logged can be replayed
+	"server/room":          {".", "policy", "keyed"},
+	"server/listen":        {"policy", "internal/...", "server/plain"},
+	"server/accesslog":     {"sim"}, // in tests
+	"server/handover":      nil,
+	"server/nginx":         {".", "policy", "internal/...", "server/policyfile"},                   // policyfile in tests, which check what is written
+	"server/policyfile":    {".", "policy", "lease", "internal/...", "server/stores", "weirredis"}, // lease and weirredis in tests: what can be leased, and what a URL hides
+	"server/plain":         {"internal/..."},
+	"server/upstream":      {".", "policy", "server/plain"},
+	"cmd/weir":             {".", "policy", "sim", "weirtest", "weirredis", "weirrueidis", "internal/...", "server", "server/handover", "server/nginx", "server/policyfile"},
+	"bench":                {"..."},
+	"proof":                {"..."},
+	"proof/gateway":        {"server/active", "server/gateway", "server/policyfile"},
+	"proof/nginx":          {"proof/servers"},
+	"proof/redis":          {"..."},
+	"proof/fleet":          {"..."},
+	"proof/servers":        nil, // it starts programs, and links none of them
+	"proof/traffic":        {"proof/servers"},
+	"proof/room":           {"..."},
+	"proof/browser":        {"proof/servers"},
+	"proof/edge":           {"proof/servers"},
+	"docs/plots":           {"."},
+	"examples/...":         {".", "keyed", "policy", "weirhttp"},
 }
 
 // TestImports reads the import lines of every module, those of tests included, and holds them to the floors.

@@ -12,7 +12,7 @@ import (
 //
 // In any interval of length D it admits at most Burst + Refill*ceil(D/Every). A TokenBucket of the same rate spreads the same tokens
 // evenly and is the better choice where nothing else asks for steps: clients that are refused together come back together here. State:
-// four words.
+// three words.
 type IntervalBucket struct {
 	Burst  int64         // how many it holds; at least 1
 	Refill int64         // how many come at each step; at least 1

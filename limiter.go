@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir/internal/claim"
+	"github.com/weirflow/weir/internal/outstanding"
 	"github.com/weirflow/weir/internal/rules"
 )
 
@@ -31,12 +32,17 @@ type Limiter struct {
 
 	_ [64]byte // what follows is written under the lock: not on the cache lines that every call reads
 
-	mu     sync.Mutex
-	era    *era
-	limit  Limit
-	state  []int64 // of the era's rule; while the fast word is not sealed, the word stands for it
-	words  [smallState]int64
-	line   line
+	mu    sync.Mutex
+	era   *era
+	limit Limit
+	state []int64 // of the era's rule; while the fast word is not sealed, the word stands for it
+	words [smallState]int64
+	line  line
+
+	memory       *rules.Memory  // of the reservations that are outstanding; nil where none is
+	reservations outstanding.ID // the last that was given out
+	inexact      uint64
+
 	marks  claim.Marks
 	after  func(time.Duration, func()) Timer
 	timer  Timer
@@ -148,9 +154,7 @@ func (l *Limiter) decideLocked(d *Decision, cost int64, charge bool) {
 	now := l.enter()
 	o := l.line.others(now)
 	if charge {
-		var v rules.Verdict
-		l.state, v = rules.Take(l.era.rule, l.state, now, o, cost)
-		*d = l.era.decision(v)
+		*d = l.era.decision(l.take(now, o, cost))
 	} else {
 		*d = l.era.decision(rules.Peek(l.era.rule, l.state, now, o, cost))
 	}
@@ -160,7 +164,7 @@ func (l *Limiter) decideLocked(d *Decision, cost int64, charge bool) {
 // decideDirect is decideLocked where nobody waits and the rule has a short way; such a rule has no word. It reports whether it was gone.
 func (l *Limiter) decideDirect(d *Decision, cost int64, charge bool) bool {
 	e := l.era
-	if e.direct == nil || l.line.first != nil || len(l.state) == 0 || uint64(cost-1) >= uint64(e.largest) {
+	if e.direct == nil || l.memory != nil || l.line.first != nil || len(l.state) == 0 || uint64(cost-1) >= uint64(e.largest) {
 		return false
 	}
 	next, v, ok := e.direct.DecideDirect(l.state, l.reading(false), cost, charge)
@@ -194,6 +198,13 @@ func (l *Limiter) SetLimit(next Limit) error {
 	part := rules.Part{Rule: r, Limit: next.normal()}
 	if l.state = rules.ChangeRule(old.part, l.state, now, part, then); len(l.state) == 0 && r.StoresPermits() {
 		l.state = r.FirstContact(l.state, then) // as of one that is made now
+	}
+	switch {
+	case l.memory == nil:
+	case now != then: // nothing can be given back across a change of clocks
+		l.memory.Reset()
+	default:
+		rules.ChangeMemory(old.part, l.memory, now, part, l.state)
 	}
 	l.era = newEra(part, next, l.name)
 	l.fast.Store(nil)
@@ -260,7 +271,7 @@ func (e *era) by(part int) string {
 // carry brings a receipt of this era to the latest one. It reports false where the limit became one of another kind meanwhile.
 func (e *era) carry(c rules.Receipt) (_ rules.Receipt, latest *era, ok bool) {
 	for ok = true; ok && e.next != nil; e = e.next {
-		c, ok = c.ConvertTicket(e.rule, e.until, e.next.rule)
+		c, ok = c.ConvertTicket(e.part, e.until, e.next.part)
 		ok = ok && !e.otherClock
 	}
 	return c, e, ok
@@ -287,12 +298,16 @@ func (l *Limiter) enterAt(t time.Time) (now int64) {
 	return now
 }
 
-// leave ends it: whoever is first in line gets a new appointment, and the state goes back to the fast word if nobody waits.
+// leave ends it: whoever is first in line gets a new appointment, and the state goes back to the fast word if nobody waits and no reservation
+// is outstanding.
 func (l *Limiter) leave(now int64) {
 	l.appoint(now)
 	l.serve(now)
 	l.setTimer(now)
-	if l.line.first == nil {
+	if l.memory != nil {
+		l.releaseMemory()
+	}
+	if l.line.first == nil && l.memory == nil {
 		l.publish(now)
 	}
 }

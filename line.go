@@ -190,7 +190,7 @@ func (l *Limiter) getInLine(cost, within int64) (*waiter, error) {
 	case !d.Allowed:
 		return nil, &LimitedError{d, p.Wait != rules.Never && p.Room == 0}
 	case p.Wait == 0:
-		l.state = l.era.rule.Charge(l.state, now, cost)
+		l.charge(now, cost)
 		return nil, nil
 	}
 	w := l.line.waiter(cost)
@@ -279,10 +279,11 @@ func (l *Limiter) serve(now int64) {
 		at := r.TurnTime(w.due, now)
 		switch {
 		case w.promise != nil:
+			l.drop(w.promise.era, w.promise.after)
 		case w.waited:
-			l.state = r.ChargeTurn(l.state, w.due, now, w.cost)
+			l.state = rules.ChargeTurn(r, l.memory, l.state, w.due, now, w.cost)
 		default:
-			l.state = r.Charge(l.state, at, w.cost)
+			l.charge(at, w.cost)
 		}
 		l.line.remove(w, served)
 		l.appoint(at)
@@ -343,7 +344,7 @@ func (l *Limiter) promiseAll(now int64) {
 			w.promise.before = slices.Clone(l.state)
 		}
 		w.due = l.promisedTurn(w, l.state, now)
-		l.state, w.promise.after = rules.Book(l.era.rule, l.state, now, w.due, w.cost)
+		w.promise.after = l.book(now, w.due, w.cost)
 	}
 	l.line.cost, l.line.promised = 0, l.line.last
 }

@@ -137,9 +137,8 @@ func walk(t *testing.T, seed uint64, steps int) {
 			m.SetLimit(now, limit)
 		}
 		check(l.Peek(1), m.Peek(now, 1)) // which also lets go whose turn has come
-		gz, gx := weir.StateOf(l)
-		if wz, wx := m.State(); (gz == nil) != (wz == nil) || gz != nil && gz.Cmp(wz) != 0 || gx.Cmp(wx) != 0 {
-			fail("state %v %v, want %v %v", gz, gx, wz, wx)
+		if got, want := weir.StateOf(l), m.State(); (got == nil) != (want == nil) || got != nil && got.Cmp(want) != 0 {
+			fail("state %v, want %v", got, want)
 		}
 		for _, p := range places {
 			waits := true

@@ -13,9 +13,8 @@ import (
 // limit in exact arithmetic. Of 10/m nginx makes 0.166 a second, and of two requests in one millisecond the second finds nothing drained.
 //
 // Take admits what nginx admits: Queue + 1 at once from idle (burst=Queue). How long nginx would hold a request back before it passes it on,
-// Delay says; who asks has to see to it. DelayAfter is nginx's delay=, and nodelay is DelayAfter equal to Queue. As in nginx nothing is given back
-// when a request that is held back is given up; Cancel gives back a reservation only where nothing was charged since. It cannot book ahead:
-// Reserve succeeds only where nothing has to be delayed; Wait queues.
+// Delay says; who asks has to see to it. DelayAfter is nginx's delay=, and nodelay is DelayAfter equal to Queue. It cannot
+// book ahead: Reserve succeeds only where nothing has to be delayed; Wait queues.
 //
 // In any interval of length D it admits at most Queue + 1 + r*(D + 1 ms), where r is the rate in whole thousandths a second. State: two words.
 type NginxBucket struct {

@@ -117,8 +117,27 @@ func TestNginxBucketValidate(t *testing.T) {
 	}
 }
 
-// TestNginxBucketGivesBackTheLast: a reservation is given back where nothing was charged since, and else nothing of it.
-func TestNginxBucketGivesBackTheLast(t *testing.T) {
+// TestNginxBucketPeekSaysWhatTakeWill: a Peek said nothing of the delay and the excess of the request that it was about.
+func TestNginxBucketPeekSaysWhatTakeWill(t *testing.T) {
+	limit := weir.NginxBucket{Rate: weir.PerSecond(1), Queue: 5}
+	var clock weirtest.Clock
+	l, err := weir.New(limit, weir.WithClock(clock.Now))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Take(1)
+	for i, d := range []weir.Decision{l.Peek(1), l.Take(1)} {
+		if delay, excess := limit.Delay(d, 1), limit.Excess(d, 1); delay != time.Second || excess != 1000 {
+			t.Errorf("call %d: a delay of %v, an excess of %d: %+v", i, delay, excess, d)
+		}
+	}
+	if d := l.Peek(0); d.Level != 2000 {
+		t.Errorf("of no request it says what there is: %+v", d)
+	}
+}
+
+// TestNginxBucketGivesBack: a cancelled reservation leaves the level as if it had never been made, also where another was charged since.
+func TestNginxBucketGivesBack(t *testing.T) {
 	var clock weirtest.Clock
 	l, err := weir.New(weir.NginxBucket{Rate: weir.PerSecond(1), Queue: 4}, weir.WithClock(clock.Now))
 	if err != nil {
@@ -133,11 +152,11 @@ func TestNginxBucketGivesBackTheLast(t *testing.T) {
 	b, _ := l.Reserve(1, 0)
 	c, _ := l.Reserve(1, 0)
 	b.Cancel()
-	if d := l.Peek(0); d.Level != 2500 {
-		t.Errorf("another was charged after: %+v", d)
+	if d := l.Peek(0); d.Level != 1500 {
+		t.Errorf("the older of two was given back: %+v", d)
 	}
 	c.Cancel()
-	if d := l.Peek(0); d.Level != 1500 {
+	if d := l.Peek(0); d.Level != 500 {
 		t.Errorf("nothing was charged after: %+v", d)
 	}
 }

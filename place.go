@@ -37,7 +37,7 @@ func (l *Limiter) Join(cost int64, maxDelay time.Duration) (*Place, Decision) {
 		}
 		l.line.join(place.w)
 	} else if cost > 0 {
-		l.state = l.era.rule.Charge(l.state, now, cost)
+		l.charge(now, cost)
 	}
 	switch {
 	case place != nil: // nothing is charged yet: By stays what is waited for

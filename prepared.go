@@ -41,7 +41,7 @@ func (p Prepared) Step(state []int64, now, cost int64) (next []int64, d Decision
 	if p.r == nil || !p.r.Valid(state) {
 		return state, Decision{RetryAfter: Never, By: p.name}
 	}
-	next, v := rules.Take(p.r, state, now, rules.Queue{}, cost)
+	next, v := rules.Take(p.r, nil, state, now, rules.Queue{}, cost)
 	return next, p.decision(v)
 }
 

@@ -7,8 +7,12 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// A Reservation is a charge made ahead: the work it is for may go after Delay. It is a plain value; copies are the same reservation.
-// One that nobody settles or cancels simply stays charged, and costs no memory once it is out of reach.
+// A Reservation is a charge made ahead: its work may go after Delay. It is a plain value; copies are the same reservation. It is outstanding
+// until Settle or Cancel, or until the limit has refilled and nothing of it is left to give back.
+//
+// A limiter remembers what each outstanding reservation can still give back, in bounded memory: docs/guarantees.md has the rule and the bound, and
+// Inexact counts the reservations beyond it. While any is outstanding, Take and Peek take the limiter's lock. A reservation that is never settled
+// or cancelled stays charged.
 type Reservation struct {
 	l        *Limiter
 	era      *era
@@ -46,7 +50,7 @@ func (l *Limiter) Reserve(cost int64, maxDelay time.Duration) (Reservation, bool
 	var c rules.Receipt
 	if cost > 0 {
 		l.promiseAll(now)
-		l.state, c = rules.Book(l.era.rule, l.state, now, later(now, p.Wait), cost)
+		c = l.book(now, later(now, p.Wait), cost)
 		l.seen(&d, now, cost)
 	}
 	return Reservation{
@@ -72,11 +76,11 @@ func (r Reservation) Delay() time.Duration {
 // else calls, or Never.
 func (r Reservation) Decision() Decision { return r.decision }
 
-// Settle puts the actual cost in place of the reserved one, after the fact: what was reserved too much is given back as by Cancel, and
-// what was too little is charged now, into debt if need be. The first Settle or Cancel wins, later ones do nothing; so does a Settle
-// with an actual below 0, which is no cost.
+// Settle replaces the reserved cost by the actual one, after the fact. What was reserved too much is given back as by Cancel; what was reserved
+// too little is charged now, into debt if need be. The first Settle or Cancel wins, later ones do nothing. A Settle with an actual cost below 0
+// does nothing either.
 func (r Reservation) Settle(actual int64) {
-	if actual < 0 || !r.mark.Claim() || actual == r.cost {
+	if actual < 0 || !r.mark.Claim() || actual == 0 && r.cost == 0 {
 		return
 	}
 	l := r.l
@@ -84,24 +88,21 @@ func (r Reservation) Settle(actual int64) {
 	defer l.mu.Unlock()
 	now := l.enter()
 	defer l.leave(now)
+	if actual < r.cost {
+		l.refund(now, r.era, r.receipt, r.cost-actual)
+		return
+	}
+	if r.cost > 0 {
+		l.drop(r.era, r.receipt)
+	}
 	if actual > r.cost {
 		if len(l.state) == 0 {
 			l.state = l.era.rule.FirstContact(l.state, now)
 		}
-		l.state = l.era.rule.Charge(l.state, now, actual-r.cost)
-		return
-	}
-	l.refund(now, r.era, r.receipt, r.cost-actual)
-}
-
-// refund gives back amount of a charge of some era.
-func (l *Limiter) refund(now int64, e *era, c rules.Receipt, amount int64) {
-	if c, latest, ok := e.carry(c); ok {
-		l.state = c.Refund(latest.rule, l.state, now, amount)
-		l.ring()
+		l.state = rules.ChargeDebt(l.era.rule, l.memory, l.state, now, actual-r.cost)
 	}
 }
 
-// Cancel gives back what was reserved, as far as that never admits too much: what the limit has not refilled by itself meanwhile, and
-// less than all of it while work reserved later still waits for its time, as that cannot move up. The first Settle or Cancel wins.
+// Cancel gives the reservation back: the limiter is then as if it had never been made. Only where later work was promised a time because of it may
+// Cancel give back less, as promised times do not move up. The first Settle or Cancel wins.
 func (r Reservation) Cancel() { r.Settle(0) }

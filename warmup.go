@@ -8,12 +8,13 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// WarmUp is Guava's RateLimiter.create(rate, warmupPeriod), with the knob that is hidden there: a limit for what has to get warm, like a
-// cache or a pool of connections. After an idle time permits come at Rate/ColdFactor, and at a rate that climbs from there to Rate over
-// Period. As with SmoothBursty a request is never refused for its size, and the next one waits for what it cost.
+// WarmUp is Guava's RateLimiter.create(rate, warmupPeriod), with the ColdFactor that is hidden there. It is for services that have to warm up,
+// like a cache or a connection pool: after an idle time permits come at Rate/ColdFactor, and the rate climbs from there to Rate over
+// Period. As with SmoothBursty a request is never refused for its size; the next request waits for what it cost.
 //
-// It starts cold. Waits are computed exactly and rounded up to the clock unit, once for each charge; Guava truncates their two parts to
-// microseconds, and is up to 2 us a call shorter where they are no whole ones. State: three words.
+// It starts cold. Waits are exact: a fraction of a nanosecond is carried into the next wait, so the long-run rate is Rate up to 10^9/s. One
+// value is rounded: what an idle time stores, up to the next tick. That delays later requests by at most half a nanosecond for each idle
+// time. Guava truncates both parts of each wait to microseconds, so its waits are up to 2 us shorter. State: four words, more for odd rates.
 type WarmUp struct {
 	Rate       Rate          // how fast permits come once it is warm; may be Unlimited
 	Period     time.Duration // how long getting warm takes; at least 1ns

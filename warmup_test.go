@@ -139,16 +139,16 @@ func TestAWarmUpOfMoreThanCanBeCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	next, err := weir.Prepare(weir.FixedWindow{Limit: 10, Window: time.Hour, Align: weir.AlignFirst}, 1)
+	next, err := weir.Prepare(weir.FixedWindow{Limit: 2e9, Window: time.Hour, Align: weir.AlignFirst}, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	state, d := p.Step(nil, 0, 4)
+	state, d := p.Step(nil, 0, 1e9) // which is waited for until 1
 	if !d.Allowed || d.Limit != math.MaxInt64 {
 		t.Fatalf("%+v", d)
 	}
-	if d := next.Peek(p.Convert(state, 1, next, 1), 1, 1); d.Remaining != 6 {
-		t.Errorf("4 were used: %+v", d)
+	if d := next.Peek(p.Convert(state, 1, next, 1), 1, 1); d.Remaining != 1e9 {
+		t.Errorf("1e9 were used: %+v", d)
 	}
 }
 
@@ -208,4 +208,77 @@ func stored(l weir.WarmUp) *big.Int {
 	cold := new(big.Rat).SetFloat64(l.ColdFactor)
 	parts := new(big.Int).Add(new(big.Int).Mul(big.NewInt(5), cold.Denom()), cold.Num())
 	return parts.Mul(parts.Mul(parts, rate), big.NewInt(int64(l.Period)))
+}
+
+// TestANeverUsedSmoothBurstyKeepsItsTime: permits are stored from the moment that a limiter is made, and a change of the rate keeps the time that
+// they took to come, as Guava's setRate does. docs/guarantees.md said the opposite.
+func TestANeverUsedSmoothBurstyKeepsItsTime(t *testing.T) {
+	for at, want := range map[time.Duration]int64{0: 0, time.Second / 2: 5, time.Second: 10, time.Hour: 10} {
+		l, c := onClock(t, weir.SmoothBursty{Rate: weir.PerSecond(5)})
+		c.Set(int64(at))
+		if err := l.SetLimit(weir.SmoothBursty{Rate: weir.PerSecond(10)}); err != nil {
+			t.Fatal(err)
+		}
+		if d := l.Peek(0); d.Remaining != want {
+			t.Errorf("after %v: %+v, want %d remaining", at, d, want)
+		}
+	}
+	l, c := onClock(t, weir.SmoothBursty{Rate: weir.Unlimited})
+	c.Set(int64(time.Hour))
+	if err := l.SetLimit(weir.SmoothBursty{Rate: weir.PerSecond(10)}); err != nil {
+		t.Fatal(err)
+	}
+	if d := l.Peek(0); d.Remaining != 0 {
+		t.Errorf("after an unlimited rate: %+v", d)
+	}
+}
+
+// TestWarmUpWaitsKeepTheirRemainders: each wait was rounded up to a nanosecond, so that at 999,999,937/s half of the rate was lost.
+func TestWarmUpWaitsKeepTheirRemainders(t *testing.T) {
+	l, _ := onClock(t, weir.WarmUp{Rate: weir.PerSecond(3), Period: time.Second, ColdFactor: 1})
+	for i, want := range []time.Duration{0, 333_333_334, 666_666_667, time.Second, 1_333_333_334, 1_666_666_667, 2 * time.Second} {
+		if r, ok := l.Reserve(1, -1); !ok || r.Delay() != want {
+			t.Errorf("reservation %d: %v, %v, want %v", i, r.Delay(), ok, want)
+		}
+	}
+	for _, limit := range []weir.WarmUp{
+		{Rate: weir.PerSecond(999_999_937), Period: time.Second, ColdFactor: 1},
+		{Rate: weir.PerSecond(999_999_937), Period: time.Millisecond, ColdFactor: 3}, // warm after its first 2 ms
+	} {
+		l, _ := onClock(t, limit)
+		first, _ := l.Reserve(3_000_000, -1) // by which it is warm
+		const n = 10_000
+		var last weir.Reservation
+		for range n + 1 {
+			last, _ = l.Reserve(1, -1)
+		}
+		if took := last.Delay() - first.Delay(); took < n || took > 3_010_000+2_000_000 {
+			t.Errorf("%+v: %v", limit, took)
+		}
+		second, _ := l.Reserve(1, -1)
+		for range n - 1 {
+			last, _ = l.Reserve(1, -1)
+		}
+		if took := last.Delay() - second.Delay(); took < n-1 || took > n+1 {
+			t.Errorf("%+v: %d permits of a nanosecond took %v", limit, n-1, took)
+		}
+	}
+}
+
+// TestWarmUpIdleTimesRoundOnceEach: what is stored is rounded up once for each idle time, which makes what follows later by less than a clock
+// unit each.
+func TestWarmUpIdleTimesRoundOnceEach(t *testing.T) {
+	limit := weir.WarmUp{Rate: weir.PerSecond(7), Period: time.Second}
+	exact, rounded := weirtest.NewModel(limit, time.Nanosecond), weirtest.NewModel(limit, time.Microsecond)
+	const rounds = 500
+	for i := range int64(rounds) { // an idle time of some length before each request
+		now := i * 150_000_000
+		a, b := exact.Take(now, 1), rounded.Take(now/1000, 1)
+		if a.Allowed != b.Allowed {
+			t.Fatalf("request %d: %+v, %+v", i, a, b)
+		}
+		if apart := b.ResetAfter - a.ResetAfter; apart < -time.Duration(i+1)*time.Microsecond || apart > time.Duration(i+2)*time.Microsecond {
+			t.Fatalf("request %d: %v apart", i, apart)
+		}
+	}
 }

@@ -284,7 +284,7 @@ func (g *localGroup) together() {
 	}
 	for i, c := range g.charges {
 		if *g.out[i] = charges[i].Decision; d.Allowed && c.Keep && c.Cost > 0 {
-			c.Receipt = g.s.keep(held{&charges[i], g.records[i]})
+			c.Receipt = g.s.keep(held{kept{&charges[i]}, g.records[i]})
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/keyed"
 )
 
 // receiptPrefix begins the receipts of local charges. The receipts of stores are random or counted bytes, and do not begin with it.
@@ -19,6 +20,11 @@ func isLocal(c *weir.Charge) bool {
 
 // A settler is a local charge that can be settled.
 type settler interface{ Settle(actual int64) }
+
+// kept is a charge of a group that was kept, and can be settled for that.
+type kept struct{ charge *keyed.Charge[string] }
+
+func (k kept) Settle(actual int64) { _ = k.charge.Settle(actual) } // the error is for one that was not kept
 
 // receipts are the local charges that can be settled. If there are too many, the oldest is dropped, and stays charged in full.
 type receipts struct {

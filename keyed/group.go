@@ -50,7 +50,11 @@ type Charge[K comparable] struct {
 	Place    *weir.Place   // where there is a wait
 
 	kept *Reservation[K]
+	took bool // charged, and not kept
 }
+
+// ErrNotKept is what Cancel and Settle return for a charge that was made without Keep.
+var ErrNotKept = errors.New("weir: the charge was not kept, so nothing of it can be given back: set Keep before Take")
 
 // ErrCharges is what Take returns for charges that are not one for each limiter.
 var ErrCharges = errors.New("weir: a group takes one charge for each of its limiters, in their order")
@@ -62,6 +66,9 @@ var ErrCharges = errors.New("weir: a group takes one charge for each of its limi
 func (g *Group[K]) Take(charges []Charge[K]) (weir.Decision, error) {
 	if len(charges) != len(g.limiters) {
 		return weir.Decision{RetryAfter: weir.Never}, ErrCharges
+	}
+	for i := range charges {
+		charges[i].Place, charges[i].kept, charges[i].took = nil, nil, false
 	}
 	d := g.take(charges)
 	g.note(charges, d.Allowed)
@@ -211,6 +218,9 @@ func (c *Charge[K]) own(d weir.Decision) weir.Decision {
 // look sets a charge's decision without charging.
 func (c *Charge[K]) look(g *grip[K]) {
 	c.Decision = c.own(g.peek(c.needs()))
+	if c.Spare > 0 && c.Cost > 0 && c.Decision.Allowed && c.Decision.Level > 0 {
+		c.Decision.Level -= c.Spare * 1000 // what is left free is not in nginx's bucket
+	}
 	if !c.Wait || c.Decision.Allowed || g.needsNone(c.Cost) {
 		return
 	}
@@ -228,7 +238,7 @@ func (g *Group[K]) charge(charges []Charge[K], holds []hold[K]) {
 			continue
 		}
 		c.Place, c.Decision = holds[i].join(c.Cost, -1)
-		waits = waits || c.Place != nil
+		waits, c.took = waits || c.Place != nil, c.Place == nil
 	}
 	for i := range holds {
 		switch c := &charges[i]; {
@@ -237,7 +247,7 @@ func (g *Group[K]) charge(charges []Charge[K], holds []hold[K]) {
 			c.reserve(&holds[i])
 		default:
 			d, _ := holds[i].take(c.Cost)
-			c.Decision = c.own(d)
+			c.Decision, c.took = c.own(d), true
 		}
 	}
 }
@@ -278,19 +288,24 @@ func longer(a, b time.Duration) bool {
 	return b != weir.Never && (a == weir.Never || a > b)
 }
 
-// Cancel gives back what the charge took, as far as it was kept or still waits.
-func (c *Charge[K]) Cancel() {
-	if c.Place != nil {
-		c.Place.Leave()
+// Cancel gives back what the charge took, and leaves the line where it still waits: the limiter is then as if the charge had never been made,
+// as weir.Reservation.Cancel has it. For a charge that was made without Keep it returns ErrNotKept, and does nothing. A charge that was skipped
+// or refused took nothing.
+func (c *Charge[K]) Cancel() error {
+	if c.Place != nil && !c.Place.Leave() && c.Place.Err() == nil {
+		return ErrNotKept // its turn has come
 	}
-	if c.kept != nil {
-		c.kept.Cancel()
-	}
+	return c.Settle(0)
 }
 
-// Settle puts the actual cost in place of a charge that was kept.
-func (c *Charge[K]) Settle(actual int64) {
-	if c.kept != nil {
+// Settle puts the actual cost in place of a charge that was kept, as weir.Reservation.Settle does. For one that was made without Keep it returns
+// ErrNotKept, and does nothing.
+func (c *Charge[K]) Settle(actual int64) error {
+	switch {
+	case c.kept != nil:
 		c.kept.Settle(actual)
+	case c.took && c.Cost > 0:
+		return ErrNotKept
 	}
+	return nil
 }

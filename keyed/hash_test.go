@@ -199,7 +199,7 @@ func TestLimitsOfEveryLayout(t *testing.T) {
 	for want, l := range map[int]weir.Limit{
 		1: once,
 		2: weir.TokenBucket{Rate: weir.Rate{N: math.MaxInt64 / 3, Per: 7 * time.Hour}, Burst: math.MaxInt64 / 2},
-		3: weir.WarmUp{Rate: weir.PerSecond(1), Period: time.Second},
+		4: weir.WarmUp{Rate: weir.PerSecond(1), Period: time.Second},
 		8: weir.All(once, weir.TokenBucket{Rate: weir.PerDay(1), Burst: 3}),
 		9: weir.SlidingWindow{Limit: 1, Window: time.Second, Slots: 4},
 	} {

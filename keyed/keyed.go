@@ -127,7 +127,7 @@ type Limiter[K comparable] struct {
 }
 
 // counters are what Stats is made of.
-type counters struct{ released, forgotten, refused, shared atomic.Uint64 }
+type counters struct{ released, forgotten, refused, shared, inexact atomic.Uint64 }
 
 // Stats is what a Limiter has counted since it was made.
 type Stats struct {
@@ -136,6 +136,7 @@ type Stats struct {
 	Forgotten uint64 // let go while limited, to make room
 	Refused   uint64 // new keys refused for want of room
 	Shared    uint64 // times that a new key was decided on by a shared state, for want of room
+	Inexact   uint64 // reservations of which less may be given back than was charged: see weir.Limiter.Inexact
 }
 
 // New returns a limiter that keeps l for each key. The error says which number is wrong.
@@ -455,7 +456,17 @@ func (k *Limiter[K]) Len() int { return min(int(k.count.Load()), k.opts.MaxKeys)
 
 // Stats returns the counters.
 func (k *Limiter[K]) Stats() Stats {
+	inexact := k.stats.inexact.Load() // of keys that were let go
+	for s := range k.all {
+		for _, x := range s.entries {
+			if x != nil && x.lim != nil {
+				inexact += x.lim.Inexact()
+			}
+		}
+		s.mu.Unlock()
+	}
 	return Stats{
+		Inexact:   inexact,
 		Keys:      k.Len(),
 		Released:  k.stats.released.Load(),
 		Forgotten: k.stats.forgotten.Load(),

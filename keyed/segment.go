@@ -167,6 +167,7 @@ func (s *segment[K]) drop(slot int, head int64) {
 		x.gone = true
 		if s.leave(x); x.lim != nil {
 			s.table.limiters.Add(-1)
+			s.table.stats.inexact.Add(x.lim.Inexact())
 		}
 	}
 	s.array.vacate(slot, head)

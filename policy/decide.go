@@ -398,8 +398,8 @@ func (v *Verdict) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Cancel gives back what was charged for a request that will not be served: exactly where it still waits, as far as it never admits
-// too much where it was charged ahead of the wait. Of a request that could go at once nothing is given back. Stores have a second for it.
+// Cancel gives back what was charged for a request that is delayed and will not be served: the limits in memory are then as if it had never come,
+// and stores give back as much as they can, within a second. A request that could go at once stays charged.
 func (v *Verdict) Cancel() {
 	if v.Outcome == Delay || v.open != nil {
 		v.giveBack(context.Background())
@@ -411,7 +411,7 @@ func (v *Verdict) Cancel() {
 func (v *Verdict) SettleBytes(n int64) {
 	for i, open := range v.open {
 		if open {
-			v.charges[i].Settle(n)
+			_ = v.charges[i].Settle(n) // opens has had it kept
 		}
 	}
 	v.settleStores(context.Background(), func(i int) (int64, bool) { return n, v.open != nil && v.open[i] })

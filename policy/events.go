@@ -169,7 +169,7 @@ func (m *rare) sleep(ctx context.Context) error {
 func (v *Verdict) letGo() {
 	for i := range v.charges {
 		if _, ok := v.evaluated[i].Limit.Limit.(weir.NginxBucket); !ok {
-			v.charges[i].Cancel()
+			_ = v.charges[i].Cancel()
 		}
 	}
 	v.settleStores(context.Background(), func(int) (int64, bool) { return 0, true })

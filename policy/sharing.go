@@ -227,7 +227,7 @@ func (v *Verdict) least() weir.Decision {
 // giveBack gives back all that can be given back.
 func (v *Verdict) giveBack(ctx context.Context) {
 	for i := range v.charges {
-		v.charges[i].Cancel()
+		_ = v.charges[i].Cancel() // what was not kept stays charged: see Cancel
 	}
 	v.settleStores(ctx, func(int) (int64, bool) { return 0, true })
 }

@@ -24,6 +24,8 @@ type Subject struct {
 	// of Peeker, Reserver, Joiner and Setter is held to the model too; what it does not is left out. One that implements io.Closer is closed. For
 	// the scripts, which ask for a Holder, decisions carry the kind of the limit in By, as in token_bucket.
 	Open func(l weir.Limit, c *Clock) (Taker, error)
+	// Blind says that it has only the states, and does not know which reservations are outstanding: it may give back less.
+	Blind bool
 	// Limits are drawn for the random walks, each with numbers that random draws; nil means every kind that there is.
 	Limits []func(random *rand.Rand) weir.Limit
 
@@ -211,7 +213,7 @@ func (s Subject) try(w walk) (*difference, error) {
 		return nil, err
 	}
 	defer shut(subject)
-	p := &pair{tick: s.Tick, doubles: s.Latest > 0, clock: clock, limit: w.limit, subject: subject, models: map[string]*Model{}, made: map[int]made{}, lines: map[int]inLine{}}
+	p := &pair{blind: s.Blind, tick: s.Tick, doubles: s.Latest > 0, clock: clock, limit: w.limit, subject: subject, models: map[string]*Model{}, made: map[int]made{}, lines: map[int]inLine{}}
 	for i, c := range w.calls {
 		if got, want := p.do(i, c); got != want {
 			return &difference{i, got, want}, nil
@@ -251,6 +253,7 @@ func (p *pair) uncountable(now int64) bool {
 
 // pair is a subject beside its model: one for each key.
 type pair struct {
+	blind   bool
 	tick    time.Duration
 	doubles bool // the subject counts in doubles, as a store does
 	clock   *Clock
@@ -281,7 +284,7 @@ type made struct {
 func (p *pair) model(key string) *Model {
 	m := p.models[key]
 	if m == nil {
-		m = NewModel(p.limit, p.tick)
+		m = newModel(p.limit, p.tick, p.blind)
 		p.models[key] = m
 		if anyPart(p.limit, isBursty) { // permits are stored from the first contact on, which may be that of a key or a limiter
 			p.subject.Take(key, 1)

@@ -29,6 +29,8 @@ type law interface {
 	// book charges ahead what is to go at due. What it returns is for giveBack.
 	book(now int64, due *big.Rat, cost int64) mark
 	giveBack(now int64, m mark, amount int64)
+	// drop ends a reservation of which nothing is given back.
+	drop(m mark)
 
 	// turn is when a cost with nobody before it may go, seen from a reading.
 	turn(seen *big.Rat, cost int64) *big.Rat
@@ -61,20 +63,23 @@ const (
 	lateness = 10 * time.Millisecond  // how long after its turn a waiter is charged as if noticed on time
 )
 
-// lawOf returns an untouched law. It panics for a limit that there is no model of.
-func lawOf(l weir.Limit, tick time.Duration) law {
+// lawOf returns an untouched law. It panics for a limit that there is no model of. blind is a law that does not know which reservations are
+// outstanding.
+func lawOf(l weir.Limit, tick time.Duration, blind bool) law {
 	if parts := joined(l); parts != nil {
-		return newJoint(parts, tick)
+		return newJoint(parts, tick, blind)
 	}
 	switch l := l.(type) {
 	case weir.TokenBucket:
-		return newBucket(l.Rate, tick, l.Burst, l.Initial)
+		b := newBucket(l.Rate, tick, l.Burst, l.Initial)
+		b.blind = blind
+		return b
 	case weir.LeakyBucket:
 		b := newBucket(l.Rate, tick, l.Queue+1, 0)
-		b.leaky, b.passes = true, l.DelayAfter
+		b.leaky, b.passes, b.blind = true, l.DelayAfter, blind
 		return b
 	case weir.IntervalBucket:
-		return newInterval(l, tick)
+		return newInterval(l, tick, blind)
 	case weir.FixedWindow:
 		return newFixed(l, tick)
 	case weir.SlidingWindow:
@@ -84,11 +89,11 @@ func lawOf(l weir.Limit, tick time.Duration) law {
 	case weir.SlidingLog:
 		return newList(l, tick)
 	case weir.SmoothBursty:
-		return newBursty(l, tick)
+		return newBursty(l, tick, blind)
 	case weir.WarmUp:
-		return newWarm(l, tick)
+		return newWarm(l, tick, blind)
 	case weir.NginxBucket:
-		return newNginx(l, tick)
+		return newNginx(l, tick, blind)
 	}
 	panic(fmt.Sprintf("weirtest: no model of %T", l))
 }

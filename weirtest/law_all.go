@@ -19,10 +19,10 @@ type joint struct {
 type jointMark []mark
 
 // newJoint returns the law of a limit that is an All.
-func newJoint(limits []weir.Limit, tick time.Duration) *joint {
+func newJoint(limits []weir.Limit, tick time.Duration, blind bool) *joint {
 	j := new(joint)
 	for i, l := range limits {
-		j.parts = append(j.parts, lawOf(l, tick))
+		j.parts = append(j.parts, lawOf(l, tick, blind))
 		j.names = append(j.names, fmt.Sprintf("%s.%d", weir.Kind(l), i+1))
 	}
 	return j
@@ -163,6 +163,14 @@ func (j *joint) giveBack(now int64, m mark, amount int64) {
 	for i, p := range j.parts {
 		if m := m.(jointMark)[i]; m != nil {
 			p.giveBack(now, m, amount)
+		}
+	}
+}
+
+func (j *joint) drop(m mark) {
+	for i, p := range j.parts {
+		if m := m.(jointMark)[i]; m != nil {
+			p.drop(m)
 		}
 	}
 }

@@ -21,10 +21,17 @@ type bucket struct {
 
 	z *big.Rat // when the bucket is full again; nil while untouched
 	x *big.Rat // all that was ever given back, in clock units
+
+	blind bool
+	open  outstanding // in clock units
+	ids   int
 }
 
-// bucketMark is z and x just after a charge.
-type bucketMark struct{ z, x *big.Rat }
+// bucketMark is z and x just after a charge, and its id among those outstanding.
+type bucketMark struct {
+	z, x *big.Rat
+	id   int
+}
 
 func newBucket(r weir.Rate, tick time.Duration, size, initial int64) *bucket {
 	switch initial {
@@ -42,7 +49,7 @@ func (b *bucket) largest() int64 { return b.full }
 func (b *bucket) books() bool    { return true }
 func (b *bucket) moves() bool    { return true }
 func (b *bucket) touched() bool  { return b.z != nil }
-func (b *bucket) String() string { return fmt.Sprint(b.z, b.x) }
+func (b *bucket) String() string { return fmt.Sprint(b.z, b.x, b.open) }
 
 // clone copies what changes: the fractions are never changed in place.
 func (b *bucket) clone() law {
@@ -90,7 +97,13 @@ func (b *bucket) contact(now int64) {
 	}
 }
 
-func (b *bucket) charge(at *big.Rat, cost int64) {
+func (b *bucket) charge(at *big.Rat, cost int64) { b.chargeBehind(sub(b.level(at), at), at, cost) }
+
+// chargeBehind charges what goes when there is a backlog.
+func (b *bucket) chargeBehind(backlog, at *big.Rat, cost int64) {
+	if b.open = b.open.charged(backlog); add(b.level(at), b.cost(cost)).Cmp(whole(math.MaxInt64)) > 0 {
+		b.open = nil // a debt that is too long is forgotten in part
+	}
 	if b.z == nil || b.z.Cmp(at) < 0 {
 		b.z = at
 	}
@@ -99,9 +112,19 @@ func (b *bucket) charge(at *big.Rat, cost int64) {
 
 // book charges at now: the state says by itself when what it holds is due.
 func (b *bucket) book(now int64, _ *big.Rat, cost int64) mark {
-	b.charge(whole(now), cost)
-	return bucketMark{b.z, b.x}
+	room := b.cost(b.full - cost) // what may be ahead when the work goes
+	if b.leaky {
+		room = b.cost(b.passes)
+	}
+	fits := add(b.level(whole(now)), b.cost(cost)).Cmp(whole(math.MaxInt64)) <= 0
+	b.chargeBehind(smallest(sub(b.level(whole(now)), whole(now)), room), whole(now), cost)
+	if b.ids++; !b.blind && fits {
+		b.open = b.open.add(b.ids)
+	}
+	return bucketMark{b.z, b.x, b.ids}
 }
+
+func (b *bucket) drop(m mark) { b.open = b.open.without(m.(bucketMark).id) }
 
 func (b *bucket) look(now int64, ahead *big.Int) (remaining int64, reset *big.Int) {
 	t := whole(now)
@@ -131,6 +154,12 @@ func (b *bucket) asOf(turn *big.Rat, now int64) *big.Rat { return late(turn, now
 // giveBack returns what never admits too much of a charge.
 func (b *bucket) giveBack(now int64, m mark, amount int64) {
 	c, t := m.(bucketMark), whole(now)
+	if !b.blind {
+		var give *big.Rat
+		b.open, give = b.open.giveBack(c.id, b.cost(amount), sub(b.level(t), t))
+		b.z = sub(b.z, give)
+		return
+	}
 	since := sub(add(b.z, b.x), add(c.z, c.x))
 	if since.Sign() < 0 {
 		return // only where z or x met the end of the clock
@@ -159,7 +188,11 @@ func (b *bucket) become(now int64, o law) law {
 	if !ok {
 		return transfer(now, b, o)
 	}
+	next.open, next.ids = b.open.scaled(func(v *big.Rat) *big.Rat { return b.rescaled(v, next, floor) }), b.ids
 	next.z, next.x = b.moved(b.z, now, next, ceil), smallest(b.rescaled(b.x, next, ceil), next.most())
+	if next.z != nil && next.z.Cmp(whole(math.MaxInt64)) == 0 {
+		next.open = nil
+	}
 	return next
 }
 
@@ -182,11 +215,14 @@ func (b *bucket) remark(now int64, m mark, o law) mark {
 		return nil
 	}
 	c := m.(bucketMark)
+	if !b.blind {
+		return c
+	}
 	z := b.moved(c.z, now, next, floor)
 	if z != nil && z.Cmp(whole(now)) == 0 { // nothing left to give back: a later step back of the clock is not to change that
 		z = smallest(whole(now), exact(floor(c.z)))
 	}
-	return bucketMark{z, smallest(b.rescaled(c.x, next, floor), next.most())}
+	return bucketMark{z, smallest(b.rescaled(c.x, next, floor), next.most()), 0}
 }
 
 func (b *bucket) spent(now int64) *big.Int {

@@ -18,13 +18,23 @@ type bursty struct {
 
 	f *big.Rat // nil while untouched
 	x *big.Rat // all that was ever given back, in clock units
+
+	blind bool
+	open  outstanding // in clock units
+	ids   int
 }
 
-// burstyMark is f and x just after a charge.
-type burstyMark struct{ f, x *big.Rat }
+// burstyMark is f and x just after a charge, its id among those outstanding, and its cost in permits and in time, which stays where the rate
+// changes.
+type burstyMark struct {
+	f, x *big.Rat
+	id   int
+	cost int64
+	time *big.Rat
+}
 
-func newBursty(l weir.SmoothBursty, tick time.Duration) *bursty {
-	b := &bursty{tick: tick, t: new(big.Rat), x: new(big.Rat)}
+func newBursty(l weir.SmoothBursty, tick time.Duration, blind bool) *bursty {
+	b := &bursty{tick: tick, t: new(big.Rat), x: new(big.Rat), blind: blind}
 	if l.Rate != weir.Unlimited {
 		b.t = perToken(l.Rate, tick)
 	}
@@ -51,7 +61,7 @@ func (b *bursty) books() bool    { return true }
 func (b *bursty) moves() bool    { return true }
 func (b *bursty) touched() bool  { return b.f != nil }
 func (b *bursty) clone() law     { c := *b; return &c }
-func (b *bursty) String() string { return fmt.Sprint(b.f, b.x) }
+func (b *bursty) String() string { return fmt.Sprint(b.f, b.x, b.open) }
 
 // contact is when permits begin to be stored, where any are and they take time to come.
 func (b *bursty) contact(now int64) {
@@ -88,19 +98,54 @@ func (b *bursty) look(now int64, ahead *big.Int) (remaining int64, reset *big.In
 	return remaining, ceil(sub(add(f, b.store), t))
 }
 
-func (b *bursty) charge(at *big.Rat, cost int64) {
+func (b *bursty) charge(at *big.Rat, cost int64) { b.chargeBehind(b.used(at), at, cost) }
+
+// fits reports whether what is charged comes before the end of the clock.
+func (b *bursty) fits(at *big.Rat, cost int64) bool {
+	return add(add(b.level(at), mul(b.t, whole(cost))), b.store).Cmp(whole(math.MaxInt64)) <= 0
+}
+
+// used is how long it takes until all that can be stored is.
+func (b *bursty) used(at *big.Rat) *big.Rat { return sub(add(b.level(at), b.store), at) }
+
+// chargeBehind charges what goes when there is a backlog.
+func (b *bursty) chargeBehind(backlog, at *big.Rat, cost int64) {
+	if b.open = b.open.charged(backlog); !b.fits(at, cost) {
+		b.open = nil // a debt that is too long is forgotten in part
+	}
 	b.f = smallest(add(b.level(at), mul(b.t, whole(cost))), sub(whole(math.MaxInt64), b.store))
 }
 
 func (b *bursty) book(now int64, _ *big.Rat, cost int64) mark {
-	b.charge(whole(now), cost)
-	return burstyMark{b.f, b.x}
+	fits := b.fits(whole(now), cost)
+	b.chargeBehind(smallest(b.used(whole(now)), b.store), whole(now), cost)
+	if b.ids++; !b.blind && fits {
+		b.open = b.open.add(b.ids)
+	}
+	return burstyMark{b.f, b.x, b.ids, cost, mul(b.t, whole(cost))}
+}
+
+func (b *bursty) drop(m mark) { b.open = b.open.without(m.(burstyMark).id) }
+
+// parts rounds a span down to what a state can hold.
+func (b *bursty) parts(span *big.Rat) *big.Rat {
+	n := whole(1)
+	if b.t.Sign() > 0 {
+		n = exact(b.t.Denom())
+	}
+	return quo(exact(floor(mul(span, n))), n)
 }
 
 // giveBack is that of a token bucket, which is full when f lies the store before now. Of later work some may wait for its time as soon as
 // more than one permit is owed.
 func (b *bursty) giveBack(now int64, m mark, amount int64) {
 	c, t := m.(burstyMark), whole(now)
+	if !b.blind {
+		var give *big.Rat
+		b.open, give = b.open.giveBack(c.id, b.parts(quo(mul(c.time, whole(amount)), whole(c.cost))), b.used(t))
+		b.f = sub(b.f, give)
+		return
+	}
 	full := sub(t, b.store)
 	since := sub(add(b.f, b.x), add(c.f, c.x))
 	give := smallest(mul(b.t, whole(amount)), sub(sub(c.f, sub(b.x, c.x)), full))
@@ -147,10 +192,23 @@ func (b *bursty) become(now int64, o law) law {
 	} else {
 		next.f = smallest(exact(ceil(next.f)), sub(whole(math.MaxInt64), next.store))
 	}
+	next.open, next.ids = b.open.scaled(next.parts).charged(next.used(whole(now))), b.ids
+	if add(next.f, next.store).Cmp(whole(math.MaxInt64)) == 0 {
+		next.open = nil
+	}
 	return next
 }
 
-func (b *bursty) remark(int64, mark, law) mark { return nil }
+// remark: a debt is a time, and stays one.
+func (b *bursty) remark(_ int64, m mark, o law) mark {
+	next, ok := o.(*bursty)
+	if !ok || b.blind {
+		return nil
+	}
+	c := m.(burstyMark)
+	c.time = next.parts(c.time)
+	return c
+}
 
 func (b *bursty) spent(now int64) *big.Int {
 	if b.t.Sign() == 0 {

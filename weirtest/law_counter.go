@@ -195,6 +195,8 @@ func (c *counter) become(now int64, o law) law {
 	return next
 }
 
+func (c *counter) drop(mark) {}
+
 func (c *counter) remark(_ int64, m mark, o law) mark {
 	if next, ok := o.(*counter); ok && next.window == c.window {
 		return m

@@ -221,6 +221,8 @@ func (f *fixed) become(now int64, o law) law {
 	return next
 }
 
+func (f *fixed) drop(mark) {}
+
 func (f *fixed) remark(_ int64, m mark, o law) mark {
 	if next, ok := o.(*fixed); ok && f.frames.String() == next.frames.String() {
 		return m

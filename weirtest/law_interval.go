@@ -16,6 +16,10 @@ type interval struct {
 	burst, refill, each int64
 
 	now *intervalState // nil while untouched
+
+	blind bool
+	open  outstanding // in tokens
+	ids   int
 }
 
 // intervalState is the tokens as of a step, when the charge was that began the steps, and the latest time promised. It is never changed.
@@ -36,10 +40,11 @@ type intervalMark struct {
 	cost          int64
 	step, grid    *big.Int
 	before, after *intervalState
+	id            int
 }
 
-func newInterval(l weir.IntervalBucket, tick time.Duration) *interval {
-	return &interval{tick: tick, burst: l.Burst, refill: l.Refill, each: int64(l.Every / tick)}
+func newInterval(l weir.IntervalBucket, tick time.Duration, blind bool) *interval {
+	return &interval{tick: tick, burst: l.Burst, refill: l.Refill, each: int64(l.Every / tick), blind: blind}
 }
 
 func (b *interval) size() int64    { return b.burst }
@@ -53,7 +58,7 @@ func (b *interval) String() string {
 	if b.now == nil {
 		return "untouched"
 	}
-	return fmt.Sprint(*b.now)
+	return fmt.Sprint(*b.now, b.open)
 }
 
 // at is the tokens at t, or at the latest time promised, as of a step, and the time that counts. A full bucket has no step but now.
@@ -112,7 +117,7 @@ func (b *interval) look(now int64, ahead *big.Int) (remaining int64, reset *big.
 	return max(0, clamp(new(big.Int).Sub(tokens, ahead))), reset
 }
 
-func (b *interval) charge(at *big.Rat, cost int64) { b.book(down(at), at, cost) }
+func (b *interval) charge(at *big.Rat, cost int64) { b.drop(b.book(down(at), at, cost)) }
 
 func (b *interval) book(now int64, due *big.Rat, cost int64) mark {
 	before := b.now
@@ -120,7 +125,11 @@ func (b *interval) book(now int64, due *big.Rat, cost int64) mark {
 	if before == nil {
 		before = &intervalState{tokens: tokens, step: big.NewInt(now), grid: big.NewInt(now)}
 	}
-	m := intervalMark{cost: cost, step: step, before: before}
+	b.open = b.open.charged(exact(new(big.Int).Sub(big.NewInt(b.burst), tokens)))
+	if b.ids++; !b.blind {
+		b.open = b.open.add(b.ids)
+	}
+	m := intervalMark{cost: cost, step: step, before: before, id: b.ids}
 	grid := before.grid
 	if tokens.Cmp(big.NewInt(b.burst)) == 0 {
 		grid = step
@@ -143,11 +152,27 @@ func (b *interval) asOf(_ *big.Rat, now int64) *big.Rat     { return whole(now) 
 // charge, all is as before.
 func (b *interval) giveBack(now int64, m mark, amount int64) {
 	c := m.(intervalMark)
+	if !b.blind && c.after != nil { // which charge began the steps is then of no use
+		like := *c.after
+		like.grid = b.now.grid
+		c.after = &like
+	}
 	if c.cost == amount && c.after != nil && b.now.equals(c.after) {
 		b.now = c.before
+		b.drop(m)
 		return
 	}
 	tokens, step, _ := b.at(big.NewInt(now))
+	if !b.blind {
+		var give *big.Rat
+		b.open, give = b.open.giveBack(c.id, whole(amount), exact(new(big.Int).Sub(big.NewInt(b.burst), tokens)))
+		if give.Sign() > 0 {
+			next := *b.now
+			next.tokens, next.step = new(big.Int).Add(tokens, give.Num()), step
+			b.now = &next
+		}
+		return
+	}
 	full := big.NewInt(b.burst)
 	if b.now.grid.Cmp(c.grid) != 0 || tokens.Cmp(full) == 0 {
 		return
@@ -183,13 +208,16 @@ func (b *interval) become(now int64, o law) law {
 		s.step = new(big.Int).Sub(when, since.Mod(since, big.NewInt(next.each)))
 	}
 	next.now = &s
+	next.open, next.ids = b.open, b.ids
 	return next
 }
+
+func (b *interval) drop(m mark) { b.open = b.open.without(m.(intervalMark).id) }
 
 // remark: what is given back goes by the steps since, as long as they are the same.
 func (b *interval) remark(_ int64, m mark, o law) mark {
 	next, ok := o.(*interval)
-	if !ok || next.each != b.each || next.refill != b.refill {
+	if !ok || b.blind && (next.each != b.each || next.refill != b.refill) {
 		return nil
 	}
 	c := m.(intervalMark)

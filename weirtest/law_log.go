@@ -252,6 +252,8 @@ func (l *list) become(now int64, o law) law {
 	return next
 }
 
+func (l *list) drop(mark) {}
+
 func (l *list) remark(_ int64, m mark, o law) mark {
 	if _, ok := o.(*list); ok {
 		return m

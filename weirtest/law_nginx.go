@@ -20,6 +20,10 @@ type nginx struct {
 	excess      *big.Int // -1000 where nothing is left of any request; nil while untouched
 	last        *big.Int
 	perMs, most *big.Int
+
+	blind bool
+	again again
+	ids   int
 }
 
 // nginxMark is the state before a charge and after it, and when it was charged.
@@ -27,14 +31,15 @@ type nginxMark struct {
 	before, after nginx
 	now           int64
 	cost          int64
+	id            int
 }
 
-func newNginx(l weir.NginxBucket, tick time.Duration) *nginx {
+func newNginx(l weir.NginxBucket, tick time.Duration, blind bool) *nginx {
 	rate := new(big.Int).Mul(big.NewInt(l.Rate.N), big.NewInt(1000))
 	if l.Rate.Per == time.Minute {
 		rate.Div(rate, big.NewInt(60))
 	}
-	return &nginx{tick: tick, rate: rate, burst: l.Queue, delay: l.DelayAfter, perMs: big.NewInt(int64(time.Millisecond / tick)), most: big.NewInt(math.MaxInt64 - 1000)}
+	return &nginx{tick: tick, rate: rate, burst: l.Queue, delay: l.DelayAfter, perMs: big.NewInt(int64(time.Millisecond / tick)), most: big.NewInt(math.MaxInt64 - 1000), blind: blind}
 }
 
 func (n *nginx) size() int64                  { return n.burst + 1 }
@@ -44,7 +49,7 @@ func (n *nginx) moves() bool                  { return false }
 func (n *nginx) contact(int64)                {}
 func (n *nginx) touched() bool                { return n.excess != nil }
 func (n *nginx) clone() law                   { c := *n; return &c }
-func (n *nginx) String() string               { return fmt.Sprint(n.excess, n.last) }
+func (n *nginx) String() string               { return fmt.Sprint(n.excess, n.last, n.again.charges) }
 func (n *nginx) remark(int64, mark, law) mark { return nil }
 
 // ms is the millisecond of a reading.
@@ -66,6 +71,12 @@ func (n *nginx) at(now int64) *big.Int {
 
 // level is what a Decision says of the state.
 func (n *nginx) level(now int64) int64 { return clamp(new(big.Int).Add(n.at(now), big.NewInt(1000))) }
+
+// levelWith is what it says of a request that would be admitted.
+func (n *nginx) levelWith(now, cost int64) int64 {
+	requests := new(big.Int).Mul(big.NewInt(cost+1), big.NewInt(1000))
+	return clamp(requests.Add(requests, n.at(now)))
+}
 
 // wait is how long it takes until something is no more than a thousand times a number; nil where that is past the end of the clock, or
 // beyond a century.
@@ -115,6 +126,26 @@ func (n *nginx) look(now int64, ahead *big.Int) (remaining int64, reset *big.Int
 }
 
 func (n *nginx) charge(at *big.Rat, cost int64) {
+	n.note(chargeAgain{cost: cost, goes: at})
+}
+
+// note makes a charge. What came before the bucket was last empty adds nothing.
+func (n *nginx) note(c chargeAgain) {
+	if n.level(down(c.goes)) == 0 {
+		n.again = again{}
+	}
+	n.again = n.again.charged(n, c)
+	n.make(c)
+}
+
+func (n *nginx) bare() law {
+	c := *n
+	c.again = again{}
+	return &c
+}
+
+func (n *nginx) make(c chargeAgain) {
+	at, cost := c.goes, c.cost
 	now := down(at)
 	excess := new(big.Int).Add(n.at(now), new(big.Int).Mul(big.NewInt(cost), big.NewInt(1000)))
 	last := n.ms(now)
@@ -128,13 +159,28 @@ func (n *nginx) charge(at *big.Rat, cost int64) {
 
 func (n *nginx) book(now int64, _ *big.Rat, cost int64) mark {
 	before := *n
-	n.charge(whole(now), cost)
-	return nginxMark{before, *n, now, cost}
+	c := chargeAgain{cost: cost, goes: whole(now)}
+	n.ids++
+	if c.id = n.ids; n.blind {
+		c.id = 0
+	}
+	n.note(c)
+	return nginxMark{before, *n, now, cost, n.ids}
 }
+
+func (n *nginx) drop(m mark) { n.again = n.again.without(m.(nginxMark).id) }
 
 // giveBack puts back as it was what nothing was charged on top of, and charges what is left.
 func (n *nginx) giveBack(_ int64, m mark, amount int64) {
 	c := m.(nginxMark)
+	if !n.blind {
+		was, left := n.again.giveBack(c.id, amount)
+		if was != nil {
+			now := *was.(*nginx)
+			n.excess, n.last, n.again = now.excess, now.last, left
+		}
+		return
+	}
 	if n.excess.Cmp(c.after.excess) != 0 || n.last.Cmp(c.after.last) != 0 {
 		return
 	}

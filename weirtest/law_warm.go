@@ -20,18 +20,23 @@ type warm struct {
 	slope     *big.Rat // by how much one more permit above the threshold makes the next one dearer
 
 	stored *big.Rat // nil while untouched
-	next   *big.Int // when the next charge may go
+	next   *big.Rat // when the next charge may go
+
+	blind bool
+	again again
+	ids   int
 }
 
-// warmMark is the state before a charge, and just after it.
+// warmMark is the state before a charge, and just after it, and its id among those outstanding.
 type warmMark struct {
 	cost, at              int64
 	storedWas, storedThen *big.Rat
-	nextWas, nextThen     *big.Int
+	nextWas, nextThen     *big.Rat
+	id                    int
 }
 
-func newWarm(l weir.WarmUp, tick time.Duration) *warm {
-	w := &warm{tick: tick, t: new(big.Rat), period: whole(int64(l.Period / tick)), threshold: new(big.Rat), max: new(big.Rat), slope: new(big.Rat)}
+func newWarm(l weir.WarmUp, tick time.Duration, blind bool) *warm {
+	w := &warm{tick: tick, blind: blind, t: new(big.Rat), period: whole(int64(l.Period / tick)), threshold: new(big.Rat), max: new(big.Rat), slope: new(big.Rat)}
 	if l.Rate == weir.Unlimited {
 		return w
 	}
@@ -68,11 +73,11 @@ func (w *warm) moves() bool    { return false }
 func (w *warm) contact(int64)  {}
 func (w *warm) touched() bool  { return w.stored != nil }
 func (w *warm) clone() law     { c := *w; return &c }
-func (w *warm) String() string { return fmt.Sprint(w.stored, w.next) }
+func (w *warm) String() string { return fmt.Sprint(w.stored, w.next, w.again.charges) }
 
-// at is the state at a reading: permits are stored from when the next charge might have gone.
-func (w *warm) at(now int64) (stored *big.Rat, next *big.Int) {
-	t := big.NewInt(now)
+// at is the state at a time: permits are stored from when the next charge might have gone. What an idle time stores is rounded up to what a state
+// can hold.
+func (w *warm) at(t *big.Rat) (stored, next *big.Rat) {
 	switch {
 	case w.stored == nil:
 		return w.max, t
@@ -81,12 +86,13 @@ func (w *warm) at(now int64) (stored *big.Rat, next *big.Int) {
 	case w.free():
 		return w.stored, t
 	}
-	idle := exact(new(big.Int).Sub(t, w.next))
-	return smallest(w.max, add(w.stored, quo(mul(idle, w.max), w.period))), t
+	parts := mul(w.period, exact(w.denominator())) // of all that can be stored
+	filled := add(quo(w.stored, w.max), quo(sub(t, w.next), w.period))
+	return smallest(w.max, mul(quo(exact(ceil(mul(filled, parts))), parts), w.max)), t
 }
 
 // costs is how long the charge after one waits for it.
-func (w *warm) costs(stored, cost *big.Rat) (left *big.Rat, wait *big.Int) {
+func (w *warm) costs(stored, cost *big.Rat) (left, wait *big.Rat) {
 	taken := smallest(stored, cost)
 	left = sub(stored, taken)
 	price := func(s *big.Rat) *big.Rat { // of one permit
@@ -94,62 +100,99 @@ func (w *warm) costs(stored, cost *big.Rat) (left *big.Rat, wait *big.Int) {
 	}
 	dear := smallest(taken, largest(new(big.Rat), sub(stored, w.threshold)))
 	sum := quo(mul(dear, add(price(stored), price(sub(stored, dear)))), whole(2))
-	return left, ceil(add(sum, mul(sub(cost, dear), w.t)))
+	return left, add(sum, mul(sub(cost, dear), w.t))
 }
 
 func (w *warm) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat) {
-	stored, next := w.at(now)
+	stored, next := w.at(whole(now))
 	if ahead.Sign() > 0 {
 		left, more := w.costs(stored, exact(ahead))
-		stored, next = left, new(big.Int).Add(next, more)
+		stored, next = left, add(next, more)
 	}
-	until := new(big.Int).Sub(next, big.NewInt(now))
 	_, own := w.costs(stored, whole(cost))
-	if until.Cmp(big.NewInt(int64(century/w.tick))) > 0 || own.Add(own, next).Cmp(big.NewInt(math.MaxInt64)) > 0 {
-		return nil, nil // not within a century, or past the end of the clock
+	if add(next, own).Cmp(whole(math.MaxInt64)) > 0 {
+		return nil, nil // past the end of the clock
 	}
-	return exact(until), new(big.Rat)
+	return named(sub(next, whole(now)), w.tick), new(big.Rat)
 }
 
 func (w *warm) look(now int64, ahead *big.Int) (remaining int64, reset *big.Int) {
-	stored, next := w.at(now)
+	stored, next := w.at(whole(now))
 	if ahead.Sign() > 0 {
 		left, more := w.costs(stored, exact(ahead))
-		stored, next = left, new(big.Int).Add(next, more)
+		stored, next = left, add(next, more)
 	}
-	reset = new(big.Int).Sub(next, big.NewInt(now))
+	wait := sub(next, whole(now))
 	switch {
-	case reset.Sign() > 0:
+	case wait.Sign() > 0:
 	case w.free():
 		remaining = math.MaxInt64
 	default:
 		remaining = min(down(stored), w.largest())
 	}
-	if !w.free() {
-		reset = new(big.Int).Add(reset, ceil(quo(mul(sub(w.max, stored), w.period), w.max)))
+	if w.free() {
+		return remaining, ceil(wait)
 	}
-	return remaining, reset
+	// At a reading at which all but less than a tick is stored, all is.
+	tick := quo(whole(1), exact(w.denominator()))
+	lacks := quo(mul(sub(w.max, stored), w.period), w.max)
+	if lacks.Sign() == 0 {
+		return remaining, ceil(wait)
+	}
+	full := add(wait, sub(lacks, tick))
+	return remaining, new(big.Int).Add(floor(full), big.NewInt(1))
 }
 
-func (w *warm) charge(at *big.Rat, cost int64) {
-	stored, next := w.at(down(at))
-	left, wait := w.costs(stored, whole(cost))
-	w.stored, w.next = left, big.NewInt(clamp(new(big.Int).Add(next, wait)))
+func (w *warm) charge(at *big.Rat, cost int64) { w.note(at, cost, 0) }
+
+// note makes a charge, and remembers it. What came before it was last as cold as can be adds nothing.
+func (w *warm) note(at *big.Rat, cost int64, id int) {
+	stored, goes := w.at(at)
+	if stored.Cmp(w.max) == 0 && goes.Cmp(at) == 0 {
+		w.again = again{}
+	}
+	c := chargeAgain{id: id, cost: cost, goes: goes}
+	w.again = w.again.charged(w, c)
+	w.make(c)
+}
+
+func (w *warm) make(c chargeAgain) {
+	stored, next := w.at(c.goes)
+	left, wait := w.costs(stored, whole(c.cost))
+	w.stored, w.next = left, smallest(add(next, wait), whole(math.MaxInt64))
+}
+
+func (w *warm) bare() law {
+	c := *w
+	c.again = again{}
+	return &c
 }
 
 func (w *warm) book(now int64, _ *big.Rat, cost int64) mark {
 	m := warmMark{cost: cost, at: now, storedWas: w.stored, nextWas: w.next}
 	if w.stored == nil {
-		m.storedWas, m.nextWas = w.max, big.NewInt(now)
+		m.storedWas, m.nextWas = w.max, whole(now)
 	}
-	w.charge(whole(now), cost)
+	if w.ids++; !w.blind {
+		m.id = w.ids
+	}
+	w.note(whole(now), cost, m.id)
 	m.storedThen, m.nextThen = w.stored, w.next
 	return m
 }
 
-// giveBack makes the state what it would be, had the actual cost been charged at first, where nothing was charged since.
+func (w *warm) drop(m mark) { w.again = w.again.without(m.(warmMark).id) }
+
+// giveBack makes the state what it would be, had the actual cost been charged at first. A blind one does so where nothing was charged since.
 func (w *warm) giveBack(_ int64, m mark, amount int64) {
 	c := m.(warmMark)
+	if !w.blind {
+		if was, left := w.again.giveBack(c.id, amount); was != nil {
+			now := was.(*warm)
+			w.stored, w.next, w.again = now.stored, now.next, left
+		}
+		return
+	}
 	if w.stored.Cmp(c.storedThen) != 0 || w.next.Cmp(c.nextThen) != 0 {
 		return
 	}
@@ -160,11 +203,12 @@ func (w *warm) giveBack(_ int64, m mark, amount int64) {
 }
 
 func (w *warm) turn(seen *big.Rat, cost int64) *big.Rat {
-	wait, _ := w.plan(up(seen), new(big.Int), cost)
-	if wait == nil || up(add(seen, wait)) == math.MaxInt64 {
+	stored, next := w.at(seen)
+	_, own := w.costs(stored, whole(cost))
+	if named(sub(next, seen), w.tick) == nil || up(next) == math.MaxInt64 || up(add(next, own)) == math.MaxInt64 {
 		return nil
 	}
-	return add(whole(up(seen)), wait)
+	return next
 }
 
 func (w *warm) asOf(turn *big.Rat, now int64) *big.Rat { return late(turn, now, w.tick) }
@@ -184,8 +228,8 @@ func (w *warm) become(now int64, o law) law {
 	case w.stored == nil:
 		return next
 	}
-	stored, at := w.at(now)
-	next.next = at
+	stored, at := w.at(whole(now))
+	next.next = next.parts(at)
 	if w.free() || next.free() {
 		next.stored = new(big.Rat)
 		return next
@@ -194,6 +238,15 @@ func (w *warm) become(now int64, o law) law {
 	part := quo(stored, w.max)
 	next.stored = mul(quo(exact(ceil(mul(part, parts))), parts), next.max)
 	return next
+}
+
+// parts rounds a time up, at a change of the limit, to what the permits of the rate come in.
+func (w *warm) parts(t *big.Rat) *big.Rat {
+	n := whole(1)
+	if !w.free() {
+		n = exact(w.t.Denom())
+	}
+	return quo(exact(ceil(mul(t, n))), n)
 }
 
 // denominator is how many parts of a state the time of one clock unit is: those of the rate, times those of the cold factor.
@@ -210,9 +263,9 @@ func (w *warm) spent(now int64) *big.Int {
 	if w.free() {
 		return new(big.Int)
 	}
-	stored, next := w.at(now)
+	stored, next := w.at(whole(now))
 	used := new(big.Int).Sub(floor(w.max), floor(stored))
-	return used.Add(used, ceil(quo(exact(new(big.Int).Sub(next, big.NewInt(now))), w.t)))
+	return used.Add(used, ceil(quo(sub(next, whole(now)), w.t)))
 }
 
 func (w *warm) counted() *big.Int { return new(big.Int) }

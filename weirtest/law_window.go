@@ -283,6 +283,8 @@ func (s *slots) become(now int64, o law) law {
 	return next
 }
 
+func (s *slots) drop(mark) {}
+
 func (s *slots) remark(_ int64, m mark, o law) mark {
 	if next, ok := o.(*slots); ok && next.width == s.width && next.n == s.n {
 		return m

@@ -22,6 +22,7 @@ type Model struct {
 	due     *big.Rat // when the first in line goes; nil where that cannot be named, and where nobody waits
 	waited  bool     // due lay ahead when it was worked out
 	ids     int
+	blind   bool
 }
 
 // charge is a reservation. mark is nil where nothing of it can be given back.
@@ -39,12 +40,19 @@ type waiter struct {
 	turn     *big.Rat // that was promised; nil where it could not be named
 }
 
-// NewModel returns the model of a limit. It panics for a limit that is not valid, or that it has no model of: it is for tests.
-func NewModel(l weir.Limit, tick time.Duration) *Model {
+// NewModel returns the model of a limit whose holder knows which reservations are outstanding. It panics for a limit that is not valid, or
+// that it has no model of: it is for tests.
+func NewModel(l weir.Limit, tick time.Duration) *Model { return newModel(l, tick, false) }
+
+// NewBlindModel returns the model of a limit whose holder has only the state, and does not know which reservations are outstanding: it may give
+// back less.
+func NewBlindModel(l weir.Limit, tick time.Duration) *Model { return newModel(l, tick, true) }
+
+func newModel(l weir.Limit, tick time.Duration, blind bool) *Model {
 	if err := l.Validate(); err != nil {
 		panic(err)
 	}
-	return &Model{tick: tick, law: lawOf(l, tick), charges: map[int]*charge{}}
+	return &Model{tick: tick, law: lawOf(l, tick, blind), charges: map[int]*charge{}, blind: blind}
 }
 
 // Clone returns a copy that goes its own way.
@@ -60,12 +68,12 @@ func (m *Model) Clone() *Model {
 	return &c
 }
 
-// State returns the time at which a bucket is full, nil while untouched, and the total ever given back, both in clock units.
-func (m *Model) State() (z, x *big.Rat) {
+// State returns the time at which a bucket is full, in clock units; nil while untouched.
+func (m *Model) State() (z *big.Rat) {
 	if b, ok := m.law.(*bucket); ok {
-		return b.z, b.x
+		return b.z
 	}
-	return nil, new(big.Rat)
+	return nil
 }
 
 // Contact is the first contact of a state, which a limiter makes when it is made or its limit is changed, and a key when it is first
@@ -126,6 +134,9 @@ func (m *Model) decide(now, cost int64) (d weir.Decision) {
 	}
 	wait, room := m.plan(now, cost)
 	if wait != nil && room != nil && wait.Sign() == 0 && room.Sign() == 0 {
+		if n, ok := m.law.(*nginx); ok {
+			d.Level = n.levelWith(now, cost)
+		}
 		return d
 	}
 	d.Allowed, d.RetryAfter = false, weir.Never
@@ -297,6 +308,9 @@ func (m *Model) Settle(now int64, id int, actual int64) {
 		return
 	}
 	delete(m.charges, id)
+	if actual >= c.cost && c.mark != nil {
+		m.law.drop(c.mark)
+	}
 	switch {
 	case actual > c.cost:
 		m.law.contact(now)
@@ -408,6 +422,9 @@ func (m *Model) serve(now int64) {
 		j, ok := m.law.(*joint)
 		switch {
 		case w.promised != nil:
+			if w.promised.mark != nil {
+				m.law.drop(w.promised.mark)
+			}
 		case ok && m.waited:
 			j.serve(m.due, now, w.cost)
 		default:
@@ -422,15 +439,15 @@ func (m *Model) SetLimit(now int64, l weir.Limit) {
 	m.begin(now)
 	defer m.end(now)
 	old := m.law
-	if old.same(lawOf(l, m.tick)) {
+	if old.same(lawOf(l, m.tick, m.blind)) {
 		return
 	}
-	m.law = change(now, old.clone(), lawOf(l, m.tick))
+	m.law = change(now, old.clone(), lawOf(l, m.tick, m.blind))
 	moved := func(c *charge) *charge {
 		if c.mark == nil {
 			return c
 		}
-		return &charge{c.cost, changeMark(now, old, c.mark, lawOf(l, m.tick))}
+		return &charge{c.cost, changeMark(now, old, c.mark, lawOf(l, m.tick, m.blind))}
 	}
 	for id, c := range m.charges {
 		m.charges[id] = moved(c)
@@ -440,7 +457,7 @@ func (m *Model) SetLimit(now int64, l weir.Limit) {
 		if w.promised != nil {
 			w.promised = moved(w.promised)
 			if w.before != nil && m.law.moves() {
-				w.before = change(now, w.before, lawOf(l, m.tick))
+				w.before = change(now, w.before, lawOf(l, m.tick, m.blind))
 			} else {
 				w.before = nil
 			}

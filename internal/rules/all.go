@@ -191,20 +191,6 @@ func (a *allRule) Charge(s []int64, now, cost int64) []int64 {
 	return s
 }
 
-// ChargeTurn has those parts that the turn was waited for keep the line's pace, as they would alone.
-func (a *allRule) ChargeTurn(s []int64, due, now, cost int64) []int64 {
-	for i, r := range a.rules {
-		part := a.part(s, i)
-		if r.Plan(part, due-1, 0, cost).Wait != 0 {
-			part = r.ChargeTurn(part, due, now, cost)
-		} else {
-			part = r.Charge(part, r.TurnTime(due, now), cost)
-		}
-		s = a.put(s, i, part)
-	}
-	return s
-}
-
 // TurnTime is no earlier than it is for any of them.
 func (a *allRule) TurnTime(due, now int64) int64 {
 	at := due
@@ -243,8 +229,18 @@ func (a *allRule) Book(s []int64, now, _, cost int64) ([]int64, Ticket) {
 	return a.Charge(s, now, cost), Ticket{}
 }
 
-func (a *allRule) Refund(s []int64, _ int64, _ Ticket, _ int64) []int64 { return s }
-func (a *allRule) ConvertTicket(Ticket, int64, Rule) (Ticket, bool)     { return Ticket{}, false }
+func (a *allRule) Refund(_ *Memory, s []int64, _ int64, _ Ticket, _ int64) []int64 { return s }
+func (a *allRule) Drop(*Memory, Ticket)                                            {}
+func (a *allRule) ConvertTicket(Ticket, int64, Rule) (Ticket, bool)                { return Ticket{}, false }
+func (a *allRule) ConvertMemory(*Memory, int64, Rule, []int64)                     {}
+
+func (a *allRule) NeedsMemory() bool { return slices.ContainsFunc(a.rules, Rule.NeedsMemory) }
+
+func (a *allRule) Note(m *Memory, s []int64, n Note) {
+	for i, r := range a.rules {
+		r.Note(m.part(i, len(a.rules)), a.part(s, i), n)
+	}
+}
 
 func (a *allRule) Convert(s []int64, now int64, to Rule, then int64) []int64 {
 	return convertAcross(a, s, now, to, then)
@@ -261,42 +257,40 @@ type partTickets struct {
 	lost    [MaxParts]bool // nothing can be given back to this part
 }
 
-// Book charges ahead, and returns what the charge is remembered by.
-func Book(r Rule, s []int64, now, due, cost int64) ([]int64, Receipt) {
-	a, ok := r.(*allRule)
-	if !ok {
-		s, t := r.Book(s, now, due, cost)
-		return s, Receipt{ticket: t}
-	}
-	c := Receipt{parts: new(partTickets)}
-	for i, r := range a.rules {
-		var part []int64
-		part, c.parts.tickets[i] = r.Book(a.part(s, i), now, due, cost)
-		s = a.put(s, i, part)
-	}
-	return s, c
-}
-
 // Refund gives back amount of the charge, to each part as much as never admits too much.
-func (c Receipt) Refund(r Rule, s []int64, now, amount int64) []int64 {
+func (c Receipt) Refund(r Rule, m *Memory, s []int64, now, amount int64) []int64 {
 	a, ok := r.(*allRule)
 	if !ok {
-		return r.Refund(s, now, c.ticket, amount)
+		return r.Refund(m, s, now, c.ticket, amount)
 	}
 	for i, r := range a.rules {
 		if len(s) > 0 && !c.parts.lost[i] {
-			s = a.put(s, i, r.Refund(a.part(s, i), now, c.parts.tickets[i], amount))
+			s = a.put(s, i, r.Refund(m.part(i, len(a.rules)), a.part(s, i), now, c.parts.tickets[i], amount))
 		}
 	}
 	return s
 }
 
+// Drop ends the reservation: nothing of it is to be given back.
+func (c Receipt) Drop(r Rule, m *Memory) {
+	a, ok := r.(*allRule)
+	if !ok {
+		r.Drop(m, c.ticket)
+		return
+	}
+	for i, r := range a.rules {
+		if !c.parts.lost[i] {
+			r.Drop(m.part(i, len(a.rules)), c.parts.tickets[i])
+		}
+	}
+}
+
 // ConvertTicket carries the Receipt over a change of the limit. It reports false where nothing can be given back across it.
-func (c Receipt) ConvertTicket(from Rule, now int64, to Rule) (next Receipt, ok bool) {
-	old, joined := split(Part{Rule: from})
-	parts, joins := split(Part{Rule: to})
+func (c Receipt) ConvertTicket(from Part, now int64, to Part) (next Receipt, ok bool) {
+	old, joined := split(from)
+	parts, joins := split(to)
 	if !joined && !joins {
-		next.ticket, ok = from.ConvertTicket(c.ticket, now, to)
+		next.ticket, ok = from.Rule.ConvertTicket(c.ticket, now, to.Rule)
 		return next, ok
 	}
 	if joins {
@@ -311,7 +305,7 @@ func (c Receipt) ConvertTicket(from Rule, now int64, to Rule) (next Receipt, ok 
 		case given:
 			t = c.ticket
 		}
-		if given {
+		if given && old.limits[i] != parts.limits[j] {
 			t, given = old.rules[i].ConvertTicket(t, now, parts.rules[j])
 		}
 		if ok = ok || given; joins {
@@ -398,4 +392,36 @@ func ChangeRule(from Part, s []int64, now int64, to Part, then int64) []int64 {
 		all = next.put(all, j, part)
 	}
 	return append(s[:0], all...)
+}
+
+// ChangeMemory carries a Memory over to another rule, as Rule.ConvertMemory does, also where one of the two may be an All. next is the state
+// after the change.
+func ChangeMemory(from Part, m *Memory, now int64, to Part, next []int64) {
+	old, joined := split(from)
+	parts, joins := split(to)
+	if !joined && !joins {
+		from.Rule.ConvertMemory(m, now, to.Rule, next)
+		return
+	}
+	was := []Memory{*m}
+	if joined {
+		m.part(0, len(old.rules))
+		was = m.parts
+	}
+	carried := make([]Memory, len(parts.rules))
+	for j, i := range match(old.kinds, parts.kinds) {
+		if i < 0 || !joins && old.kinds[i] != parts.kinds[j] {
+			continue
+		}
+		state := next
+		if joins {
+			state = parts.part(next, j)
+		}
+		if carried[j] = was[i]; old.limits[i] != parts.limits[j] {
+			old.rules[i].ConvertMemory(&carried[j], now, parts.rules[j], state)
+		}
+	}
+	if *m = carried[0]; joins {
+		*m = Memory{parts: carried}
+	}
 }

@@ -176,12 +176,8 @@ func (w *fixedWindowRule) Book(s []int64, now, due, cost int64) ([]int64, Ticket
 	return s, t
 }
 
-func (w *fixedWindowRule) ChargeTurn(s []int64, _, now, cost int64) []int64 {
-	return w.Charge(s, now, cost)
-}
-
 // Refund takes back from the window that was counted in, while it is open. Where nothing was charged since, the state is as it was before.
-func (w *fixedWindowRule) Refund(s []int64, now int64, t Ticket, amount int64) []int64 {
+func (w *fixedWindowRule) Refund(_ *Memory, s []int64, now int64, t Ticket, amount int64) []int64 {
 	switch {
 	case len(s) == 0:
 	case amount == t[ticketCharge] && [fixedWindowWords]int64(s) == [fixedWindowWords]int64(t[:]):

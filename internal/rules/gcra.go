@@ -17,8 +17,7 @@ import (
 //	tokens(t) = size - max(0, Z-t)/T        with T = p/n clock units, the time that brings one token
 //	a charge of c sets Z to max(Z, t) + c*T, and fits while that is at most t + size*T
 //
-// A state has two words, or four once something was given back: then the total ever given back follows, which refund needs. It is in
-// ticks, as it outgrows any clock: at 6/h, whoever reserves and cancels a hundred times a second gives back 292 years in two days.
+// What each outstanding reservation can still give back is in the holder's Memory, and not in the state.
 type gcraRule struct {
 	ruleBasics
 	kind    string
@@ -35,9 +34,14 @@ type gcraRule struct {
 const (
 	wordZ   = iota // whole clock units of Z
 	wordRem        // ticks of Z beyond them
-	wordX          // the total given back in ticks: the high 63 bits
-	wordXLo        // and the low 64
 	bucketWords
+)
+
+// Words of a ticket.
+const (
+	ticketCost    = iota // in tokens
+	ticketTicks          // and in ticks: the high 64 bits
+	ticketTicksLo        // and the low ones
 )
 
 // newGCRA compiles what the three limits have in common. The parameters have been validated.
@@ -54,8 +58,7 @@ func newGCRA(kind string, r Rate, size int64, unit time.Duration) (*gcraRule, er
 
 func (b *gcraRule) Kind() string { return b.kind }
 
-// Words is that of a state of which nothing was given back.
-func (b *gcraRule) Words() int          { return 2 }
+func (b *gcraRule) Words() int          { return bucketWords }
 func (b *gcraRule) StoresPermits() bool { return b.owing }
 func (b *gcraRule) MovesPromises() bool { return true }
 func (b *gcraRule) StartsFull() bool    { return b.missing.IsZero() }
@@ -77,16 +80,7 @@ func (b *gcraRule) LargestCost() int64 {
 func (b *gcraRule) cost(c int64) u128.Uint { return u128.Mul(uint64(c), b.p) }
 
 func (b *gcraRule) Valid(s []int64) bool {
-	below := func(rem int64) bool { return rem >= 0 && uint64(rem) < b.n }
-	switch len(s) {
-	case 0:
-		return true
-	case 2:
-		return below(s[wordRem])
-	case bucketWords:
-		return below(s[wordRem]) && s[wordX] >= 0
-	}
-	return false
+	return len(s) == 0 || len(s) == bucketWords && s[wordRem] >= 0 && uint64(s[wordRem]) < b.n
 }
 
 // used is how far Z lies ahead of now, in ticks: 0 for a full bucket.
@@ -148,18 +142,10 @@ func (b *gcraRule) Charge(s []int64, now, cost int64) []int64 {
 	return b.advance(s, b.cost(cost))
 }
 
-// Book charges at now: the state says by itself when what it holds is due. The Ticket is the state just after.
+// Book charges at now: the state says by itself when what it holds is due.
 func (b *gcraRule) Book(s []int64, now, _, cost int64) ([]int64, Ticket) {
-	s = b.Charge(s, now, cost)
-	var t Ticket
-	copy(t[:], s)
-	return s, t
-}
-
-// ChargeTurn charges at the exact time at which the bucket had room, which lies within the clock unit before due: were it charged at due,
-// the roundings would add up along the line. A turn that is noticed long after is charged as late as that takes.
-func (b *gcraRule) ChargeTurn(s []int64, due, now, cost int64) []int64 {
-	return b.Charge(s, b.TurnTime(due-1, now), cost)
+	ticks := b.cost(cost)
+	return b.Charge(s, now, cost), Ticket{ticketCost: cost, ticketTicks: int64(ticks.Hi), ticketTicksLo: int64(ticks.Lo)}
 }
 
 func (b *gcraRule) TurnTime(due, now int64) int64 { return b.lateTurn(due, now) }
@@ -175,58 +161,47 @@ func (b *gcraRule) advance(s []int64, ticks u128.Uint) []int64 {
 	return s
 }
 
-// Refund gives back what never admits too much, for one charge of which the Ticket holds Z and X just after it, X being the total
-// given back so far:
-//
-//   - only what the bucket has not refilled by itself since: Zr - (X-Xr) - now;
-//   - and while work promised later is still waiting for its time: only what is more than all that was charged since, as that work
-//     cannot move up. Of a large charge, only what promised returns counts for this.
-//
-// The leaky bucket promises a time wherever the work ahead is more than what passes undelayed, which can be long before the bucket
-// overflows. That is its condition for "still waiting", and its measure: as at least one was charged since, no more is given back than
-// may pass undelayed, and what goes next stays behind the work that was promised. (For the bound and the search that supports it, see
-// docs/guarantees.md and proof/.)
-func (b *gcraRule) Refund(s []int64, now int64, t Ticket, amount int64) []int64 {
-	used, then := b.used(s, now), b.ticksAhead(t[wordZ], t[wordRem], now)
-	if amount <= 0 || used.IsZero() || then.IsZero() {
+// Note tells the ledger by how much the work of a charge is held up: by all that is ahead of the charge, less what drains until its work
+// goes. What drains is what a token bucket lacks for the cost, and what another one has ahead beyond what passes undelayed.
+func (b *gcraRule) Note(m *Memory, s []int64, n Note) {
+	ahead := b.used(s, n.At)
+	after := ahead.Add(b.cost(n.Cost))
+	if after.DivCeil(b.n) > ClockLeft(n.At) {
+		m.ledger.Reset() // part of the debt will be forgotten at the end of the clock: nothing is known of it then
+		return
+	}
+	if room := b.passes; !n.Debt {
+		if !b.leaky && !b.owing {
+			room = b.full.Sub(b.cost(n.Cost))
+		}
+		ahead = ahead.Min(room)
+	}
+	if m.ledger.Charged(ahead); n.ID != 0 {
+		m.ledger.Add(n.ID)
+	}
+}
+
+func (b *gcraRule) NeedsMemory() bool { return true }
+
+func (b *gcraRule) Drop(m *Memory, t Ticket) { m.ledger.Drop(t.id()) }
+
+func (b *gcraRule) Refund(m *Memory, s []int64, now int64, t Ticket, amount int64) []int64 {
+	if m == nil {
 		return s
 	}
-	returned := u128.Uint{}
-	if len(s) == bucketWords {
-		returned = total(s)
+	ticks, used := b.cost(amount), b.used(s, now)
+	if b.owing { // a debt is a time, and stays one where the rate changes
+		ticks = u128.Uint{Hi: uint64(t[ticketTicks]), Lo: uint64(t[ticketTicksLo])}
+		ticks = rescale(ticks, uint64(t[ticketCost]), uint64(amount), false)
 	}
-	returnedThen := total(t[:])
-	sum, sumThen := used.Add(returned), then.Add(returnedThen)
-	if sum.Less(sumThen) {
-		return s // Z+X never falls, but where one of them met the end of the clock: then nothing is known
-	}
-	give := b.cost(amount).Min(then.Sub(returned.Sub(returnedThen)))
-	if since := sum.Sub(sumThen); !since.IsZero() && b.promised().Less(used) {
-		give = give.Min(b.cost(amount).Min(b.promised()).Sub(since))
-	}
-	x := returned.Add(give)
-	if give.IsZero() || x.Hi > math.MaxInt64 {
+	given := m.ledger.GiveBack(t.id(), ticks, used)
+	if given.IsZero() {
 		return s
 	}
-	if len(s) < bucketWords {
-		s = append(s, 0, 0)
-	}
-	s[wordX], s[wordXLo] = int64(x.Hi), int64(x.Lo)
-	q, r, _ := used.Sub(give).Div(b.n)
+	q, r, _ := used.Sub(given).Div(b.n)
 	s[wordZ], s[wordRem] = now+int64(q), int64(r)
 	return s
 }
-
-// promised is how far Z lies ahead where the last charge may still be waiting for its time: any further, and it may.
-func (b *gcraRule) promised() u128.Uint {
-	if b.leaky || b.owing {
-		return b.passes.Add(b.cost(1))
-	}
-	return b.full
-}
-
-// total is the total given back, of a state that has one.
-func total(s []int64) u128.Uint { return u128.Uint{Hi: uint64(s[wordX]), Lo: uint64(s[wordXLo])} }
 
 func (b *gcraRule) Look(s []int64, now int64, ahead uint64) (remaining, reset int64) {
 	before := b.used(s, now).Add(u128.Mul(ahead, b.p))
@@ -257,7 +232,7 @@ func (b *gcraRule) Convert(s []int64, now int64, to Rule, then int64) []int64 {
 	case b.owing:
 		return b.repaid(s, now, next)
 	}
-	return b.rescaled(s, now, next, true)
+	return b.rescaled(s, now, next)
 }
 
 // repaid is the change of a bucket that knows debt: the time until the next charge may go stays, and with it the debt; of what is stored,
@@ -267,29 +242,41 @@ func (b *gcraRule) repaid(s []int64, now int64, next *gcraRule) []int64 {
 	return next.advance(append(s[:0], now, 0), used)
 }
 
-func (b *gcraRule) ConvertTicket(t Ticket, now int64, to Rule) (Ticket, bool) {
+func (b *gcraRule) ConvertTicket(t Ticket, _ int64, to Rule) (Ticket, bool) {
 	next, ok := to.(*gcraRule)
-	if !ok || next.owing || b.owing {
+	if !ok || next.owing != b.owing {
 		return Ticket{}, false
 	}
-	words := t // a copy that may escape
-	b.rescaled(words[:bucketWords], now, next, false)
-	return words, true
+	if b.owing {
+		ticks := rescale(u128.Uint{Hi: uint64(t[ticketTicks]), Lo: uint64(t[ticketTicksLo])}, b.n, next.n, false)
+		t[ticketTicks], t[ticketTicksLo] = int64(ticks.Hi), int64(ticks.Lo)
+	}
+	return t, true
 }
 
-// rescaled moves a state, or a Ticket where it is rounded down, to another bucket's ticks.
-func (b *gcraRule) rescaled(s []int64, now int64, next *gcraRule, up bool) []int64 {
-	used := rescale(b.used(s, now), b.p, next.p, up)
-	if up || s[wordZ] > now {
-		s[wordZ] = now // for a Ticket, an earlier Z stays: a later step back of the clock is not to bring back what was refilled
+// ConvertMemory rescales what can be given back as the state was rescaled, and rounds down. Where less is stored from now on, what has no room
+// any more is lost, whatever is given back later.
+func (b *gcraRule) ConvertMemory(m *Memory, now int64, to Rule, s []int64) {
+	next, ok := to.(*gcraRule)
+	if !ok || next.owing != b.owing || len(s) > 0 && s[wordZ] == math.MaxInt64 {
+		m.Reset()
+		return
 	}
-	s[wordRem] = 0
-	s = next.advance(s, used)
-	if len(s) == bucketWords {
-		x := rescale(total(s), b.p, next.p, up).Min(u128.Uint{Hi: math.MaxInt64, Lo: math.MaxUint64})
-		s[wordX], s[wordXLo] = int64(x.Hi), int64(x.Lo)
+	from, into := b.p, next.p
+	if b.owing {
+		from, into = b.n, next.n
 	}
-	return s
+	m.ledger.Rescale(func(v u128.Uint) u128.Uint { return rescale(v, from, into, false) })
+	if b.owing {
+		m.ledger.Charged(next.used(s, now))
+	}
+}
+
+// rescaled moves a state to another bucket's ticks.
+func (b *gcraRule) rescaled(s []int64, now int64, next *gcraRule) []int64 {
+	used := rescale(b.used(s, now), b.p, next.p, true)
+	s[wordZ], s[wordRem] = now, 0
+	return next.advance(s, used)
 }
 
 func (b *gcraRule) Spent(s []int64, now int64) int64 {
@@ -307,6 +294,14 @@ func (b *gcraRule) Load(now, spent int64) []int64 {
 func rescale(v u128.Uint, from, to uint64, up bool) u128.Uint {
 	if from == to {
 		return v
+	}
+	if v.Hi == 0 {
+		if q, r, fits := u128.Mul(v.Lo, to).Div(from); fits {
+			if up && r > 0 {
+				return u128.From(q).Add(u128.From(1))
+			}
+			return u128.From(q)
+		}
 	}
 	big64 := func(v uint64) *big.Int { return new(big.Int).SetUint64(v) }
 	x := new(big.Int).Lsh(big64(v.Hi), 64)

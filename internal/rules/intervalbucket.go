@@ -47,16 +47,17 @@ type intervalBucketRule struct {
 	slow   bool  // too slow for one
 }
 
-// Words of a state of intervalBucketRule, and of a ticket: those of the state just after the charge, those of the state before, and the cost.
+// Words of a state of intervalBucketRule. A ticket has the cost of the reservation, and the states just after the charge and
+// before it.
 const (
 	wordTokens   = iota // may be below 0: a debt
 	wordAnchor          // the time of the last step that is counted
-	wordGrid            // the time of the charge that began these steps
 	wordPromised        // the latest time promised that lies ahead; none
 	intervalWords
 
-	ticketInterval = intervalWords
-	ticketCost     = 2 * intervalWords
+	ticketIntervalAfter  = ticketCost + 1
+	ticketIntervalBefore = ticketIntervalAfter + intervalWords
+	ticketIntervalEnd    = ticketIntervalBefore + intervalWords
 )
 
 func (b *intervalBucketRule) Kind() string       { return "interval_bucket" }
@@ -65,7 +66,7 @@ func (b *intervalBucketRule) Capacity() int64    { return b.size }
 func (b *intervalBucketRule) LargestCost() int64 { return b.size }
 
 func (b *intervalBucketRule) Valid(s []int64) bool {
-	return len(s) == 0 || len(s) == intervalWords && s[wordTokens] <= b.size && s[wordGrid] <= s[wordAnchor]
+	return len(s) == 0 || len(s) == intervalWords && s[wordTokens] <= b.size
 }
 
 // at is the bucket at now, or at the latest time that was promised: its tokens, and the step that they are counted from. A bucket that
@@ -136,52 +137,51 @@ func (b *intervalBucketRule) Charge(s []int64, now, cost int64) []int64 {
 
 func (b *intervalBucketRule) Book(s []int64, now, due, cost int64) ([]int64, Ticket) {
 	if len(s) == 0 {
-		s = append(s, b.size, now, now, none)
+		s = append(s, b.size, now, none)
 	}
 	t := Ticket{ticketCost: cost}
-	copy(t[ticketInterval:ticketCost], s)
+	copy(t[ticketIntervalBefore:ticketIntervalEnd], s)
 	due = max(due, s[wordPromised])
 	tokens, anchor := b.stepped(s[wordTokens], s[wordAnchor], due)
-	if tokens == b.size {
-		s[wordGrid] = anchor
-	}
 	if s[wordTokens], s[wordAnchor] = tokens-cost, anchor; s[wordTokens] > tokens {
 		s[wordTokens] = math.MinInt64
 	}
 	if s[wordPromised] = none; due > now {
 		s[wordPromised] = due
 	}
-	copy(t[:], s)
+	copy(t[ticketIntervalAfter:ticketIntervalBefore], s)
 	return s, t
 }
 
-func (b *intervalBucketRule) ChargeTurn(s []int64, _, now, cost int64) []int64 {
-	return b.Charge(s, now, cost)
+// Note tells the ledger how many tokens are lacking when the work of a charge goes: when the last of the work goes that was promised a
+// time, or later.
+func (b *intervalBucketRule) Note(m *Memory, s []int64, n Note) {
+	tokens, _, _ := b.at(s, max(n.At, n.Due))
+	if m.ledger.Charged(u128.From(uint64(b.size) - uint64(tokens))); n.ID != 0 {
+		m.ledger.Add(n.ID)
+	}
 }
 
-// Refund gives back what the steps since have not made up for: at each, the tokens may have been lost for want of room. Where nothing was
-// charged since, the state is as it was before. Nothing is left to give of a charge from before the bucket was last full.
-func (b *intervalBucketRule) Refund(s []int64, now int64, t Ticket, amount int64) []int64 {
-	switch {
-	case len(s) == 0:
+func (b *intervalBucketRule) NeedsMemory() bool { return true }
+
+func (b *intervalBucketRule) Drop(m *Memory, t Ticket) { m.ledger.Drop(t.id()) }
+
+// Refund puts tokens back; the steps stay where they are, also where it was the cancelled charge that began them. Where nothing was charged
+// since, the state is as it was before, with its steps and what was promised.
+func (b *intervalBucketRule) Refund(m *Memory, s []int64, now int64, t Ticket, amount int64) []int64 {
+	if m == nil || len(s) == 0 {
 		return s
-	case amount == t[ticketCost] && [intervalWords]int64(s) == [intervalWords]int64(t[:]):
-		copy(s, t[ticketInterval:ticketCost])
-		return s
-	case s[wordGrid] != t[wordGrid]:
+	}
+	if amount == t[ticketCost] && [intervalWords]int64(s) == [intervalWords]int64(t[ticketIntervalAfter:]) {
+		m.ledger.Drop(t.id())
+		copy(s, t[ticketIntervalBefore:ticketIntervalEnd])
 		return s
 	}
 	tokens, anchor, _ := b.at(s, now)
-	if tokens == b.size {
-		return s
+	lacking := u128.From(uint64(b.size) - uint64(tokens))
+	if given := m.ledger.GiveBack(t.id(), u128.From(uint64(amount)), lacking); !given.IsZero() {
+		s[wordTokens], s[wordAnchor] = int64(uint64(tokens)+given.Lo), anchor
 	}
-	give := u128.From(uint64(amount))
-	if anchor > t[wordAnchor] {
-		steps := (uint64(anchor) - uint64(t[wordAnchor])) / uint64(b.every)
-		give = give.Sub(u128.Mul(steps, uint64(b.refill)))
-	}
-	give = give.Min(u128.From(uint64(b.size) - uint64(tokens)))
-	s[wordTokens], s[wordAnchor] = int64(uint64(tokens)+give.Lo), anchor
 	return s
 }
 
@@ -215,18 +215,21 @@ func (b *intervalBucketRule) Convert(s []int64, now int64, to Rule, then int64) 
 	if t := max(now, s[wordPromised]); anchor < t {
 		anchor = t - int64((uint64(t)-uint64(anchor))%uint64(next.every))
 	}
-	s[wordTokens], s[wordAnchor], s[wordGrid] = tokens, anchor, min(s[wordGrid], anchor)
+	s[wordTokens], s[wordAnchor] = tokens, anchor
 	return s
 }
 
-// ConvertTicket brings a Ticket along: it gives back by the same steps, as far as they are the same.
 func (b *intervalBucketRule) ConvertTicket(t Ticket, _ int64, to Rule) (Ticket, bool) {
-	next, ok := to.(*intervalBucketRule)
-	if !ok || next.every != b.every || next.refill != b.refill {
-		return Ticket{}, false
-	}
+	_, ok := to.(*intervalBucketRule)
 	t[ticketCost] = none // a state from before the change is none of the new ones
-	return t, true
+	return t, ok
+}
+
+// ConvertMemory keeps everything: the tokens that are lacking stay the same.
+func (b *intervalBucketRule) ConvertMemory(m *Memory, _ int64, to Rule, _ []int64) {
+	if _, ok := to.(*intervalBucketRule); !ok {
+		m.Reset()
+	}
 }
 
 func (b *intervalBucketRule) Spent(s []int64, now int64) int64 {
@@ -236,9 +239,7 @@ func (b *intervalBucketRule) Spent(s []int64, now int64) int64 {
 
 func (b *intervalBucketRule) Load(now, spent int64) []int64 { return b.Charge(nil, now, spent) }
 
-// The word of an IntervalBucket is the time of the last step that is counted, how many tokens are taken, and, in the lowest bit, whether
-// its steps were begun anew since the state was packed. All that a state's wordGrid is for is to tell one beginning from another; where
-// they were begun anew, the last step does that as well.
+// The word of an IntervalBucket is the time of the last step that is counted, and how many tokens are taken.
 
 func (b *intervalBucketRule) Rebase(s []int64, now int64) (base, reach int64, kept bool) {
 	if b.latest == 0 || b.slow || len(s) > 0 && s[wordPromised] != none {
@@ -256,21 +257,15 @@ func (b *intervalBucketRule) Pack(f *WordRange, s []int64) int64 {
 	if at < 0 || at > b.latest || taken > b.size || s[wordPromised] != none {
 		return askRule
 	}
-	return (at<<b.bits | taken) << 1
+	return at<<b.bits | taken
 }
 
 func (b *intervalBucketRule) Unpack(f *WordRange, word int64, s []int64) []int64 {
-	anchor := f.Base + word>>1>>b.bits
-	grid := anchor
-	if len(s) > 0 && word&1 == 0 {
-		grid = s[wordGrid]
-	}
-	return append(s[:0], b.size-word>>1&(1<<b.bits-1), anchor, grid, none)
+	return append(s[:0], b.size-word&(1<<b.bits-1), f.Base+word>>b.bits, none)
 }
 
 func (b *intervalBucketRule) StepWord(_ *WordRange, word, now, cost int64, charge bool) (next, remaining, reset, retry int64) {
-	anew := word & 1
-	at, taken := word>>1>>b.bits, word>>1&(1<<b.bits-1)
+	at, taken := word>>b.bits, word&(1<<b.bits-1)
 	if past := now - at; taken > 0 && past >= b.every {
 		if steps := past / b.every; steps >= b.steps(taken) {
 			taken = 0
@@ -286,9 +281,6 @@ func (b *intervalBucketRule) StepWord(_ *WordRange, word, now, cost int64, charg
 	case lacks > 0:
 		retry = at + b.steps(lacks)*b.every - now
 	case charge:
-		if taken == 0 {
-			anew = 1
-		}
 		if taken += cost; at > b.latest {
 			return 0, 0, 0, askRule
 		}
@@ -296,7 +288,7 @@ func (b *intervalBucketRule) StepWord(_ *WordRange, word, now, cost int64, charg
 	if taken > 0 {
 		reset = at + b.steps(taken)*b.every - now
 	}
-	return (at<<b.bits|taken)<<1 | anew, b.size - taken, reset, retry
+	return at<<b.bits | taken, b.size - taken, reset, retry
 }
 
 // steps is how many steps bring some tokens, above 0.

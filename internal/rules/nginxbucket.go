@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/weirflow/weir/internal/outstanding"
 	"github.com/weirflow/weir/internal/u128"
 )
 
@@ -64,15 +65,11 @@ type nginxBucketRule struct {
 	ms   int64  // clock units of a millisecond
 }
 
-// Words of a state, and of a ticket: the state just after the charge, that before it, when it was charged, and the cost.
+// Words of a state.
 const (
 	wordLevel = iota // in thousandths
 	wordLast         // the millisecond of the last charge
 	thousandthsWords
-
-	thousandthsBefore = thousandthsWords
-	thousandthsNow    = 2 * thousandthsWords
-	thousandthsOf     = thousandthsNow + 1
 )
 
 func (b *nginxBucketRule) Kind() string       { return "nginx_bucket" }
@@ -80,10 +77,6 @@ func (b *nginxBucketRule) Words() int         { return thousandthsWords }
 func (b *nginxBucketRule) Capacity() int64    { return b.size }
 func (b *nginxBucketRule) LargestCost() int64 { return b.size }
 func (b *nginxBucketRule) CanBook() bool      { return false }
-
-func (b *nginxBucketRule) ChargeTurn(s []int64, _, now, cost int64) []int64 {
-	return b.Charge(s, now, cost)
-}
 
 func (b *nginxBucketRule) ConvertTicket(Ticket, int64, Rule) (Ticket, bool) { return Ticket{}, false }
 
@@ -101,8 +94,13 @@ func (b *nginxBucketRule) millisecond(now int64) (ms, into int64) {
 	return ms, into
 }
 
-// Level is what is in the bucket.
-func (b *nginxBucketRule) Level(s []int64, now int64) int64 {
+// Level is what is in the bucket, with so many more requests.
+func (b *nginxBucketRule) Level(s []int64, now, more int64) int64 {
+	return plus(b.level(s, now), more*Thousand) // more is at most the size
+}
+
+// level is what is in the bucket.
+func (b *nginxBucketRule) level(s []int64, now int64) int64 {
 	if len(s) == 0 {
 		return 0
 	}
@@ -119,7 +117,7 @@ func (b *nginxBucketRule) Level(s []int64, now int64) int64 {
 func (b *nginxBucketRule) until(s []int64, now int64, tooMuch u128.Uint) int64 {
 	ms, into := b.millisecond(now)
 	last := ms
-	if b.Level(s, now) > 0 {
+	if b.level(s, now) > 0 {
 		last = s[wordLast]
 	}
 	if tooMuch.Hi > 0 && tooMuch.Hi >= math.MaxUint64/Thousand {
@@ -144,7 +142,7 @@ func (b *nginxBucketRule) until(s []int64, now int64, tooMuch u128.Uint) int64 {
 
 // behind is what the bucket will hold, given what is ahead: from the last charge, or from now on where it is empty by itself.
 func (b *nginxBucketRule) behind(s []int64, now int64, ahead uint64, cost int64) (sum u128.Uint) {
-	if b.Level(s, now) > 0 {
+	if b.level(s, now) > 0 {
 		sum = u128.From(uint64(s[wordLevel]))
 	}
 	return sum.Add(u128.Mul(ahead, Thousand)).Add(u128.Mul(uint64(cost), Thousand))
@@ -152,7 +150,7 @@ func (b *nginxBucketRule) behind(s []int64, now int64, ahead uint64, cost int64)
 
 // Plan behind others goes by volume: each of them that is served cuts off less than a thousandth, which makes it later.
 func (b *nginxBucketRule) Plan(s []int64, now int64, ahead uint64, cost int64) Plan {
-	level := u128.From(uint64(b.Level(s, now))).Add(u128.Mul(ahead, Thousand)).Add(u128.Mul(uint64(cost), Thousand))
+	level := u128.From(uint64(b.level(s, now))).Add(u128.Mul(ahead, Thousand)).Add(u128.Mul(uint64(cost), Thousand))
 	if !u128.From(b.full).Less(level) {
 		return Plan{}
 	}
@@ -168,35 +166,43 @@ func (b *nginxBucketRule) Charge(s []int64, now, cost int64) []int64 {
 	if len(s) == 0 {
 		s = append(s, 0, ms)
 	}
-	level := b.Level(s, now)
+	level := b.level(s, now)
 	more := u128.Mul(uint64(cost), Thousand).Min(u128.From(uint64(math.MaxInt64 - level))) // a debt beyond that is forgotten
 	s[wordLevel], s[wordLast] = level+int64(more.Lo), max(s[wordLast], ms)
 	return s
 }
 
 func (b *nginxBucketRule) Book(s []int64, now, _, cost int64) ([]int64, Ticket) {
-	ms, _ := b.millisecond(now)
-	t := Ticket{thousandthsBefore + wordLast: ms, thousandthsNow: now, thousandthsOf: cost}
-	copy(t[thousandthsBefore:thousandthsNow], s)
-	s = b.Charge(s, now, cost)
-	copy(t[:], s)
-	return s, t
+	return b.Charge(s, now, cost), Ticket{}
 }
 
-// Refund gives back what nothing was charged on top of: the state is then as if the charge had been of what is left of it.
-func (b *nginxBucketRule) Refund(s []int64, _ int64, t Ticket, amount int64) []int64 {
-	if len(s) == 0 || [thousandthsWords]int64(s) != [thousandthsWords]int64(t[:]) {
+// Note keeps the charge in the journal: what drains is cut off at each charge, so that what an older one still adds cannot be told without
+// making the others again. What was charged before the bucket was last empty adds nothing.
+func (b *nginxBucketRule) Note(m *Memory, s []int64, n Note) {
+	if b.level(s, n.At) == 0 {
+		m.journal.Clear()
+	}
+	m.journal.Charged(s, outstanding.Charge{ID: n.ID, Cost: n.Cost, Goes: [5]int64{n.At}}, b.again)
+}
+
+// again makes a charge of the journal.
+func (b *nginxBucketRule) again(s []int64, c outstanding.Charge) []int64 {
+	return b.Charge(s, c.Goes[0], c.Cost)
+}
+
+func (b *nginxBucketRule) NeedsMemory() bool { return true }
+
+func (b *nginxBucketRule) Drop(m *Memory, t Ticket) { m.journal.Drop(t.id(), b.again) }
+
+func (b *nginxBucketRule) Refund(m *Memory, s []int64, _ int64, t Ticket, amount int64) []int64 {
+	if m == nil {
 		return s
 	}
-	copy(s, t[thousandthsBefore:thousandthsNow])
-	if left := t[thousandthsOf] - amount; left > 0 {
-		s = b.Charge(s, t[thousandthsNow], left)
-	}
-	return s
+	return m.journal.GiveBack(s, t.id(), amount, b.again)
 }
 
 func (b *nginxBucketRule) Look(s []int64, now int64, ahead uint64) (remaining, reset int64) {
-	level := u128.From(uint64(b.Level(s, now))).Add(u128.Mul(ahead, Thousand))
+	level := u128.From(uint64(b.level(s, now))).Add(u128.Mul(ahead, Thousand))
 	if !level.IsZero() {
 		if reset = b.until(s, now, b.behind(s, now, ahead, 0)); reset == Never {
 			reset = math.MaxInt64
@@ -217,7 +223,7 @@ func (b *nginxBucketRule) Convert(s []int64, now int64, to Rule, then int64) []i
 }
 
 func (b *nginxBucketRule) Spent(s []int64, now int64) int64 {
-	level := b.Level(s, now)
+	level := b.level(s, now)
 	return level/Thousand + min(level%Thousand, 1)
 }
 

@@ -65,18 +65,26 @@ type Rule interface {
 	Plan(state []int64, now int64, ahead uint64, cost int64) Plan
 	// Charge takes a cost at now, whether or not Plan would admit it.
 	Charge(state []int64, now, cost int64) []int64
-	// Book charges now what may go at due, as Plan said. The Ticket identifies the charge to Refund.
+	// Book charges now what may go at due, as Plan said. The Ticket identifies the charge to Refund; where the rule needs a Memory for
+	// that, Note has been told of the charge, and of its ID.
 	Book(state []int64, now, due, cost int64) ([]int64, Ticket)
-	// ChargeTurn charges the first waiter in a queue, whose turn came at due and was noticed at now.
-	ChargeTurn(state []int64, due, now, cost int64) []int64
-	// TurnTime is the time at which ChargeTurn counts such a turn.
+	// TurnTime is the time as of which a turn is charged that came at due and was noticed at now.
 	TurnTime(due, now int64) int64
-	// Refund gives back amount of the charge that a ticket stands for, as far as that never admits too much.
-	Refund(state []int64, now int64, t Ticket, amount int64) []int64
+	// Refund gives back amount of the charge that a ticket stands for: the state is then as if that had never been charged, as far as no
+	// work that was promised its time would have to move up.
+	Refund(m *Memory, state []int64, now int64, t Ticket, amount int64) []int64
+	// NeedsMemory reports whether Refund needs a Memory. Rules whose tickets say by themselves what can be given back need none.
+	NeedsMemory() bool
+	// Note tells of a charge before it is made, as long as there is a Memory: of all charges, not only of reservations.
+	Note(m *Memory, state []int64, n Note)
+	// Drop ends a reservation of which nothing is to be given back.
+	Drop(m *Memory, t Ticket)
+	// ConvertMemory carries a Memory over to another rule when the limit changes, after Convert has made next of the state.
+	ConvertMemory(m *Memory, now int64, to Rule, next []int64)
 	// Look returns the largest cost that a Take would be given, and the clock units until the state equals an untouched one.
 	Look(state []int64, now int64, ahead uint64) (remaining, reset int64)
-	// Level is what an NginxBucket holds, in thousandths of a request; 0 for all other rules.
-	Level(state []int64, now int64) int64
+	// Level is what an NginxBucket holds, in thousandths of a request, with so many requests more; 0 for all other rules.
+	Level(state []int64, now, more int64) int64
 
 	// Convert carries what has been used over to another rule when the limit changes. What cannot be represented is rounded up, so that
 	// no change mints tokens. A rule of another kind is loaded with what this one has spent. then is the same moment as now on the other
@@ -108,15 +116,19 @@ type ruleBasics struct {
 	horizon int64 // MaxSpan in clock units
 }
 
-func basicsFor(unit time.Duration) ruleBasics                     { return ruleBasics{unit, int64(MaxSpan / unit)} }
-func (b *ruleBasics) Unit() time.Duration                         { return b.unit }
-func (b *ruleBasics) CanBook() bool                               { return true }
-func (b *ruleBasics) ReadsWallTime() bool                         { return false }
-func (b *ruleBasics) StoresPermits() bool                         { return false }
-func (b *ruleBasics) MovesPromises() bool                         { return false }
-func (b *ruleBasics) FirstContact(state []int64, _ int64) []int64 { return state }
-func (b *ruleBasics) TurnTime(_, now int64) int64                 { return now }
-func (b *ruleBasics) Level([]int64, int64) int64                  { return 0 }
+func basicsFor(unit time.Duration) ruleBasics                             { return ruleBasics{unit, int64(MaxSpan / unit)} }
+func (b *ruleBasics) Unit() time.Duration                                 { return b.unit }
+func (b *ruleBasics) CanBook() bool                                       { return true }
+func (b *ruleBasics) ReadsWallTime() bool                                 { return false }
+func (b *ruleBasics) StoresPermits() bool                                 { return false }
+func (b *ruleBasics) MovesPromises() bool                                 { return false }
+func (b *ruleBasics) FirstContact(state []int64, _ int64) []int64         { return state }
+func (b *ruleBasics) TurnTime(_, now int64) int64                         { return now }
+func (b *ruleBasics) Level([]int64, int64, int64) int64                   { return 0 }
+func (b *ruleBasics) NeedsMemory() bool                                   { return false }
+func (b *ruleBasics) Note(*Memory, []int64, Note)                         {}
+func (b *ruleBasics) Drop(*Memory, Ticket)                                {}
+func (b *ruleBasics) ConvertMemory(m *Memory, _ int64, _ Rule, _ []int64) { m.Reset() }
 
 // lateTurn is the TurnTime of rules that keep a queue's pace although its timer fires late.
 func (b *ruleBasics) lateTurn(due, now int64) int64 {

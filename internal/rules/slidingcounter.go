@@ -161,12 +161,8 @@ func (w *slidingCounterRule) Book(s []int64, now, _, cost int64) ([]int64, Ticke
 	return s, Ticket{wordNumber: s[wordNumber]}
 }
 
-func (w *slidingCounterRule) ChargeTurn(s []int64, _, now, cost int64) []int64 {
-	return w.Charge(s, now, cost)
-}
-
 // Refund takes back from the window that was counted in, while it is the current one or the one before.
-func (w *slidingCounterRule) Refund(s []int64, now int64, t Ticket, amount int64) []int64 {
+func (w *slidingCounterRule) Refund(_ *Memory, s []int64, now int64, t Ticket, amount int64) []int64 {
 	if len(s) == 0 {
 		return s
 	}

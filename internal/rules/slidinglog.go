@@ -295,14 +295,10 @@ func unjoin(s []int64, joined []int64) []int64 {
 	return s
 }
 
-func (w *slidingLogRule) ChargeTurn(s []int64, _, now, cost int64) []int64 {
-	return w.Charge(s, now, cost)
-}
-
 // Refund takes back from a charge that is still remembered as it was made. Where it was the latest, those that became one to make room for it
 // are two again, and what was promised before is the latest promise; but charges of one time and cost are not known apart, and while one of
 // them is left its time stays promised.
-func (w *slidingLogRule) Refund(s []int64, _ int64, t Ticket, amount int64) []int64 {
+func (w *slidingLogRule) Refund(_ *Memory, s []int64, _ int64, t Ticket, amount int64) []int64 {
 	for i := len(s) - 2; i >= entries(s) && i > 0 && s[i] >= t[ticketTime]; i -= 2 {
 		if s[i] != t[ticketTime] || s[i+1] != t[ticketAmount] {
 			continue

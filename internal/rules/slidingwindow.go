@@ -266,13 +266,9 @@ func (w *slidingWindowRule) Book(s []int64, now, due, cost int64) ([]int64, Tick
 	return s, t
 }
 
-func (w *slidingWindowRule) ChargeTurn(s []int64, _, now, cost int64) []int64 {
-	return w.Charge(s, now, cost)
-}
-
 // Refund takes back from the slot that was counted in, while it is in the window. Where it was the latest charge, what was promised before
 // is the latest promise again, and a slot that it overwrote is there again.
-func (w *slidingWindowRule) Refund(s []int64, now int64, t Ticket, amount int64) []int64 {
+func (w *slidingWindowRule) Refund(_ *Memory, s []int64, now int64, t Ticket, amount int64) []int64 {
 	if len(s) == 0 {
 		return s
 	}

@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/big"
 	"time"
+
+	"github.com/weirflow/weir/internal/outstanding"
 )
 
 // WarmUp is the parameters of the limit of that name.
@@ -46,7 +48,7 @@ func (l WarmUp) Compile(unit time.Duration) (Rule, error) {
 		w.pool = noPool{}
 	}
 	if w.free {
-		w.full = new(big.Int)
+		w.full, w.parts, w.perUnit = new(big.Int), big.NewInt(1), big.NewInt(1)
 		return w, nil
 	}
 	n, p, err := l.Rate.ticks(unit)
@@ -77,6 +79,10 @@ func (noPool) Put(any)  {}
 //
 //	a permit is p*2(K+k) ticks, thr is P*n*(K+k), max is P*d
 //	what taking from u1 to u2, both above thr, costs beyond T each is (x1^2-x2^2)*(k-K) / (16*n^2*K^2*(K+k)*P) clock units, x = u-thr
+//
+// So a wait is a whole number of parts of a clock unit, and the state keeps it to the part: waits do not round, and nothing adds up. What is
+// rounded is what an idle time stores, where that begins within a clock unit: up, to the next tick, once for each idle time. A tick more that
+// is stored makes what follows later by at most 1/(2n) of a clock unit, once.
 type warmUpRule struct {
 	ruleBasics
 	pool  ScratchPool
@@ -88,9 +94,11 @@ type warmUpRule struct {
 	full      *big.Int // max
 	threshold *big.Int // thr
 	permit    *big.Int // a permit
-	climb     *big.Int // k-K
-	each      *big.Int // T, in parts of a clock unit
+	climb     *big.Int // k-K, in parts of a clock unit
+	each      *big.Int // T, in parts
 	parts     *big.Int // how many of them make a clock unit
+	perUnit   *big.Int // n
+	restWords int      // how many words of a state the parts take
 
 	ticksLess, partsLess *big.Int // by 1, to round up with
 }
@@ -104,6 +112,7 @@ func (w *warmUpRule) compute(n, p, period, k, one int64) {
 		}
 		return v
 	}
+	w.perUnit = big.NewInt(n)
 	w.ticks = product(n, 5*one+k)
 	w.full = new(big.Int).Mul(w.ticks, big.NewInt(period))
 	w.threshold = product(period, n, one+k)
@@ -111,7 +120,16 @@ func (w *warmUpRule) compute(n, p, period, k, one int64) {
 	w.climb = big.NewInt(k - one)
 	w.parts = product(16, n, n, one, one, one+k, period)
 	w.each = product(16, n, one, one, one+k, period, p)
-	w.ticksLess, w.partsLess = new(big.Int).Sub(w.ticks, big.NewInt(1)), new(big.Int).Sub(w.parts, big.NewInt(1))
+	w.ticksLess = new(big.Int).Sub(w.ticks, big.NewInt(1))
+	common := new(big.Int).GCD(nil, nil, w.parts, w.each)
+	if w.climb.Sign() > 0 {
+		common.GCD(nil, nil, common, w.climb)
+	}
+	for _, v := range []*big.Int{w.climb, w.each, w.parts} {
+		v.Quo(v, common)
+	}
+	w.partsLess = new(big.Int).Sub(w.parts, big.NewInt(1))
+	w.restWords = (w.partsLess.BitLen() + 63) / 64
 	w.limit = whole(new(big.Int).Quo(w.full, w.permit))
 	w.most = whole(new(big.Int).Quo(product(w.horizon, n), big.NewInt(p)))
 }
@@ -124,23 +142,23 @@ func whole(v *big.Int) int64 {
 	return math.MaxInt64
 }
 
-// Words of a state of warmUpRule. A Ticket is those just after the charge, and those before.
+// Words of a state of warmUpRule. Behind them are the parts of a clock unit by which the next charge may go later than wordNext: restWords
+// words, the highest first.
 const (
-	wordNext     = iota // when the next charge may go
+	wordNext     = iota // when the next charge may go, in whole clock units
 	wordStored          // what is stored in ticks: the high 63 bits
 	wordStoredLo        // and the low 64
-	warmWords
-
-	ticketBefore     = warmWords
-	ticketWarmCharge = 2 * warmWords
-	ticketWarmAt     = ticketWarmCharge + 1 // when it was charged
+	wordRest            // at most 4: of 16*n^2*K^2*(K+k)*P, 126 bits are n*P*(5K+k), and 99 are 16*n*K^2
 )
 
 // Scratch is what one computation works on: all numbers that it needs are here, so that it allocates nothing.
-type Scratch struct{ stored, left, cost, low, x, y, sum, rest big.Int }
+type Scratch struct {
+	stored, left, cost, low, x, y, sum, rest big.Int
+	late                                     big.Int // parts of a clock unit beyond a time
+}
 
 func (w *warmUpRule) Kind() string    { return "warm_up" }
-func (w *warmUpRule) Words() int      { return warmWords }
+func (w *warmUpRule) Words() int      { return wordRest + w.restWords }
 func (w *warmUpRule) Capacity() int64 { return w.limit }
 
 func (w *warmUpRule) LargestCost() int64 {
@@ -151,50 +169,97 @@ func (w *warmUpRule) LargestCost() int64 {
 }
 
 func (w *warmUpRule) Valid(s []int64) bool {
-	if len(s) == 0 || len(s) != warmWords || s[wordStored] < 0 {
+	if len(s) == 0 || len(s) != w.Words() || s[wordStored] < 0 {
 		return len(s) == 0
 	}
 	c := w.pool.Get().(*Scratch)
 	defer w.pool.Put(c)
 	c.read(s)
-	return c.stored.Cmp(w.full) <= 0
+	return c.stored.Cmp(w.full) <= 0 && c.late.Cmp(w.parts) < 0
 }
 
-// read takes what is stored out of a state.
+// read takes what is stored, and by which parts the next charge may go later, out of a state.
 func (c *Scratch) read(s []int64) {
 	c.stored.SetUint64(uint64(s[wordStored]))
 	c.stored.Lsh(&c.stored, 64)
 	c.stored.Add(&c.stored, c.low.SetUint64(uint64(s[wordStoredLo])))
+	c.readLate(s[wordRest:])
 }
 
-// write makes a state of what is stored.
-func (c *Scratch) write(s []int64, next int64) []int64 {
+// readLate takes parts of a clock unit out of words.
+func (c *Scratch) readLate(words []int64) {
+	c.late.SetInt64(0)
+	for _, word := range words {
+		c.x.Lsh(&c.late, 64)
+		c.late.Or(&c.x, c.low.SetUint64(uint64(word)))
+	}
+}
+
+// writeLate appends them to words.
+func (w *warmUpRule) writeLate(c *Scratch, words []int64) []int64 {
+	for i := w.restWords - 1; i >= 0; i-- {
+		c.x.Rsh(&c.late, uint(64*i))
+		c.y.And(c.low.SetUint64(math.MaxUint64), &c.x)
+		words = append(words, int64(c.y.Uint64()))
+	}
+	return words
+}
+
+// write makes a state of what is stored, and of when the next charge may go.
+func (w *warmUpRule) write(c *Scratch, s []int64, next int64) []int64 {
 	hi := c.x.Rsh(&c.stored, 64).Uint64()
 	lo := c.x.And(c.low.SetUint64(math.MaxUint64), &c.stored).Uint64()
-	return append(s[:0], next, int64(hi), int64(lo))
+	return w.writeLate(c, append(s[:0], next, int64(hi), int64(lo)))
 }
 
-// at works out what is stored at now, and returns when the next charge may go. While that lies ahead, nothing more is stored.
+// at works out what is stored at now, and returns when the next charge may go, which is c.late parts later. While that lies ahead, nothing
+// more is stored.
 func (w *warmUpRule) at(c *Scratch, s []int64, now int64) (next int64) {
 	if len(s) == 0 {
 		c.stored.Set(w.full)
+		c.late.SetInt64(0)
 		return now
 	}
 	c.read(s)
 	if s[wordNext] >= now {
 		return s[wordNext]
 	}
-	if !w.free {
-		c.low.SetUint64(uint64(now) - uint64(s[wordNext]))
-		if c.stored.Add(&c.stored, c.x.Mul(&c.low, w.ticks)); c.stored.Cmp(w.full) > 0 {
-			c.stored.Set(w.full)
-		}
-	}
+	c.y.SetInt64(0)
+	w.store(c, s[wordNext], now)
 	return now
 }
 
-// take takes as many permits as there are of a cost out of c.stored, and returns how long the next charge waits for all of it. That may be
-// as long as the whole clock.
+// store adds what is stored from a time and c.late parts until another one and c.y parts, which c.late then is. It is rounded up to the next
+// tick.
+func (w *warmUpRule) store(c *Scratch, from, to int64) {
+	c.low.SetUint64(uint64(to) - uint64(from))
+	switch {
+	case w.free:
+	case c.late.Sign() == 0 && c.y.Sign() == 0:
+		c.stored.Add(&c.stored, c.x.Mul(&c.low, w.ticks))
+	default:
+		c.sum.Mul(&c.low, w.parts)
+		c.sum.Add(&c.sum, &c.y)
+		c.sum.Sub(&c.sum, &c.late)
+		c.low.Mul(&c.sum, w.ticks)
+		c.stored.Add(&c.stored, c.divide(c.low.Add(&c.low, w.partsLess), w.parts))
+	}
+	if c.stored.Cmp(w.full) > 0 {
+		c.stored.Set(w.full)
+	}
+	c.late.Set(&c.y)
+}
+
+// upTo is the first clock reading that is not before a time and c.late parts.
+func (c *Scratch) upTo(t int64) int64 {
+	if c.late.Sign() > 0 && t < math.MaxInt64 {
+		return t + 1
+	}
+	return t
+}
+
+// take takes as many permits as there are of a cost out of c.stored, and returns how many clock units the next charge waits for all of it;
+// by how many parts more, or c.late already was, c.late then is.
 func (w *warmUpRule) take(c *Scratch, cost uint64) uint64 {
 	if w.free {
 		return 0
@@ -211,11 +276,24 @@ func (w *warmUpRule) take(c *Scratch, cost uint64) uint64 {
 	c.x.Mul(&c.low, &c.rest)
 	c.sum.Mul(&c.x, w.climb)
 	c.sum.Add(&c.sum, c.x.Mul(&c.cost, w.each))
+	c.sum.Add(&c.sum, &c.late)
 	c.stored.Set(&c.left)
-	if q := c.divide(c.sum.Add(&c.sum, w.partsLess), w.parts); q.IsUint64() { // rounded up
-		return q.Uint64()
+	q := c.divide(&c.sum, w.parts)
+	if c.late.Set(&c.rest); !q.IsUint64() {
+		return math.MaxUint64
 	}
-	return math.MaxUint64
+	return q.Uint64()
+}
+
+// takeFrom is take for a time, and c.late, that moves by as much. fits is false where that is beyond the end of the clock, at which the time then
+// is.
+func (w *warmUpRule) takeFrom(c *Scratch, next int64, cost uint64) (_ int64, fits bool) {
+	units, left := w.take(c, cost), ClockLeft(next)
+	if units > left || units == left && c.late.Sign() > 0 {
+		c.late.SetInt64(0)
+		return math.MaxInt64, false
+	}
+	return next + int64(units), true
 }
 
 // above makes x what u is above the threshold.
@@ -234,13 +312,12 @@ func (c *Scratch) divide(a, b *big.Int) *big.Int {
 func (w *warmUpRule) Plan(s []int64, now int64, ahead uint64, cost int64) Plan {
 	c := w.pool.Get().(*Scratch)
 	defer w.pool.Put(c)
-	next, more := w.at(c, s, now), uint64(0)
+	next, fits := w.at(c, s, now), true
 	if ahead > 0 {
-		more = w.take(c, ahead)
+		next, fits = w.takeFrom(c, next, ahead)
 	}
-	at := after(next, more)
-	wait := Until(at, now)
-	if wait > w.horizon || more > ClockLeft(next) || !w.ends(c, at, cost) {
+	wait := Until(c.upTo(next), now)
+	if wait > w.horizon || !fits || !w.ends(c, next, cost) {
 		return Plan{Never, Never}
 	}
 	return Plan{Wait: wait}
@@ -249,106 +326,122 @@ func (w *warmUpRule) Plan(s []int64, now int64, ahead uint64, cost int64) Plan {
 // ends reports whether what is charged at a time, with what is stored now, is waited for before the end of the clock. Were it charged all the
 // same, nothing would be waited for at the end.
 func (w *warmUpRule) ends(c *Scratch, at, cost int64) bool {
-	left := ClockLeft(at)
-	if left > 2*uint64(w.horizon) {
+	if ClockLeft(at) > 3*uint64(w.horizon) {
 		return true // the largest cost is waited for within the horizon, and getting warm takes a Period
 	}
-	return w.take(c, uint64(cost)) <= left
+	_, fits := w.takeFrom(c, at, uint64(cost))
+	return fits
 }
 
 func (w *warmUpRule) Charge(s []int64, now, cost int64) []int64 {
 	c := w.pool.Get().(*Scratch)
 	defer w.pool.Put(c)
-	next := w.at(c, s, now)
-	return c.write(s, after(next, w.take(c, uint64(cost))))
+	next, _ := w.takeFrom(c, w.at(c, s, now), uint64(cost))
+	return w.write(c, s, next)
 }
 
 // DecideDirect computes what is stored once.
-func (w *warmUpRule) DecideDirect(s []int64, now, cost int64, charge bool) (next []int64, v DirectVerdict, ok bool) {
+func (w *warmUpRule) DecideDirect(s []int64, now, cost int64, charge bool) (_ []int64, v DirectVerdict, ok bool) {
 	if w.free {
 		return s, v, false
 	}
 	c := w.pool.Get().(*Scratch)
 	defer w.pool.Put(c)
-	if ClockLeft(now) <= 3*uint64(w.horizon) {
+	if ClockLeft(now) <= 4*uint64(w.horizon) {
 		return s, v, false // near the end of the clock
 	}
-	wait := Until(w.at(c, s, now), now)
-	switch {
+	next := w.at(c, s, now)
+	switch wait := Until(c.upTo(next), now); {
 	case wait > w.horizon:
 		return s, v, false
 	case wait > 0:
 		v.Retry = wait
 	case charge:
-		at := after(now, w.take(c, uint64(cost)))
-		s, wait = c.write(s, at), Until(at, now)
+		next, _ = w.takeFrom(c, next, uint64(cost))
+		s = w.write(c, s, next)
 	}
-	v.Remaining, v.Reset = w.see(c, wait)
+	v.Remaining, v.Reset = w.see(c, Until(next, now))
 	return s, v, true
 }
 
-// see is what there is to say of what is stored, where the next charge has to wait.
-func (w *warmUpRule) see(c *Scratch, wait int64) (remaining, reset int64) {
+// see is what there is to say of what is stored, where the next charge may go after so many clock units and c.late parts.
+func (w *warmUpRule) see(c *Scratch, units int64) (remaining, reset int64) {
+	wait := c.upTo(units)
 	if wait == 0 {
 		remaining = min(whole(c.divide(&c.stored, w.permit)), w.LargestCost()) // half as much again is stored at most
 	}
+	// What fills up is stored from then on, and rounded up: the last tick takes only a part of its time.
+	c.y.Set(c.divide(c.sum.Mul(&c.late, w.ticks), w.parts))
 	c.sum.Sub(w.full, &c.stored)
-	return remaining, plus(wait, whole(c.divide(c.sum.Add(&c.sum, w.ticksLess), w.ticks)))
+	c.sum.Add(&c.sum, &c.y)
+	fills := whole(c.divide(c.sum.Add(&c.sum, w.ticksLess), w.ticks))
+	return remaining, max(wait, plus(units, fills))
 }
 
 func (w *warmUpRule) Book(s []int64, now, _, cost int64) ([]int64, Ticket) {
-	t := Ticket{ticketWarmCharge: cost, ticketWarmAt: now}
-	if len(s) == 0 {
-		copy(t[ticketBefore:ticketWarmCharge], w.cold(now))
-	} else {
-		copy(t[ticketBefore:ticketWarmCharge], s)
+	return w.Charge(s, now, cost), Ticket{}
+}
+
+// Note keeps the charge in the journal, with the time at which its work goes: how much one costs goes by how cold it is then, so that what an
+// older charge still adds cannot be told without making the others again. What was charged before it was last as cold as can be adds nothing.
+func (w *warmUpRule) Note(m *Memory, s []int64, n Note) {
+	c := w.pool.Get().(*Scratch)
+	defer w.pool.Put(c)
+	charge := outstanding.Charge{ID: n.ID, Cost: n.Cost}
+	charge.Goes[0] = w.at(c, s, n.At)
+	w.writeLate(c, charge.Goes[:1])
+	if charge.Goes[0] == n.At && c.late.Sign() == 0 && c.stored.Cmp(w.full) == 0 {
+		m.journal.Clear()
 	}
-	s = w.Charge(s, now, cost)
-	copy(t[:ticketBefore], s)
-	return s, t
+	m.journal.Charged(s, charge, w.again)
 }
 
-// cold is a state in which as much is stored as can be.
-func (w *warmUpRule) cold(now int64) []int64 {
-	var c Scratch
-	c.stored.Set(w.full)
-	return c.write(nil, now)
+// again makes a charge of the journal. Its work goes when it was promised to, though there might now be a time before.
+func (w *warmUpRule) again(s []int64, charge outstanding.Charge) []int64 {
+	c := w.pool.Get().(*Scratch)
+	defer w.pool.Put(c)
+	goes := charge.Goes[0]
+	c.readLate(charge.Goes[1 : 1+w.restWords])
+	next := goes
+	if c.y.Set(&c.late); len(s) == 0 {
+		c.stored.Set(w.full)
+	} else if c.read(s); s[wordNext] < goes || s[wordNext] == goes && c.late.Cmp(&c.y) < 0 {
+		w.store(c, s[wordNext], goes)
+	} else {
+		next = s[wordNext]
+	}
+	next, _ = w.takeFrom(c, next, uint64(charge.Cost))
+	return w.write(c, s, next)
 }
 
-func (w *warmUpRule) ChargeTurn(s []int64, due, now, cost int64) []int64 {
-	return w.Charge(s, w.TurnTime(due, now), cost)
+func (w *warmUpRule) NeedsMemory() bool { return true }
+
+func (w *warmUpRule) Drop(m *Memory, t Ticket) { m.journal.Drop(t.id(), w.again) }
+
+func (w *warmUpRule) Refund(m *Memory, s []int64, _ int64, t Ticket, amount int64) []int64 {
+	if m == nil {
+		return s
+	}
+	return m.journal.GiveBack(s, t.id(), amount, w.again)
 }
 
 // TurnTime keeps the pace of a line whose timer is late, as a bucket does.
 func (w *warmUpRule) TurnTime(due, now int64) int64 { return w.lateTurn(due, now) }
 
-// Refund makes the state what it would be had the actual cost been charged at first, where nothing was charged since, and otherwise gives
-// nothing back: what was charged later was charged by how cold it then was.
-func (w *warmUpRule) Refund(s []int64, _ int64, t Ticket, amount int64) []int64 {
-	if len(s) != warmWords || [warmWords]int64(s) != [warmWords]int64(t[:ticketBefore]) {
-		return s
-	}
-	copy(s, t[ticketBefore:ticketWarmCharge])
-	if actual := t[ticketWarmCharge] - amount; actual > 0 {
-		return w.Charge(s, t[ticketWarmAt], actual)
-	}
-	return s
-}
-
 func (w *warmUpRule) Look(s []int64, now int64, ahead uint64) (remaining, reset int64) {
 	c := w.pool.Get().(*Scratch)
 	defer w.pool.Put(c)
-	wait := Until(w.at(c, s, now), now)
+	units := Until(w.at(c, s, now), now)
 	if ahead > 0 {
-		wait = plus(wait, int64(min(w.take(c, ahead), math.MaxInt64)))
+		units = plus(units, int64(min(w.take(c, ahead), math.MaxInt64)))
 	}
 	if w.free {
-		if wait > 0 {
-			return 0, wait
+		if units > 0 {
+			return 0, units
 		}
 		return math.MaxInt64, 0
 	}
-	return w.see(c, wait)
+	return w.see(c, units)
 }
 
 // Convert is Guava's setRate: the time at which the next charge may go stays, and the part of what can be stored. What was used at an
@@ -370,7 +463,14 @@ func (w *warmUpRule) Convert(s []int64, now int64, to Rule, then int64) []int64 
 		c.sum.Add(&c.sum, new(big.Int).Sub(w.full, big.NewInt(1)))
 		c.stored.Quo(&c.sum, w.full) // rounded up: colder
 	}
-	return c.write(s, at)
+	c.sum.Mul(&c.late, next.perUnit)
+	c.sum.Add(&c.sum, new(big.Int).Sub(w.parts, big.NewInt(1)))
+	c.late.Quo(&c.sum, w.parts) // rounded up, to what permits of the new rate come in
+	if c.late.Mul(&c.late, new(big.Int).Quo(next.parts, next.perUnit)); c.late.Cmp(next.parts) == 0 {
+		c.late.SetInt64(0)
+		at = plus(at, 1)
+	}
+	return next.write(&c, s, at)
 }
 
 func (w *warmUpRule) ConvertTicket(Ticket, int64, Rule) (Ticket, bool) { return Ticket{}, false }
@@ -381,7 +481,8 @@ func (w *warmUpRule) Spent(s []int64, now int64) int64 {
 	}
 	var c Scratch
 	ahead := new(big.Int).Sub(big.NewInt(w.at(&c, s, now)), big.NewInt(now))
-	owed := ahead.Add(ahead.Mul(ahead, w.parts), new(big.Int).Sub(w.each, big.NewInt(1)))
+	owed := ahead.Add(ahead.Mul(ahead, w.parts), &c.late)
+	owed.Add(owed, new(big.Int).Sub(w.each, big.NewInt(1)))
 	used := owed.Quo(owed, w.each)
 	used.Add(used, new(big.Int).Quo(w.full, w.permit))
 	return whole(used.Sub(used, new(big.Int).Quo(&c.stored, w.permit)))

@@ -42,7 +42,7 @@ func openDates(t *testing.T, l weir.Limit) *dates {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &dates{subject: opened.(*subject), model: weirtest.NewModel(l, time.Microsecond)}
+	d := &dates{subject: opened.(*subject), model: weirtest.NewBlindModel(l, time.Microsecond)}
 	prefix := fmt.Sprintf("dates:%s:%d:", t.Name(), time.Now().UnixNano())
 	d.store, d.calls = d.opened(t, prefix)
 	d.shared, err = weir.NewShared(l, d.store, weir.Named("quota"))

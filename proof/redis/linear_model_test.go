@@ -87,7 +87,7 @@ func clone[V any](m map[int]V) map[int]V {
 // linearModel is what the checker is told of a limit. Each key is a history of its own, in which the clock moves too.
 func linearModel(l weir.Limit) porcupine.Model {
 	return porcupine.Model{
-		Init: func() any { return linear{m: weirtest.NewModel(l, time.Microsecond), now: epoch}.printed() },
+		Init: func() any { return linear{m: weirtest.NewBlindModel(l, time.Microsecond), now: epoch}.printed() },
 		Step: func(state, input, output any) (bool, any) {
 			next, ok := state.(linear).after(input.(op), output.(outcome))
 			return ok, next

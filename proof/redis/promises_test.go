@@ -60,7 +60,7 @@ type promises struct {
 // promises makes a walk, and tells of it where the two sides part.
 func (w *world) promises(r *rand.Rand) string {
 	l := few(r)
-	p := &promises{r: r, limit: l, clock: new(weirtest.Clock), model: weirtest.NewModel(l, time.Microsecond), now: 1_000_000}
+	p := &promises{r: r, limit: l, clock: new(weirtest.Clock), model: weirtest.NewBlindModel(l, time.Microsecond), now: 1_000_000}
 	opened, err := w.open(l, p.clock)
 	if err != nil {
 		return err.Error()
@@ -154,7 +154,7 @@ func TestBeyondDoubles(t *testing.T) {
 		weir.SlidingLog{Limit: most, Window: time.Second, MaxEntries: 4},
 	} {
 		for _, cancel := range []bool{false, true} {
-			clock, model := new(weirtest.Clock), weirtest.NewModel(l, time.Microsecond)
+			clock, model := new(weirtest.Clock), weirtest.NewBlindModel(l, time.Microsecond)
 			opened, err := w.open(l, clock)
 			if err != nil {
 				t.Fatal(err)

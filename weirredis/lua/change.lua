@@ -89,14 +89,19 @@ kinds[6].load = function(P, t, spent)
   return (kinds[6].book(P, nil, t, t, min(spent, P.limit)))
 end
 
--- As Guava's setRate: the time at which the next charge may go stays, and the part of what can be stored, rounded up to the colder side.
--- What was used at a rate without end is warm.
+-- As Guava's setRate: the time at which the next charge may go stays, rounded up to what permits of the new rate come in, and the part of what can
+-- be stored, rounded up to the colder side. What was used at a rate without end is warm.
 kinds[7].convert = function(P, S, Q)
-  local stored, next = warmat(P, S, now)
-  if P.free then
-    return warmstate(next, 0)
+  local stored, next, rest = warmat(P, S, now)
+  rest = wideup(widemul(rest, Q.n), P.unit)
+  if rest == Q.n then
+    next, rest = plus(next, 1), 0
   end
-  return warmstate(next, wideup(widemul(stored, Q.full), P.full))
+  rest = widemul(rest, Q.fractions)
+  if P.free then
+    return warmstate(next, rest, 0)
+  end
+  return warmstate(next, rest, wideup(widemul(stored, Q.full), P.full))
 end
 
 kinds[7].load = function(P, t, spent)

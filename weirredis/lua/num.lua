@@ -219,6 +219,18 @@ local function wideover(a, b)
   return wide((bigdiv(a, limbs(b))))
 end
 
+-- widedivide is a/b, whole, and the rest.
+local function widedivide(a, b)
+  if type(a) == 'number' then
+    if type(b) == 'number' then
+      return muldiv(a, 1, b)
+    end
+    return 0, a
+  end
+  local q, r = bigdiv(a, limbs(b))
+  return wide(q), wide(r)
+end
+
 -- wideup is a/b, rounded up.
 local function wideup(a, b)
   if type(a) == 'number' and type(b) == 'number' then

@@ -1,51 +1,96 @@
--- WarmUp. What is stored is kept as the time that it took to come, in ticks of which a clock unit brings d: see warm in the Go package.
--- With T = p/n and the cold factor k/one all of it is whole. A state is the time at which the next charge may go, and what is stored: a
--- number, or limbs where it is larger.
+-- WarmUp. What is stored is kept as the time that it took to come, in ticks of which a clock unit brings d: see warmUpRule in the Go package.
+-- With T = p/n and the cold factor k/one all of it is whole, and waits are whole parts of a clock unit. A state is the time at which the next
+-- charge may go, in clock units; how many elements follow of the parts by which it is later, and those; and what is stored. Both of these are a
+-- number, or limbs where they are larger.
 
--- storedin is what is stored in a state.
-local function storedin(S)
-  if #S == 2 then
-    return S[2]
+-- slice is some elements of a list as a number, which is 0 where there are none, or as limbs.
+local function slice(S, from, to)
+  if to <= from then
+    return S[to >= from and from or 0] or 0
   end
-  return {unpack(S, 2)}
+  return {unpack(S, from, to)}
 end
 
-local function warmstate(next, stored)
+-- warmread is when the next charge may go, in clock units and parts, and what is stored.
+local function warmread(S)
+  local parts = S[2]
+  return S[1], slice(S, 3, 2 + parts), slice(S, 3 + parts, #S)
+end
+
+local function warmstate(next, rest, stored)
+  local S = {next, 0}
+  if type(rest) == 'table' then
+    S[2] = #rest
+    for i = 1, #rest do
+      S[2 + i] = rest[i]
+    end
+  elseif rest > 0 then
+    S[2], S[3] = 1, rest
+  end
   if type(stored) == 'number' then
-    return {next, stored}
+    S[#S + 1] = stored
+  else
+    for i = 1, #stored do
+      S[#S + 1] = stored[i]
+    end
   end
-  return {next, unpack(stored)}
+  return S
 end
 
--- warmat is what is stored at t, and when the next charge may go. While that lies ahead, nothing more is stored.
+-- warmat is what is stored at t, and when the next charge may go. While that lies ahead, nothing more is stored. What an idle time stores is
+-- rounded up to a tick, where it begins within a clock unit.
 local function warmat(P, S, t)
   if not S then
-    return P.full, t
-  elseif S[1] >= t or P.free then
-    return storedin(S), max(S[1], t)
+    return P.full, t, 0
   end
-  return wideleast(wideadd(storedin(S), widemul(t - S[1], P.d)), P.full), t
+  local next, rest, stored = warmread(S)
+  if next >= t then
+    return stored, next, rest
+  elseif P.free then
+    return stored, t, 0
+  end
+  local more = widemul(t - next, P.d)
+  if rest ~= 0 then
+    more = wideless(more, (widedivide(widemul(rest, P.d), P.unit)))
+  end
+  return wideleast(wideadd(stored, more), P.full), t, 0
 end
 
--- warmtake takes as many permits as there are of a cost out of what is stored. It returns what is left, and how long the next charge waits
--- for all of the cost, rounded up once.
-local function warmtake(P, stored, cost)
+-- warmup is the first clock reading that is not before a time.
+local function warmup(next, rest)
+  if rest ~= 0 then
+    return plus(next, 1)
+  end
+  return next
+end
+
+-- warmtake takes as many permits as there are of a cost out of what is stored. It returns what is left, and when the charge after it may go.
+-- The time is beyond the end of the clock where it is larger than last.
+local function warmtake(P, stored, cost, next, rest)
   if P.free then
-    return stored, 0
+    return stored, next, rest
   end
   local left = wideless(stored, widemul(P.permit, cost))
-  local wait, rest = muldiv(cost, P.p, P.n)
+  local wait, linear = muldiv(cost, P.p, P.n)
   local x, y = wideless(stored, P.threshold), wideless(left, P.threshold)
-  if x == 0 or P.climb == 0 then
-    if rest > 0 then
-      wait = wait + 1
-    end
-    return left, min(wait, last)
+  if linear > 0 then
+    rest = wideadd(rest, widemul(P.fractions, linear))
   end
-  -- x^2-y^2 is (x+y)*(x-y)
-  local dear = widemul(widemul(wideadd(x, y), wideless(x, y)), P.climb)
-  local more = wideup(wideadd(dear, widemul(P.fractions, rest)), widemul(P.fractions, P.n))
-  return left, plus(min(wait, last), narrow(more))
+  if x ~= 0 and P.climb ~= 0 then
+    -- x^2-y^2 is (x+y)*(x-y)
+    rest = wideadd(rest, widemul(widemul(wideadd(x, y), wideless(x, y)), P.climb))
+  end
+  local over
+  over, rest = widedivide(rest, P.unit)
+  return left, next + min(wait, last) + narrow(over), rest
+end
+
+-- warmended is the time of a charge as a state keeps it: at most the end of the clock.
+local function warmended(next, rest)
+  if next > last or next == last and rest ~= 0 then
+    return last, 0
+  end
+  return next, rest
 end
 
 kinds[7] = {
@@ -56,6 +101,7 @@ kinds[7] = {
     local n, p, period, k, one = P[3], P[4], P[5], P[6], P[7]
     P.free, P.keeps, P.name = n == 0, n == 0, 'warm' -- what was used at a rate without end is warm
     P.full, P.largest = 0, last
+    P.n, P.fractions, P.unit = 1, 1, 1
     if P.free then
       return
     end
@@ -63,30 +109,38 @@ kinds[7] = {
     P.d, P.permit = widemul(n, 5 * one + k), widemul(p, 2 * (one + k))
     P.full, P.threshold = widemul(P.d, period), widemul(widemul(n, period), one + k)
     P.fractions = widemul(widemul(widemul(16 * one * one, one + k), n), period) -- n times that many are a clock unit
+    P.unit = widemul(P.fractions, n)
     P.largest = max(min(muldiv(horizon, n, p), last), 1)
   end,
 
   sound = function(_, S)
-    local n = #S
-    for i = 3, n do
-      if type(S[i]) ~= 'number' or S[i] >= limb then
-        return false
-      end
+    local n, parts = #S, S[2]
+    if n < 3 or n > 24 or not numbers(S, 0) or parts > n - 3 or parts ~= floor(parts) then
+      return false
     end
-    return n >= 2 and n <= 16 and numbers(S, 0) and (n == 2 or S[2] < limb and S[n] > 0)
+    -- Limbs have no zeros at the top.
+    local function limbed(from, to)
+      for i = from, to do
+        if S[i] >= limb then
+          return false
+        end
+      end
+      return S[to] > 0
+    end
+    return (parts <= 1 or limbed(3, 2 + parts)) and (n == 3 + parts or limbed(3 + parts, n))
   end,
 
   contact = function() end,
 
   plan = function(P, S, t, cost)
-    local stored, next = warmat(P, S, t)
-    local wait = next - t
+    local stored, next, rest = warmat(P, S, t)
+    local wait = warmup(next, rest) - t
     if wait > horizon then
       return never, 0
     end
-    if last - next <= 2 * horizon then -- otherwise the largest cost is waited for before the end of the clock
-      local _, own = warmtake(P, stored, cost)
-      if own > last - next then
+    if last - next <= 3 * horizon then -- otherwise the largest cost is waited for before the end of the clock
+      local _, after, more = warmtake(P, stored, cost, next, rest)
+      if after > last or after == last and more ~= 0 then
         return never, 0
       end
     end
@@ -95,10 +149,12 @@ kinds[7] = {
 
   -- A ticket is the state just after, the one before, the cost, and when it was charged.
   book = function(P, S, t, due, cost)
-    local stored, next = warmat(P, S, t)
-    local left, wait = warmtake(P, stored, cost)
-    local after = warmstate(plus(next, wait), left)
-    return after, {after, S or warmstate(t, P.full), cost, t}
+    local stored, next, rest = warmat(P, S, t)
+    local left
+    left, next, rest = warmtake(P, stored, cost, next, rest)
+    next, rest = warmended(next, rest)
+    local after = warmstate(next, rest, left)
+    return after, {after, S or warmstate(t, 0, P.full), cost, t}
   end,
 
   -- refund makes the state what it would be had the actual cost been charged at first, where nothing was charged since. Otherwise it gives
@@ -116,26 +172,30 @@ kinds[7] = {
   end,
 
   look = function(P, S, t)
-    local stored, next = warmat(P, S, t)
-    local wait, remaining = next - t, 0
+    local stored, next, rest = warmat(P, S, t)
+    local wait, remaining = warmup(next, rest) - t, 0
     if P.free then
       return wait == 0 and last or 0, wait
     elseif wait == 0 then
       remaining = min(narrow(wideover(stored, P.permit)), P.largest)
     end
-    return remaining, plus(wait, narrow(wideup(wideless(P.full, stored), P.d)))
+    -- What fills up is stored from then on, and rounded up: the last tick takes only a part of its time.
+    local lacks = wideless(P.full, stored)
+    if rest ~= 0 then
+      lacks = wideadd(lacks, (widedivide(widemul(rest, P.d), P.unit)))
+    end
+    return remaining, max(wait, plus(next - t, narrow(wideup(lacks, P.d))))
   end,
 
   spent = function(P, S, t)
     if P.free then
       return 0
     end
-    local stored, next = warmat(P, S, t)
-    local owed, rest = muldiv(next - t, P.n, P.p)
-    if rest > 0 then
-      owed = owed + 1
-    end
+    local stored, next, rest = warmat(P, S, t)
+    local owed, more = muldiv(next - t, P.n, P.p) -- in permits, and then in n-ths of a clock unit
+    local parts = wideadd(widemul(P.fractions, more), rest)
+    owed = plus(min(owed, last), narrow(wideup(parts, widemul(P.fractions, P.p))))
     local all, left = wideover(P.full, P.permit), wideover(stored, P.permit)
-    return plus(min(owed, last), narrow(wideless(all, left)))
+    return plus(owed, narrow(wideless(all, left)))
   end,
 }

@@ -1,0 +1,110 @@
+package outstanding
+
+import "slices"
+
+// MaxCharges bounds a Journal: some 3 KiB for one state.
+const MaxCharges = 64
+
+// A Journal holds what was charged since the oldest outstanding reservation, and the state from before that. Giving a reservation back is to
+// make the other charges again. It is for algorithms in which a charge's price depends on the state that it finds, where a Ledger cannot say
+// how much is left of an older charge.
+//
+// What comes when the Journal is full pushes the oldest charge out: nothing of a reservation can be given back then.
+//
+// The zero Journal is empty and ready to use.
+type Journal struct {
+	before  []int64 // the state without any of the charges
+	charges []Charge
+	inexact uint64
+}
+
+// A Charge is one that a Journal can make again.
+type Charge struct {
+	ID   ID       // of an outstanding reservation; 0 for any other charge
+	Cost int64    // what has not been given back
+	Goes [5]int64 // when its work goes, in words of the algorithm's own: a time that was promised does not move up
+}
+
+// Empty reports whether nothing is outstanding.
+func (j *Journal) Empty() bool { return len(j.charges) == 0 }
+
+// TakeInexact returns how many reservations were pushed out since it was last called.
+func (j *Journal) TakeInexact() (n uint64) {
+	n, j.inexact = j.inexact, 0
+	return n
+}
+
+// Charged notes a charge that is about to be made on a state. again makes a charge. One that is no reservation's is noted only where
+// something is outstanding.
+func (j *Journal) Charged(state []int64, c Charge, again func([]int64, Charge) []int64) {
+	if len(j.charges) == MaxCharges {
+		j.inexact++ // the oldest is a reservation's
+		j.charges[0].ID = 0
+		j.trim(again)
+	}
+	switch {
+	case len(j.charges) > 0:
+		j.charges = append(j.charges, c)
+	case c.ID != 0:
+		j.before = append(j.before[:0], state...)
+		j.charges = append(j.charges, c)
+	}
+}
+
+// GiveBack takes an amount of a reservation's cost out, and ends the reservation. It returns the state as it is without, in the memory of the
+// one given. Of a reservation that the Journal does not know, nothing is given back.
+func (j *Journal) GiveBack(state []int64, id ID, amount int64, again func([]int64, Charge) []int64) []int64 {
+	i := j.find(id)
+	if i < 0 {
+		return state
+	}
+	j.charges[i].ID = 0
+	if j.charges[i].Cost -= amount; j.charges[i].Cost <= 0 {
+		j.charges = slices.Delete(j.charges, i, i+1)
+	}
+	state = append(state[:0], j.before...)
+	for _, c := range j.charges {
+		state = again(state, c)
+	}
+	j.trim(again)
+	return state
+}
+
+// Drop ends a reservation of which nothing is given back.
+func (j *Journal) Drop(id ID, again func([]int64, Charge) []int64) {
+	if i := j.find(id); i >= 0 {
+		j.charges[i].ID = 0
+		j.trim(again)
+	}
+}
+
+func (j *Journal) find(id ID) int {
+	return slices.IndexFunc(j.charges, func(c Charge) bool { return c.ID == id && id != 0 })
+}
+
+// trim leaves out what was charged before the oldest outstanding reservation.
+func (j *Journal) trim(again func([]int64, Charge) []int64) {
+	n := slices.IndexFunc(j.charges, func(c Charge) bool { return c.ID != 0 })
+	if n < 0 {
+		j.Clear()
+		return
+	}
+	for _, c := range j.charges[:n] {
+		j.before = again(j.before, c)
+	}
+	j.charges = slices.Delete(j.charges, 0, n)
+}
+
+// Reset empties the journal, and keeps little memory.
+func (j *Journal) Reset() {
+	j.Clear()
+	j.inexact = 0
+}
+
+// Clear ends all reservations: nothing of them can be given back any more.
+func (j *Journal) Clear() {
+	j.before = j.before[:0]
+	if j.charges = j.charges[:0]; cap(j.charges) > 8 {
+		j.charges = nil
+	}
+}

@@ -1,0 +1,177 @@
+// Package outstanding remembers which reservations of one state have been neither settled nor cancelled, so that giving one back leaves the
+// state as if its charge had never been made. It holds the exact rule of docs/guarantees.md ("Cancelling a reservation"), and knows no
+// clock, no lock and no algorithm: a Ledger is for states that are one backlog, a Journal for all others.
+package outstanding
+
+import (
+	"slices"
+	"sort"
+
+	"github.com/weirflow/weir/internal/u128"
+)
+
+// MaxGroups bounds a Ledger: 32 KiB for one state.
+const (
+	MaxGroups = 2 << halfBits
+	halfBits  = 9
+)
+
+// An ID names one reservation of a holder, which gives each a larger one than those before. The zero ID names none.
+type ID uint64
+
+// A Ledger holds the outstanding reservations of a state that is one backlog: the time until a bucket is full, or the tokens that it lacks.
+//
+// For each reservation it knows the least backlog that any later charge found, in the state's own unit. A later charge that found an
+// empty bucket was not held up by the reservation, so nothing of the reservation is left to give back; one that found a backlog of m was
+// held up by at most m of it. The newer a reservation, the fewer charges came after it, so these bounds never fall from older to newer ones.
+// Reservations with the same bound are therefore neighbours, and form one group: a charge changes the newest groups alone, and merges them.
+//
+// Memory follows the number of different bounds, not of reservations. A reservation that nobody settles or cancels stays until a
+// charge finds the bucket full.
+//
+// The zero Ledger is empty and ready to use.
+type Ledger struct {
+	groups  []group // oldest first; their bounds rise strictly
+	inexact uint64
+}
+
+// A group is neighbouring reservations with the same bound.
+type group struct {
+	first ID        // the oldest; the group ends where the next begins
+	open  int       // how many of them are still outstanding
+	bound u128.Uint // the least backlog that a later charge found; the largest number where there was no later charge
+}
+
+// Empty reports whether nothing is outstanding.
+func (l *Ledger) Empty() bool { return len(l.groups) == 0 }
+
+// TakeInexact returns how many reservations, since it was last called, got a lower bound because there were more than MaxGroups.
+func (l *Ledger) TakeInexact() (n uint64) {
+	n, l.inexact = l.inexact, 0
+	return n
+}
+
+// Add records a reservation whose charge has just been made, and noted by Charged.
+func (l *Ledger) Add(id ID) {
+	if len(l.groups) == MaxGroups {
+		l.coarsen()
+	}
+	l.groups = append(l.groups, group{first: id, open: 1, bound: u128.Max()})
+}
+
+// coarsen makes half as many groups: neighbours get the lowest bound among them where the bounds differ by less than a part of the highest.
+// That never admits too much. Where one is then given back less than it took, there is the more to give back to the others: of 4,000
+// reservations that are all cancelled some 15 are missing in the end, and of a million 6 %.
+func (l *Ledger) coarsen() {
+	top := l.groups[len(l.groups)-1].bound // a charge has been noted: it is a backlog
+	step := u128.Uint{Hi: top.Hi / (MaxGroups / 2), Lo: top.Hi%(MaxGroups/2)<<(64-halfBits) | top.Lo>>halfBits}
+	kept := l.groups[:1]
+	for _, g := range l.groups[1:] {
+		if last := &kept[len(kept)-1]; g.bound.Sub(last.bound).Less(step) {
+			l.inexact += uint64(g.open)
+			last.open += g.open
+		} else {
+			kept = append(kept, g)
+		}
+	}
+	l.groups = kept
+}
+
+// Charged notes a charge that found a backlog at the time at which its work may go.
+func (l *Ledger) Charged(backlog u128.Uint) {
+	i := len(l.groups)
+	for i > 0 && !l.groups[i-1].bound.Less(backlog) {
+		i--
+	}
+	switch {
+	case i == len(l.groups):
+	case backlog.IsZero():
+		l.groups = l.groups[:0] // as i is 0: no bound is below it
+	default:
+		l.merge(i, len(l.groups), backlog)
+	}
+}
+
+// merge makes the groups from one place up to another into one, which has a bound.
+func (l *Ledger) merge(from, to int, bound u128.Uint) {
+	merged := &l.groups[from]
+	for _, g := range l.groups[from+1 : to] {
+		merged.open += g.open
+	}
+	merged.bound = bound
+	l.groups = slices.Delete(l.groups, from+1, to)
+}
+
+// find returns the place of a reservation's group; one below 0 where nothing of it can be given back any more.
+func (l *Ledger) find(id ID) int {
+	return sort.Search(len(l.groups), func(i int) bool { return l.groups[i].first > id }) - 1
+}
+
+// Drop ends a reservation of which nothing is given back. Each reservation may be ended once.
+func (l *Ledger) Drop(id ID) {
+	if i := l.find(id); i >= 0 {
+		l.end(i)
+	}
+}
+
+// end takes one reservation out of a group.
+func (l *Ledger) end(i int) {
+	if l.groups[i].open--; l.groups[i].open == 0 {
+		l.groups = slices.Delete(l.groups, i, i+1)
+	}
+}
+
+// GiveBack ends a reservation and returns how much less the backlog becomes: the amount, as far as the reservation still holds up what came
+// after it. backlog is the present one. Each reservation may be ended once.
+func (l *Ledger) GiveBack(id ID, amount, backlog u128.Uint) u128.Uint {
+	i := l.find(id)
+	if i < 0 {
+		return u128.Uint{}
+	}
+	given := amount.Min(l.groups[i].bound).Min(backlog)
+	if given.IsZero() {
+		l.end(i)
+		return given
+	}
+	for j := i; j < len(l.groups); j++ { // what came later finds so much less
+		if g := &l.groups[j]; g.bound != u128.Max() {
+			g.bound = g.bound.Sub(given)
+		}
+	}
+	// An older reservation held up this one's charge by its own bound at most, and less of that charge is left.
+	bound, oldest := l.groups[i].bound, i
+	for oldest > 0 && !l.groups[oldest-1].bound.Less(bound) {
+		oldest--
+	}
+	l.merge(oldest, i+1, bound)
+	l.end(oldest)
+	if len(l.groups) > 0 && l.groups[0].bound.IsZero() {
+		l.groups = slices.Delete(l.groups, 0, 1)
+	}
+	return given
+}
+
+// Rescale replaces each bound, as a change of the limit does with the backlog. The function keeps the order of its arguments and rounds down.
+func (l *Ledger) Rescale(f func(u128.Uint) u128.Uint) {
+	kept := l.groups[:0]
+	for _, g := range l.groups {
+		if g.bound != u128.Max() {
+			g.bound = f(g.bound)
+		}
+		switch n := len(kept); {
+		case g.bound.IsZero():
+		case n > 0 && kept[n-1].bound == g.bound:
+			kept[n-1].open += g.open
+		default:
+			kept = append(kept, g)
+		}
+	}
+	l.groups = kept
+}
+
+// Reset empties the ledger, and keeps little memory.
+func (l *Ledger) Reset() {
+	if l.groups = l.groups[:0]; cap(l.groups) > 16 {
+		l.groups = nil
+	}
+}

@@ -1,0 +1,131 @@
+package keyed_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/keyed"
+	"github.com/weirflow/weir/weirtest"
+)
+
+// TestCancelledKeysAreAsIfNeverCharged: for each key, and while other keys come and go.
+func TestCancelledKeysAreAsIfNeverCharged(t *testing.T) {
+	clock := new(weirtest.Clock)
+	k, err := keyed.New[string](weir.TokenBucket{Rate: weir.PerHour(1), Burst: 8}, keyed.Options{MaxKeys: 64, Clock: clock.Now, Timers: clock.AfterFunc})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	open := map[string][]keyed.Reservation[string]{}
+	for i := range 3 {
+		for n := range 16 {
+			key := fmt.Sprint("held", n)
+			if !k.Allow(key) {
+				t.Fatal(key)
+			}
+			r, ok := k.Reserve(key, 1, 0)
+			if !ok {
+				t.Fatal(key)
+			}
+			open[key] = append(open[key], r)
+		}
+		for n := range 1000 { // which take each other's room
+			k.Take(fmt.Sprint("other", i, n), 1)
+		}
+	}
+	for key, all := range open {
+		all[0].Cancel()
+		all[2].Cancel()
+		all[1].Cancel()
+		all[1].Cancel()
+		if d := k.Peek(key, 0); d.Remaining != 5 {
+			t.Errorf("%s: %+v", key, d)
+		}
+	}
+	if s := k.Stats(); s.Inexact != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestReservationsOfAForgottenKey: one that outlives its key's state gives nothing to the new one.
+func TestReservationsOfAForgottenKey(t *testing.T) {
+	clock := new(weirtest.Clock)
+	k, err := keyed.New[int](weir.TokenBucket{Rate: weir.PerHour(1), Burst: 8}, keyed.Options{MaxKeys: 1, Clock: clock.Now, Timers: clock.AfterFunc})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	old, _ := k.Reserve(1, 3, 0)
+	k.Take(2, 5) // 1 is let go
+	if _, ok := k.Reserve(1, 4, 0); !ok {
+		t.Fatal("no room")
+	}
+	old.Cancel()
+	if d := k.Peek(1, 0); d.Remaining != 4 {
+		t.Errorf("%+v", d)
+	}
+}
+
+// TestChargesThatWereNotKept: Settle and Cancel of a charge without Keep did nothing, and said nothing.
+func TestChargesThatWereNotKept(t *testing.T) {
+	clock := new(weirtest.Clock)
+	k, err := keyed.New[string](weir.TokenBucket{Rate: weir.PerHour(1), Burst: 2}, keyed.Options{Name: "a", Clock: clock.Now, Timers: clock.AfterFunc})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	g, err := keyed.NewGroup(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	charges := []keyed.Charge[string]{{Key: "k", Cost: 1}}
+	if d, _ := g.Take(charges); !d.Allowed {
+		t.Fatal(d)
+	}
+	if err := charges[0].Cancel(); !errors.Is(err, keyed.ErrNotKept) {
+		t.Error(err)
+	}
+	if err := charges[0].Settle(0); !errors.Is(err, keyed.ErrNotKept) {
+		t.Error(err)
+	}
+	charges[0].Keep = true
+	if d, _ := g.Take(charges); !d.Allowed {
+		t.Fatal(d)
+	}
+	if d, _ := g.Take([]keyed.Charge[string]{{Key: "k", Cost: 1}}); d.Allowed {
+		t.Fatal(d)
+	}
+	if err := charges[0].Cancel(); err != nil {
+		t.Error(err)
+	}
+	if d := k.Peek("k", 1); d.Remaining != 1 {
+		t.Errorf("%+v", d)
+	}
+	refused := []keyed.Charge[string]{{Key: "k", Cost: 2}}
+	if d, _ := g.Take(refused); d.Allowed {
+		t.Fatal(d)
+	}
+	if err := refused[0].Cancel(); err != nil {
+		t.Error("nothing was charged: ", err)
+	}
+}
+
+// TestNginxBucketPeekOfAKey says what the next Take will.
+func TestNginxBucketPeekOfAKey(t *testing.T) {
+	limit := weir.NginxBucket{Rate: weir.PerSecond(1), Queue: 5}
+	clock := new(weirtest.Clock)
+	k, err := keyed.New[string](limit, keyed.Options{Clock: clock.Now, Timers: clock.AfterFunc})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	k.Take("a", 1)
+	for i, d := range []weir.Decision{k.Peek("a", 1), k.Take("a", 1)} {
+		if delay, excess := limit.Delay(d, 1), limit.Excess(d, 1); delay != time.Second || excess != 1000 {
+			t.Errorf("call %d: a delay of %v, an excess of %d: %+v", i, delay, excess, d)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+package weirtest
+
+import (
+	"math/big"
+	"slices"
+)
+
+// outstanding is the exact rule of SEMANTICS 1 for a state that is one backlog: of each reservation that is neither settled nor cancelled,
+// oldest first, the least backlog that any later charge found. It is a value: changing it makes another one.
+type outstanding []openCharge
+
+type openCharge struct {
+	id   int
+	most *big.Rat // nil where no charge came later
+}
+
+// charged notes a charge that found a backlog when its work went.
+func (o outstanding) charged(backlog *big.Rat) outstanding {
+	c := slices.Clone(o)
+	for i := range c {
+		if c[i].most == nil || backlog.Cmp(c[i].most) < 0 {
+			c[i].most = backlog
+		}
+	}
+	return c
+}
+
+// add records a reservation whose charge was noted. Its id is one that no other has.
+func (o outstanding) add(id int) outstanding { return append(slices.Clone(o), openCharge{id: id}) }
+
+// without ends a reservation of which nothing is given back.
+func (o outstanding) without(id int) outstanding {
+	return slices.DeleteFunc(slices.Clone(o), func(c openCharge) bool { return c.id == id })
+}
+
+// giveBack ends a reservation, and says by how much less the present backlog becomes.
+func (o outstanding) giveBack(id int, amount, backlog *big.Rat) (outstanding, *big.Rat) {
+	a := slices.IndexFunc(o, func(c openCharge) bool { return c.id == id })
+	if a < 0 {
+		return o, new(big.Rat)
+	}
+	give := smallest(amount, backlog)
+	if o[a].most != nil {
+		give = smallest(give, o[a].most)
+	}
+	c := slices.Clone(o)
+	for i := range c {
+		switch {
+		case i > a && c[i].most != nil:
+			c[i].most = largest(new(big.Rat), sub(c[i].most, give))
+		case i < a && o[a].most != nil:
+			c[i].most = smallest(c[i].most, largest(new(big.Rat), sub(o[a].most, give)))
+		}
+	}
+	return c.without(id), give
+}
+
+// scaled is what is left after a change of the limit.
+func (o outstanding) scaled(f func(*big.Rat) *big.Rat) outstanding {
+	c := slices.Clone(o)
+	for i := range c {
+		if c[i].most != nil {
+			c[i].most = f(c[i].most)
+		}
+	}
+	return c
+}
+
+// maxAgain is how many charges are made again at most.
+const maxAgain = 64
+
+// again is the exact rule for a state in which a charge's price depends on what it finds: all charges since the oldest outstanding
+// reservation, which are made again without one that is given back. It is a value, too.
+type again struct {
+	before  law // the state without any of them; nil where nothing is outstanding
+	charges []chargeAgain
+}
+
+type chargeAgain struct {
+	id   int // 0 for one that is not outstanding
+	cost int64
+	goes *big.Rat // when its work goes
+}
+
+// a remade law makes charges again.
+type remade interface {
+	law
+	make(chargeAgain)
+	bare() law // a copy that knows of nothing outstanding
+}
+
+// charged notes a charge that is about to be made.
+func (a again) charged(l remade, c chargeAgain) again {
+	if a.before == nil && c.id == 0 {
+		return a
+	}
+	if len(a.charges) == maxAgain {
+		a.charges = slices.Clone(a.charges)
+		a.charges[0].id = 0
+		a = a.trimmed()
+	}
+	if a.before == nil {
+		if c.id == 0 {
+			return a
+		}
+		a.before = l.bare()
+	}
+	a.charges = append(slices.Clone(a.charges), c)
+	return a
+}
+
+// trimmed leaves out what came before the oldest outstanding reservation.
+func (a again) trimmed() again {
+	n := slices.IndexFunc(a.charges, func(c chargeAgain) bool { return c.id != 0 })
+	if n < 0 {
+		return again{}
+	}
+	l := a.before.clone().(remade)
+	for _, c := range a.charges[:n] {
+		l.make(c)
+	}
+	return again{l, slices.Clone(a.charges[n:])}
+}
+
+// giveBack returns the state without an amount of a reservation's cost; nil where it is not outstanding.
+func (a again) giveBack(id int, amount int64) (law, again) {
+	i := slices.IndexFunc(a.charges, func(c chargeAgain) bool { return c.id == id })
+	if i < 0 {
+		return nil, a
+	}
+	a.charges = slices.Clone(a.charges)
+	a.charges[i].id = 0
+	if a.charges[i].cost -= amount; a.charges[i].cost <= 0 {
+		a.charges = slices.Delete(a.charges, i, i+1)
+	}
+	l := a.before.clone().(remade)
+	for _, c := range a.charges {
+		l.make(c)
+	}
+	return l, a.trimmed()
+}
+
+// without ends a reservation of which nothing is given back.
+func (a again) without(id int) again {
+	i := slices.IndexFunc(a.charges, func(c chargeAgain) bool { return c.id == id })
+	if i < 0 {
+		return a
+	}
+	a.charges = slices.Clone(a.charges)
+	a.charges[i].id = 0
+	return a.trimmed()
+}
