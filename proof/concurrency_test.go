@@ -151,7 +151,7 @@ func (g *gate) wait(t *rapid.T, e *entry) entered {
 	select {
 	case r := <-e.result:
 		return r
-	case <-time.After(5 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("#%d was not let go", e.id)
 		panic("unreachable")
 	}

@@ -1,5 +1,5 @@
-// Package proof holds the rules of Weir to be true, by properties over random schedules, by a search, and by histories of many threads.
-// It has no code but tests, and is a module of its own for their dependencies.
+// Package proof tests the rules of Weir by properties over random schedules, by a search for counterexamples, and by histories of many
+// threads. It has no code but tests, and is a module of its own for their dependencies.
 //
 // Every test is named after the rule it is about (docs/guarantees.md has them all), and runs it for each limit and each holder of
 // state: the pure Step, Prepared, weir.Limiter and keyed.Limiter, in process, on a virtual clock.
@@ -23,11 +23,12 @@
 //
 // # Running
 //
-//	go test -race ./proof                                          # 100 checks of each property
-//	go test ./proof -run Rule4 -rapid.checks=100000 -timeout 0     # long
-//	go test ./proof -run Rule1Nothing -rapid.checks=5000           # the search: 300 times as many schedules
+//	go test ./proof                                                # 100 checks of each property, the same each time
+//	WEIR_SEED=77 go test ./proof                                   # others
+//	go test ./proof -run Rule4 -rapid.checks=100000 -timeout 0     # more of them; `make long` does this for all
+//	go test ./proof -run Rule1Nothing -rapid.checks=5000           # the search: 100 times as many schedules
 //	go test ./proof -run Linear -count=1000                        # other histories
 //
-// A failure prints the schedule, made as short as it gets, and the seed to run it again with -rapid.seed. The threads of linear_test.go
-// are scheduled by the runtime: their seed gives the same calls, not the same history.
+// A failure prints the schedule, made as short as it gets, and its seed: WEIR_SEED set to that begins with it. The threads of
+// linear_test.go are scheduled by the runtime: a seed gives the same calls, not the same history.
 package proof

@@ -20,7 +20,7 @@ import (
 )
 
 // patience is how long a test waits for what has to come.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // binary is the weir command, built once.
 var binary string

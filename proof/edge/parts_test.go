@@ -42,7 +42,7 @@ func run(m *testing.M) int {
 }
 
 // patience is how long anything may take that takes no time on an idle machine.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 func poll(t *testing.T, what string, is func() bool) {
 	t.Helper()

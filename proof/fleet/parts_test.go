@@ -35,7 +35,7 @@ func run(m *testing.M) int {
 }
 
 // patience is how long a test waits for what has to come.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 func poll(t *testing.T, what string, is func() bool) {
 	t.Helper()

@@ -43,7 +43,7 @@ func run(m *testing.M) int {
 }
 
 // patience is how long a server may take to be ready.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // upstream answers at once, or after as long as the Hold field says.
 func upstream(t *testing.T) string {

@@ -18,7 +18,7 @@ import (
 )
 
 // patience is how long a test waits for what has to come.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 func startRedis(t *testing.T, o servers.RedisOptions) *servers.RedisServer {
 	t.Helper()

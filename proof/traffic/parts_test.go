@@ -41,7 +41,7 @@ func run(m *testing.M) int {
 }
 
 // patience is how long anything may take that takes no time on an idle machine.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // poll waits until something is so, and fails the test if it does not come to be.
 func poll(t *testing.T, what string, is func() bool) {
