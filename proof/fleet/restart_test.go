@@ -63,7 +63,7 @@ routes: [{ match: /, upstream: up, limits: [per-sku] }]
 		g.write(t, policy(c.prefix, c.limit))
 		poll(t, "the reload", func() bool { return strings.Contains(g.Output()[before:], "policy reloaded") })
 		asking.Wait()
-		if log := g.Output()[before:]; strings.Contains(log, "limit reset") != (c.why != "") || !strings.Contains(log, c.why) {
+		if log := g.Output()[before:]; strings.Contains(log, "limit starts over") != (c.why != "") || !strings.Contains(log, c.why) {
 			t.Errorf("%d: the log does not say: %s\n%s", i, c.why, log)
 		}
 		if n := admitted(); n != c.admitted {
