@@ -54,7 +54,6 @@ func TestSameLines(t *testing.T) {
 	}
 }
 
-
 // five sends five requests, one shortly after the other, which are given up after a while.
 func five(t *testing.T, client *http.Client, url string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
