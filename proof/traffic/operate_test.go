@@ -71,6 +71,7 @@ func TestReload(t *testing.T) {
   user:
     key: query.user
     token_bucket: { rate: 1/h, burst: 2 }
+    on_missing: deny
 upstreams: { up: { url: "http://` + up.Addr + `" } }
 routes: [{ match: /, upstream: up, limits: [user], refused: { file: busy.txt } }]
 `
@@ -83,7 +84,7 @@ routes: [{ match: /, upstream: up, limits: [user], refused: { file: busy.txt } }
 	g.reloads(t, 0, 1)
 	g.asks(t, "/?user=ann", "429")
 	g.asks(t, "/?user=bob", "200 429")
-	if l := g.logged(t, "policy not reloaded: the old one goes on"); len(l) != 1 || l[0]["level"] != "ERROR" || l[0]["why"] != "the file has changed" {
+	if l := g.logged(t, "policy not reloaded: the running policy stays active"); len(l) != 1 || l[0]["level"] != "ERROR" || l[0]["why"] != "the file has changed" {
 		t.Errorf("%v", l)
 	}
 	l := g.logged(t, "policy")
@@ -118,7 +119,7 @@ routes: [{ match: /, upstream: up, limits: [user], refused: { file: busy.txt } }
 	}
 	g.reloads(t, 2, 3)
 	t.Logf("read again %v after SIGHUP", time.Since(began))
-	if l := g.logged(t, "policy reloaded"); len(l) != 2 || l[0]["why"] != "the file has changed" || l[1]["why"] != "asked to" {
+	if l := g.logged(t, "policy reloaded"); len(l) != 2 || l[0]["why"] != "the file has changed" || l[1]["why"] != "signal" {
 		t.Errorf("%v", l)
 	}
 	if answer := curl(t, "http://"+g.Gateway+"/?user=ann"); answer != "still busy\n 429" {
@@ -248,7 +249,7 @@ routes:
 	}
 	stop(t, g.Process) // which is an error unless it ends with 0
 	t.Logf("it ended %v after SIGTERM", time.Since(began))
-	if len(g.logged(t, "stopping")) != 1 {
+	if len(g.logged(t, "shutting down")) != 1 {
 		t.Errorf("%s", g.Output())
 	}
 }
@@ -280,7 +281,7 @@ routes: [{ match: /, upstream: up }]
 	if err := g.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	poll(t, "it has begun to stop", func() bool { return len(g.logged(t, "stopping")) == 1 })
+	poll(t, "it has begun to stop", func() bool { return len(g.logged(t, "shutting down")) == 1 })
 	poll(t, "it ends on another signal", func() bool {
 		g.Signal(syscall.SIGINT) // fails once it has ended
 		select {
