@@ -343,15 +343,13 @@ func (v *Verdict) shadow(l *limit, e *Engine, r *request) {
 
 // held is how long a request is held back that was charged when it came, for a limit that fixes the delay then.
 func (l *limit) held(d weir.Decision, cost int64) time.Duration {
-	switch of := l.Limit.Limit.(type) {
-	case weir.NginxBucket:
+	if of, ok := l.Limit.Limit.(weir.NginxBucket); ok {
 		return of.Delay(d, cost)
-	case weir.LeakyBucket:
-		if l.zone != nil {
-			return heldInZone(of, d, cost)
-		}
 	}
-	return 0
+	if l.zone == nil || !d.Allowed {
+		return 0
+	}
+	return l.inZone.ZoneDelay(d.ResetAfter, cost)
 }
 
 // add counts a decision.

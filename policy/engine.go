@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/rules"
 	"github.com/weirflow/weir/internal/tally"
 	"github.com/weirflow/weir/keyed"
 )
@@ -58,10 +59,11 @@ type limit struct {
 	places   *keyed.Concurrency[string]
 	holder   Holder // the store of a limit of concurrency; nil for one in memory
 	shadows  *shadows
-	zone     *zone      // whose state table or places is; nil for a limit with a state of its own
-	spare    int64      // how much less it admits than the zone's table does
-	store    weir.Store // nil for one in memory
-	fails    string     // what decides where the store does not: allow or deny
+	zone     *zone       // whose state table or places is; nil for a limit with a state of its own
+	inZone   rules.Zoned // how it uses the zone\'s state
+	spare    int64       // how much less it admits than the zone's table does
+	store    weir.Store  // nil for one in memory
+	fails    string      // what decides where the store does not: allow or deny
 	counts   *counts
 	wait     bool      // it is a queue: who finds it busy waits
 	tells    bool      // verdicts carry the key

@@ -3,10 +3,11 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirflow/weir"
-	"github.com/weirflow/weir/internal/u128"
+	"github.com/weirflow/weir/internal/rules"
 	"github.com/weirflow/weir/keyed"
 )
 
@@ -22,9 +23,10 @@ type zone struct {
 	largeBy int64                      // the capacity of largest
 }
 
-// zoneKinds are the algorithms whose limits can share a zone: the state of each says how much was used, and nothing of how much may be.
-func zoneKinds() []string {
-	return []string{"token_bucket", "leaky_bucket", "nginx_bucket", "concurrency"}
+// zoned is what the algorithm of a limit needs to share a state; nil for one that cannot.
+func zoned(l weir.Limit) rules.Zoned {
+	z, _ := rules.ParamsOf(l).(rules.Zoned)
+	return z
 }
 
 // tableName is the name of a zone's table. No limit has such a name, so that a limit and a zone can have the same.
@@ -85,21 +87,13 @@ func (p *Policy) largest(zone string) (largest weir.Limit) {
 			}
 		}
 	}
-	switch l := largest.(type) {
-	case weir.LeakyBucket:
-		l.DelayAfter = l.Queue
-		return l
-	case weir.NginxBucket:
-		l.DelayAfter = l.Queue
-		return l
-	}
-	return largest
+	return rules.WithParams(largest, zoned(largest).ZoneState())
 }
 
 // join has a limit use the state of its zone.
 func (z *zone) join(c *limit) {
 	own, _ := capacityOf(c.Limit.Limit)
-	c.zone, c.table, c.places, c.spare, c.wait = z, z.table, z.places, z.largeBy-own, false
+	c.zone, c.table, c.places, c.spare, c.wait, c.inZone = z, z.table, z.places, z.largeBy-own, false, zoned(c.Limit.Limit)
 }
 
 // zoneRestarts says why the state of a zone is not kept where one limit of it comes after another; nothing where it is.
@@ -135,20 +129,6 @@ func ownNames(d *weir.Decision, limits []*limit, charges []keyed.Charge[string])
 			}
 		}
 	}
-}
-
-// heldInZone is how long a LeakyBucket of a zone holds a request back that it admitted with a decision: what was in the queue before the request
-// drains first, but for DelayAfter of it. ResetAfter is when all of it has drained, the request included.
-func heldInZone(l weir.LeakyBucket, d weir.Decision, cost int64) time.Duration {
-	if !d.Allowed || cost < 1 {
-		return 0
-	}
-	free := u128.Mul(uint64(l.DelayAfter)+uint64(cost), uint64(l.Rate.Per))
-	passes, _, fits := free.Div(uint64(l.Rate.N))
-	if !fits || passes >= uint64(d.ResetAfter) {
-		return 0
-	}
-	return d.ResetAfter - time.Duration(passes)
 }
 
 // dryRun has the shadow limits of zones decide, and charge their zones: all of the route or none of them, as enforced ones would. Nothing is
@@ -208,24 +188,25 @@ func (c *checker) zones() {
 
 // inZone checks what no limit of a zone may have.
 func (c *checker) inZone(l *Limit, at []string) {
-	kind := weir.Kind(l.Limit)
+	z := zoned(l.Limit)
 	switch {
-	case !slices.Contains(zoneKinds(), kind):
-		c.wrong(fmt.Sprintf("a %s cannot share its state", kind), "take zone out, or use token_bucket, leaky_bucket, nginx_bucket or concurrency", at...)
+	case z == nil:
+		var kinds []string
+		for _, k := range rules.Kinds() {
+			if k.NoZone == "" {
+				kinds = append(kinds, k.Name)
+			}
+		}
+		c.wrong(fmt.Sprintf("a %s cannot share its state: %s", weir.Kind(l.Limit), rules.KindOf(l.Limit).NoZone),
+			"take zone out, or use "+strings.Join(kinds, ", "), at...)
+		return
 	case l.Store != "":
 		c.wrong("a zone is kept in the memory of this process", "take zone or store out", at...)
 	case l.RollOut != "":
 		c.wrong("a limit with a roll_out has two states of its own", "take zone or roll_out out", at...)
 	}
-	switch of := l.Limit.(type) {
-	case weir.TokenBucket:
-		if of.Initial != 0 && of.Initial != of.Burst {
-			c.wrong("a state that is shared starts full", "take initial out", at...)
-		}
-	case weir.Concurrency:
-		if of.Queue > 0 {
-			c.wrong("nobody can queue for a place that limits share", "take queue or zone out", at...)
-		}
+	if _, problem := z.InCommon(); problem != "" {
+		c.wrong(problem, "", at...)
 	}
 }
 
@@ -245,22 +226,11 @@ func (c *checker) sameZone(l, first *Limit, at []string) {
 	if l.MaxKeys != first.MaxKeys || l.WhenFull != first.WhenFull {
 		differs("max_keys or when_full")
 	}
-	if !weir.Equal(rateOf(l.Limit), rateOf(first.Limit)) {
-		differs("rates")
+	if a, b := zoned(l.Limit), zoned(first.Limit); a != nil && b != nil {
+		mine, _ := a.InCommon()
+		theirs, _ := b.InCommon()
+		if mine != theirs {
+			differs("rates")
+		}
 	}
-}
-
-// rateOf is a limit with what limits of one zone have in common, and without what they differ in.
-func rateOf(l weir.Limit) weir.Limit {
-	switch l := l.(type) {
-	case weir.TokenBucket:
-		return weir.TokenBucket{Rate: l.Rate, Burst: 1}
-	case weir.LeakyBucket:
-		return weir.LeakyBucket{Rate: l.Rate}
-	case weir.NginxBucket:
-		return weir.NginxBucket{Rate: l.Rate}
-	case weir.Concurrency:
-		return weir.Concurrency{Limit: 1, MaxHold: l.MaxHold}
-	}
-	return l
 }

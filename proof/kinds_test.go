@@ -2,6 +2,7 @@ package proof
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -57,6 +58,7 @@ func TestForgottenPlacesAreFound(t *testing.T) {
 		"keyed":     func() rules.Kind { k := kind("concurrency"); k.NoRule = ""; return k },
 		"failover":  func() rules.Kind { k := kind("concurrency"); k.NoShare = ""; return k },
 		"lease":     func() rules.Kind { k := kind("sliding_log"); k.NoLease = ""; return k },
+		"zone":      func() rules.Kind { k := kind("sliding_log"); k.NoZone = ""; return k },
 		"lease ":    func() rules.Kind { k := kind("token_bucket"); k.NoLease = "no"; return k },
 		"store":     func() rules.Kind { k := kind("nginx_bucket"); k.NoStore = ""; return k },
 		"model":     func() rules.Kind { k := kind("concurrency"); k.NoModel = ""; return k },
@@ -101,6 +103,8 @@ func holes(t *testing.T, k *rules.Kind) (missing []string) {
 	has("keyed", k.NoRule, keyedHole(l), true)
 	has("failover", k.NoShare, shareHole(l), shared)
 	has("lease", k.NoLease, lease.Leasable(l), leased)
+	_, zoned := p.(rules.Zoned)
+	has("zone", k.NoZone, zoneHole(l), zoned)
 	has("store", k.NoStore, weirredis.Check(l), stored)
 	has("model", k.NoModel, modelHole(l), true)
 	if err := fileHole(k, l); err != nil {
@@ -110,6 +114,20 @@ func holes(t *testing.T, k *rules.Kind) (missing []string) {
 		hole("documents", "%v", err)
 	}
 	return missing
+}
+
+// zoneHole says why a policy refuses a limit with a zone.
+func zoneHole(l weir.Limit) error {
+	p := policy.Policy{
+		Limits: []policy.Limit{{Name: "a", Zone: "z", Limit: l}},
+		Routes: []policy.Route{{Match: "/", Limits: []string{"a"}}},
+	}
+	for _, problem := range p.Check() {
+		if !problem.Warning && strings.Contains(problem.Message, "cannot share its state") {
+			return errors.New(problem.Message)
+		}
+	}
+	return nil
 }
 
 // example is the required fields of a kind and its counts, with values that every algorithm accepts.

@@ -315,6 +315,7 @@ var intervalBucketKind = Kind{
 		{Name: "every", Type: DurationField, Required: true, Doc: "The time between steps, like 1m. Steps are counted from the charge that leaves a full bucket."},
 	},
 	NoLease: "steps begin with the charge that leaves a full bucket, and a lease would move that",
+	NoZone:  "steps begin with the charge that leaves a full bucket, and limits of different bursts are full at different times",
 }
 
 // Kind implements Params.

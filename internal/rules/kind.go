@@ -25,6 +25,7 @@ type Kind struct {
 	NoLease    string // why tokens of it cannot be leased; otherwise Zero is a Leased
 	NoStore    string // why no store keeps it; otherwise Zero is a Stored
 	NoModel    string // why weirtest has no reference model of it
+	NoZone     string // why limits of it cannot share a state; otherwise Zero is a Zoned
 	NoOverride string // why single keys cannot have parameters of their own
 
 	Queues bool // requests over the rate wait in it

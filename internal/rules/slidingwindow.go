@@ -369,6 +369,7 @@ var slidingWindowKind = Kind{
 		{Name: "slots", Type: CountField, Required: true, Doc: "How many slots the window is divided into; 2 to 4096."},
 		{Name: "slot_limit", Type: CountField, Default: "limit", Doc: "How many requests in each slot."},
 	},
+	NoZone: "no configuration that is imported shares a window between limits, and nothing else has asked for it",
 }
 
 // Kind implements Params.

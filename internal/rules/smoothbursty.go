@@ -61,6 +61,7 @@ var smoothBurstyKind = Kind{
 		{Name: "max_burst", Type: DurationField, Word: "none", WordIs: -1, Default: "1s", Doc: "How much idle time is stored as permits: a duration, or none."},
 	},
 	NoLease: "a request may take any number of permits ahead of their time, so there is no number that could be granted",
+	NoZone:  "what it admits does not depend on how much was used",
 }
 
 // Kind implements Params.

@@ -503,6 +503,7 @@ var warmUpKind = Kind{
 		{Name: "cold_factor", Type: NumberField, Default: "3", Doc: "How many times slower it is when cold; at least 1."},
 	},
 	NoLease: "a request may take any number of permits ahead of their time, so there is no number that could be granted",
+	NoZone:  "what it admits does not depend on how much was used",
 }
 
 // Kind implements Params.

@@ -7,4 +7,7 @@
 // Sequences are drawn. What each request should get is worked out first, by nginx's arithmetic in a few lines, so that each decision is a
 // quarter of a request's time away from the other one: a sequence whose requests arrived later than that is not compared, but played again
 // with other keys. So is one that came out differently. It counts as different if it is so each time: what is not by chance stays.
+//
+// reference_test.go sends the requests of nginx's own tests for limit_req and limit_conn to both. sites_test.go compares addresses, host names,
+// certificates, redirects, paths and body sizes.
 package nginx
