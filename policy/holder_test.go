@@ -179,13 +179,18 @@ func TestNoPlacesInAStore(t *testing.T) {
 	if _, err := policy.New(p, policy.Options{Stores: map[string]weir.Store{"s": &faulty{}}}); err == nil {
 		t.Error("no error")
 	}
-	e, err := policy.New(p, policy.Options{}) // as replay has it
+	p.Limits[0].Limit = weir.Concurrency{Limit: 1, MaxHold: time.Second}
+	now := int64(time.Hour)
+	e, err := policy.New(p, policy.Options{Clock: func() int64 { return now }}) // as replay has it
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	v := e.Decide(policy.Request{Method: "GET", Path: "/"})
-	if err := v.Enter(t.Context()); err != nil {
-		t.Error(err)
+	for _, allowed := range []bool{true, false} {
+		v := e.Decide(policy.Request{Method: "GET", Path: "/"})
+		if err := v.Enter(t.Context()); (err == nil) != allowed {
+			t.Errorf("allowed is to be %v: %v", allowed, err)
+		}
+		now += int64(time.Minute) // the first request is in flight for longer than MaxHold, as a store would extend it
 	}
 }

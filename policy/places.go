@@ -25,6 +25,10 @@ func (e *Engine) compilePlaces(c *limit, of weir.Concurrency, old *limit, change
 	if store := e.opts.Stores[c.Limit.Store]; store != nil && c.Limit.Store != "" {
 		return e.compileHolder(c, of, store)
 	}
+	if c.Limit.Store != "" { // without the store, as in replay: there MaxHold ends no request's place, but that of a process that crashed
+		of.MaxHold = 0
+		c.Limit.Limit = of
+	}
 	if old != nil && old.places != nil && old.keeps(c.Limit) {
 		c.places = old.places
 		*changes = append(*changes, func() error { return c.places.SetLimit(of) })
