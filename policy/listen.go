@@ -16,6 +16,9 @@ type Listen struct {
 // An Endpoint is a face with its address, written listen.FACE: ADDRESS.
 type Endpoint struct{ Face, Address string }
 
+// String is the endpoint as it is written.
+func (e Endpoint) String() string { return e.Face + ": " + e.Address }
+
 // Faces returns the names of the faces that have an address.
 func (l *Listen) Faces() (names []string) {
 	if len(l.Gateway) > 0 {

@@ -7,7 +7,8 @@ import (
 	"github.com/weirflow/weir/internal/nearest"
 )
 
-// meantPart returns the part that somebody meant who wrote it as another product does, empty where nobody knows.
+// meantPart returns the part that somebody meant who wrote it as another product does, empty where
+// nobody knows.
 func meantPart(text string) string {
 	word := strings.ToLower(strings.TrimPrefix(strings.Trim(text, "{}"), "$"))
 	switch word {

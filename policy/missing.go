@@ -6,12 +6,14 @@ import (
 	"sync/atomic"
 )
 
-// mayBeMissing reports whether a request can come without the part. What every request has cannot, nor can what the route's match bound.
+// mayBeMissing reports whether a request can come without the part. What every request has cannot,
+// nor can what the route's match bound.
 func (p part) mayBeMissing() bool {
 	return p.kind == partHeader || p.kind == partQuery || p.kind == partCookie
 }
 
-// missing warns of a key by which all clients that send none of its parts share one state, where nobody has said that this is meant.
+// missing warns of a key by which all clients that send none of its parts share one state, where
+// nobody has said that this is meant.
 func (c *checker) missing(l *Limit) {
 	if l.OnMissing != "" {
 		return
@@ -47,7 +49,8 @@ func (p *presence) note(i int) {
 // A MissingPart is a part of a limit's key that no request had which met the limit.
 type MissingPart struct{ Limit, Part string }
 
-// Missing returns the parts of keys that no request had, of the limits that some request met, where Options.Parts is set.
+// Missing returns the parts of keys that no request had, of the limits that some request met, where
+// Options.Parts is set.
 func (e *Engine) Missing() (all []MissingPart) {
 	for _, l := range e.limits {
 		if l.presence == nil || !l.presence.asked.Load() || l.isRest() {

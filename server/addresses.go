@@ -30,7 +30,8 @@ func endpoints(listen *policy.Listen) (all []endpoint) {
 	return all
 }
 
-// checkAddresses finds addresses that two faces would listen on, and upstreams that lead back to the gateway.
+// checkAddresses finds addresses that two faces would listen on, and upstreams that lead back to
+// the gateway.
 func checkAddresses(file *policyfile.File) (wrong []policyfile.Problem) {
 	listen := &file.Policy.Listen
 	all := endpoints(listen)
@@ -68,7 +69,8 @@ func isPort(text string) bool {
 	return err == nil
 }
 
-// overlap reports whether one process cannot listen on two addresses. An address that is not known yet, with port 0, overlaps none.
+// overlap reports whether one process cannot listen on two addresses. An address that is not known
+// yet, with port 0, overlaps none.
 func overlap(a, b string) bool {
 	hostA, portA, errA := net.SplitHostPort(a)
 	hostB, portB, errB := net.SplitHostPort(b)

@@ -228,7 +228,8 @@ func TestAdminPolicyIsAllOrNothing(t *testing.T) {
 	r.end(t)
 }
 
-// TestAdminWithoutToken: whoever is on this machine may look, plan, reload, ban and grant; a policy is not taken, and none has foreign files read.
+// TestAdminWithoutToken: whoever is on this machine may look, plan, reload, ban and grant; a policy
+// is not taken, and none has foreign files read.
 func TestAdminWithoutToken(t *testing.T) {
 	path, with := newPolicy(t)
 	r := serve(t, Options{Path: path})
@@ -373,7 +374,8 @@ func TestAdminBansAreChecked(t *testing.T) {
 	r.end(t)
 }
 
-// TestAdminChangesUnderLoad: policies, reloads, bans and requests at the same time. Of those who replace the same policy only one does.
+// TestAdminChangesUnderLoad: policies, reloads, bans and requests at the same time. Of those who
+// replace the same policy only one does.
 func TestAdminChangesUnderLoad(t *testing.T) {
 	_, with, r, a := controlled(t)
 	var wg sync.WaitGroup
@@ -419,7 +421,8 @@ func TestAdminChangesUnderLoad(t *testing.T) {
 	r.end(t)
 }
 
-// TestMetricsOfRollOut: both groups are counted under the name of the limit, and no metric is there twice, which would be an error.
+// TestMetricsOfRollOut: both groups are counted under the name of the limit, and no metric is there
+// twice, which would be an error.
 func TestMetricsOfRollOut(t *testing.T) {
 	path, with := newPolicy(t)
 	rolled := strings.Replace(with(2), "per-ip: {", "at-once: { key: client.ip, roll_out: 0%, concurrency: { limit: 1 } }\n  per-ip: { roll_out: 0%,", 1)

@@ -104,7 +104,8 @@ func TestCertificatesAreReloaded(t *testing.T) {
 	}
 	second := certificate(t, dir, "a", 365*24*time.Hour)
 	until(t, "a new certificate", func() bool { return shown(t, secure) == second })
-	// A policy that names others is as good as a changed file; one with files that are not there is refused whole.
+	// A policy that names others is as good as a changed file; one with files that are not there is
+	// refused whole.
 	write(t, path, strings.ReplaceAll(strings.ReplaceAll(secured, "URL", up.URL), "cert: a.crt", "cert: no.crt"))
 	until(t, "noticing that there is no file", func() bool { return strings.Contains(r.log.String(), "no.crt: no such file") })
 	write(t, path, strings.ReplaceAll(strings.ReplaceAll(secured, "URL", up.URL), "a.crt, key: a.key", "b.crt, key: b.key"))
@@ -124,7 +125,8 @@ func TestCertificatesAreReloaded(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeServed: a certificate that is not there, or a log that cannot be written, is told before anything is served.
+// TestWhatCannotBeServed: a certificate that is not there, or a log that cannot be written, is told
+// before anything is served.
 func TestWhatCannotBeServed(t *testing.T) {
 	for text, want := range map[string]string{
 		strings.ReplaceAll(secured, "URL", "http://127.0.0.1:1"): "the certificates of 127.0.0.1:0",
@@ -204,7 +206,8 @@ func TestTheEndWritesTheLog(t *testing.T) {
 	}
 }
 
-// TestRefusedBeforeTheGateway: a request that does not come to the limits is in the access log all the same.
+// TestRefusedBeforeTheGateway: a request that does not come to the limits is in the access log all
+// the same.
 func TestRefusedBeforeTheGateway(t *testing.T) {
 	path, with := newPolicy(t)
 	write(t, path, strings.Replace(with(100), "listen: {", "listen: { bounds: { max_fields: 5 },", 1)+"access_log: { file: access.log, format: json }\n")

@@ -12,7 +12,8 @@ import (
 	"github.com/weirflow/weir/server/policyfile"
 )
 
-// faces are the faces that this server has. They are opened in this order, and shut down in it too: operators watch the others end.
+// faces are the faces that this server has. They are opened in this order, and shut down in it too:
+// operators watch the others end.
 func faces() []face.Kind {
 	return []face.Kind{
 		gateway.Kind(),
@@ -20,8 +21,9 @@ func faces() []face.Kind {
 	}
 }
 
-// Check returns what keeps a valid policy file from being served, as an error at its place in the file: what Serve would refuse. A file without
-// listen is not served, and has nothing to check: it is for replays and tests.
+// Check returns what keeps a valid policy file from being served, as an error at its place in the
+// file: what Serve would refuse. A file without listen is not served, and has nothing to check: it
+// is for replays and tests.
 func Check(file *policyfile.File) []policyfile.Problem {
 	wrong := check(faces(), file)
 	if ForServing(file) {
@@ -30,7 +32,8 @@ func Check(file *policyfile.File) []policyfile.Problem {
 	return wrong
 }
 
-// Expired returns the certificates of the gateway that have expired. They are served nevertheless, with an error in the log.
+// Expired returns the certificates of the gateway that have expired. They are served nevertheless,
+// with an error in the log.
 func Expired(file *policyfile.File) []policyfile.Problem { return gateway.Expired(file) }
 
 // ForServing reports whether a policy file says where to listen.

@@ -27,7 +27,8 @@ func (failing) Open() int                      { return 0 }
 func (failing) Shutdown(context.Context) error { return nil }
 func (failing) Close() error                   { return nil }
 
-// TestManyFacesFailAtOnce: the first error ends the server, and nobody waits for room to report the others.
+// TestManyFacesFailAtOnce: the first error ends the server, and nobody waits for room to report the
+// others.
 func TestManyFacesFailAtOnce(t *testing.T) {
 	fail := make(chan struct{})
 	var kinds []face.Kind

@@ -13,7 +13,8 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// untouched is a context that nobody may wait for: to wait for it, or to derive one with a timer from it, is to call Done.
+// untouched is a context that nobody may wait for: to wait for it, or to derive one with a timer
+// from it, is to call Done.
 type untouched struct {
 	context.Context
 	t *testing.T
@@ -37,8 +38,8 @@ func (s *afar) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision)
 	return s.Store.Do(ctx, batch, out)
 }
 
-// TestLeaseHit: a decision from leased tokens is made in the caller's goroutine, with no timer and no allocation; through an engine it
-// allocates the text of the key alone.
+// TestLeaseHit: a decision from leased tokens is made in the caller's goroutine, with no timer and
+// no allocation; through an engine it allocates the text of the key alone.
 func TestLeaseHit(t *testing.T) {
 	far := &afar{Store: weirtest.NewStore(nil)}
 	leased, err := lease.New(far, lease.Options{Lifetime: time.Minute})

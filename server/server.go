@@ -1,5 +1,5 @@
-// Package server runs a policy: it opens the faces that the policy names, updates the active policy, and shuts all of it down in order. Which
-// faces there are is a table in faces.go.
+// Package server runs a policy: it opens the faces that the policy names, updates the active
+// policy, and shuts all of it down in order. Which faces there are is a table in faces.go.
 package server
 
 import (
@@ -29,7 +29,8 @@ type Options struct {
 	Reload <-chan struct{} // reads the policy again, beside changes of the file; may be nil
 	Reopen <-chan struct{} // opens the access log again; may be nil
 
-	// Restart starts Program, hands it the sockets that this process listens on, and shuts this process down once that one serves.
+	// Restart starts Program, hands it the sockets that this process listens on, and shuts this
+	// process down once that one serves.
 	Restart <-chan struct{}
 	Program handover.Program
 	Sockets *handover.Sockets // what this process was given to listen on; nil for nothing
@@ -59,7 +60,8 @@ const (
 	startTimeout    = time.Minute            // for a new process to serve
 )
 
-// Serve runs a policy until the context ends, and then lets requests in flight end. The error is nil after an orderly shutdown.
+// Serve runs a policy until the context ends, and then lets requests in flight end. The error is
+// nil after an orderly shutdown.
 func Serve(ctx context.Context, o Options) error {
 	if o.Grace == 0 {
 		o.Grace = defaultGrace
@@ -198,7 +200,8 @@ func (s *server) listen(what, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// serve runs a face. The first that fails ends the server; what others say then is of no interest, and nobody waits for them to say it.
+// serve runs a face. The first that fails ends the server; what others say then is of no interest,
+// and nobody waits for them to say it.
 func (s *server) serve(what string, f face.Face) {
 	s.wg.Go(func() {
 		if err := f.Serve(); err != nil {

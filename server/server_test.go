@@ -171,7 +171,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// clientPort makes a request that net/http writes about into its log, and returns the port it came from.
+// clientPort makes a request that net/http writes about into its log, and returns the port it came
+// from.
 func clientPort(t *testing.T, r *running) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", r.Gateway)
@@ -292,8 +293,9 @@ routes: [{ match: /slow, upstream: up }, { match: /, upstream: up, limits: [door
 	}
 }
 
-// TestStoppingTellsClientsFirst: a client that sends one request after another over one connection learns from an answer that it has to go,
-// and never from a connection that closes on a request, which it could not repeat.
+// TestStoppingTellsClientsFirst: a client that sends one request after another over one connection
+// learns from an answer that it has to go, and never from a connection that closes on a request,
+// which it could not repeat.
 func TestStoppingTellsClientsFirst(t *testing.T) {
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "done") }))
 	defer up.Close()

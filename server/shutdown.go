@@ -11,8 +11,9 @@ import (
 	"github.com/weirflow/weir/server/handover"
 )
 
-// shutdown stops accepting and lets requests in flight end. Before that, clients that send one request after another are told with a response to
-// go elsewhere: a connection that is closed between two requests may be closed on the second. A process that was replaced waits longer: the
+// shutdown stops accepting and lets requests in flight end. Before that, clients that send one
+// request after another are told with a response to go elsewhere: a connection that is closed
+// between two requests may be closed on the second. A process that was replaced waits longer: the
 // grace goes to clients with upgraded connections, too.
 func (s *server) shutdown(ctx context.Context, replaced bool) error {
 	s.ready.Store(false)
@@ -42,7 +43,8 @@ func (s *server) shutdown(ctx context.Context, replaced bool) error {
 	return nil
 }
 
-// linger waits until clients have left all faces, but at most for a while, and hardly at all where the process is asked to stop while it waits.
+// linger waits until clients have left all faces, but at most for a while, and hardly at all where
+// the process is asked to stop while it waits.
 func (s *server) linger(ctx, grace context.Context, most time.Duration) {
 	ticker := time.NewTicker(lingerTick)
 	defer ticker.Stop()
@@ -91,7 +93,8 @@ func (s *server) restart(ctx context.Context) bool {
 	return true
 }
 
-// changedSockets says what below listen differs and cannot change while it is served: all but the files of TLS.
+// changedSockets says what below listen differs and cannot change while it is served: all but the
+// files of TLS.
 func changedSockets(was, now policy.Listen) string {
 	withoutFiles := func(l policy.Listen) policy.Listen {
 		all := make([]policy.Listener, len(l.Gateway))

@@ -37,7 +37,8 @@ routes:
   - { match: /, upstream: up, limits: [per-ip, shadow] }
 `
 
-// TestStoreOutOfReach: the server starts without its store, says so, is ready, and decides by on_failure.
+// TestStoreOutOfReach: the server starts without its store, says so, is ready, and decides by
+// on_failure.
 func TestStoreOutOfReach(t *testing.T) {
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "up") }))
 	defer up.Close()
@@ -97,7 +98,8 @@ func TestStoreOutOfReach(t *testing.T) {
 	}
 }
 
-// TestStoreThatCannotBeOpened: that a file is missing is told at once, and when reloading changes nothing.
+// TestStoreThatCannotBeOpened: that a file is missing is told at once, and when reloading changes
+// nothing.
 func TestStoreThatCannotBeOpened(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.yaml")
 	write(t, path, `{listen: {gateway: "127.0.0.1:0"}, stores: {one: {url: "redis://127.0.0.1:1"}, two: {url: "redis://u@h?password_file=/not/there"}}}`)
@@ -107,7 +109,8 @@ func TestStoreThatCannotBeOpened(t *testing.T) {
 	}
 }
 
-// TestLeasesAreCounted: of a store with leases it is told what they cost and save, and of one without nothing.
+// TestLeasesAreCounted: of a store with leases it is told what they cost and save, and of one
+// without nothing.
 func TestLeasesAreCounted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	write(t, path, strings.NewReplacer("ADDR", nowhere(t)).Replace(`

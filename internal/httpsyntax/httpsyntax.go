@@ -21,12 +21,12 @@ func IsToken[T Text](s T) bool { return len(s) > 0 && all(s, inToken) }
 // IsTokenByte reports whether a byte may be in a token.
 func IsTokenByte(c byte) bool { return classes[c]&inToken != 0 }
 
-// IsHost reports whether a text has nothing in it but what names, addresses and ports are made of. It may be empty: requests of HTTP/1.0 may
-// name no host.
+// IsHost reports whether a text has nothing in it but what names, addresses and ports are made of.
+// It may be empty: requests of HTTP/1.0 may name no host.
 func IsHost[T Text](s T) bool { return all(s, inHost) }
 
-// CutLine cuts the first line off a text. A line ends in CRLF, and has neither a CR nor an LF in it: net/http also takes an LF alone, with
-// which a message could be read in two ways.
+// CutLine cuts the first line off a text. A line ends in CRLF, and has neither a CR nor an LF in
+// it: net/http also takes an LF alone, with which a message could be read in two ways.
 func CutLine[T Text](s T) (line, rest T, ok bool) {
 	end := indexByte(s, '\n')
 	if end < 1 || s[end-1] != '\r' {

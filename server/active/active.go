@@ -1,5 +1,6 @@
-// Package active owns the policy that is being served: its file, its engine and its stores. It replaces all three together, and knows none of
-// the faces that serve requests: they are given a *Policy, and join it to be updated with it.
+// Package active owns the policy that is being served: its file, its engine and its stores. It
+// replaces all three together, and knows none of the faces that serve requests: they are given a
+// *Policy, and join it to be updated with it.
 package active
 
 import (
@@ -20,14 +21,17 @@ import (
 type Options struct {
 	Log *slog.Logger // required
 
-	// Path is the policy file, for Reload, Changed and saving; empty for a policy that comes from no file.
+	// Path is the policy file, for Reload, Changed and saving; empty for a policy that comes from
+	// no file.
 	Path string
 
-	// Grace is how long after an update the stores that it replaced stay open, for the requests that began before it. Default: 30 s.
+	// Grace is how long after an update the stores that it replaced stay open, for the requests
+	// that began before it. Default: 30 s.
 	Grace time.Duration
 
-	// Accept refuses a valid policy that cannot be served, or that cannot replace the active one while it is served. Default: every valid
-	// policy is accepted. A candidate whose Untrusted is set is only planned, for a caller who may not learn about files of this machine.
+	// Accept refuses a valid policy that cannot be served, or that cannot replace the active one
+	// while it is served. Default: every valid policy is accepted. A candidate whose Untrusted is
+	// set is only planned, for a caller who may not learn about files of this machine.
 	Accept func(now, candidate *policyfile.File) error
 }
 
@@ -38,10 +42,11 @@ type Snapshot struct {
 	Stores map[string]weir.Store // by name
 }
 
-// A Part is whatever else is made of the policy: a face has listeners, certificates and routes to replace. Parts are updated in the order in
-// which they joined, one update after the other.
+// A Part is whatever else is made of the policy: a face has listeners, certificates and routes to
+// replace. Parts are updated in the order in which they joined, one update after the other.
 type Part interface {
-	// Prepare readies the part for the next policy, and does all that can fail. What is in force stays as it is. now is nil when the part joins.
+	// Prepare readies the part for the next policy, and does all that can fail. What is in force
+	// stays as it is. now is nil when the part joins.
 	Prepare(ctx context.Context, now *Snapshot, next Candidate) (Change, error)
 }
 
@@ -77,8 +82,8 @@ type Policy struct {
 
 const defaultGrace = 30 * time.Second
 
-// New makes a policy file the active policy. A store that cannot be reached is logged, and the limits start without it; a store that cannot even
-// be tried is an error.
+// New makes a policy file the active policy. A store that cannot be reached is logged, and the
+// limits start without it; a store that cannot even be tried is an error.
 func New(ctx context.Context, file *policyfile.File, o Options) (*Policy, error) {
 	if o.Grace == 0 {
 		o.Grace = defaultGrace
@@ -130,8 +135,9 @@ func (p *Policy) Join(ctx context.Context, part Part) error {
 	return nil
 }
 
-// Update makes another file the active policy, all or nothing: after an error the old policy is served as before. Limits that keep their name and
-// their key keep their counts. Requests in flight end under the policy that they began with.
+// Update makes another file the active policy, all or nothing: after an error the old policy is
+// served as before. Limits that keep their name and their key keep their counts. Requests in flight
+// end under the policy that they began with.
 func (p *Policy) Update(ctx context.Context, file *policyfile.File) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -165,7 +171,8 @@ func (p *Policy) update(ctx context.Context, file *policyfile.File) (err error) 
 		}
 		changes = append(changes, c)
 	}
-	// The engine is last: it fails without a change, or changes the limits that both engines share. Nothing after it fails.
+	// The engine is last: it fails without a change, or changes the limits that both engines share.
+	// Nothing after it fails.
 	if next.Engine, err = old.Engine.NextWith(file.Policy, next.Stores); err != nil {
 		return err
 	}

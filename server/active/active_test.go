@@ -58,7 +58,8 @@ func parse(t *testing.T, text string) *policyfile.File {
 	return f
 }
 
-// TestUpdateIsAllOrNothing: where one part fails, the others give back what they prepared, and the policy and its limits are those of before.
+// TestUpdateIsAllOrNothing: where one part fails, the others give back what they prepared, and the
+// policy and its limits are those of before.
 func TestUpdateIsAllOrNothing(t *testing.T) {
 	with := func(burst string) *policyfile.File { return parse(t, strings.ReplaceAll(text, "BURST", burst)) }
 	p, err := New(t.Context(), with("2"), Options{Log: slog.New(slog.DiscardHandler), Accept: func(_, candidate *policyfile.File) error {

@@ -11,8 +11,9 @@ import (
 	"github.com/weirflow/weir/server/stores"
 )
 
-// Check returns what keeps a valid policy from becoming active: stores that cannot even be tried, as a file with a password is missing, and a
-// state file that cannot be read. Whether a store answers is not asked: limits go on without it.
+// Check returns what keeps a valid policy from becoming active: stores that cannot even be tried,
+// as a file with a password is missing, and a state file that cannot be read. Whether a store
+// answers is not asked: limits go on without it.
 func Check(file *policyfile.File) (wrong []policyfile.Problem) {
 	if file.Untrusted {
 		return nil

@@ -48,8 +48,8 @@ func (p *Policy) Plan() (Plan, error) {
 	return p.planned(file)
 }
 
-// PlanFor compares a policy that was sent with the active one. What an untrusted policy names has to lie beside the policy file, and nothing
-// about files of this machine is told.
+// PlanFor compares a policy that was sent with the active one. What an untrusted policy names has
+// to lie beside the policy file, and nothing about files of this machine is told.
 func (p *Policy) PlanFor(data []byte, trusted bool) (Plan, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,8 +84,8 @@ func (p *Policy) load() (*policyfile.File, error) {
 	return policyfile.Load(p.path)
 }
 
-// Apply makes a policy active that was sent. check is given the data of the active policy, and may refuse to replace it. With save the data
-// becomes the content of the policy file, too.
+// Apply makes a policy active that was sent. check is given the data of the active policy, and may
+// refuse to replace it. With save the data becomes the content of the policy file, too.
 func (p *Policy) Apply(ctx context.Context, data []byte, save bool, check func(active []byte) error) (Plan, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -166,7 +166,8 @@ func writeBeside(path string, data []byte, mode os.FileMode) (name string, err e
 	return f.Name(), f.Sync()
 }
 
-// Reload reads the policy file again and makes it the active policy, all or nothing. why is for the log.
+// Reload reads the policy file again and makes it the active policy, all or nothing. why is for the
+// log.
 func (p *Policy) Reload(ctx context.Context, why string) (plan Plan, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -220,8 +221,8 @@ func (p *Policy) Changed() bool {
 	return now != p.read
 }
 
-// A version tells two contents of a file apart. Times and sizes would miss a change within the same second, and links that are moved, as
-// Kubernetes moves them. A policy file is small.
+// A version tells two contents of a file apart. Times and sizes would miss a change within the same
+// second, and links that are moved, as Kubernetes moves them. A policy file is small.
 type version [sha256.Size]byte
 
 func versionOf(data []byte) version { return sha256.Sum256(data) }

@@ -33,7 +33,8 @@ const (
 	maxState     = 64 << 20 // bytes: room for as many overrides as there may be, with keys as long as they may be
 )
 
-// encodeState writes bans and grants. Their ends are rounded, so that the same ones give the same bytes.
+// encodeState writes bans and grants. Their ends are rounded, so that the same ones give the same
+// bytes.
 func encodeState(all []policy.Override, now time.Time) ([]byte, error) {
 	s := stateFile{Version: stateVersion, Overrides: []override{}}
 	for _, ex := range all {
@@ -79,7 +80,8 @@ func readState(path string) (s stateFile, err error) {
 	return s, nil
 }
 
-// restore puts the bans and grants of the state file in force, except those that have expired and those of limits that no longer exist.
+// restore puts the bans and grants of the state file in force, except those that have expired and
+// those of limits that no longer exist.
 func (p *Policy) restore(file *policyfile.File) error {
 	if file.Policy.Admin.StateFile == "" {
 		return nil

@@ -19,7 +19,8 @@ import (
 	"github.com/weirflow/weir/server/stores/product"
 )
 
-// storeSet is the open stores: those of the policy in force, and those of earlier policies that requests in flight may still use.
+// storeSet is the open stores: those of the policy in force, and those of earlier policies that
+// requests in flight may still use.
 type storeSet struct {
 	log   *slog.Logger
 	grace time.Duration // how long after it was let go a store is closed
@@ -40,8 +41,8 @@ type store struct {
 	fail   *failover.Store
 }
 
-// roomStore is a store as engines and waiting rooms use it: limits are decided through failover, and the queues of waiting rooms, which have a
-// fallback of their own, are asked directly.
+// roomStore is a store as engines and waiting rooms use it: limits are decided through failover,
+// and the queues of waiting rooms, which have a fallback of their own, are asked directly.
 type roomStore struct {
 	*failover.Store
 	product.RoomKeeper
@@ -51,11 +52,13 @@ func newStores(log *slog.Logger, grace time.Duration) *storeSet {
 	return &storeSet{log: log, grace: grace, id: rand.Text(), open: map[string]*store{}, leaving: map[*store]*time.Timer{}}
 }
 
-// settling is how long the start, or a reload, waits for a store that is new to be connected, so that no request has to do without it.
+// settling is how long the start, or a reload, waits for a store that is new to be connected, so
+// that no request has to do without it.
 const settling = time.Second
 
-// next opens the stores of a policy: those that have not changed are taken over. It changes nothing: use does. A store that cannot be reached is no
-// error, but told; one that cannot even be tried is.
+// next opens the stores of a policy: those that have not changed are taken over. It changes
+// nothing: use does. A store that cannot be reached is no error, but told; one that cannot even be
+// tried is.
 func (s *storeSet) next(ctx context.Context, p policy.Policy) (map[string]*store, error) {
 	s.mu.Lock()
 	open := s.open
@@ -84,7 +87,8 @@ func (s *storeSet) next(ctx context.Context, p policy.Policy) (map[string]*store
 	return next, nil
 }
 
-// failures are the limits of a store that name an on_failure of their own, by the names of their states.
+// failures are the limits of a store that name an on_failure of their own, by the names of their
+// states.
 func failures(p policy.Policy, name string) map[string]failover.OnFailure {
 	all := map[string]failover.OnFailure{}
 	for _, l := range p.Limits {
@@ -109,7 +113,8 @@ func onFailure(text string) failover.OnFailure {
 	return failover.Local
 }
 
-// start opens a store: the product's, with leases around it where the policy has them, and failover around that.
+// start opens a store: the product's, with leases around it where the policy has them, and failover
+// around that.
 func (s *storeSet) start(def policy.Store, byName map[string]failover.OnFailure, tag func(name, key string) string) (*store, error) {
 	o := &store{def: def, byName: byName}
 	var err error
@@ -166,7 +171,8 @@ func (s *storeSet) await(ctx context.Context, fresh []*store) {
 	}
 }
 
-// use puts opened stores in force. Those that were and are not any more are closed when requests under way have had their time.
+// use puts opened stores in force. Those that were and are not any more are closed when requests
+// under way have had their time.
 func (s *storeSet) use(next map[string]*store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,7 +9,8 @@ import (
 	"github.com/weirflow/weir/server/stores/product"
 )
 
-// warmTime is how long a start or an update waits for the stores to load what a policy needs. Where that takes longer, the first requests load it.
+// warmTime is how long a start or an update waits for the stores to load what a policy needs. Where
+// that takes longer, the first requests load it.
 const warmTime = time.Second
 
 // warm prepares the stores of a policy that are available.

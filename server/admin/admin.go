@@ -1,4 +1,5 @@
-// Package admin is what operators and their tools see of a server: whether it lives, whether it is ready, its metrics, and an API that changes it.
+// Package admin is what operators and their tools see of a server: whether it lives, whether it is
+// ready, its metrics, and an API that changes it.
 package admin
 
 import (
@@ -17,8 +18,8 @@ import (
 	"github.com/weirflow/weir/server/face"
 )
 
-// An Admin answers /healthz, /readyz and /metrics, and the API below /v1/. Everything else is 404. It is a part of the active policy, which
-// names the files of its token and its certificate.
+// An Admin answers /healthz, /readyz and /metrics, and the API below /v1/. Everything else is 404.
+// It is a part of the active policy, which names the files of its token and its certificate.
 type Admin struct {
 	policy   *active.Policy
 	log      *slog.Logger
@@ -45,8 +46,8 @@ func open(ctx context.Context, h face.Host) (face.Face, error) {
 	return face.NewHTTP(a.secured(l), a, h.Log), nil
 }
 
-// newAdmin returns the admin pages for an address as the policy writes it. A store that is unavailable makes the server no less ready: limits go on
-// without it, as the policy says.
+// newAdmin returns the admin pages for an address as the policy writes it. A store that is
+// unavailable makes the server no less ready: limits go on without it, as the policy says.
 func newAdmin(ctx context.Context, h face.Host, address string) (*Admin, error) {
 	a := &Admin{policy: h.Policy, log: h.Log, mux: http.NewServeMux(), ready: h.Ready, registry: h.Metrics, guard: newGuard(address, !isLoopback(address))}
 	if err := h.Policy.Join(ctx, a); err != nil {
@@ -71,8 +72,8 @@ func newAdmin(ctx context.Context, h face.Host, address string) (*Admin, error) 
 	return a, a.addAPI()
 }
 
-// ServeHTTP serves a page. Everybody may know whether the server lives and is ready. The API is guarded, and so are the metrics where there is a
-// token.
+// ServeHTTP serves a page. Everybody may know whether the server lives and is ready. The API is
+// guarded, and so are the metrics where there is a token.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	open := r.URL.Path == "/healthz" || r.URL.Path == "/readyz"
 	if !open && (strings.HasPrefix(r.URL.Path, "/v1/") || !a.guard.knows(r)) {

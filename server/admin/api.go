@@ -152,8 +152,9 @@ func (p *api) put(w http.ResponseWriter, r *http.Request) error {
 	return p.tell(w, plan, err, true, save)
 }
 
-// apply makes a policy active that was sent. A policy can have files of this machine read, and requests sent to wherever it says: so only a
-// caller with a token may send one, also from this machine.
+// apply makes a policy active that was sent. A policy can have files of this machine read, and
+// requests sent to wherever it says: so only a caller with a token may send one, also from this
+// machine.
 func (p *api) apply(ctx context.Context, data []byte, save bool, check func([]byte) error) (active.Plan, error) {
 	if !p.hasToken() {
 		return active.Plan{}, &problem{Status: http.StatusForbidden,

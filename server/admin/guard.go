@@ -15,9 +15,10 @@ import (
 
 // A guard decides who may come to the pages and to the API.
 //
-// On a loopback address without a token everybody on this machine may, which includes programs that others have sent: the pages in a browser.
-// Those are kept out by the names by which they come (a name of their own, which they have made to mean 127.0.0.1), by what the browser says of
-// where they come from, and by a Content-Type that they cannot send elsewhere unasked.
+// On a loopback address without a token everybody on this machine may, which includes programs that
+// others have sent: the pages in a browser. Those are kept out by the names by which they come (a
+// name of their own, which they have made to mean 127.0.0.1), by what the browser says of where
+// they come from, and by a Content-Type that they cannot send elsewhere unasked.
 type guard struct {
 	token  atomic.Pointer[[sha256.Size]byte] // nil for none
 	remote bool                              // others can reach the address
@@ -86,7 +87,8 @@ func (g *guard) knows(r *http.Request) bool {
 	return strings.EqualFold(scheme, "Bearer") && len(r.Header["Authorization"]) == 1 && subtle.ConstantTimeCompare(sum[:], want[:]) == 1
 }
 
-// typed reports whether the body of a request is said to be one of some types. No form of a page elsewhere can say so.
+// typed reports whether the body of a request is said to be one of some types. No form of a page
+// elsewhere can say so.
 func typed(r *http.Request, types ...string) bool {
 	got, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	return err == nil && len(r.Header["Content-Type"]) == 1 && slices.Contains(types, got)

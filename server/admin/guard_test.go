@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestGuardKeepsBrowsersOut: a page in a browser on the same machine neither reads nor changes anything, however its name is made to lead here.
+// TestGuardKeepsBrowsersOut: a page in a browser on the same machine neither reads nor changes
+// anything, however its name is made to lead here.
 func TestGuardKeepsBrowsersOut(t *testing.T) {
 	for name, c := range map[string]struct {
 		method string

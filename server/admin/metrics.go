@@ -9,8 +9,8 @@ import (
 	"github.com/weirflow/weir/server/active"
 )
 
-// policyMetrics exports the counters of the active policy as metrics. Labels are names of limits and stores, and outcomes; never a key, so
-// their number is bounded by the policy.
+// policyMetrics exports the counters of the active policy as metrics. Labels are names of limits
+// and stores, and outcomes; never a key, so their number is bounded by the policy.
 type policyMetrics struct{ *active.Policy }
 
 var (

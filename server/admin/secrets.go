@@ -126,7 +126,8 @@ func readToken(file *policyfile.File) (string, error) {
 	return token, nil
 }
 
-// secured puts TLS in front of the admin pages where the policy has a certificate for them. Handshakes use the certificate of the last update.
+// secured puts TLS in front of the admin pages where the policy has a certificate for them.
+// Handshakes use the certificate of the last update.
 func (a *Admin) secured(l net.Listener) net.Listener {
 	if a.secrets.Load().cert == nil {
 		return l

@@ -7,7 +7,8 @@ import (
 	"encoding/hex"
 )
 
-// tags makes the ETags of policies. They are keyed, so that nobody can find out what is in a policy by guessing it.
+// tags makes the ETags of policies. They are keyed, so that nobody can find out what is in a policy
+// by guessing it.
 type tags struct{ key [32]byte }
 
 func newTags() *tags {

@@ -1,5 +1,6 @@
-// Package face is what the server and its faces know of each other. A face translates between a protocol and the active policy: the gateway
-// between HTTP and it, the admin API between operators and it. A face is a package of its own below server, and a line in server/faces.go.
+// Package face is what the server and its faces know of each other. A face translates between a
+// protocol and the active policy: the gateway between HTTP and it, the admin API between operators
+// and it. A face is a package of its own below server, and a line in server/faces.go.
 package face
 
 import (
@@ -24,8 +25,9 @@ type Kind struct {
 	// Open listens where the active policy says. It is called only where the policy file has the word.
 	Open func(ctx context.Context, h Host) (Face, error)
 
-	// Check returns what in a valid policy the face cannot serve; nil means that it serves all of them. It is called only where the policy file
-	// has the word. It may read files that the policy names, unless the file is untrusted.
+	// Check returns what in a valid policy the face cannot serve; nil means that it serves all of
+	// them. It is called only where the policy file has the word. It may read files that the policy
+	// names, unless the file is untrusted.
 	Check func(file *policyfile.File) []policyfile.Problem
 }
 
@@ -36,19 +38,22 @@ type Host struct {
 	Metrics *prometheus.Registry
 	Ready   func() bool // whether the server takes requests: false before it serves, and while it shuts down
 
-	// Listen opens an address of the face, or takes the socket for it that was handed over from the process before.
+	// Listen opens an address of the face, or takes the socket for it that was handed over from the
+	// process before.
 	Listen func(address string) (net.Listener, error)
 }
 
-// A Face serves requests by the active policy. Whoever opened it calls Serve once, in a goroutine of its own, and Close in the end.
+// A Face serves requests by the active policy. Whoever opened it calls Serve once, in a goroutine
+// of its own, and Close in the end.
 type Face interface {
 	Addresses() []string // where it listens, in the order of the policy
 
 	// Serve serves until Shutdown or Close, and then returns nil. Any other error ends the server.
 	Serve() error
 
-	// Leave announces a shutdown. Clients that keep connections open are told to go elsewhere. Where the process was replaced, another one
-	// accepts from the same sockets by now, and this one accepts no more.
+	// Leave announces a shutdown. Clients that keep connections open are told to go elsewhere.
+	// Where the process was replaced, another one accepts from the same sockets by now, and this
+	// one accepts no more.
 	Leave(replaced bool)
 
 	// Open returns how many connections are still open that Leave has asked to go elsewhere.
@@ -89,8 +94,8 @@ func (a anonymous) Handle(ctx context.Context, r slog.Record) error {
 	return a.Handler.Handle(ctx, r)
 }
 
-// NewHTTP returns a face that serves a handler on a listener. Its connections are not waited for before a shutdown: clients that keep some open
-// are not told to go elsewhere.
+// NewHTTP returns a face that serves a handler on a listener. Its connections are not waited for
+// before a shutdown: clients that keep some open are not told to go elsewhere.
 func NewHTTP(l net.Listener, h http.Handler, log *slog.Logger) *HTTP {
 	return &HTTP{listener: l, address: l.Addr().String(), server: &http.Server{
 		Handler:           h,
@@ -115,7 +120,8 @@ func (f *HTTP) Serve() error {
 // leaveTime bounds how long Leave waits for requests in flight where the process was replaced.
 const leaveTime = 5 * time.Second
 
-// Leave ends the server where the process was replaced: a request that comes now belongs to the new one.
+// Leave ends the server where the process was replaced: a request that comes now belongs to the new
+// one.
 func (f *HTTP) Leave(replaced bool) {
 	if replaced {
 		ctx, cancel := context.WithTimeout(context.Background(), leaveTime)

@@ -11,7 +11,8 @@ import (
 	"github.com/weirflow/weir/server/accesslog"
 )
 
-// SetAccessLog changes the access log; nil is none. It returns the log before, to which requests in flight may still write.
+// SetAccessLog changes the access log; nil is none. It returns the log before, to which requests in
+// flight may still write.
 func (g *Gateway) SetAccessLog(l *accesslog.Log) (before *accesslog.Log) { return g.accessLog.Swap(l) }
 
 // Refused logs a request that was refused before it reached the gateway.
@@ -31,7 +32,8 @@ func (g *Gateway) Refused(r *http.Request, status int) {
 // tooLarge is a decision in the access log, beside the outcomes of the policy.
 const tooLarge = "too_large"
 
-// record collects the fields of an access log line. Without a log it is nil, and its own methods do nothing.
+// record collects the fields of an access log line. Without a log it is nil, and its own methods do
+// nothing.
 type record struct {
 	http.ResponseWriter
 	entry accesslog.Entry

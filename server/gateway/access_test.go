@@ -120,7 +120,8 @@ func TestReplayReadsWhatIsServed(t *testing.T) {
 	}
 }
 
-// TestBodiesThatAreTooLarge: one that says so is charged nothing and never reaches the upstream; one that does not is cut off.
+// TestBodiesThatAreTooLarge: one that says so is charged nothing and never reaches the upstream;
+// one that does not is cut off.
 func TestBodiesThatAreTooLarge(t *testing.T) {
 	whole := make(chan bool, 10)
 	g, srv, _ := start(t, `

@@ -50,7 +50,8 @@ func (l *nextLog) discard() {
 	}
 }
 
-// useLog puts an access log in force. A request that is being logged to the old one may lose its line. The lock of the edge is held.
+// useLog puts an access log in force. A request that is being logged to the old one may lose its
+// line. The lock of the edge is held.
 func (e *edge) useLog(next *nextLog) {
 	if !next.changed {
 		return

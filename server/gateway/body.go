@@ -18,8 +18,8 @@ func (s *state) boundBodies() {
 	}
 }
 
-// tooLarge reports whether the announced length of a body exceeds the bound of its route. It comes before the limits: a request that is refused for
-// its size is not charged.
+// tooLarge reports whether the announced length of a body exceeds the bound of its route. It comes
+// before the limits: a request that is refused for its size is not charged.
 func (s *state) tooLarge(route int, length int64) bool {
 	return route >= 0 && s.routes[route].maxBody > 0 && length > s.routes[route].maxBody
 }
@@ -38,7 +38,8 @@ func (g *Gateway) refuseBody(w http.ResponseWriter) {
 	answer(w, http.StatusRequestEntityTooLarge, "the body of this request is too large")
 }
 
-// failedBody responds to a request whose body was too large, too slow or malformed, and reports whether it was one of these.
+// failedBody responds to a request whose body was too large, too slow or malformed, and reports
+// whether it was one of these.
 func (g *Gateway) failedBody(w http.ResponseWriter, r *http.Request, err error) bool {
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {

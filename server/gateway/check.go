@@ -76,7 +76,8 @@ func checkCertificates(file *policyfile.File) (wrong []policyfile.Problem) {
 	return wrong
 }
 
-// Expired finds the certificates that have expired. They are served nevertheless: clients decide what to do about that.
+// Expired finds the certificates that have expired. They are served nevertheless: clients decide
+// what to do about that.
 func Expired(file *policyfile.File) (wrong []policyfile.Problem) {
 	all, _ := certificatesOf(file)
 	for i, c := range all {
@@ -93,7 +94,8 @@ func Expired(file *policyfile.File) (wrong []policyfile.Problem) {
 	return wrong
 }
 
-// certificatesOf reads the certificates of each listener, nil for one without TLS or with certificates that cannot be used.
+// certificatesOf reads the certificates of each listener, nil for one without TLS or with
+// certificates that cannot be used.
 func certificatesOf(file *policyfile.File) (all []*listen.Certificates, wrong []policyfile.Problem) {
 	for i, l := range file.Policy.Listen.Gateway {
 		var c *listen.Certificates

@@ -18,7 +18,8 @@ import (
 	"github.com/weirflow/weir/server/policyfile"
 )
 
-// edge is the gateway's side towards clients: its addresses, their certificates, and the access log. It is a face.Face.
+// edge is the gateway's side towards clients: its addresses, their certificates, and the access
+// log. It is a face.Face.
 type edge struct {
 	gateway   *Gateway
 	port      *listen.Port
@@ -134,7 +135,8 @@ func (c *edgeChange) Commit(*active.Snapshot) {
 // Discard closes the access log that was opened.
 func (c *edgeChange) Discard() { c.log.discard() }
 
-// loadedCertificates are those of each listener, nil for one without TLS, and the versions of their files.
+// loadedCertificates are those of each listener, nil for one without TLS, and the versions of their
+// files.
 type loadedCertificates struct {
 	all  []*listen.Certificates
 	seen [][32]byte
@@ -172,8 +174,9 @@ func (e *edge) useCertificates(c loadedCertificates) {
 	}
 }
 
-// Tick reads certificates again whose files have changed, all or nothing. A certificate and its key are two files: while only one of them has
-// changed they do not match, which is logged once, and ends with the other change.
+// Tick reads certificates again whose files have changed, all or nothing. A certificate and its key
+// are two files: while only one of them has changed they do not match, which is logged once, and
+// ends with the other change.
 func (e *edge) Tick() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -2,7 +2,8 @@ package gateway
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// edgeMetrics are the metrics of connections and requests, of certificates, and of the access log. No label names a client.
+// edgeMetrics are the metrics of connections and requests, of certificates, and of the access log.
+// No label names a client.
 type edgeMetrics struct{ *edge }
 
 var (

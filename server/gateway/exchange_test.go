@@ -54,7 +54,8 @@ func says(t testing.TB, text string) string {
 	})
 }
 
-// front serves a policy in front of an upstream that is there already, as the server does: with HTTP/2 without TLS too.
+// front serves a policy in front of an upstream that is there already, as the server does: with
+// HTTP/2 without TLS too.
 func front(t testing.TB, text, upstream string) (served, *httptest.Server) {
 	t.Helper()
 	log := new(bytes.Buffer)
@@ -100,7 +101,8 @@ func exchange(t testing.TB, s *httptest.Server, request string) string {
 
 const once = " /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
 
-// TestAnswersThatAreWrong: what upstreams get wrong never reaches a client as something that looks whole.
+// TestAnswersThatAreWrong: what upstreams get wrong never reaches a client as something that looks
+// whole.
 func TestAnswersThatAreWrong(t *testing.T) {
 	for _, c := range []struct{ name, answer, status, body string }{
 		{"nothing", "", "502", ""},
@@ -218,7 +220,8 @@ func TestAnswersWithoutBodies(t *testing.T) {
 	}
 }
 
-// TestFieldsOfOneHop: those that are for one connection alone do not go on, in neither direction, and those that are named to be neither.
+// TestFieldsOfOneHop: those that are for one connection alone do not go on, in neither direction,
+// and those that are named to be neither.
 func TestFieldsOfOneHop(t *testing.T) {
 	seen := make(chan string, 1)
 	up := rawUpstream(t, func(conn net.Conn, in *bufio.Reader) {
@@ -283,7 +286,8 @@ func TestTrailers(t *testing.T) {
 	}
 }
 
-// TestEarlyAnswer: one that comes before the request has ended goes to the client at once, whether or not the rest is ever sent.
+// TestEarlyAnswer: one that comes before the request has ended goes to the client at once, whether
+// or not the rest is ever sent.
 func TestEarlyAnswer(t *testing.T) {
 	up := rawUpstream(t, func(conn net.Conn, in *bufio.Reader) {
 		if _, err := http.ReadRequest(in); err == nil {
@@ -384,7 +388,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestExpectContinue: the client is asked for its body when the upstream asks, and not where it answers without it.
+// TestExpectContinue: the client is asked for its body when the upstream asks, and not where it
+// answers without it.
 func TestExpectContinue(t *testing.T) {
 	up := rawUpstream(t, func(conn net.Conn, in *bufio.Reader) {
 		r, err := http.ReadRequest(in)

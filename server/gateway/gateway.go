@@ -1,6 +1,7 @@
-// Package gateway is a reverse proxy with limits. It decides about every request by the active policy, forwards the requests that the limits
-// admit, queues those that have to wait, and refuses the rest as the policy says. It translates between HTTP and package policy, and
-// contains no arithmetic about limits.
+// Package gateway is a reverse proxy with limits. It decides about every request by the active
+// policy, forwards the requests that the limits admit, queues those that have to wait, and refuses
+// the rest as the policy says. It translates between HTTP and package policy, and contains no
+// arithmetic about limits.
 package gateway
 
 import (
@@ -116,7 +117,8 @@ type change struct {
 	rooms, oldRooms waitingRooms
 }
 
-// Commit puts the policy in force. Requests in flight finish with the engine and the stores that they began with.
+// Commit puts the policy in force. Requests in flight finish with the engine and the stores that
+// they began with.
 func (c *change) Commit(next *active.Snapshot) {
 	g := c.gateway
 	c.upstreams.Commit()
@@ -156,7 +158,8 @@ func (g *Gateway) Counts() Counts {
 	}
 }
 
-// compile makes a state from a policy whose upstreams are there. Queues of routes that stay keep the requests that wait in them.
+// compile makes a state from a policy whose upstreams are there. Queues of routes that stay keep
+// the requests that wait in them.
 func (g *Gateway) compile(next *active.Snapshot, old *state) *state {
 	file := next.File
 	s := &state{file: file, engine: next.Engine, tells: limitHeaders(file.Policy.Headers), asksHop: file.Policy.AsksHop(),
@@ -305,7 +308,8 @@ func (b *countingBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// leave ends a request whose wait ended early: its client has left, or an update made its cost impossible.
+// leave ends a request whose wait ended early: its client has left, or an update made its cost
+// impossible.
 func (g *Gateway) leave(w http.ResponseWriter, r *http.Request, s *state, v *policy.Verdict, err error) {
 	var limited *weir.LimitedError
 	if errors.As(err, &limited) {

@@ -243,7 +243,8 @@ upstreams: { up: { url: "URL" } }
 routes: [{ match: /, upstream: up, limits: [door] }]
 `
 
-// TestQueueHoldsRequests: the upstream sees them at the rate's spacing, and who does not fit is told at once.
+// TestQueueHoldsRequests: the upstream sees them at the rate's spacing, and who does not fit is
+// told at once.
 func TestQueueHoldsRequests(t *testing.T) {
 	var mu sync.Mutex
 	var arrived []time.Time
@@ -277,7 +278,8 @@ func TestQueueHoldsRequests(t *testing.T) {
 	}
 }
 
-// TestLeavingAQueueFreesThePlace: clients that hang up while they wait take nothing, and those behind them move up.
+// TestLeavingAQueueFreesThePlace: clients that hang up while they wait take nothing, and those
+// behind them move up.
 func TestLeavingAQueueFreesThePlace(t *testing.T) {
 	g, front, _ := start(t, strings.ReplaceAll(queue, "rate: 5/s", "rate: 1/m"), echo)
 	get(t, front.URL)
@@ -371,7 +373,8 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// TestUpdateUnderLoad: no request is lost or answered with an error of ours while the policy changes all the time.
+// TestUpdateUnderLoad: no request is lost or answered with an error of ours while the policy
+// changes all the time.
 func TestUpdateUnderLoad(t *testing.T) {
 	g, front, _ := start(t, flashSale, echo)
 	up := g.File().Policy.Upstreams[0].URL
@@ -417,7 +420,8 @@ func TestNewRefusesWhatAGatewayCannotDo(t *testing.T) {
 	}
 }
 
-// TestLeave: each answer ends its connection, those of upstreams and those of the gateway, but for what is upgraded.
+// TestLeave: each answer ends its connection, those of upstreams and those of the gateway, but for
+// what is upgraded.
 func TestLeave(t *testing.T) {
 	g, front, _ := start(t, flashSale, echo)
 	for i, close := range []bool{false, true} {

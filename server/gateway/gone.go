@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// net/http notices that a client of HTTP/1 has disconnected by reading from its connection, and does not read while a request body or the next
-// request is unread. A client that pipelines and disconnects would keep its place in a queue. So the connections of waiting clients are polled
+// net/http notices that a client of HTTP/1 has disconnected by reading from its connection, and
+// does not read while a request body or the next request is unread. A client that pipelines and
+// disconnects would keep its place in a queue. So the connections of waiting clients are polled
 // without reading.
 
 // lookEvery is the interval.
@@ -16,8 +17,8 @@ const lookEvery = 500 * time.Millisecond
 
 type connKey struct{}
 
-// WithConn returns a context for the requests of a connection, for http.Server.ConnContext. With it, a waiting client that disconnects is noticed
-// even if it has pipelined.
+// WithConn returns a context for the requests of a connection, for http.Server.ConnContext. With
+// it, a waiting client that disconnects is noticed even if it has pipelined.
 func WithConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, conn)
 }

@@ -56,7 +56,8 @@ func (g *Gateway) newRefusal(file *policyfile.File, route *policy.Route, r polic
 	return f
 }
 
-// enter takes the places of the concurrency limits of a route. It reports false if the request was refused.
+// enter takes the places of the concurrency limits of a route. It reports false if the request was
+// refused.
 func (g *Gateway) enter(w http.ResponseWriter, r *http.Request, s *state, v *policy.Verdict, client string) bool {
 	told := len(v.Events())
 	err := g.enterQueued(r, s, v, client)

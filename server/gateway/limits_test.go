@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// queuePlace is an upstream that answers when it is let go: a request that has arrived is told by its query.
+// queuePlace is an upstream that answers when it is let go: a request that has arrived is told by
+// its query.
 type queuePlace struct {
 	arrived chan string
 	release chan struct{}
@@ -46,7 +47,8 @@ routes:
   - { match: /dry, upstream: up, limits: [dry] }
 `
 
-// TestPlacesInAGateway: a place is held until the answer has ended, or the client has left; the refused get the limit's own status.
+// TestPlacesInAGateway: a place is held until the answer has ended, or the client has left; the
+// refused get the limit's own status.
 func TestPlacesInAGateway(t *testing.T) {
 	up := newHolding()
 	g, front, log := start(t, nginxLike, up)
@@ -128,7 +130,8 @@ func TestStreamsAreCountedEach(t *testing.T) {
 	}
 }
 
-// TestLinesOfTheLog: excess and zone, in nginx's words, at the level that the limit says; what a shadow would have done is told as a dry run.
+// TestLinesOfTheLog: excess and zone, in nginx's words, at the level that the limit says; what a
+// shadow would have done is told as a dry run.
 func TestLinesOfTheLog(t *testing.T) {
 	_, front, log := start(t, nginxLike, newHolding())
 	for i, want := range []int{200, 503, 503} {

@@ -14,7 +14,8 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// TestHowRequestsEnd: a limit of concurrency learns how the requests ended that held its places, over both ways to an upstream.
+// TestHowRequestsEnd: a limit of concurrency learns how the requests ended that held its places,
+// over both ways to an upstream.
 func TestHowRequestsEnd(t *testing.T) {
 	entered := make(chan struct{})
 	up := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -39,7 +39,8 @@ type forwarder struct {
 	proxy   *httputil.ReverseProxy
 }
 
-// newForwarder forwards requests as they are: the same method, path, query, host and body. Good responses are stored if stale is above 0.
+// newForwarder forwards requests as they are: the same method, path, query, host and body. Good
+// responses are stored if stale is above 0.
 func (g *Gateway) newForwarder(file *policyfile.File, name string, stale time.Duration) *forwarder {
 	trusted := file.Policy.TrustedProxies
 	p := &httputil.ReverseProxy{
@@ -106,8 +107,8 @@ func (p *forwarder) direct(to upstream.Direct, w *responseWriter, r *http.Reques
 	}
 }
 
-// upload is the body of a request over HTTP/1. The response may come before all of it was read. Then the connection cannot be used again: the client
-// may go on sending, or may not.
+// upload is the body of a request over HTTP/1. The response may come before all of it was read.
+// Then the connection cannot be used again: the client may go on sending, or may not.
 type upload struct {
 	io.ReadCloser
 	complete atomic.Bool
@@ -139,7 +140,8 @@ func (u *upload) end(rc *http.ResponseController) {
 	u.over = true
 }
 
-// mayUpgrade reports whether a request may upgrade to a protocol like WebSocket. An upgrade to HTTP is refused: its requests would bypass all limits.
+// mayUpgrade reports whether a request may upgrade to a protocol like WebSocket. An upgrade to HTTP
+// is refused: its requests would bypass all limits.
 func mayUpgrade(values []string) bool {
 	if len(values) != 1 {
 		return len(values) == 0
@@ -153,7 +155,8 @@ func mayUpgrade(values []string) bool {
 	return !strings.Contains(protocol, ",")
 }
 
-// forward sets X-Forwarded-For, -Host and -Proto. Those of the request are kept, and added to, only if the peer is trusted.
+// forward sets X-Forwarded-For, -Host and -Proto. Those of the request are kept, and added to, only
+// if the peer is trusted.
 func forward(p *httputil.ProxyRequest, trusted []netip.Prefix) {
 	believed := weirhttp.Trusted(p.In, trusted)
 	if believed {
@@ -251,8 +254,8 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, name string, err 
 	answer(w, f.status, f.text)
 }
 
-// abandon ends the connection or the stream of a client that has left. A client that only closed its sending side would take an empty response for a
-// good one.
+// abandon ends the connection or the stream of a client that has left. A client that only closed
+// its sending side would take an empty response for a good one.
 func abandon(r *http.Request) {
 	if r.Context().Value(http.ServerContextKey) != nil {
 		panic(http.ErrAbortHandler)
@@ -281,8 +284,8 @@ func (g *Gateway) answerFailed(w http.ResponseWriter, r *http.Request, to *route
 	}
 }
 
-// sendFallback responds with the last good response, or with that of another upstream. It reports false if the route names neither. If the other
-// upstream fails too, fallback responds.
+// sendFallback responds with the last good response, or with that of another upstream. It reports
+// false if the route names neither. If the other upstream fails too, fallback responds.
 func (g *Gateway) sendFallback(w http.ResponseWriter, r *http.Request, f *refusal, why string, fallback func(http.ResponseWriter)) bool {
 	if f.stale > 0 && g.answers.give(w, r, f.upstream, f.stale, why) {
 		g.counts.stale.Add(1)

@@ -31,8 +31,8 @@ func raw(t testing.TB, front *httptest.Server, request string) *http.Response {
 	return resp
 }
 
-// TestRequestsGoThroughUnchanged: matching looks at a tidied copy, the upstream sees what the client sent, and is never told to go
-// elsewhere by us.
+// TestRequestsGoThroughUnchanged: matching looks at a tidied copy, the upstream sees what the
+// client sent, and is never told to go elsewhere by us.
 func TestRequestsGoThroughUnchanged(t *testing.T) {
 	_, front, _ := start(t, flashSale, echo)
 	for _, target := range []string{
@@ -128,7 +128,8 @@ func TestUpstreamDown(t *testing.T) {
 	}
 }
 
-// TestInformationalAnswers: what upstreams say before their answer, 100 and 103, takes nothing from what the client is told in it.
+// TestInformationalAnswers: what upstreams say before their answer, 100 and 103, takes nothing from
+// what the client is told in it.
 func TestInformationalAnswers(t *testing.T) {
 	_, front, _ := start(t, flashSale, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Link", "</style.css>; rel=preload")

@@ -10,13 +10,15 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// queueBounds counts the requests of a route that wait in queues, and bounds them: in total, and per client.
+// queueBounds counts the requests of a route that wait in queues, and bounds them: in total, and
+// per client.
 type queueBounds struct {
 	all     *weir.ConcurrencyLimiter
 	clients *keyed.Concurrency[string] // nil for no bound
 }
 
-// defaultQueued is how many requests of a route may wait if the policy does not say. Each keeps a connection, or a stream of one.
+// defaultQueued is how many requests of a route may wait if the policy does not say. Each keeps a
+// connection, or a stream of one.
 const defaultQueued = 10000
 
 // boundsOf returns the queue bounds of a route, nil without the state or the route.
@@ -71,7 +73,8 @@ func (h *queuePlace) release() {
 	h.client.Done(weir.OK)
 }
 
-// take counts a request that is about to wait, or refuses it if too many wait. delay is the expected wait, 0 if unknown.
+// take counts a request that is about to wait, or refuses it if too many wait. delay is the
+// expected wait, 0 if unknown.
 func (h *queueBounds) take(g *Gateway, client, limit string, delay time.Duration) (p queuePlace, full *weir.LimitedError) {
 	full = &weir.LimitedError{Decision: weir.Decision{RetryAfter: max(delay, time.Second), By: limit}}
 	if h.clients != nil {

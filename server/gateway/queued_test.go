@@ -25,7 +25,8 @@ type crowd struct {
 	wg sync.WaitGroup
 }
 
-// joins has a client ask, and not go away until the function that it returns is called. What it got goes to the channel.
+// joins has a client ask, and not go away until the function that it returns is called. What it got
+// goes to the channel.
 func (c *crowd) joins(url, client string) (got chan int, leave context.CancelFunc) {
 	ctx, leave := context.WithCancel(c.t.Context())
 	got = make(chan int, 1)
@@ -119,8 +120,8 @@ func TestOneClientDoesNotFillTheQueue(t *testing.T) {
 	}
 }
 
-// TestLeavingWhateverWasSent: a client that goes away while it waits leaves the queue: with a body that nobody has read, with the next request sent
-// ahead, and over HTTP/2.
+// TestLeavingWhateverWasSent: a client that goes away while it waits leaves the queue: with a body
+// that nobody has read, with the next request sent ahead, and over HTTP/2.
 func TestLeavingWhateverWasSent(t *testing.T) {
 	up := httptest.NewServer(echo)
 	t.Cleanup(up.Close)

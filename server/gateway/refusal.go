@@ -31,7 +31,8 @@ type content struct {
 	body   []byte
 }
 
-// field is a header field, its name in canonical form. Its values are shared by all responses and never changed.
+// field is a header field, its name in canonical form. Its values are shared by all responses and
+// never changed.
 type field struct {
 	name   string
 	values []string

@@ -2,8 +2,8 @@ package gateway
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// requestMetrics are the metrics of what became of requests, and of upstreams. Labels are outcomes, the names of upstreams in the policy, and the
-// hosts and ports of its URLs.
+// requestMetrics are the metrics of what became of requests, and of upstreams. Labels are outcomes,
+// the names of upstreams in the policy, and the hosts and ports of its URLs.
 type requestMetrics struct{ *Gateway }
 
 var (

@@ -65,8 +65,8 @@ func (s *state) client(r *http.Request) netip.Addr {
 	return weirhttp.ClientIPFrom(r, s.file.Policy.TrustedProxies, s.clientIn)
 }
 
-// onItsWay changes a request, and what its response is written to, as the route says: the path that the upstream gets, and header fields that are
-// added.
+// onItsWay changes a request, and what its response is written to, as the route says: the path that
+// the upstream gets, and header fields that are added.
 func (s *state) onItsWay(w http.ResponseWriter, r *http.Request, route int) (http.ResponseWriter, *http.Request) {
 	if route < 0 {
 		return w, r

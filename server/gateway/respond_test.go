@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRespond: a route responds by itself once its limits admit the request, redirects with parts of the request, rewrites the path for its
-// upstream, and adds header fields.
+// TestRespond: a route responds by itself once its limits admit the request, redirects with parts
+// of the request, rewrites the path for its upstream, and adds header fields.
 func TestRespond(t *testing.T) {
 	up := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.RequestURI, "missing") {

@@ -11,8 +11,9 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// responseWriter writes the response of an upstream. httputil.ReverseProxy clears all header fields after an informational response like 100 or
-// 103: the fields about limits would be missing from the final one, so responseWriter sets them again.
+// responseWriter writes the response of an upstream. httputil.ReverseProxy clears all header fields
+// after an informational response like 100 or 103: the fields about limits would be missing from
+// the final one, so responseWriter sets them again.
 type responseWriter struct {
 	http.ResponseWriter
 	gateway *Gateway
@@ -27,8 +28,8 @@ type responseWriter struct {
 	complete   bool // the response is
 }
 
-// outcome is how a request ended, for concurrency limits. A client that left says nothing about the upstream. An upstream that refused, did not
-// respond in time, or broke off is overloaded.
+// outcome is how a request ended, for concurrency limits. A client that left says nothing about the
+// upstream. An upstream that refused, did not respond in time, or broke off is overloaded.
 func (l *responseWriter) outcome(r *http.Request) weir.Outcome {
 	switch {
 	case l.clientGone || r.Context().Err() != nil:
@@ -71,7 +72,8 @@ func (l *responseWriter) WriteHeader(status int) {
 // Unwrap lets http.ResponseController flush.
 func (l *responseWriter) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
-// Hijack hands out the connection of an upgraded request with the bytes that the client has already sent: httputil.ReverseProxy would lose them.
+// Hijack hands out the connection of an upgraded request with the bytes that the client has already
+// sent: httputil.ReverseProxy would lose them.
 func (l *responseWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(l.ResponseWriter).Hijack()
 	if err != nil || rw.Reader.Buffered() == 0 {
@@ -108,8 +110,8 @@ func (e *eager) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// Leave makes each response from now on close its connection. So clients reconnect elsewhere before the server closes, and none of them sends a
-// request into a connection that is about to be closed.
+// Leave makes each response from now on close its connection. So clients reconnect elsewhere before
+// the server closes, and none of them sends a request into a connection that is about to be closed.
 func (g *Gateway) Leave() { g.leaving.Store(true) }
 
 func (g *Gateway) closeIfLeaving(h http.Header) {

@@ -2,7 +2,8 @@ package gateway
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// roomMetrics are the metrics of waiting rooms. Labels are names of rooms, and outcomes; never a client.
+// roomMetrics are the metrics of waiting rooms. Labels are names of rooms, and outcomes; never a
+// client.
 type roomMetrics struct{ *Gateway }
 
 var (

@@ -12,7 +12,8 @@ import (
 	"github.com/weirflow/weir/weirhttp"
 )
 
-// waitingRooms are the waiting rooms of a policy, by name. An update keeps the visitors of a room that keeps its name and its store.
+// waitingRooms are the waiting rooms of a policy, by name. An update keeps the visitors of a room
+// that keeps its name and its store.
 type waitingRooms map[string]*waitingRoom
 
 type waitingRoom struct {
@@ -130,8 +131,9 @@ func (all waitingRooms) leave(others waitingRooms) error {
 	return errors.Join(errs...)
 }
 
-// throughRoom reports whether a request may go on to its route: the route has no waiting room, or the visitor is inside. The response goes to the
-// writer that is returned. After false, the waiting room has responded.
+// throughRoom reports whether a request may go on to its route: the route has no waiting room, or
+// the visitor is inside. The response goes to the writer that is returned. After false, the waiting
+// room has responded.
 func (g *Gateway) throughRoom(w http.ResponseWriter, r *http.Request, s *state, route int, client string) (http.ResponseWriter, bool) {
 	if len(s.rooms) == 0 || route < 0 || s.file.Policy.Routes[route].Room == "" {
 		return w, true

@@ -40,8 +40,9 @@ routes:
   - { match: /, upstream: up }
 `
 
-// TestWaitingRoomBeforeLimits: the room is asked first; who waits is charged by no limit; and who was let in and then refused by a limit keeps the
-// ticket. Other routes have nothing to do with it. A reload keeps the line, and a room that is taken out lets everybody through.
+// TestWaitingRoomBeforeLimits: the room is asked first; who waits is charged by no limit; and who
+// was let in and then refused by a limit keeps the ticket. Other routes have nothing to do with it.
+// A reload keeps the line, and a room that is taken out lets everybody through.
 func TestWaitingRoomBeforeLimits(t *testing.T) {
 	g, front, log := start(t, strings.ReplaceAll(roomPolicy, "ROOM", "admit: 1/d, burst: 2"), echo)
 	first, _ := askJSON(t, front.URL+"/sale/", "")
@@ -92,7 +93,8 @@ func TestWaitingRoomBeforeLimits(t *testing.T) {
 	}
 }
 
-// TestSecretsOfARoom: with a secret in a file beside the policy, a ticket is good at another gateway; a file that everybody may read is refused.
+// TestSecretsOfARoom: with a secret in a file beside the policy, a ticket is good at another
+// gateway; a file that everybody may read is refused.
 func TestSecretsOfARoom(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "secret"), []byte("0123456789abcdef0123456789abcdef\n"), 0o600); err != nil {

@@ -14,8 +14,9 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// staleResponses stores the last good response for each request target, in bounded memory; the least recently used one is evicted first. It is no
-// cache: a stored response is sent only in place of a refusal or a failure.
+// staleResponses stores the last good response for each request target, in bounded memory; the
+// least recently used one is evicted first. It is no cache: a stored response is sent only in place
+// of a refusal or a failure.
 type staleResponses struct {
 	mu        sync.Mutex
 	kept      map[string]*list.Element // of *storedResponse
@@ -50,7 +51,8 @@ func askedFor(name string, r *http.Request) string {
 	return name + "\n" + strings.ToLower(r.Host) + "\n" + r.URL.EscapedPath() + "\n" + r.URL.RawQuery
 }
 
-// identities are the header fields that may identify a client: cookies, and the fields in keys of limits.
+// identities are the header fields that may identify a client: cookies, and the fields in keys of
+// limits.
 func identities(p *policy.Policy) []string {
 	all := []string{"Cookie"}
 	for _, l := range p.Limits {

@@ -96,7 +96,8 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestNotKept: what is for one client alone, or says that it is not to be kept, is given to nobody else.
+// TestNotKept: what is for one client alone, or says that it is not to be kept, is given to nobody
+// else.
 func TestNotKept(t *testing.T) {
 	_, _, front := startShop(t)
 	for i, c := range []struct {
@@ -163,7 +164,8 @@ func TestStaleCodings(t *testing.T) {
 	}
 }
 
-// TestAnotherUpstream answers the refused, without a limit; where it fails, they get what they would have got.
+// TestAnotherUpstream answers the refused, without a limit; where it fails, they get what they
+// would have got.
 func TestAnotherUpstream(t *testing.T) {
 	up, spare, front := startShop(t)
 	spare.n.Store(100)
@@ -231,7 +233,8 @@ func TestFailed(t *testing.T) {
 	}
 }
 
-// TestAllTargetsOut: a policy that refuses then has no request wait for an upstream that is known to be out.
+// TestAllTargetsOut: a policy that refuses then has no request wait for an upstream that is known
+// to be out.
 func TestAllTargetsOut(t *testing.T) {
 	up := &shop{}
 	up.down.Store(true)

@@ -21,8 +21,8 @@ type brokenLine struct{ room.Queue }
 
 func (brokenLine) Close() error { return errors.New("the line is stuck") }
 
-// TestUpdateDoesNotFailOnceItIsInForce: what goes wrong with the policy of before is logged. An error would say that the new policy is not
-// served, and the stores that it needs would be closed.
+// TestUpdateDoesNotFailOnceItIsInForce: what goes wrong with the policy of before is logged. An
+// error would say that the new policy is not served, and the stores that it needs would be closed.
 func TestUpdateDoesNotFailOnceItIsInForce(t *testing.T) {
 	up := httptest.NewServer(http.NotFoundHandler())
 	defer up.Close()

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// echoing is an upstream that upgrades, and says back each line until its client sends no more: then it says goodbye.
+// echoing is an upstream that upgrades, and says back each line until its client sends no more:
+// then it says goodbye.
 func echoing(t testing.TB) string {
 	return rawUpstream(t, func(conn net.Conn, in *bufio.Reader) {
 		r, err := http.ReadRequest(in)
@@ -41,7 +42,8 @@ upstreams: { up: { url: "URL", timeouts: { idle: 200ms } } }
 routes: [{ match: /, upstream: up, limits: [places] }]
 `
 
-// TestUpgrade: both directions, also what was sent ahead; each may end alone; and the place is held for as long as it lasts, however silent it is.
+// TestUpgrade: both directions, also what was sent ahead; each may end alone; and the place is held
+// for as long as it lasts, however silent it is.
 func TestUpgrade(t *testing.T) {
 	g, s := front(t, limited, echoing(t))
 	conn, err := net.Dial("tcp", s.Listener.Addr().String())
@@ -120,8 +122,8 @@ func h2c(t testing.TB) *http.Client {
 	return &http.Client{Transport: tr}
 }
 
-// TestGRPC: messages both ways over HTTP/2 without TLS, each answered before the next, with trailers, and the place held meanwhile. Errors that have
-// trailers only go through too.
+// TestGRPC: messages both ways over HTTP/2 without TLS, each answered before the next, with
+// trailers, and the place held meanwhile. Errors that have trailers only go through too.
 func TestGRPC(t *testing.T) {
 	up := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/grpc")
@@ -191,7 +193,8 @@ func TestGRPC(t *testing.T) {
 	})
 }
 
-// TestStalledBodies: an upstream that stops in the middle of its answer, and clients that stop sending or reading, are cut off.
+// TestStalledBodies: an upstream that stops in the middle of its answer, and clients that stop
+// sending or reading, are cut off.
 func TestStalledBodies(t *testing.T) {
 	up := rawUpstream(t, func(conn net.Conn, in *bufio.Reader) {
 		r, err := http.ReadRequest(in)

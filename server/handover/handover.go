@@ -1,5 +1,6 @@
-// Package handover gives listening sockets to a process and takes them from one: from the one that this one replaces, and from systemd. A
-// socket that is handed over is never closed in between, so no connection is refused or lost with it.
+// Package handover passes listening sockets to a successor process, and takes them from a
+// predecessor or from systemd. A socket stays open during the handover, so no connection is refused
+// or lost.
 package handover
 
 import (
@@ -16,22 +17,23 @@ import (
 	"time"
 )
 
-// What a process is told by who starts it.
+// The environment variables of a successor process.
 const (
-	listenersVariable = "WEIR_LISTENERS" // the sockets, as JSON
-	readyVariable     = "WEIR_READY_FD"  // a pipe, to which a byte is written when the process serves
+	listenersVariable = "WEIR_LISTENERS" // the sockets, in JSON
+	readyVariable     = "WEIR_READY_FD"  // a pipe: the process writes a byte to it when it serves
 )
 
 const firstFile = 3 // after standard input, output and error
 
-// socket is one that is handed over.
+// socket is a socket in the JSON.
 type socket struct {
 	Name    string `json:"name"`    // what listens on it, like listen.gateway
 	Address string `json:"address"` // as the policy says it
 	FD      int    `json:"fd"`
 }
 
-// Sockets are the listening sockets that a process was given, until they are taken. They are for one goroutine.
+// Sockets are the listening sockets that a process inherited and has not taken yet. They are for
+// one goroutine.
 type Sockets struct {
 	listeners []inherited
 	ready     *os.File
@@ -42,7 +44,8 @@ type inherited struct {
 	net.Listener
 }
 
-// Inherit takes what this process was given, and takes the variables that say so out of its environment. Without any it is empty.
+// Inherit returns the inherited sockets, and removes the variables from the environment. There may
+// be none.
 func Inherit() (*Sockets, error) {
 	s := &Sockets{}
 	if err := s.fromPredecessor(); err != nil {
@@ -83,7 +86,7 @@ func (s *Sockets) fromPredecessor() error {
 	return nil
 }
 
-// fromSystemd takes the sockets of a socket unit.
+// fromSystemd adds the sockets of a systemd socket unit.
 func (s *Sockets) fromSystemd() error {
 	pid, count := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS")
 	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"} {
@@ -119,8 +122,8 @@ func (s *Sockets) add(fd int, name, address string) error {
 	return nil
 }
 
-// Take returns the socket for an address of a policy, nil where none was given. One from the predecessor has the same name and address; one
-// from systemd listens there.
+// Take returns the socket for an address of a policy, nil for none. A socket of the predecessor has
+// the same name and address; one of systemd listens on the address.
 func (s *Sockets) Take(name, address string) net.Listener {
 	for i, l := range s.listeners {
 		if l.name == name && l.address == address || l.name == "" && listensOn(l, address) {
@@ -145,7 +148,7 @@ func listensOn(l net.Listener, address string) bool {
 	return all && (is.IP == nil || is.IP.IsUnspecified()) || want.IP.Equal(is.IP)
 }
 
-// Left are the addresses of sockets that nobody took.
+// Left returns the addresses of the sockets that were not taken.
 func (s *Sockets) Left() (all []string) {
 	for _, l := range s.listeners {
 		all = append(all, l.Addr().String())
@@ -153,7 +156,7 @@ func (s *Sockets) Left() (all []string) {
 	return all
 }
 
-// Close closes what nobody took. A predecessor that was not told that this process is ready goes on.
+// Close closes the sockets that were not taken. Without Ready, the predecessor continues to serve.
 func (s *Sockets) Close() {
 	for _, l := range s.listeners {
 		l.Close()
@@ -175,7 +178,7 @@ func (s *Sockets) Ready() error {
 	return errors.Join(err, notify(fmt.Sprintf("READY=1\nMAINPID=%d", os.Getpid())))
 }
 
-// notify tells systemd something, where it wants to know.
+// notify sends a state to systemd, if it wants to know.
 func notify(state string) error {
 	name := os.Getenv("NOTIFY_SOCKET")
 	if name == "" {
@@ -190,26 +193,26 @@ func notify(state string) error {
 	return err
 }
 
-// A Socket is one to be handed over.
+// A Socket is a socket for the successor.
 type Socket struct {
-	Name, Address string // as Take is asked for them
+	Name, Address string // the arguments of Take in the successor
 	Listener      net.Listener
 }
 
-// A Program is what a process was started as, found when it still was what is started.
+// A Program is how a process was started: its executable may be replaced later.
 type Program struct {
 	Path string
 	Args []string // without the name
 }
 
-// ThisProgram says how to start this program again: by the name that it was started by, so that where that is a link, what it points to by
-// then is started.
+// ThisProgram returns how to start this program again: by the same name, so that a link leads to
+// the version that it points to by then.
 func ThisProgram() (Program, error) {
 	path, err := exec.LookPath(os.Args[0])
 	if err == nil {
 		path, err = filepath.Abs(path)
 	}
-	if err != nil { // it was started by another name than its own
+	if err != nil { // it was started with another argv[0]
 		if path, err = os.Executable(); err != nil {
 			return Program{}, err
 		}
@@ -217,8 +220,8 @@ func ThisProgram() (Program, error) {
 	return Program{Path: path, Args: os.Args[1:]}, nil
 }
 
-// duplicate is another file for a socket. That of net.TCPListener.File would make the socket block when it is handed on, for this process
-// too: then nobody could close it.
+// duplicate is another file for a socket. That of net.TCPListener.File would make the socket block
+// when it is handed on, for this process too: then nobody could close it.
 func duplicate(l net.Listener) (*os.File, error) {
 	socket, ok := l.(syscall.Conn)
 	if !ok {
@@ -243,8 +246,8 @@ func duplicate(l net.Listener) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "socket"), nil
 }
 
-// Start starts a successor with the sockets, and returns when it serves. On an error, which is also that the context has ended, it is gone
-// again.
+// Start starts a successor with the sockets, and returns once it serves. After an error, or when
+// the context ends first, the successor is stopped.
 func Start(ctx context.Context, p Program, sockets []Socket) (pid int, err error) {
 	cmd := exec.Command(p.Path, p.Args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// TestWhatIsNoSocket: an environment that is wrong is told, and nothing of it is left to the programs that this one starts.
+// TestWhatIsNoSocket: an environment that is wrong is told, and nothing of it is left to the
+// programs that this one starts.
 func TestWhatIsNoSocket(t *testing.T) {
 	for name, variables := range map[string]map[string]string{
 		"no JSON":          {listenersVariable: "x"},
@@ -64,8 +65,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestStartThatFails: a program that is not there, one that ends, and one that never gets ready. The socket is as it was: it can be closed while
-// somebody accepts.
+// TestStartThatFails: a program that is not there, one that ends, and one that never gets ready.
+// The socket is as it was: it can be closed while somebody accepts.
 func TestStartThatFails(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// A pacedBody is a body that has to come at some rate: waiting for it may take BodyTimeout, and besides as long as what came takes at
-// MinBodyRate. Time in which nobody reads does not count: then it is the upstream that is slow.
+// A pacedBody is a request body with a minimum rate: waiting for it may take BodyTimeout, plus the
+// time that the received bytes take at MinBodyRate. Only time spent in Read counts: otherwise the
+// upstream is slow, not the client.
 type pacedBody struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -24,11 +25,11 @@ type pacedBody struct {
 	n       int64
 
 	mu    sync.Mutex
-	err   error // what a read ended with, where it is the client's doing
-	ended bool  // the handler has returned: the connection is net/http's again, though a transport may still hold the body
+	err   error // the error of a Read, if the client caused it
+	ended bool  // the handler has returned: net/http uses the connection, though a transport may still hold the body
 }
 
-// newPacedBody bounds a body from now on: also what net/http reads of it by itself, when nobody did.
+// newPacedBody bounds a body from now on, including what net/http reads of it after the handler.
 func newPacedBody(w http.ResponseWriter, r *http.Request, b *policy.Bounds) *pacedBody {
 	p := &pacedBody{ReadCloser: r.Body, control: http.NewResponseController(w), bounds: b, lines: r.ProtoMajor == 1}
 	p.deadline(time.Now().Add(b.BodyTimeout))
@@ -48,14 +49,14 @@ func (p *pacedBody) Read(b []byte) (int, error) {
 		err = ErrBodySlow
 		p.failed(err)
 	case p.lines && !left(err):
-		p.failed(ErrUnclear) // the guard found that, or net/http did
+		p.failed(ErrUnclear) // found by the guard or by net/http
 	default:
-		p.deadline(time.Time{}) // net/http goes on to read, to learn when the client leaves
+		p.deadline(time.Time{}) // net/http continues to read, to notice that the client disconnects
 	}
 	return n, err
 }
 
-// left reports whether an error is the end of a body, or that its client is gone.
+// left reports whether an error means the end of a body, or that the client disconnected.
 func left(err error) bool {
 	var lost net.Error
 	return err == io.EOF || err == io.ErrUnexpectedEOF || errors.As(err, &lost)
@@ -69,8 +70,8 @@ func (p *pacedBody) failed(err error) {
 
 type bodyKey struct{}
 
-// BodyError is what was wrong with the body of a request so far: nil, ErrBodySlow or ErrUnclear. A transport that passes the body on may see
-// the end of the request's context before it sees this.
+// BodyError returns what was wrong with the body of a request so far: nil, ErrBodySlow or
+// ErrUnclear. A transport that forwards the body may see the end of the request's context first.
 func BodyError(ctx context.Context) error {
 	p, ok := ctx.Value(bodyKey{}).(*pacedBody)
 	if !ok {
@@ -81,16 +82,16 @@ func BodyError(ctx context.Context) error {
 	return p.err
 }
 
-// earned is how long what came may have taken.
+// earned is how long the received bytes may have taken.
 func (p *pacedBody) earned() time.Duration {
 	seconds := p.n / p.bounds.MinBodyRate
-	if seconds > 1<<20 { // enough for anybody
+	if seconds > 1<<20 { // avoids an overflow
 		return 1 << 20 * time.Second
 	}
 	return time.Duration(seconds)*time.Second + time.Duration(p.n%p.bounds.MinBodyRate)*time.Second/time.Duration(p.bounds.MinBodyRate)
 }
 
-// Close ends the body. net/http may read the rest of it, for which it has the time of a body of its own.
+// Close ends the body. net/http may read the rest, with a deadline of its own.
 func (p *pacedBody) Close() error {
 	p.deadline(time.Now().Add(p.bounds.BodyTimeout))
 	err := p.ReadCloser.Close()
@@ -100,14 +101,15 @@ func (p *pacedBody) Close() error {
 	return err
 }
 
-// end gives the connection back. The deadline stays for what net/http reads of the body that nobody did.
+// end returns the connection to net/http. The deadline stays for the rest of the body that net/http
+// reads.
 func (p *pacedBody) end() {
 	p.mu.Lock()
 	p.ended = true
 	p.mu.Unlock()
 }
 
-// deadline fails on a connection that is not net/http's, as in tests, which then has no bound.
+// deadline fails on a connection that is not net/http's, as in tests; it has no bound then.
 func (p *pacedBody) deadline(t time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,36 +118,37 @@ func (p *pacedBody) deadline(t time.Time) {
 	}
 }
 
-// A stream is the answer to a request of HTTP/2: a client that does not open its window holds a write up, though the connection takes
-// what others write. Each write has the write timeout, and then the stream is reset.
+// A stream writes a response of HTTP/2. A client that does not open its flow control window blocks
+// a write, while other streams of the connection go on. After the write timeout, the stream is
+// reset.
 type stream struct {
 	http.ResponseWriter
 	timeout time.Duration
 	timer   *time.Timer
 
 	mu    sync.Mutex
-	ended bool // the handler has returned, and the writer may not be used any more
+	ended bool // the handler has returned, and the writer must not be used
 }
 
 func newStream(w http.ResponseWriter, timeout time.Duration) *stream {
 	return &stream{ResponseWriter: w, timeout: timeout}
 }
 
-// Write writes a part of the answer.
+// Write writes a part of the response.
 func (s *stream) Write(p []byte) (int, error) {
 	s.begin()
 	defer s.timer.Stop()
 	return s.ResponseWriter.Write(p)
 }
 
-// FlushError hands on what was written.
+// FlushError flushes.
 func (s *stream) FlushError() error {
 	s.begin()
 	defer s.timer.Stop()
 	return http.NewResponseController(s.ResponseWriter).Flush()
 }
 
-// begin gives the write that follows its time.
+// begin starts the timeout of a write.
 func (s *stream) begin() {
 	if s.timer == nil {
 		s.timer = time.AfterFunc(s.timeout, s.reset)

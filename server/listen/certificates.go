@@ -17,8 +17,8 @@ import (
 // maxFile bounds a file of certificates.
 const maxFile = 1 << 20
 
-// Certificates are what a listener proves itself with. They can be replaced while it serves: handshakes that begin later see the new ones.
-// All methods are safe to use concurrently.
+// Certificates are the certificates of a listener. They can be replaced while it serves: later
+// handshakes use the new ones. All methods are safe for concurrent use.
 type Certificates struct{ current atomic.Pointer[certificates] }
 
 // certificates are never changed.
@@ -27,7 +27,7 @@ type certificates struct {
 	expiry []Expiry
 }
 
-// An Expiry says until when a certificate is good.
+// An Expiry is the time at which a certificate expires.
 type Expiry struct {
 	File     string // as the policy names it
 	NotAfter time.Time
@@ -44,10 +44,10 @@ func LoadCertificates(t *policy.TLS, path func(name string) string) (*Certificat
 	return c, nil
 }
 
-// Replace takes the certificates of another.
+// Replace uses the certificates of next from now on.
 func (c *Certificates) Replace(next *Certificates) { c.current.Store(next.current.Load()) }
 
-// Expiries says until when the certificates are good, in the order of the policy.
+// Expiries returns when the certificates expire, in the order of the policy.
 func (c *Certificates) Expiries() []Expiry { return c.current.Load().expiry }
 
 func (c *Certificates) config() *tls.Config { return c.current.Load().config }
@@ -91,13 +91,14 @@ func load(t *policy.TLS, path func(name string) string) (*certificates, error) {
 		if t.ClientAuth == "optional" {
 			config.ClientAuth = tls.VerifyClientCertIfGiven
 		}
-		// Who was let in once is not let in by a ticket when his authority is good no more.
+		// A session ticket would admit a client whose authority is no longer trusted.
 		config.SessionTicketsDisabled = true
 	}
 	return loaded, nil
 }
 
-// Version tells two states of the files that a policy names apart, by what is in them. A file that cannot be read has a version too.
+// Version is a hash of the files that a policy names: it changes when one of them does. Files that
+// cannot be read have a version, too.
 func Version(t *policy.TLS, path func(name string) string) (version [sha256.Size]byte) {
 	hash := sha256.New()
 	add := func(name string) {

@@ -10,18 +10,18 @@ import (
 	"time"
 )
 
-// A Conn is a connection that was let in: its address is that of the client, also where the PROXY protocol told it, and each of its
-// writes ends in time.
+// A Conn is an accepted connection. Its remote address is the client's, by the PROXY protocol where
+// that is used, and its writes have a deadline.
 type Conn struct {
 	net.Conn
 	listener *Listener
 	remote   net.Addr
-	rest     []byte // what came after a PROXY header, and was not read yet
+	rest     []byte // bytes after a PROXY header that were not read yet
 	requests atomic.Int64
 
 	writeTimeout time.Duration
-	deadline     atomic.Int64 // for writes, as it was last set here; Unix nanoseconds
-	foreign      atomic.Bool  // somebody else has set one
+	deadline     atomic.Int64 // the write deadline that bound set; Unix nanoseconds
+	foreign      atomic.Bool  // a caller has set another one
 
 	mu          sync.Mutex
 	closed      bool
@@ -43,8 +43,9 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// Write writes to the client, who has to take it within the write timeout. The deadline is set anew when a quarter of it has gone by: a write
-// has between one and one and a quarter of the timeout.
+// Write writes to the client with a deadline: at least the write timeout, and at most a quarter
+// more. So the deadline has to be set anew only after a quarter of the timeout, which saves system
+// calls.
 func (c *Conn) Write(p []byte) (int, error) {
 	if err := c.bound(); err != nil {
 		return 0, err
@@ -52,7 +53,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// WriteBuffers writes several buffers, in one call of the system where the connection is a socket.
+// WriteBuffers writes several buffers, in one system call if the connection is a socket.
 func (c *Conn) WriteBuffers(b *net.Buffers) (int64, error) {
 	if err := c.bound(); err != nil {
 		return 0, err
@@ -60,7 +61,7 @@ func (c *Conn) WriteBuffers(b *net.Buffers) (int64, error) {
 	return b.WriteTo(c.Conn)
 }
 
-// bound sees to it that a write ends in time.
+// bound sets the deadline of a write.
 func (c *Conn) bound() error {
 	if c.foreign.Load() {
 		return nil
@@ -74,8 +75,8 @@ func (c *Conn) bound() error {
 	return c.Conn.SetWriteDeadline(until)
 }
 
-// SetWriteDeadline sets a deadline for writes, in place of the write timeout. One that is later than that, and the zero time, bring it back: nobody gives
-// a client more time.
+// SetWriteDeadline sets an earlier deadline in place of the write timeout. A later one, or the zero
+// time, restores the write timeout: no caller can give a client more time.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
 	if t.After(time.Now().Add(c.writeTimeout)) {
 		t = time.Time{}
@@ -93,7 +94,7 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	return c.SetWriteDeadline(t)
 }
 
-// CloseWrite tells the client that nothing more comes.
+// CloseWrite closes the sending side.
 func (c *Conn) CloseWrite() error {
 	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return w.CloseWrite()
@@ -101,7 +102,7 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// Close ends the connection, and gives its place back.
+// Close closes the connection and releases its place.
 func (c *Conn) Close() error {
 	err := c.Conn.Close()
 	c.mu.Lock()
@@ -117,7 +118,7 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// of has the connection give a client's place back when it is closed, which may be now.
+// of makes Close release the client's place, or releases it now if the connection is closed already.
 func (c *Conn) of(leaveClient func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,10 +129,10 @@ func (c *Conn) of(leaveClient func()) {
 	c.leaveClient = leaveClient
 }
 
-// NetConn is the connection below.
+// NetConn returns the underlying connection.
 func (c *Conn) NetConn() net.Conn { return c.Conn }
 
-// SyscallConn is that of the socket, unless bytes have been read from it that Read gives first.
+// SyscallConn is the socket's. It fails while Read has bytes that were already read from the socket.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	socket, ok := c.Conn.(syscall.Conn)
 	if !ok || len(c.rest) > 0 {
@@ -140,7 +141,7 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	return socket.SyscallConn()
 }
 
-// ConnOf finds the Conn that a connection was made of, nil where it was made of none.
+// ConnOf returns the Conn below a connection, nil for none.
 func ConnOf(conn net.Conn) *Conn {
 	for {
 		switch c := conn.(type) {
@@ -154,7 +155,7 @@ func ConnOf(conn net.Conn) *Conn {
 	}
 }
 
-// secure is a connection under TLS that speaks HTTP/1.1. net/http learns of the TLS by ConnectionState.
+// secure is a TLS connection that speaks HTTP/1.1. net/http recognises TLS by ConnectionState.
 type secure struct{ *guard }
 
 // tlsConn is a connection under TLS.

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// A guard reads along with net/http on a connection that speaks HTTP/1: it finds where each request begins and ends, and hands on a header
-// only when the whole of it has come and can be read in one way alone. net/http forgets what it saw of some of these things before a
-// handler could ask: that there was a Content-Length beside a Transfer-Encoding, say.
+// A guard reads an HTTP/1 connection before net/http does. It finds where each request begins and
+// ends, and passes a header on only once it is complete and unambiguous. A handler could not check
+// this later: net/http drops a Content-Length beside a Transfer-Encoding, for example.
 //
-// A connection without a request under way holds no memory for it.
+// A connection without a request in flight holds no memory for it.
 type guard struct {
 	net.Conn
 	maxHeader     int
@@ -21,17 +21,17 @@ type guard struct {
 	h2c           bool
 	port          *Port
 
-	// What one goroutine at a time reads.
+	// Used by one reader at a time.
 	state   guardState
 	left    int64 // of a body
 	chunks  chunks
-	ready   []byte // may be handed on
-	partial []byte // came, and was not looked at to the end
-	looked  int    // bytes of partial in which there is no end of a header
+	ready   []byte // checked, to be passed on
+	partial []byte // received, not checked completely
+	looked  int    // bytes of partial that contain no end of a header
 	err     error  // the end
 
-	upgrade atomic.Bool // a request asked for another protocol
-	opaque  atomic.Bool // and got it: nothing is looked at any more
+	upgrade atomic.Bool // a request asked for an upgrade
+	opaque  atomic.Bool // and got it: nothing is checked any more
 
 	mu     sync.Mutex // for the deadlines of reads
 	wanted time.Time  // by net/http
@@ -44,16 +44,17 @@ const (
 	inHeader guardState = iota
 	inBody
 	inChunks
-	past // nothing is looked at any more
+	past // nothing is checked any more
 )
 
-// nonsense is what net/http is handed in place of a request that is refused: it answers 400, after the answers before it, and closes. It comes
-// alone: while a request is answered net/http reads a byte ahead, and what it finds then must be this and not the end, for which it would
-// give the request up. In the middle of a body it is the error that tells.
+// nonsense replaces a refused request: net/http responds to it with 400, after the responses to
+// earlier requests, and closes. It is sent alone: net/http reads one byte ahead during a request,
+// and would cancel the request at an end of file. In the middle of a body, an error is returned
+// instead.
 const nonsense = "?\r\n\r\n"
 
-// Guard puts a guard before a connection, unless it speaks HTTP/2 over TLS. Nothing of it may have been read, or what was must be read again
-// from it.
+// Guard puts a guard in front of a connection, unless it speaks HTTP/2 over TLS. No bytes may have
+// been read from it, unless it returns them again.
 func (l *Listener) Guard(conn net.Conn) net.Conn {
 	b := &l.port.bounds
 	g := &guard{Conn: conn, maxHeader: int(b.MaxHeader), headerTimeout: b.HeaderTimeout, h2c: l.H2C, port: l.port}
@@ -77,7 +78,7 @@ func (g *guard) CloseWrite() error {
 	return nil
 }
 
-// Write writes to the client. The answer that changes the protocol ends the guard's work.
+// Write writes to the client. A response that switches protocols ends the guard's work.
 func (g *guard) Write(p []byte) (int, error) {
 	if g.upgrade.Load() && bytes.HasPrefix(p, []byte("HTTP/1.1 101 ")) {
 		g.opaque.Store(true)
@@ -85,7 +86,7 @@ func (g *guard) Write(p []byte) (int, error) {
 	return g.Conn.Write(p)
 }
 
-// Read reads what may be handed on.
+// Read reads bytes that were checked.
 func (g *guard) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -112,7 +113,7 @@ func (g *guard) Read(p []byte) (int, error) {
 		n, err := g.Conn.Read(p)
 		if n > 0 {
 			if n := g.handOn(p[:n]); n > 0 {
-				return n, nil // the error, if there is one, comes again
+				return n, nil // an error is returned by the next Read
 			}
 		}
 		if err != nil && len(g.ready) == 0 && g.err == nil {
@@ -121,7 +122,7 @@ func (g *guard) Read(p []byte) (int, error) {
 	}
 }
 
-// take hands on what is ready.
+// take returns checked bytes.
 func (g *guard) take(p []byte) int {
 	n := copy(p, g.ready)
 	if g.ready = g.ready[n:]; len(g.ready) == 0 {
@@ -130,8 +131,8 @@ func (g *guard) take(p []byte) int {
 	return n
 }
 
-// handOn looks at bytes that came into p, and returns how many of them may stay there. The rest waits, and what was looked at but came
-// before them is ready.
+// handOn checks bytes that were read into p, and returns how many of them may stay there. The rest
+// is kept until its header is complete.
 func (g *guard) handOn(p []byte) int {
 	if len(g.partial) > 0 {
 		g.partial = append(g.partial, p...)
@@ -149,7 +150,7 @@ func (g *guard) handOn(p []byte) int {
 	return n
 }
 
-// look looks at bytes, and returns how many of them may be handed on.
+// look checks bytes, and returns how many of them may be passed on.
 func (g *guard) look(b []byte) (n int) {
 	for n < len(b) && g.err == nil {
 		switch g.state {
@@ -169,7 +170,7 @@ func (g *guard) look(b []byte) (n int) {
 			step, ended, err := g.chunks.follow(b[n:])
 			if err != nil {
 				g.unclear()
-				return n + step - 1 // up to the byte that is wrong
+				return n + step - 1 // up to the wrong byte
 			}
 			n += step
 			if ended {
@@ -182,14 +183,14 @@ func (g *guard) look(b []byte) (n int) {
 	return n
 }
 
-// header looks at what begins with a header, and reports false where that is not whole.
+// header checks a header at the start of b, and reports false if it is incomplete.
 func (g *guard) header(b []byte) (n int, whole bool) {
 	n, whole, ok := headerEnd(b, g.looked)
 	switch {
 	case !ok:
 		g.unclear()
 		return 0, false
-	case !whole && len(b) > g.maxHeader+8<<10: // net/http has less patience, and says 431
+	case !whole && len(b) > g.maxHeader+8<<10: // net/http refuses it earlier, with 431
 		g.state = past
 		return len(b), true
 	case !whole:
@@ -223,11 +224,11 @@ func (g *guard) unclear() {
 	g.port.counts.unclear.Add(1)
 }
 
-// headerEnd finds where the header ends that b begins with. Where it is not whole, n is how far there was nothing to be found. It is not ok
-// where a line ends without a CR, or the first line cannot be a request's.
+// headerEnd finds the end of the header at the start of b. If it is incomplete, n is how far b was
+// searched. It is not ok if a line ends without CR, or the first line is no request line.
 func headerEnd(b []byte, looked int) (n int, whole, ok bool) {
 	begin := 0
-	for bytes.HasPrefix(b[begin:], []byte("\r\n")) { // before a request line
+	for bytes.HasPrefix(b[begin:], []byte("\r\n")) { // empty lines before a request line
 		begin += 2
 	}
 	at := max(looked, begin)
@@ -250,7 +251,7 @@ func headerEnd(b []byte, looked int) (n int, whole, ok bool) {
 	}
 }
 
-// hurry bounds the time for the rest of a header, of which net/http does not know yet that it has begun.
+// hurry bounds the time for the rest of a header: net/http does not know yet that one has begun.
 func (g *guard) hurry(on bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -261,7 +262,7 @@ func (g *guard) hurry(on bool) {
 	if on {
 		g.own = time.Now().Add(g.headerTimeout)
 	}
-	_ = g.deadline() // on a connection that has ended, reading says so
+	_ = g.deadline() // reading reports a closed connection
 }
 
 // SetReadDeadline sets the deadline for reads.

@@ -116,7 +116,8 @@ func TestGuardStepsAside(t *testing.T) {
 	}
 }
 
-// TestGuardHurries: the rest of a header that has begun has the header timeout, though net/http waits for as long as between two requests.
+// TestGuardHurries: the rest of a header that has begun has the header timeout, though net/http
+// waits for as long as between two requests.
 func TestGuardHurries(t *testing.T) {
 	client, server := net.Pipe()
 	defer client.Close()
@@ -143,7 +144,8 @@ func TestGuardHoldsNothing(t *testing.T) {
 	}
 }
 
-// FuzzMessage: where the guard finds one request, net/http finds the same one, with the same end; or refuses it.
+// FuzzMessage: where the guard finds one request, net/http finds the same one, with the same end;
+// or refuses it.
 func FuzzMessage(f *testing.F) {
 	for _, s := range []string{
 		simple, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello" + simple,

@@ -13,7 +13,7 @@ import (
 
 type connKey struct{}
 
-// ConnContext is for http.Server: Handler finds the connection by it.
+// ConnContext is for http.Server. Handler finds the connection by it.
 func ConnContext(ctx context.Context, conn net.Conn) context.Context {
 	if c := ConnOf(conn); c != nil {
 		return context.WithValue(ctx, connKey{}, c)
@@ -21,7 +21,8 @@ func ConnContext(ctx context.Context, conn net.Conn) context.Context {
 	return ctx
 }
 
-// AddressOf is the address of the listener that a request came to, as the policy says it; empty where that is not known.
+// AddressOf is the address of the listener that a request came to, as the policy says it; empty
+// where that is not known.
 func AddressOf(ctx context.Context) string {
 	if c, ok := ctx.Value(connKey{}).(*Conn); ok {
 		return c.listener.Address
@@ -29,11 +30,11 @@ func AddressOf(ctx context.Context) string {
 	return ""
 }
 
-// ErrBodySlow is what reading a body ends with that came too slowly.
+// ErrBodySlow is the error of reading a body that arrives too slowly.
 var ErrBodySlow = errors.New("listen: the body came too slowly")
 
-// Handler looks at each request before next does: it refuses what can be read in two ways or is too much, and takes out what would pass the
-// gateway by. A body that comes too slowly ends with ErrBodySlow.
+// Handler checks each request before next: it refuses ambiguous and oversized requests, and removes
+// upgrades that would bypass the gateway. A body that arrives too slowly ends with ErrBodySlow.
 func (p *Port) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.count(r)
@@ -48,7 +49,7 @@ func (p *Port) Handler(next http.Handler) http.Handler {
 				return
 			}
 			if n := p.bounds.MaxRequests; n > 0 && c.requests.Add(1) >= int64(n) {
-				w.Header().Set("Connection", "close") // which ends HTTP/2 too, once what is under way has ended
+				w.Header().Set("Connection", "close") // for HTTP/2, this ends the connection after the requests in flight
 			}
 		}
 		if r.Header["Upgrade"] != nil || r.Header["Http2-Settings"] != nil {
@@ -80,7 +81,8 @@ func (p *Port) count(r *http.Request) {
 	}
 }
 
-// check returns the status that a request is refused with, 0 where it is not. With HTTP/1 the guard has looked at it before.
+// check returns the status to refuse a request with, 0 to accept it. Requests of HTTP/1 have passed
+// the guard before.
 func (p *Port) check(r *http.Request) int {
 	n := 0
 	for name, values := range r.Header {
@@ -100,13 +102,15 @@ func (p *Port) check(r *http.Request) int {
 	return 0
 }
 
-// standsFor reports whether upstreams that turn dashes into underscores would take a field for one that the gateway sets.
+// standsFor reports whether upstreams that turn dashes into underscores would take a field for one
+// that the gateway sets.
 func standsFor(name string) bool {
 	name = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
 	return strings.HasPrefix(name, "x-forwarded-") || name == "forwarded" || name == "x-real-ip"
 }
 
-// oneHost reports whether a request of HTTP/2 names one host: it may have a Host beside :authority.
+// oneHost reports whether a request of HTTP/2 names one host: Host, if present, has to equal
+// :authority.
 func oneHost(r *http.Request) bool {
 	hosts := r.Header["Host"]
 	if len(hosts) == 0 {
@@ -116,7 +120,7 @@ func oneHost(r *http.Request) bool {
 	return len(hosts) == 1 && strings.EqualFold(hosts[0], r.Host)
 }
 
-// oneLength reports whether a request of HTTP/2 that says how long its body is says so once, and has a body where it is said.
+// oneLength reports whether a request of HTTP/2 has at most one Content-Length, which fits its body.
 func oneLength(r *http.Request) bool {
 	lengths := r.Header["Content-Length"]
 	if r.ProtoMajor != 2 || len(lengths) == 0 {
@@ -125,7 +129,8 @@ func oneLength(r *http.Request) bool {
 	return len(lengths) == 1 && (r.ContentLength != 0 || lengths[0] == "0")
 }
 
-// onlyWebSocket takes every other upgrade out of a request, as a server may: behind one, like h2c, further requests would pass the limits by.
+// onlyWebSocket removes every other upgrade from a request, as a server may: requests behind an
+// upgrade like h2c would bypass the limits.
 func onlyWebSocket(r *http.Request) {
 	if u := r.Header["Upgrade"]; len(u) != 1 || !strings.EqualFold(u[0], "websocket") {
 		delete(r.Header, "Upgrade")
@@ -133,7 +138,8 @@ func onlyWebSocket(r *http.Request) {
 	delete(r.Header, "Http2-Settings")
 }
 
-// OnRefused has f called after each request that Handler answers by itself, with its status. It is for before the port serves.
+// OnRefused calls f after each request that Handler refuses, with the status. It must be called
+// before the port serves.
 func (p *Port) OnRefused(f func(r *http.Request, status int)) { p.refused = f }
 
 func (p *Port) tell(r *http.Request, status int) {
@@ -142,7 +148,7 @@ func (p *Port) tell(r *http.Request, status int) {
 	}
 }
 
-// redirect sends a request to the same place with TLS, and returns the status of that.
+// redirect redirects a request to HTTPS, and returns the status.
 func redirect(w http.ResponseWriter, r *http.Request, port string) (status int) {
 	host := r.Host
 	if h, _, err := net.SplitHostPort(host); err == nil {

@@ -1,8 +1,9 @@
-// Package listen is the gateway's side towards clients: it takes connections, learns whose they are, speaks TLS, and holds all of it to
-// bounds, so that none of those who connect can keep the others out.
+// Package listen accepts the connections of clients: it learns their addresses, speaks TLS, and
+// bounds what one client may use, so that no client can keep the others out.
 //
-// A Listener gives connections that are ready to be read (a *Conn, or a *tls.Conn over one). Front serves them: what is plain by package plain, and the
-// rest by net/http, behind a guard where it is HTTP/1. Handler looks at each request before the gateway does.
+// A Listener returns connections that are ready to be read (a *Conn, or a *tls.Conn over one).
+// Front serves them: plain requests by package plain, and the rest by net/http, behind a guard for
+// HTTP/1. Handler checks each request before the gateway sees it.
 package listen
 
 import (
@@ -22,7 +23,7 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// A Port is all listeners of a gateway together: what is counted over all of them.
+// A Port is all listeners of a gateway, with their common bounds and counters.
 type Port struct {
 	bounds policy.Bounds
 	places *places
@@ -34,27 +35,28 @@ type Port struct {
 // counts are the counters behind Counts.
 type counts struct {
 	accepted, full, client, untrusted, header, handshake atomic.Uint64
-	http11, http2                                        tally.Counter // what comes often
+	http11, http2                                        tally.Counter // the frequent ones
 	http10                                               atomic.Uint64
 	unclear, fields                                      atomic.Uint64
 }
 
-// Counts is what became of connections and requests so far, and nothing about whose they were.
+// Counts counts connections and requests by outcome. It names no client.
 type Counts struct {
-	Open      int    // connections now
-	Accepted  uint64 // that were let in
-	Full      uint64 // turned away, as max_connections were open
-	Client    uint64 // turned away, as max_client_connections of one client were
-	Untrusted uint64 // turned away, as only others may connect here with the PROXY protocol
-	Header    uint64 // ended without the PROXY header that was due
-	Handshake uint64 // ended before the TLS handshake had
+	Open      int    // open connections
+	Accepted  uint64 // accepted connections
+	Full      uint64 // refused: max_connections were open
+	Client    uint64 // refused: the client had max_client_connections open
+	Untrusted uint64 // refused: the peer may not use the PROXY protocol here
+	Header    uint64 // closed: the PROXY header was missing or invalid
+	Handshake uint64 // closed before the TLS handshake was complete
 
 	HTTP10, HTTP11, HTTP2 uint64 // requests, by protocol
-	Unclear               uint64 // requests refused since they can be read in two ways
+	Unclear               uint64 // ambiguous requests, which were refused
 	Fields                uint64 // requests refused for more than max_fields header fields
 }
 
-// NewPort returns a Port with no listener. Connections from trusted prefixes are not counted by client: they bring many.
+// NewPort returns a Port with no listener. Connections from trusted prefixes are not counted per
+// client: a proxy opens many.
 func NewPort(b policy.Bounds, trusted []netip.Prefix) *Port {
 	b = b.WithDefaults()
 	return &Port{bounds: b, places: &places{
@@ -72,16 +74,17 @@ func (p *Port) Counts() Counts {
 	}
 }
 
-// Options are what is special about a listener.
+// Options are the settings of a listener.
 type Options struct {
 	Address       string         // as the policy says it
-	Certificates  *Certificates  // nil is plain
+	Certificates  *Certificates  // nil without TLS
 	H2C           bool           // HTTP/2 without TLS
-	ProxyProtocol []netip.Prefix // who may connect, and tells whose the connection is; nil is that nobody does
+	ProxyProtocol []netip.Prefix // the peers that may connect, and send the client's address first; nil without the PROXY protocol
 	RedirectHTTPS string         // the port that every request is sent to; empty answers them
 }
 
-// A Listener gives connections that are ready: their client is known, and their TLS handshake is over. It is safe to use concurrently.
+// A Listener gives connections that are ready: their client is known, and their TLS handshake is
+// over. It is safe to use concurrently.
 type Listener struct {
 	net.Listener
 	Options
@@ -104,7 +107,7 @@ type accepted struct {
 	err  error
 }
 
-// Listen makes a Listener of one that has been opened.
+// Listen wraps an open listener.
 func (p *Port) Listen(inner net.Listener, o Options) *Listener {
 	l := &Listener{
 		Listener: inner, Options: o, port: p,
@@ -125,14 +128,15 @@ func (p *Port) Listen(inner net.Listener, o Options) *Listener {
 	return l
 }
 
-// Stop accepts nothing more. Who was accepted and is still in his handshake comes out of Accept until Close.
+// Stop accepts no more connections. Accept still returns those whose handshake is in progress,
+// until Close.
 func (l *Listener) Stop() {
 	if l.stopped.CompareAndSwap(false, true) {
 		l.Listener.Close()
 	}
 }
 
-// Close ends the listener, and connections that nobody has been given. The connections that Accept gave live on.
+// Close closes the listener, and the connections that Accept has not returned.
 func (l *Listener) Close() error { return l.close() }
 
 // Accept returns the next connection that is ready: a *tls.Conn or a *Conn.
@@ -149,7 +153,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// acceptPlain is Accept where nothing has to be read before a connection is ready.
+// acceptPlain is Accept for listeners that read nothing before a connection is ready.
 func (l *Listener) acceptPlain() (net.Conn, error) {
 	for {
 		raw, err := l.Listener.Accept()
@@ -166,7 +170,7 @@ func (l *Listener) acceptPlain() (net.Conn, error) {
 	}
 }
 
-// acceptAll accepts for Accept, and has each connection made ready beside the others.
+// acceptAll accepts connections for Accept, and prepares each in a goroutine of its own.
 func (l *Listener) acceptAll() {
 	for {
 		raw, err := l.Listener.Accept()
@@ -174,7 +178,7 @@ func (l *Listener) acceptAll() {
 			if l.stopped.Load() || !l.give(accepted{err: err}) || errors.Is(err, net.ErrClosed) {
 				return
 			}
-			continue // when it has been looked at: whoever accepts may wait before he asks again
+			continue // Accept has returned the error: its caller may pause before it accepts again
 		}
 		c := l.enter(raw)
 		if c == nil {
@@ -196,7 +200,7 @@ func (l *Listener) acceptAll() {
 	}
 }
 
-// prepares notes a connection that is made ready, and reports false where the listener ends.
+// prepares registers a connection that is being prepared, and reports false if the listener is closing.
 func (l *Listener) prepares(c *Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -215,7 +219,8 @@ func (l *Listener) give(a accepted) bool {
 	}
 }
 
-// enter lets a connection in, or closes it where there are too many: nothing is said, as with TLS nothing could be.
+// enter counts a connection, or closes it if there are too many. It sends no response: before a TLS
+// handshake it could not.
 func (l *Listener) enter(raw net.Conn) *Conn {
 	p := l.port
 	if len(l.ProxyProtocol) > 0 && !contains(l.ProxyProtocol, addrOf(raw.RemoteAddr())) {
@@ -244,7 +249,8 @@ func (l *Listener) known(c *Conn) bool {
 	return true
 }
 
-// prepare reads the PROXY header and shakes hands. It returns nil for a connection that it has closed.
+// prepare reads the PROXY header and completes the TLS handshake. It returns nil for a connection
+// that it has closed.
 func (l *Listener) prepare(c *Conn) net.Conn {
 	timeout := l.port.bounds.HeaderTimeout
 	if len(l.ProxyProtocol) > 0 {
@@ -278,7 +284,7 @@ func (l *Listener) prepare(c *Conn) net.Conn {
 	return conn
 }
 
-// sayPlain answers a client that speaks HTTP to an address with TLS.
+// sayPlain responds to a client that speaks HTTP to a TLS address.
 func sayPlain(err error) {
 	var record tls.RecordHeaderError
 	if !errors.As(err, &record) || record.Conn == nil {

@@ -9,20 +9,22 @@ import (
 	"github.com/weirflow/weir/internal/httpsyntax"
 )
 
-// ErrUnclear is what is wrong with a request that two readers could read as two different ones.
+// ErrUnclear is the error for an ambiguous request: two servers could read it as different requests
+// (request smuggling).
 var ErrUnclear = errors.New("listen: the request can be read in more than one way")
 
-// framing is where a request ends.
+// framing says where a request ends.
 type framing struct {
 	length  int64 // of the body; 0 is none
 	chunked bool
-	upgrade bool // other bytes than HTTP may follow
-	http2   bool // it is the beginning of HTTP/2
+	upgrade bool // bytes of another protocol may follow
+	http2   bool // it is the preface of HTTP/2
 }
 
-// checkHeader reads the header of a request, up to and with its empty line. Whatever a server in front or behind could read in another way is
-// an error: both lengths, two of one, spaces and folds where none belong, lines that end otherwise than in CRLF. What is left is what
-// net/http reads in the same way, and it checks the rest.
+// checkHeader reads the header of a request, including its empty line. It refuses whatever another
+// server could read in another way: Content-Length beside Transfer-Encoding, either of them twice,
+// misplaced spaces, folded lines, lines that do not end in CRLF. net/http reads what remains in the
+// same way, and checks the rest.
 func checkHeader(b []byte) (f framing, err error) {
 	for bytes.HasPrefix(b, []byte("\r\n")) { // some clients end a body with it
 		b = b[2:]
@@ -71,7 +73,7 @@ func checkHeader(b []byte) (f framing, err error) {
 	return framing{length: max(h.length, 0), chunked: h.codings > 0, upgrade: h.upgrade}, nil
 }
 
-// fields is what header fields say about the message itself.
+// fields are the header fields about framing.
 type fields struct {
 	length  int64 // -1 for none
 	codings int
@@ -82,7 +84,7 @@ type fields struct {
 
 func (f *fields) add(line []byte) error {
 	name, value, found := bytes.Cut(line, []byte(":"))
-	if !found || !httpsyntax.IsToken(name) { // also a fold, and a space before the colon
+	if !found || !httpsyntax.IsToken(name) { // this includes folded lines, and a space before the colon
 		return ErrUnclear
 	}
 	for _, c := range value {
@@ -118,11 +120,12 @@ func is(name []byte, want string) bool {
 	return len(name) == len(want) && strings.EqualFold(string(name), want)
 }
 
-// rightForm reports whether a target without a slash before it has the form that belongs to its method, and names no other host than Host does.
+// rightForm reports whether a target that does not start with a slash has the form of its method,
+// and names the same host as Host.
 func rightForm(method, target, host string) bool {
 	switch {
 	case method == "CONNECT":
-		return true // which is refused later
+		return true // refused later
 	case target == "*":
 		return method == "OPTIONS"
 	}
@@ -137,8 +140,9 @@ func rightForm(method, target, host string) bool {
 	return authority != "" && strings.EqualFold(authority, host)
 }
 
-// isTarget reports whether there is nothing in a target that cannot be sent on: no space, no control character, no fragment, and no
-// backslash, which some upstreams take for a slash. Bytes beyond ASCII pass, and are sent on encoded.
+// isTarget reports whether there is nothing in a target that cannot be sent on: no space, no
+// control character, no fragment, and no backslash, which some upstreams take for a slash. Bytes
+// beyond ASCII pass, and are sent on encoded.
 func isTarget(b []byte) bool {
 	for _, c := range b {
 		if c <= ' ' || c == 0x7f || c == '\\' || c == '#' {

@@ -10,7 +10,8 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// TestAnAnswerBeforeARefusal: what is wrong with a request that was sent too early is no reason to give up the one before it.
+// TestAnAnswerBeforeARefusal: what is wrong with a request that was sent too early is no reason to
+// give up the one before it.
 func TestAnAnswerBeforeARefusal(t *testing.T) {
 	s := serve(t, policy.Bounds{}, nil, Options{H2C: true}, func(w http.ResponseWriter, r *http.Request) {
 		select {

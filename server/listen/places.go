@@ -5,17 +5,17 @@ import (
 	"sync"
 )
 
-// places counts the connections that are open, in all and for each client.
+// places counts open connections, in total and per client.
 type places struct {
 	max, maxClient int // 0 is no bound
 	trusted        []netip.Prefix
 
 	mu      sync.Mutex
 	total   int
-	clients map[netip.Prefix]int // as large as there are clients with a connection
+	clients map[netip.Prefix]int // clients with an open connection
 }
 
-// enter takes a place for one more connection. The client is counted by enterClient, once it is known.
+// enter takes a place for a connection. enterClient counts the client once its address is known.
 func (p *places) enter() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -32,7 +32,7 @@ func (p *places) leave() {
 	p.mu.Unlock()
 }
 
-// enterClient takes one of a client's places. What it returns gives the place back.
+// enterClient takes one of a client's places. The function that it returns releases it.
 func (p *places) enterClient(addr netip.Addr) (leave func(), ok bool) {
 	if p.maxClient == 0 || !addr.IsValid() || p.trusts(addr) {
 		return func() {}, true
@@ -64,7 +64,7 @@ func contains(prefixes []netip.Prefix, addr netip.Addr) bool {
 	return false
 }
 
-// clientOf is whom an address counts as: IPv6 counts by /64, as the keys of limits do.
+// clientOf is the prefix that an address counts for: IPv6 counts by /64, as in keys of limits.
 func clientOf(addr netip.Addr) netip.Prefix {
 	bits := 32
 	if addr.Is6() {

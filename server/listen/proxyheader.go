@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// The PROXY protocol, as HAProxy's document of it has it: a line (version 1) or a block (version 2) before everything else, in which who
-// passes a connection on says whose it is.
+// The PROXY protocol, by HAProxy's specification: a proxy sends the client's address first, in a
+// line (version 1) or a binary block (version 2).
 
 const (
 	longestLine  = 107     // bytes of a header of version 1
@@ -25,8 +25,9 @@ var (
 	errHeader      = errors.New("listen: it does not begin with a PROXY header")
 )
 
-// parseProxyHeader reads the header that b begins with, and says how long it is. The address is not valid where the header names none: then
-// the connection is the sender's own, as for a check of health. errHeaderShort asks for more bytes; every other error is final.
+// parseProxyHeader parses the header at the start of b, and returns its length. The address is
+// invalid if the header names none: then the connection is the proxy's own, as for a health check.
+// errHeaderShort asks for more bytes; every other error is final.
 func parseProxyHeader(b []byte) (client netip.AddrPort, n int, err error) {
 	switch {
 	case len(b) == 0:
@@ -112,14 +113,14 @@ func parseBlock(b []byte) (client netip.AddrPort, n int, err error) {
 			return client, 0, errHeader
 		}
 		client = netip.AddrPortFrom(netip.AddrFrom16([16]byte(body[:16])).Unmap(), binary.BigEndian.Uint16(body[32:34]))
-	case 0x00: // not said
+	case 0x00: // unspecified
 	default: // datagrams, Unix sockets, and what does not exist
 		return client, 0, errHeader
 	}
 	return client, n, nil
 }
 
-// readProxyHeader reads the header from a connection. What came after it is returned.
+// readProxyHeader reads the header from a connection. It returns the bytes that were read beyond it.
 func readProxyHeader(conn net.Conn) (client netip.AddrPort, rest []byte, err error) {
 	b := make([]byte, 0, 256)
 	for {

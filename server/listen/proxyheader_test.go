@@ -77,7 +77,8 @@ func TestProxyHeader(t *testing.T) {
 	}
 }
 
-// FuzzProxyHeader: a header ends where it ends however it comes, asks for no more than there may be, and names no address that is not one.
+// FuzzProxyHeader: a header ends where it ends however it comes, asks for no more than there may
+// be, and names no address that is not one.
 func FuzzProxyHeader(f *testing.F) {
 	f.Add([]byte("PROXY TCP4 192.0.2.1 198.51.100.1 56324 443\r\nx"))
 	f.Add([]byte("PROXY UNKNOWN\r\n"))

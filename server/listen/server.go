@@ -10,9 +10,9 @@ import (
 	"github.com/weirflow/weir/server/plain"
 )
 
-// Front returns what serves the connections of the port's listeners, which its Serve is given one after another. Plain requests of HTTP/1.1 it
-// serves by itself; all others net/http gets, behind a guard. known is for ConnContext, beside that of the port; it may be nil.
-// What net/http has to say goes to the log at the level of debugging.
+// Front returns the server of the port's listeners. Package plain serves plain requests of
+// HTTP/1.1, and net/http all others, behind a guard. known is an additional ConnContext; it may be
+// nil. Messages of net/http are logged at debug level.
 func (p *Port) Front(h http.Handler, logTo slog.Handler, known func(context.Context, net.Conn) context.Context) *plain.Server {
 	s := p.behind(h, logTo)
 	if known != nil {
@@ -21,12 +21,12 @@ func (p *Port) Front(h http.Handler, logTo slog.Handler, known func(context.Cont
 	return &plain.Server{HTTP: s}
 }
 
-// behind returns what serves the connections that are not plain.
+// behind returns the server of the connections that are not plain.
 func (p *Port) behind(h http.Handler, logTo slog.Handler) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
-	protocols.SetUnencryptedHTTP2(true) // the guard lets it through where the listener has it
+	protocols.SetUnencryptedHTTP2(true) // the guard passes it on if the listener allows it
 	b := &p.bounds
 	return &http.Server{
 		Handler:           p.Handler(h),
@@ -36,7 +36,7 @@ func (p *Port) behind(h http.Handler, logTo slog.Handler) *http.Server {
 		Protocols:         &protocols,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: b.MaxStreams,
-			SendPingTimeout:      time.Minute, // a client that is gone without a word is found out
+			SendPingTimeout:      time.Minute, // finds clients that disappeared without closing
 			PingTimeout:          15 * time.Second,
 			WriteByteTimeout:     b.WriteTimeout,
 		},

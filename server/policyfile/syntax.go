@@ -10,7 +10,8 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// explain says what is wrong with a text that is not YAML, and what to do about it, where the parser's words leave that open.
+// explain says what is wrong with a text that is not YAML, and what to do about it, where the
+// parser's words leave that open.
 func explain(data string, at *token.Position, message string) *mistake {
 	lines := strings.Split(data, "\n")
 	for i, line := range lines {
@@ -61,7 +62,8 @@ func closing(bracket string) string {
 	return "}"
 }
 
-// realign says how a line is to be indented whose indentation is that of no block that is open there, empty where it is.
+// realign says how a line is to be indented whose indentation is that of no block that is open
+// there, empty where it is.
 func realign(lines []string, number int) string {
 	indentOf := func(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
 	var open []int // the columns in which the blocks begin that the line could belong to
