@@ -15,7 +15,7 @@ type key struct {
 	perServer bool   // it has $server_name in it
 	why       string // why it cannot be said in a policy; empty where it can
 
-	exempt  []string // who is not limited, in the words of a policy
+	exempt  []string // the requests that are not limited, in the words of a policy
 	methods []string // the only methods that are limited; none is all
 }
 

@@ -77,7 +77,7 @@ func (c *converter) locations(s *server, block []Directive, inherited level, all
 
 // content works out where a location's requests go, and which limits they meet.
 func (c *converter) content(r *route, s *server, d Directive, l *level, all []Directive) error {
-	if answer, ok := c.answer(s, d, *l); ok { // before any limit is asked
+	if answer, ok := c.answer(s, d, *l); ok { // nginx responds before it evaluates limits
 		r.respond = &answer
 		return nil
 	}
@@ -102,7 +102,7 @@ func (c *converter) content(r *route, s *server, d Directive, l *level, all []Di
 			if err := c.level(&from, at.Block); err != nil {
 				return err
 			}
-			if len(l.requests) > 0 { // nginx asks limits once, before it looks for files
+			if len(l.requests) > 0 { // nginx evaluates limits once, before it looks for files
 				from.requests = l.requests
 			}
 			if len(l.conns) > 0 {

@@ -178,7 +178,7 @@ func (c *converter) settings(scheme, protocol string, l level) (text string) {
 		return text
 	}
 	if l.tls["proxy_ssl_verify"] != "on" {
-		return text + ", tls: { insecure: true }" // as nginx does it, unless told otherwise; weir check warns of it
+		return text + ", tls: { insecure: true }" // nginx does not verify upstreams by default; weir check warns of it
 	}
 	var tls []string
 	if ca := l.tls["proxy_ssl_trusted_certificate"]; ca != "" {

@@ -40,7 +40,7 @@ func (c *converter) yaml() []byte {
 	return w.Bytes()
 }
 
-// withNotes is the policy with its critical notes at the top: whoever opens the file sees them.
+// withNotes is the policy with its critical notes at the top: they are seen when the file is opened.
 func (c *converter) withNotes(policy []byte) []byte {
 	w := &writer{}
 	for _, n := range c.notes {
@@ -52,7 +52,7 @@ func (c *converter) withNotes(policy []byte) []byte {
 	return w.Bytes()
 }
 
-// writeListen writes where the gateway listens, and whom it believes.
+// writeListen writes where the gateway listens, and which proxies it trusts.
 func (c *converter) writeListen(w *writer) {
 	trusted, byProtocol := c.proxies.trusted, strings.EqualFold(c.proxies.header, "proxy_protocol")
 	body := ""
