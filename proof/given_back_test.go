@@ -1,0 +1,98 @@
+package proof
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/seeds"
+)
+
+// asIf are the kinds of limits of which a cancelled charge leaves no trace at all. An IntervalBucket keeps its steps where the charge began them, and
+// a window that begins with the first charge stays where it is.
+var asIf = []string{"TokenBucket", "LeakyBucket", "SmoothBursty", "WarmUp", "NginxBucket", "SlidingLog", "SlidingCounter"}
+
+// TestGivenBackAsIfNeverCharged: where no work is delayed, the state is the one of a limiter that was never charged what was given back, to the
+// last digit: all fields of a decision are equal, at once and later.
+func TestGivenBackAsIfNeverCharged(t *testing.T) {
+	for _, k := range kinds {
+		if !slices.Contains(asIf, k.name) {
+			continue
+		}
+		for _, h := range booking {
+			t.Run(k.name+"/"+h.name, func(t *testing.T) {
+				rapid.Check(t, func(t *rapid.T) {
+					l := k.draw(t, h.tick, century)
+					if e, ok := l.(weir.SlidingLog); ok && e.MaxEntries != 0 {
+						t.Skip("charges that became one for want of room stay one")
+					}
+					asIfNeverCharged(t, l, h)
+				})
+			})
+		}
+	}
+}
+
+// made is a charge, and what is left of it.
+type made struct {
+	at, cost int64
+	ref      int // of the reservation
+}
+
+func asIfNeverCharged(t *rapid.T, l weir.Limit, h holder) {
+	rnd := rand.New(rand.NewPCG(seeds.Seed(), uint64(rapid.IntRange(0, 1<<30).Draw(t, "walk"))))
+	one, all := rhythm(l, h.tick)
+	step := int64(min(max(one, 1), 1e15))
+	w := h.open(l, true).(*live)
+	size := min(max(sizeOf(l), 1), 12)
+	start := int64(time.Hour)
+	now := start
+	w.do(call{now: now, verb: take, cost: 1}) // the first contact
+	var charges []made
+	var open []int // places in charges
+	reserved := 0
+	for range 60 {
+		switch n := rnd.IntN(10); {
+		case n < 2:
+			now += rnd.Int64N(step + 1)
+		case n < 3 && all < 1e15:
+			now += rnd.Int64N(int64(all) + 1)
+		case n < 4:
+			c := rnd.Int64N(size) + 1
+			if w.do(call{now: now, verb: take, cost: c}).d.Allowed {
+				charges = append(charges, made{now, c, -1})
+			}
+		case n < 7 || len(open) == 0:
+			c := rnd.Int64N(size) + 1
+			if w.do(call{now: now, verb: reserve, cost: c}).ok { // within 0: it is not delayed
+				charges = append(charges, made{now, c, reserved})
+				open = append(open, len(charges)-1)
+				reserved++
+			}
+		default:
+			i := rnd.IntN(len(open))
+			c := &charges[open[i]]
+			open = slices.Delete(open, i, i+1)
+			c.cost = rnd.Int64N(c.cost + 1) // settled below, or cancelled
+			w.do(call{now: now, verb: settle, ref: c.ref, cost: c.cost})
+		}
+	}
+	without := h.open(l, true).(*live)
+	without.do(call{now: start, verb: take, cost: 1})
+	for _, c := range charges {
+		if c.cost > 0 && !without.do(call{now: c.at, verb: take, cost: c.cost}).d.Allowed {
+			t.Fatalf("%+v: without what was given back, %d at %d is refused", l, c.cost, c.at)
+		}
+	}
+	for _, later := range []int64{0, 1, step, 3 * step} {
+		at := now + later
+		last := call{now: at, verb: peek, cost: 1}
+		if got, want := w.do(last), without.do(last); got != want {
+			t.Fatalf("%+v: %v\n        got %+v\nwithout it %+v\n%+v", l, last, got, want, charges)
+		}
+	}
+}
