@@ -1,4 +1,4 @@
-// Command plots draws what each limit does with the same requests: docs/plots/*.svg, for docs/algorithms.md and the README. The limits
+// Command plots draws what each limit does with the same requests: docs/plots/*.svg, for docs/algorithms.md, docs/guarantees.md and the README. The limits
 // themselves decide. From the root of the repository:
 //
 //	go run ./docs/plots
@@ -34,7 +34,7 @@ type picture struct {
 }
 
 func pictures() []picture {
-	all := []picture{{"overview.svg", drawOverview}}
+	all := []picture{{"overview.svg", drawOverview}, {"given_back.svg", drawGivenBack}}
 	for _, p := range plots() {
 		all = append(all, picture{p.file, p.draw})
 	}

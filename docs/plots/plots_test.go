@@ -40,6 +40,25 @@ func TestPlotsAreUpToDate(t *testing.T) {
 	}
 }
 
+// TestUtilisation holds the figures in docs/guarantees.md to what the rules do.
+func TestUtilisation(t *testing.T) {
+	e, err := newExactly()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../guarantees.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf("The exact rule uses %.2f of the limit", utilisation(e, 10*time.Second))
+	if !strings.Contains(string(page), text) {
+		t.Errorf("the page does not say: %s", text)
+	}
+	if text = fmt.Sprintf("The rule for states alone uses %.2f", utilisation(&byState{}, 10*time.Second)); !strings.Contains(string(page), text) {
+		t.Errorf("the page does not say: %s", text)
+	}
+}
+
 // TestWorst holds the last column of the table in docs/algorithms.md to a search: what random flows and pauses make the limits admit.
 func TestWorst(t *testing.T) {
 	page, err := os.ReadFile("../algorithms.md")
