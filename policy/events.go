@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // An Event is something that a limit did to a request, of a limit whose Log asks for it.
@@ -80,22 +81,10 @@ func (v *Verdict) noteOutcome() {
 // excess is by how much a request is above the rate, in thousandths, as nginx counts it: the first from idle by nothing. It is below 0 for
 // limits that do not go by a rate.
 func (l *limit) excess(d weir.Decision, cost int64, admitted bool) int64 {
-	var r weir.Rate
-	switch of := l.Limit.Limit.(type) {
-	case weir.NginxBucket:
-		return of.Excess(d, cost)
-	case weir.LeakyBucket:
-		r = of.Rate
-	case weir.TokenBucket:
-		r = of.Rate
-	default:
-		return -1
+	if p, ok := rules.ParamsOf(l.Limit.Limit).(rules.Paced); ok {
+		return p.Excess(admitted, d.Level, d.ResetAfter, cost)
 	}
-	used := float64(d.ResetAfter) / float64(r.Per) * float64(r.N) * 1000 // for the log alone
-	if !admitted {
-		used += float64(cost) * 1000
-	}
-	return int64(max(used-1000, 0))
+	return -1
 }
 
 // rare is what most verdicts do not have.
@@ -168,7 +157,7 @@ func (m *rare) sleep(ctx context.Context) error {
 // has it.
 func (v *Verdict) letGo() {
 	for i := range v.charges {
-		if _, ok := v.evaluated[i].Limit.Limit.(weir.NginxBucket); !ok {
+		if k := rules.KindOf(v.evaluated[i].Limit.Limit); k == nil || !k.KeepsCharge {
 			_ = v.charges[i].Cancel()
 		}
 	}

@@ -64,14 +64,14 @@ func (c *checker) unleased(r *Route, at string) {
 // none. Stores are asked in the order in which a route names them, queues in stores after that, and then concurrency.
 func binds(live []*Limit, l *Limit) (*Limit, string) {
 	first := func(store string) int {
-		return slices.IndexFunc(live, func(o *Limit) bool { return o.Store == store && !queues(o) })
+		return slices.IndexFunc(live, func(o *Limit) bool { return o.Store == store && !o.queues() })
 	}
 	var later *Limit
 	for _, o := range live {
 		_, place := o.Limit.(weir.Concurrency)
 		switch {
 		case o == l:
-		case place, o.Store != "" && queues(o):
+		case place, o.Store != "" && o.queues():
 			return o, "name a store without lease: there may be two at the same URL"
 		case o.Store == l.Store:
 			return o, "leave one of them in this store, or name one without lease: there may be two at the same URL"
@@ -83,10 +83,4 @@ func binds(live []*Limit, l *Limit) (*Limit, string) {
 		return nil, ""
 	}
 	return later, fmt.Sprintf("name %q after it", l.Name)
-}
-
-// queues reports whether requests wait in a limit.
-func queues(l *Limit) bool {
-	_, ok := l.Limit.(weir.LeakyBucket)
-	return ok
 }

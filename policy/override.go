@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/duration"
+	"github.com/weirflow/weir/internal/rules"
 	"github.com/weirflow/weir/keyed"
 )
 
@@ -124,9 +125,8 @@ func (r *activeOverride) put(l *limit, key string, now int64) (err error) {
 
 // numbersOf are a limit's numbers with others in place of some.
 func numbersOf(l *limit, set map[string]string) (weir.Limit, error) {
-	switch l.Limit.Limit.(type) {
-	case weir.Concurrency, weir.NginxBucket:
-		return nil, fmt.Errorf("a %s has no numbers for single keys: ban the key, or let it pass", weir.Kind(l.Limit.Limit))
+	if k := rules.KindOf(l.Limit.Limit); k != nil && k.NoOverride != "" {
+		return nil, fmt.Errorf("a %s has no numbers for single keys, as %s: ban the key, or let it pass", k.Name, k.NoOverride)
 	}
 	if l.zone != nil {
 		return nil, fmt.Errorf("the limit shares the zone %q, whose other limits would get the numbers too: ban the key, or let it pass", l.zone.name)

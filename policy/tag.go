@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // A tag names the slot that a state is kept in, on a store that spreads its keys over nodes: states of the same tag are together, and a group of them is
@@ -161,8 +161,8 @@ func (l *Limit) queues() bool {
 	if l.Zone != "" {
 		return false // its delays are fixed when a request comes
 	}
-	_, leaky := l.Limit.(weir.LeakyBucket)
-	return leaky
+	k := rules.KindOf(l.Limit)
+	return k != nil && k.Queues
 }
 
 // commonTag suggests a tag for two limits.

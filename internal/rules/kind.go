@@ -28,7 +28,8 @@ type Kind struct {
 	NoZone     string // why limits of it cannot share a state; otherwise Zero is a Zoned
 	NoOverride string // why single keys cannot have parameters of their own
 
-	Queues bool // requests over the rate wait in it
+	Queues      bool // requests over the rate wait in it
+	KeepsCharge bool // a request that is given up while it is held back stays charged
 }
 
 // Params are the parameters of a limit, as a user wrote them: defaults are not filled in.

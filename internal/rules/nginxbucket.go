@@ -244,6 +244,8 @@ var nginxBucketKind = Kind{
 	NoLease:    "no store keeps it",
 	NoStore:    "nginx keeps it in the memory of one machine: use leaky_bucket, which is the same algorithm in exact arithmetic",
 	NoOverride: "nginx has one rate for all keys of a zone",
+
+	KeepsCharge: true,
 }
 
 // Kind implements Params.
