@@ -58,10 +58,10 @@ type Verdict struct {
 //
 // Limits in memory are charged first, and then those in stores: those of one store in one step, where it can do that, and one store after
 // another. When one refuses, what was charged before is given back at once; others may have been refused for it meanwhile. A queue in a store is
-// charged when all others have admitted the request, and its place is a time: who leaves it does not move up those behind.
+// charged when all others have admitted the request, and its place is a time: a request that leaves does not move up those behind.
 //
-// Shadow limits are asked last, and only about what the others admit: so each counts what it would have counted alone beside them. Those in
-// stores are asked in the background: no request waits for them.
+// Shadow limits are evaluated last, and only for requests that the others admit: each counts what it would have counted beside them. Those in
+// stores are evaluated in the background: no request waits for them.
 func (e *Engine) Decide(req Request) Verdict { return e.DecideContext(context.Background(), req) }
 
 // DecideContext is Decide with a context, that bounds how long stores are waited for. Limits in memory do not look at it.
@@ -110,7 +110,7 @@ func (v *Verdict) one(ctx context.Context, e *Engine, r *request) bool {
 	l := v.evaluated[0]
 	key, cost, q := l.question(buf[:0], r)
 	if q == asks && l.except.now() != nil && l.except.sets(key) {
-		return false // header fields are to tell of the key's own numbers, and need the key
+		return false // response headers show the key's own parameters, and need the key
 	}
 	switch q {
 	case asks:
@@ -184,7 +184,7 @@ const (
 	exempt          // the limit does not apply to the request
 )
 
-// passes counts a request that a limit is not asked about since it does not apply to it.
+// passes counts a request that the limit does not apply to.
 func (l *limit) passes(q question) {
 	if q == exempt && !l.isRest() {
 		l.counts.exempt.Add(1)
@@ -237,7 +237,7 @@ func (l *limit) key(buf []byte, r *request) (key []byte, present, empty bool) {
 	return seal(buf), present, empty
 }
 
-// settle refuses a request of which a limit does not need to be asked.
+// settle refuses a request without evaluating the limit.
 func (v *Verdict) settle(l *limit, key []byte, q question, r *request) {
 	if q == banned {
 		v.deny(l, l.text(key), weir.Decision{RetryAfter: r.banned, ResetAfter: r.banned, By: l.banBy})
@@ -290,7 +290,7 @@ func (v *Verdict) charge(e *Engine, r *route) {
 	}
 }
 
-// count counts the outcome: once for each limit asked, and for a refusal only where it was refused.
+// count counts the outcome once for each evaluated limit, and a refusal only for the limit that refused.
 func (v *Verdict) count() {
 	for i, l := range v.evaluated {
 		c := &v.charges[i]
@@ -420,15 +420,15 @@ func (v *Verdict) CountsBytes() bool {
 	return v.open != nil && (v.Outcome == Allow || v.Outcome == Delay)
 }
 
-// Asked is one limit that was asked about a request, for header fields.
+// Evaluated is one limit that was evaluated for a request, for response headers.
 type Evaluated struct {
 	Name     string
-	Limit    int64         // its capacity
-	Window   time.Duration // the time that the capacity takes to come back
+	Limit    int64         // as Decision.Limit
+	Window   time.Duration // the time until all of Limit is back
 	Decision weir.Decision
 }
 
-// Asked returns the limits that were asked, in the order of the route. Shadow limits are not among them.
+// Evaluated returns the evaluated limits, in the order of the route, without shadow limits.
 func (v *Verdict) Evaluated() []Evaluated {
 	all := make([]Evaluated, 0, len(v.evaluated))
 	for _, i := range v.order[:len(v.evaluated)] {

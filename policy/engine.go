@@ -65,20 +65,20 @@ type limit struct {
 	store    weir.Store  // nil for one in memory
 	fails    string      // what decides where the store does not: allow or deny
 	counts   *counts
-	wait     bool      // it is a queue: who finds it busy waits
+	wait     bool      // it is a queue: requests that find it busy wait
 	tells    bool      // verdicts carry the key
 	presence *presence // which parts of the key requests had; nil where nobody asks
 	window   time.Duration
 	state    string          // StateName
 	tag      int             // the place of its tag in the key, or noPart
-	share    *share          // whom it is for; nil for all
+	share    *share          // the keys it is enforced for; nil for all
 	rest     *limit          // the shadow that it is for all others; nil for none
 	except   *limitOverrides // bans and grants
 	exempt   *exemption
-	banBy    string // who refuses one that is banned
+	banBy    string // the Decision.By of a banned request
 }
 
-// counts is what became of the requests that a limit was asked about.
+// counts are the counters of a limit.
 type counts struct {
 	allowed, limited, delayed tally.Counter
 	sources                   [sources]atomic.Uint64 // of the decisions of one in a store
@@ -129,8 +129,8 @@ func New(p Policy, o Options) (*Engine, error) {
 	return build(p, o, nil)
 }
 
-// Next compiles a changed policy into an engine that goes on from this one: a limit that has kept its name, its key and its store keeps
-// what has been used, by the rule of weir.Limiter.SetLimit where its numbers changed; all others begin untouched. It is all or nothing:
+// Next compiles a changed policy into an engine that continues this one. A limit with the same name, key and store keeps what was used, by the
+// rule of weir.Limiter.SetLimit if its parameters changed; all others start unused. It is all or nothing:
 // on an error this engine is as it was. Once Next has succeeded, both engines count in the same limits, for requests that are still
 // under way.
 func (e *Engine) Next(p Policy) (*Engine, error) {
@@ -468,7 +468,7 @@ type Request struct {
 	Host   string // as the client sent it, with or without a port
 	Path   string // as the client sent it, still escaped, without the query
 	Query  string // as the client sent it, without the ?
-	Client string // who asks, as ClientKey gives it
+	Client string // the client's address, from ClientKey
 	Header http.Header
 
 	Listener string // the address of the gateway that it came to, as Listen.Gateway says it; empty where that is not known: it fits all routes

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Listen says where the faces of a server listen, and what those who connect may do. A face without an address is not served.
+// Listen says where the faces of a server listen, and the bounds for clients. A face without an address is not served.
 type Listen struct {
 	Gateway []Listener
 	Bounds  Bounds
@@ -48,41 +48,41 @@ func (l *Listen) Address(face string) string {
 
 // A Listener is one address of the gateway.
 type Listener struct {
-	Address       string         // HOST:PORT; no host is all addresses of this machine
-	TLS           *TLS           // nil is plain
-	H2C           bool           // HTTP/2 without TLS, for clients that know beforehand; never with TLS
-	ProxyProtocol []netip.Prefix // who may connect, and tells the client's address first; none is that nobody does
-	RedirectHTTPS bool           // every request is sent to the first address with TLS
+	Address       string         // HOST:PORT; without a host, all addresses of this machine
+	TLS           *TLS           // nil for none
+	H2C           bool           // HTTP/2 without TLS, for clients with prior knowledge; never with TLS
+	ProxyProtocol []netip.Prefix // load balancers that may connect, with the PROXY protocol; default: no PROXY protocol
+	RedirectHTTPS bool           // redirect every request to the first address with TLS
 }
 
-// TLS is how a listener proves who it is, and whom it lets in. Files are looked for beside the policy file.
+// TLS is the certificates of a listener, and the clients that it accepts. Files are relative to the policy file.
 type TLS struct {
-	Certificates []Certificate // the one for the name that a client asks for; the first where none is
-	ClientCA     string        // a file with the authorities of clients; empty asks clients for no certificate
-	ClientAuth   string        // "required" or "optional"; empty means required
-	MinVersion   string        // "1.2" or "1.3"; empty means 1.2
+	Certificates []Certificate // chosen by the name that a client asks for (SNI), or the first
+	ClientCA     string        // a file with the authorities of client certificates; empty: no client certificates
+	ClientAuth   string        // "required" or "optional"; default: required
+	MinVersion   string        // "1.2" or "1.3"; default: 1.2
 }
 
 // A Certificate is the names of two files in PEM: a chain, the certificate first, and its key.
 type Certificate struct{ Cert, Key string }
 
-// Bounds are what those who connect may do. A zero is the default that is named; where none is, there is no bound.
+// Bounds are the bounds for connections and requests. A zero is the default; without a named default it is no bound.
 type Bounds struct {
-	MaxHeader            int64         // bytes of a request line and its header fields; 65536
-	MaxFields            int           // header fields of a request; 100
-	MaxBody              int64         // bytes of a body, unless its route says otherwise
-	MinBodyRate          int64         // bytes a second at which a body comes at least, once it has taken BodyTimeout; 500
-	MaxConnections       int           // that are open at once
+	MaxHeader            int64         // bytes of a request line and its header; default: 65536
+	MaxFields            int           // header fields of a request; default: 100
+	MaxBody              int64         // bytes of a body; a route's MaxBody replaces it
+	MinBodyRate          int64         // bytes per second of a body, once it has taken BodyTimeout; default: 500
+	MaxConnections       int           // open at once
 	MaxClientConnections int           // of one client address, /64 for IPv6; those of trusted proxies are not counted
-	MaxStreams           int           // of one connection of HTTP/2; 100
+	MaxStreams           int           // of one HTTP/2 connection; default: 100
 	MaxRequests          int           // of one connection
-	HeaderTimeout        time.Duration // for a TLS handshake, and for a request's header; 10 s
-	BodyTimeout          time.Duration // for a body that comes slower than MinBodyRate; 30 s
-	WriteTimeout         time.Duration // for a client that takes nothing of its answer; 1 min
-	IdleTimeout          time.Duration // between two requests; 2 min
+	HeaderTimeout        time.Duration // for a TLS handshake, and for a request's header; default: 10 s
+	BodyTimeout          time.Duration // for a body slower than MinBodyRate; default: 30 s
+	WriteTimeout         time.Duration // for a client that reads nothing of its response; default: 1 min
+	IdleTimeout          time.Duration // between two requests; default: 2 min
 }
 
-// WithDefaults is the bounds with each default in its place.
+// WithDefaults returns the bounds with defaults filled in.
 func (b Bounds) WithDefaults() Bounds {
 	or := func(d *time.Duration, otherwise time.Duration) {
 		if *d == 0 {
@@ -108,7 +108,7 @@ func (b Bounds) WithDefaults() Bounds {
 	return b
 }
 
-// An AccessLog says where a line for each request goes. Without a file none is written.
+// An AccessLog says where the line for each request is written. Without a file there is no access log.
 type AccessLog struct {
 	File   string // a path, "stdout" or "stderr"
 	Format string // "common", "combined" or "json"; empty means combined

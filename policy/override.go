@@ -18,13 +18,13 @@ import (
 	"github.com/weirflow/weir/keyed"
 )
 
-// An Override is what holds for one key of a limit in place of the limit, until it ends: a ban, a grant, or other numbers. Where a part of the
-// key is client.ip, it may be a prefix, like 10.0.0.0/8, for all addresses in it.
+// An Override replaces the limit for one key until it ends: a ban, a grant, or other parameters. A client.ip part of the key may be a prefix,
+// like 10.0.0.0/8, for all its addresses.
 type Override struct {
 	Limit string
 	Key   []string          // the parts, in the order of the limit's key
-	Ban   bool              // all is refused, and nothing is charged; otherwise all passes, and nothing is charged
-	Set   map[string]string // or the numbers that differ from the limit's, as in a policy file: {"rate": "100/s"}
+	Ban   bool              // refuse all requests without a charge; false: admit all without a charge
+	Set   map[string]string // or parameters that differ from the limit's, as in a policy file: {"rate": "100/s"}
 	For   time.Duration     // from now on
 }
 
@@ -37,13 +37,13 @@ const (
 	maxParts        = 4096                      // bytes of a key
 )
 
-// banName follows the name of a limit in the Decision.By of one whom a ban refused. No name of a limit has a slash.
+// banName follows the name of the limit in Decision.By when a ban refused the request. Names of limits have no slash.
 const banName = "/ban"
 
-// ErrTooMany is found by errors.Is where there are as many overrides as there may be.
+// ErrTooMany is the error when there are already MaxOverrides, or too many prefixes of one limit.
 var ErrTooMany = fmt.Errorf("weir: there are %d bans and grants already, or %d prefixes of one limit: lift some", MaxOverrides, maxRanges)
 
-// overrides are those of an engine and of all that go on from it.
+// overrides are the overrides of an engine and of its successors (Next).
 type overrides struct {
 	clock   func() int64
 	mu      sync.Mutex
@@ -51,23 +51,23 @@ type overrides struct {
 	engine  *Engine // the newest
 }
 
-// excepted are the overrides of one limit. They are read without a lock, and replaced as a whole.
+// limitOverrides are the overrides of one limit. They are read without a lock, and replaced as a whole.
 type limitOverrides struct {
 	all atomic.Pointer[activeOverrides]
 }
 
-// rulings are overrides as requests meet them. A key of its own goes before a prefix, and a longer prefix before a shorter one.
+// activeOverrides is the lookup for requests. An exact key takes precedence over a prefix, and a longer prefix over a shorter one.
 type activeOverrides struct {
 	exact  map[string]*activeOverride
 	ranges []*activeOverride
 	clock  func() int64
 }
 
-// ruling is an override in force.
+// activeOverride is an override that has not ended.
 type activeOverride struct {
 	Override
 	until  int64
-	limit  weir.Limit   // with its own numbers; nil for a ban or a grant
+	limit  weir.Limit   // with other parameters; nil for a ban or a grant
 	prefix netip.Prefix // of a range
 	part   int          // which part of the key that is; -1 for none
 }
@@ -84,7 +84,7 @@ func (x *overrides) of(old *limit, l Limit) *limitOverrides {
 	return new(limitOverrides)
 }
 
-// follow goes on with the limits of another engine. Numbers that do not fit any more are let go; others are put into tables that are new.
+// follow continues with the limits of another engine. Parameters that no longer fit are dropped; the others are put into new tables.
 func (x *overrides) follow(e *Engine) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -115,7 +115,7 @@ func (x *overrides) follow(e *Engine) {
 	}
 }
 
-// put has a limit's table keep other numbers for a key.
+// put sets other parameters for a key in the limit's table.
 func (r *activeOverride) put(l *limit, key string, now int64) (err error) {
 	if r.limit, err = numbersOf(l, r.Set); err != nil || r.until <= now {
 		return err
@@ -123,7 +123,7 @@ func (r *activeOverride) put(l *limit, key string, now int64) (err error) {
 	return l.table.Override(key, keyed.Override{Limit: r.limit, For: time.Duration(r.until - now)})
 }
 
-// numbersOf are a limit's numbers with others in place of some.
+// numbersOf returns a limit with some parameters replaced.
 func numbersOf(l *limit, set map[string]string) (weir.Limit, error) {
 	if k := rules.KindOf(l.Limit.Limit); k != nil && k.NoOverride != "" {
 		return nil, fmt.Errorf("a %s has no numbers for single keys, as %s: ban the key, or let it pass", k.Name, k.NoOverride)
@@ -156,7 +156,7 @@ func (x *limitOverrides) use(all *activeOverrides) {
 // now returns the overrides in force, nil for none.
 func (x *limitOverrides) now() *activeOverrides { return x.all.Load() }
 
-// sets reports whether a key has numbers of its own.
+// sets reports whether a key has parameters of its own.
 func (x *limitOverrides) sets(key []byte) bool {
 	all := x.all.Load()
 	if all == nil {
@@ -166,7 +166,7 @@ func (x *limitOverrides) sets(key []byte) bool {
 	return r != nil && r.limit != nil && all.clock() < r.until
 }
 
-// window is that of a key's own numbers, where it has any.
+// window is the window by a key's own parameters, if it has any.
 func (x *limitOverrides) window(key string, of time.Duration) time.Duration {
 	if all := x.all.Load(); all != nil {
 		if r := all.exact[key]; r != nil && r.limit != nil && all.clock() < r.until {
@@ -264,7 +264,7 @@ func (e *Engine) Override(ex Override) error {
 			return fmt.Errorf("weir: limit %q: %w", ex.Limit, err)
 		}
 	case l.table != nil && l.zone == nil:
-		l.table.Lift(key) // the numbers that it may have had
+		l.table.Lift(key) // parameters of an earlier override
 	}
 	if r.part < 0 {
 		next.exact[key] = r

@@ -92,9 +92,9 @@ func (v *Verdict) openDoors(ctx context.Context, r *request, places []*limit) {
 // that never admits too much, and the error is a *weir.LimitedError; when the context ends first, it is the context's.
 func (v *Verdict) Enter(ctx context.Context) error { return v.EnterQueued(ctx, nil) }
 
-// EnterHeld is Enter for those who bound how many wait: held is called before a request waits for a place, and may be called again for the next
+// EnterQueued is Enter for callers that bound how many requests wait: queued is called before a request waits for a place, and may be called again for the next
 // one. It returns the context for the wait, or an error, which has to be a *weir.LimitedError: then the request is refused as by the limit.
-func (v *Verdict) EnterQueued(ctx context.Context, held func() (context.Context, error)) error {
+func (v *Verdict) EnterQueued(ctx context.Context, queued func() (context.Context, error)) error {
 	if v.rare == nil {
 		return nil
 	}
@@ -104,7 +104,7 @@ func (v *Verdict) EnterQueued(ctx context.Context, held func() (context.Context,
 		if d.dry() && dryRefused {
 			continue
 		}
-		if err := d.enter(ctx, held); err != nil && !d.l.Shadow {
+		if err := d.enter(ctx, queued); err != nil && !d.l.Shadow {
 			v.turnAway(ctx, d, err)
 			return err
 		} else if err != nil {

@@ -1,5 +1,5 @@
-// Package policy says which limits a request meets, by which keys, and what the refused get. A Policy is plain data; New compiles it
-// once into an Engine, whose Decide is what the gateway, the replay of logs, scripts and middleware all use.
+// Package policy says which limits apply to a request, how its keys are made, and what refused requests get. A Policy is plain data; New
+// compiles it once into an Engine. The gateway, the replay of logs, scripts and middleware all use its Decide.
 //
 // The package does no I/O. A policy file in YAML is read by the server module.
 package policy
@@ -12,81 +12,81 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// A Policy is what a policy file says, as data.
+// A Policy is the content of a policy file, as data.
 type Policy struct {
 	Listen         Listen
 	Admin          Admin
 	AccessLog      AccessLog
-	TrustedProxies []netip.Prefix // who is believed about the address of a client
-	ClientHeader   string         // the header field that they write it to; empty means X-Forwarded-For
-	Headers        []string       // which header fields tell a client about its limits: "ratelimit", "x-ratelimit"; nil means ratelimit
+	TrustedProxies []netip.Prefix // proxies that are believed about the address of a client
+	ClientHeader   string         // the header with that address; default: X-Forwarded-For
+	Headers        []string       // response headers about limits: "ratelimit", "x-ratelimit"; default: ratelimit
 	Stores         []Store
 	Limits         []Limit
 	Upstreams      []Upstream
 	Rooms          []WaitingRoom
-	Routes         []Route // the first that matches wins
+	Routes         []Route // the first that matches applies
 }
 
-// Admin is who may change a running server through its admin address, and what it keeps of that. The package reads none of the files.
+// Admin says who may change a running server through its admin address. The package reads none of the files.
 type Admin struct {
-	TokenFile string // holds what a request has to bring; empty for none
+	TokenFile string // holds the token that requests must send; empty for none
 	Cert, Key string // files of a certificate and of its key; empty for no TLS
-	StateFile string // keeps bans and grants over a restart; empty for not at all
+	StateFile string // keeps bans and grants across restarts; empty for none
 }
 
-// A Store is somewhere that limits can be shared, and how it is used. The package opens none: see Options.Stores.
+// A Store describes a shared store and how it is used. The package opens none: see Options.Stores.
 type Store struct {
 	Name      string
-	URL       string        // of any scheme for which there is a store; it may have a password
-	Place     Place         // where the URL leads, as told by the package that opens it
-	OnFailure string        // what decides without it: "allow", "deny" or "local"; empty means local
-	Deadline  time.Duration // how long it may take to answer; 0 means 20 ms
-	Nodes     int           // how many processes share it, until that is learned from it; 0 means 1
+	URL       string        // of any scheme with a store; may contain a password
+	Place     Place         // where the URL leads, set by the package that opens it
+	OnFailure string        // the fallback: "allow", "deny" or "local"; default: local
+	Deadline  time.Duration // for one call; default: 20 ms
+	Nodes     int           // how many processes share it, until the store reports it; default: 1
 	Lease     Lease
-	Prefix    string // what all keys there begin with; default: "weir:"
+	Prefix    string // of all keys in the store; default: "weir:"
 }
 
 // A Place is where the states of a store are: two URLs that lead to the same states have one. Without it, each URL is a place of its own.
 type Place struct {
-	Hosts string // separated by commas; the places of two stores are one where they have a host in common
-	Rest  string // what else tells states apart, such as a database; it is compared as it is
-	Slots bool   // keys are spread over nodes by their tags, and a group is one step only within a slot
+	Hosts string // separated by commas; two stores have one place if they share a host
+	Rest  string // what else separates states, such as a database
+	Slots bool   // keys are spread over nodes by their tags, and a group is one atomic step only within a slot
 }
 
-// Lease says whether tokens are taken ahead from a store, so that most decisions need no trip.
+// Lease says whether tokens are taken ahead of demand, so that most decisions need no round trip.
 type Lease struct {
 	On       bool
-	Lifetime time.Duration // for how long they may be used; 0 means a default
-	Max      int64         // how many of a key this node may hold; 0 means a default
+	Lifetime time.Duration // of leased tokens; default: lease.DefaultLifetime
+	Max      int64         // tokens of one key on this node; 0 is the lease's default
 }
 
-// A Limit is a named limit with the key that it is kept by.
+// A Limit is a named limit with its key.
 type Limit struct {
 	Name      string
-	Key       []string // parts like "client.ip" and "header.user-id", in order; none is one state for all
+	Key       []string // parts like "client.ip" and "header.user-id", in order; without parts, all requests share one counter
 	Limit     weir.Limit
-	Cost      string   // a whole number, "header.NAME" or "bytes"; empty means 1
+	Cost      string   // a whole number, "header.NAME" or "bytes"; default: 1
 	Exempt    []string // requests that the limit does not apply to: "10.0.0.0/8", "header.NAME=VALUE", "key.VALUE", "method.NAME" or "preflight"
-	OnMissing string   // what becomes of a request without a part of the key: "key", "skip", "skip_empty" (without any of it) or "deny"; empty means key
-	Store     string   // the name of a store; empty is the memory of this process
-	OnFailure string   // what decides without the store, in place of the store's OnFailure
-	Tag       string   // what is kept together on a store that spreads its keys over nodes: a part of the key, or "const.TEXT"; empty is what has the same key
-	Zone      string   // limits with the same zone share one state for each key; empty is a state of the limit's own
+	OnMissing string   // for requests without a part of the key: "key", "skip", "skip_empty" (without any part) or "deny"; default: key
+	Store     string   // the name of a store; default: the memory of this process
+	OnFailure string   // the fallback without the store; default: the store's OnFailure
+	Tag       string   // groups limits on a store that spreads keys over nodes: a part of the key, or "const.TEXT"; default: by key
+	Zone      string   // limits with the same zone share one state for each key; default: a state of the limit's own
 	Shadow    bool     // decided and counted, not enforced; with a Zone its charges count into the zone
-	RollOut   string   // the share of the keys that it is enforced for, like "0.5%": for the others it is a shadow; empty is all
-	MaxKeys   int      // how many keys are kept at once; 0 means keyed.DefaultMaxKeys
-	WhenFull  string   // what becomes of a new key beyond that: "forget", "refuse" or "share"; empty means forget
-	Status    int      // what those get that it refuses; 0 is what the route says
-	Log       string   // the level at which refusals are logged, and delays one below: "error", "warn", "notice" or "info"; empty is not at all
+	RollOut   string   // the share of keys that it is enforced for, like "0.5%"; for the others it is a shadow; default: all keys
+	MaxKeys   int      // how many keys are kept; default: keyed.DefaultMaxKeys
+	WhenFull  string   // for new keys beyond MaxKeys: "forget", "refuse" or "share"; default: forget
+	Status    int      // of requests that it refuses; default: the route's
+	Log       string   // the level at which refusals are logged, and delays one below: "error", "warn", "notice" or "info"; default: no lines
 }
 
-// A Route says which requests meet which limits.
+// A Route says which limits and which upstream apply to which requests.
 type Route struct {
 	Match    string   // "[METHOD] [HOST]/PATH"
-	Address  []string // which addresses of Listen.Gateway the route is for; none is all
-	Upstream string   // the name of an upstream; replay and the limit service need none
+	Address  []string // addresses of Listen.Gateway that the route applies to; default: all
+	Upstream string   // the name of an upstream; weir replay needs none
 
-	// UpstreamPath takes the place of the part of the path that Match says, on the way to the upstream. Empty leaves the path as it is.
+	// UpstreamPath replaces the part of the path that Match names, on the way to the upstream. default: the path is unchanged.
 	UpstreamPath string
 	AddHeaders   []AddHeader
 
@@ -94,18 +94,18 @@ type Route struct {
 	Room    string   // the name of a waiting room in front of it; empty for none
 	Limits  []string
 	Refused Refused
-	Failed  Refused // what those get whom the upstream did not answer; a Status of 0 is 502, 503 or 504 there
+	Failed  Refused // for requests whose upstream failed; default Status: 502, 503 or 504
 	Waiting Waiting
-	MaxBody int64 // bytes of a request's body; 0 means Bounds.MaxBody, and below 0 there is no bound
+	MaxBody int64 // bytes of a request's body; default: Bounds.MaxBody; below 0: no bound
 }
 
-// A Response is what the gateway answers by itself, without an upstream. At most one of Body, File and Redirect is set.
+// A Response is what the gateway sends by itself, without an upstream. At most one of Body, File and Redirect is set.
 type Response struct {
 	Status   int    // 0 means 200, and 302 with a redirect; a Response with neither Status nor Redirect, Body or File is none
-	Body     string // as it is
+	Body     string // unchanged
 	File     string // the name of a file with the body
 	Redirect string // where to go instead; {host}, {path}, {uri} (the path with the query), {query} and {?query} (with its ?) are those of the request
-	Type     string // the Content-Type of the body; empty means that it is found out
+	Type     string // the Content-Type of the body; default: detected
 }
 
 // IsSet reports whether there is a response at all.
@@ -128,18 +128,18 @@ type AddHeader struct {
 	Always      bool // also to refusals and errors; otherwise to the statuses 200, 201, 204, 206, 301 to 304, 307 and 308
 }
 
-// Refused is what a refused request is answered with. At most one of Body, File and Redirect is set. Stale and Upstream are tried first.
+// Refused is the response to refused requests. At most one of Body, File and Redirect is set. Stale and Upstream are tried first.
 type Refused struct {
-	Stale    time.Duration // the last good answer to the same request, where it is at most that old; 0 is none
-	Upstream string        // another upstream, which no limit is asked about; empty is none
-	Status   int           // 0 means 429, and 302 with a redirect
-	Body     string        // as it is
+	Stale    time.Duration // the last good response to the same request, if at most this old; 0 is none
+	Upstream string        // another upstream, to which no limit applies; empty for none
+	Status   int           // default: 429, and 302 with a redirect
+	Body     string        // unchanged
 	File     string        // the name of a file with the body
-	Redirect string        // where to go instead
-	Type     string        // the Content-Type of the body; empty means that it is found out
+	Redirect string        // the URL to redirect to
+	Type     string        // the Content-Type of the body; default: detected
 }
 
-// StatusCode is the status that the refused get: Status, or what it means where it is 0.
+// StatusCode returns Status, or its default.
 func (r Refused) StatusCode() int {
 	switch {
 	case r.Status != 0:

@@ -10,28 +10,28 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// A WaitingRoom is where visitors wait for a route, in the order in which they came, while it is full. Package server/room carries it out;
-// an engine knows nothing of it.
+// A WaitingRoom is a queue in front of a route: visitors wait in order of arrival while the route is full. Package server/room implements
+// it; an engine does not use it.
 type WaitingRoom struct {
 	Name        string
-	Admit       weir.Rate     // how fast visitors are let in
-	Burst       int64         // how many of them at once; 0 is what Admit lets in within a second, at least 1
-	Inside      int64         // how many may be inside at once; 0 is any number
-	Idle        time.Duration // who makes no request for so long has left; 0 means 5 minutes
-	Session     time.Duration // the longest that a visitor may be inside; 0 means 30 minutes
-	EnterWithin time.Duration // how long a place inside is kept for whose turn it is; 0 means a minute
-	PollTimeout time.Duration // who waits and does not ask for so long has lost the place; 0 means 2 minutes
-	MaxWaiting  int64         // how many may wait; 0 means 100000
-	Joins       weir.Rate     // how many visitors a client's address may bring, on each gateway; zero means 60/m
-	Bind        string        // what of a client a ticket is bound to: "agent", "address", "none"; empty means agent
-	SecretFile  string        // holds the secrets that tickets are signed with; empty makes one at the start
-	Store       string        // the name of a store; empty is the memory of this process
-	OnFailure   string        // what becomes of visitors without the store: "keep" or "allow"; empty means keep
-	Status      int           // of the page: 503, 200, 202 or 429; 0 means 503
-	Title       string        // of the page; empty is one in the visitor's language
-	Text        string        // on the page; the same
-	Language    string        // of the page: "en", "de", "es", "fr"; empty is the visitor's, of those
-	Page        string        // the name of a file with a page of one's own
+	Admit       weir.Rate     // the rate at which visitors are admitted
+	Burst       int64         // how many at once; default: what Admit allows in one second, at least 1
+	Inside      int64         // how many may be inside at once; 0 is no bound
+	Idle        time.Duration // a visitor inside without a request for this long has left; default: 5 minutes
+	Session     time.Duration // how long a visitor may be inside; default: 30 minutes
+	EnterWithin time.Duration // how long an admitted visitor's place is kept; default: 1 minute
+	PollTimeout time.Duration // a visitor who stops polling for this long loses the place; default: 2 minutes
+	MaxWaiting  int64         // how many may wait; default: 100000
+	Joins       weir.Rate     // the rate at which one client address may join, on each gateway; default: 60/m
+	Bind        string        // what a ticket is bound to: "agent", "address", "none"; default: agent
+	SecretFile  string        // a file with the secrets that sign tickets; default: a random one
+	Store       string        // the name of a store; default: the memory of this process
+	OnFailure   string        // without the store: "keep" or "allow"; default: keep
+	Status      int           // of the page: 503, 200, 202 or 429; default: 503
+	Title       string        // of the page; default: a built-in one in the visitor's language
+	Text        string        // of the page; the same
+	Language    string        // of the page: "en", "de", "es", "fr"; default: the visitor's
+	Page        string        // a file with your own page
 }
 
 // Defaults of a WaitingRoom.
@@ -43,8 +43,8 @@ const (
 	DefaultRoomMaxWaiting  = 100_000
 )
 
-// LongestPoll is the longest pause between two questions of a visitor who waits. Lapse has to be above it, or those who do as they are told
-// would lose their places.
+// LongestPoll is the longest delay between two polls of a waiting visitor. PollTimeout must be above it, or visitors who poll as they are
+// told would lose their places.
 const LongestPoll = 36 * time.Second
 
 var (
@@ -67,7 +67,7 @@ func (r WaitingRoom) WithDefaults() WaitingRoom {
 	set(&r.PollTimeout, DefaultRoomPollTimeout)
 	if r.Burst == 0 && r.Admit.Per > 0 {
 		high, low := bits.Mul64(uint64(max(r.Admit.N, 0)), uint64(time.Second))
-		r.Burst = maxRoom + 1 // which is told to be too much
+		r.Burst = maxRoom + 1 // which Check reports as too large
 		if high < uint64(r.Admit.Per) {
 			n, _ := bits.Div64(high, low, uint64(r.Admit.Per))
 			r.Burst = int64(min(max(n, 1), maxRoom+1))

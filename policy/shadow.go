@@ -7,7 +7,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// shadows are calls of stores for shadow limits, which nobody waits for. There is a bound to them; beyond it, a shadow is not asked.
+// shadows are store calls for shadow limits, which no request waits for. Their number is bounded; beyond it, a shadow limit is skipped.
 type shadows struct {
 	slots chan struct{}
 	end   sync.Once

@@ -46,14 +46,14 @@ func (l *Limit) keyName() string {
 	return "~" + fmt.Sprintf("%x", sum[:16])
 }
 
-// A Restart is a limit that begins anew with another policy: what was used of it does not count any more.
+// A Restart is a limit that another policy resets: what was used of it no longer counts.
 type Restart struct {
 	Limit string
 	Why   string // what changed
 }
 
-// Restarts returns the limits of both policies that begin anew where next comes after p, in the order of next. All others keep what was used, also
-// where their numbers change.
+// Restarts returns the limits of both policies that are reset when next replaces p, in the order of next. All others keep what was used, also if
+// their parameters change.
 func (p *Policy) Restarts(next *Policy) (all []Restart) {
 	for i := range next.Limits {
 		l := &next.Limits[i]

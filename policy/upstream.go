@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// An Upstream is where requests are passed on to: one target, by its URL, or several.
+// An Upstream is one server behind the gateway, or several that serve the same.
 type Upstream struct {
 	Name        string
 	URL         string   // of the only target
 	Targets     []Target // instead of URL
-	Protocol    string   // "auto", "http1", "h2" or "h2c"; empty means auto
+	Protocol    string   // "auto", "http1", "h2" or "h2c"; default: auto
 	TLS         UpstreamTLS
 	Timeouts    Timeouts
-	MaxRequests int // how many requests a target is given at once; 0 is no bound
-	MaxIdle     int // how many idle connections are kept to a target; 0 means 1024
+	MaxRequests int // requests in flight to each target; 0 is no bound
+	MaxIdle     int // idle connections kept to each target; default: 1024
 	Retries     Retries
 	Health      Health
 }
@@ -27,48 +27,48 @@ type Upstream struct {
 // A Target is one of the servers of an upstream.
 type Target struct {
 	URL    string
-	Weight int // its share, beside the others'; 0 means 1
+	Weight int // its share relative to the others; default: 1
 }
 
-// UpstreamTLS is how a target is known, and what this side shows it. The fields are names of files but for ServerName.
+// UpstreamTLS is how a target is verified, and the gateway's client certificate. CA, Certificate and Key are names of PEM files.
 type UpstreamTLS struct {
-	CA          string // whom to believe, in PEM, in place of the system's
-	ServerName  string // what the certificate has to be for, in place of the URL's host
-	Certificate string // our own, in PEM, with Key
+	CA          string // the authorities; default: the system's
+	ServerName  string // the name in the target's certificate; default: the URL's host
+	Certificate string // the client certificate, with Key
 	Key         string
-	Insecure    bool // believe any certificate
+	Insecure    bool // accept any certificate
 }
 
-// Timeouts bound what is waited for.
+// Timeouts are the time limits of requests to an upstream.
 type Timeouts struct {
-	Connect  time.Duration // for a connection, and again for its TLS; 0 means 5 s
-	Response time.Duration // from the end of the request to the header of the answer; 0 means 60 s
-	Idle     time.Duration // without a byte of a body in either direction; 0 means 5 minutes
+	Connect  time.Duration // for a connection, and again for its TLS; default: 5 s
+	Response time.Duration // from the end of the request to the header of the response; default: 60 s
+	Idle     time.Duration // without a byte of a body in either direction; default: 5 minutes
 }
 
-// Retries say how often a request is sent to another target. Only what is harmless to repeat ever is.
+// Retries say how often a request is sent to another target. Only idempotent requests are retried, and those that reached no target.
 type Retries struct {
-	Max    int // for one request; 0 means 1 where there are several targets, and less than 0 none
-	Budget int // how many retries 100 requests may cause; 0 means 20
+	Max    int // for one request; default: 1 with several targets; below 0: none
+	Budget int // retries per 100 requests; default: 20
 }
 
-// Health says when a target is out. A target is asked for Path where there is one; requests that fail count always.
+// Health says when a target is down: by checks, if Path is set, and by failed requests.
 type Health struct {
-	Path      string        // what to ask each target for; empty is nothing
-	Host      string        // the Host of that; empty means that of the target's URL
-	Every     time.Duration // 0 means 5 s
-	Timeout   time.Duration // 0 means 2 s
-	DownAfter int           // so many failures in a row; 0 means 3
-	UpAfter   int           // so many successes in a row; 0 means 2
-	Failures  int           // so many requests that fail in a row take a target out; 0 means 5, and less than 0 never
-	DownFor   time.Duration // for so long at first, and twice as long each time; 0 means 10 s
-	AllDown   string        // what to do while all are out: "try" or "refuse"; empty means try
+	Path      string        // of the checks; empty for none
+	Host      string        // of the checks; default: the host of the target's URL
+	Every     time.Duration // between checks; default: 5 s
+	Timeout   time.Duration // of a check; default: 2 s
+	DownAfter int           // failed checks in a row; default: 3
+	UpAfter   int           // successful checks in a row; default: 2
+	Failures  int           // failed requests in a row that mark a target as down; default: 5; below 0: never
+	DownFor   time.Duration // at first; doubles each time; default: 10 s
+	AllDown   string        // while all targets are down: "try" or "refuse"; default: try
 }
 
-// Waiting bounds how many requests of a route are held in queues.
+// Waiting bounds how many requests of a route wait in queues.
 type Waiting struct {
-	Max       int // of all clients; 0 means 10000
-	PerClient int // of one client, by its address; 0 is no bound beside Max
+	Max       int // of all clients; default: 10000
+	PerClient int // of one client address; 0 is no bound besides Max
 }
 
 // All returns the targets of an upstream, with their weights.
