@@ -284,7 +284,7 @@ func (g *localGroup) together() {
 	}
 	for i, c := range g.charges {
 		if *g.out[i] = charges[i].Decision; d.Allowed && c.Keep && c.Cost > 0 {
-			c.Receipt = g.s.keep(held{kept{&charges[i]}, g.records[i]})
+			c.Receipt = g.s.keep(heldCharge{kept{&charges[i]}, g.records[i]})
 		}
 	}
 }
@@ -315,7 +315,7 @@ func (g *localGroup) inOrder() {
 	}
 	for i, c := range g.charges {
 		if c.Keep && c.Cost > 0 {
-			c.Receipt = g.s.keep(held{made[i], g.records[i]})
+			c.Receipt = g.s.keep(heldCharge{made[i], g.records[i]})
 		}
 	}
 }
@@ -324,7 +324,7 @@ func (g *localGroup) inOrder() {
 func (s *Store) reserve(c *weir.Charge, r *record, cost int64, within time.Duration) weir.Decision {
 	res, ok := r.keys.Reserve(c.Key, cost, within)
 	if ok && cost > 0 {
-		c.Delay, c.Receipt = res.Delay(), s.keep(held{res, r})
+		c.Delay, c.Receipt = res.Delay(), s.keep(heldCharge{res, r})
 	}
 	return res.Decision()
 }

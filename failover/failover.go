@@ -190,7 +190,7 @@ func New(store weir.Store, o Options) (*Store, error) {
 	s.nodes.count.Store(int64(max(o.Nodes, 1)))
 	s.breaker.interval = o.Probe
 	s.shares.records = map[string]*record{}
-	s.receipts.held = map[weir.Receipt]held{}
+	s.receipts.byReceipt = map[weir.Receipt]heldCharge{}
 	if b, ok := find[Beater](store); ok && o.uses(Local) {
 		s.tasks.Go(func() { s.beat(b) })
 	}

@@ -29,33 +29,33 @@ func (k kept) Settle(actual int64) { _ = k.charge.Settle(actual) } // the error 
 // receipts are the local charges that can be settled. If there are too many, the oldest is dropped, and stays charged in full.
 type receipts struct {
 	mu        sync.Mutex
-	held      map[weir.Receipt]held
+	byReceipt map[weir.Receipt]heldCharge
 	oldest    uint64 // no receipt has a number below it
 	last      uint64
 	forgotten uint64
 }
 
-// held is what a receipt stands for.
-type held struct {
+// heldCharge is the charge of a receipt.
+type heldCharge struct {
 	settler
 	record *record
 }
 
 // keep remembers a charge.
-func (s *Store) keep(h held) weir.Receipt {
+func (s *Store) keep(h heldCharge) weir.Receipt {
 	r := &s.receipts
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for len(r.held) >= s.opts.MaxReceipts {
-		if old := s.receipt(r.oldest); r.held[old].settler != nil {
-			delete(r.held, old)
+	for len(r.byReceipt) >= s.opts.MaxReceipts {
+		if old := s.receipt(r.oldest); r.byReceipt[old].settler != nil {
+			delete(r.byReceipt, old)
 			r.forgotten++
 		}
 		r.oldest++
 	}
 	receipt := s.receipt(r.last)
 	r.last++
-	r.held[receipt] = h
+	r.byReceipt[receipt] = h
 	return receipt
 }
 
@@ -65,18 +65,18 @@ func (s *Store) receipt(n uint64) weir.Receipt {
 }
 
 // release removes a receipt and returns its charge.
-func (r *receipts) release(receipt weir.Receipt) (held, bool) {
+func (r *receipts) release(receipt weir.Receipt) (heldCharge, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	h, ok := r.held[receipt]
-	delete(r.held, receipt)
+	h, ok := r.byReceipt[receipt]
+	delete(r.byReceipt, receipt)
 	return h, ok
 }
 
 func (r *receipts) count() (kept int, forgotten uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.held), r.forgotten
+	return len(r.byReceipt), r.forgotten
 }
 
 // settle settles a local charge, also after the store has come back.

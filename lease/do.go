@@ -236,7 +236,7 @@ func (s *Store) enter(c *weir.Charge) *entry {
 			}
 		}
 		e.mu.Lock()
-		if !e.gone || s.closed.Load() {
+		if !e.removed || s.closed.Load() {
 			return e
 		}
 		e.mu.Unlock()
@@ -281,7 +281,7 @@ func (s *Store) decide(e *entry, t *turn, try int) (verdict, *request) {
 	room := s.opts.MaxOutstanding - left
 	known := r != nil && now < r.until && need > r.cost // the store would refuse it, but for how long is not known
 	switch {
-	case known || try >= mostTries || need > room || c.Cost > e.capacity && e.capacity > 0 || len(e.held) >= mostHeld:
+	case known || try >= mostTries || need > room || c.Cost > e.capacity && e.capacity > 0 || len(e.grants) >= mostHeld:
 		return s.alone(e, c, now), nil
 	case e.request != nil:
 		t.request = e.request

@@ -91,8 +91,8 @@ type entry struct {
 	terms   rules.Leased  // how the algorithm is leased
 	pause   time.Duration // see rules.Leased
 	life    time.Duration // how long a grant lasts at most
-	gone    bool          // it was removed from the table
-	held    []*grant      // current and the further ones, by their ends
+	removed bool          // it was removed from the table
+	grants  []*grant      // current and the further ones, by their ends
 	back    []weir.Charge // settles that return tokens
 	given   int64         // how many tokens these return
 	request *request      // in flight
@@ -123,7 +123,7 @@ const mostHeld = 8
 
 // left returns how many tokens this node holds.
 func (e *entry) left() (n int64) {
-	for _, g := range e.held {
+	for _, g := range e.grants {
 		n += g.left.Load()
 	}
 	return n
@@ -131,8 +131,8 @@ func (e *entry) left() (n int64) {
 
 // tidy drops grants that are used up, and ends those that have expired.
 func (e *entry) tidy(now int64) {
-	kept := e.held[:0]
-	for _, g := range e.held {
+	kept := e.grants[:0]
+	for _, g := range e.grants {
 		switch {
 		case now >= g.ends:
 			e.end(g, now)
@@ -142,8 +142,8 @@ func (e *entry) tidy(now int64) {
 			kept = append(kept, g)
 		}
 	}
-	clear(e.held[len(kept):])
-	e.held = kept
+	clear(e.grants[len(kept):])
+	e.grants = kept
 	e.publish()
 }
 
@@ -157,7 +157,7 @@ func (e *entry) setLimit(l weir.Limit, lifetime time.Duration) {
 func (e *entry) publish() {
 	var first *grant
 	spare := int64(0)
-	for i, g := range e.held {
+	for i, g := range e.grants {
 		if i == 0 {
 			first = g
 		} else {
@@ -187,11 +187,11 @@ func (e *entry) giveBack(l weir.Limit, r weir.Receipt, used, left int64) {
 
 // endAll ends all grants; tokens that are in flight will not be used.
 func (e *entry) endAll(now int64) {
-	for _, g := range e.held {
+	for _, g := range e.grants {
 		e.end(g, now)
 	}
-	clear(e.held)
-	e.held, e.last = e.held[:0], nil
+	clear(e.grants)
+	e.grants, e.last = e.grants[:0], nil
 	e.era++
 	e.refused.Store(nil)
 	e.publish()
@@ -199,13 +199,13 @@ func (e *entry) endAll(now int64) {
 
 // add adds a grant.
 func (e *entry) add(g *grant) {
-	at, _ := slices.BinarySearchFunc(e.held, g, func(a, b *grant) int {
+	at, _ := slices.BinarySearchFunc(e.grants, g, func(a, b *grant) int {
 		if a.ends <= b.ends {
 			return -1
 		}
 		return 1
 	})
-	e.held = slices.Insert(e.held, at, g)
+	e.grants = slices.Insert(e.grants, at, g)
 	e.last = g
 	e.publish()
 }
@@ -216,9 +216,9 @@ func (e *entry) take(cost int64, d *weir.Decision, now int64) bool {
 		return false
 	}
 	missing := cost
-	taken := make([]int64, len(e.held))
+	taken := make([]int64, len(e.grants))
 	var from *grant
-	for i, g := range e.held {
+	for i, g := range e.grants {
 		for missing > 0 {
 			left := g.left.Load()
 			n := min(left, missing)
@@ -234,7 +234,7 @@ func (e *entry) take(cost int64, d *weir.Decision, now int64) bool {
 	}
 	if missing > 0 { // other callers were faster; no grant ends while the lock is held
 		for i, n := range taken {
-			e.held[i].left.Add(n)
+			e.grants[i].left.Add(n)
 		}
 		return false
 	}

@@ -232,7 +232,7 @@ func (s *Store) Close() error {
 		e.mu.Lock()
 		e.endAll(s.now())
 		t.settle(e)
-		e.gone = true
+		e.removed = true
 		e.mu.Unlock()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.Timeout)

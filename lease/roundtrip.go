@@ -77,9 +77,9 @@ func (s *Store) ahead(e *entry, g *grant, now int64) {
 // next returns a request for more tokens, if it is time for one and the key needs them.
 func (s *Store) next(e *entry, now int64) *request {
 	switch {
-	case e.gone || e.request != nil || e.direct > 0 || now < e.quiet || len(e.held) > 1:
+	case e.removed || e.request != nil || e.direct > 0 || now < e.quiet || len(e.grants) > 1:
 		return nil
-	case len(e.held) == 1 && e.held[0].left.Load() > e.held[0].low:
+	case len(e.grants) == 1 && e.grants[0].left.Load() > e.grants[0].low:
 		return nil
 	}
 	left := e.left()
@@ -88,7 +88,7 @@ func (s *Store) next(e *entry, now int64) *request {
 	if n < 2 {
 		return nil
 	}
-	for _, g := range e.held {
+	for _, g := range e.grants {
 		g.asked.Store(true)
 	}
 	return s.newRequest(e, n, now)

@@ -39,7 +39,7 @@ func (e *entry) estimate(now int64) int64 {
 // measure updates the demand by what was used since the last inspection, which it returns: half of a change shows after two or three inspections.
 func (e *entry) measure() (used int64) {
 	used, e.used = e.used, 0
-	for _, g := range e.held {
+	for _, g := range e.grants {
 		n := g.size - g.left.Load()
 		used += n - g.seen
 		g.seen = n

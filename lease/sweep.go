@@ -32,9 +32,9 @@ func (s *Store) sweep() {
 		e.mu.Lock()
 		s.inspect(e, t)
 		if e.idle >= inspections || crowded && e.idle > 0 {
-			e.gone = len(e.held) == 0 && len(e.back) == 0 && e.request == nil && e.direct == 0
+			e.removed = len(e.grants) == 0 && len(e.back) == 0 && e.request == nil && e.direct == 0
 		}
-		if e.gone {
+		if e.removed {
 			gone = append(gone, e)
 		}
 		e.mu.Unlock()
@@ -60,8 +60,8 @@ func (s *Store) inspect(e *entry, t *roundTrip) {
 	e.measure()
 	e.tidy(now)
 	ended := false
-	kept := e.held[:0]
-	for _, g := range e.held {
+	kept := e.grants[:0]
+	for _, g := range e.grants {
 		if e.idle >= 2 || g.ends-now <= next { // it ends before the next inspection
 			e.end(g, now)
 			ended = true
@@ -69,8 +69,8 @@ func (s *Store) inspect(e *entry, t *roundTrip) {
 			kept = append(kept, g)
 		}
 	}
-	clear(e.held[len(kept):])
-	e.held = kept
+	clear(e.grants[len(kept):])
+	e.grants = kept
 	e.publish()
 	if ended && len(kept) == 0 && e.idle == 0 {
 		if a := s.next(e, now); a != nil {

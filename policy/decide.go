@@ -254,7 +254,7 @@ func (v *Verdict) settle(l *limit, key []byte, q question, r *request) {
 
 // text is a key that outlives the request, where verdicts carry it.
 func (l *limit) text(key []byte) string {
-	if !l.tells {
+	if !l.keepsKey {
 		return ""
 	}
 	return string(key)

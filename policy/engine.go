@@ -53,29 +53,29 @@ type Engine struct {
 // limit is a named limit with its states.
 type limit struct {
 	Limit
-	parts    []part
-	cost     cost
-	table    *keyed.Limiter[string] // nil for one in a store, and for concurrency
-	places   *keyed.Concurrency[string]
-	holder   Holder // the store of a limit of concurrency; nil for one in memory
-	shadows  *shadows
-	zone     *zone       // whose state table or places is; nil for a limit with a state of its own
-	inZone   rules.Zoned // how it uses the zone\'s state
-	spare    int64       // how much less it admits than the zone's table does
-	store    weir.Store  // nil for one in memory
-	fails    string      // what decides where the store does not: allow or deny
-	counts   *counts
-	wait     bool      // it is a queue: requests that find it busy wait
-	tells    bool      // verdicts carry the key
-	presence *presence // which parts of the key requests had; nil where nobody asks
-	window   time.Duration
-	state    string          // StateName
-	tag      int             // the place of its tag in the key, or noPart
-	share    *share          // the keys it is enforced for; nil for all
-	rest     *limit          // the shadow that it is for all others; nil for none
-	except   *limitOverrides // bans and grants
-	exempt   *exemption
-	banBy    string // the Decision.By of a banned request
+	parts     []part
+	cost      cost
+	table     *keyed.Limiter[string] // nil for one in a store, and for concurrency
+	places    *keyed.Concurrency[string]
+	holder    Holder // the store of a limit of concurrency; nil for one in memory
+	shadows   *shadows
+	zone      *zone       // whose state table or places is; nil for a limit with a state of its own
+	inZone    rules.Zoned // how it uses the zone\'s state
+	spare     int64       // how much less it admits than the zone's table does
+	store     weir.Store  // nil for one in memory
+	onFailure string      // what decides where the store does not: allow or deny
+	counts    *counts
+	wait      bool      // it is a queue: requests that find it busy wait
+	keepsKey  bool      // verdicts carry the key
+	presence  *presence // which parts of the key requests had; nil where nobody asks
+	window    time.Duration
+	state     string          // StateName
+	tag       int             // the place of its tag in the key, or noPart
+	share     *share          // the keys it is enforced for; nil for all
+	rest      *limit          // the shadow that it is for all others; nil for none
+	except    *limitOverrides // bans and grants
+	exempt    *exemption
+	banBy     string // the Decision.By of a banned request
 }
 
 // counts are the counters of a limit.
@@ -212,7 +212,7 @@ func (e *Engine) compileBoth(l Limit, before *Engine, changes *[]func() error) (
 
 // compile readies a limit. What is to change in limits that go on from before is put off until nothing can fail any more.
 func (e *Engine) compile(l Limit, old *limit, changes *[]func() error) (*limit, error) {
-	c := &limit{Limit: l, counts: new(counts), shadows: e.shadows, window: window(l.Limit), tells: e.opts.Keys, state: l.StateName(), banBy: l.Name + banName}
+	c := &limit{Limit: l, counts: new(counts), shadows: e.shadows, window: window(l.Limit), keepsKey: e.opts.Keys, state: l.StateName(), banBy: l.Name + banName}
 	c.tag, _, _ = l.taggedBy()
 	c.cost, _ = parseCost(l.Cost) // checked
 	c.exempt = newExemption(&l)
@@ -238,7 +238,7 @@ func (e *Engine) compile(l Limit, old *limit, changes *[]func() error) (*limit, 
 		return c, e.compilePlaces(c, of, old, changes)
 	}
 	if c.store = e.opts.Stores[l.Store]; c.store != nil && l.Store != "" {
-		c.fails = l.failure(e.policy.store(l.Store))
+		c.onFailure = l.failure(e.policy.store(l.Store))
 		_, err := weir.NewShared(l.Limit, c.store, weir.Named(c.state)) // it is checked as a store counts
 		return c, err
 	}

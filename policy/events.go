@@ -90,7 +90,7 @@ func (l *limit) excess(d weir.Decision, cost int64, admitted bool) int64 {
 // rare is what most verdicts do not have.
 type rare struct {
 	events []Event
-	doors  []door // of limits of concurrency
+	doors  []concurrencyPlace // of limits of concurrency
 
 	// How long nginx's arithmetic has the request held back, from when that was decided.
 	e       *Engine

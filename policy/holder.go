@@ -32,7 +32,7 @@ func (e *Engine) compileHolder(c *limit, of weir.Concurrency, store weir.Store) 
 		of.MaxHold = DefaultMaxHold
 	}
 	c.holder, c.places, c.Limit.Limit = holder, nil, of
-	c.fails = c.Limit.failure(e.policy.store(c.Limit.Store))
+	c.onFailure = c.Limit.failure(e.policy.store(c.Limit.Store))
 	return nil
 }
 
@@ -40,7 +40,7 @@ func (e *Engine) compileHolder(c *limit, of weir.Concurrency, store weir.Store) 
 func (l *limit) enters() bool { return l.places != nil || l.holder != nil }
 
 // enterStore takes a place in a store, and waits for it where there is a queue.
-func (d *door) enterStore(ctx context.Context, held func() (context.Context, error)) (err error) {
+func (d *concurrencyPlace) enterStore(ctx context.Context, queued func() (context.Context, error)) (err error) {
 	l := d.l
 	c := weir.Charge{Name: l.state, Key: d.key, Limit: l.Limit.Limit, Cost: d.cost}
 	if l.Shadow {
@@ -49,12 +49,12 @@ func (d *door) enterStore(ctx context.Context, held func() (context.Context, err
 	}
 	queue := l.Limit.Limit.(weir.Concurrency).Queue > 0
 	var made weir.Decision
-	if !queue || held != nil {
+	if !queue || queued != nil {
 		made, err = d.ask(ctx, c)
 	}
 	if queue && err == nil && !made.Allowed {
-		if held != nil {
-			ctx, err = held()
+		if queued != nil {
+			ctx, err = queued()
 		}
 		if c.Within = -1; err == nil {
 			made, err = d.ask(ctx, c)
@@ -76,7 +76,7 @@ func (d *door) enterStore(ctx context.Context, held func() (context.Context, err
 }
 
 // ask asks the store for a place. Where it fails, which a store behind failover does not, on_failure decides.
-func (d *door) ask(ctx context.Context, c weir.Charge) (made weir.Decision, err error) {
+func (d *concurrencyPlace) ask(ctx context.Context, c weir.Charge) (made weir.Decision, err error) {
 	l := d.l
 	var leave func(weir.Outcome)
 	leave, made, err = l.holder.Enter(ctx, c)
@@ -93,7 +93,7 @@ func (d *door) ask(ctx context.Context, c weir.Charge) (made weir.Decision, err 
 		return weir.Decision{RetryAfter: weir.Never, By: l.Name, Source: weir.SourceStore}, nil
 	}
 	l.counts.failed.Add(1)
-	if l.fails == "allow" {
+	if l.onFailure == "allow" {
 		return weir.Decision{Allowed: true, By: l.Name, Source: weir.SourceAllow}, nil
 	}
 	return weir.Decision{RetryAfter: weir.Never, By: l.Name, Source: weir.SourceDeny}, nil

@@ -9,12 +9,12 @@ import (
 	"github.com/weirflow/weir/keyed"
 )
 
-// door is a limit of concurrency that a request has to pass, and the place that it has taken there.
-type door struct {
+// concurrencyPlace is a limit of concurrency of a request's route, and the place that the request has taken in it.
+type concurrencyPlace struct {
 	l    *limit
 	key  string
 	cost int64
-	held keyed.Hold[string]
+	hold keyed.Hold[string]
 
 	leave func(weir.Outcome) // of a place in a store; nil for none
 	shade *shadowPlace       // of a shadow whose places are in a store; nil for none
@@ -75,7 +75,7 @@ func (v *Verdict) openDoors(ctx context.Context, r *request, places []*limit) {
 		key, cost, q := l.question(buf[:0], r)
 		switch {
 		case q == asks:
-			v.more().doors = append(v.more().doors, door{l: l, key: l.placed(key, r), cost: cost})
+			v.more().doors = append(v.more().doors, concurrencyPlace{l: l, key: l.placed(key, r), cost: cost})
 		case q == skip || q == exempt || l.Shadow:
 			l.passes(q)
 		default:
@@ -105,7 +105,7 @@ func (v *Verdict) EnterQueued(ctx context.Context, queued func() (context.Contex
 			continue
 		}
 		if err := d.enter(ctx, queued); err != nil && !d.l.Shadow {
-			v.turnAway(ctx, d, err)
+			v.refusePlace(ctx, d, err)
 			return err
 		} else if err != nil {
 			v.note(d.l, weir.Decision{}, d.cost, 0)
@@ -115,7 +115,7 @@ func (v *Verdict) EnterQueued(ctx context.Context, queued func() (context.Contex
 	if dryRefused { // enforced, they would have taken no place
 		for i := range v.rare.doors {
 			if d := &v.rare.doors[i]; d.dry() {
-				d.held.Done(weir.Ignore)
+				d.hold.Done(weir.Ignore)
 			}
 		}
 	}
@@ -123,25 +123,25 @@ func (v *Verdict) EnterQueued(ctx context.Context, queued func() (context.Contex
 }
 
 // dry reports whether it is a shadow's whose places count into a zone.
-func (d *door) dry() bool { return d.l.Shadow && d.l.zone != nil }
+func (d *concurrencyPlace) dry() bool { return d.l.Shadow && d.l.zone != nil }
 
 // enter takes a place, and waits for it where there is a queue. Nobody waits for a shadow's.
-func (d *door) enter(ctx context.Context, held func() (context.Context, error)) (err error) {
+func (d *concurrencyPlace) enter(ctx context.Context, queued func() (context.Context, error)) (err error) {
 	if d.l.holder != nil {
-		return d.enterStore(ctx, held)
+		return d.enterStore(ctx, queued)
 	}
 	queue := d.l.Limit.Limit.(weir.Concurrency).Queue > 0 && !d.l.Shadow
-	if !queue || held != nil {
+	if !queue || queued != nil {
 		var made weir.Decision
-		if d.held, made = d.l.places.TryEnterSpare(d.key, d.cost, d.l.spare); !made.Allowed {
+		if d.hold, made = d.l.places.TryEnterSpare(d.key, d.cost, d.l.spare); !made.Allowed {
 			err = &weir.LimitedError{Decision: made}
 		}
 	}
-	if queue && held != nil && err != nil {
-		ctx, err = held()
+	if queue && queued != nil && err != nil {
+		ctx, err = queued()
 	}
-	if queue && err == nil && d.held == (keyed.Hold[string]{}) {
-		d.held, err = d.l.places.EnterCost(ctx, d.key, d.cost)
+	if queue && err == nil && d.hold == (keyed.Hold[string]{}) {
+		d.hold, err = d.l.places.EnterCost(ctx, d.key, d.cost)
 	}
 	switch {
 	case err == nil:
@@ -152,8 +152,8 @@ func (d *door) enter(ctx context.Context, held func() (context.Context, error)) 
 	return err
 }
 
-// turnAway ends a request that found no place, or no longer waits for one.
-func (v *Verdict) turnAway(ctx context.Context, d *door, err error) {
+// refusePlace ends a request that found no place, or no longer waits for one.
+func (v *Verdict) refusePlace(ctx context.Context, d *concurrencyPlace, err error) {
 	v.Done(weir.Ignore)
 	v.giveBack(ctx)
 	var limited *weir.LimitedError
@@ -172,7 +172,7 @@ func (v *Verdict) Done(o weir.Outcome) {
 	}
 	for i := range v.rare.doors {
 		d := &v.rare.doors[i]
-		d.held.Done(o)
+		d.hold.Done(o)
 		if d.leave != nil {
 			d.leave(o)
 		}

@@ -199,7 +199,7 @@ func (v *Verdict) unanswered(ctx context.Context, err error, batch []weir.Charge
 		v.evaluated[i].counts.failed.Add(1)
 	}
 	for _, i := range places {
-		if v.evaluated[i].fails != "allow" {
+		if v.evaluated[i].onFailure != "allow" {
 			return refuse(i, weir.SourceDeny)
 		}
 		v.charges[i].Decision = weir.Decision{Allowed: true, By: v.evaluated[i].Name, Source: weir.SourceAllow}

@@ -235,7 +235,7 @@ func (w *waiter) note(r *placeRequest, err error) {
 
 // hold makes a Hold of an answer.
 func (w *waiter) hold(r *placeRequest) (Hold, error) {
-	h := &held{
+	h := &heldPlace{
 		c: w.c, key: w.at, id: w.id, cost: w.cost, fence: r.answer.fence, unsure: w.unsure, lost: make(chan struct{}), span: time.Duration(r.span) * tick,
 	}
 	if !w.c.store.hold(h, r.sent) {

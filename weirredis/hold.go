@@ -14,10 +14,10 @@ var ErrLost = errors.New("weirredis: the hold is lost: it was not extended in ti
 
 // A Hold is a place held in Redis. It is a plain value; copies are the same hold. The zero Hold holds nothing, and its methods are harmless. A caller
 // that enters must call Done: until then the store extends the hold, for as long as the process lives. All methods are safe for concurrent use.
-type Hold struct{ h *held }
+type Hold struct{ h *heldPlace }
 
-// held is what a Hold refers to. The lock of the store's holds guards the fields that change.
-type held struct {
+// heldPlace is the place of a Hold. The lock of the store's holds guards the fields that change.
+type heldPlace struct {
 	c      *Concurrency
 	key    string // in Redis
 	id     string
@@ -89,7 +89,7 @@ func (h Hold) Context(parent context.Context) context.Context {
 }
 
 // end ends a hold, and its contexts with the cause. It reports false if the hold has ended before. The lock of the holds is held.
-func (h *held) end(cause error) bool {
+func (h *heldPlace) end(cause error) bool {
 	if h.over {
 		return false
 	}
@@ -103,7 +103,7 @@ func (h *held) end(cause error) bool {
 }
 
 // lose ends a hold whose place may be another's. The lock of the holds is held.
-func (h *held) lose() {
+func (h *heldPlace) lose() {
 	if h.end(ErrLost) {
 		h.c.lost.Add(1)
 		close(h.lost)
@@ -114,7 +114,7 @@ func (h *held) lose() {
 type holds struct {
 	mu     sync.Mutex
 	closed bool
-	all    map[*held]struct{}
+	all    map[*heldPlace]struct{}
 	leaves sync.WaitGroup // that the server has not confirmed
 	timer  *time.Timer
 	due    time.Time // when the timer goes off
@@ -127,14 +127,14 @@ func (all *holds) isClosed() bool {
 }
 
 // hold begins the heartbeats of a new hold. It reports false after Close.
-func (s *Store) hold(h *held, sent time.Time) bool {
+func (s *Store) hold(h *heldPlace, sent time.Time) bool {
 	s.holds.mu.Lock()
 	defer s.holds.mu.Unlock()
 	if s.holds.closed {
 		return false
 	}
 	if s.holds.all == nil {
-		s.holds.all = map[*held]struct{}{}
+		s.holds.all = map[*heldPlace]struct{}{}
 	}
 	s.holds.all[h] = struct{}{}
 	h.extended(sent)
@@ -143,7 +143,7 @@ func (s *Store) hold(h *held, sent time.Time) bool {
 }
 
 // extended notes that a hold lasts for its span, from the time at which the question was sent.
-func (h *held) extended(sent time.Time) {
+func (h *heldPlace) extended(sent time.Time) {
 	h.beating, h.until, h.next = false, sent.Add(h.span), sent.Add(h.span/beats)
 }
 
@@ -197,7 +197,7 @@ func (s *Store) beat() {
 }
 
 // heartbeat returns the request that extends a hold to MaxHold from when it is sent. If it fails, another one is sent soon.
-func (s *Store) heartbeat(h *held, now time.Time) *request {
+func (s *Store) heartbeat(h *heldPlace, now time.Time) *request {
 	l := h.c.Limit()
 	h.beating, h.span = true, l.MaxHold
 	p := s.newPlace(placeOp{op: opExtend, key: h.key, id: h.id, cost: h.cost, limit: l.Limit, span: int64(l.MaxHold / tick)})
@@ -225,7 +225,7 @@ func (s *Store) heartbeat(h *held, now time.Time) *request {
 }
 
 // leave ends a hold, and tells the server. It reports false if the hold has ended before.
-func (s *Store) leave(h *held) bool {
+func (s *Store) leave(h *heldPlace) bool {
 	s.holds.mu.Lock()
 	defer s.holds.mu.Unlock()
 	until := h.until

@@ -51,7 +51,7 @@ func (l *look) again() {
 	defer l.mu.Unlock()
 	switch {
 	case l.ended:
-	case gone(l.conn):
+	case clientGone(l.conn):
 		l.cancel()
 	default:
 		l.timer.Reset(lookEvery)

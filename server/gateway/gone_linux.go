@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// gone reports whether the other side has closed its side of a connection, which may have bytes in
+// clientGone reports whether the other side has closed its side of a connection, which may have bytes in
 // it that nobody has read. It reads nothing.
-func gone(conn net.Conn) (is bool) {
+func clientGone(conn net.Conn) (is bool) {
 	for {
 		inner, ok := conn.(interface{ NetConn() net.Conn }) // TLS, and what else wraps
 		if !ok {

@@ -4,5 +4,5 @@ package gateway
 
 import "net"
 
-// gone is not known here: net/http notices who leaves without having sent ahead.
-func gone(net.Conn) bool { return false }
+// clientGone cannot be found out on this system. net/http notices clients that disconnect without having sent ahead.
+func clientGone(net.Conn) bool { return false }
