@@ -32,9 +32,10 @@ TESTS := $(addprefix test-module/,$(filter ./proof,$(MODULES)) $(filter-out ./pr
 # test has a temporary folder of its own, and fails where something is left in it, or in the working tree.
 test: needs vet
 	@tmp=$$(mktemp -d); before=$$(git status --porcelain 2>/dev/null || true); failed=0; \
-	mkdir $$tmp/tests; touch $$tmp/failed; \
-	TMPDIR=$$tmp/tests FAILED=$$tmp/failed $(MAKE) --no-print-directory -k -j$(JOBS) --output-sync=target $(TESTS) || failed=1; \
-	left=$$(ls -A $$tmp/tests); names=$$(sort $$tmp/failed | xargs); rm -rf $$tmp; \
+	mkdir $$tmp/t; touch $$tmp/failed; \
+	echo "testing $(words $(TESTS)) modules, $(JOBS) at a time; each prints when it is done"; \
+	TMPDIR=$$tmp/t FAILED=$$tmp/failed $(MAKE) --no-print-directory -k -j$(JOBS) --output-sync=target $(TESTS) || failed=1; \
+	left=$$(ls -A $$tmp/t); names=$$(sort $$tmp/failed | xargs); rm -rf $$tmp; \
 	[ -z "$$left" ] || { echo "The tests left in the temporary folder:" $$left; failed=1; }; \
 	[ "$$before" = "$$(git status --porcelain 2>/dev/null || true)" ] || { echo "The tests changed the working tree:"; git status --short; failed=1; }; \
 	[ -z "$$names" ] || echo "FAILED: the tests of $$names"; exit $$failed
