@@ -27,7 +27,7 @@ type promise struct {
 // A refund says how much of amount is given back of a promise.
 type refund func(l *ledger, now int64, p promise, amount int64) int64
 
-// theRule is that of SEMANTICS section 1.
+// theRule is that of a state alone, which does not know which reservations are outstanding: that of stores.
 func theRule(l *ledger, now int64, p promise, amount int64) int64 {
 	return l.give(now, p, amount, l.promised(), l.x)
 }
