@@ -402,7 +402,7 @@ func TestExpectContinue(t *testing.T) {
 		}
 		io.WriteString(conn, "HTTP/1.1 100 Continue\r\n\r\n")
 		body, _ := io.ReadAll(r.Body)
-		fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	})
 	_, s := front(t, open, up)
 	for path, want := range map[string]string{"/yes": "HTTP/1.1 100 Continue\r\n", "/no": "HTTP/1.1 403 Forbidden\r\n"} {
