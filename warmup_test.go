@@ -282,3 +282,27 @@ func TestWarmUpIdleTimesRoundOnceEach(t *testing.T) {
 		}
 	}
 }
+
+// TestSettledAboveBeforeACancel: what a Settle charged on top of an estimate was done already. It was made to wait for a later reservation, and kept
+// that wait when the reservation was cancelled.
+func TestSettledAboveBeforeACancel(t *testing.T) {
+	limit := weir.WarmUp{Rate: weir.PerSecond(3), Period: 4 * time.Second}
+	l, c := onClock(t, limit)
+	without, d := onClock(t, limit)
+	at := func(now time.Duration) { c.Set(int64(now)); d.Set(int64(now)) }
+	first, _ := l.Reserve(1, 0)
+	alone, _ := without.Reserve(1, 0)
+	at(2 * time.Second)
+	second, ok := l.Reserve(9, 0)
+	if !ok {
+		t.Fatalf("%+v", second.Decision())
+	}
+	first.Settle(4)
+	alone.Settle(4)
+	second.Cancel()
+	for _, now := range []time.Duration{2 * time.Second, 3 * time.Second, 10 * time.Second} {
+		if at(now); l.Peek(1) != without.Peek(1) {
+			t.Errorf("at %v: %+v, without the cancelled reservation %+v", now, l.Peek(1), without.Peek(1))
+		}
+	}
+}

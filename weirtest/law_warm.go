@@ -145,11 +145,14 @@ func (w *warm) look(now int64, ahead *big.Int) (remaining int64, reset *big.Int)
 
 func (w *warm) charge(at *big.Rat, cost int64) { w.note(at, cost, 0) }
 
-// note makes a charge, and remembers it. What came before it was last as cold as can be adds nothing.
+// note makes a charge, and remembers it. What came before it was last as cold as can be adds nothing. Only a reservation goes later than it is charged.
 func (w *warm) note(at *big.Rat, cost int64, id int) {
 	stored, goes := w.at(at)
 	if stored.Cmp(w.max) == 0 && goes.Cmp(at) == 0 {
 		w.again = again{}
+	}
+	if id == 0 {
+		goes = at
 	}
 	c := chargeAgain{id: id, cost: cost, goes: goes}
 	w.again = w.again.charged(w, c)

@@ -384,15 +384,21 @@ func (w *warmUpRule) Book(s []int64, now, _, cost int64) ([]int64, Ticket) {
 
 // Note keeps the charge in the journal, with the time at which its work goes: how much one costs goes by how cold it is then, so that what an
 // older charge still adds cannot be told without making the others again. What was charged before it was last as cold as can be adds nothing.
+// Work that was done already waited for nothing.
 func (w *warmUpRule) Note(m *Memory, s []int64, n Note) {
 	c := w.pool.Get().(*Scratch)
 	defer w.pool.Put(c)
 	charge := outstanding.Charge{ID: n.ID, Cost: n.Cost}
-	charge.Goes[0] = w.at(c, s, n.At)
-	w.writeLate(c, charge.Goes[:1])
-	if charge.Goes[0] == n.At && c.late.Sign() == 0 && c.stored.Cmp(w.full) == 0 {
+	goes := w.at(c, s, n.At)
+	if goes == n.At && c.late.Sign() == 0 && c.stored.Cmp(w.full) == 0 {
 		m.journal.Clear()
 	}
+	if n.Debt {
+		goes = n.At
+		c.late.SetInt64(0)
+	}
+	charge.Goes[0] = goes
+	w.writeLate(c, charge.Goes[:1])
 	m.journal.Charged(s, charge, w.again)
 }
 
