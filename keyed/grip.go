@@ -16,6 +16,7 @@ type grip[K comparable] struct {
 	head  int64
 	now   int64
 	token bool // room for a new key has been set aside
+	ahead bool // room for a limiter of the key's own has been set aside
 }
 
 // grip takes hold of a key, in a segment that has room for it.
@@ -46,6 +47,10 @@ func (g *grip[K]) release() {
 	if g.token {
 		g.k.count.Add(-1)
 		g.token = false
+	}
+	if g.ahead {
+		g.k.limiters.Add(-1)
+		g.ahead = false
 	}
 }
 
@@ -164,9 +169,12 @@ func (g *grip[K]) enter(flags, free int64) {
 	}
 }
 
-// promote gives the key an entry with a limiter of its own. It reports false where there is no room for a new key.
+// promote gives the key an entry with a limiter of its own. It reports false where there is no room for a new key, or for a limiter.
 func (g *grip[K]) promote() (*entry[K], bool) {
 	x := g.entry()
+	if !g.limiterRoom() {
+		return nil, false
+	}
 	if x == nil {
 		if g.slot < 0 && !g.room() {
 			return nil, false
@@ -186,17 +194,27 @@ func (g *grip[K]) promote() (*entry[K], bool) {
 	}
 	if x.lim == nil {
 		k := g.k
-		if n := k.limiters.Add(1); k.most > 0 && n > k.most {
-			k.limiters.Add(-1)
-			return nil, false
-		}
 		lim, err := g.prepared().New(x.state, weir.Named(k.opts.Name), weir.WithClock(k.clock), weir.WithWallClock(k.times), weir.WithTimers(k.timers))
 		if err != nil {
 			panic(err) // the state is the limit's, and the unit a nanosecond
 		}
-		x.lim, x.state = lim, nil
+		x.lim, x.state, g.ahead = lim, nil, false
 	}
 	return x, true
+}
+
+// limiterRoom sets room aside for a limiter of the key's own, unless it has one or that has been done.
+func (g *grip[K]) limiterRoom() bool {
+	if x := g.entry(); g.ahead || x != nil && x.lim != nil {
+		return true
+	}
+	k := g.k
+	if n := k.limiters.Add(1); k.most > 0 && n > k.most {
+		k.limiters.Add(-1)
+		return false
+	}
+	g.ahead = true
+	return true
 }
 
 // freer notes that the key's state may equal an untouched one sooner than was known.

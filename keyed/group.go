@@ -131,6 +131,8 @@ type hold[K comparable] struct {
 	held   bool
 	token  bool // room that was set aside before
 	shared bool // there is no room: the state is one that is shared
+	waits  bool // the charge is to get in line
+	keep   bool // the charge is to be kept
 }
 
 // grip takes hold of all keys, in the order of the locks.
@@ -173,21 +175,29 @@ func (g *Group[K]) release(holds []hold[K], keep bool) {
 	}
 }
 
-// look sets the decisions without charging. It returns the place of a limiter that has to make room first, or one below 0: where another
-// refuses, nobody is forgotten to make room.
+// look sets the decisions without charging, and sets aside the room that charging will need: it cannot fail then. It returns the place of a limiter
+// that has to make room first, or one below 0: where another refuses, nobody is forgotten to make room.
 func (g *Group[K]) look(charges []Charge[K], holds []hold[K]) (short int) {
 	short = -1
-	refused := false
+	refused, waits := false, false
 	for i := range holds {
 		c, h := &charges[i], &holds[i]
+		h.waits, h.keep = false, false
 		if c.Skip || !h.held {
 			refused = refused || !c.Skip
 			continue
 		}
-		c.look(&h.grip)
+		h.waits = c.look(&h.grip)
+		waits = waits || h.waits
 		refused = refused || !c.Decision.Allowed
 		if h.slot < 0 && !h.needsNone(c.needs()) && !h.room() && (short < 0 || h.k.opts.Full != Forget) {
 			short = i
+		}
+	}
+	for i := range holds {
+		c, h := &charges[i], &holds[i]
+		if h.keep = !c.Skip && h.held && (c.Keep || waits); h.keep && c.Decision.Allowed && !h.canKeep(c.Cost) {
+			c.Decision, refused = h.k.refused(weir.Never), true
 		}
 	}
 	if refused && (short < 0 || holds[short].k.opts.Full == Forget) {
@@ -215,38 +225,39 @@ func (c *Charge[K]) own(d weir.Decision) weir.Decision {
 	return d
 }
 
-// look sets a charge's decision without charging.
-func (c *Charge[K]) look(g *grip[K]) {
+// canKeep reports whether a charge can be kept, and sets aside the room for that.
+func (g *grip[K]) canKeep(cost int64) bool {
+	return g.needsNone(cost) || g.fixed() || g.limiterRoom()
+}
+
+// look sets a charge's decision without charging. It reports whether the charge has to get in line.
+func (c *Charge[K]) look(g *grip[K]) (waits bool) {
 	c.Decision = c.own(g.peek(c.needs()))
 	if c.Spare > 0 && c.Cost > 0 && c.Decision.Allowed && c.Decision.Level > 0 {
 		c.Decision.Level -= c.Spare * 1000 // what is left free is not in nginx's bucket
 	}
 	if !c.Wait || c.Decision.Allowed || g.needsNone(c.Cost) {
-		return
+		return false
 	}
-	if x, ok := g.promote(); ok && !x.fixed() {
-		c.Decision = x.lim.PeekJoin(c.Cost, -1)
+	x, ok := g.promote()
+	if !ok || x.fixed() {
+		return false
 	}
+	c.Decision = x.lim.PeekJoin(c.Cost, -1)
+	return c.Decision.Allowed
 }
 
 // charge charges all, which all of them admit.
 func (g *Group[K]) charge(charges []Charge[K], holds []hold[K]) {
-	waits := false
 	for i := range holds {
-		c := &charges[i]
-		if c.Skip || !c.Wait || c.Keep && c.reserve(&holds[i]) {
-			continue
-		}
-		c.Place, c.Decision = holds[i].join(c.Cost, -1)
-		waits, c.took = waits || c.Place != nil, c.Place == nil
-	}
-	for i := range holds {
-		switch c := &charges[i]; {
-		case c.Skip || c.Wait:
-		case waits || c.Keep:
-			c.reserve(&holds[i])
+		switch c, h := &charges[i], &holds[i]; {
+		case c.Skip:
+		case h.keep && c.reserve(h): // always, but for one that waits
+		case c.Wait:
+			c.Place, c.Decision = h.join(c.Cost, -1)
+			c.took = c.Place == nil
 		default:
-			d, _ := holds[i].take(c.Cost)
+			d, _ := h.take(c.Cost)
 			c.Decision, c.took = c.own(d), true
 		}
 	}

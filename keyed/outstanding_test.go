@@ -129,3 +129,90 @@ func TestNginxBucketPeekOfAKey(t *testing.T) {
 		}
 	}
 }
+
+// TestGroupWithoutRoomForWhatIsKept: a limiter that had no room to keep a charge refused it when the others had been charged.
+func TestGroupWithoutRoomForWhatIsKept(t *testing.T) {
+	clock := new(weirtest.Clock)
+	limiter := func(name string, bytes int64) *keyed.Limiter[string] {
+		k, err := keyed.New[string](weir.TokenBucket{Rate: weir.PerHour(1), Burst: 8},
+			keyed.Options{Name: name, MaxKeys: 1000, MaxBytes: bytes, Clock: clock.Now, Timers: clock.AfterFunc})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = k.Close() })
+		return k
+	}
+	first, small := limiter("first", 0), limiter("small", 64<<10)
+	g, err := keyed.NewGroup(first, small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	for i := range 60 {
+		key := fmt.Sprint(i)
+		small.Take(key, 1)
+		charges := []keyed.Charge[string]{{Key: key, Cost: 1, Keep: true}, {Key: key, Cost: 1, Keep: true}}
+		seen, _ := g.Peek(charges)
+		d, err := g.Take(charges)
+		if err != nil || d.Allowed != seen.Allowed {
+			t.Fatalf("key %d: %+v, %v, and before %+v", i, d, err, seen)
+		}
+		took := int64(0)
+		if d.Allowed {
+			took = 1
+		} else {
+			refused++
+		}
+		if a, b := first.Peek(key, 0).Remaining, small.Peek(key, 0).Remaining; a != 8-took || b != 7-took {
+			t.Errorf("key %d: allowed %v, %d and %d remain", i, d.Allowed, a, b)
+		}
+		for j := range charges {
+			if err := charges[j].Cancel(); err != nil {
+				t.Error(err)
+			}
+		}
+		if a, b := first.Peek(key, 0).Remaining, small.Peek(key, 0).Remaining; a != 8 || b != 7 {
+			t.Errorf("key %d, cancelled: %d and %d remain", i, a, b)
+		}
+	}
+	if refused == 0 || refused == 60 {
+		t.Errorf("%d of 60 refused: the room is not what this test is about", refused)
+	}
+}
+
+// TestGivenUpWaitOfTwoQueues: of two queues, the one that could go at once was charged for good, though the wait for the other was given up.
+func TestGivenUpWaitOfTwoQueues(t *testing.T) {
+	for _, busy := range []int{0, 1} {
+		clock := new(weirtest.Clock)
+		var queues []*keyed.Limiter[string]
+		for i := range 2 {
+			k, err := keyed.New[string](weir.LeakyBucket{Rate: weir.PerSecond(1), Queue: 8},
+				keyed.Options{Name: fmt.Sprint(i), Clock: clock.Now, Timers: clock.AfterFunc})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer k.Close()
+			queues = append(queues, k)
+		}
+		g, err := keyed.NewGroup(queues...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		queues[busy].Take("key", 1)
+		charges := []keyed.Charge[string]{{Key: "key", Cost: 1, Wait: true}, {Key: "key", Cost: 1, Wait: true}}
+		if d, err := g.Take(charges); err != nil || !d.Allowed || charges[busy].Place == nil || charges[1-busy].Place != nil {
+			t.Fatalf("%+v, %v, %+v", d, err, charges)
+		}
+		for i := range charges {
+			if err := charges[i].Cancel(); err != nil {
+				t.Errorf("%d is busy, cancelling %d: %v", busy, i, err)
+			}
+		}
+		if d := queues[1-busy].Peek("key", 1); !d.Allowed || d.ResetAfter != 0 {
+			t.Errorf("%d is busy: the other one stays charged: %+v", busy, d)
+		}
+		if n := queues[busy].Waiting(); n != 0 {
+			t.Errorf("%d wait", n)
+		}
+	}
+}
