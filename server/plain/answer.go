@@ -13,17 +13,18 @@ import (
 	"github.com/weirflow/weir/internal/httpsyntax"
 )
 
-// An answer is the head of a plain answer: one whose body has a length that was said, or that has none.
+// An answer is the head of a plain response: a response with a Content-Length, or without a body.
 type answer struct {
 	status int
 	header http.Header
-	length int64    // of the body that comes
-	said   []string // Content-Length as it was said; nil where it was not
-	close  bool     // the connection ends with it
+	length int64    // of the body that follows
+	said   []string // the Content-Length field as it was received; nil if there was none
+	close  bool     // the connection ends after this response
 }
 
-// parseAnswer reads the head of an answer, up to its empty line, into the header, which may have fields already. It reports false for all
-// that is not plain, and then the header is to be thrown away.
+// parseAnswer reads the head of a response, including its empty line, and adds its fields to
+// a.header. It reports false for every response that is not plain. The caller must then discard the
+// header.
 func parseAnswer(head, method string, a *answer) bool {
 	line, rest, ok := httpsyntax.CutLine(head)
 	if !ok || len(line) < len("HTTP/1.1 200") || line[:9] != "HTTP/1.1 " || len(line) > 12 && line[12] != ' ' || !isValue(line) {
@@ -61,7 +62,7 @@ func parseAnswer(head, method string, a *answer) bool {
 		case "Transfer-Encoding", "Trailer", "Upgrade":
 			return false
 		case "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Te":
-			continue // they are for this connection
+			continue // hop-by-hop fields
 		}
 		if old := a.header[name]; old != nil {
 			a.header[name] = append(old[:len(old):len(old)], value)
@@ -74,7 +75,7 @@ func parseAnswer(head, method string, a *answer) bool {
 	case method == http.MethodHead || a.status == http.StatusNoContent || a.status == http.StatusNotModified:
 		a.length = 0
 	case a.length < 0:
-		return false // it goes to the end of the connection
+		return false // the body ends with the connection
 	}
 	return rest == ""
 }
@@ -89,7 +90,7 @@ func number3(s string) (n int, ok bool) {
 	return n, true
 }
 
-// head reads the head of an answer. It reports false for one that is not plain.
+// head reads the head of a response. It reports false if the response is not plain.
 func (x *exchange) head(a *answer) (whole bool, err error) {
 	u := x.conn
 	for scanned := 0; ; {
@@ -112,7 +113,7 @@ func (x *exchange) head(a *answer) (whole bool, err error) {
 	}
 }
 
-// unended is an error in the middle of an answer.
+// unended turns an end of the connection in the middle of a response into io.ErrUnexpectedEOF.
 func unended(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -120,7 +121,7 @@ func unended(err error) error {
 	return err
 }
 
-// pass passes a plain answer on.
+// pass forwards a plain response to the client.
 func (x *exchange) pass(a *answer) (keep bool, err error) {
 	u, h := x.conn, x.w.Header()
 	for name, values := range a.header {
@@ -136,7 +137,8 @@ func (x *exchange) pass(a *answer) (keep bool, err error) {
 	for left := a.length; ; {
 		part := u.buf[u.at:u.n]
 		if int64(len(part)) > left {
-			part, a.close = part[:left], true // what follows nobody has asked for
+			// the rest belongs to no request: the connection cannot be reused
+			part, a.close = part[:left], true
 		}
 		left -= int64(len(part))
 		if len(part) > 0 {
@@ -157,18 +159,18 @@ func (x *exchange) pass(a *answer) (keep bool, err error) {
 	}
 }
 
-// flush sends the client what there is, as more may be long in coming.
+// flush sends the buffered part of the response now, because the next part may take long.
 func (x *exchange) flush() {
 	http.NewResponseController(x.w).Flush() //nolint:errcheck // the next write meets it
 }
 
-// maxAnswerHead is how large the head of an answer may be.
+// maxAnswerHead limits the bytes of a response's head.
 const maxAnswerHead = 256 << 10
 
-// maxInformational is how many informational answers may come before the one that counts.
+// maxInformational limits the 1xx responses before the final response.
 const maxInformational = 16
 
-// slow passes an answer on that is not plain, with net/http's reader.
+// slow forwards a response that is not plain. It parses the response with net/http.
 func (x *exchange) slow() (keep bool, err error) {
 	bounded := &boundedReader{x: x, left: maxAnswerHead}
 	in := bufio.NewReader(bounded)
@@ -191,7 +193,8 @@ func (x *exchange) slow() (keep bool, err error) {
 	return false, errors.New("the server sends informational answers and nothing else")
 }
 
-// inform passes an informational answer on, but for 100: nobody waits for that.
+// inform forwards a 1xx response. It leaves out 100 (Continue): a request without a body never
+// asked for it.
 func (x *exchange) inform(resp *http.Response) {
 	if resp.StatusCode == http.StatusContinue {
 		return
@@ -199,12 +202,13 @@ func (x *exchange) inform(resp *http.Response) {
 	h := x.w.Header()
 	before := h.Clone()
 	copyFields(h, resp.Header)
-	x.w.WriteHeader(resp.StatusCode) // there may be another status after it, also one that says what went wrong
+	// the header is restored below for the final response, which may report an error of ours
+	x.w.WriteHeader(resp.StatusCode)
 	clear(h)
 	copyFields(h, before)
 }
 
-// stream passes an answer on part by part. It reports whether it came to its end.
+// stream forwards a response part by part. It reports whether the response was complete.
 func (x *exchange) stream(resp *http.Response) (ended bool, err error) {
 	h := x.w.Header()
 	for _, list := range resp.Header["Connection"] {
@@ -221,7 +225,7 @@ func (x *exchange) stream(resp *http.Response) (ended bool, err error) {
 		h["Trailer"] = []string{strings.Join(announced, ", ")}
 	}
 	x.begin(resp.StatusCode)
-	x.flush() // the body may be long in coming
+	x.flush() // the first bytes of the body may take long
 	lent := outs.Get().(*[outSize]byte)
 	defer outs.Put(lent)
 	for {
@@ -248,7 +252,7 @@ func (x *exchange) stream(resp *http.Response) (ended bool, err error) {
 	return true, nil
 }
 
-// copyFields adds the fields that are not for a connection.
+// copyFields copies all fields except hop-by-hop ones.
 func copyFields(to, from http.Header) {
 	for name, values := range from {
 		if name == "Content-Length" || !dropped(name) {
@@ -257,10 +261,10 @@ func copyFields(to, from http.Header) {
 	}
 }
 
-// A boundedReader reads an answer from its first byte on, and no more of its head than may be.
+// A boundedReader reads a response from its first byte. It limits the length of the head.
 type boundedReader struct {
 	x    *exchange
-	left int // of the head; less than 0 is no bound
+	left int // bytes of the head that may still follow; negative: no limit
 }
 
 var errLongHead = errors.New("the head of the answer is too long")
@@ -276,7 +280,8 @@ func (b *boundedReader) Read(p []byte) (int, error) {
 	n := copy(p, u.buf[u.at:u.n])
 	if b.left >= 0 {
 		if n > b.left {
-			return 0, errLongHead // and again: who looks ahead passes over an error
+			// bufio.Reader.Peek may hide an error, so every further read returns it again
+			return 0, errLongHead
 		}
 		b.left -= n
 	}

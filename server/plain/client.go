@@ -14,19 +14,22 @@ import (
 	"github.com/weirflow/weir/internal/httpsyntax"
 )
 
-// A Client passes plain requests on to HTTP/1.1 servers, and their answers back, in the caller's goroutine. Its settings are not to be changed
-// once it is used. It is safe for concurrent use.
+// A Client forwards plain requests to HTTP/1.1 servers and passes their responses back, in the
+// caller's goroutine. Do not change its settings after first use. A Client is safe for concurrent
+// use.
 type Client struct {
-	Dial    func(ctx context.Context, network, addr string) (net.Conn, error) // nil means net.Dialer's, with Connect
-	Connect time.Duration                                                     // for a connection; 0 means 5 s
-	Answer  time.Duration                                                     // for the head of an answer; 0 means a minute
-	Stall   time.Duration                                                     // for the next bytes of a body; 0 means 5 minutes
-	Keep    time.Duration                                                     // how long an idle connection is kept; 0 means 50 s
-	MaxIdle int                                                               // idle connections to an address; 0 means 1024
+	// default: the DialContext of a net.Dialer, limited by Connect
+	Dial    func(ctx context.Context, network, addr string) (net.Conn, error)
+	Connect time.Duration // timeout of opening a connection; default: 5 s
+	Answer  time.Duration // timeout of a response's head; default: 1 min
+	Stall   time.Duration // timeout of each further part of a body; default: 5 min
+	Keep    time.Duration // how long an idle connection is kept; default: 50 s
+	MaxIdle int           // most idle connections per address; default: 1024
 
-	mu     sync.Mutex
-	idle   map[string][]*upConn // by address; the last has come last
-	timer  *time.Timer          // for the next that has been idle for long; nil for none
+	mu   sync.Mutex
+	idle map[string][]*upConn // by address; the most recently used connection is last
+	// fires when the next connection has been idle for Keep; nil if no connection is idle
+	timer  *time.Timer
 	closed bool
 }
 
@@ -37,7 +40,9 @@ const (
 	defaultKeep    = 50 * time.Second
 	defaultMaxIdle = 1024
 
-	// unwatched is how long an answer is waited for without looking whether the client is still there. Looking costs as much as all the rest.
+	// unwatched is how long the Client waits for a response before it starts to watch whether the
+	// client is still connected. Watching costs as much as the rest of the exchange, and most
+	// responses come sooner.
 	unwatched = 250 * time.Millisecond
 )
 
@@ -45,15 +50,15 @@ const (
 type upConn struct {
 	net.Conn
 	since  time.Time      // when it became idle
-	writes time.Time      // until when a write may take, as the connection was told
-	look   func() bool    // reports whether nothing has come; nil where that cannot be seen
-	used   bool           // whether it has brought an answer
-	buf    *[outSize]byte // lent while a request is under way
-	n      int            // bytes of an answer that are in buf[at:n]
+	writes time.Time      // the write deadline that is set on the connection
+	look   func() bool    // reports whether the connection has received nothing; nil if that cannot be checked
+	used   bool           // has carried a response before
+	buf    *[outSize]byte // lent while a request is in flight
+	n      int            // buf[at:n] holds received bytes of the response
 	at     int
 }
 
-// get returns a connection, an idle one where there is one and fresh is not asked for.
+// get returns a connection: an idle one if there is one and fresh is false, otherwise a new one.
 func (c *Client) get(ctx context.Context, addr string, fresh bool) (*upConn, error) {
 	for !fresh {
 		u := c.take(addr)
@@ -63,7 +68,9 @@ func (c *Client) get(ctx context.Context, addr string, fresh bool) (*upConn, err
 		if u.look == nil || u.look() {
 			return u, nil
 		}
-		u.Close() // it has ended, or somebody speaks who was not asked: that would be taken for the next answer
+		// The server closed it, or sent bytes without a request. Those would be read as the next
+		// response.
+		u.Close()
 	}
 	ctx, cancel := context.WithTimeout(ctx, or(c.Connect, defaultConnect))
 	defer cancel()
@@ -78,7 +85,7 @@ func (c *Client) get(ctx context.Context, addr string, fresh bool) (*upConn, err
 	return &upConn{Conn: conn, look: newLook(conn)}, nil
 }
 
-// take returns the connection that became idle last.
+// take removes and returns the connection that became idle last, or nil.
 func (c *Client) take(addr string) *upConn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,7 +99,7 @@ func (c *Client) take(addr string) *upConn {
 	return u
 }
 
-// put keeps a connection for the next request, or closes it.
+// put keeps a connection for the next request. It closes the connection if enough are idle.
 func (c *Client) put(addr string, u *upConn) {
 	most := c.MaxIdle
 	if most == 0 {
@@ -115,7 +122,7 @@ func (c *Client) put(addr string, u *upConn) {
 	}
 }
 
-// sweep closes what has been idle for too long.
+// sweep closes connections that have been idle for Keep.
 func (c *Client) sweep() {
 	keep := or(c.Keep, defaultKeep)
 	c.mu.Lock()
@@ -144,7 +151,7 @@ func (c *Client) sweep() {
 	}
 }
 
-// CloseIdle closes the idle connections to an address, which is not used any more.
+// CloseIdle closes the idle connections to an address. Call it when the address is no longer used.
 func (c *Client) CloseIdle(addr string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,7 +161,8 @@ func (c *Client) CloseIdle(addr string) {
 	delete(c.idle, addr)
 }
 
-// Close closes idle connections, and has those of requests under way closed after them.
+// Close closes idle connections. Connections with a request in flight are closed after that
+// request.
 func (c *Client) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,7 +179,8 @@ func (c *Client) Close() {
 	c.idle = nil
 }
 
-// Takes reports whether a Client can pass a request on: it has no body, and asks for nothing but an answer.
+// Takes reports whether a Client can forward a request: one without a body, a trailer, an upgrade
+// or an expectation, and with a method that is safe to repeat.
 func Takes(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodGet, http.MethodHead, http.MethodDelete, http.MethodOptions:
@@ -191,45 +200,50 @@ func Takes(r *http.Request) bool {
 	}
 	for _, value := range r.Header["Connection"] {
 		if !strings.EqualFold(value, "close") && !strings.EqualFold(value, "keep-alive") {
-			return false // it names fields that are not to be passed on
+			return false // it lists hop-by-hop fields
 		}
 	}
 	return true
 }
 
-// A ClientError is an error of the client to whom an answer was being passed on.
+// A ClientError is an error of writing the response to the client.
 type ClientError struct{ Err error }
 
-// Error says what went wrong.
+// Error returns the message of the underlying error, after "the client: ".
 func (e *ClientError) Error() string { return "the client: " + e.Err.Error() }
 
-// Unwrap returns what went wrong.
+// Unwrap returns the underlying error.
 func (e *ClientError) Unwrap() error { return e.Err }
 
-// A Field is a header field, its name in canonical form.
+// A Field is a header field. Its name is in canonical form.
 type Field struct{ Name, Value string }
 
-// A Passage is where Pass sends a request, and how.
+// A Passage says where and how Pass sends a request.
 type Passage struct {
 	Addr   string  // HOST:PORT
-	Fields []Field // in place of the request's of the same names; an empty value takes those out
-	Heard  func()  // called when the head of the answer is there; may be nil
+	Fields []Field // these replace the request's fields of the same names; an empty value removes the field
+	Heard  func()  // called when the head of the response has been received; may be nil
 }
 
-// Progress is how far a request has come.
+// Progress says how far an exchange has come.
 type Progress int
 
-// The steps of a request. What is only Sent may be sent again where that is harmless; the server may have carried it out.
+// The steps of an exchange. After Sent, the server may have carried out the request, so only an
+// idempotent request may be sent again.
 const (
-	Unsent   Progress = iota // there was no connection
-	Sent                     // or a part of it was, and no byte of an answer has come
-	Heard                    // a byte of an answer has come
-	Answered                 // a byte of the answer may have been passed on: an error leaves it incomplete, and the client's connection is to be ended
+	Unsent Progress = iota // no connection could be opened
+	Sent                   // at least a part of the request was sent, and no byte of a response received
+	Heard                  // a byte of the response was received
+	// A byte of the response may have been written to w. After an error that response is
+	// incomplete, and the caller must close the client's connection.
+	Answered
 )
 
-// Pass sends a request that Takes took to a server, and writes its answer to w. A connection that turns out to be closed, as idle ones may be, is
-// replaced once: none of the methods does harm when it is repeated. An error of w is a *ClientError, and one of the request's context is that
-// context's.
+// Pass forwards a request that Takes accepted to a server, and writes the response to w.
+//
+// An idle connection may turn out to be closed. Pass then sends the request once more, on a new
+// connection: all methods that Takes accepts are idempotent. An error of writing to w is a
+// *ClientError. When the request's context ends, the error is that of the context.
 func (c *Client) Pass(w http.ResponseWriter, r *http.Request, p Passage) (Progress, error) {
 	for fresh := false; ; fresh = true {
 		u, err := c.get(r.Context(), p.Addr, fresh)
@@ -260,21 +274,21 @@ func (c *Client) Pass(w http.ResponseWriter, r *http.Request, p Passage) (Progre
 	}
 }
 
-// An exchange is a request and its answer on a connection.
+// An exchange is a request and its response on a connection.
 type exchange struct {
 	client   *Client
 	conn     *upConn
 	w        http.ResponseWriter
 	r        *http.Request
-	watching func() bool // ends the watch of the client; nil for none
-	until    time.Time   // when the head of the answer is to be there
-	stalls   time.Time   // until when a read may take, as the connection was told
+	watching func() bool // stops watching the client; nil if nothing watches
+	until    time.Time   // the deadline of the response's head
+	stalls   time.Time   // the read deadline that is set on the connection
 	heard    func()
 	progress Progress
-	bounded  bool // w was told how long a write may take
+	bounded  bool // a write deadline is set on w
 }
 
-// run sends the request and passes the answer on. It reports whether the connection is of further use.
+// run sends the request and forwards the response. It reports whether the connection can be reused.
 func (x *exchange) run(fields []Field) (keep bool, err error) {
 	if err := x.send(fields); err != nil {
 		return false, err
@@ -293,7 +307,8 @@ func (x *exchange) run(fields []Field) (keep bool, err error) {
 	return x.pass(&a)
 }
 
-// dropped are the fields that are not passed on: those for a connection, and those that are said anew.
+// dropped reports whether a field is not forwarded: hop-by-hop fields, and fields that the Client
+// sets itself.
 func dropped(name string) bool {
 	switch name {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length":
@@ -346,7 +361,8 @@ func replaced(fields []Field, name string) bool {
 	return false
 }
 
-// appendField appends a field. What would end its line is a space there; net/http and parse let none of that in.
+// appendField appends a field. It replaces line breaks by spaces, against header injection from a
+// field that a handler set: net/http and parse let none in from outside.
 func appendField(b []byte, name, value string) []byte {
 	b = append(append(b, name...), ": "...)
 	start := len(b)
@@ -359,7 +375,8 @@ func appendField(b []byte, name, value string) []byte {
 	return append(b, crlf...)
 }
 
-// first waits for the first bytes of the answer, first without a look at the client, and then with one.
+// first waits for the first bytes of the response. It starts to watch the client after the time
+// unwatched.
 func (x *exchange) first() error {
 	u := x.conn
 	now := time.Now()
@@ -385,7 +402,7 @@ func (x *exchange) first() error {
 	return err
 }
 
-// watch ends the wait for the server when the client leaves.
+// watch breaks the connection to the server when the client disconnects.
 func (x *exchange) watch() {
 	if x.watching == nil {
 		u := x.conn
@@ -393,7 +410,8 @@ func (x *exchange) watch() {
 	}
 }
 
-// stop ends the watch. It reports false if that has broken the connection.
+// stop stops watching the client. It reports false if the client has disconnected and the
+// connection is broken.
 func (x *exchange) stop() bool {
 	if x.bounded {
 		http.NewResponseController(x.w).SetWriteDeadline(time.Time{}) //nolint:errcheck // the next write meets it
@@ -401,7 +419,6 @@ func (x *exchange) stop() bool {
 	return x.watching == nil || x.watching()
 }
 
-// begin begins the answer to the client.
 func (x *exchange) begin(status int) {
 	if x.heard != nil {
 		x.heard()
@@ -410,8 +427,9 @@ func (x *exchange) begin(status int) {
 	x.w.WriteHeader(status)
 }
 
-// next is until when the next read may take: the head of an answer has one time for all of it, and each part of a body another, in which the client has
-// to take the one before, too.
+// next returns the deadline of the next read. The head of a response has one deadline for all of
+// its reads. Each part of a body gets its own, and the client must have taken the previous part by
+// then.
 func (x *exchange) next() time.Time {
 	if x.progress < Answered {
 		x.stalls = x.until
@@ -425,7 +443,7 @@ func (x *exchange) next() time.Time {
 	return x.stalls
 }
 
-// more reads more of the answer, for no longer than that may take.
+// more reads more of the response, until the deadline that next returns.
 func (x *exchange) more() error {
 	x.watch()
 	if err := x.conn.SetReadDeadline(x.next()); err != nil {
@@ -437,7 +455,7 @@ func (x *exchange) more() error {
 	return x.conn.fill()
 }
 
-// fill reads once, into the room behind what is there.
+// fill reads once, into the free end of the buffer.
 func (u *upConn) fill() error {
 	n, err := u.Conn.Read(u.buf[u.n:])
 	u.n += n

@@ -16,26 +16,27 @@ import (
 	"time"
 )
 
-// A conn is a connection of a client, whose requests are served one after another in one goroutine.
+// A conn is a client's connection. One goroutine serves its requests one after another.
 type conn struct {
 	net.Conn
 	server  *Server
 	rest    *queue
-	ctx     context.Context // of all requests
+	ctx     context.Context // the parent of all requests' contexts
 	remote  string
-	tls     *tls.ConnectionState // nil for none
-	request http.Request         // as it is parsed: a handler gets a copy
-	busy    atomic.Bool          // whether a request, or a part of one, has come and is not answered
+	tls     *tls.ConnectionState // nil without TLS
+	request http.Request         // the parsed request; a handler gets a copy
+	busy    atomic.Bool          // a request, or a part of one, was received and has no response yet
 
-	raw     *rawReader // nil where the connection is none of the operating system's
+	raw     *rawReader // nil if the connection is no socket of the operating system
 	lent    *[maxHead]byte
-	n       int       // what was read and not served is in lent[:n]
-	asleep  bool      // it has been idle for a while
-	waits   time.Time // until when a read may take, as the connection was told; zero for not told
+	n       int       // lent[:n] holds received bytes that no request has consumed
+	asleep  bool      // idle for longer than awake
+	waits   time.Time // the read deadline that is set on the connection; zero if none is set
 	watched watched
 }
 
-// buffers are lent to connections on which something has come, so that idle ones keep none.
+// buffers are lent to connections that have received something, so that idle connections hold no
+// buffer.
 var buffers = sync.Pool{New: func() any { return new([maxHead]byte) }}
 
 func (c *conn) serve() {
@@ -51,8 +52,9 @@ func (c *conn) serve() {
 	c.goOn()
 }
 
-// goOn serves request after request, to the end. A connection that is idle for a while goes on in another goroutine: its stack is a small
-// one, where that of this one has become as large as requests need it.
+// goOn serves requests until the connection ends. When the connection becomes idle, goOn continues
+// in a new goroutine. The new one has a small stack, while this one's has grown to what requests
+// need.
 func (c *conn) goOn() {
 	s := c.server
 	switch c.serveAll() {
@@ -67,16 +69,16 @@ func (c *conn) goOn() {
 	s.remove(c)
 }
 
-// next is what becomes of a connection.
+// next says how serveAll ended.
 type next int
 
 const (
-	ended next = iota // it is to be closed
-	idle              // nothing has come for a while
-	over              // it was handed over
+	ended next = iota // to be closed
+	idle              // nothing was received for the time awake
+	over              // net/http has it now
 )
 
-// serveAll serves request after request, as long as they come soon.
+// serveAll serves requests for as long as the next one comes soon.
 func (c *conn) serveAll() next {
 	for {
 		head, err := c.readHead()
@@ -102,13 +104,13 @@ func (c *conn) serveAll() next {
 	}
 }
 
-// isLong reports whether a head is longer than net/http would have it.
+// isLong reports whether a head exceeds net/http's limit.
 func (c *conn) isLong(head string) bool {
 	most := c.server.HTTP.MaxHeaderBytes
 	return most > 0 && len(head) > most
 }
 
-// giveBack gives the buffer back. What is in it is of no use any more.
+// giveBack returns the buffer to the pool, and drops its contents.
 func (c *conn) giveBack() {
 	if c.lent != nil {
 		buffers.Put(c.lent)
@@ -116,7 +118,8 @@ func (c *conn) giveBack() {
 	}
 }
 
-// readHead returns the head of the next request, or nothing where it is no plain one. On an error the connection is to be closed.
+// readHead returns the head of the next request, or "" if the request is not plain. On an error,
+// the connection must be closed.
 func (c *conn) readHead() (string, error) {
 	if c.n == 0 {
 		if err := c.readFirst(); err != nil {
@@ -149,10 +152,10 @@ func (c *conn) readHead() (string, error) {
 
 var emptyLine = []byte("\r\n\r\n")
 
-// awake is how long a connection without a request stays in its goroutine.
+// awake is how long a connection without a request keeps its goroutine.
 const awake = time.Second
 
-// errIdle is for a connection on which nothing has come for so long.
+// errIdle means that nothing was received for the time awake.
 var errIdle = errors.New("idle")
 
 // readFirst waits for the first bytes of a request.
@@ -164,7 +167,7 @@ func (c *conn) readFirst() (err error) {
 	} else {
 		c.allow(min(awake, or(c.server.HTTP.IdleTimeout, defaultIdle)))
 	}
-	if c.server.closing.Load() { // after busy and the time were set: see closeIfIdle
+	if c.server.closing.Load() { // must come after busy and the deadline are set: see closeIfIdle
 		return http.ErrServerClosed
 	}
 	if c.raw != nil {
@@ -187,8 +190,8 @@ func (c *conn) readFirst() (err error) {
 	return cmp.Or(err, io.ErrNoProgress)
 }
 
-// begins reports whether bytes may become a plain request: so that what speaks another protocol, and may wait for an answer after a few
-// bytes, does not wait here.
+// begins reports whether bytes can be the start of a plain request. A client of another protocol
+// may send a few bytes and then wait for a response, so its connection must go to net/http at once.
 func begins(b []byte) bool {
 	for _, method := range [...]string{"GET ", "HEAD ", "DELETE ", "OPTIONS "} {
 		if n := min(len(b), len(method)); string(b[:n]) == method[:n] {
@@ -205,7 +208,8 @@ func or(d, otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-// allow sets how long the next read may take, within a tenth: telling the connection costs more than a request should.
+// allow sets the deadline of the next read, with a tolerance of a tenth. Setting it exactly for
+// every read would be too expensive.
 func (c *conn) allow(d time.Duration) {
 	now := time.Now()
 	if left := c.waits.Sub(now); left > d-d/10 && left <= d {
@@ -215,21 +219,22 @@ func (c *conn) allow(d time.Duration) {
 	c.Conn.SetReadDeadline(c.waits) //nolint:errcheck // the read says what is wrong
 }
 
-// closeIfIdle ends a connection on which nothing has come. What comes at this moment is served.
+// closeIfIdle closes a connection that has received nothing. A request that arrives at the same
+// moment is still served.
 func (c *conn) closeIfIdle() {
 	if !c.busy.Load() {
 		c.Conn.SetReadDeadline(time.Unix(1, 0)) //nolint:errcheck // it is closed then
 	}
 }
 
-// handOver gives the connection to net/http, with what was read.
+// handOver passes the connection to net/http, with the bytes that were read from it.
 func (c *conn) handOver(read []byte) {
 	c.Conn.SetDeadline(time.Time{}) //nolint:errcheck // net/http sees it
 	c.server.state(c.Conn, http.StateHijacked)
 	c.rest.put(c.Conn, bytes.Clone(read))
 }
 
-// answer serves one request. It reports whether there may be another one on the connection.
+// answer serves one request. It reports whether the connection can carry another request.
 func (c *conn) answer(r *http.Request) (more bool) {
 	ctx := &requestContext{Context: c.ctx, conn: c}
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1

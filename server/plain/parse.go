@@ -9,14 +9,15 @@ import (
 	"github.com/weirflow/weir/internal/httpsyntax"
 )
 
-// Bounds of a plain request. What is beyond them is not refused here, but left to net/http.
+// Limits of a plain request. A request beyond them is not refused here: net/http serves it.
 const (
-	maxHead   = 8 << 10 // bytes of the request's line and fields
+	maxHead   = 8 << 10 // bytes of the request line and the header fields
 	maxFields = 64
 )
 
-// parse reads the head of a request, from its line to its empty line, into r. It reports false for all that is not plain: it knows less than
-// it could, and never more than net/http does. What it takes, http.ReadRequest reads alike.
+// parse reads the head of a request, from the request line to the empty line, into r. It reports
+// false for every request that is not plain. Each request that it accepts, http.ReadRequest accepts
+// too, with the same result.
 func parse(head string, r *http.Request) bool {
 	line, rest, ok := httpsyntax.CutLine(head)
 	if !ok || !parseLine(line, r) {
@@ -38,7 +39,7 @@ func parse(head string, r *http.Request) bool {
 				return false
 			}
 			r.Host = value
-			continue // net/http keeps it apart, too
+			continue // net/http, too, moves it out of the header
 		case "Connection":
 			switch {
 			case strings.EqualFold(value, "close"):
@@ -50,7 +51,7 @@ func parse(head string, r *http.Request) bool {
 				return false
 			}
 		case "Content-Length", "Transfer-Encoding", "Upgrade", "Expect", "Trailer", "Te", "Http2-Settings", "Keep-Alive", "Proxy-Connection", "Pragma":
-			return false // bodies, other protocols, and what intermediaries have to change
+			return false // bodies, other protocols, and fields that an intermediary has to change
 		}
 		if old := r.Header[name]; old != nil {
 			r.Header[name] = append(old, value)
@@ -61,13 +62,13 @@ func parse(head string, r *http.Request) bool {
 	}
 }
 
-// parseLine reads the request's line.
+// parseLine parses the request line.
 func parseLine(line string, r *http.Request) bool {
 	method, line, ok := strings.Cut(line, " ")
 	if !ok {
 		return false
 	}
-	switch method { // none of them needs a body
+	switch method { // methods that need no body
 	case http.MethodGet, http.MethodHead, http.MethodDelete, http.MethodOptions:
 	default:
 		return false
@@ -84,7 +85,8 @@ func parseLine(line string, r *http.Request) bool {
 	return true
 }
 
-// cutField cuts the first field off, its name in canonical form. At the empty line after the last one the name is empty.
+// cutField cuts off the first field, and returns its name in canonical form. At the empty line
+// after the last field, the name is empty.
 func cutField(s string) (name, value, rest string, ok bool) {
 	line, rest, ok := httpsyntax.CutLine(s)
 	if !ok || line == "" {
@@ -98,7 +100,7 @@ func cutField(s string) (name, value, rest string, ok bool) {
 	return textproto.CanonicalMIMEHeaderKey(line[:colon]), value, rest, isValue(value)
 }
 
-// trim takes spaces and tabs off both ends. It is strings.Trim for nothing else, and sooner done.
+// trim removes spaces and tabs from both ends. It is faster than strings.Trim.
 func trim(s string) string {
 	for s != "" && (s[0] == ' ' || s[0] == '\t') {
 		s = s[1:]
@@ -109,7 +111,8 @@ func trim(s string) string {
 	return s
 }
 
-// isBare reports whether a line ends with the second of its two characters alone. Such a head may have ended with an empty line of that kind.
+// isBare reports whether a line ends in LF without CR. The head may then end in an empty line of
+// that kind, which the search for CRLF CRLF misses.
 func isBare(read []byte) bool {
 	for i, b := range read {
 		if b == '\n' && (i == 0 || read[i-1] != '\r') {
@@ -119,13 +122,12 @@ func isBare(read []byte) bool {
 	return false
 }
 
-// Classes of bytes.
 const (
 	inTarget = 1 << iota
 	inValue
 )
 
-// classes says what a byte may be a part of.
+// classes holds the character classes of each byte.
 var classes = func() (c [256]byte) {
 	for b := range 256 {
 		if b > ' ' && b < 0x7f && b != '#' && b != '\\' {

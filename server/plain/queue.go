@@ -7,7 +7,8 @@ import (
 	"sync"
 )
 
-// A queue is the listener on which an http.Server gets connections that are not plain. Closing it is for that server's end.
+// A queue is the net.Listener from which the http.Server accepts connections that are not plain.
+// Only that http.Server closes it.
 type queue struct {
 	listener net.Listener
 	conns    chan net.Conn
@@ -19,7 +20,8 @@ func newQueue(l net.Listener) *queue {
 	return &queue{listener: l, conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// put hands a connection over, of which something may have been read. It is closed where nobody takes it any more.
+// put passes a connection to the http.Server, with the bytes that were read from it. It closes the
+// connection if the queue is closed.
 func (q *queue) put(c net.Conn, read []byte) {
 	if len(read) > 0 {
 		again := &replayed{Conn: c, read: read}
@@ -49,7 +51,7 @@ func (q *queue) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends the queue, and the listener whose connections go through it.
+// Close closes the queue and the real listener.
 func (q *queue) Close() error {
 	q.once.Do(func() { close(q.closed) })
 	q.listener.Close() //nolint:errcheck // it may be closed already: who accepts there is told
@@ -65,16 +67,16 @@ func (q *queue) isClosed() bool {
 	}
 }
 
-// Addr is the address of the listener.
+// Addr returns the address of the real listener.
 func (q *queue) Addr() net.Addr { return q.listener.Addr() }
 
-// A replayed connection gives the bytes again that were read from it.
+// A replayed connection returns the bytes that were already read once more, before all others.
 type replayed struct {
 	net.Conn
 	read []byte
 }
 
-// Read reads.
+// Read reads the replayed bytes first, then from the connection.
 func (r *replayed) Read(p []byte) (int, error) {
 	if len(r.read) == 0 {
 		return r.Conn.Read(p)
@@ -86,10 +88,10 @@ func (r *replayed) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// NetConn is the connection below.
+// NetConn returns the underlying connection.
 func (r *replayed) NetConn() net.Conn { return r.Conn }
 
-// CloseWrite tells the client that nothing more comes.
+// CloseWrite closes the sending direction of the connection.
 func (r *replayed) CloseWrite() error {
 	if w, ok := r.Conn.(interface{ CloseWrite() error }); ok {
 		return w.CloseWrite()
@@ -100,7 +102,7 @@ func (r *replayed) CloseWrite() error {
 // tlsConn is a connection under TLS.
 type tlsConn interface{ ConnectionState() tls.ConnectionState }
 
-// replayedTLS is a replayed connection under TLS, of which net/http learns by ConnectionState.
+// replayedTLS is a replayed TLS connection. net/http recognizes TLS by the method ConnectionState.
 type replayedTLS struct {
 	*replayed
 	tlsConn

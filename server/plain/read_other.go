@@ -4,7 +4,7 @@ package plain
 
 import "net"
 
-// A rawReader is for systems that have sockets like files.
+// A rawReader does nothing on systems whose sockets are no file descriptors.
 type rawReader struct{}
 
 func newRawReader(net.Conn) *rawReader { return nil }

@@ -9,7 +9,8 @@ import (
 	"syscall"
 )
 
-// A rawReader reads what comes next from a connection into a buffer that it takes only once something is there.
+// A rawReader waits for the next bytes of a connection without a buffer. It takes a buffer from the
+// pool only when there is something to read.
 type rawReader struct {
 	raw  syscall.RawConn
 	try  func(fd uintptr) bool
@@ -18,7 +19,8 @@ type rawReader struct {
 	err  error
 }
 
-// newRawReader returns nil for a connection that is no socket, or of which something was read already.
+// newRawReader returns nil for a connection that is no socket, or from which something was read
+// already.
 func newRawReader(c net.Conn) *rawReader {
 	socket, ok := c.(syscall.Conn)
 	if !ok {
@@ -29,11 +31,11 @@ func newRawReader(c net.Conn) *rawReader {
 		return nil
 	}
 	r := &rawReader{raw: raw}
-	r.try = r.readNow // one closure for all reads
+	r.try = r.readNow // one closure for all reads, so that a read does not allocate
 	return r
 }
 
-// read waits for bytes, no longer than the connection's deadline. An error comes without a buffer.
+// read waits for bytes until the connection's deadline. It returns no buffer with an error.
 func (r *rawReader) read() (*[maxHead]byte, int, error) {
 	err := r.raw.Read(r.try)
 	if err == nil {
@@ -51,7 +53,8 @@ func (r *rawReader) read() (*[maxHead]byte, int, error) {
 	return lent, n, err
 }
 
-// readNow reads what is there. It reports false where nothing is, and is then called again once that has changed.
+// readNow reads what is available. It reports false if nothing is; the runtime calls it again when
+// the socket becomes readable.
 func (r *rawReader) readNow(fd uintptr) bool {
 	r.lent = buffers.Get().(*[maxHead]byte)
 	for {
@@ -71,7 +74,8 @@ func (r *rawReader) readNow(fd uintptr) bool {
 	return true
 }
 
-// newLook returns what looks at a connection on which nothing is to come: it reports whether nothing has. It returns nil where that cannot be seen.
+// newLook returns a function that reports whether an idle connection has received nothing. It
+// returns nil if that cannot be checked.
 func newLook(c net.Conn) func() bool {
 	socket, ok := c.(syscall.Conn)
 	if !ok {
@@ -84,8 +88,10 @@ func newLook(c net.Conn) func() bool {
 	var one [1]byte
 	silent := false
 	try := func(fd uintptr) {
-		_, err := syscall.Read(int(fd), one[:]) // what comes is of no use, nor is then the connection
-		silent = err == syscall.EAGAIN          //nolint:errorlint // system calls return it as it is
+		// the byte is lost, but then the connection is closed anyway
+		_, err := syscall.Read(int(fd), one[:])
+		silent = err == syscall.EAGAIN //nolint:errorlint // system calls return it as it is
 	}
-	return func() bool { return raw.Control(try) == nil && silent } // not Read: the time of the last read is over
+	// Control instead of Read, because the deadline of the last read may have passed.
+	return func() bool { return raw.Control(try) == nil && silent }
 }

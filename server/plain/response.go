@@ -12,10 +12,11 @@ import (
 	"github.com/weirflow/weir/internal/httpsyntax"
 )
 
-// outSize is how much of an answer is kept before it is sent.
+// outSize is how much of a response is buffered before it is sent.
 const outSize = 16 << 10
 
-// gap is room before the first bytes of a body, for what can only be said when they are sent: how long it is, or that it comes in chunks.
+// gap is the space reserved before the first bytes of a body, for fields that are only known when
+// those bytes are sent: the Content-Length, or chunked encoding.
 const gap = 64
 
 var outs = sync.Pool{New: func() any { return new([outSize]byte) }}
@@ -26,19 +27,19 @@ type response struct {
 	request *http.Request
 	header  http.Header
 	lent    *[outSize]byte
-	out     []byte // what is to be sent, in lent
+	out     []byte // the bytes to send, in lent
 
 	status   int
-	length   int64 // of the body as it was announced; -1 where it was not
-	written  int64 // bytes of the body
-	bodiless bool  // there is no body, whatever is written
-	head     int   // how long the head is that waits in out for what the gap is for; 0 for none
+	length   int64 // the announced Content-Length; -1 without one
+	written  int64 // bytes of the body so far
+	bodiless bool  // the response has no body, whatever the handler writes
+	head     int   // the length of the head in out, while the gap is not filled; otherwise 0
 	chunked  bool
-	trailers []string // as they were announced
-	closes   bool     // the connection ends with this answer
-	deadline bool     // the handler has set a time for writing
+	trailers []string // announced in the field Trailer
+	closes   bool     // the connection ends after this response
+	deadline bool     // the handler has set a write deadline
 	ended    bool
-	err      error // of the connection
+	err      error // of writing to the connection
 }
 
 func newResponse(c *conn, r *http.Request) *response {
@@ -47,7 +48,7 @@ func newResponse(c *conn, r *http.Request) *response {
 	return w
 }
 
-// free gives back what was lent. The handler is not to use the response any more; what it writes is refused.
+// free returns the buffer to the pool. Later writes of the handler fail.
 func (w *response) free() {
 	w.ended = true
 	w.out = nil
@@ -58,10 +59,10 @@ func (w *response) free() {
 	}
 }
 
-// Header returns the fields that are written with the status, and the trailers after that.
+// Header returns the fields to send with the status. After the status they hold the trailers.
 func (w *response) Header() http.Header { return w.header }
 
-// WriteHeader writes a status and the fields. An informational one is sent at once.
+// WriteHeader writes the status and the header fields. It sends a 1xx response at once.
 func (w *response) WriteHeader(status int) {
 	if status < 100 || status > 999 {
 		panic("plain: WriteHeader of status " + strconv.Itoa(status))
@@ -94,7 +95,7 @@ func (w *response) WriteHeader(status int) {
 
 const crlf = "\r\n"
 
-// line writes the first line of an answer.
+// line writes the status line.
 func (w *response) line(status int) {
 	w.out = append(w.out, "HTTP/1.1 "...)
 	w.out = strconv.AppendInt(w.out, int64(status), 10)
@@ -102,12 +103,12 @@ func (w *response) line(status int) {
 	if text := http.StatusText(status); text != "" {
 		w.out = append(w.out, text...)
 	} else {
-		w.out = strconv.AppendInt(append(w.out, "status code "...), int64(status), 10) // as net/http has it
+		w.out = strconv.AppendInt(append(w.out, "status code "...), int64(status), 10) // like net/http
 	}
 	w.out = append(w.out, crlf...)
 }
 
-// fields writes the header fields but for some, in the order of their names.
+// fields writes the header fields in the order of their names, except those in but.
 func (w *response) fields(but ...string) {
 	var few [24]string
 	names := few[:0]
@@ -119,7 +120,7 @@ func (w *response) fields(but ...string) {
 	slices.Sort(names)
 	for _, name := range names {
 		if !httpsyntax.IsToken(name) {
-			continue // as net/http does
+			continue // like net/http
 		}
 		for _, value := range w.header[name] {
 			w.field(name, value)
@@ -127,7 +128,7 @@ func (w *response) fields(but ...string) {
 	}
 }
 
-// field writes one field. What would end its line is a space there.
+// field writes one field. It replaces line breaks by spaces, against header injection.
 func (w *response) field(name, value string) {
 	w.out = append(w.out, name...)
 	w.out = append(w.out, ": "...)
@@ -141,7 +142,7 @@ func (w *response) field(name, value string) {
 	w.out = append(w.out, crlf...)
 }
 
-// announced takes note of how long the body is to be, where the handler says so.
+// announced records the Content-Length that the handler set.
 func (w *response) announced() {
 	if n := w.header["Content-Length"]; len(n) == 1 && w.status != http.StatusNoContent {
 		if length, err := strconv.ParseInt(n[0], 10, 64); err == nil && length >= 0 && n[0][0] != '+' {
@@ -150,7 +151,7 @@ func (w *response) announced() {
 	}
 }
 
-// frame ends the head, or, where it is not known how long the body will be, leaves the gap.
+// frame ends the head. If the length of the body is not known yet, it leaves the gap.
 func (w *response) frame() {
 	w.bodiless = w.request.Method == http.MethodHead || w.bodilessStatus()
 	for _, list := range w.header["Trailer"] {
@@ -193,7 +194,8 @@ func (w *response) Write(p []byte) (int, error) {
 	case w.bodilessStatus():
 		return 0, http.ErrBodyNotAllowed
 	case w.length >= 0 && int64(len(p)) > w.length-w.written:
-		w.closes = w.closes || !w.bodiless // as net/http does: who counts wrong is not believed
+		// like net/http: after a wrong Content-Length, the connection is closed
+		w.closes = w.closes || !w.bodiless
 		return 0, http.ErrContentLength
 	}
 	w.written += int64(len(p))
@@ -213,10 +215,10 @@ func (w *response) Write(p []byte) (int, error) {
 // WriteString writes a part of the body.
 func (w *response) WriteString(s string) (int, error) { return w.Write([]byte(s)) }
 
-// Flush sends what was written.
+// Flush sends what is buffered.
 func (w *response) Flush() { w.FlushError() } //nolint:errcheck // who wants it calls FlushError
 
-// FlushError sends what was written.
+// FlushError sends what is buffered, and returns the error of writing to the connection.
 func (w *response) FlushError() error {
 	if w.ended {
 		return http.ErrHandlerTimeout
@@ -227,21 +229,21 @@ func (w *response) FlushError() error {
 	return w.send(nil)
 }
 
-// SetWriteDeadline sets until when the answer may take, for http.ResponseController.
+// SetWriteDeadline sets the deadline of sending the response, for http.ResponseController.
 func (w *response) SetWriteDeadline(t time.Time) error {
 	w.deadline = true
 	return w.conn.Conn.SetWriteDeadline(t)
 }
 
-// SetReadDeadline does nothing, as there is no body to read.
+// SetReadDeadline does nothing, because there is no body to read.
 func (w *response) SetReadDeadline(time.Time) error { return nil }
 
-// EnableFullDuplex does nothing, as there is no body to read.
+// EnableFullDuplex does nothing, because there is no body to read.
 func (w *response) EnableFullDuplex() error { return nil }
 
 var errShort = errors.New("plain: the answer is shorter than it said")
 
-// end sends what is left of the answer.
+// end sends the rest of the response.
 func (w *response) end() error {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
@@ -267,7 +269,7 @@ func (w *response) end() error {
 	return w.flush(nil)
 }
 
-// prefixed reports whether there are trailers that were not announced.
+// prefixed reports whether there are trailers that the field Trailer did not announce.
 func (w *response) prefixed() bool {
 	for name := range w.header {
 		if strings.HasPrefix(name, http.TrailerPrefix) {
@@ -277,7 +279,6 @@ func (w *response) prefixed() bool {
 	return false
 }
 
-// trail writes the trailers.
 func (w *response) trail() {
 	for _, name := range w.trailers {
 		for _, value := range w.header[name] {

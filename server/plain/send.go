@@ -5,25 +5,26 @@ import (
 	"strconv"
 )
 
-// chunkHead is room before a chunk for its length, and chunkRoom for what is around it, and ends a body.
+// chunkHead is the space reserved for a chunk's length. chunkRoom is the space for everything
+// around a chunk, including the end of the body.
 const (
 	chunkHead = 12
 	chunkRoom = chunkHead + 16
 )
 
-// send sends what was written so far, and more of the body that is not in out.
+// send sends what is buffered, followed by more, a further part of the body.
 func (w *response) send(more []byte) error {
 	switch {
 	case w.head > 0 && w.bodiless:
 		w.closeBodiless(0)
-	case w.head > 0 || w.chunked: // how long it will be is not known
+	case w.head > 0 || w.chunked: // the length of the body is not known
 		w.chunk(len(more))
 	}
 	return w.flush(more)
 }
 
-// chunk makes the body in out, and more that follows it, one chunk. Its head is written into the room before it, and the first one's ends the
-// head of the answer too.
+// chunk frames the body in out, and the part that follows it, as one chunk. It writes the chunk's
+// length into the space before it. With the first chunk, it also ends the response's head.
 func (w *response) chunk(more int) {
 	start := 0
 	if w.head > 0 {
@@ -51,10 +52,11 @@ func (w *response) chunk(more int) {
 	w.chunked = true
 }
 
-// maxSaid is up to where an answer to HEAD says how long the body would be, if it was not announced. It is net/http's.
+// maxSaid is the longest body for which a response to HEAD gets a Content-Length that the handler
+// did not set. net/http has the same limit.
 const maxSaid = 2048
 
-// closeBodiless ends the head of an answer to HEAD.
+// closeBodiless ends the head of a response to HEAD.
 func (w *response) closeBodiless(written int64) {
 	if written > 0 && written <= maxSaid && len(w.trailers) == 0 {
 		w.close("Content-Length: " + strconv.FormatInt(written, 10) + crlf + crlf)
@@ -63,7 +65,7 @@ func (w *response) closeBodiless(written int64) {
 	}
 }
 
-// close puts the end of the head into the gap, right before the body.
+// close writes the end of the head into the gap, directly before the body.
 func (w *response) close(end string) {
 	shift := gap - len(end)
 	copy(w.out[shift:], w.out[:w.head])
@@ -72,12 +74,13 @@ func (w *response) close(end string) {
 	w.head = 0
 }
 
-// A BuffersWriter is a connection around a socket that writes several buffers in one call, as net.Buffers does for a socket alone.
+// A BuffersWriter is a connection that wraps a socket and writes several buffers with one system
+// call. net.Buffers does that only for a bare socket.
 type BuffersWriter interface {
 	WriteBuffers(*net.Buffers) (int64, error)
 }
 
-// flush sends out and more as they are; behind more of a chunk, its end.
+// flush sends out and more as they are, and after a chunk its end.
 func (w *response) flush(more []byte) error {
 	if w.err != nil || len(w.out)+len(more) == 0 {
 		return w.err

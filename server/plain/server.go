@@ -1,9 +1,13 @@
-// Package plain serves plain HTTP/1.1 with as little effort as it takes: requests without a body, in few bytes, from clients that speak as
-// the standard says. Everything else goes to net/http: the connection, and all of the bytes that were read from it and not answered yet. So
-// what is rare or hard is done by the library, and what comes a hundred thousand times a second by a few hundred lines.
+// Package plain serves and forwards plain HTTP/1.1 requests with less overhead than net/http.
 //
-// Handlers need not know. They get an *http.Request and an http.ResponseWriter with the same meaning, but for two things: the type of a body
-// is never guessed, and what is written is not sent before it is 16 KiB, flushed, or all.
+// A plain request has no body, a short head, and follows the standard closely. Every other request
+// goes to net/http: the Server hands over the whole connection, with all bytes that were read and
+// not yet served. So a few hundred lines serve the frequent, simple requests, and net/http serves
+// the rare and difficult ones.
+//
+// Handlers need no change. They get an *http.Request and an http.ResponseWriter with the usual
+// meaning, except for two things. The Content-Type of a body is never guessed. And a response is
+// sent only when it reaches 16 KiB, is flushed, or is complete.
 package plain
 
 import (
@@ -17,9 +21,14 @@ import (
 	"time"
 )
 
-// A Server stands in front of an http.Server, whose Handler, IdleTimeout, ReadHeaderTimeout, BaseContext, ConnContext, ConnState and ErrorLog it
-// goes by, and to which it hands what is not plain. All but BaseContext is read when Serve is called, and is not to be changed after that. That a client takes its answer in time is the
-// matter of the listener's connections, as it is with net/http unless WriteTimeout is set. It is safe for concurrent use.
+// A Server serves plain requests in front of an http.Server, and hands all other connections to
+// that http.Server.
+//
+// The Server uses the http.Server's Handler, IdleTimeout, ReadHeaderTimeout, BaseContext,
+// ConnContext, ConnState and ErrorLog. It reads them when Serve is called, except BaseContext; do
+// not change them after that. The Server does not limit how long a client takes to read its
+// response. The listener's connections must do that, as with net/http without a WriteTimeout. A
+// Server is safe for concurrent use.
 type Server struct {
 	HTTP *http.Server
 
@@ -37,15 +46,17 @@ const (
 	defaultIdle = 2 * time.Minute
 )
 
-// A Guarded listener wants to look at what net/http reads. Serve has Guard put something before each connection that it hands over, from which all
-// that was read so far is read again.
+// A Guarded listener wraps connections that go to net/http, for example to inspect what net/http
+// reads. Serve calls Guard for each connection that it hands over. Reading from that connection
+// starts with the bytes that were read so far.
 type Guarded interface {
 	net.Listener
 	Guard(net.Conn) net.Conn
 }
 
-// Serve accepts connections until the listener fails or the server ends. It always returns an error, http.ErrServerClosed after the end, and
-// closes the listener. Connections under TLS must have shaken hands; those of HTTP/2 are handed over.
+// Serve accepts connections until the listener fails or the server is closed. It closes the
+// listener and always returns an error, http.ErrServerClosed after Shutdown or Close. TLS
+// connections must have completed their handshake. HTTP/2 connections are handed over to net/http.
 func (s *Server) Serve(l net.Listener) error {
 	defer l.Close()
 	q := newQueue(l)
@@ -84,7 +95,8 @@ func (s *Server) begin(q *queue) bool {
 	return true
 }
 
-// accept takes connections. One that fails, as where there are no more file descriptors, is tried again a little later.
+// accept accepts connections. After a temporary error, such as too many open files, it retries with
+// a backoff.
 func (s *Server) accept(ctx context.Context, l net.Listener, q *queue) error {
 	var pause time.Duration
 	for {
@@ -137,7 +149,7 @@ func (s *Server) remove(c *conn) {
 	s.open.Done()
 }
 
-// end stops accepting, and closes connections on which no request is under way.
+// end stops accepting, and closes connections without a request in flight.
 func (s *Server) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,8 +162,9 @@ func (s *Server) end() {
 	}
 }
 
-// Shutdown ends the server and the http.Server behind it, in order: requests that are under way are answered first. It returns when all
-// connections are closed, or, with its error, when the context ends.
+// Shutdown drains the server and then the http.Server behind it: requests in flight still get their
+// responses. It returns when all connections are closed. If the context ends before that, it
+// returns the context's error.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.end()
 	done := make(chan struct{})
@@ -167,7 +180,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// isBusy reports whether a request is under way. Connections without one close by themselves.
+// isBusy reports whether a request is in flight. Connections without one close by themselves.
 func (s *Server) isBusy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +192,7 @@ func (s *Server) isBusy() bool {
 	return false
 }
 
-// Close ends the server and the http.Server behind it at once.
+// Close closes the server and the http.Server behind it at once.
 func (s *Server) Close() error {
 	s.end()
 	s.mu.Lock()
@@ -190,7 +203,7 @@ func (s *Server) Close() error {
 	return s.HTTP.Close()
 }
 
-// logf writes to the log of the http.Server, if it has one.
+// logf writes to the http.Server's ErrorLog, if it is set.
 func (s *Server) logf(format string, args ...any) {
 	if l := s.HTTP.ErrorLog; l != nil {
 		l.Output(2, fmt.Sprintf(format, args...)) //nolint:errcheck,forbidigo // it is the one that was handed in, and there is nowhere else
@@ -203,13 +216,13 @@ func (s *Server) state(c net.Conn, to http.ConnState) {
 	}
 }
 
-// A date is the value of the Date field within a second.
+// A date is the value of the Date field during one second.
 type date struct {
 	second int64
 	text   string
 }
 
-// now is the value of the Date field.
+// now returns the value of the Date field.
 func (s *Server) now() string {
 	t := time.Now()
 	d := s.date.Load()

@@ -7,19 +7,20 @@ import (
 	"time"
 )
 
-// A requestContext is the context of one request. It ends with the request, and before it when the client leaves: that is looked for from
-// when somebody first asks for Done, as most requests are answered before anybody does.
+// A requestContext is the context of one request. It ends with the request, or earlier when the
+// client disconnects. The connection is watched only after the first call of Done, because most
+// requests are served without one.
 type requestContext struct {
 	context.Context
 	conn *conn
 
 	mu     sync.Mutex
-	inner  context.Context // nil until Done is called
+	inner  context.Context // nil until the first call of Done
 	cancel context.CancelFunc
 	ended  bool
 }
 
-// Done begins to watch the connection when it is called first.
+// Done starts to watch the connection at its first call.
 func (c *requestContext) Done() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -47,7 +48,8 @@ func (c *requestContext) Err() error {
 	return c.Context.Err()
 }
 
-// Value looks in the inner context once there is one: that is how contexts made of this one find it, and end with it without a goroutine.
+// Value asks the inner context, if there is one. That is how contexts derived from this one find
+// it, and end with it without a goroutine of their own.
 func (c *requestContext) Value(key any) any {
 	c.mu.Lock()
 	inner := c.inner
@@ -58,7 +60,7 @@ func (c *requestContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// end is for when the request is over.
+// end ends the context after the request.
 func (c *requestContext) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,19 +71,21 @@ func (c *requestContext) end() {
 	}
 }
 
-// watched is a connection on which a byte is being read while a request is served.
+// watched is the state of a connection that is being read while a request is served, to notice that
+// the client disconnects.
 type watched struct {
-	done  chan struct{} // nil for not watched
-	ended atomic.Bool   // the watch is called off
+	done  chan struct{} // nil if nothing watches
+	ended atomic.Bool   // the watch was stopped
 	read  [1]byte
 	n     int
 }
 
-// watch calls gone when the client has closed the connection. A byte that comes belongs to the next request; after that, nothing is noticed.
+// watch calls gone when the client has closed the connection. If a byte arrives instead, it belongs
+// to the next request, and the watch ends: a later disconnect goes unnoticed.
 func (c *conn) watch(gone func()) {
 	w := &c.watched
 	if c.n == len(c.lent) {
-		return // there is a request behind this one, with no room for more
+		return // the buffer is full of pipelined requests, and has no room for one more byte
 	}
 	w.done, w.n = make(chan struct{}), 0
 	w.ended.Store(false)
@@ -96,7 +100,7 @@ func (c *conn) watch(gone func()) {
 	}()
 }
 
-// unwatch ends the watch, and keeps the byte that came.
+// unwatch ends the watch, and keeps a byte that arrived.
 func (c *conn) unwatch() {
 	w := &c.watched
 	if w.done == nil {
