@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// sentBody is the body of a request on its way. Closing it is left to RoundTrip until a connection is there: another target may be sent it.
+// sentBody is a request body while it is sent. Before a connection exists, closing it is left to
+// RoundTrip, because another target may still get the body.
 type sentBody struct {
 	*requestBody
 	idle *idle
 }
 
-// Read reads from the client.
 func (b *sentBody) Read(p []byte) (int, error) {
 	b.read.Store(true)
 	b.idle.start()
@@ -33,7 +33,7 @@ func (b *sentBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the body, unless nothing of it was read.
+// Close closes the body, unless nothing of it was read.
 func (b *sentBody) Close() error {
 	if !b.read.Load() {
 		return nil
@@ -41,40 +41,41 @@ func (b *sentBody) Close() error {
 	return b.real.Close()
 }
 
-// idle ends an exchange in which no byte of a body moves in either direction. It watches while the request's body is sent, and from the answer's
-// header on; in between, the time for an answer runs.
+// idle cancels an exchange in which no byte of a body moves in either direction for the time after.
+// It watches while the request's body is sent, and again from the response's header on. In between,
+// the response timeout applies.
 type idle struct {
 	after  time.Duration
 	cancel context.CancelCauseFunc
-	hook   func(answering bool) // called where it is the client who stands still; may be nil
+	hook   func(answering bool) // called if it is the client that stalls; may be nil
 	base   time.Time
-	last   atomic.Int64 // when a byte moved, since the base
-	reads  atomic.Int32 // reads from the client that are under way
-	waits  atomic.Int32 // reads from the target that are under way
+	last   atomic.Int64 // when a byte last moved, relative to base
+	reads  atomic.Int32 // reads from the client that are in progress
+	waits  atomic.Int32 // reads from the target that are in progress
 
 	mu        sync.Mutex
 	timer     *time.Timer
 	ended     bool
-	answering bool // the answer's header is there
+	answering bool // the response's header was received
 	stalled   bool
-	client    bool // it was the client who stood still
+	client    bool // it was the client that stalled
 }
 
 func newIdle(after time.Duration, cancel context.CancelCauseFunc, hook func(bool)) *idle {
 	return &idle{after: after, cancel: cancel, hook: hook, base: time.Now()}
 }
 
-// moved notes that a byte moved.
+// moved records that a byte moved.
 func (i *idle) moved() { i.last.Store(int64(time.Since(i.base))) }
 
-// start begins to watch.
+// start starts to watch.
 func (i *idle) start() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.watch()
 }
 
-// answers says that the answer's header is there.
+// answers records that the response's header was received.
 func (i *idle) answers() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -89,7 +90,7 @@ func (i *idle) watch() {
 	}
 }
 
-// sent says that the request's body has been read to its end.
+// sent records that the request's body was read to its end.
 func (i *idle) sent() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -99,7 +100,7 @@ func (i *idle) sent() {
 	}
 }
 
-// stop ends the watch.
+// stop stops watching.
 func (i *idle) stop() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -109,7 +110,7 @@ func (i *idle) stop() {
 	}
 }
 
-// look ends the exchange if nothing has moved for too long.
+// look cancels the exchange if nothing has moved for too long.
 func (i *idle) look() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -120,8 +121,9 @@ func (i *idle) look() {
 		i.timer.Reset(i.after - still)
 		return
 	}
-	// The target is waited for where its answer is read, or where what it is sent does not get away. A client that sends nothing while its
-	// answer does not come either is not known to be at fault, nor is the target.
+	// Decide which side stalled. The target did if its response is being read, or if it does not
+	// take what it is sent. If the client sends nothing while no response comes either, neither of
+	// the two is known to be at fault.
 	i.client = i.reads.Load() > 0 || i.answering && i.waits.Load() == 0
 	i.stalled, i.ended = true, true
 	i.cancel(ErrStalled)
@@ -144,8 +146,9 @@ func (i *idle) hasStalled() bool {
 
 type hookKey struct{}
 
-// OnStalledClient returns a context for a request, whose function is called when the request is ended because its client neither sent nor took
-// a byte for too long: cancelling alone does not end a read or a write that blocks. answering is true where the answer had begun.
+// OnStalledClient returns a context for a request. If the request is ended because its client
+// neither sent nor took a byte for too long, f is called, since cancelling a context does not end a
+// blocked read or write. answering is true if the response had begun.
 func OnStalledClient(ctx context.Context, f func(answering bool)) context.Context {
 	return context.WithValue(ctx, hookKey{}, f)
 }
@@ -155,7 +158,7 @@ func stalledHook(ctx context.Context) func(bool) {
 	return f
 }
 
-// answerBody is the body of an answer. When it has ended, the exchange has.
+// answerBody is the body of a response. Its end is the end of the exchange.
 type answerBody struct {
 	io.ReadCloser
 	a      *attempt
@@ -193,13 +196,14 @@ func (b *answerBody) Close() error {
 	return err
 }
 
-// brokenAnswer is an answer whose header came, and whose body did not come to its end.
+// brokenAnswer is the error of a response whose header was complete and whose body was not.
 type brokenAnswer struct{ err error }
 
 func (e *brokenAnswer) Error() string { return "an answer ended early: " + Reason(e.err) }
 func (e *brokenAnswer) Unwrap() error { return e.err }
 
-// upgraded is a connection that speaks another protocol now, like WebSocket. It lasts until Close, however silent it is.
+// upgraded is a connection that switched to another protocol, such as WebSocket. It lasts until
+// Close, even if nothing is sent for long.
 type upgraded struct {
 	body   io.ReadCloser
 	a      *attempt
@@ -226,7 +230,7 @@ func (c *upgraded) CloseWrite() error {
 	return errors.New("the connection cannot be closed on one side")
 }
 
-// Close ends the connection, and the exchange.
+// Close closes the connection and ends the exchange.
 func (c *upgraded) Close() error {
 	err := c.body.Close()
 	c.a.Done(Answered, "")

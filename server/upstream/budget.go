@@ -6,14 +6,14 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// budget bounds how many requests are sent again, as a part of all requests. It is a token bucket whose clock counts requests: each hundred
-// of them bring in so many tokens.
+// budget limits retries to a share of all requests. It is a token bucket whose clock counts
+// requests: every hundred requests add a fixed number of tokens.
 type budget struct {
 	requests atomic.Int64
 	limiter  *weir.Limiter
 }
 
-// burst is how many retries there may be at once: of what was under way at a target that dies.
+// burst is the most retries at once, enough for the requests in flight when a target dies.
 const burst = 100
 
 func newBudget(percent int) (b *budget, err error) {
@@ -25,5 +25,5 @@ func newBudget(percent int) (b *budget, err error) {
 // request counts a request.
 func (b *budget) request() { b.requests.Add(1) }
 
-// spend reports whether one more retry fits.
+// spend takes one token, and reports whether there was one.
 func (b *budget) spend() bool { return b.limiter.Allow() }

@@ -9,7 +9,8 @@ import (
 	"github.com/weirflow/weir/server/plain"
 )
 
-// newClient is how the targets of an upstream are spoken to without net/http. It is nil where they speak more than plain HTTP/1.1.
+// newClient returns the client for plain requests, which bypasses net/http. It returns nil if the
+// targets use more than plain HTTP/1.1.
 func newClient(s *settings, urls []string, dial func(context.Context, string, string) (net.Conn, error)) *plain.Client {
 	if p := s.spec.Protocol; p != "" && p != "auto" && p != "http1" {
 		return nil
@@ -23,20 +24,23 @@ func newClient(s *settings, urls []string, dial func(context.Context, string, st
 	return &plain.Client{Dial: dial, Connect: t.Connect, Answer: t.Response, Stall: t.Idle, MaxIdle: s.spec.MaxIdle}
 }
 
-// A Direct is the way to the targets of an upstream without net/http, as it was when it was asked for: a change of the policy meanwhile is no matter.
+// A Direct forwards requests to the targets of an upstream without net/http. It keeps the settings
+// of the moment when it was created, even if the policy changes.
 type Direct struct {
 	u *Upstream
 	s *settings
 }
 
-// Direct returns the way without net/http for a request. There is one for plain requests, where all targets speak plain HTTP/1.1.
+// Direct returns the way without net/http for a request. ok is true if the request is plain and all
+// targets use plain HTTP/1.1.
 func (u *Upstream) Direct(r *http.Request) (d Direct, ok bool) {
 	s := u.settings.Load()
 	return Direct{u, s}, s.client != nil && plain.Takes(r)
 }
 
-// Pass sends a request to a target, as RoundTrip would, and writes the answer to w, with a fraction of the effort. The fields go in place of the
-// request's of the same names. It reports whether w was written to: then an error leaves the answer incomplete.
+// Pass sends a request to a target and writes the response to w, like RoundTrip but with a fraction
+// of the overhead. The fields replace the request's fields of the same names. answered reports
+// whether w was written to. If it is true and there is an error, the response is incomplete.
 func (d Direct) Pass(w http.ResponseWriter, r *http.Request, fields []plain.Field) (answered bool, err error) {
 	err = d.u.try(d.s, func(e Exchange) (bool, error) {
 		progress, err := d.s.client.Pass(w, r, plain.Passage{Addr: e.Target.addr, Fields: fields, Heard: e.heard()})
@@ -47,7 +51,7 @@ func (d Direct) Pass(w http.ResponseWriter, r *http.Request, fields []plain.Fiel
 	return answered, err
 }
 
-// heard is Heard, where that says something.
+// heard returns e.Heard, or nil if a call of it would change nothing.
 func (e *Exchange) heard() func() {
 	if e.calm {
 		return nil
@@ -55,7 +59,7 @@ func (e *Exchange) heard() func() {
 	return e.Heard
 }
 
-// outcome is how an exchange went.
+// outcome returns the outcome of an exchange, and why.
 func outcome(r *http.Request, err error) (Outcome, string) {
 	var client *plain.ClientError
 	switch {
@@ -67,7 +71,8 @@ func outcome(r *http.Request, err error) (Outcome, string) {
 	return Failed, Reason(err)
 }
 
-// again reports whether a request may be sent to another target: the methods that Takes takes do no harm when they are repeated.
+// again reports whether a request may be sent to another target. All methods that plain.Takes
+// accepts are idempotent.
 func again(r *http.Request, progress plain.Progress, err error) bool {
 	var timeout net.Error
 	switch {

@@ -12,7 +12,8 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// check starts the checks of a target, or starts them anew where the policy says something else of them. The upstream's lock is held.
+// check starts the health checks of a target, or restarts them if the policy has changed them. The
+// caller holds the upstream's lock.
 func (u *Upstream) check(t *Target, old *settings) {
 	s := u.settings.Load()
 	h := s.spec.Health
@@ -25,13 +26,14 @@ func (u *Upstream) check(t *Target, old *settings) {
 	}
 	up, row := t.up, t.checks
 	t.stopChecks()
-	t.up, t.checks = up, row // until the new checks say something else
+	t.up, t.checks = up, row // until the first new checks
 	ctx, stop := context.WithCancel(context.Background())
 	t.stop = stop
 	u.checks.Go(func() { u.checkOften(ctx, t, h, s.transport) })
 }
 
-// stopChecks ends the checks: a target that nobody asks is up. The upstream's lock is held.
+// stopChecks stops the health checks. A target without checks is up. The caller holds the
+// upstream's lock.
 func (t *Target) stopChecks() {
 	if t.stop != nil {
 		t.stop()
@@ -39,7 +41,7 @@ func (t *Target) stopChecks() {
 	t.stop, t.up, t.checks = nil, true, 0
 }
 
-// checkOften asks a target until the context ends, at once for the first time.
+// checkOften checks a target at once and then at each interval, until the context ends.
 func (u *Upstream) checkOften(ctx context.Context, t *Target, h policy.Health, transport http.RoundTripper) {
 	ticker := time.NewTicker(either(h.Every, 5*time.Second))
 	defer ticker.Stop()
@@ -57,10 +59,11 @@ func (u *Upstream) checkOften(ctx context.Context, t *Target, h policy.Health, t
 	}
 }
 
-// maxCheckBody bounds what is read of the answer to a check, so that its connection can be used again.
+// maxCheckBody limits how much of a check's response is read. A response that is read to its end
+// leaves its connection usable.
 const maxCheckBody = 64 << 10
 
-// ask asks a target once. The error says why its answer is not good.
+// ask checks a target once. The error says why the response is not good.
 func ask(ctx context.Context, target *url.URL, h *policy.Health, transport http.RoundTripper) error {
 	ctx, cancel := context.WithTimeout(ctx, either(h.Timeout, 2*time.Second))
 	defer cancel()
@@ -87,7 +90,8 @@ func ask(ctx context.Context, target *url.URL, h *policy.Health, transport http.
 	return nil
 }
 
-// checked takes note of a check. The context is that of the checks: what was found out too late counts nothing.
+// checked records the result of a check. It ignores a result that comes after the context of the
+// checks has ended.
 func (u *Upstream) checked(ctx context.Context, t *Target, h *policy.Health, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

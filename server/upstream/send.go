@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// ErrStalled is why a request was ended in which no byte moved for too long.
+// ErrStalled is the error of a request that was ended because no byte moved for too long.
 var ErrStalled error = stalled{}
 
 type stalled struct{}
@@ -22,18 +22,23 @@ func (stalled) Error() string   { return "no byte moved for too long" }
 func (stalled) Timeout() bool   { return true }
 func (stalled) Temporary() bool { return false }
 
-// errUnanswered is why a request was ended that one connection after another died of.
+// errUnanswered is the error of a request for which several connections ended without a response.
 var errUnanswered = errors.New("connections end without an answer")
 
-// maxReplay bounds the body of a request that is kept so that it can be sent again.
+// maxReplay limits the request bodies that are kept for a retry.
 const maxReplay = 64 << 10
 
-// RoundTrip sends a request to a target, whatever the host of its URL, and to another one where that is harmless. The answer's body has to be
-// closed. It is an http.RoundTripper.
+// RoundTrip sends a request to a target, whatever the host of its URL. Where a retry is safe, it
+// tries another target. The caller must close the response's body. RoundTrip makes Upstream an
+// http.RoundTripper.
 //
-// Sent again is what has reached no target: there was no connection, and nothing of the body was read; and what can be repeated, if the
-// connection ended without a byte of an answer: GET, HEAD, OPTIONS, TRACE, PUT and DELETE, without a body or with one of at most 64 KiB of
-// known length. Never what has been answered, in part or with an error, nor what was not answered in time.
+// A retry is safe in two cases. In the first, no target got the request: no connection was opened,
+// and nothing of the body was read. In the second, the connection ended without a byte of a
+// response, the method is GET, HEAD, OPTIONS, TRACE, PUT or DELETE, and the body is empty or has a
+// known length of at most 64 KiB.
+//
+// A request is never retried after any part of a response, after an error response, or after a
+// timeout.
 func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	s := u.settings.Load()
 	b, err := newBody(r, s)
@@ -55,8 +60,9 @@ func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// try has a request sent to one target after another, for as long as send says that it may be sent again, and there is a target, and a retry left for
-// it. The error is that of the last one.
+// try sends a request to one target after another. It goes on while send reports that a retry is
+// safe, another target is up, and a retry is left for the request and in the budget. The error is
+// that of the last attempt.
 func (u *Upstream) try(s *settings, send func(Exchange) (again bool, err error)) error {
 	var tried []*Target
 	var failed error
@@ -74,17 +80,17 @@ func (u *Upstream) try(s *settings, send func(Exchange) (again bool, err error))
 	}
 }
 
-// requestBody is the body of a request over several attempts.
+// requestBody is the body of a request, across attempts.
 type requestBody struct {
 	real   io.ReadCloser // nil for none
-	kept   []byte        // all of it, where it is kept
+	kept   []byte        // the whole body, if it is kept for a retry
 	isKept bool
-	read   atomic.Bool // some of it was, or may have been
-	broken atomic.Bool // it did not come
+	read   atomic.Bool // a part of it was read, or may have been
+	broken atomic.Bool // reading it from the client failed
 }
 
-// newBody readies the body of a request; what is small, and may have to be sent again, is read now. A client that waits to be asked for its body is
-// left to the target.
+// newBody prepares the body of a request. It reads a small body now if a retry may need it. A
+// client that waits for 100 (Continue) is left to the target.
 func newBody(r *http.Request, s *settings) (*requestBody, error) {
 	b := &requestBody{real: r.Body}
 	if r.Body == nil || r.Body == http.NoBody {
@@ -116,13 +122,14 @@ func (b *requestBody) keep(r *http.Request, after time.Duration) error {
 	return &clientError{err}
 }
 
-// clientError is what was wrong on the client's side.
+// clientError is an error on the client's side.
 type clientError struct{ err error }
 
 func (e *clientError) Error() string { return "the request's body did not come: " + e.err.Error() }
 func (e *clientError) Unwrap() error { return e.err }
 
-// ClientFailed reports whether an error of RoundTrip is about the client's side: its body did not come.
+// ClientFailed reports whether an error of RoundTrip is on the client's side: its request body did
+// not arrive.
 func ClientFailed(err error) bool {
 	var c *clientError
 	return errors.As(err, &c)
@@ -134,7 +141,7 @@ func (b *requestBody) close() {
 	}
 }
 
-// idempotent reports whether a request may be carried out twice.
+// idempotent reports whether a request with this method may be carried out twice.
 func idempotent(method string) bool {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete, "":
@@ -143,7 +150,7 @@ func idempotent(method string) bool {
 	return false
 }
 
-// attempt is a request at one target.
+// attempt is a request to one target.
 type attempt struct {
 	Exchange
 	s     *settings
@@ -151,13 +158,13 @@ type attempt struct {
 	body  *requestBody
 	idle  *idle
 
-	connected atomic.Int32 // connections that it was given
+	connected atomic.Int32 // how many connections net/http has used for it
 	conn      atomic.Pointer[net.Conn]
-	heard     atomic.Bool // a byte of an answer has come
+	heard     atomic.Bool // a byte of the response was received
 }
 
-// maxConnections is how many connections an attempt may be given: net/http takes another one where one that was kept has died. So one
-// request does not end all connections that are kept.
+// maxConnections limits the connections that one attempt may use. net/http takes another connection
+// when a kept one has died. Without the limit, one request could use up all kept connections.
 const maxConnections = 3
 
 // send sends the request once.
@@ -190,7 +197,7 @@ func (a *attempt) send(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// request is the request as the target gets it.
+// request returns the request as the target gets it.
 func (a *attempt) request(r *http.Request, ctx context.Context) *http.Request {
 	out := r.WithContext(ctx)
 	at := *r.URL
@@ -208,7 +215,7 @@ func (a *attempt) request(r *http.Request, ctx context.Context) *http.Request {
 	return out
 }
 
-// trace watches what becomes of the request.
+// trace adds hooks that record how far the request has come.
 func (a *attempt) trace(ctx context.Context, cancel context.CancelCauseFunc) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) {
@@ -221,7 +228,7 @@ func (a *attempt) trace(ctx context.Context, cancel context.CancelCauseFunc) con
 	})
 }
 
-// fail tells the target's part in an error.
+// fail ends the exchange, and separates the target's failures from other errors.
 func (a *attempt) fail(err error) {
 	switch {
 	case a.outer.Err() != nil || a.body.broken.Load() || a.idle.clientStalled():

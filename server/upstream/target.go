@@ -7,56 +7,67 @@ import (
 	"time"
 )
 
-// A Target is one server of an upstream. All but its URL is guarded by the upstream's lock.
+// A Target is one server of an upstream. The upstream's lock guards everything but the URL.
 type Target struct {
 	url    *url.URL
 	addr   string
 	weight int64
-	turn   int64 // whose it is among those that are equally loaded: see Pick
+	turn   int64 // decides among equally loaded targets: see least
 
 	inFlight         int64
 	requests, failed uint64
 
-	row   int       // requests in a row that failed
-	until time.Time // it is out until then, and on trial from then on until a request has been answered; zero where it is neither
-	tried bool      // a request is under way that is the trial
-	times int       // how often it went out without having been in for long
+	row int // consecutive failures
+	// The target is down until then. After that it is on trial until it responds to a request.
+	// Zero: neither.
+	until time.Time
+	tried bool // the trial's request is in flight
+	times int  // how often it went down without staying up for long in between
 	last  time.Duration
-	since time.Time // when it came back
-	era   int       // counts how often it went out and came back: what was begun before says nothing about now
+	since time.Time // when it came up again
+	// counts changes between up and down. Results of exchanges that began before a change are
+	// ignored.
+	era int
 
-	up     bool // by the checks; true where there are none
-	checks int  // checks in a row that said otherwise
+	up     bool // according to the health checks; true without checks
+	checks int  // consecutive checks with the opposite result
 	stop   context.CancelFunc
 }
 
-// URL returns where the target is. It is not to be changed.
+// URL returns the URL of the target. Do not modify it.
 func (t *Target) URL() *url.URL { return t.url }
 
-// An Exchange is one request at one target, counted there until Done. It is for one goroutine at a time.
+// An Exchange is one request to one target. The target counts it as in flight until Done. An
+// Exchange is not safe for concurrent use.
 type Exchange struct {
 	Target *Target
 	u      *Upstream
 	era    int
 	trial  bool
-	calm   bool // the target was in when it was picked: an answer says nothing new
+	calm   bool // the target was up when it was picked, so that a response is no news
 	done   bool
 }
 
-// An Outcome is how an exchange ended.
+// An Outcome says how an exchange ended.
 type Outcome uint8
 
 // The outcomes.
 const (
-	Answered Outcome = iota // completely
-	Failed                  // for a reason of the target's: it could not be reached, or did not answer, or not completely
-	Left                    // for another reason, as that the client is gone
+	Answered Outcome = iota // the response was complete
+	Failed                  // the target failed: it could not be reached, or its response was missing or incomplete
+	Left                    // any other end, for example because the client disconnected
 )
 
-// Pick chooses a target and counts a request there: of those that are in, the one with the fewest requests under way for its weight. Those that
-// are equal take turns by their weights. A target that has been out gets one request; the others follow when that is answered. While all are
-// out, either all count as in, or the error is ErrOut, as the policy says. Where a request was sent before, and MayRetry has allowed another try, those targets are left out, and
-// only targets that are in remain.
+// Pick chooses a target and counts a request in flight there.
+//
+// Among the targets that are up, Pick chooses the one with the fewest requests in flight relative
+// to its weight. Equal targets take turns, according to their weights. A target that was down gets
+// one request as a trial; others follow after its response. While all targets are down, the policy
+// decides: either all count as up, or the error is ErrOut. If all targets that may be chosen are at
+// their limit of requests, the error is ErrFull.
+//
+// For a retry, pass the targets that were already tried, after MayRetry has allowed it. Pick then
+// leaves them out and chooses only among targets that are up.
 func (u *Upstream) Pick(not ...*Target) (Exchange, error) {
 	s := u.settings.Load()
 	if len(not) == 0 {
@@ -92,13 +103,14 @@ func (u *Upstream) Pick(not ...*Target) (Exchange, error) {
 	return e, nil
 }
 
-// in reports whether a target is given requests.
+// in reports whether a target may get requests.
 func (t *Target) in(now time.Time) bool {
 	return t.up && (t.until.IsZero() || !t.tried && !now.Before(t.until))
 }
 
-// least returns the least loaded of the targets that may be picked. Equal ones take turns: each gets ahead by its weight, and who is
-// furthest ahead goes, and falls behind by what the others got.
+// least returns the least loaded of the targets that may be picked. Equally loaded targets take
+// turns by smooth weighted round robin: each gains its weight, the one with the most is picked, and
+// it loses what all of them gained.
 func (u *Upstream) least(may func(*Target) bool) (best *Target) {
 	var total int64
 	for _, t := range u.targets {
@@ -125,7 +137,8 @@ func (u *Upstream) least(may func(*Target) bool) (best *Target) {
 	return best
 }
 
-// Heard says that the header of an answer is there. It ends the trial of a target that was out.
+// Heard records that the header of the response was received. It ends the trial of a target that
+// was down.
 func (e *Exchange) Heard() {
 	t := e.Target
 	e.u.mu.Lock()
@@ -139,7 +152,8 @@ func (e *Exchange) Heard() {
 	e.u.opts.Log.Info("upstream target is up", "upstream", e.u.name, "target", t.url.Host, "why", "it answered a request")
 }
 
-// Done ends the exchange, once; further calls do nothing. why is for the log, and must name no client.
+// Done ends the exchange. Only its first call counts. why goes to the log and must not name a
+// client.
 func (e *Exchange) Done(o Outcome, why string) {
 	t, u := e.Target, e.u
 	u.mu.Lock()
@@ -164,17 +178,19 @@ func (e *Exchange) Done(o Outcome, why string) {
 		t.row = 0
 	case Failed:
 		t.row++
-		// A target that is out and was tried nevertheless goes out anew only by its trial.
+		// A target that is down and got requests anyway, because all were down, extends its time
+		// only when its trial fails.
 		if s.failures > 0 && (e.trial || t.row >= s.failures && t.until.IsZero()) {
 			u.putOut(t, s.out, why)
 		}
 	}
 }
 
-// maxDoublings bounds how much longer a target stays out each time.
+// maxDoublings limits how often the time that a target stays down doubles.
 const maxDoublings = 5
 
-// putOut takes a target out for a while, longer each time, unless it has been in for as long as it was out.
+// putOut marks a target as down. The time doubles with each failure in succession. It starts over
+// at base if the target was up for longer than it was last down.
 func (u *Upstream) putOut(t *Target, base time.Duration, why string) {
 	now := u.opts.Now()
 	if t.until.IsZero() && now.Sub(t.since) > t.last {

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// newTransport is how the targets of an upstream are spoken to. Idle connections go before most servers would end them.
+// newTransport returns the transport to the targets of an upstream. It closes idle connections
+// after 50 s, before most servers would close them.
 func newTransport(spec *Spec, dial func(context.Context, string, string) (net.Conn, error)) *http.Transport {
 	connect := spec.Timeouts.Connect
 	if dial == nil {
@@ -23,10 +24,11 @@ func newTransport(spec *Spec, dial func(context.Context, string, string) (net.Co
 		IdleConnTimeout:        50 * time.Second,
 		MaxIdleConnsPerHost:    spec.MaxIdle,
 		MaxResponseHeaderBytes: 256 << 10,
-		DisableCompression:     true, // what the client asked for is what the upstream is asked for
-		Protocols:              protocols(spec.Protocol),
+		// the client's Accept-Encoding is passed on, so the response must not be decompressed here
+		DisableCompression: true,
+		Protocols:          protocols(spec.Protocol),
 		HTTP2: &http.HTTP2Config{
-			SendPingTimeout: 30 * time.Second, // a connection on which nothing comes is asked whether it lives
+			SendPingTimeout: 30 * time.Second, // a silent connection is probed
 			PingTimeout:     15 * time.Second,
 		},
 	}
@@ -54,13 +56,14 @@ func protocols(name string) *http.Protocols {
 	return p
 }
 
-// sameTransport reports whether two policies speak to targets in the same way, so that connections can be kept.
+// sameTransport reports whether two policies connect to targets in the same way, so that
+// connections can be kept.
 func sameTransport(a, b *Spec) bool {
 	return a.Protocol == b.Protocol && a.Digest == b.Digest && a.MaxIdle == b.MaxIdle &&
 		a.Timeouts.Connect == b.Timeouts.Connect && a.Timeouts.Response == b.Timeouts.Response
 }
 
-// Reason is an error in a few words, without addresses, of which one may be a client's.
+// Reason returns an error in a few words, without addresses, because an address may be a client's.
 func Reason(err error) string {
 	var op *net.OpError
 	if errors.As(err, &op) {

@@ -1,8 +1,9 @@
-// Package upstream passes requests on to the targets of an upstream: it chooses a target, keeps away from those that fail, sends again what
-// is harmless to send again, and ends what stands still.
+// Package upstream forwards requests to the targets of an upstream. It balances load, takes failing
+// targets out of use, retries requests where that is safe, and ends exchanges that stall.
 //
-// An Upstream is an http.RoundTripper. Its choice is of use without net/http too: Pick names a target and counts a request there, and the
-// Exchange that it returns is told how the request went.
+// An Upstream is an http.RoundTripper. Its load balancing also works without net/http: Pick chooses
+// a target and counts a request there, and the caller reports to the Exchange that it returns how
+// the request went.
 package upstream
 
 import (
@@ -22,36 +23,36 @@ import (
 	"github.com/weirflow/weir/server/plain"
 )
 
-// The reasons why no target is picked.
+// The reasons why Pick returns no target.
 var (
 	ErrOut  = errors.New("all targets of the upstream are out")
 	ErrFull = errors.New("all targets of the upstream have as many requests as they may")
 )
 
-// A Spec is what a policy says of an upstream.
+// A Spec is an upstream as a policy describes it.
 type Spec struct {
 	policy.Upstream
-	TLS    *tls.Config // nil for what is usual
-	Digest [32]byte    // of what TLS is made of
+	TLS    *tls.Config // nil for the default
+	Digest [32]byte    // of the files and settings that TLS is made of
 }
 
-// Options are what all upstreams of a Set share.
+// Options are shared by all upstreams of a Set.
 type Options struct {
 	Log *slog.Logger // required
 	Now func() time.Time
-	// Dial opens connections; nil is the network.
+	// Dial opens connections; default: a net.Dialer.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// A Set is the upstreams of a policy by name. Change puts others in their place, and keeps the state of the targets that remain. All
-// methods may be called concurrently.
+// A Set holds the upstreams of a policy by name. Prepare and Commit replace them, and keep the
+// state of targets that remain. A Set is safe for concurrent use.
 type Set struct {
 	opts Options
 	mu   sync.Mutex
 	all  map[string]*Upstream
 }
 
-// NewSet returns a Set without upstreams.
+// NewSet returns an empty Set.
 func NewSet(o Options) *Set {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -59,7 +60,8 @@ func NewSet(o Options) *Set {
 	return &Set{opts: o, all: map[string]*Upstream{}}
 }
 
-// An Upstream is several targets that answer the same requests. It keeps its identity, and its targets their state, when the policy changes.
+// An Upstream is a group of targets that serve the same requests. It stays the same object, and its
+// targets keep their state, when the policy changes.
 type Upstream struct {
 	name     string
 	opts     *Options
@@ -72,19 +74,19 @@ type Upstream struct {
 	checks  sync.WaitGroup
 }
 
-// settings are what a policy says of an upstream. They are replaced as a whole.
+// settings are an upstream's settings in a policy. They are replaced as a whole.
 type settings struct {
 	spec      Spec
 	retries   int
 	budget    *budget
-	failures  int // 0 is never
+	failures  int // 0 means never down
 	out       time.Duration
-	refuse    bool // while all are out
+	refuse    bool // refuse requests while all targets are down
 	transport *http.Transport
-	client    *plain.Client // nil where only the transport will do
+	client    *plain.Client // nil if only the transport can be used
 }
 
-// A Change is another policy's upstreams, made ready: nothing can fail any more.
+// A Change is the upstreams of a new policy, ready to Commit, which cannot fail.
 type Change struct {
 	set  *Set
 	next map[string]*prepared
@@ -96,7 +98,7 @@ type prepared struct {
 	weights  []int64
 }
 
-// Prepare readies the upstreams of a policy. It changes nothing that is in force.
+// Prepare readies the upstreams of a policy. It changes nothing that is in use.
 func (s *Set) Prepare(specs []Spec) (*Change, error) {
 	c := &Change{s, map[string]*prepared{}}
 	for _, spec := range specs {
@@ -151,7 +153,7 @@ func (s *Set) newSettings(spec Spec, targets int) (*settings, error) {
 	}, nil
 }
 
-// either is a value, or what it means where it is zero.
+// either returns v, or the default if v is zero.
 func either[T comparable](v, usual T) T {
 	var zero T
 	if v == zero {
@@ -160,7 +162,7 @@ func either[T comparable](v, usual T) T {
 	return v
 }
 
-// Commit puts the change in force. Requests that are under way end where they are.
+// Commit replaces the upstreams. Requests in flight finish at the targets that they have.
 func (c *Change) Commit() {
 	c.set.mu.Lock()
 	defer c.set.mu.Unlock()
@@ -180,14 +182,14 @@ func (c *Change) Commit() {
 	}
 }
 
-// Get returns the upstream of that name, nil where there is none.
+// Get returns the upstream with that name, or nil.
 func (s *Set) Get(name string) *Upstream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.all[name]
 }
 
-// Close ends the checks and closes idle connections. Requests must have ended.
+// Close stops the health checks and closes idle connections. Call it when no request is in flight.
 func (s *Set) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +201,7 @@ func (s *Set) Close() {
 	}
 }
 
-// change puts settings and targets in force. A target that stays keeps its state; one that came is in.
+// change replaces settings and targets. A target that stays keeps its state; a new one is up.
 func (u *Upstream) change(p *prepared) {
 	old := u.settings.Load()
 	if old != nil && sameTransport(&old.spec, &p.settings.spec) {
@@ -213,7 +215,8 @@ func (u *Upstream) change(p *prepared) {
 	}
 	u.settings.Store(p.settings)
 	if old != nil && old.transport != p.settings.transport {
-		old.transport.CloseIdleConnections() // what is in use is closed when it has been idle for a while
+		// connections in use are closed later, after they have become idle
+		old.transport.CloseIdleConnections()
 	}
 	if old != nil && old.client != nil && old.client != p.settings.client {
 		old.client.Close()
@@ -243,7 +246,7 @@ func (u *Upstream) change(p *prepared) {
 	}
 }
 
-// retire ends what the upstream has started.
+// retire stops the health checks and closes idle connections.
 func (u *Upstream) retire() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -257,18 +260,19 @@ func (u *Upstream) retire() {
 	}
 }
 
-// address is where a target is dialled.
+// address returns the HOST:PORT to connect to.
 func address(at *url.URL) string {
 	if at.Port() != "" {
 		return at.Host
 	}
-	return at.Host + ":80" // of an https one nobody asks
+	return at.Host + ":80" // only targets with http use it: https goes through the transport
 }
 
-// Name returns the name that the policy gives it.
+// Name returns the upstream's name in the policy.
 func (u *Upstream) Name() string { return u.name }
 
-// MayRetry asks the budget whether a request may be sent to one more target, and counts it either way.
+// MayRetry asks the budget whether a request may be sent to one more target, and counts the retry
+// as sent or as spared.
 func (u *Upstream) MayRetry() bool {
 	if !u.settings.Load().budget.spend() {
 		u.spared.Add(1)
@@ -282,7 +286,7 @@ func (u *Upstream) MayRetry() bool {
 type Stats struct {
 	Name    string
 	Retries uint64 // requests that were sent again
-	Spared  uint64 // requests that were not, as the budget for it was spent
+	Spared  uint64 // requests that were not sent again because the budget was spent
 	Targets []TargetStats
 }
 
@@ -291,10 +295,10 @@ type TargetStats struct {
 	Target             string // the host and port of its URL
 	Requests, Failures uint64
 	InFlight           int
-	Up                 bool // it is given requests
+	Up                 bool // may get requests
 }
 
-// Stats returns the counters of all upstreams, in no order.
+// Stats returns the counters of all upstreams, in no particular order.
 func (s *Set) Stats() (all []Stats) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
