@@ -12,15 +12,15 @@ import (
 	"github.com/weirflow/weir/internal/httpsyntax"
 )
 
-// A Problem is one thing that is wrong, or that is probably not meant, in a policy.
+// A Problem is an error in a policy, or a warning about something that was probably not intended.
 type Problem struct {
-	Path    []string // where: the names and indexes that lead to it in a policy file
+	Path    []string // the keys and indexes that lead to it in a policy file
 	Message string   // what is wrong
-	Fix     string   // what to do about it; may be empty
+	Fix     string   // what to write instead; may be empty
 	Warning bool     // the policy works nevertheless
 }
 
-// String is the problem in one line.
+// String returns the problem in one line.
 func (p Problem) String() string {
 	text := strings.Join(p.Path, ".") + ": " + p.Message
 	if p.Fix != "" {
@@ -29,7 +29,7 @@ func (p Problem) String() string {
 	return text
 }
 
-// Check returns all that is wrong with a policy, and what is probably not meant, in the order of a policy file.
+// Check returns all errors and warnings of a policy, in the order of a policy file.
 func (p *Policy) Check() []Problem {
 	c := checker{Policy: p, used: map[string]bool{}}
 	c.headers()
@@ -47,7 +47,7 @@ func (p *Policy) Check() []Problem {
 type checker struct {
 	*Policy
 	problems []Problem
-	used     map[string]bool // limits that a route names
+	used     map[string]bool // limits that a route uses
 }
 
 func (c *checker) wrong(message, fix string, path ...string) {
@@ -113,7 +113,7 @@ func (c *checker) stores() {
 	}
 }
 
-// lease checks how tokens are taken ahead. The bounds are those of package lease.
+// lease checks a store's lease settings. The bounds are those of package lease.
 func (c *checker) lease(s Store) {
 	if d := s.Lease.Lifetime; d != 0 && (d < time.Millisecond || d > time.Minute) {
 		c.wrong(fmt.Sprintf("a lease of %v is too short or too long", d), "write one from 1ms to 1m", "stores", s.Name, "lease", "lifetime")
@@ -177,7 +177,8 @@ func (c *checker) limits() {
 	}
 }
 
-// places checks what a limit of concurrency cannot have: it is entered for a cost that is known.
+// places checks what a Concurrency cannot have. A request enters it at a cost that is known
+// beforehand.
 func (c *checker) places(l *Limit) {
 	if _, ok := l.Limit.(weir.Concurrency); !ok {
 		return
@@ -187,7 +188,7 @@ func (c *checker) places(l *Limit) {
 	}
 }
 
-// algorithm checks a limit's numbers and its cost, which has to fit them.
+// algorithm checks a limit's parameters, and that its cost fits them.
 func (c *checker) algorithm(l *Limit) {
 	cost, err := parseCost(l.Cost)
 	if err != nil {
@@ -209,7 +210,7 @@ func (c *checker) algorithm(l *Limit) {
 	}
 }
 
-// unknown reports a name that refers to nothing.
+// unknown reports a reference to a name that does not exist.
 func (c *checker) unknown(what, name string, known []string, path ...string) {
 	fix := fmt.Sprintf("there are no %ss: add one under %ss", what, what)
 	if len(known) > 0 {
@@ -258,7 +259,7 @@ func (c *checker) routes() {
 	}
 }
 
-// routeLimits checks the limits that a route names.
+// routeLimits checks the limits of a route.
 func (c *checker) routeLimits(r *Route, p *pattern, parsed bool, at string) {
 	for j, name := range r.Limits {
 		path := []string{"routes", at, "limits", strconv.Itoa(j)}
@@ -287,7 +288,7 @@ func (c *checker) routeLimits(r *Route, p *pattern, parsed bool, at string) {
 	}
 }
 
-// refused checks what the refused get, or those whom an upstream failed.
+// refused checks the response to refused requests, or to requests whose upstream failed.
 func (c *checker) refused(r Refused, at, word string) {
 	set := 0
 	for _, v := range []string{r.Body, r.File, r.Redirect} {
@@ -311,7 +312,7 @@ func (c *checker) refused(r Refused, at, word string) {
 	}
 }
 
-// unused warns of limits that no route names.
+// unused warns of limits that no route uses.
 func (c *checker) unused() {
 	for i := range c.Limits {
 		if name := c.Limits[i].Name; !c.used[name] {

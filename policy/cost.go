@@ -13,7 +13,7 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// costKind is where a cost is read from.
+// costKind says where the cost of a request comes from.
 type costKind uint8
 
 const (
@@ -25,11 +25,11 @@ const (
 // cost is what a request takes from a limit.
 type cost struct {
 	kind   costKind
-	n      int64  // fixed
-	header string // in canonical form
+	n      int64  // the fixed cost
+	header string // the name of the field, in canonical form
 }
 
-// parseCost reads a cost as it is written in a policy.
+// parseCost reads a cost as a policy file has it.
 func parseCost(text string) (cost, error) {
 	if text == "" {
 		return cost{n: 1}, nil
@@ -50,7 +50,8 @@ func parseCost(text string) (cost, error) {
 	return cost{n: n}, nil
 }
 
-// of is the cost of a request. ok is false where the request names one that is none: a client must not be able to ask for nothing.
+// of returns the cost of a request. ok is false if the request's header field holds no valid cost.
+// A cost of 0 is not valid: a client must not be able to pass without a charge.
 func (c cost) of(r *request) (n int64, ok bool) {
 	switch c.kind {
 	case costHeader:
@@ -66,10 +67,12 @@ func (c cost) of(r *request) (n int64, ok bool) {
 	return c.n, true
 }
 
-// open reports whether the cost of a request is not known yet: it is the length of a body that has still to be read.
+// open reports whether the cost of a request is not known yet, because it is the length of a body
+// that has not been read.
 func (c cost) open(r *request) bool { return c.kind == costBytes && r.Length < 0 }
 
-// capacityOf is the most that one request can take, and what sets it. A SmoothBursty and a WarmUp refuse nothing for its size.
+// capacityOf returns the most that one request can take, and the name of the field that sets it.
+// SmoothBursty and WarmUp refuse no request for its size.
 func capacityOf(l weir.Limit) (size int64, field string) {
 	if p := rules.ParamsOf(l); p != nil {
 		return p.MostPerRequest()
@@ -77,7 +80,8 @@ func capacityOf(l weir.Limit) (size int64, field string) {
 	return math.MaxInt64, ""
 }
 
-// window is the time that a limit's quota is spoken of for, in a RateLimit-Policy. The limit is valid.
+// window returns the time in which a limit's whole quota comes back, for the field
+// RateLimit-Policy. The limit must be valid.
 func window(l weir.Limit) time.Duration {
 	if p := rules.ParamsOf(l); p != nil {
 		return p.QuotaWindow()

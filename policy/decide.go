@@ -8,17 +8,19 @@ import (
 	"github.com/weirflow/weir/keyed"
 )
 
-// An Outcome is what becomes of a request.
+// An Outcome says whether a request may go on.
 type Outcome uint8
 
 // The outcomes.
 const (
-	Allow   Outcome = iota // it may go now
-	Delay                  // it may go when Wait returns
+	Allow   Outcome = iota // it may go on now
+	Delay                  // it may go on when Wait returns
 	Deny                   // a limit refused it
 	NoRoute                // no route matched
-	Invalid                // a header field that holds the cost does not hold one
-	Left                   // the context ended before a store had answered: Err says how, and nothing is charged that is known of
+	Invalid                // the header field that should hold the cost holds no valid cost
+	// the context ended before a store responded; Err is the context's error, and no known charge
+	// remains
+	Left
 )
 
 // String returns the outcome's name.
@@ -26,45 +28,55 @@ func (o Outcome) String() string {
 	return [...]string{"allow", "delay", "deny", "no route", "invalid", "left"}[o]
 }
 
-// A Verdict is the answer to a request.
+// A Verdict is the decision about a request.
 type Verdict struct {
 	Outcome Outcome
-	Route   int    // the index of the route that matched; -1 where none did
-	Limit   string // the limit that refused or delayed it; empty otherwise
-	Key     string // that limit's key for the request, see DecodeKey; where Options.Keys is set, or several limits were asked
+	Route   int    // the index of the route that matched; -1 if none did
+	Limit   string // the limit that refused or delayed the request; otherwise empty
+	// that limit's key, see DecodeKey; set if Options.Keys is set or several limits were evaluated
+	Key string
 
-	// Decision is that of the limits together: of the one that refused, or of the one with the least remaining.
+	// Decision combines the decisions of all limits: it is that of the limit that refused, or of
+	// the limit with the least remaining.
 	Decision weir.Decision
 
-	Delay time.Duration // how long Wait is to take, if nobody leaves the line
+	Delay time.Duration // how long Wait will take if nobody leaves the queue
 
-	// Err is what a store said that did not decide: then the limit's on_failure did, and Decision.Source says so. It is also what was wrong with
-	// a charge that a store cannot carry out, as of a cost beyond what it can count: that one is refused.
+	// Err is the error of a store that could not decide. The limit's on_failure decided instead,
+	// and Decision.Source says so. Err can also be the error of a charge that no store can carry
+	// out, such as a cost beyond what it can count; such a request is refused.
 	Err error
 
-	cost      int64 // where one limit decided
-	rare      *rare // nil for nothing of it
+	cost      int64 // if a single limit decided
+	rare      *rare // nil if not needed
 	evaluated []*limit
-	order     []int                  // the places in asked, in the order of the policy
-	charges   []keyed.Charge[string] // one for each asked; nil where one decided
-	open      []bool                 // which of them are for a length that is not known yet; nil for none
-	shared    *sharing               // what is in stores; nil for nothing
+	order     []int                  // the positions in asked, in the order of the policy
+	charges   []keyed.Charge[string] // one for each limit in asked; nil if a single limit decided
+	open      []bool                 // which charges are for a body of unknown length; nil for none
+	shared    *sharing               // the charges in stores; nil for none
 }
 
-// Decide asks the limits of the first route that matches, charges all of them or none, and says what becomes of the request.
+// Decide evaluates the limits of the first route that matches. It charges all of them or none, and
+// returns the outcome.
 //
-// A limit that is a queue is joined where it is busy: the outcome is Delay, and the request's place is held until Wait or Cancel. All
-// other limits are charged when the request is accepted into the queue, not when it leaves it.
+// If a limit is a queue and is busy, the request joins it. The outcome is Delay, and the request
+// keeps its place until Wait or Cancel. All other limits are charged when the request joins the
+// queue, not when it leaves it.
 //
-// Limits in memory are charged first, and then those in stores: those of one store in one step, where it can do that, and one store after
-// another. When one refuses, what was charged before is given back at once; others may have been refused for it meanwhile. A queue in a store is
-// charged when all others have admitted the request, and its place is a time: a request that leaves does not move up those behind.
+// Limits in memory are charged first, then limits in stores. Limits of one store are charged in one
+// atomic step if the store can do that. Several stores are charged one after another. When a store
+// refuses, earlier charges are given back at once; in the meantime, they may have caused other
+// requests to be refused. A queue in a store is charged after all other limits have admitted the
+// request. A place in such a queue is a time, so when a request leaves, those behind it do not move
+// up.
 //
-// Shadow limits are evaluated last, and only for requests that the others admit: each counts what it would have counted beside them. Those in
-// stores are evaluated in the background: no request waits for them.
+// Shadow limits are evaluated last, and only for requests that all other limits admit. Each shadow
+// limit counts what it would have decided if it were enforced. Shadow limits in stores are
+// evaluated in the background, so that no request waits for them.
 func (e *Engine) Decide(req Request) Verdict { return e.DecideContext(context.Background(), req) }
 
-// DecideContext is Decide with a context, that bounds how long stores are waited for. Limits in memory do not look at it.
+// DecideContext is like Decide. The context limits how long to wait for stores. Limits in memory
+// ignore it.
 func (e *Engine) DecideContext(ctx context.Context, req Request) Verdict {
 	m := e.Match(req)
 	return e.DecideMatch(ctx, &m)
@@ -94,8 +106,8 @@ func (e *Engine) decide(ctx context.Context, r *request, index int) Verdict {
 	return v
 }
 
-// one decides by a single limit where nothing of its charge has to be held on to: there are no charges then. It reports false where all
-// has to decide: for several limits, for a length that is not known yet, and for a queue that is busy.
+// one decides by a single limit whose charge need not be remembered. It reports false if the
+// general path must decide: with several limits, a body of unknown length, or a busy queue.
 func (v *Verdict) one(ctx context.Context, e *Engine, r *request) bool {
 	if len(v.evaluated) != 1 {
 		return false
@@ -136,7 +148,7 @@ func (v *Verdict) one(ctx context.Context, e *Engine, r *request) bool {
 	return true
 }
 
-// all decides by the limits together.
+// all decides by all limits of the route together.
 func (v *Verdict) all(ctx context.Context, e *Engine, r *request, route *route) {
 	v.charges = make([]keyed.Charge[string], len(route.live))
 	if !v.ask(r, len(route.stages) > 0 || len(route.places) > 0) {
@@ -148,8 +160,8 @@ func (v *Verdict) all(ctx context.Context, e *Engine, r *request, route *route) 
 	v.count()
 }
 
-// ask works out keys and costs. It reports false where that alone settles the matter. keep says that what is charged in memory may have to be
-// given back.
+// ask determines keys and costs. It reports false if that alone decides about the request. keep
+// says that a charge in memory may have to be given back.
 func (v *Verdict) ask(r *request, keep bool) bool {
 	var buf [maxKey]byte
 	for i, l := range v.evaluated {
@@ -172,31 +184,31 @@ func (v *Verdict) ask(r *request, keep bool) bool {
 	return true
 }
 
-// question is what a limit is to be asked about a request, or why it is not asked.
+// question says how a limit applies to a request.
 type question uint8
 
 const (
 	asks   question = iota
-	skip            // a part of the key is missing, and the limit does not apply then
-	lacks           // a part of the key is missing, and the request is refused then
-	cheat           // the header field that is to hold the cost holds none
-	banned          // the key is, for as long as the request says
+	skip            // a part of the key is missing, and on_missing says that the limit does not apply
+	lacks           // a part of the key is missing, and on_missing refuses the request
+	cheat           // the header field of the cost holds no valid cost
+	banned          // the key is banned; request.banned says for how long
 	exempt          // the limit does not apply to the request
 )
 
-// passes counts a request that the limit does not apply to.
+// passes counts an exempt request.
 func (l *limit) passes(q question) {
 	if q == exempt && !l.isRest() {
 		l.counts.exempt.Add(1)
 	}
 }
 
-// question works out a limit's key and cost for a request.
+// question determines a limit's key and cost for a request.
 func (l *limit) question(buf []byte, r *request) (key []byte, cost int64, q question) {
 	key, present, empty := l.key(buf, r)
 	free := l.exempt.has(key, r)
 	switch {
-	case free: // but for a ban, which is a decision of the moment
+	case free: // even if a part is missing; but a ban still applies, as it is a decision of the moment
 	case empty && l.OnMissing == "skip_empty", !present && l.OnMissing == "skip":
 		return key, 0, skip
 	case !present && l.OnMissing == "deny":
@@ -220,7 +232,8 @@ func (l *limit) question(buf []byte, r *request) (key []byte, cost int64, q ques
 	return key, cost, asks
 }
 
-// key makes a limit's key for a request. present is false where a part is missing; empty is true where all of them are, or have no value.
+// key builds a limit's key for a request. present is false if any part is missing. empty is true if
+// every part is missing or has no value.
 func (l *limit) key(buf []byte, r *request) (key []byte, present, empty bool) {
 	present, empty = true, len(l.parts) > 0
 	for i, p := range l.parts {
@@ -252,7 +265,7 @@ func (v *Verdict) settle(l *limit, key []byte, q question, r *request) {
 	l.counts.limited.Add(1)
 }
 
-// text is a key that outlives the request, where verdicts carry it.
+// text returns a copy of the key if verdicts carry keys.
 func (l *limit) text(key []byte) string {
 	if !l.keepsKey {
 		return ""
@@ -264,7 +277,7 @@ func (v *Verdict) deny(l *limit, key string, d weir.Decision) {
 	v.Outcome, v.Limit, v.Key, v.Decision = Deny, l.Name, key, d
 }
 
-// opens notes that the cost of a charge is not known yet.
+// opens records that the cost of a charge is not known yet.
 func (v *Verdict) opens(i int) {
 	if v.open == nil {
 		v.open = make([]bool, len(v.charges))
@@ -272,9 +285,9 @@ func (v *Verdict) opens(i int) {
 	v.open[i], v.charges[i].Keep = true, true
 }
 
-// charge asks the limits in memory and sets the outcome.
+// charge charges the limits in memory and sets the outcome.
 func (v *Verdict) charge(e *Engine, r *route) {
-	v.Decision, _ = r.group.Take(v.charges[:r.memory]) // the error is for a number of charges that is not the group's
+	v.Decision, _ = r.group.Take(v.charges[:r.memory]) // an error can only mean a wrong number of charges
 	ownNames(&v.Decision, v.evaluated[:r.memory], v.charges)
 	for i, l := range v.evaluated[:r.memory] {
 		c := &v.charges[i]
@@ -290,7 +303,8 @@ func (v *Verdict) charge(e *Engine, r *route) {
 	}
 }
 
-// count counts the outcome once for each evaluated limit, and a refusal only for the limit that refused.
+// count counts the outcome once for each evaluated limit. A refusal counts only for the limit that
+// refused.
 func (v *Verdict) count() {
 	for i, l := range v.evaluated {
 		c := &v.charges[i]
@@ -310,7 +324,7 @@ func (v *Verdict) count() {
 	}
 }
 
-// shadow decides in a limit's own state, which nothing else looks at.
+// shadow evaluates a shadow limit, in a state that no other limit uses.
 func (v *Verdict) shadow(l *limit, e *Engine, r *request) {
 	var buf [maxKey]byte
 	key, cost, q := l.question(buf[:0], r)
@@ -329,7 +343,8 @@ func (v *Verdict) shadow(l *limit, e *Engine, r *request) {
 	var d weir.Decision
 	var delay time.Duration
 	if l.queues() {
-		// It would have waited: as nobody really waits, its charge is made ahead.
+		// The request would have waited. It does not really wait, so its charge is made ahead of
+		// time.
 		res, _ := l.table.Reserve(string(key), cost, -1)
 		d, delay = res.Decision(), res.Delay()
 	} else {
@@ -341,7 +356,8 @@ func (v *Verdict) shadow(l *limit, e *Engine, r *request) {
 	}
 }
 
-// held is how long a request is held back that was charged when it came, for a limit that fixes the delay then.
+// held returns how long a request is delayed by an algorithm that fixes the delay when the request
+// arrives.
 func (l *limit) held(d weir.Decision, cost int64) time.Duration {
 	if of, ok := l.Limit.Limit.(weir.NginxBucket); ok {
 		return of.Delay(d, cost)
@@ -364,8 +380,8 @@ func (c *counts) add(d weir.Decision, delay time.Duration) {
 	}
 }
 
-// Wait holds the caller until a delayed request may go. When the context ends first it returns the context's error, and the request's
-// places are given up and its charges given back as by Cancel.
+// Wait blocks until a delayed request may go on. If the context ends first, Wait returns the
+// context's error, and gives up the request's places and charges like Cancel.
 func (v *Verdict) Wait(ctx context.Context) error {
 	for i := range v.charges {
 		place := v.charges[i].Place
@@ -374,7 +390,7 @@ func (v *Verdict) Wait(ctx context.Context) error {
 		}
 		select {
 		case <-place.Ready():
-			if err := place.Err(); err != nil { // the limit was changed, and it does not fit any more
+			if err := place.Err(); err != nil { // the limit was changed, and the request no longer fits
 				v.Cancel()
 				return err
 			}
@@ -396,44 +412,45 @@ func (v *Verdict) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Cancel gives back what was charged for a request that is delayed and will not be served: the limits in memory are then as if it had never come,
-// and stores give back as much as they can, within a second. A request that could go at once stays charged.
+// Cancel gives back the charges of a delayed request that will not be served. Limits in memory are
+// then as if the request had never come. Stores give back as much as they can, within a second. A
+// request that could go on at once stays charged.
 func (v *Verdict) Cancel() {
 	if v.Outcome == Delay || v.open != nil {
 		v.giveBack(context.Background())
 	}
 }
 
-// SettleBytes tells the limits whose cost is in bytes how long a body was whose length was not known, once it has been read. Stores have a
-// second to hear of it.
+// SettleBytes corrects the charges of limits with a cost in bytes once a body of unknown length has
+// been read: n is its length. Stores have a second to carry this out.
 func (v *Verdict) SettleBytes(n int64) {
 	for i, open := range v.open {
 		if open {
-			_ = v.charges[i].Settle(n) // opens has had it kept
+			_ = v.charges[i].Settle(n) // opens kept it, so it can be settled
 		}
 	}
 	v.settleStores(context.Background(), func(i int) (int64, bool) { return n, v.open != nil && v.open[i] })
 }
 
-// CountsBytes reports whether SettleBytes has somebody to tell.
+// CountsBytes reports whether SettleBytes would correct any charge.
 func (v *Verdict) CountsBytes() bool {
 	return v.open != nil && (v.Outcome == Allow || v.Outcome == Delay)
 }
 
-// Evaluated is one limit that was evaluated for a request, for response headers.
+// Evaluated is a limit that was evaluated for a request, for response headers.
 type Evaluated struct {
 	Name     string
-	Limit    int64         // as Decision.Limit
-	Window   time.Duration // the time until all of Limit is back
+	Limit    int64         // like Decision.Limit
+	Window   time.Duration // the time until all of Limit is available again
 	Decision weir.Decision
 }
 
-// Evaluated returns the evaluated limits, in the order of the route, without shadow limits.
+// Evaluated returns the evaluated limits in the order of the route, without shadow limits.
 func (v *Verdict) Evaluated() []Evaluated {
 	all := make([]Evaluated, 0, len(v.evaluated))
 	for _, i := range v.order[:len(v.evaluated)] {
 		l := v.evaluated[i]
-		d, window := v.Decision, l.window // of the only one, where there are no charges
+		d, window := v.Decision, l.window // without charges, there is only one limit
 		if v.charges != nil {
 			if v.charges[i].Skip {
 				continue

@@ -12,20 +12,21 @@ import (
 	"github.com/weirflow/weir/internal/snake"
 )
 
-// A Change is one thing in which a policy differs from another: a limit, a store, an upstream, a route, or a setting that stands alone.
+// A Change is one difference between two policies: a limit, a store, an upstream, a route, or a
+// single setting.
 type Change struct {
 	What   string  // "limit", "store", "upstream", "waiting room", "route", or "setting"
-	Name   string  // its name; the match of a route
+	Name   string  // its name; for a route, its match
 	How    string  // "added", "removed", "changed", or "moved"
-	Fields []Field // of one that is changed: each number or word that differs
-	Counts string  // of a limit, or of those in a store: what becomes of what was counted: "kept", "reset" or "gone"
-	Why    string  // why that is so
+	Fields []Field // for a change: each parameter or word that differs
+	Counts string  // for a limit or a store, what happens to its counts: "kept", "reset" or "gone"
+	Why    string  // the reason for Counts
 }
 
-// A Field is a part of what was changed. Empty is where it is not set.
+// A Field is one part of a change. A value that is not set is empty.
 type Field struct{ Name, From, To string }
 
-// How things differ.
+// The values of Change.How.
 const (
 	Added   = "added"
 	Removed = "removed"
@@ -33,15 +34,15 @@ const (
 	Moved   = "moved"
 )
 
-// What becomes of counts.
+// The values of Change.Counts.
 const (
 	CountsKept  = "kept"
 	CountsReset = "new"
 	CountsGone  = "gone"
 )
 
-// Diff returns what would change if one policy took the place of another, in the order of a policy file. Neither passwords nor users of stores are
-// in it.
+// Diff returns the changes from one policy to another, in the order of a policy file. It leaves out
+// passwords and users of stores.
 func Diff(from, to *Policy) (all []Change) {
 	all = append(all, settings(from, to)...)
 	all = append(all, named("store", from.Stores, to.Stores, func(s Store) string { return s.Name }, placed)...)
@@ -51,7 +52,7 @@ func Diff(from, to *Policy) (all []Change) {
 	return append(all, routes(from.Routes, to.Routes)...)
 }
 
-// settings compares what is neither in a map nor in a list of things that have names.
+// settings compares single settings, which are neither in a map nor in a list of named things.
 func settings(from, to *Policy) (all []Change) {
 	a, b := reflect.ValueOf(*from), reflect.ValueOf(*to)
 	for i := range a.NumField() {
@@ -67,7 +68,8 @@ func settings(from, to *Policy) (all []Change) {
 	return all
 }
 
-// named compares things that have names. tell says what a change means, for one that was or is not there with nil.
+// named compares two lists of named things. tell completes a change; was or is is nil if the thing
+// was added or removed.
 func named[T any](what string, from, to []T, name func(T) string, tell func(was, is *T, c *Change)) (all []Change) {
 	find := func(in []T, n string) *T {
 		for i := range in {
@@ -101,7 +103,7 @@ func named[T any](what string, from, to []T, name func(T) string, tell func(was,
 	return all
 }
 
-// routes compares routes by their matches. Which of them comes first matters.
+// routes compares routes by their matches. Their order matters, because the first match applies.
 func routes(from, to []Route) []Change {
 	was, is := matches(from), matches(to)
 	all := named("route", was, is, func(m matched) string { return m.Name }, nil)
@@ -119,7 +121,7 @@ func routes(from, to []Route) []Change {
 	return all
 }
 
-// matched is a route with a name of its own, where several have the same match.
+// matched is a route with a unique name, since several routes may have the same match.
 type matched struct {
 	Name  string
 	Route Route
@@ -137,7 +139,8 @@ func matches(in []Route) (all []matched) {
 	return all
 }
 
-// differ returns the fields in which two values of a type differ, by their names in a policy file.
+// differ returns the fields in which two values of a type differ, with their names in a policy
+// file.
 func differ(name string, a, b reflect.Value) (all []Field) {
 	if a.Type() == reflect.TypeFor[weir.Limit]() {
 		return differentLimits(a, b)
@@ -173,7 +176,7 @@ func differ(name string, a, b reflect.Value) (all []Field) {
 	return []Field{{name, from, to}}
 }
 
-// differentLimits compares the numbers of two limits, or names both kinds.
+// differentLimits compares the parameters of two limits. If their algorithms differ, it names both.
 func differentLimits(a, b reflect.Value) (all []Field) {
 	was, _ := a.Interface().(weir.Limit)
 	is, _ := b.Interface().(weir.Limit)
@@ -186,7 +189,7 @@ func differentLimits(a, b reflect.Value) (all []Field) {
 	return []Field{{"kind", describe(was), describe(is)}}
 }
 
-// label is the name of a Go field in a policy file.
+// label returns the name of a Go field in a policy file.
 func label(name string) string {
 	if strings.ToUpper(name) == name {
 		return strings.ToLower(name)
@@ -206,10 +209,10 @@ func describe(l weir.Limit) string {
 	return fmt.Sprintf("%s: { %s }", weir.Kind(l), strings.Join(fields, ", "))
 }
 
-// isText reports whether a struct is written as a text.
+// isText reports whether a policy file has this type as a text.
 func isText(t reflect.Type) bool { return t.Implements(reflect.TypeFor[fmt.Stringer]()) }
 
-// show writes a value as a policy file does. What is not set is empty.
+// show writes a value as a policy file does. A value that is not set is empty.
 func show(v reflect.Value) string {
 	if v.IsZero() {
 		return ""
@@ -230,7 +233,7 @@ func show(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// shorten cuts a text that is too long to be told in a line.
+// shorten cuts a text that is too long for one line.
 func shorten(text string) string {
 	const most = 200
 	if len(text) <= most {
@@ -239,7 +242,7 @@ func shorten(text string) string {
 	return fmt.Sprintf("%s... (%d bytes)", strings.ToValidUTF8(text[:most], ""), len(text))
 }
 
-// withoutUser is a URL without what could be a secret: users, passwords and parameters.
+// withoutUser removes what could be secret from a URL: users, passwords and parameters.
 func withoutUser(url string) string {
 	scheme, rest, found := strings.Cut(url, "://")
 	if !found {
@@ -250,14 +253,14 @@ func withoutUser(url string) string {
 	return scheme + "://" + rest
 }
 
-// placed says what becomes of the counts of the limits in a store.
+// placed determines what happens to the counts of the limits in a store.
 func placed(was, is *Store, c *Change) {
 	if was != nil && is != nil && (!samePlace(was, is) || was.prefix() != is.prefix()) {
 		c.Counts, c.Why = CountsReset, "what its limits have counted stays where it was"
 	}
 }
 
-// counted says what becomes of the counts of a limit.
+// counted determines what happens to the counts of a limit.
 func counted(from, to *Policy, was, is *Limit, c *Change) {
 	switch {
 	case is == nil:
@@ -276,7 +279,7 @@ func counted(from, to *Policy, was, is *Limit, c *Change) {
 	}
 }
 
-// String is the change in a line.
+// String returns the change in one line.
 func (c Change) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", c.What, c.Name)
@@ -310,7 +313,7 @@ func (c Change) String() string {
 	return b.String()
 }
 
-// String is the field in words.
+// String returns the field in words.
 func (f Field) String() string {
 	switch {
 	case f.From == "":

@@ -16,23 +16,27 @@ import (
 	"github.com/weirflow/weir/keyed"
 )
 
-// Options are what an Engine is given.
+// Options configure an Engine.
 type Options struct {
-	// Clock and Timers replace the clock of the limits, for virtual time, as weir.WithClock and weir.WithTimers do.
+	// Clock and Timers replace the limits' clock, for virtual time. See weir.WithClock and
+	// weir.WithTimers.
 	Clock  func() int64
 	Timers func(time.Duration, func()) weir.Timer
 
-	// Stores are those that the policy names. A limit whose store is not here is kept in the memory of this process, as if it named none. The
-	// engine closes none of them. See failover for what makes one of a store that may be slow or gone.
+	// Stores holds the stores that the policy names. A limit whose store is not in it is kept in
+	// the memory of this process. The engine closes no store. To use a store that may be slow or
+	// unavailable, wrap it with package failover.
 	Stores map[string]weir.Store
 
-	// MaxKeys is how many keys a limit keeps that does not say so itself; 0 means keyed.DefaultMaxKeys.
+	// MaxKeys is how many keys a limit keeps if its own MaxKeys is not set; default:
+	// keyed.DefaultMaxKeys.
 	MaxKeys int
 
-	// Keys has each Verdict carry the key of the request, which costs an allocation where it was refused.
+	// Keys makes each Verdict carry the key of the request. This costs an allocation for each
+	// refused request.
 	Keys bool
 
-	// Parts has the engine note which parts of keys requests have, for Missing.
+	// Parts makes the engine record which parts of keys requests have, for Missing.
 	Parts bool
 }
 
@@ -50,29 +54,29 @@ type Engine struct {
 	start     time.Time
 }
 
-// limit is a named limit with its states.
+// limit is a compiled limit with its states.
 type limit struct {
 	Limit
 	parts     []part
 	cost      cost
-	table     *keyed.Limiter[string] // nil for one in a store, and for concurrency
+	table     *keyed.Limiter[string] // nil for a limit in a store and for a Concurrency
 	places    *keyed.Concurrency[string]
-	holder    Holder // the store of a limit of concurrency; nil for one in memory
+	holder    Holder // the store of a Concurrency; nil for one in memory
 	shadows   *shadows
-	zone      *zone       // whose state table or places is; nil for a limit with a state of its own
-	inZone    rules.Zoned // how it uses the zone\'s state
+	zone      *zone       // the zone that table or places belongs to; nil for a limit with a state of its own
+	inZone    rules.Zoned // how it uses the zone's state
 	spare     int64       // how much less it admits than the zone's table does
-	store     weir.Store  // nil for one in memory
-	onFailure string      // what decides where the store does not: allow or deny
+	store     weir.Store  // nil for a limit in memory
+	onFailure string      // the fallback without the store: allow or deny
 	counts    *counts
-	wait      bool      // it is a queue: requests that find it busy wait
+	wait      bool      // the limit is a queue: requests wait while it is busy
 	keepsKey  bool      // verdicts carry the key
-	presence  *presence // which parts of the key requests had; nil where nobody asks
+	presence  *presence // which parts of the key requests had; nil unless Options.Parts is set
 	window    time.Duration
 	state     string          // StateName
-	tag       int             // the place of its tag in the key, or noPart
-	share     *share          // the keys it is enforced for; nil for all
-	rest      *limit          // the shadow that it is for all others; nil for none
+	tag       int             // the position of the tag in the key, or noPart
+	share     *share          // the keys that the limit is enforced for; nil for all
+	rest      *limit          // the shadow limit for all other keys; nil for none
 	except    *limitOverrides // bans and grants
 	exempt    *exemption
 	banBy     string // the Decision.By of a banned request
@@ -81,38 +85,39 @@ type limit struct {
 // counts are the counters of a limit.
 type counts struct {
 	allowed, limited, delayed tally.Counter
-	sources                   [sources]atomic.Uint64 // of the decisions of one in a store
+	sources                   [sources]atomic.Uint64 // decisions by source, for a limit in a store
 	failed, missed, lost      atomic.Uint64
 	banned, granted, exempt   atomic.Uint64
-	inside                    atomic.Int64            // places in a store that this process has taken
-	ended                     [outcomes]atomic.Uint64 // holds of such places, by how the work ended
+	inside                    atomic.Int64 // places in a store that this process holds
+	// holds of places in a store that have ended, by outcome
+	ended [outcomes]atomic.Uint64
 }
 
-// outcomes is how many weir.Outcomes there are.
+// outcomes is the number of weir.Outcomes.
 const outcomes = int(weir.Dropped) + 1
 
-// sources is how many weir.Sources there are.
+// sources is the number of weir.Sources.
 const sources = int(weir.SourceDeny) + 1
 
 // route is a compiled Route.
 type route struct {
 	pattern pattern
-	live    []*limit             // those in memory, and then those in stores as the stages have them
-	order   []int                // the places of the live ones in the order of the policy
-	group   *keyed.Group[string] // of those in memory
-	memory  int                  // how many those are
+	live    []*limit             // limits in memory, then limits in stores in the order of their stages
+	order   []int                // the positions of the live limits in the order of the policy
+	group   *keyed.Group[string] // the limits in memory
+	memory  int                  // how many limits are in memory
 	stages  []stage
 	shadow  []*limit
-	places  []*limit // those of concurrency, shadows too, in the order of the policy
+	places  []*limit // Concurrency limits, with shadows, in the order of the policy
 
-	dry      []*limit             // shadows that charge a zone
-	dryGroup *keyed.Group[string] // of these
+	dry      []*limit             // shadow limits that charge a zone
+	dryGroup *keyed.Group[string] // the shadow limits in dry
 }
 
-// Error is the error for a policy that does not check.
+// Error is the error for a policy with problems.
 type Error struct{ Problems []Problem }
 
-// Error says what is wrong, the first few.
+// Error returns the first few problems.
 func (e *Error) Error() string {
 	text := "weir: the policy is not valid"
 	for i, p := range e.Problems {
@@ -124,20 +129,24 @@ func (e *Error) Error() string {
 	return text
 }
 
-// New compiles a policy. What is only a warning in Check is no error here; all else is an *Error.
+// New compiles a policy. Warnings of Check are no errors here; everything else that Check reports
+// makes New return an *Error.
 func New(p Policy, o Options) (*Engine, error) {
 	return build(p, o, nil)
 }
 
-// Next compiles a changed policy into an engine that continues this one. A limit with the same name, key and store keeps what was used, by the
-// rule of weir.Limiter.SetLimit if its parameters changed; all others start unused. It is all or nothing:
-// on an error this engine is as it was. Once Next has succeeded, both engines count in the same limits, for requests that are still
-// under way.
+// Next compiles a changed policy into an engine that continues this one.
+//
+// A limit with the same name, key and store keeps what was used. If its parameters changed, the
+// rule of weir.Limiter.SetLimit applies. All other limits start unused. On an error, this engine
+// stays as it was. On success, both engines count in the same limits, so that requests in flight
+// can end with this one.
 func (e *Engine) Next(p Policy) (*Engine, error) {
 	return e.NextWith(p, e.opts.Stores)
 }
 
-// NextWith is Next with other stores. What a limit has used is in its store, under its StateName: it is kept where both are.
+// NextWith is like Next, with other stores. A limit in a store keeps what was used if the store and
+// its StateName stay the same.
 func (e *Engine) NextWith(p Policy, stores map[string]weir.Store) (*Engine, error) {
 	o := e.opts
 	o.Stores = stores
@@ -176,14 +185,15 @@ func build(p Policy, o Options, before *Engine) (*Engine, error) {
 	}
 	for _, change := range changes {
 		if err := change(); err != nil {
-			return nil, err // it cannot fail: the limits were checked above
+			return nil, err // cannot fail: the limits were checked above
 		}
 	}
 	e.overrides.follow(e)
 	return e, nil
 }
 
-// compileBoth readies a limit and, where it has a roll_out, the shadow that it is for the other keys. Each has states of its own.
+// compileBoth compiles a limit. With a roll_out, it also compiles the shadow limit for the other
+// keys, which has states of its own.
 func (e *Engine) compileBoth(l Limit, before *Engine, changes *[]func() error) (*limit, error) {
 	old := before.limit(l.Name)
 	c, err := e.compile(l, old, changes)
@@ -195,7 +205,7 @@ func (e *Engine) compileBoth(l Limit, before *Engine, changes *[]func() error) (
 	if l.RollOut == "" {
 		return c, nil
 	}
-	c.share, _ = parseRollOut(l.RollOut) // checked
+	c.share, _ = parseRollOut(l.RollOut) // already checked
 	var oldRest *limit
 	if old != nil {
 		oldRest = old.rest
@@ -210,11 +220,12 @@ func (e *Engine) compileBoth(l Limit, before *Engine, changes *[]func() error) (
 	return c, nil
 }
 
-// compile readies a limit. What is to change in limits that go on from before is put off until nothing can fail any more.
+// compile compiles a limit. It adds to changes what must change in limits that continue, to be done
+// when nothing can fail any more.
 func (e *Engine) compile(l Limit, old *limit, changes *[]func() error) (*limit, error) {
 	c := &limit{Limit: l, counts: new(counts), shadows: e.shadows, window: window(l.Limit), keepsKey: e.opts.Keys, state: l.StateName(), banBy: l.Name + banName}
 	c.tag, _, _ = l.taggedBy()
-	c.cost, _ = parseCost(l.Cost) // checked
+	c.cost, _ = parseCost(l.Cost) // already checked
 	c.exempt = newExemption(&l)
 	for _, text := range l.Key {
 		p, _ := parsePart(text)
@@ -239,7 +250,8 @@ func (e *Engine) compile(l Limit, old *limit, changes *[]func() error) (*limit, 
 	}
 	if c.store = e.opts.Stores[l.Store]; c.store != nil && l.Store != "" {
 		c.onFailure = l.failure(e.policy.store(l.Store))
-		_, err := weir.NewShared(l.Limit, c.store, weir.Named(c.state)) // it is checked as a store counts
+		// check it as the store will count it
+		_, err := weir.NewShared(l.Limit, c.store, weir.Named(c.state))
 		return c, err
 	}
 	c.store = nil
@@ -253,7 +265,7 @@ func (e *Engine) compile(l Limit, old *limit, changes *[]func() error) (*limit, 
 	return c, err
 }
 
-// keeps reports whether what a limit has used is that of a changed one too.
+// keeps reports whether a changed limit keeps what was used.
 func (l *limit) keeps(next Limit) bool {
 	return slices.Equal(l.parts, next.keyParts()) && l.Store == next.Store && l.Shadow == next.Shadow && l.MaxKeys == next.MaxKeys && l.WhenFull == next.WhenFull
 }
@@ -273,7 +285,7 @@ func (e *Engine) newTable(l Limit) (*keyed.Limiter[string], error) {
 	})
 }
 
-// limit returns the limit of that name, nil where there is none.
+// limit returns the limit with that name, or nil.
 func (e *Engine) limit(name string) *limit {
 	if e == nil {
 		return nil
@@ -336,7 +348,7 @@ func (e *Engine) compileRoute(r *Route, byName map[string]*limit) (c route, err 
 	return c, err
 }
 
-// addRest adds the shadow that a limit is for keys beyond its roll_out.
+// addRest adds the shadow limit for keys outside the roll_out.
 func (r *route) addRest(l *limit) {
 	if l.enters() {
 		r.places = append(r.places, l)
@@ -345,11 +357,11 @@ func (r *route) addRest(l *limit) {
 	r.shadow = append(r.shadow, l)
 }
 
-// isRest reports whether it is what a limit of the same name is for keys beyond its roll_out.
+// isRest reports whether this is the shadow limit for keys outside the roll_out.
 func (l *limit) isRest() bool { return l.share != nil && l.share.rest }
 
-// Close ends the janitors of the limits, and waits for shadow limits whose stores are being asked. Decisions go on, but for those of such
-// shadow limits. It closes no store.
+// Close stops the janitors of the limits, and waits for calls to stores for shadow limits.
+// Decisions go on, except those of shadow limits in stores. Close closes no store.
 func (e *Engine) Close() error {
 	e.shadows.close()
 	var errs []error
@@ -370,7 +382,7 @@ func (e *Engine) Close() error {
 	return errors.Join(errs...)
 }
 
-// Retire ends the janitors of the limits that a later engine did not take over.
+// Retire stops the janitors of the limits that a later engine did not take over.
 func (e *Engine) Retire(next *Engine) error {
 	var errs []error
 	for name, z := range e.zones {
@@ -399,21 +411,24 @@ func (e *Engine) Retire(next *Engine) error {
 // Policy returns the policy that was compiled.
 func (e *Engine) Policy() Policy { return e.policy }
 
-// Count is what a limit has counted since the first engine that knew its name.
+// Count is what a limit has counted since the first engine that had a limit of its name.
 type Count struct {
 	Limit                     string
 	Shadow                    bool
-	Rest                      bool // it is the shadow that the limit of that name is for keys beyond its roll_out
+	Rest                      bool // the shadow limit for keys outside the roll_out
 	Allowed, Limited, Delayed uint64
-	Banned, Granted           uint64        // refused by a ban, and passed by a grant
-	Exempt                    uint64        // passed since the limit does not apply to them
-	Waiting                   int           // now in its queues, where these are in memory
-	Held                      int64         // places that are taken now, of one of concurrency; of one in a store, by this process
-	Outcomes                  weir.Outcomes // of the requests that held places of a limit of concurrency, and have ended
-	Keys                      keyed.Stats
+	Banned, Granted           uint64 // refused by a ban; passed by a grant
+	Exempt                    uint64 // passed because the limit does not apply to them
+	Waiting                   int    // requests in its queues now, for queues in memory
+	// for a Concurrency: places that are taken now; in a store, those of this process
+	Held     int64
+	Outcomes weir.Outcomes // for a Concurrency: requests that held places and have ended
+	Keys     keyed.Stats
 
-	// Of a limit in a store: where its decisions were made, and how often the store did not answer, so that on_failure decided; how often a
-	// shadow limit was not asked, as too many were being asked; and how often a charge was not given back, as the store did not answer.
+	// For a limit in a store. Sources counts where its decisions were made. The other counters
+	// count how often the store did not respond, so that on_failure decided; how often a shadow
+	// limit was skipped, because too many calls were in flight; and how often a charge was not
+	// given back, because the store did not respond.
 	Stored               bool
 	Sources              [sources]uint64 // by weir.Source
 	Failed, Missed, Lost uint64
@@ -462,7 +477,7 @@ func (e *Engine) Counts() []Count {
 // NoRoute returns how many requests matched no route.
 func (e *Engine) NoRoute() uint64 { return e.noRoute.Load() }
 
-// A Request is what is decided about.
+// A Request holds the parts of a request that a decision depends on.
 type Request struct {
 	Method string
 	Host   string // as the client sent it, with or without a port
@@ -471,9 +486,11 @@ type Request struct {
 	Client string // the client's address, from ClientKey
 	Header http.Header
 
-	Listener string // the address of the gateway that it came to, as Listen.Gateway says it; empty where that is not known: it fits all routes
+	// The gateway address that received the request, as in Listen.Gateway. Empty means unknown:
+	// then it fits all routes.
+	Listener string
 
-	Addr    netip.Addr // the client's address, for exemptions; where it is not valid, Client is taken for it
-	Trusted bool       // the request came from a trusted proxy: header fields are believed where a limit exempts by them
-	Length  int64      // of the body in bytes; below 0 where it is not known
+	Addr    netip.Addr // the client's address, for exemptions; default: taken from Client
+	Trusted bool       // the request came from a trusted proxy, so header fields may exempt it
+	Length  int64      // the length of the body in bytes; negative: unknown
 }

@@ -10,19 +10,21 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// An Event is something that a limit did to a request, of a limit whose Log asks for it.
+// An Event records that a limit with a Log refused or delayed a request.
 type Event struct {
 	Limit  string
-	Zone   string // what the log calls it: the zone of the limit, or the limit
-	Level  string // of the log: that of the limit for a refusal, one below for a delay
-	Shadow bool   // it did not come to pass, as the limit is a shadow
-	Places bool   // the limit is one of concurrency
+	Zone   string // the limit's zone, or its name if it has none
+	Level  string // the log level: the limit's own for a refusal, one below for a delay
+	Shadow bool   // the limit is a shadow, so nothing really happened
+	Places bool   // the limit is a Concurrency
 
-	Delayed bool  // the request was delayed; otherwise it was refused
-	Excess  int64 // by how much it was above the rate, in thousandths of a request; below 0 for a limit that has none
+	Delayed bool // the request was delayed; false: refused
+	// how far the request is above the rate, in thousandths of a request; negative for limits
+	// without a rate
+	Excess int64
 }
 
-// String is the line that nginx writes about it.
+// String returns the line that nginx would log.
 func (e Event) String() string {
 	dry := ""
 	if e.Shadow {
@@ -43,7 +45,7 @@ func (e Event) String() string {
 	return fmt.Sprintf("limiting requests%s%s by zone %q", dry, excess, e.Zone)
 }
 
-// note writes down that a limit refused, or delayed, where its Log asks for it.
+// note records a refusal or a delay of a limit that has a Log.
 func (v *Verdict) note(l *limit, d weir.Decision, cost int64, delay time.Duration) {
 	if l.Log == "" {
 		return
@@ -59,7 +61,7 @@ func (v *Verdict) note(l *limit, d weir.Decision, cost int64, delay time.Duratio
 	v.more().events = append(v.more().events, e)
 }
 
-// noteOutcome writes down what a limit did to the request.
+// noteOutcome records what a limit did to the request.
 func (v *Verdict) noteOutcome() {
 	if v.Outcome != Deny && v.Outcome != Delay {
 		return
@@ -72,14 +74,14 @@ func (v *Verdict) noteOutcome() {
 		if v.charges != nil {
 			d, cost = v.charges[i].Decision, v.charges[i].Cost
 		}
-		if d.Limit > 0 { // else the limit was not asked
+		if d.Limit > 0 { // otherwise the limit was not evaluated
 			v.note(l, d, cost, v.Delay)
 		}
 	}
 }
 
-// excess is by how much a request is above the rate, in thousandths, as nginx counts it: the first from idle by nothing. It is below 0 for
-// limits that do not go by a rate.
+// excess returns how far a request is above the rate, in thousandths of a request, as nginx counts
+// it: 0 for the first request after idle. It is negative for limits without a rate.
 func (l *limit) excess(d weir.Decision, cost int64, admitted bool) int64 {
 	if p, ok := rules.ParamsOf(l.Limit.Limit).(rules.Paced); ok {
 		return p.Excess(admitted, d.Level, d.ResetAfter, cost)
@@ -87,18 +89,18 @@ func (l *limit) excess(d weir.Decision, cost int64, admitted bool) int64 {
 	return -1
 }
 
-// rare is what most verdicts do not have.
+// rare holds the parts that most verdicts do not have.
 type rare struct {
 	events []Event
-	doors  []concurrencyPlace // of limits of concurrency
+	doors  []concurrencyPlace // of Concurrency limits
 
-	// How long nginx's arithmetic has the request held back, from when that was decided.
+	// How long nginx's arithmetic delays the request, and since when.
 	e       *Engine
 	wait    time.Duration
 	decided int64
 }
 
-// more is the verdict's rare, made where there was none.
+// more returns v.rare, and creates it at the first call.
 func (v *Verdict) more() *rare {
 	if v.rare == nil {
 		v.rare = new(rare)
@@ -106,7 +108,7 @@ func (v *Verdict) more() *rare {
 	return v.rare
 }
 
-// Events returns what limits did to the request whose Log asks for it.
+// Events returns the events of this request.
 func (v *Verdict) Events() []Event {
 	if v.rare == nil {
 		return nil
@@ -114,7 +116,6 @@ func (v *Verdict) Events() []Event {
 	return v.rare.events
 }
 
-// now and after are the engine's clock and timers.
 func (e *Engine) now() int64 {
 	if e.opts.Clock != nil {
 		return e.opts.Clock()
@@ -129,7 +130,8 @@ func (e *Engine) after(d time.Duration, f func()) weir.Timer {
 	return time.AfterFunc(d, f)
 }
 
-// holdBack has a request wait that was admitted, and charged, ahead of its time. As in nginx the longest of several delays counts.
+// holdBack delays a request that was admitted and charged ahead of its time. Of several delays the
+// longest applies, as in nginx.
 func (v *Verdict) holdBack(e *Engine, l *limit, key string, d weir.Decision, cost int64) {
 	wait := l.held(d, cost)
 	if wait == 0 {
@@ -145,7 +147,7 @@ func (v *Verdict) holdBack(e *Engine, l *limit, key string, d weir.Decision, cos
 	}
 }
 
-// sleep waits until the request may go.
+// sleep waits until the request may go on.
 func (m *rare) sleep(ctx context.Context) error {
 	if m == nil || m.wait == 0 {
 		return nil
@@ -153,8 +155,8 @@ func (m *rare) sleep(ctx context.Context) error {
 	return m.e.sleep(ctx, m.wait, m.decided)
 }
 
-// letGo gives back what was charged for a request that was given up while it was held back; but what an NginxBucket was charged stays, as nginx
-// has it.
+// letGo gives back the charges of a request that was given up during its delay. The charge of an
+// NginxBucket stays, as in nginx.
 func (v *Verdict) letGo() {
 	for i := range v.charges {
 		if k := rules.KindOf(v.evaluated[i].Limit.Limit); k == nil || !k.KeepsCharge {

@@ -12,22 +12,22 @@ import (
 	"github.com/weirflow/weir/internal/nearest"
 )
 
-// exemption is a compiled list of the requests that a limit does not apply to.
+// exemption is the compiled list of the requests that a limit does not apply to.
 type exemption struct {
 	prefixes  []netip.Prefix
 	fields    []headerIs
-	keys      [][]byte // encoded
+	keys      [][]byte // encoded by EncodeKey
 	methods   []string
 	preflight bool // CORS preflight requests
 }
 
-// headerIs is a header field that has to have a value.
+// headerIs exempts requests whose header field has this value.
 type headerIs struct{ name, value string }
 
-// exemptForms are the ways to write an exemption, for messages.
+// exemptForms lists the ways to write an exemption, for messages.
 const exemptForms = "an address or a prefix like 10.0.0.0/8, header.NAME=VALUE, key.VALUE, method.NAME, or preflight"
 
-// add reads one exemption of a limit as it is written in a policy.
+// add parses one exemption as a policy file has it.
 func (x *exemption) add(text string, parts int) error {
 	if prefix, ok := parsePrefix(text); ok {
 		x.prefixes = append(x.prefixes, prefix)
@@ -62,7 +62,7 @@ func (x *exemption) add(text string, parts int) error {
 	return nil
 }
 
-// parsePrefix reads an address or a prefix; IPv4 inside IPv6 is IPv4.
+// parsePrefix parses an address or a prefix. It turns IPv4 inside IPv6 into IPv4.
 func parsePrefix(text string) (netip.Prefix, bool) {
 	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
 		addr = addr.Unmap()
@@ -78,7 +78,8 @@ func parsePrefix(text string) (netip.Prefix, bool) {
 	return p.Masked(), true
 }
 
-// newExemption compiles the exemptions of a limit, which were checked; nil for none.
+// newExemption compiles the exemptions of a limit, which were already checked. It returns nil for
+// none.
 func newExemption(l *Limit) *exemption {
 	if len(l.Exempt) == 0 {
 		return nil
@@ -90,7 +91,7 @@ func newExemption(l *Limit) *exemption {
 	return x
 }
 
-// has reports whether a request is exempt from a limit for which it has the key.
+// has reports whether a request is exempt from a limit. key is the limit's key for the request.
 func (x *exemption) has(key []byte, r *request) bool {
 	if x == nil {
 		return false
@@ -123,12 +124,13 @@ func (x *exemption) has(key []byte, r *request) bool {
 	return x.preflight && isPreflight(r.Method, r.Header)
 }
 
-// isPreflight reports whether a browser asks whether it may send a request to another origin. Such a request carries no credentials.
+// isPreflight reports whether the request is a CORS preflight. Such a request carries no
+// credentials.
 func isPreflight(method string, h http.Header) bool {
 	return method == http.MethodOptions && len(h["Origin"]) > 0 && len(h["Access-Control-Request-Method"]) > 0
 }
 
-// address is the client's: in full where the caller knows it.
+// address returns the client's full address if the caller of the engine set it.
 func (r *request) address() netip.Addr {
 	if r.Addr.IsValid() {
 		return r.Addr.Unmap().WithZone("")
@@ -136,7 +138,8 @@ func (r *request) address() netip.Addr {
 	return addressOf(r.Client)
 }
 
-// AsksHop reports whether a limit exempts requests by a header field, so that it has to be known whether a request came from a trusted proxy.
+// AsksHop reports whether a limit exempts requests by a header field. The caller must then say
+// whether a request came from a trusted proxy.
 func (p *Policy) AsksHop() bool {
 	for i := range p.Limits {
 		if x := newExemption(&p.Limits[i]); x != nil && len(x.fields) > 0 {

@@ -10,19 +10,23 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// A Holder is a store that keeps the places of concurrency too: one of Options.Stores that limits of concurrency name has to be a Holder.
+// A Holder is a store that also keeps the places of Concurrency limits. Every store in
+// Options.Stores that a Concurrency names must be a Holder.
 type Holder interface {
-	// Enter takes a place of c.Limit, a weir.Concurrency, for c.Key at a cost of c.Cost. With a Within other than 0 it waits in the limit's queue
-	// until there is a place or the context ends; otherwise it asks once. A refusal is a decision; done is nil then. An admitted caller calls
-	// done once the work has ended; later calls of done do nothing. Until then the store keeps the place, for as long as this process lives.
+	// Enter takes a place of c.Limit, a weir.Concurrency, for c.Key at cost c.Cost. If c.Within is
+	// not 0, Enter waits in the limit's queue until there is a place or the context ends. Otherwise
+	// it tries once. If the limit refuses, d says so, done is nil and err is nil. If the limit
+	// admits, the caller calls done when the work has ended; only the first call of done counts.
+	// Until then the store keeps the place, for as long as this process lives.
 	Enter(ctx context.Context, c weir.Charge) (done func(weir.Outcome), d weir.Decision, err error)
 }
 
-// DefaultMaxHold is the MaxHold of concurrency in a store, where a policy names none: how long after a gateway has crashed its places come back.
-// Gateways that live extend their places, however long a request takes.
+// DefaultMaxHold is the default MaxHold of a Concurrency in a store: how long after the crash of a
+// gateway its places become free. Gateways that run extend their places, however long a request
+// takes.
 const DefaultMaxHold = 10 * time.Second
 
-// compileHolder readies a limit of concurrency whose places are in a store.
+// compileHolder compiles a Concurrency whose places are in a store.
 func (e *Engine) compileHolder(c *limit, of weir.Concurrency, store weir.Store) error {
 	holder, ok := store.(Holder)
 	if !ok {
@@ -36,10 +40,10 @@ func (e *Engine) compileHolder(c *limit, of weir.Concurrency, store weir.Store) 
 	return nil
 }
 
-// enters reports whether it is a limit of concurrency.
+// enters reports whether the limit is a Concurrency.
 func (l *limit) enters() bool { return l.places != nil || l.holder != nil }
 
-// enterStore takes a place in a store, and waits for it where there is a queue.
+// enterStore takes a place in a store. If the limit has a queue, it waits there.
 func (d *concurrencyPlace) enterStore(ctx context.Context, queued func() (context.Context, error)) (err error) {
 	l := d.l
 	c := weir.Charge{Name: l.state, Key: d.key, Limit: l.Limit.Limit, Cost: d.cost}
@@ -75,7 +79,8 @@ func (d *concurrencyPlace) enterStore(ctx context.Context, queued func() (contex
 	return err
 }
 
-// ask asks the store for a place. Where it fails, which a store behind failover does not, on_failure decides.
+// ask asks the store for a place. If the store fails, on_failure decides. A store behind package
+// failover does not fail.
 func (d *concurrencyPlace) ask(ctx context.Context, c weir.Charge) (made weir.Decision, err error) {
 	l := d.l
 	var leave func(weir.Outcome)
@@ -99,7 +104,7 @@ func (d *concurrencyPlace) ask(ctx context.Context, c weir.Charge) (made weir.De
 	return weir.Decision{RetryAfter: weir.Never, By: l.Name, Source: weir.SourceDeny}, nil
 }
 
-// once returns a function that leaves a place, at its first call.
+// once returns a function that leaves a place at its first call.
 func (l *limit) once(leave func(weir.Outcome), cost int64) func(weir.Outcome) {
 	var first sync.Once
 	return func(o weir.Outcome) {
@@ -114,14 +119,15 @@ func (l *limit) once(leave func(weir.Outcome), cost int64) func(weir.Outcome) {
 	}
 }
 
-// A shadowPlace is a place that a shadow limit takes in a store, in the background, so that no request waits for it.
+// A shadowPlace is a place in a store that a shadow limit takes in the background, so that no
+// request waits for it.
 type shadowPlace struct {
 	mu    sync.Mutex
 	leave func(weir.Outcome)
 	over  bool // the request has ended
 }
 
-// enterShadow asks a store for a place in the background, and counts what it said.
+// enterShadow asks a store for a place in the background, and counts the decision.
 func (l *limit) enterShadow(c weir.Charge) *shadowPlace {
 	p := &shadowPlace{}
 	l.shadows.run(l, func() {
@@ -143,7 +149,8 @@ func (l *limit) enterShadow(c weir.Charge) *shadowPlace {
 	return p
 }
 
-// done leaves the place, or sees to it that it is left once it is taken.
+// done leaves the place. If the store has not responded yet, the place is left as soon as it is
+// taken.
 func (p *shadowPlace) done(o weir.Outcome) {
 	if p == nil {
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/weirflow/weir/internal/httpsyntax"
 )
 
-// partKind is where a part of a key is read from.
+// partKind says where a part of a key comes from.
 type partKind uint8
 
 const (
@@ -23,17 +23,19 @@ const (
 	partMethod
 	partPath
 	partURI
-	partVariable // a {x} of the route's match
+	partVariable // a {x} in the route's match
 	partConst
 )
 
 // part is one part of a key.
 type part struct {
 	kind partKind
-	name string // of the header in canonical form, the parameter, the cookie or the variable; the text of a const
+	// the name of the header (in canonical form), parameter, cookie or variable; the text of a
+	// const
+	name string
 }
 
-// String is the part as it is written, in the one way that all ways to write it have.
+// String returns the part in its normal form.
 func (p part) String() string {
 	text := partForms[p.kind]
 	if source, name, _ := strings.Cut(text, "."); name == "NAME" || name == "TEXT" {
@@ -42,10 +44,10 @@ func (p part) String() string {
 	return text
 }
 
-// partForms are the ways to write a part, for messages.
+// partForms lists the ways to write a part, for messages.
 var partForms = [...]string{"client.ip", "header.NAME", "query.NAME", "cookie.NAME", "host", "method", "path", "uri", "path.NAME", "const.TEXT"}
 
-// parsePart reads a part as it is written in a policy.
+// parsePart parses a part as a policy file has it.
 func parsePart(text string) (part, error) {
 	switch text {
 	case "client.ip":
@@ -93,7 +95,8 @@ func parsePart(text string) (part, error) {
 	return bad()
 }
 
-// value reads a part from a request. present is false where the request does not have it.
+// value returns the part's value in a request. present is false if the request does not have the
+// part.
 func (p part) value(r *request) (value string, present bool) {
 	switch p.kind {
 	case partClientIP:
@@ -118,20 +121,22 @@ func (p part) value(r *request) (value string, present bool) {
 	return p.name, true // a const
 }
 
-// appendKey appends one part to a key, with its length before it: two lists of parts have the same key only if they are the same list.
+// appendKey appends one part to a key, with its length in front. The length makes keys unique:
+// different lists of parts have different keys.
 func appendKey(key []byte, value string) []byte {
 	key = binary.AppendUvarint(key, uint64(len(value)))
 	return append(key, value...)
 }
 
-// maxKey is the longest key that is kept as it is, in bytes. A longer one is kept as its SHA-256, so that a client that sends long
-// header fields does not choose how much memory its state takes.
+// maxKey is the longest key, in bytes, that is kept as it is. A longer key is replaced by its
+// SHA-256. Otherwise, a client could choose by long header fields how much memory its state takes.
 const maxKey = 128
 
-// hashed marks such a key: no list of parts has an encoding that begins with it and is as short.
+// hashed is the first byte of a key that was replaced by its hash. No encoded list of parts that
+// short begins with it.
 const hashed = 0xff
 
-// seal bounds the length of an encoded key, in place.
+// seal limits the length of an encoded key, in place.
 func seal(key []byte) []byte {
 	if len(key) <= maxKey {
 		return key
@@ -140,7 +145,8 @@ func seal(key []byte) []byte {
 	return append(append(key[:0], hashed), sum[:]...)
 }
 
-// EncodeKey returns the key of a list of parts, by which a limit keeps their state. No two lists have the same.
+// EncodeKey returns the key of a list of parts, under which a limit keeps their state. Different
+// lists have different keys.
 func EncodeKey(parts ...string) string {
 	var key []byte
 	for _, p := range parts {
@@ -149,7 +155,8 @@ func EncodeKey(parts ...string) string {
 	return string(seal(key))
 }
 
-// DecodeKey returns the parts that EncodeKey was given. It fails for a key that is kept as its hash.
+// DecodeKey returns the parts that were passed to EncodeKey. It fails for a key that was replaced
+// by its hash.
 func DecodeKey(key string) ([]string, error) {
 	var parts []string
 	for b := []byte(key); len(b) > 0; {
@@ -163,7 +170,8 @@ func DecodeKey(key string) ([]string, error) {
 	return parts, nil
 }
 
-// headerValue is the value of a header field. As with a parameter, one that is given more than once is present and has no value.
+// headerValue returns the value of a header field. Like a query parameter, a field that occurs more
+// than once is present and has no value.
 func headerValue(values []string) (value string, present bool) {
 	if len(values) == 1 {
 		return values[0], true
@@ -171,8 +179,9 @@ func headerValue(values []string) (value string, present bool) {
 	return "", len(values) > 0
 }
 
-// queryValue finds a parameter in a raw query. One that is given more than once is present and has no value: which of them the upstream
-// would take is anybody's guess, and picking one would let a client choose its limit by adding another.
+// queryValue finds a parameter in a raw query. A parameter that occurs more than once is present
+// and has no value. Nobody knows which of its values the upstream uses, and if one were picked
+// here, a client could choose its limit by adding another.
 func queryValue(query, name string) (value string, present bool) {
 	for pair := range strings.SplitSeq(query, "&") {
 		k, v, _ := strings.Cut(pair, "=")
@@ -187,7 +196,8 @@ func queryValue(query, name string) (value string, present bool) {
 	return value, present
 }
 
-// unescapeQuery decodes a part of a query as leniently as any upstream might: what is not a valid escape stays as it is.
+// unescapeQuery decodes a part of a query leniently, as some upstreams do: an invalid escape stays
+// as it is.
 func unescapeQuery(s string) string {
 	if !strings.ContainsAny(s, "%+") {
 		return s
@@ -195,7 +205,7 @@ func unescapeQuery(s string) string {
 	return unescape(s, true)
 }
 
-// unescape decodes percent-encoding, and + for a space where asked.
+// unescape decodes percent-encoding. With plus, it also decodes + to a space.
 func unescape(s string, plus bool) string {
 	b := make([]byte, 0, len(s))
 	for i := 0; i < len(s); i++ {
@@ -224,7 +234,8 @@ func hex(c byte) int {
 	return -1
 }
 
-// cookieValue finds a cookie: the first of that name, which RFC 6265 makes the one with the longest path.
+// cookieValue returns the first cookie of that name. By RFC 6265, that is the one with the longest
+// path.
 func cookieValue(fields []string, name string) (string, bool) {
 	for _, field := range fields {
 		for pair := range strings.SplitSeq(field, ";") {
@@ -237,8 +248,9 @@ func cookieValue(fields []string, name string) (string, bool) {
 	return "", false
 }
 
-// ClientKey is what the key part client.ip is for an address: the address, or for IPv6 its /64, which is what one client is given.
-// Zones are dropped, and IPv4 inside IPv6 is IPv4.
+// ClientKey returns the value of the key part client.ip for an address: an IPv4 address, or the /64
+// of an IPv6 address, since one client usually gets a whole /64. It drops zones, and turns IPv4
+// inside IPv6 into IPv4.
 func ClientKey(addr netip.Addr) string {
 	addr = addr.Unmap().WithZone("")
 	if !addr.IsValid() {
@@ -254,10 +266,10 @@ func ClientKey(addr netip.Addr) string {
 	return prefix.String()
 }
 
-// ClientKeyOf is ClientKey for a text: an address is cut, any other text stands as it is.
+// ClientKeyOf is like ClientKey for a text. A text that is no address stays unchanged.
 func ClientKeyOf(text string) string {
 	addr, err := netip.ParseAddr(text)
-	if err != nil || addr.Is4() { // of which there is only one way to write it
+	if err != nil || addr.Is4() { // already in the only form
 		return text
 	}
 	return ClientKey(addr)

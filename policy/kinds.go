@@ -17,7 +17,7 @@ import (
 	"github.com/weirflow/weir/internal/snake"
 )
 
-// kinds is every limit by its name in files and scripts.
+// kinds returns every algorithm by its name in files and scripts.
 func kinds() map[string]weir.Limit {
 	known := map[string]weir.Limit{}
 	for _, l := range weir.Kinds() {
@@ -26,10 +26,11 @@ func kinds() map[string]weir.Limit {
 	return known
 }
 
-// Kinds returns the names of the limits, as in token_bucket, sorted.
+// Kinds returns the names of the algorithms, such as token_bucket, sorted.
 func Kinds() []string { return slices.Sorted(maps.Keys(kinds())) }
 
-// Fields returns the names of the fields of a kind of limit, in order; nil for a kind that there is not.
+// Fields returns the names of an algorithm's fields, in order. It returns nil for an unknown
+// algorithm.
 func Fields(kind string) (names []string) {
 	for _, k := range rules.Kinds() {
 		if k.Name == kind {
@@ -41,14 +42,15 @@ func Fields(kind string) (names []string) {
 	return names
 }
 
-// A FieldError says which field of a limit is wrong. Field is empty where the kind itself is, or where the error is about no one field.
+// A FieldError says which field of a limit is wrong. Field is empty if the algorithm itself is
+// wrong, or if the error is about no single field.
 type FieldError struct {
 	Field string
 	Err   error
-	Fix   string // what to write instead, where that can be said
+	Fix   string // what to write instead; may be empty
 }
 
-// Error names the field.
+// Error returns the message, with the name of the field.
 func (e *FieldError) Error() string {
 	text := e.Err.Error()
 	if e.Field != "" {
@@ -63,8 +65,8 @@ func (e *FieldError) Error() string {
 // Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// ParseLimit makes a limit of a kind from its fields, which are named as in a policy file and hold texts, or numbers where numbers are
-// meant. The error is a *FieldError.
+// ParseLimit returns a limit of the given algorithm. The fields have the names of a policy file.
+// Their values are texts, or numbers where a number is expected. The error is a *FieldError.
 func ParseLimit(kind string, fields map[string]any) (weir.Limit, error) {
 	l, ok := kinds()[kind]
 	if !ok {
@@ -102,7 +104,7 @@ func WithFields(l weir.Limit, fields map[string]any) (weir.Limit, error) {
 	return l, nil
 }
 
-// suggest is the fix for a name that is not known.
+// suggest returns the fix for an unknown name.
 func suggest(name string, known []string) string {
 	if near := nearest.To(name, known); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
@@ -110,7 +112,7 @@ func suggest(name string, known []string) string {
 	return "known: " + strings.Join(known, ", ")
 }
 
-// setField reads a value into a field, as its description says.
+// setField parses a value into a field, according to the field's description.
 func setField(f reflect.Value, as rules.Field, value any) error {
 	if text, ok := value.(string); ok && as.Word != "" && text == as.Word && as.Type != rules.RateField {
 		f.SetInt(as.WordIs)
@@ -161,7 +163,7 @@ func setField(f reflect.Value, as rules.Field, value any) error {
 	return nil
 }
 
-// number reads a float64 from what a file or a script holds.
+// number converts a value from a file or a script to a float64.
 func number(value any) (float64, error) {
 	switch v := value.(type) {
 	case float64:
@@ -178,7 +180,7 @@ func number(value any) (float64, error) {
 	return 0, fmt.Errorf("%v is not a number", value)
 }
 
-// wholeNumber reads an int64 from what a file or a script holds.
+// wholeNumber converts a value from a file or a script to an int64.
 func wholeNumber(value any) (int64, error) {
 	switch v := value.(type) {
 	case int64:

@@ -10,20 +10,20 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// leasable says whether tokens of a limit can be taken ahead.
+// leasable reports whether tokens of a limit can be leased.
 func leasable(l weir.Limit) bool {
 	k := rules.KindOf(l)
 	return k != nil && k.NoLease == ""
 }
 
-// leased checks that tokens of a limit can be taken ahead, where its store is to do that.
+// leased checks that a limit's tokens can be leased, if its store leases tokens.
 func (c *checker) leased(l *Limit) {
 	s := c.store(l.Store)
 	if s == nil || !s.Lease.On || l.Limit == nil || leasable(l.Limit) {
 		return
 	}
 	if _, ok := l.Limit.(weir.Concurrency); ok {
-		return // it has no tokens: its places are the store's, beside the leases
+		return // a Concurrency has no tokens; its places are kept without leases
 	}
 	var can []string
 	for _, k := range rules.Kinds() {
@@ -35,8 +35,8 @@ func (c *checker) leased(l *Limit) {
 		l.Store, weir.Kind(l.Limit), strings.Join(can[:len(can)-1], ", "), can[len(can)-1]), "name a store without lease: there may be two at the same URL", "limits", l.Name, "store")
 }
 
-// unleased warns of limits whose store takes tokens ahead, and which have no use for that on a route: what others may refuse afterwards, or
-// refuse at the same time, is charged for each request by itself.
+// unleased warns of limits whose leases are useless on a route. If other limits can refuse the
+// request afterwards or in the same step, the limit is charged in the store for each request.
 func (c *checker) unleased(r *Route, at string) {
 	var live []*Limit
 	for _, name := range r.Limits {
@@ -60,8 +60,9 @@ func (c *checker) unleased(r *Route, at string) {
 	}
 }
 
-// binds returns a limit of a route that is asked together with a limit in a store, or after it, and what to do about that; nil where there is
-// none. Stores are asked in the order in which a route names them, queues in stores after that, and then concurrency.
+// binds returns a limit of the route that is evaluated together with l, or after it, and what to do
+// about that. It returns nil if there is none. Stores are charged in the order in which a route
+// names them, then queues in stores, then Concurrency limits.
 func binds(live []*Limit, l *Limit) (*Limit, string) {
 	first := func(store string) int {
 		return slices.IndexFunc(live, func(o *Limit) bool { return o.Store == store && !o.queues() })

@@ -5,21 +5,22 @@ import (
 	"time"
 )
 
-// Listen says where the faces of a server listen, and the bounds for clients. A face without an address is not served.
+// Listen says where the gateway and the other services of a server listen, and the bounds for
+// clients. A service without an address is off.
 type Listen struct {
 	Gateway []Listener
 	Bounds  Bounds
 	Admin   string
-	Others  []Endpoint // of all other faces, in the order of the policy file
+	Others  []Endpoint // all other services, in the order of the policy file
 }
 
-// An Endpoint is a face with its address, written listen.FACE: ADDRESS.
+// An Endpoint is a service with its address, written listen.FACE: ADDRESS.
 type Endpoint struct{ Face, Address string }
 
-// String is the endpoint as it is written.
+// String returns the endpoint in the form FACE: ADDRESS.
 func (e Endpoint) String() string { return e.Face + ": " + e.Address }
 
-// Faces returns the names of the faces that have an address.
+// Faces returns the names of the services that have an address.
 func (l *Listen) Faces() (names []string) {
 	if len(l.Gateway) > 0 {
 		names = append(names, "gateway")
@@ -33,7 +34,8 @@ func (l *Listen) Faces() (names []string) {
 	return names
 }
 
-// Address returns the address of a face other than the gateway, which may have several; empty for none.
+// Address returns the address of a service other than the gateway, which may have several. It is
+// empty for none.
 func (l *Listen) Address(face string) string {
 	if face == "admin" {
 		return l.Admin
@@ -55,7 +57,8 @@ type Listener struct {
 	RedirectHTTPS bool           // redirect every request to the first address with TLS
 }
 
-// TLS is the certificates of a listener, and the clients that it accepts. Files are relative to the policy file.
+// TLS holds the certificates of a listener, and which client certificates it accepts. Files are
+// relative to the policy file.
 type TLS struct {
 	Certificates []Certificate // chosen by the name that a client asks for (SNI), or the first
 	ClientCA     string        // a file with the authorities of client certificates; empty: no client certificates
@@ -63,17 +66,19 @@ type TLS struct {
 	MinVersion   string        // "1.2" or "1.3"; default: 1.2
 }
 
-// A Certificate is the names of two files in PEM: a chain, the certificate first, and its key.
+// A Certificate names two PEM files: a chain, which begins with the certificate, and its key.
 type Certificate struct{ Cert, Key string }
 
-// Bounds are the bounds for connections and requests. A zero is the default; without a named default it is no bound.
+// Bounds limit connections and requests. Zero means the default; a bound without a named default is
+// off.
 type Bounds struct {
-	MaxHeader            int64         // bytes of a request line and its header; default: 65536
-	MaxFields            int           // header fields of a request; default: 100
-	MaxBody              int64         // bytes of a body; a route's MaxBody replaces it
-	MinBodyRate          int64         // bytes per second of a body, once it has taken BodyTimeout; default: 500
-	MaxConnections       int           // open at once
-	MaxClientConnections int           // of one client address, /64 for IPv6; those of trusted proxies are not counted
+	MaxHeader      int64 // bytes of the request line and the header; default: 65536
+	MaxFields      int   // header fields of a request; default: 100
+	MaxBody        int64 // bytes of a body; a route's MaxBody replaces it
+	MinBodyRate    int64 // bytes per second of a body, once it has taken BodyTimeout; default: 500
+	MaxConnections int   // open at once
+	// of one client address, /64 for IPv6; connections of trusted proxies do not count
+	MaxClientConnections int
 	MaxStreams           int           // of one HTTP/2 connection; default: 100
 	MaxRequests          int           // of one connection
 	HeaderTimeout        time.Duration // for a TLS handshake, and for a request's header; default: 10 s
@@ -82,7 +87,7 @@ type Bounds struct {
 	IdleTimeout          time.Duration // between two requests; default: 2 min
 }
 
-// WithDefaults returns the bounds with defaults filled in.
+// WithDefaults returns the bounds with the defaults filled in.
 func (b Bounds) WithDefaults() Bounds {
 	or := func(d *time.Duration, otherwise time.Duration) {
 		if *d == 0 {
@@ -108,8 +113,9 @@ func (b Bounds) WithDefaults() Bounds {
 	return b
 }
 
-// An AccessLog says where the line for each request is written. Without a file there is no access log.
+// An AccessLog says where the log line of each request goes. Without a file, there is no access
+// log.
 type AccessLog struct {
 	File   string // a path, "stdout" or "stderr"
-	Format string // "common", "combined" or "json"; empty means combined
+	Format string // "common", "combined" or "json"; default: combined
 }

@@ -9,19 +9,21 @@ import (
 	"github.com/weirflow/weir/internal/httpsyntax"
 )
 
-// A pattern is the match of a route: [METHOD] [HOST]/PATH. A host may begin with *., for all names below it. In the path {x} is one segment; a final
-// / or {x...} is everything below, a final * everything that begins like this, and a final /{$} the path that ends there.
+// A pattern is the match of a route: [METHOD] [HOST]/PATH. A host may begin with *., for all names
+// below it. In the path, {x} is one segment. A final / or {x...} matches everything below. A final
+// * matches every path that begins with the text before it. A final /{$} matches only the path that
+// ends there.
 type pattern struct {
-	method    string   // empty is any
-	host      string   // empty is any; with a dot in front, all names that end so
-	addresses []string // of the gateway, as listen says them; none is any
+	method    string   // empty: any
+	host      string   // empty: any; with a leading dot, all names that end with it
+	addresses []string // addresses of the gateway, as in listen; empty: any
 	segments  []segment
 	tail      tail
 	rest      string // the name of {x...}
-	begins    string // what stands before the *
+	begins    string // the text before the *
 }
 
-// tail is what of a path may follow the segments of a pattern.
+// tail says what of a path may follow the segments of a pattern.
 type tail uint8
 
 const (
@@ -31,10 +33,10 @@ const (
 	tailPrefix      // a slash, and anything that begins with the pattern's begins
 )
 
-// segment is a literal, or a variable where name is set.
+// segment is a literal, or a variable if name is set.
 type segment struct{ text, name string }
 
-// parsePattern reads a match.
+// parsePattern parses a match.
 func parsePattern(text string) (pattern, error) {
 	var p pattern
 	fields := strings.Fields(text)
@@ -114,7 +116,7 @@ func isVariable(name string) bool {
 	return name != ""
 }
 
-// variables returns the names that the pattern binds.
+// variables returns the names of the pattern's variables.
 func (p *pattern) variables() (names []string) {
 	for _, s := range p.segments {
 		if s.name != "" {
@@ -127,7 +129,7 @@ func (p *pattern) variables() (names []string) {
 	return names
 }
 
-// matches reports whether a request is the pattern's. GET matches HEAD too, as everywhere.
+// matches reports whether the pattern matches a request. GET also matches HEAD, as is usual.
 func (p *pattern) matches(r *request) bool {
 	if p.method != "" && p.method != r.Method && (p.method != "GET" || r.Method != "HEAD") {
 		return false
@@ -144,7 +146,7 @@ func (p *pattern) matches(r *request) bool {
 	return p.walk(r.path(), nil)
 }
 
-// walk goes along a normalised path and calls bind for each variable.
+// walk matches a normalized path and calls bind for each variable.
 func (p *pattern) walk(path string, bind func(name, value string)) bool {
 	if path == "" || path[0] != '/' {
 		return false
@@ -159,7 +161,7 @@ func (p *pattern) walk(path string, bind func(name, value string)) bool {
 			bind(s.name, text)
 		}
 		if !more {
-			// The path ends here: the pattern must too, and not with a slash.
+			// The path ends here, so the pattern must end here too, and without a slash.
 			return i == len(p.segments)-1 && p.tail == tailNone
 		}
 		rest = after
@@ -179,7 +181,7 @@ func (p *pattern) walk(path string, bind func(name, value string)) bool {
 	return true
 }
 
-// hostFits reports whether a host is the one of a pattern, or below it.
+// hostFits reports whether a host equals the one of a pattern, or is below it.
 func hostFits(pattern, host string) bool {
 	if pattern[0] != '.' {
 		return host == pattern
@@ -187,7 +189,8 @@ func hostFits(pattern, host string) bool {
 	return len(host) > len(pattern) && strings.HasSuffix(host, pattern)
 }
 
-// literal is the part of the path that the pattern says literally, for a pattern without variables: what the upstream_path of a route stands for.
+// literal returns the literal part of a pattern's path, which the upstream_path of a route
+// replaces. ok is false for a pattern with variables.
 func (p *pattern) literal() (text string, ok bool) {
 	for _, s := range p.segments {
 		if s.name != "" {
@@ -201,7 +204,7 @@ func (p *pattern) literal() (text string, ok bool) {
 	return text, true
 }
 
-// covers reports whether every request of q's is p's too.
+// covers reports whether p matches every request that q matches.
 func (p *pattern) covers(q *pattern) bool {
 	if p.method != "" && p.method != q.method && (p.method != "GET" || q.method != "HEAD") {
 		return false
@@ -223,7 +226,7 @@ func (p *pattern) covers(q *pattern) bool {
 	return true
 }
 
-// tailCovers reports whether what may follow the segments of p may be what follows as many of q's.
+// tailCovers reports whether the rest of the path that q allows is allowed by p, too.
 func (p *pattern) tailCovers(q *pattern) bool {
 	same := len(p.segments) == len(q.segments)
 	switch p.tail {
@@ -241,16 +244,16 @@ func (p *pattern) tailCovers(q *pattern) bool {
 	return !same || q.tail != tailNone // /a/ does not match /a
 }
 
-// request is a Request while it is decided, with what was worked out about it.
+// request is a Request with values that were derived from it, while it is decided.
 type request struct {
 	Request
 	pattern  *pattern // of the route
 	normal   string
 	hostName string
-	banned   time.Duration // how long a ban that was met still lasts
+	banned   time.Duration // how long the ban that applies to the request still lasts
 }
 
-// path is the path in normal form.
+// path returns the normalized path.
 func (r *request) path() string {
 	if r.normal == "" {
 		r.normal = normalPath(r.Path)
@@ -258,7 +261,7 @@ func (r *request) path() string {
 	return r.normal
 }
 
-// uri is the path and the query as the client sent them.
+// uri returns the path and the query as the client sent them.
 func (r *request) uri() string {
 	if r.Query == "" {
 		return r.Path
@@ -266,7 +269,7 @@ func (r *request) uri() string {
 	return r.Path + "?" + r.Query
 }
 
-// host is the host in lower case, without a port.
+// host returns the host in lower case, without a port.
 func (r *request) host() string {
 	if r.hostName == "" {
 		r.hostName = normalHost(r.Host)
@@ -274,7 +277,7 @@ func (r *request) host() string {
 	return r.hostName
 }
 
-// variable is what the route's match bound.
+// variable returns the value of a variable of the route's match.
 func (r *request) variable(name string) (value string, present bool) {
 	if r.pattern == nil {
 		return "", false
@@ -287,8 +290,8 @@ func (r *request) variable(name string) (value string, present bool) {
 	return value, present
 }
 
-// normalPath decodes a path and takes out what upstreams take out too: doubled slashes, and the segments . and ..; so that /a/%2e%2e/b
-// cannot slip past a limit on /b.
+// normalPath decodes a path, and removes doubled slashes and the segments . and .. as upstreams do.
+// Otherwise, /a/%2e%2e/b could bypass a limit on /b.
 func normalPath(path string) string {
 	if isNormal(path) {
 		return path
@@ -317,7 +320,8 @@ func normalPath(path string) string {
 	return "/" + strings.Join(kept, "/")
 }
 
-// isNormal reports whether normalPath has nothing to do, for most paths.
+// isNormal reports that normalPath would change nothing. It may report false for a path that is
+// normal.
 func isNormal(path string) bool {
 	if path == "" || path[0] != '/' {
 		return false
@@ -335,7 +339,7 @@ func isNormal(path string) bool {
 	return true
 }
 
-// normalHost is a host in lower case, without port and final dot.
+// normalHost returns a host in lower case, without a port and a final dot.
 func normalHost(host string) string {
 	if i := strings.LastIndexByte(host, ':'); i >= 0 && strings.IndexByte(host[i:], ']') < 0 && (host[0] == '[' || strings.IndexByte(host, ':') == i) {
 		host = host[:i]

@@ -7,8 +7,8 @@ import (
 	"github.com/weirflow/weir/internal/nearest"
 )
 
-// meantPart returns the part that somebody meant who wrote it as another product does, empty where
-// nobody knows.
+// meantPart returns the part that was probably meant by another product's way to write it, or "" if
+// unknown.
 func meantPart(text string) string {
 	word := strings.ToLower(strings.TrimPrefix(strings.Trim(text, "{}"), "$"))
 	switch word {

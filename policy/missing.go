@@ -6,14 +6,14 @@ import (
 	"sync/atomic"
 )
 
-// mayBeMissing reports whether a request can come without the part. What every request has cannot,
-// nor can what the route's match bound.
+// mayBeMissing reports whether a request can lack the part. Parts that every request has, and
+// variables of the route's match, are never missing.
 func (p part) mayBeMissing() bool {
 	return p.kind == partHeader || p.kind == partQuery || p.kind == partCookie
 }
 
-// missing warns of a key by which all clients that send none of its parts share one state, where
-// nobody has said that this is meant.
+// missing warns of a key under which all clients that send none of its parts share one state,
+// unless the policy says that this is intended.
 func (c *checker) missing(l *Limit) {
 	if l.OnMissing != "" {
 		return
@@ -24,7 +24,7 @@ func (c *checker) missing(l *Limit) {
 		switch {
 		case err != nil || !p.mayBeMissing() && p.kind != partConst:
 			return
-		case p.kind != partConst: // a const tells nobody apart
+		case p.kind != partConst: // a const is the same for all clients
 			parts = append(parts, text)
 		}
 	}
@@ -34,23 +34,24 @@ func (c *checker) missing(l *Limit) {
 	}
 }
 
-// presence notes which parts of a limit's key requests have had.
+// presence records which parts of a limit's key requests have had.
 type presence struct {
 	asked atomic.Bool
 	there []atomic.Bool // for each part
 }
 
 func (p *presence) note(i int) {
-	if !p.there[i].Load() { // a store that changes nothing would still be one
+	// loading first avoids a store on every request, which would contend for the cache line
+	if !p.there[i].Load() {
 		p.there[i].Store(true)
 	}
 }
 
-// A MissingPart is a part of a limit's key that no request had which met the limit.
+// A MissingPart is a part of a limit's key that no request to which the limit applied has had.
 type MissingPart struct{ Limit, Part string }
 
-// Missing returns the parts of keys that no request had, of the limits that some request met, where
-// Options.Parts is set.
+// Missing returns the parts of keys that no request has had, for limits that at least one request
+// reached. It needs Options.Parts.
 func (e *Engine) Missing() (all []MissingPart) {
 	for _, l := range e.limits {
 		if l.presence == nil || !l.presence.asked.Load() || l.isRest() {

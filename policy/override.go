@@ -18,29 +18,32 @@ import (
 	"github.com/weirflow/weir/keyed"
 )
 
-// An Override replaces the limit for one key until it ends: a ban, a grant, or other parameters. A client.ip part of the key may be a prefix,
-// like 10.0.0.0/8, for all its addresses.
+// An Override replaces the limit for one key until it ends: by a ban, a grant, or other parameters.
+// If client.ip is a part of the key, it may be a prefix such as 10.0.0.0/8, for all of its
+// addresses.
 type Override struct {
 	Limit string
 	Key   []string          // the parts, in the order of the limit's key
 	Ban   bool              // refuse all requests without a charge; false: admit all without a charge
 	Set   map[string]string // or parameters that differ from the limit's, as in a policy file: {"rate": "100/s"}
-	For   time.Duration     // from now on
+	For   time.Duration     // how long it lasts, from now
 }
 
-// MaxOverrides is how many overrides there may be at once, over all limits.
+// MaxOverrides limits the number of overrides at once, over all limits.
 const MaxOverrides = 10_000
 
 const (
-	maxRanges       = 256                       // of one limit: they are looked through
-	maxOverrideTime = 10 * 366 * 24 * time.Hour // the longest
+	maxRanges       = 256                       // per limit; each request compares with all of them
+	maxOverrideTime = 10 * 366 * 24 * time.Hour // the longest duration
 	maxParts        = 4096                      // bytes of a key
 )
 
-// banName follows the name of the limit in Decision.By when a ban refused the request. Names of limits have no slash.
+// banName follows the limit's name in Decision.By when a ban refused the request. It cannot
+// collide, because names of limits have no slash.
 const banName = "/ban"
 
-// ErrTooMany is the error when there are already MaxOverrides, or too many prefixes of one limit.
+// ErrTooMany is the error when there are already MaxOverrides overrides, or too many prefixes of
+// one limit.
 var ErrTooMany = fmt.Errorf("weir: there are %d bans and grants already, or %d prefixes of one limit: lift some", MaxOverrides, maxRanges)
 
 // overrides are the overrides of an engine and of its successors (Next).
@@ -48,15 +51,17 @@ type overrides struct {
 	clock   func() int64
 	mu      sync.Mutex
 	byLimit map[string]*limitOverrides
-	engine  *Engine // the newest
+	engine  *Engine // the newest engine
 }
 
-// limitOverrides are the overrides of one limit. They are read without a lock, and replaced as a whole.
+// limitOverrides are the overrides of one limit. They are read without a lock, and replaced as a
+// whole.
 type limitOverrides struct {
 	all atomic.Pointer[activeOverrides]
 }
 
-// activeOverrides is the lookup for requests. An exact key takes precedence over a prefix, and a longer prefix over a shorter one.
+// activeOverrides is what requests look up. An exact key takes precedence over a prefix, and a
+// longer prefix over a shorter one.
 type activeOverrides struct {
 	exact  map[string]*activeOverride
 	ranges []*activeOverride
@@ -67,16 +72,16 @@ type activeOverrides struct {
 type activeOverride struct {
 	Override
 	until  int64
-	limit  weir.Limit   // with other parameters; nil for a ban or a grant
-	prefix netip.Prefix // of a range
-	part   int          // which part of the key that is; -1 for none
+	limit  weir.Limit   // the limit with other parameters; nil for a ban or a grant
+	prefix netip.Prefix // for an override of a prefix
+	part   int          // the position in the key of the part with the prefix; -1 without a prefix
 }
 
 func newOverrides(clock func() int64) *overrides {
 	return &overrides{clock: clock, byLimit: map[string]*limitOverrides{}}
 }
 
-// of returns the overrides of a limit: those of before, where its keys are the same.
+// of returns the overrides of a limit. It continues those of the old limit if the key is the same.
 func (x *overrides) of(old *limit, l Limit) *limitOverrides {
 	if old != nil && slices.Equal(old.parts, l.keyParts()) {
 		return old.except
@@ -84,7 +89,8 @@ func (x *overrides) of(old *limit, l Limit) *limitOverrides {
 	return new(limitOverrides)
 }
 
-// follow continues with the limits of another engine. Parameters that no longer fit are dropped; the others are put into new tables.
+// follow continues with the limits of another engine. It drops overrides whose parameters no longer
+// fit, and puts the others into the new tables.
 func (x *overrides) follow(e *Engine) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -145,7 +151,7 @@ func (all *activeOverrides) clone() *activeOverrides {
 	return &activeOverrides{exact: maps.Clone(all.exact), ranges: slices.Clone(all.ranges), clock: all.clock}
 }
 
-// use puts other overrides in force. Where there are none, requests do not look for any.
+// use replaces the overrides. Without overrides, requests skip the lookup.
 func (x *limitOverrides) use(all *activeOverrides) {
 	if len(all.exact) == 0 && len(all.ranges) == 0 {
 		all = nil
@@ -153,7 +159,7 @@ func (x *limitOverrides) use(all *activeOverrides) {
 	x.all.Store(all)
 }
 
-// now returns the overrides in force, nil for none.
+// now returns the overrides that apply now, or nil.
 func (x *limitOverrides) now() *activeOverrides { return x.all.Load() }
 
 // sets reports whether a key has parameters of its own.
@@ -166,7 +172,7 @@ func (x *limitOverrides) sets(key []byte) bool {
 	return r != nil && r.limit != nil && all.clock() < r.until
 }
 
-// window is the window by a key's own parameters, if it has any.
+// window returns the window by a key's own parameters. Without them, it returns of.
 func (x *limitOverrides) window(key string, of time.Duration) time.Duration {
 	if all := x.all.Load(); all != nil {
 		if r := all.exact[key]; r != nil && r.limit != nil && all.clock() < r.until {
@@ -176,7 +182,7 @@ func (x *limitOverrides) window(key string, of time.Duration) time.Duration {
 	return of
 }
 
-// ruled is what becomes of a request by an override.
+// ruled returns how an override changes the decision for a request.
 func (l *limit) ruled(all *activeOverrides, key []byte, req *request) question {
 	now := all.clock()
 	r := all.find(l, key, req, now)
@@ -193,7 +199,7 @@ func (l *limit) ruled(all *activeOverrides, key []byte, req *request) question {
 	return skip
 }
 
-// find returns what holds for a key, nil for the limit itself.
+// find returns the override for a key, or nil if the limit itself applies.
 func (all *activeOverrides) find(l *limit, key []byte, req *request, now int64) *activeOverride {
 	if r := all.exact[string(key)]; r != nil && now < r.until {
 		return r
@@ -210,7 +216,8 @@ func (all *activeOverrides) find(l *limit, key []byte, req *request, now int64) 
 	return nil
 }
 
-// addressOf is the address of a client, as ClientKey writes it; an invalid one for other texts.
+// addressOf returns the address of a client as ClientKey writes it. For other texts it returns an
+// invalid address.
 func addressOf(client string) netip.Addr {
 	if addr, err := netip.ParseAddr(client); err == nil {
 		return addr
@@ -219,7 +226,7 @@ func addressOf(client string) netip.Addr {
 	return prefix.Addr()
 }
 
-// fits reports whether the other parts of a key are those of a range.
+// fits reports whether the other parts of the key match an override of a prefix.
 func (r *activeOverride) fits(l *limit, req *request) bool {
 	for i, p := range l.parts {
 		if i == r.part {
@@ -232,8 +239,9 @@ func (r *activeOverride) fits(l *limit, req *request) bool {
 	return true
 }
 
-// Except puts an override in force, in place of one for the same key. The error says what is wrong with it. Overrides are kept by engines that
-// go on from this one with Next, as long as the limit's name and key stay. It is safe beside Decide, and beside Next too.
+// Override sets an override, and replaces an earlier one for the same key. The error says what is
+// wrong with it. Engines that follow this one by Next keep its overrides, as long as the limit's
+// name and key stay. Override is safe to call concurrently with Decide and Next.
 func (e *Engine) Override(ex Override) error {
 	x := e.overrides
 	x.mu.Lock()
@@ -273,7 +281,7 @@ func (e *Engine) Override(ex Override) error {
 	return nil
 }
 
-// remove takes out what there is for the same key or range, and returns how many that were.
+// remove removes the override for the same key or prefix, and returns how many there were.
 func (all *activeOverrides) remove(r *activeOverride, key string) int {
 	before := len(all.exact) + len(all.ranges)
 	if r.part < 0 {
@@ -311,7 +319,7 @@ func (x *overrides) rule(l *limit, ex Override) (*activeOverride, string, error)
 	return r, key, err
 }
 
-// locate works out for which key, or which range, an override is.
+// locate determines the key or the prefix that an override applies to.
 func (r *activeOverride) locate(l *limit) (key string, err error) {
 	if len(r.Key) != len(l.parts) {
 		return "", fmt.Errorf("its key has %d parts (%s), and %d were given", len(l.parts), strings.Join(l.Limit.Key, ", "), len(r.Key))
@@ -336,7 +344,7 @@ func (r *activeOverride) locate(l *limit) (key string, err error) {
 	return EncodeKey(parts...), nil
 }
 
-// client reads a part that is an address, or a prefix.
+// client parses a part that is an address or a prefix.
 func (r *activeOverride) client(parts []string, i int) error {
 	prefix, err := netip.ParsePrefix(parts[i])
 	if err != nil {
@@ -401,7 +409,8 @@ func (e *Engine) Lift(limit string, key []string) (bool, error) {
 	return true, nil
 }
 
-// Overrides returns those in force, by limit in the order of the policy, and those of a limit by when they end. For is how long they still hold.
+// Overrides returns the active overrides: by limit in the order of the policy, then by when they
+// end. For is the time that is left.
 func (e *Engine) Overrides() (all []Override) {
 	x := e.overrides
 	x.mu.Lock()
@@ -426,7 +435,8 @@ func (e *Engine) Overrides() (all []Override) {
 	return all
 }
 
-// Sweep lets go of overrides that have ended, so that requests do not look for them. Nothing depends on it but speed.
+// Sweep removes overrides that have ended, so that requests need not look at them. It only affects
+// speed.
 func (e *Engine) Sweep() {
 	x := e.overrides
 	x.mu.Lock()
@@ -434,7 +444,7 @@ func (e *Engine) Sweep() {
 	x.sweep()
 }
 
-// sweep lets go of what has ended. The lock is held.
+// sweep removes overrides that have ended. The caller holds the lock.
 func (x *overrides) sweep() {
 	now := x.clock()
 	for _, of := range x.byLimit {
@@ -449,7 +459,7 @@ func (x *overrides) sweep() {
 	}
 }
 
-// ended reports whether an override has ended.
+// ended reports whether any override has ended.
 func (all *activeOverrides) ended(now int64) bool {
 	for _, r := range all.exact {
 		if r.until <= now {
@@ -459,7 +469,7 @@ func (all *activeOverrides) ended(now int64) bool {
 	return slices.ContainsFunc(all.ranges, func(r *activeOverride) bool { return r.until <= now })
 }
 
-// count is how many overrides there are. The lock is held.
+// count returns how many overrides there are. The caller holds the lock.
 func (x *overrides) count() (n int) {
 	for _, of := range x.byLimit {
 		if all := of.all.Load(); all != nil {
@@ -469,7 +479,7 @@ func (x *overrides) count() (n int) {
 	return n
 }
 
-// String is the override in words, without the key, which may be a client's.
+// String describes the override without its key, which may identify a client.
 func (ex Override) String() string {
 	d := duration.Format(ex.For)
 	switch {

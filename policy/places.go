@@ -9,23 +9,26 @@ import (
 	"github.com/weirflow/weir/keyed"
 )
 
-// concurrencyPlace is a limit of concurrency of a request's route, and the place that the request has taken in it.
+// concurrencyPlace is a Concurrency of a request's route, with the place that the request has taken
+// in it.
 type concurrencyPlace struct {
 	l    *limit
 	key  string
 	cost int64
 	hold keyed.Hold[string]
 
-	leave func(weir.Outcome) // of a place in a store; nil for none
-	shade *shadowPlace       // of a shadow whose places are in a store; nil for none
+	leave func(weir.Outcome) // leaves a place in a store; otherwise nil
+	shade *shadowPlace       // the place of a shadow limit in a store; otherwise nil
 }
 
-// compilePlaces readies a limit of concurrency.
+// compilePlaces compiles a Concurrency.
 func (e *Engine) compilePlaces(c *limit, of weir.Concurrency, old *limit, changes *[]func() error) (err error) {
 	if store := e.opts.Stores[c.Limit.Store]; store != nil && c.Limit.Store != "" {
 		return e.compileHolder(c, of, store)
 	}
-	if c.Limit.Store != "" { // without the store, as in replay: there MaxHold ends no request's place, but that of a process that crashed
+	// replay runs without the store. With a store, MaxHold frees only the places of a crashed
+	// process, so it must not end a request's place here.
+	if c.Limit.Store != "" {
 		of.MaxHold = 0
 		c.Limit.Limit = of
 	}
@@ -38,7 +41,7 @@ func (e *Engine) compilePlaces(c *limit, of weir.Concurrency, old *limit, change
 	return err
 }
 
-// newPlaces returns the places of a limit of concurrency.
+// newPlaces returns the places of a Concurrency.
 func (e *Engine) newPlaces(l Limit, of weir.Concurrency) (*keyed.Concurrency[string], error) {
 	maxKeys := l.MaxKeys
 	if maxKeys == 0 {
@@ -47,12 +50,13 @@ func (e *Engine) newPlaces(l Limit, of weir.Concurrency) (*keyed.Concurrency[str
 	return keyed.NewConcurrency[string](of, keyed.Options{MaxKeys: maxKeys, Name: l.Name, Clock: e.opts.Clock, Timers: e.opts.Timers})
 }
 
-// inOrder sorts limits as they stand in the policy: who waits for a place while holding others does so in one order for all routes.
+// inOrder sorts limits as they stand in the policy. Requests wait for a place while they hold
+// others. One order for all routes prevents deadlocks.
 func (e *Engine) inOrder(all []*limit) {
 	slices.SortFunc(all, func(a, b *limit) int { return slices.Index(e.limits, a) - slices.Index(e.limits, b) })
 }
 
-// bannedFrom refuses a request that a limit of concurrency has banned, before any other is charged.
+// bannedFrom refuses a request that is banned at a Concurrency, before any limit is charged.
 func (v *Verdict) bannedFrom(places []*limit, r *request) bool {
 	for _, l := range places {
 		if l.Shadow || l.except.now() == nil {
@@ -67,8 +71,8 @@ func (v *Verdict) bannedFrom(places []*limit, r *request) bool {
 	return false
 }
 
-// openDoors works out which places the request has to take. Where a key that is missing, or a cost that is none, settles the matter, it is
-// refused and all is given back.
+// openDoors determines which places the request must take. If a missing key or an invalid cost
+// already decides, it refuses the request and gives back all charges.
 func (v *Verdict) openDoors(ctx context.Context, r *request, places []*limit) {
 	var buf [maxKey]byte
 	for _, l := range places {
@@ -87,13 +91,17 @@ func (v *Verdict) openDoors(ctx context.Context, r *request, places []*limit) {
 	}
 }
 
-// Enter takes a place at each limit of concurrency of the route, or none of them, for a request that may go. Done leaves them. It waits
-// where such a limit has a queue. Where a limit refuses, the outcome becomes Deny, what the other limits were charged is given back as far as
-// that never admits too much, and the error is a *weir.LimitedError; when the context ends first, it is the context's.
+// Enter takes a place at each Concurrency of the route for a request that may go on, or at none of
+// them. Done leaves them. If a limit has a queue, Enter waits there.
+//
+// If a limit refuses, the outcome becomes Deny, and the error is a *weir.LimitedError. The charges
+// of the other limits are given back as far as that cannot admit too much. If the context ends
+// first, the error is that of the context.
 func (v *Verdict) Enter(ctx context.Context) error { return v.EnterQueued(ctx, nil) }
 
-// EnterQueued is Enter for callers that bound how many requests wait: queued is called before a request waits for a place, and may be called again for the next
-// one. It returns the context for the wait, or an error, which has to be a *weir.LimitedError: then the request is refused as by the limit.
+// EnterQueued is Enter for callers that limit how many requests wait. It calls queued before the
+// request waits for a place, possibly several times. queued returns the context for the wait, or a
+// *weir.LimitedError, which refuses the request as the limit would.
 func (v *Verdict) EnterQueued(ctx context.Context, queued func() (context.Context, error)) error {
 	if v.rare == nil {
 		return nil
@@ -112,7 +120,7 @@ func (v *Verdict) EnterQueued(ctx context.Context, queued func() (context.Contex
 			dryRefused = dryRefused || d.dry()
 		}
 	}
-	if dryRefused { // enforced, they would have taken no place
+	if dryRefused { // if these limits were enforced, the request would have taken no place
 		for i := range v.rare.doors {
 			if d := &v.rare.doors[i]; d.dry() {
 				d.hold.Done(weir.Ignore)
@@ -122,10 +130,10 @@ func (v *Verdict) EnterQueued(ctx context.Context, queued func() (context.Contex
 	return nil
 }
 
-// dry reports whether it is a shadow's whose places count into a zone.
+// dry reports whether the place belongs to a shadow limit and counts in a zone.
 func (d *concurrencyPlace) dry() bool { return d.l.Shadow && d.l.zone != nil }
 
-// enter takes a place, and waits for it where there is a queue. Nobody waits for a shadow's.
+// enter takes a place, and waits if the limit has a queue. Requests never wait for a shadow limit.
 func (d *concurrencyPlace) enter(ctx context.Context, queued func() (context.Context, error)) (err error) {
 	if d.l.holder != nil {
 		return d.enterStore(ctx, queued)
@@ -152,7 +160,7 @@ func (d *concurrencyPlace) enter(ctx context.Context, queued func() (context.Con
 	return err
 }
 
-// refusePlace ends a request that found no place, or no longer waits for one.
+// refusePlace ends a request that got no place, or stopped waiting for one.
 func (v *Verdict) refusePlace(ctx context.Context, d *concurrencyPlace, err error) {
 	v.Done(weir.Ignore)
 	v.giveBack(ctx)
@@ -165,7 +173,8 @@ func (v *Verdict) refusePlace(ctx context.Context, d *concurrencyPlace, err erro
 	v.note(d.l, limited.Decision, d.cost, 0)
 }
 
-// Done leaves the places that Enter took, once, with how the work ended. It is called when the request has ended, however it did.
+// Done leaves the places that Enter took, once, and records how the work ended. Call it when the
+// request has ended, in any way.
 func (v *Verdict) Done(o weir.Outcome) {
 	if v.rare == nil {
 		return

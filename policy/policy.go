@@ -1,7 +1,8 @@
-// Package policy says which limits apply to a request, how its keys are made, and what refused requests get. A Policy is plain data; New
-// compiles it once into an Engine. The gateway, the replay of logs, scripts and middleware all use its Decide.
+// Package policy says which limits apply to a request, how their keys are made, and what refused
+// requests get. A Policy is plain data. New compiles it into an Engine, whose method Decide decides
+// about requests. The gateway, the replay of logs, scripts and middleware all use this Decide.
 //
-// The package does no I/O. A policy file in YAML is read by the server module.
+// The package does no I/O. The server module reads policy files in YAML.
 package policy
 
 import (
@@ -17,28 +18,30 @@ type Policy struct {
 	Listen         Listen
 	Admin          Admin
 	AccessLog      AccessLog
-	TrustedProxies []netip.Prefix // proxies that are believed about the address of a client
+	TrustedProxies []netip.Prefix // proxies that are trusted to report a client's address
 	ClientHeader   string         // the header with that address; default: X-Forwarded-For
 	Headers        []string       // response headers about limits: "ratelimit", "x-ratelimit"; default: ratelimit
 	Stores         []Store
 	Limits         []Limit
 	Upstreams      []Upstream
 	Rooms          []WaitingRoom
-	Routes         []Route // the first that matches applies
+	Routes         []Route // the first route that matches applies
 }
 
-// Admin says who may change a running server through its admin address. The package reads none of the files.
+// Admin says who may change a running server through its admin address. This package reads none of
+// the files.
 type Admin struct {
 	TokenFile string // holds the token that requests must send; empty for none
 	Cert, Key string // files of a certificate and of its key; empty for no TLS
 	StateFile string // keeps bans and grants across restarts; empty for none
 }
 
-// A Store describes a shared store and how it is used. The package opens none: see Options.Stores.
+// A Store describes a shared store and how it is used. This package opens no store: see
+// Options.Stores.
 type Store struct {
 	Name      string
 	URL       string        // of any scheme with a store; may contain a password
-	Place     Place         // where the URL leads, set by the package that opens it
+	Place     Place         // the states that the URL leads to; set by the package that opens the store
 	OnFailure string        // the fallback: "allow", "deny" or "local"; default: local
 	Deadline  time.Duration // for one call; default: 20 ms
 	Nodes     int           // how many processes share it, until the store reports it; default: 1
@@ -46,18 +49,21 @@ type Store struct {
 	Prefix    string // of all keys in the store; default: "weir:"
 }
 
-// A Place is where the states of a store are: two URLs that lead to the same states have one. Without it, each URL is a place of its own.
+// A Place says where the states of a store are. Two URLs that lead to the same states have the same
+// Place. Without a Place, each URL counts as a place of its own.
 type Place struct {
 	Hosts string // separated by commas; two stores have one place if they share a host
 	Rest  string // what else separates states, such as a database
-	Slots bool   // keys are spread over nodes by their tags, and a group is one atomic step only within a slot
+	// the store spreads keys over nodes by their tags; a group is one atomic step only within a
+	// slot
+	Slots bool
 }
 
-// Lease says whether tokens are taken ahead of demand, so that most decisions need no round trip.
+// Lease says whether tokens are leased ahead of demand, so that most decisions need no round trip.
 type Lease struct {
 	On       bool
 	Lifetime time.Duration // of leased tokens; default: lease.DefaultLifetime
-	Max      int64         // tokens of one key on this node; 0 is the lease's default
+	Max      int64         // tokens of one key on this node; default: the default of package lease
 }
 
 // A Limit is a named limit with its key.
@@ -90,7 +96,7 @@ type Route struct {
 	UpstreamPath string
 	AddHeaders   []AddHeader
 
-	Respond Response // instead of passing requests on
+	Respond Response // instead of forwarding requests
 	Room    string   // the name of a waiting room in front of it; empty for none
 	Limits  []string
 	Refused Refused
@@ -101,17 +107,21 @@ type Route struct {
 
 // A Response is what the gateway sends by itself, without an upstream. At most one of Body, File and Redirect is set.
 type Response struct {
-	Status   int    // 0 means 200, and 302 with a redirect; a Response with neither Status nor Redirect, Body or File is none
-	Body     string // unchanged
-	File     string // the name of a file with the body
-	Redirect string // where to go instead; {host}, {path}, {uri} (the path with the query), {query} and {?query} (with its ?) are those of the request
+	// default: 200, and 302 with a redirect; a Response without Status, Body, File and Redirect is
+	// not set
+	Status int
+	Body   string // unchanged
+	File   string // the name of a file with the body
+	// the URL to redirect to; {host}, {path}, {uri} (the path with the query), {query} and {?query}
+	// (with its ?) stand for parts of the request
+	Redirect string
 	Type     string // the Content-Type of the body; default: detected
 }
 
-// IsSet reports whether there is a response at all.
+// IsSet reports whether there is a response.
 func (r Response) IsSet() bool { return r != Response{} }
 
-// StatusCode is the status of the response.
+// StatusCode returns Status, or its default.
 func (r Response) StatusCode() int {
 	switch {
 	case r.Status != 0:
@@ -156,7 +166,7 @@ const (
 	HeaderXRateLimit = "x-ratelimit" // X-RateLimit-Limit, -Remaining and -Reset
 )
 
-// store returns the store of that name, nil where there is none.
+// store returns the store with that name, or nil.
 func (p *Policy) store(name string) *Store {
 	for i := range p.Stores {
 		if p.Stores[i].Name == name {
@@ -166,7 +176,7 @@ func (p *Policy) store(name string) *Store {
 	return nil
 }
 
-// limit returns the limit of that name, nil where there is none.
+// limit returns the limit with that name, or nil.
 func (p *Policy) limit(name string) *Limit {
 	for i := range p.Limits {
 		if p.Limits[i].Name == name {

@@ -9,10 +9,11 @@ import (
 	"github.com/weirflow/weir/internal/httpsyntax"
 )
 
-// placeholders are what a redirect of a response may have in it, and what the gateway puts in its place.
+// placeholders returns what a redirect may contain for the gateway to replace.
 func placeholders() []string { return []string{"{host}", "{path}", "{uri}", "{query}", "{?query}"} }
 
-// Location is where a Response redirects a request to. A path that begins with two slashes would be another host for a browser: it gets one.
+// Location returns the URL to which a Response redirects a request. A browser would take a path
+// that begins with two slashes for another host, so the URL gets one slash.
 func (r Response) Location(host, path, query string) string {
 	if !strings.Contains(r.Redirect, "{") {
 		return r.Redirect
@@ -25,14 +26,16 @@ func (r Response) Location(host, path, query string) string {
 	return strings.NewReplacer("{host}", normalHost(host), "{path}", path, "{uri}", path+asked, "{query}", query, "{?query}", asked).Replace(r.Redirect)
 }
 
-// UpstreamTarget is the path with which a request goes to the upstream of a route with an UpstreamPath, decoded: the part that Match says is replaced.
+// UpstreamTarget returns the decoded path of a request to the upstream of a route with an
+// UpstreamPath: it replaces the part that Match names.
 func (e *Engine) UpstreamTarget(route int, path string) string {
 	r, p := &e.policy.Routes[route], &e.routes[route].pattern
 	said, _ := p.literal()
 	return r.UpstreamPath + strings.TrimPrefix(normalPath(path), said)
 }
 
-// answers checks what a route answers by itself, and what it changes on the way.
+// answers checks the responses that a route gives itself, and how it changes requests and
+// responses.
 func (c *checker) answers(r *Route, p *pattern, parsed bool, at string) {
 	for i, address := range r.Address {
 		known := names(c.Listen.Gateway, func(l Listener) string { return l.Address })

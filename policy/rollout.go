@@ -10,18 +10,21 @@ import (
 	"strings"
 )
 
-// A share is the keys that a limit with a roll_out is enforced for: those whose hash lies below a bound. The hash is one of the limit's name and
-// the key alone. So a key is in or out on all nodes alike, a larger share has all keys of a smaller one, and another limit chooses others.
+// A share is the part of all keys that a limit with a roll_out is enforced for: keys whose hash is
+// below a bound. The hash depends only on the limit's name and the key. So all nodes agree on the
+// keys, a larger share contains all keys of a smaller one, and different limits select different
+// keys.
 type share struct {
 	bound uint64 // in 2^-64 of all keys
-	whole bool   // all of them
-	rest  bool   // it is the others that are meant
+	whole bool   // all keys
+	rest  bool   // all other keys instead
 }
 
-// maxDecimals is how finely a share can be written: a hundred-millionth of all keys.
+// maxDecimals is how many decimals a share may have: it can be as small as a hundred-millionth of
+// all keys.
 const maxDecimals = 6
 
-// parseRollOut reads a share as it is written in a policy: 10%, 0.5%. Empty is all.
+// parseRollOut parses a share as a policy file has it: 10%, 0.5%. An empty text means all keys.
 func parseRollOut(text string) (*share, error) {
 	if text == "" {
 		return &share{whole: true}, nil
@@ -51,19 +54,19 @@ func parseRollOut(text string) (*share, error) {
 
 func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
-// has reports whether a key is one of those that are meant.
+// has reports whether a key belongs to the share.
 func (s *share) has(name string, key []byte) bool {
 	if s.whole {
 		return !s.rest
 	}
 	var buf [maxKey + 128]byte
-	b := append(buf[:0], name...) // no name has a 0
+	b := append(buf[:0], name...) // a separator, since no name contains a 0
 	b = append(append(b, 0), key...)
 	sum := sha256.Sum256(b)
 	return (binary.BigEndian.Uint64(sum[:]) < s.bound) != s.rest
 }
 
-// rollOut checks the share of the keys that a limit is enforced for.
+// rollOut checks the share of keys that a limit is enforced for.
 func (c *checker) rollOut(l *Limit) {
 	if l.RollOut == "" {
 		return

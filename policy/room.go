@@ -10,8 +10,8 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// A WaitingRoom is a queue in front of a route: visitors wait in order of arrival while the route is full. Package server/room implements
-// it; an engine does not use it.
+// A WaitingRoom is a queue in front of a route: while the route is full, visitors wait in order of
+// arrival. Package server/room implements it. An Engine does not use it.
 type WaitingRoom struct {
 	Name        string
 	Admit       weir.Rate     // the rate at which visitors are admitted
@@ -43,8 +43,8 @@ const (
 	DefaultRoomMaxWaiting  = 100_000
 )
 
-// LongestPoll is the longest delay between two polls of a waiting visitor. PollTimeout must be above it, or visitors who poll as they are
-// told would lose their places.
+// LongestPoll is the longest delay between two polls of a waiting visitor. PollTimeout must be
+// longer. Otherwise, visitors who poll as instructed would lose their places.
 const LongestPoll = 36 * time.Second
 
 var (
@@ -54,7 +54,7 @@ var (
 	roomStatuses  = []int{200, 202, 429, 503}
 )
 
-// WithDefaults returns the room with its defaults in place of what is zero.
+// WithDefaults returns the room with defaults for all zero values.
 func (r WaitingRoom) WithDefaults() WaitingRoom {
 	set := func(d *time.Duration, to time.Duration) {
 		if *d == 0 {
@@ -91,7 +91,7 @@ func (r WaitingRoom) WithDefaults() WaitingRoom {
 	return r
 }
 
-// room returns the waiting room of that name, nil where there is none.
+// room returns the waiting room with that name, or nil.
 func (p *Policy) room(name string) *WaitingRoom {
 	for i := range p.Rooms {
 		if p.Rooms[i].Name == name {
@@ -102,14 +102,14 @@ func (p *Policy) room(name string) *WaitingRoom {
 }
 
 const (
-	maxRoom     = 10_000_000     // visitors that wait, or are inside
-	maxRoomTime = 24 * time.Hour // of each of the times
+	maxRoom     = 10_000_000     // visitors that wait or are inside
+	maxRoomTime = 24 * time.Hour // of each duration
 
-	maxRoomRate  = 1_000_000_000 // visitors, in whatever time
-	maxRoomTicks = 1 << 52       // the burst times the microseconds of Admit.Per: a store counts in doubles
+	maxRoomRate  = 1_000_000_000 // visitors, in any time
+	maxRoomTicks = 1 << 52       // the burst times the microseconds of Admit.Per; a store counts in doubles
 )
 
-// rooms checks the waiting rooms, and that the routes name them right.
+// rooms checks the waiting rooms, and that routes refer to existing ones.
 func (c *checker) rooms() {
 	seen, used := map[string]bool{}, map[string]bool{}
 	for i := range c.Routes {
@@ -134,11 +134,11 @@ func (c *checker) rooms() {
 	}
 }
 
-// roomNumbers checks how many, and for how long.
+// roomNumbers checks the counts and durations.
 func (c *checker) roomNumbers(r *WaitingRoom) {
 	at := func(field string) []string { return []string{"waiting_rooms", r.Name, field} }
 	full := r.WithDefaults()
-	if r.Admit != (weir.Rate{}) { // else it is missing
+	if r.Admit != (weir.Rate{}) { // otherwise Admit is missing
 		if _, err := weir.Prepare(full.Bucket(), time.Microsecond); err != nil {
 			c.wrong(err.Error(), "write how many are let in, and in how long, like 50/s", at("admit")...)
 		} else if r.Admit.Per%time.Microsecond != 0 || full.Burst > maxRoom || r.Admit.N > maxRoomRate ||
@@ -167,7 +167,7 @@ func (c *checker) roomNumbers(r *WaitingRoom) {
 	}
 }
 
-// roomWords checks what is one of a few words, or refers to something.
+// roomWords checks the settings with fixed words, and those that refer to something.
 func (c *checker) roomWords(r *WaitingRoom) {
 	for _, f := range []struct {
 		name, word, what string
@@ -196,7 +196,7 @@ func (c *checker) roomWords(r *WaitingRoom) {
 	}
 }
 
-// Bucket is the limit by which a room lets visitors in.
+// Bucket returns the limit by which a room admits visitors.
 func (r *WaitingRoom) Bucket() weir.TokenBucket {
 	return weir.TokenBucket{Rate: r.Admit, Burst: r.Burst}
 }

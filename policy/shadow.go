@@ -7,21 +7,22 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// shadows are store calls for shadow limits, which no request waits for. Their number is bounded; beyond it, a shadow limit is skipped.
+// shadows runs calls to stores for shadow limits in the background, so that no request waits for
+// them. Beyond maxShadows calls in flight, a shadow limit is skipped.
 type shadows struct {
 	slots chan struct{}
 	end   sync.Once
 }
 
-// maxShadows is how many calls may be under way. A store carries out together what comes at the same time.
+// maxShadows limits the calls in flight. A store batches calls that come at the same time.
 const maxShadows = 1024
 
 func newShadows() *shadows { return &shadows{slots: make(chan struct{}, maxShadows)} }
 
-// ask has a shadow limit decide, and counts what it said.
+// ask lets a shadow limit decide, and counts the decision.
 func (s *shadows) ask(l *limit, key string, cost int64) { s.run(l, func() { l.decide(key, cost) }) }
 
-// run calls a function of a shadow limit that asks its store, in the background.
+// run runs a function of a shadow limit that calls its store, in the background.
 func (s *shadows) run(l *limit, f func()) {
 	select {
 	case s.slots <- struct{}{}:
@@ -35,12 +36,13 @@ func (s *shadows) run(l *limit, f func()) {
 	}()
 }
 
-// decide asks the store about a shadow limit.
+// decide evaluates a shadow limit in its store.
 func (l *limit) decide(key string, cost int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	batch := []weir.Charge{{Name: l.state, Key: key, Limit: l.Limit.Limit, Cost: cost}}
-	if l.queues() { // it would have waited: as nobody really waits, its charge is made ahead
+	// the request would have waited; it does not really wait, so its charge is made ahead of time
+	if l.queues() {
 		batch[0].Op, batch[0].Within = weir.OpReserve, -1
 	}
 	out := make([]weir.Decision, 1)
@@ -52,7 +54,7 @@ func (l *limit) decide(key string, cost int64) {
 	l.counts.sources[out[0].Source].Add(1)
 }
 
-// close waits for what is under way, and lets nothing begin any more.
+// close waits for calls in flight, and prevents new ones.
 func (s *shadows) close() {
 	s.end.Do(func() {
 		for range cap(s.slots) {

@@ -9,15 +9,16 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// A stage is those limits of a route that are charged by one call of a store.
+// A stage is the limits of a route that one call of a store charges.
 type stage struct {
 	store  weir.Store
 	limits []*limit
-	queue  bool // of one that is a queue: it is charged ahead
+	queue  bool // a single limit with a queue, charged ahead of time
 }
 
-// stagesOf orders the limits in stores: those of each store together; then the queues, each alone, as a store charges no group ahead, and as what
-// was promised may not be given back as exactly.
+// stagesOf sorts limits in stores into stages: first the limits of each store together, then each
+// queue alone. A store cannot charge a group ahead of time, and the charge of a queue may not be
+// given back as exactly.
 func stagesOf(limits []*limit) (all []stage) {
 	var queues []stage
 	for _, l := range limits {
@@ -35,8 +36,9 @@ func stagesOf(limits []*limit) (all []stage) {
 	return append(all, queues...)
 }
 
-// failure is what decides about a limit whose store does not answer: for "local" it takes failover, which decides by itself; an error that comes
-// through from there, or from a store without it, is no yes.
+// failure returns the fallback of a limit without its store. "local" is the matter of package
+// failover, which decides by itself. If an error still comes through, or the store is used without
+// failover, the request is refused.
 func (l *Limit) failure(s *Store) string {
 	if l.OnFailure == "allow" || l.OnFailure == "" && s.OnFailure == "allow" {
 		return "allow"
@@ -44,23 +46,24 @@ func (l *Limit) failure(s *Store) string {
 	return "deny"
 }
 
-// sharing is what a verdict has charged in stores.
+// sharing holds what a verdict has charged in stores.
 type sharing struct {
-	first   int           // the place in asked of the first limit in a store
-	charges []weir.Charge // one for each of them
-	wait    time.Duration // how long until the request may go, from when that was decided
+	first   int           // the position in asked of the first limit in a store
+	charges []weir.Charge // one for each limit in a store
+	wait    time.Duration // how long until the request may go on, from the time of the decision
 	decided int64
 	e       *Engine
 }
 
-// patience is how long a store has for what nobody waits for: to take back a charge, and to decide for a shadow limit.
+// patience is how long a store has for calls that no request waits for: to give back a charge, and
+// to decide for a shadow limit.
 const patience = time.Second
 
 func (e *Engine) newSharing(r *route) *sharing {
 	return &sharing{first: r.memory, charges: make([]weir.Charge, len(r.live)-r.memory), e: e}
 }
 
-// delay is how long the i-th limit that was asked has the request wait, if that is in a store.
+// delay returns how long the limit at position i in asked delays the request, if it is in a store.
 func (s *sharing) delay(i int) time.Duration {
 	if s == nil || i < s.first {
 		return 0
@@ -68,7 +71,7 @@ func (s *sharing) delay(i int) time.Duration {
 	return s.charges[i-s.first].Delay
 }
 
-// sleep waits for the turn that a store has given.
+// sleep waits as long as the stores require.
 func (s *sharing) sleep(ctx context.Context) error {
 	if s == nil || s.wait == 0 {
 		return nil
@@ -76,7 +79,7 @@ func (s *sharing) sleep(ctx context.Context) error {
 	return s.e.sleep(ctx, s.wait, s.decided)
 }
 
-// sleep waits for what is left of a wait that was decided at a time of the engine's clock.
+// sleep waits for the rest of a delay that was decided at a time of the engine's clock.
 func (e *Engine) sleep(ctx context.Context, wait time.Duration, decided int64) error {
 	left := wait - time.Duration(e.now()-decided)
 	if left <= 0 {
@@ -93,7 +96,8 @@ func (e *Engine) sleep(ctx context.Context, wait time.Duration, decided int64) e
 	}
 }
 
-// chargeStores asks the limits in stores, after those in memory have admitted the request. Where one of them does not, all is given back.
+// chargeStores charges the limits in stores, after those in memory have admitted the request. If
+// one of them refuses, all charges are given back.
 func (v *Verdict) chargeStores(ctx context.Context, e *Engine, r *route) {
 	v.shared = e.newSharing(r)
 	at := r.memory
@@ -102,7 +106,9 @@ func (v *Verdict) chargeStores(ctx context.Context, e *Engine, r *route) {
 		keep := v.Outcome == Delay || i+1 < len(r.stages) || len(r.places) > 0
 		if !v.chargeStage(ctx, s, at, keep) {
 			v.giveBack(ctx)
-			_, _ = r.group.Peek(v.charges[:r.memory]) // their decisions are what they are without a charge; stores say so when they take one back
+			// read the decisions without this charge; stores return them when a charge is given
+			// back
+			_, _ = r.group.Peek(v.charges[:r.memory])
 			return
 		}
 		at += len(s.limits)
@@ -110,7 +116,8 @@ func (v *Verdict) chargeStores(ctx context.Context, e *Engine, r *route) {
 	v.Decision = v.least()
 }
 
-// chargeStage asks one store about the limits whose places begin at at. It reports whether the request goes on.
+// chargeStage charges the limits of one stage, whose positions begin at at. It reports whether the
+// request goes on.
 func (v *Verdict) chargeStage(ctx context.Context, s *stage, at int, keep bool) bool {
 	batch, places := v.batch(s, at, keep)
 	if len(batch) == 0 {
@@ -120,7 +127,7 @@ func (v *Verdict) chargeStage(ctx context.Context, s *stage, at int, keep bool) 
 	err := s.store.Do(ctx, batch, out)
 	if err != nil {
 		for k, i := range places {
-			v.shared.charges[i-v.shared.first] = batch[k] // some may have been carried out
+			v.shared.charges[i-v.shared.first] = batch[k] // some charges may have been carried out
 		}
 		return v.unanswered(ctx, err, batch, places)
 	}
@@ -149,7 +156,7 @@ func (v *Verdict) chargeStage(ctx context.Context, s *stage, at int, keep bool) 
 	return true
 }
 
-// batch is what a store is asked at a stage, and which limits that is about.
+// batch returns the charges of a stage, and the positions of their limits.
 func (v *Verdict) batch(s *stage, at int, keep bool) (batch []weir.Charge, places []int) {
 	for j, l := range s.limits {
 		i := at + j
@@ -160,7 +167,7 @@ func (v *Verdict) batch(s *stage, at int, keep bool) (batch []weir.Charge, place
 		open := v.open != nil && v.open[i]
 		q := weir.Charge{Name: l.state, Key: c.Key, Limit: l.Limit.Limit, Cost: c.Cost, Keep: keep || open}
 		if open {
-			q.Cost = 1 // for nothing, a store gives no receipt that could be settled
+			q.Cost = 1 // for a cost of 0, a store returns no receipt, which settling needs later
 		}
 		switch {
 		case s.queue:
@@ -173,7 +180,8 @@ func (v *Verdict) batch(s *stage, at int, keep bool) (batch []weir.Charge, place
 	return batch, places
 }
 
-// unanswered is for a store that did not decide. It reports whether the request goes on.
+// unanswered applies the fallback when a store did not decide. It reports whether the request goes
+// on.
 func (v *Verdict) unanswered(ctx context.Context, err error, batch []weir.Charge, places []int) bool {
 	v.Err = err
 	if ctx.Err() != nil {
@@ -187,7 +195,7 @@ func (v *Verdict) unanswered(ctx context.Context, err error, batch []weir.Charge
 		v.Delay = 0
 		return false
 	}
-	if wrong(err) { // whoever sends what cannot be charged does not get past the limit by it
+	if wrong(err) { // a charge that is invalid must not bypass the limit
 		for k, i := range places {
 			if wrong(batch[k].Err) {
 				return refuse(i, weir.SourceStore)
@@ -207,12 +215,12 @@ func (v *Verdict) unanswered(ctx context.Context, err error, batch []weir.Charge
 	return true
 }
 
-// longer compares two waits; Never is the longest.
+// longer compares two waits. Never is the longest.
 func longer(a, b time.Duration) bool {
 	return b != weir.Never && (a == weir.Never || a > b)
 }
 
-// least is the decision with the least remaining, of those that say how much remains.
+// least returns the decision with the least remaining, among those that say how much remains.
 func (v *Verdict) least() weir.Decision {
 	least := weir.Decision{Allowed: true}
 	for i := range v.charges {
@@ -224,16 +232,16 @@ func (v *Verdict) least() weir.Decision {
 	return least
 }
 
-// giveBack gives back all that can be given back.
+// giveBack gives back all charges that can be given back.
 func (v *Verdict) giveBack(ctx context.Context) {
 	for i := range v.charges {
-		_ = v.charges[i].Cancel() // what was not kept stays charged: see Cancel
+		_ = v.charges[i].Cancel() // a charge that was not kept stays: see Cancel
 	}
 	v.settleStores(ctx, func(int) (int64, bool) { return 0, true })
 }
 
-// settleStores puts other costs in place of what was charged in stores, once for each charge, in one call for each store. It goes on when the
-// context has ended.
+// settleStores replaces the costs of charges in stores, once for each charge, with one call per
+// store. It continues after the context has ended.
 func (v *Verdict) settleStores(ctx context.Context, actual func(i int) (cost int64, ok bool)) {
 	if v.shared == nil {
 		return

@@ -9,9 +9,10 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// StateName is the name under which the limit's states are kept in its store: its own, and what its key is made of, as in
-// "per-user@client.ip,header.X-User": with another key under the same name, the address of one client could otherwise be the header field of
-// another. One that is a shadow has states of its own, also where other nodes enforce it.
+// StateName returns the name under which the limit's states are kept in its store: the limit's name
+// and the parts of its key, such as "per-user@client.ip,header.X-User". With the name alone, a
+// changed key could mix up states: the address of one client could equal the header field of
+// another. A shadow limit has states of its own, even if other nodes enforce the limit.
 func (l *Limit) StateName() string {
 	name := l.Name
 	if key := l.keyName(); key != "" {
@@ -23,11 +24,11 @@ func (l *Limit) StateName() string {
 	return name
 }
 
-// maxKeyName is how long what a key is made of may be, in bytes, to be kept as it is: it is part of each key in the store.
+// maxKeyName limits the length of keyName, in bytes, because it is a part of each key in the store.
 const maxKeyName = 48
 
-// keyName says what the key is made of, in one way for each list of parts: the parts, or, where these are long or could be mistaken, ~ and the beginning of
-// their SHA-256.
+// keyName describes the parts of the key, with one text for each list of parts. If the text is long
+// or ambiguous, keyName returns ~ and the beginning of its SHA-256.
 func (l *Limit) keyName() string {
 	var texts []string
 	var encoded []byte
@@ -46,14 +47,14 @@ func (l *Limit) keyName() string {
 	return "~" + fmt.Sprintf("%x", sum[:16])
 }
 
-// A Restart is a limit that another policy resets: what was used of it no longer counts.
+// A Restart is a limit that another policy resets, so that what was used no longer counts.
 type Restart struct {
 	Limit string
 	Why   string // what changed
 }
 
-// Restarts returns the limits of both policies that are reset when next replaces p, in the order of next. All others keep what was used, also if
-// their parameters change.
+// Restarts returns the limits of both policies that are reset when next replaces p, in the order of
+// next. All other limits keep what was used, even if their parameters change.
 func (p *Policy) Restarts(next *Policy) (all []Restart) {
 	for i := range next.Limits {
 		l := &next.Limits[i]
@@ -66,7 +67,7 @@ func (p *Policy) Restarts(next *Policy) (all []Restart) {
 	return all
 }
 
-// restarts says why a changed limit reset; nothing where it does not.
+// restarts returns why a changed limit is reset, or "" if it is not.
 func (l *Limit) restarts(next *Limit, from, to *Store) string {
 	switch {
 	case l.Zone != next.Zone:
@@ -100,7 +101,7 @@ func (l *Limit) isConcurrency() bool {
 	return ok
 }
 
-// place is where the states of a store are.
+// place returns where the states of a store are.
 func (s *Store) place() Place {
 	if s.Place == (Place{}) {
 		return Place{Hosts: s.URL}
@@ -108,15 +109,16 @@ func (s *Store) place() Place {
 	return s.Place
 }
 
-// samePlace reports whether two stores keep the same states under the same prefix: users, passwords and TLS do not matter, and of several hosts
-// one in common is enough.
+// samePlace reports whether two stores keep the same states under the same prefix. Users, passwords
+// and TLS do not matter. Of several hosts, one in common is enough.
 func samePlace(a, b *Store) bool {
 	at, bt := a.place(), b.place()
 	hosts := strings.Split(bt.Hosts, ",")
 	return at.Rest == bt.Rest && slices.ContainsFunc(strings.Split(at.Hosts, ","), func(h string) bool { return slices.Contains(hosts, h) })
 }
 
-// Calls returns the limits of a store that one request may ask it about together, and each of them alone, so that the store can be readied for them.
+// Calls returns the groups of limits of a store that one request may evaluate together, and each
+// limit alone. A store can prepare for these calls.
 func (p *Policy) Calls(store string) (all [][]weir.Limit) {
 	for i := range p.Limits {
 		if l := &p.Limits[i]; l.Store == store && l.Limit != nil && !l.isConcurrency() {
@@ -137,7 +139,7 @@ func (p *Policy) Calls(store string) (all [][]weir.Limit) {
 	return all
 }
 
-// defaultPrefix is what the keys of a store begin with whose policy names no prefix.
+// defaultPrefix is the default of Store.Prefix.
 const defaultPrefix = "weir:"
 
 func (s *Store) prefix() string {

@@ -7,15 +7,15 @@ import (
 	"github.com/weirflow/weir/keyed"
 )
 
-// A single is the one charge of a request that meets one limit, which is in a store, and the store's decision. Engines keep some for the next
-// requests: a store does not touch them once it has returned.
+// A single is the charge and the decision of a request that meets one limit, in a store. Engines
+// reuse it, since a store does not touch it after returning.
 type single struct {
 	batch [1]weir.Charge
 	out   [1]weir.Decision
 }
 
-// stored decides by a single limit in a store, where nothing of the charge has to be remembered. It reports false where all has to decide: for
-// a queue, and for a length that is not known yet.
+// stored decides by a single limit in a store whose charge need not be remembered. It reports false
+// if the general path must decide: for a queue, and for a body of unknown length.
 func (v *Verdict) stored(ctx context.Context, e *Engine, r *request) bool {
 	l := v.evaluated[0]
 	if l.wait || l.cost.open(r) {
@@ -53,7 +53,7 @@ func (v *Verdict) stored(ctx context.Context, e *Engine, r *request) bool {
 	return true
 }
 
-// undecided is for a charge that the store did not decide: it goes on as one of several would.
+// undecided handles a charge that the store did not decide, like the general path does.
 func (v *Verdict) undecided(ctx context.Context, e *Engine, s *single, err error) {
 	c := s.batch[0]
 	v.charges = []keyed.Charge[string]{{Key: c.Key, Cost: c.Cost}}

@@ -10,13 +10,15 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// A tag names the slot that a state is kept in, on a store that spreads its keys over nodes: states of the same tag are together, and a group of them is
-// charged in one step. A tag is a part of the key, so that each key has one place, or a text.
+// A tag determines the slot of a state on a store that spreads its keys over nodes. States with the
+// same tag are in the same slot, and a group of them is charged in one atomic step. A tag is a part
+// of the key, so that each key stays in one slot, or a fixed text.
 
-// maxTag is how long a tag may be as it is, in bytes. A longer one is known by its SHA-256, in as many hexadecimal digits.
+// maxTag is the longest tag, in bytes, that is used as it is. A longer tag is replaced by its
+// SHA-256, in as many hexadecimal digits.
 const maxTag = 2 * sha256.Size
 
-// boundTag is a tag of bounded length.
+// boundTag returns a tag of limited length.
 func boundTag(value string) string {
 	if len(value) <= maxTag {
 		return value
@@ -25,10 +27,11 @@ func boundTag(value string) string {
 	return fmt.Sprintf("%x", sum)
 }
 
-// noPart is the place in the key of a tag that is no part of it.
+// noPart is the position of a tag that is no part of the key.
 const noPart = -1
 
-// taggedBy finds a limit's tag: its place in the key, or the text that it is for all keys. ok is false where there is none, or a wrong one.
+// taggedBy returns a limit's tag: its position in the key, or the text for all keys. ok is false if
+// there is no tag, or an invalid one.
 func (l *Limit) taggedBy() (index int, text string, ok bool) {
 	tag, err := parsePart(l.Tag)
 	if err != nil {
@@ -42,8 +45,9 @@ func (l *Limit) taggedBy() (index int, text string, ok bool) {
 	return noPart, boundTag(tag.name), tag.kind == partConst
 }
 
-// Tags returns the function by which one of the policy's stores finds the tag of a key of the limit of that StateName; nil where no limit has a tag. The
-// tag of other limits, and of shadows, is the key.
+// Tags returns the function that finds the tag of a key for one of the policy's stores. Its
+// arguments are a limit's StateName and the key. For limits without a tag, and for shadow limits,
+// the tag is the key. Tags returns nil if no limit has a tag.
 func (p *Policy) Tags(store string) func(name, key string) string {
 	places := map[string]func(key string) string{}
 	for i := range p.Limits {
@@ -71,19 +75,21 @@ func (p *Policy) Tags(store string) func(name, key string) string {
 	}
 }
 
-// tagIn is the tag that a key has at a place among its parts. A key that is kept as its hash has it at its end: see placed.
+// tagIn returns the tag at a position among a key's parts. A key that was replaced by its hash has
+// the tag at its end: see placed.
 func tagIn(key string, index int) string {
 	if len(key) > sha256.Size && key[0] == hashed {
 		return key[1+sha256.Size:]
 	}
 	parts, err := DecodeKey(key)
 	if err != nil || index >= len(parts) {
-		return key // it is none of ours
+		return key // not a key of this package
 	}
 	return boundTag(parts[index])
 }
 
-// placed is a key by which a store finds the tag too: one that is kept as its hash has the tag at its end.
+// placed returns the key for a store that needs to find the tag. A key that was replaced by its
+// hash gets the tag appended.
 func (l *limit) placed(key []byte, r *request) string {
 	if l.tag == noPart || len(key) == 0 || key[0] != hashed {
 		return string(key)
@@ -114,7 +120,8 @@ func (c *checker) tag(l *Limit) {
 	}
 }
 
-// whereabouts says what decides in which slot a limit's states are: of limits that say the same, those of a request are together.
+// whereabouts returns what determines the slot of a limit's states. If two limits return the same,
+// the states of a request are in the same slot.
 func (l *Limit) whereabouts() string {
 	index, text, ok := l.taggedBy()
 	switch {
@@ -130,7 +137,7 @@ func (l *Limit) whereabouts() string {
 	return "part " + p.String()
 }
 
-// together warns of limits of a route that are in one store, which spreads its keys over nodes, and in different slots there.
+// together warns of limits of a route that are in different slots of one store.
 func (c *checker) together(r *Route, at string) {
 	first := map[string]*Limit{}
 	warned := map[string]bool{}
@@ -156,10 +163,10 @@ func (c *checker) together(r *Route, at string) {
 	}
 }
 
-// queues reports whether a limit is a queue, which a store is asked about alone.
+// queues reports whether a limit is a queue, which a store charges alone.
 func (l *Limit) queues() bool {
 	if l.Zone != "" {
-		return false // its delays are fixed when a request comes
+		return false // its delays are fixed when a request arrives
 	}
 	k := rules.KindOf(l.Limit)
 	return k != nil && k.Queues
@@ -175,7 +182,7 @@ func commonTag(a, b *Limit) string {
 	return "give both the same tag: const.TEXT, to have them charged in one step, by one node; or take them as they are"
 }
 
-// keyParts are those of the key that can be read.
+// keyParts returns the valid parts of the key.
 func (l *Limit) keyParts() (all []part) {
 	for _, text := range l.Key {
 		if p, err := parsePart(text); err == nil {
@@ -185,7 +192,7 @@ func (l *Limit) keyParts() (all []part) {
 	return all
 }
 
-// prefix checks what a store's keys begin with.
+// prefix checks the prefix of a store's keys.
 func (c *checker) prefix(s Store) {
 	if s.Prefix == "" {
 		return

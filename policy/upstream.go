@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// An Upstream is one server behind the gateway, or several that serve the same.
+// An Upstream is one server behind the gateway, or several that serve the same requests.
 type Upstream struct {
 	Name        string
-	URL         string   // of the only target
+	URL         string   // the only target
 	Targets     []Target // instead of URL
 	Protocol    string   // "auto", "http1", "h2" or "h2c"; default: auto
 	TLS         UpstreamTLS
@@ -83,13 +83,13 @@ func (u *Upstream) All() []Target {
 	return all
 }
 
-// Bounds on what an upstream may say.
+// Limits of an upstream's settings.
 const (
 	maxTargets = 1024
 	maxWeight  = 1000
 )
 
-// figure is a whole number of a policy with the word for it.
+// figure is a whole number in a policy, with its key.
 type figure struct {
 	name string
 	n    int
@@ -138,7 +138,7 @@ func (c *checker) targets(u *Upstream) {
 	}
 }
 
-// hostOf is the host and port of a URL.
+// hostOf returns the host and port of a URL.
 func hostOf(text string) string {
 	_, host, _ := strings.Cut(text, "://")
 	return strings.ToLower(strings.TrimSuffix(host, "/"))
@@ -150,7 +150,8 @@ func (c *checker) target(text string, path ...string) {
 	}
 }
 
-// protocol checks that all targets can speak it, and that TLS is there where something is said of it.
+// protocol checks that all targets support the protocol, and that a target has https if TLS is
+// configured.
 func (c *checker) protocol(u *Upstream) {
 	if u.Protocol != "" && !slices.Contains(protocols, u.Protocol) {
 		c.wrong(fmt.Sprintf("%q is not a protocol", u.Protocol), suggest(u.Protocol, protocols), "upstreams", u.Name, "protocol")
@@ -235,7 +236,7 @@ func checkURL(text string) string {
 	return ""
 }
 
-// standIn checks the upstream that another one's requests go to.
+// standIn checks the fallback upstream for refused or failed requests.
 func (c *checker) standIn(r Refused, own string, path ...string) {
 	if r.Stale < 0 {
 		c.wrong(fmt.Sprintf("%v is not an age", r.Stale), "write one like 10m", append(path, "stale")...)
@@ -249,7 +250,7 @@ func (c *checker) standIn(r Refused, own string, path ...string) {
 	}
 }
 
-// waiting checks how many requests may be held.
+// waiting checks how many requests may wait.
 func (c *checker) waiting(w Waiting, at string) {
 	for _, v := range []figure{{"max", w.Max}, {"per_client", w.PerClient}} {
 		if v.n < 0 || v.n > math.MaxInt32 {

@@ -2,9 +2,9 @@ package policy
 
 import "context"
 
-// A Match is a request with the route that it takes, which is looked for once, whoever asks.
+// A Match is a request with its route, so that the route is looked up only once.
 type Match struct {
-	Route int // the index of the first route that matches; -1 where none does
+	Route int // the index of the first route that matches; -1 if none does
 
 	request request
 }
@@ -21,7 +21,7 @@ func (e *Engine) Match(req Request) Match {
 	return m
 }
 
-// DecideMatch is DecideContext for a request whose route this engine has found.
+// DecideMatch is like DecideContext, for a request whose route this engine has already found.
 func (e *Engine) DecideMatch(ctx context.Context, m *Match) Verdict {
 	if m.Route < 0 {
 		e.noRoute.Add(1)

@@ -11,28 +11,34 @@ import (
 	"github.com/weirflow/weir/keyed"
 )
 
-// zone is the state that several limits share: all limits with the same Zone, which have the same algorithm, key and rate, and may differ in
-// burst, queue, delay_after or limit. One table has the largest of them. A limit with a smaller one leaves room for the difference, so that
-// each limit decides about the same state by its own parameters.
+// zone is a state that several limits share: all limits with the same Zone. They have the same
+// algorithm, key and rate. They may differ in burst, queue, delay_after or limit. The zone's table
+// has the largest of these. A limit with a smaller value subtracts the difference, so that each
+// limit decides about the shared state by its own parameters.
 type zone struct {
-	name    string
-	first   Limit                      // the limit that stands first in the policy: it speaks for what all have in common
-	largest weir.Limit                 // of the table
-	table   *keyed.Limiter[string]     // nil for concurrency
-	places  *keyed.Concurrency[string] // nil for all else
+	name string
+	// the first limit of the zone in the policy, for everything that all limits of the zone have in
+	// common
+	first   Limit
+	largest weir.Limit                 // the limit of the table
+	table   *keyed.Limiter[string]     // nil for a Concurrency
+	places  *keyed.Concurrency[string] // nil for all other algorithms
 	largeBy int64                      // the capacity of largest
 }
 
-// zoned is what the algorithm of a limit needs to share a state; nil for one that cannot.
+// zoned returns what an algorithm needs to share a state. It returns nil for an algorithm that
+// cannot.
 func zoned(l weir.Limit) rules.Zoned {
 	z, _ := rules.ParamsOf(l).(rules.Zoned)
 	return z
 }
 
-// tableName is the name of a zone's table. No limit has such a name, so that a limit and a zone can have the same.
+// tableName returns the name of a zone's table. No limit has such a name, so that a limit and a
+// zone can have the same name.
 func (z *zone) tableName() string { return "zone/" + z.name }
 
-// compileZones readies the states of all zones of the policy. A zone of before goes on, unless its limits' key or memory changed.
+// compileZones compiles all zones of the policy. A zone of before continues unless its limits' key
+// or memory changed.
 func (e *Engine) compileZones(before *Engine, changes *[]func() error) error {
 	e.zones = map[string]*zone{}
 	for _, l := range e.policy.Limits {
@@ -69,7 +75,7 @@ func (e *Engine) compileZone(z, old *zone, changes *[]func() error) (err error) 
 	return err
 }
 
-// zone returns the zone of that name, nil where there is none.
+// zone returns the zone with that name, or nil.
 func (e *Engine) zone(name string) *zone {
 	if e == nil {
 		return nil
@@ -77,7 +83,8 @@ func (e *Engine) zone(name string) *zone {
 	return e.zones[name]
 }
 
-// largest is the limit that the table of a zone has: that with the largest capacity, and no request is held back by the table itself.
+// largest returns the limit of a zone's table: the one with the largest capacity. The table itself
+// delays no request.
 func (p *Policy) largest(zone string) (largest weir.Limit) {
 	most := int64(-1)
 	for i := range p.Limits {
@@ -90,13 +97,14 @@ func (p *Policy) largest(zone string) (largest weir.Limit) {
 	return rules.WithParams(largest, zoned(largest).ZoneState())
 }
 
-// join has a limit use the state of its zone.
+// join makes a limit use the state of its zone.
 func (z *zone) join(c *limit) {
 	own, _ := capacityOf(c.Limit.Limit)
 	c.zone, c.table, c.places, c.spare, c.wait, c.inZone = z, z.table, z.places, z.largeBy-own, false, zoned(c.Limit.Limit)
 }
 
-// zoneRestarts says why the state of a zone is not kept where one limit of it comes after another; nothing where it is.
+// zoneRestarts returns why the state of a zone is reset when one limit of it follows another, or ""
+// if it is not.
 func zoneRestarts(was, is *Limit) string {
 	switch {
 	case !slices.Equal(was.keyParts(), is.keyParts()):
@@ -109,7 +117,7 @@ func zoneRestarts(was, is *Limit) string {
 	return ""
 }
 
-// close ends what works for the zone in the background.
+// close stops the background work of the zone.
 func (z *zone) close() error {
 	if z.places != nil {
 		return z.places.Close()
@@ -117,7 +125,7 @@ func (z *zone) close() error {
 	return z.table.Close()
 }
 
-// ownNames puts the limits' names in place of those of their zones' tables into the decisions of a group.
+// ownNames replaces the names of zones' tables by the limits' names in the decisions of a group.
 func ownNames(d *weir.Decision, limits []*limit, charges []keyed.Charge[string]) {
 	for i, l := range limits {
 		if l.zone == nil {
@@ -131,8 +139,8 @@ func ownNames(d *weir.Decision, limits []*limit, charges []keyed.Charge[string])
 	}
 }
 
-// dryRun has the shadow limits of zones decide, and charge their zones: all of the route or none of them, as enforced ones would. Nothing is
-// refused or delayed.
+// dryRun evaluates the shadow limits of zones, and charges their zones: all zones of the route or
+// none, as enforced limits would. It refuses and delays nothing.
 func (v *Verdict) dryRun(r *request, route *route) {
 	charges := make([]keyed.Charge[string], len(route.dry))
 	for i, l := range route.dry {
@@ -144,7 +152,7 @@ func (v *Verdict) dryRun(r *request, route *route) {
 			l.counts.limited.Add(1)
 		}
 	}
-	d, _ := route.dryGroup.Take(charges) // the error is for a number of charges that is not the group's
+	d, _ := route.dryGroup.Take(charges) // an error can only mean a wrong number of charges
 	ownNames(&d, route.dry, charges)
 	longest, delay := -1, time.Duration(0)
 	for i, l := range route.dry {
@@ -186,7 +194,7 @@ func (c *checker) zones() {
 	}
 }
 
-// inZone checks what no limit of a zone may have.
+// inZone checks for settings that a limit of a zone must not have.
 func (c *checker) inZone(l *Limit, at []string) {
 	z := zoned(l.Limit)
 	switch {

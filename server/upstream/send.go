@@ -228,7 +228,7 @@ func (a *attempt) trace(ctx context.Context, cancel context.CancelCauseFunc) con
 	})
 }
 
-// fail ends the exchange, and separates the target's failures from other errors.
+// fail ends the exchange: as Failed, or as Left if the client caused the error.
 func (a *attempt) fail(err error) {
 	switch {
 	case a.outer.Err() != nil || a.body.broken.Load() || a.idle.clientStalled():
