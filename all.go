@@ -9,29 +9,42 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// All joins up to 8 limits into one that charges each of them or none: ten a second, and a thousand an hour, and a hundred thousand a
-// month. They are asked at one reading of the time. All's result is a Limit like any other, comparable by Equal; an All among the limits
-// is the same as its limits written out. What is wrong, like Concurrency, which is not taken but entered, Validate says.
+// All joins up to 8 limits into one that charges each of them or none: ten a second, a thousand an
+// hour, and a hundred thousand a month. All parts are evaluated at one reading of the clock. The
+// result is a Limit like any other, comparable by Equal. A nested All is flattened. Validate
+// reports invalid parts, such as Concurrency, which is entered and not taken.
 //
-// A decision's Limit and Remaining are the least of all, its RetryAfter the longest of those that refuse (Never if any of them is never),
-// and its ResetAfter the longest of all. By names one limit, by its kind and its place from 1, as in "token_bucket.2", after the
-// name of the limiter if that has one: "api/token_bucket.2". That is the one that refused with the longest wait, the first of those on
-// a tie, and before all one that the cost can never fit; of an answer that is yes, the first of those with the least Remaining.
+// A decision combines those of the parts:
 //
-// All cannot book ahead, as work charged to one limit now, and delayed by another, would go at a time that the first has not counted:
-// Reserve succeeds only where nothing has to be delayed. Wait and Join queue, and charge when the turn comes. Cancel and Settle give back
-// to each limit what it can take. SetLimit from one All to another, or to or from a single limit, carries each part over to the one of
-// the same kind, in order; what is then left over is a change of kind, in order too; and what is new begins untouched. A part that stays
-// as it was keeps its state to the last digit. Where the change has the whole read wall time, or no longer, each part is a change of kind.
+//   - Limit and Remaining are the least of all parts.
+//   - RetryAfter is the longest of the parts that refuse; Never counts as the longest.
+//   - ResetAfter is the longest of all parts.
+//   - By names one part by its kind and its place, counted from 1: "token_bucket.2", or
+//     "api/token_bucket.2" for a limiter named "api".
 //
-// If one of the limits reads wall time (see FixedWindow), all of them do. State: those of all, and two words for each.
+// By names the part that refused with the longest wait. A part that the cost can never fit comes
+// before all others, and the first part wins a tie. If the call was allowed, By names the first
+// part with the least Remaining.
+//
+// All cannot charge ahead: work that one part charges now and another delays would go at a time
+// that the first has not counted. So Reserve succeeds only if nothing has to be delayed. Wait and
+// Join queue, and charge when the turn comes. Cancel and Settle give back to each part what it can
+// take.
+//
+// SetLimit between two Alls, or between an All and a single limit, pairs the parts: first those of
+// the same kind, in order; then the rest, in order, as changes of kind. Parts without a partner
+// start unused. A part that did not change keeps its state exactly. If the All starts or stops
+// reading wall time, every part is a change of kind.
+//
+// If one of the parts reads wall time (see FixedWindow), all of them do. State: that of all parts,
+// and two words for each.
 func All(limits ...Limit) Limit {
 	var a allOf
 	a.add(limits)
 	return a
 }
 
-// Parts returns the limits that All joined, and any other limit by itself.
+// Parts returns the limits that All joined, or any other limit by itself.
 func Parts(l Limit) []Limit {
 	if a, ok := l.(allOf); ok {
 		return append([]Limit(nil), a.parts[:min(a.n, rules.MaxParts)]...)
@@ -39,7 +52,8 @@ func Parts(l Limit) []Limit {
 	return []Limit{l}
 }
 
-// PartNames returns what decisions call the limits that All joined, as in "token_bucket.2", and nil for any other limit.
+// PartNames returns the names of the parts of an All in decisions, as in "token_bucket.2", and nil
+// for any other limit.
 func PartNames(l Limit) (names []string) {
 	if a, ok := l.(allOf); ok {
 		for i, p := range a.parts[:min(a.n, rules.MaxParts)] {
@@ -49,10 +63,9 @@ func PartNames(l Limit) (names []string) {
 	return names
 }
 
-// allOf is the limit that All returns.
 type allOf struct {
 	parts [rules.MaxParts]Limit
-	n     int // how many there were; what does not fit is an error
+	n     int // how many limits were given; more than MaxParts is an error
 }
 
 func (l *allOf) add(limits []Limit) {
@@ -69,7 +82,7 @@ func (l *allOf) add(limits []Limit) {
 	}
 }
 
-// Validate reports what is wrong with the limits, by the place of the first that is wrong.
+// Validate returns the error of the first invalid part, by its place.
 func (l allOf) Validate() error {
 	_, err := l.compile(time.Nanosecond)
 	if err == nil || l.n == 0 || l.n > rules.MaxParts {
@@ -81,7 +94,7 @@ func (l allOf) Validate() error {
 			return err
 		}
 	}
-	return nil // it is only too fast, or too much, for that unit
+	return nil // every part is valid: only the unit of a nanosecond is too coarse
 }
 
 func (l allOf) compile(unit time.Duration) (rules.Rule, error) {
@@ -128,10 +141,10 @@ func (l allOf) normal() Limit {
 	return l
 }
 
-// partName is what decisions call the limit at a place.
+// partName is the name of the part at a place, counted from 0, in decisions.
 func partName(l Limit, place int) string { return fmt.Sprintf("%s.%d", Kind(l), place+1) }
 
-// decisionNames is what decisions of a limiter call the parts of an All, in order; nil for any other limit.
+// decisionNames returns the By of each part of an All, in order; nil for any other limit.
 func decisionNames(l Limit, limiter string) []string {
 	names := PartNames(l)
 	if limiter != "" {

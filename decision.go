@@ -10,25 +10,28 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// Never is the RetryAfter of a refusal that no wait helps against.
+// Never is the RetryAfter of a refusal that no wait can change.
 const Never time.Duration = -1
 
-// A Decision is the answer to one question. It is a plain value: making and copying one allocates nothing.
+// A Decision is the result of evaluating a limit. It is a plain value: making and copying one
+// allocates nothing.
 type Decision struct {
 	Allowed bool
 	Source  Source // where the decision was made
 
-	Limit     int64 // the limit's capacity: the most that one call may take
-	Remaining int64 // the largest cost that a Take would be given now, after this decision; never negative
+	Limit     int64 // the capacity: the most that one call may take
+	Remaining int64 // the largest cost that a Take would get now, after this decision; never negative
 
-	// RetryAfter is 0 where the answer is yes. Otherwise it is the least time after which the same call is admitted if nobody else
-	// calls meanwhile: one clock unit sooner, it is refused. It is Never where no time can be named.
+	// RetryAfter is 0 if the call was allowed. Otherwise it is the least time after which the same
+	// call is admitted, if nobody else calls meanwhile: one clock unit sooner, it is refused. It is
+	// Never if no time can be named.
 	RetryAfter time.Duration
 
-	ResetAfter time.Duration // how long until the state equals an untouched one
+	ResetAfter time.Duration // how long until the limit is idle: its state equals an unused one
 
-	// Level is what an NginxBucket holds after this decision, in thousandths, the charge included; its Excess and Delay read it. It is 0
-	// for all other limits, and for those that All joins.
+	// Level is the level of an NginxBucket after this decision, in thousandths, including the
+	// charge; its Excess and Delay read it. It is 0 for all other limits, and for limits that All
+	// joins.
 	Level int64
 
 	By string // the name of the limit that decided, as given by Named
@@ -41,10 +44,10 @@ type Source uint8
 const (
 	SourceLocal Source = iota // in this process, exactly
 	SourceStore               // in a shared store, exactly
-	SourceLease               // in this process, from tokens that a store had granted
-	SourceShare               // in this process, by this node's share, as the store was out of reach
-	SourceAllow               // nowhere: the store was out of reach, and the rule says to allow then
-	SourceDeny                // nowhere: the store was out of reach, and the rule says to deny then
+	SourceLease               // in this process, from a lease: tokens taken ahead from a store
+	SourceShare               // in this process, by this node's share, as the store was unavailable
+	SourceAllow               // without counting: the store was unavailable, and its fallback is to allow
+	SourceDeny                // without counting: the store was unavailable, and its fallback is to refuse
 )
 
 // String returns the source's name.
@@ -57,21 +60,21 @@ func (s Source) String() string {
 }
 
 var (
-	// ErrLimited is found by errors.Is in every error that means "refused".
+	// ErrLimited means "refused": errors.Is finds it in every error of a refusal.
 	ErrLimited = errors.New("weir: limited")
 
-	// ErrCost is found by errors.Is in the error for a cost below zero.
+	// ErrCost means that a cost is below 0: errors.Is finds it in every such error.
 	ErrCost = errors.New("weir: negative cost")
 )
 
-// A LimitedError is the error of a Wait that was refused. errors.Is finds ErrLimited in it, and context.DeadlineExceeded too where the
-// context's deadline was too near to wait for.
+// A LimitedError is the error of a Wait that was refused. errors.Is finds ErrLimited in it. It also
+// finds context.DeadlineExceeded, if the turn would have come after the context's deadline.
 type LimitedError struct {
 	Decision Decision // as a refused Take would have returned it
 	Deadline bool     // the wait would have ended after the context's deadline
 }
 
-// Error says what was refused, by which limit, and when to come back.
+// Error says which limit refused, and when to retry.
 func (e *LimitedError) Error() string {
 	by := ""
 	if e.Decision.By != "" {
@@ -86,12 +89,12 @@ func (e *LimitedError) Error() string {
 	return fmt.Sprintf("weir: limited%s: retry in %v", by, e.Decision.RetryAfter)
 }
 
-// Is makes errors.Is find ErrLimited, and context.DeadlineExceeded where that was the reason.
+// Is makes errors.Is find ErrLimited, and context.DeadlineExceeded if that was the reason.
 func (e *LimitedError) Is(target error) bool {
 	return target == ErrLimited || e.Deadline && target == context.DeadlineExceeded
 }
 
-// decision puts a verdict into durations.
+// decision converts a verdict in clock units to a Decision in durations.
 func decision(r rules.Rule, v rules.Verdict, by string) Decision {
 	return Decision{
 		Allowed:    v.Retry == 0,
@@ -104,7 +107,8 @@ func decision(r rules.Rule, v rules.Verdict, by string) Decision {
 	}
 }
 
-// span turns clock units into a duration; never stays Never, and what does not fit is the longest duration.
+// span converts clock units to a duration. Never stays Never, and an overflow is the longest
+// duration.
 func span(units int64, unit time.Duration) time.Duration {
 	switch {
 	case units == rules.Never:

@@ -1,5 +1,6 @@
-// Package weir decides whether a piece of work may go ahead now, must wait, or is refused. It is exact: over any interval no more is
-// admitted than the limit says, and nothing is refused that the limit allows.
+// Package weir is a rate limiter: it decides whether a piece of work may go ahead now, must wait,
+// or is refused. It is exact: over any interval it admits no more than the limit allows, and it
+// refuses nothing that the limit allows.
 //
 //	l, err := weir.New(weir.TokenBucket{Rate: weir.PerSecond(100), Burst: 200})
 //	...
@@ -8,38 +9,59 @@
 //		return
 //	}
 //
-// # Which verb to call
+// # Which method to call
 //
-// [Limiter.Allow] and [Limiter.Take] decide now: what is refused is dropped, or answered with less. [Limiter.Wait] holds the caller
-// until its turn, in the order of arrival; [Limiter.Join] does so without blocking a goroutine. [Limiter.Reserve] charges ahead and
-// says how long to hold back, for work whose cost is only known afterwards, or that may yet be called off. [Limiter.Peek] looks.
-// [Limiter.SetLimit] changes the numbers while all of this goes on.
+// Most servers should use [Limiter.Allow], or [Limiter.Take] for costs other than 1: they decide
+// now, and the caller drops or degrades work that is refused. Most clients and workers should use
+// [Limiter.Wait]: it blocks the caller until its turn, in the order of arrival.
+//
+//   - [Limiter.Join] queues like Wait, without blocking a goroutine.
+//   - [Limiter.Reserve] charges ahead and returns how long to delay the work. It is for work whose
+//     cost is only known afterwards, or that may still be cancelled.
+//   - [Limiter.Peek] returns the decision without charging.
+//   - [Limiter.SetLimit] changes the limit while the limiter is in use.
 //
 // # Choosing a limit
 //
-// [TokenBucket] for almost everything: a rate, and a burst that may come at once. [LeakyBucket] where work is to be spread evenly, and
-// to wait in a bounded queue rather than be refused. Limits for one key each, such as an address or a user, are in package keyed.
+// [TokenBucket] fits almost everything: a rate, and a burst that may come at once. [LeakyBucket]
+// spreads work evenly: work waits in a bounded queue rather than being refused. For one limit per
+// key, such as an address or a user, see package keyed.
 //
-// The others are for what somebody else has laid down, or for a special need. [FixedWindow]: a quota for each hour, or for each month in
-// a time zone. [IntervalBucket]: tokens that come in whole steps. [SlidingLog]: never more than so many in any window, exactly.
-// [SlidingCounter]: nearly that, in three numbers. [SlidingWindow]: a limit over a window and another over each of its slots.
-// [SmoothBursty] and [WarmUp]: Guava's RateLimiter. [NginxBucket]: nginx's limit_req. docs/algorithms.md has the trap and the picture of each.
+// The other limits match an existing contract, or meet a special need:
 //
-// [All] joins several limits of one thing; [NewGroup] joins limiters of several, such as requests and their bytes. [Concurrency] limits how
-// much goes on at once, however often; it is entered and left: see [NewConcurrency].
+//   - [FixedWindow]: a quota per hour, or per month in a time zone.
+//   - [IntervalBucket]: a token bucket that refills in whole steps.
+//   - [SlidingLog]: never more than Limit in any window, exactly.
+//   - [SlidingCounter]: an approximation of that, in three words of state.
+//   - [SlidingWindow]: a limit over a window and another over each of its slots.
+//   - [SmoothBursty] and [WarmUp]: Guava's RateLimiter.
+//   - [NginxBucket]: nginx's limit_req.
+//
+// docs/algorithms.md has a picture of each, and its pitfalls.
+//
+// [All] joins several limits of one resource. [NewGroup] joins limiters of several resources, such
+// as requests and their bytes. [Concurrency] limits how much work is in flight at once, and not how
+// often it starts: see [NewConcurrency].
 //
 // # Around work and streams
 //
-// [Limiter.Do] waits and calls a function, [Limiter.Pace] is a loop at a rate. [NewReader], [NewWriter] and [NewConn] keep a rate of bytes.
+// [Limiter.Do] waits and then calls a function. [Limiter.Pace] is a loop at a rate. [NewReader],
+// [NewWriter] and [NewConn] limit a rate of bytes.
 //
-// # What is guaranteed
+// # Guarantees
 //
-// Rates are fractions and stay so: 1/d and 999999937/s are kept without truncation, and roundings do not add up. Work that is refused
-// is not charged. RetryAfter is sufficient, and tight to a nanosecond. The clock may step back without minting anything. Any int64 is
-// a safe cost. docs/guarantees.md states the bound of each limit, and of each thing that loosens it.
+//   - Rates are exact fractions: 1/d and 999999937/s are kept without truncation, and rounding
+//     errors do not add up.
+//   - Work that is refused is not charged.
+//   - RetryAfter is sufficient, and tight to a nanosecond.
+//   - A clock that steps back never adds tokens.
+//   - Any int64 is a safe cost.
 //
-// # What is not
+// docs/guarantees.md states the bound of each limit, and of everything that loosens it.
 //
-// A Limiter counts in one process. It is as fair as the order in which callers reach it: Wait is first come, first served, but Allow
-// and Take have no order. Its state is gone with the process.
+// # Not guaranteed
+//
+// A Limiter counts in one process. Wait is first come, first served. Allow and Take have no order:
+// they are as fair as the order in which callers reach them. The state is lost when the process
+// ends.
 package weir

@@ -13,26 +13,30 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// ErrCosts is found by errors.Is where a Group is not given one cost for each of its limiters.
+// ErrCosts means that a Group was given another number of costs than it has limiters. errors.Is
+// finds it.
 var ErrCosts = errors.New("weir: a group takes one cost for each of its limiters, in their order")
 
-// A Group is several limiters of different resources that are charged together or not at all: requests, and the bytes that they bring; the
-// tenant, and the whole service. Each has a cost of its own. Where one cost is for several limits of one resource, All is simpler.
+// A Group is several limiters of different resources that are charged together or not at all:
+// requests and their bytes, or a tenant and the whole service. Each limiter has its own cost. If
+// one cost counts for several limits of one resource, All is simpler.
 //
-// All methods are safe for concurrent use, beside all others of its limiters, and beside other groups that share some of them. They allocate
-// nothing, but for those who wait. A Group holds no state but its line, starts no goroutine and needs no Close.
+// All methods are safe for concurrent use, also with direct calls of the limiters, and with other
+// groups that share some of them. Only waiting allocates. A Group has no state besides its queue,
+// starts no goroutine and needs no Close.
 type Group struct {
-	limiters []*Limiter // nil for one that is not asked
-	locks    []*Limiter // each of them once, in the order in which they are locked
-	twice    bool       // one of them is there more than once
+	limiters []*Limiter // nil entries are skipped
+	locks    []*Limiter // each limiter once, in the order in which they are locked
+	twice    bool       // some limiter is listed more than once
 
-	mu       sync.Mutex // before the limiters' locks
-	readings []int64    // of the clocks of locks
+	mu       sync.Mutex // taken before the limiters' locks
+	readings []int64    // the clock of each limiter in locks
 	line     members
 }
 
-// NewGroup returns a group of limiters. Costs are given in their order. One that is nil is not asked; one that is there twice is charged
-// in order, and its second cost is admitted if it is after the first.
+// NewGroup returns a group of limiters. Costs are given in the same order. A nil limiter is
+// skipped. A limiter that is listed twice is charged in order: its second cost is evaluated after
+// its first.
 func NewGroup(limiters ...*Limiter) *Group {
 	g := &Group{limiters: slices.Clone(limiters), line: members{wake: make(chan struct{}, 1), ahead: make([]uint64, len(limiters))}}
 	g.locks = slices.DeleteFunc(slices.Clone(limiters), func(l *Limiter) bool { return l == nil })
@@ -44,24 +48,27 @@ func NewGroup(limiters ...*Limiter) *Group {
 	return g
 }
 
-// Take charges costs[i] to the i-th limiter, all of them at one moment or none. It returns the decision of one limiter: where any
-// refuses, that of the longest RetryAfter (Never before all, the first on a tie), which is then the least time after which the same Take
-// is admitted if nobody else calls; else the one with the least Remaining. A cost of 0 asks nothing of its limiter. With another number
-// of costs than of limiters nothing is charged, and no wait helps.
+// Take charges costs[i] to the i-th limiter: all of them at one moment, or none. A cost of 0 skips
+// its limiter. If the number of costs is not that of the limiters, Take refuses with Never.
+//
+// It returns the decision of one limiter. If any limiter refuses, that is the one with the longest
+// RetryAfter: Never counts as the longest, and the first wins a tie. That RetryAfter is the least
+// time after which the same Take is admitted if nobody else calls. If all admit, it is the one with
+// the least Remaining.
 func (g *Group) Take(costs ...int64) Decision {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.decide(costs, true, g.line.ahead)
 }
 
-// Peek answers as Take would and charges nothing.
+// Peek returns the decision that Take would return, and charges nothing.
 func (g *Group) Peek(costs ...int64) Decision {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.decide(costs, false, g.line.ahead)
 }
 
-// decide asks all limiters behind those who wait, whose costs are ahead; nil for nobody.
+// decide evaluates all limiters behind the waiters, whose costs are ahead; nil for no waiters.
 func (g *Group) decide(costs []int64, charge bool, ahead []uint64) (d Decision) {
 	if len(costs) != len(g.limiters) {
 		return Decision{RetryAfter: Never}
@@ -70,7 +77,7 @@ func (g *Group) decide(costs []int64, charge bool, ahead []uint64) (d Decision) 
 	defer g.unlock()
 	for i, l := range g.limiters {
 		if c := costs[i]; charge && l != nil && c > 0 && c <= l.era.rule.LargestCost() && len(l.state) == 0 {
-			l.state = l.era.rule.FirstContact(l.state, g.reading(l)) // which is written down where it is refused, too
+			l.state = l.era.rule.FirstContact(l.state, g.reading(l)) // a refusal stores the state of a first contact, too
 		}
 	}
 	if g.twice {
@@ -82,7 +89,7 @@ func (g *Group) decide(costs []int64, charge bool, ahead []uint64) (d Decision) 
 	return g.all(costs, ahead, true)
 }
 
-// all asks each limiter, and returns the decision that speaks for all.
+// all evaluates each limiter, and returns the group's decision.
 func (g *Group) all(costs []int64, ahead []uint64, charge bool) Decision {
 	d, asked := Decision{Allowed: true}, false
 	for i, l := range g.limiters {
@@ -112,16 +119,17 @@ func (g *Group) unlock() {
 	}
 }
 
-// reading is what a limiter's clock reads.
+// reading returns the time that lock read for a limiter.
 func (g *Group) reading(l *Limiter) int64 { return g.readings[slices.Index(g.locks, l)] }
 
-// inOrder is decide where a limiter is asked more than once: it is charged as if all would admit, and put back as it was otherwise.
+// inOrder is decide for a group that lists a limiter more than once. It charges all costs on trial,
+// restores all states, and charges for good only if every limiter admitted.
 func (g *Group) inOrder(costs []int64, charge bool, ahead []uint64) (d Decision) {
 	was := make([][]int64, len(g.locks))
 	memories := make([]*rules.Memory, len(g.locks))
 	for i, l := range g.locks {
 		was[i], memories[i] = slices.Clone(l.state), l.memory
-		l.memory = nil // it is told of what is really charged
+		l.memory = nil // only real charges are recorded
 	}
 	d = g.all(costs, ahead, true)
 	for i, l := range g.locks {
@@ -133,7 +141,7 @@ func (g *Group) inOrder(costs []int64, charge bool, ahead []uint64) (d Decision)
 	return d
 }
 
-// ask asks one limiter and adds its decision to the group's, or begins with it where none was asked before.
+// ask evaluates one limiter and merges its decision into the group's. asked is false for the first.
 func (g *Group) ask(d *Decision, asked bool, i int, costs []int64, ahead []uint64, charge bool) {
 	l, cost := g.limiters[i], costs[i]
 	now := g.reading(l)
@@ -156,13 +164,17 @@ func (g *Group) ask(d *Decision, asked bool, i int, costs []int64, ahead []uint6
 	}
 }
 
-// Wait holds the caller until the costs may go together, and charges them then. Those who wait for the group go in the order in which they
-// came, and while anyone does, the group's Take is refused; but whoever calls one of the limiters by itself is not held back by them, and
-// where they never leave enough for all, Wait waits until the context ends. Nothing is kept for those who wait: what can go elsewhere does.
+// Wait blocks the caller until all costs may go together, and charges them then. The group's
+// waiters go in the order in which they came, and while any of them waits, the group's Take is
+// refused.
 //
-// It returns at once, and charges nothing, where no wait helps and where the turn would come after the context's deadline: a
-// *LimitedError, in which errors.Is finds ErrLimited, and for the deadline context.DeadlineExceeded. When the context ends first, Wait
-// returns its error, and those behind move up. A cost below 0 is ErrCost, and another number of costs than of limiters ErrCosts.
+// The group reserves nothing for its waiters: direct calls of a limiter are not held back by them.
+// If such calls never leave enough for all costs, Wait waits until the context ends.
+//
+// Wait returns at once and charges nothing if no wait helps, or if the turn would come after the
+// context's deadline. The error is a *LimitedError: errors.Is finds ErrLimited in it, and for the
+// deadline context.DeadlineExceeded. If the context ends first, Wait returns its error, and those
+// behind move up. A cost below 0 is ErrCost, and a wrong number of costs is ErrCosts.
 func (g *Group) Wait(ctx context.Context, costs ...int64) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -188,7 +200,7 @@ func (g *Group) Wait(ctx context.Context, costs ...int64) error {
 	return g.goFirst(ctx, m)
 }
 
-// getInLine charges at once and returns nil, nil; or refuses; or takes the last place in line.
+// getInLine charges at once and returns nil, nil; or refuses; or takes the last place in the queue.
 func (g *Group) getInLine(ctx context.Context, costs []int64) (*member, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -214,8 +226,8 @@ func (g *Group) getInLine(ctx context.Context, costs []int64) (*member, error) {
 	return m, nil
 }
 
-// goFirst waits until the first in line may go. It sleeps for as long as it has to if nothing changes, and is woken where one of the limiters
-// gives something back.
+// goFirst waits until the first waiter may go. It sleeps for RetryAfter, and wakes early if one of
+// the limiters gives something back.
 func (g *Group) goFirst(ctx context.Context, m *member) error {
 	var timer Timer
 	for {
@@ -241,7 +253,7 @@ func (g *Group) goFirst(ctx context.Context, m *member) error {
 	}
 }
 
-// leave takes a member out of line, served or not.
+// leave removes a member from the queue, served or not.
 func (g *Group) leave(m *member) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -252,26 +264,26 @@ func (g *Group) leave(m *member) {
 	}
 }
 
-// Waiting returns how many callers wait in the group's line.
+// Waiting returns how many callers wait in the group's queue.
 func (g *Group) Waiting() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.line.n
 }
 
-// members is those who wait for a group, in the order in which they came. Its fields are guarded by the group's lock.
+// members is the queue of a group, in the order of arrival. The group's lock guards its fields.
 type members struct {
 	first, last *member
 	n           int
-	ahead       []uint64      // the sum of their costs, for each limiter
-	wake        chan struct{} // the first looks again
+	ahead       []uint64      // the sum of the waiting costs, for each limiter
+	wake        chan struct{} // wakes the first member, to evaluate again
 }
 
-// A member is one who waits for a group.
+// A member is one waiter of a group.
 type member struct {
 	next, prev *member
 	costs      []int64
-	first      chan struct{} // holds one token once it is the first
+	first      chan struct{} // holds one token once the member is the first
 }
 
 func (q *members) ring() {
@@ -295,7 +307,7 @@ func (q *members) join(m *member) {
 	}
 }
 
-// hasRoom reports whether costs can be added to those that wait.
+// hasRoom reports whether costs can be added to the waiting costs without overflow.
 func (q *members) hasRoom(costs []int64) bool {
 	for i, c := range costs {
 		if q.ahead[i] > math.MaxUint64-uint64(c) {
@@ -322,7 +334,7 @@ func (q *members) remove(m *member) {
 	}
 }
 
-// listen has a channel told when the limiter may admit more than it said it would.
+// listen registers a channel that ring signals.
 func (l *Limiter) listen(c chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -337,12 +349,12 @@ func (l *Limiter) unlisten(c chan struct{}) {
 	}
 }
 
-// ring tells them, under the lock.
+// ring signals the listeners, under the lock: the limiter may admit more, or sooner, than it said.
 func (l *Limiter) ring() {
 	for _, c := range l.bells {
 		select {
 		case c <- struct{}{}:
-		default: // it has not looked yet since the last time
+		default: // the listener has an unread signal already
 		}
 	}
 }

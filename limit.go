@@ -8,22 +8,25 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// A Limit is an algorithm with its numbers: plain, comparable data, without state. The structs of this package implement it, and
-// nothing else does: TokenBucket, LeakyBucket, IntervalBucket, FixedWindow, SlidingWindow, SlidingCounter, SlidingLog, SmoothBursty,
-// WarmUp, NginxBucket, Concurrency, and All of several.
+// A Limit is an algorithm with its parameters: plain, comparable data, without state. Only the
+// types of this package implement it: TokenBucket, LeakyBucket, IntervalBucket, FixedWindow,
+// SlidingWindow, SlidingCounter, SlidingLog, SmoothBursty, WarmUp, NginxBucket, Concurrency, and
+// All of several.
 type Limit interface {
-	// Validate reports what is wrong with the numbers, as an error that names the field and says what to write.
+	// Validate returns an error if a parameter is invalid. The error names the field and says what
+	// to write instead.
 	Validate() error
 
-	// compile readies the limit for a clock unit. It fails where Validate does, and where the rate is too fast for the unit.
+	// compile prepares the limit for a clock unit. It fails if Validate does, or if the rate is too
+	// fast for the unit.
 	compile(unit time.Duration) (rules.Rule, error)
 
-	// normal returns the same limit with its numbers in their simplest form, for Equal.
+	// normal returns the same limit with its parameters in their simplest form, for Equal.
 	normal() Limit
 }
 
-// Equal reports whether two limits decide alike: the same algorithm with the same numbers, rates compared as fractions (60/m equals
-// 1/s).
+// Equal reports whether two limits decide alike: the same algorithm with the same parameters. Rates
+// are compared as fractions: 60/m equals 1/s.
 func Equal(a, b Limit) bool {
 	if a == nil || b == nil {
 		return a == nil && b == nil
@@ -31,14 +34,16 @@ func Equal(a, b Limit) bool {
 	return a.normal() == b.normal()
 }
 
-// Step is the pure function behind every limiter: limit + state + now + cost -> new state + decision. It has no clock, no lock and no
-// I/O, and everything else that decides calls the same code, so what it answers is what runs.
+// Step is the pure decision function behind every limiter: it takes a limit, a state, a time and a
+// cost, and returns the new state and the decision. It has no clock, no lock and no I/O. Everything
+// else that decides calls the same code, so Step returns what a running limiter would.
 //
-// state is what the last Step returned, nil for an untouched one; next may be the same slice, changed. now counts clock units of
-// length tick, from any origin and in any order: an earlier reading than before charges nothing extra and mints nothing. A state
-// belongs to the limit and the tick it was made under.
+// state is the one that the last Step returned; nil is an unused state. next may be the same slice,
+// changed. now counts clock units of length tick, from any origin. It may go back: an earlier
+// reading than before charges nothing extra and adds no tokens. A state is only valid for the limit
+// and the tick that made it.
 //
-// A limit or a state that is not valid refuses with Never and changes nothing.
+// An invalid limit or state refuses with Never and changes nothing.
 func Step(l Limit, state []int64, now, cost int64, tick time.Duration) (next []int64, d Decision) {
 	p, err := Prepare(l, tick)
 	if err != nil {
@@ -47,7 +52,7 @@ func Step(l Limit, state []int64, now, cost int64, tick time.Duration) (next []i
 	return p.Step(state, now, cost)
 }
 
-// compile readies a limit for clock units of length unit.
+// compile prepares a limit for clock units of length unit.
 func compile(l Limit, unit time.Duration) (rules.Rule, error) {
 	switch {
 	case l == nil:
@@ -58,11 +63,11 @@ func compile(l Limit, unit time.Duration) (rules.Rule, error) {
 	return l.compile(unit)
 }
 
-// A FieldError is what Validate, and with it New and SetLimit, says of a number that is wrong.
+// A FieldError says which parameter of a limit is invalid. Validate, New and SetLimit return it.
 type FieldError struct {
-	Limit string // the type of the limit
-	Field string // the name of its field
-	Err   error  // what is wrong, and what to write
+	Limit string // the type of the limit, like TokenBucket
+	Field string // the name of the invalid field
+	Err   error  // what is wrong, and what to write instead
 }
 
 // Error names the limit and the field.
@@ -71,10 +76,9 @@ func (e *FieldError) Error() string { return fmt.Sprintf("weir: %s.%s: %v", e.Li
 // Unwrap returns Err.
 func (e *FieldError) Unwrap() error { return e.Err }
 
-// field makes a FieldError.
 func field(limit, name string, err error) error { return &FieldError{limit, name, err} }
 
-// compiled makes the errors of a rule's compilation ones about a field of the limit.
+// compiled converts the errors of a rule's compilation to FieldErrors of the limit.
 func compiled(limit string) func(rules.Rule, error) (rules.Rule, error) {
 	return func(r rules.Rule, err error) (rules.Rule, error) {
 		var wrong *rules.FieldError

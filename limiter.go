@@ -10,17 +10,23 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// A Limiter is one limit with its state: one resource, shared by everyone who calls it. All methods are safe for concurrent use.
+// A Limiter is one limit with its state: one resource, shared by all its callers. All methods are
+// safe for concurrent use.
 //
-// Which verb to call: Allow or Take to decide now and drop or degrade what is refused; Wait to hold the caller until its turn;
-// Reserve to be told how long to hold back, and to settle or cancel afterwards; Peek to look.
+// Most servers should use Allow or Take, and drop or degrade work that is refused. Wait blocks the
+// caller until its turn. Reserve returns how long to delay the work, which can be settled or
+// cancelled afterwards. Peek returns the decision without charging.
 //
-// Allow, Take and Peek read the clock once, and need no lock where the state fits one machine word: that of the buckets, FixedWindow,
-// SlidingCounter and SmoothBursty, unless their numbers are very large. The other verbs, and all of them while somebody waits, take one short
-// lock, never held over a wait. No verb allocates, but for a line that grows: a caller who has to wait takes about 200 bytes, kept for
-// the next one.
+// Allow, Take and Peek read the clock once. They need no lock if the state fits one machine word:
+// that of TokenBucket, LeakyBucket, IntervalBucket, FixedWindow, SlidingCounter and SmoothBursty
+// fits, unless their parameters are very large. The other methods take one short lock, which is
+// never held over a wait; Allow, Take and Peek take it too while callers wait.
+//
+// No method allocates, except for a queue that grows: a caller that has to wait takes about 200
+// bytes, which are kept for the next one.
 type Limiter struct {
-	// What every call reads. It changes only with the limit, or when the clock runs out of the word's range.
+	// Fields that every call reads. They change only with the limit, or when the clock runs out of
+	// the word's range.
 	fast  atomic.Pointer[fastBucket]
 	word  atomic.Pointer[fastWord]
 	clock func() int64 // nil: time.Since(start)
@@ -28,60 +34,64 @@ type Limiter struct {
 	start time.Time
 	name  string
 
-	serial uint64 // where it comes in the order in which a Group takes locks: random, so that nothing has to count them
+	serial uint64 // the order in which a Group takes locks; random, so that limiters share no counter
 
-	_ [64]byte // what follows is written under the lock: not on the cache lines that every call reads
+	_ [64]byte // the fields below are written under the lock: keep them off the cache lines that every call reads
 
 	mu    sync.Mutex
 	era   *era
 	limit Limit
-	state []int64 // of the era's rule; while the fast word is not sealed, the word stands for it
+	state []int64 // of the era's rule; stale while the fast word is not sealed, as the word holds the state then
 	words [smallState]int64
 	line  line
 
-	memory       *rules.Memory  // of the reservations that are outstanding; nil where none is
-	reservations outstanding.ID // the last that was given out
+	memory       *rules.Memory  // of outstanding reservations; nil if there are none
+	reservations outstanding.ID // the last ID given out
 	inexact      uint64
 
 	marks  claim.Marks
 	after  func(time.Duration, func()) Timer
 	timer  Timer
-	timing int64           // what the timer is set for; idle when it is not
+	timing int64           // the time that the timer is set for; idle if it is not set
 	wall   bool            // the rule reads wall time
-	bells  []chan struct{} // of groups that wait
+	bells  []chan struct{} // the channels of groups that wait, see listen
 }
 
-// An Option injects something a Limiter would otherwise bring itself.
+// An Option replaces one of a Limiter's defaults, like its clock.
 type Option func(*Limiter)
 
-// Named gives the limiter the name that its decisions carry in By.
+// Named sets the limiter's name, which its decisions carry in By. Default: no name.
 func Named(name string) Option { return func(l *Limiter) { l.name = name } }
 
-// WithClock replaces the clock, for virtual time. now returns nanoseconds from any origin; it may be called from any goroutine. A
-// reading earlier than one before is harmless: it mints nothing. The default is the monotonic time since New.
+// WithClock replaces the clock, for virtual time. now returns nanoseconds from any origin, and may
+// be called from any goroutine. It may go back: an earlier reading adds no tokens. Default: the
+// monotonic time since New.
 func WithClock(now func() int64) Option { return func(l *Limiter) { l.clock = now } }
 
-// WithWallClock replaces the clock that calendar and epoch windows read, for virtual time: nanoseconds since the Unix epoch. Without it
-// they read WithClock's where that is given, and time.Now otherwise.
+// WithWallClock replaces the clock that calendar and epoch windows read, for virtual time. now
+// returns nanoseconds since the Unix epoch. Default: the clock of WithClock, or time.Now without
+// one.
 func WithWallClock(now func() int64) Option { return func(l *Limiter) { l.times = now } }
 
-// A Timer is what Wait sleeps by. *time.Timer is one.
+// A Timer wakes a Wait. *time.Timer is one.
 type Timer interface {
 	Reset(d time.Duration) bool
 	Stop() bool
 }
 
-// WithTimers replaces time.AfterFunc, for virtual time: a limiter with a clock of its own needs timers that follow it, or its waiters
-// sleep in real time. after calls f once, in any goroutine, when d has gone by.
+// WithTimers replaces time.AfterFunc, for virtual time. A limiter with its own clock needs timers
+// that follow that clock, or its waiters sleep in real time. after calls f once, in any goroutine,
+// when d has passed.
 func WithTimers(after func(d time.Duration, f func()) Timer) Option {
 	return func(l *Limiter) { l.after = after }
 }
 
-// smallState is how many words of state a limiter keeps within itself, without further memory.
+// smallState is how many words of state a Limiter keeps without a further allocation.
 const smallState = 4
 
-// New returns a limiter with an untouched state: a TokenBucket is full, unless its Initial says otherwise. The error says which number
-// of the limit is wrong. A Limiter starts no goroutine and needs no Close.
+// New returns a limiter with an unused state: a TokenBucket is full, or holds its Initial. The
+// error says which parameter of the limit is invalid. A Limiter starts no goroutine and needs no
+// Close.
 func New(l Limit, opts ...Option) (*Limiter, error) {
 	p, err := Prepare(l, time.Nanosecond)
 	if err != nil {
@@ -90,10 +100,10 @@ func New(l Limit, opts ...Option) (*Limiter, error) {
 	return p.New(nil, opts...)
 }
 
-// now reads the clock that the rule goes by, under the lock.
+// now reads the rule's clock, under the lock.
 func (l *Limiter) now() int64 { return l.reading(l.wall) }
 
-// reading is what the clock shows: the one of wall time, or the other.
+// reading reads the wall clock or the monotonic one.
 func (l *Limiter) reading(wall bool) int64 {
 	switch {
 	case wall && l.times != nil:
@@ -106,7 +116,7 @@ func (l *Limiter) reading(wall bool) int64 {
 	return int64(time.Since(l.start))
 }
 
-// at is what the clock reads at a time that was read already.
+// at converts a time that was already read to a reading of the rule's clock.
 func (l *Limiter) at(t time.Time) int64 {
 	switch {
 	case l.clock != nil || l.wall && l.times != nil:
@@ -131,20 +141,21 @@ func (l *Limiter) Allow() bool {
 	return d.Allowed
 }
 
-// Take asks for cost units now and charges them if the answer is yes. A refusal charges nothing, a cost of 0 is allowed and changes
-// nothing, and a cost below 0 or above the capacity is refused with Never.
+// Take decides about cost units now, and charges them if they are allowed. A refusal charges
+// nothing. A cost of 0 is allowed and changes nothing. A cost below 0 or above the capacity is
+// refused with Never.
 func (l *Limiter) Take(cost int64) (d Decision) {
 	l.decide(&d, cost, true)
 	return d
 }
 
-// Peek answers as Take would and charges nothing.
+// Peek returns the decision that Take would return, and charges nothing.
 func (l *Limiter) Peek(cost int64) (d Decision) {
 	l.decide(&d, cost, false)
 	return d
 }
 
-// decideLocked is decide where the fast word cannot answer.
+// decideLocked is decide under the lock, for what the fast word cannot decide.
 func (l *Limiter) decideLocked(d *Decision, cost int64, charge bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -161,7 +172,8 @@ func (l *Limiter) decideLocked(d *Decision, cost int64, charge bool) {
 	l.leave(now)
 }
 
-// decideDirect is decideLocked where nobody waits and the rule has a short way; such a rule has no word. It reports whether it was gone.
+// decideDirect is a shorter form of decideLocked for rules without a word form, while nobody waits.
+// It reports false if the caller must use the general path.
 func (l *Limiter) decideDirect(d *Decision, cost int64, charge bool) bool {
 	e := l.era
 	if e.direct == nil || l.memory != nil || l.line.first != nil || len(l.state) == 0 || uint64(cost-1) >= uint64(e.largest) {
@@ -177,9 +189,10 @@ func (l *Limiter) decideDirect(d *Decision, cost int64, charge bool) bool {
 	return true
 }
 
-// SetLimit changes the limit and keeps what has been used, in tokens: raising the burst helps at once, lowering it may leave a debt
-// that refills first. Those who wait stay in line, at the new rate; one whose cost does not fit any more is let go with ErrLimited.
-// Reservations keep the delay they were told. On an error nothing has changed.
+// SetLimit changes the limit and keeps what has been used, in tokens: raising the burst helps at
+// once, and lowering it may leave a debt that refills first. Waiters stay in the queue, at the new
+// rate. A waiter whose cost no longer fits gets ErrLimited. Reservations keep the delay they were
+// given. On an error nothing has changed.
 func (l *Limiter) SetLimit(next Limit) error {
 	r, err := compile(next, time.Nanosecond)
 	if err != nil {
@@ -197,11 +210,11 @@ func (l *Limiter) SetLimit(next Limit) error {
 	}
 	part := rules.Part{Rule: r, Limit: next.normal()}
 	if l.state = rules.ChangeRule(old.part, l.state, now, part, then); len(l.state) == 0 && r.StoresPermits() {
-		l.state = r.FirstContact(l.state, then) // as of one that is made now
+		l.state = r.FirstContact(l.state, then) // as for a limiter that is made now
 	}
 	switch {
 	case l.memory == nil:
-	case now != then: // nothing can be given back across a change of clocks
+	case now != then: // nothing can be refunded across a change of clocks
 		l.memory.Reset()
 	default:
 		rules.ChangeMemory(old.part, l.memory, now, part, l.state)
@@ -217,19 +230,19 @@ func (l *Limiter) SetLimit(next Limit) error {
 	return nil
 }
 
-// An era is the time between two changes of the limit. Each knows the next, so that what was charged in one can be given back in
-// another; nothing but reservations keeps a past era in memory.
+// An era is the time between two changes of the limit. Each era links to the next, so that a charge
+// of one era can be refunded in a later one. Only reservations keep a past era in memory.
 type era struct {
 	rule  rules.Rule
-	part  rules.Part // the same, with its limit
+	part  rules.Part // the rule with its limit
 	next  *era
 	until int64
 	name  string   // of the limiter
-	parts []string // what decisions call the parts of an All
+	parts []string // the By of each part of an All
 
-	otherClock bool // the next era reads another clock: nothing can be given back across it
+	otherClock bool // the next era reads another clock: nothing can be refunded across it
 
-	// What else the rule can do; nil where it cannot.
+	// Optional interfaces of the rule; nil if it lacks them.
 	direct rules.DirectRule
 	bucket rules.BucketRule
 	word   rules.WordRule
@@ -237,7 +250,6 @@ type era struct {
 	capacity, largest int64
 }
 
-// newEra begins one.
 func newEra(p rules.Part, l Limit, name string) *era {
 	r := p.Rule
 	e := &era{rule: r, part: p, name: name, parts: decisionNames(l, name), capacity: r.Capacity(), largest: r.LargestCost()}
@@ -247,7 +259,7 @@ func newEra(p rules.Part, l Limit, name string) *era {
 	return e
 }
 
-// decision puts a verdict into words. A limiter's clock unit is a nanosecond.
+// decision converts a verdict to a Decision. A limiter's clock unit is a nanosecond.
 func (e *era) decision(v rules.Verdict) Decision {
 	return Decision{
 		Allowed:    v.Retry == 0,
@@ -260,7 +272,8 @@ func (e *era) decision(v rules.Verdict) Decision {
 	}
 }
 
-// by is the name in a decision that one part of an All made, counted from 1; the limiter's for 0.
+// by is the By of a decision that a part of an All made. Parts count from 1; 0 is the limiter
+// itself.
 func (e *era) by(part int) string {
 	if part > 0 {
 		return e.parts[part-1]
@@ -268,7 +281,8 @@ func (e *era) by(part int) string {
 	return e.name
 }
 
-// carry brings a receipt of this era to the latest one. It reports false where the limit became one of another kind meanwhile.
+// carry converts a receipt of this era to the latest era. It reports false if the limit's algorithm
+// or clock has changed since.
 func (e *era) carry(c rules.Receipt) (_ rules.Receipt, latest *era, ok bool) {
 	for ok = true; ok && e.next != nil; e = e.next {
 		c, ok = c.ConvertTicket(e.part, e.until, e.next.part)
@@ -277,20 +291,20 @@ func (e *era) carry(c rules.Receipt) (_ rules.Receipt, latest *era, ok bool) {
 	return c, e, ok
 }
 
-// enter begins a piece of work under the lock: the state is taken out of the fast word, the clock is read, and those in line whose
-// turn has come are served first.
+// enter begins a critical section under the lock. It takes the state out of the fast word, reads
+// the clock, and serves the waiters whose turn has come.
 func (l *Limiter) enter() (now int64) {
 	l.unpublish()
 	now = l.now()
 	l.serve(now)
-	if w := l.line.first; w != nil && w.due == unnamed { // seen from here it may have a time
+	if w := l.line.first; w != nil && w.due == unnamed { // its turn may be within the horizon by now
 		l.appoint(now)
 		l.serve(now)
 	}
 	return now
 }
 
-// enterAt is enter at a time that was read already.
+// enterAt is enter with a time that was already read.
 func (l *Limiter) enterAt(t time.Time) (now int64) {
 	l.unpublish()
 	now = l.at(t)
@@ -298,8 +312,8 @@ func (l *Limiter) enterAt(t time.Time) (now int64) {
 	return now
 }
 
-// leave ends it: whoever is first in line gets a new appointment, and the state goes back to the fast word if nobody waits and no reservation
-// is outstanding.
+// leave ends the critical section. It updates the turn of the first waiter, and puts the state back
+// into the fast word if nobody waits and no reservation is outstanding.
 func (l *Limiter) leave(now int64) {
 	l.appoint(now)
 	l.serve(now)

@@ -5,7 +5,8 @@ import (
 	"iter"
 )
 
-// Pace yields 0, 1, 2 and so on, each when the limiter lets cost units go, and so at most at its rate:
+// Pace yields 0, 1, 2 and so on, each when the limiter admits cost units, and so at most at its
+// rate:
 //
 //	for i, err := range l.Pace(ctx, 1) {
 //		if err != nil {
@@ -14,9 +15,12 @@ import (
 //		poll(i)
 //	}
 //
-// It ends with the loop, or with an error of Wait, which it yields once: the context's, or a *LimitedError where no wait helps or where the
-// next turn would come after the context's deadline. A turn is taken when the loop asks for it, after the body of the one before; what
-// takes longer than the rate allows is not made up for beyond the limit's burst.
+// Pace ends with the loop, or with an error of Wait, which it yields once. That is the context's
+// error, or a *LimitedError if no wait helps or if the next turn would come after the context's
+// deadline.
+//
+// Each turn is taken when the loop asks for it, after the previous iteration's body. A body that
+// takes longer than the rate allows is only made up for within the limit's burst.
 func (l *Limiter) Pace(ctx context.Context, cost int64) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
 		for i := 0; ; i++ {
@@ -27,8 +31,9 @@ func (l *Limiter) Pace(ctx context.Context, cost int64) iter.Seq2[int, error] {
 	}
 }
 
-// Do waits as Wait does, and then calls fn and returns its error. Where the wait fails, fn is not called, and the error is Wait's. What fn
-// was charged stays charged, however it ends: for work that may yet be called off, there is Reserve.
+// Do waits as Wait does, and then calls fn and returns its error. If the wait fails, Do returns
+// Wait's error and does not call fn. The charge stays, whatever fn returns: for work that may still
+// be cancelled, use Reserve.
 func (l *Limiter) Do(ctx context.Context, cost int64, fn func(context.Context) error) error {
 	if err := l.Wait(ctx, cost); err != nil {
 		return err

@@ -8,17 +8,19 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// Prepared is a limit readied for one clock unit, for those who hold states themselves: tables, stores with a compare-and-swap. It has
-// no state; its methods are pure and safe for concurrent use. Everyone else wants a Limiter.
+// Prepared is a limit prepared for one clock unit. It is for callers that keep states themselves,
+// like tables and stores with a compare-and-swap; all others want a Limiter. It has no state. Its
+// methods are pure and safe for concurrent use.
 type Prepared struct {
 	limit Limit
 	plain Limit // in normal form
 	r     rules.Rule
-	parts []string // what decisions call the parts of an All
+	parts []string // the By of each part of an All
 	name  string
 }
 
-// Prepare checks a limit and readies it for clock units of length tick. The error says which number is wrong.
+// Prepare validates a limit and prepares it for clock units of length tick. The error says which
+// parameter is invalid.
 func Prepare(l Limit, tick time.Duration) (Prepared, error) {
 	r, err := compile(l, tick)
 	if err != nil {
@@ -30,13 +32,14 @@ func Prepare(l Limit, tick time.Duration) (Prepared, error) {
 // Limit returns the limit that was prepared.
 func (p Prepared) Limit() Limit { return p.limit }
 
-// Named returns the same, with decisions that carry the name in By: the part of an All that decided is named after it.
+// Named returns a copy whose decisions carry the name in By. The parts of an All are named after
+// it.
 func (p Prepared) Named(name string) Prepared {
 	p.name, p.parts = name, decisionNames(p.limit, name)
 	return p
 }
 
-// Step is the package's Step, without readying the limit each time.
+// Step is the package's Step, without preparing the limit each time.
 func (p Prepared) Step(state []int64, now, cost int64) (next []int64, d Decision) {
 	if p.r == nil || !p.r.Valid(state) {
 		return state, Decision{RetryAfter: Never, By: p.name}
@@ -45,7 +48,7 @@ func (p Prepared) Step(state []int64, now, cost int64) (next []int64, d Decision
 	return next, p.decision(v)
 }
 
-// Peek is the decision that Step would return. It changes nothing.
+// Peek returns the decision that Step would return. It changes nothing.
 func (p Prepared) Peek(state []int64, now, cost int64) (d Decision) {
 	if p.r == nil || !p.r.Valid(state) {
 		return Decision{RetryAfter: Never, By: p.name}
@@ -53,7 +56,7 @@ func (p Prepared) Peek(state []int64, now, cost int64) (d Decision) {
 	return p.decision(rules.Peek(p.r, state, now, rules.Queue{}, cost))
 }
 
-// decision puts a verdict into words.
+// decision converts a verdict to a Decision.
 func (p Prepared) decision(v rules.Verdict) Decision {
 	if v.Part > 0 {
 		return decision(p.r, v, p.parts[v.Part-1])
@@ -61,11 +64,12 @@ func (p Prepared) decision(v rules.Verdict) Decision {
 	return decision(p.r, v, p.name)
 }
 
-// Wall reports whether now is wall time, counted from the Unix epoch, as calendar and epoch windows need it. All other limits take any
-// clock that only goes forward.
+// Wall reports whether now must be wall time, counted from the Unix epoch, as calendar and epoch
+// windows need it. All other limits take any clock that only goes forward.
 func (p Prepared) Wall() bool { return p.r != nil && p.r.ReadsWallTime() }
 
-// Largest is the most that one charge may take: the capacity, and of limits that know debt what comes within 100 years.
+// Largest is the largest cost that one charge may take: the capacity, and for limits that allow
+// debt (SmoothBursty, WarmUp) what comes in within 100 years.
 func (p Prepared) Largest() int64 {
 	if p.r == nil {
 		return 0
@@ -73,9 +77,10 @@ func (p Prepared) Largest() int64 {
 	return p.r.LargestCost()
 }
 
-// Convert carries a state over to another limit, prepared for the same tick, at the moment of the change: what has been used stays
-// used, as SetLimit does it; a limit that is Equal changes nothing. then is the same moment as now for the other limit, which differs
-// where only one of them reads wall time. The result may be the same slice, changed.
+// Convert carries a state over to another limit, at the moment of the change, as SetLimit does:
+// what has been used stays used. Both limits must be prepared for the same tick. A limit that is
+// Equal changes nothing. then is the same moment as now, read from the other limit's clock: the two
+// differ if only one of the limits reads wall time. The result may be the same slice, changed.
 func (p Prepared) Convert(state []int64, now int64, to Prepared, then int64) []int64 {
 	if p.r == nil || to.r == nil || !p.r.Valid(state) || p.plain == to.plain {
 		return state
@@ -83,8 +88,8 @@ func (p Prepared) Convert(state []int64, now int64, to Prepared, then int64) []i
 	return rules.ChangeRule(rules.Part{Rule: p.r, Limit: p.plain}, state, now, rules.Part{Rule: to.r, Limit: to.plain}, then)
 }
 
-// New returns a Limiter that goes on from a state, which it copies: for a key that needs what a state alone cannot do, like a line of
-// those who wait. The limit must have been prepared for nanoseconds.
+// New returns a Limiter that continues from a copy of state. It is for a key that needs more than a
+// state, like a queue of waiters. The limit must have been prepared for nanoseconds.
 func (p Prepared) New(state []int64, opts ...Option) (*Limiter, error) {
 	switch {
 	case p.r == nil || p.r.Unit() != time.Nanosecond:
@@ -107,7 +112,7 @@ func (p Prepared) New(state []int64, opts ...Option) (*Limiter, error) {
 	lim.state = append(lim.words[:0], state...)
 	now := lim.now()
 	if len(state) == 0 && p.r.StoresPermits() {
-		lim.state = p.r.FirstContact(lim.state, now) // permits are stored from now on, and not from the first charge on
+		lim.state = p.r.FirstContact(lim.state, now) // idle time stores permits from now on, and not from the first charge on
 	}
 	lim.publish(now)
 	return lim, nil

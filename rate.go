@@ -12,15 +12,17 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// A Rate is N per duration: an exact rational, never truncated. It is written N/PER, as in 100/s, 6/m, 5000/h, 1/d or 20/100ms.
+// A Rate is N per duration: an exact fraction, never truncated. It is written N/PER, as in 100/s,
+// 6/m, 5000/h, 1/d or 20/100ms.
 //
-// The zero Rate is not valid: it would let nothing pass, which no limit offers by accident.
+// The zero Rate is invalid, so that a forgotten rate is an error instead of a limit that admits
+// nothing.
 type Rate struct {
-	N   int64         // how many; at least 1
-	Per time.Duration // in how long; at least 1ns, at most 100 years
+	N   int64         // how many per Per; at least 1
+	Per time.Duration // 1ns to 100 years
 }
 
-// Unlimited is the rate without a bound. Only SmoothBursty and WarmUp accept it.
+// Unlimited is the infinite rate. Only SmoothBursty and WarmUp accept it.
 var Unlimited = Rate{N: math.MaxInt64, Per: 0}
 
 // PerSecond returns the rate of n a second.
@@ -39,15 +41,16 @@ const (
 	day  = 24 * time.Hour
 	week = 7 * day
 
-	maxRateText = 64 // longer than any rate that could be meant
+	maxRateText = 64 // longer than any valid rate
 )
 
-// String writes the rate so that ParseRate reads back the same N and Per.
+// String formats the rate so that ParseRate reads back the same N and Per.
 func (r Rate) String() string { return rules.Rate(r).String() }
 
-// ParseRate reads a rate as Rate.String writes it: a whole number, a slash, and a duration with or without a number before its unit
-// (ns, us, ms, s, m, h, d, w). The duration may have several parts (1h30m) or a fraction (1.5s). The word "unlimited" is read too.
-// The error says what was wrong and what to write instead.
+// ParseRate reads a rate as Rate.String writes it: a whole number, a slash, and a duration, like
+// 100/s or 20/100ms. The units are ns, us, ms, s, m, h, d and w; a number before the unit is
+// optional. The duration may have several parts (1h30m) or a fraction (1.5s). ParseRate also reads
+// "unlimited". The error says what is wrong and what to write instead.
 func ParseRate(s string) (Rate, error) {
 	if s == "unlimited" {
 		return Unlimited, nil
@@ -86,7 +89,8 @@ func ParseRate(s string) (Rate, error) {
 	return r, nil
 }
 
-// parseSpan reads the right side of a rate: what time.ParseDuration reads, a unit alone, and the units d and w.
+// parseSpan reads the duration of a rate: anything that time.ParseDuration reads, a unit without a
+// number, and the units d and w.
 func parseSpan(s string) (time.Duration, error) {
 	if s == "" {
 		return 0, fmt.Errorf("no duration after the slash: write s, m, h, d or one like 100ms")
@@ -112,7 +116,7 @@ func parseSpan(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// validate says what is wrong with a rate that a limit is to count by.
+// validate returns an error if the rate is invalid for a limit. Unlimited is.
 func (r Rate) validate() error {
 	switch {
 	case r == Unlimited:
@@ -127,7 +131,8 @@ func (r Rate) validate() error {
 	return nil
 }
 
-// MarshalText writes the rate as String does. It fails for a rate that ParseRate would not read back.
+// MarshalText formats the rate as String does. It fails for a rate that ParseRate would not read
+// back.
 func (r Rate) MarshalText() ([]byte, error) {
 	if r != Unlimited {
 		if err := r.validate(); err != nil {
@@ -137,7 +142,7 @@ func (r Rate) MarshalText() ([]byte, error) {
 	return []byte(r.String()), nil
 }
 
-// UnmarshalText reads what ParseRate reads.
+// UnmarshalText parses the rate as ParseRate does.
 func (r *Rate) UnmarshalText(text []byte) error {
 	parsed, err := ParseRate(string(text))
 	if err != nil {

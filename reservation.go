@@ -7,12 +7,14 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// A Reservation is a charge made ahead: its work may go after Delay. It is a plain value; copies are the same reservation. It is outstanding
-// until Settle or Cancel, or until the limit has refilled and nothing of it is left to give back.
+// A Reservation is a charge made ahead: its work may go after Delay. It is a plain value; copies
+// are the same reservation. It is outstanding until Settle or Cancel, or until the limit has
+// refilled and nothing is left to give back. A reservation that is never settled or cancelled stays
+// charged.
 //
-// A limiter remembers what each outstanding reservation can still give back, in bounded memory: docs/guarantees.md has the rule and the bound, and
-// Inexact counts the reservations beyond it. While any is outstanding, Take and Peek take the limiter's lock. A reservation that is never settled
-// or cancelled stays charged.
+// A limiter remembers what each outstanding reservation can still give back, in bounded memory.
+// docs/guarantees.md has the rule and the bound, and Inexact counts the reservations beyond it.
+// While any reservation is outstanding, Take and Peek take the limiter's lock.
 type Reservation struct {
 	l        *Limiter
 	era      *era
@@ -23,12 +25,15 @@ type Reservation struct {
 	decision Decision
 }
 
-// Reserve charges cost units ahead and reports whether it did. It refuses, and charges nothing, where the work would have to be
-// delayed for longer than maxDelay (below 0: however long is fine), where the cost is above the capacity or below 0, and where a
-// LeakyBucket's queue is full; Decision then says when to come back.
+// Reserve charges cost units ahead and reports whether it did. A maxDelay below 0 accepts any
+// delay. Reserve refuses and charges nothing in these cases; Decision then says when to retry:
 //
-// A Reserve while others Wait comes after them. As it must know its time at once, their times are fixed too: when one of them leaves,
-// those behind no longer move up.
+//   - The work would have to be delayed for longer than maxDelay.
+//   - The cost is above the capacity or below 0.
+//   - A LeakyBucket's queue is full.
+//
+// A Reserve comes after the callers that Wait at that moment. As it must know its time at once,
+// their times are fixed too: when one of them leaves, those behind it no longer move up.
 func (l *Limiter) Reserve(cost int64, maxDelay time.Duration) (Reservation, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,7 +69,8 @@ func (l *Limiter) Reserve(cost int64, maxDelay time.Duration) (Reservation, bool
 	}, true
 }
 
-// Delay is how long after Reserve the work may go: 0 for at once. For a reservation that was refused it is Decision().RetryAfter.
+// Delay is how long after Reserve the work may go; 0 means at once. If the reservation was refused,
+// Delay is Decision().RetryAfter.
 func (r Reservation) Delay() time.Duration {
 	if !r.decision.Allowed {
 		return r.decision.RetryAfter
@@ -72,13 +78,14 @@ func (r Reservation) Delay() time.Duration {
 	return r.delay
 }
 
-// Decision is what Reserve decided. Where it refused, RetryAfter is the least wait after which the same Reserve succeeds if nobody
-// else calls, or Never.
+// Decision is the decision of Reserve. After a refusal, RetryAfter is the least wait after which
+// the same Reserve succeeds if nobody else calls, or Never.
 func (r Reservation) Decision() Decision { return r.decision }
 
-// Settle replaces the reserved cost by the actual one, after the fact. What was reserved too much is given back as by Cancel; what was reserved
-// too little is charged now, into debt if need be. The first Settle or Cancel wins, later ones do nothing. A Settle with an actual cost below 0
-// does nothing either.
+// Settle replaces the reserved cost by the actual cost, after the work. If too much was reserved,
+// the difference is given back as by Cancel. If too little was reserved, the difference is charged
+// now, into debt if need be. The first Settle or Cancel wins, and later ones do nothing. A Settle
+// with an actual cost below 0 does nothing.
 func (r Reservation) Settle(actual int64) {
 	if actual < 0 || !r.mark.Claim() || actual == 0 && r.cost == 0 {
 		return
@@ -103,6 +110,7 @@ func (r Reservation) Settle(actual int64) {
 	}
 }
 
-// Cancel gives the reservation back: the limiter is then as if it had never been made. Only where later work was promised a time because of it may
-// Cancel give back less, as promised times do not move up. The first Settle or Cancel wins.
+// Cancel gives the reservation back: the limiter is then as if it had never been made. It gives
+// back less only if later work was promised a time because of this reservation, as promised times
+// do not move up. The first Settle or Cancel wins.
 func (r Reservation) Cancel() { r.Settle(0) }
