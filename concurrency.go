@@ -8,25 +8,27 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// Concurrency limits how much may be going on at once: requests in flight, workers, connections, bytes in memory. It says nothing about
-// how often. Work enters, holds its place for as long as it takes, and leaves; who finds no place waits in a bounded queue, in which
-// nobody overtakes.
+// Concurrency limits how much is in flight at once: requests, workers, connections, bytes in
+// memory. It does not limit how often work starts. Work enters, holds its place for as long as it
+// takes, and leaves. A caller that finds no place waits in a bounded queue, first come, first
+// served.
 //
-// It is entered and not taken: NewConcurrency makes what holds its state, and New, Step, keyed.New and All refuse it.
+// Concurrency is entered, not taken: use NewConcurrency. New, Step, keyed.New and All refuse it.
 //
-// What holds a place never adds up to more than Limit. With MaxHold, a place that was not left in time is given to the next: the place of
-// one who crashed comes back, but one who is only slow may then still be at work, beside Limit others. What must not happen twice is
-// guarded by Hold.Fence, and slow work keeps its place with Hold.Extend.
+// The costs of all holds never add up to more than Limit. With MaxHold, a place that was not left
+// in time goes to the next caller. So the place of a caller that crashed comes back; but a caller
+// that is merely slow may still be at work, in addition to Limit others. Hold.Fence protects what
+// must not happen twice, and Hold.Extend keeps the place of slow work.
 type Concurrency struct {
 	Limit   int64         // how much may be held at once; 1 to 2^41
-	Queue   int64         // how many callers may wait for a place; 0 for none
-	MaxHold time.Duration // after how long a place is given up if it was not left; 0 for never
+	Queue   int64         // how many callers may wait for a place; default: 0, none
+	MaxHold time.Duration // how long a hold may last before its place is taken back; default: 0, forever
 }
 
-// maxPlaces is the largest Concurrency.Limit: what a word has room for.
+// maxPlaces is the largest Concurrency.Limit: the limiter's word has no room for more.
 const maxPlaces = 1 << 41
 
-// Validate reports what is wrong with the numbers.
+// Validate returns an error if a parameter is invalid. The error names the field.
 func (l Concurrency) Validate() error {
 	const name = "Concurrency"
 	switch {

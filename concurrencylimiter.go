@@ -12,45 +12,48 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// A ConcurrencyLimiter is a Concurrency with its state. All methods are safe for concurrent use. It starts no goroutine and needs no Close.
+// A ConcurrencyLimiter is a Concurrency with its state. All methods are safe for concurrent use. It
+// starts no goroutine and needs no Close.
 //
-// Entering and leaving where nobody waits and nothing expires is lock-free, reads no clock and allocates nothing. While someone waits, and
-// with MaxHold, each takes one short lock, never held over a wait. A limiter takes some 1.5 kB; a hold beyond the first 20 at a time
-// 64 bytes, and a caller who waits some 200, both used again.
+// While nobody waits and nothing expires, entering and leaving are lock-free, read no clock and
+// allocate nothing. While a caller waits, and with MaxHold, each takes one short lock, which is
+// never held over a wait. A limiter takes about 1.5 kB. Each concurrent hold beyond the first 20
+// takes 64 bytes more, and each waiter about 200; both are reused.
 type ConcurrencyLimiter struct {
 	name  string
 	clock func() int64 // nil: time.Since(start)
 	times func() int64 // wall time, for fences; nil: clock, or time.Now
 	start time.Time
 	after func(time.Duration, func()) Timer
-	limit atomic.Int64 // numbers.Limit, for who does not hold the lock
+	limit atomic.Int64 // numbers.Limit, for readers without the lock
 
-	_    [64]byte // what every call writes is not on the cache line that every call reads
+	_    [64]byte // keeps the word, which every call writes, off the cache line that every call reads
 	word atomic.Uint64
 	_    [56]byte
 
 	slots  [slotCount]holder
-	pool   sync.Pool     // of further holders
-	pooled atomic.Uint64 // how many lives of theirs have ended
+	pool   sync.Pool     // holders beyond the slots
+	pooled atomic.Uint64 // how many lives of pooled holders have ended
 
 	mu       sync.Mutex
 	numbers  Concurrency
 	queue    entrants
 	expiring expiring
-	returns  int64 // the sum of their costs
+	returns  int64 // the sum of the costs in expiring
 	latest   int64 // no hold expires later than this
-	reading  int64 // the latest of the clock
-	fence    int64 // the last one given
+	reading  int64 // the latest reading of the clock
+	fence    int64 // the last fence given out
 	counts   Outcomes
 	timer    Timer
-	timing   int64 // what the timer is set for; idle when it is not
+	timing   int64 // the time that the timer is set for; idle if it is not set
 }
 
-// Outcomes is how many holds have ended so far, and how.
+// Outcomes counts the holds that have ended so far, by their outcome.
 type Outcomes struct{ OK, Ignored, Dropped, Expired uint64 }
 
-// NewConcurrency returns a limiter whose places are all free. Of the options, Named, WithClock, WithWallClock (for fences) and WithTimers
-// mean what they mean for New. The error says which number is wrong.
+// NewConcurrency returns a limiter whose places are all free. It takes the options Named,
+// WithClock, WithWallClock (for fences) and WithTimers of New. The error says which parameter is
+// invalid.
 func NewConcurrency(l Concurrency, opts ...Option) (*ConcurrencyLimiter, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
@@ -80,17 +83,20 @@ func NewConcurrency(l Concurrency, opts ...Option) (*ConcurrencyLimiter, error) 
 	return c, nil
 }
 
-// Enter waits for a place and returns it held: the caller calls Done when the work has ended. Callers get their places in the order in
-// which they came.
+// Enter waits for a place and returns it as a Hold: the caller must call Done when the work has
+// ended. Callers get their places in the order in which they came.
 //
-// It returns at once, with a *LimitedError in which errors.Is finds ErrLimited, where the queue is full; RetryAfter is then how long it
-// takes at most until there is room in it if nobody else calls, and Never without MaxHold, as nobody knows when a place is left. When
-// the context ends first, Enter returns its error: nothing is held, and those behind move up. A place that comes at the same moment as
-// the end of the context is returned, held.
+// If the queue is full, Enter returns a *LimitedError at once; errors.Is finds ErrLimited in it.
+// RetryAfter is then at most how long it takes until the queue has room, if nobody else calls.
+// Without MaxHold it is Never, as nobody knows when a place is left.
+//
+// If the context ends first, Enter returns its error: nothing is held, and those behind move up. If
+// a place comes at the same moment as the end of the context, Enter returns the place.
 func (l *ConcurrencyLimiter) Enter(ctx context.Context) (Hold, error) { return l.EnterCost(ctx, 1) }
 
-// EnterCost is Enter for work that takes up more than one unit. A cost above the limit is refused at once with Never, also where the limit
-// is lowered below it during the wait; a cost below 0 is ErrCost; a cost of 0 always enters, and returns a zero Hold.
+// EnterCost is Enter for work that takes up more than one unit. A cost above the limit is refused
+// with Never: at once, or when SetLimit lowers the limit below it during the wait. A cost below 0
+// is ErrCost. A cost of 0 always enters, and returns a zero Hold.
 func (l *ConcurrencyLimiter) EnterCost(ctx context.Context, cost int64) (Hold, error) {
 	if err := ctx.Err(); err != nil {
 		return Hold{}, err
@@ -103,22 +109,24 @@ func (l *ConcurrencyLimiter) EnterCost(ctx context.Context, cost int64) (Hold, e
 	return l.wait(ctx, cost)
 }
 
-// TryEnter takes a place if there is one now and nobody waits for it. RetryAfter of a refusal is how long it takes at most until the same
-// call succeeds if nobody else calls, and Never without MaxHold. ResetAfter is at most how long until all places are free, if nobody
-// calls; Never where no time can be named.
+// TryEnter takes a place if one is free now and nobody waits for it. After a refusal, RetryAfter is
+// at most how long it takes until the same call succeeds, if nobody else calls; Never without
+// MaxHold. ResetAfter is at most how long it takes until all places are free, if nobody calls;
+// Never if no time can be named.
 func (l *ConcurrencyLimiter) TryEnter() (h Hold, d Decision) {
 	h = l.try(&d, 1)
 	return h, d
 }
 
-// TryEnterCost is TryEnter for work that takes up more than one unit. A cost of 0 is allowed and returns a zero Hold; one below 0 or above
-// the limit is refused with Never.
+// TryEnterCost is TryEnter for work that takes up more than one unit. A cost of 0 is allowed and
+// returns a zero Hold. A cost below 0 or above the limit is refused with Never.
 func (l *ConcurrencyLimiter) TryEnterCost(cost int64) (h Hold, d Decision) {
 	h = l.try(&d, cost)
 	return h, d
 }
 
-// try is TryEnterCost. It writes into the caller's Decision: one that is returned would be copied, which costs as much as deciding.
+// try is TryEnterCost. It writes into the caller's Decision, because copying a returned Decision
+// costs as much as deciding.
 func (l *ConcurrencyLimiter) try(d *Decision, cost int64) Hold {
 	if cost > 0 {
 		h, w, ok := l.grab(cost, busy)
@@ -136,7 +144,7 @@ func (l *ConcurrencyLimiter) try(d *Decision, cost int64) Hold {
 	return l.tryLocked(d, cost)
 }
 
-// tryLocked is try where the word cannot answer.
+// tryLocked is try under the lock, for what the word cannot decide.
 func (l *ConcurrencyLimiter) tryLocked(d *Decision, cost int64) (h Hold) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,7 +160,7 @@ func (l *ConcurrencyLimiter) tryLocked(d *Decision, cost int64) (h Hold) {
 	return h
 }
 
-// Peek answers as TryEnterCost would and takes nothing.
+// Peek returns the decision that TryEnterCost would return, and takes nothing.
 func (l *ConcurrencyLimiter) Peek(cost int64) (d Decision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,7 +172,8 @@ func (l *ConcurrencyLimiter) Peek(cost int64) (d Decision) {
 	return d
 }
 
-// describe fills in a decision beside Allowed, under the lock. It is about the free places by which was decided: others may have left since.
+// describe fills in a decision except for Allowed, under the lock. It uses the free places that the
+// decision was based on, as more may have become free since.
 func (l *ConcurrencyLimiter) describe(d *Decision, now, free, cost int64) {
 	d.By, d.Limit = l.name, l.numbers.Limit
 	if l.queue.first == nil {
@@ -182,7 +191,7 @@ func (l *ConcurrencyLimiter) describe(d *Decision, now, free, cost int64) {
 	}
 }
 
-// wait is EnterCost where there is no place at once.
+// wait is EnterCost for a caller that got no place at once.
 func (l *ConcurrencyLimiter) wait(ctx context.Context, cost int64) (Hold, error) {
 	if cost < 0 {
 		return Hold{}, ErrCost
@@ -205,7 +214,7 @@ func (l *ConcurrencyLimiter) wait(ctx context.Context, cost int64) (Hold, error)
 	return l.finish(w, err)
 }
 
-// getInLine takes a place at once, or puts an entrant in line, or refuses.
+// getInLine takes a place at once, or puts an entrant in the queue, or refuses.
 func (l *ConcurrencyLimiter) getInLine(cost int64) (*entrant, Hold, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -228,7 +237,8 @@ func (l *ConcurrencyLimiter) getInLine(cost int64) (*entrant, Hold, error) {
 	return w, Hold{}, nil
 }
 
-// giveUp takes an entrant out of line. It reports false where the entrant got a place, or was let go, just before.
+// giveUp removes an entrant from the queue. It reports false if the entrant had already got a
+// place, or had been refused.
 func (l *ConcurrencyLimiter) giveUp(w *entrant) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -241,7 +251,7 @@ func (l *ConcurrencyLimiter) giveUp(w *entrant) bool {
 	return true
 }
 
-// finish ends a wait.
+// finish ends a wait: it returns the entrant's hold or error, and recycles the entrant.
 func (l *ConcurrencyLimiter) finish(w *entrant, err error) (Hold, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -255,9 +265,13 @@ func (l *ConcurrencyLimiter) finish(w *entrant, err error) (Hold, error) {
 	return h, err
 }
 
-// Do enters, calls fn and leaves. It returns Enter's error, in which case fn was not called, or fn's. The outcome is OK where fn returns
-// nil; Dropped where it returns an error in which errors.Is finds context.DeadlineExceeded or ErrLimited, and where it panics or ends
-// the goroutine, which then goes on as if Do were not there; and Ignore for all other errors.
+// Do enters, calls fn, and leaves. If it cannot enter, it returns Enter's error and does not call
+// fn; otherwise it returns fn's error. The outcome is counted by how fn ends:
+//
+//   - OK: fn returns nil.
+//   - Dropped: fn returns an error in which errors.Is finds context.DeadlineExceeded or ErrLimited;
+//     or fn panics or ends the goroutine, which Do lets continue.
+//   - Ignore: fn returns any other error.
 func (l *ConcurrencyLimiter) Do(ctx context.Context, fn func(context.Context) error) error {
 	h, err := l.Enter(ctx)
 	if err != nil {
@@ -274,9 +288,11 @@ func (l *ConcurrencyLimiter) Do(ctx context.Context, fn func(context.Context) er
 	return err
 }
 
-// SetLimit changes the numbers. No place is taken away: after the limit was lowered, nobody enters until enough have left. After it was
-// raised, those who wait move up at once. One who waits with a cost that fits no more is let go with ErrLimited; a queue that is longer
-// than it now may be stays. MaxHold is for what enters or is extended from now on. On an error nothing has changed.
+// SetLimit changes the parameters. It takes no place away: after the limit was lowered, nobody
+// enters until enough holds have ended. After it was raised, waiters move up at once. A waiter
+// whose cost no longer fits gets ErrLimited. A queue that is longer than the new Queue keeps its
+// waiters. A new MaxHold applies to holds that begin or are extended from now on. On an error
+// nothing has changed.
 func (l *ConcurrencyLimiter) SetLimit(next Concurrency) error {
 	if err := next.Validate(); err != nil {
 		return err
@@ -287,7 +303,7 @@ func (l *ConcurrencyLimiter) SetLimit(next Concurrency) error {
 	l.word.Add(uint64(next.Limit-l.numbers.Limit) << freeShift)
 	l.limit.Store(next.Limit)
 	l.numbers = next
-	now := l.enter() // the clock may not have mattered before
+	now := l.enter() // enter again: it reads the clock only if something expires, which the new MaxHold may have changed
 	for w := l.queue.first; w != nil; {
 		behind := w.next
 		if w.cost > next.Limit {
@@ -299,7 +315,7 @@ func (l *ConcurrencyLimiter) SetLimit(next Concurrency) error {
 	return nil
 }
 
-// Limit returns the numbers in force.
+// Limit returns the parameters in force.
 func (l *ConcurrencyLimiter) Limit() Concurrency {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -314,7 +330,8 @@ func (l *ConcurrencyLimiter) Waiting() int {
 	return l.queue.n
 }
 
-// Holding returns how much is held: the sum of the costs of all holds. It is more than the limit only after the limit was lowered.
+// Holding returns the sum of the costs of all holds. It exceeds the limit only after the limit was
+// lowered.
 func (l *ConcurrencyLimiter) Holding() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -322,7 +339,7 @@ func (l *ConcurrencyLimiter) Holding() int64 {
 	return l.numbers.Limit - l.free()
 }
 
-// Outcomes returns how many holds have ended so far, and how.
+// Outcomes returns how many holds have ended so far, by their outcome.
 func (l *ConcurrencyLimiter) Outcomes() Outcomes {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -332,11 +349,11 @@ func (l *ConcurrencyLimiter) Outcomes() Outcomes {
 	for i := range l.slots {
 		c.OK += l.slots[i].life.Load()
 	}
-	c.OK -= c.Ignored + c.Dropped + c.Expired // which only change under the lock
+	c.OK -= c.Ignored + c.Dropped + c.Expired // these only change under the lock
 	return c
 }
 
-// now reads the clock, which never goes back.
+// now reads the clock, and never goes back.
 func (l *ConcurrencyLimiter) now() int64 {
 	t := int64(0)
 	if l.clock != nil {
@@ -348,7 +365,9 @@ func (l *ConcurrencyLimiter) now() int64 {
 	return l.reading
 }
 
-// nextFence is the number of the next hold that wants one. now is by the clock: the wall's is that of the start, and what has gone by.
+// nextFence returns the fence of the next hold: larger than all before, and at least the
+// microseconds since the Unix epoch. now is a reading of the clock; by default that is the time
+// since start, so the start's wall time is added.
 func (l *ConcurrencyLimiter) nextFence(now int64) int64 {
 	switch {
 	case l.times != nil:
@@ -360,11 +379,12 @@ func (l *ConcurrencyLimiter) nextFence(now int64) int64 {
 	return l.fence
 }
 
-// free is what is free now. Beside who holds the lock, others may only make it more, while the word is busy.
+// free returns how much is free now. While the caller holds the lock and the word is busy, others
+// can only increase it.
 func (l *ConcurrencyLimiter) free() int64 { return freeOf(l.word.Load()) }
 
-// enter begins a piece of work under the lock: from now on everyone comes to the lock, and what has expired is given back. The clock is
-// read only where something expires.
+// enter begins a critical section under the lock: it sends all other callers to the lock, and takes
+// back the places of expired holds. It reads the clock only if something can expire.
 func (l *ConcurrencyLimiter) enter() (now int64) {
 	l.word.Or(busy)
 	if l.numbers.MaxHold == 0 && len(l.expiring) == 0 {
@@ -382,7 +402,8 @@ func (l *ConcurrencyLimiter) enter() (now int64) {
 	return now
 }
 
-// leave ends it: those for whom there is room move up, and where nobody waits and nothing expires, others need not come to the lock.
+// leave ends the critical section: waiters that fit get their places. If nobody waits and nothing
+// expires, other callers may use the lock-free path again.
 func (l *ConcurrencyLimiter) leave(now int64) {
 	l.admit(now)
 	due := int64(idle)
@@ -397,14 +418,14 @@ func (l *ConcurrencyLimiter) leave(now int64) {
 	}
 }
 
-// refresh sees to those who wait after something was given back.
+// refresh serves the waiters after a place was given back.
 func (l *ConcurrencyLimiter) refresh() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leave(l.enter())
 }
 
-// admit gives those who wait their places, while there is room for the first.
+// admit gives waiters their places while the first one fits.
 func (l *ConcurrencyLimiter) admit(now int64) {
 	for w := l.queue.first; w != nil; w = l.queue.first {
 		h, _, ok := l.hold(now, w.cost)
@@ -416,7 +437,8 @@ func (l *ConcurrencyLimiter) admit(now int64) {
 	}
 }
 
-// give takes a place for someone who has just come: behind those who wait. It returns what is free then, or what was too little.
+// give takes a place for a new caller, unless others wait. It returns what is free afterwards; on a
+// refusal, what was not enough.
 func (l *ConcurrencyLimiter) give(now, cost int64) (h Hold, free int64, ok bool) {
 	if l.queue.first != nil {
 		return h, l.free(), false
@@ -424,7 +446,7 @@ func (l *ConcurrencyLimiter) give(now, cost int64) (h Hold, free int64, ok bool)
 	return l.hold(now, cost)
 }
 
-// hold takes a place, which expires where there is a MaxHold.
+// hold takes a place. With a MaxHold, the hold expires.
 func (l *ConcurrencyLimiter) hold(now, cost int64) (h Hold, free int64, ok bool) {
 	h, w, ok := l.grab(cost, 0)
 	if free = freeOf(w); !ok || l.numbers.MaxHold == 0 {
@@ -438,7 +460,7 @@ func (l *ConcurrencyLimiter) hold(now, cost int64) (h Hold, free int64, ok bool)
 	return h, free, true
 }
 
-// forget takes a holder out of those that expire.
+// forget removes a holder from expiring.
 func (l *ConcurrencyLimiter) forget(r *holder) {
 	heap.Remove(&l.expiring, r.index)
 	if l.returns -= r.cost; len(l.expiring) == 0 {
@@ -446,7 +468,7 @@ func (l *ConcurrencyLimiter) forget(r *holder) {
 	}
 }
 
-// expiry is when a hold ends that begins now.
+// expiry is when a hold that begins now expires.
 func (l *ConcurrencyLimiter) expiry(now int64) int64 {
 	if l.numbers.MaxHold == 0 {
 		return endless
@@ -454,7 +476,7 @@ func (l *ConcurrencyLimiter) expiry(now int64) int64 {
 	return rules.PlusTimes(now, 1, int64(l.numbers.MaxHold))
 }
 
-// setTimer sees to it that what expires while someone waits is noticed.
+// setTimer sets the timer for the next expiry, so that waiters are served then.
 func (l *ConcurrencyLimiter) setTimer(now, due int64) {
 	if due == l.timing {
 		return
@@ -470,7 +492,6 @@ func (l *ConcurrencyLimiter) setTimer(now, due int64) {
 	}
 }
 
-// wake is what the timer calls.
 func (l *ConcurrencyLimiter) wake() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -7,26 +7,27 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// entrants is those who wait at a ConcurrencyLimiter, in the order in which they came. Its fields are guarded by the limiter's lock.
+// entrants is the queue of a ConcurrencyLimiter, in the order of arrival. The limiter's lock guards
+// its fields.
 type entrants struct {
 	first, last *entrant
 	n           int
-	cost        uint64   // of all
-	largest     int64    // no cost is larger than this
-	spare       *entrant // to be used again, linked by next
+	cost        uint64   // the sum of all costs
+	largest     int64    // an upper bound of the costs
+	spare       *entrant // free list for reuse, linked by next
 	spares      int
 }
 
-// An entrant is one who waits.
+// An entrant is one waiter.
 type entrant struct {
 	next, prev *entrant
 	ready      chan struct{} // holds one token once the state is not inLine
 	cost       int64
-	hold       Hold // once served
+	hold       Hold // set once the waiter was served
 	state      waiting
 }
 
-// entrant returns one that was used before, if there is one.
+// entrant returns an entrant, from the free list if it has one.
 func (q *entrants) entrant(cost int64) *entrant {
 	w := q.spare
 	if w == nil {
@@ -37,7 +38,8 @@ func (q *entrants) entrant(cost int64) *entrant {
 	return w
 }
 
-// release keeps an entrant that nobody refers to any more, its token taken.
+// release puts an entrant on the free list. Nobody may refer to it any more, and its token must
+// have been taken.
 func (q *entrants) release(w *entrant) {
 	if w.hold = (Hold{}); q.spares < maxSpares {
 		w.next, q.spare = q.spare, w
@@ -45,7 +47,7 @@ func (q *entrants) release(w *entrant) {
 	}
 }
 
-// join puts an entrant at the end.
+// join appends an entrant.
 func (q *entrants) join(w *entrant) {
 	w.prev = q.last
 	if q.last != nil {
@@ -59,7 +61,7 @@ func (q *entrants) join(w *entrant) {
 	q.largest = max(q.largest, w.cost)
 }
 
-// remove takes an entrant out and lets it go.
+// remove removes an entrant, sets its state and wakes its goroutine.
 func (q *entrants) remove(w *entrant, state waiting) {
 	if w.prev != nil {
 		w.prev.next = w.next
@@ -79,11 +81,14 @@ func (q *entrants) remove(w *entrant, state waiting) {
 	w.ready <- struct{}{}
 }
 
-// retry is a time after which a TryEnter of the cost succeeds if nobody else calls: sufficient, and not tight.
+// retry returns a time after which a TryEnter of the cost succeeds if nobody else calls:
+// sufficient, but not tight.
 //
-// Where nobody waits, enough of the holds have expired by then. Behind others: divide those who wait, and this call as the last, into
-// groups, each as large as fits what there is when every hold that expires has done so. All that is held now is gone by latest, so
-// the first group has entered by then; MaxHold later it is gone too, and as nobody overtakes the second has entered; and so on.
+// If nobody waits, it is the time until enough holds have expired. Otherwise, divide the waiters,
+// with this call as the last, into groups. Each group is as large as fits into what is free once
+// every hold that expires has done so. All current holds have expired by latest, so the first group
+// has entered by then. MaxHold later its holds have expired too, and as nobody overtakes, the
+// second group has entered; and so on.
 func (l *ConcurrencyLimiter) retry(now, free, cost int64) time.Duration {
 	if l.queue.first == nil {
 		return l.expires(now, free, cost)
@@ -93,24 +98,25 @@ func (l *ConcurrencyLimiter) retry(now, free, cost int64) time.Duration {
 	if cost < 0 || cost > l.numbers.Limit || largest > room || l.latest == endless {
 		return Never
 	}
-	// The bounds on how many groups there are: one for each who waits; each but the last is larger than room less the largest; and two in
-	// a row are larger than room.
+	// Upper bounds on the number of groups: one per waiter; every group but the last is larger than
+	// room minus the largest cost; and two successive groups together are larger than room.
 	total := min(l.queue.cost, math.MaxInt64) + uint64(cost)
 	groups := min(uint64(l.queue.n)+1, 2*ceil(total, uint64(room))-1, ceil(total, uint64(room-largest+1)))
 	if l.numbers.MaxHold == 0 && groups > 1 {
-		return Never // the first would never expire
+		return Never // the holds of the first group would never expire
 	}
 	return time.Duration(rules.Until(rules.PlusTimes(max(l.latest, now), groups-1, int64(l.numbers.MaxHold)), now))
 }
 
-// expires is a time after which enough holds have expired for a cost, if nobody waits before it.
+// expires returns a time after which enough holds have expired for a cost, if nobody waits before
+// it.
 func (l *ConcurrencyLimiter) expires(now, free, cost int64) time.Duration {
 	need := cost - free
 	if cost < 0 || cost > l.numbers.Limit || need > l.returns {
 		return Never
 	}
 	at := now
-	for _, r := range l.expiring { // those that expire soon are among the first of a heap, though not in order
+	for _, r := range l.expiring { // a heap has the next expiries near its front, though not in order
 		if need <= 0 {
 			break
 		}

@@ -8,14 +8,14 @@ import (
 	"sync/atomic"
 )
 
-// An Outcome says how work went that held a place. It is counted; limits that move by themselves go by it.
+// An Outcome says how the work of a hold went. It is counted, and adaptive limits react to it.
 type Outcome uint8
 
 // The outcomes of work.
 const (
-	OK      Outcome = iota // it was done, and how long it took says something
-	Ignore                 // it ended in a way that says nothing about load: a bad request, a cancelled one
-	Dropped                // it was given up or refused for want of capacity: a timeout, an overload
+	OK      Outcome = iota // the work was done; its duration is a valid sample of latency
+	Ignore                 // the work ended without information about load: a bad or cancelled request
+	Dropped                // the work failed for lack of capacity: a timeout, an overload
 )
 
 // String returns the outcome's name.
@@ -31,33 +31,35 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("Outcome(%d)", uint8(o))
 }
 
-// A Hold is a place held at a ConcurrencyLimiter. It is a plain value; copies are the same hold. The zero Hold holds nothing, and all its
-// methods are harmless. Whoever enters calls Done, whatever happens: a Hold that is dropped without it keeps its place, for ever or
-// until MaxHold.
+// A Hold is a place held at a ConcurrencyLimiter. It is a plain value; copies are the same hold.
+// The zero Hold holds nothing, and its methods do nothing. Every caller that enters must call Done:
+// without it the place stays taken, forever or until MaxHold.
 type Hold struct {
 	r     *holder
-	life  uint64 // which life of the holder this is
-	fence int64  // above 0 for one that expires
+	life  uint64 // the life of the holder that this hold is
+	fence int64  // above 0 for a hold that expires
 }
 
-// A holder is what a Hold refers to. It lives many lives, one hold each; a hold of an earlier life finds that it has ended. What is not
-// atomic belongs to who holds the place, and, for holds that expire, is guarded by the limiter's lock.
+// A holder is the record behind a Hold. Holders are reused: each life is one hold, and a Hold of an
+// earlier life finds that it has ended. The fields that are not atomic belong to the caller that
+// holds the place; for holds that expire, the limiter's lock guards them.
 type holder struct {
-	life   atomic.Uint64 // how many have ended
+	life   atomic.Uint64 // how many lives have ended
 	l      *ConcurrencyLimiter
 	cost   int64
-	slot   uint64 // its bit in the word; 0 for one from the pool
+	slot   uint64 // its bit in the word; 0 for a holder from the pool
 	expiry int64
-	index  int    // in expiring
-	fence  int64  // of a hold that does not expire: given when asked for, under the lock
-	fenced uint64 // the life that fence is of, and 1
+	index  int    // its index in expiring
+	fence  int64  // of a hold that does not expire: assigned by the first call of Fence, under the lock
+	fenced uint64 // the life that fence belongs to, plus 1
 }
 
-// The word of a ConcurrencyLimiter says what is free, and which slots are taken, so that one operation takes or gives back both:
+// The word of a ConcurrencyLimiter holds the free capacity and the taken slots, so that one atomic
+// operation changes both:
 //
-//	bit 0        busy: someone waits, or holds expire: everyone comes to the lock
-//	bits 1..20   the slots that are taken
-//	bits 21..63  what is free, and origin: it may be below 0 after the limit was lowered
+//	bit 0        busy: a caller waits, or holds expire: every caller takes the lock
+//	bits 1..20   the taken slots
+//	bits 21..63  the free capacity plus origin, as it is below 0 after the limit was lowered
 const (
 	busy      = 1
 	slotCount = 20
@@ -68,9 +70,11 @@ const (
 
 func freeOf(word uint64) int64 { return int64(word>>freeShift) - origin }
 
-// grab takes a place if there is room, unless the word has one of the given bits. It returns the word as it then is.
+// grab takes a place if there is room, unless the word has one of the bits in unless. It returns
+// the word as it is afterwards.
 //
-// All speed rests on this path, and on Done's: two holders of slots share no cache line but the word's, and no clock is read.
+// This path and that of Done decide the throughput: two holders of slots share no cache line but
+// the word's, and no clock is read.
 func (l *ConcurrencyLimiter) grab(cost int64, unless uint64) (h Hold, w uint64, ok bool) {
 	for {
 		w = l.word.Load()
@@ -94,9 +98,10 @@ func (l *ConcurrencyLimiter) grab(cost int64, unless uint64) (h Hold, w uint64, 
 	}
 }
 
-// Done leaves the place: those who wait move up, and the outcome is counted. The first Done wins, whichever copy it is called on; later
-// ones do nothing, and so does one after the hold has expired. It is safe for concurrent use, never waits for others' work and, without
-// MaxHold, reads no clock.
+// Done gives the place back: waiters move up, and the outcome is counted. The first Done wins,
+// whichever copy it is called on; later calls do nothing, and neither does a call after the hold
+// has expired. Done is safe for concurrent use and never blocks on the work of others. Without
+// MaxHold it reads no clock.
 func (h Hold) Done(o Outcome) {
 	switch r := h.r; {
 	case r == nil:
@@ -109,7 +114,7 @@ func (h Hold) Done(o Outcome) {
 	}
 }
 
-// release gives the place back of a holder whose life has just ended, and returns the word as it is then.
+// release gives back the place of a holder whose life has just ended, and returns the new word.
 func (l *ConcurrencyLimiter) release(r *holder) uint64 {
 	back := uint64(r.cost)<<freeShift - r.slot
 	if r.slot == 0 {
@@ -141,12 +146,13 @@ func (l *ConcurrencyLimiter) done(h Hold, o Outcome) {
 	l.release(h.r)
 }
 
-// Fence returns a number that is larger than that of each hold given before, also by a limiter of a process before this one: at least the
-// microseconds since the Unix epoch. A resource that remembers the largest it has seen, and refuses what comes with a smaller one, is
-// safe from a holder that goes on working after its hold has expired.
+// Fence returns a fencing token: a number that is larger than that of every earlier hold, also of
+// limiters in an earlier process. It is at least the microseconds since the Unix epoch. A resource
+// that remembers the largest fence it has seen, and refuses smaller ones, is safe from a caller
+// that goes on working after its hold has expired.
 //
-// Of a limiter with MaxHold, the number is given with the hold and stays. Otherwise it is given when first asked for, and is 0 once the
-// hold has ended: without MaxHold no hold ends but by its holder.
+// With MaxHold, the fence is assigned with the hold. Without MaxHold, it is assigned by the first
+// call of Fence, and is 0 once the hold has ended: only its holder can end such a hold.
 func (h Hold) Fence() int64 {
 	if h.r == nil || h.fence != 0 {
 		return h.fence
@@ -163,8 +169,10 @@ func (h Hold) Fence() int64 {
 	return h.r.fence
 }
 
-// Extend makes the hold last for MaxHold from now, as a heartbeat, and reports whether the place is still held. Where it reports false the
-// place may already be another's: the work is to stop. It never shortens a hold. A hold that does not expire is merely asked about.
+// Extend is a heartbeat: the hold lasts for MaxHold from now, or as long as before if that is
+// longer. It reports whether the place is still held. If it reports false, the place may already
+// belong to another caller, and the work must stop. For a hold that does not expire, Extend changes
+// nothing.
 func (h Hold) Extend() bool {
 	if h.r == nil {
 		return false
@@ -186,7 +194,7 @@ func (h Hold) Extend() bool {
 	return true
 }
 
-// expiring is the holds that expire, as a heap: the next to do so is the first.
+// expiring is a heap of the holds that expire, the next expiry first.
 type expiring []*holder
 
 func (e expiring) Len() int           { return len(e) }
@@ -208,5 +216,5 @@ func (e *expiring) Pop() any {
 	return r
 }
 
-// endless is the expiry of a hold that was extended after MaxHold was taken away.
+// endless is the expiry of a hold that was extended after MaxHold was removed.
 const endless = math.MaxInt64

@@ -9,61 +9,64 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// line is those who wait for a limiter, in the order in which they came. Its fields are guarded by the limiter's lock.
+// line is the queue of a limiter, in the order of arrival. The limiter's lock guards its fields.
 //
-// Whoever waits is charged when the turn comes, not before, so that one who leaves has nothing to give back and all behind move up.
-// Only a Reserve behind them changes that: it needs to know its time at once, so everyone in line is then charged ahead and promised
-// a time of their own, like a reservation. Those promised are always a first part of the line.
+// A waiter is charged when its turn comes, and not before. So a waiter that leaves has nothing to
+// give back, and all waiters behind it move up. Only a Reserve behind them changes that, as it must
+// know its time at once: every waiter is then charged ahead and promised a time, like a
+// reservation. Promised waiters are always at the front of the queue.
 type line struct {
 	first, last *waiter
-	promised    *waiter // the last of those promised
+	promised    *waiter // the last promised waiter
 	n           int
-	cost        uint64  // of those not promised
-	spare       *waiter // for Wait to use again, linked by next
+	cost        uint64  // the sum of the costs that are not promised
+	spare       *waiter // free list for Wait, linked by next
 	spares      int
 }
 
-// maxSpares bounds what a line that was long once keeps for the next time.
+// maxSpares bounds the free list, which a queue that was once long keeps.
 const maxSpares = 1024
 
-// idle is what Limiter.timing holds while the timer is not set.
+// idle is the value of Limiter.timing while the timer is not set.
 const idle = math.MinInt64
 
-// unnamed is the due of a waiter whose turn lies beyond the horizon, until a change of the limit or time itself brings it nearer.
+// unnamed is the due of a waiter whose turn lies beyond the horizon. A change of the limit, or
+// time, may bring it nearer.
 const unnamed = rules.Unnamed
 
-// A waiter is one place in line.
+// A waiter is one place in the queue.
 type waiter struct {
 	next, prev *waiter
-	ready      chan struct{} // holds one token, or is closed for a Place, once the state is not waiting
+	ready      chan struct{} // holds one token, or is closed for a Place, once the state is not inLine
 	cost       int64
-	due        int64 // when the turn comes: for those promised, and for the first in line
+	due        int64 // when the turn comes; only valid for promised waiters and the first waiter
 	promise    *promise
 	state      waiting
-	waited     bool // the turn lay ahead when due was set
+	waited     bool // the turn was in the future when due was set
 	place      bool
 }
 
-// waiting is how a waiter stands.
+// waiting is the state of a waiter.
 type waiting uint8
 
 const (
 	inLine waiting = iota
-	served         // charged, may go
-	left           // gave the place up
-	cast           // let go: its cost no longer fits the limit
+	served         // charged: may go
+	left           // gave its place up
+	cast           // refused: its cost no longer fits the limit
 )
 
-// A promise is the charge of a waiter who was charged ahead.
+// A promise is the charge of a waiter that was charged ahead.
 type promise struct {
 	era   *era
 	after rules.Receipt
-	// before is the state just before the charge, of a rule that works promised times out anew when the limit changes. Other rules keep
-	// the times that they have promised.
+	// before is the state just before the charge. Only rules that recompute promised times when the
+	// limit changes need it; other rules keep the promised times.
 	before []int64
 }
 
-// others is what stands before someone who comes now: nobody goes before the last who was promised a time, nor before the first in line.
+// others returns the queue that a new caller finds: nobody goes before the last promised waiter,
+// nor before the first waiter.
 func (q *line) others(now int64) rules.Queue {
 	o := rules.Queue{Cost: q.cost}
 	last := q.promised
@@ -80,7 +83,7 @@ func (q *line) others(now int64) rules.Queue {
 	return o
 }
 
-// join puts a waiter at the end.
+// join appends a waiter.
 func (q *line) join(w *waiter) {
 	w.next, w.prev, w.state = nil, q.last, inLine
 	if q.last != nil {
@@ -93,7 +96,7 @@ func (q *line) join(w *waiter) {
 	q.cost += uint64(w.cost)
 }
 
-// remove takes a waiter out and lets it go.
+// remove removes a waiter, sets its state and wakes its goroutine.
 func (q *line) remove(w *waiter, state waiting) {
 	if w.prev != nil {
 		w.prev.next = w.next
@@ -120,7 +123,7 @@ func (q *line) remove(w *waiter, state waiting) {
 	}
 }
 
-// waiter returns a waiter for Wait, used before if there is one.
+// waiter returns a waiter for Wait, from the free list if it has one.
 func (q *line) waiter(cost int64) *waiter {
 	w := q.spare
 	if w == nil {
@@ -131,7 +134,8 @@ func (q *line) waiter(cost int64) *waiter {
 	return w
 }
 
-// release keeps a waiter that nobody refers to any more, its token taken.
+// release puts a waiter on the free list. Nobody may refer to it any more, and its token must have
+// been taken.
 func (q *line) release(w *waiter) {
 	if q.spares < maxSpares {
 		w.next, w.promise, q.spare = q.spare, nil, w
@@ -139,16 +143,17 @@ func (q *line) release(w *waiter) {
 	}
 }
 
-// Wait holds the caller until cost units may go, and charges them then. Callers are served in the order in which they came, and while
-// anyone waits, Take and Allow are refused.
+// Wait blocks the caller until cost units may go, and charges them then. Waiters are served in the
+// order in which they came. While anyone waits, Take and Allow are refused.
 //
-// It returns at once, and charges nothing, where no wait helps, where a LeakyBucket's queue is full, and where the turn would come
-// after the context's deadline: a *LimitedError, in which errors.Is finds ErrLimited, and for the deadline context.DeadlineExceeded.
-// When the context ends first, Wait returns its error; nothing was charged, and those behind move up. A cost below 0 is ErrCost, a
-// cost of 0 never waits.
+// Wait returns at once and charges nothing if no wait helps, if a LeakyBucket's queue is full, or
+// if the turn would come after the context's deadline. The error is a *LimitedError: errors.Is
+// finds ErrLimited in it, and for the deadline context.DeadlineExceeded. If the context ends first,
+// Wait returns its error; nothing is charged, and those behind move up. A cost below 0 is ErrCost.
+// A cost of 0 never waits.
 //
-// Waiting sleeps on one timer for the whole line. A turn comes at most a clock unit after the exact model's; how late a goroutine then
-// wakes is up to the runtime (see bench/).
+// The whole queue sleeps on one timer. A turn comes at most one clock unit after that of the exact
+// model; how late a goroutine then wakes is up to the Go runtime (see bench/).
 func (l *Limiter) Wait(ctx context.Context, cost int64) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -178,8 +183,9 @@ func (l *Limiter) Wait(ctx context.Context, cost int64) error {
 	return l.finish(w, err)
 }
 
-// getInLine charges at once and returns nil, nil; or puts a waiter in line; or refuses, with the error that Wait returns. within is
-// the longest wait in clock units, or below 0.
+// getInLine charges at once and returns nil, nil; or puts a waiter in the queue; or refuses, with
+// the error that Wait returns. within is the longest wait in clock units; below 0, any wait is
+// accepted.
 func (l *Limiter) getInLine(cost, within int64) (*waiter, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -199,8 +205,8 @@ func (l *Limiter) getInLine(cost, within int64) (*waiter, error) {
 	return w, nil
 }
 
-// planAhead is what reserving, waiting and joining have in common: when the cost could go, and whether that is soon enough. The
-// decision's view of the state is from before the charge.
+// planAhead is the common part of Reserve, Wait and Join: when the cost could go, and whether that
+// is soon enough. The decision describes the state before the charge.
 func (l *Limiter) planAhead(now, cost, within int64) (rules.Plan, Decision) {
 	e, o := l.era, l.line.others(now)
 	r := e.rule
@@ -225,12 +231,13 @@ func (l *Limiter) planAhead(now, cost, within int64) (rules.Plan, Decision) {
 	return p, e.decision(rules.Describe(r, l.state, now, o, cost, retry))
 }
 
-// seen makes a decision that is yes one about the state after the charge, as Take's is.
+// seen replaces a decision that allows by one about the state after the charge, like Take's.
 func (l *Limiter) seen(d *Decision, now, cost int64) {
 	*d = l.era.decision(rules.Describe(l.era.rule, l.state, now, l.line.others(now), cost, 0))
 }
 
-// giveUp takes a waiter out of line. It reports false where the waiter was served, or let go, just before.
+// giveUp removes a waiter from the queue. It reports false if the waiter had already been served or
+// refused.
 func (l *Limiter) giveUp(w *waiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -247,7 +254,7 @@ func (l *Limiter) giveUp(w *waiter) bool {
 	return true
 }
 
-// finish ends a Wait: the waiter goes back to the spares.
+// finish ends a Wait and recycles the waiter.
 func (l *Limiter) finish(w *waiter, err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -258,21 +265,21 @@ func (l *Limiter) finish(w *waiter, err error) error {
 	return err
 }
 
-// castOut is the error of a waiter who was let go.
+// castOut returns the error of a waiter whose cost no longer fits the limit.
 func (l *Limiter) castOut(w *waiter) error {
 	part := rules.DecidingPart(l.era.rule, l.state, l.now(), rules.Queue{}, w.cost, false)
 	d := Decision{Limit: l.era.rule.Capacity(), RetryAfter: Never, By: l.era.by(part)}
 	return &LimitedError{Decision: d}
 }
 
-// Waiting returns how many callers wait in line.
+// Waiting returns how many callers wait in the limiter's queue.
 func (l *Limiter) Waiting() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.line.n
 }
 
-// serve lets go everyone whose turn has come by now.
+// serve serves every waiter whose turn has come by now.
 func (l *Limiter) serve(now int64) {
 	r := l.era.rule
 	for w := l.line.first; w != nil && w.due <= now && w.due != unnamed; w = l.line.first {
@@ -290,7 +297,7 @@ func (l *Limiter) serve(now int64) {
 	}
 }
 
-// appoint works out when the turn of the first in line comes, as of now.
+// appoint computes when the turn of the first waiter comes, as of now.
 func (l *Limiter) appoint(now int64) {
 	w := l.line.first
 	if w == nil || w.promise != nil {
@@ -300,7 +307,7 @@ func (l *Limiter) appoint(now int64) {
 	w.due, w.waited = later(now, p.Wait), p.Wait != 0
 }
 
-// setTimer sees to it that serve is called when the first turn comes.
+// setTimer sets the timer for the turn of the first waiter.
 func (l *Limiter) setTimer(now int64) {
 	w := l.line.first
 	if w == nil || w.due == unnamed {
@@ -322,7 +329,6 @@ func (l *Limiter) setTimer(now int64) {
 	}
 }
 
-// wake is what the timer calls.
 func (l *Limiter) wake() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -330,7 +336,7 @@ func (l *Limiter) wake() {
 	l.leave(l.enter())
 }
 
-// promiseAll charges everyone in line ahead, each at a time of its own.
+// promiseAll charges every waiter ahead, each at its own time.
 func (l *Limiter) promiseAll(now int64) {
 	if l.line.cost == 0 {
 		return
@@ -349,8 +355,9 @@ func (l *Limiter) promiseAll(now int64) {
 	l.line.cost, l.line.promised = 0, l.line.last
 }
 
-// planPromised is the plan of what comes after everyone in line, once each has been promised a time. Those who only wait are told a time
-// that goes by volume, and may be too early; a promise is kept.
+// planPromised returns the plan of a cost behind the whole queue, once each waiter has been
+// promised a time. It is exact because a promise is kept: for waiters without a promise, the usual
+// estimate goes by volume and may be too early.
 func (l *Limiter) planPromised(now, cost int64) rules.Plan {
 	r, state, o := l.era.rule, slices.Clone(l.state), rules.Queue{}
 	for w := l.line.first; w != nil; w = w.next {
@@ -364,7 +371,7 @@ func (l *Limiter) planPromised(now, cost int64) rules.Plan {
 	return rules.PlanBehind(r, state, now, o, cost)
 }
 
-// promisedTurn is when the turn of a waiter comes who was charged on top of a state.
+// promisedTurn returns when the turn of a waiter comes that is charged on top of state before.
 func (l *Limiter) promisedTurn(w *waiter, before []int64, now int64) int64 {
 	var o rules.Queue
 	if w.prev != nil {
@@ -373,7 +380,7 @@ func (l *Limiter) promisedTurn(w *waiter, before []int64, now int64) int64 {
 	return later(now, rules.PlanBehind(l.era.rule, before, now, o, w.cost).Wait)
 }
 
-// later is the time a wait after now.
+// later returns the time that is wait after now.
 func later(now, wait int64) int64 {
 	if wait == rules.Never || uint64(wait) > rules.ClockLeft(now) {
 		return unnamed
@@ -381,8 +388,8 @@ func later(now, wait int64) int64 {
 	return now + wait
 }
 
-// reline goes through the line after a change of the limit: a cost that fits no more is let go, and those promised get a new time.
-// then is now as the new rule reads time.
+// reline updates the queue after a change of the limit: a waiter whose cost no longer fits is
+// refused, and promised waiters get a new time. then is now as the new rule reads time.
 func (l *Limiter) reline(now, then int64, old rules.Rule) {
 	r := l.era.rule
 	for w := l.line.first; w != nil; {
