@@ -8,7 +8,7 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// newCalendar reads an Align that is a period of the calendar, and loads its time zone.
+// newCalendar parses an Align with a calendar period, and loads its time zone.
 func newCalendar(a Align, unit time.Duration) (rules.Calendar, error) {
 	c, zone, err := rules.ParseCalendar(string(a), unit)
 	if err != nil {
@@ -21,14 +21,14 @@ func newCalendar(a Align, unit time.Duration) (rules.Calendar, error) {
 	return c.In(location), nil
 }
 
-// A cachedCalendar is a calendar that remembers the window it was asked about last: nearly every decision is about the same one, and to
-// work it out takes a microsecond or more.
+// A cachedCalendar is a calendar that caches the last window. Nearly every decision is about the
+// same window, and computing one takes a microsecond or more.
 type cachedCalendar struct {
 	rules.Calendar
 	last atomic.Pointer[calendarWindow]
 }
 
-// calendarWindow is a window with its ends, in clock units.
+// calendarWindow is a window, with its ends in clock units.
 type calendarWindow struct{ id, begins, ends int64 }
 
 // Window implements rules.Windows.

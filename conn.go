@@ -7,11 +7,13 @@ import (
 	"time"
 )
 
-// NewConn returns a connection over c that keeps rates of bytes, as NewReader and NewWriter do: what is read is charged to read, what is
-// written to write. Either may be nil, for no limit; both may be the same, and be shared by many connections.
+// NewConn returns a connection over c that limits rates of bytes, as NewReader and NewWriter do:
+// bytes read are charged to read, and bytes written to write. A nil limiter means no limit. Both
+// may be the same limiter, and many connections may share it.
 //
-// Deadlines count while it waits: when one passes, Read or Write returns os.ErrDeadlineExceeded, a Write with the number of bytes that had
-// been written, and nothing that was read is lost. A deadline may be moved meanwhile. Close ends all waits, with net.ErrClosed.
+// Deadlines count during waits. When a deadline passes, Read or Write returns
+// os.ErrDeadlineExceeded: Write with the number of bytes already written, and Read without losing
+// what was read. A deadline may be moved during a wait. Close ends all waits with net.ErrClosed.
 func NewConn(c net.Conn, read, write *Limiter) net.Conn {
 	limited := &conn{Conn: c, closed: make(chan struct{})}
 	limited.in = side{c: limited, l: read, busy: make(chan struct{}, 1), past: newDeadline()}
@@ -24,8 +26,8 @@ func NewConn(c net.Conn, read, write *Limiter) net.Conn {
 type conn struct {
 	net.Conn
 	in, out side
-	src     reader // one at a time: who holds in.busy
-	dst     writer // who holds out.busy
+	src     reader // used only by the goroutine that holds in.busy
+	dst     writer // used only by the goroutine that holds out.busy
 	once    sync.Once
 	closed  chan struct{}
 }
@@ -34,7 +36,7 @@ type conn struct {
 type side struct {
 	c    *conn
 	l    *Limiter
-	busy chan struct{} // holds one token while somebody reads, or writes
+	busy chan struct{} // holds one token while a goroutine reads or writes
 	past *deadline
 }
 
@@ -90,7 +92,7 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// begin waits until nobody else reads, or writes.
+// begin waits until no other goroutine reads, or writes.
 func (s *side) begin() error {
 	select {
 	case s.busy <- struct{}{}:
@@ -108,7 +110,7 @@ func (s *side) begin() error {
 
 func (s *side) end() { <-s.busy }
 
-// ended is the reason not to go on.
+// ended returns the reason to stop, if there is one.
 func (s *side) ended() error {
 	select {
 	case <-s.c.closed:
@@ -120,7 +122,7 @@ func (s *side) ended() error {
 	}
 }
 
-// pay waits until n bytes may go. A deadline that is moved while it waits counts.
+// pay waits until n bytes may go. It follows a deadline that is moved during the wait.
 func (s *side) pay(n int64) error {
 	if err := s.ended(); err != nil {
 		return err
@@ -152,11 +154,11 @@ func (s *side) pay(n int64) error {
 	}
 }
 
-// deadline is a time that can be moved, with a channel that is closed when it is past.
+// deadline is a deadline that can be moved, with a channel that is closed when it has passed.
 type deadline struct {
 	mu    sync.Mutex
 	timer *time.Timer
-	past  chan struct{} // closed once the deadline is; another after it was moved
+	past  chan struct{} // closed once the deadline has passed; replaced when it is moved afterwards
 }
 
 func newDeadline() *deadline { return &deadline{past: make(chan struct{})} }

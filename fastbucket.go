@@ -8,27 +8,30 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// fastBucket is a bucket's state in one machine word, decided on with one clock reading and one compare-and-swap.
+// fastBucket is a bucket's state in one machine word. A decision takes one clock reading and one
+// compare-and-swap.
 //
-// The base of the word moves forward under the limiter, by a new fastBucket, whenever the clock nears the end of the word's range. A
-// goroutine that holds the limiter's lock may seal the word: the state is then in the limiter, and all other goroutines come to the
-// lock. A base never changes, so a compare-and-swap that succeeds has always worked on the state it read.
+// When the clock nears the end of the word's range, a new fastBucket moves the base forward under
+// the limiter. A goroutine that holds the limiter's lock may seal the word: the state is then in
+// the limiter, and all other goroutines take the lock. A base never changes, so a compare-and-swap
+// that succeeds has always worked on the state it read.
 type fastBucket struct {
 	rules.BucketWord
 
-	word atomic.Int64 // on a cache line of its own: the rest is only read, and stays with every core
+	word atomic.Int64 // on its own cache line: the other fields are only read, so every core can cache them
 	_    [56]byte
 }
 
 const (
 	sealed    = math.MinInt64   // the word does not hold the state
-	untouched = rules.Untouched // the state is the one that the limiter keeps: never touched, or full since before the range
+	untouched = rules.Untouched // the limiter keeps the state: unused, or full since before the range
 )
 
-// decide is Take, or Peek where charge is false. What the word cannot answer goes to the lock.
+// decide is Take; without charge, it is Peek. What the word cannot decide goes to the lock.
 //
-// The speed of a limiter rests on this path. It writes into the caller's Decision, field by field: a Decision returned as a value would
-// be copied twice through memory, which costs as much as the compare-and-swap. The methods of BucketWord are inlined.
+// This is the hot path of a limiter. It writes into the caller's Decision, field by field: a
+// Decision returned as a value would be copied twice through memory, which costs as much as the
+// compare-and-swap. The methods of BucketWord are inlined.
 func (l *Limiter) decide(d *Decision, cost int64, charge bool) {
 	f := l.fast.Load()
 	if f == nil {
@@ -75,8 +78,8 @@ func (l *Limiter) decide(d *Decision, cost int64, charge bool) {
 	}
 }
 
-// decideOdd is decide for a cost that is never charged: 0, below 0 or above the capacity. (A rule that allows debt may charge one above
-// the capacity.)
+// decideOdd is decide for a cost that is never charged: 0, below 0 or above the capacity. Rules
+// that allow debt are an exception: they may charge a cost above the capacity.
 func (l *Limiter) decideOdd(d *Decision, cost int64, charge bool) {
 	if f := l.fast.Load(); cost > 0 && f != nil && f.AllowsDebt() {
 		l.decideLocked(d, cost, charge)
@@ -88,7 +91,7 @@ func (l *Limiter) decideOdd(d *Decision, cost int64, charge bool) {
 		d.Allowed, d.RetryAfter = true, 0
 	case cost < 0 || cost > d.Limit:
 		d.Allowed, d.RetryAfter = false, Never
-	default: // the limit has just been changed: the cost is not odd any more
+	default: // the limit has just changed: the cost can be charged now
 		l.decideLocked(d, cost, charge)
 	}
 }
@@ -111,7 +114,8 @@ func (l *Limiter) unpublish() {
 	l.state[0], l.state[1] = z, rem
 }
 
-// publish puts the state into the fast word, where it fits: the one that is sealed, or a new one with its base at now.
+// publish puts the state into the fast word, if it fits: into the sealed word, or into a new one
+// with its base at now.
 func (l *Limiter) publish(now int64) {
 	b := l.era.bucket
 	if b == nil {
@@ -119,7 +123,7 @@ func (l *Limiter) publish(now int64) {
 		return
 	}
 	if len(l.state) == 0 && !b.StartsFull() {
-		return // the first contact is to be written down
+		return // the first contact has to be stored, under the lock
 	}
 	f := l.fast.Load()
 	if f == nil || !b.SameWord(&f.BucketWord) || !f.NearBase(now) {

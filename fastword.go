@@ -7,19 +7,20 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// fastWord is what fastBucket is, for the other rules whose state may fit one word. What lies in the word, and what it decides, is the
-// rule's. Times are kept from a base, which moves forward under the limiter, by a new fastWord, once they no longer fit.
+// fastWord is like fastBucket, for the other rules whose state may fit one word. The rule defines
+// the content of the word, and decides on it. Times count from a base. Once they no longer fit, a
+// new fastWord moves the base forward under the limiter.
 type fastWord struct {
 	rules.WordRange
 	rule rules.WordRule
 	wall bool
 	size int64 // the largest cost
 
-	word atomic.Int64 // on a cache line of its own: a state, which is not below 0; or sealed, or untouched, as in fastBucket
+	word atomic.Int64 // on its own cache line: a state, which is at least 0; or sealed, or untouched, as in fastBucket
 	_    [56]byte
 }
 
-// decideWord is decide for a limiter that has no fastBucket.
+// decideWord is decide for a limiter without a fastBucket.
 func (l *Limiter) decideWord(d *Decision, cost int64, charge bool) {
 	f := l.word.Load()
 	if f == nil {
@@ -70,7 +71,7 @@ func (l *Limiter) unpublishWord() {
 	}
 }
 
-// publishWord puts the state into the word, where it fits: the one that is sealed, or a new one.
+// publishWord puts the state into the word, if it fits: into the sealed word, or into a new one.
 func (l *Limiter) publishWord(now int64) {
 	r := l.era.word
 	if r == nil {

@@ -7,33 +7,36 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// FixedWindow counts in windows that follow one another: at most Limit in each. It is the limit of contracts and quotas ("10,000 a
-// month"), and the loosest one: around the boundary of two windows, twice Limit may come at once.
+// FixedWindow admits at most Limit in each of successive windows. It is the limit of contracts and
+// quotas ("10,000 a month"), and the loosest one: around the boundary of two windows, twice Limit
+// may come at once.
 //
-// In any interval of length D it admits at most Limit for each window that it touches: Limit*(ceil(D/Window)+1) for D > 0. A cost never
-// straddles two windows. State: three words.
+// In any interval of length D > 0 it admits at most Limit for each window that the interval
+// touches: Limit*(ceil(D/Window)+1). A cost never straddles two windows. State: three words.
 type FixedWindow struct {
-	Limit  int64         // how many in each window; at least 1
-	Window time.Duration // how long a window is; 0 with a calendar
-	Align  Align         // where windows begin; empty is AlignEpoch
+	Limit  int64         // the most in each window; at least 1
+	Window time.Duration // the length of a window; 0 with a calendar
+	Align  Align         // where windows begin; default: AlignEpoch
 }
 
-// Align says where the windows of a FixedWindow begin: AlignEpoch, AlignFirst, or a period of the calendar, "day", "week", "month" or
-// "year", with the name of a time zone after a colon, as in "month:Europe/Berlin"; without one it is UTC. Weeks begin on Monday; with
-// another day it is "week-sunday" or the like.
+// Align says where the windows of a FixedWindow begin: AlignEpoch, AlignFirst, or a calendar
+// period. The periods are "day", "week", "month" and "year", with a time zone after a colon, as in
+// "month:Europe/Berlin"; default: UTC. Weeks begin on Monday; "week-sunday" and the like name
+// another day.
 //
-// A calendar's window begins at the earliest moment at which clocks in the zone show midnight of its first day, or anything later, so
-// that midnights that are skipped, or come twice, make no difference. Zones are those of the time package; a program that may run where
-// there are none imports time/tzdata.
+// A calendar window begins at the earliest moment at which clocks in the zone show midnight of its
+// first day, or a later time. So midnights that are skipped or repeated make no difference. Zones
+// are those of package time; a program that may run on a system without them should import
+// time/tzdata.
 type Align string
 
-// The alignments that are not of a calendar.
+// The alignments without a calendar.
 const (
-	AlignEpoch Align = "epoch" // windows begin at multiples of their length since 1970-01-01 00:00 UTC
-	AlignFirst Align = "first" // a window begins with the first charge for which none is open
+	AlignEpoch Align = "epoch" // windows begin at multiples of Window since 1970-01-01 00:00 UTC
+	AlignFirst Align = "first" // a window begins with the first charge while none is open
 )
 
-// Validate reports what is wrong with the numbers.
+// Validate returns an error if a parameter is invalid. The error names the field.
 func (l FixedWindow) Validate() error {
 	const name = "FixedWindow"
 	if l.Limit < 1 {

@@ -7,19 +7,19 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// IntervalBucket is a bucket that refills in whole steps: Refill tokens each Every, up to Burst. The first step comes Every after the
-// charge that leaves a full bucket.
+// IntervalBucket is a token bucket that refills in whole steps: Refill tokens each Every, up to
+// Burst. The first step comes Every after the charge that leaves a full bucket.
 //
-// In any interval of length D it admits at most Burst + Refill*ceil(D/Every). A TokenBucket of the same rate spreads the same tokens
-// evenly and is the better choice where nothing else asks for steps: clients that are refused together come back together here. State:
-// three words.
+// In any interval of length D it admits at most Burst + Refill*ceil(D/Every). A TokenBucket of the
+// same rate spreads the same tokens evenly. It is the better choice unless you need steps: here,
+// clients that are refused together retry together. State: three words.
 type IntervalBucket struct {
-	Burst  int64         // how many it holds; at least 1
-	Refill int64         // how many come at each step; at least 1
-	Every  time.Duration // how long from step to step; at least 1ns, and full again within 100 years
+	Burst  int64         // the most tokens that the bucket holds; at least 1
+	Refill int64         // tokens added at each step; at least 1
+	Every  time.Duration // the time between steps; at least 1ns, and the bucket must fill within 100 years
 }
 
-// Validate reports what is wrong with the numbers.
+// Validate returns an error if a parameter is invalid. The error names the field.
 func (l IntervalBucket) Validate() error {
 	const name = "IntervalBucket"
 	switch {

@@ -6,7 +6,8 @@ import (
 	"github.com/weirflow/weir/internal/snake"
 )
 
-// Kinds returns a limit of each kind, without parameters, in the order of the documentation: for what lists or reads limits of any kind.
+// Kinds returns a limit of each kind, without parameters, in the order of the documentation. It is
+// for code that lists or parses limits of any kind.
 func Kinds() []Limit {
 	return []Limit{
 		TokenBucket{},
@@ -23,8 +24,8 @@ func Kinds() []Limit {
 	}
 }
 
-// Kind returns the name of a limit's kind, as policy files and scripts write it: "token_bucket" for a TokenBucket, "all" for what All returns, and
-// nothing for nil.
+// Kind returns the name of a limit's kind, as policy files and scripts write it: "token_bucket" for
+// a TokenBucket, "all" for an All, and "" for nil.
 func Kind(l Limit) string {
 	switch l.(type) {
 	case nil:

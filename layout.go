@@ -6,24 +6,26 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// maxLayout is how many words a Layout may have.
+// maxLayout is the largest number of words of a Layout.
 const maxLayout = 16
 
-// A Layout is how the states of a limit lie in a fixed number of words, for tables that pack many of them: see Prepared.Layout. It does
-// not change and is safe for concurrent use; whoever holds the words guards them.
+// A Layout stores the states of a limit in a fixed number of words, for tables that pack many of
+// them: see Prepared.Layout. It does not change and is safe for concurrent use. The caller guards
+// the words.
 type Layout struct {
 	p      Prepared
 	words  int
 	bucket *rules.BucketWord // the word form of a bucket
-	full   bool              // an untouched state of that is a full bucket
+	full   bool              // an unused bucket is full
 	word   *rules.WordRange  // the span of another rule's word form
 	rule   rules.WordRule
-	size   int64 // its largest cost
+	size   int64 // the largest cost of rule
 }
 
-// Layout returns the layout of the limit's states around a clock reading; nil where a state has no fixed length, or one of more than 16
-// words. TokenBucket, LeakyBucket, SmoothBursty, IntervalBucket, FixedWindow and SlidingCounter take one word, unless their numbers are
-// very large.
+// Layout returns the layout of the limit's states around a clock reading. It returns nil if a state
+// has no fixed length, or takes more than 16 words. TokenBucket, LeakyBucket, SmoothBursty,
+// IntervalBucket, FixedWindow and SlidingCounter take one word, unless their parameters are very
+// large.
 func (p Prepared) Layout(now int64) *Layout {
 	l := &Layout{p: p, words: 1}
 	switch r := p.r.(type) {
@@ -47,10 +49,11 @@ func (p Prepared) Layout(now int64) *Layout {
 	return l
 }
 
-// Words is how many words a state takes.
+// Words returns how many words a state takes.
 func (l *Layout) Words() int { return l.words }
 
-// Covers reports whether the words can speak of a clock reading. Where they cannot, another Layout of the limit may.
+// Covers reports whether the words can represent a state at a clock reading. If not, the Layout
+// around another reading may.
 func (l *Layout) Covers(now int64) bool {
 	switch {
 	case l.bucket != nil:
@@ -61,8 +64,9 @@ func (l *Layout) Covers(now int64) bool {
 	return true
 }
 
-// Decide is Prepared.Step on a state in words, or Prepared.Peek where nothing is to be charged. It writes into d, which is zero. It reports
-// false, and has changed nothing, where the words cannot answer: then they are to be unpacked for Prepared.
+// Decide is Prepared.Step on a state in words; without charge, it is Prepared.Peek. It writes into
+// d, which must be zero. It reports false and changes nothing if the words cannot decide: the
+// caller must then Unpack them for Prepared.
 func (l *Layout) Decide(d *Decision, words []int64, now, cost int64, charge bool) bool {
 	switch {
 	case l.bucket != nil:
@@ -81,10 +85,10 @@ func (l *Layout) Decide(d *Decision, words []int64, now, cost int64, charge bool
 	return true
 }
 
-// ResetAfter is what Decide says of a cost of 0: how long until the state equals an untouched one. It reports false where the words cannot
-// answer.
+// ResetAfter returns how long until the limit is idle: its state equals an unused one. It reports
+// false if the words cannot decide.
 func (l *Layout) ResetAfter(words []int64, now int64) (time.Duration, bool) {
-	if f := l.bucket; f != nil { // a table asks this of many states to find one
+	if f := l.bucket; f != nil { // a short path: a table calls this for many states to find one to evict
 		if !f.Covers(now) {
 			return 0, false
 		}
@@ -129,7 +133,8 @@ func (l *Layout) decideBucket(d *Decision, word *int64, now, cost int64, charge 
 	return true
 }
 
-// refuseOdd turns the answer to another cost into that to one that is never charged: 0 is allowed, all others are never.
+// refuseOdd makes a decision one about a cost that is never charged: 0 is allowed, and all others
+// are refused with Never.
 func (d *Decision) refuseOdd(cost int64) {
 	if d.Allowed, d.RetryAfter = cost == 0, 0; cost != 0 {
 		d.RetryAfter = Never
@@ -163,7 +168,8 @@ func (l *Layout) decideWord(d *Decision, word *int64, now, cost int64, charge bo
 	return true
 }
 
-// Fresh puts an untouched state into words. It reports false where the words have none: the first charge goes through Prepared then.
+// Fresh writes an unused state into words. It reports false if the words cannot represent one: the
+// first charge then goes through Prepared.
 func (l *Layout) Fresh(words []int64) bool {
 	if l.word == nil && !l.full {
 		return false
@@ -172,7 +178,7 @@ func (l *Layout) Fresh(words []int64) bool {
 	return true
 }
 
-// Pack puts a state that was touched into words. It reports false where it does not fit.
+// Pack writes a used state into words. It reports false if the state does not fit.
 func (l *Layout) Pack(words, state []int64) bool {
 	switch {
 	case l.bucket != nil:
@@ -195,7 +201,7 @@ func (l *Layout) Pack(words, state []int64) bool {
 	return true
 }
 
-// Unpack appends the state that lies in words to an empty slice; nothing for one that is untouched.
+// Unpack appends the state in words to an empty slice. An unused state appends nothing.
 func (l *Layout) Unpack(state, words []int64) []int64 {
 	w := words[0]
 	switch {

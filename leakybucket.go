@@ -8,20 +8,24 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// LeakyBucket releases work at a constant spacing: what comes too early waits in a queue of at most Queue units, what finds the queue
-// full is refused. DelayAfter units of the queue pass without being delayed. It is the "leaky bucket as a queue"; with DelayAfter
-// equal to Queue nothing is ever delayed, and it is the "leaky bucket as a meter".
+// LeakyBucket releases work at a constant spacing. Work that comes too early waits in a queue of at
+// most Queue units, and is refused if the queue is full. DelayAfter units of the queue pass without
+// delay. This is the "leaky bucket as a queue". With DelayAfter equal to Queue nothing is ever
+// delayed, and it is the "leaky bucket as a meter".
 //
-// In any interval of length D it releases at most DelayAfter + the largest cost + Rate*D. Reserve, Wait and Join use the queue; Take
-// and Allow admit only what may go at once. nginx's limit_req is this limit: burst=b is Queue b, delay=n is DelayAfter n, and nodelay
-// is DelayAfter equal to Queue; from idle, b+1 requests are accepted at once. State: one number, as TokenBucket's.
+// In any interval of length D it releases at most DelayAfter + the largest cost + Rate*D. Reserve,
+// Wait and Join use the queue; Take and Allow admit only what may go at once.
+//
+// It is nginx's limit_req: burst=b is Queue b, delay=n is DelayAfter n, and nodelay is DelayAfter
+// equal to Queue. From idle, b+1 requests are accepted at once. State: one number, as
+// TokenBucket's.
 type LeakyBucket struct {
 	Rate       Rate  // how fast work is released
 	Queue      int64 // how many units may wait; 0 or more
-	DelayAfter int64 // how many of them pass undelayed; 0 to Queue
+	DelayAfter int64 // how many units of the queue pass without delay; 0 to Queue
 }
 
-// Validate reports what is wrong with the numbers.
+// Validate returns an error if a parameter is invalid. The error names the field.
 func (l LeakyBucket) Validate() error {
 	const name = "LeakyBucket"
 	if err := l.Rate.validate(); err != nil {

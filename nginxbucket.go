@@ -8,22 +8,26 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// NginxBucket decides as nginx's limit_req does, number by number: it counts in thousandths of a request and in milliseconds, and cuts off
-// what is less. It is for those who come from nginx and must not notice; for everyone else LeakyBucket, with the same numbers, is the same
-// limit in exact arithmetic. Of 10/m nginx makes 0.166 a second, and of two requests in one millisecond the second finds nothing drained.
+// NginxBucket decides exactly as nginx's limit_req does, bit for bit: it counts in thousandths of a
+// request and in milliseconds, and truncates the rest. It is for migrations from nginx that must
+// not change a single decision. All others should use LeakyBucket, which is the same limit with the
+// same parameters in exact arithmetic. Two examples of nginx's truncation: 10/m becomes 0.166 a
+// second; and of two requests in one millisecond, the second finds nothing drained.
 //
-// Take admits what nginx admits: Queue + 1 at once from idle (burst=Queue). How long nginx would hold a request back before it passes it on,
-// Delay says; who asks has to see to it. DelayAfter is nginx's delay=, and nodelay is DelayAfter equal to Queue. It cannot
-// book ahead: Reserve succeeds only where nothing has to be delayed; Wait queues.
+// Take admits what nginx admits: Queue + 1 at once from idle (burst=Queue). Delay returns how long
+// nginx would delay an admitted request; the caller has to wait for that long. DelayAfter is
+// nginx's delay=, and nodelay is DelayAfter equal to Queue. NginxBucket cannot charge ahead:
+// Reserve succeeds only if nothing has to be delayed. Wait queues.
 //
-// In any interval of length D it admits at most Queue + 1 + r*(D + 1 ms), where r is the rate in whole thousandths a second. State: two words.
+// In any interval of length D it admits at most Queue + 1 + r*(D + 1 ms), where r is the rate in
+// whole thousandths a second. State: two words.
 type NginxBucket struct {
-	Rate       Rate  // in whole requests a second or a minute, as nginx has it
-	Queue      int64 // nginx's burst; 0 or more
-	DelayAfter int64 // how many of them are not held back; 0 to Queue
+	Rate       Rate  // whole requests a second or a minute, as in nginx
+	Queue      int64 // nginx's burst=; 0 or more
+	DelayAfter int64 // nginx's delay=: how many units of the queue pass without delay; 0 to Queue
 }
 
-// Validate reports what is wrong with the numbers.
+// Validate returns an error if a parameter is invalid. The error names the field.
 func (l NginxBucket) Validate() error {
 	const name, most = "NginxBucket", math.MaxInt64 / rules.Thousand
 	if err := l.Rate.validate(); err != nil {
@@ -44,8 +48,8 @@ func (l NginxBucket) Validate() error {
 	return nil
 }
 
-// Excess is what nginx writes into its log about a request of that cost that got the decision: by how much it is above the rate, in
-// thousandths.
+// Excess is the excess that nginx logs for a request of that cost and decision: by how much the
+// request exceeds the rate, in thousandths.
 func (l NginxBucket) Excess(d Decision, cost int64) int64 {
 	if d.Allowed {
 		return max(d.Level-rules.Thousand, 0)
@@ -53,8 +57,8 @@ func (l NginxBucket) Excess(d Decision, cost int64) int64 {
 	return d.Level + (cost-1)*rules.Thousand
 }
 
-// Delay is how long nginx holds a request of that cost back that got the decision. It is a whole number of milliseconds, and 0 for one that was
-// refused.
+// Delay is how long nginx delays a request of that cost and decision. It is a whole number of
+// milliseconds, and 0 for a request that was refused.
 func (l NginxBucket) Delay(d Decision, cost int64) time.Duration {
 	if !d.Allowed || cost < 1 || l.Validate() != nil {
 		return 0

@@ -9,11 +9,12 @@ import (
 	"time"
 )
 
-// A Shared is a limit whose states are in a Store, one for each key, so that all processes that use the same name share them. It has the
-// verbs of a Limiter, with a context and the key first and an error last. All methods are safe for concurrent use.
+// A Shared is a limit whose states are in a Store, one for each key. All processes that use the
+// same name share them. It has the methods of a Limiter, with a context and the key first and an
+// error last. All methods are safe for concurrent use.
 //
-// A refusal is a Decision, not an error. An error says that the store did not answer, or could not; see the failover package for what
-// decides then.
+// A refusal is a Decision, not an error. An error means that the store is unavailable or failed;
+// see package failover for a fallback.
 type Shared struct {
 	name  string
 	store Store
@@ -21,7 +22,7 @@ type Shared struct {
 	rule  atomic.Pointer[sharedRule]
 }
 
-// sharedRule is a limit and what has to be known of it here.
+// sharedRule is a limit, and whether it can charge ahead.
 type sharedRule struct {
 	limit Limit
 	books bool
@@ -30,9 +31,12 @@ type sharedRule struct {
 // storeTick is the clock unit of stores.
 const storeTick = time.Microsecond
 
-// NewShared returns a limit in a store. It needs a name, by the option Named: all who use that name share the states, and decisions carry it in
-// By. WithTimers replaces what Wait sleeps by; other options have no meaning here, as a store has its own clock. The error says which
-// number of the limit is wrong: a store counts in microseconds. Concurrency is not taken but entered: see the store for it.
+// NewShared returns a limit in a store. The option Named is required: all processes that use the
+// name share the states, and decisions carry it in By. WithTimers replaces the timers of Wait.
+// Other options have no effect, as a store has its own clock.
+//
+// The error says which parameter of the limit is invalid; a store counts in microseconds.
+// Concurrency is entered and not taken: see the store for it.
 func NewShared(l Limit, s Store, opts ...Option) (*Shared, error) {
 	var o Limiter
 	for _, opt := range opts {
@@ -54,14 +58,15 @@ func NewShared(l Limit, s Store, opts ...Option) (*Shared, error) {
 	return shared, nil
 }
 
-// Name returns the name under which states are shared.
+// Name returns the name under which processes share the states.
 func (s *Shared) Name() string { return s.name }
 
 // Limit returns the limit in force in this process.
 func (s *Shared) Limit() Limit { return s.rule.Load().limit }
 
-// SetLimit changes the limit of this process. A key's state is carried over, keeping what has been used, when it is next asked about. While some
-// processes have the one limit and others the other, states go back and forth between the two, each time rounded up.
+// SetLimit changes the limit of this process. The state of a key is carried over when the key is
+// next evaluated, and keeps what has been used. While processes have different limits, each change
+// of sides converts a state again, rounded up.
 func (s *Shared) SetLimit(next Limit) error {
 	if _, ok := next.(Concurrency); ok {
 		return errors.New("weir: Concurrency is entered and left, not taken: it cannot be a Shared")
@@ -74,7 +79,7 @@ func (s *Shared) SetLimit(next Limit) error {
 	return nil
 }
 
-// one asks the store about a single charge.
+// one sends a single charge to the store.
 func (s *Shared) one(ctx context.Context, c *Charge) (d Decision, err error) {
 	c.Name = s.name
 	if c.Limit == nil {
@@ -89,7 +94,7 @@ func (s *Shared) one(ctx context.Context, c *Charge) (d Decision, err error) {
 	return d, err
 }
 
-// single is room for a batch of one, which would otherwise be made for each call.
+// single is a reusable batch of one charge.
 type single struct {
 	batch [1]Charge
 	out   [1]Decision
@@ -103,24 +108,25 @@ func (s *Shared) Allow(ctx context.Context, key string) (bool, error) {
 	return d.Allowed, err
 }
 
-// Take asks for cost units now, and charges them if the answer is yes.
+// Take decides about cost units now, and charges them if they are allowed.
 func (s *Shared) Take(ctx context.Context, key string, cost int64) (Decision, error) {
 	return s.one(ctx, &Charge{Key: key, Cost: cost})
 }
 
-// Peek answers as Take would, and charges nothing.
+// Peek returns the decision that Take would return, and charges nothing.
 func (s *Shared) Peek(ctx context.Context, key string, cost int64) (Decision, error) {
 	return s.one(ctx, &Charge{Key: key, Cost: cost, Op: OpPeek})
 }
 
-// Reset forgets what a key has used.
+// Reset makes the state of a key unused again: it starts over without counts.
 func (s *Shared) Reset(ctx context.Context, key string) error {
 	_, err := s.one(ctx, &Charge{Key: key, Op: OpReset})
 	return err
 }
 
-// Reserve charges cost units ahead, if the work has to be delayed for no longer than maxDelay (below 0: however long is fine), and reports
-// whether it did. SlidingCounter and All cannot book ahead: they have to be free now.
+// Reserve charges cost units ahead and reports whether it did. It refuses if the work would have to
+// be delayed for longer than maxDelay; below 0, any delay is accepted. SlidingCounter and All
+// cannot charge ahead: they succeed only if the work may go now.
 func (s *Shared) Reserve(ctx context.Context, key string, cost int64, maxDelay time.Duration) (*SharedReservation, bool, error) {
 	rule := s.rule.Load()
 	if !rule.books {
@@ -139,7 +145,8 @@ type SharedReservation struct {
 	settled  atomic.Bool
 }
 
-// Delay is how long after Reserve the work may go: 0 for at once. For a reservation that was refused it is Decision().RetryAfter.
+// Delay is how long after Reserve the work may go; 0 means at once. If the reservation was refused,
+// Delay is Decision().RetryAfter.
 func (r *SharedReservation) Delay() time.Duration {
 	if !r.decision.Allowed {
 		return r.decision.RetryAfter
@@ -147,11 +154,12 @@ func (r *SharedReservation) Delay() time.Duration {
 	return r.charge.Delay
 }
 
-// Decision is what Reserve decided.
+// Decision is the decision of Reserve.
 func (r *SharedReservation) Decision() Decision { return r.decision }
 
-// Settle puts the actual cost in place of the reserved one, as Reservation.Settle does. The first Settle or Cancel wins. On an error it is not
-// known whether it was done; what was not given back is lost at most until the limit has refilled.
+// Settle replaces the reserved cost by the actual cost, as Reservation.Settle does. The first
+// Settle or Cancel wins. After an error, the store may or may not have settled; what was not given
+// back stays charged at most until the limit has refilled.
 func (r *SharedReservation) Settle(ctx context.Context, actual int64) error {
 	if actual < 0 || !r.decision.Allowed || r.charge.Receipt == "" || !r.settled.CompareAndSwap(false, true) || actual == r.charge.Cost {
 		return nil
@@ -165,12 +173,15 @@ func (r *SharedReservation) Settle(ctx context.Context, actual int64) error {
 // Cancel gives back what was reserved, as far as that never admits too much.
 func (r *SharedReservation) Cancel(ctx context.Context) error { return r.Settle(ctx, 0) }
 
-// Wait returns nil once cost units were charged and may go. It returns an error that errors.Is finds ErrLimited in where that can never be, or
-// not before the context's deadline, and then charges nothing; the context's error where that ends first, and then gives back what was
-// charged ahead; and the store's error where it did not answer.
+// Wait blocks until cost units are charged and may go, and returns nil. It fails in three cases:
 //
-// Callers of one key go in the order in which the store heard of them, where the limit books ahead; SlidingCounter and All cannot, and who
-// comes first when there is room again goes first.
+//   - No wait helps, or the turn would come after the context's deadline: an error in which
+//     errors.Is finds ErrLimited. Nothing is charged.
+//   - The context ends first: the context's error. What was charged ahead is given back.
+//   - The store fails or is unavailable: the store's error.
+//
+// If the limit can charge ahead, callers of one key go in the order in which the store received
+// them. SlidingCounter and All cannot: the first caller that finds room goes first.
 func (s *Shared) Wait(ctx context.Context, key string, cost int64) error {
 	if cost < 0 {
 		return ErrCost
@@ -206,7 +217,8 @@ func (s *Shared) Wait(ctx context.Context, key string, cost int64) error {
 	}
 }
 
-// turn is the decision of a Wait that would have come too late: its RetryAfter is the whole wait, and not how much too long it is.
+// turn is the decision of a Wait whose turn would come too late. Its RetryAfter is the whole wait,
+// and not only the part beyond within.
 func (s *Shared) turn(d Decision, within time.Duration) Decision {
 	if s.rule.Load().books && d.RetryAfter > 0 && within > 0 {
 		d.RetryAfter += within
@@ -214,7 +226,7 @@ func (s *Shared) turn(d Decision, within time.Duration) Decision {
 	return d
 }
 
-// patience is how long a charge may take to be given back whose caller has gone.
+// patience is the timeout for giving back a charge whose caller's context has ended.
 const patience = time.Second
 
 // giveBack cancels a reservation although its context has ended.

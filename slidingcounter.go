@@ -7,18 +7,19 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// SlidingCounter is a FixedWindow whose boundary is smoothed: what was counted in the window before still counts, for the part of it that
-// a window sliding along with time would still cover.
+// SlidingCounter is a FixedWindow with a smoothed boundary. The count of the previous window still
+// counts, in proportion to the part of it that a sliding window would still cover.
 //
-// In any interval of length D it admits at most Limit*(1 + D/Window); in one of Window, that is up to 2*Limit - 1 where all of it comes at
-// the wrong moments. It cannot book ahead: Reserve succeeds only where nothing has to be delayed; Wait queues. State: three words, for
-// any Limit, which is what it has over SlidingLog.
+// In any interval of length D it admits at most Limit*(1 + D/Window). In one Window that is up to
+// 2*Limit - 1, if all of it comes at the worst moments. It cannot charge ahead: Reserve succeeds
+// only if nothing has to be delayed. Wait queues. State: three words for any Limit, which is its
+// advantage over SlidingLog.
 type SlidingCounter struct {
-	Limit  int64         // how many over the window; at least 1
-	Window time.Duration // how long it is
+	Limit  int64         // the most over a window; at least 1
+	Window time.Duration // the length of a window
 }
 
-// Validate reports what is wrong with the numbers.
+// Validate returns an error if a parameter is invalid. The error names the field.
 func (l SlidingCounter) Validate() error {
 	const name = "SlidingCounter"
 	switch {

@@ -7,19 +7,22 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// SlidingLog remembers each charge and is exact: never more than Limit in any interval shorter than Window, and in a closed interval of
-// length D at most Limit*(floor(D/Window)+1). A charge leaves at exactly its time plus Window.
+// SlidingLog remembers each charge, and is exact: it never admits more than Limit in any interval
+// shorter than Window. In a closed interval of length D it admits at most
+// Limit*(floor(D/Window)+1). A charge expires at exactly its time plus Window.
 //
-// It takes two words for each charge within the window, up to MaxEntries of them; where there are more, the oldest two become one that
-// leaves with the later of them: still never over, but late. Where work is reserved ahead, as many again are remembered that have left by
-// the time promised but have not left yet. TokenBucket and SlidingCounter take less.
+// It takes two words for each charge within the window, up to MaxEntries charges. Beyond that, the
+// two oldest charges are merged into one that expires with the later of them: the limit still never
+// overshoots, but frees capacity late. While work is reserved ahead, it also remembers up to as
+// many charges that will have expired by the promised time, but have not expired yet. TokenBucket
+// and SlidingCounter take less memory.
 type SlidingLog struct {
-	Limit      int64         // how many in any window; at least 1
-	Window     time.Duration // how long it is
-	MaxEntries int           // how many charges are remembered; 0 for Limit, or 4096 where that is less
+	Limit      int64         // the most in any window; at least 1
+	Window     time.Duration // the length of the window
+	MaxEntries int           // how many charges are remembered; default: Limit, at most 4096
 }
 
-// Validate reports what is wrong with the numbers.
+// Validate returns an error if a parameter is invalid. The error names the field.
 func (l SlidingLog) Validate() error {
 	const name = "SlidingLog"
 	switch {

@@ -7,20 +7,22 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// SlidingWindow counts in slots: at most Limit over the last Slots of them, which make up Window, and at most SlotLimit in each. "100 a
-// second, and no more than 20 in any 100 ms" is SlidingWindow{Limit: 100, Window: time.Second, Slots: 10, SlotLimit: 20}.
+// SlidingWindow counts in slots: it admits at most Limit over the last Slots slots, which make up
+// Window, and at most SlotLimit in each slot. "100 a second, and no more than 20 in any 100 ms" is
+// SlidingWindow{Limit: 100, Window: time.Second, Slots: 10, SlotLimit: 20}.
 //
-// It admits at most Limit in any interval up to Window less one slot, and at most Limit + SlotLimit (2*Limit without a SlotLimit) in any
-// up to Window. For never more than Limit in any Window there is SlidingLog. Slots are aligned to the limiter's clock: an interval as
-// long as a slot may hold twice SlotLimit. State: 1 + 2*Slots words.
+// It admits at most Limit in any interval up to Window less one slot, and at most Limit + SlotLimit
+// (2*Limit without a SlotLimit) in any interval up to Window. For never more than Limit in any
+// Window, use SlidingLog. Slots are aligned to the limiter's clock: an interval as long as a slot
+// may admit twice SlotLimit. State: 1 + 2*Slots words.
 type SlidingWindow struct {
-	Limit     int64         // how many over the window; at least 1
-	Window    time.Duration // how long the window is: a whole number of nanoseconds for each slot
-	Slots     int           // how many slots it is divided into; 2 to 4096
-	SlotLimit int64         // how many in each slot; 0 for as many as Limit
+	Limit     int64         // the most over the window; at least 1
+	Window    time.Duration // the length of the window: a whole number of nanoseconds for each slot
+	Slots     int           // how many slots divide the window; 2 to 4096
+	SlotLimit int64         // the most in each slot; default: Limit
 }
 
-// Validate reports what is wrong with the numbers.
+// Validate returns an error if a parameter is invalid. The error names the field.
 func (l SlidingWindow) Validate() error {
 	const name = "SlidingWindow"
 	switch {

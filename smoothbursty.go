@@ -7,19 +7,21 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// SmoothBursty is Guava's RateLimiter.create(rate), with the knob that is hidden there: permits come at Rate, and while nobody asks, those
-// of MaxBurst are stored. A request is never refused for its size: it goes when the one before it has been paid for, and the next one
-// waits for what it cost.
+// SmoothBursty is Guava's RateLimiter.create(rate), with the parameter maxBurstSeconds, which Guava
+// hides. Permits come at Rate. Idle time stores permits, up to those of MaxBurst. A request is
+// never refused for its size: it goes once the previous request has been paid for, and the next
+// request waits for what this one cost.
 //
-// In any interval of length D it admits at most Rate*MaxBurst + Rate*D + the largest cost. It starts with nothing stored. In exact
-// arithmetic it does what Guava does, step for step, SetLimit included: the time of the next free permit stays, and what is stored is
-// scaled. State: as TokenBucket's.
+// In any interval of length D it admits at most Rate*MaxBurst + Rate*D + the largest cost. It
+// starts with nothing stored. It does what Guava does, step for step, in exact arithmetic. That
+// includes SetLimit: the time of the next free permit stays, and stored permits are scaled. State:
+// as TokenBucket's.
 type SmoothBursty struct {
 	Rate     Rate          // how fast permits come; may be Unlimited
-	MaxBurst time.Duration // for how long they are stored while nobody asks; 0 means 1 s, below 0 none
+	MaxBurst time.Duration // how much idle time stores permits; default: 1s; below 0: none
 }
 
-// Validate reports what is wrong with the numbers.
+// Validate returns an error if a parameter is invalid. The error names the field.
 func (l SmoothBursty) Validate() error {
 	const name = "SmoothBursty"
 	if l.Rate != Unlimited {

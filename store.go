@@ -6,62 +6,69 @@ import (
 	"time"
 )
 
-// ErrCharge is found by errors.Is in the error of a Store that is about a charge, and not about the store: a key that holds something else, a
-// receipt that it does not know. The store answered, and would answer others. Every other error is one of the store, but for ErrCost.
+// ErrCharge means that a Store could not carry out one charge: the key holds another type, or the
+// store does not know the receipt. The store itself works. errors.Is finds ErrCharge in such
+// errors. Every other error, except ErrCost, means that the store failed or is unavailable.
 var ErrCharge = errors.New("weir: the charge cannot be carried out")
 
-// A Store keeps states that several processes share, and decides about them by its own clock. weirredis has one; failover and lease wrap
-// any. Whoever has a limit and a store makes a Shared of them: few call a Store themselves.
+// A Store keeps states that several processes share, and decides about them by its own clock.
+// weirredis implements one; failover and lease wrap any Store. Most callers use a Shared and never
+// call a Store directly.
 //
 // Implementations are safe for concurrent use.
 type Store interface {
-	// Do carries out a batch of charges, in their order, in as few trips as the store can: one per node. The decision about batch[i] is
-	// put into out[i], which must be as long as the batch, and what else there is to know of it into batch[i] itself.
+	// Do carries out a batch of charges, in order, in as few round trips as the store can: one per
+	// node. It writes the decision about batch[i] to out[i], and other results to the fields of
+	// batch[i]. out must be as long as batch.
 	//
-	// Charges of the same Group above 0 are all made or none: when one is refused, the decisions about the others are what they would have
-	// been without a charge. On stores that spread keys over nodes a group is one step where its keys lie together, and otherwise charged in
-	// order and given back.
+	// Charges with the same Group above 0 are all made or none. If one is refused, the decisions
+	// about the others are what they would have been without a charge. On stores that spread keys
+	// over nodes, a group is one step if its keys are on one node; otherwise it is charged in
+	// order, and given back on a refusal.
 	//
-	// Once it has returned, the store touches neither slice any more, whatever still goes on.
+	// Once Do has returned, the store touches neither slice any more, even if work continues.
 	//
-	// The error is for what went wrong: that of the first charge that has an Err, or one for all of the batch. What was not answered may have
-	// been charged or not, but once. See ErrCharge for whose fault it is. Do returns soon after the context has ended.
+	// The error is that of the first charge that has an Err, or one for the whole batch. A charge
+	// without a decision was made at most once. See ErrCharge for which errors are the store's. Do
+	// returns soon after the context has ended.
 	Do(ctx context.Context, batch []Charge, out []Decision) error
 
-	// Close ends what the store has started. It does not close a client that was handed in.
+	// Close stops what the store has started. It does not close a client that was passed to the
+	// store.
 	Close() error
 }
 
-// A Charge is one question to a Store. The first fields are the question, and the last ones part of the answer.
+// A Charge is one operation on a Store. The first fields are the input, and the last fields are
+// part of the result.
 type Charge struct {
-	Name  string // of the limit; part of the shared key, so that two limits never share a state
-	Key   string // whom it is for: any bytes
-	Limit Limit  // a change of it keeps what has been used, when the key is next asked about
-	Cost  int64  // of an OpSettle, what it really cost
+	Name  string // the name of the limit; part of the shared key, so that two limits never share a state
+	Key   string // the key to charge, like a user: any bytes
+	Limit Limit  // after a change, the key's next charge carries over what has been used
+	Cost  int64  // of an OpSettle, the actual cost
 	Op    Op
-	Group int // charges of the same group above 0 are all made or none; OpTake alone may be in one
+	Group int // charges of the same group above 0 are all made or none; only for OpTake
 
-	Within time.Duration // OpReserve: the longest delay that is acceptable; below 0: however long
-	Keep   bool          // OpTake: whether a Receipt is wanted
+	Within time.Duration // OpReserve: the longest acceptable delay; below 0, any delay
+	Keep   bool          // OpTake: return a Receipt
 
-	Receipt Receipt       // of OpReserve, OpTakeSome, and OpTake with Keep; for OpSettle it is part of the question
-	Delay   time.Duration // OpReserve: when it may go
-	Taken   int64         // OpTakeSome: how many
+	Receipt Receipt       // result of OpReserve, OpTakeSome, and OpTake with Keep; input of OpSettle
+	Delay   time.Duration // OpReserve: how long to delay the work
+	Taken   int64         // OpTakeSome: how many units were charged
 	Err     error         // what went wrong with this charge; see ErrCharge
 }
 
-// An Op is what a Charge asks for.
+// An Op is the operation of a Charge.
 type Op uint8
 
 // The operations of a Store.
 const (
 	OpTake     Op = iota // charge the cost if it may go now
-	OpPeek               // answer as OpTake, and charge nothing
-	OpReserve            // charge the cost ahead, if it may go within Within
-	OpSettle             // put the actual cost in place of what a Receipt was for: give back what was too much, charge what was too little
-	OpTakeSome           // charge as much of the cost as may go now, 0 or more; the answer is Allowed where that is at least 1
-	OpCarry              // carry the state over to the limit now, where it was kept under another one, and answer as OpPeek of 0
-	OpReset              // forget the key: its state is untouched again
+	OpPeek               // decide as OpTake does, and charge nothing
+	OpReserve            // charge the cost ahead, if the delay is at most Within
+	OpSettle             // replace the charge of a Receipt by the actual cost: give back or charge the difference
+	OpTakeSome           // charge as much of the cost as may go now, 0 or more; Allowed if that is at least 1
+	OpCarry              // carry the state over now if it was kept under another limit, and decide as OpPeek of 0
+	OpReset              // make the key's state unused again
 )
 
 // String returns the operation's name.
@@ -73,6 +80,7 @@ func (o Op) String() string {
 	return "unknown"
 }
 
-// A Receipt is what a Store remembers a charge by, so that it can be given back: bytes that only the store reads. It belongs to the limit under
-// which the charge was made: after a change of the limit nothing is given back. The same receipt must not be settled twice.
+// A Receipt identifies a charge in a Store, so that it can be settled or given back. Only the store
+// reads its bytes. It belongs to the limit under which the charge was made: after a change of the
+// limit, nothing is given back. A receipt must not be settled twice.
 type Receipt string

@@ -6,30 +6,38 @@ import (
 	"io"
 )
 
-// NewReader returns a reader of r that keeps a rate of bytes: what it returns is charged to the limiter, one unit for each byte, and
-// held back until it may go. No Read returns more than the limit's capacity, so that a burst of some kilobytes or more keeps reads few.
+// NewReader returns a reader of r that limits a rate of bytes. Each byte is charged as one unit,
+// and held back until it may go. No Read returns more than the limit's capacity, so a burst of
+// several kilobytes keeps the number of reads low.
 //
-// Several readers may share a limiter; they take turns. Idle ones hold nothing back from the others, as bytes are charged once they have
-// been read from r. When the context ends, Read returns its error; a *LimitedError is returned for the reasons for which Wait returns one.
-// Bytes that were read from r by then are kept for the next Read. Like most readers it is not safe for concurrent use.
+// Several readers may share a limiter; they take turns. An idle reader does not slow down the
+// others, as bytes are charged only after they have been read from r. Like most readers, it is not
+// safe for concurrent use.
+//
+// When the context ends, Read returns its error. When Wait would return a *LimitedError, so does
+// Read. Bytes that were already read from r are kept for the next Read.
 func NewReader(ctx context.Context, r io.Reader, l *Limiter) io.Reader {
 	return &reader{src: r, l: l, pay: func(n int64) error { return l.Wait(ctx, n) }, ended: ctx.Err}
 }
 
-// NewWriter returns a writer to w that keeps a rate of bytes: each one is charged to the limiter, and written when it may go, in pieces of
-// at most the limit's capacity. When the context ends, or Wait would return a *LimitedError, Write returns that error with the number of
-// bytes that had been written. Several writers may share a limiter; they take turns. It is as safe for concurrent use as w is, but pieces
-// of concurrent Writes may come between each other.
+// NewWriter returns a writer to w that limits a rate of bytes. Each byte is charged as one unit,
+// and written when it may go, in pieces of at most the limit's capacity. Several writers may share
+// a limiter; they take turns.
+//
+// When the context ends, or Wait would return a *LimitedError, Write returns that error and the
+// number of bytes already written. It is as safe for concurrent use as w is, but pieces of
+// concurrent Writes may interleave.
 func NewWriter(ctx context.Context, w io.Writer, l *Limiter) io.Writer {
 	return writer{dst: w, l: l, pay: func(n int64) error { return l.Wait(ctx, n) }}
 }
 
-// piece is the most bytes that are asked for at once.
+// piece returns how many of n bytes to charge at once.
 func (l *Limiter) piece(n int) int {
 	return int(min(int64(n), max(l.Peek(0).Limit, 1)))
 }
 
-// outgrown reports whether an error means that a cost fits no more, as the limit was lowered meanwhile: then a smaller piece may.
+// outgrown reports whether err means that the limit was lowered, so that n no longer fits but a
+// smaller piece may.
 func (l *Limiter) outgrown(n int, err error) bool {
 	var limited *LimitedError
 	return errors.As(err, &limited) && limited.Decision.RetryAfter == Never && l.piece(n) < n
@@ -38,10 +46,10 @@ func (l *Limiter) outgrown(n int, err error) bool {
 type reader struct {
 	src   io.Reader
 	l     *Limiter
-	pay   func(n int64) error // waits until so many bytes may go
+	pay   func(n int64) error // waits until n bytes may go
 	ended func() error
-	held  []byte // read, and not paid for yet
-	err   error  // what src returned with the last of them
+	held  []byte // read from src, but not charged yet
+	err   error  // the error that src returned with the last bytes of held
 }
 
 func (r *reader) Read(p []byte) (int, error) {

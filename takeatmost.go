@@ -2,13 +2,17 @@ package weir
 
 import "github.com/weirflow/weir/internal/rules"
 
-// TakeAtMost takes as much of n as there is now: it charges the lesser of n and Remaining, and returns how much that was and the decision
-// about it. It is for work that can be cut to size: bytes to send, rows to read, jobs to start. Where nothing is left it takes 0, and the
-// decision is the refusal of one unit, with the RetryAfter of that.
+// TakeAtMost takes as much of n as is available now: it charges the lesser of n and Remaining, and
+// returns how much that was, with the decision about it. It is for work that can be cut to size:
+// bytes to send, rows to read, jobs to start. If nothing is available, it takes 0, and the decision
+// is the refusal of one unit, with its RetryAfter.
 //
-// Of a limit that knows debt (SmoothBursty, WarmUp) it takes what is stored, and where that is less than one, but one is admitted, one.
-// An n of 0 is allowed and takes nothing, and one below 0 is refused with Never. It is one decision: whatever others do meanwhile, what it
-// returns was charged, and no more. It takes the limiter's short lock and allocates nothing.
+// An n of 0 is allowed and takes nothing. An n below 0 is refused with Never. A limit that allows
+// debt (SmoothBursty, WarmUp) gives what is stored; if less than one permit is stored, it gives
+// one, if one is admitted.
+//
+// The decision is atomic: whatever other callers do meanwhile, exactly what it returns was charged.
+// It takes the limiter's short lock and allocates nothing.
 func (l *Limiter) TakeAtMost(n int64) (taken int64, d Decision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -7,21 +7,24 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// TokenBucket admits what it has tokens for: tokens come in continuously at Rate, up to Burst, and a cost of c takes c of them.
+// TokenBucket admits work while it has tokens: tokens come in continuously at Rate, up to Burst,
+// and a cost of c takes c tokens.
 //
-// In any interval of length D it admits at most Burst + Rate*D. A rate in reduced form, N tokens per P clock units, is kept exactly:
-// the state is the time at which the bucket is full, in clock units and a remainder of 1/N of one, so that nothing is rounded away
-// and nothing adds up (the generic cell rate algorithm of ITU-T I.371). State: one number, in one machine word wherever it fits.
+// In any interval of length D it admits at most Burst + Rate*D. It is exact: the state is the time
+// at which the bucket is full, in clock units and a remainder in units of 1/N, for a rate in
+// reduced form of N tokens per P clock units. Nothing is rounded away and nothing adds up. This is
+// the generic cell rate algorithm (GCRA) of ITU-T I.371. State: one number, in one machine word
+// wherever it fits.
 type TokenBucket struct {
 	Rate    Rate  // how fast tokens come in
-	Burst   int64 // how many it holds; at least 1, and filled within 100 years
-	Initial int64 // how many it holds at first contact; 0 means Burst, InitialEmpty means none
+	Burst   int64 // the most tokens that the bucket holds; at least 1, and it must fill within 100 years
+	Initial int64 // tokens at first contact; default: Burst; InitialEmpty: none
 }
 
-// InitialEmpty is the Initial of a bucket that starts without a token.
+// InitialEmpty is the Initial of a bucket that starts without tokens.
 const InitialEmpty int64 = -1
 
-// Validate reports what is wrong with the numbers.
+// Validate returns an error if a parameter is invalid. The error names the field.
 func (l TokenBucket) Validate() error {
 	const name = "TokenBucket"
 	if err := l.Rate.validate(); err != nil {

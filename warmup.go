@@ -8,20 +8,24 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// WarmUp is Guava's RateLimiter.create(rate, warmupPeriod), with the ColdFactor that is hidden there. It is for services that have to warm up,
-// like a cache or a connection pool: after an idle time permits come at Rate/ColdFactor, and the rate climbs from there to Rate over
-// Period. As with SmoothBursty a request is never refused for its size; the next request waits for what it cost.
+// WarmUp is Guava's RateLimiter.create(rate, warmupPeriod), with the parameter coldFactor, which
+// Guava hides. It is for services that have to warm up, like a cache or a connection pool: after
+// idle time, permits come at Rate/ColdFactor, and the rate climbs from there to Rate over Period.
+// As with SmoothBursty, a request is never refused for its size; the next request waits for what it
+// cost.
 //
-// It starts cold. Waits are exact: a fraction of a nanosecond is carried into the next wait, so the long-run rate is Rate up to 10^9/s. One
-// value is rounded: what an idle time stores, up to the next tick. That delays later requests by at most half a nanosecond for each idle
-// time. Guava truncates both parts of each wait to microseconds, so its waits are up to 2 us shorter. State: four words, more for odd rates.
+// It starts cold. Waits are exact: a fraction of a nanosecond is carried into the next wait, so the
+// long-run rate is Rate, up to 10^9/s. Only the permits that idle time stores are rounded, up to
+// the next tick; that delays later requests by at most half a nanosecond for each idle time. Guava
+// truncates both parts of each wait to microseconds, so its waits are up to 2 us shorter. State:
+// four words, and more for odd rates.
 type WarmUp struct {
-	Rate       Rate          // how fast permits come once it is warm; may be Unlimited
-	Period     time.Duration // how long getting warm takes; at least 1ns
-	ColdFactor float64       // how much slower it is when cold; at least 1, to 1/65536; 0 means 3
+	Rate       Rate          // how fast permits come once warm; may be Unlimited
+	Period     time.Duration // how long the warm-up takes; at least 1ns
+	ColdFactor float64       // how much slower it is when cold; at least 1, in steps of 1/65536; default: 3
 }
 
-// Validate reports what is wrong with the numbers.
+// Validate returns an error if a parameter is invalid. The error names the field.
 func (l WarmUp) Validate() error {
 	const name = "WarmUp"
 	if l.Rate != Unlimited {
@@ -55,5 +59,5 @@ func (l WarmUp) normal() Limit {
 	return WarmUp{Rate: Rate(n.Rate), Period: n.Period, ColdFactor: n.ColdFactor}
 }
 
-// scratches is the memory that WarmUps compute in, so that none of their decisions allocates.
+// scratches pools the memory that WarmUps compute in, so that their decisions do not allocate.
 var scratches = sync.Pool{New: func() any { return new(rules.Scratch) }}
