@@ -316,6 +316,8 @@ func (g *localGroup) inOrder() {
 	for i, c := range g.charges {
 		if c.Keep && c.Cost > 0 {
 			c.Receipt = g.s.keep(heldCharge{made[i], g.records[i]})
+		} else {
+			made[i].Settle(c.Cost) // nothing of it is given back
 		}
 	}
 }

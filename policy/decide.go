@@ -103,7 +103,23 @@ func (e *Engine) decide(ctx context.Context, r *request, index int) Verdict {
 			v.dryRun(r, route)
 		}
 	}
+	if v.Outcome == Allow {
+		v.conclude()
+	}
 	return v
+}
+
+// conclude ends the kept charges of a request that no limit refuses any more and that nobody gives
+// up: as long as a charge can be given back, the limiter of its key remembers it. While a body's
+// length is unknown, or a place of concurrency has yet to be found, nothing is ended.
+func (v *Verdict) conclude() {
+	if v.open != nil || v.rare != nil && len(v.rare.doors) > 0 && !v.rare.entered {
+		return
+	}
+	for i := range v.charges {
+		c := &v.charges[i]
+		_ = c.Settle(c.Cost) // what was not kept stays charged, too
+	}
 }
 
 // one decides by a single limit whose charge need not be remembered. It reports false if the
@@ -347,6 +363,7 @@ func (v *Verdict) shadow(l *limit, e *Engine, r *request) {
 		// time.
 		res, _ := l.table.Reserve(string(key), cost, -1)
 		d, delay = res.Decision(), res.Delay()
+		res.Settle(cost) // nothing of it is given back
 	} else {
 		d = keyed.TakeText(l.table, key, cost)
 		delay = l.held(d, cost)
@@ -409,6 +426,7 @@ func (v *Verdict) Wait(ctx context.Context) error {
 		v.letGo()
 		return err
 	}
+	v.conclude()
 	return nil
 }
 
@@ -425,9 +443,12 @@ func (v *Verdict) Cancel() {
 // been read: n is its length. Stores have a second to carry this out.
 func (v *Verdict) SettleBytes(n int64) {
 	for i, open := range v.open {
+		c := &v.charges[i]
+		actual := c.Cost
 		if open {
-			_ = v.charges[i].Settle(n) // opens kept it, so it can be settled
+			actual = n
 		}
+		_ = c.Settle(actual) // opens kept it; of the other charges, nothing is given back any more
 	}
 	v.settleStores(context.Background(), func(i int) (int64, bool) { return n, v.open != nil && v.open[i] })
 }

@@ -91,8 +91,9 @@ func (l *limit) excess(d weir.Decision, cost int64, admitted bool) int64 {
 
 // rare holds the parts that most verdicts do not have.
 type rare struct {
-	events []Event
-	doors  []concurrencyPlace // of Concurrency limits
+	events  []Event
+	doors   []concurrencyPlace // of Concurrency limits
+	entered bool               // the request has a place at each of them
 
 	// How long nginx's arithmetic delays the request, and since when.
 	e       *Engine

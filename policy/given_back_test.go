@@ -54,3 +54,80 @@ func TestRefusedByAPlaceIsAsIfNeverCome(t *testing.T) {
 		t.Error("nobody was refused")
 	}
 }
+
+// TestWhatIsAdmittedIsNotRemembered: what is kept to be given back is so until nothing refuses the request any more. Requests that had found their
+// place stayed outstanding, so that a busy key had more than are told apart.
+func TestWhatIsAdmittedIsNotRemembered(t *testing.T) {
+	waits := weir.LeakyBucket{Rate: weir.PerSecond(100), Queue: 50}
+	for name, p := range map[string]policy.Policy{
+		"a place": {
+			Limits: []policy.Limit{{Name: "rate", Limit: bucket("100/s", 5000)}, {Name: "places", Limit: weir.Concurrency{Limit: 1}}},
+			Routes: []policy.Route{{Match: "/", Limits: []string{"rate", "places"}}},
+		},
+		"a queue": {
+			Limits: []policy.Limit{{Name: "rate", Limit: bucket("100/s", 5000)}, {Name: "queue", Limit: waits}},
+			Routes: []policy.Route{{Match: "/", Limits: []string{"rate", "queue"}}},
+		},
+		"a queue and a place": {
+			Limits: []policy.Limit{{Name: "rate", Limit: bucket("100/s", 5000)}, {Name: "queue", Limit: waits}, {Name: "places", Limit: weir.Concurrency{Limit: 1}}},
+			Routes: []policy.Route{{Match: "/", Limits: []string{"rate", "queue", "places"}}},
+		},
+		"a queue that is tried out": {
+			Limits: []policy.Limit{{Name: "queue", Shadow: true, Limit: weir.LeakyBucket{Rate: weir.PerSecond(100), Queue: 5000, DelayAfter: 3000}}},
+			Routes: []policy.Route{{Match: "/", Limits: []string{"queue"}}},
+		},
+		"what nginx does": {
+			Limits: []policy.Limit{{Name: "rate", Limit: weir.NginxBucket{Rate: weir.PerSecond(100), Queue: 5000, DelayAfter: 5000}}, {Name: "places", Limit: weir.Concurrency{Limit: 1}}},
+			Routes: []policy.Route{{Match: "/", Limits: []string{"rate", "places"}}},
+		},
+	} {
+		e, c := engine(t, p)
+		for i := range 3000 {
+			v := e.Decide(get("/", "x"))
+			if v.Outcome != policy.Allow && v.Outcome != policy.Delay {
+				t.Fatalf("%s, request %d: %+v", name, i, v)
+			}
+			c.Set(c.Now() + int64(v.Delay) + int64(time.Millisecond))
+			if err := v.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := v.Enter(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			v.Done(weir.OK)
+		}
+		for _, counts := range e.Counts() {
+			if counts.Keys.Inexact != 0 {
+				t.Errorf("%s: %s: %d reservations are not told apart", name, counts.Limit, counts.Keys.Inexact)
+			}
+		}
+	}
+}
+
+// TestASettledLengthEndsWhatWasKept: as TestWhatIsAdmittedIsNotRemembered, of requests whose length is not known when they come.
+func TestASettledLengthEndsWhatWasKept(t *testing.T) {
+	e, c := engine(t, policy.Policy{
+		Limits: []policy.Limit{
+			{Name: "rate", Limit: bucket("100/s", 5000)},
+			{Name: "bytes", Limit: bucket("100/s", 5000), Cost: "bytes"},
+			{Name: "places", Limit: weir.Concurrency{Limit: 1}},
+		},
+		Routes: []policy.Route{{Match: "/", Limits: []string{"rate", "bytes", "places"}}},
+	})
+	for range 3000 {
+		r := get("/", "x")
+		r.Length = -1
+		v := e.Decide(r)
+		if err := v.Enter(t.Context()); err != nil || v.Outcome != policy.Allow || !v.CountsBytes() {
+			t.Fatalf("%v, %+v", err, v)
+		}
+		v.SettleBytes(1)
+		v.Done(weir.OK)
+		c.Set(c.Now() + int64(9*time.Millisecond))
+	}
+	for _, counts := range e.Counts() {
+		if counts.Keys.Inexact != 0 {
+			t.Errorf("%s: %d reservations are not told apart", counts.Limit, counts.Keys.Inexact)
+		}
+	}
+}

@@ -127,6 +127,8 @@ func (v *Verdict) EnterQueued(ctx context.Context, queued func() (context.Contex
 			}
 		}
 	}
+	v.rare.entered = true
+	v.conclude()
 	return nil
 }
 
