@@ -244,3 +244,42 @@ func TestOutstandingSideBySide(t *testing.T) {
 		}
 	}
 }
+
+// TestCancelledDelays: what docs/guarantees.md says of reservations with delays that are all cancelled.
+func TestCancelledDelays(t *testing.T) {
+	each := 10 * time.Second
+	for _, c := range []struct {
+		limit weir.Limit
+		stays [2]time.Duration // cancelled newest first, and oldest first
+	}{
+		{weir.TokenBucket{Rate: weir.Rate{N: 1, Per: each}, Burst: 10}, [2]time.Duration{20 * each, 20 * each}},
+		{weir.LeakyBucket{Rate: weir.Rate{N: 1, Per: each}, Queue: 100}, [2]time.Duration{29 * each, 29 * each}},
+		{weir.WarmUp{Rate: weir.Rate{N: 1, Per: each}, Period: 10 * each}, [2]time.Duration{}},
+		{weir.IntervalBucket{Burst: 10, Refill: 1, Every: each}, [2]time.Duration{0, 29 * each}},
+		{weir.SlidingLog{Limit: 10, Window: 10 * each}, [2]time.Duration{0, 10 * each}},
+	} {
+		for i, stays := range c.stays {
+			l, clock := onClock(t, c.limit)
+			clock.Set(int64(time.Second))
+			l.Take(10)
+			before := l.Peek(1).RetryAfter
+			var all []weir.Reservation
+			for range 30 {
+				r, ok := l.Reserve(1, -1)
+				if !ok {
+					t.Fatalf("%+v: %+v", c.limit, r.Decision())
+				}
+				all = append(all, r)
+			}
+			if i == 0 {
+				slices.Reverse(all)
+			}
+			for _, r := range all {
+				r.Cancel()
+			}
+			if got := l.Peek(1).RetryAfter - before; got != stays {
+				t.Errorf("%T, newest first %v: the next may go %v later than without them, want %v", c.limit, i == 0, got, stays)
+			}
+		}
+	}
+}
