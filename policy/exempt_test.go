@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/weirtest"
 )
 
 // TestExempt: a limit does not apply to what it exempts, by address, header, key, method or preflight; everything else is limited.
@@ -90,6 +91,35 @@ func TestExemptEverywhere(t *testing.T) {
 	}
 	if v := e.Decide(get("/", "10.0.0.1")); v.Outcome != policy.Deny || v.Limit != "rate" {
 		t.Errorf("a ban: %v %q", v.Outcome, v.Limit)
+	}
+}
+
+// TestExemptInStore: a limit in a store, alone on its route, admits what it exempts and does not charge it.
+func TestExemptInStore(t *testing.T) {
+	c := new(weirtest.Clock)
+	store := newFaulty(c)
+	e := sharing(t, policy.Policy{
+		Limits: []policy.Limit{{
+			Name: "l", Key: []string{"header.x-key"}, Limit: bucket("1/h", 1), OnMissing: "deny", Store: "s",
+			Exempt: []string{"10.0.0.0/8", "key.monitor", "preflight"},
+		}},
+		Routes: []policy.Route{{Match: "/", Limits: []string{"l"}}},
+	}, c, map[string]weir.Store{"s": store})
+	other := "203.0.113.1"
+	for name, r := range map[string]policy.Request{
+		"an address":  get("/", "10.0.0.1"),
+		"a key":       get("/", other, "X-Key", "monitor"),
+		"a preflight": as("OPTIONS", get("/", other, "Origin", "https://a", "Access-Control-Request-Method", "PUT")),
+	} {
+		if v := e.Decide(r); v.Outcome != policy.Allow {
+			t.Errorf("%s: %v", name, v.Outcome)
+		}
+	}
+	if n := e.Counts()[0]; n.Exempt != 3 || n.Allowed+n.Limited != 0 || store.called() != 0 {
+		t.Errorf("%d exempt, %d allowed, %d limited, %d calls of the store", n.Exempt, n.Allowed, n.Limited, store.called())
+	}
+	if v := e.Decide(get("/", other)); v.Outcome != policy.Deny {
+		t.Errorf("without a key: %v", v.Outcome)
 	}
 }
 

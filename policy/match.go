@@ -44,6 +44,9 @@ func parsePattern(text string) (pattern, error) {
 	case 1:
 	case 2:
 		p.method = fields[0]
+		if strings.HasPrefix(fields[0], "~") || fields[0] == "^~" {
+			return p, fmt.Errorf("%q is written like a location of nginx, and a match has no regular expressions", text)
+		}
 		if p.method != strings.ToUpper(p.method) || !httpsyntax.IsToken(p.method) {
 			return p, fmt.Errorf("%q is not a method: write it like GET, or leave it out for any", p.method)
 		}
@@ -61,6 +64,9 @@ func parsePattern(text string) (pattern, error) {
 		return p, fmt.Errorf("the host %q is not a name: write *%s for all names below it", host, host)
 	}
 	p.host = normalHost(host)
+	if strings.ContainsAny(host, `^$\|()+?`) {
+		return p, fmt.Errorf("%q is not a host: a match has no regular expressions", host)
+	}
 	if strings.ContainsAny(host, "{}*") {
 		return p, fmt.Errorf("the host %q is not a plain name: a * may stand in front alone, like *.example.com", host)
 	}

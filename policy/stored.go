@@ -25,7 +25,8 @@ func (v *Verdict) stored(ctx context.Context, e *Engine, r *request) bool {
 	key, cost, q := l.question(buf[:0], r)
 	switch q {
 	case asks:
-	case skip:
+	case skip, exempt:
+		l.passes(q)
 		v.evaluated = nil
 		return true
 	default:
