@@ -391,9 +391,9 @@ func TestServeRefuses(t *testing.T) {
 		`{listen: {gateway: "127.0.0.1:0", resp: "127.0.0.1:0"}}`:                    "listen.resp: this version of weir does not serve it",
 		`{listen: {gateway: "127.0.0.1:0", admin: "0.0.0.0:9090"}}`:                  "not a loopback address",
 		`{listen: {gateway: "127.0.0.1:0", admin: ":9090"}}`:                         "not a loopback address",
-		`{listen: {gateway: "` + taken.Addr().String() + `"}}`:                       "listen.gateway: cannot listen on " + taken.Addr().String() + ": bind: address already in use",
+		`{listen: {gateway: "` + taken.Addr().String() + `"}}`:                       "listen.gateway: cannot listen on " + taken.Addr().String() + ": bind: address already in use: stop what listens there",
 		`{listen: {gateway: "127.0.0.1:0", admin: "` + taken.Addr().String() + `"}}`: "listen.admin: cannot listen",
-		`{listen: {gateway: "192.0.2.1:9"}}`:                                         "cannot listen",
+		`{listen: {gateway: "192.0.2.1:9"}}`:                                         "this machine does not have that address",
 		`{listen: {gateway: "127.0.0.1:0"}, routes: [{match: /}]}`:                   "has no upstream",
 		`{listen: {gateway: "127.0.0.1:0"}, lmits: {}}`:                              "did you mean limits?",
 	} {

@@ -23,7 +23,7 @@ policy files and scripts, as in
 
     weir limit init api token_bucket rate=100/s burst=200
 
-All clients share the limit; with --per-client, each client has its own. An existing limit stays as it was created.`,
+All clients share the limit; with --per-client, each client has its own. This cannot be changed later.`,
 		Example: "  weir limit init mail sliding_log limit=3 window=1d --per-client",
 		Args:    nameFirst(cobra.MinimumNArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) error {

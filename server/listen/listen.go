@@ -15,8 +15,10 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/weirflow/weir/internal/tally"
@@ -304,6 +306,22 @@ func addrOf(a net.Addr) netip.Addr {
 	return tcp.AddrPort().Addr().Unmap().WithZone("")
 }
 
+// remedy says what to do about an address that cannot be listened on.
+func remedy(err error) string {
+	var lookup *net.DNSError
+	switch {
+	case errors.As(err, &lookup):
+		return "write an address of this machine instead of the name"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "this machine does not have that address: write one that it has, or 0.0.0.0 for all"
+	case errors.Is(err, os.ErrPermission):
+		return "a port below 1024 may need root or CAP_NET_BIND_SERVICE; or choose a higher one"
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "stop what listens there, or choose another address"
+	}
+	return "choose another address"
+}
+
 // Open listens on an address. The error says what to do.
 func Open(name, address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
@@ -312,7 +330,7 @@ func Open(name, address string) (net.Listener, error) {
 		if errors.As(err, &op) {
 			err = op.Err
 		}
-		return nil, fmt.Errorf("%s: cannot listen on %s: %w: stop what listens there, or choose another address", name, address, err)
+		return nil, fmt.Errorf("%s: cannot listen on %s: %w: %s", name, address, err, remedy(err))
 	}
 	return l, nil
 }

@@ -13,11 +13,11 @@ func (c *converter) leave(d Directive) {
 			c.note(d.Position, "access_log %s is left out: write access_log: { file: PATH, format: combined }, with a file that nginx does not write", strings.Join(d.Args, " "))
 		}
 	case d.Name == "limit_except" || d.Name == "if" || d.Name == "satisfy":
-		c.critical(d.Position, "%s is left out: a policy has no word for it", strings.TrimSpace(d.Name+" "+clip(strings.Join(d.Args, " "))))
+		c.critical(d.Position, "%s is left out: a policy has no such setting", strings.TrimSpace(d.Name+" "+clip(strings.Join(d.Args, " "))))
 	case d.Name == "error_page" && !d.Opens && pagesForRefused(d):
-		c.note(d.Position, "error_page %s is left out: what the refused get says refused: { file: ... } of a route", strings.Join(d.Args, " "))
+		c.note(d.Position, "error_page %s is left out: the response to refused requests is refused: { file: ... } of a route", strings.Join(d.Args, " "))
 	case matters[d.Name]:
-		c.note(d.Position, "%s is left out: a policy has no word for it", strings.TrimSpace(d.Name+" "+clip(strings.Join(d.Args, " "))))
+		c.note(d.Position, "%s is left out: a policy has no such setting", strings.TrimSpace(d.Name+" "+clip(strings.Join(d.Args, " "))))
 	case strings.HasPrefix(d.Name, "limit_") && !known[d.Name]:
 		c.note(d.Position, "%s is left out: it does not limit requests or connections", d.Name)
 	case strings.Contains(d.Name, "_by_lua"):

@@ -120,7 +120,7 @@ func (c *converter) targets(host, scheme string, d Directive) (text string, from
 			case "down":
 				skip = "it is down"
 			case "backup":
-				skip = "an upstream has no targets that only stand in; failed: { upstream: NAME } of a route is one for all"
+				skip = "an upstream has no backup targets; failed: { upstream: NAME } of a route names another upstream as a fallback"
 			case "max_conns":
 				c.note(s.Position, "max_conns=%s is left out: max_requests of an upstream is for each of its targets", value)
 			}
