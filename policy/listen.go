@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// Listen says where the gateway and the other services of a server listen, and the bounds for
-// clients. A service without an address is off.
+// Listen says where the faces of a server listen, and the bounds for clients. A face is a service
+// of the process, such as the gateway or the admin pages. A face without an address is off.
 type Listen struct {
 	Gateway []Listener
 	Bounds  Bounds
 	Admin   string
-	Others  []Endpoint // all other services, in the order of the policy file
+	Others  []Endpoint // all other faces, in the order of the policy file
 }
 
-// An Endpoint is a service with its address, written listen.FACE: ADDRESS.
+// An Endpoint is a face with its address, written listen.FACE: ADDRESS.
 type Endpoint struct{ Face, Address string }
 
 // String returns the endpoint in the form FACE: ADDRESS.
 func (e Endpoint) String() string { return e.Face + ": " + e.Address }
 
-// Faces returns the names of the services that have an address.
+// Faces returns the names of the faces that have an address.
 func (l *Listen) Faces() (names []string) {
 	if len(l.Gateway) > 0 {
 		names = append(names, "gateway")
@@ -34,7 +34,7 @@ func (l *Listen) Faces() (names []string) {
 	return names
 }
 
-// Address returns the address of a service other than the gateway, which may have several. It is
+// Address returns the address of a face other than the gateway, which may have several. It is
 // empty for none.
 func (l *Listen) Address(face string) string {
 	if face == "admin" {

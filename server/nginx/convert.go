@@ -5,18 +5,22 @@ import (
 	"strings"
 )
 
-// Options are how a configuration is turned into a policy.
+// Options configure Import.
 type Options struct {
-	Gateway    string // where the gateway is to listen instead, without TLS, for a trial; empty is where nginx does
-	Admin      string // where the admin pages are to be; empty is nowhere
-	Arithmetic bool   // limits count as nginx does, in thousandths of a request and milliseconds, and not exactly
-	Partial    bool   // included files that cannot be read are skipped
+	// where the gateway listens instead, without TLS, for a trial; default: where nginx listens
+	Gateway string
+	Admin   string // the address of the admin pages; default: none
+	// limits count as nginx does, in milliseconds and thousandths of a request; default: exact
+	Arithmetic bool
+	Partial    bool // skip included files that cannot be read
 }
 
-// A Result is what became of a configuration.
+// A Result is the outcome of Import.
 type Result struct {
 	Policy []byte // YAML
-	Notes  []Note // what is left out of it, and what differs: critical notes first, each kind in the order of the files
+	// what the policy leaves out, and what differs: critical notes first, each kind in the order of
+	// the files
+	Notes []Note
 }
 
 // Critical reports whether there is a critical note.
@@ -24,7 +28,8 @@ func (r *Result) Critical() bool {
 	return slices.ContainsFunc(r.Notes, func(n Note) bool { return n.Critical })
 }
 
-// Import turns an nginx configuration into a policy file. What nginx would refuse is an *Error.
+// Import converts an nginx configuration to a policy file. For a configuration that nginx would
+// refuse, the error is an *Error.
 func Import(files Files, name string, o Options) (*Result, error) {
 	parse := func(files Files, name string) ([]Directive, []Note, error) {
 		all, err := Parse(files, name)
@@ -50,20 +55,20 @@ func Import(files Files, name string, o Options) (*Result, error) {
 			return nil, err
 		}
 	}
-	policy := c.yaml() // which may have notes of its own
+	policy := c.yaml() // must come first: it may add notes
 	sortNotes(c.notes)
 	return &Result{c.withNotes(policy), c.notes}, nil
 }
 
-// converter turns directives into the parts of a policy.
+// converter converts directives to the parts of a policy.
 type converter struct {
 	Options
 	name   string
 	zones  map[string]*zone
 	groups map[string]group    // upstream blocks
-	maps   map[string]variable // of map and geo
+	maps   map[string]variable // from map and geo
 	notes  []Note
-	noted  map[string]bool // what was noted
+	noted  map[string]bool // notes so far
 
 	limits    []limit
 	upstreams []upstream
@@ -71,7 +76,7 @@ type converter struct {
 	addresses []address
 	proxies   proxies
 	maxBody   *size // of http
-	ipv6      bool  // some address is one of IPv6
+	ipv6      bool  // some address is an IPv6 address
 }
 
 func newConverter(name string, o Options) *converter {
@@ -80,7 +85,8 @@ func newConverter(name string, o Options) *converter {
 	}
 }
 
-// http goes through the http block: zones, upstreams and variables may stand after what uses them.
+// http converts the http block. Definitions come first, because zones, upstreams and variables may
+// follow the directives that use them.
 func (c *converter) http(d Directive) error {
 	for _, in := range d.Block {
 		if err := c.define(in); err != nil {
@@ -104,7 +110,7 @@ func (c *converter) http(d Directive) error {
 	return c.connect()
 }
 
-// define takes in what other directives of http refer to.
+// define records a directive of http that other directives refer to.
 func (c *converter) define(d Directive) error {
 	switch d.Name {
 	case "limit_req_zone", "limit_conn_zone":
@@ -128,7 +134,7 @@ func (c *converter) define(d Directive) error {
 	return nil
 }
 
-// first is the first of a list, if there is one.
+// first returns the first item of a list, or the zero value.
 func first[T any](list []T) (t T) {
 	if len(list) > 0 {
 		t = list[0]

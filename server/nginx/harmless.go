@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// leave notes a directive that is left out of a policy, where it changes what a client gets.
+// leave notes a directive that the policy leaves out, if it changes what a client gets.
 func (c *converter) leave(d Directive) {
 	switch {
 	case d.Name == "access_log":
@@ -25,16 +25,16 @@ func (c *converter) leave(d Directive) {
 	}
 }
 
-// known are the directives about limits that are turned into a policy.
+// known lists the directives about limits that are converted.
 var known = set("limit_req_zone limit_req limit_req_status limit_req_log_level limit_req_dry_run " +
 	"limit_conn_zone limit_conn limit_conn_status limit_conn_log_level limit_conn_dry_run")
 
-// matters are the directives, beside those about limits, that change what a client gets. What is about logs, buffers and timeouts is passed over
-// in silence.
+// matters lists the other directives that change what a client gets. Directives about logs, buffers
+// and timeouts are left out without a note.
 var matters = set("split_clients rewrite root alias proxy_redirect proxy_cache proxy_method proxy_set_body mirror gzip sub_filter expires " +
 	"proxy_next_upstream proxy_bind secure_link valid_referers dav_methods autoindex stub_status js_content perl ssi addition_types")
 
-// pagesForRefused reports whether an error_page is for statuses that limits refuse with.
+// pagesForRefused reports whether an error_page is for a status of refused requests.
 func pagesForRefused(d Directive) bool {
 	return slices.ContainsFunc(d.Args, func(a string) bool { return a == "429" || a == "503" })
 }

@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// key turns what nginx counts by into the parts of a policy's key.
+// key is the key of an nginx zone, as the parts of a policy's key.
 type key struct {
 	parts     []string
-	mayEmpty  bool   // it is empty for some requests, which are not limited then
-	empty     bool   // it is empty for all
-	always    bool   // it has a variable that every request has
-	perServer bool   // it has $server_name in it
-	why       string // why it cannot be said in a policy; empty where it can
+	mayEmpty  bool   // empty for some requests, which are then not limited
+	empty     bool   // empty for all requests
+	always    bool   // it contains a variable that every request has
+	perServer bool   // it contains $server_name
+	why       string // why a policy cannot express it; otherwise empty
 
-	exempt  []string // the requests that are not limited, in the words of a policy
-	methods []string // the only methods that are limited; none is all
+	exempt  []string // requests that are not limited, in the policy's notation
+	methods []string // the only methods that are limited; empty: all
 }
 
-// keyOf is the key of a zone: what a map or a geo stands for, or what is written.
+// keyOf returns the key of a zone, after resolving a map or a geo.
 func (c *converter) keyOf(z *zone, serverName string) key {
 	a, ok := c.allowed(z.key)
 	switch {
@@ -38,8 +38,8 @@ func (c *converter) keyOf(z *zone, serverName string) key {
 	return k
 }
 
-// parseKey reads a key, in which serverName is that of the server that it is used in. Fixed text is left out where it stands beside a variable that
-// every request has: it tells nobody apart.
+// parseKey parses a key. serverName is the name of the server that uses it. Fixed text beside a
+// variable that every request has is left out, because it distinguishes no requests.
 func parseKey(text, serverName string) (k key) {
 	names, literal, why := pieces(text)
 	if why != "" {
@@ -71,7 +71,7 @@ func parseKey(text, serverName string) (k key) {
 	return k
 }
 
-// pieces cuts a key into fixed texts, and names of variables.
+// pieces splits a key into fixed texts and names of variables.
 func pieces(text string) (names []string, literal []bool, why string) {
 	fixed := ""
 	flush := func() {
@@ -105,7 +105,7 @@ func pieces(text string) (names []string, literal []bool, why string) {
 	return names, literal, ""
 }
 
-// wordLength is how many bytes of a text are of a variable's name.
+// wordLength returns how many bytes of a text belong to a variable's name.
 func wordLength(s string) (n int) {
 	for n < len(s) && (s[n] == '_' || s[n] >= '0' && s[n] <= '9' || s[n]|0x20 >= 'a' && s[n]|0x20 <= 'z') {
 		n++
@@ -113,7 +113,8 @@ func wordLength(s string) (n int) {
 	return n
 }
 
-// partOf is the part of a key that a variable is; empty for one without a value here. fixed says that no request lacks it.
+// partOf returns the key part for a variable, or "" if the variable has no value here. fixed
+// reports whether every request has it.
 func partOf(name, serverName string) (part string, fixed bool, why string) {
 	switch name {
 	case "binary_remote_addr", "remote_addr":

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// level is what is inherited from http to server to location. Limits and added header fields are inherited only by a level that has none of its own,
-// the others one by one.
+// level holds the settings that http passes on to server and server to location. A level with
+// limits or added header fields of its own inherits none of them. All other settings are inherited
+// one by one.
 type level struct {
 	requests, conns []use
 	reqStatus       int
@@ -21,20 +22,20 @@ type level struct {
 	timeouts timeouts
 	kind     string // default_type
 	tls      map[string]string
-	values   map[string]string // of set, where they are fixed
+	values   map[string]string // of set, if fixed
 	refuses  []Directive       // allow, deny, auth_...
 }
 
-// size is a number of bytes as nginx has it; 0 is no bound.
+// size is a number of bytes in nginx's notation; 0 means no limit.
 type size struct {
 	bytes int64
 	from  Position
 }
 
-// timeouts are those of proxying, in nginx's notation; empty where nothing is said.
+// timeouts are the proxy timeouts in nginx's notation; empty if not set.
 type timeouts struct{ connect, read string }
 
-// defaultBody is how large a body may be where nothing is said.
+// defaultBody is nginx's default of client_max_body_size.
 const defaultBody = 1 << 20
 
 func newLevel() level {
@@ -44,7 +45,7 @@ func newLevel() level {
 	}
 }
 
-// level takes in the directives of one level. What is inherited is in l already.
+// level adds the directives of one level to l, which already holds the inherited settings.
 func (c *converter) level(l *level, block []Directive) error {
 	var requests, conns []use
 	var fields, sets, refuses []Directive
@@ -84,7 +85,7 @@ func (c *converter) level(l *level, block []Directive) error {
 	return nil
 }
 
-// own is what a level says itself, else what it inherits.
+// own returns the level's own settings if there are any, otherwise the inherited ones.
 func own[T any](said, inherited []T) []T {
 	if said != nil {
 		return said
@@ -100,7 +101,7 @@ func clone(m map[string]string) map[string]string {
 	return next
 }
 
-// set takes in a directive that is inherited by itself.
+// set adds a directive that is inherited one by one.
 func (l *level) set(d Directive) (err error) {
 	one := func(known ...string) string {
 		if len(d.Args) == 1 && slices.Contains(known, d.Args[0]) {
@@ -155,7 +156,7 @@ func (l *level) set(d Directive) (err error) {
 	return err
 }
 
-// parseSize reads bytes as nginx writes them: 8000, 10k, 10m, 1g.
+// parseSize parses bytes in nginx's notation: 8000, 10k, 10m, 1g.
 func parseSize(text string) (int64, bool) {
 	unit := int64(1)
 	if n := len(text); n > 0 {
@@ -175,8 +176,8 @@ func parseSize(text string) (int64, bool) {
 	return v * unit, err == nil && v >= 0 && v <= (1<<53)/unit
 }
 
-// parseTime reads a time as nginx writes it, and returns it as a policy does: 30 and 30s are 30s, 500ms stays. It reports false for what a policy
-// cannot say.
+// parseTime converts a time from nginx's notation to that of a policy: 30 and 30s become 30s, 500ms
+// stays. It reports false for a time that a policy cannot express.
 func parseTime(text string) (string, bool) {
 	digits := strings.TrimRight(text, "msh")
 	if n, err := strconv.Atoi(digits); err != nil || n < 1 {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// kind is what a token is.
+// kind is the kind of a token.
 type kind uint8
 
 const (
@@ -16,23 +16,24 @@ const (
 	eof
 )
 
-// A token is a word, or a mark that ends something.
+// A token is a word, or a mark that ends a directive or a block.
 type token struct {
 	kind kind
 	text string
 	pos  Position
 }
 
-// lexer cuts a file into tokens as nginx does: words end at white space, a semicolon or a {; one that begins with a quote goes on to the next
-// such quote; a } ends a block, and a # begins a comment, only where a word could begin.
+// lexer splits a file into tokens as nginx does. A word ends at white space, a semicolon or a {. A
+// word that begins with a quote ends at the next such quote. A } ends a block, and a # begins a
+// comment, only where a word could begin.
 type lexer struct {
 	text string
 	at   int
-	pos  Position // of what comes next
-	last Position // of the last token
+	pos  Position // the position of the next byte
+	last Position // the position of the last token
 }
 
-// step goes on by one byte.
+// step consumes one byte.
 func (l *lexer) step() byte {
 	c := l.text[l.at]
 	l.at++
@@ -45,10 +46,8 @@ func (l *lexer) step() byte {
 
 func (l *lexer) more() bool { return l.at < len(l.text) }
 
-// blank reports whether a byte separates words.
 func blank(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
 
-// ends reports whether a byte ends a word.
 func ends(c byte) bool { return blank(c) || c == ';' || c == '{' }
 
 // next returns the next token.
@@ -83,7 +82,7 @@ func (l *lexer) token(c byte) (token, error) {
 	return l.plain(t)
 }
 
-// plain reads a word without quotes. A { right after a $ belongs to it.
+// plain reads a word without quotes. A { directly after a $ belongs to the word.
 func (l *lexer) plain(t token) (token, error) {
 	var b strings.Builder
 	dollar := false
@@ -99,7 +98,7 @@ func (l *lexer) plain(t token) (token, error) {
 	return t, &Error{t.pos, fmt.Sprintf("the file ends in the middle of a directive, at %q", clip(b.String())), "end it with a ;"}
 }
 
-// quoted reads a word in quotes, which white space, a mark or a ) has to follow.
+// quoted reads a word in quotes. White space, a mark or a ) must follow it.
 func (l *lexer) quoted(t token) (token, error) {
 	quote := l.step()
 	var b strings.Builder
@@ -118,7 +117,8 @@ func (l *lexer) quoted(t token) (token, error) {
 	return t, &Error{t.pos, "the quote that begins here does not end", fmt.Sprintf("add the %c that is missing", quote)}
 }
 
-// escaped reads one character, or an escape. What is no escape that nginx knows keeps its backslash.
+// escaped reads one character, or an escape. An escape that nginx does not know keeps its
+// backslash.
 func (l *lexer) escaped(b *strings.Builder) {
 	c := l.step()
 	if c != '\\' || !l.more() {
@@ -139,7 +139,7 @@ func (l *lexer) escaped(b *strings.Builder) {
 	b.WriteByte(c)
 }
 
-// skipLua goes to the end of a block of Lua, whose braces are balanced but in its strings and comments.
+// skipLua skips a block of Lua. Its braces are balanced, except in strings and comments.
 func (l *lexer) skipLua(from Position) error {
 	for depth := 1; l.more(); {
 		switch c := l.step(); c {
@@ -169,7 +169,7 @@ func (l *lexer) skipLua(from Position) error {
 	return &Error{from, "the block of Lua that begins here does not end", "add the } that is missing"}
 }
 
-// clip shortens what a message quotes.
+// clip shortens a text for a message.
 func clip(s string) string {
 	if len(s) > 40 {
 		return s[:40] + "..."

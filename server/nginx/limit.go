@@ -6,21 +6,21 @@ import (
 	"strings"
 )
 
-// limit is one of the policy, made of a zone and of how it is used.
+// limit is a limit of the policy: a zone, and how it is used.
 type limit struct {
 	use
 	name   string
 	key    key
 	shadow bool
 	log    string
-	status int    // 0 is the route's
-	shared string // the name of the zone that it shares with others; empty for none
+	status int    // default: the route's
+	shared string // the name of the zone that it shares with other limits; otherwise empty
 }
 
-// maxBurst is the largest burst that a limit of one a minute has: it takes 95 years to serve.
+// maxBurst is the largest burst for a limit of one request per minute: it takes 95 years to serve.
 const maxBurst = 50_000_000
 
-// limit returns the place of a limit of the policy: one for each way in which a zone is used.
+// limit returns the position of a limit in the policy. Each way to use a zone becomes one limit.
 func (c *converter) limit(l limit) int {
 	if l.burst > maxBurst {
 		c.note(l.d.Position, "the burst is cut to %d", maxBurst)
@@ -39,12 +39,13 @@ func (c *converter) limit(l limit) int {
 	return len(c.limits) - 1
 }
 
-// sameState reports whether two limits count by the same state: that of one zone, with one key.
+// sameState reports whether two limits share a state: they have the same zone and the same key.
 func (l *limit) sameState(o *limit) bool {
 	return l.zone == o.zone && slices.Equal(l.key.parts, o.key.parts)
 }
 
-// share names the zones of limits that count together: where a zone is used in several ways, or as a dry run, which charges the zone.
+// share names the zones whose limits share a state: zones that are used in several ways, or as a
+// dry run, which charges the zone.
 func (c *converter) share() {
 	taken := map[string]bool{}
 	for i := range c.limits {
@@ -63,7 +64,7 @@ func (c *converter) share() {
 	}
 }
 
-// free is a name that is not taken.
+// free returns a name that is not taken.
 func (c *converter) free(name string, taken func(string) bool) string {
 	free := name
 	for i := 2; taken(free); i++ {
@@ -72,7 +73,7 @@ func (c *converter) free(name string, taken func(string) bool) string {
 	return free
 }
 
-// slug is a text as a name in a policy.
+// slug turns a text into a valid name for a policy.
 func slug(text string) string {
 	var b strings.Builder
 	for _, r := range strings.ToLower(text) {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// address is one that the gateway listens on.
+// address is an address that the gateway listens on.
 type address struct {
 	text     string // HOST:PORT
 	from     Position
@@ -25,13 +25,13 @@ type address struct {
 
 type certificate struct{ cert, key string }
 
-// bound is how a server listens on an address.
+// bound says how a server listens on an address.
 type bound struct {
 	address string
-	first   bool // default_server: it answers where no name fits
+	first   bool // default_server: used when no name fits
 }
 
-// listens takes in a listen directive.
+// listens adds a listen directive.
 func (c *converter) listens(s *server, d Directive) {
 	if len(d.Args) == 0 {
 		return
@@ -78,7 +78,6 @@ func isPort(text string) bool {
 	return err == nil
 }
 
-// address is the address of that text.
 func (c *converter) address(text string, from Position) *address {
 	for i := range c.addresses {
 		if c.addresses[i].text == text {
@@ -89,7 +88,7 @@ func (c *converter) address(text string, from Position) *address {
 	return &c.addresses[len(c.addresses)-1]
 }
 
-// secure takes in the certificates of a server for the addresses with TLS that it listens on.
+// secure adds the certificates of a server to its addresses with TLS.
 func (c *converter) secure(s *server, l level) error {
 	for _, b := range s.bounds {
 		at := c.address(b.address, s.d.Position)
@@ -102,7 +101,7 @@ func (c *converter) secure(s *server, l level) error {
 				return text
 			}
 			if dir, err := filepath.Abs(filepath.Dir(c.name)); err == nil {
-				return filepath.Join(dir, text) // nginx looks beside its configuration
+				return filepath.Join(dir, text) // nginx resolves names relative to its configuration
 			}
 			return text
 		}
@@ -116,7 +115,7 @@ func (c *converter) secure(s *server, l level) error {
 			c.critical(s.d.Position, "the certificate %s is left out: the gateway reads certificates from files", cert.cert)
 		case !slices.Contains(at.certs, cert):
 			at.certs = append(at.certs, cert)
-			if b.first { // what clients get that ask for no name
+			if b.first { // for clients that send no server name
 				at.certs = append([]certificate{cert}, at.certs[:len(at.certs)-1]...)
 			}
 		}
@@ -136,7 +135,8 @@ func (c *converter) secure(s *server, l level) error {
 	return nil
 }
 
-// joinWildcards has one address for all of IPv4 and IPv6 where nginx listens on both with one port: the gateway's [::]:PORT is both.
+// joinWildcards replaces two addresses by one if nginx listens on a port for all IPv4 and all IPv6
+// addresses: the gateway's [::]:PORT covers both.
 func (c *converter) joinWildcards() {
 	for _, six := range slices.Clone(c.addresses) {
 		port, ok := strings.CutPrefix(six.text, "[::]:")
@@ -182,7 +182,7 @@ func (c *converter) joinWildcards() {
 	}
 }
 
-// proxies are what set_real_ip_from and its like say.
+// proxies holds set_real_ip_from and related directives.
 type proxies struct {
 	trusted   []string
 	from      []Position
@@ -216,7 +216,7 @@ func (p *proxies) set(c *converter, d Directive) {
 	}
 }
 
-// clientHeader is what a policy's client_header is to be; empty for the default.
+// clientHeader returns the policy's client_header; empty for the default.
 func (p *proxies) clientHeader() string {
 	switch strings.ToLower(p.header) {
 	case "":
@@ -227,7 +227,7 @@ func (p *proxies) clientHeader() string {
 	return p.header
 }
 
-// connect makes one of the addresses, the servers and the proxies, once all are known.
+// connect connects the addresses, the servers and the proxies, when all of them are known.
 func (c *converter) connect() error {
 	c.joinWildcards()
 	p := &c.proxies
@@ -248,7 +248,7 @@ func (c *converter) connect() error {
 	return nil
 }
 
-// listenElsewhere puts the one address of a trial in place of all.
+// listenElsewhere replaces all addresses by the one address of a trial.
 func (c *converter) listenElsewhere() {
 	busy := slices.ContainsFunc(c.servers, func(s *server) bool { return !s.onlyReturns() })
 	first := map[string]bool{}
@@ -269,7 +269,7 @@ func (c *converter) listenElsewhere() {
 	c.servers, c.addresses = kept, []address{{text: c.Gateway}}
 }
 
-// String is the address as the policy's listen has it.
+// String returns the address for the policy's listen.
 func (a *address) String(trusted []string) string {
 	if !a.tls && !a.proxy && !a.h2c {
 		return quote(a.text)

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// route is a location, for one match.
+// route is one match of a location.
 type route struct {
 	from     Position
 	match    string // the path
-	rank     int    // exact before regular expressions, and these before prefixes
+	rank     int    // exact first, then regular expressions, then prefixes
 	length   int    // of nginx's prefix
 	exact    bool
 	upstream string
@@ -21,10 +21,12 @@ type route struct {
 	status   int
 	fields   []field
 	body     size
-	slash    string // the path without the slash that nginx redirects to the location; empty for none
+	// the path without the final slash, which nginx redirects to the location; otherwise empty
+	slash string
 }
 
-// used is a limit of a route, by its place in the policy, and the methods that it is for; none is all.
+// used is a limit of a route, by its position in the policy, and the methods that it applies to;
+// without methods, all.
 type used struct {
 	limit   int
 	methods []string
@@ -36,14 +38,14 @@ type field struct {
 	always      bool
 }
 
-// Ranks of routes of one server.
+// Ranks of the routes of a server.
 const (
 	rankExact = iota
 	rankFirst
 	rankPrefix
 )
 
-// locations goes through the locations of a block, those inside others too.
+// locations converts the locations of a block, including nested ones.
 func (c *converter) locations(s *server, block []Directive, inherited level, all []Directive) error {
 	for _, d := range block {
 		if d.Name != "location" {
@@ -75,7 +77,7 @@ func (c *converter) locations(s *server, block []Directive, inherited level, all
 	return nil
 }
 
-// content works out where a location's requests go, and which limits they meet.
+// content determines where a location's requests go, and which limits apply to them.
 func (c *converter) content(r *route, s *server, d Directive, l *level, all []Directive) error {
 	if answer, ok := c.answer(s, d, *l); ok { // nginx responds before it evaluates limits
 		r.respond = &answer
@@ -115,7 +117,7 @@ func (c *converter) content(r *route, s *server, d Directive, l *level, all []Di
 	return nil
 }
 
-// answer is the return of a location.
+// answer returns the response of a location with a return.
 func (c *converter) answer(s *server, d Directive, l level) (response, bool) {
 	for _, in := range d.Block {
 		if in.Name == "return" {
@@ -128,7 +130,8 @@ func (c *converter) answer(s *server, d Directive, l level) (response, bool) {
 	return response{}, false
 }
 
-// refusesAll says why the gateway has to let nobody in, and with which status; 0 where it may. A plain deny all is no problem.
+// refusesAll says why the gateway has to refuse all requests, and with which status; 0 if it need
+// not. A plain deny all is no problem.
 func refusesAll(d Directive, refuses []Directive) (why string, status int) {
 	if slices.ContainsFunc(d.Block, func(in Directive) bool { return in.Name == "internal" }) {
 		return "", 404
@@ -150,7 +153,7 @@ func refusesAll(d Directive, refuses []Directive) (why string, status int) {
 	return "", 0
 }
 
-// fallback is the named location of a try_files.
+// fallback returns the named location of a try_files.
 func fallback(d Directive) string {
 	for _, in := range d.Block {
 		if in.Name == "try_files" && len(in.Args) > 0 {
@@ -162,17 +165,19 @@ func fallback(d Directive) string {
 	return ""
 }
 
-// literal is a regular expression that stands for a plain text: the beginning of a path, or a whole one.
+// literal matches regular expressions that stand for a plain text: the beginning of a path, or a
+// whole path.
 var literal = regexp.MustCompile(`^\^(/(?:[A-Za-z0-9_/-]|\\\.)*)(\$?)$`)
 
-// matches turns what a location stands for into the match of a route. It reports false for one that is left out.
+// matches converts the path of a location to the match of a route. It reports false for a location
+// that is left out.
 func (c *converter) matches(s *server, d Directive) (r route, ok bool) {
 	r.from = d.Position
 	modifier, path := "", ""
 	switch len(d.Args) {
 	case 1:
 		path = d.Args[0]
-		if i := strings.IndexAny(path, "/@"); i > 0 { // written together, as in =/x
+		if i := strings.IndexAny(path, "/@"); i > 0 { // without a space, as in =/x
 			modifier, path = path[:i], path[i:]
 		}
 	case 2:
@@ -193,7 +198,8 @@ func (c *converter) matches(s *server, d Directive) (r route, ok bool) {
 		}
 		r.rank = rankFirst
 	} else {
-		r.rank = rankPrefix // also with ^~: of prefixes the longest counts, and it is before regular expressions
+		// also with ^~: the longest prefix applies, and it comes before regular expressions
+		r.rank = rankPrefix
 		if modifier == "=" {
 			r.rank = rankExact
 		}
@@ -258,10 +264,10 @@ func (c *converter) limited(r *route, s *server, l level) {
 	}
 }
 
-// fieldName is the name of a header field.
+// fieldName matches names of header fields.
 var fieldName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 
-// fieldsOf takes in the add_header of a level.
+// fieldsOf adds the add_header directives of a level.
 func (c *converter) fieldsOf(r *route, l level) {
 	for _, d := range l.fields {
 		switch {

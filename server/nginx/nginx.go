@@ -1,5 +1,5 @@
-// Package nginx reads the configuration of nginx, and turns what it says of limits into a policy file. What a policy cannot say is listed,
-// each thing with its line and with why.
+// Package nginx reads nginx configurations and converts their rate limits, routes and upstreams to
+// a policy file. It lists everything that a policy cannot express, with its line and the reason.
 package nginx
 
 import (
@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// A Position is a place in a file. Columns count bytes from 1.
+// A Position is a place in a file. Columns count bytes, from 1.
 type Position struct {
 	File      string
 	Line, Col int
@@ -20,14 +20,15 @@ type Position struct {
 // String has the form FILE:LINE:COL.
 func (p Position) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Col) }
 
-// An Error is something in a configuration that nginx would refuse too, or that is beyond the bounds of this package.
+// An Error is a mistake in a configuration that nginx would refuse too, or a configuration beyond
+// the limits of this package.
 type Error struct {
 	Position
 	Message string
-	Fix     string // what to do about it; may be empty
+	Fix     string // what to write instead; may be empty
 }
 
-// Error has the form FILE:LINE:COL: error: MESSAGE, and the fix in a line of its own.
+// Error has the form FILE:LINE:COL: error: MESSAGE. The fix follows on a line of its own.
 func (e *Error) Error() string {
 	s := fmt.Sprintf("%s: error: %s", e.Position, e.Message)
 	if e.Fix != "" {
@@ -36,7 +37,7 @@ func (e *Error) Error() string {
 	return s
 }
 
-// The bounds of what is read, all included files together.
+// Limits for all files of a configuration together.
 const (
 	maxBytes      = 16 << 20
 	maxFiles      = 1000
@@ -44,55 +45,57 @@ const (
 	maxDepth      = 32 // of blocks, and of includes
 )
 
-// A Directive is a name with its arguments, and a block where it has one.
+// A Directive is a name with its arguments, and with a block if it has one.
 type Directive struct {
 	Position
 	Name  string
 	Args  []string // without quotes and escapes
 	Block []Directive
-	Opens bool // it has a block, be it an empty one
+	Opens bool // it has a block, possibly an empty one
 }
 
-// Files is where a configuration and what it includes is read from.
+// Files opens a configuration and the files that it includes.
 type Files interface {
 	ReadFile(name string) ([]byte, error)
 	Glob(pattern string) ([]string, error)
 }
 
-// disk is the files of this machine.
+// disk reads the files of this machine.
 type disk struct{}
 
 func (disk) ReadFile(name string) ([]byte, error)  { return os.ReadFile(name) }
 func (disk) Glob(pattern string) ([]string, error) { return filepath.Glob(pattern) }
 
-// Disk returns the files of this machine.
+// Disk returns a Files for the files of this machine.
 func Disk() Files { return disk{} }
 
-// Parse reads a configuration and what it includes. As in nginx, the name of an included file is relative to the directory of the file that
-// is parsed, also where it stands in another. A wrong configuration is an *Error; a file that cannot be read is the error of reading it.
+// Parse parses a configuration and the files that it includes. As in nginx, the names of included
+// files are relative to the directory of the main file, even in an included file. For a wrong
+// configuration, the error is an *Error. If a file cannot be read, it is the error of reading.
 func Parse(files Files, name string) ([]Directive, error) {
 	p := &parser{files: files, dir: filepath.Dir(name)}
 	return p.file(name, 0, Position{})
 }
 
-// parsePartly is Parse, but an included file that cannot be read is skipped, and returned as a note.
+// parsePartly is like Parse, but skips included files that cannot be read. It returns a note for
+// each of them.
 func parsePartly(files Files, name string) (all []Directive, skipped []Note, err error) {
 	p := &parser{files: files, dir: filepath.Dir(name), partly: true}
 	all, err = p.file(name, 0, Position{})
 	return all, p.skipped, err
 }
 
-// parser is what the files of one configuration have in common.
+// parser is shared by all files of one configuration.
 type parser struct {
 	files             Files
 	dir               string
-	bytes, opened, at int // how much was read, how many files, and directives
+	bytes, opened, at int // bytes read, files opened, and directives so far
 
-	partly  bool   // included files that cannot be read are skipped
-	skipped []Note // one for each of them
+	partly  bool   // skip included files that cannot be read
+	skipped []Note // one for each skipped file
 }
 
-// file parses a file; from is the include that names it.
+// file parses a file. from is the position of the include.
 func (p *parser) file(name string, depth int, from Position) ([]Directive, error) {
 	data, err := p.files.ReadFile(name)
 	if err != nil {
@@ -120,7 +123,7 @@ func (p *parser) file(name string, depth int, from Position) ([]Directive, error
 	return all, err
 }
 
-// reason is an error without the name of the file.
+// reason returns an error without the name of the file.
 func reason(err error) error {
 	var path *os.PathError
 	if errors.As(err, &path) {
@@ -129,7 +132,7 @@ func reason(err error) error {
 	return err
 }
 
-// block parses directives up to the end of a block, or of the file.
+// block parses directives up to the end of a block or of the file.
 func (p *parser) block(l *lexer, depth int) (all []Directive, closed bool, err error) {
 	if depth > maxDepth {
 		return nil, false, &Error{l.pos, fmt.Sprintf("blocks and includes are nested deeper than %d", maxDepth), "does a file include itself?"}
@@ -204,7 +207,7 @@ func (p *parser) directive(l *lexer, depth int) (d Directive, e end, err error) 
 	}
 }
 
-// include parses the files that a directive names.
+// include parses the files that an include names.
 func (p *parser) include(d Directive, depth int) (all []Directive, err error) {
 	if len(d.Args) != 1 || d.Args[0] == "" {
 		return nil, &Error{d.Position, fmt.Sprintf("include has %d arguments", len(d.Args)), "name one file, or a pattern like conf.d/*.conf"}
@@ -214,7 +217,7 @@ func (p *parser) include(d Directive, depth int) (all []Directive, err error) {
 		name = filepath.Join(p.dir, name)
 	}
 	names := []string{name}
-	if strings.ContainsAny(name, "*?[") { // a pattern may match nothing
+	if strings.ContainsAny(name, "*?[") { // a pattern may match no file
 		if names, err = p.files.Glob(name); err != nil {
 			return nil, &Error{d.Position, fmt.Sprintf("%q is not a pattern: %v", d.Args[0], err), ""}
 		}

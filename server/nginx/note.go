@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// A Note is something in a configuration that is not in the policy, or not quite, and why.
+// A Note is a part of the configuration that is missing from the policy, or differs, and why.
 type Note struct {
 	Position
-	Critical bool // it changes who is limited, who is let in, or whether requests get anywhere
+	Critical bool // it changes which requests are limited or allowed, or whether they reach an upstream
 	Text     string
 }
 
-// String has the form FILE:LINE:COL: TEXT, with CRITICAL before the text of a critical note.
+// String has the form FILE:LINE:COL: TEXT. The text of a critical note begins with CRITICAL.
 func (n Note) String() string {
 	if n.Critical {
 		return n.Position.String() + ": CRITICAL: " + n.Text
@@ -21,7 +21,7 @@ func (n Note) String() string {
 	return n.Position.String() + ": " + n.Text
 }
 
-// sortNotes puts critical notes first, and else follows the files.
+// sortNotes sorts critical notes first, then by position.
 func sortNotes(all []Note) {
 	rank := func(n Note) int {
 		if n.Critical {
@@ -34,12 +34,12 @@ func sortNotes(all []Note) {
 	})
 }
 
-// note adds a note, once.
+// note adds a note, unless the same note was added before.
 func (c *converter) note(at Position, format string, args ...any) {
 	c.add(Note{at, false, fmt.Sprintf(format, args...)})
 }
 
-// critical adds a critical note, once.
+// critical adds a critical note, unless the same note was added before.
 func (c *converter) critical(at Position, format string, args ...any) {
 	c.add(Note{at, true, fmt.Sprintf(format, args...)})
 }

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// place is what has the same servers: one address, or several.
+// place is a group of addresses with the same servers.
 type place struct {
 	addresses []string
 	servers   []*server
-	first     *server // the one that answers where no name fits
+	first     *server // the default server, used when no name fits
 }
 
-// places puts addresses together that have the same servers.
+// places groups the addresses that have the same servers.
 func (c *converter) places() (all []place) {
 	for _, a := range c.addresses {
 		p := place{addresses: []string{a.text}}
@@ -40,8 +40,8 @@ func (c *converter) places() (all []place) {
 	return all
 }
 
-// routeLines are the routes of the policy: for each place the servers with names, those with names like *.example.com, and the one that answers where
-// no name fits.
+// routeLines returns the routes of the policy. For each place, servers with plain names come first,
+// then names like *.example.com, then the default server.
 func (c *converter) routeLines() (lines []string) {
 	useful := false
 	all := c.places()
@@ -79,15 +79,15 @@ func (c *converter) routeLines() (lines []string) {
 	return lines
 }
 
-// routes are lines of routes.
+// routes collects the lines of routes.
 type routes struct {
 	c         *converter
-	addresses []string        // where they are; none is everywhere
-	seen      map[string]bool // matches: of two, the first counts
+	addresses []string        // the addresses that they apply to; empty: all
+	seen      map[string]bool // matches so far: of two equal ones, the first applies
 	lines     []string
 }
 
-// wild adds the servers with names like *.example.com: the longest counts.
+// wild adds the servers with names like *.example.com, the longest name first.
 func (w *routes) wild(p place) {
 	type named struct {
 		host string
@@ -105,7 +105,8 @@ func (w *routes) wild(p place) {
 	}
 }
 
-// server adds the routes of a server for one host. Of locations nginx takes the exact one, else the first regular expression, else the longest prefix.
+// server adds the routes of a server for one host. nginx chooses the exact location, otherwise the
+// first regular expression, otherwise the longest prefix.
 func (w *routes) server(s *server, host string) {
 	if s.always != nil {
 		w.add(host, "/", route{from: s.always.from, respond: s.always})
@@ -127,7 +128,7 @@ func (w *routes) server(s *server, host string) {
 	}
 }
 
-// methods adds a route: one for each method that has limits of its own, and one for the others.
+// methods adds a route for each method that has limits of its own, and a route for all others.
 func (w *routes) methods(host string, r route) {
 	var methods []string
 	for _, u := range r.limits {
@@ -153,7 +154,7 @@ func (w *routes) methods(host string, r route) {
 	}
 }
 
-// add writes a route. A match that was there before is never reached.
+// add writes a route. It leaves out a match that occurred before, which would never be reached.
 func (w *routes) add(host, path string, r route) {
 	match := host + path
 	if w.seen[match] {

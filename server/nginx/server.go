@@ -12,17 +12,17 @@ import (
 type server struct {
 	d      Directive
 	label  string   // $server_name
-	names  []string // plain ones
+	names  []string // plain names
 	wild   []string // *.example.com
 	bounds []bound
-	hosts  map[string]response // of if ($host = ...) { return ... }
-	order  []string            // of these
-	always *response           // of a return for all requests
+	hosts  map[string]response // from if ($host = ...) { return ... }
+	order  []string            // the order of hosts
+	always *response           // from a return for all requests
 	routes []route
 	limits bool // some location has limits
 }
 
-// response is what a return, or a rewrite that redirects, answers.
+// response is the response of a return, or of a rewrite that redirects.
 type response struct {
 	from     Position
 	status   int
@@ -31,12 +31,12 @@ type response struct {
 	redirect string
 }
 
-// onlyReturns reports whether a server passes nothing on.
+// onlyReturns reports whether a server forwards no requests.
 func (s *server) onlyReturns() bool {
 	return s.always != nil || !slices.ContainsFunc(s.routes, func(r route) bool { return r.upstream != "" })
 }
 
-// server goes through a server block.
+// server converts a server block.
 func (c *converter) server(d Directive, inherited level) error {
 	s := &server{d: d, hosts: map[string]response{}}
 	if err := c.level(&inherited, d.Block); err != nil {
@@ -86,21 +86,21 @@ func (c *converter) server(d Directive, inherited level) error {
 	return nil
 }
 
-// limits reports whether there is a limit in a block, or in one inside.
+// limits reports whether a block, or a nested one, contains a limit.
 func limits(block []Directive) bool {
 	return slices.ContainsFunc(block, func(d Directive) bool {
 		return d.Name == "limit_req" || d.Name == "limit_conn" || limits(d.Block)
 	})
 }
 
-// hostName is what a route can have for a host.
+// hostName matches the hosts that a route can have.
 var hostName = regexp.MustCompile(`^(?:[a-z0-9_-]+(?:\.[a-z0-9_-]+)*\.?|\[[0-9a-f:]+\])$`)
 
-// named takes in a name of a server.
+// named adds a name of a server.
 func (c *converter) named(s *server, d Directive, name string) {
 	name = strings.ToLower(name)
 	switch {
-	case name == "" || name == "_": // of no request
+	case name == "" || name == "_": // no request has it
 	case !hostName.MatchString(strings.TrimPrefix(strings.TrimPrefix(name, "*"), ".")) && !strings.HasPrefix(name, "~") && !strings.HasSuffix(name, ".*"):
 		c.critical(d.Position, "server_name %s is left out: it is no name of a host", clip(name))
 	case strings.HasPrefix(name, "~") || strings.HasSuffix(name, ".*"):
@@ -114,7 +114,8 @@ func (c *converter) named(s *server, d Directive, name string) {
 	}
 }
 
-// ifHost takes in if ($host = NAME) { return ...; }, which certbot writes. Every other if is left out.
+// ifHost converts if ($host = NAME) { return ...; }, which certbot writes. Every other if is left
+// out.
 func (c *converter) ifHost(s *server, d Directive, l level) {
 	if len(d.Args) == 3 && (d.Args[0] == "($host" || d.Args[0] == "($http_host") && d.Args[1] == "=" && len(d.Block) == 1 && d.Block[0].Name == "return" {
 		host := strings.ToLower(strings.TrimSuffix(d.Args[2], ")"))
@@ -129,7 +130,8 @@ func (c *converter) ifHost(s *server, d Directive, l level) {
 	c.critical(d.Position, "if %s is left out: a policy has no conditions but match and exempt", strings.Join(d.Args, " "))
 }
 
-// returned is what a return or a rewrite answers. It reports false for what a route cannot, which is noted.
+// returned converts a return or a rewrite. If a route cannot express it, returned adds a note and
+// reports false.
 func (c *converter) returned(s *server, d Directive, l level) (r response, ok bool) {
 	r.from = d.Position
 	if d.Name == "rewrite" {
@@ -164,7 +166,7 @@ func (c *converter) returned(s *server, d Directive, l level) (r response, ok bo
 	return r, true
 }
 
-// rewritten is the redirect that a rewrite is, for those that redirect every request.
+// rewritten converts a rewrite that redirects every request.
 func (c *converter) rewritten(s *server, d Directive) (r response, ok bool) {
 	r.from = d.Position
 	flag := ""
@@ -194,7 +196,7 @@ func (c *converter) rewritten(s *server, d Directive) (r response, ok bool) {
 	return r, false
 }
 
-// template is a text with variables as a policy's redirect has them.
+// template converts a text with variables to the notation of a policy's redirect.
 func (c *converter) template(s *server, text string) (string, bool) {
 	names, literal, why := pieces(text)
 	if why != "" {
@@ -226,7 +228,7 @@ func (c *converter) template(s *server, text string) (string, bool) {
 	return out, true
 }
 
-// rest is what a server does with requests that no location is for: nginx looks for files.
+// rest handles requests of a server that match no location. nginx would look for files.
 func (c *converter) rest(s *server, l level) {
 	for _, r := range s.routes {
 		if r.match == "/" {
@@ -238,7 +240,7 @@ func (c *converter) rest(s *server, l level) {
 	s.routes = append(s.routes, r)
 }
 
-// String is a response as the policy's respond has it.
+// String returns a response for the policy's respond.
 func (r response) String() string {
 	text := fmt.Sprintf("{ status: %d", r.status)
 	if r.redirect != "" {

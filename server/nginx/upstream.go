@@ -13,10 +13,10 @@ type group struct {
 	servers []Directive
 }
 
-// upstream is one of the policy.
+// upstream is an upstream of the policy.
 type upstream struct {
 	name string
-	text string // what it has in the policy
+	text string // its text in the policy
 	from []Position
 }
 
@@ -39,7 +39,8 @@ func (c *converter) upstream(d Directive) error {
 	return nil
 }
 
-// proxied is where the requests of a location go. at is where that is written: the location, or the one that a try_files names.
+// proxied determines where the requests of a location go. at is the location that says so: this
+// one, or the one that a try_files names.
 func (c *converter) proxied(r *route, d, at Directive, l level) {
 	for _, in := range at.Block {
 		switch {
@@ -56,7 +57,7 @@ func (c *converter) proxied(r *route, d, at Directive, l level) {
 	r.respond = &response{from: d.Position, status: 404}
 }
 
-// pass is the upstream that a proxy_pass names.
+// pass returns the upstream of a proxy_pass.
 func (c *converter) pass(r *route, d, location Directive, l level) {
 	out := func(why string) {
 		c.critical(d.Position, "%s %s is left out: %s; its requests get 502", d.Name, d.Args[0], why)
@@ -103,7 +104,8 @@ func (c *converter) pass(r *route, d, location Directive, l level) {
 	c.sent(d, u.Host, l)
 }
 
-// targets are the url or the targets of an upstream, in the words of a policy; empty where none can be reached.
+// targets returns the url or the targets of an upstream in the policy's notation; empty if none can
+// be reached.
 func (c *converter) targets(host, scheme string, d Directive) (text string, from []Position) {
 	g, known := c.groups[host]
 	if !known {
@@ -159,7 +161,7 @@ func (c *converter) targets(host, scheme string, d Directive) (text string, from
 	return "targets: [" + strings.Join(plain, ", ") + "]", []Position{g.d.Position}
 }
 
-// settings are those of an upstream beside its targets.
+// settings returns the settings of an upstream besides its targets.
 func (c *converter) settings(scheme, protocol string, l level) (text string) {
 	if protocol != "" {
 		text += ", protocol: " + protocol
@@ -178,7 +180,8 @@ func (c *converter) settings(scheme, protocol string, l level) (text string) {
 		return text
 	}
 	if l.tls["proxy_ssl_verify"] != "on" {
-		return text + ", tls: { insecure: true }" // nginx does not verify upstreams by default; weir check warns of it
+		// nginx does not verify upstreams by default; weir check warns of it
+		return text + ", tls: { insecure: true }"
 	}
 	var tls []string
 	if ca := l.tls["proxy_ssl_trusted_certificate"]; ca != "" {
@@ -193,7 +196,7 @@ func (c *converter) settings(scheme, protocol string, l level) (text string) {
 	return text
 }
 
-// sent notes where a request reaches the upstream with other header fields than from nginx.
+// sent adds a note if the upstream gets other header fields than from nginx.
 func (c *converter) sent(d Directive, host string, l level) {
 	keeps := false
 	for _, in := range l.sets {
@@ -218,7 +221,7 @@ func (c *converter) sent(d Directive, host string, l level) {
 	}
 }
 
-// reach is the name of the upstream with these settings.
+// reach returns the name of the upstream with these settings.
 func (c *converter) reach(name, text string, from []Position) string {
 	for i := range c.upstreams {
 		if u := &c.upstreams[i]; u.text == text {

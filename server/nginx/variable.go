@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// variable is one that a map or a geo defines.
+// variable is a variable that a map or a geo defines.
 type variable struct {
 	d      Directive
 	geo    bool
-	source string // what it goes by, as it is written
+	source string // what it depends on, as in the configuration
 	cases  []mapping
-	def    string // where no case fits
-	why    string // why a policy cannot say it; empty where it may
+	def    string // the default
+	why    string // why a policy cannot express it; otherwise empty
 }
 
 // mapping is one line of a map or a geo.
 type mapping struct{ from, to string }
 
-// variable takes in a map or a geo.
+// variable adds a map or a geo.
 func (c *converter) variable(d Directive) {
 	v := variable{d: d, geo: d.Name == "geo"}
 	switch {
@@ -41,7 +41,7 @@ func (c *converter) variable(d Directive) {
 			v.why = fmt.Sprintf("its geo has %s", in.Name)
 		default:
 			name := in.Name
-			if strings.HasPrefix(name, `\`) { // in front of a value that is a word of map
+			if strings.HasPrefix(name, `\`) { // in front of a value that is a keyword of map
 				name = name[1:]
 			}
 			v.cases = append(v.cases, mapping{name, first(in.Args)})
@@ -50,16 +50,18 @@ func (c *converter) variable(d Directive) {
 	c.maps[strings.TrimPrefix(d.Args[len(d.Args)-1], "$")] = v
 }
 
-// allow is a key that a map or a geo decides about: the same for all requests, but for those that have none and are not limited.
+// allow is a key that a map or a geo decides about. It is the same for all requests, except for
+// those without a key, which are not limited.
 type allow struct {
-	key     string   // as it is written
-	exempt  []string // in the words of a policy
-	methods []string // the only ones that are limited; none is all
-	headers bool     // some are exempt by a header
-	why     string   // why a policy cannot say it
+	key     string   // as in the configuration
+	exempt  []string // in the policy's notation
+	methods []string // the only methods that are limited; empty: all
+	headers bool     // a header exempts some requests
+	why     string   // why a policy cannot express it
 }
 
-// allowed works out the key of a zone that is a variable of a map or a geo. It reports false for other keys.
+// allowed resolves the key of a zone that is a variable of a map or a geo. It reports false for
+// other keys.
 func (c *converter) allowed(text string) (a allow, ok bool) {
 	names, isText, why := pieces(text)
 	if why != "" || len(names) == 0 {
@@ -82,10 +84,10 @@ func (c *converter) allowed(text string) (a allow, ok bool) {
 	return a, false
 }
 
-// maxMaps bounds how many maps stand behind one another.
+// maxMaps limits how many maps may depend on each other.
 const maxMaps = 8
 
-// choose works out a variable whose values then is applied to.
+// choose resolves a variable. then is applied to its values.
 func (c *converter) choose(v variable, then func(string) string, depth int) allow {
 	switch {
 	case v.why != "":
@@ -113,7 +115,7 @@ func (c *converter) choose(v variable, then func(string) string, depth int) allo
 	return allow{why: "it goes by " + v.source}
 }
 
-// lookUp is the value of a map for a value.
+// lookUp returns the value of a map for an input.
 func (v *variable) lookUp(value string) string {
 	for _, m := range v.cases {
 		if !strings.HasPrefix(m.from, "~") && strings.EqualFold(m.from, value) {
@@ -135,7 +137,7 @@ func (v *variable) lookUp(value string) string {
 	return v.def
 }
 
-// take notes the key of one case. It reports false where another case has another one.
+// take records the key of one case. It reports false if another case has a different key.
 func (a *allow) take(key string) bool {
 	if key == "" || key == a.key {
 		return true
@@ -148,7 +150,7 @@ func (a *allow) take(key string) bool {
 	return true
 }
 
-// byMethod is for a map that goes by the method.
+// byMethod resolves a map that depends on the method.
 func (v *variable) byMethod(then func(string) string) (a allow) {
 	def := then(v.def)
 	if !a.take(def) {
@@ -170,7 +172,7 @@ func (v *variable) byMethod(then func(string) string) (a allow) {
 	return a
 }
 
-// byHeader is for a map that goes by a header field.
+// byHeader resolves a map that depends on a header field.
 func (v *variable) byHeader(name string, then func(string) string) (a allow) {
 	def := then(v.def)
 	if def == "" {
@@ -192,10 +194,11 @@ func (v *variable) byHeader(name string, then func(string) string) (a allow) {
 	return a
 }
 
-// maxPrefixes is how many prefixes an exempt is written with.
+// maxPrefixes limits the prefixes in an exempt.
 const maxPrefixes = 2000
 
-// byAddress is for what goes by the client's address: the longest prefix decides. What has no key is exempt.
+// byAddress resolves a geo or a map that depends on the client's address: the longest prefix
+// decides. Addresses without a key are exempt.
 func (v *variable) byAddress(then func(string) string) (a allow) {
 	type prefixed struct {
 		prefix netip.Prefix
@@ -238,7 +241,7 @@ func (v *variable) byAddress(then func(string) string) (a allow) {
 			return allow{why: fmt.Sprintf("it takes more than %d prefixes", maxPrefixes)}
 		}
 	}
-	for i, text := range a.exempt { // one address is written as one
+	for i, text := range a.exempt { // a single address is written without a length
 		if p, err := netip.ParsePrefix(text); err == nil && p.IsSingleIP() {
 			a.exempt[i] = p.Addr().String()
 		}
@@ -246,7 +249,7 @@ func (v *variable) byAddress(then func(string) string) (a allow) {
 	return a
 }
 
-// without is a prefix without the holes in it, as prefixes.
+// without returns the prefixes that remain of p without the holes.
 func without(p netip.Prefix, holes []netip.Prefix) []netip.Prefix {
 	inside := slices.ContainsFunc(holes, func(h netip.Prefix) bool { return p.Contains(h.Addr()) && h.Bits() >= p.Bits() })
 	switch {

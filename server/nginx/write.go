@@ -40,7 +40,8 @@ func (c *converter) yaml() []byte {
 	return w.Bytes()
 }
 
-// withNotes is the policy with its critical notes at the top: they are seen when the file is opened.
+// withNotes puts the critical notes at the top of the policy, where they are seen when the file is
+// opened.
 func (c *converter) withNotes(policy []byte) []byte {
 	w := &writer{}
 	for _, n := range c.notes {
@@ -133,7 +134,7 @@ func (c *converter) writeLimit(w *writer, l *limit) {
 	}
 }
 
-// bytesText is a size in the words of a policy.
+// bytesText returns a size in the policy's notation.
 func bytesText(n int64) string {
 	switch {
 	case n%(1<<30) == 0:
@@ -146,12 +147,11 @@ func bytesText(n int64) string {
 	return fmt.Sprint(n)
 }
 
-// writer writes lines.
 type writer struct{ bytes.Buffer }
 
 func (w *writer) line(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 
-// from writes a line with where it came from.
+// from writes a line with a comment that names its origin.
 func (w *writer) from(text string, at ...Position) {
 	var lines []string
 	for _, p := range at {
@@ -165,10 +165,10 @@ func (w *writer) from(text string, at ...Position) {
 	w.line("%s", text)
 }
 
-// plain are the texts that need no quotes in YAML.
+// plain matches texts that need no quotes in YAML.
 var plain = regexp.MustCompile(`^[A-Za-z/][A-Za-z0-9._/-]*$`)
 
-// words are those that YAML takes for something else.
+// words matches words with a special meaning in YAML.
 var words = regexp.MustCompile(`^(?i:true|false|yes|no|on|off|null|y|n)$`)
 
 // quotes writes the items of a list.
@@ -180,14 +180,14 @@ func quotes(texts []string) string {
 	return strings.Join(all, ", ")
 }
 
-// quote writes a text so that YAML reads it as one. JSON's texts are YAML's.
+// quote quotes a text for YAML, which accepts JSON's texts.
 func quote(text string) string {
 	if plain.MatchString(text) && !words.MatchString(text) {
 		return text
 	}
 	quoted, err := json.Marshal(text)
 	if err != nil {
-		return `""` // it cannot fail: it is a text
+		return `""` // encoding a string cannot fail
 	}
 	return string(quoted)
 }

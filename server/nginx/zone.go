@@ -11,11 +11,11 @@ type zone struct {
 	d     Directive
 	name  string
 	conns bool
-	key   string // as it is written
-	rate  string // of requests, in our notation
+	key   string // as in the configuration
+	rate  string // of requests, in Weir's notation
 }
 
-// A use is a limit_req or a limit_conn: a zone, and the numbers that go with it here.
+// A use is a limit_req or a limit_conn: a zone with the parameters of this place.
 type use struct {
 	d           Directive
 	zone        *zone
@@ -23,12 +23,13 @@ type use struct {
 	delay       int64 // -1 for nodelay
 }
 
-// wrong is an error about a directive.
+// wrong returns an error about a directive.
 func wrong(d Directive, fix, format string, args ...any) *Error {
 	return &Error{d.Position, fmt.Sprintf("%s: ", d.Name) + fmt.Sprintf(format, args...), fix}
 }
 
-// parseZone reads limit_req_zone KEY zone=NAME:SIZE rate=RATE, or limit_conn_zone KEY zone=NAME:SIZE.
+// parseZone parses limit_req_zone KEY zone=NAME:SIZE rate=RATE, or limit_conn_zone KEY
+// zone=NAME:SIZE.
 func parseZone(d Directive) (*zone, error) {
 	z := &zone{d: d, conns: d.Name == "limit_conn_zone"}
 	for i, arg := range d.Args {
@@ -42,7 +43,7 @@ func parseZone(d Directive) (*zone, error) {
 			}
 		case name == "rate" && !z.conns:
 			z.rate, err = parseRate(d, value)
-		case arg == "sync": // of nginx plus
+		case arg == "sync": // of nginx Plus
 		case i == 0:
 			z.key = arg
 		default:
@@ -56,12 +57,12 @@ func parseZone(d Directive) (*zone, error) {
 	case len(d.Args) == 0 || z.name == "":
 		return nil, wrong(d, "write zone=NAME:SIZE, like zone=one:10m", "the zone is missing")
 	case !z.conns && z.rate == "":
-		z.rate = "1/s" // what nginx takes where there is none
+		z.rate = "1/s" // nginx's default
 	}
 	return z, nil
 }
 
-// parseRate reads 10r/s or 30r/m.
+// parseRate parses 10r/s or 30r/m.
 func parseRate(d Directive, text string) (string, error) {
 	number, unit, _ := strings.Cut(text, "r/")
 	n, err := strconv.ParseInt(number, 10, 64)
@@ -71,7 +72,7 @@ func parseRate(d Directive, text string) (string, error) {
 	return strconv.FormatInt(n, 10) + "/" + unit, nil
 }
 
-// parseUse reads limit_req zone=NAME [burst=N] [nodelay | delay=N], or limit_conn ZONE N.
+// parseUse parses limit_req zone=NAME [burst=N] [nodelay | delay=N], or limit_conn ZONE N.
 func parseUse(d Directive, zones map[string]*zone) (u use, err error) {
 	u.d = d
 	name := ""
@@ -94,7 +95,7 @@ func parseUse(d Directive, zones map[string]*zone) (u use, err error) {
 	return u, nil
 }
 
-// parameters reads those of a limit_req.
+// parameters parses the parameters of a limit_req.
 func (u *use) parameters() (zone string, err error) {
 	number := func(text string) (n int64) {
 		if n, err = strconv.ParseInt(text, 10, 64); err != nil || n < 1 || n > 1<<31 {
@@ -125,7 +126,8 @@ func (u *use) parameters() (zone string, err error) {
 	return zone, nil
 }
 
-// delayAfter is how many of the burst are not delayed: more than there are make no difference.
+// delayAfter returns how many requests of the burst are not delayed. nginx accepts more than the
+// burst, which changes nothing.
 func (u *use) delayAfter() int64 {
 	if u.delay < 0 {
 		return u.burst

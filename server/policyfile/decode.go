@@ -15,11 +15,11 @@ import (
 	"github.com/weirflow/weir/server/stores"
 )
 
-// decoder turns a tree into a policy. What the schema has against the tree is told already: here a value of the wrong type is passed
-// over in silence.
+// decoder turns a tree into a policy. The schema has already reported values of a wrong type, so
+// the decoder ignores them.
 type decoder struct {
 	findings []finding
-	spoilt   map[string]bool // limits about whose algorithm something was said
+	spoilt   map[string]bool // limits whose algorithm already has a problem
 }
 
 func (d *decoder) wrong(msg, fix string, path ...string) {
@@ -60,7 +60,7 @@ func admin(n *node) policy.Admin {
 	return policy.Admin{TokenFile: text(n.get("token_file")), Cert: text(tls.get("cert")), Key: text(tls.get("key")), StateFile: text(n.get("state_file"))}
 }
 
-// prefixes reads addresses and prefixes.
+// prefixes parses a list of addresses and prefixes.
 func (d *decoder) prefixes(n *node, path ...string) (all []netip.Prefix) {
 	for i, t := range texts(n) {
 		prefix, err := netip.ParsePrefix(t)
@@ -77,7 +77,7 @@ func (d *decoder) prefixes(n *node, path ...string) (all []netip.Prefix) {
 	return all
 }
 
-// unmappedBits is the length of a prefix once IPv4 inside IPv6 is IPv4.
+// unmappedBits returns the length of a prefix after IPv4 inside IPv6 was turned into IPv4.
 func unmappedBits(p netip.Prefix) int {
 	if p.Addr().Is4In6() {
 		return max(p.Bits()-96, 0)
@@ -104,7 +104,7 @@ func (d *decoder) store(name string, n *node) policy.Store {
 	if m := n.get("nodes"); m != nil && s.Nodes == 0 && m.shape == scalar {
 		d.wrong("0 is not a number of nodes", "write how many share the store, at least 1", "stores", name, "nodes")
 	}
-	if n.get("url") != nil { // else the schema says that it is missing
+	if n.get("url") != nil { // otherwise the schema reports that it is missing
 		s.Place = stores.Locate(s.URL)
 		for _, p := range stores.Check(s) {
 			d.wrong(p.Message, p.Fix, "stores", name, p.Field)
@@ -113,7 +113,7 @@ func (d *decoder) store(name string, n *node) policy.Store {
 	return s
 }
 
-// duration reads a duration above 0.
+// duration parses a duration above 0.
 func (d *decoder) duration(n *node, like string, path ...string) time.Duration {
 	written := text(n)
 	if written == "" {
@@ -127,7 +127,8 @@ func (d *decoder) duration(n *node, like string, path ...string) time.Duration {
 	return v
 }
 
-// kept checks that limits and waiting rooms can be kept in the stores that they name. A store that does not exist is reported by the policy's own check.
+// kept checks that each store can keep the limits and waiting rooms that name it. The policy's own
+// check reports stores that do not exist.
 func (d *decoder) kept(p *policy.Policy) {
 	index := func(store string) int {
 		return slices.IndexFunc(p.Stores, func(s policy.Store) bool { return s.Name == store })
@@ -175,7 +176,7 @@ func (d *decoder) limit(name string, n *node) policy.Limit {
 	}
 	switch len(kinds) {
 	case 0:
-		return l // the policy says so
+		return l // the policy's own check reports it
 	case 1:
 	default:
 		d.wrong(fmt.Sprintf("the limit has %s", strings.Join(kinds, " and ")), "keep one of them", "limits", name, kinds[1])
@@ -184,7 +185,7 @@ func (d *decoder) limit(name string, n *node) policy.Limit {
 	values := map[string]any{}
 	for _, f := range fields(n.get(kinds[0])) {
 		if f.value.shape != scalar || !slices.Contains(policy.Fields(kinds[0]), f.name) {
-			d.spoilt[name] = true // told already
+			d.spoilt[name] = true // already reported
 			continue
 		}
 		values[f.name] = f.value.value
@@ -194,7 +195,7 @@ func (d *decoder) limit(name string, n *node) policy.Limit {
 	var wrong *policy.FieldError
 	if errors.As(err, &wrong) {
 		d.spoilt[name] = true
-		if n.get(kinds[0]).get(wrong.Field) != nil { // else it is missing, which is told already
+		if n.get(kinds[0]).get(wrong.Field) != nil { // otherwise it is missing, which is already reported
 			d.wrong(wrong.Err.Error(), wrong.Fix, "limits", name, kinds[0], wrong.Field)
 		}
 	}
@@ -228,7 +229,7 @@ func response(n *node) policy.Response {
 	return r
 }
 
-// addHeaders reads header fields by name: a text, or a map with the value.
+// addHeaders reads header fields by name. Each value is a text, or a map with the value.
 func addHeaders(n *node) (all []policy.AddHeader) {
 	for _, f := range fields(n) {
 		h := policy.AddHeader{Name: f.name, Value: text(f.value)}
@@ -252,7 +253,7 @@ func (d *decoder) refused(n *node, path ...string) policy.Refused {
 	}
 }
 
-// The readers below return the zero value for what is not there or is something else.
+// The readers below return the zero value if the value is missing or has another type.
 
 func text(n *node) string {
 	if n == nil || n.shape != scalar {
@@ -304,7 +305,7 @@ func items(n *node) []*node {
 	return n.items
 }
 
-// texts reads a list of texts; a text alone is a list of one.
+// texts reads a list of texts. A single text counts as a list of one.
 func texts(n *node) (all []string) {
 	if n != nil && n.shape == scalar {
 		return []string{text(n)}

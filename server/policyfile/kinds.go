@@ -8,14 +8,15 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// Where policy.schema.json has a line about each kind of limit. Those lines are made from the kinds' descriptions, so that an algorithm's
-// fields are written down once, beside its arithmetic.
+// policy.schema.json has placeholder lines for the algorithms. They are generated from the
+// descriptions of the algorithms, so that an algorithm's fields are listed only once, beside its
+// arithmetic.
 const (
 	kindsRequired = `        { "required": ["$kinds"] }`
 	kindsFields   = `        "$kinds": {},`
 )
 
-// withKinds is a schema with the kinds of limits put in.
+// withKinds returns a schema with the algorithms filled in.
 func withKinds(schema string) []byte {
 	var required, fields []string
 	for _, k := range rules.Kinds() {
@@ -26,7 +27,7 @@ func withKinds(schema string) []byte {
 	return []byte(strings.Replace(schema, kindsFields, strings.Join(fields, "\n"), 1))
 }
 
-// kindSchema is the schema of one kind's fields, as a property of a limit.
+// kindSchema returns the schema of one algorithm's fields, as a property of a limit.
 func kindSchema(k *rules.Kind) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "        %s: {\n          \"description\": %s,\n          \"type\": \"object\",\n          \"additionalProperties\": false,\n",
@@ -44,7 +45,7 @@ func kindSchema(k *rules.Kind) string {
 	return b.String()
 }
 
-// requiredSchema says which fields must be there, and where one of them may be left out after all.
+// requiredSchema returns which fields are required, and which of them may be replaced by another.
 func requiredSchema(fields []rules.Field) string {
 	var always, mostly []string
 	var unless *rules.Unless
@@ -65,7 +66,7 @@ func requiredSchema(fields []rules.Field) string {
 `, inJSON(unless.Field), inJSON(unless.Pattern), strings.Join(always, ", "), strings.Join(mostly, ", "))
 }
 
-// fieldSchema is the schema of one field.
+// fieldSchema returns the schema of one field.
 func fieldSchema(f rules.Field) string {
 	doc := f.Doc
 	if f.Default != "" {
@@ -86,8 +87,8 @@ func fieldSchema(f rules.Field) string {
 	return fmt.Sprintf(`{ "description": %s, "type": %s }`, inJSON(doc), written)
 }
 
-// inJSON is a text in JSON.
+// inJSON returns a text in JSON.
 func inJSON(text string) string {
-	b, _ := json.Marshal(text) // a string always can be
+	b, _ := json.Marshal(text) // encoding a string cannot fail
 	return string(b)
 }

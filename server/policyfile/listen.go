@@ -10,7 +10,7 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// listen reads where a server listens, and the bounds of those who connect.
+// listen reads where a server listens, and the bounds for its clients.
 func (d *decoder) listen(n *node) policy.Listen {
 	l := policy.Listen{
 		Gateway: d.listeners(n.get("gateway")),
@@ -42,7 +42,7 @@ func (d *decoder) listeners(n *node) (all []policy.Listener) {
 	return all
 }
 
-// together checks what listeners are to each other.
+// together checks the listeners against each other.
 func (d *decoder) together(n *node, all []policy.Listener) {
 	secure := slices.ContainsFunc(all, func(l policy.Listener) bool { return l.TLS != nil })
 	seen := map[string]bool{}
@@ -89,10 +89,10 @@ func (d *decoder) listener(n *node, path []string) policy.Listener {
 	return l
 }
 
-// address checks HOST:PORT beyond what the schema does: it lets everything pass that ends like one.
+// address checks HOST:PORT more strictly than the schema, which only looks at the end of the text.
 func (d *decoder) address(written string, path []string) string {
 	if written == "" {
-		return "" // told already, or not there
+		return "" // already reported, or missing
 	}
 	if _, port, err := net.SplitHostPort(written); err != nil || !isPort(port) {
 		d.wrong(fmt.Sprintf("%q is not an address", written), "write HOST:PORT, like 127.0.0.1:8080, or [::1]:8080 for IPv6", path...)
@@ -149,7 +149,7 @@ func (d *decoder) routeBodies(n *node, routes []policy.Route) {
 	}
 }
 
-// accessLog reads where requests are logged: a text alone is the file.
+// accessLog reads where requests are logged. A single text is the file.
 func (d *decoder) accessLog(n *node) policy.AccessLog {
 	if n == nil {
 		return policy.AccessLog{}
@@ -160,7 +160,7 @@ func (d *decoder) accessLog(n *node) policy.AccessLog {
 	return policy.AccessLog{File: text(n.get("file")), Format: text(n.get("format"))}
 }
 
-// size reads bytes: a number, or one with KiB, MiB or GiB.
+// size reads bytes: a number, or a number with KiB, MiB or GiB.
 func (d *decoder) size(n *node, least int64, path ...string) int64 {
 	written := text(n)
 	if written == "" {

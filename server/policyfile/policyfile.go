@@ -1,5 +1,5 @@
-// Package policyfile reads a policy from YAML. All that is wrong with a file is told at once, each thing with its line and column and
-// with what to do about it.
+// Package policyfile reads a policy from YAML. It reports all problems of a file at once, each with
+// its line, its column and a fix.
 package policyfile
 
 import (
@@ -16,21 +16,22 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// A File is a policy file that was read.
+// A File is a policy file after reading.
 type File struct {
 	Path     string
-	Data     []byte // as it was read
+	Data     []byte // the text of the file
 	Policy   policy.Policy
-	Bodies   map[string][]byte // what the files hold that the policy names for the refused, by name
-	Problems []Problem         // warnings only, unless Load returned an error
+	Bodies   map[string][]byte // the contents of the files with responses that the policy names, by name
+	Problems []Problem         // only warnings, unless Load returned an error
 
-	UpstreamTLS map[string]UpstreamTLS // of the upstreams that say something of it, by name
-	Untrusted   bool                   // ParseInside read it: its sender must not learn about files of this machine
+	UpstreamTLS map[string]UpstreamTLS // by the name of the upstream, for upstreams with TLS settings
+	Untrusted   bool                   // read by ParseInside: the sender must not learn about files of this machine
 
-	root *node // nil where the text is not YAML
+	root *node // nil if the text is not YAML
 }
 
-// Beside is the path of a file that the policy names: a name that is not absolute is looked for beside the policy file.
+// Beside returns the path of a file that the policy names. A relative name is relative to the
+// directory of the policy file.
 func (f *File) Beside(name string) string {
 	if filepath.IsAbs(name) {
 		return name
@@ -38,27 +39,28 @@ func (f *File) Beside(name string) string {
 	return filepath.Join(filepath.Dir(f.Path), name)
 }
 
-// Has reports whether the file has something at a path of keys and indexes, like "listen", "gateway".
+// Has reports whether the file has a value at a path of keys and indexes, such as "listen",
+// "gateway".
 func (f *File) Has(path ...string) bool {
 	return f.root.find(path) != nil
 }
 
-// Wrong is an error at a path of keys and indexes, for checks beyond those of Load.
+// Wrong returns an error at a path of keys and indexes, for checks beyond those of Load.
 func (f *File) Wrong(message, fix string, path ...string) Problem {
 	line, col := f.root.at(path)
 	return Problem{f.Path, line, col, message, fix, false}
 }
 
-// A Problem is one thing that is wrong with a file.
+// A Problem is an error or a warning about a file.
 type Problem struct {
 	File      string
 	Line, Col int
 	Message   string
-	Fix       string // what to do about it; may be empty
+	Fix       string // what to write instead; may be empty
 	Warning   bool   // the policy works nevertheless
 }
 
-// String has the form FILE:LINE:COL: error: MESSAGE, and the fix in a line of its own.
+// String has the form FILE:LINE:COL: error: MESSAGE. The fix follows on a line of its own.
 func (p Problem) String() string {
 	severity := "error"
 	if p.Warning {
@@ -74,7 +76,7 @@ func (p Problem) String() string {
 // InvalidError is the error for a file that is not a valid policy.
 type InvalidError struct{ Problems []Problem }
 
-// Error has a line for each problem.
+// Error returns one line for each problem.
 func (e *InvalidError) Error() string {
 	lines := make([]string, len(e.Problems))
 	for i, p := range e.Problems {
@@ -83,11 +85,12 @@ func (e *InvalidError) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// maxBody bounds a file with what the refused get, which is kept in memory.
+// maxBody limits a file with a response, because it is kept in memory.
 const maxBody = 1 << 20
 
-// Load reads the file at path, and the files that it names, which are looked for beside it. The error is an *InvalidError where the
-// policy is not valid; where reading fails it is that of the operating system.
+// Load reads the file at path and the files that it names, which are relative to its directory. If
+// the policy is not valid, the error is an *InvalidError. If reading fails, it is the error of the
+// operating system.
 func Load(path string) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -101,10 +104,11 @@ func Load(path string) (*File, error) {
 	return Parse(path, data)
 }
 
-// Parse is Load for data that was read already; path says where from.
+// Parse is like Load for data that was already read. path says where it came from.
 func Parse(path string, data []byte) (*File, error) { return parseFile(path, data, false) }
 
-// ParseInside is Parse for data from somebody who is not trusted with the files of this machine: what it names has to be beside path.
+// ParseInside is like Parse for data from a sender who must not read other files of this machine.
+// All files that it names must be in the directory of path.
 func ParseInside(path string, data []byte) (*File, error) { return parseFile(path, data, true) }
 
 func parseFile(path string, data []byte, inside bool) (*File, error) {
@@ -133,17 +137,17 @@ func parseFile(path string, data []byte, inside bool) (*File, error) {
 	}
 	for _, p := range f.Policy.Check() {
 		if len(p.Path) >= 2 && p.Path[0] == "limits" && d.spoilt[p.Path[1]] && (len(p.Path) == 2 || slices.Contains(policy.Kinds(), p.Path[2])) && !p.Warning {
-			continue // the decoder has told more
+			continue // the decoder has reported more about it
 		}
 		f.add(root, finding{path: p.Path, msg: p.Message, fix: p.Fix}, p.Warning)
 	}
 	f.bodies(root, inside)
-	f.upstreamTLS(root) // also from elsewhere: what is in these files is shown to nobody
+	f.upstreamTLS(root) // also for untrusted data: the contents of these files are never shown
 	f.pages(root, inside)
 	return f, f.settle()
 }
 
-// add places a finding. What was found by two checks is told once.
+// add adds a finding with its position. It adds a finding of two checks only once.
 func (f *File) add(root *node, w finding, warning bool) {
 	line, col := root.at(w.path)
 	if w.onKey {
@@ -155,7 +159,7 @@ func (f *File) add(root *node, w finding, warning bool) {
 	}
 }
 
-// keyAt returns where the last key of a path is.
+// keyAt returns the position of the last key of a path.
 func (n *node) keyAt(path []string) (line, col int) {
 	if len(path) == 0 {
 		return n.line, n.col
@@ -177,7 +181,7 @@ func (n *node) keyAt(path []string) (line, col int) {
 	return n.at(path)
 }
 
-// bodies reads the files for the refused, and for those whom an upstream failed.
+// bodies reads the files with responses to refused requests, and to requests whose upstream failed.
 func (f *File) bodies(root *node, inside bool) {
 	for i, r := range f.Policy.Routes {
 		f.body(root, r.Refused.File, i, "refused", inside)
@@ -186,7 +190,7 @@ func (f *File) bodies(root *node, inside bool) {
 	}
 }
 
-// body reads the file that a route names.
+// body reads the file with a response that a route names.
 func (f *File) body(root *node, name string, route int, word string, inside bool) {
 	if name == "" || f.Bodies[name] != nil {
 		return
@@ -206,7 +210,7 @@ func (f *File) body(root *node, name string, route int, word string, inside bool
 	f.Bodies[name] = data
 }
 
-// readSmall reads a file of at most maxBody bytes; name is what the policy calls it.
+// readSmall reads a file of at most maxBody bytes. name is its name in the policy.
 func readSmall(path, name string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -230,7 +234,7 @@ func readSmall(path, name string) ([]byte, error) {
 	return append([]byte{}, data...), nil
 }
 
-// settle sorts the problems and returns an error if one of them is more than a warning.
+// settle sorts the problems. It returns an error if any of them is more than a warning.
 func (f *File) settle() error {
 	slices.SortStableFunc(f.Problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))

@@ -11,11 +11,11 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// hidden stands where a password was.
+// hidden replaces a password.
 const hidden = "xxxxx"
 
-// Published is the policy as JSON, which is YAML too, in the order of the file and without comments. The passwords in the URLs of stores are
-// hidden; Reveal puts them back.
+// Published returns the policy as JSON, which is also valid YAML. It has the order of the file and
+// no comments. The passwords in the URLs of stores are hidden; Reveal restores them.
 func (f *File) Published() ([]byte, error) {
 	root, err := parse(f.Data)
 	if err != nil {
@@ -38,8 +38,9 @@ func (f *File) Published() ([]byte, error) {
 	return pretty.Bytes(), nil
 }
 
-// Reveal puts the passwords of this file's stores into a policy that names the same URLs with the passwords hidden, as Published writes them.
-// They come to stand where they stood, and nowhere else: data that has such a URL elsewhere, or as a part of another one, is returned as it is.
+// Reveal restores the passwords of this file's stores in a policy that has their URLs with the
+// passwords hidden, as Published writes them. It restores them only in the URLs of stores. If such
+// a URL occurs in another place, or inside another URL, Reveal returns the data unchanged.
 func (f *File) Reveal(data []byte) []byte {
 	var stores []string
 	for _, s := range f.Policy.Stores {
@@ -47,7 +48,7 @@ func (f *File) Reveal(data []byte) []byte {
 			stores = append(stores, s.URL)
 		}
 	}
-	// The longest first: one may be the beginning of another.
+	// The longest first, because one URL may be the beginning of another.
 	slices.SortFunc(stores, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
 	revealed := data
 	for _, url := range slices.Compact(stores) {
@@ -64,7 +65,8 @@ func (f *File) Reveal(data []byte) []byte {
 	return revealed
 }
 
-// onlyRevealed reports whether two policies differ in nothing but URLs of stores, which are some of this file's.
+// onlyRevealed reports whether two policies differ only in URLs of stores, all of which belong to
+// this file.
 func (f *File) onlyRevealed(was, is *node) bool {
 	then, now := fields(was.get("stores")), fields(is.get("stores"))
 	for i := range min(len(then), len(now)) {
@@ -80,7 +82,8 @@ func (f *File) onlyRevealed(was, is *node) bool {
 	return reflect.DeepEqual(was.any(), is.any())
 }
 
-// hide takes the passwords out of a store's URL: behind the user's name, and of the parameter sentinel_password.
+// hide removes the passwords from a store's URL: the one after the user's name, and the parameter
+// sentinel_password.
 func hide(url string) string {
 	scheme, rest, found := strings.Cut(url, "://")
 	if !found {
@@ -140,7 +143,7 @@ func (n *node) json(b *bytes.Buffer) error {
 	return writeJSON(b, n.value)
 }
 
-// writeJSON writes a value with & and < as they are: URLs have to be found again.
+// writeJSON writes a value without escaping & and <, so that URLs can be found again.
 func writeJSON(b *bytes.Buffer, v any) error {
 	e := json.NewEncoder(b)
 	e.SetEscapeHTML(false)

@@ -11,7 +11,6 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// room reads a waiting room.
 func (d *decoder) room(name string, n *node) policy.WaitingRoom {
 	at := func(field string) []string { return []string{"waiting_rooms", name, field} }
 	r := policy.WaitingRoom{
@@ -38,7 +37,6 @@ func (d *decoder) room(name string, n *node) policy.WaitingRoom {
 	return r
 }
 
-// rate reads a rate.
 func (d *decoder) rate(n *node, like string, path ...string) weir.Rate {
 	written := text(n)
 	if written == "" {
@@ -51,7 +49,7 @@ func (d *decoder) rate(n *node, like string, path ...string) weir.Rate {
 	return r
 }
 
-// atLeastOne reads a number that, where it is written, is above 0.
+// atLeastOne reads a number that must be above 0 if it is set.
 func (d *decoder) atLeastOne(n *node, path ...string) int64 {
 	v := number(n)
 	if n != nil && n.shape == scalar && v == 0 {

@@ -23,11 +23,12 @@ var schemaText string
 // Schema returns the JSON Schema (2020-12) of a policy file, for editors.
 func Schema() []byte { return withKinds(schemaText) }
 
-// schema validates trees. It is made for each file: a file is read seldom, and nothing is shared.
+// schema validates trees. Each file gets a schema of its own: files are read seldom, and so nothing
+// is shared.
 type schema struct {
 	compiled *jsonschema.Schema
 	raw      map[string]any
-	root     *node // what is being checked
+	root     *node // the tree that is being checked
 }
 
 func newSchema() (*schema, error) {
@@ -47,14 +48,14 @@ func newSchema() (*schema, error) {
 	return s, json.Unmarshal(text, &s.raw)
 }
 
-// finding is something wrong at a path.
+// finding is a problem at a path.
 type finding struct {
 	path     []string
 	onKey    bool // it is about the key at the path, not about its value
 	msg, fix string
 }
 
-// check returns what the schema has against a tree.
+// check returns the schema's findings about a tree.
 func (s *schema) check(root *node) (all []finding) {
 	s.root = root
 	err := s.compiled.Validate(root.any())
@@ -69,7 +70,7 @@ func (s *schema) check(root *node) (all []finding) {
 	return all
 }
 
-// empties finds keys without a value that nobody knows: the schema is not shown them.
+// empties finds unknown keys without a value, which the schema does not get to see.
 func (s *schema) empties(n *node, path []string, all *[]finding) {
 	if known := s.properties(path); len(known) > 0 {
 		for _, f := range n.empty {
@@ -86,7 +87,7 @@ func (s *schema) empties(n *node, path []string, all *[]finding) {
 	}
 }
 
-// unknown is the finding about a key that is not known.
+// unknown returns the finding about an unknown key.
 func (s *schema) unknown(path []string, name string, known []string) finding {
 	if meant := meantKey(name, known); meant != "" {
 		return finding{append(slices.Clone(path), name), true, fmt.Sprintf("there is no key %q here", name), "write " + meant}
@@ -94,7 +95,8 @@ func (s *schema) unknown(path []string, name string, known []string) finding {
 	return finding{append(slices.Clone(path), name), true, fmt.Sprintf("there is no key %q here", name), suggest(name, known)}
 }
 
-// meantKey returns the key that somebody meant who wrote it as another product does, empty where nobody knows.
+// meantKey returns the key that was probably meant by another product's name for it, or "" if
+// unknown.
 func meantKey(name string, known []string) string {
 	for _, words := range [][]string{
 		{"match", "path", "location", "url", "uri", "route", "prefix"}, // of a route
@@ -111,12 +113,12 @@ func meantKey(name string, known []string) string {
 	return ""
 }
 
-// collect walks to the leaves of an error, which are what is wrong; the rest is how the schema got there.
+// collect finds the leaves of a validation error, which are the actual problems.
 func (s *schema) collect(e *jsonschema.ValidationError, all *[]finding) {
 	at := e.InstanceLocation
 	switch k := e.ErrorKind.(type) {
 	case *kind.OneOf:
-		return // which algorithm a limit has is the decoder's business
+		return // the decoder reports which algorithm a limit has
 	case *kind.AdditionalProperties:
 		known := s.properties(at)
 		for _, name := range k.Properties {
@@ -144,7 +146,7 @@ func (s *schema) collect(e *jsonschema.ValidationError, all *[]finding) {
 	}
 }
 
-// wrongType is the finding about a value of another type than it has to be.
+// wrongType returns the finding about a value of a wrong type.
 func (s *schema) wrongType(at []string, k *kind.Type) finding {
 	if s.find(at)["$ref"] == "#/$defs/rate" {
 		if meant := nearest.Rate(text(s.root.find(at))); meant != "" {
@@ -155,7 +157,7 @@ func (s *schema) wrongType(at []string, k *kind.Type) finding {
 	return finding{at, false, fmt.Sprintf("this is %s, and must be %s", article(k.Got), alternatives(k.Want)), s.describe(at)}
 }
 
-// missing is the finding about keys that have to be there.
+// missing returns the finding about required keys that are missing.
 func (s *schema) missing(path, names []string) finding {
 	about := func(name string) string { return s.describe(append(slices.Clone(path), name)) }
 	if len(names) == 1 {
@@ -176,7 +178,7 @@ func quoted(v any) string {
 	return fmt.Sprint(v)
 }
 
-// article names a type of JSON for a person.
+// article returns the name of a JSON type with its article, for messages.
 func article(t string) string {
 	switch t {
 	case "object":
@@ -233,7 +235,7 @@ func (s *schema) find(path []string) map[string]any {
 	return at
 }
 
-// resolve follows a reference. What stands beside it, like a description, comes first.
+// resolve follows a reference. Keys beside the reference, such as a description, take precedence.
 func (s *schema) resolve(v map[string]any) map[string]any {
 	ref, ok := v["$ref"].(string)
 	if !ok {
@@ -246,13 +248,13 @@ func (s *schema) resolve(v map[string]any) map[string]any {
 	return merged
 }
 
-// properties returns the keys that may stand at a path.
+// properties returns the allowed keys at a path.
 func (s *schema) properties(path []string) []string {
 	p, _ := s.find(path)["properties"].(map[string]any)
 	return slices.Sorted(maps.Keys(p))
 }
 
-// describe returns what the schema says of a path.
+// describe returns the schema's description of a path.
 func (s *schema) describe(path []string) string {
 	text, _ := s.find(path)["description"].(string)
 	return strings.TrimSuffix(text, ".")

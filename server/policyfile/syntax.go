@@ -10,8 +10,8 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// explain says what is wrong with a text that is not YAML, and what to do about it, where the
-// parser's words leave that open.
+// explain returns what is wrong with a text that is not YAML, and how to fix it, if the parser's
+// own message leaves that open.
 func explain(data string, at *token.Position, message string) *mistake {
 	lines := strings.Split(data, "\n")
 	for i, line := range lines {
@@ -38,7 +38,7 @@ func explain(data string, at *token.Position, message string) *mistake {
 	return &mistake{at.Line, at.Column, message, "check the indentation and the quotes of this line and the one above it"}
 }
 
-// openBracket returns the innermost { or [ that is never closed, nil where all are.
+// openBracket returns the innermost { or [ that is never closed, or nil.
 func openBracket(data string) *token.Token {
 	var open []*token.Token
 	for _, t := range lexer.Tokenize(data) {
@@ -62,11 +62,10 @@ func closing(bracket string) string {
 	return "}"
 }
 
-// realign says how a line is to be indented whose indentation is that of no block that is open
-// there, empty where it is.
+// realign returns how to indent a line whose indentation fits no open block, or "" if it fits.
 func realign(lines []string, number int) string {
 	indentOf := func(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
-	var open []int // the columns in which the blocks begin that the line could belong to
+	var open []int // the columns of the open blocks that the line could belong to
 	last := ""
 	for _, line := range lines[:number-1] {
 		content := strings.TrimSpace(line)
@@ -88,7 +87,8 @@ func realign(lines []string, number int) string {
 		}
 	}
 	at := indentOf(lines[number-1])
-	if len(open) == 0 || slices.Contains(open, at) || strings.HasSuffix(last, ":") && at > open[len(open)-1] { // a new block may begin anywhere
+	// a new block may begin anywhere
+	if len(open) == 0 || slices.Contains(open, at) || strings.HasSuffix(last, ":") && at > open[len(open)-1] {
 		return ""
 	}
 	columns := strconv.Itoa(open[0])

@@ -15,19 +15,20 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Bounds on a policy file: far above what anyone writes, and low enough that no file takes the process down.
+// Limits of a policy file. They are far above any real file, and low enough that no file can
+// exhaust the process.
 const (
 	maxBytes = 1 << 20
 	maxDepth = 32
 	maxNodes = 1 << 18 // after aliases are resolved
 )
 
-// node is a value of the file with its place in it.
+// node is a value of the file with its position.
 type node struct {
 	line, col int
-	value     any // string, int64, uint64, float64, bool; nil for a map and a list
+	value     any // string, int64, uint64, float64 or bool; nil for a map and a list
 	fields    []field
-	empty     []field // keys without a value, which count as not there
+	empty     []field // keys without a value, which count as missing
 	items     []*node
 	shape     shape
 }
@@ -45,10 +46,10 @@ type field struct {
 	name      string
 	line, col int
 	value     *node
-	merged    bool // by <<, and to be overridden
+	merged    bool // from <<, so it can be overridden
 }
 
-// get returns the value of a key, nil where it is not there.
+// get returns the value of a key, or nil.
 func (n *node) get(name string) *node {
 	if n == nil {
 		return nil
@@ -61,7 +62,8 @@ func (n *node) get(name string) *node {
 	return nil
 }
 
-// at returns where a path leads, as far as it does: to a scalar itself, and to the key of a map or a list.
+// at returns the position of the last existing part of a path: of a scalar itself, and of the key
+// of a map or a list.
 func (n *node) at(path []string) (line, col int) {
 	line, col = n.line, n.col
 	for _, name := range path {
@@ -93,7 +95,7 @@ func (n *node) at(path []string) (line, col int) {
 	return line, col
 }
 
-// find returns what a path of keys and indexes leads to, nil where there is nothing.
+// find returns the value at a path of keys and indexes, or nil.
 func (n *node) find(path []string) *node {
 	for _, name := range path {
 		if n == nil {
@@ -112,7 +114,7 @@ func (n *node) find(path []string) *node {
 	return n
 }
 
-// any returns the value as encoding/json would have read it, for the schema.
+// any returns the value as encoding/json would read it, for the schema.
 func (n *node) any() any {
 	switch n.shape {
 	case mapping:
@@ -142,7 +144,7 @@ type mistake struct {
 
 func (m *mistake) Error() string { return m.msg }
 
-// parse reads a file into a tree. The error is a *mistake.
+// parse parses a file into a tree. The error is a *mistake.
 func parse(data []byte) (*node, error) {
 	if len(data) > maxBytes {
 		return nil, &mistake{1, 1, fmt.Sprintf("the file has %d bytes", len(data)), fmt.Sprintf("a policy file has at most %d", maxBytes)}
@@ -186,7 +188,7 @@ func parse(data []byte) (*node, error) {
 	return root, nil
 }
 
-// invalidLine returns the first line that is not UTF-8, 0 where all are.
+// invalidLine returns the first line that is not UTF-8, or 0.
 func invalidLine(data []byte) int {
 	if utf8.Valid(data) {
 		return 0
@@ -199,7 +201,8 @@ func invalidLine(data []byte) int {
 	return 1
 }
 
-// checkDepth refuses what would make the parser recurse deeply: it is done on the tokens, which are made one by one.
+// checkDepth refuses texts that would make the parser recurse deeply. It looks at the tokens, which
+// are produced without recursion.
 func checkDepth(text string) error {
 	flow := 0
 	indents := []int{}
@@ -213,7 +216,7 @@ func checkDepth(text string) error {
 			if flow == 0 {
 				col := t.Position.IndentNum
 				if t.Type == token.SequenceEntryType {
-					col = t.Position.Column // several may begin on one line
+					col = t.Position.Column // several blocks may begin on one line
 				}
 				for len(indents) > 0 && indents[len(indents)-1] > col {
 					indents = indents[:len(indents)-1]
@@ -312,7 +315,8 @@ func (b *builder) build(n ast.Node, depth int) (*node, error) {
 	return out, nil
 }
 
-// alias resolves *name to what &name held. What it holds counts again, so that aliases of aliases cannot grow without bound.
+// alias resolves *name to the value of &name. The nodes of that value count again, so that aliases
+// of aliases cannot grow without limit.
 func (b *builder) alias(v *ast.AliasNode, at *token.Position) (*node, error) {
 	name := v.Value.String()
 	target, ok := b.anchors[name]
@@ -340,7 +344,7 @@ func (n *node) size() int {
 	return size
 }
 
-// field adds one key and its value to a map. A key without a value counts as not there.
+// field adds a key and its value to a map. A key without a value counts as missing.
 func (b *builder) field(out *node, f *ast.MappingValueNode, depth int) error {
 	at := f.Key.GetToken().Position
 	value, err := b.build(f.Value, depth+1)
@@ -381,7 +385,8 @@ func (b *builder) field(out *node, f *ast.MappingValueNode, depth int) error {
 		out.empty = append(out.empty, field{name: name, line: at.Line, col: at.Column})
 		return nil
 	}
-	if value.shape != scalar && value.line < at.Line { // an alias: errors in it are told where it is used
+	// an alias: errors in it are reported where it is used
+	if value.shape != scalar && value.line < at.Line {
 		moved := *value
 		moved.line, moved.col = at.Line, at.Column
 		value = &moved

@@ -11,10 +11,10 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// UpstreamTLS is how the targets of an upstream are spoken to over TLS.
+// UpstreamTLS is the TLS configuration for the targets of an upstream.
 type UpstreamTLS struct {
-	Config *tls.Config // not to be changed
-	Digest [32]byte    // of all that it is made of: it tells whether a file has changed
+	Config *tls.Config // do not modify
+	Digest [32]byte    // of all settings and files, so that it changes when a file changes
 }
 
 func (d *decoder) upstream(name string, n *node) policy.Upstream {
@@ -78,7 +78,8 @@ func (d *decoder) target(n *node, path ...string) policy.Target {
 	return t
 }
 
-// count reads a number of which 0 means none: the policy has none for it, where a 0 would be a default.
+// count reads a number for which 0 means none. The policy has a special value for that, because its
+// 0 means the default.
 func (d *decoder) count(n *node, none int, path ...string) int {
 	v := number(n)
 	switch {
@@ -120,7 +121,8 @@ func (d *decoder) waiting(n *node, path ...string) policy.Waiting {
 	}
 }
 
-// upstreamTLS reads the certificates and keys that upstreams name, which are looked for beside the policy file.
+// upstreamTLS reads the certificates and keys that upstreams name, relative to the directory of the
+// policy file.
 func (f *File) upstreamTLS(root *node) {
 	for i := range f.Policy.Upstreams {
 		u := &f.Policy.Upstreams[i]
@@ -136,12 +138,12 @@ func (f *File) upstreamTLS(root *node) {
 	}
 }
 
-// tlsReader makes the configuration of TLS for one upstream.
+// tlsReader builds the TLS configuration of one upstream.
 type tlsReader struct {
 	file     *File
 	root     *node
 	upstream string
-	all      []byte // what it is made of
+	all      []byte // the contents of all files
 }
 
 func (r *tlsReader) config(t *policy.UpstreamTLS) *tls.Config {
@@ -164,7 +166,7 @@ func (r *tlsReader) config(t *policy.UpstreamTLS) *tls.Config {
 	return c
 }
 
-// read returns a file, nil where none is named or it cannot be read.
+// read returns the contents of a file, or nil if no file is named or it cannot be read.
 func (r *tlsReader) read(name, word string) []byte {
 	if name == "" {
 		return nil
