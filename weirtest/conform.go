@@ -12,44 +12,49 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// A Subject is an implementation of limits that Conform holds to the reference model: a limiter in process, or a store.
+// A Subject is an implementation of limits that Conform compares with the reference model: an
+// in-process limiter, or a store.
 type Subject struct {
-	// Tick is its clock unit; 0 means a nanosecond.
+	// Tick is its clock unit; default: a nanosecond.
 	Tick time.Duration
-	// Latest is the latest reading of its clock, in clock units; 0 means the end of a nanosecond clock of 64 bits. Where it is given, as by a
-	// store, no reading is below 0, nothing costs more than a double can count exactly, and what has to wait for over a century, or has
-	// counted more than that in debt, is not looked at any further.
+	// Latest is the latest reading of its clock, in clock units; default: the end of a 64-bit
+	// nanosecond clock. A Subject with a Latest, such as a store, is tested less at the extremes:
+	// no reading is negative, no cost exceeds what a double can count exactly, and states with a
+	// wait or a debt of more than a century are not compared further.
 	Latest int64
-	// Open returns a fresh Taker of a limit, on a clock that reads nanoseconds and stands still until it is set. What else it implements
-	// of Peeker, Reserver, Joiner and Setter is held to the model too; what it does not is left out. One that implements io.Closer is closed. For
-	// the scripts, which ask for a Holder, decisions carry the kind of the limit in By, as in token_bucket.
+	// Open returns a new Taker of a limit. Its clock reads nanoseconds and stands still until it is
+	// set. Conform also tests those of Peeker, Reserver, Joiner and Setter that the Taker
+	// implements. It closes a Taker that implements io.Closer. The scripts need a Holder; there, By
+	// of decisions is the name of the algorithm, such as token_bucket.
 	Open func(l weir.Limit, c *Clock) (Taker, error)
-	// Blind says that it has only the states, and does not know which reservations are outstanding: it may give back less.
+	// Blind means that the Subject has only the states and does not know which reservations are
+	// outstanding. It may then give back less.
 	Blind bool
-	// Limits are drawn for the random walks, each with numbers that random draws; nil means every kind that there is.
+	// Limits draw the limits for the random walks, with random parameters; default: one for each
+	// algorithm.
 	Limits []func(random *rand.Rand) weir.Limit
 
-	Seed  uint64 // of the random walks, which are the same each time for the same seed
-	Walks int    // how many for each kind of limit; 0 means 200
-	Steps int    // how many calls in each walk; 0 means 60
+	Seed  uint64 // of the random walks; the same seed always gives the same walks
+	Walks int    // per algorithm; default: 200
+	Steps int    // calls in each walk; default: 60
 }
 
-// A Taker decides for keys.
+// A Taker decides about keys.
 type Taker interface {
 	Take(key string, cost int64) weir.Decision
 }
 
-// A Peeker answers as Take would, and charges nothing.
+// A Peeker decides like Take, but charges nothing.
 type Peeker interface {
 	Peek(key string, cost int64) weir.Decision
 }
 
-// A Reserver charges ahead.
+// A Reserver charges ahead of time.
 type Reserver interface {
 	Reserve(key string, cost int64, maxDelay time.Duration) (Reservation, bool)
 }
 
-// A Joiner has lines to wait in.
+// A Joiner has queues to wait in.
 type Joiner interface {
 	Join(key string, cost int64, maxDelay time.Duration) (*weir.Place, weir.Decision)
 }
@@ -59,7 +64,7 @@ type Setter interface {
 	SetLimit(weir.Limit) error
 }
 
-// TB is what Conform asks of a *testing.T.
+// TB is the part of *testing.T that Conform needs.
 type TB interface {
 	Helper()
 	Logf(format string, args ...any)
@@ -69,7 +74,8 @@ type TB interface {
 //go:embed testdata
 var testdata embed.FS
 
-// Testdata holds the scripts of each limit (*.weir), and the vectors of other implementations.
+// Testdata returns the scripts of each limit (*.weir), and the test vectors of other
+// implementations.
 func Testdata() fs.FS {
 	sub, err := fs.Sub(testdata, "testdata")
 	if err != nil {
@@ -78,10 +84,14 @@ func Testdata() fs.FS {
 	return sub
 }
 
-// Conform holds a subject to the reference model, by random walks with clocks that step back and jump, any cost, and, where the subject
-// knows them, reservations, lines and changes of the limit; to the scripts of this package, where it is a Holder, and to its vectors of other
-// implementations. All fields of a decision count but Source, and but By where the limit is no All; after a slash, By is
-// the limit of an All that decided. What fails is made as short as it can be, and told call by call.
+// Conform compares a subject with the reference model, the scripts of this package (if it is a
+// Holder) and the test vectors of other implementations.
+//
+// The comparison with the model uses random walks, with any cost and a clock that steps back and
+// jumps. If the subject supports them, the walks include reservations, queues and changes of the
+// limit. All fields of a decision must be equal, except Source. By is compared only for an All:
+// after a slash, it names the limit that decided. Conform shortens a failing walk as far as
+// possible, and reports it call by call.
 func Conform(t TB, s Subject) {
 	t.Helper()
 	if s.Tick == 0 {
@@ -119,7 +129,6 @@ func Conform(t TB, s Subject) {
 	s.scripts(t)
 }
 
-// scripts runs the scripts of this package.
 func (s Subject) scripts(t TB) {
 	t.Helper()
 	probe, err := s.Open(weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}, new(Clock))
@@ -160,27 +169,27 @@ func (s Subject) scripts(t TB) {
 	}
 }
 
-// shut closes what can be closed.
+// shut closes v if it is an io.Closer.
 func shut(v any) {
 	if c, ok := v.(interface{ Close() error }); ok {
 		_ = c.Close() // a test's own
 	}
 }
 
-// walk is a limit and calls.
+// walk is a limit with a sequence of calls.
 type walk struct {
 	limit weir.Limit
 	calls []call
 }
 
-// call is one use of a verb.
+// call is one call of a walk.
 type call struct {
 	at     int64 // the reading, in clock units
 	verb   verb
 	key    string
-	cost   int64 // of a settle, the actual one
-	within int64 // of a reserve, in clock units
-	of     int   // of a settle and a leave: which reserve or join of this walk, by its place among the calls
+	cost   int64 // for settle: the actual cost
+	within int64 // for reserve: the longest delay, in clock units
+	of     int   // for settle and leave: the index of the reserve or join in the walk
 	limit  weir.Limit
 }
 
@@ -196,7 +205,7 @@ const (
 	doSet
 )
 
-// difference is where a subject and the model part.
+// difference is the first result in which the subject differs from the model.
 type difference struct {
 	call      int
 	got, want string
@@ -204,7 +213,7 @@ type difference struct {
 
 func (d *difference) String() string { return fmt.Sprintf("\twant %s\n\tgot  %s\n", d.want, d.got) }
 
-// try makes the calls of a subject and of a model, until they differ.
+// try makes the calls on a subject and on a model, until the results differ.
 func (s Subject) try(w walk) (*difference, error) {
 	clock := new(Clock)
 	clock.Set(w.calls[0].at * int64(s.Tick))
@@ -225,7 +234,8 @@ func (s Subject) try(w walk) (*difference, error) {
 	return nil, nil
 }
 
-// endless reports whether some state is so far in debt that stores count it as the end of their clocks, or of their numbers.
+// endless reports whether a state is so far in debt that stores cap it, at the end of their clocks
+// or their numbers.
 func (p *pair) endless() bool {
 	for _, m := range p.models {
 		if m.law.counted().BitLen() > 53 {
@@ -238,7 +248,8 @@ func (p *pair) endless() bool {
 	return false
 }
 
-// uncountable reports whether a store has no number for what some state has used: a change of kind would count it as the largest there is.
+// uncountable reports whether a store cannot represent how much of some state was used. After a
+// change of the algorithm, it would count as the largest number.
 func (p *pair) uncountable(now int64) bool {
 	if !p.doubles {
 		return false
@@ -251,23 +262,25 @@ func (p *pair) uncountable(now int64) bool {
 	return false
 }
 
-// pair is a subject beside its model: one for each key.
+// pair is a subject with its models, one for each key.
 type pair struct {
 	blind   bool
 	tick    time.Duration
-	doubles bool // the subject counts in doubles, as a store does
+	doubles bool // the subject counts in doubles, as stores do
 	clock   *Clock
 	limit   weir.Limit
 	subject Taker
 	models  map[string]*Model
 	made    map[int]made
 	lines   map[int]inLine
-	now     int64 // the reading
-	high    int64 // the latest one
-	free    int64 // the latest at which a state was free: what was let go then is not asked about earlier times
+	now     int64 // the current reading
+	high    int64 // the latest reading
+	// the latest reading at which a state was idle: states may have been evicted then, so calls at
+	// earlier times are left out
+	free int64
 }
 
-// inLine is a place in line, on both sides.
+// inLine is a place in the queue, on both sides.
 type inLine struct {
 	subject *weir.Place
 	model   int
@@ -286,7 +299,8 @@ func (p *pair) model(key string) *Model {
 	if m == nil {
 		m = newModel(p.limit, p.tick, p.blind)
 		p.models[key] = m
-		if anyPart(p.limit, isBursty) { // permits are stored from the first contact on, which may be that of a key or a limiter
+		// permits are stored since the first contact of the key or of the limiter
+		if anyPart(p.limit, isBursty) {
 			p.subject.Take(key, 1)
 			m.Take(p.now, 1)
 		}
@@ -296,7 +310,8 @@ func (p *pair) model(key string) *Model {
 
 func isBursty(l weir.Limit) bool { _, ok := l.(weir.SmoothBursty); return ok }
 
-// move sets the clocks. Whose turn comes on the way is let go at that very time, as timers do it.
+// move sets both clocks. Waiters whose turn comes on the way are served at exactly that time, as by
+// timers.
 func (p *pair) move(to int64) {
 	for _, m := range p.models {
 		for turn, ok := m.NextTurn(); ok && turn >= p.now && turn <= to; turn, ok = m.NextTurn() {
@@ -307,7 +322,7 @@ func (p *pair) move(to int64) {
 	p.clock.Set(to * int64(p.tick))
 }
 
-// waiting is who waits for a key, as the subject has it and as the model does.
+// waiting returns who waits for a key, in the subject and in the model.
 func (p *pair) waiting(key string) (got, want string) {
 	for i, l := range p.lines {
 		if l.key != key {
@@ -329,7 +344,7 @@ func (p *pair) waiting(key string) (got, want string) {
 	return "", ""
 }
 
-// do makes a call on both sides, and looks at who waits.
+// do makes a call on both sides, and also compares who waits.
 func (p *pair) do(i int, c call) (got, want string) {
 	if got, want = p.call(i, c); got != want {
 		return got, want
@@ -337,8 +352,9 @@ func (p *pair) do(i int, c call) (got, want string) {
 	return p.waiting(c.key)
 }
 
-// call makes a call on both sides. A call that the subject does not know, or that would step back behind a state that it may have let go, is
-// left out, so that any part of a walk is a walk.
+// call makes a call on both sides. It leaves out a call that the subject does not support, or that
+// would step back to before a state that may have been evicted. So any part of a walk is a valid
+// walk.
 func (p *pair) call(i int, c call) (got, want string) {
 	if c.at < p.free {
 		return "", ""
@@ -357,7 +373,8 @@ func (p *pair) call(i int, c call) (got, want string) {
 			p.free = p.high
 		}
 	}
-	for of, m := range p.made { // a state that is free may be let go, and then nothing is given back to it, even after a step back
+	// an idle state may be evicted, and then gets nothing back, even after a step back
+	for of, m := range p.made {
 		if p.model(m.key).Clone().Peek(p.high, 0).ResetAfter == 0 {
 			delete(p.made, of)
 		}
@@ -408,18 +425,20 @@ func (p *pair) call(i int, c call) (got, want string) {
 				m.SetLimit(c.at, c.limit)
 			}
 			p.limit = c.limit
-			clear(p.made) // what they would give back now depends on whether a state that was free was let go, by a clock unit
+			// what they give back now depends, by one clock unit, on whether an idle state was
+			// evicted
+			clear(p.made)
 		}
 	}
 	return "", ""
 }
 
-// text is what counts of a decision.
+// text returns the compared fields of a decision.
 func (p *pair) text(d weir.Decision) string {
 	_, part, named := strings.Cut(d.By, "/")
 	switch {
 	case joined(p.limit) == nil:
-		d.By = "" // a name, if any
+		d.By = "" // only a name
 	case named:
 		d.By = part
 	}
@@ -427,7 +446,7 @@ func (p *pair) text(d weir.Decision) string {
 	return fmt.Sprintf("%+v", d)
 }
 
-// shorten leaves out calls, and makes costs small, while something still differs.
+// shorten removes calls and reduces costs while the results still differ.
 func (s Subject) shorten(w walk, found *difference) (walk, *difference) {
 	w.calls = w.calls[:found.call+1]
 	for again := true; again; {
@@ -443,7 +462,7 @@ func (s Subject) shorten(w walk, found *difference) (walk, *difference) {
 	return w, found
 }
 
-// without leaves one call out, and all that refer to it.
+// without removes one call, and all calls that refer to it.
 func without(calls []call, left int) []call {
 	var kept []call
 	for i, c := range calls {
@@ -461,7 +480,7 @@ func without(calls []call, left int) []call {
 	return kept
 }
 
-// script writes a walk as the language of scripts has it.
+// script writes a walk as a test script.
 func (w walk) script(tick time.Duration) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%T%+v\n", w.limit, w.limit)

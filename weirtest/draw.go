@@ -9,8 +9,8 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// Limits returns a generator for each kind of limit: of small numbers, where states meet often, and of some that are not friendly. All of
-// them count in whole microseconds.
+// Limits returns a generator for each algorithm. It draws small parameters, for which states often
+// coincide, and some extreme ones. All limits count in whole microseconds.
 func Limits() []func(*rand.Rand) weir.Limit {
 	single := singles()
 	return append(single, func(r *rand.Rand) weir.Limit {
@@ -22,7 +22,7 @@ func Limits() []func(*rand.Rand) weir.Limit {
 	})
 }
 
-// singles returns a generator for each kind of limit that joins no others.
+// singles returns a generator for each algorithm except All.
 func singles() []func(*rand.Rand) weir.Limit {
 	return []func(*rand.Rand) weir.Limit{
 		func(r *rand.Rand) weir.Limit {
@@ -74,7 +74,7 @@ func singles() []func(*rand.Rand) weir.Limit {
 	}
 }
 
-// drawSpan draws a window, or the like.
+// drawSpan draws a window or another duration.
 func drawSpan(r *rand.Rand) time.Duration {
 	return []time.Duration{3 * time.Microsecond, 100 * time.Millisecond, time.Second, 7 * time.Second, time.Minute, 24 * time.Hour}[r.IntN(6)]
 }
@@ -86,7 +86,7 @@ func drawRate(r *rand.Rand) weir.Rate {
 	return weir.Rate{N: n, Per: per}
 }
 
-// drawSize draws a capacity, mostly a small one.
+// drawSize draws a capacity, usually a small one.
 func drawSize(r *rand.Rand) int64 {
 	if r.IntN(5) == 0 {
 		return 1 + r.Int64N(1000)
@@ -120,7 +120,7 @@ func (s Subject) walk(r *rand.Rand, draw func(*rand.Rand) weir.Limit, all []func
 		case p < 11:
 			c.verb = doPeek
 		case atEnds && p >= 19:
-			c.verb = doPeek // a line is not specified there, nor is every limit
+			c.verb = doPeek // a queue is not specified there, and not for every limit
 		case p >= 20 && p < 23:
 			c.verb, c.within = doJoin, []int64{-1, -1, 0, step, 3 * step}[r.IntN(5)]
 			joined = append(joined, i)
@@ -159,7 +159,7 @@ func (s Subject) countable(draw func(*rand.Rand) weir.Limit) func(*rand.Rand) we
 		for {
 			if l := draw(r); !anyPart(l, func(part weir.Limit) bool {
 				size, _ := scale(part, s.Tick)
-				return size >= 1<<53 && size < math.MaxInt64 // permits without end are another matter
+				return size >= 1<<53 && size < math.MaxInt64 // unlimited permits are a case of their own
 			}) {
 				return l
 			}
@@ -167,8 +167,8 @@ func (s Subject) countable(draw func(*rand.Rand) weir.Limit) func(*rand.Rand) we
 	}
 }
 
-// beginsFull is a limit to change to that begins full, as a key that was let go as full is one never seen. What stores begins with nothing,
-// and is only changed to where states have not been let go.
+// beginsFull draws a limit to change to. It must begin full, because a key that was evicted as full
+// is like a new key. An algorithm that begins empty is used only if no state has been evicted.
 func beginsFull(l weir.Limit, kept bool) weir.Limit {
 	if parts := joined(l); parts != nil {
 		for i, p := range parts {
@@ -189,7 +189,8 @@ func beginsFull(l weir.Limit, kept bool) weir.Limit {
 	return l
 }
 
-// endsOfClock reports whether a limit is specified to both ends of the clock, and not to where its waits are beyond them.
+// endsOfClock reports whether a limit is specified up to both ends of the clock, and not only as
+// long as its waits stay within them.
 func endsOfClock(l weir.Limit) bool {
 	switch l.(type) {
 	case weir.SlidingWindow, weir.SlidingCounter, weir.SlidingLog:
@@ -198,7 +199,7 @@ func endsOfClock(l weir.Limit) bool {
 	return false
 }
 
-// moved is a reading after a move, within bounds.
+// moved returns a reading after a move, within bounds.
 func moved(now, by, first, last int64) int64 {
 	switch {
 	case by > 0 && now > last-by:
@@ -209,7 +210,8 @@ func moved(now, by, first, last int64) int64 {
 	return now + by
 }
 
-// stores reports whether a limit is one whose states are never let go, as they begin with less than they may hold.
+// stores reports whether the states of a limit are never evicted, because they begin with less than
+// they can hold.
 func stores(l weir.Limit) bool {
 	return anyPart(l, func(p weir.Limit) bool {
 		b, ok := p.(weir.SmoothBursty)
@@ -217,23 +219,25 @@ func stores(l weir.Limit) bool {
 	})
 }
 
-// anyPart reports whether something is true of a limit, or of any of those that it joins.
+// anyPart reports whether is holds for a limit, or for any limit of an All.
 func anyPart(l weir.Limit, is func(weir.Limit) bool) bool {
 	return slices.ContainsFunc(weir.Parts(l), is)
 }
 
-// scale is the capacity of a limit, and about how many clock units it takes for one unit to come.
+// scale returns the capacity of a limit, and about how many clock units one unit takes to come
+// back.
 func scale(l weir.Limit, tick time.Duration) (size, step int64) {
 	p, err := weir.Prepare(l, tick)
 	if err != nil {
 		return 1, 1
 	}
-	size = max(p.Peek(nil, 0, 0).Limit, 3) // of some, any cost is admitted
+	size = max(p.Peek(nil, 0, 0).Limit, 3) // some algorithms admit any cost
 	_, d := p.Step(nil, 0, size)
 	return size, max(int64(d.ResetAfter/tick)/max(size, 1), 1)
 }
 
-// drawMove draws how far the clock goes: mostly by what matters to the limit, sometimes back, and sometimes by a lot.
+// drawMove draws how far the clock moves: usually by a time that matters for the limit, sometimes
+// back, and sometimes far.
 func drawMove(r *rand.Rand, step, size int64) int64 {
 	switch p := r.IntN(20); {
 	case p < 7:
@@ -252,7 +256,7 @@ func drawMove(r *rand.Rand, step, size int64) int64 {
 	return 1 << r.IntN(45)
 }
 
-// drawCost draws a cost: mostly what fits, sometimes anything.
+// drawCost draws a cost: usually one that fits, sometimes any.
 func drawCost(r *rand.Rand, size int64) int64 {
 	switch p := r.IntN(12); {
 	case p < 7:

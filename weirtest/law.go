@@ -9,62 +9,70 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// A law is a limit's algorithm with its state, as SEMANTICS defines it: what a Model asks when it decides, reserves and keeps a line.
+// A law is an algorithm with its state, as SEMANTICS defines it. The Model uses it to decide, to
+// reserve and to keep a queue.
 //
-// Times are clock readings or spans in clock units, as exact fractions where the law needs them. A nil time is never.
+// Times are clock readings or durations in clock units, as exact fractions if the law needs them. A
+// nil time means never.
 type law interface {
 	size() int64    // Decision.Limit
 	largest() int64 // the most that one charge may take
 	books() bool    // whether work can be charged ahead of its time
 
-	// contact writes down the first contact of a state that does not start as it would become by itself.
+	// contact records the first contact of a state whose start differs from its idle state.
 	contact(now int64)
 	touched() bool
-	// plan says how long from now until a cost could go, and until there is a place for it to wait, behind costs of ahead that will be
-	// charged before it.
+	// plan returns how long from now a cost has to wait, and how long until there is a place for it
+	// in the queue. Costs of ahead in total will be charged before it.
 	plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat)
-	// look is the largest cost that a Take would be given, and how long until the state equals an untouched one.
+	// look returns the largest cost that a Take would admit, and how long until the state equals an
+	// untouched one.
 	look(now int64, ahead *big.Int) (remaining int64, reset *big.Int)
 	charge(at *big.Rat, cost int64)
-	// book charges ahead what is to go at due. What it returns is for giveBack.
+	// book charges work ahead of time that is due at due. Its mark is for giveBack.
 	book(now int64, due *big.Rat, cost int64) mark
 	giveBack(now int64, m mark, amount int64)
-	// drop ends a reservation of which nothing is given back.
+	// drop ends a reservation without giving anything back.
 	drop(m mark)
 
-	// turn is when a cost with nobody before it may go, seen from a reading.
+	// turn returns when a cost with no waiter before it may go, as seen from a reading.
 	turn(seen *big.Rat, cost int64) *big.Rat
-	// asOf is the time as of which a turn is charged that is noticed at now.
+	// asOf returns the time as of which a turn is charged that is noticed at now.
 	asOf(turn *big.Rat, now int64) *big.Rat
 
 	// same reports whether another law decides alike.
 	same(law) bool
-	// become is the law that takes over at a change of the limit, with the state carried along.
+	// become returns the law after a change of the limit, with the state carried over.
 	become(now int64, next law) law
-	// remark is the mark of a charge after that change; nil where nothing can be given back any more.
+	// remark returns the mark of a charge after that change, or nil if nothing can be given back
+	// any more.
 	remark(now int64, m mark, next law) mark
-	// spent is what has been used, debt included, rounded up; load charges it to an untouched state.
+	// spent returns what was used, with debt, rounded up. load charges that much to an untouched
+	// state.
 	spent(now int64) *big.Int
 	load(now int64, spent *big.Int)
-	// counted is the largest number of tokens in the state, or 0 where that is of times.
+	// counted returns the largest number of tokens in the state, or 0 if the state consists of
+	// times.
 	counted() *big.Int
-	// moves reports whether times that were promised to a line are worked out anew at a change of the limit.
+	// moves reports whether times that were promised to waiters are computed again after a change
+	// of the limit.
 	moves() bool
 
 	clone() law
 	String() string
 }
 
-// A mark is what a charge made ahead is remembered by.
+// A mark identifies a charge that was made ahead of time.
 type mark any
 
 const (
-	century  = 36525 * 24 * time.Hour // no wait is longer
-	lateness = 10 * time.Millisecond  // how long after its turn a waiter is charged as if noticed on time
+	century = 36525 * 24 * time.Hour // the longest wait
+	// up to this long after its turn, a waiter is charged as if noticed on time
+	lateness = 10 * time.Millisecond
 )
 
-// lawOf returns an untouched law. It panics for a limit that there is no model of. blind is a law that does not know which reservations are
-// outstanding.
+// lawOf returns an untouched law. It panics for a limit without a model. A blind law does not know
+// which reservations are outstanding.
 func lawOf(l weir.Limit, tick time.Duration, blind bool) law {
 	if parts := joined(l); parts != nil {
 		return newJoint(parts, tick, blind)
@@ -98,7 +106,8 @@ func lawOf(l weir.Limit, tick time.Duration, blind bool) law {
 	panic(fmt.Sprintf("weirtest: no model of %T", l))
 }
 
-// transfer carries over to a law of another kind: what has been used is charged once to an untouched state.
+// transfer carries the state over to a law of another algorithm: it charges what was used, once, to
+// an untouched state.
 func transfer(now int64, old, next law) law {
 	if !old.touched() {
 		return next
@@ -111,12 +120,12 @@ func transfer(now int64, old, next law) law {
 	return next
 }
 
-// perToken is how many clock units bring one token, as a fraction in lowest terms.
+// perToken returns how many clock units bring one token, as a fraction in lowest terms.
 func perToken(r weir.Rate, tick time.Duration) *big.Rat {
 	return new(big.Rat).SetFrac(big.NewInt(int64(r.Per)), new(big.Int).Mul(big.NewInt(r.N), big.NewInt(int64(tick))))
 }
 
-// named is a span where it is ahead, 0 where it is past, and nil where it is beyond a century.
+// named returns a duration: 0 if it is past, and nil if it is beyond a century.
 func named(d *big.Rat, tick time.Duration) *big.Rat {
 	if up(d) > int64(century/tick) {
 		return nil
@@ -124,7 +133,7 @@ func named(d *big.Rat, tick time.Duration) *big.Rat {
 	return largest(d, new(big.Rat))
 }
 
-// late is asOf for a law that makes up for turns that are noticed late.
+// late implements asOf for a law that compensates turns that are noticed late.
 func late(turn *big.Rat, now int64, tick time.Duration) *big.Rat {
 	return largest(turn, sub(whole(now), whole(int64(lateness/tick))))
 }
@@ -150,7 +159,7 @@ func smallest(a, b *big.Rat) *big.Rat {
 	return a
 }
 
-// up and down round to an int64; what does not fit becomes the nearest that does.
+// up and down round to an int64, and clamp.
 func up(v *big.Rat) int64   { return clamp(ceil(v)) }
 func down(v *big.Rat) int64 { return clamp(floor(v)) }
 func clamp(v *big.Int) int64 {

@@ -9,43 +9,44 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// A Model is a limit as SEMANTICS defines it, one state, in exact fractions and as plainly as it can be put. It shares nothing with
-// the limiters but the structs, so that where both agree, both are believed.
+// A Model is one state of a limit as SEMANTICS defines it, computed in exact fractions and as
+// simply as possible. It shares no code with the limiters except the structs. So a result on which
+// both agree is likely to be right.
 //
 // Times are in clock units of length tick. A Model is slow, and not safe for concurrent use.
 type Model struct {
 	tick time.Duration
 	law  law
 
-	charges map[int]*charge // reservations not yet settled, by id
+	charges map[int]*charge // reservations that are not settled yet, by id
 	line    []*waiter
-	due     *big.Rat // when the first in line goes; nil where that cannot be named, and where nobody waits
-	waited  bool     // due lay ahead when it was worked out
+	due     *big.Rat // when the first waiter goes; nil if that is unknown or no one waits
+	waited  bool     // due was in the future when it was computed
 	ids     int
 	blind   bool
 }
 
-// charge is a reservation. mark is nil where nothing of it can be given back.
+// charge is a reservation. mark is nil if nothing can be given back.
 type charge struct {
 	cost int64
 	mark mark
 }
 
-// waiter is someone in line. promised is set where a reservation made later fixed the turn.
+// waiter is a place in the queue. promised is set if a later reservation fixed its turn.
 type waiter struct {
 	id       int
 	cost     int64
 	promised *charge
-	before   law      // just before the promised charge, where the turn moves with the limit
-	turn     *big.Rat // that was promised; nil where it could not be named
+	before   law      // just before the promised charge, if the turn moves with the limit
+	turn     *big.Rat // the promised turn; nil if it is unknown
 }
 
-// NewModel returns the model of a limit whose holder knows which reservations are outstanding. It panics for a limit that is not valid, or
-// that it has no model of: it is for tests.
+// NewModel returns the model of a limit whose holder knows which reservations are outstanding. It
+// is for tests: it panics for an invalid limit, and for one without a model.
 func NewModel(l weir.Limit, tick time.Duration) *Model { return newModel(l, tick, false) }
 
-// NewBlindModel returns the model of a limit whose holder has only the state, and does not know which reservations are outstanding: it may give
-// back less.
+// NewBlindModel returns the model of a limit whose holder has only the state, and does not know
+// which reservations are outstanding. It may give back less.
 func NewBlindModel(l weir.Limit, tick time.Duration) *Model { return newModel(l, tick, true) }
 
 func newModel(l weir.Limit, tick time.Duration, blind bool) *Model {
@@ -55,7 +56,7 @@ func newModel(l weir.Limit, tick time.Duration, blind bool) *Model {
 	return &Model{tick: tick, law: lawOf(l, tick, blind), charges: map[int]*charge{}, blind: blind}
 }
 
-// Clone returns a copy that goes its own way.
+// Clone returns an independent copy.
 func (m *Model) Clone() *Model {
 	c := *m
 	c.law = m.law.clone()
@@ -68,7 +69,7 @@ func (m *Model) Clone() *Model {
 	return &c
 }
 
-// State returns the time at which a bucket is full, in clock units; nil while untouched.
+// State returns the time at which a bucket is full, in clock units, or nil while it is untouched.
 func (m *Model) State() (z *big.Rat) {
 	if b, ok := m.law.(*bucket); ok {
 		return b.z
@@ -76,8 +77,9 @@ func (m *Model) State() (z *big.Rat) {
 	return nil
 }
 
-// Contact is the first contact of a state, which a limiter makes when it is made or its limit is changed, and a key when it is first
-// charged: a SmoothBursty stores from then on. Other calls make it where it is due.
+// Contact makes the first contact of a state. A limiter makes it when it is created or its limit
+// changes, a key when it is first charged: a SmoothBursty stores permits from then on. Other calls
+// make it when needed.
 func (m *Model) Contact(now int64) {
 	parts, _ := all(m.law)
 	for _, p := range parts {
@@ -88,10 +90,11 @@ func (m *Model) Contact(now int64) {
 	}
 }
 
-// Touched reports whether the state is not an untouched one, though it may be equal to one.
+// Touched reports whether the state was ever touched. A touched state can still equal an untouched
+// one.
 func (m *Model) Touched() bool { return m.law.touched() }
 
-// String is the state, which tells it from another of the same limit.
+// String returns the state. Different states of a limit have different strings.
 func (m *Model) String() string { return m.law.String() }
 
 // Take decides and charges.
@@ -110,7 +113,7 @@ func (m *Model) Take(now, cost int64) weir.Decision {
 	return d
 }
 
-// sign says which part of an All decided.
+// sign sets By to the limit of an All that decided.
 func (m *Model) sign(d *weir.Decision, now, cost int64) {
 	if j, ok := m.law.(*joint); ok {
 		d.By = j.by(now, m.unpromised(), cost, d.Allowed)
@@ -124,7 +127,7 @@ func (m *Model) Peek(now, cost int64) weir.Decision {
 	return m.decide(now, cost)
 }
 
-// decide is the decision of a Take, the state as it is.
+// decide returns the decision of a Take, without changing the state.
 func (m *Model) decide(now, cost int64) (d weir.Decision) {
 	d = weir.Decision{Allowed: true, Limit: m.law.size()}
 	defer func() { m.sign(&d, now, cost) }()
@@ -146,8 +149,9 @@ func (m *Model) decide(now, cost int64) (d weir.Decision) {
 	return d
 }
 
-// plan says how long from now until a cost could go, behind everyone in line, and until there is room for it to wait. Nil is never.
-// Nobody goes before the first in line, nor before the last whose turn was promised.
+// plan returns how long from now a cost has to wait behind all waiters, and how long until there is
+// room for it to wait. Nil means never. Nothing goes before the first waiter, or before the last
+// waiter with a promised turn.
 func (m *Model) plan(now, cost int64) (wait, room *big.Rat) {
 	if cost < 0 || cost > m.law.largest() {
 		return nil, nil
@@ -170,7 +174,7 @@ func (m *Model) plan(now, cost int64) (wait, room *big.Rat) {
 	return wait, room
 }
 
-// see fills in Remaining and ResetAfter.
+// see sets Remaining and ResetAfter.
 func (m *Model) see(d *weir.Decision, now int64) {
 	remaining, reset := m.law.look(now, m.unpromised())
 	d.Remaining = remaining
@@ -187,7 +191,8 @@ func (m *Model) see(d *weir.Decision, now int64) {
 	d.ResetAfter = m.duration(until)
 }
 
-// lastTurn is the latest turn that has a time: the last one promised, or that of the first in line. Nil where it cannot be named.
+// lastTurn returns the latest turn with a known time: the last promised one, or that of the first
+// waiter. It returns nil if that is unknown.
 func (m *Model) lastTurn() *big.Rat {
 	if p := m.lastPromised(); p != nil {
 		return p.turn
@@ -195,7 +200,8 @@ func (m *Model) lastTurn() *big.Rat {
 	return m.due
 }
 
-// Reserve charges ahead. within is the longest delay in clock units, or below 0 for any. The id is for Settle and Cancel.
+// Reserve charges ahead of time. within is the longest delay in clock units; negative: any. The id
+// is for Settle and Cancel.
 func (m *Model) Reserve(now, cost, within int64) (id int, delay time.Duration, d weir.Decision) {
 	m.begin(now)
 	defer m.end(now)
@@ -227,7 +233,8 @@ func (m *Model) Reserve(now, cost, within int64) (id int, delay time.Duration, d
 	return m.ids, m.duration(up(wait)), d
 }
 
-// promise charges everyone in line ahead, each at a time of its own: one who reserves behind them is promised a time, and has to know it.
+// promise charges all waiters ahead of time, each for a time of its own. A reservation behind them
+// needs this, because its own time depends on theirs.
 func (m *Model) promise(now int64) {
 	for i, w := range m.line {
 		if w.promised == nil {
@@ -240,7 +247,7 @@ func (m *Model) promise(now int64) {
 	}
 }
 
-// orEnd is a time, or the end of the clock where it cannot be named.
+// orEnd returns a time, or the end of the clock if it is nil.
 func orEnd(t *big.Rat) *big.Rat {
 	if t == nil {
 		return whole(math.MaxInt64)
@@ -248,7 +255,7 @@ func orEnd(t *big.Rat) *big.Rat {
 	return smallest(t, whole(math.MaxInt64))
 }
 
-// promisedTurn is when the i-th in line goes, its charge to come on top of a state.
+// promisedTurn returns when the i-th waiter goes, if its charge comes on top of a state.
 func (m *Model) promisedTurn(before law, i int, now int64) *big.Rat {
 	wait, _ := before.plan(now, new(big.Int), m.line[i].cost)
 	if wait == nil {
@@ -268,7 +275,7 @@ func (m *Model) promisedTurn(before law, i int, now int64) *big.Rat {
 	return turn
 }
 
-// accept is what Reserve and Join decide.
+// accept returns the decision of Reserve and Join.
 func (m *Model) accept(now, cost, within int64) (wait *big.Rat, d weir.Decision) {
 	d = weir.Decision{Limit: m.law.size(), RetryAfter: weir.Never}
 	defer func() { m.sign(&d, now, cost) }()
@@ -282,7 +289,7 @@ func (m *Model) accept(now, cost, within int64) (wait *big.Rat, d weir.Decision)
 	}
 	wait, room := m.plan(now, cost)
 	if new(big.Int).Add(m.unpromised(), big.NewInt(cost)).BitLen() > 64 {
-		wait = nil // a line is counted in 64 bits
+		wait = nil // a queue is counted in 64 bits
 	}
 	switch {
 	case wait == nil || room == nil:
@@ -299,7 +306,7 @@ func (m *Model) accept(now, cost, within int64) (wait *big.Rat, d weir.Decision)
 // Cancel gives a reservation back.
 func (m *Model) Cancel(now int64, id int) { m.Settle(now, id, 0) }
 
-// Settle puts the actual cost in place of the reserved one. The first for an id counts.
+// Settle replaces the reserved cost by the actual one. Only the first call for an id counts.
 func (m *Model) Settle(now int64, id int, actual int64) {
 	m.begin(now)
 	defer m.end(now)
@@ -326,7 +333,7 @@ func (m *Model) giveBack(now int64, c *charge, amount int64) {
 	}
 }
 
-// Join gets in line. The id is for Leave and Outcome; it is 0 where the line was not joined.
+// Join joins the queue. The id is for Leave and Outcome. It is 0 if Join did not join.
 func (m *Model) Join(now, cost, within int64) (id int, delay time.Duration, d weir.Decision) {
 	m.begin(now)
 	defer m.end(now)
@@ -349,7 +356,7 @@ func (m *Model) Join(now, cost, within int64) (id int, delay time.Duration, d we
 	return m.ids, m.duration(up(wait)), d
 }
 
-// Leave gives up a place in line and reports whether it was still one.
+// Leave gives up a place in the queue. It reports whether the place still existed.
 func (m *Model) Leave(now int64, id int) bool {
 	m.begin(now)
 	defer m.end(now)
@@ -365,7 +372,7 @@ func (m *Model) Leave(now int64, id int) bool {
 	return false
 }
 
-// InLine reports whether a Join is still waiting at now.
+// InLine reports whether a Join still waits at now.
 func (m *Model) InLine(now int64, id int) bool {
 	m.begin(now)
 	defer m.end(now)
@@ -377,7 +384,8 @@ func (m *Model) InLine(now int64, id int) bool {
 	return false
 }
 
-// NextTurn is when the first in line goes, as a clock reading, and whether anyone waits whose turn can be named.
+// NextTurn returns when the first waiter goes, as a clock reading, and whether there is a waiter
+// whose turn is known.
 func (m *Model) NextTurn() (int64, bool) {
 	if m.due == nil {
 		return 0, false
@@ -385,23 +393,23 @@ func (m *Model) NextTurn() (int64, bool) {
 	return up(m.due), true
 }
 
-// begin is how every call starts: whose turn came since the last one is let go, and charged at the very time, unless that is noticed
-// long after.
+// begin starts every call. It serves waiters whose turn has come since the last call, and charges
+// them at exactly that time, unless that is noticed long after.
 func (m *Model) begin(now int64) {
 	m.serve(now)
 	if m.due == nil {
-		m.appoint(whole(now)) // seen from here it may have a time
+		m.appoint(whole(now)) // from here, its time may be known
 		m.serve(now)
 	}
 }
 
-// end is how every call ends: whoever can go now, by what the call changed, is let go.
+// end ends every call. It serves waiters that can go because of the call.
 func (m *Model) end(now int64) {
 	m.appoint(whole(now))
 	m.serve(now)
 }
 
-// appoint works out the turn of the first in line, seen from a reading.
+// appoint computes the turn of the first waiter, as seen from a reading.
 func (m *Model) appoint(seen *big.Rat) {
 	switch {
 	case len(m.line) == 0:
@@ -414,7 +422,7 @@ func (m *Model) appoint(seen *big.Rat) {
 	m.waited = m.due != nil && m.due.Cmp(seen) > 0
 }
 
-// serve lets go, in order, whose turn has come by now.
+// serve serves, in order, the waiters whose turn has come by now.
 func (m *Model) serve(now int64) {
 	for m.due != nil && m.due.Cmp(whole(now)) <= 0 {
 		w := m.line[0]
@@ -434,7 +442,7 @@ func (m *Model) serve(now int64) {
 	}
 }
 
-// SetLimit changes the limit and keeps what has been used.
+// SetLimit changes the limit and keeps what was used.
 func (m *Model) SetLimit(now int64, l weir.Limit) {
 	m.begin(now)
 	defer m.end(now)
@@ -476,7 +484,7 @@ func (m *Model) SetLimit(now int64, l weir.Limit) {
 	}
 }
 
-// lastPromised is the last in line whose turn is fixed.
+// lastPromised returns the last waiter whose turn is fixed.
 func (m *Model) lastPromised() (last *waiter) {
 	for _, w := range m.line {
 		if w.promised != nil {
@@ -486,7 +494,7 @@ func (m *Model) lastPromised() (last *waiter) {
 	return last
 }
 
-// unpromised is what those in line will be charged who are charged when they are served.
+// unpromised returns the total cost of waiters that will be charged when they are served.
 func (m *Model) unpromised() *big.Int {
 	sum := new(big.Int)
 	for _, w := range m.line {
@@ -497,7 +505,7 @@ func (m *Model) unpromised() *big.Int {
 	return sum
 }
 
-// duration turns clock units into a duration, the longest where it does not fit.
+// duration converts clock units to a time.Duration, or to the longest one if it does not fit.
 func (m *Model) duration(units int64) time.Duration {
 	if units > math.MaxInt64/int64(m.tick) {
 		return math.MaxInt64

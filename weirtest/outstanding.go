@@ -5,16 +5,17 @@ import (
 	"slices"
 )
 
-// outstanding is the exact rule of SEMANTICS 1 for a state that is one backlog: of each reservation that is neither settled nor cancelled,
-// oldest first, the least backlog that any later charge found. It is a value: changing it makes another one.
+// outstanding implements the exact rule of SEMANTICS 1 for a state that is one backlog. It holds
+// the reservations that are neither settled nor cancelled, oldest first, and for each the smallest
+// backlog that any later charge found. It is a value: a change returns a new one.
 type outstanding []openCharge
 
 type openCharge struct {
 	id   int
-	most *big.Rat // nil where no charge came later
+	most *big.Rat // nil if no charge came later
 }
 
-// charged notes a charge that found a backlog when its work went.
+// charged records a charge that found a backlog when its work went.
 func (o outstanding) charged(backlog *big.Rat) outstanding {
 	c := slices.Clone(o)
 	for i := range c {
@@ -25,15 +26,15 @@ func (o outstanding) charged(backlog *big.Rat) outstanding {
 	return c
 }
 
-// add records a reservation whose charge was noted. Its id is one that no other has.
+// add records a reservation whose charge was recorded. The id must be unique.
 func (o outstanding) add(id int) outstanding { return append(slices.Clone(o), openCharge{id: id}) }
 
-// without ends a reservation of which nothing is given back.
+// without ends a reservation without giving anything back.
 func (o outstanding) without(id int) outstanding {
 	return slices.DeleteFunc(slices.Clone(o), func(c openCharge) bool { return c.id == id })
 }
 
-// giveBack ends a reservation, and says by how much less the present backlog becomes.
+// giveBack ends a reservation, and returns by how much the current backlog shrinks.
 func (o outstanding) giveBack(id int, amount, backlog *big.Rat) (outstanding, *big.Rat) {
 	a := slices.IndexFunc(o, func(c openCharge) bool { return c.id == id })
 	if a < 0 {
@@ -55,7 +56,7 @@ func (o outstanding) giveBack(id int, amount, backlog *big.Rat) (outstanding, *b
 	return c.without(id), give
 }
 
-// scaled is what is left after a change of the limit.
+// scaled returns the reservations after a change of the limit.
 func (o outstanding) scaled(f func(*big.Rat) *big.Rat) outstanding {
 	c := slices.Clone(o)
 	for i := range c {
@@ -66,30 +67,31 @@ func (o outstanding) scaled(f func(*big.Rat) *big.Rat) outstanding {
 	return c
 }
 
-// maxAgain is how many charges are made again at most.
+// maxAgain limits how many charges are repeated.
 const maxAgain = 64
 
-// again is the exact rule for a state in which a charge's price depends on what it finds: all charges since the oldest outstanding
-// reservation, which are made again without one that is given back. It is a value, too.
+// again implements the exact rule for a state in which the price of a charge depends on the state.
+// It holds all charges since the oldest outstanding reservation. To give one back, it repeats the
+// charges without it. It is a value, too.
 type again struct {
-	before  law // the state without any of them; nil where nothing is outstanding
+	before  law // the state before all of them; nil if nothing is outstanding
 	charges []chargeAgain
 }
 
 type chargeAgain struct {
-	id   int // 0 for one that is not outstanding
+	id   int // 0 if it is not outstanding
 	cost int64
 	goes *big.Rat // when its work goes
 }
 
-// a remade law makes charges again.
+// a remade law can repeat charges.
 type remade interface {
 	law
 	make(chargeAgain)
-	bare() law // a copy that knows of nothing outstanding
+	bare() law // a copy without outstanding reservations
 }
 
-// charged notes a charge that is about to be made.
+// charged records a charge that is about to be made.
 func (a again) charged(l remade, c chargeAgain) again {
 	if a.before == nil && c.id == 0 {
 		return a
@@ -109,7 +111,7 @@ func (a again) charged(l remade, c chargeAgain) again {
 	return a
 }
 
-// trimmed leaves out what came before the oldest outstanding reservation.
+// trimmed removes the charges before the oldest outstanding reservation.
 func (a again) trimmed() again {
 	n := slices.IndexFunc(a.charges, func(c chargeAgain) bool { return c.id != 0 })
 	if n < 0 {
@@ -122,7 +124,8 @@ func (a again) trimmed() again {
 	return again{l, slices.Clone(a.charges[n:])}
 }
 
-// giveBack returns the state without an amount of a reservation's cost; nil where it is not outstanding.
+// giveBack returns the state without an amount of a reservation's cost, or nil if the reservation
+// is not outstanding.
 func (a again) giveBack(id int, amount int64) (law, again) {
 	i := slices.IndexFunc(a.charges, func(c chargeAgain) bool { return c.id == id })
 	if i < 0 {
@@ -140,7 +143,7 @@ func (a again) giveBack(id int, amount int64) (law, again) {
 	return l, a.trimmed()
 }
 
-// without ends a reservation of which nothing is given back.
+// without ends a reservation without giving anything back.
 func (a again) without(id int) again {
 	i := slices.IndexFunc(a.charges, func(c chargeAgain) bool { return c.id == id })
 	if i < 0 {

@@ -8,25 +8,26 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// receipts are what a Store has to remember of charges that may be settled. The zero value is ready to use.
+// receipts holds the charges of a Store that may be settled. The zero value is ready to use.
 type receipts struct {
 	serial   uint64
 	bySerial map[uint64]*kept
 	ends     receiptHeap
 }
 
-// kept is a charge that a receipt is for.
+// kept is the charge of a receipt.
 type kept struct {
 	of     *stored
-	limit  weir.Limit // under which it was made
+	limit  weir.Limit // at the time of the charge
 	r      weir.Reservation
 	cost   int64
 	serial uint64
-	ends   int64 // when nothing of it can be given back any more
+	ends   int64 // when nothing can be given back any more
 	index  int   // in the heap
 }
 
-// keep remembers a charge. The receipt says its cost too, as what was too little is charged even when nothing can be given back any more.
+// keep stores a charge and returns its receipt. The receipt also contains the cost, because a
+// higher actual cost is charged even when nothing can be given back any more.
 func (s *receipts) keep(r *kept) weir.Receipt {
 	s.serial++
 	r.serial = s.serial
@@ -48,7 +49,8 @@ func (s *receipts) remember(r *kept) {
 	heap.Push(&s.ends, r)
 }
 
-// take ends a receipt and returns the charge that it was for, with its cost; nil where nothing can be given back.
+// take removes a receipt and returns its charge and cost. The charge is nil if nothing can be given
+// back.
 func (s *receipts) take(text weir.Receipt) (cost int64, r *kept, err error) {
 	const length = len("weirtest") + 16
 	if len(text) != length || text[:8] != "weirtest" {
@@ -60,13 +62,13 @@ func (s *receipts) take(text weir.Receipt) (cost int64, r *kept, err error) {
 	return int64(binary.BigEndian.Uint64([]byte(text[16:]))), r, nil
 }
 
-// forget ends a receipt.
+// forget removes a receipt.
 func (s *receipts) forget(r *kept) {
 	delete(s.bySerial, r.serial)
 	heap.Remove(&s.ends, r.index)
 }
 
-// receiptHeap has the receipt that ends the soonest first.
+// receiptHeap is a heap with the receipt that ends first on top.
 type receiptHeap []*kept
 
 func (h receiptHeap) Len() int           { return len(h) }

@@ -17,15 +17,16 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// A Runner runs scripts, each on a clock of its own that goes from time to time without anyone waiting.
+// A Runner runs scripts. Each script has a virtual clock of its own, which jumps from time to time
+// without waiting.
 type Runner struct {
-	// Policy loads the file of a policy line. It is nil where scripts have no policies.
+	// Policy loads the file of a policy line. It may be nil if no script has a policy.
 	Policy func(file string) (policy.Policy, error)
-	// Open makes what the limit lines ask for; nil means a keyed.Limiter on the script's clock.
+	// Open creates the limits of limit lines; default: a keyed.Limiter on the script's clock.
 	Open func(l weir.Limit, c *Clock) (Holder, error)
 }
 
-// A Holder keeps one limit for each key. *keyed.Limiter[string] is one, by way of Keyed.
+// A Holder keeps one limit for each key. Use Keyed to make one of a *keyed.Limiter[string].
 type Holder interface {
 	Take(key string, cost int64) weir.Decision
 	Peek(key string, cost int64) weir.Decision
@@ -52,22 +53,22 @@ func (h holder) Reserve(key string, cost int64, maxDelay time.Duration) (Reserva
 	return h.Limiter.Reserve(key, cost, maxDelay)
 }
 
-// A Mismatch is a line that did not go as expected.
+// A Mismatch is a line of a script with an unexpected result.
 type Mismatch struct {
 	Name string // of the script
 	Line int
 	Text string // the line
-	Want string // what was expected and did not come
-	Got  string // what came
+	Want string // what was expected and did not happen
+	Got  string // what happened
 }
 
-// String is the mismatch in three lines.
+// String returns the mismatch in three lines.
 func (m Mismatch) String() string {
 	return fmt.Sprintf("%s:%d: %s\n\twant %s\n\tgot  %s", m.Name, m.Line, m.Text, m.Want, m.Got)
 }
 
-// Run reads and runs a script. The error is for a script that cannot be run: one that is not of the language, a limit that is wrong, a
-// policy that cannot be loaded.
+// Run parses and runs a script. It returns an error if the script cannot be run: because of its
+// syntax, an invalid limit, or a policy that cannot be loaded.
 func (r Runner) Run(name string, src io.Reader) ([]Mismatch, error) {
 	s, err := ParseScript(name, src)
 	if err != nil {
@@ -84,7 +85,7 @@ func (r Runner) Run(name string, src io.Reader) ([]Mismatch, error) {
 	return x.mismatches, nil
 }
 
-// run is a script under way.
+// run is the state of a running script.
 type run struct {
 	Runner
 	script     *Script
@@ -92,26 +93,26 @@ type run struct {
 	limit      weir.Limit
 	holder     Holder
 	engine     *policy.Engine
-	open       map[string][]Reservation // not yet settled, by key
+	open       map[string][]Reservation // not settled yet, by key
 	waits      []*wait
 	mismatches []Mismatch
 }
 
-// wait is a wait line whose outcome is not known yet.
+// wait is a wait line without an outcome so far.
 type wait struct {
 	step   *Step
 	place  *weir.Place
 	since  time.Duration
-	cancel time.Duration // when it gives up; below 0 for never
+	cancel time.Duration // when the wait is given up; negative: never
 }
 
-// result is what came of an operation.
+// result is the result of an operation.
 type result struct {
 	word     string // allow, deny or ok
 	err      string
 	status   int
 	delay    time.Duration
-	delayed  bool // delay means something
+	delayed  bool // delay is valid
 	decision *weir.Decision
 }
 
@@ -182,9 +183,9 @@ func (x *run) openPolicy(s *Step) error {
 	return err
 }
 
-// close ends what is open: the clock runs on until every wait has an outcome.
+// close ends the script: the clock runs on until every wait has an outcome.
 func (x *run) close() {
-	for range maxSteps { // a wait that takes more events than any script has lines does not end
+	for range maxSteps { // a wait that takes more events than a script may have lines never ends
 		if len(x.waits) == 0 {
 			break
 		}
@@ -210,7 +211,7 @@ func (x *run) close() {
 // longestWait is how far the clock runs on at the end of a script.
 const longestWait = 101 * 366 * 24 * time.Hour
 
-// nextEvent is when a timer fires or a wait gives up next.
+// nextEvent returns when the next timer fires or the next wait is given up.
 func (x *run) nextEvent() (time.Duration, bool) {
 	at, ok := x.clock.Next()
 	next := time.Duration(at)
@@ -222,7 +223,7 @@ func (x *run) nextEvent() (time.Duration, bool) {
 	return max(next, time.Duration(x.clock.Now())), ok
 }
 
-// goTo sets the clock, and on the way forward lets everything happen at its time.
+// goTo sets the clock. On the way forward, every event happens at its own time.
 func (x *run) goTo(at time.Duration) {
 	for at >= time.Duration(x.clock.Now()) {
 		next, ok := x.nextEvent()
@@ -236,7 +237,7 @@ func (x *run) goTo(at time.Duration) {
 	x.settleWaits()
 }
 
-// settleWaits finds the waits that have an outcome now.
+// settleWaits finds the waits that now have an outcome.
 func (x *run) settleWaits() {
 	now := time.Duration(x.clock.Now())
 	x.waits = slices.DeleteFunc(x.waits, func(w *wait) bool {
@@ -260,7 +261,7 @@ func (x *run) settleWaits() {
 	})
 }
 
-// operate does one operation on the limit. A nil result is one that comes later.
+// operate runs one operation on the limit. A nil result comes later.
 func (x *run) operate(s *Step) (*result, error) {
 	switch s.Op {
 	case "take":
@@ -351,7 +352,8 @@ func (x *run) wait(s *Step) (*result, error) {
 	switch {
 	case !d.Allowed && within >= 0 && d.RetryAfter != weir.Never:
 		res := &result{err: "limited", decision: &d}
-		if p, _ := x.holder.Join(s.Key, s.Cost, -1); p != nil { // it could wait, only not in time
+		// it could wait, but not within the given time
+		if p, _ := x.holder.Join(s.Key, s.Cost, -1); p != nil {
 			p.Leave()
 			res.err = "deadline"
 		}
@@ -366,7 +368,7 @@ func (x *run) wait(s *Step) (*result, error) {
 	return nil, nil
 }
 
-// request decides about an HTTP request. Its upstream answers 200.
+// request decides about an HTTP request. Its upstream always responds with 200.
 func (x *run) request(s *Step) (result, error) {
 	path, query, _ := strings.Cut(s.Target, "?")
 	req := policy.Request{Method: s.Op, Host: "localhost", Path: path, Query: query, Header: http.Header{}, Trusted: len(x.engine.Policy().TrustedProxies) > 0}
@@ -405,7 +407,7 @@ func (x *run) request(s *Step) (result, error) {
 	return res, nil
 }
 
-// check compares what was expected of a step with what came.
+// check compares the expected result of a step with the actual one.
 func (x *run) check(s *Step, got result) {
 	for _, want := range s.Expect {
 		if !got.meets(want) {
@@ -414,7 +416,7 @@ func (x *run) check(s *Step, got result) {
 	}
 }
 
-// String is the expectation as it is written.
+// String returns the expectation as a script has it.
 func (e Expectation) String() string {
 	switch {
 	case e.Value == "":
@@ -451,14 +453,14 @@ func (r result) meets(want Expectation) bool {
 	return false
 }
 
-// sameTime compares durations that are written differently, like 24h and 1d.
+// sameTime compares durations that are written differently, such as 24h and 1d.
 func sameTime(a, b string) bool {
 	x, err := duration.Parse(a)
 	y, err2 := duration.Parse(b)
 	return errors.Join(err, err2) == nil && x == y
 }
 
-// fields are a decision's fields as they are written.
+// fields returns a decision's fields as a script has them.
 func (r result) fields() []Expectation {
 	retry := "never"
 	if r.decision.RetryAfter != weir.Never {
@@ -473,7 +475,7 @@ func (r result) fields() []Expectation {
 	}
 }
 
-// String is all that is known of the result, in the words of the language.
+// String returns everything that is known of the result, in the script language.
 func (r result) String() string {
 	var words []string
 	switch {

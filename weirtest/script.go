@@ -11,8 +11,9 @@ import (
 	"github.com/weirflow/weir/internal/duration"
 )
 
-// A Script is what a limiter does in time, as text: a fresh limiter or a policy, and then calls at exact times with what is expected of
-// each. DESIGN section 11 has the language; docs/scripts.md teaches it.
+// A Script is a test of a limiter in virtual time: a new limiter or a policy, and calls at exact
+// times with the expected results. DESIGN section 11 specifies the language; docs/scripts.md
+// explains it.
 type Script struct {
 	Name  string
 	Steps []Step
@@ -24,18 +25,18 @@ type Step struct {
 	Text string
 
 	Kind   StepKind
-	Name   string            // of the kind of limit, or of the policy's file
-	Fields map[string]string // of the limit, of set, and the named arguments of an operation
+	Name   string            // of the algorithm, or of the policy's file
+	Fields map[string]string // of the limit or of set, or the named arguments of an operation
 
 	At     time.Duration
-	Op     string // take, peek, reserve, cancel, settle, wait, set, or a method of HTTP in capitals
+	Op     string // take, peek, reserve, cancel, settle, wait, set, or an HTTP method in capitals
 	Key    string
 	Cost   int64
 	Target string // of an HTTP request
 	Expect []Expectation
 }
 
-// StepKind is what a line does.
+// StepKind says what a line does.
 type StepKind uint8
 
 // The kinds of lines.
@@ -45,14 +46,14 @@ const (
 	Operate
 )
 
-// An Expectation is one word after the arrow: a result alone, or a field with its value.
+// An Expectation is one word after the arrow: a result, or a field with its value.
 type Expectation struct{ Name, Value string }
 
-// SyntaxError is a line that is not of the language.
+// SyntaxError is the error for a line that is not valid.
 type SyntaxError struct {
 	Name string // of the script
 	Line int
-	Msg  string // what is wrong, and what to write
+	Msg  string // what is wrong, and what to write instead
 }
 
 // Error has the form NAME:LINE: message.
@@ -63,7 +64,7 @@ const (
 	maxSteps = 1 << 20
 )
 
-// ParseScript reads a script. The error is a *SyntaxError, or what reading returned.
+// ParseScript parses a script. The error is a *SyntaxError, or the error of reading.
 func ParseScript(name string, r io.Reader) (*Script, error) {
 	s := &Script{Name: name}
 	lines := bufio.NewScanner(r)
@@ -93,7 +94,7 @@ func ParseScript(name string, r io.Reader) (*Script, error) {
 	return s, nil
 }
 
-// uncomment cuts a line at a # that begins it or follows a space.
+// uncomment cuts a line at a # at its beginning or after a space.
 func uncomment(line string) string {
 	for i := range len(line) {
 		if line[i] == '#' && (i == 0 || line[i-1] == ' ' || line[i-1] == '\t') {
@@ -131,7 +132,7 @@ func parseOpen(kind StepKind, words []string, checks bool, form string) (Step, e
 	return Step{Kind: kind, Name: words[1], Fields: fields}, err
 }
 
-// parseFields reads name=value words.
+// parseFields parses name=value words.
 func parseFields(words []string) (map[string]string, error) {
 	fields := map[string]string{}
 	for _, w := range words {
@@ -147,8 +148,8 @@ func parseFields(words []string) (map[string]string, error) {
 	return fields, nil
 }
 
-// operations are the forms of what a limiter is asked: how many arguments must stand and may stand before the named ones, and which
-// names there are.
+// operations are the operations on a limiter: how many positional arguments are required and
+// allowed, and which named arguments exist.
 var operations = map[string]struct {
 	least, most int
 	names       string
@@ -207,7 +208,7 @@ func parseOperation(words []string, expected string, checks bool) (s Step, err e
 	return s, err
 }
 
-// parseRequest reads METHOD TARGET [name=value...].
+// parseRequest parses METHOD TARGET [name=value...].
 func parseRequest(s Step, words []string, expected string, checks bool) (Step, error) {
 	if len(words) == 0 || !strings.HasPrefix(words[0], "/") {
 		return s, fmt.Errorf("write at TIME %s /PATH [from=ADDRESS] [host=NAME] [header.NAME=VALUE] [cookie.NAME=VALUE] [length=N]", s.Op)
@@ -260,7 +261,8 @@ func isStatus(s string) bool {
 	return err == nil && n >= 100 && n <= 999
 }
 
-// parseTime reads a time of the script's clock: a duration since it began, or a moment, which is one since 1970.
+// parseTime parses a time of the script's clock: a duration since the start, or a date and time,
+// which counts from 1970.
 func parseTime(s string) (time.Duration, error) {
 	if at, err := time.Parse(time.RFC3339, s); err == nil {
 		d := time.Duration(at.Unix())*time.Second + time.Duration(at.Nanosecond())
@@ -276,5 +278,5 @@ func parseTime(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// maxYears is how many seconds from 1970 a moment may be: 290 years.
+// maxYears is the largest distance of a date from 1970, in seconds: 290 years.
 const maxYears = 290 * 365 * 24 * 60 * 60

@@ -12,34 +12,37 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// A Store is a weir.Store in memory: what many nodes share, in one process. It is what programs that take a weir.Store are tested with, and
-// what stores are compared with. It is exact, to a nanosecond: each key has a weir.Limiter, all charges of a batch are of one moment, and a
-// group is one step, whatever its keys.
+// A Store is a weir.Store in memory, for tests of programs that use a weir.Store, and as a
+// reference for other stores. Several nodes in one process can share it. It is exact to a
+// nanosecond: each key has a weir.Limiter, all charges of a batch have the same time, and a group
+// is one atomic step, whatever its keys.
 //
-// All methods are safe for concurrent use. Batches go one after the other. No more than 65,536 keys are kept: one that is as good as new is
-// let go where room is needed, no other is ever forgotten, and beyond them a charge of a new key is ErrFull. Of the charges that may be
-// settled as many are kept; beyond them, the one for which nothing can be given back the soonest is forgotten.
+// A Store is safe for concurrent use. Batches run one after the other. It keeps at most 65,536
+// keys. When room is needed, it evicts idle keys, and never others. Without room, a charge of a new
+// key fails with ErrFull. It keeps as many charges that may be settled. Beyond that, it drops the
+// charge for which giving back ends first.
 type Store struct {
 	mu       sync.Mutex
 	clock    func() int64
 	now      int64 // of the batch
 	closed   bool
 	keys     map[storeKey]*stored
-	full     int // how many keys there may be before those that are as good as new are let go
+	full     int // how many keys there may be before idle keys are evicted
 	receipts receipts
 }
 
-// storeMost is how many keys, and how many receipts, are kept; storeFew is how many keys are kept before any is let go.
+// storeMost limits the keys, and the receipts. storeFew is how many keys are kept before any is
+// evicted.
 const (
 	storeMost = 1 << 16
 	storeFew  = 1 << 10
 )
 
-// ErrFull is found by errors.Is in the Err of a charge of a new key that there is no room for. Like all errors about a charge it is a
-// weir.ErrCharge too.
+// ErrFull is the error for a charge of a new key without room: use errors.Is on the Err of the
+// charge's decision. Like all errors about a charge, it is also a weir.ErrCharge.
 var ErrFull = errors.New("weirtest: the store has no room for another key: all that it has are limited")
 
-// ErrClosed is the error of a Store that was closed.
+// ErrClosed is the error of a closed Store.
 var ErrClosed = errors.New("weirtest: the store is closed")
 
 type storeKey struct{ name, key string }
@@ -50,8 +53,8 @@ type stored struct {
 	lim   *weir.Limiter
 }
 
-// NewStore returns a store that nothing is in. Its clock reads nanoseconds, since 1970 where windows are aligned to dates: the Now of a
-// Clock, or nil for the time.
+// NewStore returns an empty store. now returns the time in nanoseconds, since 1970 if windows are
+// aligned to dates: use the Now of a Clock; default: the real time.
 func NewStore(now func() int64) *Store {
 	if now == nil {
 		now = func() int64 { return time.Now().UnixNano() }
@@ -75,7 +78,8 @@ func (s *Store) Len() int {
 	return len(s.keys)
 }
 
-// Do carries out a batch, as weir.Store says. A context that has ended by then charges nothing.
+// Do carries out a batch, as weir.Store specifies. If the context has ended before, it charges
+// nothing.
 func (s *Store) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision) (err error) {
 	if len(out) < len(batch) {
 		return fmt.Errorf("weirtest: %d charges, and room for %d decisions", len(batch), len(out))
@@ -114,7 +118,7 @@ func (s *Store) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision
 	return err
 }
 
-// one carries out a charge that is in no group.
+// one carries out a charge outside of groups.
 func (s *Store) one(c *weir.Charge) (d weir.Decision, err error) {
 	if c.Op == weir.OpReset {
 		delete(s.keys, storeKey{c.Name, c.Key})
@@ -142,7 +146,7 @@ func (s *Store) one(c *weir.Charge) (d weir.Decision, err error) {
 	return d, fmt.Errorf("weirtest: a store knows no operation %d", c.Op)
 }
 
-// group carries out the charges of a group, if each of them may go after those before it.
+// group carries out the charges of a group, if each of them fits after those before it.
 func (s *Store) group(batch []weir.Charge, out []weir.Decision, members []int) {
 	keys := make([]*stored, len(members))
 	fail := func(err error) {
@@ -176,7 +180,8 @@ func (s *Store) group(batch []weir.Charge, out []weir.Decision, members []int) {
 	}
 }
 
-// after is the decision about a member of a group, after those before it of the same key.
+// after returns the decision about a member of a group, after the previous members with the same
+// key.
 func after(batch []weir.Charge, keys []*stored, members []int, j int) weir.Decision {
 	var limiters []*weir.Limiter
 	var costs []int64
@@ -192,7 +197,7 @@ func after(batch []weir.Charge, keys []*stored, members []int, j int) weir.Decis
 	return weir.NewGroup(limiters...).Peek(costs...)
 }
 
-// take is OpTake.
+// take implements OpTake.
 func (s *Store) take(k *stored, c *weir.Charge) weir.Decision {
 	if c.Keep {
 		d, _ := s.reserve(k, c, c.Cost, 0)
@@ -201,7 +206,7 @@ func (s *Store) take(k *stored, c *weir.Charge) weir.Decision {
 	return k.lim.Take(c.Cost)
 }
 
-// takeSome is OpTakeSome: what weir.Limiter.TakeAtMost does, with a receipt.
+// takeSome implements OpTakeSome: like weir.Limiter.TakeAtMost, with a receipt.
 func (s *Store) takeSome(k *stored, c *weir.Charge) weir.Decision {
 	cost := min(c.Cost, 1)
 	if c.Cost > 1 {
@@ -214,7 +219,7 @@ func (s *Store) takeSome(k *stored, c *weir.Charge) weir.Decision {
 	return d
 }
 
-// reserve charges ahead and keeps a receipt of it.
+// reserve charges ahead of time and keeps a receipt.
 func (s *Store) reserve(k *stored, c *weir.Charge, cost int64, within time.Duration) (weir.Decision, time.Duration) {
 	r, ok := k.lim.Reserve(cost, within)
 	d := r.Decision()
@@ -226,7 +231,7 @@ func (s *Store) reserve(k *stored, c *weir.Charge, cost int64, within time.Durat
 	return d, r.Delay()
 }
 
-// settle is OpSettle.
+// settle implements OpSettle.
 func (s *Store) settle(k *stored, c *weir.Charge) (weir.Decision, error) {
 	cost, r, err := s.receipts.take(c.Receipt)
 	switch {
@@ -234,15 +239,15 @@ func (s *Store) settle(k *stored, c *weir.Charge) (weir.Decision, error) {
 		return weir.Decision{}, err
 	case r != nil && r.of == k && weir.Equal(r.limit, k.limit):
 		r.r.Settle(c.Cost)
-	case c.Cost > cost: // nothing can be given back, but what was too little is charged
+	case c.Cost > cost: // nothing can be given back, but a higher cost is charged
 		late, _ := k.lim.Reserve(0, 0)
 		late.Settle(c.Cost - cost)
 	}
 	return k.lim.Peek(0), nil
 }
 
-// of returns the state of a charge's key, under the limit of the charge. One that is only looked at is not kept; what is settled stays under
-// the limit that it has.
+// of returns the state of a charge's key, with the limit of the charge. With look, a new state is
+// not kept. A charge that is settled keeps its limit.
 func (s *Store) of(c *weir.Charge, look bool) (*stored, error) {
 	at := storeKey{c.Name, c.Key}
 	k := s.keys[at]
@@ -274,10 +279,10 @@ func (s *Store) of(c *weir.Charge, look bool) (*stored, error) {
 	return k, nil
 }
 
-// reading is the clock of the limiters: all charges of a batch are of one moment.
+// reading is the clock of the limiters, so that all charges of a batch have the same time.
 func (s *Store) reading() int64 { return s.now }
 
-// makeRoom lets go of the keys that are as good as new.
+// makeRoom evicts idle keys.
 func (s *Store) makeRoom() {
 	for at, k := range s.keys {
 		if returns(k.limit) && k.lim.Peek(0).ResetAfter == 0 {
@@ -287,7 +292,8 @@ func (s *Store) makeRoom() {
 	s.full = min(max(storeFew, 2*len(s.keys)), storeMost)
 }
 
-// returns reports whether a state becomes equal to an untouched one by itself. One that starts with less than it can hold does not.
+// returns reports whether a state becomes equal to an untouched one by itself. A state that starts
+// with less than it can hold does not.
 func returns(l weir.Limit) bool {
 	for _, part := range weir.Parts(l) {
 		switch part := part.(type) {

@@ -10,7 +10,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// vector is a line of testdata/guava.jsonl: what Guava's RateLimiter did.
+// vector is a line of testdata/guava.jsonl: recorded behavior of Guava's RateLimiter.
 type vector struct {
 	ID         string  `json:"id"`
 	Test       string  `json:"test"`
@@ -29,7 +29,7 @@ type vector struct {
 	} `json:"ops"`
 }
 
-// limit is the vector's limit, at a rate.
+// limit returns the vector's limit, at a rate.
 func (v vector) limit(rate string) (weir.Limit, error) {
 	r := weir.Unlimited
 	if rate != "inf" {
@@ -45,8 +45,9 @@ func (v vector) limit(rate string) (weir.Limit, error) {
 	return weir.SmoothBursty{Rate: r}, nil
 }
 
-// Vectors holds a subject that keeps SmoothBursty and WarmUp to what Guava does, to the microsecond: all rates there bring permits at whole
-// ones. Conform does so too, unless it is told which limits to draw.
+// Vectors compares the SmoothBursty and WarmUp of a subject with Guava's, to the microsecond: at
+// all rates of the vectors, permits come at whole microseconds. Conform calls it too, unless
+// Subject.Limits is set.
 func Vectors(t TB, s Subject) {
 	t.Helper()
 	f, err := Testdata().Open("guava.jsonl")
@@ -67,7 +68,7 @@ func Vectors(t TB, s Subject) {
 	}
 }
 
-// vector runs one.
+// vector runs one vector.
 func (s Subject) vector(v vector) error {
 	l, err := v.limit(v.Rate)
 	if err != nil {
@@ -84,9 +85,9 @@ func (s Subject) vector(v vector) error {
 		Setter
 	})
 	if !ok {
-		return nil // it does not know the verbs
+		return nil // the subject does not support the verbs
 	}
-	if r, ok := subject.Reserve("", 1, -1); ok { // the first contact, of which nothing else is left
+	if r, ok := subject.Reserve("", 1, -1); ok { // the first contact, of which nothing else remains
 		r.Cancel()
 	}
 	pass := func(us int64) { clock.Set(clock.Now() + us*int64(time.Microsecond)) }
