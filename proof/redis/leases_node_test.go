@@ -20,8 +20,7 @@ import (
 // leaseNode is the variable of the environment that makes a node of TestLeases of this program.
 const leaseNode = "WEIR_LEASE_NODE"
 
-// hotBucket, or in one row hotWindow, is what all nodes take from; the other limit, the budget, brings nothing, so that what was charged can be
-// counted.
+// hotBucket, or in one row hotWindow, is what all nodes take from. The other limit is the budget, see budgetOf.
 var (
 	hotBucket = weir.TokenBucket{Rate: weir.PerSecond(2000), Burst: 1000}
 	hotWindow = weir.FixedWindow{Limit: 400, Window: 200 * time.Millisecond}
@@ -114,8 +113,14 @@ func (n nodeTask) keys(store weir.Store) (keys [2]*weir.Shared, err error) {
 	if keys[0], err = weir.NewShared(hot, store, weir.Named("hot")); err != nil {
 		return keys, err
 	}
-	keys[1], err = weir.NewShared(slow(n.Budget), store, weir.Named("budget"))
+	keys[1], err = weir.NewShared(budgetOf(n.Budget), store, weir.Named("budget"))
 	return keys, err
+}
+
+// budgetOf is a limit that refills during no test, so that the tokens charged can be counted. It is a window, as a store gives back all that is
+// returned to a window. To a bucket it may give back less, where other nodes have returned tokens in between: see docs/guarantees.md.
+func budgetOf(n int64) weir.FixedWindow {
+	return weir.FixedWindow{Limit: n, Window: 30 * 24 * time.Hour, Align: weir.AlignFirst}
 }
 
 // call has one caller call until the end, at random: as many calls as are due by the clock, whatever became of the ones before.
