@@ -14,7 +14,7 @@ const (
 	logEach    = 10 * time.Millisecond // from one request to the next
 )
 
-// logAgents are what the clients of the generated log say they are, as long as real ones.
+// logAgents are the user agents of the generated log, as long as real ones.
 var logAgents = [...]string{
 	"Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/120.0.0.0 Safari/537.36",
 	"Mozilla/5.0 (iPhone; CPU iPhone OS 17_2 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/17.2 Mobile/15E148 Safari/604.1",
@@ -22,8 +22,9 @@ var logAgents = [...]string{
 	"curl/8.4.0",
 }
 
-// writeLog writes an access log in the Combined format, the same one every time: 100 lines for each second of it, of clients of whom
-// the k-th sends about 1/k as often as the first. It is in the order of its times, or the same lines are shuffled.
+// writeLog writes an access log in the Combined format, always the same one: 100 lines per second
+// of log time. The k-th client sends about 1/k as often as the first. The lines are in the order of
+// their times, or shuffled.
 func writeLog(w io.Writer, lines int, shuffled bool) error {
 	r := rand.New(rand.NewPCG(1, 2))
 	zipf := rand.NewZipf(r, 1.1, 1, logClients-1)

@@ -15,12 +15,13 @@ import (
 	"time"
 )
 
-// bareWord is the argument that makes the program a bare proxy to the upstream that follows it, or, where that is "-", a server that
-// refuses all. It says its address, and ends when its standard input does.
+// bareWord is the argument that makes the program a bare proxy to the upstream in the next
+// argument. If that is "-", the program is a server that refuses all requests. It prints its
+// address, and ends when its standard input ends.
 const bareWord = "bare"
 
-// serveBare is that program: net/http's own server and proxy with nothing of Weir's, set up as Weir sets them up. What it takes, no
-// gateway on net/http can take less of.
+// serveBare is that program: net/http's server and reverse proxy without Weir's code, configured as
+// Weir configures them. No gateway on net/http can use less CPU.
 func serveBare(upstream string, stdin io.Reader, stdout, stderr io.Writer) int {
 	handler := http.Handler(http.HandlerFunc(refuseBare))
 	if upstream != "-" {
@@ -53,7 +54,7 @@ func serveBare(upstream string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// refuseBare refuses with the least that a refusal has to say.
+// refuseBare sends the smallest possible refusal.
 func refuseBare(w http.ResponseWriter, _ *http.Request) {
 	const text = "Too Many Requests\n"
 	w.Header()["Content-Type"] = []string{"text/plain; charset=utf-8"}
@@ -61,7 +62,7 @@ func refuseBare(w http.ResponseWriter, _ *http.Request) {
 	io.WriteString(w, text)
 }
 
-// bareBuffers lends a proxy what it copies bodies with.
+// bareBuffers lends a proxy buffers to copy bodies.
 type bareBuffers struct{ pool sync.Pool }
 
 func (b *bareBuffers) Get() []byte {
@@ -80,7 +81,6 @@ type bare struct {
 	addr  string
 }
 
-// startBare starts one.
 func startBare(upstream string) (*bare, error) {
 	self, err := os.Executable()
 	if err != nil {

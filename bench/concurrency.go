@@ -17,7 +17,7 @@ const (
 	semTry     = "semaphore TryAcquire+Release"
 )
 
-// concurrency measures entering and leaving beside golang.org/x/sync/semaphore.
+// concurrency measures entering and leaving, beside golang.org/x/sync/semaphore.
 func concurrency(r *report) error {
 	for _, admit := range []bool{true, false} {
 		for _, procs := range crews() {
@@ -32,7 +32,8 @@ func concurrency(r *report) error {
 	return nil
 }
 
-// concurrencyContest has room for all, or none left. Who would wait for a place that nobody leaves is not asked.
+// concurrencyContest has room for all goroutines, or no place left. It leaves out calls that would
+// wait for a place that is never left.
 func concurrencyContest(admit bool, procs int) contest {
 	c := contest{
 		title:  "Concurrency, with room for all, " + where(procs),
@@ -69,8 +70,9 @@ func concurrencyContest(admit bool, procs int) contest {
 	return c
 }
 
-// handoverContest has one place for all goroutines. Who has it gives the others time to get in line before it leaves, as work would that
-// takes a while: without that, one goroutine goes in and out alone most of the time.
+// handoverContest has one place for all goroutines. The goroutine with the place lets the others
+// join the queue before it leaves, as work that takes a while would. Otherwise, one goroutine would
+// enter and leave alone most of the time.
 func handoverContest(procs int) contest {
 	return contest{
 		title:  "Concurrency of 1, from hand to hand, " + where(procs),

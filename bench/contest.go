@@ -9,43 +9,47 @@ import (
 	"time"
 )
 
-// A contest measures its subjects in turn, many rounds in one process, so that what the machine does meanwhile happens to all of them:
-// in each round every subject runs once, and is compared with the references of that same round.
+// A contest measures its subjects in turn, for many rounds in one process, so that disturbances of
+// the machine affect all of them. In each round every subject runs once, and is compared with the
+// references of the same round.
 type contest struct {
 	title    string
 	notes    []string
 	procs    int      // how many goroutines at once
-	against  []string // the references: subjects that all are compared with
+	against  []string // the references: subjects with which all others are compared
 	subjects []subject
 
-	// rivals are references of some subjects only, by the names of both: each is to be slower than its subject, or, with beat, the subject
-	// is to take at most that part of the time of the fastest. There is one column for them, about the fastest.
+	// rivals are references of single subjects, by the names of both. The target is that each rival
+	// is slower than its subject. With beat, the subject may take at most that share of the time of
+	// its fastest rival. They have one column, for the fastest.
 	rivals map[string][]string
 	beat   float64
 	facts  []fact
 
-	// large says that so much lives on the heap that it is collected once in a round, and not before each subject.
+	// large says that the heap is so large that the garbage is collected once per round, not before
+	// each subject.
 	large bool
 }
 
 // fastestPeer is the fastest of a subject's rivals.
 const fastestPeer = "the fastest peer"
 
-// A fact is a column of what was not measured in rounds, by subject; where there is none, the place stays empty.
+// A fact is a column that was not measured in rounds, by subject. A subject without a value has an
+// empty cell.
 type fact struct {
 	column column
 	of     map[string]float64
 }
 
-// A subject is one thing to measure beside others.
+// A subject is one thing to measure.
 type subject struct {
 	name    string
-	fresh   func() loop // the loop for one measurement, on a state that no other has touched where that matters
+	fresh   func() loop // returns the loop for one measurement, on a fresh state if that matters
 	answers answers
 	targets []target
 }
 
-// answers is what a subject has to answer for its figure to mean anything.
+// answers says which decisions a subject must return for its figure to be valid.
 type answers uint8
 
 const (
@@ -54,7 +58,7 @@ const (
 	allNo
 )
 
-// check fails for a reading with other answers.
+// check returns an error for a reading with other decisions.
 func (a answers) check(r reading) error {
 	switch {
 	case a == allYes && r.yes != r.ops:
@@ -65,13 +69,14 @@ func (a answers) check(r reading) error {
 	return nil
 }
 
-// A target is what a subject is to reach: at most so many times a reference, or, against nothing, at most so many allocations.
+// A target is what a subject should reach: at most so many times a reference, or, without a
+// reference, at most so many allocations.
 type target struct {
 	against string
 	atMost  float64
 }
 
-// An outcome is what was found about one subject, with one number for each round.
+// An outcome is the result for one subject, with one number for each round.
 type outcome struct {
 	perOp  []float64            // ns
 	ratios map[string][]float64 // by reference
@@ -79,10 +84,10 @@ type outcome struct {
 	allocs uint64
 }
 
-// allocsPerOp is taken over all rounds: what the runtime allocates beside the loop is lost among them.
+// allocsPerOp is taken over all rounds, so that the runtime's own few allocations do not show.
 func (o outcome) allocsPerOp() float64 { return float64(o.allocs) / float64(o.ops) }
 
-// run measures for a number of rounds, in each of which every subject runs for about the length of round.
+// run measures for a number of rounds. In each, every subject runs for about the duration round.
 func (c contest) run(rounds int, round time.Duration) ([]outcome, error) {
 	counts := make([]int, len(c.subjects))
 	for i, s := range c.subjects {
@@ -116,7 +121,7 @@ func (c contest) timed(s subject, n int) reading {
 	return timed(l, n, c.procs)
 }
 
-// compare fills in the ratios, round by round.
+// compare computes the ratios, round by round.
 func (c contest) compare(outcomes []outcome) error {
 	for i := range outcomes {
 		o := &outcomes[i]
@@ -134,8 +139,9 @@ func (c contest) compare(outcomes []outcome) error {
 	return nil
 }
 
-// turns is the order of n subjects in a round. Every other round goes backwards, and each two rounds begin with another one, so that
-// none always comes first, or after the same one.
+// turns returns the order of n subjects in a round. Every other round runs in reverse order, and
+// every two rounds begin with another subject, so that no subject always comes first, or always
+// follows the same one.
 func turns(round, n int) []int {
 	order := make([]int, n)
 	for i := range order {
@@ -194,8 +200,8 @@ func (c contest) table(outcomes []outcome) table {
 	return t
 }
 
-// verdict says beside each target whether it was reached. Allocations count as they are printed, to two decimals: the few of the
-// runtime's own are none.
+// verdict says for each target whether it was reached. Allocations count as printed, to two
+// decimals, so that the runtime's own few do not count.
 func (o outcome) verdict(targets []target) (text string, missed bool) {
 	var parts []string
 	for _, t := range targets {

@@ -11,8 +11,8 @@ import (
 // statTick is the unit of the times in /proc/PID/stat, which is the same on every Linux that Go runs on.
 const statTick = 10 * time.Millisecond
 
-// cpuTime is the time that processes have spent on a CPU so far, in the kernel and outside it, all their threads together. It is
-// counted in steps of 10 ms.
+// cpuTime returns the CPU time of processes so far, in user and kernel mode, with all their
+// threads. Its resolution is 10 ms.
 func cpuTime(pids ...int) (sum time.Duration, err error) {
 	for _, pid := range pids {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -28,8 +28,8 @@ func cpuTime(pids ...int) (sum time.Duration, err error) {
 	return sum, nil
 }
 
-// parseStat reads the CPU time from a line of /proc/PID/stat: the 14th and 15th field. The second is a name in parentheses, in which
-// anything may stand.
+// parseStat reads the CPU time from a line of /proc/PID/stat: the 14th and 15th field. The second
+// field is a name in parentheses that may contain anything.
 func parseStat(text string) (time.Duration, error) {
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	if len(fields) < 13 {

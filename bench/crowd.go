@@ -14,10 +14,10 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// A gate is what a crowd waits at: a limiter of either make.
+// A gate is the limiter at which a crowd waits: Weir's or x/time's.
 type gate struct {
 	wait func(context.Context) error
-	// ahead charges n at once and returns after how long the last of them may go.
+	// ahead charges n at once, and returns how long until the last of them may go.
 	ahead func(n int) (time.Duration, bool)
 }
 
@@ -57,7 +57,7 @@ func newGate(subject string, per time.Duration, burst int) (gate, error) {
 	return gate{}, fmt.Errorf("there is no limiter %q", subject)
 }
 
-// A crowd is goroutines that all wait.
+// A crowd is a group of goroutines that all wait.
 type crowd struct {
 	done     sync.WaitGroup
 	entered  atomic.Int64
@@ -65,7 +65,8 @@ type crowd struct {
 	failed   atomic.Int64
 }
 
-// start lets n goroutines call each, with their number, and returns when all of them are blocked in it.
+// start lets n goroutines call each with their number. It returns when all of them are blocked in
+// it.
 func (c *crowd) start(n int, each func(i int) error) {
 	for i := range n {
 		c.done.Go(func() {
@@ -76,7 +77,8 @@ func (c *crowd) start(n int, each func(i int) error) {
 			c.returned.Add(1)
 		})
 	}
-	for quiet := 0; quiet < 3; quiet++ { // in a row, as one may be between two places where it blocks
+	// three times in a row, since a goroutine may be between two places where it blocks
+	for quiet := 0; quiet < 3; quiet++ {
 		if c.entered.Load() < int64(n) || busy() {
 			quiet = -1
 		}
@@ -93,26 +95,26 @@ func (c *crowd) end() error {
 	return nil
 }
 
-// busy reports whether any goroutine but this one runs or could.
+// busy reports whether any other goroutine runs or is runnable.
 func busy() bool {
 	states := []metrics.Sample{{Name: "/sched/goroutines/running:goroutines"}, {Name: "/sched/goroutines/runnable:goroutines"}}
 	metrics.Read(states)
 	return states[0].Value.Uint64()+states[1].Value.Uint64() > 1
 }
 
-// A footprint is the memory of this process by the runtime's account, in bytes.
+// A footprint is the memory of this process as the runtime counts it, in bytes.
 type footprint struct{ heap, stack, sys float64 }
 
 // footprintNow collects the garbage first.
 func footprintNow() footprint {
 	runtime.GC()
-	runtime.GC() // what the first one found to be unused is free after the second
+	runtime.GC() // the second collection frees what the first one found unused
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return footprint{float64(m.HeapAlloc), float64(m.StackInuse), float64(m.Sys)}
 }
 
-// since is what n goroutines have added since before, for each.
+// since returns how much each of n goroutines has added since before.
 func (f footprint) since(before footprint, n int) values {
 	each := float64(n)
 	return values{

@@ -20,7 +20,7 @@ const (
 	upstreamBody   = 1 << 10
 )
 
-// Subjects of gateway. Those of nginx are named with their number of workers.
+// Subjects of gateway. Those of nginx are named by their number of workers.
 const (
 	subjectGateway  = "weir"
 	subjectUpstream = "the upstream itself"
@@ -28,7 +28,8 @@ const (
 	subjectCaddy    = "caddy"
 )
 
-// A traffic is one setting of gateway: a limit so high that all passes, or so low that all is refused.
+// A traffic is one setting of gateway: a limit so high that every request passes, or so low that
+// every request is refused.
 type traffic struct {
 	name    string
 	nginx   string // the directives for limits
@@ -56,7 +57,8 @@ func traffics() []traffic {
 	}
 }
 
-// gateway measures the whole gateway beside nginx: real processes, real sockets, one upstream, driven by wrk.
+// gateway measures the whole gateway beside nginx: real processes, real sockets, one upstream, and
+// wrk as the client.
 func gateway(r *report) error {
 	site, err := newSite()
 	if err != nil {
@@ -116,7 +118,7 @@ func (r *report) proxies(t traffic, wrk, binary, upstream, dir string) (err erro
 	}
 	seconds := r.repeats()
 	runs := make([][]values, len(all))
-	for _, p := range all { // connections to the upstream, pages, code: what only the first requests cost
+	for _, p := range all { // the first requests open connections to the upstream and load pages and code
 		if _, err := p.drive(wrk, 1, t.refused); err != nil {
 			return err
 		}
@@ -134,8 +136,8 @@ func (r *report) proxies(t traffic, wrk, binary, upstream, dir string) (err erro
 	return nil
 }
 
-// nginxWorkers are how many workers nginx gets: as many as worker_processes auto gives it, one for each CPU, and as many as weir has
-// threads at work, where that is another number.
+// nginxWorkers returns the numbers of nginx workers to measure: that of worker_processes auto, one
+// for each CPU, and weir's number of threads, if it differs.
 func nginxWorkers() []int {
 	auto, same := runtime.NumCPU(), runtime.GOMAXPROCS(0)
 	if auto == same {
@@ -167,7 +169,8 @@ func startCaddy(dir, upstream string) (*servers.Server, error) {
 	return servers.Caddy(ctx, dir, upstream)
 }
 
-// nginxProxy is nginx as one would write it to be fast: connections to the upstream are kept, and nothing is logged.
+// nginxProxy returns an nginx configuration tuned for speed: connections to the upstream are kept,
+// and nothing is logged.
 func nginxProxy(limits, upstream string) string {
 	return fmt.Sprintf(`
 	limit_req_status 429;
@@ -208,13 +211,13 @@ type proxy struct {
 	process process // nil where its CPU time is not asked for
 }
 
-// A process is one that is measured from outside.
+// A process is measured from outside.
 type process interface {
 	Pid() int
 	Stop() error
 }
 
-// drive lets wrk ask for so many seconds, as fast as it is answered.
+// drive lets wrk send requests for a number of seconds, as fast as responses come.
 func (p proxy) drive(wrk string, seconds int, refused bool) (values, error) {
 	before, err := p.cpu()
 	if err != nil {
@@ -230,7 +233,7 @@ func (p proxy) drive(wrk string, seconds int, refused bool) (values, error) {
 		return nil, fmt.Errorf("%s: %v of %v requests failed", p.name, v["errors"], n)
 	case !refused && not2xx > 0:
 		return nil, fmt.Errorf("%s: %v of %v requests were refused, where all were to be admitted", p.name, not2xx, n)
-	case refused && n-not2xx > float64(seconds): // the limit lets one pass now and then
+	case refused && n-not2xx > float64(seconds): // the limit admits one request now and then
 		return nil, fmt.Errorf("%s: %v of %v requests were admitted, where all were to be refused", p.name, n-not2xx, n)
 	}
 	after, err := p.cpu()
@@ -255,7 +258,7 @@ func (p proxy) cpu() (time.Duration, error) {
 	return cpuTime(pids...)
 }
 
-// proxyTable lays out what was found, with the medians of the ratios of the rounds.
+// proxyTable lays out the results, with the medians of the ratios of the rounds.
 func proxyTable(t traffic, all []proxy, peers []string, runs [][]values, seconds int) table {
 	tab := table{
 		Title: fmt.Sprintf("%s, %d connections, GOMAXPROCS %d", t.name, wrkConnections, runtime.GOMAXPROCS(0)),
@@ -310,7 +313,7 @@ func (t *table) beside(all []proxy, runs [][]values, caddy int) {
 	}
 }
 
-// ratio is the median over the rounds of one figure of two subjects.
+// ratio returns the median, over the rounds, of the ratio of two subjects' figures.
 func ratio(of, to []values, name string) float64 {
 	var all []float64
 	for round := range of {

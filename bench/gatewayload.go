@@ -15,10 +15,12 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 )
 
-// share is the part of its capacity that the gateway is asked for, to see how long requests take while there is no queue.
+// share is the part of its capacity at which the gateway is measured, to see the latency of
+// requests without a queue.
 const share = 0.7
 
-// gatewayLoad measures how long requests take through both proxies, at the same rate: a part of what the slower one, the gateway, can do.
+// gatewayLoad measures the latency of requests through both proxies at the same rate: a part of
+// what the slower one, the gateway, can forward.
 func gatewayLoad(r *report) error {
 	load, err := servers.Program("h2load", "nghttp2-client")
 	if err != nil {
@@ -73,7 +75,7 @@ func gatewayLoad(r *report) error {
 	return nil
 }
 
-// load has h2load ask at a rate for so many seconds.
+// load lets h2load send requests at a rate for a number of seconds.
 func (p proxy) load(h2load, dir string, seconds int, rate float64) (values, error) {
 	before, err := p.cpu()
 	if err != nil {
@@ -100,7 +102,8 @@ func (p proxy) load(h2load, dir string, seconds int, rate float64) (values, erro
 	return v, nil
 }
 
-// readLoad reads a log of h2load: a line for each request, with its start, its status and its time in microseconds.
+// readLoad reads a log of h2load: for each request a line with its start, its status and its
+// latency in microseconds.
 func readLoad(path string) (values, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -11,13 +11,14 @@ import (
 	"time"
 )
 
-// How many connections are held open, and how long memory may take to be what it stays.
+// How many connections are held open, and how long until the memory has settled.
 const (
 	manyConnections = 5000
 	memorySettles   = 3 * time.Second
 )
 
-// gatewayMemory measures what a connection costs both proxies that is idle after one request, and one whose request waits in a queue.
+// gatewayMemory measures for both proxies the memory of a connection that is idle after one
+// request, and of one whose request waits in a queue.
 func gatewayMemory(r *report) error {
 	site, err := newSite()
 	if err != nil {
@@ -66,7 +67,7 @@ func gatewayMemory(r *report) error {
 	return nil
 }
 
-// connections holds so many connections open, and returns what each has taken.
+// connections holds connections open, and returns the memory of each.
 func (p proxy) connections(n int, answered bool) (bytes float64, err error) {
 	all := make([]net.Conn, 0, n)
 	defer func() {
@@ -75,7 +76,7 @@ func (p proxy) connections(n int, answered bool) (bytes float64, err error) {
 		}
 	}()
 	for i := range n + 1 {
-		if i == 1 { // the first one is to have made what all share
+		if i == 1 { // the first connection has allocated what all of them share
 			<-time.After(memorySettles)
 			if bytes, err = p.memory(); err != nil {
 				return 0, err
@@ -110,7 +111,7 @@ func (p proxy) connections(n int, answered bool) (bytes float64, err error) {
 	return (after - bytes) / float64(n), err
 }
 
-// memory is what a proxy with its workers has in memory, what they share counted once.
+// memory returns the memory of a proxy with its workers. Shared memory counts once.
 func (p proxy) memory() (sum float64, err error) {
 	pids, err := family(p.process.Pid())
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 )
 
-// A site is what the sections about the gateway share: the programs, and an upstream.
+// A site is what all sections about the gateway share: the programs, and an upstream.
 type site struct {
 	dir      string
 	wrk      string

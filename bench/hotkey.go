@@ -14,25 +14,27 @@ const (
 	keyLen  = len(keyHead) + 8
 )
 
-// A keySource says which keys are asked for. All subjects of a contest draw from the same.
+// A keySource determines which keys are used. All subjects of a contest use the same.
 type keySource struct {
-	keys  int      // those that are known have numbers below
-	ranks []uint32 // drawn beforehand; nil for each key as often as any other
-	flood bool     // 9 of 10 were never seen
+	keys  int      // known keys have numbers below this
+	ranks []uint32 // drawn beforehand; nil: all keys are equally frequent
+	flood bool     // 9 of 10 keys are new
 	used  atomic.Uint64
 }
 
-// zipfDraws is how many numbers are drawn beforehand: they are read one after another, and take no more of the cache than a few lines.
+// zipfDraws is how many numbers are drawn beforehand. They are read sequentially, and so use only a
+// few cache lines.
 const zipfDraws = 1 << 20
 
-// newZipf is a source of keys of which the k-th is asked for 1/k as often as the first. (The one of math/rand needs an exponent above 1.)
+// newZipf returns a source in which the k-th key is 1/k as frequent as the first. (math/rand's
+// generator needs an exponent above 1.)
 func newZipf(keys int) *keySource {
 	sums, sum := make([]float64, keys), 0.0
 	for i := range sums {
 		sum += 1 / float64(i+1)
 		sums[i] = sum
 	}
-	r := rand.New(rand.NewPCG(1, 1)) // the same for all, and in every run
+	r := rand.New(rand.NewPCG(1, 1)) // the same in every run
 	s := &keySource{keys: keys, ranks: make([]uint32, zipfDraws)}
 	for i := range s.ranks {
 		s.ranks[i] = uint32(min(sort.SearchFloat64s(sums, r.Float64()*sum), keys-1))
@@ -40,7 +42,7 @@ func newZipf(keys int) *keySource {
 	return s
 }
 
-// start returns what a goroutine that asks n times gets its keys from.
+// start returns the keys for a goroutine that makes n calls.
 func (s *keySource) start(n int) *hotKey {
 	k := &hotKey{keys: uint64(s.keys), seed: rand.Uint64(), ranks: s.ranks, flood: s.flood}
 	if s.ranks != nil {
@@ -53,8 +55,9 @@ func (s *keySource) start(n int) *hotKey {
 	return k
 }
 
-// A hotKey writes one key after another into the same few bytes: as a server has the key of a request in a buffer it has just read, and
-// not spread over as much memory as there are keys. A goroutine has its own.
+// A hotKey writes one key after another into the same few bytes. A server has the key of a request
+// in such a buffer, too, and not spread over as much memory as there are keys. Each goroutine has
+// its own.
 type hotKey struct {
 	text  [keyLen]byte
 	keys  uint64
@@ -63,11 +66,11 @@ type hotKey struct {
 	at    int
 
 	flood  bool
-	unseen bool   // nobody has ever asked for this key
-	first  uint32 // the number of the next such key
+	unseen bool   // the current key is new
+	first  uint32 // the number of the next new key
 }
 
-// next returns the next key, good until the one after it.
+// next returns the next key, which is valid until the following call.
 func (k *hotKey) next() []byte {
 	var i uint32
 	if k.ranks != nil {
@@ -79,7 +82,8 @@ func (k *hotKey) next() []byte {
 		k.seed += 0x9e3779b97f4a7c15 // splitmix64, which is enough of a shuffle here
 		z := (k.seed ^ k.seed>>30) * 0xbf58476d1ce4e5b9
 		z ^= z >> 27
-		n, rest := bits.Mul64(z, k.keys) // z is in no order: the high word of the product is even over the keys
+		// z has no order, so the high word of the product is uniform over the keys
+		n, rest := bits.Mul64(z, k.keys)
 		i = uint32(n)
 		if k.flood {
 			tenth, _ := bits.Mul64(rest, 10)
@@ -93,8 +97,8 @@ func (k *hotKey) next() []byte {
 	return k.text[:]
 }
 
-// string is next for a table that takes a string and keeps it where it is new. A key that is known is a view of the buffer, which is the
-// least it can cost; one that was never seen is a copy.
+// string is like next, for a table that takes a string and keeps it if it is new. A known key is a
+// view of the buffer, which is the lowest possible cost. A new key is a copy.
 func (k *hotKey) string() string {
 	text := view(k.next())
 	if k.unseen {
@@ -103,7 +107,7 @@ func (k *hotKey) string() string {
 	return text
 }
 
-// view is a text that changes with the buffer, for who does not keep it.
+// view returns a text that changes with the buffer, for callers that do not keep it.
 func view(key []byte) string { return unsafe.String(unsafe.SliceData(key), len(key)) }
 
 // writeNumber writes a number as 8 digits.

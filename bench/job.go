@@ -12,17 +12,17 @@ import (
 // jobWord is the argument that makes the program do one job and print what it found.
 const jobWord = "job"
 
-// A job is a measurement that needs a process of its own: memory is measured from outside the heap, and a process that held 100,000
-// goroutines before is not like one that did not.
+// A job is a measurement that needs a process of its own: memory is measured from outside the heap,
+// and a process that once held 100,000 goroutines behaves differently.
 type job struct {
 	Kind    string // which of jobKinds
 	Subject string
 	N       int // how many goroutines, keys, or lines
-	Ceiling int // of flood: how many keys are kept
+	Ceiling int // for flood: how many keys are kept
 	Burst   int
-	Ahead   time.Duration // of wake: how long before the first turn a crowd begins to gather
-	File    string        // of replay: the log
-	Procs   int           // GOMAXPROCS; 0 is what this process has
+	Ahead   time.Duration // for wake: how long before the first turn the goroutines start to gather
+	File    string        // for replay: the log
+	Procs   int           // GOMAXPROCS; default: that of this process
 }
 
 // jobKinds are the jobs there are, by Kind.
@@ -47,7 +47,8 @@ func (j job) do() (values, error) {
 	return f(j)
 }
 
-// apart does the job in a process of its own; again, with more time to gather, where that was too short.
+// apart runs the job in a process of its own. If the time to gather was too short, it repeats the
+// job with more.
 func (j job) apart() (values, error) {
 	const longest = time.Minute
 	for ; ; j.Ahead *= 2 {
@@ -84,7 +85,7 @@ func (j job) once() (values, error) {
 	return v, json.Unmarshal(answer, &v)
 }
 
-// serveJob is the program in the other process. It returns its exit code.
+// serveJob is the program in the other process. It returns the exit code.
 func serveJob(text string, stdout, stderr io.Writer) int {
 	var j job
 	err := json.Unmarshal([]byte(text), &j)
@@ -101,7 +102,7 @@ func serveJob(text string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// apart does several jobs in turn, as often as repeats says, and returns the medians of what each found.
+// apart runs several jobs in turn, repeats times, and returns the medians of the figures of each.
 func apart(jobs []job, repeats int) ([]values, error) {
 	runs := make([][]values, len(jobs))
 	for range repeats {

@@ -3,12 +3,13 @@ package main
 import "fmt"
 
 const (
-	// A key gets a token a second, and owes so many from the start that none is back at its untouched state, and so let go, while it
-	// is measured.
+	// A key gets one token per second, and starts with so much debt that it does not become idle,
+	// and so is not evicted, during the measurement.
 	keyBurst = 1_000_000_000
 	keyOwes  = 1_000_000
 
-	// The numbers of keys have 8 digits, and 100 times as many as -keys says are asked for, beside the wells.
+	// The numbers of keys have 8 digits. keyflood uses 100 times as many keys as -keys says, and
+	// the wells.
 	fewestKeys = 1000
 	mostKeys   = 10_000_000
 )
@@ -16,13 +17,14 @@ const (
 // keyAlone is the reference of keyed: what making the key costs.
 const keyAlone = "key"
 
-// keyedTarget is the part of the fastest peer's time that Weir's table may take.
+// keyedTarget is the share of the fastest peer's time that Weir's table may take.
 const keyedTarget = 0.4
 
-// ceiling is that of the tables which have one, where so many keys are known: a little more.
+// ceiling returns the limit of keys for tables that have one: slightly more than the known keys.
 func ceiling(keys int) int { return keys + keys/20 }
 
-// keyed measures one limit for each of many keys. The flood comes last, as the tables that have no ceiling grow by it.
+// keyed measures one limit for each of many keys. The flood comes last, because tables without a
+// ceiling grow by it.
 func keyed(r *report) error {
 	s, err := newStable(r.keys)
 	if err != nil {
@@ -57,7 +59,7 @@ func keyed(r *report) error {
 	return nil
 }
 
-// A stable is all tables, each with the same keys.
+// A stable holds all tables, each with the same keys.
 type stable struct {
 	names  []string
 	tables []keyTable
@@ -86,7 +88,7 @@ func fillTable(t keyTable, keys int) {
 	}
 }
 
-// fill asks all tables so often, without measuring it.
+// fill makes calls on all tables without measuring them.
 func (s *stable) fill(from *keySource, calls int) {
 	for _, t := range s.tables {
 		t.loop(from)(calls)
@@ -99,7 +101,7 @@ func (s *stable) close() {
 	}
 }
 
-// contest has all tables asked for keys from one source. All rounds work on the same tables.
+// contest measures all tables with keys from one source. All rounds use the same tables.
 func (s *stable) contest(from *keySource, procs int) contest {
 	c := contest{
 		notes: []string{

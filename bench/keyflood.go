@@ -10,21 +10,23 @@ import (
 )
 
 const (
-	wells     = 1000 // keys that are asked for again and again
-	wellEvery = 10   // one call of so many is for one of them
+	wells     = 1000 // keys that are used again and again
+	wellEvery = 10   // one of so many calls uses a well
 
-	// The limit of all keys. Those of the flood are asked for once, and so are as good as new after a second; a well has nothing left when
-	// the flood begins, and is asked more often than it refills.
+	// The limit of all keys. A key of the flood is used once, and so is idle after a second. A well
+	// has nothing left when the flood begins, and is used more often than it refills.
 	floodRate  = 1 // tokens a second
 	floodBurst = 10
 
-	// flatMemory is what the memory may grow by after the first tenth of the flood, when the table has long been full.
+	// flatMemory is how much the memory may grow after the first tenth of the flood, when the table
+	// has long been full.
 	flatMemory = 1.1
 
 	tenths = 10
 )
 
-// keyFlood sends 100 times as many keys through a table as it keeps, once: it takes minutes.
+// keyFlood sends 100 times as many keys through a table as it keeps. It runs once, because it takes
+// minutes.
 func keyFlood(r *report) error {
 	j := job{Kind: "flood", N: 100 * r.keys, Ceiling: r.keys}
 	found, err := apart([]job{j}, 1)
@@ -75,7 +77,7 @@ func floodTables(j job, v values) []table {
 // tenth is the name of a figure at a tenth of the flood.
 func tenth(what string, i int) string { return fmt.Sprintf("%s %d", what, i) }
 
-// A well is a key that is asked for again and again, beside a limiter that has it alone.
+// A well is a key that is used again and again, with a limiter of its own for comparison.
 type well struct {
 	alone    *weir.Limiter
 	admitted int64
@@ -83,23 +85,26 @@ type well struct {
 	last     int64
 }
 
-// beyond is how many were admitted above what the bound allows, from the first call until the last.
+// beyond returns how many tokens were admitted above the bound, from the first call to the last.
 func (w *well) beyond() int64 {
 	return max(0, w.admitted-(floodBurst+(w.last-w.first)*floodRate/int64(time.Second)))
 }
 
-// A flooding is a flood on its way.
+// A flooding is the state of a running flood.
 type flooding struct {
-	l     *weirkeyed.Limiter[string]
-	now   atomic.Int64 // the clock of all limiters: what was read for this call. The table's janitor reads it too.
+	l *weirkeyed.Limiter[string]
+	// The clock of all limiters, read once for each call. The table's janitor reads it too.
+	now   atomic.Int64
 	start time.Time
 	wells []well
 
-	calls, more, less int // for wells, and with answers unlike those of a limiter alone
+	// calls for wells; decisions that admitted more or less than those of a limiter alone
+	calls, more, less int
 	v                 values
 }
 
-// newFlooding makes a table and the wells. The clock is the real one, read once for each call: whoever has to answer alike sees one time.
+// newFlooding makes a table and the wells. The clock is the real one, read once for each call, so
+// that limiters that must decide alike see the same time.
 func newFlooding(keys int) (*flooding, error) {
 	f := &flooding{start: time.Now(), wells: make([]well, wells), v: values{}}
 	limit := weir.TokenBucket{Rate: weir.PerSecond(floodRate), Burst: floodBurst}
@@ -173,7 +178,7 @@ func (f *flooding) ask(w *well, key []byte) {
 	}
 }
 
-// tell notes what there is to say at a tenth.
+// tell records the figures at a tenth of the flood.
 func (f *flooding) tell(i int, took time.Duration, calls int) error {
 	rss, err := status("VmRSS")
 	s := f.l.Stats()

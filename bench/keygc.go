@@ -9,17 +9,19 @@ import (
 )
 
 const (
-	// unchanged is how many times what an empty process shows still passes for the same: two empty ones differ by about as much.
+	// unchanged is the largest ratio to an empty process that still counts as no change: two empty
+	// processes differ by about as much.
 	unchanged = 1.25
 
-	// gcCycles are the collections that are measured. The runtime remembers the pauses of 256.
+	// gcCycles is how many collections are measured. The runtime keeps the pauses of 256.
 	gcCycles = 200
 
 	subjectEmpty = "an empty process"
 	subjectAgain = "an empty process, again"
 )
 
-// keyGC measures what live keys do to the garbage collector: how long it stops all goroutines, and what it takes of the CPU.
+// keyGC measures what live keys cost the garbage collector: how long it stops all goroutines, and
+// its CPU time.
 func keyGC(r *report) error {
 	jobs := []job{{Kind: "pauses", Subject: subjectEmpty}, {Kind: "pauses", Subject: subjectAgain}, {Kind: "pauses", Subject: weirTable, N: 10 * r.keys}}
 	for _, name := range []string{syncMapTable, sethvargoTable} {
@@ -33,7 +35,7 @@ func keyGC(r *report) error {
 	return nil
 }
 
-// keyGCTable lays out what was found of each job, the first of which is of an empty process.
+// keyGCTable lays out the figures of each job. The first one is an empty process.
 func keyGCTable(jobs []job, found []values) table {
 	t := table{
 		Title: fmt.Sprintf("%d collections while so many keys are live", gcCycles),
@@ -58,7 +60,7 @@ func keyGCTable(jobs []job, found []values) table {
 	return t
 }
 
-// pauses collects the garbage of a process with N live keys, again and again.
+// pauses repeatedly collects the garbage of a process with N live keys.
 func pauses(j job) (values, error) {
 	if j.N > 0 {
 		t, err := newKeyTable(j.Subject, ceiling(j.N))
@@ -91,17 +93,18 @@ func pauses(j job) (values, error) {
 	}, nil
 }
 
-// garbage is where litter lies until the next.
+// garbage keeps the litter alive until the next call.
 var garbage [1000]*[1024]byte
 
-// litter is a megabyte for the next collection.
+// litter allocates a megabyte for the next collection.
 func litter() {
 	for i := range garbage {
 		garbage[i] = new([1024]byte)
 	}
 }
 
-// gcCPU is the CPU time of the collector so far, in seconds, as the runtime reckons it at the end of each collection.
+// gcCPU returns the collector's CPU time so far, in seconds, as the runtime computes it at the end
+// of each collection.
 func gcCPU() float64 {
 	s := []metrics.Sample{{Name: "/cpu/classes/gc/total:cpu-seconds"}}
 	metrics.Read(s)

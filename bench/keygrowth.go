@@ -10,7 +10,7 @@ import (
 	weirkeyed "github.com/weirflow/weir/keyed"
 )
 
-// longestStall is the most that one call of a growing table may take of the CPU.
+// longestStall is the most CPU time that one call of a growing table may take.
 const longestStall = time.Millisecond
 
 // What is timed call by call in keygrowth.
@@ -21,7 +21,7 @@ const (
 	clockOnly = "the clocks alone, as many calls"
 )
 
-// keyGrowth measures each call of a whole growth, beside calls that do not grow anything.
+// keyGrowth measures each call while a table grows, beside calls that do not grow anything.
 func keyGrowth(r *report) error {
 	found, err := apart([]job{{Kind: "growth", N: 10 * r.keys}}, r.repeats())
 	if err != nil {
@@ -62,7 +62,7 @@ func growthTable(keys int, found values) table {
 // stallFigures are those of one line.
 var stallFigures = []string{"calls", "s", "p", "max", "over", "cpup", "cpumax", "cpuover"}
 
-// growth times every call of a growth to N keys.
+// growth times every call while a table grows to N keys.
 func growth(j job) (values, error) {
 	runtime.LockOSThread() // the CPU time is that of the thread
 	defer runtime.UnlockOSThread()
@@ -96,14 +96,14 @@ func growth(j job) (values, error) {
 	return v, nil
 }
 
-// A stalls is how long each of many calls took, by two clocks.
+// A stalls holds how long each of many calls took, by two clocks.
 type stalls struct {
 	wall, cpu *times
 	calls     int
 	took      time.Duration
 }
 
-// timeCalls times at least n calls, one by one, and goes on for at least so long.
+// timeCalls times at least n calls, one by one, for at least the duration least.
 func timeCalls(n int, least time.Duration, call func(i int)) stalls {
 	s := stalls{wall: new(times), cpu: new(times)}
 	begin := time.Now()
@@ -129,9 +129,10 @@ func (s stalls) report(v values, name string) {
 	v[name+" cpup"], v[name+" cpumax"], v[name+" cpuover"] = micros(s.cpu.rank(0.99999)), micros(s.cpu.max), float64(s.cpu.over)
 }
 
-// A times counts durations in steps of 16 ns, in so little memory that any number of them does not change what is measured.
+// A times counts durations in steps of 16 ns. Its memory is constant, so that the number of calls
+// does not change what is measured.
 type times struct {
-	counts [1 << 17]uint32 // the last is for all that are longer
+	counts [1 << 17]uint32 // the last one counts all longer durations
 	n      int
 	max    time.Duration
 	over   int // longer than longestStall
@@ -148,8 +149,8 @@ func (t *times) add(d time.Duration) {
 	}
 }
 
-// rank is what a part p, from 0 to 1, of the durations do not exceed, rounded up to a step: the longest of all where it is beyond the
-// last step.
+// rank returns the duration that a share p, from 0 to 1, of the durations do not exceed, rounded up
+// to a step. Beyond the last step, it returns the longest duration.
 func (t *times) rank(p float64) time.Duration {
 	below := 0
 	for i, n := range t.counts[:len(t.counts)-1] {

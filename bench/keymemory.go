@@ -11,7 +11,8 @@ import (
 // keyBytes is how much process memory a live key may take.
 const keyBytes = 24
 
-// keyMemory measures what a key takes by the operating system's account: 10 times as many keys in Weir's table as in those of the peers.
+// keyMemory measures the memory of a key as the operating system counts it, with 10 times as many
+// keys in Weir's table as in those of the peers.
 func keyMemory(r *report) error {
 	jobs := []job{{Kind: "keys", Subject: weirTable, N: 10 * r.keys}, {Kind: "keys", Subject: weirTable, N: r.keys}}
 	for _, name := range peerTables {
@@ -25,7 +26,7 @@ func keyMemory(r *report) error {
 	return nil
 }
 
-// keyMemoryTable lays out what was found of each job, of which the first two are Weir's.
+// keyMemoryTable lays out the figures of each job. The first two are Weir's.
 func keyMemoryTable(jobs []job, found []values) table {
 	t := table{
 		Title: "process memory of a live key, bytes",
@@ -48,7 +49,7 @@ func keyMemoryTable(jobs []job, found []values) table {
 	return t
 }
 
-// keysMemory fills a table with N keys and finds the memory of one.
+// keysMemory fills a table with N keys and computes the memory of one.
 func keysMemory(j job) (values, error) {
 	small, err := newKeyTable(j.Subject, ceiling(j.N))
 	if err != nil {
@@ -76,7 +77,7 @@ func keysMemory(j job) (values, error) {
 	return values{"bytes": (after - before) / float64(j.N), "peak": (peak - before) / float64(j.N)}, err
 }
 
-// resident is the memory of this process that is in use, in bytes, when free memory has been given back.
+// resident returns the resident memory of this process, in bytes, after free memory was returned.
 func resident() (float64, error) {
 	debug.FreeOSMemory()
 	return status("VmRSS")

@@ -21,11 +21,11 @@ import (
 
 // A keyTable holds a limit for each key.
 type keyTable interface {
-	// enter makes a key known. Where the table can say so, it owes keyOwes from then on.
+	// enter makes a key known. If the table supports it, the key then has the debt keyOwes.
 	enter(key []byte)
-	// loop takes one token of one key after another.
+	// loop takes one token of each key, one after another.
 	loop(*keySource) loop
-	// close ends what the table has started.
+	// close stops the table's background work.
 	close()
 }
 
@@ -94,7 +94,8 @@ func (t weirKeys) loop(s *keySource) loop {
 	}
 }
 
-// sethvargoKeys has no ceiling: it lets go of what nobody asked for in hours. One token at a time is all it takes.
+// sethvargoKeys has no ceiling: it drops keys after hours without a call. It only takes one token
+// at a time.
 type sethvargoKeys struct{ s store.Store }
 
 func (t sethvargoKeys) enter(key []byte) { _, _, _, _, _ = t.s.Take(context.Background(), string(key)) }
@@ -114,8 +115,8 @@ func (t sethvargoKeys) loop(s *keySource) loop {
 	}
 }
 
-// throttledKeys has no ceiling: with one, an LRU takes the place of its map, and more time. Where two goroutines ask for one key at once
-// it may give up with an error, which counts as an answer.
+// throttledKeys has no ceiling: with one, it would use an LRU instead of its map, which is slower.
+// If two goroutines use one key at once, it may give up with an error, which counts as a decision.
 type throttledKeys struct{ l *throttled.GCRARateLimiterCtx }
 
 func (t throttledKeys) enter(key []byte) {
@@ -140,7 +141,7 @@ func (t throttledKeys) loop(s *keySource) loop {
 // newKeyLimiter is the limiter of one key in the tables of x/time limiters.
 func newKeyLimiter() *rate.Limiter { return rate.NewLimiter(1, keyBurst) }
 
-// syncMapKeys is what many write: a sync.Map of limiters, which never lets a key go.
+// syncMapKeys is a common solution: a sync.Map of limiters, which never drops a key.
 type syncMapKeys struct{ limiters sync.Map }
 
 // limiter finds the key's limiter, or makes it.
@@ -168,7 +169,8 @@ func (t *syncMapKeys) loop(s *keySource) loop {
 	}
 }
 
-// mutexMapKeys is what the others write: a map of limiters under a mutex, which is not held while a limiter decides.
+// mutexMapKeys is the other common solution: a map of limiters under a mutex, which is not held
+// while a limiter decides.
 type mutexMapKeys struct {
 	mu       sync.Mutex
 	limiters map[string]*rate.Limiter
@@ -202,10 +204,10 @@ func (t *mutexMapKeys) loop(s *keySource) loop {
 	}
 }
 
-// tokens is a small bucket in whole tokens, one of which comes back each second.
+// tokens is a small bucket of whole tokens, of which one comes back each second.
 type tokens struct {
 	left int64
-	last time.Time // of the token that came last
+	last time.Time // when the last token came
 }
 
 // take takes n tokens, if there are as many.
@@ -221,8 +223,8 @@ func (b *tokens) take(now time.Time, n int64) bool {
 	return true
 }
 
-// lruKeys is built as the limiter of tailscale.com is: small buckets in an LRU, all under one mutex. The one that nobody has asked for
-// the longest goes, limited or not.
+// lruKeys is built like the limiter of tailscale.com: small buckets in an LRU, under one mutex. It
+// evicts the least recently used key, limited or not.
 type lruKeys struct {
 	mu      sync.Mutex
 	buckets *simplelru.LRU[string, *tokens]
@@ -257,7 +259,7 @@ func (t *lruKeys) loop(s *keySource) loop {
 	}
 }
 
-// otterKeys is a general cache of limiters. It lets go by how often a key was asked for, limited or not.
+// otterKeys is a general cache of limiters. It evicts by how often a key was used, limited or not.
 type otterKeys struct {
 	c *otter.Cache[string, *rate.Limiter]
 }

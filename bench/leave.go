@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// leaving is how many waiters leave, at most: half of the line where that is less.
+// leaving is how many waiters leave, at most half of the queue.
 const leaving = 1000
 
-// leave lets N goroutines wait at one limiter that serves none of them, and then cancels some, at random, one after another. It finds
-// the time from the cancellation until that one's Wait has returned, as the goroutine that cancels sees it.
+// leave lets N goroutines wait at a limiter that serves none of them. It cancels some of them, at
+// random and one after another. It measures the time from the cancellation until Wait has returned,
+// as seen by the goroutine that cancels.
 func leave(j job) (values, error) {
 	wait := func(ctx context.Context) error {
 		<-ctx.Done()

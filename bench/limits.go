@@ -31,22 +31,24 @@ const (
 	slidingPeer    = "RussellLuo/slidingwindow"
 )
 
-// long is a window that does not end while anything here is measured: where all is to be refused, one that ended would admit.
+// long is a window that does not end during a measurement. In a table where all calls are refused,
+// a new window would admit.
 const long = 20 * 365 * 24 * time.Hour
 
-// slack is how many calls a pacer lets through that come closer than its rate: those of two cores do.
+// slack is how many calls a limiter that spaces out work admits closer together than its rate:
+// calls from two cores are.
 const slack = 100_000
 
-// A contender is a limit of Weir's and the peers that come nearest to it.
+// A contender is a limit of Weir's, with the peers that come nearest to it.
 type contender struct {
 	name  string
 	limit weir.Limit
-	loop  func(*weir.Limiter) loop // takeLoop where nil
-	peers []string                 // none where no Go library has the like
+	loop  func(*weir.Limiter) loop // default: takeLoop
+	peers []string                 // empty if no Go library has a similar limit
 }
 
-// contenders are all limits that Take asks, with room for all that is asked, or refusing all. (Concurrency, which is entered and left, has
-// tables of its own.)
+// contenders returns all limits that Take decides about, admitting everything or refusing
+// everything. (Concurrency has tables of its own, because it is entered and left.)
 func contenders(admit bool) []contender {
 	buckets, windows := []string{xtime, jujuBucket, throttledGCRA, failsafeBursty}, []string{sethvargoStore}
 	nearest, sliding := []string{xtime, jujuBucket}, []string{slidingPeer}
@@ -69,7 +71,7 @@ func contenders(admit bool) []contender {
 			{"WarmUp", weir.WarmUp{Rate: per, Period: time.Second}, nil, nil},
 		}
 	}
-	per := weir.PerSecond(1e9) // it comes back as fast as it goes
+	per := weir.PerSecond(1e9) // tokens come back as fast as they are taken
 	pacer := weir.LeakyBucket{Rate: per, Queue: many, DelayAfter: slack}
 	first.Limit = many
 	return []contender{
@@ -91,8 +93,9 @@ func contenders(admit bool) []contender {
 	}
 }
 
-// peerLoops are the peers, each fresh and, where it is not to admit, with nothing left in it. Their numbers are those of the contenders
-// beside them. Pacers that would block instead of refusing are not among those that refuse.
+// peerLoops returns the peers, each fresh, or with nothing left if they are to refuse. Their
+// parameters are those of the contenders beside them. Peers that would block instead of refusing
+// are left out where calls are refused.
 func peerLoops(admit bool) []peerLoop {
 	every, fill, period, hold := 24*time.Hour, 24*time.Hour, long, 1
 	quota := throttled.RateQuota{MaxRate: throttled.PerDay(1)}
@@ -134,15 +137,15 @@ type peerLoop struct {
 	fresh func() loop
 }
 
-// emptied takes until there is nothing left, where all is to be refused.
+// emptied takes until nothing is left, if calls are to be refused.
 func emptied(l loop, admit bool) loop {
 	for !admit && l(1) == 1 {
 	}
 	return l
 }
 
-// paces are those that let work through one after another: where two ask at once, the reading of the clock that came first may get
-// there last, and is refused.
+// paces are the limiters that space out work. When two goroutines call at once, the earlier clock
+// reading may arrive last, and is then refused.
 var paces = []string{"LeakyBucket", "SmoothBursty", failsafeSmooth}
 
 // limits measures a decision of each limit beside the floor and beside its nearest peers.
@@ -218,7 +221,7 @@ func sizes(admit bool) []fact {
 	return []fact{{column{"bytes", 0}, whole}, {column{"state", 0}, state}}
 }
 
-// limiterBytes is how much the heap grows by for each of many.
+// limiterBytes returns how much the heap grows for each limiter, measured over many.
 func limiterBytes(fresh func() any) float64 {
 	const n = 200
 	all := make([]any, n)
@@ -231,7 +234,8 @@ func limiterBytes(fresh func() any) float64 {
 	return max(0, grown/n)
 }
 
-// heap is what is in use when the garbage is collected, and that too which only what is done at its end lets go.
+// heap returns the heap in use after a collection, without objects that only wait for their
+// finalizers.
 func heap() float64 {
 	var m runtime.MemStats
 	for range 3 {
@@ -252,7 +256,7 @@ func stateBytes(l weir.Limit) float64 {
 	return float64(8 * len(state))
 }
 
-// floorWall is the floor of what goes by the time of day, of which reading takes longer.
+// floorWall is the floor for limits that use the time of day, which takes longer to read.
 func floorWall() loop {
 	w := new(word)
 	return func(n int) (yes int) {
@@ -303,8 +307,8 @@ func failsafeLoop(l failsafe.RateLimiter[any]) loop {
 	}
 }
 
-// throttledLoop asks for one key. Where many ask at once, throttled gives up with an error after a few tries; that counts as its answer,
-// as if it had admitted or refused.
+// throttledLoop uses one key. If many goroutines use one key at once, throttled gives up with an
+// error after a few tries. That counts as a decision, as if it had admitted or refused.
 func throttledLoop(q throttled.RateQuota) loop {
 	s, err := memstore.NewCtx(0)
 	if err != nil {

@@ -11,14 +11,15 @@ import (
 	"time"
 )
 
-// A machine is where and with what the figures were measured: they belong to it, and to no other.
+// A machine describes where and with which versions the figures were measured. They are valid only
+// for it.
 type machine struct {
 	Go         string   `json:"go"`
 	OS         string   `json:"os"`
 	CPU        string   `json:"cpu"`
 	CPUs       int      `json:"cpus"`
 	GOMAXPROCS int      `json:"gomaxprocs"`
-	Load       string   `json:"load"` // of the machine in the last 1, 5 and 15 minutes, before anything was measured
+	Load       string   `json:"load"` // load averages of 1, 5 and 15 minutes before the measurements
 	Peers      []string `json:"peers"`
 	Rounds     int      `json:"rounds"`
 	Round      string   `json:"round"`

@@ -48,7 +48,7 @@ func sections() []section {
 type report struct {
 	rounds int
 	round  time.Duration
-	keys   int // of one table beside its peers; what has more has a multiple
+	keys   int // in a table beside its peers; other sections use a multiple
 	out    io.Writer
 
 	section string // the one being measured
@@ -72,7 +72,7 @@ func (r *report) contest(c contest) error {
 	return nil
 }
 
-// repeats is how often a thing is measured that takes a process of its own and seconds.
+// repeats returns how often a measurement is repeated that takes a process of its own and seconds.
 func (r *report) repeats() int { return max(1, min(r.rounds/6, 5)) }
 
 // save writes all rows as JSON.
@@ -94,7 +94,7 @@ func (r *report) save(file string, m machine) error {
 	return os.WriteFile(file, text.Bytes(), 0o644)
 }
 
-// missed counts the lines that missed a target, of those that have one.
+// missed returns how many lines missed a target, and how many have one.
 func (r *report) missed() (n, of int) {
 	for _, t := range r.tables {
 		for _, row := range t.Rows {
@@ -109,7 +109,7 @@ func (r *report) missed() (n, of int) {
 	return n, of
 }
 
-// errUsage is what the command line was not right for; the words have been said.
+// errUsage is the error for a wrong command line; the message has been printed.
 var errUsage = errors.New("usage")
 
 func main() {
@@ -128,7 +128,8 @@ func main() {
 	}
 }
 
-// run is the program: a missed target is a result, and an error is that something could not be measured.
+// run is the program. A missed target is a result, not an error. An error means that something
+// could not be measured.
 func run(args []string, stdout, stderr io.Writer) error {
 	r := &report{out: stdout}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)

@@ -23,7 +23,8 @@ import (
 	"github.com/weirflow/weir/weirrueidis"
 )
 
-// Subjects of redis. The trivial script is what any limiter on Redis has to do at least: read one key, and write it.
+// Subjects of redis. The trivial script is the least work for any limiter on Redis: read one key,
+// and write it.
 const (
 	subjectShared  = "weir, exact"
 	subjectRate    = "go-redis/redis_rate"
@@ -33,10 +34,10 @@ const (
 const (
 	redisCallers = 64
 	redisKeys    = 10_000
-	redisRounds  = 10 // of the others' rounds in one of these: a trip takes a while
+	redisRounds  = 10 // one round here replaces so many of the others, because a round trip takes a while
 )
 
-// An asker asks once about a key. It reports whether the answer was yes.
+// An asker makes one call for a key. It reports whether the call was admitted.
 type asker func(ctx context.Context, key string) (bool, error)
 
 // redisWorld is a server with a client of each kind.
@@ -72,7 +73,7 @@ func (w *redisWorld) close() error {
 	return errors.Join(w.goredis.Close(), w.server.Stop())
 }
 
-// subjects are what is compared: all admit whatever comes.
+// subjects returns what is compared. All subjects admit every call.
 func (w *redisWorld) subjects() (names []string, askers []asker, err error) {
 	shared, err := weir.NewShared(weir.TokenBucket{Rate: weir.PerSecond(1e6), Burst: 1e6}, w.store, weir.Named("bench"))
 	if err != nil {
@@ -93,7 +94,8 @@ func (w *redisWorld) subjects() (names []string, askers []asker, err error) {
 	}, nil
 }
 
-// redis measures Weir's store on a server of its own beside redis_rate and beside a script that does nothing.
+// redis measures Weir's store on a server of its own, beside redis_rate and a script that does
+// nothing.
 func redis(r *report) error {
 	w, err := openRedis()
 	if err != nil {
@@ -118,7 +120,7 @@ func redis(r *report) error {
 	return r.redisMemory(w)
 }
 
-// redisLeased measures a hot key of which tokens are taken ahead, beside the same key exactly.
+// redisLeased measures a hot key with leased tokens, beside the same key without leases.
 func (r *report) redisLeased(w *redisWorld) error {
 	limit := weir.TokenBucket{Rate: weir.PerSecond(1e9), Burst: 1e9}
 	exact, err := weir.NewShared(limit, w.store, weir.Named("hot"))
@@ -162,7 +164,8 @@ func (r *report) redisLeased(w *redisWorld) error {
 	return nil
 }
 
-// asked has all callers ask for a while, without a look at the clock in between, and returns their rate. It is an error that nobody is admitted.
+// asked lets all callers call for a while, without reading the clock in between, and returns their
+// rate. It is an error if no call is admitted.
 func asked(s *weir.Shared, d time.Duration) (float64, error) {
 	var wg sync.WaitGroup
 	var stop atomic.Bool
@@ -247,7 +250,8 @@ func (r *report) redisContest(w *redisWorld, title string, callers, keys int) er
 	return nil
 }
 
-// redisTarget is what is to be reached: with one caller a time, with many a share of the others.
+// redisTarget returns the target: with one caller a latency, with many callers a ratio to the
+// others.
 func redisTarget(callers int, values []float64) (string, bool) {
 	if callers == 1 {
 		return atMost(values[2], 1000, "us p99")
@@ -257,7 +261,7 @@ func redisTarget(callers int, values []float64) (string, bool) {
 	return a + ", " + b, missedA || missedB
 }
 
-// drive has callers ask for a while, and returns their rate and how long each call took.
+// drive lets callers call for a while, and returns their rate and the latency of each call.
 func drive(ask asker, callers, keys int, d time.Duration) (rate float64, took []time.Duration, err error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -302,7 +306,8 @@ func (w *redisWorld) scripts() (float64, error) {
 	return n, nil
 }
 
-// redisMemory fills the server with keys, each asked once, or as often as a log is long, and looks at what it takes.
+// redisMemory fills the server with keys, each used once, or as often as a log is long, and
+// measures the server's memory.
 func (r *report) redisMemory(w *redisWorld) error {
 	const keys, log = 20_000, 10
 	t := table{
@@ -358,7 +363,7 @@ func (r *report) redisMemory(w *redisWorld) error {
 	return nil
 }
 
-// fill asks about each key so many times, and returns the bytes that one takes then.
+// fill uses each key a number of times, and returns the bytes per key.
 func (w *redisWorld) fill(ask asker, keys, times int) (float64, error) {
 	ctx := context.Background()
 	if _, err := w.server.Do(ctx, "FLUSHALL"); err != nil {
@@ -392,7 +397,8 @@ func (w *redisWorld) fill(ask asker, keys, times int) (float64, error) {
 	return (after - before) / float64(keys), err
 }
 
-// expireNonces waits for what a call leaves behind for as long as it may be repeated: it belongs to no key.
+// expireNonces waits until the nonces have expired that calls leave for as long as they may be
+// repeated. They belong to no key.
 func (w *redisWorld) expireNonces(ctx context.Context) error {
 	for {
 		reply, err := w.rueidis.Do(ctx, w.rueidis.B().Scan().Cursor(0).Match("*:nonce:*").Count(1_000_000).Build()).AsScanEntry()

@@ -25,10 +25,11 @@ const (
 	replayDecide    = "decide"
 )
 
-// replayTarget is how many requests a second of one core is to replay.
+// replayTarget is how many requests should be replayed per second of one core.
 const replayTarget = 1_000_000
 
-// replayPolicy is one limit for each client. Some are far below it, and some far above.
+// replayPolicy returns a policy with one limit per client. Some clients are far below it, and some
+// far above.
 func replayPolicy() policy.Policy {
 	return policy.Policy{
 		Limits: []policy.Limit{{Name: "per-client", Key: []string{"client.ip"}, Limit: weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 20}}},
@@ -122,7 +123,8 @@ func replayed(j job) (values, error) {
 	return nil, fmt.Errorf("there is no %q in replay", j.Subject)
 }
 
-// replayFile is what the command does with a file, after it has read the policy and before it prints the report.
+// replayFile does what the command does with a file, between reading the policy and printing the
+// report.
 func replayFile(j job) (values, error) {
 	f, err := os.Open(j.File)
 	if err != nil {
@@ -208,7 +210,7 @@ func readLog(name string) ([]string, error) {
 	return strings.Split(string(bytes.TrimSuffix(text, []byte("\n"))), "\n"), nil
 }
 
-// effort measures what it takes to do N things once.
+// effort measures the time to do N things once.
 func (j job) effort(do func() error) (values, error) {
 	runtime.GC()
 	var before, after runtime.MemStats

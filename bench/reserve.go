@@ -9,13 +9,14 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// The references of reserve: each verb of Weir has its counterpart.
+// The references of reserve: each verb of Weir has a counterpart.
 const (
 	xtimeReserve = "ReserveN"
 	xtimeCancel  = "ReserveN+Cancel"
 )
 
-// reserve measures charges made ahead, and giving them back: where the work may go at once, and where it has to be delayed.
+// reserve measures charges that are made ahead of time and given back, with work that may start at
+// once and with delayed work.
 func reserve(r *report) error {
 	for _, delayed := range []bool{false, true} {
 		for _, procs := range crews() {
@@ -27,8 +28,9 @@ func reserve(r *report) error {
 	return nil
 }
 
-// reserveContest is one of the four settings. A reservation of x/time that needs no delay has nothing to give back when it is
-// cancelled, and Weir's has: only where work is delayed do both do the same.
+// reserveContest is one of the four settings. Only with delayed work do both do the same:
+// cancelling a reservation without a delay gives back nothing in x/time, and gives back the charge
+// in Weir.
 func reserveContest(delayed bool, procs int) contest {
 	bucket := weir.TokenBucket{Rate: weir.PerSecond(1e9), Burst: many}
 	says, perSecond, burst := "without delay", rate.Limit(1e9), int(many)

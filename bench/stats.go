@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// percentile returns the value below which a part p, from 0 to 1, of the values lie, taken on the straight line between the two
-// nearest of them. It is NaN where there are none.
+// percentile returns the value below which a share p, from 0 to 1, of the values lie, with linear
+// interpolation. Without values, it is NaN.
 func percentile(values []float64, p float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()

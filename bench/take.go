@@ -16,10 +16,11 @@ const (
 	xtime = "x/time"
 )
 
-// many is a burst that no measurement uses up at 333/s; at 1e9/s it comes back as fast as it goes.
+// many is a burst that no measurement uses up at 333/s. At 1e9/s, tokens come back as fast as they
+// are taken.
 const many = 1e9
 
-// takeTargets are what every verb that charges one limiter is to reach, in every setting.
+// takeTargets are the targets of every verb that charges one limiter, in every setting.
 func takeTargets() []target { return []target{{floor, 1.3}, {xtime, 0.5}, {"", 0}} }
 
 // take measures one decision on one limiter, shared by all goroutines: admitted and refused, alone and on all cores.
@@ -71,7 +72,7 @@ func takeContest(admit bool, procs int) contest {
 	}
 }
 
-// limiter returns a fresh limiter, with nothing left in it where it is not to admit.
+// limiter returns a fresh limiter. If it is not to admit, nothing is left in it.
 func limiter(l weir.Limit, admit bool) *weir.Limiter {
 	lim, err := weir.New(l)
 	if err != nil {
@@ -96,7 +97,8 @@ type word struct {
 	_ [56]byte
 }
 
-// floorShared is the least that a limiter on one word has to do: read the clock, and swap the word, once, whether or not that works.
+// floorShared is the least work of a limiter on one word: read the clock, and compare-and-swap the
+// word once, whether or not that succeeds.
 func floorShared() loop {
 	start, w := time.Now(), new(word)
 	return func(n int) (yes int) {
@@ -110,7 +112,7 @@ func floorShared() loop {
 	}
 }
 
-// floorPrivate is the same without anyone to share it with.
+// floorPrivate is the same with a word for each goroutine.
 func floorPrivate() loop {
 	start := time.Now()
 	return func(n int) (yes int) {
@@ -125,8 +127,8 @@ func floorPrivate() loop {
 	}
 }
 
-// The makers of loops are not to be inlined: into a closure that was itself copied from place to place, the compiler inlines less than
-// into a plain one, and so less than it does for an ordinary caller.
+// The functions that make loops must not be inlined. The compiler inlines less into a closure that
+// was itself copied than into a plain one, and so less than for an ordinary caller.
 
 //go:noinline
 func allowLoop(l *weir.Limiter) loop {
@@ -152,7 +154,8 @@ func takeLoop(l *weir.Limiter) loop {
 	}
 }
 
-// kept is where decisions go that are to be written in full: what nobody could read, the compiler might leave out.
+// kept is where complete decisions are written. Without it, the compiler could leave out fields
+// that are never read.
 var kept atomic.Pointer[weir.Decision]
 
 //go:noinline

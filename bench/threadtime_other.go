@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// threadTime is known on Linux only.
+// threadTime is supported on Linux only.
 func threadTime() (time.Duration, error) {
 	return 0, errors.New("the CPU time of a thread is read as Linux has it, and this is another system")
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A loop does its operation n times and returns how often the answer was yes. It is a plain loop in the subject's own closure: what is
-// measured is not called through an interface or a function value for each operation.
+// A loop does its operation n times and returns how many were admitted. It is a plain loop in the
+// subject's own closure, so that no interface or function value is called for each operation.
 type loop func(n int) (yes int)
 
 // A reading is one measurement.
@@ -20,8 +20,8 @@ type reading struct {
 	allocs uint64
 }
 
-// perOp is the nanoseconds on the wall for each operation. With k goroutines at once, one that never met the others would show a k-th
-// of what it shows alone.
+// perOp returns the wall-clock nanoseconds per operation. With k goroutines at once, a subject
+// without contention shows 1/k of its time alone.
 func (r reading) perOp() float64 { return float64(r.took.Nanoseconds()) / float64(r.ops) }
 
 // timed runs a loop n times, on each of procs goroutines at once.
@@ -39,8 +39,8 @@ func timed(l loop, n, procs int) reading {
 	return r
 }
 
-// atOnce runs a loop on several goroutines. The last one to arrive starts the clock and all the others, the last one to finish stops
-// it: how long goroutines take to start is not in the time.
+// atOnce runs a loop on several goroutines. The last goroutine to arrive starts the clock, and the
+// last one to finish stops it. So the time to start goroutines does not count.
 func atOnce(l loop, n, procs int) (yes int, took time.Duration) {
 	var arrived, finished, all atomic.Int64
 	var open atomic.Bool
@@ -88,8 +88,8 @@ func mallocs() uint64 {
 	return m.Mallocs
 }
 
-// calibrate returns how many operations a loop has to do to run for about as long as wanted. run does n of them; the shortest of three
-// runs counts, as any may be interrupted.
+// calibrate returns how many operations a loop needs to run for about the duration want. run does n
+// of them. The shortest of three runs counts, because any run may be interrupted.
 func calibrate(want time.Duration, run func(n int) time.Duration) int {
 	const most = 1 << 40
 	for n := 1; ; n *= 4 {

@@ -6,7 +6,8 @@ const (
 	shortLine = 1_000
 )
 
-// wait measures what it is like to wait in a long line: the memory, how late a waiter wakes, and what it costs to leave.
+// wait measures waiting in a long queue: the memory, how late waiters wake, and what it costs to
+// leave.
 func wait(r *report) error {
 	jobs := []job{
 		{Kind: "wake", Subject: subjectBare, N: longLine},
@@ -25,7 +26,8 @@ func wait(r *report) error {
 	return leaveTimes(r)
 }
 
-// waiterMemory tells what a limiter adds from what a goroutine takes by itself, which is the first one.
+// waiterMemory separates the memory of a limiter from that of a goroutine alone, which is the first
+// line.
 func waiterMemory(names []string, found []values) table {
 	t := table{
 		Title: "memory of one of 100,000 goroutines in Wait, bytes",

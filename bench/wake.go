@@ -16,10 +16,12 @@ const (
 	tolerance = 200 * time.Microsecond
 )
 
-// wake lets N goroutines wait at one limiter until each has had its turn. It finds the memory of a waiter, and how late they wake.
+// wake lets N goroutines wait at one limiter until each has had its turn. It measures the memory of
+// a waiter, and how late waiters wake.
 //
-// The limiter is charged ahead, so that all of them wait before the first turn comes, and the schedule of the whole line
-// is known exactly: token i, counted from the first one charged, is due at start + (i+1-burst)*per.
+// The limiter is charged ahead of time, so that all goroutines wait before the first turn comes.
+// The schedule is then known exactly: token i, counted from the first one charged, is due at start
+// + (i+1-burst)*per.
 func wake(j job) (values, error) {
 	if j.Subject == subjectBare {
 		return blocked(j)
@@ -64,8 +66,9 @@ func wake(j job) (values, error) {
 	return found, nil
 }
 
-// owing returns a limiter that has been charged ahead, the time of the first charge, and how many tokens were charged. A limiter that
-// was interrupted between its first charges, and so began to refill, is not used.
+// owing returns a limiter that was charged ahead of time, the time of the first charge, and how
+// many tokens were charged. It does not use a limiter that was interrupted between its first
+// charges, and so began to refill.
 func owing(j job) (g gate, start time.Time, ahead int, err error) {
 	ahead = int(j.Ahead/wakePer) / j.Burst * j.Burst
 	for range 20 {
@@ -88,7 +91,7 @@ func owing(j job) (g gate, start time.Time, ahead int, err error) {
 	return gate{}, time.Time{}, 0, errors.New("no limiter could be charged ahead without an interruption: this machine is too busy")
 }
 
-// blocked is the memory of goroutines that wait for nothing but a channel.
+// blocked measures the memory of goroutines that only wait for a channel.
 func blocked(j job) (values, error) {
 	open := make(chan struct{})
 	woke := make([]time.Duration, j.N)

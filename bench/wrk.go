@@ -23,8 +23,8 @@ func runWrk(wrk, url string, seconds int) (values, error) {
 	return v, nil
 }
 
-// parseWrk reads the figures from wrk's output: requests and rate; p50 and p99 in milliseconds; errors, of sockets, and not2xx, where
-// there were any.
+// parseWrk reads the figures from wrk's output: requests and rate; p50 and p99 in milliseconds;
+// socket errors and not2xx, if there were any.
 func parseWrk(out string) (values, error) {
 	v := values{}
 	var errs []error
