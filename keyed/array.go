@@ -10,40 +10,42 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// A slot is a header and the words of a state. The header holds the low bits of the key's hash; the high ones say where the slot is looked
-// for, so that all 64 tell keys apart once a table has some hundreds of lines. Four slots are a line: 64 bytes, a cache line, where the
-// state is one word.
+// A slot is a header and the words of a state. The header holds the low bits of the key's hash, and
+// the high bits choose the slot's position. Once a table has some hundreds of lines, position and
+// header together hold all 64 bits. Four slots are a line: 64 bytes, a cache line, if the state is
+// one word.
 const (
-	locked   = math.MinInt64 // someone reads or writes the words: held for a few nanoseconds
+	locked   = math.MinInt64 // a goroutine reads or writes the words; held for a few nanoseconds
 	used     = 1 << 62
 	away     = 1 << 61 // the state is in an entry of the segment
-	spilled  = 1 << 60 // on the first slot of a line: a key that belongs here may be in one of the next
+	spilled  = 1 << 60 // on the first slot of a line: a key of this line may be in one of the next lines
 	lowHash  = 1<<56 - 1
-	identity = used | lowHash // what a key is found by
+	identity = used | lowHash // the bits that identify a key
 
 	perLine = 4
 	// maxFar is how many lines after its own a new key may lie before the array grows.
 	maxFar = 47
 )
 
-// An array is the slots of a segment. Keys are found, and their states changed, without any lock but that of the slot. All that changes
-// what slots stand for is done under the segment's lock. A segment that grows gets a new array, and the slots of the old one are marked as
-// used by nobody.
+// An array is the slots of a segment. Finding keys and changing their states takes no lock but that
+// of the slot. Everything that changes which key a slot holds happens under the segment's lock. A
+// segment that grows gets a new array, and all slots of the old one become empty.
 type array[K comparable] struct {
 	slots  []int64
-	high   []uint8 // of the slots, the highest bits of the hash, as long as they are not those of the segment
-	keys   []K     // of the slots, where the options say so
+	high   []uint8 // the highest hash bits of each slot, unless the segment's prefix implies them
+	keys   []K     // the key of each slot, with Options.Keys
 	lines  uint64
-	shift  uint8 // how many of the hash's high bits chose the segment
-	size   int   // words of a slot
+	shift  uint8 // how many high bits of the hash choose the segment
+	size   int   // words per slot, with the header
 	far    atomic.Int32
 	wall   bool
-	layout *weir.Layout // nil where states have no fixed length
+	layout *weir.Layout // nil if states have no fixed length
 	era    *era
 	owner  *segment[K]
 }
 
-// newArray returns one with so many lines, or a few more: as many as the memory that it gets has room for.
+// newArray returns an array with that many lines, or a few more if the allocation has room for
+// them.
 func newArray[K comparable](e *era, layout *weir.Layout, lines int, depth uint8, keys bool) *array[K] {
 	a := &array[K]{shift: depth, size: 1 + e.words, wall: e.wall, layout: layout, era: e}
 	a.slots = slices.Grow([]int64(nil), lines*perLine*a.size)
@@ -61,19 +63,19 @@ func newArray[K comparable](e *era, layout *weir.Layout, lines int, depth uint8,
 
 func (a *array[K]) capacity() int { return int(a.lines) * perLine }
 
-// home is the line that a key belongs to. It rises with the hash.
+// home is the first line that is searched for a key. It rises with the hash.
 func (a *array[K]) home(h uint64) int {
 	line, _ := bits.Mul64(h<<a.shift, a.lines)
 	return int(line)
 }
 
-// absent and moved are places of no slot: of a key that has none, and of one that had one just now.
+// absent and moved stand for no slot: the key has none, or its slot has just changed.
 const (
 	absent = -1
 	moved  = -2
 )
 
-// acquire finds the key's slot and locks it. It returns its place and its header.
+// acquire finds the key's slot and locks it. It returns the slot's position and header.
 func (a *array[K]) acquire(h uint64, key K) (slot int, head int64) {
 	want := int64(h&lowHash) | used
 	width := perLine * a.size
@@ -104,7 +106,8 @@ func (a *array[K]) acquire(h uint64, key K) (slot int, head int64) {
 	}
 }
 
-// lock locks a slot that others may hold. It reports false where the slot is not what was wanted any more.
+// lock locks a slot that others may have locked. It reports false if the slot no longer matches
+// want.
 func (a *array[K]) lock(slot int, want int64) (head int64, ok bool) {
 	for spins := 0; ; spins++ {
 		head = atomic.LoadInt64(&a.slots[slot])
@@ -113,7 +116,7 @@ func (a *array[K]) lock(slot int, want int64) (head int64, ok bool) {
 			return 0, false
 		case head >= 0 && atomic.CompareAndSwapInt64(&a.slots[slot], head, head|locked):
 			return head, true
-		case spins > 20: // whoever holds it is not running
+		case spins > 20: // the goroutine that holds the lock is not running
 			runtime.Gosched()
 		}
 	}
@@ -121,10 +124,9 @@ func (a *array[K]) lock(slot int, want int64) (head int64, ok bool) {
 
 func (a *array[K]) unlock(slot int, head int64) { atomic.StoreInt64(&a.slots[slot], head) }
 
-// words is where the slot's state lies.
 func (a *array[K]) words(slot int) []int64 { return a.slots[slot+1 : slot+a.size : slot+a.size] }
 
-// seize locks whatever is in a slot, under the segment's lock. It reports false for an empty one.
+// seize locks any used slot, under the segment's lock. It reports false for an empty slot.
 func (a *array[K]) seize(slot int) (head int64, ok bool) {
 	head = atomic.LoadInt64(&a.slots[slot])
 	if head&used == 0 {
@@ -133,8 +135,8 @@ func (a *array[K]) seize(slot int) (head int64, ok bool) {
 	return a.lock(slot, head&identity)
 }
 
-// strip takes a key out of an array that is to be replaced, under the segment's lock, and returns its header: 0 for an empty slot. The words
-// stay as they are, and nobody else's.
+// strip removes a key from an array that is being replaced, under the segment's lock, and returns
+// its header; 0 for an empty slot. The words stay as they are, and only the caller may use them.
 func (a *array[K]) strip(slot int) (head int64) {
 	for spins := 0; ; spins++ {
 		head = atomic.LoadInt64(&a.slots[slot])
@@ -149,7 +151,7 @@ func (a *array[K]) strip(slot int) (head int64) {
 	}
 }
 
-// vacate empties a slot that is locked.
+// vacate empties a locked slot.
 func (a *array[K]) vacate(slot int, head int64) {
 	if a.keys != nil {
 		var none K
@@ -158,8 +160,8 @@ func (a *array[K]) vacate(slot int, head int64) {
 	a.unlock(slot, head&spilled)
 }
 
-// place finds an empty slot for a new key, at most so many lines after its own: below 0 where there is none. It is for who holds the
-// segment's lock, and leaves the slot empty.
+// place finds an empty slot for a new key, at most that many lines after its own; below 0 if there
+// is none. It leaves the slot empty. The caller must hold the segment's lock.
 func (a *array[K]) place(h uint64, most int) int {
 	width := perLine * a.size
 	home := a.home(h)
@@ -177,7 +179,7 @@ func (a *array[K]) place(h uint64, most int) int {
 	return -1
 }
 
-// spill marks so many lines as such that keys of theirs may be in later ones.
+// spill marks n lines, from line on: their keys may be in later lines.
 func (a *array[K]) spill(line, n int) {
 	if n > int(a.far.Load()) {
 		a.far.Store(int32(n))
@@ -199,7 +201,8 @@ func (a *array[K]) spill(line, n int) {
 	}
 }
 
-// fill makes an empty slot the key's, whose words are written: unlocked, or locked by the caller.
+// fill assigns an empty slot to the key. The words must be written before. The slot is unlocked
+// afterwards, or locked by the caller if flags say so.
 func (a *array[K]) fill(slot int, h uint64, key K, flags int64) (head int64) {
 	if a.high != nil {
 		a.high[slot/a.size] = uint8(h >> 56)
@@ -212,7 +215,7 @@ func (a *array[K]) fill(slot int, h uint64, key K, flags int64) (head int64) {
 	return head
 }
 
-// hash is all of the hash of the key in a slot, in a segment with that prefix.
+// hash returns the full hash of the key in a slot, in a segment with that prefix.
 func (a *array[K]) hash(slot int, head int64, prefix uint64) uint64 {
 	h := uint64(head) & lowHash
 	if a.high != nil {

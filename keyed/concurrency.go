@@ -15,14 +15,19 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// A Concurrency limits for each key how much may be going on at once: a weir.ConcurrencyLimiter for each key that has holders or waiters,
-// and nothing for all others. All methods are safe for concurrent use.
+// A Concurrency limits for each key how much is in flight at once. Each key with holders or waiters
+// has a weir.ConcurrencyLimiter; all other keys take no memory. All methods are safe for concurrent
+// use.
 //
-// A key is let go when the last has left it, or when the last hold of it has expired: at the next call for that key, when room is needed, or
-// by a timer that Close ends. Keys are told apart by themselves, never by a hash alone. A key takes some 1900 bytes, and what
-// weir.ConcurrencyLimiter takes for each hold beyond 20 and for each who waits; some few states are kept to be used again.
+// A key is removed when its last hold has ended or expired. An expired key is removed at the next
+// call for that key, when room is needed, or by a timer that Close stops.
 //
-// Keys are spread over stripes by a seeded hash. Entering and leaving take the short lock of one stripe. No lock is held over a wait.
+// Keys are compared themselves, never by a hash alone. A key takes about 1900 bytes, and what
+// weir.ConcurrencyLimiter takes for each hold beyond 20 and for each waiter. A few states are kept
+// for reuse.
+//
+// A seeded hash spreads keys over stripes. Entering and leaving take the short lock of one stripe.
+// No lock is held over a wait.
 type Concurrency[K comparable] struct {
 	opts   Options
 	clock  func() int64
@@ -30,35 +35,36 @@ type Concurrency[K comparable] struct {
 	timers func(time.Duration, func()) weir.Timer
 	seed   maphash.Seed
 	text   bool // K is string
-	loose  bool // K can hold values that are no keys
+	loose  bool // K can hold invalid keys
 
-	shift   uint8 // the stripe is in the hash's bits above
+	shift   uint8 // the hash's bits above shift choose the stripe
 	stripes []stripe[K]
 
-	_       [64]byte     // what follows is written
-	count   atomic.Int64 // keys, and those that are about to be
+	_       [64]byte     // the fields below are written
+	count   atomic.Int64 // keys, including those that are being added
 	refused atomic.Uint64
 
-	// Locks are taken in this order, a stripe's between the first and the second, and a limiter's within that.
-	changing sync.Mutex   // of who changes the limit
-	janitor  sync.Mutex   // of timer and closed
-	armed    atomic.Int64 // what the timer is set for; the end of the clock where it is not
+	// Lock order: changing, the lock of a stripe and within it that of a limiter, janitor.
+	changing sync.Mutex   // serializes SetLimit
+	janitor  sync.Mutex   // guards timer and closed
+	armed    atomic.Int64 // the time that the timer is set for; the end of the clock if it is not set
 	timer    weir.Timer
 	closed   bool
 }
 
-// ConcurrencyStats is how things are at a Concurrency, and what it has counted since it was made.
+// ConcurrencyStats is the present state of a Concurrency, and what it has counted since it was
+// made.
 type ConcurrencyStats struct {
 	Keys     int           // kept now
 	Waiting  int           // callers that wait for a place, over all keys
 	Holding  int64         // how much is held, over all keys
-	Refused  uint64        // calls for a new key that were refused for want of room
+	Refused  uint64        // calls for a new key that were refused for lack of room
 	Outcomes weir.Outcomes // of the holds that have ended, over all keys
 }
 
-// NewConcurrency returns a limiter at which each key has l for itself. Of the options MaxKeys, Name and the clocks mean what they mean for
-// New; MaxBytes is refused, and the others say nothing here: who holds a place cannot be forgotten, so that beyond MaxKeys a new key is
-// always refused. The error says which number is wrong.
+// NewConcurrency returns a limiter that gives each key its own l. It takes the options MaxKeys,
+// Name and the clocks of New, and ignores the others; MaxBytes is an error. As a holder cannot be
+// evicted, a new key beyond MaxKeys is always refused. The error says which parameter is invalid.
 func NewConcurrency[K comparable](l weir.Concurrency, o Options) (*Concurrency[K], error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -90,7 +96,7 @@ func NewConcurrency[K comparable](l weir.Concurrency, o Options) (*Concurrency[K
 	case o.Clock != nil:
 		c.times = o.Clock
 	default:
-		wall := start.UnixNano() // the system's clock may be set back; what has gone by is not
+		wall := start.UnixNano() // the system's clock may be set back; elapsed time is not
 		c.times = func() int64 { return wall + int64(time.Since(start)) }
 	}
 	if c.clock == nil {
@@ -110,7 +116,8 @@ func NewConcurrency[K comparable](l weir.Concurrency, o Options) (*Concurrency[K
 	return c, nil
 }
 
-// forward returns a clock that never goes back: a hold would otherwise outlive the time that is noted for its key.
+// forward returns a clock that never goes back: otherwise a hold could outlive the expiry that is
+// recorded for its key.
 func forward(clock func() int64) func() int64 {
 	var latest atomic.Int64
 	latest.Store(math.MinInt64)
@@ -128,7 +135,7 @@ func forward(clock func() int64) func() int64 {
 	}
 }
 
-// stripe finds where a key is kept. It returns nil for a key that is none.
+// stripe returns the stripe of a key, or nil for an invalid key.
 func (c *Concurrency[K]) stripe(key K) *stripe[K] {
 	h, ok := hashOf(c.seed, key, c.text, c.loose)
 	if !ok {
@@ -137,8 +144,9 @@ func (c *Concurrency[K]) stripe(key K) *stripe[K] {
 	return &c.stripes[h>>c.shift]
 }
 
-// Enter waits for a place for the key and returns it held, as weir.ConcurrencyLimiter.Enter does: in the order of arrival for each key.
-// Without room for a new key it returns ErrFull at once, and ErrKey for a key that is none.
+// Enter waits for a place for the key and returns it as a Hold, as weir.ConcurrencyLimiter.Enter
+// does: in the order of arrival for each key. Without room for a new key it returns ErrFull at
+// once. An invalid key is ErrKey.
 func (c *Concurrency[K]) Enter(ctx context.Context, key K) (Hold[K], error) {
 	return c.EnterCost(ctx, key, 1)
 }
@@ -170,8 +178,9 @@ func (c *Concurrency[K]) EnterCost(ctx context.Context, key K, cost int64) (h Ho
 	return h, err
 }
 
-// TryEnter takes a place for the key if there is one now and nobody waits for it, as weir.ConcurrencyLimiter.TryEnter does. Without room
-// for a new key, and for a key that is none, it is refused with Never.
+// TryEnter takes a place for the key if one is free now and nobody waits for it, as
+// weir.ConcurrencyLimiter.TryEnter does. A new key without room and an invalid key are refused with
+// Never.
 func (c *Concurrency[K]) TryEnter(key K) (Hold[K], weir.Decision) { return c.TryEnterCost(key, 1) }
 
 // TryEnterCost is TryEnter for work that takes up more than one unit, as weir.ConcurrencyLimiter.TryEnterCost.
@@ -179,15 +188,16 @@ func (c *Concurrency[K]) TryEnterCost(key K, cost int64) (h Hold[K], d weir.Deci
 	return c.TryEnterSpare(key, cost, 0)
 }
 
-// TryEnterSpare is TryEnterCost for a caller with a smaller limit than the others: it enters only where cost and spare fit together, and
-// takes up cost. The decision is for the limit without spare.
+// TryEnterSpare is TryEnterCost for a caller with a smaller limit than the others. It enters only
+// if cost and spare fit together, and takes up cost. The decision describes the limit without
+// spare.
 func (c *Concurrency[K]) TryEnterSpare(key K, cost, spare int64) (h Hold[K], d weir.Decision) {
 	own := Charge[K]{Cost: cost, Spare: spare}
 	h, d = c.tryEnter(key, cost, own.needs())
 	return h, own.own(d)
 }
 
-// tryEnter takes up cost where as much as needs would fit.
+// tryEnter takes up cost if needs would fit.
 func (c *Concurrency[K]) tryEnter(key K, cost, needs int64) (h Hold[K], d weir.Decision) {
 	s := c.stripe(key)
 	if s == nil {
@@ -204,18 +214,18 @@ func (c *Concurrency[K]) tryEnter(key K, cost, needs int64) (h Hold[K], d weir.D
 		return h, s.full()
 	}
 	if needs != cost {
-		if d = x.lim.Peek(needs); !d.Allowed { // nobody else enters meanwhile: the stripe is locked
+		if d = x.lim.Peek(needs); !d.Allowed { // no other caller can enter meanwhile: the stripe is locked
 			s.settle(x)
 			return h, d
 		}
 	}
 	if h, d = x.try(cost); !d.Allowed {
-		s.settle(x) // what was held may just have expired
+		s.settle(x) // the holds may just have expired
 	}
 	return h, d
 }
 
-// Peek answers as TryEnterCost would and takes nothing.
+// Peek returns the decision that TryEnterCost would return, and takes nothing.
 func (c *Concurrency[K]) Peek(key K, cost int64) weir.Decision {
 	s := c.stripe(key)
 	if s == nil {
@@ -233,8 +243,9 @@ func (c *Concurrency[K]) Peek(key K, cost int64) weir.Decision {
 	return s.fresh(cost)
 }
 
-// Do enters for the key, calls fn and leaves, as weir.ConcurrencyLimiter.Do does: also where fn panics. It returns Enter's error, in which
-// case fn was not called, or fn's.
+// Do enters for the key, calls fn and leaves, as weir.ConcurrencyLimiter.Do does, also if fn
+// panics. If it cannot enter, it returns Enter's error and does not call fn; otherwise it returns
+// fn's error.
 func (c *Concurrency[K]) Do(ctx context.Context, key K, fn func(context.Context) error) error {
 	h, err := c.Enter(ctx, key)
 	if err != nil {
@@ -251,8 +262,9 @@ func (c *Concurrency[K]) Do(ctx context.Context, key K, fn func(context.Context)
 	return err
 }
 
-// SetLimit changes the numbers for all keys, as weir.ConcurrencyLimiter.SetLimit does: no place is taken away. It goes through the keys
-// stripe by stripe, so that two keys may be under different numbers for a moment, and one key never is. On an error nothing has changed.
+// SetLimit changes the parameters for all keys, as weir.ConcurrencyLimiter.SetLimit does: it takes
+// no place away. It goes through the keys stripe by stripe. Two keys may have different parameters
+// for a moment; one key never does. On an error nothing has changed.
 func (c *Concurrency[K]) SetLimit(next weir.Concurrency) error {
 	if err := next.Validate(); err != nil {
 		return err
@@ -265,15 +277,15 @@ func (c *Concurrency[K]) SetLimit(next weir.Concurrency) error {
 	return nil
 }
 
-// Limit returns the numbers in force.
+// Limit returns the parameters in force.
 func (c *Concurrency[K]) Limit() weir.Concurrency {
-	s := &c.stripes[len(c.stripes)-1] // the last to be changed
+	s := &c.stripes[len(c.stripes)-1] // SetLimit changes it last
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.limit
 }
 
-// Holding returns how much is held for a key: the sum of the costs of its holds.
+// Holding returns the sum of the costs of a key's holds.
 func (c *Concurrency[K]) Holding(key K) (n int64) {
 	c.look(key, func(x *state[K]) { n = x.lim.Holding() })
 	return n
@@ -310,7 +322,7 @@ func (c *Concurrency[K]) Len() (n int) {
 	return n
 }
 
-// Stats returns how things are. It looks at every key, stripe by stripe.
+// Stats returns the present state and the counters. It visits every key, stripe by stripe.
 func (c *Concurrency[K]) Stats() (t ConcurrencyStats) {
 	for i := range c.stripes {
 		c.stripes[i].sum(&t)

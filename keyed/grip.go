@@ -6,20 +6,21 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// A grip is a key that is held: its segment is locked, and its slot too. All verbs but the short way of Take and Peek work under one.
+// A grip is exclusive access to a key: its segment is locked, and its slot too. All methods work
+// under a grip, except for the fast path of Take and Peek.
 type grip[K comparable] struct {
 	k     *Limiter[K]
 	s     *segment[K]
 	key   K
 	h     uint64
-	slot  int // below 0 where the key has none
+	slot  int // below 0 if the key has no slot
 	head  int64
 	now   int64
-	token bool // room for a new key has been set aside
+	token bool // room for a new key is reserved
 	ahead bool // room for a limiter of the key's own has been set aside
 }
 
-// grip takes hold of a key, in a segment that has room for it.
+// grip locks a key, in a segment that has room for it.
 func (k *Limiter[K]) grip(key K, h uint64) grip[K] {
 	for {
 		s := k.lockSegment(h)
@@ -38,7 +39,6 @@ func (k *Limiter[K]) grip(key K, h uint64) grip[K] {
 	}
 }
 
-// release lets go.
 func (g *grip[K]) release() {
 	if g.slot >= 0 {
 		g.s.array.unlock(g.slot, g.head)
@@ -54,7 +54,7 @@ func (g *grip[K]) release() {
 	}
 }
 
-// entry is the key's, where its state is in one.
+// entry returns the key's entry; nil if its state is in the slot.
 func (g *grip[K]) entry() *entry[K] {
 	if g.slot < 0 || g.head&away == 0 {
 		return nil
@@ -64,7 +64,7 @@ func (g *grip[K]) entry() *entry[K] {
 
 func (g *grip[K]) prepared() weir.Prepared { return g.s.array.era.prepared }
 
-// state is the key's, where it has no limiter.
+// state returns the state of a key that has no limiter.
 func (g *grip[K]) state() []int64 {
 	switch x := g.entry(); {
 	case g.slot < 0:
@@ -75,7 +75,7 @@ func (g *grip[K]) state() []int64 {
 	return g.s.unpack(g.slot)
 }
 
-// peek is Peek. Whether there is room for a new key is another matter.
+// peek is Peek. It does not check whether there is room for a new key.
 func (g *grip[K]) peek(cost int64) (d weir.Decision) {
 	switch x := g.entry(); {
 	case x != nil && x.fixed():
@@ -86,7 +86,7 @@ func (g *grip[K]) peek(cost int64) (d weir.Decision) {
 	return g.prepared().Peek(g.state(), g.now, cost)
 }
 
-// take is Take. It reports false, and has charged nothing, where there was no room for a new key.
+// take is Take. It reports false and charges nothing if there is no room for a new key.
 func (g *grip[K]) take(cost int64) (d weir.Decision, ok bool) {
 	x := g.entry()
 	switch {
@@ -112,17 +112,18 @@ func (g *grip[K]) take(cost int64) (d weir.Decision, ok bool) {
 	return g.first(cost)
 }
 
-// keep puts a changed state back into the slot, or into an entry where it does not fit there any more.
+// keep writes a changed state back to the slot, or to an entry if it no longer fits.
 func (g *grip[K]) keep(state []int64) {
 	if len(state) > 0 {
 		g.head = g.head&^away | g.s.store(g.slot, g.h, state, g.now)
 	}
 }
 
-// first is take for a key without a state: it gets one only if that differs from an untouched one.
+// first is take for a key without a state. The key gets one only if it differs from an unused
+// state.
 func (g *grip[K]) first(cost int64) (d weir.Decision, ok bool) {
 	words, l := g.s.scratch[:1], g.s.array.layout
-	if l != nil && l.Fresh(words) && l.Decide(&d, words, g.now, cost, true) { // the short way
+	if l != nil && l.Fresh(words) && l.Decide(&d, words, g.now, cost, true) { // the fast path
 		switch {
 		case !d.Allowed || cost == 0:
 			return d, true
@@ -145,7 +146,7 @@ func (g *grip[K]) first(cost int64) (d weir.Decision, ok bool) {
 	return d, true
 }
 
-// room sets room aside for a new key, unless it has been.
+// room reserves room for a new key, unless it is reserved already.
 func (g *grip[K]) room() bool {
 	if !g.token && g.k.count.Add(1) > int64(g.k.opts.MaxKeys) {
 		g.k.count.Add(-1)
@@ -155,13 +156,13 @@ func (g *grip[K]) room() bool {
 	return true
 }
 
-// insert gives a new key a slot, for which room was set aside. Its state is free to go from a time on.
+// insert gives a new key a slot, in reserved room. Its state is idle from free on.
 func (g *grip[K]) insert(state []int64, free int64) {
 	g.slot, g.token = g.s.put(g.h), false
 	g.enter(g.s.store(g.slot, g.h, state, g.now), free)
 }
 
-// enter makes a slot, whose words are written, the key's.
+// enter assigns the key a slot whose words are written.
 func (g *grip[K]) enter(flags, free int64) {
 	g.head = g.s.array.fill(g.slot, g.h, g.key, locked|flags)
 	if g.s.lower(g.slot, free); g.s.array.era.returns {
@@ -169,7 +170,8 @@ func (g *grip[K]) enter(flags, free int64) {
 	}
 }
 
-// promote gives the key an entry with a limiter of its own. It reports false where there is no room for a new key, or for a limiter.
+// promote gives the key an entry with its own limiter. It reports false if there is no room for a
+// new key.
 func (g *grip[K]) promote() (*entry[K], bool) {
 	x := g.entry()
 	if !g.limiterRoom() {
@@ -196,7 +198,7 @@ func (g *grip[K]) promote() (*entry[K], bool) {
 		k := g.k
 		lim, err := g.prepared().New(x.state, weir.Named(k.opts.Name), weir.WithClock(k.clock), weir.WithWallClock(k.times), weir.WithTimers(k.timers))
 		if err != nil {
-			panic(err) // the state is the limit's, and the unit a nanosecond
+			panic(err) // cannot fail: the state is the limit's, and the unit a nanosecond
 		}
 		x.lim, x.state, g.ahead = lim, nil, false
 	}
@@ -217,20 +219,20 @@ func (g *grip[K]) limiterRoom() bool {
 	return true
 }
 
-// freer notes that the key's state may equal an untouched one sooner than was known.
+// freer records that the key may be idle sooner than expected.
 func (g *grip[K]) freer() {
 	if g.slot >= 0 {
 		g.s.lower(g.slot, g.s.freeAt(g.slot, g.head, g.now))
 	}
 }
 
-// needsNone reports whether a key without a state needs none for a cost: one that is never charged. It is not to take the room of
-// another key.
+// needsNone reports whether a key without a state needs none for a cost that is never charged. Such
+// a call must not evict another key.
 func (g *grip[K]) needsNone(cost int64) bool {
 	return g.slot < 0 && (cost <= 0 || cost > g.prepared().Largest())
 }
 
-// refused is the decision about a key that there is no state for.
+// refused is the decision about a key without a state that got no room.
 func (k *Limiter[K]) refused(wait time.Duration) weir.Decision {
 	return weir.Decision{Limit: k.era.Load().prepared.Peek(nil, 0, 0).Limit, RetryAfter: wait, By: k.opts.Name}
 }

@@ -11,14 +11,15 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// A Group is several limiters that are charged together or not at all. It holds no state of its own; it is safe for concurrent use.
+// A Group is several limiters that are charged together or not at all. It has no state of its own.
+// It is safe for concurrent use.
 type Group[K comparable] struct {
 	limiters []*Limiter[K]
-	order    []int // their places, in the order in which they are locked
+	order    []int // the indexes of limiters, in the order in which they are locked
 }
 
-// NewGroup returns a group of limiters, each with a name of its own: their locks are taken in the order of the names, whatever the
-// order here, so that groups that share limiters never wait for each other in a circle.
+// NewGroup returns a group of limiters. Each needs a different name: locks are taken in the order
+// of the names, and not of the arguments, so that groups that share limiters cannot deadlock.
 func NewGroup[K comparable](limiters ...*Limiter[K]) (*Group[K], error) {
 	g := &Group[K]{limiters: limiters}
 	for i := range limiters {
@@ -34,35 +35,39 @@ func NewGroup[K comparable](limiters ...*Limiter[K]) (*Group[K], error) {
 	return g, nil
 }
 
-// A Charge is what a group is asked to charge to one of its limiters, and what came of it.
+// A Charge is the charge of one limiter of a group, with its result.
 type Charge[K comparable] struct {
 	Key  K
 	Cost int64
-	Skip bool // this limiter is not asked
-	Wait bool // get in line where it cannot go now: then Place is set
+	Skip bool // do not evaluate this limiter
+	Wait bool // if the charge cannot go now, queue and set Place
 	Keep bool // the charge may be settled or cancelled later
 
-	// Spare has the charge leave room for so much more: it is admitted only where Cost and Spare fit together, and Cost is charged. So limits
-	// with the same rate and different bursts can share one limiter, which has the largest burst. It is for charges without Wait.
+	// Spare leaves capacity unused: the charge is admitted only if Cost and Spare fit together, and
+	// only Cost is charged. So limits with the same rate and different bursts can share one
+	// limiter, which has the largest burst. Spare is for charges without Wait.
 	Spare int64
 
-	Decision weir.Decision // of this limiter alone, for a capacity without Spare
-	Place    *weir.Place   // where there is a wait
+	Decision weir.Decision // of this limiter alone, as if its capacity were smaller by Spare
+	Place    *weir.Place   // set if the charge waits
 
 	kept *Reservation[K]
 	took bool // charged, and not kept
 }
 
-// ErrNotKept is what Cancel and Settle return for a charge that was made without Keep.
+// ErrNotKept is the error of Cancel and Settle for a charge that was made without Keep.
 var ErrNotKept = errors.New("weir: the charge was not kept, so nothing of it can be given back: set Keep before Take")
 
-// ErrCharges is what Take returns for charges that are not one for each limiter.
+// ErrCharges is the error of Take if the number of charges is not that of the limiters.
 var ErrCharges = errors.New("weir: a group takes one charge for each of its limiters, in their order")
 
-// Take charges all, at one moment, or none: charges[i] is for the i-th limiter. It returns the decision of the group: where any
-// refuses, that of the limiter with the longest RetryAfter (Never before all, the first on a tie); else that with the least Remaining.
+// Take makes all charges at one moment, or none: charges[i] is for the i-th limiter. It returns the
+// decision of one limiter. If any limiter refuses, that is the one with the longest RetryAfter:
+// Never counts as the longest, and the first wins a tie. Otherwise it is the one with the least
+// Remaining.
 //
-// Charges that are made while another of them has to wait for its turn are kept, so that they can be cancelled if the wait is given up.
+// If any charge has to wait for its turn, the others are kept, so that they can be cancelled if the
+// wait is given up.
 func (g *Group[K]) Take(charges []Charge[K]) (weir.Decision, error) {
 	if len(charges) != len(g.limiters) {
 		return weir.Decision{RetryAfter: weir.Never}, ErrCharges
@@ -75,7 +80,8 @@ func (g *Group[K]) Take(charges []Charge[K]) (weir.Decision, error) {
 	return d, nil
 }
 
-// Peek answers as Take would, and charges nothing: nobody gets in line, and no key is forgotten to make room.
+// Peek returns the decision that Take would return, and charges nothing. It queues nobody and
+// evicts no key.
 func (g *Group[K]) Peek(charges []Charge[K]) (weir.Decision, error) {
 	if len(charges) != len(g.limiters) {
 		return weir.Decision{RetryAfter: weir.Never}, ErrCharges
@@ -125,17 +131,17 @@ func (g *Group[K]) take(charges []Charge[K]) weir.Decision {
 	return decider(charges)
 }
 
-// A hold is what a group has of one of its limiters while it decides.
+// A hold is a group's access to one of its limiters while it decides.
 type hold[K comparable] struct {
 	grip[K]
 	held   bool
-	token  bool // room that was set aside before
-	shared bool // there is no room: the state is one that is shared
+	token  bool // room was reserved before
+	shared bool // there is no room: a shared state decides
 	waits  bool // the charge is to get in line
 	keep   bool // the charge is to be kept
 }
 
-// grip takes hold of all keys, in the order of the locks.
+// grip locks all keys, in the order of the locks.
 func (g *Group[K]) grip(charges []Charge[K], holds []hold[K]) {
 	for _, i := range g.order {
 		c, k := &charges[i], g.limiters[i]
@@ -157,7 +163,7 @@ func (g *Group[K]) grip(charges []Charge[K], holds []hold[K]) {
 	}
 }
 
-// release lets go of all; of room that was set aside too, unless it is to be kept.
+// release unlocks all keys. It also gives up reserved room, unless keep is set.
 func (g *Group[K]) release(holds []hold[K], keep bool) {
 	for i := range holds {
 		h := &holds[i]
@@ -175,8 +181,8 @@ func (g *Group[K]) release(holds []hold[K], keep bool) {
 	}
 }
 
-// look sets the decisions without charging, and sets aside the room that charging will need: it cannot fail then. It returns the place of a limiter
-// that has to make room first, or one below 0: where another refuses, nobody is forgotten to make room.
+// look sets the decisions without charging. It returns the index of a limiter that has to make room
+// first, or one below 0. If another limiter refuses, no key is evicted to make room.
 func (g *Group[K]) look(charges []Charge[K], holds []hold[K]) (short int) {
 	short = -1
 	refused, waits := false, false
@@ -206,7 +212,7 @@ func (g *Group[K]) look(charges []Charge[K], holds []hold[K]) (short int) {
 	return short
 }
 
-// needs is how much has to fit for a charge to be admitted. A cost of 0 always fits.
+// needs returns how much has to fit for a charge to be admitted. A cost of 0 always fits.
 func (c *Charge[K]) needs() int64 {
 	if c.Cost <= 0 || c.Spare <= 0 {
 		return c.Cost
@@ -217,7 +223,7 @@ func (c *Charge[K]) needs() int64 {
 	return c.Cost + c.Spare
 }
 
-// own is a decision of the limiter as one for the capacity without Spare.
+// own converts a decision of the limiter to one for the capacity without Spare.
 func (c *Charge[K]) own(d weir.Decision) weir.Decision {
 	if c.Spare > 0 {
 		d.Limit, d.Remaining = max(d.Limit-c.Spare, 0), max(d.Remaining-c.Spare, 0)
@@ -234,7 +240,7 @@ func (g *grip[K]) canKeep(cost int64) bool {
 func (c *Charge[K]) look(g *grip[K]) (waits bool) {
 	c.Decision = c.own(g.peek(c.needs()))
 	if c.Spare > 0 && c.Cost > 0 && c.Decision.Allowed && c.Decision.Level > 0 {
-		c.Decision.Level -= c.Spare * 1000 // what is left free is not in nginx's bucket
+		c.Decision.Level -= c.Spare * 1000 // Spare is not part of the bucket's level
 	}
 	if !c.Wait || c.Decision.Allowed || g.needsNone(c.Cost) {
 		return false
@@ -247,7 +253,7 @@ func (c *Charge[K]) look(g *grip[K]) (waits bool) {
 	return c.Decision.Allowed
 }
 
-// charge charges all, which all of them admit.
+// charge makes all charges; all limiters admit them.
 func (g *Group[K]) charge(charges []Charge[K], holds []hold[K]) {
 	for i := range holds {
 		switch c, h := &charges[i], &holds[i]; {
@@ -263,7 +269,8 @@ func (g *Group[K]) charge(charges []Charge[K], holds []hold[K]) {
 	}
 }
 
-// reserve charges what may go now, such that it can be given back. It reports false, and has done nothing, where it may not.
+// reserve makes a charge that can be given back. It reports false and does nothing if the charge
+// may not go now.
 func (c *Charge[K]) reserve(h *hold[K]) bool {
 	r, ok := h.reserve(c.Cost, 0)
 	if ok {
@@ -273,7 +280,7 @@ func (c *Charge[K]) reserve(h *hold[K]) bool {
 	return ok
 }
 
-// decider picks the decision that speaks for all.
+// decider picks the group's decision.
 func decider[K comparable](charges []Charge[K]) (d weir.Decision) {
 	d.Allowed = true
 	first := true
@@ -299,9 +306,9 @@ func longer(a, b time.Duration) bool {
 	return b != weir.Never && (a == weir.Never || a > b)
 }
 
-// Cancel gives back what the charge took, and leaves the line where it still waits: the limiter is then as if the charge had never been made,
-// as weir.Reservation.Cancel has it. For a charge that was made without Keep it returns ErrNotKept, and does nothing. A charge that was skipped
-// or refused took nothing.
+// Cancel gives back what the charge took. If it still waits, it leaves the queue. The limiter is
+// then as if the charge had never been made, as with weir.Reservation.Cancel. For a charge without
+// Keep, it returns ErrNotKept and does nothing. A charge that was skipped or refused took nothing.
 func (c *Charge[K]) Cancel() error {
 	if c.Place != nil && !c.Place.Leave() && c.Place.Err() == nil {
 		return ErrNotKept // its turn has come
@@ -309,8 +316,8 @@ func (c *Charge[K]) Cancel() error {
 	return c.Settle(0)
 }
 
-// Settle puts the actual cost in place of a charge that was kept, as weir.Reservation.Settle does. For one that was made without Keep it returns
-// ErrNotKept, and does nothing.
+// Settle replaces the cost of a kept charge by the actual cost, as weir.Reservation.Settle does.
+// For a charge without Keep, it returns ErrNotKept and does nothing.
 func (c *Charge[K]) Settle(actual int64) error {
 	switch {
 	case c.kept != nil:

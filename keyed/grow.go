@@ -8,14 +8,15 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// A directory finds the array of a hash by its highest bits. It is replaced when it has to have more of them.
+// A directory finds the array of a hash by its highest bits. When it needs more bits, a larger
+// directory replaces it.
 type directory[K comparable] struct {
-	shift  uint8 // 64 less the number of bits
+	shift  uint8 // 64 minus the number of bits
 	arrays []atomic.Pointer[array[K]]
 }
 
-// A shelf holds some segments, and when each of them may first have something to let go, close together, so that all can be looked
-// through in no time. Shelves are added, and never moved.
+// A shelf holds up to 64 segments, and for each a lower bound of when one of its keys is idle. The
+// bounds are stored together, so that scanning them is fast. Shelves are added, and never moved.
 type shelf[K comparable] struct {
 	least    atomic.Int64 // not later than any of first
 	first    [64]atomic.Int64
@@ -28,7 +29,8 @@ func (k *Limiter[K]) array(h uint64) *array[K] {
 	return d.arrays[h>>d.shift].Load()
 }
 
-// newSegment puts a segment on a shelf, and returns it locked. It is for who holds the structure's lock.
+// newSegment puts a segment on a shelf, and returns it locked. The caller must hold the structure's
+// lock.
 func (k *Limiter[K]) newSegment(prefix uint64) *segment[K] {
 	shelves := *k.shelves.Load()
 	if k.segments%64 == 0 {
@@ -43,13 +45,13 @@ func (k *Limiter[K]) newSegment(prefix uint64) *segment[K] {
 	}
 	at := shelves[len(shelves)-1]
 	s := &segment[K]{table: k, prefix: prefix, first: &at.first[k.segments%64], shelf: at}
-	s.mu.Lock() // before anyone sees it
+	s.mu.Lock() // before other goroutines can find it
 	at.segments[k.segments%64].Store(s)
 	k.segments++
 	return s
 }
 
-// publish has the segment's array found for its hashes. It is for who holds the structure's lock.
+// publish puts the segment's array into the directory. The caller must hold the structure's lock.
 func (s *segment[K]) publish() {
 	a, d := s.array, s.table.directory.Load()
 	wide := 64 - d.shift - a.shift // how many bits of the directory the segment does not need
@@ -58,7 +60,7 @@ func (s *segment[K]) publish() {
 	}
 }
 
-// bound gives an array's blocks their bounds. What is the first of them stands as it was, until order is called.
+// bound resets the bounds of an array's blocks. The least bounds are stale until order is called.
 func (s *segment[K]) bound(a *array[K]) {
 	s.bounds = make([]int64, (a.lines+blockLines-1)/blockLines)
 	for i := range s.bounds {
@@ -67,7 +69,7 @@ func (s *segment[K]) bound(a *array[K]) {
 	s.leasts = make([]int64, (len(s.bounds)+fewBlocks-1)/fewBlocks)
 }
 
-// order works out the least bounds.
+// order computes the least bounds.
 func (s *segment[K]) order() {
 	for few := range s.leasts {
 		s.leasts[few] = slices.Min(s.bounds[few*fewBlocks : min((few+1)*fewBlocks, len(s.bounds))])
@@ -75,7 +77,7 @@ func (s *segment[K]) order() {
 	s.shelf.set(s.first, slices.Min(s.leasts))
 }
 
-// lower notes that one of first is that early now.
+// lower lowers one of first to free.
 func (s *shelf[K]) lower(free int64) {
 	for {
 		if least := s.least.Load(); free >= least || s.least.CompareAndSwap(least, free) {
@@ -84,8 +86,8 @@ func (s *shelf[K]) lower(free int64) {
 	}
 }
 
-// set sets one of first. Where it was the least, the least is looked for again; then whatever was lowered meanwhile is seen, either here, or
-// by who lowered it.
+// set sets one of first. If that was the least, set computes the least again. A value that is
+// lowered meanwhile is seen either here or by the goroutine that lowers it.
 func (s *shelf[K]) set(first *atomic.Int64, free int64) {
 	was := first.Swap(free)
 	if s.lower(free); was > s.least.Load() || was == free {
@@ -96,7 +98,6 @@ func (s *shelf[K]) set(first *atomic.Int64, free int64) {
 	}
 }
 
-// earliest is the least of first.
 func (s *shelf[K]) earliest() int64 {
 	least := int64(math.MaxInt64)
 	for i := range s.first {
@@ -105,12 +106,13 @@ func (s *shelf[K]) earliest() int64 {
 	return least
 }
 
-// grow makes room for another key: by letting go of what is free, with a larger array, or by dividing the segment in two.
+// grow makes room for another key: it evicts idle keys, enlarges the array, or splits the segment
+// in two.
 func (s *segment[K]) grow(now int64) {
 	s.sweepAll(now)
 	a := s.array
 	full := 4*s.count > 3*a.capacity()
-	if !full && !s.roomy() { // keys came and went, and those that are there lie far from their lines
+	if !full && !s.roomy() { // after many changes, the present keys lie far from their lines
 		s.rebuild(int(a.lines), a.era)
 	}
 	switch {
@@ -122,7 +124,8 @@ func (s *segment[K]) grow(now int64) {
 	}
 }
 
-// rebuild moves all to a new array of so many lines, with the layout of now, and with another limit where the era is another one.
+// rebuild moves all keys to a new array with that many lines and the current layout. If e is
+// another era, it converts their states to its limit.
 func (s *segment[K]) rebuild(lines int, e *era) {
 	k := s.table
 	a := newArray[K](e, e.layoutAt(k.reading(e.wall)), lines, s.array.shift, k.opts.Keys)
@@ -171,7 +174,7 @@ func (s *segment[K]) split() {
 	}
 }
 
-// halves counts the keys of the halves that the segment can be divided into.
+// halves counts the keys of the two halves of a segment.
 func (s *segment[K]) halves() (counts [2]int) {
 	a := s.array
 	for slot := 0; slot < len(a.slots); slot += a.size {
@@ -182,7 +185,8 @@ func (s *segment[K]) halves() (counts [2]int) {
 	return counts
 }
 
-// A mover takes the keys out of an array one by one, in order. Whoever looks for one that was taken comes to the segment's lock.
+// A mover removes the keys from an array one by one, in order. A goroutine that looks for a removed
+// key comes to the segment's lock.
 type mover[K comparable] struct {
 	old    *array[K]
 	from   *segment[K]
@@ -196,12 +200,11 @@ type mover[K comparable] struct {
 	h    uint64
 }
 
-// mover returns one for the segment's array.
 func (s *segment[K]) mover() *mover[K] {
 	return &mover[K]{old: s.array, from: s, bounds: s.bounds, prefix: s.prefix, now: s.table.now()}
 }
 
-// next goes on to the next key, and takes it out.
+// next removes the next key. It reports false at the end.
 func (m *mover[K]) next() bool {
 	a := m.old
 	for ; m.at < len(a.slots); m.at += a.size {
@@ -216,8 +219,9 @@ func (m *mover[K]) next() bool {
 	return false
 }
 
-// put moves the key into another array, with its state carried over where the limit or the layout has changed. One whose state is as good as
-// new is let go of where the layout is another one: it may have no words there.
+// put moves the key to another array, and converts its state if the limit or the layout has
+// changed. If the layout has changed, an idle key is evicted instead: the new layout may have no
+// words for its state.
 func (m *mover[K]) put(s *segment[K]) {
 	old, a := m.old, s.array
 	free := m.bounds[m.slot/(old.size*perLine*blockLines)]
@@ -263,8 +267,8 @@ func (m *mover[K]) put(s *segment[K]) {
 	s.bounds[b] = min(s.bounds[b], free)
 }
 
-// carry takes the state out of its words, and over to the limit of an era. It returns when the state equals an untouched one as well, which is
-// the beginning of the clock where it does already, and may be let go.
+// carry unpacks the state and converts it to the limit of an era. It also returns when the key is
+// idle; for a key that is idle already and may be evicted, that is the beginning of the clock.
 func (m *mover[K]) carry(e *era) (state []int64, free int64) {
 	state, at := m.old.layout.Unpack(m.from.scratch[:0], m.old.words(m.slot)), m.now
 	if m.old.era != e {
@@ -277,7 +281,8 @@ func (m *mover[K]) carry(e *era) (state []int64, free int64) {
 	return state, free
 }
 
-// store puts a state into a slot's words, or, where it does not fit, into an entry. It returns the flags of the slot.
+// store writes a state to a slot's words, or to an entry if it does not fit. It returns the flags
+// of the slot.
 func (s *segment[K]) store(slot int, h uint64, state []int64, now int64) (flags int64) {
 	if s.pack(slot, state, now) {
 		return 0
@@ -288,23 +293,23 @@ func (s *segment[K]) store(slot int, h uint64, state []int64, now int64) (flags 
 	return away
 }
 
-// pack puts a state into a slot's words. It reports false where it does not fit.
+// pack writes a state to a slot's words. It reports false if the state does not fit.
 func (s *segment[K]) pack(slot int, state []int64, now int64) bool {
 	l := s.array.layout
 	return l != nil && len(state) > 0 && l.Covers(now) && l.Pack(s.array.words(slot), state)
 }
 
-// convert carries an entry over to another limit, and returns when it will equal an untouched one.
+// convert converts an entry to another limit, and returns when it will be idle.
 func (x *entry[K]) convert(from, to *era) (free int64) {
 	switch {
-	case x.over != nil: // it has a limit of its own, or will go on from its state
+	case x.over != nil: // the key has its own limit, or continues from its state
 		if x.fixed() {
-			_ = x.lim.SetLimit(to.prepared.Limit()) // which was prepared
+			_ = x.lim.SetLimit(to.prepared.Limit()) // cannot fail: the limit was prepared
 		}
 		return later(to.began, max(x.lim.Peek(0).ResetAfter, x.over.rest()))
 	case x.lim != nil:
 		if err := x.lim.SetLimit(to.prepared.Limit()); err != nil {
-			panic(err) // the limit was prepared
+			panic(err) // cannot fail: the limit was prepared
 		}
 	default:
 		x.state = from.prepared.Convert(x.state, to.was, to.prepared, to.began)
@@ -315,17 +320,17 @@ func (x *entry[K]) convert(from, to *era) (free int64) {
 // An era is the time between two changes of the limit.
 type era struct {
 	prepared weir.Prepared
-	wall     bool // it reads wall time
-	returns  bool // a state becomes equal to an untouched one by itself
-	words    int  // of a state in a slot; 1 where states are in entries
+	wall     bool // the limit reads wall time
+	returns  bool // a state becomes idle by itself
+	words    int  // words of a state in a slot; 1 if states are in entries
 	welcomes bool // a new key is admitted at once, and then has a state
 	largest  int64
 	layout   atomic.Pointer[weir.Layout]
 
-	was, began int64 // when it began, as the limit before reads time, and as this one does
+	was, began int64 // when the era began, by the clock of the previous limit, and by that of this one
 }
 
-// newEra begins one at a reading of the clock that the limit goes by.
+// newEra begins an era at a reading of the limit's clock.
 func newEra(p weir.Prepared, now int64) *era {
 	e := &era{prepared: p, wall: p.Wall(), returns: returns(p.Limit()), words: 1, began: now}
 	if l := p.Layout(now); l != nil {
@@ -335,7 +340,7 @@ func newEra(p weir.Prepared, now int64) *era {
 	return e
 }
 
-// layoutAt returns how states lie in words at a time; nil where they do not.
+// layoutAt returns how states are laid out in words at a time; nil if they have no fixed length.
 func (e *era) layoutAt(now int64) *weir.Layout {
 	l := e.layout.Load()
 	if l == nil || l.Covers(now) {

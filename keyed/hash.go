@@ -5,7 +5,8 @@ import (
 	"reflect"
 )
 
-// hash is what the key is found by: all that it is known by, unless keys are kept. It reports false for a key that is none.
+// hash returns the hash that identifies the key, unless Options.Keys is set. It reports false for
+// an invalid key.
 func (k *Limiter[K]) hash(key K) (h uint64, ok bool) {
 	if k.hasher != nil {
 		return k.hasher(key), true
@@ -13,7 +14,7 @@ func (k *Limiter[K]) hash(key K) (h uint64, ok bool) {
 	return hashOf(k.seed, key, k.text, k.loose)
 }
 
-// hashOf hashes a key of a type that is string (text), that can hold values that are no keys (loose), or neither.
+// hashOf hashes a key. text says that K is string, loose that K can hold invalid keys.
 func hashOf[K comparable](seed maphash.Seed, key K, text, loose bool) (h uint64, ok bool) {
 	switch {
 	case text:
@@ -24,8 +25,8 @@ func hashOf[K comparable](seed maphash.Seed, key K, text, loose bool) (h uint64,
 	return maphash.Comparable(seed, key), key == key
 }
 
-// hashLoose is hashOf for keys that hold interfaces. What is in one is hashed without its type, as a map compares that too: so the types are
-// hashed here.
+// hashLoose is hashOf for keys that hold interfaces. maphash hashes the value in an interface
+// without its type, but a map compares the type too. So hashLoose hashes the types as well.
 func hashLoose[K comparable](seed maphash.Seed, key K) (h uint64, ok bool) {
 	defer func() {
 		if recover() != nil { // only comparing or hashing the key can panic here
@@ -42,7 +43,7 @@ func hashLoose[K comparable](seed maphash.Seed, key K) (h uint64, ok bool) {
 	return m.Sum64(), true
 }
 
-// writeTypes writes the types of what interfaces hold.
+// writeTypes hashes the types of the values in interfaces.
 func writeTypes(m *maphash.Hash, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Interface:
@@ -63,7 +64,7 @@ func writeTypes(m *maphash.Hash, v reflect.Value) {
 	}
 }
 
-// holdsLoose reports whether values of a type may be impossible to hash.
+// holdsLoose reports whether some values of a type cannot be hashed.
 func holdsLoose(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Interface:

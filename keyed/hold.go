@@ -2,15 +2,15 @@ package keyed
 
 import "github.com/weirflow/weir"
 
-// A Hold is a place held for a key, as weir.Hold. It is a plain value; copies are the same hold. The zero Hold holds nothing, and all its
-// methods are harmless. Whoever enters calls Done, whatever happens.
+// A Hold is a place held for a key, like weir.Hold. It is a plain value; copies are the same hold.
+// The zero Hold holds nothing, and its methods do nothing. Every caller that enters must call Done.
 type Hold[K comparable] struct {
 	held weir.Hold
 	x    *state[K]
 }
 
-// Done leaves the place, as weir.Hold.Done does: the first wins, and it does nothing after the hold has expired. With the last hold of a key
-// its memory goes.
+// Done gives the place back, as weir.Hold.Done does: the first call wins, and it does nothing after
+// the hold has expired. The last hold of a key frees the key's memory.
 func (h Hold[K]) Done(o weir.Outcome) {
 	if h.x == nil {
 		return
@@ -22,11 +22,12 @@ func (h Hold[K]) Done(o weir.Outcome) {
 	s.settle(h.x)
 }
 
-// Fence returns a number that is larger than that of each hold given before for the key, as weir.Hold.Fence does: also where the key was
-// let go in between.
+// Fence returns a fencing token, as weir.Hold.Fence does: a number larger than that of every
+// earlier hold of the key, even if the key was removed in between.
 func (h Hold[K]) Fence() int64 { return h.held.Fence() }
 
-// Extend makes the hold last for MaxHold from now, and reports whether the place is still held, as weir.Hold.Extend does.
+// Extend makes the hold last for MaxHold from now, and reports whether the place is still held, as
+// weir.Hold.Extend does.
 func (h Hold[K]) Extend() bool {
 	if !h.held.Extend() {
 		return false

@@ -4,8 +4,9 @@
 //	...
 //	if !l.Allow(addr) { ... }
 //
-// A key that was never seen, and one that has not been for so long that its state equals an untouched one, takes no memory. As long as
-// there is room no other key is ever forgotten; where there is none, Options.Full says what happens, and Stats counts it.
+// A new key takes no memory, and neither does an idle one, whose state equals an unused one. While
+// there is room, no other key is evicted. Without room for a new key, Options.Full decides what
+// happens, and Stats counts it.
 package keyed
 
 import (
@@ -23,46 +24,49 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// DefaultMaxKeys is the ceiling where Options does not name one.
+// DefaultMaxKeys is the default of Options.MaxKeys.
 const DefaultMaxKeys = 1 << 20
 
-// ErrKey is found by errors.Is where a key is no key: one that does not equal itself, like NaN, or that cannot be hashed, like an
-// interface that holds a slice.
+// ErrKey means that a key is invalid: it does not equal itself, like NaN, or it cannot be hashed,
+// like an interface that holds a slice. errors.Is finds it.
 var ErrKey = errors.New("weir: the key does not equal itself or cannot be hashed")
 
-// ErrFull is found by errors.Is where there was no room for a new key and the options say Refuse. errors.Is finds weir.ErrLimited too.
+// ErrFull means that there is no room for a new key, and Options.Full is Refuse. errors.Is finds
+// it, and weir.ErrLimited too.
 var ErrFull = fmt.Errorf("weir: no room for another key: %w", weir.ErrLimited)
 
-// Full says what becomes of a new key when MaxKeys others are limited.
+// Full says what happens to a new key when MaxKeys other keys are limited.
 type Full uint8
 
 const (
-	// Forget makes room by forgetting the least restricted key: the one whose state would equal an untouched one the soonest. What is
-	// forgotten may be admitted again at once, up to one burst. It is the default: a flood of new keys then cannot lock out the others.
+	// Forget evicts the least restricted key: the one that would be idle the soonest. An evicted
+	// key may be admitted again at once, up to one burst. It is the default, as a flood of new keys
+	// cannot lock out the others.
 	Forget Full = iota
-	// Refuse refuses the new key, with a RetryAfter of the soonest time at which there is room.
+	// Refuse refuses the new key. RetryAfter is the soonest time at which there is room.
 	Refuse
-	// Share has all new keys beyond the ceiling use one state together, or with NewSharing one for each group of them, until there is
-	// room for their own.
+	// Share lets all new keys beyond the ceiling share one state, or with NewSharing one state for
+	// each group of them, until there is room for their own.
 	Share
 )
 
 // Options are the settings of a Limiter. The zero value is ready to use.
 type Options struct {
-	MaxKeys  int    // how many keys may be kept at once, the ceiling of the memory; 0 means DefaultMaxKeys, or what MaxBytes allows
-	MaxBytes int64  // or how many bytes they may take, three quarters of which are for states and one for limiters of keys that wait
+	MaxKeys  int    // how many keys may be kept at once; default: DefaultMaxKeys, or what MaxBytes allows
+	MaxBytes int64  // alternatively, how many bytes the keys may take: 3/4 for states, 1/4 for limiters of keys that wait
 	Full     Full   // what happens to a new key beyond that
-	Keys     bool   // keep the keys too, and tell them apart by themselves, at the price of their size for each slot
+	Keys     bool   // also store the keys, and compare them instead of their hashes; each slot takes their size more
 	Name     string // becomes Decision.By
-	Top      int    // how many counters Heaviest and MostLimited have, each, for each core; 0 for none
+	Top      int    // how many counters Heaviest and MostLimited each have, per core; default: none
 
-	// Clock, WallClock and Timers replace the clocks, for virtual time, as weir.WithClock, WithWallClock and WithTimers do.
+	// Clock, WallClock and Timers replace the clocks, for virtual time, as weir.WithClock,
+	// weir.WithWallClock and weir.WithTimers do.
 	Clock     func() int64
 	WallClock func() int64
 	Timers    func(time.Duration, func()) weir.Timer
 }
 
-// validate says what is wrong with the options.
+// validate returns an error if an option is invalid.
 func (o Options) validate() error {
 	switch {
 	case o.MaxKeys < 0:
@@ -77,13 +81,17 @@ func (o Options) validate() error {
 
 // A Limiter is one limit with a state for each key. All methods are safe for concurrent use.
 //
-// States lie side by side in a table that grows by small parts: 16 bytes for a limit whose state is one word, with the key's fingerprint
-// and 4 to 8 bytes of room between them, and no pointer. A decision about a key that has a state takes no lock but that of its slot, and
-// allocates nothing. A key for which someone waits, or has reserved, takes about 1000 bytes more until its state is as good as new; so
-// does, with less, one whose state has no fixed length, as that of SlidingLog.
+// States are stored in a table without pointers that grows in small parts. A limit whose state is
+// one word takes 16 bytes per key, including the key's fingerprint, and 4 to 8 bytes of free space.
+// A decision about a key with a state takes no lock but that of its slot, and allocates nothing.
 //
-// Keys are told apart by 64 bits of a seeded hash, unless Options.Keys is set. Among 10 million keys the chance that any two share a state
-// is 3 in a million; who does not know the seed, which is drawn by New, cannot make it larger.
+// A key takes about 1000 bytes more from the time that a caller waits or reserves for it until it
+// is idle. A key whose state has no fixed length, as with SlidingLog, takes more too, though less
+// than that.
+//
+// Keys are identified by 64 bits of a seeded hash, unless Options.Keys is set. Among 10 million
+// keys the chance that any two share a state is 3 in a million. New draws the seed, and an attacker
+// who does not know it cannot raise the chance.
 type Limiter[K comparable] struct {
 	opts   Options
 	clock  func() int64
@@ -94,66 +102,66 @@ type Limiter[K comparable] struct {
 	seed   maphash.Seed
 	hasher func(K) uint64 // replaces the hash, in tests
 
-	mostLines uint64 // of a segment
+	mostLines uint64 // the most lines of a segment
 
-	shared *Limiter[K] // where new keys go beyond the ceiling, if the options say Share
+	shared *Limiter[K] // decides about new keys beyond the ceiling, with Share
 	group  func(K) K
 	text   bool     // K is string
-	loose  bool     // K can hold values that are no keys
+	loose  bool     // K can hold invalid keys
 	top    *tops[K] // nil without Options.Top
 
 	era       atomic.Pointer[era]
 	directory atomic.Pointer[directory[K]]
-	_         [64]byte // what follows is written
+	_         [64]byte // the fields below are written
 
-	count    atomic.Int64 // keys, and those that room is set aside for
-	limiters atomic.Int64 // of keys that wait or have reserved
-	most     int64        // of them; 0 for as many as there are keys
+	count    atomic.Int64 // keys, including reserved room for new ones
+	limiters atomic.Int64 // limiters of keys that wait or have reserved
+	most     int64        // the most of these limiters; 0 for as many as there are keys
 	stats    counters
 	shelves  atomic.Pointer[[]*shelf[K]]
 	segments int
 
-	// Locks are taken in this order, and each segment's between the first and the second.
-	room      sync.Mutex // of who makes room at the ceiling
-	structure sync.Mutex // of directory, shelves and segments
+	// Lock order: room, the lock of a segment, structure, marking.
+	room      sync.Mutex // serializes making room at the ceiling
+	structure sync.Mutex // guards directory, shelves and segments
 	marking   sync.Mutex
 	marks     claim.Marks
 
-	changing sync.Mutex  // of who changes the limit; before all other locks
+	changing sync.Mutex  // serializes SetLimit; taken before all other locks
 	waking   atomic.Bool // the janitor's timer is set
-	janitor  sync.Mutex  // of timer and closed
+	janitor  sync.Mutex  // guards timer and closed
 	timer    weir.Timer
 	closed   bool
 }
 
-// counters are what Stats is made of.
+// counters are the counters of Stats.
 type counters struct{ released, forgotten, refused, shared, inexact atomic.Uint64 }
 
-// Stats is what a Limiter has counted since it was made.
+// Stats counts what a Limiter has done since it was made.
 type Stats struct {
 	Keys      int    // kept now
-	Released  uint64 // let go because their state equalled an untouched one
-	Forgotten uint64 // let go while limited, to make room
-	Refused   uint64 // new keys refused for want of room
-	Shared    uint64 // times that a new key was decided on by a shared state, for want of room
-	Inexact   uint64 // reservations of which less may be given back than was charged: see weir.Limiter.Inexact
+	Released  uint64 // keys evicted because they were idle
+	Forgotten uint64 // keys evicted while limited, to make room
+	Refused   uint64 // new keys refused for lack of room
+	Shared    uint64 // decisions about new keys by a shared state, for lack of room
+	Inexact   uint64 // reservations that may give back less than was charged: see weir.Limiter.Inexact
 }
 
-// New returns a limiter that keeps l for each key. The error says which number is wrong.
+// New returns a limiter that keeps l for each key. The error says which parameter is invalid.
 func New[K comparable](l weir.Limit, o Options) (*Limiter[K], error) {
 	return NewSharing(l, o, func(K) (all K) { return all })
 }
 
-// NewSharing is New where keys beyond the ceiling are to share a state with those of their group, such as the network of an address:
-// Options.Full must be Share. No more groups than one for each 64 keys of the ceiling are told apart, of which the least restricted is
-// forgotten for another.
+// NewSharing is New for Options.Full = Share, with one shared state per group of keys beyond the
+// ceiling, such as the network of an address. It keeps at most one group for each 64 keys of the
+// ceiling, and evicts the least restricted group for a new one.
 func NewSharing[K comparable](l weir.Limit, o Options, group func(K) K) (*Limiter[K], error) {
 	k, err := newLimiter[K](l, o)
 	if err != nil || o.Full != Share {
 		return k, err
 	}
 	o.MaxKeys, o.MaxBytes, o.Full = max(1, k.opts.MaxKeys/64), 0, Forget
-	o.Top = 0 // those are counted by their own keys
+	o.Top = 0 // Top counts keys, and not their groups
 	k.group = group
 	k.shared, err = newLimiter[K](l, o)
 	return k, err
@@ -209,8 +217,8 @@ func newLimiter[K comparable](l weir.Limit, o Options) (*Limiter[K], error) {
 	return k, nil
 }
 
-// returns reports whether a state becomes equal to an untouched one by itself. A limit that starts with less than it holds does not: a
-// full one, forgotten, would start again with less.
+// returns reports whether a state becomes idle by itself. A limit that starts with less than it
+// holds does not: a full state, evicted, would start again with less.
 func returns(l weir.Limit) bool {
 	for _, part := range weir.Parts(l) {
 		if p := rules.ParamsOf(part); p != nil && !p.Resets() {
@@ -220,7 +228,7 @@ func returns(l weir.Limit) bool {
 	return true
 }
 
-// now reads the clock that the limit goes by.
+// now reads the limit's clock.
 func (k *Limiter[K]) now() int64 { return k.reading(k.era.Load().wall) }
 
 func (k *Limiter[K]) reading(wall bool) int64 {
@@ -233,8 +241,8 @@ func (k *Limiter[K]) reading(wall bool) int64 {
 // Allow reports whether one unit may go now for the key, and charges it if so.
 func (k *Limiter[K]) Allow(key K) bool { return k.Take(key, 1).Allowed }
 
-// Take asks for cost units for the key now and charges them if the answer is yes, as weir.Limiter.Take does. A key that is none
-// (ErrKey) is refused with Never.
+// Take decides about cost units for the key now, and charges them if they are allowed, as
+// weir.Limiter.Take does. An invalid key (ErrKey) is refused with Never.
 func (k *Limiter[K]) Take(key K, cost int64) (d weir.Decision) {
 	h, ok := k.hash(key)
 	if !ok {
@@ -249,7 +257,7 @@ func (k *Limiter[K]) Take(key K, cost int64) (d weir.Decision) {
 	return d
 }
 
-// Peek answers as Take would and charges nothing.
+// Peek returns the decision that Take would return, and charges nothing.
 func (k *Limiter[K]) Peek(key K, cost int64) (d weir.Decision) {
 	if h, ok := k.hash(key); !ok {
 		d = k.refused(weir.Never)
@@ -259,9 +267,10 @@ func (k *Limiter[K]) Peek(key K, cost int64) (d weir.Decision) {
 	return d
 }
 
-// TakeText is Take for a key that stands in a buffer. It allocates nothing, unless keys are kept or the key gets a counter of Options.Top.
+// TakeText is Take for a key in a buffer. It allocates nothing, unless Options.Keys is set, or the
+// key gets a counter of Options.Top.
 func TakeText(k *Limiter[string], key []byte, cost int64) (d weir.Decision) {
-	view := unsafe.String(unsafe.SliceData(key), len(key)) // which nothing keeps
+	view := unsafe.String(unsafe.SliceData(key), len(key)) // nothing keeps a reference to it
 	h := maphash.Bytes(k.seed, key)
 	if k.hasher != nil {
 		h = k.hasher(string(key))
@@ -279,7 +288,8 @@ func TakeText(k *Limiter[string], key []byte, cost int64) (d weir.Decision) {
 	return d
 }
 
-// decide is Take, or Peek where nothing is to be charged, for a key that has a state in its slot. It reports false for all others.
+// decide is Take, or Peek without charge, for a key that has a state in its slot. It reports false
+// for all other keys.
 func (k *Limiter[K]) decide(d *weir.Decision, key K, h uint64, cost int64, charge bool) (slot int, ok bool) {
 	a := k.array(h)
 	prefetch(&a.slots[a.home(h)*perLine*a.size])
@@ -298,11 +308,11 @@ func (k *Limiter[K]) decide(d *weir.Decision, key K, h uint64, cost int64, charg
 	return slot, ok
 }
 
-// take is Take where the short way did not lead to an answer. slot is what it found.
+// take is Take by the general path, after decide could not decide. slot is what decide found.
 func (k *Limiter[K]) take(key K, h uint64, cost int64, slot int) weir.Decision {
 	room := false
 	if e := k.era.Load(); slot == absent && e.welcomes && k.opts.Full == Forget && uint64(cost-1) < uint64(e.largest) {
-		if n := k.count.Load(); n >= int64(k.opts.MaxKeys) { // it will need room, which is made without any lock held
+		if n := k.count.Load(); n >= int64(k.opts.MaxKeys) { // a new key will need room; makeRoom must be called without any lock held
 			_, room = k.makeRoom(k.reading(e.wall))
 		}
 	}
@@ -316,11 +326,11 @@ func (k *Limiter[K]) take(key K, h uint64, cost int64, slot int) weir.Decision {
 	if wait, ok := g.makeRoom(); !ok {
 		return g.without(wait, func(s *Limiter[K], key K) weir.Decision { return s.Take(key, cost) })
 	}
-	d, _ = g.take(cost) // room is set aside
+	d, _ = g.take(cost) // room is reserved
 	return d
 }
 
-// without is the decision about a new key that there is no room for, while it is held.
+// without returns the decision about a new key without room, while its grip is held.
 func (g *grip[K]) without(wait time.Duration, shared func(s *Limiter[K], key K) weir.Decision) weir.Decision {
 	k := g.k
 	if k.shared == nil {
@@ -330,7 +340,7 @@ func (g *grip[K]) without(wait time.Duration, shared func(s *Limiter[K], key K) 
 	return shared(k.shared, k.group(g.key))
 }
 
-// makeRoom sets room aside for a new key where there is none. The key is let go meanwhile.
+// makeRoom makes room for a new key and reserves it. It releases the grip meanwhile.
 func (g *grip[K]) makeRoom() (wait time.Duration, ok bool) {
 	k := g.k
 	g.release()
@@ -342,7 +352,7 @@ func (g *grip[K]) makeRoom() (wait time.Duration, ok bool) {
 	return wait, ok || g.slot >= 0
 }
 
-// peek is Peek where the short way did not lead to an answer.
+// peek is Peek by the general path, after decide could not decide.
 func (k *Limiter[K]) peek(key K, h uint64, cost int64) weir.Decision {
 	g := k.grip(key, h)
 	if g.slot >= 0 || g.needsNone(cost) || k.opts.Full == Forget || g.room() {
@@ -361,7 +371,8 @@ func (k *Limiter[K]) peek(key K, h uint64, cost int64) weir.Decision {
 	return k.refused(wait)
 }
 
-// TakeAtMost takes as much of n for the key as there is now, as weir.Limiter.TakeAtMost does, and returns how much that was.
+// TakeAtMost takes as much of n for the key as is available now, and returns how much that was, as
+// weir.Limiter.TakeAtMost does.
 func (k *Limiter[K]) TakeAtMost(key K, n int64) (taken int64, d weir.Decision) {
 	h, ok := k.hash(key)
 	if !ok {
@@ -401,8 +412,9 @@ func (g *grip[K]) takeAtMost(n int64) (taken int64, d weir.Decision, ok bool) {
 	return taken, d, ok
 }
 
-// SetLimit changes the limit for all keys and keeps what each has used, as weir.Limiter.SetLimit does. It goes through the table part by
-// part: no caller waits for more than one of them, and each key is under one limit or the other.
+// SetLimit changes the limit for all keys and keeps what each has used, as weir.Limiter.SetLimit
+// does. It converts the table part by part: no caller waits for more than one part, and each key is
+// always under exactly one of the two limits.
 func (k *Limiter[K]) SetLimit(next weir.Limit) error {
 	p, err := weir.Prepare(next, time.Nanosecond)
 	if err != nil {
@@ -431,7 +443,8 @@ func (k *Limiter[K]) SetLimit(next weir.Limit) error {
 	return nil
 }
 
-// all goes through the segments, each of which is locked, and to be unlocked. One that comes to be by a split meanwhile comes later.
+// all yields each segment, locked; the loop must unlock it. A segment that a split creates
+// meanwhile is yielded later.
 func (k *Limiter[K]) all(yield func(*segment[K]) bool) {
 	for i := 0; ; i++ {
 		shelves := *k.shelves.Load()
@@ -451,12 +464,12 @@ func (k *Limiter[K]) all(yield func(*segment[K]) bool) {
 // Limit returns the limit in force.
 func (k *Limiter[K]) Limit() weir.Limit { return k.era.Load().prepared.Limit() }
 
-// Len returns how many keys are kept, with those that are just coming.
+// Len returns how many keys are kept, including keys that are being added.
 func (k *Limiter[K]) Len() int { return min(int(k.count.Load()), k.opts.MaxKeys) }
 
 // Stats returns the counters.
 func (k *Limiter[K]) Stats() Stats {
-	inexact := k.stats.inexact.Load() // of keys that were let go
+	inexact := k.stats.inexact.Load() // of evicted keys
 	for s := range k.all {
 		for _, x := range s.entries {
 			if x != nil && x.lim != nil {
@@ -475,7 +488,7 @@ func (k *Limiter[K]) Stats() Stats {
 	}
 }
 
-// Waiting returns how many callers wait in line, over all keys.
+// Waiting returns how many callers wait in queues, over all keys.
 func (k *Limiter[K]) Waiting() (n int) {
 	for s := range k.all {
 		for _, x := range s.entries {

@@ -10,8 +10,9 @@ import (
 	"github.com/weirflow/weir/internal/claim"
 )
 
-// Wait holds the caller until cost units may go for the key, as weir.Limiter.Wait does: in the order of arrival for each key. Without
-// room for a new key it returns ErrFull at once, and ErrKey for a key that is none.
+// Wait blocks the caller until cost units may go for the key, as weir.Limiter.Wait does: in the
+// order of arrival for each key. Without room for a new key it returns ErrFull at once. An invalid
+// key is ErrKey.
 func (k *Limiter[K]) Wait(ctx context.Context, key K, cost int64) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -41,7 +42,8 @@ func (k *Limiter[K]) Wait(ctx context.Context, key K, cost int64) (err error) {
 	return x.lim.Wait(ctx, cost)
 }
 
-// pin takes the cost if it may go now, and otherwise returns the key's entry with a limiter that stays until unpin.
+// pin takes the cost if it may go now. Otherwise it returns the key's entry with a limiter that
+// stays until unpin.
 func (k *Limiter[K]) pin(key K, h uint64, cost int64) (*entry[K], error) {
 	g := k.grip(key, h)
 	defer g.release()
@@ -66,7 +68,7 @@ func (k *Limiter[K]) pin(key K, h uint64, cost int64) (*entry[K], error) {
 	return x, nil
 }
 
-// promoted is promote, with room made where there is none.
+// promoted is promote, after making room if there is none.
 func (g *grip[K]) promoted() (*entry[K], bool) {
 	if x, ok := g.promote(); ok {
 		return x, true
@@ -82,11 +84,11 @@ func (k *Limiter[K]) unpin(x *entry[K], key K) {
 	defer g.release()
 	x.pins--
 	if !x.gone {
-		g.freer() // who gave up the wait may have freed it sooner than was known
+		g.freer() // a caller that gave up the wait may have made the key idle sooner than expected
 	}
 }
 
-// Join is Wait without blocking, as weir.Limiter.Join.
+// Join is Wait without blocking, as weir.Limiter.Join is.
 func (k *Limiter[K]) Join(key K, cost int64, maxDelay time.Duration) (*weir.Place, weir.Decision) {
 	h, ok := k.hash(key)
 	if !ok {
@@ -129,7 +131,7 @@ func (g *grip[K]) join(cost int64, maxDelay time.Duration) (*weir.Place, weir.De
 	return x.lim.Join(cost, maxDelay)
 }
 
-// A Reservation is a charge made ahead for a key, as weir.Reservation.
+// A Reservation is a charge made ahead for a key, like weir.Reservation.
 type Reservation[K comparable] struct {
 	r        weir.Reservation
 	decision weir.Decision
@@ -161,9 +163,9 @@ func (g *grip[K]) reserve(cost int64, maxDelay time.Duration) (Reservation[K], b
 		if !d.Allowed {
 			return Reservation[K]{decision: d}, false
 		}
-		r := Reservation[K]{decision: d, k: k, x: &entry[K]{h: g.h, gone: true}, key: g.key, mark: k.mark()} // Settle may charge it
+		r := Reservation[K]{decision: d, k: k, x: &entry[K]{h: g.h, gone: true}, key: g.key, mark: k.mark()} // Settle may charge the key
 		if fixed {
-			r.cost = math.MaxInt64 // but not one that is exempt
+			r.cost = math.MaxInt64 // Settle never charges a key with a fixed decision, like an exempt one
 		}
 		return r, true
 	}
@@ -195,7 +197,8 @@ func (k *Limiter[K]) mark() claim.Mark {
 	return k.marks.Next()
 }
 
-// Delay is how long after Reserve the work may go: 0 for at once. For a reservation that was refused it is Decision().RetryAfter.
+// Delay is how long after Reserve the work may go; 0 means at once. If the reservation was refused,
+// Delay is Decision().RetryAfter.
 func (r Reservation[K]) Delay() time.Duration {
 	if !r.decision.Allowed {
 		return r.decision.RetryAfter
@@ -203,11 +206,11 @@ func (r Reservation[K]) Delay() time.Duration {
 	return r.r.Delay()
 }
 
-// Decision is what Reserve decided.
+// Decision is the decision of Reserve.
 func (r Reservation[K]) Decision() weir.Decision { return r.decision }
 
-// Settle puts the actual cost in place of the reserved one, as weir.Reservation.Settle does. It does so too for a key that has been
-// let go meanwhile.
+// Settle replaces the reserved cost by the actual cost, as weir.Reservation.Settle does, even if
+// the key has been evicted meanwhile.
 func (r Reservation[K]) Settle(actual int64) {
 	if actual < 0 || !r.mark.Claim() {
 		return
@@ -216,13 +219,13 @@ func (r Reservation[K]) Settle(actual int64) {
 	defer g.release()
 	if !r.x.gone {
 		r.r.Settle(actual)
-		g.freer() // it may be free sooner than was known
+		g.freer() // the key may be idle sooner than expected
 		return
 	}
 	if actual <= r.cost {
-		return // the key was let go: there is nothing left to give back
+		return // the key was evicted: there is nothing left to give back
 	}
-	if x, ok := g.promoted(); ok { // else there is no room: the key is not limited
+	if x, ok := g.promoted(); ok { // without room, the key is not limited
 		late, _ := x.lim.Reserve(0, 0)
 		late.Settle(actual - r.cost)
 	}

@@ -8,29 +8,33 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// An Override is what holds for one key in place of the limit: a plan, a privilege, a ban. Exactly one of the first three is set.
+// An Override replaces the limit for one key: a plan, a privilege or a ban. Exactly one of Limit,
+// Deny and Exempt must be set.
 type Override struct {
-	Limit  weir.Limit // a limit of the key's own
-	Deny   bool       // a ban: all is refused until it ends, and those who wait in line already stay there
-	Exempt bool       // all is allowed, and nothing is charged
+	Limit  weir.Limit // the key's own limit
+	Deny   bool       // a ban: every call is refused until it ends; callers that already wait stay in the queue
+	Exempt bool       // every call is allowed, and nothing is charged
 
-	For time.Duration // how long it holds; 0 for until it is lifted
+	For time.Duration // how long the override lasts; default: until Lift
 }
 
 // An override is an Override in force.
 type override struct {
 	Override
-	until int64 // by the limiter's clock; the end of it for one that stays
+	until int64 // by the limiter's clock; its end for an override without end
 	clock func() int64
 }
 
-// rest is how long it holds on.
+// rest returns how much longer the override lasts.
 func (o *override) rest() time.Duration { return until(o.clock(), o.until) }
 
-// Override has something else hold for a key, from now on: what the key has used is kept, by the rules of weir.Limiter.SetLimit, and
-// kept again when the override ends. It replaces one that holds already. A key with an override takes room like any other, and more
-// memory, as one with a reservation does; it is never forgotten. The error is ErrKey, ErrFull where there is no room for it, or says what
-// is wrong with the override.
+// Override replaces the limit for a key from now on, and any earlier override of it. The key keeps
+// what it has used, by the rules of weir.Limiter.SetLimit, now and when the override ends. A key
+// with an override takes room like any other, and as much memory as one with a reservation. It is
+// never evicted.
+//
+// The error is ErrKey, or ErrFull if there is no room for the key, or says what is wrong with the
+// override.
 func (k *Limiter[K]) Override(key K, o Override) error {
 	if err := o.validate(); err != nil {
 		return err
@@ -98,19 +102,19 @@ func (g *grip[K]) lift() {
 	x := g.entry()
 	x.over = nil
 	if err := x.lim.SetLimit(g.prepared().Limit()); err != nil {
-		panic(err) // it is in force
+		panic(err) // cannot fail: the limit is in force
 	}
 	g.freer()
 }
 
-// expire ends an override whose time is over.
+// expire ends an override that has expired.
 func (g *grip[K]) expire() {
 	if x := g.entry(); x != nil && x.over != nil && x.over.rest() == 0 {
 		g.lift()
 	}
 }
 
-// fixed reports whether the answer does not come from a limit.
+// fixed reports whether the key's decisions come from a ban or an exemption, and not from a limit.
 func (x *entry[K]) fixed() bool { return x.over != nil && x.over.Limit == nil }
 
 func (g *grip[K]) fixed() bool {
@@ -118,7 +122,7 @@ func (g *grip[K]) fixed() bool {
 	return x != nil && x.fixed()
 }
 
-// overridden is the answer for a key that is banned, or exempt.
+// overridden is the decision about a key that is banned or exempt.
 func (x *entry[K]) overridden(cost int64) weir.Decision {
 	d := x.lim.Peek(cost)
 	switch {

@@ -12,17 +12,19 @@ import (
 const (
 	// sweepEvery is the least time between two sweeps.
 	sweepEvery = time.Second
-	// mostTries bounds how many blocks are looked through for the least restricted key, where those that come first are waited for.
+	// mostTries bounds how many blocks are searched for the least restricted key, if the first keys
+	// cannot be evicted because callers wait for them.
 	mostTries = 64
-	// mostLooks is that where nobody is forgotten. What is found by then is when there is room for certain, if perhaps later than the first.
+	// mostLooks is the same bound if no key may be evicted. The result is then a time at which
+	// there is room for certain, but perhaps not the first.
 	mostLooks = 4096
 
-	// What things take, in bytes, rounded up: a limiter of a key's own with its entry, and the least that a table can do with.
+	// Sizes in bytes, rounded up: a key's own limiter with its entry, and the smallest table.
 	limiterBytes = 1280
 	leastBytes   = 64 << 10
 )
 
-// ceiling works out how many keys may be kept.
+// ceiling computes how many keys may be kept.
 func (k *Limiter[K]) ceiling(e *era) {
 	o := &k.opts
 	if o.MaxBytes == 0 {
@@ -46,7 +48,7 @@ func (k *Limiter[K]) ceiling(e *era) {
 	}
 }
 
-// stateWords is how many words a state can have.
+// stateWords returns how many words a state can have.
 func stateWords(l weir.Limit) (words int64) {
 	for _, part := range weir.Parts(l) {
 		if p := rules.ParamsOf(part); p != nil {
@@ -56,8 +58,9 @@ func stateWords(l weir.Limit) (words int64) {
 	return words
 }
 
-// makeRoom sets room aside for a new key at the ceiling: that of one whose state equals an untouched one, or what the options say. It
-// reports false where there is none, and when there will be. It is called without any lock held.
+// makeRoom reserves room for a new key at the ceiling. It evicts an idle key, or does what
+// Options.Full says. Without room it reports false, and when there will be some. The caller must
+// hold no lock.
 func (k *Limiter[K]) makeRoom(now int64) (wait time.Duration, ok bool) {
 	k.room.Lock()
 	defer k.room.Unlock()
@@ -86,19 +89,19 @@ func (k *Limiter[K]) makeRoom(now int64) (wait time.Duration, ok bool) {
 	}
 }
 
-// A finder looks for a key to let go.
+// A finder looks for a key to evict.
 type finder[K comparable] struct {
 	k       *Limiter[K]
 	now     int64
-	forgets bool  // the least restricted goes, where none is free
-	gone    int   // how many were let go
-	first   int64 // when the first of those that were looked at is free
-	tries   int   // how many blocks were looked through that had nothing free to go
+	forgets bool  // evict the least restricted key if none is idle
+	gone    int   // how many keys were evicted
+	first   int64 // when the first key seen is idle
+	tries   int   // how many blocks without an idle key were searched
 	raised  []raised[K]
-	best    candidate[K] // the least restricted that was seen
+	best    candidate[K] // the least restricted key seen
 }
 
-// A candidate is a key that can be forgotten.
+// A candidate is a limited key that can be evicted.
 type candidate[K comparable] struct {
 	s    *segment[K]
 	a    *array[K]
@@ -106,14 +109,15 @@ type candidate[K comparable] struct {
 	free int64
 }
 
-// raised is a block whose first key is waited for: while another is looked for, its bound is that of the first key that is not.
+// raised is a block whose first key cannot be evicted, as callers wait for it. While the finder
+// looks for another key, the block's bound is that of its first key that can be evicted.
 type raised[K comparable] struct {
 	s     *segment[K]
 	block int
 	bound int64
 }
 
-// look looks through the block that comes first. It reports whether that was the end of it.
+// look searches the block with the least bound. It reports whether the search is over.
 func (f *finder[K]) look() bool {
 	s, first := f.k.soonest()
 	if s == nil {
@@ -123,7 +127,7 @@ func (f *finder[K]) look() bool {
 	defer s.mu.Unlock()
 	b := s.least()
 	known := s.bounds[b]
-	if known > first { // it was looked through meanwhile
+	if known > first { // another goroutine searched it meanwhile
 		return false
 	}
 	if known > f.now {
@@ -152,7 +156,7 @@ func (f *finder[K]) look() bool {
 	return true
 }
 
-// forget lets go of a key that is limited.
+// forget evicts a limited key.
 func (f *finder[K]) forget(s *segment[K], slot int) {
 	if head, ok := s.array.seize(slot); ok {
 		s.drop(slot, head)
@@ -161,7 +165,7 @@ func (f *finder[K]) forget(s *segment[K], slot int) {
 	}
 }
 
-// settle lets go of the best that was seen, where the search was given up.
+// settle evicts the best candidate, after the search was given up.
 func (f *finder[K]) settle() {
 	if s := f.best.s; s != nil {
 		s.mu.Lock()
@@ -172,7 +176,7 @@ func (f *finder[K]) settle() {
 	}
 }
 
-// restore puts back the bounds that were raised.
+// restore restores the bounds that were raised.
 func (f *finder[K]) restore() {
 	for _, r := range f.raised {
 		r.s.mu.Lock()
@@ -183,7 +187,7 @@ func (f *finder[K]) restore() {
 	}
 }
 
-// soonest finds the segment that may be the first to have something to let go, and when.
+// soonest returns the segment that may be the first to have an idle key, and when.
 func (k *Limiter[K]) soonest() (soonest *segment[K], first int64) {
 	first = math.MaxInt64
 	var of *shelf[K]
@@ -204,7 +208,7 @@ func (k *Limiter[K]) soonest() (soonest *segment[K], first int64) {
 	return soonest, first
 }
 
-// wakeJanitor sets the janitor's timer for when the first key may be let go, unless it is set.
+// wakeJanitor sets the janitor's timer for when the first key may be idle, unless it is set.
 func (k *Limiter[K]) wakeJanitor(now int64) {
 	if k.waking.Load() || !k.era.Load().returns || !k.waking.CompareAndSwap(false, true) {
 		return
@@ -224,8 +228,8 @@ func (k *Limiter[K]) wakeJanitor(now int64) {
 	}
 }
 
-// sweep is what the janitor does: it gives the memory of keys back that nobody asks about any more. It holds each segment's lock for some
-// microseconds.
+// sweep is the janitor's work: it frees the memory of idle keys that nobody calls any more. It
+// holds each segment's lock for some microseconds.
 func (k *Limiter[K]) sweep() {
 	k.waking.Store(false)
 	now := k.now()
@@ -239,7 +243,7 @@ func (k *Limiter[K]) sweep() {
 	k.wakeJanitor(now)
 }
 
-// clean lets go of all that is free in a segment, and of its memory where little is left.
+// clean evicts all idle keys of a segment, and shrinks its array if little is left.
 func (s *segment[K]) clean(now int64) {
 	for b := 0; ; b++ {
 		s.mu.Lock()
@@ -257,13 +261,14 @@ func (s *segment[K]) clean(now int64) {
 	s.mu.Unlock()
 }
 
-// Close ends the janitor, which lets go of idle keys between calls. Decisions go on, and clean up as they go.
+// Close stops the janitor, which evicts idle keys between calls. The limiter still works, and
+// evicts idle keys during calls.
 func (k *Limiter[K]) Close() error {
 	k.janitor.Lock()
 	defer k.janitor.Unlock()
 	k.closed = true
 	if k.shared != nil {
-		_ = k.shared.Close() // which is never an error
+		_ = k.shared.Close() // it never returns an error
 	}
 	if k.timer != nil {
 		k.timer.Stop()
@@ -271,7 +276,7 @@ func (k *Limiter[K]) Close() error {
 	return nil
 }
 
-// later is the time d after now, or the end of the clock.
+// later returns the time d after now, or the end of the clock.
 func later(now int64, d time.Duration) int64 {
 	if t := now + int64(d); t >= now {
 		return t
@@ -279,7 +284,7 @@ func later(now int64, d time.Duration) int64 {
 	return math.MaxInt64
 }
 
-// until is how long after now a time is: 0 where it is past, and the longest duration where it does not fit.
+// until returns how long after now t is: 0 if it is past, and the longest duration on overflow.
 func until(now, t int64) time.Duration {
 	switch d := t - now; {
 	case t <= now:

@@ -11,43 +11,43 @@ import (
 )
 
 const (
-	firstLines = 4   // of a new table
-	mostLines  = 512 // of a segment: rebuilding one takes some 100 us
-	blockLines = 2   // of a block: looking through one takes some 100 ns
-	fewBlocks  = 32  // of those whose least bound is kept: finding the block that comes first takes some 20 ns
+	firstLines = 4   // lines of a new table
+	mostLines  = 512 // lines of a segment: rebuilding one takes some 100 us
+	blockLines = 2   // lines of a block: searching one takes some 100 ns
+	fewBlocks  = 32  // blocks per entry of leasts: finding the block with the least bound takes some 20 ns
 )
 
-// A segment is a part of the table, by the high bits of the hash: an array, and what guards its structure. A decision about a key that is
-// there takes no lock of it.
+// A segment is a part of the table, chosen by the high bits of the hash: an array and the lock of
+// its structure. A decision about a present key does not take that lock.
 type segment[K comparable] struct {
 	mu      sync.Mutex
 	table   *Limiter[K]
 	array   *array[K]
 	prefix  uint64 // the high bits of the hashes
-	count   int    // of slots in use
+	count   int    // slots in use
 	entries []*entry[K]
-	unused  []int // places in entries
+	unused  []int // free indexes of entries
 
-	// bounds says of each block of lines that none of its states equals an untouched one before that time; leasts has the least of each few
-	// of them, and first that of all.
+	// bounds[i] is a time before which no key of block i is idle. leasts has the minimum of each
+	// few bounds, and first the minimum of all.
 	bounds []int64
 	leasts []int64
 	first  *atomic.Int64
-	shelf  *shelf[K] // where first lies
+	shelf  *shelf[K] // where first is stored
 
 	scratch [16]int64
 }
 
-// An entry is a key with a state that does not fit a slot, or that has a limiter, as someone waits or has reserved: the slot's first word
-// is its place among the segment's entries.
+// An entry is a key whose state does not fit a slot, or that has a limiter because a caller waits
+// or has reserved. The slot's first word is its index in the segment's entries.
 type entry[K comparable] struct {
 	h     uint64
-	key   K // zero, unless the options say that keys are kept
+	key   K // zero without Options.Keys
 	place int
 	state []int64
 	words [4]int64
 	lim   *weir.Limiter
-	pins  int // callers on their way into the limiter's line: it must stay
+	pins  int // callers that are about to queue: the limiter must stay
 	gone  bool
 	over  *override
 }
@@ -61,14 +61,14 @@ func (k *Limiter[K]) lockSegment(h uint64) *segment[K] {
 		if k.array(h) == s.array {
 			return s
 		}
-		s.mu.Unlock() // it was split meanwhile
+		s.mu.Unlock() // the segment was split meanwhile
 	}
 }
 
-// block is the block that a slot is in.
+// block returns the block of a slot.
 func (s *segment[K]) block(slot int) int { return slot / (s.array.size * perLine * blockLines) }
 
-// lower notes that a slot's state may equal an untouched one from a time on.
+// lower records that a slot's key may be idle from free on.
 func (s *segment[K]) lower(slot int, free int64) {
 	if b := s.block(slot); free < s.bounds[b] {
 		s.bounds[b] = free
@@ -82,7 +82,7 @@ func (s *segment[K]) lower(slot int, free int64) {
 	}
 }
 
-// set is lower for a block, and higher: it is what was found by looking through it.
+// set sets the bound of a block, up or down, after searching it.
 func (s *segment[K]) set(block int, free int64) {
 	s.bounds[block] = free
 	few := block / fewBlocks
@@ -98,8 +98,9 @@ func (s *segment[K]) least() (block int) {
 	return block
 }
 
-// freeAt is when the state of a locked slot equals an untouched one, as of now: the end of the clock where that cannot be said. One with
-// callers on their way to its line, and one with a limit of its own, is not free for a while yet.
+// freeAt returns when the key of a locked slot is idle, as of now; the end of the clock if that is
+// unknown. A key with callers that are about to queue, or with its own limit, is not idle for a
+// while yet.
 func (s *segment[K]) freeAt(slot int, head, now int64) int64 {
 	e := s.array.era
 	if head&away == 0 {
@@ -120,7 +121,7 @@ func (s *segment[K]) freeAt(slot int, head, now int64) int64 {
 	return later(now, reset)
 }
 
-// reset is how long until an entry's state equals an untouched one.
+// reset returns how long until an entry is idle.
 func (x *entry[K]) reset(e *era, now int64) time.Duration {
 	if x.lim != nil {
 		return x.lim.Peek(0).ResetAfter
@@ -128,20 +129,21 @@ func (x *entry[K]) reset(e *era, now int64) time.Duration {
 	return e.prepared.Peek(x.state, now, 0).ResetAfter
 }
 
-// idle reports whether an entry can be forgotten: nobody waits for it, and it has no limit of its own.
+// idle reports whether an entry can be evicted: nobody waits for it, and it has no limit of its
+// own.
 func (x *entry[K]) idle() bool {
 	return x.pins == 0 && x.over == nil && (x.lim == nil || x.lim.Waiting() == 0)
 }
 
-// entry is that of a slot whose state is away.
+// entry returns the entry of a slot whose state is away.
 func (s *segment[K]) entry(slot int) *entry[K] { return s.entries[s.array.slots[slot+1]] }
 
-// unpack takes the state out of a slot's words, into memory that the next one uses again.
+// unpack unpacks the state of a slot, into memory that the next call reuses.
 func (s *segment[K]) unpack(slot int) []int64 {
 	return s.array.layout.Unpack(s.scratch[:0], s.array.words(slot))
 }
 
-// enter makes an entry, and a slot its own.
+// enter adds an entry and assigns it a slot.
 func (s *segment[K]) enter(slot int, x *entry[K]) {
 	if n := len(s.unused); n > 0 {
 		x.place = s.unused[n-1]
@@ -154,13 +156,13 @@ func (s *segment[K]) enter(slot int, x *entry[K]) {
 	s.array.slots[slot+1] = int64(x.place)
 }
 
-// leave takes an entry out.
+// leave removes an entry.
 func (s *segment[K]) leave(x *entry[K]) {
 	s.entries[x.place] = nil
 	s.unused = append(s.unused, x.place)
 }
 
-// drop takes a key out, whose slot is locked.
+// drop removes a key whose slot is locked.
 func (s *segment[K]) drop(slot int, head int64) {
 	if head&away != 0 {
 		x := s.entry(slot)
@@ -175,15 +177,15 @@ func (s *segment[K]) drop(slot int, head int64) {
 	s.table.count.Add(-1)
 }
 
-// A census is what a sweep found: how many went, when the first and the second of the others are free, and the first that can be
-// forgotten, with its slot.
+// A census is the result of a sweep: how many keys were evicted, when the first and the second of
+// the others are idle, and the first key that can be evicted while limited, with its slot.
 type census struct {
 	gone                int
 	least, second, idle int64
 	slot                int
 }
 
-// sweep lets go of the keys of a block whose states equal untouched ones, and finds out when the next one will.
+// sweep evicts the idle keys of a block, and finds out when the next key will be idle.
 func (s *segment[K]) sweep(block int, now int64) census {
 	a := s.array
 	width := blockLines * perLine * a.size
@@ -194,7 +196,7 @@ func (s *segment[K]) sweep(block int, now int64) census {
 			continue
 		}
 		free := s.freeAt(slot, head, now)
-		if free <= now && free != math.MaxInt64 && a.era.returns { // at the end of the clock nothing is free for certain
+		if free <= now && free != math.MaxInt64 && a.era.returns { // at the end of the clock, no key is known to be idle
 			s.drop(slot, head)
 			s.table.stats.released.Add(1)
 			c.gone++
@@ -212,7 +214,7 @@ func (s *segment[K]) sweep(block int, now int64) census {
 	return c
 }
 
-// sweepAll is sweep for all blocks that may have something to let go.
+// sweepAll sweeps all blocks that may have an idle key.
 func (s *segment[K]) sweepAll(now int64) {
 	for b, t := range s.bounds {
 		if t <= now && t != math.MaxInt64 {
@@ -221,8 +223,9 @@ func (s *segment[K]) sweepAll(now int64) {
 	}
 }
 
-// roomy reports whether the array has room for another key. Keys that lie far from their lines make it larger, unless it is half empty: then
-// it is the hash that has them so.
+// roomy reports whether the array has room for another key. Keys that lie far from their lines
+// enlarge it, unless it is half empty: then their hashes cluster, and a larger array would not
+// help.
 func (s *segment[K]) roomy() bool {
 	room := s.array.capacity()
 	return 20*(s.count+1) <= 17*room && (s.array.far.Load() <= maxFar || 2*s.count <= room)
@@ -231,13 +234,13 @@ func (s *segment[K]) roomy() bool {
 // put finds a slot for a new key, in a segment that has room for it.
 func (s *segment[K]) put(h uint64) (slot int) {
 	if slot = s.array.place(h, maxFar); slot < 0 {
-		slot = s.array.place(h, int(s.array.lines)) // and the next key will find the array full
+		slot = s.array.place(h, int(s.array.lines)) // the next key will find the array full
 	}
 	s.count++
 	return slot
 }
 
-// append is put for an array that nobody else knows yet, and that is filled in the order of the hashes.
+// append is put for an array that no other goroutine knows yet, filled in the order of the hashes.
 func (s *segment[K]) append(h uint64) (slot int) {
 	a := s.array
 	first := a.home(h) * perLine * a.size

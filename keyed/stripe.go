@@ -9,41 +9,42 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// maxSpares is how many states a stripe keeps to be used again: making one costs more than entering.
+// maxSpares is how many states a stripe keeps for reuse: making one costs more than entering.
 const maxSpares = 4
 
-// A stripe is some of the keys of a Concurrency.
+// A stripe is a part of the keys of a Concurrency.
 type stripe[K comparable] struct {
 	c     *Concurrency[K]
-	fence atomic.Int64 // the last one given
-	due   atomic.Int64 // no key whose holds expire can go before; for who has no lock
+	fence atomic.Int64 // the last fence given out
+	due   atomic.Int64 // no key can be removed by expiry before this time; read without the lock
 
 	mu          sync.Mutex
 	limit       weir.Concurrency
 	keys        map[K]*state[K]
-	most        int       // how many keys there have been in this map
-	first, last *state[K] // those whose holds expire, by due
+	most        int       // the most keys that this map has held
+	first, last *state[K] // the states with holds that expire, ordered by due
 	spare       *state[K] // linked by next
 	spares      int
-	ended       weir.Outcomes // of the limiters that are gone
+	ended       weir.Outcomes // the outcomes of removed limiters
 	_           [64]byte
 }
 
-// A state is what a key has while somebody is there. It belongs to one stripe for good, and to one key after the other: a hold of an earlier
-// one finds that it has ended, as the limiter tells its holds apart. All but the limiter is guarded by the stripe's lock.
+// A state is a key with holders or waiters. It belongs to one stripe forever, and to one key after
+// another. A hold of an earlier key finds that it has ended, as the limiter distinguishes its
+// holds. The stripe's lock guards everything but the limiter.
 type state[K comparable] struct {
 	s          *stripe[K]
 	lim        *weir.ConcurrencyLimiter
 	key        K
-	calls      int           // callers that may be about to hold or wait: the key stays
-	kept       bool          // it is a key's
-	listed     bool          // it is among those by due
-	due        int64         // all holds that expire have done so by then
-	longest    time.Duration // the largest MaxHold that was in force before, since it is the key's
+	calls      int           // callers that may be about to hold or wait: the key must stay
+	kept       bool          // the state is in use for a key
+	listed     bool          // the state is in the list ordered by due
+	due        int64         // all holds that expire have expired by then
+	longest    time.Duration // the largest earlier MaxHold since the state is in use for this key
 	prev, next *state[K]
 }
 
-// open returns the key's state, a new one where it has none. It returns nil where there is no room.
+// open returns the key's state, and makes one if it has none. It returns nil if there is no room.
 func (s *stripe[K]) open(key K) *state[K] {
 	if x := s.keys[key]; x != nil {
 		return x
@@ -51,7 +52,7 @@ func (s *stripe[K]) open(key K) *state[K] {
 	if !s.room() {
 		return nil
 	}
-	x := s.keys[key] // the lock was let go meanwhile, it may be
+	x := s.keys[key] // another caller may have added the key, as the lock was released meanwhile
 	if x != nil {
 		return x
 	}
@@ -80,8 +81,9 @@ func (s *stripe[K]) newState() *state[K] {
 	return &state[K]{s: s, lim: lim}
 }
 
-// wall is what a limiter takes its fences from: wall time, but each reading is another microsecond. So a key that was let go and is entered
-// again, with another limiter, gets a larger fence than before, whatever the clock does.
+// wall is the clock of a limiter's fences: wall time, but each reading is at least a microsecond
+// later. So a key that was removed and is entered again, with another limiter, gets a larger fence
+// than before, whatever the clock does.
 func (s *stripe[K]) wall() int64 {
 	now := s.c.times() / 1000
 	for {
@@ -93,7 +95,8 @@ func (s *stripe[K]) wall() int64 {
 	}
 }
 
-// room reports whether there is room for a new key, after what has expired is let go. The lock may be let go meanwhile.
+// room reports whether there is room for a new key, after removing expired ones. It may release the
+// lock meanwhile.
 func (s *stripe[K]) room() bool {
 	if s.c.count.Load() < int64(s.c.opts.MaxKeys) {
 		return true
@@ -116,19 +119,21 @@ func (s *stripe[K]) fresh(cost int64) weir.Decision {
 	return d
 }
 
-// full is the decision about a key that there is no room for. Nobody knows when there will be: a place is left when its holder likes.
+// full is the decision about a new key without room. It is Never, as nobody knows when a holder
+// leaves.
 func (s *stripe[K]) full() weir.Decision {
 	return weir.Decision{Limit: s.limit.Limit, RetryAfter: weir.Never, By: s.c.opts.Name}
 }
 
-// refused is the decision about a key that is none.
+// refused is the decision about an invalid key.
 func (s *stripe[K]) refused() weir.Decision {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.full()
 }
 
-// call takes a place if there is one now. Otherwise it returns the key's state, which stays until back is called.
+// call takes a place if one is free now. Otherwise it returns the key's state, which stays until
+// back is called.
 func (s *stripe[K]) call(key K, cost int64) (x *state[K], h Hold[K], err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +152,7 @@ func (s *stripe[K]) call(key K, cost int64) (x *state[K], h Hold[K], err error) 
 	return x, h, nil
 }
 
-// back ends what call began. With a place held, its expiry is noted.
+// back ends what call began. If a place is held, it records the expiry.
 func (s *stripe[K]) back(x *state[K], held bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +163,6 @@ func (s *stripe[K]) back(x *state[K], held bool) {
 	s.settle(x)
 }
 
-// try takes a place if there is one.
 func (x *state[K]) try(cost int64) (h Hold[K], d weir.Decision) {
 	if h.held, d = x.lim.TryEnterCost(cost); d.Allowed && cost > 0 {
 		h.x = x
@@ -167,10 +171,10 @@ func (x *state[K]) try(cost int64) (h Hold[K], d weir.Decision) {
 	return h, d
 }
 
-// note notes that a hold was given or extended just before: if it expires, it has done so MaxHold from now.
+// note records the expiry of a hold that was just given or extended: at most MaxHold from now.
 func (x *state[K]) note() {
 	s := x.s
-	most := max(s.limit.MaxHold, x.longest) // what came of a wait may have begun under other numbers
+	most := max(s.limit.MaxHold, x.longest) // a hold after a wait may have begun under an earlier MaxHold
 	if most == 0 {
 		return
 	}
@@ -180,7 +184,7 @@ func (x *state[K]) note() {
 		s.unlist(x)
 	}
 	x.due, x.listed = due, true
-	// Nearly always it is the last. It is not where MaxHold was made shorter.
+	// The state nearly always belongs at the end, except after MaxHold was lowered.
 	at := s.last
 	for at != nil && at.due > x.due {
 		at = at.prev
@@ -200,7 +204,7 @@ func (x *state[K]) note() {
 	s.c.arm(s.first.due)
 }
 
-// unlist takes a state out of those by due.
+// unlist removes a state from the list ordered by due.
 func (s *stripe[K]) unlist(x *state[K]) {
 	if !x.listed {
 		return
@@ -223,7 +227,7 @@ func (s *stripe[K]) unlist(x *state[K]) {
 	}
 }
 
-// settle lets go of the key if nobody is there any more, and reports whether it did.
+// settle removes the key if nobody holds or waits any more, and reports whether it did.
 func (s *stripe[K]) settle(x *state[K]) bool {
 	if !x.kept || x.calls > 0 || x.lim.Holding() > 0 {
 		return false
@@ -243,7 +247,7 @@ func (s *stripe[K]) settle(x *state[K]) bool {
 	return true
 }
 
-// shrink gives memory back: a map keeps that of all that was ever in it.
+// shrink replaces the map, as a map keeps the memory of all keys that it ever had.
 func (s *stripe[K]) shrink() {
 	if s.most < 64 || 4*len(s.keys) > s.most {
 		return
@@ -255,7 +259,7 @@ func (s *stripe[K]) shrink() {
 	s.keys, s.most = keys, 2*len(keys)
 }
 
-// change puts other numbers in force. Spare states are not to come back with the old ones.
+// change puts new parameters in force. It drops the spare states, as they have the old ones.
 func (s *stripe[K]) change(next weir.Concurrency) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,7 +277,7 @@ func (s *stripe[K]) change(next weir.Concurrency) {
 	}
 }
 
-// sum adds how things are in a stripe.
+// sum adds a stripe's state and counters to the totals.
 func (s *stripe[K]) sum(t *ConcurrencyStats) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -293,7 +297,7 @@ func plus(a, b weir.Outcomes) weir.Outcomes {
 	return weir.Outcomes{OK: a.OK + b.OK, Ignored: a.Ignored + b.Ignored, Dropped: a.Dropped + b.Dropped, Expired: a.Expired + b.Expired}
 }
 
-// clean lets go of the keys whose holds have all expired. It takes the lock of a stripe only where there may be some.
+// clean removes the keys whose holds have all expired. It locks only stripes that may have some.
 func (c *Concurrency[K]) clean() {
 	now, read := int64(0), false
 	for i := range c.stripes {
@@ -316,12 +320,12 @@ func (s *stripe[K]) clean(now int64) {
 	defer s.mu.Unlock()
 	for s.first != nil && s.first.due <= now {
 		x := s.first
-		s.unlist(x) // what is still there does not expire, or is noted again when its call is back
+		s.unlist(x) // the holds that are left do not expire, or back records their expiry
 		s.settle(x)
 	}
 }
 
-// arm sets the janitor's timer for when a key can be let go, unless it is set for an earlier time.
+// arm sets the janitor's timer for when a key can be removed, unless it is set for an earlier time.
 func (c *Concurrency[K]) arm(due int64) {
 	if due >= c.armed.Load() {
 		return
@@ -340,7 +344,6 @@ func (c *Concurrency[K]) arm(due int64) {
 	}
 }
 
-// wake is what the janitor's timer calls.
 func (c *Concurrency[K]) wake() {
 	c.armed.Store(math.MaxInt64)
 	c.clean()
@@ -351,8 +354,8 @@ func (c *Concurrency[K]) wake() {
 	c.arm(first)
 }
 
-// Close ends the timer that lets go of keys whose holds have expired. All else goes on: such keys then go at the next call for them, or when
-// room is needed. Close returns nil.
+// Close stops the timer that removes keys whose holds have expired. The Concurrency still works:
+// such keys are removed at the next call for them, or when room is needed. Close returns nil.
 func (c *Concurrency[K]) Close() error {
 	c.janitor.Lock()
 	defer c.janitor.Unlock()

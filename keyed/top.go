@@ -9,13 +9,15 @@ import (
 	"github.com/weirflow/weir/internal/topk"
 )
 
-// A Top is a key among the heaviest, or the most limited, and how much of it was counted: at most Count, and at least Count-Error.
+// A Top is one of the heaviest or most limited keys. Its true count is at most Count, and at least
+// Count-Error.
 type Top[K comparable] struct {
 	Key          K
 	Count, Error uint64
 }
 
-// tops finds the keys that are worth a look, beside the states: it knows keys whose states are long gone.
+// tops finds the heaviest and most limited keys. It is separate from the states, so it also knows
+// keys that were evicted long ago.
 type tops[K comparable] struct {
 	heaviest, limited *topk.Sketch[K]
 }
@@ -27,7 +29,7 @@ func newTops[K comparable](counters int) *tops[K] {
 	return &tops[K]{topk.New[K](counters), topk.New[K](counters)}
 }
 
-// validateTop says what is wrong with Options.Top.
+// validateTop returns an error if Options.Top is invalid.
 func (o Options) validateTop() error {
 	if o.Top < 0 || o.Top > topk.Most {
 		return fmt.Errorf("weir: keyed.Options.Top: %d is not a number of counters: it must be within 0 and %d", o.Top, topk.Most)
@@ -35,21 +37,21 @@ func (o Options) validateTop() error {
 	return nil
 }
 
-// note counts what was decided.
+// note counts a decision.
 func (t *tops[K]) note(key K, h uint64, cost int64, allowed bool) {
 	if s, weight := t.pick(cost, allowed); s != nil {
 		s.Add(key, h, weight)
 	}
 }
 
-// noteText is note for a key that stands in a buffer. It is copied only when it gets a counter.
+// noteText is note for a key in a buffer. It copies the key only if the key gets a counter.
 func noteText(t *tops[string], view string, h uint64, cost int64, allowed bool) {
 	if s, weight := t.pick(cost, allowed); s != nil && !s.AddKnown(view, h, weight) {
 		s.Add(strings.Clone(view), h, weight)
 	}
 }
 
-// pick says where a decision is counted, and as how much; nowhere for what was admitted at no cost.
+// pick returns the sketch that counts a decision, and the amount; none for an admitted cost of 0.
 func (t *tops[K]) pick(cost int64, allowed bool) (*topk.Sketch[K], uint64) {
 	switch {
 	case !allowed:
@@ -60,19 +62,20 @@ func (t *tops[K]) pick(cost int64, allowed bool) (*topk.Sketch[K], uint64) {
 	return nil, 0
 }
 
-// noteWait counts how a wait ended. One that was given up is neither.
+// noteWait counts how a wait ended. A wait that was given up does not count.
 func (t *tops[K]) noteWait(key K, h uint64, cost int64, err error) {
 	if err == nil || errors.Is(err, weir.ErrLimited) {
 		t.note(key, h, cost, err == nil)
 	}
 }
 
-// Heaviest returns at most n of the keys that were admitted most, by the sum of their costs, the heaviest first, since New or ResetTop. It
-// returns none where Options.Top is 0.
+// Heaviest returns at most n of the keys with the largest sum of admitted costs since New or
+// ResetTop, the heaviest first. It returns none if Options.Top is 0.
 //
-// With c counters, and a total t of all costs that were admitted, each key with more than t/c is among them if n is large enough, and no
-// Error is larger than t/c. It holds for any keys in any order. Commonly the error of the first is 0 or small. A charge counts when it is
-// made: what is settled or cancelled later is not taken back.
+// Let c be the number of counters, and t the total of all admitted costs. Every key with more than
+// t/c is among the results if n is large enough, and no Error is larger than t/c. This holds for
+// any keys in any order. Commonly the error of the first key is 0 or small. A charge counts when it
+// is made: settling or cancelling it later does not change the count.
 func (k *Limiter[K]) Heaviest(n int) []Top[K] {
 	if k.top == nil {
 		return nil
@@ -80,8 +83,8 @@ func (k *Limiter[K]) Heaviest(n int) []Top[K] {
 	return listed(k.top.heaviest, n)
 }
 
-// MostLimited returns at most n of the keys that were refused most often, as Heaviest does: each refusal counts 1, whatever its cost, and
-// those for want of room too.
+// MostLimited returns at most n of the keys that were refused most often, as Heaviest does. Each
+// refusal counts 1, whatever its cost, including refusals for lack of room.
 func (k *Limiter[K]) MostLimited(n int) []Top[K] {
 	if k.top == nil {
 		return nil
@@ -98,8 +101,9 @@ func listed[K comparable](s *topk.Sketch[K], n int) []Top[K] {
 	return list
 }
 
-// ResetTop forgets what Heaviest and MostLimited go by, and nothing else. Called once a minute, after a look, it makes them speak of the
-// last minute. What is decided at that moment is counted before or after it.
+// ResetTop resets the counts of Heaviest and MostLimited, and nothing else. Called once a minute,
+// after reading them, it makes them cover the last minute. A concurrent decision is counted before
+// or after the reset.
 func (k *Limiter[K]) ResetTop() {
 	if k.top != nil {
 		k.top.heaviest.Reset()
@@ -107,7 +111,7 @@ func (k *Limiter[K]) ResetTop() {
 	}
 }
 
-// note counts what was decided about the charges of a group: all that were made, or those that were refused.
+// note counts a group's decision: all charges if they were made, or those that were refused.
 func (g *Group[K]) note(charges []Charge[K], allowed bool) {
 	for i, k := range g.limiters {
 		c := &charges[i]

@@ -6,19 +6,20 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// Fingerprint is what All calls a key: 64 bits of a hash whose seed is this limiter's own. It reports false for a key that is none.
+// Fingerprint returns a key's fingerprint in All: 64 bits of a hash with this limiter's own seed.
+// It reports false for an invalid key.
 func (k *Limiter[K]) Fingerprint(key K) (uint64, bool) { return k.hash(key) }
 
-// All goes through the keys that are kept, by their fingerprints, with what a Peek of 0 says about each. It copies the table part by part,
-// up to some thousands of keys at a time, and holds nothing while the loop runs: a key that comes or goes meanwhile may be left out, and
-// none comes twice.
+// All yields the fingerprint of each kept key, with the decision of a Peek of 0. It copies the
+// table part by part, up to some thousands of keys at a time, and holds no lock while the loop body
+// runs. A key that comes or goes meanwhile may be left out, and no key comes twice.
 func (k *Limiter[K]) All() iter.Seq2[uint64, weir.Decision] {
 	return func(yield func(uint64, weir.Decision) bool) {
 		k.visit(func(v seen[K]) bool { return yield(v.h, v.d) })
 	}
 }
 
-// Keys is All by the keys themselves. It yields nothing unless Options.Keys is set.
+// Keys is All with the keys themselves. It yields nothing unless Options.Keys is set.
 func (k *Limiter[K]) Keys() iter.Seq2[K, weir.Decision] {
 	return func(yield func(K, weir.Decision) bool) {
 		if k.opts.Keys {
@@ -34,7 +35,8 @@ type seen[K comparable] struct {
 	d   weir.Decision
 }
 
-// visit goes through the table in the order of the hashes: a segment that is divided meanwhile is two that come one after the other.
+// visit goes through the table in the order of the hashes. A segment that is split meanwhile
+// becomes two that are visited one after the other.
 func (k *Limiter[K]) visit(yield func(seen[K]) bool) {
 	var copied []seen[K]
 	for h := uint64(0); ; {
@@ -53,7 +55,7 @@ func (k *Limiter[K]) visit(yield func(seen[K]) bool) {
 	}
 }
 
-// copy appends what is in a segment.
+// copy appends the keys of a segment.
 func (s *segment[K]) copy(to []seen[K]) []seen[K] {
 	a := s.array
 	g := grip[K]{k: s.table, s: s, now: s.table.reading(a.era.wall)}
@@ -72,8 +74,9 @@ func (s *segment[K]) copy(to []seen[K]) []seen[K] {
 	return to
 }
 
-// Reset makes a key one that was never seen: what it has used is forgotten. An override of it stays. Who waits in its line stays there, and
-// goes when it would have gone. It reports whether the key had a state.
+// Reset makes the state of a key unused again: it starts over without counts. An override of the
+// key stays. Its waiters stay in the queue, and go when they would have gone. Reset reports whether
+// the key had a state.
 func (k *Limiter[K]) Reset(key K) bool {
 	h, ok := k.hash(key)
 	if !ok {
@@ -93,10 +96,10 @@ func (k *Limiter[K]) Reset(key K) bool {
 	if over == nil {
 		return true
 	}
-	if x, ok := g.promoted(); ok { // there is the room that it had
+	if x, ok := g.promoted(); ok { // the key's own room is free
 		x.over = over
 		if over.Limit != nil {
-			_ = x.lim.SetLimit(over.Limit) // it was in force
+			_ = x.lim.SetLimit(over.Limit) // cannot fail: the limit was in force
 		}
 		g.freer()
 	}
