@@ -39,7 +39,7 @@ type breaker struct {
 	mu       sync.Mutex
 	now, was counted
 	watched  bool // the goroutine runs
-	doubted  bool // callers left without an answer, so that the store must be probed
+	doubted  bool // callers left before the store answered, so the store must be probed
 	told     []transition
 	interval time.Duration // until the next probe
 	closedAt int64         // when it was closed last

@@ -1,4 +1,4 @@
-// Package httpsyntax knows what the parts of an HTTP message may be made of, for all who read some.
+// Package httpsyntax checks and splits parts of HTTP messages, for every package that parses them.
 package httpsyntax
 
 import (

@@ -2,7 +2,8 @@ package nearest
 
 import "strings"
 
-// Rate returns the rate that somebody probably meant, like 10/s for 10, 10rps or "10 per second", or "" where nobody can tell.
+// Rate returns the rate that was probably meant, like 10/s for 10, 10rps or "10 per second", or ""
+// if that is unclear.
 func Rate(text string) string {
 	text = strings.ToLower(strings.TrimSpace(text))
 	digits := len(text) - len(strings.TrimLeft(text, "0123456789"))

@@ -5,11 +5,13 @@ import "slices"
 // MaxCharges bounds a Journal: some 3 KiB for one state.
 const MaxCharges = 64
 
-// A Journal holds what was charged since the oldest outstanding reservation, and the state from before that. Giving a reservation back is to
-// make the other charges again. It is for algorithms in which a charge's price depends on the state that it finds, where a Ledger cannot say
-// how much is left of an older charge.
+// A Journal holds the charges since the oldest outstanding reservation, and the state before them.
+// Giving a reservation back means to repeat the other charges. It is for algorithms in which a
+// charge's price depends on the state that it finds: there, a Ledger cannot say how much is left of
+// an older charge.
 //
-// What comes when the Journal is full pushes the oldest charge out: nothing of a reservation can be given back then.
+// A charge that finds the Journal full pushes the oldest charge out: if that is a reservation, it
+// can give nothing back any more.
 //
 // The zero Journal is empty and ready to use.
 type Journal struct {
@@ -18,11 +20,11 @@ type Journal struct {
 	inexact uint64
 }
 
-// A Charge is one that a Journal can make again.
+// A Charge is a charge that a Journal can repeat.
 type Charge struct {
 	ID   ID       // of an outstanding reservation; 0 for any other charge
 	Cost int64    // what has not been given back
-	Goes [5]int64 // when its work goes, in words of the algorithm's own: a time that was promised does not move up
+	Goes [5]int64 // when its work goes, in the algorithm's own words: a promised time does not move up
 }
 
 // Empty reports whether nothing is outstanding.
@@ -34,8 +36,8 @@ func (j *Journal) TakeInexact() (n uint64) {
 	return n
 }
 
-// Charged notes a charge that is about to be made on a state. again makes a charge. One that is no reservation's is noted only where
-// something is outstanding.
+// Charged records a charge that is about to be made on a state. again makes a charge. A charge that
+// is no reservation is recorded only while reservations are outstanding.
 func (j *Journal) Charged(state []int64, c Charge, again func([]int64, Charge) []int64) {
 	if len(j.charges) == MaxCharges {
 		j.inexact++ // the oldest is a reservation's
@@ -51,8 +53,9 @@ func (j *Journal) Charged(state []int64, c Charge, again func([]int64, Charge) [
 	}
 }
 
-// GiveBack takes an amount of a reservation's cost out, and ends the reservation. It returns the state as it is without, in the memory of the
-// one given. Of a reservation that the Journal does not know, nothing is given back.
+// GiveBack removes an amount of a reservation's cost, and ends the reservation. It returns the
+// state without that amount, in the memory of the given state. A reservation that the Journal does
+// not know gives nothing back.
 func (j *Journal) GiveBack(state []int64, id ID, amount int64, again func([]int64, Charge) []int64) []int64 {
 	i := j.find(id)
 	if i < 0 {
@@ -70,7 +73,7 @@ func (j *Journal) GiveBack(state []int64, id ID, amount int64, again func([]int6
 	return state
 }
 
-// Drop ends a reservation of which nothing is given back.
+// Drop ends a reservation that gives nothing back.
 func (j *Journal) Drop(id ID, again func([]int64, Charge) []int64) {
 	if i := j.find(id); i >= 0 {
 		j.charges[i].ID = 0
@@ -82,7 +85,7 @@ func (j *Journal) find(id ID) int {
 	return slices.IndexFunc(j.charges, func(c Charge) bool { return c.ID == id && id != 0 })
 }
 
-// trim leaves out what was charged before the oldest outstanding reservation.
+// trim removes the charges before the oldest outstanding reservation.
 func (j *Journal) trim(again func([]int64, Charge) []int64) {
 	n := slices.IndexFunc(j.charges, func(c Charge) bool { return c.ID != 0 })
 	if n < 0 {

@@ -16,18 +16,22 @@ const (
 	halfBits  = 9
 )
 
-// An ID names one reservation of a holder, which gives each a larger one than those before. The zero ID names none.
+// An ID identifies one reservation of a holder. IDs rise with each reservation. The zero ID stands
+// for none.
 type ID uint64
 
-// A Ledger holds the outstanding reservations of a state that is one backlog: the time until a bucket is full, or the tokens that it lacks.
+// A Ledger holds the outstanding reservations of a state that is one backlog: the time until a
+// bucket is full, or the tokens that it lacks.
 //
-// For each reservation it knows the least backlog that any later charge found, in the state's own unit. A later charge that found an
-// empty bucket was not held up by the reservation, so nothing of the reservation is left to give back; one that found a backlog of m was
-// held up by at most m of it. The newer a reservation, the fewer charges came after it, so these bounds never fall from older to newer ones.
-// Reservations with the same bound are therefore neighbours, and form one group: a charge changes the newest groups alone, and merges them.
+// For each reservation it knows the least backlog that any later charge found, in the state's own
+// unit. A later charge that found an empty bucket was not delayed by the reservation, so nothing of
+// the reservation is left to give back. A later charge that found a backlog of m was delayed by at
+// most m of it. The newer a reservation, the fewer charges came after it, so these bounds never
+// fall from older to newer reservations. Reservations with the same bound are therefore neighbours,
+// and form one group: a charge changes the newest groups alone, and merges them.
 //
-// Memory follows the number of different bounds, not of reservations. A reservation that nobody settles or cancels stays until a
-// charge finds the bucket full.
+// Memory follows the number of different bounds, not of reservations. A reservation that is neither
+// settled nor cancelled stays until a charge finds the bucket full.
 //
 // The zero Ledger is empty and ready to use.
 type Ledger struct {
@@ -59,11 +63,12 @@ func (l *Ledger) Add(id ID) {
 	l.groups = append(l.groups, group{first: id, open: 1, bound: u128.Max()})
 }
 
-// coarsen makes half as many groups: neighbours get the lowest bound among them where the bounds differ by less than a part of the highest.
-// That never admits too much. Where one is then given back less than it took, there is the more to give back to the others: of 4,000
-// reservations that are all cancelled some 15 are missing in the end, and of a million 6 %.
+// coarsen halves the number of groups: neighbours get the lowest bound among them if the bounds
+// differ by less than a part of the highest. That never admits too much. What one reservation then
+// gives back too little, the others can give back. If 4,000 reservations are all cancelled, some 15
+// are missing in the end; of a million, 6 %.
 func (l *Ledger) coarsen() {
-	top := l.groups[len(l.groups)-1].bound // a charge has been noted: it is a backlog
+	top := l.groups[len(l.groups)-1].bound // a charge has been recorded, so this is a backlog
 	step := u128.Uint{Hi: top.Hi / (MaxGroups / 2), Lo: top.Hi%(MaxGroups/2)<<(64-halfBits) | top.Lo>>halfBits}
 	kept := l.groups[:1]
 	for _, g := range l.groups[1:] {
@@ -77,7 +82,7 @@ func (l *Ledger) coarsen() {
 	l.groups = kept
 }
 
-// Charged notes a charge that found a backlog at the time at which its work may go.
+// Charged records a charge that found a backlog at the time at which its work may go.
 func (l *Ledger) Charged(backlog u128.Uint) {
 	i := len(l.groups)
 	for i > 0 && !l.groups[i-1].bound.Less(backlog) {
@@ -92,7 +97,7 @@ func (l *Ledger) Charged(backlog u128.Uint) {
 	}
 }
 
-// merge makes the groups from one place up to another into one, which has a bound.
+// merge merges the groups from one index up to another into one with the given bound.
 func (l *Ledger) merge(from, to int, bound u128.Uint) {
 	merged := &l.groups[from]
 	for _, g := range l.groups[from+1 : to] {
@@ -102,12 +107,12 @@ func (l *Ledger) merge(from, to int, bound u128.Uint) {
 	l.groups = slices.Delete(l.groups, from+1, to)
 }
 
-// find returns the place of a reservation's group; one below 0 where nothing of it can be given back any more.
+// find returns the index of a reservation's group; below 0 if it can give nothing back any more.
 func (l *Ledger) find(id ID) int {
 	return sort.Search(len(l.groups), func(i int) bool { return l.groups[i].first > id }) - 1
 }
 
-// Drop ends a reservation of which nothing is given back. Each reservation may be ended once.
+// Drop ends a reservation that gives nothing back. Each reservation may be ended once.
 func (l *Ledger) Drop(id ID) {
 	if i := l.find(id); i >= 0 {
 		l.end(i)
@@ -121,8 +126,9 @@ func (l *Ledger) end(i int) {
 	}
 }
 
-// GiveBack ends a reservation and returns how much less the backlog becomes: the amount, as far as the reservation still holds up what came
-// after it. backlog is the present one. Each reservation may be ended once.
+// GiveBack ends a reservation and returns by how much the backlog falls: the amount, as far as the
+// reservation still delays later charges. backlog is the present one. Each reservation may be ended
+// once.
 func (l *Ledger) GiveBack(id ID, amount, backlog u128.Uint) u128.Uint {
 	i := l.find(id)
 	if i < 0 {
@@ -133,7 +139,7 @@ func (l *Ledger) GiveBack(id ID, amount, backlog u128.Uint) u128.Uint {
 		l.end(i)
 		return given
 	}
-	for j := i; j < len(l.groups); j++ { // what came later finds so much less
+	for j := i; j < len(l.groups); j++ { // later charges find that much less
 		if g := &l.groups[j]; g.bound != u128.Max() {
 			g.bound = g.bound.Sub(given)
 		}

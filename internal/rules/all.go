@@ -6,27 +6,29 @@ import (
 	"time"
 )
 
-// MaxParts is how many limits All joins at most.
+// MaxParts is the most limits that All joins.
 const MaxParts = 8
 
-// allRule is the rule of All. Its state begins with two words for each part, how long the part's state is and how much room there is
-// for it, and goes on with those rooms.
+// allRule is the rule of All. Its state begins with two words for each part: the length of the
+// part's state, and the room reserved for it. The rooms follow.
 type allRule struct {
 	ruleBasics
 	rules       []Rule
 	kinds       []string
-	limits      []any // what the rules were compiled from
+	limits      []any // the parameters that the rules were compiled from
 	least, most int64 // the least capacity, and the largest cost
 	reads       bool  // wall time
 }
 
-// A Part is a rule with what it was compiled from: a comparable value that is equal for limits that decide alike.
+// A Part is a rule with the limit that it was compiled from: a comparable value, equal for limits
+// that decide alike.
 type Part struct {
 	Rule  Rule
 	Limit any
 }
 
-// NewAll returns the rule that charges each of its parts or none. They have been compiled for the same unit.
+// NewAll returns the rule that charges each of its parts or none. All parts must have been compiled
+// for the same unit.
 func NewAll(parts []Part, unit time.Duration) Rule {
 	a := &allRule{ruleBasics: basicsFor(unit), least: math.MaxInt64, most: math.MaxInt64}
 	for _, p := range parts {
@@ -83,7 +85,7 @@ func (a *allRule) Valid(s []int64) bool {
 	return true
 }
 
-// at is where the room of a part begins.
+// at is the index at which the room of a part begins.
 func (a *allRule) at(s []int64, i int) int {
 	at := 2 * len(a.rules)
 	for j := range i {
@@ -92,7 +94,7 @@ func (a *allRule) at(s []int64, i int) int {
 	return at
 }
 
-// part is the state of a part, which may grow as far as its room.
+// part is the state of a part. It may grow as far as its room.
 func (a *allRule) part(s []int64, i int) []int64 {
 	if len(s) == 0 {
 		return nil
@@ -101,7 +103,7 @@ func (a *allRule) part(s []int64, i int) []int64 {
 	return s[at : at+int(s[2*i]) : at+int(s[2*i+1])]
 }
 
-// put puts the state of a part back, in a larger room if need be.
+// put writes the state of a part back, into a larger room if need be.
 func (a *allRule) put(s []int64, i int, next []int64) []int64 {
 	if len(s) == 0 {
 		for range 2 * len(a.rules) {
@@ -117,7 +119,7 @@ func (a *allRule) put(s []int64, i int, next []int64) []int64 {
 		copy(s[at+room+more:], s[at+room:end])
 		s[2*i+1] += int64(more)
 	}
-	copy(s[at:], next) // which is mostly there
+	copy(s[at:], next) // next is usually in place already
 	s[2*i] = int64(len(next))
 	return s
 }
@@ -131,8 +133,8 @@ func (a *allRule) FirstContact(s []int64, now int64) []int64 {
 	return s
 }
 
-// Plan is when all of them would let a cost go. Behind others that is what each of them knows alone: too early a time, never too late a
-// one.
+// Plan is when all parts would admit a cost. Behind a queue, each part only knows its own time, so
+// Plan may name too early a time, but never too late a one.
 func (a *allRule) Plan(s []int64, now int64, ahead uint64, cost int64) (all Plan) {
 	for i, r := range a.rules {
 		p := r.Plan(a.part(s, i), now, ahead, cost)
@@ -141,7 +143,7 @@ func (a *allRule) Plan(s []int64, now int64, ahead uint64, cost int64) (all Plan
 	return all
 }
 
-// Longest is the longer of two waits, of which Never is the longest.
+// Longest returns the longer of two waits. Never is the longest.
 func Longest(a, b int64) int64 {
 	if a == Never || b == Never {
 		return Never
@@ -149,7 +151,7 @@ func Longest(a, b int64) int64 {
 	return max(a, b)
 }
 
-// refuses is the part that has a cost wait the longest.
+// refuses returns the part that delays a cost the longest.
 func (a *allRule) refuses(s []int64, now int64, ahead uint64, cost int64) (which int) {
 	for i, r := range a.rules {
 		if cost < 0 || cost > r.LargestCost() {
@@ -165,7 +167,7 @@ func (a *allRule) refuses(s []int64, now int64, ahead uint64, cost int64) (which
 	return which
 }
 
-// scarcest is the part of which the least is left.
+// scarcest returns the part with the least remaining.
 func (a *allRule) scarcest(s []int64, now int64, ahead uint64) (which int) {
 	least := int64(math.MaxInt64)
 	for i, r := range a.rules {
@@ -176,7 +178,8 @@ func (a *allRule) scarcest(s []int64, now int64, ahead uint64) (which int) {
 	return which
 }
 
-// deciding is the part that a verdict names: the one that refused, and of an admitted cost the one of which the least is left.
+// deciding returns the part that a verdict names: the part that refused, or for an admitted cost
+// the part with the least remaining.
 func (a *allRule) deciding(s []int64, now int64, ahead uint64, cost int64, admitted bool) int {
 	if admitted {
 		return a.scarcest(s, now, ahead)
@@ -191,7 +194,7 @@ func (a *allRule) Charge(s []int64, now, cost int64) []int64 {
 	return s
 }
 
-// TurnTime is no earlier than it is for any of them.
+// TurnTime is no earlier than that of any part.
 func (a *allRule) TurnTime(due, now int64) int64 {
 	at := due
 	for _, r := range a.rules {
@@ -246,7 +249,7 @@ func (a *allRule) Convert(s []int64, now int64, to Rule, then int64) []int64 {
 	return convertAcross(a, s, now, to, then)
 }
 
-// A Receipt is what a charge is remembered by: a Ticket, or one for each part of an All.
+// A Receipt identifies a charge: a Ticket, or one for each part of an All.
 type Receipt struct {
 	ticket Ticket
 	parts  *partTickets
@@ -271,7 +274,7 @@ func (c Receipt) Refund(r Rule, m *Memory, s []int64, now, amount int64) []int64
 	return s
 }
 
-// Drop ends the reservation: nothing of it is to be given back.
+// Drop ends a reservation that gives nothing back.
 func (c Receipt) Drop(r Rule, m *Memory) {
 	a, ok := r.(*allRule)
 	if !ok {
@@ -285,7 +288,8 @@ func (c Receipt) Drop(r Rule, m *Memory) {
 	}
 }
 
-// ConvertTicket carries the Receipt over a change of the limit. It reports false where nothing can be given back across it.
+// ConvertTicket converts the Receipt after a change of the limit. It reports false if nothing can
+// be given back across the change.
 func (c Receipt) ConvertTicket(from Part, now int64, to Part) (next Receipt, ok bool) {
 	old, joined := split(from)
 	parts, joins := split(to)
@@ -317,7 +321,7 @@ func (c Receipt) ConvertTicket(from Part, now int64, to Part) (next Receipt, ok 
 	return next, ok
 }
 
-// split returns a rule as the All that it is, or as one of itself alone.
+// split returns a rule as an All: itself, or an All of it alone.
 func split(p Part) (a *allRule, joined bool) {
 	if a, ok := p.Rule.(*allRule); ok {
 		return a, true
@@ -325,8 +329,8 @@ func split(p Part) (a *allRule, joined bool) {
 	return &allRule{rules: []Rule{p.Rule}, kinds: []string{p.Rule.Kind()}, limits: []any{p.Limit}}, false
 }
 
-// match says, for each of the new kinds, which of the old ones is carried over to it: those of the same kind in order, then those that
-// are left over in order; below 0 for one that is new.
+// match returns, for each new kind, the index of the old kind that is converted to it; below 0 for
+// none. It pairs those of the same kind in order, and then the rest in order.
 func match(old, next []string) []int {
 	from := make([]int, len(next))
 	used := make([]bool, len(old))
@@ -350,10 +354,10 @@ func match(old, next []string) []int {
 	return from
 }
 
-// ChangeRule carries a state over to another rule, as Rule.Convert does, also where one of the two may be an All. A part of an All whose
-// limit stays as it was keeps its state to the last digit, as a limit does that is set to an equal one. Where the readings now and then
-// differ they are of different clocks, and no time in the state means anything to the new rule: then each part is carried over as at a
-// change of kind.
+// ChangeRule converts a state to another rule, as Rule.Convert does, also if one of the rules is an
+// All. A part of an All whose limit does not change keeps its state exactly. If the readings now
+// and then differ, they are of different clocks, and times in the state mean nothing to the new
+// rule: each part is then converted as at a change of kind.
 func ChangeRule(from Part, s []int64, now int64, to Part, then int64) []int64 {
 	old, joined := split(from)
 	next, joins := split(to)
@@ -394,8 +398,8 @@ func ChangeRule(from Part, s []int64, now int64, to Part, then int64) []int64 {
 	return append(s[:0], all...)
 }
 
-// ChangeMemory carries a Memory over to another rule, as Rule.ConvertMemory does, also where one of the two may be an All. next is the state
-// after the change.
+// ChangeMemory converts a Memory to another rule, as Rule.ConvertMemory does, also if one of the
+// rules is an All. next is the state after the change.
 func ChangeMemory(from Part, m *Memory, now int64, to Part, next []int64) {
 	old, joined := split(from)
 	parts, joins := split(to)

@@ -7,21 +7,23 @@ import (
 	"time"
 )
 
-// Calendar is windows that are days, weeks, months or years in a time zone. The id is the first day of one, as days since 1970-01-01: a
-// date and not a moment, so that another version of the time zones does not make another window of it.
+// Calendar is windows that are days, weeks, months or years in a time zone. A window's id is its
+// first day, as days since 1970-01-01: a date and not a moment, so that another version of the time
+// zone data does not change the id.
 type Calendar struct {
 	period Period
 	zone   *time.Location
 	unit   time.Duration
 }
 
-// Period is what a calendar counts by.
+// Period is the unit of a calendar.
 type Period struct {
 	Name  string       // day, week, month or year
-	First time.Weekday // of a week
+	First time.Weekday // the first day of a week
 }
 
-// ParseCalendar reads an Align that is a period of the calendar, and returns the name of its zone: see In.
+// ParseCalendar parses an Align that is a calendar period, and returns the name of its zone: see
+// In.
 func ParseCalendar(a string, unit time.Duration) (c Calendar, zone string, err error) {
 	name, zone, _ := strings.Cut(a, ":")
 	c = Calendar{unit: unit, period: Period{Name: name, First: time.Monday}, zone: time.UTC}
@@ -53,7 +55,7 @@ func (c Calendar) In(zone *time.Location) Calendar {
 	return c
 }
 
-// calendarIdentity is what two calendars that lie alike have in common.
+// calendarIdentity is equal for calendars with the same windows.
 type calendarIdentity struct {
 	period Period
 	zone   string
@@ -64,7 +66,8 @@ type calendarIdentity struct {
 func (c Calendar) Identity() any       { return calendarIdentity{c.period, c.zone.String(), c.unit} }
 func (c Calendar) ReadsWallTime() bool { return true }
 
-// Readings are taken from the years 1 to 9999; those outside count as the ends of that time.
+// Readings are limited to the years 1 to 9999; earlier and later ones count as the ends of that
+// time.
 const (
 	firstSecond = -62135596800 // 0001-01-01
 	lastSecond  = 253402300799 // 9999-12-31
@@ -72,12 +75,12 @@ const (
 	hourSeconds = 3600
 )
 
-// Window finds the last day that begins a period, in the zone, of which the beginning is not after t.
+// Window finds the last day that begins a period in the zone, and begins at t or before.
 func (c Calendar) Window(t int64) int64 {
 	second := c.second(t)
 	local := time.Unix(second, 0).In(c.zone)
 	id := c.period.firstDay(local)
-	for { // a clock that was put back may show the day before again
+	for { // after clocks are set back, the day before may come again
 		next := c.period.After(id, 1)
 		if c.Begins(next) > t || c.Moment(next) > lastSecond {
 			break
@@ -111,11 +114,12 @@ func (c Calendar) Begins(id int64) int64 {
 	return second * perSecond
 }
 
-// Moment is the earliest second at which clocks in the zone show midnight of a day or anything later. Between two changes of its
-// clocks, a zone is a fixed distance from UTC: midnight is looked for in each such stretch in turn, from one that is certainly before.
+// Moment is the earliest second at which clocks in the zone show midnight of a day, or a later
+// time. Between two changes of its clocks, a zone has a fixed offset from UTC. Moment looks for
+// midnight in each such stretch in turn, beginning with one that is certainly early enough.
 func (c Calendar) Moment(day int64) int64 {
 	midnight := day * daySeconds
-	t := midnight - daySeconds // no zone is a day from UTC
+	t := midnight - daySeconds // no zone's offset from UTC is a whole day
 	for {
 		at := time.Unix(t, 0).In(c.zone)
 		_, offset := at.Zone()
@@ -124,7 +128,7 @@ func (c Calendar) Moment(day int64) int64 {
 		if bound.IsZero() {
 			end = math.MaxInt64
 		} else if end <= t {
-			end = t + hourSeconds // beyond its tables, time ends all years after 365 days: on the last of 366, that is past
+			end = t + hourSeconds // beyond its tables, package time ends every year after 365 days: on day 366, that end is past
 		}
 		found := max(t, midnight-int64(offset))
 		if found < end {
@@ -181,14 +185,14 @@ func LongestOf(align string) time.Duration {
 	return 7 * day
 }
 
-// A CalendarWindow is one window of a Calendar. Day is its first day, as days since 1970-01-01: the window is known by that, and not by its
-// moments, which differ where the zone's clocks are decided anew.
+// A CalendarWindow is one window of a Calendar. Its identity is Day, its first day as days since
+// 1970-01-01, and not its moments, which change if the zone's rules change.
 type CalendarWindow struct {
 	Day          int64
-	Begins, Ends time.Time // Ends is the moment at which the next one begins
+	Begins, Ends time.Time // Ends is the moment at which the next window begins
 }
 
-// String is an Align of the same windows, written out: "week-monday:UTC" for "week".
+// String returns an Align of the same windows in its full form: "week-monday:UTC" for "week".
 func (c Calendar) String() string {
 	period := c.period.Name
 	if period == "week" {
@@ -197,8 +201,8 @@ func (c Calendar) String() string {
 	return period + ":" + c.zone.String()
 }
 
-// Windows returns n windows one after another, the first of them the one that a moment is in. The calendar counts in seconds. A day that
-// the zone left out is a window of no length.
+// Windows returns n successive windows, beginning with the one that contains a moment. The calendar
+// counts in seconds. A day that the zone skipped is a window of length 0.
 func (c Calendar) Windows(at time.Time, n int) []CalendarWindow {
 	windows := make([]CalendarWindow, 0, max(n, 0))
 	day := c.Window(at.Unix())

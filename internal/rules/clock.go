@@ -2,7 +2,7 @@ package rules
 
 import "math"
 
-// Until is how long after now a time is: 0 where it is past.
+// Until returns how long after now a time is; 0 if it is past.
 func Until(t, now int64) int64 {
 	if t <= now {
 		return 0
@@ -13,7 +13,7 @@ func Until(t, now int64) int64 {
 // ClockLeft is how many clock units are left to the end of the clock.
 func ClockLeft(now int64) uint64 { return math.MaxInt64 - uint64(now) }
 
-// pending is how long it is until a time that was promised; none is 0.
+// pending returns how long it is until a promised time; 0 for none.
 func pending(promised, now int64) int64 {
 	if promised == none {
 		return 0
@@ -21,7 +21,7 @@ func pending(promised, now int64) int64 {
 	return Until(promised, now)
 }
 
-// floorTo is the largest multiple of length that is not above t, or the least number.
+// floorTo is the largest multiple of length that is not above t, or the least int64.
 func floorTo(t, length int64) int64 {
 	over := t % length
 	if over < 0 {
@@ -41,7 +41,7 @@ func PlusTimes(t int64, n uint64, d int64) int64 {
 	return t + int64(n*uint64(d))
 }
 
-// modulo is the remainder that is not below 0.
+// modulo is the remainder that is at least 0.
 func modulo(a, b int64) int64 {
 	if m := a % b; m >= 0 {
 		return m
@@ -50,7 +50,7 @@ func modulo(a, b int64) int64 {
 	}
 }
 
-// plus is a+b, or the largest number where it does not fit; b is not below 0.
+// plus is a+b, or the largest int64 on overflow; b is at least 0.
 func plus(a, b int64) int64 {
 	if s := a + b; s >= a {
 		return s
@@ -58,7 +58,7 @@ func plus(a, b int64) int64 {
 	return math.MaxInt64
 }
 
-// Minus is a-b, or the end of the numbers that it would pass.
+// Minus is a-b, saturated at the ends of int64.
 func Minus(a, b int64) int64 {
 	d := a - b
 	switch {
@@ -70,7 +70,7 @@ func Minus(a, b int64) int64 {
 	return d
 }
 
-// after is a time so much after another, and at the latest the end of the clock.
+// after is the time d after another, at most the end of the clock.
 func after(t int64, span uint64) int64 {
 	if span > ClockLeft(t) {
 		return math.MaxInt64

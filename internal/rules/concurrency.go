@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Concurrency is the parameters of the limit of that name. It is no rule over time: places are entered and left, and package weir holds
-// them. Here is what it has in common with the others: fields and their meaning.
+// Concurrency is the parameters of the limit of that name. It has no Rule, as places are entered
+// and left, and package weir holds them. This file has what it shares with the other limits: its
+// fields and their meaning.
 type Concurrency struct {
 	Limit   int64
 	Queue   int64

@@ -2,19 +2,19 @@ package rules
 
 import "github.com/weirflow/weir/internal/outstanding"
 
-// A Verdict is what a decision says, in clock units.
+// A Verdict is the result of a decision, in clock units.
 type Verdict struct {
-	Remaining int64 // the largest cost that a Take would be given now
+	Remaining int64 // the largest cost that a Take would get now
 	Reset     int64 // until the state equals an untouched one
-	Retry     int64 // 0 where the cost is admitted; Never where no wait helps
+	Retry     int64 // 0 if the cost is admitted; Never if no wait helps
 	Level     int64 // see Rule.Level
 	Part      int   // which part of an All decided, counted from 1; 0 for all other rules
 }
 
-// A Queue is what stands between a caller and the state: the callers already waiting. The zero value is an empty queue.
+// A Queue is the callers that wait before a new caller. The zero value is an empty queue.
 type Queue struct {
-	Cost uint64 // what they will be charged when their turns come
-	Wait int64  // clock units until the last turn that was promised, or that of the first waiter; or Unnamed
+	Cost uint64 // the sum of the costs that will be charged when their turns come
+	Wait int64  // clock units until the last promised turn, or that of the first waiter; or Unnamed
 }
 
 // PlanBehind is Plan for a caller at the end of a queue.
@@ -27,7 +27,7 @@ func PlanBehind(r Rule, state []int64, now int64, q Queue, cost int64) Plan {
 	return p
 }
 
-// Contacted is the state as its first contact would leave it, without writing it down.
+// Contacted is the state as its first contact would leave it, without storing it.
 func Contacted(r Rule, state []int64, now int64) []int64 {
 	if len(state) == 0 {
 		return r.FirstContact(nil, now)
@@ -35,7 +35,7 @@ func Contacted(r Rule, state []int64, now int64) []int64 {
 	return state
 }
 
-// Peek is what Take would decide. It writes nothing.
+// Peek returns the verdict that Take would return. It stores nothing.
 func Peek(r Rule, state []int64, now int64, q Queue, cost int64) Verdict {
 	if x, ok := r.(DirectRule); ok && len(state) > 0 && cost > 0 && cost <= r.LargestCost() && q == (Queue{}) {
 		if _, v, ok := x.DecideDirect(state, now, cost, false); ok {
@@ -45,15 +45,15 @@ func Peek(r Rule, state []int64, now int64, q Queue, cost int64) Verdict {
 	state = Contacted(r, state, now)
 	retry := retryAfter(r, state, now, q, cost)
 	v := Describe(r, state, now, q, cost, retry)
-	if retry == 0 && cost > 0 { // nginx says of a request that it admits what the bucket holds with it
+	if retry == 0 && cost > 0 { // of an admitted request, nginx reports the level with the request
 		v.Level = r.Level(state, now, cost)
 	}
 	return v
 }
 
-// Take is the decision of every limit: it charges where the plan admits, and writes nothing where it does not. The one exception is
-// the first contact of a state that does not start full: without it, each retry would start again from the initial state. m is nil while
-// nothing is outstanding.
+// Take is the decision of every limit. It charges if the plan admits, and stores nothing otherwise.
+// The one exception is the first contact of a state that does not start full: without it, each
+// retry would start again from the initial state. m is nil while nothing is outstanding.
 func Take(r Rule, m *Memory, state []int64, now int64, q Queue, cost int64) ([]int64, Verdict) {
 	if cost <= 0 || cost > r.LargestCost() {
 		return state, Peek(r, state, now, q, cost)
@@ -77,7 +77,7 @@ func Charge(r Rule, m *Memory, state []int64, now, cost int64) []int64 {
 	return charge(r, m, state, Note{At: now, Due: now, Cost: cost})
 }
 
-// ChargeDebt takes a cost at now for work that was done already.
+// ChargeDebt charges a cost at now for work that was already done.
 func ChargeDebt(r Rule, m *Memory, state []int64, now, cost int64) []int64 {
 	return charge(r, m, state, Note{At: now, Due: now, Cost: cost, Debt: true})
 }
@@ -89,9 +89,10 @@ func charge(r Rule, m *Memory, state []int64, n Note) []int64 {
 	return r.Charge(state, n.At, n.Cost)
 }
 
-// ChargeTurn charges the first waiter in a queue, whose turn came at due and was noticed at now. A turn is a whole clock unit, and there may
-// have been room within the unit before it: the charge is as of that unit, so that a queue keeps its pace and roundings do not add up. Of an
-// All, those parts that the turn was not waited for are charged at the turn.
+// ChargeTurn charges the first waiter of a queue, whose turn came at due and was noticed at now. A
+// turn is a whole clock unit, but there may have been room within the unit before it. The charge
+// counts as of that unit, so that a queue keeps its pace and rounding errors do not add up. The
+// parts of an All that did not delay the turn are charged at the turn.
 func ChargeTurn(r Rule, m *Memory, state []int64, due, now, cost int64) []int64 {
 	a, ok := r.(*allRule)
 	if !ok {
@@ -107,7 +108,8 @@ func ChargeTurn(r Rule, m *Memory, state []int64, due, now, cost int64) []int64 
 	return state
 }
 
-// Book charges ahead what goes at due, as a reservation with an ID, and returns what the charge is remembered by.
+// Book charges ahead what goes at due, as a reservation with an ID, and returns the charge's
+// receipt.
 func Book(r Rule, m *Memory, id outstanding.ID, s []int64, now, due, cost int64) ([]int64, Receipt) {
 	if m != nil {
 		r.Note(m, s, Note{ID: id, At: now, Due: due, Cost: cost})
@@ -127,7 +129,7 @@ func Book(r Rule, m *Memory, id outstanding.ID, s []int64, now, due, cost int64)
 	return s, c
 }
 
-// retryAfter decides about a cost: 0 admits it. The state is one that was contacted.
+// retryAfter decides about a cost; 0 admits it. The state must have been contacted.
 func retryAfter(r Rule, state []int64, now int64, q Queue, cost int64) int64 {
 	switch {
 	case cost < 0 || cost > r.LargestCost():
@@ -138,7 +140,8 @@ func retryAfter(r Rule, state []int64, now int64, q Queue, cost int64) int64 {
 	return PlanBehind(r, state, now, q, cost).Retry()
 }
 
-// Describe is the verdict about a cost whose retry is known, 0 meaning that it was admitted. The state is one that was contacted.
+// Describe returns the verdict about a cost with a known retry; 0 means that it was admitted. The
+// state must have been contacted.
 func Describe(r Rule, state []int64, now int64, q Queue, cost, retry int64) Verdict {
 	remaining, reset := r.Look(state, now, q.Cost)
 	switch {
@@ -154,7 +157,8 @@ func Describe(r Rule, state []int64, now int64, q Queue, cost, retry int64) Verd
 	return v
 }
 
-// DecidingPart is which part of an All decides about a cost, counted from 1, and 0 for all other rules.
+// DecidingPart returns which part of an All decides about a cost, counted from 1; 0 for other
+// rules.
 func DecidingPart(r Rule, state []int64, now int64, q Queue, cost int64, admitted bool) int {
 	if a, ok := r.(*allRule); ok {
 		return 1 + a.deciding(state, now, q.Cost, cost, admitted)

@@ -11,10 +11,10 @@ type FixedWindow struct {
 	Window time.Duration
 	Align  string
 
-	Calendar Windows // of an Align that is a period of the calendar; see Calendar
+	Calendar Windows // the windows of a calendar Align; nil for other Aligns
 }
 
-// The alignments that are not of a calendar.
+// The alignments without a calendar.
 const (
 	AlignEpoch = "epoch"
 	AlignFirst = "first"
@@ -38,35 +38,38 @@ func (l FixedWindow) Compile(unit time.Duration) (Rule, error) {
 	return w, nil
 }
 
-// Windows is how windows lie in time. A window is known by an id, which is larger for a later one.
+// Windows is a division of time into windows. A window has an id, which rises with time.
 type Windows interface {
-	// Window is the one that t is in.
+	// Window returns the window that contains t.
 	Window(t int64) (id int64)
-	// Ends is when the n-th window after one begins, and so, for 1, when that one ends; the end of the clock where that is beyond it.
+	// Ends returns when the n-th window after the given one begins, and so for n = 1 when that one
+	// ends; at most the end of the clock.
 	Ends(id int64, n uint64) int64
-	// Begins is when a window begins.
+	// Begins returns when a window begins.
 	Begins(id int64) int64
 	// ReadsWallTime reports whether t is wall time.
 	ReadsWallTime() bool
-	// Identity is equal for windows that lie alike.
+	// Identity is equal for equal divisions of time.
 	Identity() any
 }
 
-// epochWindows is windows at multiples of their length. The id is the time at which one begins.
+// epochWindows is windows at multiples of their length. The id is the time at which a window
+// begins.
 type epochWindows int64
 
 func (g epochWindows) ReadsWallTime() bool   { return true }
 func (g epochWindows) Begins(id int64) int64 { return id }
 func (g epochWindows) Window(t int64) int64  { return floorTo(t, int64(g)) }
 
-// Ends knows that the window in which the clock begins began before it.
+// Ends accounts for the first window of the clock, which begins before the clock does.
 func (g epochWindows) Ends(id int64, n uint64) int64 {
 	return PlusTimes(PlusTimes(id, 1, int64(g)-modulo(id, int64(g))), n-1, int64(g))
 }
 
 func (g epochWindows) Identity() any { return g }
 
-// firstChargeWindows is windows that begin with a charge. The id is the time at which one begins.
+// firstChargeWindows is windows that begin with a charge. The id is the time at which a window
+// begins.
 type firstChargeWindows int64
 
 func (h firstChargeWindows) ReadsWallTime() bool           { return false }
@@ -75,8 +78,8 @@ func (h firstChargeWindows) Window(t int64) int64          { return t }
 func (h firstChargeWindows) Ends(id int64, n uint64) int64 { return PlusTimes(id, n, int64(h)) }
 func (h firstChargeWindows) Identity() any                 { return h }
 
-// fixedWindowRule is the rule of FixedWindow. Work that is promised a later window is counted there at once, and that window is then the one that
-// the state is about: nothing goes before what was promised.
+// fixedWindowRule is the rule of FixedWindow. Work that is promised a later window is counted there
+// at once, and the state is then about that window: nothing goes before promised work.
 type fixedWindowRule struct {
 	ruleBasics
 	limit   int64
@@ -84,19 +87,20 @@ type fixedWindowRule struct {
 
 	length int64 // of a window; 0 in a calendar
 	hits   bool  // windows begin with a charge
-	bits   uint  // of the count in a word
-	latest int64 // time in a word; 0 where there is none
+	bits   uint  // bits of the count in a word
+	latest int64 // the latest time in a word; 0 if there is no word form
 }
 
-// Words of a state of fixedWindowRule, and of a ticket: those of the state just after the charge, the cost, and those of the state before.
+// Words of a state of fixedWindowRule, and of a ticket. A ticket has the state just after the
+// charge, the cost, and the state before the charge.
 const (
-	wordWindow  = iota // the id of the latest window that was counted in
-	wordCount          // what was counted there
-	wordPromise        // the latest time promised that lies ahead; none
+	wordWindow  = iota // the id of the latest window with a count
+	wordCount          // the count of that window
+	wordPromise        // the latest promised time in the future; or none
 	fixedWindowWords
 
 	ticketCharge        = 3
-	ticketWindowBefore  = 4 // with a count of 0 where there was no state
+	ticketWindowBefore  = 4 // with a count of 0 if there was no state
 	ticketCountBefore   = 5
 	ticketPromiseBefore = 6
 )
@@ -109,8 +113,8 @@ func (w *fixedWindowRule) Valid(s []int64) bool {
 	return len(s) == 0 || len(s) == fixedWindowWords && s[wordCount] >= 0
 }
 
-// at is the window that counts at now, or at the latest time that was promised, and what is counted in it. An earlier reading than the
-// window counts in it too.
+// at returns the window that counts at now, or at the latest promised time, and its count. A
+// reading before the window counts in it too.
 func (w *fixedWindowRule) at(s []int64, now int64) (id, count, wait int64) {
 	if len(s) == 0 {
 		return w.windows.Window(now), 0, 0
@@ -122,10 +126,11 @@ func (w *fixedWindowRule) at(s []int64, now int64) (id, count, wait int64) {
 	return s[wordWindow], s[wordCount], wait
 }
 
-// ended reports whether a time is past an end. What ends with the clock does not end before it.
+// ended reports whether t is past an end. A window that ends with the clock does not end before it.
 func ended(end, t int64) bool { return t >= end && end != math.MaxInt64 }
 
-// Plan counts windows by volume: behind others whose costs do not fill theirs, it may name too early a time, but never too late a one.
+// Plan goes by volume: behind costs that do not fill their windows, it may name too early a time,
+// but never too late a one.
 func (w *fixedWindowRule) Plan(s []int64, now int64, ahead uint64, cost int64) Plan {
 	id, count, wait := w.at(s, now)
 	if taken := uint64(count) + ahead; taken < ahead || taken > uint64(w.limit-cost) || count > w.limit-cost {
@@ -141,8 +146,8 @@ func (w *fixedWindowRule) Plan(s []int64, now int64, ahead uint64, cost int64) P
 	return Plan{Wait: wait}
 }
 
-// windowsFor says in which window after one with count a cost goes that does not go in that one, where ahead goes before it, and fills
-// what it goes in.
+// windowsFor returns how many windows later a cost goes that does not fit the current window with
+// its count, if ahead goes before it and fills its windows.
 func windowsFor(count, ahead, cost, limit uint64) uint64 {
 	free := limit - min(count, limit)
 	if ahead <= free {
@@ -176,7 +181,8 @@ func (w *fixedWindowRule) Book(s []int64, now, due, cost int64) ([]int64, Ticket
 	return s, t
 }
 
-// Refund takes back from the window that was counted in, while it is open. Where nothing was charged since, the state is as it was before.
+// Refund lowers the count of the charge's window while it is open. If nothing was charged since,
+// the state is as it was before.
 func (w *fixedWindowRule) Refund(_ *Memory, s []int64, now int64, t Ticket, amount int64) []int64 {
 	switch {
 	case len(s) == 0:
@@ -201,7 +207,8 @@ func (w *fixedWindowRule) Look(s []int64, now int64, ahead uint64) (remaining, r
 	return left - int64(ahead), reset
 }
 
-// Convert keeps the count; with other windows, it counts in the one that holds now, or the latest time that was promised.
+// Convert keeps the count. If the windows change, it counts in the window of now, or of the latest
+// promised time.
 func (w *fixedWindowRule) Convert(s []int64, now int64, to Rule, then int64) []int64 {
 	next, ok := to.(*fixedWindowRule)
 	switch {
@@ -229,8 +236,8 @@ func (w *fixedWindowRule) Load(now, spent int64) []int64 {
 	return w.Charge(nil, now, min(spent, w.limit))
 }
 
-// The word of a FixedWindow is when its window began, and what was counted in it. In a calendar, it is about one window only, which begins
-// at the base and ends with its reach.
+// The word of a FixedWindow is when its window began, and its count. With a calendar, it represents
+// a single window, which begins at the base and ends with its reach.
 
 func (w *fixedWindowRule) Rebase(s []int64, now int64) (base, reach int64, kept bool) {
 	if w.latest == 0 || w.length > w.horizon/4 {
@@ -294,7 +301,7 @@ func (w *fixedWindowRule) StepWord(f *WordRange, word, now, cost int64, charge b
 	return at<<w.bits | count, w.limit - count, reset, retry
 }
 
-// OneWindow implements WordRule: the word of a calendar speaks of one window.
+// OneWindow implements WordRule: with a calendar, a word represents a single window.
 func (w *fixedWindowRule) OneWindow() bool { return w.length == 0 }
 func (w *fixedWindowRule) Kind() string    { return "fixed_window" }
 func (w *fixedWindowRule) Words() int      { return fixedWindowWords }
@@ -342,7 +349,8 @@ func (l FixedWindow) Share(n int64) Params {
 	return l
 }
 
-// UsedUp implements Shared: what comes in the rest of the window stays, rounded down. A window that begins with a charge began half of it ago.
+// UsedUp implements Shared: a key keeps the share of the rest of the window, rounded down. A window
+// that begins with a charge is taken to have begun half a window ago.
 func (l FixedWindow) UsedUp(fresh time.Duration) []Use {
 	length := l.QuotaWindow()
 	switch {

@@ -8,25 +8,28 @@ import (
 	"github.com/weirflow/weir/internal/u128"
 )
 
-// gcraRule is the rule of TokenBucket, LeakyBucket and SmoothBursty, which differ in when an accepted charge may go, and in what is accepted.
+// gcraRule is the rule of TokenBucket, LeakyBucket and SmoothBursty. They differ in when an
+// accepted charge may go, and in which charges are accepted.
 //
-// It is the generic cell rate algorithm (ITU-T I.371) on exact numbers. The rate is reduced so that one clock unit brings n ticks and
-// one token costs p ticks, both whole; all sums are in ticks, in 128 bits. The state is Z, the time at which the bucket is full
-// again, as whole clock units and a remainder of ticks below n:
+// It is the generic cell rate algorithm (GCRA, ITU-T I.371) in exact arithmetic. The rate is
+// reduced so that one clock unit brings n ticks and one token costs p ticks, both whole numbers.
+// All sums are in ticks, in 128 bits. The state is Z, the time at which the bucket is full again,
+// as whole clock units and a remainder of ticks below n:
 //
 //	tokens(t) = size - max(0, Z-t)/T        with T = p/n clock units, the time that brings one token
 //	a charge of c sets Z to max(Z, t) + c*T, and fits while that is at most t + size*T
 //
-// What each outstanding reservation can still give back is in the holder's Memory, and not in the state.
+// The holder's Memory, and not the state, records what each outstanding reservation can still give
+// back.
 type gcraRule struct {
 	ruleBasics
 	kind    string
 	n, p    uint64
 	size    int64     // Burst, or Queue+1
 	full    u128.Uint // size in ticks
-	passes  u128.Uint // leaky, owing: how many ticks of work may be ahead of a charge that is not delayed
+	passes  u128.Uint // leaky, owing: how many ticks of work may be ahead of a charge without delaying it
 	leaky   bool
-	owing   bool      // no charge is too large: the next one waits for it
+	owing   bool      // no charge is too large: the next charge waits for it
 	missing u128.Uint // at first contact, in ticks; 0 for a bucket that starts full
 }
 
@@ -44,7 +47,7 @@ const (
 	ticketTicksLo        // and the low ones
 )
 
-// newGCRA compiles what the three limits have in common. The parameters have been validated.
+// newGCRA compiles the common part of the three limits. The parameters have been validated.
 func newGCRA(kind string, r Rate, size int64, unit time.Duration) (*gcraRule, error) {
 	n, p, err := r.ticks(unit)
 	if err != nil {
@@ -69,7 +72,7 @@ func (b *gcraRule) LargestCost() int64 {
 	if !b.owing || b.p == 0 {
 		return b.size
 	}
-	q, _, fits := u128.Mul(uint64(b.horizon), b.n).Div(b.p) // what can be waited for
+	q, _, fits := u128.Mul(uint64(b.horizon), b.n).Div(b.p) // the most tokens that a wait can bring
 	if !fits || q > math.MaxInt64 {
 		return math.MaxInt64
 	}
@@ -83,7 +86,7 @@ func (b *gcraRule) Valid(s []int64) bool {
 	return len(s) == 0 || len(s) == bucketWords && s[wordRem] >= 0 && uint64(s[wordRem]) < b.n
 }
 
-// used is how far Z lies ahead of now, in ticks: 0 for a full bucket.
+// used is how far Z lies after now, in ticks; 0 for a full bucket.
 func (b *gcraRule) used(s []int64, now int64) u128.Uint {
 	if len(s) == 0 {
 		return u128.Uint{}
@@ -98,7 +101,7 @@ func (b *gcraRule) ticksAhead(units, rem, now int64) u128.Uint {
 	return u128.Mul(uint64(units)-uint64(now), b.n).Add(u128.From(uint64(rem)))
 }
 
-// until is how many clock units bring the given ticks; never where that is beyond the horizon.
+// until is how many clock units bring the given ticks; Never if that is beyond the horizon.
 func (b *gcraRule) until(ticks u128.Uint) int64 {
 	if ticks.IsZero() {
 		return 0
@@ -142,7 +145,7 @@ func (b *gcraRule) Charge(s []int64, now, cost int64) []int64 {
 	return b.advance(s, b.cost(cost))
 }
 
-// Book charges at now: the state says by itself when what it holds is due.
+// Book charges at now: Z itself says when charged work is due.
 func (b *gcraRule) Book(s []int64, now, _, cost int64) ([]int64, Ticket) {
 	ticks := b.cost(cost)
 	return b.Charge(s, now, cost), Ticket{ticketCost: cost, ticketTicks: int64(ticks.Hi), ticketTicksLo: int64(ticks.Lo)}
@@ -150,7 +153,7 @@ func (b *gcraRule) Book(s []int64, now, _, cost int64) ([]int64, Ticket) {
 
 func (b *gcraRule) TurnTime(due, now int64) int64 { return b.lateTurn(due, now) }
 
-// advance moves Z forward by ticks; at the end of the clock it stays there.
+// advance moves Z forward by ticks, at most to the end of the clock.
 func (b *gcraRule) advance(s []int64, ticks u128.Uint) []int64 {
 	q, r, fits := ticks.Add(u128.From(uint64(s[wordRem]))).Div(b.n)
 	if left := ClockLeft(s[wordZ]); !fits || q > left || q == left && r > 0 {
@@ -161,13 +164,14 @@ func (b *gcraRule) advance(s []int64, ticks u128.Uint) []int64 {
 	return s
 }
 
-// Note tells the ledger by how much the work of a charge is held up: by all that is ahead of the charge, less what drains until its work
-// goes. What drains is what a token bucket lacks for the cost, and what another one has ahead beyond what passes undelayed.
+// Note tells the ledger by how much the work of a charge is delayed: by all ticks ahead of the
+// charge, minus those that drain before its work goes. For a token bucket, those are the ticks that
+// it lacks for the cost; for the others, the ticks ahead beyond passes.
 func (b *gcraRule) Note(m *Memory, s []int64, n Note) {
 	ahead := b.used(s, n.At)
 	after := ahead.Add(b.cost(n.Cost))
 	if after.DivCeil(b.n) > ClockLeft(n.At) {
-		m.ledger.Reset() // part of the debt will be forgotten at the end of the clock: nothing is known of it then
+		m.ledger.Reset() // Z stops at the end of the clock, which loses part of the debt: the ledger cannot track that
 		return
 	}
 	if room := b.passes; !n.Debt {
@@ -190,7 +194,7 @@ func (b *gcraRule) Refund(m *Memory, s []int64, now int64, t Ticket, amount int6
 		return s
 	}
 	ticks, used := b.cost(amount), b.used(s, now)
-	if b.owing { // a debt is a time, and stays one where the rate changes
+	if b.owing { // a debt is a time, and stays the same time when the rate changes
 		ticks = u128.Uint{Hi: uint64(t[ticketTicks]), Lo: uint64(t[ticketTicksLo])}
 		ticks = rescale(ticks, uint64(t[ticketCost]), uint64(amount), false)
 	}
@@ -214,14 +218,15 @@ func (b *gcraRule) Look(s []int64, now int64, ahead uint64) (remaining, reset in
 	}
 	room := b.full.Min(u128.Mul(ClockLeft(now), b.n)).Sub(before)
 	q, _, fits := room.Div(b.p)
-	if !fits || q > uint64(b.size) { // permits are stored by time, and may be more than can be counted
+	if !fits || q > uint64(b.size) { // permits are stored as time, which may be more permits than an int64 holds
 		return b.size, reset
 	}
 	return int64(q), reset
 }
 
-// Convert keeps the tokens used: Z' = now + (Z-now)/T1*T2. The capacity is not in the state, so a raise helps at once and a cut may
-// leave a debt; capping that debt would mint tokens for whoever lowers and then raises.
+// Convert keeps the tokens used: Z' = now + (Z-now)/T1*T2. The capacity is not in the state, so
+// raising it helps at once, and lowering it may leave a debt. Capping that debt would mint tokens
+// for a caller that lowers and then raises the limit.
 func (b *gcraRule) Convert(s []int64, now int64, to Rule, then int64) []int64 {
 	next, ok := to.(*gcraRule)
 	switch {
@@ -235,8 +240,9 @@ func (b *gcraRule) Convert(s []int64, now int64, to Rule, then int64) []int64 {
 	return b.rescaled(s, now, next)
 }
 
-// repaid is the change of a bucket that knows debt: the time until the next charge may go stays, and with it the debt; of what is stored,
-// the time that it took to come stays, as much as there is room for.
+// repaid converts the state of a bucket that allows debt. The time until the next charge may go
+// stays, and with it the debt. Of stored permits, the time that they took to come stays, up to the
+// new capacity.
 func (b *gcraRule) repaid(s []int64, now int64, next *gcraRule) []int64 {
 	used := rescale(b.used(s, now), b.n, next.n, true).Add(next.passes).Sub(rescale(b.passes, b.n, next.n, true))
 	return next.advance(append(s[:0], now, 0), used)
@@ -254,8 +260,8 @@ func (b *gcraRule) ConvertTicket(t Ticket, _ int64, to Rule) (Ticket, bool) {
 	return t, true
 }
 
-// ConvertMemory rescales what can be given back as the state was rescaled, and rounds down. Where less is stored from now on, what has no room
-// any more is lost, whatever is given back later.
+// ConvertMemory rescales the ledger as the state was rescaled, and rounds down. If the new limit
+// stores less, permits beyond its capacity are lost, whatever is given back later.
 func (b *gcraRule) ConvertMemory(m *Memory, now int64, to Rule, s []int64) {
 	next, ok := to.(*gcraRule)
 	if !ok || next.owing != b.owing || len(s) > 0 && s[wordZ] == math.MaxInt64 {
@@ -272,7 +278,7 @@ func (b *gcraRule) ConvertMemory(m *Memory, now int64, to Rule, s []int64) {
 	}
 }
 
-// rescaled moves a state to another bucket's ticks.
+// rescaled converts a state to another bucket's ticks.
 func (b *gcraRule) rescaled(s []int64, now int64, next *gcraRule) []int64 {
 	used := rescale(b.used(s, now), b.p, next.p, true)
 	s[wordZ], s[wordRem] = now, 0
@@ -290,7 +296,7 @@ func (b *gcraRule) Load(now, spent int64) []int64 {
 	return b.Charge(b.FirstContact(nil, now), now, spent)
 }
 
-// rescale returns v*to/from, rounded up or down to a whole tick, or the largest number where it does not fit.
+// rescale returns v*to/from, rounded up or down to a whole tick, or the largest int64 on overflow.
 func rescale(v u128.Uint, from, to uint64, up bool) u128.Uint {
 	if from == to {
 		return v

@@ -31,28 +31,29 @@ func (l IntervalBucket) Compile(unit time.Duration) (Rule, error) {
 	return b, nil
 }
 
-// stepsFor is how many steps bring that many tokens.
+// stepsFor is how many steps bring n tokens.
 func stepsFor(tokens u128.Uint, refill int64) uint64 { return tokens.DivCeil(uint64(refill)) }
 
-// intervalBucketRule is the rule of IntervalBucket. What was promised for a later step is taken off the tokens of that step, and the state is then
-// one of the future: nothing goes before what was promised. (Tokens below zero instead, due when they are zero again, would let more
-// than Burst go at one step: what is left of the tokens before it, and all that it brings.)
+// intervalBucketRule is the rule of IntervalBucket. Work that is promised for a later step takes
+// the tokens of that step, and the state is then about that future step: nothing goes before
+// promised work. The alternative, a negative balance that is due when it is 0 again, would admit
+// more than Burst at one step: the tokens left before the step, and all tokens of the step.
 type intervalBucketRule struct {
 	ruleBasics
 	size, refill int64
 	every        int64 // clock units
 
-	bits   uint  // of the tokens in a word
-	latest int64 // time in a word; 0 where there is none
-	slow   bool  // too slow for one
+	bits   uint  // bits of the tokens in a word
+	latest int64 // the latest time in a word; 0 if there is no word form
+	slow   bool  // the steps are too slow for a word
 }
 
-// Words of a state of intervalBucketRule. A ticket has the cost of the reservation, and the states just after the charge and
-// before it.
+// Words of a state of intervalBucketRule. A ticket has the cost of the reservation, and the states
+// just after and before the charge.
 const (
 	wordTokens   = iota // may be below 0: a debt
-	wordAnchor          // the time of the last step that is counted
-	wordPromised        // the latest time promised that lies ahead; none
+	wordAnchor          // the time of the last counted step
+	wordPromised        // the latest promised time in the future; or none
 	intervalWords
 
 	ticketIntervalAfter  = ticketCost + 1
@@ -69,8 +70,8 @@ func (b *intervalBucketRule) Valid(s []int64) bool {
 	return len(s) == 0 || len(s) == intervalWords && s[wordTokens] <= b.size
 }
 
-// at is the bucket at now, or at the latest time that was promised: its tokens, and the step that they are counted from. A bucket that
-// is full counts from now.
+// at returns the bucket at now, or at the latest promised time: its tokens, and the step from which
+// they are counted. A full bucket counts from now.
 func (b *intervalBucketRule) at(s []int64, now int64) (tokens, anchor, wait int64) {
 	if len(s) == 0 {
 		return b.size, now, 0
@@ -80,7 +81,7 @@ func (b *intervalBucketRule) at(s []int64, now int64) (tokens, anchor, wait int6
 	return tokens, anchor, wait
 }
 
-// stepped lets the steps up to t come.
+// stepped adds the tokens of the steps up to t.
 func (b *intervalBucketRule) stepped(tokens, anchor, t int64) (int64, int64) {
 	if tokens >= b.size {
 		return b.size, max(anchor, t)
@@ -96,7 +97,8 @@ func (b *intervalBucketRule) stepped(tokens, anchor, t int64) (int64, int64) {
 	return tokens + int64(steps)*b.refill, anchor + int64(steps)*b.every
 }
 
-// due is how long after now as many steps have come as bring the lacking tokens; never beyond the end of the clock.
+// due is how long after now the missing tokens have come; Never if that is beyond the end of the
+// clock.
 func (b *intervalBucketRule) due(lacks u128.Uint, anchor, now int64) int64 {
 	span := u128.Mul(stepsFor(lacks, b.refill), uint64(b.every))
 	if anchor >= now {
@@ -110,7 +112,7 @@ func (b *intervalBucketRule) due(lacks u128.Uint, anchor, now int64) int64 {
 	return int64(span.Lo)
 }
 
-// lacking is how far tokens are from what is asked.
+// lacking is how many tokens a cost lacks.
 func lacking(tokens int64, ahead uint64, cost int64) u128.Uint {
 	asked := u128.From(ahead).Add(u128.From(uint64(cost)))
 	if tokens < 0 {
@@ -153,8 +155,8 @@ func (b *intervalBucketRule) Book(s []int64, now, due, cost int64) ([]int64, Tic
 	return s, t
 }
 
-// Note tells the ledger how many tokens are lacking when the work of a charge goes: when the last of the work goes that was promised a
-// time, or later.
+// Note tells the ledger how many tokens are lacking when the work of a charge goes, or when the
+// last promised work goes, if that is later.
 func (b *intervalBucketRule) Note(m *Memory, s []int64, n Note) {
 	tokens, _, _ := b.at(s, max(n.At, n.Due))
 	if m.ledger.Charged(u128.From(uint64(b.size) - uint64(tokens))); n.ID != 0 {
@@ -166,8 +168,8 @@ func (b *intervalBucketRule) NeedsMemory() bool { return true }
 
 func (b *intervalBucketRule) Drop(m *Memory, t Ticket) { m.ledger.Drop(t.id()) }
 
-// Refund puts tokens back; the steps stay where they are, also where it was the cancelled charge that began them. Where nothing was charged
-// since, the state is as it was before, with its steps and what was promised.
+// Refund puts tokens back. The steps stay where they are, even if the cancelled charge began them.
+// If nothing was charged since, the state is as it was before, with its steps and promises.
 func (b *intervalBucketRule) Refund(m *Memory, s []int64, now int64, t Ticket, amount int64) []int64 {
 	if m == nil || len(s) == 0 {
 		return s
@@ -199,8 +201,8 @@ func (b *intervalBucketRule) Look(s []int64, now int64, ahead uint64) (remaining
 	return tokens - int64(ahead), reset
 }
 
-// Convert keeps the tokens used, and the steps where they were; steps of the new length that would have been before the change do not
-// count.
+// Convert keeps the tokens used, and the last step. Steps of the new length that would have come
+// before the change do not count.
 func (b *intervalBucketRule) Convert(s []int64, now int64, to Rule, then int64) []int64 {
 	next, ok := to.(*intervalBucketRule)
 	switch {
@@ -210,7 +212,7 @@ func (b *intervalBucketRule) Convert(s []int64, now int64, to Rule, then int64) 
 		return s
 	}
 	tokens, anchor, _ := b.at(s, now)
-	used := uint64(b.size) - uint64(tokens) // which may be more than an int64 holds
+	used := uint64(b.size) - uint64(tokens) // may be more than an int64 holds
 	tokens = Minus(Minus(next.size, int64(used/2)), int64(used-used/2))
 	if t := max(now, s[wordPromised]); anchor < t {
 		anchor = t - int64((uint64(t)-uint64(anchor))%uint64(next.every))
@@ -221,11 +223,11 @@ func (b *intervalBucketRule) Convert(s []int64, now int64, to Rule, then int64) 
 
 func (b *intervalBucketRule) ConvertTicket(t Ticket, _ int64, to Rule) (Ticket, bool) {
 	_, ok := to.(*intervalBucketRule)
-	t[ticketCost] = none // a state from before the change is none of the new ones
+	t[ticketCost] = none // a state from before the change is not valid afterwards
 	return t, ok
 }
 
-// ConvertMemory keeps everything: the tokens that are lacking stay the same.
+// ConvertMemory keeps the ledger: the lacking tokens stay the same.
 func (b *intervalBucketRule) ConvertMemory(m *Memory, _ int64, to Rule, _ []int64) {
 	if _, ok := to.(*intervalBucketRule); !ok {
 		m.Reset()
@@ -239,7 +241,8 @@ func (b *intervalBucketRule) Spent(s []int64, now int64) int64 {
 
 func (b *intervalBucketRule) Load(now, spent int64) []int64 { return b.Charge(nil, now, spent) }
 
-// The word of an IntervalBucket is the time of the last step that is counted, and how many tokens are taken.
+// The word of an IntervalBucket is the time of the last counted step, and the number of used
+// tokens.
 
 func (b *intervalBucketRule) Rebase(s []int64, now int64) (base, reach int64, kept bool) {
 	if b.latest == 0 || b.slow || len(s) > 0 && s[wordPromised] != none {
@@ -291,7 +294,7 @@ func (b *intervalBucketRule) StepWord(_ *WordRange, word, now, cost int64, charg
 	return at<<b.bits | taken, b.size - taken, reset, retry
 }
 
-// steps is how many steps bring some tokens, above 0.
+// steps is how many steps bring n tokens; n is above 0.
 func (b *intervalBucketRule) steps(tokens int64) int64 {
 	if tokens <= b.refill {
 		return 1

@@ -5,22 +5,24 @@ import (
 	"time"
 )
 
-// A Kind is an algorithm with everything that the rest of Weir has to know of it: what its parameters are called and mean, and what becomes
-// of it in each place where a limit can be. It is defined in the algorithm's file. No other package switches over kinds: what it needs to
-// know is here, or in a method of Params.
+// A Kind is an algorithm with everything that the rest of Weir needs to know about it: the names
+// and meaning of its parameters, and how it behaves in each place that takes limits. It is defined
+// in the algorithm's file. No other package switches over kinds: what it needs is here, or in a
+// method of Params.
 //
-// Where an algorithm cannot be in one of the places, the reason stands here in words: those of a user who asks why. A test in proof/ goes
-// over all kinds and places, and fails where neither holds.
+// If an algorithm is not supported in one of the places, a No... field has the reason, written for
+// a user. A test in proof/ goes over all kinds and places, and fails if neither the support nor a
+// reason exists.
 type Kind struct {
 	Name   string  // as policy files write it
-	GoName string  // of the struct in package weir
+	GoName string  // the name of the struct in package weir
 	Doc    string  // one or two sentences, for the schema of policy files
-	Page   string  // the heading of its part of docs/algorithms.md
+	Page   string  // the heading of its section in docs/algorithms.md
 	Fields []Field // in the order of the struct's
 	Zero   Params  // the parameters, all zero
-	Script Script  // that decides about it in a store
+	Script Script  // the script that decides about it in a store
 
-	NoRule     string // why it has no Rule, so that it is neither taken nor kept by key
+	NoRule     string // why it has no Rule: it is neither taken nor kept by key
 	NoShare    string // why failover has no share of it; otherwise Zero is a Shared
 	NoLease    string // why tokens of it cannot be leased; otherwise Zero is a Leased
 	NoStore    string // why no store keeps it; otherwise Zero is a Stored
@@ -29,7 +31,7 @@ type Kind struct {
 	NoOverride string // why single keys cannot have parameters of their own
 
 	Queues      bool // requests over the rate wait in it
-	KeepsCharge bool // a request that is given up while it is held back stays charged
+	KeepsCharge bool // a request that is given up while it is delayed stays charged
 }
 
 // Params are the parameters of a limit, as a user wrote them: defaults are not filled in.
@@ -38,48 +40,55 @@ type Params interface {
 	Kind() *Kind
 	// Compile returns the rule for clock units of length unit. The parameters have been validated.
 	Compile(unit time.Duration) (Rule, error)
-	// MostPerRequest is the largest cost of one request, and the field that sets it; none where no cost is too large.
+	// MostPerRequest is the largest cost of one request, and the field that sets it; none if no
+	// cost is too large.
 	MostPerRequest() (cost int64, field string)
-	// QuotaWindow is the time that a RateLimit-Policy names for the quota: how long a bucket takes to fill, or a window lasts. Of windows of
-	// several lengths it is the longest, so that no client that spreads the quota over it is refused.
+	// QuotaWindow is the time that a RateLimit-Policy header names for the quota: how long a bucket
+	// takes to fill, or a window lasts. Of windows of several lengths it is the longest, so that no
+	// client that spreads the quota over it is refused.
 	QuotaWindow() time.Duration
 	// MostWords bounds the memory of a state, in words.
 	MostWords() int64
-	// Resets reports whether a used state equals an untouched one after a while, so that a table may drop it then.
+	// Resets reports whether a used state becomes idle after a while, so that a table may evict it
+	// then.
 	Resets() bool
 }
 
-// Shared is the Params of algorithms of which failover has a share.
+// Shared is the Params of algorithms that failover can divide into shares.
 type Shared interface {
 	Params
 	// Share is the part that each of n nodes may use, n > 1, so that together they stay within what the limit admits. What is rounded is
 	// rounded down, and no capacity is below 1.
 	Share(n int64) Params
-	// UsedUp is what a key has used before now if it has used all it could at the limit's pace. fresh is how long it takes until a state
-	// that is charged 1 now for the first time equals an untouched one: the rest of a window.
+	// UsedUp is what a key has used before now if it has used all it could at the limit's pace.
+	// fresh is how long a new state that is charged 1 now takes to become idle: the rest of a
+	// window.
 	UsedUp(fresh time.Duration) []Use
 }
 
 // A Use is part of what a key is taken to have used when an outage begins.
 type Use struct {
-	Before time.Duration // how long before that
+	Before time.Duration // how long before now
 	Cost   int64         // at most
-	Keep   int64         // what is left to it at least
+	Keep   int64         // the least that is left to the key
 }
 
 // Leased is the Params of algorithms whose tokens can be leased: taken from a store ahead of their use.
 type Leased interface {
 	Params
-	// LeaseEnds is how much longer tokens that are charged now are counted as of now, so that using them within that time admits nothing that
-	// the limit would not. reset is the ResetAfter just after the charge, and unit what it may be rounded up by. ok is false for a bucket,
-	// which has no such time.
+	// LeaseEnds is how much longer tokens that are charged now are counted as of now, so that using
+	// them within that time admits nothing that the limit would not. reset is the ResetAfter just
+	// after the charge, and unit is what it may be rounded up by. ok is false for a bucket, which
+	// has no such time.
 	LeaseEnds(reset, unit time.Duration) (d time.Duration, ok bool)
 	// LongestLease is the longest that LeaseEnds can be.
 	LongestLease() time.Duration
-	// LeasePause is the least time between two questions to a store about a key that was refused. It is short enough that no bucket fills up
-	// and no window stays unused; 0 where capacity returns all at once.
+	// LeasePause is the least time between two calls of a store about a key that was refused. It is
+	// short enough that no bucket fills up and no window stays unused; 0 if capacity returns all at
+	// once.
 	LeasePause(lifetime time.Duration) time.Duration
-	// MoreWait is how much longer it takes until a cost fits that is larger by more; ok is false where that cannot be told.
+	// MoreWait is how much longer it takes until a cost fits that is larger by more; ok is false if
+	// that is unknown.
 	MoreWait(more int64) (d time.Duration, ok bool)
 	// LeaseResets reports whether a lease ends for good at the state's reset, as a window does.
 	LeaseResets() bool
@@ -97,7 +106,7 @@ type Field struct {
 	Doc      string  // one sentence
 }
 
-// Unless is a case in which a field is not required: where another one matches a regular expression.
+// Unless is a case in which a field is not required: another field matches a regular expression.
 type Unless struct{ Field, Pattern string }
 
 // A FieldType is how a parameter is written.
@@ -129,7 +138,7 @@ func Kinds() []*Kind {
 	}
 }
 
-// KindOf is the kind of a limit of package weir; nil for one that All returned, and for nil.
+// KindOf is the kind of a limit of package weir; nil for an All, and for nil.
 func KindOf(limit any) *Kind {
 	if limit == nil {
 		return nil
@@ -143,9 +152,9 @@ func KindOf(limit any) *Kind {
 	return nil
 }
 
-// ParamsOf is the parameters of a limit of package weir; nil for one that All returned, and for nil. It copies field by field, by name.
-//
-// This package cannot import package weir, and package weir does not export what only its neighbours need.
+// ParamsOf is the parameters of a limit of package weir; nil for an All, and for nil. It copies
+// field by field, by name: this package cannot import package weir, and package weir does not
+// export what only this package needs.
 func ParamsOf(limit any) Params {
 	k := KindOf(limit)
 	if k == nil {
@@ -163,7 +172,7 @@ func WithParams[L any](limit L, p Params) L {
 	return l.Interface().(L)
 }
 
-// copyFields sets each field that the other struct has too.
+// copyFields sets each field that both structs have.
 func copyFields(to, from reflect.Value) {
 	for i := range to.NumField() {
 		if f := from.FieldByName(to.Type().Field(i).Name); f.IsValid() {

@@ -6,9 +6,10 @@ import (
 	"github.com/weirflow/weir/internal/outstanding"
 )
 
-// A Memory is what a holder of a state keeps beside it while reservations are outstanding: neither settled nor cancelled. With it, giving
-// one back leaves the state as if its charge had never been made (docs/guarantees.md, "Cancelling a reservation"). Which part of it is used
-// is the rule's own business. While nothing is outstanding there is no need for one.
+// A Memory is what the holder of a state keeps beside it while reservations are outstanding:
+// neither settled nor cancelled. With it, giving a reservation back leaves the state as if its
+// charge had never been made (docs/guarantees.md, "Cancelling a reservation"). Each rule uses the
+// part of it that it needs. While nothing is outstanding, no Memory is needed.
 //
 // The zero Memory is empty and ready to use.
 type Memory struct {
@@ -22,8 +23,8 @@ func (m *Memory) Empty() bool {
 	return m.ledger.Empty() && m.journal.Empty() && !slices.ContainsFunc(m.parts, func(p Memory) bool { return !p.Empty() })
 }
 
-// TakeInexact returns how many reservations since it was last called were too many to be remembered exactly: of those, less may be given back
-// than was charged.
+// TakeInexact returns how many reservations, since its last call, were too many to be remembered
+// exactly: those may give back less than was charged.
 func (m *Memory) TakeInexact() uint64 {
 	n := m.ledger.TakeInexact() + m.journal.TakeInexact()
 	for i := range m.parts {
@@ -32,7 +33,7 @@ func (m *Memory) TakeInexact() uint64 {
 	return n
 }
 
-// Reset makes a Memory a new one, and keeps little memory.
+// Reset empties a Memory, and frees most of its space.
 func (m *Memory) Reset() {
 	m.ledger.Reset()
 	m.journal.Reset()
@@ -42,7 +43,7 @@ func (m *Memory) Reset() {
 	m.parts = m.parts[:0]
 }
 
-// part is the memory of one part of an All of n parts; nil of none.
+// part is the memory of one part of an All of n parts; nil for a nil Memory.
 func (m *Memory) part(i, n int) *Memory {
 	if m == nil {
 		return nil
@@ -53,13 +54,13 @@ func (m *Memory) part(i, n int) *Memory {
 	return &m.parts[i]
 }
 
-// A Note is what a rule is told of a charge before it is made.
+// A Note describes a charge to a rule before it is made.
 type Note struct {
 	ID   outstanding.ID // of a reservation; 0 for any other charge
-	At   int64          // as of when it is charged
+	At   int64          // the time as of which it is charged
 	Due  int64          // when its work goes, as Plan said
 	Cost int64
-	Debt bool // the work was done already, and waited for nothing
+	Debt bool // the work was already done, and was not delayed
 }
 
 // ticketID is the word of each ticket that holds the reservation's ID.

@@ -13,13 +13,13 @@ import (
 type NginxBucket struct {
 	Rate       Rate
 	Queue      int64
-	DelayAfter int64 // what is held back is the caller's to see to
+	DelayAfter int64 // the caller has to delay requests itself, see Delay
 }
 
-// Thousand is how many parts nginx divides a request into.
+// Thousand is nginx's unit: it counts in thousandths of a request.
 const Thousand = 1000
 
-// Thousandths is what drains in a second, in whole thousandths of a request.
+// Thousandths is the rate in whole thousandths of a request a second.
 func (l NginxBucket) Thousandths() uint64 {
 	return uint64(l.Rate.N * Thousand / int64(l.Rate.Per/time.Second))
 }
@@ -29,7 +29,7 @@ func (l NginxBucket) DrainsInTime() bool {
 	return !u128.Mul(uint64(MaxSpan/time.Second), l.Thousandths()).Less(u128.Mul(uint64(l.Queue+1), Thousand))
 }
 
-// Delay is how long nginx holds back a request of that cost, which was admitted and left the bucket at a level.
+// Delay is how long nginx delays an admitted request of that cost, which left the bucket at level.
 func (l NginxBucket) Delay(level, cost int64) time.Duration {
 	above := level - (cost+l.DelayAfter)*Thousand // by the first unit of the cost
 	if above <= 0 {
@@ -52,11 +52,11 @@ func (l NginxBucket) Compile(unit time.Duration) (Rule, error) {
 	}, nil
 }
 
-// nginxBucketRule is the rule of NginxBucket. The level is what is in the bucket, each request a Thousand: nginx's excess is the level without
-// the request that was admitted last.
+// nginxBucketRule is the rule of NginxBucket. The level is the content of the bucket, a Thousand
+// per request: nginx's excess is the level without the request that was admitted last.
 //
-// Nginx takes a reading more than a minute earlier than the last as 1 ms after it, which only a clock of 32 bits that has wrapped can show.
-// Here every earlier reading is the last one, as for all limits.
+// Nginx treats a reading more than a minute before the last one as 1 ms after it, as only a wrapped
+// 32-bit clock can show that. Here every earlier reading counts as the last one, as for all limits.
 type nginxBucketRule struct {
 	ruleBasics
 	rate uint64 // thousandths that drain in a second
@@ -85,7 +85,7 @@ func (b *nginxBucketRule) Valid(s []int64) bool {
 	return len(s) == 0 || len(s) == thousandthsWords && s[wordLevel] >= 0 && s[wordLast] >= first && s[wordLast] <= math.MaxInt64/b.ms
 }
 
-// millisecond is the one that a reading is in, and how far it is into it.
+// millisecond returns the millisecond of a reading, and how far the reading is into it.
 func (b *nginxBucketRule) millisecond(now int64) (ms, into int64) {
 	ms, into = now/b.ms, now%b.ms
 	if into < 0 {
@@ -94,12 +94,11 @@ func (b *nginxBucketRule) millisecond(now int64) (ms, into int64) {
 	return ms, into
 }
 
-// Level is what is in the bucket, with so many more requests.
+// Level is the level with more requests.
 func (b *nginxBucketRule) Level(s []int64, now, more int64) int64 {
 	return plus(b.level(s, now), more*Thousand) // more is at most the size
 }
 
-// level is what is in the bucket.
 func (b *nginxBucketRule) level(s []int64, now int64) int64 {
 	if len(s) == 0 {
 		return 0
@@ -108,12 +107,12 @@ func (b *nginxBucketRule) level(s []int64, now int64) int64 {
 	if ms <= s[wordLast] {
 		return s[wordLevel]
 	}
-	drained, _, _ := u128.Mul(b.rate, uint64(ms)-uint64(s[wordLast])).Div(Thousand) // where it does not fit it is the largest number
+	drained, _, _ := u128.Mul(b.rate, uint64(ms)-uint64(s[wordLast])).Div(Thousand) // on overflow it is the largest number
 	return s[wordLevel] - int64(min(drained, uint64(s[wordLevel])))
 }
 
-// until is how long after now so much more than the bucket may hold has drained: from the last charge on, or from now on where the bucket is
-// empty.
+// until is how long after now the excess over what the bucket may hold has drained: since the last
+// charge, or from now on if the bucket is empty.
 func (b *nginxBucketRule) until(s []int64, now int64, tooMuch u128.Uint) int64 {
 	ms, into := b.millisecond(now)
 	last := ms
@@ -140,7 +139,8 @@ func (b *nginxBucketRule) until(s []int64, now int64, tooMuch u128.Uint) int64 {
 	return int64(units.Lo)
 }
 
-// behind is what the bucket will hold, given what is ahead: from the last charge, or from now on where it is empty by itself.
+// behind is the level behind a queue: since the last charge, or from now on if the bucket is empty
+// without the queue.
 func (b *nginxBucketRule) behind(s []int64, now int64, ahead uint64, cost int64) (sum u128.Uint) {
 	if b.level(s, now) > 0 {
 		sum = u128.From(uint64(s[wordLevel]))
@@ -148,7 +148,8 @@ func (b *nginxBucketRule) behind(s []int64, now int64, ahead uint64, cost int64)
 	return sum.Add(u128.Mul(ahead, Thousand)).Add(u128.Mul(uint64(cost), Thousand))
 }
 
-// Plan behind others goes by volume: each of them that is served cuts off less than a thousandth, which makes it later.
+// Plan goes by volume behind a queue, and may name too early a time: each charge of the queue
+// truncates less than a thousandth.
 func (b *nginxBucketRule) Plan(s []int64, now int64, ahead uint64, cost int64) Plan {
 	level := u128.From(uint64(b.level(s, now))).Add(u128.Mul(ahead, Thousand)).Add(u128.Mul(uint64(cost), Thousand))
 	if !u128.From(b.full).Less(level) {
@@ -167,7 +168,7 @@ func (b *nginxBucketRule) Charge(s []int64, now, cost int64) []int64 {
 		s = append(s, 0, ms)
 	}
 	level := b.level(s, now)
-	more := u128.Mul(uint64(cost), Thousand).Min(u128.From(uint64(math.MaxInt64 - level))) // a debt beyond that is forgotten
+	more := u128.Mul(uint64(cost), Thousand).Min(u128.From(uint64(math.MaxInt64 - level))) // a debt beyond that is lost
 	s[wordLevel], s[wordLast] = level+int64(more.Lo), max(s[wordLast], ms)
 	return s
 }
@@ -176,8 +177,9 @@ func (b *nginxBucketRule) Book(s []int64, now, _, cost int64) ([]int64, Ticket) 
 	return b.Charge(s, now, cost), Ticket{}
 }
 
-// Note keeps the charge in the journal: what drains is cut off at each charge, so that what an older one still adds cannot be told without
-// making the others again. What was charged before the bucket was last empty adds nothing.
+// Note keeps the charge in the journal. Each charge truncates what has drained, so the remaining
+// effect of an older charge is only known by making the later ones again. Charges from before the
+// bucket was last empty have no effect any more.
 func (b *nginxBucketRule) Note(m *Memory, s []int64, n Note) {
 	if b.level(s, n.At) == 0 {
 		m.journal.Clear()
@@ -185,7 +187,7 @@ func (b *nginxBucketRule) Note(m *Memory, s []int64, n Note) {
 	m.journal.Charged(s, outstanding.Charge{ID: n.ID, Cost: n.Cost, Goes: [5]int64{n.At}}, b.again)
 }
 
-// again makes a charge of the journal.
+// again repeats a charge of the journal.
 func (b *nginxBucketRule) again(s []int64, c outstanding.Charge) []int64 {
 	return b.Charge(s, c.Goes[0], c.Cost)
 }
@@ -211,7 +213,7 @@ func (b *nginxBucketRule) Look(s []int64, now int64, ahead uint64) (remaining, r
 	return int64(u128.From(b.full).Sub(level).Lo / Thousand), reset
 }
 
-// Convert keeps what is in the bucket.
+// Convert keeps the level.
 func (b *nginxBucketRule) Convert(s []int64, now int64, to Rule, then int64) []int64 {
 	if _, ok := to.(*nginxBucketRule); !ok {
 		return convertAcross(b, s, now, to, then)
@@ -265,7 +267,8 @@ func (l NginxBucket) MostWords() int64 { return 8 }
 // Resets implements Params.
 func (l NginxBucket) Resets() bool { return true }
 
-// Share implements Shared. nginx has whole requests a second or a minute only: the rate is rounded down to one a minute, and is at least that.
+// Share implements Shared. nginx only has whole requests a second or a minute: the rate is rounded
+// down to a whole number a minute, and is at least one a minute.
 func (l NginxBucket) Share(n int64) Params {
 	if l.Rate.Per == time.Second && l.Rate.N%n == 0 {
 		l.Rate.N /= n
@@ -279,5 +282,5 @@ func (l NginxBucket) Share(n int64) Params {
 	return l
 }
 
-// UsedUp implements Shared: nothing that would not have been held back is left.
+// UsedUp implements Shared: the key has used all requests that would go without delay.
 func (l NginxBucket) UsedUp(time.Duration) []Use { return usedAll(l.Queue - l.DelayAfter) }

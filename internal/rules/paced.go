@@ -2,17 +2,18 @@ package rules
 
 import "time"
 
-// Paced is the Params of algorithms whose requests are above a rate by some amount, which logs name in nginx's words.
+// Paced is the Params of algorithms with an excess: by how much a request is above the rate, as
+// nginx logs it.
 type Paced interface {
 	Params
-	// Excess is by how much a request is above the rate, in thousandths, as nginx counts it: the first from idle by nothing. level and reset
-	// are those of the decision.
+	// Excess is by how much a request is above the rate, in thousandths, as nginx counts it: 0 for
+	// the first request from idle. level and reset are those of the decision.
 	Excess(admitted bool, level int64, reset time.Duration, cost int64) int64
 }
 
-// excess is Paced.Excess of a bucket, of which all that was used has drained after reset.
+// excess is Paced.Excess of a bucket that is empty after reset.
 func (r Rate) excess(admitted bool, reset time.Duration, cost int64) int64 {
-	used := float64(reset) / float64(r.Per) * float64(r.N) * Thousand // for logs alone
+	used := float64(reset) / float64(r.Per) * float64(r.N) * Thousand // floating point: only logs show it
 	if !admitted {
 		used += float64(cost) * Thousand
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/weirflow/weir/internal/u128"
 )
 
-// part is v/n, rounded down, and at least 1; what is not valid stays so.
+// part is v/n, rounded down, and at least 1; an invalid v stays invalid.
 func part(v, n int64) int64 {
 	if v < 1 {
 		return v
@@ -33,7 +33,7 @@ func (r Rate) dividedBy(n int64) Rate {
 	return Rate{N: max(1, v.Int64()), Per: MaxSpan}
 }
 
-// timeFor is how long the rate takes to bring n, rounded up; the longest duration where that does not fit.
+// timeFor is how long the rate takes to bring n, rounded up; the longest duration on overflow.
 func (r Rate) timeFor(n int64) time.Duration {
 	if n <= 0 || r.Per <= 0 {
 		return 0
@@ -44,7 +44,7 @@ func (r Rate) timeFor(n int64) time.Duration {
 	return time.Duration(min(u128.Mul(uint64(n), uint64(r.Per)).DivCeil(uint64(r.N)), math.MaxInt64))
 }
 
-// mulDiv is a*b/c, rounded down, of numbers that are not negative and a quotient that fits.
+// mulDiv is a*b/c, rounded down. The numbers are at least 0, and the quotient must fit.
 func mulDiv(a, b, c int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	if hi >= uint64(c) {
@@ -67,10 +67,10 @@ func spread(limit int64, window time.Duration, pieces int) (all []Use) {
 	return all
 }
 
-// usedAll is the use of all that a bucket had saved up, but for what it keeps.
+// usedAll is the use of everything that a bucket had saved up, except what it keeps.
 func usedAll(keep int64) []Use { return []Use{{Cost: math.MaxInt64, Keep: keep}} }
 
-// filling is how long a bucket takes to be full once all of it was taken at once.
+// filling is how long an empty bucket takes to fill.
 func filling(p Params) time.Duration {
 	size, _ := p.MostPerRequest()
 	r, err := p.Compile(time.Nanosecond)

@@ -33,15 +33,16 @@ type slidingCounterRule struct {
 	limit, window int64
 	first, last   int64 // windows of the clock
 
-	bits  uint  // of each count in a word
-	reach int64 // of a word's times; 0 where there is none
+	bits  uint  // bits of each count in a word
+	reach int64 // the reach of a word's times; 0 if there is no word form
 }
 
-// Words of a state of slidingCounterRule. A window is known by its number, as the first one of the clock begins before it.
+// Words of a state of slidingCounterRule. Windows are numbered, as the first window of the clock
+// begins before the clock does.
 const (
 	wordNumber   = iota // of the current window
-	wordCurrent         // what was counted in it
-	wordPrevious        // what was counted in the one before
+	wordCurrent         // its count
+	wordPrevious        // the count of the window before
 	weightedWords
 )
 
@@ -56,10 +57,11 @@ func (w *slidingCounterRule) Valid(s []int64) bool {
 		len(s) == weightedWords && s[wordNumber] >= w.first && s[wordNumber] <= w.last && s[wordCurrent] >= 0 && s[wordPrevious] >= 0
 }
 
-// counts is a state as of a time, which is so far into the current window, or, for an earlier reading, so long before it.
+// counts is a state at a time: how far it is into the current window, or for an earlier reading how
+// long before it.
 type counts struct{ number, current, previous, into, before int64 }
 
-// number is that of the window that t is in.
+// number is the number of the window that contains t.
 func (w *slidingCounterRule) number(t int64) int64 {
 	n := t / w.window
 	if t < 0 && n*w.window != t {
@@ -68,7 +70,7 @@ func (w *slidingCounterRule) number(t int64) int64 {
 	return n
 }
 
-// at brings a state to now. An earlier reading than the current window counts as its beginning.
+// at brings a state to now. A reading before the current window counts as its beginning.
 func (w *slidingCounterRule) at(s []int64, now int64) counts {
 	here := w.number(now)
 	c := counts{number: here}
@@ -98,8 +100,9 @@ func (w *slidingCounterRule) fits(c counts, cost int64) bool {
 	return !u128.Mul(uint64(w.limit-cost-c.current), uint64(w.window)).Less(old)
 }
 
-// Plan names the exact time for the first in line. Behind others it names one that the turn cannot come before, and may come after: it goes
-// by volume, as if those ahead filled each window to the limit.
+// Plan names the exact time for the first waiter. Behind others, the turn may come later than the
+// time that it names, but never earlier: it goes by volume, as if those ahead filled each window to
+// the limit.
 func (w *slidingCounterRule) Plan(s []int64, now int64, ahead uint64, cost int64) Plan {
 	c := w.at(s, now)
 	wait := w.wait(c, cost)
@@ -123,9 +126,10 @@ func (w *slidingCounterRule) wait(c counts, cost int64) int64 {
 	return plus(w.next(c, 1), w.enough(c.current, w.limit-cost))
 }
 
-// behind is a wait that the turn of a cost cannot come sooner than, behind others. Where all of them fit into this window, the turn comes in it
-// no sooner than one cost as large as they are together would. What does not fit goes in later windows, none of which takes more than
-// the limit: so many begin before the one that the turn is in.
+// behind is a lower bound of the wait of a cost behind a queue. If the queue fits into this window,
+// the turn comes no sooner than that of one cost as large as the whole queue. What does not fit
+// goes in later windows, each of which takes at most the limit: at least that many begin before the
+// turn's window.
 func (w *slidingCounterRule) behind(c counts, ahead uint64, cost int64) int64 {
 	free := max(Minus(w.limit, c.current), 0)
 	sum := u128.From(ahead).Add(u128.From(uint64(cost)))
@@ -142,7 +146,7 @@ func (w *slidingCounterRule) next(c counts, n uint64) int64 {
 	return int64(windows.Min(u128.From(math.MaxInt64)).Lo)
 }
 
-// enough is how long into a window it is until no more than room is left of what was counted before it.
+// enough is how far into a window the weighted count of the window before is down to room.
 func (w *slidingCounterRule) enough(previous, room int64) int64 {
 	if previous == 0 {
 		return 0
@@ -161,7 +165,8 @@ func (w *slidingCounterRule) Book(s []int64, now, _, cost int64) ([]int64, Ticke
 	return s, Ticket{wordNumber: s[wordNumber]}
 }
 
-// Refund takes back from the window that was counted in, while it is the current one or the one before.
+// Refund lowers the count of the charge's window, while that is the current window or the one
+// before.
 func (w *slidingCounterRule) Refund(_ *Memory, s []int64, now int64, t Ticket, amount int64) []int64 {
 	if len(s) == 0 {
 		return s
@@ -195,7 +200,8 @@ func (w *slidingCounterRule) Look(s []int64, now int64, ahead uint64) (remaining
 	return left - int64(ahead), reset
 }
 
-// Convert keeps both counts; with another window, they count in the one that holds now and the one before.
+// Convert keeps both counts. If the window changes, they count in the window of now and the one
+// before.
 func (w *slidingCounterRule) Convert(s []int64, now int64, to Rule, then int64) []int64 {
 	next, ok := to.(*slidingCounterRule)
 	switch {
@@ -222,7 +228,8 @@ func (w *slidingCounterRule) Load(now, spent int64) []int64 {
 	return w.Charge(nil, now, min(spent, w.limit))
 }
 
-// The word of a SlidingCounter is the number of the current window from the base on, and what was counted in it and in the one before.
+// The word of a SlidingCounter is the number of the current window from the base on, and the counts
+// of it and of the window before.
 
 func (w *slidingCounterRule) Rebase(s []int64, now int64) (base, reach int64, kept bool) {
 	if w.reach == 0 || w.window > w.horizon/4 {
@@ -233,7 +240,7 @@ func (w *slidingCounterRule) Rebase(s []int64, now int64) (base, reach int64, ke
 		number = s[wordNumber]
 	}
 	if number == w.first {
-		return 0, 0, false // it begins before the clock
+		return 0, 0, false // the window begins before the clock
 	}
 	return number * w.window, w.reach, kept
 }

@@ -13,13 +13,13 @@ import (
 type SlidingLog struct {
 	Limit      int64
 	Window     time.Duration
-	MaxEntries int // 0: Limit, or 4096 where that is less
+	MaxEntries int // default: Limit, at most 4096
 }
 
 // maxEntries bounds the memory of a log without MaxEntries.
 const maxEntries = 4096
 
-// Normal has the MaxEntries that is in force.
+// Normal fills in MaxEntries.
 func (l SlidingLog) Normal() SlidingLog {
 	if l.MaxEntries == 0 {
 		l.MaxEntries = int(max(2, min(l.Limit, maxEntries)))
@@ -36,31 +36,31 @@ func (l SlidingLog) Compile(unit time.Duration) (Rule, error) {
 	return &slidingLogRule{ruleBasics: basicsFor(unit), limit: l.Limit, window: window, most: l.Normal().MaxEntries}, nil
 }
 
-// slidingLogRule is the rule of SlidingLog. Its charges are in the order of their times; those that have left are skipped at the next charge, and
-// their memory is used again once they are half of all.
+// slidingLogRule is the rule of SlidingLog. Charges are ordered by time. Expired charges are
+// skipped at the next charge, and their memory is reused once they are half of all.
 //
-// A charge has left only once the clock says so. What will have left by a time that is promised counts no more at that time, but stays: the
-// promise may be given back.
+// A charge expires only once the clock says so. A charge that will have expired at a promised time
+// does not count at that time, but stays in the log: the promise may be given back.
 type slidingLogRule struct {
 	ruleBasics
 	limit, window int64
 	most          int
 }
 
-// Words of a state of slidingLogRule. Each charge is two words, its time and its cost.
+// Words of a state of slidingLogRule. Each charge is two words: its time and its cost.
 const (
-	wordLatest  = iota // the latest time that was promised and lies ahead; none
-	wordSum            // of the costs that are remembered; the largest number stands for all above it
-	wordSkipped        // how many words of charges are skipped
+	wordLatest  = iota // the latest promised time in the future; or none
+	wordSum            // the sum of the remembered costs, saturated
+	wordSkipped        // how many words of expired charges are skipped
 	loggedWords
 )
 
 // Words of a Ticket of slidingLogRule.
 const (
 	ticketTime    = iota
-	ticketAmount  // what is left of the cost
-	ticketPromise // the latest promise before it
-	ticketJoined  // the two charges that became one to make room for it, as in a state; two costs of 0 if none did
+	ticketAmount  // the part of the cost that was not given back
+	ticketPromise // the latest promise before the charge
+	ticketJoined  // the two charges that were merged to make room for it, as in a state; two costs of 0 if none were
 )
 
 func (w *slidingLogRule) Kind() string       { return "sliding_log" }
@@ -84,7 +84,7 @@ func (w *slidingLogRule) Valid(s []int64) bool {
 	return sumFrom(s, entries(s)) == s[wordSum]
 }
 
-// entries is where the charges that are remembered begin.
+// entries is the index of the first remembered charge.
 func entries(s []int64) int {
 	if len(s) == 0 {
 		return 0
@@ -100,7 +100,8 @@ func sumFrom(s []int64, first int) (sum int64) {
 	return sum
 }
 
-// at is the time that counts at now: that of the newest charge for an earlier reading, and the latest time promised where one lies ahead.
+// at is the time that counts at now: the latest promised time if it is in the future, or the time
+// of the newest charge for an earlier reading.
 func (w *slidingLogRule) at(s []int64, now int64) (t, wait int64) {
 	if len(s) == 0 {
 		return now, 0
@@ -112,12 +113,13 @@ func (w *slidingLogRule) at(s []int64, now int64) (t, wait int64) {
 	return t, wait
 }
 
-// gone reports whether a charge has left by t. It counts from its time on, and not the other way: t less the window may be no time.
+// gone reports whether a charge has expired by t. It adds the window to the charge's time, as t
+// minus the window may underflow.
 func (w *slidingLogRule) gone(charge, t int64) bool {
 	return charge <= t && uint64(t)-uint64(charge) >= uint64(w.window)
 }
 
-// leaves is how long after now a charge leaves.
+// leaves is how long after now a charge expires.
 func (w *slidingLogRule) leaves(charge, now int64) int64 {
 	switch {
 	case charge > now:
@@ -128,7 +130,7 @@ func (w *slidingLogRule) leaves(charge, now int64) int64 {
 	return w.window - Until(now, charge)
 }
 
-// live is the first charge that has not left at t, and the sum from there on.
+// live is the first charge that has not expired at t, and the sum from there on.
 func (w *slidingLogRule) live(s []int64, t int64) (first int, sum int64) {
 	if len(s) == 0 {
 		return 0, 0
@@ -143,7 +145,8 @@ func (w *slidingLogRule) live(s []int64, t int64) (first int, sum int64) {
 	return first, sum
 }
 
-// DecideDirect reads the log once. Where a promise lies ahead, or the clock was put back, it leaves the matter to the others.
+// DecideDirect reads the log once. It leaves the decision to the general path if a promise lies
+// ahead, or if the clock was set back.
 func (w *slidingLogRule) DecideDirect(s []int64, now, cost int64, charge bool) (next []int64, v DirectVerdict, ok bool) {
 	if s[wordLatest] != none && s[wordLatest] > now || entries(s) < len(s) && s[len(s)-2] > now {
 		return s, v, false
@@ -167,8 +170,8 @@ func (w *slidingLogRule) DecideDirect(s []int64, now, cost int64, charge bool) (
 	return s, v, true
 }
 
-// Plan finds the charge whose leaving makes room. Behind others it goes by volume: it may then name too early a time, but never too late
-// a one.
+// Plan finds the charge whose expiry makes room. Behind a queue it goes by volume: it may name too
+// early a time, but never too late a one.
 func (w *slidingLogRule) Plan(s []int64, now int64, ahead uint64, cost int64) Plan {
 	t, wait := w.at(s, now)
 	first, sum := w.live(s, t)
@@ -191,19 +194,20 @@ func (w *slidingLogRule) Plan(s []int64, now int64, ahead uint64, cost int64) Pl
 	return Plan{Wait: wait}
 }
 
-// inLimits divides what is ahead, and a cost, into whole limits and what is left, which is within 1 and the limit.
+// inLimits divides the queue ahead, plus a cost, into whole limits and a rest from 1 to the limit.
 func inLimits(ahead uint64, cost, limit int64) (whole uint64, rest int64) {
-	whole, last, _ := u128.From(ahead).Add(u128.From(uint64(cost - 1))).Div(uint64(limit)) // it fits: no cost is above the limit
+	whole, last, _ := u128.From(ahead).Add(u128.From(uint64(cost - 1))).Div(uint64(limit)) // no overflow: no cost is above the limit
 	return whole, int64(last) + 1
 }
 
-// when is the time at which a cost fits, at t or later. It reports false where that is after the end of the clock.
+// when is the time, at t or later, at which a cost fits. It reports false if that is after the end
+// of the clock.
 func (w *slidingLogRule) when(s []int64, first int, sum, t, cost int64) (at int64, named bool) {
 	room := w.limit - cost
 	if sum <= room {
 		return t, true
 	}
-	last := first // of those that have to leave
+	last := first // the last charge that has to expire
 	if sum == math.MaxInt64 {
 		for last = len(s) - 2; s[last+1] <= room; last -= 2 {
 			room -= s[last+1]
@@ -239,9 +243,10 @@ func (w *slidingLogRule) Book(s []int64, now, due, cost int64) ([]int64, Ticket)
 	return append(s, t, cost), mark
 }
 
-// bounded makes room for more charges: the oldest ones become one. counting is the first of those that count at the time promised, of which
-// there is a bound; of all, there may be twice as many. It also lets go of skipped words once they are half of all. For one charge no more
-// than two Others have to become one, which are returned.
+// bounded makes room for more charges by merging the oldest ones. counting is the first charge that
+// counts at the promised time. At most MaxEntries charges may count, and at most twice as many may
+// be in the log. It also frees skipped words once they are half of all. For one new charge it
+// merges at most two Others, which it returns.
 func (w *slidingLogRule) bounded(s []int64, counting, more int) (_ []int64, joined [4]int64) {
 	first := entries(s)
 	from, over := counting, (len(s)-counting)/2+more-w.most
@@ -261,7 +266,8 @@ func (w *slidingLogRule) bounded(s []int64, counting, more int) (_ []int64, join
 	return s, joined
 }
 
-// join makes as many charges one with those after them, from one on, and returns the last two that became one.
+// join merges n charges with those after them, from one on, and returns the last two that it
+// merged.
 func join(s []int64, from, n int) (_ []int64, joined [4]int64) {
 	to := from + 2*n
 	for i := from; i < to; i += 2 {
@@ -275,7 +281,7 @@ func join(s []int64, from, n int) (_ []int64, joined [4]int64) {
 	return slices.Delete(s, from, to), joined
 }
 
-// unjoin makes two charges of the one that they became.
+// unjoin undoes the merge of two charges.
 func unjoin(s []int64, joined []int64) []int64 {
 	if joined[1] == 0 {
 		return s
@@ -285,7 +291,7 @@ func unjoin(s []int64, joined []int64) []int64 {
 			continue
 		}
 		if i > entries(s) && s[i-2] > joined[0] {
-			return s // another one, that looks the same
+			return s // another charge with the same time and cost
 		}
 		s = append(s, 0, 0)
 		copy(s[i+2:], s[i:])
@@ -295,9 +301,9 @@ func unjoin(s []int64, joined []int64) []int64 {
 	return s
 }
 
-// Refund takes back from a charge that is still remembered as it was made. Where it was the latest, those that became one to make room for it
-// are two again, and what was promised before is the latest promise; but charges of one time and cost are not known apart, and while one of
-// them is left its time stays promised.
+// Refund lowers a charge that is still remembered unmerged. If it was the latest, the merge that
+// made room for it is undone, and the promise before it is the latest again. Charges with the same
+// time and cost cannot be told apart: while one of them is left, its time stays promised.
 func (w *slidingLogRule) Refund(_ *Memory, s []int64, _ int64, t Ticket, amount int64) []int64 {
 	for i := len(s) - 2; i >= entries(s) && i > 0 && s[i] >= t[ticketTime]; i -= 2 {
 		if s[i] != t[ticketTime] || s[i+1] != t[ticketAmount] {
@@ -318,12 +324,12 @@ func (w *slidingLogRule) Refund(_ *Memory, s []int64, _ int64, t Ticket, amount 
 	return s
 }
 
-// withoutLatest is the state after its latest charge was taken out.
+// withoutLatest is the state after its latest charge was removed.
 func (w *slidingLogRule) withoutLatest(s []int64, t Ticket) []int64 {
 	switch newest := len(s) - 2; {
 	case newest < entries(s):
 		s[wordLatest] = none
-	case s[newest] < t[ticketTime]: // what was promised before may have been given back too
+	case s[newest] < t[ticketTime]: // the promise before may have been given back too
 		s[wordLatest] = min(t[ticketPromise], s[newest])
 	}
 	return unjoin(s, t[ticketJoined:])
@@ -345,7 +351,8 @@ func (w *slidingLogRule) Look(s []int64, now int64, ahead uint64) (remaining, re
 	return left - int64(ahead), reset
 }
 
-// Convert keeps what has not left: a longer window does not bring back what has.
+// Convert keeps the charges that have not expired: a longer window does not bring expired ones
+// back.
 func (w *slidingLogRule) Convert(s []int64, now int64, to Rule, then int64) []int64 {
 	next, ok := to.(*slidingLogRule)
 	switch {
@@ -403,7 +410,7 @@ func (l SlidingLog) MostPerRequest() (int64, string) { return l.Limit, "limit" }
 // QuotaWindow implements Params.
 func (l SlidingLog) QuotaWindow() time.Duration { return l.Window }
 
-// MostWords implements Params: what a state grows into, and what it grew out of.
+// MostWords implements Params: the largest state, including skipped words.
 func (l SlidingLog) MostWords() int64 {
 	if l.MaxEntries == 0 {
 		return 8 * min(l.Limit, maxEntries)

@@ -10,13 +10,13 @@ type SlidingWindow struct {
 	Limit     int64
 	Window    time.Duration
 	Slots     int
-	SlotLimit int64 // 0: Limit
+	SlotLimit int64 // default: Limit
 }
 
-// MaxSlots keeps a state, and the work of each decision, small.
+// MaxSlots bounds the size of a state, and the work of each decision.
 const MaxSlots = 4096
 
-// Normal has the SlotLimit that is in force.
+// Normal fills in SlotLimit.
 func (l SlidingWindow) Normal() SlidingWindow {
 	if l.SlotLimit == 0 {
 		l.SlotLimit = l.Limit
@@ -35,8 +35,9 @@ func (l SlidingWindow) Compile(unit time.Duration) (Rule, error) {
 	return w, nil
 }
 
-// slidingWindowRule is the rule of SlidingWindow. A state is the latest time that was promised, and for each slot of the window its number and what
-// was counted in it: slot i is kept at i modulo the number of slots. A slot that is overwritten is one that has left the window.
+// slidingWindowRule is the rule of SlidingWindow. A state is the latest promised time, and a ring
+// of the window's slots with the number and the count of each: slot i is at index i modulo the
+// number of slots. A slot that is overwritten has left the window.
 type slidingWindowRule struct {
 	ruleBasics
 	limit, perSlot int64
@@ -44,7 +45,8 @@ type slidingWindowRule struct {
 	last           int64 // slot of the clock
 }
 
-// Words of a ticket: the slot that was counted in, the cost, the latest promise before and after, and the slot that was overwritten.
+// Words of a ticket: the charge's slot, the cost, the latest promise before and after, and the
+// overwritten slot.
 const (
 	ticketSlot = iota
 	ticketSlotCost
@@ -52,7 +54,7 @@ const (
 	ticketPromisedAfter
 	ticketOldSlot
 	ticketOldCount
-	ticketSlotCount // what was counted in the slot just after
+	ticketSlotCount // the count of the slot just after the charge
 )
 
 func (w *slidingWindowRule) Kind() string       { return "sliding_window" }
@@ -76,7 +78,8 @@ func (w *slidingWindowRule) Valid(s []int64) bool {
 	return true
 }
 
-// at is the slot that counts at now, or at the latest time that was promised. An earlier reading than the newest slot counts in that.
+// at is the slot that counts at now, or at the latest promised time. A reading before the newest
+// slot counts in that slot.
 func (w *slidingWindowRule) at(s []int64, now int64) (slot, wait int64) {
 	if len(s) == 0 {
 		return w.slotOf(now), 0
@@ -85,15 +88,15 @@ func (w *slidingWindowRule) at(s []int64, now int64) (slot, wait int64) {
 	return max(w.slotOf(max(now, s[0])), w.newest(s)), wait
 }
 
-// firstSlot and lastSlot are the numbers that slots keep within, so that there is a number for as many slots before and after. Where slots
-// are of one clock unit, readings at the very beginning of the clock count as a little later, and all at the very end are in one slot, which
-// no other follows.
+// firstSlot and lastSlot bound the slot numbers, so that the numbers of a whole window before and
+// after do not overflow. With slots of one clock unit, readings at the very beginning of the clock
+// count as a little later, and all readings at its very end are in one slot, which no slot follows.
 const (
 	firstSlot = math.MinInt64 + 2*MaxSlots
 	lastSlot  = math.MaxInt64 - 2*MaxSlots
 )
 
-// slotOf is the slot that t is in.
+// slotOf is the slot that contains t.
 func (w *slidingWindowRule) slotOf(t int64) int64 {
 	slot := t / w.width
 	if t < 0 && slot*w.width != t {
@@ -102,8 +105,8 @@ func (w *slidingWindowRule) slotOf(t int64) int64 {
 	return min(max(slot, firstSlot), lastSlot)
 }
 
-// DecideDirect reads the ring once. Where something lies ahead of now, be it a promise or, when the clock was put back, a slot, it leaves the
-// matter to the others.
+// DecideDirect reads the ring once. It leaves the decision to the general path if a promise lies
+// ahead, or, after the clock was set back, a slot.
 func (w *slidingWindowRule) DecideDirect(s []int64, now, cost int64, charge bool) (next []int64, v DirectVerdict, ok bool) {
 	at := w.slotOf(now)
 	if s[0] != none && s[0] > now {
@@ -144,7 +147,7 @@ func (w *slidingWindowRule) DecideDirect(s []int64, now, cost int64, charge bool
 	return s, v, true
 }
 
-// newest is the latest slot that something is counted in.
+// newest is the latest slot with a count.
 func (w *slidingWindowRule) newest(s []int64) int64 {
 	newest := int64(none)
 	for i := 1; i < len(s); i += 2 {
@@ -155,7 +158,7 @@ func (w *slidingWindowRule) newest(s []int64) int64 {
 	return newest
 }
 
-// count is what is counted in a slot.
+// count is the count of a slot.
 func (w *slidingWindowRule) count(s []int64, slot int64) int64 {
 	if i := 1 + 2*modulo(slot, w.slots); len(s) > 0 && s[i] == slot {
 		return s[i+1]
@@ -163,7 +166,7 @@ func (w *slidingWindowRule) count(s []int64, slot int64) int64 {
 	return 0
 }
 
-// total is what is counted in the window that ends with a slot.
+// total is the sum of the counts of the window that ends with a slot.
 func (w *slidingWindowRule) total(s []int64, slot int64) (sum int64) {
 	for i := 1; i < len(s); i += 2 {
 		if s[i] <= slot && s[i] > slot-w.slots {
@@ -173,10 +176,11 @@ func (w *slidingWindowRule) total(s []int64, slot int64) (sum int64) {
 	return sum
 }
 
-// first is the first slot from one on in which a cost fits, by the total and, where it counts, by the slot.
+// first is the first slot, from the given one on, in which a cost fits: by the total, and if it
+// applies by the SlotLimit.
 func (w *slidingWindowRule) first(s []int64, from, cost int64, perSlot bool) int64 {
 	sum := w.total(s, from)
-	if sum == math.MaxInt64 { // or more, which has to be counted from the other end
+	if sum == math.MaxInt64 { // saturated: the exact sum has to be counted from the other end
 		slot, room := from, w.limit-cost
 		for ; w.count(s, slot) <= room; slot-- {
 			room -= w.count(s, slot)
@@ -197,8 +201,8 @@ func (w *slidingWindowRule) first(s []int64, from, cost int64, perSlot bool) int
 	}
 }
 
-// starts is how long after now a slot starts, never beyond the horizon or the end of the clock. It is 0 for one that has started, and for the
-// one that an earlier reading counts in.
+// starts is how long after now a slot starts; Never if that is beyond the horizon or the end of the
+// clock. It is 0 for a slot that has started, and for the slot that an earlier reading counts in.
 func (w *slidingWindowRule) starts(slot, now int64) int64 {
 	if slot > w.last {
 		return Never
@@ -209,7 +213,8 @@ func (w *slidingWindowRule) starts(slot, now int64) int64 {
 	return Never
 }
 
-// leaves is how long after now a slot leaves the window: for as long as can be said where that is beyond the end of the clock.
+// leaves is how long after now a slot leaves the window; the largest int64 if that is beyond the
+// end of the clock.
 func (w *slidingWindowRule) leaves(slot, now int64) int64 {
 	if slot > w.last-w.slots {
 		return math.MaxInt64
@@ -217,7 +222,7 @@ func (w *slidingWindowRule) leaves(slot, now int64) int64 {
 	return Until((slot+w.slots)*w.width, now)
 }
 
-// Plan goes by volume behind others: it may then name too early a time, but never too late a one.
+// Plan goes by volume behind a queue: it may name too early a time, but never too late a one.
 func (w *slidingWindowRule) Plan(s []int64, now int64, ahead uint64, cost int64) Plan {
 	at, wait := w.at(s, now)
 	if wait > w.horizon {
@@ -266,8 +271,8 @@ func (w *slidingWindowRule) Book(s []int64, now, due, cost int64) ([]int64, Tick
 	return s, t
 }
 
-// Refund takes back from the slot that was counted in, while it is in the window. Where it was the latest charge, what was promised before
-// is the latest promise again, and a slot that it overwrote is there again.
+// Refund lowers the count of the charge's slot while it is in the window. If it was the latest
+// charge, the promise before it is the latest again, and the slot that it overwrote is restored.
 func (w *slidingWindowRule) Refund(_ *Memory, s []int64, now int64, t Ticket, amount int64) []int64 {
 	if len(s) == 0 {
 		return s
@@ -302,7 +307,8 @@ func (w *slidingWindowRule) Look(s []int64, now int64, ahead uint64) (remaining,
 	return left - int64(ahead), reset
 }
 
-// Convert moves each count to the slot of its latest possible time, where slots have another width.
+// Convert moves each count to the slot of its latest possible time, if the new slots have another
+// length.
 func (w *slidingWindowRule) Convert(s []int64, now int64, to Rule, then int64) []int64 {
 	next, ok := to.(*slidingWindowRule)
 	switch {
@@ -330,7 +336,8 @@ func (w *slidingWindowRule) Convert(s []int64, now int64, to Rule, then int64) [
 	return moved
 }
 
-// latest is the latest time that can be counted in a slot, where nothing is counted later than some time.
+// latest is the latest time that a count of a slot can be of, if nothing is counted after a given
+// time.
 func (w *slidingWindowRule) latest(slot, now, last int64) int64 {
 	end := int64(math.MaxInt64)
 	if slot < w.last {

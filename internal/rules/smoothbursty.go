@@ -10,10 +10,10 @@ import (
 // SmoothBursty is the parameters of the limit of that name.
 type SmoothBursty struct {
 	Rate     Rate
-	MaxBurst time.Duration // 0: 1 s; below 0: none
+	MaxBurst time.Duration // default: 1 s; below 0: none
 }
 
-// Normal has the MaxBurst that is in force.
+// Normal fills in MaxBurst.
 func (l SmoothBursty) Normal() SmoothBursty {
 	switch {
 	case l.MaxBurst == 0:
@@ -44,7 +44,7 @@ func (l SmoothBursty) Compile(unit time.Duration) (Rule, error) {
 	b.owing = true
 	b.passes = u128.Mul(uint64(store), b.n)
 	if b.full = b.passes; b.p != 0 {
-		b.missing = b.passes // of permits without end, any number is stored
+		b.missing = b.passes // at an unlimited rate, idle time stores any number of permits
 	}
 	return b, nil
 }
@@ -76,7 +76,7 @@ func (l SmoothBursty) QuotaWindow() time.Duration { return max(l.Normal().MaxBur
 // MostWords implements Params.
 func (l SmoothBursty) MostWords() int64 { return 8 }
 
-// Resets implements Params: a state that is never used has nothing stored, and one that was used has after a while.
+// Resets implements Params: a new state has nothing stored, but a used one has after a while.
 func (l SmoothBursty) Resets() bool { return l.MaxBurst < 0 || l.Rate == Unlimited }
 
 // Share implements Shared.

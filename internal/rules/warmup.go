@@ -13,22 +13,22 @@ import (
 type WarmUp struct {
 	Rate       Rate
 	Period     time.Duration
-	ColdFactor float64 // 0: 3
+	ColdFactor float64 // default: 3
 
 	Scratch ScratchPool // memory to compute in; nil: each computation allocates
 }
 
-// A ScratchPool hands out a *Scratch for each computation, so that none allocates. A *sync.Pool is one: the pool is the holder's, as
-// this package shares nothing between goroutines.
+// A ScratchPool provides a *Scratch for each computation, so that none allocates. A *sync.Pool is
+// one. The holder owns the pool, as this package shares nothing between goroutines.
 type ScratchPool interface {
 	Get() any
 	Put(any)
 }
 
-// ColdParts is what a ColdFactor is rounded to parts of.
+// ColdParts is the denominator to which a ColdFactor is rounded.
 const ColdParts = 1 << 16
 
-// Normal has the ColdFactor that is in force.
+// Normal fills in ColdFactor.
 func (l WarmUp) Normal() WarmUp {
 	if l.ColdFactor == 0 {
 		l.ColdFactor = 3
@@ -70,19 +70,22 @@ type noPool struct{}
 func (noPool) Get() any { return new(Scratch) }
 func (noPool) Put(any)  {}
 
-// warmUpRule is the rule of WarmUp.
+// warmUpRule is the rule of WarmUp, which is Guava's SmoothWarmingUp in exact arithmetic.
 //
-// With T the stable interval, c the ColdFactor and P the Period, Guava stores up to max = P/2T + 2P/(T+cT) permits, refilled over P, and
-// asks T for each of those below thr = P/2T, and for those above it what lies under a line that climbs from T to cT. What is stored is
-// kept here as the time u that it took to come, from 0 to P. With c = k/K and T = p/n that is exact in ticks, of which a clock unit brings
-// d = n*(5K+k):
+// Let T be the stable interval, c the ColdFactor and P the Period. Guava stores up to max = P/2T +
+// 2P/(T+cT) permits, refilled over P. A stored permit below thr = P/2T costs T. One above thr costs
+// the area under a line that climbs from T to cT.
+//
+// The state keeps stored permits as the time u that they took to come, from 0 to P. With c = k/K
+// and T = p/n that is exact in ticks, of which a clock unit brings d = n*(5K+k):
 //
 //	a permit is p*2(K+k) ticks, thr is P*n*(K+k), max is P*d
 //	what taking from u1 to u2, both above thr, costs beyond T each is (x1^2-x2^2)*(k-K) / (16*n^2*K^2*(K+k)*P) clock units, x = u-thr
 //
-// So a wait is a whole number of parts of a clock unit, and the state keeps it to the part: waits do not round, and nothing adds up. What is
-// rounded is what an idle time stores, where that begins within a clock unit: up, to the next tick, once for each idle time. A tick more that
-// is stored makes what follows later by at most 1/(2n) of a clock unit, once.
+// So a wait is a whole number of parts of a clock unit, and the state keeps it exactly: waits are
+// not rounded, and no errors add up. The only rounding is of idle time that begins within a clock
+// unit: its ticks are rounded up to the next tick, once for each idle time. One tick too many
+// delays later work by at most 1/(2n) of a clock unit, once.
 type warmUpRule struct {
 	ruleBasics
 	pool  ScratchPool
@@ -134,7 +137,7 @@ func (w *warmUpRule) compute(n, p, period, k, one int64) {
 	w.most = whole(new(big.Int).Quo(product(w.horizon, n), big.NewInt(p)))
 }
 
-// whole is v, or the largest number where it does not fit.
+// whole is v as an int64, saturated.
 func whole(v *big.Int) int64 {
 	if v.IsInt64() {
 		return v.Int64()
@@ -142,8 +145,8 @@ func whole(v *big.Int) int64 {
 	return math.MaxInt64
 }
 
-// Words of a state of warmUpRule. Behind them are the parts of a clock unit by which the next charge may go later than wordNext: restWords
-// words, the highest first.
+// Words of a state of warmUpRule. They are followed by restWords words, the highest first: the
+// parts of a clock unit by which the next charge may go later than wordNext.
 const (
 	wordNext     = iota // when the next charge may go, in whole clock units
 	wordStored          // what is stored in ticks: the high 63 bits
@@ -151,7 +154,7 @@ const (
 	wordRest            // at most 4: of 16*n^2*K^2*(K+k)*P, 126 bits are n*P*(5K+k), and 99 are 16*n*K^2
 )
 
-// Scratch is what one computation works on: all numbers that it needs are here, so that it allocates nothing.
+// Scratch is the variables of one computation, so that it allocates nothing.
 type Scratch struct {
 	stored, left, cost, low, x, y, sum, rest big.Int
 	late                                     big.Int // parts of a clock unit beyond a time
@@ -178,7 +181,7 @@ func (w *warmUpRule) Valid(s []int64) bool {
 	return c.stored.Cmp(w.full) <= 0 && c.late.Cmp(w.parts) < 0
 }
 
-// read takes what is stored, and by which parts the next charge may go later, out of a state.
+// read reads a state: what is stored, and by how many parts the next charge may go later.
 func (c *Scratch) read(s []int64) {
 	c.stored.SetUint64(uint64(s[wordStored]))
 	c.stored.Lsh(&c.stored, 64)
@@ -186,7 +189,7 @@ func (c *Scratch) read(s []int64) {
 	c.readLate(s[wordRest:])
 }
 
-// readLate takes parts of a clock unit out of words.
+// readLate reads parts of a clock unit from words.
 func (c *Scratch) readLate(words []int64) {
 	c.late.SetInt64(0)
 	for _, word := range words {
@@ -205,15 +208,15 @@ func (w *warmUpRule) writeLate(c *Scratch, words []int64) []int64 {
 	return words
 }
 
-// write makes a state of what is stored, and of when the next charge may go.
+// write encodes a state: what is stored, and when the next charge may go.
 func (w *warmUpRule) write(c *Scratch, s []int64, next int64) []int64 {
 	hi := c.x.Rsh(&c.stored, 64).Uint64()
 	lo := c.x.And(c.low.SetUint64(math.MaxUint64), &c.stored).Uint64()
 	return w.writeLate(c, append(s[:0], next, int64(hi), int64(lo)))
 }
 
-// at works out what is stored at now, and returns when the next charge may go, which is c.late parts later. While that lies ahead, nothing
-// more is stored.
+// at computes what is stored at now, and returns when the next charge may go, which is c.late parts
+// later. While that lies ahead, nothing more is stored.
 func (w *warmUpRule) at(c *Scratch, s []int64, now int64) (next int64) {
 	if len(s) == 0 {
 		c.stored.Set(w.full)
@@ -229,8 +232,8 @@ func (w *warmUpRule) at(c *Scratch, s []int64, now int64) (next int64) {
 	return now
 }
 
-// store adds what is stored from a time and c.late parts until another one and c.y parts, which c.late then is. It is rounded up to the next
-// tick.
+// store adds what idle time stores, from a time and c.late parts until another time and c.y parts.
+// It rounds up to the next tick, and sets c.late to c.y.
 func (w *warmUpRule) store(c *Scratch, from, to int64) {
 	c.low.SetUint64(uint64(to) - uint64(from))
 	switch {
@@ -258,8 +261,9 @@ func (c *Scratch) upTo(t int64) int64 {
 	return t
 }
 
-// take takes as many permits as there are of a cost out of c.stored, and returns how many clock units the next charge waits for all of it;
-// by how many parts more, or c.late already was, c.late then is.
+// take takes permits for a cost out of c.stored, as far as there are any. It returns by how many
+// clock units the whole cost delays the next charge. The wait in parts is added to c.late, which
+// holds the rest.
 func (w *warmUpRule) take(c *Scratch, cost uint64) uint64 {
 	if w.free {
 		return 0
@@ -285,8 +289,8 @@ func (w *warmUpRule) take(c *Scratch, cost uint64) uint64 {
 	return q.Uint64()
 }
 
-// takeFrom is take for a time, and c.late, that moves by as much. fits is false where that is beyond the end of the clock, at which the time then
-// is.
+// takeFrom is take for a time and c.late, which move by the wait. fits is false if that is beyond
+// the end of the clock; the time is then that end.
 func (w *warmUpRule) takeFrom(c *Scratch, next int64, cost uint64) (_ int64, fits bool) {
 	units, left := w.take(c, cost), ClockLeft(next)
 	if units > left || units == left && c.late.Sign() > 0 {
@@ -296,14 +300,15 @@ func (w *warmUpRule) takeFrom(c *Scratch, next int64, cost uint64) (_ int64, fit
 	return next + int64(units), true
 }
 
-// above makes x what u is above the threshold.
+// above sets x to the part of u above the threshold.
 func (w *warmUpRule) above(x, u *big.Int) {
 	if x.Sub(u, w.threshold); x.Sign() < 0 {
 		x.SetInt64(0)
 	}
 }
 
-// divide returns a/b, whole, in x, which must not be a or b: Quo would make room for a remainder each time.
+// divide sets x to a/b, truncated. x must not be a or b: Quo would then allocate a remainder each
+// time.
 func (c *Scratch) divide(a, b *big.Int) *big.Int {
 	c.x.QuoRem(a, b, &c.rest)
 	return &c.x
@@ -323,11 +328,11 @@ func (w *warmUpRule) Plan(s []int64, now int64, ahead uint64, cost int64) Plan {
 	return Plan{Wait: wait}
 }
 
-// ends reports whether what is charged at a time, with what is stored now, is waited for before the end of the clock. Were it charged all the
-// same, nothing would be waited for at the end.
+// ends reports whether the wait for a charge, with what is stored now, ends before the end of the
+// clock. Otherwise charging it would make the wait at the end of the clock 0.
 func (w *warmUpRule) ends(c *Scratch, at, cost int64) bool {
 	if ClockLeft(at) > 3*uint64(w.horizon) {
-		return true // the largest cost is waited for within the horizon, and getting warm takes a Period
+		return true // the wait for the largest cost is within the horizon, and the warm-up takes a Period
 	}
 	_, fits := w.takeFrom(c, at, uint64(cost))
 	return fits
@@ -364,11 +369,12 @@ func (w *warmUpRule) DecideDirect(s []int64, now, cost int64, charge bool) (_ []
 	return s, v, true
 }
 
-// see is what there is to say of what is stored, where the next charge may go after so many clock units and c.late parts.
+// see returns the verdict for what is stored, if the next charge may go after the given clock units
+// and c.late parts.
 func (w *warmUpRule) see(c *Scratch, units int64) (remaining, reset int64) {
 	wait := c.upTo(units)
 	if wait == 0 {
-		remaining = min(whole(c.divide(&c.stored, w.permit)), w.LargestCost()) // half as much again is stored at most
+		remaining = min(whole(c.divide(&c.stored, w.permit)), w.LargestCost()) // at most half as much again is stored
 	}
 	// What fills up is stored from then on, and rounded up: the last tick takes only a part of its time.
 	c.y.Set(c.divide(c.sum.Mul(&c.late, w.ticks), w.parts))
@@ -382,9 +388,10 @@ func (w *warmUpRule) Book(s []int64, now, _, cost int64) ([]int64, Ticket) {
 	return w.Charge(s, now, cost), Ticket{}
 }
 
-// Note keeps the charge in the journal, with the time at which its work goes: how much one costs goes by how cold it is then, so that what an
-// older charge still adds cannot be told without making the others again. What was charged before it was last as cold as can be adds nothing.
-// Work that was done already waited for nothing.
+// Note keeps the charge in the journal, with the time at which its work goes. A charge's price
+// depends on how cold the limiter is then, so the remaining effect of an older charge is only known
+// by making the later ones again. Charges from before the limiter was last fully cold have no
+// effect any more. Work that was already done was not delayed.
 func (w *warmUpRule) Note(m *Memory, s []int64, n Note) {
 	c := w.pool.Get().(*Scratch)
 	defer w.pool.Put(c)
@@ -402,7 +409,8 @@ func (w *warmUpRule) Note(m *Memory, s []int64, n Note) {
 	m.journal.Charged(s, charge, w.again)
 }
 
-// again makes a charge of the journal. Its work goes when it was promised to, though there might now be a time before.
+// again repeats a charge of the journal. Its work goes when it was promised to, even if there is an
+// earlier time by now.
 func (w *warmUpRule) again(s []int64, charge outstanding.Charge) []int64 {
 	c := w.pool.Get().(*Scratch)
 	defer w.pool.Put(c)
@@ -431,7 +439,7 @@ func (w *warmUpRule) Refund(m *Memory, s []int64, _ int64, t Ticket, amount int6
 	return m.journal.GiveBack(s, t.id(), amount, w.again)
 }
 
-// TurnTime keeps the pace of a line whose timer is late, as a bucket does.
+// TurnTime keeps the pace of a queue whose timer is late, as a bucket does.
 func (w *warmUpRule) TurnTime(due, now int64) int64 { return w.lateTurn(due, now) }
 
 func (w *warmUpRule) Look(s []int64, now int64, ahead uint64) (remaining, reset int64) {
@@ -450,15 +458,15 @@ func (w *warmUpRule) Look(s []int64, now int64, ahead uint64) (remaining, reset 
 	return w.see(c, units)
 }
 
-// Convert is Guava's setRate: the time at which the next charge may go stays, and the part of what can be stored. What was used at an
-// Unlimited rate is warm, and what was never used is cold.
+// Convert is Guava's setRate: it keeps the time at which the next charge may go, and the stored
+// fraction of the capacity. After an Unlimited rate, a used limiter is warm; an unused one is cold.
 func (w *warmUpRule) Convert(s []int64, now int64, to Rule, then int64) []int64 {
 	next, ok := to.(*warmUpRule)
 	switch {
 	case !ok:
 		return convertAcross(w, s, now, to, then)
 	case len(s) == 0:
-		return s // as cold as one that was made with the new limit
+		return s // as cold as a limiter made with the new limit
 	}
 	var c Scratch
 	at := w.at(&c, s, now)
@@ -533,7 +541,7 @@ func (l WarmUp) Share(n int64) Params {
 	return l
 }
 
-// UsedUp implements Shared: it begins cold, which is as slow as it gets.
+// UsedUp implements Shared: it begins cold, at its slowest rate.
 func (l WarmUp) UsedUp(time.Duration) []Use { return nil }
 
 // StoreNumbers implements Stored: the rate in ticks, the period, and the cold factor as a fraction; n is 0 for a rate without end.

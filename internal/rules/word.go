@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Untouched is the word of a state that is untouched, or as good as one.
+// Untouched is the word of an unused or idle state.
 const Untouched = math.MinInt64 + 1
 
 // MinReach keeps the base of a word from moving more often than about once a second.
@@ -16,27 +16,29 @@ const MinReach = int64(time.Second)
 // Times in a word are kept from a base; when they no longer fit, the holder makes another word with a later base.
 type WordRule interface {
 	Rule
-	// Rebase returns the base for the times of a state at now, and how far after it the clock may read. kept is true where the state
-	// equals an untouched one from then on, and the word is to be Untouched. A reach of 0 means that there can be no word.
+	// Rebase returns the base for the times of a state at now, and how far after it the clock may
+	// read. kept is true if the state is idle from then on, and the word is to be Untouched. A
+	// reach of 0 means that there is no word form.
 	Rebase(state []int64, now int64) (base, reach int64, kept bool)
-	// OneWindow reports whether a word speaks of a single window, so that its base cannot be chosen earlier.
+	// OneWindow reports whether a word represents a single window, so that its base cannot be
+	// earlier.
 	OneWindow() bool
-	// Pack puts a state into a word; the result is below 0 where it does not fit.
+	// Pack puts a state into a word; the result is below 0 if the state does not fit.
 	Pack(r *WordRange, state []int64) int64
-	// Unpack takes it out again; state is the one that was packed.
+	// Unpack is the inverse of Pack; it may reuse state.
 	Unpack(r *WordRange, word int64, state []int64) []int64
 	// StepWord is Take, or Peek where charge is false, for a cost within 0 and LargestCost at a time, counted from the base, within reach.
 	// An untouched state is a word of 0. A retry of 0 admits the cost; one below 0 means that the rule itself must decide.
 	StepWord(r *WordRange, word, now, cost int64, charge bool) (next, remaining, reset, retry int64)
 }
 
-// A WordRange is the span of time that a word speaks of.
+// A WordRange is the span of time that a word can represent.
 type WordRange struct {
 	Base  int64 // the clock reading that a time of 0 stands for
-	Reach int64 // how far after Base, in clock units, the clock may read
+	Reach int64 // how far after Base the clock may read, in clock units
 }
 
-// Covers reports whether the word can speak of a reading.
+// Covers reports whether the word can decide at a reading.
 func (r *WordRange) Covers(now int64) bool { return uint64(now-r.Base) <= uint64(r.Reach) }
 
 // usable reports whether a range is far enough from the ends of the clock, and covers now.
@@ -45,19 +47,20 @@ func (r *WordRange) usable(now int64) bool {
 	return r.Reach > 0 && r.Base >= -most && r.Base <= most && now >= r.Base && now-r.Base <= r.Reach
 }
 
-// NewWord returns a word for a state at now, and the range it speaks of; ok is false where there can be none.
+// NewWord returns the word of a state at now, and its range; ok is false if there is none.
 func NewWord(rule WordRule, state []int64, now int64) (r WordRange, word int64, ok bool) {
 	base, reach, kept := rule.Rebase(state, now)
 	r = WordRange{base, reach}
 	if !r.usable(now) || kept {
 		return r, Untouched, r.usable(now)
 	}
-	packed := r // which the call below moves to the heap: no earlier than a word is made
+	packed := r // the call below moves packed to the heap; a copy, so that r only escapes when a word is made
 	word = rule.Pack(&packed, state)
 	return r, word, word >= 0
 }
 
-// RangeAround returns a range whose base lies well before now, so that it covers the states of now; ok is false where there is none.
+// RangeAround returns a range whose base is well before now, so that it covers present states; ok
+// is false if there is none.
 func RangeAround(rule WordRule, now int64) (r WordRange, ok bool) {
 	base, reach, _ := rule.Rebase(nil, now)
 	if !rule.OneWindow() {
@@ -70,9 +73,10 @@ func RangeAround(rule WordRule, now int64) (r WordRange, ok bool) {
 // askRule is the retry of a StepWord that cannot decide, and the word of a Pack that does not fit.
 const askRule int64 = -1
 
-// divideWord divides a word among a time, in the high bits, and n counts up to size: how many bits each count has, and the latest time,
-// where the word holds it in whole units. Two bits are left. latest is 0 where a base would have to move more often than about once a
-// second, or would pass the horizon.
+// divideWord divides a word into a time, in the high bits, and n counts up to size. It returns how
+// many bits each count has, and the latest time, if the word holds it in whole units. Two bits stay
+// free. latest is 0 if a base would have to move more often than about once a second, or would pass
+// the horizon.
 func divideWord(size int64, n uint, unit, horizon int64) (count uint, latest int64) {
 	count = uint(bits.Len64(uint64(size)))
 	if n*count > 61 {

@@ -6,16 +6,19 @@ import (
 	"github.com/weirflow/weir/internal/u128"
 )
 
-// Zoned is the Params of algorithms whose limits can share a state: the state says how much was used, and nothing of how much may be. So limits
-// with different capacities decide about one state, each by its own.
+// Zoned is the Params of algorithms whose limits can share a state: the state says how much was
+// used, and not how much may be used. So limits with different capacities evaluate one state, each
+// with its own capacity.
 type Zoned interface {
 	Params
-	// InCommon is what the limits of a zone have in common: the parameters without those that they may differ in. problem says why a limit with
-	// these parameters cannot share its state; empty where it can.
+	// InCommon is what all limits of a zone share: the parameters except those that may differ.
+	// problem says why a limit with these parameters cannot share its state; empty if it can.
 	InCommon() (common Params, problem string)
-	// ZoneState is the parameters of the shared state, for the limit with the largest capacity: it admits as much, and delays nothing.
+	// ZoneState is the parameters of the shared state, for the limit with the largest capacity: it
+	// admits as much, and delays nothing.
 	ZoneState() Params
-	// ZoneDelay is how long a request is held back that was admitted, and charged, when it came. reset is the ResetAfter just after that.
+	// ZoneDelay is how long to delay a request that was admitted and charged when it came. reset is
+	// the ResetAfter just after that.
 	ZoneDelay(reset time.Duration, cost int64) time.Duration
 }
 
