@@ -10,7 +10,8 @@ import (
 type nodeCount struct {
 	count atomic.Int64
 
-	// While heartbeats report fewer nodes: since when, and the most of these reports. Only the goroutine of the heartbeats uses them.
+	// While heartbeats report fewer nodes: since when, and the most of these reports. Only the
+	// goroutine of the heartbeats uses them.
 	fewer bool
 	since int64
 	most  int64
@@ -37,8 +38,9 @@ func (s *Store) beat(b Beater) {
 	}
 }
 
-// report takes in how many nodes a heartbeat found. A higher count is used at once. A lower one is used only after it has been reported for a whole
-// TTL: after an outage the other nodes come back one by one.
+// report takes in how many nodes a heartbeat found. A higher count is used at once. A lower one is
+// used only after it has been reported for a whole TTL: after an outage the other nodes come back
+// one by one.
 func (c *nodeCount) report(n, now int64, ttl time.Duration) {
 	switch {
 	case n >= c.count.Load():

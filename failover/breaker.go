@@ -69,8 +69,8 @@ func (s *Store) answered() {
 	}
 }
 
-// left notes a caller whose context ended before the store answered. That is no failure of the store. But if no caller waits long enough to see one,
-// a probe has to find out.
+// left notes a caller whose context ended before the store answered. That is no failure of the
+// store. But if no caller waits long enough to see one, a probe has to find out.
 func (s *Store) left() {
 	s.counters.left.Add(1)
 	if s.silent.Add(1) < int64(s.opts.Failures) {
@@ -147,7 +147,8 @@ func (s *Store) watch() {
 	}
 }
 
-// watcher probes the store while the breaker is open or the store is doubted, and reports the transitions.
+// watcher probes the store while the breaker is open or the store is doubted, and reports the
+// transitions.
 func (s *Store) watcher() {
 	b := &s.breaker
 	for {

@@ -9,7 +9,8 @@ import (
 	"github.com/weirflow/weir/keyed"
 )
 
-// decide decides about charges that the store did not: all of them, or those whose Err is about the store. cause is the store's error.
+// decide decides about charges that the store did not: all of them, or those whose Err is about the
+// store. cause is the store's error.
 func (s *Store) decide(batch []weir.Charge, out []weir.Decision, all bool, cause error) (err error) {
 	if !all {
 		joinGroups(batch)
@@ -113,7 +114,8 @@ func (s *Store) count(f OnFailure) {
 	}
 }
 
-// fixed is the decision of Allow and of Deny. Both refuse a cost that never fits, and both allow a cost of 0.
+// fixed is the decision of Allow and of Deny. Both refuse a cost that never fits, and both allow a
+// cost of 0.
 func (s *Store) fixed(c *weir.Charge, r *record, f OnFailure) weir.Decision {
 	d := weir.Decision{Limit: r.size, By: c.Name, Source: f.source()}
 	cost := c.Cost
@@ -188,7 +190,8 @@ func (s *Store) takeSome(c *weir.Charge, r *record) (d weir.Decision) {
 	return d
 }
 
-// decideGroup decides about the charges of a group: all are made, or none. The first charge of batch is one of them.
+// decideGroup decides about the charges of a group: all are made, or none. The first charge of
+// batch is one of them.
 func (s *Store) decideGroup(batch []weir.Charge, out []weir.Decision, group int) {
 	var members []int
 	var needs []*need
@@ -295,8 +298,9 @@ func (g *localGroup) fail(err error) {
 	}
 }
 
-// inOrder charges one after another, as some are of the same limit, and cancels the charges if one is refused. Other callers may be refused
-// meanwhile because of charges that are then cancelled; none is wrongly admitted.
+// inOrder charges one after another, as some are of the same limit, and cancels the charges if one
+// is refused. Other callers may be refused meanwhile because of charges that are then cancelled;
+// none is wrongly admitted.
 func (g *localGroup) inOrder() {
 	var made []keyed.Reservation[string]
 	for i, c := range g.charges {

@@ -1,12 +1,13 @@
-// Package failover decides while a shared store is slow or down: a weir.Store over a weir.Store, with a deadline for each call, a circuit breaker,
-// and a fallback for each limit.
+// Package failover decides while a shared store is slow or down: a weir.Store over a weir.Store,
+// with a deadline for each call, a circuit breaker, and a fallback for each limit.
 //
 //	store, err := failover.New(redis, failover.Options{OnFailure: failover.Local, Nodes: 4})
 //	...
 //	shared, err := weir.NewShared(limit, store, weir.Named("per-user"))
 //
-// A caller never waits longer than the deadline, and always gets a decision: Decision.Source says where it was made. The Store notices by itself
-// when the other store is back, without a request that fails for it.
+// A caller never waits longer than the deadline, and always gets a decision: Decision.Source says
+// where it was made. The Store notices by itself when the other store is back, without a request
+// that fails for it.
 package failover
 
 import (
@@ -76,25 +77,28 @@ type Options struct {
 	BeatEvery time.Duration // how often a heartbeat is sent, if the store is a Beater; default: 1 s
 	BeatTTL   time.Duration // how long a heartbeat counts; default: 5 s
 
-	// OnTransition is called with each change of the breaker's state, in order, one at a time, in a goroutine of the Store's own. While it
-	// runs, the store is not probed.
+	// OnTransition is called with each change of the breaker's state, in order, one at a time, in a
+	// goroutine of the Store's own. While it runs, the store is not probed.
 	OnTransition func(from, to State)
 }
 
-// A store, or one that it wraps and returns from Unwrap() weir.Store, may be a Pinger and a Beater too.
+// A store, or one that it wraps and returns from Unwrap() weir.Store, may be a Pinger and a Beater
+// too.
 
-// A Pinger is a store that can be probed: Ping reports whether it would carry out charges, not only whether something listens. Other stores
-// are probed with a Peek of 0.
+// A Pinger is a store that can be probed: Ping reports whether it would carry out charges, not only
+// whether something listens. Other stores are probed with a Peek of 0.
 type Pinger interface {
 	Ping(ctx context.Context) error
 }
 
-// A Beater is a store that counts its nodes: Beat is a heartbeat of the node called id, which counts for ttl, and returns how many nodes are alive.
+// A Beater is a store that counts its nodes: Beat is a heartbeat of the node called id, which
+// counts for ttl, and returns how many nodes are alive.
 type Beater interface {
 	Beat(ctx context.Context, id string, ttl time.Duration) (nodes int, err error)
 }
 
-// find returns what a store can do besides carrying out charges: the store itself, or the first one that it wraps which can.
+// find returns what a store can do besides carrying out charges: the store itself, or the first one
+// that it wraps which can.
 func find[T any](store weir.Store) (can T, ok bool) {
 	for {
 		if can, ok = store.(T); ok {
@@ -108,31 +112,38 @@ func find[T any](store weir.Store) (can T, ok bool) {
 	}
 }
 
-// An Instant is a store that can decide about some charges at once, in the caller's goroutine, as a lease.Store does from its tokens. It reports
-// false, and has charged nothing, if it cannot: then Do is called.
+// An Instant is a store that can decide about some charges at once, in the caller's goroutine, as a
+// lease.Store does from its tokens. It reports false, and has charged nothing, if it cannot: then
+// Do is called.
 type Instant interface {
 	TryNow(c *weir.Charge, d *weir.Decision) (decided bool)
 }
 
-// ErrUnavailable is found by errors.Is in the error of an operation that only the store can carry out, while the store is down: to settle one of its
-// charges, and to reset a key. errors.Is finds the store's own error too, if there is one.
+// ErrUnavailable is found by errors.Is in the error of an operation that only the store can carry
+// out, while the store is down: to settle one of its charges, and to reset a key. errors.Is finds
+// the store's own error too, if there is one.
 var ErrUnavailable = errors.New("weir: the store is unavailable")
 
 // ErrClosed is the error of Do after Close.
 var ErrClosed = errors.New("weir: the failover store was closed")
 
-// A Store calls another one, and decides by the fallback if that one does not answer. All methods are safe for concurrent use.
+// A Store calls another one, and decides by the fallback if that one does not answer. All methods
+// are safe for concurrent use.
 //
-// A call fails if the store does not answer in time, or with an error that is about the store and not about a charge (see weir.ErrCharge). A call
-// whose own context ended says nothing about the store; but after 5 of these in a row, a probe finds out.
+// A call fails if the store does not answer in time, or with an error that is about the store and
+// not about a charge (see weir.ErrCharge). A call whose own context ended says nothing about the
+// store; but after 5 of these in a row, a probe finds out.
 //
-// The breaker opens after 5 failures in a row (Options.Failures), or after at least 20 calls, and in both cases only if at least half of the
-// calls failed: of those since the first failure, and of the last second or two. While it is open, the store is not called, and the fallback
-// decides at once. One probe at a time, in a goroutine of the Store's own, finds out whether the store is back: 250 ms after the breaker
-// opened and after each failed probe, and up to 1 s after if the store answers probes and then fails again. The first success closes the breaker.
+// The breaker opens after 5 failures in a row (Options.Failures), or after at least 20 calls, and
+// in both cases only if at least half of the calls failed: of those since the first failure, and of
+// the last second or two. While it is open, the store is not called, and the fallback decides at
+// once. One probe at a time, in a goroutine of the Store's own, finds out whether the store is
+// back: 250 ms after the breaker opened and after each failed probe, and up to 1 s after if the
+// store answers probes and then fails again. The first success closes the breaker.
 //
-// Memory is bounded by Options. Goroutines: one while the breaker is open, one for heartbeats if the store is a Beater, and one for each call in
-// flight unless Options.Direct is set. A store that panics has failed.
+// Memory is bounded by Options. Goroutines: one while the breaker is open, one for heartbeats if
+// the store is a Beater, and one for each call in flight unless Options.Direct is set. A store that
+// panics has failed.
 type Store struct {
 	inner    weir.Store
 	instant  Instant // the same, if it is one
@@ -164,7 +175,8 @@ type Store struct {
 	inside   inside
 }
 
-// New returns a Store over another one, which it does not close. The error says which option is wrong.
+// New returns a Store over another one, which it does not close. The error says which option is
+// wrong.
 func New(store weir.Store, o Options) (*Store, error) {
 	if store == nil {
 		return nil, errors.New("weir: failover.New without a store: make one, like weirredis.New")
@@ -266,8 +278,9 @@ func (o *Options) fill() {
 // now is the process's time, in nanoseconds.
 func (s *Store) now() int64 { return int64(time.Since(s.base)) }
 
-// Do calls the store, for at most the deadline, and decides by the fallback about charges that the store did not answer. The error is that of the
-// first charge that has one: ErrUnavailable for an operation that needs the store, or the store's error about a charge. If the caller's own context
+// Do calls the store, for at most the deadline, and decides by the fallback about charges that the
+// store did not answer. The error is that of the first charge that has one: ErrUnavailable for an
+// operation that needs the store, or the store's error about a charge. If the caller's own context
 // ends first, it is that context's error, and nothing was decided.
 func (s *Store) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
 	switch {
@@ -347,7 +360,8 @@ func (s *Store) do(ctx context.Context, batch []weir.Charge, out []weir.Decision
 	}
 }
 
-// blame reports whether an error is about the store, and whether about all charges or only those with an Err.
+// blame reports whether an error is about the store, and whether about all charges or only those
+// with an Err.
 func blame(err error, batch []weir.Charge) (all, failed bool) {
 	matches := false
 	for i := range batch {
@@ -367,8 +381,9 @@ func ofStore(err error) bool {
 	return err != nil && !errors.Is(err, weir.ErrCharge) && !errors.Is(err, weir.ErrCost)
 }
 
-// Close ends probes and heartbeats, and waits for them and for calls in flight. The error says that some calls did not return although their
-// contexts have ended: their goroutines end when they do. Close does not close the wrapped store.
+// Close ends probes and heartbeats, and waits for them and for calls in flight. The error says that
+// some calls did not return although their contexts have ended: their goroutines end when they do.
+// Close does not close the wrapped store.
 func (s *Store) Close() error {
 	s.breaker.mu.Lock()
 	first := s.closed.CompareAndSwap(false, true)

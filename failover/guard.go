@@ -9,7 +9,8 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// mostAsides is how many probes and heartbeats may be in flight at once: more than one only if the store does not return.
+// mostAsides is how many probes and heartbeats may be in flight at once: more than one only if the
+// store does not return.
 const mostAsides = 8
 
 // errGone is the error of a call that ended its goroutine.
@@ -23,7 +24,8 @@ type call struct {
 	done  chan struct{} // has room for one
 }
 
-// ask calls the store. It returns when the context ends, whatever the store does, unless Options.Direct says that the store does so itself.
+// ask calls the store. It returns when the context ends, whatever the store does, unless
+// Options.Direct says that the store does so itself.
 func (s *Store) ask(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
 	if s.opts.Direct {
 		return s.call(ctx, batch, out)
@@ -82,7 +84,8 @@ type answer struct {
 	err   error
 }
 
-// aside makes a call that carries no charges, for at most the deadline, and leaves if the store does not return.
+// aside makes a call that carries no charges, for at most the deadline, and leaves if the store
+// does not return.
 func (s *Store) aside(f func(context.Context) (int, error)) (nodes int, err error) {
 	select {
 	case s.asides <- struct{}{}:

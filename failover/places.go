@@ -9,11 +9,14 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// A Holder is a store that keeps the places of concurrency: a Store is one if the store that it wraps is.
+// A Holder is a store that keeps the places of concurrency: a Store is one if the store that it
+// wraps is.
 type Holder interface {
-	// Enter takes a place of c.Limit, a weir.Concurrency, for c.Key at a cost of c.Cost. With a Within other than 0 it waits in the limit's queue
-	// until there is a place or the context ends; otherwise it asks once. A refusal is a decision; done is nil then. An admitted caller calls
-	// done once the work has ended; later calls of done do nothing. Until then the store keeps the place, for as long as this process lives.
+	// Enter takes a place of c.Limit, a weir.Concurrency, for c.Key at a cost of c.Cost. With a
+	// Within other than 0 it waits in the limit's queue until there is a place or the context ends;
+	// otherwise it asks once. A refusal is a decision; done is nil then. An admitted caller calls
+	// done once the work has ended; later calls of done do nothing. Until then the store keeps the
+	// place, for as long as this process lives.
 	Enter(ctx context.Context, c weir.Charge) (done func(weir.Outcome), d weir.Decision, err error)
 }
 
@@ -60,9 +63,10 @@ func (in *inside) until(p place, cost int64, leave func(weir.Outcome)) func(weir
 	}
 }
 
-// Enter makes a Store a Holder. While the store is down, Allow admits every caller, Deny refuses, and Local admits as long as this node has no more
-// in flight than its share of the limit, including what the store admitted; no caller waits. A caller that waits in the store's queue has no
-// deadline but its own. The error is a weir.ErrCharge for a store that keeps no places.
+// Enter makes a Store a Holder. While the store is down, Allow admits every caller, Deny refuses,
+// and Local admits as long as this node has no more in flight than its share of the limit,
+// including what the store admitted; no caller waits. A caller that waits in the store's queue has
+// no deadline but its own. The error is a weir.ErrCharge for a store that keeps no places.
 func (s *Store) Enter(ctx context.Context, c weir.Charge) (done func(weir.Outcome), d weir.Decision, err error) {
 	limit, ok := c.Limit.(weir.Concurrency)
 	switch {
@@ -113,8 +117,8 @@ type entry struct {
 	err  error
 }
 
-// enter calls the store, in a goroutine that the caller can leave unless the options say that the store returns. A place that comes for a
-// caller that has left is given back.
+// enter calls the store, in a goroutine that the caller can leave unless the options say that the
+// store returns. A place that comes for a caller that has left is given back.
 func (s *Store) enter(ctx context.Context, slots chan struct{}, c weir.Charge) (func(weir.Outcome), weir.Decision, error) {
 	call := func() (e entry) {
 		defer recovered(&e.err)

@@ -10,7 +10,8 @@ import (
 	"github.com/weirflow/weir/keyed"
 )
 
-// receiptPrefix begins the receipts of local charges. The receipts of stores are random or counted bytes, and do not begin with it.
+// receiptPrefix begins the receipts of local charges. The receipts of stores are random or counted
+// bytes, and do not begin with it.
 const receiptPrefix = "weir-share:"
 
 // isLocal reports whether a charge settles a local charge, of this node or another.
@@ -26,7 +27,8 @@ type kept struct{ charge *keyed.Charge[string] }
 
 func (k kept) Settle(actual int64) { _ = k.charge.Settle(actual) } // the error is for one that was not kept
 
-// receipts are the local charges that can be settled. If there are too many, the oldest is dropped, and stays charged in full.
+// receipts are the local charges that can be settled. If there are too many, the oldest is dropped,
+// and stays charged in full.
 type receipts struct {
 	mu        sync.Mutex
 	byReceipt map[weir.Receipt]heldCharge

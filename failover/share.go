@@ -9,8 +9,8 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// Share returns the part of a limit that each of n nodes may use by itself: what n nodes admit together is within the limit, except for what
-// cannot be divided.
+// Share returns the part of a limit that each of n nodes may use by itself: what n nodes admit
+// together is within the limit, except for what cannot be divided.
 //
 //	TokenBucket            Rate/n exactly; Burst/n, rounded down, and at least 1; Initial/n, rounded down
 //	LeakyBucket            Rate/n exactly; Queue+1 and DelayAfter likewise
@@ -23,8 +23,9 @@ import (
 //	SmoothBursty, WarmUp   Rate/n exactly, over the same MaxBurst and Period
 //	All                    each of its limits likewise
 //
-// One token cannot be divided: with more nodes than Burst or Limit, each has one. A cost above the share's Burst or Limit never fits there,
-// although it fits the limit. A rate below one in 100 years becomes one in 100 years. A Concurrency is not divided here: see Store.Enter.
+// One token cannot be divided: with more nodes than Burst or Limit, each has one. A cost above the
+// share's Burst or Limit never fits there, although it fits the limit. A rate below one in 100
+// years becomes one in 100 years. A Concurrency is not divided here: see Store.Enter.
 func Share(l weir.Limit, nodes int) weir.Limit {
 	if nodes < 2 {
 		return l
@@ -65,8 +66,8 @@ func used(p weir.Prepared, began int64, pieces []rules.Use) (state []int64) {
 	return state
 }
 
-// usedUp returns what a key that always used a limit in full would have used before now: the whole burst of a bucket, and of a window as much as
-// it admits by then. now is wall time.
+// usedUp returns what a key that always used a limit in full would have used before now: the whole
+// burst of a bucket, and of a window as much as it admits by then. now is wall time.
 func usedUp(l weir.Limit, now int64) []rules.Use {
 	p, ok := rules.ParamsOf(l).(rules.Shared)
 	if !ok {

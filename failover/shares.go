@@ -16,8 +16,9 @@ import (
 // maxNames bounds how many limits there can be: they come from a configuration, and not from clients.
 const maxNames = 1024
 
-// shares are the records of the limits, with their local states. The lock is held for writing to change a record and to set the clocks back, and
-// for reading to decide. It is held over no wait, no callback and no I/O.
+// shares are the records of the limits, with their local states. The lock is held for writing to
+// change a record and to set the clocks back, and for reading to decide. It is held over no wait,
+// no callback and no I/O.
 type shares struct {
 	mu      sync.RWMutex
 	records map[string]*record
@@ -40,7 +41,8 @@ type record struct {
 
 	keys *keyed.Limiter[string] // nil unless it is Local
 
-	// At its first charge in an outage, a key is emptied, so that nothing saved up before can be spent.
+	// At its first charge in an outage, a key is emptied, so that nothing saved up before can be
+	// spent.
 	of     *outage
 	pieces []rules.Use
 	until  int64 // when a key emptied at the beginning would be full again
@@ -74,7 +76,8 @@ func (s *shares) close() {
 	}
 }
 
-// A need is what a decision needs: the record of a limit and, if keys is set, the local state of a key.
+// A need is what a decision needs: the record of a limit and, if keys is set, the local state of a
+// key.
 type need struct {
 	charge *weir.Charge
 	keys   bool
@@ -207,8 +210,9 @@ func (s *Store) wall() int64 {
 	return time.Now().UnixNano()
 }
 
-// start empties a key for the outage: it is charged what it would have used until then at the limit's full pace, as of the beginning of the
-// outage and before. What it used in earlier outages counts besides.
+// start empties a key for the outage: it is charged what it would have used until then at the
+// limit's full pace, as of the beginning of the outage and before. What it used in earlier outages
+// counts besides.
 func (s *Store) start(r *record, key string) {
 	o := s.shares.outage.Load()
 	if o == nil { // the outage has just ended
@@ -233,7 +237,8 @@ func (s *Store) start(r *record, key string) {
 	s.shares.asOf.Store(nil)
 }
 
-// follow works out what to charge to the keys of a limit when an outage begins, and for how long that matters.
+// follow works out what to charge to the keys of a limit when an outage begins, and for how long
+// that matters.
 func (s *Store) follow(r *record, o *outage) {
 	limit := r.keys.Limit()
 	r.of, r.pieces, r.until = o, limits(limit, o.began.wall), math.MinInt64

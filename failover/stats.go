@@ -2,16 +2,18 @@ package failover
 
 import "sync/atomic"
 
-// Stats is what a Store has counted since it was made, and its present state. Calls are those of Do and Enter; charges are those within them.
+// Stats is what a Store has counted since it was made, and its present state. Calls are those of Do
+// and Enter; charges are those within them.
 type Stats struct {
 	State State
 	Nodes int // that the shares are for
 
-	// Transitions of the breaker: closed to open, open to half-open, half-open to closed and half-open to open.
+	// Transitions of the breaker: closed to open, open to half-open, half-open to closed and
+	// half-open to open.
 	Opened, Probed, Returned, Reopened uint64
 
-	// Calls: answered by the store, errors about a charge included; not answered by the deadline; failed; not made, as the breaker was open;
-	// and left by a caller whose own context ended.
+	// Calls: answered by the store, errors about a charge included; not answered by the deadline;
+	// failed; not made, as the breaker was open; and left by a caller whose own context ended.
 	Answered, Late, Failed, Rejected, Left uint64
 
 	// Charges and entries decided without the store, by the fallback.

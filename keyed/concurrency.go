@@ -183,7 +183,8 @@ func (c *Concurrency[K]) EnterCost(ctx context.Context, key K, cost int64) (h Ho
 // Never.
 func (c *Concurrency[K]) TryEnter(key K) (Hold[K], weir.Decision) { return c.TryEnterCost(key, 1) }
 
-// TryEnterCost is TryEnter for work that takes up more than one unit, as weir.ConcurrencyLimiter.TryEnterCost.
+// TryEnterCost is TryEnter for work that takes up more than one unit, as
+// weir.ConcurrencyLimiter.TryEnterCost.
 func (c *Concurrency[K]) TryEnterCost(key K, cost int64) (h Hold[K], d weir.Decision) {
 	return c.TryEnterSpare(key, cost, 0)
 }

@@ -205,7 +205,8 @@ func (g *grip[K]) promote() (*entry[K], bool) {
 	return x, true
 }
 
-// limiterRoom sets room aside for a limiter of the key's own, unless it has one or that has been done.
+// limiterRoom sets room aside for a limiter of the key's own, unless it has one or that has been
+// done.
 func (g *grip[K]) limiterRoom() bool {
 	if x := g.entry(); g.ahead || x != nil && x.lim != nil {
 		return true

@@ -104,7 +104,8 @@ func (s *Store) passOn(ctx context.Context, batch []weir.Charge, out []weir.Deci
 	return err
 }
 
-// forget drops the tokens of a key. They are not returned: the store has forgotten that they were leased.
+// forget drops the tokens of a key. They are not returned: the store has forgotten that they were
+// leased.
 func (s *Store) forget(c *weir.Charge) {
 	if e := s.keys.find(c.Name, c.Key); e != nil {
 		e.mu.Lock()
@@ -149,7 +150,8 @@ type turn struct {
 	request *request // that it waits for
 }
 
-// mostTries is how often a caller waits for leased tokens that other callers then take first. After that it asks for its own cost.
+// mostTries is how often a caller waits for leased tokens that other callers then take first. After
+// that it asks for its own cost.
 const mostTries = 4
 
 // here decides about charges from leased tokens.
@@ -243,7 +245,8 @@ func (s *Store) enter(c *weir.Charge) *entry {
 	}
 }
 
-// insert adds an entry for a key, or finds the one that another caller has added; nil if there is no room.
+// insert adds an entry for a key, or finds the one that another caller has added; nil if there is
+// no room.
 func (s *Store) insert(c *weir.Charge) *entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -52,7 +52,8 @@ type refusal struct {
 	fresh int64
 }
 
-// decide repeats the store's refusal to a caller, if this node holds left tokens. It reports false if the refusal does not cover the charge.
+// decide repeats the store's refusal to a caller, if this node holds left tokens. It reports false
+// if the refusal does not cover the charge.
 func (r *refusal) decide(d *weir.Decision, c *weir.Charge, left, now int64) bool {
 	if r == nil || now >= r.until || r.limit != c.Limit || c.Cost-left < r.cost {
 		return false
@@ -249,8 +250,9 @@ func (e *entry) noteAnswer(d weir.Decision, now int64) {
 	e.fresh = plus(now, d.ResetAfter)
 }
 
-// refuse keeps the store's refusal of a cost that was requested at sent, to repeat it to callers. It is repeated for longer after each refusal in a
-// row: tokens that other nodes return are noticed only afterwards. Its RetryAfter is not before this node asks again.
+// refuse keeps the store's refusal of a cost that was requested at sent, to repeat it to callers.
+// It is repeated for longer after each refusal in a row: tokens that other nodes return are noticed
+// only afterwards. Its RetryAfter is not before this node asks again.
 func (e *entry) refuse(d *weir.Decision, cost, sent, now int64, lifetime time.Duration) {
 	if d.RetryAfter == weir.Never {
 		return

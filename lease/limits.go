@@ -10,12 +10,14 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// ErrLimit is found by errors.Is in the Err of a charge of a limit that cannot be leased. errors.Is finds weir.ErrCharge too.
+// ErrLimit is found by errors.Is in the Err of a charge of a limit that cannot be leased. errors.Is
+// finds weir.ErrCharge too.
 var ErrLimit = fmt.Errorf("the limit cannot be leased: %w", weir.ErrCharge)
 
-// Leasable says why a limit cannot be leased, by an error in which errors.Is finds ErrLimit, or nil where it can: TokenBucket, FixedWindow,
-// SlidingWindow and SlidingCounter. Whether its parameters are right is for the store to say. Call it where limits are configured: Do
-// refuses the others with the same error.
+// Leasable says why a limit cannot be leased, by an error in which errors.Is finds ErrLimit, or nil
+// where it can: TokenBucket, FixedWindow, SlidingWindow and SlidingCounter. Whether its parameters
+// are right is for the store to say. Call it where limits are configured: Do refuses the others
+// with the same error.
 func Leasable(l weir.Limit) error {
 	k := rules.KindOf(l)
 	switch {
@@ -35,7 +37,8 @@ const storeTick = time.Microsecond
 // termsOf returns how a limit is leased. The limit is Leasable.
 func termsOf(l weir.Limit) rules.Leased { return rules.ParamsOf(l).(rules.Leased) }
 
-// mulDiv returns a*b/c, rounded down, for numbers that are not negative; the largest int64 if that does not fit, or c is 0.
+// mulDiv returns a*b/c, rounded down, for numbers that are not negative; the largest int64 if that
+// does not fit, or c is 0.
 func mulDiv(a, b, c int64) int64 {
 	if a <= 0 || b <= 0 {
 		return 0

@@ -22,7 +22,8 @@ type roundTrip struct {
 	inFlight int // how many requests it answers, which Close waits for
 }
 
-// A part is what a round trip does for one key: some charges return tokens, and then one may ask for some.
+// A part is what a round trip does for one key: some charges return tokens, and then one may ask
+// for some.
 type part struct {
 	e       *entry
 	turn    turn // of a caller that asks for exactly its own cost
@@ -46,7 +47,8 @@ type request struct {
 	given int64
 }
 
-// newRequest returns a request, which the caller sends; nil if the Store is closed. It carries the tokens that the key returns.
+// newRequest returns a request, which the caller sends; nil if the Store is closed. It carries the
+// tokens that the key returns.
 func (s *Store) newRequest(e *entry, n, now int64) *request {
 	if !s.beginRequest() {
 		return nil
@@ -57,8 +59,9 @@ func (s *Store) newRequest(e *entry, n, now int64) *request {
 	return a
 }
 
-// ahead requests tokens before a grant is used up. Callers that never block could delay the goroutine that receives the answer by 10 ms each:
-// so they yield now and then while a request is in flight.
+// ahead requests tokens before a grant is used up. Callers that never block could delay the
+// goroutine that receives the answer by 10 ms each: so they yield now and then while a request is
+// in flight.
 func (s *Store) ahead(e *entry, g *grant, now int64) {
 	if g.asked.Load() || !g.asked.CompareAndSwap(false, true) {
 		if g.left.Load()%64 == 0 {
@@ -101,7 +104,8 @@ func (s *Store) send(a *request) {
 	s.run(t)
 }
 
-// beginRequest counts a request as in flight until it is received. It reports false if the Store is closed.
+// beginRequest counts a request as in flight until it is received. It reports false if the Store is
+// closed.
 func (s *Store) beginRequest() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,10 +8,11 @@ const (
 	instant     = 32 // at the end of the budget a lease is for 1/32 of a lifetime
 )
 
-// amount returns how many tokens to request: what the key needs in half the time that a lease lasts. A key that uses them faster gets twice as many
-// the next time, as far as it needs them. If the store has little left, it is an even share of that (Polychronopoulos and Kuck, Guided
-// Self-Scheduling, 1987): leases shrink with the budget, down to what is used at once. For most keys that is less than one token; then the
-// caller asks for exactly its own cost.
+// amount returns how many tokens to request: what the key needs in half the time that a lease
+// lasts. A key that uses them faster gets twice as many the next time, as far as it needs them. If
+// the store has little left, it is an even share of that (Polychronopoulos and Kuck, Guided
+// Self-Scheduling, 1987): leases shrink with the budget, down to what is used at once. For most
+// keys that is less than one token; then the caller asks for exactly its own cost.
 func (e *entry) amount(now int64, lifetime time.Duration, most int64) int64 {
 	want := mulDiv(e.demand/demandParts, int64(e.life), 2*int64(lifetime))
 	if took := now - e.lastSent; e.lastSize > 0 && took >= 0 && took < int64(e.life)/2 {
@@ -36,7 +37,8 @@ func (e *entry) estimate(now int64) int64 {
 	return e.remaining
 }
 
-// measure updates the demand by what was used since the last inspection, which it returns: half of a change shows after two or three inspections.
+// measure updates the demand by what was used since the last inspection, which it returns: half of
+// a change shows after two or three inspections.
 func (e *entry) measure() (used int64) {
 	used, e.used = e.used, 0
 	for _, g := range e.grants {

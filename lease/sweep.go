@@ -16,8 +16,8 @@ func (s *Store) snapshot() []*entry {
 	return slices.Clone(s.keys.all)
 }
 
-// sweep inspects each key: it measures demand, returns tokens that will not be used, requests more for a lease in use that is about to end, and
-// evicts idle keys.
+// sweep inspects each key: it measures demand, returns tokens that will not be used, requests more
+// for a lease in use that is about to end, and evicts idle keys.
 func (s *Store) sweep() {
 	s.sweeping.Lock()
 	defer s.sweeping.Unlock()

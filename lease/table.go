@@ -43,7 +43,8 @@ func (t *table) put(e *entry) {
 	t.all = append(t.all, e)
 }
 
-// remove removes an entry that is there. A lookup that has reached it still finds the entries after it.
+// remove removes an entry that is there. A lookup that has reached it still finds the entries after
+// it.
 func (t *table) remove(e *entry) {
 	at := &t.buckets[e.hash&uint64(len(t.buckets)-1)]
 	for at.Load() != e {

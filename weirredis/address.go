@@ -22,7 +22,8 @@ const (
 	Cluster              // a Redis Cluster: Hosts are some of its nodes
 )
 
-// An Address is what a URL says: which Redis to connect to, and as which user. It prints without user and passwords.
+// An Address is what a URL says: which Redis to connect to, and as which user. It prints without
+// user and passwords.
 type Address struct {
 	Mode   Mode
 	Socket string   // the path of a Unix socket, in place of Hosts
@@ -114,9 +115,10 @@ func Schemes() (all []string) {
 //	redis+cluster://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]...]
 //	unix://[USER:PASSWORD@]/PATH/OF/SOCKET[?db=DB]
 //
-// Parameters may follow a ?: client_name, dial_timeout, password_file; with TLS ca_file, server_name, cert_file and key_file; with Sentinel
-// sentinel_user, sentinel_password and sentinel_password_file. Special characters in users and passwords are written as %XX. It reads no files. The
-// error is a *URLError.
+// Parameters may follow a ?: client_name, dial_timeout, password_file; with TLS ca_file,
+// server_name, cert_file and key_file; with Sentinel sentinel_user, sentinel_password and
+// sentinel_password_file. Special characters in users and passwords are written as %XX. It reads no
+// files. The error is a *URLError.
 func ParseURL(text string) (Address, error) {
 	var a Address
 	scheme, rest, ok := strings.Cut(text, "://")
@@ -154,7 +156,8 @@ func ParseURL(text string) (Address, error) {
 	return a, err
 }
 
-// errSpecial is for a misplaced character, most likely of a password: so the error holds no part of the URL.
+// errSpecial is for a misplaced character, most likely of a password: so the error holds no part of
+// the URL.
 func errSpecial() error {
 	return wrong("write / ? # and @ in a user, a password or a parameter as %2F %3F %23 and %40", "the URL has a special character after its host")
 }
@@ -223,7 +226,8 @@ func (a *Address) hosts(text string) error {
 	return nil
 }
 
-// hostPort returns HOST:PORT for a host with or without a port. An invalid port may be a password whose @HOST was forgotten.
+// hostPort returns HOST:PORT for a host with or without a port. An invalid port may be a password
+// whose @HOST was forgotten.
 func hostPort(text, port string) (string, error) {
 	host := text
 	if i := strings.LastIndexByte(text, ':'); i >= 0 && !strings.HasSuffix(text, "]") {

@@ -11,13 +11,15 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// Redis knows no time zones. A call about a calendar window carries the windows around the present; the script picks one by the server's clock. If it
-// needs another window, it changes nothing and says so.
+// Redis knows no time zones. A call about a calendar window carries the windows around the present;
+// the script picks one by the server's clock. If it needs another window, it changes nothing and
+// says so.
 //
-// A state holds the day on which its window begins. So if the time zone data of this process change, or differ from those of another process, a
-// window that has begun keeps its count, and ends when the new data say. Two things follow the old data for a while: a key expires by the end that
-// was known at its last charge, and so does the count of a limit that was replaced by another one. If windows become longer, that may admit one
-// more window's worth, once.
+// A state holds the day on which its window begins. So if the time zone data of this process
+// change, or differ from those of another process, a window that has begun keeps its count, and
+// ends when the new data say. Two things follow the old data for a while: a key expires by the end
+// that was known at its last charge, and so does the count of a limit that was replaced by another
+// one. If windows become longer, that may admit one more window's worth, once.
 
 // A calendar is the windows of a limit by the dates of a time zone.
 type calendar struct {
@@ -52,8 +54,9 @@ const slack = 10 * time.Second / tick
 // farSlack is how much earlier or later a window may be by other time zone data.
 const farSlack = 25 * time.Hour / tick
 
-// now returns the windows that a call at a time of the server's clock may need: the current one, the next one, for charges made ahead, and one more
-// in case the call arrives after the end of the first.
+// now returns the windows that a call at a time of the server's clock may need: the current one,
+// the next one, for charges made ahead, and one more in case the call arrives after the end of the
+// first.
 func (c *calendar) now(t int64) *stretch {
 	t -= int64(slack)
 	if s := c.latest.Load(); s != nil && s.begins <= t && t < s.ends {
@@ -76,8 +79,9 @@ func (c *calendar) from(t int64, n int) *stretch {
 	return &stretch{windows[0].Begins.UnixMicro(), windows[0].Ends.UnixMicro(), string(b), n}
 }
 
-// calendars returns the calendars for a call: the name of each, with its windows around the present and around x.times. It is empty if no limit
-// has a calendar, and if the server's clock is not known: such a call only learns the clock.
+// calendars returns the calendars for a call: the name of each, with its windows around the present
+// and around x.times. It is empty if no limit has a calendar, and if the server's clock is not
+// known: such a call only learns the clock.
 func (x *exchange) calendars() string {
 	now, known := x.part.clock.now()
 	if !known {
@@ -110,8 +114,9 @@ func (x *exchange) calendars() string {
 	return string(b)
 }
 
-// lacking is for a call that was not carried out as it lacked a window: our estimate of the server's clock was wrong, or a state is about a window
-// far ahead. The answer has a reading of that clock, and times in the windows that are needed.
+// lacking is for a call that was not carried out as it lacked a window: our estimate of the
+// server's clock was wrong, or a state is about a window far ahead. The answer has a reading of
+// that clock, and times in the windows that are needed.
 func (x *exchange) lacking(text string) {
 	var times []int64
 	for _, word := range strings.Fields(text)[1:] {

@@ -68,7 +68,8 @@ func (x *exchange) write(limits []*limit, charges int) string {
 	return string(append(b, calendars...))
 }
 
-// early is how much sooner than the call a request expires, in milliseconds: its caller may leave before the others.
+// early is how much sooner than the call a request expires, in milliseconds: its caller may leave
+// before the others.
 func (x *exchange) early(r *request) int64 {
 	return int64((x.end.Sub(r.end) + time.Millisecond - 1) / time.Millisecond)
 }
@@ -113,7 +114,8 @@ func index(all []*limit, l *limit) int {
 	return -1
 }
 
-// adapt changes the next attempt by what a script said, which carried out nothing. It reports false for any other error.
+// adapt changes the next attempt by what a script said, which carried out nothing. It reports false
+// for any other error.
 func (x *exchange) adapt(text string) bool {
 	switch {
 	case strings.HasPrefix(text, "WEIRFULL") && x.protocol == protocolShort:
@@ -130,8 +132,9 @@ func (x *exchange) adapt(text string) bool {
 	return true
 }
 
-// late is for a call that came after its expiry and was not carried out, as what was known of the server's clock was wrong, or nothing. Where an
-// earlier attempt may have been carried out this is the end: its answer may be gone by now.
+// late is for a call that came after its expiry and was not carried out, as what was known of the
+// server's clock was wrong, or nothing. Where an earlier attempt may have been carried out this is
+// the end: its answer may be gone by now.
 func (x *exchange) late(text string) {
 	now, err := strconv.ParseInt(strings.TrimPrefix(text, "WEIRLATE "), 10, 64)
 	if err != nil {
@@ -146,8 +149,8 @@ func (x *exchange) late(text string) {
 	x.nonce = ""
 }
 
-// readCharges gives each charge its answer. A request that was late by the server's clock and is not by ours goes again: it was not carried out,
-// and now that clock is known.
+// readCharges gives each charge its answer. A request that was late by the server's clock and is
+// not by ours goes again: it was not carried out, and now that clock is known.
 func (x *exchange) readCharges(text string) {
 	in := &reader{b: text}
 	elements := in.array()

@@ -12,7 +12,8 @@ type clock struct {
 	others *clock       // the estimate for another server, used until there is one: most servers agree
 }
 
-// unknown is an expiry long past, for a server whose clock is not known yet: the refusal has a reading of it.
+// unknown is an expiry long past, for a server whose clock is not known yet: the refusal has a
+// reading of it.
 const unknown = 1
 
 // expiry returns, by the server's clock, when a call may be carried out at the latest.
@@ -37,8 +38,8 @@ func (c *clock) known() int64 {
 	return c.others.offset.Load()
 }
 
-// see updates the estimate by a reading that was taken after the call was sent and before now. The highest estimate is the nearest, unless the server's
-// clock was set back.
+// see updates the estimate by a reading that was taken after the call was sent and before now. The
+// highest estimate is the nearest, unless the server's clock was set back.
 func (c *clock) see(now int64, sent time.Time) {
 	offset := now - int64(time.Since(c.start)/tick)
 	most := now - int64(sent.Sub(c.start)/tick) + 1

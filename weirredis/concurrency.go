@@ -14,17 +14,21 @@ import (
 	"github.com/weirflow/weir/internal/pause"
 )
 
-// A Concurrency limits how much may be in flight for each key, over all processes that use the same name. All methods are safe for concurrent use. It
-// has the verbs of weir.ConcurrencyLimiter, with a context and the key first and an error last. Its Store sends the heartbeats; closing the Store
+// A Concurrency limits how much may be in flight for each key, over all processes that use the same
+// name. All methods are safe for concurrent use. It has the verbs of weir.ConcurrencyLimiter, with
+// a context and the key first and an error last. Its Store sends the heartbeats; closing the Store
 // ends the holds.
 //
-// MaxHold is how long a place stays taken without a heartbeat. The Store sends three heartbeats in that time, until Done. So the place of a process
-// that crashed comes back after MaxHold, and a holder that is cut off knows by its own clock when to stop: see Hold.Lost. By the server's clock, the
-// places held never exceed Limit. The work that really runs may exceed it if holders do not stop in time; Hold.Fence guards what must not happen
-// twice. A server that loses its data forgets its holders: until their heartbeats fail, as many again may enter.
+// MaxHold is how long a place stays taken without a heartbeat. The Store sends three heartbeats in
+// that time, until Done. So the place of a process that crashed comes back after MaxHold, and a
+// holder that is cut off knows by its own clock when to stop: see Hold.Lost. By the server's clock,
+// the places held never exceed Limit. The work that really runs may exceed it if holders do not
+// stop in time; Hold.Fence guards what must not happen twice. A server that loses its data forgets
+// its holders: until their heartbeats fail, as many again may enter.
 //
-// A waiter asks again every 5 to 100 ms, the first in the queue most often. A queue of n waiters makes some 700 questions a second, and 10 more for
-// each waiter beyond the first 20; those of one process share calls. So a place may be free for 5 ms and a round trip before it is taken, longer
+// A waiter asks again every 5 to 100 ms, the first in the queue most often. A queue of n waiters
+// makes some 700 questions a second, and 10 more for each waiter beyond the first 20; those of one
+// process share calls. So a place may be free for 5 ms and a round trip before it is taken, longer
 // if many are freed at once. A waiter that has not asked for a second loses its place in the queue.
 type Concurrency struct {
 	store  *Store
@@ -37,8 +41,9 @@ type Concurrency struct {
 // MinHold is the shortest MaxHold: there have to be some heartbeats in it.
 const MinHold = 10 * time.Millisecond
 
-// NewConcurrency returns a Concurrency in a store, under a name that is part of its keys. MaxHold is required, at least 10 ms: without it, the place
-// of a process that crashed would never come back. The error says which parameter is wrong.
+// NewConcurrency returns a Concurrency in a store, under a name that is part of its keys. MaxHold
+// is required, at least 10 ms: without it, the place of a process that crashed would never come
+// back. The error says which parameter is wrong.
 func NewConcurrency(s *Store, l weir.Concurrency, name string) (*Concurrency, error) {
 	if s == nil || name == "" {
 		return nil, errors.New("weirredis: a Concurrency needs a store, and a name, which is part of its keys")
@@ -47,8 +52,9 @@ func NewConcurrency(s *Store, l weir.Concurrency, name string) (*Concurrency, er
 	return c, c.SetLimit(l)
 }
 
-// SetLimit changes the parameters of this process. No place is taken away: after the limit was lowered, no caller enters until enough have left. A
-// waiter whose cost no longer fits gets ErrLimited when it next asks. MaxHold applies to holds that begin or are extended from now on.
+// SetLimit changes the parameters of this process. No place is taken away: after the limit was
+// lowered, no caller enters until enough have left. A waiter whose cost no longer fits gets
+// ErrLimited when it next asks. MaxHold applies to holds that begin or are extended from now on.
 func (c *Concurrency) SetLimit(next weir.Concurrency) error {
 	if err := next.Validate(); err != nil {
 		return err
@@ -67,7 +73,8 @@ func (c *Concurrency) Limit() weir.Concurrency { return *c.limit.Load() }
 // Name returns the name under which places are shared.
 func (c *Concurrency) Name() string { return c.name }
 
-// Outcomes returns how many holds of this process have ended, and how. Expired are those that were lost.
+// Outcomes returns how many holds of this process have ended, and how. Expired are those that were
+// lost.
 func (c *Concurrency) Outcomes() weir.Outcomes {
 	return weir.Outcomes{OK: c.counts[weir.OK].Load(), Ignored: c.counts[weir.Ignore].Load(), Dropped: c.counts[weir.Dropped].Load(), Expired: c.lost.Load()}
 }
@@ -79,18 +86,22 @@ func (c *Concurrency) count(o weir.Outcome) {
 	c.counts[o].Add(1)
 }
 
-// Enter waits for a place and returns it held; the caller calls Done when the work has ended. Callers get places in the order in which the server
-// first heard of them; no caller takes a place that an earlier one would fit into.
+// Enter waits for a place and returns it held; the caller calls Done when the work has ended.
+// Callers get places in the order in which the server first heard of them; no caller takes a place
+// that an earlier one would fit into.
 //
-// If the queue is full, Enter returns at once with a *weir.LimitedError, in which errors.Is finds weir.ErrLimited. Its RetryAfter is the longest time until
-// there is a place, if no calls and no heartbeats come. If the context ends first, Enter returns its error, and later waiters move up. If the
-// store does not answer within its Timeout, that is the error, and the place in the queue is lost.
+// If the queue is full, Enter returns at once with a *weir.LimitedError, in which errors.Is finds
+// weir.ErrLimited. Its RetryAfter is the longest time until there is a place, if no calls and no
+// heartbeats come. If the context ends first, Enter returns its error, and later waiters move up.
+// If the store does not answer within its Timeout, that is the error, and the place in the queue is
+// lost.
 func (c *Concurrency) Enter(ctx context.Context, key string) (Hold, error) {
 	return c.EnterCost(ctx, key, 1)
 }
 
-// EnterCost is Enter for work that takes up more than one unit. A cost above the limit is refused at once with Never; a cost below 0 is
-// weir.ErrCost; a cost of 0 always enters, and returns a zero Hold.
+// EnterCost is Enter for work that takes up more than one unit. A cost above the limit is refused
+// at once with Never; a cost below 0 is weir.ErrCost; a cost of 0 always enters, and returns a zero
+// Hold.
 func (c *Concurrency) EnterCost(ctx context.Context, key string, cost int64) (Hold, error) {
 	h, d, err := c.enter(ctx, key, cost, true)
 	if err == nil && !d.Allowed {
@@ -99,8 +110,8 @@ func (c *Concurrency) EnterCost(ctx context.Context, key string, cost int64) (Ho
 	return h, err
 }
 
-// TryEnter takes a place if one is free and no caller waits for it. RetryAfter of a refusal is the longest time until there is one, if no calls and no
-// heartbeats come.
+// TryEnter takes a place if one is free and no caller waits for it. RetryAfter of a refusal is the
+// longest time until there is one, if no calls and no heartbeats come.
 func (c *Concurrency) TryEnter(ctx context.Context, key string) (Hold, weir.Decision, error) {
 	return c.TryEnterCost(ctx, key, 1)
 }
@@ -110,7 +121,8 @@ func (c *Concurrency) TryEnterCost(ctx context.Context, key string, cost int64) 
 	return c.enter(ctx, key, cost, false)
 }
 
-// Do enters, calls fn and leaves, as weir.ConcurrencyLimiter.Do does. If the hold is lost, the context of fn ends with the cause ErrLost.
+// Do enters, calls fn and leaves, as weir.ConcurrencyLimiter.Do does. If the hold is lost, the
+// context of fn ends with the cause ErrLost.
 func (c *Concurrency) Do(ctx context.Context, key string, fn func(context.Context) error) error {
 	h, err := c.Enter(ctx, key)
 	if err != nil {
@@ -258,8 +270,9 @@ const (
 	latest  = 100 * time.Millisecond
 )
 
-// pause waits before the next question, or returns the context's error: 5 ms for each place in the queue, and no longer than half of what is
-// left at the pace at which the queue moved, within 5 and 100 ms.
+// pause waits before the next question, or returns the context's error: 5 ms for each place in the
+// queue, and no longer than half of what is left at the pace at which the queue moved, within 5 and
+// 100 ms.
 func (w *waiter) pause(ctx context.Context, r *placeRequest) error {
 	now, place := time.Now(), max(r.answer.place, 1)
 	next := time.Duration(min(place, int64(latest/soonest))) * soonest

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// A protocol is how the requests of an exchange are written down for a script, and how its answers are read.
+// A protocol is how the requests of an exchange are written down for a script, and how its answers
+// are read.
 type protocol uint8
 
 const (
@@ -21,8 +22,9 @@ const (
 
 // An exchange is requests that are one call of a script, from the first attempt to the last.
 //
-// A call about charges has a nonce and an expiry by the server's clock: it is repeated as it is, and carried out once. Questions about places bear
-// an id each and are harmless when repeated, so that those whose caller has left are dropped from the next attempt.
+// A call about charges has a nonce and an expiry by the server's clock: it is repeated as it is,
+// and carried out once. Questions about places bear an id each and are harmless when repeated, so
+// that those whose caller has left are dropped from the next attempt.
 type exchange struct {
 	store    *Store
 	part     *part // of the slots that it is about
@@ -199,8 +201,8 @@ func (x *exchange) receive(r Reply) {
 	}
 }
 
-// refused reports whether the server did nothing, and would do it a little later: it is busy with something else, or another server has become
-// the master.
+// refused reports whether the server did nothing, and would do it a little later: it is busy with
+// something else, or another server has become the master.
 func refused(text string) bool {
 	for _, p := range []string{"LOADING", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "BUSY", "MOVED", "ASK", "NOREPLICAS"} {
 		if strings.HasPrefix(text, p) {

@@ -9,11 +9,14 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// ErrLost is the cause with which a Hold's context ends when the hold was not extended in time, or the server has forgotten it.
+// ErrLost is the cause with which a Hold's context ends when the hold was not extended in time, or
+// the server has forgotten it.
 var ErrLost = errors.New("weirredis: the hold is lost: it was not extended in time, or the server has forgotten it")
 
-// A Hold is a place held in Redis. It is a plain value; copies are the same hold. The zero Hold holds nothing, and its methods are harmless. A caller
-// that enters must call Done: until then the store extends the hold, for as long as the process lives. All methods are safe for concurrent use.
+// A Hold is a place held in Redis. It is a plain value; copies are the same hold. The zero Hold
+// holds nothing, and its methods are harmless. A caller that enters must call Done: until then the
+// store extends the hold, for as long as the process lives. All methods are safe for concurrent
+// use.
 type Hold struct{ h *heldPlace }
 
 // heldPlace is the place of a Hold. The lock of the store's holds guards the fields that change.
@@ -34,17 +37,19 @@ type heldPlace struct {
 	ends    []context.CancelCauseFunc
 }
 
-// Done leaves the place, and counts the outcome. The first Done wins; later ones do nothing, and so does one after the hold was lost. Done does not
-// wait: the server is told in the background, with retries until it confirms or the hold would have ended anyway.
+// Done leaves the place, and counts the outcome. The first Done wins; later ones do nothing, and so
+// does one after the hold was lost. Done does not wait: the server is told in the background, with
+// retries until it confirms or the hold would have ended anyway.
 func (h Hold) Done(o weir.Outcome) {
 	if h.h != nil && h.h.c.store.leave(h.h) {
 		h.h.c.count(o)
 	}
 }
 
-// Fence returns a number that is larger than that of each hold given before for the key: at least the server's microseconds since the Unix
-// epoch, so that it grows even if the server has lost its data. A resource that remembers the largest number it has seen, and refuses smaller ones, is
-// safe from a holder that goes on working after its hold has ended.
+// Fence returns a number that is larger than that of each hold given before for the key: at least
+// the server's microseconds since the Unix epoch, so that it grows even if the server has lost its
+// data. A resource that remembers the largest number it has seen, and refuses smaller ones, is safe
+// from a holder that goes on working after its hold has ended.
 func (h Hold) Fence() int64 {
 	if h.h == nil {
 		return 0
@@ -52,8 +57,9 @@ func (h Hold) Fence() int64 {
 	return h.h.fence
 }
 
-// Lost returns a channel that is closed when the place may be another's: no heartbeat got through for MaxHold, the server has forgotten the hold,
-// or the store was closed. The work should stop then. After Done the channel is never closed.
+// Lost returns a channel that is closed when the place may be another's: no heartbeat got through
+// for MaxHold, the server has forgotten the hold, or the store was closed. The work should stop
+// then. After Done the channel is never closed.
 func (h Hold) Lost() <-chan struct{} {
 	if h.h == nil {
 		return nil
@@ -72,7 +78,8 @@ func (h Hold) Held() bool {
 	return !h.h.over && time.Now().Before(h.h.until)
 }
 
-// Context returns a context for the work. It ends with the parent, with Done, and, if the hold is lost, with the cause ErrLost.
+// Context returns a context for the work. It ends with the parent, with Done, and, if the hold is
+// lost, with the cause ErrLost.
 func (h Hold) Context(parent context.Context) context.Context {
 	if h.h == nil {
 		return parent // the zero Hold cannot be lost
@@ -88,7 +95,8 @@ func (h Hold) Context(parent context.Context) context.Context {
 	return ctx
 }
 
-// end ends a hold, and its contexts with the cause. It reports false if the hold has ended before. The lock of the holds is held.
+// end ends a hold, and its contexts with the cause. It reports false if the hold has ended before.
+// The lock of the holds is held.
 func (h *heldPlace) end(cause error) bool {
 	if h.over {
 		return false
@@ -110,7 +118,8 @@ func (h *heldPlace) lose() {
 	}
 }
 
-// holds are those of this process, with one timer for their heartbeats. Its lock comes before that of the queues.
+// holds are those of this process, with one timer for their heartbeats. Its lock comes before that
+// of the queues.
 type holds struct {
 	mu     sync.Mutex
 	closed bool
@@ -164,7 +173,8 @@ func (s *Store) arm(at time.Time) {
 	all.due = at
 }
 
-// beat sends the heartbeats that are due, or nearly due, in few calls, and ends holds that were not extended in time.
+// beat sends the heartbeats that are due, or nearly due, in few calls, and ends holds that were not
+// extended in time.
 func (s *Store) beat() {
 	s.holds.mu.Lock()
 	defer s.holds.mu.Unlock()
@@ -196,7 +206,8 @@ func (s *Store) beat() {
 	}
 }
 
-// heartbeat returns the request that extends a hold to MaxHold from when it is sent. If it fails, another one is sent soon.
+// heartbeat returns the request that extends a hold to MaxHold from when it is sent. If it fails,
+// another one is sent soon.
 func (s *Store) heartbeat(h *heldPlace, now time.Time) *request {
 	l := h.c.Limit()
 	h.beating, h.span = true, l.MaxHold
@@ -252,10 +263,12 @@ func (s *Store) leaveLocked(key, id string, unsure, until time.Time) {
 	}
 }
 
-// leaving is for how long the server is told that a holder has left, unless it confirms. After that the place comes back when its hold expires.
+// leaving is for how long the server is told that a holder has left, unless it confirms. After that
+// the place comes back when its hold expires.
 const leaving = 10 * time.Second
 
-// closeHolds ends all holds. It waits until the server has confirmed those that have left, no longer than Timeout.
+// closeHolds ends all holds. It waits until the server has confirmed those that have left, no
+// longer than Timeout.
 func (s *Store) closeHolds() {
 	all := &s.holds
 	all.mu.Lock()

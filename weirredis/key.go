@@ -10,7 +10,8 @@ import (
 // maxTag is how long a tag may be, in bytes. A longer one is replaced by its SHA-256.
 const maxTag = 512
 
-// key returns the key of a state in Redis: prefix, tag in braces, name, and the key itself unless it is the tag.
+// key returns the key of a state in Redis: prefix, tag in braces, name, and the key itself unless
+// it is the tag.
 func (s *Store) key(name, key string) string {
 	tag := key
 	if s.opts.Tag != nil {
@@ -26,7 +27,8 @@ func (s *Store) key(name, key string) string {
 // names escapes a name, so that a name with a colon cannot be mistaken for a name and a key.
 var names = strings.NewReplacer("%", "%25", ":", "%3A")
 
-// escape encodes a key for use between braces: braces, % and ~ as in URLs, the empty key as ~, and a very long one as ~ and its hash.
+// escape encodes a key for use between braces: braces, % and ~ as in URLs, the empty key as ~, and
+// a very long one as ~ and its hash.
 func escape(key string) string {
 	switch {
 	case key == "":
@@ -60,7 +62,8 @@ func (s *Store) slot(key string) uint16 {
 	return 0
 }
 
-// slotOf returns the cluster slot of a key with a tag: CRC-16 (XMODEM) of the text between its braces.
+// slotOf returns the cluster slot of a key with a tag: CRC-16 (XMODEM) of the text between its
+// braces.
 func slotOf(key string) uint16 {
 	_, tag, _ := strings.Cut(key, "{")
 	tag, _, _ = strings.Cut(tag, "}")

@@ -93,7 +93,8 @@ var counting = rules.Counting{Store: "Redis", Unit: tick, Most: most, MostTicks:
 // maxEntries is how many charges a log may have in Redis: each charge copies them.
 const maxEntries = 1 << 14
 
-// define encodes a limit that is no All: version, algorithm, parameters, and the name of its calendar, if it has one.
+// define encodes a limit that is no All: version, algorithm, parameters, and the name of its
+// calendar, if it has one.
 func (c *limit) define(l weir.Limit) (string, kindSet, error) {
 	p, ok := rules.ParamsOf(l).(rules.Stored)
 	if !ok {
@@ -163,7 +164,8 @@ func span(units int64) time.Duration {
 	return time.Duration(units) * tick
 }
 
-// Check returns why a limit cannot be kept in Redis: parameters that the scripts could not count exactly, or an algorithm that they do not know.
+// Check returns why a limit cannot be kept in Redis: parameters that the scripts could not count
+// exactly, or an algorithm that they do not know.
 func Check(l weir.Limit) error {
 	_, err := compile(l)
 	return err

@@ -6,8 +6,9 @@ import (
 	"math"
 )
 
-// What goes to and from the scripts is MessagePack, as Redis reads and writes it in C: whole numbers, byte strings and arrays are all that is
-// needed of it. (https://github.com/msgpack/msgpack/blob/master/spec.md)
+// What goes to and from the scripts is MessagePack, as Redis reads and writes it in C: whole
+// numbers, byte strings and arrays are all that is needed of it.
+// (https://github.com/msgpack/msgpack/blob/master/spec.md)
 
 // appendInt adds a whole number.
 func appendInt(b []byte, v int64) []byte {
@@ -53,7 +54,8 @@ func appendArray(b []byte, n int) []byte {
 // errAnswer is for a reply that is not one of these scripts'.
 var errAnswer = errors.New("weirredis: the answer is not one of these scripts")
 
-// A reader reads values one after another. After a value that is missing, or of another type, all are zero, and err is set.
+// A reader reads values one after another. After a value that is missing, or of another type, all
+// are zero, and err is set.
 type reader struct {
 	b   string
 	err error

@@ -17,11 +17,13 @@ import (
 	"github.com/weirflow/weir/internal/snake"
 )
 
-// Named is limits that are kept in Redis with their parameters: clients in any language obey the same ones, and operators change them at run time.
-// Arguments and answers of the script are text: docs/redis.md shows them with redis-cli. All methods are safe for concurrent use.
+// Named is limits that are kept in Redis with their parameters: clients in any language obey the
+// same ones, and operators change them at run time. Arguments and answers of the script are text:
+// docs/redis.md shows them with redis-cli. All methods are safe for concurrent use.
 //
-// Init makes a limit. Its name has up to 128 lower-case letters, digits, dots, dashes and underscores. All states of a limit are in one slot of a
-// cluster: one limit is as fast as one node. A change of parameters keeps what was used; of a client, when its next call comes.
+// Init makes a limit. Its name has up to 128 lower-case letters, digits, dots, dashes and
+// underscores. All states of a limit are in one slot of a cluster: one limit is as fast as one
+// node. A change of parameters keeps what was used; of a client, when its next call comes.
 type Named struct{ store *Store }
 
 // NewNamed returns the named limits of a store: those of its Prefix.
@@ -71,7 +73,8 @@ func (n *Named) keys(name, client string) (keys []string, err error) {
 // registry is the key of the names of all limits.
 func (n *Named) registry() []string { return []string{n.store.opts.Prefix + "{limits}"} }
 
-// CheckNamed returns why a limit cannot be a named one; nil if it can. Redis knows no time zones, so calendars are refused.
+// CheckNamed returns why a limit cannot be a named one; nil if it can. Redis knows no time zones,
+// so calendars are refused.
 func CheckNamed(l weir.Limit) error {
 	if err := Check(l); err != nil {
 		return err
@@ -84,8 +87,9 @@ func CheckNamed(l weir.Limit) error {
 	return nil
 }
 
-// Init makes a limit, or changes its parameters and keeps what was used. It reports whether the limit is new. To change its scope, delete the limit first.
-// A limit with a calendar cannot be named, as Redis knows no time zones.
+// Init makes a limit, or changes its parameters and keeps what was used. It reports whether the
+// limit is new. To change its scope, delete the limit first. A limit with a calendar cannot be
+// named, as Redis knows no time zones.
 func (n *Named) Init(ctx context.Context, name string, l weir.Limit, scope Scope) (created bool, err error) {
 	keys, err := n.keys(name, "")
 	if err != nil {
@@ -110,8 +114,8 @@ func (n *Named) Init(ctx context.Context, name string, l weir.Limit, scope Scope
 	return created, r.err
 }
 
-// Take charges a cost to a limit if it may go now. A limit per client needs the client's name; a limit for all ignores it. A call that has to be repeated
-// is charged once.
+// Take charges a cost to a limit if it may go now. A limit per client needs the client's name; a
+// limit for all ignores it. A call that has to be repeated is charged once.
 func (n *Named) Take(ctx context.Context, name, client string, cost int64) (weir.Decision, error) {
 	return n.take(ctx, "take", name, client, cost)
 }
@@ -169,7 +173,8 @@ type NamedLimit struct {
 	ResetAfter      time.Duration
 }
 
-// Inspect returns a limit and its state. For a limit per client, the state is that of the named client.
+// Inspect returns a limit and its state. For a limit per client, the state is that of the named
+// client.
 func (n *Named) Inspect(ctx context.Context, name, client string) (NamedLimit, error) {
 	all := NamedLimit{Name: name, Parameters: map[string]string{}}
 	keys, err := n.keys(name, client)
@@ -199,8 +204,8 @@ func (n *Named) Inspect(ctx context.Context, name, client string) (NamedLimit, e
 	return all, r.err
 }
 
-// Clients returns the names of clients whose state is not full: count of them, at most 1000, after the first offset. They are in the order in which they
-// will be full.
+// Clients returns the names of clients whose state is not full: count of them, at most 1000, after
+// the first offset. They are in the order in which they will be full.
 func (n *Named) Clients(ctx context.Context, name string, offset, count int) ([]string, error) {
 	keys, err := n.keys(name, "")
 	if err != nil {
@@ -209,7 +214,8 @@ func (n *Named) Clients(ctx context.Context, name string, offset, count int) ([]
 	return n.texts(ctx, keys, "clients", strconv.Itoa(offset), strconv.Itoa(count))
 }
 
-// List returns names of limits in alphabetical order: count of them, at most 1000, after the given one; from the first on if that is empty.
+// List returns names of limits in alphabetical order: count of them, at most 1000, after the given
+// one; from the first on if that is empty.
 func (n *Named) List(ctx context.Context, after string, count int) ([]string, error) {
 	return n.texts(ctx, n.registry(), "list", after, strconv.Itoa(count))
 }
@@ -244,7 +250,8 @@ func (n *Named) Delete(ctx context.Context, name string) error {
 	return err
 }
 
-// call runs the script, with retries where they may help, and returns its answer. The last argument of a take is its expiry.
+// call runs the script, with retries where they may help, and returns its answer. The last argument
+// of a take is its expiry.
 func (n *Named) call(ctx context.Context, keys []string, args ...string) (*reader, error) {
 	s := n.store
 	if err := ctx.Err(); err != nil {
@@ -311,7 +318,8 @@ func refusedCall(err error) error {
 	return fmt.Errorf("weirredis: %w", err)
 }
 
-// fieldsOf returns the parameters of a limit as people write them, without those left out; of an All, its parts.
+// fieldsOf returns the parameters of a limit as people write them, without those left out; of an
+// All, its parts.
 func fieldsOf(l weir.Limit) (fields []string) {
 	if names := weir.PartNames(l); names != nil {
 		for i, part := range weir.Parts(l) {
@@ -331,7 +339,8 @@ func fieldsOf(l weir.Limit) (fields []string) {
 //go:embed lua/named.lua
 var namedLua string
 
-// NamedScript returns the script of named limits, which clients in other languages load: see docs/redis.md.
+// NamedScript returns the script of named limits, which clients in other languages load: see
+// docs/redis.md.
 func NamedScript() *Script { return (&scripts{clock: timeLine}).named() }
 
 // named is the script of Named: all algorithms, main.lua, and the part that reads text.

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Beat is a heartbeat of the node of that id, which counts for ttl. It returns how many nodes are alive, this one included. A node that stops sends a ttl
-// of 0. An id has at most 128 bytes.
+// Beat is a heartbeat of the node of that id, which counts for ttl. It returns how many nodes are
+// alive, this one included. A node that stops sends a ttl of 0. An id has at most 128 bytes.
 func (s *Store) Beat(ctx context.Context, id string, ttl time.Duration) (nodes int, err error) {
 	if id == "" || len(id) > 128 || ttl < 0 {
 		return 0, fmt.Errorf("weirredis: %q for %v is no node: an id has 1 to 128 bytes, and its time is not below 0", id, ttl)
@@ -33,8 +33,9 @@ func (s *Store) Beat(ctx context.Context, id string, ttl time.Duration) (nodes i
 	return nodes, nil
 }
 
-// Ping finds out whether the server answers and runs scripts. It charges nothing. On a single server, unlike a Cluster, it also repeats the last Warm:
-// a server that was restarted lacks the scripts, and one that took over may have another clock.
+// Ping finds out whether the server answers and runs scripts. It charges nothing. On a single
+// server, unlike a Cluster, it also repeats the last Warm: a server that was restarted lacks the
+// scripts, and one that took over may have another clock.
 func (s *Store) Ping(ctx context.Context) error {
 	if kinds := s.warmed.Load(); kinds != nil && !s.opts.Cluster {
 		return s.ready(ctx, *kinds)

@@ -49,8 +49,8 @@ func (s *Store) newPlace(op placeOp) *placeRequest {
 	return p
 }
 
-// answered carries out a question about a place, within Timeout. It fails where there is no answer before the context ends: the question may
-// then still be carried out.
+// answered carries out a question about a place, within Timeout. It fails where there is no answer
+// before the context ends: the question may then still be carried out.
 func (s *Store) answered(ctx context.Context, p *placeRequest) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -69,7 +69,8 @@ func (s *Store) answered(ctx context.Context, p *placeRequest) error {
 	return p.err
 }
 
-// margin is how much later a question to enter may expire than is known now, as what is known of the server's clock changes.
+// margin is how much later a question to enter may expire than is known now, as what is known of
+// the server's clock changes.
 const margin = time.Second
 
 // patienceInQueue is how long a waiter that does not ask again keeps its place in the queue.

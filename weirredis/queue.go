@@ -11,8 +11,9 @@ import (
 	"github.com/weirflow/weir/internal/pause"
 )
 
-// queues hold the requests that wait for a round trip. All slots share one queue, so that requests of the same moment are sent together. Where a
-// slot of a cluster is not answered, it has a queue of its own for a while: a request for one node, or for a slot that moves, then delays no other
+// queues hold the requests that wait for a round trip. All slots share one queue, so that requests
+// of the same moment are sent together. Where a slot of a cluster is not answered, it has a queue
+// of its own for a while: a request for one node, or for a slot that moves, then delays no other
 // for long.
 type queues struct {
 	mu     sync.Mutex
@@ -22,8 +23,9 @@ type queues struct {
 	closed bool
 }
 
-// parts is how many ranges of slots are watched: enough to keep the slots of different nodes apart, mostly, as nodes have ranges of slots; and few
-// enough that a node that is down is soon known to be in all of its ranges.
+// parts is how many ranges of slots are watched: enough to keep the slots of different nodes apart,
+// mostly, as nodes have ranges of slots; and few enough that a node that is down is soon known to
+// be in all of its ranges.
 const parts = 64
 
 // A part is a range of slots.
@@ -69,7 +71,8 @@ func (all *queues) queue(s *Store, slot uint16) *queue {
 	return q
 }
 
-// A queue has a few senders at a time: goroutines that make round trips, each with all requests that wait, up to a bound.
+// A queue has a few senders at a time: goroutines that make round trips, each with all requests
+// that wait, up to a bound.
 type queue struct {
 	slot    uint16 // of a queue that is apart
 	waiting []*request
@@ -83,7 +86,8 @@ const minSweep = 256
 // maxIdle is how much room a queue keeps while it is empty.
 const maxIdle = 64
 
-// maxCharges is how many charges a call carries, unless one batch has more: so that no script blocks the server for long.
+// maxCharges is how many charges a call carries, unless one batch has more: so that no script
+// blocks the server for long.
 const maxCharges = 128
 
 // errLate is for a request whose end has come, and which was not carried out.
@@ -111,7 +115,8 @@ func (all *queues) add(s *Store, requests ...*request) bool {
 	return true
 }
 
-// sweep ends requests that are late. Those with a callback are left to a sender, as a callback may take the lock that the caller of add holds.
+// sweep ends requests that are late. Those with a callback are left to a sender, as a callback may
+// take the lock that the caller of add holds.
 func (q *queue) sweep(now time.Time) {
 	q.waiting = slices.DeleteFunc(q.waiting, func(r *request) bool {
 		if r.then != nil || r.end.After(now) {
@@ -136,7 +141,8 @@ func (all *queues) close() {
 	all.closed = true
 }
 
-// next returns what a sender takes from its queue; nothing means that the sender ends. A request that is late is not sent, as its caller has left.
+// next returns what a sender takes from its queue; nothing means that the sender ends. A request
+// that is late is not sent, as its caller has left.
 func (all *queues) next(q *queue, into []*request) []*request {
 	var late []*request
 	defer func() { // without the lock, as callbacks hand in requests
@@ -202,8 +208,8 @@ func lastEnd(all []*exchange) time.Time {
 	return end
 }
 
-// carry makes attempts until all is answered, or the context ends. An exchange that shares round trips with others and fails is repeated apart from
-// them.
+// carry makes attempts until all is answered, or the context ends. An exchange that shares round
+// trips with others and fails is repeated apart from them.
 func (s *Store) carry(ctx context.Context, all []*exchange, shared bool) {
 	for {
 		failed := 0
@@ -265,7 +271,8 @@ func (s *Store) pause(ctx context.Context, tries int) {
 	_ = pause.For(ctx, min(time.Millisecond<<min(tries, 6), 50*time.Millisecond)) // whether the context has ended is seen by the caller
 }
 
-// evaluate sends calls once. It waits no longer than Timeout: a connection may be dead without a sign of it.
+// evaluate sends calls once. It waits no longer than Timeout: a connection may be dead without a
+// sign of it.
 func (s *Store) evaluate(ctx context.Context, calls []Call) []Reply {
 	if end, _ := ctx.Deadline(); time.Until(end) > s.opts.Timeout {
 		var cancel context.CancelFunc

@@ -10,7 +10,8 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// A request is what one caller sends in one call: charges of a batch that are in one slot, or one question about a place.
+// A request is what one caller sends in one call: charges of a batch that are in one slot, or one
+// question about a place.
 type request struct {
 	protocol protocol
 	slot     uint16
@@ -38,7 +39,8 @@ func (r *request) finish(err error) {
 	}
 }
 
-// wait waits for the answer. The error is that there is none: whoever carries the request out has a copy of all that it needs.
+// wait waits for the answer. The error is that there is none: whoever carries the request out has a
+// copy of all that it needs.
 func (s *Store) wait(ctx context.Context, r *request) error {
 	select {
 	case <-r.done:
@@ -50,7 +52,8 @@ func (s *Store) wait(ctx context.Context, r *request) error {
 	}
 }
 
-// A charge is a weir.Charge as a script reads it, and its answer. It is a copy: the caller may have left when it is answered.
+// A charge is a weir.Charge as a script reads it, and its answer. It is a copy: the caller may have
+// left when it is answered.
 type charge struct {
 	index int // in the batch
 	key   string
@@ -69,10 +72,12 @@ type charge struct {
 	err      error
 }
 
-// ErrCharge is found by errors.Is in an error that is about one charge: a limit that cannot be kept in Redis, a key that holds something else.
+// ErrCharge is found by errors.Is in an error that is about one charge: a limit that cannot be kept
+// in Redis, a key that holds something else.
 var ErrCharge = weir.ErrCharge
 
-// requests makes requests of a batch: one, or on a cluster one for each slot. split has the groups whose keys are in several slots.
+// requests makes requests of a batch: one, or on a cluster one for each slot. split has the groups
+// whose keys are in several slots.
 func (s *Store) requests(batch []weir.Charge) (all []request, split map[int]bool, err error) {
 	all = make([]request, 0, 1)
 	groups := map[int]uint16{}

@@ -12,8 +12,9 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// A script is put together from files: a common part, the algorithms that the call is about, and main.lua. So a call about token buckets does not pay for
-// the other algorithms: Redis defines all functions of a script anew in each run.
+// A script is put together from files: a common part, the algorithms that the call is about, and
+// main.lua. So a call about token buckets does not pay for the other algorithms: Redis defines all
+// functions of a script anew in each run.
 //
 //go:embed lua/*.lua
 var luaFiles embed.FS
@@ -38,13 +39,15 @@ func newScript(source string) *Script {
 	return &Script{source, hex.EncodeToString(sum[:])}
 }
 
-// What is written here of the numbers by which the scripts know kinds of limits; the others are the algorithms' own.
+// What is written here of the numbers by which the scripts know kinds of limits; the others are the
+// algorithms' own.
 const (
 	kindBucket = 1 // the kind that the short way is for
 	kindAll    = 8
 )
 
-// kindScripts are the scripts of each kind, in the order in which they are put together: that of All comes last.
+// kindScripts are the scripts of each kind, in the order in which they are put together: that of
+// All comes last.
 func kindScripts() (all []rules.Script) {
 	for _, k := range rules.Kinds() {
 		if k.Script.Name != "" && !slices.Contains(all, k.Script) {
@@ -55,7 +58,8 @@ func kindScripts() (all []rules.Script) {
 	return append(all, rules.Script{Name: "all", Number: kindAll})
 }
 
-// A kindSet is a set of algorithms; full is all of them, with the conversion from one limit to another.
+// A kindSet is a set of algorithms; full is all of them, with the conversion from one limit to
+// another.
 type kindSet uint16
 
 const full kindSet = 1 << 15

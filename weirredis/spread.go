@@ -9,8 +9,9 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// On a cluster, a group with keys in several slots cannot be charged in one step. It is charged slot by slot, in the order of the batch, and cancelled
-// if a later slot refuses. Other callers may be refused meanwhile because of charges that are then cancelled; none is wrongly admitted. If the
+// On a cluster, a group with keys in several slots cannot be charged in one step. It is charged
+// slot by slot, in the order of the batch, and cancelled if a later slot refuses. Other callers may
+// be refused meanwhile because of charges that are then cancelled; none is wrongly admitted. If the
 // process ends in between, what was charged stays charged.
 
 // inTurn carries out a batch with groups that are spread over slots.
@@ -105,7 +106,8 @@ func (s *Store) bySlot(batch []weir.Charge, which []int) (slots [][]int) {
 // patience is how long cancelling charges may take.
 const patience = time.Second
 
-// giveBack cancels charges, also if the caller's context has ended. Their decisions are then those of the states afterwards.
+// giveBack cancels charges, also if the caller's context has ended. Their decisions are then those
+// of the states afterwards.
 func (s *Store) giveBack(ctx context.Context, batch []weir.Charge, out []weir.Decision, which []int) error {
 	end := time.Now().Add(patience)
 	return s.some(ctx, end, batch, out, which, func(c *weir.Charge) { c.Op, c.Cost, c.Group = weir.OpSettle, 0, 0 })

@@ -1,8 +1,8 @@
-// Package weirredis keeps limits in Redis: each charge is decided by a script on the server, exactly as in process, in units of a microsecond
-// of the server's clock, and in one round trip.
+// Package weirredis keeps limits in Redis: each charge is decided by a script on the server,
+// exactly as in process, in units of a microsecond of the server's clock, and in one round trip.
 //
-// It contains no Redis client: use weirrueidis or weirgoredis, or write the two methods of an Evaler. It needs Redis 6.2 or later: standalone, with
-// Sentinel, or as a Cluster.
+// It contains no Redis client: use weirrueidis or weirgoredis, or write the two methods of an
+// Evaler. It needs Redis 6.2 or later: standalone, with Sentinel, or as a Cluster.
 package weirredis
 
 import (
@@ -18,14 +18,17 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// An Evaler runs scripts on Redis: what a Store needs of a client. It must not repeat a call by itself, as a call whose reply was lost may have been
-// carried out; the Store repeats calls so that they are carried out once. Both methods are safe for concurrent use, and end when their context does.
+// An Evaler runs scripts on Redis: what a Store needs of a client. It must not repeat a call by
+// itself, as a call whose reply was lost may have been carried out; the Store repeats calls so that
+// they are carried out once. Both methods are safe for concurrent use, and end when their context
+// does.
 type Evaler interface {
-	// Eval runs a script by EVALSHA, or by EVAL if Call.Send is set, and returns its reply, which is a bulk string. The text of a server's error
-	// is passed on unchanged.
+	// Eval runs a script by EVALSHA, or by EVAL if Call.Send is set, and returns its reply, which
+	// is a bulk string. The text of a server's error is passed on unchanged.
 	Eval(ctx context.Context, c Call) (string, error)
 
-	// EvalAll runs several calls, in one round trip for each node of a cluster. replies is as long as calls.
+	// EvalAll runs several calls, in one round trip for each node of a cluster. replies is as long
+	// as calls.
 	EvalAll(ctx context.Context, calls []Call, replies []Reply)
 }
 
@@ -43,36 +46,41 @@ type Reply struct {
 	Err  error
 }
 
-// Options are the settings of a Store. The zero value is for a standalone server, or one with Sentinel.
+// Options are the settings of a Store. The zero value is for a standalone server, or one with
+// Sentinel.
 type Options struct {
 	// Cluster says that keys are spread over slots: each slot gets a call of its own.
 	Cluster bool
 
-	// Prefix begins all keys. It must not contain braces, or end in "limit:" or "hold:". Default: "weir:".
+	// Prefix begins all keys. It must not contain braces, or end in "limit:" or "hold:". Default:
+	// "weir:".
 	Prefix string
 
-	// Tag returns the hash tag of a key: keys with the same tag share a slot of a cluster, and a group of them is charged in one step. It must
-	// return the same tag each time, as a key with another tag has another state. Default: the key itself, so that all limits of one key share
-	// a slot.
+	// Tag returns the hash tag of a key: keys with the same tag share a slot of a cluster, and a
+	// group of them is charged in one step. It must return the same tag each time, as a key with
+	// another tag has another state. Default: the key itself, so that all limits of one key share a
+	// slot.
 	Tag func(name, key string) string
 
-	// Grace is how long a state is kept after it is full: steps of the server's clock back by no more than that give nothing away. Default: 0.
+	// Grace is how long a state is kept after it is full: steps of the server's clock back by no
+	// more than that give nothing away. Default: 0.
 	Grace time.Duration
 
-	// Timeout is how long a call without a deadline may take. A call that has more time is repeated if it was not answered after so long.
-	// Default: 1 s.
+	// Timeout is how long a call without a deadline may take. A call that has more time is repeated
+	// if it was not answered after so long. Default: 1 s.
 	Timeout time.Duration
 
-	// ClockKey is for tests: a hash from which the scripts read the time, as s and us, instead of the server's clock. Only that one line of the
-	// scripts differs.
+	// ClockKey is for tests: a hash from which the scripts read the time, as s and us, instead of
+	// the server's clock. Only that one line of the scripts differs.
 	ClockKey string
 
-	// RoundTrips is how many round trips are in flight at once; what comes meanwhile shares the next one. Default: 2.
+	// RoundTrips is how many round trips are in flight at once; what comes meanwhile shares the
+	// next one. Default: 2.
 	RoundTrips int
 }
 
-// Store is a weir.Store in Redis. Callers share round trips: those that come while some are in flight are sent together in the next one. It is safe for
-// concurrent use.
+// Store is a weir.Store in Redis. Callers share round trips: those that come while some are in
+// flight are sent together in the next one. It is safe for concurrent use.
 type Store struct {
 	evaler  Evaler
 	opts    Options
@@ -132,7 +140,8 @@ func New(e Evaler, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Close refuses new calls, ends those in flight, and waits for them: no longer than Timeout, even if the client only obeys deadlines.
+// Close refuses new calls, ends those in flight, and waits for them: no longer than Timeout, even
+// if the client only obeys deadlines.
 func (s *Store) Close() error {
 	s.closeHolds()
 	s.queues.close()

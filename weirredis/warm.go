@@ -11,10 +11,12 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// Warm readies the server for limits: it sends the scripts that the server lacks, and learns its clock, so that the first charge takes one round trip
-// and not up to four. Each group is limits that one call will be about; calls about each limit alone are included. If callers of the same moment
-// make up another group, its first call takes two round trips. On a Cluster, Warm readies all nodes. It charges nothing and writes no key. It
-// ends with the context, or after Timeout if that has no deadline; the first charges then ready the server.
+// Warm readies the server for limits: it sends the scripts that the server lacks, and learns its
+// clock, so that the first charge takes one round trip and not up to four. Each group is limits
+// that one call will be about; calls about each limit alone are included. If callers of the same
+// moment make up another group, its first call takes two round trips. On a Cluster, Warm readies
+// all nodes. It charges nothing and writes no key. It ends with the context, or after Timeout if
+// that has no deadline; the first charges then ready the server.
 func (s *Store) Warm(ctx context.Context, groups ...[]weir.Limit) error {
 	kinds, err := s.kindsOf(groups)
 	if err != nil || len(kinds) == 0 {
@@ -88,7 +90,8 @@ func (s *Store) kindsOf(groups [][]weir.Limit) (all []kindSet, err error) {
 	return all, nil
 }
 
-// nothing is a call without charges that is too late from the start: the answer has a reading of the clock.
+// nothing is a call without charges that is too late from the start: the answer has a reading of
+// the clock.
 func (s *Store) nothing(kinds kindSet, tag string) Call {
 	b := appendInt(appendInt(appendArray(nil, 5), version), unknown)
 	if kinds != short {
@@ -115,7 +118,8 @@ func (s *Store) readied(c Call, r Reply) error {
 	return nil
 }
 
-// everywhere returns a tag for each part of a cluster's slots, and so at least one for each node; for a single server, any tag.
+// everywhere returns a tag for each part of a cluster's slots, and so at least one for each node;
+// for a single server, any tag.
 func (s *Store) everywhere() []string {
 	if !s.opts.Cluster {
 		return []string{"warm"}

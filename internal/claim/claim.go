@@ -1,6 +1,6 @@
-// Package claim makes marks that can be claimed once: the first claim wins, however many copies of the mark there are. 512 marks share a
-// block, so a mark costs a fraction of an allocation. The garbage collector frees a block with its last mark: a mark that is never claimed
-// leaks nothing.
+// Package claim makes marks that can be claimed once: the first claim wins, however many copies of
+// the mark there are. 512 marks share a block, so a mark costs a fraction of an allocation. The
+// garbage collector frees a block with its last mark: a mark that is never claimed leaks nothing.
 package claim
 
 import (
@@ -29,7 +29,8 @@ type block struct {
 	words [blockWords]atomic.Uint64
 }
 
-// Marks makes marks. The zero value is ready. It is not safe for concurrent use: its owner's lock guards it.
+// Marks makes marks. The zero value is ready. It is not safe for concurrent use: its owner's lock
+// guards it.
 type Marks struct {
 	block *block
 	used  int

@@ -1,4 +1,5 @@
-// Package duration parses and formats durations as policy files and scripts write them: Go's format, and also days and weeks.
+// Package duration parses and formats durations as policy files and scripts write them: Go's
+// format, and also days and weeks.
 package duration
 
 import (
@@ -9,7 +10,8 @@ import (
 	"time"
 )
 
-// Parse accepts what time.ParseDuration accepts, preceded by whole weeks (w) and whole days (d): 1w, 1d, 1d12h.
+// Parse accepts what time.ParseDuration accepts, preceded by whole weeks (w) and whole days (d):
+// 1w, 1d, 1d12h.
 func Parse(text string) (time.Duration, error) {
 	bad := fmt.Errorf("%q is not a duration", text)
 	rest, negative := strings.CutPrefix(text, "-")
@@ -48,7 +50,8 @@ func sign(d time.Duration, negative bool) time.Duration {
 	return d
 }
 
-// Format writes a duration in few characters, for Parse to read back: 1d, 1d12h, 90m becomes 1h30m, 500ms.
+// Format writes a duration in few characters, for Parse to read back: 1d, 1d12h, 90m becomes 1h30m,
+// 500ms.
 func Format(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d <= 0 {

@@ -1,8 +1,9 @@
 // Package nearest finds the known word closest to a misspelt one, for "did you mean" suggestions.
 package nearest
 
-// To returns the word among known that is closest to a misspelt one, or "" if none is close. The distance is the number of letters to
-// insert, delete, replace or swap. A third of the word, but at least one letter, may be wrong. The first of equals wins.
+// To returns the word among known that is closest to a misspelt one, or "" if none is close. The
+// distance is the number of letters to insert, delete, replace or swap. A third of the word, but at
+// least one letter, may be wrong. The first of equals wins.
 func To(word string, known []string) string {
 	best, least := "", max(len(word)/3, 1)+1
 	for _, k := range known {

@@ -1,6 +1,7 @@
-// Package outstanding remembers which reservations of one state have been neither settled nor cancelled, so that giving one back leaves the
-// state as if its charge had never been made. It holds the exact rule of docs/guarantees.md ("Cancelling a reservation"), and knows no
-// clock, no lock and no algorithm: a Ledger is for states that are one backlog, a Journal for all others.
+// Package outstanding remembers which reservations of one state have been neither settled nor
+// cancelled, so that giving one back leaves the state as if its charge had never been made. It
+// holds the exact rule of docs/guarantees.md ("Cancelling a reservation"), and knows no clock, no
+// lock and no algorithm: a Ledger is for states that are one backlog, a Journal for all others.
 package outstanding
 
 import (
@@ -49,7 +50,8 @@ type group struct {
 // Empty reports whether nothing is outstanding.
 func (l *Ledger) Empty() bool { return len(l.groups) == 0 }
 
-// TakeInexact returns how many reservations, since it was last called, got a lower bound because there were more than MaxGroups.
+// TakeInexact returns how many reservations, since it was last called, got a lower bound because
+// there were more than MaxGroups.
 func (l *Ledger) TakeInexact() (n uint64) {
 	n, l.inexact = l.inexact, 0
 	return n
@@ -144,7 +146,8 @@ func (l *Ledger) GiveBack(id ID, amount, backlog u128.Uint) u128.Uint {
 			g.bound = g.bound.Sub(given)
 		}
 	}
-	// An older reservation held up this one's charge by its own bound at most, and less of that charge is left.
+	// An older reservation held up this one's charge by its own bound at most, and less of that
+	// charge is left.
 	bound, oldest := l.groups[i].bound, i
 	for oldest > 0 && !l.groups[oldest-1].bound.Less(bound) {
 		oldest--
@@ -157,7 +160,8 @@ func (l *Ledger) GiveBack(id ID, amount, backlog u128.Uint) u128.Uint {
 	return given
 }
 
-// Rescale replaces each bound, as a change of the limit does with the backlog. The function keeps the order of its arguments and rounds down.
+// Rescale replaces each bound, as a change of the limit does with the backlog. The function keeps
+// the order of its arguments and rounds down.
 func (l *Ledger) Rescale(f func(u128.Uint) u128.Uint) {
 	kept := l.groups[:0]
 	for _, g := range l.groups {

@@ -226,7 +226,8 @@ func (a *allRule) Load(now, spent int64) (s []int64) {
 	return s
 }
 
-// A charge made ahead has a ticket for each part: see Receipt. A change of the limit goes through ChangeRule.
+// A charge made ahead has a ticket for each part: see Receipt. A change of the limit goes through
+// ChangeRule.
 
 func (a *allRule) Book(s []int64, now, _, cost int64) ([]int64, Ticket) {
 	return a.Charge(s, now, cost), Ticket{}

@@ -8,7 +8,8 @@ import (
 // A BucketRule is a rule whose state may fit a BucketWord: TokenBucket, LeakyBucket and SmoothBursty.
 type BucketRule interface {
 	Rule
-	// NewBucketWord returns the word form with its base at now; ok is false where the parameters do not fit.
+	// NewBucketWord returns the word form with its base at now; ok is false where the parameters do
+	// not fit.
 	NewBucketWord(now int64) (w BucketWord, ok bool)
 	// SameWord reports whether a word form counts by this rule's parameters.
 	SameWord(w *BucketWord) bool

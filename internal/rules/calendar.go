@@ -171,7 +171,8 @@ func days(year int, month time.Month, dayOf int) int64 {
 	return floorTo(time.Date(year, month, dayOf, 0, 0, 0, 0, time.UTC).Unix(), daySeconds) / daySeconds
 }
 
-// LongestOf is the longest window of an Align that is a period of the calendar, but for the hour that a day may have more.
+// LongestOf is the longest window of an Align that is a period of the calendar, but for the hour
+// that a day may have more.
 func LongestOf(align string) time.Duration {
 	period, _, _ := strings.Cut(align, ":")
 	switch period {

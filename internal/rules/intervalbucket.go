@@ -348,7 +348,8 @@ func (l IntervalBucket) Share(n int64) Params {
 		every := u128.Mul(uint64(l.Every), uint64(n)).DivCeil(uint64(l.Refill))
 		l.Refill, l.Every = 1, time.Duration(min(every, uint64(MaxSpan)))
 	}
-	// It has to be full within MaxSpan, also where it fills more slowly than the limit for what was rounded down.
+	// It has to be full within MaxSpan, also where it fills more slowly than the limit for what was
+	// rounded down.
 	if steps := max(1, int64(MaxSpan/l.Every)); l.Burst/l.Refill >= steps {
 		l.Burst = min(l.Burst, steps*l.Refill)
 	}

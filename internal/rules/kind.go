@@ -57,8 +57,8 @@ type Params interface {
 // Shared is the Params of algorithms that failover can divide into shares.
 type Shared interface {
 	Params
-	// Share is the part that each of n nodes may use, n > 1, so that together they stay within what the limit admits. What is rounded is
-	// rounded down, and no capacity is below 1.
+	// Share is the part that each of n nodes may use, n > 1, so that together they stay within what
+	// the limit admits. What is rounded is rounded down, and no capacity is below 1.
 	Share(n int64) Params
 	// UsedUp is what a key has used before now if it has used all it could at the limit's pace.
 	// fresh is how long a new state that is charged 1 now takes to become idle: the rest of a
@@ -73,7 +73,8 @@ type Use struct {
 	Keep   int64         // the least that is left to the key
 }
 
-// Leased is the Params of algorithms whose tokens can be leased: taken from a store ahead of their use.
+// Leased is the Params of algorithms whose tokens can be leased: taken from a store ahead of their
+// use.
 type Leased interface {
 	Params
 	// LeaseEnds is how much longer tokens that are charged now are counted as of now, so that using

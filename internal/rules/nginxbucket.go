@@ -24,7 +24,8 @@ func (l NginxBucket) Thousandths() uint64 {
 	return uint64(l.Rate.N * Thousand / int64(l.Rate.Per/time.Second))
 }
 
-// DrainsInTime reports whether a full queue drains within the longest span that a limit may count over.
+// DrainsInTime reports whether a full queue drains within the longest span that a limit may count
+// over.
 func (l NginxBucket) DrainsInTime() bool {
 	return !u128.Mul(uint64(MaxSpan/time.Second), l.Thousandths()).Less(u128.Mul(uint64(l.Queue+1), Thousand))
 }

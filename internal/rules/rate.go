@@ -61,7 +61,8 @@ func (r Rate) FillsInTime(size int64) bool {
 	return !u128.Mul(uint64(MaxSpan), uint64(r.N)).Less(u128.Mul(uint64(size), uint64(r.Per)))
 }
 
-// ticks reduces the rate to whole numbers for a clock unit: one clock unit brings n ticks, and one token costs p of them.
+// ticks reduces the rate to whole numbers for a clock unit: one clock unit brings n ticks, and one
+// token costs p of them.
 func (r Rate) ticks(unit time.Duration) (n, p int64, err error) {
 	n, p = r.N, int64(r.Per)
 	g := gcd(n, p)

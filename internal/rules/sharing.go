@@ -17,7 +17,8 @@ func part(v, n int64) int64 {
 	return max(1, v/n)
 }
 
-// dividedBy is the rate divided by n, exactly where its duration stays within MaxSpan, and otherwise what comes in that, rounded down.
+// dividedBy is the rate divided by n, exactly where its duration stays within MaxSpan, and
+// otherwise what comes in that, rounded down.
 func (r Rate) dividedBy(n int64) Rate {
 	if r == Unlimited || r.N < 1 || r.Per < 1 {
 		return r

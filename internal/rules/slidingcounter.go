@@ -25,7 +25,8 @@ func (l SlidingCounter) Compile(unit time.Duration) (Rule, error) {
 	return w, nil
 }
 
-// slidingCounterRule is the rule of SlidingCounter: with e the time into the window, a cost is admitted while
+// slidingCounterRule is the rule of SlidingCounter: with e the time into the window, a cost is
+// admitted while
 //
 //	previous*(W-e) + (current+cost)*W <= limit*W
 type slidingCounterRule struct {

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// A Script is the part of a store's scripts that decides about an algorithm. Algorithms that differ only in numbers share one.
+// A Script is the part of a store's scripts that decides about an algorithm. Algorithms that differ
+// only in numbers share one.
 type Script struct {
 	Name   string // of its file
 	Number int    // by which states name it: never changed
@@ -16,11 +17,13 @@ type Script struct {
 // Stored is the Params of algorithms that stores keep.
 type Stored interface {
 	Params
-	// StoreNumbers are the parameters as the Script reads them, in its clock units. The parameters have been validated and compiled.
+	// StoreNumbers are the parameters as the Script reads them, in its clock units. The parameters
+	// have been validated and compiled.
 	StoreNumbers(c Counting) ([]int64, error)
 }
 
-// Calendared is the Params of algorithms whose windows may be those of a calendar, which a store without time zones has to be told.
+// Calendared is the Params of algorithms whose windows may be those of a calendar, which a store
+// without time zones has to be told.
 type Calendared interface {
 	Params
 	// CalendarAlign is the Align of such windows; "" for windows of one length.

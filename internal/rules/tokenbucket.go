@@ -61,7 +61,8 @@ func (l TokenBucket) QuotaWindow() time.Duration {
 // MostWords implements Params.
 func (l TokenBucket) MostWords() int64 { return 8 }
 
-// Resets implements Params: a bucket that starts with less than Burst is full after a while, and never again as it started.
+// Resets implements Params: a bucket that starts with less than Burst is full after a while, and
+// never again as it started.
 func (l TokenBucket) Resets() bool { return l.Initial == 0 || l.Initial == l.Burst }
 
 // Share implements Shared.

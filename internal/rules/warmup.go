@@ -262,8 +262,8 @@ func (c *Scratch) upTo(t int64) int64 {
 }
 
 // take takes permits for a cost out of c.stored, as far as there are any. It returns by how many
-// clock units the whole cost delays the next charge. The wait in parts is added to c.late, which
-// holds the rest.
+// whole clock units the next charge is delayed, for the whole cost and for c.late. c.late is then
+// the rest.
 func (w *warmUpRule) take(c *Scratch, cost uint64) uint64 {
 	if w.free {
 		return 0
@@ -376,7 +376,8 @@ func (w *warmUpRule) see(c *Scratch, units int64) (remaining, reset int64) {
 	if wait == 0 {
 		remaining = min(whole(c.divide(&c.stored, w.permit)), w.LargestCost()) // at most half as much again is stored
 	}
-	// What fills up is stored from then on, and rounded up: the last tick takes only a part of its time.
+	// What fills up is stored from then on, and rounded up: the last tick takes only a part of its
+	// time.
 	c.y.Set(c.divide(c.sum.Mul(&c.late, w.ticks), w.parts))
 	c.sum.Sub(w.full, &c.stored)
 	c.sum.Add(&c.sum, &c.y)
@@ -544,7 +545,8 @@ func (l WarmUp) Share(n int64) Params {
 // UsedUp implements Shared: it begins cold, at its slowest rate.
 func (l WarmUp) UsedUp(time.Duration) []Use { return nil }
 
-// StoreNumbers implements Stored: the rate in ticks, the period, and the cold factor as a fraction; n is 0 for a rate without end.
+// StoreNumbers implements Stored: the rate in ticks, the period, and the cold factor as a fraction;
+// n is 0 for a rate without end.
 func (l WarmUp) StoreNumbers(c Counting) ([]int64, error) {
 	if l.Rate == Unlimited {
 		return []int64{0, 1, 0, 1, 1}, nil

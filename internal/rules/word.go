@@ -12,8 +12,9 @@ const Untouched = math.MinInt64 + 1
 // MinReach keeps the base of a word from moving more often than about once a second.
 const MinReach = int64(time.Second)
 
-// A WordRule is a rule with a state that may fit one machine word: a time and one or two counts. The word form decides as the rule does.
-// Times in a word are kept from a base; when they no longer fit, the holder makes another word with a later base.
+// A WordRule is a rule with a state that may fit one machine word: a time and one or two counts.
+// The word form decides as the rule does. Times in a word are kept from a base; when they no longer
+// fit, the holder makes another word with a later base.
 type WordRule interface {
 	Rule
 	// Rebase returns the base for the times of a state at now, and how far after it the clock may
@@ -27,8 +28,9 @@ type WordRule interface {
 	Pack(r *WordRange, state []int64) int64
 	// Unpack is the inverse of Pack; it may reuse state.
 	Unpack(r *WordRange, word int64, state []int64) []int64
-	// StepWord is Take, or Peek where charge is false, for a cost within 0 and LargestCost at a time, counted from the base, within reach.
-	// An untouched state is a word of 0. A retry of 0 admits the cost; one below 0 means that the rule itself must decide.
+	// StepWord is Take, or Peek where charge is false, for a cost within 0 and LargestCost at a
+	// time, counted from the base, within reach. An untouched state is a word of 0. A retry of 0
+	// admits the cost; one below 0 means that the rule itself must decide.
 	StepWord(r *WordRange, word, now, cost int64, charge bool) (next, remaining, reset, retry int64)
 }
 

@@ -45,7 +45,8 @@ func (l LeakyBucket) ZoneState() Params {
 	return l
 }
 
-// ZoneDelay implements Zoned: what was in the queue before the request drains first, but for DelayAfter of it.
+// ZoneDelay implements Zoned: what was in the queue before the request drains first, but for
+// DelayAfter of it.
 func (l LeakyBucket) ZoneDelay(reset time.Duration, cost int64) time.Duration {
 	if cost < 1 {
 		return 0
@@ -67,7 +68,8 @@ func (l NginxBucket) ZoneState() Params {
 	return l
 }
 
-// ZoneDelay implements Zoned. What nginx delays, NginxBucket.Delay of package weir says, in a zone or not.
+// ZoneDelay implements Zoned. What nginx delays, NginxBucket.Delay of package weir says, in a zone
+// or not.
 func (l NginxBucket) ZoneDelay(time.Duration, int64) time.Duration { return 0 }
 
 // InCommon implements Zoned.

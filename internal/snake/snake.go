@@ -6,7 +6,8 @@ import (
 	"unicode"
 )
 
-// Case converts a Go name to lower case with an underscore between words. Each capital letter starts a word.
+// Case converts a Go name to lower case with an underscore between words. Each capital letter
+// starts a word.
 func Case(name string) string {
 	var b strings.Builder
 	for i, r := range name {

@@ -9,8 +9,9 @@ import (
 // stripes is a power of two.
 const stripes = 8
 
-// A Counter is a striped counter: goroutines on several processors that add at the same time do not contend for one cache line. It takes 512
-// bytes. The zero value is 0. It is safe for concurrent use.
+// A Counter is a striped counter: goroutines on several processors that add at the same time do not
+// contend for one cache line. It takes 512 bytes. The zero value is 0. It is safe for concurrent
+// use.
 type Counter struct {
 	parts [stripes]struct {
 		n atomic.Uint64

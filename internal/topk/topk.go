@@ -16,15 +16,18 @@ const Most = 1 << 20
 // mostStripes bounds the memory: each stripe has as many counters as the sketch was asked for.
 const mostStripes = 16
 
-// A Sketch counts the keys of a weighted stream with the Space-Saving algorithm (Metwally, Agrawal, El Abbadi: Efficient Computation of Frequent and Top-k Elements in
-// Data Streams, ICDT 2005). A key without a counter takes over the smallest one, whose count becomes the error of the new key.
+// A Sketch counts the keys of a weighted stream with the Space-Saving algorithm (Metwally, Agrawal,
+// El Abbadi: Efficient Computation of Frequent and Top-k Elements in Data Streams, ICDT 2005). A
+// key without a counter takes over the smallest one, whose count becomes the error of the new key.
 //
-// Keys are spread by their hash over stripes, each with a lock and m counters of its own. Of the keys of a stripe, whose weights add up to
-// t, no error is larger than t/m, and each key with more than t/m has a counter. As t is at most the total of all, the same holds for the
-// whole sketch and the total, however the keys fall on the stripes.
+// Keys are spread by their hash over stripes, each with a lock and m counters of its own. Of the
+// keys of a stripe, whose weights add up to t, no error is larger than t/m, and each key with more
+// than t/m has a counter. As t is at most the total of all, the same holds for the whole sketch and
+// the total, however the keys fall on the stripes.
 //
-// All methods are safe for concurrent use. Add takes one lock, for O(log m), and allocates nothing once the counters are in use. A counter
-// takes some 50 bytes and the key; none is made before it is needed.
+// All methods are safe for concurrent use. Add takes one lock, for O(log m), and allocates nothing
+// once the counters are in use. A counter takes some 50 bytes and the key; none is made before it
+// is needed.
 type Sketch[K comparable] struct {
 	shift   uint8 // the stripe is in the hash's bits above
 	stripes []stripe[K]
@@ -52,12 +55,14 @@ type Counted[K comparable] struct {
 	Count, Error uint64
 }
 
-// New returns a sketch with m counters, from 1 to Most, in each stripe. There is one stripe per core, at most 16.
+// New returns a sketch with m counters, from 1 to Most, in each stripe. There is one stripe per
+// core, at most 16.
 func New[K comparable](counters int) *Sketch[K] {
 	return striped[K](counters, bits.Len(uint(min(runtime.GOMAXPROCS(0), mostStripes))-1))
 }
 
-// NewSerial returns a sketch with one stripe, for one goroutine: what it finds does not depend on the hashes.
+// NewSerial returns a sketch with one stripe, for one goroutine: what it finds does not depend on
+// the hashes.
 func NewSerial[K comparable](counters int) *Sketch[K] { return striped[K](counters, 0) }
 
 func striped[K comparable](counters, log int) *Sketch[K] {
@@ -68,7 +73,8 @@ func striped[K comparable](counters, log int) *Sketch[K] {
 	return s
 }
 
-// Add counts a weight for a key, found by its hash: equal keys have equal ones. A count that would not fit stays at the largest that does.
+// Add counts a weight for a key, found by its hash: equal keys have equal ones. A count that would
+// not fit stays at the largest that does.
 func (s *Sketch[K]) Add(key K, hash, weight uint64) {
 	p := &s.stripes[hash>>s.shift]
 	p.mu.Lock()
@@ -78,8 +84,8 @@ func (s *Sketch[K]) Add(key K, hash, weight uint64) {
 	p.mu.Unlock()
 }
 
-// AddKnown is Add for a key that has a counter, and reports false for others. It keeps no reference to the key: one that stands in a buffer
-// needs a copy only for Add, after that.
+// AddKnown is Add for a key that has a counter, and reports false for others. It keeps no reference
+// to the key: one that stands in a buffer needs a copy only for Add, after that.
 func (s *Sketch[K]) AddKnown(key K, hash, weight uint64) bool {
 	p := &s.stripes[hash>>s.shift]
 	p.mu.Lock()
@@ -208,8 +214,9 @@ func (p *stripe[K]) count(at int32) uint64 { return p.counters[p.order[at]].Coun
 
 func (p *stripe[K]) put(at, i int32) { p.order[at], p.counters[i].place = i, at }
 
-// Heaviest returns at most n keys, those with the largest counts first, and of equal ones those with the smallest error. It takes one lock
-// after the other, so concurrent Adds may or may not be included.
+// Heaviest returns at most n keys, those with the largest counts first, and of equal ones those
+// with the smallest error. It takes one lock after the other, so concurrent Adds may or may not be
+// included.
 func (s *Sketch[K]) Heaviest(n int) []Counted[K] {
 	if n <= 0 {
 		return nil

@@ -1,5 +1,6 @@
-// Package u128 is unsigned 128-bit arithmetic, as much of it as exact rates need. A product of two 64-bit numbers always fits, a sum
-// saturates at Max instead of wrapping, and a quotient reports whether it fits 64 bits.
+// Package u128 is unsigned 128-bit arithmetic, as much of it as exact rates need. A product of two
+// 64-bit numbers always fits, a sum saturates at Max instead of wrapping, and a quotient reports
+// whether it fits 64 bits.
 package u128
 
 import (
@@ -67,8 +68,8 @@ func (a Uint) Min(b Uint) Uint {
 	return a
 }
 
-// Div returns the quotient and the remainder of a/d. fits is false if the quotient needs more than 64 bits; q is then
-// math.MaxUint64 and r is undefined. d must not be 0.
+// Div returns the quotient and the remainder of a/d. fits is false if the quotient needs more than
+// 64 bits; q is then math.MaxUint64 and r is undefined. d must not be 0.
 func (a Uint) Div(d uint64) (q, r uint64, fits bool) {
 	if a.Hi >= d {
 		return math.MaxUint64, 0, false

@@ -1,4 +1,5 @@
-// Package vclock is a virtual clock. It stands still until it is set, and its timers fire in order, in the goroutine that sets it.
+// Package vclock is a virtual clock. It stands still until it is set, and its timers fire in order,
+// in the goroutine that sets it.
 package vclock
 
 import (
@@ -6,7 +7,8 @@ import (
 	"time"
 )
 
-// A Clock returns the time it was last set to, in nanoseconds. The zero value reads 0. It is not safe for concurrent use.
+// A Clock returns the time it was last set to, in nanoseconds. The zero value reads 0. It is not
+// safe for concurrent use.
 type Clock struct {
 	now    int64
 	serial uint64
@@ -16,8 +18,8 @@ type Clock struct {
 // Now returns the reading.
 func (c *Clock) Now() int64 { return c.now }
 
-// Set moves the clock to t, forward or back. On the way forward each timer fires at its own time, and timers set by those that
-// fire do so too; a step back fires nothing and moves no timer.
+// Set moves the clock to t, forward or back. On the way forward each timer fires at its own time,
+// and timers set by those that fire do so too; a step back fires nothing and moves no timer.
 func (c *Clock) Set(t int64) {
 	for len(c.timers) > 0 && c.timers[0].at <= t {
 		next := c.timers[0]
