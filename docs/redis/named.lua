@@ -1,9 +1,11 @@
 -- The named limits of Weir, put together from the files of weirredis/lua. docs/redis.md says how they are used.
--- The server's clock is read once, here, in microseconds. Nothing else in these scripts tells the time.
+-- The server's clock is read once, here, in microseconds. Nothing else in these scripts tells the
+-- time.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
--- All numbers are whole and below 2^53, where doubles are exact. What could be larger is counted as clock units and a rest, or in limbs.
+-- All numbers are whole and below 2^53, where doubles are exact. What could be larger is counted as
+-- clock units and a rest, or in limbs.
 local never, horizon, last = -1, 3155760000000000, 9007199254740991 -- a time that cannot be named; 100 years; the end of the clock
 local floor, min, max = math.floor, math.min, math.max
 local kinds = {}
@@ -20,7 +22,7 @@ local function numbers(S, least)
   return true
 end
 
--- muldivbits is muldiv bit by bit, by sums alone that stay below m; a is below m.
+-- muldivbits is muldiv bit by bit, with sums that stay below m; a must be below m.
 local function muldivbits(a, b, m)
   local bits, n = {}, 0
   while b > 0 do
@@ -47,7 +49,8 @@ local function muldivbits(a, b, m)
   return q, r
 end
 
--- muldiv is floor(a*b/m) and what is left over. What is 2^53 or more is not exact, and never less than that.
+-- muldiv is floor(a*b/m) and the remainder. A quotient of 2^53 or more is not exact, but never
+-- below that.
 local function muldiv(a, b, m)
   local x = a * b
   if x <= last then
@@ -58,10 +61,10 @@ local function muldiv(a, b, m)
     end
     return q, r
   end
-  if not (m >= 1 and b <= last) then -- of a state that others wrote: this would never end
+  if not (m >= 1 and b <= last) then -- a state that another program wrote: the loop would not end
     error('WEIRSTATE the key holds a state that gives no answer', 0)
   end
-  -- b's digits, from the top, of as many bits as leave room for the rest of what came before.
+  -- b's digits, from the top, with as many bits as leave room for the remainder so far.
   local whole, base, room = floor(a / m), 2, last / m / 2
   a = a - whole * m
   if room < 2 then
@@ -103,11 +106,12 @@ local function within(wait)
   end
   return wait
 end
--- Whole numbers of any size, not below 0: limbs of 24 bits, the lowest first, without zeros at the top.
+-- Whole numbers of any size, at least 0: limbs of 24 bits, the lowest first, without zeros at the
+-- top.
 local limb = 16777216
 
 local function big(x)
-  if not (x <= last) then -- of a state that others wrote: this would never end
+  if not (x <= last) then -- a state that another program wrote: the loop would not end
     error('WEIRSTATE the key holds a state that gives no answer', 0)
   end
   local a, n = {}, 0
@@ -120,7 +124,7 @@ local function big(x)
   return a
 end
 
--- small is a number again: the largest one where it does not fit.
+-- small converts to a plain number; the largest one on overflow.
 local function small(a)
   local x = 0
   for i = #a, 1, -1 do
@@ -180,7 +184,7 @@ local function bigless(a, b)
   return trim(c)
 end
 
--- zeros makes room: Lua is slow to fill an array from its end.
+-- zeros makes room: filling a Lua array from its end is slow.
 local function zeros(n)
   local a = {}
   for i = 1, n do
@@ -203,7 +207,8 @@ local function bigmul(a, b)
   return trim(c)
 end
 
--- bigdiv is the quotient, whole, and the rest (Knuth, The Art of Computer Programming, volume 2, 4.3.1, algorithm D).
+-- bigdiv is the quotient, whole, and the rest (Knuth, The Art of Computer Programming, volume 2,
+-- 4.3.1, algorithm D).
 local function bigdiv(a, b)
   if bigcompare(a, b) < 0 then
     return {}, a
@@ -262,7 +267,8 @@ local function bigup(a, b)
   return q
 end
 
--- A wide number is one as it is where that is below 2^53, and limbs otherwise: most are small, and quick.
+-- A wide number is a plain number if it is below 2^53, and limbs otherwise: most are small, and
+-- fast.
 local function limbs(x)
   if type(x) == 'number' then
     return big(x)
@@ -277,7 +283,7 @@ local function wide(a)
   return a
 end
 
--- narrow is a plain number: the largest one where it does not fit.
+-- narrow converts to a plain number; the largest one on overflow.
 local function narrow(x)
   if type(x) == 'number' then
     return x
@@ -343,12 +349,14 @@ local function wideup(a, b)
   end
   return wide(bigup(limbs(a), limbs(b)))
 end
--- Charges in the order of their times, as SlidingWindow and SlidingLog keep them: in one string, as an array would be decoded and encoded
--- number by number, of which a decision reads but a few. What a long string costs is its copies: Lua makes five in a take, and hashes each.
--- A state is
---   the latest time that was promised and lies ahead, or -1; the time of the newest charge; the sum of all; how much was counted before the
---   first; how many bytes a time takes, and a count; and the string: of each charge its time, and how much was counted up to it
--- both modulo what their bytes hold: times are told apart as long as all lie within that, and sums as long as all are below it.
+-- Charges in the order of their times, for SlidingWindow and SlidingLog. They are in one string, as
+-- an array would be decoded and encoded number by number, and a decision reads only a few. The cost
+-- of a long string is its copies: Lua makes five in a take, and hashes each. A state is
+--   the latest promised time in the future, or -1; the time of the newest charge; the sum of all; how
+--   much was counted before the first; how many bytes a time takes, and a count; and the string: for
+--   each charge its time, and the sum of the counts up to it
+-- Times and sums are modulo what their bytes hold: that is unambiguous as long as all times lie
+-- within that, and all sums are below it.
 local holds = {256, 65536, 16777216, 4294967296, 1099511627776, 281474976710656, last + 1}
 local shapes = {}
 local emptied = {-1, 0, 0, 0, 1, 1, ''}
@@ -367,7 +375,8 @@ local function length(S)
   return #S[7] / (S[5] + S[6])
 end
 
--- soundlist reports whether a state is one of these lists, as far as is soon seen: what is between the first and the last is believed.
+-- soundlist reports whether a state is such a list, as far as a quick check shows: it does not
+-- check the charges between the first and the last.
 local function soundlist(S)
   for i = 1, 6 do
     if type(S[i]) ~= 'number' or S[i] < (i == 1 and -1 or 0) then
@@ -387,7 +396,8 @@ local function nth(S, i)
   return S[2] - (S[2] - time) % holds[S[5]], (counted - S[4]) % holds[S[6]]
 end
 
--- leading is how many of the first have a time (column 1), or a sum (column 2), that is not above a bound. It is quick where they are few.
+-- leading is how many of the first charges have a time (column 1), or a sum (column 2), that is not
+-- above a bound. It is fast if they are few.
 local function leading(S, column, bound)
   local low, high, step = 0, length(S) + 1, 1
   while high - low > 1 do
@@ -405,7 +415,7 @@ local function leading(S, column, bound)
   return low
 end
 
--- around is a+b modulo m, where neither a nor b is m or more; their sum may be above 2^53.
+-- around is a+b modulo m, where neither a nor b is m or more; a+b may be above 2^53.
 local function around(a, b, m)
   a = a - (m - b)
   if a < 0 then
@@ -418,7 +428,7 @@ local function packed(S, time, counted)
   return struct.pack(shape(S), time % holds[S[5]], counted)
 end
 
--- shifted is the charges from one to another, each counted from elsewhere.
+-- shifted returns the charges from one to another, counted from another base.
 local function shifted(S, from, to, by)
   local parts, format, m = {}, shape(S), holds[S[6]]
   by = by % m
@@ -429,13 +439,13 @@ local function shifted(S, from, to, by)
   return table.concat(parts)
 end
 
--- piece is the charges from one to another as they are.
+-- piece returns the charges from one to another unchanged.
 local function piece(S, from, to)
   local size = S[5] + S[6]
   return string.sub(S[7], (from - 1) * size + 1, to * size)
 end
 
--- fitted is the same state with room for times that far apart, and for sums that large.
+-- fitted returns the state with room for times that far apart, and for sums that large.
 local function fitted(S, span, sum)
   local t, c = S[5], S[6]
   if span < holds[t] and sum < holds[c] then
@@ -455,7 +465,7 @@ local function fitted(S, span, sum)
   return next
 end
 
--- dropped is without the first n.
+-- dropped returns the state without its first n charges.
 local function dropped(S, n)
   if n == 0 then
     return S
@@ -464,7 +474,8 @@ local function dropped(S, n)
   return {S[1], S[2], S[3] - sum, around(S[4], sum % holds[S[6]], holds[S[6]]), S[5], S[6], piece(S, n + 1, length(S))}
 end
 
--- inserted has another charge before the i-th. What more is counted than before is its cost, or 0 where the i-th costs so much less.
+-- inserted returns the state with another charge before the i-th. The sum rises by its cost, or by
+-- 0 if the i-th charge's cost falls by as much.
 local function inserted(S, i, time, cost, more)
   local n = length(S)
   local first, newest = time, time
@@ -483,7 +494,7 @@ local function inserted(S, i, time, cost, more)
   return {S[1], newest, S[3] + more, base, S[5], S[6], text}
 end
 
--- altered has the i-th cost so much more or less. It is gone where nothing is left of it.
+-- altered changes the cost of the i-th charge. A charge with nothing left is removed.
 local function altered(S, i, by)
   S = fitted(S, 0, S[3] + by)
   local n, m, newest, base = length(S), holds[S[6]], S[2], S[4]
@@ -505,18 +516,18 @@ local function altered(S, i, by)
   return {S[1], newest, S[3] + by, base, S[5], S[6], text}
 end
 
--- withpromise is the same state with another latest promise.
+-- withpromise returns the state with another latest promise.
 local function withpromise(S, time)
   return {time, S[2], S[3], S[4], S[5], S[6], S[7]}
 end
 
--- lump is all that was counted as one charge of the largest number, for sums that doubles cannot count. It leaves with the newest: late, but
--- nothing more is admitted.
+-- lump merges everything into one charge of the largest number, for sums that doubles cannot count.
+-- It expires with the newest charge: late, but it admits nothing more.
 local function lump(time)
   return inserted(emptied, 1, time, last, last)
 end
 
--- listed is charges of those times and costs, of which some may be 0.
+-- listed makes a list of charges with those times and costs; some costs may be 0.
 local function listed(promise, times, costs)
   local sum, n, parts = 0, #times, {}
   for i = 1, n do
@@ -533,9 +544,10 @@ local function listed(promise, times, costs)
   S[7] = table.concat(parts)
   return S
 end
--- TokenBucket, LeakyBucket and SmoothBursty. A state is Z, the time at which the bucket is full again, as clock units and a rest of ticks
--- below n; and once something was given back, the total of that: high units (of 2^52), units and rest. One clock unit brings n ticks, one
--- token costs p. Spans are pairs of units and a rest, too.
+-- TokenBucket, LeakyBucket and SmoothBursty: the generic cell rate algorithm (GCRA). A state is Z,
+-- the time at which the bucket is full again, as clock units and a rest of ticks below n. Once
+-- something was given back, the state also has the total of that: high units (of 2^52), units and
+-- rest. One clock unit brings n ticks, one token costs p. Spans are pairs of units and a rest, too.
 local span52 = 4503599627370496
 
 local function pairsum(P, u, r, v, s)
@@ -591,7 +603,7 @@ local function ceiled(u, r)
   return u
 end
 
--- advance is a state whose Z is so much later; at the end of the clock it stays there.
+-- advance moves Z forward, at most to the end of the clock.
 local function advance(P, u, r, v, s, S)
   u, r = pairsum(P, u, r, v, s)
   if u >= last then
@@ -606,7 +618,8 @@ end
 kinds[1] = {
   books = true,
 
-  -- P is version, kind, type (0 token, 1 leaky, 2 owing), n, p, size, and DelayAfter, MaxBurst, or the tokens that are missing at first.
+  -- P is version, kind, type (0 token, 1 leaky, 2 owing), n, p, size, and DelayAfter,
+  -- MaxBurst, or the tokens that are missing at first.
   ready = function(P)
     local type = P[3]
     P.n, P.p, P.size, P.leaky, P.owing = P[4], P[5], P[6], type == 1, type == 2
@@ -636,7 +649,7 @@ kinds[1] = {
     P.keeps, P.name = P.missu > 0 or P.missr > 0 or P.p == 0, 'bucket' .. type -- what was used at a rate without end has all stored
   end,
 
-  -- sound reports whether a state is one of this limit. What is whole numbers at all was seen before.
+  -- sound reports whether a state is valid for this limit. Whole numbers were checked before.
   sound = function(P, S)
     local n = #S
     return numbers(S, 0) and (n == 2 or n == 5 and S[4] < span52 and S[5] < P.n) and S[2] < P.n
@@ -673,8 +686,9 @@ kinds[1] = {
     return S, S
   end,
 
-  -- refund gives back what the bucket has not refilled by itself since; and while work promised later still waits, only what is more than
-  -- all that was charged since. See bucket.refund in the Go package.
+  -- refund gives back what the bucket has not refilled by itself since. While work promised
+  -- later still waits, it gives back only what exceeds everything charged since. See
+  -- bucket.refund in the Go package.
   refund = function(P, S, t, T, amount)
     local uu, ur = used(S, t)
     local tu, tr = ahead(T[1], T[2], t)
@@ -744,10 +758,11 @@ kinds[1] = {
     return min(q - floor(-(rest + r) / P.p), last)
   end,
 }
--- IntervalBucket. A state is the tokens, the time of the last step that is counted, that of the charge which began these steps, and the latest
--- time promised, -1 for none. Tokens below 0 are a debt, which is counted up to 2^53. See interval in the Go package.
+-- IntervalBucket. A state is the tokens, the time of the last counted step, the time of the charge
+-- that began these steps, and the latest promised time, -1 for none. Tokens below 0 are a debt,
+-- which is counted up to 2^53. See intervalBucketRule in the Go package.
 
--- stepsfor is how many steps bring so many tokens.
+-- stepsfor is how many steps bring n tokens.
 local function stepsfor(P, tokens)
   local q, r = muldiv(tokens, 1, P.refill)
   if r > 0 then
@@ -756,7 +771,7 @@ local function stepsfor(P, tokens)
   return q
 end
 
--- stepped lets the steps up to t come. A bucket that is full counts from then.
+-- stepped adds the tokens of the steps up to t. A full bucket counts from t.
 local function stepped(P, tokens, anchor, t)
   if tokens >= P.size then
     return P.size, max(anchor, t)
@@ -770,7 +785,8 @@ local function stepped(P, tokens, anchor, t)
   return tokens + steps * P.refill, anchor + steps * P.every
 end
 
--- stepsat is the bucket at t, or at the latest time that was promised: tokens, the step that they are counted from, how long until then.
+-- stepsat returns the bucket at t, or at the latest promised time: its tokens, the step from which
+-- they are counted, and how long until then.
 local function stepsat(P, S, t)
   if not S then
     return P.size, t, 0
@@ -779,7 +795,7 @@ local function stepsat(P, S, t)
   return tokens, anchor, max(0, S[4] - t)
 end
 
--- stepdue is how long after t as many steps have come as bring the lacking tokens.
+-- stepdue is how long after t the missing tokens have come.
 local function stepdue(P, lacks, anchor, t)
   local span = stepsfor(P, lacks) * P.every
   if span > last then
@@ -827,8 +843,9 @@ kinds[2] = {
     return next, {next[1], next[2], next[3], next[4], cost, before[1], before[2], before[3], before[4]}
   end,
 
-  -- refund gives back what the steps since have not made up for. Where nothing was charged since, the state is as it was before. Nothing is left
-  -- to give of a charge from before the bucket was last full.
+  -- refund gives back what the steps since have not made up for. If nothing was charged
+  -- since, the state is as it was before. A charge from before the bucket was last full has
+  -- nothing left to give back.
   refund = function(P, S, t, T, amount)
     if amount == T[5] and S[1] == T[1] and S[2] == T[2] and S[3] == T[3] and S[4] == T[4] then
       return {T[6], T[7], T[8], T[9]}
@@ -865,7 +882,8 @@ kinds[2] = {
     return (kinds[2].book(P, nil, t, t, spent))
   end,
 
-  -- convert keeps the tokens used, and the steps where they were; steps of the new length that would have been before the change do not count.
+  -- convert keeps the tokens used, and the last step. Steps of the new length that would have
+  -- come before the change do not count.
   convert = function(P, S, Q)
     local tokens, anchor = stepsat(P, S, now)
     local t = max(now, S[4])
@@ -876,21 +894,22 @@ kinds[2] = {
     return {Q.size - (P.size - tokens), anchor, min(S[3], anchor), S[4]}
   end,
 }
--- FixedWindow. A state is the latest window that was counted in, what was counted there, and the latest time promised, -1 for none; and in a
--- calendar the end of the window, as it was known when it was counted in. A window is known by the time at which it begins, and in a calendar by
--- its first day, as days since 1970-01-01: a date and not a moment, so that other data of the time zones make no other window of it. See fixed
--- in the Go package.
+-- FixedWindow. A state is the latest window with a count, that count, and the latest promised time,
+-- -1 for none; with a calendar, also the end of the window as known at the charge. A window is
+-- identified by the time at which it begins, or in a calendar by its first day, as days since
+-- 1970-01-01: a date and not a moment, so that other time zone data do not change the identity. See
+-- fixedWindowRule in the Go package.
 --
--- Calendars are the caller's: he sends those windows that he thinks to be needed, as day, beginning and end. If others are, he is told of a time
--- in each.
+-- The caller provides calendars: it sends the windows that it expects to be needed, as day,
+-- beginning and end. If others are needed, the reply has a time in each.
 
--- missing ends the charge: the window of a time was not sent.
+-- missing ends the charge: the caller did not send the window of a time.
 local function missing(t)
   beyond[#beyond + 1] = t
   error(beyond)
 end
 
--- frame is the window that t is in, and its end.
+-- frame returns the window that contains t, and its end.
 local function frame(P, t)
   if P.hits then
     return t, min(t + P.length, last)
@@ -927,8 +946,8 @@ local function frameends(P, S)
   missing(t)
 end
 
--- frameat is the window that counts at t, or at the latest time that was promised, what is counted in it, how long until then, and its end. An
--- earlier time than the window counts in it too.
+-- frameat returns the window that counts at t, or at the latest promised time, its count, how long
+-- until then, and its end. A time before the window counts in it too.
 local function frameat(P, S, t)
   local when, wait = max(t, S[3]), max(0, S[3] - t)
   local id, ends = frame(P, when)
@@ -940,8 +959,8 @@ local function frameat(P, S, t)
   return id, 0, wait, ends
 end
 
--- framecount is what counts, and how long until then. Of a limit that nobody asks about any more the calendar is not sent: there the end counts
--- that was noted.
+-- framecount returns the count, and how long until its window. For a limit that no caller uses any
+-- more, the caller does not send the calendar: then the stored end counts.
 local function framecount(P, S, t)
   if P.length or P.windows then
     local _, count, wait = frameat(P, S, t)
@@ -957,7 +976,8 @@ end
 kinds[3] = {
   books = true,
 
-  -- P is version, kind, type (0 epoch, 1 first, 2 calendar), limit, and the length of windows or the name of the calendar.
+  -- P is version, kind, type (0 epoch, 1 first, 2 calendar), limit, and the length of windows
+  -- or the name of the calendar.
   ready = function(P)
     P.limit, P.hits = P[4], P[3] == 1
     if P[3] == 2 then
@@ -968,7 +988,8 @@ kinds[3] = {
     P.largest, P.keeps, P.name = P.limit, false, 'fixed'
   end,
 
-  -- What is promised, and the end of a calendar's window, lie not so far ahead that nobody could have promised it.
+  -- Bounds for promised times, and for the end of a calendar's window: no caller can have
+  -- promised more.
   sound = function(P, S)
     local n = P.length and 3 or 4
     return #S == n and numbers(S, -last) and S[2] >= 0 and S[3] >= -1 and S[3] - now <= 2 * horizon and (n == 3 or S[4] - now <= 3 * horizon)
@@ -993,7 +1014,8 @@ kinds[3] = {
     return wait, 0
   end,
 
-  -- A ticket is the state after the charge, the cost, and the state before, with the end of its window.
+  -- A ticket is the state after the charge, the cost, and the state before, with the end of
+  -- its window.
   book = function(P, S, t, due, cost)
     local before = S
     if not S then
@@ -1010,7 +1032,8 @@ kinds[3] = {
     return next, ticket
   end,
 
-  -- refund takes back from the window that was counted in, while it is open. Where nothing was charged since, the state is as it was before.
+  -- refund lowers the count of the charge's window while it is open. If nothing was charged
+  -- since, the state is as it was before.
   refund = function(_, S, _, T, amount)
     if S[1] ~= T[1] then
       return S
@@ -1043,7 +1066,8 @@ kinds[3] = {
     return (kinds[3].book(P, nil, t, t, min(spent, P.limit)))
   end,
 
-  -- convert keeps the count; with other windows, it counts in the one that holds now, or the latest time that was promised.
+  -- convert keeps the count. With other windows, it counts in the window of now, or of the
+  -- latest promised time.
   convert = function(P, S, Q)
     if P.hits ~= Q.hits then
       return nil
@@ -1055,11 +1079,12 @@ kinds[3] = {
     return {id, count, S[3], not Q.length and ends or nil}
   end,
 }
--- SlidingCounter. A state is the number of the current window, what was counted in it, and what was counted in the one before. With e the time
--- into the window of W, a cost is admitted while previous*(W-e) + (current+cost)*W <= limit*W. See weighted in the Go package.
+-- SlidingCounter. A state is the number of the current window, its count, and the count of the
+-- window before. With e the time into the window of W, a cost is admitted while previous*(W-e) +
+-- (current+cost)*W <= limit*W. See slidingCounterRule in the Go package.
 
--- counts is the number of the window and both counts at t, how far that is into the window, and, of an earlier time than the window, how long
--- before it: that counts as its beginning.
+-- counts returns the number of the window and both counts at t, how far t is into the window, and
+-- for an earlier time how long before it: that counts as the window's beginning.
 local function counts(P, S, t)
   local here, into = muldiv(t, 1, P.window)
   if S then
@@ -1074,7 +1099,7 @@ local function counts(P, S, t)
   return here, 0, 0, into, 0
 end
 
--- covered is what of the previous count a window that slides with time still covers, rounded up.
+-- covered is the part of the previous count that a sliding window still covers, rounded up.
 local function covered(P, previous, into)
   local q, r = muldiv(previous, P.window - into, P.window)
   if r > 0 then
@@ -1083,7 +1108,7 @@ local function covered(P, previous, into)
   return q
 end
 
--- enough is how long into a window it is until no more than room is left of what was counted before it.
+-- enough is how far into a window the weighted count of the window before is down to room.
 local function enough(P, previous, room)
   if previous == 0 then
     return 0
@@ -1120,13 +1145,14 @@ kinds[4] = {
     return wait, 0
   end,
 
-  -- A ticket is the window that was counted in.
+  -- A ticket is the window of the charge.
   book = function(P, S, t, _, cost)
     local number, current, previous = counts(P, S, t)
     return {number, plus(current, cost), previous}, {number}
   end,
 
-  -- refund takes back from the window that was counted in, while it is the current one or the one before.
+  -- refund lowers the count of the charge's window, while it is the current window or the one
+  -- before.
   refund = function(P, S, t, T, amount)
     local number, current, previous = counts(P, S, t)
     if number <= T[1] then
@@ -1156,7 +1182,8 @@ kinds[4] = {
     return (kinds[4].book(P, nil, t, t, min(spent, P.limit)))
   end,
 
-  -- convert keeps both counts; with another window, they count in the one that holds now and the one before.
+  -- convert keeps both counts; with another window, they count in the window of now and the
+  -- one before.
   convert = function(P, S, Q)
     if P.window == Q.window then
       return S
@@ -1165,13 +1192,14 @@ kinds[4] = {
     return {floor(now / Q.window), current, previous}
   end,
 }
--- SlidingWindow: charges whose times are the numbers of slots, each with all that was counted in it, and only of slots that are used. As in
--- the ring of the Go package, a slot is there until one takes its place whose number is the same modulo the number of slots: it counts
--- again where all that came later is given back and the clock is put back. One that left the window a window ago does so only after the
--- state was as good as new meanwhile, and is let go; but not in an All, whose other parts may keep it.
+-- SlidingWindow: charges whose times are slot numbers, each with the count of its slot, for used
+-- slots only. As in the ring of the Go package, a slot stays until it is overwritten by a slot with
+-- the same number modulo the number of slots. It counts again if everything later is given back and
+-- the clock is set back. If a slot left the window a whole window ago, the state has been idle in
+-- between, so the slot is removed; but not in an All, whose other parts may keep the state.
 
--- slotat is the slot that counts at t, or at the latest time that was promised, and how long that lies ahead. An earlier reading than the
--- newest slot counts in that.
+-- slotat is the slot that counts at t, or at the latest promised time, and how long that lies
+-- ahead. A reading before the newest slot counts in that slot.
 local function slotat(P, S, t)
   if not S then
     return floor(t / P.width), 0
@@ -1183,7 +1211,8 @@ local function slotat(P, S, t)
   return slot, max(S[1] - t, 0)
 end
 
--- totals is what is counted in the window that ends with a slot, none before the newest; and in that slot.
+-- totals is the sum of the counts of the window that ends with a slot, none before the newest; and
+-- the count of that slot.
 local function totals(P, S, slot)
   if not S then
     return 0, 0
@@ -1197,7 +1226,7 @@ local function totals(P, S, slot)
   return S[3] - left, here
 end
 
--- displaced is the place of the charge whose place in the ring another slot takes; 0 for none.
+-- displaced is the index of the charge that a slot overwrites in the ring; 0 for none.
 local function displaced(P, S, slot)
   local i, n = 1, length(S)
   while i <= n do
@@ -1240,8 +1269,8 @@ kinds[5] = {
     return within(wait), 0
   end,
 
-  -- A ticket is the slot, the cost, the latest promise before and after, what is counted in the slot just after, and the slot that was
-  -- displaced, with what was counted in it.
+  -- A ticket is the slot, the cost, the latest promise before and after, the count of the
+  -- slot just after, and the slot that was overwritten, with its count.
   book = function(P, S, t, due, cost)
     S = S or emptied
     due = max(due, S[1])
@@ -1268,8 +1297,8 @@ kinds[5] = {
     return withpromise(inserted(S, length(S) + 1, slot, cost, cost), after), T
   end,
 
-  -- refund takes back from the slot, while it has its place. Where it was the latest charge, what was promised before is the latest promise
-  -- again, and the slot that was displaced is there again.
+  -- refund lowers the count of the slot while it is in the ring. If it was the latest charge,
+  -- the promise before it is the latest again, and the overwritten slot is restored.
   refund = function(P, S, t, T, amount)
     local i = T[1] and leading(S, 1, T[1]) or 0
     local time, sum = nth(S, i)
@@ -1306,11 +1335,12 @@ kinds[5] = {
     return (totals(P, S, (slotat(P, S, t))))
   end,
 }
--- SlidingLog: each charge at its time. Those that have left are let go at the next charge. What will have left by a time that is promised
--- counts no more at that time, but stays: the promise may be given back.
+-- SlidingLog: each charge at its time. Expired charges are removed at the next charge. A charge
+-- that will have expired at a promised time does not count at that time, but stays: the promise may
+-- be given back.
 
--- timeat is the time that counts at t: that of the newest charge for an earlier reading, and the latest time promised where one lies ahead;
--- and how long that one does.
+-- timeat is the time that counts at t: the latest promised time if it is in the future, or the time
+-- of the newest charge for an earlier reading; and how long until then.
 local function timeat(S, t)
   if not S then
     return t, 0
@@ -1322,7 +1352,7 @@ local function timeat(S, t)
   return at, max(S[1] - t, 0)
 end
 
--- live is how many have left at a time, and the sum of the others.
+-- live is how many charges have expired at a time, and the sum of the others.
 local function live(P, S, at)
   if not S then
     return 0, 0
@@ -1332,7 +1362,8 @@ local function live(P, S, at)
   return gone, S[3] - sum
 end
 
--- join makes n charges one with those after them, after the first from. It returns the last two that became one.
+-- join merges n charges with those after them, after the first from. It returns the last two
+-- merged.
 local function join(S, from, n)
   local _, before = nth(S, from)
   local time, sum = nth(S, from + n)
@@ -1341,8 +1372,9 @@ local function join(S, from, n)
   return {S[1], S[2], S[3], S[4], S[5], S[6], text}, {time, sum - before, later, through - sum}
 end
 
--- bounded makes room for more charges: the oldest ones become one. The first gone of them do not count at the time promised; of the others
--- there is a bound, and of all there may be twice as many. See logged.bounded in the Go package.
+-- bounded makes room for more charges by merging the oldest. The first gone charges do not count at
+-- the promised time; the others are bounded, and all together may be twice as many. See
+-- slidingLogRule.bounded in the Go package.
 local function bounded(P, S, gone, more)
   local over, joined = length(S) - gone + more - P.most, nil
   if over <= 0 then
@@ -1358,7 +1390,7 @@ local function bounded(P, S, gone, more)
   return S, joined
 end
 
--- unjoin makes two charges of the one that they became.
+-- unjoin undoes the merge of two charges.
 local function unjoin(S, earlier, cost, time, rest)
   for i = leading(S, 1, time - 1) + 1, length(S) do
     local at, sum = nth(S, i)
@@ -1368,7 +1400,7 @@ local function unjoin(S, earlier, cost, time, rest)
     local previous, before = nth(S, i - 1)
     if sum - before == cost + rest then
       if i > 1 and previous > earlier then
-        return S -- another one, that looks the same
+        return S -- another charge with the same time and cost
       end
       return inserted(S, i, earlier, cost, 0)
     end
@@ -1405,7 +1437,8 @@ kinds[6] = {
     return within(wait), 0
   end,
 
-  -- A ticket is the time, the cost, the latest promise before, and the two charges that became one to make room for this one.
+  -- A ticket is the time, the cost, the latest promise before, and the two charges that were
+  -- merged to make room for this one.
   book = function(P, S, t, due, cost)
     S = S or emptied
     due = max(due, S[1])
@@ -1423,9 +1456,10 @@ kinds[6] = {
     return withpromise(inserted(S, length(S) + 1, at, cost, cost), after), T
   end,
 
-  -- refund takes back from a charge that is still remembered as it was made. Where it was the latest, those that became one to make room
-  -- for it are two again, and what was promised before is the latest promise; but charges of one time and cost are not known apart, and
-  -- while one of them is left its time stays promised.
+  -- refund lowers a charge that is still remembered unmerged. If it was the latest, the merge
+  -- that made room for it is undone, and the promise before it is the latest again. Charges
+  -- with the same time and cost cannot be told apart: while one of them is left, its time
+  -- stays promised.
   refund = function(P, S, t, T, amount)
     local i, n = T[1] and leading(S, 1, T[1]) or 0, length(S)
     while i > 0 do
@@ -1467,12 +1501,13 @@ kinds[6] = {
     return sum
   end,
 }
--- WarmUp. What is stored is kept as the time that it took to come, in ticks of which a clock unit brings d: see warmUpRule in the Go package.
--- With T = p/n and the cold factor k/one all of it is whole, and waits are whole parts of a clock unit. A state is the time at which the next
--- charge may go, in clock units; how many elements follow of the parts by which it is later, and those; and what is stored. Both of these are a
--- number, or limbs where they are larger.
+-- WarmUp. Stored permits are kept as the time that they took to come, in ticks of which a clock
+-- unit brings d: see warmUpRule in the Go package. With T = p/n and the cold factor k/one all of it
+-- is whole, and waits are whole parts of a clock unit. A state is the time at which the next charge
+-- may go, in clock units; the number of elements of the parts by which it is later, and those
+-- elements; and what is stored. Both are a number, or limbs if they are larger.
 
--- slice is some elements of a list as a number, which is 0 where there are none, or as limbs.
+-- slice is some elements of a list as a number (0 if there are none), or as limbs.
 local function slice(S, from, to)
   if to <= from then
     return S[to >= from and from or 0] or 0
@@ -1506,8 +1541,8 @@ local function warmstate(next, rest, stored)
   return S
 end
 
--- warmat is what is stored at t, and when the next charge may go. While that lies ahead, nothing more is stored. What an idle time stores is
--- rounded up to a tick, where it begins within a clock unit.
+-- warmat is what is stored at t, and when the next charge may go. While that lies ahead, nothing
+-- more is stored. Idle time that begins within a clock unit is rounded up to a tick.
 local function warmat(P, S, t)
   if not S then
     return P.full, t, 0
@@ -1533,8 +1568,8 @@ local function warmup(next, rest)
   return next
 end
 
--- warmtake takes as many permits as there are of a cost out of what is stored. It returns what is left, and when the charge after it may go.
--- The time is beyond the end of the clock where it is larger than last.
+-- warmtake takes permits for a cost out of what is stored, as far as there are any. It returns what
+-- is left, and when the next charge may go; a time above last is beyond the end of the clock.
 local function warmtake(P, stored, cost, next, rest)
   if P.free then
     return stored, next, rest
@@ -1565,7 +1600,8 @@ end
 kinds[7] = {
   books = true,
 
-  -- P is version, kind, n (0 for a rate without end), p, the period, and the cold factor as k and one.
+  -- P is version, kind, n (0 for a rate without end), p, the period, and the cold factor as k
+  -- and one.
   ready = function(P)
     local n, p, period, k, one = P[3], P[4], P[5], P[6], P[7]
     P.free, P.keeps, P.name = n == 0, n == 0, 'warm' -- what was used at a rate without end is warm
@@ -1616,7 +1652,8 @@ kinds[7] = {
     return wait, 0
   end,
 
-  -- A ticket is the state just after, the one before, the cost, and when it was charged.
+  -- A ticket is the states just after and before the charge, the cost, and when it was
+  -- charged.
   book = function(P, S, t, due, cost)
     local stored, next, rest = warmat(P, S, t)
     local left
@@ -1626,8 +1663,9 @@ kinds[7] = {
     return after, {after, S or warmstate(t, 0, P.full), cost, t}
   end,
 
-  -- refund makes the state what it would be had the actual cost been charged at first, where nothing was charged since. Otherwise it gives
-  -- nothing back: what was charged later was charged by how cold it then was.
+  -- refund makes the state what it would be had the actual cost been charged at first, if
+  -- nothing was charged since. Otherwise it gives nothing back: later charges were priced by
+  -- how cold it then was.
   refund = function(P, S, t, T, amount)
     for i = 1, max(#S, #T[1]) do
       if S[i] ~= T[1][i] then
@@ -1648,7 +1686,8 @@ kinds[7] = {
     elseif wait == 0 then
       remaining = min(narrow(wideover(stored, P.permit)), P.largest)
     end
-    -- What fills up is stored from then on, and rounded up: the last tick takes only a part of its time.
+    -- What fills up is stored from then on, and rounded up: the last tick takes only a
+    -- part of its time.
     local lacks = wideless(P.full, stored)
     if rest ~= 0 then
       lacks = wideadd(lacks, (widedivide(widemul(rest, P.d), P.unit)))
@@ -1668,7 +1707,7 @@ kinds[7] = {
     return plus(owed, narrow(wideless(all, left)))
   end,
 }
--- All: its parts are limits, and a state is theirs, false for one that is untouched.
+-- All. P.parts are the limits, and a state is the list of theirs; false stands for an unused state.
 kinds[8] = {
   books = false,
 
@@ -1778,7 +1817,7 @@ kinds[8] = {
     return S
   end,
 }
--- What a change of the limit makes of states.
+-- Conversion of states after a change of the limit.
 
 -- scaled is v*to/from, rounded up, of big numbers.
 local function scaled(v, from, to)
@@ -1794,7 +1833,8 @@ local function frompair(P, ticks)
   return small(q), small(r)
 end
 
--- Tokens that were used stay used, at the new rate; of a bucket that knows debt, the time until the next charge may go stays.
+-- Used tokens stay used, at the new rate. For a bucket that allows debt, the time until the next
+-- charge may go stays.
 kinds[1].convert = function(P, S, Q)
   if P.owing ~= Q.owing then
     return nil
@@ -1827,7 +1867,8 @@ kinds[1].load = function(P, t, spent)
   return (kinds[1].book(P, kinds[1].contact(P), t, t, spent))
 end
 
--- A window's counts go to the slots of the latest times that can have been counted in them, where slots have another width or number.
+-- The counts of a window move to the slots of their latest possible times, if the slots have
+-- another length or number.
 kinds[5].convert = function(P, S, Q)
   if P.width == Q.width and P.slots == Q.slots then
     return S
@@ -1859,7 +1900,7 @@ kinds[5].load = function(P, t, spent)
   return (kinds[5].book(P, nil, t, t, min(spent, P.limit)))
 end
 
--- Of a log stays what has not left: a longer window does not bring back what has.
+-- A log keeps the charges that have not expired: a longer window does not bring expired ones back.
 kinds[6].convert = function(P, S, Q)
   S = dropped(S, (live(P, S, now)))
   return (bounded(Q, S, live(Q, S, (timeat(S, now))), 0))
@@ -1869,8 +1910,9 @@ kinds[6].load = function(P, t, spent)
   return (kinds[6].book(P, nil, t, t, min(spent, P.limit)))
 end
 
--- As Guava's setRate: the time at which the next charge may go stays, rounded up to what permits of the new rate come in, and the part of what can
--- be stored, rounded up to the colder side. What was used at a rate without end is warm.
+-- Guava's setRate: it keeps the time at which the next charge may go, rounded up to permits of the
+-- new rate, and the stored fraction of the capacity, rounded to the colder side. After an unlimited
+-- rate, a used limiter is warm.
 kinds[7].convert = function(P, S, Q)
   local stored, next, rest = warmat(P, S, now)
   rest = wideup(widemul(rest, Q.n), P.unit)
@@ -1888,7 +1930,7 @@ kinds[7].load = function(P, t, spent)
   return (kinds[7].book(P, nil, t, t, spent))
 end
 
--- transfer is a change of kind: what was used is charged once to an untouched state.
+-- transfer is a change of kind: what was used is charged once to an unused state.
 local function transfer(P, S, Q)
   local spent = P.K.spent(P, S, now)
   if spent == 0 then
@@ -1910,7 +1952,8 @@ local function changed(P, S, Q)
   return transfer(P, S, Q)
 end
 
--- match says for each of the new limits which of the old ones is carried over to it: those of the same kind in order, then those that are left.
+-- match returns, for each new limit, the old limit that is converted to it. It pairs those of the
+-- same kind in order, and then the rest in order.
 local function match(old, new)
   local from, taken = {}, {}
   local function take(j, fits)
@@ -1959,9 +2002,10 @@ change = function(P, S, Q)
   return next
 end
 local function decide(KEYS, ARGV)
--- What is asked comes as one value: version, expiry of the call (0 for none), grace in ms, whether KEYS[1] is a nonce, limits, and charges
--- one after another: operation, limit, cost, group, within or -1 for however long, receipt or '', and by how many ms it expires sooner than
--- the call. Where limits have calendars, these come last: the name and the windows (day, beginning, end) of each.
+-- The argument is one value: version, expiry of the call (0 for none), grace in ms, whether KEYS[1]
+-- is a nonce, limits, and charges one after another: operation, limit, cost, group, within (-1: any
+-- delay), receipt or '', and by how many ms it expires sooner than the call. If limits have
+-- calendars, these come last: the name and the windows (day, beginning, end) of each.
 local asked = cmsgpack.unpack(ARGV[1])
 if asked[1] ~= 1 then
   return redis.error_reply('WEIRVERSION these scripts are of another version than who asks')
@@ -1984,10 +2028,11 @@ if asked[7] then
   end
 end
 local prepared, entries = {}, {}
-local wrong = {} -- a limit that this script does not know, to be asked again with all of them
+local wrong = {} -- an algorithm that this script lacks: the caller repeats the call with all algorithms
 
--- whole reports whether all numbers of a value are such as these scripts write: whole, and below 2^53. Where others wrote it they need not be,
--- and what counts with them might never end.
+-- whole reports whether all numbers of a value are whole and below 2^53, as these scripts write
+-- them. A state that another program wrote may have other numbers, and computing with them might
+-- not end.
 local function whole(v)
   for _, x in pairs(v) do
     if type(x) == 'table' then
@@ -2021,7 +2066,7 @@ prepare = function(def)
   return P
 end
 
--- entry is what is known of a key: the state and the limit that it was kept under.
+-- entry is what is known of a key: the state, and the limit under which it was stored.
 local function entry(key)
   local e = entries[key]
   if e then
@@ -2043,7 +2088,7 @@ local function entry(key)
   return e
 end
 
--- current is a key's state under the limit that is asked with. It is nil where nothing is known of the key.
+-- current is a key's state under the limit of the call; nil if nothing is known of the key.
 local function current(e, P)
   if e.S and not e.P then
     e.P = prepare(e.def)
@@ -2087,7 +2132,7 @@ local function receipt(P, cost, ticket)
   return cmsgpack.pack(P.def, cost, now, ticket or {})
 end
 
--- ask answers one charge, and returns whether it was admitted.
+-- ask carries out one charge, and returns whether it was admitted.
 local function ask(op, P, e, cost, wait, paper)
   local K = P.K
   local S = current(e, P)
@@ -2122,7 +2167,7 @@ local function ask(op, P, e, cost, wait, paper)
   if op == 0 or op == 2 then
     if not S and cost > 0 and cost <= P.largest then
       S = K.contact(P)
-      if S then -- does not start full: were it not kept, each try would begin again
+      if S then -- the limit does not start full: without a stored state, each retry would start again
         put(e, P, S)
       end
     end
@@ -2188,7 +2233,8 @@ local function ask(op, P, e, cost, wait, paper)
   return admitted
 end
 
--- attempt is ask, where what goes wrong with one charge is said in its place and concerns no other.
+-- attempt is ask with errors caught: an error of one charge is reported in its place, and does not
+-- affect the others.
 local function attempt(i, key)
   local c = (i - 1) * 7
   if expiry > 0 and now > expiry - 1000 * charges[c + 7] then
@@ -2218,8 +2264,8 @@ local function attempt(i, key)
   return false
 end
 
--- together makes all charges from i to j, or none. Where it is none, those that refused said so after those before them, and the others say
--- what they would have said had nobody charged.
+-- together makes all charges from i to j, or none. If one is refused, the decisions about the
+-- others are what they would have been without a charge.
 local function together(i, j)
   local saved, from, all, had, refused = {}, n, true, made, {}
   for k = i, j do
@@ -2262,7 +2308,7 @@ local function together(i, j)
   end
 end
 
--- write keeps a state until it is as good as new, and forgets it then.
+-- write stores a state until it is idle, and removes an idle one.
 local function write(key, e)
   if not e.S then
     redis.call('DEL', key)
@@ -2271,7 +2317,7 @@ local function write(key, e)
   local _, reset = e.P.K.look(e.P, e.S, now)
   local ttl = math.ceil(reset / 1000) + grace
   if e.P.keeps then
-    ttl = ttl + 86400000 -- it is never as good as new: after a day without anyone it begins anew
+    ttl = ttl + 86400000 -- it never becomes idle: it is reset after a day without calls
   elseif reset == 0 then
     redis.call('DEL', key)
     return
@@ -2322,12 +2368,14 @@ end
 return answer
 end
 local function named()
--- Named limits, kept in Redis with their numbers: what is asked and answered is text and whole numbers, for clients in any language. KEYS[1] is
--- where the definition is, a hash. After it come, in any order, those of the limit's other keys that may be needed; they begin with KEYS[1]:
---   :state        what was used, of a limit for all clients together; of one for each client, who they are and until when, a sorted set
+-- Named limits, kept in Redis with their parameters. Arguments and replies are text and whole
+-- numbers, for clients in any language. KEYS[1] is the hash with the definition. After it come, in
+-- any order, the limit's other keys that may be needed; they begin with KEYS[1]:
+--   :state        what was used, of a limit for all clients together; of a limit per client, a sorted
+--                 set of the clients with a state, and until when
 --   :client:NAME  what that client has used
---   :nonce:ANY    the answer to a call that may be repeated
--- ARGV is the operation and what it needs. After a first word pack, the answer is in MessagePack.
+--   :nonce:ANY    the reply to a call that may be repeated
+-- ARGV is the operation and its arguments. After a first word pack, the reply is in MessagePack.
 local packed = ARGV[1] == 'pack'
 local args = {}
 for i = packed and 2 or 1, #ARGV do
@@ -2344,7 +2392,7 @@ local function digits(x)
   return string.format('%.0f', x)
 end
 
--- whole reads a number. There is no other text that it takes for one.
+-- whole parses a number. It accepts only one text for each number.
 local function whole(name, text, least, most)
   local n = text and #text <= 16 and string.find(text, '^%d+$') and tonumber(text)
   if not n or n < least or n > most then
@@ -2353,7 +2401,7 @@ local function whole(name, text, least, most)
   return n
 end
 
--- numbers is what take needs of a definition.
+-- numbers reads the parameters that take needs from a definition.
 local function numbers()
   local d = redis.pcall('HMGET', KEYS[1], 'version', 'type', 'capacity', 'def')
   if d.err then
@@ -2387,7 +2435,8 @@ local function needed(part)
   return k, rest
 end
 
--- place is where a limit's state is, and for one of each client, where they are noted, and who asks.
+-- place returns where a limit's state is, and for a limit per client the set of clients, and the
+-- client.
 local function place(d)
   local state = needed(':state')
   if d.type == 'overall' then
@@ -2401,7 +2450,7 @@ local function place(d)
   return k, state, client
 end
 
--- ask asks the limit: 0 charges, 1 does not. It returns the wait, what remains, and the reset.
+-- ask evaluates the limit: 0 charges, 1 does not. It returns the wait, what remains, and the reset.
 local function ask(d, at, op, cost, before)
   local nonce = op == 0 and key(':nonce:')
   if nonce and before == 0 then
@@ -2419,7 +2468,7 @@ local function ask(d, at, op, cost, before)
   return said[2], said[3], said[4]
 end
 
--- note keeps in mind until when a client has a state, and forgets some of those who have none.
+-- note records until when a client has a state, and removes some of those that have none.
 local function note(at, state, client)
   local ttl = redis.call('PTTL', at)
   if ttl > 0 then
@@ -2433,9 +2482,9 @@ local function note(at, state, client)
   end
 end
 
--- take [COST [BEFORE]]: whether it was admitted, the capacity, what remains, and the retry (-1 for never) and reset in microseconds. BEFORE
--- is the server's time in microseconds after which the call is not carried out; the answer of one with a nonce is kept until then, or for a
--- minute.
+-- take [COST [BEFORE]]: whether it was admitted, the capacity, what remains, and the retry (-1 for
+-- never) and reset in microseconds. BEFORE is the server's time in microseconds after which the
+-- call is not carried out. The reply to a call with a nonce is kept until then, or for a minute.
 local function take(op)
   local d = numbers()
   local at, state, client = place(d)
@@ -2447,9 +2496,10 @@ local function take(op)
   return {wait == 0 and 1 or 0, d.capacity, remaining, wait, reset, packed and now or nil}
 end
 
--- other is what is asked seldom. Its functions are made only then: that takes longer than most else.
+-- other is the rare operations. Its functions are only made when needed, as making them takes
+-- longer than most calls.
 local function other(name)
-  -- definition is all that is kept of a limit, by field; nil where there is none.
+  -- definition is everything that is stored of a limit, by field; nil if there is nothing.
   local function definition()
     local all = redis.pcall('HGETALL', KEYS[1])
     if all.err then
@@ -2457,7 +2507,7 @@ local function other(name)
     elseif #all == 0 then
       return nil
     end
-    numbers() -- is it one?
+    numbers() -- fails if there is no valid definition
     local d = {order = {}}
     for i = 1, #all, 2 do
       d[all[i]], d.order[#d.order + 1] = all[i + 1], all[i]
@@ -2467,7 +2517,7 @@ local function other(name)
 
   local units = {us = 1, ms = 1000, s = 1000000, m = 60000000, h = 3600000000, d = 86400000000, w = 604800000000}
 
-  -- span reads a duration, such as 100ms, 1m, or d for one day, as microseconds.
+  -- span parses a duration, such as 100ms, 1m, or d for one day, as microseconds.
   local function span(name, text)
     local n, unit = string.match(text or '', '^(%d*)(%l+)$')
     local v = n and units[unit] and #n <= 16 and (n == '' and 1 or tonumber(n)) * units[unit]
@@ -2477,7 +2527,8 @@ local function other(name)
     return v
   end
 
-  -- rate reads one, such as 100/s, as ticks for each microsecond and ticks that a token costs.
+  -- rate parses a rate, such as 100/s, as ticks for each microsecond and ticks that a token
+  -- costs.
   local function rate(f)
     local n, per = string.match(f.rate or '', '^(%d+)/(%w+)$')
     if not n then
@@ -2491,14 +2542,15 @@ local function other(name)
     return n / a, per / a
   end
 
-  -- fills holds a bucket to being full within 100 years.
+  -- fills checks that a bucket fills within 100 years.
   local function fills(name, size, n, p)
     if muldiv(size, p, n) > horizon then
       fail('WEIRARG ' .. name .. ' takes more than 100 years at this rate')
     end
   end
 
-  -- What init reads itself: the fields of each kind, those that may be left out in brackets; and what makes a definition and a capacity of them.
+  -- What init parses itself: the fields of each kind, optional ones in brackets; and what
+  -- makes a definition and a capacity of them.
   local known = {
     token_bucket = {'rate', 'burst', '[initial]', function(f)
       local n, p = rate(f)
@@ -2551,7 +2603,7 @@ local function other(name)
     end},
   }
 
-  -- fields reads name=value from an argument on, in order, and by name.
+  -- fields parses name=value from an argument on, in order, and by name.
   local function fields(from)
     local order, f = {}, {}
     for i = from, #args do
@@ -2564,7 +2616,8 @@ local function other(name)
     return order, f
   end
 
-  -- sane reports whether a definition has the numbers that its kind computes with: it may not come from a client of ours.
+  -- sane reports whether a definition has the numbers that its kind computes with, as another
+  -- program may have written it.
   local sane
   sane = function(P)
     if type(P) ~= 'table' or #P < 3 or #P > 32 or P[1] ~= 1 then
@@ -2585,7 +2638,7 @@ local function other(name)
     return true
   end
 
-  -- check looks at a definition, and runs it once on no state, before anything is kept of it.
+  -- check validates a definition, and runs it once on no state, before it is stored.
   local function check(def)
     local ok = pcall(function()
       assert(sane(cmsgpack.unpack(def)))
@@ -2600,7 +2653,8 @@ local function other(name)
     end
   end
 
-  -- define keeps a definition. What was used stays used: a state is carried over when it is next asked about.
+  -- define stores a definition. What was used stays used: a state is converted when it is
+  -- next evaluated.
   local function define(type, kind, capacity, def, order, f)
     if type ~= 'overall' and type ~= 'per_client' then
       fail('WEIRARG the type must be overall or per_client')
@@ -2622,7 +2676,7 @@ local function other(name)
     return before and 0 or 1
   end
 
-  -- init TYPE KIND name=value...: 1 where the limit is new.
+  -- init TYPE KIND name=value...: 1 if the limit is new.
   local function init()
     local kind = known[args[3]]
     if not kind then
@@ -2642,7 +2696,8 @@ local function other(name)
     return define(args[2], args[3], capacity, cmsgpack.pack(P), order, f)
   end
 
-  -- define TYPE KIND CAPACITY DEF name=value...: init for clients that know how to write down a limit of any kind.
+  -- define TYPE KIND CAPACITY DEF name=value...: init for clients that can encode a limit of
+  -- any kind.
   local function redefine()
     local order, f = fields(6)
     for _, name in ipairs({'kind', 'type', 'capacity', 'version', 'def'}) do
@@ -2656,7 +2711,7 @@ local function other(name)
     return define(args[2], args[3], whole('capacity', args[4], 0, last), args[5] or '', order, f)
   end
 
-  -- charged is how much of a limit is used: what has been charged and is not back yet.
+  -- charged is how much of a limit is used: what has been charged and has not come back yet.
   local function charged(d, at)
     local P, raw, S = prepare(d.def), redis.call('GET', at), nil
     if raw then
@@ -2667,7 +2722,7 @@ local function other(name)
     return S and P.K.spent(P, S, now) or 0
   end
 
-  -- inspect: names and values; with the key of a client, what that one has used.
+  -- inspect: names and values; with the key of a client, what that client has used.
   local function inspect()
     local d = definition() or numbers()
     local all = {}
@@ -2692,7 +2747,8 @@ local function other(name)
     return all
   end
 
-  -- clients [OFFSET [COUNT]]: the names of those who have used something, at most 1000.
+  -- clients [OFFSET [COUNT]]: the names of the clients that have used something, at most
+  -- 1000.
   local function clients()
     local d = numbers()
     if d.type ~= 'per_client' then
@@ -2702,9 +2758,10 @@ local function other(name)
     return redis.call('ZRANGEBYSCORE', needed(':state'), '(' .. digits(now), '+inf', 'LIMIT', digits(from), digits(count))
   end
 
-  -- delete: the definition, and states, those of 1000 clients at a time. It returns how many are left: then it is to be called again.
+  -- delete: removes the definition and the states, those of 1000 clients at a time. It
+  -- returns how many are left; if any are, call it again.
   local function delete()
-    definition() -- is what is there a limit?
+    definition() -- fails if the key is no limit
     local state = needed(':state')
     local kind = redis.call('TYPE', state).ok
     if kind ~= 'none' and kind ~= 'string' and kind ~= 'zset' then
@@ -2723,7 +2780,8 @@ local function other(name)
     return redis.call('ZCARD', state)
   end
 
-  -- The names of limits, in a sorted set of their own: register NAME, unregister NAME, list [AFTER [COUNT]].
+  -- The names of limits, in a sorted set of their own: register NAME, unregister NAME, list
+  -- [AFTER [COUNT]].
   local function limitname()
     local name = args[2] or ''
     if not string.find(name, '^[a-z0-9][a-z0-9._-]*$') or #name > 128 then

@@ -1,4 +1,4 @@
--- All: its parts are limits, and a state is theirs, false for one that is untouched.
+-- All. P.parts are the limits, and a state is the list of theirs; false stands for an unused state.
 kinds[8] = {
   books = false,
 

@@ -1,6 +1,7 @@
--- TokenBucket, LeakyBucket and SmoothBursty. A state is Z, the time at which the bucket is full again, as clock units and a rest of ticks
--- below n; and once something was given back, the total of that: high units (of 2^52), units and rest. One clock unit brings n ticks, one
--- token costs p. Spans are pairs of units and a rest, too.
+-- TokenBucket, LeakyBucket and SmoothBursty: the generic cell rate algorithm (GCRA). A state is Z,
+-- the time at which the bucket is full again, as clock units and a rest of ticks below n. Once
+-- something was given back, the state also has the total of that: high units (of 2^52), units and
+-- rest. One clock unit brings n ticks, one token costs p. Spans are pairs of units and a rest, too.
 local span52 = 4503599627370496
 
 local function pairsum(P, u, r, v, s)
@@ -56,7 +57,7 @@ local function ceiled(u, r)
   return u
 end
 
--- advance is a state whose Z is so much later; at the end of the clock it stays there.
+-- advance moves Z forward, at most to the end of the clock.
 local function advance(P, u, r, v, s, S)
   u, r = pairsum(P, u, r, v, s)
   if u >= last then
@@ -71,7 +72,8 @@ end
 kinds[1] = {
   books = true,
 
-  -- P is version, kind, type (0 token, 1 leaky, 2 owing), n, p, size, and DelayAfter, MaxBurst, or the tokens that are missing at first.
+  -- P is version, kind, type (0 token, 1 leaky, 2 owing), n, p, size, and DelayAfter,
+  -- MaxBurst, or the tokens that are missing at first.
   ready = function(P)
     local type = P[3]
     P.n, P.p, P.size, P.leaky, P.owing = P[4], P[5], P[6], type == 1, type == 2
@@ -101,7 +103,7 @@ kinds[1] = {
     P.keeps, P.name = P.missu > 0 or P.missr > 0 or P.p == 0, 'bucket' .. type -- what was used at a rate without end has all stored
   end,
 
-  -- sound reports whether a state is one of this limit. What is whole numbers at all was seen before.
+  -- sound reports whether a state is valid for this limit. Whole numbers were checked before.
   sound = function(P, S)
     local n = #S
     return numbers(S, 0) and (n == 2 or n == 5 and S[4] < span52 and S[5] < P.n) and S[2] < P.n
@@ -138,8 +140,9 @@ kinds[1] = {
     return S, S
   end,
 
-  -- refund gives back what the bucket has not refilled by itself since; and while work promised later still waits, only what is more than
-  -- all that was charged since. See bucket.refund in the Go package.
+  -- refund gives back what the bucket has not refilled by itself since. While work promised
+  -- later still waits, it gives back only what exceeds everything charged since. See
+  -- bucket.refund in the Go package.
   refund = function(P, S, t, T, amount)
     local uu, ur = used(S, t)
     local tu, tr = ahead(T[1], T[2], t)

@@ -1,4 +1,4 @@
--- What a change of the limit makes of states.
+-- Conversion of states after a change of the limit.
 
 -- scaled is v*to/from, rounded up, of big numbers.
 local function scaled(v, from, to)
@@ -14,7 +14,8 @@ local function frompair(P, ticks)
   return small(q), small(r)
 end
 
--- Tokens that were used stay used, at the new rate; of a bucket that knows debt, the time until the next charge may go stays.
+-- Used tokens stay used, at the new rate. For a bucket that allows debt, the time until the next
+-- charge may go stays.
 kinds[1].convert = function(P, S, Q)
   if P.owing ~= Q.owing then
     return nil
@@ -47,7 +48,8 @@ kinds[1].load = function(P, t, spent)
   return (kinds[1].book(P, kinds[1].contact(P), t, t, spent))
 end
 
--- A window's counts go to the slots of the latest times that can have been counted in them, where slots have another width or number.
+-- The counts of a window move to the slots of their latest possible times, if the slots have
+-- another length or number.
 kinds[5].convert = function(P, S, Q)
   if P.width == Q.width and P.slots == Q.slots then
     return S
@@ -79,7 +81,7 @@ kinds[5].load = function(P, t, spent)
   return (kinds[5].book(P, nil, t, t, min(spent, P.limit)))
 end
 
--- Of a log stays what has not left: a longer window does not bring back what has.
+-- A log keeps the charges that have not expired: a longer window does not bring expired ones back.
 kinds[6].convert = function(P, S, Q)
   S = dropped(S, (live(P, S, now)))
   return (bounded(Q, S, live(Q, S, (timeat(S, now))), 0))
@@ -89,8 +91,9 @@ kinds[6].load = function(P, t, spent)
   return (kinds[6].book(P, nil, t, t, min(spent, P.limit)))
 end
 
--- As Guava's setRate: the time at which the next charge may go stays, rounded up to what permits of the new rate come in, and the part of what can
--- be stored, rounded up to the colder side. What was used at a rate without end is warm.
+-- Guava's setRate: it keeps the time at which the next charge may go, rounded up to permits of the
+-- new rate, and the stored fraction of the capacity, rounded to the colder side. After an unlimited
+-- rate, a used limiter is warm.
 kinds[7].convert = function(P, S, Q)
   local stored, next, rest = warmat(P, S, now)
   rest = wideup(widemul(rest, Q.n), P.unit)
@@ -108,7 +111,7 @@ kinds[7].load = function(P, t, spent)
   return (kinds[7].book(P, nil, t, t, spent))
 end
 
--- transfer is a change of kind: what was used is charged once to an untouched state.
+-- transfer is a change of kind: what was used is charged once to an unused state.
 local function transfer(P, S, Q)
   local spent = P.K.spent(P, S, now)
   if spent == 0 then
@@ -130,7 +133,8 @@ local function changed(P, S, Q)
   return transfer(P, S, Q)
 end
 
--- match says for each of the new limits which of the old ones is carried over to it: those of the same kind in order, then those that are left.
+-- match returns, for each new limit, the old limit that is converted to it. It pairs those of the
+-- same kind in order, and then the rest in order.
 local function match(old, new)
   local from, taken = {}, {}
   local function take(j, fits)

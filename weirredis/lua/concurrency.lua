@@ -1,9 +1,9 @@
--- Concurrency: who holds a place, and who waits for one. A state is a hash, the values of which are in MessagePack:
+-- Concurrency: holders and waiters. A state is a hash with values in MessagePack:
 --   m          version, used, fence, head, tail, waiting, wanted, graves, next, latest (see open)
 --   h<id>      expiry, cost, fence   of a hold
---   w<ticket>  expiry, cost, id      of one who waits; tickets are numbered in the order of arrival
---   t<id>      ticket                of one who waits
---   x<id>      expiry                of one who has left, and may still be heard to enter by a call that was held up
+--   w<ticket>  expiry, cost, id      of a waiter; tickets are numbered in the order of arrival
+--   t<id>      ticket                of a waiter
+--   x<id>      expiry                of an id that has left; a delayed call to enter may still arrive
 -- The server's clock is read once, here, in microseconds.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -12,16 +12,18 @@ local never, last = -1, 9007199254740991
 local refused, held, waits, late, gone = 0, 1, 2, 3, 4
 local min, max, unpack1 = math.min, math.max, cmsgpack.unpack
 
--- What is asked: version, grace in ms, how long one who waits is waited for, and questions of 7 values each: operation, id, cost, limit,
--- queue, MaxHold, expiry. Times are in microseconds. KEYS are those of the questions, one for each.
+-- The argument: version, grace in ms, how long a waiter that does not call keeps its place, and
+-- requests of 7 values each: operation, id, cost, limit, queue, MaxHold, expiry. Times are in
+-- microseconds. KEYS has one key per request.
 local asked = unpack1(ARGV[1])
 if asked[1] ~= 1 then
   return redis.error_reply('WEIRVERSION these scripts are of another version than who asks')
 end
 local grace, patience, questions = asked[2], asked[3], asked[4]
 
--- open is the state of a key: the sum of what is held and the last fence; the tickets of who is first and who comes next; how many wait, and for
--- how much in all; how many x there are; and a time before which nothing expires, and one at which everything has.
+-- open returns the state of a key: the sum of all holds, and the last fence; the tickets of the
+-- first and of the next waiter; how many wait, and the sum of their costs; the number of x fields;
+-- a time before which nothing expires, and one at which everything has expired.
 local states = {}
 local function open(key)
   local S = states[key]
@@ -55,7 +57,7 @@ local function keep(S, field, expiry, ...)
   S.next, S.latest, S.dirty = min(S.next, expiry), max(S.latest, expiry), true
 end
 
--- purge takes out what has expired. It looks at everything, but not before the time at which the first may have.
+-- purge removes what has expired. It scans everything, but not before the first possible expiry.
 local function purge(S)
   if now < S.next then
     return
@@ -85,8 +87,8 @@ local function purge(S)
   end
 end
 
--- returns is how long it takes at most until there is room for a cost, if nobody calls, neither to enter nor to extend: until so much has
--- expired of what is held or waited for. Where there are very many it is the time until all has.
+-- returns is how long it takes at most until a cost fits, if no call enters or extends: until
+-- enough holds and waiters have expired. With very many, it is the time until all have expired.
 local function returns(S, cost, limit)
   if cost < 0 or cost > limit then
     return never
@@ -118,14 +120,14 @@ local function hold(S, id, cost, span)
   return held, S.fence
 end
 
--- unqueue takes one out of the line. The next after him is found when that one asks.
+-- unqueue removes a waiter from the queue. The next waiter is found when it calls.
 local function unqueue(S, id, ticket, cost)
   redis.call('HDEL', S.key, 'w' .. ticket, 't' .. id)
   S.waiting, S.wanted, S.dirty = S.waiting - 1, S.wanted - cost, true
 end
 
--- turn reports whether there is room for all before a ticket, where so much is left besides. So whoever waits may come in late, after
--- others behind him, but not by their doing: his place is kept.
+-- turn reports whether there is room for all waiters before a ticket, and for left besides. So a
+-- waiter may enter after others behind it, but they never take its place: that is kept.
 local function turn(S, ticket, room)
   while S.head < ticket and redis.call('HEXISTS', S.key, 'w' .. S.head) == 0 do
     S.head, S.dirty = S.head + 1, true
@@ -138,7 +140,8 @@ local function turn(S, ticket, room)
   return room >= 0
 end
 
--- enter is asked again and again by one who waits, and by one whose answer was lost. What is held lasts from the latest time on.
+-- enter is called repeatedly by a waiter, and by a caller whose reply was lost. A hold lasts from
+-- the latest of these calls.
 local function enter(S, id, cost, limit, queue, span, expiry)
   if now > expiry then
     return late
@@ -173,7 +176,8 @@ local function enter(S, id, cost, limit, queue, span, expiry)
   return waits, 0, min(ticket - S.head + 1, S.waiting)
 end
 
--- leave ends a hold, or a wait. Where an expiry is given, a call to enter may still be under way until then: it will find that it is too late.
+-- leave ends a hold or a wait. If an expiry is given, a call to enter may still be in flight until
+-- then: it will find that it came too late.
 local function leave(S, id, expiry)
   local found, charged = get(S, 'h' .. id)
   if found then
@@ -202,7 +206,7 @@ local function extend(S, id, span)
   return held, fence
 end
 
--- look answers as enter would that waits for nobody, and says how much is held and how many wait.
+-- look decides as an enter that does not wait, and returns how much is held and how many wait.
 local function look(S, cost, limit)
   if cost == 0 or cost > 0 and S.used + S.wanted + cost <= limit then
     return held, S.used, S.waiting
@@ -221,7 +225,8 @@ local function answer(S, op, id, cost, limit, queue, span, expiry)
   return look(S, cost, limit)
 end
 
--- write keeps a state for as long as something in it lasts; and for a while after that, as who steps the clock back must not get fences again.
+-- write stores a state for as long as something in it lasts. It keeps the state a while longer, so
+-- that a step back of the clock does not repeat fences.
 local function write(S)
   if S.used == 0 and S.waiting == 0 and S.graves == 0 then
     S.next, S.latest = last, now
@@ -230,8 +235,9 @@ local function write(S)
   redis.call('PEXPIRE', S.key, string.format('%.0f', math.ceil(max(S.latest - now, 0) / 1000) + max(grace, 1000)))
 end
 
--- The answers: now, and for each question what became of it, the fence (of a look what is held), the place in line (of a look how many
--- wait), the wait or -1, what remains, and how long until all is free; or what is wrong with the key.
+-- The reply: now, and for each request its result, the fence (for a look, what is held), the place
+-- in the queue (for a look, how many wait), the wait or -1, what remains, and how long until all is
+-- free; or what is wrong with the key.
 local said, n = {now}, 1
 for i = 1, #KEYS do
   local S, q = open(KEYS[i]), (i - 1) * 7

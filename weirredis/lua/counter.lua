@@ -1,8 +1,9 @@
--- SlidingCounter. A state is the number of the current window, what was counted in it, and what was counted in the one before. With e the time
--- into the window of W, a cost is admitted while previous*(W-e) + (current+cost)*W <= limit*W. See weighted in the Go package.
+-- SlidingCounter. A state is the number of the current window, its count, and the count of the
+-- window before. With e the time into the window of W, a cost is admitted while previous*(W-e) +
+-- (current+cost)*W <= limit*W. See slidingCounterRule in the Go package.
 
--- counts is the number of the window and both counts at t, how far that is into the window, and, of an earlier time than the window, how long
--- before it: that counts as its beginning.
+-- counts returns the number of the window and both counts at t, how far t is into the window, and
+-- for an earlier time how long before it: that counts as the window's beginning.
 local function counts(P, S, t)
   local here, into = muldiv(t, 1, P.window)
   if S then
@@ -17,7 +18,7 @@ local function counts(P, S, t)
   return here, 0, 0, into, 0
 end
 
--- covered is what of the previous count a window that slides with time still covers, rounded up.
+-- covered is the part of the previous count that a sliding window still covers, rounded up.
 local function covered(P, previous, into)
   local q, r = muldiv(previous, P.window - into, P.window)
   if r > 0 then
@@ -26,7 +27,7 @@ local function covered(P, previous, into)
   return q
 end
 
--- enough is how long into a window it is until no more than room is left of what was counted before it.
+-- enough is how far into a window the weighted count of the window before is down to room.
 local function enough(P, previous, room)
   if previous == 0 then
     return 0
@@ -63,13 +64,14 @@ kinds[4] = {
     return wait, 0
   end,
 
-  -- A ticket is the window that was counted in.
+  -- A ticket is the window of the charge.
   book = function(P, S, t, _, cost)
     local number, current, previous = counts(P, S, t)
     return {number, plus(current, cost), previous}, {number}
   end,
 
-  -- refund takes back from the window that was counted in, while it is the current one or the one before.
+  -- refund lowers the count of the charge's window, while it is the current window or the one
+  -- before.
   refund = function(P, S, t, T, amount)
     local number, current, previous = counts(P, S, t)
     if number <= T[1] then
@@ -99,7 +101,8 @@ kinds[4] = {
     return (kinds[4].book(P, nil, t, t, min(spent, P.limit)))
   end,
 
-  -- convert keeps both counts; with another window, they count in the one that holds now and the one before.
+  -- convert keeps both counts; with another window, they count in the window of now and the
+  -- one before.
   convert = function(P, S, Q)
     if P.window == Q.window then
       return S

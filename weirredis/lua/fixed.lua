@@ -1,18 +1,19 @@
--- FixedWindow. A state is the latest window that was counted in, what was counted there, and the latest time promised, -1 for none; and in a
--- calendar the end of the window, as it was known when it was counted in. A window is known by the time at which it begins, and in a calendar by
--- its first day, as days since 1970-01-01: a date and not a moment, so that other data of the time zones make no other window of it. See fixed
--- in the Go package.
+-- FixedWindow. A state is the latest window with a count, that count, and the latest promised time,
+-- -1 for none; with a calendar, also the end of the window as known at the charge. A window is
+-- identified by the time at which it begins, or in a calendar by its first day, as days since
+-- 1970-01-01: a date and not a moment, so that other time zone data do not change the identity. See
+-- fixedWindowRule in the Go package.
 --
--- Calendars are the caller's: he sends those windows that he thinks to be needed, as day, beginning and end. If others are, he is told of a time
--- in each.
+-- The caller provides calendars: it sends the windows that it expects to be needed, as day,
+-- beginning and end. If others are needed, the reply has a time in each.
 
--- missing ends the charge: the window of a time was not sent.
+-- missing ends the charge: the caller did not send the window of a time.
 local function missing(t)
   beyond[#beyond + 1] = t
   error(beyond)
 end
 
--- frame is the window that t is in, and its end.
+-- frame returns the window that contains t, and its end.
 local function frame(P, t)
   if P.hits then
     return t, min(t + P.length, last)
@@ -49,8 +50,8 @@ local function frameends(P, S)
   missing(t)
 end
 
--- frameat is the window that counts at t, or at the latest time that was promised, what is counted in it, how long until then, and its end. An
--- earlier time than the window counts in it too.
+-- frameat returns the window that counts at t, or at the latest promised time, its count, how long
+-- until then, and its end. A time before the window counts in it too.
 local function frameat(P, S, t)
   local when, wait = max(t, S[3]), max(0, S[3] - t)
   local id, ends = frame(P, when)
@@ -62,8 +63,8 @@ local function frameat(P, S, t)
   return id, 0, wait, ends
 end
 
--- framecount is what counts, and how long until then. Of a limit that nobody asks about any more the calendar is not sent: there the end counts
--- that was noted.
+-- framecount returns the count, and how long until its window. For a limit that no caller uses any
+-- more, the caller does not send the calendar: then the stored end counts.
 local function framecount(P, S, t)
   if P.length or P.windows then
     local _, count, wait = frameat(P, S, t)
@@ -79,7 +80,8 @@ end
 kinds[3] = {
   books = true,
 
-  -- P is version, kind, type (0 epoch, 1 first, 2 calendar), limit, and the length of windows or the name of the calendar.
+  -- P is version, kind, type (0 epoch, 1 first, 2 calendar), limit, and the length of windows
+  -- or the name of the calendar.
   ready = function(P)
     P.limit, P.hits = P[4], P[3] == 1
     if P[3] == 2 then
@@ -90,7 +92,8 @@ kinds[3] = {
     P.largest, P.keeps, P.name = P.limit, false, 'fixed'
   end,
 
-  -- What is promised, and the end of a calendar's window, lie not so far ahead that nobody could have promised it.
+  -- Bounds for promised times, and for the end of a calendar's window: no caller can have
+  -- promised more.
   sound = function(P, S)
     local n = P.length and 3 or 4
     return #S == n and numbers(S, -last) and S[2] >= 0 and S[3] >= -1 and S[3] - now <= 2 * horizon and (n == 3 or S[4] - now <= 3 * horizon)
@@ -115,7 +118,8 @@ kinds[3] = {
     return wait, 0
   end,
 
-  -- A ticket is the state after the charge, the cost, and the state before, with the end of its window.
+  -- A ticket is the state after the charge, the cost, and the state before, with the end of
+  -- its window.
   book = function(P, S, t, due, cost)
     local before = S
     if not S then
@@ -132,7 +136,8 @@ kinds[3] = {
     return next, ticket
   end,
 
-  -- refund takes back from the window that was counted in, while it is open. Where nothing was charged since, the state is as it was before.
+  -- refund lowers the count of the charge's window while it is open. If nothing was charged
+  -- since, the state is as it was before.
   refund = function(_, S, _, T, amount)
     if S[1] ~= T[1] then
       return S
@@ -165,7 +170,8 @@ kinds[3] = {
     return (kinds[3].book(P, nil, t, t, min(spent, P.limit)))
   end,
 
-  -- convert keeps the count; with other windows, it counts in the one that holds now, or the latest time that was promised.
+  -- convert keeps the count. With other windows, it counts in the window of now, or of the
+  -- latest promised time.
   convert = function(P, S, Q)
     if P.hits ~= Q.hits then
       return nil

@@ -1,8 +1,10 @@
--- The server's clock is read once, here, in microseconds. Nothing else in these scripts tells the time.
+-- The server's clock is read once, here, in microseconds. Nothing else in these scripts tells the
+-- time.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
--- All numbers are whole and below 2^53, where doubles are exact. What could be larger is counted as clock units and a rest, or in limbs.
+-- All numbers are whole and below 2^53, where doubles are exact. What could be larger is counted as
+-- clock units and a rest, or in limbs.
 local never, horizon, last = -1, 3155760000000000, 9007199254740991 -- a time that cannot be named; 100 years; the end of the clock
 local floor, min, max = math.floor, math.min, math.max
 local kinds = {}
@@ -19,7 +21,7 @@ local function numbers(S, least)
   return true
 end
 
--- muldivbits is muldiv bit by bit, by sums alone that stay below m; a is below m.
+-- muldivbits is muldiv bit by bit, with sums that stay below m; a must be below m.
 local function muldivbits(a, b, m)
   local bits, n = {}, 0
   while b > 0 do
@@ -46,7 +48,8 @@ local function muldivbits(a, b, m)
   return q, r
 end
 
--- muldiv is floor(a*b/m) and what is left over. What is 2^53 or more is not exact, and never less than that.
+-- muldiv is floor(a*b/m) and the remainder. A quotient of 2^53 or more is not exact, but never
+-- below that.
 local function muldiv(a, b, m)
   local x = a * b
   if x <= last then
@@ -57,10 +60,10 @@ local function muldiv(a, b, m)
     end
     return q, r
   end
-  if not (m >= 1 and b <= last) then -- of a state that others wrote: this would never end
+  if not (m >= 1 and b <= last) then -- a state that another program wrote: the loop would not end
     error('WEIRSTATE the key holds a state that gives no answer', 0)
   end
-  -- b's digits, from the top, of as many bits as leave room for the rest of what came before.
+  -- b's digits, from the top, with as many bits as leave room for the remainder so far.
   local whole, base, room = floor(a / m), 2, last / m / 2
   a = a - whole * m
   if room < 2 then

@@ -1,7 +1,8 @@
--- IntervalBucket. A state is the tokens, the time of the last step that is counted, that of the charge which began these steps, and the latest
--- time promised, -1 for none. Tokens below 0 are a debt, which is counted up to 2^53. See interval in the Go package.
+-- IntervalBucket. A state is the tokens, the time of the last counted step, the time of the charge
+-- that began these steps, and the latest promised time, -1 for none. Tokens below 0 are a debt,
+-- which is counted up to 2^53. See intervalBucketRule in the Go package.
 
--- stepsfor is how many steps bring so many tokens.
+-- stepsfor is how many steps bring n tokens.
 local function stepsfor(P, tokens)
   local q, r = muldiv(tokens, 1, P.refill)
   if r > 0 then
@@ -10,7 +11,7 @@ local function stepsfor(P, tokens)
   return q
 end
 
--- stepped lets the steps up to t come. A bucket that is full counts from then.
+-- stepped adds the tokens of the steps up to t. A full bucket counts from t.
 local function stepped(P, tokens, anchor, t)
   if tokens >= P.size then
     return P.size, max(anchor, t)
@@ -24,7 +25,8 @@ local function stepped(P, tokens, anchor, t)
   return tokens + steps * P.refill, anchor + steps * P.every
 end
 
--- stepsat is the bucket at t, or at the latest time that was promised: tokens, the step that they are counted from, how long until then.
+-- stepsat returns the bucket at t, or at the latest promised time: its tokens, the step from which
+-- they are counted, and how long until then.
 local function stepsat(P, S, t)
   if not S then
     return P.size, t, 0
@@ -33,7 +35,7 @@ local function stepsat(P, S, t)
   return tokens, anchor, max(0, S[4] - t)
 end
 
--- stepdue is how long after t as many steps have come as bring the lacking tokens.
+-- stepdue is how long after t the missing tokens have come.
 local function stepdue(P, lacks, anchor, t)
   local span = stepsfor(P, lacks) * P.every
   if span > last then
@@ -81,8 +83,9 @@ kinds[2] = {
     return next, {next[1], next[2], next[3], next[4], cost, before[1], before[2], before[3], before[4]}
   end,
 
-  -- refund gives back what the steps since have not made up for. Where nothing was charged since, the state is as it was before. Nothing is left
-  -- to give of a charge from before the bucket was last full.
+  -- refund gives back what the steps since have not made up for. If nothing was charged
+  -- since, the state is as it was before. A charge from before the bucket was last full has
+  -- nothing left to give back.
   refund = function(P, S, t, T, amount)
     if amount == T[5] and S[1] == T[1] and S[2] == T[2] and S[3] == T[3] and S[4] == T[4] then
       return {T[6], T[7], T[8], T[9]}
@@ -119,7 +122,8 @@ kinds[2] = {
     return (kinds[2].book(P, nil, t, t, spent))
   end,
 
-  -- convert keeps the tokens used, and the steps where they were; steps of the new length that would have been before the change do not count.
+  -- convert keeps the tokens used, and the last step. Steps of the new length that would have
+  -- come before the change do not count.
   convert = function(P, S, Q)
     local tokens, anchor = stepsat(P, S, now)
     local t = max(now, S[4])

@@ -1,9 +1,11 @@
--- Charges in the order of their times, as SlidingWindow and SlidingLog keep them: in one string, as an array would be decoded and encoded
--- number by number, of which a decision reads but a few. What a long string costs is its copies: Lua makes five in a take, and hashes each.
--- A state is
---   the latest time that was promised and lies ahead, or -1; the time of the newest charge; the sum of all; how much was counted before the
---   first; how many bytes a time takes, and a count; and the string: of each charge its time, and how much was counted up to it
--- both modulo what their bytes hold: times are told apart as long as all lie within that, and sums as long as all are below it.
+-- Charges in the order of their times, for SlidingWindow and SlidingLog. They are in one string, as
+-- an array would be decoded and encoded number by number, and a decision reads only a few. The cost
+-- of a long string is its copies: Lua makes five in a take, and hashes each. A state is
+--   the latest promised time in the future, or -1; the time of the newest charge; the sum of all; how
+--   much was counted before the first; how many bytes a time takes, and a count; and the string: for
+--   each charge its time, and the sum of the counts up to it
+-- Times and sums are modulo what their bytes hold: that is unambiguous as long as all times lie
+-- within that, and all sums are below it.
 local holds = {256, 65536, 16777216, 4294967296, 1099511627776, 281474976710656, last + 1}
 local shapes = {}
 local emptied = {-1, 0, 0, 0, 1, 1, ''}
@@ -22,7 +24,8 @@ local function length(S)
   return #S[7] / (S[5] + S[6])
 end
 
--- soundlist reports whether a state is one of these lists, as far as is soon seen: what is between the first and the last is believed.
+-- soundlist reports whether a state is such a list, as far as a quick check shows: it does not
+-- check the charges between the first and the last.
 local function soundlist(S)
   for i = 1, 6 do
     if type(S[i]) ~= 'number' or S[i] < (i == 1 and -1 or 0) then
@@ -42,7 +45,8 @@ local function nth(S, i)
   return S[2] - (S[2] - time) % holds[S[5]], (counted - S[4]) % holds[S[6]]
 end
 
--- leading is how many of the first have a time (column 1), or a sum (column 2), that is not above a bound. It is quick where they are few.
+-- leading is how many of the first charges have a time (column 1), or a sum (column 2), that is not
+-- above a bound. It is fast if they are few.
 local function leading(S, column, bound)
   local low, high, step = 0, length(S) + 1, 1
   while high - low > 1 do
@@ -60,7 +64,7 @@ local function leading(S, column, bound)
   return low
 end
 
--- around is a+b modulo m, where neither a nor b is m or more; their sum may be above 2^53.
+-- around is a+b modulo m, where neither a nor b is m or more; a+b may be above 2^53.
 local function around(a, b, m)
   a = a - (m - b)
   if a < 0 then
@@ -73,7 +77,7 @@ local function packed(S, time, counted)
   return struct.pack(shape(S), time % holds[S[5]], counted)
 end
 
--- shifted is the charges from one to another, each counted from elsewhere.
+-- shifted returns the charges from one to another, counted from another base.
 local function shifted(S, from, to, by)
   local parts, format, m = {}, shape(S), holds[S[6]]
   by = by % m
@@ -84,13 +88,13 @@ local function shifted(S, from, to, by)
   return table.concat(parts)
 end
 
--- piece is the charges from one to another as they are.
+-- piece returns the charges from one to another unchanged.
 local function piece(S, from, to)
   local size = S[5] + S[6]
   return string.sub(S[7], (from - 1) * size + 1, to * size)
 end
 
--- fitted is the same state with room for times that far apart, and for sums that large.
+-- fitted returns the state with room for times that far apart, and for sums that large.
 local function fitted(S, span, sum)
   local t, c = S[5], S[6]
   if span < holds[t] and sum < holds[c] then
@@ -110,7 +114,7 @@ local function fitted(S, span, sum)
   return next
 end
 
--- dropped is without the first n.
+-- dropped returns the state without its first n charges.
 local function dropped(S, n)
   if n == 0 then
     return S
@@ -119,7 +123,8 @@ local function dropped(S, n)
   return {S[1], S[2], S[3] - sum, around(S[4], sum % holds[S[6]], holds[S[6]]), S[5], S[6], piece(S, n + 1, length(S))}
 end
 
--- inserted has another charge before the i-th. What more is counted than before is its cost, or 0 where the i-th costs so much less.
+-- inserted returns the state with another charge before the i-th. The sum rises by its cost, or by
+-- 0 if the i-th charge's cost falls by as much.
 local function inserted(S, i, time, cost, more)
   local n = length(S)
   local first, newest = time, time
@@ -138,7 +143,7 @@ local function inserted(S, i, time, cost, more)
   return {S[1], newest, S[3] + more, base, S[5], S[6], text}
 end
 
--- altered has the i-th cost so much more or less. It is gone where nothing is left of it.
+-- altered changes the cost of the i-th charge. A charge with nothing left is removed.
 local function altered(S, i, by)
   S = fitted(S, 0, S[3] + by)
   local n, m, newest, base = length(S), holds[S[6]], S[2], S[4]
@@ -160,18 +165,18 @@ local function altered(S, i, by)
   return {S[1], newest, S[3] + by, base, S[5], S[6], text}
 end
 
--- withpromise is the same state with another latest promise.
+-- withpromise returns the state with another latest promise.
 local function withpromise(S, time)
   return {time, S[2], S[3], S[4], S[5], S[6], S[7]}
 end
 
--- lump is all that was counted as one charge of the largest number, for sums that doubles cannot count. It leaves with the newest: late, but
--- nothing more is admitted.
+-- lump merges everything into one charge of the largest number, for sums that doubles cannot count.
+-- It expires with the newest charge: late, but it admits nothing more.
 local function lump(time)
   return inserted(emptied, 1, time, last, last)
 end
 
--- listed is charges of those times and costs, of which some may be 0.
+-- listed makes a list of charges with those times and costs; some costs may be 0.
 local function listed(promise, times, costs)
   local sum, n, parts = 0, #times, {}
   for i = 1, n do

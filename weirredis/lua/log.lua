@@ -1,8 +1,9 @@
--- SlidingLog: each charge at its time. Those that have left are let go at the next charge. What will have left by a time that is promised
--- counts no more at that time, but stays: the promise may be given back.
+-- SlidingLog: each charge at its time. Expired charges are removed at the next charge. A charge
+-- that will have expired at a promised time does not count at that time, but stays: the promise may
+-- be given back.
 
--- timeat is the time that counts at t: that of the newest charge for an earlier reading, and the latest time promised where one lies ahead;
--- and how long that one does.
+-- timeat is the time that counts at t: the latest promised time if it is in the future, or the time
+-- of the newest charge for an earlier reading; and how long until then.
 local function timeat(S, t)
   if not S then
     return t, 0
@@ -14,7 +15,7 @@ local function timeat(S, t)
   return at, max(S[1] - t, 0)
 end
 
--- live is how many have left at a time, and the sum of the others.
+-- live is how many charges have expired at a time, and the sum of the others.
 local function live(P, S, at)
   if not S then
     return 0, 0
@@ -24,7 +25,8 @@ local function live(P, S, at)
   return gone, S[3] - sum
 end
 
--- join makes n charges one with those after them, after the first from. It returns the last two that became one.
+-- join merges n charges with those after them, after the first from. It returns the last two
+-- merged.
 local function join(S, from, n)
   local _, before = nth(S, from)
   local time, sum = nth(S, from + n)
@@ -33,8 +35,9 @@ local function join(S, from, n)
   return {S[1], S[2], S[3], S[4], S[5], S[6], text}, {time, sum - before, later, through - sum}
 end
 
--- bounded makes room for more charges: the oldest ones become one. The first gone of them do not count at the time promised; of the others
--- there is a bound, and of all there may be twice as many. See logged.bounded in the Go package.
+-- bounded makes room for more charges by merging the oldest. The first gone charges do not count at
+-- the promised time; the others are bounded, and all together may be twice as many. See
+-- slidingLogRule.bounded in the Go package.
 local function bounded(P, S, gone, more)
   local over, joined = length(S) - gone + more - P.most, nil
   if over <= 0 then
@@ -50,7 +53,7 @@ local function bounded(P, S, gone, more)
   return S, joined
 end
 
--- unjoin makes two charges of the one that they became.
+-- unjoin undoes the merge of two charges.
 local function unjoin(S, earlier, cost, time, rest)
   for i = leading(S, 1, time - 1) + 1, length(S) do
     local at, sum = nth(S, i)
@@ -60,7 +63,7 @@ local function unjoin(S, earlier, cost, time, rest)
     local previous, before = nth(S, i - 1)
     if sum - before == cost + rest then
       if i > 1 and previous > earlier then
-        return S -- another one, that looks the same
+        return S -- another charge with the same time and cost
       end
       return inserted(S, i, earlier, cost, 0)
     end
@@ -97,7 +100,8 @@ kinds[6] = {
     return within(wait), 0
   end,
 
-  -- A ticket is the time, the cost, the latest promise before, and the two charges that became one to make room for this one.
+  -- A ticket is the time, the cost, the latest promise before, and the two charges that were
+  -- merged to make room for this one.
   book = function(P, S, t, due, cost)
     S = S or emptied
     due = max(due, S[1])
@@ -115,9 +119,10 @@ kinds[6] = {
     return withpromise(inserted(S, length(S) + 1, at, cost, cost), after), T
   end,
 
-  -- refund takes back from a charge that is still remembered as it was made. Where it was the latest, those that became one to make room
-  -- for it are two again, and what was promised before is the latest promise; but charges of one time and cost are not known apart, and
-  -- while one of them is left its time stays promised.
+  -- refund lowers a charge that is still remembered unmerged. If it was the latest, the merge
+  -- that made room for it is undone, and the promise before it is the latest again. Charges
+  -- with the same time and cost cannot be told apart: while one of them is left, its time
+  -- stays promised.
   refund = function(P, S, t, T, amount)
     local i, n = T[1] and leading(S, 1, T[1]) or 0, length(S)
     while i > 0 do

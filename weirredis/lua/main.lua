@@ -1,6 +1,7 @@
--- What is asked comes as one value: version, expiry of the call (0 for none), grace in ms, whether KEYS[1] is a nonce, limits, and charges
--- one after another: operation, limit, cost, group, within or -1 for however long, receipt or '', and by how many ms it expires sooner than
--- the call. Where limits have calendars, these come last: the name and the windows (day, beginning, end) of each.
+-- The argument is one value: version, expiry of the call (0 for none), grace in ms, whether KEYS[1]
+-- is a nonce, limits, and charges one after another: operation, limit, cost, group, within (-1: any
+-- delay), receipt or '', and by how many ms it expires sooner than the call. If limits have
+-- calendars, these come last: the name and the windows (day, beginning, end) of each.
 local asked = cmsgpack.unpack(ARGV[1])
 if asked[1] ~= 1 then
   return redis.error_reply('WEIRVERSION these scripts are of another version than who asks')
@@ -23,10 +24,11 @@ if asked[7] then
   end
 end
 local prepared, entries = {}, {}
-local wrong = {} -- a limit that this script does not know, to be asked again with all of them
+local wrong = {} -- an algorithm that this script lacks: the caller repeats the call with all algorithms
 
--- whole reports whether all numbers of a value are such as these scripts write: whole, and below 2^53. Where others wrote it they need not be,
--- and what counts with them might never end.
+-- whole reports whether all numbers of a value are whole and below 2^53, as these scripts write
+-- them. A state that another program wrote may have other numbers, and computing with them might
+-- not end.
 local function whole(v)
   for _, x in pairs(v) do
     if type(x) == 'table' then
@@ -60,7 +62,7 @@ prepare = function(def)
   return P
 end
 
--- entry is what is known of a key: the state and the limit that it was kept under.
+-- entry is what is known of a key: the state, and the limit under which it was stored.
 local function entry(key)
   local e = entries[key]
   if e then
@@ -82,7 +84,7 @@ local function entry(key)
   return e
 end
 
--- current is a key's state under the limit that is asked with. It is nil where nothing is known of the key.
+-- current is a key's state under the limit of the call; nil if nothing is known of the key.
 local function current(e, P)
   if e.S and not e.P then
     e.P = prepare(e.def)
@@ -126,7 +128,7 @@ local function receipt(P, cost, ticket)
   return cmsgpack.pack(P.def, cost, now, ticket or {})
 end
 
--- ask answers one charge, and returns whether it was admitted.
+-- ask carries out one charge, and returns whether it was admitted.
 local function ask(op, P, e, cost, wait, paper)
   local K = P.K
   local S = current(e, P)
@@ -161,7 +163,7 @@ local function ask(op, P, e, cost, wait, paper)
   if op == 0 or op == 2 then
     if not S and cost > 0 and cost <= P.largest then
       S = K.contact(P)
-      if S then -- does not start full: were it not kept, each try would begin again
+      if S then -- the limit does not start full: without a stored state, each retry would start again
         put(e, P, S)
       end
     end
@@ -227,7 +229,8 @@ local function ask(op, P, e, cost, wait, paper)
   return admitted
 end
 
--- attempt is ask, where what goes wrong with one charge is said in its place and concerns no other.
+-- attempt is ask with errors caught: an error of one charge is reported in its place, and does not
+-- affect the others.
 local function attempt(i, key)
   local c = (i - 1) * 7
   if expiry > 0 and now > expiry - 1000 * charges[c + 7] then
@@ -257,8 +260,8 @@ local function attempt(i, key)
   return false
 end
 
--- together makes all charges from i to j, or none. Where it is none, those that refused said so after those before them, and the others say
--- what they would have said had nobody charged.
+-- together makes all charges from i to j, or none. If one is refused, the decisions about the
+-- others are what they would have been without a charge.
 local function together(i, j)
   local saved, from, all, had, refused = {}, n, true, made, {}
   for k = i, j do
@@ -301,7 +304,7 @@ local function together(i, j)
   end
 end
 
--- write keeps a state until it is as good as new, and forgets it then.
+-- write stores a state until it is idle, and removes an idle one.
 local function write(key, e)
   if not e.S then
     redis.call('DEL', key)
@@ -310,7 +313,7 @@ local function write(key, e)
   local _, reset = e.P.K.look(e.P, e.S, now)
   local ttl = math.ceil(reset / 1000) + grace
   if e.P.keeps then
-    ttl = ttl + 86400000 -- it is never as good as new: after a day without anyone it begins anew
+    ttl = ttl + 86400000 -- it never becomes idle: it is reset after a day without calls
   elseif reset == 0 then
     redis.call('DEL', key)
     return

@@ -1,9 +1,11 @@
--- Named limits, kept in Redis with their numbers: what is asked and answered is text and whole numbers, for clients in any language. KEYS[1] is
--- where the definition is, a hash. After it come, in any order, those of the limit's other keys that may be needed; they begin with KEYS[1]:
---   :state        what was used, of a limit for all clients together; of one for each client, who they are and until when, a sorted set
+-- Named limits, kept in Redis with their parameters. Arguments and replies are text and whole
+-- numbers, for clients in any language. KEYS[1] is the hash with the definition. After it come, in
+-- any order, the limit's other keys that may be needed; they begin with KEYS[1]:
+--   :state        what was used, of a limit for all clients together; of a limit per client, a sorted
+--                 set of the clients with a state, and until when
 --   :client:NAME  what that client has used
---   :nonce:ANY    the answer to a call that may be repeated
--- ARGV is the operation and what it needs. After a first word pack, the answer is in MessagePack.
+--   :nonce:ANY    the reply to a call that may be repeated
+-- ARGV is the operation and its arguments. After a first word pack, the reply is in MessagePack.
 local packed = ARGV[1] == 'pack'
 local args = {}
 for i = packed and 2 or 1, #ARGV do
@@ -20,7 +22,7 @@ local function digits(x)
   return string.format('%.0f', x)
 end
 
--- whole reads a number. There is no other text that it takes for one.
+-- whole parses a number. It accepts only one text for each number.
 local function whole(name, text, least, most)
   local n = text and #text <= 16 and string.find(text, '^%d+$') and tonumber(text)
   if not n or n < least or n > most then
@@ -29,7 +31,7 @@ local function whole(name, text, least, most)
   return n
 end
 
--- numbers is what take needs of a definition.
+-- numbers reads the parameters that take needs from a definition.
 local function numbers()
   local d = redis.pcall('HMGET', KEYS[1], 'version', 'type', 'capacity', 'def')
   if d.err then
@@ -63,7 +65,8 @@ local function needed(part)
   return k, rest
 end
 
--- place is where a limit's state is, and for one of each client, where they are noted, and who asks.
+-- place returns where a limit's state is, and for a limit per client the set of clients, and the
+-- client.
 local function place(d)
   local state = needed(':state')
   if d.type == 'overall' then
@@ -77,7 +80,7 @@ local function place(d)
   return k, state, client
 end
 
--- ask asks the limit: 0 charges, 1 does not. It returns the wait, what remains, and the reset.
+-- ask evaluates the limit: 0 charges, 1 does not. It returns the wait, what remains, and the reset.
 local function ask(d, at, op, cost, before)
   local nonce = op == 0 and key(':nonce:')
   if nonce and before == 0 then
@@ -95,7 +98,7 @@ local function ask(d, at, op, cost, before)
   return said[2], said[3], said[4]
 end
 
--- note keeps in mind until when a client has a state, and forgets some of those who have none.
+-- note records until when a client has a state, and removes some of those that have none.
 local function note(at, state, client)
   local ttl = redis.call('PTTL', at)
   if ttl > 0 then
@@ -109,9 +112,9 @@ local function note(at, state, client)
   end
 end
 
--- take [COST [BEFORE]]: whether it was admitted, the capacity, what remains, and the retry (-1 for never) and reset in microseconds. BEFORE
--- is the server's time in microseconds after which the call is not carried out; the answer of one with a nonce is kept until then, or for a
--- minute.
+-- take [COST [BEFORE]]: whether it was admitted, the capacity, what remains, and the retry (-1 for
+-- never) and reset in microseconds. BEFORE is the server's time in microseconds after which the
+-- call is not carried out. The reply to a call with a nonce is kept until then, or for a minute.
 local function take(op)
   local d = numbers()
   local at, state, client = place(d)
@@ -123,9 +126,10 @@ local function take(op)
   return {wait == 0 and 1 or 0, d.capacity, remaining, wait, reset, packed and now or nil}
 end
 
--- other is what is asked seldom. Its functions are made only then: that takes longer than most else.
+-- other is the rare operations. Its functions are only made when needed, as making them takes
+-- longer than most calls.
 local function other(name)
-  -- definition is all that is kept of a limit, by field; nil where there is none.
+  -- definition is everything that is stored of a limit, by field; nil if there is nothing.
   local function definition()
     local all = redis.pcall('HGETALL', KEYS[1])
     if all.err then
@@ -133,7 +137,7 @@ local function other(name)
     elseif #all == 0 then
       return nil
     end
-    numbers() -- is it one?
+    numbers() -- fails if there is no valid definition
     local d = {order = {}}
     for i = 1, #all, 2 do
       d[all[i]], d.order[#d.order + 1] = all[i + 1], all[i]
@@ -143,7 +147,7 @@ local function other(name)
 
   local units = {us = 1, ms = 1000, s = 1000000, m = 60000000, h = 3600000000, d = 86400000000, w = 604800000000}
 
-  -- span reads a duration, such as 100ms, 1m, or d for one day, as microseconds.
+  -- span parses a duration, such as 100ms, 1m, or d for one day, as microseconds.
   local function span(name, text)
     local n, unit = string.match(text or '', '^(%d*)(%l+)$')
     local v = n and units[unit] and #n <= 16 and (n == '' and 1 or tonumber(n)) * units[unit]
@@ -153,7 +157,8 @@ local function other(name)
     return v
   end
 
-  -- rate reads one, such as 100/s, as ticks for each microsecond and ticks that a token costs.
+  -- rate parses a rate, such as 100/s, as ticks for each microsecond and ticks that a token
+  -- costs.
   local function rate(f)
     local n, per = string.match(f.rate or '', '^(%d+)/(%w+)$')
     if not n then
@@ -167,14 +172,15 @@ local function other(name)
     return n / a, per / a
   end
 
-  -- fills holds a bucket to being full within 100 years.
+  -- fills checks that a bucket fills within 100 years.
   local function fills(name, size, n, p)
     if muldiv(size, p, n) > horizon then
       fail('WEIRARG ' .. name .. ' takes more than 100 years at this rate')
     end
   end
 
-  -- What init reads itself: the fields of each kind, those that may be left out in brackets; and what makes a definition and a capacity of them.
+  -- What init parses itself: the fields of each kind, optional ones in brackets; and what
+  -- makes a definition and a capacity of them.
   local known = {
     token_bucket = {'rate', 'burst', '[initial]', function(f)
       local n, p = rate(f)
@@ -227,7 +233,7 @@ local function other(name)
     end},
   }
 
-  -- fields reads name=value from an argument on, in order, and by name.
+  -- fields parses name=value from an argument on, in order, and by name.
   local function fields(from)
     local order, f = {}, {}
     for i = from, #args do
@@ -240,7 +246,8 @@ local function other(name)
     return order, f
   end
 
-  -- sane reports whether a definition has the numbers that its kind computes with: it may not come from a client of ours.
+  -- sane reports whether a definition has the numbers that its kind computes with, as another
+  -- program may have written it.
   local sane
   sane = function(P)
     if type(P) ~= 'table' or #P < 3 or #P > 32 or P[1] ~= 1 then
@@ -261,7 +268,7 @@ local function other(name)
     return true
   end
 
-  -- check looks at a definition, and runs it once on no state, before anything is kept of it.
+  -- check validates a definition, and runs it once on no state, before it is stored.
   local function check(def)
     local ok = pcall(function()
       assert(sane(cmsgpack.unpack(def)))
@@ -276,7 +283,8 @@ local function other(name)
     end
   end
 
-  -- define keeps a definition. What was used stays used: a state is carried over when it is next asked about.
+  -- define stores a definition. What was used stays used: a state is converted when it is
+  -- next evaluated.
   local function define(type, kind, capacity, def, order, f)
     if type ~= 'overall' and type ~= 'per_client' then
       fail('WEIRARG the type must be overall or per_client')
@@ -298,7 +306,7 @@ local function other(name)
     return before and 0 or 1
   end
 
-  -- init TYPE KIND name=value...: 1 where the limit is new.
+  -- init TYPE KIND name=value...: 1 if the limit is new.
   local function init()
     local kind = known[args[3]]
     if not kind then
@@ -318,7 +326,8 @@ local function other(name)
     return define(args[2], args[3], capacity, cmsgpack.pack(P), order, f)
   end
 
-  -- define TYPE KIND CAPACITY DEF name=value...: init for clients that know how to write down a limit of any kind.
+  -- define TYPE KIND CAPACITY DEF name=value...: init for clients that can encode a limit of
+  -- any kind.
   local function redefine()
     local order, f = fields(6)
     for _, name in ipairs({'kind', 'type', 'capacity', 'version', 'def'}) do
@@ -332,7 +341,7 @@ local function other(name)
     return define(args[2], args[3], whole('capacity', args[4], 0, last), args[5] or '', order, f)
   end
 
-  -- charged is how much of a limit is used: what has been charged and is not back yet.
+  -- charged is how much of a limit is used: what has been charged and has not come back yet.
   local function charged(d, at)
     local P, raw, S = prepare(d.def), redis.call('GET', at), nil
     if raw then
@@ -343,7 +352,7 @@ local function other(name)
     return S and P.K.spent(P, S, now) or 0
   end
 
-  -- inspect: names and values; with the key of a client, what that one has used.
+  -- inspect: names and values; with the key of a client, what that client has used.
   local function inspect()
     local d = definition() or numbers()
     local all = {}
@@ -368,7 +377,8 @@ local function other(name)
     return all
   end
 
-  -- clients [OFFSET [COUNT]]: the names of those who have used something, at most 1000.
+  -- clients [OFFSET [COUNT]]: the names of the clients that have used something, at most
+  -- 1000.
   local function clients()
     local d = numbers()
     if d.type ~= 'per_client' then
@@ -378,9 +388,10 @@ local function other(name)
     return redis.call('ZRANGEBYSCORE', needed(':state'), '(' .. digits(now), '+inf', 'LIMIT', digits(from), digits(count))
   end
 
-  -- delete: the definition, and states, those of 1000 clients at a time. It returns how many are left: then it is to be called again.
+  -- delete: removes the definition and the states, those of 1000 clients at a time. It
+  -- returns how many are left; if any are, call it again.
   local function delete()
-    definition() -- is what is there a limit?
+    definition() -- fails if the key is no limit
     local state = needed(':state')
     local kind = redis.call('TYPE', state).ok
     if kind ~= 'none' and kind ~= 'string' and kind ~= 'zset' then
@@ -399,7 +410,8 @@ local function other(name)
     return redis.call('ZCARD', state)
   end
 
-  -- The names of limits, in a sorted set of their own: register NAME, unregister NAME, list [AFTER [COUNT]].
+  -- The names of limits, in a sorted set of their own: register NAME, unregister NAME, list
+  -- [AFTER [COUNT]].
   local function limitname()
     local name = args[2] or ''
     if not string.find(name, '^[a-z0-9][a-z0-9._-]*$') or #name > 128 then

@@ -1,4 +1,5 @@
--- Who lives: ids by the time until which they are believed to. KEYS[1] is where, ARGV[1] who, ARGV[2] for how many microseconds; 0 is for good-bye.
+-- Live nodes: a sorted set of ids by the time until which they count. KEYS[1] is the set, ARGV[1]
+-- the id, ARGV[2] for how many microseconds it counts; 0 removes it.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now))

@@ -1,8 +1,9 @@
--- Whole numbers of any size, not below 0: limbs of 24 bits, the lowest first, without zeros at the top.
+-- Whole numbers of any size, at least 0: limbs of 24 bits, the lowest first, without zeros at the
+-- top.
 local limb = 16777216
 
 local function big(x)
-  if not (x <= last) then -- of a state that others wrote: this would never end
+  if not (x <= last) then -- a state that another program wrote: the loop would not end
     error('WEIRSTATE the key holds a state that gives no answer', 0)
   end
   local a, n = {}, 0
@@ -15,7 +16,7 @@ local function big(x)
   return a
 end
 
--- small is a number again: the largest one where it does not fit.
+-- small converts to a plain number; the largest one on overflow.
 local function small(a)
   local x = 0
   for i = #a, 1, -1 do
@@ -75,7 +76,7 @@ local function bigless(a, b)
   return trim(c)
 end
 
--- zeros makes room: Lua is slow to fill an array from its end.
+-- zeros makes room: filling a Lua array from its end is slow.
 local function zeros(n)
   local a = {}
   for i = 1, n do
@@ -98,7 +99,8 @@ local function bigmul(a, b)
   return trim(c)
 end
 
--- bigdiv is the quotient, whole, and the rest (Knuth, The Art of Computer Programming, volume 2, 4.3.1, algorithm D).
+-- bigdiv is the quotient, whole, and the rest (Knuth, The Art of Computer Programming, volume 2,
+-- 4.3.1, algorithm D).
 local function bigdiv(a, b)
   if bigcompare(a, b) < 0 then
     return {}, a
@@ -157,7 +159,8 @@ local function bigup(a, b)
   return q
 end
 
--- A wide number is one as it is where that is below 2^53, and limbs otherwise: most are small, and quick.
+-- A wide number is a plain number if it is below 2^53, and limbs otherwise: most are small, and
+-- fast.
 local function limbs(x)
   if type(x) == 'number' then
     return big(x)
@@ -172,7 +175,7 @@ local function wide(a)
   return a
 end
 
--- narrow is a plain number: the largest one where it does not fit.
+-- narrow converts to a plain number; the largest one on overflow.
 local function narrow(x)
   if type(x) == 'number' then
     return x

@@ -1,12 +1,14 @@
--- The short way of what is asked most: takes and peeks of token and leaky buckets, decided exactly as bucket.lua does. It makes no function, as
--- that alone would take longer than the rest of it; whoever asks has multiplied costs with rates already. What it is not made for it leaves to
--- the other script, before anything was written.
+-- The fast path for the most frequent calls: takes and peeks of token and leaky buckets, decided
+-- exactly as bucket.lua does. It makes no functions, as that alone would take longer than the rest;
+-- the caller has multiplied costs with rates already. What it does not support it leaves to
+-- main.lua, before anything was written.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
--- What is asked: version, expiry, grace in ms, limits, each as def, n, p, the size as units and rest, what passes as units and rest, and
--- whether it is leaky; and charges one after another: limit, whether to charge, the cost as units and rest, and by how many ms it expires
--- sooner than the call.
+-- The argument: version, expiry, grace in ms, limits, and charges. A limit is def, n, p, the size
+-- as units and rest, what passes without delay as units and rest, and whether it is leaky. A charge
+-- is its limit, whether to charge, the cost as units and rest, and by how many ms it expires sooner
+-- than the call.
 local asked = cmsgpack.unpack(ARGV[1])
 local expiry, grace, limits, charges = asked[2], asked[3], asked[4], asked[5]
 if asked[1] ~= 1 then

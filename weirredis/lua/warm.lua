@@ -1,9 +1,10 @@
--- WarmUp. What is stored is kept as the time that it took to come, in ticks of which a clock unit brings d: see warmUpRule in the Go package.
--- With T = p/n and the cold factor k/one all of it is whole, and waits are whole parts of a clock unit. A state is the time at which the next
--- charge may go, in clock units; how many elements follow of the parts by which it is later, and those; and what is stored. Both of these are a
--- number, or limbs where they are larger.
+-- WarmUp. Stored permits are kept as the time that they took to come, in ticks of which a clock
+-- unit brings d: see warmUpRule in the Go package. With T = p/n and the cold factor k/one all of it
+-- is whole, and waits are whole parts of a clock unit. A state is the time at which the next charge
+-- may go, in clock units; the number of elements of the parts by which it is later, and those
+-- elements; and what is stored. Both are a number, or limbs if they are larger.
 
--- slice is some elements of a list as a number, which is 0 where there are none, or as limbs.
+-- slice is some elements of a list as a number (0 if there are none), or as limbs.
 local function slice(S, from, to)
   if to <= from then
     return S[to >= from and from or 0] or 0
@@ -37,8 +38,8 @@ local function warmstate(next, rest, stored)
   return S
 end
 
--- warmat is what is stored at t, and when the next charge may go. While that lies ahead, nothing more is stored. What an idle time stores is
--- rounded up to a tick, where it begins within a clock unit.
+-- warmat is what is stored at t, and when the next charge may go. While that lies ahead, nothing
+-- more is stored. Idle time that begins within a clock unit is rounded up to a tick.
 local function warmat(P, S, t)
   if not S then
     return P.full, t, 0
@@ -64,8 +65,8 @@ local function warmup(next, rest)
   return next
 end
 
--- warmtake takes as many permits as there are of a cost out of what is stored. It returns what is left, and when the charge after it may go.
--- The time is beyond the end of the clock where it is larger than last.
+-- warmtake takes permits for a cost out of what is stored, as far as there are any. It returns what
+-- is left, and when the next charge may go; a time above last is beyond the end of the clock.
 local function warmtake(P, stored, cost, next, rest)
   if P.free then
     return stored, next, rest
@@ -96,7 +97,8 @@ end
 kinds[7] = {
   books = true,
 
-  -- P is version, kind, n (0 for a rate without end), p, the period, and the cold factor as k and one.
+  -- P is version, kind, n (0 for a rate without end), p, the period, and the cold factor as k
+  -- and one.
   ready = function(P)
     local n, p, period, k, one = P[3], P[4], P[5], P[6], P[7]
     P.free, P.keeps, P.name = n == 0, n == 0, 'warm' -- what was used at a rate without end is warm
@@ -147,7 +149,8 @@ kinds[7] = {
     return wait, 0
   end,
 
-  -- A ticket is the state just after, the one before, the cost, and when it was charged.
+  -- A ticket is the states just after and before the charge, the cost, and when it was
+  -- charged.
   book = function(P, S, t, due, cost)
     local stored, next, rest = warmat(P, S, t)
     local left
@@ -157,8 +160,9 @@ kinds[7] = {
     return after, {after, S or warmstate(t, 0, P.full), cost, t}
   end,
 
-  -- refund makes the state what it would be had the actual cost been charged at first, where nothing was charged since. Otherwise it gives
-  -- nothing back: what was charged later was charged by how cold it then was.
+  -- refund makes the state what it would be had the actual cost been charged at first, if
+  -- nothing was charged since. Otherwise it gives nothing back: later charges were priced by
+  -- how cold it then was.
   refund = function(P, S, t, T, amount)
     for i = 1, max(#S, #T[1]) do
       if S[i] ~= T[1][i] then
@@ -179,7 +183,8 @@ kinds[7] = {
     elseif wait == 0 then
       remaining = min(narrow(wideover(stored, P.permit)), P.largest)
     end
-    -- What fills up is stored from then on, and rounded up: the last tick takes only a part of its time.
+    -- What fills up is stored from then on, and rounded up: the last tick takes only a
+    -- part of its time.
     local lacks = wideless(P.full, stored)
     if rest ~= 0 then
       lacks = wideadd(lacks, (widedivide(widemul(rest, P.d), P.unit)))

@@ -1,10 +1,11 @@
--- SlidingWindow: charges whose times are the numbers of slots, each with all that was counted in it, and only of slots that are used. As in
--- the ring of the Go package, a slot is there until one takes its place whose number is the same modulo the number of slots: it counts
--- again where all that came later is given back and the clock is put back. One that left the window a window ago does so only after the
--- state was as good as new meanwhile, and is let go; but not in an All, whose other parts may keep it.
+-- SlidingWindow: charges whose times are slot numbers, each with the count of its slot, for used
+-- slots only. As in the ring of the Go package, a slot stays until it is overwritten by a slot with
+-- the same number modulo the number of slots. It counts again if everything later is given back and
+-- the clock is set back. If a slot left the window a whole window ago, the state has been idle in
+-- between, so the slot is removed; but not in an All, whose other parts may keep the state.
 
--- slotat is the slot that counts at t, or at the latest time that was promised, and how long that lies ahead. An earlier reading than the
--- newest slot counts in that.
+-- slotat is the slot that counts at t, or at the latest promised time, and how long that lies
+-- ahead. A reading before the newest slot counts in that slot.
 local function slotat(P, S, t)
   if not S then
     return floor(t / P.width), 0
@@ -16,7 +17,8 @@ local function slotat(P, S, t)
   return slot, max(S[1] - t, 0)
 end
 
--- totals is what is counted in the window that ends with a slot, none before the newest; and in that slot.
+-- totals is the sum of the counts of the window that ends with a slot, none before the newest; and
+-- the count of that slot.
 local function totals(P, S, slot)
   if not S then
     return 0, 0
@@ -30,7 +32,7 @@ local function totals(P, S, slot)
   return S[3] - left, here
 end
 
--- displaced is the place of the charge whose place in the ring another slot takes; 0 for none.
+-- displaced is the index of the charge that a slot overwrites in the ring; 0 for none.
 local function displaced(P, S, slot)
   local i, n = 1, length(S)
   while i <= n do
@@ -73,8 +75,8 @@ kinds[5] = {
     return within(wait), 0
   end,
 
-  -- A ticket is the slot, the cost, the latest promise before and after, what is counted in the slot just after, and the slot that was
-  -- displaced, with what was counted in it.
+  -- A ticket is the slot, the cost, the latest promise before and after, the count of the
+  -- slot just after, and the slot that was overwritten, with its count.
   book = function(P, S, t, due, cost)
     S = S or emptied
     due = max(due, S[1])
@@ -101,8 +103,8 @@ kinds[5] = {
     return withpromise(inserted(S, length(S) + 1, slot, cost, cost), after), T
   end,
 
-  -- refund takes back from the slot, while it has its place. Where it was the latest charge, what was promised before is the latest promise
-  -- again, and the slot that was displaced is there again.
+  -- refund lowers the count of the slot while it is in the ring. If it was the latest charge,
+  -- the promise before it is the latest again, and the overwritten slot is restored.
   refund = function(P, S, t, T, amount)
     local i = T[1] and leading(S, 1, T[1]) or 0
     local time, sum = nth(S, i)
