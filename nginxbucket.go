@@ -66,8 +66,6 @@ func (l NginxBucket) Delay(d Decision, cost int64) time.Duration {
 	return l.parameters().Delay(d.Level, cost)
 }
 
-// normal has the rate as it counts, so that limits are equal that decide alike.
-
 // parameters is the limit as package rules compiles it.
 func (l NginxBucket) parameters() rules.NginxBucket {
 	return rules.NginxBucket{Rate: rules.Rate(l.Rate), Queue: l.Queue, DelayAfter: l.DelayAfter}

@@ -119,9 +119,9 @@ type Instant interface {
 	TryNow(c *weir.Charge, d *weir.Decision) (decided bool)
 }
 
-// ErrUnavailable is found by errors.Is in the error of an operation that only the store can carry
-// out, while the store is down: to settle one of its charges, and to reset a key. errors.Is finds
-// the store's own error too, if there is one.
+// ErrUnavailable means that the store is down, and that only the store can carry out the operation:
+// to settle one of its charges, or to reset a key. errors.Is finds it, and the store's own error
+// too, if there is one.
 var ErrUnavailable = errors.New("weir: the store is unavailable")
 
 // ErrClosed is the error of Do after Close.

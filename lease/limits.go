@@ -10,8 +10,8 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// ErrLimit is found by errors.Is in the Err of a charge of a limit that cannot be leased. errors.Is
-// finds weir.ErrCharge too.
+// ErrLimit means that a limit cannot be leased. errors.Is finds it in the Err of a charge, and
+// weir.ErrCharge too.
 var ErrLimit = fmt.Errorf("the limit cannot be leased: %w", weir.ErrCharge)
 
 // Leasable says why a limit cannot be leased, by an error in which errors.Is finds ErrLimit, or nil

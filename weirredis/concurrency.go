@@ -86,15 +86,15 @@ func (c *Concurrency) count(o weir.Outcome) {
 	c.counts[o].Add(1)
 }
 
-// Enter waits for a place and returns it held; the caller calls Done when the work has ended.
-// Callers get places in the order in which the server first heard of them; no caller takes a place
-// that an earlier one would fit into.
+// Enter waits for a place and returns it as a Hold: the caller must call Done when the work has
+// ended. Callers get places in the order in which the server first received their calls. No caller
+// takes a place that an earlier waiter would fit into.
 //
 // If the queue is full, Enter returns at once with a *weir.LimitedError, in which errors.Is finds
 // weir.ErrLimited. Its RetryAfter is the longest time until there is a place, if no calls and no
 // heartbeats come. If the context ends first, Enter returns its error, and later waiters move up.
-// If the store does not answer within its Timeout, that is the error, and the place in the queue is
-// lost.
+// If the store does not answer within its Timeout, Enter returns that error, and the place in the
+// queue is lost.
 func (c *Concurrency) Enter(ctx context.Context, key string) (Hold, error) {
 	return c.EnterCost(ctx, key, 1)
 }
@@ -110,8 +110,8 @@ func (c *Concurrency) EnterCost(ctx context.Context, key string, cost int64) (Ho
 	return h, err
 }
 
-// TryEnter takes a place if one is free and no caller waits for it. RetryAfter of a refusal is the
-// longest time until there is one, if no calls and no heartbeats come.
+// TryEnter takes a place if one is free and no caller waits for it. After a refusal, RetryAfter is
+// the longest time until there is a place, if no calls and no heartbeats come.
 func (c *Concurrency) TryEnter(ctx context.Context, key string) (Hold, weir.Decision, error) {
 	return c.TryEnterCost(ctx, key, 1)
 }
@@ -139,7 +139,7 @@ func (c *Concurrency) Do(ctx context.Context, key string, fn func(context.Contex
 	return err
 }
 
-// Peek answers as TryEnterCost would and takes nothing.
+// Peek returns the decision that TryEnterCost would return, and takes nothing.
 func (c *Concurrency) Peek(ctx context.Context, key string, cost int64) (weir.Decision, error) {
 	r := c.request(opLook, key, cost)
 	if err := c.store.answered(ctx, r); err != nil {
@@ -157,7 +157,7 @@ func (c *Concurrency) Inspect(ctx context.Context, key string) (holding, waiting
 	return r.answer.fence, r.answer.place, nil
 }
 
-// request is a question about a key.
+// request makes a request about a key.
 func (c *Concurrency) request(op int, key string, n int64) *placeRequest {
 	l := c.Limit()
 	s := c.store
@@ -209,7 +209,7 @@ func (c *Concurrency) enter(ctx context.Context, key string, n int64, wait bool)
 	}
 }
 
-// A waiter is a caller that enters, from its first question to the last.
+// A waiter is a caller that enters, from its first request to its last.
 type waiter struct {
 	c      *Concurrency
 	key    string
@@ -238,7 +238,7 @@ func (w *waiter) request() *placeRequest {
 	return r
 }
 
-// note remembers whether the server may receive a question after its answer, or without one.
+// note records whether the server may receive a request after its reply, or without one.
 func (w *waiter) note(r *placeRequest, err error) {
 	if err != nil || r.repeated {
 		w.unsure = r.end
@@ -264,15 +264,15 @@ func (w *waiter) leave() {
 	s.leaveLocked(w.at, w.id, w.unsure, time.Now().Add(s.opts.Timeout))
 }
 
-// How often a waiter asks.
+// The polling of a waiter.
 const (
 	soonest = 5 * time.Millisecond
 	latest  = 100 * time.Millisecond
 )
 
-// pause waits before the next question, or returns the context's error: 5 ms for each place in the
-// queue, and no longer than half of what is left at the pace at which the queue moved, within 5 and
-// 100 ms.
+// pause waits before the next request, or returns the context's error. It waits 5 ms for each place
+// in the queue, but at most half of the time that is left at the pace of the queue; from 5 to 100
+// ms.
 func (w *waiter) pause(ctx context.Context, r *placeRequest) error {
 	now, place := time.Now(), max(r.answer.place, 1)
 	next := time.Duration(min(place, int64(latest/soonest))) * soonest

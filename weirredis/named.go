@@ -120,7 +120,7 @@ func (n *Named) Take(ctx context.Context, name, client string, cost int64) (weir
 	return n.take(ctx, "take", name, client, cost)
 }
 
-// Peek answers as Take would, and charges nothing.
+// Peek returns the decision that Take would return, and charges nothing.
 func (n *Named) Peek(ctx context.Context, name, client string, cost int64) (weir.Decision, error) {
 	return n.take(ctx, "peek", name, client, cost)
 }

@@ -11,7 +11,7 @@ type brief struct {
 	size int64
 }
 
-// shorten readies a bucket for the short way, if its numbers are small enough for plain products,
+// shorten prepares a bucket for take.lua, if its parameters are small enough for plain products,
 // and it begins full.
 func shorten(def string, numbers []int64) *brief {
 	leaky, n, p, size, passes := numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
