@@ -34,7 +34,7 @@ const (
 const (
 	redisCallers = 64
 	redisKeys    = 10_000
-	redisRounds  = 10 // one round here replaces so many of the others, because a round trip takes a while
+	redisRounds  = 10 // how many times longer a round is than elsewhere, because a round trip takes a while
 )
 
 // An asker makes one call for a key. It reports whether the call was admitted.

@@ -12,7 +12,7 @@ const (
 	wakePer = 10 * time.Microsecond
 	// headStart is how long before the first turn a crowd begins to gather; longer where that turns out to be too short.
 	headStart = 2 * time.Second
-	// tolerance is how far a limiter's own view of the schedule may be from ours.
+	// tolerance is how far a limiter's schedule may differ from ours.
 	tolerance = 200 * time.Microsecond
 )
 
