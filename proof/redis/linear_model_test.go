@@ -113,7 +113,7 @@ func linearModel(l weir.Limit) porcupine.Model {
 }
 
 // linearizable checks a history, and says what it is made of.
-func linearizable(t *testing.T, l weir.Limit, history []porcupine.Operation) bool {
+func linearizable(t *testing.T, l weir.Limit, history []porcupine.Operation) porcupine.CheckResult {
 	t.Helper()
 	refused, overlapping, returned := 0, 0, int64(0)
 	slices.SortFunc(history, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
@@ -127,15 +127,12 @@ func linearizable(t *testing.T, l weir.Limit, history []porcupine.Operation) boo
 		returned = max(returned, o.Return)
 	}
 	began := time.Now()
-	result := porcupine.CheckOperationsTimeout(linearModel(l), history, time.Minute)
+	result := porcupine.CheckOperationsTimeout(linearModel(l), history, 20*time.Second)
 	t.Logf("%d calls of %d threads, %d refused, %d overlapping: %v in %v", len(history), threads, refused, overlapping, result, time.Since(began).Round(time.Millisecond))
-	if result == porcupine.Unknown {
-		t.Fatal("the checker did not get to an answer")
-	}
 	if refused < 50 || overlapping < 100 {
 		t.Error("the history is too tame")
 	}
-	return result == porcupine.Ok
+	return result
 }
 
 // playing is a player of a limit on a server of its own.
@@ -162,7 +159,11 @@ func TestSharedLimitsAreLinearizable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			seed := seeds.Of(t.Name()).Uint64()
 			verbs := []string{"take", "take", "take", "peek", "reserve", "reserve", "settle", "settle", "move", "move", "move"}
-			if !linearizable(t, l, playing(t, l, nil).history(t, seed, []string{"a", "b", "c"}, verbs)) {
+			result := porcupine.Unknown
+			for try := 0; result == porcupine.Unknown && try < 4; try++ { // some histories take the checker minutes
+				result = linearizable(t, l, playing(t, l, nil).history(t, seed, []string{"a", "b", "c"}, verbs))
+			}
+			if result != porcupine.Ok {
 				t.Errorf("seed %d: no order of the calls explains what was seen", seed)
 			}
 		})
@@ -175,7 +176,7 @@ func TestPlantedRaceIsCaught(t *testing.T) {
 	p := playing(t, l, func(p *player, s *weirredis.Store) shared {
 		return &twoSteps{p: p, rule: must(weir.Prepare(l, time.Microsecond))}
 	})
-	if linearizable(t, l, p.history(t, seeds.Of(t.Name()).Uint64(), []string{"a", "b"}, []string{"take", "take", "take", "peek", "move"})) {
+	if linearizable(t, l, p.history(t, seeds.Of(t.Name()).Uint64(), []string{"a", "b"}, []string{"take", "take", "take", "peek", "move"})) != porcupine.Illegal {
 		t.Error("it passed")
 	}
 }
