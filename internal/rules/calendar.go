@@ -63,7 +63,9 @@ type calendarIdentity struct {
 }
 
 // Identity implements Windows.
-func (c Calendar) Identity() any       { return calendarIdentity{c.period, c.zone.String(), c.unit} }
+func (c Calendar) Identity() any { return calendarIdentity{c.period, c.zone.String(), c.unit} }
+
+// ReadsWallTime implements Windows: a calendar is one of wall time.
 func (c Calendar) ReadsWallTime() bool { return true }
 
 // Readings are limited to the years 1 to 9999; earlier and later ones count as the ends of that
@@ -96,6 +98,7 @@ func (c Calendar) second(t int64) int64 {
 	return min(max(floorTo(t, perSecond)/perSecond, firstSecond), lastSecond)
 }
 
+// Ends implements Windows.
 func (c Calendar) Ends(id int64, n uint64) int64 {
 	if n > 1<<20 {
 		return math.MaxInt64
@@ -103,6 +106,7 @@ func (c Calendar) Ends(id int64, n uint64) int64 {
 	return c.Begins(c.period.After(id, int64(n)))
 }
 
+// Begins implements Windows.
 func (c Calendar) Begins(id int64) int64 {
 	second, perSecond := c.Moment(id), int64(time.Second/c.unit)
 	switch {

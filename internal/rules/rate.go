@@ -89,6 +89,7 @@ type FieldError struct {
 	Err   error
 }
 
+// Error names the field and says what is wrong.
 func (e *FieldError) Error() string { return e.Field + ": " + e.Err.Error() }
 
 // Unwrap returns Err.
