@@ -47,13 +47,13 @@ func floodTables(j job, v values) []table {
 			"at each tenth of the keys: VmRSS in MB, as it is, without giving memory back; time of a call on the wall, all that the bench",
 			"does beside it included; what Stats counts",
 		},
-		Columns: []column{{"VmRSS", 1}, {"/ 10 %", 3}, {"ns/call", 0}, {"keys", 0}, {"released", 0}, {"forgotten", 0}, {"refused", 0}},
+		Columns: []column{{"VmRSS", 1}, {"/ 10 %", 3}, {"ns/call", 0}, {"keys", 0}, {"evicted idle", 0}, {"evicted full", 0}, {"refused", 0}},
 	}
 	for i := 1; i <= tenths; i++ {
 		at := func(what string) float64 { return v.get(tenth(what, i)) }
 		line := row{
 			Name:   fmt.Sprintf("%3d %%", 10*i),
-			Values: []float64{at("rss") / 1e6, at("rss") / v.get(tenth("rss", 1)), at("ns"), at("keys"), at("released"), at("forgotten"), at("refused")},
+			Values: []float64{at("rss") / 1e6, at("rss") / v.get(tenth("rss", 1)), at("ns"), at("keys"), at("evicted idle"), at("evicted full"), at("refused")},
 		}
 		if i == tenths {
 			line.Target, line.Missed = atMost(line.Values[1], flatMemory, "of that at 10 %")
@@ -184,7 +184,7 @@ func (f *flooding) tell(i int, took time.Duration, calls int) error {
 	s := f.l.Stats()
 	for what, n := range (values{
 		"rss": rss, "ns": float64(took.Nanoseconds()) / float64(calls),
-		"keys": float64(s.Keys), "released": float64(s.Released), "forgotten": float64(s.Forgotten), "refused": float64(s.Refused),
+		"keys": float64(s.Keys), "evicted idle": float64(s.EvictedIdle), "evicted full": float64(s.EvictedFull), "refused": float64(s.Refused),
 	}) {
 		f.v[tenth(what, i)] = n
 	}

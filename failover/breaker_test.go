@@ -76,7 +76,7 @@ func TestOutages(t *testing.T) {
 				if got.Opened != 1 || got.Returned != 1 || got.Probed != got.Reopened+1 || got.Probed < 4 || int(got.Probed+got.Reopened+2) != len(told) {
 					t.Errorf("%+v", got)
 				}
-				if got.Late+got.Failed != 5 || (got.Late == 5) != (c.took > 0) || got.Rejected != 100 || got.Allowed != 105 || got.Answered != 1 || got.InFlight != 0 {
+				if got.Late+got.Failed != 5 || (got.Late == 5) != (c.took > 0) || got.Skipped != 100 || got.Allowed != 105 || got.Answered != 1 || got.InFlight != 0 {
 					t.Errorf("%+v", got)
 				}
 			})

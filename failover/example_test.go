@@ -64,7 +64,7 @@ func ExampleStore_Stats() {
 		_, _ = limit.Take(context.Background(), "ann", 1)
 	}
 	s := store.Stats()
-	fmt.Println(s.State, "opened", s.Opened, "failed", s.Failed, "rejected", s.Rejected, "allowed", s.Allowed)
+	fmt.Println(s.State, "opened", s.Opened, "failed", s.Failed, "skipped", s.Skipped, "allowed", s.Allowed)
 	// Output:
-	// open opened 1 failed 5 rejected 3 allowed 8
+	// open opened 1 failed 5 skipped 3 allowed 8
 }

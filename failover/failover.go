@@ -226,16 +226,16 @@ func (o Options) validate() error {
 	}
 	for name, n := range map[string]int{"MaxCalls": o.MaxCalls, "Failures": o.Failures, "MaxKeys": o.MaxKeys, "MaxReceipts": o.MaxReceipts} {
 		if n < 0 {
-			return wrong(name, n, "is no number: give one, or 0 for the usual one")
+			return wrong(name, n, "is negative: give a positive number, or 0 for the default")
 		}
 	}
 	switch {
 	case o.OnFailure > Local:
 		return wrong("OnFailure", o.OnFailure, "is none of Deny, Allow and Local")
 	case o.Full > keyed.Share:
-		return wrong("Full", o.Full, "is none of keyed.Forget, keyed.Refuse and keyed.Share")
+		return wrong("Full", o.Full, "is none of keyed.Evict, keyed.Refuse and keyed.Share")
 	case o.Nodes < 0 || o.Nodes == 0 && o.uses(Local):
-		return wrong("Nodes", o.Nodes, "is no number of nodes: a local share is a part of the limit, so say of how many parts")
+		return wrong("Nodes", o.Nodes, "is invalid: the fallback local gives each node its share of the limit, so set Nodes to how many nodes share it")
 	}
 	return nil
 }
@@ -329,7 +329,7 @@ func (s *Store) do(ctx context.Context, batch []weir.Charge, out []weir.Decision
 		return err
 	}
 	if State(s.state.Load()) != Closed {
-		s.counters.rejected.Add(1)
+		s.counters.skipped.Add(1)
 		return s.decide(batch, out, true, nil)
 	}
 	if len(batch) == 1 && s.instant != nil && s.instant.TryNow(&batch[0], &out[0]) {

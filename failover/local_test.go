@@ -182,7 +182,7 @@ func TestReceiptsAreBounded(t *testing.T) {
 				do(t, s, weir.Charge{Name: "api", Key: "18", Limit: perSecond, Op: weir.OpSettle, Receipt: receipts[18]})
 			}
 		}
-		if got := s.Stats(); got.Receipts != 10 || got.Forgotten != 14 {
+		if got := s.Stats(); got.Receipts != 10 || got.Evicted != 14 {
 			t.Errorf("%+v", got)
 		}
 		settle := []weir.Charge{{Name: "api", Key: "0", Limit: perSecond, Op: weir.OpSettle, Receipt: receipts[0]}}

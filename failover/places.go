@@ -77,7 +77,7 @@ func (s *Store) Enter(ctx context.Context, c weir.Charge) (done func(weir.Outcom
 	case ctx.Err() != nil:
 		return nil, d, ctx.Err()
 	case State(s.state.Load()) != Closed:
-		s.counters.rejected.Add(1)
+		s.counters.skipped.Add(1)
 		return s.enterAlone(c, limit)
 	}
 	limited, slots := ctx, s.waits

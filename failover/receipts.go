@@ -34,7 +34,7 @@ type receipts struct {
 	byReceipt map[weir.Receipt]heldCharge
 	oldest    uint64 // no receipt has a number below it
 	last      uint64
-	forgotten uint64
+	evicted   uint64
 }
 
 // heldCharge is the charge of a receipt.
@@ -51,7 +51,7 @@ func (s *Store) keep(h heldCharge) weir.Receipt {
 	for len(r.byReceipt) >= s.opts.MaxReceipts {
 		if old := s.receipt(r.oldest); r.byReceipt[old].settler != nil {
 			delete(r.byReceipt, old)
-			r.forgotten++
+			r.evicted++
 		}
 		r.oldest++
 	}
@@ -75,10 +75,10 @@ func (r *receipts) release(receipt weir.Receipt) (heldCharge, bool) {
 	return h, ok
 }
 
-func (r *receipts) count() (kept int, forgotten uint64) {
+func (r *receipts) count() (kept int, evicted uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.byReceipt), r.forgotten
+	return len(r.byReceipt), r.evicted
 }
 
 // settle settles a local charge, also after the store has come back.
@@ -86,7 +86,7 @@ func (s *Store) settle(c *weir.Charge) weir.Decision {
 	d := weir.Decision{By: c.Name, Source: weir.SourceShare}
 	h, ok := s.receipts.release(c.Receipt)
 	if !ok {
-		c.Err = fmt.Errorf("%w: its receipt is of a local share in another process, or was forgotten, or settled before", weir.ErrCharge)
+		c.Err = fmt.Errorf("%w: its receipt is of a local share in another process, or was evicted, or settled before", weir.ErrCharge)
 		return d
 	}
 	c.Err = nil

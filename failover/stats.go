@@ -13,21 +13,21 @@ type Stats struct {
 	Opened, Probed, Returned, Reopened uint64
 
 	// Calls: answered by the store, errors about a charge included; not answered by the deadline;
-	// failed; not made, as the breaker was open; and left by a caller whose own context ended.
-	Answered, Late, Failed, Rejected, Left uint64
+	// failed; not made, because the breaker was open; and left by a caller whose own context ended.
+	Answered, Late, Failed, Skipped, Left uint64
 
 	// Charges and entries decided without the store, by the fallback.
 	Allowed, Denied, Shared uint64
 
-	InFlight  int    // calls of the store in flight; 0 with Options.Direct
-	Receipts  int    // local reservations that can be settled
-	Forgotten uint64 // local reservations that cannot be settled any more, as there were too many
+	InFlight int    // calls of the store in flight; 0 with Options.Direct
+	Receipts int    // local reservations that can be settled
+	Evicted  uint64 // local reservations that can no longer be settled, because there were more than MaxReceipts
 }
 
 // counters are what Stats is made of.
 type counters struct {
 	opened, probed, returned, reopened atomic.Uint64
-	late, failed, rejected, left       atomic.Uint64
+	late, failed, skipped, left        atomic.Uint64
 	allowed, denied, shared            atomic.Uint64
 	_                                  [64]byte
 	answered                           atomic.Uint64 // written by each call: apart from the cache line of what each call reads
@@ -51,24 +51,24 @@ func (c *counters) turned(from, to State) {
 // Stats returns the counters.
 func (s *Store) Stats() Stats {
 	c := &s.counters
-	kept, forgotten := s.receipts.count()
+	kept, evicted := s.receipts.count()
 	return Stats{
-		State:     s.State(),
-		Nodes:     s.Nodes(),
-		Opened:    c.opened.Load(),
-		Probed:    c.probed.Load(),
-		Returned:  c.returned.Load(),
-		Reopened:  c.reopened.Load(),
-		Answered:  c.answered.Load(),
-		Late:      c.late.Load(),
-		Failed:    c.failed.Load(),
-		Rejected:  c.rejected.Load(),
-		Left:      c.left.Load(),
-		Allowed:   c.allowed.Load(),
-		Denied:    c.denied.Load(),
-		Shared:    c.shared.Load(),
-		InFlight:  len(s.slots),
-		Receipts:  kept,
-		Forgotten: forgotten,
+		State:    s.State(),
+		Nodes:    s.Nodes(),
+		Opened:   c.opened.Load(),
+		Probed:   c.probed.Load(),
+		Returned: c.returned.Load(),
+		Reopened: c.reopened.Load(),
+		Answered: c.answered.Load(),
+		Late:     c.late.Load(),
+		Failed:   c.failed.Load(),
+		Skipped:  c.skipped.Load(),
+		Left:     c.left.Load(),
+		Allowed:  c.allowed.Load(),
+		Denied:   c.denied.Load(),
+		Shared:   c.shared.Load(),
+		InFlight: len(s.slots),
+		Receipts: kept,
+		Evicted:  evicted,
 	}
 }

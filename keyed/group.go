@@ -196,7 +196,7 @@ func (g *Group[K]) look(charges []Charge[K], holds []hold[K]) (short int) {
 		h.waits = c.look(&h.grip)
 		waits = waits || h.waits
 		refused = refused || !c.Decision.Allowed
-		if h.slot < 0 && !h.needsNone(c.needs()) && !h.room() && (short < 0 || h.k.opts.Full != Forget) {
+		if h.slot < 0 && !h.needsNone(c.needs()) && !h.room() && (short < 0 || h.k.opts.Full != Evict) {
 			short = i
 		}
 	}
@@ -206,7 +206,7 @@ func (g *Group[K]) look(charges []Charge[K], holds []hold[K]) (short int) {
 			c.Decision, refused = h.k.refused(weir.Never), true
 		}
 	}
-	if refused && (short < 0 || holds[short].k.opts.Full == Forget) {
+	if refused && (short < 0 || holds[short].k.opts.Full == Evict) {
 		return -1
 	}
 	return short

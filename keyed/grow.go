@@ -230,7 +230,7 @@ func (m *mover[K]) put(s *segment[K]) {
 	if anew {
 		if state, free = m.carry(a.era); free == math.MinInt64 {
 			s.table.count.Add(-1)
-			s.table.stats.released.Add(1)
+			s.table.stats.evictedIdle.Add(1)
 			return
 		}
 	}

@@ -39,10 +39,10 @@ var ErrFull = fmt.Errorf("weir: no room for another key: %w", weir.ErrLimited)
 type Full uint8
 
 const (
-	// Forget evicts the least restricted key: the one that would be idle the soonest. An evicted
+	// Evict evicts the least restricted key: the one that would be idle the soonest. An evicted
 	// key may be admitted again at once, up to one burst. It is the default, as a flood of new keys
 	// cannot lock out the others.
-	Forget Full = iota
+	Evict Full = iota
 	// Refuse refuses the new key. RetryAfter is the soonest time at which there is room.
 	Refuse
 	// Share lets all new keys beyond the ceiling share one state, or with NewSharing one state for
@@ -74,7 +74,7 @@ func (o Options) validate() error {
 	case o.MaxBytes < 0 || o.MaxBytes > 0 && o.MaxBytes < leastBytes:
 		return fmt.Errorf("weir: keyed.Options.MaxBytes: %d is too little for a table: it must be at least %d, or 0 for MaxKeys alone", o.MaxBytes, leastBytes)
 	case o.Full > Share:
-		return fmt.Errorf("weir: keyed.Options.Full: %d is none of Forget, Refuse and Share", o.Full)
+		return fmt.Errorf("weir: keyed.Options.Full: %d is none of Evict, Refuse and Share", o.Full)
 	}
 	return o.validateTop()
 }
@@ -135,16 +135,16 @@ type Limiter[K comparable] struct {
 }
 
 // counters are the counters of Stats.
-type counters struct{ released, forgotten, refused, shared, inexact atomic.Uint64 }
+type counters struct{ evictedIdle, evictedFull, refused, shared, inexact atomic.Uint64 }
 
 // Stats counts what a Limiter has done since it was made.
 type Stats struct {
-	Keys      int    // kept now
-	Released  uint64 // keys evicted because they were idle
-	Forgotten uint64 // keys evicted while limited, to make room
-	Refused   uint64 // new keys refused for lack of room
-	Shared    uint64 // decisions about new keys by a shared state, for lack of room
-	Inexact   uint64 // reservations that may give back less than was charged: see weir.Limiter.Inexact
+	Keys        int    // kept now
+	EvictedIdle uint64 // keys evicted because they were idle
+	EvictedFull uint64 // keys evicted while limited, to make room
+	Refused     uint64 // new keys refused for lack of room
+	Shared      uint64 // decisions about new keys by a shared state, for lack of room
+	Inexact     uint64 // reservations that may give back less than was charged: see weir.Limiter.Inexact
 }
 
 // New returns a limiter that keeps l for each key. The error says which parameter is invalid.
@@ -160,7 +160,7 @@ func NewSharing[K comparable](l weir.Limit, o Options, group func(K) K) (*Limite
 	if err != nil || o.Full != Share {
 		return k, err
 	}
-	o.MaxKeys, o.MaxBytes, o.Full = max(1, k.opts.MaxKeys/64), 0, Forget
+	o.MaxKeys, o.MaxBytes, o.Full = max(1, k.opts.MaxKeys/64), 0, Evict
 	o.Top = 0 // Top counts keys, and not their groups
 	k.group = group
 	k.shared, err = newLimiter[K](l, o)
@@ -311,7 +311,7 @@ func (k *Limiter[K]) decide(d *weir.Decision, key K, h uint64, cost int64, charg
 // take is Take by the general path, after decide could not decide. slot is what decide found.
 func (k *Limiter[K]) take(key K, h uint64, cost int64, slot int) weir.Decision {
 	room := false
-	if e := k.era.Load(); slot == absent && e.welcomes && k.opts.Full == Forget && uint64(cost-1) < uint64(e.largest) {
+	if e := k.era.Load(); slot == absent && e.welcomes && k.opts.Full == Evict && uint64(cost-1) < uint64(e.largest) {
 		if n := k.count.Load(); n >= int64(k.opts.MaxKeys) { // a new key will need room; makeRoom must be called without any lock held
 			_, room = k.makeRoom(k.reading(e.wall))
 		}
@@ -355,7 +355,7 @@ func (g *grip[K]) makeRoom() (wait time.Duration, ok bool) {
 // peek is Peek by the general path, after decide could not decide.
 func (k *Limiter[K]) peek(key K, h uint64, cost int64) weir.Decision {
 	g := k.grip(key, h)
-	if g.slot >= 0 || g.needsNone(cost) || k.opts.Full == Forget || g.room() {
+	if g.slot >= 0 || g.needsNone(cost) || k.opts.Full == Evict || g.room() {
 		defer g.release()
 		return g.peek(cost)
 	}
@@ -479,12 +479,12 @@ func (k *Limiter[K]) Stats() Stats {
 		s.mu.Unlock()
 	}
 	return Stats{
-		Inexact:   inexact,
-		Keys:      k.Len(),
-		Released:  k.stats.released.Load(),
-		Forgotten: k.stats.forgotten.Load(),
-		Refused:   k.stats.refused.Load(),
-		Shared:    k.stats.shared.Load(),
+		Inexact:     inexact,
+		Keys:        k.Len(),
+		EvictedIdle: k.stats.evictedIdle.Load(),
+		EvictedFull: k.stats.evictedFull.Load(),
+		Refused:     k.stats.refused.Load(),
+		Shared:      k.stats.shared.Load(),
 	}
 }
 

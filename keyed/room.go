@@ -69,19 +69,19 @@ func (k *Limiter[K]) makeRoom(now int64) (wait time.Duration, ok bool) {
 			return 0, true
 		}
 		k.count.Add(-1)
-		f := finder[K]{k: k, now: now, forgets: k.opts.Full == Forget, first: math.MaxInt64}
+		f := finder[K]{k: k, now: now, evicts: k.opts.Full == Evict, first: math.MaxInt64}
 		most := mostTries
-		if !f.forgets {
+		if !f.evicts {
 			most = mostLooks
 		}
 		for f.tries < most && !f.look() {
 		}
-		if f.restore(); f.gone == 0 && f.forgets {
+		if f.restore(); f.gone == 0 && f.evicts {
 			f.settle()
 		}
 		switch {
 		case f.gone > 0:
-		case k.opts.Full != Forget && f.first != math.MaxInt64 && k.era.Load().returns:
+		case k.opts.Full != Evict && f.first != math.MaxInt64 && k.era.Load().returns:
 			return until(now, f.first), false
 		default:
 			return weir.Never, false
@@ -91,14 +91,14 @@ func (k *Limiter[K]) makeRoom(now int64) (wait time.Duration, ok bool) {
 
 // A finder looks for a key to evict.
 type finder[K comparable] struct {
-	k       *Limiter[K]
-	now     int64
-	forgets bool  // evict the least restricted key if none is idle
-	gone    int   // how many keys were evicted
-	first   int64 // when the first key seen is idle
-	tries   int   // how many blocks without an idle key were searched
-	raised  []raised[K]
-	best    candidate[K] // the least restricted key seen
+	k      *Limiter[K]
+	now    int64
+	evicts bool  // evict the least restricted key if none is idle
+	gone   int   // how many keys were evicted
+	first  int64 // when the first key seen is idle
+	tries  int   // how many blocks without an idle key were searched
+	raised []raised[K]
+	best   candidate[K] // the least restricted key seen
 }
 
 // A candidate is a limited key that can be evicted.
@@ -144,23 +144,23 @@ func (f *finder[K]) look() bool {
 		return true
 	case c.least > known:
 		return false
-	case !f.forgets:
+	case !f.evicts:
 		return true
 	case c.idle > known:
 		f.raised = append(f.raised, raised[K]{s, b, known})
 		s.set(b, c.idle)
 		return false
 	}
-	f.forget(s, c.slot)
+	f.evictLimited(s, c.slot)
 	s.set(b, c.second)
 	return true
 }
 
-// forget evicts a limited key.
-func (f *finder[K]) forget(s *segment[K], slot int) {
+// evictLimited evicts a limited key, and counts it.
+func (f *finder[K]) evictLimited(s *segment[K], slot int) {
 	if head, ok := s.array.seize(slot); ok {
 		s.drop(slot, head)
-		f.k.stats.forgotten.Add(1)
+		f.k.stats.evictedFull.Add(1)
 		f.gone = 1
 	}
 }
@@ -171,7 +171,7 @@ func (f *finder[K]) settle() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.array == f.best.a {
-			f.forget(s, f.best.slot)
+			f.evictLimited(s, f.best.slot)
 		}
 	}
 }

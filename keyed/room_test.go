@@ -20,11 +20,11 @@ func TestFullKeysAreReleased(t *testing.T) {
 	for i := range 100 {
 		k.Take(1000+i, 1)
 	}
-	if s := k.Stats(); s.Keys > 100 || s.Forgotten != 0 || s.Released == 0 {
+	if s := k.Stats(); s.Keys > 100 || s.EvictedFull != 0 || s.EvictedIdle == 0 {
 		t.Errorf("%+v", s)
 	}
 	c.Set(int64(10 * sec)) // the janitor needs no calls
-	if s := k.Stats(); s.Keys != 0 || s.Released != 200 {
+	if s := k.Stats(); s.Keys != 0 || s.EvictedIdle != 200 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -58,7 +58,7 @@ func TestALimitedKeyIsNotForgottenWhileThereIsRoom(t *testing.T) {
 			}
 		}
 	}
-	if s := k.Stats(); s.Forgotten != 0 || s.Released == 0 || s.Keys > 1000 {
+	if s := k.Stats(); s.EvictedFull != 0 || s.EvictedIdle == 0 || s.Keys > 1000 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -83,7 +83,7 @@ func TestBeyondTheCeilingTheLeastRestrictedGoes(t *testing.T) {
 			t.Errorf("key %d was forgotten", i)
 		}
 	}
-	if s := k.Stats(); s.Forgotten != 2 || s.Keys != 10 {
+	if s := k.Stats(); s.EvictedFull != 2 || s.Keys != 10 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -112,7 +112,7 @@ func TestBeyondTheCeilingNewKeysAreRefused(t *testing.T) {
 	if d := k.Take(3, 1); !d.Allowed {
 		t.Errorf("%+v", d)
 	}
-	if s := k.Stats(); s.Refused == 0 || s.Forgotten != 0 {
+	if s := k.Stats(); s.Refused == 0 || s.EvictedFull != 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -127,7 +127,7 @@ func TestBucketsThatDoNotStartFull(t *testing.T) {
 	if d := k.Take(1, 5); !d.Allowed {
 		t.Errorf("%+v", d)
 	}
-	if s := k.Stats(); s.Released != 0 {
+	if s := k.Stats(); s.EvictedIdle != 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -176,14 +176,14 @@ func TestACancelledKeyGoesFirst(t *testing.T) {
 	if d := k.Peek(3, 1); d.Allowed {
 		t.Errorf("a limited key was forgotten beside a free one: %+v", d)
 	}
-	if s := k.Stats(); s.Forgotten != 1 || s.Released != 1 {
+	if s := k.Stats(); s.EvictedFull != 1 || s.EvictedIdle != 1 {
 		t.Errorf("%+v", s)
 	}
 }
 
 // TestWhatIsNeverChargedTakesNoRoom: a cost of 0, below 0 or above the capacity needs no state, whatever the verb, and forgets nobody.
 func TestWhatIsNeverChargedTakesNoRoom(t *testing.T) {
-	for _, full := range []keyed.Full{keyed.Forget, keyed.Refuse} {
+	for _, full := range []keyed.Full{keyed.Evict, keyed.Refuse} {
 		k, _ := onClock[int](t, tenASecond, keyed.Options{MaxKeys: 1, Full: full})
 		g, err := keyed.NewGroup(k)
 		if err != nil {
@@ -211,11 +211,11 @@ func TestWhatIsNeverChargedTakesNoRoom(t *testing.T) {
 		if !ok || r.Delay() != 0 {
 			t.Errorf("Reserve(0): %v, %v", ok, r.Delay())
 		}
-		if s := k.Stats(); s.Forgotten != 0 || s.Refused != 0 || k.Allow(1) {
+		if s := k.Stats(); s.EvictedFull != 0 || s.Refused != 0 || k.Allow(1) {
 			t.Errorf("%+v", s)
 		}
 		r.Settle(2) // what was not estimated is charged now, if there is room
-		if d := k.Peek(2, 0); full == keyed.Forget && d.Remaining != 1 {
+		if d := k.Peek(2, 0); full == keyed.Evict && d.Remaining != 1 {
 			t.Errorf("%+v", d)
 		}
 	}

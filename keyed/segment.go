@@ -198,7 +198,7 @@ func (s *segment[K]) sweep(block int, now int64) census {
 		free := s.freeAt(slot, head, now)
 		if free <= now && free != math.MaxInt64 && a.era.returns { // at the end of the clock, no key is known to be idle
 			s.drop(slot, head)
-			s.table.stats.released.Add(1)
+			s.table.stats.evictedIdle.Add(1)
 			c.gone++
 			continue
 		}

@@ -61,7 +61,7 @@ func TestBeyondTheCeilingNetworksShare(t *testing.T) {
 	if err := k.Wait(ctx, addr("198.51.100.4"), 1); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if s := k.Stats(); s.Keys != 2 || s.Shared < 6 || s.Forgotten != 0 || s.Refused != 0 {
+	if s := k.Stats(); s.Keys != 2 || s.Shared < 6 || s.EvictedFull != 0 || s.Refused != 0 {
 		t.Errorf("%+v", s)
 	}
 	if err := k.SetLimit(weir.TokenBucket{Rate: weir.PerMinute(1), Burst: 3}); err != nil {

@@ -99,7 +99,7 @@ func TestAtMidnightKeysAreLetGo(t *testing.T) {
 			t.Fatalf("%+v", d)
 		}
 	}
-	if s := l.Stats(); s.Keys != 100 || s.Released != 5000 {
+	if s := l.Stats(); s.Keys != 100 || s.EvictedIdle != 5000 {
 		t.Errorf("%+v", s)
 	}
 }

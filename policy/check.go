@@ -127,7 +127,7 @@ var (
 	onFailure = []string{"allow", "deny", "local"}
 	onMissing = []string{"key", "skip", "skip_empty", "deny"}
 	logLevels = []string{"error", "warn", "notice", "info"}
-	whenFull  = []string{"forget", "refuse", "share"} // as keyed.Full counts them
+	whenFull  = []string{"evict", "refuse", "share"} // as keyed.Full counts them
 )
 
 func (c *checker) limits() {

@@ -292,7 +292,7 @@ func TestNextKeepsWhatWasUsed(t *testing.T) {
 func TestWhenFull(t *testing.T) {
 	for how, want := range map[string][]policy.Outcome{
 		"":       {policy.Allow, policy.Allow, policy.Allow, policy.Allow},
-		"forget": {policy.Allow, policy.Allow, policy.Allow, policy.Allow},
+		"evict":  {policy.Allow, policy.Allow, policy.Allow, policy.Allow},
 		"refuse": {policy.Allow, policy.Deny, policy.Deny, policy.Deny},
 		"share":  {policy.Allow, policy.Allow, policy.Deny, policy.Deny},
 	} {

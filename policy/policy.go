@@ -81,7 +81,7 @@ type Limit struct {
 	Shadow    bool     // decided and counted, not enforced; with a Zone its charges count into the zone
 	RollOut   string   // the share of keys that it is enforced for, like "0.5%"; for the others it is a shadow; default: all keys
 	MaxKeys   int      // how many keys are kept; default: keyed.DefaultMaxKeys
-	WhenFull  string   // for new keys beyond MaxKeys: "forget", "refuse" or "share"; default: forget
+	WhenFull  string   // for new keys beyond MaxKeys: "evict", "refuse" or "share"; default: evict
 	Status    int      // of requests that it refuses; default: the route's
 	Log       string   // the level at which refusals are logged, and delays one below: "error", "warn", "notice" or "info"; default: no lines
 }

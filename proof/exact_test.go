@@ -61,7 +61,7 @@ func besideModel(t *rapid.T, k kind, h holder, verbs []verb) {
 	if of, ok := w.(*live); ok && of.keyed != nil {
 		released := uint64(0)
 		of.watch = func() {
-			if n := of.keyed.Stats().Released; n != released {
+			if n := of.keyed.Stats().EvictedIdle; n != released {
 				released = n
 				now := of.clock.Now()
 				m.move(now)

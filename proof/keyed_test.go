@@ -28,7 +28,7 @@ func openTable(t *rapid.T, least, most int) *table {
 	w := &table{
 		limit:  either(t, 1, time.Hour),
 		most:   rapid.IntRange(least, most).Draw(t, "max_keys"),
-		full:   rapid.SampledFrom([]keyed.Full{keyed.Forget, keyed.Refuse}).Draw(t, "full"),
+		full:   rapid.SampledFrom([]keyed.Full{keyed.Evict, keyed.Refuse}).Draw(t, "full"),
 		models: map[string]*weirtest.Model{},
 		lives:  map[string]int{},
 	}
@@ -83,7 +83,7 @@ func (w *table) check(t *rapid.T, names []string, caller string) {
 	if n := w.Len(); n > w.most || stats.Keys != n {
 		t.Fatalf("%d keys are kept, %d by the counters; the ceiling is %d", n, stats.Keys, w.most)
 	}
-	forgotten := stats.Forgotten - w.stats.Forgotten
+	forgotten := stats.EvictedFull - w.stats.EvictedFull
 	w.stats = stats
 	_, soonest := w.limited(caller)
 	for _, key := range names {

@@ -37,7 +37,7 @@ var (
 	storeUp          = prometheus.NewDesc("weir_store_up", "Whether a store is used: 0 while it is unavailable and its limits use their fallback.", []string{"store"}, nil)
 	storeNodes       = prometheus.NewDesc("weir_store_nodes", "Nodes that share a store, as far as known.", []string{"store"}, nil)
 	storeTransitions = prometheus.NewDesc("weir_store_transitions_total", "State changes of a store's circuit breaker, by new state: open, half_open, closed.", []string{"store", "to"}, nil)
-	storeCalls       = prometheus.NewDesc("weir_store_calls_total", "Calls of a store: answered, late, failed, rejected (not made while the breaker was open), left (the caller did not wait).", []string{"store", "outcome"}, nil)
+	storeCalls       = prometheus.NewDesc("weir_store_calls_total", "Calls of a store: answered, late, failed, skipped (not made while the breaker was open), left (the caller did not wait).", []string{"store", "outcome"}, nil)
 	reloads          = prometheus.NewDesc("weir_reloads_total", "Reloads of the policy file, by result.", []string{"result"}, nil)
 )
 
@@ -80,7 +80,7 @@ func collectStore(s active.Store, counter func(*prometheus.Desc, uint64, ...stri
 		counter(storeTransitions, n, s.Name, to)
 	}
 	for outcome, n := range map[string]uint64{
-		"answered": s.Answered, "late": s.Late, "failed": s.Failed, "rejected": s.Rejected, "left": s.Left,
+		"answered": s.Answered, "late": s.Late, "failed": s.Failed, "skipped": s.Skipped, "left": s.Left,
 	} {
 		counter(storeCalls, n, s.Name, outcome)
 	}
@@ -119,8 +119,8 @@ func collectLimit(l policy.Count, counter func(*prometheus.Desc, uint64, ...stri
 		}
 	}
 	gauge(limitKeys, l.Keys.Keys, l.Limit)
-	counter(limitEvicted, l.Keys.Released, l.Limit, "idle")
-	counter(limitEvicted, l.Keys.Forgotten, l.Limit, "full")
+	counter(limitEvicted, l.Keys.EvictedIdle, l.Limit, "idle")
+	counter(limitEvicted, l.Keys.EvictedFull, l.Limit, "full")
 	counter(limitOverMax, l.Keys.Refused, l.Limit, "refused")
 	counter(limitOverMax, l.Keys.Shared, l.Limit, "shared")
 }
