@@ -126,7 +126,7 @@ func (s *server) start(ctx context.Context) error {
 	}
 	s.ready.Store(true)
 	addrs := s.addresses()
-	s.Log.Info("serving", "policy", file.Path, "gateway", addrs.Gateway, "admin", addrs.Admin, "faces", addrs.Faces)
+	s.Log.Info("serving", "policy", file.Path, "listen", addrs.Faces) // by the words of the policy: listen.gateway, listen.admin
 	for _, left := range s.Sockets.Left() {
 		s.Log.Warn("a socket was handed over that the policy does not listen on: it is closed", "address", left)
 	}

@@ -106,9 +106,12 @@ func served(t *testing.T, config string) (gateway, admin string) {
 	timeout := time.After(30 * time.Second)
 	for {
 		for line := range strings.Lines(log.String()) {
-			var l struct{ Msg, Gateway, Admin string }
+			var l struct {
+				Msg    string
+				Listen struct{ Gateway, Admin []string }
+			}
 			if json.Unmarshal([]byte(line), &l) == nil && l.Msg == "serving" {
-				return l.Gateway, l.Admin
+				return l.Listen.Gateway[0], l.Listen.Admin[0]
 			}
 		}
 		select {

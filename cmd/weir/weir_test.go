@@ -234,7 +234,7 @@ upstreams: { up: { url: "%s" } }
 routes: [{ match: /, upstream: up, limits: [l] }]
 `, up.URL)})
 	r := startWeir(t, "serve", "--config", dir+"/p.yaml")
-	url := "http://" + r.until(`"gateway":"([^"]+)"`)
+	url := "http://" + r.until(`"gateway":\["([^"]+)"`)
 	for _, want := range []int{200, 429} {
 		resp, err := http.Get(url)
 		if err != nil || resp.StatusCode != want {

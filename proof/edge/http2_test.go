@@ -21,11 +21,11 @@ func (g *gateway) addresses(t *testing.T) []string {
 	t.Helper()
 	for line := range strings.Lines(g.Output()) {
 		var l struct {
-			Msg   string
-			Faces map[string][]string
+			Msg    string
+			Listen map[string][]string
 		}
 		if json.Unmarshal([]byte(line), &l) == nil && l.Msg == "serving" {
-			return l.Faces["gateway"]
+			return l.Listen["gateway"]
 		}
 	}
 	t.Fatal(g.Output())

@@ -83,9 +83,17 @@ func StartWeir(ctx context.Context, binary, policyFile string, args ...string) (
 func (w *Weir) addresses() error {
 	lines := bufio.NewScanner(strings.NewReader(w.Output()))
 	for lines.Scan() {
-		var line struct{ Msg, Gateway, Admin string }
+		var line struct {
+			Msg    string
+			Listen struct{ Gateway, Admin []string }
+		}
 		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "serving" {
-			w.Gateway, w.Admin = line.Gateway, line.Admin
+			if of := line.Listen.Gateway; len(of) > 0 {
+				w.Gateway = of[0]
+			}
+			if of := line.Listen.Admin; len(of) > 0 {
+				w.Admin = of[0]
+			}
 			return nil
 		}
 	}
