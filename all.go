@@ -142,7 +142,7 @@ func (l allOf) normal() Limit {
 }
 
 // partName is the name of the part at a place, counted from 0, in decisions.
-func partName(l Limit, place int) string { return fmt.Sprintf("%s.%d", Kind(l), place+1) }
+func partName(l Limit, place int) string { return fmt.Sprintf("%s.%d", Algorithm(l), place+1) }
 
 // decisionNames returns the By of each part of an All, in order; nil for any other limit.
 func decisionNames(l Limit, limiter string) []string {

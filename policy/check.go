@@ -195,13 +195,13 @@ func (c *checker) algorithm(l *Limit) {
 		c.wrong(err.Error(), "write a whole number of at least 1, header.NAME or bytes", "limits", l.Name, "cost")
 	}
 	if l.Limit == nil {
-		c.wrong("the limit has no algorithm", "add one of "+strings.Join(Kinds(), ", "), "limits", l.Name)
+		c.wrong("the limit has no algorithm", "add one of "+strings.Join(Algorithms(), ", "), "limits", l.Name)
 		return
 	}
-	kind := weir.Kind(l.Limit)
+	algorithm := weir.Algorithm(l.Limit)
 	if _, err := WithFields(l.Limit, nil); err != nil {
 		wrong := err.(*FieldError)
-		c.wrong(wrong.Err.Error(), wrong.Fix, "limits", l.Name, kind, wrong.Field)
+		c.wrong(wrong.Err.Error(), wrong.Fix, "limits", l.Name, algorithm, wrong.Field)
 		return
 	}
 	if size, field := capacityOf(l.Limit); cost.kind == costFixed && cost.n > size {

@@ -156,7 +156,7 @@ func TestParseLimit(t *testing.T) {
 			t.Errorf("%v: %v, want one with %q", fields, err, kind)
 		}
 	}
-	if kinds := strings.Join(policy.Kinds(), " "); kinds !=
+	if kinds := strings.Join(policy.Algorithms(), " "); kinds !=
 		"concurrency fixed_window interval_bucket leaky_bucket nginx_bucket sliding_counter sliding_log sliding_window smooth_bursty token_bucket warm_up" {
 		t.Error(kinds)
 	}

@@ -184,9 +184,9 @@ func differentLimits(a, b reflect.Value) (all []Field) {
 		return nil
 	}
 	if reflect.TypeOf(was) == reflect.TypeOf(is) {
-		return differ(weir.Kind(is), reflect.ValueOf(was), reflect.ValueOf(is))
+		return differ(weir.Algorithm(is), reflect.ValueOf(was), reflect.ValueOf(is))
 	}
-	return []Field{{"kind", describe(was), describe(is)}}
+	return []Field{{"algorithm", describe(was), describe(is)}}
 }
 
 // label returns the name of a Go field in a policy file.
@@ -206,7 +206,7 @@ func describe(l weir.Limit) string {
 			fields = append(fields, snake.Case(v.Type().Field(i).Name)+": "+show(v.Field(i)))
 		}
 	}
-	return fmt.Sprintf("%s: { %s }", weir.Kind(l), strings.Join(fields, ", "))
+	return fmt.Sprintf("%s: { %s }", weir.Algorithm(l), strings.Join(fields, ", "))
 }
 
 // isText reports whether a policy file has this type as a text.

@@ -33,8 +33,8 @@ func TestDiff(t *testing.T) {
 		"nothing": {func(*policy.Policy) {}, ""},
 		"numbers": {func(p *policy.Policy) { p.Limits[0].Limit = weir.TokenBucket{Rate: weir.PerMinute(6), Burst: 20} },
 			"limit a: token_bucket.rate from 10/s to 6/m; its counts are kept"},
-		"kind": {func(p *policy.Policy) { p.Limits[0].Limit = weir.FixedWindow{Limit: 5, Window: 36 * time.Hour} },
-			"limit a: kind from token_bucket: { rate: 10/s, burst: 20 } to fixed_window: { limit: 5, window: 1d12h }; its counts are kept"},
+		"algorithm": {func(p *policy.Policy) { p.Limits[0].Limit = weir.FixedWindow{Limit: 5, Window: 36 * time.Hour} },
+			"limit a: algorithm from token_bucket: { rate: 10/s, burst: 20 } to fixed_window: { limit: 5, window: 1d12h }; its counts are kept"},
 		"roll_out": {func(p *policy.Policy) { p.Limits[0].RollOut = "0.5%" }, "limit a: roll_out is set to 0.5%; its counts are kept"},
 		"key": {func(p *policy.Policy) { p.Limits[0].Key = []string{"client.ip", "host"} },
 			"limit a: key from [client.ip] to [client.ip, host]; its counts are reset: its key is made of other parts"},
@@ -44,7 +44,7 @@ func TestDiff(t *testing.T) {
 		"into a store": {func(p *policy.Policy) { p.Limits[0].Store = "main" },
 			"limit a: store is set to main; its counts are reset: it is kept in a store, and was in memory, or the other way round"},
 		"concurrency": {func(p *policy.Policy) { p.Limits[0].Limit = weir.Concurrency{Limit: 5} },
-			"limit a: kind from token_bucket: { rate: 10/s, burst: 20 } to concurrency: { limit: 5 }; its counts are reset: places and charges are not the same"},
+			"limit a: algorithm from token_bucket: { rate: 10/s, burst: 20 } to concurrency: { limit: 5 }; its counts are reset: places and charges are not the same"},
 		"a place of the store": {func(p *policy.Policy) {
 			p.Stores[0].URL, p.Stores[0].Place.Hosts = "redis://app:secret@10.0.0.8:6379/0?client_name=x", "10.0.0.8:6379"
 			p.Limits[1].Status = 503
@@ -92,7 +92,7 @@ func TestDiff(t *testing.T) {
 func TestDiffSaysWhatNextDoes(t *testing.T) {
 	for name, change := range map[string]func(l *policy.Limit){
 		"numbers":   func(l *policy.Limit) { l.Limit = weir.TokenBucket{Rate: weir.PerDay(1), Burst: 2} },
-		"kind":      func(l *policy.Limit) { l.Limit = weir.FixedWindow{Limit: 2, Window: time.Hour} },
+		"algorithm": func(l *policy.Limit) { l.Limit = weir.FixedWindow{Limit: 2, Window: time.Hour} },
 		"roll_out":  func(l *policy.Limit) { l.RollOut = "100%" },
 		"status":    func(l *policy.Limit) { l.Status, l.Log = 503, "info" },
 		"key":       func(l *policy.Limit) { l.Key = []string{"header.user-id"} },

@@ -17,23 +17,23 @@ import (
 	"github.com/weirflow/weir/internal/snake"
 )
 
-// kinds returns every algorithm by its name in files and scripts.
-func kinds() map[string]weir.Limit {
+// algorithms returns every algorithm by its name in files and scripts.
+func algorithms() map[string]weir.Limit {
 	known := map[string]weir.Limit{}
-	for _, l := range weir.Kinds() {
-		known[weir.Kind(l)] = l
+	for _, l := range weir.Algorithms() {
+		known[weir.Algorithm(l)] = l
 	}
 	return known
 }
 
-// Kinds returns the names of the algorithms, such as token_bucket, sorted.
-func Kinds() []string { return slices.Sorted(maps.Keys(kinds())) }
+// Algorithms returns the names of the algorithms, such as token_bucket, sorted.
+func Algorithms() []string { return slices.Sorted(maps.Keys(algorithms())) }
 
 // Fields returns the names of an algorithm's fields, in order. It returns nil for an unknown
 // algorithm.
-func Fields(kind string) (names []string) {
+func Fields(algorithm string) (names []string) {
 	for _, k := range rules.Kinds() {
-		if k.Name == kind {
+		if k.Name == algorithm {
 			for _, f := range k.Fields {
 				names = append(names, f.Name)
 			}
@@ -67,10 +67,10 @@ func (e *FieldError) Unwrap() error { return e.Err }
 
 // ParseLimit returns a limit of the given algorithm. The fields have the names of a policy file.
 // Their values are texts, or numbers where a number is expected. The error is a *FieldError.
-func ParseLimit(kind string, fields map[string]any) (weir.Limit, error) {
-	l, ok := kinds()[kind]
+func ParseLimit(algorithm string, fields map[string]any) (weir.Limit, error) {
+	l, ok := algorithms()[algorithm]
 	if !ok {
-		return nil, &FieldError{Err: fmt.Errorf("there is no kind of limit %q", kind), Fix: suggest(kind, Kinds())}
+		return nil, &FieldError{Err: fmt.Errorf("there is no algorithm %q", algorithm), Fix: suggest(algorithm, Algorithms())}
 	}
 	return WithFields(l, fields)
 }
@@ -87,7 +87,7 @@ func WithFields(l weir.Limit, fields map[string]any) (weir.Limit, error) {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		i := slices.Index(known, name)
 		if i < 0 {
-			return nil, &FieldError{name, fmt.Errorf("a %s has no %q", weir.Kind(l), name), suggest(name, known)}
+			return nil, &FieldError{name, fmt.Errorf("a %s has no %q", weir.Algorithm(l), name), suggest(name, known)}
 		}
 		if err := setField(v.Field(i), described[i], fields[name]); err != nil {
 			return nil, &FieldError{Field: name, Err: err}

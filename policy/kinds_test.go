@@ -74,7 +74,7 @@ func TestEveryKind(t *testing.T) {
 		}
 		for _, fields := range []map[string]any{script, c.file} {
 			got, err := policy.ParseLimit(c.kind, fields)
-			if err != nil || got != c.want || weir.Kind(got) != c.kind {
+			if err != nil || got != c.want || weir.Algorithm(got) != c.kind {
 				t.Errorf("%s %v: %#v, %v, want %#v", c.kind, fields, got, err, c.want)
 			}
 		}

@@ -32,7 +32,7 @@ func (c *checker) leased(l *Limit) {
 		}
 	}
 	c.wrong(fmt.Sprintf("the store %q has leases, and tokens of %s cannot be leased: only those of %s and %s",
-		l.Store, weir.Kind(l.Limit), strings.Join(can[:len(can)-1], ", "), can[len(can)-1]), "name a store without lease: there may be two at the same URL", "limits", l.Name, "store")
+		l.Store, weir.Algorithm(l.Limit), strings.Join(can[:len(can)-1], ", "), can[len(can)-1]), "name a store without lease: there may be two at the same URL", "limits", l.Name, "store")
 }
 
 // unleased warns of limits whose leases are useless on a route. If other limits can refuse the

@@ -205,7 +205,7 @@ func (c *checker) inZone(l *Limit, at []string) {
 				kinds = append(kinds, k.Name)
 			}
 		}
-		c.wrong(fmt.Sprintf("a %s cannot share its state: %s", weir.Kind(l.Limit), rules.KindOf(l.Limit).NoZone),
+		c.wrong(fmt.Sprintf("a %s cannot share its state: %s", weir.Algorithm(l.Limit), rules.KindOf(l.Limit).NoZone),
 			"take zone out, or use "+strings.Join(kinds, ", "), at...)
 		return
 	case l.Store != "":
@@ -224,7 +224,7 @@ func (c *checker) sameZone(l, first *Limit, at []string) {
 		c.wrong(fmt.Sprintf("the limits %q and %q share the zone %q, and have different %s", first.Name, l.Name, l.Zone, what),
 			fmt.Sprintf("give both the same %s, or take zone out of one", what), at...)
 	}
-	if weir.Kind(l.Limit) != weir.Kind(first.Limit) {
+	if weir.Algorithm(l.Limit) != weir.Algorithm(first.Limit) {
 		differs("algorithms")
 		return
 	}

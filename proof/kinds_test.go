@@ -28,12 +28,12 @@ import (
 // TestEveryKindEverywhere goes over all kinds of limits and all places where a limit can be, and fails where a kind has neither a place
 // nor a written reason why not.
 func TestEveryKindEverywhere(t *testing.T) {
-	kinds, limits := rules.Kinds(), weir.Kinds()
+	kinds, limits := rules.Kinds(), weir.Algorithms()
 	if len(kinds) != len(limits) {
 		t.Fatalf("package rules has %d kinds, and weir.Kinds %d", len(kinds), len(limits))
 	}
 	for i, k := range kinds {
-		if got := weir.Kind(limits[i]); got != k.Name {
+		if got := weir.Algorithm(limits[i]); got != k.Name {
 			t.Errorf("kind %d is %s in package rules, and %s in weir.Kinds", i, k.Name, got)
 		}
 		for _, hole := range holes(t, k) {
@@ -147,7 +147,7 @@ func fieldHoles(k *rules.Kind) (missing []string) {
 		rules.RateField: {"weir.Rate"}, rules.CountField: {"int64", "int"}, rules.DurationField: {"time.Duration"}, rules.NumberField: {"float64"},
 		rules.AlignField: {"weir.Align"},
 	}
-	for _, l := range weir.Kinds() {
+	for _, l := range weir.Algorithms() {
 		of := reflect.TypeOf(l)
 		if of.Name() != k.GoName {
 			continue
@@ -207,7 +207,7 @@ func modelHole(l weir.Limit) (err error) {
 	weirtest.NewModel(l, time.Microsecond)
 	random := rand.New(rand.NewPCG(1, 1))
 	for _, draw := range weirtest.Limits() {
-		if weir.Kind(draw(random)) == weir.Kind(l) {
+		if weir.Algorithm(draw(random)) == weir.Algorithm(l) {
 			return nil
 		}
 	}

@@ -105,7 +105,7 @@ func (n *Named) Init(ctx context.Context, name string, l weir.Limit, scope Scope
 	if _, err := n.call(ctx, n.registry(), "register", name); err != nil {
 		return false, err
 	}
-	args := []string{"define", string(scope), weir.Kind(l), strconv.FormatInt(min(c.capacity, most), 10), c.def}
+	args := []string{"define", string(scope), weir.Algorithm(l), strconv.FormatInt(min(c.capacity, most), 10), c.def}
 	r, err := n.call(ctx, keys, append(args, fieldsOf(l)...)...)
 	if err != nil {
 		return false, err
@@ -162,7 +162,7 @@ func (n *Named) take(ctx context.Context, op, name, client string, c int64) (wei
 // A NamedLimit is a named limit and its state.
 type NamedLimit struct {
 	Name       string
-	Kind       string // as in token_bucket
+	Algorithm  string // as in token_bucket
 	Scope      Scope
 	Parameters map[string]string // as text: "rate" is "100/s"
 	Limit      int64
@@ -188,9 +188,9 @@ func (n *Named) Inspect(ctx context.Context, name, client string) (NamedLimit, e
 	whole := map[string]*int64{"capacity": &all.Limit, "clients": &all.Clients, "used": &all.Used, "remaining": &all.Remaining, "reset_us": new(int64)}
 	for range r.array() / 2 {
 		switch name, value := r.string(), r.string(); {
-		case name == "kind":
-			all.Kind = value
-		case name == "type":
+		case name == "algorithm":
+			all.Algorithm = value
+		case name == "scope":
 			all.Scope = Scope(value)
 		case whole[name] == nil:
 			all.Parameters[name] = value
@@ -323,7 +323,7 @@ func refusedCall(err error) error {
 func fieldsOf(l weir.Limit) (fields []string) {
 	if names := weir.PartNames(l); names != nil {
 		for i, part := range weir.Parts(l) {
-			fields = append(fields, fmt.Sprintf("part_%d=%s %s", i+1, weir.Kind(part), strings.Join(fieldsOf(part), " ")))
+			fields = append(fields, fmt.Sprintf("part_%d=%s %s", i+1, weir.Algorithm(part), strings.Join(fieldsOf(part), " ")))
 		}
 		return fields
 	}

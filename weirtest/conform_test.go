@@ -15,7 +15,7 @@ import (
 )
 
 func openKeyed(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
-	k, err := keyed.New[string](l, keyed.Options{Name: weir.Kind(l), Clock: c.Now, Timers: c.AfterFunc})
+	k, err := keyed.New[string](l, keyed.Options{Name: weir.Algorithm(l), Clock: c.Now, Timers: c.AfterFunc})
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ func newJoint(limits []weir.Limit, tick time.Duration, blind bool) *joint {
 	j := new(joint)
 	for i, l := range limits {
 		j.parts = append(j.parts, lawOf(l, tick, blind))
-		j.names = append(j.names, fmt.Sprintf("%s.%d", weir.Kind(l), i+1))
+		j.names = append(j.names, fmt.Sprintf("%s.%d", weir.Algorithm(l), i+1))
 	}
 	return j
 }

@@ -139,7 +139,7 @@ func (x *run) step(s *Step) error {
 		return nil
 	}
 	if x.holder == nil {
-		return fmt.Errorf("%s needs a limit: open one with limit KIND name=value", s.Op)
+		return fmt.Errorf("%s needs a limit: open one with limit ALGORITHM name=value", s.Op)
 	}
 	res, err := x.operate(s)
 	if err != nil || res == nil {

@@ -112,7 +112,7 @@ func parseStep(text string) (Step, error) {
 	}
 	switch words[0] {
 	case "limit":
-		return parseOpen(OpenLimit, words, checks, "limit KIND name=value...")
+		return parseOpen(OpenLimit, words, checks, "limit ALGORITHM name=value...")
 	case "policy":
 		return parseOpen(OpenPolicy, words, checks, "policy FILE")
 	case "at":

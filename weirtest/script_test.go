@@ -110,7 +110,7 @@ at 9s peek c -> 200 reset=1h retry=never
 func TestScriptsThatAreNone(t *testing.T) {
 	for line, want := range map[string]string{
 		"take a 1":                                  `"take" begins no line`,
-		"limit":                                     "write limit KIND",
+		"limit":                                     "write limit ALGORITHM",
 		"limit token_bucket rate":                   `"rate" is not of the form name=value`,
 		"limit token_bucket rate=1/s rate=2/s":      "rate is there twice",
 		"limit tokenbucket rate=1/s":                `did you mean "token_bucket"?`,

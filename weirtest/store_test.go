@@ -94,7 +94,7 @@ func (r *storeReservation) Settle(actual int64) {
 
 func TestStoreConforms(t *testing.T) {
 	open := func(l weir.Limit, c *weirtest.Clock) storeSubject {
-		return storeSubject{weirtest.NewStore(c.Now), weir.Kind(l), l, map[string]bool{}}
+		return storeSubject{weirtest.NewStore(c.Now), weir.Algorithm(l), l, map[string]bool{}}
 	}
 	weirtest.Conform(t, weirtest.Subject{Seed: seeds.Seed(), Walks: *walks, Open: func(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
 		return &settable{open(l, c)}, nil

@@ -153,9 +153,9 @@ func printable(text string) string {
 	return text
 }
 
-// fieldsInOrder returns the parameters of a limit as name=value, in the order of its kind.
+// fieldsInOrder returns the parameters of a limit as name=value, in the order of its algorithm.
 func fieldsInOrder(l weirredis.NamedLimit) (all []string) {
-	known := policy.Fields(l.Kind)
+	known := policy.Fields(l.Algorithm)
 	place := func(name string) int {
 		if i := slices.Index(known, name); i >= 0 {
 			return i

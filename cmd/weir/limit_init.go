@@ -16,9 +16,9 @@ import (
 func limitInitCommand(f *redisFlags) *cobra.Command {
 	var perClient bool
 	c := &cobra.Command{
-		Use:   "init NAME KIND FIELD=VALUE...",
+		Use:   "init NAME ALGORITHM FIELD=VALUE...",
 		Short: "Create a limit, or change its parameters and keep what was used",
-		Long: `Init creates a limit, or changes the parameters of an existing one: used tokens stay used. Kinds and fields are those of
+		Long: `Init creates a limit, or changes the parameters of an existing one: used tokens stay used. Algorithms and fields are those of
 policy files and scripts, as in
 
     weir limit init api token_bucket rate=100/s burst=200
@@ -63,8 +63,8 @@ type initAnswer struct {
 	Created bool            `json:"created"`
 }
 
-// limitOf parses a kind and its fields.
-func limitOf(kind string, words []string) (lib.Limit, error) {
+// limitOf parses an algorithm and its fields.
+func limitOf(algorithm string, words []string) (lib.Limit, error) {
 	fields := map[string]any{}
 	for _, w := range words {
 		name, value, ok := strings.Cut(w, "=")
@@ -76,7 +76,7 @@ func limitOf(kind string, words []string) (lib.Limit, error) {
 		}
 		fields[name] = value
 	}
-	l, err := policy.ParseLimit(kind, fields)
+	l, err := policy.ParseLimit(algorithm, fields)
 	if err != nil {
 		return nil, err
 	}

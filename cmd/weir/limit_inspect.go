@@ -47,7 +47,7 @@ func limitInspectCommand(f *redisFlags) *cobra.Command {
 type inspectAnswer struct {
 	Name        string            `json:"name"`
 	Scope       weirredis.Scope   `json:"scope"`
-	Kind        string            `json:"kind"`
+	Algorithm   string            `json:"algorithm"`
 	Parameters  map[string]string `json:"parameters"`
 	Limit       int64             `json:"limit"`
 	Clients     *int64            `json:"clients,omitempty"`
@@ -59,7 +59,7 @@ type inspectAnswer struct {
 
 // inspected fills an inspectAnswer. Without a client, a limit per client has no single state to show.
 func inspected(l weirredis.NamedLimit, client string) inspectAnswer {
-	a := inspectAnswer{Name: l.Name, Scope: l.Scope, Kind: l.Kind, Parameters: l.Parameters, Limit: l.Limit}
+	a := inspectAnswer{Name: l.Name, Scope: l.Scope, Algorithm: l.Algorithm, Parameters: l.Parameters, Limit: l.Limit}
 	if l.Scope == weirredis.PerClient {
 		a.Clients, a.Client = &l.Clients, client
 		if client == "" {
@@ -77,7 +77,7 @@ func showLimit(w io.Writer, a inspectAnswer, l weirredis.NamedLimit) error {
 	line := func(name string, value any) { fmt.Fprintf(t, "%s\t%v\n", name, value) }
 	line("name", a.Name)
 	line("scope", printable(string(a.Scope)))
-	line("kind", printable(a.Kind))
+	line("algorithm", printable(a.Algorithm))
 	for _, field := range fieldsInOrder(l) {
 		line("", printable(field))
 	}

@@ -33,7 +33,7 @@ func limitListCommand(f *redisFlags) *cobra.Command {
 				}
 				t := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 				for _, l := range all {
-					fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", l.Name, printable(string(l.Scope)), printable(l.Kind), printable(strings.Join(fieldsInOrder(l), " ")))
+					fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", l.Name, printable(string(l.Scope)), printable(l.Algorithm), printable(strings.Join(fieldsInOrder(l), " ")))
 				}
 				return t.Flush()
 			})

@@ -43,7 +43,7 @@ func TestLimitUsage(t *testing.T) {
 		{"limit init api token_bucket rate", url, 2, `"rate" is not of the form FIELD=VALUE`},
 		{"limit init api token_bucket rate=1/s rate=2/s", url, 2, "rate is given twice"},
 		{"limit init api token_bucket rate=1/s brust=2", url, 2, `did you mean "burst"?`},
-		{"limit init api tokn_bucket", url, 2, `there is no kind of limit "tokn_bucket" (did you mean "token_bucket"?)`},
+		{"limit init api tokn_bucket", url, 2, `there is no algorithm "tokn_bucket" (did you mean "token_bucket"?)`},
 		{"limit init api token_bucket rate=0/s burst=1", url, 2, "lets nothing pass"},
 		{"limit init api fixed_window limit=3 align=day", url, 2, "know no calendars"},
 		{"limit init api concurrency limit=3", url, 2, "entered and left"},

@@ -54,7 +54,7 @@ func TestHostileNamedText(t *testing.T) {
 		{both[:1], []string{"take"}}, {[]string{api, "weir:limit:{api}:client:x"}, []string{"take"}}, {[]string{state, api}, []string{"take"}},
 		{[]string{"weir:limit:{no}", "weir:limit:{no}:state"}, []string{"take"}}, {[]string{"weir:limit:{no}", "weir:limit:{no}:state"}, []string{"inspect"}},
 		{both, []string{"define", "overall", "token_bucket", "9"}}, {both, []string{"define", "overall", "token_bucket", "-9", def}},
-		{both, []string{"define", "overall", "a b", "9", def}}, {both, []string{"define", "overall", "x", "9", def, "type=x"}},
+		{both, []string{"define", "overall", "a b", "9", def}}, {both, []string{"define", "overall", "x", "9", def, "scope=x"}},
 		{both, append([]string{"define", "overall", "x", "9", def}, strings.Split(strings.Repeat("a=1 ", 2000)+"a=1", " ")...)},
 		{[]string{"set", "set:state"}, []string{"delete"}}, {both[:1], []string{"delete"}},
 		{[]string{"set"}, []string{"register", "x"}}, {[]string{"set"}, []string{"list"}}, {[]string{"new"}, []string{"register", ""}},

@@ -76,7 +76,7 @@ func TestNamed(t *testing.T) {
 		t.Fatal(created, err)
 	}
 	got, err := a.Inspect(ctx, "api", "")
-	want := weirredis.NamedLimit{Name: "api", Kind: "token_bucket", Scope: weirredis.Overall, Limit: 40, Used: 15, Remaining: 25,
+	want := weirredis.NamedLimit{Name: "api", Algorithm: "token_bucket", Scope: weirredis.Overall, Limit: 40, Used: 15, Remaining: 25,
 		Parameters: map[string]string{"rate": "100/s", "burst": "40"}, ResetAfter: 150 * time.Millisecond}
 	if fmt.Sprint(got) != fmt.Sprint(want) || err != nil {
 		t.Errorf("%+v, %v, want %+v", got, err, want)

@@ -32,7 +32,7 @@ func (w *world) open(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.shared, err = weir.NewShared(l, s.store, weir.Named(weir.Kind(l)))
+	s.shared, err = weir.NewShared(l, s.store, weir.Named(weir.Algorithm(l)))
 	return s, err
 }
 

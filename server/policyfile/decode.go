@@ -169,7 +169,7 @@ func (d *decoder) limit(name string, n *node) policy.Limit {
 		Log:       text(n.get("log")),
 	}
 	var kinds []string
-	for _, k := range policy.Kinds() {
+	for _, k := range policy.Algorithms() {
 		if n.get(k) != nil {
 			kinds = append(kinds, k)
 		}

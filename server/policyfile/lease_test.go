@@ -24,7 +24,7 @@ func TestLeasedKinds(t *testing.T) {
 		"warm_up":         "rate: 1/s, period: 1s",
 	}
 	leased := 0
-	for _, kind := range policy.Kinds() {
+	for _, kind := range policy.Algorithms() {
 		if kind == "concurrency" || kind == "nginx_bucket" {
 			continue // no store can keep them
 		}

@@ -136,7 +136,7 @@ func parseFile(path string, data []byte, inside bool) (*File, error) {
 		f.add(root, w, false)
 	}
 	for _, p := range f.Policy.Check() {
-		if len(p.Path) >= 2 && p.Path[0] == "limits" && d.spoilt[p.Path[1]] && (len(p.Path) == 2 || slices.Contains(policy.Kinds(), p.Path[2])) && !p.Warning {
+		if len(p.Path) >= 2 && p.Path[0] == "limits" && d.spoilt[p.Path[1]] && (len(p.Path) == 2 || slices.Contains(policy.Algorithms(), p.Path[2])) && !p.Warning {
 			continue // the decoder has reported more about it
 		}
 		f.add(root, finding{path: p.Path, msg: p.Message, fix: p.Fix}, p.Warning)

@@ -300,10 +300,10 @@ func TestSchemaKnowsEveryLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	limit := []string{"limits", "x"}
-	if n := len(s.find(limit)["oneOf"].([]any)); n != len(policy.Kinds()) {
-		t.Errorf("one of %d kinds, of %d", n, len(policy.Kinds()))
+	if n := len(s.find(limit)["oneOf"].([]any)); n != len(policy.Algorithms()) {
+		t.Errorf("one of %d kinds, of %d", n, len(policy.Algorithms()))
 	}
-	for _, kind := range policy.Kinds() {
+	for _, kind := range policy.Algorithms() {
 		fields := policy.Fields(kind)
 		slices.Sort(fields)
 		if got := s.properties(append(slices.Clone(limit), kind)); !slices.Equal(got, fields) {
@@ -312,7 +312,7 @@ func TestSchemaKnowsEveryLimit(t *testing.T) {
 	}
 	for _, one := range s.find(limit)["oneOf"].([]any) {
 		required := one.(map[string]any)["required"].([]any)
-		if !slices.Contains(policy.Kinds(), required[0].(string)) {
+		if !slices.Contains(policy.Algorithms(), required[0].(string)) {
 			t.Errorf("the schema knows a %s", required)
 		}
 	}

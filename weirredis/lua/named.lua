@@ -33,7 +33,7 @@ end
 
 -- numbers reads the parameters that take needs from a definition.
 local function numbers()
-  local d = redis.pcall('HMGET', KEYS[1], 'version', 'type', 'capacity', 'def')
+  local d = redis.pcall('HMGET', KEYS[1], 'version', 'scope', 'capacity', 'def')
   if d.err then
     fail(d.err)
   elseif not d[1] and redis.call('EXISTS', KEYS[1]) == 0 then
@@ -41,7 +41,7 @@ local function numbers()
   elseif d[1] ~= '1' or not d[2] or not d[3] or not d[4] then
     fail('WEIRSTATE the key holds something that is no named limit of this version')
   end
-  return {type = d[2], capacity = tonumber(d[3]), def = d[4]}
+  return {scope = d[2], capacity = tonumber(d[3]), def = d[4]}
 end
 
 -- key finds one of the limit's keys among those of the call.
@@ -69,7 +69,7 @@ end
 -- client.
 local function place(d)
   local state = needed(':state')
-  if d.type == 'overall' then
+  if d.scope == 'overall' then
     return state
   end
   local noted = redis.pcall('ZCARD', state)
@@ -179,7 +179,7 @@ local function other(name)
     end
   end
 
-  -- What init parses itself: the fields of each kind, optional ones in brackets; and what
+  -- What init parses itself: the fields of each algorithm, optional ones in brackets; and what
   -- makes a definition and a capacity of them.
   local known = {
     token_bucket = {'rate', 'burst', '[initial]', function(f)
@@ -246,7 +246,7 @@ local function other(name)
     return order, f
   end
 
-  -- sane reports whether a definition has the numbers that its kind computes with, as another
+  -- sane reports whether a definition has the numbers that its algorithm computes with, as another
   -- program may have written it.
   local sane
   sane = function(P)
@@ -285,20 +285,20 @@ local function other(name)
 
   -- define stores a definition. What was used stays used: a state is converted when it is
   -- next evaluated.
-  local function define(type, kind, capacity, def, order, f)
-    if type ~= 'overall' and type ~= 'per_client' then
-      fail('WEIRARG the type must be overall or per_client')
+  local function define(scope, algorithm, capacity, def, order, f)
+    if scope ~= 'overall' and scope ~= 'per_client' then
+      fail('WEIRARG the scope must be overall or per_client')
     end
     local before = definition()
-    if before and before.type ~= type then
-      fail('WEIRTYPE the limit is ' .. before.type .. ': delete it first')
+    if before and before.scope ~= scope then
+      fail('WEIRSCOPE the limit is ' .. before.scope .. ': delete it first')
     end
     check(def)
-    local all = {'kind', kind}
+    local all = {'algorithm', algorithm}
     for _, name in ipairs(order) do
       all[#all + 1], all[#all + 2] = name, f[name]
     end
-    for _, v in ipairs({'type', type, 'capacity', digits(capacity), 'version', '1', 'def', def}) do
+    for _, v in ipairs({'scope', scope, 'capacity', digits(capacity), 'version', '1', 'def', def}) do
       all[#all + 1] = v
     end
     redis.call('DEL', KEYS[1])
@@ -306,37 +306,37 @@ local function other(name)
     return before and 0 or 1
   end
 
-  -- init TYPE KIND name=value...: 1 if the limit is new.
+  -- init SCOPE ALGORITHM name=value...: 1 if the limit is new.
   local function init()
-    local kind = known[args[3]]
-    if not kind then
-      fail('WEIRARG the kind must be token_bucket, leaky_bucket, interval_bucket, fixed_window, sliding_counter, sliding_window or sliding_log')
+    local algorithm = known[args[3]]
+    if not algorithm then
+      fail('WEIRARG the algorithm must be token_bucket, leaky_bucket, interval_bucket, fixed_window, sliding_counter, sliding_window or sliding_log')
     end
     local order, f = fields(4)
     local allowed = {}
-    for i = 1, #kind - 1 do
-      allowed[string.match(kind[i], '[%l_]+')] = true
+    for i = 1, #algorithm - 1 do
+      allowed[string.match(algorithm[i], '[%l_]+')] = true
     end
     for _, name in ipairs(order) do
       if not allowed[name] then
-        fail('WEIRARG the fields of ' .. args[3] .. ' are ' .. table.concat(kind, ' ', 1, #kind - 1))
+        fail('WEIRARG the fields of ' .. args[3] .. ' are ' .. table.concat(algorithm, ' ', 1, #algorithm - 1))
       end
     end
-    local P, capacity = kind[#kind](f)
+    local P, capacity = algorithm[#algorithm](f)
     return define(args[2], args[3], capacity, cmsgpack.pack(P), order, f)
   end
 
-  -- define TYPE KIND CAPACITY DEF name=value...: init for clients that can encode a limit of
-  -- any kind.
+  -- define SCOPE ALGORITHM CAPACITY DEF name=value...: init for clients that can encode a limit of
+  -- any algorithm.
   local function redefine()
     local order, f = fields(6)
-    for _, name in ipairs({'kind', 'type', 'capacity', 'version', 'def'}) do
+    for _, name in ipairs({'algorithm', 'scope', 'capacity', 'version', 'def'}) do
       if f[name] then
         fail('WEIRARG ' .. name .. ' is no field of a limit')
       end
     end
     if not string.find(args[3] or '', '^[a-z][a-z_]*$') or #args[3] > 64 then
-      fail('WEIRARG the kind must be a word')
+      fail('WEIRARG the algorithm must be a word')
     end
     return define(args[2], args[3], whole('capacity', args[4], 0, last), args[5] or '', order, f)
   end
@@ -364,10 +364,10 @@ local function other(name)
     local function add(name, value)
       all[#all + 1], all[#all + 2] = name, digits(value)
     end
-    if d.type == 'per_client' then
+    if d.scope == 'per_client' then
       add('clients', redis.call('ZCOUNT', needed(':state'), '(' .. digits(now), '+inf'))
     end
-    if d.type == 'overall' or key(':client:') then
+    if d.scope == 'overall' or key(':client:') then
       local at = place(d)
       local _, remaining, reset = ask(d, at, 1, 0, 0)
       add('used', charged(d, at))
@@ -381,7 +381,7 @@ local function other(name)
   -- 1000.
   local function clients()
     local d = numbers()
-    if d.type ~= 'per_client' then
+    if d.scope ~= 'per_client' then
       return {}
     end
     local from, count = whole('the offset', args[2] or '0', 0, last), whole('the count', args[3] or '100', 1, 1000)

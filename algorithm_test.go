@@ -6,7 +6,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-func TestKind(t *testing.T) {
+func TestAlgorithm(t *testing.T) {
 	for want, l := range map[string]weir.Limit{
 		"":             nil,
 		"token_bucket": weir.TokenBucket{},
@@ -14,8 +14,8 @@ func TestKind(t *testing.T) {
 		"concurrency":  weir.Concurrency{},
 		"all":          weir.All(weir.TokenBucket{}, weir.FixedWindow{}),
 	} {
-		if got := weir.Kind(l); got != want {
-			t.Errorf("Kind(%T) = %q, want %q", l, got, want)
+		if got := weir.Algorithm(l); got != want {
+			t.Errorf("Algorithm(%T) = %q, want %q", l, got, want)
 		}
 	}
 }

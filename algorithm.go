@@ -6,9 +6,9 @@ import (
 	"github.com/weirflow/weir/internal/snake"
 )
 
-// Kinds returns a limit of each kind, without parameters, in the order of the documentation. It is
-// for code that lists or parses limits of any kind.
-func Kinds() []Limit {
+// Algorithms returns a limit of each algorithm, without parameters, in the order of the
+// documentation. It is for code that lists or parses limits of any algorithm.
+func Algorithms() []Limit {
 	return []Limit{
 		TokenBucket{},
 		LeakyBucket{},
@@ -24,9 +24,9 @@ func Kinds() []Limit {
 	}
 }
 
-// Kind returns the name of a limit's kind, as policy files and scripts write it: "token_bucket" for
-// a TokenBucket, "all" for an All, and "" for nil.
-func Kind(l Limit) string {
+// Algorithm returns the name of a limit's algorithm, as policy files and scripts write it:
+// "token_bucket" for a TokenBucket, "all" for an All, and "" for nil.
+func Algorithm(l Limit) string {
 	switch l.(type) {
 	case nil:
 		return ""
