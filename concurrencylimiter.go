@@ -1,7 +1,6 @@
 package weir
 
 import (
-	"container/heap"
 	"context"
 	"errors"
 	"math"
@@ -9,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirflow/weir/internal/heap"
 	"github.com/weirflow/weir/internal/rules"
 )
 
@@ -38,11 +38,11 @@ type ConcurrencyLimiter struct {
 	mu       sync.Mutex
 	numbers  Concurrency
 	queue    entrants
-	expiring expiring
-	returns  int64 // the sum of the costs in expiring
-	latest   int64 // no hold expires later than this
-	reading  int64 // the latest reading of the clock
-	fence    int64 // the last fence given out
+	expiring heap.Heap[holder] // the holds that expire, by their expiry
+	returns  int64             // the sum of the costs in expiring
+	latest   int64             // no hold expires later than this
+	reading  int64             // the latest reading of the clock
+	fence    int64             // the last fence given out
 	counts   Outcomes
 	timer    Timer
 	timing   int64 // the time that the timer is set for; idle if it is not set
@@ -167,7 +167,7 @@ func (l *ConcurrencyLimiter) Peek(cost int64) (d Decision) {
 	now := l.enter()
 	defer l.leave(now)
 	free := l.free()
-	d.Allowed = cost == 0 || cost > 0 && l.queue.first == nil && cost <= free
+	d.Allowed = cost == 0 || cost > 0 && l.queue.waiters.Len() == 0 && cost <= free
 	l.describe(&d, now, free, cost)
 	return d
 }
@@ -176,7 +176,7 @@ func (l *ConcurrencyLimiter) Peek(cost int64) (d Decision) {
 // decision was based on, as more may have become free since.
 func (l *ConcurrencyLimiter) describe(d *Decision, now, free, cost int64) {
 	d.By, d.Limit = l.name, l.numbers.Limit
-	if l.queue.first == nil {
+	if l.queue.waiters.Len() == 0 {
 		d.Remaining = max(free, 0)
 	}
 	if !d.Allowed {
@@ -184,7 +184,7 @@ func (l *ConcurrencyLimiter) describe(d *Decision, now, free, cost int64) {
 	}
 	switch {
 	case free == l.numbers.Limit:
-	case l.queue.first == nil && free+l.returns == l.numbers.Limit && l.latest != endless:
+	case l.queue.waiters.Len() == 0 && free+l.returns == l.numbers.Limit && l.latest != endless:
 		d.ResetAfter = time.Duration(rules.Until(l.latest, now))
 	default:
 		d.ResetAfter = Never
@@ -224,10 +224,10 @@ func (l *ConcurrencyLimiter) getInLine(cost int64) (*entrant, Hold, error) {
 	if ok {
 		return nil, h, nil
 	}
-	if cost > l.numbers.Limit || int64(l.queue.n) >= l.numbers.Queue {
+	if cost > l.numbers.Limit || int64(l.queue.waiters.Len()) >= l.numbers.Queue {
 		var d Decision
 		l.describe(&d, now, free, cost)
-		if first := l.queue.first; first != nil && int64(l.queue.n) == l.numbers.Queue && cost <= l.numbers.Limit {
+		if first := l.queue.waiters.First(); first != nil && int64(l.queue.waiters.Len()) == l.numbers.Queue && cost <= l.numbers.Limit {
 			d.RetryAfter = l.expires(now, free, first.cost)
 		}
 		return nil, Hold{}, &LimitedError{Decision: d}
@@ -304,8 +304,8 @@ func (l *ConcurrencyLimiter) SetLimit(next Concurrency) error {
 	l.limit.Store(next.Limit)
 	l.numbers = next
 	now := l.enter() // enter again: it reads the clock only if something expires, which the new MaxHold may have changed
-	for w := l.queue.first; w != nil; {
-		behind := w.next
+	for w := l.queue.waiters.First(); w != nil; {
+		behind := w.node.Next()
 		if w.cost > next.Limit {
 			l.queue.remove(w, cast)
 		}
@@ -327,7 +327,7 @@ func (l *ConcurrencyLimiter) Waiting() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leave(l.enter())
-	return l.queue.n
+	return l.queue.waiters.Len()
 }
 
 // Holding returns the sum of the costs of all holds. It exceeds the limit only after the limit was
@@ -387,12 +387,11 @@ func (l *ConcurrencyLimiter) free() int64 { return freeOf(l.word.Load()) }
 // back the places of expired holds. It reads the clock only if something can expire.
 func (l *ConcurrencyLimiter) enter() (now int64) {
 	l.word.Or(busy)
-	if l.numbers.MaxHold == 0 && len(l.expiring) == 0 {
+	if l.numbers.MaxHold == 0 && l.expiring.Len() == 0 {
 		return 0
 	}
 	now = l.now()
-	for len(l.expiring) > 0 && l.expiring[0].expiry <= now {
-		r := l.expiring[0]
+	for r := l.expiring.Due(now); r != nil; r = l.expiring.Due(now) {
 		l.forget(r)
 		r.life.Add(1)
 		l.counts.Expired++
@@ -407,11 +406,11 @@ func (l *ConcurrencyLimiter) enter() (now int64) {
 func (l *ConcurrencyLimiter) leave(now int64) {
 	l.admit(now)
 	due := int64(idle)
-	if l.queue.first != nil && len(l.expiring) > 0 && l.expiring[0].expiry != endless {
-		due = l.expiring[0].expiry
+	if next, expiry := l.expiring.First(); next != nil && expiry != endless && l.queue.waiters.Len() > 0 {
+		due = expiry
 	}
 	l.setTimer(now, due)
-	if l.queue.first == nil && l.numbers.MaxHold == 0 && len(l.expiring) == 0 {
+	if l.queue.waiters.Len() == 0 && l.numbers.MaxHold == 0 && l.expiring.Len() == 0 {
 		l.word.And(^uint64(busy))
 	} else {
 		l.word.Or(busy)
@@ -427,7 +426,7 @@ func (l *ConcurrencyLimiter) refresh() {
 
 // admit gives waiters their places while the first one fits.
 func (l *ConcurrencyLimiter) admit(now int64) {
-	for w := l.queue.first; w != nil; w = l.queue.first {
+	for w := l.queue.waiters.First(); w != nil; w = l.queue.waiters.First() {
 		h, _, ok := l.hold(now, w.cost)
 		if !ok {
 			return
@@ -440,7 +439,7 @@ func (l *ConcurrencyLimiter) admit(now int64) {
 // give takes a place for a new caller, unless others wait. It returns what is free afterwards; on a
 // refusal, what was not enough.
 func (l *ConcurrencyLimiter) give(now, cost int64) (h Hold, free int64, ok bool) {
-	if l.queue.first != nil {
+	if l.queue.waiters.Len() > 0 {
 		return h, l.free(), false
 	}
 	return l.hold(now, cost)
@@ -453,17 +452,17 @@ func (l *ConcurrencyLimiter) hold(now, cost int64) (h Hold, free int64, ok bool)
 		return h, free, ok
 	}
 	h.fence = l.nextFence(now)
-	h.r.expiry = l.expiry(now)
-	l.latest = max(l.latest, h.r.expiry)
+	expiry := l.expiry(now)
+	l.latest = max(l.latest, expiry)
 	l.returns += cost
-	heap.Push(&l.expiring, h.r)
+	l.expiring.Push(&h.r.expiry, h.r, expiry)
 	return h, free, true
 }
 
 // forget removes a holder from expiring.
 func (l *ConcurrencyLimiter) forget(r *holder) {
-	heap.Remove(&l.expiring, r.index)
-	if l.returns -= r.cost; len(l.expiring) == 0 {
+	l.expiring.Remove(&r.expiry)
+	if l.returns -= r.cost; l.expiring.Len() == 0 {
 		l.latest = math.MinInt64
 	}
 }

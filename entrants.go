@@ -4,80 +4,62 @@ import (
 	"math"
 	"time"
 
+	"github.com/weirflow/weir/internal/list"
 	"github.com/weirflow/weir/internal/rules"
 )
 
 // entrants is the queue of a ConcurrencyLimiter, in the order of arrival. The limiter's lock guards
 // its fields.
 type entrants struct {
-	first, last *entrant
-	n           int
-	cost        uint64   // the sum of all costs
-	largest     int64    // an upper bound of the costs
-	spare       *entrant // free list for reuse, linked by next
-	spares      int
+	waiters list.List[entrant]
+	cost    uint64             // the sum of all costs
+	largest int64              // an upper bound of the costs
+	spares  list.List[entrant] // for reuse
 }
 
 // An entrant is one waiter.
 type entrant struct {
-	next, prev *entrant
-	ready      chan struct{} // holds one token once the state is not inLine
-	cost       int64
-	hold       Hold // set once the waiter was served
-	state      waiting
+	node  list.Node[entrant]
+	ready chan struct{} // holds one token once the state is not inLine
+	cost  int64
+	hold  Hold // set once the waiter was served
+	state waiting
 }
 
-// entrant returns an entrant, from the free list if it has one.
+// entrant returns an entrant, a spare one if there is one.
 func (q *entrants) entrant(cost int64) *entrant {
-	w := q.spare
+	w := q.spares.First()
 	if w == nil {
 		return &entrant{ready: make(chan struct{}, 1), cost: cost}
 	}
-	q.spare, q.spares = w.next, q.spares-1
+	q.spares.Remove(&w.node)
 	*w = entrant{ready: w.ready, cost: cost}
 	return w
 }
 
-// release puts an entrant on the free list. Nobody may refer to it any more, and its token must
-// have been taken.
+// release keeps an entrant for reuse. Nobody may refer to it any more, and its token must have been
+// taken.
 func (q *entrants) release(w *entrant) {
-	if w.hold = (Hold{}); q.spares < maxSpares {
-		w.next, q.spare = q.spare, w
-		q.spares++
+	if w.hold = (Hold{}); q.spares.Len() < maxSpares {
+		q.spares.PushFront(&w.node, w)
 	}
 }
 
 // join appends an entrant.
 func (q *entrants) join(w *entrant) {
-	w.prev = q.last
-	if q.last != nil {
-		q.last.next = w
-	} else {
-		q.first = w
-	}
-	q.last = w
-	q.n++
+	q.waiters.PushBack(&w.node, w)
 	q.cost += uint64(w.cost)
 	q.largest = max(q.largest, w.cost)
 }
 
 // remove removes an entrant, sets its state and wakes its goroutine.
 func (q *entrants) remove(w *entrant, state waiting) {
-	if w.prev != nil {
-		w.prev.next = w.next
-	} else {
-		q.first = w.next
-	}
-	if w.next != nil {
-		w.next.prev = w.prev
-	} else {
-		q.last = w.prev
-	}
+	q.waiters.Remove(&w.node)
 	q.cost -= uint64(w.cost)
-	if q.n--; q.n == 0 {
+	if q.waiters.Len() == 0 {
 		q.largest = 0
 	}
-	w.next, w.prev, w.state = nil, nil, state
+	w.state = state
 	w.ready <- struct{}{}
 }
 
@@ -90,7 +72,7 @@ func (q *entrants) remove(w *entrant, state waiting) {
 // has entered by then. MaxHold later its holds have expired too, and as nobody overtakes, the
 // second group has entered; and so on.
 func (l *ConcurrencyLimiter) retry(now, free, cost int64) time.Duration {
-	if l.queue.first == nil {
+	if l.queue.waiters.Len() == 0 {
 		return l.expires(now, free, cost)
 	}
 	room := free + l.returns
@@ -101,7 +83,7 @@ func (l *ConcurrencyLimiter) retry(now, free, cost int64) time.Duration {
 	// Upper bounds on the number of groups: one per waiter; every group but the last is larger than
 	// room minus the largest cost; and two successive groups together are larger than room.
 	total := min(l.queue.cost, math.MaxInt64) + uint64(cost)
-	groups := min(uint64(l.queue.n)+1, 2*ceil(total, uint64(room))-1, ceil(total, uint64(room-largest+1)))
+	groups := min(uint64(l.queue.waiters.Len())+1, 2*ceil(total, uint64(room))-1, ceil(total, uint64(room-largest+1)))
 	if l.numbers.MaxHold == 0 && groups > 1 {
 		return Never // the holds of the first group would never expire
 	}
@@ -116,13 +98,10 @@ func (l *ConcurrencyLimiter) expires(now, free, cost int64) time.Duration {
 		return Never
 	}
 	at := now
-	for _, r := range l.expiring { // a heap has the next expiries near its front, though not in order
-		if need <= 0 {
-			break
-		}
-		if r.expiry != endless {
+	for i := 0; i < l.expiring.Len() && need > 0; i++ { // the next expiries are near the front, though not in order
+		if r, expiry := l.expiring.At(i); expiry != endless {
 			need -= r.cost
-			at = max(at, r.expiry)
+			at = max(at, expiry)
 		}
 	}
 	if need > 0 {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirflow/weir/internal/list"
 	"github.com/weirflow/weir/internal/rules"
 )
 
@@ -218,7 +219,7 @@ func (g *Group) getInLine(ctx context.Context, costs []int64) (*member, error) {
 		}
 	}
 	m := &member{costs: slices.Clone(costs), first: make(chan struct{}, 1)}
-	if g.line.join(m); g.line.first == m {
+	if g.line.join(m); g.line.waiting.Len() == 1 {
 		for _, l := range g.locks {
 			l.listen(g.line.wake)
 		}
@@ -257,7 +258,7 @@ func (g *Group) goFirst(ctx context.Context, m *member) error {
 func (g *Group) leave(m *member) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.line.remove(m); g.line.first == nil {
+	if g.line.remove(m); g.line.waiting.Len() == 0 {
 		for _, l := range g.locks {
 			l.unlisten(g.line.wake)
 		}
@@ -268,22 +269,21 @@ func (g *Group) leave(m *member) {
 func (g *Group) Waiting() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.line.n
+	return g.line.waiting.Len()
 }
 
 // members is the queue of a group, in the order of arrival. The group's lock guards its fields.
 type members struct {
-	first, last *member
-	n           int
-	ahead       []uint64      // the sum of the waiting costs, for each limiter
-	wake        chan struct{} // wakes the first member, to evaluate again
+	waiting list.List[member]
+	ahead   []uint64      // the sum of the waiting costs, for each limiter
+	wake    chan struct{} // wakes the first member, to evaluate again
 }
 
 // A member is one waiter of a group.
 type member struct {
-	next, prev *member
-	costs      []int64
-	first      chan struct{} // holds one token once the member is the first
+	node  list.Node[member]
+	costs []int64
+	first chan struct{} // holds one token once the member is the first
 }
 
 func (q *members) ring() {
@@ -294,14 +294,9 @@ func (q *members) ring() {
 }
 
 func (q *members) join(m *member) {
-	if m.prev = q.last; q.last != nil {
-		q.last.next = m
-	} else {
-		q.first = m
+	if q.waiting.PushBack(&m.node, m); q.waiting.Len() == 1 {
 		m.first <- struct{}{}
 	}
-	q.last = m
-	q.n++
 	for i, c := range m.costs {
 		q.ahead[i] += uint64(c)
 	}
@@ -318,17 +313,11 @@ func (q *members) hasRoom(costs []int64) bool {
 }
 
 func (q *members) remove(m *member) {
-	if m.next != nil {
-		m.next.prev = m.prev
-	} else {
-		q.last = m.prev
+	second := m.node.Next()
+	if m == q.waiting.First() && second != nil {
+		second.first <- struct{}{}
 	}
-	if m.prev != nil {
-		m.prev.next = m.next
-	} else if q.first = m.next; q.first != nil {
-		q.first.first <- struct{}{}
-	}
-	q.n--
+	q.waiting.Remove(&m.node)
 	for i, c := range m.costs {
 		q.ahead[i] -= uint64(c)
 	}

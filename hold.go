@@ -1,11 +1,12 @@
 package weir
 
 import (
-	"container/heap"
 	"fmt"
 	"math"
 	"math/bits"
 	"sync/atomic"
+
+	"github.com/weirflow/weir/internal/heap"
 )
 
 // An Outcome says how the work of a hold went. It is counted, and adaptive limits react to it.
@@ -48,8 +49,7 @@ type holder struct {
 	l      *ConcurrencyLimiter
 	cost   int64
 	slot   uint64 // its bit in the word; 0 for a holder from the pool
-	expiry int64
-	index  int    // its index in expiring
+	expiry heap.Node[holder]
 	fence  int64  // of a hold that does not expire: assigned by the first call of Fence, under the lock
 	fenced uint64 // the life that fence belongs to, plus 1
 }
@@ -188,32 +188,10 @@ func (h Hold) Extend() bool {
 	if h.r.life.Load() != h.life {
 		return false
 	}
-	h.r.expiry = max(h.r.expiry, l.expiry(now))
-	l.latest = max(l.latest, h.r.expiry)
-	heap.Fix(&l.expiring, h.r.index)
+	expiry := max(l.expiring.Key(&h.r.expiry), l.expiry(now))
+	l.latest = max(l.latest, expiry)
+	l.expiring.Move(&h.r.expiry, expiry)
 	return true
-}
-
-// expiring is a heap of the holds that expire, the next expiry first.
-type expiring []*holder
-
-func (e expiring) Len() int           { return len(e) }
-func (e expiring) Less(i, j int) bool { return e[i].expiry < e[j].expiry }
-func (e expiring) Swap(i, j int) {
-	e[i], e[j] = e[j], e[i]
-	e[i].index, e[j].index = i, j
-}
-func (e *expiring) Push(x any) {
-	r := x.(*holder)
-	r.index = len(*e)
-	*e = append(*e, r)
-}
-func (e *expiring) Pop() any {
-	last := len(*e) - 1
-	r := (*e)[last]
-	(*e)[last] = nil
-	*e = (*e)[:last]
-	return r
 }
 
 // endless is the expiry of a hold that was extended after MaxHold was removed.

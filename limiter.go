@@ -176,7 +176,7 @@ func (l *Limiter) decideLocked(d *Decision, cost int64, charge bool) {
 // It reports false if the caller must use the general path.
 func (l *Limiter) decideDirect(d *Decision, cost int64, charge bool) bool {
 	e := l.era
-	if e.direct == nil || l.memory != nil || l.line.first != nil || len(l.state) == 0 || uint64(cost-1) >= uint64(e.largest) {
+	if e.direct == nil || l.memory != nil || l.line.waiters.Len() > 0 || len(l.state) == 0 || uint64(cost-1) >= uint64(e.largest) {
 		return false
 	}
 	next, v, ok := e.direct.DecideDirect(l.state, l.reading(false), cost, charge)
@@ -297,7 +297,7 @@ func (l *Limiter) enter() (now int64) {
 	l.unpublish()
 	now = l.now()
 	l.serve(now)
-	if w := l.line.first; w != nil && w.due == unnamed { // its turn may be within the horizon by now
+	if w := l.line.waiters.First(); w != nil && w.due == unnamed { // its turn may be within the horizon by now
 		l.appoint(now)
 		l.serve(now)
 	}
@@ -321,7 +321,7 @@ func (l *Limiter) leave(now int64) {
 	if l.memory != nil {
 		l.releaseMemory()
 	}
-	if l.line.first == nil && l.memory == nil {
+	if l.line.waiters.Len() == 0 && l.memory == nil {
 		l.publish(now)
 	}
 }

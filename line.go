@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirflow/weir/internal/list"
 	"github.com/weirflow/weir/internal/rules"
 )
 
@@ -16,15 +17,13 @@ import (
 // know its time at once: every waiter is then charged ahead and promised a time, like a
 // reservation. Promised waiters are always at the front of the queue.
 type line struct {
-	first, last *waiter
-	promised    *waiter // the last promised waiter
-	n           int
-	cost        uint64  // the sum of the costs that are not promised
-	spare       *waiter // free list for Wait, linked by next
-	spares      int
+	waiters  list.List[waiter]
+	promised *waiter           // the last promised waiter
+	cost     uint64            // the sum of the costs that are not promised
+	spares   list.List[waiter] // for reuse by Wait
 }
 
-// maxSpares bounds the free list, which a queue that was once long keeps.
+// maxSpares bounds the spare waiters, which a queue that was once long keeps.
 const maxSpares = 1024
 
 // idle is the value of Limiter.timing while the timer is not set.
@@ -36,14 +35,14 @@ const unnamed = rules.Unnamed
 
 // A waiter is one place in the queue.
 type waiter struct {
-	next, prev *waiter
-	ready      chan struct{} // holds one token, or is closed for a Place, once the state is not inLine
-	cost       int64
-	due        int64 // when the turn comes; only valid for promised waiters and the first waiter
-	promise    *promise
-	state      waiting
-	waited     bool // the turn was in the future when due was set
-	place      bool
+	node    list.Node[waiter]
+	ready   chan struct{} // holds one token, or is closed for a Place, once the state is not inLine
+	cost    int64
+	due     int64 // when the turn comes; only valid for promised waiters and the first waiter
+	promise *promise
+	state   waiting
+	waited  bool // the turn was in the future when due was set
+	place   bool
 }
 
 // waiting is the state of a waiter.
@@ -71,7 +70,7 @@ func (q *line) others(now int64) rules.Queue {
 	o := rules.Queue{Cost: q.cost}
 	last := q.promised
 	if last == nil {
-		last = q.first
+		last = q.waiters.First()
 	}
 	switch {
 	case last == nil:
@@ -85,37 +84,21 @@ func (q *line) others(now int64) rules.Queue {
 
 // join appends a waiter.
 func (q *line) join(w *waiter) {
-	w.next, w.prev, w.state = nil, q.last, inLine
-	if q.last != nil {
-		q.last.next = w
-	} else {
-		q.first = w
-	}
-	q.last = w
-	q.n++
+	w.state = inLine
+	q.waiters.PushBack(&w.node, w)
 	q.cost += uint64(w.cost)
 }
 
 // remove removes a waiter, sets its state and wakes its goroutine.
 func (q *line) remove(w *waiter, state waiting) {
-	if w.prev != nil {
-		w.prev.next = w.next
-	} else {
-		q.first = w.next
-	}
-	if w.next != nil {
-		w.next.prev = w.prev
-	} else {
-		q.last = w.prev
-	}
-	q.n--
 	switch {
 	case w.promise == nil:
 		q.cost -= uint64(w.cost)
 	case w == q.promised:
-		q.promised = w.prev
+		q.promised = w.node.Prev()
 	}
-	w.next, w.prev, w.state = nil, nil, state
+	q.waiters.Remove(&w.node)
+	w.state = state
 	if w.place {
 		close(w.ready)
 	} else {
@@ -123,23 +106,23 @@ func (q *line) remove(w *waiter, state waiting) {
 	}
 }
 
-// waiter returns a waiter for Wait, from the free list if it has one.
+// waiter returns a waiter for Wait, a spare one if there is one.
 func (q *line) waiter(cost int64) *waiter {
-	w := q.spare
+	w := q.spares.First()
 	if w == nil {
 		return &waiter{ready: make(chan struct{}, 1), cost: cost}
 	}
-	q.spare, q.spares = w.next, q.spares-1
+	q.spares.Remove(&w.node)
 	*w = waiter{ready: w.ready, cost: cost}
 	return w
 }
 
-// release puts a waiter on the free list. Nobody may refer to it any more, and its token must have
-// been taken.
+// release keeps a waiter for reuse. Nobody may refer to it any more, and its token must have been
+// taken.
 func (q *line) release(w *waiter) {
-	if q.spares < maxSpares {
-		w.next, w.promise, q.spare = q.spare, nil, w
-		q.spares++
+	if q.spares.Len() < maxSpares {
+		w.promise = nil
+		q.spares.PushFront(&w.node, w)
 	}
 }
 
@@ -276,13 +259,13 @@ func (l *Limiter) castOut(w *waiter) error {
 func (l *Limiter) Waiting() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.line.n
+	return l.line.waiters.Len()
 }
 
 // serve serves every waiter whose turn has come by now.
 func (l *Limiter) serve(now int64) {
 	r := l.era.rule
-	for w := l.line.first; w != nil && w.due <= now && w.due != unnamed; w = l.line.first {
+	for w := l.line.waiters.First(); w != nil && w.due <= now && w.due != unnamed; w = l.line.waiters.First() {
 		at := r.TurnTime(w.due, now)
 		switch {
 		case w.promise != nil:
@@ -299,7 +282,7 @@ func (l *Limiter) serve(now int64) {
 
 // appoint computes when the turn of the first waiter comes, as of now.
 func (l *Limiter) appoint(now int64) {
-	w := l.line.first
+	w := l.line.waiters.First()
 	if w == nil || w.promise != nil {
 		return
 	}
@@ -309,7 +292,7 @@ func (l *Limiter) appoint(now int64) {
 
 // setTimer sets the timer for the turn of the first waiter.
 func (l *Limiter) setTimer(now int64) {
-	w := l.line.first
+	w := l.line.waiters.First()
 	if w == nil || w.due == unnamed {
 		if l.timing != idle {
 			l.timer.Stop()
@@ -341,7 +324,7 @@ func (l *Limiter) promiseAll(now int64) {
 	if l.line.cost == 0 {
 		return
 	}
-	for w := l.line.first; w != nil; w = w.next {
+	for w := l.line.waiters.First(); w != nil; w = w.node.Next() {
 		if w.promise != nil {
 			continue
 		}
@@ -352,7 +335,7 @@ func (l *Limiter) promiseAll(now int64) {
 		w.due = l.promisedTurn(w, l.state, now)
 		w.promise.after = l.book(now, w.due, w.cost)
 	}
-	l.line.cost, l.line.promised = 0, l.line.last
+	l.line.cost, l.line.promised = 0, l.line.waiters.Last()
 }
 
 // planPromised returns the plan of a cost behind the whole queue, once each waiter has been
@@ -360,7 +343,7 @@ func (l *Limiter) promiseAll(now int64) {
 // estimate goes by volume and may be too early.
 func (l *Limiter) planPromised(now, cost int64) rules.Plan {
 	r, state, o := l.era.rule, slices.Clone(l.state), rules.Queue{}
-	for w := l.line.first; w != nil; w = w.next {
+	for w := l.line.waiters.First(); w != nil; w = w.node.Next() {
 		due := w.due
 		if w.promise == nil {
 			due = later(now, rules.PlanBehind(r, state, now, o, w.cost).Wait)
@@ -374,8 +357,8 @@ func (l *Limiter) planPromised(now, cost int64) rules.Plan {
 // promisedTurn returns when the turn of a waiter comes that is charged on top of state before.
 func (l *Limiter) promisedTurn(w *waiter, before []int64, now int64) int64 {
 	var o rules.Queue
-	if w.prev != nil {
-		o.Wait = rules.Until(w.prev.due, now)
+	if ahead := w.node.Prev(); ahead != nil {
+		o.Wait = rules.Until(ahead.due, now)
 	}
 	return later(now, rules.PlanBehind(l.era.rule, before, now, o, w.cost).Wait)
 }
@@ -392,8 +375,8 @@ func later(now, wait int64) int64 {
 // refused, and promised waiters get a new time. then is now as the new rule reads time.
 func (l *Limiter) reline(now, then int64, old rules.Rule) {
 	r := l.era.rule
-	for w := l.line.first; w != nil; {
-		next := w.next
+	for w := l.line.waiters.First(); w != nil; {
+		next := w.node.Next()
 		p := w.promise
 		if p != nil && w.due != unnamed && then != now {
 			w.due = later(then, rules.Until(w.due, now))

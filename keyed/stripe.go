@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/list"
 )
 
 // maxSpares is how many states a stripe keeps for reuse: making one costs more than entering.
@@ -18,30 +19,28 @@ type stripe[K comparable] struct {
 	fence atomic.Int64 // the last fence given out
 	due   atomic.Int64 // no key can be removed by expiry before this time; read without the lock
 
-	mu          sync.Mutex
-	limit       weir.Concurrency
-	keys        map[K]*state[K]
-	most        int       // the most keys that this map has held
-	first, last *state[K] // the states with holds that expire, ordered by due
-	spare       *state[K] // linked by next
-	spares      int
-	ended       weir.Outcomes // the outcomes of removed limiters
-	_           [64]byte
+	mu       sync.Mutex
+	limit    weir.Concurrency
+	keys     map[K]*state[K]
+	most     int                 // the most keys that this map has held
+	expiring list.List[state[K]] // the states with holds that expire, ordered by due
+	spares   list.List[state[K]] // for reuse
+	ended    weir.Outcomes       // the outcomes of removed limiters
+	_        [64]byte
 }
 
 // A state is a key with holders or waiters. It belongs to one stripe forever, and to one key after
 // another. A hold of an earlier key finds that it has ended, as the limiter distinguishes its
 // holds. The stripe's lock guards everything but the limiter.
 type state[K comparable] struct {
-	s          *stripe[K]
-	lim        *weir.ConcurrencyLimiter
-	key        K
-	calls      int           // callers that may be about to hold or wait: the key must stay
-	kept       bool          // the state is in use for a key
-	listed     bool          // the state is in the list ordered by due
-	due        int64         // all holds that expire have expired by then
-	longest    time.Duration // the largest earlier MaxHold since the state is in use for this key
-	prev, next *state[K]
+	s       *stripe[K]
+	lim     *weir.ConcurrencyLimiter
+	key     K
+	calls   int                 // callers that may be about to hold or wait: the key must stay
+	kept    bool                // the state is in use for a key
+	due     int64               // all holds that expire have expired by then
+	longest time.Duration       // the largest earlier MaxHold since the state is in use for this key
+	node    list.Node[state[K]] // in expiring while kept, in spares otherwise
 }
 
 // open returns the key's state, and makes one if it has none. It returns nil if there is no room.
@@ -60,9 +59,8 @@ func (s *stripe[K]) open(key K) *state[K] {
 		s.c.count.Add(-1)
 		return nil
 	}
-	if x = s.spare; x != nil {
-		s.spare, s.spares = x.next, s.spares-1
-		x.next = nil
+	if x = s.spares.First(); x != nil {
+		s.spares.Remove(&x.node)
 	} else {
 		x = s.newState()
 	}
@@ -179,49 +177,34 @@ func (x *state[K]) note() {
 		return
 	}
 	due := later(s.c.clock(), most)
-	if x.listed {
+	if x.node.Listed() {
 		due = max(due, x.due)
 		s.unlist(x)
 	}
-	x.due, x.listed = due, true
+	x.due = due
 	// The state nearly always belongs at the end, except after MaxHold was lowered.
-	at := s.last
+	at := s.expiring.Last()
 	for at != nil && at.due > x.due {
-		at = at.prev
+		at = at.node.Prev()
 	}
-	x.prev = at
 	if at != nil {
-		x.next, at.next = at.next, x
+		s.expiring.InsertBehind(&at.node, &x.node, x)
 	} else {
-		x.next, s.first = s.first, x
+		s.expiring.PushFront(&x.node, x)
 	}
-	if x.next != nil {
-		x.next.prev = x
-	} else {
-		s.last = x
-	}
-	s.due.Store(s.first.due)
-	s.c.arm(s.first.due)
+	first := s.expiring.First().due
+	s.due.Store(first)
+	s.c.arm(first)
 }
 
 // unlist removes a state from the list ordered by due.
 func (s *stripe[K]) unlist(x *state[K]) {
-	if !x.listed {
+	if !x.node.Listed() {
 		return
 	}
-	if x.prev != nil {
-		x.prev.next = x.next
-	} else {
-		s.first = x.next
-	}
-	if x.next != nil {
-		x.next.prev = x.prev
-	} else {
-		s.last = x.prev
-	}
-	x.prev, x.next, x.listed = nil, nil, false
-	if s.first != nil {
-		s.due.Store(s.first.due)
+	s.expiring.Remove(&x.node)
+	if first := s.expiring.First(); first != nil {
+		s.due.Store(first.due)
 	} else {
 		s.due.Store(math.MaxInt64)
 	}
@@ -237,9 +220,8 @@ func (s *stripe[K]) settle(x *state[K]) bool {
 	s.c.count.Add(-1)
 	var none K
 	x.key, x.kept, x.longest = none, false, 0
-	if s.spares < maxSpares {
-		x.next, s.spare = s.spare, x
-		s.spares++
+	if s.spares.Len() < maxSpares {
+		s.spares.PushFront(&x.node, x)
 	} else {
 		s.ended = plus(s.ended, x.lim.Outcomes())
 	}
@@ -265,10 +247,10 @@ func (s *stripe[K]) change(next weir.Concurrency) {
 	defer s.mu.Unlock()
 	was := s.limit.MaxHold
 	s.limit = next
-	for ; s.spare != nil; s.spare = s.spare.next {
-		s.ended = plus(s.ended, s.spare.lim.Outcomes())
+	for x := s.spares.First(); x != nil; x = s.spares.First() {
+		s.ended = plus(s.ended, x.lim.Outcomes())
+		s.spares.Remove(&x.node)
 	}
-	s.spares = 0
 	for _, x := range s.keys {
 		x.longest = max(x.longest, was)
 		if err := x.lim.SetLimit(next); err != nil {
@@ -287,7 +269,7 @@ func (s *stripe[K]) sum(t *ConcurrencyStats) {
 		t.Holding += x.lim.Holding()
 		t.Outcomes = plus(t.Outcomes, x.lim.Outcomes())
 	}
-	for x := s.spare; x != nil; x = x.next {
+	for x := s.spares.First(); x != nil; x = x.node.Next() {
 		t.Outcomes = plus(t.Outcomes, x.lim.Outcomes())
 	}
 	t.Outcomes = plus(t.Outcomes, s.ended)
@@ -318,8 +300,7 @@ func (c *Concurrency[K]) clean() {
 func (s *stripe[K]) clean(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for s.first != nil && s.first.due <= now {
-		x := s.first
+	for x := s.expiring.First(); x != nil && x.due <= now; x = s.expiring.First() {
 		s.unlist(x) // the holds that are left do not expire, or back records their expiry
 		s.settle(x)
 	}

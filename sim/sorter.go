@@ -2,7 +2,6 @@ package sim
 
 import (
 	"bufio"
-	"container/heap"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -10,6 +9,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/weirflow/weir/internal/heap"
 )
 
 // sorter sorts records by their keys, stably. It keeps a bounded amount in memory and the rest in temporary files. It does not sort
@@ -199,29 +200,27 @@ func (s *sorter) touch(records []record) {
 
 // merge merges all runs.
 func (s *sorter) merge(f func(key int64, payload string) error) error {
-	var h runHeap
-	for i, file := range s.runs {
+	var runs heap.Heap[run] // of records with equal keys, those of an earlier run came earlier
+	for _, file := range s.runs {
 		if _, err := file.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
-		r := &run{index: i, r: bufio.NewReaderSize(file, 1<<16)}
+		r := &run{r: bufio.NewReaderSize(file, 1<<16)}
 		if err := r.next(); err == nil {
-			h = append(h, r)
+			runs.Push(&r.node, r, r.key)
 		} else if err != io.EOF {
 			return err
 		}
 	}
-	heap.Init(&h)
-	for len(h) > 0 {
-		r := h[0]
+	for r, _ := runs.First(); r != nil; r, _ = runs.First() {
 		if err := f(r.key, r.payload); err != nil {
 			return err
 		}
 		switch err := r.next(); err {
 		case nil:
-			heap.Fix(&h, 0)
+			runs.Move(&r.node, r.key)
 		case io.EOF:
-			heap.Pop(&h)
+			runs.Remove(&r.node)
 		default:
 			return err
 		}
@@ -244,7 +243,7 @@ func (s *sorter) close() error {
 
 // run is a sorted temporary file that is being read.
 type run struct {
-	index   int // records of an earlier run came earlier
+	node    heap.Node[run]
 	r       *bufio.Reader
 	key     int64
 	payload string
@@ -267,18 +266,4 @@ func (r *run) next() error {
 	}
 	r.key, r.payload = key, string(r.buf)
 	return nil
-}
-
-type runHeap []*run
-
-func (h runHeap) Len() int { return len(h) }
-func (h runHeap) Less(i, j int) bool {
-	return h[i].key < h[j].key || h[i].key == h[j].key && h[i].index < h[j].index
-}
-func (h runHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *runHeap) Push(x any)   { *h = append(*h, x.(*run)) }
-func (h *runHeap) Pop() any {
-	last := (*h)[len(*h)-1]
-	*h = (*h)[:len(*h)-1]
-	return last
 }

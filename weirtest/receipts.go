@@ -1,18 +1,18 @@
 package weirtest
 
 import (
-	"container/heap"
 	"encoding/binary"
 	"fmt"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/heap"
 )
 
 // receipts holds the charges of a Store that may be settled. The zero value is ready to use.
 type receipts struct {
 	serial   uint64
 	bySerial map[uint64]*kept
-	ends     receiptHeap
+	ends     heap.Heap[kept] // by when nothing can be given back any more
 }
 
 // kept is the charge of a receipt.
@@ -22,31 +22,31 @@ type kept struct {
 	r      weir.Reservation
 	cost   int64
 	serial uint64
-	ends   int64 // when nothing can be given back any more
-	index  int   // in the heap
+	node   heap.Node[kept]
 }
 
 // keep stores a charge and returns its receipt. The receipt also contains the cost, because a
-// higher actual cost is charged even when nothing can be given back any more.
-func (s *receipts) keep(r *kept) weir.Receipt {
+// higher actual cost is charged even when nothing can be given back any more, which is the case from
+// ends on.
+func (s *receipts) keep(r *kept, ends int64) weir.Receipt {
 	s.serial++
 	r.serial = s.serial
 	if r.cost > 0 {
-		s.remember(r)
+		s.remember(r, ends)
 	}
 	text := binary.BigEndian.AppendUint64([]byte("weirtest"), r.serial)
 	return weir.Receipt(binary.BigEndian.AppendUint64(text, uint64(r.cost)))
 }
 
-func (s *receipts) remember(r *kept) {
-	if len(s.ends) >= storeMost {
-		s.forget(s.ends[0])
+func (s *receipts) remember(r *kept, ends int64) {
+	if first, _ := s.ends.First(); s.ends.Len() >= storeMost {
+		s.forget(first)
 	}
 	if s.bySerial == nil {
 		s.bySerial = map[uint64]*kept{}
 	}
 	s.bySerial[r.serial] = r
-	heap.Push(&s.ends, r)
+	s.ends.Push(&r.node, r, ends)
 }
 
 // take removes a receipt and returns its charge and cost. The charge is nil if nothing can be given
@@ -65,27 +65,5 @@ func (s *receipts) take(text weir.Receipt) (cost int64, r *kept, err error) {
 // forget removes a receipt.
 func (s *receipts) forget(r *kept) {
 	delete(s.bySerial, r.serial)
-	heap.Remove(&s.ends, r.index)
-}
-
-// receiptHeap is a heap with the receipt that ends first on top.
-type receiptHeap []*kept
-
-func (h receiptHeap) Len() int           { return len(h) }
-func (h receiptHeap) Less(i, j int) bool { return h[i].ends < h[j].ends }
-func (h receiptHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-func (h *receiptHeap) Push(x any) {
-	r := x.(*kept)
-	r.index = len(*h)
-	*h = append(*h, r)
-}
-func (h *receiptHeap) Pop() any {
-	last := len(*h) - 1
-	r := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return r
+	s.ends.Remove(&r.node)
 }

@@ -227,7 +227,8 @@ func (s *Store) reserve(k *stored, c *weir.Charge, cost int64, within time.Durat
 	if !ok {
 		return d, 0
 	}
-	c.Receipt = s.receipts.keep(&kept{of: k, limit: k.limit, r: r, cost: cost, ends: s.now + min(int64(d.ResetAfter), math.MaxInt64-max(s.now, 0))})
+	ends := s.now + min(int64(d.ResetAfter), math.MaxInt64-max(s.now, 0))
+	c.Receipt = s.receipts.keep(&kept{of: k, limit: k.limit, r: r, cost: cost}, ends)
 	return d, r.Delay()
 }
 

@@ -33,7 +33,8 @@ type Sketch[K comparable] struct {
 	stripes []stripe[K]
 }
 
-// A stripe is the counters of some of the keys.
+// A stripe is the counters of some of the keys. It has a heap of its own rather than an
+// internal/heap.Heap: as all counters are in one slice, an entry is an index of 4 bytes, not 24.
 type stripe[K comparable] struct {
 	mu       sync.Mutex
 	most     int

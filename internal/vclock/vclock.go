@@ -3,16 +3,17 @@
 package vclock
 
 import (
-	"container/heap"
+	"math"
 	"time"
+
+	"github.com/weirflow/weir/internal/heap"
 )
 
 // A Clock returns the time it was last set to, in nanoseconds. The zero value reads 0. It is not
 // safe for concurrent use.
 type Clock struct {
 	now    int64
-	serial uint64
-	timers timers
+	timers heap.Heap[Timer] // timers set for the same time fire in the order in which they were set
 }
 
 // Now returns the reading.
@@ -21,10 +22,9 @@ func (c *Clock) Now() int64 { return c.now }
 // Set moves the clock to t, forward or back. On the way forward each timer fires at its own time,
 // and timers set by those that fire do so too; a step back fires nothing and moves no timer.
 func (c *Clock) Set(t int64) {
-	for len(c.timers) > 0 && c.timers[0].at <= t {
-		next := c.timers[0]
-		c.now = max(c.now, next.at)
-		heap.Pop(&c.timers)
+	for next := c.timers.Due(t); next != nil; next = c.timers.Due(t) {
+		c.now = max(c.now, c.timers.Key(&next.node))
+		c.timers.Remove(&next.node)
 		next.f()
 	}
 	c.now = t
@@ -32,70 +32,40 @@ func (c *Clock) Set(t int64) {
 
 // Next returns when the first timer fires, and whether there is one.
 func (c *Clock) Next() (at int64, ok bool) {
-	if len(c.timers) == 0 {
-		return 0, false
-	}
-	return c.timers[0].at, true
+	first, at := c.timers.First()
+	return at, first != nil
 }
 
 // AfterFunc makes a timer that calls f when the clock has advanced by d.
 func (c *Clock) AfterFunc(d time.Duration, f func()) *Timer {
-	t := &Timer{clock: c, f: f, index: -1}
+	t := &Timer{clock: c, f: f}
 	t.Reset(d)
 	return t
 }
 
 // A Timer calls its function once for each time it is set.
 type Timer struct {
-	clock  *Clock
-	f      func()
-	at     int64
-	serial uint64 // timers set for the same time fire in the order in which they were set
-	index  int    // in the heap, -1 when not set
+	clock *Clock
+	f     func()
+	node  heap.Node[Timer] // in a heap while it is set
 }
 
 // Reset sets the timer to fire when the clock has advanced by d, and reports whether it was active.
 func (t *Timer) Reset(d time.Duration) bool {
 	was := t.Stop()
-	t.at = t.clock.now + max(int64(d), 0)
-	if t.at < t.clock.now { // d overflowed
-		t.at = 1<<63 - 1
+	at := t.clock.now + max(int64(d), 0)
+	if at < t.clock.now { // d overflowed
+		at = math.MaxInt64
 	}
-	t.clock.serial++
-	t.serial = t.clock.serial
-	heap.Push(&t.clock.timers, t)
+	t.clock.timers.Push(&t.node, t, at)
 	return was
 }
 
 // Stop stops the timer, and reports whether it was active.
 func (t *Timer) Stop() bool {
-	if t.index < 0 {
+	if !t.node.In() {
 		return false
 	}
-	heap.Remove(&t.clock.timers, t.index)
+	t.clock.timers.Remove(&t.node)
 	return true
-}
-
-type timers []*Timer
-
-func (h timers) Len() int { return len(h) }
-func (h timers) Less(i, j int) bool {
-	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].serial < h[j].serial
-}
-func (h timers) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
-}
-func (h *timers) Push(x any) {
-	t := x.(*Timer)
-	t.index = len(*h)
-	*h = append(*h, t)
-}
-func (h *timers) Pop() any {
-	last := len(*h) - 1
-	t := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	t.index = -1
-	return t
 }

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"container/list"
 	"io"
 	"maps"
 	"net/http"
@@ -11,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirflow/weir/internal/list"
 	"github.com/weirflow/weir/policy"
 )
 
@@ -19,10 +19,10 @@ import (
 // of a refusal or a failure.
 type staleResponses struct {
 	mu        sync.Mutex
-	kept      map[string]*list.Element // of *storedResponse
-	order     list.List                // the most recently used one is in front
-	bytes     int                      // of all stored responses
-	recording int                      // bytes reserved for responses in progress
+	kept      map[string]*storedResponse
+	order     list.List[storedResponse] // the most recently used one is in front
+	bytes     int                       // of all stored responses
+	recording int                       // bytes reserved for responses in progress
 }
 
 // Bounds on stored responses.
@@ -36,6 +36,7 @@ const (
 
 // storedResponse is a response that can be sent again.
 type storedResponse struct {
+	node   list.Node[storedResponse]
 	key    string
 	header http.Header
 	body   []byte
@@ -44,7 +45,7 @@ type storedResponse struct {
 	bytes  int
 }
 
-func newStaleResponses() *staleResponses { return &staleResponses{kept: map[string]*list.Element{}} }
+func newStaleResponses() *staleResponses { return &staleResponses{kept: map[string]*storedResponse{}} }
 
 // askedFor is the key of a stored response. Hosts and targets contain no line feeds.
 func askedFor(name string, r *http.Request) string {
@@ -73,7 +74,7 @@ func (a *staleResponses) keep(name string, identities []string, resp *http.Respo
 	key := askedFor(name, resp.Request)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if e := a.kept[key]; e != nil && time.Since(e.Value.(*storedResponse).at) < renewAfter {
+	if k := a.kept[key]; k != nil && time.Since(k.at) < renewAfter {
 		return // a busy page is copied once a second, not for each request
 	}
 	if a.recording+maxAnswer > maxRecording {
@@ -193,18 +194,19 @@ func (a *staleResponses) put(k *storedResponse) {
 			k.bytes += len(name) + len(v)
 		}
 	}
-	if e := a.kept[k.key]; e != nil {
-		a.drop(e)
+	if old := a.kept[k.key]; old != nil {
+		a.drop(old)
 	}
-	a.kept[k.key] = a.order.PushFront(k)
+	a.kept[k.key] = k
+	a.order.PushFront(&k.node, k)
 	a.bytes += k.bytes
 	for a.bytes > maxAnswers {
-		a.drop(a.order.Back())
+		a.drop(a.order.Last())
 	}
 }
 
-func (a *staleResponses) drop(e *list.Element) {
-	k := a.order.Remove(e).(*storedResponse)
+func (a *staleResponses) drop(k *storedResponse) {
+	a.order.Remove(&k.node)
 	delete(a.kept, k.key)
 	a.bytes -= k.bytes
 }
@@ -213,15 +215,15 @@ func (a *staleResponses) drop(e *list.Element) {
 func (a *staleResponses) find(key string, oldest time.Duration) *storedResponse {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	e := a.kept[key]
-	if e == nil {
+	k := a.kept[key]
+	if k == nil {
 		return nil
 	}
-	k := e.Value.(*storedResponse)
 	if time.Since(k.at)+k.age > oldest {
 		return nil
 	}
-	a.order.MoveToFront(e)
+	a.order.Remove(&k.node)
+	a.order.PushFront(&k.node, k)
 	return k
 }
 

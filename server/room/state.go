@@ -2,11 +2,11 @@ package room
 
 import (
 	"cmp"
-	"container/heap"
 	"slices"
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/heap"
 )
 
 // state is a room's queue as a pure function of polls and clock readings, without a clock, a lock or I/O. The script of
@@ -26,8 +26,8 @@ type state struct {
 	rateChanged   bool  // since the latest poll
 
 	visitors map[string]*visitor
-	queue    []*visitor // by place, then by id
-	inside   insideHeap
+	queue    []*visitor         // by place, then by id
+	inside   heap.Heap[visitor] // by the end of their time
 	pace     pace
 }
 
@@ -40,9 +40,9 @@ type micros struct {
 type visitor struct {
 	id         string
 	place      int64
-	until      int64 // when a place ends: in the queue on the wait clock, inside on the clock
+	pollUntil  int64 // in the queue: when the place is lost, on the wait clock
 	sessionEnd int64 // 0 before the visitor has entered
-	heapIndex  int   // in state.inside; -1 in the queue
+	inside     heap.Node[visitor]
 }
 
 // pace measures how fast the queue moves.
@@ -117,7 +117,7 @@ func (s *state) poll(now int64, q Poll) Standing {
 	if full {
 		a.State = Full
 	}
-	a.Waiting, a.Inside = int64(len(s.queue)), int64(len(s.inside))
+	a.Waiting, a.Inside = int64(len(s.queue)), int64(s.inside.Len())
 	a.Counted, a.Span = s.pace.measured(s.now)
 	a.Era, a.Now = s.era, s.now
 	return a
@@ -125,8 +125,8 @@ func (s *state) poll(now int64, q Poll) Standing {
 
 // expireInside removes the visitors inside whose time is over at a moment.
 func (s *state) expireInside(at int64, a *Standing) {
-	for len(s.inside) > 0 && s.inside[0].until <= at {
-		v := heap.Pop(&s.inside).(*visitor)
+	for v := s.inside.Due(at); v != nil; v = s.inside.Due(at) {
+		s.inside.Remove(&v.inside)
 		delete(s.visitors, v.id)
 		if v.sessionEnd == 0 {
 			a.Missed++
@@ -139,7 +139,7 @@ func (s *state) expireInside(at int64, a *Standing) {
 // sweepQueue removes the waiting visitors who have stopped polling.
 func (s *state) sweepQueue(a *Standing) {
 	s.queue = slices.DeleteFunc(s.queue, func(v *visitor) bool {
-		if v.until > s.waitClock {
+		if v.pollUntil > s.waitClock {
 			return false
 		}
 		delete(s.visitors, v.id)
@@ -149,7 +149,7 @@ func (s *state) sweepQueue(a *Standing) {
 }
 
 // isFull reports whether as many visitors are inside as may be.
-func (s *state) isFull() bool { return s.spec.inside > 0 && int64(len(s.inside)) >= s.spec.inside }
+func (s *state) isFull() bool { return s.spec.inside > 0 && int64(s.inside.Len()) >= s.spec.inside }
 
 // admit admits the visitors whose turn came since the last poll, each as of the moment at which there was a token and a
 // place. So the queue keeps its pace however seldom visitors poll. It goes back no further than maxWaitStep.
@@ -161,7 +161,7 @@ func (s *state) admit(a *Standing) {
 			break
 		}
 		v := s.queue[0]
-		lapsed := v.until <= s.waitClock
+		lapsed := v.pollUntil <= s.waitClock
 		if !lapsed && at > s.now {
 			break
 		}
@@ -170,7 +170,7 @@ func (s *state) admit(a *Standing) {
 			delete(s.visitors, v.id)
 			a.Lapsed++
 		case s.isFull():
-			at = s.inside[0].until
+			_, at = s.inside.First()
 			continue
 		default:
 			next, d := s.bucket.Step(s.tokens, at, 1)
@@ -179,8 +179,7 @@ func (s *state) admit(a *Standing) {
 				continue
 			}
 			s.tokens = next
-			v.until = s.now + s.spec.enterWithin
-			heap.Push(&s.inside, v)
+			s.inside.Push(&v.inside, v, s.now+s.spec.enterWithin)
 			s.pace.countAdmission(s.now)
 		}
 		s.queue[0] = nil
@@ -197,20 +196,20 @@ func (s *state) admit(a *Standing) {
 // whether the queue is full.
 func (s *state) assignPlace(q *Poll, a *Standing) (full bool) {
 	v := s.visitors[q.ID]
-	if v != nil && v.heapIndex < 0 && v.until <= s.waitClock {
+	if v != nil && !v.inside.In() && v.pollUntil <= s.waitClock {
 		s.remove(v)
 		a.Lapsed++
 		v = nil
 	}
 	lost := q.Era != s.era || q.Provisional
 	switch {
-	case q.Ticket == InsideTicket && lost && q.End > s.now && (v == nil || v.heapIndex < 0):
+	case q.Ticket == InsideTicket && lost && q.End > s.now && (v == nil || !v.inside.In()):
 		if v != nil {
 			s.remove(v)
 		}
-		v = &visitor{id: q.ID, sessionEnd: q.End, until: min(s.now+s.spec.idle, q.End)}
+		v = &visitor{id: q.ID, sessionEnd: q.End}
 		s.visitors[v.id] = v
-		heap.Push(&s.inside, v)
+		s.inside.Push(&v.inside, v, min(s.now+s.spec.idle, q.End))
 	case v != nil:
 	case q.Ticket == WaitingTicket && lost:
 		if q.Era != s.era && q.Era != 0 {
@@ -228,7 +227,7 @@ func (s *state) join(id string, place int64) (full bool) {
 	if int64(len(s.queue)) >= s.spec.maxWaiting {
 		return true
 	}
-	v := &visitor{id: id, place: place, until: s.waitClock + s.spec.pollTimeout, heapIndex: -1}
+	v := &visitor{id: id, place: place, pollUntil: s.waitClock + s.spec.pollTimeout}
 	s.lastPlace = max(s.lastPlace, place)
 	s.visitors[id] = v
 	s.queue = slices.Insert(s.queue, s.indexOf(v), v)
@@ -256,8 +255,8 @@ func (s *state) resolve(q *Poll, a *Standing) {
 	switch {
 	case v == nil:
 		return
-	case v.heapIndex < 0:
-		v.until = s.waitClock + s.spec.pollTimeout
+	case !v.inside.In():
+		v.pollUntil = s.waitClock + s.spec.pollTimeout
 		a.State, a.Place, a.Ahead = Waiting, v.place, int64(s.indexOf(v))
 		return
 	case v.sessionEnd == 0 && !q.Enter:
@@ -269,8 +268,7 @@ func (s *state) resolve(q *Poll, a *Standing) {
 	}
 	a.State, a.End = Inside, v.sessionEnd
 	if q.Enter {
-		v.until = min(s.now+s.spec.idle, v.sessionEnd)
-		heap.Fix(&s.inside, v.heapIndex)
+		s.inside.Move(&v.inside, min(s.now+s.spec.idle, v.sessionEnd))
 	}
 }
 
@@ -311,30 +309,4 @@ func (p *pace) measured(now int64) (counted, span int64) {
 	}
 	p.roll(now)
 	return p.previousCount + p.count, now - max(p.queueSince, p.windowStart-paceWindow)
-}
-
-// insideHeap is a heap of the visitors inside, by the end of their time.
-type insideHeap []*visitor
-
-func (h insideHeap) Len() int           { return len(h) }
-func (h insideHeap) Less(i, j int) bool { return h[i].until < h[j].until }
-func (h insideHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].heapIndex, h[j].heapIndex = i, j
-}
-
-// Push implements heap.Interface.
-func (h *insideHeap) Push(x any) {
-	v := x.(*visitor)
-	v.heapIndex = len(*h)
-	*h = append(*h, v)
-}
-
-// Pop implements heap.Interface.
-func (h *insideHeap) Pop() any {
-	old := *h
-	v := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	return v
 }
