@@ -12,9 +12,9 @@ import (
 // its fields.
 type entrants struct {
 	waiters list.List[entrant]
-	cost    uint64             // the sum of all costs
-	largest int64              // an upper bound of the costs
-	spares  list.List[entrant] // for reuse
+	cost    uint64              // the sum of all costs
+	largest int64               // an upper bound of the costs
+	spares  list.Stack[entrant] // for reuse
 }
 
 // An entrant is one waiter.
@@ -28,11 +28,10 @@ type entrant struct {
 
 // entrant returns an entrant, a spare one if there is one.
 func (q *entrants) entrant(cost int64) *entrant {
-	w := q.spares.First()
+	w := q.spares.Pop()
 	if w == nil {
 		return &entrant{ready: make(chan struct{}, 1), cost: cost}
 	}
-	q.spares.Remove(&w.node)
 	*w = entrant{ready: w.ready, cost: cost}
 	return w
 }
@@ -41,7 +40,7 @@ func (q *entrants) entrant(cost int64) *entrant {
 // taken.
 func (q *entrants) release(w *entrant) {
 	if w.hold = (Hold{}); q.spares.Len() < maxSpares {
-		q.spares.PushFront(&w.node, w)
+		q.spares.Push(&w.node, w)
 	}
 }
 

@@ -18,9 +18,9 @@ import (
 // reservation. Promised waiters are always at the front of the queue.
 type line struct {
 	waiters  list.List[waiter]
-	promised *waiter           // the last promised waiter
-	cost     uint64            // the sum of the costs that are not promised
-	spares   list.List[waiter] // for reuse by Wait
+	promised *waiter            // the last promised waiter
+	cost     uint64             // the sum of the costs that are not promised
+	spares   list.Stack[waiter] // for reuse by Wait
 }
 
 // maxSpares bounds the spare waiters, which a queue that was once long keeps.
@@ -108,11 +108,10 @@ func (q *line) remove(w *waiter, state waiting) {
 
 // waiter returns a waiter for Wait, a spare one if there is one.
 func (q *line) waiter(cost int64) *waiter {
-	w := q.spares.First()
+	w := q.spares.Pop()
 	if w == nil {
 		return &waiter{ready: make(chan struct{}, 1), cost: cost}
 	}
-	q.spares.Remove(&w.node)
 	*w = waiter{ready: w.ready, cost: cost}
 	return w
 }
@@ -122,7 +121,7 @@ func (q *line) waiter(cost int64) *waiter {
 func (q *line) release(w *waiter) {
 	if q.spares.Len() < maxSpares {
 		w.promise = nil
-		q.spares.PushFront(&w.node, w)
+		q.spares.Push(&w.node, w)
 	}
 }
 

@@ -22,10 +22,10 @@ type stripe[K comparable] struct {
 	mu       sync.Mutex
 	limit    weir.Concurrency
 	keys     map[K]*state[K]
-	most     int                 // the most keys that this map has held
-	expiring list.List[state[K]] // the states with holds that expire, ordered by due
-	spares   list.List[state[K]] // for reuse
-	ended    weir.Outcomes       // the outcomes of removed limiters
+	most     int                  // the most keys that this map has held
+	expiring list.List[state[K]]  // the states with holds that expire, ordered by due
+	spares   list.Stack[state[K]] // for reuse
+	ended    weir.Outcomes        // the outcomes of removed limiters
 	_        [64]byte
 }
 
@@ -59,9 +59,7 @@ func (s *stripe[K]) open(key K) *state[K] {
 		s.c.count.Add(-1)
 		return nil
 	}
-	if x = s.spares.First(); x != nil {
-		s.spares.Remove(&x.node)
-	} else {
+	if x = s.spares.Pop(); x == nil {
 		x = s.newState()
 	}
 	x.key, x.kept = key, true
@@ -221,7 +219,7 @@ func (s *stripe[K]) settle(x *state[K]) bool {
 	var none K
 	x.key, x.kept, x.longest = none, false, 0
 	if s.spares.Len() < maxSpares {
-		s.spares.PushFront(&x.node, x)
+		s.spares.Push(&x.node, x)
 	} else {
 		s.ended = plus(s.ended, x.lim.Outcomes())
 	}
@@ -247,9 +245,8 @@ func (s *stripe[K]) change(next weir.Concurrency) {
 	defer s.mu.Unlock()
 	was := s.limit.MaxHold
 	s.limit = next
-	for x := s.spares.First(); x != nil; x = s.spares.First() {
+	for x := s.spares.Pop(); x != nil; x = s.spares.Pop() {
 		s.ended = plus(s.ended, x.lim.Outcomes())
-		s.spares.Remove(&x.node)
 	}
 	for _, x := range s.keys {
 		x.longest = max(x.longest, was)
@@ -269,7 +266,7 @@ func (s *stripe[K]) sum(t *ConcurrencyStats) {
 		t.Holding += x.lim.Holding()
 		t.Outcomes = plus(t.Outcomes, x.lim.Outcomes())
 	}
-	for x := s.spares.First(); x != nil; x = x.node.Next() {
+	for x := s.spares.Top(); x != nil; x = x.node.Next() {
 		t.Outcomes = plus(t.Outcomes, x.lim.Outcomes())
 	}
 	t.Outcomes = plus(t.Outcomes, s.ended)

@@ -69,6 +69,42 @@ func TestSameAsSlice(t *testing.T) {
 	}
 }
 
+// TestStackSameAsSlice makes random changes to a stack and to a slice.
+func TestStackSameAsSlice(t *testing.T) {
+	random := seeds.Of(t.Name())
+	var s Stack[item]
+	var model []*item
+	items := make([]item, 12)
+	for range 5000 {
+		if i := &items[random.IntN(len(items))]; !i.node.Listed() {
+			s.Push(&i.node, i)
+			model = append(model, i)
+		} else {
+			last := model[len(model)-1]
+			if got := s.Pop(); got != last || got.node.Listed() {
+				t.Fatalf("Pop returns %v, want %v", got, last)
+			}
+			model = model[:len(model)-1]
+		}
+		n := len(model)
+		for i := s.Top(); i != nil; i = i.node.Next() {
+			if n--; n < 0 || i != model[n] {
+				t.Fatalf("item %d from the bottom is %v", n, i)
+			}
+		}
+		if n != 0 || s.Len() != len(model) {
+			t.Fatalf("%d items are missing, and Len is %d of %d", n, s.Len(), len(model))
+		}
+	}
+	for len(model) > 0 {
+		s.Pop()
+		model = model[1:]
+	}
+	if s.Pop() != nil || s.Top() != nil {
+		t.Error("an empty stack has an item")
+	}
+}
+
 func TestMisuse(t *testing.T) {
 	var l List[item]
 	var i item
@@ -81,15 +117,25 @@ func TestMisuse(t *testing.T) {
 		t.Error("an item in no list is removed")
 	}
 	l.PushBack(&i.node, &i)
-	if !panics(func() { l.PushFront(&i.node, &i) }) || l.Len() != 1 {
-		t.Error("an item is added twice")
+	var s Stack[item]
+	for what, add := range map[string]func(){
+		"PushFront": func() { l.PushFront(&i.node, &i) },
+		"PushBack":  func() { l.PushBack(&i.node, &i) },
+		"Push":      func() { s.Push(&i.node, &i) },
+	} {
+		if !panics(add) || l.Len() != 1 || s.Len() != 0 {
+			t.Errorf("%s adds an item twice", what)
+		}
 	}
 }
 
 func TestNoAllocations(t *testing.T) {
 	var l List[item]
 	var a, b item
+	var s Stack[item]
 	if n := testing.AllocsPerRun(100, func() {
+		s.Push(&a.node, &a)
+		s.Pop()
 		l.PushBack(&a.node, &a)
 		l.PushFront(&b.node, &b)
 		l.Remove(&a.node)
