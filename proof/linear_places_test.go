@@ -136,7 +136,7 @@ func visitsAreLinearizable(t *testing.T, limits []weir.Concurrency) bool {
 		returned = max(returned, o.Return)
 	}
 	began := time.Now()
-	result := porcupine.CheckOperationsTimeout(m, history, 20*time.Second)
+	result := porcupine.CheckOperationsTimeout(m, history, searchTime)
 	t.Logf("%d calls of %d threads, %d refused, %d overlapping: %v in %v", len(history), threads, refused, overlapping, result,
 		time.Since(began).Round(time.Millisecond))
 	if len(history) < 1000 || refused < 100 || overlapping < 100 {
@@ -154,10 +154,12 @@ func visits(clock *sharedClock, l *weir.ConcurrencyLimiter, limits []weir.Concur
 	all := make([][]porcupine.Operation, threads)
 	var wg sync.WaitGroup
 	start := make(chan struct{})
+	var rounds barriers
+	rounds.init()
 	for thread := range threads {
 		wg.Go(func() {
 			r := rand.New(rand.NewPCG(seed, uint64(thread)))
-			took := new([]int64)
+			took := new(readings)
 			clock.took.Store(goroutine(), took)
 			type mine struct {
 				id int
@@ -187,7 +189,7 @@ func visits(clock *sharedClock, l *weir.ConcurrencyLimiter, limits []weir.Concur
 				if r.IntN(2) == 0 {
 					clock.now.Add(step)
 				}
-				*took = nil
+				*took = readings{}
 				var seen seenOf
 				called := tick.Add(1)
 				if limits[0].MaxHold == 0 && r.IntN(2) == 0 {
@@ -214,14 +216,13 @@ func visits(clock *sharedClock, l *weir.ConcurrencyLimiter, limits []weir.Concur
 					}
 				}
 				returned := tick.Add(1)
-				if len(*took) > 0 {
-					v.now = (*took)[len(*took)-1]
-				}
+				v.now = took.last
 				all[thread] = append(all[thread], porcupine.Operation{ClientId: thread, Input: v, Call: called, Output: seen, Return: returned})
 				if v.verb == "done" && v.outcome == weir.OK && v.now > 0 { // a second step, which others may come before
 					tick := visit{verb: "tick", now: v.now}
 					all[thread] = append(all[thread], porcupine.Operation{ClientId: thread, Input: tick, Call: called, Output: seenOf{}, Return: returned})
 				}
+				rounds.end(i)
 			}
 		})
 	}

@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	threads   = 8
-	perThread = 160 // calls of each thread
-	perRound  = 8   // after so many calls each thread waits for the others: without that the checker may take minutes
+	threads   = 6
+	perThread = 210 // calls of each thread
+	perRound  = 3   // after so many calls each thread waits for the others, so that few orders are left for the checker to try
 	step      = 400 // how far the clock goes at a time
 )
 
@@ -56,20 +56,8 @@ type op struct {
 	call
 	key string
 	id  int // of this reservation, or of the one that is settled
-	// readings are those that the thread took during the call. It is the last that counts; but a change of the limit for all keys reads
-	// the clock for each, and a key that is settled is looked at once more.
-	readings []int64
-}
-
-// candidates are the readings that may have counted.
-func (o op) candidates() []int64 {
-	switch {
-	case len(o.readings) == 0: // a call that had nothing to do
-		return []int64{0}
-	case o.verb == set || o.verb == settle:
-		return slices.Compact(slices.Sorted(slices.Values(o.readings)))
-	}
-	return o.readings[len(o.readings)-1:]
+	// reading is the last that the thread took during the call, and the one that counts; 0 in a call that had nothing to do.
+	reading int64
 }
 
 // A subject is a limiter whose calls are to be as if made one after the other.
@@ -112,19 +100,31 @@ func doOn(l limiter, c call, r reservation) (o outcome, made reservation) {
 
 // sharedClock is a clock that all threads read and move. A reading may be old when it is used: between the two another thread may run.
 //
-// It knows which thread took which reading. Were that unknown, the checker would have to try each that a call can have taken, and for
-// calls without an answer carry all of them along, which takes it minutes.
+// It knows which thread took which reading. Were that unknown, the checker would have to try each that a call can have taken.
 type sharedClock struct {
 	now   atomic.Int64
 	reads atomic.Uint64
-	took  sync.Map // by goroutine: *[]int64
+	took  sync.Map // by goroutine: *readings
 }
+
+// readings are what one thread has read during its present call.
+type readings struct {
+	last int64
+	// once says that all readings of this call are the first one. A change of the limit for all keys reads the clock for each key, and a
+	// key that is settled is read for twice: which reading was which key's would be unknown.
+	once bool
+}
+
+func (r *readings) begin(v verb) { *r = readings{once: v == set || v == settle} }
 
 func (c *sharedClock) read() int64 {
 	now := c.now.Load()
 	if took, ok := c.took.Load(goroutine()); ok {
-		all := took.(*[]int64)
-		*all = append(*all, now)
+		r := took.(*readings)
+		if r.once && r.last > 0 {
+			now = r.last
+		}
+		r.last = now
 	}
 	if c.reads.Add(1)%2 == 0 {
 		runtime.Gosched()
@@ -150,20 +150,35 @@ func (asleep) Stop() bool               { return false }
 
 func noTimers(time.Duration, func()) weir.Timer { return asleep{} }
 
+// barriers let each thread wait for the others after perRound calls.
+type barriers [perThread / perRound]sync.WaitGroup
+
+func (r *barriers) init() {
+	for i := range r {
+		r[i].Add(threads)
+	}
+}
+
+// end is called by each thread after its call i.
+func (r *barriers) end(i int) {
+	if (i+1)%perRound == 0 {
+		r[i/perRound].Done()
+		r[i/perRound].Wait()
+	}
+}
+
 // calls has threads call a subject all at once, and returns what they saw.
 func calls(clock *sharedClock, s subject, limits []weir.Limit, keys []string, seed uint64, verbs []verb) []porcupine.Operation {
 	var tick atomic.Int64
 	all := make([][]porcupine.Operation, threads)
 	var wg sync.WaitGroup
 	start := make(chan struct{})
-	var rounds [perThread / perRound]sync.WaitGroup
-	for i := range rounds {
-		rounds[i].Add(threads)
-	}
+	var rounds barriers
+	rounds.init()
 	for thread := range threads {
 		wg.Go(func() {
 			r := rand.New(rand.NewPCG(seed, uint64(thread)))
-			took := new([]int64)
+			took := new(readings)
 			clock.took.Store(goroutine(), took)
 			type held struct {
 				r   reservation
@@ -192,21 +207,18 @@ func calls(clock *sharedClock, s subject, limits []weir.Limit, keys []string, se
 				if r.IntN(2) == 0 {
 					clock.now.Add(step)
 				}
-				*took = nil
+				took.begin(o.verb)
 				called := tick.Add(1)
 				out, made := s.do(o.key, o.call, h.r)
 				returned := tick.Add(1)
-				o.readings = *took
+				o.reading = took.last
 				if out.ok {
 					open = append(open, held{made, o.id, o.key})
 				}
 				all[thread] = append(all[thread], porcupine.Operation{
 					ClientId: thread, Input: o, Call: called, Output: out, Return: returned,
 				})
-				if (i+1)%perRound == 0 {
-					rounds[i/perRound].Done()
-					rounds[i/perRound].Wait()
-				}
+				rounds.end(i)
 			}
 		})
 	}
@@ -244,8 +256,9 @@ func (s linear) printed() linear {
 	return s
 }
 
-// at makes a call at a reading, and reports whether the outcome is the one that was seen.
-func (s linear) at(now int64, o op, seen outcome) (linear, bool) {
+// at makes a call at its reading, and reports whether the outcome is the one that was seen.
+func (s linear) at(o op, seen outcome) (linear, bool) {
+	now := o.reading
 	next := linear{m: s.m.Clone(), eras: s.eras, ids: s.ids, marks: s.marks}
 	if o.verb == reserve || o.verb == settle {
 		next.ids, next.marks = clone(s.ids), clone(s.marks)
@@ -286,18 +299,14 @@ func clone[V any](m map[int]V) map[int]V {
 // linearModel is what the checker is told of a limit.
 func linearModel(l weir.Limit) porcupine.Model {
 	m := linearRules
-	m.Init = func() []any { return []any{newLinear(l)} }
-	return m.ToModel()
+	m.Init = func() any { return newLinear(l) }
+	return m
 }
 
-var linearRules = porcupine.NondeterministicModel{
-	Step: func(state, input, output any) (next []any) {
-		for _, now := range input.(op).candidates() {
-			if s, ok := state.(linear).at(now, input.(op), output.(outcome)); ok {
-				next = append(next, s)
-			}
-		}
-		return next
+var linearRules = porcupine.Model{
+	Step: func(state, input, output any) (bool, any) {
+		next, ok := state.(linear).at(input.(op), output.(outcome))
+		return ok, next
 	},
 	Equal: func(a, b any) bool { return a.(linear).print == b.(linear).print },
 	Partition: func(history []porcupine.Operation) (parts [][]porcupine.Operation) {
@@ -317,11 +326,11 @@ var linearRules = porcupine.NondeterministicModel{
 	},
 }
 
-// A few histories in a hundred have so many orders that could explain them that a search takes minutes. Another one is played then: how threads
-// interleave differs each time.
+// Where a history has so many orders that could explain it that the checker gets to no answer, another one is played: how threads interleave
+// differs each time.
 const (
 	mostHistories = 8
-	searchTime    = 10 * time.Second
+	searchTime    = time.Minute // of which a history needs a second or less where the machine is not busy
 )
 
 // checkHistories plays a history and checks it, and plays another one where the checker gets to no answer.

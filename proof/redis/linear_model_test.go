@@ -127,7 +127,7 @@ func linearizable(t *testing.T, l weir.Limit, history []porcupine.Operation) por
 		returned = max(returned, o.Return)
 	}
 	began := time.Now()
-	result := porcupine.CheckOperationsTimeout(linearModel(l), history, 20*time.Second)
+	result := porcupine.CheckOperationsTimeout(linearModel(l), history, time.Minute)
 	t.Logf("%d calls of %d threads, %d refused, %d overlapping: %v in %v", len(history), threads, refused, overlapping, result, time.Since(began).Round(time.Millisecond))
 	if refused < 50 || overlapping < 100 {
 		t.Error("the history is too tame")

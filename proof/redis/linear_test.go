@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	threads   = 8
-	perThread = 120
+	threads   = 6
+	perThread = 159
+	perRound  = 3   // after so many calls each thread waits for the others, so that few orders are left for the checker to try
 	step      = 400 // microseconds by which the clock goes at a time
 	epoch     = 1_700_000_000_000_000
 )
@@ -105,6 +106,10 @@ func (p *player) history(t *testing.T, seed uint64, keys, verbs []string) []porc
 	all := make([][]porcupine.Operation, threads)
 	var wg sync.WaitGroup
 	start := make(chan struct{})
+	var rounds [perThread / perRound]sync.WaitGroup
+	for i := range rounds {
+		rounds[i].Add(threads)
+	}
 	for thread := range threads {
 		wg.Go(func() {
 			r := rand.New(rand.NewPCG(seed, uint64(thread)))
@@ -132,6 +137,10 @@ func (p *player) history(t *testing.T, seed uint64, keys, verbs []string) []porc
 					open = append(open, mine{made, o})
 				}
 				all[thread] = append(all[thread], porcupine.Operation{ClientId: thread, Input: o, Call: called, Output: out, Return: returned})
+				if (i+1)%perRound == 0 {
+					rounds[i/perRound].Done()
+					rounds[i/perRound].Wait()
+				}
 			}
 		})
 	}
