@@ -43,6 +43,7 @@ type waiter struct {
 	state   waiting
 	waited  bool // the turn was in the future when due was set
 	place   bool
+	keep    bool // the charge can be settled after the turn, and has not been
 }
 
 // waiting is the state of a waiter.
@@ -55,7 +56,8 @@ const (
 	cast           // refused: its cost no longer fits the limit
 )
 
-// A promise is the charge of a waiter that was charged ahead.
+// A promise is the charge of a waiter that can be given back: the waiter was charged ahead, or is
+// kept.
 type promise struct {
 	era   *era
 	after rules.Receipt
@@ -228,12 +230,17 @@ func (l *Limiter) giveUp(w *waiter) bool {
 	if w.state != inLine {
 		return false
 	}
+	l.leaveLine(now, w)
+	return true
+}
+
+// leaveLine removes a waiter that gives up, and gives back what it was charged ahead.
+func (l *Limiter) leaveLine(now int64, w *waiter) {
 	if p := w.promise; p != nil {
 		l.refund(now, p.era, p.after, w.cost)
 	}
 	l.line.remove(w, left)
 	l.ring()
-	return true
 }
 
 // finish ends a Wait and recycles the waiter.
@@ -268,7 +275,13 @@ func (l *Limiter) serve(now int64) {
 		at := r.TurnTime(w.due, now)
 		switch {
 		case w.promise != nil:
-			l.drop(w.promise.era, w.promise.after)
+			if !w.keep {
+				l.drop(w.promise.era, w.promise.after)
+			}
+		case w.keep:
+			l.serveKept(w, at, now)
+			l.appoint(at)
+			continue
 		case w.waited:
 			l.state = rules.ChargeTurn(r, l.memory, l.state, w.due, now, w.cost)
 		default:
@@ -277,6 +290,18 @@ func (l *Limiter) serve(now int64) {
 		l.line.remove(w, served)
 		l.appoint(at)
 	}
+}
+
+// serveKept serves a waiter whose turn has come, and whose charge can be given back.
+func (l *Limiter) serveKept(w *waiter, at, now int64) {
+	p := &promise{era: l.era}
+	if w.waited {
+		p.after = l.bookTurn(w.due, now, w.cost)
+	} else {
+		p.after = l.book(at, at, w.cost)
+	}
+	l.line.remove(w, served)
+	w.promise = p // only now: remove must not take it for a waiter that was charged ahead
 }
 
 // appoint computes when the turn of the first waiter comes, as of now.

@@ -33,12 +33,45 @@ func (l *Limiter) charge(now, cost int64) {
 
 // book charges ahead a cost that goes at due.
 func (l *Limiter) book(now, due, cost int64) (c rules.Receipt) {
+	l.state, c = rules.Book(l.era.rule, l.remember(), l.reservations, l.state, now, due, cost)
+	return c
+}
+
+// bookTurn charges the first waiter, whose turn came at due, so that it can be given back.
+func (l *Limiter) bookTurn(due, now, cost int64) (c rules.Receipt) {
+	l.state, c = rules.BookTurn(l.era.rule, l.remember(), l.reservations, l.state, due, now, cost)
+	return c
+}
+
+// remember begins a reservation: it makes its ID, and the memory if the rule needs one.
+func (l *Limiter) remember() *rules.Memory {
 	if l.memory == nil && l.era.rule.NeedsMemory() {
 		l.memory = memories.Get().(*rules.Memory)
 	}
 	l.reservations++
-	l.state, c = rules.Book(l.era.rule, l.memory, l.reservations, l.state, now, due, cost)
-	return c
+	return l.memory
+}
+
+// settle replaces a cost that was charged ahead in era e by the actual cost.
+func (l *Limiter) settle(now int64, e *era, c rules.Receipt, cost, actual int64) {
+	if actual < cost {
+		l.refund(now, e, c, cost-actual)
+		return
+	}
+	if cost > 0 {
+		l.drop(e, c)
+	}
+	if actual > cost {
+		l.chargeDebt(now, actual-cost)
+	}
+}
+
+// chargeDebt charges a cost at now for work that was already done.
+func (l *Limiter) chargeDebt(now, cost int64) {
+	if len(l.state) == 0 {
+		l.state = l.era.rule.FirstContact(l.state, now)
+	}
+	l.state = rules.ChargeDebt(l.era.rule, l.memory, l.state, now, cost)
 }
 
 // refund gives back amount of a charge that was made ahead in era e.

@@ -21,6 +21,20 @@ type Place struct {
 //   - Not Allowed: nothing was charged, for one of the reasons for which Wait returns at once.
 //     RetryAfter is the least wait after which the same Join succeeds if nobody else calls.
 func (l *Limiter) Join(cost int64, maxDelay time.Duration) (*Place, Decision) {
+	return l.joinLine(cost, maxDelay, false)
+}
+
+// JoinKept is Join for work that may be settled or cancelled after its turn has come, because
+// something else refuses it then. If it is allowed, there always is a place: one whose turn has
+// come, with a Delay of 0, if the work may go at once.
+//
+// From its turn on, a kept place is an outstanding reservation. End each with Settle or Cancel,
+// also if all of its cost was used.
+func (l *Limiter) JoinKept(cost int64, maxDelay time.Duration) (*Place, Decision) {
+	return l.joinLine(cost, maxDelay, true)
+}
+
+func (l *Limiter) joinLine(cost int64, maxDelay time.Duration, keep bool) (*Place, Decision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.enter()
@@ -30,18 +44,27 @@ func (l *Limiter) Join(cost int64, maxDelay time.Duration) (*Place, Decision) {
 		return nil, d
 	}
 	var place *Place
-	if p.Wait > 0 {
+	if p.Wait > 0 || keep {
 		place = &Place{
 			l:     l,
-			w:     &waiter{ready: make(chan struct{}), cost: cost, due: later(now, p.Wait), place: true},
+			w:     &waiter{ready: make(chan struct{}), cost: cost, due: later(now, p.Wait), place: true, keep: keep},
 			delay: span(p.Wait, l.era.rule.Unit()),
 		}
+	}
+	switch {
+	case p.Wait > 0:
 		l.line.join(place.w)
-	} else if cost > 0 {
+	case keep:
+		place.w.state = served
+		close(place.w.ready)
+		if cost > 0 {
+			place.w.promise = &promise{era: l.era, after: l.book(now, now, cost)}
+		}
+	case cost > 0:
 		l.charge(now, cost)
 	}
 	switch {
-	case place != nil: // nothing is charged yet: By stays the limit that the place waits for
+	case p.Wait > 0: // nothing is charged yet: By stays the limit that the place waits for
 		seen := l.era.decision(rules.Describe(l.era.rule, l.state, now, l.line.others(now), cost, 0))
 		d.Remaining, d.ResetAfter, d.Level = seen.Remaining, seen.ResetAfter, seen.Level
 	case cost > 0:
@@ -65,7 +88,7 @@ func (l *Limiter) PeekJoin(cost int64, maxDelay time.Duration) Decision {
 // Ready is closed when the wait is over, and Err then says how:
 //
 //   - The turn has come, and the cost is charged.
-//   - The place was given up by Leave.
+//   - The place was given up by Leave, or settled while it waited.
 //   - A SetLimit made the cost impossible.
 func (p *Place) Ready() <-chan struct{} { return p.w.ready }
 
@@ -74,8 +97,43 @@ func (p *Place) Ready() <-chan struct{} { return p.w.ready }
 func (p *Place) Delay() time.Duration { return p.delay }
 
 // Leave gives the place up. It reports true if that was in time: then nothing is charged, and those
-// behind move up. It reports false if the turn had already come; the cost stays charged.
+// behind move up. It reports false if the turn had already come; the cost stays charged, and only a
+// kept place can give it back.
 func (p *Place) Leave() bool { return p.l.giveUp(p.w) }
+
+// Settle replaces the cost of a kept place by the actual cost, after the work, as
+// Reservation.Settle does. A place that still waits leaves the queue, and only the actual cost is
+// charged. The first Settle or Cancel wins, and later ones do nothing. It does nothing for a place
+// of Join, after Leave, and with an actual cost below 0.
+func (p *Place) Settle(actual int64) {
+	l, w := p.l, p.w
+	if actual < 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.enter()
+	defer l.leave(now)
+	if !w.keep {
+		return
+	}
+	w.keep = false
+	switch {
+	case w.state == inLine:
+		l.leaveLine(now, w)
+		if actual > 0 {
+			l.chargeDebt(now, actual)
+		}
+	case w.state == served && w.promise != nil:
+		l.settle(now, w.promise.era, w.promise.after, w.cost, actual)
+	case w.state == served && actual > 0: // of a cost of 0
+		l.chargeDebt(now, actual)
+	}
+}
+
+// Cancel gives a kept place back, before or after its turn: the limiter is then as if it had never
+// been taken, as with Reservation.Cancel.
+func (p *Place) Cancel() { p.Settle(0) }
 
 // Err is nil while waiting and after the turn has come. It is a *LimitedError after Leave, and
 // after a change of the limit that made the cost impossible.

@@ -95,19 +95,7 @@ func (r Reservation) Settle(actual int64) {
 	defer l.mu.Unlock()
 	now := l.enter()
 	defer l.leave(now)
-	if actual < r.cost {
-		l.refund(now, r.era, r.receipt, r.cost-actual)
-		return
-	}
-	if r.cost > 0 {
-		l.drop(r.era, r.receipt)
-	}
-	if actual > r.cost {
-		if len(l.state) == 0 {
-			l.state = l.era.rule.FirstContact(l.state, now)
-		}
-		l.state = rules.ChargeDebt(l.era.rule, l.memory, l.state, now, actual-r.cost)
-	}
+	l.settle(now, r.era, r.receipt, r.cost, actual)
 }
 
 // Cancel gives the reservation back: the limiter is then as if it had never been made. It gives

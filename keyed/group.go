@@ -67,7 +67,8 @@ var ErrCharges = errors.New("weir: a group takes one charge for each of its limi
 // Remaining.
 //
 // If any charge has to wait for its turn, the others are kept, so that they can be cancelled if the
-// wait is given up.
+// wait is given up. What is kept stays outstanding until Settle or Cancel, also if all of its cost
+// was used.
 func (g *Group[K]) Take(charges []Charge[K]) (weir.Decision, error) {
 	if len(charges) != len(g.limiters) {
 		return weir.Decision{RetryAfter: weir.Never}, ErrCharges
@@ -185,7 +186,7 @@ func (g *Group[K]) release(holds []hold[K], keep bool) {
 // first, or one below 0. If another limiter refuses, no key is evicted to make room.
 func (g *Group[K]) look(charges []Charge[K], holds []hold[K]) (short int) {
 	short = -1
-	refused, waits := false, false
+	refused, waits := false, 0
 	for i := range holds {
 		c, h := &charges[i], &holds[i]
 		h.waits, h.keep = false, false
@@ -193,8 +194,9 @@ func (g *Group[K]) look(charges []Charge[K], holds []hold[K]) (short int) {
 			refused = refused || !c.Skip
 			continue
 		}
-		h.waits = c.look(&h.grip)
-		waits = waits || h.waits
+		if h.waits = c.look(&h.grip); h.waits {
+			waits++
+		}
 		refused = refused || !c.Decision.Allowed
 		if h.slot < 0 && !h.needsNone(c.needs()) && !h.room() && (short < 0 || h.k.opts.Full != Evict) {
 			short = i
@@ -202,7 +204,8 @@ func (g *Group[K]) look(charges []Charge[K], holds []hold[K]) (short int) {
 	}
 	for i := range holds {
 		c, h := &charges[i], &holds[i]
-		if h.keep = !c.Skip && h.held && (c.Keep || waits); h.keep && c.Decision.Allowed && !h.canKeep(c.Cost) {
+		needed := c.Keep || waits > 1 || waits == 1 && !h.waits // a wait for another charge may be given up
+		if h.keep = !c.Skip && h.held && needed; h.keep && c.Decision.Allowed && !h.canKeep(c.Cost) {
 			c.Decision, refused = h.k.refused(weir.Never), true
 		}
 	}
@@ -258,7 +261,9 @@ func (g *Group[K]) charge(charges []Charge[K], holds []hold[K]) {
 	for i := range holds {
 		switch c, h := &charges[i], &holds[i]; {
 		case c.Skip:
-		case h.keep && c.reserve(h): // always, but for one that waits
+		case h.keep && c.Wait:
+			c.join(h)
+		case h.keep && c.reserve(h):
 		case c.Wait:
 			c.Place, c.Decision = h.join(c.Cost, -1)
 			c.took = c.Place == nil
@@ -266,6 +271,18 @@ func (g *Group[K]) charge(charges []Charge[K], holds []hold[K]) {
 			d, _ := h.take(c.Cost)
 			c.Decision, c.took = c.own(d), true
 		}
+	}
+}
+
+// join makes a charge that can be given back, also after it has waited for its turn.
+func (c *Charge[K]) join(h *hold[K]) {
+	r, _ := h.joinKept(c.Cost)
+	if c.Decision = r.decision; !r.decision.Allowed {
+		return
+	}
+	c.kept = &r
+	if r.place != nil && r.place.Delay() > 0 {
+		c.Place = r.place
 	}
 }
 
@@ -308,21 +325,23 @@ func longer(a, b time.Duration) bool {
 
 // Cancel gives back what the charge took. If it still waits, it leaves the queue. The limiter is
 // then as if the charge had never been made, as with weir.Reservation.Cancel. For a charge without
-// Keep, it returns ErrNotKept and does nothing. A charge that was skipped or refused took nothing.
+// Keep that does not wait, it returns ErrNotKept and does nothing. A charge that was skipped or
+// refused took nothing.
 func (c *Charge[K]) Cancel() error {
-	if c.Place != nil && !c.Place.Leave() && c.Place.Err() == nil {
-		return ErrNotKept // its turn has come
+	if c.kept == nil && c.Place != nil && (c.Place.Leave() || c.Place.Err() != nil) {
+		return nil
 	}
 	return c.Settle(0)
 }
 
-// Settle replaces the cost of a kept charge by the actual cost, as weir.Reservation.Settle does.
-// For a charge without Keep, it returns ErrNotKept and does nothing.
+// Settle replaces the cost of a kept charge by the actual cost, as weir.Reservation.Settle does,
+// and as weir.Place.Settle does if it waits or has waited. For a charge without Keep, it returns
+// ErrNotKept and does nothing.
 func (c *Charge[K]) Settle(actual int64) error {
 	switch {
 	case c.kept != nil:
 		c.kept.Settle(actual)
-	case c.took && c.Cost > 0:
+	case (c.took || c.Place != nil) && c.Cost > 0:
 		return ErrNotKept
 	}
 	return nil

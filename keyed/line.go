@@ -140,6 +140,7 @@ type Reservation[K comparable] struct {
 	key      K
 	mark     claim.Mark
 	cost     int64
+	place    *weir.Place // of a charge that may have waited; then r is not used
 }
 
 // Reserve charges cost units for the key ahead, as weir.Limiter.Reserve does.
@@ -187,7 +188,25 @@ func (g *grip[K]) reserve(cost int64, maxDelay time.Duration) (Reservation[K], b
 	if !ok {
 		return Reservation[K]{decision: r.Decision()}, false
 	}
-	return Reservation[K]{r, r.Decision(), k, x, g.key, k.mark(), cost}, true
+	return Reservation[K]{r: r, decision: r.Decision(), k: k, x: x, key: g.key, mark: k.mark(), cost: cost}, true
+}
+
+// joinKept is Join for a charge that may be given back after its turn. There must be room for the
+// key.
+func (g *grip[K]) joinKept(cost int64) (Reservation[K], bool) {
+	if g.fixed() || g.needsNone(cost) {
+		return g.reserve(cost, 0)
+	}
+	k := g.k
+	x, ok := g.promote()
+	if !ok {
+		return Reservation[K]{decision: k.refused(weir.Never)}, false
+	}
+	place, d := x.lim.JoinKept(cost, -1)
+	if place == nil {
+		return Reservation[K]{decision: d}, false
+	}
+	return Reservation[K]{decision: d, k: k, x: x, key: g.key, mark: k.mark(), cost: cost, place: place}, true
 }
 
 // mark returns a mark that can be claimed once.
@@ -217,8 +236,15 @@ func (r Reservation[K]) Settle(actual int64) {
 	}
 	g := r.k.grip(r.key, r.x.h)
 	defer g.release()
+	if r.place != nil && r.x.gone {
+		r.place.Leave() // after a Reset it may still wait
+	}
 	if !r.x.gone {
-		r.r.Settle(actual)
+		if r.place != nil {
+			r.place.Settle(actual)
+		} else {
+			r.r.Settle(actual)
+		}
 		g.freer() // the key may be idle sooner than expected
 		return
 	}

@@ -216,3 +216,68 @@ func TestGivenUpWaitOfTwoQueues(t *testing.T) {
 		}
 	}
 }
+
+// TestAKeptQueueIsGivenBackAfterItsTurn: what waited in a queue stayed charged once its turn had come. A Group charges it so that it can be given
+// back then, too, with Keep or where another charge waits for longer.
+func TestAKeptQueueIsGivenBackAfterItsTurn(t *testing.T) {
+	for _, keep := range []bool{true, false} {
+		clock := new(weirtest.Clock)
+		open := func(name string, per int64) *keyed.Limiter[string] {
+			k, err := keyed.New[string](weir.LeakyBucket{Rate: weir.PerSecond(per), Queue: 8},
+				keyed.Options{Name: name, Clock: clock.Now, Timers: clock.AfterFunc})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { k.Close() })
+			k.Take("key", 1)
+			return k
+		}
+		quick, slow := open("quick", 10), open("slow", 1)
+		g, err := keyed.NewGroup(quick, slow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		charges := []keyed.Charge[string]{{Key: "key", Cost: 3, Wait: true, Keep: keep}, {Key: "key", Cost: 1, Wait: true, Keep: keep}}
+		if d, err := g.Take(charges); err != nil || !d.Allowed || charges[0].Place == nil || charges[1].Place == nil {
+			t.Fatalf("%+v, %v, %+v", d, err, charges)
+		}
+		clock.Set(int64(250 * time.Millisecond)) // the turn of one has come
+		for i := range charges {
+			if err := charges[i].Cancel(); err != nil {
+				t.Errorf("cancelling %d: %v", i, err)
+			}
+		}
+		if d := quick.Peek("key", 1); !d.Allowed || d.ResetAfter != 0 {
+			t.Errorf("keep: %v: %+v", keep, d)
+		}
+		if d := slow.Peek("key", 1); d.ResetAfter != 750*time.Millisecond || slow.Waiting() != 0 {
+			t.Errorf("keep: %v: %+v, %d wait", keep, d, slow.Waiting())
+		}
+	}
+}
+
+// TestSettleOfAWaitThatWasNotKept says so.
+func TestSettleOfAWaitThatWasNotKept(t *testing.T) {
+	clock := new(weirtest.Clock)
+	k, err := keyed.New[string](weir.LeakyBucket{Rate: weir.PerSecond(1), Queue: 8}, keyed.Options{Clock: clock.Now, Timers: clock.AfterFunc})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	k.Take("key", 1)
+	g, err := keyed.NewGroup(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	charges := []keyed.Charge[string]{{Key: "key", Cost: 1, Wait: true}}
+	if d, err := g.Take(charges); err != nil || !d.Allowed || charges[0].Place == nil {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	clock.Set(int64(time.Second))
+	if err := charges[0].Settle(0); !errors.Is(err, keyed.ErrNotKept) {
+		t.Error(err)
+	}
+	if err := charges[0].Cancel(); !errors.Is(err, keyed.ErrNotKept) {
+		t.Error(err)
+	}
+}

@@ -17,9 +17,10 @@ func TestRefusedByAPlaceIsAsIfNeverCome(t *testing.T) {
 	e, err := policy.New(policy.Policy{
 		Limits: []policy.Limit{
 			{Name: "rate", Limit: weir.TokenBucket{Rate: weir.Rate{N: 1, Per: 800 * time.Hour}, Burst: burst}},
+			{Name: "queue", Limit: weir.LeakyBucket{Rate: weir.Rate{N: 1, Per: 800 * time.Hour}, Queue: burst - 1, DelayAfter: burst - 1}},
 			{Name: "places", Limit: weir.Concurrency{Limit: 1}},
 		},
-		Routes: []policy.Route{{Match: "/look", Limits: []string{"rate"}}, {Match: "/", Limits: []string{"rate", "places"}}},
+		Routes: []policy.Route{{Match: "/look", Limits: []string{"rate", "queue"}}, {Match: "/", Limits: []string{"rate", "queue", "places"}}},
 	}, policy.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -47,11 +48,62 @@ func TestRefusedByAPlaceIsAsIfNeverCome(t *testing.T) {
 	}
 	callers.Wait()
 	v := e.Decide(policy.Request{Method: "GET", Path: "/look", Header: http.Header{}})
-	if got, want := v.Decision.Remaining, burst-admitted-1; got != want {
-		t.Errorf("%d remain, want %d: %d were admitted", got, want, admitted)
+	for _, l := range v.Evaluated() {
+		if got, want := l.Decision.Remaining, burst-admitted-1; got != want {
+			t.Errorf("%s: %d remain, want %d: %d were admitted", l.Name, got, want, admitted)
+		}
 	}
 	if refused == 0 {
 		t.Error("nobody was refused")
+	}
+}
+
+// TestAQueueIsGivenBackAfterItsTurn: a request that had waited in a queue stayed charged there when a place of concurrency then refused it, or a
+// store that was asked while its turn came.
+func TestAQueueIsGivenBackAfterItsTurn(t *testing.T) {
+	e, c := engine(t, policy.Policy{
+		Limits: []policy.Limit{
+			{Name: "rate", Limit: bucket("1/d", 9)},
+			{Name: "queue", Limit: weir.LeakyBucket{Rate: weir.PerSecond(1), Queue: 8}},
+			{Name: "places", Limit: weir.Concurrency{Limit: 1}},
+		},
+		Routes: []policy.Route{{Match: "/look", Limits: []string{"rate", "queue"}}, {Match: "/", Limits: []string{"rate", "queue", "places"}}},
+	})
+	first := e.Decide(get("/", "x"))
+	if err := first.Enter(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // each waits for its turn, and finds the place taken
+		v := e.Decide(get("/", "x"))
+		if v.Outcome != policy.Delay || v.Delay != sec {
+			t.Fatalf("%+v", v)
+		}
+		c.Set(c.Now() + int64(sec))
+		if err := v.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := v.Enter(t.Context()); err == nil || v.Outcome != policy.Deny || v.Limit != "places" {
+			t.Fatalf("%v, %+v", err, v)
+		}
+		look := e.Decide(get("/look", "x")) // goes at once: the turn of the refused request is free
+		if look.Outcome != policy.Allow {
+			t.Fatalf("after a refusal: %+v", look)
+		}
+	}
+	first.Done(weir.OK)
+	left := map[string]int64{}
+	v := e.Decide(get("/look", "x"))
+	for _, a := range v.Evaluated() {
+		left[a.Name] = a.Decision.Remaining
+	}
+	if left["rate"] != 9-5 || v.Outcome != policy.Delay {
+		t.Errorf("%v, %+v", left, v)
+	}
+	v.Cancel()
+	for _, counts := range e.Counts() {
+		if counts.Keys.Inexact != 0 {
+			t.Errorf("%s: %d are not told apart", counts.Limit, counts.Keys.Inexact)
+		}
 	}
 }
 

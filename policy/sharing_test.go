@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/seeds"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/weirtest"
 )
@@ -184,6 +186,81 @@ func TestAllOrNothing(t *testing.T) {
 	for _, n := range names {
 		if refused[n] == 0 {
 			t.Errorf("%s has refused nothing: %v", n, refused)
+		}
+	}
+}
+
+// TestAllOrNothingWithQueues: requests wait in a queue, and are then refused by a place of concurrency, or by a store. An engine that they never
+// came to decides about all others alike, to the last nanosecond.
+func TestAllOrNothingWithQueues(t *testing.T) {
+	p := policy.Policy{
+		Limits: []policy.Limit{
+			{Name: "rate", Key: []string{"header.user"}, Limit: bucket("1/s", 3)},
+			{Name: "queue", Key: []string{"header.user"}, Limit: weir.LeakyBucket{Rate: weir.PerSecond(3), Queue: 8, DelayAfter: 1}},
+			{Name: "slower", Key: []string{"header.tenant"}, Limit: weir.LeakyBucket{Rate: weir.PerSecond(2), Queue: 8}},
+			{Name: "few", Key: []string{"header.tenant"}, Limit: bucket("1/s", 5), Store: "s"},
+			{Name: "places", Key: []string{"header.tenant"}, Limit: weir.Concurrency{Limit: 1}},
+		},
+		Routes: []policy.Route{{Match: "/", Limits: []string{"rate", "queue", "slower", "few", "places"}}},
+	}
+	var clocks [2]weirtest.Clock
+	var engines [2]*policy.Engine
+	for i := range engines {
+		engines[i] = sharing(t, p, &clocks[i], map[string]weir.Store{"s": weirtest.NewStore(clocks[i].Now)})
+	}
+	c := &clocks[0]
+	// until is the time at which a tenant's place is free again.
+	rnd, until := rand.New(rand.NewPCG(seeds.Seed(), 5)), map[string]int64{}
+	inside := map[string][2]policy.Verdict{}
+	admitted, refused, waited := 0, map[string]int{}, 0
+	for range 4000 {
+		c.Set(c.Now() + rnd.Int64N(int64(400*time.Millisecond)))
+		user, tenant := string(rune('a'+rnd.IntN(3))), string(rune('A'+rnd.IntN(2)))
+		if at, ok := until[tenant]; ok && at <= c.Now() {
+			for _, v := range inside[tenant] {
+				v.Done(weir.OK)
+			}
+			delete(until, tenant)
+		}
+		request := get("/", "x", "User", user, "Tenant", tenant)
+		come := c.Now()
+		v := engines[0].Decide(request)
+		if v.Outcome == policy.Delay {
+			waited++
+			c.Set(come + int64(v.Delay))
+			if err := v.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if v.Outcome == policy.Allow || v.Outcome == policy.Delay {
+			_ = v.Enter(t.Context()) // the outcome says it
+		}
+		if v.Outcome == policy.Deny {
+			refused[v.Limit]++
+			continue
+		}
+		admitted++
+		went := c.Now()
+		clocks[1].Set(come)
+		other := engines[1].Decide(request)
+		clocks[1].Set(went)
+		if err := other.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Enter(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if other.Outcome != v.Outcome || other.Delay != v.Delay || !reflect.DeepEqual(other.Evaluated(), v.Evaluated()) {
+			t.Fatalf("request %d:\n got %v, %+v\nwant %v, %+v", admitted, v.Delay, v.Evaluated(), other.Delay, other.Evaluated())
+		}
+		inside[tenant], until[tenant] = [2]policy.Verdict{v, other}, went+rnd.Int64N(int64(600*time.Millisecond))
+	}
+	if admitted < 100 || waited < 100 || refused["places"] == 0 || refused["few"] == 0 || refused["rate"] == 0 {
+		t.Errorf("%d admitted, %d waited, %v", admitted, waited, refused)
+	}
+	for _, counts := range engines[0].Counts() {
+		if counts.Keys.Inexact != 0 || counts.Lost != 0 {
+			t.Errorf("%+v", counts)
 		}
 	}
 }

@@ -40,7 +40,28 @@ func TestGivenBackAsIfNeverCharged(t *testing.T) {
 // made is a charge, and what is left of it.
 type made struct {
 	at, cost int64
-	ref      int // of the reservation
+	ref      int                // of the reservation
+	settle   func(actual int64) // of a place in line, kept after its turn
+}
+
+// queue waits in line until the turn comes. It reports false if that is further off than the walk may go.
+func (w *live) queue(now, cost int64) (settle func(int64), ok bool) {
+	w.move(now)
+	settle, ready, ok := w.joinKept(cost)
+	for ok {
+		select {
+		case <-ready:
+			return settle, true
+		default:
+		}
+		turn, named := w.clock.Next()
+		if !named || turn > int64(century) {
+			settle(0)
+			return nil, false
+		}
+		w.move(turn)
+	}
+	return nil, false
 }
 
 func asIfNeverCharged(t *rapid.T, l weir.Limit, h holder) {
@@ -61,15 +82,23 @@ func asIfNeverCharged(t *rapid.T, l weir.Limit, h holder) {
 			now += rnd.Int64N(step + 1)
 		case n < 3 && all < 1e15:
 			now += rnd.Int64N(int64(all) + 1)
+		case n < 6 && len(open) == 0: // waits in line, for nothing that is given back later: that would have changed its turn
+			c := made{at: now, cost: rnd.Int64N(size) + 1}
+			var ok bool
+			if c.settle, ok = w.queue(now, c.cost); ok {
+				charges = append(charges, c)
+				open = append(open, len(charges)-1)
+			}
+			now = max(now, w.clock.Now())
 		case n < 4:
 			c := rnd.Int64N(size) + 1
 			if w.do(call{now: now, verb: take, cost: c}).d.Allowed {
-				charges = append(charges, made{now, c, -1})
+				charges = append(charges, made{at: now, cost: c})
 			}
 		case n < 7 || len(open) == 0:
 			c := rnd.Int64N(size) + 1
 			if w.do(call{now: now, verb: reserve, cost: c}).ok { // within 0: it is not delayed
-				charges = append(charges, made{now, c, reserved})
+				charges = append(charges, made{at: now, cost: c, ref: reserved})
 				open = append(open, len(charges)-1)
 				reserved++
 			}
@@ -77,6 +106,12 @@ func asIfNeverCharged(t *rapid.T, l weir.Limit, h holder) {
 			i := rnd.IntN(len(open))
 			c := &charges[open[i]]
 			open = slices.Delete(open, i, i+1)
+			if c.settle != nil { // with less it would have had another turn
+				c.cost *= rnd.Int64N(2)
+				w.move(now)
+				c.settle(c.cost)
+				continue
+			}
 			c.cost = rnd.Int64N(c.cost + 1) // settled below, or cancelled
 			w.do(call{now: now, verb: settle, ref: c.ref, cost: c.cost})
 		}
@@ -84,7 +119,11 @@ func asIfNeverCharged(t *rapid.T, l weir.Limit, h holder) {
 	without := h.open(l, true).(*live)
 	without.do(call{now: start, verb: take, cost: 1})
 	for _, c := range charges {
-		if c.cost > 0 && !without.do(call{now: c.at, verb: take, cost: c.cost}).d.Allowed {
+		if c.settle != nil && c.cost > 0 {
+			if _, ok := without.queue(c.at, c.cost); !ok {
+				t.Fatalf("%+v: without what was given back, %d at %d cannot wait", l, c.cost, c.at)
+			}
+		} else if c.cost > 0 && !without.do(call{now: c.at, verb: take, cost: c.cost}).d.Allowed {
 			t.Fatalf("%+v: without what was given back, %d at %d is refused", l, c.cost, c.at)
 		}
 	}

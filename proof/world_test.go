@@ -163,6 +163,8 @@ type limiter interface {
 	SetLimit(weir.Limit) error
 	Join(cost int64, maxDelay time.Duration) (*weir.Place, weir.Decision)
 	reserve(cost int64, maxDelay time.Duration) (reservation, bool)
+	// joinKept waits in line for a charge that may be given back after its turn. ready is closed at the turn.
+	joinKept(cost int64) (settle func(actual int64), ready <-chan struct{}, ok bool)
 }
 
 type reservation interface {
@@ -179,6 +181,14 @@ func (l one) reserve(cost int64, maxDelay time.Duration) (reservation, bool) {
 	return l.Reserve(cost, maxDelay)
 }
 
+func (l one) joinKept(cost int64) (func(int64), <-chan struct{}, bool) {
+	p, d := l.JoinKept(cost, -1)
+	if !d.Allowed {
+		return nil, nil, false
+	}
+	return p.Settle, p.Ready(), true
+}
+
 // ofKey is one key of a keyed.Limiter.
 type ofKey struct {
 	*keyed.Limiter[string]
@@ -192,6 +202,28 @@ func (l ofKey) Join(cost int64, maxDelay time.Duration) (*weir.Place, weir.Decis
 }
 func (l ofKey) reserve(cost int64, maxDelay time.Duration) (reservation, bool) {
 	return l.Limiter.Reserve(l.key, cost, maxDelay)
+}
+
+func (l ofKey) joinKept(cost int64) (func(int64), <-chan struct{}, bool) {
+	g, err := keyed.NewGroup(l.Limiter)
+	if err != nil {
+		panic(err)
+	}
+	charges := []keyed.Charge[string]{{Key: l.key, Cost: cost, Wait: true, Keep: true}}
+	if d, err := g.Take(charges); err != nil || !d.Allowed {
+		return nil, nil, false
+	}
+	settle := func(actual int64) {
+		if err := charges[0].Settle(actual); err != nil {
+			panic(err)
+		}
+	}
+	if p := charges[0].Place; p != nil {
+		return settle, p.Ready(), true
+	}
+	at := make(chan struct{})
+	close(at)
+	return settle, at, true
 }
 
 // live is a limiter on a virtual clock.

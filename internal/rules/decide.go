@@ -99,13 +99,35 @@ func ChargeTurn(r Rule, m *Memory, state []int64, due, now, cost int64) []int64 
 		return Charge(r, m, state, r.TurnTime(due-1, now), cost)
 	}
 	for i, r := range a.rules {
-		part, at := a.part(state, i), r.TurnTime(due, now)
-		if r.Plan(part, due-1, 0, cost).Wait != 0 {
-			at = r.TurnTime(due-1, now)
-		}
-		state = a.put(state, i, Charge(r, m.part(i, len(a.rules)), part, at, cost))
+		part := a.part(state, i)
+		state = a.put(state, i, Charge(r, m.part(i, len(a.rules)), part, turnOfPart(r, part, due, now, cost), cost))
 	}
 	return state
+}
+
+// BookTurn is ChargeTurn for a charge that may be given back: as a reservation with an ID.
+func BookTurn(r Rule, m *Memory, id outstanding.ID, state []int64, due, now, cost int64) ([]int64, Receipt) {
+	a, ok := r.(*allRule)
+	if !ok {
+		at := r.TurnTime(due-1, now)
+		return Book(r, m, id, state, at, at, cost)
+	}
+	c := Receipt{parts: new(partTickets)}
+	for i, r := range a.rules {
+		part := a.part(state, i)
+		at := turnOfPart(r, part, due, now, cost)
+		part, of := Book(r, m.part(i, len(a.rules)), id, part, at, at, cost)
+		state, c.parts.tickets[i] = a.put(state, i, part), of.ticket
+	}
+	return state, c
+}
+
+// turnOfPart returns the time as of which a part of an All is charged.
+func turnOfPart(r Rule, state []int64, due, now, cost int64) int64 {
+	if r.Plan(state, due-1, 0, cost).Wait != 0 {
+		due-- // this part delayed the turn
+	}
+	return r.TurnTime(due, now)
 }
 
 // Book charges ahead what goes at due, as a reservation with an ID, and returns the charge's
