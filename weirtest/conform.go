@@ -238,7 +238,7 @@ func (s Subject) try(w walk) (*difference, error) {
 // or their numbers.
 func (p *pair) endless() bool {
 	for _, m := range p.models {
-		if m.law.counted().BitLen() > 53 {
+		if m.algorithm.counted().BitLen() > 53 {
 			return true
 		}
 		if m.Clone().Peek(p.now, 0).ResetAfter > 100*365*24*time.Hour {
@@ -255,7 +255,7 @@ func (p *pair) uncountable(now int64) bool {
 		return false
 	}
 	for _, m := range p.models {
-		if m.Touched() && m.law.spent(now).BitLen() > 53 {
+		if m.Touched() && m.algorithm.spent(now).BitLen() > 53 {
 			return true
 		}
 	}
@@ -437,7 +437,7 @@ func (p *pair) call(i int, c call) (got, want string) {
 func (p *pair) text(d weir.Decision) string {
 	_, part, named := strings.Cut(d.By, "/")
 	switch {
-	case joined(p.limit) == nil:
+	case partsOf(p.limit) == nil:
 		d.By = "" // only a name
 	case named:
 		d.By = part

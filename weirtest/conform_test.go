@@ -22,7 +22,8 @@ func openKeyed(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
 	return weirtest.Keyed(k), nil
 }
 
-// walks is how many random walks there are for each limit. `make long` sets enough for a million steps.
+// walks is how many random walks there are for each limit. `make long` sets enough for a million
+// steps.
 var walks = flag.Int("walks", 60, "how many random walks of each limit")
 
 func TestKeyedConforms(t *testing.T) {
@@ -71,7 +72,8 @@ func TestLimitersConform(t *testing.T) {
 	}})
 }
 
-// stepper is an implementation as a store would have it: states by key, and the pure function, in microseconds.
+// stepper is an implementation as a store would have it: states by key, and the pure function, in
+// microseconds.
 type stepper struct {
 	p      weir.Prepared
 	c      *weirtest.Clock
@@ -117,7 +119,8 @@ func (t *told) Errorf(format string, args ...any) {
 	t.errors = append(t.errors, fmt.Sprintf(format, args...))
 }
 
-// TestConformFinds: an implementation that admits too much is found for each kind of limit, and told in a few calls.
+// TestConformFinds: an implementation that admits too much is found for each kind of limit, and
+// told in a few calls.
 func TestConformFinds(t *testing.T) {
 	var found told
 	weirtest.Conform(&found, weirtest.Subject{Tick: time.Microsecond, Seed: 1, Open: func(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {

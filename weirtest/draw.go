@@ -170,7 +170,7 @@ func (s Subject) countable(draw func(*rand.Rand) weir.Limit) func(*rand.Rand) we
 // beginsFull draws a limit to change to. It must begin full, because a key that was evicted as full
 // is like a new key. An algorithm that begins empty is used only if no state has been evicted.
 func beginsFull(l weir.Limit, kept bool) weir.Limit {
-	if parts := joined(l); parts != nil {
+	if parts := partsOf(l); parts != nil {
 		for i, p := range parts {
 			parts[i] = beginsFull(p, kept)
 		}

@@ -15,8 +15,8 @@ import (
 //
 // Times are in clock units of length tick. A Model is slow, and not safe for concurrent use.
 type Model struct {
-	tick time.Duration
-	law  law
+	tick      time.Duration
+	algorithm algorithm
 
 	charges map[int]*charge // reservations that are not settled yet, by id
 	line    []*waiter
@@ -37,8 +37,8 @@ type waiter struct {
 	id       int
 	cost     int64
 	promised *charge
-	before   law      // just before the promised charge, if the turn moves with the limit
-	turn     *big.Rat // the promised turn; nil if it is unknown
+	before   algorithm // just before the promised charge, if the turn moves with the limit
+	turn     *big.Rat  // the promised turn; nil if it is unknown
 }
 
 // NewModel returns the model of a limit whose holder knows which reservations are outstanding. It
@@ -53,13 +53,13 @@ func newModel(l weir.Limit, tick time.Duration, blind bool) *Model {
 	if err := l.Validate(); err != nil {
 		panic(err)
 	}
-	return &Model{tick: tick, law: lawOf(l, tick, blind), charges: map[int]*charge{}, blind: blind}
+	return &Model{tick: tick, algorithm: algorithmOf(l, tick, blind), charges: map[int]*charge{}, blind: blind}
 }
 
 // Clone returns an independent copy.
 func (m *Model) Clone() *Model {
 	c := *m
-	c.law = m.law.clone()
+	c.algorithm = m.algorithm.clone()
 	c.charges = maps.Clone(m.charges)
 	c.line = make([]*waiter, len(m.line))
 	for i, w := range m.line {
@@ -71,7 +71,7 @@ func (m *Model) Clone() *Model {
 
 // State returns the time at which a bucket is full, in clock units, or nil while it is untouched.
 func (m *Model) State() (z *big.Rat) {
-	if b, ok := m.law.(*bucket); ok {
+	if b, ok := m.algorithm.(*bucket); ok {
 		return b.z
 	}
 	return nil
@@ -81,10 +81,10 @@ func (m *Model) State() (z *big.Rat) {
 // changes, a key when it is first charged: a SmoothBursty stores permits from then on. Other calls
 // make it when needed.
 func (m *Model) Contact(now int64) {
-	parts, _ := all(m.law)
+	parts, _ := all(m.algorithm)
 	for _, p := range parts {
-		if _, ok := p.(*bursty); ok {
-			m.law.contact(now)
+		if _, ok := p.(*smoothBursty); ok {
+			m.algorithm.contact(now)
 			return
 		}
 	}
@@ -92,21 +92,21 @@ func (m *Model) Contact(now int64) {
 
 // Touched reports whether the state was ever touched. A touched state can still equal an untouched
 // one.
-func (m *Model) Touched() bool { return m.law.touched() }
+func (m *Model) Touched() bool { return m.algorithm.touched() }
 
 // String returns the state. Different states of a limit have different strings.
-func (m *Model) String() string { return m.law.String() }
+func (m *Model) String() string { return m.algorithm.String() }
 
 // Take decides and charges.
 func (m *Model) Take(now, cost int64) weir.Decision {
 	m.begin(now)
 	defer m.end(now)
 	d := m.decide(now, cost)
-	if cost > 0 && cost <= m.law.largest() {
-		m.law.contact(now)
+	if cost > 0 && cost <= m.algorithm.largest() {
+		m.algorithm.contact(now)
 	}
 	if d.Allowed && cost > 0 {
-		m.law.charge(whole(now), cost)
+		m.algorithm.charge(whole(now), cost)
 		m.see(&d, now)
 		m.sign(&d, now, cost)
 	}
@@ -115,7 +115,7 @@ func (m *Model) Take(now, cost int64) weir.Decision {
 
 // sign sets By to the limit of an All that decided.
 func (m *Model) sign(d *weir.Decision, now, cost int64) {
-	if j, ok := m.law.(*joint); ok {
+	if j, ok := m.algorithm.(*allOf); ok {
 		d.By = j.by(now, m.unpromised(), cost, d.Allowed)
 	}
 }
@@ -129,7 +129,7 @@ func (m *Model) Peek(now, cost int64) weir.Decision {
 
 // decide returns the decision of a Take, without changing the state.
 func (m *Model) decide(now, cost int64) (d weir.Decision) {
-	d = weir.Decision{Allowed: true, Limit: m.law.size()}
+	d = weir.Decision{Allowed: true, Limit: m.algorithm.size()}
 	defer func() { m.sign(&d, now, cost) }()
 	m.see(&d, now)
 	if cost == 0 {
@@ -137,7 +137,7 @@ func (m *Model) decide(now, cost int64) (d weir.Decision) {
 	}
 	wait, room := m.plan(now, cost)
 	if wait != nil && room != nil && wait.Sign() == 0 && room.Sign() == 0 {
-		if n, ok := m.law.(*nginx); ok {
+		if n, ok := m.algorithm.(*nginxBucket); ok {
 			d.Level = n.levelWith(now, cost)
 		}
 		return d
@@ -153,10 +153,10 @@ func (m *Model) decide(now, cost int64) (d weir.Decision) {
 // room for it to wait. Nil means never. Nothing goes before the first waiter, or before the last
 // waiter with a promised turn.
 func (m *Model) plan(now, cost int64) (wait, room *big.Rat) {
-	if cost < 0 || cost > m.law.largest() {
+	if cost < 0 || cost > m.algorithm.largest() {
 		return nil, nil
 	}
-	wait, room = m.law.plan(now, m.unpromised(), cost)
+	wait, room = m.algorithm.plan(now, m.unpromised(), cost)
 	if wait == nil || room == nil {
 		return nil, nil
 	}
@@ -176,9 +176,9 @@ func (m *Model) plan(now, cost int64) (wait, room *big.Rat) {
 
 // see sets Remaining and ResetAfter.
 func (m *Model) see(d *weir.Decision, now int64) {
-	remaining, reset := m.law.look(now, m.unpromised())
+	remaining, reset := m.algorithm.peek(now, m.unpromised())
 	d.Remaining = remaining
-	if n, ok := m.law.(*nginx); ok {
+	if n, ok := m.algorithm.(*nginxBucket); ok {
 		d.Level = n.level(now)
 	}
 	until := clamp(reset)
@@ -205,7 +205,7 @@ func (m *Model) lastTurn() *big.Rat {
 func (m *Model) Reserve(now, cost, within int64) (id int, delay time.Duration, d weir.Decision) {
 	m.begin(now)
 	defer m.end(now)
-	if !m.law.books() {
+	if !m.algorithm.chargesAhead() {
 		within = 0
 	}
 	wait, d := m.accept(now, cost, within)
@@ -221,10 +221,10 @@ func (m *Model) Reserve(now, cost, within int64) (id int, delay time.Duration, d
 			return 0, d.RetryAfter, d
 		}
 	}
-	m.law, m.line = promised.law, promised.line
+	m.algorithm, m.line = promised.algorithm, promised.line
 	var made mark
 	if cost > 0 {
-		made = m.law.book(now, add(whole(now), whole(up(wait))), cost)
+		made = m.algorithm.reserve(now, add(whole(now), whole(up(wait))), cost)
 		m.see(&d, now)
 		m.sign(&d, now, cost)
 	}
@@ -238,11 +238,11 @@ func (m *Model) Reserve(now, cost, within int64) (id int, delay time.Duration, d
 func (m *Model) promise(now int64) {
 	for i, w := range m.line {
 		if w.promised == nil {
-			if w.before = nil; m.law.moves() {
-				w.before = m.law.clone()
+			if w.before = nil; m.algorithm.turnsMove() {
+				w.before = m.algorithm.clone()
 			}
-			w.turn = m.promisedTurn(m.law, i, now)
-			w.promised = &charge{w.cost, m.law.book(now, orEnd(w.turn), w.cost)}
+			w.turn = m.promisedTurn(m.algorithm, i, now)
+			w.promised = &charge{w.cost, m.algorithm.reserve(now, orEnd(w.turn), w.cost)}
 		}
 	}
 }
@@ -256,7 +256,7 @@ func orEnd(t *big.Rat) *big.Rat {
 }
 
 // promisedTurn returns when the i-th waiter goes, if its charge comes on top of a state.
-func (m *Model) promisedTurn(before law, i int, now int64) *big.Rat {
+func (m *Model) promisedTurn(before algorithm, i int, now int64) *big.Rat {
 	wait, _ := before.plan(now, new(big.Int), m.line[i].cost)
 	if wait == nil {
 		return nil
@@ -277,10 +277,10 @@ func (m *Model) promisedTurn(before law, i int, now int64) *big.Rat {
 
 // accept returns the decision of Reserve and Join.
 func (m *Model) accept(now, cost, within int64) (wait *big.Rat, d weir.Decision) {
-	d = weir.Decision{Limit: m.law.size(), RetryAfter: weir.Never}
+	d = weir.Decision{Limit: m.algorithm.size(), RetryAfter: weir.Never}
 	defer func() { m.sign(&d, now, cost) }()
-	if cost > 0 && cost <= m.law.largest() {
-		m.law.contact(now)
+	if cost > 0 && cost <= m.algorithm.largest() {
+		m.algorithm.contact(now)
 	}
 	m.see(&d, now)
 	if cost == 0 {
@@ -316,12 +316,12 @@ func (m *Model) Settle(now int64, id int, actual int64) {
 	}
 	delete(m.charges, id)
 	if actual >= c.cost && c.mark != nil {
-		m.law.drop(c.mark)
+		m.algorithm.drop(c.mark)
 	}
 	switch {
 	case actual > c.cost:
-		m.law.contact(now)
-		m.law.charge(whole(now), actual-c.cost)
+		m.algorithm.contact(now)
+		m.algorithm.charge(whole(now), actual-c.cost)
 	case actual < c.cost:
 		m.giveBack(now, c, c.cost-actual)
 	}
@@ -329,7 +329,7 @@ func (m *Model) Settle(now int64, id int, actual int64) {
 
 func (m *Model) giveBack(now int64, c *charge, amount int64) {
 	if c.mark != nil {
-		m.law.giveBack(now, c.mark, amount)
+		m.algorithm.giveBack(now, c.mark, amount)
 	}
 }
 
@@ -348,7 +348,7 @@ func (m *Model) Join(now, cost, within int64) (id int, delay time.Duration, d we
 			m.due = add(whole(now), wait)
 		}
 	} else if cost > 0 {
-		m.law.charge(whole(now), cost)
+		m.algorithm.charge(whole(now), cost)
 	}
 	if m.see(&d, now); wait.Sign() == 0 {
 		m.sign(&d, now, cost)
@@ -417,7 +417,7 @@ func (m *Model) appoint(seen *big.Rat) {
 	case m.line[0].promised != nil:
 		m.due = m.line[0].turn
 	default:
-		m.due = m.law.turn(seen, m.line[0].cost)
+		m.due = m.algorithm.turn(seen, m.line[0].cost)
 	}
 	m.waited = m.due != nil && m.due.Cmp(seen) > 0
 }
@@ -427,18 +427,18 @@ func (m *Model) serve(now int64) {
 	for m.due != nil && m.due.Cmp(whole(now)) <= 0 {
 		w := m.line[0]
 		m.line = m.line[1:]
-		j, ok := m.law.(*joint)
+		j, ok := m.algorithm.(*allOf)
 		switch {
 		case w.promised != nil:
 			if w.promised.mark != nil {
-				m.law.drop(w.promised.mark)
+				m.algorithm.drop(w.promised.mark)
 			}
 		case ok && m.waited:
 			j.serve(m.due, now, w.cost)
 		default:
-			m.law.charge(m.law.asOf(m.due, now), w.cost)
+			m.algorithm.charge(m.algorithm.asOf(m.due, now), w.cost)
 		}
-		m.appoint(m.law.asOf(whole(up(m.due)), now))
+		m.appoint(m.algorithm.asOf(whole(up(m.due)), now))
 	}
 }
 
@@ -446,16 +446,16 @@ func (m *Model) serve(now int64) {
 func (m *Model) SetLimit(now int64, l weir.Limit) {
 	m.begin(now)
 	defer m.end(now)
-	old := m.law
-	if old.same(lawOf(l, m.tick, m.blind)) {
+	old := m.algorithm
+	if old.same(algorithmOf(l, m.tick, m.blind)) {
 		return
 	}
-	m.law = change(now, old.clone(), lawOf(l, m.tick, m.blind))
+	m.algorithm = change(now, old.clone(), algorithmOf(l, m.tick, m.blind))
 	moved := func(c *charge) *charge {
 		if c.mark == nil {
 			return c
 		}
-		return &charge{c.cost, changeMark(now, old, c.mark, lawOf(l, m.tick, m.blind))}
+		return &charge{c.cost, changeMark(now, old, c.mark, algorithmOf(l, m.tick, m.blind))}
 	}
 	for id, c := range m.charges {
 		m.charges[id] = moved(c)
@@ -464,13 +464,13 @@ func (m *Model) SetLimit(now int64, l weir.Limit) {
 	for _, w := range m.line {
 		if w.promised != nil {
 			w.promised = moved(w.promised)
-			if w.before != nil && m.law.moves() {
-				w.before = change(now, w.before, lawOf(l, m.tick, m.blind))
+			if w.before != nil && m.algorithm.turnsMove() {
+				w.before = change(now, w.before, algorithmOf(l, m.tick, m.blind))
 			} else {
 				w.before = nil
 			}
 		}
-		if w.cost <= m.law.largest() {
+		if w.cost <= m.algorithm.largest() {
 			line = append(line, w)
 		} else if w.promised != nil {
 			m.giveBack(now, w.promised, w.cost)

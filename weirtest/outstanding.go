@@ -74,7 +74,7 @@ const maxAgain = 64
 // It holds all charges since the oldest outstanding reservation. To give one back, it repeats the
 // charges without it. It is a value, too.
 type again struct {
-	before  law // the state before all of them; nil if nothing is outstanding
+	before  algorithm // the state before all of them; nil if nothing is outstanding
 	charges []chargeAgain
 }
 
@@ -84,11 +84,11 @@ type chargeAgain struct {
 	goes *big.Rat // when its work goes
 }
 
-// a remade law can repeat charges.
+// a remade algorithm can repeat charges.
 type remade interface {
-	law
+	algorithm
 	make(chargeAgain)
-	bare() law // a copy without outstanding reservations
+	bare() algorithm // a copy without outstanding reservations
 }
 
 // charged records a charge that is about to be made.
@@ -126,7 +126,7 @@ func (a again) trimmed() again {
 
 // giveBack returns the state without an amount of a reservation's cost, or nil if the reservation
 // is not outstanding.
-func (a again) giveBack(id int, amount int64) (law, again) {
+func (a again) giveBack(id int, amount int64) (algorithm, again) {
 	i := slices.IndexFunc(a.charges, func(c chargeAgain) bool { return c.id == id })
 	if i < 0 {
 		return nil, a

@@ -60,7 +60,8 @@ func (s *settable) SetLimit(next weir.Limit) error {
 	return nil
 }
 
-// reserving is one that reserves. It does not change its limit, after which a store gives nothing back.
+// reserving is one that reserves. It does not change its limit, after which a store gives nothing
+// back.
 type reserving struct{ storeSubject }
 
 type storeReservation struct {
@@ -262,7 +263,8 @@ func TestStoreSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestStoreIsBounded: keys as good as new make room; where there are none, a new key is an error, and no other is forgotten.
+// TestStoreIsBounded: keys as good as new make room; where there are none, a new key is an error,
+// and no other is forgotten.
 func TestStoreIsBounded(t *testing.T) {
 	s, clock := newStore()
 	day := weir.FixedWindow{Limit: 1, Window: 24 * time.Hour}

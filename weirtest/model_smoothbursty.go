@@ -9,12 +9,13 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// bursty is the law of SmoothBursty (SEMANTICS 8): one number, the time of the next free permit less the time that the stored ones took to
-// come. A charge may go from then on, whatever its cost, and the next one waits for it.
-type bursty struct {
+// smoothBursty is the model of SmoothBursty (SEMANTICS 8). Its state is f: the time of the next
+// free permit, minus the time in which the stored permits came. From f on a charge of any cost goes
+// on, and the next one waits for it.
+type smoothBursty struct {
 	tick  time.Duration
-	t     *big.Rat // clock units that bring a permit; 0 for a rate without end
-	store *big.Rat // clock units whose permits are stored
+	t     *big.Rat // clock units in which a permit comes; 0 for Unlimited
+	store *big.Rat // the clock units whose permits can be stored
 
 	f *big.Rat // nil while untouched
 	x *big.Rat // all that was ever given back, in clock units
@@ -24,8 +25,8 @@ type bursty struct {
 	ids   int
 }
 
-// burstyMark is f and x just after a charge, its id among those outstanding, and its cost in permits and in time, which stays where the rate
-// changes.
+// burstyMark has f and x just after a charge, the id of the outstanding reservation, and its cost
+// in permits and in time. A change of the rate does not change the cost in time.
 type burstyMark struct {
 	f, x *big.Rat
 	id   int
@@ -33,8 +34,8 @@ type burstyMark struct {
 	time *big.Rat
 }
 
-func newBursty(l weir.SmoothBursty, tick time.Duration, blind bool) *bursty {
-	b := &bursty{tick: tick, t: new(big.Rat), x: new(big.Rat), blind: blind}
+func newBursty(l weir.SmoothBursty, tick time.Duration, blind bool) *smoothBursty {
+	b := &smoothBursty{tick: tick, t: new(big.Rat), x: new(big.Rat), blind: blind}
 	if l.Rate != weir.Unlimited {
 		b.t = perToken(l.Rate, tick)
 	}
@@ -47,31 +48,32 @@ func newBursty(l weir.SmoothBursty, tick time.Duration, blind bool) *bursty {
 	return b
 }
 
-// permits is how many come in a span, a whole number.
-func (b *bursty) permits(span *big.Rat) int64 {
+// permits returns how many whole permits come in a span.
+func (b *smoothBursty) permits(span *big.Rat) int64 {
 	if b.t.Sign() == 0 {
 		return math.MaxInt64
 	}
 	return down(quo(span, b.t))
 }
 
-func (b *bursty) size() int64    { return b.permits(b.store) }
-func (b *bursty) largest() int64 { return b.permits(whole(int64(century / b.tick))) }
-func (b *bursty) books() bool    { return true }
-func (b *bursty) moves() bool    { return true }
-func (b *bursty) touched() bool  { return b.f != nil }
-func (b *bursty) clone() law     { c := *b; return &c }
-func (b *bursty) String() string { return fmt.Sprint(b.f, b.x, b.open) }
+func (b *smoothBursty) size() int64        { return b.permits(b.store) }
+func (b *smoothBursty) largest() int64     { return b.permits(whole(int64(century / b.tick))) }
+func (b *smoothBursty) chargesAhead() bool { return true }
+func (b *smoothBursty) turnsMove() bool    { return true }
+func (b *smoothBursty) touched() bool      { return b.f != nil }
+func (b *smoothBursty) clone() algorithm   { c := *b; return &c }
+func (b *smoothBursty) String() string     { return fmt.Sprint(b.f, b.x, b.open) }
 
-// contact is when permits begin to be stored, where any are and they take time to come.
-func (b *bursty) contact(now int64) {
+// contact starts the storing of permits.
+func (b *smoothBursty) contact(now int64) {
 	if b.f == nil && b.store.Sign() > 0 && b.t.Sign() > 0 {
 		b.f = b.level(whole(now))
 	}
 }
 
-// level is f at a time: no more than what is stored in the time of the store. Nothing is stored at first; of a rate without end all is.
-func (b *bursty) level(at *big.Rat) *big.Rat {
+// level returns f at a time, at least the time minus store, because no more permits are stored. At
+// first nothing is stored; with an Unlimited rate everything is.
+func (b *smoothBursty) level(at *big.Rat) *big.Rat {
 	switch least := sub(at, b.store); {
 	case b.f != nil:
 		return largest(b.f, least)
@@ -81,7 +83,7 @@ func (b *bursty) level(at *big.Rat) *big.Rat {
 	return smallest(at, sub(whole(math.MaxInt64), b.store))
 }
 
-func (b *bursty) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat) {
+func (b *smoothBursty) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat) {
 	f := add(b.level(whole(now)), mul(b.t, exact(ahead)))
 	if add(add(f, mul(b.t, whole(cost))), b.store).Cmp(whole(math.MaxInt64)) > 0 {
 		return nil, nil // the end of the clock
@@ -89,7 +91,7 @@ func (b *bursty) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Ra
 	return named(sub(f, whole(now)), b.tick), new(big.Rat)
 }
 
-func (b *bursty) look(now int64, ahead *big.Int) (remaining int64, reset *big.Int) {
+func (b *smoothBursty) peek(now int64, ahead *big.Int) (remaining int64, reset *big.Int) {
 	t := whole(now)
 	f := add(b.level(t), mul(b.t, exact(ahead)))
 	if f.Cmp(t) <= 0 {
@@ -98,25 +100,25 @@ func (b *bursty) look(now int64, ahead *big.Int) (remaining int64, reset *big.In
 	return remaining, ceil(sub(add(f, b.store), t))
 }
 
-func (b *bursty) charge(at *big.Rat, cost int64) { b.chargeBehind(b.used(at), at, cost) }
+func (b *smoothBursty) charge(at *big.Rat, cost int64) { b.chargeBehind(b.used(at), at, cost) }
 
-// fits reports whether what is charged comes before the end of the clock.
-func (b *bursty) fits(at *big.Rat, cost int64) bool {
+// fits reports whether f stays before the end of the clock after a charge.
+func (b *smoothBursty) fits(at *big.Rat, cost int64) bool {
 	return add(add(b.level(at), mul(b.t, whole(cost))), b.store).Cmp(whole(math.MaxInt64)) <= 0
 }
 
-// used is how long it takes until all that can be stored is.
-func (b *bursty) used(at *big.Rat) *big.Rat { return sub(add(b.level(at), b.store), at) }
+// used returns how long it takes until the store is full.
+func (b *smoothBursty) used(at *big.Rat) *big.Rat { return sub(add(b.level(at), b.store), at) }
 
-// chargeBehind charges what goes when there is a backlog.
-func (b *bursty) chargeBehind(backlog, at *big.Rat, cost int64) {
+// chargeBehind charges work that goes on when the backlog is as given.
+func (b *smoothBursty) chargeBehind(backlog, at *big.Rat, cost int64) {
 	if b.open = b.open.charged(backlog); !b.fits(at, cost) {
-		b.open = nil // a debt that is too long is forgotten in part
+		b.open = nil // f cannot hold the whole debt, so nothing can be given back exactly
 	}
 	b.f = smallest(add(b.level(at), mul(b.t, whole(cost))), sub(whole(math.MaxInt64), b.store))
 }
 
-func (b *bursty) book(now int64, _ *big.Rat, cost int64) mark {
+func (b *smoothBursty) reserve(now int64, _ *big.Rat, cost int64) mark {
 	fits := b.fits(whole(now), cost)
 	b.chargeBehind(smallest(b.used(whole(now)), b.store), whole(now), cost)
 	if b.ids++; !b.blind && fits {
@@ -125,10 +127,10 @@ func (b *bursty) book(now int64, _ *big.Rat, cost int64) mark {
 	return burstyMark{b.f, b.x, b.ids, cost, mul(b.t, whole(cost))}
 }
 
-func (b *bursty) drop(m mark) { b.open = b.open.without(m.(burstyMark).id) }
+func (b *smoothBursty) drop(m mark) { b.open = b.open.without(m.(burstyMark).id) }
 
 // parts rounds a span down to what a state can hold.
-func (b *bursty) parts(span *big.Rat) *big.Rat {
+func (b *smoothBursty) parts(span *big.Rat) *big.Rat {
 	n := whole(1)
 	if b.t.Sign() > 0 {
 		n = exact(b.t.Denom())
@@ -136,9 +138,9 @@ func (b *bursty) parts(span *big.Rat) *big.Rat {
 	return quo(exact(floor(mul(span, n))), n)
 }
 
-// giveBack is that of a token bucket, which is full when f lies the store before now. Of later work some may wait for its time as soon as
-// more than one permit is owed.
-func (b *bursty) giveBack(now int64, m mark, amount int64) {
+// giveBack is that of a token bucket, which is full when f is now minus store. Later work may be
+// delayed as soon as more than one permit is owed.
+func (b *smoothBursty) giveBack(now int64, m mark, amount int64) {
 	c, t := m.(burstyMark), whole(now)
 	if !b.blind {
 		var give *big.Rat
@@ -161,7 +163,7 @@ func (b *bursty) giveBack(now int64, m mark, amount int64) {
 	}
 }
 
-func (b *bursty) turn(seen *big.Rat, cost int64) *big.Rat {
+func (b *smoothBursty) turn(seen *big.Rat, cost int64) *big.Rat {
 	at := largest(seen, b.level(seen))
 	if named(sub(at, seen), b.tick) == nil || up(add(add(b.level(at), mul(b.t, whole(cost))), b.store)) == math.MaxInt64 {
 		return nil
@@ -169,16 +171,16 @@ func (b *bursty) turn(seen *big.Rat, cost int64) *big.Rat {
 	return at
 }
 
-func (b *bursty) asOf(turn *big.Rat, now int64) *big.Rat { return late(turn, now, b.tick) }
+func (b *smoothBursty) asOf(turn *big.Rat, now int64) *big.Rat { return late(turn, now, b.tick) }
 
-func (b *bursty) same(o law) bool {
-	c, ok := o.(*bursty)
+func (b *smoothBursty) same(o algorithm) bool {
+	c, ok := o.(*smoothBursty)
 	return ok && b.t.Cmp(c.t) == 0 && b.store.Cmp(c.store) == 0
 }
 
-// become is Guava's setRate: f stays, but for what the new store has no room for.
-func (b *bursty) become(now int64, o law) law {
-	next, ok := o.(*bursty)
+// changedTo is Guava's setRate: f stays, except for permits that no longer fit into the store.
+func (b *smoothBursty) changedTo(now int64, o algorithm) algorithm {
+	next, ok := o.(*smoothBursty)
 	switch {
 	case !ok:
 		return transfer(now, b, o)
@@ -186,7 +188,7 @@ func (b *bursty) become(now int64, o law) law {
 		return next
 	}
 	next.f = largest(b.level(whole(now)), sub(whole(now), next.store))
-	if next.t.Sign() > 0 { // a state has so many parts to a clock unit
+	if next.t.Sign() > 0 { // a state counts in these fractions of a clock unit
 		parts := exact(next.t.Denom())
 		next.f = smallest(quo(exact(ceil(mul(next.f, parts))), parts), sub(whole(math.MaxInt64), next.store))
 	} else {
@@ -199,9 +201,9 @@ func (b *bursty) become(now int64, o law) law {
 	return next
 }
 
-// remark: a debt is a time, and stays one.
-func (b *bursty) remark(_ int64, m mark, o law) mark {
-	next, ok := o.(*bursty)
+// convertMark keeps the time, because a debt is a time.
+func (b *smoothBursty) convertMark(_ int64, m mark, o algorithm) mark {
+	next, ok := o.(*smoothBursty)
 	if !ok || b.blind {
 		return nil
 	}
@@ -210,16 +212,16 @@ func (b *bursty) remark(_ int64, m mark, o law) mark {
 	return c
 }
 
-func (b *bursty) spent(now int64) *big.Int {
+func (b *smoothBursty) spent(now int64) *big.Int {
 	if b.t.Sign() == 0 {
 		return new(big.Int)
 	}
 	return ceil(quo(sub(add(b.level(whole(now)), b.store), whole(now)), b.t))
 }
 
-func (b *bursty) counted() *big.Int { return new(big.Int) }
+func (b *smoothBursty) counted() *big.Int { return new(big.Int) }
 
-func (b *bursty) load(now int64, spent *big.Int) {
+func (b *smoothBursty) load(now int64, spent *big.Int) {
 	b.contact(now)
 	b.charge(whole(now), clamp(spent))
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// A law is an algorithm with its state, as SEMANTICS defines it. The Model uses it to decide, to
-// reserve and to keep a queue.
+// A algorithm is an algorithm with its state, as SEMANTICS defines it. The Model uses it to decide,
+// to reserve and to keep a queue.
 //
-// Times are clock readings or durations in clock units, as exact fractions if the law needs them. A
-// nil time means never.
-type law interface {
-	size() int64    // Decision.Limit
-	largest() int64 // the most that one charge may take
-	books() bool    // whether work can be charged ahead of its time
+// Times are clock readings or durations in clock units, as exact fractions if the algorithm needs
+// them. A nil time means never.
+type algorithm interface {
+	size() int64        // Decision.Limit
+	largest() int64     // the most that one charge may take
+	chargesAhead() bool // whether work can be charged ahead of its time
 
 	// contact records the first contact of a state whose start differs from its idle state.
 	contact(now int64)
@@ -25,12 +25,12 @@ type law interface {
 	// plan returns how long from now a cost has to wait, and how long until there is a place for it
 	// in the queue. Costs of ahead in total will be charged before it.
 	plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat)
-	// look returns the largest cost that a Take would admit, and how long until the state equals an
+	// peek returns the largest cost that a Take would admit, and how long until the state equals an
 	// untouched one.
-	look(now int64, ahead *big.Int) (remaining int64, reset *big.Int)
+	peek(now int64, ahead *big.Int) (remaining int64, reset *big.Int)
 	charge(at *big.Rat, cost int64)
-	// book charges work ahead of time that is due at due. Its mark is for giveBack.
-	book(now int64, due *big.Rat, cost int64) mark
+	// reserve charges work ahead of time that is due at due. Its mark is for giveBack.
+	reserve(now int64, due *big.Rat, cost int64) mark
 	giveBack(now int64, m mark, amount int64)
 	// drop ends a reservation without giving anything back.
 	drop(m mark)
@@ -40,13 +40,13 @@ type law interface {
 	// asOf returns the time as of which a turn is charged that is noticed at now.
 	asOf(turn *big.Rat, now int64) *big.Rat
 
-	// same reports whether another law decides alike.
-	same(law) bool
-	// become returns the law after a change of the limit, with the state carried over.
-	become(now int64, next law) law
-	// remark returns the mark of a charge after that change, or nil if nothing can be given back
-	// any more.
-	remark(now int64, m mark, next law) mark
+	// same reports whether another algorithm decides alike.
+	same(algorithm) bool
+	// changedTo returns the algorithm after a change of the limit, with the state carried over.
+	changedTo(now int64, next algorithm) algorithm
+	// convertMark returns the mark of a charge after that change, or nil if nothing can be given
+	// back any more.
+	convertMark(now int64, m mark, next algorithm) mark
 	// spent returns what was used, with debt, rounded up. load charges that much to an untouched
 	// state.
 	spent(now int64) *big.Int
@@ -54,11 +54,11 @@ type law interface {
 	// counted returns the largest number of tokens in the state, or 0 if the state consists of
 	// times.
 	counted() *big.Int
-	// moves reports whether times that were promised to waiters are computed again after a change
-	// of the limit.
-	moves() bool
+	// turnsMove reports whether times that were promised to waiters are computed again after a
+	// change of the limit.
+	turnsMove() bool
 
-	clone() law
+	clone() algorithm
 	String() string
 }
 
@@ -71,11 +71,11 @@ const (
 	lateness = 10 * time.Millisecond
 )
 
-// lawOf returns an untouched law. It panics for a limit without a model. A blind law does not know
-// which reservations are outstanding.
-func lawOf(l weir.Limit, tick time.Duration, blind bool) law {
-	if parts := joined(l); parts != nil {
-		return newJoint(parts, tick, blind)
+// algorithmOf returns an untouched algorithm. It panics for a limit without a model. A blind
+// algorithm does not know which reservations are outstanding.
+func algorithmOf(l weir.Limit, tick time.Duration, blind bool) algorithm {
+	if parts := partsOf(l); parts != nil {
+		return newAllOf(parts, tick, blind)
 	}
 	switch l := l.(type) {
 	case weir.TokenBucket:
@@ -84,7 +84,7 @@ func lawOf(l weir.Limit, tick time.Duration, blind bool) law {
 		return b
 	case weir.LeakyBucket:
 		b := newBucket(l.Rate, tick, l.Queue+1, 0)
-		b.leaky, b.passes, b.blind = true, l.DelayAfter, blind
+		b.leaky, b.delayAfter, b.blind = true, l.DelayAfter, blind
 		return b
 	case weir.IntervalBucket:
 		return newInterval(l, tick, blind)
@@ -106,9 +106,9 @@ func lawOf(l weir.Limit, tick time.Duration, blind bool) law {
 	panic(fmt.Sprintf("weirtest: no model of %T", l))
 }
 
-// transfer carries the state over to a law of another algorithm: it charges what was used, once, to
-// an untouched state.
-func transfer(now int64, old, next law) law {
+// transfer carries the state over to an algorithm of another algorithm: it charges what was used,
+// once, to an untouched state.
+func transfer(now int64, old, next algorithm) algorithm {
 	if !old.touched() {
 		return next
 	}
@@ -133,7 +133,7 @@ func named(d *big.Rat, tick time.Duration) *big.Rat {
 	return largest(d, new(big.Rat))
 }
 
-// late implements asOf for a law that compensates turns that are noticed late.
+// late implements asOf for an algorithm that compensates turns that are noticed late.
 func late(turn *big.Rat, now int64, tick time.Duration) *big.Rat {
 	return largest(turn, sub(whole(now), whole(int64(lateness/tick))))
 }

@@ -10,53 +10,56 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// list is the law of SlidingLog (SEMANTICS 6): the charges, in order. A charge counts for as long as the window from its time on, and is
-// kept for as long, by the clock: a promise that makes it leave may be given back.
-type list struct {
+// slidingLog is the model of SlidingLog (SEMANTICS 6): a list of the charges, in order. A charge
+// counts for one window from its time on. It is kept until the clock, not only a promised time, is
+// that far: the reservation with that promised time may still be cancelled.
+type slidingLog struct {
 	tick   time.Duration
 	limit  int64
 	window int64 // clock units
 	most   int   // how many are remembered
 
 	made     bool
-	charges  []listed // never changed in place
-	promised *int64   // the latest time promised that lay ahead when it was
+	charges  []loggedCharge // never changed in place
+	promised *int64         // the latest promised time that was ahead when it was promised
 }
 
-// listed is a charge that is remembered.
-type listed struct{ at, cost int64 }
+// loggedCharge is a charge that is remembered.
+type loggedCharge struct{ at, cost int64 }
 
-// listMark is a charge, the latest promise before it, and the two charges that became one to make room for it.
+// listMark has a charge, the latest promised time before it, and the two charges that were merged
+// to make room for it.
 type listMark struct {
-	listed
+	loggedCharge
 	before *int64
-	joined []listed
+	joined []loggedCharge
 }
 
-func newList(l weir.SlidingLog, tick time.Duration) *list {
+func newList(l weir.SlidingLog, tick time.Duration) *slidingLog {
 	most := l.MaxEntries
 	if most == 0 {
 		most = int(max(2, min(l.Limit, 4096)))
 	}
-	return &list{tick: tick, limit: l.Limit, window: int64(l.Window / tick), most: most}
+	return &slidingLog{tick: tick, limit: l.Limit, window: int64(l.Window / tick), most: most}
 }
 
-func (l *list) size() int64    { return l.limit }
-func (l *list) largest() int64 { return l.limit }
-func (l *list) books() bool    { return true }
-func (l *list) moves() bool    { return false }
-func (l *list) contact(int64)  {}
-func (l *list) touched() bool  { return l.made }
-func (l *list) clone() law     { c := *l; return &c }
-func (l *list) String() string {
+func (l *slidingLog) size() int64        { return l.limit }
+func (l *slidingLog) largest() int64     { return l.limit }
+func (l *slidingLog) chargesAhead() bool { return true }
+func (l *slidingLog) turnsMove() bool    { return false }
+func (l *slidingLog) contact(int64)      {}
+func (l *slidingLog) touched() bool      { return l.made }
+func (l *slidingLog) clone() algorithm   { c := *l; return &c }
+func (l *slidingLog) String() string {
 	if l.promised != nil {
 		return fmt.Sprint(l.charges, *l.promised)
 	}
 	return fmt.Sprint(l.made, l.charges)
 }
 
-// counts is the time that counts at a reading, and whether it is one that was promised: that of the newest charge for an earlier reading.
-func (l *list) counts(now int64) (t int64, promised bool) {
+// counts returns the time at which the state is evaluated, and whether it is a promised time. A
+// clock reading before the newest charge counts as the time of that charge.
+func (l *slidingLog) counts(now int64) (t int64, promised bool) {
 	if t = now; l.promised != nil && *l.promised > now {
 		t, promised = *l.promised, true
 	}
@@ -66,8 +69,8 @@ func (l *list) counts(now int64) (t int64, promised bool) {
 	return t, promised
 }
 
-// live is the charges that count at t: those that were not made the window or longer ago.
-func (l *list) live(t int64) (live []listed, sum *big.Int) {
+// live returns the charges that count at t: those made less than a window ago.
+func (l *slidingLog) live(t int64) (live []loggedCharge, sum *big.Int) {
 	sum = new(big.Int)
 	for _, c := range l.charges {
 		if new(big.Int).Add(big.NewInt(c.at), big.NewInt(l.window)).Cmp(big.NewInt(t)) > 0 {
@@ -78,8 +81,8 @@ func (l *list) live(t int64) (live []listed, sum *big.Int) {
 	return live, sum
 }
 
-// when is the first time from t on at which a cost fits: charges leave one by one.
-func (l *list) when(t, cost int64) *big.Int {
+// when returns the first time from t on at which a cost fits, as charges leave one by one.
+func (l *slidingLog) when(t, cost int64) *big.Int {
 	at := big.NewInt(t)
 	live, sum := l.live(t)
 	for _, c := range live {
@@ -92,8 +95,8 @@ func (l *list) when(t, cost int64) *big.Int {
 	return at
 }
 
-// plan behind others goes by volume: after the first part of it, each further limit takes a window.
-func (l *list) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat) {
+// plan behind others adds up the costs: after the first part, each further Limit takes a window.
+func (l *slidingLog) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat) {
 	t, promised := l.counts(now)
 	at := l.when(t, cost)
 	if ahead.Sign() > 0 {
@@ -116,7 +119,7 @@ func (l *list) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat)
 	return exact(until), new(big.Rat)
 }
 
-func (l *list) look(now int64, ahead *big.Int) (remaining int64, reset *big.Int) {
+func (l *slidingLog) peek(now int64, ahead *big.Int) (remaining int64, reset *big.Int) {
 	t, promised := l.counts(now)
 	_, sum := l.live(t)
 	reset = new(big.Int)
@@ -136,9 +139,9 @@ func (l *list) look(now int64, ahead *big.Int) (remaining int64, reset *big.Int)
 	return max(0, clamp(left.Sub(left, ahead))), reset
 }
 
-func (l *list) charge(at *big.Rat, cost int64) { l.book(down(at), at, cost) }
+func (l *slidingLog) charge(at *big.Rat, cost int64) { l.reserve(down(at), at, cost) }
 
-func (l *list) book(now int64, due *big.Rat, cost int64) mark {
+func (l *slidingLog) reserve(now int64, due *big.Rat, cost int64) mark {
 	at := max(now, down(due))
 	if l.promised != nil {
 		at = max(at, *l.promised)
@@ -153,22 +156,23 @@ func (l *list) book(now int64, due *big.Rat, cost int64) mark {
 	}
 	kept, _ := l.live(now)
 	kept, joined := l.bounded(kept, t, 1)
-	l.made, l.charges = true, append(kept, listed{t, cost})
-	return listMark{listed{t, cost}, before, joined}
+	l.made, l.charges = true, append(kept, loggedCharge{t, cost})
+	return listMark{loggedCharge{t, cost}, before, joined}
 }
 
-// bounded makes the oldest two charges one that leaves with the later of them, until there is room for more: first of those that count at t,
-// of which as many are remembered as the limit says, and then of all, of which there may be twice as many. It returns the last two that
-// became one.
-func (l *list) bounded(charges []listed, t int64, more int) (_, joined []listed) {
+// bounded merges the oldest two charges into one that leaves with the later of them, until there is
+// room for more charges. It does so for the charges that count at t, of which MaxEntries are kept,
+// and then for all charges, of which twice as many are kept. It returns the last two that were
+// merged.
+func (l *slidingLog) bounded(charges []loggedCharge, t int64, more int) (_, joined []loggedCharge) {
 	count := func() int {
-		live, _ := (&list{window: l.window, charges: charges}).live(t)
+		live, _ := (&slidingLog{window: l.window, charges: charges}).live(t)
 		return len(live)
 	}
 	join := func(i int) {
 		joined = slices.Clone(charges[i : i+2])
 		cost := new(big.Int).Add(big.NewInt(joined[0].cost), big.NewInt(joined[1].cost))
-		charges = append(append(slices.Clone(charges[:i]), listed{joined[1].at, clamp(cost)}), charges[i+2:]...)
+		charges = append(append(slices.Clone(charges[:i]), loggedCharge{joined[1].at, clamp(cost)}), charges[i+2:]...)
 	}
 	for n := count(); n+more > l.most; n = count() {
 		join(len(charges) - n)
@@ -179,13 +183,14 @@ func (l *list) bounded(charges []listed, t int64, more int) (_, joined []listed)
 	return slices.Clone(charges), joined
 }
 
-// giveBack takes from the newest charge of that time and cost. Where it was the newest of all, those that became one for it are two again,
-// and the latest promise is the one before, or that of the charge that is the newest now where that is earlier. Of several charges of one
-// time it is not known which was promised: it stays so until none is left.
-func (l *list) giveBack(_ int64, m mark, amount int64) {
+// giveBack removes the newest charge of that time and cost. If it was the newest of all, the
+// charges that were merged for it are two again, and the latest promised time is the one before it,
+// or the time of the charge that is now the newest if that is earlier. Of several charges of one
+// time, it is not known which one was promised, so the promise stays until all of them are gone.
+func (l *slidingLog) giveBack(_ int64, m mark, amount int64) {
 	c := m.(listMark)
 	i := len(l.charges) - 1
-	for i >= 0 && l.charges[i] != c.listed {
+	for i >= 0 && l.charges[i] != c.loggedCharge {
 		i--
 	}
 	if i < 0 {
@@ -212,18 +217,18 @@ func (l *list) giveBack(_ int64, m mark, amount int64) {
 	l.part(c.joined)
 }
 
-// part makes two charges of the one that they became, where it is still there.
-func (l *list) part(joined []listed) {
+// part splits a merged charge into two again, if it is still there.
+func (l *slidingLog) part(joined []loggedCharge) {
 	if joined == nil {
 		return
 	}
-	one := listed{joined[1].at, clamp(new(big.Int).Add(big.NewInt(joined[0].cost), big.NewInt(joined[1].cost)))}
+	one := loggedCharge{joined[1].at, clamp(new(big.Int).Add(big.NewInt(joined[0].cost), big.NewInt(joined[1].cost)))}
 	if i := slices.Index(l.charges, one); i >= 0 && (i == 0 || l.charges[i-1].at <= joined[0].at) {
 		l.charges = slices.Replace(l.charges, i, i+1, joined...)
 	}
 }
 
-func (l *list) turn(seen *big.Rat, cost int64) *big.Rat {
+func (l *slidingLog) turn(seen *big.Rat, cost int64) *big.Rat {
 	wait, _ := l.plan(up(seen), new(big.Int), cost)
 	if wait == nil || up(add(seen, wait)) == math.MaxInt64 {
 		return nil
@@ -231,16 +236,16 @@ func (l *list) turn(seen *big.Rat, cost int64) *big.Rat {
 	return add(whole(up(seen)), wait)
 }
 
-func (l *list) asOf(_ *big.Rat, now int64) *big.Rat { return whole(now) }
+func (l *slidingLog) asOf(_ *big.Rat, now int64) *big.Rat { return whole(now) }
 
-func (l *list) same(o law) bool {
-	c, ok := o.(*list)
+func (l *slidingLog) same(o algorithm) bool {
+	c, ok := o.(*slidingLog)
 	return ok && l.limit == c.limit && l.window == c.window && l.most == c.most
 }
 
-// become keeps what has not left.
-func (l *list) become(now int64, o law) law {
-	next, ok := o.(*list)
+// changedTo keeps the charges that have not left.
+func (l *slidingLog) changedTo(now int64, o algorithm) algorithm {
+	next, ok := o.(*slidingLog)
 	if !ok {
 		return transfer(now, l, o)
 	}
@@ -252,22 +257,22 @@ func (l *list) become(now int64, o law) law {
 	return next
 }
 
-func (l *list) drop(mark) {}
+func (l *slidingLog) drop(mark) {}
 
-func (l *list) remark(_ int64, m mark, o law) mark {
-	if _, ok := o.(*list); ok {
+func (l *slidingLog) convertMark(_ int64, m mark, o algorithm) mark {
+	if _, ok := o.(*slidingLog); ok {
 		return m
 	}
 	return nil
 }
 
-func (l *list) spent(now int64) *big.Int {
+func (l *slidingLog) spent(now int64) *big.Int {
 	t, _ := l.counts(now)
 	_, sum := l.live(t)
 	return sum
 }
 
-func (l *list) counted() *big.Int {
+func (l *slidingLog) counted() *big.Int {
 	sum := new(big.Int)
 	for _, c := range l.charges {
 		sum.Add(sum, big.NewInt(c.cost))
@@ -275,4 +280,6 @@ func (l *list) counted() *big.Int {
 	return sum
 }
 
-func (l *list) load(now int64, spent *big.Int) { l.charge(whole(now), min(clamp(spent), l.limit)) }
+func (l *slidingLog) load(now int64, spent *big.Int) {
+	l.charge(whole(now), min(clamp(spent), l.limit))
+}

@@ -9,9 +9,9 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// counter is the law of SlidingCounter (SEMANTICS 5): the count of the window, and that of the one before, of which counts what a window
-// that slides with time still covers.
-type counter struct {
+// slidingCounter is the model of SlidingCounter (SEMANTICS 5). The current window counts fully, and
+// the previous one with the part that a sliding window still covers.
+type slidingCounter struct {
 	tick   time.Duration
 	limit  int64
 	window int64 // clock units
@@ -19,35 +19,39 @@ type counter struct {
 	now *counts // nil while untouched
 }
 
-// counts is a window, by its number, and what was counted in it and in the one before. It is never changed.
+// counts has the number of a window, its count, and the count of the previous window. It is
+// immutable.
 type counts struct {
 	number            *big.Int
 	current, previous *big.Int
 }
 
-func newCounter(l weir.SlidingCounter, tick time.Duration) *counter {
-	return &counter{tick: tick, limit: l.Limit, window: int64(l.Window / tick)}
+func newCounter(l weir.SlidingCounter, tick time.Duration) *slidingCounter {
+	return &slidingCounter{tick: tick, limit: l.Limit, window: int64(l.Window / tick)}
 }
 
-func (c *counter) size() int64      { return c.limit }
-func (c *counter) largest() int64   { return c.limit }
-func (c *counter) books() bool      { return false }
-func (c *counter) moves() bool      { return false }
-func (c *counter) contact(int64)    {}
-func (c *counter) touched() bool    { return c.now != nil }
-func (c *counter) clone() law       { d := *c; return &d }
-func (c *counter) String() string   { return fmt.Sprint(c.now) }
-func (s *counts) String() string    { return fmt.Sprint(s.number, s.current, s.previous) }
-func (c *counter) length() *big.Int { return big.NewInt(c.window) }
+func (c *slidingCounter) size() int64        { return c.limit }
+func (c *slidingCounter) largest() int64     { return c.limit }
+func (c *slidingCounter) chargesAhead() bool { return false }
+func (c *slidingCounter) turnsMove() bool    { return false }
+func (c *slidingCounter) contact(int64)      {}
+func (c *slidingCounter) touched() bool      { return c.now != nil }
+func (c *slidingCounter) clone() algorithm   { d := *c; return &d }
+func (c *slidingCounter) String() string     { return fmt.Sprint(c.now) }
+func (s *counts) String() string             { return fmt.Sprint(s.number, s.current, s.previous) }
+func (c *slidingCounter) length() *big.Int   { return big.NewInt(c.window) }
 
-// numberOf is the number of the window that a time is in.
-func (c *counter) numberOf(t *big.Int) *big.Int { return new(big.Int).Div(t, c.length()) } // Euclidean: rounds down
+// numberOf returns the number of the window that contains a time.
+func (c *slidingCounter) numberOf(t *big.Int) *big.Int { return new(big.Int).Div(t, c.length()) } // Euclidean: rounds down
 
-// starts is when a window starts.
-func (c *counter) starts(number *big.Int) *big.Int { return new(big.Int).Mul(number, c.length()) }
+// starts returns the start of a window.
+func (c *slidingCounter) starts(number *big.Int) *big.Int {
+	return new(big.Int).Mul(number, c.length())
+}
 
-// at is the counts as of a time, and how far into the window it is. An earlier reading is the beginning of the window.
-func (c *counter) at(t *big.Int) (s counts, into *big.Int) {
+// at returns the counts at a time, and how far into the window it is. A clock reading before the
+// window counts as the start of the window.
+func (c *slidingCounter) at(t *big.Int) (s counts, into *big.Int) {
 	s = counts{c.numberOf(t), new(big.Int), new(big.Int)}
 	if c.now != nil {
 		switch passed := new(big.Int).Sub(s.number, c.now.number); {
@@ -65,14 +69,14 @@ func (c *counter) at(t *big.Int) (s counts, into *big.Int) {
 }
 
 // fits is the condition of SEMANTICS: previous*(W-e) + (current+c)*W <= L*W.
-func (c *counter) fits(s counts, into *big.Int, cost int64) bool {
+func (c *slidingCounter) fits(s counts, into *big.Int, cost int64) bool {
 	old := new(big.Int).Mul(s.previous, new(big.Int).Sub(c.length(), into))
 	all := new(big.Int).Mul(new(big.Int).Add(s.current, big.NewInt(cost)), c.length())
 	return all.Add(all, old).Cmp(new(big.Int).Mul(big.NewInt(c.limit), c.length())) <= 0
 }
 
-// when is the first time from t on at which a cost fits, by the formula of SEMANTICS.
-func (c *counter) when(t *big.Int, cost int64) *big.Int {
+// when returns the first time from t on at which a cost fits, by the formula of SEMANTICS.
+func (c *slidingCounter) when(t *big.Int, cost int64) *big.Int {
 	s, into := c.at(t)
 	if c.fits(s, into, cost) {
 		return t
@@ -91,9 +95,9 @@ func (c *counter) when(t *big.Int, cost int64) *big.Int {
 	return into.Add(into, c.starts(number))
 }
 
-// plan behind others goes by volume: all of them together go in this window no sooner than one cost as large, and where they do not fit
-// there, each window after it takes no more than the limit.
-func (c *counter) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat) {
+// plan behind others adds up the costs. Together they go on in this window no sooner than one cost
+// of that size. If they do not fit there, each later window takes at most the limit.
+func (c *slidingCounter) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat) {
 	t := big.NewInt(now)
 	at := c.when(t, cost)
 	if ahead.Sign() > 0 {
@@ -114,7 +118,7 @@ func (c *counter) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.R
 	return exact(until), new(big.Rat)
 }
 
-func (c *counter) look(now int64, ahead *big.Int) (remaining int64, reset *big.Int) {
+func (c *slidingCounter) peek(now int64, ahead *big.Int) (remaining int64, reset *big.Int) {
 	s, into := c.at(big.NewInt(now))
 	windows := int64(0)
 	switch {
@@ -133,19 +137,20 @@ func (c *counter) look(now int64, ahead *big.Int) (remaining int64, reset *big.I
 	return max(0, clamp(left)), reset
 }
 
-func (c *counter) charge(at *big.Rat, cost int64) {
+func (c *slidingCounter) charge(at *big.Rat, cost int64) {
 	s, _ := c.at(floor(at))
 	s.current = big.NewInt(clamp(new(big.Int).Add(s.current, big.NewInt(cost))))
 	c.now = &s
 }
 
-// book keeps the number of the window: what is given back is taken from its count.
-func (c *counter) book(now int64, _ *big.Rat, cost int64) mark {
+// reserve marks a charge with its window's number, because giveBack lowers the count of that
+// window.
+func (c *slidingCounter) reserve(now int64, _ *big.Rat, cost int64) mark {
 	c.charge(whole(now), cost)
 	return c.now.number
 }
 
-func (c *counter) giveBack(now int64, m mark, amount int64) {
+func (c *slidingCounter) giveBack(now int64, m mark, amount int64) {
 	s, _ := c.at(big.NewInt(now))
 	less := func(v *big.Int) *big.Int {
 		if v = new(big.Int).Sub(v, big.NewInt(amount)); v.Sign() < 0 {
@@ -164,7 +169,7 @@ func (c *counter) giveBack(now int64, m mark, amount int64) {
 	c.now = &s
 }
 
-func (c *counter) turn(seen *big.Rat, cost int64) *big.Rat {
+func (c *slidingCounter) turn(seen *big.Rat, cost int64) *big.Rat {
 	wait, _ := c.plan(up(seen), new(big.Int), cost)
 	if wait == nil || up(add(seen, wait)) == math.MaxInt64 {
 		return nil
@@ -172,16 +177,17 @@ func (c *counter) turn(seen *big.Rat, cost int64) *big.Rat {
 	return add(whole(up(seen)), wait)
 }
 
-func (c *counter) asOf(_ *big.Rat, now int64) *big.Rat { return whole(now) }
+func (c *slidingCounter) asOf(_ *big.Rat, now int64) *big.Rat { return whole(now) }
 
-func (c *counter) same(o law) bool {
-	d, ok := o.(*counter)
+func (c *slidingCounter) same(o algorithm) bool {
+	d, ok := o.(*slidingCounter)
 	return ok && c.limit == d.limit && c.window == d.window
 }
 
-// become keeps both counts; in another window they count in the one that holds now, and the one before.
-func (c *counter) become(now int64, o law) law {
-	next, ok := o.(*counter)
+// changedTo keeps both counts. If Window changes, they count in the new current and previous
+// window.
+func (c *slidingCounter) changedTo(now int64, o algorithm) algorithm {
+	next, ok := o.(*slidingCounter)
 	switch {
 	case !ok:
 		return transfer(now, c, o)
@@ -195,27 +201,27 @@ func (c *counter) become(now int64, o law) law {
 	return next
 }
 
-func (c *counter) drop(mark) {}
+func (c *slidingCounter) drop(mark) {}
 
-func (c *counter) remark(_ int64, m mark, o law) mark {
-	if next, ok := o.(*counter); ok && next.window == c.window {
+func (c *slidingCounter) convertMark(_ int64, m mark, o algorithm) mark {
+	if next, ok := o.(*slidingCounter); ok && next.window == c.window {
 		return m
 	}
 	return nil
 }
 
-func (c *counter) spent(now int64) *big.Int {
-	remaining, _ := c.look(now, new(big.Int))
+func (c *slidingCounter) spent(now int64) *big.Int {
+	remaining, _ := c.peek(now, new(big.Int))
 	return big.NewInt(c.limit - remaining)
 }
 
-func (c *counter) counted() *big.Int {
+func (c *slidingCounter) counted() *big.Int {
 	if c.now == nil {
 		return new(big.Int)
 	}
 	return latestOf(c.now.current, c.now.previous)
 }
 
-func (c *counter) load(now int64, spent *big.Int) {
+func (c *slidingCounter) load(now int64, spent *big.Int) {
 	c.charge(whole(now), min(clamp(spent), c.limit))
 }

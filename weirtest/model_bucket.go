@@ -9,15 +9,16 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// bucket is the law of TokenBucket and LeakyBucket (SEMANTICS 1 and 7): t clock units bring one token, one clock unit has n parts.
+// bucket is the model of TokenBucket and LeakyBucket (SEMANTICS 1 and 7): one token comes in t
+// clock units, and states count in n-ths of a clock unit.
 type bucket struct {
-	tick    time.Duration
-	t       *big.Rat
-	n       *big.Int
-	full    int64
-	passes  int64 // leaky: units of work that may be ahead of one that is not delayed
-	leaky   bool
-	initial int64
+	tick       time.Duration
+	t          *big.Rat
+	n          *big.Int
+	full       int64
+	delayAfter int64 // leaky: units of work that may be ahead of one that is not delayed
+	leaky      bool
+	initial    int64
 
 	z *big.Rat // when the bucket is full again; nil while untouched
 	x *big.Rat // all that was ever given back, in clock units
@@ -27,7 +28,7 @@ type bucket struct {
 	ids   int
 }
 
-// bucketMark is z and x just after a charge, and its id among those outstanding.
+// bucketMark has z and x just after a charge, and the id of the outstanding reservation.
 type bucketMark struct {
 	z, x *big.Rat
 	id   int
@@ -41,26 +42,26 @@ func newBucket(r weir.Rate, tick time.Duration, size, initial int64) *bucket {
 		initial = 0
 	}
 	t := perToken(r, tick)
-	return &bucket{tick: tick, t: t, n: t.Denom(), full: size, passes: size, initial: initial, x: new(big.Rat)}
+	return &bucket{tick: tick, t: t, n: t.Denom(), full: size, delayAfter: size, initial: initial, x: new(big.Rat)}
 }
 
-func (b *bucket) size() int64    { return b.full }
-func (b *bucket) largest() int64 { return b.full }
-func (b *bucket) books() bool    { return true }
-func (b *bucket) moves() bool    { return true }
-func (b *bucket) touched() bool  { return b.z != nil }
-func (b *bucket) String() string { return fmt.Sprint(b.z, b.x, b.open) }
+func (b *bucket) size() int64        { return b.full }
+func (b *bucket) largest() int64     { return b.full }
+func (b *bucket) chargesAhead() bool { return true }
+func (b *bucket) turnsMove() bool    { return true }
+func (b *bucket) touched() bool      { return b.z != nil }
+func (b *bucket) String() string     { return fmt.Sprint(b.z, b.x, b.open) }
 
-// clone copies what changes: the fractions are never changed in place.
-func (b *bucket) clone() law {
+// clone is a shallow copy: fractions are never changed in place.
+func (b *bucket) clone() algorithm {
 	c := *b
 	return &c
 }
 
-// cost is c tokens in clock units.
+// cost returns the clock units in which c tokens come.
 func (b *bucket) cost(c int64) *big.Rat { return mul(b.t, whole(c)) }
 
-// most is the largest total given back that is counted: 127 bits of parts.
+// most returns the largest x that a state can hold: 127 bits of n-ths.
 func (b *bucket) most() *big.Rat {
 	parts := new(big.Int).Lsh(big.NewInt(1), 127)
 	return new(big.Rat).SetFrac(parts.Sub(parts, big.NewInt(1)), b.n)
@@ -70,7 +71,7 @@ func (b *bucket) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Ra
 	return b.planAt(add(b.level(whole(now)), mul(b.t, exact(ahead))), whole(now), cost)
 }
 
-// planAt is plan for an explicit z, at least now.
+// planAt is plan for a given z, which is not below now.
 func (b *bucket) planAt(before, now *big.Rat, cost int64) (wait, room *big.Rat) {
 	after := add(before, b.cost(cost))
 	if after.Cmp(whole(math.MaxInt64)) > 0 {
@@ -80,10 +81,10 @@ func (b *bucket) planAt(before, now *big.Rat, cost int64) (wait, room *big.Rat) 
 	if !b.leaky {
 		return fits, new(big.Rat)
 	}
-	return named(sub(sub(before, b.cost(b.passes)), now), b.tick), fits
+	return named(sub(sub(before, b.cost(b.delayAfter)), now), b.tick), fits
 }
 
-// level is max(z, now), z being what an untouched bucket would start with.
+// level returns max(z, now). For an untouched bucket, z is what it would start with.
 func (b *bucket) level(now *big.Rat) *big.Rat {
 	if b.z != nil {
 		return largest(b.z, now)
@@ -99,10 +100,10 @@ func (b *bucket) contact(now int64) {
 
 func (b *bucket) charge(at *big.Rat, cost int64) { b.chargeBehind(sub(b.level(at), at), at, cost) }
 
-// chargeBehind charges what goes when there is a backlog.
+// chargeBehind charges work that goes on when the backlog is as given.
 func (b *bucket) chargeBehind(backlog, at *big.Rat, cost int64) {
 	if b.open = b.open.charged(backlog); add(b.level(at), b.cost(cost)).Cmp(whole(math.MaxInt64)) > 0 {
-		b.open = nil // a debt that is too long is forgotten in part
+		b.open = nil // z cannot hold the whole debt, so nothing can be given back exactly
 	}
 	if b.z == nil || b.z.Cmp(at) < 0 {
 		b.z = at
@@ -110,11 +111,11 @@ func (b *bucket) chargeBehind(backlog, at *big.Rat, cost int64) {
 	b.z = smallest(add(b.z, b.cost(cost)), whole(math.MaxInt64))
 }
 
-// book charges at now: the state says by itself when what it holds is due.
-func (b *bucket) book(now int64, _ *big.Rat, cost int64) mark {
-	room := b.cost(b.full - cost) // what may be ahead when the work goes
+// reserve charges at now, because z already says when the work is due.
+func (b *bucket) reserve(now int64, _ *big.Rat, cost int64) mark {
+	room := b.cost(b.full - cost) // the largest backlog at which the work goes on
 	if b.leaky {
-		room = b.cost(b.passes)
+		room = b.cost(b.delayAfter)
 	}
 	fits := add(b.level(whole(now)), b.cost(cost)).Cmp(whole(math.MaxInt64)) <= 0
 	b.chargeBehind(smallest(sub(b.level(whole(now)), whole(now)), room), whole(now), cost)
@@ -126,12 +127,12 @@ func (b *bucket) book(now int64, _ *big.Rat, cost int64) mark {
 
 func (b *bucket) drop(m mark) { b.open = b.open.without(m.(bucketMark).id) }
 
-func (b *bucket) look(now int64, ahead *big.Int) (remaining int64, reset *big.Int) {
+func (b *bucket) peek(now int64, ahead *big.Int) (remaining int64, reset *big.Int) {
 	t := whole(now)
 	level := add(b.level(t), mul(b.t, exact(ahead)))
 	end := smallest(add(t, b.cost(b.full)), whole(math.MaxInt64))
 	remaining = max(0, down(quo(sub(end, level), b.t)))
-	if b.leaky && level.Cmp(add(t, b.cost(b.passes))) > 0 {
+	if b.leaky && level.Cmp(add(t, b.cost(b.delayAfter))) > 0 {
 		remaining = 0
 	}
 	return remaining, ceil(sub(level, t))
@@ -151,7 +152,7 @@ func (b *bucket) turn(seen *big.Rat, cost int64) *big.Rat {
 
 func (b *bucket) asOf(turn *big.Rat, now int64) *big.Rat { return late(turn, now, b.tick) }
 
-// giveBack returns what never admits too much of a charge.
+// giveBack gives back as much of a charge as never admits too much.
 func (b *bucket) giveBack(now int64, m mark, amount int64) {
 	c, t := m.(bucketMark), whole(now)
 	if !b.blind {
@@ -162,14 +163,14 @@ func (b *bucket) giveBack(now int64, m mark, amount int64) {
 	}
 	since := sub(add(b.z, b.x), add(c.z, c.x))
 	if since.Sign() < 0 {
-		return // only where z or x met the end of the clock
+		return // possible only if z or x reached the end of the clock
 	}
 	give := smallest(b.cost(amount), sub(sub(c.z, sub(b.x, c.x)), t)) // what the bucket has not refilled by itself
 	promised := b.cost(b.full)
 	if b.leaky {
-		promised = b.cost(b.passes + 1)
+		promised = b.cost(b.delayAfter + 1)
 	}
-	if since.Sign() > 0 && b.z.Cmp(add(t, promised)) > 0 { // later work may still wait for its time, and cannot move up
+	if since.Sign() > 0 && b.z.Cmp(add(t, promised)) > 0 { // later work may still be delayed, and cannot move up
 		give = smallest(give, sub(smallest(b.cost(amount), promised), since))
 	}
 	if total := add(b.x, give); give.Sign() > 0 && total.Cmp(b.most()) <= 0 { // else the total cannot be held
@@ -177,13 +178,13 @@ func (b *bucket) giveBack(now int64, m mark, amount int64) {
 	}
 }
 
-func (b *bucket) same(o law) bool {
+func (b *bucket) same(o algorithm) bool {
 	c, ok := o.(*bucket)
-	return ok && b.t.Cmp(c.t) == 0 && b.full == c.full && b.passes == c.passes && b.leaky == c.leaky && b.initial == c.initial
+	return ok && b.t.Cmp(c.t) == 0 && b.full == c.full && b.delayAfter == c.delayAfter && b.leaky == c.leaky && b.initial == c.initial
 }
 
-// become keeps the tokens used, rounded up to 1/n of a clock unit, n being of the new rate.
-func (b *bucket) become(now int64, o law) law {
+// changedTo keeps the tokens used, rounded up to an n-th of a clock unit of the new rate.
+func (b *bucket) changedTo(now int64, o algorithm) algorithm {
 	next, ok := o.(*bucket)
 	if !ok {
 		return transfer(now, b, o)
@@ -209,7 +210,7 @@ func (b *bucket) moved(z *big.Rat, now int64, next *bucket, round func(*big.Rat)
 	return smallest(add(t, b.rescaled(largest(sub(z, t), new(big.Rat)), next, round)), whole(math.MaxInt64))
 }
 
-func (b *bucket) remark(now int64, m mark, o law) mark {
+func (b *bucket) convertMark(now int64, m mark, o algorithm) mark {
 	next, ok := o.(*bucket)
 	if !ok {
 		return nil
@@ -219,7 +220,7 @@ func (b *bucket) remark(now int64, m mark, o law) mark {
 		return c
 	}
 	z := b.moved(c.z, now, next, floor)
-	if z != nil && z.Cmp(whole(now)) == 0 { // nothing left to give back: a later step back of the clock is not to change that
+	if z != nil && z.Cmp(whole(now)) == 0 { // nothing is left to give back, also if the clock steps back later
 		z = smallest(whole(now), exact(floor(c.z)))
 	}
 	return bucketMark{z, smallest(b.rescaled(c.x, next, floor), next.most()), 0}

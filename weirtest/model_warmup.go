@@ -9,25 +9,26 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// warm is the law of WarmUp (SEMANTICS 8), in the words of Guava: permits that are stored while nobody asks, and cost the more to take the
-// more of them there are.
-type warm struct {
+// warmUp is the model of WarmUp (SEMANTICS 8), in the words of Guava: permits are stored while
+// there are no requests, and taking one takes the longer the more are stored.
+type warmUp struct {
 	tick      time.Duration
-	t         *big.Rat // clock units that bring a permit when warm; 0 for a rate without end
-	period    *big.Rat // how long getting warm takes
+	t         *big.Rat // clock units per permit when warm; 0 for Unlimited
+	period    *big.Rat // how long warming up takes
 	threshold *big.Rat // how many permits are stored when it is warm
-	max       *big.Rat // and when it is cold
-	slope     *big.Rat // by how much one more permit above the threshold makes the next one dearer
+	max       *big.Rat // how many are stored when it is cold
+	slope     *big.Rat // how many clock units longer a permit takes for each permit stored above the threshold
 
 	stored *big.Rat // nil while untouched
-	next   *big.Rat // when the next charge may go
+	next   *big.Rat // when the next charge may go on
 
 	blind bool
 	again again
 	ids   int
 }
 
-// warmMark is the state before a charge, and just after it, and its id among those outstanding.
+// warmMark has the state before a charge and just after it, and the id of the outstanding
+// reservation.
 type warmMark struct {
 	cost, at              int64
 	storedWas, storedThen *big.Rat
@@ -35,8 +36,8 @@ type warmMark struct {
 	id                    int
 }
 
-func newWarm(l weir.WarmUp, tick time.Duration, blind bool) *warm {
-	w := &warm{tick: tick, blind: blind, t: new(big.Rat), period: whole(int64(l.Period / tick)), threshold: new(big.Rat), max: new(big.Rat), slope: new(big.Rat)}
+func newWarm(l weir.WarmUp, tick time.Duration, blind bool) *warmUp {
+	w := &warmUp{tick: tick, blind: blind, t: new(big.Rat), period: whole(int64(l.Period / tick)), threshold: new(big.Rat), max: new(big.Rat), slope: new(big.Rat)}
 	if l.Rate == weir.Unlimited {
 		return w
 	}
@@ -52,32 +53,32 @@ func newWarm(l weir.WarmUp, tick time.Duration, blind bool) *warm {
 	return w
 }
 
-func (w *warm) free() bool { return w.t.Sign() == 0 }
+func (w *warmUp) free() bool { return w.t.Sign() == 0 }
 
-func (w *warm) size() int64 {
+func (w *warmUp) size() int64 {
 	if w.free() {
 		return math.MaxInt64
 	}
 	return down(w.max)
 }
 
-func (w *warm) largest() int64 {
+func (w *warmUp) largest() int64 {
 	if w.free() {
 		return math.MaxInt64
 	}
 	return max(1, down(quo(whole(int64(century/w.tick)), w.t)))
 }
 
-func (w *warm) books() bool    { return true }
-func (w *warm) moves() bool    { return false }
-func (w *warm) contact(int64)  {}
-func (w *warm) touched() bool  { return w.stored != nil }
-func (w *warm) clone() law     { c := *w; return &c }
-func (w *warm) String() string { return fmt.Sprint(w.stored, w.next, w.again.charges) }
+func (w *warmUp) chargesAhead() bool { return true }
+func (w *warmUp) turnsMove() bool    { return false }
+func (w *warmUp) contact(int64)      {}
+func (w *warmUp) touched() bool      { return w.stored != nil }
+func (w *warmUp) clone() algorithm   { c := *w; return &c }
+func (w *warmUp) String() string     { return fmt.Sprint(w.stored, w.next, w.again.charges) }
 
-// at is the state at a time: permits are stored from when the next charge might have gone. What an idle time stores is rounded up to what a state
-// can hold.
-func (w *warm) at(t *big.Rat) (stored, next *big.Rat) {
+// at returns the state at a time. Permits are stored from the time on at which the next charge
+// could have gone on. What an idle time stores is rounded up to what a state can hold.
+func (w *warmUp) at(t *big.Rat) (stored, next *big.Rat) {
 	switch {
 	case w.stored == nil:
 		return w.max, t
@@ -86,13 +87,13 @@ func (w *warm) at(t *big.Rat) (stored, next *big.Rat) {
 	case w.free():
 		return w.stored, t
 	}
-	parts := mul(w.period, exact(w.denominator())) // of all that can be stored
+	parts := mul(w.period, exact(w.denominator())) // into which a state divides max
 	filled := add(quo(w.stored, w.max), quo(sub(t, w.next), w.period))
 	return smallest(w.max, mul(quo(exact(ceil(mul(filled, parts))), parts), w.max)), t
 }
 
-// costs is how long the charge after one waits for it.
-func (w *warm) costs(stored, cost *big.Rat) (left, wait *big.Rat) {
+// costs returns how many permits a charge leaves, and how long the next charge waits for it.
+func (w *warmUp) costs(stored, cost *big.Rat) (left, wait *big.Rat) {
 	taken := smallest(stored, cost)
 	left = sub(stored, taken)
 	price := func(s *big.Rat) *big.Rat { // of one permit
@@ -103,7 +104,7 @@ func (w *warm) costs(stored, cost *big.Rat) (left, wait *big.Rat) {
 	return left, add(sum, mul(sub(cost, dear), w.t))
 }
 
-func (w *warm) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat) {
+func (w *warmUp) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat) {
 	stored, next := w.at(whole(now))
 	if ahead.Sign() > 0 {
 		left, more := w.costs(stored, exact(ahead))
@@ -116,7 +117,7 @@ func (w *warm) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat)
 	return named(sub(next, whole(now)), w.tick), new(big.Rat)
 }
 
-func (w *warm) look(now int64, ahead *big.Int) (remaining int64, reset *big.Int) {
+func (w *warmUp) peek(now int64, ahead *big.Int) (remaining int64, reset *big.Int) {
 	stored, next := w.at(whole(now))
 	if ahead.Sign() > 0 {
 		left, more := w.costs(stored, exact(ahead))
@@ -133,7 +134,7 @@ func (w *warm) look(now int64, ahead *big.Int) (remaining int64, reset *big.Int)
 	if w.free() {
 		return remaining, ceil(wait)
 	}
-	// At a reading at which all but less than a tick is stored, all is.
+	// If all permits would be stored within a clock unit, they count as stored.
 	tick := quo(whole(1), exact(w.denominator()))
 	lacks := quo(mul(sub(w.max, stored), w.period), w.max)
 	if lacks.Sign() == 0 {
@@ -143,10 +144,11 @@ func (w *warm) look(now int64, ahead *big.Int) (remaining int64, reset *big.Int)
 	return remaining, new(big.Int).Add(floor(full), big.NewInt(1))
 }
 
-func (w *warm) charge(at *big.Rat, cost int64) { w.note(at, cost, 0) }
+func (w *warmUp) charge(at *big.Rat, cost int64) { w.note(at, cost, 0) }
 
-// note makes a charge, and remembers it. What came before it was last as cold as can be adds nothing. Only a reservation goes later than it is charged.
-func (w *warm) note(at *big.Rat, cost int64, id int) {
+// note makes a charge, and remembers it. Charges from before it was last completely cold are
+// dropped, because they add nothing. Only a reservation goes on later than it is charged.
+func (w *warmUp) note(at *big.Rat, cost int64, id int) {
 	stored, goes := w.at(at)
 	if stored.Cmp(w.max) == 0 && goes.Cmp(at) == 0 {
 		w.again = again{}
@@ -159,19 +161,19 @@ func (w *warm) note(at *big.Rat, cost int64, id int) {
 	w.make(c)
 }
 
-func (w *warm) make(c chargeAgain) {
+func (w *warmUp) make(c chargeAgain) {
 	stored, next := w.at(c.goes)
 	left, wait := w.costs(stored, whole(c.cost))
 	w.stored, w.next = left, smallest(add(next, wait), whole(math.MaxInt64))
 }
 
-func (w *warm) bare() law {
+func (w *warmUp) bare() algorithm {
 	c := *w
 	c.again = again{}
 	return &c
 }
 
-func (w *warm) book(now int64, _ *big.Rat, cost int64) mark {
+func (w *warmUp) reserve(now int64, _ *big.Rat, cost int64) mark {
 	m := warmMark{cost: cost, at: now, storedWas: w.stored, nextWas: w.next}
 	if w.stored == nil {
 		m.storedWas, m.nextWas = w.max, whole(now)
@@ -184,14 +186,15 @@ func (w *warm) book(now int64, _ *big.Rat, cost int64) mark {
 	return m
 }
 
-func (w *warm) drop(m mark) { w.again = w.again.without(m.(warmMark).id) }
+func (w *warmUp) drop(m mark) { w.again = w.again.without(m.(warmMark).id) }
 
-// giveBack makes the state what it would be, had the actual cost been charged at first. A blind one does so where nothing was charged since.
-func (w *warm) giveBack(_ int64, m mark, amount int64) {
+// giveBack computes the state as if the actual cost had been charged at first. A blind model does
+// so only if nothing was charged since.
+func (w *warmUp) giveBack(_ int64, m mark, amount int64) {
 	c := m.(warmMark)
 	if !w.blind {
 		if was, left := w.again.giveBack(c.id, amount); was != nil {
-			now := was.(*warm)
+			now := was.(*warmUp)
 			w.stored, w.next, w.again = now.stored, now.next, left
 		}
 		return
@@ -205,7 +208,7 @@ func (w *warm) giveBack(_ int64, m mark, amount int64) {
 	}
 }
 
-func (w *warm) turn(seen *big.Rat, cost int64) *big.Rat {
+func (w *warmUp) turn(seen *big.Rat, cost int64) *big.Rat {
 	stored, next := w.at(seen)
 	_, own := w.costs(stored, whole(cost))
 	if named(sub(next, seen), w.tick) == nil || up(next) == math.MaxInt64 || up(add(next, own)) == math.MaxInt64 {
@@ -214,17 +217,17 @@ func (w *warm) turn(seen *big.Rat, cost int64) *big.Rat {
 	return next
 }
 
-func (w *warm) asOf(turn *big.Rat, now int64) *big.Rat { return late(turn, now, w.tick) }
+func (w *warmUp) asOf(turn *big.Rat, now int64) *big.Rat { return late(turn, now, w.tick) }
 
-func (w *warm) same(o law) bool {
-	c, ok := o.(*warm)
+func (w *warmUp) same(o algorithm) bool {
+	c, ok := o.(*warmUp)
 	return ok && w.t.Cmp(c.t) == 0 && w.max.Cmp(c.max) == 0 && w.period.Cmp(c.period) == 0 && w.slope.Cmp(c.slope) == 0
 }
 
-// become is Guava's setRate: the time of the next charge stays, and which part of all that can be stored is. What cannot be written in the
-// parts of a state is rounded to the colder side.
-func (w *warm) become(now int64, o law) law {
-	next, ok := o.(*warm)
+// changedTo is Guava's setRate: the time of the next charge stays, and so does the ratio of stored
+// permits to max. What a state cannot hold exactly is rounded to the colder side.
+func (w *warmUp) changedTo(now int64, o algorithm) algorithm {
+	next, ok := o.(*warmUp)
 	switch {
 	case !ok:
 		return transfer(now, w, o)
@@ -243,8 +246,8 @@ func (w *warm) become(now int64, o law) law {
 	return next
 }
 
-// parts rounds a time up, at a change of the limit, to what the permits of the rate come in.
-func (w *warm) parts(t *big.Rat) *big.Rat {
+// parts rounds a time up, at a change of the limit, to the fractions of the new rate.
+func (w *warmUp) parts(t *big.Rat) *big.Rat {
 	n := whole(1)
 	if !w.free() {
 		n = exact(w.t.Denom())
@@ -252,17 +255,18 @@ func (w *warm) parts(t *big.Rat) *big.Rat {
 	return quo(exact(ceil(mul(t, n))), n)
 }
 
-// denominator is how many parts of a state the time of one clock unit is: those of the rate, times those of the cold factor.
-func (w *warm) denominator() *big.Int {
+// denominator returns into how many parts a state divides a clock unit: the denominator of the
+// rate, times that of the cold factor.
+func (w *warmUp) denominator() *big.Int {
 	// max*t = period*(1/2 + 2/(1+c)), so c = 4/(2*max*t/period - 1) - 1
 	c := sub(quo(whole(4), sub(quo(mul(whole(2), mul(w.max, w.t)), w.period), whole(1))), whole(1))
 	five := new(big.Int).Mul(big.NewInt(5), c.Denom())
 	return new(big.Int).Mul(w.t.Denom(), five.Add(five, c.Num()))
 }
 
-func (w *warm) remark(int64, mark, law) mark { return nil }
+func (w *warmUp) convertMark(int64, mark, algorithm) mark { return nil }
 
-func (w *warm) spent(now int64) *big.Int {
+func (w *warmUp) spent(now int64) *big.Int {
 	if w.free() {
 		return new(big.Int)
 	}
@@ -271,6 +275,6 @@ func (w *warm) spent(now int64) *big.Int {
 	return used.Add(used, ceil(quo(sub(next, whole(now)), w.t)))
 }
 
-func (w *warm) counted() *big.Int { return new(big.Int) }
+func (w *warmUp) counted() *big.Int { return new(big.Int) }
 
-func (w *warm) load(now int64, spent *big.Int) { w.charge(whole(now), clamp(spent)) }
+func (w *warmUp) load(now int64, spent *big.Int) { w.charge(whole(now), clamp(spent)) }

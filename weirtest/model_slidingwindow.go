@@ -11,63 +11,65 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// slots is the law of SlidingWindow (SEMANTICS 4): what was counted in each slot, by its number. As many slots as the window has are kept:
-// one that is as many, or twice as many, or more of them older gives its place to a newer one.
-type slots struct {
+// slidingWindow is the model of SlidingWindow (SEMANTICS 4): the count of each slot, by the slot's
+// number. As in a ring of n counters, a slot evicts the slots that are n, 2n, ... slots older.
+type slidingWindow struct {
 	tick           time.Duration
 	limit, perSlot int64
 	n              int64 // how many slots the window has
-	width          int64 // of one, in clock units
+	width          int64 // of one slot, in clock units
 
 	counts   map[int64]int64 // nil while untouched; never changed in place
-	promised *int64          // the latest time promised that lay ahead when it was
+	promised *int64          // the latest promised time that was ahead when it was promised
 }
 
-// slotMark is a charge: its slot, what was counted there just after, the promises before and after it, and the slot that gave it its place.
+// slotMark has the slot of a charge, its count just after, the promised times before and after the
+// charge, and the slot that it evicted.
 type slotMark struct {
 	slot, cost, count int64
 	before, after     *int64
-	old, oldCount     int64 // no slot where oldCount is 0
+	old, oldCount     int64 // oldCount 0 means that none was evicted
 }
 
-func newSlots(l weir.SlidingWindow, tick time.Duration) *slots {
-	s := &slots{tick: tick, limit: l.Limit, perSlot: l.SlotLimit, n: int64(l.Slots), width: int64(l.Window / tick / time.Duration(l.Slots))}
+func newSlots(l weir.SlidingWindow, tick time.Duration) *slidingWindow {
+	s := &slidingWindow{tick: tick, limit: l.Limit, perSlot: l.SlotLimit, n: int64(l.Slots), width: int64(l.Window / tick / time.Duration(l.Slots))}
 	if s.perSlot == 0 {
 		s.perSlot = l.Limit
 	}
 	return s
 }
 
-func (s *slots) size() int64    { return s.perSlot }
-func (s *slots) largest() int64 { return s.perSlot }
-func (s *slots) books() bool    { return true }
-func (s *slots) moves() bool    { return false }
-func (s *slots) contact(int64)  {}
-func (s *slots) touched() bool  { return s.counts != nil }
-func (s *slots) clone() law     { c := *s; return &c }
-func (s *slots) String() string {
+func (s *slidingWindow) size() int64        { return s.perSlot }
+func (s *slidingWindow) largest() int64     { return s.perSlot }
+func (s *slidingWindow) chargesAhead() bool { return true }
+func (s *slidingWindow) turnsMove() bool    { return false }
+func (s *slidingWindow) contact(int64)      {}
+func (s *slidingWindow) touched() bool      { return s.counts != nil }
+func (s *slidingWindow) clone() algorithm   { c := *s; return &c }
+func (s *slidingWindow) String() string {
 	if s.promised != nil {
 		return fmt.Sprint(s.counts, *s.promised)
 	}
 	return fmt.Sprint(s.counts)
 }
 
-// slotOf is the slot of a time. Where slots are of one clock unit, the first few of all time are one, and so are the last few.
-func (s *slots) slotOf(t int64) int64 {
+// slotOf returns the slot of a time. If a slot is one clock unit, the first few slots of all time
+// are one slot, and so are the last few.
+func (s *slidingWindow) slotOf(t int64) int64 {
 	slot := new(big.Int).Div(big.NewInt(t), big.NewInt(s.width)).Int64()
 	return min(max(slot, math.MinInt64+2*4096), math.MaxInt64-2*4096)
 }
 
-// start is when a slot starts; nil where that is beyond the end of the clock.
-func (s *slots) start(slot *big.Int) *big.Int {
+// start returns the start of a slot; nil beyond the end of the clock.
+func (s *slidingWindow) start(slot *big.Int) *big.Int {
 	if slot.Cmp(big.NewInt(s.slotOf(math.MaxInt64))) > 0 {
 		return nil
 	}
 	return new(big.Int).Mul(slot, big.NewInt(s.width))
 }
 
-// newest is the latest slot that something is counted in.
-func (s *slots) newest() (slot int64, ok bool) {
+// newest returns the latest slot with a count.
+func (s *slidingWindow) newest() (slot int64, ok bool) {
 	for k, count := range s.counts {
 		if count > 0 && (!ok || k > slot) {
 			slot, ok = k, true
@@ -76,8 +78,9 @@ func (s *slots) newest() (slot int64, ok bool) {
 	return slot, ok
 }
 
-// at is the slot that counts at a reading, and the time that was promised where one lies ahead. An earlier reading counts in the newest.
-func (s *slots) at(now int64) (slot int64, promised *int64) {
+// at returns the slot of a clock reading, and the promised time if one is ahead. A reading before
+// the newest slot counts in that slot.
+func (s *slidingWindow) at(now int64) (slot int64, promised *int64) {
 	t := now
 	if s.promised != nil && *s.promised > now {
 		t, promised = *s.promised, s.promised
@@ -89,19 +92,19 @@ func (s *slots) at(now int64) (slot int64, promised *int64) {
 	return slot, promised
 }
 
-// total is what is counted in the window that ends with a slot.
-func (s *slots) total(slot int64) *big.Int {
+// total returns the count of the window that ends with a slot.
+func (s *slidingWindow) total(slot int64) *big.Int {
 	sum := new(big.Int)
 	for k, count := range s.counts {
-		if k <= slot && k > slot-s.n { // no slot is so early that this is no number
+		if k <= slot && k > slot-s.n { // cannot overflow: no slot is that early
 			sum.Add(sum, big.NewInt(count))
 		}
 	}
 	return sum
 }
 
-// first is the first slot from one on in which a cost fits.
-func (s *slots) first(from, cost int64, perSlot bool) int64 {
+// first returns the first slot, from a given one on, in which a cost fits.
+func (s *slidingWindow) first(from, cost int64, perSlot bool) int64 {
 	for slot := from; ; slot++ {
 		if s.total(slot).Cmp(big.NewInt(s.limit-cost)) <= 0 && (!perSlot || s.counts[slot] <= s.perSlot-cost) {
 			return slot
@@ -109,8 +112,9 @@ func (s *slots) first(from, cost int64, perSlot bool) int64 {
 	}
 }
 
-// plan behind others goes by volume, without the caps of slots: after the first part of it, each further limit takes a window.
-func (s *slots) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat) {
+// plan behind others adds up the costs, without SlotLimit: after the first part, each further Limit
+// takes a window.
+func (s *slidingWindow) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat) {
 	at, promised := s.at(now)
 	until := new(big.Int)
 	if promised != nil {
@@ -147,10 +151,10 @@ func latestOf(a, b *big.Int) *big.Int {
 	return a
 }
 
-func (s *slots) look(now int64, ahead *big.Int) (remaining int64, reset *big.Int) {
+func (s *slidingWindow) peek(now int64, ahead *big.Int) (remaining int64, reset *big.Int) {
 	at, promised := s.at(now)
 	reset = new(big.Int)
-	ends := func(slot int64) *big.Int { // when what is counted in a slot leaves, from now
+	ends := func(slot int64) *big.Int { // how long until the count of a slot leaves the window
 		start := s.start(new(big.Int).Add(big.NewInt(slot), big.NewInt(s.n)))
 		if start == nil {
 			return big.NewInt(math.MaxInt64)
@@ -173,9 +177,9 @@ func (s *slots) look(now int64, ahead *big.Int) (remaining int64, reset *big.Int
 	return max(0, clamp(left.Sub(left, ahead))), reset
 }
 
-func (s *slots) charge(at *big.Rat, cost int64) { s.book(down(at), at, cost) }
+func (s *slidingWindow) charge(at *big.Rat, cost int64) { s.reserve(down(at), at, cost) }
 
-func (s *slots) book(now int64, due *big.Rat, cost int64) mark {
+func (s *slidingWindow) reserve(now int64, due *big.Rat, cost int64) mark {
 	when := max(now, down(due))
 	if s.promised != nil {
 		when = max(when, *s.promised)
@@ -200,9 +204,9 @@ func (s *slots) book(now int64, due *big.Rat, cost int64) mark {
 	return m
 }
 
-// giveBack takes from the slot of a charge, while it has its place. Where the charge was the latest, what was promised before is the
-// latest again, and the slot that gave up its place has it back.
-func (s *slots) giveBack(_ int64, m mark, amount int64) {
+// giveBack lowers the count of a charge's slot, unless the slot was evicted. If the charge was the
+// latest one, the promised time before it is restored, and so is the slot that it evicted.
+func (s *slidingWindow) giveBack(_ int64, m mark, amount int64) {
 	c := m.(slotMark)
 	count, ok := s.counts[c.slot]
 	if !ok {
@@ -224,7 +228,7 @@ func (s *slots) giveBack(_ int64, m mark, amount int64) {
 	}
 }
 
-func (s *slots) turn(seen *big.Rat, cost int64) *big.Rat {
+func (s *slidingWindow) turn(seen *big.Rat, cost int64) *big.Rat {
 	wait, _ := s.plan(up(seen), new(big.Int), cost)
 	if wait == nil || up(add(seen, wait)) == math.MaxInt64 {
 		return nil
@@ -232,17 +236,17 @@ func (s *slots) turn(seen *big.Rat, cost int64) *big.Rat {
 	return add(whole(up(seen)), wait)
 }
 
-func (s *slots) asOf(_ *big.Rat, now int64) *big.Rat { return whole(now) }
+func (s *slidingWindow) asOf(_ *big.Rat, now int64) *big.Rat { return whole(now) }
 
-func (s *slots) same(o law) bool {
-	c, ok := o.(*slots)
+func (s *slidingWindow) same(o algorithm) bool {
+	c, ok := o.(*slidingWindow)
 	return ok && s.limit == c.limit && s.perSlot == c.perSlot && s.n == c.n && s.width == c.width
 }
 
-// become keeps the counts; where slots have another width, or there are more or fewer, each goes to the slot of the latest time that can
-// have been counted in it.
-func (s *slots) become(now int64, o law) law {
-	next, ok := o.(*slots)
+// changedTo keeps the counts. If the width or the number of slots changes, each count goes to the
+// new slot of its latest possible time.
+func (s *slidingWindow) changedTo(now int64, o algorithm) algorithm {
+	next, ok := o.(*slidingWindow)
 	switch {
 	case !ok:
 		return transfer(now, s, o)
@@ -266,7 +270,7 @@ func (s *slots) become(now int64, o law) law {
 			latest = math.MaxInt64
 		}
 		if slot == s.slotOf(now) {
-			until := now // or the latest time promised, where that is in this slot
+			until := now // or the latest promised time, if it is in this slot
 			if next.promised != nil {
 				until = max(now, *next.promised)
 			}
@@ -283,21 +287,21 @@ func (s *slots) become(now int64, o law) law {
 	return next
 }
 
-func (s *slots) drop(mark) {}
+func (s *slidingWindow) drop(mark) {}
 
-func (s *slots) remark(_ int64, m mark, o law) mark {
-	if next, ok := o.(*slots); ok && next.width == s.width && next.n == s.n {
+func (s *slidingWindow) convertMark(_ int64, m mark, o algorithm) mark {
+	if next, ok := o.(*slidingWindow); ok && next.width == s.width && next.n == s.n {
 		return m
 	}
 	return nil
 }
 
-func (s *slots) spent(now int64) *big.Int {
+func (s *slidingWindow) spent(now int64) *big.Int {
 	at, _ := s.at(now)
 	return s.total(at)
 }
 
-func (s *slots) counted() *big.Int {
+func (s *slidingWindow) counted() *big.Int {
 	sum := new(big.Int)
 	for _, n := range s.counts {
 		sum.Add(sum, big.NewInt(n))
@@ -305,4 +309,6 @@ func (s *slots) counted() *big.Int {
 	return sum
 }
 
-func (s *slots) load(now int64, spent *big.Int) { s.charge(whole(now), min(clamp(spent), s.limit)) }
+func (s *slidingWindow) load(now int64, spent *big.Int) {
+	s.charge(whole(now), min(clamp(spent), s.limit))
+}

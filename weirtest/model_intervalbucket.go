@@ -9,9 +9,10 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// interval is the law of IntervalBucket (SEMANTICS 2). What was promised for a later step is taken off the tokens of that step, and while
-// that lies ahead nothing goes before it: the tokens are then those of the promised time.
-type interval struct {
+// intervalBucket is the model of IntervalBucket (SEMANTICS 2). A reservation for a later step takes
+// the tokens of that step. Until then nothing else goes on, and the state has the tokens of the
+// promised time.
+type intervalBucket struct {
 	tick                time.Duration
 	burst, refill, each int64
 
@@ -22,10 +23,11 @@ type interval struct {
 	ids   int
 }
 
-// intervalState is the tokens as of a step, when the charge was that began the steps, and the latest time promised. It is never changed.
+// intervalState has the tokens at a step, the time of the charge that began the steps, and the
+// latest promised time. It is immutable.
 type intervalState struct {
 	tokens, step, grid *big.Int
-	promised           *big.Int // nil for none that lies ahead
+	promised           *big.Int // nil if no promised time is ahead
 }
 
 func (s *intervalState) equals(o *intervalState) bool {
@@ -35,7 +37,8 @@ func (s *intervalState) equals(o *intervalState) bool {
 	return s.tokens.Cmp(o.tokens) == 0 && s.step.Cmp(o.step) == 0 && s.grid.Cmp(o.grid) == 0
 }
 
-// intervalMark is the state before a charge and just after it. Once the limit has changed, after is nil: then nothing is put back as it was.
+// intervalMark has the state before a charge and just after it. After a change of the limit, after
+// is nil: the earlier state cannot be restored.
 type intervalMark struct {
 	cost          int64
 	step, grid    *big.Int
@@ -43,26 +46,27 @@ type intervalMark struct {
 	id            int
 }
 
-func newInterval(l weir.IntervalBucket, tick time.Duration, blind bool) *interval {
-	return &interval{tick: tick, burst: l.Burst, refill: l.Refill, each: int64(l.Every / tick), blind: blind}
+func newInterval(l weir.IntervalBucket, tick time.Duration, blind bool) *intervalBucket {
+	return &intervalBucket{tick: tick, burst: l.Burst, refill: l.Refill, each: int64(l.Every / tick), blind: blind}
 }
 
-func (b *interval) size() int64    { return b.burst }
-func (b *interval) largest() int64 { return b.burst }
-func (b *interval) books() bool    { return true }
-func (b *interval) moves() bool    { return false }
-func (b *interval) contact(int64)  {}
-func (b *interval) touched() bool  { return b.now != nil }
-func (b *interval) clone() law     { c := *b; return &c }
-func (b *interval) String() string {
+func (b *intervalBucket) size() int64        { return b.burst }
+func (b *intervalBucket) largest() int64     { return b.burst }
+func (b *intervalBucket) chargesAhead() bool { return true }
+func (b *intervalBucket) turnsMove() bool    { return false }
+func (b *intervalBucket) contact(int64)      {}
+func (b *intervalBucket) touched() bool      { return b.now != nil }
+func (b *intervalBucket) clone() algorithm   { c := *b; return &c }
+func (b *intervalBucket) String() string {
 	if b.now == nil {
 		return "untouched"
 	}
 	return fmt.Sprint(*b.now, b.open)
 }
 
-// at is the tokens at t, or at the latest time promised, as of a step, and the time that counts. A full bucket has no step but now.
-func (b *interval) at(t *big.Int) (tokens, step, when *big.Int) {
+// at returns the tokens at t, or at the latest promised time if that is later, the step at which
+// there are so many, and the time. A full bucket has no steps: its step is now.
+func (b *intervalBucket) at(t *big.Int) (tokens, step, when *big.Int) {
 	full := big.NewInt(b.burst)
 	if b.now == nil {
 		return full, t, t
@@ -82,8 +86,8 @@ func (b *interval) at(t *big.Int) (tokens, step, when *big.Int) {
 	return tokens, step, t
 }
 
-// wait is how long from now until there are so many tokens; nil beyond the end of the clock.
-func (b *interval) wait(now int64, asked *big.Int) *big.Int {
+// wait returns how long it takes until there are so many tokens; nil beyond the end of the clock.
+func (b *intervalBucket) wait(now int64, asked *big.Int) *big.Int {
 	tokens, at, when := b.at(big.NewInt(now))
 	if lacks := new(big.Int).Sub(asked, tokens); lacks.Sign() > 0 {
 		steps := ceil(new(big.Rat).SetFrac(lacks, big.NewInt(b.refill)))
@@ -96,8 +100,8 @@ func (b *interval) wait(now int64, asked *big.Int) *big.Int {
 	return wait
 }
 
-// plan behind others goes by the sum of the tokens: steps that find the bucket too full for what they bring make it later.
-func (b *interval) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat) {
+// plan behind others adds up the costs. Tokens of a step that do not fit into the bucket delay it.
+func (b *intervalBucket) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.Rat) {
 	w := b.wait(now, new(big.Int).Add(ahead, big.NewInt(cost)))
 	if w == nil || w.Cmp(big.NewInt(int64(century/b.tick))) > 0 {
 		return nil, nil
@@ -105,7 +109,7 @@ func (b *interval) plan(now int64, ahead *big.Int, cost int64) (wait, room *big.
 	return exact(w), new(big.Rat)
 }
 
-func (b *interval) look(now int64, ahead *big.Int) (remaining int64, reset *big.Int) {
+func (b *intervalBucket) peek(now int64, ahead *big.Int) (remaining int64, reset *big.Int) {
 	reset = b.wait(now, new(big.Int).Add(ahead, big.NewInt(b.burst)))
 	if reset == nil {
 		reset = big.NewInt(math.MaxInt64)
@@ -117,9 +121,9 @@ func (b *interval) look(now int64, ahead *big.Int) (remaining int64, reset *big.
 	return max(0, clamp(new(big.Int).Sub(tokens, ahead))), reset
 }
 
-func (b *interval) charge(at *big.Rat, cost int64) { b.drop(b.book(down(at), at, cost)) }
+func (b *intervalBucket) charge(at *big.Rat, cost int64) { b.drop(b.reserve(down(at), at, cost)) }
 
-func (b *interval) book(now int64, due *big.Rat, cost int64) mark {
+func (b *intervalBucket) reserve(now int64, due *big.Rat, cost int64) mark {
 	before := b.now
 	tokens, step, when := b.at(latest(big.NewInt(now), floor(due)))
 	if before == nil {
@@ -142,17 +146,17 @@ func (b *interval) book(now int64, due *big.Rat, cost int64) mark {
 	return m
 }
 
-// held keeps a number within the words of a state.
+// held clamps a number to what a state can hold.
 func held(v *big.Int) *big.Int { return big.NewInt(clamp(v)) }
 
-func (b *interval) turn(seen *big.Rat, cost int64) *big.Rat { return turnOf(b, seen, cost) }
-func (b *interval) asOf(_ *big.Rat, now int64) *big.Rat     { return whole(now) }
+func (b *intervalBucket) turn(seen *big.Rat, cost int64) *big.Rat { return turnOf(b, seen, cost) }
+func (b *intervalBucket) asOf(_ *big.Rat, now int64) *big.Rat     { return whole(now) }
 
-// giveBack puts back what the steps since have not, but not of a charge from before the bucket was last full. Where nothing came after the
-// charge, all is as before.
-func (b *interval) giveBack(now int64, m mark, amount int64) {
+// giveBack adds the tokens that the steps since the charge have not refilled; none if the bucket
+// was full since. If nothing was charged since, it restores the state before the charge.
+func (b *intervalBucket) giveBack(now int64, m mark, amount int64) {
 	c := m.(intervalMark)
-	if !b.blind && c.after != nil { // which charge began the steps is then of no use
+	if !b.blind && c.after != nil { // the exact rule does not need to know which charge began the steps
 		like := *c.after
 		like.grid = b.now.grid
 		c.after = &like
@@ -187,14 +191,15 @@ func (b *interval) giveBack(now int64, m mark, amount int64) {
 	b.now = &next
 }
 
-func (b *interval) same(o law) bool {
-	c, ok := o.(*interval)
+func (b *intervalBucket) same(o algorithm) bool {
+	c, ok := o.(*intervalBucket)
 	return ok && b.burst == c.burst && b.refill == c.refill && b.each == c.each
 }
 
-// become keeps the tokens used and where the steps are; steps of the new length from before the change do not count.
-func (b *interval) become(now int64, o law) law {
-	next, ok := o.(*interval)
+// changedTo keeps the tokens used, and the times of the steps. Steps of the new length before the
+// change do not count.
+func (b *intervalBucket) changedTo(now int64, o algorithm) algorithm {
+	next, ok := o.(*intervalBucket)
 	if !ok {
 		return transfer(now, b, o)
 	}
@@ -212,11 +217,12 @@ func (b *interval) become(now int64, o law) law {
 	return next
 }
 
-func (b *interval) drop(m mark) { b.open = b.open.without(m.(intervalMark).id) }
+func (b *intervalBucket) drop(m mark) { b.open = b.open.without(m.(intervalMark).id) }
 
-// remark: what is given back goes by the steps since, as long as they are the same.
-func (b *interval) remark(_ int64, m mark, o law) mark {
-	next, ok := o.(*interval)
+// convertMark keeps a mark if the steps stay the same, because giveBack counts the steps since the
+// charge.
+func (b *intervalBucket) convertMark(_ int64, m mark, o algorithm) mark {
+	next, ok := o.(*intervalBucket)
 	if !ok || b.blind && (next.each != b.each || next.refill != b.refill) {
 		return nil
 	}
@@ -225,22 +231,22 @@ func (b *interval) remark(_ int64, m mark, o law) mark {
 	return c
 }
 
-func (b *interval) spent(now int64) *big.Int {
+func (b *intervalBucket) spent(now int64) *big.Int {
 	tokens, _, _ := b.at(big.NewInt(now))
 	return new(big.Int).Sub(big.NewInt(b.burst), tokens)
 }
 
-func (b *interval) counted() *big.Int {
+func (b *intervalBucket) counted() *big.Int {
 	if b.now == nil {
 		return new(big.Int)
 	}
 	return new(big.Int).Sub(big.NewInt(b.burst), b.now.tokens)
 }
 
-func (b *interval) load(now int64, spent *big.Int) { b.charge(whole(now), clamp(spent)) }
+func (b *intervalBucket) load(now int64, spent *big.Int) { b.charge(whole(now), clamp(spent)) }
 
-// turnOf is the turn for a law that plans in whole clock units.
-func turnOf(l law, seen *big.Rat, cost int64) *big.Rat {
+// turnOf implements turn for an algorithm that plans in whole clock units.
+func turnOf(l algorithm, seen *big.Rat, cost int64) *big.Rat {
 	wait, _ := l.plan(down(seen), new(big.Int), cost)
 	if wait == nil {
 		return nil

@@ -9,25 +9,25 @@ import (
 	"time"
 )
 
-// dated is windows that are days, weeks, months or years of a calendar. It is for the years in which anyone lives: a boundary is looked
-// for second by second.
-type dated struct {
+// calendarWindows are days, weeks, months or years of a calendar. It is slow and only for years
+// near the present, because it searches for a boundary second by second.
+type calendarWindows struct {
 	period string // "day", "week", "week-sunday" and so on, "month" or "year"
 	zone   *time.Location
 	tick   time.Duration
 }
 
-func (d dated) wall() bool     { return true }
-func (d dated) String() string { return fmt.Sprint(d.period, d.zone) }
+func (d calendarWindows) wall() bool     { return true }
+func (d calendarWindows) String() string { return fmt.Sprint(d.period, d.zone) }
 
-// date is a day of the calendar, which is the same everywhere: midnight in UTC stands for it.
-func (d dated) date(t time.Time) time.Time {
+// date returns the calendar day of a time, as its midnight in UTC.
+func (d calendarWindows) date(t time.Time) time.Time {
 	year, month, day := t.Date()
 	return time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
 }
 
-// first reports whether a window begins with a date.
-func (d dated) first(date time.Time) bool {
+// first reports whether a window begins on a date.
+func (d calendarWindows) first(date time.Time) bool {
 	switch name, weekday, _ := strings.Cut(d.period, "-"); name {
 	case "year":
 		return date.YearDay() == 1
@@ -39,11 +39,12 @@ func (d dated) first(date time.Time) bool {
 	return true
 }
 
-// midnights remembers what was looked for once.
+// midnights caches the results of midnight.
 var midnights sync.Map
 
-// midnight is the earliest second at which the date and time in the zone are those of a date's midnight, or later.
-func (d dated) midnight(date time.Time) int64 {
+// midnight returns the first second at which the local date and time are not before a date's
+// midnight.
+func (d calendarWindows) midnight(date time.Time) int64 {
 	key := d.zone.String() + date.Format(time.DateOnly)
 	if found, ok := midnights.Load(key); ok {
 		return found.(int64)
@@ -56,13 +57,13 @@ func (d dated) midnight(date time.Time) int64 {
 	}
 }
 
-// units is a second in clock units.
-func (d dated) units(second int64) int64 {
+// units converts a second to clock units.
+func (d calendarWindows) units(second int64) int64 {
 	return clamp(new(big.Int).Mul(big.NewInt(second), big.NewInt(int64(time.Second/d.tick))))
 }
 
-// begins is the beginning of the last window that begins at t or before.
-func (d dated) begins(t int64) int64 {
+// begins returns the start of the last window that begins at t or before.
+func (d calendarWindows) begins(t int64) int64 {
 	second := new(big.Int).Div(big.NewInt(t), big.NewInt(int64(time.Second/d.tick))).Int64()
 	for date := d.date(time.Unix(second, 0).UTC()).AddDate(0, 0, 2); ; date = date.AddDate(0, 0, -1) {
 		if d.first(date) && d.midnight(date) <= second {
@@ -71,12 +72,12 @@ func (d dated) begins(t int64) int64 {
 	}
 }
 
-func (d dated) ends(begins int64, n *big.Int) int64 {
+func (d calendarWindows) ends(begins int64, n *big.Int) int64 {
 	if n.Cmp(big.NewInt(1<<20)) > 0 {
 		return math.MaxInt64
 	}
 	second := begins / int64(time.Second/d.tick)
-	date := d.date(time.Unix(second, 0).In(d.zone)) // the window's first, or a later one where that never was
+	date := d.date(time.Unix(second, 0).In(d.zone)) // the window's first day, or a later one if the zone skipped that day
 	for left := n.Int64(); left > 0; {
 		date = date.AddDate(0, 0, 1)
 		if d.first(date) && (date.Unix() > second+3*86400 || d.midnight(date) > second) {
