@@ -20,9 +20,10 @@ import (
 // that is merely slow may still be at work, in addition to Limit others. Hold.Fence protects what
 // must not happen twice, and Hold.Extend keeps the place of slow work.
 type Concurrency struct {
-	Limit   int64         // how much may be held at once; 1 to 2^41
-	Queue   int64         // how many callers may wait for a place; default: 0, none
-	MaxHold time.Duration // how long a hold may last before its place is taken back; default: 0, forever
+	Limit int64 // how much may be held at once; 1 to 2^41
+	Queue int64 // how many callers may wait for a place; default: 0, none
+	// how long a hold may last before its place is taken back; default: 0, forever
+	MaxHold time.Duration
 }
 
 // maxPlaces is the largest Concurrency.Limit: the limiter's word has no room for more.

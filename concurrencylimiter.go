@@ -27,7 +27,8 @@ type ConcurrencyLimiter struct {
 	after func(time.Duration, func()) Timer
 	limit atomic.Int64 // numbers.Limit, for readers without the lock
 
-	_    [64]byte // keeps the word, which every call writes, off the cache line that every call reads
+	// keeps the word, which every call writes, off the cache line that every call reads
+	_    [64]byte
 	word atomic.Uint64
 	_    [56]byte
 
@@ -303,7 +304,9 @@ func (l *ConcurrencyLimiter) SetLimit(next Concurrency) error {
 	l.word.Add(uint64(next.Limit-l.numbers.Limit) << freeShift)
 	l.limit.Store(next.Limit)
 	l.numbers = next
-	now := l.enter() // enter again: it reads the clock only if something expires, which the new MaxHold may have changed
+	// enter again: it reads the clock only if something expires, which the new MaxHold may have
+	// changed
+	now := l.enter()
 	for w := l.queue.waiters.First(); w != nil; {
 		behind := w.node.Next()
 		if w.cost > next.Limit {

@@ -19,8 +19,9 @@ type Decision struct {
 	Allowed bool
 	Source  Source // where the decision was made
 
-	Limit     int64 // the capacity: the most that one call may take
-	Remaining int64 // the largest cost that a Take would get now, after this decision; never negative
+	Limit int64 // the capacity: the most that one call may take
+	// the largest cost that a Take would get now, after this decision; never negative
+	Remaining int64
 
 	// RetryAfter is 0 if the call was allowed. Otherwise it is the least time after which the same
 	// call is admitted, if nobody else calls meanwhile: one clock unit sooner, it is refused. It is
@@ -46,8 +47,10 @@ const (
 	SourceStore               // in a shared store, exactly
 	SourceLease               // in this process, from a lease: tokens taken ahead from a store
 	SourceShare               // in this process, by this node's share, as the store was unavailable
-	SourceAllow               // without counting: the store was unavailable, and its fallback is to allow
-	SourceDeny                // without counting: the store was unavailable, and its fallback is to refuse
+	// without counting: the store was unavailable, and its fallback is to allow
+	SourceAllow
+	// without counting: the store was unavailable, and its fallback is to refuse
+	SourceDeny
 )
 
 // String returns the source's name.

@@ -97,7 +97,8 @@ func (l *ConcurrencyLimiter) expires(now, free, cost int64) time.Duration {
 		return Never
 	}
 	at := now
-	for i := 0; i < l.expiring.Len() && need > 0; i++ { // the next expiries are near the front, though not in order
+	// the next expiries are near the front, though not in order
+	for i := 0; i < l.expiring.Len() && need > 0; i++ {
 		if r, expiry := l.expiring.At(i); expiry != endless {
 			need -= r.cost
 			at = max(at, expiry)

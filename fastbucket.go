@@ -18,13 +18,15 @@ import (
 type fastBucket struct {
 	rules.BucketWord
 
-	word atomic.Int64 // on its own cache line: the other fields are only read, so every core can cache them
+	// on its own cache line: the other fields are only read, so every core can cache them
+	word atomic.Int64
 	_    [56]byte
 }
 
 const (
-	sealed    = math.MinInt64   // the word does not hold the state
-	untouched = rules.Untouched // the limiter keeps the state: unused, or full since before the range
+	sealed = math.MinInt64 // the word does not hold the state
+	// the limiter keeps the state: unused, or full since before the range
+	untouched = rules.Untouched
 )
 
 // decide is Take; without charge, it is Peek. What the word cannot decide goes to the lock.
@@ -138,7 +140,8 @@ func (l *Limiter) publish(now int64) {
 	if len(l.state) != 0 {
 		var ok bool
 		if w, ok = f.Pack(l.state); !ok {
-			return // too much debt for the word: the state stays under the lock until it has drained
+			// too much debt for the word: the state stays under the lock until it has drained
+			return
 		}
 	}
 	f.word.Store(w)

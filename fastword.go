@@ -16,7 +16,9 @@ type fastWord struct {
 	wall bool
 	size int64 // the largest cost
 
-	word atomic.Int64 // on its own cache line: a state, which is at least 0; or sealed, or untouched, as in fastBucket
+	// on its own cache line: a state, which is at least 0; or sealed, or untouched, as in
+	// fastBucket
+	word atomic.Int64
 	_    [56]byte
 }
 

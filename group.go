@@ -78,7 +78,8 @@ func (g *Group) decide(costs []int64, charge bool, ahead []uint64) (d Decision) 
 	defer g.unlock()
 	for i, l := range g.limiters {
 		if c := costs[i]; charge && l != nil && c > 0 && c <= l.era.rule.LargestCost() && len(l.state) == 0 {
-			l.state = l.era.rule.FirstContact(l.state, g.reading(l)) // a refusal stores the state of a first contact, too
+			// a refusal stores the state of a first contact, too
+			l.state = l.era.rule.FirstContact(l.state, g.reading(l))
 		}
 	}
 	if g.twice {

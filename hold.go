@@ -14,9 +14,10 @@ type Outcome uint8
 
 // The outcomes of work.
 const (
-	OK      Outcome = iota // the work was done; its duration is a valid sample of latency
-	Ignore                 // the work ended without information about load: a bad or cancelled request
-	Dropped                // the work failed for lack of capacity: a timeout, an overload
+	OK Outcome = iota // the work was done; its duration is a valid sample of latency
+	// the work ended without information about load: a bad or cancelled request
+	Ignore
+	Dropped // the work failed for lack of capacity: a timeout, an overload
 )
 
 // String returns the outcome's name.
@@ -50,7 +51,8 @@ type holder struct {
 	cost   int64
 	slot   uint64 // its bit in the word; 0 for a holder from the pool
 	expiry heap.Node[holder]
-	fence  int64  // of a hold that does not expire: assigned by the first call of Fence, under the lock
+	// of a hold that does not expire: assigned by the first call of Fence, under the lock
+	fence  int64
 	fenced uint64 // the life that fence belongs to, plus 1
 }
 

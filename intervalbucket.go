@@ -14,9 +14,10 @@ import (
 // same rate spreads the same tokens evenly. It is the better choice unless you need steps: here,
 // clients that are refused together retry together. State: three words.
 type IntervalBucket struct {
-	Burst  int64         // the most tokens that the bucket holds; at least 1
-	Refill int64         // tokens added at each step; at least 1
-	Every  time.Duration // the time between steps; at least 1ns, and the bucket must fill within 100 years
+	Burst  int64 // the most tokens that the bucket holds; at least 1
+	Refill int64 // tokens added at each step; at least 1
+	// the time between steps; at least 1ns, and the bucket must fill within 100 years
+	Every time.Duration
 }
 
 // Validate returns an error if a parameter is invalid. The error names the field.

@@ -88,7 +88,8 @@ func (l *Layout) Decide(d *Decision, words []int64, now, cost int64, charge bool
 // ResetAfter returns how long until the limit is idle: its state equals an unused one. It reports
 // false if the words cannot decide.
 func (l *Layout) ResetAfter(words []int64, now int64) (time.Duration, bool) {
-	if f := l.bucket; f != nil { // a short path: a table calls this for many states to find one to evict
+	// a short path: a table calls this for many states to find one to evict
+	if f := l.bucket; f != nil {
 		if !f.Covers(now) {
 			return 0, false
 		}

@@ -34,14 +34,18 @@ type Limiter struct {
 	start time.Time
 	name  string
 
-	serial uint64 // the order in which a Group takes locks; random, so that limiters share no counter
+	// the order in which a Group takes locks; random, so that limiters share no counter
+	serial uint64
 
-	_ [64]byte // the fields below are written under the lock: keep them off the cache lines that every call reads
+	// the fields below are written under the lock: keep them off the cache lines that every call
+	// reads
+	_ [64]byte
 
 	mu    sync.Mutex
 	era   *era
 	limit Limit
-	state []int64 // of the era's rule; stale while the fast word is not sealed, as the word holds the state then
+	// of the era's rule; stale while the fast word is not sealed, as the word holds the state then
+	state []int64
 	words [smallState]int64
 	line  line
 
@@ -205,7 +209,8 @@ func (l *Limiter) SetLimit(next Limit) error {
 	}
 	now := l.enter()
 	old, then := l.era, now
-	if l.wall = r.ReadsWallTime(); l.wall != old.rule.ReadsWallTime() && (l.clock == nil || l.times != nil) { // wall time is another clock
+	// wall time is another clock
+	if l.wall = r.ReadsWallTime(); l.wall != old.rule.ReadsWallTime() && (l.clock == nil || l.times != nil) {
 		then = l.now()
 	}
 	part := rules.Part{Rule: r, Limit: next.normal()}
@@ -297,7 +302,8 @@ func (l *Limiter) enter() (now int64) {
 	l.unpublish()
 	now = l.now()
 	l.serve(now)
-	if w := l.line.waiters.First(); w != nil && w.due == unnamed { // its turn may be within the horizon by now
+	// its turn may be within the horizon by now
+	if w := l.line.waiters.First(); w != nil && w.due == unnamed {
 		l.appoint(now)
 		l.serve(now)
 	}

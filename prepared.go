@@ -112,7 +112,8 @@ func (p Prepared) New(state []int64, opts ...Option) (*Limiter, error) {
 	lim.state = append(lim.words[:0], state...)
 	now := lim.now()
 	if len(state) == 0 && p.r.StoresPermits() {
-		lim.state = p.r.FirstContact(lim.state, now) // idle time stores permits from now on, and not from the first charge on
+		// idle time stores permits from now on, and not from the first charge on
+		lim.state = p.r.FirstContact(lim.state, now)
 	}
 	lim.publish(now)
 	return lim, nil

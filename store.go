@@ -41,7 +41,8 @@ type Store interface {
 // A Charge is one operation on a Store. The first fields are the input, and the last fields are
 // part of the result.
 type Charge struct {
-	Name  string // the name of the limit; part of the shared key, so that two limits never share a state
+	// the name of the limit; part of the shared key, so that two limits never share a state
+	Name  string
 	Key   string // the key to charge, like a user: any bytes
 	Limit Limit  // after a change, the key's next charge carries over what has been used
 	Cost  int64  // of an OpSettle, the actual cost
@@ -51,7 +52,8 @@ type Charge struct {
 	Within time.Duration // OpReserve: the longest acceptable delay; below 0, any delay
 	Keep   bool          // OpTake: return a Receipt
 
-	Receipt Receipt       // result of OpReserve, OpTakeSome, and OpTake with Keep; input of OpSettle
+	// result of OpReserve, OpTakeSome, and OpTake with Keep; input of OpSettle
+	Receipt Receipt
 	Delay   time.Duration // OpReserve: how long to delay the work
 	Taken   int64         // OpTakeSome: how many units were charged
 	Err     error         // what went wrong with this charge; see ErrCharge
@@ -62,13 +64,16 @@ type Op uint8
 
 // The operations of a Store.
 const (
-	OpTake     Op = iota // charge the cost if it may go now
-	OpPeek               // decide as OpTake does, and charge nothing
-	OpReserve            // charge the cost ahead, if the delay is at most Within
-	OpSettle             // replace the charge of a Receipt by the actual cost: give back or charge the difference
-	OpTakeSome           // charge as much of the cost as may go now, 0 or more; Allowed if that is at least 1
-	OpCarry              // carry the state over now if it was kept under another limit, and decide as OpPeek of 0
-	OpReset              // make the key's state unused again
+	OpTake    Op = iota // charge the cost if it may go now
+	OpPeek              // decide as OpTake does, and charge nothing
+	OpReserve           // charge the cost ahead, if the delay is at most Within
+	// replace the charge of a Receipt by the actual cost: give back or charge the difference
+	OpSettle
+	// charge as much of the cost as may go now, 0 or more; Allowed if that is at least 1
+	OpTakeSome
+	// carry the state over now if it was kept under another limit, and decide as OpPeek of 0
+	OpCarry
+	OpReset // make the key's state unused again
 )
 
 // String returns the operation's name.

@@ -16,8 +16,9 @@ import (
 // the generic cell rate algorithm (GCRA) of ITU-T I.371. State: one number, in one machine word
 // wherever it fits.
 type TokenBucket struct {
-	Rate    Rate  // how fast tokens come in
-	Burst   int64 // the most tokens that the bucket holds; at least 1, and it must fill within 100 years
+	Rate Rate // how fast tokens come in
+	// the most tokens that the bucket holds; at least 1, and it must fill within 100 years
+	Burst   int64
 	Initial int64 // tokens at first contact; default: Burst; InitialEmpty: none
 }
 

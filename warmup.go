@@ -20,9 +20,10 @@ import (
 // truncates both parts of each wait to microseconds, so its waits are up to 2 us shorter. State:
 // four words, and more for odd rates.
 type WarmUp struct {
-	Rate       Rate          // how fast permits come once warm; may be Unlimited
-	Period     time.Duration // how long the warm-up takes; at least 1ns
-	ColdFactor float64       // how much slower it is when cold; at least 1, in steps of 1/65536; default: 3
+	Rate   Rate          // how fast permits come once warm; may be Unlimited
+	Period time.Duration // how long the warm-up takes; at least 1ns
+	// how much slower it is when cold; at least 1, in steps of 1/65536; default: 3
+	ColdFactor float64
 }
 
 // Validate returns an error if a parameter is invalid. The error names the field.

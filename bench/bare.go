@@ -33,7 +33,8 @@ func serveBare(upstream string, stdin io.Reader, stdout, stderr io.Writer) int {
 				p.SetURL(target)
 				p.SetXForwarded()
 			},
-			ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) }, // which is an error there
+			// which is an error there
+			ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
 		}
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// statTick is the unit of the times in /proc/PID/stat, which is the same on every Linux that Go runs on.
+// statTick is the unit of the times in /proc/PID/stat, which is the same on every Linux that Go
+// runs on.
 const statTick = 10 * time.Millisecond
 
 // cpuTime returns the CPU time of processes so far, in user and kernel mode, with all their

@@ -118,7 +118,8 @@ func (r *report) proxies(t traffic, wrk, binary, upstream, dir string) (err erro
 	}
 	seconds := r.repeats()
 	runs := make([][]values, len(all))
-	for _, p := range all { // the first requests open connections to the upstream and load pages and code
+	// the first requests open connections to the upstream and load pages and code
+	for _, p := range all {
 		if _, err := p.drive(wrk, 1, t.refused); err != nil {
 			return err
 		}

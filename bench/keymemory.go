@@ -56,7 +56,8 @@ func keysMemory(j job) (values, error) {
 		return nil, err
 	}
 	defer small.close()
-	fillTable(small, 1000) // what only the first keys cost, like the pages of the code, is not a key's
+	// what only the first keys cost, like the pages of the code, is not a key's
+	fillTable(small, 1000)
 	t, err := newKeyTable(j.Subject, ceiling(j.N))
 	if err != nil {
 		return nil, err

@@ -43,7 +43,8 @@ const (
 // peerTables are all but Weir's.
 var peerTables = []string{sethvargoTable, throttledTable, syncMapTable, mutexMapTable, lruTable, otterTable}
 
-// What stands in a buffer is looked up as it stands there wherever the table allows it, and copied only where it is kept.
+// What stands in a buffer is looked up as it stands there wherever the table allows it, and copied
+// only where it is kept.
 
 // newKeyTable returns a table without keys. Those that have a ceiling get room for so many.
 func newKeyTable(subject string, ceiling int) (keyTable, error) {

@@ -1,8 +1,10 @@
-// Command bench measures Weir beside its peers, and beside the floor: the least that any limiter would have to do.
+// Command bench measures Weir beside its peers, and beside the floor: the least that any limiter
+// would have to do.
 //
 //	go run ./bench [-rounds N] [-round D] [-keys N] [-json FILE] [SECTION...]
 //
-// It prints tables with medians and ratios from one run. The README says what each section measures, and how.
+// It prints tables with medians and ratios from one run. The README says what each section
+// measures, and how.
 package main
 
 import (

@@ -34,7 +34,8 @@ const (
 const (
 	redisCallers = 64
 	redisKeys    = 10_000
-	redisRounds  = 10 // how many times longer a round is than elsewhere, because a round trip takes a while
+	// how many times longer a round is than elsewhere, because a round trip takes a while
+	redisRounds = 10
 )
 
 // An asker makes one call for a key. It reports whether the call was admitted.
@@ -423,7 +424,8 @@ func (w *redisWorld) twoKeys(ctx context.Context, key string) (bool, error) {
 	return err == nil, errors.Join(err, w.goredis.Set(ctx, "request_rate_limiter.{"+key+"}.timestamp", strconv.FormatInt(time.Now().Unix(), 10), ttl).Err())
 }
 
-// sortedLog adds an entry to a sorted set by its time, under a random name of 8 bytes, and keeps a counter beside it.
+// sortedLog adds an entry to a sorted set by its time, under a random name of 8 bytes, and keeps a
+// counter beside it.
 func (w *redisWorld) sortedLog(ctx context.Context, key string) (bool, error) {
 	now := time.Now()
 	member := fmt.Sprintf("%016x\x08%d", now.UnixNano(), 1)

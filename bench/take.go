@@ -23,7 +23,8 @@ const many = 1e9
 // takeTargets are the targets of every verb that charges one limiter, in every setting.
 func takeTargets() []target { return []target{{floor, 1.3}, {xtime, 0.5}, {"", 0}} }
 
-// take measures one decision on one limiter, shared by all goroutines: admitted and refused, alone and on all cores.
+// take measures one decision on one limiter, shared by all goroutines: admitted and refused, alone
+// and on all cores.
 func take(r *report) error {
 	for _, admit := range []bool{true, false} {
 		for _, procs := range crews() {

@@ -10,7 +10,8 @@ import (
 const (
 	// wakePer is the time from one token to the next: 100,000 a second.
 	wakePer = 10 * time.Microsecond
-	// headStart is how long before the first turn a crowd begins to gather; longer where that turns out to be too short.
+	// headStart is how long before the first turn a crowd begins to gather; longer where that turns
+	// out to be too short.
 	headStart = 2 * time.Second
 	// tolerance is how far a limiter's schedule may differ from ours.
 	tolerance = 200 * time.Microsecond

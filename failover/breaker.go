@@ -30,8 +30,9 @@ func (s State) String() string {
 const (
 	span        = time.Second // failures of this span and the one before it count together
 	enoughCalls = 20          // half of which must have failed
-	calm        = time.Second // if the breaker opens again sooner than this after it closed, its probes prove little
-	longestGap  = time.Second // the time between probes then grows up to this
+	// if the breaker opens again sooner than this after it closed, its probes prove little
+	calm       = time.Second
+	longestGap = time.Second // the time between probes then grows up to this
 )
 
 // A breaker is the circuit breaker: the store's failures, and the goroutine that probes the store.

@@ -31,7 +31,8 @@ type OnFailure uint8
 const (
 	Deny  OnFailure = iota // refuse; RetryAfter is the time until the store is called again
 	Allow                  // admit, and count nothing
-	Local                  // a limiter in this process, with this node's share of the limit: see Share
+	// a limiter in this process, with this node's share of the limit: see Share
+	Local
 )
 
 // String returns the name, as in policy files.
@@ -59,19 +60,30 @@ type Options struct {
 	OnFailure OnFailure            // the fallback
 	ByName    map[string]OnFailure // the fallbacks of single limits, by their names
 
-	Nodes     int  // how many processes share the limits, until heartbeats report it; at least 1 if any fallback is Local
-	StartFull bool // local shares begin an outage full, so that a burst can be spent at once; default: they begin empty
+	// how many processes share the limits, until heartbeats report it; at least 1 if any fallback
+	// is Local
+	Nodes int
+	// local shares begin an outage full, so that a burst can be spent at once; default: they begin
+	// empty
+	StartFull bool
 
-	Deadline time.Duration // of each call of the store, unless the caller's is earlier; default: 20 ms
-	Direct   bool          // call the store in the caller's goroutine: for stores that return when their context ends
-	MaxCalls int           // how many calls may be in flight at once, unless Direct; further callers wait, up to the deadline; default: 1024
+	// of each call of the store, unless the caller's is earlier; default: 20 ms
+	Deadline time.Duration
+	// call the store in the caller's goroutine: for stores that return when their context ends
+	Direct bool
+	// how many calls may be in flight at once, unless Direct; further callers wait, up to the
+	// deadline; default: 1024
+	MaxCalls int
 
-	Failures int           // how many failures in a row open the breaker; default: 5
-	Probe    time.Duration // how long after a failure an open breaker probes the store; default: 250 ms
+	Failures int // how many failures in a row open the breaker; default: 5
+	// how long after a failure an open breaker probes the store; default: 250 ms
+	Probe time.Duration
 
-	MaxKeys     int        // how many local states are kept for each limit; default: keyed.DefaultMaxKeys
-	Full        keyed.Full // what happens to a new key beyond them
-	MaxReceipts int        // how many local reservations can be settled; the oldest is dropped first; default: 10,000
+	// how many local states are kept for each limit; default: keyed.DefaultMaxKeys
+	MaxKeys int
+	Full    keyed.Full // what happens to a new key beyond them
+	// how many local reservations can be settled; the oldest is dropped first; default: 10,000
+	MaxReceipts int
 
 	ID        string        // of this node in heartbeats; default: random
 	BeatEvery time.Duration // how often a heartbeat is sent, if the store is a Beater; default: 1 s

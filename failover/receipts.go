@@ -25,7 +25,8 @@ type settler interface{ Settle(actual int64) }
 // kept is a charge of a group that was kept, and can be settled for that.
 type kept struct{ charge *keyed.Charge[string] }
 
-func (k kept) Settle(actual int64) { _ = k.charge.Settle(actual) } // the error is for one that was not kept
+// the error is for one that was not kept
+func (k kept) Settle(actual int64) { _ = k.charge.Settle(actual) }
 
 // receipts are the local charges that can be settled. If there are too many, the oldest is dropped,
 // and stays charged in full.

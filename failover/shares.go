@@ -13,7 +13,8 @@ import (
 	"github.com/weirflow/weir/keyed"
 )
 
-// maxNames bounds how many limits there can be: they come from a configuration, and not from clients.
+// maxNames bounds how many limits there can be: they come from a configuration, and not from
+// clients.
 const maxNames = 1024
 
 // shares are the records of the limits, with their local states. The lock is held for writing to

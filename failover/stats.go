@@ -19,9 +19,10 @@ type Stats struct {
 	// Charges and entries decided without the store, by the fallback.
 	Allowed, Denied, Shared uint64
 
-	InFlight int    // calls of the store in flight; 0 with Options.Direct
-	Receipts int    // local reservations that can be settled
-	Evicted  uint64 // local reservations that can no longer be settled, because there were more than MaxReceipts
+	InFlight int // calls of the store in flight; 0 with Options.Direct
+	Receipts int // local reservations that can be settled
+	// local reservations that can no longer be settled, because there were more than MaxReceipts
+	Evicted uint64
 }
 
 // counters are what Stats is made of.
@@ -30,8 +31,9 @@ type counters struct {
 	late, failed, skipped, left        atomic.Uint64
 	allowed, denied, shared            atomic.Uint64
 	_                                  [64]byte
-	answered                           atomic.Uint64 // written by each call: apart from the cache line of what each call reads
-	_                                  [64]byte
+	// written by each call: apart from the cache line of what each call reads
+	answered atomic.Uint64
+	_        [64]byte
 }
 
 // turned counts a transition.

@@ -15,10 +15,11 @@ import (
 // header together hold all 64 bits. Four slots are a line: 64 bytes, a cache line, if the state is
 // one word.
 const (
-	locked   = math.MinInt64 // a goroutine reads or writes the words; held for a few nanoseconds
-	used     = 1 << 62
-	away     = 1 << 61 // the state is in an entry of the segment
-	spilled  = 1 << 60 // on the first slot of a line: a key of this line may be in one of the next lines
+	locked = math.MinInt64 // a goroutine reads or writes the words; held for a few nanoseconds
+	used   = 1 << 62
+	away   = 1 << 61 // the state is in an entry of the segment
+	// on the first slot of a line: a key of this line may be in one of the next lines
+	spilled  = 1 << 60
 	lowHash  = 1<<56 - 1
 	identity = used | lowHash // the bits that identify a key
 

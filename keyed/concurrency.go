@@ -45,11 +45,12 @@ type Concurrency[K comparable] struct {
 	refused atomic.Uint64
 
 	// Lock order: changing, the lock of a stripe and within it that of a limiter, janitor.
-	changing sync.Mutex   // serializes SetLimit
-	janitor  sync.Mutex   // guards timer and closed
-	armed    atomic.Int64 // the time that the timer is set for; the end of the clock if it is not set
-	timer    weir.Timer
-	closed   bool
+	changing sync.Mutex // serializes SetLimit
+	janitor  sync.Mutex // guards timer and closed
+	// the time that the timer is set for; the end of the clock if it is not set
+	armed  atomic.Int64
+	timer  weir.Timer
+	closed bool
 }
 
 // ConcurrencyStats is the present state of a Concurrency, and what it has counted since it was
@@ -151,7 +152,8 @@ func (c *Concurrency[K]) Enter(ctx context.Context, key K) (Hold[K], error) {
 	return c.EnterCost(ctx, key, 1)
 }
 
-// EnterCost is Enter for work that takes up more than one unit, as weir.ConcurrencyLimiter.EnterCost.
+// EnterCost is Enter for work that takes up more than one unit, as
+// weir.ConcurrencyLimiter.EnterCost.
 func (c *Concurrency[K]) EnterCost(ctx context.Context, key K, cost int64) (h Hold[K], err error) {
 	if err := ctx.Err(); err != nil {
 		return h, err
@@ -215,7 +217,8 @@ func (c *Concurrency[K]) tryEnter(key K, cost, needs int64) (h Hold[K], d weir.D
 		return h, s.full()
 	}
 	if needs != cost {
-		if d = x.lim.Peek(needs); !d.Allowed { // no other caller can enter meanwhile: the stripe is locked
+		// no other caller can enter meanwhile: the stripe is locked
+		if d = x.lim.Peek(needs); !d.Allowed {
 			s.settle(x)
 			return h, d
 		}

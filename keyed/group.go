@@ -204,7 +204,8 @@ func (g *Group[K]) look(charges []Charge[K], holds []hold[K]) (short int) {
 	}
 	for i := range holds {
 		c, h := &charges[i], &holds[i]
-		needed := c.Keep || waits > 1 || waits == 1 && !h.waits // a wait for another charge may be given up
+		// a wait for another charge may be given up
+		needed := c.Keep || waits > 1 || waits == 1 && !h.waits
 		if h.keep = !c.Skip && h.held && needed; h.keep && c.Decision.Allowed && !h.canKeep(c.Cost) {
 			c.Decision, refused = h.k.refused(weir.Never), true
 		}

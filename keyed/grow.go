@@ -327,7 +327,8 @@ type era struct {
 	largest  int64
 	layout   atomic.Pointer[weir.Layout]
 
-	was, began int64 // when the era began, by the clock of the previous limit, and by that of this one
+	// when the era began, by the clock of the previous limit, and by that of this one
+	was, began int64
 }
 
 // newEra begins an era at a reading of the limit's clock.

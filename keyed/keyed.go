@@ -52,12 +52,17 @@ const (
 
 // Options are the settings of a Limiter. The zero value is ready to use.
 type Options struct {
-	MaxKeys  int    // how many keys may be kept at once; default: DefaultMaxKeys, or what MaxBytes allows
-	MaxBytes int64  // alternatively, how many bytes the keys may take: 3/4 for states, 1/4 for limiters of keys that wait
-	Full     Full   // what happens to a new key beyond that
-	Keys     bool   // also store the keys, and compare them instead of their hashes; each slot takes their size more
-	Name     string // becomes Decision.By
-	Top      int    // how many counters Heaviest and MostLimited each have, per core; default: none
+	// how many keys may be kept at once; default: DefaultMaxKeys, or what MaxBytes allows
+	MaxKeys int
+	// alternatively, how many bytes the keys may take: 3/4 for states, 1/4 for limiters of keys
+	// that wait
+	MaxBytes int64
+	Full     Full // what happens to a new key beyond that
+	// also store the keys, and compare them instead of their hashes; each slot takes their size
+	// more
+	Keys bool
+	Name string // becomes Decision.By
+	Top  int    // how many counters Heaviest and MostLimited each have, per core; default: none
 
 	// Clock, WallClock and Timers replace the clocks, for virtual time, as weir.WithClock,
 	// weir.WithWallClock and weir.WithTimers do.
@@ -144,7 +149,8 @@ type Stats struct {
 	EvictedFull uint64 // keys evicted while limited, to make room
 	Refused     uint64 // new keys refused for lack of room
 	Shared      uint64 // decisions about new keys by a shared state, for lack of room
-	Inexact     uint64 // reservations that may give back less than was charged: see weir.Limiter.Inexact
+	// reservations that may give back less than was charged: see weir.Limiter.Inexact
+	Inexact uint64
 }
 
 // New returns a limiter that keeps l for each key. The error says which parameter is invalid.
@@ -312,7 +318,8 @@ func (k *Limiter[K]) decide(d *weir.Decision, key K, h uint64, cost int64, charg
 func (k *Limiter[K]) take(key K, h uint64, cost int64, slot int) weir.Decision {
 	room := false
 	if e := k.era.Load(); slot == absent && e.welcomes && k.opts.Full == Evict && uint64(cost-1) < uint64(e.largest) {
-		if n := k.count.Load(); n >= int64(k.opts.MaxKeys) { // a new key will need room; makeRoom must be called without any lock held
+		// a new key will need room; makeRoom must be called without any lock held
+		if n := k.count.Load(); n >= int64(k.opts.MaxKeys) {
 			_, room = k.makeRoom(k.reading(e.wall))
 		}
 	}

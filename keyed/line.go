@@ -164,9 +164,11 @@ func (g *grip[K]) reserve(cost int64, maxDelay time.Duration) (Reservation[K], b
 		if !d.Allowed {
 			return Reservation[K]{decision: d}, false
 		}
-		r := Reservation[K]{decision: d, k: k, x: &entry[K]{h: g.h, gone: true}, key: g.key, mark: k.mark()} // Settle may charge the key
+		// Settle may charge the key
+		r := Reservation[K]{decision: d, k: k, x: &entry[K]{h: g.h, gone: true}, key: g.key, mark: k.mark()}
 		if fixed {
-			r.cost = math.MaxInt64 // Settle never charges a key with a fixed decision, like an exempt one
+			// Settle never charges a key with a fixed decision, like an exempt one
+			r.cost = math.MaxInt64
 		}
 		return r, true
 	}

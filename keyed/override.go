@@ -11,9 +11,10 @@ import (
 // An Override replaces the limit for one key: a plan, a privilege or a ban. Exactly one of Limit,
 // Deny and Exempt must be set.
 type Override struct {
-	Limit  weir.Limit // the key's own limit
-	Deny   bool       // a ban: every call is refused until it ends; callers that already wait stay in the queue
-	Exempt bool       // every call is allowed, and nothing is charged
+	Limit weir.Limit // the key's own limit
+	// a ban: every call is refused until it ends; callers that already wait stay in the queue
+	Deny   bool
+	Exempt bool // every call is allowed, and nothing is charged
 
 	For time.Duration // how long the override lasts; default: until Lift
 }

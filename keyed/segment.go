@@ -14,7 +14,8 @@ const (
 	firstLines = 4   // lines of a new table
 	mostLines  = 512 // lines of a segment: rebuilding one takes some 100 us
 	blockLines = 2   // lines of a block: searching one takes some 100 ns
-	fewBlocks  = 32  // blocks per entry of leasts: finding the block with the least bound takes some 20 ns
+	// blocks per entry of leasts: finding the block with the least bound takes some 20 ns
+	fewBlocks = 32
 )
 
 // A segment is a part of the table, chosen by the high bits of the hash: an array and the lock of
@@ -196,7 +197,8 @@ func (s *segment[K]) sweep(block int, now int64) census {
 			continue
 		}
 		free := s.freeAt(slot, head, now)
-		if free <= now && free != math.MaxInt64 && a.era.returns { // at the end of the clock, no key is known to be idle
+		// at the end of the clock, no key is known to be idle
+		if free <= now && free != math.MaxInt64 && a.era.returns {
 			s.drop(slot, head)
 			s.table.stats.evictedIdle.Add(1)
 			c.gone++

@@ -33,13 +33,14 @@ type stripe[K comparable] struct {
 // another. A hold of an earlier key finds that it has ended, as the limiter distinguishes its
 // holds. The stripe's lock guards everything but the limiter.
 type state[K comparable] struct {
-	s       *stripe[K]
-	lim     *weir.ConcurrencyLimiter
-	key     K
-	calls   int                 // callers that may be about to hold or wait: the key must stay
-	kept    bool                // the state is in use for a key
-	due     int64               // all holds that expire have expired by then
-	longest time.Duration       // the largest earlier MaxHold since the state is in use for this key
+	s     *stripe[K]
+	lim   *weir.ConcurrencyLimiter
+	key   K
+	calls int   // callers that may be about to hold or wait: the key must stay
+	kept  bool  // the state is in use for a key
+	due   int64 // all holds that expire have expired by then
+	// the largest earlier MaxHold since the state is in use for this key
+	longest time.Duration
 	node    list.Node[state[K]] // in expiring while kept, in spares otherwise
 }
 
@@ -170,7 +171,8 @@ func (x *state[K]) try(cost int64) (h Hold[K], d weir.Decision) {
 // note records the expiry of a hold that was just given or extended: at most MaxHold from now.
 func (x *state[K]) note() {
 	s := x.s
-	most := max(s.limit.MaxHold, x.longest) // a hold after a wait may have begun under an earlier MaxHold
+	// a hold after a wait may have begun under an earlier MaxHold
+	most := max(s.limit.MaxHold, x.longest)
 	if most == 0 {
 		return
 	}

@@ -282,7 +282,8 @@ func (s *Store) decide(e *entry, t *turn, try int) (verdict, *request) {
 	}
 	need := c.Cost - left
 	room := s.opts.MaxOutstanding - left
-	known := r != nil && now < r.until && need > r.cost // the store would refuse it, but for how long is not known
+	// the store would refuse it, but for how long is not known
+	known := r != nil && now < r.until && need > r.cost
 	switch {
 	case known || try >= mostTries || need > room || c.Cost > e.capacity && e.capacity > 0 || len(e.grants) >= mostHeld:
 		return s.alone(e, c, now), nil

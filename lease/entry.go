@@ -165,7 +165,8 @@ func (e *entry) publish() {
 			spare += g.left.Load()
 		}
 	}
-	e.spare.Store(spare) // first: otherwise the last token of the current grant could pass for the last of all
+	// first: otherwise the last token of the current grant could pass for the last of all
+	e.spare.Store(spare)
 	if e.current.Load() != first {
 		e.current.Store(first)
 	}
@@ -260,7 +261,8 @@ func (e *entry) refuse(d *weir.Decision, cost, sent, now int64, lifetime time.Du
 	if r := e.refused.Load(); r != nil && now < r.until && r.cost < cost {
 		return // it covers more callers
 	}
-	until := max(plus(sent, d.RetryAfter), plus(now, e.pause)) // the store may have decided right after sent
+	// the store may have decided right after sent
+	until := max(plus(sent, d.RetryAfter), plus(now, e.pause))
 	until = min(until, plus(now, lifetime/4<<min(e.runs, 4)))
 	e.runs++
 	d.RetryAfter = max(d.RetryAfter, e.pause)

@@ -204,12 +204,13 @@ func (v *Verdict) ask(r *request, keep bool) bool {
 type question uint8
 
 const (
-	asks   question = iota
-	skip            // a part of the key is missing, and on_missing says that the limit does not apply
-	lacks           // a part of the key is missing, and on_missing refuses the request
-	cheat           // the header field of the cost holds no valid cost
-	banned          // the key is banned; request.banned says for how long
-	exempt          // the limit does not apply to the request
+	asks question = iota
+	// a part of the key is missing, and on_missing says that the limit does not apply
+	skip
+	lacks  // a part of the key is missing, and on_missing refuses the request
+	cheat  // the header field of the cost holds no valid cost
+	banned // the key is banned; request.banned says for how long
+	exempt // the limit does not apply to the request
 )
 
 // passes counts an exempt request.
@@ -303,7 +304,8 @@ func (v *Verdict) opens(i int) {
 
 // charge charges the limits in memory and sets the outcome.
 func (v *Verdict) charge(e *Engine, r *route) {
-	v.Decision, _ = r.group.Take(v.charges[:r.memory]) // an error can only mean a wrong number of charges
+	// an error can only mean a wrong number of charges
+	v.Decision, _ = r.group.Take(v.charges[:r.memory])
 	ownNames(&v.Decision, v.evaluated[:r.memory], v.charges)
 	for i, l := range v.evaluated[:r.memory] {
 		c := &v.charges[i]
@@ -407,7 +409,8 @@ func (v *Verdict) Wait(ctx context.Context) error {
 		}
 		select {
 		case <-place.Ready():
-			if err := place.Err(); err != nil { // the limit was changed, and the request no longer fits
+			// the limit was changed, and the request no longer fits
+			if err := place.Err(); err != nil {
 				v.Cancel()
 				return err
 			}

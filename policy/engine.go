@@ -57,13 +57,14 @@ type Engine struct {
 // limit is a compiled limit with its states.
 type limit struct {
 	Limit
-	parts     []part
-	cost      cost
-	table     *keyed.Limiter[string] // nil for a limit in a store and for a Concurrency
-	places    *keyed.Concurrency[string]
-	holder    Holder // the store of a Concurrency; nil for one in memory
-	shadows   *shadows
-	zone      *zone       // the zone that table or places belongs to; nil for a limit with a state of its own
+	parts   []part
+	cost    cost
+	table   *keyed.Limiter[string] // nil for a limit in a store and for a Concurrency
+	places  *keyed.Concurrency[string]
+	holder  Holder // the store of a Concurrency; nil for one in memory
+	shadows *shadows
+	// the zone that table or places belongs to; nil for a limit with a state of its own
+	zone      *zone
 	inZone    rules.Zoned // how it uses the zone's state
 	spare     int64       // how much less it admits than the zone's table does
 	store     weir.Store  // nil for a limit in memory
@@ -102,13 +103,14 @@ const sources = int(weir.SourceDeny) + 1
 // route is a compiled Route.
 type route struct {
 	pattern pattern
-	live    []*limit             // limits in memory, then limits in stores in the order of their stages
-	order   []int                // the positions of the live limits in the order of the policy
-	group   *keyed.Group[string] // the limits in memory
-	memory  int                  // how many limits are in memory
-	stages  []stage
-	shadow  []*limit
-	places  []*limit // Concurrency limits, with shadows, in the order of the policy
+	// limits in memory, then limits in stores in the order of their stages
+	live   []*limit
+	order  []int                // the positions of the live limits in the order of the policy
+	group  *keyed.Group[string] // the limits in memory
+	memory int                  // how many limits are in memory
+	stages []stage
+	shadow []*limit
+	places []*limit // Concurrency limits, with shadows, in the order of the policy
 
 	dry      []*limit             // shadow limits that charge a zone
 	dryGroup *keyed.Group[string] // the shadow limits in dry

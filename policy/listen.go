@@ -50,20 +50,23 @@ func (l *Listen) Address(face string) string {
 
 // A Listener is one address of the gateway.
 type Listener struct {
-	Address       string         // HOST:PORT; without a host, all addresses of this machine
-	TLS           *TLS           // nil for none
-	H2C           bool           // HTTP/2 without TLS, for clients with prior knowledge; never with TLS
-	ProxyProtocol []netip.Prefix // load balancers that may connect, with the PROXY protocol; default: no PROXY protocol
-	RedirectHTTPS bool           // redirect every request to the first address with TLS
+	Address string // HOST:PORT; without a host, all addresses of this machine
+	TLS     *TLS   // nil for none
+	// HTTP/2 without TLS, for clients with prior knowledge; never with TLS
+	H2C bool
+	// load balancers that may connect, with the PROXY protocol; default: no PROXY protocol
+	ProxyProtocol []netip.Prefix
+	RedirectHTTPS bool // redirect every request to the first address with TLS
 }
 
 // TLS holds the certificates of a listener, and which client certificates it accepts. Files are
 // relative to the policy file.
 type TLS struct {
 	Certificates []Certificate // chosen by the name that a client asks for (SNI), or the first
-	ClientCA     string        // a file with the authorities of client certificates; empty: no client certificates
-	ClientAuth   string        // "required" or "optional"; default: required
-	MinVersion   string        // "1.2" or "1.3"; default: 1.2
+	// a file with the authorities of client certificates; empty: no client certificates
+	ClientCA   string
+	ClientAuth string // "required" or "optional"; default: required
+	MinVersion string // "1.2" or "1.3"; default: 1.2
 }
 
 // A Certificate names two PEM files: a chain, which begins with the certificate, and its key.
@@ -79,12 +82,14 @@ type Bounds struct {
 	MaxConnections int   // open at once
 	// of one client address, /64 for IPv6; connections of trusted proxies do not count
 	MaxClientConnections int
-	MaxStreams           int           // of one HTTP/2 connection; default: 100
-	MaxRequests          int           // of one connection
-	HeaderTimeout        time.Duration // for a TLS handshake, and for a request's header; default: 10 s
-	BodyTimeout          time.Duration // for a body slower than MinBodyRate; default: 30 s
-	WriteTimeout         time.Duration // for a client that reads nothing of its response; default: 1 min
-	IdleTimeout          time.Duration // between two requests; default: 2 min
+	MaxStreams           int // of one HTTP/2 connection; default: 100
+	MaxRequests          int // of one connection
+	// for a TLS handshake, and for a request's header; default: 10 s
+	HeaderTimeout time.Duration
+	BodyTimeout   time.Duration // for a body slower than MinBodyRate; default: 30 s
+	// for a client that reads nothing of its response; default: 1 min
+	WriteTimeout time.Duration
+	IdleTimeout  time.Duration // between two requests; default: 2 min
 }
 
 // WithDefaults returns the bounds with the defaults filled in.

@@ -23,10 +23,12 @@ import (
 // addresses.
 type Override struct {
 	Limit string
-	Key   []string          // the parts, in the order of the limit's key
-	Ban   bool              // refuse all requests without a charge; false: admit all without a charge
-	Set   map[string]string // or parameters that differ from the limit's, as in a policy file: {"rate": "100/s"}
-	For   time.Duration     // how long it lasts, from now
+	Key   []string // the parts, in the order of the limit's key
+	// refuse all requests without a charge; false: admit all without a charge
+	Ban bool
+	// or parameters that differ from the limit's, as in a policy file: {"rate": "100/s"}
+	Set map[string]string
+	For time.Duration // how long it lasts, from now
 }
 
 // MaxOverrides limits the number of overrides at once, over all limits.

@@ -20,12 +20,13 @@ type Policy struct {
 	AccessLog      AccessLog
 	TrustedProxies []netip.Prefix // proxies that are trusted to report a client's address
 	ClientHeader   string         // the header with that address; default: X-Forwarded-For
-	Headers        []string       // response headers about limits: "ratelimit", "x-ratelimit"; default: ratelimit
-	Stores         []Store
-	Limits         []Limit
-	Upstreams      []Upstream
-	Rooms          []WaitingRoom
-	Routes         []Route // the first route that matches applies
+	// response headers about limits: "ratelimit", "x-ratelimit"; default: ratelimit
+	Headers   []string
+	Stores    []Store
+	Limits    []Limit
+	Upstreams []Upstream
+	Rooms     []WaitingRoom
+	Routes    []Route // the first route that matches applies
 }
 
 // Admin says who may change a running server through its admin address. This package reads none of
@@ -39,9 +40,10 @@ type Admin struct {
 // A Store describes a shared store and how it is used. This package opens no store: see
 // Options.Stores.
 type Store struct {
-	Name      string
-	URL       string        // of any scheme with a store; may contain a password
-	Place     Place         // the states that the URL leads to; set by the package that opens the store
+	Name string
+	URL  string // of any scheme with a store; may contain a password
+	// the states that the URL leads to; set by the package that opens the store
+	Place     Place
 	OnFailure string        // the fallback: "allow", "deny" or "local"; default: local
 	Deadline  time.Duration // for one call; default: 20 ms
 	Nodes     int           // how many processes share it, until the store reports it; default: 1
@@ -68,22 +70,36 @@ type Lease struct {
 
 // A Limit is a named limit with its key.
 type Limit struct {
-	Name      string
-	Key       []string // parts like "client.ip" and "header.user-id", in order; without parts, all requests share one counter
-	Limit     weir.Limit
-	Cost      string   // a whole number, "header.NAME" or "bytes"; default: 1
-	Exempt    []string // requests that the limit does not apply to: "10.0.0.0/8", "header.NAME=VALUE", "key.VALUE", "method.NAME" or "preflight"
-	OnMissing string   // for requests without a part of the key: "key", "skip", "skip_empty" (without any part) or "deny"; default: key
-	Store     string   // the name of a store; default: the memory of this process
-	OnFailure string   // the fallback without the store; default: the store's OnFailure
-	Tag       string   // groups limits on a store that spreads keys over nodes: a part of the key, or "const.TEXT"; default: by key
-	Zone      string   // limits with the same zone share one state for each key; default: a state of the limit's own
-	Shadow    bool     // decided and counted, not enforced; with a Zone its charges count into the zone
-	RollOut   string   // the share of keys that it is enforced for, like "0.5%"; for the others it is a shadow; default: all keys
-	MaxKeys   int      // how many keys are kept; default: keyed.DefaultMaxKeys
-	WhenFull  string   // for new keys beyond MaxKeys: "evict", "refuse" or "share"; default: evict
-	Status    int      // of requests that it refuses; default: the route's
-	Log       string   // the level at which refusals are logged, and delays one below: "error", "warn", "notice" or "info"; default: no lines
+	Name string
+	// parts like "client.ip" and "header.user-id", in order; without parts, all requests share one
+	// counter
+	Key   []string
+	Limit weir.Limit
+	Cost  string // a whole number, "header.NAME" or "bytes"; default: 1
+	// requests that the limit does not apply to: "10.0.0.0/8", "header.NAME=VALUE", "key.VALUE",
+	// "method.NAME" or "preflight"
+	Exempt []string
+	// for requests without a part of the key: "key", "skip", "skip_empty" (without any part) or
+	// "deny"; default: key
+	OnMissing string
+	Store     string // the name of a store; default: the memory of this process
+	OnFailure string // the fallback without the store; default: the store's OnFailure
+	// groups limits on a store that spreads keys over nodes: a part of the key, or "const.TEXT";
+	// default: by key
+	Tag string
+	// limits with the same zone share one state for each key; default: a state of the limit's own
+	Zone string
+	// decided and counted, not enforced; with a Zone its charges count into the zone
+	Shadow bool
+	// the share of keys that it is enforced for, like "0.5%"; for the others it is a shadow;
+	// default: all keys
+	RollOut  string
+	MaxKeys  int    // how many keys are kept; default: keyed.DefaultMaxKeys
+	WhenFull string // for new keys beyond MaxKeys: "evict", "refuse" or "share"; default: evict
+	Status   int    // of requests that it refuses; default: the route's
+	// the level at which refusals are logged, and delays one below: "error", "warn", "notice" or
+	// "info"; default: no lines
+	Log string
 }
 
 // A Route says which limits and which upstream apply to which requests.
@@ -92,7 +108,8 @@ type Route struct {
 	Address  []string // addresses of Listen.Gateway that the route applies to; default: all
 	Upstream string   // the name of an upstream; weir replay needs none
 
-	// UpstreamPath replaces the part of the path that Match names, on the way to the upstream. default: the path is unchanged.
+	// UpstreamPath replaces the part of the path that Match names, on the way to the upstream.
+	// default: the path is unchanged.
 	UpstreamPath string
 	AddHeaders   []AddHeader
 
@@ -105,7 +122,8 @@ type Route struct {
 	MaxBody int64 // bytes of a request's body; default: Bounds.MaxBody; below 0: no bound
 }
 
-// A Response is what the gateway sends by itself, without an upstream. At most one of Body, File and Redirect is set.
+// A Response is what the gateway sends by itself, without an upstream. At most one of Body, File
+// and Redirect is set.
 type Response struct {
 	// default: 200, and 302 with a redirect; a Response without Status, Body, File and Redirect is
 	// not set
@@ -135,18 +153,22 @@ func (r Response) StatusCode() int {
 // An AddHeader is a header field that is added to the responses of a route.
 type AddHeader struct {
 	Name, Value string
-	Always      bool // also to refusals and errors; otherwise to the statuses 200, 201, 204, 206, 301 to 304, 307 and 308
+	// also to refusals and errors; otherwise to the statuses 200, 201, 204, 206, 301 to 304, 307
+	// and 308
+	Always bool
 }
 
-// Refused is the response to refused requests. At most one of Body, File and Redirect is set. Stale and Upstream are tried first.
+// Refused is the response to refused requests. At most one of Body, File and Redirect is set. Stale
+// and Upstream are tried first.
 type Refused struct {
-	Stale    time.Duration // the last good response to the same request, if at most this old; 0 is none
-	Upstream string        // another upstream, to which no limit applies; empty for none
-	Status   int           // default: 429, and 302 with a redirect
-	Body     string        // unchanged
-	File     string        // the name of a file with the body
-	Redirect string        // the URL to redirect to
-	Type     string        // the Content-Type of the body; default: detected
+	// the last good response to the same request, if at most this old; 0 is none
+	Stale    time.Duration
+	Upstream string // another upstream, to which no limit applies; empty for none
+	Status   int    // default: 429, and 302 with a redirect
+	Body     string // unchanged
+	File     string // the name of a file with the body
+	Redirect string // the URL to redirect to
+	Type     string // the Content-Type of the body; default: detected
 }
 
 // StatusCode returns Status, or its default.
@@ -162,7 +184,8 @@ func (r Refused) StatusCode() int {
 
 // Names of header fields in Policy.Headers.
 const (
-	HeaderRateLimit  = "ratelimit"   // RateLimit and RateLimit-Policy, as in draft-ietf-httpapi-ratelimit-headers-11
+	// RateLimit and RateLimit-Policy, as in draft-ietf-httpapi-ratelimit-headers-11
+	HeaderRateLimit  = "ratelimit"
 	HeaderXRateLimit = "x-ratelimit" // X-RateLimit-Limit, -Remaining and -Reset
 )
 

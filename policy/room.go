@@ -13,25 +13,30 @@ import (
 // A WaitingRoom is a queue in front of a route: while the route is full, visitors wait in order of
 // arrival. Package server/room implements it. An Engine does not use it.
 type WaitingRoom struct {
-	Name        string
-	Admit       weir.Rate     // the rate at which visitors are admitted
-	Burst       int64         // how many at once; default: what Admit allows in one second, at least 1
-	Inside      int64         // how many may be inside at once; 0 is no bound
-	Idle        time.Duration // a visitor inside without a request for this long has left; default: 5 minutes
+	Name  string
+	Admit weir.Rate // the rate at which visitors are admitted
+	// how many at once; default: what Admit allows in one second, at least 1
+	Burst  int64
+	Inside int64 // how many may be inside at once; 0 is no bound
+	// a visitor inside without a request for this long has left; default: 5 minutes
+	Idle        time.Duration
 	Session     time.Duration // how long a visitor may be inside; default: 30 minutes
 	EnterWithin time.Duration // how long an admitted visitor's place is kept; default: 1 minute
-	PollTimeout time.Duration // a visitor who stops polling for this long loses the place; default: 2 minutes
-	MaxWaiting  int64         // how many may wait; default: 100000
-	Joins       weir.Rate     // the rate at which one client address may join, on each gateway; default: 60/m
-	Bind        string        // what a ticket is bound to: "agent", "address", "none"; default: agent
-	SecretFile  string        // a file with the secrets that sign tickets; default: a random one
-	Store       string        // the name of a store; default: the memory of this process
-	OnFailure   string        // without the store: "keep" or "allow"; default: keep
-	Status      int           // of the page: 503, 200, 202 or 429; default: 503
-	Title       string        // of the page; default: a built-in one in the visitor's language
-	Text        string        // of the page; the same
-	Language    string        // of the page: "en", "de", "es", "fr"; default: the visitor's
-	Page        string        // a file with your own page
+	// a visitor who stops polling for this long loses the place; default: 2 minutes
+	PollTimeout time.Duration
+	MaxWaiting  int64 // how many may wait; default: 100000
+	// the rate at which one client address may join, on each gateway; default: 60/m
+	Joins weir.Rate
+	// what a ticket is bound to: "agent", "address", "none"; default: agent
+	Bind       string
+	SecretFile string // a file with the secrets that sign tickets; default: a random one
+	Store      string // the name of a store; default: the memory of this process
+	OnFailure  string // without the store: "keep" or "allow"; default: keep
+	Status     int    // of the page: 503, 200, 202 or 429; default: 503
+	Title      string // of the page; default: a built-in one in the visitor's language
+	Text       string // of the page; the same
+	Language   string // of the page: "en", "de", "es", "fr"; default: the visitor's
+	Page       string // a file with your own page
 }
 
 // Defaults of a WaitingRoom.
@@ -105,8 +110,9 @@ const (
 	maxRoom     = 10_000_000     // visitors that wait or are inside
 	maxRoomTime = 24 * time.Hour // of each duration
 
-	maxRoomRate  = 1_000_000_000 // visitors, in any time
-	maxRoomTicks = 1 << 52       // the burst times the microseconds of Admit.Per; a store counts in doubles
+	maxRoomRate = 1_000_000_000 // visitors, in any time
+	// the burst times the microseconds of Admit.Per; a store counts in doubles
+	maxRoomTicks = 1 << 52
 )
 
 // rooms checks the waiting rooms, and that routes refer to existing ones.

@@ -30,7 +30,8 @@ type Target struct {
 	Weight int // its share relative to the others; default: 1
 }
 
-// UpstreamTLS is how a target is verified, and the gateway's client certificate. CA, Certificate and Key are names of PEM files.
+// UpstreamTLS is how a target is verified, and the gateway's client certificate. CA, Certificate
+// and Key are names of PEM files.
 type UpstreamTLS struct {
 	CA          string // the authorities; default: the system's
 	ServerName  string // the name in the target's certificate; default: the URL's host
@@ -41,12 +42,14 @@ type UpstreamTLS struct {
 
 // Timeouts are the time limits of requests to an upstream.
 type Timeouts struct {
-	Connect  time.Duration // for a connection, and again for its TLS; default: 5 s
-	Response time.Duration // from the end of the request to the header of the response; default: 60 s
+	Connect time.Duration // for a connection, and again for its TLS; default: 5 s
+	// from the end of the request to the header of the response; default: 60 s
+	Response time.Duration
 	Idle     time.Duration // without a byte of a body in either direction; default: 5 minutes
 }
 
-// Retries say how often a request is sent to another target. Only idempotent requests are retried, and those that reached no target.
+// Retries say how often a request is sent to another target. Only idempotent requests are retried,
+// and those that reached no target.
 type Retries struct {
 	Max    int // for one request; default: 1 with several targets; below 0: none
 	Budget int // retries per 100 requests; default: 20
@@ -60,9 +63,10 @@ type Health struct {
 	Timeout   time.Duration // of a check; default: 2 s
 	DownAfter int           // failed checks in a row; default: 3
 	UpAfter   int           // successful checks in a row; default: 2
-	Failures  int           // failed requests in a row that mark a target as down; default: 5; below 0: never
-	DownFor   time.Duration // at first; doubles each time; default: 10 s
-	AllDown   string        // while all targets are down: "try" or "refuse"; default: try
+	// failed requests in a row that mark a target as down; default: 5; below 0: never
+	Failures int
+	DownFor  time.Duration // at first; doubles each time; default: 10 s
+	AllDown  string        // while all targets are down: "try" or "refuse"; default: try
 }
 
 // Waiting bounds how many requests of a route wait in queues.

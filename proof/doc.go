@@ -1,8 +1,10 @@
-// Package proof tests the rules of Weir by properties over random schedules, by a search for counterexamples, and by histories of many
-// threads. It has no code but tests, and is a module of its own for their dependencies.
+// Package proof tests the rules of Weir by properties over random schedules, by a search for
+// counterexamples, and by histories of many threads. It has no code but tests, and is a module of
+// its own for their dependencies.
 //
-// Every test is named after the rule it is about (docs/guarantees.md has them all), and runs it for each limit and each holder of
-// state: the pure Step, Prepared, weir.Limiter and keyed.Limiter, in process, on a virtual clock.
+// Every test is named after the rule it is about (docs/guarantees.md has them all), and runs it for
+// each limit and each holder of state: the pure Step, Prepared, weir.Limiter and keyed.Limiter, in
+// process, on a virtual clock.
 //
 //	rule                        tests
 //	 1  never over              over_test.go, search_test.go, bubble_test.go
@@ -18,8 +20,9 @@
 //	    Concurrency             concurrency_test.go and linear_places_test.go, beside a model of its own (places_test.go)
 //	    cold                    cold_test.go: a WarmUp that starts cold
 //
-// What shows that the tests would fail: rules for giving back that are known to be wrong are found by the same search (rules_test.go),
-// and limiters with planted races by the same checker (planted_test.go).
+// What shows that the tests would fail: rules for giving back that are known to be wrong are found
+// by the same search (rules_test.go), and limiters with planted races by the same checker
+// (planted_test.go).
 //
 // # Running
 //
@@ -29,6 +32,7 @@
 //	go test ./proof -run Rule1Nothing -rapid.checks=5000           # the search: 100 times as many schedules
 //	go test ./proof -run Linear -count=1000                        # other histories
 //
-// A failure prints the schedule, made as short as it gets, and its seed: WEIR_SEED set to that begins with it. The threads of
-// linear_test.go are scheduled by the runtime: a seed gives the same calls, not the same history.
+// A failure prints the schedule, made as short as it gets, and its seed: WEIR_SEED set to that
+// begins with it. The threads of linear_test.go are scheduled by the runtime: a seed gives the same
+// calls, not the same history.
 package proof

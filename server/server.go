@@ -35,8 +35,9 @@ type Options struct {
 	Program handover.Program
 	Sockets *handover.Sockets // what this process was given to listen on; nil for nothing
 
-	Grace time.Duration   // how long a shutdown waits for requests in flight. Default: 30 s
-	Watch time.Duration   // how often the policy file and the certificates are looked at. Default: 1 s
+	Grace time.Duration // how long a shutdown waits for requests in flight. Default: 30 s
+	// how often the policy file and the certificates are looked at. Default: 1 s
+	Watch time.Duration
 	Ready func(Addresses) // called once, when everything listens; may be nil
 
 	demo  string      // the demo's policy on other ports, for tests
@@ -46,18 +47,21 @@ type Options struct {
 // Addresses are where a server listens. An empty one is not listened on.
 type Addresses struct {
 	Gateway, Admin, Demo string
-	Gateways             []string            // all of the gateway's, in the order of the policy; Gateway is the first
-	Faces                map[string][]string // by the name of the face
+	// all of the gateway's, in the order of the policy; Gateway is the first
+	Gateways []string
+	Faces    map[string][]string // by the name of the face
 }
 
 const (
 	defaultGrace = 30 * time.Second
 	defaultWatch = time.Second
 
-	lingerTick      = 10 * time.Millisecond
-	linger          = 250 * time.Millisecond // for clients to be told to go elsewhere, before connections are closed
-	lingerOnRestart = 5 * time.Second        // the same where the process was replaced: clients that stay connected are waited for longer
-	startTimeout    = time.Minute            // for a new process to serve
+	lingerTick = 10 * time.Millisecond
+	// for clients to be told to go elsewhere, before connections are closed
+	linger = 250 * time.Millisecond
+	// the same where the process was replaced: clients that stay connected are waited for longer
+	lingerOnRestart = 5 * time.Second
+	startTimeout    = time.Minute // for a new process to serve
 )
 
 // Serve runs a policy until the context ends, and then lets requests in flight end. The error is
@@ -126,7 +130,8 @@ func (s *server) start(ctx context.Context) error {
 	}
 	s.ready.Store(true)
 	addrs := s.addresses()
-	s.Log.Info("serving", "policy", file.Path, "listen", addrs.Faces) // by the words of the policy: listen.gateway, listen.admin
+	// by the words of the policy: listen.gateway, listen.admin
+	s.Log.Info("serving", "policy", file.Path, "listen", addrs.Faces)
 	for _, left := range s.Sockets.Left() {
 		s.Log.Warn("a socket was handed over that the policy does not listen on: it is closed", "address", left)
 	}

@@ -37,7 +37,8 @@ func (s *server) shutdown(ctx context.Context, replaced bool) error {
 			return fmt.Errorf("requests were still in flight after %v: they were cut off", s.Grace)
 		}
 		if replaced {
-			s.linger(ctx, grace, s.Grace) // connections that were upgraded, which net/http no longer knows
+			// connections that were upgraded, which net/http no longer knows
+			s.linger(ctx, grace, s.Grace)
 		}
 	}
 	return nil

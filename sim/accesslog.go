@@ -22,9 +22,10 @@ type Entry struct {
 	Header http.Header
 }
 
-// ParseLine parses a line of an access log: in Common or Combined Log Format, or a JSON object. The header fields of the Combined format
-// are Referer and User-Agent. The rest of a line after a readable request may be damaged: a line cut off in its User-Agent is still a
-// request. Errors do not repeat the line, because it may contain client data.
+// ParseLine parses a line of an access log: in Common or Combined Log Format, or a JSON object. The
+// header fields of the Combined format are Referer and User-Agent. The rest of a line after a
+// readable request may be damaged: a line cut off in its User-Agent is still a request. Errors do
+// not repeat the line, because it may contain client data.
 func ParseLine(line string) (Entry, error) {
 	p := parser{headers: true}
 	return p.parse(line)
@@ -47,7 +48,8 @@ const clockText = "02/Jan/2006:15:04:05 -0700"
 
 var errNoTime = errors.New("no valid time: want [day/Mon/year:hour:minute:second zone]")
 
-// cutClock cuts a line in the Common format after its time, the first brackets after the first field.
+// cutClock cuts a line in the Common format after its time, the first brackets after the first
+// field.
 func cutClock(line string) (clock, rest string, ok bool) {
 	i := strings.Index(line, " [")
 	end := i + 2 + len(clockText)
@@ -57,7 +59,8 @@ func cutClock(line string) (clock, rest string, ok bool) {
 	return line[i+2 : end], line[end+1:], true
 }
 
-// clockCache remembers the last parsed time and its day: most lines of a log repeat the time, and nearly all the day.
+// clockCache remembers the last parsed time and its day: most lines of a log repeat the time, and
+// nearly all the day.
 type clockCache struct {
 	text string
 	at   int64
@@ -91,7 +94,8 @@ func nanoseconds(second int64) (int64, error) {
 	return second * 1e9, nil
 }
 
-// parseCommon reads HOST IDENT USER [TIME] "REQUEST" STATUS BYTES, and "REFERER" "USER-AGENT" where they follow.
+// parseCommon reads HOST IDENT USER [TIME] "REQUEST" STATUS BYTES, and "REFERER" "USER-AGENT" where
+// they follow.
 func (p *parser) parseCommon(line string) (e Entry, err error) {
 	e.Length = -1
 	first := strings.IndexByte(line, ' ')
@@ -129,7 +133,8 @@ func (p *parser) parseCommon(line string) (e Entry, err error) {
 	return e, nil
 }
 
-// quoted cuts off a "..." after a space, in which \" does not end it. An unterminated one ends with the line.
+// quoted cuts off a "..." after a space, in which \" does not end it. An unterminated one ends with
+// the line.
 func quoted(s string) (inside, rest string, ok bool) {
 	s, ok = strings.CutPrefix(s, ` "`)
 	if !ok {
@@ -237,7 +242,8 @@ func twoDigits(s string) int {
 	return tens*10 + ones
 }
 
-// Field names in the JSON logs of nginx, Caddy, Traefik, Apache and others. The first one present counts.
+// Field names in the JSON logs of nginx, Caddy, Traefik, Apache and others. The first one present
+// counts.
 var (
 	timeNames   = []string{"time", "timestamp", "@timestamp", "ts", "time_iso8601", "time_local", "date", "StartUTC", "msec"}
 	clientNames = []string{"client", "client_ip", "remote_addr", "remote_ip", "clientip", "ip", "remote_host", "ClientHost"}
@@ -248,8 +254,8 @@ var (
 	lengthNames = []string{"content_length", "request_length", "bytes_in", "bytes_read"}
 )
 
-// parseJSON parses a line that is a JSON object. Caddy puts most of it into an object "request"; others put the request line of the
-// Common format there.
+// parseJSON parses a line that is a JSON object. Caddy puts most of it into an object "request";
+// others put the request line of the Common format there.
 func parseJSON(line string) (e Entry, err error) {
 	e.Length = -1
 	var outer map[string]any
@@ -348,7 +354,8 @@ func whole(v any) (int64, bool) {
 	return 0, false
 }
 
-// jsonTime parses a time: RFC 3339, the Common format, or a number since 1970 whose size tells its unit.
+// jsonTime parses a time: RFC 3339, the Common format, or a number since 1970 whose size tells its
+// unit.
 func jsonTime(v any) (int64, error) {
 	switch v := v.(type) {
 	case string:
@@ -376,7 +383,8 @@ func numberTime(text string) (int64, error) {
 	}
 	whole := new(big.Int).Abs(new(big.Int).Quo(v.Num(), v.Denom()))
 	scale := int64(1e9)
-	for _, unit := range []int64{1e11, 1e14, 1e17} { // seconds, milliseconds, microseconds, nanoseconds
+	// seconds, milliseconds, microseconds, nanoseconds
+	for _, unit := range []int64{1e11, 1e14, 1e17} {
 		if whole.Cmp(big.NewInt(unit)) >= 0 {
 			scale /= 1000
 		}

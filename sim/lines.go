@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// lineReader splits an input into lines. It reads in blocks; each block is one string, and its lines are substrings.
+// lineReader splits an input into lines. It reads in blocks; each block is one string, and its
+// lines are substrings.
 type lineReader struct {
 	src     io.Reader
 	longest int
@@ -44,7 +45,8 @@ func (l *lineReader) across() (line string, tooLong bool, err error) {
 			l.block = block[end+1:]
 			block = block[:end]
 		}
-		if len(long) <= l.longest+1 { // one more for a carriage return; the rest of a long line is dropped
+		// one more for a carriage return; the rest of a long line is dropped
+		if len(long) <= l.longest+1 {
 			long = append(long, block...)
 		}
 		if end >= 0 {

@@ -10,11 +10,12 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// A layout encodes a request between reading and deciding, in as few bytes as possible, because a log has many requests. It keeps only
-// the header fields that the policy uses.
+// A layout encodes a request between reading and deciding, in as few bytes as possible, because a
+// log has many requests. It keeps only the header fields that the policy uses.
 //
-// A record has numbers as varints, and strings with their length in front: the line number, the length of the body, client, method, host
-// and target; then for each header field the number of its values, and the values.
+// A record has numbers as varints, and strings with their length in front: the line number, the
+// length of the body, client, method, host and target; then for each header field the number of its
+// values, and the values.
 type layout struct {
 	fields []string // the header fields, in canonical form
 }

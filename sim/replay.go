@@ -26,11 +26,13 @@ type Options struct {
 	Policy policy.Policy
 	Inputs []Input // read in this order, as one log
 
-	// Decisions, if not nil, gets one line per request, in the order of the input: its line number, counted from 1 through all inputs, a
-	// tab, allow, deny or delay, a tab, and the limit that refused or delayed, or "-".
+	// Decisions, if not nil, gets one line per request, in the order of the input: its line number,
+	// counted from 1 through all inputs, a tab, allow, deny or delay, a tab, and the limit that
+	// refused or delayed, or "-".
 	Decisions io.Writer
 
-	// Progress, if not nil, is called now and then with the numbers of requests read and decided so far.
+	// Progress, if not nil, is called now and then with the numbers of requests read and decided so
+	// far.
 	Progress func(read, decided int64)
 
 	MaxLine int    // the longest line in bytes; default: 256 KiB
@@ -42,13 +44,15 @@ const (
 	defaultMaxLine = 256 << 10
 	defaultMemory  = 256 << 20
 	showUnparsed   = 5
-	// unbounded keeps every limited key, so that the report is exact. Memory grows with the number of limited clients.
+	// unbounded keeps every limited key, so that the report is exact. Memory grows with the number
+	// of limited clients.
 	unbounded = math.MaxInt
 )
 
-// Replay runs access logs through a policy, in the order of their times, on a virtual clock. Unreadable lines are counted and skipped.
-// When the context ends, Replay returns its error. If an input cannot be read to its end, Replay returns an error together with the
-// report of what it has read.
+// Replay runs access logs through a policy, in the order of their times, on a virtual clock.
+// Unreadable lines are counted and skipped. When the context ends, Replay returns its error. If an
+// input cannot be read to its end, Replay returns an error together with the report of what it has
+// read.
 func Replay(ctx context.Context, o Options) (*Report, error) {
 	if o.MaxLine == 0 {
 		o.MaxLine = defaultMaxLine

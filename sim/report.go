@@ -35,13 +35,14 @@ type Report struct {
 	top       *topKeys
 }
 
-// LimitCount counts the decisions of one limit. A request counts once for each limit that was evaluated; a refused request counts only for
-// the limit that refused it.
+// LimitCount counts the decisions of one limit. A request counts once for each limit that was
+// evaluated; a refused request counts only for the limit that refused it.
 type LimitCount struct {
 	Limit                     string
 	Shadow                    bool
 	Allowed, Limited, Delayed int64
-	Rest                      bool // the shadow of the limit before it, for keys outside its roll_out
+	// the shadow of the limit before it, for keys outside its roll_out
+	Rest bool
 }
 
 // BadLine is an unreadable line.
@@ -112,8 +113,10 @@ func (r *Report) count(e *policy.Engine) {
 	r.Most, r.MostError = r.top.most(mostKeys)
 }
 
-// MarshalJSON writes {"requests":N,"unparsed":N,"limits":{"NAME":{"allowed":N,"limited":N,"delayed":N}}}, the limits in the order of the
-// policy. A shadow limit also has "shadow":true, and a limit with a roll_out its counts as a shadow: "rest":{"allowed":N,"limited":N,"delayed":N}.
+// MarshalJSON writes
+// {"requests":N,"unparsed":N,"limits":{"NAME":{"allowed":N,"limited":N,"delayed":N}}}, the limits
+// in the order of the policy. A shadow limit also has "shadow":true, and a limit with a roll_out
+// its counts as a shadow: "rest":{"allowed":N,"limited":N,"delayed":N}.
 func (r *Report) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `{"requests":%d,"unparsed":%d,"limits":{`, r.Requests, r.Unparsed)

@@ -13,13 +13,15 @@ import (
 	"github.com/weirflow/weir/internal/heap"
 )
 
-// sorter sorts records by their keys, stably. It keeps a bounded amount in memory and the rest in temporary files. It does not sort
-// records that arrive in order.
+// sorter sorts records by their keys, stably. It keeps a bounded amount in memory and the rest in
+// temporary files. It does not sort records that arrive in order.
 type sorter struct {
 	dir    string // for temporary files; default: the system's
 	memory int    // bytes to keep at most, approximately
 
-	blocks  [][]record      // in blocks: growing one large slice would copy tens of megabytes and stall the garbage collector
+	// in blocks: growing one large slice would copy tens of megabytes and stall the garbage
+	// collector
+	blocks  [][]record
 	records int             // the number of records
 	chunks  []string        // the payloads, in chunks for the same reason
 	chunk   strings.Builder // the last chunk, until it is full
@@ -97,8 +99,8 @@ func (s *sorter) sortRun() {
 // digitBits is how much of a key sortRecords looks at in one pass.
 const digitBits = 9
 
-// sortRecords sorts by key, stably. It is a radix sort over the distance to the smallest key, from the last digit on: one pass over all
-// records for each digit, and no comparisons.
+// sortRecords sorts by key, stably. It is a radix sort over the distance to the smallest key, from
+// the last digit on: one pass over all records for each digit, and no comparisons.
 func sortRecords(from []record) []record {
 	if len(from) == 0 {
 		return from
@@ -137,7 +139,8 @@ func (s *sorter) spill() (err error) {
 		return fmt.Errorf("the log is larger than %d MiB and must be sorted in a temporary file: %w", s.memory>>20, err)
 	}
 	s.runs = append(s.runs, f)
-	os.Remove(f.Name()) // unlinked while open, so a crash leaves no file; if the system forbids that, close removes it
+	// unlinked while open, so a crash leaves no file; if the system forbids that, close removes it
+	os.Remove(f.Name())
 	s.sortRun()
 	w := bufio.NewWriterSize(f, 1<<18)
 	var head [2 * binary.MaxVarintLen64]byte
@@ -188,8 +191,8 @@ func (s *sorter) eachOf(records []record, f func(key int64, payload string) erro
 // ahead is the number of records that touch prefetches.
 const ahead = 16
 
-// touch prefetches the payloads of some records. Records out of order are scattered in memory; the CPU loads several payloads in little
-// more time than one.
+// touch prefetches the payloads of some records. Records out of order are scattered in memory; the
+// CPU loads several payloads in little more time than one.
 func (s *sorter) touch(records []record) {
 	for _, r := range records {
 		if r.len > 0 {

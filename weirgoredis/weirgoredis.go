@@ -1,5 +1,5 @@
-// Package weirgoredis connects weirredis to the client go-redis, for programs that have one already. All others use weirrueidis, which sends the
-// calls of many callers in fewer packets.
+// Package weirgoredis connects weirredis to the client go-redis, for programs that have one
+// already. All others use weirrueidis, which sends the calls of many callers in fewer packets.
 package weirgoredis
 
 import (
@@ -12,8 +12,9 @@ import (
 	"github.com/weirflow/weir/weirredis"
 )
 
-// New returns a Store over a *redis.Client, standalone or with Sentinel, or a *redis.ClusterClient, for which New sets Options.Cluster. Close does
-// not close the client. New refuses a client without ContextTimeoutEnabled, and a *redis.Ring: see Evaler.
+// New returns a Store over a *redis.Client, standalone or with Sentinel, or a *redis.ClusterClient,
+// for which New sets Options.Cluster. Close does not close the client. New refuses a client without
+// ContextTimeoutEnabled, and a *redis.Ring: see Evaler.
 func New(client redis.UniversalClient, o weirredis.Options) (*weirredis.Store, error) {
 	e, err := Evaler(client)
 	if err != nil {
@@ -24,13 +25,16 @@ func New(client redis.UniversalClient, o weirredis.Options) (*weirredis.Store, e
 	return weirredis.New(e, o)
 }
 
-// Evaler runs scripts by a client. By default go-redis repeats a command up to three times after a lost connection or a timeout, when it may have
-// been carried out already. It sends the commands of an Evaler once, whatever MaxRetries says, and again only if the server answered that it did not
-// run them (MOVED and ASK of a cluster node), or if there was no connection to send them on. All other retries are the Store's, whose calls
-// can be repeated without harm. A hook of the client that calls next twice defeats this.
+// Evaler runs scripts by a client. By default go-redis repeats a command up to three times after a
+// lost connection or a timeout, when it may have been carried out already. It sends the commands of
+// an Evaler once, whatever MaxRetries says, and again only if the server answered that it did not
+// run them (MOVED and ASK of a cluster node), or if there was no connection to send them on. All
+// other retries are the Store's, whose calls can be repeated without harm. A hook of the client
+// that calls next twice defeats this.
 //
-// Evaler refuses a client that does not end a call with its context (without ContextTimeoutEnabled), and one that spreads keys over servers that
-// do not know each other (a *redis.Ring).
+// Evaler refuses a client that does not end a call with its context (without
+// ContextTimeoutEnabled), and one that spreads keys over servers that do not know each other (a
+// *redis.Ring).
 func Evaler(client redis.UniversalClient) (weirredis.Evaler, error) {
 	bounded := false
 	switch c := client.(type) {

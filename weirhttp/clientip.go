@@ -9,15 +9,17 @@ import (
 // maxHops bounds how many addresses of X-Forwarded-For are read.
 const maxHops = 64
 
-// ClientIP returns the address of the client. This is the address of the connection, unless that is in a trusted prefix. Then
-// X-Forwarded-For is read from the right: the first address that is not trusted is the client's. Addresses left of it are ignored, because
-// a client can send any. If all are trusted, the result is the leftmost; if an entry is not an address, the last address before it. The
-// result is invalid if the connection has no address.
+// ClientIP returns the address of the client. This is the address of the connection, unless that is
+// in a trusted prefix. Then X-Forwarded-For is read from the right: the first address that is not
+// trusted is the client's. Addresses left of it are ignored, because a client can send any. If all
+// are trusted, the result is the leftmost; if an entry is not an address, the last address before
+// it. The result is invalid if the connection has no address.
 func ClientIP(r *http.Request, trusted []netip.Prefix) netip.Addr {
 	return ClientIPFrom(r, trusted, "X-Forwarded-For")
 }
 
-// ClientIPFrom is ClientIP for trusted proxies that write the client's address to another header field, like X-Real-Ip. The name is in canonical form.
+// ClientIPFrom is ClientIP for trusted proxies that write the client's address to another header
+// field, like X-Real-Ip. The name is in canonical form.
 func ClientIPFrom(r *http.Request, trusted []netip.Prefix, field string) netip.Addr {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

@@ -12,9 +12,10 @@ import (
 // maxInteger is the largest integer of a structured field (RFC 9651).
 const maxInteger = 999_999_999_999_999
 
-// SetRateLimit adds RateLimit and RateLimit-Policy, as in draft-ietf-httpapi-ratelimit-headers-11, with an item for each evaluated limit.
-// r is Decision.Remaining. t is the seconds until the limit is back at full capacity, or for a refused request until it may be retried.
-// q is Decision.Limit, and w the seconds in which it comes back.
+// SetRateLimit adds RateLimit and RateLimit-Policy, as in draft-ietf-httpapi-ratelimit-headers-11,
+// with an item for each evaluated limit. r is Decision.Remaining. t is the seconds until the limit
+// is back at full capacity, or for a refused request until it may be retried. q is Decision.Limit,
+// and w the seconds in which it comes back.
 func SetRateLimit(h http.Header, asked []policy.Evaluated) {
 	if len(asked) == 0 {
 		return
@@ -42,7 +43,8 @@ func SetRateLimit(h http.Header, asked []policy.Evaluated) {
 		}
 	}
 	text := string(buf)
-	h["Ratelimit"] = append(h["Ratelimit"], text[:end]) // what Header.Add does, without canonicalising the name each time
+	// what Header.Add does, without canonicalising the name each time
+	h["Ratelimit"] = append(h["Ratelimit"], text[:end])
 	h["Ratelimit-Policy"] = append(h["Ratelimit-Policy"], text[end:])
 }
 
@@ -54,8 +56,8 @@ func window(d weir.Decision) (time.Duration, bool) {
 	return d.RetryAfter, d.RetryAfter != weir.Never
 }
 
-// SetXRateLimit sets X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset (in seconds from now) for the limit with the least
-// remaining.
+// SetXRateLimit sets X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset (in seconds
+// from now) for the limit with the least remaining.
 func SetXRateLimit(h http.Header, asked []policy.Evaluated) {
 	if len(asked) == 0 {
 		return
@@ -73,7 +75,8 @@ func SetXRateLimit(h http.Header, asked []policy.Evaluated) {
 	}
 }
 
-// SetRetryAfter sets Retry-After in whole seconds, rounded up, at least 1. If no wait helps (weir.Never), it sets nothing.
+// SetRetryAfter sets Retry-After in whole seconds, rounded up, at least 1. If no wait helps
+// (weir.Never), it sets nothing.
 func SetRetryAfter(h http.Header, d weir.Decision) {
 	if d.RetryAfter != weir.Never {
 		h.Set("Retry-After", integer(max(seconds(d.RetryAfter), 1)))

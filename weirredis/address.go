@@ -108,7 +108,8 @@ func Schemes() (all []string) {
 	return all
 }
 
-// ParseURL reads an Address from a URL, in one of these forms, with rediss in place of redis for TLS:
+// ParseURL reads an Address from a URL, in one of these forms, with rediss in place of redis for
+// TLS:
 //
 //	redis://[USER:PASSWORD@]HOST[:PORT][/DB]
 //	redis+sentinel://[USER:PASSWORD@]HOST[:PORT][,HOST[:PORT]...]/MASTER[/DB]

@@ -9,7 +9,8 @@ import (
 type clock struct {
 	start  time.Time    // on our clock
 	offset atomic.Int64 // of the server's clock at start, in microseconds; 0: not known
-	others *clock       // the estimate for another server, used until there is one: most servers agree
+	// the estimate for another server, used until there is one: most servers agree
+	others *clock
 }
 
 // unknown is an expiry long past, for a server whose clock is not known yet: the refusal has a

@@ -159,7 +159,8 @@ func (x *exchange) call() Call {
 	return x.chargesCall()
 }
 
-// newNonce begins attempts of which at most one is carried out: a repeat has the nonce of the first.
+// newNonce begins attempts of which at most one is carried out: a repeat has the nonce of the
+// first.
 func (x *exchange) newNonce() {
 	s := x.store
 	var id [16]byte
@@ -218,7 +219,8 @@ func lost(err error) bool {
 		return true // whether there is time for another attempt is seen there
 	}
 	code, _, _ := strings.Cut(err.Error(), " ")
-	return code != strings.ToUpper(code) || code == "EOF" // errors of the server begin with a word in capitals
+	// errors of the server begin with a word in capitals
+	return code != strings.ToUpper(code) || code == "EOF"
 }
 
 // passing reports whether an error may be gone when the call is repeated.

@@ -13,8 +13,9 @@ import (
 
 // The scripts count in doubles, which are exact below 2^53.
 const (
-	most      = 1<<53 - 1
-	mostTicks = 1 << 51 // of a token, and of a clock unit: products of two are divided with a bit to spare
+	most = 1<<53 - 1
+	// of a token, and of a clock unit: products of two are divided with a bit to spare
+	mostTicks = 1 << 51
 	tick      = time.Microsecond
 )
 

@@ -351,7 +351,8 @@ func (s *scripts) named() *Script {
 	}
 	body := strings.TrimSuffix(s.source(full), lua("main"))
 	source := "-- The named limits of Weir, put together from the files of weirredis/lua. docs/redis.md says how they are used.\n" +
-		body + "local function decide(KEYS, ARGV)\n" + lua("main") + "end\nlocal function named()\n" + namedLua + "end\nreturn named()\n" // a function has room for 200 names
+		// a function has room for 200 names
+		body + "local function decide(KEYS, ARGV)\n" + lua("main") + "end\nlocal function named()\n" + namedLua + "end\nreturn named()\n"
 	made, _ := s.made.LoadOrStore(key, newScript(source))
 	return made.(*Script)
 }

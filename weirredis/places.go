@@ -28,7 +28,8 @@ type placeOp struct {
 	op                       int
 	key, id                  string
 	cost, limit, queue, span int64
-	unsure                   time.Time // of opLeave: the end of a question to enter that the server may still receive
+	// of opLeave: the end of a question to enter that the server may still receive
+	unsure time.Time
 
 	sent   time.Time // the attempt that was answered
 	answer placeAnswer

@@ -76,7 +76,9 @@ func (all *queues) queue(s *Store, slot uint16) *queue {
 type queue struct {
 	slot    uint16 // of a queue that is apart
 	waiting []*request
-	sweepAt int // with so many waiting, those that are late are removed: while no round trip ends, no sender does it
+	// with so many waiting, those that are late are removed: while no round trip ends, no sender
+	// does it
+	sweepAt int
 	senders int
 }
 
@@ -268,7 +270,8 @@ func (s *Store) separate(all []*exchange) (rest []*exchange) {
 
 // pause waits before another attempt: from 2 ms after the first up to 50 ms.
 func (s *Store) pause(ctx context.Context, tries int) {
-	_ = pause.For(ctx, min(time.Millisecond<<min(tries, 6), 50*time.Millisecond)) // whether the context has ended is seen by the caller
+	// whether the context has ended is seen by the caller
+	_ = pause.For(ctx, min(time.Millisecond<<min(tries, 6), 50*time.Millisecond))
 }
 
 // evaluate sends calls once. It waits no longer than Timeout: a connection may be dead without a

@@ -17,11 +17,12 @@ type request struct {
 	slot     uint16
 	charges  []charge
 	place    *placeOp
-	end      time.Time      // when its caller leaves
-	done     chan struct{}  // closed once it is answered; nil with a callback
-	then     func(*request) // called once it is answered, by a goroutine of the store that must not wait
-	repeated bool           // an attempt may have been carried out whose reply was lost
-	err      error          // about all of it
+	end      time.Time     // when its caller leaves
+	done     chan struct{} // closed once it is answered; nil with a callback
+	// called once it is answered, by a goroutine of the store that must not wait
+	then     func(*request)
+	repeated bool  // an attempt may have been carried out whose reply was lost
+	err      error // about all of it
 }
 
 // size is what a request counts for, of maxCharges.

@@ -6,7 +6,9 @@ import (
 
 // A brief is a limit as take.lua reads it.
 type brief struct {
-	text string // def, n, p, the size and what passes in units and rest, and whether it is leaky, in MessagePack
+	// def, n, p, the size and what passes in units and rest, and whether it is leaky, in
+	// MessagePack
+	text string
 	n, p uint64
 	size int64
 }

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// A dialer connects for calls whose deadlines may be shorter than connecting takes. A connection attempt goes on when the call that began it ends,
-// and the next call continues with it. Otherwise a short deadline and a slow TLS handshake could keep a client disconnected for ever.
+// A dialer connects for calls whose deadlines may be shorter than connecting takes. A connection
+// attempt goes on when the call that began it ends, and the next call continues with it. Otherwise
+// a short deadline and a slow TLS handshake could keep a client disconnected for ever.
 type dialer struct {
 	connect func(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error)
 	timeout time.Duration // of an attempt
@@ -62,7 +63,8 @@ func (d *dialer) dial(ctx context.Context, addr string, by *net.Dialer, config *
 	}
 }
 
-// take returns an attempt that another call left, unless it has failed or its connection has waited too long.
+// take returns an attempt that another call left, unless it has failed or its connection has waited
+// too long.
 func (d *dialer) take(addr string) *attempt {
 	d.mu.Lock()
 	defer d.mu.Unlock()

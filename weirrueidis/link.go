@@ -14,7 +14,8 @@ import (
 	"github.com/weirflow/weir/weirredis"
 )
 
-// A link is an Evaler whose client may not exist yet: rueidis makes one only when the server answers.
+// A link is an Evaler whose client may not exist yet: rueidis makes one only when the server
+// answers.
 type link struct {
 	addr   weirredis.Address
 	option rueidis.ClientOption

@@ -21,11 +21,13 @@ type Store struct {
 	link *link
 }
 
-// Open returns a Store at a URL, in one of the forms of weirredis.ParseURL: one server, Sentinel, or a Cluster, with or without TLS. It connects in
-// the background, and reconnects whenever the connection is lost. A server that cannot be reached is no error of Open: calls fail until it can
+// Open returns a Store at a URL, in one of the forms of weirredis.ParseURL: one server, Sentinel,
+// or a Cluster, with or without TLS. It connects in the background, and reconnects whenever the
+// connection is lost. A server that cannot be reached is no error of Open: calls fail until it can
 // be, and Ready waits for it. Close closes the Store and then its client.
 //
-// The error says what is wrong with the URL or with the files that it names, which are read once, by Open. It never holds a password.
+// The error says what is wrong with the URL or with the files that it names, which are read once,
+// by Open. It never holds a password.
 func Open(url string, o weirredis.Options) (*Store, error) {
 	addr, err := weirredis.ParseURL(url)
 	if err != nil {
@@ -46,13 +48,15 @@ func Open(url string, o weirredis.Options) (*Store, error) {
 	return s, nil
 }
 
-// Ready waits until the client has connected for the first time. If the context ends first, the error says why it could not connect.
+// Ready waits until the client has connected for the first time. If the context ends first, the
+// error says why it could not connect.
 func (s *Store) Ready(ctx context.Context) error {
 	_, err := s.link.get(ctx)
 	return err
 }
 
-// Connected reports whether the client has ever connected. Only a call can find out whether the server answers now.
+// Connected reports whether the client has ever connected. Only a call can find out whether the
+// server answers now.
 func (s *Store) Connected() bool {
 	select {
 	case <-s.link.ready:
@@ -71,15 +75,17 @@ func (s *Store) Close() error {
 
 const (
 	defaultDialTimeout = time.Second
-	pingEvery          = 500 * time.Millisecond // keep-alive of idle connections, by which a server that vanished is noticed
-	pingTimeout        = time.Second
-	refreshEvery       = 2 * time.Second // how often sentinels are asked for the master, in case one of their messages was missed
-	bufferSize         = 64 << 10
-	defaultName        = "weir"
+	// keep-alive of idle connections, by which a server that vanished is noticed
+	pingEvery   = 500 * time.Millisecond
+	pingTimeout = time.Second
+	// how often sentinels are asked for the master, in case one of their messages was missed
+	refreshEvery = 2 * time.Second
+	bufferSize   = 64 << 10
+	defaultName  = "weir"
 )
 
-// clientOption returns the options of rueidis for an address: one connection for each server, as a Store sends few and large calls; no client-side
-// cache; and no command is sent twice.
+// clientOption returns the options of rueidis for an address: one connection for each server, as a
+// Store sends few and large calls; no client-side cache; and no command is sent twice.
 func clientOption(a weirredis.Address) (rueidis.ClientOption, error) {
 	o := rueidis.ClientOption{
 		InitAddress:         a.Hosts,
@@ -141,7 +147,8 @@ func secret(password, file, parameter string) (string, error) {
 	return password, nil
 }
 
-// tlsConfig returns the TLS settings of an address. Without server_name, each host that is connected to is verified by its own name.
+// tlsConfig returns the TLS settings of an address. Without server_name, each host that is
+// connected to is verified by its own name.
 func tlsConfig(a weirredis.Address) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: a.ServerName, ClientSessionCache: tls.NewLRUClientSessionCache(0)}
 	if a.CAFile != "" {

@@ -1,4 +1,5 @@
-// Package weirrueidis connects weirredis to the client rueidis. Prefer it: it sends the calls of many callers in few packets.
+// Package weirrueidis connects weirredis to the client rueidis. Prefer it: it sends the calls of
+// many callers in few packets.
 package weirrueidis
 
 import (
@@ -11,14 +12,15 @@ import (
 	"github.com/weirflow/weir/weirredis"
 )
 
-// New returns a Store over a client of any kind: standalone, Sentinel or Cluster. New sets Options.Cluster for a cluster client. Close does not close
-// the client.
+// New returns a Store over a client of any kind: standalone, Sentinel or Cluster. New sets
+// Options.Cluster for a cluster client. Close does not close the client.
 func New(client rueidis.Client, o weirredis.Options) (*weirredis.Store, error) {
 	o.Cluster = o.Cluster || client.Mode() == rueidis.ClientModeCluster
 	return weirredis.New(Evaler(client), o)
 }
 
-// Evaler runs scripts by a client. rueidis repeats by itself only commands that read, and EVALSHA is none of them.
+// Evaler runs scripts by a client. rueidis repeats by itself only commands that read, and EVALSHA
+// is none of them.
 func Evaler(client rueidis.Client) weirredis.Evaler { return evaler{client} }
 
 type evaler struct{ client rueidis.Client }
@@ -49,8 +51,8 @@ func (e evaler) EvalAll(ctx context.Context, calls []weirredis.Call, replies []w
 	}
 }
 
-// said restores the first word of a server's error, which rueidis removes. Without it the Store could not tell that the error is the server's, and
-// that a retry is of no use.
+// said restores the first word of a server's error, which rueidis removes. Without it the Store
+// could not tell that the error is the server's, and that a retry is of no use.
 func said(err error) error {
 	e, ok := rueidis.IsRedisErr(err)
 	if !ok {

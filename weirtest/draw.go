@@ -159,7 +159,8 @@ func (s Subject) countable(draw func(*rand.Rand) weir.Limit) func(*rand.Rand) we
 		for {
 			if l := draw(r); !anyPart(l, func(part weir.Limit) bool {
 				size, _ := scale(part, s.Tick)
-				return size >= 1<<53 && size < math.MaxInt64 // unlimited permits are a case of their own
+				// unlimited permits are a case of their own
+				return size >= 1<<53 && size < math.MaxInt64
 			}) {
 				return l
 			}

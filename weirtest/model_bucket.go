@@ -165,15 +165,18 @@ func (b *bucket) giveBack(now int64, m mark, amount int64) {
 	if since.Sign() < 0 {
 		return // possible only if z or x reached the end of the clock
 	}
-	give := smallest(b.cost(amount), sub(sub(c.z, sub(b.x, c.x)), t)) // what the bucket has not refilled by itself
+	// what the bucket has not refilled by itself
+	give := smallest(b.cost(amount), sub(sub(c.z, sub(b.x, c.x)), t))
 	promised := b.cost(b.full)
 	if b.leaky {
 		promised = b.cost(b.delayAfter + 1)
 	}
-	if since.Sign() > 0 && b.z.Cmp(add(t, promised)) > 0 { // later work may still be delayed, and cannot move up
+	// later work may still be delayed, and cannot move up
+	if since.Sign() > 0 && b.z.Cmp(add(t, promised)) > 0 {
 		give = smallest(give, sub(smallest(b.cost(amount), promised), since))
 	}
-	if total := add(b.x, give); give.Sign() > 0 && total.Cmp(b.most()) <= 0 { // else the total cannot be held
+	// else the total cannot be held
+	if total := add(b.x, give); give.Sign() > 0 && total.Cmp(b.most()) <= 0 {
 		b.z, b.x = sub(b.z, give), total
 	}
 }
@@ -220,7 +223,8 @@ func (b *bucket) convertMark(now int64, m mark, o algorithm) mark {
 		return c
 	}
 	z := b.moved(c.z, now, next, floor)
-	if z != nil && z.Cmp(whole(now)) == 0 { // nothing is left to give back, also if the clock steps back later
+	// nothing is left to give back, also if the clock steps back later
+	if z != nil && z.Cmp(whole(now)) == 0 {
 		z = smallest(whole(now), exact(floor(c.z)))
 	}
 	return bucketMark{z, smallest(b.rescaled(c.x, next, floor), next.most()), 0}

@@ -77,7 +77,8 @@ func (d calendarWindows) ends(begins int64, n *big.Int) int64 {
 		return math.MaxInt64
 	}
 	second := begins / int64(time.Second/d.tick)
-	date := d.date(time.Unix(second, 0).In(d.zone)) // the window's first day, or a later one if the zone skipped that day
+	// the window's first day, or a later one if the zone skipped that day
+	date := d.date(time.Unix(second, 0).In(d.zone))
 	for left := n.Int64(); left > 0; {
 		date = date.AddDate(0, 0, 1)
 		if d.first(date) && (date.Unix() > second+3*86400 || d.midnight(date) > second) {

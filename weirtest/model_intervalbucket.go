@@ -156,7 +156,8 @@ func (b *intervalBucket) asOf(_ *big.Rat, now int64) *big.Rat     { return whole
 // was full since. If nothing was charged since, it restores the state before the charge.
 func (b *intervalBucket) giveBack(now int64, m mark, amount int64) {
 	c := m.(intervalMark)
-	if !b.blind && c.after != nil { // the exact rule does not need to know which charge began the steps
+	// the exact rule does not need to know which charge began the steps
+	if !b.blind && c.after != nil {
 		like := *c.after
 		like.grid = b.now.grid
 		c.after = &like

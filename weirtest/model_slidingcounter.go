@@ -42,7 +42,8 @@ func (s *counts) String() string             { return fmt.Sprint(s.number, s.cur
 func (c *slidingCounter) length() *big.Int   { return big.NewInt(c.window) }
 
 // numberOf returns the number of the window that contains a time.
-func (c *slidingCounter) numberOf(t *big.Int) *big.Int { return new(big.Int).Div(t, c.length()) } // Euclidean: rounds down
+// Euclidean: rounds down
+func (c *slidingCounter) numberOf(t *big.Int) *big.Int { return new(big.Int).Div(t, c.length()) }
 
 // starts returns the start of a window.
 func (c *slidingCounter) starts(number *big.Int) *big.Int {

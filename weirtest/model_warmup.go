@@ -17,7 +17,8 @@ type warmUp struct {
 	period    *big.Rat // how long warming up takes
 	threshold *big.Rat // how many permits are stored when it is warm
 	max       *big.Rat // how many are stored when it is cold
-	slope     *big.Rat // how many clock units longer a permit takes for each permit stored above the threshold
+	// how many clock units longer a permit takes for each permit stored above the threshold
+	slope *big.Rat
 
 	stored *big.Rat // nil while untouched
 	next   *big.Rat // when the next charge may go on

@@ -26,8 +26,8 @@ type kept struct {
 }
 
 // keep stores a charge and returns its receipt. The receipt also contains the cost, because a
-// higher actual cost is charged even when nothing can be given back any more, which is the case from
-// ends on.
+// higher actual cost is charged even when nothing can be given back any more, which is the case
+// from ends on.
 func (s *receipts) keep(r *kept, ends int64) weir.Receipt {
 	s.serial++
 	r.serial = s.serial

@@ -82,14 +82,16 @@ func (s *servers) open() error {
 		s.addresses[i] = strings.TrimSuffix(a, "/")
 	}
 	s.client = &http.Client{
-		Timeout:       adminTime,
-		Transport:     transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // a redirect must not carry the token elsewhere
+		Timeout:   adminTime,
+		Transport: transport,
+		// a redirect must not carry the token elsewhere
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return nil
 }
 
-// each calls do for every server. An error of one server is printed, and the others are called nevertheless.
+// each calls do for every server. An error of one server is printed, and the others are called
+// nevertheless.
 func (s *servers) each(cmd *cobra.Command, do func(address string) error) error {
 	if err := s.open(); err != nil {
 		return err
@@ -138,8 +140,8 @@ func (r *refused) Error() string {
 	return text
 }
 
-// ask sends a body, a value as JSON or bytes as YAML, and decodes the response into out. file names the policy in
-// its problems.
+// ask sends a body, a value as JSON or bytes as YAML, and decodes the response into out. file names
+// the policy in its problems.
 func (s *servers) ask(ctx context.Context, method, address string, body any, file string, out any) error {
 	contentType, data := "application/json", []byte(nil)
 	switch b := body.(type) {
@@ -204,7 +206,8 @@ func (p *planned) tell(cmd *cobra.Command, s *servers, address string) {
 	}
 }
 
-// keyParts reads a KEY: its parts, separated by commas, or a JSON array of strings for parts that contain commas.
+// keyParts reads a KEY: its parts, separated by commas, or a JSON array of strings for parts that
+// contain commas.
 func keyParts(text string) ([]string, error) {
 	if !strings.HasPrefix(text, "[") {
 		return strings.Split(text, ","), nil

@@ -50,8 +50,8 @@ func bansCommand() *cobra.Command {
 	return c
 }
 
-// keyText writes a key as keyParts reads it. Keys with control characters, which a terminal could interpret, are
-// written as JSON.
+// keyText writes a key as keyParts reads it. Keys with control characters, which a terminal could
+// interpret, are written as JSON.
 func keyText(parts []string) string {
 	text := strings.Join(parts, ",")
 	plain := len(parts) > 0 && !strings.HasPrefix(text, "[") && !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f || r >= 0x80 })

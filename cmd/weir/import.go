@@ -74,7 +74,8 @@ decide as nginx does, request by request.`,
 	return c
 }
 
-// policyProblems returns what weir check would refuse in a policy. Files that it names are looked for beside the configuration.
+// policyProblems returns what weir check would refuse in a policy. Files that it names are looked
+// for beside the configuration.
 func policyProblems(conf string, policy []byte) (all []string) {
 	file, err := policyfile.Parse(filepath.Join(filepath.Dir(conf), "policy.yaml"), policy)
 	problems := server.Check(file)

@@ -20,10 +20,12 @@ import (
 	"github.com/weirflow/weir/weirrueidis"
 )
 
-// redisVariable holds the URL of Redis. Arguments can be read by every user of the machine, a variable cannot.
+// redisVariable holds the URL of Redis. Arguments can be read by every user of the machine, a
+// variable cannot.
 const redisVariable = "WEIR_REDIS"
 
-// redisFlags are the flags of all subcommands: where the named limits are, and the format of the output.
+// redisFlags are the flags of all subcommands: where the named limits are, and the format of the
+// output.
 type redisFlags struct {
 	url     string
 	prefix  string
@@ -74,7 +76,8 @@ func nameFirst(args cobra.PositionalArgs) cobra.PositionalArgs {
 	})
 }
 
-// with opens the named limits and calls do with them. Errors name no package of ours, and never repeat the URL.
+// with opens the named limits and calls do with them. Errors name no package of ours, and never
+// repeat the URL.
 func (f *redisFlags) with(ctx context.Context, do func(ctx context.Context, limits *weirredis.Named) error) error {
 	url := f.url
 	if url == "" {
@@ -144,8 +147,8 @@ func answer(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// printable quotes a string from Redis if it has control characters: others can write to Redis, and could send
-// commands to the terminal.
+// printable quotes a string from Redis if it has control characters: others can write to Redis, and
+// could send commands to the terminal.
 func printable(text string) string {
 	if quoted := strconv.Quote(text); quoted != `"`+text+`"` {
 		return quoted

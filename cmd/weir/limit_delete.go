@@ -23,7 +23,8 @@ with 1 if there is no such limit.`,
 				if there != nil && !errors.Is(there, weirredis.ErrNoLimit) {
 					return there
 				}
-				if err := limits.Delete(ctx, args[0]); err != nil { // also removes a name whose limit is already gone
+				// also removes a name whose limit is already gone
+				if err := limits.Delete(ctx, args[0]); err != nil {
 					return err
 				}
 				if there != nil {

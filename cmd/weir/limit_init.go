@@ -86,7 +86,8 @@ func limitOf(algorithm string, words []string) (lib.Limit, error) {
 	return l, withoutPackageNames(weirredis.CheckNamed(l))
 }
 
-// scopeOf returns the scope of a limit: the flag's, else that of the existing limit, else all clients.
+// scopeOf returns the scope of a limit: the flag's, else that of the existing limit, else all
+// clients.
 func scopeOf(ctx context.Context, limits *weirredis.Named, name string, said, perClient bool) (weirredis.Scope, error) {
 	scope := weirredis.Overall
 	if perClient {

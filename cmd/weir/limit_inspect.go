@@ -57,7 +57,8 @@ type inspectAnswer struct {
 	ResetMicros *int64            `json:"reset_us,omitempty"`
 }
 
-// inspected fills an inspectAnswer. Without a client, a limit per client has no single state to show.
+// inspected fills an inspectAnswer. Without a client, a limit per client has no single state to
+// show.
 func inspected(l weirredis.NamedLimit, client string) inspectAnswer {
 	a := inspectAnswer{Name: l.Name, Scope: l.Scope, Algorithm: l.Algorithm, Parameters: l.Parameters, Limit: l.Limit}
 	if l.Scope == weirredis.PerClient {
@@ -99,8 +100,8 @@ func showLimit(w io.Writer, a inspectAnswer, l weirredis.NamedLimit) error {
 // pageSize is how many names one call asks for.
 const pageSize = 1000
 
-// clients writes the names of clients, one per line. A client that comes or goes meanwhile may be listed twice, or not
-// at all.
+// clients writes the names of clients, one per line. A client that comes or goes meanwhile may be
+// listed twice, or not at all.
 func (f *redisFlags) clients(ctx context.Context, w io.Writer, limits *weirredis.Named, name string) error {
 	all := []string{}
 	for offset := 0; ; offset += pageSize {

@@ -41,8 +41,8 @@ func limitListCommand(f *redisFlags) *cobra.Command {
 	}
 }
 
-// listed returns all limits. It skips names without a limit: a client may have stopped while creating it, or deleted it
-// meanwhile.
+// listed returns all limits. It skips names without a limit: a client may have stopped while
+// creating it, or deleted it meanwhile.
 func listed(ctx context.Context, limits *weirredis.Named) (all []weirredis.NamedLimit, err error) {
 	for after := ""; ; {
 		names, err := limits.List(ctx, after, pageSize)

@@ -12,6 +12,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt) }) // a second interrupt ends the process at once
+	// a second interrupt ends the process at once
+	context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt) })
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

@@ -82,7 +82,8 @@ func replay(cmd *cobra.Command, config, decisions string, asJSON bool, logs []st
 	return err
 }
 
-// createDecisions creates the file for the decisions. It refuses to overwrite a file that replay reads.
+// createDecisions creates the file for the decisions. It refuses to overwrite a file that replay
+// reads.
 func createDecisions(name string, inputs []string) (*os.File, error) {
 	if name == "-" {
 		return nil, &usageError{errors.New("--decisions -: standard output is for the report: name a file")}
@@ -189,7 +190,8 @@ func newProgressBar(w io.Writer, total int64, read *atomic.Int64) *progressBar {
 	return &progressBar{w: w, total: total, read: read}
 }
 
-// show is called now and then with the numbers of requests read and decided. Reading fills the first half of the bar.
+// show is called now and then with the numbers of requests read and decided. Reading fills the
+// first half of the bar.
 func (b *progressBar) show(requests, decided int64) {
 	if b.w == nil || time.Since(b.last) < 100*time.Millisecond {
 		return

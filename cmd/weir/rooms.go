@@ -7,7 +7,8 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// noteSkippedRooms warns that waiting rooms are skipped: logs and scripts have no visitors that come back to poll.
+// noteSkippedRooms warns that waiting rooms are skipped: logs and scripts have no visitors that
+// come back to poll.
 func noteSkippedRooms(w io.Writer, p *policy.Policy) {
 	for i := range p.Routes {
 		if p.Routes[i].Room != "" {

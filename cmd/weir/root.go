@@ -74,12 +74,14 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 // credentials matches the user and the password of a URL.
 var credentials = regexp.MustCompile(`://\S*@`)
 
-// withoutCredentials is the text of an error without the credentials of URLs: a user may have put a URL where none belongs.
+// withoutCredentials is the text of an error without the credentials of URLs: a user may have put a
+// URL where none belongs.
 func withoutCredentials(err error) string {
 	return credentials.ReplaceAllString(err.Error(), "://...@")
 }
 
-// markUsageErrors makes wrong flags and wrong numbers of arguments usage errors, for a command and its subcommands.
+// markUsageErrors makes wrong flags and wrong numbers of arguments usage errors, for a command and
+// its subcommands.
 func markUsageErrors(c *cobra.Command) {
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return &usageError{fmt.Errorf("%w: see %s --help", err, c.CommandPath())}
@@ -117,7 +119,8 @@ func noCommand(c *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q for %q", args[0], c.CommandPath())
 }
 
-// version is what the binary was built from: the version of a release, or the commit, and with which Go for which machine.
+// version is what the binary was built from: the version of a release, or the commit, and with
+// which Go for which machine.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -18,9 +18,10 @@ import (
 	"github.com/weirflow/weir/server/policyfile"
 )
 
-// ballastSize is allocated and never touched, so it takes no memory. The garbage collector lets the heap grow
-// by as much as is in use before it collects. A gateway uses little memory and makes much garbage, and would
-// collect dozens of times a second; with the ballast, it collects after 64 MiB of garbage at the earliest.
+// ballastSize is allocated and never touched, so it takes no memory. The garbage collector lets the
+// heap grow by as much as is in use before it collects. A gateway uses little memory and makes much
+// garbage, and would collect dozens of times a second; with the ballast, it collects after 64 MiB
+// of garbage at the earliest.
 const ballastSize = 64 << 20
 
 func serveCommand() *cobra.Command {
@@ -62,7 +63,8 @@ Without a file, serve runs a demo: an upstream of its own, and one limit per cli
 			ballast := make([]byte, ballastSize)
 			defer runtime.KeepAlive(ballast)
 			log := slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), nil))
-			slog.SetLogLoggerLevel(slog.LevelDebug) // net/http logs unsolicited bytes from upstreams to the default logger
+			// net/http logs unsolicited bytes from upstreams to the default logger
+			slog.SetLogLoggerLevel(slog.LevelDebug)
 			slog.SetDefault(log)
 			err = server.Serve(cmd.Context(), server.Options{
 				Path:    config,
@@ -88,8 +90,8 @@ Without a file, serve runs a demo: an upstream of its own, and one limit per cli
 	return c
 }
 
-// notifyOn returns a channel that receives each signal of one kind until the context ends. Signals that arrive
-// before the receiver is ready count as one.
+// notifyOn returns a channel that receives each signal of one kind until the context ends. Signals
+// that arrive before the receiver is ready count as one.
 func notifyOn(ctx context.Context, by os.Signal) <-chan struct{} {
 	notify := make(chan struct{}, 1)
 	signals := make(chan os.Signal, 1)

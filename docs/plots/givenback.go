@@ -7,8 +7,9 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// How much of a limit is used where requests are charged an estimate and settled to what they really cost: by the exact rule for giving back,
-// which Limiter has, and by the rule of a state alone, as a store has it. docs/guarantees.md has both.
+// How much of a limit is used where requests are charged an estimate and settled to what they
+// really cost: by the exact rule for giving back, which Limiter has, and by the rule of a state
+// alone, as a store has it. docs/guarantees.md has both.
 const (
 	perMinute = 100_000 // and as many in a burst
 	estimated = 4_000
@@ -40,7 +41,8 @@ func (e *exactly) admit(now int64) (func(int64), bool) {
 	return func(now int64) { e.now = now; r.Settle(actual) }, ok
 }
 
-// byState is a bucket with the rule of a state alone: when it is full, and the total given back. No work is delayed here.
+// byState is a bucket with the rule of a state alone: when it is full, and the total given back. No
+// work is delayed here.
 type byState struct{ full, returned int64 }
 
 func (b *byState) admit(now int64) (func(int64), bool) {
@@ -57,8 +59,8 @@ func (b *byState) admit(now int64) (func(int64), bool) {
 	}, true
 }
 
-// utilisation is which part of the limit is used in an hour, where requests take some time and a new one is offered as often as the limit could
-// serve one.
+// utilisation is which part of the limit is used in an hour, where requests take some time and a
+// new one is offered as often as the limit could serve one.
 func utilisation(s settler, takes time.Duration) float64 {
 	type open struct {
 		settle func(int64)

@@ -1,5 +1,6 @@
-// Command plots draws what each limit does with the same requests: docs/plots/*.svg, for docs/algorithms.md, docs/guarantees.md and the README. The limits
-// themselves decide. From the root of the repository:
+// Command plots draws what each limit does with the same requests: docs/plots/*.svg, for
+// docs/algorithms.md, docs/guarantees.md and the README. The limits themselves decide. From the
+// root of the repository:
 //
 //	go run ./docs/plots
 package main

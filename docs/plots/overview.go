@@ -8,7 +8,8 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// The overview is the picture of the README: one stream of requests, and what several limits of 10/s let through.
+// The overview is the picture of the README: one stream of requests, and what several limits of
+// 10/s let through.
 
 // The layout of the overview, in pixels. A row shows one limit; a column shows binWidth of time.
 const (
@@ -39,8 +40,8 @@ func overviewRows() []overviewRow {
 	}
 }
 
-// overviewArrivals are the times of the requests: 5/s all along, a spike across the boundary of two windows,
-// and two seconds of 25/s.
+// overviewArrivals are the times of the requests: 5/s all along, a spike across the boundary of two
+// windows, and two seconds of 25/s.
 func overviewArrivals() (all []time.Duration) {
 	every := func(from, until, step time.Duration) {
 		for t := from; t < until; t += step {
@@ -57,7 +58,8 @@ func overviewArrivals() (all []time.Duration) {
 // overviewBin counts what happens in one column: a delayed request counts where it goes on.
 type overviewBin struct{ passed, delayed, refused int }
 
-// decideAll runs all arrivals through a limit. It returns the columns, and the most requests that go on within one second.
+// decideAll runs all arrivals through a limit. It returns the columns, and the most requests that
+// go on within one second.
 func decideAll(l weir.Limit, arrivals []time.Duration) (bins []overviewBin, most int, err error) {
 	bins = make([]overviewBin, overviewEnd/binWidth)
 	var now time.Duration

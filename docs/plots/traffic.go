@@ -90,7 +90,8 @@ type level struct {
 	left int64
 }
 
-// run asks a limit about the traffic. A LeakyBucket's requests wait in its queue, and its levels are how many do.
+// run asks a limit about the traffic. A LeakyBucket's requests wait in its queue, and its levels
+// are how many do.
 func run(l weir.Limit) (requests []request, levels []level, err error) {
 	var now time.Duration
 	lim, err := weir.New(l, weir.WithClock(func() int64 { return int64(now) }))
@@ -127,7 +128,8 @@ func run(l weir.Limit) (requests []request, levels []level, err error) {
 	return requests, levels, nil
 }
 
-// most is the largest number of requests that go within a closed interval as long as the window, less its last moment.
+// most is the largest number of requests that go within a closed interval as long as the window,
+// less its last moment.
 func most(requests []request) (n int) {
 	var goes []time.Duration
 	for _, r := range requests {

@@ -22,9 +22,10 @@ type Journal struct {
 
 // A Charge is a charge that a Journal can repeat.
 type Charge struct {
-	ID   ID       // of an outstanding reservation; 0 for any other charge
-	Cost int64    // what has not been given back
-	Goes [5]int64 // when its work goes, in the algorithm's own words: a promised time does not move up
+	ID   ID    // of an outstanding reservation; 0 for any other charge
+	Cost int64 // what has not been given back
+	// when its work goes, in the algorithm's own words: a promised time does not move up
+	Goes [5]int64
 }
 
 // Empty reports whether nothing is outstanding.

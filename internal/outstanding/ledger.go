@@ -42,9 +42,11 @@ type Ledger struct {
 
 // A group is neighbouring reservations with the same bound.
 type group struct {
-	first ID        // the oldest; the group ends where the next begins
-	open  int       // how many of them are still outstanding
-	bound u128.Uint // the least backlog that a later charge found; the largest number where there was no later charge
+	first ID  // the oldest; the group ends where the next begins
+	open  int // how many of them are still outstanding
+	// the least backlog that a later charge found; the largest number where there was no later
+	// charge
+	bound u128.Uint
 }
 
 // Empty reports whether nothing is outstanding.

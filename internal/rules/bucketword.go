@@ -5,7 +5,8 @@ import (
 	"math/bits"
 )
 
-// A BucketRule is a rule whose state may fit a BucketWord: TokenBucket, LeakyBucket and SmoothBursty.
+// A BucketRule is a rule whose state may fit a BucketWord: TokenBucket, LeakyBucket and
+// SmoothBursty.
 type BucketRule interface {
 	Rule
 	// NewBucketWord returns the word form with its base at now; ok is false where the parameters do

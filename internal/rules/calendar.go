@@ -132,7 +132,9 @@ func (c Calendar) Moment(day int64) int64 {
 		if bound.IsZero() {
 			end = math.MaxInt64
 		} else if end <= t {
-			end = t + hourSeconds // beyond its tables, package time ends every year after 365 days: on day 366, that end is past
+			// beyond its tables, package time ends every year after 365 days: on day 366, that end
+			// is past
+			end = t + hourSeconds
 		}
 		found := max(t, midnight-int64(offset))
 		if found < end {

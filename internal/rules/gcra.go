@@ -23,11 +23,12 @@ import (
 // back.
 type gcraRule struct {
 	ruleBasics
-	kind    string
-	n, p    uint64
-	size    int64     // Burst, or Queue+1
-	full    u128.Uint // size in ticks
-	passes  u128.Uint // leaky, owing: how many ticks of work may be ahead of a charge without delaying it
+	kind string
+	n, p uint64
+	size int64     // Burst, or Queue+1
+	full u128.Uint // size in ticks
+	// leaky, owing: how many ticks of work may be ahead of a charge without delaying it
+	passes  u128.Uint
 	leaky   bool
 	owing   bool      // no charge is too large: the next charge waits for it
 	missing u128.Uint // at first contact, in ticks; 0 for a bucket that starts full
@@ -123,7 +124,8 @@ func (b *gcraRule) FirstContact(s []int64, now int64) []int64 {
 func (b *gcraRule) Plan(s []int64, now int64, ahead uint64, cost int64) Plan {
 	before := b.used(s, now).Add(u128.Mul(ahead, b.p))
 	after := before.Add(b.cost(cost))
-	if left := ClockLeft(now); u128.From(left).Less(after) && after.DivCeil(b.n) > left { // there is at least one tick to a clock unit
+	// there is at least one tick to a clock unit
+	if left := ClockLeft(now); u128.From(left).Less(after) && after.DivCeil(b.n) > left {
 		return Plan{Never, Never} // Z would lie past the end of the clock
 	}
 	switch {
@@ -171,7 +173,9 @@ func (b *gcraRule) Note(m *Memory, s []int64, n Note) {
 	ahead := b.used(s, n.At)
 	after := ahead.Add(b.cost(n.Cost))
 	if after.DivCeil(b.n) > ClockLeft(n.At) {
-		m.ledger.Reset() // Z stops at the end of the clock, which loses part of the debt: the ledger cannot track that
+		// Z stops at the end of the clock, which loses part of the debt: the ledger cannot track
+		// that
+		m.ledger.Reset()
 		return
 	}
 	if room := b.passes; !n.Debt {
@@ -218,7 +222,8 @@ func (b *gcraRule) Look(s []int64, now int64, ahead uint64) (remaining, reset in
 	}
 	room := b.full.Min(u128.Mul(ClockLeft(now), b.n)).Sub(before)
 	q, _, fits := room.Div(b.p)
-	if !fits || q > uint64(b.size) { // permits are stored as time, which may be more permits than an int64 holds
+	// permits are stored as time, which may be more permits than an int64 holds
+	if !fits || q > uint64(b.size) {
 		return b.size, reset
 	}
 	return int64(q), reset

@@ -14,7 +14,8 @@ type IntervalBucket struct {
 	Every  time.Duration
 }
 
-// FillsInTime reports whether Burst tokens come within the longest span that a limit may count over.
+// FillsInTime reports whether Burst tokens come within the longest span that a limit may count
+// over.
 func (l IntervalBucket) FillsInTime() bool {
 	return !u128.From(uint64(MaxSpan)).Less(u128.Mul(stepsFor(u128.From(uint64(l.Burst)), l.Refill), uint64(l.Every)))
 }

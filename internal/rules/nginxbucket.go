@@ -108,7 +108,8 @@ func (b *nginxBucketRule) level(s []int64, now int64) int64 {
 	if ms <= s[wordLast] {
 		return s[wordLevel]
 	}
-	drained, _, _ := u128.Mul(b.rate, uint64(ms)-uint64(s[wordLast])).Div(Thousand) // on overflow it is the largest number
+	// on overflow it is the largest number
+	drained, _, _ := u128.Mul(b.rate, uint64(ms)-uint64(s[wordLast])).Div(Thousand)
 	return s[wordLevel] - int64(min(drained, uint64(s[wordLevel])))
 }
 
@@ -169,7 +170,8 @@ func (b *nginxBucketRule) Charge(s []int64, now, cost int64) []int64 {
 		s = append(s, 0, ms)
 	}
 	level := b.level(s, now)
-	more := u128.Mul(uint64(cost), Thousand).Min(u128.From(uint64(math.MaxInt64 - level))) // a debt beyond that is lost
+	// a debt beyond that is lost
+	more := u128.Mul(uint64(cost), Thousand).Min(u128.From(uint64(math.MaxInt64 - level)))
 	s[wordLevel], s[wordLast] = level+int64(more.Lo), max(s[wordLast], ms)
 	return s
 }

@@ -13,7 +13,8 @@ type Paced interface {
 
 // excess is Paced.Excess of a bucket that is empty after reset.
 func (r Rate) excess(admitted bool, reset time.Duration, cost int64) int64 {
-	used := float64(reset) / float64(r.Per) * float64(r.N) * Thousand // floating point: only logs show it
+	// floating point: only logs show it
+	used := float64(reset) / float64(r.Per) * float64(r.N) * Thousand
 	if !admitted {
 		used += float64(cost) * Thousand
 	}

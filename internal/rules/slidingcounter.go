@@ -83,7 +83,8 @@ func (w *slidingCounterRule) at(s []int64, now int64) counts {
 			c.previous = s[wordCurrent]
 		}
 	}
-	begins := c.number * w.window // for the first window, this and what is left from it on may wrap, and then wrap back
+	// for the first window, this and what is left from it on may wrap, and then wrap back
+	begins := c.number * w.window
 	if here < c.number {
 		c.before = Until(begins, now)
 	} else {

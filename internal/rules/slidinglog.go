@@ -60,7 +60,9 @@ const (
 	ticketTime    = iota
 	ticketAmount  // the part of the cost that was not given back
 	ticketPromise // the latest promise before the charge
-	ticketJoined  // the two charges that were merged to make room for it, as in a state; two costs of 0 if none were
+	// the two charges that were merged to make room for it, as in a state; two costs of 0 if none
+	// were
+	ticketJoined
 )
 
 func (w *slidingLogRule) Kind() string       { return "sliding_log" }
@@ -196,7 +198,8 @@ func (w *slidingLogRule) Plan(s []int64, now int64, ahead uint64, cost int64) Pl
 
 // inLimits divides the queue ahead, plus a cost, into whole limits and a rest from 1 to the limit.
 func inLimits(ahead uint64, cost, limit int64) (whole uint64, rest int64) {
-	whole, last, _ := u128.From(ahead).Add(u128.From(uint64(cost - 1))).Div(uint64(limit)) // no overflow: no cost is above the limit
+	// no overflow: no cost is above the limit
+	whole, last, _ := u128.From(ahead).Add(u128.From(uint64(cost - 1))).Div(uint64(limit))
 	return whole, int64(last) + 1
 }
 

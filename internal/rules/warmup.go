@@ -151,7 +151,8 @@ const (
 	wordNext     = iota // when the next charge may go, in whole clock units
 	wordStored          // what is stored in ticks: the high 63 bits
 	wordStoredLo        // and the low 64
-	wordRest            // at most 4: of 16*n^2*K^2*(K+k)*P, 126 bits are n*P*(5K+k), and 99 are 16*n*K^2
+	// at most 4: of 16*n^2*K^2*(K+k)*P, 126 bits are n*P*(5K+k), and 99 are 16*n*K^2
+	wordRest
 )
 
 // Scratch is the variables of one computation, so that it allocates nothing.
@@ -332,7 +333,8 @@ func (w *warmUpRule) Plan(s []int64, now int64, ahead uint64, cost int64) Plan {
 // clock. Otherwise charging it would make the wait at the end of the clock 0.
 func (w *warmUpRule) ends(c *Scratch, at, cost int64) bool {
 	if ClockLeft(at) > 3*uint64(w.horizon) {
-		return true // the wait for the largest cost is within the horizon, and the warm-up takes a Period
+		// the wait for the largest cost is within the horizon, and the warm-up takes a Period
+		return true
 	}
 	_, fits := w.takeFrom(c, at, uint64(cost))
 	return fits
@@ -374,7 +376,8 @@ func (w *warmUpRule) DecideDirect(s []int64, now, cost int64, charge bool) (_ []
 func (w *warmUpRule) see(c *Scratch, units int64) (remaining, reset int64) {
 	wait := c.upTo(units)
 	if wait == 0 {
-		remaining = min(whole(c.divide(&c.stored, w.permit)), w.LargestCost()) // at most half as much again is stored
+		// at most half as much again is stored
+		remaining = min(whole(c.divide(&c.stored, w.permit)), w.LargestCost())
 	}
 	// What fills up is stored from then on, and rounded up: the last tick takes only a part of its
 	// time.

@@ -56,7 +56,8 @@ func NewWord(rule WordRule, state []int64, now int64) (r WordRange, word int64, 
 	if !r.usable(now) || kept {
 		return r, Untouched, r.usable(now)
 	}
-	packed := r // the call below moves packed to the heap; a copy, so that r only escapes when a word is made
+	// the call below moves packed to the heap; a copy, so that r only escapes when a word is made
+	packed := r
 	word = rule.Pack(&packed, state)
 	return r, word, word >= 0
 }

@@ -17,7 +17,8 @@ import (
 	"sync"
 )
 
-// Fixed is the seed unless $WEIR_SEED says otherwise. It is not 0, which rapid takes for "draw one".
+// Fixed is the seed unless $WEIR_SEED says otherwise. It is not 0, which rapid takes for "draw
+// one".
 const Fixed uint64 = 1
 
 // Seed returns the seed of this run. It panics where $WEIR_SEED is not a number above 0: a typing

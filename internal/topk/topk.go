@@ -40,8 +40,9 @@ type stripe[K comparable] struct {
 	most     int
 	counters []counter[K]
 	order    []int32 // the counters as a heap: the smallest is the first
-	index    []int32 // where a key's counter is, and 1; by its hash, and by linear probing; at most half full
-	_        [64]byte
+	// where a key's counter is, and 1; by its hash, and by linear probing; at most half full
+	index []int32
+	_     [64]byte
 }
 
 type counter[K comparable] struct {

@@ -1,2 +1,3 @@
-// Package browser proves what a browser sees: the waiting room in headless Chromium, driven by playwright-core, which drive.mjs is given commands for.
+// Package browser proves what a browser sees: the waiting room in headless Chromium, driven by
+// playwright-core, which drive.mjs is given commands for.
 package browser

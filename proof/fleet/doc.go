@@ -1,3 +1,4 @@
-// Package fleet tests nodes that share limits: several real gateways, and several engines in one process, over a real redis-server, which the
-// tests start, stop and hold up. A program that is lacking is a failure that says what to install: apt install redis-server.
+// Package fleet tests nodes that share limits: several real gateways, and several engines in one
+// process, over a real redis-server, which the tests start, stop and hold up. A program that is
+// lacking is a failure that says what to install: apt install redis-server.
 package fleet

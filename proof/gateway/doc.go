@@ -1,2 +1,3 @@
-// Package gateway holds proofs of the gateway with clients and servers of other makers, in one process: what needs their libraries.
+// Package gateway holds proofs of the gateway with clients and servers of other makers, in one
+// process: what needs their libraries.
 package gateway

@@ -1,4 +1,5 @@
-// Package redis holds shared limits in Redis to their rules, on servers that the tests start. It has no code but tests.
+// Package redis holds shared limits in Redis to their rules, on servers that the tests start. It
+// has no code but tests.
 //
 //	conform_test.go  the scripts decide as the reference model
 //	faults_test.go   never over and exactly once, with eight processes, while something is done to the servers (sites_test.go); a table of it

@@ -15,8 +15,9 @@ import (
 	"time"
 )
 
-// A TLS is what a client needs to speak to a server over TLS: the authority that signed the server's certificate, which is for 127.0.0.1
-// and localhost, and a certificate to show if it is asked for one. The files, in PEM, are in the server's directory.
+// A TLS is what a client needs to speak to a server over TLS: the authority that signed the
+// server's certificate, which is for 127.0.0.1 and localhost, and a certificate to show if it is
+// asked for one. The files, in PEM, are in the server's directory.
 type TLS struct {
 	Addr        string // HOST:PORT
 	CA          *x509.CertPool
@@ -33,7 +34,8 @@ func (t *TLS) Config() *tls.Config {
 	return &tls.Config{RootCAs: t.CA, Certificates: []tls.Certificate{t.Certificate}, MinVersion: tls.VersionTLS12}
 }
 
-// newTLS makes an authority and what it signs, and writes the files. The authority's key is forgotten.
+// newTLS makes an authority and what it signs, and writes the files. The authority's key is
+// forgotten.
 func newTLS(dir string) (*TLS, error) {
 	now := time.Now()
 	template := func(serial int64, name string) *x509.Certificate {

@@ -22,7 +22,8 @@ type ClusterOptions struct {
 	Config   []string // lines of redis.conf for each node
 }
 
-// A RedisCluster is a Redis Cluster. Its fields do not change: who is a master, and of which slots, does.
+// A RedisCluster is a Redis Cluster. Its fields do not change: who is a master, and of which slots,
+// does.
 type RedisCluster struct {
 	Masters  []*RedisServer // as they began
 	Replicas []*RedisServer // likewise: Replicas[i] began with Masters[i % len(Masters)]
@@ -34,8 +35,8 @@ type RedisCluster struct {
 // slots is how many a cluster has.
 const slots = 16384
 
-// Cluster starts the nodes of a cluster, gives each master its share of the slots, and waits until each node knows all the others and says
-// that the cluster is well.
+// Cluster starts the nodes of a cluster, gives each master its share of the slots, and waits until
+// each node knows all the others and says that the cluster is well.
 func Cluster(ctx context.Context, o ClusterOptions) (*RedisCluster, error) {
 	if o.Masters == 0 {
 		o.Masters = 3
@@ -79,8 +80,10 @@ func (c *RedisCluster) start(ctx context.Context, o ClusterOptions) error {
 func (c *RedisCluster) node(ctx context.Context, o ClusterOptions) (*RedisServer, error) {
 	config := []string{
 		fmt.Sprintf("cluster-node-timeout %d", o.NodeTimeout.Milliseconds()),
-		"cluster-allow-replica-migration no", // else a master that has lost its last slot becomes a replica
-		"cluster-replica-validity-factor 0",  // a replica that was away may become a master all the same
+		// else a master that has lost its last slot becomes a replica
+		"cluster-allow-replica-migration no",
+		// a replica that was away may become a master all the same
+		"cluster-replica-validity-factor 0",
 		"repl-ping-replica-period 1",
 	}
 	if o.Password != "" {
@@ -101,8 +104,8 @@ func (c *RedisCluster) node(ctx context.Context, o ClusterOptions) (*RedisServer
 	return s, nil
 }
 
-// meet shares out the slots and introduces the nodes to each other. Each has an epoch of its own before it meets another, so that they need
-// not quarrel about them.
+// meet shares out the slots and introduces the nodes to each other. Each has an epoch of its own
+// before it meets another, so that they need not quarrel about them.
 func (c *RedisCluster) meet(ctx context.Context) error {
 	for i, s := range c.Nodes() {
 		if _, err := s.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1)); err != nil {
@@ -154,8 +157,8 @@ func (c *RedisCluster) met(ctx context.Context) error {
 	return nil
 }
 
-// Healthy returns an error that says what is not well: a node that does not see all the others, a slot that nobody serves, or a replica that
-// is not linked to its master.
+// Healthy returns an error that says what is not well: a node that does not see all the others, a
+// slot that nobody serves, or a replica that is not linked to its master.
 func (c *RedisCluster) Healthy(ctx context.Context) error {
 	if err := c.met(ctx); err != nil {
 		return err
@@ -228,8 +231,8 @@ func (c *RedisCluster) Owner(ctx context.Context, slot int) (*RedisServer, error
 	return nil, errors.Join(errs...)
 }
 
-// AwaitOwner waits until the nodes that run agree on a master of a slot that is not a given one, which may be nil, and until that one takes
-// itself for it and is well.
+// AwaitOwner waits until the nodes that run agree on a master of a slot that is not a given one,
+// which may be nil, and until that one takes itself for it and is well.
 func (c *RedisCluster) AwaitOwner(ctx context.Context, slot int, not *RedisServer) (owner *RedisServer, err error) {
 	err = await(ctx, nil, func(ctx context.Context) error {
 		owner = nil

@@ -12,7 +12,8 @@ import (
 // glance is the time between two looks at several servers.
 const glance = 25 * time.Millisecond
 
-// await asks until the answer is good, one of the servers ends, or the context does. Servers are only given where nobody else may start one.
+// await asks until the answer is good, one of the servers ends, or the context does. Servers are
+// only given where nobody else may start one.
 func await(ctx context.Context, all []*RedisServer, ready func(context.Context) error) error {
 	ticker := time.NewTicker(glance)
 	defer ticker.Stop()

@@ -21,9 +21,11 @@ type Server struct {
 	AccessLog string // of nginx: access.log in its directory, if the configuration writes one there
 }
 
-// Nginx starts nginx. conf is a whole configuration, see HTTP for a short way to one, and a text/template: {{.Addr}} is the free address
-// that it is to listen on, {{.Dir}} is dir. Relative paths in it are relative to dir, which has to exist. The daemon, pid and user
-// directives are added where conf does not have them, so that nginx runs in the foreground, for root and for others.
+// Nginx starts nginx. conf is a whole configuration, see HTTP for a short way to one, and a
+// text/template: {{.Addr}} is the free address that it is to listen on, {{.Dir}} is dir. Relative
+// paths in it are relative to dir, which has to exist. The daemon, pid and user directives are
+// added where conf does not have them, so that nginx runs in the foreground, for root and for
+// others.
 func Nginx(ctx context.Context, dir, conf string) (*Server, error) {
 	path, err := Program("nginx", "nginx")
 	if err != nil {
@@ -99,8 +101,9 @@ func mainDirectives(conf string) string {
 	return text
 }
 
-// HTTP makes a configuration for Nginx from what stands in its http block. It has one worker, keeps its temporary files in its directory
-// and writes nothing to an access log unless the block says so.
+// HTTP makes a configuration for Nginx from what stands in its http block. It has one worker, keeps
+// its temporary files in its directory and writes nothing to an access log unless the block says
+// so.
 func HTTP(block string) string {
 	if !strings.Contains(block, "access_log") { // beside others, off would be off for them too
 		block = "	access_log off;\n" + block

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// A Process is a program that runs until it is stopped. It is what every server here has underneath.
+// A Process is a program that runs until it is stopped. It is what every server here has
+// underneath.
 type Process struct {
 	Name string // for messages
 
@@ -29,7 +30,8 @@ type Process struct {
 const (
 	grace = 20 * time.Second     // for ending in good order
 	tick  = 5 * time.Millisecond // between two looks at a server that is not ready yet
-	pipes = time.Second          // for output to be read after the end, where a child holds on to it
+	// for output to be read after the end, where a child holds on to it
+	pipes = time.Second
 )
 
 // start runs a program. quit asks it to end in good order.
@@ -60,7 +62,8 @@ func Program(name, debianPackage string) (string, error) {
 	return path, nil
 }
 
-// until asks whether the process is ready until it is, the process ends or the context does. A process that is not ready is stopped.
+// until asks whether the process is ready until it is, the process ends or the context does. A
+// process that is not ready is stopped.
 func (p *Process) until(ctx context.Context, ready func(context.Context) error) error {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -89,7 +92,8 @@ func (p *Process) failed(what string, err error) error {
 	return fmt.Errorf("%s: %s: %w\n%s", p.Name, what, err, strings.TrimSpace(p.Output()))
 }
 
-// Output is what the process wrote, standard output and error together: the last of it, if it was much.
+// Output is what the process wrote, standard output and error together: the last of it, if it was
+// much.
 func (p *Process) Output() string { return p.output.String() }
 
 // Pid is the number of the process.
@@ -101,9 +105,10 @@ func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 // Ended is closed once the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Stop asks the process to end in good order, and kills it if it does not. It is an error if it had to be killed, or if it ended with
-// another code than 0, but not if Kill ended it. A process that is paused goes on, to end. A second call returns what the first did; one after
-// the process has ended by itself says how.
+// Stop asks the process to end in good order, and kills it if it does not. It is an error if it had
+// to be killed, or if it ended with another code than 0, but not if Kill ended it. A process that
+// is paused goes on, to end. A second call returns what the first did; one after the process has
+// ended by itself says how.
 func (p *Process) Stop() error { return p.stop() }
 
 func (p *Process) end() error {
@@ -128,15 +133,17 @@ func (p *Process) end() error {
 	return nil
 }
 
-// Kill ends the process and its children at once, as a crash would, and returns when it is gone. It is what a test does on purpose: a Stop
-// after it finds nothing wrong, unless the process had ended in another way before.
+// Kill ends the process and its children at once, as a crash would, and returns when it is gone. It
+// is what a test does on purpose: a Stop after it finds nothing wrong, unless the process had ended
+// in another way before.
 func (p *Process) Kill() {
 	p.killed.Store(true)
 	p.kill()
 }
 
-// Pause stops the process and its children where they stand (SIGSTOP), and returns when the process stands. Its connections stay open, and
-// the system goes on to accept new ones for it. It can be resumed, stopped and killed.
+// Pause stops the process and its children where they stand (SIGSTOP), and returns when the process
+// stands. Its connections stay open, and the system goes on to accept new ones for it. It can be
+// resumed, stopped and killed.
 func (p *Process) Pause() error {
 	p.signalGroup(syscall.SIGSTOP)
 	ticker := time.NewTicker(tick)
@@ -164,8 +171,8 @@ func (p *Process) kill() {
 	<-p.ended
 }
 
-// signalGroup sends a signal to the process and its children: it leads a group of its own. Once the process has ended its number may be
-// another's.
+// signalGroup sends a signal to the process and its children: it leads a group of its own. Once the
+// process has ended its number may be another's.
 func (p *Process) signalGroup(s syscall.Signal) {
 	select {
 	case <-p.ended:

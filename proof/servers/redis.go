@@ -15,25 +15,31 @@ import (
 	"time"
 )
 
-// RedisOptions say how to start a Redis server. The zero value is one on a free port that keeps nothing on disk.
+// RedisOptions say how to start a Redis server. The zero value is one on a free port that keeps
+// nothing on disk.
 type RedisOptions struct {
 	Addr string // HOST:PORT to listen on; a free loopback address if empty
 	Dir  string // for its files, which has to exist; a temporary one, that Stop removes, if empty
 
-	Persist bool // write each command to disk before it is answered, so that Start after Kill has all the data again
+	// write each command to disk before it is answered, so that Start after Kill has all the data
+	// again
+	Persist bool
 	TLS     bool // listen for TLS too, on another free port, with certificates made for it
 
-	// Password is that of the default user, if it is to have one. With User it is that of another one, who is in Config: for Do, and for what
-	// is asked to see whether the server is ready. He has to be allowed everything.
+	// Password is that of the default user, if it is to have one. With User it is that of another
+	// one, who is in Config: for Do, and for what is asked to see whether the server is ready. He
+	// has to be allowed everything.
 	Password string
 	User     string
 
-	// Config are lines of redis.conf, which come last: users, like "user alice on >secret ~app:* +@all", and what else is to be different.
+	// Config are lines of redis.conf, which come last: users, like "user alice on >secret ~app:*
+	// +@all", and what else is to be different.
 	Config []string
 }
 
-// A RedisServer is a Redis server, or a Sentinel, on one address. Start changes which Process it is: while it runs, what is the Process's may
-// not be used by others. The rest may, by any number of goroutines.
+// A RedisServer is a Redis server, or a Sentinel, on one address. Start changes which Process it
+// is: while it runs, what is the Process's may not be used by others. The rest may, by any number
+// of goroutines.
 type RedisServer struct {
 	*Process
 	Addr string // HOST:PORT, where it listens without TLS
@@ -81,7 +87,8 @@ func startRedis(ctx context.Context, s *RedisServer) (*RedisServer, error) {
 	return s, nil
 }
 
-// taken tries again what fails because somebody else took an address, if only to see whether it is free.
+// taken tries again what fails because somebody else took an address, if only to see whether it is
+// free.
 func taken(try func() error) (err error) {
 	for range 5 {
 		if err = try(); err == nil || !strings.Contains(err.Error(), "Address already in use") {
@@ -91,7 +98,8 @@ func taken(try func() error) (err error) {
 	return err
 }
 
-func (s *RedisServer) path() (string, error) { return Program(s.program, s.program) } // the packages have the programs' names
+// the packages have the programs' names
+func (s *RedisServer) path() (string, error) { return Program(s.program, s.program) }
 
 func (s *RedisServer) directory() (err error) {
 	if s.Dir = s.options.Dir; s.Dir == "" {
@@ -143,7 +151,8 @@ func (s *RedisServer) choose() error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(s.Dir, redisConf), []byte(conf), 0o600) // it may have passwords
+	// it may have passwords
+	return os.WriteFile(filepath.Join(s.Dir, redisConf), []byte(conf), 0o600)
 }
 
 // conf is the configuration. Redis takes the last of two lines for the same.
@@ -173,8 +182,9 @@ func (s *RedisServer) conf() (string, error) {
 	return strings.Join(append(lines, s.options.Config...), "\n") + "\n", nil
 }
 
-// Start starts a server again after Kill, or after it was asked to end: at the same addresses, with the same directory and certificates, and
-// with the configuration as it is in redis.conf now: a Sentinel writes there too. Without Persist its data is gone.
+// Start starts a server again after Kill, or after it was asked to end: at the same addresses, with
+// the same directory and certificates, and with the configuration as it is in redis.conf now: a
+// Sentinel writes there too. Without Persist its data is gone.
 func (s *RedisServer) Start(ctx context.Context) error {
 	if s.Process != nil {
 		select {
@@ -205,7 +215,8 @@ func (s *RedisServer) launch(ctx context.Context) error {
 	return nil
 }
 
-// aLook is how long one look at a server may take that is not ready: whoever accepts there may never answer.
+// aLook is how long one look at a server may take that is not ready: whoever accepts there may
+// never answer.
 const aLook = 2 * time.Second
 
 func (s *RedisServer) answers(ctx context.Context, pid int) error {
@@ -221,8 +232,9 @@ func (s *RedisServer) answers(ctx context.Context, pid int) error {
 	return err
 }
 
-// Stop asks the server to end in good order and removes its directory if that is a temporary one. It is no error if it was killed by Kill.
-// To end it in good order and Start it again, use s.Process.Stop.
+// Stop asks the server to end in good order and removes its directory if that is a temporary one.
+// It is no error if it was killed by Kill. To end it in good order and Start it again, use
+// s.Process.Stop.
 func (s *RedisServer) Stop() error {
 	return errors.Join(s.Process.Stop(), s.remove())
 }
@@ -244,7 +256,8 @@ func (s *RedisServer) release() {
 	s.claims = nil
 }
 
-// DropData removes what the server has written with Persist, so that the next Start finds nothing. Only for one that has ended.
+// DropData removes what the server has written with Persist, so that the next Start finds nothing.
+// Only for one that has ended.
 func (s *RedisServer) DropData() error {
 	return errors.Join(os.RemoveAll(filepath.Join(s.Dir, "appendonlydir")), os.RemoveAll(filepath.Join(s.Dir, "dump.rdb")))
 }
@@ -280,8 +293,8 @@ func (s *RedisServer) Conn(ctx context.Context) (*RedisConn, error) {
 	return c, nil
 }
 
-// Do sends one command on a connection of its own. The reply is as with RedisConn.Do. What looks back at the connection needs Conn: WAIT
-// waits for the writes of its own, so here for none.
+// Do sends one command on a connection of its own. The reply is as with RedisConn.Do. What looks
+// back at the connection needs Conn: WAIT waits for the writes of its own, so here for none.
 func (s *RedisServer) Do(ctx context.Context, args ...string) (any, error) {
 	c, err := s.Conn(ctx)
 	if err != nil {

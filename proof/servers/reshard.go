@@ -9,15 +9,17 @@ import (
 	"strings"
 )
 
-// MoveSlot moves a slot and its keys from one master to another, while clients use it: those who ask for a key that has moved already are
-// told so (ASK), those who ask for one of each too (TRYAGAIN). What failed half way may be called again.
+// MoveSlot moves a slot and its keys from one master to another, while clients use it: those who
+// ask for a key that has moved already are told so (ASK), those who ask for one of each too
+// (TRYAGAIN). What failed half way may be called again.
 func (c *RedisCluster) MoveSlot(ctx context.Context, slot int, from, to *RedisServer) error {
 	m := &move{cluster: c, conns: map[*RedisServer]*RedisConn{}}
 	defer m.close()
 	return m.slot(ctx, slot, from, to)
 }
 
-// MoveSlots moves the slots from lo to hi, both of them too, one after the other, from whoever has them to one master.
+// MoveSlots moves the slots from lo to hi, both of them too, one after the other, from whoever has
+// them to one master.
 func (c *RedisCluster) MoveSlots(ctx context.Context, lo, hi int, to *RedisServer) error {
 	if lo < 0 || lo > hi || hi >= slots {
 		return fmt.Errorf("there are no slots from %d to %d", lo, hi)
@@ -73,8 +75,9 @@ func (m *move) do(ctx context.Context, s *RedisServer, args ...string) (any, err
 	return nil, fmt.Errorf("%s: %s: %w", s, strings.Join(args[:min(3, len(args))], " "), err)
 }
 
-// slot moves a slot as in https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec, Live resharding: who is to have it
-// hears of it first, so that there always is somebody who knows a key.
+// slot moves a slot as in
+// https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec, Live resharding: who
+// is to have it hears of it first, so that there always is somebody who knows a key.
 func (m *move) slot(ctx context.Context, slot int, from, to *RedisServer) error {
 	number, fromID, toID := strconv.Itoa(slot), m.cluster.ids[from], m.cluster.ids[to]
 	if fromID == "" || toID == "" || from == to {
@@ -107,8 +110,9 @@ func (m *move) keys(ctx context.Context, keys []any, from, to *RedisServer) erro
 	if err != nil {
 		return err
 	}
-	// The keys are here, so nobody was sent there to make one of the same name: one that is there is from a MIGRATE whose end was lost.
-	args := []string{"MIGRATE", host, port, "", "0", "5000", "REPLACE"} // no key here, database 0, milliseconds
+	// The keys are here, so nobody was sent there to make one of the same name: one that is there
+	// is from a MIGRATE whose end was lost. no key here, database 0, milliseconds
+	args := []string{"MIGRATE", host, port, "", "0", "5000", "REPLACE"}
 	if p := m.cluster.password; p != "" {
 		args = append(args, "AUTH", p)
 	}
@@ -119,7 +123,8 @@ func (m *move) keys(ctx context.Context, keys []any, from, to *RedisServer) erro
 	var final error
 	err = await(ctx, nil, func(ctx context.Context) error {
 		_, err := m.do(ctx, from, args...)
-		// A busy machine may hold up the two of them, or have a node taken for failed, for a moment.
+		// A busy machine may hold up the two of them, or have a node taken for failed, for a
+		// moment.
 		if e, ok := errors.AsType[RedisError](err); ok && (e.Code() == "IOERR" || e.Code() == "CLUSTERDOWN") {
 			return err
 		}
@@ -145,7 +150,8 @@ func (m *move) hand(ctx context.Context, number string, from, to *RedisServer) e
 	return ctx.Err()
 }
 
-// tell tells a master who has a slot. One that is not there, or not for now, hears it from the others, like replicas from their masters.
+// tell tells a master who has a slot. One that is not there, or not for now, hears it from the
+// others, like replicas from their masters.
 func (m *move) tell(ctx context.Context, s *RedisServer, verdict []string) {
 	ctx, cancel := context.WithTimeout(ctx, aLook)
 	defer cancel()

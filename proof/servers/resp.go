@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// A RedisError is an error that Redis replied with, like "WRONGTYPE Operation against a key holding the wrong kind of value".
+// A RedisError is an error that Redis replied with, like "WRONGTYPE Operation against a key holding
+// the wrong kind of value".
 type RedisError string
 
 // Error is the server's text, which begins with the code.
@@ -25,7 +26,8 @@ func (e RedisError) Code() string {
 	return code
 }
 
-// A RedisConn is a connection to a Redis server, for a test to ask it something. It is not safe for concurrent use.
+// A RedisConn is a connection to a Redis server, for a test to ask it something. It is not safe for
+// concurrent use.
 type RedisConn struct {
 	conn net.Conn
 	r    *bufio.Reader
@@ -54,8 +56,9 @@ func DialRedis(ctx context.Context, addr string, config *tls.Config) (*RedisConn
 // Close closes the connection.
 func (c *RedisConn) Close() error { return c.conn.Close() }
 
-// Do sends a command and reads the reply, which is a string (simple or bulk, binary as it is), an int64, nil, or a []any of these and of
-// RedisErrors. A reply that is an error is a RedisError. After any other error the connection is closed.
+// Do sends a command and reads the reply, which is a string (simple or bulk, binary as it is), an
+// int64, nil, or a []any of these and of RedisErrors. A reply that is an error is a RedisError.
+// After any other error the connection is closed.
 func (c *RedisConn) Do(ctx context.Context, args ...string) (any, error) {
 	if len(args) == 0 {
 		return nil, errors.New("there is no command for Redis")
@@ -65,7 +68,8 @@ func (c *RedisConn) Do(ctx context.Context, args ...string) (any, error) {
 		ctx, cancel = context.WithTimeout(ctx, longest)
 		defer cancel()
 	}
-	// Closed when the context ends, and not given a deadline: what is read after half a reply would be the rest of it.
+	// Closed when the context ends, and not given a deadline: what is read after half a reply would
+	// be the rest of it.
 	stop := context.AfterFunc(ctx, func() { c.conn.Close() })
 	v, err := c.exchange(args)
 	if !stop() {
@@ -73,7 +77,8 @@ func (c *RedisConn) Do(ctx context.Context, args ...string) (any, error) {
 	}
 	if err != nil {
 		c.conn.Close()
-		return nil, fmt.Errorf("%s, to Redis at %s: %w", args[0], c.conn.RemoteAddr(), err) // the rest may be a password
+		// the rest may be a password
+		return nil, fmt.Errorf("%s, to Redis at %s: %w", args[0], c.conn.RemoteAddr(), err)
 	}
 	if e, ok := v.(RedisError); ok {
 		return nil, e
@@ -95,12 +100,14 @@ func (c *RedisConn) exchange(args []string) (any, error) {
 
 // Bounds of a reply, far above what a test asks for.
 const (
-	maxLine  = 64 << 10  // bytes of a simple string, an error or a number
-	maxReply = 256 << 20 // bytes of all bulk strings, and elements of all arrays, counted as 16 bytes each
-	maxDepth = 32        // arrays in arrays
+	maxLine = 64 << 10 // bytes of a simple string, an error or a number
+	// bytes of all bulk strings, and elements of all arrays, counted as 16 bytes each
+	maxReply = 256 << 20
+	maxDepth = 32 // arrays in arrays
 )
 
-// readReply reads one reply of RESP2, the protocol in https://redis.io/docs/latest/develop/reference/protocol-spec.
+// readReply reads one reply of RESP2, the protocol in
+// https://redis.io/docs/latest/develop/reference/protocol-spec.
 func readReply(r *bufio.Reader) (any, error) {
 	reply := reply{r: r, left: maxReply}
 	return reply.value(0)

@@ -11,18 +11,24 @@ import (
 	"time"
 )
 
-// SentinelOptions say what Sentinel is to start. The zero value is a master, a replica, and three sentinels that wait half a second.
+// SentinelOptions say what Sentinel is to start. The zero value is a master, a replica, and three
+// sentinels that wait half a second.
 type SentinelOptions struct {
-	Replicas        int           // 1 if 0
-	DownAfter       time.Duration // without an answer, a sentinel takes a server to be down; 500 ms if 0
-	FailoverTimeout time.Duration // and twice that until a failover that failed is tried again; 2 s if 0
+	Replicas int // 1 if 0
+	// without an answer, a sentinel takes a server to be down; 500 ms if 0
+	DownAfter time.Duration
+	// and twice that until a failover that failed is tried again; 2 s if 0
+	FailoverTimeout time.Duration
 
-	Persist  bool     // as in RedisOptions
-	Password string   // of the servers' default user, without spaces, which sentinels cannot read again; they have none themselves
+	Persist bool // as in RedisOptions
+	// of the servers' default user, without spaces, which sentinels cannot read again; they have
+	// none themselves
+	Password string
 	Config   []string // lines of redis.conf for each server
 }
 
-// A SentinelGroup is a master with replicas, and the sentinels that watch it. Its fields do not change: who is the master does.
+// A SentinelGroup is a master with replicas, and the sentinels that watch it. Its fields do not
+// change: who is the master does.
 type SentinelGroup struct {
 	Name      string         // of the master, for clients
 	Servers   []*RedisServer // the first began as the master
@@ -34,7 +40,8 @@ const (
 	quorum    = 2
 )
 
-// Sentinel starts a master, its replicas and three sentinels with a quorum of 2, and waits until each sentinel knows all the others.
+// Sentinel starts a master, its replicas and three sentinels with a quorum of 2, and waits until
+// each sentinel knows all the others.
 func Sentinel(ctx context.Context, o SentinelOptions) (*SentinelGroup, error) {
 	if o.Replicas == 0 {
 		o.Replicas = 1
@@ -55,7 +62,8 @@ func Sentinel(ctx context.Context, o SentinelOptions) (*SentinelGroup, error) {
 func (g *SentinelGroup) start(ctx context.Context, o SentinelOptions) error {
 	common := []string{"repl-ping-replica-period 1"}
 	if o.Password != "" {
-		common = append(common, "masterauth "+strconv.Quote(o.Password)) // the master may become a replica
+		// the master may become a replica
+		common = append(common, "masterauth "+strconv.Quote(o.Password))
 	}
 	common = append(common, o.Config...)
 	for i := range 1 + o.Replicas {
@@ -73,7 +81,8 @@ func (g *SentinelGroup) start(ctx context.Context, o SentinelOptions) error {
 		}
 		g.Servers = append(g.Servers, s)
 	}
-	// A sentinel asks a master for its replicas when it begins, and then each ten seconds: they should be there.
+	// A sentinel asks a master for its replicas when it begins, and then each ten seconds: they
+	// should be there.
 	if err := await(ctx, g.Servers, func(ctx context.Context) error { return linked(ctx, g.Servers[1:]) }); err != nil {
 		return err
 	}
@@ -111,8 +120,9 @@ func (g *SentinelGroup) sentinel(ctx context.Context, o SentinelOptions) (*Redis
 	if err != nil {
 		return nil, err
 	}
-	// Sentinels greet each other each two seconds, and let an old master go on for four times that. A machine that was too busy for two
-	// seconds would have them do nothing for thirty. A Start forgets this, and is only slower. A Redis before 7.0 does not know it.
+	// Sentinels greet each other each two seconds, and let an old master go on for four times that.
+	// A machine that was too busy for two seconds would have them do nothing for thirty. A Start
+	// forgets this, and is only slower. A Redis before 7.0 does not know it.
 	_, err = s.Do(ctx, "SENTINEL", "DEBUG", "PUBLISH-PERIOD", "200", "INFO-PERIOD", "1000", "TILT-PERIOD", "1000")
 	if _, replied := errors.AsType[RedisError](err); err != nil && !replied {
 		return nil, errors.Join(err, s.Stop())
@@ -205,7 +215,8 @@ func (g *SentinelGroup) Server(addr string) *RedisServer {
 	return nil
 }
 
-// KillMaster kills the current master and returns it. AwaitMaster tells when there is another; the old one may be started again.
+// KillMaster kills the current master and returns it. AwaitMaster tells when there is another; the
+// old one may be started again.
 func (g *SentinelGroup) KillMaster(ctx context.Context) (*RedisServer, error) {
 	addr, err := g.Master(ctx)
 	if err != nil {
@@ -219,8 +230,9 @@ func (g *SentinelGroup) KillMaster(ctx context.Context) (*RedisServer, error) {
 	return s, nil
 }
 
-// AwaitMaster waits until all sentinels that run agree on a master that is not at an address, and that knows that it is one. It returns the
-// master's address. The old one, if it runs, may take itself for a master a little longer.
+// AwaitMaster waits until all sentinels that run agree on a master that is not at an address, and
+// that knows that it is one. It returns the master's address. The old one, if it runs, may take
+// itself for a master a little longer.
 func (g *SentinelGroup) AwaitMaster(ctx context.Context, not string) (addr string, err error) {
 	err = await(ctx, nil, func(ctx context.Context) error {
 		addr, err = g.agreed(ctx)
@@ -260,8 +272,9 @@ func (g *SentinelGroup) agreed(ctx context.Context) (string, error) {
 	return addr, err
 }
 
-// Failover has a sentinel make a replica the master, while the old one runs, and waits as AwaitMaster does. It returns the address
-// of the new master. For some moments the old one goes on to accept writes, which are lost.
+// Failover has a sentinel make a replica the master, while the old one runs, and waits as
+// AwaitMaster does. It returns the address of the new master. For some moments the old one goes on
+// to accept writes, which are lost.
 func (g *SentinelGroup) Failover(ctx context.Context) (string, error) {
 	first, old, err := g.first(ctx)
 	if err != nil {
@@ -272,7 +285,8 @@ func (g *SentinelGroup) Failover(ctx context.Context) (string, error) {
 		if err != nil {
 			return err
 		}
-		// It may refuse, while it has seen no good replica, and it may give up: then it is told again.
+		// It may refuse, while it has seen no good replica, and it may give up: then it is told
+		// again.
 		switch {
 		case strings.Contains(m["flags"], "failover_in_progress"):
 		case net.JoinHostPort(m["ip"], m["port"]) != old:
@@ -292,5 +306,6 @@ func (g *SentinelGroup) Failover(ctx context.Context) (string, error) {
 
 // Stop stops all sentinels and servers.
 func (g *SentinelGroup) Stop() error {
-	return errors.Join(stopAll(g.Sentinels), stopAll(g.Servers)) // in this order: no failover begins
+	// in this order: no failover begins
+	return errors.Join(stopAll(g.Sentinels), stopAll(g.Servers))
 }

@@ -15,8 +15,8 @@ import (
 	"syscall"
 )
 
-// BuildWeir builds the weir command of this working tree into dir and returns its path. The flags are those of go build, like -race. Do it
-// once in a process and use the result often.
+// BuildWeir builds the weir command of this working tree into dir and returns its path. The flags
+// are those of go build, like -race. Do it once in a process and use the result often.
 func BuildWeir(ctx context.Context, dir string, flags ...string) (string, error) {
 	root, err := repository()
 	if err != nil {
@@ -34,7 +34,8 @@ func BuildWeir(ctx context.Context, dir string, flags ...string) (string, error)
 	return binary, nil
 }
 
-// repository finds the root of this working tree, above the directory that a test or a benchmark runs in.
+// repository finds the root of this working tree, above the directory that a test or a benchmark
+// runs in.
 func repository() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -56,8 +57,9 @@ type Weir struct {
 	Gateway, Admin string // HOST:PORT
 }
 
-// StartWeir runs the binary's serve command for a policy file and waits until /readyz says so. The file has to have an admin address; port
-// 0 in its addresses is a free port, and what to use in tests.
+// StartWeir runs the binary's serve command for a policy file and waits until /readyz says so. The
+// file has to have an admin address; port 0 in its addresses is a free port, and what to use in
+// tests.
 func StartWeir(ctx context.Context, binary, policyFile string, args ...string) (*Weir, error) {
 	p, err := start(syscall.SIGTERM, exec.Command(binary, append([]string{"serve", "--config", policyFile}, args...)...))
 	if err != nil {

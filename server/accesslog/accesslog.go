@@ -24,8 +24,8 @@ const (
 	flush    = time.Second / 2 // the longest time until a line is written
 )
 
-// A Log is an access log. It buffers lines in memory, and its own goroutine writes them until Close. All methods are safe for concurrent
-// use.
+// A Log is an access log. It buffers lines in memory, and its own goroutine writes them until
+// Close. All methods are safe for concurrent use.
 type Log struct {
 	options Options
 	append  func([]byte, *Entry) []byte
@@ -115,7 +115,8 @@ func (l *Log) Write(e *Entry) {
 // Dropped returns how many lines were dropped, and how many writes failed.
 func (l *Log) Dropped() (lines, failures uint64) { return l.dropped.Load(), l.failed.Load() }
 
-// Reopen opens the file again, after it was moved. On an error, the log continues with the old file.
+// Reopen opens the file again, after it was moved. On an error, the log continues with the old
+// file.
 func (l *Log) Reopen() error {
 	answer := make(chan error, 1)
 	select {

@@ -38,7 +38,8 @@ const clock = "02/Jan/2006:15:04:05 -0700"
 // appendCommon appends the Common Log Format: CLIENT - USER [TIME] "REQUEST" STATUS BYTES.
 func appendCommon(b []byte, e *Entry) []byte { return append(common(b, e), '\n') }
 
-// appendCombined appends the Combined Log Format, as nginx and Apache do: the common format, Referer and User-Agent.
+// appendCombined appends the Combined Log Format, as nginx and Apache do: the common format,
+// Referer and User-Agent.
 func appendCombined(b []byte, e *Entry) []byte {
 	b = append(common(b, e), ' ')
 	b = append(quoted(b, e.Referer), ' ')
@@ -85,7 +86,8 @@ func quoted(b []byte, s string) []byte {
 	return append(escaped(append(b, '"'), s, false), '"')
 }
 
-// escaped appends a string, with everything that could end a field or a line, and everything beyond ASCII, as \xXX, as in nginx.
+// escaped appends a string, with everything that could end a field or a line, and everything beyond
+// ASCII, as \xXX, as in nginx.
 func escaped(b []byte, s string, spaces bool) []byte {
 	const hex = "0123456789ABCDEF"
 	for i := range len(s) {

@@ -35,7 +35,8 @@ type Options struct {
 	Accept func(now, candidate *policyfile.File) error
 }
 
-// A Snapshot is a policy with all that decides by it. It is never changed: an update makes another one.
+// A Snapshot is a policy with all that decides by it. It is never changed: an update makes another
+// one.
 type Snapshot struct {
 	File   *policyfile.File
 	Engine *policy.Engine

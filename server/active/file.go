@@ -124,7 +124,8 @@ func (p *Policy) prepareSave(data []byte) (commit func() error, undo func(), err
 	case readVersion(p.path) != p.read:
 		return nil, nil, fmt.Errorf("%w: the policy file has changed since it was read, and would be lost: reload it first", ErrConflict)
 	}
-	path, err := filepath.EvalSymlinks(p.path) // a link stays, and the file that it names is replaced
+	// a link stays, and the file that it names is replaced
+	path, err := filepath.EvalSymlinks(p.path)
 	if err != nil {
 		return nil, nil, err
 	}

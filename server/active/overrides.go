@@ -30,7 +30,8 @@ type override struct {
 
 const (
 	stateVersion = 1
-	maxState     = 64 << 20 // bytes: room for as many overrides as there may be, with keys as long as they may be
+	// bytes: room for as many overrides as there may be, with keys as long as they may be
+	maxState = 64 << 20
 )
 
 // encodeState writes bans and grants. Their ends are rounded, so that the same ones give the same

@@ -260,7 +260,8 @@ type Store struct {
 	Lease *lease.Stats // nil for a store without leases
 }
 
-// StoreStats returns what is known about the stores of the active policy, in the order of their names.
+// StoreStats returns what is known about the stores of the active policy, in the order of their
+// names.
 func (p *Policy) StoreStats() (all []Store) {
 	p.stores.mu.Lock()
 	open := p.stores.open

@@ -31,7 +31,8 @@ type api struct {
 type call func(w http.ResponseWriter, r *http.Request) error
 
 const (
-	maxPolicy  = 1<<20 + 1 // bytes: one more than a policy file may have, which is told as it is of a file
+	// bytes: one more than a policy file may have, which is told as it is of a file
+	maxPolicy  = 1<<20 + 1
 	maxRequest = 64 << 10
 )
 
@@ -252,7 +253,8 @@ func (p *api) except(kind string) call {
 		}
 		ex := policy.Override{Limit: in.Limit, Key: in.Key, Ban: kind == "ban", Set: in.Set, For: d}
 		if err := p.policy.Engine().Override(ex); err != nil {
-			p.changed(kind, kind+" at a limit", errors.New("refused")) // what was sent may hold a key
+			// what was sent may hold a key
+			p.changed(kind, kind+" at a limit", errors.New("refused"))
 			return err
 		}
 		err = p.policy.Keep()

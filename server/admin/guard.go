@@ -97,5 +97,6 @@ func typed(r *http.Request, types ...string) bool {
 // bounded bounds the body of a request in size and in time.
 func bounded(w http.ResponseWriter, r *http.Request, size int64) {
 	r.Body = http.MaxBytesReader(w, r.Body, size)
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime)) // where there is none, as in tests, there is nothing to bound
+	// where there is none, as in tests, there is nothing to bound
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
 }

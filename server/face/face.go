@@ -22,7 +22,8 @@ import (
 type Kind struct {
 	Name string
 
-	// Open listens where the active policy says. It is called only where the policy file has the word.
+	// Open listens where the active policy says. It is called only where the policy file has the
+	// word.
 	Open func(ctx context.Context, h Host) (Face, error)
 
 	// Check returns what in a valid policy the face cannot serve; nil means that it serves all of
@@ -36,7 +37,8 @@ type Host struct {
 	Policy  *active.Policy
 	Log     *slog.Logger
 	Metrics *prometheus.Registry
-	Ready   func() bool // whether the server takes requests: false before it serves, and while it shuts down
+	// whether the server takes requests: false before it serves, and while it shuts down
+	Ready func() bool
 
 	// Listen opens an address of the face, or takes the socket for it that was handed over from the
 	// process before.
@@ -66,7 +68,8 @@ type Face interface {
 	Close() error
 }
 
-// A Ticker is a face with something to look at about once a second, like files that may have changed.
+// A Ticker is a face with something to look at about once a second, like files that may have
+// changed.
 type Ticker interface{ Tick() }
 
 // A Reopener is a face that writes a log, which it opens again after log rotation.

@@ -76,7 +76,8 @@ func (e *edge) Reopen() {
 	e.gateway.log.Info("access log opened again")
 }
 
-// lostLines is how many lines the access log lost, because they came too fast or because writes failed.
+// lostLines is how many lines the access log lost, because they came too fast or because writes
+// failed.
 func (e *edge) lostLines() (dropped, failed uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -40,12 +40,13 @@ type Gateway struct {
 
 // state is all that is made of a policy. An update replaces it as a whole.
 type state struct {
-	file     *policyfile.File
-	engine   *policy.Engine
-	routes   []route
-	tells    func(http.Header, []policy.Evaluated) // sets the header fields about limits
-	rooms    waitingRooms
-	asksHop  bool   // some limit exempts by a header field, which is believed from trusted proxies alone
+	file   *policyfile.File
+	engine *policy.Engine
+	routes []route
+	tells  func(http.Header, []policy.Evaluated) // sets the header fields about limits
+	rooms  waitingRooms
+	// some limit exempts by a header field, which is believed from trusted proxies alone
+	asksHop  bool
 	clientIn string // the header field that trusted proxies write a client's address to
 }
 
@@ -58,18 +59,20 @@ type route struct {
 	queued  *queueBounds
 	maxBody int64 // bytes; 0 is no bound
 	respond *response
-	target  func(path string) string // the path that the upstream gets, decoded; nil where it is the request's
-	fields  []policy.AddHeader       // of responses
+	// the path that the upstream gets, decoded; nil where it is the request's
+	target func(path string) string
+	fields []policy.AddHeader // of responses
 }
 
 // Counts counts requests by outcome.
 type Counts struct {
 	Allowed, Delayed, Limited, NoRoute, Invalid, Canceled, UpstreamFailed uint64
 
-	Waiting           uint64 // handled by a waiting room
-	QueueFull         uint64 // among the limited: refused because too many were waiting
-	Stale             uint64 // stored responses sent again, in place of a refusal or a failure
-	TooLarge, BadBody uint64 // refused for the size of their body; failed because of the body after they were admitted
+	Waiting   uint64 // handled by a waiting room
+	QueueFull uint64 // among the limited: refused because too many were waiting
+	Stale     uint64 // stored responses sent again, in place of a refusal or a failure
+	// refused for the size of their body; failed because of the body after they were admitted
+	TooLarge, BadBody uint64
 }
 
 // counts are the counters behind Counts.

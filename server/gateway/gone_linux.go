@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clientGone reports whether the other side has closed its side of a connection, which may have bytes in
-// it that nobody has read. It reads nothing.
+// clientGone reports whether the other side has closed its side of a connection, which may have
+// bytes in it that nobody has read. It reads nothing.
 func clientGone(conn net.Conn) (is bool) {
 	for {
 		inner, ok := conn.(interface{ NetConn() net.Conn }) // TLS, and what else wraps

@@ -4,5 +4,6 @@ package gateway
 
 import "net"
 
-// clientGone cannot be found out on this system. net/http notices clients that disconnect without having sent ahead.
+// clientGone cannot be found out on this system. net/http notices clients that disconnect without
+// having sent ahead.
 func clientGone(net.Conn) bool { return false }

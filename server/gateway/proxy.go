@@ -129,7 +129,8 @@ func (u *upload) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// end stops readers and waits for them: net/http must find none when it continues with the connection.
+// end stops readers and waits for them: net/http must find none when it continues with the
+// connection.
 func (u *upload) end(rc *http.ResponseController) {
 	if u.complete.Load() {
 		return
@@ -291,7 +292,8 @@ func (g *Gateway) sendFallback(w http.ResponseWriter, r *http.Request, f *refusa
 		g.counts.stale.Add(1)
 		return true
 	}
-	if f.other == nil || why == "failed" && r.Body != nil && r.Body != http.NoBody { // the body has been read
+	// the body has been read
+	if f.other == nil || why == "failed" && r.Body != nil && r.Body != http.NoBody {
 		return false
 	}
 	retryAfter := w.Header()["Retry-After"]

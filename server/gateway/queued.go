@@ -121,7 +121,8 @@ func (g *Gateway) wait(w http.ResponseWriter, r *http.Request, s *state, v *poli
 	return true
 }
 
-// enterQueued takes the places of concurrency limits. A request that waits for one counts as queued.
+// enterQueued takes the places of concurrency limits. A request that waits for one counts as
+// queued.
 func (g *Gateway) enterQueued(r *http.Request, s *state, v *policy.Verdict, client string) error {
 	var place queuePlace
 	ctx, stop := r.Context(), func() {}

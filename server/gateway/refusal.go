@@ -14,9 +14,10 @@ import (
 
 // refusal is the compiled response to refused requests.
 type refusal struct {
-	status   int
-	content  content
-	problems map[string]content // by limit, for clients that accept problem+json; nil where the policy names a body
+	status  int
+	content content
+	// by limit, for clients that accept problem+json; nil where the policy names a body
+	problems map[string]content
 
 	stale    time.Duration // send the last good response first, up to this age; 0 is never
 	upstream string        // of that response

@@ -227,7 +227,8 @@ func (a *staleResponses) find(key string, oldest time.Duration) *storedResponse 
 	return k
 }
 
-// give sends the stored response, marked as such with the reason. It reports false if there is none.
+// give sends the stored response, marked as such with the reason. It reports false if there is
+// none.
 func (a *staleResponses) give(w http.ResponseWriter, r *http.Request, name string, oldest time.Duration, why string) bool {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead || r.ContentLength != 0 {
 		return false

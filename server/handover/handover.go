@@ -134,7 +134,8 @@ func (s *Sockets) Take(name, address string) net.Listener {
 	return nil
 }
 
-// listensOn reports whether a socket listens on an address. All addresses are written in several ways.
+// listensOn reports whether a socket listens on an address. All addresses are written in several
+// ways.
 func listensOn(l net.Listener, address string) bool {
 	is, ok := l.Addr().(*net.TCPAddr)
 	if !ok {
@@ -184,7 +185,8 @@ func notify(state string) error {
 	if name == "" {
 		return nil
 	}
-	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"}) // a name that begins with @ is abstract
+	// a name that begins with @ is abstract
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"})
 	if err != nil {
 		return fmt.Errorf("handover: NOTIFY_SOCKET: %w", err)
 	}
@@ -280,7 +282,8 @@ func Start(ctx context.Context, p Program, sockets []Socket) (pid int, err error
 		return 0, err
 	}
 	tells.Close()
-	stop := context.AfterFunc(ctx, func() { _ = hears.SetReadDeadline(time.Now()) }) // a pipe has deadlines
+	// a pipe has deadlines
+	stop := context.AfterFunc(ctx, func() { _ = hears.SetReadDeadline(time.Now()) })
 	defer stop()
 	if _, err := hears.Read(make([]byte, 1)); err != nil {
 		_ = cmd.Process.Kill() // it may have ended by itself

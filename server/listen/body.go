@@ -24,9 +24,11 @@ type pacedBody struct {
 	waited  time.Duration
 	n       int64
 
-	mu    sync.Mutex
-	err   error // the error of a Read, if the client caused it
-	ended bool  // the handler has returned: net/http uses the connection, though a transport may still hold the body
+	mu  sync.Mutex
+	err error // the error of a Read, if the client caused it
+	// the handler has returned: net/http uses the connection, though a transport may still hold the
+	// body
+	ended bool
 }
 
 // newPacedBody bounds a body from now on, including what net/http reads of it after the handler.

@@ -118,7 +118,8 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// of makes Close release the client's place, or releases it now if the connection is closed already.
+// of makes Close release the client's place, or releases it now if the connection is closed
+// already.
 func (c *Conn) of(leaveClient func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,7 +133,8 @@ func (c *Conn) of(leaveClient func()) {
 // NetConn returns the underlying connection.
 func (c *Conn) NetConn() net.Conn { return c.Conn }
 
-// SyscallConn is the socket's. It fails while Read has bytes that were already read from the socket.
+// SyscallConn is the socket's. It fails while Read has bytes that were already read from the
+// socket.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	socket, ok := c.Conn.(syscall.Conn)
 	if !ok || len(c.rest) > 0 {

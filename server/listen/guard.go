@@ -244,7 +244,8 @@ func headerEnd(b []byte, looked int) (n int, whole, ok bool) {
 		if i >= 3 && b[i-2] == '\n' && i-2 >= begin {
 			return i + 1, true, true
 		}
-		if at == begin && bytes.Count(b[begin:i], []byte(" ")) < 2 { // HTTP/0.9 has no version, and no header either
+		// HTTP/0.9 has no version, and no header either
+		if at == begin && bytes.Count(b[begin:i], []byte(" ")) < 2 {
 			return 0, false, false
 		}
 		at = i + 1

@@ -49,7 +49,8 @@ func (p *Port) Handler(next http.Handler) http.Handler {
 				return
 			}
 			if n := p.bounds.MaxRequests; n > 0 && c.requests.Add(1) >= int64(n) {
-				w.Header().Set("Connection", "close") // for HTTP/2, this ends the connection after the requests in flight
+				// for HTTP/2, this ends the connection after the requests in flight
+				w.Header().Set("Connection", "close")
 			}
 		}
 		if r.Header["Upgrade"] != nil || r.Header["Http2-Settings"] != nil {
@@ -120,7 +121,8 @@ func oneHost(r *http.Request) bool {
 	return len(hosts) == 1 && strings.EqualFold(hosts[0], r.Host)
 }
 
-// oneLength reports whether a request of HTTP/2 has at most one Content-Length, which fits its body.
+// oneLength reports whether a request of HTTP/2 has at most one Content-Length, which fits its
+// body.
 func oneLength(r *http.Request) bool {
 	lengths := r.Header["Content-Length"]
 	if r.ProtoMajor != 2 || len(lengths) == 0 {

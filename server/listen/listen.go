@@ -78,11 +78,13 @@ func (p *Port) Counts() Counts {
 
 // Options are the settings of a listener.
 type Options struct {
-	Address       string         // as the policy says it
-	Certificates  *Certificates  // nil without TLS
-	H2C           bool           // HTTP/2 without TLS
-	ProxyProtocol []netip.Prefix // the peers that may connect, and send the client's address first; nil without the PROXY protocol
-	RedirectHTTPS string         // the port that every request is sent to; empty answers them
+	Address      string        // as the policy says it
+	Certificates *Certificates // nil without TLS
+	H2C          bool          // HTTP/2 without TLS
+	// the peers that may connect, and send the client's address first; nil without the PROXY
+	// protocol
+	ProxyProtocol []netip.Prefix
+	RedirectHTTPS string // the port that every request is sent to; empty answers them
 }
 
 // A Listener gives connections that are ready: their client is known, and their TLS handshake is
@@ -202,7 +204,8 @@ func (l *Listener) acceptAll() {
 	}
 }
 
-// prepares registers a connection that is being prepared, and reports false if the listener is closing.
+// prepares registers a connection that is being prepared, and reports false if the listener is
+// closing.
 func (l *Listener) prepares(c *Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

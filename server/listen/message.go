@@ -84,7 +84,8 @@ type fields struct {
 
 func (f *fields) add(line []byte) error {
 	name, value, found := bytes.Cut(line, []byte(":"))
-	if !found || !httpsyntax.IsToken(name) { // this includes folded lines, and a space before the colon
+	// this includes folded lines, and a space before the colon
+	if !found || !httpsyntax.IsToken(name) {
 		return ErrUnclear
 	}
 	for _, c := range value {
@@ -179,7 +180,8 @@ const (
 	longestTrailers  = 4 << 10
 )
 
-// follow reads on, and returns how many bytes belong to the body, and whether it has ended with them.
+// follow reads on, and returns how many bytes belong to the body, and whether it has ended with
+// them.
 func (c *chunks) follow(b []byte) (n int, ended bool, err error) {
 	for n < len(b) {
 		if c.part == inData {

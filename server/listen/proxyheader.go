@@ -14,8 +14,10 @@ import (
 // line (version 1) or a binary block (version 2).
 
 const (
-	longestLine  = 107     // bytes of a header of version 1
-	longestBlock = 4 << 10 // bytes of a header of version 2; the addresses of two Unix sockets take 216, and the rest is for extensions
+	longestLine = 107 // bytes of a header of version 1
+	// bytes of a header of version 2; the addresses of two Unix sockets take 216, and the rest is
+	// for extensions
+	longestBlock = 4 << 10
 )
 
 var signature = []byte("\r\n\r\n\x00\r\nQUIT\n")
@@ -120,7 +122,8 @@ func parseBlock(b []byte) (client netip.AddrPort, n int, err error) {
 	return client, n, nil
 }
 
-// readProxyHeader reads the header from a connection. It returns the bytes that were read beyond it.
+// readProxyHeader reads the header from a connection. It returns the bytes that were read beyond
+// it.
 func readProxyHeader(conn net.Conn) (client netip.AddrPort, rest []byte, err error) {
 	b := make([]byte, 0, 256)
 	for {
@@ -136,7 +139,8 @@ func readProxyHeader(conn net.Conn) (client netip.AddrPort, rest []byte, err err
 			return client, nil, err
 		}
 		if len(b) == cap(b) {
-			b = append(make([]byte, 0, longestBlock), b...) // a header is refused before this is full
+			// a header is refused before this is full
+			b = append(make([]byte, 0, longestBlock), b...)
 		}
 	}
 }

@@ -101,7 +101,8 @@ func (c *converter) secure(s *server, l level) error {
 				return text
 			}
 			if dir, err := filepath.Abs(filepath.Dir(c.name)); err == nil {
-				return filepath.Join(dir, text) // nginx resolves names relative to its configuration
+				// nginx resolves names relative to its configuration
+				return filepath.Join(dir, text)
 			}
 			return text
 		}

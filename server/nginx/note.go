@@ -9,7 +9,8 @@ import (
 // A Note is a part of the configuration that is missing from the policy, or differs, and why.
 type Note struct {
 	Position
-	Critical bool // it changes which requests are limited or allowed, or whether they reach an upstream
+	// it changes which requests are limited or allowed, or whether they reach an upstream
+	Critical bool
 	Text     string
 }
 

@@ -49,13 +49,14 @@ const (
 // An upConn is a connection to a server.
 type upConn struct {
 	net.Conn
-	since  time.Time      // when it became idle
-	writes time.Time      // the write deadline that is set on the connection
-	look   func() bool    // reports whether the connection has received nothing; nil if that cannot be checked
-	used   bool           // has carried a response before
-	buf    *[outSize]byte // lent while a request is in flight
-	n      int            // buf[at:n] holds received bytes of the response
-	at     int
+	since  time.Time // when it became idle
+	writes time.Time // the write deadline that is set on the connection
+	// reports whether the connection has received nothing; nil if that cannot be checked
+	look func() bool
+	used bool           // has carried a response before
+	buf  *[outSize]byte // lent while a request is in flight
+	n    int            // buf[at:n] holds received bytes of the response
+	at   int
 }
 
 // get returns a connection: an idle one if there is one and fresh is false, otherwise a new one.
@@ -220,9 +221,10 @@ type Field struct{ Name, Value string }
 
 // A Passage says where and how Pass sends a request.
 type Passage struct {
-	Addr   string  // HOST:PORT
-	Fields []Field // these replace the request's fields of the same names; an empty value removes the field
-	Heard  func()  // called when the head of the response has been received; may be nil
+	Addr string // HOST:PORT
+	// these replace the request's fields of the same names; an empty value removes the field
+	Fields []Field
+	Heard  func() // called when the head of the response has been received; may be nil
 }
 
 // Progress says how far an exchange has come.
@@ -232,8 +234,9 @@ type Progress int
 // idempotent request may be sent again.
 const (
 	Unsent Progress = iota // no connection could be opened
-	Sent                   // at least a part of the request was sent, and no byte of a response received
-	Heard                  // a byte of the response was received
+	// at least a part of the request was sent, and no byte of a response received
+	Sent
+	Heard // a byte of the response was received
 	// A byte of the response may have been written to w. After an error that response is
 	// incomplete, and the caller must close the client's connection.
 	Answered

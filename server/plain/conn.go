@@ -25,7 +25,8 @@ type conn struct {
 	remote  string
 	tls     *tls.ConnectionState // nil without TLS
 	request http.Request         // the parsed request; a handler gets a copy
-	busy    atomic.Bool          // a request, or a part of one, was received and has no response yet
+	// a request, or a part of one, was received and has no response yet
+	busy atomic.Bool
 
 	raw     *rawReader // nil if the connection is no socket of the operating system
 	lent    *[maxHead]byte

@@ -103,7 +103,8 @@ func (w *response) line(status int) {
 	if text := http.StatusText(status); text != "" {
 		w.out = append(w.out, text...)
 	} else {
-		w.out = strconv.AppendInt(append(w.out, "status code "...), int64(status), 10) // like net/http
+		// like net/http
+		w.out = strconv.AppendInt(append(w.out, "status code "...), int64(status), 10)
 	}
 	w.out = append(w.out, crlf...)
 }

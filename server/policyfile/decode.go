@@ -195,7 +195,8 @@ func (d *decoder) limit(name string, n *node) policy.Limit {
 	var wrong *policy.FieldError
 	if errors.As(err, &wrong) {
 		d.spoilt[name] = true
-		if n.get(kinds[0]).get(wrong.Field) != nil { // otherwise it is missing, which is already reported
+		// otherwise it is missing, which is already reported
+		if n.get(kinds[0]).get(wrong.Field) != nil {
 			d.wrong(wrong.Err.Error(), wrong.Fix, "limits", name, kinds[0], wrong.Field)
 		}
 	}

@@ -18,14 +18,17 @@ import (
 
 // A File is a policy file after reading.
 type File struct {
-	Path     string
-	Data     []byte // the text of the file
-	Policy   policy.Policy
-	Bodies   map[string][]byte // the contents of the files with responses that the policy names, by name
-	Problems []Problem         // only warnings, unless Load returned an error
+	Path   string
+	Data   []byte // the text of the file
+	Policy policy.Policy
+	// the contents of the files with responses that the policy names, by name
+	Bodies   map[string][]byte
+	Problems []Problem // only warnings, unless Load returned an error
 
-	UpstreamTLS map[string]UpstreamTLS // by the name of the upstream, for upstreams with TLS settings
-	Untrusted   bool                   // read by ParseInside: the sender must not learn about files of this machine
+	// by the name of the upstream, for upstreams with TLS settings
+	UpstreamTLS map[string]UpstreamTLS
+	// read by ParseInside: the sender must not learn about files of this machine
+	Untrusted bool
 
 	root *node // nil if the text is not YAML
 }

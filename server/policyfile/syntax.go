@@ -80,7 +80,8 @@ func realign(lines []string, number int) string {
 		if !slices.Contains(open, at) {
 			open = append(open, at)
 		}
-		if rest, ok := strings.CutPrefix(content, "- "); ok { // the item's own map begins after the dash
+		// the item's own map begins after the dash
+		if rest, ok := strings.CutPrefix(content, "- "); ok {
 			if inner := at + len(content) - len(strings.TrimLeft(rest, " ")); !slices.Contains(open, inner) {
 				open = append(open, inner)
 			}

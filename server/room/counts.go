@@ -2,7 +2,8 @@ package room
 
 import "sync/atomic"
 
-// Stats are a room's counters at this gateway, and the numbers of visitors it last saw. They contain no client.
+// Stats are a room's counters at this gateway, and the numbers of visitors it last saw. They
+// contain no client.
 type Stats struct {
 	Name            string
 	Waiting, Inside int64 // of all gateways that share the queue, by the latest poll

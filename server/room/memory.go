@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// Memory is a Queue in the memory of this process, for one gateway. Its state is lost with the process; tickets restore it.
+// Memory is a Queue in the memory of this process, for one gateway. Its state is lost with the
+// process; tickets restore it.
 type Memory struct {
 	mu    sync.Mutex
 	state *state
 	clock func() int64
 }
 
-// NewMemory returns a Queue in memory. The clock returns microseconds since the Unix epoch. default: the process's clock,
-// which only goes forward.
+// NewMemory returns a Queue in memory. The clock returns microseconds since the Unix epoch.
+// default: the process's clock, which only goes forward.
 func NewMemory(s Spec, clock func() int64) (*Memory, error) {
 	st, err := newState(s)
 	if err != nil {

@@ -18,8 +18,9 @@ var builtInPage string
 //go:embed page.js
 var pageScript string
 
-// Page is the data of a page template: {{.Title}} and so on. A template needs Head and Script. The script updates the
-// elements with the ids weir-place, weir-ahead, weir-wait, weir-status and weir-done (a progress element), if there are any.
+// Page is the data of a page template: {{.Title}} and so on. A template needs Head and Script. The
+// script updates the elements with the ids weir-place, weir-ahead, weir-wait, weir-status and
+// weir-done (a progress element), if there are any.
 type Page struct {
 	Lang    string        // of the texts: en, de, es, fr
 	Title   string        // the policy's, or a built-in one in Lang

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// The delay between two polls of a visitor: 2 s, plus 10 ms for each visitor ahead, at most 30 s, with 20 % jitter, so that
-// visitors who came together do not poll together. So n visitors poll at most 100·ln(1+n/200) times per second up to
-// n = 2800, which is 271, and later ones once in 30 s each: 10,000 poll about 510 times per second, 100,000 about 3500 times.
+// The delay between two polls of a visitor: 2 s, plus 10 ms for each visitor ahead, at most 30 s,
+// with 20 % jitter, so that visitors who came together do not poll together. So n visitors poll at
+// most 100·ln(1+n/200) times per second up to n = 2800, which is 271, and later ones once in 30 s
+// each: 10,000 poll about 510 times per second, 100,000 about 3500 times.
 const (
 	shortestDelay   = 2 * time.Second
 	delayPerVisitor = 10 * time.Millisecond
@@ -25,15 +26,16 @@ func (r *Room) pollDelay(ahead int64) time.Duration {
 
 func (r *Room) longestDelay() time.Duration { return maxDelay }
 
-// The expected wait comes from the measured pace. It is unknown before the queue has existed for minMeasured, if nobody was
-// admitted, and beyond maxExpected.
+// The expected wait comes from the measured pace. It is unknown before the queue has existed for
+// minMeasured, if nobody was admitted, and beyond maxExpected.
 const (
 	minMeasured = 5 * second
 	maxExpected = 24 * time.Hour
 )
 
-// expectedWait is how long a visitor will wait if the queue keeps the pace of the last 30 to 60 seconds: the visitors ahead
-// plus one, times the measured time, divided by the admissions in it. It is rounded up; 0 is unknown.
+// expectedWait is how long a visitor will wait if the queue keeps the pace of the last 30 to 60
+// seconds: the visitors ahead plus one, times the measured time, divided by the admissions in it.
+// It is rounded up; 0 is unknown.
 func expectedWait(a Standing) time.Duration {
 	if a.Counted <= 0 || a.Span < minMeasured {
 		return 0

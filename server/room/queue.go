@@ -8,11 +8,12 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// A Queue holds the visitors who wait for a room, in order, and those who are inside: in memory, or in a store that
-// several gateways share. It is safe for concurrent use.
+// A Queue holds the visitors who wait for a room, in order, and those who are inside: in memory, or
+// in a store that several gateways share. It is safe for concurrent use.
 type Queue interface {
-	// Poll admits all visitors whose turn it is, and returns where one visitor stands. An error means that the queue is
-	// unavailable; the poll may or may not have been recorded. Repeating it is harmless.
+	// Poll admits all visitors whose turn it is, and returns where one visitor stands. An error
+	// means that the queue is unavailable; the poll may or may not have been recorded. Repeating it
+	// is harmless.
 	Poll(ctx context.Context, q Poll) (Standing, error)
 
 	// Close waits for polls in flight, which end at their deadlines. Later polls are refused.
@@ -23,14 +24,15 @@ type Queue interface {
 
 // A Poll is one request of a visitor, as a Queue needs to know it.
 type Poll struct {
-	ID          string      // of the visitor: random letters, digits, - and _
-	Ticket      TicketState // what the visitor's ticket says
-	Place       int64       // in the queue, by the ticket: the time of arrival
-	End         int64       // end of the session, by the ticket
-	Era         int64       // the era in which the ticket was made: it changes when the queue loses its state
-	Provisional bool        // the ticket was made while the queue was unavailable
-	Enter       bool        // the visitor enters with this request, if admitted
-	Join        bool        // an unknown visitor joins the end of the queue
+	ID     string      // of the visitor: random letters, digits, - and _
+	Ticket TicketState // what the visitor's ticket says
+	Place  int64       // in the queue, by the ticket: the time of arrival
+	End    int64       // end of the session, by the ticket
+	// the era in which the ticket was made: it changes when the queue loses its state
+	Era         int64
+	Provisional bool // the ticket was made while the queue was unavailable
+	Enter       bool // the visitor enters with this request, if admitted
+	Join        bool // an unknown visitor joins the end of the queue
 }
 
 // TicketState is the state of a visitor when the ticket was signed.
@@ -96,16 +98,19 @@ func SpecOf(r policy.WaitingRoom) Spec {
 const (
 	second = int64(time.Second / time.Microsecond)
 
-	// maxWaitStep bounds how far the wait clock goes forward between two polls. The wait clock measures how long visitors
-	// have not polled. It stands still while nobody can poll, as when the store is unavailable, so nobody loses a place
-	// for it. It is longer than any delay between two polls of one visitor.
+	// maxWaitStep bounds how far the wait clock goes forward between two polls. The wait clock
+	// measures how long visitors have not polled. It stands still while nobody can poll, as when
+	// the store is unavailable, so nobody loses a place for it. It is longer than any delay between
+	// two polls of one visitor.
 	maxWaitStep = 60 * second
 
-	// recoveryTime is how long nobody is admitted after the state was lost, counted from the start of the new state. It
-	// begins when the first older ticket shows the loss, and lets earlier visitors rejoin before later ones are admitted.
+	// recoveryTime is how long nobody is admitted after the state was lost, counted from the start
+	// of the new state. It begins when the first older ticket shows the loss, and lets earlier
+	// visitors rejoin before later ones are admitted.
 	recoveryTime = 45 * second
 
-	// paceWindow is the length of the windows in which the pace is measured: over the last one to two of them.
+	// paceWindow is the length of the windows in which the pace is measured: over the last one to
+	// two of them.
 	paceWindow = 30 * second
 
 	// maxAdmissions bounds the work of one poll.

@@ -1,6 +1,7 @@
-// Package room is a waiting room in front of a route. Visitors are admitted in order of arrival, by rate and by number inside, and see
-// their place in the queue meanwhile. A Queue keeps the visitors who wait and who are inside. Each visitor carries a signed ticket, which
-// restores the place after a restart.
+// Package room is a waiting room in front of a route. Visitors are admitted in order of arrival, by
+// rate and by number inside, and see their place in the queue meanwhile. A Queue keeps the visitors
+// who wait and who are inside. Each visitor carries a signed ticket, which restores the place after
+// a restart.
 package room
 
 import (
@@ -46,7 +47,8 @@ type persistent struct {
 	storeDown atomic.Bool // the latest poll failed
 }
 
-// How many addresses and visitors one gateway keeps; beyond it, the least restricted one is evicted.
+// How many addresses and visitors one gateway keeps; beyond it, the least restricted one is
+// evicted.
 const (
 	maxAddresses = 1 << 17
 	maxPollers   = 1 << 17
@@ -78,7 +80,8 @@ func New(o Options) (*Room, error) {
 	return r, nil
 }
 
-// Next returns a room with other options that continues the counters of this one. This one stays unchanged.
+// Next returns a room with other options that continues the counters of this one. This one stays
+// unchanged.
 func (r *Room) Next(o Options) (*Room, error) { return build(o, r.persistent) }
 
 func build(o Options, l *persistent) (*Room, error) {
@@ -112,8 +115,9 @@ type Client struct {
 // Refusal writes the route's response to refused requests.
 type Refusal func(w http.ResponseWriter)
 
-// Serve decides about a request. For a visitor inside it returns true and the writer for the upstream's response. Otherwise
-// it has written a response. It removes Weir's own headers from the request.
+// Serve decides about a request. For a visitor inside it returns true and the writer for the
+// upstream's response. Otherwise it has written a response. It removes Weir's own headers from the
+// request.
 func (r *Room) Serve(w http.ResponseWriter, req *http.Request, c Client, refuse Refusal) (http.ResponseWriter, bool) {
 	if isPreflight(req) {
 		return w, true
@@ -220,8 +224,8 @@ func (v *visit) pollQueue(ctx context.Context, q Poll) (Standing, error) {
 	return a, nil
 }
 
-// decideWithoutStore decides while the queue is unavailable: visitors inside stay, waiting ones keep their places, and new
-// ones get one.
+// decideWithoutStore decides while the queue is unavailable: visitors inside stay, waiting ones
+// keep their places, and new ones get one.
 func (v *visit) decideWithoutStore(ctx context.Context) (http.ResponseWriter, bool) {
 	r := v.room
 	if ctx.Err() != nil {
@@ -276,7 +280,8 @@ func (v *visit) waitingTicket(a Standing) *ticket {
 	return &t
 }
 
-// insideTicket is the ticket of a visitor inside. It converts times of the queue to this gateway's clock.
+// insideTicket is the ticket of a visitor inside. It converts times of the queue to this gateway's
+// clock.
 func (v *visit) insideTicket(a Standing) ticket {
 	r, now := v.room, v.room.clock()
 	left := a.End - a.Now
@@ -288,10 +293,10 @@ func (v *visit) insideTicket(a Standing) ticket {
 
 func micros64(d time.Duration) int64 { return int64(d / tick) }
 
-// trustWhileDown is the trust time while the queue is unavailable: short, so that the queue soon learns again which
-// visitors are inside.
+// trustWhileDown is the trust time while the queue is unavailable: short, so that the queue soon
+// learns again which visitors are inside.
 const trustWhileDown = 2 * second
 
-// trustTime is how long the ticket of a visitor inside is valid without a poll. The queue keeps the visitor inside for
-// much longer.
+// trustTime is how long the ticket of a visitor inside is valid without a poll. The queue keeps the
+// visitor inside for much longer.
 func (r *Room) trustTime() int64 { return min(micros64(r.settings.Idle)/10, 30*second) }

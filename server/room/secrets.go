@@ -19,15 +19,17 @@ const (
 	maxFile    = 64 << 10
 )
 
-// NewSecrets makes one random secret. Its tickets are invalid after a restart, and at other gateways.
+// NewSecrets makes one random secret. Its tickets are invalid after a restart, and at other
+// gateways.
 func NewSecrets() Secrets {
 	key := make([]byte, sha256.Size)
 	rand.Read(key) // never fails
 	return Secrets{[][]byte{key}}
 }
 
-// ReadSecrets reads a file with one secret per line, of at least 32 bytes each: the first signs, all verify. Empty lines and
-// lines that start with # are skipped. A file that every user of the machine may read is refused.
+// ReadSecrets reads a file with one secret per line, of at least 32 bytes each: the first signs,
+// all verify. Empty lines and lines that start with # are skipped. A file that every user of the
+// machine may read is refused.
 func ReadSecrets(path string) (Secrets, error) {
 	f, err := os.Open(path)
 	if err != nil {

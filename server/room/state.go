@@ -9,8 +9,9 @@ import (
 	"github.com/weirflow/weir/internal/heap"
 )
 
-// state is a room's queue as a pure function of polls and clock readings, without a clock, a lock or I/O. The script of
-// the Redis store does the same (server/stores/redis/queue.lua); proof/room compares both with one model.
+// state is a room's queue as a pure function of polls and clock readings, without a clock, a lock
+// or I/O. The script of the Redis store does the same (server/stores/redis/queue.lua); proof/room
+// compares both with one model.
 type state struct {
 	spec   micros
 	bucket weir.Prepared
@@ -68,8 +69,9 @@ func (s Spec) micros() micros {
 	return micros{s.Inside, us(s.Idle), us(s.Session), us(s.EnterWithin), us(s.PollTimeout), s.MaxWaiting}
 }
 
-// Parameters are the parameters and constants of a room in the order in which the script of a store reads them: the
-// bucket's, the policy's, and the constants of all rooms. Times are in microseconds.
+// Parameters are the parameters and constants of a room in the order in which the script of a store
+// reads them: the bucket's, the policy's, and the constants of all rooms. Times are in
+// microseconds.
 func (s Spec) Parameters() []int64 {
 	m := s.micros()
 	return []int64{
@@ -78,8 +80,8 @@ func (s Spec) Parameters() []int64 {
 	}
 }
 
-// setSpec changes the parameters. Used tokens stay used. Visitors stay where they are, and get the new durations with
-// their next poll.
+// setSpec changes the parameters. Used tokens stay used. Visitors stay where they are, and get the
+// new durations with their next poll.
 func (s *state) setSpec(now int64, spec Spec) error {
 	p, err := weir.Prepare(spec.Bucket, tick)
 	if err != nil {
@@ -151,8 +153,9 @@ func (s *state) sweepQueue(a *Standing) {
 // isFull reports whether as many visitors are inside as may be.
 func (s *state) isFull() bool { return s.spec.inside > 0 && int64(s.inside.Len()) >= s.spec.inside }
 
-// admit admits the visitors whose turn came since the last poll, each as of the moment at which there was a token and a
-// place. So the queue keeps its pace however seldom visitors poll. It goes back no further than maxWaitStep.
+// admit admits the visitors whose turn came since the last poll, each as of the moment at which
+// there was a token and a place. So the queue keeps its pace however seldom visitors poll. It goes
+// back no further than maxWaitStep.
 func (s *state) admit(a *Standing) {
 	at := max(s.admittedUntil, s.now-maxWaitStep, s.holdUntil)
 	for range maxAdmissions {
@@ -192,8 +195,8 @@ func (s *state) admit(a *Standing) {
 	s.expireInside(s.now, a)
 }
 
-// assignPlace gives an unknown visitor a place: that of the ticket if the state was lost, else the last one. It reports
-// whether the queue is full.
+// assignPlace gives an unknown visitor a place: that of the ticket if the state was lost, else the
+// last one. It reports whether the queue is full.
 func (s *state) assignPlace(q *Poll, a *Standing) (full bool) {
 	v := s.visitors[q.ID]
 	if v != nil && !v.inside.In() && v.pollUntil <= s.waitClock {

@@ -9,8 +9,8 @@ import (
 	"errors"
 )
 
-// ticket is what a visitor carries: the visitor's id, and what restores the place if the queue has lost its state. It is
-// signed, and not secret to its bearer.
+// ticket is what a visitor carries: the visitor's id, and what restores the place if the queue has
+// lost its state. It is signed, and not secret to its bearer.
 type ticket struct {
 	state        TicketState
 	provisional  bool   // made while the queue was unavailable
@@ -24,8 +24,8 @@ type ticket struct {
 	trustedUntil int64  // until then, a ticket of a visitor inside is valid without a poll
 }
 
-// A ticket is encoded as base64url of: version, flags, id, times, a hash of the client it is bound to, and the signature
-// of all that with the room's name.
+// A ticket is encoded as base64url of: version, flags, id, times, a hash of the client it is bound
+// to, and the signature of all that with the room's name.
 const (
 	ticketVersion = 1
 	idBytes       = 16
@@ -93,7 +93,8 @@ func (s signer) sign(t ticket, client string) string {
 
 // verify decodes a ticket. It compares the signature and the client mark in constant time.
 func (s signer) verify(text, client string, now int64) (ticket, error) {
-	if len(text) != ticketEncoding.EncodedLen(ticketBytes+sha256.Size) { // the decoder skips line ends
+	// the decoder skips line ends
+	if len(text) != ticketEncoding.EncodedLen(ticketBytes+sha256.Size) {
 		return ticket{}, errForged
 	}
 	b, err := ticketEncoding.DecodeString(text)

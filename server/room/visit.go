@@ -14,7 +14,8 @@ import (
 // Weir's own headers. Browsers need neither: they have a cookie.
 const (
 	headerTicket = "Weir-Ticket" // a ticket, both ways, for apps
-	headerRoom   = "Weir-Room"   // in a request, poll: only report the state; in a response of the room, the state
+	// in a request, poll: only report the state; in a response of the room, the state
+	headerRoom = "Weir-Room"
 )
 
 // visit is one request of a visitor.
@@ -96,8 +97,8 @@ func (v *visit) findTicket(c Client) {
 	}
 }
 
-// isSubresource reports whether a browser loads a part of a page, and does not navigate to one. Browsers without
-// Sec-Fetch-Dest are judged by Accept.
+// isSubresource reports whether a browser loads a part of a page, and does not navigate to one.
+// Browsers without Sec-Fetch-Dest are judged by Accept.
 func isSubresource(h http.Header) bool {
 	switch h.Get("Sec-Fetch-Dest") {
 	case "", "document", "iframe", "frame":
@@ -127,8 +128,8 @@ func (v *visit) isTrusted() bool {
 	return v.hasTicket && v.ticket.state == InsideTicket && !v.pollOnly && v.room.clock() < v.ticket.trustedUntil
 }
 
-// cookieName is the name of the ticket's cookie. Over TLS, the prefix __Host- binds it to this host, and no page without
-// TLS can set it.
+// cookieName is the name of the ticket's cookie. Over TLS, the prefix __Host- binds it to this
+// host, and no page without TLS can set it.
 func (r *Room) cookieName(secure bool) string {
 	if secure {
 		return "__Host-weir-room-" + r.settings.Name
@@ -205,7 +206,8 @@ func makePrivate(h http.Header) {
 		}
 	}
 	h.Set("Cache-Control", strings.Join(append([]string{"private"}, kept...), ", "))
-	for _, name := range []string{"CDN-Cache-Control", "Surrogate-Control"} { // some caches prefer these to Cache-Control
+	// some caches prefer these to Cache-Control
+	for _, name := range []string{"CDN-Cache-Control", "Surrogate-Control"} {
 		if h.Get(name) != "" {
 			h.Set(name, "private")
 		}

@@ -100,7 +100,8 @@ func (w words) number(n int64) string {
 	return digits
 }
 
-// about formats a wait, rounded up: to minutes, beyond ten to five minutes, beyond two hours to hours.
+// about formats a wait, rounded up: to minutes, beyond ten to five minutes, beyond two hours to
+// hours.
 func (w words) about(d time.Duration) string {
 	minutes := int64((d + time.Minute - 1) / time.Minute)
 	switch {

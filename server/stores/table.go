@@ -1,5 +1,5 @@
-// Package stores finds the product that a store's URL is for. To add a store, write a package that describes it as a product.Product, hand
-// its Store to weirtest.Conform, and add one line to table.
+// Package stores finds the product that a store's URL is for. To add a store, write a package that
+// describes it as a product.Product, hand its Store to weirtest.Conform, and add one line to table.
 package stores
 
 import (
@@ -21,7 +21,8 @@ func table() []product.Product {
 	}
 }
 
-// find returns the product that a URL is for. problem says why there is none; it never has a part of the URL but its scheme.
+// find returns the product that a URL is for. problem says why there is none; it never has a part
+// of the URL but its scheme.
 func find(url string) (p product.Product, problem *product.Problem) {
 	products := table()
 	scheme, _, found := strings.Cut(url, "://")
@@ -64,7 +65,8 @@ func Locate(url string) policy.Place {
 	return p.Locate(url)
 }
 
-// Keeps says why a limit cannot be kept in a store; nil where it can, and for a store whose URL is wrong.
+// Keeps says why a limit cannot be kept in a store; nil where it can, and for a store whose URL is
+// wrong.
 func Keeps(def policy.Store, l weir.Limit) error {
 	p, problem := find(def.URL)
 	if problem != nil || p.Keeps == nil {
@@ -73,13 +75,15 @@ func Keeps(def policy.Store, l weir.Limit) error {
 	return p.Keeps(l)
 }
 
-// KeepsRooms reports whether waiting rooms can be kept in a store; true for a store whose URL is wrong.
+// KeepsRooms reports whether waiting rooms can be kept in a store; true for a store whose URL is
+// wrong.
 func KeepsRooms(def policy.Store) bool {
 	p, problem := find(def.URL)
 	return problem != nil || p.Rooms
 }
 
-// IsPrompt reports whether calls of a store return when their contexts end, whatever its server does.
+// IsPrompt reports whether calls of a store return when their contexts end, whatever its server
+// does.
 func IsPrompt(def policy.Store) bool {
 	p, problem := find(def.URL)
 	return problem == nil && p.Prompt

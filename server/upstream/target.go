@@ -54,8 +54,9 @@ type Outcome uint8
 // The outcomes.
 const (
 	Answered Outcome = iota // the response was complete
-	Failed                  // the target failed: it could not be reached, or its response was missing or incomplete
-	Left                    // any other end, for example because the client disconnected
+	// the target failed: it could not be reached, or its response was missing or incomplete
+	Failed
+	Left // any other end, for example because the client disconnected
 )
 
 // Pick chooses a target and counts a request in flight there.

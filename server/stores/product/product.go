@@ -1,5 +1,6 @@
-// Package product says what the server needs to know of a product that limits can be kept in, such as a database. The table of package
-// stores has one line for each; everything else deals with a Product and never with its name.
+// Package product says what the server needs to know of a product that limits can be kept in, such
+// as a database. The table of package stores has one line for each; everything else deals with a
+// Product and never with its name.
 package product
 
 import (
@@ -10,27 +11,34 @@ import (
 	"github.com/weirflow/weir/server/room"
 )
 
-// A Product opens stores at the URLs of its schemes. Open is required, and so is one scheme; a nil function means that there is nothing
-// to say.
+// A Product opens stores at the URLs of its schemes. Open is required, and so is one scheme; a nil
+// function means that there is nothing to say.
 type Product struct {
 	Schemes []string // what its URLs begin with, before "://", in lower case
 	Example string   // a URL that can be pasted
 
-	// Open opens the store that a policy describes. A server that cannot be reached yet is no error. The error never holds a password.
-	// tag is nil where every key is its own tag; see policy.Policy.Tags.
+	// Open opens the store that a policy describes. A server that cannot be reached yet is no
+	// error. The error never holds a password. tag is nil where every key is its own tag; see
+	// policy.Policy.Tags.
 	Open func(def policy.Store, tag func(name, key string) string) (Store, error)
 
-	Check  func(def policy.Store) []Problem // what is wrong with the URL and the prefix, without a connection
-	Locate func(url string) policy.Place    // where the URL leads; nil: each URL is a place of its own
-	Keeps  func(l weir.Limit) error         // why a limit cannot be kept; nil: every valid limit can
-	Prompt bool                             // Do returns when its context ends, whatever the server does, so that calls need no goroutine of their own
-	Rooms  bool                             // the store keeps waiting rooms: it is a RoomKeeper
+	// what is wrong with the URL and the prefix, without a connection
+	Check func(def policy.Store) []Problem
+	// where the URL leads; nil: each URL is a place of its own
+	Locate func(url string) policy.Place
+	// why a limit cannot be kept; nil: every valid limit can
+	Keeps func(l weir.Limit) error
+	// Do returns when its context ends, whatever the server does, so that calls need no goroutine
+	// of their own
+	Prompt bool
+	Rooms  bool // the store keeps waiting rooms: it is a RoomKeeper
 }
 
 // A Problem is what is wrong with one setting of a store.
 type Problem struct{ Field, Message, Fix string }
 
-// A Store is open. What else it can do is found by its methods: failover.Pinger, failover.Beater, Warmer and RoomKeeper.
+// A Store is open. What else it can do is found by its methods: failover.Pinger, failover.Beater,
+// Warmer and RoomKeeper.
 type Store interface {
 	weir.Store
 
@@ -41,14 +49,15 @@ type Store interface {
 	Connected() bool
 }
 
-// A Warmer is a store that can be readied for limits before it is asked about them, so that the first request is as fast as the others.
-// Each group is limits that one call will be about.
+// A Warmer is a store that can be readied for limits before it is asked about them, so that the
+// first request is as fast as the others. Each group is limits that one call will be about.
 type Warmer interface {
 	Warm(ctx context.Context, groups ...[]weir.Limit) error
 }
 
 // A RoomKeeper is a store that keeps the queues of waiting rooms.
 type RoomKeeper interface {
-	// Line opens the queue of the room of that name, which all gateways with this store share. It is closed before the store.
+	// Line opens the queue of the room of that name, which all gateways with this store share. It
+	// is closed before the store.
 	Line(name string, s room.Spec) (room.Queue, error)
 }

@@ -25,12 +25,14 @@ type QueueOptions struct {
 	Prefix   string        // of all keys; default: weir:
 	Deadline time.Duration // of a poll; default: 20 ms
 
-	// ClockKey is for tests: a hash in which the script reads the time, as s and us, in place of the server's clock.
+	// ClockKey is for tests: a hash in which the script reads the time, as s and us, in place of
+	// the server's clock.
 	ClockKey string
 }
 
-// Queue is the queue of a waiting room in Redis, for all gateways that use it. Each poll is one script (queue.lua) and one round trip, on the
-// server's clock. The keys expire an hour after nobody could be in the room any more. A poll without a reply is not repeated: the visitor's page
+// Queue is the queue of a waiting room in Redis, for all gateways that use it. Each poll is one
+// script (queue.lua) and one round trip, on the server's clock. The keys expire an hour after
+// nobody could be in the room any more. A poll without a reply is not repeated: the visitor's page
 // polls again.
 type Queue struct {
 	evaler     weirredis.Evaler
@@ -49,7 +51,8 @@ const clockLine = "local clock = redis.call('TIME')\n"
 
 const defaultDeadline = 20 * time.Millisecond
 
-// NewQueue returns a Queue over a client, which stays the caller's and must live until Close has returned.
+// NewQueue returns a Queue over a client, which stays the caller's and must live until Close has
+// returned.
 func NewQueue(e weirredis.Evaler, s room.Spec, o QueueOptions) (*Queue, error) {
 	if o.Name == "" || strings.ContainsAny(o.Name+o.Prefix, "{}") {
 		return nil, fmt.Errorf("room: a queue in Redis needs a name, and neither that nor the prefix may have braces, which name slots")

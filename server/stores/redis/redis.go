@@ -1,4 +1,5 @@
-// Package redis describes Redis as a product that the server keeps limits and waiting rooms in, through weirredis and the client rueidis.
+// Package redis describes Redis as a product that the server keeps limits and waiting rooms in,
+// through weirredis and the client rueidis.
 package redis
 
 import (
@@ -78,7 +79,8 @@ func keeps(l weir.Limit) error {
 	return nil
 }
 
-// locate leaves out of a URL what does not matter to where states are: users, passwords, TLS and the parameters of the connection.
+// locate leaves out of a URL what does not matter to where states are: users, passwords, TLS and
+// the parameters of the connection.
 func locate(url string) policy.Place {
 	a, err := weirredis.ParseURL(url)
 	if err != nil {
