@@ -59,13 +59,14 @@ var floors = map[string][]string{
 	"server/admin":         {".", "policy", "failover", "lease", "internal/...", "server/active", "server/face", "server/policyfile"},
 	"server/gateway":       {".", "policy", "keyed", "weirhttp", "internal/...", "server/active", "server/face", "server/plain", "server/policyfile", "server/listen", "server/accesslog", "server/room", "server/upstream", "sim"}, // sim in tests: what is logged can be replayed
 	"server/room":          {".", "policy", "keyed", "internal/heap"},
-	"server/listen":        {"policy", "internal/...", "server/plain"},
+	"server/descriptors":   nil,
+	"server/listen":        {"policy", "internal/...", "server/descriptors", "server/plain"},
 	"server/accesslog":     {"sim"}, // in tests
 	"server/handover":      nil,
 	"server/nginx":         {".", "policy", "internal/...", "server/policyfile"},                   // policyfile in tests, which check what is written
 	"server/policyfile":    {".", "policy", "lease", "internal/...", "server/stores", "weirredis"}, // lease and weirredis in tests: what can be leased, and what a URL hides
 	"server/plain":         {"internal/..."},
-	"server/upstream":      {".", "policy", "server/plain"},
+	"server/upstream":      {".", "policy", "server/descriptors", "server/plain"},
 	"cmd/weir":             {".", "policy", "sim", "weirtest", "weirredis", "weirrueidis", "internal/...", "server", "server/handover", "server/nginx", "server/policyfile"},
 	"bench":                {"..."},
 	"proof":                {"..."},

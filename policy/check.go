@@ -158,6 +158,7 @@ func (c *checker) limits() {
 		}
 		c.places(l)
 		c.exempt(l)
+		c.proxyHeaders(l)
 		c.rollOut(l)
 		c.tag(l)
 		if l.MaxKeys < 0 {
@@ -256,6 +257,7 @@ func (c *checker) routes() {
 		c.standIn(r.Refused, r.Upstream, "routes", at, "refused")
 		c.standIn(r.Failed, r.Upstream, "routes", at, "failed")
 		c.waiting(r.Waiting, at)
+		c.fields(r, at)
 	}
 }
 

@@ -120,6 +120,10 @@ type Route struct {
 	Failed  Refused // for requests whose upstream failed; default Status: 502, 503 or 504
 	Waiting Waiting
 	MaxBody int64 // bytes of a request's body; default: Bounds.MaxBody; below 0: no bound
+
+	// UnderscoreHeaders says what happens to a header field whose name differs from that of a field
+	// that matters only in bytes that upstreams fold, like X_Api_Key. default: drop
+	UnderscoreHeaders string
 }
 
 // A Response is what the gateway sends by itself, without an upstream. At most one of Body, File

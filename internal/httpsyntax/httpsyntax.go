@@ -11,8 +11,10 @@ type Text interface{ string | []byte }
 
 // Classes of bytes.
 const (
-	inToken = 1 << iota
-	inHost
+	inToken  = 1 << iota
+	inName   // of a host
+	inTarget // of a request target
+	inPath   // of a path, as RFC 3986 has it
 )
 
 // IsToken reports whether a text is a token of RFC 9110, like a method or the name of a field.
@@ -20,10 +22,6 @@ func IsToken[T Text](s T) bool { return len(s) > 0 && all(s, inToken) }
 
 // IsTokenByte reports whether a byte may be in a token.
 func IsTokenByte(c byte) bool { return classes[c]&inToken != 0 }
-
-// IsHost reports whether a text has nothing in it but what names, addresses and ports are made of.
-// It may be empty: requests of HTTP/1.0 may name no host.
-func IsHost[T Text](s T) bool { return all(s, inHost) }
 
 // CutLine cuts the first line off a text. A line ends in CRLF, and has neither a CR nor an LF in
 // it: net/http also takes an LF alone, with which a message could be read in two ways.
@@ -62,8 +60,14 @@ var classes = func() (c [256]byte) {
 		if letter || b < 0x80 && strings.ContainsRune("!#$%&'*+-.^_`|~", rune(b)) {
 			c[b] |= inToken
 		}
-		if letter || b < 0x80 && strings.ContainsRune("-._:[]%~", rune(b)) {
-			c[b] |= inHost
+		if letter || b < 0x80 && strings.ContainsRune("-._~", rune(b)) {
+			c[b] |= inName
+		}
+		if b > ' ' && b != 0x7f && b != '#' && b != '\\' {
+			c[b] |= inTarget
+		}
+		if letter || b < 0x80 && strings.ContainsRune("-._~!$&'()*+,;=:@[]%/", rune(b)) {
+			c[b] |= inPath
 		}
 	}
 	return c

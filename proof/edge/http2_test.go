@@ -66,6 +66,16 @@ func (c *h2) request(end bool, fields ...string) (stream uint32) {
 	return stream
 }
 
+// trailers sends fields after a body: names and values in turn.
+func (c *h2) trailers(stream uint32, fields ...string) {
+	var block bytes.Buffer
+	enc := hpack.NewEncoder(&block)
+	for i := 0; i < len(fields); i += 2 {
+		enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
+	}
+	c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true})
+}
+
 // answer is the status of a stream's answer; "reset" and "gone" are that the stream, or the connection, was ended.
 func (c *h2) answer(stream uint32) string {
 	for {

@@ -70,10 +70,17 @@ func startWeir(t *testing.T, dir, listen, upstream, rest string) *gateway {
 	t.Helper()
 	g := &gateway{dir: dir}
 	g.write(t, listen, upstream, rest)
+	g.start(t, binary)
+	return g
+}
+
+// start runs the weir command on the policy.
+func (g *gateway) start(t *testing.T, program string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var err error
-	if g.Weir, err = servers.StartWeir(ctx, binary, g.policy()); err != nil {
+	if g.Weir, err = servers.StartWeir(ctx, program, g.policy()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -84,7 +91,6 @@ func startWeir(t *testing.T, dir, listen, upstream, rest string) *gateway {
 			t.Error(g.Output())
 		}
 	})
-	return g
 }
 
 func (g *gateway) policy() string { return filepath.Join(g.dir, "policy.yaml") }

@@ -10,7 +10,7 @@ var (
 	connectionsOpen     = prometheus.NewDesc("weir_connections_open", "Open connections of clients.", nil, nil)
 	connectionsAccepted = prometheus.NewDesc("weir_connections_accepted_total", "Accepted connections of clients.", nil, nil)
 	connectionsRefused  = prometheus.NewDesc("weir_connections_refused_total",
-		"Connections closed at once: full (max_connections), client (max_client_connections), untrusted (not in proxy_protocol), proxy_header (missing or invalid).",
+		"Connections closed at once: full (max_connections), client (max_client_connections), untrusted (not in proxy_protocol), proxy_header (missing or invalid), descriptors (too few left).",
 		[]string{"reason"}, nil)
 	handshakesFailed = prometheus.NewDesc("weir_tls_handshake_failures_total", "Connections that ended before their TLS handshake was complete.", nil, nil)
 	httpRequests     = prometheus.NewDesc("weir_http_requests_total", "Requests by protocol, including malformed ones.", []string{"protocol"}, nil)
@@ -36,7 +36,7 @@ func (e edgeMetrics) Collect(ch chan<- prometheus.Metric) {
 	c := e.port.Counts()
 	ch <- prometheus.MustNewConstMetric(connectionsOpen, prometheus.GaugeValue, float64(c.Open))
 	counter(connectionsAccepted, c.Accepted)
-	for reason, n := range map[string]uint64{"full": c.Full, "client": c.Client, "untrusted": c.Untrusted, "proxy_header": c.Header} {
+	for reason, n := range map[string]uint64{"full": c.Full, "client": c.Client, "untrusted": c.Untrusted, "proxy_header": c.Header, "descriptors": c.Descriptors} {
 		counter(connectionsRefused, n, reason)
 	}
 	counter(handshakesFailed, c.Handshake)

@@ -5,7 +5,6 @@
 package gateway
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -46,8 +45,8 @@ type state struct {
 	tells  func(http.Header, []policy.Evaluated) // sets the header fields about limits
 	rooms  waitingRooms
 	// some limit exempts by a header field, which is believed from trusted proxies alone
-	asksHop  bool
-	clientIn string // the header field that trusted proxies write a client's address to
+	asksHop bool
+	fields  *fieldRules
 }
 
 // route is what happens to the requests of a route.
@@ -71,6 +70,11 @@ type Counts struct {
 	Waiting   uint64 // handled by a waiting room
 	QueueFull uint64 // among the limited: refused because too many were waiting
 	Stale     uint64 // stored responses sent again, in place of a refusal or a failure
+	Exhausted uint64 // not sent: this process had no descriptors, ports or memory left
+
+	// header fields that upstreams may take for others: dropped, and requests refused for one
+	AliasesDropped, AliasesRefused uint64
+
 	// refused for the size of their body; failed because of the body after they were admitted
 	TooLarge, BadBody uint64
 }
@@ -79,7 +83,7 @@ type Counts struct {
 type counts struct {
 	allowed, delayed, limited tally.Counter // the frequent ones
 
-	noRoute, invalid, canceled, upstreamFailed, queueFull, stale, waiting, tooLarge, badBody atomic.Uint64
+	noRoute, invalid, canceled, upstreamFailed, queueFull, stale, waiting, exhausted, aliasesDropped, aliasesRefused, tooLarge, badBody atomic.Uint64
 }
 
 // New returns a gateway that serves the active policy, and every one that becomes active later.
@@ -157,7 +161,7 @@ func (g *Gateway) Counts() Counts {
 		Allowed: c.allowed.Load(), Delayed: c.delayed.Load(), Limited: c.limited.Load(), NoRoute: c.noRoute.Load(),
 		Invalid: c.invalid.Load(), Canceled: c.canceled.Load(), UpstreamFailed: c.upstreamFailed.Load(),
 		QueueFull: c.queueFull.Load(), Stale: c.stale.Load(), Waiting: c.waiting.Load(),
-		TooLarge: c.tooLarge.Load(), BadBody: c.badBody.Load(),
+		Exhausted: c.exhausted.Load(), AliasesDropped: c.aliasesDropped.Load(), AliasesRefused: c.aliasesRefused.Load(), TooLarge: c.tooLarge.Load(), BadBody: c.badBody.Load(),
 	}
 }
 
@@ -166,7 +170,7 @@ func (g *Gateway) Counts() Counts {
 func (g *Gateway) compile(next *active.Snapshot, old *state) *state {
 	file := next.File
 	s := &state{file: file, engine: next.Engine, tells: limitHeaders(file.Policy.Headers), asksHop: file.Policy.AsksHop(),
-		clientIn: http.CanonicalHeaderKey(cmp.Or(file.Policy.ClientHeader, "X-Forwarded-For"))}
+		fields: newFieldRules(&file.Policy)}
 	for i := range file.Policy.Routes {
 		c := g.newRoute(file, &file.Policy.Routes[i], old)
 		if file.Policy.Routes[i].UpstreamPath != "" {
@@ -203,6 +207,7 @@ func limitHeaders(headers []string) func(http.Header, []policy.Evaluated) {
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := g.state.Load()
 	client := s.client(r)
+	s.distrust(r)
 	var rec *record
 	if log := g.accessLog.Load(); log != nil {
 		rec = newRecord(w, r, client)
@@ -227,6 +232,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	request.Trusted = s.asksHop && weirhttp.Trusted(r, s.file.Policy.TrustedProxies)
 	m := s.engine.Match(request)
+	if !g.withoutAliases(w, r, s, m.Route) {
+		rec.decided(policy.Invalid.String(), "", 0)
+		return
+	}
 	if s.tooLarge(m.Route, r.ContentLength) {
 		rec.decided(tooLarge, "", 0)
 		g.refuseBody(w)

@@ -35,6 +35,7 @@ type forwarder struct {
 	gateway *Gateway
 	to      *upstream.Upstream
 	trusted []netip.Prefix
+	fields  *fieldRules
 	keeps   bool // stores good responses for refusals and failures
 	proxy   *httputil.ReverseProxy
 }
@@ -49,7 +50,7 @@ func (g *Gateway) newForwarder(file *policyfile.File, name string, stale time.Du
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL.RawQuery = p.In.URL.RawQuery // also a query that does not parse
 			p.Out.Host = p.In.Host
-			p.Out.Trailer = p.In.Trailer // filled once the body was read
+			p.Out.Trailer = p.In.Trailer // filled at the end of the body
 			forward(p, trusted)
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) { g.fail(w, r, name, err) },
@@ -62,7 +63,7 @@ func (g *Gateway) newForwarder(file *policyfile.File, name string, stale time.Du
 			return nil
 		}
 	}
-	return &forwarder{name: name, gateway: g, to: g.upstreams.Get(name), trusted: trusted, keeps: stale > 0, proxy: p}
+	return &forwarder{name: name, gateway: g, to: g.upstreams.Get(name), trusted: trusted, fields: newFieldRules(&file.Policy), keeps: stale > 0, proxy: p}
 }
 
 // serve forwards a request and its response.
@@ -74,6 +75,7 @@ func (p *forwarder) serve(w *responseWriter, r *http.Request) {
 		}
 	}
 	rc := http.NewResponseController(w)
+	r = p.fields.withTrailers(r)
 	r = r.WithContext(upstream.OnStalledClient(r.Context(), func(answering bool) {
 		now := time.Now()
 		_ = rc.SetReadDeadline(now) // nobody blocks on a writer without deadlines
@@ -233,26 +235,58 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, name string, err 
 		abandon(r)
 		return
 	}
+	var unsendable *upstream.RequestError
+	if errors.As(err, &unsendable) {
+		if passing {
+			l.clientGone = true
+		}
+		g.refuseUnsendable(w, unsendable)
+		return
+	}
+	f, byUpstream := g.failureOf(name, err)
 	if passing {
-		l.overloaded = true
-	}
-	g.counts.upstreamFailed.Add(1)
-	if g.errorLog.Allow() {
-		g.log.Warn("upstream failed", "upstream", name, "error", upstream.Reason(err))
-	}
-	f := failure{http.StatusBadGateway, "the upstream cannot be reached"}
-	var timeout net.Error
-	switch {
-	case errors.Is(err, upstream.ErrOut) || errors.Is(err, upstream.ErrFull):
-		f = failure{http.StatusServiceUnavailable, "the upstream takes no requests now"}
-	case errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout():
-		f = failure{http.StatusGatewayTimeout, "the upstream did not answer in time"}
+		l.overloaded, l.notSent = byUpstream, !byUpstream
 	}
 	if passing && l.fail != nil {
 		l.fail(w, f)
 		return
 	}
 	answer(w, f.status, f.text)
+}
+
+// failureOf counts and logs the error of a request that reached no upstream or got no response, and
+// returns the response to it. byUpstream is false if this process caused the error.
+func (g *Gateway) failureOf(name string, err error) (f failure, byUpstream bool) {
+	var lacking *upstream.LocalError
+	if errors.As(err, &lacking) {
+		g.counts.exhausted.Add(1)
+		if g.errorLog.Allow() {
+			g.log.Error("a request was not sent", "upstream", name, "error", upstream.Reason(lacking.Err))
+		}
+		return failure{http.StatusServiceUnavailable, "the gateway has no connection left for this request"}, false
+	}
+	g.counts.upstreamFailed.Add(1)
+	if g.errorLog.Allow() {
+		g.log.Warn("upstream failed", "upstream", name, "error", upstream.Reason(err))
+	}
+	var timeout net.Error
+	switch {
+	case errors.Is(err, upstream.ErrOut) || errors.Is(err, upstream.ErrFull):
+		return failure{http.StatusServiceUnavailable, "the upstream takes no requests now"}, true
+	case errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout():
+		return failure{http.StatusGatewayTimeout, "the upstream did not answer in time"}, true
+	}
+	return failure{http.StatusBadGateway, "the upstream cannot be reached"}, true
+}
+
+// refuseUnsendable refuses a request that no upstream could be sent.
+func (g *Gateway) refuseUnsendable(w http.ResponseWriter, err *upstream.RequestError) {
+	g.counts.invalid.Add(1)
+	if err.TooLarge {
+		answer(w, http.StatusRequestHeaderFieldsTooLarge, "the header of this request is larger than the upstream accepts")
+		return
+	}
+	answer(w, http.StatusBadRequest, "this request cannot be passed on")
 }
 
 // abandon ends the connection or the stream of a client that has left. A client that only closed

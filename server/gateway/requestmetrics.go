@@ -10,6 +10,11 @@ var (
 	gatewayRequests = prometheus.NewDesc("weir_gateway_requests_total", "Requests to the gateway by outcome.", []string{"outcome"}, nil)
 	upstreamFailed  = prometheus.NewDesc("weir_gateway_upstream_failures_total", "Requests that were passed on and got no response.", nil, nil)
 
+	gatewayExhausted = prometheus.NewDesc("weir_gateway_not_sent_total",
+		"Requests that were not sent because the gateway had no descriptors, ports or memory left. They count against no upstream.", nil, nil)
+	gatewayAliases = prometheus.NewDesc("weir_gateway_alias_headers_total",
+		"Headers like X_Api_Key that upstreams may take for one that matters: dropped, or requests refused for one.", []string{"outcome"}, nil)
+
 	upstreamRequests = prometheus.NewDesc("weir_upstream_requests_total", "Requests sent to a target, retries included.", []string{"upstream", "target"}, nil)
 	upstreamFailures = prometheus.NewDesc("weir_upstream_failures_total",
 		"Requests to which a target did not respond completely, for a reason on its side.", []string{"upstream", "target"}, nil)
@@ -25,7 +30,7 @@ var (
 
 // Describe is of prometheus.Collector.
 func (m requestMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{gatewayRequests, upstreamFailed, upstreamRequests, upstreamFailures, upstreamInFlight, upstreamUp, upstreamRetries,
+	for _, d := range []*prometheus.Desc{gatewayRequests, upstreamFailed, gatewayExhausted, gatewayAliases, upstreamRequests, upstreamFailures, upstreamInFlight, upstreamUp, upstreamRetries,
 		gatewayQueued, gatewayQueueFull, gatewayStale} {
 		ch <- d
 	}
@@ -47,6 +52,9 @@ func (m requestMetrics) Collect(ch chan<- prometheus.Metric) {
 		counter(gatewayRequests, v, outcome)
 	}
 	counter(upstreamFailed, n.UpstreamFailed)
+	counter(gatewayExhausted, n.Exhausted)
+	counter(gatewayAliases, n.AliasesDropped, "dropped")
+	counter(gatewayAliases, n.AliasesRefused, "refused")
 	counter(gatewayQueueFull, n.QueueFull)
 	counter(gatewayStale, n.Stale)
 	gauge(gatewayQueued, m.Queued())

@@ -24,15 +24,16 @@ type responseWriter struct {
 	cleared bool
 
 	overloaded bool // the upstream did not respond, or said that it is overloaded
+	notSent    bool // this process lacked what it takes to send the request
 	clientGone bool // the request did not arrive in full, or the response could not be written
 	complete   bool // the response is
 }
 
 // outcome is how a request ended, for concurrency limits. A client that left says nothing about the
-// upstream. An upstream that refused, did not respond in time, or broke off is overloaded.
+// upstream, and neither does a request that was not sent. An upstream that refused, did not respond in time, or broke off is overloaded.
 func (l *responseWriter) outcome(r *http.Request) weir.Outcome {
 	switch {
-	case l.clientGone || r.Context().Err() != nil:
+	case l.clientGone || l.notSent || r.Context().Err() != nil:
 		return weir.Ignore
 	case l.overloaded || !l.complete:
 		return weir.Dropped

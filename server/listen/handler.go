@@ -7,8 +7,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-
-	"github.com/weirflow/weir/internal/httpsyntax"
 )
 
 type connKey struct{}
@@ -86,49 +84,18 @@ func (p *Port) count(r *http.Request) {
 // the guard before.
 func (p *Port) check(r *http.Request) int {
 	n := 0
-	for name, values := range r.Header {
+	for _, values := range r.Header {
 		n += len(values)
-		if strings.IndexByte(name, '_') >= 0 && standsFor(name) {
-			delete(r.Header, name)
-		}
 	}
 	if n > p.bounds.MaxFields {
 		p.counts.fields.Add(1)
 		return http.StatusRequestHeaderFieldsTooLarge
 	}
-	if u := r.URL; u.Opaque != "" || u.User != nil || !httpsyntax.IsHost(r.Host) || strings.ContainsAny(r.RequestURI, "\\#") || !oneHost(r) || !oneLength(r) {
+	if !isRequest(r) {
 		p.counts.unclear.Add(1)
 		return http.StatusBadRequest
 	}
 	return 0
-}
-
-// standsFor reports whether upstreams that turn dashes into underscores would take a field for one
-// that the gateway sets.
-func standsFor(name string) bool {
-	name = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
-	return strings.HasPrefix(name, "x-forwarded-") || name == "forwarded" || name == "x-real-ip"
-}
-
-// oneHost reports whether a request of HTTP/2 names one host: Host, if present, has to equal
-// :authority.
-func oneHost(r *http.Request) bool {
-	hosts := r.Header["Host"]
-	if len(hosts) == 0 {
-		return true
-	}
-	delete(r.Header, "Host")
-	return len(hosts) == 1 && strings.EqualFold(hosts[0], r.Host)
-}
-
-// oneLength reports whether a request of HTTP/2 has at most one Content-Length, which fits its
-// body.
-func oneLength(r *http.Request) bool {
-	lengths := r.Header["Content-Length"]
-	if r.ProtoMajor != 2 || len(lengths) == 0 {
-		return true
-	}
-	return len(lengths) == 1 && (r.ContentLength != 0 || lengths[0] == "0")
 }
 
 // onlyWebSocket removes every other upgrade from a request, as a server may: requests behind an

@@ -23,6 +23,7 @@ import (
 
 	"github.com/weirflow/weir/internal/tally"
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/server/descriptors"
 )
 
 // A Port is all listeners of a gateway, with their common bounds and counters.
@@ -30,16 +31,17 @@ type Port struct {
 	bounds policy.Bounds
 	places *places
 	counts counts
+	spare  descriptors.Reserve
 
 	refused func(*http.Request, int) // nil for nobody
 }
 
 // counts are the counters behind Counts.
 type counts struct {
-	accepted, full, client, untrusted, header, handshake atomic.Uint64
-	http11, http2                                        tally.Counter // the frequent ones
-	http10                                               atomic.Uint64
-	unclear, fields                                      atomic.Uint64
+	accepted, full, client, untrusted, header, handshake, descriptors atomic.Uint64
+	http11, http2                                                     tally.Counter // the frequent ones
+	http10                                                            atomic.Uint64
+	unclear, fields                                                   atomic.Uint64
 }
 
 // Counts counts connections and requests by outcome. It names no client.
@@ -52,6 +54,8 @@ type Counts struct {
 	Header    uint64 // closed: the PROXY header was missing or invalid
 	Handshake uint64 // closed before the TLS handshake was complete
 
+	Descriptors uint64 // refused: too few file descriptors are left
+
 	HTTP10, HTTP11, HTTP2 uint64 // requests, by protocol
 	Unclear               uint64 // ambiguous requests, which were refused
 	Fields                uint64 // requests refused for more than max_fields header fields
@@ -61,7 +65,7 @@ type Counts struct {
 // client: a proxy opens many.
 func NewPort(b policy.Bounds, trusted []netip.Prefix) *Port {
 	b = b.WithDefaults()
-	return &Port{bounds: b, places: &places{
+	return &Port{bounds: b, spare: descriptors.Current(), places: &places{
 		max: b.MaxConnections, maxClient: b.MaxClientConnections, trusted: trusted, clients: map[netip.Prefix]int{},
 	}}
 }
@@ -71,7 +75,7 @@ func (p *Port) Counts() Counts {
 	c := &p.counts
 	return Counts{
 		Open: p.places.open(), Accepted: c.accepted.Load(), Full: c.full.Load(), Client: c.client.Load(),
-		Untrusted: c.untrusted.Load(), Header: c.header.Load(), Handshake: c.handshake.Load(),
+		Untrusted: c.untrusted.Load(), Header: c.header.Load(), Handshake: c.handshake.Load(), Descriptors: c.descriptors.Load(),
 		HTTP10: c.http10.Load(), HTTP11: c.http11.Load(), HTTP2: c.http2.Load(), Unclear: c.unclear.Load(), Fields: c.fields.Load(),
 	}
 }
@@ -230,6 +234,11 @@ func (l *Listener) enter(raw net.Conn) *Conn {
 	p := l.port
 	if len(l.ProxyProtocol) > 0 && !contains(l.ProxyProtocol, addrOf(raw.RemoteAddr())) {
 		p.counts.untrusted.Add(1)
+		raw.Close()
+		return nil
+	}
+	if !p.spare.AdmitsClient(raw) {
+		p.counts.descriptors.Add(1)
 		raw.Close()
 		return nil
 	}

@@ -38,7 +38,7 @@ func checkHeader(b []byte) (f framing, err error) {
 	}
 	method, rest, _ := bytes.Cut(line, []byte(" "))
 	target, version, found := bytes.Cut(rest, []byte(" "))
-	if !found || !httpsyntax.IsToken(method) || !isTarget(target) || bytes.IndexByte(version, ' ') >= 0 {
+	if !found || !httpsyntax.IsToken(method) || !httpsyntax.IsTarget(target) || bytes.IndexByte(version, ' ') >= 0 {
 		return f, ErrUnclear
 	}
 	old := false
@@ -139,18 +139,6 @@ func rightForm(method, target, host string) bool {
 		authority = rest[:i]
 	}
 	return authority != "" && strings.EqualFold(authority, host)
-}
-
-// isTarget reports whether there is nothing in a target that cannot be sent on: no space, no
-// control character, no fragment, and no backslash, which some upstreams take for a slash. Bytes
-// beyond ASCII pass, and are sent on encoded.
-func isTarget(b []byte) bool {
-	for _, c := range b {
-		if c <= ' ' || c == 0x7f || c == '\\' || c == '#' {
-			return false
-		}
-	}
-	return len(b) > 0
 }
 
 // chunks follows a chunked body. The zero value is at its beginning.

@@ -191,7 +191,7 @@ func Takes(r *http.Request) bool {
 	if r.ContentLength != 0 || r.Body != nil && r.Body != http.NoBody || len(r.TransferEncoding) > 0 || len(r.Trailer) > 0 {
 		return false
 	}
-	if len(r.RequestURI) == 0 || r.RequestURI[0] != '/' || !isTarget(r.RequestURI) || r.Host == "" || !httpsyntax.IsHost(r.Host) {
+	if len(r.RequestURI) == 0 || r.RequestURI[0] != '/' || !isCanonical(r.RequestURI) || !httpsyntax.IsHost(r.Host) {
 		return false
 	}
 	for _, name := range [...]string{"Upgrade", "Te", "Expect", "Http2-Settings"} {

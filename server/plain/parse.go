@@ -74,7 +74,7 @@ func parseLine(line string, r *http.Request) bool {
 		return false
 	}
 	target, ok := strings.CutSuffix(line, " HTTP/1.1")
-	if !ok || target == "" || target[0] != '/' || !isTarget(target) {
+	if !ok || target == "" || target[0] != '/' || !isCanonical(target) {
 		return false
 	}
 	u, err := url.ParseRequestURI(target)
@@ -122,32 +122,17 @@ func isBare(read []byte) bool {
 	return false
 }
 
-const (
-	inTarget = 1 << iota
-	inValue
-)
+// isCanonical reports whether a target can be sent on as it is.
+func isCanonical(s string) bool {
+	return httpsyntax.IsTarget(s) && len(httpsyntax.CanonicalTarget(s)) == len(s)
+}
 
-// classes holds the character classes of each byte.
-var classes = func() (c [256]byte) {
-	for b := range 256 {
-		if b > ' ' && b < 0x7f && b != '#' && b != '\\' {
-			c[b] |= inTarget
-		}
-		if b >= ' ' && b != 0x7f || b == '\t' {
-			c[b] |= inValue
-		}
-	}
-	return c
-}()
-
-func all(s string, class byte) bool {
+// isValue reports whether a text may be the value of a field.
+func isValue(s string) bool {
 	for i := range len(s) {
-		if classes[s[i]]&class == 0 {
+		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {
 			return false
 		}
 	}
 	return true
 }
-
-func isTarget(s string) bool { return all(s, inTarget) }
-func isValue(s string) bool  { return all(s, inValue) }

@@ -217,6 +217,8 @@ func (d *decoder) route(n *node, at string) policy.Route {
 		Refused:      d.refused(n.get("refused"), "routes", at, "refused"),
 		Failed:       d.refused(n.get("failed"), "routes", at, "failed"),
 		Waiting:      d.waiting(n.get("waiting"), "routes", at, "waiting"),
+
+		UnderscoreHeaders: text(n.get("underscore_headers")),
 	}
 }
 

@@ -21,6 +21,9 @@ func newClient(s *settings, urls []string, dial func(context.Context, string, st
 		}
 	}
 	t := s.spec.Timeouts
+	if dial == nil {
+		dial = dialer(t.Connect)
+	}
 	return &plain.Client{Dial: dial, Connect: t.Connect, Answer: t.Response, Stall: t.Idle, MaxIdle: s.spec.MaxIdle}
 }
 
@@ -44,6 +47,9 @@ func (u *Upstream) Direct(r *http.Request) (d Direct, ok bool) {
 func (d Direct) Pass(w http.ResponseWriter, r *http.Request, fields []plain.Field) (answered bool, err error) {
 	err = d.u.try(d.s, func(e Exchange) (bool, error) {
 		progress, err := d.s.client.Pass(w, r, plain.Passage{Addr: e.Target.addr, Fields: fields, Heard: e.heard()})
+		if err != nil && progress == plain.Unsent {
+			err = local(err)
+		}
 		e.Done(outcome(r, err))
 		answered = err == nil || progress == plain.Answered
 		return again(r, progress, err), err
@@ -65,7 +71,7 @@ func outcome(r *http.Request, err error) (Outcome, string) {
 	switch {
 	case err == nil:
 		return Answered, ""
-	case errors.As(err, &client), r.Context().Err() != nil:
+	case errors.As(err, &client), r.Context().Err() != nil, isOurs(err):
 		return Left, ""
 	}
 	return Failed, Reason(err)

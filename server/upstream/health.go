@@ -50,7 +50,9 @@ func (u *Upstream) checkOften(ctx context.Context, t *Target, h policy.Health, t
 		if ctx.Err() != nil {
 			return
 		}
-		u.checked(ctx, t, &h, err)
+		if !isOurs(local(err)) { // a check that was not sent says nothing about the target
+			u.checked(ctx, t, &h, err)
+		}
 		select {
 		case <-ctx.Done():
 			return

@@ -30,7 +30,8 @@ const maxReplay = 64 << 10
 
 // RoundTrip sends a request to a target, whatever the host of its URL. Where a retry is safe, it
 // tries another target. The caller must close the response's body. RoundTrip makes Upstream an
-// http.RoundTripper.
+// http.RoundTripper. An error that no target caused is a *RequestError or a *LocalError, or the
+// client's: see ClientFailed.
 //
 // A retry is safe in two cases. In the first, no target got the request: no connection was opened,
 // and nothing of the body was read. In the second, the connection ended without a byte of a
@@ -158,6 +159,7 @@ type attempt struct {
 	body  *requestBody
 	idle  *idle
 
+	wanted    atomic.Bool  // net/http has looked for a connection
 	connected atomic.Int32 // how many connections net/http has used for it
 	conn      atomic.Pointer[net.Conn]
 	heard     atomic.Bool // a byte of the response was received
@@ -181,6 +183,8 @@ func (a *attempt) send(r *http.Request) (*http.Response, error) {
 			err = ErrStalled
 		case cause != nil && a.outer.Err() == nil:
 			err = cause
+		case a.outer.Err() == nil && !a.body.broken.Load():
+			err = a.blame(err)
 		}
 		cancel(nil)
 		a.fail(err)
@@ -218,6 +222,7 @@ func (a *attempt) request(r *http.Request, ctx context.Context) *http.Request {
 // trace adds hooks that record how far the request has come.
 func (a *attempt) trace(ctx context.Context, cancel context.CancelCauseFunc) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GetConn: func(string) { a.wanted.Store(true) },
 		GotConn: func(info httptrace.GotConnInfo) {
 			a.conn.Store(&info.Conn)
 			if a.connected.Add(1) > maxConnections {
@@ -228,10 +233,10 @@ func (a *attempt) trace(ctx context.Context, cancel context.CancelCauseFunc) con
 	})
 }
 
-// fail ends the exchange: as Failed, or as Left if the client caused the error.
+// fail ends the exchange: as Failed, or as Left if the target did not cause the error.
 func (a *attempt) fail(err error) {
 	switch {
-	case a.outer.Err() != nil || a.body.broken.Load() || a.idle.clientStalled():
+	case a.outer.Err() != nil || a.body.broken.Load() || a.idle.clientStalled() || isOurs(err):
 		a.Done(Left, "")
 	default:
 		a.Done(Failed, Reason(err))
@@ -241,8 +246,9 @@ func (a *attempt) fail(err error) {
 // repeatable reports whether the request may be sent to another target.
 func (a *attempt) repeatable(r *http.Request, err error) bool {
 	var timeout net.Error
+	var request *RequestError
 	switch {
-	case a.outer.Err() != nil || a.heard.Load():
+	case a.outer.Err() != nil || a.heard.Load() || errors.As(err, &request):
 		return false
 	case a.connected.Load() == 0:
 		return a.body.real == nil || a.body.isKept || !a.body.read.Load()

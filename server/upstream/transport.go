@@ -3,10 +3,15 @@ package upstream
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/weirflow/weir/policy"
 )
 
 // newTransport returns the transport to the targets of an upstream. It closes idle connections
@@ -14,7 +19,7 @@ import (
 func newTransport(spec *Spec, dial func(context.Context, string, string) (net.Conn, error)) *http.Transport {
 	connect := spec.Timeouts.Connect
 	if dial == nil {
-		dial = (&net.Dialer{Timeout: connect, KeepAlive: 30 * time.Second}).DialContext
+		dial = dialer(connect)
 	}
 	t := &http.Transport{
 		DialContext:            dial,
@@ -31,6 +36,11 @@ func newTransport(spec *Spec, dial func(context.Context, string, string) (net.Co
 			SendPingTimeout: 30 * time.Second, // a silent connection is probed
 			PingTimeout:     15 * time.Second,
 		},
+	}
+	if slices.ContainsFunc(spec.All(), func(t policy.Target) bool { return strings.HasPrefix(t.URL, "https:") }) {
+		// The system's authorities are read once in a process. Read later, without descriptors, there
+		// would be none for good.
+		_, _ = x509.SystemCertPool()
 	}
 	if spec.TLS != nil {
 		t.TLSClientConfig = spec.TLS.Clone()

@@ -1,0 +1,224 @@
+package edge
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir/internal/seeds"
+)
+
+// two is a policy with two targets, which a single failure takes out.
+const two = `
+listen:
+  admin: 127.0.0.1:0
+  gateway: { address: "127.0.0.1:0", h2c: true }
+upstreams: { up: { targets: ["http://%s", "http://%s"], health: { failures: 1, all_down: refuse } } }
+routes: [{ match: /, upstream: up }]
+`
+
+func servePolicy(t *testing.T, program, text string) *gateway {
+	t.Helper()
+	g := &gateway{dir: t.TempDir()}
+	replace(t, g.policy(), text)
+	g.start(t, program)
+	return g
+}
+
+// blameless fails the test unless both targets are as they were before any request.
+func (g *gateway) blameless(t *testing.T, what string) {
+	t.Helper()
+	if got := statuses(send(t, g.Gateway, last)); len(got) != 1 || got[0] != "200" {
+		t.Errorf("after %s, a good request: %v", what, got)
+	}
+	for name, v := range g.metrics(t) {
+		switch {
+		case strings.HasPrefix(name, "weir_upstream_failures_total") && v != 0,
+			strings.HasPrefix(name, "weir_upstream_up") && v != 1,
+			strings.HasPrefix(name, "weir_upstream_retries_total") && v != 0:
+			t.Errorf("after %s: %s %v", what, name, v)
+		}
+	}
+}
+
+// TestTrailerWithASpace is the request that once took out every target: its trailer has no name.
+func TestTrailerWithASpace(t *testing.T) {
+	up := newRawUpstream(t)
+	g := servePolicy(t, binary, fmt.Sprintf(two, up.addr, newRawUpstream(t).addr))
+	raw := "POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTrailer: foo bar\r\n\r\n1\r\nx\r\n0\r\n\r\n"
+	if got := statuses(send(t, g.Gateway, raw)); len(got) != 1 || got[0] != "400" {
+		t.Errorf("HTTP/1: %v", got)
+	}
+	c := dialH2(t, g.Gateway)
+	id := c.request(false, ":method", "POST", ":scheme", "http", ":authority", "h", ":path", "/x", "trailer", "foo bar")
+	c.WriteData(id, true, []byte("x"))
+	if got := c.answer(id); got != "400" {
+		t.Errorf("HTTP/2: %s", got)
+	}
+	c = dialH2(t, g.Gateway)
+	if got := c.answer(c.request(true, ":method", "GET x", ":scheme", "http", ":authority", "h", ":path", "/x")); got != "400" {
+		t.Errorf("a method that is no token: %s", got)
+	}
+	if arrived := up.take(); arrived != "" {
+		t.Errorf("the upstream got %q", arrived)
+	}
+	g.blameless(t, "a bad request of each kind")
+}
+
+// TestClientsTakeNothingOut sends requests with something wrong in every part, over HTTP/1 and
+// HTTP/2. Whatever the gateway makes of them, no target is blamed.
+func TestClientsTakeNothingOut(t *testing.T) {
+	t.Parallel()
+	plain := httpUpstream(t, func(w http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body); io.WriteString(w, "ok") })
+	g := servePolicy(t, binary, fmt.Sprintf(two, plain, newRawUpstream(t).addr))
+	rng := seeds.Of(t.Name())
+	for round := range 20 {
+		for range 10 {
+			raw := anyHTTP1(rng)
+			conn, err := net.Dial("tcp", g.Gateway)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn.SetDeadline(time.Now().Add(patience))
+			io.WriteString(conn, raw)
+			conn.(*net.TCPConn).CloseWrite()
+			io.Copy(io.Discard, conn)
+			conn.Close()
+			anyHTTP2(t, rng, g.Gateway)
+		}
+		if g.blameless(t, fmt.Sprintf("round %d", round)); t.Failed() {
+			return
+		}
+	}
+}
+
+// odd is a text that some reader may take exception to.
+func odd(rng *rand.Rand) string {
+	all := []string{"", "a", "foo bar", "a\tb", "a:b", "(a)", "é", "\x7f", "%", "a_b", "a,b", "/", "[evil", "a@b", "a#b", "a\\b", "Content-Length", "Transfer-Encoding", "Trailer", "Host", "TE", "chunked", "0", "5, 5",
+		"100-continue", "h2c", "upgrade", "close", strings.Repeat("a", 9000)}
+	return all[rng.IntN(len(all))]
+}
+
+// now returns a usual text, or at times an odd one.
+func now(rng *rand.Rand, usual string) string {
+	if rng.IntN(4) > 0 {
+		return usual
+	}
+	return odd(rng)
+}
+
+func pick(rng *rand.Rand, all ...string) string { return all[rng.IntN(len(all))] }
+
+func anyHTTP1(rng *rand.Rand) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: %s\r\n", now(rng, pick(rng, "GET", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")), "/"+now(rng, "x"), now(rng, "h"))
+	for range rng.IntN(4) {
+		fmt.Fprintf(&b, "%s: %s\r\n", now(rng, pick(rng, "X-A", "Trailer", "Expect", "TE", "Upgrade", "Connection", "Cookie", "Content-Type")), odd(rng))
+	}
+	switch rng.IntN(4) {
+	case 0:
+		fmt.Fprintf(&b, "Content-Length: %s\r\n\r\nhello", now(rng, "5"))
+	case 1:
+		fmt.Fprintf(&b, "Transfer-Encoding: chunked\r\nTrailer: %s\r\n\r\n5\r\nhello\r\n%s\r\n%s: %s\r\n\r\n", odd(rng), now(rng, "0"), odd(rng), odd(rng))
+	case 2: // a part of a body
+		b.WriteString("Content-Length: 10\r\n\r\nhello")
+	default:
+		b.WriteString("\r\n")
+	}
+	return b.String()
+}
+
+func anyHTTP2(t *testing.T, rng *rand.Rand, addr string) {
+	t.Helper()
+	c := dialH2(t, addr)
+	defer c.Close()
+	fields := []string{":method", now(rng, pick(rng, "GET", "POST", "PUT", "DELETE", "OPTIONS")), ":scheme", now(rng, "http"), ":authority", now(rng, "h"), ":path", now(rng, "/"+odd(rng))}
+	for range rng.IntN(4) {
+		fields = append(fields, strings.ToLower(now(rng, pick(rng, "x-a", "trailer", "expect", "te", "upgrade", "connection", "cookie", "content-length"))), odd(rng))
+	}
+	body := rng.IntN(2) == 0
+	id := c.request(!body, fields...)
+	if body {
+		trailers := rng.IntN(2) == 0
+		c.WriteData(id, !trailers, []byte("hello"))
+		if trailers {
+			c.trailers(id, strings.ToLower(odd(rng)), odd(rng))
+		}
+	}
+	c.answer(id)
+}
+
+// limited is a weir command that may open so many descriptors.
+func limited(t *testing.T, descriptors int) string {
+	t.Helper()
+	script := filepath.Join(t.TempDir(), "weir")
+	text := fmt.Sprintf("#!/bin/sh\nulimit -n %d\nexec %s \"$@\"\n", descriptors, binary)
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return script
+}
+
+// TestDescriptorsRunOut: clients that use up all descriptors keep neither operators out nor targets
+// down. As soon as they leave, all is as before.
+func TestDescriptorsRunOut(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	hold := func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/held" {
+			<-release
+		}
+		io.WriteString(w, "ok")
+	}
+	g := servePolicy(t, limited(t, 96), fmt.Sprintf(two, httpUpstream(t, hold), httpUpstream(t, hold)))
+	var clients []net.Conn
+	closeAll := func() {
+		for _, c := range clients {
+			c.Close()
+		}
+		clients = nil
+	}
+	defer closeAll()
+	for range 200 {
+		c, err := net.Dial("tcp", g.Gateway)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clients = append(clients, c)
+		io.WriteString(c, "GET /held HTTP/1.1\r\nHost: h\r\n\r\n")
+	}
+	refused, notSent := `weir_connections_refused_total{reason="descriptors"}`, "weir_gateway_not_sent_total"
+	poll(t, "descriptors run out", func() bool { m := g.metrics(t); return m[refused] > 0 && m[notSent] > 0 })
+	anew := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for _, page := range []string{"/healthz", "/readyz", "/metrics", "/v1/status"} {
+		resp, err := anew.Get("http://" + g.Admin + page)
+		if err != nil {
+			t.Fatalf("%s while there are no descriptors: %v", page, err)
+		}
+		if resp.Body.Close(); resp.StatusCode != http.StatusOK {
+			t.Errorf("%s while there are no descriptors: %s", page, resp.Status)
+		}
+	}
+	m := g.metrics(t)
+	t.Logf("%v clients were refused, %v requests were not sent", m[refused], m[notSent])
+	close(release)
+	closeAll()
+	poll(t, "clients are gone", func() bool { return g.metrics(t)["weir_connections_open"] < 5 })
+	for name, v := range g.metrics(t) {
+		if strings.HasPrefix(name, "weir_upstream_failures_total") && v != 0 || strings.HasPrefix(name, "weir_upstream_up") && v != 1 {
+			t.Errorf("%s %v", name, v)
+		}
+	}
+	for range 10 {
+		if got := statuses(send(t, g.Gateway, last)); len(got) != 1 || got[0] != "200" {
+			t.Fatalf("afterwards: %v", got)
+		}
+	}
+}
