@@ -258,6 +258,7 @@ func (c *checker) routes() {
 		c.standIn(r.Failed, r.Upstream, "routes", at, "failed")
 		c.waiting(r.Waiting, at)
 		c.fields(r, at)
+		c.parameters(r, at)
 	}
 }
 

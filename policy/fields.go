@@ -71,9 +71,16 @@ func (c *checker) fields(r *Route, at string) {
 	}
 }
 
+// parameters checks how the upstream of a route reads parameters.
+func (c *checker) parameters(r *Route, at string) {
+	if r.Parameters != "" && !slices.Contains(parameterReadings, r.Parameters) {
+		c.wrong("\""+r.Parameters+"\" is not a way to read parameters", suggest(r.Parameters, parameterReadings), "routes", at, "parameters")
+	}
+}
+
 // proxyHeaders warns of limits that read what only a proxy may tell, if no proxy is trusted.
 func (c *checker) proxyHeaders(l *Limit) {
-	if len(c.TrustedProxies) > 0 {
+	if len(c.TrustedProxies) > 0 || len(c.Listen.Gateway) == 0 {
 		return
 	}
 	for i, text := range append(slices.Clone(l.Key), l.Cost) {

@@ -104,7 +104,7 @@ func (p part) value(r *request) (value string, present bool) {
 	case partHeader:
 		return headerValue(r.Header[p.name])
 	case partQuery:
-		return queryValue(r.Query, p.name)
+		return queryValue(r.Query, p.name, r.php)
 	case partCookie:
 		return cookieValue(r.Header["Cookie"], p.name)
 	case partHost:
@@ -179,23 +179,6 @@ func headerValue(values []string) (value string, present bool) {
 	return "", len(values) > 0
 }
 
-// queryValue finds a parameter in a raw query. A parameter that occurs more than once is present
-// and has no value. Nobody knows which of its values the upstream uses, and if one were picked
-// here, a client could choose its limit by adding another.
-func queryValue(query, name string) (value string, present bool) {
-	for pair := range strings.SplitSeq(query, "&") {
-		k, v, _ := strings.Cut(pair, "=")
-		if k != name && unescapeQuery(k) != name {
-			continue
-		}
-		if present {
-			return "", true
-		}
-		value, present = unescapeQuery(v), true
-	}
-	return value, present
-}
-
 // unescapeQuery decodes a part of a query leniently, as some upstreams do: an invalid escape stays
 // as it is.
 func unescapeQuery(s string) string {
@@ -232,20 +215,6 @@ func hex(c byte) int {
 		return int(c-'A') + 10
 	}
 	return -1
-}
-
-// cookieValue returns the first cookie of that name. By RFC 6265, that is the one with the longest
-// path.
-func cookieValue(fields []string, name string) (string, bool) {
-	for _, field := range fields {
-		for pair := range strings.SplitSeq(field, ";") {
-			k, v, ok := strings.Cut(strings.TrimSpace(pair), "=")
-			if ok && k == name {
-				return strings.Trim(v, `"`), true
-			}
-		}
-	}
-	return "", false
 }
 
 // ClientKey returns the value of the key part client.ip for an address: an IPv4 address, or the /64

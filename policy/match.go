@@ -254,6 +254,7 @@ func (p *pattern) tailCovers(q *pattern) bool {
 type request struct {
 	Request
 	pattern  *pattern // of the route
+	php      bool     // the upstream of the route reads parameters as PHP does
 	normal   string
 	hostName string
 	banned   time.Duration // how long the ban that applies to the request still lasts

@@ -124,6 +124,8 @@ type Route struct {
 	// UnderscoreHeaders says what happens to a header field whose name differs from that of a field
 	// that matters only in bytes that upstreams fold, like X_Api_Key. default: drop
 	UnderscoreHeaders string
+
+	Parameters string // how the upstream reads the names of query parameters: "strict" or "php"; default: strict
 }
 
 // A Response is what the gateway sends by itself, without an upstream. At most one of Body, File

@@ -14,7 +14,7 @@ func (e *Engine) Match(req Request) Match {
 	m := Match{Route: -1, request: request{Request: req}}
 	for i := range e.routes {
 		if e.routes[i].pattern.matches(&m.request) {
-			m.Route, m.request.pattern = i, &e.routes[i].pattern
+			m.Route, m.request.pattern, m.request.php = i, &e.routes[i].pattern, e.policy.Routes[i].Parameters == ParametersPHP
 			break
 		}
 	}

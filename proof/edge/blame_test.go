@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -171,6 +172,7 @@ func limited(t *testing.T, descriptors int) string {
 func TestDescriptorsRunOut(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
+	releaseAll := sync.OnceFunc(func() { close(release) })
 	hold := func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/held" {
 			<-release
@@ -178,6 +180,7 @@ func TestDescriptorsRunOut(t *testing.T) {
 		io.WriteString(w, "ok")
 	}
 	g := servePolicy(t, limited(t, 96), fmt.Sprintf(two, httpUpstream(t, hold), httpUpstream(t, hold)))
+	t.Cleanup(releaseAll) // before the upstreams are closed
 	var clients []net.Conn
 	closeAll := func() {
 		for _, c := range clients {
@@ -192,10 +195,16 @@ func TestDescriptorsRunOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		clients = append(clients, c)
-		io.WriteString(c, "GET /held HTTP/1.1\r\nHost: h\r\n\r\n")
 	}
 	refused, notSent := `weir_connections_refused_total{reason="descriptors"}`, "weir_gateway_not_sent_total"
-	poll(t, "descriptors run out", func() bool { m := g.metrics(t); return m[refused] > 0 && m[notSent] > 0 })
+	poll(t, "all clients are in, or refused", func() bool {
+		m := g.metrics(t)
+		return m[refused] > 0 && m[refused]+m["weir_connections_open"] == float64(len(clients))
+	})
+	for _, c := range clients {
+		io.WriteString(c, "GET /held HTTP/1.1\r\nHost: h\r\n\r\n")
+	}
+	poll(t, "descriptors run out", func() bool { return g.metrics(t)[notSent] > 0 })
 	anew := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for _, page := range []string{"/healthz", "/readyz", "/metrics", "/v1/status"} {
 		resp, err := anew.Get("http://" + g.Admin + page)
@@ -208,7 +217,7 @@ func TestDescriptorsRunOut(t *testing.T) {
 	}
 	m := g.metrics(t)
 	t.Logf("%v clients were refused, %v requests were not sent", m[refused], m[notSent])
-	close(release)
+	releaseAll()
 	closeAll()
 	poll(t, "clients are gone", func() bool { return g.metrics(t)["weir_connections_open"] < 5 })
 	for name, v := range g.metrics(t) {

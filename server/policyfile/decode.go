@@ -219,6 +219,7 @@ func (d *decoder) route(n *node, at string) policy.Route {
 		Waiting:      d.waiting(n.get("waiting"), "routes", at, "waiting"),
 
 		UnderscoreHeaders: text(n.get("underscore_headers")),
+		Parameters:        text(n.get("parameters")),
 	}
 }
 
