@@ -53,31 +53,23 @@ func TestRandomDrawsAreFound(t *testing.T) {
 func drawnAtRandom(t *testing.T, tree fs.FS) (wrong []string, files int) {
 	t.Helper()
 	rapid, seeded := map[string]bool{}, map[string]bool{}
-	err := fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
+	eachFile(t, tree, func(name string, src []byte) {
 		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && name != "."):
-			return fs.SkipDir
 		case name == "proof/servers/address.go": // ports, which make no difference
-			return nil
-		case !strings.HasSuffix(name, "_test.go") && !(strings.HasPrefix(name, "proof/") && strings.HasSuffix(name, ".go")):
-			return nil
+			return
+		case !strings.HasSuffix(name, "_test.go") && !strings.HasPrefix(name, "proof/"):
+			return
 		}
 		files++
-		src, err := fs.ReadFile(tree, name)
-		if err != nil {
-			return err
-		}
 		f, err := parser.ParseFile(token.NewFileSet(), name, src, 0)
 		if err != nil {
-			return err
+			t.Fatal(err)
 		}
 		seeded[path.Dir(name)] = seeded[path.Dir(name)] || strings.Contains(string(src), `"rapid.seed"`)
 		for _, spec := range f.Imports {
 			imp, err := strconv.Unquote(spec.Path.Value)
 			if err != nil {
-				return err
+				t.Fatal(err)
 			}
 			switch imp {
 			case "math/rand", "testing/quick":
@@ -94,11 +86,7 @@ func drawnAtRandom(t *testing.T, tree fs.FS) (wrong []string, files int) {
 				}
 			}
 		}
-		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for dir := range rapid {
 		if !seeded[dir] {
 			wrong = append(wrong, dir+` uses rapid without a seed: its TestMain needs flag.Set("rapid.seed", seeds.Text())`)

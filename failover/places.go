@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // A Holder is a store that keeps the places of concurrency: a Store is one if the store that it
@@ -68,7 +69,7 @@ func (in *inside) until(p place, cost int64, leave func(weir.Outcome)) func(weir
 // including what the store admitted; no caller waits. A caller that waits in the store's queue has
 // no deadline but its own. The error is a weir.ErrCharge for a store that keeps no places.
 func (s *Store) Enter(ctx context.Context, c weir.Charge) (done func(weir.Outcome), d weir.Decision, err error) {
-	limit, ok := c.Limit.(weir.Concurrency)
+	limit, ok := rules.PlacesOf(c.Limit)
 	switch {
 	case s.closed.Load():
 		return nil, d, ErrClosed
@@ -158,7 +159,7 @@ func (s *Store) enter(ctx context.Context, slots chan struct{}, c weir.Charge) (
 }
 
 // enterAlone decides without the store.
-func (s *Store) enterAlone(c weir.Charge, limit weir.Concurrency) (done func(weir.Outcome), d weir.Decision, err error) {
+func (s *Store) enterAlone(c weir.Charge, limit rules.Concurrency) (done func(weir.Outcome), d weir.Decision, err error) {
 	if c.Cost < 0 {
 		return nil, d, weir.ErrCost
 	}

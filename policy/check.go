@@ -181,10 +181,7 @@ func (c *checker) limits() {
 // places checks what a Concurrency cannot have. A request enters it at a cost that is known
 // beforehand.
 func (c *checker) places(l *Limit) {
-	if _, ok := l.Limit.(weir.Concurrency); !ok {
-		return
-	}
-	if l.Cost == "bytes" {
+	if l.isConcurrency() && l.Cost == "bytes" {
 		c.wrong("a place has to be taken before the length of a body is known", "take the cost out", "limits", l.Name, "cost")
 	}
 }

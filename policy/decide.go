@@ -378,13 +378,14 @@ func (v *Verdict) shadow(l *limit, e *Engine, r *request) {
 // held returns how long a request is delayed by an algorithm that fixes the delay when the request
 // arrives.
 func (l *limit) held(d weir.Decision, cost int64) time.Duration {
-	if of, ok := l.Limit.Limit.(weir.NginxBucket); ok {
-		return of.Delay(d, cost)
+	switch {
+	case !d.Allowed:
+	case l.delayed != nil:
+		return l.delayed.Delay(d.Level, cost)
+	case l.zone != nil:
+		return l.inZone.ZoneDelay(d.ResetAfter, cost)
 	}
-	if l.zone == nil || !d.Allowed {
-		return 0
-	}
-	return l.inZone.ZoneDelay(d.ResetAfter, cost)
+	return 0
 }
 
 // add counts a decision.

@@ -65,10 +65,12 @@ type limit struct {
 	shadows *shadows
 	// the zone that table or places belongs to; nil for a limit with a state of its own
 	zone      *zone
-	inZone    rules.Zoned // how it uses the zone's state
-	spare     int64       // how much less it admits than the zone's table does
-	store     weir.Store  // nil for a limit in memory
-	onFailure string      // the fallback without the store: allow or deny
+	inZone    rules.Zoned   // how it uses the zone's state
+	delayed   rules.Delayed // nil for an algorithm that fixes no delays
+	enterWait bool          // requests may wait for a place
+	spare     int64         // how much less it admits than the zone's table does
+	store     weir.Store    // nil for a limit in memory
+	onFailure string        // the fallback without the store: allow or deny
 	counts    *counts
 	wait      bool      // the limit is a queue: requests wait while it is busy
 	keepsKey  bool      // verdicts carry the key
@@ -240,6 +242,9 @@ func (e *Engine) compile(l Limit, old *limit, changes *[]func() error) (*limit, 
 	if old != nil {
 		c.counts = old.counts
 	}
+	c.delayed, _ = rules.ParamsOf(l.Limit).(rules.Delayed)
+	of, entered := concurrencyOf(l.Limit)
+	c.enterWait = of.Queue > 0
 	if z := e.zone(l.Zone); z != nil {
 		z.join(c)
 		return c, nil
@@ -247,7 +252,7 @@ func (e *Engine) compile(l Limit, old *limit, changes *[]func() error) (*limit, 
 	if old != nil && old.zone != nil {
 		old = nil
 	}
-	if of, ok := l.Limit.(weir.Concurrency); ok {
+	if entered {
 		return c, e.compilePlaces(c, of, old, changes)
 	}
 	if c.store = e.opts.Stores[l.Store]; c.store != nil && l.Store != "" {

@@ -51,7 +51,7 @@ func (d *concurrencyPlace) enterStore(ctx context.Context, queued func() (contex
 		d.shade = l.enterShadow(c)
 		return nil
 	}
-	queue := l.Limit.Limit.(weir.Concurrency).Queue > 0
+	queue := l.enterWait
 	var made weir.Decision
 	if !queue || queued != nil {
 		made, err = d.ask(ctx, c)

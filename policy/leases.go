@@ -22,7 +22,7 @@ func (c *checker) leased(l *Limit) {
 	if s == nil || !s.Lease.On || l.Limit == nil || leasable(l.Limit) {
 		return
 	}
-	if _, ok := l.Limit.(weir.Concurrency); ok {
+	if l.isConcurrency() {
 		return // a Concurrency has no tokens; its places are kept without leases
 	}
 	var can []string
@@ -69,10 +69,9 @@ func binds(live []*Limit, l *Limit) (*Limit, string) {
 	}
 	var later *Limit
 	for _, o := range live {
-		_, place := o.Limit.(weir.Concurrency)
 		switch {
 		case o == l:
-		case place, o.Store != "" && o.queues():
+		case o.isConcurrency(), o.Store != "" && o.queues():
 			return o, "name a store without lease: there may be two at the same URL"
 		case o.Store == l.Store:
 			return o, "leave one of them in this store, or name one without lease: there may be two at the same URL"

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/rules"
 	"github.com/weirflow/weir/keyed"
 )
 
@@ -19,6 +20,12 @@ type concurrencyPlace struct {
 
 	leave func(weir.Outcome) // leaves a place in a store; otherwise nil
 	shade *shadowPlace       // the place of a shadow limit in a store; otherwise nil
+}
+
+// concurrencyOf returns the parameters of a Concurrency. It reports false for any other limit.
+func concurrencyOf(l weir.Limit) (weir.Concurrency, bool) {
+	of, ok := rules.PlacesOf(l)
+	return weir.Concurrency(of), ok
 }
 
 // compilePlaces compiles a Concurrency.
@@ -140,7 +147,7 @@ func (d *concurrencyPlace) enter(ctx context.Context, queued func() (context.Con
 	if d.l.holder != nil {
 		return d.enterStore(ctx, queued)
 	}
-	queue := d.l.Limit.Limit.(weir.Concurrency).Queue > 0 && !d.l.Shadow
+	queue := d.l.enterWait && !d.l.Shadow
 	if !queue || queued != nil {
 		var made weir.Decision
 		if d.hold, made = d.l.places.TryEnterSpare(d.key, d.cost, d.l.spare); !made.Allowed {

@@ -97,7 +97,7 @@ func (l *Limit) restarts(next *Limit, from, to *Store) string {
 }
 
 func (l *Limit) isConcurrency() bool {
-	_, ok := l.Limit.(weir.Concurrency)
+	_, ok := concurrencyOf(l.Limit)
 	return ok
 }
 

@@ -57,14 +57,14 @@ func (e *Engine) compileZones(before *Engine, changes *[]func() error) error {
 
 func (e *Engine) compileZone(z, old *zone, changes *[]func() error) (err error) {
 	goesOn := old != nil && zoneRestarts(&old.first, &z.first) == ""
-	of, places := z.largest.(weir.Concurrency)
+	of, entered := concurrencyOf(z.largest)
 	named := z.first
 	named.Name, named.Limit = z.tableName(), z.largest
 	switch {
-	case places && goesOn:
+	case entered && goesOn:
 		z.places = old.places
 		*changes = append(*changes, func() error { return z.places.SetLimit(of) })
-	case places:
+	case entered:
 		z.places, err = e.newPlaces(named, of)
 	case goesOn:
 		z.table = old.table

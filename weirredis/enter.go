@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // Enter takes a place of c.Limit, a weir.Concurrency with a MaxHold, for c.Key, under the name
@@ -14,11 +15,11 @@ import (
 // callers that have a limit with each request, as a failover.Store has. The limit of a name is the
 // one of the latest call.
 func (s *Store) Enter(ctx context.Context, c weir.Charge) (done func(weir.Outcome), d weir.Decision, err error) {
-	l, ok := c.Limit.(weir.Concurrency)
+	l, ok := rules.PlacesOf(c.Limit)
 	if !ok {
 		return nil, d, fmt.Errorf("%w: limit %q: only a weir.Concurrency is entered", ErrCharge, c.Name)
 	}
-	of, err := s.concurrency(c.Name, l)
+	of, err := s.concurrency(c.Name, weir.Concurrency(l))
 	if err != nil {
 		return nil, d, fmt.Errorf("%w: limit %q: %w", ErrCharge, c.Name, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // The overview is the picture of the README: one stream of requests, and what several limits of
@@ -69,7 +70,7 @@ func decideAll(l weir.Limit, arrivals []time.Duration) (bins []overviewBin, most
 			return nil, 0, err
 		}
 	}
-	_, queues := l.(weir.LeakyBucket)
+	queues := l != nil && rules.KindOf(l).Queues
 	var passes []time.Duration
 	for _, now = range arrivals {
 		at, delay := now/binWidth, time.Duration(0)

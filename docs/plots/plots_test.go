@@ -50,11 +50,11 @@ func TestUtilisation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf("The exact rule uses %.2f of the limit", utilisation(e, 10*time.Second))
+	text := fmt.Sprintf("With the exact rule, %.0f %% of the limit is used", 100*utilisation(e, 10*time.Second))
 	if !strings.Contains(string(page), text) {
 		t.Errorf("the page does not say: %s", text)
 	}
-	if text = fmt.Sprintf("The rule for states alone uses %.2f", utilisation(&byState{}, 10*time.Second)); !strings.Contains(string(page), text) {
+	if text = fmt.Sprintf("With the rule for states alone, %.0f %% is used", 100*utilisation(&byState{}, 10*time.Second)); !strings.Contains(string(page), text) {
 		t.Errorf("the page does not say: %s", text)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/rules"
 )
 
 // plot is a limit and the name of its picture.
@@ -98,7 +99,7 @@ func run(l weir.Limit) (requests []request, levels []level, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	_, waits := l.(weir.LeakyBucket)
+	waits := rules.KindOf(l).Queues
 	look := func() {
 		left := lim.Peek(0).Remaining
 		if waits {

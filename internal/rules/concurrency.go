@@ -53,3 +53,6 @@ func (l Concurrency) MostWords() int64 { return 8 }
 
 // Resets implements Params.
 func (l Concurrency) Resets() bool { return true }
+
+// Places implements Entered.
+func (l Concurrency) Places() Concurrency { return l }

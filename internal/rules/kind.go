@@ -66,6 +66,32 @@ type Shared interface {
 	UsedUp(fresh time.Duration) []Use
 }
 
+// Delayed is the Params of algorithms that charge a request when it comes, and then fix for how long
+// it is delayed.
+type Delayed interface {
+	Params
+	// Delay is how long an admitted request of that cost is delayed. level is the Level of the
+	// decision about it.
+	Delay(level, cost int64) time.Duration
+}
+
+// Entered is the Params of algorithms without a Rule that a request enters and leaves: it holds a
+// place while it is in flight.
+type Entered interface {
+	Params
+	// Places is how many there are, and the rest of what a holder needs.
+	Places() Concurrency
+}
+
+// PlacesOf is the places of a limit of package weir; ok is false for a limit that is not entered.
+func PlacesOf(limit any) (p Concurrency, ok bool) {
+	of, ok := ParamsOf(limit).(Entered)
+	if ok {
+		p = of.Places()
+	}
+	return p, ok
+}
+
 // A Use is part of what a key is taken to have used when an outage begins.
 type Use struct {
 	Before time.Duration // how long before now

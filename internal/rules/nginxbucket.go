@@ -30,8 +30,12 @@ func (l NginxBucket) DrainsInTime() bool {
 	return !u128.Mul(uint64(MaxSpan/time.Second), l.Thousandths()).Less(u128.Mul(uint64(l.Queue+1), Thousand))
 }
 
-// Delay is how long nginx delays an admitted request of that cost, which left the bucket at level.
+// Delay implements Delayed: how long nginx delays an admitted request of that cost, which left the
+// bucket at level.
 func (l NginxBucket) Delay(level, cost int64) time.Duration {
+	if cost < 1 {
+		return 0
+	}
 	above := level - (cost+l.DelayAfter)*Thousand // by the first unit of the cost
 	if above <= 0 {
 		return 0

@@ -68,8 +68,7 @@ func (l NginxBucket) ZoneState() Params {
 	return l
 }
 
-// ZoneDelay implements Zoned. What nginx delays, NginxBucket.Delay of package weir says, in a zone
-// or not.
+// ZoneDelay implements Zoned. What nginx delays, Delay says, in a zone or not.
 func (l NginxBucket) ZoneDelay(time.Duration, int64) time.Duration { return 0 }
 
 // InCommon implements Zoned.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/rules"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/room"
 	"github.com/weirflow/weir/server/stores/product"
@@ -67,7 +68,7 @@ func check(def policy.Store) (all []product.Problem) {
 
 // keeps says why the scripts cannot decide about a limit.
 func keeps(l weir.Limit) error {
-	if places, ok := l.(weir.Concurrency); ok {
+	if places, ok := rules.PlacesOf(l); ok {
 		if places.MaxHold != 0 && places.MaxHold < weirredis.MinHold {
 			return fmt.Errorf("a max_hold of %v leaves no time for heartbeats: it is at least %v", places.MaxHold, weirredis.MinHold)
 		}
