@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -40,6 +41,10 @@ const maxReplay = 64 << 10
 //
 // A request is never retried after any part of a response, after an error response, or after a
 // timeout.
+//
+// A kept connection that ends without a byte of a response was probably closed while it was idle.
+// The same target then gets the request again on another connection, under the same conditions and
+// also if the upstream has a single target.
 func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	s := u.settings.Load()
 	b, err := newBody(r, s)
@@ -90,15 +95,16 @@ type requestBody struct {
 	broken atomic.Bool // reading it from the client failed
 }
 
-// newBody prepares the body of a request. It reads a small body now if a retry may need it. A
-// client that waits for 100 (Continue) is left to the target.
+// newBody prepares the body of a request. It reads a small body now if the request may be repeated:
+// on another target, or on another connection because a kept one has died. A client that waits for
+// 100 (Continue) is left to the target.
 func newBody(r *http.Request, s *settings) (*requestBody, error) {
 	b := &requestBody{real: r.Body}
 	if r.Body == nil || r.Body == http.NoBody {
 		b.real = nil
 		return b, nil
 	}
-	if s.retries == 0 || !idempotent(r.Method) || r.ContentLength <= 0 || r.ContentLength > maxReplay || r.Header.Get("Expect") != "" {
+	if !idempotent(r.Method) || r.ContentLength <= 0 || r.ContentLength > maxReplay || r.Header.Get("Expect") != "" {
 		return b, nil
 	}
 	if err := b.keep(r, s.spec.Timeouts.Idle); err != nil {
@@ -150,6 +156,10 @@ func idempotent(method string) bool {
 	}
 	return false
 }
+
+// replayable is the header field by which net/http repeats a PUT or a DELETE on another connection
+// when a kept one has died. Without a value, the field is not sent.
+const replayable = "X-Idempotency-Key"
 
 // attempt is a request to one target.
 type attempt struct {
@@ -212,7 +222,15 @@ func (a *attempt) request(r *http.Request, ctx context.Context) *http.Request {
 	}
 	switch {
 	case a.body.isKept:
-		out.Body = io.NopCloser(bytes.NewReader(a.body.kept))
+		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(a.body.kept)), nil }
+		out.Body, _ = out.GetBody() // never an error
+		out.Header = maps.Clone(r.Header)
+		if out.Header == nil {
+			out.Header = http.Header{}
+		}
+		if _, sent := out.Header[replayable]; !sent {
+			out.Header[replayable] = nil
+		}
 	case a.body.real != nil:
 		out.Body = &sentBody{requestBody: a.body, idle: a.idle}
 	}
