@@ -92,6 +92,23 @@ type schedule struct {
 	outages  [][]time.Duration // when each node's began
 }
 
+// heard notes who decided about a node's call: a share decides only in an outage.
+func (s *schedule) heard(f *Store, node int, by weir.Source) {
+	if by != weir.SourceShare {
+		return
+	}
+	o := f.shares.outage.Load()
+	if o == nil {
+		panic("a share decided without an outage")
+	}
+	began := f.base.Add(time.Duration(o.began.mono)).Sub(s.began)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if all := s.outages[node]; len(all) == 0 || all[len(all)-1] != began {
+		s.outages[node] = append(all, began)
+	}
+}
+
 // cut is a store as a node sees it.
 type cut struct {
 	*fake // the store that is shared
@@ -118,13 +135,7 @@ func (s *schedule) run(t *testing.T) {
 	var nodes sync.WaitGroup
 	for i := range s.nodes {
 		view := &cut{fake: store}
-		f := open(t, view, Options{OnFailure: Local, Nodes: s.nodes, StartFull: s.full, OnTransition: func(from, _ State) {
-			if from == Closed {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				s.outages[i] = append(s.outages[i], time.Since(s.began))
-			}
-		}})
+		f := open(t, view, Options{OnFailure: Local, Nodes: s.nodes, StartFull: s.full})
 		random := rand.New(rand.NewPCG(s.random.Uint64(), 0))
 		nodes.Go(func() { s.use(f, view, i, random) })
 	}
@@ -156,6 +167,7 @@ func (s *schedule) use(f *Store, view *cut, node int, random *rand.Rand) {
 		if err := f.Do(context.Background(), batch, out); err != nil {
 			panic(err)
 		}
+		s.heard(f, node, out[0].Source)
 		if d := out[0]; d.Allowed {
 			at := time.Since(s.began)
 			if d.Source == weir.SourceStore {

@@ -30,7 +30,8 @@ func (s State) String() string {
 const (
 	span        = time.Second // failures of this span and the one before it count together
 	enoughCalls = 20          // half of which must have failed
-	// if the breaker opens again sooner than this after it closed, its probes prove little
+	// If the breaker opens again sooner than this after it closed, its probes prove little. A
+	// failure sooner than this after another belongs to the same outage.
 	calm       = time.Second
 	longestGap = time.Second // the time between probes then grows up to this
 )
@@ -45,6 +46,15 @@ type breaker struct {
 	interval time.Duration // until the next probe
 	closedAt int64         // when it was closed last
 	returned bool          // it was closed once
+	outage   trouble
+}
+
+// trouble is what tells one outage from the next one.
+type trouble struct {
+	lasts    bool
+	failedAt int64  // the last failure
+	answered uint64 // how many calls the store had answered at the last failure
+	before   uint64 // and when the outage began
 }
 
 // counted is the calls of a span of time.
@@ -96,10 +106,29 @@ func (s *Store) failed() {
 	if s.State() != Closed {
 		return
 	}
-	calls, failed := b.count(s.now(), s.counters.answered.Load())
+	now, answered := s.now(), s.counters.answered.Load()
+	s.suffer(now, answered)
+	calls, failed := b.count(now, answered)
 	if failed*2 >= calls && (row >= int64(s.opts.Failures) || calls >= enoughCalls) {
 		s.open()
 	}
+}
+
+// suffer notes that a call failed while the breaker is closed. The fallback decides about this call,
+// so the outage begins here and not when the breaker opens: local shares are empty from now on. A
+// failure after calm, with answers in between, begins another outage. The breaker's lock is held.
+func (s *Store) suffer(now int64, answered uint64) {
+	o := &s.breaker.outage
+	if !o.lasts || answered != o.answered && now-o.failedAt >= int64(calm) {
+		s.beginOutage(now, answered)
+	}
+	o.failedAt, o.answered = now, answered
+}
+
+// beginOutage begins an outage. The breaker's lock is held.
+func (s *Store) beginOutage(now int64, answered uint64) {
+	s.breaker.outage = trouble{lasts: true, failedAt: now, answered: answered, before: answered}
+	s.shares.begin(now, time.Now().UnixNano())
 }
 
 // count counts a failure, and returns the totals of this span and the one before it.
@@ -124,8 +153,11 @@ func (s *Store) open() {
 	} else {
 		b.interval = s.opts.Probe
 	}
-	s.shares.begin(s.now(), time.Now().UnixNano())
-	s.next.Store(s.now() + int64(b.interval))
+	now, answered := s.now(), s.counters.answered.Load()
+	if !b.outage.lasts || answered != b.outage.before {
+		s.beginOutage(now, answered) // the store has answered since the first failure
+	}
+	s.next.Store(now + int64(b.interval))
 	s.turn(Open)
 	s.watch()
 }
@@ -195,7 +227,7 @@ func (s *Store) tryAgain() {
 		s.turn(Open)
 		return
 	}
-	b.now, b.was = counted{}, counted{}
+	b.now, b.was, b.outage = counted{}, counted{}, trouble{}
 	b.closedAt, b.returned = s.now(), true
 	s.row.Store(0)
 	s.silent.Store(0)

@@ -18,7 +18,8 @@ func (unplugged) Do(context.Context, []weir.Charge, []weir.Decision) error {
 }
 func (unplugged) Close() error { return nil }
 
-// Each limit says what decides when the store does not.
+// Each limit says what decides when the store does not. A local share starts empty, and refills at a
+// quarter of the rate here; with StartFull it would admit 50 at once.
 func Example() {
 	redis := unplugged{}
 	store, err := failover.New(redis, failover.Options{
@@ -41,7 +42,7 @@ func Example() {
 		fmt.Println(name, d.Allowed, d.Source, d.Remaining, err)
 	}
 	// Output:
-	// per-user true share 49 <nil>
+	// per-user false share 0 <nil>
 	// search true allow 200 <nil>
 	// login false deny 0 <nil>
 }

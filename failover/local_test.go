@@ -97,18 +97,91 @@ func TestStartFull(t *testing.T) {
 	})
 }
 
-// TestAFailureBeforeTheBreakerOpens is decided by the same state.
-func TestAFailureBeforeTheBreakerOpens(t *testing.T) {
+// TestAnOutageBeginsWithTheFirstFailedCall: the calls that fail before the breaker opens find an
+// empty share, which refills from then on. When the breaker opens, nothing is taken away again.
+func TestAnOutageBeginsWithTheFirstFailedCall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
 		s := open(t, f, Options{OnFailure: Local, Nodes: 2})
+		take(t, s, "a", 1)
 		f.set(down)
-		if d := take(t, s, "a", 4); !d.Allowed || d.Remaining != 6 || d.Source != weir.SourceShare {
-			t.Errorf("%+v", d)
+		for range 2 {
+			if d := take(t, s, "a", 1); d.Allowed || d.Source != weir.SourceShare || d.RetryAfter != 200*time.Millisecond {
+				t.Errorf("the first failed calls: %+v", d)
+			}
 		}
+		wait(time.Second)
+		if d := take(t, s, "a", 2); !d.Allowed || d.Remaining != 3 {
+			t.Errorf("a second later: %+v", d)
+		}
+		for s.State() == Closed {
+			take(t, s, "another", 0)
+		}
+		if d := take(t, s, "a", 3); !d.Allowed || d.Remaining != 0 {
+			t.Errorf("the breaker has opened: %+v", d)
+		}
+	})
+}
+
+// TestAnOutageThatOpensNoBreaker: calls that fail now and then are one outage while they follow each
+// other within a second: what refills between them can be spent. After a second without failures,
+// the next one begins another outage, with an empty share.
+func TestAnOutageThatOpensNoBreaker(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFake()
+		s := open(t, f, Options{OnFailure: Local, Nodes: 2})
+		fails := func() weir.Decision {
+			f.set(down)
+			defer f.set(nil)
+			return take(t, s, "a", 1)
+		}
+		answers := func() {
+			for range 3 {
+				take(t, s, "b", 0)
+			}
+		}
+		if d := fails(); d.Allowed {
+			t.Errorf("the first one: %+v", d)
+		}
+		for range 10 { // 5 tokens a second come in
+			answers()
+			wait(200 * time.Millisecond)
+			if d := fails(); !d.Allowed || d.Remaining != 0 {
+				t.Errorf("200 ms later: %+v", d)
+			}
+		}
+		answers()
+		wait(time.Minute)
+		if d := fails(); d.Allowed {
+			t.Errorf("after a minute without failures: %+v", d)
+		}
+		for range 2 { // without an answer in between it is the same outage, however long that takes
+			wait(time.Minute)
+			if f.set(down); !take(t, s, "a", 10).Allowed {
+				t.Error("a minute later, without an answer in between, the share is not full")
+			}
+		}
+		if s.State() != Closed {
+			t.Errorf("the breaker is %v", s.State())
+		}
+		// Calls succeeded since the outage began, so the breaker's opening begins another one.
+		answers2 := func() { f.set(nil); take(t, s, "b", 0) }
+		answers2()
+		wait(500 * time.Millisecond)
 		breakIt(t, s, f)
-		if d := take(t, s, "a", 1); d.Allowed {
-			t.Errorf("the outage has begun: %+v", d)
+		if d := take(t, s, "c", 1); d.Allowed {
+			t.Errorf("a key that saved up before the breaker opened: %+v", d)
+		}
+	})
+}
+
+// TestAFallbackThatIsStillDeciding when the breaker closes does not decide by a full share.
+func TestAFallbackThatIsStillDeciding(t *testing.T) {
+	whileOut(t, Options{}, func(t *testing.T, s *Store, f *fake) {
+		mend(t, s, f)
+		batch, out := []weir.Charge{{Name: "api", Key: "a", Limit: perSecond, Cost: 10}}, make([]weir.Decision, 1)
+		if err := s.decide(batch, out, true, nil); err != nil || out[0].Allowed {
+			t.Errorf("%+v %v", out[0], err)
 		}
 	})
 }

@@ -27,7 +27,9 @@ type shares struct {
 	asOf    atomic.Pointer[reading] // what the clocks read while they are set back
 }
 
-// An outage is one time that the breaker is open. A reading is one of both clocks.
+// An outage lasts from the first call that fails until the breaker closes again. If the breaker does
+// not open, it ends at the first failure after a second without any. A reading is one of both
+// clocks.
 type (
 	outage  struct{ began reading }
 	reading struct{ mono, wall int64 }
@@ -56,9 +58,9 @@ var errNames = errors.New("weir: the failover store knows 1024 limits already: a
 // begin notes that an outage begins.
 func (s *shares) begin(mono, wall int64) { s.outage.Store(&outage{reading{mono, wall}}) }
 
-// end notes that the outage has ended, and drops what was for it alone.
+// end drops what was for this outage alone. The outage itself stays until the next one begins, for
+// fallbacks that are still deciding.
 func (s *shares) end() {
-	s.outage.Store(nil)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.records {
