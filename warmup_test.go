@@ -306,3 +306,28 @@ func TestSettledAboveBeforeACancel(t *testing.T) {
 		}
 	}
 }
+
+// TestAFullWarmUpThatBecomesUnlimited is as an unused one, as tables and stores drop full states: with a limit again, it is cold.
+func TestAFullWarmUpThatBecomesUnlimited(t *testing.T) {
+	finite, endless := weir.WarmUp{Rate: weir.PerSecond(5), Period: sec}, weir.WarmUp{Rate: weir.Unlimited, Period: sec}
+	for _, c := range []struct{ is, without weir.Limit }{
+		{finite, endless},
+		{weir.All(finite, weir.TokenBucket{Rate: weir.PerSecond(9), Burst: 100}), weir.All(endless, weir.TokenBucket{Rate: weir.PerSecond(9), Burst: 100})},
+	} {
+		for _, idle := range []time.Duration{10 * time.Second, 300 * ms} { // full, and not
+			l, clock := onClock(t, c.is)
+			l.Take(1)
+			clock.Set(int64(idle))
+			for _, next := range []weir.Limit{c.without, c.is} {
+				if err := l.SetLimit(next); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d := l.Take(1)
+			fresh := newLimiter(t, c.is, weir.WithClock(clock.Now))
+			if want := fresh.Take(1); (d.ResetAfter == want.ResetAfter) != (idle > time.Second) {
+				t.Errorf("%T after %v: %+v, a fresh one %+v", c.is, idle, d, want)
+			}
+		}
+	}
+}

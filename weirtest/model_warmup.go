@@ -226,7 +226,8 @@ func (w *warmUp) same(o algorithm) bool {
 }
 
 // changedTo is Guava's setRate: the time of the next charge stays, and so does the ratio of stored
-// permits to max. What a state cannot hold exactly is rounded to the colder side.
+// permits to max. What a state cannot hold exactly is rounded to the colder side. A full state may
+// have been dropped: so it becomes that of an unused limiter where the rate becomes Unlimited.
 func (w *warmUp) changedTo(now int64, o algorithm) algorithm {
 	next, ok := o.(*warmUp)
 	switch {
@@ -236,6 +237,9 @@ func (w *warmUp) changedTo(now int64, o algorithm) algorithm {
 		return next
 	}
 	stored, at := w.at(whole(now))
+	if next.free() && !w.free() && stored.Cmp(w.max) == 0 && at.Cmp(whole(now)) == 0 {
+		return next
+	}
 	next.next = next.parts(at)
 	if w.free() || next.free() {
 		next.stored = new(big.Rat)

@@ -1912,9 +1912,13 @@ end
 
 -- Guava's setRate: it keeps the time at which the next charge may go, rounded up to permits of the
 -- new rate, and the stored fraction of the capacity, rounded to the colder side. After an unlimited
--- rate, a used limiter is warm.
+-- rate, a used limiter is warm. A full one counts as unused where the rate becomes unlimited, as its
+-- state may have expired.
 kinds[7].convert = function(P, S, Q)
   local stored, next, rest = warmat(P, S, now)
+  if Q.free and not P.free and next == now and rest == 0 and wideless(P.full, stored) == 0 then
+    return nil
+  end
   rest = wideup(widemul(rest, Q.n), P.unit)
   if rest == Q.n then
     next, rest = plus(next, 1), 0

@@ -464,6 +464,8 @@ func (w *warmUpRule) Look(s []int64, now int64, ahead uint64) (remaining, reset 
 
 // Convert is Guava's setRate: it keeps the time at which the next charge may go, and the stored
 // fraction of the capacity. After an Unlimited rate, a used limiter is warm; an unused one is cold.
+// A full state is that of an unused limiter, and holders may have dropped it: so it becomes unused
+// where the rate becomes Unlimited, whether it was dropped or not.
 func (w *warmUpRule) Convert(s []int64, now int64, to Rule, then int64) []int64 {
 	next, ok := to.(*warmUpRule)
 	switch {
@@ -474,6 +476,9 @@ func (w *warmUpRule) Convert(s []int64, now int64, to Rule, then int64) []int64 
 	}
 	var c Scratch
 	at := w.at(&c, s, now)
+	if next.free && !w.free && at == now && c.late.Sign() == 0 && c.stored.Cmp(w.full) == 0 {
+		return s[:0]
+	}
 	if w.free {
 		c.stored.SetInt64(0)
 	} else {

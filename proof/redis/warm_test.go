@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 	"github.com/weirflow/weir/weirredis"
 	"github.com/weirflow/weir/weirrueidis"
+	"github.com/weirflow/weir/weirtest"
 )
 
 // TestWarmStore: after Warm the first charge of each kind of limit, and of a group of them, is one call, wherever its key is; and Warm itself
@@ -81,5 +83,40 @@ func TestWarmGroup(t *testing.T) {
 	}
 	if got := e.since(); got != "map[ok:1]" {
 		t.Errorf("%s", got)
+	}
+}
+
+// TestAFullWarmUpThatBecomesUnlimited: Redis has dropped a full state, or keeps it for Grace, and the model has it. All three are cold when the
+// rate is finite again; a state that is not full is warm.
+func TestAFullWarmUpThatBecomesUnlimited(t *testing.T) {
+	w := &world{client: connect(t, start(t, servers.RedisOptions{}).Addr)}
+	finite, endless := weir.WarmUp{Rate: weir.PerSecond(5), Period: time.Second}, weir.WarmUp{Rate: weir.Unlimited, Period: time.Second}
+	other := weir.TokenBucket{Rate: weir.PerSecond(9), Burst: 100}
+	for _, limits := range [][2]weir.Limit{{finite, endless}, {weir.All(finite, other), weir.All(endless, other)}} {
+		for _, idle := range []time.Duration{300 * time.Millisecond, 10 * time.Second} {
+			clock := new(weirtest.Clock)
+			clock.Set(int64(time.Hour))
+			taker, err := w.open(limits[0], clock)
+			if err != nil {
+				t.Fatal(err)
+			}
+			limiter, err := weir.New(limits[0], weir.WithClock(clock.Now))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := taker.Take("a", 1), limiter.Take(1); got.ResetAfter != want.ResetAfter {
+				t.Errorf("%T: %+v, in process %+v", limits[0], got, want)
+			}
+			clock.Set(int64(time.Hour + idle))
+			for _, next := range []weir.Limit{limits[1], limits[0]} {
+				if err := errors.Join(taker.(weirtest.Setter).SetLimit(next), limiter.SetLimit(next)); err != nil {
+					t.Fatal(err)
+				}
+				taker.(weirtest.Peeker).Peek("a", 1) // the state is converted when the key is used
+			}
+			if got, want := taker.Take("a", 1), limiter.Take(1); got.Remaining != want.Remaining || got.ResetAfter != want.ResetAfter {
+				t.Errorf("%T, idle for %v: %+v, in process %+v", limits[0], idle, got, want)
+			}
+		}
 	}
 }
