@@ -182,6 +182,9 @@ func (v *Verdict) refusePlace(ctx context.Context, d *concurrencyPlace, err erro
 	v.note(d.l, limited.Decision, d.cost, 0)
 }
 
+// Holds reports whether the request holds places of concurrency limits, which Done gives back.
+func (v *Verdict) Holds() bool { return v.rare != nil && len(v.rare.doors) > 0 }
+
 // Done leaves the places that Enter took, once, and records how the work ended. Call it when the
 // request has ended, in any way.
 func (v *Verdict) Done(o weir.Outcome) {

@@ -11,6 +11,8 @@
 // keys. So is one that came out differently. It counts as different if it is so each time: what is
 // not by chance stays.
 //
-// reference_test.go sends the requests of nginx's own tests for limit_req and limit_conn to both.
-// sites_test.go compares addresses, host names, certificates, redirects, paths and body sizes.
+// assertions_test.go has a row for each of the 65 assertions of nginx's own test files for
+// limit_req and limit_conn, HTTP/2 included. Each has to hold for both. reference_test.go sends
+// further requests of the same kinds to both. sites_test.go compares addresses, host names,
+// certificates, redirects, paths and body sizes.
 package nginx

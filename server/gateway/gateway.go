@@ -282,7 +282,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answering := &responseWriter{ResponseWriter: w, gateway: g, tells: s.tells, verdict: &v, fail: func(w http.ResponseWriter, f failure) {
 		g.answerFailed(w, r, to, f)
 	}}
-	defer func() { v.Done(answering.outcome(r)) }()
+	defer func() {
+		answering.drain(r)
+		v.Done(answering.outcome(r))
+	}()
 	if v.Outcome != policy.Delay {
 		g.counts.allowed.Add(1)
 	}

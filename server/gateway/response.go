@@ -41,6 +41,17 @@ func (l *responseWriter) outcome(r *http.Request) weir.Outcome {
 	return weir.OK
 }
 
+// drain waits until a response over HTTP/2 has gone, if the request holds a place. net/http keeps up
+// to 4 KiB of a response until its handler returns, and then waits for the client's window: the
+// place would be free while the response is still in flight.
+func (l *responseWriter) drain(r *http.Request) {
+	if l.complete && r.ProtoMajor == 2 && l.verdict.Holds() && r.Context().Err() == nil {
+		if http.NewResponseController(l.ResponseWriter).Flush() != nil {
+			l.clientGone = true
+		}
+	}
+}
+
 // Write writes a part of the body.
 func (l *responseWriter) Write(p []byte) (int, error) {
 	n, err := l.ResponseWriter.Write(p)

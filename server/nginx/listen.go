@@ -249,7 +249,8 @@ func (c *converter) connect() error {
 	return nil
 }
 
-// listenElsewhere replaces all addresses by the one address of a trial.
+// listenElsewhere replaces all addresses by the one address of a trial, which has HTTP/2 in clear if
+// one of them has it.
 func (c *converter) listenElsewhere() {
 	busy := slices.ContainsFunc(c.servers, func(s *server) bool { return !s.onlyReturns() })
 	first := map[string]bool{}
@@ -267,7 +268,8 @@ func (c *converter) listenElsewhere() {
 	if len(c.addresses) > 1 {
 		c.note(c.addresses[0].from, "%d addresses become %s, without TLS: servers that differ only by address are one after another there", len(c.addresses), c.Gateway)
 	}
-	c.servers, c.addresses = kept, []address{{text: c.Gateway}}
+	h2c := slices.ContainsFunc(c.addresses, func(a address) bool { return a.h2c && !a.tls })
+	c.servers, c.addresses = kept, []address{{text: c.Gateway, h2c: h2c}}
 }
 
 // String returns the address for the policy's listen.
