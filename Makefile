@@ -87,11 +87,12 @@ endif
 
 # How long the long run is. CHECKS: of each property, about 30 steps each, Concurrency beside its model among them. WALKS: of 60 steps beside
 # the model, for each other limit, All and holder. Each limit then has more than a million steps. FAULTS: for each row of the tables of faults
-# of Redis and of leases, which are printed. SEQUENCES: of requests played to nginx and to the gateway, for each directive. REPEATS: of tests
+# of Redis and of leases, which are printed. OUTAGES: the same for the table of what outages take. SEQUENCES: of requests played to nginx and to the gateway, for each directive. REPEATS: of tests
 # that once failed now and then. FUZZTIME: for each fuzz target.
 CHECKS    ?= 100000
 WALKS     ?= 20000
 FAULTS    ?= 60s
+OUTAGES   ?= 25s
 SEQUENCES ?= 1000
 REPEATS   ?= 200
 FUZZTIME  ?= 2m
@@ -104,6 +105,7 @@ define LONG
 proof  . -rapid.checks=$(CHECKS)
 proof  ./redis -v -run Faults -faults=$(FAULTS)
 proof  ./redis -v -run Leases -leases=$(FAULTS)
+proof  ./redis -v -run StayFlat -flat=$(OUTAGES)
 proof  ./redis -run Conform|Promises|Num -walks $(WALKS)
 proof  ./redis -run PartThatStays -count $(REPEATS)
 proof  ./nginx -v -sequences $(SEQUENCES) -in-flight 250

@@ -18,6 +18,7 @@ type dialer struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
+	paces  paces
 
 	mu     sync.Mutex
 	left   map[string][]*attempt // by the calls that began them, by address
@@ -48,7 +49,8 @@ func newDialer(network string, timeout time.Duration) *dialer {
 	return d
 }
 
-// dial returns a connection or an error, no later than the context ends.
+// dial returns a connection or an error, no later than the context ends. Before the address may be
+// connected to again it returns the error of the attempt before, at once.
 func (d *dialer) dial(ctx context.Context, addr string, by *net.Dialer, config *tls.Config) (net.Conn, error) {
 	a := d.take(addr)
 	if a == nil {
@@ -85,7 +87,7 @@ func (d *dialer) take(addr string) *attempt {
 	return nil
 }
 
-// begin connects, in the background.
+// begin connects, in the background, at the pace of the address.
 func (d *dialer) begin(addr string, by *net.Dialer, config *tls.Config) *attempt {
 	a := &attempt{done: make(chan struct{})}
 	d.mu.Lock()
@@ -95,10 +97,15 @@ func (d *dialer) begin(addr string, by *net.Dialer, config *tls.Config) *attempt
 		close(a.done)
 		return a
 	}
+	if a.err = d.paces.begin(addr); a.err != nil {
+		close(a.done)
+		return a
+	}
 	d.tasks.Go(func() {
 		ctx, cancel := context.WithTimeout(d.ctx, d.timeout)
 		defer cancel()
 		a.conn, a.err = d.connect(ctx, addr, by, config)
+		d.paces.ended(addr, a.err)
 		a.at = time.Now()
 		close(a.done)
 	})

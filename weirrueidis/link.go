@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -15,18 +16,19 @@ import (
 )
 
 // A link is an Evaler whose client may not exist yet: rueidis makes one only when the server
-// answers.
+// answers. With Sentinel, each new master has a client of its own (sentinel.go).
 type link struct {
-	addr   weirredis.Address
-	option rueidis.ClientOption
-	dialer *dialer
+	addr     weirredis.Address
+	option   rueidis.ClientOption
+	sentinel rueidis.ClientOption // for sentinels, where there are some
+	dialer   *dialer
 
 	ctx    context.Context
 	cancel context.CancelFunc
 	task   sync.WaitGroup
 
-	ready  chan struct{} // closed once the client exists
-	client rueidis.Client
+	ready  chan struct{}                  // closed once there is a client
+	client atomic.Pointer[rueidis.Client] // nil until then
 
 	mu  sync.Mutex
 	err error // of the latest attempt
@@ -43,9 +45,15 @@ func newLink(addr weirredis.Address, o rueidis.ClientOption) *link {
 	return l
 }
 
-func (l *link) start() { l.task.Go(l.connect) }
+func (l *link) start() {
+	if l.addr.Mode == weirredis.Sentinel {
+		l.task.Go(l.watch)
+	} else {
+		l.task.Go(l.connect)
+	}
+}
 
-// The pause between attempts doubles from the first to the last.
+// The pause between attempts to make a client doubles from the first to the last.
 const (
 	firstPause = 20 * time.Millisecond
 	lastPause  = 500 * time.Millisecond
@@ -53,36 +61,48 @@ const (
 
 // connect makes the client, which then reconnects by itself.
 func (l *link) connect() {
-	for next := firstPause; ; next = min(2*next, lastPause) {
+	for n := 0; ; n++ {
 		client, err := rueidis.NewClient(l.option)
 		if err == nil && l.addr.Mode == weirredis.Cluster && client.Mode() != rueidis.ClientModeCluster {
 			client.Close()
 			err = errors.New("the server is no node of a Redis Cluster: write redis:// or redis+sentinel:// in place of redis+cluster://")
 		}
 		if err == nil {
-			l.client = client
-			close(l.ready)
+			l.use(client)
 			return
 		}
-		l.mu.Lock()
-		l.err = err
-		l.mu.Unlock()
-		if pause.For(l.ctx, next) != nil {
+		l.failed(err)
+		if pause.For(l.ctx, delay(firstPause, lastPause, n)) != nil {
 			return
 		}
 	}
 }
 
-// get returns the client once it exists.
+// use makes a client the one that carries out calls, and closes the one before it. Only one
+// goroutine calls it.
+func (l *link) use(client rueidis.Client) {
+	if old := l.client.Swap(&client); old != nil {
+		(*old).Close()
+	} else {
+		close(l.ready)
+	}
+}
+
+// failed keeps the error of an attempt to connect, for calls that find no client.
+func (l *link) failed(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err = err
+}
+
+// get returns the client once there is one.
 func (l *link) get(ctx context.Context) (rueidis.Client, error) {
-	select {
-	case <-l.ready:
-		return l.client, nil
-	default:
+	if client := l.client.Load(); client != nil {
+		return *client, nil
 	}
 	select {
 	case <-l.ready:
-		return l.client, nil
+		return *l.client.Load(), nil
 	case <-ctx.Done():
 	}
 	l.mu.Lock()
@@ -120,10 +140,8 @@ func (l *link) close() {
 	l.cancel()
 	l.dialer.cancel() // an attempt in flight fails
 	l.task.Wait()
-	select {
-	case <-l.ready:
-		l.client.Close()
-	default:
+	if client := l.client.Load(); client != nil {
+		(*client).Close()
 	}
 	l.dialer.close()
 }

@@ -38,6 +38,11 @@ func Open(url string, o weirredis.Options) (*Store, error) {
 		return nil, err
 	}
 	l := newLink(addr, option)
+	if addr.Mode == weirredis.Sentinel {
+		if l.sentinel, err = sentinelOption(addr, l.option); err != nil {
+			return nil, err
+		}
+	}
 	o.Cluster = addr.Mode == weirredis.Cluster
 	s := &Store{link: l}
 	if s.Store, err = weirredis.New(l, o); err != nil {
@@ -78,8 +83,6 @@ const (
 	// keep-alive of idle connections, by which a server that vanished is noticed
 	pingEvery   = 500 * time.Millisecond
 	pingTimeout = time.Second
-	// how often sentinels are asked for the master, in case one of their messages was missed
-	refreshEvery = 2 * time.Second
 	bufferSize   = 64 << 10
 	defaultName  = "weir"
 )
@@ -95,9 +98,9 @@ func clientOption(a weirredis.Address) (rueidis.ClientOption, error) {
 		Dialer:              net.Dialer{Timeout: a.DialTimeout, KeepAlive: pingEvery},
 		ConnWriteTimeout:    pingTimeout,
 		DisableCache:        true,
-		DisableRetry:        true, // rueidis repeats only commands that read; a Store has none
-		ForceSingleClient:   a.Mode == weirredis.Single,
-		AlwaysPipelining:    true, // otherwise a call that ends early closes its connection
+		DisableRetry:        true,                        // rueidis repeats only commands that read; a Store has none
+		ForceSingleClient:   a.Mode != weirredis.Cluster, // with Sentinel, each master has a client of its own
+		AlwaysPipelining:    true,                        // otherwise a call that ends early closes its connection
 		PipelineMultiplex:   -1,
 		RingScaleEachConn:   8,
 		ReadBufferEachConn:  bufferSize,
@@ -121,13 +124,14 @@ func clientOption(a weirredis.Address) (rueidis.ClientOption, error) {
 			return o, err
 		}
 	}
-	if a.Mode == weirredis.Sentinel {
-		o.Sentinel = rueidis.SentinelOption{
-			MasterSet: a.Master, Dialer: o.Dialer, TLSConfig: o.TLSConfig, Username: a.SentinelUser, ClientName: o.ClientName,
-			TopologyRefreshInterval: refreshEvery,
-		}
-		o.Sentinel.Password, err = secret(a.SentinelPassword, a.SentinelPasswordFile, "sentinel_password_file")
-	}
+	return o, err
+}
+
+// sentinelOption returns the options for one sentinel, of those for its master.
+func sentinelOption(a weirredis.Address, o rueidis.ClientOption) (rueidis.ClientOption, error) {
+	o.SelectDB, o.Username = 0, a.SentinelUser
+	var err error
+	o.Password, err = secret(a.SentinelPassword, a.SentinelPasswordFile, "sentinel_password_file")
 	return o, err
 }
 

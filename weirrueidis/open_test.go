@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -47,9 +48,17 @@ func TestOptions(t *testing.T) {
 	if !o.DisableCache || !o.DisableRetry || !o.AlwaysPipelining || o.ConnLifetime != 0 {
 		t.Error("what would send twice, keep answers, or close connections that are in use is on")
 	}
-	o = option(t, "rediss+sentinel://:pw@a,b/primary/1?sentinel_user=s&sentinel_password=q&dial_timeout=3s")
-	if s := o.Sentinel; s.MasterSet != "primary" || s.Username != "s" || s.Password != "q" || s.TLSConfig == nil || s.Dialer.Timeout != 3*time.Second || o.ForceSingleClient {
-		t.Errorf("%s %s %s", s.MasterSet, s.Username, s.Password)
+	address, err := weirredis.ParseURL("rediss+sentinel://u:pw@a,b/primary/1?sentinel_user=s&sentinel_password=q&dial_timeout=3s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err = clientOption(address)
+	if err != nil || o.Username != "u" || o.Password != "pw" || o.SelectDB != 1 || !o.ForceSingleClient || o.Sentinel.MasterSet != "" {
+		t.Errorf("of the master: %s %s %d, %v", o.Username, o.Password, o.SelectDB, err)
+	}
+	o, err = sentinelOption(address, o)
+	if err != nil || o.Username != "s" || o.Password != "q" || o.SelectDB != 0 || o.TLSConfig == nil || o.Dialer.Timeout != 3*time.Second {
+		t.Errorf("of a sentinel: %s %s %d, %v", o.Username, o.Password, o.SelectDB, err)
 	}
 	if o := option(t, "unix:///r.sock"); len(o.InitAddress) != 1 || o.InitAddress[0] != "/r.sock" {
 		t.Errorf("%v", o.InitAddress)
@@ -200,6 +209,64 @@ func TestFailedDialsAreForgotten(t *testing.T) {
 		there.Store(true)
 		if _, err := d.dial(t.Context(), "h:1", nil, nil); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestPace: however often an address is asked for, it is connected to a few times a second, whether attempts succeed or fail; and at once again after
+// a while without attempts.
+func TestPace(t *testing.T) {
+	for _, failure := range []error{nil, errors.New("nobody there")} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDialer("tcp", time.Second)
+			defer d.close()
+			made := 0
+			d.connect = func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+				made++
+				if failure != nil {
+					return nil, failure
+				}
+				return &conn{closed: make(chan struct{})}, nil
+			}
+			ask := func(span time.Duration) (first error) {
+				for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(time.Millisecond) {
+					if _, err := d.dial(t.Context(), "h:1", nil, nil); err != nil && first == nil {
+						first = err
+					}
+				}
+				return first
+			}
+			if err := ask(time.Millisecond); made != 1 || !errors.Is(err, failure) {
+				t.Errorf("%d made, %v", made, err)
+			}
+			err := ask(30 * time.Second)
+			if made < 100 || made > 10+30*8 {
+				t.Errorf("%d made in 30 s", made)
+			}
+			if failure != nil && !errors.Is(err, failure) || failure == nil && !errors.Is(err, errTooSoon) {
+				t.Errorf("the error is %v", err)
+			}
+			time.Sleep(calm + time.Second)
+			made = 0
+			if err := ask(freeAttempts * time.Millisecond); made != freeAttempts || !errors.Is(err, failure) {
+				t.Errorf("after a while %d made, %v", made, err)
+			}
+		})
+	}
+}
+
+// TestPacesAreBounded: the addresses of nodes that are gone are forgotten.
+func TestPacesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p paces
+		for i := range 20 * maxPaces {
+			if err := p.begin(fmt.Sprint(i)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(calm / 100)
+		}
+		if len(p.byAddr) > maxPaces {
+			t.Errorf("%d addresses are kept", len(p.byAddr))
 		}
 	})
 }

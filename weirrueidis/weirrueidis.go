@@ -13,7 +13,9 @@ import (
 )
 
 // New returns a Store over a client of any kind: standalone, Sentinel or Cluster. New sets
-// Options.Cluster for a cluster client. Close does not close the client.
+// Options.Cluster for a cluster client. Close does not close the client. Prefer Open with Sentinel:
+// rueidis's own client for Sentinel (1.0.79) floods the sentinels while they name a master that is
+// dead.
 func New(client rueidis.Client, o weirredis.Options) (*weirredis.Store, error) {
 	o.Cluster = o.Cluster || client.Mode() == rueidis.ClientModeCluster
 	return weirredis.New(Evaler(client), o)
