@@ -83,8 +83,8 @@ const (
 	// keep-alive of idle connections, by which a server that vanished is noticed
 	pingEvery   = 500 * time.Millisecond
 	pingTimeout = time.Second
-	bufferSize   = 64 << 10
-	defaultName  = "weir"
+	bufferSize  = 64 << 10
+	defaultName = "weir"
 )
 
 // clientOption returns the options of rueidis for an address: one connection for each server, as a

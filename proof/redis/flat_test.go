@@ -146,7 +146,7 @@ func clusterDown(ctx context.Context, t *testing.T, n int, cut func(*servers.Red
 // own asks a sentinel or a node a few times a second.
 const (
 	moreGoroutines = 600 // calls to a server that is stopped end when the client notices that, after a second or two
-	moreLater      = 50  // the most of the second half may be so much above that of the first
+	moreLater      = 200 // the most of the second half may be so much above that of the first
 	connsPerSecond = 10
 	asksPerSecond  = 40 // commands that are not the callers' scripts
 )
