@@ -13,18 +13,18 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// costKind says where the cost of a request comes from.
-type costKind uint8
+// costSource says where the cost of a request comes from.
+type costSource uint8
 
 const (
-	costFixed costKind = iota
+	costFixed costSource = iota
 	costHeader
 	costBytes
 )
 
 // cost is what a request takes from a limit.
 type cost struct {
-	kind   costKind
+	kind   costSource
 	n      int64  // the fixed cost
 	header string // the name of the field, in canonical form
 }

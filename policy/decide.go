@@ -47,11 +47,11 @@ type Verdict struct {
 	// out, such as a cost beyond what it can count; such a request is refused.
 	Err error
 
-	cost      int64 // if a single limit decided
-	rare      *rare // nil if not needed
+	cost      int64      // if a single limit decided
+	rare      *rareParts // nil if not needed
 	evaluated []*limit
-	order     []int                  // the positions in asked, in the order of the policy
-	charges   []keyed.Charge[string] // one for each limit in asked; nil if a single limit decided
+	order     []int                  // the positions in limits, in the order of the policy
+	charges   []keyed.Charge[string] // one for each limit in limits; nil if a single limit decided
 	open      []bool                 // which charges are for a body of unknown length; nil for none
 	shared    *sharing               // the charges in stores; nil for none
 }
@@ -85,15 +85,15 @@ func (e *Engine) DecideContext(ctx context.Context, req Request) Verdict {
 func (e *Engine) decide(ctx context.Context, r *request, index int) Verdict {
 	route := &e.routes[index]
 	v := Verdict{Route: index, Decision: weir.Decision{Allowed: true}, evaluated: route.live, order: route.order}
-	if len(route.places) > 0 && v.bannedFrom(route.places, r) {
+	if len(route.places) > 0 && v.refuseBanned(route.places, r) {
 		return v
 	}
-	if len(route.live) > 0 && (len(route.places) > 0 || !v.one(ctx, e, r)) {
-		v.all(ctx, e, r, route)
+	if len(route.live) > 0 && (len(route.places) > 0 || !v.decideOne(ctx, e, r)) {
+		v.decideAll(ctx, e, r, route)
 	}
 	v.noteOutcome()
 	if len(route.places) > 0 && (v.Outcome == Allow || v.Outcome == Delay) {
-		v.openDoors(ctx, r, route.places)
+		v.findPlaces(ctx, r, route.places)
 	}
 	if v.Outcome == Allow || v.Outcome == Delay {
 		for _, l := range route.shadow {
@@ -122,32 +122,32 @@ func (v *Verdict) conclude() {
 	}
 }
 
-// one decides by a single limit whose charge need not be remembered. It reports false if the
+// decideOne decides by a single limit whose charge need not be remembered. It reports false if the
 // general path must decide: with several limits, a body of unknown length, or a busy queue.
-func (v *Verdict) one(ctx context.Context, e *Engine, r *request) bool {
+func (v *Verdict) decideOne(ctx context.Context, e *Engine, r *request) bool {
 	if len(v.evaluated) != 1 {
 		return false
 	}
 	if v.evaluated[0].store != nil {
-		return v.stored(ctx, e, r)
+		return v.decideStored(ctx, e, r)
 	}
 	if v.evaluated[0].zone != nil || v.evaluated[0].cost.open(r) {
 		return false
 	}
 	var buf [maxKey]byte
 	l := v.evaluated[0]
-	key, cost, q := l.question(buf[:0], r)
-	if q == asks && l.except.now() != nil && l.except.sets(key) {
+	key, cost, q := l.keyAndCost(buf[:0], r)
+	if q == charged && l.except.now() != nil && l.except.hasParameters(key) {
 		return false // response headers show the key's own parameters, and need the key
 	}
 	switch q {
-	case asks:
+	case charged:
 		d := keyed.TakeText(l.table, key, cost)
 		v.cost = cost
 		switch {
 		case d.Allowed:
 			v.Decision = d
-			v.holdBack(e, l, l.text(key), d, cost)
+			v.delay(e, l, l.text(key), d, cost)
 			l.counts.add(d, v.Delay)
 		case l.wait:
 			return false
@@ -155,8 +155,8 @@ func (v *Verdict) one(ctx context.Context, e *Engine, r *request) bool {
 			v.deny(l, l.text(key), d)
 			l.counts.limited.Add(1)
 		}
-	case skip, exempt:
-		l.passes(q)
+	case skipped, exempt:
+		l.countExempt(q)
 		v.evaluated = nil
 	default:
 		v.settle(l, key, q, r)
@@ -164,10 +164,10 @@ func (v *Verdict) one(ctx context.Context, e *Engine, r *request) bool {
 	return true
 }
 
-// all decides by all limits of the route together.
-func (v *Verdict) all(ctx context.Context, e *Engine, r *request, route *route) {
+// decideAll decides by all limits of the route together.
+func (v *Verdict) decideAll(ctx context.Context, e *Engine, r *request, route *route) {
 	v.charges = make([]keyed.Charge[string], len(route.live))
-	if !v.ask(r, len(route.stages) > 0 || len(route.places) > 0) {
+	if !v.evaluate(r, len(route.stages) > 0 || len(route.places) > 0) {
 		return
 	}
 	if v.charge(e, route); v.Outcome != Deny && len(route.stages) > 0 {
@@ -176,21 +176,21 @@ func (v *Verdict) all(ctx context.Context, e *Engine, r *request, route *route) 
 	v.count()
 }
 
-// ask determines keys and costs. It reports false if that alone decides about the request. keep
-// says that a charge in memory may have to be given back.
-func (v *Verdict) ask(r *request, keep bool) bool {
+// evaluate determines keys and costs. It reports false if that alone decides about the request.
+// keep says that a charge in memory may have to be given back.
+func (v *Verdict) evaluate(r *request, keep bool) bool {
 	var buf [maxKey]byte
 	for i, l := range v.evaluated {
 		c := &v.charges[i]
-		key, cost, q := l.question(buf[:0], r)
+		key, cost, q := l.keyAndCost(buf[:0], r)
 		switch q {
-		case skip, exempt:
-			l.passes(q)
+		case skipped, exempt:
+			l.countExempt(q)
 			c.Skip = true
-		case asks:
-			c.Key, c.Cost, c.Wait, c.Keep, c.Spare = l.placed(key, r), cost, l.wait, keep || l.zone != nil, l.spare
+		case charged:
+			c.Key, c.Cost, c.Wait, c.Keep, c.Spare = l.keyInStore(key, r), cost, l.wait, keep || l.zone != nil, l.spare
 			if l.cost.open(r) {
-				v.opens(i)
+				v.markOpen(i)
 			}
 		default:
 			v.settle(l, key, q, r)
@@ -200,39 +200,39 @@ func (v *Verdict) ask(r *request, keep bool) bool {
 	return true
 }
 
-// question says how a limit applies to a request.
-type question uint8
+// applicability says how a limit applies to a request.
+type applicability uint8
 
 const (
-	asks question = iota
+	charged applicability = iota
 	// a part of the key is missing, and on_missing says that the limit does not apply
-	skip
-	lacks  // a part of the key is missing, and on_missing refuses the request
-	cheat  // the header field of the cost holds no valid cost
-	banned // the key is banned; request.banned says for how long
-	exempt // the limit does not apply to the request
+	skipped
+	missing     // a part of the key is missing, and on_missing refuses the request
+	invalidCost // the header field of the cost holds no valid cost
+	banned      // the key is banned; request.banned says for how long
+	exempt      // the limit does not apply to the request
 )
 
-// passes counts an exempt request.
-func (l *limit) passes(q question) {
+// countExempt counts an exempt request.
+func (l *limit) countExempt(q applicability) {
 	if q == exempt && !l.isRest() {
 		l.counts.exempt.Add(1)
 	}
 }
 
-// question determines a limit's key and cost for a request.
-func (l *limit) question(buf []byte, r *request) (key []byte, cost int64, q question) {
+// keyAndCost determines a limit's key and cost for a request.
+func (l *limit) keyAndCost(buf []byte, r *request) (key []byte, cost int64, q applicability) {
 	key, present, empty := l.key(buf, r)
 	free := l.exempt.has(key, r)
 	switch {
 	case free: // even if a part is missing; but a ban still applies, as it is a decision of the moment
 	case empty && l.OnMissing == "skip_empty", !present && l.OnMissing == "skip":
-		return key, 0, skip
+		return key, 0, skipped
 	case !present && l.OnMissing == "deny":
-		return key, 0, lacks
+		return key, 0, missing
 	}
 	if all := l.except.now(); all != nil {
-		if q = l.ruled(all, key, r); q != asks {
+		if q = l.overriddenBy(all, key, r); q != charged {
 			return key, 0, q
 		}
 	}
@@ -240,13 +240,13 @@ func (l *limit) question(buf []byte, r *request) (key []byte, cost int64, q ques
 		return key, 0, exempt
 	}
 	if l.share != nil && !l.share.has(l.Name, key) {
-		return key, 0, skip
+		return key, 0, skipped
 	}
 	cost, ok := l.cost.of(r)
 	if !ok {
-		return key, 0, cheat
+		return key, 0, invalidCost
 	}
-	return key, cost, asks
+	return key, cost, charged
 }
 
 // key builds a limit's key for a request. present is false if any part is missing. empty is true if
@@ -268,14 +268,14 @@ func (l *limit) key(buf []byte, r *request) (key []byte, present, empty bool) {
 }
 
 // settle refuses a request without evaluating the limit.
-func (v *Verdict) settle(l *limit, key []byte, q question, r *request) {
+func (v *Verdict) settle(l *limit, key []byte, q applicability, r *request) {
 	if q == banned {
 		v.deny(l, l.text(key), weir.Decision{RetryAfter: r.banned, ResetAfter: r.banned, By: l.banBy})
 		l.counts.banned.Add(1)
 		return
 	}
 	v.deny(l, l.text(key), weir.Decision{RetryAfter: weir.Never, By: l.Name})
-	if q == cheat {
+	if q == invalidCost {
 		v.Outcome = Invalid
 		return
 	}
@@ -294,8 +294,8 @@ func (v *Verdict) deny(l *limit, key string, d weir.Decision) {
 	v.Outcome, v.Limit, v.Key, v.Decision = Deny, l.Name, key, d
 }
 
-// opens records that the cost of a charge is not known yet.
-func (v *Verdict) opens(i int) {
+// markOpen records that the cost of a charge is not known yet.
+func (v *Verdict) markOpen(i int) {
 	if v.open == nil {
 		v.open = make([]bool, len(v.charges))
 	}
@@ -316,7 +316,7 @@ func (v *Verdict) charge(e *Engine, r *route) {
 		case c.Place != nil && c.Place.Delay() > v.Delay:
 			v.Outcome, v.Limit, v.Key, v.Delay = Delay, l.Name, c.Key, c.Place.Delay()
 		case v.Decision.Allowed:
-			v.holdBack(e, l, c.Key, c.Decision, c.Cost)
+			v.delay(e, l, c.Key, c.Decision, c.Cost)
 		}
 	}
 }
@@ -331,7 +331,7 @@ func (v *Verdict) count() {
 			continue
 		case v.Outcome == Deny:
 			l.counts.limited.Add(1)
-		case c.Place != nil || v.shared.delay(i) > 0 || l.held(c.Decision, c.Cost) > 0:
+		case c.Place != nil || v.shared.delay(i) > 0 || l.fixedDelay(c.Decision, c.Cost) > 0:
 			l.counts.delayed.Add(1)
 		default:
 			l.counts.allowed.Add(1)
@@ -345,17 +345,17 @@ func (v *Verdict) count() {
 // shadow evaluates a shadow limit, in a state that no other limit uses.
 func (v *Verdict) shadow(l *limit, e *Engine, r *request) {
 	var buf [maxKey]byte
-	key, cost, q := l.question(buf[:0], r)
+	key, cost, q := l.keyAndCost(buf[:0], r)
 	switch q {
-	case lacks:
+	case missing:
 		l.counts.limited.Add(1)
 		return
-	case skip, cheat, banned, exempt:
-		l.passes(q)
+	case skipped, invalidCost, banned, exempt:
+		l.countExempt(q)
 		return
 	}
 	if l.store != nil {
-		e.shadows.ask(l, string(key), cost)
+		e.shadows.evaluate(l, string(key), cost)
 		return
 	}
 	var d weir.Decision
@@ -368,16 +368,16 @@ func (v *Verdict) shadow(l *limit, e *Engine, r *request) {
 		res.Settle(cost) // nothing of it is given back
 	} else {
 		d = keyed.TakeText(l.table, key, cost)
-		delay = l.held(d, cost)
+		delay = l.fixedDelay(d, cost)
 	}
 	if l.counts.add(d, delay); !d.Allowed || delay > 0 {
 		v.note(l, d, cost, delay)
 	}
 }
 
-// held returns how long a request is delayed by an algorithm that fixes the delay when the request
-// arrives.
-func (l *limit) held(d weir.Decision, cost int64) time.Duration {
+// fixedDelay returns how long a request is delayed by an algorithm that fixes the delay when the
+// request arrives.
+func (l *limit) fixedDelay(d weir.Decision, cost int64) time.Duration {
 	switch {
 	case !d.Allowed:
 	case l.delayed != nil:
@@ -427,7 +427,7 @@ func (v *Verdict) Wait(ctx context.Context) error {
 		return err
 	}
 	if err := v.rare.sleep(ctx); err != nil {
-		v.letGo()
+		v.giveUpDelay()
 		return err
 	}
 	v.conclude()

@@ -192,7 +192,7 @@ func build(p Policy, o Options, before *Engine) (*Engine, error) {
 			return nil, err // cannot fail: the limits were checked above
 		}
 	}
-	e.overrides.follow(e)
+	e.overrides.moveTo(e)
 	return e, nil
 }
 

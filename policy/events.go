@@ -58,7 +58,7 @@ func (v *Verdict) note(l *limit, d weir.Decision, cost int64, delay time.Duratio
 			}
 		}
 	}
-	v.more().events = append(v.more().events, e)
+	v.extra().events = append(v.extra().events, e)
 }
 
 // noteOutcome records what a limit did to the request.
@@ -89,8 +89,8 @@ func (l *limit) excess(d weir.Decision, cost int64, admitted bool) int64 {
 	return -1
 }
 
-// rare holds the parts that most verdicts do not have.
-type rare struct {
+// rareParts holds the parts that most verdicts do not have.
+type rareParts struct {
 	events  []Event
 	doors   []concurrencyPlace // of Concurrency limits
 	entered bool               // the request has a place at each of them
@@ -101,10 +101,10 @@ type rare struct {
 	decided int64
 }
 
-// more returns v.rare, and creates it at the first call.
-func (v *Verdict) more() *rare {
+// extra returns v.rare, and creates it at the first call.
+func (v *Verdict) extra() *rareParts {
 	if v.rare == nil {
-		v.rare = new(rare)
+		v.rare = new(rareParts)
 	}
 	return v.rare
 }
@@ -131,14 +131,14 @@ func (e *Engine) after(d time.Duration, f func()) weir.Timer {
 	return time.AfterFunc(d, f)
 }
 
-// holdBack delays a request that was admitted and charged ahead of its time. Of several delays the
+// delay delays a request that was admitted and charged ahead of its time. Of several delays the
 // longest applies, as in nginx.
-func (v *Verdict) holdBack(e *Engine, l *limit, key string, d weir.Decision, cost int64) {
-	wait := l.held(d, cost)
+func (v *Verdict) delay(e *Engine, l *limit, key string, d weir.Decision, cost int64) {
+	wait := l.fixedDelay(d, cost)
 	if wait == 0 {
 		return
 	}
-	m := v.more()
+	m := v.extra()
 	if m.e == nil {
 		m.e, m.decided = e, e.now()
 	}
@@ -149,16 +149,16 @@ func (v *Verdict) holdBack(e *Engine, l *limit, key string, d weir.Decision, cos
 }
 
 // sleep waits until the request may go on.
-func (m *rare) sleep(ctx context.Context) error {
+func (m *rareParts) sleep(ctx context.Context) error {
 	if m == nil || m.wait == 0 {
 		return nil
 	}
 	return m.e.sleep(ctx, m.wait, m.decided)
 }
 
-// letGo gives back the charges of a request that was given up during its delay. The charge of an
-// NginxBucket stays, as in nginx.
-func (v *Verdict) letGo() {
+// giveUpDelay gives back the charges of a request that was given up during its delay. The charge of
+// an NginxBucket stays, as in nginx.
+func (v *Verdict) giveUpDelay() {
 	for i := range v.charges {
 		if k := rules.KindOf(v.evaluated[i].Limit.Limit); k == nil || !k.KeepsCharge {
 			_ = v.charges[i].Cancel()

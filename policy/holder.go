@@ -54,14 +54,14 @@ func (d *concurrencyPlace) enterStore(ctx context.Context, queued func() (contex
 	queue := l.enterWait
 	var made weir.Decision
 	if !queue || queued != nil {
-		made, err = d.ask(ctx, c)
+		made, err = d.enterByStore(ctx, c)
 	}
 	if queue && err == nil && !made.Allowed {
 		if queued != nil {
 			ctx, err = queued()
 		}
 		if c.Within = -1; err == nil {
-			made, err = d.ask(ctx, c)
+			made, err = d.enterByStore(ctx, c)
 		}
 	}
 	if err == nil && !made.Allowed {
@@ -79,9 +79,9 @@ func (d *concurrencyPlace) enterStore(ctx context.Context, queued func() (contex
 	return err
 }
 
-// ask asks the store for a place. If the store fails, on_failure decides. A store behind package
-// failover does not fail.
-func (d *concurrencyPlace) ask(ctx context.Context, c weir.Charge) (made weir.Decision, err error) {
+// enterByStore asks the store for a place. If the store fails, on_failure decides. A store behind
+// package failover does not fail.
+func (d *concurrencyPlace) enterByStore(ctx context.Context, c weir.Charge) (made weir.Decision, err error) {
 	l := d.l
 	var leave func(weir.Outcome)
 	leave, made, err = l.holder.Enter(ctx, c)
@@ -89,7 +89,7 @@ func (d *concurrencyPlace) ask(ctx context.Context, c weir.Charge) (made weir.De
 	case err == nil:
 		if leave != nil {
 			l.counts.inside.Add(d.cost)
-			d.leave = l.once(leave, d.cost)
+			d.leave = l.leaveOnce(leave, d.cost)
 		}
 		return made, nil
 	case ctx.Err() != nil:
@@ -104,8 +104,8 @@ func (d *concurrencyPlace) ask(ctx context.Context, c weir.Charge) (made weir.De
 	return weir.Decision{RetryAfter: weir.Never, By: l.Name, Source: weir.SourceDeny}, nil
 }
 
-// once returns a function that leaves a place at its first call.
-func (l *limit) once(leave func(weir.Outcome), cost int64) func(weir.Outcome) {
+// leaveOnce returns a function that leaves a place at its first call.
+func (l *limit) leaveOnce(leave func(weir.Outcome), cost int64) func(weir.Outcome) {
 	var first sync.Once
 	return func(o weir.Outcome) {
 		first.Do(func() {

@@ -53,17 +53,17 @@ func (c *checker) unleased(r *Route, at string) {
 		if s := c.store(l.Store); s == nil || !s.Lease.On || !leasable(l.Limit) {
 			continue
 		}
-		if other, fix := binds(live, l); other != nil {
+		if other, fix := laterLimit(live, l); other != nil {
 			c.warn(fmt.Sprintf("the limit %q takes no tokens ahead here, but makes a trip for each request, as it is not to be charged where %q refuses", name, other.Name),
 				fix, "routes", at, "limits", strconv.Itoa(j))
 		}
 	}
 }
 
-// binds returns a limit of the route that is evaluated together with l, or after it, and what to do
-// about that. It returns nil if there is none. Stores are charged in the order in which a route
-// names them, then queues in stores, then Concurrency limits.
-func binds(live []*Limit, l *Limit) (*Limit, string) {
+// laterLimit returns a limit of the route that is evaluated together with l, or after it, and what
+// to do about that. It returns nil if there is none. Stores are charged in the order in which a
+// route names them, then queues in stores, then Concurrency limits.
+func laterLimit(live []*Limit, l *Limit) (*Limit, string) {
 	first := func(store string) int {
 		return slices.IndexFunc(live, func(o *Limit) bool { return o.Store == store && !o.queues() })
 	}

@@ -91,9 +91,9 @@ func (x *overrides) of(old *limit, l Limit) *limitOverrides {
 	return new(limitOverrides)
 }
 
-// follow continues with the limits of another engine. It drops overrides whose parameters no longer
+// moveTo continues with the limits of another engine. It drops overrides whose parameters no longer
 // fit, and puts the others into the new tables.
-func (x *overrides) follow(e *Engine) {
+func (x *overrides) moveTo(e *Engine) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.engine = e
@@ -119,20 +119,20 @@ func (x *overrides) follow(e *Engine) {
 			}
 			next.exact[key] = &again
 		}
-		l.except.use(next)
+		l.except.replace(next)
 	}
 }
 
 // put sets other parameters for a key in the limit's table.
 func (r *activeOverride) put(l *limit, key string, now int64) (err error) {
-	if r.limit, err = numbersOf(l, r.Set); err != nil || r.until <= now {
+	if r.limit, err = withParameters(l, r.Set); err != nil || r.until <= now {
 		return err
 	}
 	return l.table.Override(key, keyed.Override{Limit: r.limit, For: time.Duration(r.until - now)})
 }
 
-// numbersOf returns a limit with some parameters replaced.
-func numbersOf(l *limit, set map[string]string) (weir.Limit, error) {
+// withParameters returns a limit with some parameters replaced.
+func withParameters(l *limit, set map[string]string) (weir.Limit, error) {
 	if k := rules.KindOf(l.Limit.Limit); k != nil && k.NoOverride != "" {
 		return nil, fmt.Errorf("a %s has no numbers for single keys, as %s: ban the key, or let it pass", k.Name, k.NoOverride)
 	}
@@ -153,8 +153,8 @@ func (all *activeOverrides) clone() *activeOverrides {
 	return &activeOverrides{exact: maps.Clone(all.exact), ranges: slices.Clone(all.ranges), clock: all.clock}
 }
 
-// use replaces the overrides. Without overrides, requests skip the lookup.
-func (x *limitOverrides) use(all *activeOverrides) {
+// replace replaces the overrides. Without overrides, requests skip the lookup.
+func (x *limitOverrides) replace(all *activeOverrides) {
 	if len(all.exact) == 0 && len(all.ranges) == 0 {
 		all = nil
 	}
@@ -164,8 +164,8 @@ func (x *limitOverrides) use(all *activeOverrides) {
 // now returns the overrides that apply now, or nil.
 func (x *limitOverrides) now() *activeOverrides { return x.all.Load() }
 
-// sets reports whether a key has parameters of its own.
-func (x *limitOverrides) sets(key []byte) bool {
+// hasParameters reports whether a key has parameters of its own.
+func (x *limitOverrides) hasParameters(key []byte) bool {
 	all := x.all.Load()
 	if all == nil {
 		return false
@@ -184,13 +184,13 @@ func (x *limitOverrides) window(key string, of time.Duration) time.Duration {
 	return of
 }
 
-// ruled returns how an override changes the decision for a request.
-func (l *limit) ruled(all *activeOverrides, key []byte, req *request) question {
+// overriddenBy returns how an override changes the decision for a request.
+func (l *limit) overriddenBy(all *activeOverrides, key []byte, req *request) applicability {
 	now := all.clock()
 	r := all.find(l, key, req, now)
 	switch {
 	case r == nil || r.limit != nil:
-		return asks
+		return charged
 	case r.Ban:
 		req.banned = time.Duration(r.until - now)
 		return banned
@@ -198,7 +198,7 @@ func (l *limit) ruled(all *activeOverrides, key []byte, req *request) question {
 	if !l.isRest() {
 		l.counts.granted.Add(1)
 	}
-	return skip
+	return skipped
 }
 
 // find returns the override for a key, or nil if the limit itself applies.
@@ -252,7 +252,7 @@ func (e *Engine) Override(ex Override) error {
 	if l == nil {
 		return fmt.Errorf("weir: there is no limit %q (%s)", ex.Limit, suggest(ex.Limit, names(x.engine.policy.Limits, func(l Limit) string { return l.Name })))
 	}
-	r, key, err := x.rule(l, ex)
+	r, key, err := x.check(l, ex)
 	if err != nil {
 		return fmt.Errorf("weir: limit %q: %w", ex.Limit, err)
 	}
@@ -279,7 +279,7 @@ func (e *Engine) Override(ex Override) error {
 	if r.part < 0 {
 		next.exact[key] = r
 	}
-	l.except.use(next)
+	l.except.replace(next)
 	return nil
 }
 
@@ -294,8 +294,8 @@ func (all *activeOverrides) remove(r *activeOverride, key string) int {
 	return before - len(all.exact) - len(all.ranges)
 }
 
-// rule checks an override.
-func (x *overrides) rule(l *limit, ex Override) (*activeOverride, string, error) {
+// check checks an override.
+func (x *overrides) check(l *limit, ex Override) (*activeOverride, string, error) {
 	r := &activeOverride{Override: ex, part: -1, until: x.clock()}
 	switch {
 	case l.Shadow:
@@ -316,7 +316,7 @@ func (x *overrides) rule(l *limit, ex Override) (*activeOverride, string, error)
 		if r.part >= 0 {
 			return nil, "", errors.New("a prefix has no state that could have other numbers: ban it, or let it pass")
 		}
-		r.limit, err = numbersOf(l, ex.Set)
+		r.limit, err = withParameters(l, ex.Set)
 	}
 	return r, key, err
 }
@@ -407,7 +407,7 @@ func (e *Engine) Lift(limit string, key []string) (bool, error) {
 	if l.table != nil && l.zone == nil && r.part < 0 {
 		l.table.Lift(encoded)
 	}
-	l.except.use(next)
+	l.except.replace(next)
 	return true, nil
 }
 
@@ -457,7 +457,7 @@ func (x *overrides) sweep() {
 		next := all.clone()
 		maps.DeleteFunc(next.exact, func(_ string, r *activeOverride) bool { return r.until <= now })
 		next.ranges = slices.DeleteFunc(next.ranges, func(r *activeOverride) bool { return r.until <= now })
-		of.use(next)
+		of.replace(next)
 	}
 }
 

@@ -63,14 +63,14 @@ func (e *Engine) inOrder(all []*limit) {
 	slices.SortFunc(all, func(a, b *limit) int { return slices.Index(e.limits, a) - slices.Index(e.limits, b) })
 }
 
-// bannedFrom refuses a request that is banned at a Concurrency, before any limit is charged.
-func (v *Verdict) bannedFrom(places []*limit, r *request) bool {
+// refuseBanned refuses a request that is banned at a Concurrency, before any limit is charged.
+func (v *Verdict) refuseBanned(places []*limit, r *request) bool {
 	for _, l := range places {
 		if l.Shadow || l.except.now() == nil {
 			continue
 		}
 		var buf [maxKey]byte
-		if key, _, q := l.question(buf[:0], r); q == banned {
+		if key, _, q := l.keyAndCost(buf[:0], r); q == banned {
 			v.settle(l, key, q, r)
 			return true
 		}
@@ -78,20 +78,20 @@ func (v *Verdict) bannedFrom(places []*limit, r *request) bool {
 	return false
 }
 
-// openDoors determines which places the request must take. If a missing key or an invalid cost
+// findPlaces determines which places the request must take. If a missing key or an invalid cost
 // already decides, it refuses the request and gives back all charges.
-func (v *Verdict) openDoors(ctx context.Context, r *request, places []*limit) {
+func (v *Verdict) findPlaces(ctx context.Context, r *request, places []*limit) {
 	var buf [maxKey]byte
 	for _, l := range places {
-		key, cost, q := l.question(buf[:0], r)
+		key, cost, q := l.keyAndCost(buf[:0], r)
 		switch {
-		case q == asks:
-			v.more().doors = append(v.more().doors, concurrencyPlace{l: l, key: l.placed(key, r), cost: cost})
-		case q == skip || q == exempt || l.Shadow:
-			l.passes(q)
+		case q == charged:
+			v.extra().doors = append(v.extra().doors, concurrencyPlace{l: l, key: l.keyInStore(key, r), cost: cost})
+		case q == skipped || q == exempt || l.Shadow:
+			l.countExempt(q)
 		default:
 			v.giveBack(ctx)
-			v.more().doors = nil
+			v.extra().doors = nil
 			v.settle(l, key, q, r)
 			return
 		}
@@ -116,7 +116,7 @@ func (v *Verdict) EnterQueued(ctx context.Context, queued func() (context.Contex
 	dryRefused := false
 	for i := range v.rare.doors {
 		d := &v.rare.doors[i]
-		if d.dry() && dryRefused {
+		if d.dryRun() && dryRefused {
 			continue
 		}
 		if err := d.enter(ctx, queued); err != nil && !d.l.Shadow {
@@ -124,12 +124,12 @@ func (v *Verdict) EnterQueued(ctx context.Context, queued func() (context.Contex
 			return err
 		} else if err != nil {
 			v.note(d.l, weir.Decision{}, d.cost, 0)
-			dryRefused = dryRefused || d.dry()
+			dryRefused = dryRefused || d.dryRun()
 		}
 	}
 	if dryRefused { // if these limits were enforced, the request would have taken no place
 		for i := range v.rare.doors {
-			if d := &v.rare.doors[i]; d.dry() {
+			if d := &v.rare.doors[i]; d.dryRun() {
 				d.hold.Done(weir.Ignore)
 			}
 		}
@@ -139,8 +139,8 @@ func (v *Verdict) EnterQueued(ctx context.Context, queued func() (context.Contex
 	return nil
 }
 
-// dry reports whether the place belongs to a shadow limit and counts in a zone.
-func (d *concurrencyPlace) dry() bool { return d.l.Shadow && d.l.zone != nil }
+// dryRun reports whether the place belongs to a shadow limit and counts in a zone.
+func (d *concurrencyPlace) dryRun() bool { return d.l.Shadow && d.l.zone != nil }
 
 // enter takes a place, and waits if the limit has a queue. Requests never wait for a shadow limit.
 func (d *concurrencyPlace) enter(ctx context.Context, queued func() (context.Context, error)) (err error) {

@@ -34,9 +34,9 @@ func (e *Engine) UpstreamTarget(route int, path string) string {
 	return r.UpstreamPath + strings.TrimPrefix(normalPath(path), said)
 }
 
-// answers checks the responses that a route gives itself, and how it changes requests and
+// respondSettings checks the responses that a route gives itself, and how it changes requests and
 // responses.
-func (c *checker) answers(r *Route, p *pattern, parsed bool, at string) {
+func (c *checker) respondSettings(r *Route, p *pattern, parsed bool, at string) {
 	for i, address := range r.Address {
 		known := names(c.Listen.Gateway, func(l Listener) string { return l.Address })
 		if len(known) > 0 && !slices.Contains(known, address) {

@@ -19,8 +19,10 @@ const maxShadows = 1024
 
 func newShadows() *shadows { return &shadows{slots: make(chan struct{}, maxShadows)} }
 
-// ask lets a shadow limit decide, and counts the decision.
-func (s *shadows) ask(l *limit, key string, cost int64) { s.run(l, func() { l.decide(key, cost) }) }
+// evaluate lets a shadow limit decide, and counts the decision.
+func (s *shadows) evaluate(l *limit, key string, cost int64) {
+	s.run(l, func() { l.decide(key, cost) })
+}
 
 // run runs a function of a shadow limit that calls its store, in the background.
 func (s *shadows) run(l *limit, f func()) {

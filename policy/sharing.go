@@ -48,7 +48,7 @@ func (l *Limit) failure(s *Store) string {
 
 // sharing holds what a verdict has charged in stores.
 type sharing struct {
-	first   int           // the position in asked of the first limit in a store
+	first   int           // the position in limits of the first limit in a store
 	charges []weir.Charge // one for each limit in a store
 	wait    time.Duration // how long until the request may go on, from the time of the decision
 	decided int64
@@ -63,7 +63,7 @@ func (e *Engine) newSharing(r *route) *sharing {
 	return &sharing{first: r.memory, charges: make([]weir.Charge, len(r.live)-r.memory), e: e}
 }
 
-// delay returns how long the limit at position i in asked delays the request, if it is in a store.
+// delay returns how long the limit at position i in limits delays the request, if it is in a store.
 func (s *sharing) delay(i int) time.Duration {
 	if s == nil || i < s.first {
 		return 0
@@ -129,7 +129,7 @@ func (v *Verdict) chargeStage(ctx context.Context, s *stage, at int, keep bool) 
 		for k, i := range places {
 			v.shared.charges[i-v.shared.first] = batch[k] // some charges may have been carried out
 		}
-		return v.unanswered(ctx, err, batch, places)
+		return v.fallBack(ctx, err, batch, places)
 	}
 	v.shared.decided = v.shared.e.now()
 	refused := -1
@@ -180,9 +180,9 @@ func (v *Verdict) batch(s *stage, at int, keep bool) (batch []weir.Charge, place
 	return batch, places
 }
 
-// unanswered applies the fallback when a store did not decide. It reports whether the request goes
+// fallBack applies the fallback when a store did not decide. It reports whether the request goes
 // on.
-func (v *Verdict) unanswered(ctx context.Context, err error, batch []weir.Charge, places []int) bool {
+func (v *Verdict) fallBack(ctx context.Context, err error, batch []weir.Charge, places []int) bool {
 	v.Err = err
 	if ctx.Err() != nil {
 		v.Outcome, v.Delay = Left, 0

@@ -90,7 +90,7 @@ func (l *Limit) restarts(next *Limit, from, to *Store) string {
 		return "its store is at another address"
 	case from.prefix() != to.prefix():
 		return "its store has another prefix"
-	case l.whereabouts() != next.whereabouts():
+	case l.slotSource() != next.slotSource():
 		return "its tag is another one"
 	}
 	return ""

@@ -14,19 +14,19 @@ type single struct {
 	out   [1]weir.Decision
 }
 
-// stored decides by a single limit in a store whose charge need not be remembered. It reports false
-// if the general path must decide: for a queue, and for a body of unknown length.
-func (v *Verdict) stored(ctx context.Context, e *Engine, r *request) bool {
+// decideStored decides by a single limit in a store whose charge need not be remembered. It reports
+// false if the general path must decide: for a queue, and for a body of unknown length.
+func (v *Verdict) decideStored(ctx context.Context, e *Engine, r *request) bool {
 	l := v.evaluated[0]
 	if l.wait || l.cost.open(r) {
 		return false
 	}
 	var buf [maxKey]byte
-	key, cost, q := l.question(buf[:0], r)
+	key, cost, q := l.keyAndCost(buf[:0], r)
 	switch q {
-	case asks:
-	case skip, exempt:
-		l.passes(q)
+	case charged:
+	case skipped, exempt:
+		l.countExempt(q)
 		v.evaluated = nil
 		return true
 	default:
@@ -38,10 +38,10 @@ func (v *Verdict) stored(ctx context.Context, e *Engine, r *request) bool {
 		s = new(single)
 	}
 	defer e.singles.Put(s)
-	s.batch[0] = weir.Charge{Name: l.state, Key: l.placed(key, r), Limit: l.Limit.Limit, Cost: cost}
+	s.batch[0] = weir.Charge{Name: l.state, Key: l.keyInStore(key, r), Limit: l.Limit.Limit, Cost: cost}
 	s.out[0] = weir.Decision{}
 	if err := l.store.Do(ctx, s.batch[:], s.out[:]); err != nil {
-		v.undecided(ctx, e, s, err)
+		v.fallBackOne(ctx, e, s, err)
 		return true
 	}
 	d := s.out[0]
@@ -54,12 +54,12 @@ func (v *Verdict) stored(ctx context.Context, e *Engine, r *request) bool {
 	return true
 }
 
-// undecided handles a charge that the store did not decide, like the general path does.
-func (v *Verdict) undecided(ctx context.Context, e *Engine, s *single, err error) {
+// fallBackOne handles a charge that the store did not decide, like the general path does.
+func (v *Verdict) fallBackOne(ctx context.Context, e *Engine, s *single, err error) {
 	c := s.batch[0]
 	v.charges = []keyed.Charge[string]{{Key: c.Key, Cost: c.Cost}}
 	v.shared = &sharing{charges: []weir.Charge{c}, e: e}
-	if v.unanswered(ctx, err, s.batch[:], []int{0}) {
+	if v.fallBack(ctx, err, s.batch[:], []int{0}) {
 		v.Decision = v.least()
 	} else {
 		v.giveBack(ctx)

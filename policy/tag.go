@@ -88,9 +88,9 @@ func tagIn(key string, index int) string {
 	return boundTag(parts[index])
 }
 
-// placed returns the key for a store that needs to find the tag. A key that was replaced by its
+// keyInStore returns the key for a store that needs to find the tag. A key that was replaced by its
 // hash gets the tag appended.
-func (l *limit) placed(key []byte, r *request) string {
+func (l *limit) keyInStore(key []byte, r *request) string {
 	if l.tag == noPart || len(key) == 0 || key[0] != hashed {
 		return string(key)
 	}
@@ -120,9 +120,9 @@ func (c *checker) tag(l *Limit) {
 	}
 }
 
-// whereabouts returns what determines the slot of a limit's states. If two limits return the same,
+// slotSource returns what determines the slot of a limit's states. If two limits return the same,
 // the states of a request are in the same slot.
-func (l *Limit) whereabouts() string {
+func (l *Limit) slotSource() string {
 	index, text, ok := l.taggedBy()
 	switch {
 	case !ok:
@@ -137,8 +137,8 @@ func (l *Limit) whereabouts() string {
 	return "part " + p.String()
 }
 
-// together warns of limits of a route that are in different slots of one store.
-func (c *checker) together(r *Route, at string) {
+// slotsOfRoute warns of limits of a route that are in different slots of one store.
+func (c *checker) slotsOfRoute(r *Route, at string) {
 	first := map[string]*Limit{}
 	warned := map[string]bool{}
 	for _, name := range r.Limits {
@@ -155,7 +155,7 @@ func (c *checker) together(r *Route, at string) {
 			first[store.Name] = l
 			continue
 		}
-		if l.whereabouts() != other.whereabouts() {
+		if l.slotSource() != other.slotSource() {
 			warned[store.Name] = true
 			c.warn(fmt.Sprintf("%q and %q are charged one after the other, and given back where one refuses: the store spreads its keys over nodes, and they are in different slots", other.Name, l.Name),
 				commonTag(other, l), "routes", at, "limits", strconv.Itoa(slices.Index(r.Limits, name)))

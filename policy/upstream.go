@@ -93,8 +93,8 @@ const (
 	maxWeight  = 1000
 )
 
-// figure is a whole number in a policy, with its key.
-type figure struct {
+// numberSetting is a whole number in a policy, with its key.
+type numberSetting struct {
 	name string
 	n    int
 }
@@ -186,7 +186,7 @@ func (c *checker) protocol(u *Upstream) {
 }
 
 func (c *checker) numbers(u *Upstream) {
-	for _, v := range []figure{{"max_requests", u.MaxRequests}, {"max_idle", u.MaxIdle}} {
+	for _, v := range []numberSetting{{"max_requests", u.MaxRequests}, {"max_idle", u.MaxIdle}} {
 		if v.n < 0 || v.n > math.MaxInt32 {
 			c.wrong(fmt.Sprintf("%d is not a number of them", v.n), "write at least 1, or take it out", "upstreams", u.Name, v.name)
 		}
@@ -209,7 +209,7 @@ func (c *checker) health(u *Upstream) {
 	if strings.ContainsAny(h.Host, "\r\n /") {
 		c.wrong(fmt.Sprintf("%q is not a host", h.Host), "write it like shop.example", "upstreams", u.Name, "health", "host")
 	}
-	for _, v := range []figure{{"down_after", h.DownAfter}, {"up_after", h.UpAfter}} {
+	for _, v := range []numberSetting{{"down_after", h.DownAfter}, {"up_after", h.UpAfter}} {
 		if v.n < 0 || v.n > 1000 {
 			c.wrong(fmt.Sprintf("%d is not a number of checks in a row", v.n), "write one from 1 to 1000", "upstreams", u.Name, "health", v.name)
 		}
@@ -240,8 +240,8 @@ func checkURL(text string) string {
 	return ""
 }
 
-// standIn checks the fallback upstream for refused or failed requests.
-func (c *checker) standIn(r Refused, own string, path ...string) {
+// fallbackUpstream checks the fallback upstream for refused or failed requests.
+func (c *checker) fallbackUpstream(r Refused, own string, path ...string) {
 	if r.Stale < 0 {
 		c.wrong(fmt.Sprintf("%v is not an age", r.Stale), "write one like 10m", append(path, "stale")...)
 	}
@@ -256,7 +256,7 @@ func (c *checker) standIn(r Refused, own string, path ...string) {
 
 // waiting checks how many requests may wait.
 func (c *checker) waiting(w Waiting, at string) {
-	for _, v := range []figure{{"max", w.Max}, {"per_client", w.PerClient}} {
+	for _, v := range []numberSetting{{"max", w.Max}, {"per_client", w.PerClient}} {
 		if v.n < 0 || v.n > math.MaxInt32 {
 			c.wrong(fmt.Sprintf("%d is not a number of requests", v.n), "write at least 1, or take it out", "routes", at, "waiting", v.name)
 		}

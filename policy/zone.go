@@ -145,10 +145,10 @@ func (v *Verdict) dryRun(r *request, route *route) {
 	charges := make([]keyed.Charge[string], len(route.dry))
 	for i, l := range route.dry {
 		var buf [maxKey]byte
-		key, cost, q := l.question(buf[:0], r)
-		if charges[i].Skip = q != asks; q == asks {
+		key, cost, q := l.keyAndCost(buf[:0], r)
+		if charges[i].Skip = q != charged; q == charged {
 			charges[i].Key, charges[i].Cost, charges[i].Spare = string(key), cost, l.spare
-		} else if l.passes(q); q == lacks {
+		} else if l.countExempt(q); q == missing {
 			l.counts.limited.Add(1)
 		}
 	}
@@ -157,7 +157,7 @@ func (v *Verdict) dryRun(r *request, route *route) {
 	longest, delay := -1, time.Duration(0)
 	for i, l := range route.dry {
 		c := &charges[i]
-		switch held := l.held(c.Decision, c.Cost); {
+		switch held := l.fixedDelay(c.Decision, c.Cost); {
 		case c.Skip:
 		case !d.Allowed && l.Name == d.By:
 			l.counts.limited.Add(1)
