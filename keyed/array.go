@@ -127,8 +127,8 @@ func (a *array[K]) unlock(slot int, head int64) { atomic.StoreInt64(&a.slots[slo
 
 func (a *array[K]) words(slot int) []int64 { return a.slots[slot+1 : slot+a.size : slot+a.size] }
 
-// seize locks any used slot, under the segment's lock. It reports false for an empty slot.
-func (a *array[K]) seize(slot int) (head int64, ok bool) {
+// lockUsed locks any used slot, under the segment's lock. It reports false for an empty slot.
+func (a *array[K]) lockUsed(slot int) (head int64, ok bool) {
 	head = atomic.LoadInt64(&a.slots[slot])
 	if head&used == 0 {
 		return 0, false
@@ -136,9 +136,9 @@ func (a *array[K]) seize(slot int) (head int64, ok bool) {
 	return a.lock(slot, head&identity)
 }
 
-// strip removes a key from an array that is being replaced, under the segment's lock, and returns
+// takeOut removes a key from an array that is being replaced, under the segment's lock, and returns
 // its header; 0 for an empty slot. The words stay as they are, and only the caller may use them.
-func (a *array[K]) strip(slot int) (head int64) {
+func (a *array[K]) takeOut(slot int) (head int64) {
 	for spins := 0; ; spins++ {
 		head = atomic.LoadInt64(&a.slots[slot])
 		switch {

@@ -85,7 +85,7 @@ func NewConcurrency[K comparable](l weir.Concurrency, o Options) (*Concurrency[K
 		clock:   o.Clock,
 		timers:  o.Timers,
 		seed:    maphash.MakeSeed(),
-		loose:   holdsLoose(reflect.TypeFor[K]()),
+		loose:   mayNotHash(reflect.TypeFor[K]()),
 		shift:   uint8(64 - log),
 		stripes: make([]stripe[K], 1<<log),
 	}
@@ -103,7 +103,7 @@ func NewConcurrency[K comparable](l weir.Concurrency, o Options) (*Concurrency[K
 	if c.clock == nil {
 		c.clock = func() int64 { return int64(time.Since(start)) }
 	} else {
-		c.clock = forward(c.clock)
+		c.clock = monotonic(c.clock)
 	}
 	if c.timers == nil {
 		c.timers = func(d time.Duration, f func()) weir.Timer { return time.AfterFunc(d, f) }
@@ -117,9 +117,9 @@ func NewConcurrency[K comparable](l weir.Concurrency, o Options) (*Concurrency[K
 	return c, nil
 }
 
-// forward returns a clock that never goes back: otherwise a hold could outlive the expiry that is
+// monotonic returns a clock that never goes back: otherwise a hold could outlive the expiry that is
 // recorded for its key.
-func forward(clock func() int64) func() int64 {
+func monotonic(clock func() int64) func() int64 {
 	var latest atomic.Int64
 	latest.Store(math.MinInt64)
 	return func() int64 {
@@ -167,11 +167,11 @@ func (c *Concurrency[K]) EnterCost(ctx context.Context, key K, cost int64) (h Ho
 	case cost == 0:
 		return h, nil
 	}
-	x, h, err := s.call(key, cost)
+	x, h, err := s.enter(key, cost)
 	if x == nil {
 		return h, err
 	}
-	defer func() { s.back(x, err == nil) }()
+	defer func() { s.leave(x, err == nil) }()
 	h.x = x
 	h.held, err = x.lim.EnterCost(ctx, cost)
 	if err != nil {
@@ -196,8 +196,8 @@ func (c *Concurrency[K]) TryEnterCost(key K, cost int64) (h Hold[K], d weir.Deci
 // spare.
 func (c *Concurrency[K]) TryEnterSpare(key K, cost, spare int64) (h Hold[K], d weir.Decision) {
 	own := Charge[K]{Cost: cost, Spare: spare}
-	h, d = c.tryEnter(key, cost, own.needs())
-	return h, own.own(d)
+	h, d = c.tryEnter(key, cost, own.cost())
+	return h, own.withName(d)
 }
 
 // tryEnter takes up cost if needs would fit.
@@ -208,8 +208,8 @@ func (c *Concurrency[K]) tryEnter(key K, cost, needs int64) (h Hold[K], d weir.D
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.keys[key] == nil && !s.takes(needs) {
-		return h, s.fresh(needs)
+	if s.keys[key] == nil && !s.fits(needs) {
+		return h, s.unusedDecision(needs)
 	}
 	x := s.open(key)
 	if x == nil {
@@ -223,7 +223,7 @@ func (c *Concurrency[K]) tryEnter(key K, cost, needs int64) (h Hold[K], d weir.D
 			return h, d
 		}
 	}
-	if h, d = x.try(cost); !d.Allowed {
+	if h, d = x.tryEnter(cost); !d.Allowed {
 		s.settle(x) // the holds may just have expired
 	}
 	return h, d
@@ -241,10 +241,10 @@ func (c *Concurrency[K]) Peek(key K, cost int64) weir.Decision {
 		defer s.settle(x)
 		return x.lim.Peek(cost)
 	}
-	if s.takes(cost) && !s.room() {
+	if s.fits(cost) && !s.room() {
 		return s.full()
 	}
-	return s.fresh(cost)
+	return s.unusedDecision(cost)
 }
 
 // Do enters for the key, calls fn and leaves, as weir.ConcurrencyLimiter.Do does, also if fn
@@ -291,18 +291,18 @@ func (c *Concurrency[K]) Limit() weir.Concurrency {
 
 // Holding returns the sum of the costs of a key's holds.
 func (c *Concurrency[K]) Holding(key K) (n int64) {
-	c.look(key, func(x *state[K]) { n = x.lim.Holding() })
+	c.inspect(key, func(x *state[K]) { n = x.lim.Holding() })
 	return n
 }
 
 // Waiting returns how many callers wait for a place for a key.
 func (c *Concurrency[K]) Waiting(key K) (n int) {
-	c.look(key, func(x *state[K]) { n = x.lim.Waiting() })
+	c.inspect(key, func(x *state[K]) { n = x.lim.Waiting() })
 	return n
 }
 
-// look calls fn with the state of a key that has one.
-func (c *Concurrency[K]) look(key K, fn func(*state[K])) {
+// inspect calls fn with the state of a key that has one.
+func (c *Concurrency[K]) inspect(key K, fn func(*state[K])) {
 	s := c.stripe(key)
 	if s == nil {
 		return

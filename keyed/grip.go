@@ -29,7 +29,7 @@ func (k *Limiter[K]) grip(key K, h uint64) grip[K] {
 			s.rebuild(int(s.array.lines), e)
 		}
 		slot, head := s.array.acquire(h, key)
-		if slot >= 0 || s.roomy() {
+		if slot >= 0 || s.hasRoom() {
 			g := grip[K]{k: k, s: s, key: key, h: h, slot: slot, head: head, now: now}
 			g.expire()
 			return g
@@ -105,23 +105,23 @@ func (g *grip[K]) take(cost int64) (d weir.Decision, ok bool) {
 		if !g.s.array.layout.Decide(&d, g.s.array.words(g.slot), g.now, cost, true) {
 			var state []int64
 			state, d = g.prepared().Step(g.state(), g.now, cost)
-			g.keep(state)
+			g.storeState(state)
 		}
 		return d, true
 	}
-	return g.first(cost)
+	return g.takeFirst(cost)
 }
 
-// keep writes a changed state back to the slot, or to an entry if it no longer fits.
-func (g *grip[K]) keep(state []int64) {
+// storeState writes a changed state back to the slot, or to an entry if it no longer fits.
+func (g *grip[K]) storeState(state []int64) {
 	if len(state) > 0 {
 		g.head = g.head&^away | g.s.store(g.slot, g.h, state, g.now)
 	}
 }
 
-// first is take for a key without a state. The key gets one only if it differs from an unused
+// takeFirst is take for a key without a state. The key gets one only if it differs from an unused
 // state.
-func (g *grip[K]) first(cost int64) (d weir.Decision, ok bool) {
+func (g *grip[K]) takeFirst(cost int64) (d weir.Decision, ok bool) {
 	words, l := g.s.scratch[:1], g.s.array.layout
 	if l != nil && l.Fresh(words) && l.Decide(&d, words, g.now, cost, true) { // the fast path
 		switch {
@@ -220,8 +220,8 @@ func (g *grip[K]) limiterRoom() bool {
 	return true
 }
 
-// freer records that the key may be idle sooner than expected.
-func (g *grip[K]) freer() {
+// extendBound records that the key may be idle sooner than expected.
+func (g *grip[K]) extendBound() {
 	if g.slot >= 0 {
 		g.s.lower(g.slot, g.s.freeAt(g.slot, g.head, g.now))
 	}

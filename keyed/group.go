@@ -89,7 +89,7 @@ func (g *Group[K]) Peek(charges []Charge[K]) (weir.Decision, error) {
 	}
 	holds := make([]hold[K], len(charges))
 	g.grip(charges, holds)
-	g.look(charges, holds)
+	g.peekAll(charges, holds)
 	g.release(holds, false)
 	return decider(charges), nil
 }
@@ -102,7 +102,7 @@ func (g *Group[K]) take(charges []Charge[K]) weir.Decision {
 	}
 	for {
 		g.grip(charges, holds)
-		short := g.look(charges, holds)
+		short := g.peekAll(charges, holds)
 		if refused := decider(charges); !refused.Allowed && short < 0 {
 			g.release(holds, false)
 			return refused
@@ -182,9 +182,9 @@ func (g *Group[K]) release(holds []hold[K], keep bool) {
 	}
 }
 
-// look sets the decisions without charging. It returns the index of a limiter that has to make room
-// first, or one below 0. If another limiter refuses, no key is evicted to make room.
-func (g *Group[K]) look(charges []Charge[K], holds []hold[K]) (short int) {
+// peekAll sets the decisions without charging. It returns the index of a limiter that has to make
+// room first, or one below 0. If another limiter refuses, no key is evicted to make room.
+func (g *Group[K]) peekAll(charges []Charge[K], holds []hold[K]) (short int) {
 	short = -1
 	refused, waits := false, 0
 	for i := range holds {
@@ -194,11 +194,11 @@ func (g *Group[K]) look(charges []Charge[K], holds []hold[K]) (short int) {
 			refused = refused || !c.Skip
 			continue
 		}
-		if h.waits = c.look(&h.grip); h.waits {
+		if h.waits = c.peek(&h.grip); h.waits {
 			waits++
 		}
 		refused = refused || !c.Decision.Allowed
-		if h.slot < 0 && !h.needsNone(c.needs()) && !h.room() && (short < 0 || h.k.opts.Full != Evict) {
+		if h.slot < 0 && !h.needsNone(c.cost()) && !h.room() && (short < 0 || h.k.opts.Full != Evict) {
 			short = i
 		}
 	}
@@ -216,8 +216,8 @@ func (g *Group[K]) look(charges []Charge[K], holds []hold[K]) (short int) {
 	return short
 }
 
-// needs returns how much has to fit for a charge to be admitted. A cost of 0 always fits.
-func (c *Charge[K]) needs() int64 {
+// cost returns how much has to fit for a charge to be admitted. A cost of 0 always fits.
+func (c *Charge[K]) cost() int64 {
 	if c.Cost <= 0 || c.Spare <= 0 {
 		return c.Cost
 	}
@@ -227,8 +227,8 @@ func (c *Charge[K]) needs() int64 {
 	return c.Cost + c.Spare
 }
 
-// own converts a decision of the limiter to one for the capacity without Spare.
-func (c *Charge[K]) own(d weir.Decision) weir.Decision {
+// withName converts a decision of the limiter to one for the capacity without Spare.
+func (c *Charge[K]) withName(d weir.Decision) weir.Decision {
 	if c.Spare > 0 {
 		d.Limit, d.Remaining = max(d.Limit-c.Spare, 0), max(d.Remaining-c.Spare, 0)
 	}
@@ -240,9 +240,9 @@ func (g *grip[K]) canKeep(cost int64) bool {
 	return g.needsNone(cost) || g.fixed() || g.limiterRoom()
 }
 
-// look sets a charge's decision without charging. It reports whether the charge has to get in line.
-func (c *Charge[K]) look(g *grip[K]) (waits bool) {
-	c.Decision = c.own(g.peek(c.needs()))
+// peek sets a charge's decision without charging. It reports whether the charge has to get in line.
+func (c *Charge[K]) peek(g *grip[K]) (waits bool) {
+	c.Decision = c.withName(g.peek(c.cost()))
 	if c.Spare > 0 && c.Cost > 0 && c.Decision.Allowed && c.Decision.Level > 0 {
 		c.Decision.Level -= c.Spare * 1000 // Spare is not part of the bucket's level
 	}
@@ -270,7 +270,7 @@ func (g *Group[K]) charge(charges []Charge[K], holds []hold[K]) {
 			c.took = c.Place == nil
 		default:
 			d, _ := h.take(c.Cost)
-			c.Decision, c.took = c.own(d), true
+			c.Decision, c.took = c.withName(d), true
 		}
 	}
 }
@@ -294,7 +294,7 @@ func (c *Charge[K]) reserve(h *hold[K]) bool {
 	if ok {
 		c.kept = &r
 	}
-	c.Decision = c.own(r.Decision())
+	c.Decision = c.withName(r.Decision())
 	return ok
 }
 

@@ -112,11 +112,11 @@ func (s *segment[K]) grow(now int64) {
 	s.sweepAll(now)
 	a := s.array
 	full := 4*s.count > 3*a.capacity()
-	if !full && !s.roomy() { // after many changes, the present keys lie far from their lines
+	if !full && !s.hasRoom() { // after many changes, the present keys lie far from their lines
 		s.rebuild(int(a.lines), a.era)
 	}
 	switch {
-	case !full && s.roomy():
+	case !full && s.hasRoom():
 	case a.lines >= s.table.mostLines:
 		s.split()
 	default:
@@ -129,7 +129,7 @@ func (s *segment[K]) grow(now int64) {
 func (s *segment[K]) rebuild(lines int, e *era) {
 	k := s.table
 	a := newArray[K](e, e.layoutAt(k.reading(e.wall)), lines, s.array.shift, k.opts.Keys)
-	m := s.mover()
+	m := s.rehash()
 	s.bound(a)
 	a.owner, s.array, s.count = s, a, 0
 	for m.next() {
@@ -145,8 +145,8 @@ func (s *segment[K]) rebuild(lines int, e *era) {
 func (s *segment[K]) split() {
 	k, e := s.table, s.array.era
 	layout, depth := e.layoutAt(k.reading(e.wall)), s.array.shift+1
-	counts := s.halves()
-	m := s.mover()
+	counts := s.countHalves()
+	m := s.rehash()
 	k.structure.Lock()
 	defer k.structure.Unlock()
 	s.prefix *= 2
@@ -174,8 +174,8 @@ func (s *segment[K]) split() {
 	}
 }
 
-// halves counts the keys of the two halves of a segment.
-func (s *segment[K]) halves() (counts [2]int) {
+// countHalves counts the keys of the two halves of a segment.
+func (s *segment[K]) countHalves() (counts [2]int) {
 	a := s.array
 	for slot := 0; slot < len(a.slots); slot += a.size {
 		if head := atomic.LoadInt64(&a.slots[slot]); head&used != 0 {
@@ -185,9 +185,9 @@ func (s *segment[K]) halves() (counts [2]int) {
 	return counts
 }
 
-// A mover removes the keys from an array one by one, in order. A goroutine that looks for a removed
-// key comes to the segment's lock.
-type mover[K comparable] struct {
+// A rehash removes the keys from an array one by one, in order. A goroutine that looks for a
+// removed key comes to the segment's lock.
+type rehash[K comparable] struct {
 	old    *array[K]
 	from   *segment[K]
 	bounds []int64
@@ -200,15 +200,15 @@ type mover[K comparable] struct {
 	h    uint64
 }
 
-func (s *segment[K]) mover() *mover[K] {
-	return &mover[K]{old: s.array, from: s, bounds: s.bounds, prefix: s.prefix, now: s.table.now()}
+func (s *segment[K]) rehash() *rehash[K] {
+	return &rehash[K]{old: s.array, from: s, bounds: s.bounds, prefix: s.prefix, now: s.table.now()}
 }
 
 // next removes the next key. It reports false at the end.
-func (m *mover[K]) next() bool {
+func (m *rehash[K]) next() bool {
 	a := m.old
 	for ; m.at < len(a.slots); m.at += a.size {
-		head := a.strip(m.at)
+		head := a.takeOut(m.at)
 		if head == 0 {
 			continue
 		}
@@ -222,7 +222,7 @@ func (m *mover[K]) next() bool {
 // put moves the key to another array, and converts its state if the limit or the layout has
 // changed. If the layout has changed, an idle key is evicted instead: the new layout may have no
 // words for its state.
-func (m *mover[K]) put(s *segment[K]) {
+func (m *rehash[K]) put(s *segment[K]) {
 	old, a := m.old, s.array
 	free := m.bounds[m.slot/(old.size*perLine*blockLines)]
 	var state []int64
@@ -269,7 +269,7 @@ func (m *mover[K]) put(s *segment[K]) {
 
 // carry unpacks the state and converts it to the limit of an era. It also returns when the key is
 // idle; for a key that is idle already and may be evicted, that is the beginning of the clock.
-func (m *mover[K]) carry(e *era) (state []int64, free int64) {
+func (m *rehash[K]) carry(e *era) (state []int64, free int64) {
 	state, at := m.old.layout.Unpack(m.from.scratch[:0], m.old.words(m.slot)), m.now
 	if m.old.era != e {
 		state, at = m.old.era.prepared.Convert(state, e.was, e.prepared, e.began), e.began
@@ -333,7 +333,7 @@ type era struct {
 
 // newEra begins an era at a reading of the limit's clock.
 func newEra(p weir.Prepared, now int64) *era {
-	e := &era{prepared: p, wall: p.Wall(), returns: returns(p.Limit()), words: 1, began: now}
+	e := &era{prepared: p, wall: p.Wall(), returns: becomesIdle(p.Limit()), words: 1, began: now}
 	if l := p.Layout(now); l != nil {
 		e.words, e.welcomes, e.largest = l.Words(), l.Fresh(make([]int64, l.Words())), p.Largest()
 		e.layout.Store(l)

@@ -20,14 +20,14 @@ func hashOf[K comparable](seed maphash.Seed, key K, text, loose bool) (h uint64,
 	case text:
 		return maphash.String(seed, any(key).(string)), true
 	case loose:
-		return hashLoose(seed, key)
+		return hashWithTypes(seed, key)
 	}
 	return maphash.Comparable(seed, key), key == key
 }
 
-// hashLoose is hashOf for keys that hold interfaces. maphash hashes the value in an interface
-// without its type, but a map compares the type too. So hashLoose hashes the types as well.
-func hashLoose[K comparable](seed maphash.Seed, key K) (h uint64, ok bool) {
+// hashWithTypes is hashOf for keys that hold interfaces. maphash hashes the value in an interface
+// without its type, but a map compares the type too. So hashWithTypes hashes the types as well.
+func hashWithTypes[K comparable](seed maphash.Seed, key K) (h uint64, ok bool) {
 	defer func() {
 		if recover() != nil { // only comparing or hashing the key can panic here
 			ok = false
@@ -54,7 +54,7 @@ func writeTypes(m *maphash.Hash, v reflect.Value) {
 		maphash.WriteComparable(m, v.Elem().Type())
 		writeTypes(m, v.Elem())
 	case reflect.Array:
-		for i := 0; i < v.Len() && holdsLoose(v.Type()); i++ {
+		for i := 0; i < v.Len() && mayNotHash(v.Type()); i++ {
 			writeTypes(m, v.Index(i))
 		}
 	case reflect.Struct:
@@ -64,16 +64,16 @@ func writeTypes(m *maphash.Hash, v reflect.Value) {
 	}
 }
 
-// holdsLoose reports whether some values of a type cannot be hashed.
-func holdsLoose(t reflect.Type) bool {
+// mayNotHash reports whether some values of a type cannot be hashed.
+func mayNotHash(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Interface:
 		return true
 	case reflect.Array:
-		return holdsLoose(t.Elem())
+		return mayNotHash(t.Elem())
 	case reflect.Struct:
 		for i := range t.NumField() {
-			if holdsLoose(t.Field(i).Type) {
+			if mayNotHash(t.Field(i).Type) {
 				return true
 			}
 		}

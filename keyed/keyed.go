@@ -111,9 +111,9 @@ type Limiter[K comparable] struct {
 
 	shared *Limiter[K] // decides about new keys beyond the ceiling, with Share
 	group  func(K) K
-	text   bool     // K is string
-	loose  bool     // K can hold invalid keys
-	top    *tops[K] // nil without Options.Top
+	text   bool            // K is string
+	loose  bool            // K can hold invalid keys
+	top    *topCounters[K] // nil without Options.Top
 
 	era       atomic.Pointer[era]
 	directory atomic.Pointer[directory[K]]
@@ -186,7 +186,7 @@ func newLimiter[K comparable](l weir.Limit, o Options) (*Limiter[K], error) {
 		clock:  o.Clock,
 		timers: o.Timers,
 		seed:   maphash.MakeSeed(),
-		loose:  holdsLoose(reflect.TypeFor[K]()),
+		loose:  mayNotHash(reflect.TypeFor[K]()),
 		top:    newTops[K](o.Top),
 
 		mostLines: mostLines,
@@ -223,9 +223,9 @@ func newLimiter[K comparable](l weir.Limit, o Options) (*Limiter[K], error) {
 	return k, nil
 }
 
-// returns reports whether a state becomes idle by itself. A limit that starts with less than it
+// becomesIdle reports whether a state becomes idle by itself. A limit that starts with less than it
 // holds does not: a full state, evicted, would start again with less.
-func returns(l weir.Limit) bool {
+func becomesIdle(l weir.Limit) bool {
 	for _, part := range weir.Parts(l) {
 		if p := rules.ParamsOf(part); p != nil && !p.Resets() {
 			return false
@@ -331,14 +331,14 @@ func (k *Limiter[K]) take(key K, h uint64, cost int64, slot int) weir.Decision {
 		return d
 	}
 	if wait, ok := g.makeRoom(); !ok {
-		return g.without(wait, func(s *Limiter[K], key K) weir.Decision { return s.Take(key, cost) })
+		return g.decideWithoutRoom(wait, func(s *Limiter[K], key K) weir.Decision { return s.Take(key, cost) })
 	}
 	d, _ = g.take(cost) // room is reserved
 	return d
 }
 
-// without returns the decision about a new key without room, while its grip is held.
-func (g *grip[K]) without(wait time.Duration, shared func(s *Limiter[K], key K) weir.Decision) weir.Decision {
+// decideWithoutRoom returns the decision about a new key without room, while its grip is held.
+func (g *grip[K]) decideWithoutRoom(wait time.Duration, shared func(s *Limiter[K], key K) weir.Decision) weir.Decision {
 	k := g.k
 	if k.shared == nil {
 		return k.refused(wait)
@@ -394,7 +394,7 @@ func (k *Limiter[K]) TakeAtMost(key K, n int64) (taken int64, d weir.Decision) {
 		return taken, d
 	}
 	if wait, ok := g.makeRoom(); !ok {
-		d = g.without(wait, func(s *Limiter[K], key K) (d weir.Decision) {
+		d = g.decideWithoutRoom(wait, func(s *Limiter[K], key K) (d weir.Decision) {
 			taken, d = s.TakeAtMost(key, n)
 			return d
 		})

@@ -30,7 +30,7 @@ func (k *Limiter[K]) Wait(ctx context.Context, key K, cost int64) (err error) {
 	if k.top != nil {
 		defer func() { k.top.noteWait(key, h, cost, err) }()
 	}
-	x, err := k.pin(key, h, cost)
+	x, err := k.pinEntry(key, h, cost)
 	switch {
 	case errors.Is(err, ErrFull) && k.shared != nil:
 		k.stats.shared.Add(1)
@@ -38,13 +38,13 @@ func (k *Limiter[K]) Wait(ctx context.Context, key K, cost int64) (err error) {
 	case err != nil || x == nil:
 		return err
 	}
-	defer k.unpin(x, key)
+	defer k.unpinEntry(x, key)
 	return x.lim.Wait(ctx, cost)
 }
 
-// pin takes the cost if it may go now. Otherwise it returns the key's entry with a limiter that
-// stays until unpin.
-func (k *Limiter[K]) pin(key K, h uint64, cost int64) (*entry[K], error) {
+// pinEntry takes the cost if it may go now. Otherwise it returns the key's entry with a limiter
+// that stays until unpinEntry.
+func (k *Limiter[K]) pinEntry(key K, h uint64, cost int64) (*entry[K], error) {
 	g := k.grip(key, h)
 	defer g.release()
 	d, ok := g.take(cost)
@@ -79,12 +79,12 @@ func (g *grip[K]) promoted() (*entry[K], bool) {
 	return g.promote()
 }
 
-func (k *Limiter[K]) unpin(x *entry[K], key K) {
+func (k *Limiter[K]) unpinEntry(x *entry[K], key K) {
 	g := k.grip(key, x.h)
 	defer g.release()
 	x.pins--
 	if !x.gone {
-		g.freer() // a caller that gave up the wait may have made the key idle sooner than expected
+		g.extendBound() // a caller that gave up the wait may have made the key idle sooner than expected
 	}
 }
 
@@ -112,7 +112,7 @@ func (g *grip[K]) join(cost int64, maxDelay time.Duration) (*weir.Place, weir.De
 	if !ok {
 		if wait, ok := g.makeRoom(); !ok {
 			var place *weir.Place
-			d = g.without(wait, func(s *Limiter[K], key K) (d weir.Decision) {
+			d = g.decideWithoutRoom(wait, func(s *Limiter[K], key K) (d weir.Decision) {
 				place, d = s.Join(key, cost, maxDelay)
 				return d
 			})
@@ -165,7 +165,7 @@ func (g *grip[K]) reserve(cost int64, maxDelay time.Duration) (Reservation[K], b
 			return Reservation[K]{decision: d}, false
 		}
 		// Settle may charge the key
-		r := Reservation[K]{decision: d, k: k, x: &entry[K]{h: g.h, gone: true}, key: g.key, mark: k.mark()}
+		r := Reservation[K]{decision: d, k: k, x: &entry[K]{h: g.h, gone: true}, key: g.key, mark: k.claimMark()}
 		if fixed {
 			// Settle never charges a key with a fixed decision, like an exempt one
 			r.cost = math.MaxInt64
@@ -176,7 +176,7 @@ func (g *grip[K]) reserve(cost int64, maxDelay time.Duration) (Reservation[K], b
 	if !ok {
 		if wait, ok := g.makeRoom(); !ok {
 			var r Reservation[K]
-			r.decision = g.without(wait, func(s *Limiter[K], key K) weir.Decision {
+			r.decision = g.decideWithoutRoom(wait, func(s *Limiter[K], key K) weir.Decision {
 				r, ok = s.Reserve(key, cost, maxDelay)
 				return r.decision
 			})
@@ -190,7 +190,7 @@ func (g *grip[K]) reserve(cost int64, maxDelay time.Duration) (Reservation[K], b
 	if !ok {
 		return Reservation[K]{decision: r.Decision()}, false
 	}
-	return Reservation[K]{r: r, decision: r.Decision(), k: k, x: x, key: g.key, mark: k.mark(), cost: cost}, true
+	return Reservation[K]{r: r, decision: r.Decision(), k: k, x: x, key: g.key, mark: k.claimMark(), cost: cost}, true
 }
 
 // joinKept is Join for a charge that may be given back after its turn. There must be room for the
@@ -208,11 +208,11 @@ func (g *grip[K]) joinKept(cost int64) (Reservation[K], bool) {
 	if place == nil {
 		return Reservation[K]{decision: d}, false
 	}
-	return Reservation[K]{decision: d, k: k, x: x, key: g.key, mark: k.mark(), cost: cost, place: place}, true
+	return Reservation[K]{decision: d, k: k, x: x, key: g.key, mark: k.claimMark(), cost: cost, place: place}, true
 }
 
-// mark returns a mark that can be claimed once.
-func (k *Limiter[K]) mark() claim.Mark {
+// claimMark returns a mark that can be claimed once.
+func (k *Limiter[K]) claimMark() claim.Mark {
 	k.marking.Lock()
 	defer k.marking.Unlock()
 	return k.marks.Next()
@@ -247,7 +247,7 @@ func (r Reservation[K]) Settle(actual int64) {
 		} else {
 			r.r.Settle(actual)
 		}
-		g.freer() // the key may be idle sooner than expected
+		g.extendBound() // the key may be idle sooner than expected
 		return
 	}
 	if actual <= r.cost {

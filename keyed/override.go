@@ -61,7 +61,7 @@ func (k *Limiter[K]) Override(key K, o Override) error {
 	if o.For > 0 {
 		x.over.until = later(k.clock(), o.For)
 	}
-	g.freer()
+	g.extendBound()
 	return nil
 }
 
@@ -105,7 +105,7 @@ func (g *grip[K]) lift() {
 	if err := x.lim.SetLimit(g.prepared().Limit()); err != nil {
 		panic(err) // cannot fail: the limit is in force
 	}
-	g.freer()
+	g.extendBound()
 }
 
 // expire ends an override that has expired.

@@ -74,10 +74,10 @@ func (k *Limiter[K]) makeRoom(now int64) (wait time.Duration, ok bool) {
 		if !f.evicts {
 			most = mostLooks
 		}
-		for f.tries < most && !f.look() {
+		for f.tries < most && !f.searchBlock() {
 		}
 		if f.restore(); f.gone == 0 && f.evicts {
-			f.settle()
+			f.evictBest()
 		}
 		switch {
 		case f.gone > 0:
@@ -97,7 +97,7 @@ type finder[K comparable] struct {
 	gone   int   // how many keys were evicted
 	first  int64 // when the first key seen is idle
 	tries  int   // how many blocks without an idle key were searched
-	raised []raised[K]
+	raised []raisedBound[K]
 	best   candidate[K] // the least restricted key seen
 }
 
@@ -109,16 +109,16 @@ type candidate[K comparable] struct {
 	free int64
 }
 
-// raised is a block whose first key cannot be evicted, as callers wait for it. While the finder
-// looks for another key, the block's bound is that of its first key that can be evicted.
-type raised[K comparable] struct {
+// raisedBound is a block whose first key cannot be evicted, as callers wait for it. While the
+// finder looks for another key, the block's bound is that of its first key that can be evicted.
+type raisedBound[K comparable] struct {
 	s     *segment[K]
 	block int
 	bound int64
 }
 
-// look searches the block with the least bound. It reports whether the search is over.
-func (f *finder[K]) look() bool {
+// searchBlock searches the block with the least bound. It reports whether the search is over.
+func (f *finder[K]) searchBlock() bool {
 	s, first := f.k.soonest()
 	if s == nil {
 		return true
@@ -147,7 +147,7 @@ func (f *finder[K]) look() bool {
 	case !f.evicts:
 		return true
 	case c.idle > known:
-		f.raised = append(f.raised, raised[K]{s, b, known})
+		f.raised = append(f.raised, raisedBound[K]{s, b, known})
 		s.set(b, c.idle)
 		return false
 	}
@@ -158,15 +158,15 @@ func (f *finder[K]) look() bool {
 
 // evictLimited evicts a limited key, and counts it.
 func (f *finder[K]) evictLimited(s *segment[K], slot int) {
-	if head, ok := s.array.seize(slot); ok {
+	if head, ok := s.array.lockUsed(slot); ok {
 		s.drop(slot, head)
 		f.k.stats.evictedFull.Add(1)
 		f.gone = 1
 	}
 }
 
-// settle evicts the best candidate, after the search was given up.
-func (f *finder[K]) settle() {
+// evictBest evicts the best candidate, after the search was given up.
+func (f *finder[K]) evictBest() {
 	if s := f.best.s; s != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()

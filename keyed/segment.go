@@ -178,21 +178,21 @@ func (s *segment[K]) drop(slot int, head int64) {
 	s.table.count.Add(-1)
 }
 
-// A census is the result of a sweep: how many keys were evicted, when the first and the second of
-// the others are idle, and the first key that can be evicted while limited, with its slot.
-type census struct {
+// An occupancy is the result of a sweep: how many keys were evicted, when the first and the second
+// of the others are idle, and the first key that can be evicted while limited, with its slot.
+type occupancy struct {
 	gone                int
 	least, second, idle int64
 	slot                int
 }
 
 // sweep evicts the idle keys of a block, and finds out when the next key will be idle.
-func (s *segment[K]) sweep(block int, now int64) census {
+func (s *segment[K]) sweep(block int, now int64) occupancy {
 	a := s.array
 	width := blockLines * perLine * a.size
-	c := census{least: math.MaxInt64, second: math.MaxInt64, idle: math.MaxInt64, slot: -1}
+	c := occupancy{least: math.MaxInt64, second: math.MaxInt64, idle: math.MaxInt64, slot: -1}
 	for slot := block * width; slot < min((block+1)*width, len(a.slots)); slot += a.size {
-		head, ok := a.seize(slot)
+		head, ok := a.lockUsed(slot)
 		if !ok {
 			continue
 		}
@@ -225,10 +225,10 @@ func (s *segment[K]) sweepAll(now int64) {
 	}
 }
 
-// roomy reports whether the array has room for another key. Keys that lie far from their lines
+// hasRoom reports whether the array has room for another key. Keys that lie far from their lines
 // enlarge it, unless it is half empty: then their hashes cluster, and a larger array would not
 // help.
-func (s *segment[K]) roomy() bool {
+func (s *segment[K]) hasRoom() bool {
 	room := s.array.capacity()
 	return 20*(s.count+1) <= 17*room && (s.array.far.Load() <= maxFar || 2*s.count <= room)
 }

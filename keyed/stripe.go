@@ -104,11 +104,11 @@ func (s *stripe[K]) room() bool {
 	return s.c.count.Load() < int64(s.c.opts.MaxKeys)
 }
 
-// takes reports whether a key without a state would need one for a cost.
-func (s *stripe[K]) takes(cost int64) bool { return cost > 0 && cost <= s.limit.Limit }
+// fits reports whether a key without a state would need one for a cost.
+func (s *stripe[K]) fits(cost int64) bool { return cost > 0 && cost <= s.limit.Limit }
 
-// fresh is the decision about a key without a state.
-func (s *stripe[K]) fresh(cost int64) weir.Decision {
+// unusedDecision is the decision about a key without a state.
+func (s *stripe[K]) unusedDecision(cost int64) weir.Decision {
 	d := weir.Decision{Allowed: cost >= 0 && cost <= s.limit.Limit, Limit: s.limit.Limit, Remaining: s.limit.Limit, By: s.c.opts.Name}
 	if !d.Allowed {
 		d.RetryAfter = weir.Never
@@ -129,19 +129,19 @@ func (s *stripe[K]) refused() weir.Decision {
 	return s.full()
 }
 
-// call takes a place if one is free now. Otherwise it returns the key's state, which stays until
+// enter takes a place if one is free now. Otherwise it returns the key's state, which stays until
 // back is called.
-func (s *stripe[K]) call(key K, cost int64) (x *state[K], h Hold[K], err error) {
+func (s *stripe[K]) enter(key K, cost int64) (x *state[K], h Hold[K], err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.keys[key] == nil && !s.takes(cost) {
-		return nil, h, &weir.LimitedError{Decision: s.fresh(cost)}
+	if s.keys[key] == nil && !s.fits(cost) {
+		return nil, h, &weir.LimitedError{Decision: s.unusedDecision(cost)}
 	}
 	if x = s.open(key); x == nil {
 		s.c.refused.Add(1)
 		return nil, h, ErrFull
 	}
-	h, d := x.try(cost)
+	h, d := x.tryEnter(cost)
 	if d.Allowed {
 		return nil, h, nil
 	}
@@ -149,8 +149,8 @@ func (s *stripe[K]) call(key K, cost int64) (x *state[K], h Hold[K], err error) 
 	return x, h, nil
 }
 
-// back ends what call began. If a place is held, it records the expiry.
-func (s *stripe[K]) back(x *state[K], held bool) {
+// leave ends what enter began. If a place is held, it records the expiry.
+func (s *stripe[K]) leave(x *state[K], held bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x.calls--
@@ -160,7 +160,7 @@ func (s *stripe[K]) back(x *state[K], held bool) {
 	s.settle(x)
 }
 
-func (x *state[K]) try(cost int64) (h Hold[K], d weir.Decision) {
+func (x *state[K]) tryEnter(cost int64) (h Hold[K], d weir.Decision) {
 	if h.held, d = x.lim.TryEnterCost(cost); d.Allowed && cost > 0 {
 		h.x = x
 		x.note()

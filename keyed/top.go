@@ -16,17 +16,17 @@ type Top[K comparable] struct {
 	Count, Error uint64
 }
 
-// tops finds the heaviest and most limited keys. It is separate from the states, so it also knows
-// keys that were evicted long ago.
-type tops[K comparable] struct {
+// topCounters finds the heaviest and most limited keys. It is separate from the states, so it also
+// knows keys that were evicted long ago.
+type topCounters[K comparable] struct {
 	heaviest, limited *topk.Sketch[K]
 }
 
-func newTops[K comparable](counters int) *tops[K] {
+func newTops[K comparable](counters int) *topCounters[K] {
 	if counters == 0 {
 		return nil
 	}
-	return &tops[K]{topk.New[K](counters), topk.New[K](counters)}
+	return &topCounters[K]{topk.New[K](counters), topk.New[K](counters)}
 }
 
 // validateTop returns an error if Options.Top is invalid.
@@ -38,21 +38,21 @@ func (o Options) validateTop() error {
 }
 
 // note counts a decision.
-func (t *tops[K]) note(key K, h uint64, cost int64, allowed bool) {
+func (t *topCounters[K]) note(key K, h uint64, cost int64, allowed bool) {
 	if s, weight := t.pick(cost, allowed); s != nil {
 		s.Add(key, h, weight)
 	}
 }
 
 // noteText is note for a key in a buffer. It copies the key only if the key gets a counter.
-func noteText(t *tops[string], view string, h uint64, cost int64, allowed bool) {
+func noteText(t *topCounters[string], view string, h uint64, cost int64, allowed bool) {
 	if s, weight := t.pick(cost, allowed); s != nil && !s.AddKnown(view, h, weight) {
 		s.Add(strings.Clone(view), h, weight)
 	}
 }
 
 // pick returns the sketch that counts a decision, and the amount; none for an admitted cost of 0.
-func (t *tops[K]) pick(cost int64, allowed bool) (*topk.Sketch[K], uint64) {
+func (t *topCounters[K]) pick(cost int64, allowed bool) (*topk.Sketch[K], uint64) {
 	switch {
 	case !allowed:
 		return t.limited, 1
@@ -63,7 +63,7 @@ func (t *tops[K]) pick(cost int64, allowed bool) (*topk.Sketch[K], uint64) {
 }
 
 // noteWait counts how a wait ended. A wait that was given up does not count.
-func (t *tops[K]) noteWait(key K, h uint64, cost int64, err error) {
+func (t *topCounters[K]) noteWait(key K, h uint64, cost int64, err error) {
 	if err == nil || errors.Is(err, weir.ErrLimited) {
 		t.note(key, h, cost, err == nil)
 	}
@@ -80,7 +80,7 @@ func (k *Limiter[K]) Heaviest(n int) []Top[K] {
 	if k.top == nil {
 		return nil
 	}
-	return listed(k.top.heaviest, n)
+	return topOf(k.top.heaviest, n)
 }
 
 // MostLimited returns at most n of the keys that were refused most often, as Heaviest does. Each
@@ -89,10 +89,10 @@ func (k *Limiter[K]) MostLimited(n int) []Top[K] {
 	if k.top == nil {
 		return nil
 	}
-	return listed(k.top.limited, n)
+	return topOf(k.top.limited, n)
 }
 
-func listed[K comparable](s *topk.Sketch[K], n int) []Top[K] {
+func topOf[K comparable](s *topk.Sketch[K], n int) []Top[K] {
 	counted := s.Heaviest(n)
 	list := make([]Top[K], len(counted))
 	for i, c := range counted {

@@ -15,7 +15,7 @@ func (k *Limiter[K]) Fingerprint(key K) (uint64, bool) { return k.hash(key) }
 // runs. A key that comes or goes meanwhile may be left out, and no key comes twice.
 func (k *Limiter[K]) All() iter.Seq2[uint64, weir.Decision] {
 	return func(yield func(uint64, weir.Decision) bool) {
-		k.visit(func(v seen[K]) bool { return yield(v.h, v.d) })
+		k.visit(func(v visited[K]) bool { return yield(v.h, v.d) })
 	}
 }
 
@@ -23,13 +23,13 @@ func (k *Limiter[K]) All() iter.Seq2[uint64, weir.Decision] {
 func (k *Limiter[K]) Keys() iter.Seq2[K, weir.Decision] {
 	return func(yield func(K, weir.Decision) bool) {
 		if k.opts.Keys {
-			k.visit(func(v seen[K]) bool { return yield(v.key, v.d) })
+			k.visit(func(v visited[K]) bool { return yield(v.key, v.d) })
 		}
 	}
 }
 
-// seen is a key of the table.
-type seen[K comparable] struct {
+// visited is a key of the table.
+type visited[K comparable] struct {
 	h   uint64
 	key K
 	d   weir.Decision
@@ -37,8 +37,8 @@ type seen[K comparable] struct {
 
 // visit goes through the table in the order of the hashes. A segment that is split meanwhile
 // becomes two that are visited one after the other.
-func (k *Limiter[K]) visit(yield func(seen[K]) bool) {
-	var copied []seen[K]
+func (k *Limiter[K]) visit(yield func(visited[K]) bool) {
+	var copied []visited[K]
 	for h := uint64(0); ; {
 		s := k.lockSegment(h)
 		copied = s.copy(copied[:0])
@@ -56,15 +56,15 @@ func (k *Limiter[K]) visit(yield func(seen[K]) bool) {
 }
 
 // copy appends the keys of a segment.
-func (s *segment[K]) copy(to []seen[K]) []seen[K] {
+func (s *segment[K]) copy(to []visited[K]) []visited[K] {
 	a := s.array
 	g := grip[K]{k: s.table, s: s, now: s.table.reading(a.era.wall)}
 	for g.slot = 0; g.slot < len(a.slots); g.slot += a.size {
 		var ok bool
-		if g.head, ok = a.seize(g.slot); !ok {
+		if g.head, ok = a.lockUsed(g.slot); !ok {
 			continue
 		}
-		v := seen[K]{h: a.hash(g.slot, g.head, s.prefix), d: g.peek(0)}
+		v := visited[K]{h: a.hash(g.slot, g.head, s.prefix), d: g.peek(0)}
 		if a.keys != nil {
 			v.key = a.keys[g.slot/a.size]
 		}
@@ -101,7 +101,7 @@ func (k *Limiter[K]) Reset(key K) bool {
 		if over.Limit != nil {
 			_ = x.lim.SetLimit(over.Limit) // cannot fail: the limit was in force
 		}
-		g.freer()
+		g.extendBound()
 	}
 	return true
 }
