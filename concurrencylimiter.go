@@ -72,7 +72,7 @@ func NewConcurrency(l Concurrency, opts ...Option) (*ConcurrencyLimiter, error) 
 		numbers: l,
 		reading: math.MinInt64,
 		latest:  math.MinInt64,
-		timing:  idle,
+		timing:  timerOff,
 	}
 	c.limit.Store(l.Limit)
 	c.word.Store(uint64(origin+l.Limit) << freeShift)
@@ -103,7 +103,7 @@ func (l *ConcurrencyLimiter) EnterCost(ctx context.Context, cost int64) (Hold, e
 		return Hold{}, err
 	}
 	if cost > 0 {
-		if h, _, ok := l.grab(cost, busy); ok {
+		if h, _, ok := l.takeByWord(cost, busy); ok {
 			return h, nil
 		}
 	}
@@ -130,9 +130,9 @@ func (l *ConcurrencyLimiter) TryEnterCost(cost int64) (h Hold, d Decision) {
 // costs as much as deciding.
 func (l *ConcurrencyLimiter) try(d *Decision, cost int64) Hold {
 	if cost > 0 {
-		h, w, ok := l.grab(cost, busy)
+		h, w, ok := l.takeByWord(cost, busy)
 		if d.Allowed = ok; ok || w&busy == 0 {
-			d.By, d.Limit, d.Remaining = l.name, l.limit.Load(), max(freeOf(w), 0)
+			d.By, d.Limit, d.Remaining = l.name, l.limit.Load(), max(freeIn(w), 0)
 			if !ok {
 				d.RetryAfter = Never
 			}
@@ -153,7 +153,7 @@ func (l *ConcurrencyLimiter) tryLocked(d *Decision, cost int64) (h Hold) {
 	defer l.leave(now)
 	free := int64(0)
 	if d.Allowed = cost == 0; cost > 0 {
-		h, free, d.Allowed = l.give(now, cost)
+		h, free, d.Allowed = l.takePlace(now, cost)
 	} else {
 		free = l.free()
 	}
@@ -200,7 +200,7 @@ func (l *ConcurrencyLimiter) wait(ctx context.Context, cost int64) (Hold, error)
 	if cost == 0 {
 		return Hold{}, nil
 	}
-	w, h, err := l.getInLine(cost)
+	w, h, err := l.joinQueue(cost)
 	if w == nil {
 		return h, err
 	}
@@ -215,13 +215,13 @@ func (l *ConcurrencyLimiter) wait(ctx context.Context, cost int64) (Hold, error)
 	return l.finish(w, err)
 }
 
-// getInLine takes a place at once, or puts an entrant in the queue, or refuses.
-func (l *ConcurrencyLimiter) getInLine(cost int64) (*entrant, Hold, error) {
+// joinQueue takes a place at once, or puts an entrant in the queue, or refuses.
+func (l *ConcurrencyLimiter) joinQueue(cost int64) (*entrant, Hold, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.enter()
 	defer l.leave(now)
-	h, free, ok := l.give(now, cost)
+	h, free, ok := l.takePlace(now, cost)
 	if ok {
 		return nil, h, nil
 	}
@@ -384,7 +384,7 @@ func (l *ConcurrencyLimiter) nextFence(now int64) int64 {
 
 // free returns how much is free now. While the caller holds the lock and the word is busy, others
 // can only increase it.
-func (l *ConcurrencyLimiter) free() int64 { return freeOf(l.word.Load()) }
+func (l *ConcurrencyLimiter) free() int64 { return freeIn(l.word.Load()) }
 
 // enter begins a critical section under the lock: it sends all other callers to the lock, and takes
 // back the places of expired holds. It reads the clock only if something can expire.
@@ -395,7 +395,7 @@ func (l *ConcurrencyLimiter) enter() (now int64) {
 	}
 	now = l.now()
 	for r := l.expiring.Due(now); r != nil; r = l.expiring.Due(now) {
-		l.forget(r)
+		l.removeExpiring(r)
 		r.life.Add(1)
 		l.counts.Expired++
 		l.release(r)
@@ -408,7 +408,7 @@ func (l *ConcurrencyLimiter) enter() (now int64) {
 // expires, other callers may use the lock-free path again.
 func (l *ConcurrencyLimiter) leave(now int64) {
 	l.admit(now)
-	due := int64(idle)
+	due := int64(timerOff)
 	if next, expiry := l.expiring.First(); next != nil && expiry != endless && l.queue.waiters.Len() > 0 {
 		due = expiry
 	}
@@ -420,8 +420,8 @@ func (l *ConcurrencyLimiter) leave(now int64) {
 	}
 }
 
-// refresh serves the waiters after a place was given back.
-func (l *ConcurrencyLimiter) refresh() {
+// serveQueue serves the waiters after a place was given back.
+func (l *ConcurrencyLimiter) serveQueue() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.leave(l.enter())
@@ -439,9 +439,9 @@ func (l *ConcurrencyLimiter) admit(now int64) {
 	}
 }
 
-// give takes a place for a new caller, unless others wait. It returns what is free afterwards; on a
-// refusal, what was not enough.
-func (l *ConcurrencyLimiter) give(now, cost int64) (h Hold, free int64, ok bool) {
+// takePlace takes a place for a new caller, unless others wait. It returns what is free afterwards;
+// on a refusal, what was not enough.
+func (l *ConcurrencyLimiter) takePlace(now, cost int64) (h Hold, free int64, ok bool) {
 	if l.queue.waiters.Len() > 0 {
 		return h, l.free(), false
 	}
@@ -450,8 +450,8 @@ func (l *ConcurrencyLimiter) give(now, cost int64) (h Hold, free int64, ok bool)
 
 // hold takes a place. With a MaxHold, the hold expires.
 func (l *ConcurrencyLimiter) hold(now, cost int64) (h Hold, free int64, ok bool) {
-	h, w, ok := l.grab(cost, 0)
-	if free = freeOf(w); !ok || l.numbers.MaxHold == 0 {
+	h, w, ok := l.takeByWord(cost, 0)
+	if free = freeIn(w); !ok || l.numbers.MaxHold == 0 {
 		return h, free, ok
 	}
 	h.fence = l.nextFence(now)
@@ -462,8 +462,8 @@ func (l *ConcurrencyLimiter) hold(now, cost int64) (h Hold, free int64, ok bool)
 	return h, free, true
 }
 
-// forget removes a holder from expiring.
-func (l *ConcurrencyLimiter) forget(r *holder) {
+// removeExpiring removes a holder from expiring.
+func (l *ConcurrencyLimiter) removeExpiring(r *holder) {
 	l.expiring.Remove(&r.expiry)
 	if l.returns -= r.cost; l.expiring.Len() == 0 {
 		l.latest = math.MinInt64
@@ -485,7 +485,7 @@ func (l *ConcurrencyLimiter) setTimer(now, due int64) {
 	}
 	l.timing = due
 	switch d := time.Duration(rules.Until(due, now)); {
-	case due == idle:
+	case due == timerOff:
 		l.timer.Stop()
 	case l.timer == nil:
 		l.timer = l.after(d, l.wake)
@@ -497,6 +497,6 @@ func (l *ConcurrencyLimiter) setTimer(now, due int64) {
 func (l *ConcurrencyLimiter) wake() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.timing = idle
+	l.timing = timerOff
 	l.leave(l.enter())
 }

@@ -16,8 +16,8 @@ import (
 // what was read. A deadline may be moved during a wait. Close ends all waits with net.ErrClosed.
 func NewConn(c net.Conn, read, write *Limiter) net.Conn {
 	limited := &conn{Conn: c, closed: make(chan struct{})}
-	limited.in = side{c: limited, l: read, busy: make(chan struct{}, 1), past: newDeadline()}
-	limited.out = side{c: limited, l: write, busy: make(chan struct{}, 1), past: newDeadline()}
+	limited.in = direction{c: limited, l: read, busy: make(chan struct{}, 1), past: newDeadline()}
+	limited.out = direction{c: limited, l: write, busy: make(chan struct{}, 1), past: newDeadline()}
 	limited.src = reader{src: c, l: read, pay: limited.in.pay, ended: limited.in.ended}
 	limited.dst = writer{dst: c, l: write, pay: limited.out.pay}
 	return limited
@@ -25,15 +25,15 @@ func NewConn(c net.Conn, read, write *Limiter) net.Conn {
 
 type conn struct {
 	net.Conn
-	in, out side
+	in, out direction
 	src     reader // used only by the goroutine that holds in.busy
 	dst     writer // used only by the goroutine that holds out.busy
 	once    sync.Once
 	closed  chan struct{}
 }
 
-// side is one direction of a conn.
-type side struct {
+// direction is one direction of a conn.
+type direction struct {
 	c    *conn
 	l    *Limiter
 	busy chan struct{} // holds one token while a goroutine reads or writes
@@ -93,7 +93,7 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 }
 
 // begin waits until no other goroutine reads, or writes.
-func (s *side) begin() error {
+func (s *direction) begin() error {
 	select {
 	case s.busy <- struct{}{}:
 		if err := s.ended(); err != nil {
@@ -108,10 +108,10 @@ func (s *side) begin() error {
 	}
 }
 
-func (s *side) end() { <-s.busy }
+func (s *direction) end() { <-s.busy }
 
 // ended returns the reason to stop, if there is one.
-func (s *side) ended() error {
+func (s *direction) ended() error {
 	select {
 	case <-s.c.closed:
 		return net.ErrClosed
@@ -123,7 +123,7 @@ func (s *side) ended() error {
 }
 
 // pay waits until n bytes may go. It follows a deadline that is moved during the wait.
-func (s *side) pay(n int64) error {
+func (s *direction) pay(n int64) error {
 	if err := s.ended(); err != nil {
 		return err
 	}

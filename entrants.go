@@ -23,7 +23,7 @@ type entrant struct {
 	ready chan struct{} // holds one token once the state is not inLine
 	cost  int64
 	hold  Hold // set once the waiter was served
-	state waiting
+	state waiterState
 }
 
 // entrant returns an entrant, a spare one if there is one.
@@ -52,7 +52,7 @@ func (q *entrants) join(w *entrant) {
 }
 
 // remove removes an entrant, sets its state and wakes its goroutine.
-func (q *entrants) remove(w *entrant, state waiting) {
+func (q *entrants) remove(w *entrant, state waiterState) {
 	q.waiters.Remove(&w.node)
 	q.cost -= uint64(w.cost)
 	if q.waiters.Len() == 0 {

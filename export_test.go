@@ -12,7 +12,7 @@ func StateOf(l *Limiter) (z *big.Rat) {
 	defer l.mu.Unlock()
 	l.unpublish()
 	defer func() {
-		if l.line.waiters.Len() == 0 && l.memory == nil {
+		if l.queue.waiters.Len() == 0 && l.memory == nil {
 			l.publish(l.now())
 		}
 	}()

@@ -41,7 +41,7 @@ func (l *Limiter) decide(d *Decision, cost int64, charge bool) {
 		return
 	}
 	if f.Odd(cost) {
-		l.decideOdd(d, cost, charge)
+		l.decideInvalidCost(d, cost, charge)
 		return
 	}
 	var now int64 // l.now(), which the compiler does not inline
@@ -80,9 +80,9 @@ func (l *Limiter) decide(d *Decision, cost int64, charge bool) {
 	}
 }
 
-// decideOdd is decide for a cost that is never charged: 0, below 0 or above the capacity. Rules
-// that allow debt are an exception: they may charge a cost above the capacity.
-func (l *Limiter) decideOdd(d *Decision, cost int64, charge bool) {
+// decideInvalidCost is decide for a cost that is never charged: 0, below 0 or above the capacity.
+// Rules that allow debt are an exception: they may charge a cost above the capacity.
+func (l *Limiter) decideInvalidCost(d *Decision, cost int64, charge bool) {
 	if f := l.fast.Load(); cost > 0 && f != nil && f.AllowsDebt() {
 		l.decideLocked(d, cost, charge)
 		return

@@ -32,19 +32,19 @@ type Group struct {
 
 	mu       sync.Mutex // taken before the limiters' locks
 	readings []int64    // the clock of each limiter in locks
-	line     members
+	queue    members
 }
 
 // NewGroup returns a group of limiters. Costs are given in the same order. A nil limiter is
 // skipped. A limiter that is listed twice is charged in order: its second cost is evaluated after
 // its first.
 func NewGroup(limiters ...*Limiter) *Group {
-	g := &Group{limiters: slices.Clone(limiters), line: members{wake: make(chan struct{}, 1), ahead: make([]uint64, len(limiters))}}
+	g := &Group{limiters: slices.Clone(limiters), queue: members{wake: make(chan struct{}, 1), ahead: make([]uint64, len(limiters))}}
 	g.locks = slices.DeleteFunc(slices.Clone(limiters), func(l *Limiter) bool { return l == nil })
-	asked := len(g.locks)
+	given := len(g.locks)
 	slices.SortFunc(g.locks, func(a, b *Limiter) int { return cmp.Compare(a.serial, b.serial) })
 	g.locks = slices.Compact(g.locks)
-	g.twice = len(g.locks) < asked
+	g.twice = len(g.locks) < given
 	g.readings = make([]int64, len(g.locks))
 	return g
 }
@@ -59,14 +59,14 @@ func NewGroup(limiters ...*Limiter) *Group {
 func (g *Group) Take(costs ...int64) Decision {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.decide(costs, true, g.line.ahead)
+	return g.decide(costs, true, g.queue.ahead)
 }
 
 // Peek returns the decision that Take would return, and charges nothing.
 func (g *Group) Peek(costs ...int64) Decision {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.decide(costs, false, g.line.ahead)
+	return g.decide(costs, false, g.queue.ahead)
 }
 
 // decide evaluates all limiters behind the waiters, whose costs are ahead; nil for no waiters.
@@ -93,11 +93,11 @@ func (g *Group) decide(costs []int64, charge bool, ahead []uint64) (d Decision) 
 
 // all evaluates each limiter, and returns the group's decision.
 func (g *Group) all(costs []int64, ahead []uint64, charge bool) Decision {
-	d, asked := Decision{Allowed: true}, false
+	d, evaluated := Decision{Allowed: true}, false
 	for i, l := range g.limiters {
 		if l != nil {
-			g.ask(&d, asked, i, costs, ahead, charge)
-			asked = true
+			g.evaluate(&d, evaluated, i, costs, ahead, charge)
+			evaluated = true
 		}
 	}
 	return d
@@ -143,11 +143,12 @@ func (g *Group) inOrder(costs []int64, charge bool, ahead []uint64) (d Decision)
 	return d
 }
 
-// ask evaluates one limiter and merges its decision into the group's. asked is false for the first.
-func (g *Group) ask(d *Decision, asked bool, i int, costs []int64, ahead []uint64, charge bool) {
+// evaluate evaluates one limiter and merges its decision into the group's. evaluated is false for
+// the first.
+func (g *Group) evaluate(d *Decision, evaluated bool, i int, costs []int64, ahead []uint64, charge bool) {
 	l, cost := g.limiters[i], costs[i]
 	now := g.reading(l)
-	o := l.line.others(now)
+	o := l.queue.aheadOf(now)
 	if ahead != nil {
 		o.Cost += min(ahead[i], math.MaxUint64-o.Cost)
 	}
@@ -159,7 +160,7 @@ func (g *Group) ask(d *Decision, asked bool, i int, costs []int64, ahead []uint6
 	}
 	one := l.era.decision(v)
 	switch {
-	case !asked,
+	case !evaluated,
 		d.Allowed && (!one.Allowed || one.Remaining < d.Remaining),
 		!d.Allowed && !one.Allowed && rules.Longest(int64(one.RetryAfter), int64(d.RetryAfter)) != int64(d.RetryAfter):
 		*d = one
@@ -189,7 +190,7 @@ func (g *Group) Wait(ctx context.Context, costs ...int64) error {
 			return ErrCost
 		}
 	}
-	m, err := g.getInLine(ctx, costs)
+	m, err := g.joinQueue(ctx, costs)
 	if m == nil {
 		return err
 	}
@@ -199,18 +200,18 @@ func (g *Group) Wait(ctx context.Context, costs ...int64) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return g.goFirst(ctx, m)
+	return g.waitAsFirst(ctx, m)
 }
 
-// getInLine charges at once and returns nil, nil; or refuses; or takes the last place in the queue.
-func (g *Group) getInLine(ctx context.Context, costs []int64) (*member, error) {
+// joinQueue charges at once and returns nil, nil; or refuses; or takes the last place in the queue.
+func (g *Group) joinQueue(ctx context.Context, costs []int64) (*member, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	d := g.decide(costs, true, g.line.ahead)
+	d := g.decide(costs, true, g.queue.ahead)
 	switch deadline, ok := ctx.Deadline(); {
 	case d.Allowed:
 		return nil, nil
-	case d.RetryAfter == Never || !g.line.hasRoom(costs):
+	case d.RetryAfter == Never || !g.queue.hasRoom(costs):
 		d.RetryAfter = Never
 		return nil, &LimitedError{Decision: d}
 	case ok:
@@ -220,17 +221,17 @@ func (g *Group) getInLine(ctx context.Context, costs []int64) (*member, error) {
 		}
 	}
 	m := &member{costs: slices.Clone(costs), first: make(chan struct{}, 1)}
-	if g.line.join(m); g.line.waiting.Len() == 1 {
+	if g.queue.join(m); g.queue.waiting.Len() == 1 {
 		for _, l := range g.locks {
-			l.listen(g.line.wake)
+			l.addListener(g.queue.wake)
 		}
 	}
 	return m, nil
 }
 
-// goFirst waits until the first waiter may go. It sleeps for RetryAfter, and wakes early if one of
-// the limiters gives something back.
-func (g *Group) goFirst(ctx context.Context, m *member) error {
+// waitAsFirst waits until the first waiter may go. It sleeps for RetryAfter, and wakes early if one
+// of the limiters gives something back.
+func (g *Group) waitAsFirst(ctx context.Context, m *member) error {
 	var timer Timer
 	for {
 		g.mu.Lock()
@@ -242,13 +243,13 @@ func (g *Group) goFirst(ctx context.Context, m *member) error {
 		case d.RetryAfter == Never:
 			return &LimitedError{Decision: d}
 		case timer == nil:
-			timer = g.locks[0].after(d.RetryAfter, g.line.ring)
+			timer = g.locks[0].after(d.RetryAfter, g.queue.signalFirst)
 			defer timer.Stop()
 		default:
 			timer.Reset(d.RetryAfter)
 		}
 		select {
-		case <-g.line.wake:
+		case <-g.queue.wake:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -259,9 +260,9 @@ func (g *Group) goFirst(ctx context.Context, m *member) error {
 func (g *Group) leave(m *member) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.line.remove(m); g.line.waiting.Len() == 0 {
+	if g.queue.remove(m); g.queue.waiting.Len() == 0 {
 		for _, l := range g.locks {
-			l.unlisten(g.line.wake)
+			l.removeListener(g.queue.wake)
 		}
 	}
 }
@@ -270,7 +271,7 @@ func (g *Group) leave(m *member) {
 func (g *Group) Waiting() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.line.waiting.Len()
+	return g.queue.waiting.Len()
 }
 
 // members is the queue of a group, in the order of arrival. The group's lock guards its fields.
@@ -287,7 +288,7 @@ type member struct {
 	first chan struct{} // holds one token once the member is the first
 }
 
-func (q *members) ring() {
+func (q *members) signalFirst() {
 	select {
 	case q.wake <- struct{}{}:
 	default:
@@ -324,14 +325,14 @@ func (q *members) remove(m *member) {
 	}
 }
 
-// listen registers a channel that ring signals.
-func (l *Limiter) listen(c chan struct{}) {
+// addListener registers a channel that signalListeners signals.
+func (l *Limiter) addListener(c chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.bells = append(l.bells, c)
 }
 
-func (l *Limiter) unlisten(c chan struct{}) {
+func (l *Limiter) removeListener(c chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if i := slices.Index(l.bells, c); i >= 0 {
@@ -339,8 +340,9 @@ func (l *Limiter) unlisten(c chan struct{}) {
 	}
 }
 
-// ring signals the listeners, under the lock: the limiter may admit more, or sooner, than it said.
-func (l *Limiter) ring() {
+// signalListeners signals the listeners, under the lock: the limiter may admit more, or sooner,
+// than it said.
+func (l *Limiter) signalListeners() {
 	for _, c := range l.bells {
 		select {
 		case c <- struct{}{}:

@@ -70,17 +70,17 @@ const (
 	origin    = 1 << 42
 )
 
-func freeOf(word uint64) int64 { return int64(word>>freeShift) - origin }
+func freeIn(word uint64) int64 { return int64(word>>freeShift) - origin }
 
-// grab takes a place if there is room, unless the word has one of the bits in unless. It returns
-// the word as it is afterwards.
+// takeByWord takes a place if there is room, unless the word has one of the bits in unless. It
+// returns the word as it is afterwards.
 //
 // This path and that of Done decide the throughput: two holders of slots share no cache line but
 // the word's, and no clock is read.
-func (l *ConcurrencyLimiter) grab(cost int64, unless uint64) (h Hold, w uint64, ok bool) {
+func (l *ConcurrencyLimiter) takeByWord(cost int64, unless uint64) (h Hold, w uint64, ok bool) {
 	for {
 		w = l.word.Load()
-		if w&unless != 0 || freeOf(w) < cost {
+		if w&unless != 0 || freeIn(w) < cost {
 			return h, w, false
 		}
 		slot := ^w & slotBits
@@ -111,7 +111,7 @@ func (h Hold) Done(o Outcome) {
 		r.l.done(h, o)
 	case r.life.CompareAndSwap(h.life, h.life+1):
 		if w := r.l.release(r); w&busy != 0 {
-			r.l.refresh()
+			r.l.serveQueue()
 		}
 	}
 }
@@ -136,7 +136,7 @@ func (l *ConcurrencyLimiter) done(h Hold, o Outcome) {
 		return
 	}
 	if h.fence != 0 {
-		l.forget(h.r)
+		l.removeExpiring(h.r)
 	}
 	switch o {
 	case OK:

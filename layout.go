@@ -129,14 +129,14 @@ func (l *Layout) decideBucket(d *Decision, word *int64, now, cost int64, charge 
 	d.Remaining = f.Remaining(used)
 	d.RetryAfter, d.ResetAfter = time.Duration(f.Units(lacks)), time.Duration(f.Units(used))
 	if odd {
-		d.refuseOdd(cost)
+		d.decideInvalidCost(cost)
 	}
 	return true
 }
 
-// refuseOdd makes a decision one about a cost that is never charged: 0 is allowed, and all others
-// are refused with Never.
-func (d *Decision) refuseOdd(cost int64) {
+// decideInvalidCost makes a decision one about a cost that is never charged: 0 is allowed, and all
+// others are refused with Never.
+func (d *Decision) decideInvalidCost(cost int64) {
 	if d.Allowed, d.RetryAfter = cost == 0, 0; cost != 0 {
 		d.RetryAfter = Never
 	}
@@ -164,7 +164,7 @@ func (l *Layout) decideWord(d *Decision, word *int64, now, cost int64, charge bo
 	d.Allowed, d.Limit, d.Remaining, d.By = retry == 0, l.size, remaining, l.p.name
 	d.RetryAfter, d.ResetAfter = time.Duration(retry), time.Duration(reset)
 	if odd {
-		d.refuseOdd(cost)
+		d.decideInvalidCost(cost)
 	}
 	return true
 }

@@ -47,7 +47,7 @@ type Limiter struct {
 	// of the era's rule; stale while the fast word is not sealed, as the word holds the state then
 	state []int64
 	words [smallState]int64
-	line  line
+	queue waitQueue
 
 	memory       *rules.Memory  // of outstanding reservations; nil if there are none
 	reservations outstanding.ID // the last ID given out
@@ -167,7 +167,7 @@ func (l *Limiter) decideLocked(d *Decision, cost int64, charge bool) {
 		return
 	}
 	now := l.enter()
-	o := l.line.others(now)
+	o := l.queue.aheadOf(now)
 	if charge {
 		*d = l.era.decision(l.take(now, o, cost))
 	} else {
@@ -180,7 +180,7 @@ func (l *Limiter) decideLocked(d *Decision, cost int64, charge bool) {
 // It reports false if the caller must use the general path.
 func (l *Limiter) decideDirect(d *Decision, cost int64, charge bool) bool {
 	e := l.era
-	if e.direct == nil || l.memory != nil || l.line.waiters.Len() > 0 || len(l.state) == 0 || uint64(cost-1) >= uint64(e.largest) {
+	if e.direct == nil || l.memory != nil || l.queue.waiters.Len() > 0 || len(l.state) == 0 || uint64(cost-1) >= uint64(e.largest) {
 		return false
 	}
 	next, v, ok := e.direct.DecideDirect(l.state, l.reading(false), cost, charge)
@@ -229,9 +229,9 @@ func (l *Limiter) SetLimit(next Limit) error {
 	l.word.Store(nil)
 	old.next, old.until, old.otherClock = l.era, now, now != then
 	l.limit = next
-	l.reline(now, then, old.rule)
+	l.updateQueue(now, then, old.rule)
 	l.leave(then)
-	l.ring()
+	l.signalListeners()
 	return nil
 }
 
@@ -303,8 +303,8 @@ func (l *Limiter) enter() (now int64) {
 	now = l.now()
 	l.serve(now)
 	// its turn may be within the horizon by now
-	if w := l.line.waiters.First(); w != nil && w.due == unnamed {
-		l.appoint(now)
+	if w := l.queue.waiters.First(); w != nil && w.due == unknownTurn {
+		l.computeTurn(now)
 		l.serve(now)
 	}
 	return now
@@ -321,13 +321,13 @@ func (l *Limiter) enterAt(t time.Time) (now int64) {
 // leave ends the critical section. It updates the turn of the first waiter, and puts the state back
 // into the fast word if nobody waits and no reservation is outstanding.
 func (l *Limiter) leave(now int64) {
-	l.appoint(now)
+	l.computeTurn(now)
 	l.serve(now)
 	l.setTimer(now)
 	if l.memory != nil {
 		l.releaseMemory()
 	}
-	if l.line.waiters.Len() == 0 && l.memory == nil {
+	if l.queue.waiters.Len() == 0 && l.memory == nil {
 		l.publish(now)
 	}
 }

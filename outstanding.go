@@ -31,14 +31,14 @@ func (l *Limiter) charge(now, cost int64) {
 	l.state = rules.Charge(l.era.rule, l.memory, l.state, now, cost)
 }
 
-// book charges ahead a cost that goes at due.
-func (l *Limiter) book(now, due, cost int64) (c rules.Receipt) {
+// reserve charges ahead a cost that goes at due.
+func (l *Limiter) reserve(now, due, cost int64) (c rules.Receipt) {
 	l.state, c = rules.Book(l.era.rule, l.remember(), l.reservations, l.state, now, due, cost)
 	return c
 }
 
-// bookTurn charges the first waiter, whose turn came at due, so that it can be given back.
-func (l *Limiter) bookTurn(due, now, cost int64) (c rules.Receipt) {
+// reserveTurn charges the first waiter, whose turn came at due, so that it can be given back.
+func (l *Limiter) reserveTurn(due, now, cost int64) (c rules.Receipt) {
 	l.state, c = rules.BookTurn(l.era.rule, l.remember(), l.reservations, l.state, due, now, cost)
 	return c
 }
@@ -78,7 +78,7 @@ func (l *Limiter) chargeDebt(now, cost int64) {
 func (l *Limiter) refund(now int64, e *era, c rules.Receipt, amount int64) {
 	if c, latest, ok := e.carry(c); ok {
 		l.state = c.Refund(latest.rule, l.memory, l.state, now, amount)
-		l.ring()
+		l.signalListeners()
 	}
 }
 

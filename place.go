@@ -53,22 +53,22 @@ func (l *Limiter) joinLine(cost int64, maxDelay time.Duration, keep bool) (*Plac
 	}
 	switch {
 	case p.Wait > 0:
-		l.line.join(place.w)
+		l.queue.join(place.w)
 	case keep:
 		place.w.state = served
 		close(place.w.ready)
 		if cost > 0 {
-			place.w.promise = &promise{era: l.era, after: l.book(now, now, cost)}
+			place.w.promise = &promise{era: l.era, after: l.reserve(now, now, cost)}
 		}
 	case cost > 0:
 		l.charge(now, cost)
 	}
 	switch {
 	case p.Wait > 0: // nothing is charged yet: By stays the limit that the place waits for
-		seen := l.era.decision(rules.Describe(l.era.rule, l.state, now, l.line.others(now), cost, 0))
+		seen := l.era.decision(rules.Describe(l.era.rule, l.state, now, l.queue.aheadOf(now), cost, 0))
 		d.Remaining, d.ResetAfter, d.Level = seen.Remaining, seen.ResetAfter, seen.Level
 	case cost > 0:
-		l.seen(&d, now, cost)
+		l.afterCharge(&d, now, cost)
 	}
 	return place, d
 }
@@ -143,5 +143,5 @@ func (p *Place) Err() error {
 	if p.w.state == inLine || p.w.state == served {
 		return nil
 	}
-	return p.l.castOut(p.w)
+	return p.l.errorOfWaiter(p.w)
 }

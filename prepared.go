@@ -102,7 +102,7 @@ func (p Prepared) New(state []int64, opts ...Option) (*Limiter, error) {
 		serial: rand.Uint64(),
 		after:  func(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) },
 		limit:  p.limit,
-		timing: idle,
+		timing: timerOff,
 	}
 	for _, opt := range opts {
 		opt(lim)

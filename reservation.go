@@ -44,7 +44,7 @@ func (l *Limiter) Reserve(cost int64, maxDelay time.Duration) (Reservation, bool
 		within = 0
 	}
 	p, d := l.planAhead(now, cost, within)
-	if d.Allowed && cost > 0 && l.line.cost > 0 {
+	if d.Allowed && cost > 0 && l.queue.cost > 0 {
 		if p = l.planPromised(now, cost); !p.Accepts(within) {
 			d.Allowed, d.RetryAfter = false, span(p.RetryWithin(within), l.era.rule.Unit())
 		}
@@ -55,8 +55,8 @@ func (l *Limiter) Reserve(cost int64, maxDelay time.Duration) (Reservation, bool
 	var c rules.Receipt
 	if cost > 0 {
 		l.promiseAll(now)
-		c = l.book(now, later(now, p.Wait), cost)
-		l.seen(&d, now, cost)
+		c = l.reserve(now, later(now, p.Wait), cost)
+		l.afterCharge(&d, now, cost)
 	}
 	return Reservation{
 		l:        l,

@@ -79,8 +79,8 @@ func (s *Shared) SetLimit(next Limit) error {
 	return nil
 }
 
-// one sends a single charge to the store.
-func (s *Shared) one(ctx context.Context, c *Charge) (d Decision, err error) {
+// doOne sends a single charge to the store.
+func (s *Shared) doOne(ctx context.Context, c *Charge) (d Decision, err error) {
 	c.Name = s.name
 	if c.Limit == nil {
 		c.Limit = s.Limit()
@@ -110,17 +110,17 @@ func (s *Shared) Allow(ctx context.Context, key string) (bool, error) {
 
 // Take decides about cost units now, and charges them if they are allowed.
 func (s *Shared) Take(ctx context.Context, key string, cost int64) (Decision, error) {
-	return s.one(ctx, &Charge{Key: key, Cost: cost})
+	return s.doOne(ctx, &Charge{Key: key, Cost: cost})
 }
 
 // Peek returns the decision that Take would return, and charges nothing.
 func (s *Shared) Peek(ctx context.Context, key string, cost int64) (Decision, error) {
-	return s.one(ctx, &Charge{Key: key, Cost: cost, Op: OpPeek})
+	return s.doOne(ctx, &Charge{Key: key, Cost: cost, Op: OpPeek})
 }
 
 // Reset makes the state of a key unused again: it starts over without counts.
 func (s *Shared) Reset(ctx context.Context, key string) error {
-	_, err := s.one(ctx, &Charge{Key: key, Op: OpReset})
+	_, err := s.doOne(ctx, &Charge{Key: key, Op: OpReset})
 	return err
 }
 
@@ -133,7 +133,7 @@ func (s *Shared) Reserve(ctx context.Context, key string, cost int64, maxDelay t
 		maxDelay = 0
 	}
 	c := Charge{Key: key, Limit: rule.limit, Cost: cost, Op: OpReserve, Within: max(maxDelay, -1)}
-	d, err := s.one(ctx, &c)
+	d, err := s.doOne(ctx, &c)
 	return &SharedReservation{shared: s, charge: c, decision: d}, d.Allowed && err == nil, err
 }
 
@@ -166,7 +166,7 @@ func (r *SharedReservation) Settle(ctx context.Context, actual int64) error {
 	}
 	c := r.charge
 	c.Op, c.Cost = OpSettle, actual
-	_, err := r.shared.one(ctx, &c)
+	_, err := r.shared.doOne(ctx, &c)
 	return err
 }
 
@@ -202,7 +202,7 @@ func (s *Shared) Wait(ctx context.Context, key string, cost int64) error {
 		if !ok {
 			d := r.decision
 			if s.rule.Load().books || d.RetryAfter == Never || within >= 0 && d.RetryAfter > within {
-				return &LimitedError{Decision: s.turn(d, within), Deadline: d.RetryAfter != Never && within >= 0}
+				return &LimitedError{Decision: s.tooLate(d, within), Deadline: d.RetryAfter != Never && within >= 0}
 			}
 		}
 		if err := s.sleep(ctx, wait); err != nil {
@@ -217,21 +217,21 @@ func (s *Shared) Wait(ctx context.Context, key string, cost int64) error {
 	}
 }
 
-// turn is the decision of a Wait whose turn would come too late. Its RetryAfter is the whole wait,
-// and not only the part beyond within.
-func (s *Shared) turn(d Decision, within time.Duration) Decision {
+// tooLate is the decision of a Wait whose turn would come too late. Its RetryAfter is the whole
+// wait, and not only the part beyond within.
+func (s *Shared) tooLate(d Decision, within time.Duration) Decision {
 	if s.rule.Load().books && d.RetryAfter > 0 && within > 0 {
 		d.RetryAfter += within
 	}
 	return d
 }
 
-// patience is the timeout for giving back a charge whose caller's context has ended.
-const patience = time.Second
+// giveBackTimeout is the timeout for giving back a charge whose caller's context has ended.
+const giveBackTimeout = time.Second
 
 // giveBack cancels a reservation although its context has ended.
 func (s *Shared) giveBack(ctx context.Context, r *SharedReservation) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 	defer cancel()
 	if err := r.Cancel(ctx); err != nil {
 		return fmt.Errorf("weir: what was charged ahead was not given back: %w", err)

@@ -31,16 +31,16 @@ func NewWriter(ctx context.Context, w io.Writer, l *Limiter) io.Writer {
 	return writer{dst: w, l: l, pay: func(n int64) error { return l.Wait(ctx, n) }}
 }
 
-// piece returns how many of n bytes to charge at once.
-func (l *Limiter) piece(n int) int {
+// chunk returns how many of n bytes to charge at once.
+func (l *Limiter) chunk(n int) int {
 	return int(min(int64(n), max(l.Peek(0).Limit, 1)))
 }
 
-// outgrown reports whether err means that the limit was lowered, so that n no longer fits but a
+// limitLowered reports whether err means that the limit was lowered, so that n no longer fits but a
 // smaller piece may.
-func (l *Limiter) outgrown(n int, err error) bool {
+func (l *Limiter) limitLowered(n int, err error) bool {
 	var limited *LimitedError
-	return errors.As(err, &limited) && limited.Decision.RetryAfter == Never && l.piece(n) < n
+	return errors.As(err, &limited) && limited.Decision.RetryAfter == Never && l.chunk(n) < n
 }
 
 type reader struct {
@@ -60,7 +60,7 @@ func (r *reader) Read(p []byte) (int, error) {
 		return 0, nil
 	}
 	if len(r.held) == 0 {
-		n, err := r.src.Read(p[:r.l.piece(len(p))])
+		n, err := r.src.Read(p[:r.l.chunk(len(p))])
 		if n == 0 {
 			return 0, err
 		}
@@ -69,14 +69,14 @@ func (r *reader) Read(p []byte) (int, error) {
 			return n, err
 		}
 		r.held, r.err = append(r.held[:0], p[:n]...), err
-		if !r.l.outgrown(n, failed) {
+		if !r.l.limitLowered(n, failed) {
 			return 0, failed
 		}
 	}
 	for {
-		n := r.l.piece(min(len(p), len(r.held)))
+		n := r.l.chunk(min(len(p), len(r.held)))
 		if err := r.pay(int64(n)); err != nil {
-			if r.l.outgrown(n, err) {
+			if r.l.limitLowered(n, err) {
 				continue
 			}
 			return 0, err
@@ -100,9 +100,9 @@ func (w writer) Write(p []byte) (written int, err error) {
 		return w.dst.Write(p)
 	}
 	for written < len(p) {
-		n := w.l.piece(len(p) - written)
+		n := w.l.chunk(len(p) - written)
 		if err := w.pay(int64(n)); err != nil {
-			if w.l.outgrown(n, err) {
+			if w.l.limitLowered(n, err) {
 				continue
 			}
 			return written, err

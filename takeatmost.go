@@ -17,7 +17,7 @@ func (l *Limiter) TakeAtMost(n int64) (taken int64, d Decision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.enter()
-	o := l.line.others(now)
+	o := l.queue.aheadOf(now)
 	cost := min(n, 1)
 	if n > 1 {
 		cost = max(min(n, rules.Peek(l.era.rule, l.state, now, o, 1).Remaining), 1)

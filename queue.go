@@ -10,13 +10,14 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// line is the queue of a limiter, in the order of arrival. The limiter's lock guards its fields.
+// waitQueue is the queue of a limiter, in the order of arrival. The limiter's lock guards its
+// fields.
 //
 // A waiter is charged when its turn comes, and not before. So a waiter that leaves has nothing to
 // give back, and all waiters behind it move up. Only a Reserve behind them changes that, as it must
 // know its time at once: every waiter is then charged ahead and promised a time, like a
 // reservation. Promised waiters are always at the front of the queue.
-type line struct {
+type waitQueue struct {
 	waiters  list.List[waiter]
 	promised *waiter            // the last promised waiter
 	cost     uint64             // the sum of the costs that are not promised
@@ -26,12 +27,12 @@ type line struct {
 // maxSpares bounds the spare waiters, which a queue that was once long keeps.
 const maxSpares = 1024
 
-// idle is the value of Limiter.timing while the timer is not set.
-const idle = math.MinInt64
+// timerOff is the value of Limiter.timing while the timer is not set.
+const timerOff = math.MinInt64
 
-// unnamed is the due of a waiter whose turn lies beyond the horizon. A change of the limit, or
+// unknownTurn is the due of a waiter whose turn lies beyond the horizon. A change of the limit, or
 // time, may bring it nearer.
-const unnamed = rules.Unnamed
+const unknownTurn = rules.Unnamed
 
 // A waiter is one place in the queue.
 type waiter struct {
@@ -40,20 +41,20 @@ type waiter struct {
 	cost    int64
 	due     int64 // when the turn comes; only valid for promised waiters and the first waiter
 	promise *promise
-	state   waiting
+	state   waiterState
 	waited  bool // the turn was in the future when due was set
 	place   bool
 	keep    bool // the charge can be settled after the turn, and has not been
 }
 
-// waiting is the state of a waiter.
-type waiting uint8
+// waiterState is the state of a waiter.
+type waiterState uint8
 
 const (
-	inLine waiting = iota
-	served         // charged: may go
-	left           // gave its place up
-	cast           // refused: its cost no longer fits the limit
+	inLine waiterState = iota
+	served             // charged: may go
+	left               // gave its place up
+	cast               // refused: its cost no longer fits the limit
 )
 
 // A promise is the charge of a waiter that can be given back: the waiter was charged ahead, or is
@@ -66,9 +67,9 @@ type promise struct {
 	before []int64
 }
 
-// others returns the queue that a new caller finds: nobody goes before the last promised waiter,
+// aheadOf returns the queue that a new caller finds: nobody goes before the last promised waiter,
 // nor before the first waiter.
-func (q *line) others(now int64) rules.Queue {
+func (q *waitQueue) aheadOf(now int64) rules.Queue {
 	o := rules.Queue{Cost: q.cost}
 	last := q.promised
 	if last == nil {
@@ -76,8 +77,8 @@ func (q *line) others(now int64) rules.Queue {
 	}
 	switch {
 	case last == nil:
-	case last.due == unnamed:
-		o.Wait = unnamed
+	case last.due == unknownTurn:
+		o.Wait = unknownTurn
 	default:
 		o.Wait = rules.Until(last.due, now)
 	}
@@ -85,14 +86,14 @@ func (q *line) others(now int64) rules.Queue {
 }
 
 // join appends a waiter.
-func (q *line) join(w *waiter) {
+func (q *waitQueue) join(w *waiter) {
 	w.state = inLine
 	q.waiters.PushBack(&w.node, w)
 	q.cost += uint64(w.cost)
 }
 
 // remove removes a waiter, sets its state and wakes its goroutine.
-func (q *line) remove(w *waiter, state waiting) {
+func (q *waitQueue) remove(w *waiter, state waiterState) {
 	switch {
 	case w.promise == nil:
 		q.cost -= uint64(w.cost)
@@ -109,7 +110,7 @@ func (q *line) remove(w *waiter, state waiting) {
 }
 
 // waiter returns a waiter for Wait, a spare one if there is one.
-func (q *line) waiter(cost int64) *waiter {
+func (q *waitQueue) waiter(cost int64) *waiter {
 	w := q.spares.Pop()
 	if w == nil {
 		return &waiter{ready: make(chan struct{}, 1), cost: cost}
@@ -120,7 +121,7 @@ func (q *line) waiter(cost int64) *waiter {
 
 // release keeps a waiter for reuse. Nobody may refer to it any more, and its token must have been
 // taken.
-func (q *line) release(w *waiter) {
+func (q *waitQueue) release(w *waiter) {
 	if q.spares.Len() < maxSpares {
 		w.promise = nil
 		q.spares.Push(&w.node, w)
@@ -152,7 +153,7 @@ func (l *Limiter) Wait(ctx context.Context, cost int64) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		within = max(int64(time.Until(deadline)), 0)
 	}
-	w, err := l.getInLine(cost, within)
+	w, err := l.joinQueue(cost, within)
 	if w == nil {
 		return err
 	}
@@ -167,10 +168,10 @@ func (l *Limiter) Wait(ctx context.Context, cost int64) error {
 	return l.finish(w, err)
 }
 
-// getInLine charges at once and returns nil, nil; or puts a waiter in the queue; or refuses, with
+// joinQueue charges at once and returns nil, nil; or puts a waiter in the queue; or refuses, with
 // the error that Wait returns. within is the longest wait in clock units; below 0, any wait is
 // accepted.
-func (l *Limiter) getInLine(cost, within int64) (*waiter, error) {
+func (l *Limiter) joinQueue(cost, within int64) (*waiter, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.enter()
@@ -183,16 +184,16 @@ func (l *Limiter) getInLine(cost, within int64) (*waiter, error) {
 		l.charge(now, cost)
 		return nil, nil
 	}
-	w := l.line.waiter(cost)
+	w := l.queue.waiter(cost)
 	w.due = later(now, p.Wait)
-	l.line.join(w)
+	l.queue.join(w)
 	return w, nil
 }
 
 // planAhead is the common part of Reserve, Wait and Join: when the cost could go, and whether that
 // is soon enough. The decision describes the state before the charge.
 func (l *Limiter) planAhead(now, cost, within int64) (rules.Plan, Decision) {
-	e, o := l.era, l.line.others(now)
+	e, o := l.era, l.queue.aheadOf(now)
 	r := e.rule
 	if cost <= 0 || cost > r.LargestCost() {
 		d := e.decision(rules.Peek(r, l.state, now, o, cost))
@@ -215,9 +216,9 @@ func (l *Limiter) planAhead(now, cost, within int64) (rules.Plan, Decision) {
 	return p, e.decision(rules.Describe(r, l.state, now, o, cost, retry))
 }
 
-// seen replaces a decision that allows by one about the state after the charge, like Take's.
-func (l *Limiter) seen(d *Decision, now, cost int64) {
-	*d = l.era.decision(rules.Describe(l.era.rule, l.state, now, l.line.others(now), cost, 0))
+// afterCharge replaces a decision that allows by one about the state after the charge, like Take's.
+func (l *Limiter) afterCharge(d *Decision, now, cost int64) {
+	*d = l.era.decision(rules.Describe(l.era.rule, l.state, now, l.queue.aheadOf(now), cost, 0))
 }
 
 // giveUp removes a waiter from the queue. It reports false if the waiter had already been served or
@@ -239,8 +240,8 @@ func (l *Limiter) leaveLine(now int64, w *waiter) {
 	if p := w.promise; p != nil {
 		l.refund(now, p.era, p.after, w.cost)
 	}
-	l.line.remove(w, left)
-	l.ring()
+	l.queue.remove(w, left)
+	l.signalListeners()
 }
 
 // finish ends a Wait and recycles the waiter.
@@ -248,14 +249,14 @@ func (l *Limiter) finish(w *waiter, err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w.state == cast {
-		err = l.castOut(w)
+		err = l.errorOfWaiter(w)
 	}
-	l.line.release(w)
+	l.queue.release(w)
 	return err
 }
 
-// castOut returns the error of a waiter whose cost no longer fits the limit.
-func (l *Limiter) castOut(w *waiter) error {
+// errorOfWaiter returns the error of a waiter whose cost no longer fits the limit.
+func (l *Limiter) errorOfWaiter(w *waiter) error {
 	part := rules.DecidingPart(l.era.rule, l.state, l.now(), rules.Queue{}, w.cost, false)
 	d := Decision{Limit: l.era.rule.Capacity(), RetryAfter: Never, By: l.era.by(part)}
 	return &LimitedError{Decision: d}
@@ -265,13 +266,13 @@ func (l *Limiter) castOut(w *waiter) error {
 func (l *Limiter) Waiting() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.line.waiters.Len()
+	return l.queue.waiters.Len()
 }
 
 // serve serves every waiter whose turn has come by now.
 func (l *Limiter) serve(now int64) {
 	r := l.era.rule
-	for w := l.line.waiters.First(); w != nil && w.due <= now && w.due != unnamed; w = l.line.waiters.First() {
+	for w := l.queue.waiters.First(); w != nil && w.due <= now && w.due != unknownTurn; w = l.queue.waiters.First() {
 		at := r.TurnTime(w.due, now)
 		switch {
 		case w.promise != nil:
@@ -280,15 +281,15 @@ func (l *Limiter) serve(now int64) {
 			}
 		case w.keep:
 			l.serveKept(w, at, now)
-			l.appoint(at)
+			l.computeTurn(at)
 			continue
 		case w.waited:
 			l.state = rules.ChargeTurn(r, l.memory, l.state, w.due, now, w.cost)
 		default:
 			l.charge(at, w.cost)
 		}
-		l.line.remove(w, served)
-		l.appoint(at)
+		l.queue.remove(w, served)
+		l.computeTurn(at)
 	}
 }
 
@@ -296,17 +297,17 @@ func (l *Limiter) serve(now int64) {
 func (l *Limiter) serveKept(w *waiter, at, now int64) {
 	p := &promise{era: l.era}
 	if w.waited {
-		p.after = l.bookTurn(w.due, now, w.cost)
+		p.after = l.reserveTurn(w.due, now, w.cost)
 	} else {
-		p.after = l.book(at, at, w.cost)
+		p.after = l.reserve(at, at, w.cost)
 	}
-	l.line.remove(w, served)
+	l.queue.remove(w, served)
 	w.promise = p // only now: remove must not take it for a waiter that was charged ahead
 }
 
-// appoint computes when the turn of the first waiter comes, as of now.
-func (l *Limiter) appoint(now int64) {
-	w := l.line.waiters.First()
+// computeTurn computes when the turn of the first waiter comes, as of now.
+func (l *Limiter) computeTurn(now int64) {
+	w := l.queue.waiters.First()
 	if w == nil || w.promise != nil {
 		return
 	}
@@ -316,11 +317,11 @@ func (l *Limiter) appoint(now int64) {
 
 // setTimer sets the timer for the turn of the first waiter.
 func (l *Limiter) setTimer(now int64) {
-	w := l.line.waiters.First()
-	if w == nil || w.due == unnamed {
-		if l.timing != idle {
+	w := l.queue.waiters.First()
+	if w == nil || w.due == unknownTurn {
+		if l.timing != timerOff {
 			l.timer.Stop()
-			l.timing = idle
+			l.timing = timerOff
 		}
 		return
 	}
@@ -339,16 +340,16 @@ func (l *Limiter) setTimer(now int64) {
 func (l *Limiter) wake() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.timing = idle
+	l.timing = timerOff
 	l.leave(l.enter())
 }
 
 // promiseAll charges every waiter ahead, each at its own time.
 func (l *Limiter) promiseAll(now int64) {
-	if l.line.cost == 0 {
+	if l.queue.cost == 0 {
 		return
 	}
-	for w := l.line.waiters.First(); w != nil; w = w.node.Next() {
+	for w := l.queue.waiters.First(); w != nil; w = w.node.Next() {
 		if w.promise != nil {
 			continue
 		}
@@ -357,9 +358,9 @@ func (l *Limiter) promiseAll(now int64) {
 			w.promise.before = slices.Clone(l.state)
 		}
 		w.due = l.promisedTurn(w, l.state, now)
-		w.promise.after = l.book(now, w.due, w.cost)
+		w.promise.after = l.reserve(now, w.due, w.cost)
 	}
-	l.line.cost, l.line.promised = 0, l.line.waiters.Last()
+	l.queue.cost, l.queue.promised = 0, l.queue.waiters.Last()
 }
 
 // planPromised returns the plan of a cost behind the whole queue, once each waiter has been
@@ -367,7 +368,7 @@ func (l *Limiter) promiseAll(now int64) {
 // estimate goes by volume and may be too early.
 func (l *Limiter) planPromised(now, cost int64) rules.Plan {
 	r, state, o := l.era.rule, slices.Clone(l.state), rules.Queue{}
-	for w := l.line.waiters.First(); w != nil; w = w.node.Next() {
+	for w := l.queue.waiters.First(); w != nil; w = w.node.Next() {
 		due := w.due
 		if w.promise == nil {
 			due = later(now, rules.PlanBehind(r, state, now, o, w.cost).Wait)
@@ -390,19 +391,19 @@ func (l *Limiter) promisedTurn(w *waiter, before []int64, now int64) int64 {
 // later returns the time that is wait after now.
 func later(now, wait int64) int64 {
 	if wait == rules.Never || uint64(wait) > rules.ClockLeft(now) {
-		return unnamed
+		return unknownTurn
 	}
 	return now + wait
 }
 
-// reline updates the queue after a change of the limit: a waiter whose cost no longer fits is
+// updateQueue updates the queue after a change of the limit: a waiter whose cost no longer fits is
 // refused, and promised waiters get a new time. then is now as the new rule reads time.
-func (l *Limiter) reline(now, then int64, old rules.Rule) {
+func (l *Limiter) updateQueue(now, then int64, old rules.Rule) {
 	r := l.era.rule
-	for w := l.line.waiters.First(); w != nil; {
+	for w := l.queue.waiters.First(); w != nil; {
 		next := w.node.Next()
 		p := w.promise
-		if p != nil && w.due != unnamed && then != now {
+		if p != nil && w.due != unknownTurn && then != now {
 			w.due = later(then, rules.Until(w.due, now))
 		}
 		switch {
@@ -410,7 +411,7 @@ func (l *Limiter) reline(now, then int64, old rules.Rule) {
 			if p != nil {
 				l.refund(then, p.era, p.after, w.cost)
 			}
-			l.line.remove(w, cast)
+			l.queue.remove(w, cast)
 		case p != nil && p.before != nil:
 			if !r.MovesPromises() {
 				p.before = nil
