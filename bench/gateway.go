@@ -120,6 +120,9 @@ func (r *report) proxies(t traffic, wrk, binary, upstream, dir string) (err erro
 	runs := make([][]values, len(all))
 	// the first requests open connections to the upstream and load pages and code
 	for _, p := range all {
+		if r.cold {
+			break
+		}
 		if _, err := p.drive(wrk, 1, t.refused); err != nil {
 			return err
 		}

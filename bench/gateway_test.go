@@ -87,7 +87,7 @@ func TestGateway(t *testing.T) {
 		}
 	}
 	var out strings.Builder
-	if err := gateway(&report{rounds: 1, out: &out}); err != nil {
+	if err := gateway(&report{rounds: 1, cold: true, out: &out}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{": all admitted, ", ": all refused, ", "\n  weir  ", "\n  net/http alone  ", ">= 0.6 nginx, ", ">= 1 nginx, "} {

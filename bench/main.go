@@ -50,7 +50,8 @@ func sections() []section {
 type report struct {
 	rounds int
 	round  time.Duration
-	keys   int // in a table beside its peers; other sections use a multiple
+	keys   int  // in a table beside its peers; other sections use a multiple
+	cold   bool // for tests of a section: nothing is warmed up first
 	out    io.Writer
 
 	section string // the one being measured

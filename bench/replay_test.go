@@ -62,7 +62,7 @@ func TestReplay(t *testing.T) {
 	}
 	var out strings.Builder
 	r := &report{rounds: 1, out: &out}
-	if err := replayLog(r, 100_000); err != nil {
+	if err := replayLog(r, 20_000); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"GOMAXPROCS 1\n", "replay, shuffled, --decisions", "parsing alone", "deciding alone", ">= 1000000 a CPU s "} {

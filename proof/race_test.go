@@ -3,4 +3,4 @@
 package proof
 
 // checks is how often rapid draws for a property, unless -rapid.checks says so: with the race detector each takes several times as long.
-const checks = "30"
+const checks = "15"

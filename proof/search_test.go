@@ -20,12 +20,12 @@ import (
 // tokens come at whole clock units: then no turn is rounded, the bound has no slack, and the few schedules that matter come up often.
 
 // How often a search makes rapid's number of checks. The rarest of the wrong rules shows itself about once in 2000 checks, so all are found
-// within patientRounds of 30 checks. The limits beside the buckets have simpler rules, and no wrong ones to be compared with. `make long`
+// within patientRounds of 15 checks. The limits beside the buckets have simpler rules, and no wrong ones to be compared with. `make long`
 // makes more checks a round.
 const (
 	rounds        = 100
 	fewerRounds   = 10
-	patientRounds = 300
+	patientRounds = 600
 )
 
 // search tries a rule that open makes a world of.
