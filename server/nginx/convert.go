@@ -56,6 +56,7 @@ func Import(files Files, name string, o Options) (*Result, error) {
 		}
 	}
 	policy := c.yaml() // must come first: it may add notes
+	c.noteOthers()
 	sortNotes(c.notes)
 	return &Result{c.withNotes(policy), c.notes}, nil
 }
@@ -67,6 +68,8 @@ type converter struct {
 	zones  map[string]*zone
 	groups map[string]group    // upstream blocks
 	maps   map[string]variable // from map and geo
+	used   map[string]bool     // the variables, and the upstreams as "upstream NAME", that are carried over
+	others []Directive         // left out, and none of them changes who is limited
 	notes  []Note
 	noted  map[string]bool // notes so far
 
@@ -81,7 +84,7 @@ type converter struct {
 
 func newConverter(name string, o Options) *converter {
 	return &converter{
-		Options: o, name: name, zones: map[string]*zone{}, groups: map[string]group{}, maps: map[string]variable{}, noted: map[string]bool{},
+		Options: o, name: name, zones: map[string]*zone{}, groups: map[string]group{}, maps: map[string]variable{}, used: map[string]bool{}, noted: map[string]bool{},
 	}
 }
 
@@ -105,7 +108,7 @@ func (c *converter) http(d Directive) error {
 			}
 			continue
 		}
-		c.leave(in)
+		c.leave(in, "http")
 	}
 	return c.connect()
 }

@@ -32,10 +32,19 @@ func (c *converter) keyOf(z *zone, serverName string) key {
 	}
 	k := parseKey(a.key, serverName)
 	k.exempt, k.methods = a.exempt, a.methods
+	if a.folds && c.caseMatters(a.key) {
+		c.critical(z.d.Position, "the zone %s exempts some values of its key, and nginx ignores case in them: here other spellings are limited, each by itself", z.name)
+	}
 	if a.headers {
 		c.critical(z.d.Position, "the zone %s exempts clients by a header, which nginx believes from everyone; a policy believes it only from trusted_proxies", z.name)
 	}
 	return k
+}
+
+// caseMatters reports whether values of a key can differ in case alone.
+func (c *converter) caseMatters(key string) bool {
+	name := variableName(key)
+	return name != "host" && name != "http_host" && name != "request_method" && name != "binary_remote_addr" && name != "remote_addr"
 }
 
 // parseKey parses a key. serverName is the name of the server that uses it. Fixed text beside a

@@ -60,13 +60,16 @@ func (c *converter) locations(s *server, block []Directive, inherited level, all
 		}
 		r, ok := c.matches(s, d)
 		if !ok {
+			if strings.HasPrefix(first(d.Args), "@") {
+				for _, in := range d.Block {
+					c.leave(in, "location")
+				}
+			}
 			continue
 		}
 		r.body = here.body
 		for _, in := range d.Block {
-			if in.Name != "location" && in.Name != "return" && in.Name != "try_files" {
-				c.leave(in)
-			}
+			c.leave(in, "location")
 		}
 		if err := c.content(&r, s, d, &here, all); err != nil {
 			return err
@@ -94,6 +97,11 @@ func (c *converter) content(r *route, s *server, d Directive, l *level, all []Di
 	for _, in := range l.refuses {
 		if in.Name == "deny" {
 			c.critical(in.Position, "deny %s is left out: the gateway lets them in; a ban at the admin address refuses them (weir ban)", first(in.Args))
+		}
+	}
+	for _, in := range d.Block {
+		if in.Name == "try_files" && fallback(d) == "" {
+			c.note(in.Position, "try_files %s is left out: the gateway serves no files", clip(strings.Join(in.Args, " ")))
 		}
 	}
 	at, from := d, *l
@@ -235,6 +243,7 @@ func (c *converter) matches(s *server, d Directive) (r route, ok bool) {
 func (c *converter) limited(r *route, s *server, l level) {
 	add := func(u use, shadow bool, log string, status int) {
 		k := c.keyOf(u.zone, s.label)
+		c.used["zone "+u.zone.name] = true
 		switch {
 		case k.why != "":
 			c.critical(u.zone.d.Position, "the zone %s is left out: %s", u.zone.name, k.why)

@@ -39,6 +39,7 @@ func (s *server) onlyReturns() bool {
 // server converts a server block.
 func (c *converter) server(d Directive, inherited level) error {
 	s := &server{d: d, hosts: map[string]response{}}
+	clear2 := false // HTTP/2, also without TLS
 	if err := c.level(&inherited, d.Block); err != nil {
 		return err
 	}
@@ -60,8 +61,15 @@ func (c *converter) server(d Directive, inherited level) error {
 		case in.Name == "if":
 			c.ifHost(s, in, inherited)
 		case in.Name == "location":
+		case in.Name == "http2" && first(in.Args) == "on":
+			clear2 = true
 		default:
-			c.leave(in)
+			c.leave(in, "server")
+		}
+	}
+	for _, b := range s.bounds {
+		if at := c.address(b.address, d.Position); clear2 && !at.tls {
+			at.h2c = true
 		}
 	}
 	if len(s.bounds) == 0 {

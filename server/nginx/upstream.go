@@ -4,13 +4,15 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 )
 
 // group is an upstream block.
 type group struct {
-	d       Directive
-	servers []Directive
+	d         Directive
+	servers   []Directive
+	keepalive int // idle connections; 0 if it is not there
 }
 
 // upstream is an upstream of the policy.
@@ -33,6 +35,15 @@ func (c *converter) upstream(d Directive) error {
 			}
 		case "ip_hash", "hash", "sticky", "random":
 			c.note(s.Position, "%s is left out: a request goes to the target with the fewest requests in flight", s.Name)
+		case "least_conn": // so does the gateway
+		case "keepalive":
+			if n, err := strconv.Atoi(first(s.Args)); err == nil && n > 0 && n < 1<<31 {
+				g.keepalive = n
+				continue
+			}
+			c.leave(s, "upstream")
+		default:
+			c.leave(s, "upstream")
 		}
 	}
 	c.groups[d.Args[0]] = g
@@ -108,6 +119,7 @@ func (c *converter) pass(r *route, d, location Directive, l level) {
 // be reached.
 func (c *converter) targets(host, scheme string, d Directive) (text string, from []Position) {
 	g, known := c.groups[host]
+	c.used["upstream "+host] = true
 	if !known {
 		return "url: " + quote(scheme+"://"+host), nil
 	}
@@ -125,6 +137,9 @@ func (c *converter) targets(host, scheme string, d Directive) (text string, from
 				skip = "an upstream has no backup targets; failed: { upstream: NAME } of a route names another upstream as a fallback"
 			case "max_conns":
 				c.note(s.Position, "max_conns=%s is left out: max_requests of an upstream is for each of its targets", value)
+			case "max_fails", "fail_timeout": // passive looks at them
+			default:
+				c.note(s.Position, "%s of server %s is left out: a target has no such setting", arg, s.Args[0])
 			}
 		}
 		if strings.HasPrefix(s.Args[0], "unix:") {
@@ -154,11 +169,66 @@ func (c *converter) targets(host, scheme string, d Directive) (text string, from
 	case len(plain) == 0:
 		return "", nil
 	case len(plain) == 1:
-		return "url: " + plain[0], []Position{g.d.Position}
+		text = "url: " + plain[0]
 	case weights:
-		return "targets: [" + strings.Join(weighted, ", ") + "]", []Position{g.d.Position}
+		text = "targets: [" + strings.Join(weighted, ", ") + "]"
+	default:
+		text = "targets: [" + strings.Join(plain, ", ") + "]"
 	}
-	return "targets: [" + strings.Join(plain, ", ") + "]", []Position{g.d.Position}
+	if g.keepalive > 0 {
+		text += fmt.Sprintf(", max_idle: %d", g.keepalive)
+	}
+	return text + c.passive(&g, len(plain)), []Position{g.d.Position}
+}
+
+// passive returns the health settings for max_fails and fail_timeout, which a policy has for all
+// targets of an upstream together. nginx ignores them where there is a single server.
+func (c *converter) passive(g *group, targets int) string {
+	type setting struct{ fails, timeout string }
+	var all []setting
+	for _, s := range g.servers {
+		var one setting
+		for _, arg := range s.Args[1:] {
+			switch name, value, _ := strings.Cut(arg, "="); name {
+			case "max_fails":
+				one.fails = value
+			case "fail_timeout":
+				one.timeout = value
+			}
+		}
+		if !slices.Contains(s.Args[1:], "down") && !slices.Contains(s.Args[1:], "backup") && !slices.Contains(all, one) {
+			all = append(all, one)
+		}
+	}
+	switch {
+	case len(all) == 0 || len(all) == 1 && all[0] == setting{}:
+		return ""
+	case targets == 1:
+		c.note(g.d.Position, "upstream %s: max_fails and fail_timeout are left out: nginx ignores them for a single server", g.d.Args[0])
+		return ""
+	case len(all) > 1:
+		c.note(g.d.Position, "upstream %s: max_fails and fail_timeout are left out: they differ between its servers, and health: { failures, down_for } is for all targets", g.d.Args[0])
+		return ""
+	}
+	var parts []string
+	if n, err := strconv.Atoi(all[0].fails); err == nil && n >= 0 && n < 1<<31 {
+		parts = append(parts, fmt.Sprintf("failures: %d", n))
+	} else if all[0].fails != "" {
+		c.note(g.d.Position, "upstream %s: max_fails=%s is left out: it is no number", g.d.Args[0], clip(all[0].fails))
+	}
+	if t, ok := parseTime(all[0].timeout); ok {
+		parts = append(parts, "down_for: "+t)
+	} else if all[0].timeout != "" {
+		c.note(g.d.Position, "upstream %s: fail_timeout=%s is left out: write down_for", g.d.Args[0], clip(all[0].timeout))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	if parts[0] == "failures: 0" {
+		return ", health: { failures: 0 }" // no request takes a target down, for however long
+	}
+	c.note(g.d.Position, "upstream %s: health.failures counts failed requests in a row, max_fails those within fail_timeout; and a target that fails again is down for longer each time", g.d.Args[0])
+	return ", health: { " + strings.Join(parts, ", ") + " }"
 }
 
 // settings returns the settings of an upstream besides its targets.

@@ -15,6 +15,7 @@ type variable struct {
 	source string // what it depends on, as in the configuration
 	cases  []mapping
 	def    string // the default
+	flags  []string
 	why    string // why a policy cannot express it; otherwise empty
 }
 
@@ -37,6 +38,7 @@ func (c *converter) variable(d Directive) {
 		case in.Name == "default":
 			v.def = first(in.Args)
 		case in.Name == "hostnames" || in.Name == "volatile" || in.Name == "delete":
+			v.flags = append(v.flags, in.Name)
 		case v.geo && (in.Name == "ranges" || in.Name == "proxy" || in.Name == "proxy_recursive"):
 			v.why = fmt.Sprintf("its geo has %s", in.Name)
 		default:
@@ -57,6 +59,7 @@ type allow struct {
 	exempt  []string // in the policy's notation
 	methods []string // the only methods that are limited; empty: all
 	headers bool     // a header exempts some requests
+	folds   bool     // nginx exempts more, as it ignores case
 	why     string   // why a policy cannot express it
 }
 
@@ -75,6 +78,7 @@ func (c *converter) allowed(text string) (a allow, ok bool) {
 		if len(names) > 1 {
 			return allow{why: fmt.Sprintf("its key has $%s of a %s beside others", name, v.d.Name)}, true
 		}
+		c.used[name] = true
 		a = c.choose(v, func(s string) string { return s }, 0)
 		if a.why != "" {
 			a.why = fmt.Sprintf("a policy cannot say its key, $%s in %v: %s", name, v.d.Position, a.why)
@@ -97,6 +101,7 @@ func (c *converter) choose(v variable, then func(string) string, depth int) allo
 	}
 	source := strings.Trim(strings.TrimPrefix(v.source, "$"), "{}")
 	if inner, ok := c.maps[source]; ok && strings.HasPrefix(v.source, "$") {
+		c.used[source] = true
 		return c.choose(inner, func(s string) string { return then(v.lookUp(s)) }, depth+1)
 	}
 	if !strings.HasPrefix(v.source, "$") {
@@ -107,6 +112,8 @@ func (c *converter) choose(v variable, then func(string) string, depth int) allo
 		return v.byAddress(then)
 	case v.geo:
 		return allow{why: "its geo goes by " + v.source}
+	case !v.geo && variableName(then(v.def)) == source:
+		return v.byKey(source, then)
 	case source == "request_method":
 		return v.byMethod(then)
 	case strings.HasPrefix(source, "http_"):
@@ -168,6 +175,40 @@ func (v *variable) byMethod(then func(string) string) (a allow) {
 		case to != "" && def == "":
 			a.methods = append(a.methods, m.from)
 		}
+	}
+	return a
+}
+
+// variableName returns the variable that a key consists of, or "".
+func variableName(text string) string {
+	names, isText, why := pieces(text)
+	if why != "" || len(names) != 1 || isText[0] {
+		return ""
+	}
+	return names[0]
+}
+
+// byKey resolves a map from the key itself to the key, or to nothing: values that are not limited.
+// nginx ignores case in these values, and an exemption does not. An empty value is not limited
+// anyway.
+func (v *variable) byKey(source string, then func(string) string) (a allow) {
+	a.key = then(v.def)
+	for _, m := range v.cases {
+		switch to := then(m.to); {
+		case !a.take(to):
+			return a
+		case to != "" || m.from == "":
+		case strings.HasPrefix(m.from, "~"):
+			return allow{why: fmt.Sprintf("exempt by a key names a value, and %q is none", m.from)}
+		case strings.Contains(m.from, ","):
+			return allow{why: fmt.Sprintf("an exempt key cannot contain a comma, as %q does", m.from)}
+		default:
+			a.exempt = append(a.exempt, "key."+m.from)
+			a.folds = a.folds || strings.ToLower(m.from) != strings.ToUpper(m.from)
+		}
+	}
+	if slices.ContainsFunc(v.flags, func(f string) bool { return f == "hostnames" }) && len(a.exempt) > 0 {
+		return allow{why: "its map has hostnames"}
 	}
 	return a
 }
