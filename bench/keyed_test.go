@@ -260,7 +260,7 @@ func TestTimes(t *testing.T) {
 // TestFlood: however many keys go through, those that are limited stay as limited as they were.
 func TestFlood(t *testing.T) {
 	onLinux(t)
-	j := job{Kind: "flood", N: 80_000, Ceiling: 5000}
+	j := job{Kind: "flood", N: 120_000, Ceiling: 5000}
 	v, err := j.do()
 	if err != nil {
 		t.Fatal(err)
@@ -268,7 +268,7 @@ func TestFlood(t *testing.T) {
 	if v["beyond"] != 0 || v["more"] != 0 || v["less"] != 0 || v["calls"] < 20*wells || v["admitted"] < wells*floodBurst {
 		t.Errorf("%v", v)
 	}
-	if v[tenth("keys", 10)] > 5000 || v[tenth("evicted full", 10)]+v[tenth("evicted idle", 10)] < 74_000 || v[tenth("refused", 10)] != 0 {
+	if v[tenth("keys", 10)] > 5000 || v[tenth("evicted full", 10)]+v[tenth("evicted idle", 10)] < 114_000 || v[tenth("refused", 10)] != 0 {
 		t.Errorf("%v", v)
 	}
 	tables := floodTables(j, v)
