@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"context"
 	"math"
 	"time"
 
@@ -112,3 +113,77 @@ func (l *ConcurrencyLimiter) expires(now, free, cost int64) time.Duration {
 
 // ceil is a/b, rounded up.
 func ceil(a, b uint64) uint64 { return (a-1)/b + 1 }
+
+// wait is EnterCost for a caller that got no place at once.
+func (l *ConcurrencyLimiter) wait(ctx context.Context, cost int64) (Hold, error) {
+	if cost < 0 {
+		return Hold{}, ErrCost
+	}
+	if cost == 0 {
+		return Hold{}, nil
+	}
+	w, h, err := l.joinQueue(cost)
+	if w == nil {
+		return h, err
+	}
+	select {
+	case <-w.ready:
+	case <-ctx.Done():
+		if l.giveUp(w) {
+			err = ctx.Err()
+		}
+		<-w.ready
+	}
+	return l.finish(w, err)
+}
+
+// joinQueue takes a place at once, or puts an entrant in the queue, or refuses.
+func (l *ConcurrencyLimiter) joinQueue(cost int64) (*entrant, Hold, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.enter()
+	defer l.leave(now)
+	h, free, ok := l.takePlace(now, cost)
+	if ok {
+		return nil, h, nil
+	}
+	if cost > l.numbers.Limit || int64(l.queue.waiters.Len()) >= l.numbers.Queue {
+		var d Decision
+		l.describe(&d, now, free, cost)
+		if first := l.queue.waiters.First(); first != nil && int64(l.queue.waiters.Len()) == l.numbers.Queue && cost <= l.numbers.Limit {
+			d.RetryAfter = l.expires(now, free, first.cost)
+		}
+		return nil, Hold{}, &LimitedError{Decision: d}
+	}
+	w := l.queue.entrant(cost)
+	l.queue.join(w)
+	return w, Hold{}, nil
+}
+
+// giveUp removes an entrant from the queue. It reports false if the entrant had already got a
+// place, or had been refused.
+func (l *ConcurrencyLimiter) giveUp(w *entrant) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.enter()
+	defer l.leave(now)
+	if w.state != inLine {
+		return false
+	}
+	l.queue.remove(w, left)
+	return true
+}
+
+// finish ends a wait: it returns the entrant's hold or error, and recycles the entrant.
+func (l *ConcurrencyLimiter) finish(w *entrant, err error) (Hold, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := w.hold
+	if w.state == cast {
+		d := Decision{RetryAfter: Never}
+		l.describe(&d, l.now(), l.free(), w.cost)
+		err = &LimitedError{Decision: d}
+	}
+	l.queue.release(w)
+	return h, err
+}

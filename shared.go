@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirflow/weir/internal/pause"
 )
 
 // A Shared is a limit whose states are in a Store, one for each key. All processes that use the
@@ -247,10 +249,5 @@ func (s *Shared) sleep(ctx context.Context, d time.Duration) error {
 	done := make(chan struct{})
 	timer := s.after(d, func() { close(done) })
 	defer timer.Stop()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return pause.Until(ctx, done)
 }

@@ -17,15 +17,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/claim"
 	"github.com/weirflow/weir/internal/rules"
 )
-
-// DefaultMaxKeys is the default of Options.MaxKeys.
-const DefaultMaxKeys = 1 << 20
 
 // ErrKey means that a key is invalid: it does not equal itself, like NaN, or it cannot be hashed,
 // like an interface that holds a slice. errors.Is finds it.
@@ -34,55 +30,6 @@ var ErrKey = errors.New("weir: the key does not equal itself or cannot be hashed
 // ErrFull means that there is no room for a new key, and Options.Full is Refuse. errors.Is finds
 // it, and weir.ErrLimited too.
 var ErrFull = fmt.Errorf("weir: no room for another key: %w", weir.ErrLimited)
-
-// Full says what happens to a new key when MaxKeys other keys are limited.
-type Full uint8
-
-const (
-	// Evict evicts the least restricted key: the one that would be idle the soonest. An evicted
-	// key may be admitted again at once, up to one burst. It is the default, as a flood of new keys
-	// cannot lock out the others.
-	Evict Full = iota
-	// Refuse refuses the new key. RetryAfter is the soonest time at which there is room.
-	Refuse
-	// Share lets all new keys beyond the ceiling share one state, or with NewSharing one state for
-	// each group of them, until there is room for their own.
-	Share
-)
-
-// Options are the settings of a Limiter. The zero value is ready to use.
-type Options struct {
-	// how many keys may be kept at once; default: DefaultMaxKeys, or what MaxBytes allows
-	MaxKeys int
-	// alternatively, how many bytes the keys may take: 3/4 for states, 1/4 for limiters of keys
-	// that wait
-	MaxBytes int64
-	Full     Full // what happens to a new key beyond that
-	// also store the keys, and compare them instead of their hashes; each slot takes their size
-	// more
-	Keys bool
-	Name string // becomes Decision.By
-	Top  int    // how many counters Heaviest and MostLimited each have, per core; default: none
-
-	// Clock, WallClock and Timers replace the clocks, for virtual time, as weir.WithClock,
-	// weir.WithWallClock and weir.WithTimers do.
-	Clock     func() int64
-	WallClock func() int64
-	Timers    func(time.Duration, func()) weir.Timer
-}
-
-// validate returns an error if an option is invalid.
-func (o Options) validate() error {
-	switch {
-	case o.MaxKeys < 0:
-		return fmt.Errorf("weir: keyed.Options.MaxKeys: %d is not a number of keys: it must be at least 1, or 0 for %d", o.MaxKeys, DefaultMaxKeys)
-	case o.MaxBytes < 0 || o.MaxBytes > 0 && o.MaxBytes < leastBytes:
-		return fmt.Errorf("weir: keyed.Options.MaxBytes: %d is too little for a table: it must be at least %d, or 0 for MaxKeys alone", o.MaxBytes, leastBytes)
-	case o.Full > Share:
-		return fmt.Errorf("weir: keyed.Options.Full: %d is none of Evict, Refuse and Share", o.Full)
-	}
-	return o.validateTop()
-}
 
 // A Limiter is one limit with a state for each key. All methods are safe for concurrent use.
 //
@@ -242,181 +189,6 @@ func (k *Limiter[K]) reading(wall bool) int64 {
 		return k.times()
 	}
 	return k.clock()
-}
-
-// Allow reports whether one unit may go now for the key, and charges it if so.
-func (k *Limiter[K]) Allow(key K) bool { return k.Take(key, 1).Allowed }
-
-// Take decides about cost units for the key now, and charges them if they are allowed, as
-// weir.Limiter.Take does. An invalid key (ErrKey) is refused with Never.
-func (k *Limiter[K]) Take(key K, cost int64) (d weir.Decision) {
-	h, ok := k.hash(key)
-	if !ok {
-		return k.refused(weir.Never)
-	}
-	if slot, ok := k.decide(&d, key, h, cost, true); !ok {
-		d = k.take(key, h, cost, slot)
-	}
-	if k.top != nil {
-		k.top.note(key, h, cost, d.Allowed)
-	}
-	return d
-}
-
-// Peek returns the decision that Take would return, and charges nothing.
-func (k *Limiter[K]) Peek(key K, cost int64) (d weir.Decision) {
-	if h, ok := k.hash(key); !ok {
-		d = k.refused(weir.Never)
-	} else if _, ok := k.decide(&d, key, h, cost, false); !ok {
-		d = k.peek(key, h, cost)
-	}
-	return d
-}
-
-// TakeText is Take for a key in a buffer. It allocates nothing, unless Options.Keys is set, or the
-// key gets a counter of Options.Top.
-func TakeText(k *Limiter[string], key []byte, cost int64) (d weir.Decision) {
-	view := unsafe.String(unsafe.SliceData(key), len(key)) // nothing keeps a reference to it
-	h := maphash.Bytes(k.seed, key)
-	if k.hasher != nil {
-		h = k.hasher(string(key))
-	}
-	if slot, ok := k.decide(&d, view, h, cost, true); !ok {
-		text := ""
-		if k.opts.Keys || k.shared != nil {
-			text = string(key)
-		}
-		d = k.take(text, h, cost, slot)
-	}
-	if k.top != nil {
-		noteText(k.top, view, h, cost, d.Allowed)
-	}
-	return d
-}
-
-// decide is Take, or Peek without charge, for a key that has a state in its slot. It reports false
-// for all other keys.
-func (k *Limiter[K]) decide(d *weir.Decision, key K, h uint64, cost int64, charge bool) (slot int, ok bool) {
-	a := k.array(h)
-	prefetch(&a.slots[a.home(h)*perLine*a.size])
-	var now int64 // k.reading, which the compiler does not inline
-	if k.plain && !a.wall {
-		now = int64(time.Since(k.start))
-	} else {
-		now = k.reading(a.wall)
-	}
-	slot, head := a.acquire(h, key)
-	if slot < 0 {
-		return slot, false
-	}
-	ok = head&away == 0 && a.layout.Decide(d, a.words(slot), now, cost, charge)
-	a.unlock(slot, head)
-	return slot, ok
-}
-
-// take is Take by the general path, after decide could not decide. slot is what decide found.
-func (k *Limiter[K]) take(key K, h uint64, cost int64, slot int) weir.Decision {
-	room := false
-	if e := k.era.Load(); slot == absent && e.welcomes && k.opts.Full == Evict && uint64(cost-1) < uint64(e.largest) {
-		// a new key will need room; makeRoom must be called without any lock held
-		if n := k.count.Load(); n >= int64(k.opts.MaxKeys) {
-			_, room = k.makeRoom(k.reading(e.wall))
-		}
-	}
-	g := k.grip(key, h)
-	defer g.release()
-	g.token = room
-	d, ok := g.take(cost)
-	if ok {
-		return d
-	}
-	if wait, ok := g.makeRoom(); !ok {
-		return g.decideWithoutRoom(wait, func(s *Limiter[K], key K) weir.Decision { return s.Take(key, cost) })
-	}
-	d, _ = g.take(cost) // room is reserved
-	return d
-}
-
-// decideWithoutRoom returns the decision about a new key without room, while its grip is held.
-func (g *grip[K]) decideWithoutRoom(wait time.Duration, shared func(s *Limiter[K], key K) weir.Decision) weir.Decision {
-	k := g.k
-	if k.shared == nil {
-		return k.refused(wait)
-	}
-	k.stats.shared.Add(1)
-	return shared(k.shared, k.group(g.key))
-}
-
-// makeRoom makes room for a new key and reserves it. It releases the grip meanwhile.
-func (g *grip[K]) makeRoom() (wait time.Duration, ok bool) {
-	k := g.k
-	g.release()
-	wait, ok = k.makeRoom(g.now)
-	*g = k.grip(g.key, g.h)
-	if g.token = ok; !ok && g.slot < 0 && k.shared == nil {
-		k.stats.refused.Add(1)
-	}
-	return wait, ok || g.slot >= 0
-}
-
-// peek is Peek by the general path, after decide could not decide.
-func (k *Limiter[K]) peek(key K, h uint64, cost int64) weir.Decision {
-	g := k.grip(key, h)
-	if g.slot >= 0 || g.needsNone(cost) || k.opts.Full == Evict || g.room() {
-		defer g.release()
-		return g.peek(cost)
-	}
-	g.release()
-	wait, ok := k.makeRoom(g.now)
-	switch {
-	case ok:
-		k.count.Add(-1)
-		return k.peek(key, h, cost)
-	case k.shared != nil:
-		return k.shared.Peek(k.group(key), cost)
-	}
-	return k.refused(wait)
-}
-
-// TakeAtMost takes as much of n for the key as is available now, and returns how much that was, as
-// weir.Limiter.TakeAtMost does.
-func (k *Limiter[K]) TakeAtMost(key K, n int64) (taken int64, d weir.Decision) {
-	h, ok := k.hash(key)
-	if !ok {
-		return 0, k.refused(weir.Never)
-	}
-	if k.top != nil {
-		defer func() { k.top.note(key, h, taken, d.Allowed) }()
-	}
-	g := k.grip(key, h)
-	defer g.release()
-	if taken, d, ok = g.takeAtMost(n); ok {
-		return taken, d
-	}
-	if wait, ok := g.makeRoom(); !ok {
-		d = g.decideWithoutRoom(wait, func(s *Limiter[K], key K) (d weir.Decision) {
-			taken, d = s.TakeAtMost(key, n)
-			return d
-		})
-		return taken, d
-	}
-	taken, d, _ = g.takeAtMost(n)
-	return taken, d
-}
-
-func (g *grip[K]) takeAtMost(n int64) (taken int64, d weir.Decision, ok bool) {
-	if x := g.entry(); x != nil && x.lim != nil && !x.fixed() {
-		taken, d = x.lim.TakeAtMost(n)
-		return taken, d, true
-	}
-	cost := min(n, 1)
-	if n > 1 {
-		cost = max(min(n, g.peek(1).Remaining), 1)
-	}
-	if d, ok = g.take(cost); ok && d.Allowed {
-		taken = cost
-	}
-	return taken, d, ok
 }
 
 // SetLimit changes the limit for all keys and keeps what each has used, as weir.Limiter.SetLimit

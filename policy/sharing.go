@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/pause"
 )
 
 // A stage is the limits of a route that one call of a store charges.
@@ -88,12 +89,7 @@ func (e *Engine) sleep(ctx context.Context, wait time.Duration, decided int64) e
 	done := make(chan struct{})
 	timer := e.after(left, func() { close(done) })
 	defer timer.Stop()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return pause.Until(ctx, done)
 }
 
 // chargeStores charges the limits in stores, after those in memory have admitted the request. If

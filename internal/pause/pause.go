@@ -10,8 +10,13 @@ import (
 func For(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
+	return Until(ctx, timer.C)
+}
+
+// Until waits until a channel can be read, or the context ends: then it returns the context's error.
+func Until[T any](ctx context.Context, done <-chan T) error {
 	select {
-	case <-timer.C:
+	case <-done:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -69,11 +69,3 @@ func Minus(a, b int64) int64 {
 	}
 	return d
 }
-
-// after is the time d after another, at most the end of the clock.
-func after(t int64, span uint64) int64 {
-	if span > ClockLeft(t) {
-		return math.MaxInt64
-	}
-	return t + int64(span)
-}

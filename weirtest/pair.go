@@ -1,0 +1,221 @@
+package weirtest
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weirflow/weir"
+)
+
+// endless reports whether a state is so far in debt that stores cap it, at the end of their clocks
+// or their numbers.
+func (p *pair) endless() bool {
+	for _, m := range p.models {
+		if m.algorithm.counted().BitLen() > 53 {
+			return true
+		}
+		if m.Clone().Peek(p.now, 0).ResetAfter > 100*365*24*time.Hour {
+			return true
+		}
+	}
+	return false
+}
+
+// uncountable reports whether a store cannot represent how much of some state was used. After a
+// change of the algorithm, it would count as the largest number.
+func (p *pair) uncountable(now int64) bool {
+	if !p.doubles {
+		return false
+	}
+	for _, m := range p.models {
+		if m.Touched() && m.algorithm.spent(now).BitLen() > 53 {
+			return true
+		}
+	}
+	return false
+}
+
+// pair is a subject with its models, one for each key.
+type pair struct {
+	blind   bool
+	tick    time.Duration
+	doubles bool // the subject counts in doubles, as stores do
+	clock   *Clock
+	limit   weir.Limit
+	subject Taker
+	models  map[string]*Model
+	made    map[int]made
+	lines   map[int]inLine
+	now     int64 // the current reading
+	high    int64 // the latest reading
+	// the latest reading at which a state was idle: states may have been evicted then, so calls at
+	// earlier times are left out
+	free int64
+}
+
+// inLine is a place in the queue, on both sides.
+type inLine struct {
+	subject *weir.Place
+	model   int
+	key     string
+}
+
+// made is a reservation, on both sides.
+type made struct {
+	subject Reservation
+	model   int
+	key     string
+}
+
+func (p *pair) model(key string) *Model {
+	m := p.models[key]
+	if m == nil {
+		m = newModel(p.limit, p.tick, p.blind)
+		p.models[key] = m
+		// permits are stored since the first contact of the key or of the limiter
+		if anyPart(p.limit, isBursty) {
+			p.subject.Take(key, 1)
+			m.Take(p.now, 1)
+		}
+	}
+	return m
+}
+
+func isBursty(l weir.Limit) bool { _, ok := l.(weir.SmoothBursty); return ok }
+
+// move sets both clocks. Waiters whose turn comes on the way are served at exactly that time, as by
+// timers.
+func (p *pair) move(to int64) {
+	for _, m := range p.models {
+		for turn, ok := m.NextTurn(); ok && turn >= p.now && turn <= to; turn, ok = m.NextTurn() {
+			m.Peek(turn, 0)
+		}
+	}
+	p.now = to
+	p.clock.Set(to * int64(p.tick))
+}
+
+// waiting returns who waits for a key, in the subject and in the model.
+func (p *pair) waiting(key string) (got, want string) {
+	for i, l := range p.lines {
+		if l.key != key {
+			continue
+		}
+		in := p.model(key).InLine(p.now, l.model)
+		select {
+		case <-l.subject.Ready():
+			if in {
+				return fmt.Sprintf("the one of line %d is let go", i), "it waits"
+			}
+			delete(p.lines, i)
+		default:
+			if !in {
+				return fmt.Sprintf("the one of line %d waits", i), "it is let go"
+			}
+		}
+	}
+	return "", ""
+}
+
+// do makes a call on both sides, and also compares who waits.
+func (p *pair) do(i int, c call) (got, want string) {
+	if got, want = p.call(i, c); got != want {
+		return got, want
+	}
+	return p.waiting(c.key)
+}
+
+// call makes a call on both sides. It leaves out a call that the subject does not support, or that
+// would step back to before a state that may have been evicted. So any part of a walk is a valid
+// walk.
+func (p *pair) call(i int, c call) (got, want string) {
+	if c.at < p.free {
+		return "", ""
+	}
+	if c.at < p.high {
+		for _, m := range p.models {
+			if m.Clone().Peek(p.high, 0).ResetAfter == 0 {
+				return "", ""
+			}
+		}
+	}
+	p.high = max(p.high, c.at)
+	p.move(c.at)
+	for _, m := range p.models {
+		if m.Touched() && m.Clone().Peek(p.high, 0).ResetAfter == 0 {
+			p.free = p.high
+		}
+	}
+	// an idle state may be evicted, and then gets nothing back, even after a step back
+	for of, m := range p.made {
+		if p.model(m.key).Clone().Peek(p.high, 0).ResetAfter == 0 {
+			delete(p.made, of)
+		}
+	}
+	switch m := p.model(c.key); c.verb {
+	case doTake:
+		return p.text(p.subject.Take(c.key, c.cost)), p.text(m.Take(c.at, c.cost))
+	case doPeek:
+		if s, ok := p.subject.(Peeker); ok {
+			return p.text(s.Peek(c.key, c.cost)), p.text(m.Peek(c.at, c.cost))
+		}
+	case doReserve:
+		if s, ok := p.subject.(Reserver); ok {
+			r, ok := s.Reserve(c.key, c.cost, time.Duration(c.within)*p.tick)
+			id, delay, d := m.Reserve(c.at, c.cost, c.within)
+			if ok && d.Allowed {
+				p.made[i] = made{r, id, c.key}
+			}
+			return fmt.Sprint(p.text(r.Decision()), " delay ", r.Delay()), fmt.Sprint(p.text(d), " delay ", delay)
+		}
+	case doSettle:
+		if m, ok := p.made[c.of]; ok {
+			m.subject.Settle(c.cost)
+			p.model(m.key).Settle(c.at, m.model, c.cost)
+			delete(p.made, c.of)
+		}
+	case doJoin:
+		if s, ok := p.subject.(Joiner); ok {
+			place, d := s.Join(c.key, c.cost, time.Duration(c.within)*p.tick)
+			id, delay, wanted := m.Join(c.at, c.cost, c.within)
+			if place != nil && wanted.Allowed && delay > 0 {
+				p.lines[i] = inLine{place, id, c.key}
+				return fmt.Sprint(p.text(d), " delay ", place.Delay()), fmt.Sprint(p.text(wanted), " delay ", delay)
+			}
+			return fmt.Sprint(p.text(d), place != nil), fmt.Sprint(p.text(wanted), wanted.Allowed && delay > 0)
+		}
+	case doLeave:
+		if l, ok := p.lines[c.of]; ok {
+			delete(p.lines, c.of)
+			return fmt.Sprint("left ", l.subject.Leave()), fmt.Sprint("left ", p.model(l.key).Leave(c.at, l.model))
+		}
+	case doSet:
+		if s, ok := p.subject.(Setter); ok && !p.uncountable(c.at) {
+			if err := s.SetLimit(c.limit); err != nil {
+				return err.Error(), ""
+			}
+			for _, m := range p.models {
+				m.SetLimit(c.at, c.limit)
+			}
+			p.limit = c.limit
+			// what they give back now depends, by one clock unit, on whether an idle state was
+			// evicted
+			clear(p.made)
+		}
+	}
+	return "", ""
+}
+
+// text returns the compared fields of a decision.
+func (p *pair) text(d weir.Decision) string {
+	_, part, named := strings.Cut(d.By, "/")
+	switch {
+	case partsOf(p.limit) == nil:
+		d.By = "" // only a name
+	case named:
+		d.By = part
+	}
+	d.Source = 0
+	return fmt.Sprintf("%+v", d)
+}
