@@ -115,7 +115,7 @@ func (s *Store) forget(c *weir.Charge) {
 	}
 }
 
-// peeked adds the tokens of this node to the store's answer.
+// peeked adds the tokens of this node to the store's decision.
 func (s *Store) peeked(c *weir.Charge, d *weir.Decision) {
 	e := s.keys.find(c.Name, c.Key)
 	if e == nil {
@@ -139,7 +139,7 @@ type verdict uint8
 const (
 	decided verdict = iota
 	waits           // for the answer to a request
-	direct          // its caller asks the store for exactly its cost
+	direct          // its caller requests exactly its cost from the store
 )
 
 // A turn is a charge that is not decided yet.
@@ -151,7 +151,7 @@ type turn struct {
 }
 
 // mostTries is how often a caller waits for leased tokens that other callers then take first. After
-// that it asks for its own cost.
+// that it requests its own cost.
 const mostTries = 4
 
 // here decides about charges from leased tokens.
@@ -304,7 +304,7 @@ func (s *Store) decide(e *entry, t *turn, try int) (verdict, *request) {
 	return waits, t.request
 }
 
-// alone has a caller ask the store for exactly its own cost.
+// alone lets a caller request exactly its own cost from the store.
 func (s *Store) alone(e *entry, c *weir.Charge, now int64) verdict {
 	e.direct++
 	e.unmet(c.Cost)

@@ -41,12 +41,13 @@ func (g *grant) decide(d *weir.Decision, left, now int64) {
 	}
 }
 
-// A refusal is the store's answer when it had no tokens, repeated to callers until it is old.
+// A refusal is a decision of the store that had no tokens. It is repeated to callers until it is
+// old.
 type refusal struct {
 	limit weir.Limit
 	terms rules.Leased // how the algorithm is leased
 	until int64        // by the clock
-	retry int64        // when the refused cost fits, or the store is asked again
+	retry int64        // when the refused cost fits, or the next round trip is made
 	cost  int64        // what the store refused
 	d     weir.Decision
 	fresh int64
@@ -97,7 +98,7 @@ type entry struct {
 	back    []weir.Charge // settles that return tokens
 	given   int64         // how many tokens these return
 	request *request      // in flight
-	direct  int           // round trips of callers that ask for their own cost
+	direct  int           // round trips of callers that request their own cost
 	need    int64         // the cost of callers that wait for request
 	era     int           // raised when tokens requested before may not be used any more
 
@@ -110,7 +111,7 @@ type entry struct {
 	quiet    int64 // nothing is requested ahead until then
 	runs     int   // refusals in a row
 
-	heard     int64 // when the store last answered
+	heard     int64 // when the store last decided
 	remaining int64 // what it had left then
 	capacity  int64
 	fresh     int64
@@ -148,7 +149,7 @@ func (e *entry) tidy(now int64) {
 	e.publish()
 }
 
-// setLimit makes the entry that of another limit, about which earlier answers say nothing.
+// setLimit makes the entry that of another limit. Earlier decisions do not apply to it.
 func (e *entry) setLimit(l weir.Limit, lifetime time.Duration) {
 	e.limit, e.terms, e.capacity = l, termsOf(l), 0
 	e.pause, e.life = e.terms.LeasePause(lifetime), min(lifetime, e.terms.LongestLease())
@@ -245,7 +246,7 @@ func (e *entry) take(cost int64, d *weir.Decision, now int64) bool {
 	return true
 }
 
-// noteAnswer remembers the store's answer.
+// noteAnswer remembers the store's decision.
 func (e *entry) noteAnswer(d weir.Decision, now int64) {
 	e.heard, e.remaining, e.capacity = now, d.Remaining, d.Limit
 	e.fresh = plus(now, d.ResetAfter)
@@ -253,7 +254,7 @@ func (e *entry) noteAnswer(d weir.Decision, now int64) {
 
 // refuse keeps the store's refusal of a cost that was requested at sent, to repeat it to callers.
 // It is repeated for longer after each refusal in a row: tokens that other nodes return are noticed
-// only afterwards. Its RetryAfter is not before this node asks again.
+// only afterwards. Its RetryAfter is not before this node's next round trip.
 func (e *entry) refuse(d *weir.Decision, cost, sent, now int64, lifetime time.Duration) {
 	if d.RetryAfter == weir.Never {
 		return

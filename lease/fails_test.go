@@ -13,7 +13,8 @@ import (
 	"github.com/weirflow/weir/lease"
 )
 
-// TestContext: a caller does not wait longer than its context, and what comes for it later is there for others, or goes back.
+// TestContext: a caller does not wait longer than its context, and what comes for it later is there
+// for others, or goes back.
 func TestContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r := open(t, day, lease.Options{Lifetime: 400 * ms, Timeout: 100 * ms}, 50*ms)
@@ -39,7 +40,8 @@ func TestContext(t *testing.T) {
 	})
 }
 
-// TestStoreFails: those who wait are told, all at once, after no longer than the timeout; then it works again.
+// TestStoreFails: those who wait are told, all at once, after no longer than the timeout; then it
+// works again.
 func TestStoreFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r := open(t, day, lease.Options{Lifetime: 100 * ms}, ms)

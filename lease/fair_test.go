@@ -7,8 +7,8 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// TestEqualsGetTheSame: where all nodes ask for the same, and for twice of what there is, each gets about half of that, as it would without leases:
-// none is ahead of another one for good.
+// TestEqualsGetTheSame: where all nodes ask for the same, and for twice of what there is, each gets
+// about half of that, as it would without leases: none is ahead of another one for good.
 func TestEqualsGetTheSame(t *testing.T) {
 	for _, l := range append([]weir.Limit{
 		weir.TokenBucket{Rate: weir.PerSecond(2000), Burst: 1000},

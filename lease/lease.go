@@ -38,7 +38,7 @@ var ErrClosed = errors.New("weir: lease: the store is closed")
 
 // Options are the settings of a Store. The zero value is ready to use.
 type Options struct {
-	// Lifetime is how long leased tokens may be used, from the moment the store was asked; from 1
+	// Lifetime is how long leased tokens may be used, from the moment they were requested; from 1
 	// ms to 1 minute. A longer lifetime saves round trips. But a burst may come later by as much,
 	// and a node that has no use for its tokens keeps them for longer. Default: 250 ms.
 	Lifetime time.Duration

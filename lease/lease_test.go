@@ -19,8 +19,8 @@ const (
 	sec = time.Second
 )
 
-// TestLeaseGrowsAndGoesBack: a key that is hot is leased, in ever larger amounts; what is not used is with the store again before the
-// lifetime is over, without anybody asking.
+// TestLeaseGrowsAndGoesBack: a key that is hot is leased, in ever larger amounts; what is not used
+// is with the store again before the lifetime is over, without anybody asking.
 func TestLeaseGrowsAndGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r := open(t, day, lease.Options{Lifetime: 80 * ms}, ms)
@@ -122,7 +122,8 @@ func TestRefusalsAreTheStores(t *testing.T) {
 	})
 }
 
-// TestOthersGiveBack: a window that is used up is asked again now and then, as others may have given something back.
+// TestOthersGiveBack: a window that is used up is asked again now and then, as others may have
+// given something back.
 func TestOthersGiveBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r := open(t, day, lease.Options{Lifetime: 100 * ms}, 0)
@@ -161,7 +162,8 @@ func TestOthersGiveBack(t *testing.T) {
 	})
 }
 
-// TestManyCallersShareARoundTrip: nobody gets another's tokens, and the store hears of them once or a few times.
+// TestManyCallersShareARoundTrip: nobody gets another's tokens, and the store hears of them once or
+// a few times.
 func TestManyCallersShareARoundTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r := open(t, weir.FixedWindow{Limit: 50, Window: 24 * time.Hour, Align: weir.AlignFirst}, lease.Options{}, 10*ms)
@@ -264,7 +266,8 @@ func TestLargerCosts(t *testing.T) {
 	})
 }
 
-// TestEverythingAtOnce, with the race detector: nothing is admitted twice, and all that was not used comes back.
+// TestEverythingAtOnce, with the race detector: nothing is admitted twice, and all that was not
+// used comes back.
 func TestEverythingAtOnce(t *testing.T) {
 	store := weirtest.NewStore(nil)
 	limit := weir.FixedWindow{Limit: 30_000, Window: 1000 * time.Hour, Align: weir.AlignFirst}

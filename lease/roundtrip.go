@@ -26,11 +26,11 @@ type roundTrip struct {
 // for some.
 type part struct {
 	e       *entry
-	turn    turn // of a caller that asks for exactly its own cost
+	turn    turn // of a caller that requests exactly its own cost
 	request *request
 	first   int // its charges are batch[first:first+count]
 	count   int
-	at      int // the charge that asks
+	at      int // the charge that requests tokens
 	given   int64
 }
 
@@ -39,7 +39,7 @@ type request struct {
 	e    *entry
 	n    int64
 	era  int
-	peek bool // if less is granted, ask when there is more
+	peek bool // if less is granted, find out when there is more
 	done chan struct{}
 	err  error // set before done
 
@@ -161,7 +161,7 @@ func (t *roundTrip) add(a *request) {
 	p.count = len(t.batch) - p.first
 }
 
-// own returns the round trip of callers that ask for exactly their own costs.
+// own returns the round trip of callers that request exactly their own costs.
 func (s *Store) own(turns []turn) *roundTrip {
 	t := new(roundTrip)
 	for _, turn := range turns {
@@ -213,7 +213,7 @@ func (t *roundTrip) wrong(i int) error {
 	return t.err
 }
 
-// receive takes in the answers of a round trip.
+// receive processes the decisions of a round trip.
 func (s *Store) receive(t *roundTrip) {
 	now := s.now()
 	for i := range t.parts {
@@ -258,7 +258,7 @@ func (s *Store) receiveReturns(t *roundTrip, p *part) {
 	p.e.refused.Store(nil) // the store has more now
 }
 
-// receiveOwn takes in the answer for a caller that asked for its own cost.
+// receiveOwn processes the decision for a caller that requested its own cost.
 func (s *Store) receiveOwn(t *roundTrip, p *part, now int64) {
 	e, c := p.e, p.turn.c
 	e.direct--
@@ -277,7 +277,7 @@ func (s *Store) receiveOwn(t *roundTrip, p *part, now int64) {
 	*p.turn.d = d
 }
 
-// receiveGrant takes in the answer to a request.
+// receiveGrant processes the decision about a request for tokens.
 func (s *Store) receiveGrant(t *roundTrip, p *part, now int64) {
 	e, a, c := p.e, p.request, &t.batch[p.at]
 	defer close(a.done)

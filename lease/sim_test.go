@@ -16,7 +16,8 @@ var windows = []weir.Limit{
 	weir.SlidingCounter{Limit: 500, Window: sec},
 }
 
-// TestNeverOver: whatever the nodes do, and whatever becomes of them, what is admitted stays within the bound.
+// TestNeverOver: whatever the nodes do, and whatever becomes of them, what is admitted stays within
+// the bound.
 func TestNeverOver(t *testing.T) {
 	limits := append([]weir.Limit{
 		weir.TokenBucket{Rate: weir.PerSecond(1000), Burst: 100},
@@ -46,7 +47,8 @@ func TestNeverOver(t *testing.T) {
 	}
 }
 
-// anything makes the nodes do anything: some call steadily, some now and then, some die, and some are stopped for a while.
+// anything makes the nodes do anything: some call steadily, some now and then, some die, and some
+// are stopped for a while.
 func (w *world) anything() {
 	upTo := func(d time.Duration) time.Duration { return time.Duration(1 + w.random.Int64N(int64(d))) }
 	for _, n := range w.nodes {
@@ -65,8 +67,9 @@ func (w *world) anything() {
 	}
 }
 
-// TestNothingIsWasted: one node has 90 % of the demand, and seven have 10 %. What is admitted is what would have been without leases, with a
-// fraction of the round trips, and the seven are not worse off for being small.
+// TestNothingIsWasted: one node has 90 % of the demand, and seven have 10 %. What is admitted is
+// what would have been without leases, with a fraction of the round trips, and the seven are not
+// worse off for being small.
 func TestNothingIsWasted(t *testing.T) {
 	for _, c := range []struct {
 		limit weir.Limit
@@ -150,8 +153,9 @@ func TestCrashedNodes(t *testing.T) {
 	}
 }
 
-// TestStalledNodes: the worst that can be. All nodes hold tokens, stand still until the bucket is full again, and then use what they can at
-// once: what they held is of no use any more. So it is with windows, when they are over.
+// TestStalledNodes: the worst that can be. All nodes hold tokens, stand still until the bucket is
+// full again, and then use what they can at once: what they held is of no use any more. So it is
+// with windows, when they are over.
 func TestStalledNodes(t *testing.T) {
 	for _, l := range append([]weir.Limit{weir.TokenBucket{Rate: weir.PerSecond(100), Burst: 1000}}, windows...) {
 		o, rate, still := Options{Lifetime: 10 * sec, MaxOutstanding: 1 << 20}, 200., 2*sec
@@ -179,7 +183,8 @@ func TestStalledNodes(t *testing.T) {
 	}
 }
 
-// TestEndedGrantIsEmpty: who has come to a grant just before it ends gets nothing of it, as that is given back.
+// TestEndedGrantIsEmpty: who has come to a grant just before it ends gets nothing of it, as that is
+// given back.
 func TestEndedGrantIsEmpty(t *testing.T) {
 	w := newWorld(t, 1, windows[0], 1, Options{})
 	n := w.nodes[0]

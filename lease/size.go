@@ -12,7 +12,7 @@ const (
 // lasts. A key that uses them faster gets twice as many the next time, as far as it needs them. If
 // the store has little left, it is an even share of that (Polychronopoulos and Kuck, Guided
 // Self-Scheduling, 1987): leases shrink with the budget, down to what is used at once. For most
-// keys that is less than one token; then the caller asks for exactly its own cost.
+// keys that is less than one token; then the caller requests exactly its own cost.
 func (e *entry) amount(now int64, lifetime time.Duration, most int64) int64 {
 	want := mulDiv(e.demand/demandParts, int64(e.life), 2*int64(lifetime))
 	if took := now - e.lastSent; e.lastSize > 0 && took >= 0 && took < int64(e.life)/2 {
@@ -26,7 +26,7 @@ func (e *entry) amount(now int64, lifetime time.Duration, most int64) int64 {
 	return max(min(want, most-e.left()), 0)
 }
 
-// estimate returns what the store may have left now, by its last answer.
+// estimate returns what the store may have left now, by its last decision.
 func (e *entry) estimate(now int64) int64 {
 	if now >= e.fresh {
 		return e.capacity

@@ -19,7 +19,8 @@ const (
 	sec = time.Second
 )
 
-// A world is some nodes that lease from one store, in virtual time and in one goroutine: what happens depends on the seed alone.
+// A world is some nodes that lease from one store, in virtual time and in one goroutine: what
+// happens depends on the seed alone.
 type world struct {
 	t          *testing.T
 	clock      weirtest.Clock
@@ -87,7 +88,8 @@ func (n *node) alive(f func()) {
 	}
 }
 
-// resume lets a stalled node go on. Its callers are faster than all that it should have done long ago.
+// resume lets a stalled node go on. Its callers are faster than all that it should have done long
+// ago.
 func (n *node) resume() {
 	n.stalled = false
 	for range 200 {
@@ -220,7 +222,8 @@ func (w *world) exactly(c weir.Charge) int64 {
 	return 0
 }
 
-// offer makes a node's callers come at random, at a rate per second that changes with time, and with costs up to a largest one.
+// offer makes a node's callers come at random, at a rate per second that changes with time, and
+// with costs up to a largest one.
 func (n *node) offer(rate func(at time.Duration) float64, largest int64) {
 	w, start := n.w, n.w.clock.Now()
 	var next func()
@@ -280,7 +283,8 @@ func (w *world) sums() (offered, admitted, exactly int64) {
 	return offered, admitted, exactly
 }
 
-// excess is the most by which what was admitted in any interval is above what the rate brings in it.
+// excess is the most by which what was admitted in any interval is above what the rate brings in
+// it.
 func (w *world) excess(perNano float64) (worst float64) {
 	least, sum := math.Inf(1), 0.0
 	for _, a := range w.took {

@@ -143,5 +143,5 @@ func (x *exchange) lacking(text string) {
 	}
 }
 
-// maxTimes bounds how many windows one call may ask for.
+// maxTimes bounds how many windows one call may request.
 const maxTimes = 16 * maxCharges

@@ -58,7 +58,8 @@ func micros(month, day, hour int) int64 {
 	return time.Date(2026, time.Month(month), day, hour, 0, 0, 0, time.UTC).UnixMicro()
 }
 
-// TestWindowsAreSent: those of the present as soon as the server's clock is known, and those that it asks for.
+// TestWindowsAreSent: those of the present as soon as the server's clock is known, and those that
+// it asks for.
 func TestWindowsAreSent(t *testing.T) {
 	now, ahead := micros(3, 28, 12), micros(6, 10, 3)
 	day := func(month, day int) int64 { return micros(month, day, 0) / 86400e6 }
@@ -105,7 +106,8 @@ func TestWindowsAreSent(t *testing.T) {
 	}
 }
 
-// TestCalendarsAreSentOnce: limits with the same windows share them, and those without send nothing.
+// TestCalendarsAreSentOnce: limits with the same windows share them, and those without send
+// nothing.
 func TestCalendarsAreSentOnce(t *testing.T) {
 	now := micros(3, 28, 12)
 	var names []string

@@ -149,7 +149,7 @@ func (x *exchange) late(text string) {
 	x.nonce = ""
 }
 
-// readCharges gives each charge its answer. A request that was late by the server's clock and is
+// readCharges gives each charge its result. A request that was late by the server's clock and is
 // not by ours goes again: it was not carried out, and now that clock is known.
 func (x *exchange) readCharges(text string) {
 	in := &reader{b: text}

@@ -26,10 +26,11 @@ import (
 // stop in time; Hold.Fence guards what must not happen twice. A server that loses its data forgets
 // its holders: until their heartbeats fail, as many again may enter.
 //
-// A waiter asks again every 5 to 100 ms, the first in the queue most often. A queue of n waiters
-// makes some 700 questions a second, and 10 more for each waiter beyond the first 20; those of one
+// A waiter polls every 5 to 100 ms, the first in the queue most often. A queue of n waiters makes
+// some 700 questions a second, and 10 more for each waiter beyond the first 20; those of one
 // process share calls. So a place may be free for 5 ms and a round trip before it is taken, longer
-// if many are freed at once. A waiter that has not asked for a second loses its place in the queue.
+// if many are freed at once. A waiter that has not polled for a second loses its place in the
+// queue.
 type Concurrency struct {
 	store  *Store
 	name   string
@@ -54,7 +55,7 @@ func NewConcurrency(s *Store, l weir.Concurrency, name string) (*Concurrency, er
 
 // SetLimit changes the parameters of this process. No place is taken away: after the limit was
 // lowered, no caller enters until enough have left. A waiter whose cost no longer fits gets
-// ErrLimited when it next asks. MaxHold applies to holds that begin or are extended from now on.
+// ErrLimited when it next polls. MaxHold applies to holds that begin or are extended from now on.
 func (c *Concurrency) SetLimit(next weir.Concurrency) error {
 	if err := next.Validate(); err != nil {
 		return err
@@ -164,7 +165,7 @@ func (c *Concurrency) request(op int, key string, n int64) *placeRequest {
 	return s.newPlace(placeOp{op: op, key: s.placeKey(c.name, key), cost: cost(n), limit: l.Limit, queue: l.Queue, span: int64(l.MaxHold / tick)})
 }
 
-// decision is the answer to a request.
+// decision is the result of a request.
 func (c *Concurrency) decision(r *placeRequest) weir.Decision {
 	a := &r.answer
 	return weir.Decision{
@@ -178,7 +179,7 @@ func (c *Concurrency) decision(r *placeRequest) weir.Decision {
 	}
 }
 
-// enter asks for a place until it is given or refused, or once where wait is false.
+// enter requests a place until it is given or refused, or once if wait is false.
 func (c *Concurrency) enter(ctx context.Context, key string, n int64, wait bool) (Hold, weir.Decision, error) {
 	switch {
 	case n < 0:
@@ -245,7 +246,7 @@ func (w *waiter) note(r *placeRequest, err error) {
 	}
 }
 
-// hold makes a Hold of an answer.
+// hold returns the Hold of an admitted request.
 func (w *waiter) hold(r *placeRequest) (Hold, error) {
 	h := &heldPlace{
 		c: w.c, key: w.at, id: w.id, cost: w.cost, fence: r.answer.fence, unsure: w.unsure, lost: make(chan struct{}), span: time.Duration(r.span) * tick,

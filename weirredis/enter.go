@@ -10,10 +10,10 @@ import (
 
 // Enter takes a place of c.Limit, a weir.Concurrency with a MaxHold, for c.Key, under the name
 // c.Name. With a Within other than 0 it waits in the queue until there is a place or the context
-// ends; otherwise it asks once. A refusal is a decision; done is nil then. An admitted caller calls
-// done once the work has ended, and the store extends the hold until then. It is Concurrency for
-// callers that have a limit with each request, as a failover.Store has. The limit of a name is the
-// one of the latest call.
+// ends; otherwise it tries once. A refusal is a decision; done is nil then. An admitted caller
+// calls done once the work has ended, and the store extends the hold until then. It is Concurrency
+// for callers that have a limit with each request, as a failover.Store has. The limit of a name is
+// the one of the latest call.
 func (s *Store) Enter(ctx context.Context, c weir.Charge) (done func(weir.Outcome), d weir.Decision, err error) {
 	l, ok := rules.PlacesOf(c.Limit)
 	if !ok {

@@ -99,7 +99,7 @@ func latestEnd(requests []*request) time.Time {
 	return end
 }
 
-// again reports whether there is to be an attempt. Where there is none, the callers are told why.
+// again reports whether to make another attempt. If not, the callers get an error.
 func (x *exchange) again(ctx context.Context) bool {
 	if x.over {
 		return false
@@ -115,7 +115,7 @@ func (x *exchange) again(ctx context.Context) bool {
 	return false
 }
 
-// unanswered is the error for requests that nobody answered.
+// unanswered is the error for requests without a reply.
 func (x *exchange) unanswered() error {
 	switch {
 	case x.store.ctx.Err() != nil:

@@ -76,7 +76,8 @@ func take(ctx context.Context, s *Store, keys ...string) error {
 
 var errLost = errors.New("the connection is lost")
 
-// TestNobodyIsStuckWithTheClient: a client that does not come back holds up no caller longer than his deadline, or the Timeout.
+// TestNobodyIsStuckWithTheClient: a client that does not come back holds up no caller longer than
+// his deadline, or the Timeout.
 func TestNobodyIsStuckWithTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -99,7 +100,8 @@ func TestNobodyIsStuckWithTheClient(t *testing.T) {
 	})
 }
 
-// TestWhoLeftIsNotSent: callers that waited for a round trip and left are not charged by a later one, and are not kept either.
+// TestWhoLeftIsNotSent: callers that waited for a round trip and left are not charged by a later
+// one, and are not kept either.
 func TestWhoLeftIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -142,8 +144,8 @@ func TestWhoLeftIsNotSent(t *testing.T) {
 	})
 }
 
-// TestNobodyWaitsForWhatIsGivenBack: where the store stops answering within a group that is charged in turn, its caller leaves in time, and what
-// was charged is given back without him.
+// TestNobodyWaitsForWhatIsGivenBack: where the store stops answering within a group that is charged
+// in turn, its caller leaves in time, and what was charged is given back without him.
 func TestNobodyWaitsForWhatIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *Store
@@ -176,8 +178,8 @@ func TestNobodyWaitsForWhatIsGivenBack(t *testing.T) {
 	})
 }
 
-// TestLostBeforeTheClockWasKnown: the first call of all expires at once, to learn the server's clock. When it is lost, nothing was charged, and
-// it is repeated.
+// TestLostBeforeTheClockWasKnown: the first call of all expires at once, to learn the server's
+// clock. When it is lost, nothing was charged, and it is repeated.
 func TestLostBeforeTheClockWasKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, f := faked(t, Options{}, func(_ context.Context, n int, c Call) (string, error) {
@@ -216,7 +218,8 @@ func TestRefusedIsNotLost(t *testing.T) {
 	})
 }
 
-// TestDeadConnection: what a connection swallows, without an end, is sent again while there is time.
+// TestDeadConnection: what a connection swallows, without an end, is sent again while there is
+// time.
 func TestDeadConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, f := faked(t, Options{}, func(ctx context.Context, n int, c Call) (string, error) {
@@ -240,7 +243,8 @@ func TestDeadConnection(t *testing.T) {
 	})
 }
 
-// TestUnsureIsSaid: a call whose reply was lost and whose repeat came late may have been charged, and is not charged again.
+// TestUnsureIsSaid: a call whose reply was lost and whose repeat came late may have been charged,
+// and is not charged again.
 func TestUnsureIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, f := faked(t, Options{}, func(_ context.Context, n int, c Call) (string, error) {
@@ -257,8 +261,8 @@ func TestUnsureIsSaid(t *testing.T) {
 	})
 }
 
-// TestClockPutBack: after a step of the server's clock back by less than a call's time, calls expire by the new clock. By the old one they would
-// be charged that much too late.
+// TestClockPutBack: after a step of the server's clock back by less than a call's time, calls
+// expire by the new clock. By the old one they would be charged that much too late.
 func TestClockPutBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := faked(t, Options{}, nil)
@@ -281,7 +285,8 @@ func TestClockPutBack(t *testing.T) {
 	})
 }
 
-// TestEachNodeHasItsClock: nodes of a cluster whose clocks differ by more than a call's time are each called by their own.
+// TestEachNodeHasItsClock: nodes of a cluster whose clocks differ by more than a call's time are
+// each called by their own.
 func TestEachNodeHasItsClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := map[string]int64{"weir:{a}:api": 1e15, "weir:{b}:api": 1e15 + 5e6}
@@ -308,8 +313,8 @@ func TestEachNodeHasItsClock(t *testing.T) {
 	})
 }
 
-// TestLateForOneIsNotForAll: callers with different deadlines share a call. Who comes late by the server's clock alone goes again once that is
-// known; who is late by ours has gone.
+// TestLateForOneIsNotForAll: callers with different deadlines share a call. Who comes late by the
+// server's clock alone goes again once that is known; who is late by ours has gone.
 func TestLateForOneIsNotForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, f := faked(t, Options{RoundTrips: 1}, func(_ context.Context, n int, c Call) (string, error) {

@@ -38,8 +38,8 @@ type heldPlace struct {
 }
 
 // Done leaves the place, and counts the outcome. The first Done wins; later ones do nothing, and so
-// does one after the hold was lost. Done does not wait: the server is told in the background, with
-// retries until it confirms or the hold would have ended anyway.
+// does one after the hold was lost. Done does not wait: the server is notified in the background,
+// with retries until it confirms or the hold would have ended anyway.
 func (h Hold) Done(o weir.Outcome) {
 	if h.h != nil && h.h.c.store.leave(h.h) {
 		h.h.c.count(o)
@@ -235,7 +235,7 @@ func (s *Store) heartbeat(h *heldPlace, now time.Time) *request {
 	return &p.request
 }
 
-// leave ends a hold, and tells the server. It reports false if the hold has ended before.
+// leave ends a hold, and notifies the server. It reports false if the hold has ended before.
 func (s *Store) leave(h *heldPlace) bool {
 	s.holds.mu.Lock()
 	defer s.holds.mu.Unlock()
@@ -247,7 +247,7 @@ func (s *Store) leave(h *heldPlace) bool {
 	return true
 }
 
-// leaveLocked tells the server that an id has left, with retries.
+// leaveLocked notifies the server that an id has left, with retries.
 func (s *Store) leaveLocked(key, id string, unsure, until time.Time) {
 	if s.holds.closed {
 		return
@@ -263,7 +263,7 @@ func (s *Store) leaveLocked(key, id string, unsure, until time.Time) {
 	}
 }
 
-// leaving is for how long the server is told that a holder has left, unless it confirms. After that
+// leaving is how long the store retries to notify the server that a holder has left. After that
 // the place comes back when its hold expires.
 const leaving = 10 * time.Second
 

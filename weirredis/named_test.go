@@ -8,7 +8,8 @@ import (
 
 var update = flag.Bool("update", false, "write docs/redis/named.lua")
 
-// TestNamedScript: the file that clients in other languages load is the script that is used here. After a change of a script, run
+// TestNamedScript: the file that clients in other languages load is the script that is used here.
+// After a change of a script, run
 //
 //	go test ./weirredis -run TestNamedScript -update
 func TestNamedScript(t *testing.T) {

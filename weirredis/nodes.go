@@ -33,7 +33,7 @@ func (s *Store) Beat(ctx context.Context, id string, ttl time.Duration) (nodes i
 	return nodes, nil
 }
 
-// Ping finds out whether the server answers and runs scripts. It charges nothing. On a single
+// Ping tests whether the server is reachable and runs scripts. It charges nothing. On a single
 // server, unlike a Cluster, it also repeats the last Warm: a server that was restarted lacks the
 // scripts, and one that took over may have another clock.
 func (s *Store) Ping(ctx context.Context) error {

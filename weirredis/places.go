@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The operations of concurrency.lua, and its answers.
+// The operations of concurrency.lua, and its results.
 const (
 	opEnter = iota
 	opLeave
@@ -23,7 +23,7 @@ const (
 	codeGone // nothing is known of the id
 )
 
-// A placeOp is a question to concurrency.lua about the places of one key, and its answer.
+// A placeOp is an operation of concurrency.lua on the places of one key, and its result.
 type placeOp struct {
 	op                       int
 	key, id                  string
@@ -35,7 +35,7 @@ type placeOp struct {
 	answer placeAnswer
 }
 
-// placeAnswer is an answer of concurrency.lua.
+// placeAnswer is a result of concurrency.lua.
 type placeAnswer struct{ code, fence, place, retry, remaining, reset int64 }
 
 // A placeRequest is a request about a place.
@@ -50,7 +50,7 @@ func (s *Store) newPlace(op placeOp) *placeRequest {
 	return p
 }
 
-// answered carries out a question about a place, within Timeout. It fails where there is no answer
+// answered carries out an operation on a place, within Timeout. It fails if there is no reply
 // before the context ends: the question may then still be carried out.
 func (s *Store) answered(ctx context.Context, p *placeRequest) error {
 	if err := ctx.Err(); err != nil {
@@ -74,7 +74,7 @@ func (s *Store) answered(ctx context.Context, p *placeRequest) error {
 // the server's clock changes.
 const margin = time.Second
 
-// patienceInQueue is how long a waiter that does not ask again keeps its place in the queue.
+// patienceInQueue is how long a waiter that does not poll keeps its place in the queue.
 const patienceInQueue = time.Second
 
 // placesCall writes questions about places down.
@@ -102,7 +102,7 @@ func (x *exchange) placesCall() Call {
 	return Call{Script: s.scripts.concurrency(), Send: x.source, Keys: keys, Args: []string{string(b)}}
 }
 
-// readPlaces gives each question its answer.
+// readPlaces gives each operation its result.
 func (x *exchange) readPlaces(text string) {
 	in := &reader{b: text}
 	in.array()

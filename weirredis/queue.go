@@ -31,14 +31,14 @@ const parts = 64
 // A part is a range of slots.
 type part struct {
 	clock    clock        // of the node that has them
-	failures atomic.Int32 // calls without an answer since the last answer
+	failures atomic.Int32 // calls without a reply since the last reply
 	silent   atomic.Int64 // until when its slots are apart, in nanoseconds since clock.start
 }
 
 // part returns the range that a slot is in. On a single server there is one.
 func (all *queues) part(slot uint16) *part { return &all.parts[slot/(slots/parts)] }
 
-// heard notes whether a call was answered. A single call without an answer may be an accident.
+// heard records whether a call got a reply. A single call without a reply may be chance.
 func (p *part) heard(answered bool) {
 	if answered {
 		p.failures.Store(0)
@@ -47,7 +47,7 @@ func (p *part) heard(answered bool) {
 	}
 }
 
-// apartFor is how long slots have queues of their own after a call that was not answered.
+// apartFor is how long slots have queues of their own after a call without a reply.
 const apartFor = 5 * time.Second
 
 func (p *part) isSilent() bool {

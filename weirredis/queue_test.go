@@ -36,8 +36,8 @@ func (n *node) EvalAll(ctx context.Context, calls []Call, replies []Reply) {
 	wg.Wait()
 }
 
-// TestOneNodeIsNotAll: callers come for all keys, and one node does not answer. Those who ask the others are held up until it is known, and then no
-// more; and what they ask goes together still.
+// TestOneNodeIsNotAll: callers come for all keys, and one node does not answer. Those who ask the
+// others are held up until it is known, and then no more; and what they ask goes together still.
 func TestOneNodeIsNotAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := new(node)

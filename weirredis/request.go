@@ -18,8 +18,8 @@ type request struct {
 	charges  []charge
 	place    *placeOp
 	end      time.Time     // when its caller leaves
-	done     chan struct{} // closed once it is answered; nil with a callback
-	// called once it is answered, by a goroutine of the store that must not wait
+	done     chan struct{} // closed when it is complete; nil with a callback
+	// called when it is complete, by a goroutine of the store that must not wait
 	then     func(*request)
 	repeated bool  // an attempt may have been carried out whose reply was lost
 	err      error // about all of it
@@ -28,7 +28,7 @@ type request struct {
 // size is what a request counts for, of maxCharges.
 func (r *request) size() int { return max(len(r.charges), 1) }
 
-// finish lets the caller see the answer, or what went wrong.
+// finish gives the caller the result, or the error.
 func (r *request) finish(err error) {
 	if r.err == nil {
 		r.err = err
@@ -171,7 +171,7 @@ func (c charge) long() bool {
 	return c.op > weir.OpPeek || c.group > 0 || c.more != 0 || c.limit.short == nil || c.cost < 0 || c.cost > c.limit.short.size
 }
 
-// deliver gives the caller the answers.
+// deliver gives the caller the results.
 func (r *request) deliver(batch []weir.Charge, out []weir.Decision) error {
 	if r.err != nil {
 		for i := range r.charges {
@@ -195,7 +195,7 @@ func (r *request) deliver(batch []weir.Charge, out []weir.Decision) error {
 	return first
 }
 
-// read takes the answer to a charge out of a reply.
+// read reads the result of a charge from a reply.
 func (c *charge) read(r *reader) {
 	c.err = nil
 	if r.text() {

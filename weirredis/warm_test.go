@@ -45,7 +45,8 @@ func (e *scripted) eval(c Call) (string, error) {
 
 var bucketAndWindow = []weir.Limit{weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}, weir.SlidingLog{Limit: 5, Window: time.Second}}
 
-// TestWarm: each script that will be needed is where it is lacking, after two round trips, and the clock is known.
+// TestWarm: each script that will be needed is where it is lacking, after two round trips, and the
+// clock is known.
 func TestWarm(t *testing.T) {
 	for _, cluster := range []bool{false, true} {
 		e := &scripted{has: map[string]bool{}}

@@ -10,7 +10,8 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// TestRefusedWindows: what cannot be counted exactly in Redis is refused, and the error says what is wrong.
+// TestRefusedWindows: what cannot be counted exactly in Redis is refused, and the error says what
+// is wrong.
 func TestRefusedWindows(t *testing.T) {
 	const tooMany = 1 << 53
 	for _, c := range []struct {
@@ -36,7 +37,8 @@ func TestRefusedWindows(t *testing.T) {
 	}
 }
 
-// TestDefined: what is kept of a limit says the same for limits that are the same, and another thing for any other.
+// TestDefined: what is kept of a limit says the same for limits that are the same, and another
+// thing for any other.
 func TestDefined(t *testing.T) {
 	hundredYears := 36525 * 24 * time.Hour
 	seen := map[string]string{}
