@@ -109,7 +109,7 @@ proof  ./redis -v -run StayFlat -flat=$(OUTAGES)
 proof  ./redis -run Conform|Promises|Num -walks $(WALKS)
 proof  ./redis -run PartThatStays -count $(REPEATS)
 proof  ./nginx -v -sequences $(SEQUENCES) -in-flight 250
-proof  ./room -run Line|Model -rapid.checks=$(WALKS)
+proof  ./room -run Queue|Model -rapid.checks=$(WALKS)
 proof  ./fleet -run TestAllOrNothing -count $(REPEATS)
 endef
 export LONG

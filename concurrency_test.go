@@ -40,7 +40,7 @@ func held(t testing.TB, l weir.Concurrency, c *weirtest.Clock) (*weir.Concurrenc
 	return lim, holds
 }
 
-func TestConcurrencyNumbers(t *testing.T) {
+func TestConcurrencyParameters(t *testing.T) {
 	for _, c := range []struct {
 		l    weir.Concurrency
 		want string

@@ -335,8 +335,8 @@ func TestGroupAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestGroupLineOfHugeCosts: costs that would add up to more than can be counted are refused.
-func TestGroupLineOfHugeCosts(t *testing.T) {
+// TestGroupQueueOfHugeCosts: costs that would add up to more than can be counted are refused.
+func TestGroupQueueOfHugeCosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, weir.SlidingCounter{Limit: math.MaxInt64, Window: sec})
 		l.Take(math.MaxInt64)

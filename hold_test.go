@@ -60,7 +60,7 @@ func TestHoldsExpire(t *testing.T) {
 	}
 }
 
-func TestExpiryServesThoseWhoWait(t *testing.T) {
+func TestExpiryServesWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newConcurrency(t, weir.Concurrency{Limit: 1, Queue: 2, MaxHold: sec})
 		start := time.Now()

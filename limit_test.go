@@ -185,7 +185,7 @@ func TestLeakyBucket(t *testing.T) {
 	})
 }
 
-func TestWrongNumbersAreNamed(t *testing.T) {
+func TestInvalidParametersAreNamed(t *testing.T) {
 	for _, c := range []struct {
 		l    weir.Limit
 		want string

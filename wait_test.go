@@ -203,7 +203,7 @@ func TestLeakyBucketQueues(t *testing.T) {
 	})
 }
 
-func TestReserveComesAfterThoseWhoWait(t *testing.T) {
+func TestReserveComesAfterWaiters(t *testing.T) {
 	l, c := onClock(t, weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 1})
 	l.Allow()
 	first, _ := l.Join(1, -1)
@@ -271,7 +271,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-func TestSetLimitAndThoseWhoWait(t *testing.T) {
+func TestSetLimitWithWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 10})
 		start := time.Now()

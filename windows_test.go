@@ -18,9 +18,10 @@ func reserved(t *testing.T, l *weir.Limiter, cost int64, due time.Duration) weir
 	return r
 }
 
-// TestPromisesOfOneStepStayWithinTheBurst: were tokens taken below zero instead, due when they are zero again, 6 and 9 would both go at
-// the first step: 15 at one instant, of a Burst of 10.
-func TestPromisesOfOneStepStayWithinTheBurst(t *testing.T) {
+// TestReservationsOfOneStepStayWithinTheBurst: if tokens went below zero, and the promise were the
+// step at which they are zero again, 6 and 9 would both go on at the first step: 15 at once, with a
+// Burst of 10.
+func TestReservationsOfOneStepStayWithinTheBurst(t *testing.T) {
 	l, _ := onClock(t, weir.IntervalBucket{Burst: 10, Refill: 10, Every: time.Second})
 	l.Take(5)
 	reserved(t, l, 6, time.Second)
@@ -37,9 +38,10 @@ func TestUndoneAtAFullStep(t *testing.T) {
 	reserved(t, l, 1, 2*time.Second)
 }
 
-// TestReserveBehindALineIsPromisedItsOwnStep: those who wait are told a time by the sum of the costs before them, which is too early where
-// a step brings more than the bucket holds; a promise is of the time at which there is a token.
-func TestReserveBehindALineIsPromisedItsOwnStep(t *testing.T) {
+// TestReserveBehindAQueueIsPromisedItsOwnStep: the turns of waiters are estimated by the sum of the
+// costs before them, which is too early if a step brings more than fits into the bucket. A promised
+// time is one at which there is a token.
+func TestReserveBehindAQueueIsPromisedItsOwnStep(t *testing.T) {
 	l, _ := onClock(t, weir.IntervalBucket{Burst: 1, Refill: 2, Every: time.Second})
 	l.Take(1)
 	if p, _ := l.Join(1, -1); p == nil {
@@ -83,8 +85,9 @@ func TestAWindowThatEndsWithTheClock(t *testing.T) {
 	}
 }
 
-// TestNobodyOvertakesTheFirstInLine: one who would fit is refused while one who does not fit waits.
-func TestNobodyOvertakesTheFirstInLine(t *testing.T) {
+// TestNoCallerOvertakesTheFirstWaiter: a call that would fit is refused while the first waiter does
+// not fit.
+func TestNoCallerOvertakesTheFirstWaiter(t *testing.T) {
 	for _, limit := range []weir.Limit{
 		weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 10},
 		weir.IntervalBucket{Burst: 10, Refill: 10, Every: time.Second},
@@ -258,9 +261,9 @@ func TestAPromiseGivenBackBehindAnother(t *testing.T) {
 	}
 }
 
-// TestBehindALineACounterNamesNoTimeThatIsTooLate: the time that those behind a line are told is not later than their turn comes. While all of
-// them fit into one window it is the very time.
-func TestBehindALineACounterNamesNoTimeThatIsTooLate(t *testing.T) {
+// TestSlidingCounterBehindAQueueIsNotTooLate: the time that callers behind a queue get is not later
+// than their turn. If all of them fit into one window, it is exactly their turn.
+func TestSlidingCounterBehindAQueueIsNotTooLate(t *testing.T) {
 	l, clock := onClock(t, weir.SlidingCounter{Limit: 10, Window: 10 * time.Second})
 	l.Take(5)
 	start := 10 * time.Second

@@ -172,8 +172,8 @@ func TestNoMoreCallsThanThat(t *testing.T) {
 	})
 }
 
-// TestReturnWhileManyAsk: no request fails while the store comes back.
-func TestReturnWhileManyAsk(t *testing.T) {
+// TestStoreReturnsUnderLoad: no request fails while the store comes back.
+func TestStoreReturnsUnderLoad(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
 		s := open(t, f, Options{OnFailure: Local, Nodes: 3})

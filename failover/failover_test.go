@@ -11,7 +11,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-func TestAnswersPass(t *testing.T) {
+func TestResponsesPass(t *testing.T) {
 	for _, direct := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
 			f := newFake()

@@ -316,8 +316,9 @@ func TestLocalGroups(t *testing.T) {
 	})
 }
 
-// TestOtherNumbers: the limit, and the number of nodes, may change while the store is out and between outages.
-func TestOtherNumbers(t *testing.T) {
+// TestOtherParameters: the limit and the number of nodes may change during an outage, and between
+// outages.
+func TestOtherParameters(t *testing.T) {
 	whileOut(t, Options{}, func(t *testing.T, s *Store, _ *fake) {
 		wait(time.Minute)
 		if d := take(t, s, "a", 4); d.Remaining != 6 {

@@ -99,8 +99,9 @@ func TestConcurrencyExpiry(t *testing.T) {
 	})
 }
 
-// TestConcurrencyExpiryUnderOtherNumbers: MaxHold is changed while holds that expire under the old one are there, and while one waits.
-func TestConcurrencyExpiryUnderOtherNumbers(t *testing.T) {
+// TestConcurrencyExpiryAfterAChange: MaxHold changes while a caller waits, and while there are
+// holds that expire under the old value.
+func TestConcurrencyExpiryAfterAChange(t *testing.T) {
 	for _, next := range []time.Duration{0, time.Second, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newConcurrency[string](t, weir.Concurrency{Limit: 1, Queue: 1, MaxHold: time.Minute}, keyed.Options{})

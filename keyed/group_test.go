@@ -76,7 +76,7 @@ func TestGroupChargesAllOrNone(t *testing.T) {
 	}
 }
 
-func TestGroupWaitsInLine(t *testing.T) {
+func TestGroupWaitsInOrder(t *testing.T) {
 	c := new(weirtest.Clock)
 	user := table(t, c, "user", weir.TokenBucket{Rate: weir.PerHour(1), Burst: 5})
 	door := table(t, c, "door", weir.LeakyBucket{Rate: weir.PerSecond(1), Queue: 1})

@@ -68,7 +68,7 @@ func TestAnyComparableKey(t *testing.T) {
 	}
 }
 
-func TestKeysThatAreNone(t *testing.T) {
+func TestInvalidKeys(t *testing.T) {
 	f, _ := onClock[float64](t, tenASecond, keyed.Options{})
 	a, _ := onClock[any](t, tenASecond, keyed.Options{})
 	type holder struct{ v [2]any }

@@ -50,8 +50,9 @@ func TestCancelledKeysAreAsIfNeverCharged(t *testing.T) {
 	}
 }
 
-// TestReservationsOfAForgottenKey: one that outlives its key's state gives nothing to the new one.
-func TestReservationsOfAForgottenKey(t *testing.T) {
+// TestReservationsOfAnEvictedKey: a reservation that outlives its key's state gives nothing to the
+// new state.
+func TestReservationsOfAnEvictedKey(t *testing.T) {
 	clock := new(weirtest.Clock)
 	k, err := keyed.New[int](weir.TokenBucket{Rate: weir.PerHour(1), Burst: 8}, keyed.Options{MaxKeys: 1, Clock: clock.Now, Timers: clock.AfterFunc})
 	if err != nil {

@@ -150,8 +150,9 @@ func TestAnExemption(t *testing.T) {
 	}
 }
 
-// TestOverridesAreNeverForgotten: in a table that is full, and through a change of the limit and a growth of the table.
-func TestOverridesAreNeverForgotten(t *testing.T) {
+// TestOverridesAreNeverEvicted: overrides stay in a full table, through a change of the limit and
+// while the table grows.
+func TestOverridesAreNeverEvicted(t *testing.T) {
 	c := new(weirtest.Clock)
 	k, err := keyed.New[int](few, keyed.Options{MaxKeys: 1000, Clock: c.Now, Timers: c.AfterFunc})
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 
 // Each test here is named after a defect of another rate limiter; see peers_test.go in the root.
 
-// oxy: a key lives from its creation on, and is full again each time it is forgotten: 217 admitted of 1 in 900 ms with a burst of 50, in 4 s.
+// oxy: a key lives from its creation on, and is full again each time it expires: 217 admitted of 1 in 900 ms with a burst of 50, in 4 s.
 // go-zero, Spring Cloud Gateway: for a small burst the time to live is 0, and nothing is limited.
-func TestPeerKeysExpireBeforeTheyAreFull(t *testing.T) {
+func TestPeerKeysExpireBeforeTheyAreIdle(t *testing.T) {
 	for _, l := range []weir.Limit{
 		weir.TokenBucket{Rate: weir.Rate{N: 1, Per: 900 * ms}, Burst: 50},
 		weir.TokenBucket{Rate: weir.PerSecond(100), Burst: 1},

@@ -11,7 +11,7 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-func TestFullKeysAreReleased(t *testing.T) {
+func TestIdleKeysAreEvicted(t *testing.T) {
 	k, c := onClock[int](t, tenASecond, keyed.Options{MaxKeys: 100})
 	for i := range 100 {
 		k.Take(i, int64(1+i%3))
@@ -44,8 +44,9 @@ func TestCloseEndsTheJanitor(t *testing.T) {
 	}
 }
 
-// TestALimitedKeyIsNotForgottenWhileThereIsRoom: 50 keys in debt, while thousands of others come and go.
-func TestALimitedKeyIsNotForgottenWhileThereIsRoom(t *testing.T) {
+// TestLimitedKeysStayWhileThereIsRoom: 50 keys in debt stay, while thousands of others come and
+// become idle.
+func TestLimitedKeysStayWhileThereIsRoom(t *testing.T) {
 	k, c := onClock[int](t, weir.TokenBucket{Rate: weir.PerMinute(1), Burst: 2}, keyed.Options{MaxKeys: 1000})
 	for i := range 50 {
 		k.Take(-i-1, 2)
@@ -63,7 +64,7 @@ func TestALimitedKeyIsNotForgottenWhileThereIsRoom(t *testing.T) {
 	}
 }
 
-func TestBeyondTheCeilingTheLeastRestrictedGoes(t *testing.T) {
+func TestBeyondTheCeilingTheLeastRestrictedIsEvicted(t *testing.T) {
 	k, _ := onClock[int](t, weir.TokenBucket{Rate: weir.PerMinute(1), Burst: 5}, keyed.Options{MaxKeys: 10})
 	for i := range 10 {
 		k.Take(i, 2)

@@ -30,8 +30,9 @@ func TestTakeTextReadsTheLimitsClock(t *testing.T) {
 	}
 }
 
-// TestKeysOfWallTimeAreLetGo: after a wait or a settlement, when a key is free was worked out by another clock than the limit's.
-func TestKeysOfWallTimeAreLetGo(t *testing.T) {
+// TestKeysOfWallTimeAreEvicted: after a wait or a settlement, the time at which a key becomes idle
+// was computed with another clock than the limit's.
+func TestKeysOfWallTimeAreEvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := keyed.New[string](weir.FixedWindow{Limit: 1, Window: time.Second}, keyed.Options{MaxKeys: 1, Full: keyed.Refuse})
 		if err != nil {
@@ -81,8 +82,9 @@ func TestReserveMoreThanIsStored(t *testing.T) {
 	}
 }
 
-// TestAtMidnightKeysAreLetGo: a quota of the day leaves nothing behind when the day ends, although its states have no words any more.
-func TestAtMidnightKeysAreLetGo(t *testing.T) {
+// TestIdleKeysAreEvictedAtMidnight: when the day ends, all keys of a daily quota are evicted,
+// although the table no longer has words for their states.
+func TestIdleKeysAreEvictedAtMidnight(t *testing.T) {
 	day := int64(24 * time.Hour)
 	now := 20_000 * day
 	l, err := keyed.New[int](weir.FixedWindow{Limit: 3, Align: "day:Europe/Berlin"}, keyed.Options{WallClock: func() int64 { return now }})

@@ -108,8 +108,8 @@ func TestHangingStore(t *testing.T) {
 	})
 }
 
-// TestLateAnswers: what comes after its lifetime is not used, and goes back.
-func TestLateAnswers(t *testing.T) {
+// TestLateReplies: tokens that arrive after their lifetime are not used, but returned.
+func TestLateReplies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r := open(t, day, lease.Options{Lifetime: 10 * ms, Timeout: sec}, 0)
 		c.take(1)

@@ -80,7 +80,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-func TestMatchesThatAreNone(t *testing.T) {
+func TestInvalidMatches(t *testing.T) {
 	for match, want := range map[string]string{
 		"":                 "[METHOD] [HOST]/PATH",
 		"GET /a b":         "[METHOD] [HOST]/PATH",

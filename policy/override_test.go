@@ -108,8 +108,9 @@ func TestGrant(t *testing.T) {
 	}
 }
 
-// TestGrantOfNumbers: a key has other numbers for a while, header fields tell of them, and what it has used is kept at both ends.
-func TestGrantOfNumbers(t *testing.T) {
+// TestGrantOfParameters: a key has other parameters for a while, header fields show them, and its
+// counts are kept when the grant starts and ends.
+func TestGrantOfParameters(t *testing.T) {
 	clock := new(weirtest.Clock)
 	clock.Set(minute)
 	e := newEngine(t, guarded(), policy.Options{Clock: clock.Now})

@@ -7,9 +7,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRule2DeniedIsNotCharged: calls that were refused, left out, change nothing of what comes after. The same holds for looking, and for
-// what the first contact of a bucket that does not start full writes down once that has happened.
-func TestRule2DeniedIsNotCharged(t *testing.T) {
+// TestRule2RefusedIsNotCharged: without the calls that were refused, all later decisions are the
+// same. So they are without Peek. The only exception is the first contact of a bucket that does not
+// start full, which is stored.
+func TestRule2RefusedIsNotCharged(t *testing.T) {
 	each(t, holders, func(t *testing.T, k kind, h holder) {
 		verbs := []verb{take, take, peek}
 		if h.books {

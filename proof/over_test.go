@@ -49,8 +49,9 @@ func TestRule1PromisesNeverOver(t *testing.T) {
 	})
 }
 
-// TestRule1LateLinesNeverOver: where turns are noticed late, because timers are, what leaves at once is a burst and 10 ms of the rate.
-func TestRule1LateLinesNeverOver(t *testing.T) {
+// TestRule1LateQueuesNeverOver: if turns are noticed late, because timers are late, at most a burst
+// and 10 ms of the rate leave at once.
+func TestRule1LateQueuesNeverOver(t *testing.T) {
 	each(t, booking, func(t *testing.T, k kind, h holder) {
 		rapid.Check(t, func(t *rapid.T) {
 			l := k.draw(t, h.tick, century)

@@ -10,9 +10,10 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// TestRule4RetryAfterIsSufficientAndTight: the refused call, made again alone after RetryAfter, is admitted, and one clock unit sooner it
-// is not. That is for Take, and for Reserve and Join with what they say is too long to wait.
-func TestRule4RetryAfterIsSufficientAndTight(t *testing.T) {
+// TestRule4RetryAfterIsExact: a refused call that is repeated alone after RetryAfter is admitted,
+// and one clock unit earlier it is refused. This holds for Take, and for Reserve and Join with a
+// longest wait.
+func TestRule4RetryAfterIsExact(t *testing.T) {
 	each(t, holders, func(t *testing.T, k kind, h holder) {
 		verbs := []verb{take, take, take}
 		if h.books {

@@ -37,9 +37,9 @@ routes:
   - { match: /, upstream: up, limits: [per-ip, shadow] }
 `
 
-// TestStoreOutOfReach: the server starts without its store, says so, is ready, and decides by
+// TestStoreIsUnreachable: the server starts without its store, says so, is ready, and decides by
 // on_failure.
-func TestStoreOutOfReach(t *testing.T) {
+func TestStoreIsUnreachable(t *testing.T) {
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "up") }))
 	defer up.Close()
 	addr := nowhere(t)

@@ -56,7 +56,7 @@ func TestParseLine(t *testing.T) {
 	}
 }
 
-func TestLinesThatAreNone(t *testing.T) {
+func TestInvalidLines(t *testing.T) {
 	const head = `h - - [01/Jan/2024:00:00:00 +0000] `
 	for line, want := range map[string]string{
 		"":                                       "no first field",

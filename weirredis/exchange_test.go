@@ -100,9 +100,9 @@ func TestNobodyIsStuckWithTheClient(t *testing.T) {
 	})
 }
 
-// TestWhoLeftIsNotSent: callers that waited for a round trip and left are not charged by a later
-// one, and are not kept either.
-func TestWhoLeftIsNotSent(t *testing.T) {
+// TestRequestsOfCallersThatLeftAreNotSent: callers that left while they waited for a round trip are
+// not charged by a later one, and their requests are not kept.
+func TestRequestsOfCallersThatLeftAreNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		s, f := faked(t, Options{RoundTrips: 1}, func(_ context.Context, _ int, c Call) (string, error) {

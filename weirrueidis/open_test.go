@@ -89,8 +89,9 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestNobodyThere: a server that is not there is an error of calls, which names it without the password, and Close does not wait for it.
-func TestNobodyThere(t *testing.T) {
+// TestServerIsUnreachable: calls fail with an error that names the server, without the password,
+// and Close does not wait for it.
+func TestServerIsUnreachable(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

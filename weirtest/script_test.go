@@ -79,7 +79,7 @@ at 10s GET /said header.x-cost=0 -> 400
 	}
 }
 
-func TestMismatchesAreTold(t *testing.T) {
+func TestMismatchesAreReported(t *testing.T) {
 	mismatches, err := runner.Run("bad.weir", strings.NewReader(`
 limit token_bucket rate=1/s burst=1
 at 0s wait a 1 -> delay=1s
@@ -107,7 +107,7 @@ at 9s peek c -> 200 reset=1h retry=never
 	}
 }
 
-func TestScriptsThatAreNone(t *testing.T) {
+func TestInvalidScripts(t *testing.T) {
 	for line, want := range map[string]string{
 		"take a 1":                                  `"take" begins no line`,
 		"limit":                                     "write limit ALGORITHM",

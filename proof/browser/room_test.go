@@ -123,9 +123,10 @@ func (p *page) quiet(at string) {
 	}
 }
 
-// TestTicketsThatAreNoGood: a forged ticket, an expired one, and one of another browser are none: their visitors are at the end of the line, and
-// are told so. The ticket itself, in the same browser, keeps the place.
-func TestTicketsThatAreNoGood(t *testing.T) {
+// TestInvalidTickets: a visitor with a forged ticket, an expired one, or one of another browser
+// joins the end of the queue, and the page says so. The same ticket in its own browser keeps the
+// place.
+func TestInvalidTickets(t *testing.T) {
 	b, up := startBrowser(t), startShop(t)
 	g := startWeir(t, roomPolicy(up, "admit: 1/d, burst: 1, idle: 1s", ""))
 	at := "http://" + g.Gateway + "/sale/"
@@ -199,9 +200,9 @@ func TestWithoutAScript(t *testing.T) {
 	}
 }
 
-// TestStoreIsOut: while the store does not answer, places are kept: the page says so, nobody is let in, and when it is back the visitor has the
-// place of before.
-func TestStoreIsOut(t *testing.T) {
+// TestStoreIsDown: while the store is unavailable, places are kept, the page says so, and nobody is
+// admitted. When it is back, the visitor has the place of before.
+func TestStoreIsDown(t *testing.T) {
 	b, redis, up, secret := startBrowser(t), startRedis(t), startShop(t), secretFile(t)
 	g := startWeir(t, roomPolicy(up, `admit: 1/d, burst: 1, store: shared, secret_file: `+secret, `stores: { shared: { url: "`+redis.URL()+`", deadline: 500ms } }`))
 	at := "http://" + g.Gateway + "/sale/"

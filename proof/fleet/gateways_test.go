@@ -115,9 +115,9 @@ routes: [{ match: /, upstream: up, limits: [door] }]
 	}
 }
 
-// TestStoreGoesAndComesBack: while Redis is killed, or stopped, the gateway answers as on_failure says, and goes back to it by itself: no request
-// fails or is held up.
-func TestStoreGoesAndComesBack(t *testing.T) {
+// TestStoreGoesDownAndUp: while Redis is killed or stopped, the gateway decides by on_failure, and
+// returns to the store by itself. No request fails or is delayed.
+func TestStoreGoesDownAndUp(t *testing.T) {
 	s := redis(t, servers.RedisOptions{Persist: true})
 	up := newUpstream(t)
 	g := startWeir(t, strings.NewReplacer("STORE", s.URL(), "UP", up.URL).Replace(`

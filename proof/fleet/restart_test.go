@@ -8,9 +8,9 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 )
 
-// TestLimitsBeginAnew: at a reload with another key, tag or prefix the limit's state is in another place, which the log says; and who goes back finds what
-// was used. Requests that are under way are answered by one policy or the other.
-func TestLimitsBeginAnew(t *testing.T) {
+// TestLimitsAreReset: a reload with another key, tag or prefix starts a new state, and the log says
+// so. Going back finds the old counts. Requests in flight are decided by one policy or the other.
+func TestLimitsAreReset(t *testing.T) {
 	s := redis(t, servers.RedisOptions{})
 	up := newUpstream(t)
 	policy := func(prefix, limit string) string {

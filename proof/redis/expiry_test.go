@@ -16,8 +16,9 @@ import (
 
 const day = 24 * time.Hour
 
-// TestStatesExpireWhenAsGoodAsNew: a key is kept until its state is as good as new, and no longer. One that never is, is kept for a day more.
-func TestStatesExpireWhenAsGoodAsNew(t *testing.T) {
+// TestStatesExpireWhenIdle: a key is kept until its state is idle, and no longer. A state that
+// never is idle is kept for one more day.
+func TestStatesExpireWhenIdle(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	const grace = 7 * time.Second
 	stores := map[time.Duration]weir.Store{0: open(t, client, weirredis.Options{Timeout: patience}), grace: open(t, client, weirredis.Options{Prefix: "grace:", Grace: grace})}

@@ -94,8 +94,9 @@ func TestLateCallsAreNotCharged(t *testing.T) {
 	}
 }
 
-// TestLateForWhoLeft: two callers share a call. The one who has left when it arrives is not charged, and the other is.
-func TestLateForWhoLeft(t *testing.T) {
+// TestLateReplyAfterTheCallerLeft: two callers share a call, and one has left when it arrives: that
+// one is not charged, and the other one is.
+func TestLateReplyAfterTheCallerLeft(t *testing.T) {
 	server := start(t, servers.RedisOptions{})
 	for name, keep := range map[string]bool{"short": false, "long": true} {
 		t.Run(name, func(t *testing.T) {

@@ -115,9 +115,9 @@ func TestOneCallForABatch(t *testing.T) {
 	}
 }
 
-// TestCloseEndsWhatIsUnderWay: Close while the server stands, and while it answers. All callers are told, long before their deadline, and nothing
-// is left.
-func TestCloseEndsWhatIsUnderWay(t *testing.T) {
+// TestCloseEndsCallsInFlight: Close while the server hangs, and while it responds. All callers get
+// an error long before their deadline, and nothing is left.
+func TestCloseEndsCallsInFlight(t *testing.T) {
 	server := start(t, servers.RedisOptions{})
 	for name, stands := range map[string]bool{"it stands": true, "it answers": false} {
 		t.Run(name, func(t *testing.T) {

@@ -105,7 +105,7 @@ func walk(t *rapid.T, spec room.Spec, ask func(now int64, q room.Poll) room.Stan
 	}
 }
 
-func TestLineInMemory(t *testing.T) {
+func TestQueueInMemory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		spec := specs.Draw(t, "room")
 		var now int64
@@ -124,7 +124,7 @@ func TestLineInMemory(t *testing.T) {
 	})
 }
 
-func TestLineInRedis(t *testing.T) {
+func TestQueueInRedis(t *testing.T) {
 	s := startRedis(t, servers.RedisOptions{})
 	client := dial(t, s.Addr)
 	n := 0

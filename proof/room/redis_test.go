@@ -71,8 +71,9 @@ func some(t *testing.T, line room.Queue) {
 	}
 }
 
-// TestLineOfFewRights: a user who may do what docs/stores.md says that he needs can keep a line; all that it keeps expires.
-func TestLineOfFewRights(t *testing.T) {
+// TestQueueWithFewRights: a Redis user with the rights in docs/stores.md can keep a queue, and all
+// keys of the queue expire.
+func TestQueueWithFewRights(t *testing.T) {
 	s := startRedis(t, servers.RedisOptions{Config: []string{
 		"user weir on >s3cret ~weir:* resetchannels -@all +@read +@write +@scripting -@dangerous +time +ping +select +client|setname",
 	}})
@@ -103,8 +104,8 @@ func TestLineOfFewRights(t *testing.T) {
 	}
 }
 
-// TestLineOnACluster: all keys of a room are in one slot.
-func TestLineOnACluster(t *testing.T) {
+// TestQueueOnACluster: all keys of a room are in one slot.
+func TestQueueOnACluster(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	c, err := servers.Cluster(ctx, servers.ClusterOptions{})

@@ -208,8 +208,8 @@ func TestEndlessHints(t *testing.T) {
 	}
 }
 
-// TestAnswersWithoutBodies: to HEAD, and of 304, fields are as they were.
-func TestAnswersWithoutBodies(t *testing.T) {
+// TestResponsesWithoutBodies: responses to HEAD, and with status 304, keep their header fields.
+func TestResponsesWithoutBodies(t *testing.T) {
 	_, s := front(t, open, says(t, "HTTP/1.1 200 OK\r\nContent-Length: 12345\r\nContent-Type: a/b\r\n\r\n"))
 	if got := exchange(t, s, "HEAD"+once); !strings.Contains(got, "Content-Length: 12345\r\n") || !strings.HasSuffix(got, "\r\n\r\n") || strings.Contains(got, "chunked") {
 		t.Errorf("%q", got)
@@ -286,9 +286,9 @@ func TestTrailers(t *testing.T) {
 	}
 }
 
-// TestEarlyAnswer: one that comes before the request has ended goes to the client at once, whether
-// or not the rest is ever sent.
-func TestEarlyAnswer(t *testing.T) {
+// TestEarlyResponse: a response that comes before the request has ended goes to the client at once,
+// whether or not the rest of the request is ever sent.
+func TestEarlyResponse(t *testing.T) {
 	up := rawUpstream(t, func(conn net.Conn, in *bufio.Reader) {
 		if _, err := http.ReadRequest(in); err == nil {
 			io.WriteString(conn, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nbig")

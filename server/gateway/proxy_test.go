@@ -128,9 +128,9 @@ func TestUpstreamDown(t *testing.T) {
 	}
 }
 
-// TestInformationalAnswers: what upstreams say before their answer, 100 and 103, takes nothing from
-// what the client is told in it.
-func TestInformationalAnswers(t *testing.T) {
+// TestInformationalResponses: 100 and 103 responses of an upstream do not change the final
+// response.
+func TestInformationalResponses(t *testing.T) {
 	_, front, _ := start(t, flashSale, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Link", "</style.css>; rel=preload")
 		w.WriteHeader(http.StatusEarlyHints)

@@ -233,9 +233,9 @@ func TestFailed(t *testing.T) {
 	}
 }
 
-// TestAllTargetsOut: a policy that refuses then has no request wait for an upstream that is known
-// to be out.
-func TestAllTargetsOut(t *testing.T) {
+// TestAllTargetsDown: with all_down: refuse, no request waits for an upstream whose targets are all
+// down.
+func TestAllTargetsDown(t *testing.T) {
 	up := &shop{}
 	up.down.Store(true)
 	g, front, _ := start(t, `

@@ -242,8 +242,8 @@ func TestIdleConnectionThatWasClosed(t *testing.T) {
 	}
 }
 
-// TestServerThatDoesNotAnswer: the wait ends with its time, or when the client leaves.
-func TestServerThatDoesNotAnswer(t *testing.T) {
+// TestServerThatDoesNotReply: the wait ends at the timeout, or when the client leaves.
+func TestServerThatDoesNotReply(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -400,8 +400,9 @@ func TestHeadThatTrickles(t *testing.T) {
 	}
 }
 
-// TestUnaskedAnswer: what a server sends without a request is nobody's answer.
-func TestUnaskedAnswer(t *testing.T) {
+// TestUnsolicitedResponse: a response that a server sends without a request is not the response to
+// the next request.
+func TestUnsolicitedResponse(t *testing.T) {
 	const answer, unasked = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged"
 	more := make(chan struct{})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -458,8 +459,9 @@ func TestKeptForLonger(t *testing.T) {
 	}
 }
 
-// TestWhoDoesNotTakeTheAnswer: also where net/http serves him, a client that takes nothing of an answer is given up.
-func TestWhoDoesNotTakeTheAnswer(t *testing.T) {
+// TestClientThatDoesNotReadTheResponse: a client that reads nothing of its response is
+// disconnected, also when net/http serves it.
+func TestClientThatDoesNotReadTheResponse(t *testing.T) {
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for r.Context().Err() == nil {
 			if _, err := w.Write(make([]byte, 1<<20)); err != nil {

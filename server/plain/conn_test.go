@@ -77,8 +77,8 @@ func TestRestIsHandedOver(t *testing.T) {
 	}
 }
 
-// TestNotPlainIsAnsweredByNetHTTP: what is wrong gets net/http's answers.
-func TestNotPlainIsAnsweredByNetHTTP(t *testing.T) {
+// TestRequestsThatAreNotPlainAreServedByNetHTTP: invalid requests get net/http's responses.
+func TestRequestsThatAreNotPlainAreServedByNetHTTP(t *testing.T) {
 	_, addr := serve(t, echo)
 	for request, want := range map[string]int{
 		"GET / HTTP/1.1\r\n\r\n":                                                     400,

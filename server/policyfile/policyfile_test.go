@@ -19,8 +19,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite what the golden files expect")
 
-// TestEverythingWrongIsToldAtOnce holds the messages for a file with every usual mistake to a golden file.
-func TestEverythingWrongIsToldAtOnce(t *testing.T) {
+// TestAllProblemsAreReportedAtOnce compares the messages for a file with every usual mistake with a
+// golden file.
+func TestAllProblemsAreReportedAtOnce(t *testing.T) {
 	_, err := Load("testdata/wrong.yaml")
 	var invalid *InvalidError
 	if !errors.As(err, &invalid) {
@@ -173,7 +174,7 @@ routes:
 	}
 }
 
-func TestTextsThatAreNoPolicy(t *testing.T) {
+func TestInvalidPolicies(t *testing.T) {
 	bomb := "a: &a [x,x,x,x,x,x,x,x,x]\n"
 	for c := 'b'; c < 'k'; c++ {
 		bomb += string(c) + ": &" + string(c) + " [" + strings.Repeat("*"+string(c-1)+",", 9) + "]\n"

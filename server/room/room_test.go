@@ -202,8 +202,9 @@ func TestWhoIsAskedWhat(t *testing.T) {
 	}
 }
 
-// TestInsideWithoutAsking: who is inside is let through by the ticket alone for a while, is asked about now and then, and has left after idling.
-func TestInsideWithoutAsking(t *testing.T) {
+// TestInsideWithoutPolling: a visitor inside passes by the ticket alone for a while, is looked up
+// now and then, and has left after idling.
+func TestInsideWithoutPolling(t *testing.T) {
 	def := oneADay()
 	def.Idle, def.Session = 100*time.Second, 250*time.Second
 	w := newWorld(t, def)
@@ -304,8 +305,9 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestWithoutTheLine: while the line does not answer nobody is let in, places are kept, and who comes gets one.
-func TestWithoutTheLine(t *testing.T) {
+// TestWithoutTheQueue: while the queue is unavailable nobody is admitted, places are kept, and new
+// visitors get one.
+func TestWithoutTheQueue(t *testing.T) {
 	w := newWorld(t, oneADay())
 	inside := cookieOf(w.ask(request{header: html()}))
 	waiting := cookieOf(w.ask(request{header: html()}))
@@ -359,8 +361,9 @@ func TestWithoutTheLine(t *testing.T) {
 	}
 }
 
-// TestLapse: who does not ask for longer than lapse has lost the place, and is told; those behind have moved up.
-func TestLapse(t *testing.T) {
+// TestPollTimeout: a visitor who does not poll for poll_timeout has lost the place, and is told so;
+// later visitors have moved up.
+func TestPollTimeout(t *testing.T) {
 	w := newWorld(t, oneADay())
 	w.ask(request{header: html()})
 	gone, stays := cookieOf(w.ask(request{header: html()})), cookieOf(w.ask(request{header: html()}))

@@ -122,7 +122,7 @@ func TestLeastLoaded(t *testing.T) {
 	}
 }
 
-func TestOutAndBack(t *testing.T) {
+func TestTargetGoesDownAndUp(t *testing.T) {
 	b := newBench(t, policy.Upstream{Targets: targets(1, 1), Health: policy.Health{Failures: 3, DownFor: 10 * time.Second}})
 	old := b.pick() // under way all the time, at a
 	fail := func(n int) {
@@ -186,8 +186,9 @@ func TestOutAndBack(t *testing.T) {
 	}
 }
 
-// TestAllOut: a policy that tries has all count as in, and the first that answers is back; one that refuses says so at once.
-func TestAllOut(t *testing.T) {
+// TestAllDown: with all_down: try, all targets count as up, and the first that responds is up. With
+// all_down: refuse, requests fail at once.
+func TestAllDown(t *testing.T) {
 	u := policy.Upstream{Targets: targets(1, 1), Health: policy.Health{Failures: 1}}
 	b := newBench(t, u)
 	b.ends(2, Failed)

@@ -270,8 +270,8 @@ func TestKeptConnectionsDie(t *testing.T) {
 	}
 }
 
-// TestNoAnswerInTime: it is not sent again, and counts as the target's failure.
-func TestNoAnswerInTime(t *testing.T) {
+// TestNoResponseInTime: the request is not retried, and counts as the target's failure.
+func TestNoResponseInTime(t *testing.T) {
 	for _, silent := range []string{" ", "HTTP/1.1 200 OK\r\nA: b\r\n"} { // nothing that matters, half a header
 		slow, second := serve(t, silent), serve(t, good)
 		u := over(t, policy.Upstream{Timeouts: policy.Timeouts{Response: 50 * time.Millisecond}}, slow, second)
