@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -30,12 +29,14 @@ type guard struct {
 	looked  int    // bytes of partial that contain no end of a header
 	err     error  // the end
 
-	upgrade atomic.Bool // a request asked for an upgrade
-	opaque  atomic.Bool // and got it: nothing is checked any more
+	after    guardState  // what follows the body
+	early    []byte      // while held: the byte that was passed on unchecked
+	passed   int         // bytes of partial that were passed on already
+	served   bool        // a request was passed on
+	http2    *frames     // nil unless the connection speaks HTTP/2
+	hijacked atomic.Bool // the connection speaks another protocol
 
-	mu     sync.Mutex // for the deadlines of reads
-	wanted time.Time  // by net/http
-	own    time.Time  // for the rest of a header
+	reads readDeadline
 }
 
 type guardState uint8
@@ -44,6 +45,7 @@ const (
 	inHeader guardState = iota
 	inBody
 	inChunks
+	held // after a request for an upgrade: another protocol may follow, or another request
 	past // nothing is checked any more
 )
 
@@ -53,14 +55,18 @@ const (
 // instead.
 const nonsense = "?\r\n\r\n"
 
-// Guard puts a guard in front of a connection, unless it speaks HTTP/2 over TLS. No bytes may have
-// been read from it, unless it returns them again.
+// Guard puts a guard in front of a connection. One that speaks HTTP/2 is watched for frames that
+// never end. No bytes may have been read from it, unless it returns them again.
 func (l *Listener) Guard(conn net.Conn) net.Conn {
 	b := &l.port.bounds
 	g := &guard{Conn: conn, maxHeader: int(b.MaxHeader), headerTimeout: b.HeaderTimeout, h2c: l.H2C, port: l.port}
+	g.reads.conn = conn
 	if t, ok := conn.(tlsConn); ok {
-		if t.ConnectionState().NegotiatedProtocol == "h2" {
-			return conn
+		if state := t.ConnectionState(); state.NegotiatedProtocol == "h2" {
+			if !mayCarryHTTP2(state) {
+				conn.Close()
+			}
+			return newFrames(conn, b.HeaderTimeout)
 		}
 		return secure{g}
 	}
@@ -78,16 +84,20 @@ func (g *guard) CloseWrite() error {
 	return nil
 }
 
-// Write writes to the client. A response that switches protocols ends the guard's work.
-func (g *guard) Write(p []byte) (int, error) {
-	if g.upgrade.Load() && bytes.HasPrefix(p, []byte("HTTP/1.1 101 ")) {
-		g.opaque.Store(true)
-	}
-	return g.Conn.Write(p)
-}
+// release ends the guard's work, because the connection was taken over for another protocol. It is
+// called by what took it over: bytes of a response would not tell, as upstreams choose them.
+func (g *guard) release() { g.hijacked.Store(true) }
 
 // Read reads bytes that were checked.
 func (g *guard) Read(p []byte) (int, error) {
+	n, err := g.read(p)
+	if g.http2 != nil && !g.http2.follow(p[:n]) {
+		return 0, ErrUnclear
+	}
+	return n, err
+}
+
+func (g *guard) read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
@@ -102,13 +112,20 @@ func (g *guard) Read(p []byte) (int, error) {
 		if g.err != nil {
 			return 0, g.err
 		}
-		if g.opaque.Load() || g.state == past {
+		if g.hijacked.Load() || g.state == past {
 			g.state = past
 			if len(g.partial) > 0 {
 				g.ready, g.partial = g.partial, nil
 				continue
 			}
 			return g.Conn.Read(p)
+		}
+		if g.state == held {
+			if len(p) == 1 && len(g.early) == 0 {
+				return g.peek(p)
+			}
+			g.resume()
+			continue
 		}
 		n, err := g.Conn.Read(p)
 		if n > 0 {
@@ -119,6 +136,40 @@ func (g *guard) Read(p []byte) (int, error) {
 		if err != nil && len(g.ready) == 0 && g.err == nil {
 			return 0, err
 		}
+	}
+}
+
+// peek passes on one byte while a request for an upgrade is answered. The others are held: whether
+// they are another protocol's is not known yet. net/http reads one byte during a request, to notice
+// that the client disconnects, and more only for the next request.
+func (g *guard) peek(p []byte) (n int, err error) {
+	if len(g.partial) > 0 {
+		n, g.partial = copy(p, g.partial[:1]), g.partial[1:]
+	} else {
+		n, err = g.Conn.Read(p)
+	}
+	g.early = bytes.Clone(p[:n])
+	return n, err
+}
+
+// resume checks what follows a request whose upgrade was not granted.
+func (g *guard) resume() {
+	b := append(g.early, g.partial...)
+	g.state, g.passed, g.early, g.partial = inHeader, len(g.early), nil, nil
+	if len(b) > 0 {
+		g.check(b)
+	}
+}
+
+// check checks bytes, and keeps those that cannot be passed on yet.
+func (g *guard) check(b []byte) {
+	n := g.look(b)
+	g.ready, g.partial = b[:n:n], b[n:]
+	if n > 0 {
+		g.ready, g.passed = g.ready[g.passed:], 0
+	}
+	if len(g.partial) == 0 {
+		g.partial = nil
 	}
 }
 
@@ -135,12 +186,7 @@ func (g *guard) take(p []byte) int {
 // is kept until its header is complete.
 func (g *guard) handOn(p []byte) int {
 	if len(g.partial) > 0 {
-		g.partial = append(g.partial, p...)
-		n := g.look(g.partial)
-		g.ready, g.partial = g.partial[:n:n], g.partial[n:]
-		if len(g.partial) == 0 {
-			g.partial = nil
-		}
+		g.check(append(g.partial, p...))
 		return 0
 	}
 	n := g.look(p)
@@ -164,7 +210,7 @@ func (g *guard) look(b []byte) (n int) {
 			step := min(g.left, int64(len(b)-n))
 			n += int(step)
 			if g.left -= step; g.left == 0 {
-				g.state = inHeader
+				g.state = g.after
 			}
 		case inChunks:
 			step, ended, err := g.chunks.follow(b[n:])
@@ -174,8 +220,10 @@ func (g *guard) look(b []byte) (n int) {
 			}
 			n += step
 			if ended {
-				g.state = inHeader
+				g.state = g.after
 			}
+		case held:
+			return n
 		case past:
 			return len(b)
 		}
@@ -202,19 +250,25 @@ func (g *guard) header(b []byte) (n int, whole bool) {
 	g.hurry(false)
 	f, err := checkHeader(b[:n])
 	switch {
-	case err != nil || f.http2 && !g.h2c:
+	case err != nil || f.http2 && (!g.h2c || g.served):
 		g.unclear()
 		return 0, false
 	case f.http2:
-		g.state = past
+		g.state, g.http2 = past, &frames{reads: &g.reads, timeout: g.headerTimeout}
 		return len(b), true
 	}
-	g.upgrade.Store(f.upgrade)
+	g.served = true
+	g.after = inHeader
+	if f.upgrade {
+		g.after = held
+	}
 	switch {
 	case f.chunked:
 		g.state, g.chunks = inChunks, chunks{}
 	case f.length > 0:
 		g.state, g.left = inBody, f.length
+	default:
+		g.state = g.after
 	}
 	return n, true
 }
@@ -253,26 +307,10 @@ func headerEnd(b []byte, looked int) (n int, whole, ok bool) {
 }
 
 // hurry bounds the time for the rest of a header: net/http does not know yet that one has begun.
-func (g *guard) hurry(on bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if on == !g.own.IsZero() {
-		return
-	}
-	g.own = time.Time{}
-	if on {
-		g.own = time.Now().Add(g.headerTimeout)
-	}
-	_ = g.deadline() // reading reports a closed connection
-}
+func (g *guard) hurry(on bool) { g.reads.hurry(on, g.headerTimeout) }
 
 // SetReadDeadline sets the deadline for reads.
-func (g *guard) SetReadDeadline(t time.Time) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.wanted = t
-	return g.deadline()
-}
+func (g *guard) SetReadDeadline(t time.Time) error { return g.reads.want(t) }
 
 // SetDeadline sets the deadline for reads and writes.
 func (g *guard) SetDeadline(t time.Time) error {
@@ -280,13 +318,4 @@ func (g *guard) SetDeadline(t time.Time) error {
 		return err
 	}
 	return g.SetWriteDeadline(t)
-}
-
-// deadline sets the earlier of the two. The lock must be held.
-func (g *guard) deadline() error {
-	t := g.wanted
-	if t.IsZero() || !g.own.IsZero() && g.own.Before(t) {
-		t = g.own
-	}
-	return g.Conn.SetReadDeadline(t)
 }

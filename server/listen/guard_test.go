@@ -87,31 +87,67 @@ func TestGuardHandsOn(t *testing.T) {
 	}
 }
 
-// TestGuardStepsAside: once the protocol was changed bytes are no messages any more; and not before.
+// TestGuardStepsAside: once the connection was taken over for another protocol, bytes are no messages
+// any more; and not before. Bytes that came with the request for an
+// upgrade are held until it is known.
 func TestGuardStepsAside(t *testing.T) {
-	ask := "GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
-	for _, answered := range []bool{true, false} {
-		client, server := net.Pipe()
-		l := NewPort(policy.Bounds{}, nil).Listen(nil, Options{})
-		g := l.Guard(server)
-		go func() {
-			io.WriteString(client, ask)
-			io.CopyN(io.Discard, client, int64(len("HTTP/1.1 101 Switching Protocols\r\n")))
-			io.WriteString(client, "\x81\x05hello\n\n")
-			client.Close()
-		}()
-		got := make([]byte, len(ask))
-		if _, err := io.ReadFull(g, got); err != nil || string(got) != ask {
-			t.Fatalf("%q, %v", got, err)
-		}
-		if answered {
-			io.WriteString(g, "HTTP/1.1 101 Switching Protocols\r\n")
-		} else {
-			io.WriteString(g, "HTTP/1.1 404 Switching Protocols\r\n")
-		}
-		rest, _ := io.ReadAll(g)
-		if want := map[bool]string{true: "\x81\x05hello\n\n", false: nonsense}[answered]; string(rest) != want {
-			t.Errorf("%v: %q", answered, rest)
+	const ask = "GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+	const frames = "\x81\x05hello\n\nGET / HTTP/1.1\n\n\x00\xff"
+	bad := "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
+	for name, c := range map[string]struct {
+		hijacked   bool
+		rest, want string
+	}{
+		"another protocol":        {true, frames, frames},
+		"nothing more":            {true, "", ""},
+		"no upgrade":              {false, simple + simple, simple + simple},
+		"no upgrade, and frames":  {false, frames, "\x81" + nonsense},
+		"no upgrade, bad request": {false, simple + bad + simple, simple + nonsense},
+		"no upgrade, bad at once": {false, bad, bad[:1] + nonsense},
+		"no upgrade, half":        {false, simple[:10], simple[:1]},
+		"no upgrade, an upgrade":  {false, ask + simple, ask + simple},
+	} {
+		for cut := range len(ask+c.rest) + 1 {
+			for _, ahead := range []bool{false, true} { // whether net/http reads one byte during the request
+				all := ask + c.rest
+				g := newGuard([]byte(all[:cut]), []byte(all[cut:]))
+				var got []byte
+				p := make([]byte, 4096)
+				for len(got) < len(ask) {
+					n, err := g.Read(p)
+					got = append(got, p[:n]...)
+					if err != nil {
+						t.Fatalf("%s: %q, %v", name, got, err)
+					}
+				}
+				if ahead {
+					n, err := g.Read(p[:1])
+					if got = append(got, p[:n]...); err != nil && c.rest != "" {
+						t.Fatalf("%s: %v", name, err)
+					}
+				}
+				if c.hijacked {
+					g.release()
+				}
+				for {
+					n, err := g.Read(p)
+					if got = append(got, p[:n]...); err != nil {
+						break
+					}
+				}
+				want := c.want
+				if !ahead && !c.hijacked {
+					want = strings.TrimPrefix(want, c.rest[:1]+nonsense)
+					if want != c.want {
+						want = nonsense
+					} else if c.want == c.rest[:1] {
+						want = ""
+					}
+				}
+				if rest := string(got[len(ask):]); rest != want {
+					t.Errorf("%s, cut at %d, read ahead %v: %q, want %q", name, cut, ahead, rest, want)
+				}
+			}
 		}
 	}
 }

@@ -2,6 +2,7 @@ package listen
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -9,10 +10,16 @@ import (
 	"strings"
 )
 
-type connKey struct{}
+type (
+	connKey struct{}
+	tlsKey  struct{}
+)
 
 // ConnContext is for http.Server. Handler finds the connection by it.
 func ConnContext(ctx context.Context, conn net.Conn) context.Context {
+	if state := tlsOf(conn); state != nil {
+		ctx = context.WithValue(ctx, tlsKey{}, state)
+	}
 	if c := ConnOf(conn); c != nil {
 		return context.WithValue(ctx, connKey{}, c)
 	}
@@ -36,6 +43,9 @@ var ErrBodySlow = errors.New("listen: the body came too slowly")
 func (p *Port) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.count(r)
+		if state, ok := r.Context().Value(tlsKey{}).(*tls.ConnectionState); ok {
+			r.TLS = state
+		}
 		if status := p.check(r); status != 0 {
 			refuse(w, status)
 			p.tell(r, status)
@@ -52,7 +62,9 @@ func (p *Port) Handler(next http.Handler) http.Handler {
 			}
 		}
 		if r.Header["Upgrade"] != nil || r.Header["Http2-Settings"] != nil {
-			onlyWebSocket(r)
+			if onlyWebSocket(r); r.Header["Upgrade"] != nil {
+				w = &upgradable{w}
+			}
 		}
 		if r.Body != nil && r.ContentLength != 0 {
 			body := newPacedBody(w, r, &p.bounds)
@@ -96,15 +108,6 @@ func (p *Port) check(r *http.Request) int {
 		return http.StatusBadRequest
 	}
 	return 0
-}
-
-// onlyWebSocket removes every other upgrade from a request, as a server may: requests behind an
-// upgrade like h2c would bypass the limits.
-func onlyWebSocket(r *http.Request) {
-	if u := r.Header["Upgrade"]; len(u) != 1 || !strings.EqualFold(u[0], "websocket") {
-		delete(r.Header, "Upgrade")
-	}
-	delete(r.Header, "Http2-Settings")
 }
 
 // OnRefused calls f after each request that Handler refuses, with the status. It must be called
