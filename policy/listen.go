@@ -57,6 +57,8 @@ type Listener struct {
 	// load balancers that may connect, with the PROXY protocol; default: no PROXY protocol
 	ProxyProtocol []netip.Prefix
 	RedirectHTTPS bool // redirect every request to the first address with TLS
+	// the hosts for which requests are redirected, like shop.example or *.shop.example; default: all
+	RedirectHosts []string
 }
 
 // TLS holds the certificates of a listener, and which client certificates it accepts. Files are

@@ -94,7 +94,7 @@ func (e *edge) redirect(all []policy.Listener) {
 	}
 	for i, l := range all {
 		if l.RedirectHTTPS {
-			e.listeners[i].RedirectHTTPS = port
+			e.listeners[i].RedirectHTTPS, e.listeners[i].RedirectHosts = port, l.RedirectHosts
 		}
 	}
 }

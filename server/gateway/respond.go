@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/weirhttp"
@@ -44,6 +45,10 @@ func hasBody(status int) bool {
 }
 
 func (c *response) write(w http.ResponseWriter, r *http.Request) {
+	if r.Host == "" && strings.Contains(c.Redirect, "{host}") { // HTTP/1.0
+		answer(w, http.StatusBadRequest, "this request names no host to be redirected to")
+		return
+	}
 	h := w.Header()
 	if c.Redirect != "" {
 		h.Set("Location", c.Location(r.Host, r.URL.EscapedPath(), r.URL.RawQuery))

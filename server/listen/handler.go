@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"strings"
+
+	"github.com/weirflow/weir/policy"
 )
 
 type (
@@ -53,7 +55,7 @@ func (p *Port) Handler(next http.Handler) http.Handler {
 		}
 		if c, ok := r.Context().Value(connKey{}).(*Conn); ok {
 			if port := c.listener.RedirectHTTPS; port != "" {
-				p.tell(r, redirect(w, r, port))
+				p.tell(r, redirect(w, r, port, c.listener.RedirectHosts))
 				return
 			}
 			if n := p.bounds.MaxRequests; n > 0 && c.requests.Add(1) >= int64(n) {
@@ -120,9 +122,14 @@ func (p *Port) tell(r *http.Request, status int) {
 	}
 }
 
-// redirect redirects a request to HTTPS, and returns the status.
-func redirect(w http.ResponseWriter, r *http.Request, port string) (status int) {
+// redirect redirects a request to HTTPS, and returns the status. It redirects only to hosts of the
+// list, if there is one: a host that is not the operator's would lend its name to the redirect.
+func redirect(w http.ResponseWriter, r *http.Request, port string, hosts []string) (status int) {
 	host := r.Host
+	if len(hosts) > 0 && !policy.IsHostAmong(host, hosts) {
+		refuse(w, http.StatusMisdirectedRequest)
+		return http.StatusMisdirectedRequest
+	}
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
 		if strings.IndexByte(h, ':') >= 0 {

@@ -88,7 +88,8 @@ type Options struct {
 	// the peers that may connect, and send the client's address first; nil without the PROXY
 	// protocol
 	ProxyProtocol []netip.Prefix
-	RedirectHTTPS string // the port that every request is sent to; empty answers them
+	RedirectHTTPS string   // the port that every request is sent to; empty answers them
+	RedirectHosts []string // the only hosts that are redirected; nil for all
 }
 
 // A Listener gives connections that are ready: their client is known, and their TLS handshake is

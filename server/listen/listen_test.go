@@ -10,10 +10,13 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weirflow/weir/internal/httpsyntax"
+	"github.com/weirflow/weir/internal/seeds"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/plain"
 )
@@ -301,6 +304,48 @@ func TestRedirect(t *testing.T) {
 			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 			if err != nil || resp.StatusCode != status || resp.Header.Get("Location") != want {
 				t.Errorf("%s: %v, %v", method, resp, err)
+			}
+		}
+	}
+}
+
+// TestRedirectsToHosts: whatever a client writes as Host, it is redirected to a host, and on request
+// only to known ones.
+func TestRedirectsToHosts(t *testing.T) {
+	rng := seeds.Of(t.Name())
+	hosts := []string{"h", "[evil", "h/", "h\\\\", "h@evil", "h:80@evil", "h?", "h#", "h%2f", "evil.h", "a.shop.example", "shop.example", "xshop.example", "SHOP.example.", "[::1]", "[::1]:80", "h:", "h:x", "", "..", "h..", "-"}
+	const odd = "ah.-_:[]@/%\\?#1*,;=&~ "
+	for range 100 {
+		b := make([]byte, 1+rng.IntN(6))
+		for i := range b {
+			b[i] = odd[rng.IntN(len(odd))]
+		}
+		hosts = append(hosts, string(b))
+	}
+	for _, known := range [][]string{nil, {"h", "*.shop.example"}} {
+		s := serve(t, policy.Bounds{}, nil, Options{RedirectHTTPS: "443", RedirectHosts: known}, peer)
+		for _, host := range hosts {
+			for _, version := range []string{"1.0", "1.1"} {
+				c := s.dial(t)
+				io.WriteString(c, "GET //a?b HTTP/"+version+"\r\nHost: "+host+"\r\nConnection: close\r\n\r\n")
+				resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				to, err := url.Parse(resp.Header.Get("Location"))
+				switch redirected := resp.StatusCode == http.StatusMovedPermanently; {
+				case !redirected && resp.StatusCode != http.StatusBadRequest && resp.StatusCode != http.StatusMisdirectedRequest:
+					t.Errorf("%q: %s", host, resp.Status)
+				case !redirected:
+					if host == "h" || host == "a.shop.example" {
+						t.Errorf("%q is not redirected: %s", host, resp.Status)
+					}
+				case err != nil || !httpsyntax.IsHost(to.Host) || to.User != nil || to.Path != "//a" || to.RawQuery != "b" ||
+					!strings.HasPrefix(strings.ToLower(host), strings.TrimSuffix(strings.ToLower(to.Host), ".")):
+					t.Errorf("%q is redirected to %q", host, resp.Header.Get("Location"))
+				case known != nil && to.Host != "h" && !strings.HasSuffix(to.Host, ".shop.example"):
+					t.Errorf("%q is redirected, and not known", host)
+				}
 			}
 		}
 	}

@@ -71,6 +71,17 @@ func (d *decoder) listener(n *node, path []string) policy.Listener {
 		H2C:           truth(n.get("h2c")),
 		RedirectHTTPS: truth(n.get("redirect_https")),
 	}
+	if r := n.get("redirect_https"); r != nil && r.shape != scalar {
+		l.RedirectHTTPS, l.RedirectHosts = true, texts(r)
+		for i, host := range l.RedirectHosts {
+			if err := policy.ParseHost(host); err != nil {
+				d.wrong(err.Error(), "write it like shop.example, or *.shop.example for all hosts below it", append(at("redirect_https"), strconv.Itoa(i))...)
+			}
+		}
+		if len(l.RedirectHosts) == 0 {
+			d.wrong("no host would be redirected", "name the hosts, or write true for all", at("redirect_https")...)
+		}
+	}
 	if peers := n.get("proxy_protocol"); peers != nil {
 		l.ProxyProtocol = d.prefixes(peers, at("proxy_protocol")...)
 		if len(texts(peers)) == 0 {
