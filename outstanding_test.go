@@ -252,8 +252,9 @@ func TestCancelledDelays(t *testing.T) {
 		limit weir.Limit
 		stays [2]time.Duration // cancelled newest first, and oldest first
 	}{
-		{weir.TokenBucket{Rate: weir.Rate{N: 1, Per: each}, Burst: 10}, [2]time.Duration{20 * each, 20 * each}},
-		{weir.LeakyBucket{Rate: weir.Rate{N: 1, Per: each}, Queue: 100}, [2]time.Duration{29 * each, 29 * each}},
+		{weir.TokenBucket{Rate: weir.Rate{N: 1, Per: each}, Burst: 10}, [2]time.Duration{}},
+		{weir.LeakyBucket{Rate: weir.Rate{N: 1, Per: each}, Queue: 100}, [2]time.Duration{}},
+		{weir.SmoothBursty{Rate: weir.Rate{N: 1, Per: each}, MaxBurst: 10 * each}, [2]time.Duration{}},
 		{weir.WarmUp{Rate: weir.Rate{N: 1, Per: each}, Period: 10 * each}, [2]time.Duration{}},
 		{weir.IntervalBucket{Burst: 10, Refill: 1, Every: each}, [2]time.Duration{0, 29 * each}},
 		{weir.SlidingLog{Limit: 10, Window: 10 * each}, [2]time.Duration{0, 10 * each}},

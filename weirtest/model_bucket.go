@@ -24,7 +24,7 @@ type bucket struct {
 	x *big.Rat // all that was ever given back, in clock units
 
 	blind bool
-	open  outstanding // in clock units
+	open  reserved // in clock units
 	ids   int
 }
 
@@ -98,12 +98,14 @@ func (b *bucket) contact(now int64) {
 	}
 }
 
-func (b *bucket) charge(at *big.Rat, cost int64) { b.chargeBehind(sub(b.level(at), at), at, cost) }
+func (b *bucket) charge(at *big.Rat, cost int64) { b.chargeFor(0, at, at, cost) }
 
-// chargeBehind charges work that goes on when the backlog is as given.
-func (b *bucket) chargeBehind(backlog, at *big.Rat, cost int64) {
-	if b.open = b.open.charged(backlog); add(b.level(at), b.cost(cost)).Cmp(whole(math.MaxInt64)) > 0 {
-		b.open = nil // z cannot hold the whole debt, so nothing can be given back exactly
+// chargeFor charges at a time what goes at another one.
+func (b *bucket) chargeFor(id int, at, goes *big.Rat, cost int64) {
+	if z := b.level(at); add(z, b.cost(cost)).Cmp(whole(math.MaxInt64)) > 0 {
+		b.open = reserved{} // z cannot hold the whole debt, so nothing can be given back exactly
+	} else {
+		b.open = b.open.charged(id, z, at, goes, b.cost(cost))
 	}
 	if b.z == nil || b.z.Cmp(at) < 0 {
 		b.z = at
@@ -111,18 +113,28 @@ func (b *bucket) chargeBehind(backlog, at *big.Rat, cost int64) {
 	b.z = smallest(add(b.z, b.cost(cost)), whole(math.MaxInt64))
 }
 
-// reserve charges at now, because z already says when the work is due.
-func (b *bucket) reserve(now int64, _ *big.Rat, cost int64) mark {
-	room := b.cost(b.full - cost) // the largest backlog at which the work goes on
+// reserve charges at now: the state says by itself when what it holds is due.
+func (b *bucket) reserve(now int64, due *big.Rat, cost int64) mark {
+	room := b.cost(b.full - cost) // what may be ahead when the work goes
 	if b.leaky {
 		room = b.cost(b.delayAfter)
 	}
-	fits := add(b.level(whole(now)), b.cost(cost)).Cmp(whole(math.MaxInt64)) <= 0
-	b.chargeBehind(smallest(sub(b.level(whole(now)), whole(now)), room), whole(now), cost)
-	if b.ids++; !b.blind && fits {
-		b.open = b.open.add(b.ids)
+	b.ids++
+	id := b.ids
+	if b.blind {
+		id = 0
 	}
+	b.chargeFor(id, whole(now), goesAt(sub(b.level(whole(now)), room), whole(now), due), cost)
 	return bucketMark{b.z, b.x, b.ids}
+}
+
+// goesAt is when work goes that a state lets go at a time: now at the earliest, and when it is due if that is not only rounded up.
+func goesAt(exactly, now, due *big.Rat) *big.Rat {
+	goes := largest(exactly, now)
+	if due.Cmp(whole(math.MaxInt64)) < 0 && due.Cmp(add(goes, whole(1))) >= 0 {
+		return due
+	}
+	return goes
 }
 
 func (b *bucket) drop(m mark) { b.open = b.open.without(m.(bucketMark).id) }
@@ -156,9 +168,7 @@ func (b *bucket) asOf(turn *big.Rat, now int64) *big.Rat { return late(turn, now
 func (b *bucket) giveBack(now int64, m mark, amount int64) {
 	c, t := m.(bucketMark), whole(now)
 	if !b.blind {
-		var give *big.Rat
-		b.open, give = b.open.giveBack(c.id, b.cost(amount), sub(b.level(t), t))
-		b.z = sub(b.z, give)
+		b.open, b.z = b.open.giveBack(c.id, b.cost(amount), b.z, t)
 		return
 	}
 	since := sub(add(b.z, b.x), add(c.z, c.x))
@@ -195,7 +205,7 @@ func (b *bucket) changedTo(now int64, o algorithm) algorithm {
 	next.open, next.ids = b.open.scaled(func(v *big.Rat) *big.Rat { return b.rescaled(v, next, floor) }), b.ids
 	next.z, next.x = b.moved(b.z, now, next, ceil), smallest(b.rescaled(b.x, next, ceil), next.most())
 	if next.z != nil && next.z.Cmp(whole(math.MaxInt64)) == 0 {
-		next.open = nil
+		next.open = reserved{}
 	}
 	return next
 }

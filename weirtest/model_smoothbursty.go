@@ -21,7 +21,7 @@ type smoothBursty struct {
 	x *big.Rat // all that was ever given back, in clock units
 
 	blind bool
-	open  outstanding // in clock units
+	open  reserved // in clock units
 	ids   int
 }
 
@@ -100,7 +100,7 @@ func (b *smoothBursty) peek(now int64, ahead *big.Int) (remaining int64, reset *
 	return remaining, ceil(sub(add(f, b.store), t))
 }
 
-func (b *smoothBursty) charge(at *big.Rat, cost int64) { b.chargeBehind(b.used(at), at, cost) }
+func (b *smoothBursty) charge(at *big.Rat, cost int64) { b.chargeFor(0, at, at, cost) }
 
 // fits reports whether f stays before the end of the clock after a charge.
 func (b *smoothBursty) fits(at *big.Rat, cost int64) bool {
@@ -110,20 +110,23 @@ func (b *smoothBursty) fits(at *big.Rat, cost int64) bool {
 // used returns how long it takes until the store is full.
 func (b *smoothBursty) used(at *big.Rat) *big.Rat { return sub(add(b.level(at), b.store), at) }
 
-// chargeBehind charges work that goes on when the backlog is as given.
-func (b *smoothBursty) chargeBehind(backlog, at *big.Rat, cost int64) {
-	if b.open = b.open.charged(backlog); !b.fits(at, cost) {
-		b.open = nil // f cannot hold the whole debt, so nothing can be given back exactly
+// chargeFor charges at a time what goes at another one.
+func (b *smoothBursty) chargeFor(id int, at, goes *big.Rat, cost int64) {
+	if z := add(b.level(at), b.store); !b.fits(at, cost) {
+		b.open = reserved{} // f cannot hold the whole debt, so nothing can be given back exactly
+	} else {
+		b.open = b.open.charged(id, z, at, goes, mul(b.t, whole(cost)))
 	}
 	b.f = smallest(add(b.level(at), mul(b.t, whole(cost))), sub(whole(math.MaxInt64), b.store))
 }
 
-func (b *smoothBursty) reserve(now int64, _ *big.Rat, cost int64) mark {
-	fits := b.fits(whole(now), cost)
-	b.chargeBehind(smallest(b.used(whole(now)), b.store), whole(now), cost)
-	if b.ids++; !b.blind && fits {
-		b.open = b.open.add(b.ids)
+func (b *smoothBursty) reserve(now int64, due *big.Rat, cost int64) mark {
+	b.ids++
+	id := b.ids
+	if b.blind {
+		id = 0
 	}
+	b.chargeFor(id, whole(now), goesAt(b.level(whole(now)), whole(now), due), cost)
 	return burstyMark{b.f, b.x, b.ids, cost, mul(b.t, whole(cost))}
 }
 
@@ -143,9 +146,9 @@ func (b *smoothBursty) parts(span *big.Rat) *big.Rat {
 func (b *smoothBursty) giveBack(now int64, m mark, amount int64) {
 	c, t := m.(burstyMark), whole(now)
 	if !b.blind {
-		var give *big.Rat
-		b.open, give = b.open.giveBack(c.id, b.parts(quo(mul(c.time, whole(amount)), whole(c.cost))), b.used(t))
-		b.f = sub(b.f, give)
+		var z *big.Rat
+		b.open, z = b.open.giveBack(c.id, b.parts(quo(mul(c.time, whole(amount)), whole(c.cost))), add(b.f, b.store), t)
+		b.f = sub(z, b.store)
 		return
 	}
 	full := sub(t, b.store)
@@ -194,9 +197,10 @@ func (b *smoothBursty) changedTo(now int64, o algorithm) algorithm {
 	} else {
 		next.f = smallest(exact(ceil(next.f)), sub(whole(math.MaxInt64), next.store))
 	}
-	next.open, next.ids = b.open.scaled(next.parts).charged(next.used(whole(now))), b.ids
+	next.open, next.ids = b.open.scaled(next.parts), b.ids
+	next.open.open = next.open.open.charged(next.used(whole(now)))
 	if add(next.f, next.store).Cmp(whole(math.MaxInt64)) == 0 {
-		next.open = nil
+		next.open = reserved{}
 	}
 	return next
 }

@@ -166,48 +166,59 @@ func (b *gcraRule) advance(s []int64, ticks u128.Uint) []int64 {
 	return s
 }
 
-// Note tells the ledger by how much the work of a charge is delayed: by all ticks ahead of the
-// charge, minus those that drain before its work goes. For a token bucket, those are the ticks that
-// it lacks for the cost; for the others, the ticks ahead beyond passes.
+// Note records a charge with the time at which its work goes. That is when enough of what is ahead
+// of it has drained: all but what passes, or, for a token bucket, all but what leaves room for the
+// cost. It is later for work that must not overtake other work, which n.Due says.
 func (b *gcraRule) Note(m *Memory, s []int64, n Note) {
 	ahead := b.used(s, n.At)
-	after := ahead.Add(b.cost(n.Cost))
-	if after.DivCeil(b.n) > ClockLeft(n.At) {
-		// Z stops at the end of the clock, which loses part of the debt: the ledger cannot track
-		// that
-		m.ledger.Reset()
+	cost := b.cost(n.Cost)
+	if ahead.Add(cost).DivCeil(b.n) > ClockLeft(n.At) {
+		// Z stops at the end of the clock, which loses part of the debt: that cannot be tracked
+		m.bucket.Reset()
 		return
 	}
-	if room := b.passes; !n.Debt {
-		if !b.leaky && !b.owing {
-			room = b.full.Sub(b.cost(n.Cost))
-		}
-		ahead = ahead.Min(room)
+	room := b.passes
+	switch {
+	case n.Debt:
+		room = ahead
+	case !b.leaky && !b.owing:
+		room = b.full.Sub(cost)
 	}
-	if m.ledger.Charged(ahead); n.ID != 0 {
-		m.ledger.Add(n.ID)
+	now := b.ticks(n.At, 0)
+	goes := now.Add(ahead.Sub(room))
+	if due := b.ticks(n.Due, 0); n.Due != Unnamed && !due.Less(goes.Add(u128.From(b.n))) { // and not only rounded up
+		goes = due
 	}
+	m.bucket.Charged(n.ID, now.Add(ahead), now, goes, cost)
+}
+
+// ticks is a time in ticks since the beginning of the clock.
+func (b *gcraRule) ticks(units, rem int64) u128.Uint {
+	return u128.Mul(uint64(units)^1<<63, b.n).Add(u128.From(uint64(rem)))
 }
 
 func (b *gcraRule) NeedsMemory() bool { return true }
 
-func (b *gcraRule) Drop(m *Memory, t Ticket) { m.ledger.Drop(t.id()) }
+func (b *gcraRule) Drop(m *Memory, t Ticket) { m.bucket.Drop(t.id()) }
 
 func (b *gcraRule) Refund(m *Memory, s []int64, now int64, t Ticket, amount int64) []int64 {
 	if m == nil {
 		return s
 	}
-	ticks, used := b.cost(amount), b.used(s, now)
+	if len(s) == 0 {
+		m.bucket.Drop(t.id())
+		return s
+	}
+	ticks := b.cost(amount)
 	if b.owing { // a debt is a time, and stays the same time when the rate changes
 		ticks = u128.Uint{Hi: uint64(t[ticketTicks]), Lo: uint64(t[ticketTicksLo])}
 		ticks = rescale(ticks, uint64(t[ticketCost]), uint64(amount), false)
 	}
-	given := m.ledger.GiveBack(t.id(), ticks, used)
-	if given.IsZero() {
-		return s
+	z := b.ticks(s[wordZ], s[wordRem])
+	if less := m.bucket.GiveBack(t.id(), ticks, z, b.ticks(now, 0)); less.Less(z) {
+		q, r, _ := less.Div(b.n)
+		s[wordZ], s[wordRem] = int64(q^1<<63), int64(r)
 	}
-	q, r, _ := used.Sub(given).Div(b.n)
-	s[wordZ], s[wordRem] = now+int64(q), int64(r)
 	return s
 }
 
@@ -277,9 +288,9 @@ func (b *gcraRule) ConvertMemory(m *Memory, now int64, to Rule, s []int64) {
 	if b.owing {
 		from, into = b.n, next.n
 	}
-	m.ledger.Rescale(func(v u128.Uint) u128.Uint { return rescale(v, from, into, false) })
+	m.bucket.Rescale(func(v u128.Uint) u128.Uint { return rescale(v, from, into, false) })
 	if b.owing {
-		m.ledger.Charged(next.used(s, now))
+		m.bucket.Limit(next.used(s, now))
 	}
 }
 

@@ -13,20 +13,21 @@ import (
 //
 // The zero Memory is empty and ready to use.
 type Memory struct {
-	ledger  outstanding.Ledger
+	bucket  outstanding.Bucket // of a GCRA
+	ledger  outstanding.Ledger // of an IntervalBucket
 	journal outstanding.Journal
 	parts   []Memory // of an All
 }
 
 // Empty reports whether nothing is outstanding.
 func (m *Memory) Empty() bool {
-	return m.ledger.Empty() && m.journal.Empty() && !slices.ContainsFunc(m.parts, func(p Memory) bool { return !p.Empty() })
+	return m.bucket.Empty() && m.ledger.Empty() && m.journal.Empty() && !slices.ContainsFunc(m.parts, func(p Memory) bool { return !p.Empty() })
 }
 
 // TakeInexact returns how many reservations, since its last call, were too many to be remembered
 // exactly: those may give back less than was charged.
 func (m *Memory) TakeInexact() uint64 {
-	n := m.ledger.TakeInexact() + m.journal.TakeInexact()
+	n := m.bucket.TakeInexact() + m.ledger.TakeInexact() + m.journal.TakeInexact()
 	for i := range m.parts {
 		n += m.parts[i].TakeInexact()
 	}
@@ -35,6 +36,7 @@ func (m *Memory) TakeInexact() uint64 {
 
 // Reset empties a Memory, and frees most of its space.
 func (m *Memory) Reset() {
+	m.bucket.Reset()
 	m.ledger.Reset()
 	m.journal.Reset()
 	for i := range m.parts {

@@ -1,0 +1,234 @@
+package outstanding
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/weirflow/weir/internal/u128"
+)
+
+// work is a charge of a modelled bucket, which drains by 1 at each unit of time.
+type work struct {
+	id         ID
+	goes, cost int64
+}
+
+// A bucketOf holds some, and all that was charged, in the order in which it was.
+type bucketOf struct {
+	burst, passes int64 // passes: of a leaky bucket, what may be ahead of work that is not delayed; below 0 for a token bucket
+	now, z        int64
+	held          Bucket
+	made          []*work
+	open          map[ID]*work
+	last          ID
+	largest       int64
+}
+
+func at(t int64) u128.Uint { return u128.From(uint64(t)) }
+
+// plan is when a cost could go, and whether it is accepted.
+func (b *bucketOf) plan(cost int64) (goes int64, ok bool) {
+	after := max(b.z, b.now) + cost
+	if b.passes >= 0 {
+		return max(b.now, b.z-b.passes), after <= b.now+b.burst
+	}
+	return max(b.now, after-b.burst), cost <= b.burst
+}
+
+// charge charges what goes at a time that plan said, or later, as work that must not overtake other work.
+func (b *bucketOf) charge(id ID, goes, cost int64) {
+	b.held.Charged(id, at(max(b.z, b.now)), at(b.now), at(goes), at(cost))
+	b.z = max(b.z, b.now) + cost
+	w := &work{id, goes, cost}
+	b.made = append(b.made, w)
+	if b.largest = max(b.largest, cost); id != 0 {
+		b.open[id] = w
+	}
+}
+
+// settle gives back a part of a reservation, or all.
+func (b *bucketOf) settle(id ID, actual int64) {
+	w := b.open[id]
+	delete(b.open, id)
+	if actual == w.cost {
+		b.held.Drop(id)
+		return
+	}
+	b.z = int64(b.held.GiveBack(id, at(w.cost-actual), at(b.z), at(b.now)).Lo)
+	if w.cost = actual; actual == 0 {
+		b.made = slices.DeleteFunc(b.made, func(o *work) bool { return o == w })
+	}
+}
+
+// again is z as it would be if only what is left had been charged, each at its time.
+func (b *bucketOf) again() (z int64) {
+	for _, w := range b.made {
+		z = max(z, w.goes) + w.cost
+	}
+	return z
+}
+
+// over returns an interval in which more work goes than the bound.
+func (b *bucketOf) over() string {
+	all := slices.Clone(b.made)
+	slices.SortFunc(all, func(x, y *work) int { return int(x.goes - y.goes) })
+	bound := b.burst
+	if b.passes >= 0 {
+		bound = b.passes + b.largest
+	}
+	for i, from := range all {
+		sum := int64(0)
+		for j, to := range all[i:] {
+			sum += to.cost
+			if next := i + j + 1; next < len(all) && all[next].goes == to.goes {
+				continue
+			}
+			if d := to.goes - from.goes; sum > bound+d {
+				return fmt.Sprintf("%d in [%d, %d], where %d may be", sum, from.goes, to.goes, bound+d)
+			}
+		}
+	}
+	return ""
+}
+
+// step makes a random call.
+func (b *bucketOf) step(rnd *rand.Rand) {
+	switch n := rnd.IntN(10); {
+	case n < 1:
+		b.now += rnd.Int64N(4)
+	case n < 2:
+		b.now += rnd.Int64N(3 * b.burst)
+	case n < 6:
+		cost := rnd.Int64N(min(b.burst, 4)) + 1
+		goes, ok := b.plan(cost)
+		if !ok || goes > b.now && rnd.IntN(4) == 0 {
+			return
+		}
+		if id := ID(0); goes > b.now || rnd.IntN(2) == 0 {
+			b.last++
+			b.charge(b.last, goes, cost)
+		} else {
+			b.charge(id, goes, cost)
+		}
+	case len(b.open) > 0:
+		ids := make([]ID, 0, len(b.open))
+		for id := range b.open {
+			ids = append(ids, id)
+		}
+		slices.Sort(ids)
+		id := ids[rnd.IntN(len(ids))]
+		if rnd.IntN(3) == 0 {
+			b.settle(id, rnd.Int64N(b.open[id].cost+1))
+		} else {
+			b.settle(id, 0)
+		}
+	}
+}
+
+func drawnBucket(rnd *rand.Rand) *bucketOf {
+	b := &bucketOf{burst: rnd.Int64N(12) + 1, passes: -1, now: 1000, open: map[ID]*work{}}
+	if rnd.IntN(2) == 0 {
+		b.burst += 10
+		b.passes = rnd.Int64N(b.burst)
+	}
+	return b
+}
+
+// TestBucketIsMadeAgain: with delays, and whatever is given back, the state is the one that the rest makes if it is charged again in its order, each
+// charge at the time at which its work goes. No interval has more work than the bound.
+func TestBucketIsMadeAgain(t *testing.T) {
+	delayed := 0
+	for seed := range uint64(3000) {
+		rnd := rand.New(rand.NewPCG(seed, 11))
+		b := drawnBucket(rnd)
+		for i := range 80 {
+			b.step(rnd)
+			if want := b.again(); max(b.z, b.now) != max(want, b.now) {
+				t.Fatalf("seed %d, step %d: full at %d, without what was given back at %d (now %d)\n%+v", seed, i, b.z, want, b.now, b)
+			}
+			delayed += len(b.held.promised)
+		}
+		if over := b.over(); over != "" {
+			t.Fatalf("seed %d: %s", seed, over)
+		}
+		for id := range b.open {
+			b.settle(id, 0)
+		}
+		if b.now += 1; !b.held.Empty() {
+			t.Fatalf("seed %d: %+v is left", seed, b.held)
+		}
+	}
+	if delayed < 100_000 {
+		t.Errorf("%d delays were looked at", delayed)
+	}
+}
+
+// TestBucketWithClockThatStepsBack: an earlier reading may keep too much, and never too little.
+func TestBucketWithClockThatStepsBack(t *testing.T) {
+	for seed := range uint64(3000) {
+		rnd := rand.New(rand.NewPCG(seed, 12))
+		b := drawnBucket(rnd)
+		for i := range 80 {
+			if b.step(rnd); rnd.IntN(8) == 0 {
+				b.now -= rnd.Int64N(b.burst + 4)
+			}
+			if want := b.again(); b.z < want {
+				t.Fatalf("seed %d, step %d: full at %d, without what was given back at %d", seed, i, b.z, want)
+			}
+		}
+		if over := b.over(); over != "" {
+			t.Fatalf("seed %d: %s", seed, over)
+		}
+	}
+}
+
+// TestBucketIsBounded: with more delayed reservations than are kept one by one, those that are too many are counted, and nothing is given twice.
+func TestBucketIsBounded(t *testing.T) {
+	for _, newest := range []bool{true, false} {
+		b := &bucketOf{burst: 10, passes: -1, now: 1000, open: map[ID]*work{}}
+		b.charge(0, b.now, 10)
+		const n = 4 * MaxPromised
+		for range n {
+			goes, _ := b.plan(1)
+			b.last++
+			b.charge(b.last, goes, 1)
+		}
+		if len(b.held.promised) > MaxPromised || cap(b.held.promised) > 2*MaxPromised+2 {
+			t.Errorf("%d are kept, in memory for %d", len(b.held.promised), cap(b.held.promised))
+		}
+		if got := b.held.TakeInexact(); got != n-MaxPromised {
+			t.Errorf("%d were too many", got)
+		}
+		for i := range ID(n) {
+			if newest {
+				i = n - 1 - i
+			}
+			b.settle(i+1, 0)
+			if b.z < b.again() {
+				t.Fatalf("full at %d, without what was given back at %d", b.z, b.again())
+			}
+		}
+		if b.z > 1010+n-MaxPromised {
+			t.Errorf("full at %d", b.z)
+		}
+		if b.held.Reset(); !b.held.Empty() || cap(b.held.promised) > 8 {
+			t.Errorf("%+v", b.held)
+		}
+	}
+}
+
+// TestBucketEndsWhatIsUsed: work that was promised a time and is not given back takes no room of its own.
+func TestBucketEndsWhatIsUsed(t *testing.T) {
+	b := &bucketOf{burst: 10, passes: -1, now: 1000, open: map[ID]*work{}}
+	for range 10 * MaxPromised {
+		goes, _ := b.plan(1)
+		b.last++
+		b.charge(b.last, goes, 1)
+		b.settle(b.last, 1)
+	}
+	if !b.held.Empty() || b.held.TakeInexact() != 0 {
+		t.Errorf("%+v", b.held)
+	}
+}
