@@ -28,6 +28,12 @@ type Bucket struct {
 	promised []promised // the first is an outstanding reservation
 	before   u128.Uint  // Z without them
 	inexact  uint64
+
+	// For what the rule of a state alone gives back, once the ledger is too small:
+	returned u128.Uint // all that was given back since the first reservation
+	latest   u128.Uint // the latest time at which work of the ledger goes, and the latest reading
+	since    ID        // older reservations are from before a change of the limit, or of returned
+	last     ID
 }
 
 // A promised charge is one whose work goes later, or that was made after such a one.
@@ -58,6 +64,11 @@ func (b *Bucket) TakeInexact() (n uint64) {
 // Charged records a charge at now, on a state z, whose work goes at the given time. id is that of a
 // reservation, or 0.
 func (b *Bucket) Charged(id ID, z, now, goes, cost u128.Uint) {
+	if b.Empty() {
+		b.ledger.coarse = false
+		b.returned, b.latest, b.since = u128.Uint{}, u128.Uint{}, id
+	}
+	b.last = max(b.last, id)
 	b.pass(now)
 	if len(b.promised) == 0 {
 		b.before = z
@@ -74,6 +85,7 @@ func (b *Bucket) Charged(id ID, z, now, goes, cost u128.Uint) {
 // pass moves charges into the ledger whose times have come, and those before the first outstanding
 // reservation.
 func (b *Bucket) pass(now u128.Uint) {
+	b.reach(now)
 	n := 0
 	for n < len(b.promised) {
 		if p := &b.promised[n]; p.id != 0 && (now.Less(p.goes) || b.overtaken(n)) {
@@ -98,9 +110,30 @@ func (b *Bucket) enter(n int) {
 		if p.id != 0 {
 			b.ledger.Add(p.id)
 		}
+		b.reach(p.goes)
 		b.before = p.after(b.before)
 	}
 	b.promised = slices.Delete(b.promised, 0, n)
+}
+
+func (b *Bucket) reach(t u128.Uint) {
+	if b.latest.Less(t) {
+		b.latest = t
+	}
+}
+
+// Mark returns what GiveBack has to know of a reservation that has just been charged: the state after
+// it, and all that was given back until then.
+func (b *Bucket) Mark(z u128.Uint) u128.Uint { return z.Add(b.returned) }
+
+// least is the rule of a state alone, for reservations beyond the bound of the ledger: of the bucket
+// as it was just after the charge, what has neither drained nor been given back since. It takes no
+// memory. Within the bound, the ledger never gives back less.
+func (b *Bucket) least(id ID, amount, mark u128.Uint) u128.Uint {
+	if !b.ledger.coarse || id < b.since || len(b.promised) > 0 {
+		return u128.Uint{}
+	}
+	return amount.Min(mark.Sub(b.returned).Sub(b.latest))
 }
 
 // join makes neighbours one that are not outstanding. They have the effect of one charge.
@@ -125,11 +158,16 @@ func (b *Bucket) find(id ID) int {
 }
 
 // GiveBack removes an amount of a reservation's cost, ends the reservation, and returns the state
-// without that amount. Each reservation may be ended once.
-func (b *Bucket) GiveBack(id ID, amount, z, now u128.Uint) u128.Uint {
-	b.pass(now)
-	if len(b.promised) == 0 {
-		return z.Sub(b.ledger.GiveBack(id, amount, z.Sub(now)))
+// without that amount. mark is what Mark returned. Each reservation may be ended once.
+func (b *Bucket) GiveBack(id ID, amount, mark, z, now u128.Uint) u128.Uint {
+	without := b.without(id, amount, mark, z, now).Min(z)
+	b.returned = b.returned.Add(z.Sub(without))
+	return without
+}
+
+func (b *Bucket) without(id ID, amount, mark, z, now u128.Uint) u128.Uint {
+	if b.pass(now); len(b.promised) == 0 {
+		return z.Sub(b.ledger.GiveBack(id, amount, b.least(id, amount, mark), z.Sub(now)))
 	}
 	if i := b.find(id); i >= 0 {
 		p := &b.promised[i]
@@ -140,7 +178,7 @@ func (b *Bucket) GiveBack(id ID, amount, z, now u128.Uint) u128.Uint {
 		}
 		b.join()
 	} else {
-		b.before = b.before.Sub(b.ledger.GiveBack(id, amount, b.before)) // the charges after it say how much of that counts
+		b.before = b.before.Sub(b.ledger.GiveBack(id, amount, u128.Uint{}, b.before)) // the charges after it say how much of that counts
 	}
 	without := b.before
 	for i := range b.promised {
@@ -150,7 +188,7 @@ func (b *Bucket) GiveBack(id ID, amount, z, now u128.Uint) u128.Uint {
 	if without.Less(now) {
 		without = now
 	}
-	return without.Min(z)
+	return without
 }
 
 // Drop ends a reservation that gives nothing back. Each reservation may be ended once.
@@ -169,6 +207,7 @@ func (b *Bucket) Drop(id ID) {
 func (b *Bucket) Rescale(f func(u128.Uint) u128.Uint) {
 	b.enter(len(b.promised))
 	b.ledger.Rescale(f)
+	b.since = b.last + 1
 }
 
 // Limit records that the backlog became no more than the given one, for another reason than time.
@@ -180,5 +219,5 @@ func (b *Bucket) Reset() {
 	if b.promised = b.promised[:0]; cap(b.promised) > 8 {
 		b.promised = nil
 	}
-	b.inexact = 0
+	b.inexact, b.since, b.last = 0, 0, 0
 }

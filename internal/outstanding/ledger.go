@@ -38,6 +38,7 @@ type ID uint64
 type Ledger struct {
 	groups  []group // oldest first; their bounds rise strictly
 	inexact uint64
+	coarse  bool // some bounds are lower than they should be
 }
 
 // A group is neighbouring reservations with the same bound.
@@ -83,7 +84,7 @@ func (l *Ledger) coarsen() {
 			kept = append(kept, g)
 		}
 	}
-	l.groups = kept
+	l.groups, l.coarse = kept, true
 }
 
 // Charged records a charge that found a backlog at the time at which its work may go.
@@ -131,15 +132,18 @@ func (l *Ledger) end(i int) {
 }
 
 // GiveBack ends a reservation and returns by how much the backlog falls: the amount, as far as the
-// reservation still delays later charges. backlog is the present one. Each reservation may be ended
-// once.
-func (l *Ledger) GiveBack(id ID, amount, backlog u128.Uint) u128.Uint {
+// reservation still delays later charges. backlog is the present one. least is known to delay them
+// for another reason, whatever the bound is. Each reservation may be ended once.
+func (l *Ledger) GiveBack(id ID, amount, least, backlog u128.Uint) u128.Uint {
 	i := l.find(id)
 	if i < 0 {
 		return u128.Uint{}
 	}
-	given := amount.Min(l.groups[i].bound).Min(backlog)
-	if given.IsZero() {
+	given := amount.Min(l.groups[i].bound)
+	if given.Less(least) {
+		given = least
+	}
+	if given = given.Min(backlog); given.IsZero() {
 		l.end(i)
 		return given
 	}
@@ -156,10 +160,23 @@ func (l *Ledger) GiveBack(id ID, amount, backlog u128.Uint) u128.Uint {
 	}
 	l.merge(oldest, i+1, bound)
 	l.end(oldest)
-	if len(l.groups) > 0 && l.groups[0].bound.IsZero() {
-		l.groups = slices.Delete(l.groups, 0, 1)
-	}
+	l.trim()
 	return given
+}
+
+// trim removes the groups that can give nothing back. If bounds are too low they may still give back
+// something, and become one.
+func (l *Ledger) trim() {
+	n := 0
+	for n < len(l.groups) && l.groups[n].bound.IsZero() {
+		n++
+	}
+	switch {
+	case n > 0 && !l.coarse:
+		l.groups = slices.Delete(l.groups, 0, n)
+	case n > 1:
+		l.merge(0, n, u128.Uint{})
+	}
 }
 
 // Rescale replaces each bound, as a change of the limit does with the backlog. The function keeps
@@ -186,4 +203,5 @@ func (l *Ledger) Reset() {
 	if l.groups = l.groups[:0]; cap(l.groups) > 16 {
 		l.groups = nil
 	}
+	l.coarse = false
 }

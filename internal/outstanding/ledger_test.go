@@ -65,7 +65,7 @@ func (d *drawn) reserve(cost int64) {
 }
 
 func (d *drawn) giveBack(t *testing.T, id ID, amount int64) {
-	got := d.ledger.GiveBack(id, u128.From(uint64(amount)), u128.From(uint64(d.backlog)))
+	got := d.ledger.GiveBack(id, u128.From(uint64(amount)), u128.Uint{}, u128.From(uint64(d.backlog)))
 	if want := d.plain.giveBack(id, amount, d.backlog); got != u128.From(uint64(want)) {
 		t.Fatalf("%d of reservation %d are given back, want %d", got.Lo, id, want)
 	}
@@ -171,7 +171,7 @@ func TestLedgerIsBounded(t *testing.T) {
 	}
 	backlog := u128.From(n)
 	for _, id := range slices.Backward(ids) {
-		backlog = backlog.Sub(l.GiveBack(id, u128.From(1), backlog))
+		backlog = backlog.Sub(l.GiveBack(id, u128.From(1), u128.Uint{}, backlog))
 	}
 	if backlog.Lo > n/10 || !l.Empty() {
 		t.Errorf("a backlog of %d is left, and %d groups", backlog.Lo, len(l.groups))
@@ -197,7 +197,7 @@ func TestLedgerRescales(t *testing.T) {
 	for id, want := range map[ID]uint64{1: 0, 2: 1, 3: 7} {
 		clone := l
 		clone.groups = slices.Clone(l.groups)
-		if got := clone.GiveBack(id, u128.From(7), u128.From(8)); got.Lo != want {
+		if got := clone.GiveBack(id, u128.From(7), u128.Uint{}, u128.From(8)); got.Lo != want {
 			t.Errorf("of reservation %d %d are given back, want %d", id, got.Lo, want)
 		}
 	}

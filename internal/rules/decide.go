@@ -138,17 +138,25 @@ func Book(r Rule, m *Memory, id outstanding.ID, s []int64, now, due, cost int64)
 	}
 	a, ok := r.(*allRule)
 	if !ok {
-		s, t := r.Book(s, now, due, cost)
-		t[ticketID] = int64(id)
+		s, t := book(r, m, id, s, now, due, cost)
 		return s, Receipt{ticket: t}
 	}
 	c := Receipt{parts: new(partTickets)}
 	for i, r := range a.rules {
-		part, t := r.Book(a.part(s, i), now, due, cost)
-		t[ticketID] = int64(id)
+		part, t := book(r, m.part(i, len(a.rules)), id, a.part(s, i), now, due, cost)
 		s, c.parts.tickets[i] = a.put(s, i, part), t
 	}
 	return s, c
+}
+
+// book books a charge that m has been told of.
+func book(r Rule, m *Memory, id outstanding.ID, s []int64, now, due, cost int64) ([]int64, Ticket) {
+	s, t := r.Book(s, now, due, cost)
+	t[ticketID] = int64(id)
+	if g, ok := r.(*gcraRule); ok && m != nil {
+		g.mark(m, s, &t)
+	}
+	return s, t
 }
 
 // retryAfter decides about a cost; 0 admits it. The state must have been contacted.

@@ -46,6 +46,8 @@ const (
 	ticketCost    = iota // in tokens
 	ticketTicks          // and in ticks: the high 64 bits
 	ticketTicksLo        // and the low ones
+	ticketMark           // of outstanding.Bucket: the high 64 bits
+	ticketMarkLo         // and the low ones
 )
 
 // newGCRA compiles the common part of the three limits. The parameters have been validated.
@@ -192,6 +194,12 @@ func (b *gcraRule) Note(m *Memory, s []int64, n Note) {
 	m.bucket.Charged(n.ID, now.Add(ahead), now, goes, cost)
 }
 
+// mark completes the ticket of a charge that has just been made.
+func (b *gcraRule) mark(m *Memory, s []int64, t *Ticket) {
+	mark := m.bucket.Mark(b.ticks(s[wordZ], s[wordRem]))
+	t[ticketMark], t[ticketMarkLo] = int64(mark.Hi), int64(mark.Lo)
+}
+
 // ticks is a time in ticks since the beginning of the clock.
 func (b *gcraRule) ticks(units, rem int64) u128.Uint {
 	return u128.Mul(uint64(units)^1<<63, b.n).Add(u128.From(uint64(rem)))
@@ -215,7 +223,8 @@ func (b *gcraRule) Refund(m *Memory, s []int64, now int64, t Ticket, amount int6
 		ticks = rescale(ticks, uint64(t[ticketCost]), uint64(amount), false)
 	}
 	z := b.ticks(s[wordZ], s[wordRem])
-	if less := m.bucket.GiveBack(t.id(), ticks, z, b.ticks(now, 0)); less.Less(z) {
+	mark := u128.Uint{Hi: uint64(t[ticketMark]), Lo: uint64(t[ticketMarkLo])}
+	if less := m.bucket.GiveBack(t.id(), ticks, mark, z, b.ticks(now, 0)); less.Less(z) {
 		q, r, _ := less.Div(b.n)
 		s[wordZ], s[wordRem] = int64(q^1<<63), int64(r)
 	}

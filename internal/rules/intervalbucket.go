@@ -182,7 +182,7 @@ func (b *intervalBucketRule) Refund(m *Memory, s []int64, now int64, t Ticket, a
 	}
 	tokens, anchor, _ := b.at(s, now)
 	lacking := u128.From(uint64(b.size) - uint64(tokens))
-	if given := m.ledger.GiveBack(t.id(), u128.From(uint64(amount)), lacking); !given.IsZero() {
+	if given := m.ledger.GiveBack(t.id(), u128.From(uint64(amount)), u128.Uint{}, lacking); !given.IsZero() {
 		s[wordTokens], s[wordAnchor] = int64(uint64(tokens)+given.Lo), anchor
 	}
 	return s
