@@ -128,7 +128,8 @@ func (b *bucket) reserve(now int64, due *big.Rat, cost int64) mark {
 	return bucketMark{b.z, b.x, b.ids}
 }
 
-// goesAt is when work goes that a state lets go at a time: now at the earliest, and when it is due if that is not only rounded up.
+// goesAt is when work goes that a state lets go at a time: now at the earliest, and when it is due
+// if that is not only rounded up.
 func goesAt(exactly, now, due *big.Rat) *big.Rat {
 	goes := largest(exactly, now)
 	if due.Cmp(whole(math.MaxInt64)) < 0 && due.Cmp(add(goes, whole(1))) >= 0 {

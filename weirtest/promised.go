@@ -64,7 +64,7 @@ func (r reserved) giveBack(id int, amount, z, now *big.Rat) (reserved, *big.Rat)
 	}
 	i := slices.IndexFunc(r.promised, func(p promisedCharge) bool { return p.id == id })
 	if i < 0 {
-		r.open, give = r.open.giveBack(id, amount, r.before)
+		r.open, give = r.open.giveBack(id, amount, amount)
 		r.before = sub(r.before, give)
 	} else {
 		r.promised = slices.Clone(r.promised)

@@ -64,6 +64,9 @@ func (b *Bucket) TakeInexact() (n uint64) {
 // Charged records a charge at now, on a state z, whose work goes at the given time. id is that of a
 // reservation, or 0.
 func (b *Bucket) Charged(id ID, z, now, goes, cost u128.Uint) {
+	if id == 0 && now.Less(goes) {
+		now = goes // other charges than reservations go at once
+	}
 	if b.Empty() {
 		b.ledger.coarse = false
 		b.returned, b.latest, b.since = u128.Uint{}, u128.Uint{}, id
@@ -122,8 +125,8 @@ func (b *Bucket) reach(t u128.Uint) {
 	}
 }
 
-// Mark returns what GiveBack has to know of a reservation that has just been charged: the state after
-// it, and all that was given back until then.
+// Mark returns what GiveBack has to know of a reservation that has just been charged: the state
+// after it, and all that was given back until then.
 func (b *Bucket) Mark(z u128.Uint) u128.Uint { return z.Add(b.returned) }
 
 // least is the rule of a state alone, for reservations beyond the bound of the ledger: of the bucket
@@ -178,7 +181,7 @@ func (b *Bucket) without(id ID, amount, mark, z, now u128.Uint) u128.Uint {
 		}
 		b.join()
 	} else {
-		b.before = b.before.Sub(b.ledger.GiveBack(id, amount, u128.Uint{}, b.before)) // the charges after it say how much of that counts
+		b.before = b.before.Sub(b.ledger.GiveBack(id, amount, u128.Uint{}, amount)) // the charges after it say how much of that counts
 	}
 	without := b.before
 	for i := range b.promised {
