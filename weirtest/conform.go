@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/policy"
 )
 
 // A Subject is an implementation of limits that Conform compares with the reference model: an
@@ -27,6 +28,10 @@ type Subject struct {
 	// Blind means that the Subject has only the states and does not know which reservations are
 	// outstanding. It may then give back less.
 	Blind bool
+	// Places returns a store that keeps the places of Concurrency limits; nil for a Subject that
+	// keeps none. All stores that it returns share their places. Conform closes those that implement
+	// io.Closer.
+	Places func() (policy.Holder, error)
 	// Limits draw the limits for the random walks, with random parameters; default: one for each
 	// algorithm.
 	Limits []func(random *rand.Rand) weir.Limit
@@ -89,6 +94,10 @@ func Testdata() fs.FS {
 // limit. All fields of a decision must be equal, except Source. By is compared only for an All:
 // after a slash, it names the limit that decided. Conform shortens a failing walk as far as
 // possible, and reports it call by call.
+//
+// A store that keeps places is compared with a model of them: two stores share the places, no more
+// is held than the limit, a place that was left comes back once, and callers that give up hold
+// nothing. Its clock is the real one, and it may give back a place in the background.
 func Conform(t TB, s Subject) {
 	t.Helper()
 	if s.Tick == 0 {
@@ -124,6 +133,9 @@ func Conform(t TB, s Subject) {
 		Vectors(t, s)
 	}
 	s.scripts(t)
+	if s.Places != nil {
+		s.places(t)
+	}
 }
 
 func (s Subject) scripts(t TB) {

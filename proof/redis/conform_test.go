@@ -9,7 +9,10 @@ import (
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/seeds"
+	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/proof/servers"
+	"github.com/weirflow/weir/weirredis"
+	"github.com/weirflow/weir/weirrueidis"
 	"github.com/weirflow/weir/weirtest"
 )
 
@@ -20,6 +23,7 @@ var walks = flag.Int("walks", 60, "how many random walks of each limit")
 func TestConform(t *testing.T) {
 	w := &world{client: connect(t, start(t, servers.RedisOptions{}).Addr)}
 	s := weirtest.Subject{Blind: true, Tick: time.Microsecond, Latest: 1 << 52, Open: w.open, Limits: kept(), Seed: seeds.Seed(), Walks: *walks}
+	s.Places = func() (policy.Holder, error) { return weirrueidis.New(w.client, weirredis.Options{}) }
 	weirtest.Conform(t, s)
 	weirtest.Vectors(t, s)
 }
