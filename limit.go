@@ -58,7 +58,7 @@ func compile(l Limit, unit time.Duration) (rules.Rule, error) {
 	case l == nil:
 		return nil, fmt.Errorf("weir: no limit given: pass one of the limits of this package, like TokenBucket")
 	case unit < 1:
-		return nil, fmt.Errorf("weir: a clock unit of %v is no time: it must be at least 1ns", unit)
+		return nil, fmt.Errorf("weir: a clock unit of %v is too short: it must be at least 1ns", unit)
 	}
 	return l.compile(unit)
 }

@@ -35,7 +35,7 @@ func (l NginxBucket) Validate() error {
 	}
 	switch {
 	case l.Rate.Per != time.Second && l.Rate.Per != time.Minute:
-		return field(name, "Rate", fmt.Errorf("%v is no rate for nginx: it must be so many a second or a minute, like 10/s or 30/m", l.Rate))
+		return field(name, "Rate", fmt.Errorf("%v is not a rate of nginx: write requests per second or per minute, like 10/s or 30/m", l.Rate))
 	case l.Rate.N > most:
 		return field(name, "Rate", fmt.Errorf("%v is more than can be counted in thousandths: it must be at most %d", l.Rate, int64(most)))
 	case l.Queue < 0 || l.Queue >= most:

@@ -228,12 +228,12 @@ func (o Options) validate() error {
 	}
 	for name, f := range o.ByName {
 		if f > Local {
-			return wrong("ByName", fmt.Sprintf("%v of %q", f, name), "is none of Deny, Allow and Local")
+			return wrong("ByName", fmt.Sprintf("%v of %q", f, name), "is invalid: use Deny, Allow or Local")
 		}
 	}
 	for name, d := range map[string]time.Duration{"Deadline": o.Deadline, "Probe": o.Probe, "BeatEvery": o.BeatEvery, "BeatTTL": o.BeatTTL} {
 		if d < 0 {
-			return wrong(name, d, "is no time: give one, or 0 for the usual one")
+			return wrong(name, d, "is negative: give a duration, or 0 for the default")
 		}
 	}
 	for name, n := range map[string]int{"MaxCalls": o.MaxCalls, "Failures": o.Failures, "MaxKeys": o.MaxKeys, "MaxReceipts": o.MaxReceipts} {
@@ -243,9 +243,9 @@ func (o Options) validate() error {
 	}
 	switch {
 	case o.OnFailure > Local:
-		return wrong("OnFailure", o.OnFailure, "is none of Deny, Allow and Local")
+		return wrong("OnFailure", o.OnFailure, "is invalid: use Deny, Allow or Local")
 	case o.Full > keyed.Share:
-		return wrong("Full", o.Full, "is none of keyed.Evict, keyed.Refuse and keyed.Share")
+		return wrong("Full", o.Full, "is invalid: use keyed.Evict, keyed.Refuse or keyed.Share")
 	case o.Nodes < 0 || o.Nodes == 0 && o.uses(Local):
 		return wrong("Nodes", o.Nodes, "is invalid: the fallback local gives each node its share of the limit, so set Nodes to how many nodes share it")
 	}

@@ -54,7 +54,7 @@ func (o Options) validate() error {
 	case o.MaxBytes < 0 || o.MaxBytes > 0 && o.MaxBytes < leastBytes:
 		return fmt.Errorf("weir: keyed.Options.MaxBytes: %d is too little for a table: it must be at least %d, or 0 for MaxKeys alone", o.MaxBytes, leastBytes)
 	case o.Full > Share:
-		return fmt.Errorf("weir: keyed.Options.Full: %d is none of Evict, Refuse and Share", o.Full)
+		return fmt.Errorf("weir: keyed.Options.Full: %d is invalid: use Evict, Refuse or Share", o.Full)
 	}
 	return o.validateTop()
 }

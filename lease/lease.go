@@ -70,7 +70,7 @@ func (o *Options) validate() error {
 	case o.MaxKeys < 0 || o.MaxKeys > 1<<24:
 		return fmt.Errorf("weir: lease.Options.MaxKeys: %d is not between 1 and 2^24: use 0 for %d", o.MaxKeys, DefaultMaxKeys)
 	case o.Timeout < 0:
-		return fmt.Errorf("weir: lease.Options.Timeout: %v is no time: use 0 for Lifetime", o.Timeout)
+		return fmt.Errorf("weir: lease.Options.Timeout: %v is negative: use 0 for the default, which is Lifetime", o.Timeout)
 	}
 	if o.Lifetime == 0 {
 		o.Lifetime = DefaultLifetime

@@ -89,7 +89,7 @@ func (c *checker) headers() {
 	}
 	for i, h := range c.Headers {
 		if h != HeaderRateLimit && h != HeaderXRateLimit {
-			c.wrong(fmt.Sprintf("%q are no header fields that tell about limits", h),
+			c.wrong(fmt.Sprintf("%q is not a set of header fields about limits", h),
 				suggest(h, []string{HeaderRateLimit, HeaderXRateLimit}), "headers", strconv.Itoa(i))
 		}
 	}
@@ -103,7 +103,7 @@ func (c *checker) stores() {
 			c.wrong(fmt.Sprintf("%q is not what to do without the store", s.OnFailure), suggest(s.OnFailure, onFailure), "stores", s.Name, "on_failure")
 		}
 		if s.Deadline < 0 {
-			c.wrong(fmt.Sprintf("%v is no time for an answer", s.Deadline), "write one like 20ms", "stores", s.Name, "deadline")
+			c.wrong(fmt.Sprintf("%v is not a valid deadline", s.Deadline), "write one like 20ms", "stores", s.Name, "deadline")
 		}
 		if s.Nodes < 0 {
 			c.wrong(fmt.Sprintf("%d is not a number of nodes", s.Nodes), "write how many processes share the store, at least 1", "stores", s.Name, "nodes")
@@ -143,11 +143,11 @@ func (c *checker) limits() {
 		}
 		c.missing(l)
 		if l.OnMissing != "" && !slices.Contains(onMissing, l.OnMissing) {
-			c.wrong(fmt.Sprintf("%q is not what to do with a request that lacks a part of the key", l.OnMissing),
+			c.wrong(fmt.Sprintf("%q is not a value of on_missing", l.OnMissing),
 				suggest(l.OnMissing, onMissing), "limits", l.Name, "on_missing")
 		}
 		if l.WhenFull != "" && !slices.Contains(whenFull, l.WhenFull) {
-			c.wrong(fmt.Sprintf("%q is not what to do with a key that there is no room for", l.WhenFull),
+			c.wrong(fmt.Sprintf("%q is not a value of when_full", l.WhenFull),
 				suggest(l.WhenFull, whenFull), "limits", l.Name, "when_full")
 		}
 		if l.Log != "" && !slices.Contains(logLevels, l.Log) {

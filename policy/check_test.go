@@ -65,8 +65,8 @@ func TestCheck(t *testing.T) {
 		"key":                {func(p *policy.Policy) { p.Limits[0].Key[1] = "heder.user-id" }, "limits.per-user.key.1", "not a part of a key", `did you mean "header.user-id"?`, false},
 		"key too":            {func(p *policy.Policy) { p.Limits[0].Key[0] = "client.i" }, "limits.per-user.key.0", "not a part of a key", `did you mean "client.ip"?`, false},
 		"variable":           {func(p *policy.Policy) { p.Limits[0].Key[0] = "path.item" }, "routes.0.limits.0", "has no {item}", "put {item}", false},
-		"when_full":          {func(p *policy.Policy) { p.Limits[0].WhenFull = "refus" }, "limits.per-user.when_full", "there is no room for", `did you mean "refuse"?`, false},
-		"on_missing":         {func(p *policy.Policy) { p.Limits[0].OnMissing = "skp" }, "limits.per-user.on_missing", "lacks a part", `did you mean "skip"?`, false},
+		"when_full":          {func(p *policy.Policy) { p.Limits[0].WhenFull = "refus" }, "limits.per-user.when_full", "not a value of when_full", `did you mean "refuse"?`, false},
+		"on_missing":         {func(p *policy.Policy) { p.Limits[0].OnMissing = "skp" }, "limits.per-user.on_missing", "not a value of on_missing", `did you mean "skip"?`, false},
 		"max_keys":           {func(p *policy.Policy) { p.Limits[0].MaxKeys = -1 }, "limits.per-user.max_keys", "not a number of keys", "", false},
 		"match":              {func(p *policy.Policy) { p.Routes[0].Match = "GET shop" }, "routes.0.match", "no path", "", false},
 		"never reached":      {func(p *policy.Policy) { p.Routes = append(p.Routes, p.Routes[0]) }, "routes.1.match", "never reached", "", true},
@@ -77,9 +77,9 @@ func TestCheck(t *testing.T) {
 		"status to redirect": {func(p *policy.Policy) { p.Routes[0].Refused = policy.Refused{Status: 503, Redirect: "/sorry"} }, "routes.0.refused.status", "not a status", "300 and 399", false},
 		"redirect":           {func(p *policy.Policy) { p.Routes[0].Refused = policy.Refused{Redirect: "javascript:x"} }, "routes.0.refused.redirect", "browser", "", false},
 		"body and file":      {func(p *policy.Policy) { p.Routes[0].Refused.File = "x.html" }, "routes.0.refused", "exclude", "", false},
-		"headers":            {func(p *policy.Policy) { p.Headers = []string{"rate-limit"} }, "headers.0", "no header fields", `did you mean "ratelimit"?`, false},
+		"headers":            {func(p *policy.Policy) { p.Headers = []string{"rate-limit"} }, "headers.0", "header fields about limits", `did you mean "ratelimit"?`, false},
 		"on_failure":         {func(p *policy.Policy) { p.Stores = []policy.Store{{Name: "s", OnFailure: "alow"}} }, "stores.s.on_failure", "not what to do", `did you mean "allow"?`, false},
-		"deadline":           {func(p *policy.Policy) { p.Stores = []policy.Store{{Name: "s", Deadline: -1}} }, "stores.s.deadline", "no time for an answer", "20ms", false},
+		"deadline":           {func(p *policy.Policy) { p.Stores = []policy.Store{{Name: "s", Deadline: -1}} }, "stores.s.deadline", "not a valid deadline", "20ms", false},
 		"nodes":              {func(p *policy.Policy) { p.Stores = []policy.Store{{Name: "s", Nodes: -1}} }, "stores.s.nodes", "not a number of nodes", "at least 1", false},
 		"lease lifetime": {func(p *policy.Policy) {
 			p.Stores = []policy.Store{{Name: "s", Lease: policy.Lease{Lifetime: time.Hour}}}

@@ -164,7 +164,7 @@ func (c *checker) exempt(l *Limit) {
 		}
 	}
 	if len(x.fields) > 0 && len(c.TrustedProxies) == 0 {
-		c.warn("nobody is exempt by a header: it is believed only from trusted_proxies, and there are none",
+		c.warn("a header exempts no request: it is believed only from trusted_proxies, and there are none",
 			"add trusted_proxies with the proxies in front that set or remove the header", "limits", l.Name, "exempt")
 	}
 }

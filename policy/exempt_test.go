@@ -133,7 +133,7 @@ func TestWrongExemptions(t *testing.T) {
 		"key.a,b":         `has 2 values, and the key of the limit has 1 parts`,
 		"method.get":      `write it like method.OPTIONS`,
 		"10.0.0.0/33":     `is not an exemption`,
-		"header.x-a=true": `nobody is exempt by a header: it is believed only from trusted_proxies, and there are none`,
+		"header.x-a=true": `a header exempts no request: it is believed only from trusted_proxies, and there are none`,
 	} {
 		p := policy.Policy{
 			Limits: []policy.Limit{{Name: "l", Key: []string{"host"}, Limit: bucket("1/h", 1), Exempt: []string{text}}},

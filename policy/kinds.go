@@ -154,7 +154,7 @@ func setField(f reflect.Value, as rules.Field, value any) error {
 	case rules.AlignField:
 		text, ok := value.(string)
 		if !ok {
-			return fmt.Errorf("%v is no alignment: write epoch, first, or one of the calendar, like month:Europe/Berlin", value)
+			return fmt.Errorf("%v is not a valid align: write epoch, first, or one of the calendar, like month:Europe/Berlin", value)
 		}
 		f.SetString(text)
 	default:

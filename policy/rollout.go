@@ -76,7 +76,7 @@ func (c *checker) rollOut(l *Limit) {
 	switch {
 	case err != nil:
 	case l.Shadow:
-		err, fix = errors.New("a shadow limit is enforced for nobody"), "take shadow out, or roll_out"
+		err, fix = errors.New("a shadow limit is not enforced for any key"), "take shadow out, or roll_out"
 	case len(l.Key) == 0:
 		err, fix = errors.New("the limit has no key that could be in or out: it would be enforced for all or for none"), "add a key, or take roll_out out"
 	default:

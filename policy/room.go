@@ -146,7 +146,7 @@ func (c *checker) roomNumbers(r *WaitingRoom) {
 	full := r.WithDefaults()
 	if r.Admit != (weir.Rate{}) { // otherwise Admit is missing
 		if _, err := weir.Prepare(full.Bucket(), time.Microsecond); err != nil {
-			c.wrong(err.Error(), "write how many are let in, and in how long, like 50/s", at("admit")...)
+			c.wrong(err.Error(), "write the rate at which visitors are admitted, like 50/s", at("admit")...)
 		} else if r.Admit.Per%time.Microsecond != 0 || full.Burst > maxRoom || r.Admit.N > maxRoomRate ||
 			r.Admit.Per/time.Microsecond > maxRoomTicks/time.Duration(full.Burst) {
 			c.wrong(fmt.Sprintf("admit %v with a burst of %d is beyond what a room counts", r.Admit, full.Burst), "write whole microseconds, and smaller numbers", at("admit")...)
@@ -188,7 +188,7 @@ func (c *checker) roomWords(r *WaitingRoom) {
 		}
 	}
 	if r.Status != 0 && !slices.Contains(roomStatuses, r.Status) {
-		c.wrong(fmt.Sprintf("%d is not a status for those who wait", r.Status), "write 503, 429, 202 or 200", "waiting_rooms", r.Name, "status")
+		c.wrong(fmt.Sprintf("%d is not a status for waiting visitors", r.Status), "write 503, 429, 202 or 200", "waiting_rooms", r.Name, "status")
 	}
 	if r.OnFailure != "" && r.Store == "" {
 		c.wrong("the room is in no store that could fail", "take on_failure out, or name a store", "waiting_rooms", r.Name, "on_failure")

@@ -38,7 +38,7 @@ func ParseCalendar(a string, unit time.Duration) (c Calendar, zone string, err e
 	switch c.period.Name {
 	case "day", "week", "month", "year":
 	default:
-		return c, zone, fmt.Errorf("%q is no alignment: write epoch, first, or day, week, month or year, with a time zone after a colon, as in month:Europe/Berlin", a)
+		return c, zone, fmt.Errorf("%q is not a valid align: write epoch, first, or day, week, month or year, with a time zone after a colon, as in month:Europe/Berlin", a)
 	}
 	if unit > time.Second || time.Second%unit != 0 {
 		return c, zone, fmt.Errorf("%q cannot be counted in clock units of %v", a, unit)

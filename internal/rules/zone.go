@@ -74,7 +74,7 @@ func (l NginxBucket) ZoneDelay(time.Duration, int64) time.Duration { return 0 }
 // InCommon implements Zoned.
 func (l Concurrency) InCommon() (common Params, problem string) {
 	if l.Queue > 0 {
-		problem = "nobody can queue for a place that limits share: take queue out"
+		problem = "limits that share a zone have no queue for places: take queue out"
 	}
 	return Concurrency{MaxHold: l.MaxHold}, problem
 }

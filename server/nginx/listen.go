@@ -49,7 +49,7 @@ func (c *converter) listens(s *server, d Directive) {
 		text = "0.0.0.0:" + port
 	}
 	if host, port, err := net.SplitHostPort(text); err != nil || !isPort(port) || strings.ContainsAny(host, "=/ $") {
-		c.critical(d.Position, "listen %s is left out: it is no address", clip(d.Args[0]))
+		c.critical(d.Position, "listen %s is left out: it is not an address", clip(d.Args[0]))
 		return
 	}
 	c.ipv6 = c.ipv6 || strings.HasPrefix(text, "[")

@@ -89,7 +89,7 @@ func (c *converter) content(r *route, s *server, d Directive, l *level, all []Di
 	if why, status := refusesAll(d, l.refuses); status != 0 {
 		r.respond = &response{from: d.Position, status: status}
 		if why != "" {
-			c.critical(d.Position, "location %s: the gateway cannot look at %s, and lets nobody in: it responds %d", strings.Join(d.Args, " "), why, status)
+			c.critical(d.Position, "location %s: the gateway cannot look at %s, and refuses all requests with %d", strings.Join(d.Args, " "), why, status)
 		}
 		c.limited(r, s, *l)
 		return nil
@@ -247,7 +247,7 @@ func (c *converter) limited(r *route, s *server, l level) {
 		switch {
 		case k.why != "":
 			c.critical(u.zone.d.Position, "the zone %s is left out: %s", u.zone.name, k.why)
-			c.critical(u.d.Position, "%s of the zone %s is left out: nobody is limited by it", u.d.Name, u.zone.name)
+			c.critical(u.d.Position, "%s of the zone %s is left out: it limits no request", u.d.Name, u.zone.name)
 			return
 		case k.empty:
 			c.note(u.d.Position, "%s of the zone %s is left out: its key is empty here, so that nothing is limited", u.d.Name, u.zone.name)
@@ -288,7 +288,7 @@ func (c *converter) fieldsOf(r *route, l level) {
 			}
 			c.note(d.Position, "add_header %s is left out: %s", strings.Join(d.Args, " "), why)
 		case !fieldName.MatchString(d.Args[0]) || strings.ContainsAny(d.Args[1], "\r\n\x00"):
-			c.note(d.Position, "add_header %s is left out: it is no header field", clip(strings.Join(d.Args, " ")))
+			c.note(d.Position, "add_header %s is left out: it is not a header field", clip(strings.Join(d.Args, " ")))
 		default:
 			r.fields = append(r.fields, field{d.Args[0], d.Args[1], len(d.Args) > 2 && d.Args[2] == "always"})
 		}

@@ -110,7 +110,7 @@ func (c *converter) named(s *server, d Directive, name string) {
 	switch {
 	case name == "" || name == "_": // no request has it
 	case !hostName.MatchString(strings.TrimPrefix(strings.TrimPrefix(name, "*"), ".")) && !strings.HasPrefix(name, "~") && !strings.HasSuffix(name, ".*"):
-		c.critical(d.Position, "server_name %s is left out: it is no name of a host", clip(name))
+		c.critical(d.Position, "server_name %s is left out: it is not a host name", clip(name))
 	case strings.HasPrefix(name, "~") || strings.HasSuffix(name, ".*"):
 		c.critical(d.Position, "server_name %s is left out: a host is a name, or *.NAME; its requests go to the default server", name)
 	case strings.HasPrefix(name, "*."):

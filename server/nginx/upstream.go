@@ -214,7 +214,7 @@ func (c *converter) passive(g *group, targets int) string {
 	if n, err := strconv.Atoi(all[0].fails); err == nil && n >= 0 && n < 1<<31 {
 		parts = append(parts, fmt.Sprintf("failures: %d", n))
 	} else if all[0].fails != "" {
-		c.note(g.d.Position, "upstream %s: max_fails=%s is left out: it is no number", g.d.Args[0], clip(all[0].fails))
+		c.note(g.d.Position, "upstream %s: max_fails=%s is left out: it is not a number", g.d.Args[0], clip(all[0].fails))
 	}
 	if t, ok := parseTime(all[0].timeout); ok {
 		parts = append(parts, "down_for: "+t)

@@ -105,13 +105,13 @@ func (c *converter) choose(v variable, then func(string) string, depth int) allo
 		return c.choose(inner, func(s string) string { return then(v.lookUp(s)) }, depth+1)
 	}
 	if !strings.HasPrefix(v.source, "$") {
-		return allow{why: fmt.Sprintf("it goes by %q", v.source)}
+		return allow{why: fmt.Sprintf("it depends on %q", v.source)}
 	}
 	switch {
 	case source == "remote_addr" || source == "binary_remote_addr":
 		return v.byAddress(then)
 	case v.geo:
-		return allow{why: "its geo goes by " + v.source}
+		return allow{why: "its geo depends on " + v.source}
 	case !v.geo && variableName(then(v.def)) == source:
 		return v.byKey(source, then)
 	case source == "request_method":
@@ -119,7 +119,7 @@ func (c *converter) choose(v variable, then func(string) string, depth int) allo
 	case strings.HasPrefix(source, "http_"):
 		return v.byHeader(strings.ReplaceAll(strings.TrimPrefix(source, "http_"), "_", "-"), then)
 	}
-	return allow{why: "it goes by " + v.source}
+	return allow{why: "it depends on " + v.source}
 }
 
 // lookUp returns the value of a map for an input.

@@ -180,7 +180,7 @@ func (x *exchange) slow() (keep bool, err error) {
 			return false, unended(err)
 		}
 		if resp.StatusCode == http.StatusSwitchingProtocols {
-			return false, errors.New("the server switches protocols, which nobody has asked for")
+			return false, errors.New("the server switches protocols without a request for it")
 		}
 		if resp.StatusCode < 200 {
 			x.inform(resp)

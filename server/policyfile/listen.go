@@ -85,7 +85,7 @@ func (d *decoder) listener(n *node, path []string) policy.Listener {
 	if peers := n.get("proxy_protocol"); peers != nil {
 		l.ProxyProtocol = d.prefixes(peers, at("proxy_protocol")...)
 		if len(texts(peers)) == 0 {
-			d.wrong("nobody could connect", "name who tells the client's address, like 10.0.0.0/8, or take proxy_protocol out", at("proxy_protocol")...)
+			d.wrong("proxy_protocol without addresses accepts no connection", "name the load balancers that send the header, like 10.0.0.0/8, or take proxy_protocol out", at("proxy_protocol")...)
 		}
 	}
 	if t := n.get("tls"); t != nil {

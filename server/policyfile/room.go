@@ -53,7 +53,7 @@ func (d *decoder) rate(n *node, like string, path ...string) weir.Rate {
 func (d *decoder) atLeastOne(n *node, path ...string) int64 {
 	v := number(n)
 	if n != nil && n.shape == scalar && v == 0 {
-		d.wrong("0 would let nobody in", "write at least 1, or take it out", path...)
+		d.wrong("0 would admit no visitor", "write at least 1, or take it out", path...)
 	}
 	return v
 }

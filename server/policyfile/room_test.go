@@ -64,7 +64,7 @@ func TestWrongWaitingRooms(t *testing.T) {
 		"admit: 0/s":                       "p.yaml:3:",
 		"admit: 9000000/d, burst: 9000000": "beyond what a room counts",
 		"idle: 1s":                         "admit is missing",
-		"admit: 1/s, inside: 0":            "0 would let nobody in",
+		"admit: 1/s, inside: 0":            "0 would admit no visitor",
 		"admit: 1/s, inside: 10000001":     "write at most 10000000",
 		"admit: 1/s, inside: -1":           "is not how many visitors",
 		"admit: 1/s, max_waiting: -1":      "is not how many visitors",

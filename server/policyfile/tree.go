@@ -257,7 +257,7 @@ func (b *builder) build(n ast.Node, depth int) (*node, error) {
 		out.value = v.Value
 	case *ast.FloatNode:
 		if math.IsNaN(v.Value) || math.IsInf(v.Value, 0) {
-			return bad("it is no number that means anything here", "")
+			return bad("it is not a number that is valid here", "")
 		}
 		out.value = v.Value
 	case *ast.IntegerNode:
@@ -271,7 +271,7 @@ func (b *builder) build(n ast.Node, depth int) (*node, error) {
 			}
 		}
 	case *ast.InfinityNode, *ast.NanNode:
-		return bad("it is no number that means anything here", "")
+		return bad("it is not a number that is valid here", "")
 	case *ast.AnchorNode:
 		name := v.Name.String()
 		inner, err := b.build(v.Value, depth+1)
