@@ -264,7 +264,7 @@ func parseJSON(line string) (e Entry, err error) {
 	if err := dec.Decode(&outer); err != nil {
 		return e, errors.New("the line starts like JSON, but is not valid JSON")
 	}
-	if e.Time, err = jsonTime(first(outer, timeNames)); err != nil {
+	if e.Time, err = jsonTime(firstValue(outer, timeNames)); err != nil {
 		return e, err
 	}
 	fields := []map[string]any{outer}
@@ -294,20 +294,20 @@ func parseJSON(line string) (e Entry, err error) {
 // fill sets the fields of an Entry that an object has and that are not set yet.
 func (e *Entry) fill(f map[string]any) {
 	set := func(to *string, names []string) {
-		if text, ok := first(f, names).(string); ok && *to == "" {
+		if text, ok := firstValue(f, names).(string); ok && *to == "" {
 			*to = text
 		}
 	}
 	set(&e.Client, clientNames)
 	set(&e.Method, methodNames)
 	set(&e.Host, hostNames)
-	if target, ok := first(f, targetNames).(string); ok && e.Target == "" && target != "" {
+	if target, ok := firstValue(f, targetNames).(string); ok && e.Target == "" && target != "" {
 		e.target(target)
-		if query, ok := first(f, queryNames).(string); ok && query != "" && query != "-" && !strings.Contains(e.Target, "?") {
+		if query, ok := firstValue(f, queryNames).(string); ok && query != "" && query != "-" && !strings.Contains(e.Target, "?") {
 			e.Target += "?" + strings.TrimPrefix(query, "?")
 		}
 	}
-	if n, ok := whole(first(f, lengthNames)); ok && e.Length < 0 && n >= 0 {
+	if n, ok := wholeNumber(firstValue(f, lengthNames)); ok && e.Length < 0 && n >= 0 {
 		e.Length = n
 	}
 	for name, value := range f {
@@ -332,8 +332,8 @@ func (e *Entry) fill(f map[string]any) {
 	}
 }
 
-// first returns the value of the first name that is present.
-func first(f map[string]any, names []string) any {
+// firstValue returns the value of the first name that is present.
+func firstValue(f map[string]any, names []string) any {
 	for _, name := range names {
 		if v, ok := f[name]; ok && v != nil && v != "" {
 			return v
@@ -342,7 +342,7 @@ func first(f map[string]any, names []string) any {
 	return nil
 }
 
-func whole(v any) (int64, bool) {
+func wholeNumber(v any) (int64, bool) {
 	switch v := v.(type) {
 	case json.Number:
 		n, err := v.Int64()

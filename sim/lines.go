@@ -25,15 +25,15 @@ func newLineReader(src io.Reader, longest int) *lineReader {
 func (l *lineReader) next() (line string, tooLong bool, err error) {
 	end := strings.IndexByte(l.block, '\n')
 	if end < 0 {
-		return l.across()
+		return l.readAcrossBlocks()
 	}
 	line, l.block = l.block[:end], l.block[end+1:]
-	line, tooLong = l.trim(line)
+	line, tooLong = l.withoutLineEnd(line)
 	return line, tooLong, nil
 }
 
-// across is next for a line that does not end in the block.
-func (l *lineReader) across() (line string, tooLong bool, err error) {
+// readAcrossBlocks is next for a line that does not end in the block.
+func (l *lineReader) readAcrossBlocks() (line string, tooLong bool, err error) {
 	long := []byte(l.block)
 	l.block = ""
 	for l.err == nil {
@@ -50,18 +50,18 @@ func (l *lineReader) across() (line string, tooLong bool, err error) {
 			long = append(long, block...)
 		}
 		if end >= 0 {
-			line, tooLong = l.trim(string(long))
+			line, tooLong = l.withoutLineEnd(string(long))
 			return line, tooLong, nil
 		}
 	}
 	if l.err == io.EOF && len(long) > 0 { // the last line, without a line end
-		line, tooLong = l.trim(string(long))
+		line, tooLong = l.withoutLineEnd(string(long))
 		return line, tooLong, nil
 	}
 	return "", false, l.err
 }
 
-func (l *lineReader) trim(line string) (string, bool) {
+func (l *lineReader) withoutLineEnd(line string) (string, bool) {
 	line = strings.TrimSuffix(line, "\r")
 	if len(line) > l.longest {
 		return line[:l.longest], true

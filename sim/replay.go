@@ -179,7 +179,7 @@ func (r *replay) decide() error {
 			}
 			r.progress(decided)
 		}
-		return r.one(at, record)
+		return r.decideOne(at, record)
 	})
 	if err != nil {
 		return err
@@ -188,8 +188,8 @@ func (r *replay) decide() error {
 	return r.finish()
 }
 
-// one decides one request.
-func (r *replay) one(at int64, record string) error {
+// decideOne decides one request.
+func (r *replay) decideOne(at int64, record string) error {
 	line, req := r.layout.read(record)
 	r.clock.Set(at)
 	v := r.engine.Decide(req)

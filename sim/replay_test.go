@@ -214,7 +214,7 @@ func TestTopKeys(t *testing.T) {
 		policy.EncodeKey(): "(all)", policy.EncodeKey("a", "b"): "a,b", policy.EncodeKey(""): `""`, policy.EncodeKey("a,b", "\x00"): `"a,b","\x00"`,
 		policy.EncodeKey(strings.Repeat("x", 300)): "(a long key)",
 	} {
-		if got := readable(key); got != want {
+		if got := keyParts(key); got != want {
 			t.Errorf("%q reads %s, want %s", key, got, want)
 		}
 	}

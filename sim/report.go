@@ -224,14 +224,14 @@ func (t *topKeys) most(n int) (all []LimitedKey, over int64) {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Key[0], b.Key[0]), strings.Compare(a.Key[1], b.Key[1]))
 	})
 	for _, c := range counted[:min(n, len(counted))] {
-		all = append(all, LimitedKey{c.Key[0], readable(c.Key[1]), int64(c.Count)})
+		all = append(all, LimitedKey{c.Key[0], keyParts(c.Key[1]), int64(c.Count)})
 		over = max(over, int64(c.Error))
 	}
 	return all, over
 }
 
-// readable formats a key as its parts, separated by commas.
-func readable(key string) string {
+// keyParts formats a key as its parts, separated by commas.
+func keyParts(key string) string {
 	parts, err := policy.DecodeKey(key)
 	if err != nil {
 		return "(a long key)"

@@ -85,8 +85,8 @@ func (s *sorter) finishChunk() {
 	s.chunk.Reset()
 }
 
-// payload returns the payload of a record.
-func (s *sorter) payload(r record) string { return s.chunks[r.chunk][r.offset : r.offset+r.len] }
+// payloadOf returns the payload of a record.
+func (s *sorter) payloadOf(r record) string { return s.chunks[r.chunk][r.offset : r.offset+r.len] }
 
 // sortRun sorts the records in memory.
 func (s *sorter) sortRun() {
@@ -149,7 +149,7 @@ func (s *sorter) spill() (err error) {
 			n := binary.PutVarint(head[:], r.key)
 			n += binary.PutUvarint(head[n:], uint64(r.len))
 			w.Write(head[:n])
-			w.WriteString(s.payload(r))
+			w.WriteString(s.payloadOf(r))
 		}
 	}
 	if err := w.Flush(); err != nil {
@@ -164,7 +164,7 @@ func (s *sorter) each(f func(key int64, payload string) error) error {
 	s.sortRun()
 	if len(s.runs) == 0 {
 		for _, records := range s.blocks {
-			if err := s.eachOf(records, f); err != nil {
+			if err := s.eachOfRun(records, f); err != nil {
 				return err
 			}
 		}
@@ -176,24 +176,24 @@ func (s *sorter) each(f func(key int64, payload string) error) error {
 	return s.merge(f)
 }
 
-func (s *sorter) eachOf(records []record, f func(key int64, payload string) error) error {
+func (s *sorter) eachOfRun(records []record, f func(key int64, payload string) error) error {
 	for i, r := range records {
-		if !s.ordered && i%ahead == 0 {
-			s.touch(records[i:min(i+ahead, len(records))])
+		if !s.ordered && i%prefetchCount == 0 {
+			s.prefetch(records[i:min(i+prefetchCount, len(records))])
 		}
-		if err := f(r.key, s.payload(r)); err != nil {
+		if err := f(r.key, s.payloadOf(r)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// ahead is the number of records that touch prefetches.
-const ahead = 16
+// prefetchCount is the number of records that prefetch prefetches at once.
+const prefetchCount = 16
 
-// touch prefetches the payloads of some records. Records out of order are scattered in memory; the
+// prefetch prefetches the payloads of some records. Records out of order are scattered in memory; the
 // CPU loads several payloads in little more time than one.
-func (s *sorter) touch(records []record) {
+func (s *sorter) prefetch(records []record) {
 	for _, r := range records {
 		if r.len > 0 {
 			s.touched ^= s.chunks[r.chunk][r.offset]
