@@ -7,7 +7,7 @@
 //	late_test.go     what comes after its expiry is not charged
 //	linear_test.go   histories of many threads are linearizable, and a planted race is not
 //	hostile_test.go  any key, and any value that is no state
-//	expiry_test.go   keys go when their state is as good as new
+//	expiry_test.go   a key expires when its state is idle
 //	groups_test.go   groups are charged or not, in one slot and over several
 //	cluster_test.go  one node is not all
 //	paths_test.go    which calls it takes, and Close

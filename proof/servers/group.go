@@ -51,7 +51,7 @@ func linked(ctx context.Context, replicas []*RedisServer) error {
 	return nil
 }
 
-// absent reports an error of one who found nobody listening.
+// absent reports whether an error means that no server listens.
 func absent(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
 
 func addrs(all []*RedisServer) (list []string) {

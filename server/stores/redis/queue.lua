@@ -1,5 +1,7 @@
--- A room's line: state.go, function by function. All keys are in one slot. KEYS: what is known of the room, who waits by place, who waits by
--- until when, who is inside by until when, and the ends of their sessions. Numbers are whole and below 2^53.
+-- The queue of a room: state.go, function by function. All keys are in one slot. KEYS: the state of
+-- the room; the waiting visitors by place, and by the time until which they may stay silent; the
+-- visitors inside, by the time until which they may stay silent, and by the ends of their sessions.
+-- Numbers are whole and below 2^53.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local about, line, lapses, inside, ends = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -47,7 +49,7 @@ end
 
 local lapsed, missed, left = 0, 0, 0
 
--- Those in line who did not ask for too long.
+-- Waiting visitors who have not polled for too long.
 if S.waited >= S.sweep then
   local gone = redis.call('ZRANGEBYSCORE', lapses, '-inf', text(S.waited), 'LIMIT', 0, 1000)
   if #gone > 0 then
