@@ -18,6 +18,7 @@ type Problem struct {
 	Message string   // what is wrong
 	Fix     string   // what to write instead; may be empty
 	Warning bool     // the policy works nevertheless
+	Follows bool     // a warning that may only follow from an error elsewhere, such as a misspelt name
 }
 
 // String returns the problem in one line.
@@ -193,7 +194,7 @@ func (c *checker) algorithm(l *Limit) {
 		c.wrong(err.Error(), "write a whole number of at least 1, header.NAME or bytes", "limits", l.Name, "cost")
 	}
 	if l.Limit == nil {
-		c.wrong("the limit has no algorithm", "add one of "+strings.Join(Algorithms(), ", "), "limits", l.Name)
+		c.wrong("the limit has no algorithm: add one of "+strings.Join(Algorithms(), ", "), "token_bucket: { rate: 10/s, burst: 20 }", "limits", l.Name)
 		return
 	}
 	algorithm := weir.Algorithm(l.Limit)
@@ -233,6 +234,9 @@ func (c *checker) routes() {
 		if err != nil {
 			c.wrong(err.Error(), "write it like GET /shop/{item}, or / for everything", "routes", at, "match")
 		} else {
+			if fix := withSlash(r.Match); fix != "" {
+				c.warn(fmt.Sprintf("%q matches requests for the host %s: a path begins with /", r.Match, p.host), fix, "routes", at, "match")
+			}
 			for j := range before {
 				if before[j].covers(&p) {
 					c.warn(fmt.Sprintf("the route is never reached: route %d takes all of its requests", j+1),
@@ -257,6 +261,20 @@ func (c *checker) routes() {
 		c.fields(r, at)
 		c.parameters(r, at)
 	}
+}
+
+// withSlash returns the match that was probably meant by one that begins with a path without its
+// slash, like api/x; "" for one that looks right. It takes names of hosts to have a dot.
+func withSlash(match string) string {
+	method, target, found := strings.Cut(match, " ")
+	if !found {
+		method, target = "", match
+	}
+	host, path, _ := strings.Cut(target, "/")
+	if host == "" || path == "" || host == "localhost" || strings.ContainsAny(host, ".:[*") {
+		return ""
+	}
+	return "match: " + strings.TrimSpace(method+" /"+target)
 }
 
 // routeLimits checks the limits of a route.
@@ -316,7 +334,12 @@ func (c *checker) refused(r Refused, at, word string) {
 func (c *checker) unused() {
 	for i := range c.Limits {
 		if name := c.Limits[i].Name; !c.used[name] {
-			c.warn(fmt.Sprintf("no route uses the limit %q", name), "add it to the limits of a route, or take it out", "limits", name)
+			c.warn(fmt.Sprintf("no route uses the limit %q: take it out, or add it to a route", name), fmt.Sprintf("limits: [%s]", name), "limits", name)
+			c.problems[len(c.problems)-1].Follows = true
 		}
+	}
+	if len(c.Routes) == 0 && len(c.Listen.Gateway) > 0 {
+		c.warn("the gateway has no routes: every request gets 404", "routes: [{ match: /, respond: { status: 200 } }]", "listen", "gateway")
+		c.problems[len(c.problems)-1].Follows = true
 	}
 }

@@ -124,7 +124,7 @@ func (c *checker) targets(u *Upstream) {
 	case u.URL != "" && len(u.Targets) > 0:
 		c.wrong("url and targets exclude each other", "put the url among the targets", "upstreams", u.Name, "url")
 	case u.URL == "" && len(u.Targets) == 0:
-		c.wrong("the upstream has no target", "add url: http://HOST:PORT, or targets with a list of them", "upstreams", u.Name)
+		c.wrong("the upstream has no url, and no targets", "url: http://127.0.0.1:9000", "upstreams", u.Name)
 	case u.URL != "":
 		c.target(u.URL, "upstreams", u.Name, "url")
 	case len(u.Targets) > maxTargets:

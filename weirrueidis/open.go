@@ -142,11 +142,11 @@ func secret(password, file, parameter string) (string, error) {
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return "", fmt.Errorf("weirrueidis: %s: %w", parameter, err)
+		return "", fmt.Errorf("%s: %w", parameter, err)
 	}
 	password = strings.TrimRight(string(text), "\r\n")
 	if password == "" {
-		return "", fmt.Errorf("weirrueidis: %s: %s is empty: put the password into it", parameter, file)
+		return "", fmt.Errorf("%s: %s is empty: put the password into it", parameter, file)
 	}
 	return password, nil
 }
@@ -158,17 +158,17 @@ func tlsConfig(a weirredis.Address) (*tls.Config, error) {
 	if a.CAFile != "" {
 		pem, err := os.ReadFile(a.CAFile)
 		if err != nil {
-			return nil, fmt.Errorf("weirrueidis: ca_file: %w", err)
+			return nil, fmt.Errorf("ca_file: %w", err)
 		}
 		c.RootCAs = x509.NewCertPool()
 		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("weirrueidis: ca_file: %s holds no certificate in PEM", a.CAFile)
+			return nil, fmt.Errorf("ca_file: %s holds no certificate in PEM", a.CAFile)
 		}
 	}
 	if a.CertFile != "" {
 		cert, err := tls.LoadX509KeyPair(a.CertFile, a.KeyFile)
 		if err != nil {
-			return nil, fmt.Errorf("weirrueidis: cert_file and key_file: %w", err)
+			return nil, fmt.Errorf("cert_file and key_file: %w", err)
 		}
 		c.Certificates = []tls.Certificate{cert}
 	}

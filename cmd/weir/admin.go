@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -167,6 +168,9 @@ func (s *servers) ask(ctx context.Context, method, address string, body any, fil
 		var of *url.Error
 		if errors.As(err, &of) {
 			err = of.Err
+		}
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			return fmt.Errorf("nothing listens there: start weir serve with listen: { admin: %q }, or name the admin address of the server with --admin or $%s", req.URL.Host, adminVariable)
 		}
 		return err
 	}

@@ -51,10 +51,18 @@ A policy without listen is valid: replay and test need no addresses.`,
 			if !server.ForServing(file) {
 				scope = " (no listen: not for serve)"
 			}
-			fmt.Fprintf(out, "%s: ok: %d limits, %d routes%s\n", args[0], len(file.Policy.Limits), len(file.Policy.Routes), scope)
+			fmt.Fprintf(out, "%s: ok: %s, %s%s\n", args[0], counted(len(file.Policy.Limits), "limit"), counted(len(file.Policy.Routes), "route"), scope)
 			return nil
 		},
 	}
 	c.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of a policy file, for editors, and do nothing else")
 	return c
+}
+
+// counted returns a number of things in words: 1 limit, 2 limits.
+func counted(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
 }

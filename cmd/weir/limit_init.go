@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	lib "github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/nearest"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/weirredis"
 )
@@ -77,6 +78,12 @@ func limitOf(algorithm string, words []string) (lib.Limit, error) {
 		fields[name] = value
 	}
 	l, err := policy.ParseLimit(algorithm, fields)
+	var wrong *policy.FieldError
+	if errors.As(err, &wrong) && wrong.Field == "rate" {
+		if text, ok := fields[wrong.Field].(string); ok && nearest.Rate(text) != "" && !strings.Contains(text, "/") {
+			return nil, fmt.Errorf("%s=%s is a rate without its duration: write %[1]s=%[3]s", wrong.Field, text, nearest.Rate(text))
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

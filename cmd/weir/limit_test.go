@@ -34,12 +34,12 @@ func TestLimitUsage(t *testing.T) {
 		{"limit list --timeout 0s", url, 2, "must be positive, like 3s"},
 		{"limit list --prefix weir:limit:", url, 2, "end it with another word"},
 		{"limit list --redis redis://127.0.0.1:1?password_file=/nowhere", "", 2, "no such file"},
-		{"limit take", url, 2, "accepts between 1 and 2"},
+		{"limit take", url, 2, "NAME is missing: write weir limit take NAME [COST]"},
 		{"limit take API", url, 2, `"API" is no name of a limit`},
 		{"limit take api 1.5", url, 2, `"1.5" is not a cost`},
 		{"limit take api -- -1", url, 2, `"-1" is not a cost`},
 		{"limit take api 9223372036854775808", url, 2, "is not a cost"},
-		{"limit init api", url, 2, "requires at least 2"},
+		{"limit init api", url, 2, "ALGORITHM is missing: write weir limit init NAME ALGORITHM FIELD=VALUE..."},
 		{"limit init api token_bucket rate", url, 2, `"rate" is not of the form FIELD=VALUE`},
 		{"limit init api token_bucket rate=1/s rate=2/s", url, 2, "rate is given twice"},
 		{"limit init api token_bucket rate=1/s brust=2", url, 2, `did you mean "burst"?`},
@@ -49,7 +49,8 @@ func TestLimitUsage(t *testing.T) {
 		{"limit init api concurrency limit=3", url, 2, "entered and left"},
 		{"limit init api nginx_bucket rate=1/s", url, 2, "cannot be kept in Redis"},
 		{"limit inspect api --client ann --clients", url, 2, "exclude each other"},
-		{"limit delete", url, 2, "accepts 1"},
+		{"limit init api token_bucket rate=10 burst=2", url, 2, "rate=10 is a rate without its duration: write rate=10/s"},
+		{"limit delete", url, 2, "NAME is missing"},
 	} {
 		t.Setenv(redisVariable, c.env)
 		code, out, errs := weir(t, "", strings.Fields(c.args)...)

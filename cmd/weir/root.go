@@ -52,6 +52,18 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	root.AddCommand(serveCommand(), checkCommand(), replayCommand(), testCommand(), importCommand(), limitCommand(),
 		diffCommand(), reloadCommand(), banCommand(), grantCommand(), liftCommand(), bansCommand())
+	root.InitDefaultCompletionCmd(args...)
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.Args = func(c *cobra.Command, args []string) error { // cobra shows the help for a shell that it does not know
+				if len(args) == 0 {
+					return nil
+				}
+				return fmt.Errorf("there is no completion for %s, only for bash, fish, powershell and zsh", args[0])
+			}
+			c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
 	markUsageErrors(root)
 	err := root.ExecuteContext(ctx)
 	var usage *usageError
@@ -96,10 +108,31 @@ func markUsageErrors(c *cobra.Command) {
 func usageArgs(args cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, given []string) error {
 		if err := args(c, given); err != nil {
-			return &usageError{fmt.Errorf("%w: see %s --help", err, c.CommandPath())}
+			return &usageError{fmt.Errorf("%w: see %s --help", inOurWords(c, given, err), c.CommandPath())}
 		}
 		return nil
 	}
+}
+
+// argumentCount matches cobra's messages about a wrong number of arguments.
+var argumentCount = regexp.MustCompile(`^(?:accepts|requires) .*\d arg\(s\)|^unknown command`)
+
+// inOurWords replaces cobra's messages about a wrong number of arguments: what is missing, or what is
+// too much, by the command's own usage line.
+func inOurWords(c *cobra.Command, given []string, err error) error {
+	if !argumentCount.MatchString(err.Error()) || c.HasSubCommands() {
+		return err
+	}
+	wanted := strings.Fields(c.Use)[1:]
+	for i, name := range wanted {
+		if i >= len(given) && !strings.HasPrefix(name, "[") {
+			return fmt.Errorf("%s is missing: write %s %s", strings.TrimSuffix(name, "..."), c.CommandPath(), strings.Join(wanted, " "))
+		}
+	}
+	if len(wanted) == 0 {
+		return fmt.Errorf("%q is too much: write %s alone", given[0], c.CommandPath())
+	}
+	return fmt.Errorf("%q is too much: write %s %s", given[len(given)-1], c.CommandPath(), strings.Join(wanted, " "))
 }
 
 // noCommand is for the arguments of a command that only has subcommands: none of them is one.

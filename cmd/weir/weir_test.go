@@ -64,7 +64,7 @@ func TestCheck(t *testing.T) {
 		"bad.yaml":  strings.Replace(shop, "rate: 6/m", "rate: 0/m", 1),
 	})
 	code, out, errs := weir(t, "", "check", dir+"/good.yaml")
-	if code != 0 || out != dir+"/good.yaml: ok: 1 limits, 1 routes (no listen: not for serve)\n" || errs != "" {
+	if code != 0 || out != dir+"/good.yaml: ok: 1 limit, 1 route (no listen: not for serve)\n" || errs != "" {
 		t.Errorf("%d %q %q", code, out, errs)
 	}
 	code, out, _ = weir(t, "", "check", dir+"/warn.yaml")
@@ -147,13 +147,13 @@ func TestWrongUse(t *testing.T) {
 		want string
 	}{
 		{[]string{"sirve"}, 2, `unknown command "sirve"`},
-		{[]string{"check"}, 2, "accepts 1 arg(s), received 0"},
-		{[]string{"check", "a", "b"}, 2, "accepts 1 arg(s), received 2"},
+		{[]string{"check"}, 2, "FILE is missing: write weir check FILE"},
+		{[]string{"check", "a", "b"}, 2, `"b" is too much: write weir check FILE`},
 		{[]string{"check", dir + "/none.yaml"}, 2, "none.yaml: no such file"},
 		{[]string{"check", dir}, 2, "is a directory"},
 		{[]string{"check", "--sckema"}, 2, "unknown flag: --sckema"},
 		{[]string{"replay", dir + "/log"}, 2, "write weir replay FILE LOG..."},
-		{[]string{"replay", "--config", dir + "/p.yaml"}, 2, "requires at least 1 arg"},
+		{[]string{"replay", "--config", dir + "/p.yaml"}, 2, "is missing: write weir "},
 		{[]string{"replay", "--config", dir + "/p.yaml", dir + "/none"}, 2, "none: no such file"},
 		{[]string{"replay", "--config", dir + "/p.yaml", dir}, 2, "is a directory"},
 		{[]string{"replay", "--config", dir + "/p.yaml", "-", "-"}, 2, "which can be read only once"},
@@ -162,10 +162,12 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"replay", "--config", dir + "/p.yaml", "--decisions", "-", dir + "/log"}, 2, "standard output is for the report"},
 		{[]string{"replay", "--config", dir + "/p.yaml", "--decisions", dir + "/../" + filepath.Base(dir) + "/log", dir + "/log"}, 2, "would overwrite it"},
 		{[]string{"replay", "--config", dir + "/p.yaml", "--decisions", dir + "/p.yaml", dir + "/log"}, 2, "would overwrite it"},
-		{[]string{"test"}, 2, "requires at least 1 arg"},
+		{[]string{"test"}, 2, "is missing: write weir "},
 		{[]string{"test", dir + "/none.weir"}, 2, "none.weir: no such file"},
 		{[]string{"serve", "x"}, 2, "x: no such file"},
-		{[]string{"serve", "x", "y"}, 2, "accepts at most 1 arg(s), received 2"},
+		{[]string{"completion", "tcsh"}, 2, "there is no completion for tcsh, only for bash, fish, powershell and zsh"},
+		{[]string{"reload", "x"}, 2, `"x" is too much: write weir reload alone`},
+		{[]string{"serve", "x", "y"}, 2, `"y" is too much: write weir serve [FILE]`},
 		{[]string{"serve", "--config", "x", "y"}, 2, "two policy files, x and y: name one"},
 		{[]string{"chekc", "x"}, 2, `unknown command "chekc" (did you mean "weir check"?)`},
 		{[]string{"limit", "tkae"}, 2, `(did you mean "weir limit take"?)`},

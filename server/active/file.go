@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -204,7 +205,11 @@ func (p *Policy) logReload(why string, err error) {
 	}
 	p.log.Error("policy not reloaded: the running policy stays active", "file", p.path, "why", why, "problems", len(invalid.Problems))
 	for _, problem := range invalid.Problems {
-		p.log.Error("policy", "file", problem.File, "line", problem.Line, "column", problem.Col, "message", problem.Message, "fix", problem.Fix, "warning", problem.Warning)
+		level := slog.LevelError
+		if problem.Warning {
+			level = slog.LevelWarn
+		}
+		p.log.Log(context.Background(), level, "policy", "file", problem.File, "line", problem.Line, "column", problem.Col, "message", problem.Message, "fix", problem.Fix)
 	}
 }
 

@@ -133,12 +133,19 @@ func parseFile(path string, data []byte, inside bool) (*File, error) {
 	for _, w := range s.check(root) {
 		f.add(root, w, false)
 	}
-	d := decoder{spoilt: map[string]bool{}}
+	d := decoder{spoilt: s.spoilt()}
 	f.Policy = d.policy(root)
 	for _, w := range d.findings {
 		f.add(root, w, false)
 	}
+	wrong := len(f.Problems) > 0
 	for _, p := range f.Policy.Check() {
+		wrong = wrong || !p.Warning
+	}
+	for _, p := range f.Policy.Check() {
+		if wrong && p.Warning && p.Follows {
+			continue // it may only follow from an error
+		}
 		if len(p.Path) >= 2 && p.Path[0] == "limits" && d.spoilt[p.Path[1]] && (len(p.Path) == 2 || slices.Contains(policy.Algorithms(), p.Path[2])) && !p.Warning {
 			continue // the decoder has reported more about it
 		}

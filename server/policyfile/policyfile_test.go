@@ -209,7 +209,7 @@ func TestInvalidPolicies(t *testing.T) {
 		"routes: {}":                       "must be a list",
 		"limits: {a: {token_bucket: [1]}}": "must be a map",
 		"limits: {a: {token_bucket: {rate: [1], burst: 1}}}":                                                "must be a text",
-		"limits: {a: {token_bucket: {rate: 100, burst: 1}}}":                                                "write 100/s for 100 per second",
+		"limits: {a: {token_bucket: {rate: 100, burst: 1}}}":                                                "fix: rate: 100/s",
 		"limits: {a: {token_bucket: {rate: 1/s, burst: 99999999999999999999}}}":                             "must be a whole number",
 		"limits: {a: {token_bucket: {rate: 1/s, burst: 1.5}}}":                                              "must be a whole number",
 		"listen: {gateway: nowhere}":                                                                        `"nowhere" is not an address`,
@@ -262,7 +262,7 @@ func TestWarningsAreNoErrors(t *testing.T) {
 	if err != nil || len(f.Problems) != 1 || !f.Problems[0].Warning {
 		t.Fatal(err, f.Problems)
 	}
-	if got := f.Problems[0].String(); got != "x.yaml:2:3: warning: no route uses the limit \"a\"\n\tfix: add it to the limits of a route, or take it out" {
+	if got := f.Problems[0].String(); got != "x.yaml:2:3: warning: no route uses the limit \"a\": take it out, or add it to a route\n\tfix: limits: [a]" {
 		t.Error(got)
 	}
 }

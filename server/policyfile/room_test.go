@@ -57,7 +57,7 @@ func TestWrongWaitingRooms(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line, want := range map[string]string{
-		"admit: 50":                        "write 50/s for 50 per second",
+		"admit: 50":                        "fix: admit: 50/s",
 		"admit: x":                         "no slash",
 		"admit: 1/3ns":                     "beyond what a room counts",
 		"admit: 1000000001/s":              "beyond what a room counts",

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
 	"github.com/weirflow/weir/internal/nearest"
+	"github.com/weirflow/weir/policy"
 )
 
 //go:embed policy.schema.json
@@ -95,6 +97,58 @@ func (s *schema) unknown(path []string, name string, known []string) finding {
 	return finding{append(slices.Clone(path), name), true, fmt.Sprintf("there is no key %q here", name), suggest(name, known)}
 }
 
+// spoilt returns the limits whose algorithm already has a problem: an unknown key that looks like an
+// algorithm, or one without its parameters.
+func (s *schema) spoilt() map[string]bool {
+	all := map[string]bool{}
+	known := s.properties([]string{"limits", ""})
+	for _, l := range fields(s.root.get("limits")) {
+		if l.value.shape != mapping {
+			all[l.name] = true
+			continue
+		}
+		for _, f := range append(slices.Clone(l.value.fields), l.value.empty...) {
+			algorithm := slices.Contains(policy.Algorithms(), f.name) && (f.value == nil || f.value.shape != mapping)
+			if near := nearest.To(f.name, known); algorithm || !slices.Contains(known, f.name) && slices.Contains(policy.Algorithms(), near) {
+				all[l.name] = true
+			}
+		}
+	}
+	return all
+}
+
+// misplaced finds parameters of an algorithm that stand beside it instead of below it, as with a
+// wrong indentation. It returns those that its finding is about.
+func (s *schema) misplaced(path, names []string) (f finding, placed []string) {
+	at := s.root.find(path)
+	if len(path) != 2 || path[0] != "limits" || at == nil {
+		return f, nil
+	}
+	for _, algorithm := range policy.Algorithms() {
+		empty := slices.ContainsFunc(at.empty, func(f field) bool { return f.name == algorithm })
+		if !empty && at.get(algorithm) == nil {
+			continue
+		}
+		var parts []string
+		for _, f := range fields(at.get(algorithm)) {
+			if f.value.shape == scalar {
+				parts = append(parts, f.name+": "+text(f.value))
+			}
+		}
+		for _, f := range at.fields { // in the order of the file
+			if slices.Contains(names, f.name) && slices.Contains(policy.Fields(algorithm), f.name) && f.value.shape == scalar {
+				placed, parts = append(placed, f.name), append(parts, f.name+": "+text(f.value))
+			}
+		}
+		if len(placed) > 0 {
+			return finding{append(slices.Clone(path), placed[0]), true,
+				fmt.Sprintf("%[2]s: these belong to %[1]s: indent them further than it", algorithm, strings.Join(placed, ", ")),
+				fmt.Sprintf("%s: { %s }", algorithm, strings.Join(parts, ", "))}, placed
+		}
+	}
+	return f, nil
+}
+
 // meantKey returns the key that was probably meant by another product's name for it, or "" if
 // unknown.
 func meantKey(name string, known []string) string {
@@ -121,11 +175,18 @@ func (s *schema) collect(e *jsonschema.ValidationError, all *[]finding) {
 		return // the decoder reports which algorithm a limit has
 	case *kind.AdditionalProperties:
 		known := s.properties(at)
-		for _, name := range k.Properties {
+		names := slices.Clone(k.Properties)
+		if f, placed := s.misplaced(at, names); len(placed) > 0 {
+			*all = append(*all, f)
+			names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(placed, name) })
+		}
+		for _, name := range names {
 			*all = append(*all, s.unknown(at, name, known))
 		}
 	case *kind.Required:
-		*all = append(*all, s.missing(at, k.Missing))
+		if names := s.reallyMissing(at, k.Missing); len(names) > 0 {
+			*all = append(*all, s.missing(at, names))
+		}
 	case *kind.Type:
 		*all = append(*all, s.wrongType(at, k))
 	case *kind.Enum:
@@ -148,27 +209,102 @@ func (s *schema) collect(e *jsonschema.ValidationError, all *[]finding) {
 
 // wrongType returns the finding about a value of a wrong type.
 func (s *schema) wrongType(at []string, k *kind.Type) finding {
+	if len(at) == 2 && at[0] == "limits" && slices.Contains(s.properties([]string{"limits", ""}), at[1]) && !slices.Contains(k.Want, "string") {
+		written := text(s.root.find(at))
+		if written == "" {
+			written = "..."
+		}
+		return finding{at, true, fmt.Sprintf("%s is a setting of a limit, and stands where the name of a limit belongs", at[1]),
+			fmt.Sprintf("move it below the name of its limit, indented further: %s: %s", at[1], written)}
+	}
 	if s.find(at)["$ref"] == "#/$defs/rate" {
 		if meant := nearest.Rate(text(s.root.find(at))); meant != "" {
 			count, _, _ := strings.Cut(meant, "/")
-			return finding{at, false, "a rate is a count and a duration: the duration is missing", fmt.Sprintf("write %s for %s per second, %s/m for %s per minute", meant, count, count, count)}
+			return finding{at, false, fmt.Sprintf("a rate is a count and a duration, like %s/s or %s/m: the duration is missing", count, count), at[len(at)-1] + ": " + meant}
 		}
 	}
-	return finding{at, false, fmt.Sprintf("this is %s, and must be %s", article(k.Got), alternatives(k.Want)), s.describe(at)}
+	f := finding{at, false, fmt.Sprintf("this is %s, and must be %s", article(k.Got), alternatives(k.Want)), s.describe(at)}
+	if fix := s.retyped(at, k); fix != "" {
+		f.fix = fix
+	}
+	return f
 }
 
-// missing returns the finding about required keys that are missing.
+// retyped returns the value at a path as the type that is wanted, with its key; "" if that is
+// unknown.
+func (s *schema) retyped(at []string, k *kind.Type) string {
+	if len(at) == 0 {
+		return ""
+	}
+	name, value := at[len(at)-1], s.root.find(at)
+	written := text(value)
+	if value == nil || value.shape != scalar || written == "" {
+		return ""
+	}
+	number, err := strconv.ParseInt(written, 10, 64)
+	switch isNumber := err == nil; {
+	case slices.Contains(k.Want, "array") && !slices.Contains(k.Want, "string") && k.Got == "string":
+		return fmt.Sprintf("%s: [%s]", name, written)
+	case slices.Contains(k.Want, "integer") && isNumber && k.Got == "string":
+		return fmt.Sprintf("%s: %d", name, number)
+	case at[0] == "listen" && len(at) == 2 && isNumber && number > 0 && number < 1<<16:
+		return fmt.Sprintf("%s: \":%d\"", name, number)
+	case slices.Contains(k.Want, "boolean") && (written == "yes" || written == "on" || written == "no" || written == "off"):
+		return fmt.Sprintf("%s: %t", name, written == "yes" || written == "on")
+	case slices.Contains(k.Want, "string") && isNumber && durationLike.MatchString(s.describe(at)):
+		return fmt.Sprintf("%s: %ds", name, number)
+	case name == "budget" && isNumber:
+		return fmt.Sprintf("budget: %d%%", number)
+	case slices.Contains(k.Want, "string") && k.Got != "string" && isNumber:
+		return fmt.Sprintf("%s: %q", name, written)
+	}
+	return ""
+}
+
+// reallyMissing leaves out keys that are there under a misspelt name, or beside the algorithm that
+// they belong to: another finding is about these.
+func (s *schema) reallyMissing(path, names []string) (missing []string) {
+	known, parent := s.properties(path), s.root.find(path[:max(len(path)-1, 0)])
+	for _, name := range names {
+		misspelt := slices.ContainsFunc(fields(s.root.find(path)), func(f field) bool {
+			return !slices.Contains(known, f.name) && (nearest.To(f.name, known) == name || meantKey(f.name, known) == name)
+		})
+		if beside := len(path) == 3 && path[0] == "limits" && parent.get(name) != nil; !misspelt && !beside {
+			missing = append(missing, name)
+		}
+	}
+	return missing
+}
+
+// durationLike matches descriptions of durations.
+var durationLike = regexp.MustCompile(`like [0-9]+(?:ms|s|m|h|d)\b`)
+
+// missing returns the finding about required keys that are missing. The fix is a line for each.
 func (s *schema) missing(path, names []string) finding {
 	about := func(name string) string { return s.describe(append(slices.Clone(path), name)) }
-	if len(names) == 1 {
-		return finding{path, true, names[0] + " is missing", "add it: " + about(names[0])}
-	}
-	var fixes []string
+	var lines []string
 	for _, name := range names {
-		fixes = append(fixes, name+": "+about(name))
+		lines = append(lines, name+": "+exampleOf(name))
+	}
+	fix := strings.Join(lines, "\n\t     ")
+	if len(names) == 1 {
+		return finding{path, true, names[0] + " is missing: " + about(names[0]), fix}
 	}
 	last := len(names) - 1
-	return finding{path, true, strings.Join(names[:last], ", ") + " and " + names[last] + " are missing", "add them: " + strings.Join(fixes, "; ")}
+	return finding{path, true, strings.Join(names[:last], ", ") + " and " + names[last] + " are missing", fix}
+}
+
+// exampleOf returns a value that a required key may have.
+func exampleOf(name string) string {
+	examples := map[string]string{
+		"rate": "100/s", "admit": "10/s", "burst": "20", "queue": "20", "limit": "100", "refill": "10", "every": "1s", "window": "1m", "slots": "6", "period": "10s",
+		"match": "/", "url": "http://127.0.0.1:9000", "address": "127.0.0.1:8080", "cert": "cert.pem", "key": "key.pem", "file": "access.log", "value": "nosniff",
+		"certificates": "[{ cert: cert.pem, key: key.pem }]", "path": "/healthz",
+	}
+	if e := examples[name]; e != "" {
+		return e
+	}
+	return strings.ToUpper(name)
 }
 
 func quoted(v any) string {

@@ -17,7 +17,7 @@ func TestIndentation(t *testing.T) {
 		"limits:\n  a: { key: host\nroutes: []\n":                    "x.yaml:2:6: error: this { is not closed\n\tfix: close it with }",
 		"limits:\n  a: { key: [host, path }\nroutes: []\n":           "is not closed",
 		"limits: {}\nroutes: [{ match: /, upstream: up\n":            "x.yaml:2:10: error: this { is not closed\n\tfix: close it with }",
-		"limits:\n  a: { token_bucket: { rate: 10, burst: 1 } }\n":   "x.yaml:2:30: error: a rate is a count and a duration: the duration is missing\n\tfix: write 10/s for 10 per second, 10/m for 10 per minute",
+		"limits:\n  a: { token_bucket: { rate: 10, burst: 1 } }\n":   "x.yaml:2:30: error: a rate is a count and a duration, like 10/s or 10/m: the duration is missing\n\tfix: rate: 10/s",
 		"limits:\n  a: { token_bucket: { rate: 5rps, burst: 1 } }\n": "did you mean 5/s?",
 		"routes: [{ path: / }]\n":                                    "there is no key \"path\" here\n\tfix: write match",
 		"limits: { a: { per: host } }\n":                             "there is no key \"per\" here\n\tfix: write key",

@@ -66,7 +66,7 @@ routes:
 // TestWrongUpstreams: each mistake is told with its place and what to do.
 func TestWrongUpstreams(t *testing.T) {
 	for text, want := range map[string]string{
-		"u: {}": `2:3: error: the upstream has no target: add url: http://HOST:PORT, or targets with a list of them`,
+		"u: {}": `2:3: error: the upstream has no url, and no targets: url: http://127.0.0.1:9000`,
 		"u: { url: \"http://a\", targets: [\"http://b\"] }":                                                 "2:13: error: url and targets exclude each other: put the url among the targets",
 		"u: { targets: [\"a:80\"] }":                                                                        `2:18: error: "a:80" does not begin with http:// or https://: write it like http://127.0.0.1:9000`,
 		"u: { targets: [\"http://a\", \"http://A/\"] }":                                                     `2:30: error: "a" is there twice: give it a larger weight instead`,
