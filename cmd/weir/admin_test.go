@@ -32,7 +32,7 @@ limits:`, 1)
 		{"diff FILE/same.yaml --admin AT", 0, "nothing changes\n", ""},
 		{"diff FILE/bad.yaml --admin AT", 1, "", "FILE/bad.yaml:5:"},
 		{"diff FILE/none.yaml --admin AT", 2, "", "no such file"},
-		{"diff", 2, "", "FILE is missing: write weir diff FILE"},
+		{"diff", 2, "", "is missing: write weir diff"},
 		{"diff FILE/same.yaml --admin NOBODY", 1, "", "nothing listens there: start weir serve"},
 		{"diff FILE/same.yaml --admin 127.0.0.1:9090", 2, "", "write it like http://127.0.0.1:9090"},
 		{"reload --admin AT", 0, "nothing changes\n", ""},
