@@ -37,8 +37,8 @@ func sourceFiles() []sourceFile {
 func TestAssertions(t *testing.T) {
 	total := 0
 	for _, f := range sourceFiles() {
+		total += len(f.assertions)
 		t.Run(f.name, func(t *testing.T) {
-			total += len(f.assertions)
 			t.Parallel()
 			up := newSlow(t)
 			p := startAssertions(t, f, up)
