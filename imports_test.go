@@ -41,6 +41,7 @@ var floors = map[string][]string{
 	"internal/nearest":     nil,
 	"internal/outstanding": {"internal/u128"},
 	"internal/rules":       {"internal/outstanding", "internal/u128"},
+	"internal/regular":     nil,
 	"internal/seeds":       nil, // for tests
 	"internal/snake":       nil,
 	"internal/tally":       nil,
@@ -48,10 +49,10 @@ var floors = map[string][]string{
 	"internal/u128":        nil,
 	"internal/vclock":      {"internal/heap"},
 	"weirredis":            {".", "internal/..."},
-	"weirrueidis":          {".", "weirredis", "internal/pause"},
+	"weirrueidis":          {".", "weirredis", "internal/pause", "internal/regular"},
 	"weirgoredis":          {".", "weirredis"},
 	"server":               {".", "policy", "keyed", "failover", "lease", "internal/...", "server/..."},                         // no product by name
-	"server/active":        {".", "policy", "failover", "lease", "server/policyfile", "server/stores", "server/stores/product"}, // and no face
+	"server/active":        {".", "policy", "failover", "lease", "internal/regular", "server/policyfile", "server/stores", "server/stores/product"}, // and no face
 	"server/face":          {"server/active", "server/policyfile"},
 	"server/...":           {".", "policy", "weirhttp", "internal/...", "server/active", "server/face", "server/policyfile"}, // a face: see tables
 	"server/stores":        {".", "policy", "internal/nearest", "server/stores/..."},

@@ -42,7 +42,7 @@ func TestAdminBeyondThisMachine(t *testing.T) {
 	certificate()
 	const both = "admin: { token_file: token, tls: { cert: cert.pem, key: key.pem } }"
 	write(t, path, open+both)
-	for bad, want := range map[string]string{"tiny-token": "shorter than 16", "0123456789abcdef x": "no header field", strings.Repeat("x", 5000): "longer than 4096"} {
+	for bad, want := range map[string]string{"tiny-token": "shorter than 16", "0123456789abcdef x": "no header field", strings.Repeat("x", 5000): "larger than 4096"} {
 		write(t, filepath.Join(dir, "token"), bad)
 		err := Serve(t.Context(), Options{Path: path, Log: (&running{log: new(logBuffer)}).logger()})
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), bad) {

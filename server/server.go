@@ -82,7 +82,7 @@ func Serve(ctx context.Context, o Options) error {
 	if o.Sockets == nil {
 		o.Sockets = &handover.Sockets{}
 	}
-	s := &server{Options: o, failed: make(chan error, 1)}
+	s := &server{Options: o, failed: make(chan error, 1), maintained: make(chan struct{})}
 	defer s.stop()
 	defer s.Sockets.Close()
 	if err := s.start(ctx); err != nil {
@@ -101,6 +101,10 @@ type server struct {
 	ready   atomic.Bool
 	failed  chan error // the first face that failed
 	wg      sync.WaitGroup
+
+	endMaintenance context.CancelFunc // nil where there was none
+	maintained     chan struct{}      // closed at its end
+	deadline       time.Time          // of the shutdown; zero without one
 }
 
 // opened is a face that was opened.
@@ -152,7 +156,7 @@ func (s *server) load() (*policyfile.File, error) {
 	if s.Path == "" {
 		return s.startDemo()
 	}
-	return policyfile.Load(s.Path)
+	return policyfile.LoadRegular(s.Path)
 }
 
 // accept refuses a valid policy that cannot be served, or that cannot replace the one that is.
@@ -238,28 +242,65 @@ func (s *server) addresses() Addresses {
 	return a
 }
 
-// run serves until the context ends or a face fails.
+// run serves until the context ends or a face fails. It does nothing that a file or a disk could
+// block: whatever maintain waits for, the server can be stopped.
 func (s *server) run(ctx context.Context) error {
-	watch := time.NewTicker(s.Watch)
-	defer watch.Stop()
+	maintenance, end := context.WithCancel(ctx)
+	s.endMaintenance = end
+	go func() {
+		defer close(s.maintained)
+		s.maintain(maintenance)
+	}()
 	for {
 		select {
 		case <-ctx.Done():
 			return s.shutdown(ctx, false)
 		case err := <-s.failed:
 			return err
+		case <-s.Restart:
+			if s.restart(ctx) {
+				return s.shutdown(ctx, true)
+			}
+		}
+	}
+}
+
+// maintain reloads the policy, opens logs again and looks at what may have changed by itself, one
+// after the other.
+func (s *server) maintain(ctx context.Context) {
+	watch := time.NewTicker(s.Watch)
+	defer watch.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
 		case <-s.Reload:
 			s.reload(ctx, "signal")
 			s.reopenLogs()
 		case <-s.Reopen:
 			s.reopenLogs()
-		case <-s.Restart:
-			if s.restart(ctx) {
-				return s.shutdown(ctx, true)
-			}
 		case <-watch.C:
 			s.tick(ctx)
 		}
+	}
+}
+
+// awaitMaintenance ends maintain, and reports whether it ended within the grace.
+func (s *server) awaitMaintenance() bool {
+	if s.endMaintenance == nil {
+		return true
+	}
+	s.endMaintenance()
+	if s.deadline.IsZero() {
+		s.deadline = time.Now().Add(s.Grace)
+	}
+	timer := time.NewTimer(time.Until(s.deadline))
+	defer timer.Stop()
+	select {
+	case <-s.maintained:
+		return true
+	case <-timer.C:
+		return false
 	}
 }
 
@@ -294,6 +335,7 @@ func (s *server) reopenLogs() {
 
 // stop ends at once all that was started.
 func (s *server) stop() {
+	idle := s.awaitMaintenance()
 	for _, f := range s.faces {
 		if err := f.Close(); err != nil {
 			s.Log.Warn("not closed in order", "face", f.name, "error", err)
@@ -303,6 +345,10 @@ func (s *server) stop() {
 		s.demoUp.Close()
 	}
 	s.wg.Wait()
+	if !idle {
+		s.Log.Error("an update of the policy has not ended within the grace: it is abandoned")
+		return
+	}
 	if s.policy != nil {
 		if err := s.policy.Close(); err != nil {
 			s.Log.Warn("policy not closed in order", "error", err)

@@ -21,7 +21,8 @@ func (s *server) shutdown(ctx context.Context, replaced bool) error {
 	for _, f := range s.faces {
 		f.Leave(replaced)
 	}
-	grace, cancel := context.WithTimeout(context.Background(), s.Grace)
+	s.deadline = time.Now().Add(s.Grace)
+	grace, cancel := context.WithDeadline(context.Background(), s.deadline)
 	defer cancel()
 	most := linger
 	if replaced {

@@ -6,12 +6,12 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
 
+	"github.com/weirflow/weir/internal/regular"
 	"github.com/weirflow/weir/weirredis"
 )
 
@@ -85,6 +85,7 @@ const (
 	pingTimeout = time.Second
 	bufferSize  = 64 << 10
 	defaultName = "weir"
+	maxFile     = 1 << 20 // of a password, a certificate or a key
 )
 
 // clientOption returns the options of rueidis for an address: one connection for each server, as a
@@ -140,7 +141,7 @@ func secret(password, file, parameter string) (string, error) {
 	if file == "" {
 		return password, nil
 	}
-	text, err := os.ReadFile(file)
+	text, err := regular.Read(file, maxFile)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", parameter, err)
 	}
@@ -156,7 +157,7 @@ func secret(password, file, parameter string) (string, error) {
 func tlsConfig(a weirredis.Address) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: a.ServerName, ClientSessionCache: tls.NewLRUClientSessionCache(0)}
 	if a.CAFile != "" {
-		pem, err := os.ReadFile(a.CAFile)
+		pem, err := regular.Read(a.CAFile, maxFile)
 		if err != nil {
 			return nil, fmt.Errorf("ca_file: %w", err)
 		}
@@ -166,11 +167,23 @@ func tlsConfig(a weirredis.Address) (*tls.Config, error) {
 		}
 	}
 	if a.CertFile != "" {
-		cert, err := tls.LoadX509KeyPair(a.CertFile, a.KeyFile)
+		cert, err := keyPair(a.CertFile, a.KeyFile)
 		if err != nil {
 			return nil, fmt.Errorf("cert_file and key_file: %w", err)
 		}
 		c.Certificates = []tls.Certificate{cert}
 	}
 	return c, nil
+}
+
+func keyPair(certFile, keyFile string) (tls.Certificate, error) {
+	cert, err := regular.Read(certFile, maxFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, err := regular.Read(keyFile, maxFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(cert, key)
 }

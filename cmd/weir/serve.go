@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"sync"
 	"syscall"
 	"time"
 
@@ -59,6 +60,7 @@ Without a file, serve runs a demo: an upstream of its own, and one limit per cli
 			if err != nil {
 				return err
 			}
+			defer endLate(cmd.Context(), grace)()
 			reload, reopen, restart := notifyOn(cmd.Context(), syscall.SIGHUP), notifyOn(cmd.Context(), syscall.SIGUSR1), notifyOn(cmd.Context(), syscall.SIGUSR2)
 			ballast := make([]byte, ballastSize)
 			defer runtime.KeepAlive(ballast)
@@ -88,6 +90,24 @@ Without a file, serve runs a demo: an upstream of its own, and one limit per cli
 	c.Flags().StringVar(&config, "config", "", "the policy file, in place of the argument; default: a demo")
 	c.Flags().DurationVar(&grace, "grace", 30*time.Second, "how long requests in flight may take to finish after a signal to stop")
 	return c
+}
+
+// afterGrace is how long a process may take to end after the grace.
+const afterGrace = 2 * time.Second
+
+// endLate ends the process where it still runs after the context's end and the grace: it then waits
+// for something that no signal ends, as a disk or the reader of its log that stands still. The
+// function that it returns calls that off.
+func endLate(ctx context.Context, grace time.Duration) func() {
+	off := make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		select {
+		case <-off:
+		case <-time.After(grace + afterGrace):
+			os.Exit(1)
+		}
+	})
+	return sync.OnceFunc(func() { close(off) })
 }
 
 // notifyOn returns a channel that receives each signal of one kind until the context ends. Signals

@@ -2,11 +2,14 @@
 package accesslog
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"sync"
-	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -16,12 +19,17 @@ type Options struct {
 	Format string    // "common", "combined" or "json"; default: combined
 	Stdout io.Writer // default: os.Stdout
 	Stderr io.Writer // default: os.Stderr
+
+	// Log is told when lines begin to be lost, at most once a minute, and when lines are written again.
+	// Default: nobody is told.
+	Log *slog.Logger
 }
 
 const (
 	maxQueue = 4 << 20         // bytes waiting to be written; further lines are dropped and counted
 	full     = 64 << 10        // as many waiting bytes are written at once
 	flush    = time.Second / 2 // the longest time until a line is written
+	patience = 2 * time.Second // how long Close and Reopen wait for a disk or a reader that stands
 )
 
 // A Log is an access log. It buffers lines in memory, and its own goroutine writes them until
@@ -29,12 +37,12 @@ const (
 type Log struct {
 	options Options
 	append  func([]byte, *Entry) []byte
-	dropped atomic.Uint64
-	failed  atomic.Uint64
+	lost    losses
 
 	mu    sync.Mutex
 	queue []byte
 	spare []byte // the other buffer, while it is not being written
+	torn  bool   // the last write ended within a line; only run uses it
 
 	wake   chan struct{}
 	reopen chan chan error
@@ -80,7 +88,8 @@ func (l *Log) open() (io.WriteCloser, error) {
 	case "stderr":
 		return or(l.options.Stderr, os.Stderr), nil
 	}
-	f, err := os.OpenFile(l.options.File, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
+	// O_NONBLOCK: a named pipe that nobody reads is an error, and does not block.
+	f, err := os.OpenFile(l.options.File, os.O_APPEND|os.O_CREATE|os.O_WRONLY|syscall.O_NONBLOCK, 0o640)
 	if err != nil {
 		return nil, fmt.Errorf("access_log: %w", err)
 	}
@@ -97,7 +106,7 @@ func (l *Log) Write(e *Entry) {
 	l.mu.Lock()
 	if len(l.queue) >= maxQueue {
 		l.mu.Unlock()
-		l.dropped.Add(1)
+		l.lost.drop(l.options)
 		return
 	}
 	before := len(l.queue)
@@ -112,26 +121,45 @@ func (l *Log) Write(e *Entry) {
 	}
 }
 
-// Dropped returns how many lines were dropped, and how many writes failed.
-func (l *Log) Dropped() (lines, failures uint64) { return l.dropped.Load(), l.failed.Load() }
+// Lost returns how many lines were lost because more were waiting than the buffer holds, and how
+// many because they could not be written.
+func (l *Log) Lost() (dropped, failed uint64) { return l.lost.dropped.Load(), l.lost.failed.Load() }
 
-// Reopen opens the file again, after it was moved. On an error, the log continues with the old
-// file.
+var errStands = errors.New("a write does not end: the disk, or the reader of a pipe, stands still")
+
+// Reopen opens the file again, after it was moved. On an error, the log continues with the old file.
+// It waits two seconds for a write that does not end.
 func (l *Log) Reopen() error {
 	answer := make(chan error, 1)
+	late := time.NewTimer(patience)
+	defer late.Stop()
 	select {
 	case l.reopen <- answer:
-		return <-answer
 	case <-l.ended:
 		return nil
+	case <-late.C:
+		return errStands
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-late.C:
+		return errStands
 	}
 }
 
-// Close writes the buffered lines and closes the log. Later lines are lost.
+// Close writes the buffered lines and closes the log. Later lines are lost. It waits two seconds for
+// a write that does not end, and leaves it behind.
 func (l *Log) Close() error {
 	l.once.Do(func() { close(l.done) })
-	<-l.ended
-	return nil
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case <-l.ended:
+		return nil
+	case <-late.C:
+		return errStands
+	}
 }
 
 // run writes lines until the log is closed.
@@ -151,7 +179,7 @@ func (l *Log) run(out io.WriteCloser) {
 			if err == nil {
 				l.flush(out)
 				out.Close()
-				out = next
+				out, l.torn = next, false
 			}
 			answer <- err
 		case <-l.done:
@@ -168,9 +196,7 @@ func (l *Log) flush(out io.Writer) {
 	l.queue, l.spare = l.spare[:0], nil
 	l.mu.Unlock()
 	if len(lines) > 0 {
-		if _, err := out.Write(lines); err != nil {
-			l.failed.Add(1)
-		}
+		l.write(out, lines)
 	}
 	if cap(lines) > 4*full {
 		lines = nil // do not keep the memory of a rush
@@ -178,4 +204,28 @@ func (l *Log) flush(out io.Writer) {
 	l.mu.Lock()
 	l.spare = lines[:0]
 	l.mu.Unlock()
+}
+
+// write writes lines, and counts those that were lost. A disk that is full may take a part of them:
+// the line that was cut off there is ended before the next one.
+func (l *Log) write(out io.Writer, lines []byte) {
+	if l.torn {
+		if _, err := out.Write([]byte("\n")); err != nil {
+			l.lost.fail(l.options, bytes.Count(lines, []byte("\n")), err)
+			return
+		}
+		l.torn = false
+	}
+	n, err := out.Write(lines)
+	if err == nil {
+		l.lost.recover(l.options)
+		return
+	}
+	n = max(0, min(n, len(lines)))
+	rest := lines[n:]
+	l.torn = n > 0 && lines[n-1] != '\n'
+	if l.torn && len(rest) > 0 && rest[0] == '\n' {
+		rest = rest[1:] // of this line only the end lacks, and it comes before the next line
+	}
+	l.lost.fail(l.options, bytes.Count(rest, []byte("\n")), err)
 }

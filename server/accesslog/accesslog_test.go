@@ -5,15 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/weirflow/weir/internal/seeds"
 	"github.com/weirflow/weir/sim"
 )
 
@@ -168,7 +171,7 @@ func TestADiskThatStands(t *testing.T) {
 		if len(l.queue) > maxQueue+size {
 			t.Errorf("%d bytes wait", len(l.queue))
 		}
-		dropped, _ := l.Dropped()
+		dropped, _ := l.Lost()
 		if dropped == 0 {
 			t.Error("nothing was dropped")
 		}
@@ -180,16 +183,138 @@ func TestADiskThatStands(t *testing.T) {
 	})
 }
 
+// disk is a disk with room for so many bytes, as a full one writes: what fits of a write, and an error.
+type disk struct {
+	mu   sync.Mutex
+	room int
+	text bytes.Buffer
+}
+
+func (d *disk) Write(p []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := min(len(p), d.room)
+	d.room -= n
+	d.text.Write(p[:n])
+	if n < len(p) {
+		return n, syscall.ENOSPC
+	}
+	return n, nil
+}
+
+func (d *disk) grow(n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.room += n
+}
+
+// TestAFullDisk: a disk that is full now and then loses lines, each of which is counted, and none of
+// those that were written is damaged. The server's log says it once a minute at most, and not for
+// each line or each write.
 func TestAFullDisk(t *testing.T) {
-	l, err := Open(Options{File: "stdout", Stdout: &buffer{err: errors.New("full")}})
-	if err != nil {
+	random := seeds.Of(t.Name())
+	for range 50 {
+		synctest.Test(t, func(t *testing.T) {
+			d, said := &disk{}, &buffer{}
+			l, err := Open(Options{File: "stdout", Stdout: d, Format: "json", Log: slog.New(slog.NewTextHandler(said, nil))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			began, lines := time.Now(), 0
+			line := appendJSON(nil, entry())
+			for range 400 {
+				if random.IntN(3) == 0 {
+					d.grow(random.IntN(5 * len(line)))
+				}
+				for range random.IntN(4) {
+					l.Write(entry())
+					lines++
+				}
+				time.Sleep(flush)
+				synctest.Wait()
+			}
+			d.grow(lines * len(line))
+			l.Write(entry())
+			l.Close()
+			synctest.Wait()
+			whole, torn := 0, 0
+			for each := range bytes.Lines(d.text.Bytes()) {
+				if bytes.Equal(each, line) {
+					whole++
+				} else if torn++; !bytes.HasPrefix(line, bytes.TrimSuffix(each, []byte("\n"))) {
+					t.Fatalf("a line is damaged: %s", each)
+				}
+			}
+			_, failed := l.Lost()
+			if whole+int(failed) != lines+1 || failed == 0 {
+				t.Errorf("%d lines: %d were written, and %d counted as lost", lines+1, whole, failed)
+			}
+			minutes := int(time.Since(began)/time.Minute) + 1
+			if n := bytes.Count(said.text.Bytes(), []byte("lines are lost")); n == 0 || n > minutes {
+				t.Errorf("said %d times in %d minutes", n, minutes)
+			}
+			if !strings.Contains(said.text.String(), "no space left on device") || !strings.Contains(said.text.String(), "written again") {
+				t.Errorf("%s", said.text.String())
+			}
+		})
+	}
+}
+
+// TestALongOutageIsLogged although the one before it had just ended.
+func TestALongOutageIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		said := &buffer{}
+		var l losses
+		o := Options{Log: slog.New(slog.NewTextHandler(said, nil))}
+		for range 2 {
+			for range 10_000 {
+				l.fail(o, 1, syscall.ENOSPC)
+			}
+			synctest.Wait()
+			l.recover(o)
+			synctest.Wait()
+		}
+		if n := said.lines(); n != 2 {
+			t.Errorf("said %d times, once for the beginning and once for the end", n)
+		}
+		for range 130 {
+			l.fail(o, 1, syscall.ENOSPC)
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		if n := said.lines(); n != 3 {
+			t.Errorf("said %d times; the second outage is in its third minute", n)
+		}
+	})
+}
+
+// TestWhatStandsStill: neither Close nor Reopen waits longer than two seconds for a write that does
+// not end, and a named pipe without a reader is an error of Open.
+func TestWhatStandsStill(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l.Write(entry())
-	l.Close()
-	if _, failed := l.Dropped(); failed != 1 {
-		t.Errorf("%d writes failed", failed)
+	if _, err := Open(Options{File: path}); !errors.Is(err, syscall.ENXIO) {
+		t.Errorf("nobody reads: %v", err)
 	}
+	synctest.Test(t, func(t *testing.T) {
+		out := &buffer{gate: make(chan struct{})}
+		l, err := Open(Options{File: "stdout", Stdout: out})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Write(entry())
+		time.Sleep(flush)
+		for name, do := range map[string]func() error{"reopen": l.Reopen, "close": l.Close} {
+			began := time.Now()
+			if err := do(); err != errStands || time.Since(began) != patience {
+				t.Errorf("%s: %v after %v", name, err, time.Since(began))
+			}
+		}
+		close(out.gate)
+		<-l.ended
+	})
 }
 
 // TestReopen is what logrotate does: it moves the file away, and tells.

@@ -70,15 +70,15 @@ type Policy struct {
 	accept  func(now, candidate *policyfile.File) error
 	stores  *storeSet
 	current atomic.Pointer[Snapshot]
+	status  atomic.Pointer[Status]
 
 	reloaded, failed atomic.Uint64
 
-	mu      sync.Mutex // held by an update from its first step to its last, and for what follows
-	parts   []Part
-	fromAPI bool      // the active policy is not what the file holds
-	since   time.Time // of the last update
-	read    version   // of the policy file, when it was last read or written
-	kept    []byte    // what the state file holds
+	mu    sync.Mutex // held by an update from its first step to its last, and for what follows
+	parts []Part
+	since time.Time // of the last update
+	read  version   // of the policy file, when it was last read or written
+	kept  []byte    // what the state file holds
 }
 
 const defaultGrace = 30 * time.Second
@@ -107,6 +107,7 @@ func New(ctx context.Context, file *policyfile.File, o Options) (*Policy, error)
 		return nil, err
 	}
 	p.current.Store(first)
+	p.publish(false)
 	if err := p.restore(file); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
@@ -142,7 +143,11 @@ func (p *Policy) Join(ctx context.Context, part Part) error {
 func (p *Policy) Update(ctx context.Context, file *policyfile.File) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.update(ctx, file)
+	if err := p.update(ctx, file); err != nil {
+		return err
+	}
+	p.publish(p.Status().FromAPI)
+	return nil
 }
 
 // update is Update while the lock is held.

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/weirflow/weir/internal/regular"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/policyfile"
 )
@@ -26,11 +27,11 @@ type Status struct {
 }
 
 // Status returns which policy is active.
-func (p *Policy) Status() Status {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return Status{p.File(), p.fromAPI, p.since}
-}
+// It waits for no update.
+func (p *Policy) Status() Status { return *p.status.Load() }
+
+// publish sets what Status returns. The lock is held.
+func (p *Policy) publish(fromAPI bool) { p.status.Store(&Status{p.File(), fromAPI, p.since}) }
 
 // A Plan is what an update changes, or would change.
 type Plan struct {
@@ -38,27 +39,29 @@ type Plan struct {
 	Warnings []policyfile.Problem
 }
 
-// Plan compares the policy file with the active policy.
-func (p *Policy) Plan() (Plan, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	file, err := p.load()
+// Plan compares the policy file with the active policy. Like PlanFor it takes no lock, so that no
+// update and no signal waits for it. For a caller who is not trusted it opens none of the files that
+// the policy names.
+func (p *Policy) Plan(trusted bool) (Plan, error) {
+	load := policyfile.LoadRegular
+	if !trusted {
+		load = policyfile.LoadText
+	}
+	file, err := p.load(load)
 	if err != nil {
 		return Plan{}, err
 	}
 	return p.planned(file)
 }
 
-// PlanFor compares a policy that was sent with the active one. What an untrusted policy names has
-// to lie beside the policy file, and nothing about files of this machine is told.
+// PlanFor compares a policy that was sent with the active one.
 func (p *Policy) PlanFor(data []byte, trusted bool) (Plan, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	parse := policyfile.Parse
 	if !trusted {
-		parse = policyfile.ParseInside
+		parse = policyfile.ParseText
 	}
-	file, err := parse(p.File().Path, p.File().Reveal(data))
+	now := p.File()
+	file, err := parse(now.Path, now.Reveal(data))
 	if err != nil {
 		return Plan{}, err
 	}
@@ -78,11 +81,11 @@ func (p *Policy) plan(file *policyfile.File) Plan {
 }
 
 // load reads the policy file.
-func (p *Policy) load() (*policyfile.File, error) {
+func (p *Policy) load(load func(path string) (*policyfile.File, error)) (*policyfile.File, error) {
 	if p.path == "" {
 		return nil, fmt.Errorf("%w: the demo has no policy file: start weir serve with a policy file", ErrConflict)
 	}
-	return policyfile.Load(p.path)
+	return load(p.path)
 }
 
 // Apply makes a policy active that was sent. check is given the data of the active policy, and may
@@ -108,12 +111,12 @@ func (p *Policy) Apply(ctx context.Context, data []byte, save bool, check func(a
 	if err := p.update(context.WithoutCancel(ctx), file); err != nil {
 		return Plan{}, err
 	}
-	p.fromAPI = true
+	p.publish(true)
 	p.keepAfterUpdate()
 	if err := commit(); err != nil {
 		return Plan{}, fmt.Errorf("the policy is active, but was not saved: %w", err)
 	}
-	p.fromAPI = !save
+	p.publish(!save)
 	return plan, nil
 }
 
@@ -177,7 +180,7 @@ func (p *Policy) Reload(ctx context.Context, why string) (plan Plan, err error) 
 		p.read = readVersion(p.path) // first: a change from now on counts as one
 		defer func() { p.logReload(why, err) }()
 	}
-	file, err := p.load()
+	file, err := p.load(policyfile.LoadRegular)
 	if err != nil {
 		return plan, err
 	}
@@ -185,7 +188,7 @@ func (p *Policy) Reload(ctx context.Context, why string) (plan Plan, err error) 
 	if err := p.update(context.WithoutCancel(ctx), file); err != nil {
 		return plan, err
 	}
-	p.fromAPI = false
+	p.publish(false)
 	p.keepAfterUpdate()
 	return plan, nil
 }
@@ -235,7 +238,7 @@ func versionOf(data []byte) version { return sha256.Sum256(data) }
 
 // readVersion is the version of a file. A file that cannot be read has a version of its own.
 func readVersion(path string) version {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return version{}
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/weirflow/weir/internal/regular"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/policyfile"
 )
@@ -63,7 +64,7 @@ func decodeState(data []byte) (s stateFile, err error) {
 
 // readState reads a state file.
 func readState(path string) (s stateFile, err error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return s, err
 	}

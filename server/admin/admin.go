@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strings"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -72,15 +71,20 @@ func newAdmin(ctx context.Context, h face.Host, address string) (*Admin, error) 
 	return a, a.addAPI()
 }
 
-// ServeHTTP serves a page. Everybody may know whether the server lives and is ready. The API is
-// guarded, and so are the metrics where there is a token.
+// ServeHTTP serves a page. Everybody may know whether the server lives. Every other page is kept from
+// web pages in browsers, and all but /readyz want the token, where there is one.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	open := r.URL.Path == "/healthz" || r.URL.Path == "/readyz"
-	if !open && (strings.HasPrefix(r.URL.Path, "/v1/") || !a.guard.knows(r)) {
-		if p := a.guard.refuse(r); p != nil {
-			p.write(w)
-			return
-		}
+	var p *problem
+	switch r.URL.Path {
+	case "/healthz":
+	case "/readyz":
+		p = a.guard.foreign(r)
+	default:
+		p = a.guard.refuse(r)
+	}
+	if p != nil {
+		p.write(w)
+		return
 	}
 	a.mux.ServeHTTP(w, r)
 }

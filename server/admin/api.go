@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -187,12 +188,25 @@ func (p *api) reload(w http.ResponseWriter, r *http.Request) error {
 		return &problem{Status: http.StatusUnsupportedMediaType, Detail: "send Content-Type: application/json, also without a body"}
 	}
 	if dry {
-		plan, err := p.policy.Plan()
+		plan, err := p.policy.Plan(p.hasToken())
 		return p.tell(w, plan, err, false, false)
 	}
 	plan, err := p.policy.Reload(r.Context(), "asked to by the API")
 	p.changed("reload", strings.Join(append([]string{"reload"}, texts(plan)...), "; "), err)
+	if err != nil && !p.hasToken() {
+		err = p.withoutFiles(err)
+	}
 	return p.tell(w, plan, err, true, false)
+}
+
+// withoutFiles returns what a caller without a token may know of why a reload failed: what is wrong
+// with the policy file itself, and nothing of the files that it names.
+func (p *api) withoutFiles(err error) error {
+	if _, wrong := p.policy.Plan(false); wrong != nil || errors.Is(err, active.ErrConflict) {
+		return cmp.Or(wrong, err)
+	}
+	return &problem{Status: http.StatusUnprocessableEntity,
+		Detail: "the policy cannot be served: the running policy stays active. The log of the server says why; with admin.token_file set, so does this response"}
 }
 
 // texts are changes for a line of the log, the first of them.

@@ -47,13 +47,22 @@ func (g *guard) setToken(token string) {
 
 // refuse says what a request lacks, or returns nil.
 func (g *guard) refuse(r *http.Request) *problem {
+	if p := g.foreign(r); p != nil {
+		return p
+	}
+	if !g.knows(r) {
+		return &problem{Status: http.StatusUnauthorized, Detail: "send the token of admin.token_file: Authorization: Bearer TOKEN"}
+	}
+	return nil
+}
+
+// foreign says why a request may be that of a web page in a browser, or returns nil.
+func (g *guard) foreign(r *http.Request) *problem {
 	switch {
 	case !g.remote && !g.local(r.Host):
 		return &problem{Status: http.StatusForbidden, Detail: "the name in Host is not one of this machine: use the address that the policy listens on, or localhost"}
 	case g.cross.Check(r) != nil || r.Header.Get("Origin") != "" && !sameOrigin(r) || !slices.Contains([]string{"", "same-origin", "none"}, r.Header.Get("Sec-Fetch-Site")):
 		return &problem{Status: http.StatusForbidden, Detail: "the request comes from a page of another origin"}
-	case !g.knows(r):
-		return &problem{Status: http.StatusUnauthorized, Detail: "send the token of admin.token_file: Authorization: Bearer TOKEN"}
 	}
 	return nil
 }

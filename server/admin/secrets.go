@@ -5,12 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 
+	"github.com/weirflow/weir/internal/regular"
 	"github.com/weirflow/weir/server/active"
 	"github.com/weirflow/weir/server/policyfile"
 )
@@ -25,6 +24,7 @@ type secrets struct {
 const (
 	shortestToken = 16
 	longestToken  = 4096
+	maxFile       = 1 << 20 // of a certificate or a key
 )
 
 // Check returns what in a valid policy the admin address cannot serve.
@@ -95,8 +95,16 @@ func readCertificate(file *policyfile.File) (*tls.Certificate, error) {
 	if a.Cert == "" {
 		return nil, nil
 	}
-	cert, err := tls.LoadX509KeyPair(file.Beside(a.Cert), file.Beside(a.Key))
-	return &cert, err
+	certificate, err := regular.Read(file.Beside(a.Cert), maxFile)
+	if err != nil {
+		return nil, err
+	}
+	key, err := regular.Read(file.Beside(a.Key), maxFile)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(certificate, key)
+	return &pair, err
 }
 
 // readToken reads the token that a policy names, empty for none. No error holds any of it.
@@ -105,12 +113,7 @@ func readToken(file *policyfile.File) (string, error) {
 		return "", nil
 	}
 	path := file.Beside(file.Policy.Admin.TokenFile)
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, longestToken+1))
+	data, err := regular.Read(path, longestToken)
 	if err != nil {
 		return "", err
 	}
@@ -118,8 +121,6 @@ func readToken(file *policyfile.File) (string, error) {
 	switch {
 	case len(token) < shortestToken:
 		return "", fmt.Errorf("the token in %s is shorter than %d characters", path, shortestToken)
-	case len(data) > longestToken:
-		return "", fmt.Errorf("%s is longer than %d bytes", path, longestToken)
 	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }):
 		return "", fmt.Errorf("the token in %s has characters that no header field can have", path)
 	}

@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"log/slog"
+
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/accesslog"
 	"github.com/weirflow/weir/server/policyfile"
@@ -25,7 +27,7 @@ type nextLog struct {
 }
 
 // openLog opens the access log of a policy, unless its settings are the current ones.
-func openLog(file *policyfile.File, current policy.AccessLog) (*nextLog, error) {
+func openLog(file *policyfile.File, current policy.AccessLog, log *slog.Logger) (*nextLog, error) {
 	settings := file.Policy.AccessLog
 	if settings == current {
 		return &nextLog{}, nil
@@ -34,7 +36,7 @@ func openLog(file *policyfile.File, current policy.AccessLog) (*nextLog, error) 
 	if settings.File == "" {
 		return next, nil
 	}
-	o := accesslog.Options{File: settings.File, Format: settings.Format}
+	o := accesslog.Options{File: settings.File, Format: settings.Format, Log: log}
 	if o.File != "stdout" && o.File != "stderr" {
 		o.File = file.Beside(o.File)
 	}
@@ -65,24 +67,26 @@ func (e *edge) useLog(next *nextLog) {
 // Reopen opens the access log again, after its file was moved away.
 func (e *edge) Reopen() {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.access.Log == nil {
+	access := e.access
+	e.mu.Unlock()
+	if access.Log == nil {
 		return
 	}
-	if err := e.access.Log.Reopen(); err != nil {
+	if err := access.Log.Reopen(); err != nil {
 		e.gateway.log.Error("access log not reopened: the old file stays in use", "error", err)
 		return
 	}
 	e.gateway.log.Info("access log opened again")
 }
 
-// lostLines is how many lines the access log lost, because they came too fast or because writes
-// failed.
+// lostLines is how many lines the access log lost, because they came too fast or could not be
+// written.
 func (e *edge) lostLines() (dropped, failed uint64) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.access.Log == nil {
+	access := e.access
+	e.mu.Unlock()
+	if access.Log == nil {
 		return 0, 0
 	}
-	return e.access.Log.Dropped()
+	return access.Log.Lost()
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/weirflow/weir/server/listen"
@@ -45,7 +46,7 @@ func checkAccessLog(file *policyfile.File) []policyfile.Problem {
 		return nil
 	}
 	path := file.Beside(name)
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|syscall.O_NONBLOCK, 0)
 	if err == nil {
 		f.Close()
 		return nil

@@ -109,7 +109,7 @@ func (e *edge) Prepare(_ context.Context, _ *active.Snapshot, next active.Candid
 	e.mu.Lock()
 	current := e.access.settings
 	e.mu.Unlock()
-	c.log, err = openLog(next.File, current)
+	c.log, err = openLog(next.File, current, e.gateway.log)
 	return c, err
 }
 
@@ -179,9 +179,18 @@ func (e *edge) useCertificates(c loadedCertificates) {
 // ends with the other change.
 func (e *edge) Tick() {
 	e.mu.Lock()
+	file, seen := e.file, e.seen
+	e.mu.Unlock()
+	now := certificateVersions(file) // without the lock: a disk may be slow
+	changed := !reflect.DeepEqual(now, seen)
+	var certificates loadedCertificates
+	var err error
+	if changed {
+		certificates, err = loadCertificates(file)
+	}
+	e.mu.Lock()
 	defer e.mu.Unlock()
-	if now := certificateVersions(e.file); !reflect.DeepEqual(now, e.seen) {
-		certificates, err := loadCertificates(e.file)
+	if changed && e.file == file { // otherwise another policy has brought its own
 		e.seen = now
 		if err != nil {
 			e.gateway.log.Error("certificates not reloaded: the old ones stay in use", "error", err)
@@ -269,7 +278,8 @@ func (e *edge) Close() error {
 		l.Close()
 	}
 	e.mu.Lock()
-	e.access.close()
+	access := e.access
 	e.mu.Unlock()
+	access.close()
 	return e.gateway.Close()
 }

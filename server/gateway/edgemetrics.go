@@ -18,7 +18,7 @@ var (
 		"Malformed requests that were refused: ambiguous (two readings), fields (more than max_fields).", []string{"reason"}, nil)
 	certificateEnds = prometheus.NewDesc("weir_certificate_not_after_seconds", "Expiry of a certificate as Unix time, by file.", []string{"file"}, nil)
 	logLost         = prometheus.NewDesc("weir_access_log_lost_total",
-		"Losses of the access log since it was opened: lines dropped because the buffer was full (dropped), and failed writes (failed).", []string{"reason"}, nil)
+		"Losses of the access log since it was opened: lines for which the buffer had no room (dropped), and lines that could not be written, as on a full disk (failed).", []string{"reason"}, nil)
 )
 
 // Describe is of prometheus.Collector.

@@ -6,11 +6,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"sync/atomic"
 	"time"
 
+	"github.com/weirflow/weir/internal/regular"
 	"github.com/weirflow/weir/policy"
 )
 
@@ -122,17 +121,5 @@ func Version(t *policy.TLS, path func(name string) string) (version [sha256.Size
 
 // readFile reads a file; name is what the policy calls it.
 func readFile(path, name string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	switch {
-	case err != nil:
-		return nil, err
-	case len(data) > maxFile:
-		return nil, fmt.Errorf("%s is larger than %d bytes", name, maxFile)
-	}
-	return data, nil
+	return regular.Read(path, maxFile)
 }

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weirflow/weir/internal/regular"
 	"github.com/weirflow/weir/policy"
 )
 
@@ -27,7 +28,7 @@ type File struct {
 
 	// by the name of the upstream, for upstreams with TLS settings
 	UpstreamTLS map[string]UpstreamTLS
-	// read by ParseInside: the sender must not learn about files of this machine
+	// read by ParseText: the sender must not learn about files of this machine
 	Untrusted bool
 
 	root *node // nil if the text is not YAML
@@ -94,8 +95,18 @@ const maxBody = 1 << 20
 // Load reads the file at path and the files that it names, which are relative to its directory. If
 // the policy is not valid, the error is an *InvalidError. If reading fails, it is the error of the
 // operating system.
-func Load(path string) (*File, error) {
-	f, err := os.Open(path)
+func Load(path string) (*File, error) { return load(path, os.Open, Parse) }
+
+// LoadRegular is Load for a server, which nothing may block: a policy file that is no regular file
+// is an error.
+func LoadRegular(path string) (*File, error) { return load(path, regular.Open, Parse) }
+
+// LoadText is LoadRegular for somebody who must not learn about the files that the policy names: see
+// ParseText.
+func LoadText(path string) (*File, error) { return load(path, regular.Open, ParseText) }
+
+func load(path string, open func(string) (*os.File, error), parse func(string, []byte) (*File, error)) (*File, error) {
+	f, err := open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -104,18 +115,18 @@ func Load(path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Parse(path, data)
+	return parse(path, data)
 }
 
 // Parse is like Load for data that was already read. path says where it came from.
-func Parse(path string, data []byte) (*File, error) { return parseFile(path, data, false) }
+func Parse(path string, data []byte) (*File, error) { return parseFile(path, data, true) }
 
-// ParseInside is like Parse for data from a sender who must not read other files of this machine.
-// All files that it names must be in the directory of path.
-func ParseInside(path string, data []byte) (*File, error) { return parseFile(path, data, true) }
+// ParseText is like Parse for data from a sender who must not learn anything about the files of this
+// machine, not even whether they exist. It opens none of the files that the policy names.
+func ParseText(path string, data []byte) (*File, error) { return parseFile(path, data, false) }
 
-func parseFile(path string, data []byte, inside bool) (*File, error) {
-	f := &File{Path: path, Data: data, Bodies: map[string][]byte{}, Untrusted: inside}
+func parseFile(path string, data []byte, withFiles bool) (*File, error) {
+	f := &File{Path: path, Data: data, Bodies: map[string][]byte{}, Untrusted: !withFiles}
 	root, err := parse(data)
 	if err != nil {
 		var m *mistake
@@ -151,9 +162,11 @@ func parseFile(path string, data []byte, inside bool) (*File, error) {
 		}
 		f.add(root, finding{path: p.Path, msg: p.Message, fix: p.Fix}, p.Warning)
 	}
-	f.bodies(root, inside)
-	f.upstreamTLS(root) // also for untrusted data: the contents of these files are never shown
-	f.pages(root, inside)
+	if withFiles {
+		f.bodies(root)
+		f.upstreamTLS(root)
+		f.pages(root)
+	}
 	return f, f.settle()
 }
 
@@ -192,23 +205,20 @@ func (n *node) keyAt(path []string) (line, col int) {
 }
 
 // bodies reads the files with responses to refused requests, and to requests whose upstream failed.
-func (f *File) bodies(root *node, inside bool) {
+func (f *File) bodies(root *node) {
 	for i, r := range f.Policy.Routes {
-		f.body(root, r.Refused.File, i, "refused", inside)
-		f.body(root, r.Failed.File, i, "failed", inside)
-		f.body(root, r.Respond.File, i, "respond", inside)
+		f.body(root, r.Refused.File, i, "refused")
+		f.body(root, r.Failed.File, i, "failed")
+		f.body(root, r.Respond.File, i, "respond")
 	}
 }
 
 // body reads the file with a response that a route names.
-func (f *File) body(root *node, name string, route int, word string, inside bool) {
+func (f *File) body(root *node, name string, route int, word string) {
 	if name == "" || f.Bodies[name] != nil {
 		return
 	}
-	data, err := []byte(nil), fmt.Errorf("%s is not beside the policy file", name)
-	if !inside || filepath.IsLocal(name) {
-		data, err = readSmall(f.Beside(name), name)
-	}
+	data, err := readSmall(f.Beside(name), name)
 	if err != nil {
 		f.add(root, finding{
 			path: []string{"routes", strconv.Itoa(route), word, "file"},
@@ -222,7 +232,7 @@ func (f *File) body(root *node, name string, route int, word string, inside bool
 
 // readSmall reads a file of at most maxBody bytes. name is its name in the policy.
 func readSmall(path, name string) ([]byte, error) {
-	file, err := os.Open(path)
+	file, err := regular.Open(path)
 	if err != nil {
 		var e *os.PathError
 		if errors.As(err, &e) {
@@ -231,9 +241,6 @@ func readSmall(path, name string) ([]byte, error) {
 		return nil, fmt.Errorf("%s cannot be read: %w", name, err)
 	}
 	defer file.Close()
-	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a file", name)
-	}
 	data, err := io.ReadAll(io.LimitReader(file, maxBody+1))
 	switch {
 	case err != nil:

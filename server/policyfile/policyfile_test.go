@@ -283,7 +283,7 @@ func TestFilesForTheRefused(t *testing.T) {
 		t.Errorf("%v, %q", err, f.Bodies)
 	}
 	write("big.html", strings.Repeat("x", maxBody+1))
-	for name, want := range map[string]string{"none.html": "no such file", "big.html": "larger than", ".": "not a file"} {
+	for name, want := range map[string]string{"none.html": "no such file", "big.html": "larger than", ".": "not a regular file"} {
 		if _, err := Load(write("bad.yaml", "routes:\n  - match: /\n    refused:\n      file: "+name+"\n")); err == nil ||
 			!strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "bad.yaml:4:13: error: ") {
 			t.Errorf("%s: %v", name, err)

@@ -1,9 +1,7 @@
 package policyfile
 
 import (
-	"fmt"
 	"html/template"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -59,16 +57,13 @@ func (d *decoder) atLeastOne(n *node, path ...string) int64 {
 }
 
 // pages reads the pages of the waiting rooms.
-func (f *File) pages(root *node, inside bool) {
+func (f *File) pages(root *node) {
 	for _, r := range f.Policy.Rooms {
 		if r.Page == "" || f.Bodies[r.Page] != nil {
 			continue
 		}
 		path := []string{"waiting_rooms", r.Name, "page"}
-		data, err := []byte(nil), fmt.Errorf("%s is not beside the policy file", r.Page)
-		if !inside || filepath.IsLocal(r.Page) {
-			data, err = readSmall(f.Beside(r.Page), r.Page)
-		}
+		data, err := readSmall(f.Beside(r.Page), r.Page)
 		if err != nil {
 			f.add(root, finding{path: path, msg: err.Error(), fix: "name a file beside the policy file, of at most 1 MiB"}, false)
 			continue

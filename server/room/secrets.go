@@ -7,7 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
+
+	"github.com/weirflow/weir/internal/regular"
 )
 
 // Secrets are the keys that sign tickets: the first signs, and all verify.
@@ -31,7 +32,7 @@ func NewSecrets() Secrets {
 // all verify. Empty lines and lines that start with # are skipped. A file that every user of the
 // machine may read is refused.
 func ReadSecrets(path string) (Secrets, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return Secrets{}, fmt.Errorf("secret_file: %w", err)
 	}
@@ -40,8 +41,6 @@ func ReadSecrets(path string) (Secrets, error) {
 	switch {
 	case err != nil:
 		return Secrets{}, fmt.Errorf("secret_file: %w", err)
-	case !info.Mode().IsRegular():
-		return Secrets{}, fmt.Errorf("secret_file: %s is not a file", path)
 	case info.Mode().Perm()&0o007 != 0:
 		return Secrets{}, fmt.Errorf("secret_file: every user of this machine may use %s (mode %04o): run chmod 600 on it", path, info.Mode().Perm())
 	}

@@ -110,7 +110,7 @@ func TestSecretFiles(t *testing.T) {
 		write("", 0o600):                              "no secret",
 		write(strings.Repeat(secretA+"\n", 9), 0o600): "line 9: more than 8 secrets",
 		write(strings.Repeat("#\n", 1<<16), 0o600):    "larger than",
-		t.TempDir():                                   "is not a file",
+		t.TempDir():                                   "not a regular file",
 		filepath.Join(t.TempDir(), "nothing"):         "no such file",
 	} {
 		if _, err := ReadSecrets(path); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), secretA) {

@@ -1,0 +1,55 @@
+// Package regular opens files whose names come from a configuration. Opening one never blocks: a
+// named pipe, which blocks until somebody writes to it, a device and a socket are errors.
+package regular
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+)
+
+// ErrIrregular is found by errors.Is in the error about what is not a regular file.
+var ErrIrregular = errors.New("it is not a regular file")
+
+// Open opens a regular file, or a link to one, for reading.
+func Open(path string) (*os.File, error) {
+	// Looked at before it is opened, as opening a device may do something; and after, as it may have
+	// been replaced in between. Then O_NONBLOCK keeps a named pipe from blocking.
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	irregular := &fs.PathError{Op: "open", Path: path, Err: ErrIrregular}
+	if !info.Mode().IsRegular() {
+		return nil, irregular
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err = f.Stat(); err != nil || !info.Mode().IsRegular() {
+		f.Close()
+		return nil, irregular
+	}
+	return f, nil
+}
+
+// Read returns the content of a regular file of at most max bytes.
+func Read(path string, max int) ([]byte, error) {
+	f, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, int64(max)+1))
+	if err == nil && len(data) > max {
+		err = fmt.Errorf("%s is larger than %d bytes", path, max)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return data, nil
+}
