@@ -51,7 +51,7 @@ var floors = map[string][]string{
 	"weirredis":            {".", "internal/..."},
 	"weirrueidis":          {".", "weirredis", "internal/pause", "internal/regular"},
 	"weirgoredis":          {".", "weirredis"},
-	"server":               {".", "policy", "keyed", "failover", "lease", "internal/...", "server/..."},                         // no product by name
+	"server":               {".", "policy", "keyed", "failover", "lease", "internal/...", "server/..."},                                             // no product by name
 	"server/active":        {".", "policy", "failover", "lease", "internal/regular", "server/policyfile", "server/stores", "server/stores/product"}, // and no face
 	"server/face":          {"server/active", "server/policyfile"},
 	"server/...":           {".", "policy", "weirhttp", "internal/...", "server/active", "server/face", "server/policyfile"}, // a face: see tables
@@ -59,7 +59,7 @@ var floors = map[string][]string{
 	"server/stores/...":    {".", "keyed", "policy", "internal/...", "server/room", "server/stores/product", "weirredis", "weirrueidis"}, // a product: see tables
 	"server/admin":         {".", "policy", "failover", "lease", "internal/...", "server/active", "server/face", "server/policyfile"},
 	"server/gateway":       {".", "policy", "keyed", "weirhttp", "internal/...", "server/active", "server/face", "server/plain", "server/policyfile", "server/listen", "server/accesslog", "server/room", "server/upstream", "sim"}, // sim in tests: what is logged can be replayed
-	"server/room":          {".", "policy", "keyed", "internal/heap"},
+	"server/room":          {".", "internal/regular", "policy", "keyed", "internal/heap"},
 	"server/descriptors":   nil,
 	"server/listen":        {"policy", "internal/...", "server/descriptors", "server/plain"},
 	"server/accesslog":     {"sim"}, // in tests

@@ -19,6 +19,9 @@ func Open(path string) (*os.File, error) {
 	// Looked at before it is opened, as opening a device may do something; and after, as it may have
 	// been replaced in between. Then O_NONBLOCK keeps a named pipe from blocking.
 	info, err := os.Stat(path)
+	if stat, ok := errors.AsType[*fs.PathError](err); ok {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: stat.Err} // that is what it was looked at for
+	}
 	if err != nil {
 		return nil, err
 	}
