@@ -91,6 +91,7 @@ endif
 # that once failed now and then. FUZZTIME: for each fuzz target.
 CHECKS    ?= 100000
 WALKS     ?= 20000
+FLEETS    ?= 100
 FAULTS    ?= 60s
 OUTAGES   ?= 25s
 SEQUENCES ?= 1000
@@ -103,6 +104,7 @@ define LONG
 .      ./failover -run BoundOfShares -failover.schedules 1000
 .      . -run PartThatStays|AnotherClock -count $(REPEATS)
 proof  . -rapid.checks=$(CHECKS)
+proof  . -v -run Fleets -fleets $(FLEETS)
 proof  ./redis -v -run Faults -faults=$(FAULTS)
 proof  ./redis -v -run Leases -leases=$(FAULTS)
 proof  ./redis -v -run StayFlat -flat=$(OUTAGES)

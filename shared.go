@@ -66,9 +66,9 @@ func (s *Shared) Name() string { return s.name }
 // Limit returns the limit in force in this process.
 func (s *Shared) Limit() Limit { return s.rule.Load().limit }
 
-// SetLimit changes the limit of this process. The state of a key is carried over when the key is
-// next evaluated, and keeps what has been used. While processes have different limits, each change
-// of sides converts a state again, rounded up.
+// SetLimit changes the limit of this process. A key begins with what has been used of it when it is
+// next evaluated. While other processes have another limit, each decides by its own, and what it
+// admits counts for both: see docs/guarantees.md, "Two versions of a limit at once".
 func (s *Shared) SetLimit(next Limit) error {
 	if _, ok := next.(Concurrency); ok {
 		return errors.New("weir: Concurrency is entered and left, not taken: it cannot be a Shared")

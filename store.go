@@ -44,7 +44,7 @@ type Charge struct {
 	// the name of the limit; part of the shared key, so that two limits never share a state
 	Name  string
 	Key   string // the key to charge, like a user: any bytes
-	Limit Limit  // after a change, the key's next charge carries over what has been used
+	Limit Limit  // a new one begins with what has been used; two that callers use at once each have a state
 	Cost  int64  // of an OpSettle, the actual cost
 	Op    Op
 	Group int // charges of the same group above 0 are all made or none; only for OpTake
@@ -86,6 +86,6 @@ func (o Op) String() string {
 }
 
 // A Receipt identifies a charge in a Store, so that it can be settled or given back. Only the store
-// reads its bytes. It belongs to the limit under which the charge was made: after a change of the
-// limit, nothing is given back. A receipt must not be settled twice.
+// reads its bytes. It gives back to each version of the limit what that was charged; a version that
+// began after the charge gives nothing back. A receipt must not be settled twice.
 type Receipt string

@@ -26,6 +26,8 @@ type calendar struct {
 	name   string // the same for limits whose windows are the same
 	of     rules.Calendar
 	latest atomic.Pointer[stretch]
+
+	unknown bool // no windows are known: see exchange.learn
 }
 
 // A stretch is consecutive windows as they are sent, with the begin and end of the first one.
@@ -90,7 +92,12 @@ func (x *exchange) calendars() string {
 	var all []*calendar
 	for _, r := range x.requests {
 		for i := range r.charges {
-			for _, c := range r.charges[i].limit.calendars {
+			l := r.charges[i].limit
+			known := l.calendars
+			if other := l.met(); other != nil {
+				known = slices.Concat(known, other.calendars)
+			}
+			for _, c := range slices.Concat(known, x.strange) {
 				if !slices.ContainsFunc(all, func(o *calendar) bool { return o.name == c.name }) {
 					all = append(all, c)
 				}
@@ -103,6 +110,10 @@ func (x *exchange) calendars() string {
 	b := appendArray(nil, 2*len(all))
 	for _, c := range all {
 		b = appendString(b, c.name)
+		if c.unknown {
+			b = appendArray(b, 0)
+			continue
+		}
 		s := c.now(now)
 		text, count := s.text, s.count
 		for _, t := range x.times {
@@ -116,30 +127,55 @@ func (x *exchange) calendars() string {
 
 // lacking is for a call that was not carried out as it lacked a window: our estimate of the
 // server's clock was wrong, or a state is about a window far ahead. The answer has a reading of
-// that clock, and times in the windows that are needed.
+// that clock, times in the windows that are needed, and the names of calendars by which another
+// version of a limit goes.
 func (x *exchange) lacking(text string) {
 	var times []int64
+	known := len(x.times) + len(x.strange)
 	for _, word := range strings.Fields(text)[1:] {
 		t, err := strconv.ParseInt(word, 10, 64)
 		if err != nil {
-			x.finish(fmt.Errorf("weirredis: %s", text))
-			return
+			x.learn(word)
+		} else {
+			times = append(times, t)
 		}
-		times = append(times, t)
 	}
-	known := len(x.times)
-	for _, t := range times[min(1, len(times)):] {
+	if len(times) == 0 {
+		x.finish(fmt.Errorf("weirredis: %s", text))
+		return
+	}
+	for _, t := range times[1:] {
 		if !slices.Contains(x.times, t) {
 			x.times = append(x.times, t)
 		}
 	}
-	if len(x.times) == known || len(x.times) > maxTimes {
+	if n := len(x.times) + len(x.strange); n == known || n > maxTimes {
 		x.finish(fmt.Errorf("weirredis: the windows that are needed are not found: %s", text))
 		return
 	}
 	x.part.clock.set(times[0])
 	if !x.unsure {
 		x.nonce = "" // its expiry may follow another clock
+	}
+}
+
+// learn adds the calendar of another version. One that this process cannot know, as it lacks the
+// time zone, or as another program wrote the state, is sent without windows.
+func (x *exchange) learn(name string) {
+	if slices.ContainsFunc(x.strange, func(c *calendar) bool { return c.name == name }) {
+		return
+	}
+	c, err := newCalendar(name)
+	if err != nil || c.name != name {
+		c = &calendar{name: name, unknown: true}
+	}
+	x.strange = append(x.strange, c)
+	for _, r := range x.requests {
+		for i := range r.charges {
+			if l := r.charges[i].limit; l.met() != nil {
+				l.meet(c)
+			}
+		}
 	}
 }
 

@@ -122,6 +122,7 @@ func (x *exchange) adapt(text string) bool {
 		x.protocol = protocolCharges
 	case strings.HasPrefix(text, "WEIRFULL") && x.kinds != full:
 		x.kinds = full
+		x.meet(text)
 	case strings.HasPrefix(text, "WEIRLATE "):
 		x.late(text)
 	case strings.HasPrefix(text, "WEIRCALENDAR "):
@@ -130,6 +131,24 @@ func (x *exchange) adapt(text string) bool {
 		return false
 	}
 	return true
+}
+
+// meet notes of which limit a key holds a state of another version.
+func (x *exchange) meet(text string) {
+	words := strings.Fields(text)
+	if len(words) < 2 {
+		return
+	}
+	which, err := strconv.Atoi(words[1])
+	var limits []*limit
+	for _, r := range x.requests {
+		for i := range r.charges {
+			limits = add(limits, r.charges[i].limit)
+		}
+	}
+	if err == nil && which > 0 && which <= len(limits) {
+		limits[which-1].meet()
+	}
 }
 
 // late is for a call that came after its expiry and was not carried out, as what was known of the

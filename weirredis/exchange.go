@@ -43,6 +43,8 @@ type exchange struct {
 	expiry int64   // end by the server's clock, or unknown
 	unsure bool    // an attempt with this nonce may have been carried out
 	times  []int64 // at which windows of calendars are needed, besides those of now
+
+	strange []*calendar // by which other versions of the limits go
 }
 
 // exchanges divides requests into calls: by their slots and their protocols.
@@ -82,7 +84,10 @@ func newExchange(s *Store, requests []*request) *exchange {
 	}
 	for _, r := range requests {
 		for i := range r.charges {
-			x.kinds |= r.charges[i].limit.kinds
+			l := r.charges[i].limit
+			if x.kinds |= l.kinds; l.met() != nil {
+				x.protocol, x.kinds = protocolCharges, full
+			}
 		}
 	}
 	return x

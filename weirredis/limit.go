@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirflow/weir"
@@ -28,6 +29,36 @@ type limit struct {
 	short    *brief   // nil if take.lua does not know it
 
 	calendars []*calendar // whose windows it needs
+
+	beside atomic.Pointer[beside] // another version of it that was met lately
+}
+
+// beside is that keys held a state of another version of a limit: until then, calls about the limit
+// use the script that knows all algorithms at once, and send the other version's calendars, and so
+// take one round trip and not several.
+type beside struct {
+	until     time.Time
+	calendars []*calendar
+}
+
+// besideFor is how long another version is expected after it was met.
+const besideFor = 10 * time.Second
+
+// meet notes that a key held a state of another version, which goes by such calendars.
+func (l *limit) meet(calendars ...*calendar) {
+	b := &beside{until: time.Now().Add(besideFor), calendars: calendars}
+	if before := l.met(); before != nil {
+		b.calendars = append(b.calendars, before.calendars...)
+	}
+	l.beside.Store(b)
+}
+
+// met is the other version that was met lately; nil if none was.
+func (l *limit) met() *beside {
+	if b := l.beside.Load(); b != nil && time.Now().Before(b.until) {
+		return b
+	}
+	return nil
 }
 
 // limits caches compiled limits.

@@ -121,6 +121,7 @@ func (s *scripts) source(kinds kindSet) string {
 	}
 	if kinds&full != 0 {
 		b.WriteString(lua("change"))
+		b.WriteString(lua("versions"))
 	}
 	b.WriteString(lua("main"))
 	return b.String()

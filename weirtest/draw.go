@@ -109,6 +109,7 @@ func (s Subject) walk(r *rand.Rand, draw func(*rand.Rand) weir.Limit, all []func
 	}
 	size, step := scale(w.limit, s.Tick)
 	made, joined, storing := []int{}, []int{}, stores(w.limit)
+	fleet, versions := s.Blind && r.IntN(2) == 0, []weir.Limit{w.limit}
 	for i := range s.Steps {
 		if i > 0 {
 			now = moved(now, drawMove(r, step, size), first, last)
@@ -130,6 +131,17 @@ func (s Subject) walk(r *rand.Rand, draw func(*rand.Rand) weir.Limit, all []func
 		case p < 15:
 			c.verb, c.within = doReserve, []int64{-1, 0, step, 3 * step}[r.IntN(4)]
 			made = append(made, i)
+		case fleet && p >= 16 && p < 20 && r.IntN(2) == 0:
+			c.verb, c.limit = doSwitch, versions[r.IntN(len(versions))]
+			if len(versions) < 2+r.IntN(2) {
+				if c.limit = draw(r); r.IntN(2) == 0 {
+					c.limit = s.countable(all[r.IntN(len(all))])(r)
+				}
+				c.limit = beginsFull(c.limit, storing)
+				storing = storing && stores(c.limit)
+				versions = append(versions, c.limit)
+			}
+			size, step = scale(c.limit, s.Tick)
 		case p < 19 && len(made) > 0:
 			c.verb, c.of = doSettle, made[len(made)-1-r.IntN(min(3, len(made)))]
 			c.cost = []int64{0, 0, 1, 2, size}[r.IntN(5)]
@@ -141,6 +153,7 @@ func (s Subject) walk(r *rand.Rand, draw func(*rand.Rand) weir.Limit, all []func
 			c.limit = beginsFull(c.limit, storing)
 			storing = storing && stores(c.limit)
 			size, step = scale(c.limit, s.Tick)
+			versions = append(versions, c.limit)
 		}
 		if s.Latest > 0 {
 			c.cost = min(c.cost, 1<<53-1)

@@ -208,6 +208,11 @@ func (b *bucket) changedTo(now int64, o algorithm) algorithm {
 	if next.z != nil && next.z.Cmp(whole(math.MaxInt64)) == 0 {
 		next.open = reserved{}
 	}
+	if b.blind && b.t.Cmp(next.t) != 0 { // a receipt from before gives nothing back: what it charged may have come back at the other rate
+		span := new(big.Int).Lsh(big.NewInt(1), 52)
+		high := new(big.Int).Add(new(big.Int).Div(floor(b.x), span), big.NewInt(1))
+		next.x = exact(high.Mul(high, span))
+	}
 	return next
 }
 

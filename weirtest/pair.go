@@ -12,11 +12,10 @@ import (
 // or their numbers.
 func (p *pair) endless() bool {
 	for _, m := range p.models {
-		if m.algorithm.counted().BitLen() > 53 {
-			return true
-		}
-		if m.Clone().Peek(p.now, 0).ResetAfter > 100*365*24*time.Hour {
-			return true
+		for _, a := range m.algorithms() {
+			if a.counted().BitLen() > 53 || endOf(a, p.now)-p.now > int64(100*365*24*time.Hour/p.tick) {
+				return true
+			}
 		}
 	}
 	return false
@@ -29,8 +28,10 @@ func (p *pair) uncountable(now int64) bool {
 		return false
 	}
 	for _, m := range p.models {
-		if m.Touched() && m.algorithm.spent(now).BitLen() > 53 {
-			return true
+		for _, a := range m.algorithms() {
+			if m.Touched() && a.spent(now).BitLen() > 53 {
+				return true
+			}
 		}
 	}
 	return false
@@ -44,7 +45,7 @@ type pair struct {
 	clock   *Clock
 	limit   weir.Limit
 	subject Taker
-	models  map[string]*Model
+	models  map[string]reference
 	made    map[int]made
 	lines   map[int]inLine
 	now     int64 // the current reading
@@ -68,10 +69,12 @@ type made struct {
 	key     string
 }
 
-func (p *pair) model(key string) *Model {
+func (p *pair) model(key string) reference {
 	m := p.models[key]
 	if m == nil {
-		m = newModel(p.limit, p.tick, p.blind)
+		if m = newModel(p.limit, p.tick, false); p.blind {
+			m = sharedKey{NewVersions(p.tick), &p.limit, map[int]weir.Limit{}}
+		}
 		p.models[key] = m
 		// permits are stored since the first contact of the key or of the limiter
 		if anyPart(p.limit, isBursty) {
@@ -135,7 +138,7 @@ func (p *pair) call(i int, c call) (got, want string) {
 	}
 	if c.at < p.high {
 		for _, m := range p.models {
-			if m.Clone().Peek(p.high, 0).ResetAfter == 0 {
+			if m.idle(p.high) {
 				return "", ""
 			}
 		}
@@ -143,13 +146,13 @@ func (p *pair) call(i int, c call) (got, want string) {
 	p.high = max(p.high, c.at)
 	p.move(c.at)
 	for _, m := range p.models {
-		if m.Touched() && m.Clone().Peek(p.high, 0).ResetAfter == 0 {
+		if m.Touched() && m.idle(p.high) {
 			p.free = p.high
 		}
 	}
 	// an idle state may be evicted, and then gets nothing back, even after a step back
 	for of, m := range p.made {
-		if p.model(m.key).Clone().Peek(p.high, 0).ResetAfter == 0 {
+		if p.model(m.key).idle(p.high) {
 			delete(p.made, of)
 		}
 	}
@@ -202,6 +205,13 @@ func (p *pair) call(i int, c call) (got, want string) {
 			// what they give back now depends, by one clock unit, on whether an idle state was
 			// evicted
 			clear(p.made)
+		}
+	case doSwitch:
+		if s, ok := p.subject.(Switcher); ok && p.blind && !p.uncountable(c.at) {
+			if err := s.Switch(c.limit); err != nil {
+				return err.Error(), ""
+			}
+			p.limit = c.limit
 		}
 	}
 	return "", ""

@@ -36,6 +36,7 @@ const (
 	doJoin
 	doLeave
 	doSet
+	doSwitch
 )
 
 // shorten removes calls and reduces costs while the results still differ.
@@ -93,6 +94,8 @@ func (w walk) script(tick time.Duration) string {
 			fmt.Fprintf(&b, "leave the one of line %d\n", c.of)
 		case doSet:
 			fmt.Fprintf(&b, "set %T%+v\n", c.limit, c.limit)
+		case doSwitch:
+			fmt.Fprintf(&b, "a caller of %T%+v\n", c.limit, c.limit)
 		}
 	}
 	return b.String()

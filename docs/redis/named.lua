@@ -9,8 +9,8 @@ local now = clock[1] * 1000000 + clock[2]
 local never, horizon, last = -1, 3155760000000000, 9007199254740991 -- a time that cannot be named; 100 years; the end of the clock
 local floor, min, max = math.floor, math.min, math.max
 local kinds = {}
-local calendars, beyond = {}, {} -- the windows that were sent, by the name of the calendar; times in windows that were not, but are needed
-local prepare, change -- come later; the second one only in the script that knows all limits
+local calendars, beyond, unknown = {}, {}, {} -- the windows that were sent, by the name of the calendar; times in windows that were not, but are needed; names of calendars that were not
+local prepare, change, versions -- come later; the last two only in the script that knows all limits
 
 -- numbers reports whether all elements are numbers that are not below a bound.
 local function numbers(S, least)
@@ -962,7 +962,7 @@ end
 -- framecount returns the count, and how long until its window. For a limit that no caller uses any
 -- more, the caller does not send the calendar: then the stored end counts.
 local function framecount(P, S, t)
-  if P.length or P.windows then
+  if P.length or P.windows and #P.windows > 0 then
     local _, count, wait = frameat(P, S, t)
     return count, wait
   end
@@ -1854,12 +1854,7 @@ kinds[1].convert = function(P, S, Q)
   end
   u, r = frompair(Q, scaled(tickpair(P, u, r), P.p, Q.p))
   local next = advance(Q, now, 0, u, r)
-  if S[3] then
-    local total = bigadd(bigmul(bigmul(big(S[3]), big(span52)), big(P.n)), tickpair(P, S[4], S[5]))
-    local units, rest = bigdiv(scaled(total, P.p, Q.p), big(Q.n))
-    local high, low = bigdiv(units, big(span52))
-    next[3], next[4], next[5] = small(high), small(low), small(rest)
-  end
+  next[3], next[4], next[5] = (S[3] or 0) + 1, 0, 0 -- what was charged before cannot be given back: it may have come back at the other rate
   return next
 end
 
@@ -2005,6 +2000,263 @@ change = function(P, S, Q)
   end
   return next
 end
+-- Two versions of a limit that are in use at once, as during a rolling deploy: a key has a state for
+-- each. The caller's own version decides, and what it admits is charged to the other one too. See
+-- docs/guarantees.md, "Two versions at once", and weirtest.Versions, which is the model of this.
+--
+-- An entry e then has e.other, the state of the other version: {def, S, used, ends, P}. used is when
+-- a version last admitted, or began, and ends is from when on it may be dropped, as what it admitted
+-- has come back. Those of the entry's own state are e.used and e.ends.
+local versionrest = 60000000 -- while both versions were used within this time, a third one replaces neither
+
+-- capacityof is what a limit holds, at least 1.
+local function capacityof(P)
+  return max(P.size or P.limit or P.free and last or narrow(wideover(P.full, P.permit)), 1)
+end
+
+-- filledto is how far a version is filled by what another one admits: one capacity beyond full.
+local function filledto(P)
+  return min(2 * capacityof(P), last)
+end
+
+-- heldby is what is used of a limit that is no All, also beyond its capacity.
+local function heldby(P, S, t)
+  if not S then
+    return 0
+  elseif P.K == kinds[4] then
+    local _, current, previous, into = counts(P, S, t)
+    return plus(current, covered(P, previous, into))
+  end
+  return P.K.spent(P, S, t)
+end
+
+-- lacks adds the names of calendars that a limit goes by and that the caller has not sent.
+local function lacks(P, names)
+  for _, part in ipairs(P.parts or {P}) do
+    if part.K == kinds[3] and not part.length and not part.windows then
+      if type(part[5]) == 'string' and string.find(part[5], '^%a[%w:_/+-]*$') then
+        names[#names + 1] = part[5]
+      else
+        part.windows = {} -- the name of no calendar
+      end
+    end
+  end
+end
+
+-- lost reports whether a limit goes by a calendar that the caller cannot know: one of a time zone
+-- that it lacks, or of a state that another program wrote.
+local function lost(P)
+  for _, part in ipairs(P.parts or {P}) do
+    if part.K == kinds[3] and part.windows and #part.windows == 0 then
+      return true
+    end
+  end
+  return false
+end
+
+-- endof is when a state is idle again.
+local function endof(P, S)
+  if not S then
+    return now
+  elseif P.parts then
+    local latest = now
+    for i, part in ipairs(P.parts) do
+      latest = max(latest, endof(part, S[i] or nil))
+    end
+    return latest
+  end
+  local _, reset = P.K.look(P, S, now)
+  return plus(now, reset)
+end
+
+-- fill charges a limit for what another version admitted. It returns the state, what was charged, and
+-- a ticket; of an All, lists of both.
+local function fill(P, S, cost)
+  if P.parts then
+    local next, amounts, tickets = {}, {}, {}
+    for i, part in ipairs(P.parts) do
+      local state, amount, ticket = fill(part, S and S[i] or nil, cost)
+      next[i], amounts[i], tickets[i] = state or false, amount, ticket or false
+    end
+    return next, amounts, tickets
+  end
+  local amount = min(cost, filledto(P) - heldby(P, S, now))
+  if amount <= 0 then
+    return S, 0, nil
+  end
+  local next, ticket = P.K.book(P, S, now, now, amount)
+  return next, amount, ticket
+end
+
+-- giveback gives back what was charged by fill beyond the actual cost.
+local function giveback(P, S, amounts, tickets, actual)
+  if type(amounts) == 'table' then
+    local next = {}
+    for i, part in ipairs(P.parts) do
+      next[i] = S[i] and tickets[i] and giveback(part, S[i], amounts[i], tickets[i], actual) or S[i]
+    end
+    return next
+  elseif amounts <= actual or type(tickets) ~= 'table' then
+    return S
+  end
+  return P.K.refund(P, S, now, tickets, amounts - actual)
+end
+
+-- sharesstate reports whether one state serves two limits: a change from one to the other and back
+-- creates nothing, and loses less than 1/32 of what each charge takes.
+local function sharesstate(P, Q)
+  if P.def == Q.def then
+    return true
+  elseif P[2] ~= Q[2] or P.name ~= Q.name and P[2] ~= 1 then
+    return false
+  elseif P.parts then
+    if #P.parts ~= #Q.parts then
+      return false
+    end
+    for j, i in ipairs(match(P.parts, Q.parts)) do
+      if P.parts[i].name ~= Q.parts[j].name or not sharesstate(P.parts[i], Q.parts[j]) then
+        return false
+      end
+    end
+    return true
+  elseif P[2] == 1 then
+    return not P.owing and not Q.owing and (P.n == Q.n and P.p == Q.p or P.p >= 64 and Q.p >= 64)
+  elseif P[2] == 2 then
+    return P.every == Q.every
+  elseif P[2] == 3 then
+    return P[3] == Q[3] and P[5] == Q[5]
+  elseif P[2] == 4 then
+    return P.window == Q.window
+  elseif P[2] == 5 then
+    return P.width == Q.width and P.slots == Q.slots
+  elseif P[2] == 6 then
+    return P.window == Q.window and (P.most == Q.most or P.most >= P.limit and Q.most >= Q.limit)
+  end
+  return false
+end
+
+-- sooner reports whether a state that two limits share comes back faster under the second one. A
+-- refused caller is told so, and the state has to do so.
+local function sooner(P, Q)
+  if P.parts then
+    for j, i in ipairs(match(P.parts, Q.parts)) do
+      if sooner(P.parts[i], Q.parts[j]) then
+        return true
+      end
+    end
+    return false
+  elseif P[2] == 1 then
+    return bigcompare(bigmul(big(Q.p), big(P.n)), bigmul(big(P.p), big(Q.n))) < 0
+  end
+  return P[2] == 2 and Q.refill > P.refill
+end
+
+-- takeover is what a version begins with that takes over what another one has used: at most one
+-- capacity beyond full.
+local function takeover(P, S, Q)
+  local function lowered(part, state)
+    if not state or heldby(part, state, now) <= filledto(part) then
+      return state
+    end
+    return (part.K.book(part, part.K.contact(part), now, now, filledto(part)))
+  end
+  local next = change(P, S, Q)
+  if Q.parts and next then
+    local all = {}
+    for i, part in ipairs(Q.parts) do
+      all[i] = lowered(part, next[i] or nil) or false
+    end
+    return all
+  end
+  return lowered(Q, next)
+end
+
+local function eldest(list)
+  return list[1].used < list[2].used and 1 or 2
+end
+
+-- own makes the caller's version the entry's own. It sets e.begun where that has just begun, or was
+-- converted; e.stored where that is to be stored even if the call is refused; and e.both, the
+-- versions that decide instead, where the caller's has no state.
+local function own(e, P, ready)
+  local list = {e.S and {def = e.def, S = e.S, used = e.used, ends = e.ends, P = e.P} or e.other, e.S and e.other}
+  for _, v in ipairs(list) do
+    if not v.P then
+      ready(v)
+    end
+  end
+  local names = {}
+  for _, v in ipairs(list) do
+    lacks(v.P, names)
+  end
+  if #names > 0 then -- another version goes by a calendar that this caller does not know
+    for _, name in ipairs(names) do
+      unknown[#unknown + 1] = name
+    end
+    beyond[#beyond + 1] = now
+    error(beyond)
+  end
+  if #list == 2 then
+    local left = {}
+    for _, v in ipairs(list) do
+      if v.def == P.def or v.ends > now and not lost(v.P) then
+        left[#left + 1] = v
+      end
+    end
+    list = #left > 0 and left or {list[3 - eldest(list)]}
+  end
+  e.begun, e.stored, e.both = false, false, nil
+  local function first(i, S)
+    local v = list[i]
+    e.def, e.S, e.P, e.used, e.ends, e.other = P.def, S, P, v.used, v.ends, list[3 - i]
+  end
+  for i, v in ipairs(list) do
+    if v.def == P.def then
+      return first(i, v.S)
+    end
+  end
+  for i, v in ipairs(list) do
+    if sharesstate(v.P, P) then -- never lost, as the caller has the same calendar
+      e.begun, e.stored = true, sooner(v.P, P)
+      return first(i, change(v.P, v.S, P))
+    end
+  end
+  local from, stays = list[1], list[1]
+  if #list == 1 then
+    from.used, from.ends = now, lost(from.P) and now or endof(from.P, from.S)
+    if from.ends <= now then
+      stays = nil
+    end
+  else
+    local old = eldest(list)
+    from, stays = list[old], list[3 - old]
+    if from.used > now - versionrest then
+      e.both = list
+      return
+    end
+  end
+  e.begun, e.stored = true, true
+  e.def, e.S, e.P, e.other = P.def, takeover(from.P, from.S, P), P, stays
+  e.used, e.ends = now, endof(P, e.S)
+end
+
+versions = {
+  own = own,
+  fill = fill,
+  giveback = giveback,
+  endof = endof,
+
+  -- retry is how long until a third version may take the place of one of two.
+  retry = function(both)
+    return max(both[eldest(both)].used + versionrest - now, 1)
+  end,
+
+  -- joint is two versions as one limit, for which both decide.
+  joint = function(both)
+    local P, Q = both[1].P, both[2].P
+    return {K = kinds[8], parts = {P, Q}, largest = min(P.largest, Q.largest), def = P.def}
+  end,
+}
 local function decide(KEYS, ARGV)
 -- The argument is one value: version, expiry of the call (0 for none), grace in ms, whether KEYS[1]
 -- is a nonce, limits, and charges one after another: operation, limit, cost, group, within (-1: any
@@ -2032,6 +2284,7 @@ if asked[7] then
   end
 end
 local prepared, entries = {}, {}
+local which = 0 -- the limit of the charge
 local wrong = {} -- an algorithm that this script lacks: the caller repeats the call with all algorithms
 
 -- whole reports whether all numbers of a value are whole and below 2^53, as these scripts write
@@ -2070,6 +2323,11 @@ prepare = function(def)
   return P
 end
 
+-- twoversions marks a value with the states of two versions of a limit: the list after it has the
+-- limit, the state, used and ends of each (see versions.lua). It reads as a limit of a later format,
+-- so that scripts that do not know it leave the key alone.
+local twoversions = '\146\002\000'
+
 -- entry is what is known of a key: the state, and the limit under which it was stored.
 local function entry(key)
   local e = entries[key]
@@ -2084,36 +2342,71 @@ local function entry(key)
   elseif raw then
     local ok, def, S = pcall(cmsgpack.unpack, raw)
     if ok and type(def) == 'string' and type(S) == 'table' and whole(S) then
-      e.def, e.S = def, S
-    else
+      if def ~= twoversions then
+        e.def, e.S = def, S
+      elseif #S == 8 and type(S[2]) == 'table' and type(S[6]) == 'table' and numbers({S[3], S[4], S[7], S[8]}, 0) then
+        e.def, e.S, e.used, e.ends = S[1], S[2], S[3], S[4]
+        e.other = {def = S[5], S = S[6], used = S[7], ends = S[8]}
+      end
+    end
+    if not e.S then
       e.err = 'WEIRSTATE the key holds something that is no state of a limit'
     end
   end
   return e
 end
 
+-- ready prepares the limit of a stored state, and checks that the state can be one.
+local function ready(v)
+  local P = prepare(v.def)
+  if P.K.sound and not P.K.sound(P, v.S) then
+    error('WEIRSTATE the key holds a state that cannot be', 0)
+  end
+  v.P = P
+end
+
+-- restore makes an entry what it was.
+local function restore(e, S, def, P, other, used, ends, dirty)
+  e.S, e.def, e.P, e.other, e.used, e.ends, e.dirty = S, def, P, other, used, ends, dirty
+end
+
 -- current is a key's state under the limit of the call; nil if nothing is known of the key.
 local function current(e, P)
   if e.S and not e.P then
-    e.P = prepare(e.def)
-    local sound = e.P.K.sound
-    if sound and not sound(e.P, e.S) then
-      e.P = nil
-      error('WEIRSTATE the key holds a state that cannot be', 0)
-    end
+    ready(e)
   end
-  if e.S and e.def ~= P.def then
-    if not change then
+  if e.other or e.S and e.def ~= P.def then
+    if not versions then
       error(wrong)
     end
-    local S = change(e.P, e.S, P)
-    e.S, e.def, e.P, e.dirty = S, P.def, P, true
+    versions.own(e, P, ready)
   end
   return e.S
 end
 
 local function put(e, P, S)
   e.S, e.def, e.P, e.dirty = S, P.def, P, true
+end
+
+-- charged stores the state after a charge that the caller's version admitted, and charges the other
+-- version too. It returns what a receipt says of that.
+local function charged(e, P, S, cost)
+  put(e, P, S)
+  local other = e.other
+  if not other then
+    return
+  end
+  local next, amounts, tickets = versions.fill(other.P, other.S, cost)
+  e.other = {def = other.def, S = next, used = other.used, ends = other.ends, P = other.P}
+  e.used, e.ends = now, versions.endof(P, S)
+  return other.def, amounts, tickets
+end
+
+-- putboth stores the states of two versions that both decided.
+local function putboth(e, S)
+  local v, w = e.both[1], e.both[2]
+  e.def, e.S, e.P, e.used, e.ends, e.dirty = v.def, S[1], v.P, v.used, v.ends, true
+  e.other = {def = w.def, S = S[2], used = w.used, ends = w.ends, P = w.P}
 end
 
 local said, n = {now}, 1 -- the answer: for each charge the wait (0 for yes, -1 for never), what remains, the reset, and more as asked
@@ -2132,63 +2425,108 @@ local function also(v)
   said[n] = v
 end
 
-local function receipt(P, cost, ticket)
+-- receipt identifies a charge: the limit and its ticket, and those of another version.
+local function receipt(P, cost, ticket, def, amounts, tickets)
+  if def then
+    return cmsgpack.pack(P.def, cost, now, ticket or {}, def, amounts, tickets or false)
+  end
   return cmsgpack.pack(P.def, cost, now, ticket or {})
+end
+
+-- settle replaces the cost of a receipt by the actual one: each version of the limit gets back what
+-- it was charged too much, or is charged the difference.
+local function settle(e, P, paper, cost)
+  local ok, def, before, since, ticket, def2, amounts, tickets = pcall(cmsgpack.unpack, paper)
+  if not ok or type(ticket) ~= 'table' then
+    error('WEIRRECEIPT this is no receipt', 0)
+  end
+  if cost < 0 or cost == before then
+    return
+  elseif cost > before then
+    if def == P.def and not e.both then
+      charged(e, P, P.K.book(P, e.S or P.K.contact(P), now, now, cost - before), cost - before)
+      made = true
+    end
+    return
+  end
+  local function given(v)
+    if not v.S then
+      return v.S
+    elseif v.def == def then
+      return v.P.K.refund(v.P, v.S, now, ticket, before - cost)
+    elseif v.def == def2 then
+      return versions.giveback(v.P, v.S, amounts, tickets, cost)
+    end
+    return v.S
+  end
+  local first, second = e, e.other
+  if e.both then
+    first, second = e.both[1], e.both[2]
+  end
+  local S, T = given(first), second and given(second)
+  if S == first.S and (not second or T == second.S) or e.begun ~= nil and cmsgpack.pack(S, T) == cmsgpack.pack(first.S, second and second.S) then
+    return
+  end
+  made = true
+  if e.both then
+    return putboth(e, {S, T})
+  end
+  put(e, P, S)
+  if second then
+    e.other = {def = second.def, S = T, used = second.used, ends = second.ends, P = second.P}
+  end
 end
 
 -- ask carries out one charge, and returns whether it was admitted.
 local function ask(op, P, e, cost, wait, paper)
-  local K = P.K
   local S = current(e, P)
   if op == 6 then -- reset
     if e.S then
-      e.S, e.dirty = nil, true
+      e.S, e.other, e.both, e.dirty = nil, nil, nil, true
       made = true
     end
     op, cost = 1, 0
     S = nil
-  elseif op == 3 then -- settle
-    local ok, def, charged, since, ticket = pcall(cmsgpack.unpack, paper)
-    if not ok or type(ticket) ~= 'table' then
-      error('WEIRRECEIPT this is no receipt', 0)
-    end
-    if def == P.def and cost >= 0 and cost ~= charged then
-      if cost > charged then
-        S = K.book(P, S or K.contact(P), now, now, cost - charged)
-        put(e, P, S)
-        made = true
-      elseif S then
-        local given = K.refund(P, S, now, ticket, charged - cost)
-        if given ~= S then
-          S = given
-          put(e, P, S)
-          made = true
-        end
-      end
+  elseif op == 3 then
+    settle(e, P, paper, cost)
+    S = e.S
+    op, cost = 1, 0
+  elseif op == 5 then
+    if e.begun and S then
+      put(e, P, S)
     end
     op, cost = 1, 0
   end
+  local Q = P -- what decides
+  if e.both then
+    Q, S = versions.joint(e.both), {e.both[1].S, e.both[2].S}
+  end
+  local K = Q.K
   if op == 0 or op == 2 then
-    if not S and cost > 0 and cost <= P.largest then
-      S = K.contact(P)
+    if not S and cost > 0 and cost <= Q.largest then
+      S = K.contact(Q)
       if S then -- the limit does not start full: without a stored state, each retry would start again
-        put(e, P, S)
+        put(e, Q, S)
       end
     end
   end
-  local seen = S or K.contact(P)
+  local seen = S or K.contact(Q)
   local admitted, retry, delay, ticket, taken = true, 0, 0, nil, 0
+  local def2, amounts, tickets
   if op == 4 then -- take some
-    cost = min(cost, (K.look(P, seen, now)), P.largest)
+    cost = min(cost, (K.look(Q, seen, now)), Q.largest)
     admitted = cost > 0
     if not admitted then
       cost = 1
     end
   end
-  if cost < 0 or cost > P.largest then
+  if e.stored and op ~= 1 and S and cost > 0 and cost <= P.largest then -- a version begins, as at a first contact
+    put(e, P, S)
+  end
+  if cost < 0 or cost > Q.largest then
     admitted, retry = false, never
   elseif cost > 0 then
-    local w, room = K.plan(P, seen, now, cost)
+    local w, room = K.plan(Q, seen, now, cost)
     if op == 2 then
       if not K.books then
         wait = 0
@@ -2210,29 +2548,35 @@ local function ask(op, P, e, cost, wait, paper)
         retry = max(w, room)
       end
     end
-    if admitted and op ~= 1 and op ~= 5 then
-      S, ticket = K.book(P, S, now, min(now + delay, last), cost)
-      put(e, P, S)
+    if admitted and op ~= 1 then
+      S, ticket = K.book(Q, S, now, min(now + delay, last), cost)
       seen, taken, made = S, cost, true
+      if e.both then
+        putboth(e, S)
+        ticket, def2, amounts, tickets = ticket[1], e.other.def, cost, ticket[2]
+      else
+        def2, amounts, tickets = charged(e, P, S, cost)
+      end
     end
   end
   if admitted then
     retry = 0
+  elseif e.both and retry == never and cost > 0 and cost <= P.largest then
+    retry = versions.retry(e.both)
   end
-  local remaining, reset = K.look(P, seen, now)
-  e.reset = reset
+  local remaining, reset = K.look(Q, seen, now)
   say(retry, remaining, reset)
-  if K.sign then
-    also(K.sign(P, seen, now, cost, admitted))
+  if P.K.sign then
+    also(e.both and 0 or K.sign(P, seen, now, cost, admitted))
   end
   if op == 2 then
     also(admitted and delay or 0)
-    also(admitted and receipt(P, cost, ticket) or '')
+    also(admitted and receipt(Q, cost, ticket, def2, amounts, tickets) or '')
   elseif op == 4 then
     also(taken)
-    also(ticket and receipt(P, cost, ticket) or '')
+    also(ticket and receipt(Q, cost, ticket, def2, amounts, tickets) or '')
   elseif op == 0 and wait == 1 then -- a receipt is wanted
-    also(ticket and receipt(P, cost, ticket) or '')
+    also(ticket and receipt(Q, cost, ticket, def2, amounts, tickets) or '')
   end
   return admitted
 end
@@ -2245,21 +2589,32 @@ local function attempt(i, key)
     also('WEIRLATE')
     return false
   end
+  which = charges[c + 2]
   local e = entry(key)
   local from, P = n, prepare(limits[charges[c + 2]])
   if e.err then
     also(e.err)
     return false
   end
-  local before, def, old, dirty, had = e.S, e.def, e.P, e.dirty, made
+  local S, def, old, other, used, ends, dirty, had = e.S, e.def, e.P, e.other, e.used, e.ends, e.dirty, made
+  e.dirty = nil
   local ok, result = pcall(ask, charges[c + 1], P, e, charges[c + 3], charges[c + 5], charges[c + 6])
   if ok then
+    if e.begun ~= nil then
+      if not e.dirty then -- a refusal leaves no trace, not even a converted state
+        restore(e, S, def, old, other, used, ends)
+      end
+      e.both, e.begun, e.stored = nil, nil, nil
+    end
+    e.dirty = e.dirty or dirty
     return result
   end
   if result == wrong then
     error(wrong)
   end
-  e.S, e.def, e.P, e.dirty, made = before, def, old, dirty, had
+  restore(e, S, def, old, other, used, ends, dirty)
+  e.both, e.begun, e.stored = nil, nil, nil
+  made = had
   for j = from + 1, n do
     said[j] = nil
   end
@@ -2275,7 +2630,7 @@ local function together(i, j)
   for k = i, j do
     local e = entry(KEYS[first + k])
     if not saved[e] then
-      saved[e] = {e.S, e.def, e.dirty, e.P}
+      saved[e] = {e.S or false, e.def, e.P, e.other, e.used, e.ends, e.dirty}
     end
   end
   for k = i, j do
@@ -2289,7 +2644,7 @@ local function together(i, j)
     return
   end
   for e, was in pairs(saved) do
-    e.S, e.def, e.dirty, e.P = was[1], was[2], was[3], was[4]
+    restore(e, was[1] or nil, was[2], was[3], was[4], was[5], was[6], was[7])
   end
   made = had
   for k = from + 1, n do
@@ -2314,19 +2669,33 @@ end
 
 -- write stores a state until it is idle, and removes an idle one.
 local function write(key, e)
+  local other = e.other
+  if other and (other.ends <= now or not e.S) then
+    if not e.S then
+      restore(e, other.S, other.def, other.P)
+    end
+    other = nil
+  end
   if not e.S then
     redis.call('DEL', key)
     return
   end
-  local _, reset = e.P.K.look(e.P, e.S, now)
+  local reset, value, _
+  if other then
+    reset = max(versions.endof(e.P, e.S), other.ends) - now
+    value = cmsgpack.pack(twoversions, {e.def, e.S, e.used, e.ends, other.def, other.S, other.used, other.ends})
+  else
+    _, reset = e.P.K.look(e.P, e.S, now)
+    value = cmsgpack.pack(e.def, e.S)
+  end
   local ttl = math.ceil(reset / 1000) + grace
-  if e.P.keeps then
+  if e.P.keeps or other and other.P.keeps then
     ttl = ttl + 86400000 -- it never becomes idle: it is reset after a day without calls
   elseif reset == 0 then
     redis.call('DEL', key)
     return
   end
-  redis.call('SET', key, cmsgpack.pack(e.def, e.S), 'PX', string.format('%.0f', ttl))
+  redis.call('SET', key, value, 'PX', string.format('%.0f', ttl))
 end
 
 local function run()
@@ -2350,13 +2719,16 @@ end
 local ok, problem = pcall(run)
 if not ok then
   if problem == wrong then
-    return redis.error_reply('WEIRFULL a state of another kind of limit is to be carried over')
+    return redis.error_reply('WEIRFULL ' .. which .. ' the key holds a state of another version of this limit')
   end
   return redis.error_reply('WEIRSCRIPT ' .. tostring(problem))
 end
 if #beyond > 0 then
   for i, t in ipairs(beyond) do
     beyond[i] = string.format('%.0f', t)
+  end
+  for _, name in ipairs(unknown) do
+    beyond[#beyond + 1] = name
   end
   return redis.error_reply('WEIRCALENDAR ' .. string.format('%.0f', now) .. ' ' .. table.concat(beyond, ' '))
 end
@@ -2380,6 +2752,7 @@ local function named()
 --   :client:NAME  what that client has used
 --   :nonce:ANY    the reply to a call that may be repeated
 -- ARGV is the operation and its arguments. After a first word pack, the reply is in MessagePack.
+versionrest = 0 -- all callers have the same definition: a new one is in force at once
 local packed = ARGV[1] == 'pack'
 local args = {}
 for i = packed and 2 or 1, #ARGV do
@@ -2719,8 +3092,14 @@ local function other(name)
   local function charged(d, at)
     local P, raw, S = prepare(d.def), redis.call('GET', at), nil
     if raw then
-      local _, kept = cmsgpack.unpack(raw)
-      S = kept
+      local def, kept = cmsgpack.unpack(raw)
+      if type(kept[2]) == 'table' and (kept[1] == d.def or kept[5] == d.def) then -- of two versions
+        S = kept[kept[1] == d.def and 2 or 6]
+      elseif type(kept[2]) == 'table' and type(kept[1]) == 'string' then
+        S = change(prepare(kept[1]), kept[2], P)
+      else
+        S = def == d.def and kept or change(prepare(def), kept, P)
+      end
     end
     S = S or P.K.contact(P)
     return S and P.K.spent(P, S, now) or 0

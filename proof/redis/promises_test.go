@@ -48,7 +48,7 @@ type promises struct {
 	limit     weir.Limit
 	clock     *weirtest.Clock
 	subject   *subject
-	model     *weirtest.Model
+	model     *weirtest.Versions
 	made      []promise
 	told      strings.Builder
 	now       int64
@@ -60,7 +60,7 @@ type promises struct {
 // promises makes a walk, and tells of it where the two sides part.
 func (w *world) promises(r *rand.Rand) string {
 	l := few(r)
-	p := &promises{r: r, limit: l, clock: new(weirtest.Clock), model: weirtest.NewBlindModel(l, time.Microsecond), now: 1_000_000}
+	p := &promises{r: r, limit: l, clock: new(weirtest.Clock), model: weirtest.NewVersions(time.Microsecond), now: 1_000_000}
 	opened, err := w.open(l, p.clock)
 	if err != nil {
 		return err.Error()
@@ -71,7 +71,7 @@ func (w *world) promises(r *rand.Rand) string {
 	for p.told.Len() < 8000 && p.got == p.want {
 		p.high = max(p.high, p.now)
 		p.clock.Set(p.now * 1000)
-		if p.model.Clone().Peek(p.high, 0).ResetAfter == 0 {
+		if p.model.Idle(p.high) {
 			p.made, p.free = nil, p.high
 		}
 		switch n := r.IntN(80); {
@@ -97,7 +97,7 @@ func (p *promises) reserve() {
 	cost, within := 1+p.r.Int64N(2), []int64{-1, -1, -1, 1, 100}[p.r.IntN(5)]
 	fmt.Fprintf(&p.told, "at %d reserve %d within %d (%d)\n", p.now, cost, within, len(p.made))
 	reserved, _ := p.subject.Reserve("k", cost, time.Duration(within)*time.Microsecond)
-	id, delay, d := p.model.Reserve(p.now, cost, within)
+	id, delay, d := p.model.Reserve(p.limit, p.now, cost, within)
 	if d.Allowed {
 		p.made = append(p.made, promise{reserved, id, cost})
 	}
@@ -112,7 +112,7 @@ func (p *promises) settle() {
 	actual := []int64{0, 0, 0, 0, 1, m.cost + 1}[p.r.IntN(6)]
 	fmt.Fprintf(&p.told, "at %d settle (%d) for %d\n", p.now, i, actual)
 	m.Settle(actual)
-	p.model.Settle(p.now, m.model, actual)
+	p.model.Settle(p.limit, p.now, m.model, actual)
 	p.made = append(p.made[:i:i], p.made[i+1:]...)
 	p.peek()
 }
@@ -128,15 +128,15 @@ func (p *promises) set() {
 		p.got = err.Error()
 		return
 	}
-	p.model.SetLimit(p.now, next)
-	p.made = nil
+	p.model.Carry(next, p.now)
+	p.made, p.limit = nil, next
 	p.peek()
 }
 
 func (p *promises) peek() {
 	cost := 1 + p.r.Int64N(3)
 	fmt.Fprintf(&p.told, "at %d peek %d\n", p.now, cost)
-	p.got, p.want = said(p.subject.Peek("k", cost), 0), said(p.model.Peek(p.now, cost), 0)
+	p.got, p.want = said(p.subject.Peek("k", cost), 0), said(p.model.Peek(p.limit, p.now, cost), 0)
 }
 
 func said(d weir.Decision, delay time.Duration) string {

@@ -106,6 +106,12 @@ func (s *subject) SetLimit(l weir.Limit) error {
 	return nil
 }
 
+// Switch makes the following calls those of a process with another version of the limit.
+func (s *subject) Switch(l weir.Limit) error {
+	s.limit = l
+	return s.shared.SetLimit(l)
+}
+
 // Close lets go of all that the server keeps: a walk's keys expire by a clock that may be years ahead.
 func (s *subject) Close() error {
 	err := s.client.Do(context.Background(), s.client.B().Flushall().Build()).Error()

@@ -35,12 +35,7 @@ kinds[1].convert = function(P, S, Q)
   end
   u, r = frompair(Q, scaled(tickpair(P, u, r), P.p, Q.p))
   local next = advance(Q, now, 0, u, r)
-  if S[3] then
-    local total = bigadd(bigmul(bigmul(big(S[3]), big(span52)), big(P.n)), tickpair(P, S[4], S[5]))
-    local units, rest = bigdiv(scaled(total, P.p, Q.p), big(Q.n))
-    local high, low = bigdiv(units, big(span52))
-    next[3], next[4], next[5] = small(high), small(low), small(rest)
-  end
+  next[3], next[4], next[5] = (S[3] or 0) + 1, 0, 0 -- what was charged before cannot be given back: it may have come back at the other rate
   return next
 end
 

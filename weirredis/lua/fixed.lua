@@ -66,7 +66,7 @@ end
 -- framecount returns the count, and how long until its window. For a limit that no caller uses any
 -- more, the caller does not send the calendar: then the stored end counts.
 local function framecount(P, S, t)
-  if P.length or P.windows then
+  if P.length or P.windows and #P.windows > 0 then
     local _, count, wait = frameat(P, S, t)
     return count, wait
   end

@@ -24,6 +24,7 @@ if asked[7] then
   end
 end
 local prepared, entries = {}, {}
+local which = 0 -- the limit of the charge
 local wrong = {} -- an algorithm that this script lacks: the caller repeats the call with all algorithms
 
 -- whole reports whether all numbers of a value are whole and below 2^53, as these scripts write
@@ -62,6 +63,11 @@ prepare = function(def)
   return P
 end
 
+-- twoversions marks a value with the states of two versions of a limit: the list after it has the
+-- limit, the state, used and ends of each (see versions.lua). It reads as a limit of a later format,
+-- so that scripts that do not know it leave the key alone.
+local twoversions = '\146\002\000'
+
 -- entry is what is known of a key: the state, and the limit under which it was stored.
 local function entry(key)
   local e = entries[key]
@@ -76,36 +82,71 @@ local function entry(key)
   elseif raw then
     local ok, def, S = pcall(cmsgpack.unpack, raw)
     if ok and type(def) == 'string' and type(S) == 'table' and whole(S) then
-      e.def, e.S = def, S
-    else
+      if def ~= twoversions then
+        e.def, e.S = def, S
+      elseif #S == 8 and type(S[2]) == 'table' and type(S[6]) == 'table' and numbers({S[3], S[4], S[7], S[8]}, 0) then
+        e.def, e.S, e.used, e.ends = S[1], S[2], S[3], S[4]
+        e.other = {def = S[5], S = S[6], used = S[7], ends = S[8]}
+      end
+    end
+    if not e.S then
       e.err = 'WEIRSTATE the key holds something that is no state of a limit'
     end
   end
   return e
 end
 
+-- ready prepares the limit of a stored state, and checks that the state can be one.
+local function ready(v)
+  local P = prepare(v.def)
+  if P.K.sound and not P.K.sound(P, v.S) then
+    error('WEIRSTATE the key holds a state that cannot be', 0)
+  end
+  v.P = P
+end
+
+-- restore makes an entry what it was.
+local function restore(e, S, def, P, other, used, ends, dirty)
+  e.S, e.def, e.P, e.other, e.used, e.ends, e.dirty = S, def, P, other, used, ends, dirty
+end
+
 -- current is a key's state under the limit of the call; nil if nothing is known of the key.
 local function current(e, P)
   if e.S and not e.P then
-    e.P = prepare(e.def)
-    local sound = e.P.K.sound
-    if sound and not sound(e.P, e.S) then
-      e.P = nil
-      error('WEIRSTATE the key holds a state that cannot be', 0)
-    end
+    ready(e)
   end
-  if e.S and e.def ~= P.def then
-    if not change then
+  if e.other or e.S and e.def ~= P.def then
+    if not versions then
       error(wrong)
     end
-    local S = change(e.P, e.S, P)
-    e.S, e.def, e.P, e.dirty = S, P.def, P, true
+    versions.own(e, P, ready)
   end
   return e.S
 end
 
 local function put(e, P, S)
   e.S, e.def, e.P, e.dirty = S, P.def, P, true
+end
+
+-- charged stores the state after a charge that the caller's version admitted, and charges the other
+-- version too. It returns what a receipt says of that.
+local function charged(e, P, S, cost)
+  put(e, P, S)
+  local other = e.other
+  if not other then
+    return
+  end
+  local next, amounts, tickets = versions.fill(other.P, other.S, cost)
+  e.other = {def = other.def, S = next, used = other.used, ends = other.ends, P = other.P}
+  e.used, e.ends = now, versions.endof(P, S)
+  return other.def, amounts, tickets
+end
+
+-- putboth stores the states of two versions that both decided.
+local function putboth(e, S)
+  local v, w = e.both[1], e.both[2]
+  e.def, e.S, e.P, e.used, e.ends, e.dirty = v.def, S[1], v.P, v.used, v.ends, true
+  e.other = {def = w.def, S = S[2], used = w.used, ends = w.ends, P = w.P}
 end
 
 local said, n = {now}, 1 -- the answer: for each charge the wait (0 for yes, -1 for never), what remains, the reset, and more as asked
@@ -124,63 +165,108 @@ local function also(v)
   said[n] = v
 end
 
-local function receipt(P, cost, ticket)
+-- receipt identifies a charge: the limit and its ticket, and those of another version.
+local function receipt(P, cost, ticket, def, amounts, tickets)
+  if def then
+    return cmsgpack.pack(P.def, cost, now, ticket or {}, def, amounts, tickets or false)
+  end
   return cmsgpack.pack(P.def, cost, now, ticket or {})
+end
+
+-- settle replaces the cost of a receipt by the actual one: each version of the limit gets back what
+-- it was charged too much, or is charged the difference.
+local function settle(e, P, paper, cost)
+  local ok, def, before, since, ticket, def2, amounts, tickets = pcall(cmsgpack.unpack, paper)
+  if not ok or type(ticket) ~= 'table' then
+    error('WEIRRECEIPT this is no receipt', 0)
+  end
+  if cost < 0 or cost == before then
+    return
+  elseif cost > before then
+    if def == P.def and not e.both then
+      charged(e, P, P.K.book(P, e.S or P.K.contact(P), now, now, cost - before), cost - before)
+      made = true
+    end
+    return
+  end
+  local function given(v)
+    if not v.S then
+      return v.S
+    elseif v.def == def then
+      return v.P.K.refund(v.P, v.S, now, ticket, before - cost)
+    elseif v.def == def2 then
+      return versions.giveback(v.P, v.S, amounts, tickets, cost)
+    end
+    return v.S
+  end
+  local first, second = e, e.other
+  if e.both then
+    first, second = e.both[1], e.both[2]
+  end
+  local S, T = given(first), second and given(second)
+  if S == first.S and (not second or T == second.S) or e.begun ~= nil and cmsgpack.pack(S, T) == cmsgpack.pack(first.S, second and second.S) then
+    return
+  end
+  made = true
+  if e.both then
+    return putboth(e, {S, T})
+  end
+  put(e, P, S)
+  if second then
+    e.other = {def = second.def, S = T, used = second.used, ends = second.ends, P = second.P}
+  end
 end
 
 -- ask carries out one charge, and returns whether it was admitted.
 local function ask(op, P, e, cost, wait, paper)
-  local K = P.K
   local S = current(e, P)
   if op == 6 then -- reset
     if e.S then
-      e.S, e.dirty = nil, true
+      e.S, e.other, e.both, e.dirty = nil, nil, nil, true
       made = true
     end
     op, cost = 1, 0
     S = nil
-  elseif op == 3 then -- settle
-    local ok, def, charged, since, ticket = pcall(cmsgpack.unpack, paper)
-    if not ok or type(ticket) ~= 'table' then
-      error('WEIRRECEIPT this is no receipt', 0)
-    end
-    if def == P.def and cost >= 0 and cost ~= charged then
-      if cost > charged then
-        S = K.book(P, S or K.contact(P), now, now, cost - charged)
-        put(e, P, S)
-        made = true
-      elseif S then
-        local given = K.refund(P, S, now, ticket, charged - cost)
-        if given ~= S then
-          S = given
-          put(e, P, S)
-          made = true
-        end
-      end
+  elseif op == 3 then
+    settle(e, P, paper, cost)
+    S = e.S
+    op, cost = 1, 0
+  elseif op == 5 then
+    if e.begun and S then
+      put(e, P, S)
     end
     op, cost = 1, 0
   end
+  local Q = P -- what decides
+  if e.both then
+    Q, S = versions.joint(e.both), {e.both[1].S, e.both[2].S}
+  end
+  local K = Q.K
   if op == 0 or op == 2 then
-    if not S and cost > 0 and cost <= P.largest then
-      S = K.contact(P)
+    if not S and cost > 0 and cost <= Q.largest then
+      S = K.contact(Q)
       if S then -- the limit does not start full: without a stored state, each retry would start again
-        put(e, P, S)
+        put(e, Q, S)
       end
     end
   end
-  local seen = S or K.contact(P)
+  local seen = S or K.contact(Q)
   local admitted, retry, delay, ticket, taken = true, 0, 0, nil, 0
+  local def2, amounts, tickets
   if op == 4 then -- take some
-    cost = min(cost, (K.look(P, seen, now)), P.largest)
+    cost = min(cost, (K.look(Q, seen, now)), Q.largest)
     admitted = cost > 0
     if not admitted then
       cost = 1
     end
   end
-  if cost < 0 or cost > P.largest then
+  if e.stored and op ~= 1 and S and cost > 0 and cost <= P.largest then -- a version begins, as at a first contact
+    put(e, P, S)
+  end
+  if cost < 0 or cost > Q.largest then
     admitted, retry = false, never
   elseif cost > 0 then
-    local w, room = K.plan(P, seen, now, cost)
+    local w, room = K.plan(Q, seen, now, cost)
     if op == 2 then
       if not K.books then
         wait = 0
@@ -202,29 +288,35 @@ local function ask(op, P, e, cost, wait, paper)
         retry = max(w, room)
       end
     end
-    if admitted and op ~= 1 and op ~= 5 then
-      S, ticket = K.book(P, S, now, min(now + delay, last), cost)
-      put(e, P, S)
+    if admitted and op ~= 1 then
+      S, ticket = K.book(Q, S, now, min(now + delay, last), cost)
       seen, taken, made = S, cost, true
+      if e.both then
+        putboth(e, S)
+        ticket, def2, amounts, tickets = ticket[1], e.other.def, cost, ticket[2]
+      else
+        def2, amounts, tickets = charged(e, P, S, cost)
+      end
     end
   end
   if admitted then
     retry = 0
+  elseif e.both and retry == never and cost > 0 and cost <= P.largest then
+    retry = versions.retry(e.both)
   end
-  local remaining, reset = K.look(P, seen, now)
-  e.reset = reset
+  local remaining, reset = K.look(Q, seen, now)
   say(retry, remaining, reset)
-  if K.sign then
-    also(K.sign(P, seen, now, cost, admitted))
+  if P.K.sign then
+    also(e.both and 0 or K.sign(P, seen, now, cost, admitted))
   end
   if op == 2 then
     also(admitted and delay or 0)
-    also(admitted and receipt(P, cost, ticket) or '')
+    also(admitted and receipt(Q, cost, ticket, def2, amounts, tickets) or '')
   elseif op == 4 then
     also(taken)
-    also(ticket and receipt(P, cost, ticket) or '')
+    also(ticket and receipt(Q, cost, ticket, def2, amounts, tickets) or '')
   elseif op == 0 and wait == 1 then -- a receipt is wanted
-    also(ticket and receipt(P, cost, ticket) or '')
+    also(ticket and receipt(Q, cost, ticket, def2, amounts, tickets) or '')
   end
   return admitted
 end
@@ -237,21 +329,32 @@ local function attempt(i, key)
     also('WEIRLATE')
     return false
   end
+  which = charges[c + 2]
   local e = entry(key)
   local from, P = n, prepare(limits[charges[c + 2]])
   if e.err then
     also(e.err)
     return false
   end
-  local before, def, old, dirty, had = e.S, e.def, e.P, e.dirty, made
+  local S, def, old, other, used, ends, dirty, had = e.S, e.def, e.P, e.other, e.used, e.ends, e.dirty, made
+  e.dirty = nil
   local ok, result = pcall(ask, charges[c + 1], P, e, charges[c + 3], charges[c + 5], charges[c + 6])
   if ok then
+    if e.begun ~= nil then
+      if not e.dirty then -- a refusal leaves no trace, not even a converted state
+        restore(e, S, def, old, other, used, ends)
+      end
+      e.both, e.begun, e.stored = nil, nil, nil
+    end
+    e.dirty = e.dirty or dirty
     return result
   end
   if result == wrong then
     error(wrong)
   end
-  e.S, e.def, e.P, e.dirty, made = before, def, old, dirty, had
+  restore(e, S, def, old, other, used, ends, dirty)
+  e.both, e.begun, e.stored = nil, nil, nil
+  made = had
   for j = from + 1, n do
     said[j] = nil
   end
@@ -267,7 +370,7 @@ local function together(i, j)
   for k = i, j do
     local e = entry(KEYS[first + k])
     if not saved[e] then
-      saved[e] = {e.S, e.def, e.dirty, e.P}
+      saved[e] = {e.S or false, e.def, e.P, e.other, e.used, e.ends, e.dirty}
     end
   end
   for k = i, j do
@@ -281,7 +384,7 @@ local function together(i, j)
     return
   end
   for e, was in pairs(saved) do
-    e.S, e.def, e.dirty, e.P = was[1], was[2], was[3], was[4]
+    restore(e, was[1] or nil, was[2], was[3], was[4], was[5], was[6], was[7])
   end
   made = had
   for k = from + 1, n do
@@ -306,19 +409,33 @@ end
 
 -- write stores a state until it is idle, and removes an idle one.
 local function write(key, e)
+  local other = e.other
+  if other and (other.ends <= now or not e.S) then
+    if not e.S then
+      restore(e, other.S, other.def, other.P)
+    end
+    other = nil
+  end
   if not e.S then
     redis.call('DEL', key)
     return
   end
-  local _, reset = e.P.K.look(e.P, e.S, now)
+  local reset, value, _
+  if other then
+    reset = max(versions.endof(e.P, e.S), other.ends) - now
+    value = cmsgpack.pack(twoversions, {e.def, e.S, e.used, e.ends, other.def, other.S, other.used, other.ends})
+  else
+    _, reset = e.P.K.look(e.P, e.S, now)
+    value = cmsgpack.pack(e.def, e.S)
+  end
   local ttl = math.ceil(reset / 1000) + grace
-  if e.P.keeps then
+  if e.P.keeps or other and other.P.keeps then
     ttl = ttl + 86400000 -- it never becomes idle: it is reset after a day without calls
   elseif reset == 0 then
     redis.call('DEL', key)
     return
   end
-  redis.call('SET', key, cmsgpack.pack(e.def, e.S), 'PX', string.format('%.0f', ttl))
+  redis.call('SET', key, value, 'PX', string.format('%.0f', ttl))
 end
 
 local function run()
@@ -342,13 +459,16 @@ end
 local ok, problem = pcall(run)
 if not ok then
   if problem == wrong then
-    return redis.error_reply('WEIRFULL a state of another kind of limit is to be carried over')
+    return redis.error_reply('WEIRFULL ' .. which .. ' the key holds a state of another version of this limit')
   end
   return redis.error_reply('WEIRSCRIPT ' .. tostring(problem))
 end
 if #beyond > 0 then
   for i, t in ipairs(beyond) do
     beyond[i] = string.format('%.0f', t)
+  end
+  for _, name in ipairs(unknown) do
+    beyond[#beyond + 1] = name
   end
   return redis.error_reply('WEIRCALENDAR ' .. string.format('%.0f', now) .. ' ' .. table.concat(beyond, ' '))
 end

@@ -6,6 +6,7 @@
 --   :client:NAME  what that client has used
 --   :nonce:ANY    the reply to a call that may be repeated
 -- ARGV is the operation and its arguments. After a first word pack, the reply is in MessagePack.
+versionrest = 0 -- all callers have the same definition: a new one is in force at once
 local packed = ARGV[1] == 'pack'
 local args = {}
 for i = packed and 2 or 1, #ARGV do
@@ -345,8 +346,14 @@ local function other(name)
   local function charged(d, at)
     local P, raw, S = prepare(d.def), redis.call('GET', at), nil
     if raw then
-      local _, kept = cmsgpack.unpack(raw)
-      S = kept
+      local def, kept = cmsgpack.unpack(raw)
+      if type(kept[2]) == 'table' and (kept[1] == d.def or kept[5] == d.def) then -- of two versions
+        S = kept[kept[1] == d.def and 2 or 6]
+      elseif type(kept[2]) == 'table' and type(kept[1]) == 'string' then
+        S = change(prepare(kept[1]), kept[2], P)
+      else
+        S = def == d.def and kept or change(prepare(def), kept, P)
+      end
     end
     S = S or P.K.contact(P)
     return S and P.K.spent(P, S, now) or 0

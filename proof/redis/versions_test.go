@@ -1,0 +1,215 @@
+package redis
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/proof/servers"
+	"github.com/weirflow/weir/weirredis"
+)
+
+// clockAt puts a time where the scripts of a store with ClockKey "clock" read it.
+func clockAt(t *testing.T, client rueidis.Client, at time.Duration) {
+	t.Helper()
+	us := at.Microseconds()
+	redis(t, client, "HSET", "clock", "s", strconv.FormatInt(us/1e6, 10), "us", strconv.FormatInt(us%1e6, 10))
+}
+
+// fleetOver10ms is nodes with versions of one limit, each of which calls as often as every other
+// one, in steps of 10 ms. It returns how many calls of each were admitted.
+func fleetOver10ms(t *testing.T, client rueidis.Client, prefix string, steps, callsPerStep int, versions ...weir.Limit) (admitted []int) {
+	t.Helper()
+	store := open(t, client, weirredis.Options{Prefix: prefix, ClockKey: "clock", Timeout: patience})
+	admitted = make([]int, len(versions))
+	turn := 0
+	for step := range steps {
+		clockAt(t, client, 1_700_000_000*time.Second+time.Duration(step)*10*time.Millisecond)
+		batch := make([]weir.Charge, callsPerStep)
+		for i := range batch {
+			batch[i] = weir.Charge{Name: "api", Key: "a", Limit: versions[turn%len(versions)], Cost: 1}
+			turn++
+		}
+		out := make([]weir.Decision, len(batch))
+		if err := store.Do(t.Context(), batch, out); err != nil {
+			t.Fatal(err)
+		}
+		for i, d := range out {
+			if d.Allowed {
+				admitted[(turn-len(batch)+i)%len(versions)]++
+			}
+		}
+	}
+	return admitted
+}
+
+// TestTwoVersionsAtOnce is fleets that were once admitted far too much, or starved, while nodes with
+// two or three versions of a limit called one key. Most is the sum of what each version admits by
+// its own bound in that time.
+func TestTwoVersionsAtOnce(t *testing.T) {
+	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	perHour := weir.FixedWindow{Limit: 1000, Window: time.Hour}
+	perMinute := weir.SlidingLog{Limit: 100, Window: time.Minute}
+	for i, c := range []struct {
+		name        string
+		versions    []weir.Limit
+		seconds     int
+		least, most int
+	}{
+		{"36,027 in 12 s", []weir.Limit{perHour, perMinute}, 12, 100, 1000 + 100},
+		{"the other one first", []weir.Limit{perMinute, perHour}, 12, 100, 1000 + 100},
+		{"windows of two lengths: 2,100 in 10 s", []weir.Limit{
+			weir.FixedWindow{Limit: 30, Window: time.Second}, weir.FixedWindow{Limit: 600, Window: time.Minute},
+		}, 10, 285, 330 + 600},
+		{"304 of 3,000 in 10 s", []weir.Limit{
+			weir.TokenBucket{Rate: weir.PerSecond(300), Burst: 300}, weir.SlidingCounter{Limit: 300, Window: time.Second},
+		}, 10, 2850, 2 * 3300},
+		{"three versions", []weir.Limit{perHour, perMinute, weir.SlidingCounter{Limit: 50, Window: 10 * time.Second}}, 12, 50, 1000 + 100 + 110},
+		{"three versions, other order", []weir.Limit{perMinute, weir.SlidingCounter{Limit: 50, Window: 10 * time.Second}, perHour}, 12, 50, 1000 + 100 + 110},
+		{"rates of one bucket", []weir.Limit{
+			weir.TokenBucket{Rate: weir.PerSecond(30), Burst: 30}, weir.TokenBucket{Rate: weir.PerSecond(100), Burst: 100},
+		}, 10, 300, 100 + 1000},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			admitted := fleetOver10ms(t, client, fmt.Sprintf("v%d:", i), c.seconds*100, 20, c.versions...)
+			sum := 0
+			for _, n := range admitted {
+				sum += n
+			}
+			t.Logf("%d admitted, of each version %v", sum, admitted)
+			if sum > c.most || sum < c.least {
+				t.Errorf("%d admitted: from %d to %d may be", sum, c.least, c.most)
+			}
+		})
+	}
+}
+
+// TestTwoVersionsInOneRoundTrip: once a node has met another version, its calls take one round trip
+// again; and when that version is gone, the key is as long as it was, and the short script decides.
+func TestTwoVersionsInOneRoundTrip(t *testing.T) {
+	server := start(t, servers.RedisOptions{})
+	client := connect(t, server.Addr)
+	bucket := weir.Charge{Name: "api", Key: "a", Limit: weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 10}, Cost: 1}
+	log := weir.Charge{Name: "api", Key: "a", Limit: weir.SlidingLog{Limit: 10, Window: time.Second}, Cost: 1}
+	dates := weir.Charge{Name: "api", Key: "b", Limit: weir.FixedWindow{Limit: 100, Align: "day:Europe/Berlin"}, Cost: 1}
+	minutes := weir.Charge{Name: "api", Key: "b", Limit: weir.FixedWindow{Limit: 100, Window: time.Minute}, Cost: 1}
+	clockAt(t, client, 1_700_000_000*time.Second)
+	// Two nodes: neither knows the limit of the other.
+	nodes := []*weirredis.Store{
+		open(t, client, weirredis.Options{ClockKey: "clock", Timeout: patience}),
+		open(t, client, weirredis.Options{ClockKey: "clock", Timeout: patience}),
+	}
+	call := func(node int, c weir.Charge) int {
+		before := commands(t, server)
+		do(t, nodes[node], c)
+		after := commands(t, server)
+		return after["evalsha"] + after["eval"] - before["evalsha"] - before["eval"]
+	}
+	call(0, bucket)
+	alone := redis(t, client, "STRLEN", "weir:{a}:api")
+	call(1, log)
+	call(0, bucket)
+	if a, b := call(0, bucket), call(1, log); a != 1 || b != 1 {
+		t.Errorf("%d and %d round trips", a, b)
+	}
+	call(0, dates)
+	call(1, minutes)
+	call(0, dates)
+	if a, b := call(0, dates), call(1, minutes); a != 1 || b != 1 {
+		t.Errorf("%d and %d round trips beside a calendar", a, b)
+	}
+	clockAt(t, client, 1_700_000_002*time.Second) // what the log admitted has come back
+	call(0, bucket)
+	if length := redis(t, client, "STRLEN", "weir:{a}:api"); length != alone {
+		t.Errorf("the state has %v bytes, and had %v before there was another version", length, alone)
+	}
+	fresh := open(t, client, weirredis.Options{ClockKey: "clock", Timeout: patience})
+	do(t, fresh, weir.Charge{Name: "other", Key: "c", Limit: bucket.Limit, Cost: 1}) // learns the clock
+	before := commands(t, server)
+	do(t, fresh, bucket)
+	if after := commands(t, server); after["evalsha"]-before["evalsha"] != 1 {
+		t.Errorf("the short script leaves a key with one version to another one")
+	}
+}
+
+// TestReceiptsAcrossVersions: what a caller of one version gives back comes back to both versions.
+func TestReceiptsAcrossVersions(t *testing.T) {
+	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	store := open(t, client, weirredis.Options{ClockKey: "clock", Timeout: patience})
+	clockAt(t, client, 1_700_000_000*time.Second)
+	old := weir.Charge{Name: "api", Key: "a", Limit: weir.FixedWindow{Limit: 100, Window: time.Hour}, Cost: 1}
+	next := weir.Charge{Name: "api", Key: "a", Limit: weir.SlidingLog{Limit: 60, Window: time.Minute}, Cost: 1}
+	do(t, store, old)
+	do(t, store, next)
+	estimate := old
+	estimate.Cost, estimate.Keep = 50, true
+	made := do(t, store, estimate)
+	left := func(c weir.Charge) int64 {
+		c.Op = weir.OpPeek
+		return do(t, store, c).decision.Remaining
+	}
+	if a, b := left(old), left(next); !made.decision.Allowed || a != 48 || b != 8 {
+		t.Fatalf("%d and %d are left: %+v", a, b, made.decision)
+	}
+	settle := estimate
+	settle.Op, settle.Cost, settle.Receipt = weir.OpSettle, 10, made.Receipt
+	do(t, store, settle)
+	if a, b := left(old), left(next); a != 88 || b != 48 {
+		t.Errorf("40 of 50 given back: %d and %d are left, want 88 and 48", a, b)
+	}
+	// The log is filled up to twice its limit, and gets back no more than that.
+	estimate.Cost = 85
+	made = do(t, store, estimate)
+	settle.Cost, settle.Receipt = 0, made.Receipt
+	do(t, store, settle)
+	if a, b := left(old), left(next); !made.decision.Allowed || a != 88 || b != 48 {
+		t.Errorf("all given back: %d and %d are left, want 88 and 48", a, b)
+	}
+}
+
+// TestGroupsAcrossVersions: a group that is refused leaves both versions of each key as they were.
+func TestGroupsAcrossVersions(t *testing.T) {
+	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	store := open(t, client, weirredis.Options{ClockKey: "clock", Timeout: patience, Tag: func(string, string) string { return "t" }})
+	clockAt(t, client, 1_700_000_000*time.Second)
+	old := weir.Charge{Name: "api", Key: "a", Limit: weir.FixedWindow{Limit: 9, Window: time.Hour}, Cost: 1}
+	next := weir.Charge{Name: "api", Key: "a", Limit: weir.SlidingLog{Limit: 6, Window: time.Minute}, Cost: 1}
+	full := weir.Charge{Name: "other", Key: "a", Limit: slow(1), Cost: 1}
+	do(t, store, old)
+	do(t, store, next)
+	do(t, store, full)
+	group := []weir.Charge{old, next, full}
+	for i := range group {
+		group[i].Group = 1
+	}
+	out := make([]weir.Decision, len(group))
+	if err := store.Do(t.Context(), group, out); err != nil || !out[0].Allowed || !out[1].Allowed || out[2].Allowed {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	for _, c := range []struct {
+		weir.Charge
+		left int64
+	}{{old, 7}, {next, 4}} {
+		c.Op = weir.OpPeek
+		if d := do(t, store, c.Charge).decision; d.Remaining != c.left {
+			t.Errorf("%d of %+v are left, want %d", d.Remaining, c.Limit, c.left)
+		}
+	}
+	group[2].Limit = slow(2)
+	if err := store.Do(t.Context(), group, out); err != nil || !out[2].Allowed {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	for _, c := range []struct {
+		weir.Charge
+		left int64
+	}{{old, 5}, {next, 2}} {
+		c.Op = weir.OpPeek
+		if d := do(t, store, c.Charge).decision; d.Remaining != c.left {
+			t.Errorf("%d of %+v are left after a group, want %d", d.Remaining, c.Limit, c.left)
+		}
+	}
+}

@@ -1,0 +1,257 @@
+-- Two versions of a limit that are in use at once, as during a rolling deploy: a key has a state for
+-- each. The caller's own version decides, and what it admits is charged to the other one too. See
+-- docs/guarantees.md, "Two versions at once", and weirtest.Versions, which is the model of this.
+--
+-- An entry e then has e.other, the state of the other version: {def, S, used, ends, P}. used is when
+-- a version last admitted, or began, and ends is from when on it may be dropped, as what it admitted
+-- has come back. Those of the entry's own state are e.used and e.ends.
+local versionrest = 60000000 -- while both versions were used within this time, a third one replaces neither
+
+-- capacityof is what a limit holds, at least 1.
+local function capacityof(P)
+  return max(P.size or P.limit or P.free and last or narrow(wideover(P.full, P.permit)), 1)
+end
+
+-- filledto is how far a version is filled by what another one admits: one capacity beyond full.
+local function filledto(P)
+  return min(2 * capacityof(P), last)
+end
+
+-- heldby is what is used of a limit that is no All, also beyond its capacity.
+local function heldby(P, S, t)
+  if not S then
+    return 0
+  elseif P.K == kinds[4] then
+    local _, current, previous, into = counts(P, S, t)
+    return plus(current, covered(P, previous, into))
+  end
+  return P.K.spent(P, S, t)
+end
+
+-- lacks adds the names of calendars that a limit goes by and that the caller has not sent.
+local function lacks(P, names)
+  for _, part in ipairs(P.parts or {P}) do
+    if part.K == kinds[3] and not part.length and not part.windows then
+      if type(part[5]) == 'string' and string.find(part[5], '^%a[%w:_/+-]*$') then
+        names[#names + 1] = part[5]
+      else
+        part.windows = {} -- the name of no calendar
+      end
+    end
+  end
+end
+
+-- lost reports whether a limit goes by a calendar that the caller cannot know: one of a time zone
+-- that it lacks, or of a state that another program wrote.
+local function lost(P)
+  for _, part in ipairs(P.parts or {P}) do
+    if part.K == kinds[3] and part.windows and #part.windows == 0 then
+      return true
+    end
+  end
+  return false
+end
+
+-- endof is when a state is idle again.
+local function endof(P, S)
+  if not S then
+    return now
+  elseif P.parts then
+    local latest = now
+    for i, part in ipairs(P.parts) do
+      latest = max(latest, endof(part, S[i] or nil))
+    end
+    return latest
+  end
+  local _, reset = P.K.look(P, S, now)
+  return plus(now, reset)
+end
+
+-- fill charges a limit for what another version admitted. It returns the state, what was charged, and
+-- a ticket; of an All, lists of both.
+local function fill(P, S, cost)
+  if P.parts then
+    local next, amounts, tickets = {}, {}, {}
+    for i, part in ipairs(P.parts) do
+      local state, amount, ticket = fill(part, S and S[i] or nil, cost)
+      next[i], amounts[i], tickets[i] = state or false, amount, ticket or false
+    end
+    return next, amounts, tickets
+  end
+  local amount = min(cost, filledto(P) - heldby(P, S, now))
+  if amount <= 0 then
+    return S, 0, nil
+  end
+  local next, ticket = P.K.book(P, S, now, now, amount)
+  return next, amount, ticket
+end
+
+-- giveback gives back what was charged by fill beyond the actual cost.
+local function giveback(P, S, amounts, tickets, actual)
+  if type(amounts) == 'table' then
+    local next = {}
+    for i, part in ipairs(P.parts) do
+      next[i] = S[i] and tickets[i] and giveback(part, S[i], amounts[i], tickets[i], actual) or S[i]
+    end
+    return next
+  elseif amounts <= actual or type(tickets) ~= 'table' then
+    return S
+  end
+  return P.K.refund(P, S, now, tickets, amounts - actual)
+end
+
+-- sharesstate reports whether one state serves two limits: a change from one to the other and back
+-- creates nothing, and loses less than 1/32 of what each charge takes.
+local function sharesstate(P, Q)
+  if P.def == Q.def then
+    return true
+  elseif P[2] ~= Q[2] or P.name ~= Q.name and P[2] ~= 1 then
+    return false
+  elseif P.parts then
+    if #P.parts ~= #Q.parts then
+      return false
+    end
+    for j, i in ipairs(match(P.parts, Q.parts)) do
+      if P.parts[i].name ~= Q.parts[j].name or not sharesstate(P.parts[i], Q.parts[j]) then
+        return false
+      end
+    end
+    return true
+  elseif P[2] == 1 then
+    return not P.owing and not Q.owing and (P.n == Q.n and P.p == Q.p or P.p >= 64 and Q.p >= 64)
+  elseif P[2] == 2 then
+    return P.every == Q.every
+  elseif P[2] == 3 then
+    return P[3] == Q[3] and P[5] == Q[5]
+  elseif P[2] == 4 then
+    return P.window == Q.window
+  elseif P[2] == 5 then
+    return P.width == Q.width and P.slots == Q.slots
+  elseif P[2] == 6 then
+    return P.window == Q.window and (P.most == Q.most or P.most >= P.limit and Q.most >= Q.limit)
+  end
+  return false
+end
+
+-- sooner reports whether a state that two limits share comes back faster under the second one. A
+-- refused caller is told so, and the state has to do so.
+local function sooner(P, Q)
+  if P.parts then
+    for j, i in ipairs(match(P.parts, Q.parts)) do
+      if sooner(P.parts[i], Q.parts[j]) then
+        return true
+      end
+    end
+    return false
+  elseif P[2] == 1 then
+    return bigcompare(bigmul(big(Q.p), big(P.n)), bigmul(big(P.p), big(Q.n))) < 0
+  end
+  return P[2] == 2 and Q.refill > P.refill
+end
+
+-- takeover is what a version begins with that takes over what another one has used: at most one
+-- capacity beyond full.
+local function takeover(P, S, Q)
+  local function lowered(part, state)
+    if not state or heldby(part, state, now) <= filledto(part) then
+      return state
+    end
+    return (part.K.book(part, part.K.contact(part), now, now, filledto(part)))
+  end
+  local next = change(P, S, Q)
+  if Q.parts and next then
+    local all = {}
+    for i, part in ipairs(Q.parts) do
+      all[i] = lowered(part, next[i] or nil) or false
+    end
+    return all
+  end
+  return lowered(Q, next)
+end
+
+local function eldest(list)
+  return list[1].used < list[2].used and 1 or 2
+end
+
+-- own makes the caller's version the entry's own. It sets e.begun where that has just begun, or was
+-- converted; e.stored where that is to be stored even if the call is refused; and e.both, the
+-- versions that decide instead, where the caller's has no state.
+local function own(e, P, ready)
+  local list = {e.S and {def = e.def, S = e.S, used = e.used, ends = e.ends, P = e.P} or e.other, e.S and e.other}
+  for _, v in ipairs(list) do
+    if not v.P then
+      ready(v)
+    end
+  end
+  local names = {}
+  for _, v in ipairs(list) do
+    lacks(v.P, names)
+  end
+  if #names > 0 then -- another version goes by a calendar that this caller does not know
+    for _, name in ipairs(names) do
+      unknown[#unknown + 1] = name
+    end
+    beyond[#beyond + 1] = now
+    error(beyond)
+  end
+  if #list == 2 then
+    local left = {}
+    for _, v in ipairs(list) do
+      if v.def == P.def or v.ends > now and not lost(v.P) then
+        left[#left + 1] = v
+      end
+    end
+    list = #left > 0 and left or {list[3 - eldest(list)]}
+  end
+  e.begun, e.stored, e.both = false, false, nil
+  local function first(i, S)
+    local v = list[i]
+    e.def, e.S, e.P, e.used, e.ends, e.other = P.def, S, P, v.used, v.ends, list[3 - i]
+  end
+  for i, v in ipairs(list) do
+    if v.def == P.def then
+      return first(i, v.S)
+    end
+  end
+  for i, v in ipairs(list) do
+    if sharesstate(v.P, P) then -- never lost, as the caller has the same calendar
+      e.begun, e.stored = true, sooner(v.P, P)
+      return first(i, change(v.P, v.S, P))
+    end
+  end
+  local from, stays = list[1], list[1]
+  if #list == 1 then
+    from.used, from.ends = now, lost(from.P) and now or endof(from.P, from.S)
+    if from.ends <= now then
+      stays = nil
+    end
+  else
+    local old = eldest(list)
+    from, stays = list[old], list[3 - old]
+    if from.used > now - versionrest then
+      e.both = list
+      return
+    end
+  end
+  e.begun, e.stored = true, true
+  e.def, e.S, e.P, e.other = P.def, takeover(from.P, from.S, P), P, stays
+  e.used, e.ends = now, endof(P, e.S)
+end
+
+versions = {
+  own = own,
+  fill = fill,
+  giveback = giveback,
+  endof = endof,
+
+  -- retry is how long until a third version may take the place of one of two.
+  retry = function(both)
+    return max(both[eldest(both)].used + versionrest - now, 1)
+  end,
+
+  -- joint is two versions as one limit, for which both decide.
+  joint = function(both)
+    local P, Q = both[1].P, both[2].P
+    return {K = kinds[8], parts = {P, Q}, largest = min(P.largest, Q.largest), def = P.def}
+  end,
+}
