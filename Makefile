@@ -112,6 +112,7 @@ proof  ./redis -run Conform|Promises|Num -walks $(WALKS)
 proof  ./redis -run PartThatStays -count $(REPEATS)
 proof  ./nginx -v -sequences $(SEQUENCES) -in-flight 250
 proof  ./room -run Queue|Model -rapid.checks=$(WALKS)
+proof  ./fleet -v -run RollingDeploy -rolling=$(FAULTS)
 proof  ./fleet -run TestAllOrNothing -count $(REPEATS)
 endef
 export LONG
