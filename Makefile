@@ -15,7 +15,7 @@ MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/testd
 export GOWORK := off
 
 # What the tests start: a command, and the Debian package that brings it.
-NEEDS := chromium:chromium node:nodejs npm:npm nginx:nginx wrk:wrk curl:curl redis-server:redis-server redis-sentinel:redis-sentinel h2load:nghttp2-client caddy:caddy
+NEEDS := chromium:chromium node:nodejs npm:npm nginx:nginx wrk:wrk curl:curl gunicorn:gunicorn php:php-cli redis-server:redis-server redis-sentinel:redis-sentinel h2load:nghttp2-client caddy:caddy
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -113,6 +113,7 @@ proof  ./redis -run PartThatStays -count $(REPEATS)
 proof  ./nginx -v -sequences $(SEQUENCES) -in-flight 250
 proof  ./room -run Queue|Model -rapid.checks=$(WALKS)
 proof  ./fleet -v -run RollingDeploy -rolling=$(FAULTS)
+proof  ./edge -run TestNothingReachesUncounted -attempts 20000
 proof  ./fleet -run TestAllOrNothing -count $(REPEATS)
 endef
 export LONG

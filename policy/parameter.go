@@ -139,14 +139,14 @@ func cookieValue(fields []string, name string) (value string, present bool) {
 	return value, present
 }
 
-// cookieText returns the text of a raw value. ok is false if upstreams may read several: quotes
-// inside of it, or escapes.
+// cookieText returns the text of a raw value. ok is false if upstreams may read several, or none:
+// with quotes or a tab inside of it, or escapes.
 func cookieText(raw string) (text string, ok bool) {
 	text = strings.Trim(raw, " \t")
 	if len(text) >= 2 && text[0] == '"' && text[len(text)-1] == '"' {
 		text = text[1 : len(text)-1]
 	}
-	return unescape(text, false), !strings.ContainsAny(text, "\"\\")
+	return unescape(text, false), !strings.ContainsAny(text, "\"\\\t")
 }
 
 // hidesCookie reports whether a cookie of that name stands behind a comma or a space.
@@ -154,13 +154,16 @@ func hidesCookie(pair, name string) bool {
 	if !strings.ContainsAny(pair, ", \t") {
 		return false
 	}
-	first := true
+	before := "" // the part before, which is a name if the next one begins with =
 	for part := range strings.FieldsFuncSeq(pair, func(c rune) bool { return c == ',' || c == ' ' || c == '\t' }) {
 		k, _, ok := strings.Cut(part, "=")
-		if !first && ok && (k == name || isCookieAlias(k, name)) {
+		if ok && k == "" {
+			k = before
+		}
+		if ok && k != "" && before != "" && (k == name || isCookieAlias(k, name)) {
 			return true
 		}
-		first = false
+		before = part
 	}
 	return false
 }

@@ -18,14 +18,7 @@ func FoldName(name string) string {
 
 // IsUsualName reports whether a name has only letters, digits and dashes. Such a name is folded to
 // itself, apart from case.
-func IsUsualName(name string) bool {
-	for i := range len(name) {
-		if name[i] != '-' && !isAlphanumeric(name[i]) {
-			return false
-		}
-	}
-	return true
-}
+func IsUsualName(name string) bool { return all(name, isUsual) }
 
 func isAlphanumeric(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'

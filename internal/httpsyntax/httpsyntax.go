@@ -15,6 +15,7 @@ const (
 	inName   // of a host
 	inTarget // of a request target
 	inPath   // of a path, as RFC 3986 has it
+	isUsual  // letters, digits and dashes
 )
 
 // IsToken reports whether a text is a token of RFC 9110, like a method or the name of a field.
@@ -59,6 +60,9 @@ var classes = func() (c [256]byte) {
 		letter := b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z' || b >= '0' && b <= '9'
 		if letter || b < 0x80 && strings.ContainsRune("!#$%&'*+-.^_`|~", rune(b)) {
 			c[b] |= inToken
+		}
+		if letter || b == '-' {
+			c[b] |= isUsual
 		}
 		if letter || b < 0x80 && strings.ContainsRune("-._~", rune(b)) {
 			c[b] |= inName

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -74,6 +75,37 @@ func (c *h2) trailers(stream uint32, fields ...string) {
 		enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
 	}
 	c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true})
+}
+
+// whole is the status and the body of a stream's response; the status is 0 if there is none.
+func (c *h2) whole(stream uint32) (status int, body string) {
+	for {
+		f, err := c.ReadFrame()
+		if err != nil {
+			return 0, ""
+		}
+		switch f := f.(type) {
+		case *http2.MetaHeadersFrame:
+			if f.StreamID == stream {
+				status, _ = strconv.Atoi(f.PseudoValue("status"))
+			}
+		case *http2.DataFrame:
+			body += string(f.Data())
+		case *http2.RSTStreamFrame:
+			return 0, ""
+		case *http2.GoAwayFrame:
+			if f.ErrCode != http2.ErrCodeNo {
+				return 0, ""
+			}
+		case *http2.SettingsFrame:
+			if !f.IsAck() {
+				c.WriteSettingsAck()
+			}
+		}
+		if f.Header().StreamID == stream && f.Header().Flags.Has(http2.FlagDataEndStream) {
+			return status, body
+		}
+	}
 }
 
 // answer is the status of a stream's answer; "reset" and "gone" are that the stream, or the connection, was ended.

@@ -41,13 +41,19 @@ func clientHeader(p *policy.Policy) string {
 	return http.CanonicalHeaderKey(cmp.Or(p.ClientHeader, "X-Forwarded-For"))
 }
 
-// distrust removes from the request of an untrusted client what only proxies may tell.
-func (f *fieldRules) distrust(h http.Header) {
+// distrust removes what only proxies may tell, unless the client is trusted. It reports whether
+// there may be aliases among the fields.
+func (f *fieldRules) distrust(h http.Header, trusted bool) (mayAlias bool) {
+	mayAlias = f.unusual
 	for name := range h {
-		if name == f.clientIn || policy.IsProxyHeader(name) {
+		switch {
+		case !trusted && (name == f.clientIn || policy.IsProxyHeader(name)):
 			delete(h, name)
+		case !mayAlias:
+			mayAlias = !httpsyntax.IsUsualName(name)
 		}
 	}
+	return mayAlias
 }
 
 // isAlias reports whether upstreams may take a field for another one that matters: one that the
@@ -77,11 +83,28 @@ func (f *fieldRules) dropAliases(h http.Header) (n uint64) {
 	return n
 }
 
-// distrust is that of the rules, for clients that are no trusted proxies.
-func (s *state) distrust(r *http.Request) {
-	if !weirhttp.Trusted(r, s.file.Policy.TrustedProxies) {
-		s.fields.distrust(r.Header)
+// dropNamed removes the fields that Connection names, which end at the gateway: a limit may not
+// count by a field that the upstream does not get. What proxies tell stays, as it is for the gateway.
+func (f *fieldRules) dropNamed(h http.Header) {
+	for _, list := range h["Connection"] {
+		for name := range strings.SplitSeq(list, ",") {
+			switch name = http.CanonicalHeaderKey(strings.Trim(name, " \t")); {
+			case name == "Close", name == "Upgrade", name == "Te", name == "Connection", name == f.clientIn, policy.IsProxyHeader(name):
+			default:
+				delete(h, name)
+			}
+		}
 	}
+}
+
+// distrust removes from a request what must not count: fields that end at the gateway, and those
+// that only proxies may send, if the client is no trusted proxy. It reports whether there may be
+// aliases among the fields.
+func (s *state) distrust(r *http.Request) (mayAlias bool) {
+	if len(r.Header["Connection"]) > 0 {
+		s.fields.dropNamed(r.Header)
+	}
+	return s.fields.distrust(r.Header, weirhttp.Trusted(r, s.file.Policy.TrustedProxies))
 }
 
 // withoutAliases does what the route says about fields that upstreams may take for others. It

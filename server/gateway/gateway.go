@@ -207,7 +207,7 @@ func limitHeaders(headers []string) func(http.Header, []policy.Evaluated) {
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s := g.state.Load()
 	client := s.client(r)
-	s.distrust(r)
+	mayAlias := s.distrust(r)
 	var rec *record
 	if log := g.accessLog.Load(); log != nil {
 		rec = newRecord(w, r, client)
@@ -232,7 +232,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	request.Trusted = s.asksHop && weirhttp.Trusted(r, s.file.Policy.TrustedProxies)
 	m := s.engine.Match(request)
-	if !g.withoutAliases(w, r, s, m.Route) {
+	if mayAlias && !g.withoutAliases(w, r, s, m.Route) {
 		rec.decided(policy.Invalid.String(), "", 0)
 		return
 	}
