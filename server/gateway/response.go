@@ -27,6 +27,7 @@ type responseWriter struct {
 	notSent    bool // this process lacked what it takes to send the request
 	clientGone bool // the request did not arrive in full, or the response could not be written
 	complete   bool // the response is
+	wroteBody  bool // a part of its body was written
 }
 
 // outcome is how a request ended, for concurrency limits. A client that left says nothing about the
@@ -43,9 +44,10 @@ func (l *responseWriter) outcome(r *http.Request) weir.Outcome {
 
 // drain waits until a response over HTTP/2 has gone, if the request holds a place. net/http keeps up
 // to 4 KiB of a response until its handler returns, and then waits for the client's window: the
-// place would be free while the response is still in flight.
+// place would be free while the response is still in flight. A response without a body is not flushed:
+// its header would then not end the stream, and gRPC takes a status for one only if it does.
 func (l *responseWriter) drain(r *http.Request) {
-	if l.complete && r.ProtoMajor == 2 && l.verdict.Holds() && r.Context().Err() == nil {
+	if l.complete && l.wroteBody && r.ProtoMajor == 2 && l.verdict.Holds() && r.Context().Err() == nil {
 		if http.NewResponseController(l.ResponseWriter).Flush() != nil {
 			l.clientGone = true
 		}
@@ -54,6 +56,7 @@ func (l *responseWriter) drain(r *http.Request) {
 
 // Write writes a part of the body.
 func (l *responseWriter) Write(p []byte) (int, error) {
+	l.wroteBody = true
 	n, err := l.ResponseWriter.Write(p)
 	if err != nil {
 		l.clientGone = true
