@@ -2178,11 +2178,15 @@ end
 -- own makes the caller's version the entry's own. It sets e.begun where that has just begun, or was
 -- converted; e.stored where that is to be stored even if the call is refused; and e.both, the
 -- versions that decide instead, where the caller's has no state.
-local function own(e, P, ready)
+local function own(e, P)
   local list = {e.S and {def = e.def, S = e.S, used = e.used, ends = e.ends, P = e.P} or e.other, e.S and e.other}
   for _, v in ipairs(list) do
     if not v.P then
-      ready(v)
+      local Q = prepare(v.def)
+      if Q.K.sound and not Q.K.sound(Q, v.S) then
+        error('WEIRSTATE the key holds a state that cannot be', 0)
+      end
+      v.P = Q
     end
   end
   local names = {}
@@ -2240,10 +2244,68 @@ local function own(e, P, ready)
   e.used, e.ends = now, endof(P, e.S)
 end
 
+-- charge charges the other version for what the caller's own admitted. It returns what a receipt says
+-- of that: the limit, what was charged, and a ticket.
+local function charge(e, P, S, cost)
+  local other = e.other
+  local next, amounts, tickets = fill(other.P, other.S, cost)
+  e.other = {def = other.def, S = next, used = other.used, ends = other.ends, P = other.P}
+  e.used, e.ends = now, endof(P, S)
+  return other.def, amounts, tickets
+end
+
+-- putboth stores the states of two versions that both decided.
+local function putboth(e, S)
+  local v, w = e.both[1], e.both[2]
+  e.def, e.S, e.P, e.used, e.ends, e.dirty = v.def, S[1], v.P, v.used, v.ends, true
+  e.other = {def = w.def, S = S[2], used = w.used, ends = w.ends, P = w.P}
+end
+
+-- settle replaces the cost of a receipt by the actual one: each version gets back what it was charged
+-- too much, or is charged the difference. It reports whether it changed anything.
+local function settle(e, P, actual, def, cost, ticket, def2, amounts, tickets)
+  if actual > cost then
+    if def ~= P.def or e.both then
+      return false
+    end
+    e.S, e.def, e.P, e.dirty = (P.K.book(P, e.S or P.K.contact(P), now, now, actual - cost)), P.def, P, true
+    if e.other then
+      charge(e, P, e.S, actual - cost)
+    end
+    return true
+  end
+  local function given(v)
+    if v.S and v.def == def then
+      return (v.P.K.refund(v.P, v.S, now, ticket, cost - actual))
+    elseif v.S and v.def == def2 then
+      return giveback(v.P, v.S, amounts, tickets, actual)
+    end
+    return v.S
+  end
+  local first, second = e, e.other
+  if e.both then
+    first, second = e.both[1], e.both[2]
+  end
+  local S, T = given(first), second and given(second)
+  if cmsgpack.pack(S, T) == cmsgpack.pack(first.S, second and second.S) then
+    return false
+  end
+  if e.both then
+    putboth(e, {S, T})
+    return true
+  end
+  e.S, e.def, e.P, e.dirty = S, P.def, P, true
+  if second then
+    e.other = {def = second.def, S = T, used = second.used, ends = second.ends, P = second.P}
+  end
+  return true
+end
+
 versions = {
   own = own,
-  fill = fill,
-  giveback = giveback,
+  charge = charge,
+  putboth = putboth,
+  settle = settle,
   endof = endof,
 
   -- retry is how long until a third version may take the place of one of two.
@@ -2356,57 +2418,27 @@ local function entry(key)
   return e
 end
 
--- ready prepares the limit of a stored state, and checks that the state can be one.
-local function ready(v)
-  local P = prepare(v.def)
-  if P.K.sound and not P.K.sound(P, v.S) then
-    error('WEIRSTATE the key holds a state that cannot be', 0)
-  end
-  v.P = P
-end
-
--- restore makes an entry what it was.
-local function restore(e, S, def, P, other, used, ends, dirty)
-  e.S, e.def, e.P, e.other, e.used, e.ends, e.dirty = S, def, P, other, used, ends, dirty
-end
-
 -- current is a key's state under the limit of the call; nil if nothing is known of the key.
 local function current(e, P)
   if e.S and not e.P then
-    ready(e)
+    e.P = prepare(e.def)
+    local sound = e.P.K.sound
+    if sound and not sound(e.P, e.S) then
+      e.P = nil
+      error('WEIRSTATE the key holds a state that cannot be', 0)
+    end
   end
   if e.other or e.S and e.def ~= P.def then
     if not versions then
       error(wrong)
     end
-    versions.own(e, P, ready)
+    versions.own(e, P)
   end
   return e.S
 end
 
 local function put(e, P, S)
   e.S, e.def, e.P, e.dirty = S, P.def, P, true
-end
-
--- charged stores the state after a charge that the caller's version admitted, and charges the other
--- version too. It returns what a receipt says of that.
-local function charged(e, P, S, cost)
-  put(e, P, S)
-  local other = e.other
-  if not other then
-    return
-  end
-  local next, amounts, tickets = versions.fill(other.P, other.S, cost)
-  e.other = {def = other.def, S = next, used = other.used, ends = other.ends, P = other.P}
-  e.used, e.ends = now, versions.endof(P, S)
-  return other.def, amounts, tickets
-end
-
--- putboth stores the states of two versions that both decided.
-local function putboth(e, S)
-  local v, w = e.both[1], e.both[2]
-  e.def, e.S, e.P, e.used, e.ends, e.dirty = v.def, S[1], v.P, v.used, v.ends, true
-  e.other = {def = w.def, S = S[2], used = w.used, ends = w.ends, P = w.P}
 end
 
 local said, n = {now}, 1 -- the answer: for each charge the wait (0 for yes, -1 for never), what remains, the reset, and more as asked
@@ -2433,53 +2465,9 @@ local function receipt(P, cost, ticket, def, amounts, tickets)
   return cmsgpack.pack(P.def, cost, now, ticket or {})
 end
 
--- settle replaces the cost of a receipt by the actual one: each version of the limit gets back what
--- it was charged too much, or is charged the difference.
-local function settle(e, P, paper, cost)
-  local ok, def, before, since, ticket, def2, amounts, tickets = pcall(cmsgpack.unpack, paper)
-  if not ok or type(ticket) ~= 'table' then
-    error('WEIRRECEIPT this is no receipt', 0)
-  end
-  if cost < 0 or cost == before then
-    return
-  elseif cost > before then
-    if def == P.def and not e.both then
-      charged(e, P, P.K.book(P, e.S or P.K.contact(P), now, now, cost - before), cost - before)
-      made = true
-    end
-    return
-  end
-  local function given(v)
-    if not v.S then
-      return v.S
-    elseif v.def == def then
-      return v.P.K.refund(v.P, v.S, now, ticket, before - cost)
-    elseif v.def == def2 then
-      return versions.giveback(v.P, v.S, amounts, tickets, cost)
-    end
-    return v.S
-  end
-  local first, second = e, e.other
-  if e.both then
-    first, second = e.both[1], e.both[2]
-  end
-  local S, T = given(first), second and given(second)
-  if S == first.S and (not second or T == second.S) or e.begun ~= nil and cmsgpack.pack(S, T) == cmsgpack.pack(first.S, second and second.S) then
-    return
-  end
-  made = true
-  if e.both then
-    return putboth(e, {S, T})
-  end
-  put(e, P, S)
-  if second then
-    e.other = {def = second.def, S = T, used = second.used, ends = second.ends, P = second.P}
-  end
-end
-
 -- ask carries out one charge, and returns whether it was admitted.
 local function ask(op, P, e, cost, wait, paper)
-  local S = current(e, P)
+  local K, S = P.K, current(e, P)
   if op == 6 then -- reset
     if e.S then
       e.S, e.other, e.both, e.dirty = nil, nil, nil, true
@@ -2488,8 +2476,29 @@ local function ask(op, P, e, cost, wait, paper)
     op, cost = 1, 0
     S = nil
   elseif op == 3 then
-    settle(e, P, paper, cost)
-    S = e.S
+    local ok, def, charged, since, ticket, def2, amounts, tickets = pcall(cmsgpack.unpack, paper)
+    if not ok or type(ticket) ~= 'table' then
+      error('WEIRRECEIPT this is no receipt', 0)
+    end
+    if cost < 0 or cost == charged then
+      -- nothing to do
+    elseif e.begun ~= nil then
+      made = versions.settle(e, P, cost, def, charged, ticket, def2, amounts, tickets) or made
+      S = e.S
+    elseif def == P.def then
+      if cost > charged then
+        S = K.book(P, S or K.contact(P), now, now, cost - charged)
+        put(e, P, S)
+        made = true
+      elseif S then
+        local given = K.refund(P, S, now, ticket, charged - cost)
+        if given ~= S then
+          S = given
+          put(e, P, S)
+          made = true
+        end
+      end
+    end
     op, cost = 1, 0
   elseif op == 5 then
     if e.begun and S then
@@ -2500,8 +2509,8 @@ local function ask(op, P, e, cost, wait, paper)
   local Q = P -- what decides
   if e.both then
     Q, S = versions.joint(e.both), {e.both[1].S, e.both[2].S}
+    K = Q.K
   end
-  local K = Q.K
   if op == 0 or op == 2 then
     if not S and cost > 0 and cost <= Q.largest then
       S = K.contact(Q)
@@ -2552,10 +2561,13 @@ local function ask(op, P, e, cost, wait, paper)
       S, ticket = K.book(Q, S, now, min(now + delay, last), cost)
       seen, taken, made = S, cost, true
       if e.both then
-        putboth(e, S)
+        versions.putboth(e, S)
         ticket, def2, amounts, tickets = ticket[1], e.other.def, cost, ticket[2]
       else
-        def2, amounts, tickets = charged(e, P, S, cost)
+        put(e, P, S)
+        if e.other then
+          def2, amounts, tickets = versions.charge(e, P, S, cost)
+        end
       end
     end
   end
@@ -2602,7 +2614,7 @@ local function attempt(i, key)
   if ok then
     if e.begun ~= nil then
       if not e.dirty then -- a refusal leaves no trace, not even a converted state
-        restore(e, S, def, old, other, used, ends)
+        e.S, e.def, e.P, e.other, e.used, e.ends = S, def, old, other, used, ends
       end
       e.both, e.begun, e.stored = nil, nil, nil
     end
@@ -2612,7 +2624,7 @@ local function attempt(i, key)
   if result == wrong then
     error(wrong)
   end
-  restore(e, S, def, old, other, used, ends, dirty)
+  e.S, e.def, e.P, e.other, e.used, e.ends, e.dirty = S, def, old, other, used, ends, dirty
   e.both, e.begun, e.stored = nil, nil, nil
   made = had
   for j = from + 1, n do
@@ -2644,7 +2656,7 @@ local function together(i, j)
     return
   end
   for e, was in pairs(saved) do
-    restore(e, was[1] or nil, was[2], was[3], was[4], was[5], was[6], was[7])
+    e.S, e.def, e.P, e.other, e.used, e.ends, e.dirty = was[1] or nil, was[2], was[3], was[4], was[5], was[6], was[7]
   end
   made = had
   for k = from + 1, n do
@@ -2672,7 +2684,7 @@ local function write(key, e)
   local other = e.other
   if other and (other.ends <= now or not e.S) then
     if not e.S then
-      restore(e, other.S, other.def, other.P)
+      e.S, e.def, e.P = other.S, other.def, other.P
     end
     other = nil
   end

@@ -176,11 +176,15 @@ end
 -- own makes the caller's version the entry's own. It sets e.begun where that has just begun, or was
 -- converted; e.stored where that is to be stored even if the call is refused; and e.both, the
 -- versions that decide instead, where the caller's has no state.
-local function own(e, P, ready)
+local function own(e, P)
   local list = {e.S and {def = e.def, S = e.S, used = e.used, ends = e.ends, P = e.P} or e.other, e.S and e.other}
   for _, v in ipairs(list) do
     if not v.P then
-      ready(v)
+      local Q = prepare(v.def)
+      if Q.K.sound and not Q.K.sound(Q, v.S) then
+        error('WEIRSTATE the key holds a state that cannot be', 0)
+      end
+      v.P = Q
     end
   end
   local names = {}
@@ -238,10 +242,68 @@ local function own(e, P, ready)
   e.used, e.ends = now, endof(P, e.S)
 end
 
+-- charge charges the other version for what the caller's own admitted. It returns what a receipt says
+-- of that: the limit, what was charged, and a ticket.
+local function charge(e, P, S, cost)
+  local other = e.other
+  local next, amounts, tickets = fill(other.P, other.S, cost)
+  e.other = {def = other.def, S = next, used = other.used, ends = other.ends, P = other.P}
+  e.used, e.ends = now, endof(P, S)
+  return other.def, amounts, tickets
+end
+
+-- putboth stores the states of two versions that both decided.
+local function putboth(e, S)
+  local v, w = e.both[1], e.both[2]
+  e.def, e.S, e.P, e.used, e.ends, e.dirty = v.def, S[1], v.P, v.used, v.ends, true
+  e.other = {def = w.def, S = S[2], used = w.used, ends = w.ends, P = w.P}
+end
+
+-- settle replaces the cost of a receipt by the actual one: each version gets back what it was charged
+-- too much, or is charged the difference. It reports whether it changed anything.
+local function settle(e, P, actual, def, cost, ticket, def2, amounts, tickets)
+  if actual > cost then
+    if def ~= P.def or e.both then
+      return false
+    end
+    e.S, e.def, e.P, e.dirty = (P.K.book(P, e.S or P.K.contact(P), now, now, actual - cost)), P.def, P, true
+    if e.other then
+      charge(e, P, e.S, actual - cost)
+    end
+    return true
+  end
+  local function given(v)
+    if v.S and v.def == def then
+      return (v.P.K.refund(v.P, v.S, now, ticket, cost - actual))
+    elseif v.S and v.def == def2 then
+      return giveback(v.P, v.S, amounts, tickets, actual)
+    end
+    return v.S
+  end
+  local first, second = e, e.other
+  if e.both then
+    first, second = e.both[1], e.both[2]
+  end
+  local S, T = given(first), second and given(second)
+  if cmsgpack.pack(S, T) == cmsgpack.pack(first.S, second and second.S) then
+    return false
+  end
+  if e.both then
+    putboth(e, {S, T})
+    return true
+  end
+  e.S, e.def, e.P, e.dirty = S, P.def, P, true
+  if second then
+    e.other = {def = second.def, S = T, used = second.used, ends = second.ends, P = second.P}
+  end
+  return true
+end
+
 versions = {
   own = own,
-  fill = fill,
-  giveback = giveback,
+  charge = charge,
+  putboth = putboth,
+  settle = settle,
   endof = endof,
 
   -- retry is how long until a third version may take the place of one of two.
