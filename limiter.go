@@ -49,8 +49,9 @@ type Limiter struct {
 	words [smallState]int64
 	queue waitQueue
 
-	memory       *rules.Memory  // of outstanding reservations; nil if there are none
-	reservations outstanding.ID // the last ID given out
+	memory       *rules.Memory      // of outstanding reservations; nil if there are none
+	budget       outstanding.Budget // of memory
+	reservations outstanding.ID     // the last ID given out
 	inexact      uint64
 
 	marks  claim.Marks

@@ -47,6 +47,7 @@ func (l *Limiter) reserveTurn(due, now, cost int64) (c rules.Receipt) {
 func (l *Limiter) remember() *rules.Memory {
 	if l.memory == nil && l.era.rule.NeedsMemory() {
 		l.memory = memories.Get().(*rules.Memory)
+		l.memory.Within(l.budget)
 	}
 	l.reservations++
 	return l.memory
@@ -96,7 +97,7 @@ func (l *Limiter) drop(e *era, c rules.Receipt) {
 func (l *Limiter) releaseMemory() {
 	l.inexact += l.memory.TakeInexact()
 	if l.memory.Empty() {
-		l.memory.Reset()
+		l.memory.Within(nil)
 		memories.Put(l.memory)
 		l.memory = nil
 	}

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/weirflow/weir/internal/outstanding"
 	"github.com/weirflow/weir/internal/rules"
 )
 
@@ -17,6 +18,8 @@ type Prepared struct {
 	r     rules.Rule
 	parts []string // the By of each part of an All
 	name  string
+
+	budget outstanding.Budget
 }
 
 // Prepare validates a limit and prepares it for clock units of length tick. The error says which
@@ -36,6 +39,14 @@ func (p Prepared) Limit() Limit { return p.limit }
 // it.
 func (p Prepared) Named(name string) Prepared {
 	p.name, p.parts = name, decisionNames(p.limit, name)
+	return p
+}
+
+// Within returns a copy whose Limiters share a budget of memory for their outstanding reservations.
+// If it has too little left, cancelling a reservation may give back less than it took, and
+// Limiter.Inexact counts it. It is for the tables of this module.
+func (p Prepared) Within(b outstanding.Budget) Prepared {
+	p.budget = b
 	return p
 }
 
@@ -103,6 +114,7 @@ func (p Prepared) New(state []int64, opts ...Option) (*Limiter, error) {
 		after:  func(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) },
 		limit:  p.limit,
 		timing: timerOff,
+		budget: p.budget,
 	}
 	for _, opt := range opts {
 		opt(lim)

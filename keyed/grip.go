@@ -195,8 +195,11 @@ func (g *grip[K]) promote() (*entry[K], bool) {
 		}
 	}
 	if x.lim == nil {
-		k := g.k
-		lim, err := g.prepared().New(x.state, weir.Named(k.opts.Name), weir.WithClock(k.clock), weir.WithWallClock(k.times), weir.WithTimers(k.timers))
+		k, p := g.k, g.prepared()
+		if x.memory.table = k.memory; k.memory != nil {
+			p = p.Within(&x.memory)
+		}
+		lim, err := p.New(x.state, weir.Named(k.opts.Name), weir.WithClock(k.clock), weir.WithWallClock(k.times), weir.WithTimers(k.timers))
 		if err != nil {
 			panic(err) // cannot fail: the state is the limit's, and the unit a nanosecond
 		}

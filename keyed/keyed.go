@@ -38,7 +38,7 @@ var ErrFull = fmt.Errorf("weir: no room for another key: %w", weir.ErrLimited)
 // A decision about a key with a state takes no lock but that of its slot, and allocates nothing.
 //
 // A key takes about 1000 bytes more from the time that a caller waits or reserves for it until it
-// is idle. A key whose state has no fixed length, as with SlidingLog, takes more too, though less
+// is idle, and about 700 more while reservations are outstanding. A key whose state has no fixed length, as with SlidingLog, takes more too, though less
 // than that.
 //
 // Keys are identified by 64 bits of a seeded hash, unless Options.Keys is set. Among 10 million
@@ -69,6 +69,7 @@ type Limiter[K comparable] struct {
 	count    atomic.Int64 // keys, including reserved room for new ones
 	limiters atomic.Int64 // limiters of keys that wait or have reserved
 	most     int64        // the most of these limiters; 0 for as many as there are keys
+	memory   *budget      // of outstanding reservations; nil without Options.MaxBytes
 	stats    counters
 	shelves  atomic.Pointer[[]*shelf[K]]
 	segments int
@@ -116,8 +117,18 @@ func NewSharing[K comparable](l weir.Limit, o Options, group func(K) K) (*Limite
 	o.MaxKeys, o.MaxBytes, o.Full = max(1, k.opts.MaxKeys/64), 0, Evict
 	o.Top = 0 // Top counts keys, and not their groups
 	k.group = group
-	k.shared, err = newLimiter[K](l, o)
+	if k.shared, err = newLimiter[K](l, o); err == nil && k.memory != nil {
+		k.shareMemory()
+	}
 	return k, err
+}
+
+// shareMemory gives the shared states an eighth of the limiters that Options.MaxBytes allows, and
+// the same budget for outstanding reservations.
+func (k *Limiter[K]) shareMemory() {
+	k.shared.most = max(1, k.most/8)
+	k.most = max(1, k.most-k.shared.most)
+	k.shared.memory = k.memory
 }
 
 func newLimiter[K comparable](l weir.Limit, o Options) (*Limiter[K], error) {

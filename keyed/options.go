@@ -29,8 +29,8 @@ const (
 type Options struct {
 	// how many keys may be kept at once; default: DefaultMaxKeys, or what MaxBytes allows
 	MaxKeys int
-	// alternatively, how many bytes the keys may take: 3/4 for states, 1/4 for limiters of keys
-	// that wait
+	// alternatively, how many bytes the keys may take: 3/4 for states, 3/16 for limiters of keys that
+	// wait or reserve, and 1/16 for what these remember of outstanding reservations
 	MaxBytes int64
 	Full     Full // what happens to a new key beyond that
 	// also store the keys, and compare them instead of their hashes; each slot takes their size

@@ -19,8 +19,10 @@ const (
 	// there is room for certain, but perhaps not the first.
 	mostLooks = 4096
 
-	// Sizes in bytes, rounded up: a key's own limiter with its entry, and the smallest table.
+	// Sizes in bytes, rounded up: a key's own limiter with its entry, what each part of its limit
+	// takes for the first outstanding reservations, and the smallest table.
 	limiterBytes = 1280
+	memoryBytes  = 768
 	leastBytes   = 64 << 10
 )
 
@@ -38,11 +40,15 @@ func (k *Limiter[K]) ceiling(e *era) {
 		slot += int64(unsafe.Sizeof(*new(K)))
 	}
 	slot = slot*10/7 + 1 // arrays are at least seven tenths full
+	entry := limiterBytes + memoryBytes*partsWithMemory(e.prepared.Limit())
 	keys := o.MaxBytes * 3 / 4 / slot
-	if k.most = o.MaxBytes / 4 / limiterBytes; e.layout.Load() == nil { // each key has an entry
-		keys = o.MaxBytes / (slot + limiterBytes + 8*stateWords(e.prepared.Limit()))
+	k.most = o.MaxBytes * 3 / 16 / entry
+	if e.layout.Load() == nil { // each key has an entry
+		keys = o.MaxBytes * 15 / 16 / (slot + entry + 8*stateWords(e.prepared.Limit()))
 		k.most = keys
 	}
+	k.memory = new(budget)
+	k.memory.left.Store(o.MaxBytes / 16)
 	if keys = max(keys, 1); o.MaxKeys == 0 || int64(o.MaxKeys) > keys {
 		o.MaxKeys = int(keys)
 	}
@@ -56,6 +62,18 @@ func stateWords(l weir.Limit) (words int64) {
 		}
 	}
 	return words
+}
+
+// partsWithMemory returns how many parts of a limit remember their outstanding reservations.
+func partsWithMemory(l weir.Limit) (n int64) {
+	for _, part := range weir.Parts(l) {
+		if p := rules.ParamsOf(part); p != nil {
+			if r, err := p.Compile(time.Nanosecond); err == nil && r.NeedsMemory() {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // makeRoom reserves room for a new key at the ceiling. It evicts an idle key, or does what

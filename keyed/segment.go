@@ -51,6 +51,8 @@ type entry[K comparable] struct {
 	pins  int // callers that are about to queue: the limiter must stay
 	gone  bool
 	over  *override
+
+	memory keyBudget // of lim
 }
 
 // lockSegment returns the segment that a hash belongs to, locked.
@@ -171,6 +173,9 @@ func (s *segment[K]) drop(slot int, head int64) {
 		if s.leave(x); x.lim != nil {
 			s.table.limiters.Add(-1)
 			s.table.stats.inexact.Add(x.lim.Inexact())
+			if x.memory.table != nil {
+				x.memory.close()
+			}
 		}
 	}
 	s.array.vacate(slot, head)

@@ -106,7 +106,7 @@ func TestOptionsOfTheCeiling(t *testing.T) {
 	}
 	for limit, most := range map[weir.Limit]int{
 		l: 1 << 16 * 3 / 4 / 23,
-		weir.SlidingLog{Limit: 2, Window: time.Hour}: 45,
+		weir.SlidingLog{Limit: 2, Window: time.Hour}: 42,
 	} {
 		k, err := keyed.New[int](limit, keyed.Options{MaxBytes: 1 << 16, Full: keyed.Refuse})
 		if err != nil {
@@ -139,7 +139,7 @@ func TestLimitersOfKeysAreBoundedInBytes(t *testing.T) {
 			t.Fatalf("%d: %+v", i, d)
 		}
 	}
-	if want := 1 << 20 / 4 / 1280; places != want {
+	if want := 1 << 20 * 3 / 16 / (1280 + 768); places != want {
 		t.Errorf("%d places, want %d", places, want)
 	}
 }

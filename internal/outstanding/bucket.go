@@ -28,6 +28,7 @@ type Bucket struct {
 	promised []promised // the first is an outstanding reservation
 	before   u128.Uint  // Z without them
 	inexact  uint64
+	budget   Budget // of promised
 
 	// For what the rule of a state alone gives back, once the ledger is too small:
 	returned u128.Uint // all that was given back since the first reservation
@@ -73,16 +74,25 @@ func (b *Bucket) Charged(id ID, z, now, goes, cost u128.Uint) {
 	}
 	b.last = max(b.last, id)
 	b.pass(now)
+	var room bool
+	if b.promised, room = grow(b.promised, MaxPromised+1, b.budget); !room {
+		b.enterFirst(now)
+	}
 	if len(b.promised) == 0 {
 		b.before = z
 	}
 	b.promised = append(b.promised, promised{id, goes, cost})
 	b.join()
 	if b.pass(now); len(b.promised) > MaxPromised {
-		b.inexact++
-		b.enter(1)
-		b.pass(now)
+		b.enterFirst(now)
 	}
+}
+
+// enterFirst moves the first charge, a reservation, into the ledger before its time.
+func (b *Bucket) enterFirst(now u128.Uint) {
+	b.inexact++
+	b.enter(1)
+	b.pass(now)
 }
 
 // pass moves charges into the ledger whose times have come, and those before the first outstanding
@@ -216,11 +226,17 @@ func (b *Bucket) Rescale(f func(u128.Uint) u128.Uint) {
 // Limit records that the backlog became no more than the given one, for another reason than time.
 func (b *Bucket) Limit(backlog u128.Uint) { b.ledger.Charged(backlog) }
 
+// Within sets the Budget of an empty Bucket.
+func (b *Bucket) Within(budget Budget) {
+	b.Reset()
+	b.ledger.Within(budget)
+	b.budget = budget
+	b.promised = emptied(b.promised, FreeEntries, nil)
+}
+
 // Reset empties the Bucket, and keeps little memory.
 func (b *Bucket) Reset() {
 	b.ledger.Reset()
-	if b.promised = b.promised[:0]; cap(b.promised) > 8 {
-		b.promised = nil
-	}
+	b.promised = emptied(b.promised, 8, b.budget)
 	b.inexact, b.since, b.last = 0, 0, 0
 }

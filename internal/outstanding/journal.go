@@ -18,6 +18,7 @@ type Journal struct {
 	before  []int64 // the state without any of the charges
 	charges []Charge
 	inexact uint64
+	budget  Budget // of charges
 }
 
 // A Charge is a charge that a Journal can repeat.
@@ -40,18 +41,22 @@ func (j *Journal) TakeInexact() (n uint64) {
 // Charged records a charge that is about to be made on a state. again makes a charge. A charge that
 // is no reservation is recorded only while reservations are outstanding.
 func (j *Journal) Charged(state []int64, c Charge, again func([]int64, Charge) []int64) {
-	if len(j.charges) == MaxCharges {
+	if len(j.charges) == 0 && c.ID == 0 {
+		return
+	}
+	var room bool
+	if j.charges, room = grow(j.charges, MaxCharges, j.budget); !room {
 		j.inexact++ // the oldest is a reservation's
 		j.charges[0].ID = 0
 		j.trim(again)
 	}
-	switch {
-	case len(j.charges) > 0:
-		j.charges = append(j.charges, c)
-	case c.ID != 0:
+	if len(j.charges) == 0 {
+		if c.ID == 0 {
+			return
+		}
 		j.before = append(j.before[:0], state...)
-		j.charges = append(j.charges, c)
 	}
+	j.charges = append(j.charges, c)
 }
 
 // GiveBack removes an amount of a reservation's cost, and ends the reservation. It returns the
@@ -108,7 +113,12 @@ func (j *Journal) Reset() {
 // Clear ends all reservations: nothing of them can be given back any more.
 func (j *Journal) Clear() {
 	j.before = j.before[:0]
-	if j.charges = j.charges[:0]; cap(j.charges) > 8 {
-		j.charges = nil
-	}
+	j.charges = emptied(j.charges, 8, j.budget)
+}
+
+// Within sets the Budget of an empty Journal.
+func (j *Journal) Within(b Budget) {
+	j.Reset()
+	j.budget = b
+	j.charges = emptied(j.charges, FreeEntries, nil)
 }

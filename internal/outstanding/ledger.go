@@ -5,17 +5,16 @@
 package outstanding
 
 import (
+	"math/bits"
 	"slices"
 	"sort"
 
 	"github.com/weirflow/weir/internal/u128"
 )
 
-// MaxGroups bounds a Ledger: 32 KiB for one state.
-const (
-	MaxGroups = 2 << halfBits
-	halfBits  = 9
-)
+// MaxGroups bounds a Ledger: 32 KiB for one state. With a Budget it may have fewer, but at least
+// FreeEntries.
+const MaxGroups = 1024
 
 // An ID identifies one reservation of a holder. IDs rise with each reservation. The zero ID stands
 // for none.
@@ -38,7 +37,8 @@ type ID uint64
 type Ledger struct {
 	groups  []group // oldest first; their bounds rise strictly
 	inexact uint64
-	coarse  bool // some bounds are lower than they should be
+	coarse  bool   // some bounds are lower than they should be
+	budget  Budget // of groups
 }
 
 // A group is neighbouring reservations with the same bound.
@@ -54,7 +54,7 @@ type group struct {
 func (l *Ledger) Empty() bool { return len(l.groups) == 0 }
 
 // TakeInexact returns how many reservations, since it was last called, got a lower bound because
-// there were more than MaxGroups.
+// there were more than MaxGroups, or more than the Budget has room for.
 func (l *Ledger) TakeInexact() (n uint64) {
 	n, l.inexact = l.inexact, 0
 	return n
@@ -62,19 +62,21 @@ func (l *Ledger) TakeInexact() (n uint64) {
 
 // Add records a reservation whose charge has just been made, and noted by Charged.
 func (l *Ledger) Add(id ID) {
-	if len(l.groups) == MaxGroups {
+	var room bool
+	if l.groups, room = grow(l.groups, MaxGroups, l.budget); !room {
 		l.coarsen()
 	}
 	l.groups = append(l.groups, group{first: id, open: 1, bound: u128.Max()})
 }
 
-// coarsen halves the number of groups: neighbours get the lowest bound among them if the bounds
+// coarsen halves the number of groups, which is a power of 2: neighbours get the lowest bound among them if the bounds
 // differ by less than a part of the highest. That never admits too much. What one reservation then
 // gives back too little, the others can give back. If 4,000 reservations are all cancelled, some 15
 // are missing in the end; of a million, 6 %.
 func (l *Ledger) coarsen() {
-	top := l.groups[len(l.groups)-1].bound // a charge has been recorded, so this is a backlog
-	step := u128.Uint{Hi: top.Hi / (MaxGroups / 2), Lo: top.Hi%(MaxGroups/2)<<(64-halfBits) | top.Lo>>halfBits}
+	top := l.groups[len(l.groups)-1].bound    // a charge has been recorded, so this is a backlog
+	half := bits.Len(uint(len(l.groups))) - 2 // the groups' number is 2 << half
+	step := u128.Uint{Hi: top.Hi >> half, Lo: top.Hi<<(64-half) | top.Lo>>half}.Add(u128.From(1))
 	kept := l.groups[:1]
 	for _, g := range l.groups[1:] {
 		if last := &kept[len(kept)-1]; g.bound.Sub(last.bound).Less(step) {
@@ -198,10 +200,15 @@ func (l *Ledger) Rescale(f func(u128.Uint) u128.Uint) {
 	l.groups = kept
 }
 
+// Within sets the Budget of an empty Ledger.
+func (l *Ledger) Within(b Budget) {
+	l.Reset()
+	l.budget = b
+	l.groups = emptied(l.groups, FreeEntries, nil)
+}
+
 // Reset empties the ledger, and keeps little memory.
 func (l *Ledger) Reset() {
-	if l.groups = l.groups[:0]; cap(l.groups) > 16 {
-		l.groups = nil
-	}
+	l.groups = emptied(l.groups, 16, l.budget)
 	l.coarse = false
 }

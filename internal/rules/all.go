@@ -414,8 +414,18 @@ func ChangeMemory(from Part, m *Memory, now int64, to Part, next []int64) {
 		was = m.parts
 	}
 	carried := make([]Memory, len(parts.rules))
-	for j, i := range match(old.kinds, parts.kinds) {
-		if i < 0 || !joins && old.kinds[i] != parts.kinds[j] {
+	sources := match(old.kinds, parts.kinds)
+	for i := range was {
+		if !slices.Contains(sources, i) {
+			was[i].Reset()
+		}
+	}
+	for j, i := range sources {
+		if carried[j] = newMemory(m.budget); i < 0 {
+			continue
+		}
+		if !joins && old.kinds[i] != parts.kinds[j] {
+			was[i].Reset()
 			continue
 		}
 		state := next
@@ -426,7 +436,11 @@ func ChangeMemory(from Part, m *Memory, now int64, to Part, next []int64) {
 			old.rules[i].ConvertMemory(&carried[j], now, parts.rules[j], state)
 		}
 	}
-	if *m = carried[0]; joins {
-		*m = Memory{parts: carried}
+	if joins {
+		all := newMemory(m.budget)
+		all.parts = carried
+		*m = all
+	} else {
+		*m = carried[0]
 	}
 }

@@ -17,6 +17,7 @@ type Memory struct {
 	ledger  outstanding.Ledger // of an IntervalBucket
 	journal outstanding.Journal
 	parts   []Memory // of an All
+	budget  outstanding.Budget
 }
 
 // Empty reports whether nothing is outstanding.
@@ -32,6 +33,21 @@ func (m *Memory) TakeInexact() uint64 {
 		n += m.parts[i].TakeInexact()
 	}
 	return n
+}
+
+// Within empties a Memory, and sets the budget that it grows by.
+func (m *Memory) Within(b outstanding.Budget) {
+	m.Reset()
+	m.budget = b
+	m.bucket.Within(b)
+	m.ledger.Within(b)
+	m.journal.Within(b)
+}
+
+// newMemory returns an empty Memory with a budget.
+func newMemory(b outstanding.Budget) (m Memory) {
+	m.Within(b)
+	return m
 }
 
 // Reset empties a Memory, and frees most of its space.
@@ -51,7 +67,7 @@ func (m *Memory) part(i, n int) *Memory {
 		return nil
 	}
 	for len(m.parts) < n {
-		m.parts = append(m.parts, Memory{})
+		m.parts = append(m.parts, newMemory(m.budget))
 	}
 	return &m.parts[i]
 }
