@@ -27,6 +27,9 @@ type WaitingRoom struct {
 	MaxWaiting  int64 // how many may wait; default: 100000
 	// the rate at which one client address may join, on each gateway; default: 60/m
 	Joins weir.Rate
+	// how many visitors of one client address may wait and be inside, on each gateway; default: a fifth
+	// of Inside, from 20 to 100
+	VisitorsPerAddress int64
 	// what a ticket is bound to: "agent", "address", "none"; default: agent
 	Bind       string
 	SecretFile string // a file with the secrets that sign tickets; default: a random one
@@ -83,6 +86,12 @@ func (r WaitingRoom) WithDefaults() WaitingRoom {
 	}
 	if r.Joins == (weir.Rate{}) {
 		r.Joins = weir.PerMinute(60)
+	}
+	if r.VisitorsPerAddress == 0 {
+		r.VisitorsPerAddress = 100
+		if r.Inside > 0 {
+			r.VisitorsPerAddress = min(max(r.Inside/5, 20), 100)
+		}
 	}
 	if r.Bind == "" {
 		r.Bind = "agent"
@@ -158,7 +167,7 @@ func (c *checker) roomNumbers(r *WaitingRoom) {
 	for _, f := range []struct {
 		name string
 		n    int64
-	}{{"inside", r.Inside}, {"max_waiting", r.MaxWaiting}} {
+	}{{"inside", r.Inside}, {"max_waiting", r.MaxWaiting}, {"visitors_per_address", r.VisitorsPerAddress}} {
 		if f.n < 0 || f.n > maxRoom {
 			c.wrong(fmt.Sprintf("%d is not how many visitors there may be", f.n), fmt.Sprintf("write at most %d", maxRoom), at(f.name)...)
 		}

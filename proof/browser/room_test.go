@@ -24,7 +24,7 @@ func looks() map[string]map[string]any {
 // room is a policy with a waiting room.
 func roomPolicy(up, room, rest string) string {
 	return rest + `
-waiting_rooms: { sale: { joins: 100000/s, ` + room + ` } }
+waiting_rooms: { sale: { joins: 100000/s, visitors_per_address: 100000, ` + room + ` } }
 upstreams: { shop: { url: "` + up + `" } }
 routes: [{ match: /sale/, upstream: shop, waiting_room: sale }]
 `

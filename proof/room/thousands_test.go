@@ -72,6 +72,10 @@ func (c *crowd) ask(ticket string) (status int, a told, given string) {
 		if err != nil {
 			continue
 		}
+		if resp.Header.Get("Weir-Room") == "new" {
+			ticket = resp.Header.Get("Weir-Ticket")
+			continue
+		}
 		if resp.StatusCode != http.StatusOK {
 			if err := json.Unmarshal(body, &a); err != nil {
 				c.t.Errorf("%d %s", resp.StatusCode, body)
@@ -117,7 +121,7 @@ func TestTenThousandWait(t *testing.T) {
 	policy := func(admit string) string {
 		return strings.NewReplacer("STORE", s.URL(), "UP", up.URL, "SECRET", secret, "ADMIT", admit).Replace(`
 stores: { shared: { url: "STORE", deadline: 20s } }
-waiting_rooms: { sale: { ADMIT, store: shared, secret_file: SECRET, joins: 1000000/s, poll_timeout: 10m, idle: 1h, session: 1h, enter_within: 1h } }
+waiting_rooms: { sale: { ADMIT, store: shared, secret_file: SECRET, joins: 1000000/s, visitors_per_address: 1000000, poll_timeout: 10m, idle: 1h, session: 1h, enter_within: 1h } }
 upstreams: { up: { url: "UP" } }
 routes: [{ match: /sale/, upstream: up, waiting_room: sale }]
 `)

@@ -23,14 +23,17 @@ func (d *decoder) room(name string, n *node) policy.WaitingRoom {
 		MaxWaiting:  d.atLeastOne(n.get("max_waiting"), at("max_waiting")...),
 		Joins:       d.rate(n.get("joins"), "60/m", at("joins")...),
 		Bind:        text(n.get("bind")),
-		SecretFile:  text(n.get("secret_file")),
-		Store:       text(n.get("store")),
-		OnFailure:   text(n.get("on_failure")),
-		Status:      int(number(n.get("status"))),
-		Title:       text(n.get("title")),
-		Text:        text(n.get("text")),
-		Language:    text(n.get("language")),
-		Page:        text(n.get("page")),
+
+		VisitorsPerAddress: d.atLeastOne(n.get("visitors_per_address"), at("visitors_per_address")...),
+
+		SecretFile: text(n.get("secret_file")),
+		Store:      text(n.get("store")),
+		OnFailure:  text(n.get("on_failure")),
+		Status:     int(number(n.get("status"))),
+		Title:      text(n.get("title")),
+		Text:       text(n.get("text")),
+		Language:   text(n.get("language")),
+		Page:       text(n.get("page")),
 	}
 	return r
 }

@@ -43,6 +43,7 @@ type Room struct {
 type persistent struct {
 	joins     *keyed.Limiter[string] // per client address
 	polls     *keyed.Limiter[string] // per visitor
+	seats     *seats
 	counts    counts
 	storeDown atomic.Bool // the latest poll failed
 }
@@ -61,7 +62,7 @@ func joinLimit(r weir.Rate) weir.Limit { return weir.TokenBucket{Rate: r, Burst:
 
 // New returns a room. The error is about its parameters or its page.
 func New(o Options) (*Room, error) {
-	l := &persistent{}
+	l := &persistent{seats: newSeats()}
 	var err error
 	var clock func() int64 // in nanoseconds
 	if o.Clock != nil {
@@ -144,6 +145,9 @@ func (r *Room) Serve(w http.ResponseWriter, req *http.Request, c Client, refuse 
 	case !v.hasTicket && !r.joins.Take(c.Address, 1).Allowed:
 		v.refuseJoin()
 		return nil, false
+	case !v.hasTicket:
+		v.giveFirst()
+		return nil, false
 	}
 	return v.decide(req.Context())
 }
@@ -155,24 +159,35 @@ func isPreflight(req *http.Request) bool {
 
 // decide polls the queue and responds by the result.
 func (v *visit) decide(ctx context.Context) (http.ResponseWriter, bool) {
-	q := Poll{ID: v.ticket.id, Enter: !v.pollOnly, Join: !v.hasTicket && v.mayJoin}
-	if v.hasTicket {
+	first := v.isFirst()
+	if first && !v.takeSeat() {
+		v.refuseVisitor()
+		return nil, false
+	}
+	q := Poll{ID: v.ticket.id, Enter: !v.pollOnly, Join: first && v.mayJoin && !v.pollOnly}
+	if !first {
 		q.Ticket, q.Place, q.End, q.Era, q.Provisional = v.ticket.state, v.ticket.place, v.ticket.sessionEnd, v.ticket.era, v.ticket.provisional
 	}
 	a, err := v.pollQueue(ctx, q)
-	if err == nil && a.State == Unknown && v.hasTicket && v.mayJoin && !v.pollOnly {
+	if err == nil && a.State == Unknown && !first && v.mayJoin && !v.pollOnly {
 		v.ticketRefusal = "finished"
 		v.room.counts.finished.Add(1)
 		if !v.room.joins.Take(v.client.Address, 1).Allowed {
 			v.refuseJoin()
 			return nil, false
 		}
+		v.room.seats.leave(v.ticket.id)
 		v.ticket = ticket{id: newID()}
+		if !v.takeSeat() {
+			v.refuseVisitor()
+			return nil, false
+		}
 		a, err = v.pollQueue(ctx, Poll{ID: v.ticket.id, Enter: true, Join: true})
 	}
 	if err != nil {
 		return v.decideWithoutStore(ctx)
 	}
+	v.keepSeat(a)
 	switch a.State {
 	case Inside:
 		if a.Entered {
@@ -234,6 +249,9 @@ func (v *visit) decideWithoutStore(ctx context.Context) (http.ResponseWriter, bo
 	now := r.clock()
 	t := v.ticket
 	t.provisional, t.made = true, now
+	if v.isFirst() {
+		t.state, t.place = WaitingTicket, now
+	}
 	switch {
 	case v.hasTicket && t.state == InsideTicket:
 		left := t.sessionEnd - now
@@ -249,13 +267,29 @@ func (v *visit) decideWithoutStore(ctx context.Context) (http.ResponseWriter, bo
 	case !v.mayJoin:
 		v.refuseVisit("refused", r.longestDelay())
 	default:
-		if !v.hasTicket {
-			t.state, t.place = WaitingTicket, now
-		}
 		t.expires = now + micros64(r.settings.PollTimeout)
 		v.show(reply{State: "kept", PollAfter: r.pollDelay(800), ticket: &t})
 	}
 	return nil, false
+}
+
+// takeSeat reports whether the visitor's address may bring one more.
+func (v *visit) takeSeat() bool {
+	r, now := v.room, v.room.clock()
+	return r.seats.take(v.ticket.id, v.client.Address, now, now+micros64(r.settings.PollTimeout), r.settings.VisitorsPerAddress)
+}
+
+// keepSeat counts the visitor for as long as the ticket that they are given is good.
+func (v *visit) keepSeat(a Standing) {
+	r, now := v.room, v.room.clock()
+	switch a.State {
+	case Inside:
+		r.seats.keep(v.ticket.id, v.client.Address, now, now+min(micros64(r.settings.Idle), a.End-a.Now))
+	case Waiting, Admitted:
+		r.seats.keep(v.ticket.id, v.client.Address, now, now+micros64(r.settings.PollTimeout))
+	default:
+		r.seats.leave(v.ticket.id)
+	}
 }
 
 // showWaiting shows a visitor the place in the queue.

@@ -110,7 +110,7 @@ func (s signer) verify(text, client string, now int64) (ticket, error) {
 			return ticket{}, errClient
 		}
 		t := decodeTicket(b)
-		if t.state != WaitingTicket && t.state != InsideTicket {
+		if t.state != WaitingTicket && t.state != InsideTicket && t.state != firstTicket {
 			return ticket{}, errForged
 		}
 		if now >= t.expires {

@@ -80,6 +80,9 @@ func (v *visit) findTicket(c Client) {
 		t, err := v.room.signer.verify(text, v.boundTo, v.room.clock())
 		if err == nil {
 			v.ticket, v.hasTicket = t, true
+			if t.state == firstTicket {
+				v.readFirst()
+			}
 			return
 		}
 		wrong = err
@@ -304,7 +307,7 @@ func (v *visit) setHeaders(state string) {
 func (v *visit) refuseVisit(state string, after time.Duration) {
 	if v.wantsJSON {
 		status := http.StatusServiceUnavailable
-		if state == "too_many_joins" {
+		if state == "too_many_joins" || state == "too_many_visitors" {
 			status = http.StatusTooManyRequests
 		}
 		v.writeReply(status, reply{State: state, PollAfter: after})
@@ -319,6 +322,12 @@ func (v *visit) refuseVisit(state string, after time.Duration) {
 func (v *visit) refuseJoin() {
 	v.room.counts.tooManyJoins.Add(1)
 	v.refuseVisit("too_many_joins", v.room.longestDelay())
+}
+
+// refuseVisitor responds to a visitor from an address with too many visitors in the room.
+func (v *visit) refuseVisitor() {
+	v.room.counts.tooManyVisitors.Add(1)
+	v.refuseVisit("too_many_visitors", v.room.longestDelay())
 }
 
 // seconds rounds up to whole seconds.
