@@ -166,11 +166,20 @@ func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 // join has an app join the line, and returns its ticket and its place; place 0 is inside.
 func join(t *testing.T, at string) (ticket string, place int) {
 	t.Helper()
+	return joinWith(t, at, "")
+}
+
+// joinWith joins with a ticket, or comes back with the one that a first request is given.
+func joinWith(t *testing.T, at, with string) (ticket string, place int) {
+	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Header.Set("Accept", "application/json")
+	if with != "" {
+		r.Header.Set("Weir-Ticket", with)
+	}
 	resp, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -182,6 +191,9 @@ func join(t *testing.T, at string) (ticket string, place int) {
 	}
 	if resp.StatusCode == http.StatusOK {
 		return resp.Header.Get("Weir-Ticket"), 0
+	}
+	if resp.Header.Get("Weir-Room") == "new" {
+		return joinWith(t, at, resp.Header.Get("Weir-Ticket"))
 	}
 	var told struct{ Place int }
 	if err := json.Unmarshal(body, &told); err != nil || told.Place == 0 {
