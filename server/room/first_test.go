@@ -40,7 +40,7 @@ func TestPostsFillNoRoom(t *testing.T) {
 // addresses still enter.
 func TestOneAddressHasABound(t *testing.T) {
 	random := seeds.Of(t.Name())
-	for range 100 {
+	for range 40 {
 		def := policy.WaitingRoom{Admit: weir.PerSecond(int64(1 + random.IntN(50))), Inside: int64(30 + random.IntN(100)), Joins: weir.PerSecond(1000)}
 		def.VisitorsPerAddress = int64(1 + random.IntN(20))
 		w := newWorld(t, def)
@@ -170,7 +170,7 @@ func TestSamePage(t *testing.T) {
 
 // drawn are paths of some parts.
 func drawn(random *rand.Rand, parts []string) (all []string) {
-	for range 20_000 {
+	for range 5_000 {
 		text := "/"
 		for range random.IntN(5) {
 			text += parts[random.IntN(len(parts))]
