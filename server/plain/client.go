@@ -40,10 +40,10 @@ const (
 	defaultKeep    = 50 * time.Second
 	defaultMaxIdle = 1024
 
-	// unwatched is how long the Client waits for a response before it starts to watch whether the
-	// client is still connected. Watching costs as much as the rest of the exchange, and most
-	// responses come sooner.
-	unwatched = 250 * time.Millisecond
+	// unwatched is how long the Client waits for a response before it has the client's connection
+	// read, to notice that the client disconnects, on systems that do not report it. Reading costs as
+	// much as the rest of the exchange, and many responses come sooner.
+	unwatched = 4 * time.Millisecond
 )
 
 // An upConn is a connection to a server.
@@ -283,7 +283,8 @@ type exchange struct {
 	conn     *upConn
 	w        http.ResponseWriter
 	r        *http.Request
-	watching func() bool // stops watching the client; nil if nothing watches
+	front    *conn       // has conn broken when the client disconnects; nil if it does not
+	watching func() bool // stops watching the request's context; nil if nothing watches
 	until    time.Time   // the deadline of the response's head
 	stalls   time.Time   // the read deadline that is set on the connection
 	heard    func()
@@ -378,36 +379,47 @@ func appendField(b []byte, name, value string) []byte {
 	return append(b, crlf...)
 }
 
-// first waits for the first bytes of the response. It starts to watch the client after the time
-// unwatched.
+// first waits for the first bytes of the response.
 func (x *exchange) first() error {
 	u := x.conn
 	now := time.Now()
 	x.until = now.Add(or(x.client.Answer, defaultAnswer))
-	if err := u.SetReadDeadline(now.Add(min(unwatched, x.until.Sub(now)))); err != nil {
+	x.stalls = x.until
+	later := false
+	if c, ok := x.r.Context().(*requestContext); !ok {
+		x.watch() // the context of another server costs little
+	} else if c.conn.hangup.breaksConn(c.conn, u) {
+		x.front = c.conn
+	} else if later = true; now.Add(unwatched).Before(x.until) {
+		x.stalls = now.Add(unwatched)
+	}
+	if err := u.SetReadDeadline(x.stalls); err != nil {
+		return err
+	}
+	if err := x.r.Context().Err(); err != nil { // the deadline may have undone that of the hangup
 		return err
 	}
 	err := u.fill()
-	if errors.Is(err, os.ErrDeadlineExceeded) {
+	if later && errors.Is(err, os.ErrDeadlineExceeded) {
 		x.watch()
 		x.stalls = x.until
 		if err = u.SetReadDeadline(x.stalls); err == nil && x.r.Context().Err() == nil {
 			err = u.fill()
-		}
-		if ended := x.r.Context().Err(); ended != nil {
-			return ended
 		}
 	}
 	if u.n > 0 {
 		x.progress = Heard
 		return nil
 	}
+	if ended := x.r.Context().Err(); ended != nil {
+		return ended
+	}
 	return err
 }
 
 // watch breaks the connection to the server when the client disconnects.
 func (x *exchange) watch() {
-	if x.watching == nil {
+	if x.watching == nil && x.front == nil {
 		u := x.conn
 		x.watching = context.AfterFunc(x.r.Context(), func() { u.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // then the connection is broken
 	}
@@ -418,6 +430,9 @@ func (x *exchange) watch() {
 func (x *exchange) stop() bool {
 	if x.bounded {
 		http.NewResponseController(x.w).SetWriteDeadline(time.Time{}) //nolint:errcheck // the next write meets it
+	}
+	if x.front != nil && !x.front.hangup.sparesConn() {
+		return false
 	}
 	return x.watching == nil || x.watching()
 }

@@ -34,6 +34,8 @@ type conn struct {
 	asleep  bool      // idle for longer than awake
 	waits   time.Time // the read deadline that is set on the connection; zero if none is set
 	watched watched
+	hangups *hangups // nil if the system cannot report them
+	hangup  hangup
 }
 
 // buffers are lent to connections that have received something, so that idle connections hold no
@@ -63,6 +65,7 @@ func (c *conn) goOn() {
 		go c.goOn()
 		return
 	case ended:
+		c.hangup.forget(c)
 		c.Conn.Close()
 		s.state(c.Conn, http.StateClosed)
 	}
@@ -230,6 +233,7 @@ func (c *conn) closeIfIdle() {
 
 // handOver passes the connection to net/http, with the bytes that were read from it.
 func (c *conn) handOver(read []byte) {
+	c.hangup.forget(c)
 	c.Conn.SetDeadline(time.Time{}) //nolint:errcheck // net/http sees it
 	c.server.state(c.Conn, http.StateHijacked)
 	c.rest.put(c.Conn, bytes.Clone(read))

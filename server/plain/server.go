@@ -39,6 +39,7 @@ type Server struct {
 	conns   map[*conn]struct{}
 	closing atomic.Bool
 	open    sync.WaitGroup // connections
+	hangups *hangups       // while something is served; nil if the system cannot report them
 }
 
 const (
@@ -74,6 +75,7 @@ func (s *Server) Serve(l net.Listener) error {
 	q.Close()
 	s.mu.Lock()
 	delete(s.serving, q)
+	s.endHangups()
 	s.mu.Unlock()
 	<-ended //nolint:errcheck // it says that the queue was closed
 	if s.closing.Load() {
@@ -90,6 +92,9 @@ func (s *Server) begin(q *queue) bool {
 	}
 	if s.serving == nil {
 		s.serving, s.conns = map[*queue]struct{}{}, map[*conn]struct{}{}
+	}
+	if s.hangups == nil {
+		s.hangups = newHangups()
 	}
 	s.serving[q] = struct{}{}
 	return true
@@ -138,6 +143,7 @@ func (s *Server) add(c *conn) bool {
 		return false
 	}
 	s.conns[c] = struct{}{}
+	c.hangups = s.hangups
 	s.open.Add(1)
 	return true
 }
@@ -145,8 +151,17 @@ func (s *Server) add(c *conn) bool {
 func (s *Server) remove(c *conn) {
 	s.mu.Lock()
 	delete(s.conns, c)
+	s.endHangups()
 	s.mu.Unlock()
 	s.open.Done()
+}
+
+// endHangups stops to watch connections when there are none and none can come. s.mu is locked.
+func (s *Server) endHangups() {
+	if s.hangups != nil && len(s.serving) == 0 && len(s.conns) == 0 {
+		s.hangups.close()
+		s.hangups = nil
+	}
 }
 
 // end stops accepting, and closes connections without a request in flight.
@@ -198,6 +213,7 @@ func (s *Server) Close() error {
 	s.mu.Lock()
 	for c := range s.conns {
 		c.Conn.Close()
+		c.hangup.hungUp() // the system reports nothing of a socket that is closed here
 	}
 	s.mu.Unlock()
 	return s.HTTP.Close()

@@ -42,7 +42,7 @@ func (c *requestContext) Err() error {
 	switch {
 	case c.inner != nil:
 		return c.inner.Err()
-	case c.ended:
+	case c.ended, c.conn.hangup.hasGone():
 		return context.Canceled
 	}
 	return c.Context.Err()
@@ -80,9 +80,13 @@ type watched struct {
 	n     int
 }
 
-// watch calls gone when the client has closed the connection. If a byte arrives instead, it belongs
-// to the next request, and the watch ends: a later disconnect goes unnoticed.
+// watch calls gone when the client has closed the connection. Where the system does not report that,
+// the connection is read. If a byte arrives then, it belongs to the next request, and the watch ends:
+// a later disconnect goes unnoticed.
 func (c *conn) watch(gone func()) {
+	if c.hangup.cancels(c, gone) {
+		return
+	}
 	w := &c.watched
 	if c.n == len(c.lent) {
 		return // the buffer is full of pipelined requests, and has no room for one more byte
@@ -102,6 +106,7 @@ func (c *conn) watch(gone func()) {
 
 // unwatch ends the watch, and keeps a byte that arrived.
 func (c *conn) unwatch() {
+	c.hangup.cancelsNothing()
 	w := &c.watched
 	if w.done == nil {
 		return
