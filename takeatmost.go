@@ -22,8 +22,7 @@ func (l *Limiter) TakeAtMost(n int64) (taken int64, d Decision) {
 	if n > 1 {
 		cost = max(min(n, rules.Peek(l.era.rule, l.state, now, o, 1).Remaining), 1)
 	}
-	var v rules.Verdict
-	v = l.take(now, o, cost)
+	v := l.take(now, o, cost)
 	d = l.era.decision(v)
 	l.leave(now)
 	if d.Allowed {

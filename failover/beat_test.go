@@ -45,7 +45,7 @@ func TestNodes(t *testing.T) {
 		}
 		is(4, "before a heartbeat has told")
 		f.are(8)
-		time.Sleep(DefaultBeatEvery)
+		<-time.After(DefaultBeatEvery)
 		is(8, "after one")
 		f.are(9)
 		wait(time.Second)

@@ -45,7 +45,7 @@ type Concurrency[K comparable] struct {
 	refused atomic.Uint64
 
 	// Lock order: changing, the lock of a stripe and within it that of a limiter, janitor.
-	changing sync.Mutex // serializes SetLimit
+	changing sync.Mutex // serialises SetLimit
 	janitor  sync.Mutex // guards timer and closed
 	// the time that the timer is set for; the end of the clock if it is not set
 	armed  atomic.Int64

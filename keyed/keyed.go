@@ -75,12 +75,12 @@ type Limiter[K comparable] struct {
 	segments int
 
 	// Lock order: room, the lock of a segment, structure, marking.
-	room      sync.Mutex // serializes making room at the ceiling
+	room      sync.Mutex // serialises making room at the ceiling
 	structure sync.Mutex // guards directory, shelves and segments
 	marking   sync.Mutex
 	marks     claim.Marks
 
-	changing sync.Mutex  // serializes SetLimit; taken before all other locks
+	changing sync.Mutex  // serialises SetLimit; taken before all other locks
 	waking   atomic.Bool // the janitor's timer is set
 	janitor  sync.Mutex  // guards timer and closed
 	timer    weir.Timer

@@ -152,7 +152,7 @@ func (p *pattern) matches(r *request) bool {
 	return p.walk(r.path(), nil)
 }
 
-// walk matches a normalized path and calls bind for each variable.
+// walk matches a normalised path and calls bind for each variable.
 func (p *pattern) walk(path string, bind func(name, value string)) bool {
 	if path == "" || path[0] != '/' {
 		return false
@@ -260,7 +260,7 @@ type request struct {
 	banned   time.Duration // how long the ban that applies to the request still lasts
 }
 
-// path returns the normalized path.
+// path returns the normalised path.
 func (r *request) path() string {
 	if r.normal == "" {
 		r.normal = normalPath(r.Path)

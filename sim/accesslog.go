@@ -100,7 +100,7 @@ func (p *parser) parseCommon(line string) (e Entry, err error) {
 	e.Length = -1
 	first := strings.IndexByte(line, ' ')
 	if first <= 0 {
-		return e, errors.New("no first field: want HOST IDENT USER [TIME] ...")
+		return e, errors.New("no first field: want HOST IDENT USER [TIME] and a request")
 	}
 	e.Client = line[:first]
 	clock, rest, ok := cutClock(line[first:])

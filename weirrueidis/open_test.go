@@ -230,7 +230,7 @@ func TestPace(t *testing.T) {
 				return &conn{closed: make(chan struct{})}, nil
 			}
 			ask := func(span time.Duration) (first error) {
-				for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(time.Millisecond) {
+				for end := time.Now().Add(span); time.Now().Before(end); <-time.After(time.Millisecond) {
 					if _, err := d.dial(t.Context(), "h:1", nil, nil); err != nil && first == nil {
 						first = err
 					}
@@ -247,7 +247,7 @@ func TestPace(t *testing.T) {
 			if failure != nil && !errors.Is(err, failure) || failure == nil && !errors.Is(err, errTooSoon) {
 				t.Errorf("the error is %v", err)
 			}
-			time.Sleep(calm + time.Second)
+			<-time.After(calm + time.Second)
 			made = 0
 			if err := ask(freeAttempts * time.Millisecond); made != freeAttempts || !errors.Is(err, failure) {
 				t.Errorf("after a while %d made, %v", made, err)
@@ -264,7 +264,7 @@ func TestPacesAreBounded(t *testing.T) {
 			if err := p.begin(fmt.Sprint(i)); err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(calm / 100)
+			<-time.After(calm / 100)
 		}
 		if len(p.byAddr) > maxPaces {
 			t.Errorf("%d addresses are kept", len(p.byAddr))

@@ -100,13 +100,13 @@ func (k *placeKey) check(cost, limit int64, entered bool, d weir.Decision, err e
 	switch {
 	case cost < 0:
 		if !errors.Is(err, weir.ErrCost) || entered {
-			return fmt.Errorf("the error is %v, want weir.ErrCost", err)
+			return fmt.Errorf("the error is not weir.ErrCost: %w", err)
 		}
 		return nil
 	case err != nil:
 		return err
 	case d.Allowed != entered && (cost > 0 || entered):
-		return fmt.Errorf("Allowed is %v, and there is a function to leave: %v", d.Allowed, entered)
+		return fmt.Errorf("the decision has Allowed %v, and there is a function to leave: %v", d.Allowed, entered)
 	case !d.Allowed && d.RetryAfter == 0:
 		return errors.New("a refusal says that a retry is admitted at once")
 	case !d.Allowed && cost > limit && d.RetryAfter != weir.Never:
@@ -123,7 +123,7 @@ func (k *placeKey) check(cost, limit int64, entered bool, d weir.Decision, err e
 	k.held += cost
 	inUse := limit - d.Remaining
 	if inUse < k.held || inUse > k.held+k.leaving {
-		return fmt.Errorf("Remaining is %d while %d are held and %d are being left", d.Remaining, k.held, k.leaving)
+		return fmt.Errorf("the decision has Remaining %d while %d are held and %d are being left", d.Remaining, k.held, k.leaving)
 	}
 	k.leaving = inUse - k.held
 	return nil
@@ -192,7 +192,7 @@ func (s Subject) queueForPlaces() error {
 	for range 2 {
 		w, err := next("is refused by a full queue")
 		if err == nil && (w.err != nil || w.done != nil) {
-			err = fmt.Errorf("one of two callers too many entered, or failed: %v", w.err)
+			err = fmt.Errorf("one of two callers too many entered, or failed: %w", w.err)
 		}
 		if err != nil {
 			return err
@@ -207,7 +207,7 @@ func (s Subject) queueForPlaces() error {
 	}
 	w, err := next("gives up")
 	if err != nil || !errors.Is(w.err, context.Canceled) || w.done != nil {
-		return errors.Join(fmt.Errorf("a caller whose context ended does not return its error, but %v", w.err), err)
+		return errors.Join(fmt.Errorf("a caller whose context ended does not return its error, but %w", w.err), err)
 	}
 	for range 2 {
 		leave(weir.OK)

@@ -10,7 +10,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// vector is a line of testdata/guava.jsonl: recorded behavior of Guava's RateLimiter.
+// vector is a line of testdata/guava.jsonl: recorded behaviour of Guava's RateLimiter.
 type vector struct {
 	ID         string  `json:"id"`
 	Test       string  `json:"test"`

@@ -35,7 +35,7 @@ FILE is the policy file; with --config FILE, all arguments are logs. Replay exit
 			logs := args
 			if config == "" {
 				if config, logs = args[0], args[1:]; len(logs) == 0 {
-					return &usageError{errors.New("which policy, and which log? write weir replay FILE LOG...")}
+					return &usageError{errors.New("the policy or the log is missing: write weir replay FILE LOG..., with at least one log")}
 				}
 			}
 			return replay(cmd, config, decisions, asJSON, logs)

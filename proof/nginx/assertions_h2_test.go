@@ -31,24 +31,24 @@ var h2LimitReq = sourceFile{
 		}
 		c := s.h2()
 		id := c.open(path, false)
-		c.data(id, "TEST", true)
+		c.data(id, "TEST")
 		body("request body - limit req", c, id, "TEST")
 
 		c = s.h2()
 		id = c.open(path, false)
 		s.wait(delay)
-		c.data(id, "TEST", true)
+		c.data(id, "TEST")
 		body("request body - limit req - limited", c, id, "TEST")
 
 		c = s.h2()
 		id = c.open(path, false)
-		c.data(id, "", true)
+		c.data(id, "")
 		s.wait(delay)
 		body("request body - limit req - empty", c, id, "")
 
 		c = s.h2()
 		id = c.open(path, false)
-		c.data(id, "TEST2", true)
+		c.data(id, "TEST2")
 		s.wait(delay)
 		body("request body - limit req 2", c, id, "TEST2")
 
@@ -169,8 +169,9 @@ func (c *h2conn) open(path string, end bool) (id uint32) {
 	return id
 }
 
-func (c *h2conn) data(id uint32, text string, end bool) {
-	c.do(func() error { return c.WriteData(id, end, []byte(text)) })
+// data sends a DATA frame that ends the stream.
+func (c *h2conn) data(id uint32, text string) {
+	c.do(func() error { return c.WriteData(id, true, []byte(text)) })
 }
 
 // parted sends a DATA frame in two parts, the second one after a pause; with a negative pause, only the first one.

@@ -85,7 +85,7 @@ func TestFramesInTime(t *testing.T) {
 				if begun[at] && time.Since(since)+wait >= timeout {
 					wait = timeout - time.Since(since) - time.Millisecond // still in time
 				}
-				time.Sleep(wait)
+				<-time.After(wait)
 			}
 			synctest.Wait()
 			select {
@@ -94,14 +94,14 @@ func TestFramesInTime(t *testing.T) {
 			default:
 			}
 			if !begun[at] {
-				time.Sleep(time.Hour)
+				<-time.After(time.Hour)
 				synctest.Wait()
 				if len(ended) > 0 {
 					t.Errorf("%q: a connection with nothing incomplete ended: %v", text, <-ended)
 				}
 				return
 			}
-			time.Sleep(time.Until(since.Add(timeout)))
+			<-time.After(time.Until(since.Add(timeout)))
 			synctest.Wait()
 			select {
 			case err := <-ended:

@@ -56,7 +56,7 @@ func (c *converter) proxied(r *route, d, at Directive, l level) {
 	for _, in := range at.Block {
 		switch {
 		case (in.Name == "proxy_pass" || in.Name == "grpc_pass") && len(in.Args) == 1:
-			c.pass(r, in, d, l)
+			c.pass(r, in, l)
 			return
 		case strings.HasSuffix(in.Name, "_pass"):
 			c.critical(in.Position, "%s is left out: a gateway passes requests on by HTTP; they get 502 until an HTTP server stands there", in.Name)
@@ -69,7 +69,7 @@ func (c *converter) proxied(r *route, d, at Directive, l level) {
 }
 
 // pass returns the upstream of a proxy_pass.
-func (c *converter) pass(r *route, d, location Directive, l level) {
+func (c *converter) pass(r *route, d Directive, l level) {
 	out := func(why string) {
 		c.critical(d.Position, "%s %s is left out: %s; its requests get 502", d.Name, d.Args[0], why)
 		r.respond = &response{from: d.Position, status: 502}
@@ -106,7 +106,7 @@ func (c *converter) pass(r *route, d, location Directive, l level) {
 	if g, ok := grpc[scheme]; ok {
 		scheme, protocol = g, map[string]string{"http": "h2c", "https": "h2"}[g]
 	}
-	targets, from := c.targets(u.Host, scheme, d)
+	targets, from := c.targets(u.Host, scheme)
 	if targets == "" {
 		out("its upstream has no server that a gateway can reach")
 		return
@@ -117,7 +117,7 @@ func (c *converter) pass(r *route, d, location Directive, l level) {
 
 // targets returns the url or the targets of an upstream in the policy's notation; empty if none can
 // be reached.
-func (c *converter) targets(host, scheme string, d Directive) (text string, from []Position) {
+func (c *converter) targets(host, scheme string) (text string, from []Position) {
 	g, known := c.groups[host]
 	c.used["upstream "+host] = true
 	if !known {

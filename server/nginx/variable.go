@@ -42,10 +42,7 @@ func (c *converter) variable(d Directive) {
 		case v.geo && (in.Name == "ranges" || in.Name == "proxy" || in.Name == "proxy_recursive"):
 			v.why = fmt.Sprintf("its geo has %s", in.Name)
 		default:
-			name := in.Name
-			if strings.HasPrefix(name, `\`) { // in front of a value that is a keyword of map
-				name = name[1:]
-			}
+			name := strings.TrimPrefix(in.Name, `\`) // in front of a value that is a keyword of map
 			v.cases = append(v.cases, mapping{name, first(in.Args)})
 		}
 	}
@@ -113,7 +110,7 @@ func (c *converter) choose(v variable, then func(string) string, depth int) allo
 	case v.geo:
 		return allow{why: "its geo depends on " + v.source}
 	case !v.geo && variableName(then(v.def)) == source:
-		return v.byKey(source, then)
+		return v.byKey(then)
 	case source == "request_method":
 		return v.byMethod(then)
 	case strings.HasPrefix(source, "http_"):
@@ -191,7 +188,7 @@ func variableName(text string) string {
 // byKey resolves a map from the key itself to the key, or to nothing: values that are not limited.
 // nginx ignores case in these values, and an exemption does not. An empty value is not limited
 // anyway.
-func (v *variable) byKey(source string, then func(string) string) (a allow) {
+func (v *variable) byKey(then func(string) string) (a allow) {
 	a.key = then(v.def)
 	for _, m := range v.cases {
 		switch to := then(m.to); {

@@ -102,7 +102,7 @@ func (r *replayed) CloseWrite() error {
 // tlsConn is a connection under TLS.
 type tlsConn interface{ ConnectionState() tls.ConnectionState }
 
-// replayedTLS is a replayed TLS connection. net/http recognizes TLS by the method ConnectionState.
+// replayedTLS is a replayed TLS connection. net/http recognises TLS by the method ConnectionState.
 type replayedTLS struct {
 	*replayed
 	tlsConn
