@@ -33,13 +33,16 @@ func (s *Store) Beat(ctx context.Context, id string, ttl time.Duration) (nodes i
 	return nodes, nil
 }
 
-// Ping tests whether the server is reachable and runs scripts. It charges nothing. On a single
-// server, unlike a Cluster, it also repeats the last Warm: a server that was restarted lacks the
-// scripts, and one that took over may have another clock.
+// Ping tests whether the server would carry out charges: whether it is reachable, runs scripts and
+// takes writes, which a replica or a server with a full disk does not. It charges nothing. On a
+// single server, unlike a Cluster, it also repeats the last Warm: a server that was restarted lacks
+// the scripts, and one that took over may have another clock.
 func (s *Store) Ping(ctx context.Context) error {
 	if kinds := s.warmed.Load(); kinds != nil && !s.opts.Cluster {
-		return s.ready(ctx, *kinds)
+		if err := s.ready(ctx, *kinds); err != nil {
+			return err
+		}
 	}
-	_, err := s.Beat(ctx, "ping", 0)
+	_, err := s.Beat(ctx, "ping", 0) // removes an id that is not there: a write that leaves no key
 	return err
 }

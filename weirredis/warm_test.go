@@ -40,6 +40,9 @@ func (e *scripted) eval(c Call) (string, error) {
 		return "", errors.New("NOSCRIPT No matching script.")
 	}
 	e.has[at] = true
+	if c.Script.Source == lua("nodes") {
+		return "1", nil
+	}
 	return "", errors.New("WEIRLATE 1700000000000000")
 }
 
@@ -74,7 +77,11 @@ func TestWarm(t *testing.T) {
 			t.Errorf("the second time takes %d round trips, %v", e.roundTrips, err)
 		}
 		e.has, e.roundTrips = map[string]bool{}, 0 // it was restarted
-		if err := s.Ping(t.Context()); cluster != (err != nil) || !cluster && (len(e.has) != 4 || e.roundTrips != 2) {
+		scripts, roundTrips := 5, 4 // those, and that of heartbeats, which writes
+		if cluster {
+			scripts, roundTrips = 1, 2
+		}
+		if err := s.Ping(t.Context()); err != nil || len(e.has) != scripts || e.roundTrips != roundTrips {
 			t.Errorf("after a ping of a server that was restarted: %d scripts in %d round trips, %v", len(e.has), e.roundTrips, err)
 		}
 		if err := s.Close(); err != nil {

@@ -26,7 +26,10 @@ type TLS struct {
 	CertFile    string // of the client
 	KeyFile     string // of the client
 
-	serverCert, serverKey string // files
+	ExpiredCert string // of a server: signed by the authority, and expired
+	ExpiredKey  string
+	ServerCert  string // that the server begins with
+	ServerKey   string
 }
 
 // Config is the configuration of a client that shows its certificate.
@@ -57,7 +60,8 @@ func newTLS(dir string) (*TLS, error) {
 		path *string
 		name string
 	}{
-		{&t.CAFile, "ca.crt"}, {&t.CertFile, "client.crt"}, {&t.KeyFile, "client.key"}, {&t.serverCert, "server.crt"}, {&t.serverKey, "server.key"},
+		{&t.CAFile, "ca.crt"}, {&t.CertFile, "client.crt"}, {&t.KeyFile, "client.key"}, {&t.ServerCert, "server.crt"}, {&t.ServerKey, "server.key"},
+		{&t.ExpiredCert, "expired.crt"}, {&t.ExpiredKey, "expired.key"},
 	} {
 		*f.path = filepath.Join(dir, f.name)
 	}
@@ -76,7 +80,12 @@ func newTLS(dir string) (*TLS, error) {
 	if err := writePEM(t.CAFile, "CERTIFICATE", der); err != nil {
 		return nil, err
 	}
-	if err := issue(server, authority, key, t.serverCert, t.serverKey); err != nil {
+	if err := issue(server, authority, key, t.ServerCert, t.ServerKey); err != nil {
+		return nil, err
+	}
+	expired := *server
+	expired.SerialNumber, expired.NotAfter = big.NewInt(4), now.Add(-time.Minute)
+	if err := issue(&expired, authority, key, t.ExpiredCert, t.ExpiredKey); err != nil {
 		return nil, err
 	}
 	if err := issue(client, authority, key, t.CertFile, t.KeyFile); err != nil {

@@ -171,7 +171,7 @@ func (s *RedisServer) conf() (string, error) {
 	if s.TLS != nil {
 		_, port, _ := net.SplitHostPort(s.TLS.Addr)
 		lines = append(lines, "tls-port "+port, "tls-auth-clients optional", "tls-ca-cert-file "+strconv.Quote(s.TLS.CAFile),
-			"tls-cert-file "+strconv.Quote(s.TLS.serverCert), "tls-key-file "+strconv.Quote(s.TLS.serverKey))
+			"tls-cert-file "+strconv.Quote(s.TLS.ServerCert), "tls-key-file "+strconv.Quote(s.TLS.ServerKey))
 	}
 	if s.clustered {
 		lines = append(lines, "cluster-enabled yes", "cluster-port "+s.busPort)
