@@ -155,21 +155,21 @@ func (f *fieldRules) mayTrail(name string) bool {
 }
 
 // withTrailers returns a request with those of its announced trailers that may be passed on. Their
-// values are known at the end of the body. Trailers that were not announced are dropped.
+// values are known at the end of the body. Trailers that were not announced are dropped, and so are
+// those of a request without a body: net/http would never end such a request to an HTTP/2 upstream.
 func (f *fieldRules) withTrailers(r *http.Request) *http.Request {
 	if len(r.Trailer) == 0 {
 		return r
 	}
 	kept := http.Header{}
 	for name := range r.Trailer {
-		if f.mayTrail(name) {
+		if r.ContentLength != 0 && f.mayTrail(name) {
 			kept[name] = nil
 		}
 	}
 	next := *r
-	next.Body = &trailingBody{ReadCloser: r.Body, from: r.Trailer, kept: kept}
-	if next.Trailer = kept; len(kept) == 0 {
-		next.Trailer = nil
+	if next.Trailer = nil; len(kept) > 0 {
+		next.Trailer, next.Body = kept, &trailingBody{ReadCloser: r.Body, from: r.Trailer, kept: kept}
 	}
 	return &next
 }

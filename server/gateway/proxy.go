@@ -83,7 +83,7 @@ func (p *forwarder) serve(w *responseWriter, r *http.Request) {
 			_ = rc.SetWriteDeadline(now)
 		}
 	}))
-	if !mayUpgrade(r.Header["Upgrade"]) {
+	if !mayUpgrade(r.Header["Upgrade"]) || !p.to.Upgrades() {
 		r.Header.Del("Upgrade")
 	}
 	if r.ProtoMajor == 1 && r.ContentLength != 0 {

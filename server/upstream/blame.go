@@ -77,9 +77,12 @@ func lacksPorts(err error) bool {
 	return true
 }
 
-// tooLargeForTarget is the text of net/http's error for a header beyond what an HTTP/2 target
-// announced. The error has no type.
-const tooLargeForTarget = "request header list larger than peer's advertised limit"
+// Texts of net/http's errors for requests that it does not write to an HTTP/2 target: the header is
+// larger than the target announced, or something in it has no form in HTTP/2. They have no types.
+const (
+	tooLargeForTarget = "request header list larger than peer's advertised limit"
+	notForHTTP2       = "http2: invalid "
+)
 
 // blame sorts the error of an attempt by who caused it.
 func (a *attempt) blame(err error) error {
@@ -88,6 +91,8 @@ func (a *attempt) blame(err error) error {
 		return &RequestError{Err: err}
 	case strings.Contains(err.Error(), tooLargeForTarget):
 		return &RequestError{Err: err, TooLarge: true}
+	case strings.HasPrefix(err.Error(), notForHTTP2):
+		return &RequestError{Err: err}
 	}
 	return local(err)
 }

@@ -127,6 +127,49 @@ func TestUnsendableRequests(t *testing.T) {
 	}
 }
 
+// TestNotForHTTP2: what has no form in HTTP/2 is not sent to a target that speaks it, and does not
+// count against it.
+func TestNotForHTTP2(t *testing.T) {
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") }))
+	s.Config.Protocols = &protocols
+	s.Start()
+	defer s.Close()
+	u := over(t, policy.Upstream{Protocol: "h2c", Health: policy.Health{Failures: 1, AllDown: "refuse"}}, &raw{url: s.URL})
+	if u.Upgrades() {
+		t.Error("HTTP/2 has no upgrades")
+	}
+	for name, spoil := range map[string]func(*http.Request){
+		"an upgrade":   func(r *http.Request) { r.Header.Set("Upgrade", "websocket") },
+		"a connection": func(r *http.Request) { r.Header.Set("Connection", "x-a") },
+		"a coding":     func(r *http.Request) { r.Header["Transfer-Encoding"] = []string{"gzip"} },
+		"a trailer":    func(r *http.Request) { r.Trailer = http.Header{"Content-Length": nil} },
+		"a path":       func(r *http.Request) { r.URL.Opaque = "x" },
+	} {
+		for range 2 {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://a/x", io.MultiReader(strings.NewReader("body")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			spoil(r)
+			resp, err := u.RoundTrip(r)
+			var request *RequestError
+			if err == nil {
+				resp.Body.Close()
+			} else if !errors.As(err, &request) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if got := u.ask(t, "GET", nil); got != "200 ok" {
+			t.Errorf("%s: then %s", name, got)
+		}
+	}
+	if st := u.stats().Targets[0]; st.Failures > 0 || st.InFlight > 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
 // TestHeaderTooLargeForTarget: the header of a request may be larger than an HTTP/2 target accepts.
 func TestHeaderTooLargeForTarget(t *testing.T) {
 	var protocols http.Protocols

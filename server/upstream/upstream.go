@@ -268,6 +268,13 @@ func address(at *url.URL) string {
 	return at.Host + ":80" // only targets with http use it: https goes through the transport
 }
 
+// Upgrades reports whether connections to the targets can switch to another protocol: HTTP/2 has no
+// upgrades.
+func (u *Upstream) Upgrades() bool {
+	p := u.settings.Load().spec.Protocol
+	return p != "h2" && p != "h2c"
+}
+
 // Name returns the upstream's name in the policy.
 func (u *Upstream) Name() string { return u.name }
 
