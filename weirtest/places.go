@@ -213,7 +213,7 @@ func (s Subject) queueForPlaces() error {
 		leave(weir.OK)
 		w, err := next("gets the place that was left")
 		if err != nil || w.err != nil || w.done == nil {
-			return errors.Join(fmt.Errorf("a place was left, and the next caller did not enter: %v", w.err), err)
+			return errors.Join(fmt.Errorf("a place was left, and the next caller did not enter: %w", w.err), err)
 		}
 		leave = w.done
 	}

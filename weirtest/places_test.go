@@ -84,7 +84,7 @@ func TestPlacesConform(t *testing.T) {
 		"":                        "",
 		"one too many":            "admitted while",
 		"not shared":              "admitted while",
-		"more remaining":          "Remaining is",
+		"more remaining":          "has Remaining",
 		"kept when dropped":       "after all have left",
 		"a longer queue":          "no caller is refused by a full queue",
 		"a refusal for giving up": "whose context ended",
