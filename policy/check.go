@@ -260,6 +260,7 @@ func (c *checker) routes() {
 		c.waiting(r.Waiting, at)
 		c.fields(r, at)
 		c.parameters(r, at)
+		c.hold(r, at)
 	}
 }
 

@@ -125,6 +125,8 @@ type Route struct {
 	// that matters only in bytes that upstreams fold, like X_Api_Key. default: drop
 	UnderscoreHeaders string
 
+	Hold string // when requests leave concurrency limits: "until_client_leaves" or "until_upstream_ends"; default: until_client_leaves
+
 	Parameters string // how the upstream reads the names of query parameters: "strict" or "php"; default: strict
 }
 

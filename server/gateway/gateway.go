@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/tally"
@@ -56,7 +57,8 @@ type route struct {
 	apart   map[string]refusal // by limit, for limits with a status of their own
 	failed  *refusal           // for requests whose upstream failed; nil for the defaults
 	queued  *queueBounds
-	maxBody int64 // bytes; 0 is no bound
+	maxBody int64         // bytes; 0 is no bound
+	hold    time.Duration // how long a request goes on after its client has left; 0 is cut off at once
 	respond *response
 	// the path that the upstream gets, decoded; nil where it is the request's
 	target func(path string) string
@@ -297,7 +299,11 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	rec.passed(s.file.Policy.Routes[v.Route].Upstream)
-	g.pass(answering, r, to.forward, &v)
+	if to.hold > 0 {
+		g.passHeld(answering, r, to.forward, &v, to.hold)
+	} else {
+		g.pass(answering, r, to.forward, &v)
+	}
 	answering.complete = true
 }
 

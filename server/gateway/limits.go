@@ -15,6 +15,7 @@ func (g *Gateway) newRoute(file *policyfile.File, r *policy.Route, old *state) r
 		fields:  r.AddHeaders,
 		refused: g.newRefusal(file, r, r.Refused),
 		queued:  newQueueBounds(r.Waiting, old.boundsOf(r.Match)),
+		hold:    holdTime(file, r),
 	}
 	if r.Respond.IsSet() {
 		c.respond = newResponse(r.Respond, file.Bodies)

@@ -220,6 +220,7 @@ func (d *decoder) route(n *node, at string) policy.Route {
 
 		UnderscoreHeaders: text(n.get("underscore_headers")),
 		Parameters:        text(n.get("parameters")),
+		Hold:              text(n.get("hold")),
 	}
 }
 
