@@ -87,13 +87,15 @@ endif
 
 # How long the long run is. CHECKS: of each property, about 30 steps each, Concurrency beside its model among them. WALKS: of 60 steps beside
 # the model, for each other limit, All and holder. Each limit then has more than a million steps. FAULTS: for each row of the tables of faults
-# of Redis and of leases, which are printed. OUTAGES: the same for the table of what outages take. SEQUENCES: of requests played to nginx and to the gateway, for each directive. REPEATS: of tests
+# of Redis and of leases, which are printed. OUTAGES: the same for the table of what outages take.
+# ROUNDS: of threads that reserve, settle and change the limit, for each limit and holder. SEQUENCES: of requests played to nginx and to the gateway, for each directive. REPEATS: of tests
 # that once failed now and then. FUZZTIME: for each fuzz target.
 CHECKS    ?= 100000
 WALKS     ?= 20000
 FLEETS    ?= 100
 FAULTS    ?= 60s
 OUTAGES   ?= 25s
+ROUNDS    ?= 2000
 SEQUENCES ?= 1000
 REPEATS   ?= 200
 FUZZTIME  ?= 2m
@@ -105,6 +107,7 @@ define LONG
 .      . -run PartThatStays|AnotherClock -count $(REPEATS)
 proof  . -rapid.checks=$(CHECKS)
 proof  . -v -run Fleets -fleets $(FLEETS)
+proof  . -run Threads -threads.rounds $(ROUNDS)
 proof  ./redis -v -run Faults -faults=$(FAULTS)
 proof  ./redis -v -run Leases -leases=$(FAULTS)
 proof  ./redis -v -run StayFlat -flat=$(OUTAGES)

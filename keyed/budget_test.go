@@ -48,8 +48,8 @@ func TestReservationsOfManyKeysStayWithinMaxBytes(t *testing.T) {
 		}
 		states := heap() - before
 		made := 0
-		for key := range 200 {
-			for range 400 {
+		for key := range 110 {
+			for range 60 {
 				if _, ok := k.Reserve(key, 1, -1); ok {
 					made++
 				}
@@ -58,7 +58,7 @@ func TestReservationsOfManyKeysStayWithinMaxBytes(t *testing.T) {
 		took := heap() - before - states
 		s := k.Stats()
 		t.Logf("%T: %d keys take %.2f of MaxBytes; %d reservations, %d of them inexact, take %.2f", l, s.Keys, float64(states)/size, made, s.Inexact, float64(took)/size)
-		if took > size/4 || made < 10_000 {
+		if took > size/4 || made < 1000 {
 			t.Errorf("%T: %d reservations take %d bytes, where a quarter of MaxBytes is %d", l, made, took, size/4)
 		}
 		if s.Inexact == 0 {

@@ -18,6 +18,8 @@ type grip[K comparable] struct {
 	now   int64
 	token bool // room for a new key is reserved
 	ahead bool // room for a limiter of the key's own has been set aside
+
+	freezes bool // the clocks of the key's own limiter stand still until release
 }
 
 // grip locks a key, in a segment that has room for it.
@@ -40,6 +42,9 @@ func (k *Limiter[K]) grip(key K, h uint64) grip[K] {
 }
 
 func (g *grip[K]) release() {
+	if g.freezes {
+		g.thaw()
+	}
 	if g.slot >= 0 {
 		g.s.array.unlock(g.slot, g.head)
 	}
@@ -199,7 +204,10 @@ func (g *grip[K]) promote() (*entry[K], bool) {
 		if x.memory.table = k.memory; k.memory != nil {
 			p = p.Within(&x.memory)
 		}
-		lim, err := p.New(x.state, weir.Named(k.opts.Name), weir.WithClock(k.clock), weir.WithWallClock(k.times), weir.WithTimers(k.timers))
+		if g.freezes {
+			g.freezeEntry(x)
+		}
+		lim, err := p.New(x.state, weir.Named(k.opts.Name), weir.WithClock(x.clock(k)), weir.WithWallClock(x.wallClock(k)), weir.WithTimers(k.timers))
 		if err != nil {
 			panic(err) // cannot fail: the state is the limit's, and the unit a nanosecond
 		}

@@ -157,9 +157,11 @@ func (g *Group[K]) grip(charges []Charge[K], holds []hold[K]) {
 		if holds[i].shared {
 			h, _ = k.shared.hash(k.group(c.Key))
 			holds[i].grip, holds[i].held = k.shared.grip(k.group(c.Key), h), true
+			holds[i].freeze()
 			continue
 		}
 		holds[i].grip, holds[i].held = k.grip(c.Key, h), true
+		holds[i].freeze()
 		holds[i].grip.token, holds[i].token = holds[i].token, false
 	}
 }

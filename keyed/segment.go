@@ -52,7 +52,8 @@ type entry[K comparable] struct {
 	gone  bool
 	over  *override
 
-	memory keyBudget // of lim
+	memory keyBudget   // of lim
+	frozen frozenClock // of lim
 }
 
 // lockSegment returns the segment that a hash belongs to, locked.
