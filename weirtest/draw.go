@@ -109,7 +109,7 @@ func (s Subject) walk(r *rand.Rand, draw func(*rand.Rand) weir.Limit, all []func
 	}
 	size, step := scale(w.limit, s.Tick)
 	made, joined, storing := []int{}, []int{}, stores(w.limit)
-	fleet, versions := s.Blind && r.IntN(2) == 0, []weir.Limit{w.limit}
+	fleet, versions := s.Blind && r.IntN(2) == 0, []weir.Limit{beginsFull(w.limit, storing)}
 	for i := range s.Steps {
 		if i > 0 {
 			now = moved(now, drawMove(r, step, size), first, last)

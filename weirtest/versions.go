@@ -23,7 +23,7 @@ import (
 //   - A version is dropped when it has admitted nothing for so long that what it admitted has come
 //     back.
 //   - A third version replaces the one that has admitted nothing for longest, and takes over what
-//     that one has used. While both were used within VersionRest, it replaces neither: what its
+//     was used, by whichever of the two counted more. While both were used within VersionRest, it replaces neither: what its
 //     callers want is admitted if both versions admit it.
 //   - Two versions share one state where a change from one to the other creates and loses nothing.
 //
@@ -99,14 +99,15 @@ func (v *Versions) String() string {
 // Len returns how many versions have a state: at most two.
 func (v *Versions) Len() int { return len(v.kept) }
 
-// Idle reports whether every state equals an unused one.
+// Idle reports whether the key is unused, or the state of a version equals an unused one. A store may
+// drop such a state, or a part of it, and then does not have it where its clock steps back.
 func (v *Versions) Idle(now int64) bool {
 	for _, k := range v.kept {
-		if _, reset := k.algorithm.peek(now, new(big.Int)); reset.Sign() > 0 {
-			return false
+		if _, reset := k.algorithm.peek(now, new(big.Int)); reset.Sign() <= 0 {
+			return true
 		}
 	}
-	return true
+	return len(v.kept) == 0
 }
 
 // A view is what a call sees: copies, which are kept if something is charged.
@@ -189,7 +190,12 @@ func (w *view) own(next algorithm, now, rest int64) {
 		if w.third = w.kept[old].used > now-rest; w.third {
 			return
 		}
-		w.kept = []version{takeOver(w.kept[old].algorithm, next, now), w.kept[1-old]}
+		stays := w.kept[1-old]
+		begun := takeOver(w.kept[old].algorithm, next.clone(), now)
+		if other := takeOver(stays.algorithm.clone(), next.clone(), now); mostHeld(other.algorithm, now).Cmp(mostHeld(begun.algorithm, now)) > 0 {
+			begun = other
+		}
+		w.kept = []version{begun, stays}
 		w.changed, w.stored = true, true
 	}
 }

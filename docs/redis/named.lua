@@ -2171,6 +2171,19 @@ local function takeover(P, S, Q)
   return lowered(Q, next)
 end
 
+-- mostheld is the most that any part of a state holds.
+local function mostheld(P, S)
+  local most = 0
+  for i, part in ipairs(P.parts or {P}) do
+    local state = S
+    if P.parts then
+      state = S and S[i] or nil
+    end
+    most = max(most, heldby(part, state, now))
+  end
+  return most
+end
+
 local function eldest(list)
   return list[1].used < list[2].used and 1 or 2
 end
@@ -2225,7 +2238,7 @@ local function own(e, P)
       return first(i, change(v.P, v.S, P))
     end
   end
-  local from, stays = list[1], list[1]
+  local from, stays, begun = list[1], list[1], nil
   if #list == 1 then
     from.used, from.ends = now, lost(from.P) and now or endof(from.P, from.S)
     if from.ends <= now then
@@ -2239,8 +2252,15 @@ local function own(e, P)
       return
     end
   end
+  begun = takeover(from.P, from.S, P)
+  if #list == 2 then -- the version that stays may have counted more
+    local other = takeover(stays.P, stays.S, P)
+    if mostheld(P, other) > mostheld(P, begun) then
+      begun = other
+    end
+  end
   e.begun, e.stored = true, true
-  e.def, e.S, e.P, e.other = P.def, takeover(from.P, from.S, P), P, stays
+  e.def, e.S, e.P, e.other = P.def, begun, P, stays
   e.used, e.ends = now, endof(P, e.S)
 end
 
@@ -3105,13 +3125,15 @@ local function other(name)
     local P, raw, S = prepare(d.def), redis.call('GET', at), nil
     if raw then
       local def, kept = cmsgpack.unpack(raw)
-      if type(kept[2]) == 'table' and (kept[1] == d.def or kept[5] == d.def) then -- of two versions
-        S = kept[kept[1] == d.def and 2 or 6]
-      elseif type(kept[2]) == 'table' and type(kept[1]) == 'string' then
-        S = change(prepare(kept[1]), kept[2], P)
-      else
-        S = def == d.def and kept or change(prepare(def), kept, P)
+      local e = {def = def, S = kept}
+      if type(kept[2]) == 'table' and #kept == 8 then -- of two versions
+        e = {def = kept[1], S = kept[2], used = kept[3], ends = kept[4], other = {def = kept[5], S = kept[6], used = kept[7], ends = kept[8]}}
       end
+      e.P = prepare(e.def)
+      if e.other or e.def ~= d.def then
+        versions.own(e, P)
+      end
+      S = e.S
     end
     S = S or P.K.contact(P)
     return S and P.K.spent(P, S, now) or 0

@@ -11,6 +11,7 @@ import (
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/proof/servers"
 	"github.com/weirflow/weir/weirredis"
+	"github.com/weirflow/weir/weirrueidis"
 )
 
 // clockAt puts a time where the scripts of a store with ClockKey "clock" read it.
@@ -212,4 +213,63 @@ func TestGroupsAcrossVersions(t *testing.T) {
 			t.Errorf("%d of %+v are left after a group, want %d", d.Remaining, c.Limit, c.left)
 		}
 	}
+}
+
+// TestTakeSomeAcrossVersions: what is taken as far as one version has room for it counts for both.
+func TestTakeSomeAcrossVersions(t *testing.T) {
+	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	store := open(t, client, weirredis.Options{ClockKey: "clock", Timeout: patience})
+	clockAt(t, client, 1_700_000_000*time.Second)
+	old := weir.Charge{Name: "api", Key: "a", Limit: weir.FixedWindow{Limit: 100, Window: time.Hour}, Cost: 1}
+	next := weir.Charge{Name: "api", Key: "a", Limit: weir.SlidingLog{Limit: 60, Window: time.Minute}, Cost: 200, Op: weir.OpTakeSome}
+	do(t, store, old)
+	some := do(t, store, next)
+	old.Op, old.Cost = weir.OpTakeSome, 200
+	more := do(t, store, old)
+	if some.Taken != 59 || more.Taken != 40 {
+		t.Errorf("%d and %d are taken, want 59 and 40", some.Taken, more.Taken)
+	}
+	for _, c := range []weir.Charge{some.Charge, more.Charge} {
+		c.Op, c.Cost = weir.OpSettle, 0
+		do(t, store, c)
+	}
+	old.Op, next.Op, old.Cost, next.Cost = weir.OpPeek, weir.OpPeek, 1, 1
+	if a, b := do(t, store, old).decision.Remaining, do(t, store, next).decision.Remaining; a != 99 || b != 59 {
+		t.Errorf("%d and %d are left after all was given back, want 99 and 59", a, b)
+	}
+}
+
+// TestNamedDefinitionsReplaceEachOther: a new definition of a named limit is in force at once, however many
+// there were a moment ago; and a definition that is returned to knows what was used meanwhile.
+func TestNamedDefinitionsReplaceEachOther(t *testing.T) {
+	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	n := named(t, weirrueidis.Evaler(client), still(t, client, namedEpoch))
+	define := func(l weir.Limit) {
+		t.Helper()
+		if _, err := n.Init(t.Context(), "api", l, weirredis.Overall); err != nil {
+			t.Fatal(err)
+		}
+	}
+	used := func(want int64) {
+		t.Helper()
+		all, err := n.Inspect(t.Context(), "api", "")
+		if err != nil || fmt.Sprint(all.Used) != fmt.Sprint(want) {
+			t.Errorf("%+v, %v: want %d used", all, err, want)
+		}
+	}
+	hour := weir.FixedWindow{Limit: 10, Window: time.Hour}
+	define(hour)
+	takes(t, n, "api", "", 7, 3, true, 0)
+	define(weir.SlidingLog{Limit: 6, Window: time.Minute})
+	used(6)
+	takes(t, n, "api", "", 1, 0, false, time.Minute)
+	define(hour)
+	used(7)
+	takes(t, n, "api", "", 1, 2, true, 0)
+	define(weir.SlidingCounter{Limit: 20, Window: 10 * time.Second})
+	used(8)
+	takes(t, n, "api", "", 1, 11, true, 0)
+	define(hour)
+	takes(t, n, "api", "", 1, 0, true, 0)
+	takes(t, n, "api", "", 1, 0, false, 46*time.Minute+40*time.Second)
 }

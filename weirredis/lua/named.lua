@@ -347,13 +347,15 @@ local function other(name)
     local P, raw, S = prepare(d.def), redis.call('GET', at), nil
     if raw then
       local def, kept = cmsgpack.unpack(raw)
-      if type(kept[2]) == 'table' and (kept[1] == d.def or kept[5] == d.def) then -- of two versions
-        S = kept[kept[1] == d.def and 2 or 6]
-      elseif type(kept[2]) == 'table' and type(kept[1]) == 'string' then
-        S = change(prepare(kept[1]), kept[2], P)
-      else
-        S = def == d.def and kept or change(prepare(def), kept, P)
+      local e = {def = def, S = kept}
+      if type(kept[2]) == 'table' and #kept == 8 then -- of two versions
+        e = {def = kept[1], S = kept[2], used = kept[3], ends = kept[4], other = {def = kept[5], S = kept[6], used = kept[7], ends = kept[8]}}
       end
+      e.P = prepare(e.def)
+      if e.other or e.def ~= d.def then
+        versions.own(e, P)
+      end
+      S = e.S
     end
     S = S or P.K.contact(P)
     return S and P.K.spent(P, S, now) or 0
