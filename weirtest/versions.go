@@ -23,7 +23,7 @@ import (
 //   - A version is dropped when it has admitted nothing for so long that what it admitted has come
 //     back.
 //   - A third version replaces the one that has admitted nothing for longest, and takes over what
-//     was used, by whichever of the two counted more. While both were used within VersionRest, it replaces neither: what its
+//     that one has used. While both were used within VersionRest, it replaces neither: what its
 //     callers want is admitted if both versions admit it.
 //   - Two versions share one state where a change from one to the other creates and loses nothing.
 //
@@ -190,12 +190,7 @@ func (w *view) own(next algorithm, now, rest int64) {
 		if w.third = w.kept[old].used > now-rest; w.third {
 			return
 		}
-		stays := w.kept[1-old]
-		begun := takeOver(w.kept[old].algorithm, next.clone(), now)
-		if other := takeOver(stays.algorithm.clone(), next.clone(), now); mostHeld(other.algorithm, now).Cmp(mostHeld(begun.algorithm, now)) > 0 {
-			begun = other
-		}
-		w.kept = []version{begun, stays}
+		w.kept = []version{takeOver(w.kept[old].algorithm, next, now), w.kept[1-old]}
 		w.changed, w.stored = true, true
 	}
 }

@@ -69,16 +69,6 @@ func heldBy(l algorithm, now int64) *big.Int {
 	return l.spent(now)
 }
 
-// mostHeld is the most that any part holds.
-func mostHeld(a algorithm, now int64) *big.Int {
-	most := new(big.Int)
-	parts, _ := all(a)
-	for _, p := range parts {
-		most = latest(most, heldBy(p, now))
-	}
-	return most
-}
-
 // twice is how far an algorithm is filled by what another version admits: one capacity beyond full.
 func twice(l algorithm) *big.Int {
 	capacity := l.size()

@@ -169,19 +169,6 @@ local function takeover(P, S, Q)
   return lowered(Q, next)
 end
 
--- mostheld is the most that any part of a state holds.
-local function mostheld(P, S)
-  local most = 0
-  for i, part in ipairs(P.parts or {P}) do
-    local state = S
-    if P.parts then
-      state = S and S[i] or nil
-    end
-    most = max(most, heldby(part, state, now))
-  end
-  return most
-end
-
 local function eldest(list)
   return list[1].used < list[2].used and 1 or 2
 end
@@ -236,7 +223,7 @@ local function own(e, P)
       return first(i, change(v.P, v.S, P))
     end
   end
-  local from, stays, begun = list[1], list[1], nil
+  local from, stays = list[1], list[1]
   if #list == 1 then
     from.used, from.ends = now, lost(from.P) and now or endof(from.P, from.S)
     if from.ends <= now then
@@ -250,15 +237,10 @@ local function own(e, P)
       return
     end
   end
-  begun = takeover(from.P, from.S, P)
-  if #list == 2 then -- the version that stays may have counted more
-    local other = takeover(stays.P, stays.S, P)
-    if mostheld(P, other) > mostheld(P, begun) then
-      begun = other
-    end
-  end
+  -- It takes over from the one that it replaces, also where the other one counted more: versions in
+  -- turn would otherwise renew what a long window has counted, and refuse for good.
   e.begun, e.stored = true, true
-  e.def, e.S, e.P, e.other = P.def, begun, P, stays
+  e.def, e.S, e.P, e.other = P.def, takeover(from.P, from.S, P), P, stays
   e.used, e.ends = now, endof(P, e.S)
 end
 
