@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -28,15 +29,16 @@ func importNginxCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "nginx FILE",
 		Short: "Convert an nginx configuration to a policy file",
-		Long: `Nginx reads an nginx configuration, with the files that it includes, and prints a policy file for it: limit_req and limit_conn with their zones,
+		Long: `This command reads an nginx configuration, with the files that it includes, and prints a policy file for it: limit_req and limit_conn with their zones,
 servers with their addresses and certificates, locations, upstreams and trusted proxies.
 
-What a policy cannot say, or says differently, is listed on the standard error, with its line and the reason. CRITICAL notes come first: they
-change who is limited, who is let in, or whether requests get anywhere. With one of them the exit code is 1, unless --partial is set. The
-policy is checked like weir check does it; what is wrong with it is CRITICAL too.
+Directives that have no exact equivalent are listed on standard error, each with its line and the reason. CRITICAL notes come first. Each of
+them means that, with the policy as it is, other clients are limited than before, other clients are admitted, or requests do not reach an
+upstream. If there is a CRITICAL note, the exit code is 1, unless --partial is set. The resulting policy is checked as by weir check, and
+each error of that check is a CRITICAL note.
 
-The limits are exact. nginx cuts rates to thousandths of a request a second and counts in milliseconds; with --nginx-arithmetic the limits
-decide as nginx does, request by request.`,
+The limits are exact. nginx truncates rates to thousandths of a request per second, and counts in milliseconds. With --nginx-arithmetic the
+limits decide each request as nginx does.`,
 		Example: `  weir import nginx /etc/nginx/nginx.conf >policy.yaml
   weir import nginx --gateway 127.0.0.1:8080 --partial /etc/nginx/nginx.conf >trial.yaml`,
 		Args: cobra.ExactArgs(1),
@@ -51,14 +53,19 @@ decide as nginx does, request by request.`,
 				return fileError(err)
 			}
 			critical := result.Critical()
-			for _, text := range policyProblems(args[0], result.Policy) {
-				fmt.Fprintf(cmd.ErrOrStderr(), "CRITICAL: weir check refuses the policy: %s\n", text)
+			problems := policyProblems(args[0], result.Policy)
+			policy := &strings.Builder{}
+			for _, p := range problems {
+				text := refusal(p, len(problems))
+				fmt.Fprintln(cmd.ErrOrStderr(), text)
+				fmt.Fprintf(policy, "# %s\n", strings.NewReplacer("\n\t", "; ", "\n", " ").Replace(text))
 				critical = true
 			}
 			for _, n := range result.Notes {
 				fmt.Fprintln(cmd.ErrOrStderr(), n)
 			}
-			if _, err = cmd.OutOrStdout().Write(result.Policy); err != nil {
+			policy.Write(result.Policy)
+			if _, err = fmt.Fprint(cmd.OutOrStdout(), policy); err != nil {
 				return err
 			}
 			if critical && !o.Partial {
@@ -76,7 +83,7 @@ decide as nginx does, request by request.`,
 
 // policyProblems returns what weir check would refuse in a policy. Files that it names are looked
 // for beside the configuration.
-func policyProblems(conf string, policy []byte) (all []string) {
+func policyProblems(conf string, policy []byte) (all []policyfile.Problem) {
 	file, err := policyfile.Parse(filepath.Join(filepath.Dir(conf), "policy.yaml"), policy)
 	problems := server.Check(file)
 	if err != nil {
@@ -84,9 +91,18 @@ func policyProblems(conf string, policy []byte) (all []string) {
 	}
 	for _, p := range problems {
 		if !p.Warning {
-			p.File = "policy"
-			all = append(all, p.String())
+			all = append(all, p)
 		}
 	}
 	return all
+}
+
+// refusal returns the note for a problem of the policy. The note names the line that the problem has
+// when the policy is printed below that many lines of comments.
+func refusal(p policyfile.Problem, above int) string {
+	text := fmt.Sprintf("CRITICAL: weir check refuses line %d of the policy: %s", p.Line+above, p.Message)
+	if p.Fix != "" {
+		text += "\n\tfix: " + p.Fix
+	}
+	return text
 }

@@ -57,6 +57,7 @@ func Import(files Files, name string, o Options) (*Result, error) {
 	}
 	policy := c.yaml() // must come first: it may add notes
 	c.noteOthers()
+	c.noteHosts()
 	sortNotes(c.notes)
 	return &Result{c.withNotes(policy), c.notes}, nil
 }
@@ -71,7 +72,8 @@ type converter struct {
 	used   map[string]bool     // the variables, and the upstreams as "upstream NAME", that are carried over
 	others []Directive         // left out, and none of them changes who is limited
 	notes  []Note
-	noted  map[string]bool // notes so far
+	noted  map[string]bool       // notes so far
+	hosts  map[string][]Position // the proxy_pass of each upstream that gets another Host than from nginx
 
 	limits    []limit
 	upstreams []upstream
@@ -84,7 +86,7 @@ type converter struct {
 
 func newConverter(name string, o Options) *converter {
 	return &converter{
-		Options: o, name: name, zones: map[string]*zone{}, groups: map[string]group{}, maps: map[string]variable{}, used: map[string]bool{}, noted: map[string]bool{},
+		Options: o, name: name, zones: map[string]*zone{}, groups: map[string]group{}, maps: map[string]variable{}, used: map[string]bool{}, noted: map[string]bool{}, hosts: map[string][]Position{},
 	}
 }
 

@@ -86,14 +86,14 @@ var known = set("limit_req_zone limit_req limit_req_status limit_req_log_level l
 var converted = map[string]map[string]bool{
 	"http":     set("limit_req_zone limit_conn_zone upstream map geo log_format server ssl_certificate ssl_certificate_key ssl_protocols ssl_verify_client ssl_client_certificate ssl_reject_handshake"),
 	"server":   set("listen server_name location return rewrite if ssl_certificate ssl_certificate_key ssl_protocols ssl_verify_client ssl_client_certificate ssl_reject_handshake"),
-	"location": set("location return try_files proxy_pass grpc_pass fastcgi_pass uwsgi_pass scgi_pass memcached_pass internal"),
+	"location": set("location return rewrite try_files proxy_pass grpc_pass fastcgi_pass uwsgi_pass scgi_pass memcached_pass internal"),
 	"everywhere": set("limit_req limit_req_status limit_req_log_level limit_req_dry_run limit_conn limit_conn_status limit_conn_log_level limit_conn_dry_run " +
 		"set_real_ip_from real_ip_header real_ip_recursive add_header proxy_set_header allow deny auth_basic auth_request auth_jwt " +
 		"client_max_body_size proxy_connect_timeout proxy_read_timeout default_type set proxy_ssl_verify proxy_ssl_trusted_certificate proxy_ssl_name"),
 }
 
 // matters lists the other directives that change what a client gets.
-var matters = set("split_clients rewrite root alias proxy_redirect proxy_cache proxy_method proxy_set_body mirror gzip sub_filter expires " +
+var matters = set("split_clients root alias proxy_redirect proxy_cache proxy_method proxy_set_body mirror gzip sub_filter expires " +
 	"proxy_next_upstream proxy_bind secure_link valid_referers dav_methods autoindex stub_status js_content perl ssi addition_types")
 
 // pagesForRefused reports whether an error_page is for a status of refused requests.

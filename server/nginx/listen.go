@@ -55,6 +55,7 @@ func (c *converter) listens(s *server, d Directive) {
 	c.ipv6 = c.ipv6 || strings.HasPrefix(text, "[")
 	at := c.address(text, d.Position)
 	b := bound{address: text}
+	var others []string
 	for _, arg := range d.Args[1:] {
 		switch arg {
 		case "default_server", "default":
@@ -68,7 +69,13 @@ func (c *converter) listens(s *server, d Directive) {
 		case "quic":
 			c.note(d.Position, "listen %s quic is left out: the gateway speaks HTTP/1.1 and HTTP/2", d.Args[0])
 			return
+		case "bind", "ipv6only=on", "ipv6only=off": // joinWildcards says where IPv4 comes in too
+		default:
+			others = append(others, arg)
 		}
+	}
+	if len(others) > 0 {
+		c.note(d.Position, "listen %s: %s is left out: an address of the gateway has no such setting", d.Args[0], clip(strings.Join(others, " ")))
 	}
 	s.bounds = append(s.bounds, b)
 }

@@ -21,8 +21,11 @@ type route struct {
 	status   int
 	fields   []field
 	body     size
-	// the path without the final slash, which nginx redirects to the location; otherwise empty
+	// the path without the final slash, which nginx redirects to a location that passes requests on;
+	// otherwise empty
 	slash string
+	// the location is for requests of nginx itself alone
+	internal bool
 }
 
 // used is a limit of a route, by its position in the policy, and the methods that it applies to;
@@ -69,7 +72,12 @@ func (c *converter) locations(s *server, block []Directive, inherited level, all
 		}
 		r.body = here.body
 		for _, in := range d.Block {
-			c.leave(in, "location")
+			if in.Name != "rewrite" { // answer looks at it
+				c.leave(in, "location")
+			}
+		}
+		if !passesOn(d) {
+			r.slash = ""
 		}
 		if err := c.content(&r, s, d, &here, all); err != nil {
 			return err
@@ -80,13 +88,24 @@ func (c *converter) locations(s *server, block []Directive, inherited level, all
 	return nil
 }
 
-// content determines where a location's requests go, and which limits apply to them.
+// passesOn reports whether a location has a directive like proxy_pass.
+func passesOn(d Directive) bool {
+	return slices.ContainsFunc(d.Block, func(in Directive) bool { return strings.HasSuffix(in.Name, "_pass") })
+}
+
+// content determines where a location's requests go, and which limits apply to them. nginx evaluates
+// limits in its preaccess phase: after internal, return and rewrite, whose responses are charged to
+// no limit, and before allow, deny and auth_..., whose responses are.
 func (c *converter) content(r *route, s *server, d Directive, l *level, all []Directive) error {
-	if answer, ok := c.answer(s, d, *l); ok { // nginx responds before it evaluates limits
+	if i := slices.IndexFunc(d.Block, func(in Directive) bool { return in.Name == "internal" }); i >= 0 {
+		r.internal, r.respond = true, &response{from: d.Block[i].Position, status: 404}
+		return nil
+	}
+	if answer, ok := c.answer(s, d, *l); ok {
 		r.respond = &answer
 		return nil
 	}
-	if why, status := refusesAll(d, l.refuses); status != 0 {
+	if why, status := refusesAll(l.refuses); status != 0 {
 		r.respond = &response{from: d.Position, status: status}
 		if why != "" {
 			c.critical(d.Position, "location %s: the gateway cannot look at %s, and refuses all requests with %d", strings.Join(d.Args, " "), why, status)
@@ -125,10 +144,15 @@ func (c *converter) content(r *route, s *server, d Directive, l *level, all []Di
 	return nil
 }
 
-// answer returns the response of a location with a return.
+// answer returns the response of a location with a return, or with a rewrite that redirects.
 func (c *converter) answer(s *server, d Directive, l level) (response, bool) {
 	for _, in := range d.Block {
-		if in.Name == "return" {
+		switch in.Name {
+		case "rewrite":
+			if r, ok := c.rewritten(s, in); ok {
+				return r, true
+			}
+		case "return":
 			if r, ok := c.returned(s, in, l); ok {
 				return r, true
 			}
@@ -140,10 +164,7 @@ func (c *converter) answer(s *server, d Directive, l level) (response, bool) {
 
 // refusesAll says why the gateway has to refuse all requests, and with which status; 0 if it need
 // not. A plain deny all is no problem.
-func refusesAll(d Directive, refuses []Directive) (why string, status int) {
-	if slices.ContainsFunc(d.Block, func(in Directive) bool { return in.Name == "internal" }) {
-		return "", 404
-	}
+func refusesAll(refuses []Directive) (why string, status int) {
 	denies := slices.ContainsFunc(refuses, func(in Directive) bool { return in.Name == "deny" && first(in.Args) == "all" })
 	for i, in := range refuses {
 		arg := first(in.Args)

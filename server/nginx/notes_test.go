@@ -78,6 +78,9 @@ func TestCritical(t *testing.T) {
 		"certbot's condition":        {"server { listen 127.0.0.1:80; if ($host = a.example) { return 301 https://$host$request_uri; } location / { " + pass + " } }", ""},
 		"an upstream by variable":    {"server { listen 127.0.0.1:80; location / { " + pass + " } location /x { proxy_pass http://$host; } }", "an upstream is a fixed URL"},
 		"a variable that is fixed":   {"server { listen 127.0.0.1:80; set $up http://127.0.0.1:9000; location / { proxy_set_header Host $host; proxy_pass $up; } }", ""},
+		"a rewrite to a location":    {"server { listen 127.0.0.1:80; limit_req zone=one; location / { rewrite ^/a /b last; " + pass + " } }", "rewrite ^/a /b last is left out"},
+		"a rewrite of a path":        {"server { listen 127.0.0.1:80; limit_req zone=one; location / { rewrite ^/a /b break; " + pass + " } }", ""},
+		"a rewrite without limits":   {"server { listen 127.0.0.1:80; location / { rewrite ^/a /b last; " + pass + " } }", ""},
 		"php":                        {"server { listen 127.0.0.1:80; location / { " + pass + " } location /x { fastcgi_pass unix:/x; } }", "fastcgi_pass is left out"},
 		"a server without a name":    {"server { listen 127.0.0.1:80; location / { " + pass + " } } server { listen 127.0.0.1:80; location / { limit_req zone=one; " + pass + " } }", "the server is left out"},
 		"a name by expression":       {"server { listen 127.0.0.1:80; server_name ~x; location / { " + pass + " } }", "server_name ~x is left out"},
@@ -107,5 +110,21 @@ func TestPartly(t *testing.T) {
 	result, notes := notesOf(t, files, Options{Partial: true})
 	if !result.Critical() || !strings.Contains(notes[0], "f:1:8: CRITICAL: gone.conf cannot be read") {
 		t.Errorf("%q", notes)
+	}
+}
+
+// TestEveryPlaceIsNamed: a note that is about several directives names all of them.
+func TestEveryPlaceIsNamed(t *testing.T) {
+	_, notes := notesOf(t, memory{"f": `http { server { listen 127.0.0.1:80 backlog=511 reuseport default_server;
+ location / { proxy_pass http://127.0.0.1:9000; }
+ location /a { proxy_pass http://127.0.0.1:9000; }
+ location /b { proxy_set_header Host $host; proxy_pass http://127.0.0.1:9000; }
+ location /c { proxy_pass http://127.0.0.1:9000; } } }`}, Options{})
+	want := []string{
+		"f:1:17: listen 127.0.0.1:80: backlog=511 reuseport is left out: an address of the gateway has no such setting",
+		"f:2:15: the upstream gets the Host of the request; from nginx it gets 127.0.0.1:9000; the same in f:3, f:5",
+	}
+	if !slices.Equal(notes, want) {
+		t.Errorf("%q, want %q", notes, want)
 	}
 }

@@ -119,10 +119,17 @@ func (w *routes) server(s *server, host string) {
 		}
 		return cmp.Compare(b.length, a.length)
 	})
-	exact := func(path string) bool { return slices.ContainsFunc(all, func(r route) bool { return r.match == path }) }
+	// a location of its own, = /x or /x, comes before the redirect from /x to /x/
+	own := func(path string) bool {
+		return slices.ContainsFunc(all, func(r route) bool { return r.match == path || r.match == path+"*" })
+	}
 	for _, r := range all {
-		if r.slash != "" && r.upstream != "" && !exact(r.slash) {
-			w.add(host, r.slash, route{from: r.from, respond: &response{status: 301, redirect: r.slash + "/{?query}"}})
+		if r.slash != "" && !own(r.slash) {
+			to := &response{status: 301, redirect: r.slash + "/{?query}"}
+			if r.internal {
+				to = r.respond
+			}
+			w.add(host, r.slash, route{from: r.from, respond: to})
 		}
 		w.methods(host, r)
 	}

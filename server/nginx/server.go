@@ -43,6 +43,7 @@ func (c *converter) server(d Directive, inherited level) error {
 	if err := c.level(&inherited, d.Block); err != nil {
 		return err
 	}
+	s.limits = limits(d.Block) || len(inherited.requests)+len(inherited.conns) > 0
 	for _, in := range d.Block {
 		switch {
 		case in.Name == "listen":
@@ -83,7 +84,6 @@ func (c *converter) server(d Directive, inherited level) error {
 	if err := c.secure(s, inherited); err != nil {
 		return err
 	}
-	s.limits = limits(d.Block) || len(inherited.requests)+len(inherited.conns) > 0
 	if s.always == nil {
 		if err := c.locations(s, d.Block, inherited, d.Block); err != nil {
 			return err
@@ -199,6 +199,10 @@ func (c *converter) rewritten(s *server, d Directive) (r response, ok bool) {
 				return r, true
 			}
 		}
+	}
+	if s.limits && (flag == "" || flag == "last") { // nginx then looks for a location again
+		c.critical(d.Position, "rewrite %s is left out: its requests meet the limits of the location of the path as it was sent", strings.Join(d.Args, " "))
+		return r, false
 	}
 	c.note(d.Position, "rewrite %s is left out: the path is passed on as upstream_path says", strings.Join(d.Args, " "))
 	return r, false

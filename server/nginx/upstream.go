@@ -3,6 +3,7 @@ package nginx
 import (
 	"fmt"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -285,9 +286,24 @@ func (c *converter) sent(d Directive, host string, l level) {
 			c.note(in.Position, "proxy_set_header %s %s is left out: the upstream gets X-Forwarded-For, -Host and -Proto, and the fields of the request", in.Args[0], value)
 		}
 	}
-	if !keeps && !c.noted["Host of "+host] {
-		c.noted["Host of "+host] = true
-		c.note(d.Position, "the upstream gets the Host of the request; from nginx it gets %s", host)
+	if !keeps {
+		c.hosts[host] = append(c.hosts[host], d.Position)
+	}
+}
+
+// noteHosts names the upstreams that get another Host than from nginx, with all places of each.
+func (c *converter) noteHosts() {
+	for host, places := range c.hosts {
+		also := ""
+		for _, p := range places[1:] {
+			if at := fmt.Sprintf("%s:%d", filepath.Base(p.File), p.Line); !strings.HasSuffix(also, at) {
+				also += ", " + at
+			}
+		}
+		if also != "" {
+			also = "; the same in " + also[2:]
+		}
+		c.note(places[0], "the upstream gets the Host of the request; from nginx it gets %s%s", host, also)
 	}
 }
 
