@@ -77,7 +77,7 @@ func TestWarm(t *testing.T) {
 			t.Errorf("the second time takes %d round trips, %v", e.roundTrips, err)
 		}
 		e.has, e.roundTrips = map[string]bool{}, 0 // it was restarted
-		scripts, roundTrips := 5, 4 // those, and that of heartbeats, which writes
+		scripts, roundTrips := 5, 4                // those, and that of heartbeats, which writes
 		if cluster {
 			scripts, roundTrips = 1, 2
 		}
