@@ -61,6 +61,9 @@ func TestReservationsOfManyKeysStayWithinMaxBytes(t *testing.T) {
 		if took > size/4 || made < 1000 {
 			t.Errorf("%T: %d reservations take %d bytes, where a quarter of MaxBytes is %d", l, made, took, size/4)
 		}
+		if states > size*9/10 { // the word of an IntervalBucket never fit: each key had an entry, and took five times as much
+			t.Errorf("%T: the states of other keys take %d bytes, where MaxBytes is %d", l, states, size)
+		}
 		if s.Inexact == 0 {
 			t.Errorf("%T: the budget never ended: this test is about nothing", l)
 		}

@@ -251,9 +251,9 @@ func (b *intervalBucketRule) Rebase(s []int64, now int64) (base, reach int64, ke
 	}
 	tokens, anchor, _ := b.at(s, now)
 	if kept = tokens == b.size; kept {
-		return anchor, b.horizon / 4, true
+		return anchor, b.latest, true
 	}
-	return s[wordAnchor], b.horizon / 4, false
+	return s[wordAnchor], b.latest, false
 }
 
 func (b *intervalBucketRule) Pack(f *WordRange, s []int64) int64 {
