@@ -123,3 +123,31 @@ func TestNothingIsGivenTwiceWithoutRoom(t *testing.T) {
 		}
 	}
 }
+
+// TestStatesOfOneWord: with limits in the hundreds, the states of windows and steps did not fit their word around the present, so each key had an
+// entry of some 160 bytes.
+func TestStatesOfOneWord(t *testing.T) {
+	for _, l := range []weir.Limit{
+		weir.IntervalBucket{Burst: 300, Refill: 1, Every: time.Minute},
+		weir.FixedWindow{Limit: 300, Window: time.Hour},
+		weir.SlidingCounter{Limit: 300, Window: time.Hour},
+	} {
+		clock := new(weirtest.Clock)
+		clock.Set(int64(time.Hour))
+		before := heap()
+		k, err := keyed.New[int](l, keyed.Options{Clock: clock.Now, Timers: clock.AfterFunc})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const keys = 20_000
+		for i := range keys {
+			k.Take(i, 1)
+		}
+		if each := (heap() - before) / keys; each > 30 {
+			t.Errorf("%T: %d bytes for each key", l, each)
+		}
+		if err := k.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

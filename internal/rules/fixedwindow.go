@@ -252,7 +252,7 @@ func (w *fixedWindowRule) Rebase(s []int64, now int64) (base, reach int64, kept 
 	} else if len(s) > 0 {
 		id = max(id, s[wordWindow])
 	}
-	base, reach = w.windows.Begins(id), w.horizon/4
+	base, reach = w.windows.Begins(id), w.latest
 	if w.length == 0 {
 		reach = w.windows.Ends(id, 1) - base - 1
 	}
