@@ -22,6 +22,15 @@ type Upstream struct {
 	MaxIdle     int // idle connections kept to each target; default: 1024
 	Retries     Retries
 	Health      Health
+	Buffer      Buffer
+}
+
+// Buffer is how much of a request's body is buffered before a target gets the request. default: 1 MiB
+// for targets that certainly speak HTTP/1, and nothing for others.
+type Buffer struct {
+	Off    bool
+	Memory int64 // most bytes in memory; default: 1 MiB
+	File   int64 // most bytes in all, with those in a temporary file; default: Memory
 }
 
 // A Target is one of the servers of an upstream.

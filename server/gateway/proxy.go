@@ -263,7 +263,7 @@ func (g *Gateway) failureOf(name string, err error) (f failure, byUpstream bool)
 		if g.errorLog.Allow() {
 			g.log.Error("a request was not sent", "upstream", name, "error", upstream.Reason(lacking.Err))
 		}
-		return failure{http.StatusServiceUnavailable, "the gateway has no connection left for this request"}, false
+		return failure{http.StatusServiceUnavailable, "the gateway lacks what it takes to send this request"}, false
 	}
 	g.counts.upstreamFailed.Add(1)
 	if g.errorLog.Allow() {

@@ -18,6 +18,8 @@ func (c *converter) leave(d Directive, in string) {
 		c.critical(d.Position, "%s is left out: a policy has no such setting", strings.TrimSpace(d.Name+" "+clip(strings.Join(d.Args, " "))))
 	case d.Name == "error_page" && !d.Opens && pagesForRefused(d):
 		c.note(d.Position, "error_page %s is left out: the response to refused requests is refused: { file: ... } of a route", strings.Join(d.Args, " "))
+	case d.Name == "proxy_request_buffering" && first(d.Args) == "off":
+		c.note(d.Position, "proxy_request_buffering off is left out: write buffer_requests: off in the upstream, if clients need its response before the end of their request")
 	case matters[d.Name]:
 		c.note(d.Position, "%s is left out: a policy has no such setting", strings.TrimSpace(d.Name+" "+clip(strings.Join(d.Args, " "))))
 	case strings.HasPrefix(d.Name, "limit_") && !known[d.Name]:

@@ -27,6 +27,19 @@ func (d *decoder) upstream(name string, n *node) policy.Upstream {
 		MaxIdle:     d.count(n.get("max_idle"), 0, at("max_idle")...),
 		Retries:     d.retries(n.get("retries"), at("retries")...),
 	}
+	switch b := n.get("buffer_requests"); {
+	case b == nil:
+	case b.shape == scalar && text(b) == "off":
+		u.Buffer.Off = true
+	case b.shape == scalar:
+		d.wrong(fmt.Sprintf("%q is not how requests are buffered", text(b)), "write off, or { memory: 1MiB, file: 100MiB }", at("buffer_requests")...)
+	default:
+		u.Buffer.Memory = d.size(b.get("memory"), 1, at("buffer_requests", "memory")...)
+		u.Buffer.File = d.size(b.get("file"), 1, at("buffer_requests", "file")...)
+		if u.Buffer == (policy.Buffer{}) {
+			u.Buffer.Memory = 1 << 20
+		}
+	}
 	for i, t := range items(n.get("targets")) {
 		u.Targets = append(u.Targets, d.target(t, at("targets", strconv.Itoa(i))...))
 	}

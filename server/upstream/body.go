@@ -193,6 +193,7 @@ func (b *answerBody) Close() error {
 	b.a.idle.stop()
 	b.a.Done(Left, "")
 	b.cancel(nil)
+	b.a.body.free()
 	return err
 }
 
@@ -235,5 +236,6 @@ func (c *upgraded) Close() error {
 	err := c.body.Close()
 	c.a.Done(Answered, "")
 	c.cancel(nil)
+	c.a.body.free()
 	return err
 }

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -10,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -36,8 +36,8 @@ const maxReplay = 64 << 10
 //
 // A retry is safe in two cases. In the first, no target got the request: no connection was opened,
 // and nothing of the body was read. In the second, the connection ended without a byte of a
-// response, the method is GET, HEAD, OPTIONS, TRACE, PUT or DELETE, and the body is empty or has a
-// known length of at most 64 KiB.
+// response, the method is GET, HEAD, OPTIONS, TRACE, PUT or DELETE, and the body is empty or kept: it is
+// buffered, or has a known length of at most 64 KiB.
 //
 // A request is never retried after any part of a response, after an error response, or after a
 // timeout.
@@ -47,7 +47,7 @@ const maxReplay = 64 << 10
 // also if the upstream has a single target.
 func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	s := u.settings.Load()
-	b, err := newBody(r, s)
+	b, err := newBody(r, s, u.opts.space)
 	if err != nil {
 		return nil, err
 	}
@@ -89,24 +89,31 @@ func (u *Upstream) try(s *settings, send func(Exchange) (again bool, err error))
 // requestBody is the body of a request, across attempts.
 type requestBody struct {
 	real   io.ReadCloser // nil for none
-	kept   []byte        // the whole body, if it is kept for a retry
-	isKept bool
+	buffer *buffer       // the body or its beginning; nil if it is not buffered
+	isKept bool          // the buffer has the whole body
+	freed  sync.Once
 	read   atomic.Bool // a part of it was read, or may have been
 	broken atomic.Bool // reading it from the client failed
 }
 
-// newBody prepares the body of a request. It reads a small body now if the request may be repeated:
-// on another target, or on another connection because a kept one has died. A client that waits for
-// 100 (Continue) is left to the target.
-func newBody(r *http.Request, s *settings) (*requestBody, error) {
+// newBody prepares the body of a request. It reads the body now if the upstream buffers requests, or
+// if it is small and the request may be repeated: on another target, or on another connection because
+// a kept one has died. Without buffering, a client that waits for 100 (Continue) is left to the target.
+func newBody(r *http.Request, s *settings, all *space) (*requestBody, error) {
 	b := &requestBody{real: r.Body}
 	if r.Body == nil || r.Body == http.NoBody {
 		b.real = nil
 		return b, nil
 	}
-	if !idempotent(r.Method) || r.ContentLength <= 0 || r.ContentLength > maxReplay || r.Header.Get("Expect") != "" {
-		return b, nil
+	memory, most := buffering(&s.spec)
+	if !buffers(r, s) {
+		memory, most = maxReplay, maxReplay
+		if !idempotent(r.Method) || r.ContentLength <= 0 || r.ContentLength > maxReplay || r.Header.Get("Expect") != "" {
+			return b, nil
+		}
 	}
+	// one byte more, to find the end
+	b.buffer = &buffer{space: all, length: r.ContentLength, memory: memory + 1, most: most + 1}
 	if err := b.keep(r, s.spec.Timeouts.Idle); err != nil {
 		b.close()
 		return nil, err
@@ -118,15 +125,18 @@ func newBody(r *http.Request, s *settings) (*requestBody, error) {
 func (b *requestBody) keep(r *http.Request, after time.Duration) error {
 	i := newIdle(after, func(error) {}, stalledHook(r.Context()))
 	defer i.stop()
-	b.kept, b.isKept = make([]byte, r.ContentLength), true
-	_, err := io.ReadFull(&sentBody{requestBody: b, idle: i}, b.kept)
+	whole, err := b.buffer.fill(&sentBody{requestBody: b, idle: i})
 	switch {
 	case i.hasStalled():
 		return &clientError{ErrStalled}
-	case err == nil || ClientFailed(err):
+	case err != nil:
 		return err
 	}
-	return &clientError{err}
+	if b.isKept = whole; !whole {
+		b.real = &followed{io.MultiReader(b.buffer.open(), b.real), b.real}
+		b.read.Store(false)
+	}
+	return nil
 }
 
 // clientError is an error on the client's side.
@@ -145,6 +155,14 @@ func ClientFailed(err error) bool {
 func (b *requestBody) close() {
 	if b.real != nil {
 		b.real.Close()
+	}
+	b.free()
+}
+
+// free gives back the buffer. Nothing may be sent after that.
+func (b *requestBody) free() {
+	if b.buffer != nil {
+		b.freed.Do(b.buffer.free)
 	}
 }
 
@@ -222,16 +240,27 @@ func (a *attempt) request(r *http.Request, ctx context.Context) *http.Request {
 	}
 	switch {
 	case a.body.isKept:
-		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(a.body.kept)), nil }
+		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(a.body.buffer.open()), nil }
 		out.Body, _ = out.GetBody() // never an error
+		if out.TransferEncoding = nil; len(r.Trailer) == 0 {
+			out.ContentLength = a.body.buffer.size
+		}
+		if out.ContentLength == 0 {
+			out.Body = http.NoBody
+		}
 		out.Header = maps.Clone(r.Header)
 		if out.Header == nil {
 			out.Header = http.Header{}
 		}
-		if _, sent := out.Header[replayable]; !sent {
+		delete(out.Header, "Expect") // the client has sent its body
+		if _, sent := out.Header[replayable]; !sent && idempotent(r.Method) {
 			out.Header[replayable] = nil
 		}
 	case a.body.real != nil:
+		if a.body.buffer != nil {
+			out.Header = maps.Clone(r.Header)
+			delete(out.Header, "Expect")
+		}
 		out.Body = &sentBody{requestBody: a.body, idle: a.idle}
 	}
 	return out

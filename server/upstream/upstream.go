@@ -42,6 +42,8 @@ type Options struct {
 	Now func() time.Time
 	// Dial opens connections; default: a net.Dialer.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+
+	space *space // of all request buffers
 }
 
 // A Set holds the upstreams of a policy by name. Prepare and Commit replace them, and keep the
@@ -57,6 +59,7 @@ func NewSet(o Options) *Set {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	o.space = &space{maxMemory: maxMemory, maxFiles: maxFiles}
 	return &Set{opts: o, all: map[string]*Upstream{}}
 }
 

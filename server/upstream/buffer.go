@@ -1,0 +1,187 @@
+package upstream
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+
+	"github.com/weirflow/weir/policy"
+)
+
+// Request bodies are buffered before a target gets the request, so that clients that send slowly hold
+// no worker of a target that has few. A buffer begins in memory and goes on in a temporary file.
+
+const (
+	defaultBuffer = 1 << 20 // most bytes of a body that are buffered, in memory and in a file
+	minPart       = 2 << 10 // memory is taken in parts, as bytes arrive
+	maxPart       = 32 << 10
+	maxMemory     = 64 << 20 // of all buffers
+	maxFiles      = 1 << 30  // of all buffers
+)
+
+// errNoSpace is the error of a body for which neither memory nor room in files is left.
+var errNoSpace = errors.New("request buffers: the memory and the files for all requests are used up")
+
+// space is what all buffers of a Set use together.
+type space struct {
+	memory, files       atomic.Int64
+	maxMemory, maxFiles int64
+}
+
+func reserve(used *atomic.Int64, n, most int64) bool {
+	if used.Add(n) <= most {
+		return true
+	}
+	used.Add(-n)
+	return false
+}
+
+// buffering returns how many bytes of a body are buffered in memory and in all.
+func buffering(spec *Spec) (memory, total int64) {
+	b := spec.Buffer
+	if b.Off || b == (policy.Buffer{}) && !spec.isHTTP1() {
+		return 0, 0
+	}
+	memory = either(b.Memory, defaultBuffer)
+	return memory, max(memory, b.File)
+}
+
+// isHTTP1 reports whether all targets certainly speak HTTP/1.
+func (s *Spec) isHTTP1() bool {
+	switch s.Protocol {
+	case "http1":
+		return true
+	case "", "auto":
+		for _, t := range s.All() {
+			if !strings.HasPrefix(t.URL, "http:") {
+				return false
+			}
+		}
+		return true
+	}
+	return false
+}
+
+// buffers reports whether the body of a request is buffered.
+func buffers(r *http.Request, s *settings) bool {
+	_, most := buffering(&s.spec)
+	if most == 0 || r.ContentLength > most {
+		return false
+	}
+	// a call of gRPC may go on in both directions, and an HTTP/1 target knows none
+	return s.spec.isHTTP1() || !strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
+}
+
+// buffer is a body, or the beginning of one.
+type buffer struct {
+	space  *space
+	length int64 // of the body; -1 for unknown
+	memory int64 // most bytes in memory
+	most   int64 // most bytes in all
+
+	parts  [][]byte
+	taken  int64    // of space.memory
+	file   *os.File // nil for none; it has no name
+	inFile int64
+	size   int64
+}
+
+// fill reads a body to its end, or until the buffer is full. whole is false for the latter.
+func (b *buffer) fill(from io.Reader) (whole bool, err error) {
+	var scratch []byte // on the way to the file
+	for b.size < b.most {
+		if last := len(b.parts) - 1; b.file == nil && (last < 0 || len(b.parts[last]) == cap(b.parts[last])) {
+			if err := b.grow(); err != nil {
+				return false, err
+			}
+		}
+		var n int
+		if b.file == nil {
+			last := &b.parts[len(b.parts)-1]
+			free := (*last)[len(*last):cap(*last)]
+			n, err = from.Read(free[:min(int64(len(free)), b.most-b.size)])
+			*last = (*last)[:len(*last)+n]
+		} else {
+			if scratch == nil {
+				scratch = make([]byte, maxPart)
+			}
+			n, err = from.Read(scratch[:min(maxPart, b.most-b.size)])
+			if wrong := b.write(scratch[:n]); wrong != nil {
+				return false, wrong
+			}
+		}
+		b.size += int64(n)
+		if err == io.EOF {
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}
+
+// grow adds a part in memory, or opens the file.
+func (b *buffer) grow() error {
+	n := max(minPart, b.size) // doubles what there is
+	if b.length >= b.size {
+		n = b.length + 1 - b.size
+	}
+	n = min(n, maxPart, b.memory-b.size)
+	if n > 0 && reserve(&b.space.memory, n, b.space.maxMemory) {
+		b.taken += n
+		b.parts = append(b.parts, make([]byte, 0, n))
+		return nil
+	}
+	file, err := os.CreateTemp("", "weir-body-*")
+	if err != nil {
+		return &LocalError{err}
+	}
+	b.file = file
+	if err := os.Remove(file.Name()); err != nil { // the file lasts until it is closed
+		return &LocalError{err}
+	}
+	return nil
+}
+
+func (b *buffer) write(p []byte) error {
+	if !reserve(&b.space.files, int64(len(p)), b.space.maxFiles) {
+		return &LocalError{errNoSpace}
+	}
+	b.inFile += int64(len(p))
+	if _, err := b.file.Write(p); err != nil {
+		return &LocalError{err}
+	}
+	return nil
+}
+
+// open returns a reader of all that was buffered.
+func (b *buffer) open() io.Reader {
+	all := make([]io.Reader, 0, len(b.parts)+1)
+	for _, p := range b.parts {
+		all = append(all, bytes.NewReader(p))
+	}
+	if b.file != nil {
+		all = append(all, io.NewSectionReader(b.file, 0, b.inFile))
+	}
+	return io.MultiReader(all...)
+}
+
+// free gives back what the buffer uses. Call it once.
+func (b *buffer) free() {
+	b.space.memory.Add(-b.taken)
+	b.space.files.Add(-b.inFile)
+	if b.file != nil {
+		b.file.Close()
+	}
+}
+
+// followed is a body whose beginning was buffered.
+type followed struct {
+	io.Reader
+	io.Closer
+}

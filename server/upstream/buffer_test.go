@@ -1,0 +1,203 @@
+package upstream
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/weirflow/weir/policy"
+)
+
+// TestBuffer: what a buffer returns is what it was filled with, wherever it is kept, and nothing
+// stays in use.
+func TestBuffer(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	text := bytes.Repeat([]byte("0123456789abcdef!"), 10000)
+	for _, size := range []int{0, 1, 2047, 2048, 2049, 32768, 65535, 65536, 65537, 100000, 100001} {
+		for _, known := range []bool{true, false} {
+			for _, memory := range []int64{1, 2048, 65537, 200000} {
+				for _, room := range []int64{0, 40000, 1 << 20} {
+					all := &space{maxMemory: room, maxFiles: 1 << 20}
+					b := &buffer{space: all, length: -1, memory: memory, most: 100001}
+					if known {
+						b.length = int64(size)
+					}
+					whole, err := b.fill(iotest.HalfReader(bytes.NewReader(text[:size])))
+					if err != nil || whole != (size <= 100000) {
+						t.Fatal(size, whole, err)
+					}
+					for range 2 { // for a retry
+						if got, err := io.ReadAll(b.open()); err != nil || !bytes.Equal(got, text[:size]) {
+							t.Fatal(size, len(got), err)
+						}
+					}
+					if all.memory.Load() > room || b.taken > memory {
+						t.Errorf("%d bytes of memory for %d, at most %d and %d", b.taken, size, memory, room)
+					}
+					b.free()
+					if all.memory.Load() != 0 || all.files.Load() != 0 {
+						t.Error("something stays in use")
+					}
+				}
+			}
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Error(left, err)
+	}
+}
+
+// TestBufferWithoutRoom: without memory and files, or with a folder that cannot be written to, the
+// error is this process's.
+func TestBufferWithoutRoom(t *testing.T) {
+	var ours *LocalError
+	b := &buffer{space: &space{maxFiles: 1000}, length: -1, memory: 1 << 20, most: 1 << 20}
+	if _, err := b.fill(strings.NewReader(strings.Repeat("x", 2000))); !errors.As(err, &ours) || !errors.Is(err, errNoSpace) {
+		t.Error(err)
+	}
+	b.free()
+	t.Setenv("TMPDIR", t.TempDir()+"/none")
+	b = &buffer{space: &space{maxFiles: 1 << 20}, length: -1, memory: 1 << 20, most: 1 << 20}
+	if _, err := b.fill(strings.NewReader("x")); !errors.As(err, &ours) {
+		t.Error(err)
+	}
+	b.free()
+}
+
+// TestSlowBodiesHoldNoWorker: 40 connections that send their bodies slowly leave an upstream with few
+// workers alone: it gets a request only when it is whole. The upstream is asked meanwhile.
+func TestSlowBodiesHoldNoWorker(t *testing.T) {
+	const slow, workers = 40, 4
+	var connections atomic.Int64
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for range workers { // each serves one connection at a time, from its first byte to its last
+		go func() {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				connections.Add(1)
+				r, err := http.ReadRequest(bufio.NewReader(conn))
+				if err == nil {
+					body, _ := io.ReadAll(r.Body)
+					head := r.Method + " " + r.Header.Get("Expect") + strings.Join(r.TransferEncoding, "")
+					resp := http.Response{StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1, Close: true, ContentLength: -1,
+						Body: io.NopCloser(strings.NewReader(head + " " + string(body)))}
+					resp.Write(conn)
+				}
+				conn.Close()
+			}
+		}()
+	}
+	u := over(t, policy.Upstream{}, &raw{url: "http://" + l.Addr().String()})
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		out := r.Clone(r.Context())
+		out.RequestURI = ""
+		resp, err := u.RoundTrip(out)
+		if err != nil {
+			w.WriteHeader(502)
+			return
+		}
+		defer resp.Body.Close()
+		io.Copy(w, resp.Body)
+	}))
+	defer front.Close()
+
+	var conns []net.Conn
+	for i := range slow {
+		conn, err := net.Dial("tcp", front.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conn.SetDeadline(time.Now().Add(time.Minute))
+		if i%2 == 0 {
+			io.WriteString(conn, "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhe")
+		} else {
+			io.WriteString(conn, "POST /x HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\nConnection: close\r\n\r\n")
+			if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "100 Continue") {
+				t.Fatal(line, err)
+			}
+			io.WriteString(conn, "2\r\nhe\r\n")
+		}
+		conns = append(conns, conn)
+	}
+	for range 10 { // others are served at once
+		resp, err := http.Post(front.URL+"/x", "text/plain", strings.NewReader("good"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if string(body) != "POST  good" {
+			t.Fatalf("%d %q", resp.StatusCode, body)
+		}
+	}
+	if n := connections.Load(); n != 10 {
+		t.Errorf("the upstream saw %d connections, and 10 requests were whole", n)
+	}
+	for i, conn := range conns {
+		if i%2 == 0 {
+			io.WriteString(conn, "llo")
+		} else {
+			io.WriteString(conn, "3\r\nllo\r\n0\r\n\r\n")
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// with a Content-Length, and without Expect
+		if body, _ := io.ReadAll(resp.Body); string(body) != "POST  hello" {
+			t.Errorf("%d: %q", resp.StatusCode, body)
+		}
+	}
+	if n := u.opts.space.memory.Load(); n != 0 {
+		t.Errorf("%d bytes of buffers stay in use", n)
+	}
+}
+
+// TestBodyBeyondTheBuffer: a longer body is streamed, whole and in order.
+func TestBodyBeyondTheBuffer(t *testing.T) {
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Write(body)
+	}))
+	defer up.Close()
+	text := strings.Repeat("0123456789abcdef!", 10000)
+	for _, file := range []int64{0, 50000, 1 << 20} {
+		u := over(t, policy.Upstream{Buffer: policy.Buffer{Memory: 3000, File: file}}, &raw{url: up.URL})
+		for _, body := range []io.Reader{strings.NewReader(text), io.MultiReader(strings.NewReader(text))} {
+			r, err := http.NewRequestWithContext(t.Context(), "POST", up.URL, body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := u.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := io.ReadAll(resp.Body); err != nil || string(got) != text {
+				t.Errorf("%d bytes, %v", len(got), err)
+			}
+			resp.Body.Close()
+		}
+		if n, files := u.opts.space.memory.Load(), u.opts.space.files.Load(); n+files != 0 {
+			t.Errorf("%d bytes stay in use", n+files)
+		}
+	}
+}
