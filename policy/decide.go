@@ -222,14 +222,15 @@ func (l *limit) countExempt(q applicability) {
 
 // keyAndCost determines a limit's key and cost for a request.
 func (l *limit) keyAndCost(buf []byte, r *request) (key []byte, cost int64, q applicability) {
-	key, present, empty := l.key(buf, r)
-	free := l.exempt.has(key, r)
+	key, parts := l.key(buf, r)
+	free := l.exempt.has(key, parts.repeated, r)
 	switch {
 	case free: // even if a part is missing; but a ban still applies, as it is a decision of the moment
-	case empty && l.OnMissing == "skip_empty", !present && l.OnMissing == "skip":
-		return key, 0, skipped
-	case !present && l.OnMissing == "deny":
+	case !parts.present && l.OnMissing == "deny":
 		return key, 0, missing
+	case parts.repeated: // the upstream may use one of its values: the limit applies, whatever is missing
+	case parts.empty && l.OnMissing == "skip_empty", !parts.present && l.OnMissing == "skip":
+		return key, 0, skipped
 	}
 	if all := l.except.now(); all != nil {
 		if q = l.overriddenBy(all, key, r); q != charged {
@@ -249,13 +250,20 @@ func (l *limit) keyAndCost(buf []byte, r *request) (key []byte, cost int64, q ap
 	return key, cost, charged
 }
 
-// key builds a limit's key for a request. present is false if any part is missing. empty is true if
-// every part is missing or has no value.
-func (l *limit) key(buf []byte, r *request) (key []byte, present, empty bool) {
-	present, empty = true, len(l.parts) > 0
+// found says which parts of a key a request has.
+type found struct {
+	present  bool // all parts
+	empty    bool // every part is missing, or was sent once without a value
+	repeated bool // at least one part was sent more than once
+}
+
+// key builds a limit's key for a request.
+func (l *limit) key(buf []byte, r *request) (key []byte, parts found) {
+	parts = found{present: true, empty: len(l.parts) > 0}
 	for i, p := range l.parts {
-		value, ok := p.value(r)
-		present, empty = present && ok, empty && value == ""
+		value, ok, repeated := p.value(r)
+		parts.present, parts.empty = parts.present && ok, parts.empty && value == "" && !repeated
+		parts.repeated = parts.repeated || repeated
 		buf = appendKey(buf, value)
 		if ok && l.presence != nil {
 			l.presence.note(i)
@@ -264,7 +272,7 @@ func (l *limit) key(buf []byte, r *request) (key []byte, present, empty bool) {
 	if l.presence != nil {
 		l.presence.asked.Store(true)
 	}
-	return seal(buf), present, empty
+	return seal(buf), parts
 }
 
 // settle refuses a request without evaluating the limit.

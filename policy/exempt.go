@@ -91,8 +91,9 @@ func newExemption(l *Limit) *exemption {
 	return x
 }
 
-// has reports whether a request is exempt from a limit. key is the limit's key for the request.
-func (x *exemption) has(key []byte, r *request) bool {
+// has reports whether a request is exempt from a limit. key is the limit's key for the request. A key
+// of which a part is repeated is none of the exempt ones, even if these have an empty part.
+func (x *exemption) has(key []byte, repeated bool, r *request) bool {
 	if x == nil {
 		return false
 	}
@@ -106,13 +107,13 @@ func (x *exemption) has(key []byte, r *request) bool {
 	}
 	if r.Trusted {
 		for _, f := range x.fields {
-			if value, _ := headerValue(r.Header[f.name]); value == f.value {
+			if value, _, _ := headerValue(r.Header[f.name]); value == f.value {
 				return true
 			}
 		}
 	}
 	for _, k := range x.keys {
-		if bytes.Equal(k, key) {
+		if !repeated && bytes.Equal(k, key) {
 			return true
 		}
 	}

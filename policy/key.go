@@ -96,11 +96,12 @@ func parsePart(text string) (part, error) {
 }
 
 // value returns the part's value in a request. present is false if the request does not have the
-// part.
-func (p part) value(r *request) (value string, present bool) {
+// part. repeated is true if the part occurs more than once: its value is then empty, but clients who
+// repeat a part must not pass for those who send none.
+func (p part) value(r *request) (value string, present, repeated bool) {
 	switch p.kind {
 	case partClientIP:
-		return r.Client, r.Client != ""
+		return r.Client, r.Client != "", false
 	case partHeader:
 		return headerValue(r.Header[p.name])
 	case partQuery:
@@ -108,17 +109,18 @@ func (p part) value(r *request) (value string, present bool) {
 	case partCookie:
 		return cookieValue(r.Header["Cookie"], p.name)
 	case partHost:
-		return r.host(), true
+		return r.host(), true, false
 	case partMethod:
-		return r.Method, true
+		return r.Method, true, false
 	case partPath:
-		return r.path(), true
+		return r.path(), true, false
 	case partURI:
-		return r.uri(), true
+		return r.uri(), true, false
 	case partVariable:
-		return r.variable(p.name)
+		value, present = r.variable(p.name)
+		return value, present, false
 	}
-	return p.name, true // a const
+	return p.name, true, false // a const
 }
 
 // appendKey appends one part to a key, with its length in front. The length makes keys unique:
@@ -171,12 +173,12 @@ func DecodeKey(key string) ([]string, error) {
 }
 
 // headerValue returns the value of a header field. Like a query parameter, a field that occurs more
-// than once is present and has no value.
-func headerValue(values []string) (value string, present bool) {
+// than once is present, repeated, and has no value.
+func headerValue(values []string) (value string, present, repeated bool) {
 	if len(values) == 1 {
-		return values[0], true
+		return values[0], true, false
 	}
-	return "", len(values) > 0
+	return "", len(values) > 0, len(values) > 0
 }
 
 // unescapeQuery decodes a part of a query leniently, as some upstreams do: an invalid escape stays

@@ -51,7 +51,7 @@ func TestParts(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		if value, present := p.value(r); value != want.value || present != want.present {
+		if value, present, _ := p.value(r); value != want.value || present != want.present {
 			t.Errorf("%s = %q, %v, want %q, %v", text, value, present, want.value, want.present)
 		}
 	}
@@ -143,11 +143,11 @@ func FuzzQuery(f *testing.F) {
 	f.Add("%73ku_id=%31", "sku_id")
 	f.Add("a=1&a=2", "a")
 	f.Fuzz(func(t *testing.T, query, name string) {
-		value, present := queryValue(query, name, false)
+		value, present, _ := queryValue(query, name, false)
 		if !present && value != "" {
 			t.Errorf("%q is missing and has the value %q", name, value)
 		}
-		if again, _ := queryValue(query+"&"+query, name, false); present && again != "" {
+		if again, _, _ := queryValue(query+"&"+query, name, false); present && again != "" {
 			t.Errorf("given twice, %q has the value %q", name, again)
 		}
 	})

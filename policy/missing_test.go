@@ -86,3 +86,55 @@ func TestPartsThatNobodySends(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// TestRepeatedParts: a part of a key that is sent twice, or under an alias as well, never makes a limit
+// not apply, whatever on_missing and exempt say: such requests share one key.
+func TestRepeatedParts(t *testing.T) {
+	for part, sent := range map[string][]func(*policy.Request){
+		"header.x-key": {
+			func(r *policy.Request) { r.Header["X-Key"] = []string{"a", "a"} },
+			func(r *policy.Request) { r.Header["X-Key"] = []string{"", ""} },
+		},
+		"query.u": {
+			func(r *policy.Request) { r.Query = "u=a&u=a" },
+			func(r *policy.Request) { r.Query = "u=a&U=b" },
+			func(r *policy.Request) { r.Query = "u[]=a" },
+			func(r *policy.Request) { r.Query = "x=1;u=a" },
+		},
+		"cookie.c": {
+			func(r *policy.Request) { r.Header["Cookie"] = []string{"c=1; c=2"} },
+			func(r *policy.Request) { r.Header["Cookie"] = []string{"c=1", "c=1"} },
+			func(r *policy.Request) { r.Header["Cookie"] = []string{"c=1, c=2"} },
+			func(r *policy.Request) { r.Header["Cookie"] = []string{"C=1"} },
+		},
+	} {
+		for _, onMissing := range []string{"", "key", "skip", "skip_empty", "deny"} {
+			for name, l := range map[string]policy.Limit{
+				"alone":           {Key: []string{part}},
+				"with another":    {Key: []string{part, "header.other"}},
+				"an empty exempt": {Key: []string{part, "const.x"}, Exempt: []string{"key.,x"}},
+			} {
+				l.Name, l.OnMissing, l.Limit = "l", onMissing, bucket("1/h", 1)
+				e, _ := engine(t, policy.Policy{Limits: []policy.Limit{l}, Routes: []policy.Route{{Match: "/", Limits: []string{"l"}}}})
+				allowed := 0
+				for i := range 10 {
+					r := get("/", "10.0.0.1")
+					sent[i%len(sent)](&r)
+					if e.Decide(r).Outcome == policy.Allow {
+						allowed++
+					}
+				}
+				want := 1
+				if onMissing == "deny" && name == "with another" { // which is missing
+					want = 0
+				}
+				if allowed != want {
+					t.Errorf("%s, %s, on_missing %q: %d requests are allowed, want %d", part, name, onMissing, allowed, want)
+				}
+				if e.Decide(get("/", "10.0.0.1")).Outcome != policy.Allow && onMissing == "skip_empty" && name == "alone" {
+					t.Errorf("%s, %s: a request without the part is limited", part, name)
+				}
+			}
+		}
+	}
+}

@@ -234,7 +234,7 @@ func (r *activeOverride) fits(l *limit, req *request) bool {
 		if i == r.part {
 			continue
 		}
-		if value, _ := p.value(req); value != r.Key[i] {
+		if value, _, _ := p.value(req); value != r.Key[i] {
 			return false
 		}
 	}

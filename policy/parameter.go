@@ -10,19 +10,19 @@ const (
 
 var parameterReadings = []string{ParametersStrict, ParametersPHP}
 
-// queryValue finds a parameter in a raw query. A parameter that occurs more than once is present
-// and has no value. Nobody knows which of its values the upstream uses, and if one were picked
+// queryValue finds a parameter in a raw query. A parameter that occurs more than once is present,
+// repeated, and has no value. Nobody knows which of its values the upstream uses, and if one were picked
 // here, a client could choose its limit by adding another. For the same reason, an alias counts as
 // an occurrence: a parameter that some upstream takes for this one. With php, only those count that
 // PHP takes for it, and one of them alone is the parameter.
-func queryValue(query, name string, php bool) (value string, present bool) {
+func queryValue(query, name string, php bool) (value string, present, repeated bool) {
 	for pair := range strings.SplitSeq(query, "&") {
 		k, v, _ := strings.Cut(pair, "=")
 		switch {
 		case php:
 			is, isArray := phpName(k, name)
 			if isArray || is && present {
-				return "", true
+				return "", true, true
 			}
 			if is {
 				value, present = unescapeQuery(v), true
@@ -30,15 +30,15 @@ func queryValue(query, name string, php bool) (value string, present bool) {
 			continue
 		case k == name || unescapeQuery(k) == name:
 			if present || strings.IndexByte(v, ';') >= 0 { // which separates parameters for some
-				return "", true
+				return "", true, true
 			}
 			value, present = unescapeQuery(v), true
 			continue
 		case isAlias(k, name), strings.IndexByte(pair, ';') >= 0 && hidesParameter(pair, name):
-			return "", true
+			return "", true, true
 		}
 	}
-	return value, present
+	return value, present, false
 }
 
 // hidesParameter reports whether a parameter stands behind a semicolon, which once separated
@@ -113,11 +113,11 @@ func phpName(raw, name string) (is, isArray bool) {
 
 func underscores(s string) string { return strings.NewReplacer(".", "_", " ", "_").Replace(s) }
 
-// cookieValue finds a cookie. Like a parameter, a cookie that occurs more than once is present and
-// has no value, and so is one with an alias: a name that differs only in case, quoting or encoding,
+// cookieValue finds a cookie. Like a parameter, a cookie that occurs more than once is present,
+// repeated, and has no value, and so is one with an alias: a name that differs only in case, quoting or encoding,
 // or that stands behind a comma or a space, which separate cookies for some upstreams. Quotes around
 // a value are no part of it, and percent-encoding in it is decoded.
-func cookieValue(fields []string, name string) (value string, present bool) {
+func cookieValue(fields []string, name string) (value string, present, repeated bool) {
 	for _, field := range fields {
 		for pair := range strings.SplitSeq(field, ";") {
 			pair = strings.TrimLeft(pair, " \t")
@@ -125,18 +125,18 @@ func cookieValue(fields []string, name string) (value string, present bool) {
 			switch {
 			case ok && k == name:
 				if present {
-					return "", true
+					return "", true, true
 				}
 				if value, ok = cookieText(v); !ok || hidesCookie(v, name) {
-					return "", true
+					return "", true, true
 				}
 				present = true
 			case isCookieAlias(k, name) || hidesCookie(pair, name):
-				return "", true
+				return "", true, true
 			}
 		}
 	}
-	return value, present
+	return value, present, false
 }
 
 // cookieText returns the text of a raw value. ok is false if upstreams may read several, or none:

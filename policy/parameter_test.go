@@ -45,18 +45,18 @@ func TestAliasesOfParameters(t *testing.T) {
 		"sku_id=7%3Bx":         {reading{"7;x", true}, reading{"7;x", true}},
 		"filter[price]=7&a[]=": {none, none},
 	} {
-		if value, present := queryValue(query, "sku_id", false); (reading{value, present}) != want.strict {
+		if value, present, _ := queryValue(query, "sku_id", false); (reading{value, present}) != want.strict {
 			t.Errorf("%s, strict: %q, %v", query, value, present)
 		}
-		if value, present := queryValue(query, "sku_id", true); (reading{value, present}) != want.php {
+		if value, present, _ := queryValue(query, "sku_id", true); (reading{value, present}) != want.php {
 			t.Errorf("%s, php: %q, %v", query, value, present)
 		}
 	}
 	for _, name := range []string{"sku.id", "sku id", "sku[id"} { // a policy may name it in another way
-		if value, present := queryValue("sku_id=7", name, true); value != "7" || !present {
+		if value, present, _ := queryValue("sku_id=7", name, true); value != "7" || !present {
 			t.Errorf("%s, php: %q, %v", name, value, present)
 		}
-		if value, present := queryValue("sku_id=7", name, false); value != "" || !present {
+		if value, present, _ := queryValue("sku_id=7", name, false); value != "" || !present {
 			t.Errorf("%s: %q, %v", name, value, present)
 		}
 	}
@@ -96,11 +96,11 @@ func TestCookies(t *testing.T) {
 		"prefs=a,b c=d; session=B":    {"B", true},
 		"session=B; other=x session2": {"B", true},
 	} {
-		if value, present := cookieValue([]string{field}, "session"); value != want.value || present != want.present {
+		if value, present, _ := cookieValue([]string{field}, "session"); value != want.value || present != want.present {
 			t.Errorf("%s: %q, %v", field, value, present)
 		}
 	}
-	if value, present := cookieValue([]string{"session=B", "session=C"}, "session"); value != "" || !present {
+	if value, present, _ := cookieValue([]string{"session=B", "session=C"}, "session"); value != "" || !present {
 		t.Errorf("two fields: %q, %v", value, present)
 	}
 }
