@@ -60,6 +60,7 @@ type finding struct {
 // check returns the schema's findings about a tree.
 func (s *schema) check(root *node) (all []finding) {
 	s.root = root
+	s.indent(root, nil, &all)
 	err := s.compiled.Validate(root.any())
 	var wrong *jsonschema.ValidationError
 	switch {
@@ -70,23 +71,6 @@ func (s *schema) check(root *node) (all []finding) {
 	}
 	s.empties(root, nil, &all)
 	return all
-}
-
-// empties finds unknown keys without a value, which the schema does not get to see.
-func (s *schema) empties(n *node, path []string, all *[]finding) {
-	if known := s.properties(path); len(known) > 0 {
-		for _, f := range n.empty {
-			if !slices.Contains(known, f.name) {
-				*all = append(*all, s.unknown(path, f.name, known))
-			}
-		}
-	}
-	for _, f := range n.fields {
-		s.empties(f.value, append(slices.Clone(path), f.name), all)
-	}
-	for i, item := range n.items {
-		s.empties(item, append(slices.Clone(path), strconv.Itoa(i)), all)
-	}
 }
 
 // unknown returns the finding about an unknown key.

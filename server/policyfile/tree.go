@@ -28,7 +28,7 @@ type node struct {
 	line, col int
 	value     any // string, int64, uint64, float64 or bool; nil for a map and a list
 	fields    []field
-	empty     []field // keys without a value, which count as missing
+	empty     []field // keys without a value, which are errors
 	items     []*node
 	shape     shape
 }
@@ -153,6 +153,9 @@ func parse(data []byte) (*node, error) {
 		return nil, &mistake{line, 1, "the line is not UTF-8 text", "save the file as UTF-8"}
 	}
 	if err := checkDepth(string(data)); err != nil {
+		return nil, err
+	}
+	if err := checkColons(string(data)); err != nil {
 		return nil, err
 	}
 	file, err := parser.ParseBytes(data, 0)
@@ -344,7 +347,7 @@ func (n *node) size() int {
 	return size
 }
 
-// field adds a key and its value to a map. A key without a value counts as missing.
+// field adds a key and its value to a map.
 func (b *builder) field(out *node, f *ast.MappingValueNode, depth int) error {
 	at := f.Key.GetToken().Position
 	value, err := b.build(f.Value, depth+1)
