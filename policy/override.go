@@ -134,13 +134,13 @@ func (r *activeOverride) put(l *limit, key string, now int64) (err error) {
 // withParameters returns a limit with some parameters replaced.
 func withParameters(l *limit, set map[string]string) (weir.Limit, error) {
 	if k := rules.KindOf(l.Limit.Limit); k != nil && k.NoOverride != "" {
-		return nil, fmt.Errorf("a %s has no numbers for single keys, as %s: ban the key, or let it pass", k.Name, k.NoOverride)
+		return nil, fmt.Errorf("the parameters of a %s are the same for all keys, because %s: use a ban, or a grant without --set", k.Name, k.NoOverride)
 	}
 	if l.zone != nil {
-		return nil, fmt.Errorf("the limit shares the zone %q, whose other limits would get the numbers too: ban the key, or let it pass", l.zone.name)
+		return nil, fmt.Errorf("the limit shares the zone %q, whose other limits would get the parameters too: use a ban, or a grant without --set", l.zone.name)
 	}
 	if l.table == nil {
-		return nil, fmt.Errorf("the limit is in the store %q, where it has the same numbers for all keys: ban the key, or let it pass", l.Store)
+		return nil, fmt.Errorf("the limit is in the store %q, where its parameters are the same for all keys: use a ban, or a grant without --set", l.Store)
 	}
 	fields := map[string]any{}
 	for name, value := range set {
@@ -303,9 +303,9 @@ func (x *overrides) check(l *limit, ex Override) (*activeOverride, string, error
 	case ex.For <= 0 || ex.For > maxOverrideTime:
 		return nil, "", fmt.Errorf("%v is not how long an override may last: give a time of up to ten years", ex.For)
 	case ex.Ban && ex.Set != nil:
-		return nil, "", errors.New("a ban has no numbers: set either")
+		return nil, "", errors.New("a ban has no parameters: choose a ban or a grant")
 	case ex.Set != nil && len(ex.Set) == 0:
-		return nil, "", errors.New("no number is set: name at least one, like rate")
+		return nil, "", errors.New("no parameter is set: name at least one, like rate")
 	}
 	r.until += int64(ex.For)
 	key, err := r.locate(l)
@@ -314,7 +314,7 @@ func (x *overrides) check(l *limit, ex Override) (*activeOverride, string, error
 	}
 	if ex.Set != nil {
 		if r.part >= 0 {
-			return nil, "", errors.New("a prefix has no state that could have other numbers: ban it, or let it pass")
+			return nil, "", errors.New("parameters can be set for one key, and a prefix stands for many: use a ban, or a grant without --set")
 		}
 		r.limit, err = withParameters(l, ex.Set)
 	}
@@ -324,7 +324,7 @@ func (x *overrides) check(l *limit, ex Override) (*activeOverride, string, error
 // locate determines the key or the prefix that an override applies to.
 func (r *activeOverride) locate(l *limit) (key string, err error) {
 	if len(r.Key) != len(l.parts) {
-		return "", fmt.Errorf("its key has %d parts (%s), and %d were given", len(l.parts), strings.Join(l.Limit.Key, ", "), len(r.Key))
+		return "", fmt.Errorf("its key has %s (%s), and %d were given", countedParts(len(l.parts)), strings.Join(l.Limit.Key, ", "), len(r.Key))
 	}
 	parts, size := slices.Clone(r.Key), 0
 	for i, p := range l.parts {
@@ -346,12 +346,23 @@ func (r *activeOverride) locate(l *limit) (key string, err error) {
 	return EncodeKey(parts...), nil
 }
 
+// countedParts returns a number of parts in words.
+func countedParts(n int) string {
+	if n == 1 {
+		return "1 part"
+	}
+	return fmt.Sprintf("%d parts", n)
+}
+
 // client parses a part that is an address or a prefix.
 func (r *activeOverride) client(parts []string, i int) error {
 	prefix, err := netip.ParsePrefix(parts[i])
 	if err != nil {
 		if strings.Contains(parts[i], "/") {
 			return fmt.Errorf("%q is neither an address nor a prefix", parts[i])
+		}
+		if _, err := netip.ParseAddr(parts[i]); err != nil {
+			return fmt.Errorf("%q is no IP address, and part %d of its key is client.ip: write an address like 192.0.2.7 or a prefix like 192.0.2.0/24", parts[i], i+1)
 		}
 		parts[i] = ClientKeyOf(parts[i])
 		return nil

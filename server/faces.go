@@ -21,15 +21,17 @@ func faces() []face.Kind {
 	}
 }
 
-// Check returns what keeps a valid policy file from being served, as an error at its place in the
-// file: what Serve would refuse. A file without listen is not served, and has nothing to check: it
-// is for replays and tests.
+// Check returns what keeps a policy file from being served, as an error at its place in the file: what
+// Serve would refuse. A file without listen is not served, and has nothing to check: it is for replays
+// and tests. In a file that is not valid, Check leaves out the lines that already have an error.
 func Check(file *policyfile.File) []policyfile.Problem {
 	wrong := check(faces(), file)
 	if ForServing(file) {
 		wrong = append(wrong, active.Check(file)...)
 	}
-	return wrong
+	return slices.DeleteFunc(wrong, func(p policyfile.Problem) bool {
+		return slices.ContainsFunc(file.Problems, func(q policyfile.Problem) bool { return !q.Warning && q.Line == p.Line })
+	})
 }
 
 // Expired returns the certificates of the gateway that have expired. They are served nevertheless,

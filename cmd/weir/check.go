@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -37,11 +39,12 @@ A policy without listen is valid: replay and test need no addresses.`,
 			if err != nil && !errors.As(err, &invalid) {
 				return fileError(err)
 			}
-			var wrong []policyfile.Problem
-			if invalid == nil {
-				wrong = append(server.Check(file), server.Expired(file)...)
-			}
-			for _, p := range append(file.Problems, wrong...) {
+			wrong := append(server.Check(file), server.Expired(file)...)
+			problems := append(slices.Clone(file.Problems), wrong...)
+			slices.SortStableFunc(problems, func(a, b policyfile.Problem) int {
+				return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
+			})
+			for _, p := range problems {
 				fmt.Fprintln(out, p)
 			}
 			if invalid != nil || len(wrong) > 0 {

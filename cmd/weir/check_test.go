@@ -56,6 +56,36 @@ func TestCheckRefusesWhatServeRefuses(t *testing.T) {
 	}
 }
 
+// TestCheckPrintsAllAtOnce: an error in a limit hides none of what serve would refuse, and what only follows from an error is left out.
+func TestCheckPrintsAllAtOnce(t *testing.T) {
+	dir := files(t, map[string]string{"p.yaml": `listen:
+  gateway: 127.0.0.1:0
+  admin: 0.0.0.0:0
+access_log: no/such/directory/access.log
+stores:
+  main: { url: nosuch://127.0.0.1 }
+limits:
+  api:
+    key: client.ip
+    token_bucket: { rate: 10/s, burst: 0 }
+routes:
+  - match: /a
+    limits: [api]
+  - match: /b
+    upstrem: app
+`})
+	code, out, errs := weir(t, "", "check", dir+"/p.yaml")
+	var got []string
+	for line := range strings.Lines(strings.ReplaceAll(out, dir+"/", "")) {
+		if strings.HasPrefix(line, "p.yaml") {
+			got = append(got, strings.SplitN(line, " ", 2)[0])
+		}
+	}
+	if want := "p.yaml:3:10: p.yaml:4:13: p.yaml:6:16: p.yaml:10:40: p.yaml:12:10: p.yaml:15:5:"; code != 1 || strings.Join(got, " ") != want || errs != "" {
+		t.Errorf("%d %s\n%s%s", code, strings.Join(got, " "), out, errs)
+	}
+}
+
 // TestCheckAcceptsWhatServeServes: what looks alike and is no mistake.
 func TestCheckAcceptsWhatServeServes(t *testing.T) {
 	target := httptest.NewServer(http.NotFoundHandler())

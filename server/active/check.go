@@ -11,7 +11,7 @@ import (
 	"github.com/weirflow/weir/server/stores"
 )
 
-// Check returns what keeps a valid policy from becoming active: stores that cannot even be tried,
+// Check returns what keeps a policy from becoming active: stores that cannot even be tried,
 // as a file with a password is missing, and a state file that cannot be read. Whether a store
 // answers is not asked: limits go on without it.
 func Check(file *policyfile.File) (wrong []policyfile.Problem) {
@@ -19,6 +19,9 @@ func Check(file *policyfile.File) (wrong []policyfile.Problem) {
 		return nil
 	}
 	for _, def := range file.Policy.Stores {
+		if file.HasErrorIn("stores", def.Name) {
+			continue
+		}
 		s, err := stores.Open(def, file.Policy.Tags(def.Name))
 		if err != nil {
 			wrong = append(wrong, file.Wrong(err.Error(), "", "stores", def.Name))

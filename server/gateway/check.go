@@ -15,7 +15,7 @@ import (
 	"github.com/weirflow/weir/server/room"
 )
 
-// Check returns what in a valid policy the gateway cannot serve.
+// Check returns what in a policy the gateway cannot serve.
 func Check(file *policyfile.File) []policyfile.Problem {
 	wrong := withoutUpstream(file)
 	if file.Untrusted {
@@ -63,7 +63,7 @@ func checkAccessLog(file *policyfile.File) []policyfile.Problem {
 // withoutUpstream finds the routes with nowhere to send requests to.
 func withoutUpstream(file *policyfile.File) (wrong []policyfile.Problem) {
 	for i, r := range file.Policy.Routes {
-		if r.Upstream == "" && !r.Respond.IsSet() {
+		if r.Upstream == "" && !r.Respond.IsSet() && !file.HasErrorIn("routes", strconv.Itoa(i)) {
 			wrong = append(wrong, file.Wrong(fmt.Sprintf("the route %s has no upstream, and the gateway sends requests on to one", r.Match),
 				"add upstream: NAME or respond: { ... }, or take listen.gateway out", "routes", strconv.Itoa(i)))
 		}

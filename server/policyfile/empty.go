@@ -25,6 +25,9 @@ func (s *schema) empties(n *node, path []string, all *[]finding) {
 			// misplaced reports the parameters that belong below it
 		default:
 			*all = append(*all, s.emptyKey(at))
+			if s.holdsNames(path) { // others may refer to the name
+				n.fields = append(n.fields, field{name: f.name, line: f.line, col: f.col, value: &node{line: f.line, col: f.col, shape: mapping}})
+			}
 		}
 	}
 	for _, f := range n.fields {
@@ -34,7 +37,7 @@ func (s *schema) empties(n *node, path []string, all *[]finding) {
 		s.empties(item, append(slices.Clone(path), strconv.Itoa(i)), all)
 	}
 	if len(path) == 3 && path[0] == "limits" && path[2] == "key" && n.shape == list && len(n.items) == 0 {
-		*all = append(*all, finding{path, true, "key has no parts: all clients would share one counter", "key: client.ip\n\t     or remove the line, if one counter for all clients is intended"})
+		*all = append(*all, finding{path, true, "key has no parts: write them, or remove the line to share one counter among all clients", "key: client.ip"})
 	}
 }
 
@@ -50,7 +53,7 @@ func (s *schema) emptyKey(at []string) finding {
 	message, fix := name+" is empty: write its value, or remove the line", s.line(at)
 	switch {
 	case len(at) == 3 && at[0] == "limits" && name == "key":
-		message, fix = "key is empty: write its parts, or remove the line", "key: client.ip\n\t     or remove the line, if one counter for all clients is intended"
+		message, fix = "key is empty: write its parts, or remove the line to share one counter among all clients", "key: client.ip"
 	case s.holdsNames(at[:len(at)-1]):
 		message = fmt.Sprintf("%s is empty: write its settings below it, indented further, or remove the line", name)
 	}
@@ -81,26 +84,43 @@ func (s *schema) line(at []string) string {
 
 // example returns a value for a path: of its description where that has one, else of its type.
 func (s *schema) example(at []string) string {
-	name := at[len(at)-1]
+	name, section := at[len(at)-1], at[0]
+	examples := map[string]string{ // of whole sections, and of one entry of them
+		"limits":    "{ key: client.ip, token_bucket: { rate: 10/s, burst: 20 } }",
+		"upstreams": "{ url: http://127.0.0.1:9000 }",
+		"stores":    "{ url: redis://127.0.0.1:6379 }",
+	}
+	names := map[string]string{"limits": "per-client", "upstreams": "app", "stores": "main"}
 	switch {
-	case len(at) == 1 && name == "limits":
-		return "{ per-client: { key: client.ip, token_bucket: { rate: 10/s, burst: 20 } } }"
-	case len(at) == 1 && name == "upstreams":
-		return "{ app: { url: http://127.0.0.1:9000 } }"
-	case len(at) == 1 && name == "stores":
-		return "{ main: { url: redis://127.0.0.1:6379 } }"
-	case len(at) == 1 && name == "routes":
-		return "[{ match: /, respond: { status: 200 } }]"
-	case len(at) == 2 && at[0] == "limits":
-		return "{ key: client.ip, token_bucket: { rate: 10/s, burst: 20 } }"
-	case len(at) == 2 && at[0] == "upstreams":
-		return "{ url: http://127.0.0.1:9000 }"
-	case len(at) == 2 && at[0] == "stores":
-		return "{ url: redis://127.0.0.1:6379 }"
-	case len(at) == 3 && at[0] == "stores" && name == "url":
+	case len(at) == 1 && names[section] != "":
+		return fmt.Sprintf("{ %s: %s }", names[section], examples[section])
+	case len(at) == 2 && names[section] != "":
+		return examples[section]
+	case section == "stores" && name == "url":
 		return "redis://127.0.0.1:6379"
-	case at[0] == "listen" && (len(at) == 2 && name != "bounds" || name == "address"):
-		return map[string]string{"gateway": "127.0.0.1:8080", "admin": "127.0.0.1:9090"}[cmp.Or(map[bool]string{true: "gateway"}[name == "address"], name)]
+	case name == "gateway":
+		return "127.0.0.1:8080"
+	case slices.Equal(at, []string{"listen", "admin"}):
+		return "127.0.0.1:9090"
+	case slices.Equal(at, []string{"routes"}):
+		return "[{ match: /, respond: { status: 200 } }]"
+	case section == "routes" && name == "limits":
+		if limits := fields(s.root.get("limits")); len(limits) > 0 {
+			return "[" + limits[0].name + "]"
+		}
+	case section == "routes" && name == "upstream":
+		if upstreams := fields(s.root.get("upstreams")); len(upstreams) > 0 {
+			return upstreams[0].name
+		}
+	case name == "exempt" || name == "trusted_proxies" || name == "proxy_protocol":
+		return "[10.0.0.0/8]"
+	}
+	if required, _ := s.find(at)["required"].([]any); len(required) > 0 {
+		var parts []string
+		for _, r := range required {
+			parts = append(parts, fmt.Sprintf("%s: %s", r, s.example(append(slices.Clone(at), fmt.Sprint(r)))))
+		}
+		return "{ " + strings.Join(parts, ", ") + " }"
 	}
 	if e := exampleOf(name); e != strings.ToUpper(name) {
 		return e
@@ -110,7 +130,7 @@ func (s *schema) example(at []string) string {
 	if found := likeExample.FindStringSubmatch(about); found != nil && schema["type"] == "string" {
 		return found[1]
 	}
-	if found := defaultedTo.FindStringSubmatch(about); found != nil && schema["type"] != "object" && schema["type"] != "array" {
+	if found := defaultedTo.FindStringSubmatch(about); found != nil && found[1] != "none" && schema["type"] != "object" && schema["type"] != "array" {
 		return found[1]
 	}
 	if words, _ := schema["enum"].([]any); len(words) > 0 {
@@ -150,7 +170,7 @@ func (s *schema) indent(n *node, path []string, all *[]finding) {
 			verb = "belong"
 		}
 		*all = append(*all, finding{append(slices.Clone(at), names[0]), true,
-			fmt.Sprintf("%s %s to %s: indent it further than %s", strings.Join(names, ", "), verb, above.name, above.name), indented(above.name, moved)})
+			fmt.Sprintf("%s %s to %s: indent further than %s", strings.Join(names, ", "), verb, above.name, above.name), indented(above.name, moved)})
 	}
 	for _, f := range n.fields {
 		s.indent(f.value, append(slices.Clone(path), f.name), all)
@@ -175,7 +195,9 @@ func (s *schema) below(n *node, path []string, above field) (moved []field) {
 	slices.SortFunc(after, func(a, b field) int { return cmp.Compare(a.line, b.line) })
 	for _, f := range after {
 		fits := slices.Contains(there, f.name) || inner && (f.value == nil || f.value.shape == mapping)
-		if f.col != above.col || !fits || slices.Contains(here, f.name) {
+		// admin is a key of its own beside listen, too: as a map
+		clash := slices.Contains(here, f.name) && (f.value == nil || f.value.shape != scalar || s.find(append(slices.Clone(path), f.name))["type"] != "object")
+		if f.col != above.col || !fits || clash {
 			break
 		}
 		moved = append(moved, f)
@@ -185,12 +207,15 @@ func (s *schema) below(n *node, path []string, above field) (moved []field) {
 
 // indented returns what to write for a key and those that belong below it.
 func indented(name string, below []field) string {
-	var parts []string
+	var parts, names []string
 	for _, f := range below {
-		if f.value == nil || f.value.shape != scalar {
-			return fmt.Sprintf("put two spaces in front of %s: and of each line below it", below[0].name)
+		names = append(names, f.name)
+		if f.value != nil && f.value.shape == scalar {
+			parts = append(parts, f.name+": "+text(f.value))
 		}
-		parts = append(parts, f.name+": "+text(f.value))
+	}
+	if len(parts) < len(below) {
+		return "put two spaces in front of all lines of " + strings.Join(names, ", ")
 	}
 	return fmt.Sprintf("%s: { %s }", name, strings.Join(parts, ", "))
 }

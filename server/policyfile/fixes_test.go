@@ -3,6 +3,7 @@ package policyfile
 import (
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -38,6 +39,26 @@ func TestFixesCanBePasted(t *testing.T) {
 		"yes for true":              {limit + "    shadow: yes\n" + route, []string{"p:5:13: error: this is a text, and must be true or false\n\tfix: shadow: true"}},
 		"a number for a duration":   {strings.Replace(limit, "token_bucket: { rate: 10/s, burst: 20 }", "sliding_log: { limit: 5, window: 60 }", 1) + route, []string{"p:4:38: error: this is a number, and must be a text\n\tfix: window: 60s"}},
 		"a misspelt parameter":      {strings.Replace(limit, "burst", "brust", 1) + route, []string{"p:4:33: error: there is no key \"brust\" here\n\tfix: did you mean burst?"}},
+
+		"an empty key":            {"limits:\n  api:\n    key:\n    token_bucket: { rate: 10/s, burst: 20 }\n" + route, []string{"p:3:5: error: key is empty: write its parts, or remove the line to share one counter among all clients\n\tfix: key: client.ip"}},
+		"an empty key as null":    {"limits:\n  api:\n    key: ~\n    token_bucket: { rate: 10/s, burst: 20 }\n" + route, []string{"p:3:5: error: key is empty: write its parts, or remove the line to share one counter among all clients\n\tfix: key: client.ip"}},
+		"a key of no parts":       {"limits:\n  api:\n    key: []\n    token_bucket: { rate: 10/s, burst: 20 }\n" + route, []string{"p:3:5: error: key has no parts: write them, or remove the line to share one counter among all clients\n\tfix: key: client.ip"}},
+		"an empty exempt":         {limit + "    exempt:\n" + route, []string{"p:5:5: error: exempt is empty: write its value, or remove the line\n\tfix: exempt: [10.0.0.0/8]"}},
+		"an empty list of limits": {limit + "routes:\n  - match: /\n    limits:\n", []string{"p:7:5: error: limits is empty: write its value, or remove the line\n\tfix: limits: [api]"}},
+		"an empty limit":          {"limits:\n  api:\n" + route, []string{"p:2:3: error: api is empty: write its settings below it, indented further, or remove the line\n\tfix: api: { key: client.ip, token_bucket: { rate: 10/s, burst: 20 } }"}},
+		"an empty algorithm":      {"limits:\n  api:\n    token_bucket:\n" + route, []string{"p:3:5: error: token_bucket is empty: write its value, or remove the line\n\tfix: token_bucket: { rate: 100/s, burst: 20 }"}},
+		"an empty upstream":       {limit + "upstreams:\n  app:\n" + route + "    upstream: app\n", []string{"p:6:3: error: app is empty: write its settings below it, indented further, or remove the line\n\tfix: app: { url: http://127.0.0.1:9000 }"}},
+		"an empty section":        {"trusted_proxies:\n" + limit + route, []string{"p:1:1: error: trusted_proxies is empty: write its value, or remove the line\n\tfix: trusted_proxies: [10.0.0.0/8]"}},
+		"a limit beside limits":   {"limits:\napi:\n  key: client.ip\n  token_bucket: { rate: 10/s, burst: 20 }\n" + route, []string{"p:2:1: error: api belongs to limits: indent further than limits\n\tfix: put two spaces in front of all lines of api"}},
+		"settings beside a limit": {"limits:\n  api:\n  key: client.ip\n  token_bucket: { rate: 10/s, burst: 20 }\n" + route, []string{"p:3:3: error: key, token_bucket belong to api: indent further than api\n\tfix: put two spaces in front of all lines of key, token_bucket"}},
+		"a url beside its upstream": {limit + "upstreams:\n  app:\n  url: http://127.0.0.1:9000\n" + route + "    upstream: app\n",
+			[]string{"p:7:3: error: url belongs to app: indent further than app\n\tfix: app: { url: http://127.0.0.1:9000 }"}},
+		"an address beside listen":   {"listen:\nadmin: 127.0.0.1:9090\n" + limit + route, []string{"p:2:1: error: admin belongs to listen: indent further than listen\n\tfix: listen: { admin: 127.0.0.1:9090 }"}},
+		"the gateway beside listen":  {"listen:\ngateway: 127.0.0.1:8080\n" + limit + route, []string{"p:2:1: error: gateway belongs to listen: indent further than listen\n\tfix: listen: { gateway: 127.0.0.1:8080 }"}},
+		"no space after a colon":     {strings.Replace(limit, "key: ", "key:", 1) + route, []string{"p:3:5: error: there is no space after the colon of key\n\tfix: key: client.ip"}},
+		"no space, and no more keys": {"listen:\n  gateway:127.0.0.1:8080\n" + limit + route, []string{"p:2:3: error: there is no space after the colon of gateway\n\tfix: gateway: 127.0.0.1:8080"}},
+		"no space after a rate":      {"limits:\n  api:\n    token_bucket:\n      rate: 10/s\n      burst:20\n" + route, []string{"p:5:7: error: there is no space after the colon of burst\n\tfix: burst: 20"}},
+		"no space within braces":     {strings.Replace(limit, "burst: ", "burst:", 1) + route, []string{"p:4:33: error: there is no space after the colon of burst\n\tfix: burst: 20"}},
 	} {
 		text := c.text
 		f, err := Parse("p", []byte(text))
@@ -72,6 +93,16 @@ func pasted(text string, p Problem) string {
 		rest := (*line)[p.Col-1:]
 		end := strings.IndexAny(rest, ":], ")
 		*line = (*line)[:p.Col-1] + word[1] + rest[end:]
+		return strings.Join(lines, "\n")
+	}
+	if _, names, ok := strings.Cut(p.Fix, "two spaces in front of all lines of "); ok {
+		for at := p.Line - 1; at < len(lines); at++ {
+			key, _, _ := strings.Cut(lines[at][min(p.Col-1, len(lines[at])):], ":")
+			if key == "" || key[0] != ' ' && !slices.Contains(strings.Split(names, ", "), key) {
+				break
+			}
+			lines[at] = "  " + lines[at]
+		}
 		return strings.Join(lines, "\n")
 	}
 	key, _, _ := strings.Cut(p.Fix, ":")

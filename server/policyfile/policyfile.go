@@ -49,6 +49,18 @@ func (f *File) Has(path ...string) bool {
 	return f.root.find(path) != nil
 }
 
+// HasErrorIn reports whether Load found an error in the value at a path: what a check beyond those of
+// Load finds there may only follow from it.
+func (f *File) HasErrorIn(path ...string) bool {
+	n := f.root.find(path)
+	if n == nil {
+		return false
+	}
+	first, _ := f.root.at(path)
+	last := n.lastLine()
+	return slices.ContainsFunc(f.Problems, func(p Problem) bool { return !p.Warning && p.Line >= first && p.Line <= last })
+}
+
 // Wrong returns an error at a path of keys and indexes, for checks beyond those of Load.
 func (f *File) Wrong(message, fix string, path ...string) Problem {
 	line, col := f.root.at(path)

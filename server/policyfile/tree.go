@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -93,6 +94,21 @@ func (n *node) at(path []string) (line, col int) {
 		}
 	}
 	return line, col
+}
+
+// lastLine returns the last line on which a key or a value of the node begins.
+func (n *node) lastLine() int {
+	last := n.line
+	for _, f := range append(slices.Clone(n.fields), n.empty...) {
+		last = max(last, f.line)
+		if f.value != nil {
+			last = max(last, f.value.lastLine())
+		}
+	}
+	for _, item := range n.items {
+		last = max(last, item.lastLine())
+	}
+	return last
 }
 
 // find returns the value at a path of keys and indexes, or nil.
