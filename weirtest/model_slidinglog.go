@@ -22,6 +22,7 @@ type slidingLog struct {
 	made     bool
 	charges  []loggedCharge // never changed in place
 	promised *int64         // the latest promised time that was ahead when it was promised
+	floor    *int64         // the latest clock reading at which a charge was made that was the newest when it was given back
 }
 
 // loggedCharge is a charge that is remembered.
@@ -33,6 +34,7 @@ type listMark struct {
 	loggedCharge
 	before *int64
 	joined []loggedCharge
+	now    int64 // the clock reading at which it was made
 }
 
 func newList(l weir.SlidingLog, tick time.Duration) *slidingLog {
@@ -51,20 +53,27 @@ func (l *slidingLog) contact(int64)      {}
 func (l *slidingLog) touched() bool      { return l.made }
 func (l *slidingLog) clone() algorithm   { c := *l; return &c }
 func (l *slidingLog) String() string {
-	if l.promised != nil {
-		return fmt.Sprint(l.charges, *l.promised)
+	s := fmt.Sprint(l.made, l.charges)
+	for _, t := range []*int64{l.promised, l.floor} {
+		if s += " -"; t != nil {
+			s += fmt.Sprint(*t)
+		}
 	}
-	return fmt.Sprint(l.made, l.charges)
+	return s
 }
 
 // counts returns the time at which the state is evaluated, and whether it is a promised time. A
-// clock reading before the newest charge counts as the time of that charge.
+// clock reading before the newest charge counts as the time of that charge, also after the charge
+// was given back: what had expired by then is forgotten.
 func (l *slidingLog) counts(now int64) (t int64, promised bool) {
 	if t = now; l.promised != nil && *l.promised > now {
 		t, promised = *l.promised, true
 	}
 	if n := len(l.charges); n > 0 {
 		t = max(t, l.charges[n-1].at)
+	}
+	if l.floor != nil {
+		t = max(t, *l.floor)
 	}
 	return t, promised
 }
@@ -150,14 +159,11 @@ func (l *slidingLog) reserve(now int64, due *big.Rat, cost int64) mark {
 	if l.promised = nil; at > now {
 		l.promised = &at
 	}
-	t := at
-	if n := len(l.charges); n > 0 {
-		t = max(t, l.charges[n-1].at)
-	}
+	t, _ := l.counts(at)
 	kept, _ := l.live(now)
 	kept, joined := l.bounded(kept, t, 1)
 	l.made, l.charges = true, append(kept, loggedCharge{t, cost})
-	return listMark{loggedCharge{t, cost}, before, joined}
+	return listMark{loggedCharge{t, cost}, before, joined, now}
 }
 
 // bounded merges the oldest two charges into one that leaves with the later of them, until there is
@@ -203,6 +209,9 @@ func (l *slidingLog) giveBack(_ int64, m mark, amount int64) {
 	l.charges = slices.Delete(l.charges, i, i+1)
 	if i < len(l.charges) {
 		return
+	}
+	if l.floor == nil || *l.floor < c.now {
+		l.floor = &c.now
 	}
 	if i == 0 {
 		l.promised = nil
@@ -250,7 +259,7 @@ func (l *slidingLog) changedTo(now int64, o algorithm) algorithm {
 		return transfer(now, l, o)
 	}
 	kept, _ := l.live(now)
-	next.promised, next.charges = l.promised, kept
+	next.promised, next.floor, next.charges = l.promised, l.floor, kept
 	t, _ := next.counts(now)
 	next.charges, _ = next.bounded(kept, t, 0)
 	next.made = l.made

@@ -52,6 +52,9 @@ const (
 	wordLatest  = iota // the latest promised time in the future; or none
 	wordSum            // the sum of the remembered costs, saturated
 	wordSkipped        // how many words of expired charges are skipped
+	// the reading at which the latest charge that was given back had been made; or none. Charges that
+	// had expired by then are forgotten, so an earlier reading counts as this one.
+	wordFloor
 	loggedWords
 )
 
@@ -63,6 +66,7 @@ const (
 	// the two charges that were merged to make room for it, as in a state; two costs of 0 if none
 	// were
 	ticketJoined
+	ticketNow = ticketJoined + 4 // the reading at which the charge was made
 )
 
 func (w *slidingLogRule) Kind() string       { return "sliding_log" }
@@ -102,14 +106,14 @@ func sumFrom(s []int64, first int) (sum int64) {
 	return sum
 }
 
-// at is the time that counts at now: the latest promised time if it is in the future, or the time
-// of the newest charge for an earlier reading.
+// at is the time that counts at now: the latest promised time if it is in the future, or, for an
+// earlier reading, the time of the newest charge or the floor.
 func (w *slidingLogRule) at(s []int64, now int64) (t, wait int64) {
 	if len(s) == 0 {
 		return now, 0
 	}
 	wait = pending(s[wordLatest], now)
-	if t = max(now, s[wordLatest]); entries(s) < len(s) {
+	if t = max(now, s[wordLatest], s[wordFloor]); entries(s) < len(s) {
 		t = max(t, s[len(s)-2])
 	}
 	return t, wait
@@ -150,7 +154,7 @@ func (w *slidingLogRule) live(s []int64, t int64) (first int, sum int64) {
 // DecideDirect reads the log once. It leaves the decision to the general path if a promise lies
 // ahead, or if the clock was set back.
 func (w *slidingLogRule) DecideDirect(s []int64, now, cost int64, charge bool) (next []int64, v DirectVerdict, ok bool) {
-	if s[wordLatest] != none && s[wordLatest] > now || entries(s) < len(s) && s[len(s)-2] > now {
+	if s[wordLatest] != none && s[wordLatest] > now || s[wordFloor] > now || entries(s) < len(s) && s[len(s)-2] > now {
 		return s, v, false
 	}
 	first, sum := w.live(s, now)
@@ -230,11 +234,11 @@ func (w *slidingLogRule) Charge(s []int64, now, cost int64) []int64 {
 
 func (w *slidingLogRule) Book(s []int64, now, due, cost int64) ([]int64, Ticket) {
 	if len(s) == 0 {
-		s = append(s, none, 0, 0)
+		s = append(s, none, 0, 0, none)
 	}
 	due = max(due, s[wordLatest])
 	t, _ := w.at(s, due)
-	mark := Ticket{ticketTime: t, ticketAmount: cost, ticketPromise: s[wordLatest]}
+	mark := Ticket{ticketTime: t, ticketAmount: cost, ticketPromise: s[wordLatest], ticketNow: now}
 	first, sum := w.live(s, now)
 	s[wordSkipped], s[wordSum] = int64(first-loggedWords), plus(sum, cost)
 	first, _ = w.live(s, t)
@@ -329,13 +333,14 @@ func (w *slidingLogRule) Refund(_ *Memory, s []int64, _ int64, t Ticket, amount 
 
 // withoutLatest is the state after its latest charge was removed.
 func (w *slidingLogRule) withoutLatest(s []int64, t Ticket) []int64 {
+	s[wordFloor] = max(s[wordFloor], t[ticketNow])
 	switch newest := len(s) - 2; {
 	case newest < entries(s):
 		s[wordLatest] = none
 	case s[newest] < t[ticketTime]: // the promise before may have been given back too
 		s[wordLatest] = min(t[ticketPromise], s[newest])
 	}
-	return unjoin(s, t[ticketJoined:])
+	return unjoin(s, t[ticketJoined:ticketNow])
 }
 
 func (w *slidingLogRule) Look(s []int64, now int64, ahead uint64) (remaining, reset int64) {
