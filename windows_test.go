@@ -325,3 +325,54 @@ func TestAResetBeyondACentury(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 }
+
+// TestASwingingClockCreatesNothing: a clock that goes to and fro, with a reservation cancelled at
+// each later reading, admits no more than the bound of the time that it covers.
+func TestASwingingClockCreatesNothing(t *testing.T) {
+	const later = int64(25 * time.Second)
+	rate := weir.Rate{N: 5, Per: 10 * time.Second}
+	for most, limits := range map[int][]weir.Limit{
+		15: {
+			weir.SlidingLog{Limit: 5, Window: 10 * time.Second},
+			weir.All(weir.SlidingLog{Limit: 5, Window: 10 * time.Second}, weir.TokenBucket{Rate: weir.PerSecond(1000), Burst: 1000}),
+			weir.SlidingWindow{Limit: 5, Window: 10 * time.Second, Slots: 5},
+			weir.FixedWindow{Limit: 5, Window: 10 * time.Second},
+			weir.FixedWindow{Limit: 5, Window: 10 * time.Second, Align: weir.AlignFirst},
+			weir.IntervalBucket{Burst: 5, Refill: 5, Every: 10 * time.Second},
+		},
+		17: {
+			weir.TokenBucket{Rate: rate, Burst: 5},
+			weir.LeakyBucket{Rate: rate, Queue: 4, DelayAfter: 4},
+			weir.SlidingCounter{Limit: 5, Window: 10 * time.Second},
+		},
+	} {
+		for _, limit := range limits {
+			for _, order := range []string{"cancelled later", "cancelled after the clock went back"} {
+				now, admitted := int64(0), 0
+				l, err := weir.New(limit, weir.WithClock(func() int64 { return now }))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for range 20 {
+					for range 8 {
+						if l.Allow() {
+							admitted++
+						}
+					}
+					now = later
+					r, ok := l.Reserve(1, 0)
+					if order != "cancelled later" {
+						now = 0
+					}
+					if ok {
+						r.Cancel()
+					}
+					now = 0
+				}
+				if admitted > most {
+					t.Errorf("%+v, %s: %d admitted, at most %d may be", limit, order, admitted, most)
+				}
+			}
+		}
+	}
+}
