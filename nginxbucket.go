@@ -21,6 +21,9 @@ import (
 //
 // In any interval of length D it admits at most Queue + 1 + r*(D + 1 ms), where r is the rate in
 // whole thousandths a second. State: two words.
+//
+// Only the last 64 charges can be given back: of 100 outstanding reservations that are all cancelled,
+// the first 36 stay charged.
 type NginxBucket struct {
 	Rate       Rate  // whole requests a second or a minute, as in nginx
 	Queue      int64 // nginx's burst=; 0 or more

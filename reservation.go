@@ -98,7 +98,16 @@ func (r Reservation) Settle(actual int64) {
 	l.settle(now, r.era, r.receipt, r.cost, actual)
 }
 
-// Cancel gives the reservation back: the limiter is then as if it had never been made. It gives
-// back less only if later work was promised a time because of this reservation, as promised times
-// do not move up. The first Settle or Cancel wins.
+// Cancel gives the reservation back: the limiter is then as if it had never been made. The first
+// Settle or Cancel wins. Cancel gives back less in these cases:
+//
+//   - Later work was promised a time because of this reservation: promised times do not move up.
+//   - More is outstanding than the limiter keeps: 64 charges of a WarmUp or NginxBucket; 256 delayed
+//     charges of a TokenBucket, LeakyBucket or SmoothBursty; and of these and IntervalBucket, bounds
+//     for 1,024 reservations that can give back different amounts. An older charge of a WarmUp or
+//     NginxBucket gives back nothing, a delayed one beyond 256 little or nothing. Inexact counts
+//     them.
+//   - The charge began a window of a FixedWindow with AlignFirst, or the steps of an IntervalBucket:
+//     they stay where they are.
+//   - The limit was changed, or the clock stepped back, since.
 func (r Reservation) Cancel() { r.Settle(0) }
