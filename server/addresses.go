@@ -80,7 +80,7 @@ func overlap(a, b string) bool {
 	return covers(hostA, hostB) || covers(hostB, hostA)
 }
 
-// covers reports whether whoever listens on a host is reached by the other one, too.
+// covers reports whether a socket that listens on host also accepts connections to other.
 func covers(host, other string) bool {
 	if host == "" || host == other {
 		return true

@@ -40,8 +40,8 @@ func (r *request) finish(err error) {
 	}
 }
 
-// wait waits for the answer. The error is that there is none: whoever carries the request out has a
-// copy of all that it needs.
+// wait waits for the answer, and returns an error if there is none. The caller may then leave: the
+// goroutine that carries the request out has a copy of all that it needs.
 func (s *Store) wait(ctx context.Context, r *request) error {
 	select {
 	case <-r.done:

@@ -193,8 +193,8 @@ func (w *masterWatch) follow(master string) error {
 	return nil
 }
 
-// isMaster asks a server for its role. A user who may not ask is told by the server's refusal of
-// writes instead.
+// isMaster asks a server for its role. If the user of the connection may not run ROLE, the server
+// counts as the master; a replica then refuses the writes.
 func (w *masterWatch) isMaster(client rueidis.Client) error {
 	ctx, cancel := context.WithTimeout(w.link.ctx, askTimeout)
 	defer cancel()
@@ -242,7 +242,7 @@ func (w *masterWatch) connect(host string) (*sentinelConn, error) {
 				}
 			}
 		})
-		if _, refused := rueidis.IsRedisErr(err); !refused { // a user who may not subscribe is served by asking alone
+		if _, refused := rueidis.IsRedisErr(err); !refused { // without the permission to subscribe, the regular questions find a new master
 			close(s.lost)
 		}
 	}()

@@ -9,7 +9,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// A algorithm is an algorithm with its state, as SEMANTICS defines it. The Model uses it to decide,
+// An algorithm is the rule of a limit together with its state, as SEMANTICS defines it. The Model uses it to decide,
 // to reserve and to keep a queue.
 //
 // Times are clock readings or durations in clock units, as exact fractions if the algorithm needs

@@ -29,7 +29,7 @@ const mostStripes = 16
 // once the counters are in use. A counter takes some 50 bytes and the key; none is made before it
 // is needed.
 type Sketch[K comparable] struct {
-	shift   uint8 // the stripe is in the hash's bits above
+	shift   uint8 // hash >> shift is the number of the stripe
 	stripes []stripe[K]
 }
 
@@ -40,7 +40,8 @@ type stripe[K comparable] struct {
 	most     int
 	counters []counter[K]
 	order    []int32 // the counters as a heap: the smallest is the first
-	// where a key's counter is, and 1; by its hash, and by linear probing; at most half full
+	// a hash table from keys to counters, with linear probing, at most half full: an entry is the
+	// index of a counter plus 1, and 0 is an empty entry
 	index []int32
 	_     [64]byte
 }
@@ -86,8 +87,9 @@ func (s *Sketch[K]) Add(key K, hash, weight uint64) {
 	p.mu.Unlock()
 }
 
-// AddKnown is Add for a key that has a counter, and reports false for others. It keeps no reference
-// to the key: one that stands in a buffer needs a copy only for Add, after that.
+// AddKnown is Add for a key that has a counter; for any other key it reports false. It keeps no
+// reference to the key. So a caller whose key is in a buffer copies it only if it has to call Add
+// afterwards.
 func (s *Sketch[K]) AddKnown(key K, hash, weight uint64) bool {
 	p := &s.stripes[hash>>s.shift]
 	p.mu.Lock()

@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// MoveSlot moves a slot and its keys from one master to another, while clients use it: those who
-// ask for a key that has moved already are told so (ASK), those who ask for one of each too
-// (TRYAGAIN). What failed half way may be called again.
+// MoveSlot moves a slot and its keys from one master to another, while clients use it. A
+// command for a key that has moved gets ASK; one for several keys of which some have moved gets
+// TRYAGAIN. If MoveSlot fails half way, it may be called again.
 func (c *RedisCluster) MoveSlot(ctx context.Context, slot int, from, to *RedisServer) error {
 	m := &move{cluster: c, conns: map[*RedisServer]*RedisConn{}}
 	defer m.close()
 	return m.slot(ctx, slot, from, to)
 }
 
-// MoveSlots moves the slots from lo to hi, both of them too, one after the other, from whoever has
+// MoveSlots moves the slots lo to hi, both included, one after the other, from the masters that own
 // them to one master.
 func (c *RedisCluster) MoveSlots(ctx context.Context, lo, hi int, to *RedisServer) error {
 	if lo < 0 || lo > hi || hi >= slots {
@@ -76,8 +76,8 @@ func (m *move) do(ctx context.Context, s *RedisServer, args ...string) (any, err
 }
 
 // slot moves a slot as in
-// https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec, Live resharding: who
-// is to have it hears of it first, so that there always is somebody who knows a key.
+// https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec, Live resharding: the
+// new owner is informed before the old one, so that at every moment one of them serves each key.
 func (m *move) slot(ctx context.Context, slot int, from, to *RedisServer) error {
 	number, fromID, toID := strconv.Itoa(slot), m.cluster.ids[from], m.cluster.ids[to]
 	if fromID == "" || toID == "" || from == to {
@@ -150,8 +150,8 @@ func (m *move) hand(ctx context.Context, number string, from, to *RedisServer) e
 	return ctx.Err()
 }
 
-// tell tells a master who has a slot. One that is not there, or not for now, hears it from the
-// others, like replicas from their masters.
+// tell informs a master of the owner of a slot. A master that does not answer learns it from the
+// other masters later, as replicas do from theirs.
 func (m *move) tell(ctx context.Context, s *RedisServer, verdict []string) {
 	ctx, cancel := context.WithTimeout(ctx, aLook)
 	defer cancel()

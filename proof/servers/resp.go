@@ -201,7 +201,8 @@ func (r *reply) array(n, depth int) (any, error) {
 	return list, nil
 }
 
-// unexpected is an error for one who waits for a reply, for whom no end of a stream is a good one.
+// unexpected returns the error for a caller that waits for a reply: the end of the stream is an error
+// then, too.
 func unexpected(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF

@@ -23,7 +23,7 @@ import (
 // requests in flight may still use.
 type storeSet struct {
 	log   *slog.Logger
-	grace time.Duration // how long after it was let go a store is closed
+	grace time.Duration // how long a store stays open after the last policy with it was replaced
 	id    string        // of this node, whatever becomes of its stores
 
 	mu      sync.Mutex

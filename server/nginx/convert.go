@@ -70,7 +70,7 @@ type converter struct {
 	groups map[string]group    // upstream blocks
 	maps   map[string]variable // from map and geo
 	used   map[string]bool     // the variables, and the upstreams as "upstream NAME", that are carried over
-	others []Directive         // left out, and none of them changes who is limited
+	others []Directive         // left out; none of them changes which requests are limited
 	notes  []Note
 	noted  map[string]bool       // notes so far
 	hosts  map[string][]Position // the proxy_pass of each upstream that gets another Host than from nginx

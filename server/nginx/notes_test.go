@@ -55,7 +55,7 @@ func TestNotesAreInOrder(t *testing.T) {
 	}
 }
 
-// TestCritical: what changes who is limited, who is let in, or whether requests get anywhere is critical, and nothing else is.
+// TestCritical: a note is critical if the policy limits or admits other clients than nginx, or if requests do not reach an upstream, and only then.
 func TestCritical(t *testing.T) {
 	const zone = "limit_req_zone $binary_remote_addr zone=one:1m rate=1r/s;"
 	pass := "proxy_set_header Host $host; proxy_pass http://127.0.0.1:9000;"

@@ -456,7 +456,7 @@ func (x *exchange) next() time.Time {
 	gap, now := or(x.client.Stall, defaultGap), time.Now()
 	if left := x.stalls.Sub(now); left < gap/2 || left > gap {
 		x.stalls, x.bounded = now.Add(gap), true
-		http.NewResponseController(x.w).SetWriteDeadline(x.stalls) //nolint:errcheck // who has no deadlines does without
+		http.NewResponseController(x.w).SetWriteDeadline(x.stalls) //nolint:errcheck // a ResponseWriter without deadlines is not bounded
 	}
 	return x.stalls
 }

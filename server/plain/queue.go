@@ -54,7 +54,7 @@ func (q *queue) Accept() (net.Conn, error) {
 // Close closes the queue and the real listener.
 func (q *queue) Close() error {
 	q.once.Do(func() { close(q.closed) })
-	q.listener.Close() //nolint:errcheck // it may be closed already: who accepts there is told
+	q.listener.Close() //nolint:errcheck // it may be closed already, and Accept returns that error
 	return nil
 }
 

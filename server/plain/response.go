@@ -217,7 +217,7 @@ func (w *response) Write(p []byte) (int, error) {
 func (w *response) WriteString(s string) (int, error) { return w.Write([]byte(s)) }
 
 // Flush sends what is buffered.
-func (w *response) Flush() { w.FlushError() } //nolint:errcheck // who wants it calls FlushError
+func (w *response) Flush() { w.FlushError() } //nolint:errcheck // http.Flusher returns no error; callers that need it call FlushError
 
 // FlushError sends what is buffered, and returns the error of writing to the connection.
 func (w *response) FlushError() error {
