@@ -33,7 +33,7 @@ func (l SlidingWindow) Validate() error {
 	case l.Slots < 2 || l.Slots > rules.MaxSlots:
 		return field(name, "Slots", fmt.Errorf("%d is not within 2 and %d (for 1, there is FixedWindow)", l.Slots, rules.MaxSlots))
 	case l.Window%time.Duration(l.Slots) != 0:
-		return field(name, "Slots", fmt.Errorf("%v cannot be divided into %d slots of whole nanoseconds", l.Window, l.Slots))
+		return field(name, "Slots", fmt.Errorf("%v cannot be divided into %d slots of equal length", l.Window, l.Slots))
 	case l.SlotLimit < 0 || l.SlotLimit > l.Limit:
 		return field(name, "SlotLimit", fmt.Errorf("%d is not within 0 and the limit of %d", l.SlotLimit, l.Limit))
 	}

@@ -76,6 +76,9 @@ func (s *servers) open() error {
 		s.token = strings.TrimSpace(string(text))
 	}
 	for i, a := range s.addresses {
+		if !strings.Contains(a, "://") { // as in the policy file
+			a = "http://" + a
+		}
 		u, err := url.Parse(a)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.Path != "" && u.Path != "/" {
 			return &usageError{fmt.Errorf("--admin %s: write it like http://127.0.0.1:9090", a)}
@@ -181,6 +184,12 @@ func (s *servers) ask(ctx context.Context, method, address string, body any, fil
 	}
 	if resp.StatusCode != http.StatusOK {
 		r := &refused{file: file}
+		switch {
+		case resp.StatusCode == http.StatusUnauthorized && s.token == "":
+			return errors.New("the server wants a token: name the file of admin.token_file with --token-file FILE or $" + tokenFileVariable)
+		case resp.StatusCode == http.StatusUnauthorized:
+			return fmt.Errorf("the token in %s is wrong: the server has another one in admin.token_file", s.tokenFile)
+		}
 		if json.Unmarshal(text, r) != nil || r.Detail == "" {
 			r.Detail = fmt.Sprintf("it responded %s: is this the admin address of weir serve?", resp.Status)
 		}

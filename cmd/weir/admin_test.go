@@ -34,7 +34,8 @@ limits:`, 1)
 		{"diff FILE/none.yaml --admin AT", 2, "", "no such file"},
 		{"diff", 2, "", "is missing: write weir diff"},
 		{"diff FILE/same.yaml --admin NOBODY", 1, "", "nothing listens there: start weir serve"},
-		{"diff FILE/same.yaml --admin 127.0.0.1:9090", 2, "", "write it like http://127.0.0.1:9090"},
+		{"diff FILE/same.yaml --admin ftp://127.0.0.1:9090", 2, "", "write it like http://127.0.0.1:9090"},
+		{"diff FILE/same.yaml --admin HOST", 0, "nothing changes\n", ""},
 		{"reload --admin AT", 0, "nothing changes\n", ""},
 		{"reload --admin AT --token-file FILE/none", 2, "", "no such file"},
 		{"reload --admin AT --ca FILE/policy.yaml", 2, "", "no certificate in PEM"},
@@ -50,7 +51,7 @@ limits:`, 1)
 		{"lift per-sku 8 --admin AT", 0, "lifted\n", ""},
 		{"lift per-sku 8 --admin AT", 1, "", "neither a ban nor a grant"},
 	} {
-		names := strings.NewReplacer("FILE", dir, "AT", at, "NOBODY", nobody, "OTHER", "http://"+other)
+		names := strings.NewReplacer("FILE", dir, "AT", at, "HOST", admin, "NOBODY", nobody, "OTHER", "http://"+other)
 		code, out, stderr := weir(t, "", strings.Fields(names.Replace(c.args))...)
 		if code != c.code || !strings.Contains(out, c.out) || !strings.Contains(stderr, names.Replace(c.stderr)) || c.out == "" && out != "" {
 			t.Errorf("weir %s: %d\n%s%s", c.args, code, out, stderr)

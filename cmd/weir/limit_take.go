@@ -19,8 +19,8 @@ func limitTakeCommand(f *redisFlags) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "take NAME [COST]",
 		Short: "Take from a limit, if it allows the cost",
-		Long: `Take charges COST units to a limit if it allows them. It exits with 0 if they were allowed and with 1 if they were refused.
-A cost of 0 charges nothing and shows what remains. default COST: 1.`,
+		Long: `Take charges COST units to a limit if it allows them. It exits with 0 if they were allowed, with 1 if they were refused, with 2 for
+wrong usage, and with 3 if there is no decision: Redis is unavailable, or there is no such limit. A cost of 0 charges nothing and shows what remains. default COST: 1.`,
 		Args: nameFirst(cobra.RangeArgs(1, 2)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cost := int64(1)
@@ -30,7 +30,15 @@ A cost of 0 charges nothing and shows what remains. default COST: 1.`,
 					return &usageError{fmt.Errorf("%q is not a cost: write a whole number of at least 0", args[1])}
 				}
 			}
-			return f.with(cmd.Context(), func(ctx context.Context, limits *weirredis.Named) error {
+			err := f.with(cmd.Context(), func(ctx context.Context, limits *weirredis.Named) error {
+				if client != "" {
+					switch l, err := limits.Inspect(ctx, args[0], ""); {
+					case err != nil:
+						return noSuchLimit(err, args[0])
+					case l.Scope == weirredis.Overall:
+						return &usageError{errors.New("all clients share this limit: leave out --client, or create the limit with --per-client")}
+					}
+				}
 				d, err := limits.Take(ctx, args[0], client, cost)
 				if err != nil {
 					return needsClient(noSuchLimit(err, args[0]))
@@ -46,6 +54,10 @@ A cost of 0 charges nothing and shows what remains. default COST: 1.`,
 				}
 				return nil
 			})
+			if err == nil || errors.Is(err, errReported) || errors.Is(err, context.Canceled) || errors.As(err, new(*usageError)) {
+				return err
+			}
+			return &undecidedError{err}
 		},
 	}
 	c.Flags().StringVar(&client, "client", "", "the client, for a limit per client")

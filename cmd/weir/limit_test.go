@@ -34,6 +34,7 @@ func TestLimitUsage(t *testing.T) {
 		{"limit list --timeout 0s", url, 2, "must be positive, like 3s"},
 		{"limit list --prefix weir:limit:", url, 2, "end it with another word"},
 		{"limit list --redis redis://127.0.0.1:1?password_file=/nowhere", "", 2, "no such file"},
+		{"limit take api --redis redis://weir:s3cret@" + nobody + " --timeout 50ms", "", 3, "not connected to redis://" + nobody},
 		{"limit take", url, 2, "NAME is missing: write weir limit take NAME [COST]"},
 		{"limit take API", url, 2, `"API" is no name of a limit`},
 		{"limit take api 1.5", url, 2, `"1.5" is not a cost`},

@@ -160,7 +160,7 @@ func printReport(cmd *cobra.Command, report *sim.Report, asJSON bool) error {
 		}
 	}
 	for _, m := range report.Missing {
-		cmd.PrintErrf("warning: no request had %s, a part of the key of the limit %s: all of them were counted without it\n", m.Part, m.Limit)
+		cmd.PrintErrf("warning: no request had %s, a part of the key of the limit %s: its on_missing applied to all of them\n", m.Part, m.Limit)
 	}
 	if !asJSON {
 		return report.WriteText(cmd.OutOrStdout())

@@ -23,6 +23,8 @@ const (
 	exitDone  = 0
 	exitNo    = 1 // the result is negative: invalid, refused, failed
 	exitUsage = 2 // wrong usage: flags, arguments, files that are not there
+
+	exitUnavailable = 3 // weir limit take: no decision, as Redis or the limit is not there
 )
 
 // usageError is a wrong use of the command: bad flags, bad arguments, a missing file.
@@ -30,6 +32,12 @@ type usageError struct{ err error }
 
 func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Unwrap() error { return e.err }
+
+// undecidedError is why a command has no decision, which is not a refusal.
+type undecidedError struct{ err error }
+
+func (e *undecidedError) Error() string { return e.err.Error() }
+func (e *undecidedError) Unwrap() error { return e.err }
 
 // errReported ends a command with exit code 1 after the command itself has printed why.
 var errReported = errors.New("")
@@ -75,6 +83,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	case errors.As(err, &usage):
 		fmt.Fprintln(stderr, "weir:", withoutCredentials(err))
 		return exitUsage
+	case errors.As(err, new(*undecidedError)):
+		fmt.Fprintln(stderr, "weir:", withoutCredentials(err))
+		return exitUnavailable
 	case errors.Is(err, context.Canceled):
 		fmt.Fprintln(stderr, "weir: interrupted")
 		return exitNo
@@ -130,9 +141,9 @@ func inOurWords(c *cobra.Command, given []string, err error) error {
 		}
 	}
 	if len(wanted) == 0 {
-		return fmt.Errorf("%q is too much: write %s alone", given[0], c.CommandPath())
+		return fmt.Errorf("%q is one argument too many: write %s alone", given[0], c.CommandPath())
 	}
-	return fmt.Errorf("%q is too much: write %s %s", given[len(given)-1], c.CommandPath(), strings.Join(wanted, " "))
+	return fmt.Errorf("%q is one argument too many: write %s %s", given[len(given)-1], c.CommandPath(), strings.Join(wanted, " "))
 }
 
 // noCommand is for the arguments of a command that only has subcommands: none of them is one.

@@ -69,9 +69,17 @@ func testScript(cmd *cobra.Command, name string) (ok bool, err error) {
 	case err != nil:
 		return false, fileError(err)
 	case len(mismatches) > 0:
-		fmt.Fprintf(out, "%s: FAILED: %d mismatches\n", name, len(mismatches))
+		fmt.Fprintf(out, "%s: FAILED: %s\n", name, mismatched(len(mismatches)))
 		return false, nil
 	}
 	fmt.Fprintf(out, "%s: ok\n", name)
 	return true, nil
+}
+
+// mismatched returns a number of mismatches in words.
+func mismatched(n int) string {
+	if n == 1 {
+		return "1 mismatch"
+	}
+	return fmt.Sprintf("%d mismatches", n)
 }

@@ -41,7 +41,7 @@ func TestReplayWarnsOfMissingParts(t *testing.T) {
 		"log":    accessLog,
 	})
 	code, _, errs := weir(t, "", "replay", dir+"/p.yaml", dir+"/log")
-	if want := "warning: no request had header.user-id, a part of the key of the limit per-sku: all of them were counted without it\n"; code != 0 || !strings.Contains(errs, want) || strings.Contains(errs, "query.sku_id") {
+	if want := "warning: no request had header.user-id, a part of the key of the limit per-sku: its on_missing applied to all of them\n"; code != 0 || !strings.Contains(errs, want) || strings.Contains(errs, "query.sku_id") {
 		t.Errorf("%d %q", code, errs)
 	}
 }

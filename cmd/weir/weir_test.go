@@ -128,7 +128,7 @@ at 10s GET /ratelimit/sku?sku_id=7 from=10.0.0.1 -> 200
 	code, out, _ := weir(t, "", "test", dir+"/bad.weir", dir+"/syntax.weir", dir+"/policy.weir", dir+"/ok.weir")
 	for _, want := range []string{
 		"bad.weir:2: at 0s take a -> deny\n\twant deny\n\tgot  allow remaining=0 retry=0s reset=1s limit=1 by=token_bucket\n",
-		"bad.weir: FAILED: 1 mismatches", "syntax.weir:1: brust", `did you mean "burst"?`, "policy.weir:1: open", "ok.weir: ok",
+		"bad.weir: FAILED: 1 mismatch", "syntax.weir:1: brust", `did you mean "burst"?`, "policy.weir:1: open", "ok.weir: ok",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in %q", want, out)
@@ -148,7 +148,7 @@ func TestWrongUse(t *testing.T) {
 	}{
 		{[]string{"sirve"}, 2, `unknown command "sirve"`},
 		{[]string{"check"}, 2, "FILE is missing: write weir check FILE"},
-		{[]string{"check", "a", "b"}, 2, `"b" is too much: write weir check FILE`},
+		{[]string{"check", "a", "b"}, 2, `"b" is one argument too many: write weir check FILE`},
 		{[]string{"check", dir + "/none.yaml"}, 2, "none.yaml: no such file"},
 		{[]string{"check", dir}, 2, "is a directory"},
 		{[]string{"check", "--sckema"}, 2, "unknown flag: --sckema"},
@@ -166,8 +166,8 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"test", dir + "/none.weir"}, 2, "none.weir: no such file"},
 		{[]string{"serve", "x"}, 2, "x: no such file"},
 		{[]string{"completion", "tcsh"}, 2, "there is no completion for tcsh, only for bash, fish, powershell and zsh"},
-		{[]string{"reload", "x"}, 2, `"x" is too much: write weir reload alone`},
-		{[]string{"serve", "x", "y"}, 2, `"y" is too much: write weir serve [FILE]`},
+		{[]string{"reload", "x"}, 2, `"x" is one argument too many: write weir reload alone`},
+		{[]string{"serve", "x", "y"}, 2, `"y" is one argument too many: write weir serve [FILE]`},
 		{[]string{"serve", "--config", "x", "y"}, 2, "two policy files, x and y: name one"},
 		{[]string{"chekc", "x"}, 2, `unknown command "chekc" (did you mean "weir check"?)`},
 		{[]string{"limit", "tkae"}, 2, `(did you mean "weir limit take"?)`},

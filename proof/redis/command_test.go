@@ -72,7 +72,8 @@ func TestLimitCommand(t *testing.T) {
 			c.says(t, 0, "[]\n", "limit list --json")
 			c.says(t, 0, "api created", "limit init api token_bucket rate=1/d burst=10")
 			c.says(t, 0, `{"name":"api","scope":"overall","created":false}`, "limit init api token_bucket rate=1/d burst=10 --json")
-			c.says(t, 0, "allow remaining=4", "limit take api 6 --client nobody")
+			c.says(t, 2, "all clients share this limit: leave out --client", "limit take api 6 --client nobody")
+			c.says(t, 0, "allow remaining=4", "limit take api 6")
 			c.says(t, 1, "remaining=4 limit=10", "limit take api 5")
 			c.says(t, 1, "deny retry=never remaining=4 limit=10", "limit take api 11")
 			c.says(t, 1, `"allowed":false,"limit":10,"remaining":4,"retry_us":-1`, "limit take api 9223372036854775807 --json")
@@ -92,7 +93,7 @@ func TestLimitCommand(t *testing.T) {
 			}
 			c.says(t, 0, `"\x1b[2J\nbob"`, "limit inspect mail --clients")
 
-			c.says(t, 1, `there is no limit "nothing"`, "limit take nothing")
+			c.says(t, 3, `there is no limit "nothing"`, "limit take nothing")
 			c.says(t, 1, `there is no limit "nothing"`, "limit inspect nothing")
 			c.says(t, 1, `there is no limit "nothing"`, "limit delete nothing")
 			c.says(t, 0, "api created", "limit init api token_bucket rate=1/d burst=10 --prefix weir:other:")

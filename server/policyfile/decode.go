@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -197,7 +198,7 @@ func (d *decoder) limit(name string, n *node) policy.Limit {
 		d.spoilt[name] = true
 		// otherwise it is missing, which is already reported
 		if n.get(kinds[0]).get(wrong.Field) != nil {
-			d.wrong(wrong.Err.Error(), wrong.Fix, "limits", name, kinds[0], wrong.Field)
+			d.wrong(wrong.Err.Error(), cmp.Or(wrong.Fix, fieldFix(n.get(kinds[0]), wrong.Field)), "limits", name, kinds[0], wrong.Field)
 		}
 	}
 	return l

@@ -2,6 +2,7 @@ package policyfile
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -75,6 +76,15 @@ func (s *schema) check(root *node) (all []finding) {
 
 // unknown returns the finding about an unknown key.
 func (s *schema) unknown(path []string, name string, known []string) finding {
+	if len(path) == 1 && path[0] == "listen" { // which weir serve refuses
+		known = slices.DeleteFunc(slices.Clone(known), func(k string) bool { return k == "rls" || k == "resp" })
+	}
+	near := append(slices.Clone(path), cmp.Or(meantKey(name, known), nearest.To(name, known)))
+	if written := s.root.find(append(slices.Clone(path), name)); written != nil && s.find(near)["type"] == "object" {
+		if fix := s.shorthand(near, written); fix != "" {
+			return finding{append(slices.Clone(path), name), true, fmt.Sprintf("there is no key %q here", name), "write " + fix}
+		}
+	}
 	if meant := meantKey(name, known); meant != "" {
 		return finding{append(slices.Clone(path), name), true, fmt.Sprintf("there is no key %q here", name), "write " + meant}
 	}
@@ -211,6 +221,9 @@ func (s *schema) wrongType(at []string, k *kind.Type) finding {
 	if fix := s.retyped(at, k); fix != "" {
 		f.fix = fix
 	}
+	if fix := s.shorthand(at, s.root.find(at)); fix != "" && slices.Contains(k.Want, "object") {
+		f.fix = fix
+	}
 	return f
 }
 
@@ -232,13 +245,16 @@ func (s *schema) retyped(at []string, k *kind.Type) string {
 	case slices.Contains(k.Want, "integer") && isNumber && k.Got == "string":
 		return fmt.Sprintf("%s: %d", name, number)
 	case at[0] == "listen" && len(at) == 2 && isNumber && number > 0 && number < 1<<16:
+		if name == "admin" { // the API for changes is for this machine
+			return fmt.Sprintf("admin: 127.0.0.1:%d", number)
+		}
 		return fmt.Sprintf("%s: \":%d\"", name, number)
 	case slices.Contains(k.Want, "boolean") && (written == "yes" || written == "on" || written == "no" || written == "off"):
 		return fmt.Sprintf("%s: %t", name, written == "yes" || written == "on")
 	case slices.Contains(k.Want, "string") && isNumber && durationLike.MatchString(s.describe(at)):
 		return fmt.Sprintf("%s: %ds", name, number)
-	case name == "budget" && isNumber:
-		return fmt.Sprintf("budget: %d%%", number)
+	case name == "budget" && isNumber || name == "roll_out":
+		return fmt.Sprintf("%s: %s%%", name, written)
 	case slices.Contains(k.Want, "string") && k.Got != "string" && isNumber:
 		return fmt.Sprintf("%s: %q", name, written)
 	}
@@ -268,7 +284,7 @@ func (s *schema) missing(path, names []string) finding {
 	about := func(name string) string { return s.describe(append(slices.Clone(path), name)) }
 	var lines []string
 	for _, name := range names {
-		lines = append(lines, name+": "+exampleOf(name))
+		lines = append(lines, name+": "+cmp.Or(s.example(append(slices.Clone(path), name)), exampleOf(name)))
 	}
 	fix := strings.Join(lines, "\n\t     ")
 	if len(names) == 1 {
