@@ -33,7 +33,7 @@ func fieldFix(n *node, field string) string {
 	case "initial":
 		value = text(n.get("burst"))
 	}
-	if value == "" {
+	if value == "" || value == written { // otherwise, the value is not what is wrong
 		return ""
 	}
 	return field + ": " + value
