@@ -79,9 +79,10 @@ type converter struct {
 	upstreams []upstream
 	servers   []*server
 	addresses []address
-	proxies   proxies
-	maxBody   *size // of http
-	ipv6      bool  // some address is an IPv6 address
+	trusting  []trusting // of the locations
+	proxies   proxies    // of the policy
+	maxBody   *size      // of http
+	ipv6      bool       // some address is an IPv6 address
 }
 
 func newConverter(name string, o Options) *converter {
@@ -102,7 +103,7 @@ func (c *converter) http(d Directive) error {
 	if err := c.level(&top, d.Block); err != nil {
 		return err
 	}
-	c.maxBody = &top.body
+	c.maxBody, c.proxies = &top.body, top.proxies
 	for _, in := range d.Block {
 		if in.Name == "server" && in.Opens {
 			if err := c.server(in, top); err != nil {

@@ -16,6 +16,7 @@ type level struct {
 	reqLog, connLog string
 	reqDry, connDry bool
 
+	proxies  proxies
 	fields   []Directive // add_header
 	sets     []Directive // proxy_set_header
 	body     size        // client_max_body_size
@@ -71,8 +72,7 @@ func (c *converter) level(l *level, block []Directive) error {
 			sets = append(sets, d)
 		case "allow", "deny", "auth_basic", "auth_request", "auth_jwt":
 			refuses = append(refuses, d)
-		case "set_real_ip_from", "real_ip_header", "real_ip_recursive":
-			c.proxies.set(c, d)
+		case "set_real_ip_from", "real_ip_header", "real_ip_recursive": // proxies.add looks at them
 		default:
 			if err := l.set(d); err != nil {
 				return err
@@ -82,6 +82,7 @@ func (c *converter) level(l *level, block []Directive) error {
 	l.requests, l.conns = own(requests, l.requests), own(conns, l.conns)
 	l.fields, l.sets = own(fields, l.fields), own(sets, l.sets)
 	l.refuses = own(refuses, l.refuses)
+	l.proxies.add(c, block)
 	return nil
 }
 

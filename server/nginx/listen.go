@@ -3,7 +3,6 @@ package nginx
 import (
 	"fmt"
 	"net"
-	"net/netip"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -190,66 +189,11 @@ func (c *converter) joinWildcards() {
 	}
 }
 
-// proxies holds set_real_ip_from and related directives.
-type proxies struct {
-	trusted   []string
-	from      []Position
-	header    string // of real_ip_header
-	recursive bool
-	seen      bool
-}
-
-func (p *proxies) set(c *converter, d Directive) {
-	arg := first(d.Args)
-	switch d.Name {
-	case "set_real_ip_from":
-		p.seen = true
-		if _, err := netip.ParsePrefix(arg); err != nil {
-			if _, err := netip.ParseAddr(arg); err != nil {
-				c.critical(d.Position, "set_real_ip_from %s is left out: trusted_proxies are addresses and prefixes, and clients behind it are one client now", arg)
-				return
-			}
-		}
-		if !slices.Contains(p.trusted, arg) {
-			p.trusted, p.from = append(p.trusted, arg), append(p.from, d.Position)
-		}
-	case "real_ip_header":
-		if p.header != "" && !strings.EqualFold(p.header, arg) {
-			c.critical(d.Position, "real_ip_header %s is left out: a policy has one client_header, which is %s", arg, p.header)
-			return
-		}
-		p.header = arg
-	case "real_ip_recursive":
-		p.recursive = arg == "on"
-	}
-}
-
-// clientHeader returns the policy's client_header; empty for the default.
-func (p *proxies) clientHeader() string {
-	switch strings.ToLower(p.header) {
-	case "":
-		return "X-Real-IP" // nginx's default
-	case "x-forwarded-for", "proxy_protocol":
-		return ""
-	}
-	return p.header
-}
-
 // connect connects the addresses, the servers and the proxies, when all of them are known.
 func (c *converter) connect() error {
 	c.joinWildcards()
-	p := &c.proxies
-	if strings.EqualFold(p.header, "proxy_protocol") {
-		if !slices.ContainsFunc(c.addresses, func(a address) bool { return a.proxy }) {
-			c.note(first(p.from), "real_ip_header proxy_protocol is left out: no address has proxy_protocol")
-		}
-	} else if slices.ContainsFunc(c.addresses, func(a address) bool { return a.proxy }) {
-		at := c.addresses[slices.IndexFunc(c.addresses, func(a address) bool { return a.proxy })].from
-		c.critical(at, "listen ... proxy_protocol: clients are limited by the address that the balancer tells; in nginx by the balancer's, as real_ip_header is not proxy_protocol")
-	}
-	if len(p.trusted) > 0 && !p.recursive && p.clientHeader() == "" && !strings.EqualFold(p.header, "proxy_protocol") {
-		c.note(p.from[0], "real_ip_recursive is off: nginx takes the last address of %s, and Weir the last that is not one of trusted_proxies", p.header)
-	}
+	c.joinProxies()
+	c.checkProxies()
 	if c.Gateway != "" {
 		c.listenElsewhere()
 	}

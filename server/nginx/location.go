@@ -105,6 +105,7 @@ func (c *converter) content(r *route, s *server, d Directive, l *level, all []Di
 		r.respond = &answer
 		return nil
 	}
+	c.trusts(l, d.Position)
 	if why, status := refusesAll(l.refuses); status != 0 {
 		r.respond = &response{from: d.Position, status: status}
 		if why != "" {

@@ -249,6 +249,7 @@ func (c *converter) rest(s *server, l level) {
 	}
 	r := route{from: s.d.Position, match: "/", rank: rankPrefix, respond: &response{from: s.d.Position, status: 404}, body: l.body}
 	c.limited(&r, s, l)
+	c.trusts(&l, s.d.Position)
 	s.routes = append(s.routes, r)
 }
 
