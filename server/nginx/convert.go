@@ -79,10 +79,11 @@ type converter struct {
 	upstreams []upstream
 	servers   []*server
 	addresses []address
-	trusting  []trusting // of the locations
-	proxies   proxies    // of the policy
-	maxBody   *size      // of http
-	ipv6      bool       // some address is an IPv6 address
+	trusting  []trusting  // of the locations
+	proxies   proxies     // of the policy
+	pages     []Directive // error_page of http
+	maxBody   *size       // of http
+	ipv6      bool        // some address is an IPv6 address
 }
 
 func newConverter(name string, o Options) *converter {
@@ -102,6 +103,11 @@ func (c *converter) http(d Directive) error {
 	top := newLevel()
 	if err := c.level(&top, d.Block); err != nil {
 		return err
+	}
+	for _, in := range d.Block {
+		if in.Name == "error_page" {
+			c.pages = append(c.pages, in)
+		}
 	}
 	c.maxBody, c.proxies = &top.body, top.proxies
 	for _, in := range d.Block {

@@ -16,14 +16,12 @@ func (c *converter) leave(d Directive, in string) {
 		}
 	case d.Name == "limit_except" || d.Name == "if" || d.Name == "satisfy":
 		c.critical(d.Position, "%s is left out: a policy has no such setting", strings.TrimSpace(d.Name+" "+clip(strings.Join(d.Args, " "))))
-	case d.Name == "error_page" && !d.Opens && pagesForRefused(d):
-		c.note(d.Position, "error_page %s is left out: the response to refused requests is refused: { file: ... } of a route", strings.Join(d.Args, " "))
-	case d.Name == "proxy_request_buffering" && first(d.Args) == "off":
-		c.note(d.Position, "proxy_request_buffering off is left out: write buffer_requests: off in the upstream, if clients need its response before the end of their request")
 	case matters[d.Name]:
 		c.note(d.Position, "%s is left out: a policy has no such setting", strings.TrimSpace(d.Name+" "+clip(strings.Join(d.Args, " "))))
 	case strings.HasPrefix(d.Name, "limit_") && !known[d.Name]:
 		c.note(d.Position, "%s is left out: it does not limit requests or connections", d.Name)
+	case strings.HasPrefix(d.Name, "access_by_lua"), strings.HasPrefix(d.Name, "rewrite_by_lua"), strings.HasPrefix(d.Name, "server_rewrite_by_lua"), strings.HasPrefix(d.Name, "js_access"), d.Name == "modsecurity" && first(d.Args) == "on":
+		c.critical(d.Position, "%s is left out: a policy runs no code, and requests that it refuses or sends elsewhere are let in", d.Name)
 	case strings.Contains(d.Name, "_by_lua"):
 		c.note(d.Position, "%s is left out: a policy runs no code", d.Name)
 	case !converted["everywhere"][d.Name] && !converted[in][d.Name] || in == "upstream":
@@ -89,7 +87,7 @@ var converted = map[string]map[string]bool{
 	"http":     set("limit_req_zone limit_conn_zone upstream map geo log_format server ssl_certificate ssl_certificate_key ssl_protocols ssl_verify_client ssl_client_certificate ssl_reject_handshake"),
 	"server":   set("listen server_name location return rewrite if ssl_certificate ssl_certificate_key ssl_protocols ssl_verify_client ssl_client_certificate ssl_reject_handshake"),
 	"location": set("location return rewrite try_files proxy_pass grpc_pass fastcgi_pass uwsgi_pass scgi_pass memcached_pass internal"),
-	"everywhere": set("limit_req limit_req_status limit_req_log_level limit_req_dry_run limit_conn limit_conn_status limit_conn_log_level limit_conn_dry_run " +
+	"everywhere": set("error_page limit_req limit_req_status limit_req_log_level limit_req_dry_run limit_conn limit_conn_status limit_conn_log_level limit_conn_dry_run " +
 		"set_real_ip_from real_ip_header real_ip_recursive add_header proxy_set_header allow deny auth_basic auth_request auth_jwt " +
 		"client_max_body_size proxy_connect_timeout proxy_read_timeout default_type set proxy_ssl_verify proxy_ssl_trusted_certificate proxy_ssl_name"),
 }

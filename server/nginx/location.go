@@ -61,6 +61,7 @@ func (c *converter) locations(s *server, block []Directive, inherited level, all
 		if err := c.locations(s, d.Block, here, all); err != nil {
 			return err
 		}
+		c.errorPages(d.Block, all)
 		r, ok := c.matches(s, d)
 		if !ok {
 			if strings.HasPrefix(first(d.Args), "@") {
@@ -121,7 +122,7 @@ func (c *converter) content(r *route, s *server, d Directive, l *level, all []Di
 	}
 	for _, in := range d.Block {
 		if in.Name == "try_files" && fallback(d) == "" {
-			c.note(in.Position, "try_files %s is left out: the gateway serves no files", clip(strings.Join(in.Args, " ")))
+			c.triesFiles(in, all)
 		}
 	}
 	at, from := d, *l
@@ -150,7 +151,7 @@ func (c *converter) answer(s *server, d Directive, l level) (response, bool) {
 	for _, in := range d.Block {
 		switch in.Name {
 		case "rewrite":
-			if r, ok := c.rewritten(s, in); ok {
+			if r, ok := c.rewritten(s, in, l); ok {
 				return r, true
 			}
 		case "return":
@@ -214,9 +215,12 @@ func (c *converter) matches(s *server, d Directive) (r route, ok bool) {
 		modifier, path = d.Args[0], d.Args[1]
 	}
 	out := func(why string) (route, bool) {
-		if s.limits {
+		switch {
+		case !s.limits && passesOn(d) && !passesAll(s.d.Block):
+			c.critical(d.Position, "location %s is left out: %s; its requests do not reach its upstream", strings.Join(d.Args, " "), why)
+		case s.limits:
 			c.critical(d.Position, "location %s is left out: %s; its requests meet the limits of another location, or none", strings.Join(d.Args, " "), why)
-		} else {
+		default:
 			c.note(d.Position, "location %s is left out: %s", strings.Join(d.Args, " "), why)
 		}
 		return r, false

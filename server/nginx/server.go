@@ -62,6 +62,8 @@ func (c *converter) server(d Directive, inherited level) error {
 		case in.Name == "if":
 			c.ifHost(s, in, inherited)
 		case in.Name == "location":
+		case in.Name == "try_files": // for paths without a location
+			c.triesFiles(in, d.Block)
 		case in.Name == "http2" && first(in.Args) == "on":
 			clear2 = true
 		default:
@@ -85,6 +87,7 @@ func (c *converter) server(d Directive, inherited level) error {
 		return err
 	}
 	if s.always == nil {
+		c.errorPages(append(slices.Clone(c.pages), d.Block...), d.Block)
 		if err := c.locations(s, d.Block, inherited, d.Block); err != nil {
 			return err
 		}
@@ -143,7 +146,7 @@ func (c *converter) ifHost(s *server, d Directive, l level) {
 func (c *converter) returned(s *server, d Directive, l level) (r response, ok bool) {
 	r.from = d.Position
 	if d.Name == "rewrite" {
-		return c.rewritten(s, d)
+		return c.rewritten(s, d, l)
 	}
 	text := first(d.Args)
 	status, err := strconv.Atoi(text)
@@ -175,7 +178,7 @@ func (c *converter) returned(s *server, d Directive, l level) (r response, ok bo
 }
 
 // rewritten converts a rewrite that redirects every request.
-func (c *converter) rewritten(s *server, d Directive) (r response, ok bool) {
+func (c *converter) rewritten(s *server, d Directive, l level) (r response, ok bool) {
 	r.from = d.Position
 	flag := ""
 	if len(d.Args) == 3 {
@@ -200,11 +203,7 @@ func (c *converter) rewritten(s *server, d Directive) (r response, ok bool) {
 			}
 		}
 	}
-	if s.limits && (flag == "" || flag == "last") { // nginx then looks for a location again
-		c.critical(d.Position, "rewrite %s is left out: its requests meet the limits of the location of the path as it was sent", strings.Join(d.Args, " "))
-		return r, false
-	}
-	c.note(d.Position, "rewrite %s is left out: the path is passed on as upstream_path says", strings.Join(d.Args, " "))
+	c.leaveRewrite(s, d, l, flag)
 	return r, false
 }
 

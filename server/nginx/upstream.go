@@ -136,9 +136,7 @@ func (c *converter) targets(host, scheme string) (text string, from []Position) 
 				skip = "it is down"
 			case "backup":
 				skip = "an upstream has no backup targets; failed: { upstream: NAME } of a route names another upstream as a fallback"
-			case "max_conns":
-				c.note(s.Position, "max_conns=%s is left out: max_requests of an upstream is for each of its targets", value)
-			case "max_fails", "fail_timeout": // passive looks at them
+			case "max_fails", "fail_timeout", "max_conns": // passive and mostAtOnce look at them
 			default:
 				c.note(s.Position, "%s of server %s is left out: a target has no such setting", arg, s.Args[0])
 			}
@@ -179,7 +177,33 @@ func (c *converter) targets(host, scheme string) (text string, from []Position) 
 	if g.keepalive > 0 {
 		text += fmt.Sprintf(", max_idle: %d", g.keepalive)
 	}
-	return text + c.passive(&g, len(plain)), []Position{g.d.Position}
+	return text + c.mostAtOnce(&g) + c.passive(&g, len(plain)), []Position{g.d.Position}
+}
+
+// mostAtOnce returns the setting for max_conns, which a policy has for each target of an upstream.
+func (c *converter) mostAtOnce(g *group) string {
+	var all []string
+	for _, s := range g.servers {
+		most := "0" // nginx's default: no bound
+		for _, arg := range s.Args[1:] {
+			if value, ok := strings.CutPrefix(arg, "max_conns="); ok {
+				most = value
+			}
+		}
+		if !slices.Contains(s.Args[1:], "down") && !slices.Contains(s.Args[1:], "backup") && !slices.Contains(all, most) {
+			all = append(all, most)
+		}
+	}
+	n, err := strconv.Atoi(first(all))
+	switch {
+	case len(all) == 1 && err == nil && n == 0:
+		return ""
+	case len(all) > 1 || err != nil || n < 0 || n >= 1<<31:
+		c.critical(g.d.Position, "upstream %s: max_conns is left out: it differs between the servers, and max_requests is the same for all targets", g.d.Args[0])
+		return ""
+	}
+	c.note(g.d.Position, "upstream %s: max_conns=%d becomes max_requests of the whole gateway, with 503 beyond it: nginx responds 502, and without a zone in the upstream each worker counts for itself", g.d.Args[0], n)
+	return fmt.Sprintf(", max_requests: %d", n)
 }
 
 // passive returns the health settings for max_fails and fail_timeout, which a policy has for all

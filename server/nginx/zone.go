@@ -32,16 +32,19 @@ func wrong(d Directive, fix, format string, args ...any) *Error {
 // zone=NAME:SIZE.
 func parseZone(d Directive) (*zone, error) {
 	z := &zone{d: d, conns: d.Name == "limit_conn_zone"}
+	rates, zones := 0, 0
 	for i, arg := range d.Args {
 		name, value, _ := strings.Cut(arg, "=")
 		var err error
 		switch {
 		case name == "zone" && value != "":
 			size := ""
+			zones++
 			if z.name, size, _ = strings.Cut(value, ":"); z.name == "" || size == "" {
 				err = wrong(d, "write zone=NAME:SIZE, like zone=one:10m", "%q has no name or no size", arg)
 			}
 		case name == "rate" && !z.conns:
+			rates++
 			z.rate, err = parseRate(d, value)
 		case arg == "sync": // of nginx Plus
 		case i == 0:
@@ -56,8 +59,10 @@ func parseZone(d Directive) (*zone, error) {
 	switch {
 	case len(d.Args) == 0 || z.name == "":
 		return nil, wrong(d, "write zone=NAME:SIZE, like zone=one:10m", "the zone is missing")
+	case zones > 1 || rates > 1:
+		return nil, wrong(d, "take one of them out", "a parameter is there twice")
 	case !z.conns && z.rate == "":
-		z.rate = "1/s" // nginx's default
+		return nil, wrong(d, "write rate=10r/s or rate=30r/m", "the rate is missing")
 	}
 	return z, nil
 }
@@ -102,6 +107,9 @@ func (u *use) parameters() (zone string, err error) {
 			err = wrong(u.d, "write a whole number of at least 1", "%q is not a number of requests", text)
 		}
 		return n
+	}
+	if len(u.d.Args) > 3 {
+		return "", wrong(u.d, "write limit_req zone=NAME [burst=N] [nodelay | delay=N]", "it has %d arguments", len(u.d.Args))
 	}
 	for _, arg := range u.d.Args {
 		switch name, value, _ := strings.Cut(arg, "="); {
