@@ -94,7 +94,7 @@ func (c *converter) joinProxies() {
 		if t.same(&all[0].proxies) {
 			continue
 		}
-		const text = "set_real_ip_from, real_ip_header or real_ip_recursive differ between here and line %d: a policy has one list of trusted_proxies, which is of the proxies that are trusted everywhere"
+		const text = "set_real_ip_from, real_ip_header or real_ip_recursive differ from line %d: a policy has one list of trusted_proxies, and this one holds the proxies that are trusted in both places"
 		if t.limited {
 			c.critical(t.at, text, all[0].at.Line)
 		} else {

@@ -49,8 +49,8 @@ func TestLocationsThatLeadOn(t *testing.T) {
 		xff + "set_real_ip_from 10.0.0.0/8;" + all:                              "",
 		xff + "set_real_ip_from 10.0.0.0/8; real_ip_recursive on;" + mine + all: "",
 		"set_real_ip_from 10.0.0.0/8;" + mine + all:                             "",
-		xff + "real_ip_recursive on; set_real_ip_from 10.0.0.0/8;" + mine + all + "location /in { set_real_ip_from 127.0.0.0/8; " + up + " }": "differ between here",
-		xff + "real_ip_recursive on;" + mine + all + "location /in { set_real_ip_from 127.0.0.0/8; " + up + " }":                              "differ between here",
+		xff + "real_ip_recursive on; set_real_ip_from 10.0.0.0/8;" + mine + all + "location /in { set_real_ip_from 127.0.0.0/8; " + up + " }": "differ from line 1",
+		xff + "real_ip_recursive on;" + mine + all + "location /in { set_real_ip_from 127.0.0.0/8; " + up + " }":                              "differ from line 1",
 		xff + "real_ip_recursive on;" + all + "location /in { set_real_ip_from 127.0.0.0/8; " + mine + up + " }":                              "",
 		mine + all + "access_by_lua_block { x; }": "access_by_lua_block is left out",
 	} {
