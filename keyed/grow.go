@@ -2,7 +2,6 @@ package keyed
 
 import (
 	"math"
-	"slices"
 	"sync/atomic"
 
 	"github.com/weirflow/weir"
@@ -15,12 +14,10 @@ type directory[K comparable] struct {
 	arrays []atomic.Pointer[array[K]]
 }
 
-// A shelf holds up to 64 segments, and for each a lower bound of when one of its keys is idle. The
-// bounds are stored together, so that scanning them is fast. Shelves are added, and never moved.
+// A shelf holds up to 64 segments with their bounds. Shelves are added, and never moved.
 type shelf[K comparable] struct {
-	least    atomic.Int64 // not later than any of first
-	first    [64]atomic.Int64
-	segments [64]atomic.Pointer[segment[K]]
+	idle, ranks shelfBounds
+	segments    [64]atomic.Pointer[segment[K]]
 }
 
 // array returns the array that a hash belongs to.
@@ -35,16 +32,14 @@ func (k *Limiter[K]) newSegment(prefix uint64) *segment[K] {
 	shelves := *k.shelves.Load()
 	if k.segments%64 == 0 {
 		next := &shelf[K]{}
-		next.least.Store(math.MaxInt64)
-		for i := range next.first {
-			next.first[i].Store(math.MaxInt64)
-		}
+		next.idle.empty()
+		next.ranks.empty()
 		grown := append(shelves[:len(shelves):len(shelves)], next)
 		k.shelves.Store(&grown)
 		shelves = grown
 	}
 	at := shelves[len(shelves)-1]
-	s := &segment[K]{table: k, prefix: prefix, first: &at.first[k.segments%64], shelf: at}
+	s := &segment[K]{table: k, prefix: prefix, idle: at.idle.of(k.segments % 64), ranks: at.ranks.of(k.segments % 64)}
 	s.mu.Lock() // before other goroutines can find it
 	at.segments[k.segments%64].Store(s)
 	k.segments++
@@ -60,50 +55,20 @@ func (s *segment[K]) publish() {
 	}
 }
 
-// bound resets the bounds of an array's blocks. The least bounds are stale until order is called.
+// bound resets the bounds of an array's blocks. Those of the segment are stale until order is
+// called.
 func (s *segment[K]) bound(a *array[K]) {
-	s.bounds = make([]int64, (a.lines+blockLines-1)/blockLines)
-	for i := range s.bounds {
-		s.bounds[i] = math.MaxInt64
+	blocks := int(a.lines+blockLines-1) / blockLines
+	s.idle.reset(blocks, math.MaxInt64)
+	if s.table.ranked.Load() {
+		s.ranks.reset(blocks, leastRank)
 	}
-	s.leasts = make([]int64, (len(s.bounds)+fewBlocks-1)/fewBlocks)
 }
 
-// order computes the least bounds.
+// order computes the bounds of the segment.
 func (s *segment[K]) order() {
-	for few := range s.leasts {
-		s.leasts[few] = slices.Min(s.bounds[few*fewBlocks : min((few+1)*fewBlocks, len(s.bounds))])
-	}
-	s.shelf.set(s.first, slices.Min(s.leasts))
-}
-
-// lower lowers one of first to free.
-func (s *shelf[K]) lower(free int64) {
-	for {
-		if least := s.least.Load(); free >= least || s.least.CompareAndSwap(least, free) {
-			return
-		}
-	}
-}
-
-// set sets one of first. If that was the least, set computes the least again. A value that is
-// lowered meanwhile is seen either here or by the goroutine that lowers it.
-func (s *shelf[K]) set(first *atomic.Int64, free int64) {
-	was := first.Swap(free)
-	if s.lower(free); was > s.least.Load() || was == free {
-		return
-	}
-	if s.least.CompareAndSwap(was, s.earliest()) {
-		s.lower(s.earliest())
-	}
-}
-
-func (s *shelf[K]) earliest() int64 {
-	least := int64(math.MaxInt64)
-	for i := range s.first {
-		least = min(least, s.first[i].Load())
-	}
-	return least
+	s.idle.order()
+	s.ranks.order()
 }
 
 // grow makes room for another key: it evicts idle keys, enlarges the array, or splits the segment
@@ -201,7 +166,7 @@ type rehash[K comparable] struct {
 }
 
 func (s *segment[K]) rehash() *rehash[K] {
-	return &rehash[K]{old: s.array, from: s, bounds: s.bounds, prefix: s.prefix, now: s.table.now()}
+	return &rehash[K]{old: s.array, from: s, bounds: s.idle.blocks, prefix: s.prefix, now: s.table.now()}
 }
 
 // next removes the next key. It reports false at the end.
@@ -264,7 +229,7 @@ func (m *rehash[K]) put(s *segment[K]) {
 	}
 	a.slots[slot] |= int64(m.h&lowHash) | used | flags
 	b := s.block(slot)
-	s.bounds[b] = min(s.bounds[b], free)
+	s.idle.blocks[b] = min(s.idle.blocks[b], free)
 }
 
 // carry unpacks the state and converts it to the limit of an era. It also returns when the key is
@@ -322,10 +287,12 @@ type era struct {
 	prepared weir.Prepared
 	wall     bool // the limit reads wall time
 	returns  bool // a state becomes idle by itself
-	words    int  // words of a state in a slot; 1 if states are in entries
-	welcomes bool // a new key is admitted at once, and then has a state
-	largest  int64
-	layout   atomic.Pointer[weir.Layout]
+	// of two states, the one that resets first is the less restricted
+	resetRanks bool
+	words      int  // words of a state in a slot; 1 if states are in entries
+	welcomes   bool // a new key is admitted at once, and then has a state
+	largest    int64
+	layout     atomic.Pointer[weir.Layout]
 
 	// when the era began, by the clock of the previous limit, and by that of this one
 	was, began int64
@@ -333,7 +300,7 @@ type era struct {
 
 // newEra begins an era at a reading of the limit's clock.
 func newEra(p weir.Prepared, now int64) *era {
-	e := &era{prepared: p, wall: p.Wall(), returns: becomesIdle(p.Limit()), words: 1, began: now}
+	e := &era{prepared: p, wall: p.Wall(), returns: becomesIdle(p.Limit()), resetRanks: resetsRank(p.Limit()), words: 1, began: now}
 	if l := p.Layout(now); l != nil {
 		e.words, e.welcomes, e.largest = l.Words(), l.Fresh(make([]int64, l.Words())), p.Largest()
 		e.layout.Store(l)

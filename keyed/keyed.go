@@ -72,6 +72,8 @@ type Limiter[K comparable] struct {
 	memory   *budget      // of outstanding reservations; nil without Options.MaxBytes
 	stats    counters
 	shelves  atomic.Pointer[[]*shelf[K]]
+	ranked   atomic.Bool // segments keep bounds of ranks
+	hand     hand        // guarded by room
 	segments int
 
 	// Lock order: room, the lock of a segment, structure, marking.

@@ -92,10 +92,14 @@ func (k *Limiter[K]) makeRoom(now int64) (wait time.Duration, ok bool) {
 		if !f.evicts {
 			most = mostLooks
 		}
-		for f.tries < most && !f.searchBlock() {
-		}
-		if f.restore(); f.gone == 0 && f.evicts {
-			f.evictBest()
+		if e := k.era.Load(); f.evicts && !e.resetRanks {
+			f.evictLeastRanked(e)
+		} else {
+			for f.tries < most && !f.searchBlock() {
+			}
+			if f.restore(); f.gone == 0 && f.evicts {
+				f.evictBest()
+			}
 		}
 		switch {
 		case f.gone > 0:
@@ -143,8 +147,8 @@ func (f *finder[K]) searchBlock() bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := s.least()
-	known := s.bounds[b]
+	b := s.idle.least(0)
+	known := s.idle.blocks[b]
 	if known > first { // another goroutine searched it meanwhile
 		return false
 	}
@@ -166,11 +170,11 @@ func (f *finder[K]) searchBlock() bool {
 		return true
 	case c.idle > known:
 		f.raised = append(f.raised, raisedBound[K]{s, b, known})
-		s.set(b, c.idle)
+		s.idle.set(b, c.idle)
 		return false
 	}
 	f.evictLimited(s, c.slot)
-	s.set(b, c.second)
+	s.idle.set(b, c.second)
 	return true
 }
 
@@ -198,8 +202,8 @@ func (f *finder[K]) evictBest() {
 func (f *finder[K]) restore() {
 	for _, r := range f.raised {
 		r.s.mu.Lock()
-		if r.block < len(r.s.bounds) {
-			r.s.set(r.block, min(r.s.bounds[r.block], r.bound))
+		if r.block < len(r.s.idle.blocks) {
+			r.s.idle.set(r.block, min(r.s.idle.blocks[r.block], r.bound))
 		}
 		r.s.mu.Unlock()
 	}
@@ -207,23 +211,35 @@ func (f *finder[K]) restore() {
 
 // soonest returns the segment that may be the first to have an idle key, and when.
 func (k *Limiter[K]) soonest() (soonest *segment[K], first int64) {
-	first = math.MaxInt64
-	var of *shelf[K]
-	for _, shelf := range *k.shelves.Load() {
-		if t := shelf.least.Load(); t < first {
-			first, of = t, shelf
-		}
-	}
-	if of == nil {
-		return nil, first
-	}
-	first = math.MaxInt64
-	for i := range of.first {
-		if t := of.first[i].Load(); t < first {
-			first, soonest = t, of.segments[i].Load()
-		}
-	}
+	_, soonest, first = k.leastOf(func(s *shelf[K]) *shelfBounds { return &s.idle }, 0)
 	return soonest, first
+}
+
+// leastOf returns the segment with the least bound, and its index; nil if no segment has keys. Of
+// equal bounds, it returns the first from an index on, or else the first of all.
+func (k *Limiter[K]) leastOf(which func(*shelf[K]) *shelfBounds, from int) (index int, s *segment[K], least int64) {
+	shelves := *k.shelves.Load()
+	least = math.MaxInt64
+	of := -1
+	for i := range shelves {
+		at := (from/64 + i) % len(shelves)
+		if t := which(shelves[at]).least.Load(); t < least {
+			least, of = t, at
+		}
+	}
+	if of < 0 {
+		return 0, nil, least
+	}
+	least = math.MaxInt64
+	shelf := shelves[of]
+	bounds := which(shelf)
+	for i := range bounds.first {
+		at := (from + i) % 64
+		if t := bounds.first[at].Load(); t < least {
+			index, least, s = 64*of+at, t, shelf.segments[at].Load()
+		}
+	}
+	return index, s, least
 }
 
 // wakeJanitor sets the janitor's timer for when the first key may be idle, unless it is set.
@@ -253,7 +269,7 @@ func (k *Limiter[K]) sweep() {
 	now := k.now()
 	for _, shelf := range *k.shelves.Load() {
 		for i := range shelf.segments {
-			if s := shelf.segments[i].Load(); s != nil && s.first.Load() <= now {
+			if s := shelf.segments[i].Load(); s != nil && s.idle.first.Load() <= now {
 				s.clean(now)
 			}
 		}
@@ -265,10 +281,10 @@ func (k *Limiter[K]) sweep() {
 func (s *segment[K]) clean(now int64) {
 	for b := 0; ; b++ {
 		s.mu.Lock()
-		if b >= len(s.bounds) {
+		if b >= len(s.idle.blocks) {
 			break
 		}
-		if t := s.bounds[b]; t <= now && t != math.MaxInt64 {
+		if t := s.idle.blocks[b]; t <= now && t != math.MaxInt64 {
 			s.sweep(b, now)
 		}
 		s.mu.Unlock()

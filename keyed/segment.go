@@ -2,9 +2,7 @@ package keyed
 
 import (
 	"math"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirflow/weir"
@@ -14,8 +12,6 @@ const (
 	firstLines = 4   // lines of a new table
 	mostLines  = 512 // lines of a segment: rebuilding one takes some 100 us
 	blockLines = 2   // lines of a block: searching one takes some 100 ns
-	// blocks per entry of leasts: finding the block with the least bound takes some 20 ns
-	fewBlocks = 32
 )
 
 // A segment is a part of the table, chosen by the high bits of the hash: an array and the lock of
@@ -29,12 +25,8 @@ type segment[K comparable] struct {
 	entries []*entry[K]
 	unused  []int // free indexes of entries
 
-	// bounds[i] is a time before which no key of block i is idle. leasts has the minimum of each
-	// few bounds, and first the minimum of all.
-	bounds []int64
-	leasts []int64
-	first  *atomic.Int64
-	shelf  *shelf[K] // where first is stored
+	idle  bounds // a time before which no key of a block is idle
+	ranks bounds // a rank below which a block has no key that can be evicted: see rank
 
 	scratch [16]int64
 }
@@ -72,34 +64,12 @@ func (k *Limiter[K]) lockSegment(h uint64) *segment[K] {
 // block returns the block of a slot.
 func (s *segment[K]) block(slot int) int { return slot / (s.array.size * perLine * blockLines) }
 
-// lower records that a slot's key may be idle from free on.
+// lower records that a slot's key may be idle from free on, and may be less restricted than known.
 func (s *segment[K]) lower(slot int, free int64) {
-	if b := s.block(slot); free < s.bounds[b] {
-		s.bounds[b] = free
-		if few := b / fewBlocks; free < s.leasts[few] {
-			s.leasts[few] = free
-			if free < s.first.Load() {
-				s.first.Store(free)
-				s.shelf.lower(free)
-			}
-		}
+	b := s.block(slot)
+	if s.idle.lower(b, free); s.ranks.blocks != nil {
+		s.ranks.lower(b, leastRank)
 	}
-}
-
-// set sets the bound of a block, up or down, after searching it.
-func (s *segment[K]) set(block int, free int64) {
-	s.bounds[block] = free
-	few := block / fewBlocks
-	s.leasts[few] = slices.Min(s.bounds[few*fewBlocks : min((few+1)*fewBlocks, len(s.bounds))])
-	s.shelf.set(s.first, slices.Min(s.leasts))
-}
-
-// least finds the block with the least bound.
-func (s *segment[K]) least() (block int) {
-	first := s.first.Load()
-	for block = fewBlocks * max(0, slices.Index(s.leasts, first)); s.bounds[block] != first; block++ {
-	}
-	return block
 }
 
 // freeAt returns when the key of a locked slot is idle, as of now; the end of the clock if that is
@@ -218,13 +188,13 @@ func (s *segment[K]) sweep(block int, now int64) occupancy {
 		}
 		a.unlock(slot, head)
 	}
-	s.set(block, c.least)
+	s.idle.set(block, c.least)
 	return c
 }
 
 // sweepAll sweeps all blocks that may have an idle key.
 func (s *segment[K]) sweepAll(now int64) {
-	for b, t := range s.bounds {
+	for b, t := range s.idle.blocks {
 		if t <= now && t != math.MaxInt64 {
 			s.sweep(b, now)
 		}

@@ -30,6 +30,11 @@ type Kind struct {
 	NoZone     string // why limits of it cannot share a state; otherwise Zero is a Zoned
 	NoOverride string // why single keys cannot have parameters of their own
 
+	// Of two states of one limit, the state that resets first is never the more restricted one. A
+	// full table then finds the key to evict by its reset alone, and otherwise by the decision about
+	// a cost of 1: first the keys that admit it, and then by RetryAfter.
+	ResetRanks bool
+
 	Queues      bool // requests over the rate wait in it
 	KeepsCharge bool // a request that is given up while it is delayed stays charged
 }

@@ -21,13 +21,14 @@ func (l LeakyBucket) Compile(unit time.Duration) (Rule, error) {
 }
 
 var leakyBucketKind = Kind{
-	Name:   "leaky_bucket",
-	GoName: "LeakyBucket",
-	Doc:    "Leaky bucket: requests go on at a constant spacing, and early ones wait in a queue.",
-	Page:   "LeakyBucket",
-	Zero:   LeakyBucket{},
-	Script: bucketScript,
-	Queues: true,
+	Name:       "leaky_bucket",
+	GoName:     "LeakyBucket",
+	Doc:        "Leaky bucket: requests go on at a constant spacing, and early ones wait in a queue.",
+	Page:       "LeakyBucket",
+	Zero:       LeakyBucket{},
+	Script:     bucketScript,
+	ResetRanks: true,
+	Queues:     true,
 	Fields: []Field{
 		{Name: "rate", Type: RateField, Required: true},
 		{Name: "queue", Type: CountField, Default: "0", Doc: "How many requests may wait in the queue; further ones are refused."},

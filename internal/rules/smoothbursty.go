@@ -50,12 +50,13 @@ func (l SmoothBursty) Compile(unit time.Duration) (Rule, error) {
 }
 
 var smoothBurstyKind = Kind{
-	Name:   "smooth_bursty",
-	GoName: "SmoothBursty",
-	Doc:    "Guava's RateLimiter: no request is refused for its size; the next one waits for what it cost.",
-	Page:   "SmoothBursty",
-	Zero:   SmoothBursty{},
-	Script: bucketScript,
+	Name:       "smooth_bursty",
+	GoName:     "SmoothBursty",
+	Doc:        "Guava's RateLimiter: no request is refused for its size; the next one waits for what it cost.",
+	Page:       "SmoothBursty",
+	Zero:       SmoothBursty{},
+	Script:     bucketScript,
+	ResetRanks: true,
 	Fields: []Field{
 		{Name: "rate", Type: RateField, Required: true, Word: "unlimited", Doc: "A count per duration: 100/s, 6/m, 5000/h, 1/d, 20/100ms; or unlimited."},
 		{Name: "max_burst", Type: DurationField, Word: "none", WordIs: -1, Default: "1s", Doc: "How much idle time is stored as permits: a duration, or none."},

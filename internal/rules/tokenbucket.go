@@ -32,12 +32,13 @@ func (l TokenBucket) Compile(unit time.Duration) (Rule, error) {
 }
 
 var tokenBucketKind = Kind{
-	Name:   "token_bucket",
-	GoName: "TokenBucket",
-	Doc:    "Token bucket (GCRA): refills continuously at rate, and up to burst requests may come at once.",
-	Page:   "TokenBucket",
-	Zero:   TokenBucket{},
-	Script: bucketScript,
+	Name:       "token_bucket",
+	GoName:     "TokenBucket",
+	Doc:        "Token bucket (GCRA): refills continuously at rate, and up to burst requests may come at once.",
+	Page:       "TokenBucket",
+	Zero:       TokenBucket{},
+	Script:     bucketScript,
+	ResetRanks: true,
 	Fields: []Field{
 		{Name: "rate", Type: RateField, Required: true},
 		{Name: "burst", Type: CountField, Required: true, Doc: "How many requests may come at once (the bucket's capacity); at least 1."},

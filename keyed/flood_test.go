@@ -1,0 +1,158 @@
+package keyed_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/rules"
+	"github.com/weirflow/weir/keyed"
+)
+
+// floodLimits are limits with a capacity of 5 of every kind, and of All.
+func floodLimits() map[string]weir.Limit {
+	const n, span = 5, time.Minute
+	return map[string]weir.Limit{
+		"token_bucket":    weir.TokenBucket{Rate: weir.PerMinute(n), Burst: n},
+		"leaky_bucket":    weir.LeakyBucket{Rate: weir.PerMinute(n), Queue: n - 1, DelayAfter: n - 1},
+		"interval_bucket": weir.IntervalBucket{Burst: n, Refill: n, Every: span},
+		"fixed_window":    weir.FixedWindow{Limit: n, Window: span},
+		"sliding_window":  weir.SlidingWindow{Limit: n, Window: span, Slots: 60},
+		"sliding_counter": weir.SlidingCounter{Limit: n, Window: span},
+		"sliding_log":     weir.SlidingLog{Limit: n, Window: span},
+		"smooth_bursty":   weir.SmoothBursty{Rate: weir.PerMinute(n)},
+		"warm_up":         weir.WarmUp{Rate: weir.PerMinute(n), Period: span},
+		"nginx_bucket":    weir.NginxBucket{Rate: weir.PerMinute(n), Queue: n - 1},
+		"all": weir.All(weir.SlidingLog{Limit: n, Window: span},
+			weir.TokenBucket{Rate: weir.PerSecond(n), Burst: n}),
+		"all, first windows": weir.All(weir.FixedWindow{Limit: n, Window: span, Align: weir.AlignFirst},
+			weir.SlidingCounter{Limit: 2 * n, Window: 2 * span}),
+	}
+}
+
+func TestFloodsCoverEveryKind(t *testing.T) {
+	limits := floodLimits()
+	for _, k := range rules.Kinds() {
+		if l := limits[k.Name]; k.NoRule == "" && (l == nil || reflect.TypeOf(l).Name() != k.GoName) {
+			t.Errorf("no flood of %s", k.Name)
+		}
+	}
+}
+
+// TestAFloodKeepsRefusedKeys: new keys with one request each come until a refused key would be
+// admitted again. They evict each other, and not that key.
+func TestAFloodKeepsRefusedKeys(t *testing.T) {
+	for name, l := range floodLimits() {
+		for _, most := range []int{40, 1000} {
+			t.Run(fmt.Sprint(name, "/", most), func(t *testing.T) { flood(t, l, most) })
+		}
+	}
+}
+
+func flood(t *testing.T, l weir.Limit, most int) {
+	draw := rand.New(rand.NewPCG(19, uint64(most)))
+	k, c := onClock[int](t, l, keyed.Options{MaxKeys: most})
+	defer k.Close()
+	c.Set(int64(time.Hour + 7*time.Second))
+	until := map[int]int64{} // when each refused key may be admitted again
+	for key := -1; key >= -most/10; key-- {
+		if debt(l) { // a request is never refused for its size
+			k.Take(key, 20)
+		}
+		for k.Allow(key) {
+		}
+		c.Set(c.Now() + draw.Int64N(int64(5*ms)))
+	}
+	for key := -1; key >= -most/10; key-- {
+		if d := k.Peek(key, 1); !d.Allowed {
+			until[key] = c.Now() + int64(d.RetryAfter)
+		}
+	}
+	if len(until) == 0 {
+		t.Fatal("no key is refused")
+	}
+	for visitor := range 4 * most {
+		c.Set(c.Now() + draw.Int64N(int64(3*ms)))
+		k.Take(visitor, 1)
+		if visitor%(most/20) == 0 {
+			for key, at := range until {
+				if c.Now() < at && k.Allow(key) {
+					t.Fatalf("key %d was admitted %v early, after %d new keys: %+v", key, time.Duration(at-c.Now()), visitor+1, k.Stats())
+				}
+			}
+		}
+	}
+	if k.Stats().EvictedFull == 0 {
+		t.Error("nothing was evicted: no flood")
+	}
+}
+
+func debt(l weir.Limit) bool {
+	switch l.(type) {
+	case weir.SmoothBursty, weir.WarmUp:
+		return true
+	}
+	return false
+}
+
+// TestAFloodKeepsTheMoreUsed: of keys that admit a request, those that have used more stay, so that
+// larger costs stay refused.
+func TestAFloodKeepsTheMoreUsed(t *testing.T) {
+	for name, l := range floodLimits() {
+		if debt(l) {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			k, c := onClock[int](t, l, keyed.Options{MaxKeys: 200})
+			defer k.Close()
+			c.Set(int64(time.Hour))
+			k.Take(-1, 3)
+			for visitor := range 2000 {
+				c.Set(c.Now() + 1000)
+				k.Take(visitor, 1)
+			}
+			if d := k.Peek(-1, 5); d.Allowed {
+				t.Errorf("%+v, %+v", d, k.Stats())
+			}
+		})
+	}
+}
+
+// TestAFloodLeavesTimeToBeLimited: each of some callers sends on while 50 new keys come between two
+// of its requests. It is limited, wherever its hash puts it.
+func TestAFloodLeavesTimeToBeLimited(t *testing.T) {
+	for name, l := range floodLimits() {
+		if debt(l) {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			k, c := onClock[int](t, l, keyed.Options{MaxKeys: 1000})
+			defer k.Close()
+			c.Set(int64(time.Hour))
+			visitor := 0
+			admitted := map[int]int{}
+			for range 20 {
+				for caller := -1; caller >= -20; caller-- {
+					if k.Allow(caller) {
+						admitted[caller]++
+					}
+				}
+				for range 50 {
+					k.Allow(visitor)
+					visitor++
+				}
+				c.Set(c.Now() + 1000)
+			}
+			total := 0
+			for _, n := range admitted {
+				total += n
+			}
+			if total > 20*5*5/4 { // some start again once, while the hand comes to them
+				t.Errorf("%d were admitted, of 100: %v", total, admitted)
+			}
+		})
+	}
+}
