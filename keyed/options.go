@@ -14,9 +14,10 @@ const DefaultMaxKeys = 1 << 20
 type Full uint8
 
 const (
-	// Evict evicts the least restricted key: the one that would be idle the soonest. An evicted
-	// key may be admitted again at once, up to one burst. It is the default, as a flood of new keys
-	// cannot lock out the others.
+	// Evict evicts the least restricted key. That is a key that admits a request, first the one
+	// that has used least; without such a key, it is the one that admits again the soonest. An
+	// evicted key may be admitted again at once, up to one burst. It is the default, as a flood of
+	// new keys cannot lock out the others.
 	Evict Full = iota
 	// Refuse refuses the new key. RetryAfter is the soonest time at which there is room.
 	Refuse
