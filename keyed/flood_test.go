@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"sync"
 	"testing"
 	"time"
 
@@ -121,8 +122,8 @@ func TestAFloodKeepsTheMoreUsed(t *testing.T) {
 	}
 }
 
-// TestAFloodLeavesTimeToBeLimited: each of some callers sends on while 50 new keys come between two
-// of its requests. It is limited, wherever its hash puts it.
+// TestAFloodLeavesTimeToBeLimited: the table is full of new keys. Each of some callers sends on while
+// 20 more come between two of its requests. It is limited, wherever its hash puts it.
 func TestAFloodLeavesTimeToBeLimited(t *testing.T) {
 	for name, l := range floodLimits() {
 		if debt(l) {
@@ -133,6 +134,9 @@ func TestAFloodLeavesTimeToBeLimited(t *testing.T) {
 			defer k.Close()
 			c.Set(int64(time.Hour))
 			visitor := 0
+			for ; visitor < 3000; visitor++ {
+				k.Allow(visitor)
+			}
 			admitted := map[int]int{}
 			for range 20 {
 				for caller := -1; caller >= -20; caller-- {
@@ -140,7 +144,7 @@ func TestAFloodLeavesTimeToBeLimited(t *testing.T) {
 						admitted[caller]++
 					}
 				}
-				for range 50 {
+				for range 20 {
 					k.Allow(visitor)
 					visitor++
 				}
@@ -154,5 +158,41 @@ func TestAFloodLeavesTimeToBeLimited(t *testing.T) {
 				t.Errorf("%d were admitted, of 100: %v", total, admitted)
 			}
 		})
+	}
+}
+
+// TestFloodsFromManyGoroutines: the table grows, shrinks, changes its limit and evicts at once.
+func TestFloodsFromManyGoroutines(t *testing.T) {
+	limits := []weir.Limit{
+		weir.SlidingLog{Limit: 5, Window: time.Minute},
+		weir.FixedWindow{Limit: 5, Window: time.Minute},
+		tenASecond,
+		weir.SlidingCounter{Limit: 5, Window: time.Minute},
+	}
+	k, err := keyed.New[int](limits[2], keyed.Options{MaxKeys: 3000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	var all sync.WaitGroup
+	for g := range 4 {
+		all.Go(func() {
+			for i := range 5000 {
+				key := g*1_000_000 + i
+				if r, ok := k.Reserve(key, 1, -1); i%16 == 0 && ok {
+					r.Cancel()
+				}
+				k.Take(key, int64(1+i%5))
+				if i%1000 == 999 {
+					if err := k.SetLimit(limits[(g+i/1000)%len(limits)]); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := k.Len(); n > 3000 {
+		t.Errorf("%d keys", n)
 	}
 }

@@ -39,6 +39,9 @@ func (k *Limiter[K]) ceiling(e *era) {
 	if o.Keys {
 		slot += int64(unsafe.Sizeof(*new(K)))
 	}
+	if !e.resetRanks {
+		slot++ // a bound of 8 bytes for each block of 8 slots
+	}
 	slot = slot*10/7 + 1 // arrays are at least seven tenths full
 	entry := limiterBytes + memoryBytes*partsWithMemory(e.prepared.Limit())
 	keys := o.MaxBytes * 3 / 4 / slot
