@@ -17,10 +17,19 @@ const (
 	mostRank    = math.MaxInt64 - 1 // above it is a block without keys
 )
 
-// A hand is where the search for the least restricted key continues. It goes over the whole table
-// before it comes back. So a new key stays for about as many evictions as there are keys, wherever
-// its hash puts it, and a caller that goes on is restricted by then.
-type hand struct{ segment, block int }
+// A hand is where the search for the least restricted key continues. It evicts one key of a block,
+// and goes over the whole table before it comes back: all parts stay equally full. In a block, it
+// begins at a slot that differs each time. So a new key stays for about as many evictions as there
+// are keys, wherever its hash puts it, and a caller that goes on is restricted by then.
+type hand struct {
+	segment, block int
+	evictions      uint64
+}
+
+// slot returns at which of the slots of a block to begin.
+func (h *hand) slot() int {
+	return int(h.evictions * 0x9e3779b97f4a7c15 >> 32 % (blockLines * perLine))
+}
 
 // rank returns the rank of a state, from the decision about a cost of 1.
 func rank(d *weir.Decision, now int64) int64 {
@@ -137,7 +146,7 @@ func (f *finder[K]) searchRanks() bool {
 	if known > first { // another goroutine searched it meanwhile
 		return false
 	}
-	slot, least, second := s.ranksOf(b, f.now)
+	slot, least, second := s.ranksOf(b, hand.slot(), f.now)
 	if s.ranks.set(b, min(least, second)); slot < 0 {
 		return false
 	}
@@ -147,17 +156,22 @@ func (f *finder[K]) searchRanks() bool {
 	if least <= known {
 		s.ranks.set(b, second)
 		f.evictLimited(s, slot)
+		hand.block++
+		hand.evictions++
 	}
 	return false
 }
 
 // ranksOf returns the least restricted key of a block that can be evicted with its rank, and the
-// least rank of the others. Without such a key, slot is below 0.
-func (s *segment[K]) ranksOf(block int, now int64) (slot int, least, second int64) {
+// least rank of the others. Of equal ranks, it is the first from a slot of the block on. Without such
+// a key, slot is below 0.
+func (s *segment[K]) ranksOf(block, from int, now int64) (slot int, least, second int64) {
 	a := s.array
 	width := blockLines * perLine * a.size
 	slot, least, second = -1, math.MaxInt64, math.MaxInt64
-	for at := block * width; at < min((block+1)*width, len(a.slots)); at += a.size {
+	slots := min(width, len(a.slots)-block*width) / a.size
+	for i := range slots {
+		at := block*width + (from+i)%slots*a.size
 		head, ok := a.lockUsed(at)
 		if !ok {
 			continue
