@@ -95,7 +95,9 @@ func algorithmOf(l weir.Limit, tick time.Duration, blind bool) algorithm {
 	case weir.SlidingCounter:
 		return newCounter(l, tick)
 	case weir.SlidingLog:
-		return newList(l, tick)
+		n := newList(l, tick)
+		n.blind = blind
+		return n
 	case weir.SmoothBursty:
 		return newBursty(l, tick, blind)
 	case weir.WarmUp:

@@ -18,6 +18,7 @@ type slidingLog struct {
 	limit  int64
 	window int64 // clock units
 	most   int   // how many are remembered
+	blind  bool  // a store has no floor
 
 	made     bool
 	charges  []loggedCharge // never changed in place
@@ -210,7 +211,7 @@ func (l *slidingLog) giveBack(_ int64, m mark, amount int64) {
 	if i < len(l.charges) {
 		return
 	}
-	if l.floor == nil || *l.floor < c.now {
+	if !l.blind && (l.floor == nil || *l.floor < c.now) {
 		l.floor = &c.now
 	}
 	if i == 0 {

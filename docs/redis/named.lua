@@ -354,8 +354,7 @@ end
 -- of a long string is its copies: Lua makes five in a take, and hashes each. A state is
 --   the latest promised time in the future, or -1; the time of the newest charge; the sum of all; how
 --   much was counted before the first; how many bytes a time takes, and a count; and the string: for
---   each charge its time, and the sum of the counts up to it; and, where a charge was given back, the
---   floor of SlidingLog: an earlier reading counts as this one
+--   each charge its time, and the sum of the counts up to it
 -- Times and sums are modulo what their bytes hold: that is unambiguous as long as all times lie
 -- within that, and all sums are below it.
 local holds = {256, 65536, 16777216, 4294967296, 1099511627776, 281474976710656, last + 1}
@@ -385,7 +384,7 @@ local function soundlist(S)
     end
   end
   local size = S[5] + S[6]
-  return (#S == 7 or #S == 8 and type(S[8]) == 'number' and S[8] >= 0) and type(S[7]) == 'string' and min(S[5], S[6]) >= 1 and max(S[5], S[6]) <= 7 and #S[7] % size == 0 and S[4] < holds[S[6]]
+  return #S == 7 and type(S[7]) == 'string' and min(S[5], S[6]) >= 1 and max(S[5], S[6]) <= 7 and #S[7] % size == 0 and S[4] < holds[S[6]]
 end
 
 -- nth is the time of a charge, and the sum of all up to it.
@@ -458,7 +457,7 @@ local function fitted(S, span, sum)
   while sum >= holds[c] do
     c = c + 1
   end
-  local next, parts = {S[1], S[2], S[3], 0, t, c, '', S[8]}, {}
+  local next, parts = {S[1], S[2], S[3], 0, t, c}, {}
   for i = 1, length(S) do
     parts[i] = packed(next, nth(S, i))
   end
@@ -472,7 +471,7 @@ local function dropped(S, n)
     return S
   end
   local _, sum = nth(S, n)
-  return {S[1], S[2], S[3] - sum, around(S[4], sum % holds[S[6]], holds[S[6]]), S[5], S[6], piece(S, n + 1, length(S)), S[8]}
+  return {S[1], S[2], S[3] - sum, around(S[4], sum % holds[S[6]], holds[S[6]]), S[5], S[6], piece(S, n + 1, length(S))}
 end
 
 -- inserted returns the state with another charge before the i-th. The sum rises by its cost, or by
@@ -488,11 +487,11 @@ local function inserted(S, i, time, cost, more)
   local _, sum = nth(S, i - 1)
   if i > n then -- the newest
     local text = S[7] .. packed(S, time, around(S[4], sum + cost, m))
-    return {S[1], newest, S[3] + more, S[4], S[5], S[6], text, S[8]}
+    return {S[1], newest, S[3] + more, S[4], S[5], S[6], text}
   end
   local base = (S[4] - more) % m
   local text = shifted(S, 1, i - 1, -more) .. packed(S, time, around(base, sum + cost, m)) .. piece(S, i, n)
-  return {S[1], newest, S[3] + more, base, S[5], S[6], text, S[8]}
+  return {S[1], newest, S[3] + more, base, S[5], S[6], text}
 end
 
 -- altered changes the cost of the i-th charge. A charge with nothing left is removed.
@@ -514,12 +513,12 @@ local function altered(S, i, by)
   else
     text = piece(S, 1, i - 1) .. shifted(S, from, n, by)
   end
-  return {S[1], newest, S[3] + by, base, S[5], S[6], text, S[8]}
+  return {S[1], newest, S[3] + by, base, S[5], S[6], text}
 end
 
 -- withpromise returns the state with another latest promise.
 local function withpromise(S, time)
-  return {time, S[2], S[3], S[4], S[5], S[6], S[7], S[8]}
+  return {time, S[2], S[3], S[4], S[5], S[6], S[7]}
 end
 
 -- lump merges everything into one charge of the largest number, for sums that doubles cannot count.
@@ -1340,13 +1339,13 @@ kinds[5] = {
 -- that will have expired at a promised time does not count at that time, but stays: the promise may
 -- be given back.
 
--- timeat is the time that counts at t: the latest promised time if it is in the future, or, for an
--- earlier reading, the time of the newest charge or the floor; and how long until a promised one.
+-- timeat is the time that counts at t: the latest promised time if it is in the future, or the time
+-- of the newest charge for an earlier reading; and how long until then.
 local function timeat(S, t)
   if not S then
     return t, 0
   end
-  local at = max(t, S[1], S[8] or 0)
+  local at = max(t, S[1])
   if S[7] ~= '' and S[2] > at then
     at = S[2]
   end
@@ -1370,7 +1369,7 @@ local function join(S, from, n)
   local time, sum = nth(S, from + n)
   local later, through = nth(S, from + n + 1)
   local text = piece(S, 1, from) .. piece(S, from + n + 1, length(S))
-  return {S[1], S[2], S[3], S[4], S[5], S[6], text, S[8]}, {time, sum - before, later, through - sum}
+  return {S[1], S[2], S[3], S[4], S[5], S[6], text}, {time, sum - before, later, through - sum}
 end
 
 -- bounded makes room for more charges by merging the oldest. The first gone charges do not count at
@@ -1438,13 +1437,13 @@ kinds[6] = {
     return within(wait), 0
   end,
 
-  -- A ticket is the time, the cost, the latest promise before, the reading at which the charge
-  -- was made, and the two charges that were merged to make room for this one.
+  -- A ticket is the time, the cost, the latest promise before, and the two charges that were
+  -- merged to make room for this one.
   book = function(P, S, t, due, cost)
     S = S or emptied
     due = max(due, S[1])
     local at, after = timeat(S, due), due > t and due or -1
-    local T = {at, cost, S[1], t}
+    local T = {at, cost, S[1]}
     S = dropped(S, (live(P, S, t)))
     if S[3] + cost > last then
       return withpromise(lump(at), after), {}
@@ -1452,7 +1451,7 @@ kinds[6] = {
     local joined
     S, joined = bounded(P, S, live(P, S, at), 1)
     if joined then
-      T[5], T[6], T[7], T[8] = unpack(joined)
+      T[4], T[5], T[6], T[7] = unpack(joined)
     end
     return withpromise(inserted(S, length(S) + 1, at, cost, cost), after), T
   end,
@@ -1472,14 +1471,12 @@ kinds[6] = {
         S = altered(S, i, -amount)
         if amount < T[2] or i < n then
           return S
-        end
-        S[8] = max(S[8] or 0, T[4]) -- charges that had expired by then are forgotten
-        if n == 1 then
+        elseif n == 1 then
           return withpromise(S, -1)
         elseif previous < T[1] then -- what was promised before may have been given back too
           S = withpromise(S, min(T[3], previous))
         end
-        return T[5] and unjoin(S, T[5], T[6], T[7], T[8]) or S
+        return T[4] and unjoin(S, T[4], T[5], T[6], T[7]) or S
       end
       i = i - 1
     end

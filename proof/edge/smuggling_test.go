@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -144,8 +145,8 @@ func TestPassed(t *testing.T) {
 		raw      string
 		has, not []string // of what arrives
 	}{
-		"chunks":                      {"POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", []string{"POST /a HTTP/1.1\r\n", "\r\n5\r\nhello\r\n0\r\n\r\n"}, []string{"Content-Length"}},
-		"chunks, in capitals":         {"POST /a HTTP/1.1\r\nHost: h\r\ntransfer-ENCODING: Chunked\r\n\r\nA\r\nhellohello\r\n0\r\n\r\n", []string{"Transfer-Encoding: chunked\r\n"}, []string{"Content-Length"}},
+		"chunks":                      {"POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", []string{"POST /a HTTP/1.1\r\n", "Content-Length: 5\r\n", "\r\n\r\nhello"}, []string{"ransfer-"}},
+		"chunks, in capitals":         {"POST /a HTTP/1.1\r\nHost: h\r\ntransfer-ENCODING: Chunked\r\n\r\nA\r\nhellohello\r\n0\r\n\r\n", []string{"Content-Length: 10\r\n", "\r\n\r\nhellohello"}, []string{"ransfer-"}},
 		"an extension is not sent on": {"POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5;a=b\r\nhello\r\n0\r\n\r\n", []string{"hello"}, []string{"a=b"}},
 		"zeros before a size":         {"POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0005\r\nhello\r\n00\r\n\r\n", []string{"hello"}, nil},
 		"a length":                    {"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello", []string{"Content-Length: 5\r\n", "hello"}, []string{"Transfer-Encoding"}},
@@ -183,6 +184,22 @@ func TestPassed(t *testing.T) {
 			if before, _, _ := strings.Cut(arrived, "/last"); strings.Contains(before, not) {
 				t.Errorf("%s: %q in %q", name, not, arrived)
 			}
+		}
+	}
+}
+
+// TestPassedUnbuffered: without a buffer for requests, chunks are sent on as chunks.
+func TestPassedUnbuffered(t *testing.T) {
+	up := newRawUpstream(t)
+	g := servePolicy(t, binary, fmt.Sprintf(
+		"listen: { admin: \"127.0.0.1:0\", gateway: \"127.0.0.1:0\" }\nupstreams: { up: { url: \"http://%s\", buffer_requests: off } }\n%s", up.addr, routes))
+	for _, coding := range []string{"Transfer-Encoding: chunked", "transfer-ENCODING: Chunked"} {
+		up.take()
+		answer := send(t, g.Gateway, "POST /a HTTP/1.1\r\nHost: h\r\n"+coding+"\r\n\r\n0005;a=b\r\nhello\r\n00\r\n\r\n"+last)
+		arrived := up.take()
+		if len(statuses(answer)) != 2 || !strings.Contains(arrived, "\r\nTransfer-Encoding: chunked\r\n") ||
+			!strings.Contains(arrived, "\r\n\r\n5\r\nhello\r\n0\r\n\r\n") || strings.Contains(arrived, "Content-Length") {
+			t.Errorf("%s: %q, %q arrived", coding, answer, arrived)
 		}
 	}
 }

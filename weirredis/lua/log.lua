@@ -2,13 +2,13 @@
 -- that will have expired at a promised time does not count at that time, but stays: the promise may
 -- be given back.
 
--- timeat is the time that counts at t: the latest promised time if it is in the future, or, for an
--- earlier reading, the time of the newest charge or the floor; and how long until a promised one.
+-- timeat is the time that counts at t: the latest promised time if it is in the future, or the time
+-- of the newest charge for an earlier reading; and how long until then.
 local function timeat(S, t)
   if not S then
     return t, 0
   end
-  local at = max(t, S[1], S[8] or 0)
+  local at = max(t, S[1])
   if S[7] ~= '' and S[2] > at then
     at = S[2]
   end
@@ -32,7 +32,7 @@ local function join(S, from, n)
   local time, sum = nth(S, from + n)
   local later, through = nth(S, from + n + 1)
   local text = piece(S, 1, from) .. piece(S, from + n + 1, length(S))
-  return {S[1], S[2], S[3], S[4], S[5], S[6], text, S[8]}, {time, sum - before, later, through - sum}
+  return {S[1], S[2], S[3], S[4], S[5], S[6], text}, {time, sum - before, later, through - sum}
 end
 
 -- bounded makes room for more charges by merging the oldest. The first gone charges do not count at
@@ -100,13 +100,13 @@ kinds[6] = {
     return within(wait), 0
   end,
 
-  -- A ticket is the time, the cost, the latest promise before, the reading at which the charge
-  -- was made, and the two charges that were merged to make room for this one.
+  -- A ticket is the time, the cost, the latest promise before, and the two charges that were
+  -- merged to make room for this one.
   book = function(P, S, t, due, cost)
     S = S or emptied
     due = max(due, S[1])
     local at, after = timeat(S, due), due > t and due or -1
-    local T = {at, cost, S[1], t}
+    local T = {at, cost, S[1]}
     S = dropped(S, (live(P, S, t)))
     if S[3] + cost > last then
       return withpromise(lump(at), after), {}
@@ -114,7 +114,7 @@ kinds[6] = {
     local joined
     S, joined = bounded(P, S, live(P, S, at), 1)
     if joined then
-      T[5], T[6], T[7], T[8] = unpack(joined)
+      T[4], T[5], T[6], T[7] = unpack(joined)
     end
     return withpromise(inserted(S, length(S) + 1, at, cost, cost), after), T
   end,
@@ -134,14 +134,12 @@ kinds[6] = {
         S = altered(S, i, -amount)
         if amount < T[2] or i < n then
           return S
-        end
-        S[8] = max(S[8] or 0, T[4]) -- charges that had expired by then are forgotten
-        if n == 1 then
+        elseif n == 1 then
           return withpromise(S, -1)
         elseif previous < T[1] then -- what was promised before may have been given back too
           S = withpromise(S, min(T[3], previous))
         end
-        return T[5] and unjoin(S, T[5], T[6], T[7], T[8]) or S
+        return T[4] and unjoin(S, T[4], T[5], T[6], T[7]) or S
       end
       i = i - 1
     end
