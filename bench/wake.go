@@ -72,7 +72,7 @@ func wake(j job) (values, error) {
 // charges, and so began to refill.
 func owing(j job) (g gate, start time.Time, ahead int, err error) {
 	ahead = int(j.Ahead/wakePer) / j.Burst * j.Burst
-	for range 200 { // on a busy machine, most limiters are interrupted
+	for range 3 {
 		if g, err = newGate(j.Subject, wakePer, j.Burst); err != nil {
 			return gate{}, time.Time{}, 0, err
 		}
