@@ -15,7 +15,7 @@ func TestWake(t *testing.T) {
 		{Kind: "wake", Subject: subjectPeer, N: 300, Burst: 100, Ahead: 300 * time.Millisecond},
 	} {
 		v, err := j.apart() // again, with more time to gather, on a machine that is busy
-		if err != nil { // with the race detector, charges may take longer than tokens need to come back
+		if err != nil {     // with the race detector, charges may take longer than tokens need to come back
 			t.Logf("%+v: not measured: %v", j, err)
 			continue
 		}
