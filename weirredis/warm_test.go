@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 // scripted is an Evaler that has the scripts it was sent, for each slot apart.
 type scripted struct {
+	mu         sync.Mutex // a probe makes two calls at the same time
 	has        map[string]bool
 	calls      int
 	roundTrips int
@@ -19,11 +21,15 @@ type scripted struct {
 }
 
 func (e *scripted) Eval(_ context.Context, c Call) (string, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.roundTrips++
 	return e.eval(c)
 }
 
 func (e *scripted) EvalAll(_ context.Context, calls []Call, replies []Reply) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.roundTrips++
 	for i, c := range calls {
 		replies[i].Text, replies[i].Err = e.eval(c)
