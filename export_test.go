@@ -19,7 +19,7 @@ func StateOf(l *Limiter) (z *big.Rat) {
 	if len(l.state) == 0 {
 		return nil
 	}
-	n := l.era.bucket.TicksPerUnit()
+	n := l.version.bucket.TicksPerUnit()
 	return new(big.Rat).Add(new(big.Rat).SetInt64(l.state[0]), big.NewRat(l.state[1], n))
 }
 
@@ -33,8 +33,8 @@ func UnderLock(l *Limiter) {
 	defer l.mu.Unlock()
 	l.fast.Store(nil)
 	l.word.Store(nil)
-	if l.era.direct != nil {
-		l.era.rule, l.era.direct = plain{l.era.rule}, nil
+	if l.version.direct != nil {
+		l.version.rule, l.version.direct = plain{l.version.rule}, nil
 	}
 }
 

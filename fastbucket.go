@@ -119,7 +119,7 @@ func (l *Limiter) unpublish() {
 // publish puts the state into the fast word, if it fits: into the sealed word, or into a new one
 // with its base at now.
 func (l *Limiter) publish(now int64) {
-	b := l.era.bucket
+	b := l.version.bucket
 	if b == nil {
 		l.publishWord(now)
 		return

@@ -75,7 +75,7 @@ func (l *Limiter) unpublishWord() {
 
 // publishWord puts the state into the word, if it fits: into the sealed word, or into a new one.
 func (l *Limiter) publishWord(now int64) {
-	r := l.era.word
+	r := l.version.word
 	if r == nil {
 		return
 	}

@@ -77,9 +77,9 @@ func (g *Group) decide(costs []int64, charge bool, ahead []uint64) (d Decision) 
 	g.lock()
 	defer g.unlock()
 	for i, l := range g.limiters {
-		if c := costs[i]; charge && l != nil && c > 0 && c <= l.era.rule.LargestCost() && len(l.state) == 0 {
+		if c := costs[i]; charge && l != nil && c > 0 && c <= l.version.rule.LargestCost() && len(l.state) == 0 {
 			// a refusal stores the state of a first contact, too
-			l.state = l.era.rule.FirstContact(l.state, g.reading(l))
+			l.state = l.version.rule.FirstContact(l.state, g.reading(l))
 		}
 	}
 	if g.twice {
@@ -156,9 +156,9 @@ func (g *Group) evaluate(d *Decision, evaluated bool, i int, costs []int64, ahea
 	if charge {
 		v = l.take(now, o, cost)
 	} else {
-		v = rules.Peek(l.era.rule, l.state, now, o, cost)
+		v = rules.Peek(l.version.rule, l.state, now, o, cost)
 	}
-	one := l.era.decision(v)
+	one := l.version.decision(v)
 	switch {
 	case !evaluated,
 		d.Allowed && (!one.Allowed || one.Remaining < d.Remaining),

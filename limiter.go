@@ -41,10 +41,10 @@ type Limiter struct {
 	// reads
 	_ [64]byte
 
-	mu    sync.Mutex
-	era   *era
-	limit Limit
-	// of the era's rule; stale while the fast word is not sealed, as the word holds the state then
+	mu      sync.Mutex
+	version *version
+	limit   Limit
+	// of the version's rule; stale while the fast word is not sealed, as the word holds the state then
 	state []int64
 	words [smallState]int64
 	queue waitQueue
@@ -170,9 +170,9 @@ func (l *Limiter) decideLocked(d *Decision, cost int64, charge bool) {
 	now := l.enter()
 	o := l.queue.aheadOf(now)
 	if charge {
-		*d = l.era.decision(l.take(now, o, cost))
+		*d = l.version.decision(l.take(now, o, cost))
 	} else {
-		*d = l.era.decision(rules.Peek(l.era.rule, l.state, now, o, cost))
+		*d = l.version.decision(rules.Peek(l.version.rule, l.state, now, o, cost))
 	}
 	l.leave(now)
 }
@@ -180,16 +180,16 @@ func (l *Limiter) decideLocked(d *Decision, cost int64, charge bool) {
 // decideDirect is a shorter form of decideLocked for rules without a word form, while nobody waits.
 // It reports false if the caller must use the general path.
 func (l *Limiter) decideDirect(d *Decision, cost int64, charge bool) bool {
-	e := l.era
-	if e.direct == nil || l.memory != nil || l.queue.waiters.Len() > 0 || len(l.state) == 0 || uint64(cost-1) >= uint64(e.largest) {
+	ver := l.version
+	if ver.direct == nil || l.memory != nil || l.queue.waiters.Len() > 0 || len(l.state) == 0 || uint64(cost-1) >= uint64(ver.largest) {
 		return false
 	}
-	next, v, ok := e.direct.DecideDirect(l.state, l.reading(false), cost, charge)
+	next, v, ok := ver.direct.DecideDirect(l.state, l.reading(false), cost, charge)
 	if !ok {
 		return false
 	}
 	l.state = next
-	d.Allowed, d.Limit, d.Remaining, d.By = v.Retry == 0, e.capacity, v.Remaining, l.name
+	d.Allowed, d.Limit, d.Remaining, d.By = v.Retry == 0, ver.capacity, v.Remaining, l.name
 	d.RetryAfter, d.ResetAfter = time.Duration(v.Retry), time.Duration(v.Reset)
 	return true
 }
@@ -209,7 +209,7 @@ func (l *Limiter) SetLimit(next Limit) error {
 		return nil
 	}
 	now := l.enter()
-	old, then := l.era, now
+	old, then := l.version, now
 	// wall time is another clock
 	if l.wall = r.ReadsWallTime(); l.wall != old.rule.ReadsWallTime() && (l.clock == nil || l.times != nil) {
 		then = l.now()
@@ -225,10 +225,10 @@ func (l *Limiter) SetLimit(next Limit) error {
 	default:
 		rules.ChangeMemory(old.part, l.memory, now, part, l.state)
 	}
-	l.era = newEra(part, next, l.name)
+	l.version = newVersion(part, next, l.name)
 	l.fast.Store(nil)
 	l.word.Store(nil)
-	old.next, old.until, old.otherClock = l.era, now, now != then
+	old.next, old.until, old.otherClock = l.version, now, now != then
 	l.limit = next
 	l.updateQueue(now, then, old.rule)
 	l.leave(then)
@@ -236,17 +236,18 @@ func (l *Limiter) SetLimit(next Limit) error {
 	return nil
 }
 
-// An era is the time between two changes of the limit. Each era links to the next, so that a charge
-// of one era can be refunded in a later one. Only reservations keep a past era in memory.
-type era struct {
+// A version of the limit is in force between two changes of it. Each version links to the next, so
+// that a charge of one version can be refunded in a later one. Only reservations keep a past version
+// in memory.
+type version struct {
 	rule  rules.Rule
 	part  rules.Part // the rule with its limit
-	next  *era
+	next  *version
 	until int64
 	name  string   // of the limiter
 	parts []string // the By of each part of an All
 
-	otherClock bool // the next era reads another clock: nothing can be refunded across it
+	otherClock bool // the next version reads another clock: nothing can be refunded across it
 
 	// Optional interfaces of the rule; nil if it lacks them.
 	direct rules.DirectRule
@@ -256,45 +257,45 @@ type era struct {
 	capacity, largest int64
 }
 
-func newEra(p rules.Part, l Limit, name string) *era {
+func newVersion(p rules.Part, l Limit, name string) *version {
 	r := p.Rule
-	e := &era{rule: r, part: p, name: name, parts: decisionNames(l, name), capacity: r.Capacity(), largest: r.LargestCost()}
-	e.direct, _ = r.(rules.DirectRule)
-	e.bucket, _ = r.(rules.BucketRule)
-	e.word, _ = r.(rules.WordRule)
-	return e
+	ver := &version{rule: r, part: p, name: name, parts: decisionNames(l, name), capacity: r.Capacity(), largest: r.LargestCost()}
+	ver.direct, _ = r.(rules.DirectRule)
+	ver.bucket, _ = r.(rules.BucketRule)
+	ver.word, _ = r.(rules.WordRule)
+	return ver
 }
 
 // decision converts a verdict to a Decision. A limiter's clock unit is a nanosecond.
-func (e *era) decision(v rules.Verdict) Decision {
+func (ver *version) decision(v rules.Verdict) Decision {
 	return Decision{
 		Allowed:    v.Retry == 0,
-		Limit:      e.capacity,
+		Limit:      ver.capacity,
 		Remaining:  v.Remaining,
 		RetryAfter: time.Duration(v.Retry),
 		ResetAfter: time.Duration(v.Reset),
 		Level:      v.Level,
-		By:         e.by(v.Part),
+		By:         ver.by(v.Part),
 	}
 }
 
 // by is the By of a decision that a part of an All made. Parts count from 1; 0 is the limiter
 // itself.
-func (e *era) by(part int) string {
+func (ver *version) by(part int) string {
 	if part > 0 {
-		return e.parts[part-1]
+		return ver.parts[part-1]
 	}
-	return e.name
+	return ver.name
 }
 
-// carry converts a receipt of this era to the latest era. It reports false if the limit's algorithm
+// carry converts a receipt of this version to the latest version. It reports false if the limit's algorithm
 // or clock has changed since.
-func (e *era) carry(c rules.Receipt) (_ rules.Receipt, latest *era, ok bool) {
-	for ok = true; ok && e.next != nil; e = e.next {
-		c, ok = c.ConvertTicket(e.part, e.until, e.next.part)
-		ok = ok && !e.otherClock
+func (ver *version) carry(c rules.Receipt) (_ rules.Receipt, latest *version, ok bool) {
+	for ok = true; ok && ver.next != nil; ver = ver.next {
+		c, ok = c.ConvertTicket(ver.part, ver.until, ver.next.part)
+		ok = ok && !ver.otherClock
 	}
-	return c, e, ok
+	return c, ver, ok
 }
 
 // enter begins a critical section under the lock. It takes the state out of the fast word, reads

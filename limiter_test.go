@@ -289,7 +289,7 @@ func TestSetLimitKeepsWhatIsUsed(t *testing.T) {
 	r, _ := l.Reserve(4, 0)
 	must(weir.TokenBucket{Rate: weir.PerHour(1), Burst: 10})
 	c.Set(int64(30 * time.Minute))
-	r.Cancel() // charged in one era, given back in the next: half a token has come back by itself
+	r.Cancel() // charged under one version of the limit, given back under the next: half a token has come back by itself
 	if d := l.Peek(0); d.Remaining != 4 || d.ResetAfter != 5*time.Hour+30*time.Minute {
 		t.Errorf("cancelled after a change: %+v", d)
 	}

@@ -22,30 +22,30 @@ func (l *Limiter) Inexact() uint64 {
 // of the fast word would not be recorded.
 
 func (l *Limiter) take(now int64, q rules.Queue, cost int64) (v rules.Verdict) {
-	l.state, v = rules.Take(l.era.rule, l.memory, l.state, now, q, cost)
+	l.state, v = rules.Take(l.version.rule, l.memory, l.state, now, q, cost)
 	return v
 }
 
 // charge charges a cost that goes at now.
 func (l *Limiter) charge(now, cost int64) {
-	l.state = rules.Charge(l.era.rule, l.memory, l.state, now, cost)
+	l.state = rules.Charge(l.version.rule, l.memory, l.state, now, cost)
 }
 
 // reserve charges ahead a cost that goes at due.
 func (l *Limiter) reserve(now, due, cost int64) (c rules.Receipt) {
-	l.state, c = rules.Book(l.era.rule, l.remember(), l.reservations, l.state, now, due, cost)
+	l.state, c = rules.Book(l.version.rule, l.remember(), l.reservations, l.state, now, due, cost)
 	return c
 }
 
 // reserveTurn charges the first waiter, whose turn came at due, so that it can be given back.
 func (l *Limiter) reserveTurn(due, now, cost int64) (c rules.Receipt) {
-	l.state, c = rules.BookTurn(l.era.rule, l.remember(), l.reservations, l.state, due, now, cost)
+	l.state, c = rules.BookTurn(l.version.rule, l.remember(), l.reservations, l.state, due, now, cost)
 	return c
 }
 
 // remember begins a reservation: it makes its ID, and the memory if the rule needs one.
 func (l *Limiter) remember() *rules.Memory {
-	if l.memory == nil && l.era.rule.NeedsMemory() {
+	if l.memory == nil && l.version.rule.NeedsMemory() {
 		l.memory = memories.Get().(*rules.Memory)
 		l.memory.Within(l.budget)
 	}
@@ -53,14 +53,14 @@ func (l *Limiter) remember() *rules.Memory {
 	return l.memory
 }
 
-// settle replaces a cost that was charged ahead in era e by the actual cost.
-func (l *Limiter) settle(now int64, e *era, c rules.Receipt, cost, actual int64) {
+// settle replaces a cost that was charged ahead in version ver by the actual cost.
+func (l *Limiter) settle(now int64, ver *version, c rules.Receipt, cost, actual int64) {
 	if actual < cost {
-		l.refund(now, e, c, cost-actual)
+		l.refund(now, ver, c, cost-actual)
 		return
 	}
 	if cost > 0 {
-		l.drop(e, c)
+		l.drop(ver, c)
 	}
 	if actual > cost {
 		l.chargeDebt(now, actual-cost)
@@ -70,25 +70,25 @@ func (l *Limiter) settle(now int64, e *era, c rules.Receipt, cost, actual int64)
 // chargeDebt charges a cost at now for work that was already done.
 func (l *Limiter) chargeDebt(now, cost int64) {
 	if len(l.state) == 0 {
-		l.state = l.era.rule.FirstContact(l.state, now)
+		l.state = l.version.rule.FirstContact(l.state, now)
 	}
-	l.state = rules.ChargeDebt(l.era.rule, l.memory, l.state, now, cost)
+	l.state = rules.ChargeDebt(l.version.rule, l.memory, l.state, now, cost)
 }
 
-// refund gives back amount of a charge that was made ahead in era e.
-func (l *Limiter) refund(now int64, e *era, c rules.Receipt, amount int64) {
-	if c, latest, ok := e.carry(c); ok {
+// refund gives back amount of a charge that was made ahead in version ver.
+func (l *Limiter) refund(now int64, ver *version, c rules.Receipt, amount int64) {
+	if c, latest, ok := ver.carry(c); ok {
 		l.state = c.Refund(latest.rule, l.memory, l.state, now, amount)
 		l.signalListeners()
 	}
 }
 
-// drop ends a reservation of era e that gives nothing back.
-func (l *Limiter) drop(e *era, c rules.Receipt) {
+// drop ends a reservation of version ver that gives nothing back.
+func (l *Limiter) drop(ver *version, c rules.Receipt) {
 	if l.memory == nil {
 		return
 	}
-	if c, latest, ok := e.carry(c); ok {
+	if c, latest, ok := ver.carry(c); ok {
 		c.Drop(latest.rule, l.memory)
 	}
 }

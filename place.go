@@ -48,7 +48,7 @@ func (l *Limiter) joinLine(cost int64, maxDelay time.Duration, keep bool) (*Plac
 		place = &Place{
 			l:     l,
 			w:     &waiter{ready: make(chan struct{}), cost: cost, due: later(now, p.Wait), place: true, keep: keep},
-			delay: span(p.Wait, l.era.rule.Unit()),
+			delay: span(p.Wait, l.version.rule.Unit()),
 		}
 	}
 	switch {
@@ -58,14 +58,14 @@ func (l *Limiter) joinLine(cost int64, maxDelay time.Duration, keep bool) (*Plac
 		place.w.state = served
 		close(place.w.ready)
 		if cost > 0 {
-			place.w.promise = &promise{era: l.era, after: l.reserve(now, now, cost)}
+			place.w.promise = &promise{version: l.version, after: l.reserve(now, now, cost)}
 		}
 	case cost > 0:
 		l.charge(now, cost)
 	}
 	switch {
 	case p.Wait > 0: // nothing is charged yet: By stays the limit that the place waits for
-		seen := l.era.decision(rules.Describe(l.era.rule, l.state, now, l.queue.aheadOf(now), cost, 0))
+		seen := l.version.decision(rules.Describe(l.version.rule, l.state, now, l.queue.aheadOf(now), cost, 0))
 		d.Remaining, d.ResetAfter, d.Level = seen.Remaining, seen.ResetAfter, seen.Level
 	case cost > 0:
 		l.afterCharge(&d, now, cost)
@@ -125,7 +125,7 @@ func (p *Place) Settle(actual int64) {
 			l.chargeDebt(now, actual)
 		}
 	case w.state == served && w.promise != nil:
-		l.settle(now, w.promise.era, w.promise.after, w.cost, actual)
+		l.settle(now, w.promise.version, w.promise.after, w.cost, actual)
 	case w.state == served && actual > 0: // of a cost of 0
 		l.chargeDebt(now, actual)
 	}

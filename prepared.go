@@ -119,7 +119,7 @@ func (p Prepared) New(state []int64, opts ...Option) (*Limiter, error) {
 	for _, opt := range opts {
 		opt(lim)
 	}
-	lim.era = newEra(rules.Part{Rule: p.r, Limit: p.plain}, p.limit, lim.name)
+	lim.version = newVersion(rules.Part{Rule: p.r, Limit: p.plain}, p.limit, lim.name)
 	lim.wall = p.r.ReadsWallTime()
 	lim.state = append(lim.words[:0], state...)
 	now := lim.now()

@@ -60,8 +60,8 @@ const (
 // A promise is the charge of a waiter that can be given back: the waiter was charged ahead, or is
 // kept.
 type promise struct {
-	era   *era
-	after rules.Receipt
+	version *version
+	after   rules.Receipt
 	// before is the state just before the charge. Only rules that recompute promised times when the
 	// limit changes need it; other rules keep the promised times.
 	before []int64
@@ -193,10 +193,10 @@ func (l *Limiter) joinQueue(cost, within int64) (*waiter, error) {
 // planAhead is the common part of Reserve, Wait and Join: when the cost could go, and whether that
 // is soon enough. The decision describes the state before the charge.
 func (l *Limiter) planAhead(now, cost, within int64) (rules.Plan, Decision) {
-	e, o := l.era, l.queue.aheadOf(now)
-	r := e.rule
+	ver, o := l.version, l.queue.aheadOf(now)
+	r := ver.rule
 	if cost <= 0 || cost > r.LargestCost() {
-		d := e.decision(rules.Peek(r, l.state, now, o, cost))
+		d := ver.decision(rules.Peek(r, l.state, now, o, cost))
 		if d.Allowed {
 			return rules.Plan{}, d
 		}
@@ -213,12 +213,12 @@ func (l *Limiter) planAhead(now, cost, within int64) (rules.Plan, Decision) {
 	if !p.Accepts(within) {
 		retry = p.RetryWithin(within)
 	}
-	return p, e.decision(rules.Describe(r, l.state, now, o, cost, retry))
+	return p, ver.decision(rules.Describe(r, l.state, now, o, cost, retry))
 }
 
 // afterCharge replaces a decision that allows by one about the state after the charge, like Take's.
 func (l *Limiter) afterCharge(d *Decision, now, cost int64) {
-	*d = l.era.decision(rules.Describe(l.era.rule, l.state, now, l.queue.aheadOf(now), cost, 0))
+	*d = l.version.decision(rules.Describe(l.version.rule, l.state, now, l.queue.aheadOf(now), cost, 0))
 }
 
 // giveUp removes a waiter from the queue. It reports false if the waiter had already been served or
@@ -238,7 +238,7 @@ func (l *Limiter) giveUp(w *waiter) bool {
 // leaveLine removes a waiter that gives up, and gives back what it was charged ahead.
 func (l *Limiter) leaveLine(now int64, w *waiter) {
 	if p := w.promise; p != nil {
-		l.refund(now, p.era, p.after, w.cost)
+		l.refund(now, p.version, p.after, w.cost)
 	}
 	l.queue.remove(w, left)
 	l.signalListeners()
@@ -257,8 +257,8 @@ func (l *Limiter) finish(w *waiter, err error) error {
 
 // errorOfWaiter returns the error of a waiter whose cost no longer fits the limit.
 func (l *Limiter) errorOfWaiter(w *waiter) error {
-	part := rules.DecidingPart(l.era.rule, l.state, l.now(), rules.Queue{}, w.cost, false)
-	d := Decision{Limit: l.era.rule.Capacity(), RetryAfter: Never, By: l.era.by(part)}
+	part := rules.DecidingPart(l.version.rule, l.state, l.now(), rules.Queue{}, w.cost, false)
+	d := Decision{Limit: l.version.rule.Capacity(), RetryAfter: Never, By: l.version.by(part)}
 	return &LimitedError{Decision: d}
 }
 
@@ -271,13 +271,13 @@ func (l *Limiter) Waiting() int {
 
 // serve serves every waiter whose turn has come by now.
 func (l *Limiter) serve(now int64) {
-	r := l.era.rule
+	r := l.version.rule
 	for w := l.queue.waiters.First(); w != nil && w.due <= now && w.due != unknownTurn; w = l.queue.waiters.First() {
 		at := r.TurnTime(w.due, now)
 		switch {
 		case w.promise != nil:
 			if !w.keep {
-				l.drop(w.promise.era, w.promise.after)
+				l.drop(w.promise.version, w.promise.after)
 			}
 		case w.keep:
 			l.serveKept(w, at, now)
@@ -295,7 +295,7 @@ func (l *Limiter) serve(now int64) {
 
 // serveKept serves a waiter whose turn has come, and whose charge can be given back.
 func (l *Limiter) serveKept(w *waiter, at, now int64) {
-	p := &promise{era: l.era}
+	p := &promise{version: l.version}
 	if w.waited {
 		p.after = l.reserveTurn(w.due, now, w.cost)
 	} else {
@@ -311,7 +311,7 @@ func (l *Limiter) computeTurn(now int64) {
 	if w == nil || w.promise != nil {
 		return
 	}
-	p := l.era.rule.Plan(l.state, now, 0, w.cost)
+	p := l.version.rule.Plan(l.state, now, 0, w.cost)
 	w.due, w.waited = later(now, p.Wait), p.Wait != 0
 }
 
@@ -353,8 +353,8 @@ func (l *Limiter) promiseAll(now int64) {
 		if w.promise != nil {
 			continue
 		}
-		w.promise = &promise{era: l.era}
-		if l.era.rule.MovesPromises() {
+		w.promise = &promise{version: l.version}
+		if l.version.rule.MovesPromises() {
 			w.promise.before = slices.Clone(l.state)
 		}
 		w.due = l.promisedTurn(w, l.state, now)
@@ -367,7 +367,7 @@ func (l *Limiter) promiseAll(now int64) {
 // promised a time. It is exact because a promise is kept: for waiters without a promise, the usual
 // estimate goes by volume and may be too early.
 func (l *Limiter) planPromised(now, cost int64) rules.Plan {
-	r, state, o := l.era.rule, slices.Clone(l.state), rules.Queue{}
+	r, state, o := l.version.rule, slices.Clone(l.state), rules.Queue{}
 	for w := l.queue.waiters.First(); w != nil; w = w.node.Next() {
 		due := w.due
 		if w.promise == nil {
@@ -385,7 +385,7 @@ func (l *Limiter) promisedTurn(w *waiter, before []int64, now int64) int64 {
 	if ahead := w.node.Prev(); ahead != nil {
 		o.Wait = rules.Until(ahead.due, now)
 	}
-	return later(now, rules.PlanBehind(l.era.rule, before, now, o, w.cost).Wait)
+	return later(now, rules.PlanBehind(l.version.rule, before, now, o, w.cost).Wait)
 }
 
 // later returns the time that is wait after now.
@@ -399,7 +399,7 @@ func later(now, wait int64) int64 {
 // updateQueue updates the queue after a change of the limit: a waiter whose cost no longer fits is
 // refused, and promised waiters get a new time. then is now as the new rule reads time.
 func (l *Limiter) updateQueue(now, then int64, old rules.Rule) {
-	r := l.era.rule
+	r := l.version.rule
 	for w := l.queue.waiters.First(); w != nil; {
 		next := w.node.Next()
 		p := w.promise
@@ -409,7 +409,7 @@ func (l *Limiter) updateQueue(now, then int64, old rules.Rule) {
 		switch {
 		case w.cost > r.LargestCost():
 			if p != nil {
-				l.refund(then, p.era, p.after, w.cost)
+				l.refund(then, p.version, p.after, w.cost)
 			}
 			l.queue.remove(w, cast)
 		case p != nil && p.before != nil:

@@ -17,7 +17,7 @@ import (
 // While any reservation is outstanding, Take and Peek take the limiter's lock.
 type Reservation struct {
 	l        *Limiter
-	era      *era
+	version  *version
 	mark     claim.Mark
 	cost     int64
 	delay    time.Duration
@@ -40,13 +40,13 @@ func (l *Limiter) Reserve(cost int64, maxDelay time.Duration) (Reservation, bool
 	now := l.enter()
 	defer l.leave(now)
 	within := int64(max(maxDelay, -1))
-	if !l.era.rule.CanBook() {
+	if !l.version.rule.CanBook() {
 		within = 0
 	}
 	p, d := l.planAhead(now, cost, within)
 	if d.Allowed && cost > 0 && l.queue.cost > 0 {
 		if p = l.planPromised(now, cost); !p.Accepts(within) {
-			d.Allowed, d.RetryAfter = false, span(p.RetryWithin(within), l.era.rule.Unit())
+			d.Allowed, d.RetryAfter = false, span(p.RetryWithin(within), l.version.rule.Unit())
 		}
 	}
 	if !d.Allowed {
@@ -60,10 +60,10 @@ func (l *Limiter) Reserve(cost int64, maxDelay time.Duration) (Reservation, bool
 	}
 	return Reservation{
 		l:        l,
-		era:      l.era,
+		version:  l.version,
 		mark:     l.marks.Next(),
 		cost:     cost,
-		delay:    span(p.Wait, l.era.rule.Unit()),
+		delay:    span(p.Wait, l.version.rule.Unit()),
 		receipt:  c,
 		decision: d,
 	}, true
@@ -95,7 +95,7 @@ func (r Reservation) Settle(actual int64) {
 	defer l.mu.Unlock()
 	now := l.enter()
 	defer l.leave(now)
-	l.settle(now, r.era, r.receipt, r.cost, actual)
+	l.settle(now, r.version, r.receipt, r.cost, actual)
 }
 
 // Cancel gives the reservation back: the limiter is then as if it had never been made. The first

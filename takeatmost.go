@@ -20,10 +20,10 @@ func (l *Limiter) TakeAtMost(n int64) (taken int64, d Decision) {
 	o := l.queue.aheadOf(now)
 	cost := min(n, 1)
 	if n > 1 {
-		cost = max(min(n, rules.Peek(l.era.rule, l.state, now, o, 1).Remaining), 1)
+		cost = max(min(n, rules.Peek(l.version.rule, l.state, now, o, 1).Remaining), 1)
 	}
 	v := l.take(now, o, cost)
-	d = l.era.decision(v)
+	d = l.version.decision(v)
 	l.leave(now)
 	if d.Allowed {
 		taken = cost

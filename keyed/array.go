@@ -32,23 +32,23 @@ const (
 // of the slot. Everything that changes which key a slot holds happens under the segment's lock. A
 // segment that grows gets a new array, and all slots of the old one become empty.
 type array[K comparable] struct {
-	slots  []int64
-	high   []uint8 // the highest hash bits of each slot, unless the segment's prefix implies them
-	keys   []K     // the key of each slot, with Options.Keys
-	lines  uint64
-	shift  uint8 // how many high bits of the hash choose the segment
-	size   int   // words per slot, with the header
-	far    atomic.Int32
-	wall   bool
-	layout *weir.Layout // nil if states have no fixed length
-	era    *era
-	owner  *segment[K]
+	slots   []int64
+	high    []uint8 // the highest hash bits of each slot, unless the segment's prefix implies them
+	keys    []K     // the key of each slot, with Options.Keys
+	lines   uint64
+	shift   uint8 // how many high bits of the hash choose the segment
+	size    int   // words per slot, with the header
+	far     atomic.Int32
+	wall    bool
+	layout  *weir.Layout // nil if states have no fixed length
+	version *version
+	owner   *segment[K]
 }
 
 // newArray returns an array with that many lines, or a few more if the allocation has room for
 // them.
-func newArray[K comparable](e *era, layout *weir.Layout, lines int, depth uint8, keys bool) *array[K] {
-	a := &array[K]{shift: depth, size: 1 + e.words, wall: e.wall, layout: layout, era: e}
+func newArray[K comparable](ver *version, layout *weir.Layout, lines int, depth uint8, keys bool) *array[K] {
+	a := &array[K]{shift: depth, size: 1 + ver.words, wall: ver.wall, layout: layout, version: ver}
 	a.slots = slices.Grow([]int64(nil), lines*perLine*a.size)
 	lines = cap(a.slots) / (perLine * a.size)
 	a.slots = a.slots[:lines*perLine*a.size]

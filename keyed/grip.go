@@ -26,9 +26,9 @@ type grip[K comparable] struct {
 func (k *Limiter[K]) grip(key K, h uint64) grip[K] {
 	for {
 		s := k.lockSegment(h)
-		now := k.reading(s.array.era.wall)
-		if l, e := s.array.layout, s.array.era; l != nil && !l.Covers(now) && e.layoutAt(now) != l {
-			s.rebuild(int(s.array.lines), e)
+		now := k.reading(s.array.version.wall)
+		if l, ver := s.array.layout, s.array.version; l != nil && !l.Covers(now) && ver.layoutAt(now) != l {
+			s.rebuild(int(s.array.lines), ver)
 		}
 		slot, head := s.array.acquire(h, key)
 		if slot >= 0 || s.hasRoom() {
@@ -67,7 +67,7 @@ func (g *grip[K]) entry() *entry[K] {
 	return g.s.entry(g.slot)
 }
 
-func (g *grip[K]) prepared() weir.Prepared { return g.s.array.era.prepared }
+func (g *grip[K]) prepared() weir.Prepared { return g.s.array.version.prepared }
 
 // state returns the state of a key that has no limiter.
 func (g *grip[K]) state() []int64 {
@@ -170,7 +170,7 @@ func (g *grip[K]) insert(state []int64, free int64) {
 // enter assigns the key a slot whose words are written.
 func (g *grip[K]) enter(flags, free int64) {
 	g.head = g.s.array.fill(g.slot, g.h, g.key, locked|flags)
-	if g.s.lower(g.slot, free); g.s.array.era.returns {
+	if g.s.lower(g.slot, free); g.s.array.version.returns {
 		g.k.wakeJanitor(g.now)
 	}
 }
@@ -246,5 +246,5 @@ func (g *grip[K]) needsNone(cost int64) bool {
 
 // refused is the decision about a key without a state that got no room.
 func (k *Limiter[K]) refused(wait time.Duration) weir.Decision {
-	return weir.Decision{Limit: k.era.Load().prepared.Peek(nil, 0, 0).Limit, RetryAfter: wait, By: k.opts.Name}
+	return weir.Decision{Limit: k.version.Load().prepared.Peek(nil, 0, 0).Limit, RetryAfter: wait, By: k.opts.Name}
 }

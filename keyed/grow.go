@@ -78,22 +78,22 @@ func (s *segment[K]) grow(now int64) {
 	a := s.array
 	full := 4*s.count > 3*a.capacity()
 	if !full && !s.hasRoom() { // after many changes, the present keys lie far from their lines
-		s.rebuild(int(a.lines), a.era)
+		s.rebuild(int(a.lines), a.version)
 	}
 	switch {
 	case !full && s.hasRoom():
 	case a.lines >= s.table.mostLines:
 		s.split()
 	default:
-		s.rebuild(int(a.lines+max(a.lines/6, firstLines)), a.era)
+		s.rebuild(int(a.lines+max(a.lines/6, firstLines)), a.version)
 	}
 }
 
-// rebuild moves all keys to a new array with that many lines and the current layout. If e is
-// another era, it converts their states to its limit.
-func (s *segment[K]) rebuild(lines int, e *era) {
+// rebuild moves all keys to a new array with that many lines and the current layout. If ver is
+// another version, it converts their states to its limit.
+func (s *segment[K]) rebuild(lines int, ver *version) {
 	k := s.table
-	a := newArray[K](e, e.layoutAt(k.reading(e.wall)), lines, s.array.shift, k.opts.Keys)
+	a := newArray[K](ver, ver.layoutAt(k.reading(ver.wall)), lines, s.array.shift, k.opts.Keys)
 	m := s.rehash()
 	s.bound(a)
 	a.owner, s.array, s.count = s, a, 0
@@ -108,8 +108,8 @@ func (s *segment[K]) rebuild(lines int, e *era) {
 
 // split divides a segment in two.
 func (s *segment[K]) split() {
-	k, e := s.table, s.array.era
-	layout, depth := e.layoutAt(k.reading(e.wall)), s.array.shift+1
+	k, ver := s.table, s.array.version
+	layout, depth := ver.layoutAt(k.reading(ver.wall)), s.array.shift+1
 	counts := s.countHalves()
 	m := s.rehash()
 	k.structure.Lock()
@@ -119,7 +119,7 @@ func (s *segment[K]) split() {
 	defer halves[1].mu.Unlock()
 	for i, half := range halves {
 		lines := max(int(m.old.lines)*7/12, counts[i]/perLine*5/4+firstLines)
-		half.array, half.count = newArray[K](e, layout, lines, depth, k.opts.Keys), 0
+		half.array, half.count = newArray[K](ver, layout, lines, depth, k.opts.Keys), 0
 		half.array.owner = half
 		half.bound(half.array)
 	}
@@ -191,9 +191,9 @@ func (m *rehash[K]) put(s *segment[K]) {
 	old, a := m.old, s.array
 	free := m.bounds[m.slot/(old.size*perLine*blockLines)]
 	var state []int64
-	anew := m.head&away == 0 && (old.era != a.era || old.layout != a.layout)
+	anew := m.head&away == 0 && (old.version != a.version || old.layout != a.layout)
 	if anew {
-		if state, free = m.carry(a.era); free == math.MinInt64 {
+		if state, free = m.carry(a.version); free == math.MinInt64 {
 			s.table.count.Add(-1)
 			s.table.stats.evictedIdle.Add(1)
 			return
@@ -212,8 +212,8 @@ func (m *rehash[K]) put(s *segment[K]) {
 		}
 	default:
 		x := m.from.entries[old.slots[m.slot+1]]
-		if m.from.leave(x); old.era != a.era {
-			free = x.convert(old.era, a.era)
+		if m.from.leave(x); old.version != a.version {
+			free = x.convert(old.version, a.version)
 		}
 		if flags = away; x.lim != nil || x.over != nil || !s.pack(slot, x.state, m.now) {
 			s.enter(slot, x)
@@ -232,15 +232,15 @@ func (m *rehash[K]) put(s *segment[K]) {
 	s.idle.blocks[b] = min(s.idle.blocks[b], free)
 }
 
-// carry unpacks the state and converts it to the limit of an era. It also returns when the key is
+// carry unpacks the state and converts it to the limit of a version. It also returns when the key is
 // idle; for a key that is idle already and may be evicted, that is the beginning of the clock.
-func (m *rehash[K]) carry(e *era) (state []int64, free int64) {
+func (m *rehash[K]) carry(ver *version) (state []int64, free int64) {
 	state, at := m.old.layout.Unpack(m.from.scratch[:0], m.old.words(m.slot)), m.now
-	if m.old.era != e {
-		state, at = m.old.era.prepared.Convert(state, e.was, e.prepared, e.began), e.began
+	if m.old.version != ver {
+		state, at = m.old.version.prepared.Convert(state, ver.was, ver.prepared, ver.began), ver.began
 	}
-	free = later(at, e.prepared.Peek(state, at, 0).ResetAfter)
-	if m.old.era == e && free == at && free != math.MaxInt64 && e.returns {
+	free = later(at, ver.prepared.Peek(state, at, 0).ResetAfter)
+	if m.old.version == ver && free == at && free != math.MaxInt64 && ver.returns {
 		return nil, math.MinInt64
 	}
 	return state, free
@@ -265,7 +265,7 @@ func (s *segment[K]) pack(slot int, state []int64, now int64) bool {
 }
 
 // convert converts an entry to another limit, and returns when it will be idle.
-func (x *entry[K]) convert(from, to *era) (free int64) {
+func (x *entry[K]) convert(from, to *version) (free int64) {
 	switch {
 	case x.over != nil: // the key has its own limit, or continues from its state
 		if x.fixed() {
@@ -282,8 +282,8 @@ func (x *entry[K]) convert(from, to *era) (free int64) {
 	return later(to.began, x.reset(to, to.began))
 }
 
-// An era is the time between two changes of the limit.
-type era struct {
+// A version of the limit is in force between two changes of it.
+type version struct {
 	prepared weir.Prepared
 	wall     bool // the limit reads wall time
 	returns  bool // a state becomes idle by itself
@@ -294,28 +294,28 @@ type era struct {
 	largest    int64
 	layout     atomic.Pointer[weir.Layout]
 
-	// when the era began, by the clock of the previous limit, and by that of this one
+	// when it came into force, by the clock of the previous limit, and by that of this one
 	was, began int64
 }
 
-// newEra begins an era at a reading of the limit's clock.
-func newEra(p weir.Prepared, now int64) *era {
-	e := &era{prepared: p, wall: p.Wall(), returns: becomesIdle(p.Limit()), resetRanks: resetsRank(p.Limit()), words: 1, began: now}
+// newVersion makes a version that comes into force at a reading of the limit's clock.
+func newVersion(p weir.Prepared, now int64) *version {
+	ver := &version{prepared: p, wall: p.Wall(), returns: becomesIdle(p.Limit()), resetRanks: resetsRank(p.Limit()), words: 1, began: now}
 	if l := p.Layout(now); l != nil {
-		e.words, e.welcomes, e.largest = l.Words(), l.Fresh(make([]int64, l.Words())), p.Largest()
-		e.layout.Store(l)
+		ver.words, ver.welcomes, ver.largest = l.Words(), l.Fresh(make([]int64, l.Words())), p.Largest()
+		ver.layout.Store(l)
 	}
-	return e
+	return ver
 }
 
 // layoutAt returns how states are laid out in words at a time; nil if they have no fixed length.
-func (e *era) layoutAt(now int64) *weir.Layout {
-	l := e.layout.Load()
+func (ver *version) layoutAt(now int64) *weir.Layout {
+	l := ver.layout.Load()
 	if l == nil || l.Covers(now) {
 		return l
 	}
-	if next := e.prepared.Layout(now); next != nil && next.Words() == e.words {
-		e.layout.Store(next)
+	if next := ver.prepared.Layout(now); next != nil && next.Words() == ver.words {
+		ver.layout.Store(next)
 		return next
 	}
 	return l

@@ -207,7 +207,7 @@ func TestLimitsOfEveryLayout(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := k.era.Load().words; got != want {
+		if got := k.version.Load().words; got != want {
 			t.Errorf("%+v: %d words, want %d", l, got, want)
 		}
 		for key := range 10_000 {

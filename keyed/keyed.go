@@ -62,7 +62,7 @@ type Limiter[K comparable] struct {
 	loose  bool            // K can hold invalid keys
 	top    *topCounters[K] // nil without Options.Top
 
-	era       atomic.Pointer[era]
+	version   atomic.Pointer[version]
 	directory atomic.Pointer[directory[K]]
 	_         [64]byte // the fields below are written
 
@@ -168,13 +168,13 @@ func newLimiter[K comparable](l weir.Limit, o Options) (*Limiter[K], error) {
 		k.timers = func(d time.Duration, f func()) weir.Timer { return time.AfterFunc(d, f) }
 	}
 	p = p.Named(o.Name)
-	e := newEra(p, k.reading(p.Wall()))
-	k.era.Store(e)
-	k.ceiling(e)
+	ver := newVersion(p, k.reading(p.Wall()))
+	k.version.Store(ver)
+	k.ceiling(ver)
 	k.shelves.Store(new([]*shelf[K]))
 	k.directory.Store(&directory[K]{shift: 64, arrays: make([]atomic.Pointer[array[K]], 1)})
 	s := k.newSegment(0)
-	s.array = newArray[K](e, e.layoutAt(k.reading(p.Wall())), firstLines, 0, o.Keys)
+	s.array = newArray[K](ver, ver.layoutAt(k.reading(p.Wall())), firstLines, 0, o.Keys)
 	s.array.owner = s
 	s.bound(s.array)
 	s.order()
@@ -195,7 +195,7 @@ func becomesIdle(l weir.Limit) bool {
 }
 
 // now reads the limit's clock.
-func (k *Limiter[K]) now() int64 { return k.reading(k.era.Load().wall) }
+func (k *Limiter[K]) now() int64 { return k.reading(k.version.Load().wall) }
 
 func (k *Limiter[K]) reading(wall bool) int64 {
 	if wall {
@@ -214,18 +214,18 @@ func (k *Limiter[K]) SetLimit(next weir.Limit) error {
 	}
 	k.changing.Lock()
 	defer k.changing.Unlock()
-	if weir.Equal(k.era.Load().prepared.Limit(), next) {
+	if weir.Equal(k.version.Load().prepared.Limit(), next) {
 		return nil
 	}
 	now := k.now()
-	e := newEra(p.Named(k.opts.Name), now)
-	if e.was = now; e.wall != k.era.Load().wall {
-		e.began = k.reading(e.wall)
+	ver := newVersion(p.Named(k.opts.Name), now)
+	if ver.was = now; ver.wall != k.version.Load().wall {
+		ver.began = k.reading(ver.wall)
 	}
-	k.era.Store(e)
+	k.version.Store(ver)
 	for s := range k.all {
-		if s.array.era != e {
-			s.rebuild(int(s.array.lines), e)
+		if s.array.version != ver {
+			s.rebuild(int(s.array.lines), ver)
 		}
 		s.mu.Unlock()
 	}
@@ -254,7 +254,7 @@ func (k *Limiter[K]) all(yield func(*segment[K]) bool) {
 }
 
 // Limit returns the limit in force.
-func (k *Limiter[K]) Limit() weir.Limit { return k.era.Load().prepared.Limit() }
+func (k *Limiter[K]) Limit() weir.Limit { return k.version.Load().prepared.Limit() }
 
 // Len returns how many keys are kept, including keys that are being added.
 func (k *Limiter[K]) Len() int { return min(int(k.count.Load()), k.opts.MaxKeys) }

@@ -46,10 +46,10 @@ func rank(d *weir.Decision, now int64) int64 {
 // that refuses for a while yet, as it may be evicted then.
 func (s *segment[K]) rankOf(slot int, head, now int64) (rankOf int64, evictable bool) {
 	var d weir.Decision
-	e := s.array.era
+	ver := s.array.version
 	if head&away == 0 {
 		if !s.array.layout.Decide(&d, s.array.words(slot), now, 1, false) {
-			d = e.prepared.Peek(s.unpack(slot), now, 1)
+			d = ver.prepared.Peek(s.unpack(slot), now, 1)
 		}
 		return rank(&d, now), true
 	}
@@ -60,7 +60,7 @@ func (s *segment[K]) rankOf(slot int, head, now int64) (rankOf int64, evictable 
 	case x.lim != nil:
 		d = x.lim.Peek(1)
 	default:
-		d = e.prepared.Peek(x.state, now, 1)
+		d = ver.prepared.Peek(x.state, now, 1)
 	}
 	return rank(&d, now), true
 }
@@ -87,9 +87,9 @@ func (k *Limiter[K]) keepRanks() {
 }
 
 // evictLeastRanked evicts idle keys, or else the least restricted key.
-func (f *finder[K]) evictLeastRanked(e *era) {
+func (f *finder[K]) evictLeastRanked(ver *version) {
 	f.k.keepRanks()
-	for e.returns {
+	for ver.returns {
 		s, first := f.k.soonest()
 		if s == nil || first > f.now {
 			break

@@ -27,7 +27,7 @@ const (
 )
 
 // ceiling computes how many keys may be kept.
-func (k *Limiter[K]) ceiling(e *era) {
+func (k *Limiter[K]) ceiling(ver *version) {
 	o := &k.opts
 	if o.MaxBytes == 0 {
 		if o.MaxKeys == 0 {
@@ -35,19 +35,19 @@ func (k *Limiter[K]) ceiling(e *era) {
 		}
 		return
 	}
-	slot := int64(8 * (1 + e.words))
+	slot := int64(8 * (1 + ver.words))
 	if o.Keys {
 		slot += int64(unsafe.Sizeof(*new(K)))
 	}
-	if !e.resetRanks {
+	if !ver.resetRanks {
 		slot++ // a bound of 8 bytes for each block of 8 slots
 	}
 	slot = slot*10/7 + 1 // arrays are at least seven tenths full
-	entry := limiterBytes + memoryBytes*partsWithMemory(e.prepared.Limit())
+	entry := limiterBytes + memoryBytes*partsWithMemory(ver.prepared.Limit())
 	keys := o.MaxBytes * 3 / 4 / slot
 	k.most = o.MaxBytes * 3 / 16 / entry
-	if e.layout.Load() == nil { // each key has an entry
-		keys = o.MaxBytes * 15 / 16 / (slot + entry + 8*stateWords(e.prepared.Limit()))
+	if ver.layout.Load() == nil { // each key has an entry
+		keys = o.MaxBytes * 15 / 16 / (slot + entry + 8*stateWords(ver.prepared.Limit()))
 		k.most = keys
 	}
 	k.memory = new(budget)
@@ -95,8 +95,8 @@ func (k *Limiter[K]) makeRoom(now int64) (wait time.Duration, ok bool) {
 		if !f.evicts {
 			most = mostLooks
 		}
-		if e := k.era.Load(); f.evicts && !e.resetRanks {
-			f.evictLeastRanked(e)
+		if ver := k.version.Load(); f.evicts && !ver.resetRanks {
+			f.evictLeastRanked(ver)
 		} else {
 			for f.tries < most && !f.searchBlock() {
 			}
@@ -106,7 +106,7 @@ func (k *Limiter[K]) makeRoom(now int64) (wait time.Duration, ok bool) {
 		}
 		switch {
 		case f.gone > 0:
-		case k.opts.Full != Evict && f.first != math.MaxInt64 && k.era.Load().returns:
+		case k.opts.Full != Evict && f.first != math.MaxInt64 && k.version.Load().returns:
 			return until(now, f.first), false
 		default:
 			return weir.Never, false
@@ -247,7 +247,7 @@ func (k *Limiter[K]) leastOf(which func(*shelf[K]) *shelfBounds, from int) (inde
 
 // wakeJanitor sets the janitor's timer for when the first key may be idle, unless it is set.
 func (k *Limiter[K]) wakeJanitor(now int64) {
-	if k.waking.Load() || !k.era.Load().returns || !k.waking.CompareAndSwap(false, true) {
+	if k.waking.Load() || !k.version.Load().returns || !k.waking.CompareAndSwap(false, true) {
 		return
 	}
 	_, first := k.soonest()
@@ -293,7 +293,7 @@ func (s *segment[K]) clean(now int64) {
 		s.mu.Unlock()
 	}
 	if lines := max(s.count/3+1, firstLines); int(s.array.lines) > 2*lines {
-		s.rebuild(lines, s.array.era)
+		s.rebuild(lines, s.array.version)
 	}
 	s.mu.Unlock()
 }

@@ -76,16 +76,16 @@ func (s *segment[K]) lower(slot int, free int64) {
 // unknown. A key with callers that are about to queue, or with its own limit, is not idle for a
 // while yet.
 func (s *segment[K]) freeAt(slot int, head, now int64) int64 {
-	e := s.array.era
+	ver := s.array.version
 	if head&away == 0 {
 		reset, ok := s.array.layout.ResetAfter(s.array.words(slot), now)
 		if !ok {
-			reset = e.prepared.Peek(s.unpack(slot), now, 0).ResetAfter
+			reset = ver.prepared.Peek(s.unpack(slot), now, 0).ResetAfter
 		}
 		return later(now, reset)
 	}
 	x := s.entry(slot)
-	reset := x.reset(e, now)
+	reset := x.reset(ver, now)
 	if x.over != nil {
 		reset = max(reset, x.over.rest())
 	}
@@ -96,11 +96,11 @@ func (s *segment[K]) freeAt(slot int, head, now int64) int64 {
 }
 
 // reset returns how long until an entry is idle.
-func (x *entry[K]) reset(e *era, now int64) time.Duration {
+func (x *entry[K]) reset(ver *version, now int64) time.Duration {
 	if x.lim != nil {
 		return x.lim.Peek(0).ResetAfter
 	}
-	return e.prepared.Peek(x.state, now, 0).ResetAfter
+	return ver.prepared.Peek(x.state, now, 0).ResetAfter
 }
 
 // idle reports whether an entry can be evicted: nobody waits for it, and it has no limit of its
@@ -174,7 +174,7 @@ func (s *segment[K]) sweep(block int, now int64) occupancy {
 		}
 		free := s.freeAt(slot, head, now)
 		// at the end of the clock, no key is known to be idle
-		if free <= now && free != math.MaxInt64 && a.era.returns {
+		if free <= now && free != math.MaxInt64 && a.version.returns {
 			s.drop(slot, head)
 			s.table.stats.evictedIdle.Add(1)
 			c.gone++

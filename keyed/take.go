@@ -81,10 +81,10 @@ func (k *Limiter[K]) decide(d *weir.Decision, key K, h uint64, cost int64, charg
 // take is Take by the general path, after decide could not decide. slot is what decide found.
 func (k *Limiter[K]) take(key K, h uint64, cost int64, slot int) weir.Decision {
 	room := false
-	if e := k.era.Load(); slot == absent && e.welcomes && k.opts.Full == Evict && uint64(cost-1) < uint64(e.largest) {
+	if ver := k.version.Load(); slot == absent && ver.welcomes && k.opts.Full == Evict && uint64(cost-1) < uint64(ver.largest) {
 		// a new key will need room; makeRoom must be called without any lock held
 		if n := k.count.Load(); n >= int64(k.opts.MaxKeys) {
-			_, room = k.makeRoom(k.reading(e.wall))
+			_, room = k.makeRoom(k.reading(ver.wall))
 		}
 	}
 	g := k.grip(key, h)

@@ -58,7 +58,7 @@ func (k *Limiter[K]) visit(yield func(visited[K]) bool) {
 // copy appends the keys of a segment.
 func (s *segment[K]) copy(to []visited[K]) []visited[K] {
 	a := s.array
-	g := grip[K]{k: s.table, s: s, now: s.table.reading(a.era.wall)}
+	g := grip[K]{k: s.table, s: s, now: s.table.reading(a.version.wall)}
 	for g.slot = 0; g.slot < len(a.slots); g.slot += a.size {
 		var ok bool
 		if g.head, ok = a.lockUsed(g.slot); !ok {

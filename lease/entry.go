@@ -88,19 +88,19 @@ type entry struct {
 	outside atomic.Int64 // demand that no grant has met since the last inspection
 	_       [56]byte
 
-	mu      sync.Mutex // never held over a round trip
-	limit   weir.Limit
-	terms   rules.Leased  // how the algorithm is leased
-	pause   time.Duration // see rules.Leased
-	life    time.Duration // how long a grant lasts at most
-	removed bool          // it was removed from the table
-	grants  []*grant      // current and the further ones, by their ends
-	back    []weir.Charge // settles that return tokens
-	given   int64         // how many tokens these return
-	request *request      // in flight
-	direct  int           // round trips of callers that request their own cost
-	need    int64         // the cost of callers that wait for request
-	era     int           // raised when tokens requested before may not be used any more
+	mu         sync.Mutex // never held over a round trip
+	limit      weir.Limit
+	terms      rules.Leased  // how the algorithm is leased
+	pause      time.Duration // see rules.Leased
+	life       time.Duration // how long a grant lasts at most
+	removed    bool          // it was removed from the table
+	grants     []*grant      // current and the further ones, by their ends
+	back       []weir.Charge // settles that return tokens
+	given      int64         // how many tokens these return
+	request    *request      // in flight
+	direct     int           // round trips of callers that request their own cost
+	need       int64         // the cost of callers that wait for request
+	generation int           // raised when tokens requested before may not be used any more
 
 	demand   int64 // tokens per lifetime, in parts of 1/16
 	used     int64 // tokens of dropped grants since the last inspection
@@ -195,7 +195,7 @@ func (e *entry) endAll(now int64) {
 	}
 	clear(e.grants)
 	e.grants, e.last = e.grants[:0], nil
-	e.era++
+	e.generation++
 	e.refused.Store(nil)
 	e.publish()
 }

@@ -36,12 +36,12 @@ type part struct {
 
 // A request leases tokens: one for each key at a time.
 type request struct {
-	e    *entry
-	n    int64
-	era  int
-	peek bool // if less is granted, find out when there is more
-	done chan struct{}
-	err  error // set before done
+	e          *entry
+	n          int64
+	generation int
+	peek       bool // if less is granted, find out when there is more
+	done       chan struct{}
+	err        error // set before done
 
 	back  []weir.Charge
 	given int64
@@ -53,7 +53,7 @@ func (s *Store) newRequest(e *entry, n, now int64) *request {
 	if !s.beginRequest() {
 		return nil
 	}
-	a := &request{e: e, n: n, era: e.era, peek: n > e.estimate(now)/2, done: make(chan struct{}), back: e.back, given: e.given}
+	a := &request{e: e, n: n, generation: e.generation, peek: n > e.estimate(now)/2, done: make(chan struct{}), back: e.back, given: e.given}
 	e.request, e.back, e.given = a, nil, 0
 	e.lastSent = now
 	return a
@@ -291,7 +291,7 @@ func (s *Store) receiveGrant(t *roundTrip, p *part, now int64) {
 	}
 	d := t.decision(p.at)
 	s.stats.leased.Add(uint64(c.Taken))
-	if a.era != e.era {
+	if a.generation != e.generation {
 		if c.Taken > 0 {
 			e.giveBack(c.Limit, c.Receipt, 0, c.Taken)
 		}

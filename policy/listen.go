@@ -20,8 +20,8 @@ type Endpoint struct{ Face, Address string }
 // String returns the endpoint in the form FACE: ADDRESS.
 func (e Endpoint) String() string { return e.Face + ": " + e.Address }
 
-// Faces returns the names of the faces that have an address.
-func (l *Listen) Faces() (names []string) {
+// FaceNames returns the names of the faces that have an address.
+func (l *Listen) FaceNames() (names []string) {
 	if len(l.Gateway) > 0 {
 		names = append(names, "gateway")
 	}

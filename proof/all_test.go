@@ -44,7 +44,7 @@ func TestRule1AllIsNeverOver(t *testing.T) {
 			walk(t, from, verbs, func(t *rapid.T, c call) outcome { return r.do(c) })
 			for _, p := range weir.Parts(l) {
 				one := *r.inOrder()
-				if one.eras = []era{{limit: p}}; from.back {
+				if one.versions = []version{{limit: p}}; from.back {
 					one.runs = r.runs
 				}
 				if over := one.over(slack); over != "" {

@@ -34,7 +34,7 @@ func TestRule1WaitersNeverOver(t *testing.T) {
 							cost:     rapid.Int64Range(1, size).Draw(t, "cost"),
 						}
 					}), 1, 12).Draw(rt, "waiters")
-					h := history{tick: 1, eras: []era{{limit: l}}}
+					h := history{tick: 1, versions: []version{{limit: l}}}
 					var order []int
 					synctest.Test(t, func(t *testing.T) {
 						wait, limiter := waits(t, holder, l)

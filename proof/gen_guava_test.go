@@ -173,10 +173,10 @@ func owingRhythm(l weir.Limit, tick time.Duration) (one, all float64) {
 
 // owingBound is the bound across changes of an owing limit. A debt is a time, and so is what is stored: what is asked for at one rate is waited
 // for at that rate, whatever comes after. So it is the fastest rate that counts, for the interval and for the longest store.
-func owingBound(eras []era, tick time.Duration, fastest *big.Rat, lo, hi, largest int64) *big.Rat {
+func owingBound(versions []version, tick time.Duration, fastest *big.Rat, lo, hi, largest int64) *big.Rat {
 	units := new(big.Int).Sub(big.NewInt(hi), big.NewInt(lo))
 	store := int64(0)
-	for _, e := range eras {
+	for _, e := range versions {
 		if l, ok := e.limit.(weir.SmoothBursty); ok {
 			store = max(store, int64(storeOf(l)/tick))
 		}

@@ -11,13 +11,13 @@ import (
 
 // A history is the work that a limit really let go, in order, and the limits that were in force.
 type history struct {
-	tick time.Duration
-	eras []era
-	runs []run
+	tick     time.Duration
+	versions []version
+	runs     []run
 }
 
-// An era is a limit, and the reading from which it was in force.
-type era struct {
+// A version is a limit, and the reading from which it was in force.
+type version struct {
 	since int64
 	limit weir.Limit
 }
@@ -27,7 +27,7 @@ type run struct {
 	at   int64
 	cost int64 // what was charged before it went
 	did  int64 // what it turned out to be, if less: 0 for one that was cancelled
-	// from and to are the eras that were in force while it was let go: two of them where a change of the limit did it.
+	// from and to are the versions that were in force while it was let go: two of them where a change of the limit did it.
 	from, to int
 }
 
@@ -43,13 +43,13 @@ func (h *history) over(slack int64) string {
 			lo, hi, largest = min(lo, r.at), max(hi, r.at), max(largest, r.cost)
 			from, to = min(from, r.from), max(to, r.to)
 			sum.Add(sum, big.NewInt(r.did))
-			if bound := boundOf(h.eras[0].limit, h.tick, lo, hi); bound != nil {
+			if bound := boundOf(h.versions[0].limit, h.tick, lo, hi); bound != nil {
 				if new(big.Rat).SetInt(sum).Cmp(bound) > 0 {
 					return fmt.Sprintf("%v ran within [%d, %d], where the bound is %s\n%+v", sum, lo, hi, bound.FloatString(3), h.runs[i:j+1])
 				}
 				continue
 			}
-			bound := h.bound(h.eras[from:to+1], lo, hi, largest, slack)
+			bound := h.bound(h.versions[from:to+1], lo, hi, largest, slack)
 			if bound == nil {
 				break
 			}
@@ -61,10 +61,10 @@ func (h *history) over(slack int64) string {
 	return ""
 }
 
-// bound is the most that may run from one reading to another, in some eras, for limits that go by a rate; nil for a rate without end.
-func (h *history) bound(eras []era, lo, hi, largest, slack int64) *big.Rat {
+// bound is the most that may run from one reading to another, in some versions, for limits that go by a rate; nil for a rate without end.
+func (h *history) bound(versions []version, lo, hi, largest, slack int64) *big.Rat {
 	fastest, burst := new(big.Rat), new(big.Rat)
-	for _, e := range eras {
+	for _, e := range versions {
 		if r, _ := rateOf(e.limit); r == weir.Unlimited {
 			return nil
 		}
@@ -76,8 +76,8 @@ func (h *history) bound(eras []era, lo, hi, largest, slack int64) *big.Rat {
 		}
 	}
 	late := new(big.Rat).Mul(fastest, new(big.Rat).SetInt64(slack))
-	if len(eras) > 1 && owing(eras[0].limit) {
-		return late.Add(late, owingBound(eras, h.tick, fastest, lo, hi, largest))
+	if len(versions) > 1 && owing(versions[0].limit) {
+		return late.Add(late, owingBound(versions, h.tick, fastest, lo, hi, largest))
 	}
 	return late.Add(late, burst.Add(burst, h.brings(lo, hi)))
 }
@@ -97,13 +97,13 @@ func burstOf(l weir.Limit, largest int64) *big.Rat {
 // brings is the integral of the rate from one reading to another.
 func (h *history) brings(lo, hi int64) *big.Rat {
 	sum := new(big.Rat)
-	for i, e := range h.eras {
+	for i, e := range h.versions {
 		from, to := lo, hi
 		if i > 0 {
 			from = max(from, e.since)
 		}
-		if i+1 < len(h.eras) {
-			to = min(to, h.eras[i+1].since)
+		if i+1 < len(h.versions) {
+			to = min(to, h.versions[i+1].since)
 		}
 		if from < to {
 			d := new(big.Int).Sub(big.NewInt(to), big.NewInt(from))
@@ -123,7 +123,7 @@ type recorder struct {
 }
 
 func record(w world, l weir.Limit, tick time.Duration) *recorder {
-	r := &recorder{world: w, history: history{tick: tick, eras: []era{{limit: l}}}}
+	r := &recorder{world: w, history: history{tick: tick, versions: []version{{limit: l}}}}
 	if w, ok := w.(*live); ok {
 		w.watch = func() { r.noteServed(w, 0) }
 	}
@@ -132,11 +132,11 @@ func record(w world, l weir.Limit, tick time.Duration) *recorder {
 
 // ran writes a run down.
 func (r *recorder) ran(at, cost int64) {
-	now := len(r.eras) - 1
+	now := len(r.versions) - 1
 	r.runs = append(r.runs, run{at: at, cost: cost, did: cost, from: now, to: now})
 }
 
-// noteServed writes down whose turn has come. before is by how many eras the limit may have been another one then.
+// noteServed writes down whose turn has come. before is by how many versions the limit may have been another one then.
 func (r *recorder) noteServed(w *live, before int) {
 	for i, cost := range r.places {
 		if cost < 0 || w.waits(i) {
@@ -158,7 +158,7 @@ func (r *recorder) do(c call) outcome {
 		w.move(c.now)
 		w.watch = func() {}
 		o := w.do(c)
-		r.eras = append(r.eras, era{c.now, c.limit})
+		r.versions = append(r.versions, version{c.now, c.limit})
 		r.noteServed(w, 1)
 		w.watch = watch
 		return o
@@ -166,7 +166,7 @@ func (r *recorder) do(c call) outcome {
 	o := r.world.do(c)
 	switch {
 	case c.verb == set:
-		r.eras = append(r.eras, era{c.now, c.limit})
+		r.versions = append(r.versions, version{c.now, c.limit})
 	case c.verb == settle:
 		r.settle(c)
 	case c.verb == reserve && o.ok:

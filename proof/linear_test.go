@@ -229,11 +229,11 @@ func calls(clock *sharedClock, s subject, limits []weir.Limit, keys []string, se
 
 // linear is the state of the reference model within a history. It is never changed: a call makes a new one.
 type linear struct {
-	m     *weirtest.Model
-	eras  string         // the limits so far, and when each came
-	ids   map[int]int    // of the reservations that are not settled, by that of the op
-	marks map[int]string // the states just before and after each of them: some give back by both
-	print string
+	m        *weirtest.Model
+	versions string         // the limits so far, and when each came
+	ids      map[int]int    // of the reservations that are not settled, by that of the op
+	marks    map[int]string // the states just before and after each of them: some give back by both
+	print    string
 }
 
 func newLinear(l weir.Limit) linear {
@@ -244,7 +244,7 @@ func newLinear(l weir.Limit) linear {
 
 // printed works out what tells one state from another.
 func (s linear) printed() linear {
-	s.print = fmt.Sprint(s.eras, s.m)
+	s.print = fmt.Sprint(s.versions, s.m)
 	ids := make([]int, 0, len(s.ids))
 	for id := range s.ids {
 		ids = append(ids, id)
@@ -259,7 +259,7 @@ func (s linear) printed() linear {
 // at makes a call at its reading, and reports whether the outcome is the one that was seen.
 func (s linear) at(o op, seen outcome) (linear, bool) {
 	now := o.reading
-	next := linear{m: s.m.Clone(), eras: s.eras, ids: s.ids, marks: s.marks}
+	next := linear{m: s.m.Clone(), versions: s.versions, ids: s.ids, marks: s.marks}
 	if o.verb == reserve || o.verb == settle {
 		next.ids, next.marks = clone(s.ids), clone(s.marks)
 	}
@@ -280,7 +280,7 @@ func (s linear) at(o op, seen outcome) (linear, bool) {
 		delete(next.marks, o.id)
 	case set:
 		next.m.SetLimit(now, o.limit)
-		next.eras += fmt.Sprint(o.limit, now)
+		next.versions += fmt.Sprint(o.limit, now)
 	}
 	if got != seen {
 		return s, false

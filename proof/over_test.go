@@ -87,7 +87,7 @@ func TestRule1ChangesNeverOver(t *testing.T) {
 			}
 			walk(t, from, verbs, func(t *rapid.T, c call) outcome { return r.do(c) })
 			if over := r.inOrder().over(slack); over != "" {
-				t.Fatalf("%+v: %s", r.eras, over)
+				t.Fatalf("%+v: %s", r.versions, over)
 			}
 		})
 	})

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -267,10 +268,11 @@ func TestThreadsAreNeverOver(t *testing.T) {
 					clock.Set(int64(time.Hour))
 					h := open(t, of(rates[0], bursts[0]), clock)
 					made := make([][]threadWork, 3)
+					var calls atomic.Int64
 					var threads sync.WaitGroup
 					for n := range made {
 						rnd := rand.New(rand.NewPCG(seeds.Seed(), uint64(round*10+n)))
-						threads.Go(func() { made[n] = useAndSettle(h, clock, rnd) })
+						threads.Go(func() { made[n] = useAndSettle(h, clock, &calls, rnd) })
 					}
 					line := timeline{{clock.Now(), rates[0]}}
 					rnd := rand.New(rand.NewPCG(seeds.Seed(), uint64(round*10+9)))
@@ -279,25 +281,23 @@ func TestThreadsAreNeverOver(t *testing.T) {
 						threads.Wait()
 						close(done)
 					}()
-					for i, rate := 1, rates[0]; ; i++ {
-						clock.Set(clock.Now() + rnd.Int64N(int64(30*time.Millisecond)))
-						if rnd.IntN(20) == 0 {
+					for !isClosed(done) {
+						seen := calls.Load()
+						for range 4 {
+							clock.Set(clock.Now() + rnd.Int64N(int64(30*time.Millisecond)))
+							if rnd.IntN(20) > 0 {
+								continue
+							}
 							next := rnd.IntN(2)
 							// this thread alone steps the clock
 							line = append(line, struct{ at, rate int64 }{clock.Now(), rates[next]})
-							if rate = rates[next]; h.set(of(rate, bursts[next])) != nil {
+							if h.set(of(rates[next], bursts[next])) != nil {
 								t.Error("the limit is valid")
 							}
 						}
-						if i%4 == 0 {
-							time.Sleep(10 * time.Microsecond) // the threads get a turn
+						for calls.Load() == seen && !isClosed(done) {
+							runtime.Gosched() // until a thread has made a call
 						}
-						select {
-						case <-done:
-						default:
-							continue
-						}
-						break
 					}
 					all := slices.Concat(made...)
 					admitted += len(all)
@@ -313,8 +313,17 @@ func TestThreadsAreNeverOver(t *testing.T) {
 	}
 }
 
-// useAndSettle is what one thread does. It returns what it kept.
-func useAndSettle(h sharedHolder, clock *threadClock, rnd *rand.Rand) (kept []threadWork) {
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}
+
+// useAndSettle is what one thread does. It counts its calls, and returns the work that it kept.
+func useAndSettle(h sharedHolder, clock *threadClock, calls *atomic.Int64, rnd *rand.Rand) (kept []threadWork) {
 	type held struct {
 		at  int
 		end func(int64)
@@ -322,6 +331,7 @@ func useAndSettle(h sharedHolder, clock *threadClock, rnd *rand.Rand) (kept []th
 	var open []held
 	for range 150 {
 		a := threadWork{lo: clock.Now(), cost: rnd.Int64N(4) + 1}
+		calls.Add(1)
 		switch n := rnd.IntN(12); {
 		case n < 3:
 			if h.take(a.cost) {
@@ -335,19 +345,17 @@ func useAndSettle(h sharedHolder, clock *threadClock, rnd *rand.Rand) (kept []th
 			}
 		case n < 8:
 			if end, ready, ok := h.join(a.cost); ok {
-				for i := 0; ; i++ {
-					select {
-					case <-ready:
-						a.hi = clock.Now()
-						kept, open = append(kept, a), append(open, held{len(kept), end})
-					default:
-						if i < 20 {
-							time.Sleep(10 * time.Microsecond)
-							continue
-						}
-						end(0)
+				for i := 0; i < 80 && !isClosed(ready); i++ {
+					now := clock.Now()
+					for calls.Add(1); clock.Now() == now; {
+						runtime.Gosched() // until the clock has stepped
 					}
-					break
+				}
+				if isClosed(ready) {
+					a.hi = clock.Now()
+					kept, open = append(kept, a), append(open, held{len(kept), end})
+				} else {
+					end(0)
 				}
 			}
 		case len(open) > 0:

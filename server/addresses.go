@@ -22,7 +22,7 @@ func endpoints(listen *policy.Listen) (all []endpoint) {
 	for i, l := range listen.Gateway {
 		all = append(all, endpoint{"listen.gateway", l.Address, []string{"listen", "gateway", strconv.Itoa(i)}})
 	}
-	for _, name := range listen.Faces() {
+	for _, name := range listen.FaceNames() {
 		if address := listen.Address(name); address != "" {
 			all = append(all, endpoint{"listen." + name, address, []string{"listen", name}})
 		}

@@ -46,7 +46,7 @@ func check(kinds []face.Kind, file *policyfile.File) (wrong []policyfile.Problem
 		return nil
 	}
 	listen := file.Policy.Listen
-	named := listen.Faces()
+	named := listen.FaceNames()
 	if len(named) == 0 {
 		wrong = append(wrong, file.Wrong("listen names no address", "add gateway: 127.0.0.1:8080, or take listen out: replay and test need none", "listen"))
 	}

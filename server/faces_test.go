@@ -23,7 +23,7 @@ func (f failing) Serve() error {
 }
 
 func (failing) Leave(bool)                     {}
-func (failing) Open() int                      { return 0 }
+func (failing) Draining() int                  { return 0 }
 func (failing) Shutdown(context.Context) error { return nil }
 func (failing) Close() error                   { return nil }
 

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -154,8 +153,7 @@ func TestPipesInThePolicyFile(t *testing.T) {
 	r.end(t)
 }
 
-// A stuck is a face whose check of a policy does not end once it is told so, as a disk does that
-// stands still.
+// A stuck makes a face's check of a policy wait, as a disk that does not respond would.
 type stuck struct {
 	sync.Mutex
 	on      bool
@@ -163,7 +161,7 @@ type stuck struct {
 	entered chan struct{}
 }
 
-func (s *stuck) check(*policyfile.File) []policyfile.Problem {
+func (s *stuck) wait() {
 	s.Lock()
 	on := s.on
 	s.Unlock()
@@ -171,7 +169,6 @@ func (s *stuck) check(*policyfile.File) []policyfile.Problem {
 		s.entered <- struct{}{}
 		<-s.release
 	}
-	return nil
 }
 
 // TestStoppedWhileAnUpdateHangs: whatever an update waits for, status and metrics answer, and the
@@ -186,7 +183,7 @@ func TestStoppedWhileAnUpdateHangs(t *testing.T) {
 	defer close(s.release)
 	kinds := []face.Kind{gateway.Kind(), admin.Kind()}
 	inner := kinds[0].Check
-	kinds[0].Check = func(f *policyfile.File) []policyfile.Problem { return slices.Concat(inner(f), s.check(f)) }
+	kinds[0].Check = func(f *policyfile.File) []policyfile.Problem { s.wait(); return inner(f) }
 	r := serve(t, Options{Path: path, Watch: time.Hour, Grace: time.Second, kinds: kinds})
 	s.Lock()
 	s.on = true

@@ -49,7 +49,7 @@ type Addresses struct {
 	Gateway, Admin, Demo string
 	// all of the gateway's, in the order of the policy; Gateway is the first
 	Gateways []string
-	Faces    map[string][]string // by the name of the face
+	ByFace   map[string][]string // by the name of the face
 }
 
 const (
@@ -135,7 +135,7 @@ func (s *server) start(ctx context.Context) error {
 	s.ready.Store(true)
 	addrs := s.addresses()
 	// by the words of the policy: listen.gateway, listen.admin
-	s.Log.Info("serving", "policy", file.Path, "listen", addrs.Faces)
+	s.Log.Info("serving", "policy", file.Path, "listen", addrs.ByFace)
 	for _, left := range s.Sockets.Left() {
 		s.Log.Warn("a socket was handed over that the policy does not listen on: it is closed", "address", left)
 	}
@@ -224,9 +224,9 @@ func (s *server) serve(what string, f face.Face) {
 
 // addresses are where the faces listen.
 func (s *server) addresses() Addresses {
-	a := Addresses{Faces: map[string][]string{}}
+	a := Addresses{ByFace: map[string][]string{}}
 	for _, f := range s.faces {
-		a.Faces[f.name] = f.Addresses()
+		a.ByFace[f.name] = f.Addresses()
 	}
 	first := func(all []string) string {
 		if len(all) == 0 {
@@ -234,8 +234,8 @@ func (s *server) addresses() Addresses {
 		}
 		return all[0]
 	}
-	a.Gateways = a.Faces["gateway"]
-	a.Gateway, a.Admin = first(a.Gateways), first(a.Faces["admin"])
+	a.Gateways = a.ByFace["gateway"]
+	a.Gateway, a.Admin = first(a.Gateways), first(a.ByFace["admin"])
 	if s.demoUp != nil {
 		a.Demo = first(s.demoUp.Addresses())
 	}

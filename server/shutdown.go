@@ -72,7 +72,7 @@ func (s *server) linger(ctx, grace context.Context, most time.Duration) {
 // clients is how many connections are open whose clients were asked to go elsewhere.
 func (s *server) clients() (n int) {
 	for _, f := range s.faces {
-		n += f.Open()
+		n += f.Draining()
 	}
 	return n
 }

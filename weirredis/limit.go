@@ -127,10 +127,10 @@ const maxEntries = 1 << 14
 
 // define encodes a limit that is no All: version, algorithm, parameters, and the name of its
 // calendar, if it has one.
-func (c *limit) define(l weir.Limit) (string, kindSet, error) {
-	p, ok := rules.ParamsOf(l).(rules.Stored)
+func (l *limit) define(given weir.Limit) (string, kindSet, error) {
+	p, ok := rules.ParamsOf(given).(rules.Stored)
 	if !ok {
-		return "", 0, fmt.Errorf("weirredis: %T cannot be kept in Redis", l)
+		return "", 0, fmt.Errorf("weirredis: %T cannot be kept in Redis", given)
 	}
 	n, err := p.StoreNumbers(counting)
 	var wrong *rules.FieldError
@@ -146,14 +146,14 @@ func (c *limit) define(l weir.Limit) (string, kindSet, error) {
 		if err != nil {
 			return "", 0, err
 		}
-		c.calendars = append(c.calendars, cal)
+		l.calendars = append(l.calendars, cal)
 		name = []string{cal.name}
 	}
 	script := p.Kind().Script
 	def := appendInt(appendInt(appendArray(nil, 2+len(n)+len(name)), version), int64(script.Number))
 	for _, v := range n {
 		if v > most || v < -most {
-			return "", 0, fmt.Errorf("weirredis: %T%+v: %d is more than Redis can count: at most %d", l, l, v, int64(most))
+			return "", 0, fmt.Errorf("weirredis: %T%+v: %d is more than Redis can count: at most %d", given, given, v, int64(most))
 		}
 		def = appendInt(def, v)
 	}
@@ -161,7 +161,7 @@ func (c *limit) define(l weir.Limit) (string, kindSet, error) {
 		def = appendString(def, text)
 	}
 	if script.Number == kindBucket {
-		c.short = shorten(string(def), n)
+		l.short = shorten(string(def), n)
 	}
 	return string(def), 1 << script.Number, nil
 }

@@ -199,7 +199,7 @@ func (w *view) own(next algorithm, now, rest int64) {
 func (v *Versions) Take(l weir.Limit, now, cost int64) weir.Decision {
 	w := v.open(l, now)
 	d := w.model.Take(now, cost)
-	if v.keep(w, now, cost, d); d.Allowed && cost > 0 {
+	if v.keep(w, cost, d); d.Allowed && cost > 0 {
 		w.charged(now, cost)
 	}
 	return w.decision(d, now, cost)
@@ -222,7 +222,7 @@ func (v *Versions) Carry(l weir.Limit, now int64) {
 func (v *Versions) Reserve(l weir.Limit, now, cost, within int64) (id int, delay time.Duration, d weir.Decision) {
 	w := v.open(l, now)
 	made, delay, d := w.model.Reserve(now, cost, within)
-	v.keep(w, now, cost, d)
+	v.keep(w, cost, d)
 	c := sharedCharge{cost: cost}
 	if !w.third {
 		c.own = unusedAll(w.kept[0].algorithm)
@@ -250,7 +250,7 @@ func (v *Versions) Reserve(l weir.Limit, now, cost, within int64) (id int, delay
 
 // keep keeps what a call leaves behind: all if it charged; a state that has begun, even if it was
 // refused; else nothing.
-func (v *Versions) keep(w *view, now, cost int64, d weir.Decision) {
+func (v *Versions) keep(w *view, cost int64, d weir.Decision) {
 	switch {
 	case cost <= 0 || cost > w.model.algorithm.largest():
 	case d.Allowed:

@@ -40,16 +40,16 @@ func Open(path string) (*os.File, error) {
 	return f, nil
 }
 
-// Read returns the content of a regular file of at most max bytes.
-func Read(path string, max int) ([]byte, error) {
+// Read returns the content of a regular file of at most limit bytes.
+func Read(path string, limit int) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, int64(max)+1))
-	if err == nil && len(data) > max {
-		err = fmt.Errorf("%s is larger than %d bytes", path, max)
+	data, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
+	if err == nil && len(data) > limit {
+		err = fmt.Errorf("%s is larger than %d bytes", path, limit)
 	}
 	if err != nil {
 		return nil, err

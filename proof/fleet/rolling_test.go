@@ -90,7 +90,7 @@ routes: [{ match: /, upstream: up, limits: [api] }]
 				before := strings.Count(gateways[g].Output(), "policy reloaded")
 				gateways[g].write(t, policy(limit))
 				poll(t, "the reload", func() bool { return strings.Count(gateways[g].Output(), "policy reloaded") > before })
-				time.Sleep(*rolling) // load for a while
+				<-time.After(*rolling) // the bounds are rates: the load has to last for a real time
 			}
 			for _, step := range []struct {
 				gateway int

@@ -1,9 +1,11 @@
 package redis
 
 import (
+	"context"
 	"errors"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -123,7 +125,8 @@ func TestServersThatRefuse(t *testing.T) {
 			if err := inner.Warm(t.Context(), []weir.Limit{limit}); err != nil {
 				t.Fatal(err)
 			}
-			store, err := failover.New(inner, failover.Options{OnFailure: failover.Deny, Deadline: 200 * time.Millisecond})
+			probed := &probedStore{Store: inner}
+			store, err := failover.New(probed, failover.Options{OnFailure: failover.Deny, Deadline: 200 * time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -137,7 +140,8 @@ func TestServersThatRefuse(t *testing.T) {
 			row.refuse(t, server)
 			until(t, "the fallback decides", func() bool { return u.last() == weir.SourceDeny && store.State() != failover.Closed })
 			before := store.Stats()
-			time.Sleep(700 * time.Millisecond) // in which it is probed at least twice
+			probes := probed.refused.Load()
+			until(t, "it is probed twice more", func() bool { return probed.refused.Load() >= probes+2 })
 			if after := store.Stats(); after.Returned != before.Returned {
 				t.Errorf("a probe took the server for a good one: %+v", after)
 			}
@@ -154,6 +158,20 @@ func TestServersThatRefuse(t *testing.T) {
 			t.Logf("back after %v; %d calls answered, %d failed, %d late, %d denied", back, stats.Answered, stats.Failed, stats.Late, stats.Denied)
 		})
 	}
+}
+
+// A probedStore counts the probes that the server refused.
+type probedStore struct {
+	*weirrueidis.Store
+	refused atomic.Int64
+}
+
+func (s *probedStore) Ping(ctx context.Context) error {
+	err := s.Store.Ping(ctx)
+	if err != nil {
+		s.refused.Add(1)
+	}
+	return err
 }
 
 // TestWrongTypeIsNoOutage: a key that another program uses is an error about that charge. The store

@@ -230,7 +230,7 @@ func TestAFullDisk(t *testing.T) {
 					l.Write(entry())
 					lines++
 				}
-				time.Sleep(flush)
+				<-time.After(flush)
 				synctest.Wait()
 			}
 			d.grow(lines * len(line))
@@ -279,7 +279,7 @@ func TestALongOutageIsLogged(t *testing.T) {
 		}
 		for range 130 {
 			l.fail(o, 1, syscall.ENOSPC)
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 		}
 		synctest.Wait()
 		if n := said.lines(); n != 3 {
@@ -305,7 +305,7 @@ func TestWhatStandsStill(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.Write(entry())
-		time.Sleep(flush)
+		<-time.After(flush)
 		for name, do := range map[string]func() error{"reopen": l.Reopen, "close": l.Close} {
 			began := time.Now()
 			if err := do(); err != errStands || time.Since(began) != patience {

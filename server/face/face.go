@@ -58,8 +58,9 @@ type Face interface {
 	// one accepts no more.
 	Leave(replaced bool)
 
-	// Open returns how many connections are still open that Leave has asked to go elsewhere.
-	Open() int
+	// Draining returns how many connections are still open whose clients Leave has asked to reconnect
+	// elsewhere.
+	Draining() int
 
 	// Shutdown lets requests in flight end. Its error is that of a context that ended first.
 	Shutdown(ctx context.Context) error
@@ -133,8 +134,8 @@ func (f *HTTP) Leave(replaced bool) {
 	}
 }
 
-// Open returns 0: nobody is waited for.
-func (f *HTTP) Open() int { return 0 }
+// Draining returns 0: a shutdown waits for no idle connection.
+func (f *HTTP) Draining() int { return 0 }
 
 // Shutdown lets requests in flight end.
 func (f *HTTP) Shutdown(ctx context.Context) error { return f.server.Shutdown(ctx) }

@@ -263,8 +263,8 @@ func (e *edge) Leave(replaced bool) {
 	}
 }
 
-// Open returns how many connections of clients are open.
-func (e *edge) Open() int { return e.port.Counts().Open }
+// Draining returns how many connections of clients are open.
+func (e *edge) Draining() int { return e.port.Counts().Open }
 
 // Shutdown lets requests in flight end.
 func (e *edge) Shutdown(ctx context.Context) error { return e.server.Shutdown(ctx) }

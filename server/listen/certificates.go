@@ -52,7 +52,7 @@ func (c *Certificates) Expiries() []Expiry { return c.current.Load().expiry }
 func (c *Certificates) config() *tls.Config { return c.current.Load().config }
 
 func load(t *policy.TLS, path func(name string) string) (*certificates, error) {
-	read := func(name string) ([]byte, error) { return readFile(path(name), name) }
+	read := func(name string) ([]byte, error) { return regular.Read(path(name), maxFile) }
 	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	if t.MinVersion == "1.3" {
 		config.MinVersion = tls.VersionTLS13
@@ -101,7 +101,7 @@ func load(t *policy.TLS, path func(name string) string) (*certificates, error) {
 func Version(t *policy.TLS, path func(name string) string) (version [sha256.Size]byte) {
 	hash := sha256.New()
 	add := func(name string) {
-		data, err := readFile(path(name), name)
+		data, err := regular.Read(path(name), maxFile)
 		if err != nil {
 			data = nil
 		}
@@ -117,9 +117,4 @@ func Version(t *policy.TLS, path func(name string) string) (version [sha256.Size
 	}
 	hash.Sum(version[:0])
 	return version
-}
-
-// readFile reads a file; name is what the policy calls it.
-func readFile(path, name string) ([]byte, error) {
-	return regular.Read(path, maxFile)
 }

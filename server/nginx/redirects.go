@@ -38,7 +38,7 @@ func leadsOn(to string, block []Directive) bool {
 	var found *Directive
 	longest, exact, pattern := -1, false, false
 	variable := strings.Contains(path, "$")
-	any := false
+	passes := false // whether any location passes requests on
 	var look func(block []Directive)
 	look = func(block []Directive) {
 		for i := range block {
@@ -47,7 +47,7 @@ func leadsOn(to string, block []Directive) bool {
 				continue
 			}
 			look(d.Block)
-			any = any || passesOn(*d)
+			passes = passes || passesOn(*d)
 			modifier, at := "", d.Args[len(d.Args)-1]
 			if len(d.Args) > 1 {
 				modifier = d.Args[0]
@@ -71,7 +71,7 @@ func leadsOn(to string, block []Directive) bool {
 	}
 	look(block)
 	if variable {
-		return any
+		return passes
 	}
 	return found != nil && passesOn(*found) || !exact && pattern
 }

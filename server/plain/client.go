@@ -300,7 +300,7 @@ func (x *exchange) run(fields []Field) (keep bool, err error) {
 	if err := x.first(); err != nil {
 		return false, err
 	}
-	var a answer
+	var a responseHead
 	whole, err := x.head(&a)
 	if err != nil {
 		return false, err

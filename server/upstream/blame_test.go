@@ -75,7 +75,7 @@ func TestWhoCausedIt(t *testing.T) {
 				case "net/http":
 					_, err = up.RoundTrip(httptest.NewRequest(http.MethodPost, "http://a/x", strings.NewReader("body")))
 				default:
-					time.Sleep(3 * time.Second)
+					<-time.After(3 * time.Second) // some checks
 					synctest.Wait()
 				}
 				var lacking *LocalError

@@ -25,9 +25,9 @@ type Target struct {
 	times int  // how often it went down without staying up for long in between
 	last  time.Duration
 	since time.Time // when it came up again
-	// counts changes between up and down. Results of exchanges that began before a change are
-	// ignored.
-	era int
+	// raised with each change between up and down. Results of exchanges that began in an earlier
+	// generation are ignored.
+	generation int
 
 	up     bool // according to the health checks; true without checks
 	checks int  // consecutive checks with the opposite result
@@ -40,12 +40,12 @@ func (t *Target) URL() *url.URL { return t.url }
 // An Exchange is one request to one target. The target counts it as in flight until Done. An
 // Exchange is not safe for concurrent use.
 type Exchange struct {
-	Target *Target
-	u      *Upstream
-	era    int
-	trial  bool
-	calm   bool // the target was up when it was picked, so that a response is no news
-	done   bool
+	Target     *Target
+	u          *Upstream
+	generation int
+	trial      bool
+	calm       bool // the target was up when it was picked, so that a response is no news
+	done       bool
 }
 
 // An Outcome says how an exchange ended.
@@ -97,7 +97,7 @@ func (u *Upstream) Pick(not ...*Target) (Exchange, error) {
 			return Exchange{}, ErrFull
 		}
 	}
-	e := Exchange{Target: best, u: u, era: best.era, calm: best.until.IsZero(), trial: !best.until.IsZero() && !now.Before(best.until)}
+	e := Exchange{Target: best, u: u, generation: best.generation, calm: best.until.IsZero(), trial: !best.until.IsZero() && !now.Before(best.until)}
 	best.tried = best.tried || e.trial
 	best.inFlight++
 	best.requests++
@@ -144,12 +144,12 @@ func (e *Exchange) Heard() {
 	t := e.Target
 	e.u.mu.Lock()
 	defer e.u.mu.Unlock()
-	if e.done || e.era != t.era || t.until.IsZero() {
+	if e.done || e.generation != t.generation || t.until.IsZero() {
 		return
 	}
 	t.until, t.tried, t.row, t.since = time.Time{}, false, 0, e.u.opts.Now()
-	t.era++
-	e.era, e.trial = t.era, false
+	t.generation++
+	e.generation, e.trial = t.generation, false
 	e.u.opts.Log.Info("upstream target is up", "upstream", e.u.name, "target", t.url.Host, "why", "it answered a request")
 }
 
@@ -167,7 +167,7 @@ func (e *Exchange) Done(o Outcome, why string) {
 	if o == Failed {
 		t.failed++
 	}
-	if e.era != t.era {
+	if e.generation != t.generation {
 		return
 	}
 	if e.trial {
@@ -200,6 +200,6 @@ func (u *Upstream) putOut(t *Target, base time.Duration, why string) {
 	t.last = base << min(t.times, maxDoublings)
 	t.times++
 	t.until, t.tried, t.row = now.Add(t.last), false, 0
-	t.era++
+	t.generation++
 	u.opts.Log.Warn("upstream target is down", "upstream", u.name, "target", t.url.Host, "for", t.last.String(), "why", why)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/weirflow/weir/internal/httpsyntax"
 )
 
-// An answer is the head of a plain response: a response with a Content-Length, or without a body.
-type answer struct {
+// A responseHead is the head of a plain response: a response with a Content-Length, or without a body.
+type responseHead struct {
 	status int
 	header http.Header
 	length int64    // of the body that follows
@@ -22,10 +22,10 @@ type answer struct {
 	close  bool     // the connection ends after this response
 }
 
-// parseAnswer reads the head of a response, including its empty line, and adds its fields to
+// parseResponseHead reads the head of a response, including its empty line, and adds its fields to
 // a.header. It reports false for every response that is not plain. The caller must then discard the
 // header.
-func parseAnswer(head, method string, a *answer) bool {
+func parseResponseHead(head, method string, a *responseHead) bool {
 	line, rest, ok := httpsyntax.CutLine(head)
 	if !ok || len(line) < len("HTTP/1.1 200") || line[:9] != "HTTP/1.1 " || len(line) > 12 && line[12] != ' ' || !isValue(line) {
 		return false
@@ -91,13 +91,13 @@ func number3(s string) (n int, ok bool) {
 }
 
 // head reads the head of a response. It reports false if the response is not plain.
-func (x *exchange) head(a *answer) (whole bool, err error) {
+func (x *exchange) head(a *responseHead) (whole bool, err error) {
 	u := x.conn
 	for scanned := 0; ; {
 		if i := bytes.Index(u.buf[scanned:u.n], emptyLine); i >= 0 {
 			end := scanned + i + len(emptyLine)
 			a.header = make(http.Header, 8)
-			if !parseAnswer(string(u.buf[:end]), x.r.Method, a) {
+			if !parseResponseHead(string(u.buf[:end]), x.r.Method, a) {
 				return false, nil
 			}
 			u.at = end
@@ -122,7 +122,7 @@ func unended(err error) error {
 }
 
 // pass forwards a plain response to the client.
-func (x *exchange) pass(a *answer) (keep bool, err error) {
+func (x *exchange) pass(a *responseHead) (keep bool, err error) {
 	u, h := x.conn, x.w.Header()
 	for name, values := range a.header {
 		if old := h[name]; old != nil {

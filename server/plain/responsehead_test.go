@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// FuzzParseAnswer: what is taken as a plain answer, net/http reads as the same one, and to the same byte.
-func FuzzParseAnswer(f *testing.F) {
+// FuzzParseResponseHead: what is taken as a plain answer, net/http reads as the same one, and to the same byte.
+func FuzzParseResponseHead(f *testing.F) {
 	for _, a := range answers {
 		if len(a.bytes) < 1000 {
 			f.Add(a.bytes, false)
@@ -29,8 +29,8 @@ func FuzzParseAnswer(f *testing.F) {
 		if toHead {
 			method = http.MethodHead
 		}
-		a := answer{header: http.Header{}}
-		if !parseAnswer(head, method, &a) || a.length > 1<<20 {
+		a := responseHead{header: http.Header{}}
+		if !parseResponseHead(head, method, &a) || a.length > 1<<20 {
 			return
 		}
 		const behind = "what follows"
