@@ -95,12 +95,7 @@ func (c *Conn) SetDeadline(t time.Time) error {
 }
 
 // CloseWrite closes the sending side.
-func (c *Conn) CloseWrite() error {
-	if w, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return w.CloseWrite()
-	}
-	return nil
-}
+func (c *Conn) CloseWrite() error { return endWrites(c.Conn) }
 
 // Close closes the connection and releases its place.
 func (c *Conn) Close() error {

@@ -110,12 +110,7 @@ func (f *frames) SetDeadline(t time.Time) error {
 func (f *frames) NetConn() net.Conn { return f.Conn }
 
 // CloseWrite tells the client that nothing more comes.
-func (f *frames) CloseWrite() error {
-	if w, ok := f.Conn.(interface{ CloseWrite() error }); ok {
-		return w.CloseWrite()
-	}
-	return nil
-}
+func (f *frames) CloseWrite() error { return endWrites(f.Conn) }
 
 // tlsOf returns the state of the TLS that an HTTP/2 connection is under; nil without TLS. net/http
 // does not know it: for its sake the connection would have to be a *tls.Conn, in front of which

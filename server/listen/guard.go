@@ -18,6 +18,7 @@ type guard struct {
 	maxHeader     int
 	headerTimeout time.Duration
 	h2c           bool
+	listener      *Listener
 	port          *Port
 
 	// Used by one reader at a time.
@@ -35,6 +36,7 @@ type guard struct {
 	served   bool        // a request was passed on
 	http2    *frames     // nil unless the connection speaks HTTP/2
 	hijacked atomic.Bool // the connection speaks another protocol
+	unread   atomic.Bool // a part of the last request's body was not received
 
 	reads readDeadline
 }
@@ -59,7 +61,7 @@ const nonsense = "?\r\n\r\n"
 // never end. No bytes may have been read from it, unless it returns them again.
 func (l *Listener) Guard(conn net.Conn) net.Conn {
 	b := &l.port.bounds
-	g := &guard{Conn: conn, maxHeader: int(b.MaxHeader), headerTimeout: b.HeaderTimeout, h2c: l.H2C, port: l.port}
+	g := &guard{Conn: conn, maxHeader: int(b.MaxHeader), headerTimeout: b.HeaderTimeout, h2c: l.H2C, listener: l, port: l.port}
 	g.reads.conn = conn
 	if t, ok := conn.(tlsConn); ok {
 		if state := t.ConnectionState(); state.NegotiatedProtocol == "h2" {
@@ -77,12 +79,7 @@ func (l *Listener) Guard(conn net.Conn) net.Conn {
 func (g *guard) NetConn() net.Conn { return g.Conn }
 
 // CloseWrite tells the client that nothing more comes.
-func (g *guard) CloseWrite() error {
-	if w, ok := g.Conn.(interface{ CloseWrite() error }); ok {
-		return w.CloseWrite()
-	}
-	return nil
-}
+func (g *guard) CloseWrite() error { return endWrites(g.Conn) }
 
 // release ends the guard's work, because the connection was taken over for another protocol. It is
 // called by what took it over: bytes of a response would not tell, as upstreams choose them.
@@ -91,6 +88,7 @@ func (g *guard) release() { g.hijacked.Store(true) }
 // Read reads bytes that were checked.
 func (g *guard) Read(p []byte) (int, error) {
 	n, err := g.read(p)
+	g.unread.Store(err == nil && (g.state == inBody || g.state == inChunks))
 	if g.http2 != nil && !g.http2.follow(p[:n]) {
 		return 0, ErrUnclear
 	}

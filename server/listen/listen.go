@@ -104,11 +104,11 @@ type Listener struct {
 	done    chan struct{}
 	close   func() error
 	stopped atomic.Bool
-	wg      sync.WaitGroup // what prepares connections
+	wg      sync.WaitGroup // what prepares connections, and what lingers
 
-	mu        sync.Mutex
-	preparing map[net.Conn]struct{}
-	ending    bool
+	mu     sync.Mutex
+	apart  map[net.Conn]struct{} // connections that are being prepared, or linger
+	ending bool
 }
 
 type accepted struct {
@@ -120,14 +120,14 @@ type accepted struct {
 func (p *Port) Listen(inner net.Listener, o Options) *Listener {
 	l := &Listener{
 		Listener: inner, Options: o, port: p,
-		ready: make(chan accepted), done: make(chan struct{}), preparing: map[net.Conn]struct{}{},
+		ready: make(chan accepted), done: make(chan struct{}), apart: map[net.Conn]struct{}{},
 	}
 	l.close = sync.OnceValue(func() error {
 		l.Stop()
 		close(l.done)
 		l.mu.Lock()
 		l.ending = true
-		for c := range l.preparing {
+		for c := range l.apart {
 			c.Close()
 		}
 		l.mu.Unlock()
@@ -200,7 +200,7 @@ func (l *Listener) acceptAll() {
 		l.wg.Go(func() {
 			conn := l.prepare(c)
 			l.mu.Lock()
-			delete(l.preparing, c)
+			delete(l.apart, c)
 			l.mu.Unlock()
 			if conn != nil && !l.give(accepted{conn: conn}) {
 				conn.Close()
@@ -215,7 +215,7 @@ func (l *Listener) prepares(c *Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.ending {
-		l.preparing[c] = struct{}{}
+		l.apart[c] = struct{}{}
 	}
 	return !l.ending
 }

@@ -1,0 +1,79 @@
+package listen
+
+import (
+	"bufio"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/weirflow/weir/policy"
+)
+
+// TestRefusedUploadIsReadToItsEnd: a client that is refused before it has sent its body can send all
+// of it, and then closes the connection. Without that, its writes fail, and the response can be lost.
+func TestRefusedUploadIsReadToItsEnd(t *testing.T) {
+	dir := t.TempDir()
+	issue(t, dir, "a.test", nil)
+	certificates, err := LoadCertificates(names("a.test"), in(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range map[string]Options{"plain": {}, "TLS": {Certificates: certificates}} {
+		for _, closes := range []string{"", "Connection: close\r\n"} {
+			t.Run(name+" "+closes, func(t *testing.T) {
+				t.Parallel()
+				s := serve(t, policy.Bounds{}, nil, o, func(w http.ResponseWriter, r *http.Request) {
+					w.Header().Set("Connection", "close")
+					w.WriteHeader(http.StatusRequestEntityTooLarge)
+				})
+				var c net.Conn = s.dial(t)
+				if o.Certificates != nil {
+					c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+				}
+				const size = 32 << 20 // more than the buffers of two sockets hold
+				io.WriteString(c, fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\n%sContent-Length: %d\r\n\r\n", closes, size))
+				answer := bufio.NewReader(c)
+				resp, err := http.ReadResponse(answer, nil)
+				if err != nil || resp.StatusCode != http.StatusRequestEntityTooLarge {
+					t.Fatal(resp, err)
+				}
+				if n, err := io.Copy(c, strings.NewReader(strings.Repeat("x", size))); err != nil {
+					t.Errorf("%v after %d bytes", err, n)
+				}
+				if s.Counts().Open != 1 {
+					t.Errorf("%d connections are open, want the one that lingers", s.Counts().Open)
+				}
+				c.Close()
+				until(t, "its place is free", func() bool { return s.Counts().Open == 0 })
+			})
+		}
+	}
+}
+
+// TestLingeringEndsWithTheListener: a client that neither sends nor closes holds up no shutdown.
+func TestLingeringEndsWithTheListener(t *testing.T) {
+	s := serve(t, policy.Bounds{}, nil, Options{}, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "close")
+		w.WriteHeader(http.StatusTooManyRequests)
+	})
+	c := s.dial(t)
+	io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 100\r\n\r\n")
+	if _, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil {
+		t.Fatal(err)
+	}
+	lingers := func() bool {
+		s.l.mu.Lock()
+		defer s.l.mu.Unlock()
+		return len(s.l.apart) == 1
+	}
+	until(t, "the connection lingers", lingers)
+	s.srv.Close()
+	s.l.Close() // returns when nothing lingers
+	if lingers() || s.Counts().Open != 0 {
+		t.Errorf("%d connections are open", s.Counts().Open)
+	}
+}
