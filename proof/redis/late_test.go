@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/proof/servers"
 	"github.com/weirflow/weir/weirredis"
@@ -59,9 +60,8 @@ func TestLateCallsAreNotCharged(t *testing.T) {
 	limit := slow(10_000)
 	for name, keep := range map[string]bool{"short": false, "long": true} {
 		t.Run(name, func(t *testing.T) {
-			client := connect(t, server.Addr)
-			store := open(t, client, weirredis.Options{})
-			before := do(t, store, weir.Charge{Name: name, Key: "k", Limit: limit, Cost: 1, Keep: keep}) // the scripts and the clock are known
+			store := lateStore(t, connect(t, server.Addr))
+			before := do(t, store.Store, weir.Charge{Name: name, Key: "k", Limit: limit, Cost: 1, Keep: keep}) // the scripts and the clock are known
 			if !before.decision.Allowed {
 				t.Fatal(before)
 			}
@@ -69,28 +69,74 @@ func TestLateCallsAreNotCharged(t *testing.T) {
 			if err := server.Pause(); err != nil {
 				t.Fatal(err)
 			}
-			var wg sync.WaitGroup
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-			defer cancel()
-			for range 64 {
-				wg.Go(func() {
-					batch := []weir.Charge{{Name: name, Key: "k", Limit: limit, Cost: 1, Keep: keep}}
-					if err := store.Do(ctx, batch, make([]weir.Decision, 1)); !errors.Is(err, context.DeadlineExceeded) {
-						t.Errorf("a server that stands answered: %v", err)
-					}
-				})
-			}
-			wg.Wait()
+			store.abandon(t, weir.Charge{Name: name, Key: "k", Limit: limit, Cost: 1, Keep: keep})
 			server.Resume()
 			until(t, "what was in the socket is carried out", func() bool { return commands(t, server)["evalsha"] > had })
 			if n := used(t, open(t, connect(t, server.Addr), weirredis.Options{}), name, "k", limit); n != 1 {
 				t.Errorf("%d was charged, and 1 was admitted", n)
 			}
-			if n := used(t, store, name, "k", limit); n != 1 { // behind all that were sent before
+			if n := used(t, store.Store, name, "k", limit); n != 1 { // behind all that were sent before
 				t.Errorf("%d was charged after all, and 1 was admitted", n)
 			}
 			t.Logf("%d calls came late", commands(t, server)["evalsha"]-had-2)
 		})
+	}
+}
+
+// An abandoningStore has a client that sends each call, also when the caller has left before the
+// client came to it.
+type abandoningStore struct {
+	*weirredis.Store
+	weirredis.Evaler
+	sent atomic.Int64
+}
+
+func lateStore(t *testing.T, client rueidis.Client) *abandoningStore {
+	t.Helper()
+	s := &abandoningStore{Evaler: weirrueidis.Evaler(client)}
+	var err error
+	if s.Store, err = weirredis.New(s, weirredis.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Store.Close() })
+	return s
+}
+
+func (s *abandoningStore) Eval(ctx context.Context, c weirredis.Call) (string, error) {
+	s.sent.Add(1)
+	answer := make(chan weirredis.Reply, 1)
+	go func() {
+		text, err := s.Evaler.Eval(context.WithoutCancel(ctx), c)
+		answer <- weirredis.Reply{Text: text, Err: err}
+	}()
+	select {
+	case r := <-answer:
+		return r.Text, r.Err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+// abandon has 64 callers, who leave before the server answers, until one of them had a call sent: on
+// a busy machine they may all leave before that.
+func (s *abandoningStore) abandon(t *testing.T, c weir.Charge) {
+	t.Helper()
+	had := s.sent.Load()
+	for within := 100 * time.Millisecond; s.sent.Load() == had; within *= 2 {
+		if within > patience {
+			t.Fatal("no call was sent")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		var wg sync.WaitGroup
+		for range 64 {
+			wg.Go(func() {
+				if err := s.Do(ctx, []weir.Charge{c}, make([]weir.Decision, 1)); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("a server that stands answered: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		cancel()
 	}
 }
 
