@@ -48,6 +48,7 @@ func newFrames(conn net.Conn, timeout time.Duration) *frames {
 func (f *frames) Read(p []byte) (int, error) {
 	n, err := f.Conn.Read(p)
 	if !f.follow(p[:n]) {
+		f.Conn.Close() // net/http would send a response of HTTP/1, which this client has not agreed to
 		return 0, io.ErrUnexpectedEOF
 	}
 	return n, err

@@ -115,14 +115,16 @@ func TestFramesInTime(t *testing.T) {
 	}
 }
 
-// TestNoHTTP2: other bytes than the preface are not passed on: behind it, nothing is guarded.
+// TestNoHTTP2: other bytes than the preface are not passed on: behind it, nothing is guarded. They end
+// the connection without a response, as the client would not understand one of HTTP/1.
 func TestNoHTTP2(t *testing.T) {
 	for i := range preface {
 		text := preface[:i] + string([]byte{preface[i] ^ 1}) + preface[i+1:]
 		for _, cut := range []int{0, i, len(text)} {
-			f := newFrames(&played{pieces: [][]byte{[]byte(text[:cut]), []byte(text[cut:])}}, time.Second)
-			if got, err := io.ReadAll(f); err == nil || len(got) > i {
-				t.Errorf("%q: %q, %v", text, got, err)
+			conn := &played{pieces: [][]byte{[]byte(text[:cut]), []byte(text[cut:])}}
+			f := newFrames(conn, time.Second)
+			if got, err := io.ReadAll(f); err == nil || len(got) > i || !conn.closed {
+				t.Errorf("%q: %q, %v; closed: %v", text, got, err, conn.closed)
 			}
 		}
 	}

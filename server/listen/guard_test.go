@@ -18,6 +18,7 @@ import (
 type played struct {
 	net.Conn // none
 	pieces   [][]byte
+	closed   bool
 }
 
 func (p *played) Read(b []byte) (int, error) {
@@ -31,6 +32,8 @@ func (p *played) Read(b []byte) (int, error) {
 	p.pieces[0] = p.pieces[0][n:]
 	return n, nil
 }
+
+func (p *played) Close() error { p.closed = true; return nil }
 
 func (p *played) SetReadDeadline(time.Time) error { return nil }
 
