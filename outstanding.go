@@ -46,8 +46,9 @@ func (l *Limiter) reserveTurn(due, now, cost int64) (c rules.Receipt) {
 // remember begins a reservation: it makes its ID, and the memory if the rule needs one.
 func (l *Limiter) remember() *rules.Memory {
 	if l.memory == nil && l.version.rule.NeedsMemory() {
-		l.memory = memories.Get().(*rules.Memory)
-		l.memory.Within(l.budget)
+		if l.memory = memories.Get().(*rules.Memory); l.budget != nil {
+			l.memory.Within(l.budget)
+		}
 	}
 	l.reservations++
 	return l.memory

@@ -20,6 +20,7 @@ type job struct {
 	N       int // how many goroutines, keys, or lines
 	Ceiling int // for flood: how many keys are kept
 	Burst   int
+	Per     time.Duration // for wake: the time from one token to the next; default: wakePer
 	Ahead   time.Duration // for wake: how long before the first turn the goroutines start to gather
 	File    string        // for replay: the log
 	Procs   int           // GOMAXPROCS; default: that of this process

@@ -25,6 +25,11 @@ func reserve(r *report) error {
 			}
 		}
 	}
+	for _, delayed := range []bool{false, true} {
+		if err := r.contest(outstandingContest(delayed)); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

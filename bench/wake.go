@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -14,7 +15,9 @@ const (
 	// out to be too short.
 	headStart = 2 * time.Second
 	// tolerance is how far a limiter's schedule may differ from ours.
-	tolerance = 200 * time.Microsecond
+	tolerance = 50 * time.Microsecond
+	// patience is how long a limiter may take to be charged ahead.
+	patience = 2 * time.Minute
 )
 
 // wake lets N goroutines wait at one limiter until each has had its turn. It measures the memory of
@@ -27,8 +30,12 @@ func wake(j job) (values, error) {
 	if j.Subject == subjectBare {
 		return blocked(j)
 	}
+	per := wakePer
+	if j.Per > 0 {
+		per = j.Per
+	}
 	woke := make([]time.Duration, j.N)
-	g, start, ahead, err := owing(j)
+	g, start, ahead, err := owing(j, per)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +50,7 @@ func wake(j job) (values, error) {
 	if c.returned.Load() > 0 {
 		found = values{} // somebody did not wait any more
 	}
-	due := func(i int) time.Duration { return time.Duration(ahead+i+1-j.Burst) * wakePer }
+	due := func(i int) time.Duration { return time.Duration(ahead+i+1-j.Burst) * per }
 	if time.Since(start) > due(0) {
 		return values{"late": 1}, nil
 	}
@@ -62,34 +69,32 @@ func wake(j job) (values, error) {
 	found["least"], found["p50"], found["p90"] = slices.Min(late), percentile(late, 0.5), percentile(late, 0.9)
 	found["p99"], found["max"] = percentile(late, 0.99), slices.Max(late)
 	found["early"] = early
-	found["took"] = (woke[j.N-1] - due(0) + wakePer).Seconds()
-	found["ideal"] = (time.Duration(j.N) * wakePer).Seconds()
+	found["took"] = (woke[j.N-1] - due(0) + per).Seconds()
+	found["ideal"] = (time.Duration(j.N) * per).Seconds()
 	return found, nil
 }
 
-// owing returns a limiter that was charged ahead of time, the time of the first charge, and how
-// many tokens were charged. It does not use a limiter that was interrupted between its first
-// charges, and so began to refill.
-func owing(j job) (g gate, start time.Time, ahead int, err error) {
-	ahead = int(j.Ahead/wakePer) / j.Burst * j.Burst
-	for range 3 {
-		if g, err = newGate(j.Subject, wakePer, j.Burst); err != nil {
-			return gate{}, time.Time{}, 0, err
+// owing returns a limiter that was charged for j.Ahead and more, the time of the first charge, and
+// how many tokens were charged. The schedule follows from the delay of the last charge alone, so an
+// interruption before it does not matter: the limiter is charged once more until the clock readings
+// before and after a charge are close together. The time of the first charge is the one that it
+// would have been without interruptions. It is not late, so no wake-up seems early that was not.
+func owing(j job, per time.Duration) (g gate, start time.Time, ahead int, err error) {
+	if g, err = newGate(j.Subject, per, j.Burst); err != nil {
+		return gate{}, time.Time{}, 0, err
+	}
+	for begun := time.Now(); time.Since(begun) < patience; {
+		before := time.Now()
+		delay, ok := g.ahead(j.Burst)
+		took := time.Since(before)
+		if !ok {
+			return gate{}, time.Time{}, 0, errors.New("a reservation was refused")
 		}
-		var delay time.Duration
-		start = time.Now()
-		for n := 0; n < ahead; n += j.Burst {
-			var ok bool
-			if delay, ok = g.ahead(j.Burst); !ok {
-				return gate{}, time.Time{}, 0, errors.New("a reservation was refused")
-			}
-		}
-		due := time.Duration(ahead-j.Burst) * wakePer
-		if off := time.Since(start) + delay - due; off.Abs() < tolerance {
-			return g, start, ahead, nil
+		if ahead += j.Burst; delay >= j.Ahead && took < tolerance {
+			return g, before.Add(delay - time.Duration(ahead-j.Burst)*per), ahead, nil
 		}
 	}
-	return gate{}, time.Time{}, 0, errors.New("no limiter could be charged ahead without an interruption: this machine is too busy")
+	return gate{}, time.Time{}, 0, fmt.Errorf("%d charges in %v were not ahead by %v: this machine is too busy", ahead/j.Burst, patience, j.Ahead)
 }
 
 // blocked measures the memory of goroutines that only wait for a channel.

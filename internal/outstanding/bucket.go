@@ -1,12 +1,9 @@
 package outstanding
 
-import (
-	"slices"
+import "github.com/weirflow/weir/internal/u128"
 
-	"github.com/weirflow/weir/internal/u128"
-)
-
-// MaxPromised bounds how many delayed charges a Bucket keeps one by one: 10 KiB for one state.
+// MaxPromised bounds how many delayed charges a Bucket keeps one by one: 10 KiB for one state, and
+// up to 24 KiB where many of them were given back in the middle.
 const MaxPromised = 256
 
 // A Bucket holds the outstanding reservations of a state that is one point in time: Z, at which the
@@ -25,10 +22,9 @@ const MaxPromised = 256
 // The zero Bucket is empty and ready to use.
 type Bucket struct {
 	ledger   Ledger
-	promised []promised // the first is an outstanding reservation
-	before   u128.Uint  // Z without them
+	promised promises  // the first is an outstanding reservation
+	before   u128.Uint // Z without them
 	inexact  uint64
-	budget   Budget // of promised
 
 	// For what the rule of a state alone gives back, once the ledger is too small:
 	returned u128.Uint // all that was given back since the first reservation
@@ -37,23 +33,8 @@ type Bucket struct {
 	last     ID
 }
 
-// A promised charge is one whose work goes later, or that was made after such a one.
-type promised struct {
-	id   ID        // 0 if it is not, or no longer, an outstanding reservation
-	goes u128.Uint // when its work goes
-	cost u128.Uint
-}
-
-// after is Z after the charge.
-func (p *promised) after(z u128.Uint) u128.Uint {
-	if z.Less(p.goes) {
-		z = p.goes
-	}
-	return z.Add(p.cost)
-}
-
 // Empty reports whether nothing is outstanding.
-func (b *Bucket) Empty() bool { return b.ledger.Empty() && len(b.promised) == 0 }
+func (b *Bucket) Empty() bool { return b.promised.size == 0 && b.ledger.Empty() }
 
 // TakeInexact returns how many reservations, since it was last called, were too many to be given
 // back exactly.
@@ -70,20 +51,22 @@ func (b *Bucket) Charged(id ID, z, now, goes, cost u128.Uint) {
 	}
 	if b.Empty() {
 		b.ledger.coarse = false
-		b.returned, b.latest, b.since = u128.Uint{}, u128.Uint{}, id
+		b.returned, b.latest, b.since, b.last = u128.Uint{}, u128.Uint{}, id, 0
 	}
 	b.last = max(b.last, id)
 	b.pass(now)
-	var room bool
-	if b.promised, room = grow(b.promised, MaxPromised+1, b.budget); !room {
+	if b.promised.size == 0 && !now.Less(goes) {
+		b.record(id, z, goes)
+		return
+	}
+	for !b.promised.makeRoom() {
 		b.enterFirst(now)
 	}
-	if len(b.promised) == 0 {
+	if b.promised.size == 0 {
 		b.before = z
 	}
-	b.promised = append(b.promised, promised{id, goes, cost})
-	b.join()
-	if b.pass(now); len(b.promised) > MaxPromised {
+	b.promised.add(promised{id, goes, cost}, b.last)
+	if b.pass(now); b.promised.size > MaxPromised {
 		b.enterFirst(now)
 	}
 }
@@ -91,42 +74,35 @@ func (b *Bucket) Charged(id ID, z, now, goes, cost u128.Uint) {
 // enterFirst moves the first charge, a reservation, into the ledger before its time.
 func (b *Bucket) enterFirst(now u128.Uint) {
 	b.inexact++
-	b.enter(1)
+	b.enter()
 	b.pass(now)
 }
 
 // pass moves charges into the ledger whose times have come, and those before the first outstanding
-// reservation.
+// reservation. A charge that is overtaken stays: the ledger takes charges in the order of their
+// times.
 func (b *Bucket) pass(now u128.Uint) {
 	b.reach(now)
-	n := 0
-	for n < len(b.promised) {
-		if p := &b.promised[n]; p.id != 0 && (now.Less(p.goes) || b.overtaken(n)) {
-			break
-		}
-		n++
+	for p := b.promised.first(); p != nil && (p.id == 0 || !now.Less(p.goes) && !b.promised.overtaken()); p = b.promised.first() {
+		b.enter()
 	}
-	b.enter(n)
 }
 
-// overtaken reports whether the work of a later charge goes before that of the i-th. Both are kept
-// one by one then: the ledger takes charges in the order of their times.
-func (b *Bucket) overtaken(i int) bool {
-	return slices.ContainsFunc(b.promised[i+1:], func(p promised) bool { return p.goes.Less(b.promised[i].goes) })
+// enter moves the first charge into the ledger.
+func (b *Bucket) enter() {
+	p := *b.promised.first()
+	b.record(p.id, b.before, p.goes)
+	b.before = p.after(b.before)
+	b.promised.remove(0, 0)
 }
 
-// enter moves the first n charges into the ledger.
-func (b *Bucket) enter(n int) {
-	for i := range b.promised[:n] {
-		p := &b.promised[i]
-		b.ledger.Charged(b.before.Sub(p.goes))
-		if p.id != 0 {
-			b.ledger.Add(p.id)
-		}
-		b.reach(p.goes)
-		b.before = p.after(b.before)
+// record records a charge on a state z in the ledger.
+func (b *Bucket) record(id ID, z, goes u128.Uint) {
+	b.ledger.Charged(z.Sub(goes))
+	if id != 0 {
+		b.ledger.Add(id)
 	}
-	b.promised = slices.Delete(b.promised, 0, n)
+	b.reach(goes)
 }
 
 func (b *Bucket) reach(t u128.Uint) {
@@ -143,31 +119,10 @@ func (b *Bucket) Mark(z u128.Uint) u128.Uint { return z.Add(b.returned) }
 // as it was just after the charge, what has neither drained nor been given back since. It takes no
 // memory. Within the bound, the ledger never gives back less.
 func (b *Bucket) least(id ID, amount, mark u128.Uint) u128.Uint {
-	if !b.ledger.coarse || id < b.since || len(b.promised) > 0 {
+	if !b.ledger.coarse || id < b.since || b.promised.size > 0 {
 		return u128.Uint{}
 	}
 	return amount.Min(mark.Sub(b.returned).Sub(b.latest))
-}
-
-// join makes neighbours one that are not outstanding. They have the effect of one charge.
-func (b *Bucket) join() {
-	kept := b.promised[:0]
-	for _, p := range b.promised {
-		if n := len(kept); n > 0 && p.id == 0 && kept[n-1].id == 0 {
-			last := &kept[n-1]
-			if goes := p.goes.Sub(last.cost); last.goes.Less(goes) {
-				last.goes = goes
-			}
-			last.cost = last.cost.Add(p.cost)
-		} else {
-			kept = append(kept, p)
-		}
-	}
-	b.promised = kept
-}
-
-func (b *Bucket) find(id ID) int {
-	return slices.IndexFunc(b.promised, func(p promised) bool { return p.id == id })
 }
 
 // GiveBack removes an amount of a reservation's cost, ends the reservation, and returns the state
@@ -179,24 +134,15 @@ func (b *Bucket) GiveBack(id ID, amount, mark, z, now u128.Uint) u128.Uint {
 }
 
 func (b *Bucket) without(id ID, amount, mark, z, now u128.Uint) u128.Uint {
-	if b.pass(now); len(b.promised) == 0 {
+	if b.pass(now); b.promised.size == 0 {
 		return z.Sub(b.ledger.GiveBack(id, amount, b.least(id, amount, mark), z.Sub(now)))
 	}
-	if i := b.find(id); i >= 0 {
-		p := &b.promised[i]
-		if p.id = 0; p.cost.Sub(amount).IsZero() {
-			b.promised = slices.Delete(b.promised, i, i+1)
-		} else {
-			p.cost = p.cost.Sub(amount)
-		}
-		b.join()
+	if at, i, ok := b.promised.find(id); ok {
+		b.promised.end(at, i, amount)
 	} else {
 		b.before = b.before.Sub(b.ledger.GiveBack(id, amount, u128.Uint{}, amount)) // the charges after it say how much of that counts
 	}
-	without := b.before
-	for i := range b.promised {
-		without = b.promised[i].after(without)
-	}
+	without := b.promised.after(b.before)
 	b.pass(now)
 	if without.Less(now) {
 		without = now
@@ -206,9 +152,8 @@ func (b *Bucket) without(id ID, amount, mark, z, now u128.Uint) u128.Uint {
 
 // Drop ends a reservation that gives nothing back. Each reservation may be ended once.
 func (b *Bucket) Drop(id ID) {
-	if i := b.find(id); i >= 0 {
-		b.promised[i].id = 0
-		b.join()
+	if at, i, ok := b.promised.find(id); ok {
+		b.promised.end(at, i, u128.Uint{})
 		b.pass(u128.Uint{})
 	} else {
 		b.ledger.Drop(id)
@@ -218,7 +163,9 @@ func (b *Bucket) Drop(id ID) {
 // Rescale does to what is known of the reservations what a change of the limit does to the backlog,
 // see Ledger.Rescale. Promised work keeps its times.
 func (b *Bucket) Rescale(f func(u128.Uint) u128.Uint) {
-	b.enter(len(b.promised))
+	for b.promised.size > 0 {
+		b.enter()
+	}
 	b.ledger.Rescale(f)
 	b.since = b.last + 1
 }
@@ -226,17 +173,21 @@ func (b *Bucket) Rescale(f func(u128.Uint) u128.Uint) {
 // Limit records that the backlog became no more than the given one, for another reason than time.
 func (b *Bucket) Limit(backlog u128.Uint) { b.ledger.Charged(backlog) }
 
+// IsNew reports whether a Bucket is empty, and has little memory.
+func (b *Bucket) IsNew() bool {
+	return b.promised.size == 0 && b.promised.room <= blockSize && b.inexact == 0 && b.ledger.IsNew()
+}
+
 // Within sets the Budget of an empty Bucket.
 func (b *Bucket) Within(budget Budget) {
 	b.Reset()
 	b.ledger.Within(budget)
-	b.budget = budget
-	b.promised = emptied(b.promised, FreeEntries, nil)
+	b.promised.within(budget)
 }
 
 // Reset empties the Bucket, and keeps little memory.
 func (b *Bucket) Reset() {
 	b.ledger.Reset()
-	b.promised = emptied(b.promised, 8, b.budget)
+	b.promised.reset(b.promised.kept())
 	b.inexact, b.since, b.last = 0, 0, 0
 }

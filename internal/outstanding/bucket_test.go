@@ -149,7 +149,7 @@ func TestBucketIsMadeAgain(t *testing.T) {
 			if want := b.again(); max(b.z, b.now) != max(want, b.now) {
 				t.Fatalf("seed %d, step %d: full at %d, without what was given back at %d (now %d)\n%+v", seed, i, b.z, want, b.now, b)
 			}
-			delayed += len(b.held.promised)
+			delayed += b.held.promised.size
 		}
 		if over := b.over(); over != "" {
 			t.Fatalf("seed %d: %s", seed, over)
@@ -196,8 +196,8 @@ func TestBucketIsBounded(t *testing.T) {
 			b.last++
 			b.charge(b.last, goes, 1)
 		}
-		if len(b.held.promised) > MaxPromised || cap(b.held.promised) > 2*MaxPromised+2 {
-			t.Errorf("%d are kept, in memory for %d", len(b.held.promised), cap(b.held.promised))
+		if b.held.promised.size > MaxPromised || b.held.promised.room > MaxPromised+2*blockSize {
+			t.Errorf("%d are kept, in memory for %d", b.held.promised.size, b.held.promised.room)
 		}
 		if got := b.held.TakeInexact(); got != n-MaxPromised {
 			t.Errorf("%d were too many", got)
@@ -214,7 +214,7 @@ func TestBucketIsBounded(t *testing.T) {
 		if b.z > 1010+n-MaxPromised {
 			t.Errorf("full at %d", b.z)
 		}
-		if b.held.Reset(); !b.held.Empty() || cap(b.held.promised) > 8 {
+		if b.held.Reset(); !b.held.Empty() || b.held.promised.room > blockSize {
 			t.Errorf("%+v", b.held)
 		}
 	}

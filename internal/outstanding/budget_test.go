@@ -35,8 +35,8 @@ func TestBucketsWithoutRoom(t *testing.T) {
 		b.held.Within(budget)
 		for range 120 {
 			b.step(rnd)
-			if cap(b.held.ledger.groups) > FreeEntries || cap(b.held.promised) > FreeEntries {
-				if taken := charged[group](cap(b.held.ledger.groups)) + charged[promised](cap(b.held.promised)); taken != budget.total-budget.left {
+			if cap(b.held.ledger.groups) > FreeEntries || b.held.promised.room > FreeEntries {
+				if taken := charged[group](cap(b.held.ledger.groups)) + charged[promised](b.held.promised.room); taken != budget.total-budget.left {
 					t.Fatalf("seed %d: %d bytes in use, %d taken", seed, taken, budget.total-budget.left)
 				}
 			}

@@ -5,6 +5,9 @@ import "slices"
 // MaxCharges bounds a Journal: some 3 KiB for one state.
 const MaxCharges = 64
 
+// keptCharges is for how many charges an empty Journal keeps memory.
+const keptCharges = 8
+
 // A Journal holds the charges since the oldest outstanding reservation, and the state before them.
 // Giving a reservation back means to repeat the other charges. It is for algorithms in which a
 // charge's price depends on the state that it finds: there, a Ledger cannot say how much is left of
@@ -113,7 +116,12 @@ func (j *Journal) Reset() {
 // Clear ends all reservations: nothing of them can be given back any more.
 func (j *Journal) Clear() {
 	j.before = j.before[:0]
-	j.charges = emptied(j.charges, 8, j.budget)
+	j.charges = emptied(j.charges, keptCharges, j.budget)
+}
+
+// IsNew reports whether a Journal is empty, and has little memory.
+func (j *Journal) IsNew() bool {
+	return len(j.charges) == 0 && cap(j.charges) <= keptCharges && j.inexact == 0
 }
 
 // Within sets the Budget of an empty Journal.

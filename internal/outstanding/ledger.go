@@ -16,6 +16,9 @@ import (
 // FreeEntries.
 const MaxGroups = 1024
 
+// keptGroups is for how many groups an empty Ledger keeps memory.
+const keptGroups = 16
+
 // An ID identifies one reservation of a holder. IDs rise with each reservation. The zero ID stands
 // for none.
 type ID uint64
@@ -200,6 +203,11 @@ func (l *Ledger) Rescale(f func(u128.Uint) u128.Uint) {
 	l.groups = kept
 }
 
+// IsNew reports whether a Ledger is empty, and has little memory.
+func (l *Ledger) IsNew() bool {
+	return len(l.groups) == 0 && cap(l.groups) <= keptGroups && l.inexact == 0 && !l.coarse
+}
+
 // Within sets the Budget of an empty Ledger.
 func (l *Ledger) Within(b Budget) {
 	l.Reset()
@@ -209,6 +217,6 @@ func (l *Ledger) Within(b Budget) {
 
 // Reset empties the ledger, and keeps little memory.
 func (l *Ledger) Reset() {
-	l.groups = emptied(l.groups, 16, l.budget)
+	l.groups = emptied(l.groups, keptGroups, l.budget)
 	l.coarse = false
 }

@@ -136,27 +136,28 @@ func Book(r Rule, m *Memory, id outstanding.ID, s []int64, now, due, cost int64)
 	if m != nil {
 		r.Note(m, s, Note{ID: id, At: now, Due: due, Cost: cost})
 	}
+	var c Receipt
 	a, ok := r.(*allRule)
 	if !ok {
-		s, t := book(r, m, id, s, now, due, cost)
-		return s, Receipt{ticket: t}
+		s = book(r, m, id, s, now, due, cost, &c.ticket)
+		return s, c
 	}
-	c := Receipt{parts: new(partTickets)}
+	c.parts = new(partTickets)
 	for i, r := range a.rules {
-		part, t := book(r, m.part(i, len(a.rules)), id, a.part(s, i), now, due, cost)
-		s, c.parts.tickets[i] = a.put(s, i, part), t
+		part := book(r, m.part(i, len(a.rules)), id, a.part(s, i), now, due, cost, &c.parts.tickets[i])
+		s = a.put(s, i, part)
 	}
 	return s, c
 }
 
-// book books a charge that m has been told of.
-func book(r Rule, m *Memory, id outstanding.ID, s []int64, now, due, cost int64) ([]int64, Ticket) {
-	s, t := r.Book(s, now, due, cost)
+// book books a charge that m has been told of, and writes its ticket.
+func book(r Rule, m *Memory, id outstanding.ID, s []int64, now, due, cost int64, t *Ticket) []int64 {
+	s, *t = r.Book(s, now, due, cost)
 	t[ticketID] = int64(id)
 	if g, ok := r.(*gcraRule); ok && m != nil {
-		g.mark(m, s, &t)
+		g.mark(m, s, t)
 	}
-	return s, t
+	return s
 }
 
 // retryAfter decides about a cost; 0 admits it. The state must have been contacted.

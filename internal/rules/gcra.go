@@ -188,8 +188,10 @@ func (b *gcraRule) Note(m *Memory, s []int64, n Note) {
 	}
 	now := b.ticks(n.At, 0)
 	goes := now.Add(ahead.Sub(room))
-	if due := b.ticks(n.Due, 0); n.Due != Unnamed && !due.Less(goes.Add(u128.From(b.n))) { // and not only rounded up
-		goes = due
+	if n.Due > n.At && n.Due != Unnamed {
+		if due := b.ticks(n.Due, 0); !due.Less(goes.Add(u128.From(b.n))) { // and not only rounded up
+			goes = due
+		}
 	}
 	m.bucket.Charged(n.ID, now.Add(ahead), now, goes, cost)
 }

@@ -37,11 +37,19 @@ func (m *Memory) TakeInexact() uint64 {
 
 // Within empties a Memory, and sets the budget that it grows by.
 func (m *Memory) Within(b outstanding.Budget) {
+	if b == nil && m.budget == nil && m.isNew() {
+		return
+	}
 	m.Reset()
 	m.budget = b
 	m.bucket.Within(b)
 	m.ledger.Within(b)
 	m.journal.Within(b)
+}
+
+// isNew reports whether an empty Memory without a budget needs no Reset.
+func (m *Memory) isNew() bool {
+	return len(m.parts) == 0 && m.bucket.IsNew() && m.ledger.IsNew() && m.journal.IsNew()
 }
 
 // newMemory returns an empty Memory with a budget.

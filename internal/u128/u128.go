@@ -55,7 +55,11 @@ func (a Uint) Cmp(b Uint) int {
 }
 
 // Less reports whether a < b.
-func (a Uint) Less(b Uint) bool { return a.Cmp(b) < 0 }
+func (a Uint) Less(b Uint) bool {
+	_, borrow := bits.Sub64(a.Lo, b.Lo, 0)
+	_, borrow = bits.Sub64(a.Hi, b.Hi, borrow)
+	return borrow != 0
+}
 
 // IsZero reports whether a is 0.
 func (a Uint) IsZero() bool { return a == Uint{} }
