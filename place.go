@@ -13,13 +13,13 @@ type Place struct {
 	delay time.Duration
 }
 
-// Join is Wait without blocking: it takes the last place in the queue and returns at once. maxDelay
-// plays the part of the context's deadline; below 0, any delay is accepted.
+// Join is Wait without blocking: it takes the last place in the queue and returns at once. A maxDelay
+// below 0 accepts any delay; otherwise it has the effect of a deadline in Wait's context.
 //
 //   - Allowed and no place: the cost is charged, and the work may go.
 //   - Allowed and a place: the work may go when its turn comes, see Place.Ready.
 //   - Not Allowed: nothing was charged, for one of the reasons for which Wait returns at once.
-//     RetryAfter is the least wait after which the same Join succeeds if nobody else calls.
+//     RetryAfter is the least time after which the same Join succeeds if no other caller comes.
 func (l *Limiter) Join(cost int64, maxDelay time.Duration) (*Place, Decision) {
 	return l.joinLine(cost, maxDelay, false)
 }
@@ -81,11 +81,11 @@ func (l *Limiter) PeekJoin(cost int64, maxDelay time.Duration) Decision {
 	defer l.leave(now)
 	was := len(l.state)
 	_, d := l.planAhead(now, cost, int64(max(maxDelay, -1)))
-	l.state = l.state[:was] // only a Join may store the state of a first contact
+	l.state = l.state[:was] // only a Join stores the state that a limit's first call begins
 	return d
 }
 
-// Ready is closed when the wait is over, and Err then says how:
+// Ready is closed when the wait is over. Err then tells which of these happened:
 //
 //   - The turn has come, and the cost is charged.
 //   - The place was given up by Leave, or settled while it waited.
@@ -96,8 +96,8 @@ func (p *Place) Ready() <-chan struct{} { return p.w.ready }
 // queue and the limit does not change.
 func (p *Place) Delay() time.Duration { return p.delay }
 
-// Leave gives the place up. It reports true if that was in time: then nothing is charged, and those
-// behind move up. It reports false if the turn had already come; the cost stays charged, and only a
+// Leave gives the place up. It reports true if that was in time: then nothing is charged, and the
+// callers behind move up. It reports false if the turn had already come; the cost stays charged, and only a
 // kept place can give it back.
 func (p *Place) Leave() bool { return p.l.giveUp(p.w) }
 
@@ -126,7 +126,7 @@ func (p *Place) Settle(actual int64) {
 		}
 	case w.state == served && w.promise != nil:
 		l.settle(now, w.promise.version, w.promise.after, w.cost, actual)
-	case w.state == served && actual > 0: // of a cost of 0
+	case w.state == served && actual > 0: // the cost was 0, so there is no reservation
 		l.chargeDebt(now, actual)
 	}
 }

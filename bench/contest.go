@@ -62,9 +62,9 @@ const (
 func (a answers) check(r reading) error {
 	switch {
 	case a == allYes && r.yes != r.ops:
-		return fmt.Errorf("%d of %d calls were refused, where all were to be admitted", r.ops-r.yes, r.ops)
+		return fmt.Errorf("%d of %d calls were refused, and the limit should admit all", r.ops-r.yes, r.ops)
 	case a == allNo && r.yes != 0:
-		return fmt.Errorf("%d of %d calls were admitted, where all were to be refused", r.yes, r.ops)
+		return fmt.Errorf("%d of %d calls were admitted, and the limit should refuse nearly all", r.yes, r.ops)
 	}
 	return nil
 }

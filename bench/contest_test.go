@@ -65,8 +65,8 @@ func TestWrongAnswers(t *testing.T) {
 		says answers
 		want string
 	}{
-		{false, allYes, "were refused, where all were to be admitted"},
-		{true, allNo, "were admitted, where all were to be refused"},
+		{false, allYes, "were refused, and the limit should admit all"},
+		{true, allNo, "were admitted, and the limit should refuse nearly all"},
 	} {
 		_, err := contest{title: "it", procs: 2, subjects: []subject{{"a", spin(c.yes), c.says, nil}}}.run(1, time.Microsecond)
 		if err == nil || !strings.Contains(err.Error(), "it: a: ") || !strings.Contains(err.Error(), c.want) {

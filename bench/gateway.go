@@ -28,17 +28,17 @@ const (
 	subjectCaddy    = "caddy"
 )
 
-// A traffic is one setting of gateway: a limit so high that every request passes, or so low that
-// every request is refused.
+// A traffic is one measurement of gateway: with a limit so high that it admits every request, or so
+// low that it refuses every request.
 type traffic struct {
 	name    string
 	nginx   string // the directives for limits
 	weir    string // the limit
 	refused bool
-	target  float64 // of requests/s, beside nginx
+	target  float64 // of the requests/s, as a ratio to nginx's
 }
 
-// traffics are what both proxies are asked to do.
+// traffics returns the measurements, which are the same for both proxies.
 func traffics() []traffic {
 	return []traffic{
 		{
@@ -73,7 +73,7 @@ func gateway(r *report) error {
 	return nil
 }
 
-// proxies measures one setting.
+// proxies measures all proxies with one traffic.
 func (r *report) proxies(t traffic, wrk, binary, upstream, dir string) (err error) {
 	all := []proxy{}
 	if !t.refused {
@@ -118,7 +118,7 @@ func (r *report) proxies(t traffic, wrk, binary, upstream, dir string) (err erro
 	}
 	seconds := r.repeats()
 	runs := make([][]values, len(all))
-	// the first requests open connections to the upstream and load pages and code
+	// warm up: the first requests open connections to the upstream, and page in code
 	for _, p := range all {
 		if r.cold {
 			break
@@ -140,8 +140,8 @@ func (r *report) proxies(t traffic, wrk, binary, upstream, dir string) (err erro
 	return nil
 }
 
-// nginxWorkers returns the numbers of nginx workers to measure: that of worker_processes auto, one
-// for each CPU, and weir's number of threads, if it differs.
+// nginxWorkers returns the numbers of nginx workers to measure: one for each CPU, as with
+// worker_processes auto, and GOMAXPROCS, the number of weir's threads, if that differs.
 func nginxWorkers() []int {
 	auto, same := runtime.NumCPU(), runtime.GOMAXPROCS(0)
 	if auto == same {
@@ -178,7 +178,7 @@ func startCaddy(dir, upstream string) (*servers.Server, error) {
 func nginxProxy(limits, upstream string) string {
 	return fmt.Sprintf(`
 	limit_req_status 429;
-	limit_req_log_level info; # below what the error log takes
+	limit_req_log_level info; # not logged: the error log starts at a higher level
 	keepalive_requests 1000000000;
 	upstream up { server %s; keepalive %d; keepalive_requests 1000000000; }
 	%s
@@ -212,16 +212,17 @@ routes: [{ match: /, upstream: up, limits: [per-client] }]
 type proxy struct {
 	name    string
 	addr    string
-	process process // nil where its CPU time is not asked for
+	process process // nil: its CPU time is not measured
 }
 
-// A process is measured from outside.
+// A process is a running subject, for its memory and its CPU time.
 type process interface {
 	Pid() int
 	Stop() error
 }
 
-// drive lets wrk send requests for a number of seconds, as fast as responses come.
+// drive has wrk send requests for a number of seconds. Each connection sends the next request when it
+// has the response.
 func (p proxy) drive(wrk string, seconds int, refused bool) (values, error) {
 	before, err := p.cpu()
 	if err != nil {
@@ -236,9 +237,9 @@ func (p proxy) drive(wrk string, seconds int, refused bool) (values, error) {
 	case v["errors"] > 0:
 		return nil, fmt.Errorf("%s: %v of %v requests failed", p.name, v["errors"], n)
 	case !refused && not2xx > 0:
-		return nil, fmt.Errorf("%s: %v of %v requests were refused, where all were to be admitted", p.name, not2xx, n)
+		return nil, fmt.Errorf("%s: %v of %v requests were refused, and the limit should admit all", p.name, not2xx, n)
 	case refused && n-not2xx > float64(seconds): // the limit admits one request now and then
-		return nil, fmt.Errorf("%s: %v of %v requests were admitted, where all were to be refused", p.name, n-not2xx, n)
+		return nil, fmt.Errorf("%s: %v of %v requests were admitted, and the limit should refuse nearly all", p.name, n-not2xx, n)
 	}
 	after, err := p.cpu()
 	if err != nil {
@@ -262,16 +263,16 @@ func (p proxy) cpu() (time.Duration, error) {
 	return cpuTime(pids...)
 }
 
-// proxyTable lays out the results, with the medians of the ratios of the rounds.
+// proxyTable returns the table of the results. Ratios are medians of the rounds' ratios.
 func proxyTable(t traffic, all []proxy, peers []string, runs [][]values, seconds int) table {
 	tab := table{
 		Title: fmt.Sprintf("%s, %d connections, GOMAXPROCS %d", t.name, wrkConnections, runtime.GOMAXPROCS(0)),
 		Notes: []string{
-			fmt.Sprintf("wrk, one thread, %d s in turn; one upstream, nginx with one worker, %d bytes; client, proxy and upstream share this machine", seconds, upstreamBody),
-			"nginx: " + t.nginx + " workers as worker_processes auto has it, and as GOMAXPROCS, where that differs",
+			fmt.Sprintf("wrk with one thread, %d s for each proxy in turn; the upstream is nginx with one worker, and responds with %d bytes; all run on this machine", seconds, upstreamBody),
+			"nginx: " + t.nginx + " One worker for each CPU, and a second row with GOMAXPROCS workers, if that differs",
 			"weir: " + t.weir,
-			subjectNetHTTP + ": its server with its reverse proxy, or a handler that refuses; no limits, and nothing of weir's",
-			"latencies as wrk gives them; CPU: of the proxy alone, with its workers, for 1,000 requests",
+			subjectNetHTTP + ": the reverse proxy of Go's standard library without limits, or a handler that refuses every request",
+			"p50, p99: latencies measured by wrk; CPU: CPU time of the proxy and its workers for 1,000 requests",
 		},
 		Columns: []column{{"requests/s", 0}, {"p50, ms", 2}, {"p99, ms", 2}, {"CPU s/1000", 4}},
 	}
@@ -303,9 +304,9 @@ func proxyTable(t traffic, all []proxy, peers []string, runs [][]values, seconds
 	return tab
 }
 
-// beside adds a column with the requests/s beside those of Caddy, which has a target.
+// beside adds a column with the ratio of the requests/s to Caddy's, for which there is a target.
 func (t *table) beside(all []proxy, runs [][]values, caddy int) {
-	t.Notes = append(t.Notes, subjectCaddy+": its reverse_proxy, as it comes, with no limits")
+	t.Notes = append(t.Notes, subjectCaddy+": its reverse_proxy with default settings, without limits")
 	t.Columns = append(t.Columns, column{"/ " + subjectCaddy, 2})
 	for i := range t.Rows {
 		rate := ratio(runs[i], runs[caddy], "rate")

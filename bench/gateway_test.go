@@ -39,12 +39,12 @@ func TestParseWrk(t *testing.T) {
 	}
 	for _, bad := range []string{"", "unable to connect", strings.Replace(wrkOutput, "50%  850.00us", "", 1), strings.Replace(wrkOutput, "1.02s", "soon", 1)} {
 		if _, err := parseWrk(bad); err == nil {
-			t.Errorf("%q has figures", bad)
+			t.Errorf("%q was accepted", bad)
 		}
 	}
 }
 
-// TestProxyTable: ratios are taken within a round, and the target is held against weir's.
+// TestProxyTable: ratios are computed within each round, and only weir's row has a target.
 func TestProxyTable(t *testing.T) {
 	all := []proxy{{name: subjectUpstream}, {name: "nginx, 3 workers"}, {name: subjectGateway}}
 	runs := [][]values{
@@ -72,11 +72,11 @@ func TestFamily(t *testing.T) {
 	defer child.Wait()
 	defer child.Process.Kill()
 	if pids, err := family(os.Getpid()); err != nil || pids[0] != os.Getpid() || !slices.Contains(pids, child.Process.Pid) {
-		t.Errorf("%v, %v: no %d", pids, err, child.Process.Pid)
+		t.Errorf("%v, %v: %d is missing", pids, err, child.Process.Pid)
 	}
 }
 
-// TestGateway runs the section, shortly.
+// TestGateway runs the section for a short time.
 func TestGateway(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes ten seconds")

@@ -15,12 +15,12 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 )
 
-// share is the part of its capacity at which the gateway is measured, to see the latency of
-// requests without a queue.
+// share is the fraction of the gateway's capacity at which latency is measured: below saturation, so
+// that requests do not queue.
 const share = 0.7
 
-// gatewayLoad measures the latency of requests through both proxies at the same rate: a part of
-// what the slower one, the gateway, can forward.
+// gatewayLoad measures the latency of both proxies at the same rate: a fraction of the capacity of
+// the slower one, the gateway.
 func gatewayLoad(r *report) error {
 	load, err := servers.Program("h2load", "nghttp2-client")
 	if err != nil {
@@ -36,7 +36,7 @@ func gatewayLoad(r *report) error {
 	if err != nil {
 		return err
 	}
-	defer both.stop() //nolint:errcheck // they are stopped for good either way
+	defer both.stop() //nolint:errcheck // the measurement is over
 	seconds := max(2, r.repeats())
 	capacity, err := both.weir.drive(site.wrk, seconds, false)
 	if err != nil {
@@ -55,9 +55,9 @@ func gatewayLoad(r *report) error {
 		}
 	}
 	tab := table{
-		Title: fmt.Sprintf("%.0f requests/s, %.0f %% of what weir can do, %d connections", rate, 100*share, wrkConnections),
+		Title: fmt.Sprintf("%.0f requests/s, %.0f %% of weir's capacity, %d connections", rate, 100*share, wrkConnections),
 		Notes: []string{
-			fmt.Sprintf("h2load over HTTP/1.1, %d s in turn, as many a second from each connection; what it says each request took", seconds),
+			fmt.Sprintf("h2load over HTTP/1.1, %d s for each proxy in turn, at a constant rate per connection; latencies measured by h2load", seconds),
 			"nginx: " + t.nginx, "weir: " + t.weir,
 		},
 		Columns: []column{{"requests/s", 0}, {"p50, ms", 2}, {"p99, ms", 2}, {"p99.9, ms", 2}, {"CPU s/1000", 4}, {"p99 / nginx", 2}},
@@ -75,7 +75,7 @@ func gatewayLoad(r *report) error {
 	return nil
 }
 
-// load lets h2load send requests at a rate for a number of seconds.
+// load has h2load send requests at a constant rate for a number of seconds.
 func (p proxy) load(h2load, dir string, seconds int, rate float64) (values, error) {
 	before, err := p.cpu()
 	if err != nil {
@@ -114,7 +114,7 @@ func readLoad(path string) (values, error) {
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		fields := strings.Fields(lines.Text())
 		if len(fields) != 3 || fields[1] != "200" {
-			return nil, fmt.Errorf("%q is not a request that was answered with 200", lines.Text())
+			return nil, fmt.Errorf("%q is not a request with status 200", lines.Text())
 		}
 		us, err := strconv.ParseFloat(fields[2], 64)
 		if err != nil {
@@ -123,7 +123,7 @@ func readLoad(path string) (values, error) {
 		took = append(took, us/1000)
 	}
 	if len(took) == 0 {
-		return nil, errors.New("no request was answered")
+		return nil, errors.New("no request got a response")
 	}
 	slices.Sort(took)
 	at := func(q float64) float64 { return took[int(math.Ceil(q*float64(len(took))))-1] }

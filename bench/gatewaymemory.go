@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// How many connections are held open, and how long until the memory has settled.
+// How many connections are open, and how long after that the memory is read.
 const (
 	manyConnections = 5000
 	memorySettles   = 3 * time.Second
@@ -32,8 +32,8 @@ func gatewayMemory(r *report) error {
 	tab := table{
 		Title: fmt.Sprintf("bytes for each of %d connections", manyConnections),
 		Notes: []string{
-			fmt.Sprintf("what the memory of the proxy with its workers has grown by, %v later (Pss of /proc/PID/smaps_rollup); the kernel's part of a connection is not in it", memorySettles),
-			"idle: each has had one answer, and is kept; queued: each has sent a request, which waits for its turn",
+			fmt.Sprintf("growth of the memory of the proxy and its workers (Pss in /proc/PID/smaps_rollup, read %v later), without the kernel's memory for sockets", memorySettles),
+			"idle: each connection has had one response, and stays open; queued: each has sent a request that waits in the queue",
 			"nginx, queued: " + queue.nginx, "weir, queued: " + queue.weir,
 		},
 		Columns: []column{{"idle", 0}, {"queued", 0}, {"idle / nginx", 2}, {"queued / nginx", 2}},
@@ -41,7 +41,7 @@ func gatewayMemory(r *report) error {
 	found := map[string][]float64{}
 	for _, what := range []struct {
 		traffic
-		answered bool
+		answered bool // the connections get responses, and are idle then
 	}{{traffics()[0], true}, {queue, false}} {
 		both, err := site.pair(what.traffic)
 		if err != nil {
@@ -67,7 +67,7 @@ func gatewayMemory(r *report) error {
 	return nil
 }
 
-// connections holds connections open, and returns the memory of each.
+// connections opens n connections, and returns the memory that each takes.
 func (p proxy) connections(n int, answered bool) (bytes float64, err error) {
 	all := make([]net.Conn, 0, n)
 	defer func() {

@@ -31,7 +31,7 @@ func newSite() (*site, error) {
 		return nil, err
 	}
 	s := &site{dir: dir, wrk: wrk}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // for the building
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // to build weir
 	defer cancel()
 	if s.binary, err = servers.BuildWeir(ctx, dir); err == nil {
 		s.upstream, err = startNginx(dir, "upstream", 1, fmt.Sprintf(
@@ -44,7 +44,7 @@ func newSite() (*site, error) {
 }
 
 func (s *site) close() {
-	s.upstream.Stop()   //nolint:errcheck // it is stopped for good either way
+	s.upstream.Stop()   //nolint:errcheck // the measurement is over
 	os.RemoveAll(s.dir) //nolint:errcheck // a directory for temporary files may stay
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/weirflow/weir/keyed"
 )
 
-// decide decides about charges that the store did not: all of them, or those whose Err is about the
-// store. cause is the store's error.
+// decide makes the fallback's decisions: on all charges of a batch, or only on those whose Err says
+// that the store failed. cause is the store's error.
 func (s *Store) decide(batch []weir.Charge, out []weir.Decision, all bool, cause error) (err error) {
 	if !all {
 		joinGroups(batch)
@@ -31,7 +31,7 @@ func (s *Store) decide(batch []weir.Charge, out []weir.Decision, all bool, cause
 	return err
 }
 
-// joinGroups makes all charges of a group fail if one of them did.
+// joinGroups marks all charges of a group as failed if one of them failed.
 func joinGroups(batch []weir.Charge) {
 	for i := range batch {
 		if c := &batch[i]; c.Group > 0 && ofStore(c.Err) {
@@ -52,7 +52,7 @@ func (s *Store) policy(name string) OnFailure {
 	return s.opts.OnFailure
 }
 
-// undone is the error of an operation that only the store can carry out.
+// undone returns the error of an operation that only the store can carry out.
 func undone(c *weir.Charge, cause error) error {
 	if cause == nil {
 		return fmt.Errorf("%w: %v of %q was not done", ErrUnavailable, c.Op, c.Name)
@@ -60,7 +60,7 @@ func undone(c *weir.Charge, cause error) error {
 	return fmt.Errorf("%w: %v of %q was not done: %w", ErrUnavailable, c.Op, c.Name, cause)
 }
 
-// blank clears what the store may have answered.
+// blank clears the results that the store may have left in a charge.
 func blank(c *weir.Charge) {
 	c.Err, c.Delay, c.Taken = nil, 0, 0
 	if c.Op != weir.OpSettle {
@@ -68,7 +68,7 @@ func blank(c *weir.Charge) {
 	}
 }
 
-// decideOne decides about a charge by itself.
+// decideOne decides on a charge that is in no group.
 func (s *Store) decideOne(c *weir.Charge, d *weir.Decision, cause error) {
 	blank(c)
 	policy := s.policy(c.Name)
@@ -97,7 +97,7 @@ func (s *Store) decideOne(c *weir.Charge, d *weir.Decision, cause error) {
 	}
 }
 
-// source is the Source of its decisions.
+// source returns the Source of the fallback's decisions.
 func (f OnFailure) source() weir.Source {
 	return [...]weir.Source{weir.SourceDeny, weir.SourceAllow, weir.SourceShare}[f]
 }
@@ -114,7 +114,7 @@ func (s *Store) count(f OnFailure) {
 	}
 }
 
-// fixed is the decision of Allow and of Deny. Both refuse a cost that never fits, and both allow a
+// fixed returns the decision of Allow or Deny. Both refuse a cost that never fits, and both allow a
 // cost of 0.
 func (s *Store) fixed(c *weir.Charge, r *record, f OnFailure) weir.Decision {
 	d := weir.Decision{Limit: r.size, By: c.Name, Source: f.source()}
@@ -145,7 +145,7 @@ func (s *Store) fixedSome(c *weir.Charge, d *weir.Decision, r *record, f OnFailu
 	}
 }
 
-// local is the decision of this node's share of the limit. The lock is held.
+// local has this node's share of the limit decide. The lock is held.
 func (s *Store) local(c *weir.Charge, d *weir.Decision, r *record) {
 	switch c.Op {
 	case weir.OpTake:
@@ -169,10 +169,10 @@ func (s *Store) local(c *weir.Charge, d *weir.Decision, r *record) {
 	d.Source = weir.SourceShare
 }
 
-// someTries is how often takeSome retries when other callers take tokens at the same time.
+// someTries bounds the retries of takeSome while other callers take tokens at the same time.
 const someTries = 8
 
-// takeSome charges as much of the cost as there is.
+// takeSome charges as much of the cost as the share has left.
 func (s *Store) takeSome(c *weir.Charge, r *record) (d weir.Decision) {
 	for range someTries {
 		cost := min(c.Cost, 1)
@@ -190,8 +190,8 @@ func (s *Store) takeSome(c *weir.Charge, r *record) (d weir.Decision) {
 	return d
 }
 
-// decideGroup decides about the charges of a group: all are made, or none. The first charge of
-// batch is one of them.
+// decideGroup decides on a group: all of its charges are made, or none. The first charge of batch
+// belongs to it.
 func (s *Store) decideGroup(batch []weir.Charge, out []weir.Decision, group int) {
 	var members []int
 	var needs []*need
@@ -242,7 +242,7 @@ func (s *Store) decideGroup(batch []weir.Charge, out []weir.Decision, group int)
 	}
 }
 
-// localGroup is the charges of a group that local shares decide about.
+// A localGroup is the charges of a group whose limits have Local as their fallback.
 type localGroup struct {
 	s       *Store
 	charges []*weir.Charge
@@ -250,7 +250,7 @@ type localGroup struct {
 	out     []*weir.Decision
 }
 
-// look decides without charging.
+// look decides without a charge.
 func (g *localGroup) look() {
 	for i, c := range g.charges {
 		*g.out[i] = g.records[i].keys.Peek(c.Key, c.Cost)
@@ -267,7 +267,7 @@ func (g *localGroup) distinct() bool {
 	return true
 }
 
-// together charges all of them at one moment.
+// together makes all charges at one moment.
 func (g *localGroup) together() {
 	limiters := make([]*keyed.Limiter[string], len(g.records))
 	charges := make([]keyed.Charge[string], len(g.records))
@@ -298,9 +298,9 @@ func (g *localGroup) fail(err error) {
 	}
 }
 
-// inOrder charges one after another, as some are of the same limit, and cancels the charges if one
-// is refused. Other callers may be refused meanwhile because of charges that are then cancelled;
-// none is wrongly admitted.
+// inOrder makes the charges one after another, because some are of the same limit, and cancels all of
+// them if one is refused. Other callers may be refused meanwhile because of charges that are then
+// cancelled. None is wrongly admitted.
 func (g *localGroup) inOrder() {
 	var made []keyed.Reservation[string]
 	for i, c := range g.charges {
@@ -321,12 +321,12 @@ func (g *localGroup) inOrder() {
 		if c.Keep && c.Cost > 0 {
 			c.Receipt = g.s.keep(heldCharge{made[i], g.records[i]})
 		} else {
-			made[i].Settle(c.Cost) // nothing of it is given back
+			made[i].Settle(c.Cost) // it cannot be given back any more
 		}
 	}
 }
 
-// reserve charges a cost ahead, and keeps a receipt of it.
+// reserve makes a reservation, and gives the charge a receipt for it.
 func (s *Store) reserve(c *weir.Charge, r *record, cost int64, within time.Duration) weir.Decision {
 	res, ok := r.keys.Reserve(c.Key, cost, within)
 	if ok && cost > 0 {

@@ -13,9 +13,9 @@ import (
 	"github.com/weirflow/weir/lease"
 )
 
-// TestContext: a caller does not wait longer than its context, and what comes for it later is there
-// for others, or goes back.
-func TestContext(t *testing.T) {
+// TestCallersLeaveWithTheirContexts: a caller does not wait longer than its context. Tokens that arrive for it later are
+// used by other callers, or returned to the store.
+func TestCallersLeaveWithTheirContexts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r := open(t, day, lease.Options{Lifetime: 400 * ms, Timeout: 100 * ms}, 50*ms)
 		c.take(1)
@@ -24,7 +24,7 @@ func TestContext(t *testing.T) {
 		start := time.Now()
 		batch := []weir.Charge{{Name: "l", Key: "k", Limit: day, Cost: 5}}
 		err := c.s.Do(ctx, batch, make([]weir.Decision, 1))
-		for range 3 { // one who asks for itself, and those who wait for what is asked for meanwhile
+		for range 3 { // the first requests tokens for itself, and the others wait for that request
 			wait := []weir.Charge{{Name: "l", Key: "k", Limit: day, Cost: 1}}
 			if err := c.s.Do(ctx, wait, make([]weir.Decision, 1)); !errors.Is(err, context.DeadlineExceeded) || wait[0].Err == nil {
 				t.Error(err, wait[0].Err)
@@ -35,14 +35,14 @@ func TestContext(t *testing.T) {
 		}
 		<-time.After(sec)
 		if n := c.left(r); n != 999 && n != 994 {
-			t.Errorf("%d left: what nobody used did not come back", n)
+			t.Errorf("%d left: the tokens that no caller used were not returned", n)
 		}
 	})
 }
 
-// TestStoreFails: those who wait are told, all at once, after no longer than the timeout; then it
-// works again.
-func TestStoreFails(t *testing.T) {
+// TestWaitersGetTheStoresError: if a request for tokens fails, all callers that wait for it get the
+// store's error. When the store is back, the next call succeeds.
+func TestWaitersGetTheStoresError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r := open(t, day, lease.Options{Lifetime: 100 * ms}, ms)
 		down := errors.New("down")
@@ -70,7 +70,7 @@ func TestStoreFails(t *testing.T) {
 		}
 		wg.Wait()
 		if failed.Load() == 0 || took.Load() > 40 {
-			t.Errorf("%d failed, %d took what there was", failed.Load(), took.Load())
+			t.Errorf("%d failed, %d were allowed from the tokens that were left", failed.Load(), took.Load())
 		}
 		r.mu.Lock()
 		r.fail = nil
@@ -82,7 +82,8 @@ func TestStoreFails(t *testing.T) {
 	})
 }
 
-// TestHangingStore: the timeout ends what nobody else ends.
+// TestHangingStore: a request to a store that does not respond ends at Options.Timeout, also without
+// a deadline of the caller.
 func TestHangingStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r := open(t, day, lease.Options{Lifetime: 100 * ms}, ms)
@@ -100,7 +101,7 @@ func TestHangingStore(t *testing.T) {
 			}
 		}
 		if err := c.s.Close(); err == nil {
-			t.Log("there was nothing to give back")
+			t.Log("no tokens were left to return")
 		}
 		if d := time.Since(start); d > 200*ms {
 			t.Errorf("it took %v", d)

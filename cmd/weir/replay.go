@@ -86,7 +86,7 @@ func replay(cmd *cobra.Command, config, decisions string, asJSON bool, logs []st
 // reads.
 func createDecisions(name string, inputs []string) (*os.File, error) {
 	if name == "-" {
-		return nil, &usageError{errors.New("--decisions -: standard output is for the report: name a file")}
+		return nil, &usageError{errors.New("--decisions - would mix the decisions with the report on standard output: name a file")}
 	}
 	if info, err := os.Stat(name); err == nil {
 		for _, input := range inputs {
@@ -115,7 +115,7 @@ func openLogs(names []string, stdin io.Reader, o *sim.Options, read *atomic.Int6
 		if name == "-" {
 			total = -1
 			if i != len(names)-1 && slices.Contains(names[i+1:], "-") {
-				return total, closeAll, &usageError{errors.New("- is standard input, which can be read only once")}
+				return total, closeAll, &usageError{errors.New("- is standard input, which can be read only once: write it once")}
 			}
 		} else {
 			f, err := os.Open(name)
@@ -176,7 +176,7 @@ func printReport(cmd *cobra.Command, report *sim.Report, asJSON bool) error {
 // progressBar shows the progress of a replay on a terminal.
 type progressBar struct {
 	w     io.Writer // nil without a terminal
-	total int64     // bytes; below 0 when unknown
+	total int64     // bytes; below 0: unknown
 	read  *atomic.Int64
 	last  time.Time
 }
@@ -190,8 +190,7 @@ func newProgressBar(w io.Writer, total int64, read *atomic.Int64) *progressBar {
 	return &progressBar{w: w, total: total, read: read}
 }
 
-// show is called now and then with the numbers of requests read and decided. Reading fills the
-// first half of the bar.
+// show updates the bar with the numbers of requests read and decided. Reading fills its first half.
 func (b *progressBar) show(requests, decided int64) {
 	if b.w == nil || time.Since(b.last) < 100*time.Millisecond {
 		return

@@ -7,22 +7,22 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// How much of a limit is used where requests are charged an estimate and settled to what they
-// really cost: by the exact rule for giving back, which Limiter has, and by the rule of a state
-// alone, as a store has it. docs/guarantees.md has both.
+// The picture shows how much of a limit is used if requests are charged an estimate and settled to
+// their actual cost: with the exact refund rule of Limiter, and with the rule for states alone, which
+// stores use. docs/guarantees.md describes both.
 const (
 	perMinute = 100_000 // and as many in a burst
 	estimated = 4_000
 	actual    = 500
-	token     = int64(time.Minute) / perMinute // clock units that bring one
+	token     = int64(time.Minute) / perMinute // nanoseconds in which one token refills
 )
 
-// A settler admits a request with its estimate, and is told later what it really cost.
+// A settler admits a request at its estimated cost. The caller settles the actual cost later.
 type settler interface {
 	admit(now int64) (settle func(now int64), ok bool)
 }
 
-// exactly is a Limiter.
+// exactly is a settler with the exact rule: a Limiter.
 type exactly struct {
 	now     int64
 	limiter *weir.Limiter
@@ -41,8 +41,8 @@ func (e *exactly) admit(now int64) (func(int64), bool) {
 	return func(now int64) { e.now = now; r.Settle(actual) }, ok
 }
 
-// byState is a bucket with the rule of a state alone: when it is full, and the total given back. No
-// work is delayed here.
+// byState is a settler with the rule for states alone. Its state is the time at which the bucket is
+// full, and the total given back. No work is delayed here.
 type byState struct{ full, returned int64 }
 
 func (b *byState) admit(now int64) (func(int64), bool) {
@@ -59,8 +59,8 @@ func (b *byState) admit(now int64) (func(int64), bool) {
 	}, true
 }
 
-// utilisation is which part of the limit is used in an hour, where requests take some time and a
-// new one is offered as often as the limit could serve one.
+// utilisation returns the fraction of the limit that is used in an hour. Each request takes the given
+// time, and requests arrive at the rate at which the limit could serve them.
 func utilisation(s settler, takes time.Duration) float64 {
 	type open struct {
 		settle func(int64)
@@ -81,7 +81,7 @@ func utilisation(s settler, takes time.Duration) float64 {
 	return float64(done) / (60 * perMinute)
 }
 
-// drawGivenBack draws both rules, over how long requests take.
+// drawGivenBack draws the utilisation with both rules, over the duration of requests.
 func drawGivenBack() ([]byte, error) {
 	const (
 		wide, high          = 640, 330

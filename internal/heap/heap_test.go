@@ -12,11 +12,11 @@ type item struct {
 	number int
 	node   Node[item]
 
-	key   int64 // as the model has it
+	key   int64 // in the model
 	added int
 }
 
-// TestSameAsSorting makes random changes to a heap and to a slice that is sorted for each look.
+// TestSameAsSorting makes random changes to a heap and to a slice, which it sorts after each change.
 func TestSameAsSorting(t *testing.T) {
 	random := seeds.Of(t.Name())
 	for range 200 {
@@ -28,7 +28,7 @@ func TestSameAsSorting(t *testing.T) {
 		}
 		for step := range 200 {
 			i := &items[random.IntN(len(items))]
-			key := random.Int64N(10) // few, so that many are equal
+			key := random.Int64N(10) // so few keys that many are equal
 			switch in := i.node.In(); {
 			case in != slices.Contains(model, i):
 				t.Fatalf("In of %d is %v", i.number, in)

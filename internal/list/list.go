@@ -1,19 +1,19 @@
-// Package list is a doubly linked list whose links are part of its items: adding an item allocates
-// nothing, and removing one needs no search.
+// Package list has intrusive lists and stacks: the links are fields of the items, so adding an item
+// allocates nothing, and removing one needs no search.
 package list
 
-// A List is a sequence of items that each have a Node of it. The zero value is empty. It is not
-// safe for concurrent use.
+// A List is a doubly linked list. Each of its items has a Node as a field. The zero value is empty.
+// It is not safe for concurrent use.
 type List[T any] struct {
 	first, last *Node[T]
 	n           int
 }
 
-// A Node is the links of an item. The zero value is in no list. An item that is in several lists at
-// a time has a Node for each of them.
+// A Node holds the links of an item. The zero value is in no list. An item that can be in several
+// lists at a time has a Node for each of them.
 type Node[T any] struct {
 	next, prev *Node[T]
-	item       *T // nil in no list
+	item       *T // nil: the Node is in no list
 }
 
 // Len returns how many items the list has.
@@ -25,10 +25,10 @@ func (l *List[T]) First() *T { return l.first.get() }
 // Last returns the last item, or nil.
 func (l *List[T]) Last() *T { return l.last.get() }
 
-// Next returns the item behind, or nil. It returns nil for an item in no list.
+// Next returns the next item, or nil. It returns nil for an item in no list.
 func (n *Node[T]) Next() *T { return n.next.get() }
 
-// Prev returns the item before, or nil. It returns nil for an item in no list.
+// Prev returns the previous item, or nil. It returns nil for an item in no list.
 func (n *Node[T]) Prev() *T { return n.prev.get() }
 
 // Listed reports whether the item is in a list.
@@ -99,8 +99,8 @@ func (l *List[T]) Remove(n *Node[T]) {
 	l.n--
 }
 
-// A Stack is items that are kept for reuse: the one that was added last comes out first. It takes
-// less time than a List. The zero value is empty. It is not safe for concurrent use.
+// A Stack is a singly linked list, last in, first out: a free list, say. It takes less time than a
+// List. The zero value is empty. It is not safe for concurrent use.
 type Stack[T any] struct {
 	top *Node[T]
 	n   int
@@ -109,7 +109,7 @@ type Stack[T any] struct {
 // Len returns how many items the stack has.
 func (s *Stack[T]) Len() int { return s.n }
 
-// Top returns the item that Pop would return, or nil. The items below are reached by Next.
+// Top returns the item that Pop would return, or nil. Next of an item leads to the item below it.
 func (s *Stack[T]) Top() *T { return s.top.get() }
 
 // Push adds an item. n is its Node, which must be in no list and no stack.

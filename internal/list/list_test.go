@@ -12,7 +12,8 @@ type item struct {
 	node   Node[item]
 }
 
-// forward and backward are the numbers of all items, by either kind of link.
+// forward and backward return the numbers of all items, forward by the next links and by the prev
+// links.
 func forward(l *List[item]) (all []int) {
 	for i := l.First(); i != nil; i = i.node.Next() {
 		all = append(all, i.number)

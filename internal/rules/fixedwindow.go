@@ -320,7 +320,7 @@ var fixedWindowKind = Kind{
 		{Name: "align", Type: AlignField, Default: "epoch; default time zone: UTC",
 			Doc: "Where windows start: epoch (multiples of window since 1970), first (a key's first request), or a calendar with a time zone: day:Europe/Berlin, week, week-sunday, month, year."},
 	},
-	NoZone: "no configuration that is imported shares a window between limits, and nothing else has asked for it",
+	NoZone: "nginx has no window to import, and no other use of a shared window is known",
 }
 
 // Kind implements Params.

@@ -314,7 +314,7 @@ var slidingCounterKind = Kind{
 		{Name: "limit", Type: CountField, Required: true, Doc: "How many requests over the window; at least 1."},
 		{Name: "window", Type: DurationField, Required: true, Doc: "The length of the window, like 1m."},
 	},
-	NoZone: "no configuration that is imported shares a window between limits, and nothing else has asked for it",
+	NoZone: "nginx has no window to import, and no other use of a shared window is known",
 }
 
 // Kind implements Params.

@@ -406,7 +406,7 @@ var slidingLogKind = Kind{
 			Doc: "How many requests are remembered per key, up to 4096. Beyond it, the oldest two are merged: the limit is never exceeded, but capacity returns later."},
 	},
 	NoLease: "it promises never more than limit in any window, and tokens that were taken ahead are used later than they were charged",
-	NoZone:  "the memory of the log goes by the limit",
+	NoZone:  "the number of charges that its state keeps depends on the limit",
 }
 
 // Kind implements Params.

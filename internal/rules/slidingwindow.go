@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// SlidingWindow is the parameters of the limit of that name.
+// SlidingWindow has the parameters of weir.SlidingWindow.
 type SlidingWindow struct {
 	Limit     int64
 	Window    time.Duration
@@ -13,7 +13,7 @@ type SlidingWindow struct {
 	SlotLimit int64 // default: Limit
 }
 
-// MaxSlots bounds the size of a state, and the work of each decision.
+// MaxSlots bounds the size of a state, and so the time of each decision.
 const MaxSlots = 4096
 
 // Normal fills in SlotLimit.
@@ -35,18 +35,19 @@ func (l SlidingWindow) Compile(unit time.Duration) (Rule, error) {
 	return w, nil
 }
 
-// slidingWindowRule is the rule of SlidingWindow. A state is the latest promised time, and a ring
-// of the window's slots with the number and the count of each: slot i is at index i modulo the
-// number of slots. A slot that is overwritten has left the window.
+// slidingWindowRule is the rule of SlidingWindow. A state is the latest promised time, and a ring of
+// counters with the number of the slot that each counts: the counter of slot i is at index i modulo
+// the number of slots. When a slot takes over the counter of an earlier one, that one has left the
+// window.
 type slidingWindowRule struct {
 	ruleBasics
 	limit, perSlot int64
 	slots, width   int64
-	last           int64 // slot of the clock
+	last           int64 // the slot that contains the last reading of the clock
 }
 
-// Words of a ticket: the charge's slot, the cost, the latest promise before and after, and the
-// overwritten slot.
+// Words of a ticket: the charge's slot, the cost, the latest promised time before and after the
+// charge, and the slot and count that it overwrote.
 const (
 	ticketSlot = iota
 	ticketSlotCost
@@ -78,8 +79,9 @@ func (w *slidingWindowRule) Valid(s []int64) bool {
 	return true
 }
 
-// at is the slot that counts at now, or at the latest promised time. A reading before the newest
-// slot counts in that slot.
+// at returns the slot in which a charge counts: that of now, or of the latest promised time if it is
+// later. If the clock was set back, that is the newest slot with a count. wait is the time until the
+// latest promise.
 func (w *slidingWindowRule) at(s []int64, now int64) (slot, wait int64) {
 	if len(s) == 0 {
 		return w.slotOf(now), 0
@@ -90,7 +92,7 @@ func (w *slidingWindowRule) at(s []int64, now int64) (slot, wait int64) {
 
 // firstSlot and lastSlot bound the slot numbers, so that the numbers of a whole window before and
 // after do not overflow. With slots of one clock unit, readings at the very beginning of the clock
-// count as a little later, and all readings at its very end are in one slot, which no slot follows.
+// count as a little later, and all readings at its very end are in one slot, the last.
 const (
 	firstSlot = math.MinInt64 + 2*MaxSlots
 	lastSlot  = math.MaxInt64 - 2*MaxSlots
@@ -105,8 +107,8 @@ func (w *slidingWindowRule) slotOf(t int64) int64 {
 	return min(max(slot, firstSlot), lastSlot)
 }
 
-// DecideDirect reads the ring once. It leaves the decision to the general path if a promise lies
-// ahead, or, after the clock was set back, a slot.
+// DecideDirect reads the ring once. It leaves the decision to the general path if a reservation is
+// promised a later time, or if the clock was set back to before a slot with a count.
 func (w *slidingWindowRule) DecideDirect(s []int64, now, cost int64, charge bool) (next []int64, v DirectVerdict, ok bool) {
 	at := w.slotOf(now)
 	if s[0] != none && s[0] > now {
@@ -147,7 +149,7 @@ func (w *slidingWindowRule) DecideDirect(s []int64, now, cost int64, charge bool
 	return s, v, true
 }
 
-// newest is the latest slot with a count.
+// newest returns the latest slot with a count.
 func (w *slidingWindowRule) newest(s []int64) int64 {
 	newest := int64(none)
 	for i := 1; i < len(s); i += 2 {
@@ -158,7 +160,7 @@ func (w *slidingWindowRule) newest(s []int64) int64 {
 	return newest
 }
 
-// count is the count of a slot.
+// count returns the count of a slot.
 func (w *slidingWindowRule) count(s []int64, slot int64) int64 {
 	if i := 1 + 2*modulo(slot, w.slots); len(s) > 0 && s[i] == slot {
 		return s[i+1]
@@ -166,7 +168,7 @@ func (w *slidingWindowRule) count(s []int64, slot int64) int64 {
 	return 0
 }
 
-// total is the sum of the counts of the window that ends with a slot.
+// total returns the sum of the counts of the window that ends with a slot.
 func (w *slidingWindowRule) total(s []int64, slot int64) (sum int64) {
 	for i := 1; i < len(s); i += 2 {
 		if s[i] <= slot && s[i] > slot-w.slots {
@@ -176,8 +178,8 @@ func (w *slidingWindowRule) total(s []int64, slot int64) (sum int64) {
 	return sum
 }
 
-// first is the first slot, from the given one on, in which a cost fits: by the total, and if it
-// applies by the SlotLimit.
+// first returns the first slot, from the given one on, in which a cost fits: into the limit of the
+// window, and if perSlot is set, into the limit of the slot.
 func (w *slidingWindowRule) first(s []int64, from, cost int64, perSlot bool) int64 {
 	sum := w.total(s, from)
 	if sum == math.MaxInt64 { // saturated: the exact sum has to be counted from the other end
@@ -195,14 +197,14 @@ func (w *slidingWindowRule) first(s []int64, from, cost int64, perSlot bool) int
 		if i += 2; i > int(2*w.slots) {
 			i = 1
 		}
-		if here = 0; len(s) > 0 && s[i] == slot+1-w.slots { // and nothing is counted after from
+		if here = 0; len(s) > 0 && s[i] == slot+1-w.slots { // the slot that leaves; slots after from have no counts
 			sum -= s[i+1]
 		}
 	}
 }
 
-// starts is how long after now a slot starts; Never if that is beyond the horizon or the end of the
-// clock. It is 0 for a slot that has started, and for the slot that an earlier reading counts in.
+// starts returns the time from now until a slot starts; Never if that is beyond the horizon or the
+// end of the clock. It is 0 for a slot that has started.
 func (w *slidingWindowRule) starts(slot, now int64) int64 {
 	if slot > w.last {
 		return Never
@@ -213,8 +215,8 @@ func (w *slidingWindowRule) starts(slot, now int64) int64 {
 	return Never
 }
 
-// leaves is how long after now a slot leaves the window; the largest int64 if that is beyond the
-// end of the clock.
+// leaves returns the time from now until a slot leaves the window; the largest int64 if that is
+// beyond the end of the clock.
 func (w *slidingWindowRule) leaves(slot, now int64) int64 {
 	if slot > w.last-w.slots {
 		return math.MaxInt64
@@ -222,7 +224,8 @@ func (w *slidingWindowRule) leaves(slot, now int64) int64 {
 	return Until((slot+w.slots)*w.width, now)
 }
 
-// Plan goes by volume behind a queue: it may name too early a time, but never too late a one.
+// Plan estimates the wait behind a queue by the sum of the costs ahead. The estimate may be too
+// short, and is never too long.
 func (w *slidingWindowRule) Plan(s []int64, now int64, ahead uint64, cost int64) Plan {
 	at, wait := w.at(s, now)
 	if wait > w.horizon {
@@ -271,8 +274,8 @@ func (w *slidingWindowRule) Book(s []int64, now, due, cost int64) ([]int64, Tick
 	return s, t
 }
 
-// Refund lowers the count of the charge's slot while it is in the window. If it was the latest
-// charge, the promise before it is the latest again, and the slot that it overwrote is restored.
+// Refund lowers the count of the charge's slot while the slot is in the window. If the charge was the
+// latest, it restores the promised time before it, and the slot that it overwrote.
 func (w *slidingWindowRule) Refund(_ *Memory, s []int64, now int64, t Ticket, amount int64) []int64 {
 	if len(s) == 0 {
 		return s
@@ -307,8 +310,8 @@ func (w *slidingWindowRule) Look(s []int64, now int64, ahead uint64) (remaining,
 	return left - int64(ahead), reset
 }
 
-// Convert moves each count to the slot of its latest possible time, if the new slots have another
-// length.
+// Convert moves each count to a new slot, if the number or the length of the slots changes: to the one
+// of the latest time at which it may have been counted.
 func (w *slidingWindowRule) Convert(s []int64, now int64, to Rule, then int64) []int64 {
 	next, ok := to.(*slidingWindowRule)
 	switch {
@@ -336,8 +339,8 @@ func (w *slidingWindowRule) Convert(s []int64, now int64, to Rule, then int64) [
 	return moved
 }
 
-// latest is the latest time that a count of a slot can be of, if nothing is counted after a given
-// time.
+// latest returns the latest time at which a count of a slot may have been counted. last is the time
+// after which nothing is counted.
 func (w *slidingWindowRule) latest(slot, now, last int64) int64 {
 	end := int64(math.MaxInt64)
 	if slot < w.last {
@@ -376,7 +379,7 @@ var slidingWindowKind = Kind{
 		{Name: "slots", Type: CountField, Required: true, Doc: "How many slots the window is divided into; 2 to 4096."},
 		{Name: "slot_limit", Type: CountField, Default: "limit", Doc: "How many requests in each slot."},
 	},
-	NoZone: "no configuration that is imported shares a window between limits, and nothing else has asked for it",
+	NoZone: "nginx has no window to import, and no other use of a shared window is known",
 }
 
 // Kind implements Params.
