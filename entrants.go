@@ -21,7 +21,7 @@ type entrants struct {
 // An entrant is one waiter.
 type entrant struct {
 	node  list.Node[entrant]
-	ready chan struct{} // holds one token once the state is not inLine
+	ready chan struct{} // holds one token once the state is not queued
 	cost  int64
 	hold  Hold // set once the waiter was served
 	state waiterState
@@ -167,7 +167,7 @@ func (l *ConcurrencyLimiter) giveUp(w *entrant) bool {
 	defer l.mu.Unlock()
 	now := l.enter()
 	defer l.leave(now)
-	if w.state != inLine {
+	if w.state != queued {
 		return false
 	}
 	l.queue.remove(w, left)

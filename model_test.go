@@ -147,7 +147,7 @@ func walk(t *testing.T, seed uint64, steps int) {
 				waits = false
 			default:
 			}
-			if want := m.InLine(now, p.id); waits != want {
+			if want := m.Waits(now, p.id); waits != want {
 				fail("place #%d waits: got %v, want %v", p.id, waits, want)
 			}
 		}

@@ -21,7 +21,7 @@ type Place struct {
 //   - Not Allowed: nothing was charged, for one of the reasons for which Wait returns at once.
 //     RetryAfter is the least time after which the same Join succeeds if no other caller comes.
 func (l *Limiter) Join(cost int64, maxDelay time.Duration) (*Place, Decision) {
-	return l.joinLine(cost, maxDelay, false)
+	return l.takePlace(cost, maxDelay, false)
 }
 
 // JoinKept is Join for work that may be settled or cancelled after its turn has come, because
@@ -31,10 +31,10 @@ func (l *Limiter) Join(cost int64, maxDelay time.Duration) (*Place, Decision) {
 // From its turn on, a kept place is an outstanding reservation. End each with Settle or Cancel,
 // also if all of its cost was used.
 func (l *Limiter) JoinKept(cost int64, maxDelay time.Duration) (*Place, Decision) {
-	return l.joinLine(cost, maxDelay, true)
+	return l.takePlace(cost, maxDelay, true)
 }
 
-func (l *Limiter) joinLine(cost int64, maxDelay time.Duration, keep bool) (*Place, Decision) {
+func (l *Limiter) takePlace(cost int64, maxDelay time.Duration, keep bool) (*Place, Decision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.enter()
@@ -119,8 +119,8 @@ func (p *Place) Settle(actual int64) {
 	}
 	w.keep = false
 	switch {
-	case w.state == inLine:
-		l.leaveLine(now, w)
+	case w.state == queued:
+		l.leaveQueue(now, w)
 		if actual > 0 {
 			l.chargeDebt(now, actual)
 		}
@@ -140,7 +140,7 @@ func (p *Place) Cancel() { p.Settle(0) }
 func (p *Place) Err() error {
 	p.l.mu.Lock()
 	defer p.l.mu.Unlock()
-	if p.w.state == inLine || p.w.state == served {
+	if p.w.state == queued || p.w.state == served {
 		return nil
 	}
 	return p.l.errorOfWaiter(p.w)

@@ -37,7 +37,7 @@ const unknownTurn = rules.Unnamed
 // A waiter is one place in the queue.
 type waiter struct {
 	node    list.Node[waiter]
-	ready   chan struct{} // holds one token, or is closed for a Place, once the state is not inLine
+	ready   chan struct{} // holds one token, or is closed for a Place, once the state is not queued
 	cost    int64
 	due     int64 // when the turn comes; only valid for promised waiters and the first waiter
 	promise *promise
@@ -51,7 +51,7 @@ type waiter struct {
 type waiterState uint8
 
 const (
-	inLine waiterState = iota
+	queued waiterState = iota
 	served             // charged: may go
 	left               // gave its place up
 	cast               // refused: its cost no longer fits the limit
@@ -87,7 +87,7 @@ func (q *waitQueue) aheadOf(now int64) rules.Queue {
 
 // join appends a waiter.
 func (q *waitQueue) join(w *waiter) {
-	w.state = inLine
+	w.state = queued
 	q.waiters.PushBack(&w.node, w)
 	q.cost += uint64(w.cost)
 }
@@ -228,15 +228,15 @@ func (l *Limiter) giveUp(w *waiter) bool {
 	defer l.mu.Unlock()
 	now := l.enter()
 	defer l.leave(now)
-	if w.state != inLine {
+	if w.state != queued {
 		return false
 	}
-	l.leaveLine(now, w)
+	l.leaveQueue(now, w)
 	return true
 }
 
-// leaveLine removes a waiter that gives up, and gives back what it was charged ahead.
-func (l *Limiter) leaveLine(now int64, w *waiter) {
+// leaveQueue removes a waiter that gives up, and gives back what it was charged ahead.
+func (l *Limiter) leaveQueue(now int64, w *waiter) {
 	if p := w.promise; p != nil {
 		l.refund(now, p.version, p.after, w.cost)
 	}

@@ -414,4 +414,4 @@ func (w *model) settle(c call) {
 	r.settled = true
 }
 
-func (w *model) waits(place int) bool { return w.m.InLine(w.now, w.places[place]) }
+func (w *model) waits(place int) bool { return w.m.Waits(w.now, w.places[place]) }

@@ -202,7 +202,7 @@ func (s Subject) try(w walk) (*difference, error) {
 		return nil, err
 	}
 	defer shut(subject)
-	p := &pair{blind: s.Blind, tick: s.Tick, doubles: s.Latest > 0, clock: clock, limit: w.limit, subject: subject, models: map[string]reference{}, made: map[int]made{}, lines: map[int]inLine{}}
+	p := &pair{blind: s.Blind, tick: s.Tick, doubles: s.Latest > 0, clock: clock, limit: w.limit, subject: subject, models: map[string]reference{}, made: map[int]made{}, queued: map[int]queuedPlace{}}
 	for i, c := range w.calls {
 		if got, want := p.do(i, c); got != want {
 			if s.Latest > 0 && strings.Contains(want, time.Duration(math.MaxInt64).String()) {

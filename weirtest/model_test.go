@@ -25,7 +25,7 @@ func TestClone(t *testing.T) {
 	if after := m.Peek(0, 1); after != before {
 		t.Errorf("the model became %+v, was %+v", after, before)
 	}
-	if !m.InLine(0, waits) {
+	if !m.Waits(0, waits) {
 		t.Error("the model's line is empty")
 	}
 	if m.Cancel(0, later); m.Peek(0, 1) == before {

@@ -98,8 +98,8 @@ func (m *Model) Leave(now int64, id int) bool {
 	return false
 }
 
-// InLine reports whether a Join still waits at now.
-func (m *Model) InLine(now int64, id int) bool {
+// Waits reports whether a Join still waits at now.
+func (m *Model) Waits(now int64, id int) bool {
 	m.begin(now)
 	defer m.end(now)
 	for _, w := range m.line {

@@ -47,7 +47,7 @@ type pair struct {
 	subject Taker
 	models  map[string]reference
 	made    map[int]made
-	lines   map[int]inLine
+	queued  map[int]queuedPlace
 	now     int64 // the current reading
 	high    int64 // the latest reading
 	// the latest reading at which a state was idle: states may have been evicted then, so calls at
@@ -55,8 +55,8 @@ type pair struct {
 	free int64
 }
 
-// inLine is a place in the queue, on both sides.
-type inLine struct {
+// queuedPlace is a place in the queue, on both sides.
+type queuedPlace struct {
 	subject *weir.Place
 	model   int
 	key     string
@@ -101,17 +101,17 @@ func (p *pair) move(to int64) {
 
 // waiting returns who waits for a key, in the subject and in the model.
 func (p *pair) waiting(key string) (got, want string) {
-	for i, l := range p.lines {
+	for i, l := range p.queued {
 		if l.key != key {
 			continue
 		}
-		in := p.model(key).InLine(p.now, l.model)
+		in := p.model(key).Waits(p.now, l.model)
 		select {
 		case <-l.subject.Ready():
 			if in {
 				return fmt.Sprintf("the one of line %d is let go", i), "it waits"
 			}
-			delete(p.lines, i)
+			delete(p.queued, i)
 		default:
 			if !in {
 				return fmt.Sprintf("the one of line %d waits", i), "it is let go"
@@ -183,14 +183,14 @@ func (p *pair) call(i int, c call) (got, want string) {
 			place, d := s.Join(c.key, c.cost, time.Duration(c.within)*p.tick)
 			id, delay, wanted := m.Join(c.at, c.cost, c.within)
 			if place != nil && wanted.Allowed && delay > 0 {
-				p.lines[i] = inLine{place, id, c.key}
+				p.queued[i] = queuedPlace{place, id, c.key}
 				return fmt.Sprint(p.text(d), " delay ", place.Delay()), fmt.Sprint(p.text(wanted), " delay ", delay)
 			}
 			return fmt.Sprint(p.text(d), place != nil), fmt.Sprint(p.text(wanted), wanted.Allowed && delay > 0)
 		}
 	case doLeave:
-		if l, ok := p.lines[c.of]; ok {
-			delete(p.lines, c.of)
+		if l, ok := p.queued[c.of]; ok {
+			delete(p.queued, c.of)
 			return fmt.Sprint("left ", l.subject.Leave()), fmt.Sprint("left ", p.model(l.key).Leave(c.at, l.model))
 		}
 	case doSet:

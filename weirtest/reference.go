@@ -21,7 +21,7 @@ type reference interface {
 
 	Join(now, cost, within int64) (id int, delay time.Duration, d weir.Decision)
 	Leave(now int64, id int) bool
-	InLine(now int64, id int) bool
+	Waits(now int64, id int) bool
 	NextTurn() (int64, bool)
 }
 
@@ -64,5 +64,5 @@ func (sharedKey) Join(int64, int64, int64) (id int, delay time.Duration, d weir.
 	panic("weirtest: a store has no queue")
 }
 func (sharedKey) Leave(int64, int) bool   { return false }
-func (sharedKey) InLine(int64, int) bool  { return false }
+func (sharedKey) Waits(int64, int) bool   { return false }
 func (sharedKey) NextTurn() (int64, bool) { return 0, false }

@@ -21,8 +21,8 @@ func plainSpec() room.Spec {
 	}
 }
 
-// openLine is a line at a URL, on a client of its own.
-func openLine(t *testing.T, url string, spec room.Spec) *redis.Queue {
+// openQueue is a line at a URL, on a client of its own.
+func openQueue(t *testing.T, url string, spec room.Spec) *redis.Queue {
 	t.Helper()
 	s, err := weirrueidis.Open(url, weirredis.Options{})
 	if err != nil {
@@ -77,7 +77,7 @@ func TestQueueWithFewRights(t *testing.T) {
 	s := startRedis(t, servers.RedisOptions{Config: []string{
 		"user weir on >s3cret ~weir:* resetchannels -@all +@read +@write +@scripting -@dangerous +time +ping +select +client|setname",
 	}})
-	line := openLine(t, "redis://weir:s3cret@"+s.Addr, plainSpec())
+	line := openQueue(t, "redis://weir:s3cret@"+s.Addr, plainSpec())
 	some(t, line)
 	keys, err := s.Do(t.Context(), "KEYS", "*")
 	if err != nil || len(keys.([]any)) != 5 {
@@ -117,7 +117,7 @@ func TestQueueOnACluster(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	some(t, openLine(t, "redis+cluster://"+strings.Join(c.Addrs(), ","), plainSpec()))
+	some(t, openQueue(t, "redis+cluster://"+strings.Join(c.Addrs(), ","), plainSpec()))
 }
 
 // TestRateChanges: what was let in stays counted when the rate changes, in Redis as in memory, and a gateway of before may still ask.
@@ -125,7 +125,7 @@ func TestRateChanges(t *testing.T) {
 	s := startRedis(t, servers.RedisOptions{})
 	slow, fast := plainSpec(), plainSpec()
 	slow.Bucket.Burst, fast.Bucket = 4, weir.TokenBucket{Rate: weir.PerDay(2), Burst: 6}
-	before, after := openLine(t, s.URL(), slow), openLine(t, s.URL(), fast)
+	before, after := openQueue(t, s.URL(), slow), openQueue(t, s.URL(), fast)
 	for i := range 4 {
 		if a := ask(t, before, room.Poll{ID: fmt.Sprint("a", i), Join: true, Enter: true}); !a.Entered {
 			t.Errorf("%+v", a)

@@ -18,7 +18,7 @@ type waitingRooms map[string]*waitingRoom
 
 type waitingRoom struct {
 	room   *room.Room
-	line   room.Queue
+	queue  room.Queue
 	spec   room.Spec
 	shared bool         // the queue is in a store
 	made   room.Secrets // by this process, for a room without a secret_file
@@ -55,17 +55,17 @@ func (g *Gateway) openRoom(def policy.WaitingRoom, file *policyfile.File, stores
 	if o.Secrets, err = d.secrets(g, def, file, old == nil); err != nil {
 		return nil, err
 	}
-	if err := d.openLine(def, stores, old); err != nil {
+	if err := d.openQueue(def, stores, old); err != nil {
 		return nil, err
 	}
-	o.Queue = d.line
+	o.Queue = d.queue
 	if old != nil {
 		d.room, err = old.room.Next(o)
 	} else {
 		d.room, err = room.New(o)
 	}
-	if err != nil && (old == nil || old.line != d.line) {
-		err = errors.Join(err, d.line.Close())
+	if err != nil && (old == nil || old.queue != d.queue) {
+		err = errors.Join(err, d.queue.Close())
 	}
 	return d, err
 }
@@ -85,14 +85,14 @@ func (d *waitingRoom) secrets(g *Gateway, def policy.WaitingRoom, file *policyfi
 	return room.ReadSecrets(file.Beside(def.SecretFile))
 }
 
-// openLine opens the queue of a room, or keeps the one it had.
-func (d *waitingRoom) openLine(def policy.WaitingRoom, stores map[string]weir.Store, old *waitingRoom) (err error) {
+// openQueue opens the queue of a room, or keeps the one it had.
+func (d *waitingRoom) openQueue(def policy.WaitingRoom, stores map[string]weir.Store, old *waitingRoom) (err error) {
 	if def.Store == "" {
 		if old != nil && !old.shared {
-			d.line = old.line
+			d.queue = old.queue
 			return nil
 		}
-		d.line, err = room.NewMemory(d.spec, nil)
+		d.queue, err = room.NewMemory(d.spec, nil)
 		return err
 	}
 	store, ok := stores[def.Store].(roomKeeper)
@@ -100,7 +100,7 @@ func (d *waitingRoom) openLine(def policy.WaitingRoom, stores map[string]weir.St
 		return fmt.Errorf("the store %q is not open, or keeps no waiting rooms", def.Store)
 	}
 	d.shared = true
-	d.line, err = store.Line(def.Name, d.spec)
+	d.queue, err = store.Line(def.Name, d.spec)
 	return err
 }
 
@@ -109,7 +109,7 @@ func (all waitingRooms) use() error {
 	var errs []error
 	for _, d := range all {
 		errs = append(errs, d.room.Use())
-		if m, ok := d.line.(*room.Memory); ok {
+		if m, ok := d.queue.(*room.Memory); ok {
 			errs = append(errs, m.Set(d.spec))
 		}
 	}
@@ -121,8 +121,8 @@ func (all waitingRooms) leave(others waitingRooms) error {
 	var errs []error
 	for name, d := range all {
 		other := others[name]
-		if other == nil || other.line != d.line {
-			errs = append(errs, d.line.Close())
+		if other == nil || other.queue != d.queue {
+			errs = append(errs, d.queue.Close())
 		}
 		if other == nil {
 			errs = append(errs, d.room.Close())
