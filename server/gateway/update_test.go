@@ -46,7 +46,7 @@ func TestUpdateDoesNotFailOnceItIsInForce(t *testing.T) {
 	}
 	defer g.Close()
 	old := g.state.Load().rooms["r"]
-	old.queue = brokenLine{old.line}
+	old.queue = brokenLine{old.queue}
 	next := parse("upstreams: { up: { url: \"URL\" } }\nroutes: [{ match: /, upstream: up }]\n")
 	if err := p.Update(context.Background(), next); err != nil || p.File() != next || g.state.Load().file != next {
 		t.Errorf("%v", err)
