@@ -17,7 +17,7 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// anyPart draws a limit of any kind whose times are of the order of a second.
+// anyPart draws a limit of any algorithm, with times of about a second.
 func anyPart(r *rand.Rand) weir.Limit {
 	n := 1 + r.Int64N(9)
 	rate := weir.Rate{N: 1 + r.Int64N(9), Per: time.Duration(1+r.IntN(3)) * sec}
@@ -43,7 +43,8 @@ func anyPart(r *rand.Rand) weir.Limit {
 	return weir.WarmUp{Rate: rate, Period: window}
 }
 
-// TestAllIsItsParts holds All to what its parts decide when each has a state of its own and is charged only if all of them admit.
+// TestAllIsItsParts compares All with limits of its parts, each with a state of its own, that are
+// charged only if all of them admit.
 func TestAllIsItsParts(t *testing.T) {
 	for seed := range uint64(400) {
 		r := rand.New(rand.NewPCG(seed, 4))
@@ -85,7 +86,7 @@ func TestAllIsItsParts(t *testing.T) {
 	}
 }
 
-// apart is what All decides, by its definition.
+// apart returns the decision of All by its definition.
 func apart(parts []weir.Prepared, states [][]int64, now, cost int64) (all weir.Decision) {
 	kinds := map[string]string{
 		"TokenBucket": "token_bucket", "LeakyBucket": "leaky_bucket", "IntervalBucket": "interval_bucket", "FixedWindow": "fixed_window",
@@ -131,8 +132,9 @@ func apart(parts []weir.Prepared, states [][]int64, now, cost int64) (all weir.D
 
 func longerWait(a, b time.Duration) bool { return b != weir.Never && (a == weir.Never || a > b) }
 
-// TestAllOfOneIsThatOne walks a limiter with a limit, and one with an All of it, through the same random calls: lines included, they do the
-// same. (What differs is that All books nothing ahead.)
+// TestAllOfOneIsThatOne makes the same random calls on a limiter with a limit and on one with an
+// All of that limit alone. Both do the same, with queues too. (All charges nothing ahead, so
+// Reserve is left out.)
 func TestAllOfOneIsThatOne(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 5))
@@ -140,7 +142,7 @@ func TestAllOfOneIsThatOne(t *testing.T) {
 		var c weirtest.Clock
 		c.Set(int64(time.Hour))
 		opts := []weir.Option{weir.WithClock(c.Now), weir.WithTimers(c.AfterFunc)}
-		if seed%2 == 0 { // no timer ever fires, and turns are noticed late
+		if seed%2 == 0 { // no timer fires, so turns are noticed late
 			opts[1] = weir.WithTimers(new(weirtest.Clock).AfterFunc)
 		}
 		one, all := newLimiter(t, limit, opts...), newLimiter(t, weir.All(limit), opts...)
@@ -217,15 +219,16 @@ func TestAllOfOneIsThatOne(t *testing.T) {
 	}
 }
 
-// TestAllNamesWhatIsLeastAfterTheCharge: a Reserve and a Join that were admitted named the part of which the least was left before them, beside
-// a Remaining of after.
+// TestAllNamesWhatIsLeastAfterTheCharge: for an admitted Reserve or Join, By was the part with the
+// least left before the charge, while Remaining was that after it.
 func TestAllNamesWhatIsLeastAfterTheCharge(t *testing.T) {
 	for _, charge := range []func(*weir.Limiter) weir.Decision{
 		func(l *weir.Limiter) weir.Decision { return l.Take(3) },
 		func(l *weir.Limiter) weir.Decision { _, d := l.Join(3, -1); return d },
 		func(l *weir.Limiter) weir.Decision { r, _ := l.Reserve(3, -1); return r.Decision() },
 	} {
-		// Of the second nothing is left once a charge is to be waited for. (A Join that gets in line names what it waits for.)
+		// If the second charge has to wait, nothing of it is left. (A queued Join names the part
+		// that it waits for.)
 		l, _ := onClock(t, weir.All(weir.SlidingLog{Limit: 6, Window: sec}, weir.WarmUp{Rate: weir.PerSecond(10), Period: time.Minute}))
 		if d := charge(l); !d.Allowed || d.By != "warm_up.2" || d.Remaining != 0 {
 			t.Errorf("%+v", d)
@@ -321,11 +324,12 @@ func TestAllAsData(t *testing.T) {
 	}
 }
 
-// TestAllGivesBackToEach: what is cancelled is given back to each part by its own rule, across a change too.
+// TestAllGivesBackToEach: a cancelled charge is given back to each part by the part's own rule,
+// also after a change of the limit.
 func TestAllGivesBackToEach(t *testing.T) {
 	bucket, window := weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 10}, weir.FixedWindow{Limit: 20, Window: time.Hour}
 	l, c := onClock(t, weir.All(bucket, window))
-	left := func() (n [2]int64) { // of the bucket and the window
+	left := func() (n [2]int64) { // left in the bucket and in the window
 		t.Helper()
 		l.Peek(0)
 		for i, other := range []weir.Limit{weir.All(bucket, weir.FixedWindow{Limit: 1 << 40, Window: time.Hour}),
@@ -348,7 +352,7 @@ func TestAllGivesBackToEach(t *testing.T) {
 		t.Fatalf("%v", n)
 	}
 	c.Set(int64(sec))
-	first.Cancel() // as if only the three had been taken, one of which has come back
+	first.Cancel() // as if only the three had been taken, and one token of them had refilled
 	first.Cancel()
 	if n := left(); n != [2]int64{8, 17} {
 		t.Errorf("%v", n)
@@ -361,7 +365,7 @@ func TestAllGivesBackToEach(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 	third, _ := l.Reserve(2, 0)
-	third.Settle(5) // three more, from each
+	third.Settle(5) // three more are charged to each part
 	if n := l.Peek(0); n.Remaining != 5 {
 		t.Errorf("%+v", n)
 	}
@@ -386,8 +390,9 @@ func TestAllGivesBackToEach(t *testing.T) {
 	}
 }
 
-// TestAllWaits: those who wait are charged when their turn comes, by all parts at once, and nobody is charged who leaves.
-func TestAllWaits(t *testing.T) {
+// TestAllChargesWaitersTogether: waiters are charged by all parts at once when their turn comes. A waiter that
+// leaves is not charged.
+func TestAllChargesWaitersTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, weir.All(weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 1}, weir.FixedWindow{Limit: 3, Window: sec, Align: weir.AlignFirst}))
 		start := time.Now()
@@ -426,7 +431,7 @@ func TestAllWaits(t *testing.T) {
 	})
 }
 
-// TestAnyStateIsSafe: a state that cannot be one of an All's is refused, whatever it is.
+// TestAnyStateIsSafe: All refuses every state that it cannot have made.
 func TestAnyStateIsSafe(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 6))
 	p, err := weir.Prepare(weir.All(weir.TokenBucket{Rate: weir.PerSecond(3), Burst: 5}, weir.SlidingLog{Limit: 5, Window: sec}), 1)

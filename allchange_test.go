@@ -40,9 +40,10 @@ func TestSetLimitPartByPart(t *testing.T) {
 	}
 }
 
-// TestPartThatStaysIsNotTouched: a limit of an All that stays as it was at a change of another one keeps its state to the last digit, also
-// where the clock is set back after the change. The model says so too, and so does Redis, in proof/redis.
-func TestPartThatStaysIsNotTouched(t *testing.T) {
+// TestUnchangedPartKeepsItsState: if another limit of an All changes, a limit that does not change
+// keeps its exact state, also if the clock is set back after the change. The model and Redis
+// (proof/redis) agree.
+func TestUnchangedPartKeepsItsState(t *testing.T) {
 	bucket := weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}
 	larger := weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 2}
 	endless := weir.SmoothBursty{Rate: weir.Unlimited, MaxBurst: -1}
@@ -80,8 +81,8 @@ func TestPartThatStaysIsNotTouched(t *testing.T) {
 	}
 }
 
-// TestAllOnAnotherClock: where the change of an All has it read wall time, or no longer, what was used stays used. The times of a state mean
-// nothing to the other clock.
+// TestAllOnAnotherClock: if a change of an All makes it read wall time, or stop reading it, the
+// used tokens stay used. The times of a state mean nothing to the other clock.
 func TestAllOnAnotherClock(t *testing.T) {
 	bucket := weir.TokenBucket{Rate: weir.PerHour(1), Burst: 10}
 	process := weir.All(bucket, weir.SlidingLog{Limit: 20, Window: time.Hour})
@@ -99,7 +100,7 @@ func TestAllOnAnotherClock(t *testing.T) {
 		if d := lim.Peek(3); d.Allowed || d.Remaining != 2 || d.RetryAfter != time.Hour {
 			t.Errorf("%v: %+v", to, d)
 		}
-		if r.Cancel(); lim.Peek(0).Remaining != 2 { // charged by a clock that is no longer read
+		if r.Cancel(); lim.Peek(0).Remaining != 2 { // charged by a clock that the limit no longer reads
 			t.Errorf("%v: %+v", to, lim.Peek(0))
 		}
 		if now += int64(time.Hour); lim.Peek(0).Remaining != 3 {

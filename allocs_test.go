@@ -7,7 +7,8 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// steady are all limits that one alone decides: once with room for all that is asked, and once refusing.
+// steady returns all limits whose state is one limit's: once with room for every request, and once
+// refusing.
 func steady() map[string][2]weir.Limit {
 	const long = 20 * 365 * 24 * time.Hour
 	fast, slow := weir.PerSecond(1e6), weir.PerDay(1)
@@ -33,7 +34,8 @@ func steady() map[string][2]weir.Limit {
 	}
 }
 
-// TestNothingIsAllocated: a decision makes no garbage, whatever the limit, and however its state is kept.
+// TestNothingIsAllocated: a decision allocates nothing, for every algorithm and every kind of
+// holder.
 func TestNothingIsAllocated(t *testing.T) {
 	for name, pair := range steady() {
 		for i, limit := range pair {
@@ -54,7 +56,7 @@ func TestNothingIsAllocated(t *testing.T) {
 					base = time.Now().UnixNano()
 				}
 				start := time.Now()
-				state, _ := p.Step(nil, base, 1) // the first contact of some makes their state
+				state, _ := p.Step(nil, base, 1) // the first call of some limits makes their state
 				for verb, call := range map[string]func(){
 					"Take":             func() { l.Take(1) },
 					"Take of too much": func() { l.Take(1 << 62) },
@@ -73,7 +75,7 @@ func TestNothingIsAllocated(t *testing.T) {
 						p.Peek(state, base+int64(time.Since(start)), 1)
 					},
 				} {
-					for range 3000 { // until what grows has grown
+					for range 3000 { // until maps and rings have grown
 						call()
 					}
 					if n := testing.AllocsPerRun(1000, call); n != 0 {

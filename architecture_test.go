@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// inside are the folders of the sections of ARCHITECTURE.md that leave the folder out of the names of files. In other sections a name may be that
-// of any file.
+// inside has the folders of the sections of ARCHITECTURE.md that name files without their folder.
+// In other sections a name may be that of any file.
 var inside = map[string][]string{
 	"Inside internal/rules":       {"internal/rules"},
 	"Inside the root":             {"."},
@@ -32,10 +32,11 @@ var inside = map[string][]string{
 	"From a policy to Redis":      {"."},
 }
 
-// code matches what is written as code.
+// code matches text in backquotes.
 var code = regexp.MustCompile("`([^`\n]+)`")
 
-// TestArchitectureNamesWhatExists: each file and folder that ARCHITECTURE.md names exists where it says, and each package is named there.
+// TestArchitectureNamesWhatExists: each file and folder that ARCHITECTURE.md names exists where the
+// page says, and the page names each package.
 func TestArchitectureNamesWhatExists(t *testing.T) {
 	page, err := os.ReadFile("ARCHITECTURE.md")
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	_ "time/tzdata"
 )
 
-// TestCachedCalendar: what a calendar remembers changes none of its answers, in whatever order it is asked.
+// TestCachedCalendar: the window that a calendar caches changes no result, whatever the order of
+// the calls.
 func TestCachedCalendar(t *testing.T) {
 	for _, align := range []Align{"day:America/St_Johns", "week", "month:Europe/Berlin", "year:Pacific/Apia"} {
 		pure, err := newCalendar(align, time.Second)
@@ -18,7 +19,7 @@ func TestCachedCalendar(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(1, 2))
 		for range 20_000 {
 			at := rnd.Int64N(40 * 366 * 86400)
-			if rnd.IntN(2) == 0 && cached.last.Load() != nil { // near a boundary of the window that is remembered
+			if rnd.IntN(2) == 0 && cached.last.Load() != nil { // near a boundary of the cached window
 				w := cached.last.Load()
 				at = []int64{w.begins - 1, w.begins, w.ends - 1, w.ends}[rnd.IntN(4)]
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// At most two at once, and nobody waits.
+// At most two at once, without a queue.
 func ExampleNewConcurrency() {
 	l, err := weir.NewConcurrency(weir.Concurrency{Limit: 2}, weir.Named("database"))
 	if err != nil {
@@ -29,7 +29,7 @@ func ExampleNewConcurrency() {
 	// true 0
 }
 
-// Ten at once, a hundred wait in order, and what goes on for longer than a minute gives its place up.
+// Ten at once, with a queue of a hundred. A hold ends after a minute.
 func ExampleConcurrencyLimiter_Do() {
 	l, err := weir.NewConcurrency(weir.Concurrency{Limit: 10, Queue: 100, MaxHold: time.Minute})
 	if err != nil {
@@ -46,7 +46,7 @@ func ExampleConcurrencyLimiter_Do() {
 	// <nil> 0 1
 }
 
-// Memory, and not requests: each takes up as much as its body is long.
+// Limiting memory instead of requests: the cost of a request is the length of its body.
 func ExampleConcurrencyLimiter_EnterCost() {
 	l, _ := weir.NewConcurrency(weir.Concurrency{Limit: 64 << 20, Queue: 1000})
 	h, err := l.EnterCost(context.Background(), 10<<20)
@@ -59,7 +59,8 @@ func ExampleConcurrencyLimiter_EnterCost() {
 	// Output: 10 of 64 MB
 }
 
-// One who was stopped for too long has lost the place to another. The resource that both write to tells them apart.
+// A process that was stopped for too long has lost its place to another. A resource that both write
+// to tells them apart by their fences.
 func ExampleHold_Fence() {
 	var clock weirtest.Clock
 	l, _ := weir.NewConcurrency(weir.Concurrency{Limit: 1, MaxHold: time.Second}, weir.WithClock(clock.Now))

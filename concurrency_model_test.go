@@ -16,10 +16,11 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// TestNeverTooManyAtOnce: whatever the schedule and the changes meanwhile, what is inside never adds up to more than the largest limit
-// that was in force, and in the end every place is free and every hold is counted once.
+// TestNeverTooManyAtOnce: whatever the schedule and the changes of the limit, the costs inside
+// never exceed the largest limit that was in force. In the end every place is free, and every hold
+// was counted once.
 func TestNeverTooManyAtOnce(t *testing.T) {
-	const most, each = 30, 2000 // more than there are slots
+	const most, each = 30, 2000 // more goroutines than slots
 	for _, maxHold := range []time.Duration{0, time.Hour} {
 		l := newConcurrency(t, weir.Concurrency{Limit: most, Queue: 100, MaxHold: maxHold})
 		var inside, done atomic.Int64
@@ -104,7 +105,8 @@ func TestFirstDoneWinsOnAllCores(t *testing.T) {
 	}
 }
 
-// TestConcurrencyIsItsModel walks a limiter and a list of holds through the same random calls on a virtual clock.
+// TestConcurrencyIsItsModel makes the same random calls on a limiter and on a list of holds, on a
+// virtual clock.
 func TestConcurrencyIsItsModel(t *testing.T) {
 	for seed := range uint64(300) {
 		walkConcurrency(t, seed)
@@ -122,7 +124,7 @@ func walkConcurrency(t *testing.T, seed uint64) {
 		over         bool
 	}
 	var holds []*hold
-	at := func() (in int64) { // what is held, after what has expired is out
+	at := func() (in int64) { // the costs that are held, after expired holds are removed
 		for _, h := range holds {
 			if h.expiry <= c.Now() {
 				h.over = true
@@ -181,7 +183,8 @@ func walkConcurrency(t *testing.T, seed uint64) {
 	}
 }
 
-// TestRetryAfterBehindOthers: those who wait come and go on a virtual clock, and RetryAfter is always enough for a TryEnter.
+// TestRetryAfterBehindOthers: while waiters come and leave on a virtual clock, a TryEnter after
+// RetryAfter is always admitted.
 func TestRetryAfterBehindOthers(t *testing.T) {
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {
@@ -215,8 +218,9 @@ func TestRetryAfterBehindOthers(t *testing.T) {
 	}
 }
 
-// TestNoTimeBehindOthers: without a MaxHold those who wait would never leave, whatever expires before them.
-func TestNoTimeBehindOthers(t *testing.T) {
+// TestNeverBehindHoldsWithoutEnd: with waiters ahead and no MaxHold, RetryAfter is Never, because they may
+// hold their places forever.
+func TestNeverBehindHoldsWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newConcurrency(t, weir.Concurrency{Limit: 2, Queue: 2, MaxHold: sec})
 		l.TryEnterCost(2)

@@ -25,7 +25,7 @@ func newConcurrency(t testing.TB, l weir.Concurrency, opts ...weir.Option) *weir
 	return c
 }
 
-// held returns a limiter on a virtual clock, and takes places until none is left.
+// held returns a limiter on a virtual clock, with all of its places taken.
 func held(t testing.TB, l weir.Concurrency, c *weirtest.Clock) (*weir.ConcurrencyLimiter, []weir.Hold) {
 	t.Helper()
 	lim := newConcurrency(t, l, weir.WithClock(c.Now), weir.WithTimers(c.AfterFunc))
@@ -105,7 +105,7 @@ func TestEnterAndDone(t *testing.T) {
 	if l.Holding() != 1 {
 		t.Errorf("%d are held", l.Holding())
 	}
-	other, d := l.TryEnterCost(2) // which may have taken the same record
+	other, d := l.TryEnterCost(2) // it may have taken the same record
 	if !d.Allowed {
 		t.Errorf("%+v", d)
 	}
@@ -126,7 +126,7 @@ func TestEnterAndDone(t *testing.T) {
 	}
 }
 
-func TestOddCosts(t *testing.T) {
+func TestInvalidCosts(t *testing.T) {
 	for _, l := range []weir.Concurrency{{Limit: 5, Queue: 1}, {Limit: 5, Queue: 1, MaxHold: time.Hour}} {
 		lim := newConcurrency(t, l)
 		for _, cost := range []int64{-1, math.MinInt64, 6, math.MaxInt64} {
@@ -161,8 +161,8 @@ func TestOddCosts(t *testing.T) {
 	}
 }
 
-// TestPlacesInOrder: who waits gets a place in the order of arrival, a small cost does not overtake a large one, and one who leaves lets
-// the others move up.
+// TestPlacesInOrder: waiters get places in the order of arrival. A small cost does not overtake a
+// large one, and when a waiter leaves, the ones behind it move up.
 func TestPlacesInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newConcurrency(t, weir.Concurrency{Limit: 4, Queue: 4})
@@ -253,7 +253,7 @@ func TestSetLimitTakesNothingAway(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		must(weir.Concurrency{Limit: 1, Queue: 1}) // the cost of 2 fits no more; the queue of two stays
+		must(weir.Concurrency{Limit: 1, Queue: 1}) // the cost of 2 does not fit any more; the queue of two stays
 		if err := <-big; !errors.Is(err, weir.ErrLimited) || l.Waiting() != 2 {
 			t.Errorf("%v, %d wait", err, l.Waiting())
 		}
@@ -310,7 +310,7 @@ func TestEnteringAllocatesNothing(t *testing.T) {
 	ctx := t.Context()
 	free := newConcurrency(t, weir.Concurrency{Limit: 100})
 	full := newConcurrency(t, weir.Concurrency{Limit: 40})
-	for range 39 { // all slots are taken: holders come from the pool
+	for range 39 { // all slots are taken: the next holds come from the pool
 		full.TryEnter()
 	}
 	none := newConcurrency(t, weir.Concurrency{Limit: 1})
@@ -331,7 +331,7 @@ func TestEnteringAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestTheWordIsReadWithoutAClock: without MaxHold no clock is read, waiting included.
+// TestTheWordIsReadWithoutAClock: without MaxHold, neither entering nor waiting reads a clock.
 func TestTheWordIsReadWithoutAClock(t *testing.T) {
 	l := newConcurrency(t, weir.Concurrency{Limit: 1, Queue: 1}, weir.WithClock(func() int64 { panic("the clock was read") }))
 	h, _ := l.TryEnter()

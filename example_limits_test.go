@@ -8,7 +8,7 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// show takes costs at times, and prints what comes of it.
+// show takes costs at given times, and prints the decisions.
 func show(l weir.Limit, asks ...ask) {
 	var clock weirtest.Clock
 	lim, err := weir.New(l, weir.WithClock(clock.Now))
@@ -31,7 +31,7 @@ type ask struct {
 	cost int64
 }
 
-// A rate of 10 a second, of which 5 may come at once.
+// A rate of 10 per second, with bursts of 5.
 func ExampleTokenBucket() {
 	show(weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 5},
 		ask{0, 5}, ask{0, 1}, ask{100 * time.Millisecond, 1}, ask{time.Hour, 5})
@@ -42,7 +42,8 @@ func ExampleTokenBucket() {
 	// 1h0m0s: 5 admitted, 0 left
 }
 
-// "100 tokens, and 20 more each minute": they come all at once, a minute after the bucket was last full.
+// "100 tokens, and 20 more each minute": the 20 come all at once, a minute after the bucket was
+// last full.
 func ExampleIntervalBucket() {
 	show(weir.IntervalBucket{Burst: 100, Refill: 20, Every: time.Minute},
 		ask{0, 100}, ask{59 * time.Second, 1}, ask{time.Minute, 20}, ask{time.Minute, 100})
@@ -53,7 +54,8 @@ func ExampleIntervalBucket() {
 	// 1m0s: 100 refused, retry in 5m0s
 }
 
-// A thousand an hour, from hour to hour. Around a boundary two thousand come within a second: the trap of every fixed window.
+// A thousand per hour, counted from hour to hour. Around a boundary two thousand may come within a
+// second, as with every fixed window.
 func ExampleFixedWindow() {
 	show(weir.FixedWindow{Limit: 1000, Window: time.Hour},
 		ask{time.Hour - time.Second, 1000}, ask{time.Hour - time.Second, 1}, ask{time.Hour, 1000})
@@ -63,7 +65,8 @@ func ExampleFixedWindow() {
 	// 1h0m0s: 1000 admitted, 0 left
 }
 
-// A quota for each month, as an invoice has it. March 2026 is an hour shorter in Berlin, and ends at midnight there.
+// A monthly quota, as on an invoice. In Berlin, March 2026 is an hour shorter than its days, and
+// ends at midnight there.
 func ExampleFixedWindow_calendar() {
 	at := func(text string) time.Duration {
 		t, _ := time.Parse(time.RFC3339, text)
@@ -72,7 +75,7 @@ func ExampleFixedWindow_calendar() {
 	var clock weirtest.Clock
 	l, err := weir.New(weir.FixedWindow{Limit: 10_000, Align: "month:Europe/Berlin"}, weir.WithClock(clock.Now))
 	if err != nil {
-		fmt.Println(err) // where there are no time zones: import _ "time/tzdata"
+		fmt.Println(err) // without time zones on the machine: import _ "time/tzdata"
 		return
 	}
 	clock.Set(int64(at("2026-03-31T23:59:59+02:00")))
@@ -84,7 +87,7 @@ func ExampleFixedWindow_calendar() {
 	// 720h0m0s
 }
 
-// 100 a second, and no more than 20 in any tenth of it.
+// 100 per second, and at most 20 in any tenth of it.
 func ExampleSlidingWindow() {
 	show(weir.SlidingWindow{Limit: 100, Window: time.Second, Slots: 10, SlotLimit: 20},
 		ask{0, 20}, ask{0, 1}, ask{100 * time.Millisecond, 20}, ask{200 * time.Millisecond, 20}, ask{300 * time.Millisecond, 20},
@@ -99,7 +102,7 @@ func ExampleSlidingWindow() {
 	// 500ms: 1 refused, retry in 500ms
 }
 
-// The ten of the last window count less and less, as time goes on in this one.
+// The ten of the previous window count less and less as this window goes on.
 func ExampleSlidingCounter() {
 	show(weir.SlidingCounter{Limit: 10, Window: time.Minute},
 		ask{30 * time.Second, 10}, ask{time.Minute, 1}, ask{66 * time.Second, 1}, ask{90 * time.Second, 4}, ask{90 * time.Second, 1})
@@ -111,7 +114,7 @@ func ExampleSlidingCounter() {
 	// 1m30s: 1 refused, retry in 6s
 }
 
-// Never more than 3 in any 10 seconds, exactly: each charge counts until 10 seconds later.
+// Never more than 3 in any 10 seconds: each charge counts for exactly 10 seconds.
 func ExampleSlidingLog() {
 	show(weir.SlidingLog{Limit: 3, Window: 10 * time.Second},
 		ask{0, 1}, ask{4 * time.Second, 2}, ask{9 * time.Second, 1}, ask{10 * time.Second, 1}, ask{10 * time.Second, 2})
@@ -123,7 +126,7 @@ func ExampleSlidingLog() {
 	// 10s: 2 refused, retry in 4s
 }
 
-// Guava's RateLimiter: a large piece of work goes at once, and whoever comes next waits for it.
+// Guava's RateLimiter: a large request goes at once, and the next one waits for it.
 func ExampleSmoothBursty() {
 	show(weir.SmoothBursty{Rate: weir.PerSecond(10)},
 		ask{0, 50}, ask{0, 1}, ask{5 * time.Second, 1}, ask{time.Minute, 10})
@@ -134,7 +137,8 @@ func ExampleSmoothBursty() {
 	// 1m0s: 10 admitted, 0 left
 }
 
-// A cache that is cold: the first requests come at a third of the rate, and after ten seconds of work at all of it.
+// A cold cache: the first requests go at a third of the rate. After ten seconds of work it is the
+// full rate.
 func ExampleWarmUp() {
 	var clock weirtest.Clock
 	l, _ := weir.New(weir.WarmUp{Rate: weir.PerSecond(10), Period: 10 * time.Second}, weir.WithClock(clock.Now))

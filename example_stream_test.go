@@ -12,7 +12,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// A poll a hundred times a second, until the context ends.
+// Poll a hundred times a second, until the context ends.
 func ExampleLimiter_Pace() {
 	l, _ := weir.New(weir.TokenBucket{Rate: weir.PerSecond(100), Burst: 1})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -46,7 +46,7 @@ func ExampleLimiter_Do() {
 	// <nil>
 }
 
-// A download at 1 MB/s, of which 64 kB may come at once.
+// A download at 1 MB/s, with bursts of 64 kB.
 func ExampleNewReader() {
 	l, _ := weir.New(weir.TokenBucket{Rate: weir.PerSecond(1_000_000), Burst: 64_000})
 	body := strings.NewReader(strings.Repeat("x", 100_000))
@@ -65,13 +65,13 @@ func ExampleNewWriter() {
 	// Output: 70000 <nil> 70000
 }
 
-// All connections of a server together send at most 10 MB/s. What they read is not limited.
+// All connections of a server together send at most 10 MB/s. Reading is not limited.
 func ExampleNewConn() {
 	l, _ := weir.New(weir.TokenBucket{Rate: weir.PerSecond(10_000_000), Burst: 64_000})
 	serve := func(c net.Conn) {
 		c = weir.NewConn(c, nil, l)
 		defer c.Close()
-		c.SetDeadline(time.Now().Add(time.Minute)) // waits for the rate count
+		c.SetDeadline(time.Now().Add(time.Minute)) // a wait for the rate counts towards the deadline
 		fmt.Fprintln(c, "hello")
 	}
 

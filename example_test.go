@@ -10,8 +10,8 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// Five may come at once, and then two a second. (The clock of these examples stands still until it is set; leave it out, and it is the
-// real one.)
+// Five at once, and two per second after that. (The clock of these examples stands still until it
+// is set. Leave WithClock out to use the real one.)
 func ExampleNew() {
 	var clock weirtest.Clock
 	l, err := weir.New(weir.TokenBucket{Rate: weir.PerSecond(2), Burst: 5}, weir.Named("api"), weir.WithClock(clock.Now))
@@ -32,7 +32,7 @@ func ExampleNew() {
 	// true
 }
 
-// What is wrong with a number is said by the constructor, not by a panic later.
+// The constructor returns an error for invalid parameters; no later call panics.
 func ExampleNew_invalid() {
 	_, err := weir.New(weir.TokenBucket{Rate: weir.PerSecond(0), Burst: 5})
 	fmt.Println(err)
@@ -57,7 +57,7 @@ func ExampleParseRate() {
 	// weir: rate "0.5/s": "0.5" is not a whole number (a fraction is written with a longer duration: 1/2s, not 0.5/s)
 }
 
-// A cost larger than one: a request that weighs as much as ten.
+// A cost above one: a request that counts as much as ten.
 func ExampleLimiter_Take() {
 	l, _ := weir.New(weir.TokenBucket{Rate: weir.PerMinute(60), Burst: 10}, weir.WithClock(func() int64 { return 0 }))
 	for _, cost := range []int64{8, 8, 2, 11} {
@@ -71,7 +71,7 @@ func ExampleLimiter_Take() {
 	// 11 false 0 -1ns
 }
 
-// As much as there is: of 100 bytes, those that may go now.
+// Take as much as there is: of 100 bytes, those that may be sent now.
 func ExampleLimiter_TakeAtMost() {
 	l, _ := weir.New(weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 64}, weir.WithClock(func() int64 { return 0 }))
 	n, _ := l.TakeAtMost(100)
@@ -83,7 +83,7 @@ func ExampleLimiter_TakeAtMost() {
 	// send 0 and come back in 100ms
 }
 
-// A wait that cannot end before the deadline is refused at once, and takes nothing.
+// A wait that cannot end before its deadline is refused at once, and charges nothing.
 func ExampleLimiter_Wait() {
 	l, _ := weir.New(weir.TokenBucket{Rate: weir.PerMinute(1), Burst: 1})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -97,7 +97,7 @@ func ExampleLimiter_Wait() {
 	// true true
 }
 
-// Work whose cost is only known afterwards: an estimate is charged ahead, and the real cost put in its place.
+// A request whose cost is only known afterwards: reserve an estimate, and settle the actual cost.
 func ExampleLimiter_Reserve() {
 	l, _ := weir.New(weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 100}, weir.WithClock(func() int64 { return 0 }))
 	r, ok := l.Reserve(40, 0)
@@ -106,14 +106,14 @@ func ExampleLimiter_Reserve() {
 		return
 	}
 	fmt.Println(l.Peek(0).Remaining)
-	r.Settle(15) // it was less than thought
+	r.Settle(15) // less than the estimate
 	fmt.Println(l.Peek(0).Remaining)
 	// Output:
 	// 60
 	// 85
 }
 
-// What was used stays used when the numbers change: four of ten are gone, and of twenty then too.
+// A change of the limit keeps what was used: four of ten, and then four of twenty.
 func ExampleLimiter_SetLimit() {
 	l, _ := weir.New(weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 10}, weir.WithClock(func() int64 { return 0 }))
 	l.Take(4)
@@ -124,7 +124,8 @@ func ExampleLimiter_SetLimit() {
 	// Output: 16
 }
 
-// nginx's limit_req with rate=10r/s and burst=2: one goes at once, two wait, the next is refused.
+// nginx's limit_req with rate=10r/s and burst=2: one request goes at once, two are delayed, and the
+// next is refused.
 func ExampleLeakyBucket() {
 	l, _ := weir.New(weir.LeakyBucket{Rate: weir.PerSecond(10), Queue: 2}, weir.WithClock(func() int64 { return 0 }))
 	for range 4 {
@@ -138,7 +139,7 @@ func ExampleLeakyBucket() {
 	// false 100ms
 }
 
-// Three a second, and five a minute: one of the two refuses, and the answer names it.
+// Three per second and five per minute: By names the limit that refused.
 func ExampleAll() {
 	limit := weir.All(
 		weir.TokenBucket{Rate: weir.PerSecond(3), Burst: 3},
@@ -163,7 +164,7 @@ func ExampleAll() {
 	// false api/sliding_log.2 59s
 }
 
-// A request, and the bytes that it brings: both are charged, or neither.
+// A request and the bytes of its body: both are charged, or neither.
 func ExampleNewGroup() {
 	still := weir.WithClock(func() int64 { return 0 })
 	requests, _ := weir.New(weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 10}, weir.Named("requests"), still)
@@ -180,7 +181,8 @@ func ExampleNewGroup() {
 	// requests left: 9
 }
 
-// The pure function behind every limiter: a holder of states of its own calls it with its own clock.
+// The pure function of every limiter: a program that stores states itself calls it with its own
+// clock.
 func ExampleStep() {
 	limit := weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 1}
 	var state []int64

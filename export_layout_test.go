@@ -1,6 +1,6 @@
 package weir
 
-// String tells the kinds of a Layout apart.
+// String names the type of a Layout.
 func (l *Layout) String() string {
 	switch {
 	case l.bucket != nil:

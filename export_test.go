@@ -6,7 +6,8 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// StateOf returns Z of a limiter with a bucket, as exact clock units; nil where untouched.
+// StateOf returns Z, the time at which a bucket is full, in exact clock units; nil for a limiter
+// that was never used.
 func StateOf(l *Limiter) (z *big.Rat) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -23,11 +24,11 @@ func StateOf(l *Limiter) (z *big.Rat) {
 	return new(big.Rat).Add(new(big.Rat).SetInt64(l.state[0]), big.NewRat(l.state[1], n))
 }
 
-// plain hides what a rule can do besides.
+// plain hides the optional interfaces of a rule.
 type plain struct{ rules.Rule }
 
-// UnderLock makes a limiter forget its word, so that the next call is decided by the rule, on the state as the rule left it, and in the
-// plain way. The limit is not to be changed where the rule has a shorter way.
+// UnderLock makes the next call of a limiter use the lock and the general path of its rule, and not
+// the fast word. If the rule has a DirectRule, the limit must not be changed afterwards.
 func UnderLock(l *Limiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -38,7 +39,7 @@ func UnderLock(l *Limiter) {
 	}
 }
 
-// OnWord reports whether the next Take is to be decided without the lock.
+// OnWord reports whether the next Take is decided on the word, without the lock.
 func OnWord(l *Limiter) bool {
 	if f := l.fast.Load(); f != nil {
 		return f.word.Load() != sealed
@@ -47,7 +48,7 @@ func OnWord(l *Limiter) bool {
 	return f != nil && f.word.Load() != sealed
 }
 
-// Contact is the state as the first contact leaves it.
+// Contact returns the state after the first call of a limit.
 func Contact(p Prepared, state []int64, now int64) []int64 {
 	if len(state) > 0 {
 		return state

@@ -12,8 +12,9 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// TestWordIsTheRule walks pairs of limiters through the same random calls at the same readings. One keeps its state in a word wherever it
-// can, the other has to ask the rule each time: every decision is the same.
+// TestWordIsTheRule makes the same random calls at the same readings on pairs of limiters. One
+// keeps its state in a word whenever it can, and the other uses the rule each time. Every decision
+// is the same.
 func TestWordIsTheRule(t *testing.T) {
 	onWord := map[string]int{}
 	for seed := range uint64(1500) {
@@ -32,7 +33,7 @@ func TestWordIsTheRule(t *testing.T) {
 	}
 }
 
-// TestDirectIsTheRule does the same with rules that have a shorter way to their answer.
+// TestDirectIsTheRule does the same for rules that implement DirectRule.
 func TestDirectIsTheRule(t *testing.T) {
 	for seed := range uint64(1000) {
 		r := rand.New(rand.NewPCG(seed, 4))
@@ -50,14 +51,14 @@ func TestDirectIsTheRule(t *testing.T) {
 				t.Fatal(limit)
 			}
 			if _, err := weir.Prepare(limit, 1); err != nil {
-				continue // too much to count
+				continue // more than can be counted
 			}
 		}
 		wordWalk(t, r, limit, int64(width), func(*weir.Limiter) {})
 	}
 }
 
-// wordWalk calls look before each step.
+// wordWalk makes the same random calls on both limiters, and calls look before each of them.
 func wordWalk(t *testing.T, r *rand.Rand, limit weir.Limit, interval int64, look func(*weir.Limiter)) {
 	const steps = 200
 	now := []int64{0, 12345678, 1_700_000_000 * int64(sec), -int64(time.Hour), r.Int64() / 2}[r.IntN(5)]
@@ -76,7 +77,7 @@ func wordWalk(t *testing.T, r *rand.Rand, limit weir.Limit, interval int64, look
 	for range steps {
 		now += wordMove(r, interval)
 		look(pair[0])
-		size := min(pair[0].Peek(0).Limit, pair[1].Peek(0).Limit) // both, as whose turn comes is served
+		size := min(pair[0].Peek(0).Limit, pair[1].Peek(0).Limit) // on both, because a call also serves the waiters whose turn has come
 		op, cost, within := r.IntN(20), wordCost(r, size), anyWithin(r)
 		weir.UnderLock(pair[1])
 		which, next := r.IntN(1<<20), changed(r, limit)
@@ -122,7 +123,7 @@ func wordWalk(t *testing.T, r *rand.Rand, limit weir.Limit, interval int64, look
 	}
 }
 
-// anyWordLimit is a limit of a kind that may have a word, and a time that matters to it.
+// anyWordLimit draws a limit of an algorithm that may have a word, and a time that matters to it.
 func anyWordLimit(r *rand.Rand) (l weir.Limit, kind string, interval int64) {
 	size := []int64{1, 2, 5, 100, 1000, 1e6, 1e9, 1e12, math.MaxInt64}[r.IntN(9)]
 	window := []time.Duration{1, 10, time.Microsecond, 7 * ms, sec, 3 * sec, time.Hour, 24 * time.Hour, 20 * 365 * 24 * time.Hour}[r.IntN(9)]
@@ -150,7 +151,7 @@ func anyWordLimit(r *rand.Rand) (l weir.Limit, kind string, interval int64) {
 	return weir.TokenBucket{Rate: rate, Burst: min(size, 1000)}, "bucket", max(1, int64(rate.Per)/rate.N)
 }
 
-// changed is a limit of the same kind, or of another.
+// changed draws a limit of the same algorithm, or of another.
 func changed(r *rand.Rand, l weir.Limit) weir.Limit {
 	switch l := l.(type) {
 	case weir.FixedWindow:
@@ -194,7 +195,8 @@ func wordCost(r *rand.Rand, size int64) int64 {
 	return anyCost(r, size)
 }
 
-// TestWordsAreNeverOver: however many take at once, a word admits exactly as many as there are.
+// TestWordsAreNeverOver: whatever the number of concurrent callers, a word admits exactly as many
+// as the limit allows.
 func TestWordsAreNeverOver(t *testing.T) {
 	for _, limit := range []weir.Limit{
 		weir.FixedWindow{Limit: 1000, Window: time.Second},
@@ -221,7 +223,7 @@ func TestWordsAreNeverOver(t *testing.T) {
 							admitted.Add(1)
 						}
 						if i == 0 {
-							if r, ok := l.Reserve(1, 0); ok { // under the lock, meanwhile
+							if r, ok := l.Reserve(1, 0); ok { // under the lock, beside the takes
 								r.Cancel()
 							}
 						}
@@ -230,7 +232,7 @@ func TestWordsAreNeverOver(t *testing.T) {
 			}
 			crowd.Wait()
 		}
-		for l.Allow() { // what was reserved while others asked
+		for l.Allow() { // what was reserved while other callers took
 			admitted.Add(1)
 		}
 		if n := admitted.Load(); n > 3000 || n < 2900 {

@@ -63,7 +63,8 @@ func TestGroupAllOrNone(t *testing.T) {
 	}
 }
 
-// TestGroupOfTheSameTwice: it is charged in order, and neither cost if the second is refused.
+// TestGroupOfTheSameTwice: two charges of one limiter are made in order. If the second is refused,
+// neither is charged.
 func TestGroupOfTheSameTwice(t *testing.T) {
 	l, c := onClock(t, weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 10})
 	other := newLimiter(t, weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 10}, weir.WithClock(c.Now))
@@ -79,9 +80,9 @@ func TestGroupOfTheSameTwice(t *testing.T) {
 	}
 }
 
-// TestGroupNamesOneThatHoldsNothing: the decision of a limiter that has nothing stored and no room for it was taken for none at all, and another
-// with more left spoke for the group.
-func TestGroupNamesOneThatHoldsNothing(t *testing.T) {
+// TestGroupNamesALimiterThatCanAdmitNothing: a limiter that has nothing stored and can admit nothing was
+// left out of the comparison, and By was another one with more left.
+func TestGroupNamesALimiterThatCanAdmitNothing(t *testing.T) {
 	bare, c := onClock(t, weir.SmoothBursty{Rate: weir.PerSecond(1), MaxBurst: -1})
 	full := newLimiter(t, weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 9}, weir.WithClock(c.Now))
 	if d := weir.NewGroup(bare, full).Peek(1, 1); !d.Allowed || d.Limit != 0 || d.Remaining != 0 {
@@ -89,7 +90,8 @@ func TestGroupNamesOneThatHoldsNothing(t *testing.T) {
 	}
 }
 
-// TestGroupFirstContact: a limit that starts empty fills from the first call on, also where that is refused.
+// TestGroupFirstContact: a limit that starts empty fills from the first call on, also if the group
+// refuses it.
 func TestGroupFirstContact(t *testing.T) {
 	for _, twice := range []bool{false, true} {
 		l, c := onClock(t, weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 5, Initial: weir.InitialEmpty})
@@ -97,7 +99,7 @@ func TestGroupFirstContact(t *testing.T) {
 		if twice {
 			g, costs = weir.NewGroup(l, l), []int64{1, 1}
 		}
-		g.Peek(costs...) // which writes nothing down
+		g.Peek(costs...) // it stores no state
 		c.Set(int64(sec))
 		if d := g.Take(costs...); d.Allowed {
 			t.Errorf("%+v", d)
@@ -113,8 +115,9 @@ func TestGroupFirstContact(t *testing.T) {
 	}
 }
 
-// TestGroupsOnAllCores: groups that share limiters, in any order, beside the limiters' own callers. The clock stands still: exactly what
-// was there is given out, to each all or none, and nobody waits for anybody in a circle.
+// TestGroupsOnAllCores: groups share limiters in any order, beside direct callers of the limiters.
+// The clock stands still, so exactly the stored tokens are given out, all or none to each group,
+// and no group deadlocks.
 func TestGroupsOnAllCores(t *testing.T) {
 	const burst = 3000
 	limiters := make([]*weir.Limiter, 4)
@@ -163,7 +166,8 @@ func TestGroupsOnAllCores(t *testing.T) {
 	}
 }
 
-// TestGroupWaits: in order, none charged before all can go, and nothing is kept meanwhile.
+// TestGroupWaits: callers of a group wait in order. Nothing is charged, or kept for them, before
+// all charges of a caller can be made.
 func TestGroupWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		requests := newLimiter(t, weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 1})
@@ -187,9 +191,9 @@ func TestGroupWaits(t *testing.T) {
 			return cancel
 		}
 		defer wait("a", 1, 100)()
-		defer wait("b", 1, 50)()   // 500ms
-		leave := wait("c", 1, 100) // would be 1500ms
-		defer wait("d", 1, 20)()   // and this 1700ms
+		defer wait("b", 1, 50)()   // after 500ms
+		leave := wait("c", 1, 100) // would be after 1500ms
+		defer wait("d", 1, 20)()   // and this one after 1700ms
 		if d := requests.Take(1); d.Allowed || d.RetryAfter != 100*ms {
 			t.Errorf("%+v", d)
 		}
@@ -206,7 +210,7 @@ func TestGroupWaits(t *testing.T) {
 			t.Errorf("more than there will ever be: %v", err)
 		}
 		<-time.After(200 * ms)
-		if d := requests.Take(1); !d.Allowed { // what the group cannot use is not kept for it
+		if d := requests.Take(1); !d.Allowed { // tokens that the group cannot use yet are not kept for it
 			t.Errorf("%+v", d)
 		}
 		<-time.After(400 * ms)
@@ -224,8 +228,9 @@ func TestGroupWaits(t *testing.T) {
 	})
 }
 
-// TestGroupIsWoken: what is given back, a limit that is raised, and one who leaves a limiter's own line let the first go sooner.
-func TestGroupIsWoken(t *testing.T) {
+// TestGroupWaitersGoSooner: the first waiter of a group goes sooner after a refund, a raised limit, or if a
+// waiter of a member's own queue leaves.
+func TestGroupWaitersGoSooner(t *testing.T) {
 	for name, change := range map[string]func(l *weir.Limiter, r weir.Reservation){
 		"cancel": func(_ *weir.Limiter, r weir.Reservation) { r.Cancel() },
 		"raise": func(l *weir.Limiter, _ weir.Reservation) {
@@ -282,7 +287,8 @@ func TestGroupIsWoken(t *testing.T) {
 	})
 }
 
-// TestManyWaitForGroups: with what comes and goes, everyone is served in the end, exactly as fast as the tokens come.
+// TestManyWaitForGroups: many waiters come and leave, and each is served in the end, exactly at the
+// rate of the tokens.
 func TestManyWaitForGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b := newLimiter(t, weir.TokenBucket{Rate: weir.PerSecond(100), Burst: 1}), newLimiter(t, weir.TokenBucket{Rate: weir.PerSecond(100), Burst: 1})
@@ -335,7 +341,7 @@ func TestGroupAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestGroupQueueOfHugeCosts: costs that would add up to more than can be counted are refused.
+// TestGroupQueueOfHugeCosts: a queue refuses costs whose sum would overflow.
 func TestGroupQueueOfHugeCosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, weir.SlidingCounter{Limit: math.MaxInt64, Window: sec})

@@ -10,13 +10,14 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// guava is the RateLimiter of Guava, in its own words and numbers: permits are floating point, and waits are truncated to microseconds.
-// (What it really did is in weirtest/testdata/guava.jsonl, which the conformance suite runs.)
+// guava is a port of Guava's RateLimiter: permits are floating point, and waits are truncated to
+// microseconds. (Recorded results of the original are in weirtest/testdata/guava.jsonl, which the
+// conformance suite uses.)
 type guava struct {
-	interval, cold    float64 // us for a permit
-	threshold, slope  float64 // of the warm-up; a threshold of all is none
-	stored, max, cool float64 // cool: us for a permit to be stored
-	next              int64   // us
+	interval, cold    float64 // microseconds per permit
+	threshold, slope  float64 // of the warm-up; 0 for none
+	stored, max, cool float64 // cool: microseconds to store a permit
+	next              int64   // microseconds
 }
 
 func newGuava(l weir.Limit) *guava {
@@ -37,7 +38,7 @@ func newGuava(l weir.Limit) *guava {
 	panic("no RateLimiter of Guava")
 }
 
-// reserve is reserveEarliestAvailable: when the charge may go.
+// reserve is reserveEarliestAvailable: it returns when the charge may go.
 func (g *guava) reserve(now int64, permits float64) (goes int64) {
 	if now > g.next {
 		g.stored = min(g.max, g.stored+float64(now-g.next)/g.cool)
@@ -61,9 +62,10 @@ func (g *guava) reserve(now int64, permits float64) (goes int64) {
 	return goes
 }
 
-// TestGuavaTruncates: beside Guava, where the parts of a wait are no whole microseconds, a charge is due within 2 us for each charge before
-// it. (That it is never due sooner than exact arithmetic says is held to by the reference model. Guava's may be later than that too: what
-// it truncates counts as idle time, and makes a cold limit colder.)
+// TestGuavaTruncates: if waits are no whole microseconds, Weir's due times are at most 2 us per
+// earlier charge after Guava's. (The reference model checks that none is earlier than exact
+// arithmetic allows. Guava may also be later than that: the truncated part counts as idle time, and
+// makes a cold limit colder.)
 func TestGuavaTruncates(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 1))
 	for range 2000 {
@@ -87,11 +89,11 @@ func TestGuavaTruncates(t *testing.T) {
 				t.Fatalf("%+v: refused: %+v", limit, res.Decision())
 			}
 			goes := time.Duration(max(g.reserve(now, float64(permits))-now, 0)) * time.Microsecond
-			// A hundredth of a microsecond is what floating point may be off by.
+			// Floating point may be wrong by a hundredth of a microsecond.
 			if off := (res.Delay() - goes).Abs(); off > time.Duration(2*charges)*time.Microsecond+10*time.Nanosecond {
 				t.Fatalf("%+v: charge %d is due in %v, Guava's in %v", limit, charges, res.Delay(), goes)
 			}
-			if r.IntN(3) > 0 { // on to when Weir's may go, which is no earlier
+			if r.IntN(3) > 0 { // go on at Weir's due time, which is not earlier
 				clock.Set(clock.Now() + (int64(res.Delay())/1000+r.Int64N(500_000))*1000)
 			}
 		}

@@ -37,11 +37,11 @@ func TestHoldsExpire(t *testing.T) {
 	if holds[0].Extend() {
 		t.Error("an expired hold was extended")
 	}
-	holds[0].Done(weir.OK) // after expiry it does nothing, though the record may be another's
+	holds[0].Done(weir.OK) // after expiry it does nothing, although another hold may have its record
 	if l.Holding() != 2 {
 		t.Errorf("%d are held", l.Holding())
 	}
-	c.Set(int64(300 * ms)) // a step back: it stays expired, and nothing lasts longer for it
+	c.Set(int64(300 * ms)) // a step back: the hold stays expired, and no other hold lasts longer
 	holds[0].Done(weir.OK)
 	if l.Holding() != 2 || !next.Extend() {
 		t.Errorf("%d are held", l.Holding())
@@ -113,7 +113,7 @@ func TestFence(t *testing.T) {
 		if f := holds[0].Fence(); (f != 0) != (maxHold != 0) {
 			t.Errorf("MaxHold %v: the fence of a hold that has ended is %d", maxHold, f)
 		}
-		c.Set(0) // the clock steps back: the fence does not
+		c.Set(0) // the clock steps back, and the fence does not
 		h, _ := l.TryEnter()
 		if f := h.Fence(); f != last+1 {
 			t.Errorf("%d after %d", f, last)
@@ -133,7 +133,7 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// TestMaxHoldChanges: what is held keeps its expiry until it is extended.
+// TestMaxHoldChanges: a hold keeps its expiry until it is extended.
 func TestMaxHoldChanges(t *testing.T) {
 	var c weirtest.Clock
 	l, holds := held(t, weir.Concurrency{Limit: 3, MaxHold: sec}, &c)
@@ -154,7 +154,7 @@ func TestMaxHoldChanges(t *testing.T) {
 		t.Errorf("one does not expire any more: %+v", d)
 	}
 	set(l, 100*ms)
-	if !holds[2].Extend() { // which never shortens a hold
+	if !holds[2].Extend() { // extending never shortens a hold
 		t.Error("not extended")
 	}
 	c.Set(int64(sec) - 1)
@@ -188,8 +188,9 @@ func TestMaxHoldChanges(t *testing.T) {
 	}
 }
 
-// TestMaxHoldFromNowOn: who moves up because of the very change that brings a MaxHold holds for that long from then.
-func TestMaxHoldFromNowOn(t *testing.T) {
+// TestMaxHoldAddedByAChange: if a change adds a MaxHold and also admits a waiter, the waiter holds its
+// place for MaxHold from the change on.
+func TestMaxHoldAddedByAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newConcurrency(t, weir.Concurrency{Limit: 1, Queue: 1})
 		l.TryEnter()

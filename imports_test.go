@@ -19,10 +19,12 @@ const (
 	seeds  = "internal/seeds"
 )
 
-// floors is the architecture: each package, and which of ours it may import. An import goes down, never up, and never sideways between
-// two faces or two stores. A package that is not here is not part of it. A name that ends in /... is everything below.
+// floors is the architecture: each package of this repository with those that it may import. An
+// import goes down, never up, and never sideways between two faces or two stores. A package that is
+// not listed is an error. A name that ends in /... stands for all packages below.
 //
-// Files named _test.go may import weirtest and internal/seeds besides, and packages of the standard library for tests; see checkImport.
+// Tests may also import weirtest, internal/seeds, and the standard library's packages for tests; see
+// checkImport.
 var floors = map[string][]string{
 	".":                    {"internal/..."},
 	"keyed":                {".", "internal/..."},
@@ -58,14 +60,14 @@ var floors = map[string][]string{
 	"server/stores":        {".", "policy", "internal/nearest", "server/stores/..."},
 	"server/stores/...":    {".", "keyed", "policy", "internal/...", "server/room", "server/stores/product", "weirredis", "weirrueidis"}, // a product: see tables
 	"server/admin":         {".", "policy", "failover", "lease", "internal/...", "server/active", "server/face", "server/policyfile"},
-	"server/gateway":       {".", "policy", "keyed", "weirhttp", "internal/...", "server/active", "server/face", "server/plain", "server/policyfile", "server/listen", "server/accesslog", "server/room", "server/upstream", "sim"}, // sim in tests: what is logged can be replayed
+	"server/gateway":       {".", "policy", "keyed", "weirhttp", "internal/...", "server/active", "server/face", "server/plain", "server/policyfile", "server/listen", "server/accesslog", "server/room", "server/upstream", "sim"}, // tests use sim: it reads the access log
 	"server/room":          {".", "internal/regular", "policy", "keyed", "internal/heap"},
 	"server/descriptors":   nil,
 	"server/listen":        {"policy", "internal/...", "server/descriptors", "server/plain"},
 	"server/accesslog":     {"sim"}, // in tests
 	"server/handover":      nil,
-	"server/nginx":         {".", "policy", "internal/...", "server/policyfile"},                   // policyfile in tests, which check what is written
-	"server/policyfile":    {".", "policy", "lease", "internal/...", "server/stores", "weirredis"}, // lease and weirredis in tests: what can be leased, and what a URL hides
+	"server/nginx":         {".", "policy", "internal/...", "server/policyfile"},                   // tests use policyfile: it checks what the import writes
+	"server/policyfile":    {".", "policy", "lease", "internal/...", "server/stores", "weirredis"}, // tests use lease and weirredis: which limits can be leased, and what a URL hides
 	"server/plain":         {"internal/..."},
 	"server/upstream":      {".", "policy", "server/descriptors", "server/plain"},
 	"cmd/weir":             {".", "policy", "sim", "weirtest", "weirredis", "weirrueidis", "internal/...", "server", "server/handover", "server/nginx", "server/policyfile"},
@@ -84,13 +86,15 @@ var floors = map[string][]string{
 	"examples/...":         {".", "keyed", "policy", "weirhttp"},
 }
 
-// tables are the files that register packages of a floor whose name ends in /...: a package is on that floor only if its file imports it.
+// tables are the files that register the packages of a floor whose name ends in /...: a package is
+// on that floor only if its file imports it.
 var tables = map[string]string{
 	"server/...":        "server/faces.go",
 	"server/stores/...": "server/stores/table.go",
 }
 
-// TestImports reads the import lines of every module, those of tests included, and holds them to the floors.
+// TestImports reads the import lines of every module, tests included, and compares them with
+// floors.
 func TestImports(t *testing.T) {
 	wrong, files := checkImports(t, os.DirFS("."))
 	for _, w := range wrong {
@@ -101,7 +105,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestBrokenRulesAreFound shows that each rule can fail.
+// TestBrokenRulesAreFound plants a violation of each rule, and each must be found.
 func TestBrokenRulesAreFound(t *testing.T) {
 	file := func(imports ...string) *fstest.MapFile {
 		text := "package x\n"
@@ -183,7 +187,7 @@ func checkImports(t *testing.T, tree fs.FS) (wrong []string, files int) {
 	return wrong, files
 }
 
-// eachFile calls a function with each Go file of a tree, but for test data.
+// eachFile calls a function with each Go file of a tree, except for testdata.
 func eachFile(t *testing.T, tree fs.FS, do func(name string, src []byte)) {
 	t.Helper()
 	err := fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
@@ -235,7 +239,7 @@ func fileImports(tree fs.FS, name, pkg string) bool {
 	return err == nil && slices.ContainsFunc(f.Imports, func(spec *ast.ImportSpec) bool { return spec.Path.Value == strconv.Quote(pkg) })
 }
 
-// checkImport says why an import is wrong.
+// checkImport returns why an import is wrong; empty if it is allowed.
 func checkImport(pkg, imp string, allowed []string, test bool) string {
 	rel, own := strings.CutPrefix(imp+"/", module+"/")
 	rel = path.Clean(rel)
@@ -267,15 +271,15 @@ func inRoot(pkg string) bool {
 	return !slices.Contains([]string{"server", "cmd", "bench", "proof", "weirrueidis", "weirgoredis", "weirgrpc", "weirotel"}, top)
 }
 
-// What internal/rules may use of the standard library: nothing that reads a clock, takes a lock, shares memory or does I/O. Of package
-// time it may use what computes with times that were read elsewhere.
+// What internal/rules may use of the standard library: nothing that reads a clock, takes a lock,
+// shares memory or does I/O. Of package time it may use functions that only compute.
 var (
 	pureImports = []string{"cmp", "errors", "fmt", "math", "math/big", "math/bits", "reflect", "slices", "strconv", "strings", "time"}
 	pureTime    = []string{"Duration", "Nanosecond", "Microsecond", "Millisecond", "Second", "Minute", "Hour", "Weekday", "Sunday", "Monday",
 		"Saturday", "Month", "January", "Time", "Date", "Unix", "Location", "UTC"}
 )
 
-// TestRulesArePure holds internal/rules to being functions of their arguments.
+// TestRulesArePure: the functions of internal/rules depend on their arguments alone.
 func TestRulesArePure(t *testing.T) {
 	wrong, files := checkPurity(t, os.DirFS("internal/rules"))
 	for _, w := range wrong {
@@ -286,7 +290,7 @@ func TestRulesArePure(t *testing.T) {
 	}
 }
 
-// TestImpurityIsFound shows that each way to be impure is noticed.
+// TestImpurityIsFound plants each kind of impurity, and each must be found.
 func TestImpurityIsFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		text  string
@@ -350,7 +354,7 @@ func checkPurity(t *testing.T, tree fs.FS) (wrong []string, files int) {
 	return wrong, files
 }
 
-// TestModules holds the root module to having no dependencies, and the others to the local one.
+// TestModules: the root module has no dependencies, and the other modules use the local root.
 func TestModules(t *testing.T) {
 	if _, err := os.Stat("go.sum"); !os.IsNotExist(err) {
 		t.Error("the root module has a go.sum: it depends on the standard library alone")

@@ -9,8 +9,8 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// TestMoreOutstandingThanKept: how much stays charged where more reservations were outstanding than a limiter keeps, and all were cancelled. The
-// figures are those of docs/guarantees.md.
+// TestMoreOutstandingThanKept: how much stays charged if more reservations were outstanding than a
+// limiter keeps, and all are cancelled. docs/guarantees.md has these figures.
 func TestMoreOutstandingThanKept(t *testing.T) {
 	second := weir.Rate{N: 1, Per: time.Second}
 	wide := weir.TokenBucket{Rate: second, Burst: 20_000}
@@ -20,9 +20,9 @@ func TestMoreOutstandingThanKept(t *testing.T) {
 	for _, c := range []struct {
 		limit  weir.Limit
 		count  int
-		stays  time.Duration // at most, until the limit is idle
+		stays  time.Duration // the longest time until the limit is idle
 		exact  bool
-		beyond bool // some of them were not kept
+		beyond bool // whether some reservations were not kept
 	}{
 		{wide, 1000, 0, true, false}, {wide, 2000, 5 * time.Second, false, true},
 		{wide, 4000, 15 * time.Second, false, true}, {wide, 10_000, 39 * time.Second, false, true},

@@ -9,7 +9,8 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// TestALayoutDecidesAsItsLimit: words in a table give the decisions that states give, through time that goes back and jumps.
+// TestALayoutDecidesAsItsLimit: the packed words of a table give the same decisions as states, with
+// clocks that step back and jump.
 func TestALayoutDecidesAsItsLimit(t *testing.T) {
 	short := map[string]int{}
 	for _, draw := range weirtest.Limits() {

@@ -9,7 +9,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// tick is one call of Step: a reading, a cost, and what is expected of the decision.
+// tick is one call of Step: a reading, a cost, and the expected decision.
 type tick struct {
 	at, cost  int64
 	allowed   bool
@@ -56,13 +56,13 @@ func TestTokenBucket(t *testing.T) {
 	runTicks(t, weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 3}, 1, []tick{
 		{0, 3, true, 0, 0, 300 * ms},
 		{0, 1, false, 0, 100 * ms, 300 * ms},
-		{0, 0, true, 0, 0, 300 * ms},                      // a cost of 0 is a look
+		{0, 0, true, 0, 0, 300 * ms},                      // a cost of 0 charges nothing
 		{int64(99 * ms), 1, false, 0, 1 * ms, 201 * ms},   // the instant before
 		{int64(100 * ms), 1, true, 0, 0, 300 * ms},        // the instant itself
-		{int64(50 * ms), 1, false, 0, 150 * ms, 350 * ms}, // the clock stepped back: no gift
+		{int64(50 * ms), 1, false, 0, 150 * ms, 350 * ms}, // the clock stepped back: no tokens for it
 		{int64(200 * ms), 1, true, 0, 0, 300 * ms},        // and nothing lost
 		{int64(10 * sec), 4, false, 3, weir.Never, 0},     // never fits
-		{int64(10 * sec), -1, false, 3, weir.Never, 0},    // no cost
+		{int64(10 * sec), -1, false, 3, weir.Never, 0},    // a negative cost is refused
 		{int64(10 * sec), math.MinInt64, false, 3, weir.Never, 0},
 		{int64(10 * sec), math.MaxInt64, false, 3, weir.Never, 0},
 		{int64(10 * sec), 2, true, 1, 0, 200 * ms},
@@ -72,7 +72,7 @@ func TestTokenBucket(t *testing.T) {
 func TestTokenBucketStartsAsItSays(t *testing.T) {
 	runTicks(t, weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 5, Initial: 2}, 1, []tick{
 		{7, 0, true, 2, 0, 3 * sec},
-		{7, 3, false, 2, 1 * sec, 3 * sec}, // a first contact is kept even when refused
+		{7, 3, false, 2, 1 * sec, 3 * sec}, // the first call's state is kept even if the call is refused
 		{7 + int64(sec), 3, true, 0, 0, 5 * sec},
 	})
 	runTicks(t, weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 5, Initial: weir.InitialEmpty}, 1, []tick{
@@ -81,7 +81,8 @@ func TestTokenBucketStartsAsItSays(t *testing.T) {
 	})
 }
 
-// TestFractionsAreCarried is rule 3: 3/s is not 333333333 ns a token, and ten million tokens later it is still exact.
+// TestFractionsAreCarried is rule 3: 3/s is not 333333333 ns a token. Ten million tokens later it
+// is still exact.
 func TestFractionsAreCarried(t *testing.T) {
 	l := weir.TokenBucket{Rate: weir.PerSecond(3), Burst: 1}
 	var state []int64
@@ -94,8 +95,9 @@ func TestFractionsAreCarried(t *testing.T) {
 		}
 		_, d = weir.Step(l, append([]int64(nil), state...), now, 1, 1)
 		next := now + int64(d.RetryAfter)
-		// Taken whenever it is there, the i-th token is there at the first nanosecond not before i/3 s after the first; each reading is
-		// rounded up by less than one and the bucket is full then, so that the model's next token is counted from the reading.
+		// If each token is taken as soon as it is there, the i-th goes at the first nanosecond not
+		// before i/3 s. Each reading is rounded up by less than 1 ns, and the bucket is full then,
+		// so the model counts the next token from the reading.
 		if exact := now + 333333334; next != exact {
 			t.Fatalf("token %d at %d: the next at %d, want %d", i, now, next, exact)
 		}
@@ -104,7 +106,8 @@ func TestFractionsAreCarried(t *testing.T) {
 		}
 		now = next
 	}
-	// With a burst to hold what comes between readings, nothing at all is lost: 3 a second, for a day, read once a second.
+	// With a burst that holds what refills between readings, nothing is lost: 3 per second for a
+	// day, read once a second.
 	l.Burst = 4
 	state = nil
 	taken := int64(0)
@@ -153,12 +156,12 @@ func TestOneMicrosecondUnits(t *testing.T) {
 }
 
 func TestLeakyBucket(t *testing.T) {
-	// Take admits only what may go at once; Limit counts the queue too.
+	// Take admits only what may go at once. Limit counts the queue, too.
 	runTicks(t, weir.LeakyBucket{Rate: weir.PerSecond(10), Queue: 2}, 1, []tick{
 		{0, 1, true, 0, 0, 100 * ms},
 		{0, 1, false, 0, 100 * ms, 100 * ms},
 		{int64(100 * ms), 1, true, 0, 0, 100 * ms},
-		{int64(10 * sec), 3, true, 0, 0, 300 * ms}, // holds the line for its cost
+		{int64(10 * sec), 3, true, 0, 0, 300 * ms}, // its cost takes the whole queue
 		{int64(10 * sec), 4, false, 0, weir.Never, 300 * ms},
 	})
 	// delay=1: one waiting unit passes undelayed.
@@ -167,9 +170,9 @@ func TestLeakyBucket(t *testing.T) {
 		{0, 1, true, 0, 0, 200 * ms},
 		{0, 1, false, 0, 100 * ms, 200 * ms},
 		{0, 2, false, 0, 100 * ms, 200 * ms},
-		{int64(100 * ms), 2, true, 0, 0, 300 * ms}, // one ahead, and the queue holds the cost of 2
+		{int64(100 * ms), 2, true, 0, 0, 300 * ms}, // one is ahead, and the queue has room for a cost of 2
 	})
-	// nodelay: a meter, burst+1 at once.
+	// nodelay: burst+1 at once, without delays.
 	runTicks(t, weir.LeakyBucket{Rate: weir.PerSecond(10), Queue: 2, DelayAfter: 2}, 1, []tick{
 		{0, 1, true, 2, 0, 100 * ms},
 		{0, 1, true, 1, 0, 200 * ms},
@@ -178,7 +181,7 @@ func TestLeakyBucket(t *testing.T) {
 		{int64(99 * ms), 1, false, 0, 1 * ms, 201 * ms},
 		{int64(100 * ms), 1, true, 0, 0, 300 * ms},
 	})
-	// A large cost may find the line short enough to go, and the queue too full to hold it.
+	// A large cost may find the queue short enough to go at once, but too full to take its cost.
 	runTicks(t, weir.LeakyBucket{Rate: weir.PerSecond(10), Queue: 2, DelayAfter: 1}, 1, []tick{
 		{0, 1, true, 2, 0, 100 * ms},
 		{0, 3, false, 2, 100 * ms, 100 * ms},

@@ -38,7 +38,8 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// TestNeverOverOnAllCores: whatever the schedule, what was admitted stays within burst + rate * the time between two readings.
+// TestNeverOverOnAllCores: whatever the schedule, at most burst + rate * time is admitted between
+// two readings.
 func TestNeverOverOnAllCores(t *testing.T) {
 	l := newLimiter(t, weir.TokenBucket{Rate: weir.PerSecond(200_000), Burst: 50})
 	var admitted atomic.Int64
@@ -59,7 +60,8 @@ func TestNeverOverOnAllCores(t *testing.T) {
 	}
 }
 
-// TestSetLimitBesideTake: the clock stands still, so exactly one burst is there, however often the rate changes meanwhile.
+// TestSetLimitBesideTake: the clock stands still, so exactly one burst is admitted, however often
+// the rate changes.
 func TestSetLimitBesideTake(t *testing.T) {
 	const burst = 50_000
 	l, _ := onClock(t, weir.TokenBucket{Rate: weir.PerSecond(3), Burst: burst})
@@ -76,7 +78,8 @@ func TestSetLimitBesideTake(t *testing.T) {
 	}
 	wg.Go(func() {
 		for i := range 3000 {
-			// The waits for one token are whole multiples of each other, so that no rounding hides a lost charge.
+			// Tokens take whole multiples of each other's times, so that no rounding hides a lost
+			// charge.
 			rate := []weir.Rate{weir.PerSecond(3), weir.PerMinute(3), weir.PerHour(3), weir.PerSecond(999999937)}[i%3]
 			if err := l.SetLimit(weir.TokenBucket{Rate: rate, Burst: burst}); err != nil {
 				t.Error(err)
@@ -113,7 +116,7 @@ func TestNothingAllocates(t *testing.T) {
 		}
 	}
 	slow := newLimiter(t, weir.TokenBucket{Rate: weir.PerSecond(20_000), Burst: 1})
-	if n := testing.AllocsPerRun(200, func() { slow.Wait(ctx, 1) }); n > 1 { // the timer's own goroutine
+	if n := testing.AllocsPerRun(200, func() { slow.Wait(ctx, 1) }); n > 1 { // one allocation: the goroutine of the timer
 		t.Errorf("Wait, having to wait: %v allocations", n)
 	}
 }
@@ -152,12 +155,12 @@ func TestReservation(t *testing.T) {
 		t.Errorf("after settling more: %+v", d)
 	}
 	third, _ := l.Reserve(3, -1)
-	third.Settle(-1) // no cost: it stays open
+	third.Settle(-1) // a negative cost does nothing: it stays open
 	third.Settle(1)
 	if d := l.Peek(1); d.RetryAfter != 300*ms {
 		t.Errorf("after settling less: %+v", d)
 	}
-	nothing, ok := l.Reserve(0, 0) // nothing known ahead, everything afterwards
+	nothing, ok := l.Reserve(0, 0) // nothing reserved ahead, and everything charged afterwards
 	if !ok {
 		t.Fatal("a reservation of 0 was refused")
 	}
@@ -169,7 +172,8 @@ func TestReservation(t *testing.T) {
 	zero.Cancel()
 }
 
-// TestTrapsOfCancel are the two ways to admit too much that SEMANTICS names, and one that the search in proof/ found.
+// TestTrapsOfCancel has the two wrong refund rules that SEMANTICS names, and one that the search in
+// proof/ found. Each would admit too much.
 func TestTrapsOfCancel(t *testing.T) {
 	l, _ := onClock(t, weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1})
 	l.Allow()
@@ -189,8 +193,8 @@ func TestTrapsOfCancel(t *testing.T) {
 		t.Error("what had been refilled was given back too")
 	}
 
-	// Released one a second, none undelayed: what the cancelled three would have had left is not for others while one, promised its
-	// time behind them, holds the line.
+	// Released one per second, none undelayed: the room that the three cancelled ones leave is not
+	// for others while one that was promised a time behind them still waits.
 	l, c = onClock(t, weir.LeakyBucket{Rate: weir.PerSecond(1), Queue: 2})
 	three, _ := l.Reserve(3, 0)
 	c.Set(int64(1 * sec))
@@ -205,8 +209,8 @@ func TestTrapsOfCancel(t *testing.T) {
 	}
 }
 
-// TestWordFarOff: the clock jumps by decades, and the word still answers what the rule answers.
-// TestCancelGivesBackForever: what was ever given back may add up to more than the clock can count.
+// TestWordAfterJumpsOfTheClock: the clock jumps by decades, and the word still decides as the rule does.
+// TestCancelGivesBackForever: the total given back may exceed what the clock can count.
 func TestCancelGivesBackForever(t *testing.T) {
 	for _, l := range []weir.Limit{
 		weir.TokenBucket{Rate: weir.Rate{N: 1, Per: 50 * 365 * 24 * time.Hour}, Burst: 2},
@@ -227,8 +231,8 @@ func TestCancelGivesBackForever(t *testing.T) {
 	}
 }
 
-func TestWordFarOff(t *testing.T) {
-	const size, far = 1 << 30, 1 << 60 // a full bucket is 36 years' worth
+func TestWordAfterJumpsOfTheClock(t *testing.T) {
+	const size, far = 1 << 30, 1 << 60 // a full bucket is worth 36 years
 	limit := weir.TokenBucket{Rate: weir.Rate{N: 1, Per: 1 << 30}, Burst: size}
 	for _, origin := range []int64{0, math.MaxInt64 - 2*far, math.MaxInt64 - 4*far} {
 		var c weirtest.Clock
@@ -295,9 +299,9 @@ func TestSetLimitKeepsWhatIsUsed(t *testing.T) {
 	}
 }
 
-// TestConvertToTheSame: a state carried over to a limit that decides alike was moved to the time of that, so that a later step back of the
-// clock found more used than had been.
-func TestConvertToTheSame(t *testing.T) {
+// TestConvertToAnEqualLimit: converting a state to an equal limit moved its time to that of the change,
+// so that after a later step back of the clock more seemed used than was.
+func TestConvertToAnEqualLimit(t *testing.T) {
 	prepare := func(l weir.Limit) weir.Prepared {
 		t.Helper()
 		p, err := weir.Prepare(l, 1)

@@ -11,15 +11,17 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// TestLimiterIsTheModel walks limiters and their reference models through the same random calls at the same readings: every decision
-// and every field is the same. The long runs, with shrinking, are in proof/.
+// TestLimiterIsTheModel makes the same random calls at the same readings on limiters and their
+// reference models. Every field of every decision is the same. proof/ has long runs that are
+// shrunk.
 func TestLimiterIsTheModel(t *testing.T) {
 	for seed := range uint64(300) {
 		walk(t, seed, 300)
 	}
 }
 
-// endless is where the end of the clock is further than any wait. Beyond it, what a line does is safe but not specified.
+// endless is a reading beyond which waits reach the end of the clock. Queues are safe there, but
+// their results are not specified.
 const endless = math.MaxInt64 - 2*100*366*24*int64(time.Hour)
 
 func walk(t *testing.T, seed uint64, steps int) {
@@ -27,7 +29,7 @@ func walk(t *testing.T, seed uint64, steps int) {
 	limit := anyLimit(r)
 	var clock weirtest.Clock
 	clock.Set(anyOrigin(r))
-	punctual := r.IntN(2) == 0 // else no timer ever fires, and turns are noticed late
+	punctual := r.IntN(2) == 0 // otherwise no timer fires, and turns are noticed late
 	timers := clock.AfterFunc
 	if !punctual {
 		timers = new(weirtest.Clock).AfterFunc
@@ -105,7 +107,7 @@ func walk(t *testing.T, seed uint64, steps int) {
 				o.r.Settle(actual)
 				m.Settle(now, o.id, actual)
 			}
-			if r.IntN(4) != 0 { // else it may be settled again, in vain
+			if r.IntN(4) != 0 { // otherwise it may be settled again, which does nothing
 				opens = append(opens[:i], opens[i+1:]...)
 			}
 		case op < 10 && now < endless:
@@ -136,7 +138,7 @@ func walk(t *testing.T, seed uint64, steps int) {
 			}
 			m.SetLimit(now, limit)
 		}
-		check(l.Peek(1), m.Peek(now, 1)) // which also lets go whose turn has come
+		check(l.Peek(1), m.Peek(now, 1)) // this also serves waiters whose turn has come
 		if got, want := weir.StateOf(l), m.State(); (got == nil) != (want == nil) || got != nil && got.Cmp(want) != 0 {
 			fail("state %v, want %v", got, want)
 		}
@@ -161,7 +163,7 @@ func join(lines []string) (s string) {
 	return s
 }
 
-// anyRate draws rates that are friendly, fractional and extreme.
+// anyRate draws common, fractional and extreme rates.
 func anyRate(r *rand.Rand) weir.Rate {
 	pers := []time.Duration{1, 7, time.Microsecond, 100 * time.Millisecond, time.Second, time.Minute, time.Hour, 24 * time.Hour, 999999937}
 	ns := []int64{1, 2, 3, 6, 10, 100, 333, 12345, 999983, 999999937, 1e9}
@@ -209,7 +211,8 @@ func anyOrigin(r *rand.Rand) int64 {
 	return []int64{0, 0, 0, 1, -5, 1_700_000_000_000_000_000, math.MinInt64, math.MaxInt64 - int64(time.Hour)}[r.IntN(8)]
 }
 
-// anyMove draws the next reading: mostly forward by what matters to the limit, sometimes back, rarely anywhere.
+// anyMove draws the next reading: mostly forward by a time that matters to the limit, sometimes
+// back, and rarely any reading.
 func anyMove(r *rand.Rand, now int64, l weir.Limit, anywhere bool) int64 {
 	interval := float64(1)
 	switch l := l.(type) {

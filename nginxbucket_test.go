@@ -9,7 +9,8 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// limitReq is ngx_http_limit_req_module for one key, line by line: what it does, with what it logs and how long it delays.
+// limitReq is a port of ngx_http_limit_req_module for one key: its decision, the excess that it
+// logs, and its delay.
 type limitReq struct {
 	rate, burst, delay int64 // in thousandths
 	known              bool
@@ -36,7 +37,8 @@ func (n *limitReq) request(now int64) (refused bool, excess, delay int64) {
 	return false, excess, delay
 }
 
-// TestNginxBucketIsLimitReq: for any numbers and any requests, what is decided, the excess and the delay are nginx's.
+// TestNginxBucketIsLimitReq: for random parameters and requests, the decision, the excess and the
+// delay are nginx's.
 func TestNginxBucketIsLimitReq(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	refused, delayed, steps := 0, 0, 0
@@ -84,11 +86,11 @@ func TestNginxBucketIsLimitReq(t *testing.T) {
 	}
 }
 
-// TestNginxBucketValidate: numbers that nginx has no word for are refused, by name.
+// TestNginxBucketValidate: parameters that nginx cannot have are refused, and the error names them.
 func TestNginxBucketValidate(t *testing.T) {
 	for _, c := range []struct {
 		limit weir.NginxBucket
-		field string // empty for a limit that is right
+		field string // empty: the limit is valid
 	}{
 		{weir.NginxBucket{Rate: weir.PerSecond(1)}, ""},
 		{weir.NginxBucket{Rate: weir.PerMinute(10), Queue: 5, DelayAfter: 5}, ""},
@@ -117,7 +119,7 @@ func TestNginxBucketValidate(t *testing.T) {
 	}
 }
 
-// TestNginxBucketPeekSaysWhatTakeWill: a Peek said nothing of the delay and the excess of the request that it was about.
+// TestNginxBucketPeekSaysWhatTakeWill: Peek left out the delay and the excess of the request.
 func TestNginxBucketPeekSaysWhatTakeWill(t *testing.T) {
 	limit := weir.NginxBucket{Rate: weir.PerSecond(1), Queue: 5}
 	var clock weirtest.Clock
@@ -136,7 +138,8 @@ func TestNginxBucketPeekSaysWhatTakeWill(t *testing.T) {
 	}
 }
 
-// TestNginxBucketGivesBack: a cancelled reservation leaves the level as if it had never been made, also where another was charged since.
+// TestNginxBucketGivesBack: a cancelled reservation leaves the level as if it had never been made,
+// also if another one was charged since.
 func TestNginxBucketGivesBack(t *testing.T) {
 	var clock weirtest.Clock
 	l, err := weir.New(weir.NginxBucket{Rate: weir.PerSecond(1), Queue: 4}, weir.WithClock(clock.Now))

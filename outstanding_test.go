@@ -14,7 +14,8 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// TestCancelledNewestFirst: three reservations that were cancelled newest first left one token charged.
+// TestCancelledNewestFirst: three reservations were cancelled newest first, and one token stayed
+// charged.
 func TestCancelledNewestFirst(t *testing.T) {
 	day := 24 * time.Hour
 	for _, limit := range []weir.Limit{
@@ -51,8 +52,9 @@ func TestCancelledNewestFirst(t *testing.T) {
 	}
 }
 
-// TestReservedAndCancelledSideBySide: eight callers that each reserve, wait and cancel, a hundred times, left half of the bucket charged.
-func TestReservedAndCancelledSideBySide(t *testing.T) {
+// TestReservedAndCancelledConcurrently: eight callers each reserve, wait and cancel a hundred times.
+// Half of the bucket stayed charged.
+func TestReservedAndCancelledConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := weir.New(weir.TokenBucket{Rate: weir.Rate{N: 10, Per: 24 * time.Hour}, Burst: 8})
 		if err != nil {
@@ -79,8 +81,9 @@ func TestReservedAndCancelledSideBySide(t *testing.T) {
 	})
 }
 
-// TestSettledEstimatesUseTheLimit: requests estimated at 4,000 tokens, and settled to 500 after 10 s, at 100,000 a minute. Offered as fast as they
-// are admitted they used half of the limit; the rest is what is held by those that are not settled yet.
+// TestSettledEstimatesUseTheLimit: requests are estimated at 4,000 tokens and settled to 500 after
+// 10 s, at 100,000 per minute, offered as fast as they are admitted. Half of the limit was used.
+// With the exact rule, only the estimates of running requests are unused.
 func TestSettledEstimatesUseTheLimit(t *testing.T) {
 	l, c := onClock(t, weir.TokenBucket{Rate: weir.PerMinute(100_000), Burst: 100_000})
 	if got := utilisation(t, l, c, 4000, 500, 10*time.Second); got < 0.76 || got > 1 {
@@ -88,8 +91,8 @@ func TestSettledEstimatesUseTheLimit(t *testing.T) {
 	}
 }
 
-// utilisation is which part of a limit of 100,000 a minute is used over an hour, where a request is offered each 300 ms, as often as what
-// requests really cost comes.
+// utilisation returns the fraction of a limit of 100,000 per minute that is used in an hour.
+// Requests come every 300 ms, the rate at which the limit could serve their actual costs.
 func utilisation(t *testing.T, l *weir.Limiter, c *weirtest.Clock, estimate, actual int64, takes time.Duration) float64 {
 	t.Helper()
 	type open struct {
@@ -115,7 +118,8 @@ func utilisation(t *testing.T, l *weir.Limiter, c *weirtest.Clock, estimate, act
 	return float64(done) / float64(100_000*60)
 }
 
-// TestAbandonedReservationsAreBounded: a million reservations that nobody settles or cancels.
+// TestAbandonedReservationsAreBounded: a million reservations that are neither settled nor
+// cancelled.
 func TestAbandonedReservationsAreBounded(t *testing.T) {
 	for _, limit := range []weir.Limit{
 		weir.TokenBucket{Rate: weir.PerHour(1), Burst: 10_000},
@@ -145,7 +149,7 @@ func TestAbandonedReservationsAreBounded(t *testing.T) {
 		if _, ok := limit.(weir.WarmUp); !ok && (admitted < 10_000 || l.Inexact() == 0) {
 			t.Errorf("%T: %d admitted, %d of them inexactly", limit, admitted, l.Inexact())
 		}
-		c.Set(int64(100_000 * time.Hour)) // all has drained
+		c.Set(int64(100_000 * time.Hour)) // all of them have drained
 		l.Take(1)
 		if was, _ := l.Reserve(1, 0); was.Decision().Allowed {
 			was.Cancel()
@@ -163,7 +167,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestBeyondTheBoundNothingIsGivenTwice: with more reservations outstanding than are told apart, cancelling all gives back no more than all.
+// TestBeyondTheBoundNothingIsGivenTwice: with more outstanding reservations than a limiter keeps
+// apart, cancelling all of them gives back no more than they took.
 func TestBeyondTheBoundNothingIsGivenTwice(t *testing.T) {
 	for _, newest := range []bool{true, false} {
 		l, _ := onClock(t, weir.TokenBucket{Rate: weir.PerHour(1), Burst: 5000})
@@ -188,8 +193,9 @@ func TestBeyondTheBoundNothingIsGivenTwice(t *testing.T) {
 	}
 }
 
-// TestOutstandingSideBySide: everything at once, on few limits, and in the end all is as if nothing had been charged but what was.
-func TestOutstandingSideBySide(t *testing.T) {
+// TestOutstandingConcurrently makes all kinds of calls concurrently on few limits. In the end, only
+// the charges that were kept are charged.
+func TestOutstandingConcurrently(t *testing.T) {
 	limits := []weir.Limit{
 		weir.TokenBucket{Rate: weir.Rate{N: 1, Per: 80 * time.Hour}, Burst: 10_000},
 		weir.IntervalBucket{Burst: 10_000, Refill: 1, Every: 80 * time.Hour},
@@ -251,7 +257,7 @@ func TestCancelledDelays(t *testing.T) {
 	each := 10 * time.Second
 	for _, c := range []struct {
 		limit weir.Limit
-		stays [2]time.Duration // cancelled newest first, and oldest first
+		stays [2]time.Duration // if cancelled newest first, and oldest first
 	}{
 		{weir.TokenBucket{Rate: weir.Rate{N: 1, Per: each}, Burst: 10}, [2]time.Duration{}},
 		{weir.LeakyBucket{Rate: weir.Rate{N: 1, Per: each}, Queue: 100}, [2]time.Duration{}},

@@ -12,10 +12,10 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// Each test here is named after a defect of another rate limiter, in Go or Java, that was seen when it was run or read. keyed and policy
-// have such tests too.
+// Each test here is named after a defect of another rate limiter, in Go or Java, that was seen by
+// running or reading it. keyed and policy have such tests too.
 
-// everyLimit is ten in a second or so, of each kind.
+// everyLimit returns a limit of each algorithm, of about ten per second.
 func everyLimit() []weir.Limit {
 	return []weir.Limit{
 		weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 10},
@@ -31,7 +31,7 @@ func everyLimit() []weir.Limit {
 	}
 }
 
-// drain takes ones until it is refused, at most n times, and returns how many it got.
+// drain takes ones until it is refused, at most n times, and returns the number that was admitted.
 func drain(l *weir.Limiter, n int) (got int) {
 	for got < n && l.Allow() {
 		got++
@@ -39,8 +39,9 @@ func drain(l *weir.Limiter, n int) (got int) {
 	return got
 }
 
-// golang.org/x/time/rate (golang/go#56287, #65508, #71360), Spring Cloud Gateway: an earlier reading after a later one is stored, and the
-// way back to the later one mints tokens: 200 admitted of 5 while no time went by.
+// golang.org/x/time/rate (golang/go#56287, #65508, #71360), Spring Cloud Gateway: a reading that is
+// earlier than the last one is stored, and the time until the last one then counts again: 200 of 5
+// were admitted while no time passed.
 func TestPeerClockThatStepsBackMints(t *testing.T) {
 	for _, limit := range everyLimit() {
 		l, c := onClock(t, limit)
@@ -59,7 +60,8 @@ func TestPeerClockThatStepsBackMints(t *testing.T) {
 	}
 }
 
-// failsafe-go, bursty: after a deficit and an idle time the refill has no cap: 299 at once of a limit of 10.
+// failsafe-go, bursty: after a debt and an idle time the refill has no cap: 299 at once, of a limit
+// of 10.
 func TestPeerRefillAfterADebtHasNoCap(t *testing.T) {
 	for _, limit := range everyLimit() {
 		l, c := onClock(t, limit)
@@ -72,7 +74,8 @@ func TestPeerRefillAfterADebtHasNoCap(t *testing.T) {
 	}
 }
 
-// failsafe-go's AcquirePermits, Bucket4j's blocking bucket, Resilience4j: who gives up waiting keeps the permit, and the next pays for it.
+// failsafe-go's AcquirePermits, Bucket4j's blocking bucket, Resilience4j: a caller that stops
+// waiting keeps its permit, and the next caller pays for it.
 func TestPeerCancelledWaiterKeepsItsToken(t *testing.T) {
 	for _, limit := range everyLimit() {
 		synctest.Test(t, func(t *testing.T) {
@@ -96,7 +99,8 @@ func TestPeerCancelledWaiterKeepsItsToken(t *testing.T) {
 	}
 }
 
-// throttled: quantity * interval overflows, so that 150,000 of 1 a day are allowed, and 63,503 are left. Resilience4j's divCeil likewise.
+// throttled: quantity * interval overflows, so that 150,000 of 1 per day are allowed, and 63,503
+// are left. The same in Resilience4j's divCeil.
 func TestPeerHugeCostOverflows(t *testing.T) {
 	for _, limit := range append(everyLimit(), weir.TokenBucket{Rate: weir.PerDay(1), Burst: 1}, weir.IntervalBucket{Burst: 1, Refill: 1, Every: 24 * time.Hour}) {
 		l, _ := onClock(t, limit)
@@ -131,8 +135,8 @@ func TestPeerNegativeCostIsACredit(t *testing.T) {
 	}
 }
 
-// failsafe-go's NewSmooth(0), go.uber.org/ratelimit's New(0), throttled's PerSec(0): a division by zero, at the first use. caddy-ratelimit:
-// the documented max_events of 0 panics.
+// failsafe-go's NewSmooth(0), go.uber.org/ratelimit's New(0), throttled's PerSec(0): a division by
+// zero at the first use. caddy-ratelimit: the documented max_events of 0 panics.
 func TestPeerRateZeroPanics(t *testing.T) {
 	zero := weir.PerSecond(0)
 	for _, limit := range []weir.Limit{
@@ -150,9 +154,10 @@ func TestPeerRateZeroPanics(t *testing.T) {
 	}
 }
 
-// go.uber.org/ratelimit's New(2e9), throttled's PerDuration(2e9, 1s): the interval is truncated to 0, and with it the limit; failsafe-go's
-// panics. Guava counts in microseconds: 80,000/s are 83,333, and from a million on all is admitted; Sentinel's throttling counts in
-// milliseconds: 1,500/s pass 156,400.
+// go.uber.org/ratelimit's New(2e9), throttled's PerDuration(2e9, 1s): the interval is truncated to
+// 0, so there is no limit; failsafe-go panics. Guava counts microseconds: 80,000/s become 83,333,
+// and from a million on everything is admitted. Sentinel's throttling counts milliseconds: 1,500/s
+// admit 156,400.
 func TestPeerFastRatesAreTruncated(t *testing.T) {
 	for _, perSecond := range []int64{3, 30, 1500, 80_000, 600_000, 1_500_000, 999_999_937, 2_000_000_000} {
 		rate := weir.PerSecond(perSecond)
@@ -166,7 +171,7 @@ func TestPeerFastRatesAreTruncated(t *testing.T) {
 			}
 			var state []int64
 			now := int64(0)
-			for range n { // each as soon as it may
+			for range n { // each as soon as possible
 				var d weir.Decision
 				if state, d = prepared.Step(state, now, 1); !d.Allowed {
 					now += int64(d.RetryAfter)
@@ -175,7 +180,7 @@ func TestPeerFastRatesAreTruncated(t *testing.T) {
 					}
 				}
 			}
-			// The last of them goes when n less those of the burst have come, rounded up once.
+			// The last one goes when n minus the burst tokens have come, rounded up once.
 			comes := int64(n - 2)
 			if _, ok := limit.(weir.SmoothBursty); ok {
 				comes = n - 1
@@ -187,7 +192,8 @@ func TestPeerFastRatesAreTruncated(t *testing.T) {
 	}
 }
 
-// oxy: the fraction of a token that came since the last refill is dropped: of 100/s a demand of 104/s is given 56.
+// oxy: the fraction of a token that came since the last refill is dropped: of 100/s, a demand of
+// 104/s gets 56.
 func TestPeerRemaindersOfRefillsAreDropped(t *testing.T) {
 	for _, limit := range []weir.Limit{weir.TokenBucket{Rate: weir.PerSecond(100), Burst: 2}, weir.SmoothBursty{Rate: weir.PerSecond(100)}} {
 		l, c := onClock(t, limit)
@@ -202,7 +208,8 @@ func TestPeerRemaindersOfRefillsAreDropped(t *testing.T) {
 	}
 }
 
-// httprate: whoever worked out the window before its boundary and counts after it wipes the counts of the new one.
+// httprate: a caller that computed its window before a boundary, and counts after it, wipes the
+// counts of the new window.
 func TestPeerLateReadingWipesTheWindow(t *testing.T) {
 	for _, limit := range []weir.Limit{
 		weir.FixedWindow{Limit: 50, Window: time.Minute}, weir.SlidingCounter{Limit: 50, Window: time.Minute},
@@ -220,7 +227,8 @@ func TestPeerLateReadingWipesTheWindow(t *testing.T) {
 	}
 }
 
-// mennanov/limiters: previous * time left overflows for 200,000 a day, and the window before counts as less than nothing.
+// mennanov/limiters: previous * time left overflows for 200,000 per day, and the previous window
+// counts below zero.
 func TestPeerWeightedCountOverflows(t *testing.T) {
 	for _, n := range []int64{200_000, math.MaxInt64 / 2, math.MaxInt64} {
 		l, c := onClock(t, weir.SlidingCounter{Limit: n, Window: 24 * time.Hour})
@@ -236,7 +244,8 @@ func TestPeerWeightedCountOverflows(t *testing.T) {
 	}
 }
 
-// go-limiter and ulule/limiter read the runtime's clock by linkname: in a synctest bubble a window of a minute is not over after two.
+// go-limiter and ulule/limiter read the runtime's clock by linkname: in a synctest bubble a window
+// of a minute has not ended after two.
 func TestPeerClockIsNotTheBubbles(t *testing.T) {
 	for _, limit := range everyLimit() {
 		synctest.Test(t, func(t *testing.T) {
@@ -250,7 +259,8 @@ func TestPeerClockIsNotTheBubbles(t *testing.T) {
 	}
 }
 
-// gubernator: once over the limit, the answer stays so until the window ends, even when the limit is raised.
+// gubernator: once over the limit, the decision stays the same until the window ends, also if the
+// limit is raised.
 func TestPeerRaisedLimitStillRefuses(t *testing.T) {
 	l, _ := onClock(t, weir.FixedWindow{Limit: 10, Window: time.Hour})
 	drain(l, 1000)
@@ -262,8 +272,8 @@ func TestPeerRaisedLimitStillRefuses(t *testing.T) {
 	}
 }
 
-// golang.org/x/time/rate: a limiter of rate Inf and burst 0 that is given a rate denies for ever. Guava: after setRate(+Inf) what is stored
-// is not a number.
+// golang.org/x/time/rate: a limiter of rate Inf and burst 0 refuses forever after it gets a rate.
+// Guava: after setRate(+Inf) the stored permits are NaN.
 func TestPeerUnlimitedThenLimited(t *testing.T) {
 	for _, limits := range [][2]weir.Limit{
 		{weir.SmoothBursty{Rate: weir.Unlimited}, weir.SmoothBursty{Rate: weir.PerSecond(5)}},
@@ -289,8 +299,8 @@ func TestPeerUnlimitedThenLimited(t *testing.T) {
 	}
 }
 
-// golang.org/x/time/rate (golang/go#54541): the error of a wait that the deadline is too near for is found by nobody. Resilience4j (#1283):
-// a wait that cannot succeed sleeps to its end all the same.
+// golang.org/x/time/rate (golang/go#54541): if the deadline is too near for a wait, no errors.Is
+// finds the error. Resilience4j (#1283): a wait that cannot succeed sleeps to its end all the same.
 func TestPeerHopelessWaits(t *testing.T) {
 	for _, limit := range everyLimit() {
 		synctest.Test(t, func(t *testing.T) {
@@ -307,8 +317,9 @@ func TestPeerHopelessWaits(t *testing.T) {
 	}
 }
 
-// Bucket4j's wait rounds down: with 3 per 10 ns it says 3 ns, and after these refuses with a wait of 0. mennanov/limiters does not count
-// what has gone by; Redisson names the first entry that leaves, and then the next.
+// Bucket4j rounds waits down: with 3 per 10 ns it says 3 ns, and then refuses with a wait of 0.
+// mennanov/limiters ignores the time that has passed; Redisson reports the expiry of the first
+// entry, and then of the next.
 func TestPeerRetryTooSoon(t *testing.T) {
 	limits := append(everyLimit(), weir.TokenBucket{Rate: weir.Rate{N: 3, Per: 10}, Burst: 10}, weir.IntervalBucket{Burst: 10, Refill: 3, Every: 10})
 	for _, limit := range limits {
@@ -334,9 +345,10 @@ func TestPeerRetryTooSoon(t *testing.T) {
 	}
 }
 
-// mennanov/limiters, throttled's memory: for a cost above the capacity they name a wait after which it is refused again.
-func TestPeerImpossibleCostIsToldToWait(t *testing.T) {
-	for _, limit := range everyLimit()[:8] { // the others refuse nothing for its size
+// mennanov/limiters, throttled's memory store: for a cost above the capacity they return a wait,
+// after which it is refused again.
+func TestPeerImpossibleCostGetsAWait(t *testing.T) {
+	for _, limit := range everyLimit()[:8] { // the other algorithms refuse no cost for its size
 		l, _ := onClock(t, limit)
 		if d := l.Take(l.Peek(0).Limit + 1); d.Allowed || d.RetryAfter != weir.Never {
 			t.Errorf("%T: %+v", limit, d)
@@ -344,7 +356,8 @@ func TestPeerImpossibleCostIsToldToWait(t *testing.T) {
 	}
 }
 
-// ulule/limiter, rueidislimiter, Redisson's predecessors: what is refused counts too, so that whoever keeps asking is never let in again.
+// ulule/limiter, rueidislimiter, older Redisson: refused requests count too, so a client that keeps
+// trying is never admitted again.
 func TestPeerRefusalsAreCounted(t *testing.T) {
 	for _, limit := range everyLimit() {
 		l, c := onClock(t, limit)
@@ -376,7 +389,8 @@ func TestPeerLongIdleTimeOverflows(t *testing.T) {
 	}
 }
 
-// Bucket4j's replaceConfiguration casts before it multiplies: the fraction of a token is lost, or multiplied wrongly.
+// Bucket4j's replaceConfiguration casts before it multiplies: the fraction of a token is lost, or
+// multiplied wrongly.
 func TestPeerFractionsAreLostInChanges(t *testing.T) {
 	l, c := onClock(t, weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 10})
 	l.Take(10)
@@ -391,7 +405,7 @@ func TestPeerFractionsAreLostInChanges(t *testing.T) {
 	}
 }
 
-// Redisson's setRate: the usage is gone with the old rate.
+// Redisson's setRate: a new rate resets the usage.
 func TestPeerChangedLimitForgets(t *testing.T) {
 	for _, limit := range everyLimit() {
 		for _, next := range everyLimit() {

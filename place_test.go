@@ -7,7 +7,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// queued are limits that are used up by 10 at once, with the time after which the next may go.
+// queued has limits that 10 at once use up, with the time until the next request may go.
 var queued = []weir.Limit{
 	weir.LeakyBucket{Rate: weir.PerSecond(3), Queue: 40},
 	weir.LeakyBucket{Rate: weir.PerSecond(3), Queue: 40, DelayAfter: 9},
@@ -22,8 +22,8 @@ var queued = []weir.Limit{
 	weir.All(weir.TokenBucket{Rate: weir.PerSecond(3), Burst: 10}, weir.SlidingLog{Limit: 12, Window: 5 * time.Second}),
 }
 
-// TestKeptPlaceIsGivenBack: a place whose turn had come could not be given back. Cancelled before its turn, at its turn and later, the limiter is
-// as if it had never been taken.
+// TestKeptPlaceIsGivenBack: a place could not be given back after its turn. Whether it is cancelled
+// before its turn, at its turn or later, the limiter is as if it had never been taken.
 func TestKeptPlaceIsGivenBack(t *testing.T) {
 	for _, limit := range queued {
 		for _, after := range []time.Duration{0, 1, time.Millisecond, 700 * time.Millisecond} {
@@ -73,7 +73,7 @@ func TestKeptPlaceIsGivenBack(t *testing.T) {
 	}
 }
 
-// TestKeptPlaceIsSettled: for less than was estimated, for more, and while it waits.
+// TestKeptPlaceIsSettled: for less than the estimate, for more, and while it waits.
 func TestKeptPlaceIsSettled(t *testing.T) {
 	for _, c := range []struct {
 		waits  bool
@@ -96,7 +96,7 @@ func TestKeptPlaceIsSettled(t *testing.T) {
 	}
 }
 
-// TestKeptPlaceThatMayGoAtOnce: the place is there, its turn has come, and it is given back.
+// TestKeptPlaceThatMayGoAtOnce: there is a place, its turn has come, and it can be given back.
 func TestKeptPlaceThatMayGoAtOnce(t *testing.T) {
 	for _, limit := range queued {
 		l, c := onClock(t, limit)
@@ -116,7 +116,8 @@ func TestKeptPlaceThatMayGoAtOnce(t *testing.T) {
 	}
 }
 
-// TestKeptPlaceBehindAReservation: a Reserve charges those who wait ahead. A kept place then is given back after its turn, too.
+// TestKeptPlaceBehindAReservation: a Reserve charges the waiters ahead of it. A kept place among
+// them can still be given back after its turn.
 func TestKeptPlaceBehindAReservation(t *testing.T) {
 	l, c := onClock(t, weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 10})
 	l.Take(10)

@@ -7,8 +7,8 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// TestASettlementKeepsWhatWasPromised: a charge that is settled upwards while a time is promised to another does not let anyone go before
-// that one. (The conformance suite found SlidingWindow to do so.)
+// TestASettlementKeepsWhatWasPromised: settling a charge upwards lets no caller go before one that
+// was promised a time. (The conformance suite found that SlidingWindow did.)
 func TestASettlementKeepsWhatWasPromised(t *testing.T) {
 	for _, limit := range []weir.Limit{
 		weir.IntervalBucket{Burst: 2, Refill: 2, Every: time.Minute},

@@ -8,16 +8,17 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// TestPromisedWorkAcrossChanges: promised times do not move when the limit changes. So what was promised before a change, for later, comes on top of
-// the larger burst and the integral of the rate. docs/guarantees.md says so, with these two examples.
+// TestPromisedWorkAcrossChanges: promised times do not move when the limit changes. So work that
+// was promised before a change for a time after it comes on top of the larger burst and the
+// integral of the rate. docs/guarantees.md has these two examples.
 func TestPromisedWorkAcrossChanges(t *testing.T) {
 	slow := weir.TokenBucket{Rate: weir.Rate{N: 1, Per: 10 * time.Second}, Burst: 1}
 	fast := weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}
 	for _, c := range []struct {
 		name          string
 		first, second weir.TokenBucket
-		from, to      int // seconds, after the change
-		promised, new int // that go in that time
+		from, to      int // seconds after the change
+		promised, new int // promised and new requests that go in that time
 		bound         int // the larger burst and the integral of the rate, rounded down
 	}{
 		{"raised", slow, fast, 10, 90, 9, 81, 81},

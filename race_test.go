@@ -2,5 +2,5 @@
 
 package weir_test
 
-// raced is whether the race detector is on, which lets a sync.Pool lose what it is given, now and then.
+// raced is whether the race detector is on. With it, a sync.Pool sometimes drops an item.
 const raced = true

@@ -13,8 +13,9 @@ import (
 	"testing/fstest"
 )
 
-// TestNothingIsDrawnAtRandom reads the tests of every module: they draw from internal/seeds, or from a source with a seed of their own, so that
-// `make test` makes the same choices each time.
+// TestNothingIsDrawnAtRandom reads the tests of every module. They draw random numbers from
+// internal/seeds, or from a source with a fixed seed, so that `make test` makes the same choices
+// each time.
 func TestNothingIsDrawnAtRandom(t *testing.T) {
 	wrong, files := drawnAtRandom(t, os.DirFS("."))
 	for _, w := range wrong {
@@ -25,7 +26,7 @@ func TestNothingIsDrawnAtRandom(t *testing.T) {
 	}
 }
 
-// TestRandomDrawsAreFound shows that the search finds each kind of them.
+// TestRandomDrawsAreFound plants each kind of random draw, and each must be found.
 func TestRandomDrawsAreFound(t *testing.T) {
 	for name, c := range map[string]struct {
 		text  string
@@ -49,13 +50,14 @@ func TestRandomDrawsAreFound(t *testing.T) {
 	}
 }
 
-// drawnAtRandom returns what tests draw without a seed, and how many test files were read. What proof/ has besides tests counts as tests.
+// drawnAtRandom returns the unseeded draws of tests, and the number of test files. In proof/ every
+// file counts as a test.
 func drawnAtRandom(t *testing.T, tree fs.FS) (wrong []string, files int) {
 	t.Helper()
 	rapid, seeded := map[string]bool{}, map[string]bool{}
 	eachFile(t, tree, func(name string, src []byte) {
 		switch {
-		case name == "proof/servers/address.go": // ports, which make no difference
+		case name == "proof/servers/address.go": // ports, which make no difference to a test
 			return
 		case !strings.HasSuffix(name, "_test.go") && !strings.HasPrefix(name, "proof/"):
 			return
@@ -95,7 +97,7 @@ func drawnAtRandom(t *testing.T, tree fs.FS) (wrong []string, files int) {
 	return wrong, files
 }
 
-// callsOf returns the functions of an imported package that draw without a seed and are called.
+// callsOf returns the calls of functions of an imported package that draw without a seed.
 func callsOf(f *ast.File, local string) (names []string) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)

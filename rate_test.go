@@ -14,7 +14,7 @@ func TestRateText(t *testing.T) {
 	for _, c := range []struct {
 		text string
 		rate weir.Rate
-		back string // what String gives; text where empty
+		back string // the result of String, if it is not text
 	}{
 		{"100/s", weir.PerSecond(100), ""},
 		{"6/m", weir.PerMinute(6), ""},

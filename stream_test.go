@@ -16,7 +16,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// kilobytes is 1000 bytes a second, 100 at once.
+// kilobytes is 1000 bytes per second, 100 at once.
 var kilobytes = weir.TokenBucket{Rate: weir.PerSecond(1000), Burst: 100}
 
 func TestPace(t *testing.T) {
@@ -31,7 +31,7 @@ func TestPace(t *testing.T) {
 					t.Errorf("%d, %v", i, err)
 				}
 				at = append(at, -time.Since(start))
-				continue // it is over all the same
+				continue // it ends all the same
 			}
 			if at = append(at, time.Since(start)); i == 4 {
 				time.AfterFunc(50*time.Millisecond, cancel)
@@ -48,7 +48,8 @@ func TestPace(t *testing.T) {
 			}
 		}
 
-		// A deadline before the next turn ends it at once, and whoever breaks off has taken what it was given and no more.
+		// A deadline before the next turn is an error at once. A loop that breaks off has been
+		// charged for its rounds alone.
 		ctx, cancel = context.WithTimeout(t.Context(), 10*ms)
 		defer cancel()
 		for _, err := range l.Pace(ctx, 1) {
@@ -94,7 +95,7 @@ func TestDo(t *testing.T) {
 	})
 }
 
-// sizes notes when how many bytes passed.
+// sizes records the times and sizes of pieces.
 type sizes struct {
 	start time.Time
 	w     io.Writer
@@ -107,7 +108,8 @@ func (s *sizes) Write(p []byte) (int, error) {
 	return s.w.Write(p)
 }
 
-// TestReaderKeepsTheRate: everything comes, at its time, in pieces no larger than the burst; whatever the source does.
+// TestReaderKeepsTheRate: all bytes come, at their times, in pieces no larger than the burst,
+// however the source returns them.
 func TestReaderKeepsTheRate(t *testing.T) {
 	text := strings.Repeat("0123456789", 100)
 	for name, source := range map[string]func(io.Reader) io.Reader{
@@ -137,7 +139,7 @@ func TestReaderKeepsTheRate(t *testing.T) {
 	}
 }
 
-// TestReadersShare: two readers of one limiter get its rate between them.
+// TestReadersShare: two readers of one limiter share its rate.
 func TestReadersShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, kilobytes)
@@ -154,7 +156,7 @@ func TestReadersShare(t *testing.T) {
 	})
 }
 
-// TestReaderLosesNothing: bytes that were read when the wait for them failed come with the next Read.
+// TestReaderLosesNothing: bytes that were read before a failed wait come with the next Read.
 func TestReaderLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, weir.LeakyBucket{Rate: weir.PerSecond(1000), Queue: 99})
@@ -193,7 +195,7 @@ func TestReaderEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// TestALowerLimitIsNoEnd: a piece that no longer fits is cut smaller, in readers and writers that wait for it.
+// TestALowerLimitIsNoEnd: readers and writers that wait with a piece that no longer fits split it.
 func TestALowerLimitIsNoEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, kilobytes)
@@ -235,7 +237,7 @@ func TestWriterKeepsTheRate(t *testing.T) {
 			t.Error(n, err)
 		}
 
-		// What was written when the context ends is told.
+		// Write returns how much it wrote before the context ended.
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(150*time.Millisecond, cancel)
 		if n, err := weir.NewWriter(ctx, s, l).Write(make([]byte, 1000)); n != 100 || !errors.Is(err, context.Canceled) {
@@ -257,7 +259,7 @@ type brokenWriter struct{}
 
 func (brokenWriter) Write(p []byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// TestConn: both directions at their own rates, through a pipe, and a direction without a limit.
+// TestConn: both directions at their own rates, through a pipe, and one direction without a limit.
 func TestConn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
@@ -266,7 +268,7 @@ func TestConn(t *testing.T) {
 		c := weir.NewConn(near, read, write)
 		defer c.Close()
 		start, done := time.Now(), make(chan time.Duration, 2)
-		go func() { // the far end sends 600 and reads 150
+		go func() { // the other end sends 600 and reads 150
 			far.Write(make([]byte, 600))
 			done <- time.Since(start)
 		}()
@@ -296,7 +298,8 @@ func TestConn(t *testing.T) {
 	})
 }
 
-// TestConnDeadlines: they count while a rate is waited for, may be moved meanwhile, and lose nothing.
+// TestConnDeadlines: deadlines also end waits for the rate, can be moved during a wait, and lose no
+// bytes.
 func TestConnDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ms = time.Millisecond
@@ -309,7 +312,7 @@ func TestConnDeadlines(t *testing.T) {
 		l.Take(100)
 		start := time.Now()
 
-		c.SetReadDeadline(start.Add(2 * ms)) // a byte more than 2 ms brings
+		c.SetReadDeadline(start.Add(2 * ms)) // a byte more than 2 ms bring
 		p := make([]byte, 3)
 		n, err := c.Read(p)
 		var timeout net.Error
@@ -335,7 +338,7 @@ func TestConnDeadlines(t *testing.T) {
 			t.Errorf("what was not written was charged: %+v", d)
 		}
 
-		// Put off while it waits, and brought forward.
+		// A deadline is moved later during the wait, and then earlier.
 		c.SetWriteDeadline(time.Now().Add(10 * ms))
 		time.AfterFunc(5*ms, func() { c.SetWriteDeadline(time.Now().Add(time.Hour)) })
 		if n, err := c.Write(make([]byte, 100)); n != 100 || err != nil {
@@ -349,7 +352,8 @@ func TestConnDeadlines(t *testing.T) {
 	})
 }
 
-// TestConnClose: it ends the waits of everybody, and those who wait for their turn to wait; what they did not get they were not charged.
+// TestConnClose: Close ends all waits, and those of callers that wait behind another Read or Write.
+// Bytes that were not passed on are not charged.
 func TestConnClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()

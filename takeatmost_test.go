@@ -49,7 +49,7 @@ func TestTakeAtMost(t *testing.T) {
 	}
 }
 
-// TestTakeAtMostOfDebt: what is stored, or one where that is admitted.
+// TestTakeAtMostOfDebt takes what is stored, or one if that is admitted.
 func TestTakeAtMostOfDebt(t *testing.T) {
 	l, c := onClock(t, weir.SmoothBursty{Rate: weir.PerSecond(2), MaxBurst: 5 * sec})
 	if n, d := l.TakeAtMost(5); n != 1 || !d.Allowed {
@@ -64,7 +64,8 @@ func TestTakeAtMostOfDebt(t *testing.T) {
 	}
 }
 
-// TestTakeAtMostIsTheMost: of every limit, what it takes is admitted, and one more than it took of a larger n would not have been.
+// TestTakeAtMostIsTheMost: for every limit, the cost that it took is admitted, and one more would
+// not have been.
 func TestTakeAtMostIsTheMost(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 7))

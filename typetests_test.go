@@ -16,9 +16,9 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// TestNoTypeTests holds every package but the root, internal/rules and weirtest to asking a limit's
-// descriptor (rules.KindOf, rules.ParamsOf) what it is like, instead of which type it has: a type
-// test is a place that a new algorithm has to be added to, and that nothing reminds of.
+// TestNoTypeTests: outside the root, internal/rules and weirtest, code reads a limit's descriptor
+// (rules.KindOf, rules.ParamsOf) instead of testing its type. A new algorithm would have to be added
+// to each type test, and no error would remind of it.
 func TestNoTypeTests(t *testing.T) {
 	wrong, files := checkTypeTests(t, os.DirFS("."))
 	for _, w := range wrong {
@@ -29,7 +29,7 @@ func TestNoTypeTests(t *testing.T) {
 	}
 }
 
-// TestTypeTestsAreFound shows that each kind of type test is noticed.
+// TestTypeTestsAreFound plants each kind of type test, and each must be found.
 func TestTypeTestsAreFound(t *testing.T) {
 	const begin = "package x\nimport (\"reflect\"; \"" + module + "\"; \"" + module + "/internal/rules\")\nfunc f(l weir.Limit, p rules.Params) "
 	for name, c := range map[string]struct {
@@ -57,8 +57,9 @@ func TestTypeTestsAreFound(t *testing.T) {
 	}
 }
 
-// mayTestTypes are the directories whose files may test the types of limits: where the algorithms
-// are, the reference model, which shares nothing with them, and what is never published.
+// mayTestTypes has the directories whose files may test the types of limits: those of the
+// algorithms, the reference model, which shares nothing with them, and modules that are never
+// published.
 var mayTestTypes = []string{".", "internal/rules", "weirtest", "bench", "proof"}
 
 func checkTypeTests(t *testing.T, tree fs.FS) (wrong []string, files int) {

@@ -61,7 +61,7 @@ func TestWaitRefusesAtOnce(t *testing.T) {
 			t.Fatalf("got %v", err)
 		}
 		if limited.Decision.By != "api" || limited.Decision.RetryAfter != 1*ms {
-			t.Errorf("%+v", limited.Decision) // the same Wait succeeds 1 ms later: the deadline moves with it
+			t.Errorf("%+v", limited.Decision) // the same Wait succeeds 1 ms later, because the deadline moves with it
 		}
 		if err := l.Wait(t.Context(), 2); !errors.Is(err, weir.ErrLimited) || errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("above the capacity: %v", err)
@@ -92,7 +92,8 @@ func TestWaitRefusesAtOnce(t *testing.T) {
 	})
 }
 
-// TestLeavingMovesTheOthersUp is rule 2: a cancelled wait gives back exactly what it would have taken.
+// TestLeavingMovesTheOthersUp is rule 2: a cancelled wait has charged nothing, and the waiters
+// behind it move up.
 func TestLeavingMovesTheOthersUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 10})
@@ -122,7 +123,7 @@ func TestLeavingMovesTheOthersUp(t *testing.T) {
 			t.Errorf("the one behind was served after %v, want 100ms", after)
 		}
 		<-time.After(900 * ms)
-		if d := l.Peek(1); d.Remaining != 9 { // ten came in, one was taken
+		if d := l.Peek(1); d.Remaining != 9 { // ten came, one was taken
 			t.Errorf("%+v", d)
 		}
 	})
@@ -143,7 +144,7 @@ func TestThousandsWaitAndLeave(t *testing.T) {
 			wg.Go(func() {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				if leaves { // without a deadline that would be known at the start
+				if leaves { // without a deadline that is known at the start
 					defer time.AfterFunc(patience, cancel).Stop()
 				}
 				switch err := l.Wait(ctx, 1); err {
@@ -161,7 +162,8 @@ func TestThousandsWaitAndLeave(t *testing.T) {
 		if l.Waiting() != 0 {
 			t.Errorf("%d still wait", l.Waiting())
 		}
-		// While anyone waits nothing is left over: the i-th is served exactly when its token comes.
+		// While there are waiters, no token is left over: the i-th is served exactly when its token
+		// comes.
 		slices.Sort(served)
 		for i, at := range served {
 			if want := max(0, time.Duration(i+1-burst)) * sec / rate; at != want {
@@ -216,7 +218,8 @@ func TestReserveComesAfterWaiters(t *testing.T) {
 	if last.Delay() != 400*ms {
 		t.Errorf("delay %v", last.Delay())
 	}
-	// The reservation cannot move up, so the second, who leaves, opens no gap that would let two go at once.
+	// The reservation cannot move up. So when the second waiter leaves, there is no gap in which
+	// two could go at once.
 	second.Leave()
 	for now := range int64(10) {
 		c.Set(now * int64(50*ms))
@@ -296,14 +299,15 @@ func TestSetLimitWithWaiters(t *testing.T) {
 		if err := <-big; !errors.Is(err, weir.ErrLimited) || time.Since(start) != 0 {
 			t.Errorf("a cost that fits no more: %v after %v", err, time.Since(start))
 		}
-		// Ten are used of a capacity of five: five come back in 0.5 s, then two more.
+		// Ten are used of a capacity of five: five of them refill in 0.5 s, then two more.
 		if after := <-small; after != 700*ms {
 			t.Errorf("served after %v, want 700ms", after)
 		}
 	})
 }
 
-// TestLongStoppedProcess: however long nobody noticed that turns had come, no more than a burst and 10 ms leave at once.
+// TestLongStoppedProcess: however late turns are noticed, at most a burst and 10 ms of the rate go
+// at once.
 func TestLongStoppedProcess(t *testing.T) {
 	c := new(weirtest.Clock)
 	stopped := new(weirtest.Clock) // its timers do not fire while the process is stopped
@@ -330,7 +334,7 @@ func TestLateTimersLoseNothing(t *testing.T) {
 			t.Fatal("not joined")
 		}
 	}
-	for now := int64(0); l.Waiting() > 0; now += int64(1100 * time.Microsecond) { // as if each timer were more than 1 ms late
+	for now := int64(0); l.Waiting() > 0; now += int64(1100 * time.Microsecond) { // as if each timer fired more than 1 ms late
 		c.Set(now)
 		l.Peek(1)
 		if now > int64(102*ms) {

@@ -11,8 +11,9 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// TestAnUnlimitedOneThatWasNeverUsedStartsAsAFreshOne: whatever it becomes, it then is as one that is made at that moment. A WarmUp began
-// warm, and a SmoothBursty to store when it was first asked, in both cases unlike a fresh one.
+// TestAnUnlimitedOneThatWasNeverUsedStartsAsAFreshOne: if a limit that was Unlimited and never used
+// gets a rate, it is as if created then. A WarmUp was warm, and a SmoothBursty began to store at
+// its first call.
 func TestAnUnlimitedOneThatWasNeverUsedStartsAsAFreshOne(t *testing.T) {
 	for _, c := range []struct{ was, is weir.Limit }{
 		{weir.WarmUp{Rate: weir.Unlimited, Period: sec}, weir.WarmUp{Rate: weir.PerSecond(5), Period: sec}},
@@ -35,8 +36,8 @@ func TestAnUnlimitedOneThatWasNeverUsedStartsAsAFreshOne(t *testing.T) {
 	}
 }
 
-// TestAnUnlimitedOneThatWasUsedIsAsGuavas: a WarmUp is warm then, with nothing stored, and a SmoothBursty has all stored that there is room
-// for.
+// TestAnUnlimitedOneThatWasUsedIsAsGuavas: a used limit that was Unlimited gets a rate. As in
+// Guava, a WarmUp is then warm, with nothing stored, and a SmoothBursty is full.
 func TestAnUnlimitedOneThatWasUsedIsAsGuavas(t *testing.T) {
 	warm, clock := onClock(t, weir.WarmUp{Rate: weir.Unlimited, Period: sec})
 	bursty := newLimiter(t, weir.SmoothBursty{Rate: weir.Unlimited}, weir.WithClock(clock.Now))
@@ -59,8 +60,8 @@ func TestAnUnlimitedOneThatWasUsedIsAsGuavas(t *testing.T) {
 	}
 }
 
-// TestADebtOfAWarmUpLastsAsLongAsTheClock: a settlement upwards was cut to 292 years from the reading, and a charge at a reading far before
-// the debt's end forgot what lay beyond them.
+// TestADebtOfAWarmUpLastsAsLongAsTheClock: settling upwards was cut to 292 years from the reading,
+// and a charge at a reading long before the debt's end lost the rest.
 func TestADebtOfAWarmUpLastsAsLongAsTheClock(t *testing.T) {
 	const early = math.MinInt64 + 5
 	l, clock := onClock(t, weir.WarmUp{Rate: weir.Rate{N: 1, Per: 2}, Period: 1})
@@ -89,13 +90,14 @@ func TestADebtOfAWarmUpLastsAsLongAsTheClock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state = p.Convert(state, early, changed, early) // the clock has stepped back by all that it can
+	state = p.Convert(state, early, changed, early) // the clock has stepped back as far as it can
 	if d := changed.Peek(state, now, 1); d.RetryAfter != owed.RetryAfter {
 		t.Errorf("%v was owed, and after the change %v", owed.RetryAfter, d.RetryAfter)
 	}
 }
 
-// TestAnAllIsAsValidAsItsParts: a WarmUp that is too much to count in nanoseconds, and not in microseconds, was wrong in an All alone.
+// TestAnAllIsAsValidAsItsParts: All refused a WarmUp whose times overflow in nanoseconds, but not
+// in microseconds.
 func TestAnAllIsAsValidAsItsParts(t *testing.T) {
 	huge := weir.WarmUp{Rate: weir.Rate{N: 8589934593, Per: time.Microsecond}, Period: 36525 * 24 * time.Hour, ColdFactor: 65535.99999}
 	for _, l := range []weir.Limit{huge, weir.All(huge)} {
@@ -114,7 +116,8 @@ func TestAnAllIsAsValidAsItsParts(t *testing.T) {
 	}
 }
 
-// TestAWarmUpEndsWithTheClock: at its last reading nothing could be waited for, and any number of charges was admitted.
+// TestAWarmUpEndsWithTheClock: at the last reading of the clock no wait is possible, and any number
+// of charges was admitted.
 func TestAWarmUpEndsWithTheClock(t *testing.T) {
 	for _, now := range []int64{math.MaxInt64, math.MaxInt64 - int64(sec)} {
 		var state []int64
@@ -131,8 +134,8 @@ func TestAWarmUpEndsWithTheClock(t *testing.T) {
 	}
 }
 
-// TestAWarmUpOfMoreThanCanBeCounted: what is used of one that stores more permits than an int64 counts was none at all, so that a change of
-// kind gave it away.
+// TestAWarmUpOfMoreThanCanBeCounted: a WarmUp that stores more permits than an int64 counts seemed
+// unused, so a change of algorithm dropped its usage.
 func TestAWarmUpOfMoreThanCanBeCounted(t *testing.T) {
 	huge := weir.WarmUp{Rate: weir.Rate{N: 1e9, Per: 1}, Period: 400 * 24 * time.Hour, ColdFactor: 1}
 	p, err := weir.Prepare(huge, 1)
@@ -143,7 +146,7 @@ func TestAWarmUpOfMoreThanCanBeCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state, d := p.Step(nil, 0, 1e9) // which is waited for until 1
+	state, d := p.Step(nil, 0, 1e9) // it waits until 1
 	if !d.Allowed || d.Limit != math.MaxInt64 {
 		t.Fatalf("%+v", d)
 	}
@@ -152,8 +155,8 @@ func TestAWarmUpOfMoreThanCanBeCounted(t *testing.T) {
 	}
 }
 
-// TestRemainingOfAWarmUpFits: one that stores what came in 150 years said that all of it remains, of which no charge may take more than comes
-// in 100.
+// TestRemainingOfAWarmUpFits: a WarmUp that stores the permits of 150 years had all of them as
+// Remaining, but no charge may take more than those of 100 years.
 func TestRemainingOfAWarmUpFits(t *testing.T) {
 	l := weir.WarmUp{Rate: weir.PerSecond(1), Period: 36525 * 24 * time.Hour, ColdFactor: 1}
 	_, d := weir.Step(l, nil, 0, 0, 1)
@@ -162,7 +165,8 @@ func TestRemainingOfAWarmUpFits(t *testing.T) {
 	}
 }
 
-// TestWarmUpOfExtremes walks limits at the ends of what can be written beside the reference model, with costs and times to match.
+// TestWarmUpOfExtremes makes the same random calls on limits with extreme parameters and on the
+// reference model.
 func TestWarmUpOfExtremes(t *testing.T) {
 	const century = 36525 * 24 * time.Hour
 	counted := 0
@@ -202,7 +206,7 @@ func TestWarmUpOfExtremes(t *testing.T) {
 	}
 }
 
-// stored is the number of parts that a WarmUp's state has.
+// stored returns the number of parts that a WarmUp's state has.
 func stored(l weir.WarmUp) *big.Int {
 	rate := big.NewRat(l.Rate.N, int64(l.Rate.Per)).Num()
 	cold := new(big.Rat).SetFloat64(l.ColdFactor)
@@ -210,8 +214,8 @@ func stored(l weir.WarmUp) *big.Int {
 	return parts.Mul(parts.Mul(parts, rate), big.NewInt(int64(l.Period)))
 }
 
-// TestANeverUsedSmoothBurstyKeepsItsTime: permits are stored from the moment that a limiter is made, and a change of the rate keeps the time that
-// they took to come, as Guava's setRate does. docs/guarantees.md said the opposite.
+// TestANeverUsedSmoothBurstyKeepsItsTime: permits are stored from the creation of a limiter on. A
+// change of the rate keeps the time during which they were stored, as Guava's setRate does.
 func TestANeverUsedSmoothBurstyKeepsItsTime(t *testing.T) {
 	for at, want := range map[time.Duration]int64{0: 0, time.Second / 2: 5, time.Second: 10, time.Hour: 10} {
 		l, c := onClock(t, weir.SmoothBursty{Rate: weir.PerSecond(5)})
@@ -233,7 +237,8 @@ func TestANeverUsedSmoothBurstyKeepsItsTime(t *testing.T) {
 	}
 }
 
-// TestWarmUpWaitsKeepTheirRemainders: each wait was rounded up to a nanosecond, so that at 999,999,937/s half of the rate was lost.
+// TestWarmUpWaitsKeepTheirRemainders: each wait was rounded up to a nanosecond, so at 999,999,937/s
+// half of the rate was lost.
 func TestWarmUpWaitsKeepTheirRemainders(t *testing.T) {
 	l, _ := onClock(t, weir.WarmUp{Rate: weir.PerSecond(3), Period: time.Second, ColdFactor: 1})
 	for i, want := range []time.Duration{0, 333_333_334, 666_666_667, time.Second, 1_333_333_334, 1_666_666_667, 2 * time.Second} {
@@ -246,7 +251,7 @@ func TestWarmUpWaitsKeepTheirRemainders(t *testing.T) {
 		{Rate: weir.PerSecond(999_999_937), Period: time.Millisecond, ColdFactor: 3}, // warm after its first 2 ms
 	} {
 		l, _ := onClock(t, limit)
-		first, _ := l.Reserve(3_000_000, -1) // by which it is warm
+		first, _ := l.Reserve(3_000_000, -1) // this makes it warm
 		const n = 10_000
 		var last weir.Reservation
 		for range n + 1 {
@@ -265,13 +270,13 @@ func TestWarmUpWaitsKeepTheirRemainders(t *testing.T) {
 	}
 }
 
-// TestWarmUpIdleTimesRoundOnceEach: what is stored is rounded up once for each idle time, which makes what follows later by less than a clock
-// unit each.
+// TestWarmUpIdleTimesRoundOnceEach: each idle time rounds up what is stored once, and delays later
+// requests by less than a clock unit.
 func TestWarmUpIdleTimesRoundOnceEach(t *testing.T) {
 	limit := weir.WarmUp{Rate: weir.PerSecond(7), Period: time.Second}
 	exact, rounded := weirtest.NewModel(limit, time.Nanosecond), weirtest.NewModel(limit, time.Microsecond)
 	const rounds = 500
-	for i := range int64(rounds) { // an idle time of some length before each request
+	for i := range int64(rounds) { // each request comes after an idle time
 		now := i * 150_000_000
 		a, b := exact.Take(now, 1), rounded.Take(now/1000, 1)
 		if a.Allowed != b.Allowed {
@@ -283,8 +288,9 @@ func TestWarmUpIdleTimesRoundOnceEach(t *testing.T) {
 	}
 }
 
-// TestSettledAboveBeforeACancel: what a Settle charged on top of an estimate was done already. It was made to wait for a later reservation, and kept
-// that wait when the reservation was cancelled.
+// TestSettledAboveBeforeACancel: work that a Settle charges on top of an estimate is already done.
+// It was treated as if it waited for a later reservation, and kept that wait when the reservation
+// was cancelled.
 func TestSettledAboveBeforeACancel(t *testing.T) {
 	limit := weir.WarmUp{Rate: weir.PerSecond(3), Period: 4 * time.Second}
 	l, c := onClock(t, limit)
@@ -307,14 +313,15 @@ func TestSettledAboveBeforeACancel(t *testing.T) {
 	}
 }
 
-// TestAFullWarmUpThatBecomesUnlimited is as an unused one, as tables and stores drop full states: with a limit again, it is cold.
+// TestAFullWarmUpThatBecomesUnlimited: a full WarmUp that becomes Unlimited is as an unused one,
+// because tables and stores drop full states. With a rate again, it is cold.
 func TestAFullWarmUpThatBecomesUnlimited(t *testing.T) {
 	finite, endless := weir.WarmUp{Rate: weir.PerSecond(5), Period: sec}, weir.WarmUp{Rate: weir.Unlimited, Period: sec}
 	for _, c := range []struct{ is, without weir.Limit }{
 		{finite, endless},
 		{weir.All(finite, weir.TokenBucket{Rate: weir.PerSecond(9), Burst: 100}), weir.All(endless, weir.TokenBucket{Rate: weir.PerSecond(9), Burst: 100})},
 	} {
-		for _, idle := range []time.Duration{10 * time.Second, 300 * ms} { // full, and not
+		for _, idle := range []time.Duration{10 * time.Second, 300 * ms} { // full, and not full
 			l, clock := onClock(t, c.is)
 			l.Take(1)
 			clock.Set(int64(idle))

@@ -8,7 +8,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// reserved reserves and returns when the work is due.
+// reserved makes a reservation and returns the time of its work.
 func reserved(t *testing.T, l *weir.Limiter, cost int64, due time.Duration) weir.Reservation {
 	t.Helper()
 	r, ok := l.Reserve(cost, -1)
@@ -18,9 +18,9 @@ func reserved(t *testing.T, l *weir.Limiter, cost int64, due time.Duration) weir
 	return r
 }
 
-// TestReservationsOfOneStepStayWithinTheBurst: if tokens went below zero, and the promise were the
-// step at which they are zero again, 6 and 9 would both go on at the first step: 15 at once, with a
-// Burst of 10.
+// TestReservationsOfOneStepStayWithinTheBurst: if tokens could go below zero, and a promise were
+// the step at which they are zero again, 6 and 9 would both go on at the first step: 15 at once,
+// with a Burst of 10.
 func TestReservationsOfOneStepStayWithinTheBurst(t *testing.T) {
 	l, _ := onClock(t, weir.IntervalBucket{Burst: 10, Refill: 10, Every: time.Second})
 	l.Take(5)
@@ -28,9 +28,9 @@ func TestReservationsOfOneStepStayWithinTheBurst(t *testing.T) {
 	reserved(t, l, 9, 2*time.Second)
 }
 
-// TestUndoneAtAFullStep: a reservation due at a step that fills the bucket leaves, undone, the tokens that there were before it, and not
-// a bucket that is full before its time.
-func TestUndoneAtAFullStep(t *testing.T) {
+// TestCancelAtAFullStep: cancelling a reservation for a step that fills the bucket restores the
+// tokens before it. The bucket is not full before its time.
+func TestCancelAtAFullStep(t *testing.T) {
 	l, _ := onClock(t, weir.IntervalBucket{Burst: 1, Refill: 1, Every: time.Second})
 	l.Take(1)
 	reserved(t, l, 1, time.Second)
@@ -39,8 +39,8 @@ func TestUndoneAtAFullStep(t *testing.T) {
 }
 
 // TestReserveBehindAQueueIsPromisedItsOwnStep: the turns of waiters are estimated by the sum of the
-// costs before them, which is too early if a step brings more than fits into the bucket. A promised
-// time is one at which there is a token.
+// costs before them, which is too early if a step refills more than fits into the bucket. At a
+// promised time there is a token.
 func TestReserveBehindAQueueIsPromisedItsOwnStep(t *testing.T) {
 	l, _ := onClock(t, weir.IntervalBucket{Burst: 1, Refill: 2, Every: time.Second})
 	l.Take(1)
@@ -53,7 +53,7 @@ func TestReserveBehindAQueueIsPromisedItsOwnStep(t *testing.T) {
 	}
 }
 
-// TestADebtSurvivesASmallerBurst: what was used may be more than an int64 holds.
+// TestADebtSurvivesASmallerBurst: the used tokens may exceed an int64.
 func TestADebtSurvivesASmallerBurst(t *testing.T) {
 	l, _ := onClock(t, weir.IntervalBucket{Burst: math.MaxInt64, Refill: math.MaxInt64, Every: 1})
 	l.Take(1)
@@ -67,8 +67,8 @@ func TestADebtSurvivesASmallerBurst(t *testing.T) {
 	}
 }
 
-// TestAWindowThatEndsWithTheClock: the last window of the clock is one window, at the very end of the clock too, and the first one ends
-// where the next begins, though it began before the clock.
+// TestAWindowThatEndsWithTheClock: the last window of the clock is one window up to the end of the
+// clock. The first one began before the clock, and ends where the next begins.
 func TestAWindowThatEndsWithTheClock(t *testing.T) {
 	l := weir.FixedWindow{Limit: 1, Window: 7}
 	state, d := weir.Step(l, nil, math.MaxInt64, 1, 1)
@@ -107,9 +107,9 @@ func TestNoCallerOvertakesTheFirstWaiter(t *testing.T) {
 	}
 }
 
-// TestALogKeepsWhatAPromiseWouldReplace: what will have left by the time that was promised has not left yet, and counts again once the
-// promise is given back.
-func TestALogKeepsWhatAPromiseWouldReplace(t *testing.T) {
+// TestALogKeepsChargesThatAPromiseWouldExpire: charges that will have expired at a promised time have not
+// expired yet. They count again if the promise is cancelled.
+func TestALogKeepsChargesThatAPromiseWouldExpire(t *testing.T) {
 	l, _ := onClock(t, weir.SlidingLog{Limit: 1, Window: time.Second})
 	l.Take(1)
 	reserved(t, l, 1, time.Second).Cancel()
@@ -118,7 +118,8 @@ func TestALogKeepsWhatAPromiseWouldReplace(t *testing.T) {
 	}
 }
 
-// TestAnEqualPromiseStays: of two promises of one time, the one that is left still lies ahead, whichever was given back.
+// TestAnEqualPromiseStays: if one of two promises of the same time is cancelled, the other still
+// lies ahead.
 func TestAnEqualPromiseStays(t *testing.T) {
 	l, _ := onClock(t, weir.SlidingLog{Limit: 2, Window: time.Second})
 	reserved(t, l, 2, 0)
@@ -130,7 +131,7 @@ func TestAnEqualPromiseStays(t *testing.T) {
 	}
 }
 
-// TestALogAtTheEndsOfTheClock: the first moment of the clock and the last are moments like others.
+// TestALogAtTheEndsOfTheClock: a log counts the first and the last reading of the clock.
 func TestALogAtTheEndsOfTheClock(t *testing.T) {
 	l := weir.SlidingLog{Limit: 1, Window: time.Second}
 	for _, now := range []int64{math.MinInt64, math.MaxInt64} {
@@ -148,7 +149,7 @@ func TestALogAtTheEndsOfTheClock(t *testing.T) {
 	}
 }
 
-// TestALogKnowsALargeDebt: a sum that an int64 does not hold is not forgotten when a part of it leaves.
+// TestALogKnowsALargeDebt: if a part of a sum beyond an int64 expires, the rest still counts.
 func TestALogKnowsALargeDebt(t *testing.T) {
 	l, _ := onClock(t, weir.SlidingLog{Limit: 1, Window: 1})
 	reserved(t, l, 0, 0).Settle(math.MaxInt64)
@@ -158,7 +159,8 @@ func TestALogKnowsALargeDebt(t *testing.T) {
 	}
 }
 
-// TestACorrectionKeepsThePromise: what a Settle charges more, while a promise lies ahead, does not let anyone go before it.
+// TestACorrectionKeepsThePromise: settling upwards while a promise lies ahead lets no caller go
+// before it.
 func TestACorrectionKeepsThePromise(t *testing.T) {
 	for _, limit := range []weir.Limit{
 		weir.SlidingWindow{Limit: 4, Window: 2 * time.Second, Slots: 2},
@@ -177,7 +179,8 @@ func TestACorrectionKeepsThePromise(t *testing.T) {
 	}
 }
 
-// TestACorrectionKeepsThePromiseHoweverFarBack: the same where the clock was put back by more than an int64 holds.
+// TestACorrectionKeepsThePromiseHoweverFarBack: the same after the clock was set back by more than
+// an int64 holds.
 func TestACorrectionKeepsThePromiseHoweverFarBack(t *testing.T) {
 	for _, limit := range []weir.Limit{
 		weir.SlidingWindow{Limit: 4, Window: 2 * time.Second, Slots: 2},
@@ -198,7 +201,7 @@ func TestACorrectionKeepsThePromiseHoweverFarBack(t *testing.T) {
 	}
 }
 
-// TestWideSlotsUpToTheEndOfTheClock: slots of many years are slots like others.
+// TestWideSlotsUpToTheEndOfTheClock: slots of many years work up to the end of the clock.
 func TestWideSlotsUpToTheEndOfTheClock(t *testing.T) {
 	l := weir.SlidingWindow{Limit: 1, Window: 36525 * 24 * time.Hour, Slots: 2}
 	if _, d := weir.Step(l, nil, 4*int64(l.Window)/2, 1, 1); !d.Allowed {
@@ -218,7 +221,8 @@ func TestWideSlotsUpToTheEndOfTheClock(t *testing.T) {
 	}
 }
 
-// TestSlotsKnowALargeDebt: a total that an int64 does not hold is not forgotten when a part of it leaves.
+// TestSlotsKnowALargeDebt: if a part of a total beyond an int64 leaves the window, the rest still
+// counts.
 func TestSlotsKnowALargeDebt(t *testing.T) {
 	for _, direct := range []bool{true, false} {
 		l, clock := onClock(t, weir.SlidingWindow{Limit: 1, Window: 2, Slots: 2})
@@ -234,7 +238,8 @@ func TestSlotsKnowALargeDebt(t *testing.T) {
 	}
 }
 
-// TestAPromiseLeavesNoTraceOnceUndone: charges that were made one for a promise are two again, though the log has room for two alone.
+// TestAPromiseLeavesNoTraceOnceUndone: a log of two entries merges charges to make room for a
+// promise. Cancelling the promise restores them.
 func TestAPromiseLeavesNoTraceOnceUndone(t *testing.T) {
 	l, clock := onClock(t, weir.SlidingLog{Limit: 3, Window: 10, MaxEntries: 2})
 	for range 2 {
@@ -248,7 +253,8 @@ func TestAPromiseLeavesNoTraceOnceUndone(t *testing.T) {
 	}
 }
 
-// TestAPromiseGivenBackBehindAnother: it is not promised again when the other is given back too.
+// TestAPromiseGivenBackBehindAnother: cancelling an earlier promise, and then a later one, does not
+// restore the earlier one.
 func TestAPromiseGivenBackBehindAnother(t *testing.T) {
 	l, _ := onClock(t, weir.SlidingLog{Limit: 2, Window: time.Second})
 	l.Take(1)
@@ -293,8 +299,8 @@ func TestSlidingCounterBehindAQueueIsNotTooLate(t *testing.T) {
 	}
 }
 
-// TestACounterAtTheEndsOfTheClock: the first window of the clock, which began before it, and the last, which ends after it, are windows like
-// others.
+// TestACounterAtTheEndsOfTheClock: the first window of the clock, which began before it, and the
+// last, which ends after it, count like others.
 func TestACounterAtTheEndsOfTheClock(t *testing.T) {
 	const window = 7
 	l := weir.SlidingCounter{Limit: 1, Window: window}
@@ -316,7 +322,7 @@ func TestACounterAtTheEndsOfTheClock(t *testing.T) {
 	}
 }
 
-// TestAResetBeyondACentury: no wait is longer than 100 years, but when a state will be as good as new is told as it is.
+// TestAResetBeyondACentury: no wait is longer than 100 years, but ResetAfter may be.
 func TestAResetBeyondACentury(t *testing.T) {
 	const century = 36525 * 24 * time.Hour
 	l := weir.IntervalBucket{Burst: 1, Refill: 1, Every: century}
@@ -326,8 +332,8 @@ func TestAResetBeyondACentury(t *testing.T) {
 	}
 }
 
-// TestASwingingClockCreatesNothing: a clock that goes to and fro, with a reservation cancelled at
-// each later reading, admits no more than the bound of the time that it covers.
+// TestASwingingClockCreatesNothing: with a clock that swings back and forth, and a reservation
+// cancelled at each later reading, at most the bound of the time between the extremes is admitted.
 func TestASwingingClockCreatesNothing(t *testing.T) {
 	const later = int64(25 * time.Second)
 	rate := weir.Rate{N: 5, Per: 10 * time.Second}

@@ -47,7 +47,7 @@ func TestAllOfAKey(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 
-	// A part that starts with less than it holds is never as fresh as one that was not seen.
+	// A part that starts with less than its capacity never equals that of a new key.
 	l, err = keyed.New[string](weir.All(hour, weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 5, Initial: weir.InitialEmpty}),
 		keyed.Options{Clock: func() int64 { return now }, MaxKeys: 1, Full: keyed.Refuse})
 	if err != nil {

@@ -22,8 +22,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestReservationsOfManyKeysStayWithinMaxBytes: a client makes as many reservations for each of many keys as fit, at once and ahead, and ends none
-// of them. What the table remembered of them was not counted.
+// TestReservationsOfManyKeysStayWithinMaxBytes: a client makes as many reservations for each of
+// many keys as fit, at once and ahead, and ends none of them. The memory for them was not counted.
 func TestReservationsOfManyKeysStayWithinMaxBytes(t *testing.T) {
 	const size = 1 << 20
 	every := weir.PerHour(1)
@@ -61,7 +61,7 @@ func TestReservationsOfManyKeysStayWithinMaxBytes(t *testing.T) {
 		if took > size/4 || made < 1000 {
 			t.Errorf("%T: %d reservations take %d bytes, where a quarter of MaxBytes is %d", l, made, took, size/4)
 		}
-		if states > size*9/10 { // the word of an IntervalBucket never fit: each key had an entry, and took five times as much
+		if states > size*9/10 { // the word of an IntervalBucket never fitted: each key had an entry, and took five times as much
 			t.Errorf("%T: the states of other keys take %d bytes, where MaxBytes is %d", l, states, size)
 		}
 		if s.Inexact == 0 {
@@ -73,8 +73,9 @@ func TestReservationsOfManyKeysStayWithinMaxBytes(t *testing.T) {
 	}
 }
 
-// TestNothingIsGivenTwiceWithoutRoom: in a table that has too little memory for its reservations, no key ever has more left than it would without
-// what was kept, and what is given back is missing in the end only where Stats counts it.
+// TestNothingIsGivenTwiceWithoutRoom: in a table with too little memory for its reservations, no
+// key ever has more left than without refunds. A key has less left only if Stats counts a
+// reservation that was not kept.
 func TestNothingIsGivenTwiceWithoutRoom(t *testing.T) {
 	type open struct {
 		r    keyed.Reservation[int]
@@ -124,8 +125,8 @@ func TestNothingIsGivenTwiceWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestStatesOfOneWord: with limits in the hundreds, the states of windows and steps did not fit their word around the present, so each key had an
-// entry of some 160 bytes.
+// TestStatesOfOneWord: with limits in the hundreds, the states of windows and steps did not fit
+// into a word at present times, so each key had an entry of some 160 bytes.
 func TestStatesOfOneWord(t *testing.T) {
 	for _, l := range []weir.Limit{
 		weir.IntervalBucket{Burst: 300, Refill: 1, Every: time.Minute},

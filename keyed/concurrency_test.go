@@ -29,7 +29,7 @@ func newConcurrency[K comparable](t testing.TB, l weir.Concurrency, o keyed.Opti
 	return c
 }
 
-// nothing checks that nobody is there, and nothing kept.
+// calls that check nothing keep no key
 func nothing[K comparable](t testing.TB, c *keyed.Concurrency[K]) {
 	t.Helper()
 	if s := c.Stats(); c.Len() != 0 || s.Keys+s.Waiting != 0 || s.Holding != 0 {
@@ -58,7 +58,7 @@ func TestConcurrencyOptions(t *testing.T) {
 	}
 }
 
-func TestConcurrencyKeysAreApart(t *testing.T) {
+func TestConcurrencyKeysHaveTheirOwnStates(t *testing.T) {
 	c := newConcurrency[string](t, weir.Concurrency{Limit: 2}, keyed.Options{Name: "uploads"})
 	a, d := c.TryEnter("a")
 	if !d.Allowed || d.Remaining != 1 || d.By != "uploads" {
@@ -90,7 +90,7 @@ func TestConcurrencyKeysAreApart(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 
-	// The states are used again: the holds of before are not those of now.
+	// The states are used again: old holds do not act on new ones.
 	for i := range 8 {
 		c.TryEnterCost(fmt.Sprint(i), 2)
 	}
@@ -109,7 +109,7 @@ func TestConcurrencyKeysAreApart(t *testing.T) {
 	}
 }
 
-func TestConcurrencyOddCallsKeepNothing(t *testing.T) {
+func TestConcurrencyInvalidCallsKeepNothing(t *testing.T) {
 	c := newConcurrency[any](t, weir.Concurrency{Limit: 5, Queue: 1, MaxHold: time.Hour}, keyed.Options{})
 	for _, cost := range []int64{-1, math.MinInt64, 6, math.MaxInt64} {
 		want := weir.ErrLimited
@@ -149,9 +149,9 @@ func TestConcurrencyOddCallsKeepNothing(t *testing.T) {
 	nothing(t, c)
 }
 
-// TestConcurrencyBesideOne: one key among others answers in all as a weir.ConcurrencyLimiter of its own, step by step, while its state
-// comes and goes.
-func TestConcurrencyBesideOne(t *testing.T) {
+// TestConcurrencyIsOneLimiterPerKey: one key among others does the same as a weir.ConcurrencyLimiter of its
+// own, step by step, while its state is made and dropped.
+func TestConcurrencyIsOneLimiterPerKey(t *testing.T) {
 	for run := range uint64(60) {
 		r := rand.New(rand.NewPCG(run, 3))
 		clock, other := new(weirtest.Clock), new(weirtest.Clock)
@@ -225,7 +225,8 @@ func TestConcurrencyBesideOne(t *testing.T) {
 	}
 }
 
-// TestConcurrencyInOrder: for each key in the order of arrival; who gives up lets the others move up.
+// TestConcurrencyInOrder: for each key in the order of arrival; when a waiter leaves, the ones
+// behind it move up.
 func TestConcurrencyInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newConcurrency[string](t, weir.Concurrency{Limit: 1, Queue: 4}, keyed.Options{})
@@ -276,8 +277,8 @@ func TestConcurrencyInOrder(t *testing.T) {
 	})
 }
 
-// TestConcurrencyNeverOver: never more than Limit at work for a key, at any moment, while keys come and go, waits are given up, and the
-// limit is set again and again to the same and to less.
+// TestConcurrencyNeverOver: never more than Limit inside for a key, at any moment, while keys come
+// and go, waits are given up, and the limit is changed to the same and to smaller ones.
 func TestConcurrencyNeverOver(t *testing.T) {
 	const workers, each, keys, limit = 16, 1500, 5, 3
 	c := newConcurrency[int](t, weir.Concurrency{Limit: limit, Queue: 4}, keyed.Options{MaxKeys: keys})
@@ -349,7 +350,7 @@ func TestConcurrencyCeiling(t *testing.T) {
 	clock := new(weirtest.Clock)
 	c := newConcurrency[int](t, weir.Concurrency{Limit: 2, Queue: 1, MaxHold: 10 * sec},
 		keyed.Options{MaxKeys: 2, Name: "x", Clock: clock.Now, Timers: clock.AfterFunc})
-	c.Close() // so that nothing goes by itself
+	c.Close() // without the janitor, so that nothing happens by itself
 	one, _ := c.TryEnter(1)
 	clock.Set(int64(5 * sec))
 	c.TryEnter(2)
@@ -370,7 +371,7 @@ func TestConcurrencyCeiling(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	one.Done(weir.OK)
-	clock.Set(int64(15 * sec)) // all have expired, and nobody came
+	clock.Set(int64(15 * sec)) // all have expired, and no caller came
 	three, d := c.TryEnter(3)
 	if !d.Allowed || c.Len() != 1 {
 		t.Errorf("%+v: %d keys", d, c.Len())

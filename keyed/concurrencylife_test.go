@@ -19,7 +19,7 @@ func TestConcurrencySetLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newConcurrency[int](t, weir.Concurrency{Limit: 1, Queue: 5}, keyed.Options{})
 		spare, _ := c.TryEnter(100)
-		spare.Done(weir.OK) // which leaves a state with the old numbers
+		spare.Done(weir.OK) // this leaves a spare state with the old parameters
 		const keys = 50
 		var wg sync.WaitGroup
 		for key := range keys {
@@ -43,7 +43,7 @@ func TestConcurrencySetLimit(t *testing.T) {
 		if _, d := c.TryEnterCost(100, 3); !d.Allowed || d.Limit != 3 {
 			t.Errorf("a new key: %+v", d)
 		}
-		// Lowered: nobody is thrown out, and who waits with what fits no more is let go.
+		// Lowered: holds stay, and a waiter whose cost does not fit any more gets an error.
 		wg.Go(func() {
 			if _, err := c.EnterCost(t.Context(), 0, 3); !errors.Is(err, weir.ErrLimited) {
 				t.Errorf("%v", err)
@@ -61,7 +61,8 @@ func TestConcurrencySetLimit(t *testing.T) {
 	})
 }
 
-// TestConcurrencyExpiry: a holder that never calls Done loses its place, and its key goes, though nobody asks for it.
+// TestConcurrencyExpiry: a holder that never calls Done loses its place, and its key is dropped
+// without any call.
 func TestConcurrencyExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newConcurrency[string](t, weir.Concurrency{Limit: 1, Queue: 1, MaxHold: 10 * sec}, keyed.Options{})
@@ -114,7 +115,7 @@ func TestConcurrencyExpiryAfterAChange(t *testing.T) {
 				}
 			})
 			synctest.Wait()
-			first.Done(weir.OK) // the waiter's hold begins now, under the old numbers
+			first.Done(weir.OK) // the waiter's hold begins now, under the old parameters
 			c.SetLimit(weir.Concurrency{Limit: 1, Queue: 1, MaxHold: next})
 			wg.Wait()
 			if h, d := c.TryEnter("c"); !d.Allowed || h.Fence() == 0 {
@@ -166,7 +167,8 @@ func TestConcurrencyJanitor(t *testing.T) {
 	}
 }
 
-// TestConcurrencyFencesGrow: for a key that was let go and is entered again too, whatever the clock does.
+// TestConcurrencyFencesGrow: also for a key that was dropped and is entered again, whatever the
+// clock does.
 func TestConcurrencyFencesGrow(t *testing.T) {
 	for name, l := range map[string]weir.Concurrency{"expiring": {Limit: 1, MaxHold: time.Hour}, "not": {Limit: 1}} {
 		wall := int64(5_000_000)
@@ -183,12 +185,12 @@ func TestConcurrencyFencesGrow(t *testing.T) {
 					h.Done(weir.OK)
 					continue
 				}
-				c.TryEnter(1000 + key) // so that others get the spare states
+				c.TryEnter(1000 + key) // so that other keys take the spare states
 				h.Done(weir.OK)
 			}
 			switch i {
 			case 500:
-				wall = 1000 // back
+				wall = 1000 // the clock goes back
 			case 1000:
 				wall = 1e15
 			}
@@ -241,7 +243,8 @@ func TestConcurrencyDo(t *testing.T) {
 	}
 }
 
-// TestConcurrencyMemoryComesBack: of a crowd of keys nothing is left but some spare states.
+// TestConcurrencyMemoryComesBack: after many keys have been used and dropped, only some spare
+// states are left.
 func TestConcurrencyMemoryComesBack(t *testing.T) {
 	heap := func() int64 {
 		var m runtime.MemStats
@@ -308,7 +311,7 @@ func BenchmarkConcurrency(b *testing.B) {
 	}
 }
 
-// Two uploads at once for each user; who has none under way takes no memory.
+// Two uploads at once for each user. A user without one takes no memory.
 func ExampleNewConcurrency() {
 	c, err := keyed.NewConcurrency[string](weir.Concurrency{Limit: 2, Queue: 10, MaxHold: time.Minute}, keyed.Options{MaxKeys: 100_000})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/weirflow/weir/keyed"
 )
 
-// Each address has a limit of its own, and no more than a million are kept.
+// Each address has a limit of its own. At most a million addresses are kept.
 func ExampleNew() {
 	l, err := keyed.New[string](weir.TokenBucket{Rate: weir.PerMinute(10), Burst: 2}, keyed.Options{MaxKeys: 1_000_000})
 	if err != nil {
@@ -27,7 +27,7 @@ func ExampleNew() {
 	// 198.51.100.1 true
 }
 
-// A request is charged to its user and to all users together, or to neither.
+// A request is charged to its user and to all users together, or to neither of them.
 func ExampleGroup() {
 	each, _ := keyed.New[string](weir.TokenBucket{Rate: weir.PerMinute(1), Burst: 1}, keyed.Options{Name: "each"})
 	all, _ := keyed.New[string](weir.TokenBucket{Rate: weir.PerMinute(1), Burst: 2}, keyed.Options{Name: "all"})
@@ -45,7 +45,7 @@ func ExampleGroup() {
 	// cid false all
 }
 
-// A client that was caught is banned for an hour, and a customer has a plan of its own.
+// An abusive client is banned for an hour, and a customer has a plan of its own.
 func ExampleLimiter_Override() {
 	l, _ := keyed.New[string](weir.TokenBucket{Rate: weir.PerMinute(10), Burst: 2}, keyed.Options{})
 	defer l.Close()
@@ -59,7 +59,8 @@ func ExampleLimiter_Override() {
 	// true
 }
 
-// Beyond a number of addresses, new ones share a limit by network: a flood of addresses has no more than its networks.
+// Beyond a number of addresses, new ones share a limit by network, so a flood of addresses gets no
+// more than its networks.
 func ExampleNewSharing() {
 	network := func(a netip.Addr) netip.Addr {
 		p, _ := a.Prefix(24)
@@ -78,7 +79,7 @@ func ExampleNewSharing() {
 	// 203.0.113.9 true
 }
 
-// A table is gone through by the fingerprints of its keys, or by the keys where it keeps them.
+// Iterate over the fingerprints of the keys, or over the keys if the table stores them.
 func ExampleLimiter_Keys() {
 	l, _ := keyed.New[string](weir.FixedWindow{Limit: 5, Window: 24 * time.Hour}, keyed.Options{Keys: true})
 	defer l.Close()

@@ -13,7 +13,7 @@ import (
 	"github.com/weirflow/weir/keyed"
 )
 
-// floodLimits are limits with a capacity of 5 of every kind, and of All.
+// floodLimits has limits with a capacity of 5 of every algorithm, and of All.
 func floodLimits() map[string]weir.Limit {
 	const n, span = 5, time.Minute
 	return map[string]weir.Limit{
@@ -43,7 +43,7 @@ func TestFloodsCoverEveryKind(t *testing.T) {
 	}
 }
 
-// TestAFloodKeepsRefusedKeys: new keys with one request each come until a refused key would be
+// TestAFloodKeepsRefusedKeys: new keys with one request each arrive until a refused key would be
 // admitted again. They evict each other, and not that key.
 func TestAFloodKeepsRefusedKeys(t *testing.T) {
 	for name, l := range floodLimits() {
@@ -99,8 +99,8 @@ func debt(l weir.Limit) bool {
 	return false
 }
 
-// TestAFloodKeepsTheMoreUsed: of keys that admit a request, those that have used more stay, so that
-// larger costs stay refused.
+// TestAFloodKeepsTheMoreUsed: of keys that admit a request, those that have used more are not
+// evicted, so their larger costs stay refused.
 func TestAFloodKeepsTheMoreUsed(t *testing.T) {
 	for name, l := range floodLimits() {
 		if debt(l) {
@@ -122,8 +122,8 @@ func TestAFloodKeepsTheMoreUsed(t *testing.T) {
 	}
 }
 
-// TestAFloodLeavesTimeToBeLimited: the table is full of new keys. Each of some callers sends on while
-// 20 more come between two of its requests. It is limited, wherever its hash puts it.
+// TestAFloodLeavesTimeToBeLimited: the table is full of new keys. Some callers go on sending, with
+// 20 new keys between two of their requests. They are limited, wherever their hashes put them.
 func TestAFloodLeavesTimeToBeLimited(t *testing.T) {
 	for name, l := range floodLimits() {
 		if debt(l) {
@@ -154,14 +154,15 @@ func TestAFloodLeavesTimeToBeLimited(t *testing.T) {
 			for _, n := range admitted {
 				total += n
 			}
-			if total > 20*5*5/4 { // some start again once, while the hand comes to them
+			if total > 20*5*5/4 { // some are evicted once, when the clock hand comes to them
 				t.Errorf("%d were admitted, of 100: %v", total, admitted)
 			}
 		})
 	}
 }
 
-// TestFloodsFromManyGoroutines: the table grows, shrinks, changes its limit and evicts at once.
+// TestFloodsFromManyGoroutines: the table grows, shrinks, changes its limit and evicts, all at the
+// same time.
 func TestFloodsFromManyGoroutines(t *testing.T) {
 	limits := []weir.Limit{
 		weir.SlidingLog{Limit: 5, Window: time.Minute},

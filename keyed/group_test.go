@@ -102,7 +102,7 @@ func TestGroupWaitsInOrder(t *testing.T) {
 	if d := user.Peek("u", 0); d.Remaining != 3 {
 		t.Errorf("%+v", d)
 	}
-	for i := range waiting { // the client is gone
+	for i := range waiting { // the client has disconnected
 		waiting[i].Cancel()
 	}
 	if d := user.Peek("u", 0); d.Remaining != 4 || door.Waiting() != 0 {
@@ -128,7 +128,8 @@ func TestGroupKeepsWhatIsSettledLater(t *testing.T) {
 	}
 }
 
-// TestGroupsThatShareLimiters are in different orders, on all cores: nothing locks up, and both limits hold exactly.
+// TestGroupsThatShareLimiters: groups with the same limiters in different orders run on all cores.
+// None deadlocks, and both limits hold exactly.
 func TestGroupsThatShareLimiters(t *testing.T) {
 	c := new(weirtest.Clock)
 	a := table(t, c, "a", weir.TokenBucket{Rate: weir.PerDay(1), Burst: 700})
@@ -150,7 +151,7 @@ func TestGroupsThatShareLimiters(t *testing.T) {
 	}
 }
 
-// TestGroupPeek: it says what Take would, and charges nothing.
+// TestGroupPeek: Peek returns what Take would, and charges nothing.
 func TestGroupPeek(t *testing.T) {
 	limits := map[string]weir.Limit{"a": bucketOf(2), "b": bucketOf(1), "door": weir.LeakyBucket{Rate: weir.PerHour(1), Queue: 1}}
 	var limiters []*keyed.Limiter[string]
@@ -180,7 +181,7 @@ func TestGroupPeek(t *testing.T) {
 	if d, _ := g.Peek(charges()); d.Allowed || d.By != "b" {
 		t.Errorf("%+v", d)
 	}
-	for i := range first { // the queue's too, which let it go at once
+	for i := range first { // also that of the queue, which let the caller go at once
 		first[i].Cancel()
 	}
 	again := charges()

@@ -8,7 +8,8 @@ import (
 	"github.com/weirflow/weir/keyed"
 )
 
-// TestAGroupReadsEachClockOnce: where a clock stepped back between the group's look and its charge, a limit refused when others were charged.
+// TestAGroupReadsEachClockOnce: if a clock stepped back between a group's check and its charge, a
+// limit refused after others were charged.
 func TestAGroupReadsEachClockOnce(t *testing.T) {
 	for _, l := range []weir.Limit{
 		weir.TokenBucket{Rate: weir.PerMinute(1), Burst: 2},

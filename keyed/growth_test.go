@@ -12,8 +12,9 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// TestNoChargeIsLostWhileTheTableGrows: goroutines that take from the same keys, many of them new, while the table grows, is gone through,
-// swept, and its limit changed back and forth: each key gives exactly its burst.
+// TestNoChargeIsLostWhileTheTableGrows: goroutines take from the same keys, many of them new, while
+// the table grows, is iterated over and swept, and its limit changes back and forth. Each key
+// admits exactly its burst.
 func TestNoChargeIsLostWhileTheTableGrows(t *testing.T) {
 	for name, limits := range map[string][2]weir.Limit{
 		"a word":       {weir.TokenBucket{Rate: weir.PerDay(1), Burst: 3}, weir.TokenBucket{Rate: weir.PerDay(2), Burst: 3}},
@@ -39,7 +40,7 @@ func TestNoChargeIsLostWhileTheTableGrows(t *testing.T) {
 							case 0:
 								if r, ok := k.Reserve(key, 1, 0); ok {
 									admitted.Add(1)
-									r.Settle(1) // a Cancel may have to give back less, where others reserve and cancel meanwhile
+									r.Settle(1) // a Cancel may have to give back less, because others reserve and cancel meanwhile
 								}
 							case 1:
 								if n, _ := k.TakeAtMost(key, 2); n > 0 {
@@ -76,7 +77,7 @@ func TestNoChargeIsLostWhileTheTableGrows(t *testing.T) {
 			wg.Wait()
 			close(done)
 			beside.Wait()
-			for key := range keys { // what is left
+			for key := range keys { // what each key has left
 				for k.Take(key, 1).Allowed {
 					admitted.Add(1)
 				}
@@ -88,8 +89,8 @@ func TestNoChargeIsLostWhileTheTableGrows(t *testing.T) {
 	}
 }
 
-// TestAFullTableUnderLoad: new keys, old ones and a ceiling, on all cores: never more keys than it says, and those that are the most
-// restricted stay limited throughout.
+// TestAFullTableUnderLoad: new and old keys in a full table, on all cores. There are never more
+// keys than MaxKeys, and the most restricted keys stay limited throughout.
 func TestAFullTableUnderLoad(t *testing.T) {
 	var now atomic.Int64
 	clock := func() int64 { return now.Add(1000) }

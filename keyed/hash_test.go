@@ -11,10 +11,10 @@ import (
 	"github.com/weirflow/weir/internal/seeds"
 )
 
-// once is a limit by which a second key of a state shows: it is refused.
+// once is a limit that shows when two keys share a state: the second is refused.
 var once = weir.TokenBucket{Rate: weir.PerHour(1), Burst: 1}
 
-// hashed returns a limiter with a hash of the test's.
+// hashed returns a limiter with the test's hash function.
 func hashed[K comparable](t testing.TB, o Options, hash func(K) uint64) *Limiter[K] {
 	t.Helper()
 	o.Clock = func() int64 { return 0 }
@@ -26,7 +26,7 @@ func hashed[K comparable](t testing.TB, o Options, hash func(K) uint64) *Limiter
 	return k
 }
 
-// mix is a hash without a seed: splitmix64, which gives no two numbers the same.
+// mix is a hash without a seed, and without collisions: splitmix64.
 func mix(n uint64) uint64 {
 	n += 0x9e3779b97f4a7c15
 	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
@@ -34,8 +34,9 @@ func mix(n uint64) uint64 {
 	return n ^ n>>31
 }
 
-// TestKeysShareAStateAsOftenAsPredicted: of n keys with hashes of b bits, n*(n-1)/2 pairs have the chance of 1 in 2^b. The hash of the
-// table has 64 bits: of those of 10 million keys, any two are the same with a chance of 2.7 in a million.
+// TestKeysShareAStateAsOftenAsPredicted: each of the n*(n-1)/2 pairs of n keys with hashes of b
+// bits shares a state with a chance of 1 in 2^b. The table's hash has 64 bits: with 10 million
+// keys, the chance that any two share one is 2.7 in a million.
 func TestKeysShareAStateAsOftenAsPredicted(t *testing.T) {
 	const n, rounds, bits = 2000, 100, 20
 	found := 0
@@ -54,7 +55,8 @@ func TestKeysShareAStateAsOftenAsPredicted(t *testing.T) {
 	}
 }
 
-// TestAllBitsTellKeysApart: two keys of a large table whose hashes differ by one bit, whichever it is, have a state each.
+// TestAllBitsTellKeysApart: two keys of a large table whose hashes differ by any one bit have
+// different states.
 func TestAllBitsTellKeysApart(t *testing.T) {
 	k := hashed(t, Options{}, func(key uint64) uint64 { return key })
 	defer k.Close()
@@ -74,7 +76,8 @@ func TestAllBitsTellKeysApart(t *testing.T) {
 	}
 }
 
-// TestStoredKeysNeverShareAState: whatever their hashes, through growth, changes of the limit and what is done to single keys.
+// TestStoredKeysNeverShareAState: whatever their hashes, while the table grows, the limit changes,
+// and single keys are reset and overridden.
 func TestStoredKeysNeverShareAState(t *testing.T) {
 	for name, hash := range map[string]func(int) uint64{
 		"one":     func(int) uint64 { return 7 },
@@ -120,7 +123,7 @@ func TestStoredKeysNeverShareAState(t *testing.T) {
 	}
 }
 
-// address is a key of several parts.
+// address is a key of several fields.
 type address struct {
 	ip   netip.Addr
 	port uint16
@@ -128,7 +131,7 @@ type address struct {
 	more any
 }
 
-// FuzzKeys: keys of any kind have a state each, and what is no key is refused.
+// FuzzKeys: keys of any type have a state each, and invalid keys are refused.
 func FuzzKeys(f *testing.F) {
 	f.Add("a", "b", uint64(1), 1.5, []byte("10.0.0.1"))
 	f.Add("", "\x00", uint64(math.MaxUint64), math.NaN(), []byte{})
@@ -168,14 +171,14 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// equalsItself is what a key has to do, and to be hashed.
+// equalsItself reports whether a key is valid: it equals itself and can be hashed.
 func equalsItself(key any) (is bool) {
 	defer func() { _ = recover() }()
 	_, is = map[any]bool{key: true}[key]
 	return is
 }
 
-// TestAnAttackerWithoutTheSeed: tables do not agree about which keys are close.
+// TestAnAttackerWithoutTheSeed: keys that are close in one table are not close in another.
 func TestAnAttackerWithoutTheSeed(t *testing.T) {
 	a, b := hashed[string](t, Options{}, nil), hashed[string](t, Options{}, nil)
 	defer a.Close()

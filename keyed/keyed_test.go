@@ -30,7 +30,7 @@ func onClock[K comparable](t testing.TB, l weir.Limit, o keyed.Options) (*keyed.
 
 var tenASecond = weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 3}
 
-func TestKeysAreApart(t *testing.T) {
+func TestKeysHaveTheirOwnStates(t *testing.T) {
 	k, c := onClock[string](t, tenASecond, keyed.Options{Name: "per-user"})
 	for range 3 {
 		if !k.Allow("a") {
@@ -113,9 +113,9 @@ func TestReservationOutlivesItsKey(t *testing.T) {
 	}
 	early, _ := k.Reserve("a", 1, 0)
 	c.Set(int64(10 * sec))
-	k.Take("b", 1) // a is let go
+	k.Take("b", 1) // evicts a
 	c.Set(int64(20 * sec))
-	r.Settle(4) // the real cost was two more, learnt much later
+	r.Settle(4) // the actual cost was two more, known much later
 	if d := k.Peek("a", 1); d.Remaining != 1 {
 		t.Errorf("%+v", d)
 	}
@@ -180,7 +180,8 @@ func TestNewChecksItsOptions(t *testing.T) {
 	}
 }
 
-// TestWallWindowsReadWallTime: every way to a key with an epoch window goes by wall time, not by the clock that starts with the process.
+// TestWallWindowsReadWallTime: every way to a key with an epoch window uses wall time, and not the
+// clock that starts with the process.
 func TestWallWindowsReadWallTime(t *testing.T) {
 	const wall = int64(1_700_000_000_000_000_000)
 	k, err := keyed.New[string](weir.FixedWindow{Limit: 2, Window: 20 * time.Second}, keyed.Options{

@@ -11,7 +11,7 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// TestCancelledKeysAreAsIfNeverCharged: for each key, and while other keys come and go.
+// TestCancelledKeysAreAsIfNeverCharged: for each key, also while other keys come and go.
 func TestCancelledKeysAreAsIfNeverCharged(t *testing.T) {
 	clock := new(weirtest.Clock)
 	k, err := keyed.New[string](weir.TokenBucket{Rate: weir.PerHour(1), Burst: 8}, keyed.Options{MaxKeys: 64, Clock: clock.Now, Timers: clock.AfterFunc})
@@ -32,7 +32,7 @@ func TestCancelledKeysAreAsIfNeverCharged(t *testing.T) {
 			}
 			open[key] = append(open[key], r)
 		}
-		for n := range 1000 { // which take each other's room
+		for n := range 1000 { // keys that evict each other
 			k.Take(fmt.Sprint("other", i, n), 1)
 		}
 	}
@@ -50,8 +50,8 @@ func TestCancelledKeysAreAsIfNeverCharged(t *testing.T) {
 	}
 }
 
-// TestReservationsOfAnEvictedKey: a reservation that outlives its key's state gives nothing to the
-// new state.
+// TestReservationsOfAnEvictedKey: a reservation that outlives its key's state gives nothing back to
+// the new state.
 func TestReservationsOfAnEvictedKey(t *testing.T) {
 	clock := new(weirtest.Clock)
 	k, err := keyed.New[int](weir.TokenBucket{Rate: weir.PerHour(1), Burst: 8}, keyed.Options{MaxKeys: 1, Clock: clock.Now, Timers: clock.AfterFunc})
@@ -60,7 +60,7 @@ func TestReservationsOfAnEvictedKey(t *testing.T) {
 	}
 	defer k.Close()
 	old, _ := k.Reserve(1, 3, 0)
-	k.Take(2, 5) // 1 is let go
+	k.Take(2, 5) // evicts 1
 	if _, ok := k.Reserve(1, 4, 0); !ok {
 		t.Fatal("no room")
 	}
@@ -70,7 +70,7 @@ func TestReservationsOfAnEvictedKey(t *testing.T) {
 	}
 }
 
-// TestChargesThatWereNotKept: Settle and Cancel of a charge without Keep did nothing, and said nothing.
+// TestChargesThatWereNotKept: Settle and Cancel of a charge without Keep silently did nothing.
 func TestChargesThatWereNotKept(t *testing.T) {
 	clock := new(weirtest.Clock)
 	k, err := keyed.New[string](weir.TokenBucket{Rate: weir.PerHour(1), Burst: 2}, keyed.Options{Name: "a", Clock: clock.Now, Timers: clock.AfterFunc})
@@ -114,7 +114,7 @@ func TestChargesThatWereNotKept(t *testing.T) {
 	}
 }
 
-// TestNginxBucketPeekOfAKey says what the next Take will.
+// TestNginxBucketPeekOfAKey: Peek returns what the next Take will.
 func TestNginxBucketPeekOfAKey(t *testing.T) {
 	limit := weir.NginxBucket{Rate: weir.PerSecond(1), Queue: 5}
 	clock := new(weirtest.Clock)
@@ -131,7 +131,8 @@ func TestNginxBucketPeekOfAKey(t *testing.T) {
 	}
 }
 
-// TestGroupWithoutRoomForWhatIsKept: a limiter that had no room to keep a charge refused it when the others had been charged.
+// TestGroupWithoutRoomForWhatIsKept: a limiter without room to keep a charge refused it after the
+// others had been charged.
 func TestGroupWithoutRoomForWhatIsKept(t *testing.T) {
 	clock := new(weirtest.Clock)
 	limiter := func(name string, bytes int64) *keyed.Limiter[string] {
@@ -181,7 +182,8 @@ func TestGroupWithoutRoomForWhatIsKept(t *testing.T) {
 	}
 }
 
-// TestGivenUpWaitOfTwoQueues: of two queues, the one that could go at once was charged for good, though the wait for the other was given up.
+// TestGivenUpWaitOfTwoQueues: of two queues, the charge of the one that could go at once was never
+// given back, although the wait for the other was given up.
 func TestGivenUpWaitOfTwoQueues(t *testing.T) {
 	for _, busy := range []int{0, 1} {
 		clock := new(weirtest.Clock)
@@ -218,8 +220,9 @@ func TestGivenUpWaitOfTwoQueues(t *testing.T) {
 	}
 }
 
-// TestAKeptQueueIsGivenBackAfterItsTurn: what waited in a queue stayed charged once its turn had come. A Group charges it so that it can be given
-// back then, too, with Keep or where another charge waits for longer.
+// TestAKeptQueueIsGivenBackAfterItsTurn: a charge that waited in a queue could not be cancelled
+// after its turn. With Keep, or if another charge waits for longer, a Group now makes charges that
+// can.
 func TestAKeptQueueIsGivenBackAfterItsTurn(t *testing.T) {
 	for _, keep := range []bool{true, false} {
 		clock := new(weirtest.Clock)
@@ -257,7 +260,7 @@ func TestAKeptQueueIsGivenBackAfterItsTurn(t *testing.T) {
 	}
 }
 
-// TestSettleOfAWaitThatWasNotKept says so.
+// TestSettleOfAWaitThatWasNotKept: it returns an error.
 func TestSettleOfAWaitThatWasNotKept(t *testing.T) {
 	clock := new(weirtest.Clock)
 	k, err := keyed.New[string](weir.LeakyBucket{Rate: weir.PerSecond(1), Queue: 8}, keyed.Options{Clock: clock.Now, Timers: clock.AfterFunc})

@@ -21,7 +21,8 @@ func overrides(t *testing.T, k *keyed.Limiter[string], key string, o keyed.Overr
 	}
 }
 
-// TestAPlanOfItsOwn: a key with a limit of its own keeps what it used, when the plan begins and when it ends by itself.
+// TestAPlanOfItsOwn: a key with a limit of its own keeps what it used, both when the plan begins
+// and when it ends by itself.
 func TestAPlanOfItsOwn(t *testing.T) {
 	c := new(weirtest.Clock)
 	k := table(t, c, "each", few)
@@ -49,7 +50,8 @@ func TestAPlanOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestABan: all is refused until its end, which the refusal tells, and what was used is as it was.
+// TestABan: all is refused until the ban's end, which RetryAfter gives, and the used tokens stay as
+// they were.
 func TestABan(t *testing.T) {
 	c := new(weirtest.Clock)
 	k := table(t, c, "each", few)
@@ -86,7 +88,7 @@ func TestABan(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 
-	// One without an end, of a key that used all it had.
+	// A ban without an end, of a key that has used all of its tokens.
 	overrides(t, k, "bad", keyed.Override{Deny: true})
 	if d := k.Take("bad", 1); d.Allowed || d.RetryAfter != weir.Never {
 		t.Errorf("%+v", d)
@@ -103,7 +105,8 @@ func TestABan(t *testing.T) {
 	}
 }
 
-// TestARetryAfterABanIsAdmitted: also where the limit itself has the key wait for longer.
+// TestARetryAfterABanIsAdmitted: also if the limit itself makes the key wait for longer than the
+// ban.
 func TestARetryAfterABanIsAdmitted(t *testing.T) {
 	c := new(weirtest.Clock)
 	k := table(t, c, "each", few)
@@ -123,7 +126,7 @@ func TestARetryAfterABanIsAdmitted(t *testing.T) {
 	}
 }
 
-// TestAnExemption: all is allowed, nothing is charged, and a Settle afterwards charges nothing either.
+// TestAnExemption: everything is allowed and nothing is charged, also by a Settle afterwards.
 func TestAnExemption(t *testing.T) {
 	c := new(weirtest.Clock)
 	k := table(t, c, "each", few)
@@ -150,7 +153,7 @@ func TestAnExemption(t *testing.T) {
 	}
 }
 
-// TestOverridesAreNeverEvicted: overrides stay in a full table, through a change of the limit and
+// TestOverridesAreNeverEvicted: overrides stay in a full table, also when the limit changes and
 // while the table grows.
 func TestOverridesAreNeverEvicted(t *testing.T) {
 	c := new(weirtest.Clock)

@@ -9,10 +9,12 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// Each test here is named after a defect of another rate limiter; see peers_test.go in the root.
+// Each test here is named after a defect of another rate limiter. The root's peers_test.go has
+// more.
 
-// oxy: a key lives from its creation on, and is full again each time it expires: 217 admitted of 1 in 900 ms with a burst of 50, in 4 s.
-// go-zero, Spring Cloud Gateway: for a small burst the time to live is 0, and nothing is limited.
+// oxy: a key expires a fixed time after its creation, and is full again each time: 217 admitted of
+// 1 per 900 ms with a burst of 50, in 4 s. go-zero, Spring Cloud Gateway: with a small burst the
+// time to live is 0, and nothing is limited.
 func TestPeerKeysExpireBeforeTheyAreIdle(t *testing.T) {
 	for _, l := range []weir.Limit{
 		weir.TokenBucket{Rate: weir.Rate{N: 1, Per: 900 * ms}, Burst: 50},
@@ -36,13 +38,13 @@ func TestPeerKeysExpireBeforeTheyAreIdle(t *testing.T) {
 				t.Fatalf("%T at %v: %+v, and without a key %+v", l, at, got, want)
 			}
 			if at == 2*time.Minute {
-				at += time.Minute // the janitor comes by meanwhile
+				at += time.Minute // long enough for the janitor
 			}
 		}
 	}
 }
 
-// newAlone is the same limit without keys, on a clock of its own.
+// newAlone returns the same limit without keys, on a clock of its own.
 func newAlone(t *testing.T, l weir.Limit) (*weir.Limiter, *weirtest.Clock) {
 	t.Helper()
 	c := new(weirtest.Clock)
@@ -53,9 +55,9 @@ func newAlone(t *testing.T, l weir.Limit) (*weir.Limiter, *weirtest.Clock) {
 	return alone, c
 }
 
-// throttled's memory store, Sentinel's hot parameters, tailscale's limiter: the keys used least recently are forgotten, and so whoever is
-// limited is let in again by a churn of other keys.
-func TestPeerChurnForgetsTheLimited(t *testing.T) {
+// throttled's memory store, Sentinel's hot parameters, tailscale's limiter: the least recently used
+// keys are evicted, so a limited client is admitted again after a churn of other keys.
+func TestPeerChurnEvictsTheLimited(t *testing.T) {
 	k, c := onClock[int](t, weir.TokenBucket{Rate: weir.PerMinute(1), Burst: 5}, keyed.Options{MaxKeys: 100})
 	k.Take(-1, 5)
 	for i := range 10_000 {
@@ -78,7 +80,8 @@ func TestPeerKeysWithoutBound(t *testing.T) {
 	}
 }
 
-// mholt/caddy-ratelimit: limits are charged one after the other, and what a later one refuses has been taken from the first.
+// mholt/caddy-ratelimit: limits are charged one after the other, and the first stays charged if a
+// later one refuses.
 func TestPeerRefusedByOneChargedByAnother(t *testing.T) {
 	c, w := onClock[int](t, weir.FixedWindow{Limit: 10, Window: time.Hour}, keyed.Options{Name: "wide"})
 	narrow, err := keyed.New[int](weir.SlidingLog{Limit: 1, Window: time.Hour}, keyed.Options{Name: "narrow", Clock: w.Now, Timers: w.AfterFunc})

@@ -41,7 +41,7 @@ func TestWaitPerKey(t *testing.T) {
 		if k.Waiting() != 4 || k.Allow("a") {
 			t.Errorf("%d wait", k.Waiting())
 		}
-		for i := range 20 { // those who wait are never forgotten
+		for i := range 20 { // keys with waiters are never evicted
 			k.Take(fmt.Sprint(i), 1)
 		}
 		if k.Waiting() != 4 {
@@ -66,7 +66,8 @@ func TestWaitPerKey(t *testing.T) {
 	})
 }
 
-// TestEachKeyIsTheModel: random calls on a few keys of a table with room, each beside a model of its own.
+// TestEachKeyIsTheModel: random calls on a few keys of a table with room, each compared with a
+// model of its own.
 func TestEachKeyIsTheModel(t *testing.T) {
 	for seed := range uint64(60) {
 		r := rand.New(rand.NewPCG(seed, 3))
@@ -83,7 +84,7 @@ func TestEachKeyIsTheModel(t *testing.T) {
 		}
 		var opens []open
 		for range 400 {
-			c.Set(c.Now() + r.Int64N(int64(200*ms))) // never back: what was let go because it was full is gone
+			c.Set(c.Now() + r.Int64N(int64(200*ms))) // never back: a full key may have been evicted
 			key := r.IntN(6)
 			cost, now := r.Int64N(4), c.Now()
 			if models[key] == nil {
@@ -118,7 +119,8 @@ func TestEachKeyIsTheModel(t *testing.T) {
 	}
 }
 
-// TestManyGoroutinesManyKeys runs everything at once, for the race detector, and holds each key to its bound.
+// TestManyGoroutinesManyKeys makes all kinds of calls concurrently, for the race detector, and
+// compares each key with its bound.
 func TestManyGoroutinesManyKeys(t *testing.T) {
 	k, err := keyed.New[int](weir.TokenBucket{Rate: weir.PerSecond(1000), Burst: 20}, keyed.Options{MaxKeys: 200})
 	if err != nil {
@@ -161,7 +163,7 @@ func TestManyGoroutinesManyKeys(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	bound := 20 + int64(1000*(time.Since(start)+10*ms).Seconds()) // see docs/guarantees.md for what a line may be late by
+	bound := 20 + int64(1000*(time.Since(start)+10*ms).Seconds()) // docs/guarantees.md says how late a queue may be
 	for key := range admitted {
 		if n := admitted[key].Load(); n > bound {
 			t.Errorf("key %d: %d admitted, at most %d are within the limit", key, n, bound)

@@ -12,7 +12,7 @@ import (
 	"github.com/weirflow/weir/keyed"
 )
 
-// The program of the README: three login attempts per hour for each user.
+// The program in the README: three login attempts per hour for each user.
 func Example() {
 	attempts, err := keyed.New[string](weir.TokenBucket{Rate: weir.PerHour(3), Burst: 3}, keyed.Options{MaxKeys: 100_000})
 	if err != nil {
@@ -32,7 +32,8 @@ func Example() {
 	// 429 Too Many Requests, retry in 20m0s
 }
 
-// TestReadmeShowsTheExample: the Go code of the README is the body of Example, so it compiles and prints what the README says.
+// TestReadmeShowsTheExample: the Go code in the README is the body of Example, so it compiles and
+// prints what the README says.
 func TestReadmeShowsTheExample(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
 	if err != nil {

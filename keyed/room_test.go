@@ -16,14 +16,14 @@ func TestIdleKeysAreEvicted(t *testing.T) {
 	for i := range 100 {
 		k.Take(i, int64(1+i%3))
 	}
-	c.Set(int64(300 * ms)) // every bucket is full again: all equal untouched ones
+	c.Set(int64(300 * ms)) // every bucket is full again, and idle
 	for i := range 100 {
 		k.Take(1000+i, 1)
 	}
 	if s := k.Stats(); s.Keys > 100 || s.EvictedFull != 0 || s.EvictedIdle == 0 {
 		t.Errorf("%+v", s)
 	}
-	c.Set(int64(10 * sec)) // the janitor needs no calls
+	c.Set(int64(10 * sec)) // the janitor needs no calls to evict
 	if s := k.Stats(); s.Keys != 0 || s.EvictedIdle != 200 {
 		t.Errorf("%+v", s)
 	}
@@ -52,7 +52,7 @@ func TestLimitedKeysStayWhileThereIsRoom(t *testing.T) {
 		k.Take(-i-1, 2)
 	}
 	for i := range 2000 {
-		c.Set(c.Now() + int64(130*ms)) // two minutes until a visitor's bucket is full: about 920 at a time
+		c.Set(c.Now() + int64(130*ms)) // two minutes until a visitor's bucket is full, so about 920 at a time
 		k.Take(i, 2)
 		for j := range 50 {
 			for k.Allow(-j - 1) {
@@ -70,7 +70,7 @@ func TestBeyondTheCeilingTheLeastRestrictedIsEvicted(t *testing.T) {
 		k.Take(i, 2)
 	}
 	for i := range 9 {
-		k.Take(i, 3) // all but 9 are empty
+		k.Take(i, 3) // all but key 9 are empty
 	}
 	if d := k.Take(100, 1); !d.Allowed {
 		t.Errorf("a new key: %+v", d)
@@ -78,7 +78,7 @@ func TestBeyondTheCeilingTheLeastRestrictedIsEvicted(t *testing.T) {
 	if d := k.Peek(9, 1); d.Remaining != 5 {
 		t.Errorf("the least restricted was kept: %+v", d)
 	}
-	k.Take(101, 1) // now 100 is
+	k.Take(101, 1) // now key 100 is
 	for i := range 9 {
 		if k.Allow(i) {
 			t.Errorf("key %d was forgotten", i)
@@ -123,7 +123,7 @@ func TestBucketsThatDoNotStartFull(t *testing.T) {
 	if k.Allow(1) {
 		t.Error("a bucket did not start empty")
 	}
-	c.Set(int64(60 * sec)) // full, but not as good as new: it must not be released
+	c.Set(int64(60 * sec)) // full, but not idle: it must not be evicted
 	k.Take(2, 5)
 	if d := k.Take(1, 5); !d.Allowed {
 		t.Errorf("%+v", d)
@@ -133,8 +133,9 @@ func TestBucketsThatDoNotStartFull(t *testing.T) {
 	}
 }
 
-// TestStoredPermitsAreNotForgotten: a SmoothBursty starts with nothing stored, so that one that has stored all it can is better than new.
-func TestStoredPermitsAreNotForgotten(t *testing.T) {
+// TestStoredPermitsAreNotEvicted: a SmoothBursty starts with nothing stored, so a full one is not
+// idle.
+func TestStoredPermitsAreNotEvicted(t *testing.T) {
 	k, c := onClock[int](t, weir.SmoothBursty{Rate: weir.PerSecond(10)}, keyed.Options{MaxKeys: 100})
 	k.Allow(1)
 	c.Set(int64(100 * sec))
@@ -142,13 +143,14 @@ func TestStoredPermitsAreNotForgotten(t *testing.T) {
 	for k.Allow(1) {
 		n++
 	}
-	if n != 11 { // those of a second, and one on credit
+	if n != 11 { // the permits of a second, and one on credit
 		t.Errorf("%d admitted, want 11: %+v", n, k.Stats())
 	}
 }
 
-// TestRoomIsToldAsItIs: when there is room follows from what the keys have used until now, not from what they had when they came.
-func TestRoomIsToldAsItIs(t *testing.T) {
+// TestRetryAfterOfAFullTable: RetryAfter of a full table follows from the current states of the keys, and
+// not from those when they came.
+func TestRetryAfterOfAFullTable(t *testing.T) {
 	k, c := onClock[int](t, tenASecond, keyed.Options{MaxKeys: 2, Full: keyed.Refuse})
 	k.Take(1, 1)
 	k.Take(2, 1)
@@ -164,12 +166,13 @@ func TestRoomIsToldAsItIs(t *testing.T) {
 	}
 }
 
-// TestACancelledKeyGoesFirst: a key that is free again since a cancel is let go before one that is limited.
+// TestACancelledKeyGoesFirst: a key that is idle since a Cancel is evicted before one that is
+// limited.
 func TestACancelledKeyGoesFirst(t *testing.T) {
 	k, _ := onClock[int](t, tenASecond, keyed.Options{MaxKeys: 2})
 	r, _ := k.Reserve(1, 3, -1)
 	k.Take(2, 1)
-	if n := k.Take(3, 3); !n.Allowed { // forgets 2, and finds out for how long 1 is limited
+	if n := k.Take(3, 3); !n.Allowed { // evicts 2, and learns for how long 1 is limited
 		t.Fatalf("%+v", n)
 	}
 	r.Cancel()
@@ -182,8 +185,9 @@ func TestACancelledKeyGoesFirst(t *testing.T) {
 	}
 }
 
-// TestWhatIsNeverChargedTakesNoRoom: a cost of 0, below 0 or above the capacity needs no state, whatever the verb, and forgets nobody.
-func TestWhatIsNeverChargedTakesNoRoom(t *testing.T) {
+// TestUnchargedCallsTakeNoRoom: with a cost of 0, below 0 or above the capacity, no call makes
+// a state or evicts a key.
+func TestUnchargedCallsTakeNoRoom(t *testing.T) {
 	for _, full := range []keyed.Full{keyed.Evict, keyed.Refuse} {
 		k, _ := onClock[int](t, tenASecond, keyed.Options{MaxKeys: 1, Full: full})
 		g, err := keyed.NewGroup(k)
@@ -215,15 +219,16 @@ func TestWhatIsNeverChargedTakesNoRoom(t *testing.T) {
 		if s := k.Stats(); s.EvictedFull != 0 || s.Refused != 0 || k.Allow(1) {
 			t.Errorf("%+v", s)
 		}
-		r.Settle(2) // what was not estimated is charged now, if there is room
+		r.Settle(2) // the part above the estimate is charged now, if there is room
 		if d := k.Peek(2, 0); full == keyed.Evict && d.Remaining != 1 {
 			t.Errorf("%+v", d)
 		}
 	}
 }
 
-// TestNothingIsFreeAtTheEndOfTheClock: a key whose state is not free before the clock ends stays.
-func TestNothingIsFreeAtTheEndOfTheClock(t *testing.T) {
+// TestNoKeyIsIdleAtTheEndOfTheClock: a key that does not become idle before the end of the clock
+// stays.
+func TestNoKeyIsIdleAtTheEndOfTheClock(t *testing.T) {
 	k, err := keyed.New[string](weir.IntervalBucket{Burst: 1, Refill: 1, Every: 1}, keyed.Options{Clock: func() int64 { return math.MaxInt64 }})
 	if err != nil {
 		t.Fatal(err)
@@ -234,9 +239,9 @@ func TestNothingIsFreeAtTheEndOfTheClock(t *testing.T) {
 	}
 }
 
-// TestRoomIsToldExactlyAfterMuchUse: all keys of a full table have been used again since they came, so that nothing of what was known about
-// when they are free holds any more.
-func TestRoomIsToldExactlyAfterMuchUse(t *testing.T) {
+// TestRetryAfterOfAFullTableAfterMuchUse: all keys of a full table have been used since they came, so
+// all times at which keys were known to become idle are outdated.
+func TestRetryAfterOfAFullTableAfterMuchUse(t *testing.T) {
 	const keys = 10_000
 	c := new(weirtest.Clock)
 	k, err := keyed.New[int](weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 9},

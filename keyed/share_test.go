@@ -12,13 +12,14 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// network is the group of an address: its /24.
+// network returns the group of an address: its /24.
 func network(a netip.Addr) netip.Addr {
 	p, _ := a.Prefix(24)
 	return p.Masked().Addr()
 }
 
-// TestBeyondTheCeilingNetworksShare: addresses that have a state keep it; those that come later share one by network.
+// TestBeyondTheCeilingNetworksShare: addresses with a state keep it; addresses that come later
+// share one by network.
 func TestBeyondTheCeilingNetworksShare(t *testing.T) {
 	c := new(weirtest.Clock)
 	k, err := keyed.NewSharing(weir.TokenBucket{Rate: weir.PerMinute(1), Burst: 2},
@@ -76,7 +77,7 @@ func TestBeyondTheCeilingNetworksShare(t *testing.T) {
 	}
 }
 
-// TestAGroupShares is that for several limits that are charged together.
+// TestAGroupShares: the same for several limits that are charged together.
 func TestAGroupShares(t *testing.T) {
 	c := new(weirtest.Clock)
 	each, err := keyed.New[string](weir.TokenBucket{Rate: weir.PerMinute(1), Burst: 1},
@@ -122,7 +123,8 @@ func TestOptionsOfTheCeiling(t *testing.T) {
 	}
 }
 
-// TestLimitersOfKeysAreBoundedInBytes: who waits for many keys does not get more memory than the options say.
+// TestLimitersOfKeysAreBoundedInBytes: a client that waits for many keys gets no more memory than
+// MaxBytes allows.
 func TestLimitersOfKeysAreBoundedInBytes(t *testing.T) {
 	k, err := keyed.New[int](weir.TokenBucket{Rate: weir.PerHour(1), Burst: 1}, keyed.Options{MaxBytes: 1 << 20})
 	if err != nil {

@@ -30,8 +30,8 @@ func TestTakeAtMost(t *testing.T) {
 		{"a", 2, 0, 100 * time.Millisecond},
 		{"b", 100, 10, 0},
 		{"c", 4, 0, time.Second},       // no room for another key
-		{[]int{1}, 4, 0, weir.Never},   // no key
-		{math.NaN(), 4, 0, weir.Never}, // nor this
+		{[]int{1}, 4, 0, weir.Never},   // not a valid key
+		{math.NaN(), 4, 0, weir.Never}, // not a valid key
 		{"b", 1, 0, 100 * time.Millisecond},
 	} {
 		n, d := l.TakeAtMost(step.key, step.n)

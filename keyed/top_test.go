@@ -15,7 +15,8 @@ import (
 	"github.com/weirflow/weir/keyed"
 )
 
-// TestTopCountsEveryVerb: what is admitted counts with its cost, what is refused with 1, and what is only looked at not at all.
+// TestTopCountsEveryVerb: an admission counts with its cost, a refusal with 1, and a Peek not at
+// all.
 func TestTopCountsEveryVerb(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, err := keyed.New[string](weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 10}, keyed.Options{Top: 100, Name: "a"})
@@ -26,7 +27,7 @@ func TestTopCountsEveryVerb(t *testing.T) {
 		buffer := []byte("text")
 		keyed.TakeText(k, buffer, 7)
 		keyed.TakeText(k, buffer, 7)
-		copy(buffer, "xxxx") // which is the caller's again
+		copy(buffer, "xxxx") // the buffer belongs to the caller again
 
 		k.Take("take", 9)
 		k.Take("take", 9)
@@ -65,7 +66,7 @@ func TestTopCountsEveryVerb(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 2 { // the second is refused by the other
+		for range 2 { // the other limit refuses the second
 			if _, err := g.Take([]keyed.Charge[string]{{Key: "group", Cost: 4}, {Cost: 4}}); err != nil {
 				t.Error(err)
 			}
@@ -109,7 +110,8 @@ func TestTopOptions(t *testing.T) {
 	}
 }
 
-// TestTopBesideExactCounts: from several goroutines, with keys whose states come and go, and of which most are seen once.
+// TestTopBesideExactCounts compares sketches with exact counts: from several goroutines, with keys
+// whose states come and go, most of them seen once.
 func TestTopBesideExactCounts(t *testing.T) {
 	const counters, workers, each = 100, 4, 5000
 	k, _ := onClock[uint64](t, weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 50}, keyed.Options{Top: counters, MaxKeys: 64})
@@ -124,7 +126,7 @@ func TestTopBesideExactCounts(t *testing.T) {
 			for i := range uint64(each) {
 				key, cost := z.Uint64(), r.Int64N(5)
 				if i%3 == 0 {
-					key = 1<<40 + i*workers + w // a flood beside it
+					key = 1<<40 + i*workers + w // a flood at the same time
 				}
 				d := k.Take(key, cost)
 				mu.Lock()
@@ -163,7 +165,8 @@ func TestTopBesideExactCounts(t *testing.T) {
 	}
 }
 
-// TestTopAllocatesNothing: once its counters are in use; a key in a buffer is copied only when it takes one over.
+// TestTopAllocatesNothing: once its counters are in use. A key in a buffer is copied only when it
+// takes over a counter.
 func TestTopAllocatesNothing(t *testing.T) {
 	k, err := keyed.New[string](weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1000}, keyed.Options{Top: 4})
 	if err != nil {
@@ -171,7 +174,7 @@ func TestTopAllocatesNothing(t *testing.T) {
 	}
 	defer k.Close()
 	if n := testing.AllocsPerRun(3000, func() {
-		var buffer [8]byte // which must not have to move to the heap
+		var buffer [8]byte // it must not escape to the heap
 		keyed.TakeText(k, append(buffer[:0], 'a'), 1)
 	}); n != 0 {
 		t.Errorf("TakeText: %v allocations", n)
@@ -181,7 +184,7 @@ func TestTopAllocatesNothing(t *testing.T) {
 	}
 }
 
-// FuzzTop: each byte is a key and a cost.
+// FuzzTop: each input byte is a key and a cost.
 func FuzzTop(f *testing.F) {
 	f.Add([]byte("some keys, some of them more than once"), uint8(3))
 	f.Fuzz(func(t *testing.T, in []byte, counters uint8) {
@@ -210,7 +213,7 @@ func FuzzTop(f *testing.F) {
 	})
 }
 
-// Who sends the most, and who is refused the most, among more keys than anyone would want labels for.
+// The keys that are admitted and refused most, of more keys than labels of a metric could have.
 func ExampleLimiter_Heaviest() {
 	k, _ := keyed.New[string](weir.FixedWindow{Limit: 3, Window: time.Hour}, keyed.Options{Top: 1000})
 	defer k.Close()

@@ -10,7 +10,7 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// TestAllKeysAreVisitedOnce: in a table of many parts, which grows while it is gone through.
+// TestAllKeysAreVisitedOnce: in a table of many parts, which grows during the iteration.
 func TestAllKeysAreVisitedOnce(t *testing.T) {
 	c := new(weirtest.Clock)
 	k, err := keyed.New[string](weir.TokenBucket{Rate: weir.PerHour(1), Burst: 10}, keyed.Options{Keys: true, Clock: c.Now, Timers: c.AfterFunc})
@@ -71,7 +71,7 @@ func TestReset(t *testing.T) {
 	if !k.Reset("a") || !k.Reset("c") {
 		t.Error("there was something")
 	}
-	r.Cancel() // of another life
+	r.Cancel() // of an earlier state of the key
 	for key, want := range map[string]int64{"a": 2, "b": 0, "c": 2} {
 		if d := k.Peek(key, 0); d.Remaining != want {
 			t.Errorf("%s: %+v", key, d)

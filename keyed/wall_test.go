@@ -10,8 +10,8 @@ import (
 	"github.com/weirflow/weir/keyed"
 )
 
-// TestTakeTextReadsTheLimitsClock: a key that stands in a buffer was asked about by the process's clock, also where the limit goes by wall
-// time.
+// TestTakeTextReadsTheLimitsClock: for a key in a buffer, Take used the process's clock, also if
+// the limit uses wall time.
 func TestTakeTextReadsTheLimitsClock(t *testing.T) {
 	wall := int64(time.Hour)
 	l, err := keyed.New[string](weir.FixedWindow{Limit: 1, Window: time.Second}, keyed.Options{
@@ -31,7 +31,7 @@ func TestTakeTextReadsTheLimitsClock(t *testing.T) {
 }
 
 // TestKeysOfWallTimeAreEvicted: after a wait or a settlement, the time at which a key becomes idle
-// was computed with another clock than the limit's.
+// was computed with a clock that is not the limit's.
 func TestKeysOfWallTimeAreEvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := keyed.New[string](weir.FixedWindow{Limit: 1, Window: time.Second}, keyed.Options{MaxKeys: 1, Full: keyed.Refuse})
@@ -59,8 +59,9 @@ func TestKeysOfWallTimeAreEvicted(t *testing.T) {
 	})
 }
 
-// TestReserveMoreThanIsStored: a cost above the capacity is charged by a limit that knows debt, and was charged twice once settled.
-func TestReserveMoreThanIsStored(t *testing.T) {
+// TestReserveAboveTheCapacity: a limit that allows debt charges a cost above its capacity. Settling
+// that charged it twice.
+func TestReserveAboveTheCapacity(t *testing.T) {
 	now := int64(0)
 	l, err := keyed.New[string](weir.SmoothBursty{Rate: weir.PerSecond(1), MaxBurst: -1}, keyed.Options{Clock: func() int64 { return now }})
 	if err != nil {

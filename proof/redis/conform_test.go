@@ -28,10 +28,10 @@ func TestConform(t *testing.T) {
 	weirtest.Vectors(t, s)
 }
 
-// TestPartThatStaysIsNotTouched is a walk that once went another way than the model: a limit of an All that stays as it was at a change of
+// TestUnchangedPartKeepsItsState is a walk that once went another way than the model: a limit of an All that stays as it was at a change of
 // another one keeps its state to the last digit, also where the clock is set back after the change. One that is changed has nothing taken away
 // again of what had come back by then.
-func TestPartThatStaysIsNotTouched(t *testing.T) {
+func TestUnchangedPartKeepsItsState(t *testing.T) {
 	w := &world{client: connect(t, start(t, servers.RedisOptions{}).Addr)}
 	bucket := weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}
 	larger := weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 2}
