@@ -104,7 +104,7 @@ FUZZTIME  ?= 2m
 define LONG
 .      ./weirtest -run Conform -walks $(WALKS)
 .      ./failover -run BoundOfShares -failover.schedules 1000
-.      . -run PartThatStays|AnotherClock -count $(REPEATS)
+.      . -run UnchangedPart|AnotherClock -count $(REPEATS)
 proof  . -rapid.checks=$(CHECKS)
 proof  . -v -run Fleets -fleets $(FLEETS)
 proof  . -run Threads -threads.rounds $(ROUNDS)
@@ -112,7 +112,7 @@ proof  ./redis -v -run Faults -faults=$(FAULTS)
 proof  ./redis -v -run Leases -leases=$(FAULTS)
 proof  ./redis -v -run StayFlat -flat=$(OUTAGES)
 proof  ./redis -run Conform|Promises|Num -walks $(WALKS)
-proof  ./redis -run PartThatStays -count $(REPEATS)
+proof  ./redis -run UnchangedPart -count $(REPEATS)
 proof  ./nginx -v -sequences $(SEQUENCES) -in-flight 250
 proof  ./room -run Queue|Model -rapid.checks=$(WALKS)
 proof  ./fleet -v -run RollingDeploy -rolling=$(FAULTS)
