@@ -227,10 +227,16 @@ func names[T any](list []T, name func(T) string) (all []string) {
 
 func (c *checker) routes() {
 	var before []pattern
+	patterns := make([]*pattern, len(c.Routes)) // nil for one that is wrong
+	c.pathSettings(c.Paths)
 	for i := range c.Routes {
 		r, at := &c.Routes[i], strconv.Itoa(i)
 		p, err := parsePattern(r.Match)
-		p.addresses = r.Address
+		p.addresses, p.paths = r.Address, c.paths(r)
+		if err == nil {
+			patterns[i] = &p
+		}
+		c.pathSettings(r.Paths, "routes", at)
 		if err != nil {
 			c.wrong(err.Error(), "write it like GET /shop/{item}, or / for everything", "routes", at, "match")
 		} else {
@@ -262,6 +268,7 @@ func (c *checker) routes() {
 		c.parameters(r, at)
 		c.hold(r, at)
 	}
+	c.variants(patterns)
 }
 
 // withSlash returns the match that was probably meant by one that begins with a path without its

@@ -17,7 +17,7 @@ const (
 	Delay                  // it may go on when Wait returns
 	Deny                   // a limit refused it
 	NoRoute                // no route matched
-	Invalid                // the header field that should hold the cost holds no valid cost
+	Invalid                // its header field with the cost holds none, or its path is ambiguous: see Match
 	// the context ended before a store responded; Err is the context's error, and no known charge
 	// remains
 	Left

@@ -45,6 +45,7 @@ type Engine struct {
 	opts      Options
 	limits    []*limit
 	routes    []route
+	uneven    bool // some routes protect more than others
 	noRoute   *atomic.Uint64
 	shadows   *shadows
 	overrides *overrides
@@ -144,7 +145,7 @@ func build(p Policy, o Options, before *Engine) (*Engine, error) {
 	if len(problems) > 0 {
 		return nil, &Error{problems}
 	}
-	e := &Engine{policy: p, opts: o, noRoute: new(atomic.Uint64), shadows: newShadows(), start: time.Now()}
+	e := &Engine{policy: p, opts: o, uneven: p.isUneven(), noRoute: new(atomic.Uint64), shadows: newShadows(), start: time.Now()}
 	byName := map[string]*limit{}
 	var changes []func() error
 	if before != nil {
@@ -292,7 +293,7 @@ func (e *Engine) compileRoute(r *Route, byName map[string]*limit) (c route, err 
 	if err != nil {
 		return c, err
 	}
-	c.pattern.addresses = r.Address
+	c.pattern.addresses, c.pattern.paths = r.Address, e.policy.paths(r)
 	var written, shared []*limit
 	var tables, dryTables []*keyed.Limiter[string]
 	for _, name := range r.Limits {

@@ -113,7 +113,7 @@ func (p part) value(r *request) (value string, present, repeated bool) {
 	case partMethod:
 		return r.Method, true, false
 	case partPath:
-		return r.path(), true, false
+		return r.onePath(), true, false
 	case partURI:
 		return r.uri(), true, false
 	case partVariable:

@@ -17,6 +17,7 @@ type pattern struct {
 	method    string   // empty: any
 	host      string   // empty: any; with a leading dot, all names that end with it
 	addresses []string // addresses of the gateway, as in listen; empty: any
+	paths     Paths    // which paths are one for the upstream
 	segments  []segment
 	tail      tail
 	rest      string // the name of {x...}
@@ -135,9 +136,10 @@ func (p *pattern) variables() (names []string) {
 	return names
 }
 
-// matches reports whether the pattern matches a request. GET also matches HEAD, as is usual.
+// matches reports whether the pattern matches a request. GET also matches HEAD, as is usual. Methods
+// match in any case, as some upstreams read them so (Symfony, Laravel).
 func (p *pattern) matches(r *request) bool {
-	if p.method != "" && p.method != r.Method && (p.method != "GET" || r.Method != "HEAD") {
+	if p.method != "" && p.method != r.Method && !strings.EqualFold(p.method, r.Method) && (p.method != "GET" || !strings.EqualFold(r.Method, "HEAD")) {
 		return false
 	}
 	if p.host != "" && !hostFits(p.host, r.host()) {
@@ -149,7 +151,7 @@ func (p *pattern) matches(r *request) bool {
 	if p.tail == tailBelow && len(p.segments) == 0 {
 		return strings.HasPrefix(r.Path, "/") || r.Path == ""
 	}
-	return p.walk(r.path(), nil)
+	return p.walk(r.pathFor(p), nil)
 }
 
 // walk matches a normalised path and calls bind for each variable.
@@ -160,31 +162,65 @@ func (p *pattern) walk(path string, bind func(name, value string)) bool {
 	rest := path[1:]
 	for i, s := range p.segments {
 		text, after, more := strings.Cut(rest, "/")
-		if text == "" || s.name == "" && text != s.text {
+		last := i == len(p.segments)-1
+		ends := !more || after == "" && p.paths.IgnoreTrailingSlash == Yes
+		if text == "" || s.name == "" && !p.sameText(text, s.text) && !(last && ends && p.isLast(text, s.text)) {
 			return false
 		}
 		if s.name != "" && bind != nil {
+			if last && ends && p.paths.IgnoreExtension == Yes {
+				text = withoutExtension(text)
+			}
 			bind(s.name, text)
 		}
-		if !more {
-			// The path ends here, so the pattern must end here too, and without a slash.
-			return i == len(p.segments)-1 && p.tail == tailNone
+		switch {
+		case !more && !last:
+			return false
+		case !more:
+			// The path ends here, so the pattern must end here too, with a slash only if it is ignored.
+			if p.rest != "" && bind != nil {
+				bind(p.rest, "")
+			}
+			return p.tail == tailNone || p.paths.IgnoreTrailingSlash == Yes && p.begins == ""
+		case last && p.tail == tailNone:
+			return ends
 		}
 		rest = after
-		if i == len(p.segments)-1 && p.tail == tailNone {
-			return false
-		}
 	}
 	switch p.tail {
 	case tailPrefix:
-		return strings.HasPrefix(rest, p.begins)
+		return p.begin(rest) >= 0
 	case tailNone, tailSlash:
 		return rest == ""
 	}
 	if p.rest != "" && bind != nil {
+		if p.paths.IgnoreTrailingSlash == Yes {
+			rest = strings.TrimSuffix(rest, "/")
+		}
 		bind(p.rest, rest)
 	}
 	return true
+}
+
+// after returns what of a normalised path follows the literal part of a pattern.
+func (p *pattern) after(path string) string {
+	rest := path
+	for i, s := range p.segments {
+		text, _, _ := strings.Cut(rest[1:], "/")
+		if i == len(p.segments)-1 && !p.sameText(text, s.text) {
+			for n := range len(text) { // an extension
+				if text[n] == '.' && p.sameText(text[:n], s.text) {
+					text = text[:n]
+					break
+				}
+			}
+		}
+		rest = rest[1+len(text):]
+	}
+	if p.tail == tailNone || rest == "" || rest[0] != '/' {
+		return rest
+	}
+	return rest[1+max(p.begin(rest[1:]), 0):]
 }
 
 // hostFits reports whether a host equals the one of a pattern, or is below it.
@@ -221,11 +257,16 @@ func (p *pattern) covers(q *pattern) bool {
 	if len(p.addresses) > 0 && (len(q.addresses) == 0 || slices.ContainsFunc(q.addresses, func(a string) bool { return !slices.Contains(p.addresses, a) })) {
 		return false
 	}
-	if len(p.segments) > len(q.segments) || !p.tailCovers(q) {
+	if len(p.segments) == 0 && p.tail == tailBelow {
+		return true
+	}
+	if len(p.segments) > len(q.segments) || !p.tailCovers(q) || q.paths.IgnoreCase == Yes && p.paths.IgnoreCase != Yes ||
+		q.paths.IgnoreTrailingSlash == Yes && p.paths.IgnoreTrailingSlash != Yes || q.paths.IgnoreExtension == Yes && p.paths.IgnoreExtension != Yes ||
+		q.paths.IgnoreSemicolons == Yes && p.paths.IgnoreSemicolons != Yes {
 		return false
 	}
 	for i, s := range p.segments {
-		if s.name == "" && s != q.segments[i] {
+		if s.name == "" && (q.segments[i].name != "" || !p.sameText(q.segments[i].text, s.text)) {
 			return false
 		}
 	}
@@ -234,20 +275,18 @@ func (p *pattern) covers(q *pattern) bool {
 
 // tailCovers reports whether the rest of the path that q allows is allowed by p, too.
 func (p *pattern) tailCovers(q *pattern) bool {
-	same := len(p.segments) == len(q.segments)
+	same, slash := len(p.segments) == len(q.segments), p.paths.IgnoreTrailingSlash == Yes
 	switch p.tail {
-	case tailNone:
-		return same && q.tail == tailNone
-	case tailSlash:
-		return same && q.tail == tailSlash
+	case tailNone, tailSlash:
+		return same && (q.tail == p.tail || slash && (q.tail == tailNone || q.tail == tailSlash))
 	case tailPrefix:
 		if !same {
 			next := q.segments[len(p.segments)]
-			return p.begins == "" || next.name == "" && strings.HasPrefix(next.text, p.begins)
+			return p.begins == "" || next.name == "" && p.begin(next.text) >= 0
 		}
-		return q.tail == tailPrefix && strings.HasPrefix(q.begins, p.begins) || p.begins == "" && q.tail != tailNone
+		return q.tail == tailPrefix && p.begin(q.begins) >= 0 || p.begins == "" && (q.tail != tailNone || slash)
 	}
-	return !same || q.tail != tailNone // /a/ does not match /a
+	return !same || q.tail != tailNone || slash // /a/ does not match /a
 }
 
 // request is a Request with values that were derived from it, while it is decided.
@@ -256,6 +295,7 @@ type request struct {
 	pattern  *pattern // of the route
 	php      bool     // the upstream of the route reads parameters as PHP does
 	normal   string
+	bare     string // the normalised path without semicolons and what follows them
 	hostName string
 	banned   time.Duration // how long the ban that applies to the request still lasts
 }
@@ -289,7 +329,7 @@ func (r *request) variable(name string) (value string, present bool) {
 	if r.pattern == nil {
 		return "", false
 	}
-	r.pattern.walk(r.path(), func(n, v string) {
+	r.pattern.walk(r.pathFor(r.pattern), func(n, v string) {
 		if n == name {
 			value, present = v, true
 		}
@@ -297,34 +337,14 @@ func (r *request) variable(name string) (value string, present bool) {
 	return value, present
 }
 
-// normalPath decodes a path, and removes doubled slashes and the segments . and .. as upstreams do.
-// Otherwise, /a/%2e%2e/b could bypass a limit on /b.
+// normalPath decodes a path, and removes doubled slashes and the segments . and .. as most upstreams
+// do. Otherwise, /a/%2e%2e/b could bypass a limit on /b. Engine.ambiguous looks at the upstreams that
+// read such paths in another way.
 func normalPath(path string) string {
 	if isNormal(path) {
 		return path
 	}
-	path = unescape(path, false)
-	var kept []string
-	segments := strings.Split(path, "/")
-	for i, s := range segments {
-		last := i == len(segments)-1
-		switch s {
-		case "", ".":
-			if last {
-				kept = append(kept, "")
-			}
-		case "..":
-			if len(kept) > 0 {
-				kept = kept[:len(kept)-1]
-			}
-			if last {
-				kept = append(kept, "")
-			}
-		default:
-			kept = append(kept, s)
-		}
-	}
-	return "/" + strings.Join(kept, "/")
+	return reading(0).path(path)
 }
 
 // isNormal reports that normalPath would change nothing. It may report false for a path that is

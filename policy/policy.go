@@ -20,6 +20,7 @@ type Policy struct {
 	AccessLog      AccessLog
 	TrustedProxies []netip.Prefix // proxies that are trusted to report a client's address
 	ClientHeader   string         // the header with that address; default: X-Forwarded-For
+	Paths          Paths          // of all routes; a route's own settings come first
 	// response headers about limits: "ratelimit", "x-ratelimit"; default: ratelimit
 	Headers   []string
 	Stores    []Store
@@ -126,6 +127,8 @@ type Route struct {
 	UnderscoreHeaders string
 
 	Hold string // when requests leave concurrency limits: "until_client_leaves" or "until_upstream_ends"; default: until_client_leaves
+
+	Paths Paths // which paths are one for the upstream
 
 	Parameters string // how the upstream reads the names of query parameters: "strict" or "php"; default: strict
 }

@@ -29,9 +29,9 @@ func (r Response) Location(host, path, query string) string {
 // UpstreamTarget returns the decoded path of a request to the upstream of a route with an
 // UpstreamPath: it replaces the part that Match names.
 func (e *Engine) UpstreamTarget(route int, path string) string {
-	r, p := &e.policy.Routes[route], &e.routes[route].pattern
-	said, _ := p.literal()
-	return r.UpstreamPath + strings.TrimPrefix(normalPath(path), said)
+	p := &e.routes[route].pattern
+	r := &request{Request: Request{Path: path}}
+	return e.policy.Routes[route].UpstreamPath + p.after(r.pathFor(p))
 }
 
 // respondSettings checks the responses that a route gives itself, and how it changes requests and

@@ -1,10 +1,18 @@
 package policy
 
-import "context"
+import (
+	"context"
+
+	"github.com/weirflow/weir"
+)
 
 // A Match is a request with its route, so that the route is looked up only once.
 type Match struct {
 	Route int // the index of the first route that matches; -1 if none does
+
+	// Ambiguous says that some upstreams read the path as one of another route, which protects more.
+	// The request must not reach an upstream, and DecideMatch refuses it as Invalid.
+	Ambiguous bool
 
 	request request
 }
@@ -12,13 +20,21 @@ type Match struct {
 // Match returns the route of a request. It charges no limit.
 func (e *Engine) Match(req Request) Match {
 	m := Match{Route: -1, request: request{Request: req}}
-	for i := range e.routes {
-		if e.routes[i].pattern.matches(&m.request) {
-			m.Route, m.request.pattern, m.request.php = i, &e.routes[i].pattern, e.policy.Routes[i].Parameters == ParametersPHP
-			break
-		}
+	if m.Route = e.find(&m.request); m.Route >= 0 {
+		m.request.pattern, m.request.php = &e.routes[m.Route].pattern, e.policy.Routes[m.Route].Parameters == ParametersPHP
+		m.Ambiguous = e.ambiguous(&m)
 	}
 	return m
+}
+
+// find returns the index of the first route that matches; -1 if none does.
+func (e *Engine) find(r *request) int {
+	for i := range e.routes {
+		if e.routes[i].pattern.matches(r) {
+			return i
+		}
+	}
+	return -1
 }
 
 // DecideMatch is like DecideContext, for a request whose route this engine has already found.
@@ -26,6 +42,9 @@ func (e *Engine) DecideMatch(ctx context.Context, m *Match) Verdict {
 	if m.Route < 0 {
 		e.noRoute.Add(1)
 		return Verdict{Outcome: NoRoute, Route: -1}
+	}
+	if m.Ambiguous {
+		return Verdict{Outcome: Invalid, Route: m.Route, Decision: weir.Decision{RetryAfter: weir.Never}}
 	}
 	return e.decide(ctx, &m.request, m.Route)
 }

@@ -21,7 +21,7 @@ type Report struct {
 	Requests  int64 // readable requests
 	Unparsed  int64 // unreadable lines
 	NoRoute   int64 // requests without a route, which are allowed
-	Invalid   int64 // requests with an invalid cost, which are refused
+	Invalid   int64 // requests with an invalid cost or an ambiguous path, which are refused
 	Allowed   int64 // requests admitted at once
 	Limited   int64 // requests refused by a limit
 	Delayed   int64 // requests that waited in a queue
@@ -166,7 +166,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		fmt.Fprintf(&b, "no route  %d   (of those allowed)\n", r.NoRoute)
 	}
 	if r.Invalid > 0 {
-		fmt.Fprintf(&b, "invalid   %d   (refused: a header field that is to hold the cost holds none)\n", r.Invalid)
+		fmt.Fprintf(&b, "invalid   %d   (refused: the header field with the cost holds none, or the path is ambiguous)\n", r.Invalid)
 	}
 	r.tables(&b)
 	_, err := w.Write(b.Bytes())

@@ -29,8 +29,11 @@ func (g *Gateway) Refused(r *http.Request, status int) {
 	rec.write(log)
 }
 
-// tooLarge is a decision in the access log, beside the outcomes of the policy.
-const tooLarge = "too_large"
+// Decisions in the access log, beside the outcomes of the policy.
+const (
+	tooLarge  = "too_large"
+	ambiguous = "ambiguous"
+)
 
 // record collects the fields of an access log line. Without a log it is nil, and its own methods do
 // nothing.

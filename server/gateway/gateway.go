@@ -77,6 +77,8 @@ type Counts struct {
 	// header fields that upstreams may take for others: dropped, and requests refused for one
 	AliasesDropped, AliasesRefused uint64
 
+	Ambiguous uint64 // refused: upstreams may read the path as one of a route that protects more
+
 	// refused for the size of their body; failed because of the body after they were admitted
 	TooLarge, BadBody uint64
 }
@@ -85,7 +87,7 @@ type Counts struct {
 type counts struct {
 	allowed, delayed, limited tally.Counter // the frequent ones
 
-	noRoute, invalid, canceled, upstreamFailed, queueFull, stale, waiting, exhausted, aliasesDropped, aliasesRefused, tooLarge, badBody atomic.Uint64
+	noRoute, invalid, canceled, upstreamFailed, queueFull, stale, waiting, exhausted, aliasesDropped, aliasesRefused, ambiguous, tooLarge, badBody atomic.Uint64
 }
 
 // New returns a gateway that serves the active policy, and every one that becomes active later.
@@ -163,7 +165,7 @@ func (g *Gateway) Counts() Counts {
 		Allowed: c.allowed.Load(), Delayed: c.delayed.Load(), Limited: c.limited.Load(), NoRoute: c.noRoute.Load(),
 		Invalid: c.invalid.Load(), Canceled: c.canceled.Load(), UpstreamFailed: c.upstreamFailed.Load(),
 		QueueFull: c.queueFull.Load(), Stale: c.stale.Load(), Waiting: c.waiting.Load(),
-		Exhausted: c.exhausted.Load(), AliasesDropped: c.aliasesDropped.Load(), AliasesRefused: c.aliasesRefused.Load(), TooLarge: c.tooLarge.Load(), BadBody: c.badBody.Load(),
+		Exhausted: c.exhausted.Load(), AliasesDropped: c.aliasesDropped.Load(), AliasesRefused: c.aliasesRefused.Load(), Ambiguous: c.ambiguous.Load(), TooLarge: c.tooLarge.Load(), BadBody: c.badBody.Load(),
 	}
 }
 
@@ -236,6 +238,13 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m := s.engine.Match(request)
 	if mayAlias && !g.withoutAliases(w, r, s, m.Route) {
 		rec.decided(policy.Invalid.String(), "", 0)
+		return
+	}
+	if m.Ambiguous {
+		rec.decided(ambiguous, "", 0)
+		g.counts.ambiguous.Add(1)
+		g.closeIfLeaving(w.Header())
+		answer(w, http.StatusBadRequest, "servers read this path in different ways: write it without .., encoded slashes and the like")
 		return
 	}
 	if s.tooLarge(m.Route, r.ContentLength) {

@@ -26,6 +26,8 @@ type route struct {
 	slash string
 	// the location is for requests of nginx itself alone
 	internal bool
+	// paths of the route
+	ignoreCase, ignoreSlash bool
 }
 
 // used is a limit of a route, by its position in the policy, and the methods that it applies to;
@@ -196,9 +198,9 @@ func fallback(d Directive) string {
 	return ""
 }
 
-// literal matches regular expressions that stand for a plain text: the beginning of a path, or a
-// whole path.
-var literal = regexp.MustCompile(`^\^(/(?:[A-Za-z0-9_/-]|\\\.)*)(\$?)$`)
+// literal matches regular expressions that stand for a plain text: the beginning of a path, a whole
+// path, one with or without a final slash, or one and everything below it.
+var literal = regexp.MustCompile(`^\^(/(?:[A-Za-z0-9_/-]|\\\.)*?)(|\$|/\?\$|\((?:\?:)?/\|\$\))$`)
 
 // matches converts the path of a location to the match of a route. It reports false for a location
 // that is left out.
@@ -225,10 +227,17 @@ func (c *converter) matches(s *server, d Directive) (r route, ok bool) {
 		}
 		return r, false
 	}
-	if found := literal.FindStringSubmatch(path); modifier == "~" && found != nil {
+	if found := literal.FindStringSubmatch(path); strings.HasPrefix(modifier, "~") && found != nil {
+		r.ignoreCase = modifier == "~*"
 		modifier, path = "^~", strings.ReplaceAll(found[1], `\.`, ".")
-		if found[2] != "" {
+		switch found[2] {
+		case "":
+		case "$":
 			modifier = "="
+		case "/?$":
+			modifier, r.ignoreSlash = "=", true
+		default:
+			path, r.ignoreSlash = path+"/", true
 		}
 		r.rank = rankFirst
 	} else {
@@ -258,7 +267,9 @@ func (c *converter) matches(s *server, d Directive) (r route, ok bool) {
 		r.match, r.exact = path, true
 	case below:
 		r.match = path
-		r.slash = strings.TrimSuffix(path, "/")
+		if r.rank == rankPrefix { // nginx redirects to no regular expression
+			r.slash = strings.TrimSuffix(path, "/")
+		}
 	default:
 		r.match = path + "*"
 	}

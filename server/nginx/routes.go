@@ -164,16 +164,20 @@ func (w *routes) methods(host string, r route) {
 // add writes a route. It leaves out a match that occurred before, which would never be reached.
 func (w *routes) add(host, path string, r route) {
 	match := host + path
-	if w.seen[match] {
+	ignores := pathsText(r)
+	if w.seen[match+ignores] {
 		return
 	}
-	w.seen[match] = true
+	w.seen[match+ignores] = true
 	one := &writer{}
 	one.from("  - match: "+quote(match), r.from)
 	if len(w.addresses) == 1 {
 		one.line("    address: %s", quote(w.addresses[0]))
 	} else if len(w.addresses) > 1 {
 		one.line("    address: [%s]", quotes(w.addresses))
+	}
+	if ignores != "" {
+		one.line("    paths: %s", ignores)
 	}
 	if r.respond != nil {
 		one.line("    respond: %s", *r.respond)
@@ -204,6 +208,21 @@ func (w *routes) add(host, path string, r route) {
 		one.line("    add_headers: { %s }", fieldsText(r.fields))
 	}
 	w.lines = append(w.lines, strings.TrimSuffix(one.String(), "\n"))
+}
+
+// pathsText returns which paths a location takes for one; empty if none.
+func pathsText(r route) string {
+	var all []string
+	if r.ignoreCase {
+		all = append(all, "ignore_case: true")
+	}
+	if r.ignoreSlash {
+		all = append(all, "ignore_trailing_slash: true")
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return "{ " + strings.Join(all, ", ") + " }"
 }
 
 func fieldsText(fields []field) string {

@@ -33,6 +33,7 @@ func (d *decoder) policy(root *node) (p policy.Policy) {
 	p.AccessLog = d.accessLog(root.get("access_log"))
 	p.TrustedProxies = d.prefixes(root.get("trusted_proxies"), "trusted_proxies")
 	p.ClientHeader = text(root.get("client_header"))
+	p.Paths = paths(root.get("paths"))
 	if headers := root.get("headers"); headers != nil {
 		p.Headers = append([]string{}, texts(headers)...)
 	}
@@ -222,6 +223,17 @@ func (d *decoder) route(n *node, at string) policy.Route {
 		UnderscoreHeaders: text(n.get("underscore_headers")),
 		Parameters:        text(n.get("parameters")),
 		Hold:              text(n.get("hold")),
+		Paths:             paths(n.get("paths")),
+	}
+}
+
+func paths(n *node) policy.Paths {
+	return policy.Paths{
+		IgnoreCase:          choice(n.get("ignore_case")),
+		IgnoreTrailingSlash: choice(n.get("ignore_trailing_slash")),
+		IgnoreExtension:     choice(n.get("ignore_extension")),
+		IgnoreSemicolons:    choice(n.get("ignore_semicolons")),
+		Ambiguous:           text(n.get("ambiguous")),
 	}
 }
 
@@ -295,6 +307,17 @@ func truth(n *node) bool {
 	}
 	b, _ := n.value.(bool)
 	return b
+}
+
+// choice reads a choice between true and false.
+func choice(n *node) policy.Choice {
+	switch {
+	case n == nil || n.shape != scalar:
+		return policy.Unset
+	case truth(n):
+		return policy.Yes
+	}
+	return policy.No
 }
 
 func fields(n *node) []field {

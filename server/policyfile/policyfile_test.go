@@ -48,6 +48,7 @@ listen:
   admin: 127.0.0.1:9090
   rls: 127.0.0.1:8081
   resp: 127.0.0.1:6380
+paths: { ignore_semicolons: true, ambiguous: refuse }
 trusted_proxies: [10.0.0.0/8, "::1", 192.0.2.7, "::ffff:198.51.100.0/120"]
 headers: [ratelimit, x-ratelimit]
 stores:
@@ -76,6 +77,7 @@ routes:
     upstream: shop
     limits: [per-user, per-sku]
     refused: { status: 503, body: "Degraded content", type: text/plain }
+    paths: { ignore_case: true, ignore_trailing_slash: false, ignore_extension: true, ignore_semicolons: false, ambiguous: allow }
   - match: /{x...}
     limits: [checkout]
     refused: { redirect: /sorry }
@@ -89,6 +91,7 @@ func TestParse(t *testing.T) {
 	p := f.Policy
 	want := policy.Policy{
 		Listen:         policy.Listen{Gateway: []policy.Listener{{Address: "127.0.0.1:8080"}}, Admin: "127.0.0.1:9090", Others: []policy.Endpoint{{Face: "rls", Address: "127.0.0.1:8081"}, {Face: "resp", Address: "127.0.0.1:6380"}}},
+		Paths:          policy.Paths{IgnoreSemicolons: policy.Yes, Ambiguous: "refuse"},
 		TrustedProxies: []netip.Prefix{prefix("10.0.0.0/8"), prefix("::1/128"), prefix("192.0.2.7/32"), prefix("198.51.100.0/24")},
 		Headers:        []string{"ratelimit", "x-ratelimit"},
 		Stores:         []policy.Store{{Name: "shared", URL: "redis://127.0.0.1:6379/0", Place: policy.Place{Hosts: "127.0.0.1:6379", Rest: "redis/0"}, OnFailure: "local"}},
@@ -102,7 +105,8 @@ func TestParse(t *testing.T) {
 		Upstreams: []policy.Upstream{{Name: "shop", URL: "http://127.0.0.1:9000"}},
 		Routes: []policy.Route{
 			{Match: "GET /ratelimit/sku", Upstream: "shop", Limits: []string{"per-user", "per-sku"},
-				Refused: policy.Refused{Status: 503, Body: "Degraded content", Type: "text/plain"}},
+				Refused: policy.Refused{Status: 503, Body: "Degraded content", Type: "text/plain"},
+				Paths:   policy.Paths{IgnoreCase: policy.Yes, IgnoreTrailingSlash: policy.No, IgnoreExtension: policy.Yes, IgnoreSemicolons: policy.No, Ambiguous: "allow"}},
 			{Match: "/{x...}", Limits: []string{"checkout"}, Refused: policy.Refused{Redirect: "/sorry"}},
 		},
 	}

@@ -14,6 +14,7 @@ import (
 func TestWaitingRooms(t *testing.T) {
 	f, err := Parse("p.yaml", []byte(`
 stores: { shared: { url: "redis://127.0.0.1:6379/0" } }
+paths: { ignore_case: false, ignore_trailing_slash: false }
 waiting_rooms:
   sale: { admit: 5/2s, burst: 3, inside: 500, idle: 1m, session: 1h, enter_within: 20s, poll_timeout: 90s, max_waiting: 10, joins: 6/m, bind: address,
     secret_file: s, store: shared, on_failure: allow, status: 200, title: T, text: X, language: de }

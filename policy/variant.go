@@ -1,0 +1,209 @@
+package policy
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode"
+)
+
+// A Variant is a way to write a path that some upstreams serve as they serve the path itself.
+type Variant struct {
+	Path string // escaped
+	What string // the difference, as in "with a final slash"
+	Who  string // upstreams that serve it alike
+	// the setting of Paths by which the route matches the variant too; empty for none
+	Setting string
+	// if Setting is empty, a match that a route for the variant could have; empty if no request with
+	// this variant passes limits
+	Match string
+}
+
+// Settings of Paths, as in policy files.
+const (
+	ignoreCase       = "ignore_case"
+	ignoreSlash      = "ignore_trailing_slash"
+	ignoreExtension  = "ignore_extension"
+	ignoreSemicolons = "ignore_semicolons"
+)
+
+// Variants returns the ways to write a path.
+func Variants(path string) (all []Variant) {
+	first, rest := path, "" // the first segment with its slash, and what follows
+	if i := strings.IndexByte(path[1:], '/'); i >= 0 {
+		first, rest = path[:i+1], path[i+1:]
+	}
+	bare := strings.TrimSuffix(path, "/")
+	add := func(path, what, who, setting, match string) {
+		all = append(all, Variant{path, what, who, setting, match})
+	}
+	switch {
+	case bare == "":
+		return nil
+	case bare == path:
+		add(path+"/", "with a final slash", "Express, Spring, Rails, Laravel, ASP.NET", ignoreSlash, "")
+	default:
+		add(bare, "without the final slash", "Express, Spring, Rails, Laravel, ASP.NET", ignoreSlash, "")
+	}
+	if other := otherCase(path); other != path {
+		add(other, "in other letters", "Express, ASP.NET, Windows", ignoreCase, "")
+	}
+	if bare == path {
+		for _, extension := range []string{".json", ".html", ".php"} {
+			add(path+extension, "with an extension", "Rails, Spring", ignoreExtension, "")
+		}
+		add(path+"/x", "with a path below it", "PHP (PATH_INFO)", "", bare+"/")
+	}
+	add(bare+";x=1"+path[len(bare):], "with a parameter after a semicolon", "Tomcat, Jetty, Spring", ignoreSemicolons, "")
+	add("/index.php"+path, "below index.php", "PHP frameworks without URL rewriting", "", "/index.php"+path)
+	for _, v := range []struct{ path, what, who string }{
+		{"/" + path, "with a doubled slash", "nginx, Spring, gunicorn"},
+		{"/." + path, "with the segment .", "nginx, PHP"},
+		{"/x/.." + path, "with the segment ..", "nginx, PHP"},
+		{"/x/..;" + path, "with the segment ..;", "Tomcat"},
+		{"/x/..%2f" + path[1:], "with the segment .. before an encoded slash", "nginx, gunicorn"},
+		{"/%2e" + path, "with an encoded dot", "nginx, PHP"},
+		{"/" + encoded(path[1]) + path[2:], "with an encoded letter", "nginx, gunicorn, Rails"},
+		{"/%25" + encoded(path[1])[1:] + path[2:], "encoded twice", "a proxy before a server"},
+		{"/%2f" + path[1:], "with an encoded slash", "nginx, gunicorn"},
+		{`/%5c` + path[1:], "with an encoded backslash", "IIS"},
+		{bare + "." + path[len(bare):], "with a dot at the end", "Windows"},
+		{bare + "%20" + path[len(bare):], "with a space at the end", "Windows"},
+		{bare + "%00" + path[len(bare):], "with a NUL at the end", "servers in C"},
+		{bare + "%5c", "with a backslash at the end", "IIS"},
+		{bare + "%2f", "with an encoded slash at the end", "gunicorn"},
+	} {
+		add(v.path, v.what, v.who, "", "")
+	}
+	if len(rest) > 1 {
+		add(first+"%2f"+rest[1:], "with an encoded slash", "nginx, gunicorn", "", "")
+		add(first+"/"+rest, "with a doubled slash", "nginx, gunicorn", "", "")
+	}
+	return all
+}
+
+func encoded(c byte) string { return fmt.Sprintf("%%%02x", c) }
+
+// otherCase returns a path with its letters in the other case. Percent-encoding stays.
+func otherCase(path string) string {
+	swap := func(c rune) rune {
+		if unicode.IsUpper(c) {
+			return unicode.ToLower(c)
+		}
+		return unicode.ToUpper(c)
+	}
+	parts := strings.Split(path, "%")
+	for i, part := range parts {
+		n := 0
+		if i > 0 {
+			n = min(2, len(part))
+		}
+		parts[i] = part[:n] + strings.Map(swap, part[n:])
+	}
+	return strings.Join(parts, "%")
+}
+
+// sample returns a path that a pattern matches, escaped.
+func (p *pattern) sample() string {
+	var b strings.Builder
+	for _, s := range p.segments {
+		b.WriteString("/")
+		if s.name != "" {
+			b.WriteString("1")
+		} else {
+			b.WriteString(url.PathEscape(s.text))
+		}
+	}
+	if p.tail != tailNone || len(p.segments) == 0 {
+		b.WriteString("/" + url.PathEscape(p.begins))
+	}
+	return b.String()
+}
+
+// sampleRequest returns a request that a pattern matches.
+func (p *pattern) sampleRequest(path string) *request {
+	r := &request{Request: Request{Method: p.method, Host: p.host, Path: path}}
+	if r.Method == "" {
+		r.Method = "GET"
+	}
+	if strings.HasPrefix(r.Host, ".") {
+		r.Host = "www" + r.Host
+	}
+	if r.Host == "" {
+		r.Host = "any.invalid"
+	}
+	if len(p.addresses) > 0 {
+		r.Listener = p.addresses[0]
+	}
+	return r
+}
+
+// variants warns of requests that pass what protects a route by writing its path in another way: with
+// or without a final slash, or in other letters.
+func (c *checker) variants(patterns []*pattern) {
+	find := func(r *request) int {
+		return slices.IndexFunc(patterns, func(p *pattern) bool { return p != nil && p.matches(r) })
+	}
+	for i, p := range patterns {
+		if p == nil || find(p.sampleRequest(p.sample())) != i {
+			continue
+		}
+		fix := c.Routes[i].Paths
+		var passing []string
+		by := 0
+		for _, v := range Variants(p.sample()) {
+			var to *Choice
+			switch v.Setting {
+			case ignoreCase:
+				to = &fix.IgnoreCase
+			case ignoreSlash:
+				to = &fix.IgnoreTrailingSlash
+			default:
+				continue
+			}
+			if said := p.paths; v.Setting == ignoreCase && said.IgnoreCase != Unset || v.Setting == ignoreSlash && said.IgnoreTrailingSlash != Unset {
+				continue
+			}
+			if j := find(p.sampleRequest(v.Path)); j >= 0 && j != i && c.lacks(j, i, false) {
+				passing, by, *to = append(passing, v.Path), j, Yes
+			}
+		}
+		if len(passing) > 0 {
+			c.warn(fmt.Sprintf("requests for %s pass %s: route %d takes them, and many upstreams (Express, Rails, ASP.NET) serve them like %s; if yours does not, write false",
+				strings.Join(passing, " and "), c.protection(by, i), by+1, p.sample()), "paths: "+fix.written(), "routes", fmt.Sprint(i), "match")
+			c.problems[len(c.problems)-1].Follows = true
+		}
+	}
+}
+
+// protection says what of a route does not apply to requests for another one.
+func (c *checker) protection(by, route int) string {
+	o := &c.Routes[route]
+	for _, name := range o.Limits {
+		if !slices.Contains(c.Routes[by].Limits, name) {
+			return fmt.Sprintf("the limit %q", name)
+		}
+	}
+	if o.Room != "" && o.Room != c.Routes[by].Room {
+		return fmt.Sprintf("the waiting room %q", o.Room)
+	}
+	return "its refusal"
+}
+
+// written returns the settings as a policy file has them.
+func (p Paths) written() string {
+	var all []string
+	for _, s := range []struct {
+		name  string
+		value string
+	}{
+		{ignoreCase, p.IgnoreCase.String()}, {ignoreSlash, p.IgnoreTrailingSlash.String()},
+		{ignoreExtension, p.IgnoreExtension.String()}, {ignoreSemicolons, p.IgnoreSemicolons.String()}, {"ambiguous", p.Ambiguous},
+	} {
+		if s.value != "" {
+			all = append(all, s.name+": "+s.value)
+		}
+	}
+	return "{ " + strings.Join(all, ", ") + " }"
+}
