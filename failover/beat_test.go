@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// beating is a store that takes heartbeats.
+// beating is a store that keeps heartbeats.
 type beating struct {
 	*fake
 	nodes int
@@ -35,7 +35,7 @@ func (b *beating) are(n int) {
 
 func TestNodes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := &beating{fake: newFake()} // which says that there are none: that cannot be
+		f := &beating{fake: newFake()} // it reports no nodes, which cannot be
 		s := open(t, f, Options{OnFailure: Local, Nodes: 4})
 		is := func(n int, when string) {
 			t.Helper()

@@ -9,7 +9,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// instant is a store that costs nothing: what is measured is what lies over it.
+// instant is a store that takes no time, so that the benchmarks measure failover alone.
 type instant struct{ err error }
 
 func (i instant) Do(_ context.Context, _ []weir.Charge, out []weir.Decision) error {
@@ -33,7 +33,7 @@ func benchmark(b *testing.B, store weir.Store, keys int) {
 	})
 }
 
-// BenchmarkAnswered is what a Store adds to a call that the store answers: over the store itself.
+// BenchmarkAnswered measures what a Store adds to a call that the store answers.
 func BenchmarkAnswered(b *testing.B) {
 	for _, callers := range []int{1, 32} {
 		for _, c := range []struct {
@@ -57,7 +57,7 @@ func BenchmarkAnswered(b *testing.B) {
 	}
 }
 
-// BenchmarkOpen is a decision while the breaker is open.
+// BenchmarkOpen measures a decision while the breaker is open.
 func BenchmarkOpen(b *testing.B) {
 	for _, f := range []OnFailure{Deny, Allow, Local} {
 		b.Run(f.String(), func(b *testing.B) {

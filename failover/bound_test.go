@@ -17,13 +17,14 @@ import (
 
 var schedules = flag.Int("failover.schedules", 3, "how many schedules for each kind of limit TestBoundOfShares draws")
 
-// bound is what a limit admits at most in an interval of length D, its ends included: as in docs/guarantees.md.
+// bound returns the most that a limit admits in an interval of length D, ends included, as in
+// docs/guarantees.md.
 func bound(l weir.Limit, d time.Duration) int64 {
 	windows := func(w time.Duration) int64 { return int64((d+w-1)/w) + 1 }
 	switch l := l.(type) {
 	case weir.TokenBucket:
 		return l.Burst + int64(d)*l.Rate.N/int64(l.Rate.Per)
-	case weir.LeakyBucket: // what Take admits
+	case weir.LeakyBucket: // the bound of Take
 		return l.DelayAfter + 1 + int64(d)*l.Rate.N/int64(l.Rate.Per)
 	case weir.IntervalBucket:
 		return l.Burst + l.Refill*(windows(l.Every)-1)
@@ -42,7 +43,7 @@ func bound(l weir.Limit, d time.Duration) int64 {
 	panic(fmt.Sprintf("%T", l))
 }
 
-// An admission is what was admitted, when and by what.
+// An admission is an admitted cost, with its time and the Source of its decision.
 type admission struct {
 	at   time.Duration
 	cost int64
@@ -50,8 +51,9 @@ type admission struct {
 	from weir.Source
 }
 
-// TestBoundOfShares has several nodes use one limit in one store, from which each of them is cut off at random, in each manner, and comes
-// back. What is admitted to a key in any interval is within the bound of docs/guarantees.md, and what a node's share admits within its own.
+// TestBoundOfShares: several nodes use one limit in one store. Each is cut off at random, in each
+// way, and comes back. What is admitted to a key in any interval is within the bound of
+// docs/guarantees.md, and what one node's share admits is within the share's bound.
 func TestBoundOfShares(t *testing.T) {
 	kinds := []weir.Limit{
 		weir.TokenBucket{Rate: weir.PerSecond(20), Burst: 10},
@@ -89,10 +91,10 @@ type schedule struct {
 
 	mu       sync.Mutex
 	admitted []admission
-	outages  [][]time.Duration // when each node's began
+	outages  [][]time.Duration // when the outages of each node began
 }
 
-// heard notes who decided about a node's call: a share decides only in an outage.
+// heard records which Source decided a node's call. A share decides only in an outage.
 func (s *schedule) heard(f *Store, node int, by weir.Source) {
 	if by != weir.SourceShare {
 		return
@@ -109,7 +111,7 @@ func (s *schedule) heard(f *Store, node int, by weir.Source) {
 	}
 }
 
-// cut is a store as a node sees it.
+// cut is the store as one node reaches it.
 type cut struct {
 	*fake // the store that is shared
 	mu    sync.Mutex
@@ -140,11 +142,11 @@ func (s *schedule) run(t *testing.T) {
 		nodes.Go(func() { s.use(f, view, i, random) })
 	}
 	nodes.Wait()
-	wait(time.Second) // for calls that were too late
+	wait(time.Second) // for calls that arrived too late
 	slices.SortStableFunc(s.admitted, func(a, b admission) int { return cmp.Compare(a.at, b.at) })
 }
 
-// use is one node, whose store is cut off and comes back.
+// use makes the calls of one node, whose store is cut off and comes back.
 func (s *schedule) use(f *Store, view *cut, node int, random *rand.Rand) {
 	pace := time.Duration(1+random.IntN(80)) * time.Millisecond
 	change := time.Duration(0)
@@ -171,7 +173,7 @@ func (s *schedule) use(f *Store, view *cut, node int, random *rand.Rand) {
 		if d := out[0]; d.Allowed {
 			at := time.Since(s.began)
 			if d.Source == weir.SourceStore {
-				at = asked // it answered at once
+				at = asked // it responded at once
 			}
 			s.mu.Lock()
 			s.admitted = append(s.admitted, admission{at, cost, node, d.Source})
@@ -183,13 +185,13 @@ func (s *schedule) use(f *Store, view *cut, node int, random *rand.Rand) {
 	}
 }
 
-// late carries the charge out after the caller has gone.
+// late carries the charge out after the caller has left.
 func late(context.Context) error {
 	<-time.After(40 * time.Millisecond)
 	return nil
 }
 
-// check says what is wrong with what was admitted.
+// check returns what is wrong with the admissions.
 func (s *schedule) check() string {
 	share := Share(s.limit, s.nodes)
 	own := make([]int64, s.nodes)
@@ -213,7 +215,7 @@ func (s *schedule) check() string {
 	return s.checkOutages(share)
 }
 
-// checkOutages holds buckets to having nothing saved up when an outage begins.
+// checkOutages: at the start of an outage, buckets have nothing saved up.
 func (s *schedule) checkOutages(share weir.Limit) string {
 	l, ok := share.(weir.TokenBucket)
 	if !ok || s.full {

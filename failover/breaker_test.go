@@ -13,7 +13,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// TestOutages runs through whole outages, of each manner.
+// TestOutages goes through whole outages, of each kind.
 func TestOutages(t *testing.T) {
 	for name, c := range map[string]struct {
 		act    func(until <-chan struct{}) func(context.Context) error
@@ -84,7 +84,7 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-// TestFewFailuresDoNotOpen: it takes half of the calls.
+// TestFewFailuresDoNotOpen: the breaker opens if half of the calls fail.
 func TestFewFailuresDoNotOpen(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
@@ -111,12 +111,12 @@ func TestFewFailuresDoNotOpen(t *testing.T) {
 	})
 }
 
-// TestFlapping: probes that prove nothing come more rarely.
+// TestFlapping: if the store fails again right after good probes, the probes become rarer.
 func TestFlapping(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := &pinged{fake: newFake()}
 		s := open(t, f, Options{OnFailure: Allow})
-		f.set(down) // but pings are answered
+		f.set(down) // but pings succeed
 		for began := time.Now(); time.Since(began) < time.Minute; {
 			take(t, s, "a", 1)
 			wait(10 * time.Millisecond)
@@ -127,7 +127,7 @@ func TestFlapping(t *testing.T) {
 	})
 }
 
-// pinged is a store that can be pinged.
+// pinged is a store with Ping.
 type pinged struct {
 	*fake
 	err error
@@ -135,8 +135,9 @@ type pinged struct {
 
 func (p *pinged) Ping(context.Context) error { return p.err }
 
-// TestNoMoreCallsThanThat: a store that does not return holds no more than MaxCalls goroutines, and those who come then wait no longer.
-func TestNoMoreCallsThanThat(t *testing.T) {
+// TestCallsInFlightAreBounded: a store that does not return holds at most MaxCalls goroutines, and
+// later calls do not wait longer for that.
+func TestCallsInFlightAreBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f, back := newFake(), make(chan struct{})
 		s := open(t, f, Options{OnFailure: Allow, MaxCalls: 3, Failures: 1000})

@@ -10,7 +10,7 @@ import (
 	"github.com/weirflow/weir/failover"
 )
 
-// unplugged is a store that is out of reach.
+// unplugged is a store that cannot be reached.
 type unplugged struct{}
 
 func (unplugged) Do(context.Context, []weir.Charge, []weir.Decision) error {
@@ -18,8 +18,8 @@ func (unplugged) Do(context.Context, []weir.Charge, []weir.Decision) error {
 }
 func (unplugged) Close() error { return nil }
 
-// Each limit says what decides when the store does not. A local share starts empty, and refills at a
-// quarter of the rate here; with StartFull it would admit 50 at once.
+// Each limit names its fallback. A local share starts empty, and refills at a quarter of the rate
+// here; with StartFull it would admit 50 at once.
 func Example() {
 	redis := unplugged{}
 	store, err := failover.New(redis, failover.Options{
@@ -47,7 +47,7 @@ func Example() {
 	// login false deny 0 <nil>
 }
 
-// What four nodes may each use where they cannot ask each other.
+// What each of four nodes may use while the store is unavailable.
 func ExampleShare() {
 	fmt.Printf("%+v\n", failover.Share(weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 22}, 4))
 	fmt.Printf("%+v\n", failover.Share(weir.FixedWindow{Limit: 1000, Align: "day"}, 4))
@@ -56,7 +56,7 @@ func ExampleShare() {
 	// {Limit:250 Window:0s Align:day}
 }
 
-// What a metric for each transition is made of.
+// A program can make metrics from each transition.
 func ExampleStore_Stats() {
 	store, _ := failover.New(unplugged{}, failover.Options{OnFailure: failover.Allow, Probe: time.Minute})
 	defer store.Close()

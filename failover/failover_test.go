@@ -96,8 +96,8 @@ func TestDeny(t *testing.T) {
 	})
 }
 
-// TestWhatOnlyTheStoreCanDo: to settle what the store has charged, and to reset a key.
-func TestWhatOnlyTheStoreCanDo(t *testing.T) {
+// TestOperationsThatNeedTheStore: settling a charge of the store, and resetting a key.
+func TestOperationsThatNeedTheStore(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
 		s := open(t, f, Options{OnFailure: Local, Nodes: 2})
@@ -124,8 +124,9 @@ func TestWhatOnlyTheStoreCanDo(t *testing.T) {
 	})
 }
 
-// TestChargesAreNotTheStore: what is wrong with a charge is told to the caller, and opens nothing.
-func TestChargesAreNotTheStore(t *testing.T) {
+// TestErrorsOfChargesOpenNothing: an error that is about a charge alone goes to the caller, and does not
+// open the breaker.
+func TestErrorsOfChargesOpenNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
 		s := open(t, f, Options{OnFailure: Allow})
@@ -176,7 +177,8 @@ func TestChargesAreNotTheStore(t *testing.T) {
 	})
 }
 
-// TestACallersContext: who leaves says nothing about the store, but a store that nobody waits for is asked whether it is there.
+// TestACallersContext: a caller that leaves early says nothing about the store. But if every caller
+// leaves, the store is probed.
 func TestACallersContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
@@ -192,7 +194,7 @@ func TestACallersContext(t *testing.T) {
 				t.Fatalf("%v after %v", err, time.Since(began))
 			}
 		}
-		f.set(slow(10 * time.Millisecond)) // it would have answered
+		f.set(slow(10 * time.Millisecond)) // it would have responded
 		for range 23 {
 			leave()
 		}
@@ -200,7 +202,7 @@ func TestACallersContext(t *testing.T) {
 		if got := s.Stats(); got.State != Closed || got.Left != 23 || got.Late+got.Failed != 0 {
 			t.Errorf("%+v", got)
 		}
-		f.set(patient) // it would not
+		f.set(patient) // it would not have
 		for range 5 {
 			leave()
 		}
@@ -232,7 +234,7 @@ func TestClose(t *testing.T) {
 		if err := s.Do(t.Context(), make([]weir.Charge, 1), make([]weir.Decision, 1)); !errors.Is(err, ErrClosed) {
 			t.Error(err)
 		}
-	}) // which fails if a goroutine is left
+	}) // it fails if a goroutine is left
 }
 
 func TestOptions(t *testing.T) {

@@ -14,13 +14,13 @@ import (
 
 var errDown = errors.New("connection refused")
 
-// A fake is a store in this process that does as it is told.
+// A fake is a store in this process whose behaviour a test sets.
 type fake struct {
 	mu      sync.Mutex
-	act     func(ctx context.Context) error // before it answers; nil to answer at once
-	charge  func(c *weir.Charge) error      // what is wrong with a charge
+	act     func(ctx context.Context) error // called before it responds; nil: it responds at once
+	charge  func(c *weir.Charge) error      // returns the error of a charge
 	keys    map[string]*keyed.Limiter[string]
-	calls   int // of Do, and those under way
+	calls   int // calls of Do so far, and those in flight
 	going   int
 	settled map[weir.Receipt]int64
 }
@@ -29,7 +29,7 @@ func newFake() *fake {
 	return &fake{keys: map[string]*keyed.Limiter[string]{}, settled: map[weir.Receipt]int64{}}
 }
 
-// set says what the store does from now on.
+// set changes what the store does from now on.
 func (f *fake) set(act func(ctx context.Context) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -101,10 +101,10 @@ func (f *fake) one(c *weir.Charge) (d weir.Decision, err error) {
 	return d, nil
 }
 
-// What a store can do.
+// What a store can do during an outage.
 func down(context.Context) error { return errDown }
 
-func deaf(until <-chan struct{}) func(context.Context) error { // it does not look at the context
+func deaf(until <-chan struct{}) func(context.Context) error { // it ignores the context
 	return func(context.Context) error { <-until; return nil }
 }
 
@@ -123,7 +123,7 @@ func slow(d time.Duration) func(context.Context) error {
 
 var perSecond = weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 20}
 
-// open makes a Store for a test in a bubble, and closes it.
+// open makes a Store for a test in a bubble, and closes it at the end.
 func open(t *testing.T, f weir.Store, o Options) *Store {
 	t.Helper()
 	s, err := New(f, o)
@@ -138,7 +138,7 @@ func open(t *testing.T, f weir.Store, o Options) *Store {
 	return s
 }
 
-// take takes for a key and fails the test on an error.
+// take charges a key, and fails the test on an error.
 func take(t *testing.T, s *Store, key string, cost int64) weir.Decision {
 	t.Helper()
 	return do(t, s, weir.Charge{Name: "api", Key: key, Limit: perSecond, Cost: cost})
@@ -153,7 +153,7 @@ func do(t *testing.T, s *Store, c weir.Charge) weir.Decision {
 	return out[0]
 }
 
-// breakIt has the store fail until the breaker is open.
+// breakIt makes the store fail until the breaker is open.
 func breakIt(t *testing.T, s *Store, f *fake) {
 	t.Helper()
 	f.set(down)
@@ -166,7 +166,7 @@ func breakIt(t *testing.T, s *Store, f *fake) {
 	synctest.Wait()
 }
 
-// mend has the store answer, and waits until it is asked again.
+// mend makes the store respond, and waits until it is used again.
 func mend(t *testing.T, s *Store, f *fake) {
 	t.Helper()
 	f.set(nil)

@@ -12,7 +12,8 @@ import (
 	"github.com/weirflow/weir/keyed"
 )
 
-// whileOut has a bubble with a store that is out, and a Store in which all is local.
+// whileOut runs a test in a bubble, with a store that is unavailable and a Store whose limits all
+// fall back to Local.
 func whileOut(t *testing.T, o Options, test func(t *testing.T, s *Store, f *fake)) {
 	t.Helper()
 	bubble(t, func(t *testing.T) {
@@ -26,14 +27,14 @@ func whileOut(t *testing.T, o Options, test func(t *testing.T, s *Store, f *fake
 	})
 }
 
-// TestALocalShare: it starts empty, goes on at the share's rate, and survives.
+// TestALocalShare: it starts empty, refills at the share's rate, and is kept between outages.
 func TestALocalShare(t *testing.T) {
 	whileOut(t, Options{}, func(t *testing.T, s *Store, f *fake) {
 		if d := take(t, s, "a", 1); d.Allowed || d.Source != weir.SourceShare || d.Limit != 10 || d.RetryAfter != 200*time.Millisecond || d.By != "api" {
 			t.Errorf("at once: %+v", d)
 		}
 		wait(time.Second)
-		for _, key := range []string{"a", "first seen now"} { // both have what came in since the outage began
+		for _, key := range []string{"a", "first seen now"} { // both have what refilled since the outage began
 			if d := take(t, s, key, 3); !d.Allowed || d.Remaining != 2 {
 				t.Errorf("%s after a second: %+v", key, d)
 			}
@@ -60,8 +61,8 @@ func TestALocalShare(t *testing.T) {
 	})
 }
 
-// TestUseSurvives: what was used in one outage counts in the next one.
-func TestUseSurvives(t *testing.T) {
+// TestUsedTokensSurviveOutages: tokens used in one outage count in the next.
+func TestUsedTokensSurviveOutages(t *testing.T) {
 	whileOut(t, Options{}, func(t *testing.T, s *Store, f *fake) {
 		day := weir.FixedWindow{Limit: 1000, Window: 1000 * time.Hour}
 		count := func() (n int) {
@@ -98,7 +99,7 @@ func TestStartFull(t *testing.T) {
 }
 
 // TestAnOutageBeginsWithTheFirstFailedCall: the calls that fail before the breaker opens find an
-// empty share, which refills from then on. When the breaker opens, nothing is taken away again.
+// empty share, which refills from then on. When the breaker opens, the share is not emptied again.
 func TestAnOutageBeginsWithTheFirstFailedCall(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
@@ -123,9 +124,9 @@ func TestAnOutageBeginsWithTheFirstFailedCall(t *testing.T) {
 	})
 }
 
-// TestAnOutageThatOpensNoBreaker: calls that fail now and then are one outage while they follow each
-// other within a second: what refills between them can be spent. After a second without failures,
-// the next one begins another outage, with an empty share.
+// TestAnOutageThatOpensNoBreaker: failures within a second of each other are one outage, and
+// callers can spend what refills in it. A failure after a second without failures begins another
+// outage, with an empty share.
 func TestAnOutageThatOpensNoBreaker(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFake()
@@ -143,7 +144,7 @@ func TestAnOutageThatOpensNoBreaker(t *testing.T) {
 		if d := fails(); d.Allowed {
 			t.Errorf("the first one: %+v", d)
 		}
-		for range 10 { // 5 tokens a second come in
+		for range 10 { // 5 tokens per second refill
 			answers()
 			wait(200 * time.Millisecond)
 			if d := fails(); !d.Allowed || d.Remaining != 0 {
@@ -155,7 +156,7 @@ func TestAnOutageThatOpensNoBreaker(t *testing.T) {
 		if d := fails(); d.Allowed {
 			t.Errorf("after a minute without failures: %+v", d)
 		}
-		for range 2 { // without an answer in between it is the same outage, however long that takes
+		for range 2 { // without a response in between it is the same outage, however long it lasts
 			wait(time.Minute)
 			if f.set(down); !take(t, s, "a", 10).Allowed {
 				t.Error("a minute later, without an answer in between, the share is not full")
@@ -175,7 +176,8 @@ func TestAnOutageThatOpensNoBreaker(t *testing.T) {
 	})
 }
 
-// TestAFallbackThatIsStillDeciding when the breaker closes does not decide by a full share.
+// TestAFallbackThatIsStillDeciding: a fallback that decides while the breaker closes does not use a
+// full share.
 func TestAFallbackThatIsStillDeciding(t *testing.T) {
 	whileOut(t, Options{}, func(t *testing.T, s *Store, f *fake) {
 		mend(t, s, f)
@@ -222,7 +224,7 @@ func TestLocalVerbs(t *testing.T) {
 		if !d.Allowed || ahead.Delay != 200*time.Millisecond {
 			t.Errorf("reserve: %+v %+v", ahead, d)
 		}
-		// The store is back: what was charged locally is settled locally, also in one batch with others.
+		// The store is back: local charges are settled locally, also in one batch with others.
 		mend(t, s, f)
 		batch := []weir.Charge{
 			{Name: "api", Key: "a", Limit: perSecond, Cost: 1},
@@ -343,7 +345,7 @@ func TestOtherParameters(t *testing.T) {
 	})
 }
 
-// TestMemoryIsBounded: keys, names, and the marks of those that have begun the outage.
+// TestMemoryIsBounded: of keys, of names, and of the marks of keys that were used in the outage.
 func TestMemoryIsBounded(t *testing.T) {
 	whileOut(t, Options{MaxKeys: 100, Full: keyed.Refuse}, func(t *testing.T, s *Store, _ *fake) {
 		for i := range 1000 {
@@ -363,7 +365,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	})
 }
 
-// TestEveryKindLocally goes through each kind of limit: an outage begins with nothing saved up, and gives something in the end.
+// TestEveryKindLocally: for each algorithm, an outage begins with nothing saved up, and something
+// is admitted in the end.
 func TestEveryKindLocally(t *testing.T) {
 	whileOut(t, Options{}, func(t *testing.T, s *Store, f *fake) {
 		kinds := []weir.Limit{
@@ -392,7 +395,7 @@ func TestEveryKindLocally(t *testing.T) {
 		for trip := range 3 {
 			for i, l := range kinds {
 				p, _ := weir.Prepare(Share(l, 2), time.Nanosecond)
-				if n := admitted(i, "a"); n > p.Peek(nil, 0, 0).Limit || n > 5 && (i < 3 || i > 5) { // windows give what comes in the rest of them
+				if n := admitted(i, "a"); n > p.Peek(nil, 0, 0).Limit || n > 5 && (i < 3 || i > 5) { // a window admits what its rate brings in the rest of it
 					t.Errorf("%T, outage %d: %d at once", l, trip, n)
 				}
 			}
@@ -418,8 +421,9 @@ func TestEveryKindLocally(t *testing.T) {
 	})
 }
 
-// TestManyAtOnce is for the race detector: all verbs, over outages that come and go.
-func TestManyAtOnce(t *testing.T) {
+// TestAllVerbsThroughOutages makes all kinds of calls concurrently through several outages, for the race
+// detector.
+func TestAllVerbsThroughOutages(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := &beating{fake: newFake(), nodes: 2}
 		s := open(t, f, Options{OnFailure: Local, Nodes: 3, Probe: 20 * time.Millisecond, MaxKeys: 50})

@@ -11,7 +11,7 @@ import (
 	"github.com/weirflow/weir/keyed"
 )
 
-// holding is a fake store that keeps places too.
+// holding is a fake store that also keeps places.
 type holding struct {
 	*fake
 	mu     sync.Mutex
@@ -69,7 +69,8 @@ func entering(name string) weir.Charge {
 	return weir.Charge{Name: name, Key: "k", Limit: weir.Concurrency{Limit: 8, Queue: 10}, Cost: 1}
 }
 
-// TestEnter: the store decides while it answers, and each policy as it says while it does not. What the store granted counts for the local share.
+// TestEnter: the store decides while it is available, and the policy of each limit while it is not.
+// Places that the store granted count for the local share.
 func TestEnter(t *testing.T) {
 	for _, direct := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -119,14 +120,15 @@ func TestEnter(t *testing.T) {
 			for _, done := range granted {
 				done(weir.OK)
 			}
-			if f.gone() != 6 || len(s.inside.all) != 1 { // the 20 that were let pass have not ended
+			if f.gone() != 6 || len(s.inside.all) != 1 { // the 20 that Allow admitted have not ended
 				t.Errorf("%d have left, %v", f.gone(), s.inside.all)
 			}
 		})
 	}
 }
 
-// TestEnterWaits: a caller that waits has no deadline but its own, and gives back a place that comes when it has left.
+// TestEnterWaits: a caller that waits has no deadline but its own. A place that comes after it has
+// left is given back.
 func TestEnterWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newHolding(t, 1)
@@ -157,7 +159,7 @@ func TestEnterWaits(t *testing.T) {
 		if s.State() != Closed || f.places.Holding("k") != 0 {
 			t.Errorf("%v, %d are held", s.State(), f.places.Holding("k"))
 		}
-		f.set(func(context.Context) error { <-time.After(time.Second); return nil }) // it looks at no deadline
+		f.set(func(context.Context) error { <-time.After(time.Second); return nil }) // it ignores its deadline
 		if _, d, err := s.Enter(t.Context(), entering("l")); err != nil || d.Source != weir.SourceDeny {
 			t.Errorf("%+v, %v", d, err)
 		}
@@ -169,8 +171,8 @@ func TestEnterWaits(t *testing.T) {
 	})
 }
 
-// TestEnterElsewhere: a store that keeps no places says so.
-func TestEnterElsewhere(t *testing.T) {
+// TestEnterWithoutPlaces: Enter is an error if the store keeps no places.
+func TestEnterWithoutPlaces(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		s := open(t, newFake(), Options{})
 		if _, _, err := s.Enter(t.Context(), entering("l")); !errors.Is(err, weir.ErrCharge) {

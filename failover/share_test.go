@@ -51,7 +51,8 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestSharesAreValid draws limits of each kind, and numbers of nodes: a share can be used wherever its limit can.
+// TestSharesAreValid draws limits of each algorithm and numbers of nodes: every share is a valid
+// limit.
 func TestSharesAreValid(t *testing.T) {
 	for kind, draw := range weirtest.Limits() {
 		random := rand.New(rand.NewPCG(1, uint64(kind)))
@@ -67,12 +68,12 @@ func TestSharesAreValid(t *testing.T) {
 	}
 }
 
-// TestUsedUp: nothing is saved up after it, and what there is comes at the limit's pace.
+// TestUsedUp: after it a limit has nothing saved up, and refills at its rate.
 func TestUsedUp(t *testing.T) {
 	noon := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC).UnixNano()
 	for _, c := range []struct {
 		limit       weir.Limit
-		now, middle int64         // what is left at once, and
+		now, middle int64         // left at once, and
 		at          time.Duration // after that time
 	}{
 		{weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 20}, 0, 10, time.Second},

@@ -40,7 +40,7 @@ func bench(b *testing.B, l weir.Limit, parallel bool) {
 func BenchmarkTake(b *testing.B)         { bench(b, plenty, false) }
 func BenchmarkTakeParallel(b *testing.B) { bench(b, plenty, true) }
 
-// BenchmarkRefused is a key that is asked for a thousand times what there is.
+// BenchmarkRefused takes a thousand times the tokens that a key has.
 func BenchmarkRefused(b *testing.B) {
 	bench(b, weir.TokenBucket{Rate: weir.PerSecond(10_000), Burst: 10_000}, false)
 }
@@ -49,7 +49,7 @@ func BenchmarkRefusedParallel(b *testing.B) {
 	bench(b, weir.TokenBucket{Rate: weir.PerSecond(10_000), Burst: 10_000}, true)
 }
 
-// BenchmarkKeyed is the same in process, without a store.
+// BenchmarkKeyed does the same in process, without a store.
 func BenchmarkKeyed(b *testing.B) {
 	k, err := keyed.New[string](plenty, keyed.Options{})
 	if err != nil {
@@ -74,7 +74,7 @@ func BenchmarkKeyedParallel(b *testing.B) {
 	})
 }
 
-// BenchmarkShared is a Shared over leases.
+// BenchmarkShared uses a Shared over leases.
 func BenchmarkShared(b *testing.B) {
 	s, err := lease.New(weirtest.NewStore(nil), lease.Options{})
 	if err != nil {

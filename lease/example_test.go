@@ -11,9 +11,9 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// A hot key costs few round trips: tokens are taken ahead of demand.
+// A hot key needs few round trips: tokens are leased ahead of demand.
 func Example() {
-	store := weirtest.NewStore(nil) // in a program, one of weirredis
+	store := weirtest.NewStore(nil) // a program would use one of weirredis
 	leased, err := lease.New(store, lease.Options{Lifetime: 500 * time.Millisecond, Timeout: 10 * time.Second})
 	if err != nil {
 		fmt.Println(err)
@@ -37,7 +37,7 @@ func Example() {
 			here++
 		}
 	}
-	if err := leased.Close(); err != nil { // what was not used goes back
+	if err := leased.Close(); err != nil { // unused tokens are returned
 		fmt.Println(err)
 		return
 	}

@@ -7,9 +7,9 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// TestEqualsGetTheSame: where all nodes ask for the same, and for twice of what there is, each gets
-// about half of that, as it would without leases: none is ahead of another one for good.
-func TestEqualsGetTheSame(t *testing.T) {
+// TestEqualDemandGetsEqualShares: if all nodes have the same demand, together twice the limit, each gets
+// about half of its demand, as without leases. No node stays ahead of another.
+func TestEqualDemandGetsEqualShares(t *testing.T) {
 	for _, l := range append([]weir.Limit{
 		weir.TokenBucket{Rate: weir.PerSecond(2000), Burst: 1000},
 		weir.TokenBucket{Rate: weir.PerSecond(200), Burst: 100},

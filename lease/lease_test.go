@@ -19,8 +19,8 @@ const (
 	sec = time.Second
 )
 
-// TestLeaseGrowsAndGoesBack: a key that is hot is leased, in ever larger amounts; what is not used
-// is with the store again before the lifetime is over, without anybody asking.
+// TestLeaseGrowsAndGoesBack: leases of a hot key grow. Unused tokens are back in the store before
+// the lifetime is over, without further calls.
 func TestLeaseGrowsAndGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r := open(t, day, lease.Options{Lifetime: 80 * ms}, ms)
@@ -51,7 +51,7 @@ func TestLeaseGrowsAndGoesBack(t *testing.T) {
 		if s := c.s.Stats(); s.Leased != 200-uint64(200-leased)+s.Returned || s.Lost != 0 || s.RoundTrips != uint64(r.calls.Load()) {
 			t.Errorf("%+v, %d decided here, %d calls", s, leased, r.calls.Load())
 		}
-		<-time.After(sec) // and the key is let go
+		<-time.After(sec) // and the key is removed
 		if s := c.s.Stats(); s.Keys != 0 {
 			t.Errorf("%+v", s)
 		}
@@ -63,7 +63,7 @@ func TestLeaseGrowsAndGoesBack(t *testing.T) {
 	})
 }
 
-// TestCloseGivesBack: all of it, and then nothing is decided any more.
+// TestCloseGivesBack: all tokens are returned, and every later call is an error.
 func TestCloseGivesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r := open(t, day, lease.Options{}, 5*ms)
@@ -85,8 +85,9 @@ func TestCloseGivesBack(t *testing.T) {
 	})
 }
 
-// TestRefusalsAreTheStores: and need no round trip until there may be more.
-func TestRefusalsAreTheStores(t *testing.T) {
+// TestRefusalsAreRepeatedWithoutRoundTrips: a refusal is the store's, and is repeated without a round trip until
+// RetryAfter.
+func TestRefusalsAreRepeatedWithoutRoundTrips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r := open(t, weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 5}, lease.Options{}, 0)
 		for range 5 {
@@ -122,9 +123,9 @@ func TestRefusalsAreTheStores(t *testing.T) {
 	})
 }
 
-// TestOthersGiveBack: a window that is used up is asked again now and then, as others may have
-// given something back.
-func TestOthersGiveBack(t *testing.T) {
+// TestAnEmptyWindowIsTriedAgain: the store is called again now and then about a window that is used up,
+// because other nodes may have returned tokens.
+func TestAnEmptyWindowIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r := open(t, day, lease.Options{Lifetime: 100 * ms}, 0)
 		other := weir.Charge{Name: "l", Key: "k", Limit: day, Cost: 1000, Keep: true}
@@ -162,8 +163,8 @@ func TestOthersGiveBack(t *testing.T) {
 	})
 }
 
-// TestManyCallersShareARoundTrip: nobody gets another's tokens, and the store hears of them once or
-// a few times.
+// TestManyCallersShareARoundTrip: no caller gets another's tokens, and one or a few round trips
+// serve all of them.
 func TestManyCallersShareARoundTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r := open(t, weir.FixedWindow{Limit: 50, Window: 24 * time.Hour, Align: weir.AlignFirst}, lease.Options{}, 10*ms)
@@ -209,7 +210,7 @@ func TestWindowEnds(t *testing.T) {
 	}
 }
 
-// TestChangedLimit: what was leased under a limit is not used under another one, and goes back.
+// TestChangedLimit: tokens leased under one limit are not used under another, and are returned.
 func TestChangedLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r := open(t, day, lease.Options{}, 0)
@@ -230,7 +231,7 @@ func TestChangedLimit(t *testing.T) {
 	})
 }
 
-// TestMaxOutstanding: no more than so many are held, whatever the demand.
+// TestMaxOutstanding: no more tokens are held, whatever the demand.
 func TestMaxOutstanding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r := open(t, day, lease.Options{MaxOutstanding: 7}, 0)
@@ -248,7 +249,7 @@ func TestMaxOutstanding(t *testing.T) {
 	})
 }
 
-// TestLargerCosts: a cost that needs more than is left here takes both.
+// TestLargerCosts: a cost above the leased tokens takes them and requests the rest.
 func TestLargerCosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := open(t, day, lease.Options{Lifetime: sec}, ms)
@@ -266,8 +267,8 @@ func TestLargerCosts(t *testing.T) {
 	})
 }
 
-// TestEverythingAtOnce, with the race detector: nothing is admitted twice, and all that was not
-// used comes back.
+// TestEverythingAtOnce makes all kinds of calls concurrently: no token is used twice, and all
+// unused ones come back. The race detector sees it too.
 func TestEverythingAtOnce(t *testing.T) {
 	store := weirtest.NewStore(nil)
 	limit := weir.FixedWindow{Limit: 30_000, Window: 1000 * time.Hour, Align: weir.AlignFirst}

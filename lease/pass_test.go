@@ -12,8 +12,9 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// TestAllElseIsTheStores: it is passed on as it is, and has its answers.
-func TestAllElseIsTheStores(t *testing.T) {
+// TestOtherChargesGoToTheStore: charges that cannot be leased go to the store unchanged, and get its
+// results.
+func TestOtherChargesGoToTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, r := open(t, day, lease.Options{Lifetime: sec}, 0)
 		for range 100 {
@@ -93,7 +94,7 @@ func TestWhatCannotBeLeased(t *testing.T) {
 		{Name: "l", Key: "k", Limit: day, Cost: 1, Group: 1},
 		{Name: "l", Key: "k", Limit: c.limit, Cost: 1, Group: 1},
 		{Name: "l", Key: "k", Limit: day, Cost: 1},
-		{Name: "l", Key: "k", Limit: weir.TokenBucket{}, Cost: 1}, // which the store says
+		{Name: "l", Key: "k", Limit: weir.TokenBucket{}, Cost: 1}, // the store refuses it
 		{Name: "l", Key: "y", Limit: day, Cost: 1},
 	}
 	out := make([]weir.Decision, len(batch))
@@ -120,7 +121,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestMaxKeys: beyond them the store decides, and keys that are not used any more make room.
+// TestMaxKeys: the store decides about further keys, and unused keys make room.
 func TestMaxKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := open(t, day, lease.Options{Lifetime: 100 * ms, MaxKeys: 5}, 0)
@@ -146,7 +147,7 @@ func TestMaxKeys(t *testing.T) {
 	})
 }
 
-// TestNothingIsAllocated where there are tokens, and where there are known to be none.
+// TestNothingIsAllocated: with leased tokens, and while the key is known to be refused.
 func TestNothingIsAllocated(t *testing.T) {
 	for name, l := range map[string]weir.Limit{"plenty": plenty, "none": weir.FixedWindow{Limit: 1, Window: 1000 * time.Hour, Align: weir.AlignFirst}} {
 		c, _ := open(t, l, lease.Options{Lifetime: time.Minute}, 0)

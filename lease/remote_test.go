@@ -12,14 +12,14 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// remote is a store that takes a while, and counts what it is asked.
+// remote is a store with a latency, which counts its charges.
 type remote struct {
 	weir.Store
 	way   time.Duration
 	calls atomic.Int64
 	mu    sync.Mutex
 	asked [32]int             // by operation
-	fail  func(n int64) error // for the n-th call, instead of an answer
+	fail  func(n int64) error // the error of the n-th call; nil to carry it out
 }
 
 func (r *remote) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
@@ -51,7 +51,7 @@ func (r *remote) count(op weir.Op) int {
 	return r.asked[op]
 }
 
-// caller has a key of a leased store.
+// caller uses one key of a leased store.
 type caller struct {
 	t     *testing.T
 	s     *lease.Store
@@ -78,7 +78,7 @@ func (c caller) take(cost int64) weir.Decision {
 	return d
 }
 
-// open returns a leased store over one in memory. In the bubble of a test.
+// open returns a leased store over one in memory, in the bubble of a test.
 func open(t *testing.T, l weir.Limit, o lease.Options, way time.Duration) (caller, *remote) {
 	t.Helper()
 	r := &remote{Store: weirtest.NewStore(nil), way: way}
@@ -90,7 +90,7 @@ func open(t *testing.T, l weir.Limit, o lease.Options, way time.Duration) (calle
 	return caller{t, s, l, "k"}, r
 }
 
-// left is what the store has.
+// left returns what the store has left.
 func (c caller) left(r *remote) int64 {
 	c.t.Helper()
 	out := make([]weir.Decision, 1)

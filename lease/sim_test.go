@@ -16,8 +16,8 @@ var windows = []weir.Limit{
 	weir.SlidingCounter{Limit: 500, Window: sec},
 }
 
-// TestNeverOver: whatever the nodes do, and whatever becomes of them, what is admitted stays within
-// the bound.
+// TestNeverOver: whatever the nodes do, and however they fail, the admissions stay within the
+// bound.
 func TestNeverOver(t *testing.T) {
 	limits := append([]weir.Limit{
 		weir.TokenBucket{Rate: weir.PerSecond(1000), Burst: 100},
@@ -47,7 +47,7 @@ func TestNeverOver(t *testing.T) {
 	}
 }
 
-// anything makes the nodes do anything: some call steadily, some now and then, some die, and some
+// anything has the nodes do everything: some call steadily, some now and then, some crash, and some
 // are stopped for a while.
 func (w *world) anything() {
 	upTo := func(d time.Duration) time.Duration { return time.Duration(1 + w.random.Int64N(int64(d))) }
@@ -67,14 +67,13 @@ func (w *world) anything() {
 	}
 }
 
-// TestNothingIsWasted: one node has 90 % of the demand, and seven have 10 %. What is admitted is
-// what would have been without leases, with a fraction of the round trips, and the seven are not
-// worse off for being small.
+// TestNothingIsWasted: one node has 90 % of the demand, and seven have 10 %. As much is admitted as
+// without leases, with a fraction of the round trips, and the seven small nodes get no less.
 func TestNothingIsWasted(t *testing.T) {
 	for _, c := range []struct {
 		limit weir.Limit
 		rate  float64
-		saves float64 // calls for each round trip, at least
+		saves float64 // calls per round trip, at least
 	}{
 		{weir.TokenBucket{Rate: weir.PerSecond(10_000), Burst: 10_000}, 10_000, 40},
 		{weir.TokenBucket{Rate: weir.PerSecond(10_000), Burst: 1000}, 10_000, 30},
@@ -112,7 +111,7 @@ func TestNothingIsWasted(t *testing.T) {
 	}
 }
 
-// TestTokensMove: nodes that are busy in turns each find what the others do not use.
+// TestTokensMove: nodes that are busy in turns each get the tokens that the others do not use.
 func TestTokensMove(t *testing.T) {
 	o := Options{Lifetime: 100 * ms, MaxOutstanding: 1 << 20}
 	w := newWorld(t, 3, weir.TokenBucket{Rate: weir.PerSecond(2000), Burst: 400}, 4, o)
@@ -127,7 +126,7 @@ func TestTokensMove(t *testing.T) {
 	}
 }
 
-// TestCrashedNodes: a node that dies loses what it holds, and no more.
+// TestCrashedNodes: a node that crashes loses what it holds, and no more.
 func TestCrashedNodes(t *testing.T) {
 	o := Options{Lifetime: 250 * ms, MaxOutstanding: 1 << 20}
 	w := newWorld(t, 4, weir.FixedWindow{Limit: 20_000, Window: 10 * sec}, 10, o)
@@ -141,7 +140,7 @@ func TestCrashedNodes(t *testing.T) {
 		for _, e := range n.s.keys.all {
 			lost += e.left()
 			if e.request != nil {
-				lost += e.request.n // may be on its way
+				lost += e.request.n // may be in flight
 			}
 		}
 	}
@@ -153,9 +152,9 @@ func TestCrashedNodes(t *testing.T) {
 	}
 }
 
-// TestStalledNodes: the worst that can be. All nodes hold tokens, stand still until the bucket is
-// full again, and then use what they can at once: what they held is of no use any more. So it is
-// with windows, when they are over.
+// TestStalledNodes is the worst case: all nodes hold tokens, stand still until the bucket is full
+// again, and then use all they can at once. The tokens that they held have expired. The same for
+// windows that have ended.
 func TestStalledNodes(t *testing.T) {
 	for _, l := range append([]weir.Limit{weir.TokenBucket{Rate: weir.PerSecond(100), Burst: 1000}}, windows...) {
 		o, rate, still := Options{Lifetime: 10 * sec, MaxOutstanding: 1 << 20}, 200., 2*sec
@@ -183,8 +182,8 @@ func TestStalledNodes(t *testing.T) {
 	}
 }
 
-// TestEndedGrantIsEmpty: who has come to a grant just before it ends gets nothing of it, as that is
-// given back.
+// TestEndedGrantIsEmpty: a caller that found a grant just before it ended gets none of its tokens,
+// because they are returned.
 func TestEndedGrantIsEmpty(t *testing.T) {
 	w := newWorld(t, 1, windows[0], 1, Options{})
 	n := w.nodes[0]
@@ -200,7 +199,7 @@ func TestEndedGrantIsEmpty(t *testing.T) {
 	}
 }
 
-// TestSameSeedSameWorld: a failure can be looked at again.
+// TestSameSeedSameWorld: a failure can be repeated.
 func TestSameSeedSameWorld(t *testing.T) {
 	var took [2][]admission
 	for i := range took {

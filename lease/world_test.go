@@ -19,8 +19,8 @@ const (
 	sec = time.Second
 )
 
-// A world is some nodes that lease from one store, in virtual time and in one goroutine: what
-// happens depends on the seed alone.
+// A world is some nodes that lease from one store, in virtual time and in one goroutine, so that
+// all events depend on the seed alone.
 type world struct {
 	t          *testing.T
 	clock      weirtest.Clock
@@ -30,28 +30,28 @@ type world struct {
 	limit      weir.Limit
 	nodes      []*node
 	took       []admission
-	latest     time.Duration // the longest way to the store or back
-	lossy      int           // one of so many answers is lost; 0 for none
+	latest     time.Duration // the longest latency in one direction
+	lossy      int           // one of this many replies is lost; 0: none
 	roundTrips int
-	most       int64 // tokens that all nodes held at once, as far as that was looked at
+	most       int64 // the most tokens that all nodes were seen to hold at once
 }
 
-// admission is what was admitted, and when.
+// An admission is an admitted cost and its time.
 type admission struct{ at, cost int64 }
 
-// node is one of the nodes.
+// A node is one of the nodes.
 type node struct {
 	w       *world
 	s       *Store
 	dead    bool
 	stalled bool     // its process was stopped
-	stuck   []func() // what then waits to happen
+	stuck   []func() // its events, delayed until it goes on
 	waiting []attempt
 
 	offered, admitted, exactly int64
 }
 
-// attempt is a call that waits.
+// An attempt is a call that waits.
 type attempt struct {
 	turn
 	tries int
@@ -65,7 +65,7 @@ func newWorld(t *testing.T, seed uint64, l weir.Limit, nodes int, o Options) *wo
 	for range nodes {
 		n := &node{w: w}
 		ahead := w.random.Int64N(int64(time.Hour))
-		o.Clock = func() int64 { return w.clock.Now() + ahead } // each node's clock is its own
+		o.Clock = func() int64 { return w.clock.Now() + ahead } // the nodes' clocks differ
 		o.Timers = func(d time.Duration, f func()) weir.Timer { return w.clock.AfterFunc(d, func() { n.alive(f) }) }
 		s, err := New(w.store, o)
 		if err != nil {
@@ -78,7 +78,7 @@ func newWorld(t *testing.T, seed uint64, l weir.Limit, nodes int, o Options) *wo
 	return w
 }
 
-// alive calls a function unless the node is dead, or lets it wait while it is stalled.
+// alive calls a function, unless the node has crashed; if the node is stalled, it does so later.
 func (n *node) alive(f func()) {
 	switch {
 	case n.stalled:
@@ -88,8 +88,7 @@ func (n *node) alive(f func()) {
 	}
 }
 
-// resume lets a stalled node go on. Its callers are faster than all that it should have done long
-// ago.
+// resume lets a stalled node go on. Its callers run before its delayed events.
 func (n *node) resume() {
 	n.stalled = false
 	for range 200 {
@@ -104,7 +103,7 @@ func (n *node) resume() {
 
 var errLost = errors.New("the answer was lost")
 
-// run makes a round trip that takes some time in both directions.
+// run makes a round trip with a latency in each direction.
 func (n *node) run(t *roundTrip) {
 	n.over(func() {
 		sent := t.sent
@@ -122,7 +121,7 @@ func (n *node) run(t *roundTrip) {
 	t.sent = n.s.now()
 }
 
-// over lets something happen at the store, and then something here.
+// over runs one function at the store, and then one at the node.
 func (n *node) over(there func(), here func(lost bool)) {
 	w := n.w
 	w.roundTrips++
@@ -137,7 +136,7 @@ func (n *node) over(there func(), here func(lost bool)) {
 	})
 }
 
-// call is what a caller does, in pieces, as nobody can wait here.
+// call is a caller's call in steps, because nothing can block in this simulation.
 func (n *node) call(cost int64) {
 	c := &weir.Charge{Name: "l", Key: "k", Limit: n.w.limit, Cost: cost}
 	n.offered += cost
@@ -166,7 +165,7 @@ func (n *node) try(a attempt) {
 				n.w.t.Fatal(err)
 			}
 			if t.out[len(t.out)-1].Allowed {
-				n.w.admit(a.c.Cost) // at the store's moment
+				n.w.admit(a.c.Cost) // at the time of the store
 			}
 		}, func(lost bool) {
 			if lost {
@@ -180,7 +179,7 @@ func (n *node) try(a attempt) {
 	}
 }
 
-// retry goes on with the calls whose answer is there.
+// retry continues the calls whose round trip has ended.
 func (n *node) retry() {
 	waiting := n.waiting
 	n.waiting = nil
@@ -210,7 +209,7 @@ func (n *node) decided(d *weir.Decision, cost int64) {
 
 func (w *world) admit(cost int64) { w.took = append(w.took, admission{w.clock.Now(), cost}) }
 
-// exactly is how much of a call is admitted without leases and without a way to go.
+// exactly returns how much of a call is admitted without leases and without latency.
 func (w *world) exactly(c weir.Charge) int64 {
 	out := make([]weir.Decision, 1)
 	if err := w.exact.Do(context.Background(), []weir.Charge{c}, out); err != nil {
@@ -222,8 +221,8 @@ func (w *world) exactly(c weir.Charge) int64 {
 	return 0
 }
 
-// offer makes a node's callers come at random, at a rate per second that changes with time, and
-// with costs up to a largest one.
+// offer makes a node's callers come at random, at a rate per second that changes with time, with
+// costs up to the given one.
 func (n *node) offer(rate func(at time.Duration) float64, largest int64) {
 	w, start := n.w, n.w.clock.Now()
 	var next func()
@@ -244,10 +243,10 @@ func (n *node) offer(rate func(at time.Duration) float64, largest int64) {
 	next()
 }
 
-// steadily is a rate that does not change.
+// steadily is a constant rate.
 func steadily(r float64) func(time.Duration) float64 { return func(time.Duration) float64 { return r } }
 
-// onOff is a rate that is there now and then.
+// onOff is a rate with pauses.
 func onOff(r float64, on, off, from time.Duration) func(time.Duration) float64 {
 	return func(at time.Duration) float64 {
 		if (at+from)%(on+off) < on {
@@ -257,7 +256,7 @@ func onOff(r float64, on, off, from time.Duration) func(time.Duration) float64 {
 	}
 }
 
-// run lets time pass, and looks at what the nodes hold.
+// run lets time pass, and records the tokens that the nodes hold.
 func (w *world) run(d time.Duration) {
 	for end := w.clock.Now() + int64(d); w.clock.Now() < end; {
 		w.clock.Set(min(w.clock.Now()+int64(5*ms), end))
@@ -265,7 +264,7 @@ func (w *world) run(d time.Duration) {
 	}
 }
 
-// held is how many tokens all nodes have.
+// held returns the tokens of all nodes.
 func (w *world) held() (held int64) {
 	for _, n := range w.nodes {
 		for _, e := range n.s.keys.all {
@@ -275,7 +274,7 @@ func (w *world) held() (held int64) {
 	return held
 }
 
-// sums adds up the nodes.
+// sums adds up the counters of all nodes.
 func (w *world) sums() (offered, admitted, exactly int64) {
 	for _, n := range w.nodes {
 		offered, admitted, exactly = offered+n.offered, admitted+n.admitted, exactly+n.exactly
@@ -283,7 +282,7 @@ func (w *world) sums() (offered, admitted, exactly int64) {
 	return offered, admitted, exactly
 }
 
-// excess is the most by which what was admitted in any interval is above what the rate brings in
+// excess returns the most by which the admissions in any interval exceed what the rate brings in
 // it.
 func (w *world) excess(perNano float64) (worst float64) {
 	least, sum := math.Inf(1), 0.0
@@ -296,7 +295,7 @@ func (w *world) excess(perNano float64) (worst float64) {
 	return worst
 }
 
-// check holds all that was admitted to the bounds of docs/guarantees.md.
+// check compares all admissions with the bounds of docs/guarantees.md.
 func (w *world) check(name string, o Options) {
 	w.t.Helper()
 	slices.SortStableFunc(w.took, func(a, b admission) int { return cmp.Compare(a.at, b.at) })
@@ -317,13 +316,13 @@ func (w *world) check(name string, o Options) {
 			}
 		}
 		if l.Align == weir.AlignFirst {
-			return // the store's windows begin when a lease is charged, and those of Step with the first use
+			return // in the store, windows begin when a lease is charged, and in Step with the first use
 		}
 	}
 	w.replay(name)
 }
 
-// within is the most that was admitted in an interval of a length.
+// within returns the most that was admitted in an interval of a given length.
 func (w *world) within(length int64) (most int64) {
 	sum, first := int64(0), 0
 	for _, a := range w.took {
@@ -335,7 +334,7 @@ func (w *world) within(length int64) (most int64) {
 	return most
 }
 
-// replay asks the limit itself about all that was admitted, as it was used.
+// replay has the limit itself decide about all admissions, at the times of their use.
 func (w *world) replay(name string) {
 	w.t.Helper()
 	var state []int64

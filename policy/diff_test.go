@@ -88,7 +88,8 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// TestDiffSaysWhatNextDoes: counts that Diff says are kept are kept, and those that it says begin anew do.
+// TestDiffSaysWhatNextDoes: Next keeps the counts that Diff says are kept, and resets those that it
+// says are reset.
 func TestDiffSaysWhatNextDoes(t *testing.T) {
 	for name, change := range map[string]func(l *policy.Limit){
 		"numbers":   func(l *policy.Limit) { l.Limit = weir.TokenBucket{Rate: weir.PerDay(1), Burst: 2} },

@@ -26,7 +26,7 @@ func engine(t testing.TB, p policy.Policy) (*policy.Engine, *weirtest.Clock) {
 	return e, c
 }
 
-// get is a GET of a path with a query, from an address, with header fields in pairs.
+// get returns a GET request for a path with a query, from an address, with header fields in pairs.
 func get(target, from string, fields ...string) policy.Request {
 	path, query, _ := strings.Cut(target, "?")
 	r := policy.Request{Method: "GET", Host: "shop.example", Path: path, Query: query, Client: from, Header: http.Header{}}
@@ -93,7 +93,8 @@ func TestAllLimitsOrNone(t *testing.T) {
 			t.Errorf("request %d is decided by %q, want %q", i, v.Limit, want)
 		}
 	}
-	// What one limit refused the other did not count: neither as a charge nor as a request.
+	// A limit that did not refuse counted neither a charge nor a request for what another one
+	// refused.
 	if u, all := counts(e, "user"), counts(e, "all"); u != [3]uint64{2, 0, 0} || all != [3]uint64{2, 2, 0} {
 		t.Errorf("user %v, all %v", u, all)
 	}
@@ -107,7 +108,7 @@ func TestMissingParts(t *testing.T) {
 		}
 	}
 	for onMissing, want := range map[string][2]policy.Outcome{
-		"":     {policy.Allow, policy.Deny}, // the empty text is a key like any other
+		"":     {policy.Allow, policy.Deny}, // the empty text is a key, too
 		"key":  {policy.Allow, policy.Deny},
 		"skip": {policy.Allow, policy.Allow},
 		"deny": {policy.Deny, policy.Deny},
@@ -118,7 +119,8 @@ func TestMissingParts(t *testing.T) {
 				t.Errorf("%q, request %d: %v", onMissing, i, v.Outcome)
 			}
 		}
-		// A field that is there twice does not count as missing, or sending it twice would be a way around the limit.
+		// A field that is sent twice does not count as missing. Otherwise sending it twice would be
+		// a way around the limit.
 		e.Decide(get("/", "x", "User-Id", "a", "User-Id", "b"))
 		if v := e.Decide(get("/", "x", "User-Id", "c", "User-Id", "d")); v.Outcome != policy.Deny {
 			t.Errorf("%q, given twice: %v", onMissing, v.Outcome)
@@ -288,7 +290,8 @@ func TestNextKeepsWhatWasUsed(t *testing.T) {
 	}
 }
 
-// TestWhenFull: beyond max_keys a new key has the least restricted one forgotten, is refused, or shares one state with all other new ones.
+// TestWhenFull: beyond max_keys a new key evicts the least restricted one, is refused, or shares
+// one state with all other new ones.
 func TestWhenFull(t *testing.T) {
 	for how, want := range map[string][]policy.Outcome{
 		"":       {policy.Allow, policy.Allow, policy.Allow, policy.Allow},

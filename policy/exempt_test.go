@@ -11,7 +11,8 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// TestExempt: a limit does not apply to what it exempts, by address, header, key, method or preflight; everything else is limited.
+// TestExempt: a limit does not apply to requests that it exempts, by address, header, key, method
+// or preflight. All others are limited.
 func TestExempt(t *testing.T) {
 	e, _ := engine(t, policy.Policy{
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
@@ -22,7 +23,7 @@ func TestExempt(t *testing.T) {
 		Routes: []policy.Route{{Match: "/", Limits: []string{"l"}}},
 	})
 	other := "203.0.113.1"
-	e.Decide(get("/", other, "X-Key", "k")) // which takes the only one
+	e.Decide(get("/", other, "X-Key", "k")) // it takes the only token
 	for name, c := range map[string]struct {
 		request policy.Request
 		exempt  bool
@@ -61,7 +62,8 @@ func as(method string, r policy.Request) policy.Request { r.Method = method; ret
 
 func at(addr string, r policy.Request) policy.Request { r.Addr = netip.MustParseAddr(addr); return r }
 
-// TestExemptEverywhere: an exemption is one for concurrency too, for shadows, and beside other limits; a ban goes before it.
+// TestExemptEverywhere: exemptions also apply to concurrency, to shadows, and beside other limits.
+// A ban takes precedence.
 func TestExemptEverywhere(t *testing.T) {
 	e, _ := engine(t, policy.Policy{
 		Limits: []policy.Limit{
@@ -94,7 +96,8 @@ func TestExemptEverywhere(t *testing.T) {
 	}
 }
 
-// TestExemptInStore: a limit in a store, alone on its route, admits what it exempts and does not charge it.
+// TestExemptInStore: a limit in a store, alone on its route, admits exempt requests without a
+// charge.
 func TestExemptInStore(t *testing.T) {
 	c := new(weirtest.Clock)
 	store := newFaulty(c)
@@ -123,7 +126,7 @@ func TestExemptInStore(t *testing.T) {
 	}
 }
 
-// TestWrongExemptions: what is no exemption is told with what would be one.
+// TestWrongExemptions: the error of an invalid exemption says what would be valid.
 func TestWrongExemptions(t *testing.T) {
 	for text, want := range map[string]string{
 		"internal":        `"internal" is not an exemption: write an address or a prefix like 10.0.0.0/8`,

@@ -11,7 +11,7 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// TestStoreFails: on_failure decides what the store does not.
+// TestStoreFails: if the store fails, on_failure decides.
 func TestStoreFails(t *testing.T) {
 	broken := errors.New("broken")
 	for _, w := range []struct {
@@ -22,11 +22,11 @@ func TestStoreFails(t *testing.T) {
 	}{
 		{"allow", "", broken, policy.Allow, weir.SourceAllow},
 		{"deny", "", broken, policy.Deny, weir.SourceDeny},
-		{"local", "", broken, policy.Deny, weir.SourceDeny}, // failover decides by a share; without it, nothing does
+		{"local", "", broken, policy.Deny, weir.SourceDeny}, // failover decides by a share; without it, the request is refused
 		{"", "", broken, policy.Deny, weir.SourceDeny},
 		{"deny", "allow", broken, policy.Allow, weir.SourceAllow},
 		{"allow", "deny", broken, policy.Deny, weir.SourceDeny},
-		{"allow", "", fmt.Errorf("%w: too much", weir.ErrCharge), policy.Deny, weir.SourceStore}, // nobody gets past a limit by it
+		{"allow", "", fmt.Errorf("%w: too much", weir.ErrCharge), policy.Deny, weir.SourceStore}, // an error about the charge is no way past the limit
 	} {
 		c := new(weirtest.Clock)
 		f := newFaulty(c)
@@ -66,8 +66,8 @@ func TestStoreFails(t *testing.T) {
 	}
 }
 
-// TestLeft: a request whose context ends while a store is asked has charged nothing in memory.
-func TestLeft(t *testing.T) {
+// TestCallersThatLeaveAreNotCharged: a request whose context ends during the call of a store is charged nothing in memory.
+func TestCallersThatLeaveAreNotCharged(t *testing.T) {
 	c := new(weirtest.Clock)
 	f := newFaulty(c)
 	f.hold = make(chan struct{})

@@ -11,9 +11,10 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// TestRefusedByAPlaceIsAsIfNeverCome: callers side by side, of whom the place of a concurrency limit refuses most, are charged for those that were
-// admitted, and for no others. Their charges overlapped, and some stayed.
-func TestRefusedByAPlaceIsAsIfNeverCome(t *testing.T) {
+// TestRequestsThatAPlaceRefusesAreNotCharged: most of many concurrent requests are refused by a concurrency
+// limit, and only those that it admits stay charged. The charges overlapped, and some of refused
+// requests stayed.
+func TestRequestsThatAPlaceRefusesAreNotCharged(t *testing.T) {
 	const burst = 1000
 	e, err := policy.New(policy.Policy{
 		Limits: []policy.Limit{
@@ -59,8 +60,8 @@ func TestRefusedByAPlaceIsAsIfNeverCome(t *testing.T) {
 	}
 }
 
-// TestAQueueIsGivenBackAfterItsTurn: a request that had waited in a queue stayed charged there when a place of concurrency then refused it, or a
-// store that was asked while its turn came.
+// TestAQueueIsGivenBackAfterItsTurn: a request that had waited in a queue stayed charged there if
+// it was then refused, by a place of concurrency or by a store that was called at its turn.
 func TestAQueueIsGivenBackAfterItsTurn(t *testing.T) {
 	e, c := engine(t, policy.Policy{
 		Limits: []policy.Limit{
@@ -74,7 +75,7 @@ func TestAQueueIsGivenBackAfterItsTurn(t *testing.T) {
 	if err := first.Enter(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for range 3 { // each waits for its turn, and finds the place taken
+	for range 3 { // each waits for its turn, and then finds the place taken
 		v := e.Decide(get("/", "x"))
 		if v.Outcome != policy.Delay || v.Delay != sec {
 			t.Fatalf("%+v", v)
@@ -108,9 +109,10 @@ func TestAQueueIsGivenBackAfterItsTurn(t *testing.T) {
 	}
 }
 
-// TestWhatIsAdmittedIsNotRemembered: what is kept to be given back is so until nothing refuses the request any more. Requests that had found their
-// place stayed outstanding, so that a busy key had more than are told apart.
-func TestWhatIsAdmittedIsNotRemembered(t *testing.T) {
+// TestAdmittedChargesAreNotRemembered: charges are remembered only until the request can no longer be
+// refused. Requests with a place stayed outstanding, so a busy key had more of them than are kept
+// apart.
+func TestAdmittedChargesAreNotRemembered(t *testing.T) {
 	waits := weir.LeakyBucket{Rate: weir.PerSecond(100), Queue: 50}
 	for name, p := range map[string]policy.Policy{
 		"a place": {
@@ -157,8 +159,9 @@ func TestWhatIsAdmittedIsNotRemembered(t *testing.T) {
 	}
 }
 
-// TestASettledLengthEndsWhatWasKept: as TestWhatIsAdmittedIsNotRemembered, of requests whose length is not known when they come.
-func TestASettledLengthEndsWhatWasKept(t *testing.T) {
+// TestSettlingALengthEndsTheReservation: as TestAdmittedChargesAreNotRemembered, for requests of unknown
+// length.
+func TestSettlingALengthEndsTheReservation(t *testing.T) {
 	e, c := engine(t, policy.Policy{
 		Limits: []policy.Limit{
 			{Name: "rate", Limit: bucket("100/s", 5000)},

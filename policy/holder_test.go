@@ -12,11 +12,11 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// placed is a store that keeps the places of one limit of concurrency, in memory.
+// placed is a store in memory that keeps the places of one concurrency limit.
 type placed struct {
 	*faulty
 	places *keyed.Concurrency[string]
-	seen   weir.Charge // the latest
+	seen   weir.Charge // the latest charge
 }
 
 func newPlaced(t *testing.T, l weir.Concurrency) *placed {
@@ -51,7 +51,8 @@ func (p *placed) Enter(ctx context.Context, c weir.Charge) (func(weir.Outcome), 
 	return hold.Done, d, nil
 }
 
-// TestPlacesInAStore: two engines with one store share the places, those that wait among them; what is refused gives back what it was charged.
+// TestPlacesInAStore: two engines with one store share its places and its queue. A refused request
+// gets back what other limits were charged.
 func TestPlacesInAStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := weir.Concurrency{Limit: 1, Queue: 1}
@@ -98,13 +99,14 @@ func TestPlacesInAStore(t *testing.T) {
 			t.Errorf("%d held, %+v", n, one.Counts()[1])
 		}
 		again := decide(two)
-		if again.Decision.Remaining != 7 { // of 9: what was refused was given back
+		if again.Decision.Remaining != 7 { // of 9: the charges of refused requests were given back
 			t.Errorf("%+v", again.Decision)
 		}
 	})
 }
 
-// TestPlacesInAStoreThatFails: without failover, on_failure allow lets a request pass, and all else refuses it; a charge that is wrong is refused.
+// TestPlacesInAStoreThatFails: without failover, `on_failure: allow` admits a request, and every
+// other value refuses it. An invalid charge is refused.
 func TestPlacesInAStoreThatFails(t *testing.T) {
 	store := newPlaced(t, weir.Concurrency{Limit: 1})
 	down := errors.New("down")
@@ -133,7 +135,8 @@ func TestPlacesInAStoreThatFails(t *testing.T) {
 	}
 }
 
-// TestShadowPlacesInAStore: a shadow's place is taken in the background, and left, whichever comes first.
+// TestShadowPlacesInAStore: a shadow's place is taken and left in the background, also if the
+// request ends first.
 func TestShadowPlacesInAStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newPlaced(t, weir.Concurrency{Limit: 1})
@@ -161,7 +164,7 @@ func TestShadowPlacesInAStore(t *testing.T) {
 		if err := late.Enter(t.Context()); err != nil {
 			t.Error(err)
 		}
-		late.Done(weir.OK) // perhaps before the store has answered
+		late.Done(weir.OK) // perhaps before the store has responded
 		<-time.After(time.Second)
 		if n := store.places.Stats().Holding; n != 0 {
 			t.Errorf("%d places are held", n)
@@ -169,7 +172,8 @@ func TestShadowPlacesInAStore(t *testing.T) {
 	})
 }
 
-// TestNoPlacesInAStore: a store that keeps none is told when the policy is compiled, and not when the first request comes.
+// TestNoPlacesInAStore: a store that keeps no places is an error when the policy is compiled, and
+// not at the first request.
 func TestNoPlacesInAStore(t *testing.T) {
 	p := policy.Policy{
 		Stores: []policy.Store{{Name: "s"}},
@@ -181,7 +185,7 @@ func TestNoPlacesInAStore(t *testing.T) {
 	}
 	p.Limits[0].Limit = weir.Concurrency{Limit: 1, MaxHold: time.Second}
 	now := int64(time.Hour)
-	e, err := policy.New(p, policy.Options{Clock: func() int64 { return now }}) // as replay has it
+	e, err := policy.New(p, policy.Options{Clock: func() int64 { return now }}) // as in a replay
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func TestParts(t *testing.T) {
 	}{
 		"client.ip":       {"10.0.0.1", true},
 		"header.user-id":  {"u1", true},
-		"header.twice":    {"", true}, // ambiguous: it has no value, but it does not count as missing
+		"header.twice":    {"", true}, // ambiguous: it has no value, but does not count as missing
 		"header.none":     {"", false},
 		"query.sku_id":    {"7", true},
 		"query.sku2":      {"9", true},
@@ -34,7 +34,7 @@ func TestParts(t *testing.T) {
 		"query.two":       {"", true},
 		"query.empty":     {"", true},
 		"query.none":      {"", false},
-		"cookie.a":        {"", true}, // twice
+		"cookie.a":        {"", true}, // sent twice
 		"cookie.session":  {"s 1", true},
 		"cookie.late":     {"2", true},
 		"cookie.none":     {"", false},

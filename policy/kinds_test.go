@@ -12,16 +12,16 @@ import (
 
 const day = 24 * time.Hour
 
-// TestEveryKind reads each limit with its fields as a file has them and as a script has them, which are texts; says what one of its costs
-// is too large; and says what a RateLimit-Policy tells of it.
+// TestEveryKind: each algorithm is read from the fields of a file and from the texts of a script.
+// It says when a cost is too large, and what RateLimit-Policy shows of it.
 func TestEveryKind(t *testing.T) {
 	for _, c := range []struct {
 		kind   string
-		fields string // name=value, of a script
+		fields string // name=value, as in a script
 		file   map[string]any
 		want   weir.Limit
-		most   string        // the largest cost, and what sets it; empty where none is too large
-		window time.Duration // of RateLimit-Policy; 0 where there is no quota to tell
+		most   string        // the largest cost and the parameter that sets it; empty if no cost is too large
+		window time.Duration // of RateLimit-Policy; 0 for none
 	}{
 		{"token_bucket", "rate=6/m burst=5", map[string]any{"rate": "6/m", "burst": 5},
 			weir.TokenBucket{Rate: weir.PerMinute(6), Burst: 5}, "a burst of 5", 50 * sec},
@@ -104,7 +104,7 @@ func TestEveryKind(t *testing.T) {
 	}
 }
 
-// TestWrongFields: what is wrong is said of the field that it is in.
+// TestWrongFields: an error names the field that it is about.
 func TestWrongFields(t *testing.T) {
 	for _, c := range []struct {
 		kind, field string

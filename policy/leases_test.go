@@ -13,7 +13,8 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// TestCheckLeases: what cannot be leased is refused, and where leases are of no use that is said, with the limit for which they are none.
+// TestCheckLeases: limits that cannot be leased are refused. There is a warning for a limit whose
+// leases are of no use.
 func TestCheckLeases(t *testing.T) {
 	window := weir.FixedWindow{Limit: 5, Window: time.Second}
 	all := map[string]policy.Limit{
@@ -32,7 +33,7 @@ func TestCheckLeases(t *testing.T) {
 		"bucket":                "",
 		"bucket memory queue":   "",
 		"bucket shadow":         "",
-		"plain bucket":          "", // the leased one is asked last
+		"plain bucket":          "", // the leased one is called last
 		"plain places waits":    "",
 		"bucket window":         "bucket: window; window: bucket",
 		"bucket plain":          "bucket: plain",
@@ -80,7 +81,8 @@ func TestCheckLeases(t *testing.T) {
 	}
 }
 
-// boundBy says which limits an engine has charged such that a lease cannot decide: in a group, or to be given back.
+// boundBy returns the limits that an engine charged in a way that a lease cannot decide: in a
+// group, or to be given back.
 func boundBy(t *testing.T, p policy.Policy) map[string]bool {
 	t.Helper()
 	r := &recorder{Store: weirtest.NewStore(nil), bound: map[string]bool{}}
@@ -95,10 +97,10 @@ func boundBy(t *testing.T, p policy.Policy) map[string]bool {
 	return maps.Clone(r.bound)
 }
 
-// recorder is a store that notes which charges have conditions.
+// recorder is a store that records which charges have conditions.
 type recorder struct {
 	weir.Store
-	mu    sync.Mutex // shadows are asked in the background
+	mu    sync.Mutex // shadows are evaluated in the background
 	bound map[string]bool
 }
 

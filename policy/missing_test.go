@@ -9,8 +9,8 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// TestKeysThatMayBeMissing: a key by which all clients that send none of its parts share one state is warned of, unless somebody has said what
-// becomes of them.
+// TestKeysThatMayBeMissing: there is a warning for a key whose parts may all be missing, because
+// all clients that send none of them share one state, unless on_missing is set.
 func TestKeysThatMayBeMissing(t *testing.T) {
 	for text, want := range map[string]string{
 		"header.user-id":           "all requests without header.user-id share one key",
@@ -42,7 +42,8 @@ func TestKeysThatMayBeMissing(t *testing.T) {
 	}
 }
 
-// TestPartsOfOtherProducts: who writes a part of a key as nginx or another product does is told what it is called here.
+// TestPartsOfOtherProducts: the error for a key part in the words of nginx or another product names
+// the part in Weir's.
 func TestPartsOfOtherProducts(t *testing.T) {
 	for text, want := range map[string]string{
 		"ip": "client.ip", "remote_addr": "client.ip", "$binary_remote_addr": "client.ip", "client_ip": "client.ip", "header.x-forwarded-for": "",
@@ -61,7 +62,8 @@ func TestPartsOfOtherProducts(t *testing.T) {
 	}
 }
 
-// TestPartsThatNobodySends: the parts that no request had are found, of limits that were asked.
+// TestPartsThatNobodySends: the key parts that no request had are found, for limits that were
+// evaluated.
 func TestPartsThatNobodySends(t *testing.T) {
 	p := good()
 	p.Limits = append(p.Limits, policy.Limit{Name: "unasked", Key: []string{"header.never"}, Limit: bucket("1/s", 1)})
@@ -87,8 +89,8 @@ func TestPartsThatNobodySends(t *testing.T) {
 	}
 }
 
-// TestRepeatedParts: a part of a key that is sent twice, or under an alias as well, never makes a limit
-// not apply, whatever on_missing and exempt say: such requests share one key.
+// TestRepeatedParts: a key part that is sent twice, or also under an alias, never exempts a
+// request, whatever on_missing and exempt say. Such requests share one key.
 func TestRepeatedParts(t *testing.T) {
 	for part, sent := range map[string][]func(*policy.Request){
 		"header.x-key": {
@@ -125,7 +127,7 @@ func TestRepeatedParts(t *testing.T) {
 					}
 				}
 				want := 1
-				if onMissing == "deny" && name == "with another" { // which is missing
+				if onMissing == "deny" && name == "with another" { // it counts as missing
 					want = 0
 				}
 				if allowed != want {

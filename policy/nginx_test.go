@@ -12,7 +12,7 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// lines is what the events of a verdict say.
+// lines returns the events of a verdict as text.
 func lines(v *policy.Verdict) (all []string) {
 	for _, e := range v.Events() {
 		all = append(all, e.Level+": "+e.String())
@@ -20,9 +20,9 @@ func lines(v *policy.Verdict) (all []string) {
 	return all
 }
 
-// TestNginxBucketHoldsBack: a request that nginx would delay is charged at once, waits for as long as nginx says, and leaves its charge behind
-// when it is given up; the lines of the log are nginx's.
-func TestNginxBucketHoldsBack(t *testing.T) {
+// TestNginxBucketDelays: a request that nginx would delay is charged at once and waits for
+// nginx's delay. If it gives up, it stays charged. The log has nginx's lines.
+func TestNginxBucketDelays(t *testing.T) {
 	e, c := engine(t, policy.Policy{
 		Limits: []policy.Limit{{
 			Name: "one", Key: []string{"client.ip"}, Log: "error", Limit: weir.NginxBucket{Rate: weir.PerSecond(10), Queue: 2, DelayAfter: 1},
@@ -62,7 +62,8 @@ func TestNginxBucketHoldsBack(t *testing.T) {
 	}
 }
 
-// TestNginxBucketWaits: whoever is held back goes when the delay is over, not when somebody else goes.
+// TestNginxBucketWaits: a delayed request goes on when its own delay is over, whatever other
+// requests do.
 func TestNginxBucketWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, err := policy.New(policy.Policy{
@@ -88,7 +89,7 @@ func TestNginxBucketWaits(t *testing.T) {
 	})
 }
 
-// TestSeveralNginxBuckets: all are asked before any is charged, and the longest of their delays counts.
+// TestSeveralNginxBuckets: all are evaluated before any is charged, and the longest delay applies.
 func TestSeveralNginxBuckets(t *testing.T) {
 	e, _ := engine(t, policy.Policy{
 		Limits: []policy.Limit{
@@ -107,7 +108,7 @@ func TestSeveralNginxBuckets(t *testing.T) {
 		{"/?q=x", policy.Delay, time.Second, "b"},
 		{"/?q=x", policy.Deny, 0, "b"},
 		{"/?q=x", policy.Deny, 0, "b"},
-		{"/?q=", policy.Delay, 200 * time.Millisecond, "a"}, // the two that b refused did not count here
+		{"/?q=", policy.Delay, 200 * time.Millisecond, "a"}, // the two that b refused are not counted here
 		{"/", policy.Delay, 300 * time.Millisecond, "a"},
 		{"/?q=y", policy.Delay, 400 * time.Millisecond, "a"},
 	} {
@@ -117,7 +118,8 @@ func TestSeveralNginxBuckets(t *testing.T) {
 	}
 }
 
-// TestEvents: the excess in exact arithmetic is that of nginx, and a limit without a rate has none; a shadow says that it was one.
+// TestEvents: the excess is nginx's, in exact arithmetic. A limit without a rate has none, and a
+// shadow's event says so.
 func TestEvents(t *testing.T) {
 	e, c := engine(t, policy.Policy{
 		Limits: []policy.Limit{
@@ -147,8 +149,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestPlaces: a limit of concurrency is entered and left, gives back what the others were charged when it refuses, and keeps who is inside when
-// the policy changes.
+// TestPlaces: a concurrency limit is entered and left. If it refuses, the other limits get their
+// charges back. Requests inside stay inside when the policy changes.
 func TestPlaces(t *testing.T) {
 	p := policy.Policy{
 		Limits: []policy.Limit{
@@ -178,7 +180,7 @@ func TestPlaces(t *testing.T) {
 	if got := lines(b); len(got) != 1 || got[0] != `error: limiting connections by zone "conns"` {
 		t.Errorf("%q", got)
 	}
-	c := enter("10.0.0.2") // the second of three that rate admits: what b took is back
+	c := enter("10.0.0.2") // the second of three that rate admits: the charge of the one that b refused is back
 	if err := c.Enter(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +197,7 @@ func TestPlaces(t *testing.T) {
 	if err := d.Enter(t.Context()); err != nil {
 		t.Errorf("with two places: %v", err)
 	}
-	for _, v := range []*policy.Verdict{a, a, c, d} { // once each, however often it is said
+	for _, v := range []*policy.Verdict{a, a, c, d} { // once each, although Done is called again
 		v.Done(weir.OK)
 	}
 	for _, n := range e.Counts() {
@@ -208,7 +210,8 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestEmptyKeys: skip_empty asks a limit about who has any part of its key.
+// TestEmptyKeys: with skip_empty, a limit applies only to requests with at least one part of its
+// key.
 func TestEmptyKeys(t *testing.T) {
 	e, _ := engine(t, policy.Policy{
 		Limits: []policy.Limit{{Name: "l", Key: []string{"header.a", "query.b"}, OnMissing: "skip_empty", Limit: bucket("1/h", 1)}},
@@ -234,7 +237,7 @@ func TestEmptyKeys(t *testing.T) {
 	}
 }
 
-// TestURI: the part uri is the path and the query, as they were sent.
+// TestURI: the key part uri is the path and the query, as they were sent.
 func TestURI(t *testing.T) {
 	e, _ := engine(t, policy.Policy{
 		Limits: []policy.Limit{{Name: "l", Key: []string{"uri"}, Limit: bucket("1/h", 1)}},
@@ -250,7 +253,7 @@ func TestURI(t *testing.T) {
 	}
 }
 
-// TestWrongPlaces: what concurrency cannot have is told.
+// TestWrongPlaces: settings that concurrency cannot have are errors.
 func TestWrongPlaces(t *testing.T) {
 	p := policy.Policy{
 		Stores: []policy.Store{{Name: "s", URL: "redis://127.0.0.1:6379"}},

@@ -15,7 +15,7 @@ import (
 
 const minute = int64(time.Minute)
 
-// guarded has one limit by address and user, and one by address, of which each lets two an hour pass.
+// guarded has a limit by address and user, and one by address. Each admits two requests an hour.
 func guarded(change ...func(*policy.Policy)) policy.Policy {
 	two := weir.TokenBucket{Rate: weir.PerHour(2), Burst: 2}
 	p := policy.Policy{
@@ -42,7 +42,8 @@ func except(t *testing.T, e *policy.Engine, ex policy.Override) {
 	}
 }
 
-// TestBan: all is refused until the ban ends, which the answer says; no limit is charged for it, not even another one of the route.
+// TestBan: all requests are refused until the ban ends, RetryAfter gives the time until then, and
+// no limit of the route is charged.
 func TestBan(t *testing.T) {
 	clock := new(weirtest.Clock)
 	e := newEngine(t, guarded(), policy.Options{Clock: clock.Now})
@@ -79,7 +80,8 @@ func TestBan(t *testing.T) {
 	}
 }
 
-// TestGrant: nothing is refused, and nothing charged; other limits still count. Lifting it ends it at once.
+// TestGrant: no request is refused or charged by the limit; other limits still count. Lifting the
+// grant ends it at once.
 func TestGrant(t *testing.T) {
 	clock := new(weirtest.Clock)
 	e := newEngine(t, guarded(), policy.Options{Clock: clock.Now})
@@ -108,7 +110,7 @@ func TestGrant(t *testing.T) {
 	}
 }
 
-// TestGrantOfParameters: a key has other parameters for a while, header fields show them, and its
+// TestGrantOfParameters: a key has other parameters for a while, and header fields show them. Its
 // counts are kept when the grant starts and ends.
 func TestGrantOfParameters(t *testing.T) {
 	clock := new(weirtest.Clock)
@@ -134,7 +136,8 @@ func TestGrantOfParameters(t *testing.T) {
 	}
 }
 
-// TestRanges: a prefix of addresses, which a longer prefix and a key of its own go before. IPv6 clients count by /64, and so do bans.
+// TestRanges: a ban of a prefix of addresses; a longer prefix or an exact key takes precedence.
+// IPv6 clients and their bans count by /64.
 func TestRanges(t *testing.T) {
 	clock := new(weirtest.Clock)
 	e := newEngine(t, guarded(), policy.Options{Clock: clock.Now})
@@ -179,7 +182,8 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// TestBanOfPlaces: who is banned from a limit of concurrency is charged nothing by the others.
+// TestBanOfPlaces: a request that is banned from a concurrency limit is charged nothing by the
+// other limits.
 func TestBanOfPlaces(t *testing.T) {
 	p := guarded(func(p *policy.Policy) {
 		p.Limits = append(p.Limits, policy.Limit{Name: "at-once", Key: []string{"client.ip"}, Limit: weir.Concurrency{Limit: 1}})
@@ -208,7 +212,7 @@ func TestBanOfPlaces(t *testing.T) {
 	}
 }
 
-// TestOverridesInStores: bans and grants hold for limits in stores; numbers do not.
+// TestOverridesInStores: bans and grants apply to limits in stores; other parameters do not.
 func TestOverridesInStores(t *testing.T) {
 	clock := new(weirtest.Clock)
 	store := weirtest.NewStore(clock.Now)
@@ -235,7 +239,8 @@ func TestOverridesInStores(t *testing.T) {
 	}
 }
 
-// TestOverridesSurviveNext: they stay while the limit's name and key do, also where its table is new; numbers that do not fit any more go.
+// TestOverridesSurviveNext: overrides are kept while the limit has the same name and key, also in a
+// new table. Parameters that do not fit any more are removed.
 func TestOverridesSurviveNext(t *testing.T) {
 	clock := new(weirtest.Clock)
 	e := newEngine(t, guarded(), policy.Options{Clock: clock.Now})
@@ -272,7 +277,7 @@ func TestOverridesSurviveNext(t *testing.T) {
 	if _, err := e.Next(policy.Policy{Limits: []policy.Limit{{Name: "UPPER"}}}); err == nil {
 		t.Error("a wrong policy")
 	}
-	except(t, e, policy.Override{Limit: "per-ip", Key: []string{"7"}, Ban: true, For: time.Hour}) // the engine is as it was
+	except(t, e, policy.Override{Limit: "per-ip", Key: []string{"7"}, Ban: true, For: time.Hour}) // the engine is unchanged
 	if err := e.Close(); err != nil {
 		t.Error(err)
 	}
@@ -320,7 +325,7 @@ func TestOverridesAreChecked(t *testing.T) {
 	}
 }
 
-// TestOverridesHaveABound: and one for a key that has one already always finds room.
+// TestOverridesHaveABound: there is always room to replace the override of a key.
 func TestOverridesHaveABound(t *testing.T) {
 	clock := new(weirtest.Clock)
 	e := newEngine(t, guarded(), policy.Options{Clock: clock.Now})
@@ -332,15 +337,15 @@ func TestOverridesHaveABound(t *testing.T) {
 	}
 	except(t, e, policy.Override{Limit: "per-ip", Key: []string{"10.0.0.0/24"}, For: time.Minute})
 	clock.Set(minute)
-	except(t, e, policy.Override{Limit: "per-ip", Key: []string{"11.0.0.0/24"}, Ban: true, For: time.Minute}) // all others have ended
+	except(t, e, policy.Override{Limit: "per-ip", Key: []string{"11.0.0.0/24"}, Ban: true, For: time.Minute}) // all others have expired
 	clock.Set(2 * minute)
 	if e.Sweep(); len(e.Overrides()) != 0 {
 		t.Error("they have ended")
 	}
 }
 
-// TestOverridesBesideAll: changes, decisions and other policies at the same time.
-func TestOverridesBesideAll(t *testing.T) {
+// TestOverridesConcurrently: overrides, decisions and new policies at the same time.
+func TestOverridesConcurrently(t *testing.T) {
 	e := newEngine(t, guarded(), policy.Options{})
 	var wg sync.WaitGroup
 	for i := range 4 {
@@ -374,7 +379,8 @@ func TestOverridesBesideAll(t *testing.T) {
 	wg.Wait()
 }
 
-// TestOverridesCostNothing: about keys without one, and with a ban, nothing is allocated.
+// TestOverridesCostNothing: decisions about keys without an override, and about banned keys,
+// allocate nothing.
 func TestOverridesCostNothing(t *testing.T) {
 	now := int64(time.Hour)
 	e := newEngine(t, guarded(), policy.Options{Clock: func() int64 { return now }})

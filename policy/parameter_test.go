@@ -2,8 +2,8 @@ package policy
 
 import "testing"
 
-// TestAliasesOfParameters: what some upstream takes for a parameter never gives a client a counter
-// of its own.
+// TestAliasesOfParameters: a name that some upstream reads as the parameter never gives a client a
+// counter of its own.
 func TestAliasesOfParameters(t *testing.T) {
 	type reading struct {
 		value   string
@@ -52,7 +52,7 @@ func TestAliasesOfParameters(t *testing.T) {
 			t.Errorf("%s, php: %q, %v", query, value, present)
 		}
 	}
-	for _, name := range []string{"sku.id", "sku id", "sku[id"} { // a policy may name it in another way
+	for _, name := range []string{"sku.id", "sku id", "sku[id"} { // the policy may write the name in another way
 		if value, present, _ := queryValue("sku_id=7", name, true); value != "7" || !present {
 			t.Errorf("%s, php: %q, %v", name, value, present)
 		}

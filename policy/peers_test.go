@@ -6,10 +6,11 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// Each test here is named after a defect of another rate limiter; see peers_test.go in the root.
+// Each test here is named after a defect of another rate limiter. The root's peers_test.go has
+// more.
 
-// envoyproxy/ratelimit and gubernator join the parts of a key with "_", httprate with ":": a client that chooses one part can be somebody
-// else.
+// envoyproxy/ratelimit and gubernator join the parts of a key with "_", httprate with ":". A client
+// that chooses one part can get the key of another client.
 func TestPeerAmbiguousCompositeKeys(t *testing.T) {
 	for _, pair := range [][2][2]string{{{"a_b", "c"}, {"a", "b_c"}}, {{"a:b", "c"}, {"a", "b:c"}}, {{"a,b", "c"}, {"a", "b,c"}}, {{"", "ab"}, {"ab", ""}}} {
 		e, _ := engine(t, policy.Policy{
@@ -24,7 +25,7 @@ func TestPeerAmbiguousCompositeKeys(t *testing.T) {
 	}
 }
 
-// ulule/limiter (#230): limits that are kept by the same key share its count.
+// ulule/limiter (#230): limits with the same key share its count.
 func TestPeerLimitsShareAKey(t *testing.T) {
 	e, _ := engine(t, policy.Policy{
 		Limits: []policy.Limit{
@@ -40,7 +41,7 @@ func TestPeerLimitsShareAKey(t *testing.T) {
 	}
 }
 
-// didip/tollbooth: a request without the header that names the client is not limited at all.
+// didip/tollbooth: a request without the header that identifies the client is not limited.
 func TestPeerMissingHeaderIsFree(t *testing.T) {
 	e, _ := engine(t, policy.Policy{
 		Limits: []policy.Limit{{Name: "l", Key: []string{"header.x-user"}, Limit: bucket("1/h", 1)}},

@@ -7,7 +7,8 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// TestAddress: a route with addresses is for requests that came to one of them, and for those of which nobody knows where they came to.
+// TestAddress: a route with addresses matches requests to one of them, and requests whose address
+// is unknown.
 func TestAddress(t *testing.T) {
 	e, _ := engine(t, policy.Policy{
 		Routes: []policy.Route{{Match: "/", Address: []string{":81", ":82"}}, {Match: "/", Address: []string{":83"}}, {Match: "/a"}},
@@ -24,7 +25,8 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-// TestLocation: a redirect has parts of the request in it, and cannot be made to lead to another host by them.
+// TestLocation: a redirect can contain parts of the request, but they cannot make it lead to
+// another host.
 func TestLocation(t *testing.T) {
 	for _, c := range []struct{ redirect, host, path, query, want string }{
 		{"https://{host}{uri}", "Shop.example:8080", "/a%20b", "x=1", "https://shop.example/a%20b?x=1"},
@@ -38,7 +40,7 @@ func TestLocation(t *testing.T) {
 	}
 }
 
-// TestWrongResponses: what a route cannot have beside each other is told.
+// TestWrongResponses: settings that exclude each other are errors.
 func TestWrongResponses(t *testing.T) {
 	for want, r := range map[string]policy.Route{
 		"upstream and respond exclude each other":    {Match: "/", Upstream: "up", Respond: policy.Response{Status: 200}},

@@ -37,7 +37,7 @@ func newEngine(t *testing.T, p policy.Policy, o policy.Options) *policy.Engine {
 	return e
 }
 
-// enforced returns for which users the second request is refused.
+// enforced returns the users whose second request is refused.
 func enforced(t *testing.T, share string, users int) []bool {
 	clock := new(weirtest.Clock)
 	e := newEngine(t, rolledOut(share), policy.Options{Clock: clock.Now})
@@ -49,7 +49,8 @@ func enforced(t *testing.T, share string, users int) []bool {
 	return in
 }
 
-// TestRollOutOnlyAddsKeys: who is in at a share is in at all larger ones, on each engine alike, and there are as many as the share says.
+// TestRollOutOnlyAddsKeys: a key in a share is also in every larger share, in each engine alike,
+// and the number of keys follows the share.
 func TestRollOutOnlyAddsKeys(t *testing.T) {
 	const users = 20_000
 	var before []bool
@@ -73,14 +74,15 @@ func TestRollOutOnlyAddsKeys(t *testing.T) {
 			fmt.Sscanf(share, "%f%%", &want)
 			want /= 100
 		}
-		// Five standard deviations; the hash is fixed, so this does not change from run to run.
+		// Five standard deviations. The hash is fixed, so this does not change from run to run.
 		if dev := math.Abs(float64(n) - want*users); dev > 5*math.Sqrt(users*want*(1-want)) {
 			t.Errorf("%q: enforced for %d of %d", share, n, users)
 		}
 	}
 }
 
-// TestRollOutCountsBothGroups: those beyond the share are a shadow's, in states of their own, in memory and in a store.
+// TestRollOutCountsBothGroups: keys beyond the share are counted by a shadow, in states of their
+// own, in memory and in a store.
 func TestRollOutCountsBothGroups(t *testing.T) {
 	t.Run("memory", func(t *testing.T) { countsBothGroups(t, "") })
 	t.Run("store", func(t *testing.T) { countsBothGroups(t, "main") })
@@ -94,7 +96,7 @@ func countsBothGroups(t *testing.T, store string) {
 	e := newEngine(t, p, policy.Options{Clock: clock.Now, Stores: map[string]weir.Store{"main": weirtest.NewStore(clock.Now)}})
 	refused := 0
 	for range 2 {
-		for i := range 400 { // so few that all of the shadow's calls may be under way at once, and none is left out
+		for i := range 400 { // so few that all calls of the shadow may be in flight at once, and none is skipped
 			if e.Decide(user(i)).Outcome == policy.Deny {
 				refused++
 			}
@@ -112,7 +114,8 @@ func countsBothGroups(t *testing.T, store string) {
 	}
 }
 
-// TestRollOutKeepsCounts: a change of the share, and the end of it, keep what those who were in have used.
+// TestRollOutKeepsCounts: a change of the share, and its removal, keep the counts of the keys in
+// the share.
 func TestRollOutKeepsCounts(t *testing.T) {
 	clock := new(weirtest.Clock)
 	e := newEngine(t, rolledOut("30%"), policy.Options{Clock: clock.Now})
@@ -143,7 +146,8 @@ func TestRollOutKeepsCounts(t *testing.T) {
 	}
 }
 
-// TestRollOutOfPlaces: a limit of concurrency has no place for those beyond the share, and never refuses them.
+// TestRollOutOfPlaces: a concurrency limit never refuses keys beyond the share, and keeps no places
+// for them.
 func TestRollOutOfPlaces(t *testing.T) {
 	p := rolledOut("0%", func(p *policy.Policy) { p.Limits[0].Limit = weir.Concurrency{Limit: 1} })
 	e := newEngine(t, p, policy.Options{})

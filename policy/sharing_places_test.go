@@ -8,8 +8,9 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// TestWhatAPlaceRefusesIsGivenBack: a limit in a store gets back what it was charged for a request that then finds no place, as one in memory does.
-func TestWhatAPlaceRefusesIsGivenBack(t *testing.T) {
+// TestStoresGetBackWhatAPlaceRefuses: if a request finds no place, a limit in a store gets its charge
+// back, as one in memory does.
+func TestStoresGetBackWhatAPlaceRefuses(t *testing.T) {
 	c := new(weirtest.Clock)
 	e := sharing(t, policy.Policy{
 		Limits: []policy.Limit{

@@ -17,13 +17,13 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// faulty is a store that fails when it is told to, and knows how often it was called.
+// faulty is a store that can be made to fail, and counts its calls.
 type faulty struct {
 	weir.Store
 	mu    sync.Mutex
 	err   error
 	calls int
-	hold  chan struct{} // where it waits, if anything
+	hold  chan struct{} // not nil: calls wait for it
 }
 
 func (f *faulty) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
@@ -56,7 +56,7 @@ func (f *faulty) called() int {
 	return f.calls
 }
 
-// newFaulty is a store of the clock's time.
+// newFaulty returns a store on the given clock.
 func newFaulty(c *weirtest.Clock) *faulty { return &faulty{Store: weirtest.NewStore(c.Now)} }
 
 func sharing(t *testing.T, p policy.Policy, c *weirtest.Clock, stores map[string]weir.Store) *policy.Engine {
@@ -106,7 +106,8 @@ func TestEnginesShareALimit(t *testing.T) {
 	}
 }
 
-// TestAllOrNothing: whatever refuses, of limits in memory and in two stores, all that was admitted is charged to all, and nothing else to any.
+// TestAllOrNothing: whichever limit refuses, in memory or in one of two stores, admitted requests
+// are charged to all limits, and refused ones to none.
 func TestAllOrNothing(t *testing.T) {
 	c := new(weirtest.Clock)
 	stores := map[string]weir.Store{"a": newFaulty(c), "b": newFaulty(c)}
@@ -124,7 +125,7 @@ func TestAllOrNothing(t *testing.T) {
 	p.Routes = append(p.Routes, policy.Route{Match: "/all", Limits: names})
 	one, two := sharing(t, p, c, stores), sharing(t, p, c, stores)
 	rnd := rand.New(rand.NewPCG(1, 2))
-	used := map[string]int64{} // by engine, where in memory, limit and key
+	used := map[string]int64{} // by engine (of a limit in memory), limit and key
 	id := func(e *policy.Engine, n, key string) string {
 		if n[0] == 'm' {
 			return fmt.Sprintf("%p %s %s", e, n, key)
@@ -155,7 +156,7 @@ func TestAllOrNothing(t *testing.T) {
 		if !want {
 			refused[v.Limit]++
 		}
-		for _, a := range v.Evaluated() { // what they say is left is left, also where another one refused
+		for _, a := range v.Evaluated() { // Remaining is what is left, also if another limit refused
 			left := burst[a.Name] - used[id(e, a.Name, keys[a.Name])]
 			if want {
 				left -= cost
@@ -177,8 +178,9 @@ func TestAllOrNothing(t *testing.T) {
 	}
 }
 
-// TestAllOrNothingWithQueues: requests wait in a queue, and are then refused by a place of concurrency, or by a store. An engine that they never
-// came to decides about all others alike, to the last nanosecond.
+// TestAllOrNothingWithQueues: requests wait in a queue, and are then refused by a place of
+// concurrency, or by a store. An engine that never got them makes the same decisions about all
+// others, to the last nanosecond.
 func TestAllOrNothingWithQueues(t *testing.T) {
 	p := policy.Policy{
 		Limits: []policy.Limit{
@@ -196,7 +198,7 @@ func TestAllOrNothingWithQueues(t *testing.T) {
 		engines[i] = sharing(t, p, &clocks[i], map[string]weir.Store{"s": weirtest.NewStore(clocks[i].Now)})
 	}
 	c := &clocks[0]
-	// until is the time at which a tenant's place is free again.
+	// until returns the time at which a tenant's place is free again.
 	rnd, until := rand.New(rand.NewPCG(seeds.Seed(), 5)), map[string]int64{}
 	inside := map[string][2]policy.Verdict{}
 	admitted, refused, waited := 0, map[string]int{}, 0
@@ -252,7 +254,7 @@ func TestAllOrNothingWithQueues(t *testing.T) {
 	}
 }
 
-// TestStoreRefuses: what was charged in memory, a place in a queue too, is given back exactly.
+// TestStoreRefuses: charges in memory, and a place in a queue, are given back exactly.
 func TestStoreRefuses(t *testing.T) {
 	c := new(weirtest.Clock)
 	e := sharing(t, policy.Policy{
@@ -288,7 +290,8 @@ func TestStoreRefuses(t *testing.T) {
 	}
 }
 
-// TestQueueInAStore: requests to two engines leave one queue at its pace, and who gives up gives back.
+// TestQueueInAStore: requests to two engines leave one queue at its rate. A request that gives up
+// gets its charge back.
 func TestQueueInAStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := policy.Policy{
@@ -319,7 +322,8 @@ func TestQueueInAStore(t *testing.T) {
 				t.Errorf("request %d: %v after %v", i, err, time.Since(start))
 			}
 		}
-		// The last place was given back, and so was what its request had taken elsewhere. The one who was refused was not charged.
+		// The last place was given back, and the request's charges at other limits too. The refused
+		// request was not charged.
 		v := two.Decide(get("/", "3"))
 		if v.Delay != sec || v.Evaluated()[1].Decision.Remaining != 9 {
 			t.Errorf("%v, %+v", v.Delay, v.Evaluated())
@@ -333,7 +337,7 @@ func TestQueueInAStore(t *testing.T) {
 	})
 }
 
-// TestBytesInAStore: a body of unknown length is one byte until it was read.
+// TestBytesInAStore: a body of unknown length counts as one byte until it has been read.
 func TestBytesInAStore(t *testing.T) {
 	c := new(weirtest.Clock)
 	e := sharing(t, policy.Policy{
@@ -380,7 +384,8 @@ func TestBytesInAStore(t *testing.T) {
 	}
 }
 
-// TestShadowInAStore: it has states of its own, no request waits for it, and its failures are its own.
+// TestShadowInAStore: a shadow has states of its own, no request waits for it, and its failures
+// affect no request.
 func TestShadowInAStore(t *testing.T) {
 	c := new(weirtest.Clock)
 	f := newFaulty(c)
@@ -401,7 +406,7 @@ func TestShadowInAStore(t *testing.T) {
 	if l, q := counts(e, "l"), counts(e, "queue"); l != [3]uint64{2, 1, 0} || q != [3]uint64{1, 1, 1} {
 		t.Errorf("%v, %v", l, q)
 	}
-	e.Decide(get("/", "x")) // after Close nobody is asked, and nothing waits
+	e.Decide(get("/", "x")) // after Close the store is not called, and nothing blocks
 	if n := e.Counts(); n[0].Missed != 1 || n[1].Missed != 1 {
 		t.Errorf("%+v", n)
 	}

@@ -33,7 +33,7 @@ func speedRequest(path string) policy.Request {
 	return policy.Request{Method: "GET", Host: "shop.example", Path: path, Query: "page=2&item=7", Client: "192.0.2.1", Header: http.Header{"User-Id": {"u7"}}}
 }
 
-// TestDecideAllocatesNothing: by one local limit, about a key that has a state, admitted or refused.
+// TestDecideAllocatesNothing: with one local limit and a key that has a state, admitted or refused.
 func TestDecideAllocatesNothing(t *testing.T) {
 	for _, path := range []string{"/one", "/parts/s1"} {
 		for want, limit := range map[policy.Outcome]weir.Limit{policy.Allow: speedy, policy.Deny: slow} {

@@ -12,7 +12,8 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// TestStateNames: what the key is made of is part of the name, in one way however it is written, and no two lists of parts have the same.
+// TestStateNames: a state's name contains the parts of the key, in one form however they are
+// written. No two lists of parts have the same name.
 func TestStateNames(t *testing.T) {
 	names := map[string]bool{}
 	for _, c := range []struct {
@@ -45,8 +46,9 @@ func TestStateNames(t *testing.T) {
 	}
 }
 
-// TestAnotherKeyIsAnotherState: a limit whose key is changed begins anew, in memory and in a store. The header field of one client is not the address of
-// another, though both have the same text; and who goes back to the old key finds what was used.
+// TestAnotherKeyIsAnotherState: changing a limit's key resets it, in memory and in a store. A
+// header field of one client does not count as the address of another with the same text. Changing
+// the key back finds the counts in the store.
 func TestAnotherKeyIsAnotherState(t *testing.T) {
 	for _, store := range []string{"", "shared"} {
 		p := func(key string) policy.Policy {
@@ -76,7 +78,7 @@ func TestAnotherKeyIsAnotherState(t *testing.T) {
 		got := []int64{left("client.ip", ""), left("client.ip", ""), left("header.x-user", "10.0.0.1"), left("header.X-User", "10.0.0.1"), left("header.x-user", "ann"), left("client.ip", "")}
 		want := []int64{1, 0, 1, 0, 1, 0}
 		if store == "" {
-			want[5] = 1 // in memory what is not used any more is gone
+			want[5] = 1 // in memory, unused tables are dropped
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("store %q: %v, want %v", store, got, want)
@@ -87,7 +89,7 @@ func TestAnotherKeyIsAnotherState(t *testing.T) {
 	}
 }
 
-// TestSamePlace: which changes of where a store is leave its limits where they are.
+// TestSamePlace: which changes of a store's settings keep its limits where they are.
 func TestSamePlace(t *testing.T) {
 	at := func(hosts, rest string) policy.Place { return policy.Place{Hosts: hosts, Rest: rest} }
 	for _, c := range []struct {
@@ -98,7 +100,7 @@ func TestSamePlace(t *testing.T) {
 		{at("a,b", "db"), at("b,c", "db"), true},
 		{at("a,b", "db"), at("c", "db"), false},
 		{at("a", "db"), at("a", "other"), false},
-		{policy.Place{}, policy.Place{}, true}, // then the URLs are compared, which are the same here
+		{policy.Place{}, policy.Place{}, true}, // then the URLs are compared; they are equal here
 		{policy.Place{}, at("a", ""), false},
 	} {
 		p, next := tagged("", "", ""), tagged("", "", "")
@@ -109,7 +111,7 @@ func TestSamePlace(t *testing.T) {
 	}
 }
 
-// TestCalls: what a store will be asked about: each limit, and those of a route together.
+// TestCalls: the calls that a store will get: each limit, and those of a route together.
 func TestCalls(t *testing.T) {
 	p := tagged("", "", "")
 	p.Limits[1].Limit, p.Limits[2].Shadow = weir.SlidingLog{Limit: 1, Window: 1e9}, true
@@ -123,11 +125,11 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// TestRestarts: which changes make a limit begin anew.
+// TestRestarts: which changes reset a limit.
 func TestRestarts(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*policy.Policy)
-		want   string // of "client", which is in the store, or of "local"; empty for nothing
+		want   string // which of the limits "client" (in the store) and "local" is reset; empty: none
 	}{
 		"nothing":             {func(*policy.Policy) {}, ""},
 		"its numbers":         {func(p *policy.Policy) { p.Limits[0].Limit = weir.TokenBucket{Rate: weir.PerHour(2), Burst: 9} }, ""},

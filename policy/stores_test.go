@@ -9,8 +9,9 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// TestStoresThatAreNotGivenAreMemory: so a replay and a test need none.
-func TestStoresThatAreNotGivenAreMemory(t *testing.T) {
+// TestStoresThatAreNotPassedAreMemory: limits in a store that is not passed are kept in memory, so
+// replays and tests need none.
+func TestStoresThatAreNotPassedAreMemory(t *testing.T) {
 	p := policy.Policy{
 		Stores: []policy.Store{{Name: "shared"}},
 		Limits: []policy.Limit{{Name: "l", Limit: bucket("1/h", 1), Store: "shared"}},
@@ -22,7 +23,8 @@ func TestStoresThatAreNotGivenAreMemory(t *testing.T) {
 	}
 }
 
-// TestNextWithStores: a limit that changes keeps what is in its store, and one that moves begins there.
+// TestNextWithStores: a limit that changes keeps its states in the store. One that moves to another
+// store starts over there.
 func TestNextWithStores(t *testing.T) {
 	c := new(weirtest.Clock)
 	stores := map[string]weir.Store{"s": weirtest.NewStore(c.Now)}
@@ -74,7 +76,8 @@ func TestNextWithStores(t *testing.T) {
 	}
 }
 
-// TestOneCallForOneStore: however many limits, a request makes one trip for those of a store.
+// TestOneCallForOneStore: a request makes one round trip to a store, however many of its limits are
+// there.
 func TestOneCallForOneStore(t *testing.T) {
 	c := new(weirtest.Clock)
 	f := newFaulty(c)

@@ -10,7 +10,7 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// tagged is a policy on a cluster, whose limits have these tags.
+// tagged returns a policy on a cluster whose limits have the given tags.
 func tagged(client, item, all string) policy.Policy {
 	bucket := weir.TokenBucket{Rate: weir.PerHour(1), Burst: 5}
 	return policy.Policy{
@@ -24,7 +24,7 @@ func tagged(client, item, all string) policy.Policy {
 	}
 }
 
-// TestTags: where a store finds the tags of a request's charges, however long the keys are.
+// TestTags: a store finds the tag in each key of a charge, however long the key is.
 func TestTags(t *testing.T) {
 	long := strings.Repeat("x", 300)
 	for _, user := range []string{"ann", "", long, long[:64], long[:65], strings.Repeat("\xff", 40)} {
@@ -54,7 +54,8 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// TestTagsOfOtherKeys: a store without tags has none; shadows and limits without a tag are kept by their keys, and so is what is no key of ours.
+// TestTagsOfOtherKeys: a store without tags finds none. Shadows, limits without a tag, and keys of
+// other programs have none.
 func TestTagsOfOtherKeys(t *testing.T) {
 	p := tagged("", "", "")
 	if p.Tags("shared") != nil || p.Tags("other") != nil {
@@ -79,7 +80,7 @@ func TestTagsOfOtherKeys(t *testing.T) {
 	}
 }
 
-// agreeing is a store that says yes, and knows what it was asked.
+// agreeing is a store that admits everything, and records its charges.
 type agreeing struct {
 	weir.Store
 	charges []weir.Charge
@@ -93,7 +94,8 @@ func (r *agreeing) Do(_ context.Context, batch []weir.Charge, out []weir.Decisio
 	return nil
 }
 
-// TestCheckTags: which tags are wrong, and which limits of a route are apart on a cluster.
+// TestCheckTags: which tags are invalid, and which limits of a route are in different slots of a
+// cluster.
 func TestCheckTags(t *testing.T) {
 	for name, c := range map[string]struct {
 		p                  policy.Policy

@@ -13,13 +13,15 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// zoned is a limit of the zone "one" by client, for each kind that nginx's limit_req can become.
+// zoned has a limit of the zone "one" by client, for each algorithm that nginx's limit_req can
+// become.
 func zoned(name string, l weir.Limit) policy.Limit {
 	return policy.Limit{Name: name, Zone: "one", Key: []string{"client.ip"}, Log: "error", Limit: l}
 }
 
-// TestZone: limits of one zone with different bursts count together, each by its own burst, as nginx does it: with 1r/m, a burst of 2 without
-// delay at /a and none at /b, /a /a /a /b is 200 200 200 503.
+// TestZone: limits of one zone with different bursts count together, each with its own burst, as in
+// nginx: with 1r/m, a burst of 2 without delay at /a and none at /b, /a /a /a /b gives 200 200 200
+// 503.
 func TestZone(t *testing.T) {
 	for kind, limits := range map[string][2]weir.Limit{
 		"leaky": {weir.LeakyBucket{Rate: weir.PerMinute(1), Queue: 2, DelayAfter: 2}, weir.LeakyBucket{Rate: weir.PerMinute(1)}},
@@ -58,8 +60,9 @@ func TestZone(t *testing.T) {
 	}
 }
 
-// TestZoneDelays: what has drained of the zone, by whatever limit it was charged, is what a request waits for, but for the part that its own
-// limit does not delay; a client that leaves gives back what it was charged last.
+// TestZoneDelays: a request waits until enough of the zone has drained, whichever limit charged it,
+// except for the part that its own limit does not delay. A client that leaves gets its last charge
+// back.
 func TestZoneDelays(t *testing.T) {
 	e, c := engine(t, policy.Policy{
 		Limits: []policy.Limit{
@@ -72,7 +75,7 @@ func TestZoneDelays(t *testing.T) {
 		e.Decide(get("/quick", "10.0.0.1"))
 	}
 	c.Set(int64(50 * time.Millisecond))
-	v := e.Decide(get("/slow", "10.0.0.1")) // 2.5 are still there: 1.5 too many
+	v := e.Decide(get("/slow", "10.0.0.1")) // 2.5 are left: 1.5 too many
 	if v.Outcome != policy.Delay || v.Delay != 150*time.Millisecond || v.Limit != "slow" {
 		t.Fatalf("%v %v %q", v.Outcome, v.Delay, v.Limit)
 	}
@@ -92,7 +95,8 @@ func TestZoneDelays(t *testing.T) {
 	}
 }
 
-// TestZoneDryRun: a shadow limit of a zone charges it, as nginx's dry run does, and all that a route has together or none.
+// TestZoneDryRun: a shadow limit of a zone charges it, as nginx's dry run does. All limits of a
+// route are charged together or not at all.
 func TestZoneDryRun(t *testing.T) {
 	one := func(name string, queue int64, shadow bool) policy.Limit {
 		l := zoned(name, weir.NginxBucket{Rate: weir.PerMinute(1), Queue: queue})
@@ -130,7 +134,8 @@ func TestZoneDryRun(t *testing.T) {
 	}
 }
 
-// TestZonePlaces: limits of concurrency with different numbers count the same requests; so do dry runs.
+// TestZonePlaces: concurrency limits with different numbers count the same requests, and so do dry
+// runs.
 func TestZonePlaces(t *testing.T) {
 	conns := func(name string, most int64, shadow bool) policy.Limit {
 		return policy.Limit{Name: name, Zone: "addr", Key: []string{"client.ip"}, Shadow: shadow, Log: "error", Limit: weir.Concurrency{Limit: most}}
@@ -154,7 +159,7 @@ func TestZonePlaces(t *testing.T) {
 		t.Errorf("%q %+v", v.Limit, v.Decision)
 	}
 	second := enter("/dry", true)
-	third := enter("/dry", true) // it would have been refused, and takes no place
+	third := enter("/dry", true) // it would have been refused, and so takes no place
 	if got := lines(third); !slices.Equal(got, []string{`error: limiting connections, dry run, by zone "addr"`}) {
 		t.Errorf("%q", got)
 	}
@@ -170,7 +175,7 @@ func TestZonePlaces(t *testing.T) {
 	}
 }
 
-// TestZoneReload: a zone keeps what was used while its limits change, come and go.
+// TestZoneReload: a zone keeps its counts while its limits change, come and go.
 func TestZoneReload(t *testing.T) {
 	p := policy.Policy{
 		Limits: []policy.Limit{zoned("a", weir.LeakyBucket{Rate: weir.PerMinute(1), Queue: 1, DelayAfter: 1})},
@@ -200,7 +205,7 @@ func TestZoneReload(t *testing.T) {
 	}
 }
 
-// TestWrongZones: what limits that share a state cannot differ in is told.
+// TestWrongZones: an error names the settings that limits with one state cannot differ in.
 func TestWrongZones(t *testing.T) {
 	leaky := weir.LeakyBucket{Rate: weir.PerSecond(1)}
 	for want, l := range map[string]policy.Limit{
@@ -233,8 +238,8 @@ func TestWrongZones(t *testing.T) {
 	}
 }
 
-// TestZoneBound plays random requests to three limits of a zone, and holds what each of them admits, and all together, to the bound in
-// docs/guarantees.md: what it admits itself within its own burst, and all within the largest.
+// TestZoneBound plays random requests to three limits of a zone, and compares the admissions with
+// docs/guarantees.md: each limit's own stay within its burst, and all of them within the largest.
 func TestZoneBound(t *testing.T) {
 	bursts := []int64{1, 3, 6}
 	for seed := range uint64(20) {
