@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestAnswers: in every setting all subjects answer as they are to, or their contest fails.
-func TestAnswers(t *testing.T) {
+// TestRepliesComeThrough: in every setting all subjects answer as they are to, or their contest fails.
+func TestRepliesComeThrough(t *testing.T) {
 	var all []contest
 	for _, procs := range []int{1, 4} {
 		for _, yes := range []bool{true, false} {

@@ -18,12 +18,13 @@ import (
 	"github.com/weirflow/weir/weirredis"
 )
 
-// server speaks as much of the Redis protocol as a client needs to begin, and answers scripts as the test says.
+// server speaks the part of the Redis protocol that a client needs at its start, and responds to
+// scripts as the test says.
 type server struct {
 	net.Listener
 	mu     sync.Mutex
-	got    []string                     // the names of scripts that came, in capitals
-	answer func(n int, c net.Conn) bool // to the n-th script; false ends the connection
+	got    []string                     // the names of the scripts that were called, in capitals
+	answer func(n int, c net.Conn) bool // called for the n-th script; false closes the connection
 }
 
 func serve(t *testing.T, answer func(n int, c net.Conn) bool) *server {
@@ -105,7 +106,8 @@ func (s *server) scripts() int {
 	return len(s.got)
 }
 
-// clients are those that a Store can be over, with what go-redis would do by itself when it fails: 3 retries, without a pause here.
+// clients returns clients that a Store accepts. By default they would repeat failed commands: 3
+// times, here without a delay.
 func clients(t *testing.T, addr string) map[string]redis.UniversalClient {
 	single := redis.NewClient(&redis.Options{Addr: addr, MinRetryBackoff: -1, ContextTimeoutEnabled: true})
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}, MaxRetries: 3, MinRetryBackoff: -1, ContextTimeoutEnabled: true})
@@ -115,7 +117,7 @@ func clients(t *testing.T, addr string) map[string]redis.UniversalClient {
 
 var call = weirredis.Call{Script: &weirredis.Script{Source: "return 1", SHA: strings.Repeat("a", 40)}, Keys: []string{"{k}"}, Args: []string{"x"}}
 
-// TestOnce: a script whose answer is lost, or which the server refuses for now, is not sent again.
+// TestOnce: a script whose reply is lost, or that the server refuses for now, is not sent again.
 func TestOnce(t *testing.T) {
 	for failure, answer := range map[string]func(int, net.Conn) bool{
 		"the connection is closed": func(int, net.Conn) bool { return false },
@@ -155,7 +157,8 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// TestPlainCommandsAreSentAgain shows that TestOnce can fail: a command of go-redis's own is sent four times.
+// TestPlainCommandsAreSentAgain shows that TestOnce can fail: go-redis sends one of its own
+// commands four times.
 func TestPlainCommandsAreSentAgain(t *testing.T) {
 	s := serve(t, func(int, net.Conn) bool { return false })
 	client := clients(t, s.Addr().String())["single"]
@@ -164,8 +167,8 @@ func TestPlainCommandsAreSentAgain(t *testing.T) {
 	}
 }
 
-// TestAnswers: what the server says comes through as it is.
-func TestAnswers(t *testing.T) {
+// TestRepliesComeThrough: the server's replies and errors come through unchanged.
+func TestRepliesComeThrough(t *testing.T) {
 	s := serve(t, func(n int, c net.Conn) bool {
 		io.WriteString(c, map[bool]string{true: "-NOSCRIPT No matching script.\r\n", false: "$3\r\nyes\r\n"}[n == 1])
 		return true
@@ -188,7 +191,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestMovedIsFollowed: a node that did not run a script says so, and the one that it names gets it.
+// TestMovedIsFollowed: if a node responds with MOVED, the script is sent to the node that it names.
 func TestMovedIsFollowed(t *testing.T) {
 	there := serve(t, func(_ int, c net.Conn) bool { io.WriteString(c, "$3\r\nyes\r\n"); return true })
 	for _, word := range []string{"MOVED", "ASK"} {
@@ -211,7 +214,7 @@ func TestMovedIsFollowed(t *testing.T) {
 	}
 }
 
-// TestRefused: clients that could not keep the promise.
+// TestRefused: New refuses clients that would repeat scripts.
 func TestRefused(t *testing.T) {
 	slow := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})

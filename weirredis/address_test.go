@@ -46,7 +46,7 @@ func fields(a weirredis.Address) string {
 	return fmt.Sprintf("%+v", bare(a))
 }
 
-// TestWrongURLs: what is wrong is said, and never with what could be a password.
+// TestWrongURLs: the error says what is wrong, and never contains what could be a password.
 func TestWrongURLs(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                      "no scheme",
@@ -115,7 +115,7 @@ func TestAddressesHidePasswords(t *testing.T) {
 	}
 }
 
-// FuzzParseURL: no text makes it panic, and no error has what stands where a password may be.
+// FuzzParseURL: no text makes it panic, and no error contains text from where a password may be.
 func FuzzParseURL(f *testing.F) {
 	for _, seed := range []string{"redis://u:p@h:1/2?client_name=x", "redis+sentinel://:p@a,[::1]:2/m/1", "unix://:p@/x?db=1", "rediss+cluster://a,b"} {
 		f.Add(seed)

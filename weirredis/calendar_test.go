@@ -13,7 +13,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// a server that answers by a function of what was sent.
+// A server that computes its replies from what was sent.
 type server func(sent []any) (string, error)
 
 func (s server) Eval(_ context.Context, c Call) (string, error) { return s(decoded(c.Args[0])) }
@@ -24,7 +24,7 @@ func (s server) EvalAll(ctx context.Context, calls []Call, replies []Reply) {
 	}
 }
 
-// decoded is an array as Go has it: int64, string and []any.
+// decoded is a MessagePack array in Go's types: int64, string and []any.
 func decoded(text string) []any {
 	r := &reader{b: text}
 	return elements(r)
@@ -45,7 +45,7 @@ func elements(r *reader) []any {
 	return all
 }
 
-// yes is an answer to one take.
+// yes is the reply to one take.
 func yes(now int64) string {
 	b := appendArray(nil, 4)
 	for _, v := range []int64{now, 0, 1, 0} {
@@ -58,8 +58,8 @@ func micros(month, day, hour int) int64 {
 	return time.Date(2026, time.Month(month), day, hour, 0, 0, 0, time.UTC).UnixMicro()
 }
 
-// TestWindowsAreSent: those of the present as soon as the server's clock is known, and those that
-// it asks for.
+// TestWindowsAreSent: the present windows as soon as the server's clock is known, and those that
+// the script asks for.
 func TestWindowsAreSent(t *testing.T) {
 	now, ahead := micros(3, 28, 12), micros(6, 10, 3)
 	day := func(month, day int) int64 { return micros(month, day, 0) / 86400e6 }
@@ -106,8 +106,8 @@ func TestWindowsAreSent(t *testing.T) {
 	}
 }
 
-// TestCalendarsAreSentOnce: limits with the same windows share them, and those without send
-// nothing.
+// TestCalendarsAreSentOnce: limits with the same windows share them, and limits without a calendar
+// send none.
 func TestCalendarsAreSentOnce(t *testing.T) {
 	now := micros(3, 28, 12)
 	var names []string
@@ -146,7 +146,7 @@ func TestCalendarsAreSentOnce(t *testing.T) {
 	}
 }
 
-// TestWindowNotFound: a server that goes on asking for the same time gets no third call.
+// TestWindowNotFound: if the script asks for the same window again, there is no third call.
 func TestWindowNotFound(t *testing.T) {
 	calls := 0
 	s, err := New(server(func([]any) (string, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// fake is an Evaler without a server: what it answers is up to the test.
+// fake is an Evaler without a server: the test makes its replies.
 type fake struct {
 	mu    sync.Mutex
 	calls []Call
@@ -35,7 +35,7 @@ func (f *fake) EvalAll(ctx context.Context, calls []Call, replies []Reply) {
 	}
 }
 
-// sent is how many calls had a key.
+// sent returns the number of calls with a key.
 func (f *fake) sent(key string) (n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -47,7 +47,7 @@ func (f *fake) sent(key string) (n int) {
 	return n
 }
 
-// yesTo admits all charges of a call, at a reading of the clock.
+// yesTo returns a reply that admits all charges of a call, with a reading of the server's clock.
 func yesTo(c Call, now int64) string {
 	b := appendInt(appendArray(nil, 1+3*(len(c.Keys)-1)), now)
 	for range c.Keys[1:] {
@@ -76,9 +76,9 @@ func take(ctx context.Context, s *Store, keys ...string) error {
 
 var errLost = errors.New("the connection is lost")
 
-// TestNobodyIsStuckWithTheClient: a client that does not come back holds up no caller longer than
-// his deadline, or the Timeout.
-func TestNobodyIsStuckWithTheClient(t *testing.T) {
+// TestCallersLeaveAClientThatDoesNotReturn: a client that does not return delays no caller beyond its
+// deadline, or the Timeout.
+func TestCallersLeaveAClientThatDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		s, _ := faked(t, Options{}, func(context.Context, int, Call) (string, error) { <-release; return "", errLost })
@@ -144,9 +144,9 @@ func TestRequestsOfCallersThatLeftAreNotSent(t *testing.T) {
 	})
 }
 
-// TestNobodyWaitsForWhatIsGivenBack: where the store stops answering within a group that is charged
-// in turn, its caller leaves in time, and what was charged is given back without him.
-func TestNobodyWaitsForWhatIsGivenBack(t *testing.T) {
+// TestCallersDoNotWaitForRefunds: if the store stops responding within a group that is charged
+// in order, the caller leaves in time, and the charges are cancelled without it.
+func TestCallersDoNotWaitForRefunds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *Store
 		settled := make(chan time.Duration, 1)
@@ -178,8 +178,8 @@ func TestNobodyWaitsForWhatIsGivenBack(t *testing.T) {
 	})
 }
 
-// TestLostBeforeTheClockWasKnown: the first call of all expires at once, to learn the server's
-// clock. When it is lost, nothing was charged, and it is repeated.
+// TestLostBeforeTheClockWasKnown: the very first call has an expiry in the past, to learn the
+// server's clock. If its reply is lost, nothing was charged, and it is repeated.
 func TestLostBeforeTheClockWasKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, f := faked(t, Options{}, func(_ context.Context, n int, c Call) (string, error) {
@@ -198,7 +198,8 @@ func TestLostBeforeTheClockWasKnown(t *testing.T) {
 	})
 }
 
-// TestRefusedIsNotLost: what the server says it did not do is repeated even when it is late then.
+// TestRefusedIsNotLost: a call that the server says it did not carry out is repeated, also after
+// its time.
 func TestRefusedIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := faked(t, Options{}, func(_ context.Context, n int, c Call) (string, error) {
@@ -218,8 +219,8 @@ func TestRefusedIsNotLost(t *testing.T) {
 	})
 }
 
-// TestDeadConnection: what a connection swallows, without an end, is sent again while there is
-// time.
+// TestDeadConnection: calls without a reply, on a connection that does not end, are sent again
+// while there is time.
 func TestDeadConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, f := faked(t, Options{}, func(ctx context.Context, n int, c Call) (string, error) {
@@ -243,9 +244,9 @@ func TestDeadConnection(t *testing.T) {
 	})
 }
 
-// TestUnsureIsSaid: a call whose reply was lost and whose repeat came late may have been charged,
-// and is not charged again.
-func TestUnsureIsSaid(t *testing.T) {
+// TestTheErrorSaysThatACallMayHaveBeenCharged: a call whose reply was lost, and whose repeat came too late, may have been
+// charged. The error says so, and it is not charged again.
+func TestTheErrorSaysThatACallMayHaveBeenCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, f := faked(t, Options{}, func(_ context.Context, n int, c Call) (string, error) {
 			if n == 1 {
@@ -261,8 +262,8 @@ func TestUnsureIsSaid(t *testing.T) {
 	})
 }
 
-// TestClockPutBack: after a step of the server's clock back by less than a call's time, calls
-// expire by the new clock. By the old one they would be charged that much too late.
+// TestClockPutBack: if the server's clock steps back by less than a call's time, calls expire by
+// the new clock. By the old one they could be charged that much too late.
 func TestClockPutBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := faked(t, Options{}, nil)
@@ -271,7 +272,7 @@ func TestClockPutBack(t *testing.T) {
 		before := s.clock.expiry(end)
 		sent := time.Now()
 		<-time.After(time.Millisecond)
-		s.clock.see(1e15+500, sent) // read on the way
+		s.clock.see(1e15+500, sent) // read in flight
 		if got := s.clock.expiry(end); got != before {
 			t.Errorf("expiry %d, not %d", got, before)
 		}
@@ -285,8 +286,8 @@ func TestClockPutBack(t *testing.T) {
 	})
 }
 
-// TestEachNodeHasItsClock: nodes of a cluster whose clocks differ by more than a call's time are
-// each called by their own.
+// TestEachNodeHasItsClock: if the clocks of a cluster's nodes differ by more than a call's time,
+// each node's calls expire by its own clock.
 func TestEachNodeHasItsClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := map[string]int64{"weir:{a}:api": 1e15, "weir:{b}:api": 1e15 + 5e6}
@@ -313,9 +314,9 @@ func TestEachNodeHasItsClock(t *testing.T) {
 	})
 }
 
-// TestLateForOneIsNotForAll: callers with different deadlines share a call. Who comes late by the
-// server's clock alone goes again once that is known; who is late by ours has gone.
-func TestLateForOneIsNotForAll(t *testing.T) {
+// TestCallersOfOneCallExpireSeparately: callers with different deadlines share a call. One that is late only
+// by the server's clock is sent again; one that is late by our clock has left.
+func TestCallersOfOneCallExpireSeparately(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, f := faked(t, Options{RoundTrips: 1}, func(_ context.Context, n int, c Call) (string, error) {
 			if n != 2 || len(c.Keys) != 3 {

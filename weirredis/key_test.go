@@ -39,8 +39,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestTagsKeepKeysApart: no two states share a key in Redis, whichever of them are kept under their
-// own keys and which under tags.
+// TestTagsKeepKeysApart: no two states share a key in Redis, whether they are kept under their own
+// keys or under tags.
 func TestTagsKeepKeysApart(t *testing.T) {
 	s := open(t, Options{Tag: func(name, key string) string {
 		switch {
@@ -68,8 +68,7 @@ func TestTagsKeepKeysApart(t *testing.T) {
 	}
 }
 
-// TestSlots has the values that a cluster gives: those of its specification, and of CLUSTER
-// KEYSLOT.
+// TestSlots has slots from the specification of Redis Cluster, and from CLUSTER KEYSLOT.
 func TestSlots(t *testing.T) {
 	for tag, want := range map[string]uint16{"123456789": 0x31c3, "user1000": 3443, "foo": 12182, "somekey": 11058} {
 		if got := slotOf("weir:{" + tag + "}:api"); got != want {

@@ -31,8 +31,7 @@ func TestMessagePack(t *testing.T) {
 	}
 }
 
-// FuzzReader reads anything: it ends, it never takes more than there is, and it says when something
-// is wrong.
+// FuzzReader reads any bytes: it ends, never reads beyond them, and reports an error in them.
 func FuzzReader(f *testing.F) {
 	f.Add([]byte{0x93, 1, 0xa1, 'x', 0xd3, 0, 0, 0, 0, 0, 0, 0, 1})
 	f.Add([]byte{0xdd, 0xff, 0xff, 0xff, 0xff})

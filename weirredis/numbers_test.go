@@ -9,10 +9,10 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// The numbers by which the scripts know what is tested here.
+// The numbers that the scripts use for algorithms.
 const windowScript, logScript, warmScript = 5, 6, 7
 
-// TestNumbers: what the scripts read of windows, logs and what warms up.
+// TestNumbers: how scripts get the parameters of windows, logs and WarmUp.
 func TestNumbers(t *testing.T) {
 	for _, c := range []struct {
 		limit weir.Limit
@@ -44,7 +44,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestRefused: what Redis cannot count is an error that says what and why.
+// TestRefused: a limit that Redis cannot count is an error that says what is wrong, and why.
 func TestRefused(t *testing.T) {
 	for _, c := range []struct {
 		limit weir.Limit

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// node is an Evaler of a cluster of which one node, that of the slots below 5461, does not answer.
+// node is an Evaler of a cluster in which one node, that of the slots below 5461, does not respond.
 type node struct{ calls atomic.Int64 }
 
 func (n *node) Eval(ctx context.Context, c Call) (string, error) {
@@ -27,7 +27,7 @@ func (n *node) Eval(ctx context.Context, c Call) (string, error) {
 	}
 }
 
-// EvalAll ends when the last of the calls does, as it has to be answered by several nodes.
+// EvalAll returns when the last of its calls does, because several nodes have to respond.
 func (n *node) EvalAll(ctx context.Context, calls []Call, replies []Reply) {
 	var wg sync.WaitGroup
 	for i, c := range calls {
@@ -36,9 +36,9 @@ func (n *node) EvalAll(ctx context.Context, calls []Call, replies []Reply) {
 	wg.Wait()
 }
 
-// TestOneNodeIsNotAll: callers come for all keys, and one node does not answer. Those who ask the
-// others are held up until it is known, and then no more; and what they ask goes together still.
-func TestOneNodeIsNotAll(t *testing.T) {
+// TestANodeThatDoesNotRespondDelaysNoOther: callers use all keys, and one node does not respond. Callers of the other
+// nodes are delayed until that is known, and not after; and their requests still share round trips.
+func TestANodeThatDoesNotRespondDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := new(node)
 		s, err := New(n, Options{Cluster: true, Prefix: "p:"})
@@ -49,12 +49,12 @@ func TestOneNodeIsNotAll(t *testing.T) {
 		var wg sync.WaitGroup
 		var asked, answered atomic.Int64
 		began := time.Now()
-		for i := range 20_000 { // one each 500 us, for 10 s
+		for i := range 20_000 { // one every 500 us, for 10 s
 			<-time.After(500 * time.Microsecond)
 			wg.Go(func() {
 				within := 50 * time.Millisecond
 				if i%100 == 0 {
-					within = 20 * time.Second // who waits long does not hold up the others for so long
+					within = 20 * time.Second // a caller with a long deadline does not delay the others
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), within)
 				defer cancel()

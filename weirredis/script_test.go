@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestTimeLine: with a clock of a test's, one line of each script is another, and it is the one
-// that reads the time.
+// TestTimeLine: with a test's clock, each script differs in one line, the one that reads the time.
 func TestTimeLine(t *testing.T) {
 	plain, tested := open(t, Options{}).scripts, open(t, Options{ClockKey: "clock"}).scripts
 	for name, of := range map[string]func(*scripts) *Script{

@@ -11,7 +11,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// scripted is an Evaler that has the scripts it was sent, for each slot apart.
+// scripted is an Evaler that has the scripts it was sent, separately for each slot.
 type scripted struct {
 	mu         sync.Mutex // a probe makes two calls at the same time
 	has        map[string]bool
@@ -41,7 +41,7 @@ func (e *scripted) eval(c Call) (string, error) {
 	if e.err != nil {
 		return "", e.err
 	}
-	at := c.Script.SHA + string(rune('a'+slotOf(c.Keys[0])/(slots/parts)%3)) // three nodes, which have their parts in turn
+	at := c.Script.SHA + string(rune('a'+slotOf(c.Keys[0])/(slots/parts)%3)) // three nodes, with alternating ranges of slots
 	if !e.has[at] && !c.Send {
 		return "", errors.New("NOSCRIPT No matching script.")
 	}
@@ -54,8 +54,8 @@ func (e *scripted) eval(c Call) (string, error) {
 
 var bucketAndWindow = []weir.Limit{weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}, weir.SlidingLog{Limit: 5, Window: time.Second}}
 
-// TestWarm: each script that will be needed is where it is lacking, after two round trips, and the
-// clock is known.
+// TestWarm: each missing script is sent to where it will be needed, and the clock is known, after
+// two round trips.
 func TestWarm(t *testing.T) {
 	for _, cluster := range []bool{false, true} {
 		e := &scripted{has: map[string]bool{}}
@@ -83,7 +83,7 @@ func TestWarm(t *testing.T) {
 			t.Errorf("the second time takes %d round trips, %v", e.roundTrips, err)
 		}
 		e.has, e.roundTrips = map[string]bool{}, 0 // it was restarted
-		scripts, roundTrips := 5, 4                // those, and that of heartbeats, which writes
+		scripts, roundTrips := 5, 4                // those, and the one of heartbeats, which writes
 		if cluster {
 			scripts, roundTrips = 1, 2
 		}
@@ -99,7 +99,8 @@ func TestWarm(t *testing.T) {
 	}
 }
 
-// TestWarmFails: what the server says against scripts is told, and a limit that Redis cannot keep.
+// TestWarmFails: Warm returns the server's error about scripts, and an error for a limit that Redis
+// cannot keep.
 func TestWarmFails(t *testing.T) {
 	s, err := New(&scripted{err: errors.New("NOPERM this user may not run evalsha")}, Options{})
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// TestRefusedWindows: what cannot be counted exactly in Redis is refused, and the error says what
+// TestRefusedWindows: windows that Redis cannot count exactly are refused, and the error says what
 // is wrong.
 func TestRefusedWindows(t *testing.T) {
 	const tooMany = 1 << 53
@@ -37,8 +37,7 @@ func TestRefusedWindows(t *testing.T) {
 	}
 }
 
-// TestDefined: what is kept of a limit says the same for limits that are the same, and another
-// thing for any other.
+// TestDefined: equal limits are stored in the same way, and different ones differently.
 func TestDefined(t *testing.T) {
 	hundredYears := 36525 * 24 * time.Hour
 	seen := map[string]string{}

@@ -15,12 +15,13 @@ import (
 	"github.com/weirflow/weir/weirredis"
 )
 
-// server speaks as much of the Redis protocol as a client needs to begin, and answers scripts as the test says.
+// server speaks the part of the Redis protocol that a client needs at its start, and responds to
+// scripts as the test says.
 type server struct {
 	net.Listener
 	mu     sync.Mutex
-	got    []string                     // the names of scripts that came, in capitals
-	answer func(n int, c net.Conn) bool // to the n-th script; false ends the connection
+	got    []string                     // the names of the scripts that were called, in capitals
+	answer func(n int, c net.Conn) bool // called for the n-th script; false closes the connection
 }
 
 func serve(t *testing.T, answer func(n int, c net.Conn) bool) *server {
@@ -104,7 +105,7 @@ func (s *server) scripts() int {
 
 var call = weirredis.Call{Script: &weirredis.Script{Source: "return 1", SHA: strings.Repeat("a", 40)}, Keys: []string{"{k}"}, Args: []string{"x"}}
 
-// linked is a client for a server.
+// linked returns a client of a server.
 func linked(t *testing.T, url string) *link {
 	t.Helper()
 	a, err := weirredis.ParseURL(url)
@@ -121,7 +122,7 @@ func linked(t *testing.T, url string) *link {
 	return l
 }
 
-// TestOnce: a script whose answer is lost, or which the server refuses for now, is not sent again.
+// TestOnce: a script whose reply is lost, or that the server refuses for now, is not sent again.
 func TestOnce(t *testing.T) {
 	for failure, answer := range map[string]func(int, net.Conn) bool{
 		"the connection is closed": func(int, net.Conn) bool { return false },
@@ -135,7 +136,7 @@ func TestOnce(t *testing.T) {
 				t.Run(fmt.Sprintf("%s, %s, %d", failure, scheme, n), func(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 					defer cancel()
-					s := serve(t, func(n int, c net.Conn) bool { // and from then on there is time to send it again
+					s := serve(t, func(n int, c net.Conn) bool { // and after that there is time to send it again
 						time.AfterFunc(200*time.Millisecond, cancel)
 						return answer(n, c)
 					})
@@ -159,8 +160,8 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// TestMovedIsFollowed: a node of a cluster that did not run a script says so, and the one that it names gets it. One server that is no cluster to
-// us is an error that says what to write.
+// TestMovedIsFollowed: if a node of a cluster responds with MOVED, the script is sent to the node
+// that it names. Without a cluster URL that is an error, which says what to write.
 func TestMovedIsFollowed(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()

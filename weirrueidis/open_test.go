@@ -65,7 +65,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestOpenRefuses: what is wrong is told at once, and without a password.
+// TestOpenRefuses: Open returns an error for each invalid URL, without its password.
 func TestOpenRefuses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, []byte("\n"), 0o600); err != nil {
@@ -89,8 +89,8 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestServerIsUnreachable: calls fail with an error that names the server, without the password,
-// and Close does not wait for it.
+// TestServerIsUnreachable: calls return an error that names the server, without the password. Close
+// does not wait for the server.
 func TestServerIsUnreachable(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -120,7 +120,7 @@ func TestServerIsUnreachable(t *testing.T) {
 	}
 }
 
-// conn is a connection that knows whether it was closed.
+// conn is a connection that records whether it was closed.
 type conn struct {
 	net.Conn
 	closed chan struct{}
@@ -128,7 +128,7 @@ type conn struct {
 
 func (c *conn) Close() error { close(c.closed); return nil }
 
-// leftover is the connection that nobody took.
+// leftover returns the connection that no call took.
 func leftover(d *dialer) *conn {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -137,7 +137,7 @@ func leftover(d *dialer) *conn {
 	return a.conn.(*conn)
 }
 
-// TestDialsGoOn: a connection that takes longer than the call has is there for the next call.
+// TestDialsGoOn: a connection that takes longer than its call has time is used by the next call.
 func TestDialsGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDialer("tcp", time.Second)
@@ -168,7 +168,8 @@ func TestDialsGoOn(t *testing.T) {
 		if second, err := dial(time.Second); err != nil || second == first || made != 2 {
 			t.Errorf("%v, %d made", err, made)
 		}
-		// One that nobody took is closed: by who finds it too old, or at the end.
+		// One that no call takes is closed: by the next call if it is too old by then, or at the
+		// end.
 		dial(20 * time.Millisecond)
 		<-time.After(keepFor + time.Second)
 		old := leftover(d)
@@ -188,7 +189,8 @@ func TestDialsGoOn(t *testing.T) {
 	})
 }
 
-// TestFailedDialsAreForgotten: an attempt that somebody left and that failed is no answer to who comes later.
+// TestFailedDialsAreForgotten: if an attempt fails after its call has left, later calls do not get
+// its error.
 func TestFailedDialsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDialer("tcp", 100*time.Millisecond)
@@ -214,8 +216,8 @@ func TestFailedDialsAreForgotten(t *testing.T) {
 	})
 }
 
-// TestPace: however often an address is asked for, it is connected to a few times a second, whether attempts succeed or fail; and at once again after
-// a while without attempts.
+// TestPace: however often calls need an address, it is connected to a few times a second, whether
+// attempts succeed or fail. After a while without attempts, the next one is made at once.
 func TestPace(t *testing.T) {
 	for _, failure := range []error{nil, errors.New("nobody there")} {
 		synctest.Test(t, func(t *testing.T) {
@@ -256,7 +258,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestPacesAreBounded: the addresses of nodes that are gone are forgotten.
+// TestPacesAreBounded: the addresses of removed nodes are dropped.
 func TestPacesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p paces

@@ -15,8 +15,8 @@ import (
 	"github.com/weirflow/weir/weirredis"
 )
 
-// TestOneNodeIsNotAll: while one node of a cluster stands, who asks for keys of the others is answered.
-func TestOneNodeIsNotAll(t *testing.T) {
+// TestANodeThatDoesNotRespondDelaysNoOther: while one node of a cluster stands, who asks for keys of the others is answered.
+func TestANodeThatDoesNotRespondDelaysNoOther(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	c, err := servers.Cluster(ctx, servers.ClusterOptions{NodeTimeout: patience, Config: []string{"cluster-require-full-coverage no"}})

@@ -434,8 +434,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestAllVerbsThroughOutages is for the race detector: visitors ask at once while the room's numbers change, and no more are inside than there may be.
-func TestAllVerbsThroughOutages(t *testing.T) {
+// TestConcurrentPolls is for the race detector: visitors ask at once while the room's numbers change, and no more are inside than there may be.
+func TestConcurrentPolls(t *testing.T) {
 	def := oneADay()
 	def.Admit, def.Burst, def.Inside = weir.PerSecond(1000), 1000, 20
 	m, err := NewMemory(SpecOf(def), nil)
