@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestRepliesComeThrough: in every setting all subjects answer as they are to, or their contest fails.
-func TestRepliesComeThrough(t *testing.T) {
+// TestSubjectsDecideAsIntended: in every setting each subject admits and refuses as intended; otherwise its contest fails.
+func TestSubjectsDecideAsIntended(t *testing.T) {
 	var all []contest
 	for _, procs := range []int{1, 4} {
 		for _, yes := range []bool{true, false} {

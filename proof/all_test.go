@@ -10,7 +10,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// allKind is an All of two limits or more, of any kinds.
+// allKind draws an All of two or more limits of any algorithms.
 var allKind = kind{name: "All", draw: func(t *rapid.T, tick, fill time.Duration) weir.Limit {
 	parts := make([]weir.Limit, rapid.SampledFrom([]int{2, 2, 2, 3, 3, 8}).Draw(t, "parts"))
 	for i := range parts {
@@ -19,7 +19,7 @@ var allKind = kind{name: "All", draw: func(t *rapid.T, tick, fill time.Duration)
 	return weir.All(parts...)
 }}
 
-// leastOf is the least of a number of several limits.
+// leastOf returns the least value of a function over limits.
 func leastOf(parts []weir.Limit, of func(weir.Limit) int64) int64 {
 	least := int64(math.MaxInt64)
 	for _, p := range parts {
@@ -28,8 +28,8 @@ func leastOf(parts []weir.Limit, of func(weir.Limit) int64) int64 {
 	return least
 }
 
-// TestRule1AllIsNeverOver: what an All admits is within the bound of each of its limits. Who waits for several goes when the last of them has
-// room, at a whole clock unit.
+// TestRule1AllIsNeverOver: what an All admits is within the bound of each of its limits. A waiter
+// of several limits goes when the last of them has room, at a whole clock unit.
 func TestRule1AllIsNeverOver(t *testing.T) {
 	eachOf(t, []kind{allKind}, holders, func(t *testing.T, k kind, h holder) {
 		verbs, slack := []verb{take, take, take, peek}, int64(0)
@@ -55,7 +55,7 @@ func TestRule1AllIsNeverOver(t *testing.T) {
 	})
 }
 
-// TestRule3AllIsExact: every decision, the part that it names, and every turn is that of the model.
+// TestRule3AllIsExact: every decision, the part in By, and every turn equal the model's.
 func TestRule3AllIsExact(t *testing.T) {
 	eachOf(t, []kind{allKind}, holders, func(t *testing.T, k kind, h holder) {
 		verbs := []verb{take, take, take, peek}
@@ -66,7 +66,8 @@ func TestRule3AllIsExact(t *testing.T) {
 	})
 }
 
-// TestRule4AllIsTight: after RetryAfter the same Take is admitted, and one clock unit sooner it is not.
+// TestRule4AllIsTight: after RetryAfter the same Take is admitted, and one clock unit earlier it is
+// refused.
 func TestRule4AllIsTight(t *testing.T) {
 	eachOf(t, []kind{allKind}, holders, func(t *testing.T, k kind, h holder) {
 		rapid.Check(t, func(t *rapid.T) {

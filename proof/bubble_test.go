@@ -14,8 +14,9 @@ import (
 	"github.com/weirflow/weir/keyed"
 )
 
-// TestRule1WaitersNeverOver: goroutines that Wait, some with a deadline and some given up, on the real clock and real timers of a
-// bubble: what leaves is within the bound, everyone leaves, in the order of arrival, and whoever gave up was charged nothing.
+// TestRule1WaitersNeverOver: goroutines that Wait, some with a deadline and some that give up, on
+// the real clock and timers of a bubble. The admissions are within the bound, every goroutine ends,
+// in the order of arrival, and those that gave up were charged nothing.
 func TestRule1WaitersNeverOver(t *testing.T) {
 	type waiter struct {
 		after, patience time.Duration
@@ -41,7 +42,7 @@ func TestRule1WaitersNeverOver(t *testing.T) {
 						var mu sync.Mutex
 						var wg sync.WaitGroup
 						for i, w := range waiters {
-							synctest.Wait() // who came before is in line
+							synctest.Wait() // earlier goroutines are queued
 							wg.Go(func() {
 								ctx, cancel := context.WithCancel(t.Context())
 								defer cancel()
@@ -79,7 +80,7 @@ func TestRule1WaitersNeverOver(t *testing.T) {
 	}
 }
 
-// waits opens a limiter, and returns its Wait.
+// waits opens a limiter and returns its Wait.
 func waits(t *testing.T, holder string, l weir.Limit) (func(context.Context, int64) error, interface{ Waiting() int }) {
 	if holder == "Limiter" {
 		lim, err := weir.New(l)

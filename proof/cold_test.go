@@ -10,8 +10,9 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// TestRule1ColdIsSlower: of a WarmUp that starts cold, what goes within d, but for the last of it, takes at least as long as it takes to take
-// that out of all that is stored. That is r*Period*2/(1+ColdFactor) in the first Period, and r from then on: idle time only makes it colder.
+// TestRule1ColdIsSlower: a WarmUp that starts cold admits within d, except for the last request, at
+// most as many permits as take d to take from a full store. That is r*Period*2/(1+ColdFactor) in
+// the first Period, and r after that. Idle time only makes it colder.
 func TestRule1ColdIsSlower(t *testing.T) {
 	for _, h := range holders {
 		t.Run(h.name, func(t *testing.T) {
@@ -47,7 +48,7 @@ func TestRule1ColdIsSlower(t *testing.T) {
 	}
 }
 
-// fromCold is how many clock units it takes a limit that is as cold as can be to let a number of permits go.
+// fromCold returns how many clock units the coldest state takes to admit a number of permits.
 func fromCold(l weir.WarmUp, tick time.Duration, permits *big.Int) *big.Rat {
 	n := new(big.Rat).SetInt(permits)
 	each := new(big.Rat).Inv(perUnit(l, tick)) // when warm
@@ -56,7 +57,8 @@ func fromCold(l weir.WarmUp, tick time.Duration, permits *big.Int) *big.Rat {
 	if n.Cmp(dear) > 0 {
 		n = dear
 	}
-	// What a permit costs more than when warm climbs from nothing to ColdFactor-1 of them: the area of a triangle less that of what is left.
+	// The extra time of a permit rises linearly from 0 to ColdFactor-1 times the warm one: the area
+	// of a triangle, minus that of what is left.
 	top := new(big.Rat).Sub(coldOf(l), big.NewRat(1, 1))
 	top.Mul(top, each)
 	left := new(big.Rat).Sub(dear, n)

@@ -14,20 +14,20 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// A gate is a ConcurrencyLimiter on a virtual clock, beside its model.
+// A gate is a ConcurrencyLimiter on a virtual clock, and its model.
 type gate struct {
 	l     *weir.ConcurrencyLimiter
 	m     *places
 	clock weirtest.Clock
 	known []*entry
-	fence int64 // the largest that was given
+	fence int64 // the largest so far
 }
 
-// An entry is one who entered, or waits to, on both sides.
+// An entry is a caller that has entered or waits, on both sides.
 type entry struct {
 	*held
 	hold    weir.Hold
-	result  chan entered // what Enter returned, of one who waits
+	result  chan entered // the result of Enter, of a caller that waits
 	cancel  context.CancelFunc
 	waiting bool
 	fence   int64
@@ -56,13 +56,13 @@ func openGate(t *rapid.T) *gate {
 	return g
 }
 
-// cost draws one, mostly one that fits.
+// cost draws a cost, mostly one that fits.
 func (g *gate) cost(t *rapid.T) int64 {
 	return rapid.SampledFrom([]int64{1, 1, 1, 1, 2, 3, 0, -1, g.m.limit.Limit, g.m.limit.Limit + 1}).Draw(t, "cost")
 }
 
-// move sets the clock, and stops wherever something expires while somebody waits: whoever is let in by that is let in at that time, with
-// nobody calling.
+// move sets the clock, and stops whenever a hold expires while callers wait. The callers that enter
+// for it do so at that time, without any other call.
 func (g *gate) move(t *rapid.T, to int64) {
 	for len(g.m.queue) > 0 {
 		at := g.m.nextExpiry()
@@ -76,7 +76,8 @@ func (g *gate) move(t *rapid.T, to int64) {
 	g.clock.Set(to)
 }
 
-// letIn takes in whom the model let in, in the order in which they came, which is that of the fences.
+// letIn records the callers that the model admitted, in the order in which they came, which is that
+// of the fences.
 func (g *gate) letIn(t *rapid.T) {
 	for _, e := range g.known {
 		if !e.waiting || slices.Contains(g.m.queue, e.held) {
@@ -90,7 +91,7 @@ func (g *gate) letIn(t *rapid.T) {
 	}
 }
 
-// any draws one of those who hold a place, or did.
+// any draws a current or former holder.
 func (g *gate) any(t *rapid.T, waiting bool) *entry {
 	some := slices.DeleteFunc(slices.Clone(g.known), func(e *entry) bool { return e.waiting != waiting })
 	if len(some) == 0 {
@@ -99,7 +100,7 @@ func (g *gate) any(t *rapid.T, waiting bool) *entry {
 	return some[len(some)-1-rapid.IntRange(0, len(some)-1).Draw(t, "who")]
 }
 
-// got takes in a hold.
+// got records a hold.
 func (g *gate) got(t *rapid.T, e *entry, h weir.Hold) {
 	e.hold, e.waiting = h, false
 	if e.expiry > 0 {
@@ -107,7 +108,7 @@ func (g *gate) got(t *rapid.T, e *entry, h weir.Hold) {
 	}
 }
 
-// fenced asks for a hold's fence, which is larger than each before it, and stays.
+// fenced checks a hold's fence: larger than each before it, and always the same.
 func (g *gate) fenced(t *rapid.T, e *entry) {
 	f := e.hold.Fence()
 	switch {
@@ -121,7 +122,7 @@ func (g *gate) fenced(t *rapid.T, e *entry) {
 	e.fence, g.fence = f, f
 }
 
-// check compares both sides, and takes in whom the model let in meanwhile.
+// check compares both sides, and records the callers that the model has admitted meanwhile.
 func (g *gate) check(t *rapid.T) {
 	now := g.clock.Now()
 	g.m.at(now)
@@ -146,7 +147,7 @@ func (g *gate) check(t *rapid.T) {
 	}
 }
 
-// wait is what Enter returned.
+// wait returns the result of Enter.
 func (g *gate) wait(t *rapid.T, e *entry) entered {
 	select {
 	case r := <-e.result:
@@ -157,8 +158,8 @@ func (g *gate) wait(t *rapid.T, e *entry) entered {
 	}
 }
 
-// told holds what is said about time to what comes, if nobody calls: after RetryAfter there is a place, and Never is said only where none
-// comes by itself.
+// told checks RetryAfter by letting time pass without other calls: after it there is a place, and
+// Never is returned only if no place becomes free by itself.
 func (g *gate) told(t *rapid.T, cost int64, d weir.Decision) {
 	m := g.m
 	want := weir.Decision{Allowed: m.fits(cost), Limit: m.limit.Limit}
@@ -191,7 +192,7 @@ func (g *gate) told(t *rapid.T, cost int64, d weir.Decision) {
 	}
 }
 
-// try is TryEnterCost on both sides.
+// try calls TryEnterCost on both sides.
 func (g *gate) try(t *rapid.T, cost int64) {
 	g.m.at(g.clock.Now())
 	before := g.m.clone()
@@ -214,7 +215,8 @@ func (g *gate) try(t *rapid.T, cost int64) {
 	}
 }
 
-// enter is EnterCost on both sides: it returns when the caller has a place, or is refused, or waits.
+// enter calls EnterCost on both sides. It returns when the caller has a place, is refused, or
+// waits.
 func (g *gate) enter(t *rapid.T, cost int64) {
 	g.m.at(g.clock.Now())
 	ctx, cancel := context.WithCancel(context.Background())
@@ -254,7 +256,7 @@ func (g *gate) enter(t *rapid.T, cost int64) {
 		}
 	case !errors.As(r.err, &limited):
 		t.Fatal(r.err)
-	case limited.Decision.RetryAfter > 0: // then there is room in the queue
+	case limited.Decision.RetryAfter > 0: // after RetryAfter there is room in the queue
 		after := g.m.clone()
 		after.pass(g.m.high + int64(limited.Decision.RetryAfter))
 		if !after.fits(cost) && int64(len(after.queue)) >= after.limit.Queue {
@@ -265,9 +267,10 @@ func (g *gate) enter(t *rapid.T, cost int64) {
 	}
 }
 
-// TestConcurrencyIsItsModel walks a limiter and its model through the same calls: entering with and without a line, leaving once and
-// twice, expiry, heartbeats, fences, callers who give up, changes of the numbers, and a clock that also steps back. At every call both hold
-// the same, the same wait in the same order, and what is told about time is true.
+// TestConcurrencyIsItsModel makes the same calls on a limiter and its model: entering with and
+// without a queue, leaving once and twice, expiry, heartbeats, fences, callers that give up,
+// changes of the limit, and a clock that also steps back. After every call both have the same holds
+// and the same queue, and RetryAfter is exact.
 func TestConcurrencyIsItsModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := openGate(t)
@@ -282,7 +285,7 @@ func TestConcurrencyIsItsModel(t *testing.T) {
 			"try":  func(t *rapid.T) { g.try(t, g.cost(t)) },
 			"try'": func(t *rapid.T) { g.try(t, 1) },
 			"many": func(t *rapid.T) {
-				for range 25 { // more than have a slot
+				for range 25 { // more than there are slots
 					g.try(t, 1)
 				}
 			},
@@ -309,7 +312,7 @@ func TestConcurrencyIsItsModel(t *testing.T) {
 			"fence": func(t *rapid.T) {
 				e := g.any(t, false)
 				if e.fence == 0 && !e.over {
-					g.m.high = max(g.m.high, g.clock.Now()) // it is given by the clock
+					g.m.high = max(g.m.high, g.clock.Now()) // the limiter takes it from its clock
 				}
 				g.fenced(t, e)
 			},
@@ -337,7 +340,7 @@ func TestConcurrencyIsItsModel(t *testing.T) {
 						t.Fatalf("#%d fits no more, and got %v", e.id, r.err)
 					}
 					e.waiting, e.over = false, true
-					g.m.high = max(g.m.high, g.clock.Now()) // what it is told is by the clock
+					g.m.high = max(g.m.high, g.clock.Now()) // RetryAfter is by the limiter's clock
 				}
 			},
 			"later": func(t *rapid.T) { g.move(t, g.clock.Now()+rapid.Int64Range(0, 1200).Draw(t, "by")) },

@@ -8,8 +8,8 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// TestRule3ExactRates: every decision, every field and every turn is that of the model in exact fractions, whatever the rate, the
-// clock and the costs.
+// TestRule3ExactRates: every decision, with every field, and every turn equal those of the model in
+// exact fractions, for all rates, clocks and costs.
 func TestRule3ExactRates(t *testing.T) {
 	each(t, holders, func(t *testing.T, k kind, h holder) {
 		verbs := []verb{take, take, take, peek}
@@ -20,7 +20,8 @@ func TestRule3ExactRates(t *testing.T) {
 	})
 }
 
-// TestRule10SetLimitKeepsTheUsed: a change of the limit, of its kind too, keeps what has been used as the model does.
+// TestRule10SetLimitKeepsTheUsed: a change of the limit, also to another algorithm, keeps what was
+// used as the model does.
 func TestRule10SetLimitKeepsTheUsed(t *testing.T) {
 	each(t, holders, func(t *testing.T, k kind, h holder) {
 		verbs := []verb{take, take, set}
@@ -31,8 +32,9 @@ func TestRule10SetLimitKeepsTheUsed(t *testing.T) {
 	})
 }
 
-// sinceNever is a limit to change to for a key that may have been let go. Such a key is one never seen, which stores nothing before it comes
-// again, where one that was kept begins to store at the change.
+// sinceNever draws a limit to change to for a key that may have been evicted. An evicted key counts
+// as new and stores no permits until its next call, while a kept one starts to store them at the
+// change.
 func sinceNever(next, now weir.Limit) weir.Limit {
 	l, ok := next.(weir.SmoothBursty)
 	if before, was := now.(weir.SmoothBursty); ok && !(was && before.Rate != weir.Unlimited && storeOf(before) > 0) {
@@ -42,13 +44,13 @@ func sinceNever(next, now weir.Limit) weir.Limit {
 	return next
 }
 
-// besideModel makes the same calls of a holder and of a model.
+// besideModel makes the same calls on a holder and a model.
 func besideModel(t *rapid.T, k kind, h holder, verbs []verb) {
 	l := k.draw(t, h.tick, century)
 	punctual := rapid.Bool().Draw(t, "punctual")
 	w, m := h.open(l, punctual), newModel(l, h.tick, punctual)
 	if h.name == "Limiter" {
-		m.m.Contact(0) // when it was made
+		m.m.Contact(0) // at the limiter's creation
 	}
 	from := walkerAt(t, l, h.tick)
 	if h.books {
@@ -78,12 +80,12 @@ func besideModel(t *rapid.T, k kind, h holder, verbs []verb) {
 		}
 		got, want := w.do(c), m.do(c)
 		if c.verb == set && h.name == "Limiter" {
-			m.m.Contact(c.now) // of one that nothing was ever charged to
+			m.m.Contact(c.now) // of a key that was never charged
 		}
 		if got != want {
 			t.Fatalf("%v\n got %+v\nwant %+v", c, got, want)
 		}
-		look := call{now: c.now, verb: peek, cost: 1} // which also lets go whose turn has come
+		look := call{now: c.now, verb: peek, cost: 1} // this also serves waiters whose turn has come
 		if got, want := w.do(look), m.do(look); got != want {
 			t.Fatalf("%v\n got %+v\nwant %+v", look, got, want)
 		}

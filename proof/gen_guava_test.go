@@ -10,7 +10,8 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// What is drawn and known of SmoothBursty and WarmUp, of which any cost is admitted, and the next one waits for it.
+// Generators and facts of SmoothBursty and WarmUp, which admit any cost and make the next request
+// wait for it.
 
 var guavaKinds = []kind{
 	{"SmoothBursty", smoothBursty, smallBursty},
@@ -29,7 +30,7 @@ func smoothBursty(t *rapid.T, tick, fill time.Duration) weir.Limit {
 
 func warmUp(t *rapid.T, tick, fill time.Duration) weir.Limit {
 	l := weir.WarmUp{Rate: owingRate(t, tick, fill), Period: drawSpan(t, tick, fill), ColdFactor: coldFactor(t)}
-	for { // too much to count is an error, and no limit
+	for { // a limit with too much to count is an error, and is drawn again
 		if _, err := weir.Prepare(l, tick); err == nil {
 			return l
 		}
@@ -37,7 +38,7 @@ func warmUp(t *rapid.T, tick, fill time.Duration) weir.Limit {
 	}
 }
 
-// coldFactor draws parts of 65536, and what is rounded to them.
+// coldFactor draws whole parts of 65536, and values that are rounded to them.
 func coldFactor(t *rapid.T) float64 {
 	return rapid.OneOf(
 		rapid.SampledFrom([]float64{0, 1, 1.3, 2, 3, 4.25, 65536, 1 + 1./65536, 1 + 1./(1<<20), 65535.99999}),
@@ -45,7 +46,7 @@ func coldFactor(t *rapid.T) float64 {
 	).Draw(t, "cold_factor")
 }
 
-// owingRate draws a rate, once in a while one without end.
+// owingRate draws a rate; sometimes Unlimited.
 func owingRate(t *rapid.T, tick, fill time.Duration) weir.Rate {
 	if rapid.IntRange(0, 19).Draw(t, "unlimited") == 19 {
 		return weir.Unlimited
@@ -65,7 +66,7 @@ func smallWarmUp(t *rapid.T, length time.Duration) weir.Limit {
 	}
 }
 
-// owing reports whether no cost is too large for a limit: it goes at once, and the next one waits for it.
+// owing reports whether a limit admits any cost at once and makes the next request wait for it.
 func owing(l weir.Limit) bool {
 	switch l.(type) {
 	case weir.SmoothBursty, weir.WarmUp:
@@ -74,14 +75,14 @@ func owing(l weir.Limit) bool {
 	return false
 }
 
-// roundsEach reports whether a limit rounds what each charge costs up to a clock unit, so that a line is told times that are too early by one
-// for each that stands in it.
+// roundsEach reports whether a limit rounds the cost of each charge up to a clock unit. The time
+// that is promised behind a queue is then too early by one unit for each waiter.
 func roundsEach(l weir.Limit) bool {
 	_, ok := l.(weir.WarmUp)
 	return ok
 }
 
-// permitsIn is how many permits come at a rate in a time, exactly; nil for a rate without end.
+// permitsIn returns how many permits a rate brings in a time, exactly; nil if it is Unlimited.
 func permitsIn(r weir.Rate, d time.Duration) *big.Rat {
 	if r == weir.Unlimited {
 		return nil
@@ -89,7 +90,7 @@ func permitsIn(r weir.Rate, d time.Duration) *big.Rat {
 	return new(big.Rat).SetFrac(new(big.Int).Mul(big.NewInt(int64(d)), big.NewInt(r.N)), big.NewInt(int64(r.Per)))
 }
 
-// stored is how many permits a limit can store.
+// stored returns how many permits a limit can store.
 func stored(l weir.Limit) *big.Rat {
 	switch l := l.(type) {
 	case weir.SmoothBursty:
@@ -99,7 +100,7 @@ func stored(l weir.Limit) *big.Rat {
 		if all == nil {
 			return nil
 		}
-		// half of what comes in the period, and two thirds, halves or less of it, by how much dearer it is when cold
+		// half of the permits of the period, and the other half weighted by the cold rate
 		cold := new(big.Rat).Add(coldOf(l), big.NewRat(1, 1))
 		part := new(big.Rat).Add(big.NewRat(1, 2), cold.Quo(big.NewRat(2, 1), cold))
 		return part.Mul(part, all)
@@ -107,7 +108,7 @@ func stored(l weir.Limit) *big.Rat {
 	return new(big.Rat)
 }
 
-// storeOf is for how long permits are stored.
+// storeOf returns the time during which permits are stored.
 func storeOf(l weir.SmoothBursty) time.Duration {
 	if l.MaxBurst == 0 {
 		return time.Second
@@ -115,7 +116,7 @@ func storeOf(l weir.SmoothBursty) time.Duration {
 	return max(l.MaxBurst, 0)
 }
 
-// coldOf is the ColdFactor that counts.
+// coldOf returns the effective ColdFactor.
 func coldOf(l weir.WarmUp) *big.Rat {
 	if l.ColdFactor == 0 {
 		return big.NewRat(3, 1)
@@ -123,7 +124,7 @@ func coldOf(l weir.WarmUp) *big.Rat {
 	return big.NewRat(int64(math.Round(l.ColdFactor*65536)), 65536)
 }
 
-// floorOf is the whole part, or the largest number where it does not fit or there is no end.
+// floorOf returns the whole part, or the largest int64 if it does not fit.
 func floorOf(v *big.Rat) int64 {
 	if v == nil {
 		return math.MaxInt64
@@ -134,7 +135,7 @@ func floorOf(v *big.Rat) int64 {
 	return math.MaxInt64
 }
 
-// owingRateOf is the rate of an owing limit.
+// owingRateOf returns the rate of an owing limit.
 func owingRateOf(l weir.Limit) weir.Rate {
 	switch l := l.(type) {
 	case weir.SmoothBursty:
@@ -145,8 +146,9 @@ func owingRateOf(l weir.Limit) weir.Rate {
 	return weir.Rate{}
 }
 
-// owingBurst is what an owing limit admits in an interval beyond its rate: what a SmoothBursty has stored, and the last cost, which nothing
-// has been waited for. A WarmUp has what is stored waited for like everything else.
+// owingBurst returns what an owing limit admits in an interval beyond its rate: the permits that a
+// SmoothBursty has stored, and the last cost, for which nothing has waited. The stored permits of a
+// WarmUp have to be waited for, too.
 func owingBurst(l weir.Limit, largest int64) *big.Rat {
 	burst := new(big.Rat).SetInt64(largest)
 	if l, ok := l.(weir.SmoothBursty); ok {
@@ -171,8 +173,9 @@ func owingRhythm(l weir.Limit, tick time.Duration) (one, all float64) {
 	return one, one
 }
 
-// owingBound is the bound across changes of an owing limit. A debt is a time, and so is what is stored: what is asked for at one rate is waited
-// for at that rate, whatever comes after. So it is the fastest rate that counts, for the interval and for the longest store.
+// owingBound returns the bound across changes of an owing limit. A debt is a time, and so are
+// stored permits: a cost charged at one rate is waited for at that rate, also after a change. So
+// the bound uses the fastest rate, both for the interval and for the longest store.
 func owingBound(versions []version, tick time.Duration, fastest *big.Rat, lo, hi, largest int64) *big.Rat {
 	units := new(big.Int).Sub(big.NewInt(hi), big.NewInt(lo))
 	store := int64(0)

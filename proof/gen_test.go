@@ -12,19 +12,21 @@ import (
 )
 
 const (
-	// century is the longest time that a limit may count over.
+	// century is the longest time over which a limit may count.
 	century = 36525 * 24 * time.Hour
 
-	// endless is where the end of the clock is further than any wait. Beyond it, what a line does is safe but not specified.
+	// endless is a reading beyond which waits reach the end of the clock. Queues are safe there,
+	// but their results are not specified.
 	endless = math.MaxInt64 - 2*int64(century)
 )
 
-// A kind is a limit to be proven.
+// A kind draws limits of one algorithm.
 type kind struct {
 	name string
-	// draw draws one, as extreme as it gets. fill bounds how long it may take to fill.
+	// draw draws a limit, up to the most extreme parameters. fill bounds the time in which it
+	// fills.
 	draw func(t *rapid.T, tick, fill time.Duration) weir.Limit
-	// small draws one of few units, for clocks that go on by a few lengths of time.
+	// small draws a limit of few units, for clocks that advance by a few of its periods.
 	small func(t *rapid.T, length time.Duration) weir.Limit
 }
 
@@ -68,18 +70,20 @@ var kinds = []kind{
 	}},
 }
 
-// bucketKinds are those with a rate and a capacity alone.
+// bucketKinds have a rate and a capacity only.
 var bucketKinds = kinds[:2]
 
-// rateKinds are those that go by a rate.
+// rateKinds have a rate.
 var rateKinds = slices.Concat(bucketKinds, guavaKinds)
 
-// either draws a limit of any kind but those of a calendar, which is for the times in which anyone lives.
+// either draws a limit of any algorithm, except for calendar windows, which need present-day
+// readings.
 func either(t *rapid.T, tick, fill time.Duration) weir.Limit {
 	return kinds[rapid.IntRange(0, len(kinds)-2).Draw(t, "kind")].draw(t, tick, fill)
 }
 
-// drawRate draws rates that are friendly, fractional and extreme: from one in a century to the fastest that can be counted.
+// drawRate draws common, fractional and extreme rates: from one in a century to the fastest that
+// can be counted.
 func drawRate(t *rapid.T, tick, fill time.Duration) weir.Rate {
 	r := weir.Rate{
 		N: rapid.OneOf(
@@ -99,7 +103,7 @@ func drawRate(t *rapid.T, tick, fill time.Duration) weir.Rate {
 	return r
 }
 
-// drawSize draws a capacity, up to the largest that comes at the rate within the time.
+// drawSize draws a capacity, up to what the rate brings within the time.
 func drawSize(t *rapid.T, r weir.Rate, fill time.Duration) int64 {
 	largest := int64(math.MaxInt64)
 	if q := new(big.Int).Mul(big.NewInt(int64(fill)), big.NewInt(r.N)); q.Div(q, big.NewInt(int64(r.Per))).IsInt64() {
@@ -150,7 +154,7 @@ func drawSpan(t *rapid.T, tick, longest time.Duration) time.Duration {
 	).Draw(t, "span"))
 }
 
-// drawCount draws a capacity that no rate bounds.
+// drawCount draws a capacity for limits without a rate.
 func drawCount(t *rapid.T) int64 {
 	return rapid.OneOf(
 		rapid.Int64Range(1, 6), rapid.Int64Range(1, 6), rapid.Int64Range(1, 30), rapid.Int64Min(1), rapid.SampledFrom([]int64{math.MaxInt64, math.MaxInt64 - 1}),
@@ -201,17 +205,17 @@ func calendarWindow(t *rapid.T, _, _ time.Duration) weir.Limit {
 	return weir.FixedWindow{Limit: drawCount(t), Align: weir.Align(period + zone)}
 }
 
-// dated reports whether a limit goes by a calendar.
+// dated reports whether a limit uses a calendar.
 func dated(l weir.Limit) bool {
 	w, ok := l.(weir.FixedWindow)
 	return ok && w.Window == 0
 }
 
-// dates are times around which clocks were changed, in seconds: Sao Paulo 2018-11-04, St. John's 2006-10-29, Havana 2012-11-04, Apia
-// 2011-12-30, Berlin 2024-03-31, and 1970-01-01.
+// dates has times near changes of civil time, in seconds: Sao Paulo 2018-11-04, St. John's
+// 2006-10-29, Havana 2012-11-04, Apia 2011-12-30, Berlin 2024-03-31, and 1970-01-01.
 var dates = []int64{1541300400, 1162092660, 1352005200, 1325239200, 1711846800, 0}
 
-// A walker draws calls. It knows just enough of what went before to draw what matters.
+// A walker draws calls. It keeps just enough of the past to draw calls that matter.
 type walker struct {
 	limit weir.Limit
 	tick  time.Duration
@@ -222,19 +226,19 @@ type walker struct {
 	wild bool // and jump anywhere
 	ones bool // all costs are 1
 
-	dated bool // readings are of the times in which anyone lives
+	dated bool // readings are present-day times
 
-	extremes []int64 // actual costs that are no friendly ones
+	extremes []int64 // also extreme actual costs
 
 	set func(*rapid.T) weir.Limit // draws the next limit
 
-	retry        time.Duration // what the last refusal said
-	reservations int           // how many were made
+	retry        time.Duration // RetryAfter of the last refusal
+	reservations int           // the number of reservations so far
 	places       int
-	waiting      bool // somebody waits: the clock then keeps to where lines are specified
+	waiting      bool // a caller waits: the clock then stays where queues are specified
 }
 
-// walkerAt draws where the clock starts.
+// walkerAt draws the first reading of the clock.
 func walkerAt(t *rapid.T, l weir.Limit, tick time.Duration) *walker {
 	w := &walker{limit: l, tick: tick, floor: math.MinInt64, extremes: []int64{-1, 0, math.MaxInt64}, dated: dated(l)}
 	w.set = func(t *rapid.T) weir.Limit {
@@ -255,14 +259,14 @@ func walkerAt(t *rapid.T, l weir.Limit, tick time.Duration) *walker {
 	return w
 }
 
-// linesAt is walkerAt where somebody may wait.
+// linesAt is walkerAt for walks with queues.
 func linesAt(t *rapid.T, l weir.Limit, tick time.Duration) *walker {
 	w := walkerAt(t, l, tick)
 	w.now = min(w.now, endless/2)
 	return w
 }
 
-// move draws the next reading: mostly forward by what matters to the limit.
+// move draws the next reading: mostly forward by a time that matters to the limit.
 func (w *walker) move(t *rapid.T) int64 {
 	interval, drain := rhythm(w.limit, w.tick)
 	span := func(from, to float64) int64 {
@@ -312,7 +316,7 @@ func (w *walker) move(t *rapid.T) int64 {
 	return w.now
 }
 
-// cost draws what is asked for: mostly what fits, sometimes anything.
+// cost draws a cost: mostly one that fits, sometimes any.
 func (w *walker) cost(t *rapid.T) int64 {
 	if w.ones {
 		return 1
@@ -327,7 +331,7 @@ func (w *walker) cost(t *rapid.T) int64 {
 	).Draw(t, "cost")
 }
 
-// within draws the longest delay that is fine, in clock units.
+// within draws the longest accepted delay, in clock units.
 func (w *walker) within(t *rapid.T) int64 {
 	return rapid.OneOf(rapid.Just(int64(-1)), rapid.Just(int64(0)), rapid.Int64Range(0, 30), rapid.Int64Min(-1)).Draw(t, "within")
 }
@@ -358,7 +362,7 @@ func (w *walker) next(t *rapid.T, v verb) call {
 	return c
 }
 
-// choose draws one of n things, mostly a late one.
+// choose draws one of n things, mostly a recent one.
 func (w *walker) choose(t *rapid.T, n int) int {
 	if n == 0 {
 		t.Skip("nothing is open")
@@ -366,7 +370,7 @@ func (w *walker) choose(t *rapid.T, n int) int {
 	return n - 1 - rapid.IntRange(0, n-1).Draw(t, "back from the last")
 }
 
-// saw takes in what came of a call.
+// saw records the outcome of a call.
 func (w *walker) saw(c call, o outcome) {
 	switch {
 	case !o.d.Allowed && o.d.RetryAfter > 0:
@@ -378,7 +382,7 @@ func (w *walker) saw(c call, o outcome) {
 	}
 }
 
-// walk makes random calls, of verbs that are named as often as they are to be likely.
+// walk makes random calls. A verb that is listed twice is twice as likely.
 func walk(t *rapid.T, w *walker, verbs []verb, do func(*rapid.T, call) outcome) {
 	actions := map[string]func(*rapid.T){}
 	for _, v := range verbs {
@@ -394,7 +398,7 @@ func walk(t *rapid.T, w *walker, verbs []verb, do func(*rapid.T, call) outcome) 
 	t.Repeat(actions)
 }
 
-// plus and minus stop at the ends of the clock.
+// plus and minus saturate at the ends of the clock.
 func plus(a, b int64) int64 {
 	if s := a + b; b < 0 || s >= a {
 		return s

@@ -12,12 +12,13 @@ import (
 	"github.com/weirflow/weir/internal/seeds"
 )
 
-// asIf are the kinds of limits of which a cancelled charge leaves no trace at all. An IntervalBucket keeps its steps where the charge began them, and
-// a window that begins with the first charge stays where it is.
+// asIf has the algorithms with which a cancelled charge leaves no trace. The steps of an
+// IntervalBucket stay where the charge began them, and so does a window that begins with its first
+// charge.
 var asIf = []string{"TokenBucket", "LeakyBucket", "SmoothBursty", "WarmUp", "NginxBucket", "SlidingLog", "SlidingCounter"}
 
-// TestGivenBackAsIfNeverCharged: where no work is delayed, the state is the one of a limiter that was never charged what was given back, to the
-// last digit: all fields of a decision are equal, at once and later.
+// TestGivenBackAsIfNeverCharged: if no work is delayed, the state after a Cancel equals that of a
+// limiter without the charge. All fields of decisions are equal, at once and later.
 func TestGivenBackAsIfNeverCharged(t *testing.T) {
 	for _, k := range kinds {
 		if !slices.Contains(asIf, k.name) {
@@ -37,14 +38,15 @@ func TestGivenBackAsIfNeverCharged(t *testing.T) {
 	}
 }
 
-// made is a charge, and what is left of it.
+// made is a charge, and the part of it that is kept.
 type made struct {
 	at, cost int64
 	ref      int                // of the reservation
-	settle   func(actual int64) // of a place in line, kept after its turn
+	settle   func(actual int64) // of a kept place in a queue, after its turn
 }
 
-// queue waits in line until the turn comes. It reports false if that is further off than the walk may go.
+// queue joins the queue and waits for the turn. It reports false if the turn is beyond the walk's
+// time.
 func (w *live) queue(now, cost int64) (settle func(int64), ok bool) {
 	w.move(now)
 	settle, ready, ok := w.joinKept(cost)
@@ -72,9 +74,9 @@ func asIfNeverCharged(t *rapid.T, l weir.Limit, h holder) {
 	size := min(max(sizeOf(l), 1), 12)
 	start := int64(time.Hour)
 	now := start
-	w.do(call{now: now, verb: take, cost: 1}) // the first contact
+	w.do(call{now: now, verb: take, cost: 1}) // the first call of the limit
 	var charges []made
-	var open []int // places in charges
+	var open []int // indices of charges
 	reserved := 0
 	for range 60 {
 		switch n := rnd.IntN(10); {
@@ -82,7 +84,7 @@ func asIfNeverCharged(t *rapid.T, l weir.Limit, h holder) {
 			now += rnd.Int64N(step + 1)
 		case n < 3 && all < 1e15:
 			now += rnd.Int64N(int64(all) + 1)
-		case n < 6 && len(open) == 0: // waits in line, for nothing that is given back later: that would have changed its turn
+		case n < 6 && len(open) == 0: // waits, while no reservation is open: refunds would have changed its turn
 			c := made{at: now, cost: rnd.Int64N(size) + 1}
 			var ok bool
 			if c.settle, ok = w.queue(now, c.cost); ok {
@@ -106,7 +108,7 @@ func asIfNeverCharged(t *rapid.T, l weir.Limit, h holder) {
 			i := rnd.IntN(len(open))
 			c := &charges[open[i]]
 			open = slices.Delete(open, i, i+1)
-			if c.settle != nil { // with less it would have had another turn
+			if c.settle != nil { // a smaller cost would have had another turn
 				c.cost *= rnd.Int64N(2)
 				w.move(now)
 				c.settle(c.cost)

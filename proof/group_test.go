@@ -10,8 +10,9 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// TestAGroupIsItsLimiters: what a group decides, each limiter with a cost of its own, is what their models say when all are asked first and
-// charged only if all of them admit: the refusal with the longest wait, the first on a tie, or the yes with the least left.
+// TestAGroupIsItsLimiters: a group decides as the models of its limiters do if all are evaluated
+// first, and charged only if all admit. Its decision is the refusal with the longest wait (the
+// first, on a tie), or the admission with the least left.
 func TestAGroupIsItsLimiters(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var clock weirtest.Clock
@@ -22,7 +23,7 @@ func TestAGroupIsItsLimiters(t *testing.T) {
 		for range rapid.IntRange(1, 4).Draw(t, "limiters") {
 			l := either(t, 1, time.Hour)
 			if b, ok := l.(weir.TokenBucket); ok {
-				b.Initial = 0 // its first contact is written down where another refuses: see TestGroupFirstContact in the root
+				b.Initial = 0 // its first call is recorded also if another limiter refuses: see TestGroupFirstContact in the root
 				l = b
 			}
 			lim, err := weir.New(l, weir.WithClock(clock.Now), weir.WithTimers(noTimers))
@@ -39,7 +40,7 @@ func TestAGroupIsItsLimiters(t *testing.T) {
 			from.limit = limits[rapid.IntRange(0, len(limits)-1).Draw(t, "by whose rhythm")]
 			now := from.move(t)
 			clock.Set(now)
-			if rapid.IntRange(0, 3).Draw(t, "alone") == 0 { // a caller of one of them
+			if rapid.IntRange(0, 3).Draw(t, "alone") == 0 { // a direct caller of one limiter
 				i, cost := rapid.IntRange(0, len(limits)-1).Draw(t, "which"), from.cost(t)
 				if got, want := limiters[i].Take(cost), models[i].Take(now, cost); got != want {
 					t.Fatalf("%+v: take %d: got %+v, want %+v", limits[i], cost, got, want)
@@ -77,7 +78,7 @@ func TestAGroupIsItsLimiters(t *testing.T) {
 	})
 }
 
-// together is what a group decides, by its definition.
+// together returns the decision of a group by its definition.
 func together(models []*weirtest.Model, now int64, costs []int64, charge bool) (all weir.Decision) {
 	var each []weir.Decision
 	allowed := true

@@ -9,7 +9,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// A history is the work that a limit really let go, in order, and the limits that were in force.
+// A history is the work that went on under a limit, in order, and the versions of the limit.
 type history struct {
 	tick     time.Duration
 	versions []version
@@ -22,18 +22,20 @@ type version struct {
 	limit weir.Limit
 }
 
-// A run is a piece of work that went ahead.
+// A run is a piece of work that went on.
 type run struct {
 	at   int64
-	cost int64 // what was charged before it went
-	did  int64 // what it turned out to be, if less: 0 for one that was cancelled
-	// from and to are the versions that were in force while it was let go: two of them where a change of the limit did it.
+	cost int64 // the charge before it went on
+	did  int64 // the settled cost, if it is less; 0 for a cancelled charge
+	// from and to are the versions of the limit under which it may have gone on: two if a change of
+	// the limit admitted it.
 	from, to int
 }
 
-// over looks for an interval, between clock readings, in which more ran than the bound of SEMANTICS allows, and describes it. Work that
-// was promised a time goes up to one clock unit after its exact time, and a line that is noticed late makes up for some of it: slack is
-// how many units that can shorten an interval by.
+// over returns an interval between clock readings in which more ran than the bound of SEMANTICS, or
+// "". Reserved work goes on up to one clock unit after its exact time, and a queue whose turns are
+// noticed late makes up for some of the delay: slack is by how many units that may shorten an
+// interval.
 func (h *history) over(slack int64) string {
 	for i := range h.runs {
 		lo, hi, sum, largest := h.runs[i].at, h.runs[i].at, new(big.Int), int64(0)
@@ -61,7 +63,8 @@ func (h *history) over(slack int64) string {
 	return ""
 }
 
-// bound is the most that may run from one reading to another, in some versions, for limits that go by a rate; nil for a rate without end.
+// bound returns the most that may run between two readings under some versions of a limit with a
+// rate; nil if the rate is Unlimited.
 func (h *history) bound(versions []version, lo, hi, largest, slack int64) *big.Rat {
 	fastest, burst := new(big.Rat), new(big.Rat)
 	for _, e := range versions {
@@ -82,7 +85,8 @@ func (h *history) bound(versions []version, lo, hi, largest, slack int64) *big.R
 	return late.Add(late, burst.Add(burst, h.brings(lo, hi)))
 }
 
-// burstOf is what may run at one instant: Burst of a token bucket, DelayAfter and the largest cost of a leaky one.
+// burstOf returns what may run at one instant: Burst of a token bucket; DelayAfter and the largest
+// cost of a leaky one.
 func burstOf(l weir.Limit, largest int64) *big.Rat {
 	if owing(l) {
 		return owingBurst(l, largest)
@@ -94,7 +98,7 @@ func burstOf(l weir.Limit, largest int64) *big.Rat {
 	return burst.SetInt64(sizeOf(l))
 }
 
-// brings is the integral of the rate from one reading to another.
+// brings returns the integral of the rate between two readings.
 func (h *history) brings(lo, hi int64) *big.Rat {
 	sum := new(big.Rat)
 	for i, e := range h.versions {
@@ -113,13 +117,13 @@ func (h *history) brings(lo, hi int64) *big.Rat {
 	return sum
 }
 
-// A recorder makes calls of a world and writes down what ran.
+// A recorder makes calls on a world, and records what ran.
 type recorder struct {
 	world
 	history
-	reserved []int // for each reservation its run
+	reserved []int // the run of each reservation
 	settled  []bool
-	places   []int64 // for each place its cost, or -1 once it has gone or was left
+	places   []int64 // the cost of each place, or -1 after its turn or after the caller left
 }
 
 func record(w world, l weir.Limit, tick time.Duration) *recorder {
@@ -130,13 +134,14 @@ func record(w world, l weir.Limit, tick time.Duration) *recorder {
 	return r
 }
 
-// ran writes a run down.
+// ran records a run.
 func (r *recorder) ran(at, cost int64) {
 	now := len(r.versions) - 1
 	r.runs = append(r.runs, run{at: at, cost: cost, did: cost, from: now, to: now})
 }
 
-// noteServed writes down whose turn has come. before is by how many versions the limit may have been another one then.
+// noteServed records the waiters whose turn has come. before is the number of earlier versions that
+// may have admitted them.
 func (r *recorder) noteServed(w *live, before int) {
 	for i, cost := range r.places {
 		if cost < 0 || w.waits(i) {
@@ -153,7 +158,7 @@ func (r *recorder) noteServed(w *live, before int) {
 func (r *recorder) do(c call) outcome {
 	w, alive := r.world.(*live)
 	if alive && c.verb == set {
-		// Whoever is let go during this call may be by either limit.
+		// A waiter that is served during this call may be served under either version.
 		watch := w.watch
 		w.move(c.now)
 		w.watch = func() {}
@@ -183,8 +188,8 @@ func (r *recorder) do(c call) outcome {
 	return o
 }
 
-// settle writes down what a reservation turned out to be. What is above the estimate is beyond the bound by its nature: the bound is
-// for what was estimated.
+// settle records the actual cost of a reservation. The bound does not cover the part above the
+// estimate.
 func (r *recorder) settle(c call) {
 	if c.cost < 0 || r.settled[c.ref] {
 		return

@@ -14,15 +14,15 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// A table is a keyed.Limiter beside one model for each key.
+// A table is a keyed.Limiter, and one model for each key.
 type table struct {
 	*keyed.Limiter[string]
 	clock  weirtest.Clock
 	limit  weir.Limit
 	most   int
 	full   keyed.Full
-	models map[string]*weirtest.Model // of the keys that have used anything, until they are forgotten
-	lives  map[string]int             // how often each key was let go
+	models map[string]*weirtest.Model // of the keys that have used anything, until they are evicted
+	lives  map[string]int             // how often each key was evicted
 	stats  keyed.Stats
 }
 
@@ -36,7 +36,7 @@ func openTable(t *rapid.T, least, most int) *table {
 	}
 	switch l := w.limit.(type) {
 	case weir.TokenBucket:
-		l.Initial = 0 // such a key is never free to go: see TestBucketsThatDoNotStartFull
+		l.Initial = 0 // such a key is never idle: see TestBucketsThatDoNotStartFull
 		w.limit = l
 	case weir.SmoothBursty:
 		l.MaxBurst = -1 // the same
@@ -50,7 +50,8 @@ func openTable(t *rapid.T, least, most int) *table {
 	return w
 }
 
-// limited is how many others are limited now, and the soonest time at which one of them is not.
+// limited returns how many other keys are limited now, and the soonest time at which one of them is
+// not.
 func (w *table) limited(but string) (keys int, soonest time.Duration) {
 	soonest = weir.Never
 	for key, m := range w.models {
@@ -66,7 +67,8 @@ func (w *table) limited(but string) (keys int, soonest time.Duration) {
 	return keys, soonest
 }
 
-// restriction is how long a key refuses a request: 0 for one that admits it, and the longest for one that never will.
+// restriction returns the time for which a key refuses a request: 0 if it admits one, and the
+// largest int64 if it never will.
 func (w *table) restriction(key string) time.Duration {
 	switch d := w.models[key].Peek(w.clock.Now(), 1); {
 	case d.Allowed:
@@ -78,8 +80,8 @@ func (w *table) restriction(key string) time.Duration {
 	}
 }
 
-// leastRestricted reports whether no other key is less restricted than one: none resets sooner where that says it, and else none
-// admits a request sooner.
+// leastRestricted reports whether no other key is less restricted. For buckets, a key that resets
+// sooner is less restricted; for the others, one that admits a request sooner.
 func (w *table) leastRestricted(key, caller string) bool {
 	if kind := rules.KindOf(w.limit); kind != nil && kind.ResetRanks {
 		_, soonest := w.limited(caller)
@@ -93,7 +95,7 @@ func (w *table) leastRestricted(key, caller string) bool {
 	return true
 }
 
-// drop lets a key go: what it has used is forgotten, and reservations from before are of another life.
+// drop evicts a key from the model. Older reservations do not act on its next state.
 func (w *table) drop(key string) {
 	delete(w.models, key)
 	w.lives[key]++
@@ -106,7 +108,8 @@ func (w *table) model(key string) *weirtest.Model {
 	return weirtest.NewModel(w.limit, 1)
 }
 
-// check compares all keys with their models. Where the table says that it has forgotten one, that one is the least restricted.
+// check compares all keys with their models. A key that the table has evicted must have been the
+// least restricted.
 func (w *table) check(t *rapid.T, names []string, caller string) {
 	now, stats := w.clock.Now(), w.Stats()
 	if n := w.Len(); n > w.most || stats.Keys != n {
@@ -131,14 +134,15 @@ func (w *table) check(t *rapid.T, names []string, caller string) {
 	}
 }
 
-// TestRule7And9EachKeyHasItsOwn: every key of a small table is decided on by its own history and nobody else's. No more keys are kept
-// than the ceiling. While there is room only those are let go that are as if untouched; beyond it, what the options say happens, and is
-// counted: the least restricted is forgotten, or the new key is refused until exactly the time at which there is room.
+// TestRule7And9EachKeyHasItsOwn: every key of a small table is decided on by its own history alone.
+// There are never more keys than MaxKeys. While there is room, only idle keys are evicted. Beyond
+// that, the behaviour that Full selects happens and is counted: the least restricted key is
+// evicted, or the new key is refused until exactly the time at which there is room.
 func TestRule7And9EachKeyHasItsOwn(t *testing.T) {
 	t.Run("few", func(t *testing.T) {
 		eachKeyHasItsOwn(t, []string{"a", "b", "c", "d", "e", "f", "aa", ""}, 1, 4, 40)
 	})
-	t.Run("many", func(t *testing.T) { // of some parts of a table, which grows and lets go
+	t.Run("many", func(t *testing.T) { // for tables of several segments, which grow and evict
 		var names []string
 		for i := range 100 {
 			names = append(names, fmt.Sprint("key", i))
@@ -179,7 +183,7 @@ func eachKeyHasItsOwn(t *testing.T, names []string, least, most, calls int) {
 			keys, soonest := w.limited(key)
 			m, known := w.models[key]
 			if known && m.Peek(now, 0).ResetAfter == 0 {
-				w.drop(key) // as if untouched
+				w.drop(key) // it was idle
 				known = false
 			}
 			fits := c.cost > 0 && c.cost <= largestOf(w.limit, 1)

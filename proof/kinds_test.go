@@ -25,8 +25,8 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// TestEveryKindEverywhere goes over all kinds of limits and all places where a limit can be, and fails where a kind has neither a place
-// nor a written reason why not.
+// TestEveryKindEverywhere goes over all algorithms and all places where a limit can be used. It
+// fails if an algorithm has neither the place nor a written reason.
 func TestEveryKindEverywhere(t *testing.T) {
 	kinds, limits := rules.Kinds(), weir.Algorithms()
 	if len(kinds) != len(limits) {
@@ -42,8 +42,8 @@ func TestEveryKindEverywhere(t *testing.T) {
 	}
 }
 
-// TestForgottenPlacesAreFound shows that each place can be missing: a kind that claims one it does not have, or that has one it denies, is
-// found.
+// TestForgottenPlacesAreFound removes each place, and adds each that a descriptor denies: every one
+// must be found.
 func TestForgottenPlacesAreFound(t *testing.T) {
 	kind := func(name string) rules.Kind {
 		for _, k := range rules.Kinds() {
@@ -74,7 +74,7 @@ func TestForgottenPlacesAreFound(t *testing.T) {
 	}
 }
 
-// holes is what is missing of a kind.
+// holes returns what an algorithm lacks.
 func holes(t *testing.T, k *rules.Kind) (missing []string) {
 	t.Helper()
 	hole := func(place, format string, args ...any) {
@@ -116,7 +116,7 @@ func holes(t *testing.T, k *rules.Kind) (missing []string) {
 	return missing
 }
 
-// zoneHole says why a policy refuses a limit with a zone.
+// zoneHole returns why a policy refuses the limit in a zone.
 func zoneHole(l weir.Limit) error {
 	p := policy.Policy{
 		Limits: []policy.Limit{{Name: "a", Zone: "z", Limit: l}},
@@ -130,7 +130,8 @@ func zoneHole(l weir.Limit) error {
 	return nil
 }
 
-// example is the required fields of a kind and its counts, with values that every algorithm accepts.
+// example returns the required fields and the counts of an algorithm, with values that are always
+// valid.
 func example(k *rules.Kind) map[string]any {
 	values := map[string]any{}
 	for _, f := range k.Fields {
@@ -168,7 +169,7 @@ func fieldHoles(k *rules.Kind) (missing []string) {
 	return []string{"field: there is no weir." + k.GoName}
 }
 
-// keyedHole says why a table of keys cannot have the limit.
+// keyedHole returns why a table of keys cannot have the limit.
 func keyedHole(l weir.Limit) error {
 	k, err := keyed.New[string](l, keyed.Options{MaxKeys: 10})
 	if err != nil {
@@ -181,7 +182,8 @@ func keyedHole(l weir.Limit) error {
 	return nil
 }
 
-// shareHole says why failover cannot divide the limit: the shares of three nodes are to be valid, and together no more than the limit.
+// shareHole returns why failover cannot divide the limit: the shares of three nodes must be valid,
+// and together at most the limit.
 func shareHole(l weir.Limit) error {
 	share := failover.Share(l, 3)
 	if share == l {
@@ -197,7 +199,7 @@ func shareHole(l weir.Limit) error {
 	return nil
 }
 
-// modelHole says why the reference model does not know the limit, or why no test draws it.
+// modelHole returns why the reference model lacks the limit, or that no test draws it.
 func modelHole(l weir.Limit) (err error) {
 	defer func() {
 		if why := recover(); why != nil {
@@ -214,7 +216,7 @@ func modelHole(l weir.Limit) (err error) {
 	return fmt.Errorf("weirtest.Limits draws none")
 }
 
-// fileHole says what of a policy file does not know the kind.
+// fileHole returns which part of policy files lacks the algorithm.
 func fileHole(k *rules.Kind, l weir.Limit) error {
 	fields, err := json.Marshal(example(k))
 	if err != nil {
@@ -248,8 +250,8 @@ func fileHole(k *rules.Kind, l weir.Limit) error {
 	return nil
 }
 
-// pageHole says what the documentation lacks of a kind: a part of docs/algorithms.md; and its name and fields in a policy file, there or in
-// the table of docs/policy.md.
+// pageHole returns what the documentation lacks: a section of docs/algorithms.md, or the name and
+// fields in a policy file, there or in the table of docs/policy.md.
 func pageHole(k *rules.Kind) error {
 	page, err := os.ReadFile("../docs/algorithms.md")
 	if err != nil {

@@ -9,9 +9,10 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// What is known of each limit: its numbers, its rhythm, and the bound of SEMANTICS on what it admits.
+// What is known of each limit: its parameters, its rhythm, and the bound of SEMANTICS on what it
+// admits.
 
-// sizeOf is the capacity that decisions name.
+// sizeOf returns the capacity that decisions show.
 func sizeOf(l weir.Limit) int64 {
 	if parts := weir.Parts(l); len(parts) > 1 {
 		return leastOf(parts, sizeOf)
@@ -39,10 +40,10 @@ func sizeOf(l weir.Limit) int64 {
 	panic(fmt.Sprintf("proof: no size of %T", l))
 }
 
-// thousandths is how much of a request nginx lets drain in a second, in thousandths.
+// thousandths returns how much of a request drains in a second in nginx, in thousandths.
 func thousandths(l weir.NginxBucket) int64 { return l.Rate.N * 1000 / int64(l.Rate.Per/time.Second) }
 
-// perSlot is the most for one slot.
+// perSlot returns the most for one slot.
 func perSlot(l weir.SlidingWindow) int64 {
 	if l.SlotLimit == 0 {
 		return l.Limit
@@ -50,18 +51,18 @@ func perSlot(l weir.SlidingWindow) int64 {
 	return l.SlotLimit
 }
 
-// largestOf is the most that one charge may take.
+// largestOf returns the largest cost of one charge.
 func largestOf(l weir.Limit, tick time.Duration) int64 {
 	if parts := weir.Parts(l); len(parts) > 1 {
 		return leastOf(parts, func(p weir.Limit) int64 { return largestOf(p, tick) })
 	}
 	if owing(l) {
-		return floorOf(permitsIn(owingRateOf(l), century/tick*tick)) // what can be waited for
+		return floorOf(permitsIn(owingRateOf(l), century/tick*tick)) // bounded by the longest wait
 	}
 	return sizeOf(l)
 }
 
-// rateOf is the rate of a limit that has one.
+// rateOf returns the rate of a limit that has one.
 func rateOf(l weir.Limit) (r weir.Rate, ok bool) {
 	switch l := l.(type) {
 	case weir.TokenBucket:
@@ -74,7 +75,7 @@ func rateOf(l weir.Limit) (r weir.Rate, ok bool) {
 	return r, false
 }
 
-// rhythm is the time that brings one more, and the time that brings all, in clock units.
+// rhythm returns the time in which one token refills, and that in which all do, in clock units.
 func rhythm(l weir.Limit, tick time.Duration) (one, all float64) {
 	if parts := weir.Parts(l); len(parts) > 1 {
 		return rhythm(parts[0], tick)
@@ -108,14 +109,15 @@ func rhythm(l weir.Limit, tick time.Duration) (one, all float64) {
 	panic(fmt.Sprintf("proof: no rhythm of %T", l))
 }
 
-// byVolume reports whether those who come behind a line are told a time that goes by the sum of the costs before them: the turn is then never
-// sooner, but may be later where costs do not fill what they go in.
+// byVolume reports whether the promised time behind a queue follows from the sum of the costs
+// ahead. It is then never later than the turn, but may be earlier if costs do not fill their
+// windows.
 func byVolume(l weir.Limit) bool {
 	_, ok := rateOf(l)
 	return !ok
 }
 
-// evenly reports whether that time is exact where all costs are 1.
+// evenly reports whether that time is exact if all costs are 1.
 func evenly(l weir.Limit) bool {
 	switch l := l.(type) {
 	case weir.IntervalBucket:
@@ -125,14 +127,14 @@ func evenly(l weir.Limit) bool {
 	case weir.SlidingWindow:
 		return perSlot(l) == l.Limit
 	case weir.SlidingLog:
-		return l.MaxEntries == 0 // else charges are made one, and leave later
+		return l.MaxEntries == 0 // otherwise charges are merged, and expire later
 	case weir.NginxBucket:
-		return false // each charge cuts off what has drained
+		return false // each charge rounds off what has drained
 	}
 	return true
 }
 
-// perUnit is how many tokens one clock unit brings; 0 for a limit that does not go by a rate.
+// perUnit returns how many tokens one clock unit brings; 0 for a limit without a rate.
 func perUnit(l weir.Limit, tick time.Duration) *big.Rat {
 	r, ok := rateOf(l)
 	if !ok || r == weir.Unlimited {
@@ -141,16 +143,17 @@ func perUnit(l weir.Limit, tick time.Duration) *big.Rat {
 	return new(big.Rat).SetFrac(new(big.Int).Mul(big.NewInt(r.N), big.NewInt(int64(tick))), big.NewInt(int64(r.Per)))
 }
 
-// whole reports whether tokens come at whole clock units, so that no promise has to be rounded.
+// whole reports whether tokens come at whole clock units, so that no promised time is rounded.
 func whole(l weir.Limit, tick time.Duration) bool {
 	return perUnit(l, tick).Num().Cmp(big.NewInt(1)) <= 0
 }
 
-// paced reports whether one clock unit brings at most one token. Where it brings several, which no clock in process can tell apart, a
-// line still lets only one waiter go in each.
+// paced reports whether one clock unit brings at most one token. If it brings several, a queue
+// still serves only one waiter in each clock unit.
 func paced(l weir.Limit, tick time.Duration) bool { return perUnit(l, tick).Cmp(big.NewRat(1, 1)) <= 0 }
 
-// times is n*m, and parts is how many pieces of a size make up d, the last one in part.
+// times returns n*m. parts returns into how many pieces of a given size d is divided, counting the
+// last incomplete one.
 func times(n int64, m *big.Int) *big.Rat { return new(big.Rat).SetInt(m.Mul(m, big.NewInt(n))) }
 
 func parts(d, size *big.Int) *big.Int {
@@ -158,8 +161,8 @@ func parts(d, size *big.Int) *big.Int {
 	return n.Div(n.Sub(n, big.NewInt(1)), size)
 }
 
-// boundOf is the most that may run in an interval between two readings, for a limit that does not go by a
-// rate alone; nil for the others.
+// boundOf returns the most that may run between two readings, for a limit without a rate; nil for
+// others.
 func boundOf(l weir.Limit, tick time.Duration, lo, hi int64) *big.Rat {
 	d := new(big.Int).Sub(big.NewInt(hi), big.NewInt(lo))
 	units := func(d time.Duration) *big.Int { return big.NewInt(int64(d / tick)) }
@@ -174,7 +177,7 @@ func boundOf(l weir.Limit, tick time.Duration, lo, hi int64) *big.Rat {
 		return sum.Add(sum, new(big.Rat).SetInt64(l.Burst))
 	case weir.FixedWindow:
 		switch {
-		case dated(l): // no window is shorter than a day is, when clocks are put forward
+		case dated(l): // the shortest window is a day on which clocks are put forward
 			return times(l.Limit, one.Add(one, parts(d, units(22*time.Hour))))
 		case l.Align == weir.AlignFirst && d.Sign() == 0:
 			return times(l.Limit, one)
@@ -195,7 +198,7 @@ func boundOf(l weir.Limit, tick time.Duration, lo, hi int64) *big.Rat {
 		if d.Cmp(safe) > 0 && d.Cmp(window) <= 0 {
 			return new(big.Rat).SetInt(new(big.Int).Add(big.NewInt(l.Limit), big.NewInt(perSlot(l))))
 		}
-		return times(l.Limit, parts(d.Add(d, one), safe.Add(safe, one))) // in pieces that are safe each
+		return times(l.Limit, parts(d.Add(d, one), safe.Add(safe, one))) // divided into pieces that are safe
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/weirflow/weir/internal/seeds"
 )
 
-// A visit is one call of a thread of a ConcurrencyLimiter, and what it saw.
+// A visit is one call of a thread on a ConcurrencyLimiter, and its result.
 type visit struct {
 	verb    string
 	id      int // of this hold, or of the one that is left or extended
@@ -32,7 +32,7 @@ type seenOf struct {
 	remaining int64
 }
 
-// linearPlaces is the model within a history. It is never changed: a call makes a new one.
+// linearPlaces is the model's state within a history. It is immutable: a call returns a new one.
 type linearPlaces struct {
 	*places
 	print string
@@ -47,7 +47,7 @@ func printed(p *places) linearPlaces {
 	return s
 }
 
-// withID finds a hold, which has ended where it is not there any more.
+// withID finds a hold; nil if it has ended.
 func (p *places) withID(id int) *held {
 	for _, h := range p.holds {
 		if h.id == id {
@@ -62,7 +62,7 @@ var placesRules = porcupine.Model{
 		p, v, seen := state.(linearPlaces).clone(), input.(visit), output.(seenOf)
 		if h := p.withID(v.id); v.verb != "done" || v.outcome != weir.OK || h.expiry != 0 || h.over {
 			p.at(v.now)
-		} // else it gives its place back without the lock, and is seen to tick after that
+		} // otherwise it gives its place back without the lock, and the model ticks after that
 		switch got := (seenOf{}); v.verb {
 		case "try":
 			if got.ok = p.fits(v.cost); got.ok {
@@ -93,8 +93,8 @@ var placesRules = porcupine.Model{
 	Equal: func(a, b any) bool { return a.(linearPlaces).print == b.(linearPlaces).print },
 }
 
-// TestConcurrencyIsLinearizable: many threads that enter, leave, extend and look at once, while holds expire and the numbers change, see what
-// they would have seen one after the other.
+// TestConcurrencyIsLinearizable: threads enter, leave, extend and look concurrently, while holds
+// expire and the limit changes. They see what they would have seen one after the other.
 func TestConcurrencyIsLinearizable(t *testing.T) {
 	for name, limits := range map[string][]weir.Concurrency{
 		"lock-free": {{Limit: 6}, {Limit: 4}, {Limit: 24}},
@@ -112,8 +112,8 @@ func TestConcurrencyIsLinearizable(t *testing.T) {
 	}
 }
 
-// visitsAreLinearizable checks a history of a limiter. It reports false where the checker gave up: what holds expire by the clock can leave
-// it too many orders to try, which says nothing about the limiter.
+// visitsAreLinearizable checks a history of a limiter. It reports false if the checker gave up:
+// expiring holds can leave it too many orders to try, which says nothing about the limiter.
 func visitsAreLinearizable(t *testing.T, limits []weir.Concurrency) bool {
 	t.Helper()
 	clock, seed := new(sharedClock), seeds.Of(t.Name()).Uint64()
@@ -148,7 +148,7 @@ func visitsAreLinearizable(t *testing.T, limits []weir.Concurrency) bool {
 	return result == porcupine.Ok
 }
 
-// visits has threads call a limiter all at once, and returns what they saw.
+// visits has threads call a limiter concurrently, and returns their visits.
 func visits(clock *sharedClock, l *weir.ConcurrencyLimiter, limits []weir.Concurrency, seed uint64) []porcupine.Operation {
 	var tick atomic.Int64
 	all := make([][]porcupine.Operation, threads)
@@ -193,7 +193,7 @@ func visits(clock *sharedClock, l *weir.ConcurrencyLimiter, limits []weir.Concur
 				var seen seenOf
 				called := tick.Add(1)
 				if limits[0].MaxHold == 0 && r.IntN(2) == 0 {
-					runtime.Gosched() // where no clock is read, nothing else lets others run
+					runtime.Gosched() // if no clock is read, other threads run only here
 				}
 				switch v.verb {
 				case "try":
@@ -218,7 +218,7 @@ func visits(clock *sharedClock, l *weir.ConcurrencyLimiter, limits []weir.Concur
 				returned := tick.Add(1)
 				v.now = took.last
 				all[thread] = append(all[thread], porcupine.Operation{ClientId: thread, Input: v, Call: called, Output: seen, Return: returned})
-				if v.verb == "done" && v.outcome == weir.OK && v.now > 0 { // a second step, which others may come before
+				if v.verb == "done" && v.outcome == weir.OK && v.now > 0 { // a second step; other calls may come before it
 					tick := visit{verb: "tick", now: v.now}
 					all[thread] = append(all[thread], porcupine.Operation{ClientId: thread, Input: tick, Call: called, Output: seenOf{}, Return: returned})
 				}

@@ -23,11 +23,12 @@ import (
 const (
 	threads   = 6
 	perThread = 210 // calls of each thread
-	perRound  = 3   // after so many calls each thread waits for the others, so that few orders are left for the checker to try
-	step      = 400 // how far the clock goes at a time
+	perRound  = 3   // after so many calls each thread waits for the others, so that the checker has few orders to try
+	step      = 400 // how far the clock advances at a time
 )
 
-// linearBuckets are limits that the threads change between. One step brings less than a token.
+// linearBuckets has limits that the threads change between. One clock step brings less than a
+// token.
 var linearBuckets = []weir.Limit{
 	weir.TokenBucket{Rate: weir.Rate{N: 1, Per: 1000}, Burst: 6},
 	weir.TokenBucket{Rate: weir.Rate{N: 3, Per: 2000}, Burst: 4},
@@ -35,7 +36,7 @@ var linearBuckets = []weir.Limit{
 	weir.LeakyBucket{Rate: weir.Rate{N: 7, Per: 9000}, Queue: 3, DelayAfter: 3},
 }
 
-// linearOthers are the other limits, each with another one of its kind to change to.
+// linearOthers has the other limits, each with one of the same algorithm to change to.
 var linearOthers = [][]weir.Limit{
 	{weir.IntervalBucket{Burst: 6, Refill: 2, Every: 3000}, weir.IntervalBucket{Burst: 4, Refill: 3, Every: 3000}},
 	{weir.FixedWindow{Limit: 5, Window: 6000}, weir.FixedWindow{Limit: 3, Window: 4000}},
@@ -56,16 +57,17 @@ type op struct {
 	call
 	key string
 	id  int // of this reservation, or of the one that is settled
-	// reading is the last that the thread took during the call, and the one that counts; 0 in a call that had nothing to do.
+	// reading is the last one that the thread took during the call, which is the one that counts; 0
+	// for a call that read no clock.
 	reading int64
 }
 
-// A subject is a limiter whose calls are to be as if made one after the other.
+// A subject is a limiter whose calls must be linearizable.
 type subject interface {
 	do(key string, c call, r reservation) (outcome, reservation)
 }
 
-// ofKeys is a keyed.Limiter as a subject, and single a weir.Limiter.
+// ofKeys is a keyed.Limiter as a subject, single a weir.Limiter.
 type (
 	ofKeys struct{ *keyed.Limiter[string] }
 	single struct{ *weir.Limiter }
@@ -107,11 +109,12 @@ type sharedClock struct {
 	took  sync.Map // by goroutine: *readings
 }
 
-// readings are what one thread has read during its present call.
+// readings are those that one thread has taken during its current call.
 type readings struct {
 	last int64
-	// once says that all readings of this call are the first one. A change of the limit for all keys reads the clock for each key, and a
-	// key that is settled is read for twice: which reading was which key's would be unknown.
+	// once makes all readings of this call equal to the first. A change of the limit for all keys
+	// reads the clock for each key, and settling a key reads it twice. The checker could not know
+	// which reading belongs to which key.
 	once bool
 }
 
@@ -132,7 +135,7 @@ func (c *sharedClock) read() int64 {
 	return now
 }
 
-// goroutine is what names the calling goroutine: nothing else can tell a clock who reads it.
+// goroutine returns the name of the calling goroutine, the only way for a clock to know its reader.
 func goroutine() [24]byte {
 	var name [24]byte // "goroutine 18 [running]:"
 	runtime.Stack(name[:], false)
@@ -150,7 +153,7 @@ func (asleep) Stop() bool               { return false }
 
 func noTimers(time.Duration, func()) weir.Timer { return asleep{} }
 
-// barriers let each thread wait for the others after perRound calls.
+// barriers make each thread wait for the others after perRound calls.
 type barriers [perThread / perRound]sync.WaitGroup
 
 func (r *barriers) init() {
@@ -159,7 +162,7 @@ func (r *barriers) init() {
 	}
 }
 
-// end is called by each thread after its call i.
+// each thread calls end after its call i.
 func (r *barriers) end(i int) {
 	if (i+1)%perRound == 0 {
 		r[i/perRound].Done()
@@ -167,7 +170,7 @@ func (r *barriers) end(i int) {
 	}
 }
 
-// calls has threads call a subject all at once, and returns what they saw.
+// calls has threads call a subject concurrently, and returns the calls with their results.
 func calls(clock *sharedClock, s subject, limits []weir.Limit, keys []string, seed uint64, verbs []verb) []porcupine.Operation {
 	var tick atomic.Int64
 	all := make([][]porcupine.Operation, threads)
@@ -192,7 +195,7 @@ func calls(clock *sharedClock, s subject, limits []weir.Limit, keys []string, se
 				o.verb, o.cost, o.within = verbs[r.IntN(len(verbs))], 1+r.Int64N(2), r.Int64N(8000)-1
 				var h held
 				switch {
-				case o.verb == set && r.IntN(8) != 0: // a change of the limit is rare
+				case o.verb == set && r.IntN(8) != 0: // changes of the limit are rare
 					o.verb = peek
 				case o.verb == set:
 					o.limit = limits[r.IntN(len(limits))]
@@ -227,22 +230,23 @@ func calls(clock *sharedClock, s subject, limits []weir.Limit, keys []string, se
 	return slices.Concat(all...)
 }
 
-// linear is the state of the reference model within a history. It is never changed: a call makes a new one.
+// linear is the state of the reference model within a history. It is immutable: a call returns a
+// new one.
 type linear struct {
 	m        *weirtest.Model
-	versions string         // the limits so far, and when each came
-	ids      map[int]int    // of the reservations that are not settled, by that of the op
-	marks    map[int]string // the states just before and after each of them: some give back by both
+	versions string         // the limits so far, with the times of the changes
+	ids      map[int]int    // of the reservations that are not settled, by the id of the op
+	marks    map[int]string // the states just before and after each of them, because some refunds use both
 	print    string
 }
 
 func newLinear(l weir.Limit) linear {
 	m := weirtest.NewModel(l, 1)
-	m.Contact(0) // when the limiter was made
+	m.Contact(0) // at the limiter's creation
 	return linear{m: m}.printed()
 }
 
-// printed works out what tells one state from another.
+// printed computes the text that identifies the state.
 func (s linear) printed() linear {
 	s.print = fmt.Sprint(s.versions, s.m)
 	ids := make([]int, 0, len(s.ids))
@@ -256,7 +260,7 @@ func (s linear) printed() linear {
 	return s
 }
 
-// at makes a call at its reading, and reports whether the outcome is the one that was seen.
+// at makes a call at its reading, and reports whether the outcome is the recorded one.
 func (s linear) at(o op, seen outcome) (linear, bool) {
 	now := o.reading
 	next := linear{m: s.m.Clone(), versions: s.versions, ids: s.ids, marks: s.marks}
@@ -296,7 +300,7 @@ func clone[V any](m map[int]V) map[int]V {
 	return c
 }
 
-// linearModel is what the checker is told of a limit.
+// linearModel returns the model for the checker.
 func linearModel(l weir.Limit) porcupine.Model {
 	m := linearRules
 	m.Init = func() any { return newLinear(l) }
@@ -315,7 +319,7 @@ var linearRules = porcupine.Model{
 			byKey[o.Input.(op).key] = nil
 		}
 		for key := range byKey {
-			for _, o := range history { // a change of the limit is for all keys
+			for _, o := range history { // a change of the limit affects all keys
 				if in := o.Input.(op); in.key == key || in.verb == set {
 					byKey[key] = append(byKey[key], o)
 				}
@@ -326,14 +330,14 @@ var linearRules = porcupine.Model{
 	},
 }
 
-// Where a history has so many orders that could explain it that the checker gets to no answer, another one is played: how threads interleave
-// differs each time.
+// If the checker cannot decide about a history, because too many orders could explain it, another
+// one is played: threads interleave differently each time.
 const (
 	mostHistories = 8
-	searchTime    = time.Minute // of which a history needs a second or less where the machine is not busy
+	searchTime    = time.Minute // a history needs a second or less on a quiet machine
 )
 
-// checkHistories plays a history and checks it, and plays another one where the checker gets to no answer.
+// checkHistories plays a history and checks it. If the checker cannot decide, it plays another one.
 func checkHistories(t *testing.T, l weir.Limit, play func(seed uint64) []porcupine.Operation) {
 	t.Helper()
 	first := seeds.Of(t.Name()).Uint64()
@@ -348,7 +352,7 @@ func checkHistories(t *testing.T, l weir.Limit, play func(seed uint64) []porcupi
 	t.Fatalf("the checker did not get to an answer about any of %d histories", mostHistories)
 }
 
-// linearizable checks a history, and says what it is made of.
+// linearizable checks a history, and describes it.
 func linearizable(t *testing.T, l weir.Limit, history []porcupine.Operation) porcupine.CheckResult {
 	t.Helper()
 	refused, overlapping, changes, returned := 0, 0, 0, int64(0)
@@ -378,8 +382,9 @@ func linearizable(t *testing.T, l weir.Limit, history []porcupine.Operation) por
 
 var linearVerbs = []verb{take, take, take, peek, reserve, reserve, settle, settle, set}
 
-// TestLimitersAreLinearizable: many threads that call at once see what they would have seen one after the other, in some order in which
-// no call that ended comes after one that began later. So no charge is lost or counted twice, and no answer is of a state that never was.
+// TestLimitersAreLinearizable: threads that call concurrently see the results of some order of
+// their calls, in which no call comes before one that had ended when it began. So no charge is lost
+// or counted twice, and no decision comes from a state that never existed.
 func TestLimitersAreLinearizable(t *testing.T) {
 	for name, c := range map[string]struct {
 		keys  []string
@@ -406,7 +411,8 @@ func TestLimitersAreLinearizable(t *testing.T) {
 	}
 }
 
-// TestEachLimitIsLinearizable is that for every other limit, on a limiter: where it decides on a word, and where it takes the lock.
+// TestEachLimitIsLinearizable is the same for every other limit, on a limiter: both with the fast
+// word and with the lock.
 func TestEachLimitIsLinearizable(t *testing.T) {
 	for _, limits := range linearOthers {
 		t.Run(fmt.Sprintf("%T", limits[0]), func(t *testing.T) {

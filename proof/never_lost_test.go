@@ -8,8 +8,8 @@ import (
 )
 
 // TestRule2RefusedIsNotCharged: without the calls that were refused, all later decisions are the
-// same. So they are without Peek. The only exception is the first contact of a bucket that does not
-// start full, which is stored.
+// same, and likewise without Peek. The one exception is the first call of a bucket that does not
+// start full, which is recorded.
 func TestRule2RefusedIsNotCharged(t *testing.T) {
 	each(t, holders, func(t *testing.T, k kind, h holder) {
 		verbs := []verb{take, take, peek}
@@ -48,8 +48,9 @@ func TestRule2RefusedIsNotCharged(t *testing.T) {
 	})
 }
 
-// TestRule2LeavingIsAsIfNeverCome: one who joined a line and left gave back exactly what was taken, which is nothing, and those behind
-// moved up: from then on all is as without them, if nobody behind could have gone meanwhile.
+// TestRule2LeavingIsAsIfNeverCome: a waiter that leaves has been charged nothing, and the ones
+// behind it move up. From then on all is as if it had never come, unless a waiter behind it could
+// have gone meanwhile.
 func TestRule2LeavingIsAsIfNeverCome(t *testing.T) {
 	each(t, booking, func(t *testing.T, k kind, h holder) {
 		rapid.Check(t, func(t *rapid.T) {
@@ -63,7 +64,7 @@ func TestRule2LeavingIsAsIfNeverCome(t *testing.T) {
 				}
 				return got
 			}
-			both(call{now: from.now, verb: take, cost: 1}) // the first contact
+			both(call{now: from.now, verb: take, cost: 1}) // the first call of the limit
 			walk(t, from, []verb{take, take, reserve, join, join, peek}, func(t *rapid.T, c call) outcome {
 				o := both(c)
 				from.waiting = with.waiting()
@@ -100,7 +101,7 @@ func TestRule2LeavingIsAsIfNeverCome(t *testing.T) {
 			}
 			without.move(leaves)
 			from.now = leaves
-			// Those behind have the same turns now, and so has everyone who comes.
+			// The waiters behind it, and all later callers, have the same turns.
 			for range 2 * len(behind) {
 				at, ok := without.clock.Next()
 				if got, gotOK := with.clock.Next(); got != at || gotOK != ok {
@@ -117,10 +118,10 @@ func TestRule2LeavingIsAsIfNeverCome(t *testing.T) {
 	})
 }
 
-// TestRule2ATurnIsNeverLaterThanTold: whoever waits goes at the time that was told when the place was taken, or sooner because somebody
-// left; and exactly then if nobody did. Where what is told goes by volume, that is for costs of 1, and for others it is never later than the
-// turn. The rates are up to 10^9/s: where one nanosecond brings several tokens, a line lets one waiter
-// go in each.
+// TestRule2ATurnIsNeverLaterThanTold: each waiter goes at the promised time of its place, or sooner
+// if another leaves, and exactly then if none does. If promises follow the sum of costs, that holds
+// for costs of 1, and other turns are never earlier than promised. Rates are up to 10^9/s: if one
+// nanosecond brings several tokens, a queue still serves one waiter in each.
 func TestRule2ATurnIsNeverLaterThanTold(t *testing.T) {
 	each(t, booking, func(t *testing.T, k kind, h holder) {
 		for name, verbs := range map[string][]verb{
@@ -135,10 +136,10 @@ func TestRule2ATurnIsNeverLaterThanTold(t *testing.T) {
 					}
 					w := h.open(l, true).(*live)
 					from := linesAt(t, l, h.tick)
-					from.extremes = []int64{0} // no debt comes before those who wait
+					from.extremes = []int64{0} // no debt comes before the waiters
 					soonest := byVolume(l) && (!evenly(l) || rapid.Bool().Draw(t, "any costs"))
 					from.ones = byVolume(l) && !soonest
-					var due, early []int64 // early is by how much the time that was told may be too early
+					var due, early []int64 // early is by how much a promised time may be too early
 					served := map[int]bool{}
 					look := func() {
 						for i := range due {
@@ -163,7 +164,7 @@ func TestRule2ATurnIsNeverLaterThanTold(t *testing.T) {
 						if o.place {
 							due, early = append(due, plus(c.now, int64(o.delay))), append(early, 0)
 							if roundsEach(l) {
-								early[len(due)-1] = int64(len(due)) // each of those before it, and the one that was left
+								early[len(due)-1] = int64(len(due)) // one for each waiter before it, and for the one that left
 							}
 						}
 						from.waiting = w.waiting()
@@ -175,7 +176,7 @@ func TestRule2ATurnIsNeverLaterThanTold(t *testing.T) {
 	})
 }
 
-// TestRule2UndoneAtOnce: a reservation that is cancelled at once, with nothing in between, is as if never made.
+// TestRule2UndoneAtOnce: a reservation that is cancelled before any other call leaves no trace.
 func TestRule2UndoneAtOnce(t *testing.T) {
 	each(t, booking, func(t *testing.T, k kind, h holder) {
 		rapid.Check(t, func(t *rapid.T) {
@@ -186,7 +187,7 @@ func TestRule2UndoneAtOnce(t *testing.T) {
 			with.do(first)
 			without.do(first)
 			walk(t, from, []verb{take, take, reserve, reserve, settle}, func(t *rapid.T, c call) outcome {
-				if c.verb == settle { // a reservation is undone instead
+				if c.verb == settle { // a reservation is cancelled instead
 					c.verb, c.cost, c.within = reserve, from.cost(t), from.within(t)
 					if with.do(c).ok {
 						w := with.(*live)

@@ -10,10 +10,12 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// lateness is how much a line may make up for, in nanoseconds, where its turns are noticed late: see line.go.
+// lateness is how much a queue may make up for if its turns are noticed late, in nanoseconds: see
+// queue.go.
 const lateness = int64(10 * time.Millisecond)
 
-// TestRule1TakesNeverOver: whatever is taken, and however the clock steps, no interval between clock readings has more than the bound.
+// TestRule1TakesNeverOver: whatever the takes and the steps of the clock, no interval between
+// readings has more than the bound.
 func TestRule1TakesNeverOver(t *testing.T) {
 	each(t, holders, func(t *testing.T, k kind, h holder) {
 		rapid.Check(t, func(t *rapid.T) {
@@ -29,8 +31,8 @@ func TestRule1TakesNeverOver(t *testing.T) {
 	})
 }
 
-// TestRule1PromisesNeverOver: the same with reservations, whatever is settled and cancelled, and with those who wait in line. Each piece
-// of work runs when it was told to.
+// TestRule1PromisesNeverOver: the same with reservations, settlements, cancels and waiters. All
+// work runs at its promised time.
 func TestRule1PromisesNeverOver(t *testing.T) {
 	each(t, booking, func(t *testing.T, k kind, h holder) {
 		rapid.Check(t, func(t *rapid.T) {
@@ -40,7 +42,7 @@ func TestRule1PromisesNeverOver(t *testing.T) {
 			walk(t, linesAt(t, l, h.tick), verbs, func(t *rapid.T, c call) outcome { return r.do(c) })
 			slack := int64(1)
 			if whole(l, h.tick) {
-				slack = 0 // no turn is rounded
+				slack = 0 // no promised time is rounded
 			}
 			if over := r.inOrder().over(slack); over != "" {
 				t.Fatalf("%+v: %s", l, over)
@@ -50,7 +52,7 @@ func TestRule1PromisesNeverOver(t *testing.T) {
 }
 
 // TestRule1LateQueuesNeverOver: if turns are noticed late, because timers are late, at most a burst
-// and 10 ms of the rate leave at once.
+// and 10 ms of the rate go at once.
 func TestRule1LateQueuesNeverOver(t *testing.T) {
 	each(t, booking, func(t *testing.T, k kind, h holder) {
 		rapid.Check(t, func(t *rapid.T) {
@@ -64,8 +66,8 @@ func TestRule1LateQueuesNeverOver(t *testing.T) {
 	})
 }
 
-// TestRule1ChangesNeverOver: across changes of the limit the bound is the largest capacity and the integral of the rate; where a debt is a time, it is
-// the fastest rate that counts.
+// TestRule1ChangesNeverOver: across changes of the limit, the bound is the largest capacity and the
+// integral of the rate. For limits whose debt is a time, the fastest rate counts.
 func TestRule1ChangesNeverOver(t *testing.T) {
 	eachOf(t, rateKinds, holders, func(t *testing.T, k kind, h holder) {
 		verbs, slack := []verb{take, take, take, set}, int64(0)
@@ -93,7 +95,7 @@ func TestRule1ChangesNeverOver(t *testing.T) {
 	})
 }
 
-// holds reports whether a debt of so many tokens ends within the clock at the limit's rate.
+// holds reports whether a debt of so many tokens ends before the end of the clock.
 func holds(l weir.Limit, tokens int64) bool {
 	r, _ := rateOf(l)
 	wait := new(big.Int).Mul(big.NewInt(tokens), big.NewInt(int64(r.Per)))

@@ -7,7 +7,8 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// places is Concurrency as SEMANTICS defines it, as plainly as it can be put: who holds, who waits, and the latest reading that mattered.
+// places is Concurrency as SEMANTICS defines it, written as plainly as possible: the holders, the
+// waiters, and the latest reading.
 type places struct {
 	limit weir.Concurrency
 	high  int64
@@ -16,11 +17,11 @@ type places struct {
 	ended weir.Outcomes
 }
 
-// held is one who holds a place, or waits for one.
+// held is a holder or a waiter.
 type held struct {
 	id     int
 	cost   int64
-	expiry int64 // 0 for one that does not expire; forever for one that no longer does
+	expiry int64 // 0: does not expire; forever: does not expire any more
 	over   bool
 }
 
@@ -39,12 +40,13 @@ func (p *places) clone() *places {
 	return &c
 }
 
-// expires reports whether the time matters.
+// expires reports whether time matters.
 func (p *places) expires() bool {
 	return p.limit.MaxHold > 0 || slices.ContainsFunc(p.holds, func(h *held) bool { return h.expiry > 0 })
 }
 
-// at is how a call at a reading begins: what has expired is out, and those who wait move up. Time does not go back.
+// at begins a call at a reading: expired holds are removed, and waiters move up. Time does not go
+// back.
 func (p *places) at(now int64) {
 	if p.expires() {
 		p.high = max(p.high, now)
@@ -59,7 +61,7 @@ func (p *places) at(now int64) {
 	p.admit()
 }
 
-// admit lets those in who wait, while there is room for the first.
+// admit admits waiters while there is room for the first one.
 func (p *places) admit() {
 	for len(p.queue) > 0 && p.queue[0].cost <= p.free() {
 		h := p.queue[0]
@@ -120,7 +122,7 @@ func (p *places) extend(h *held) bool {
 	return true
 }
 
-// set changes the numbers, and returns those who waited and no longer fit.
+// set changes the limit, and returns the waiters that no longer fit.
 func (p *places) set(now int64, next weir.Concurrency) (cast []*held) {
 	p.limit = next
 	p.queue = slices.DeleteFunc(p.queue, func(h *held) bool {
@@ -134,7 +136,7 @@ func (p *places) set(now int64, next weir.Concurrency) (cast []*held) {
 	return cast
 }
 
-// nextExpiry is when the next hold expires; forever for none.
+// nextExpiry returns when the next hold expires; forever if none does.
 func (p *places) nextExpiry() int64 {
 	next := forever
 	for _, h := range p.holds {
@@ -145,7 +147,7 @@ func (p *places) nextExpiry() int64 {
 	return next
 }
 
-// pass lets time go by to a reading, with nobody calling: each hold expires at its time.
+// pass lets time go by to a reading, without calls: each hold expires at its time.
 func (p *places) pass(to int64) {
 	for next := p.nextExpiry(); next <= to; next = p.nextExpiry() {
 		p.at(next)
@@ -153,7 +155,7 @@ func (p *places) pass(to int64) {
 	p.at(to)
 }
 
-// expiring is how much would be given back by expiring.
+// expiring returns the cost that would be given back by expiry.
 func (p *places) expiring() (sum int64) {
 	for _, h := range p.holds {
 		if h.expiry > 0 && h.expiry < forever {
@@ -163,5 +165,5 @@ func (p *places) expiring() (sum int64) {
 	return sum
 }
 
-// byID are the holds in the order of their ids.
+// byID returns the holds in the order of their ids.
 func byID(a, b *held) int { return cmp.Compare(a.id, b.id) }

@@ -11,8 +11,9 @@ import (
 	"github.com/weirflow/weir/internal/seeds"
 )
 
-// TestPlantedRacesAreCaught: limiters with a race of the kinds that limiters have are not linearizable, and the same check says so. Each
-// is free of data races; what is wrong is that it looks, lets others run, and acts on what it saw.
+// TestPlantedRacesAreCaught: limiters with typical races are not linearizable, and the same check
+// finds that. None has a data race: the mistake is to look, let other goroutines run, and act on
+// what it saw.
 func TestPlantedRacesAreCaught(t *testing.T) {
 	for name, plant := range map[string]func(*racy, int64, int64) weir.Decision{
 		"a charge is lost":       (*racy).writeBack,
@@ -64,7 +65,7 @@ func (r *racy) store(state []int64) {
 	r.state = state
 }
 
-// writeBack works on a copy and writes it back over what others wrote meanwhile.
+// writeBack works on a copy, and overwrites what others have written meanwhile.
 func (r *racy) writeBack(now, cost int64) weir.Decision {
 	next, d := r.p.Step(r.load(), now, cost)
 	runtime.Gosched()
@@ -74,7 +75,7 @@ func (r *racy) writeBack(now, cost int64) weir.Decision {
 	return d
 }
 
-// checkThenAct admits what it found to fit a moment ago.
+// checkThenAct admits a cost that fitted a moment ago.
 func (r *racy) checkThenAct(now, cost int64) weir.Decision {
 	_, d := r.p.Step(r.load(), now, cost)
 	runtime.Gosched()

@@ -2,5 +2,6 @@
 
 package proof
 
-// checks is how often rapid draws for a property, unless -rapid.checks says so: with the race detector each takes several times as long.
+// checks is the default of -rapid.checks, the number of cases per property. With the race detector
+// each takes several times as long.
 const checks = "15"

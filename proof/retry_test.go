@@ -29,7 +29,7 @@ func TestRule4RetryAfterIsExact(t *testing.T) {
 			from.back = h.remembers
 			verbs := verbs
 			from.ones = h.books && byVolume(l)
-			if from.ones && !evenly(l) || h.books && roundsEach(l) { // those behind a line are told a time that is too early
+			if from.ones && !evenly(l) || h.books && roundsEach(l) { // behind a queue, RetryAfter may be too early
 				verbs = []verb{take, take, reserve, settle}
 			}
 			var made []call
@@ -69,7 +69,8 @@ func TestRule4RetryAfterIsExact(t *testing.T) {
 	})
 }
 
-// TestRule4NeverIsNever: Never is said of a cost that does not fit, or of a wait beyond a century, and of nothing else.
+// TestRule4NeverIsNever: RetryAfter is Never for a cost that does not fit, or a wait beyond a
+// century, and only then.
 func TestRule4NeverIsNever(t *testing.T) {
 	each(t, holders, func(t *testing.T, k kind, h holder) {
 		verbs := []verb{take, peek}
@@ -83,7 +84,7 @@ func TestRule4NeverIsNever(t *testing.T) {
 			}
 			w := h.open(l, true)
 			from := linesAt(t, l, h.tick)
-			from.ones = h.books && byVolume(l) // a line is counted in 64 bits
+			from.ones = h.books && byVolume(l) // a queue is counted in 64 bits
 			walk(t, from, verbs, func(t *rapid.T, c call) outcome {
 				o := w.do(c)
 				never := !o.d.Allowed && o.d.RetryAfter == weir.Never && c.verb != settle
@@ -112,8 +113,8 @@ func TestRule4NeverIsNever(t *testing.T) {
 	})
 }
 
-// TestRule5EarlierReadingsMintNothing: at an earlier reading nothing more is admitted than at the latest one, and once the clock is back
-// all is as if it had never stepped.
+// TestRule5EarlierReadingsMintNothing: an earlier reading admits nothing more than the latest one.
+// When the clock is back, all is as if it had never stepped.
 func TestRule5EarlierReadingsMintNothing(t *testing.T) {
 	each(t, holders, func(t *testing.T, k kind, h holder) {
 		verbs := []verb{take, take, take}
@@ -140,7 +141,7 @@ func TestRule5EarlierReadingsMintNothing(t *testing.T) {
 					by := rapid.OneOf(rapid.Int64Range(1, 5), rapid.Int64Range(1, int64(time.Hour)), rapid.Int64Range(1, int64(century))).Draw(t, "by")
 					if w, ok := stepping.(*live); ok {
 						if at, ok := w.clock.Next(); ok && minus(at, c.now) > int64(century)-by {
-							continue // from there, the turn of the first in line could not be named
+							continue // from there, the turn of the first waiter cannot be computed
 						}
 					}
 					earlier := stepping.do(call{now: minus(c.now, by), verb: peek, cost: 1})

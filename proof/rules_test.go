@@ -6,15 +6,16 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// A ledger is a bucket in the smallest code that can take, reserve and give back, with the rule for giving back left open. It counts in
-// clock units, in each of which the bucket gains 1/t of a token, so that nothing is ever rounded.
+// A ledger is a bucket in the least code that can take, reserve and give back, with the refund rule
+// as a parameter. It counts in clock units, in each of which the bucket gains 1/t of a token, so
+// that nothing is ever rounded.
 type ledger struct {
 	t, size, passes int64 // size and passes in clock units
 	leaky           bool
 	refund          refund
 
 	z, x     int64
-	last     int64 // the latest time that any work was promised
+	last     int64 // the latest promised time
 	promises []promise
 }
 
@@ -24,15 +25,17 @@ type promise struct {
 	settled         bool
 }
 
-// A refund says how much of amount is given back of a promise.
+// A refund returns how much of an amount is given back for a promise.
 type refund func(l *ledger, now int64, p promise, amount int64) int64
 
-// theRule is that of a state alone, which does not know which reservations are outstanding: that of stores.
+// theRule is the rule for states alone, which do not know the outstanding reservations: that of
+// stores.
 func theRule(l *ledger, now int64, p promise, amount int64) int64 {
 	return l.give(now, p, amount, l.promised(), l.x)
 }
 
-// give is the rule, for a bucket that promises times where Z is more than promised ahead, and that was given x back so far.
+// give applies the rule to a bucket that promises later times when Z is more than promised ahead,
+// and that was given x back so far.
 func (l *ledger) give(now int64, p promise, amount, promised, x int64) int64 {
 	give := min(amount, p.z-(x-p.x)-now)
 	if since := l.z + x - p.z - p.x; since > 0 && l.z > now+promised {
@@ -41,7 +44,7 @@ func (l *ledger) give(now int64, p promise, amount, promised, x int64) int64 {
 	return give
 }
 
-// promised is how far ahead Z is where the last work may still wait for its time.
+// promised returns how far ahead Z may be before the last work may still wait for its time.
 func (l *ledger) promised() int64 {
 	if l.leaky {
 		return l.passes + l.t
@@ -49,12 +52,12 @@ func (l *ledger) promised() int64 {
 	return l.size
 }
 
-// wrongRules are rules for giving back that admit too much.
+// wrongRules are refund rules that admit too much.
 var wrongRules = []struct {
 	name    string
 	kinds   string
 	refund  refund
-	example string // what goes wrong
+	example string // an example of what goes wrong
 }{
 	{"everything", "TokenBucket LeakyBucket", func(l *ledger, now int64, _ promise, amount int64) int64 {
 		return min(amount, l.z-now)

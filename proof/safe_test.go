@@ -12,8 +12,8 @@ import (
 	"github.com/weirflow/weir/keyed"
 )
 
-// TestRule6AnyNumberIsSafe: whatever the limit, the readings and the costs, at the ends of the clock too, nothing panics and every
-// decision is of a sane shape.
+// TestRule6AnyNumberIsSafe: with any limit, reading and cost, also at the ends of the clock,
+// nothing panics and every decision is well-formed.
 func TestRule6AnyNumberIsSafe(t *testing.T) {
 	each(t, holders, func(t *testing.T, k kind, h holder) {
 		verbs := []verb{take, take, peek, set}
@@ -40,7 +40,7 @@ func TestRule6AnyNumberIsSafe(t *testing.T) {
 	})
 }
 
-// sane checks what every decision is held to.
+// sane checks that a decision is well-formed.
 func sane(t *rapid.T, l weir.Limit, tick time.Duration, c call, d weir.Decision) {
 	most := largestOf(l, tick)
 	switch {
@@ -55,7 +55,8 @@ func sane(t *rapid.T, l weir.Limit, tick time.Duration, c call, d weir.Decision)
 	}
 }
 
-// TestRule6AnyLimitIsSafe: numbers of any kind make a limit or an error, and any words are a state or refused.
+// TestRule6AnyLimitIsSafe: any parameters make a limit or an error, and any words are a state or
+// are refused.
 func TestRule6AnyLimitIsSafe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		number := func(name string) int64 {
@@ -78,7 +79,8 @@ func TestRule6AnyLimitIsSafe(t *testing.T) {
 	})
 }
 
-// TestRule6AnyKeyIsSafe: a key that does not equal itself, or that cannot be hashed, is refused by every verb and never kept.
+// TestRule6AnyKeyIsSafe: every verb refuses a key that does not equal itself, or cannot be hashed,
+// and never keeps it.
 func TestRule6AnyKeyIsSafe(t *testing.T) {
 	k, err := keyed.New[any](weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 2}, keyed.Options{})
 	if err != nil {

@@ -16,19 +16,21 @@ import (
 	"github.com/weirflow/weir/internal/seeds"
 )
 
-// A search looks for a schedule of takes, reservations, cancels and settles after which more runs than may. The limits are small, and
-// tokens come at whole clock units: then no turn is rounded, the bound has no slack, and the few schedules that matter come up often.
+// A search looks for a schedule of takes, reservations, cancels and settles after which more runs
+// than the bound. The limits are small, and tokens come at whole clock units: so no turn is
+// rounded, the bound needs no slack, and the few schedules that matter come up often.
 
-// How often a search makes rapid's number of checks. The rarest of the wrong rules shows itself about once in 2000 checks, so all are found
-// within patientRounds of 15 checks. The limits beside the buckets have simpler rules, and no wrong ones to be compared with. `make long`
-// makes more checks a round.
+// How many rounds of rapid's number of checks a search makes. The rarest of the wrong rules shows
+// about once in 2000 checks, so patientRounds of 15 checks find all of them. The limits beside the
+// buckets have simpler rules, and no wrong ones to compare with. `make long` makes more checks a
+// round.
 const (
 	rounds        = 100
 	fewerRounds   = 10
 	patientRounds = 600
 )
 
-// search tries a rule that open makes a world of.
+// search tries a rule, which open makes a world of.
 func search(k kind, open func(weir.Limit) world) func(*rapid.T) {
 	schedules := drawSchedule(k)
 	return func(t *rapid.T) {
@@ -39,11 +41,11 @@ func search(k kind, open func(weir.Limit) world) func(*rapid.T) {
 	}
 }
 
-// A schedule is a small limit and what is asked of it.
+// A schedule is a small limit and the calls on it.
 type schedule struct {
 	limit    weir.Limit
-	calls    []call // now is by how much the clock goes on, ref counts among the reservations that are open
-	done     []call // as they were made
+	calls    []call // now is the advance of the clock, ref an index of the open reservations
+	done     []call // the calls with their actual readings and references
 	outcomes []outcome
 }
 
@@ -83,7 +85,7 @@ func (s *schedule) String() string {
 	return told
 }
 
-// smallOver is over for one small limit, of the buckets one whose tokens come one a clock unit.
+// smallOver is over for one small limit; of a bucket, tokens come one per clock unit.
 func (h *history) smallOver(l weir.Limit) bool {
 	if _, ok := rateOf(l); !ok {
 		return h.over(0) != ""
@@ -100,7 +102,7 @@ func (h *history) smallOver(l weir.Limit) bool {
 	return false
 }
 
-// answer is what matters of an outcome.
+// answer is the part of an outcome that matters.
 func answer(c call, o outcome) string {
 	switch {
 	case c.verb == settle:
@@ -113,7 +115,8 @@ func answer(c call, o outcome) string {
 	return "deny"
 }
 
-// upTo draws evenly from the numbers up to n: rapid's own ranges prefer small ones, and what goes wrong takes some that are not.
+// upTo draws uniformly from 0 to n: rapid's own ranges prefer small numbers, and some mistakes need
+// others.
 func upTo(n int64) *rapid.Generator[int64] {
 	numbers := make([]int64, n)
 	for i := range numbers {
@@ -122,7 +125,7 @@ func upTo(n int64) *rapid.Generator[int64] {
 	return rapid.SampledFrom(numbers)
 }
 
-// drawSchedule draws schedules for limits of a kind.
+// drawSchedule draws schedules for limits of an algorithm.
 func drawSchedule(k kind) *rapid.Generator[*schedule] {
 	verbs := rapid.SampledFrom([]verb{reserve, reserve, reserve, reserve, settle, settle, settle})
 	later := rapid.SampledFrom([]int64{0, 0, 0, 0, 0, 0, 1})
@@ -149,7 +152,7 @@ func drawSchedule(k kind) *rapid.Generator[*schedule] {
 	})
 }
 
-// TestRule1NothingGivenBackIsTooMuch searches the rule for giving back, in every holder that has it.
+// TestRule1NothingGivenBackIsTooMuch searches the refund rule, in every holder that has it.
 func TestRule1NothingGivenBackIsTooMuch(t *testing.T) {
 	worlds := map[string]func(weir.Limit) world{
 		"ledger": func(l weir.Limit) world { return newLedger(l, theRule) },
@@ -175,8 +178,8 @@ func TestRule1NothingGivenBackIsTooMuch(t *testing.T) {
 	}
 }
 
-// TestTheSearchFindsWrongRules: each rule that is known to be wrong is found out by the same search. The counterexample, shrunk, is
-// logged.
+// TestTheSearchFindsWrongRules: the same search finds each rule that is known to be wrong. The
+// shrunk counterexample is logged.
 func TestTheSearchFindsWrongRules(t *testing.T) {
 	for _, rule := range wrongRules {
 		for _, k := range bucketKinds {
@@ -198,8 +201,9 @@ func TestTheSearchFindsWrongRules(t *testing.T) {
 	}
 }
 
-// beginRound sets rapid's seed for one of several rounds: with the seed of the one before, the same would be checked again.
-// A failure names the seed of its round, which is that of the first round with WEIR_SEED set to it.
+// beginRound sets rapid's seed for one of several rounds; with an unchanged seed each round would
+// make the same checks. A failure names the seed of its round, which is that of the first round
+// with WEIR_SEED set to it.
 func beginRound(t *testing.T, n int) {
 	set := func(seed uint64) {
 		if err := flag.Set("rapid.seed", strconv.FormatUint(seed, 10)); err != nil {
@@ -210,7 +214,7 @@ func beginRound(t *testing.T, n int) {
 	t.Cleanup(func() { set(seeds.Seed()) })
 }
 
-// fails checks a property that is meant to fail, and returns what it said then.
+// fails checks a property that should fail, and returns the failure's message.
 func fails(t *testing.T, property func(*rapid.T)) string {
 	w := &witness{name: t.Name()}
 	var wg sync.WaitGroup
@@ -219,7 +223,7 @@ func fails(t *testing.T, property func(*rapid.T)) string {
 	return w.said
 }
 
-// A witness is a test whose failure is what is hoped for.
+// A witness is a test that should fail.
 type witness struct {
 	name   string
 	failed bool

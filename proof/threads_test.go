@@ -18,8 +18,8 @@ import (
 
 var threadRounds = flag.Int("threads.rounds", 6, "how many rounds of each limit and holder threads play")
 
-// A threadClock is a clock that threads read while another one sets it. Its timers never fire: each call of a limiter serves the turns that have
-// come.
+// A threadClock is a clock that threads read while another one sets it. Its timers never fire: each
+// call of a limiter serves the waiters whose turns have come.
 type threadClock struct{ atomic.Int64 }
 
 func (c *threadClock) Now() int64                                 { return c.Load() }
@@ -31,7 +31,7 @@ type noTimer struct{}
 func (noTimer) Reset(time.Duration) bool { return true }
 func (noTimer) Stop() bool               { return true }
 
-// A sharedHolder is a holder that threads call, in the words of this test. end settles what was charged.
+// A sharedHolder is a holder with the verbs of this test. end settles a charge.
 type sharedHolder struct {
 	reserve func(cost int64) (end func(actual int64), ok bool)
 	join    func(cost int64) (end func(actual int64), ready <-chan struct{}, ok bool)
@@ -157,7 +157,8 @@ func overTable(t *testing.T, k *keyed.Limiter[string]) sharedHolder {
 	}
 }
 
-// threadsCancel are pairs of limits, between which a change converts without a remainder.
+// threadsCancel has pairs of limits. A change from one to the other converts states without a
+// remainder.
 var threadsCancel = map[string][2]weir.Limit{
 	"token bucket":    {weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 40}, weir.TokenBucket{Rate: weir.PerSecond(2), Burst: 30}},
 	"leaky bucket":    {weir.LeakyBucket{Rate: weir.PerSecond(1), Queue: 39, DelayAfter: 39}, weir.LeakyBucket{Rate: weir.PerSecond(2), Queue: 29, DelayAfter: 29}},
@@ -168,8 +169,8 @@ var threadsCancel = map[string][2]weir.Limit{
 	"sliding log":     {weir.SlidingLog{Limit: 40, Window: time.Hour}, weir.SlidingLog{Limit: 30, Window: time.Hour}},
 }
 
-// TestThreadsThatCancelLeaveNoTrace: on a clock that stands still, threads reserve, join, take nothing for good, cancel, and change the limit. When
-// all is cancelled, the limit is as if only its changes had been.
+// TestThreadsThatCancelLeaveNoTrace: on a clock that stands still, threads reserve, join, cancel,
+// and change the limit. When all is cancelled, the limit is as if only its changes had been made.
 func TestThreadsThatCancelLeaveNoTrace(t *testing.T) {
 	for name, open := range sharedHolders {
 		for limit, pair := range threadsCancel {
@@ -203,7 +204,7 @@ func TestThreadsThatCancelLeaveNoTrace(t *testing.T) {
 	}
 }
 
-// reserveAndCancel is what one thread does; in the end it has cancelled everything.
+// reserveAndCancel makes the calls of one thread. In the end it has cancelled everything.
 func reserveAndCancel(t *testing.T, h sharedHolder, rnd *rand.Rand, pair [2]weir.Limit) {
 	var open []func(int64)
 	for range 100 {
@@ -232,13 +233,13 @@ func reserveAndCancel(t *testing.T, h sharedHolder, rnd *rand.Rand, pair [2]weir
 	}
 }
 
-// A threadWork is work that went at a time between two readings of the clock, and what was kept of it.
+// A threadWork is work that went on between two readings of the clock, and the cost that was kept.
 type threadWork struct{ lo, hi, cost int64 }
 
-// A timeline is the rate in a second, from each of its times on.
+// A timeline has the rate per second from each of its times on.
 type timeline []struct{ at, rate int64 }
 
-// upTo returns what comes in until a time, in tokens times seconds in nanoseconds.
+// upTo returns what comes until a time, in tokens times nanoseconds per second.
 func (l timeline) upTo(t int64) (sum int64) {
 	for i, from := range l {
 		end := t
@@ -250,8 +251,9 @@ func (l timeline) upTo(t int64) (sum int64) {
 	return sum
 }
 
-// TestThreadsAreNeverOver: while a clock steps and the limit changes, threads take, reserve, join and settle. What was admitted and kept in any
-// interval is at most the largest burst and what comes in.
+// TestThreadsAreNeverOver: while a clock steps and the limit changes, threads take, reserve, join
+// and settle. The admitted and kept cost in any interval is at most the largest burst and what the
+// rate brings.
 func TestThreadsAreNeverOver(t *testing.T) {
 	bursts, rates := [2]int64{20, 8}, [2]int64{10, 40}
 	for name, open := range sharedHolders {
@@ -322,7 +324,7 @@ func isClosed(done <-chan struct{}) bool {
 	}
 }
 
-// useAndSettle is what one thread does. It counts its calls, and returns the work that it kept.
+// useAndSettle makes the calls of one thread. It counts them, and returns the work that it kept.
 func useAndSettle(h sharedHolder, clock *threadClock, calls *atomic.Int64, rnd *rand.Rand) (kept []threadWork) {
 	type held struct {
 		at  int
@@ -370,10 +372,10 @@ func useAndSettle(h sharedHolder, clock *threadClock, calls *atomic.Int64, rnd *
 	return kept
 }
 
-// mostOver returns an interval that certainly holds more than it may.
+// mostOver returns an interval that certainly has more than the bound.
 func mostOver(all []threadWork, line timeline, burst int64) string {
 	slices.SortFunc(all, func(a, b threadWork) int { return int(a.hi - b.hi) })
-	came := make([]int64, len(all)) // until hi
+	came := make([]int64, len(all)) // until hi of each
 	for i, a := range all {
 		came[i] = line.upTo(a.hi)
 	}

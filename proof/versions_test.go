@@ -17,7 +17,7 @@ import (
 
 var fleets = flag.Int("fleets", 3, "how many random fleets of each pair of algorithms")
 
-// A fleet is callers of one key that have different versions of its limit, and what they send.
+// A fleet is callers of one key that have different versions of its limit, and their requests.
 type fleet struct {
 	versions []weir.Limit
 	requests []fleetRequest
@@ -38,7 +38,7 @@ func (f fleet) String() string {
 	return b.String()
 }
 
-// versionKinds draw a limit whose period is about as long as a span of milliseconds.
+// versionKinds draw limits with a period of about the given number of milliseconds.
 var versionKinds = []struct {
 	name string
 	draw func(r *rand.Rand, span, size int64) weir.Limit
@@ -82,7 +82,7 @@ var versionKinds = []struct {
 
 func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// drawFleet draws versions of some algorithms, who has which at what time, and a load.
+// drawFleet draws versions of some algorithms, the version of each caller over time, and a load.
 func drawFleet(r *rand.Rand, saturated bool, kinds ...int) fleet {
 	var f fleet
 	span := []int64{200, 1000, 10_000, 60_000}[r.IntN(4)]
@@ -122,7 +122,7 @@ func drawFleet(r *rand.Rand, saturated bool, kinds ...int) fleet {
 	return f
 }
 
-// drawShares draws how the versions are spread over callers while time goes by.
+// drawShares draws how versions are spread over callers as time goes by.
 func drawShares(r *rand.Rand, versions, n int) func(i int) int {
 	weights := func() []float64 {
 		w := make([]float64, versions)
@@ -164,7 +164,7 @@ func drawShares(r *rand.Rand, versions, n int) func(i int) int {
 		}
 	case 1: // flapping
 		return func(int) int { return r.IntN(versions) }
-	case 2: // in turn
+	case 2: // taking turns
 		return func(i int) int { return i % versions }
 	}
 	length := 1 + r.IntN(n/4)
@@ -177,14 +177,14 @@ func drawShares(r *rand.Rand, versions, n int) func(i int) int {
 	}
 }
 
-// admission is what was admitted at a time, and of which version.
+// An admission is an admitted cost, with its time and version.
 type admission struct {
 	at      int64
 	version int
 	cost    int64
 }
 
-// play sends the requests; alone sends all of them under one version.
+// play sends the requests. alone sends all of them under one version.
 func (f fleet) play(alone int) (admitted []admission, sum int64) {
 	v := weirtest.NewVersions(time.Millisecond)
 	for _, q := range f.requests {
@@ -199,7 +199,7 @@ func (f fleet) play(alone int) (admitted []admission, sum int64) {
 	return admitted, sum
 }
 
-// paceOf is how many a limit admits in a millisecond in the long run.
+// paceOf returns how many per millisecond a limit admits in the long run.
 func paceOf(l weir.Limit) float64 {
 	if parts := weir.Parts(l); len(parts) > 1 {
 		return min(paceOf(parts[0]), paceOf(parts[1]))
@@ -295,14 +295,14 @@ func over(f fleet, admitted []admission, only int) (wrong string, worst float64)
 	return "", worst
 }
 
-// found is what a search of fleets saw at worst.
+// found is the worst that a search of fleets saw.
 type found struct {
-	most      float64 // admitted, as a part of the largest bound
-	saturated float64 // admitted, as a part of what the smallest version admits alone: where callers always wait
-	any       float64 // and for any load
+	most      float64 // admitted, relative to the largest bound
+	saturated float64 // admitted, relative to the smallest version alone, while callers always wait
+	any       float64 // the same for any load
 }
 
-// check plays a fleet. Where no two versions share a state, each one keeps its own bound.
+// check plays a fleet. If no two versions share a state, each stays within its own bound.
 func (f fleet) check(t *testing.T, saturated, apart bool, seen *found) {
 	t.Helper()
 	admitted, sum := f.play(-1)
@@ -330,10 +330,10 @@ func (f fleet) check(t *testing.T, saturated, apart bool, seen *found) {
 	}
 }
 
-// TestFleets searches fleets of two versions of a limit, of all pairs of algorithms. What they are
-// admitted never exceeds the bounds of both versions together, and what one version's callers are
-// admitted never exceeds its own. Where callers always wait, at least 95 % of what the smaller
-// version admits alone is admitted, but for one capacity.
+// TestFleets searches fleets with two versions of a limit, of all pairs of algorithms. All their
+// admissions stay within the bounds of both versions together, and those of one version's callers
+// within its own. While callers always wait, at least 95 % of what the smaller version admits alone
+// is admitted, less one capacity.
 func TestFleets(t *testing.T) {
 	r := seeds.Of(t.Name())
 	seen := found{any: math.Inf(1), saturated: math.Inf(1)}

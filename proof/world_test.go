@@ -11,13 +11,14 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// A call is one use of a verb, as data: so that the same calls can be made of several holders, and made again.
+// A call is one use of a verb, as data: so that the same calls can be made on several holders, and
+// repeated.
 type call struct {
 	now    int64 // the reading
 	verb   verb
-	cost   int64 // for a settle, the actual one
+	cost   int64 // for a settle, the actual cost
 	within int64 // for a reserve and a join, in clock units
-	ref    int   // which reservation is settled, which place is left
+	ref    int   // index of the reservation that is settled, or of the place that is left
 	limit  weir.Limit
 }
 
@@ -55,9 +56,9 @@ func (c call) String() string {
 // An outcome is all that a caller sees of a call.
 type outcome struct {
 	d     weir.Decision
-	ok    bool          // reserved; left in time
-	place bool          // in line
-	delay time.Duration // of what was reserved or is in line
+	ok    bool          // reserved, or left in time
+	place bool          // queued
+	delay time.Duration // of a reservation, or of a place in the queue
 }
 
 // A world holds the state of a limit and has a clock of its own.
@@ -70,10 +71,11 @@ type world interface {
 type holder struct {
 	name  string
 	tick  time.Duration
-	books bool // it knows reservations and lines, not only Take, Peek and the change of a limit
-	// remembers says that it never lets go of a state. One that does mints what the clock steps back by after that, up to a burst.
+	books bool // it has reservations and queues, and not only Take, Peek and SetLimit
+	// remembers: it never evicts a state. Evicting one admits what the clock steps back by after
+	// that, up to a burst.
 	remembers bool
-	// open makes a world with an untouched state. Where timers are not punctual, none ever fires.
+	// open makes a world with an untouched state. With punctual false, timers never fire.
 	open func(l weir.Limit, punctual bool) world
 }
 
@@ -96,10 +98,10 @@ var holders = []holder{
 	}},
 }
 
-// booking are the holders that know reservations and lines.
+// booking has the holders with reservations.
 var booking = slices.DeleteFunc(slices.Clone(holders), func(h holder) bool { return !h.books })
 
-// each runs a property for every kind of limit and every holder.
+// each runs a property for every algorithm and every holder.
 func each(t *testing.T, holders []holder, property func(*testing.T, kind, holder)) {
 	eachOf(t, kinds, holders, property)
 }
@@ -121,11 +123,11 @@ func (h holder) replay(l weir.Limit, calls []call) world {
 	return w
 }
 
-// steps is a slice of words, and the pure function.
+// steps is a slice of words, used with the pure function.
 type steps struct {
 	limit weir.Limit
 	tick  time.Duration
-	pure  bool // Step, else Prepared.Step
+	pure  bool // Step; otherwise Prepared.Step
 	state []int64
 }
 
@@ -163,7 +165,8 @@ type limiter interface {
 	SetLimit(weir.Limit) error
 	Join(cost int64, maxDelay time.Duration) (*weir.Place, weir.Decision)
 	reserve(cost int64, maxDelay time.Duration) (reservation, bool)
-	// joinKept waits in line for a charge that may be given back after its turn. ready is closed at the turn.
+	// joinKept joins the queue with a charge that can be given back after its turn. ready is closed
+	// at the turn.
 	joinKept(cost int64) (settle func(actual int64), ready <-chan struct{}, ok bool)
 }
 
@@ -229,7 +232,7 @@ func (l ofKey) joinKept(cost int64) (func(int64), <-chan struct{}, bool) {
 // live is a limiter on a virtual clock.
 type live struct {
 	limiter
-	keyed        *keyed.Limiter[string] // where it is one
+	keyed        *keyed.Limiter[string] // if it is one
 	clock        weirtest.Clock
 	timers       func(time.Duration, func()) weir.Timer
 	reservations []reservation
@@ -253,7 +256,7 @@ func (w *live) must(err error) *live {
 	return w
 }
 
-// move sets the clock, and stops wherever a timer fires.
+// move sets the clock, and stops whenever a timer fires.
 func (w *live) move(now int64) {
 	for {
 		at, ok := w.clock.Next()
@@ -317,7 +320,7 @@ func (w *live) waits(place int) bool {
 	}
 }
 
-// waiting reports whether anybody waits.
+// waiting reports whether any caller waits.
 func (w *live) waiting() bool {
 	for i := range w.places {
 		if w.waits(i) {
@@ -338,7 +341,7 @@ type model struct {
 	places       []int
 }
 
-// modelled is a reservation of the model. One of a state that was let go meanwhile has no id.
+// modelled is a reservation of the model. If its state was evicted meanwhile, it has no id.
 type modelled struct {
 	id      int
 	cost    int64
@@ -349,7 +352,7 @@ func newModel(l weir.Limit, tick time.Duration, punctual bool) *model {
 	return &model{m: weirtest.NewModel(l, tick), limit: l, tick: tick, punctual: punctual}
 }
 
-// move lets go whose turn comes up to now, at their times, as timers would.
+// move serves the waiters whose turn comes up to now, at their times, as timers would.
 func (w *model) move(now int64) {
 	for w.punctual {
 		turn, ok := w.m.NextTurn()
@@ -367,7 +370,7 @@ func (w *model) drop() {
 	for i := range w.reservations {
 		w.reservations[i].id = 0
 	}
-	clear(w.places) // nobody waits
+	clear(w.places) // no caller waits
 }
 
 func (w *model) do(c call) (o outcome) {
@@ -407,7 +410,7 @@ func (w *model) settle(c call) {
 		return
 	case r.id != 0:
 		w.m.Settle(c.now, r.id, c.cost)
-	case c.cost > r.cost: // there is nothing left to give back, but there is something to charge
+	case c.cost > r.cost: // nothing is left to give back, but there is something to charge
 		id, _, _ := w.m.Reserve(c.now, 0, 0)
 		w.m.Settle(c.now, id, c.cost-r.cost)
 	}

@@ -41,7 +41,7 @@ func TestWorstWindow(t *testing.T) {
 	} {
 		tick := time.Second
 		if _, ok := c.limit.(weir.NginxBucket); ok {
-			tick = time.Millisecond // it counts in nothing longer
+			tick = time.Millisecond // it has no larger time unit
 		}
 		p, err := weir.Prepare(c.limit, tick)
 		if err != nil {
@@ -67,7 +67,7 @@ func TestWorstWindow(t *testing.T) {
 
 func up(a, b int64) int64 { return (a + b - 1) / b }
 
-// touched is the bound of windows that follow one another.
+// touched returns the bound of consecutive windows.
 func touched(limit, d, window int64) int64 {
 	if d == 0 {
 		return limit
@@ -83,15 +83,15 @@ func upTo8(d, limit, slot int64) int64 {
 	return limit + slot
 }
 
-// schedules is all that can be taken of a limit, at whole seconds from 0 on, in costs up to the largest.
+// schedules is all takes of a limit, at whole seconds from 0 on, in costs up to the largest.
 type schedules struct {
 	p       weir.Prepared
 	second  int64 // in clock units
 	largest int64
-	before  int64 // how many seconds there are before the intervals that are looked at, which begin in each of the last half of them
+	before  int64 // how many seconds lie before the intervals that are compared, which begin in the last half of them
 }
 
-// most is the most that an interval of length d, both ends included, holds.
+// most returns the most that an interval of length d has, both ends included.
 func (s *schedules) most(d int64) (most int64) {
 	states := map[string][]int64{"": nil}
 	for now := range s.before {
@@ -106,7 +106,7 @@ func (s *schedules) most(d int64) (most int64) {
 	return most
 }
 
-// reached is every state that can come of some by taking at now, or nothing.
+// reached returns every state that some take at now, or none, can make.
 func (s *schedules) reached(states map[string][]int64, now int64) map[string][]int64 {
 	all := map[string][]int64{}
 	var add func([]int64)
@@ -128,7 +128,7 @@ func (s *schedules) reached(states map[string][]int64, now int64) map[string][]i
 	return all
 }
 
-// from is the most that can be taken of a state from now until the end.
+// from returns the most that can be taken from a state until the end.
 func (s *schedules) from(known map[string]int64, state []int64, now, end int64) int64 {
 	if now > end {
 		return 0
