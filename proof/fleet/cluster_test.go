@@ -14,8 +14,8 @@ import (
 	"github.com/weirflow/weir/weirrueidis"
 )
 
-// TestATagIsOneStep: a route has two limits on a cluster, the second of which refuses. Without a tag another client sees what the first one was
-// charged, until it is given back; with a tag nobody ever does.
+// TestATagIsOneStep: a route has two limits on a cluster, and the second refuses. Without a tag,
+// another client sees the first limit's charge until it is given back. With a tag it never does.
 func TestATagIsOneStep(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
@@ -56,7 +56,7 @@ func TestATagIsOneStep(t *testing.T) {
 	}
 }
 
-// opened opens the only store of a policy, as one more client.
+// opened opens the only store of a policy, as another client.
 func opened(t *testing.T, p policy.Policy) weir.Store {
 	t.Helper()
 	s, err := weirrueidis.Open(p.Stores[0].URL, weirredis.Options{Prefix: p.Stores[0].Prefix, Tag: p.Tags("shared"), Timeout: patience})
@@ -71,7 +71,8 @@ func opened(t *testing.T, p policy.Policy) weir.Store {
 	return s
 }
 
-// halves counts how often an observer sees something used by requests that are refused: by 1000 of them, or until it has seen it.
+// halves counts how often an observer sees charges of refused requests: during 1000 of them, or
+// until it has seen one.
 func halves(ctx context.Context, t *testing.T, p policy.Policy, store, other weir.Store, all bool) (seen int) {
 	e, err := policy.New(p, policy.Options{Stores: map[string]weir.Store{"shared": store}})
 	if err != nil {
@@ -98,7 +99,7 @@ func halves(ctx context.Context, t *testing.T, p policy.Policy, store, other wei
 		if err := other.Do(ctx, peek, out); err != nil {
 			t.Fatal(err)
 		}
-		if out[0].Remaining < 99 { // the first one was admitted
+		if out[0].Remaining < 99 { // the observer's own was admitted
 			seen++
 		}
 	}

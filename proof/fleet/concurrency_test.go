@@ -13,7 +13,8 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 )
 
-// slowUpstream answers a request to /held/NAME once free is called with that name, and all others at once.
+// slowUpstream responds to a request for /held/NAME when free is called with that name, and to all
+// others at once.
 type slowUpstream struct {
 	*httptest.Server
 	inside, most atomic.Int64
@@ -50,7 +51,7 @@ func (u *slowUpstream) gate(name string) chan struct{} {
 
 func (u *slowUpstream) free(name string) { close(u.gate(name)) }
 
-// documented is the policy of docs/stores.md with other words in place of some of its own.
+// documented returns the policy of docs/stores.md with some of its words replaced.
 func documented(t *testing.T, s *servers.RedisServer, up *slowUpstream, oldnew ...string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/stores.md")
@@ -69,8 +70,9 @@ func documented(t *testing.T, s *servers.RedisServer, up *slowUpstream, oldnew .
 	return policy
 }
 
-// TestConcurrencyOfTwoGateways: the policy of docs/stores.md at two gateways with one redis-server. Together they have no more requests in flight than the
-// limit says; a request keeps its place for longer than max_hold, as its gateway extends it; and the place of a gateway that is killed comes back.
+// TestConcurrencyOfTwoGateways: the policy of docs/stores.md at two gateways with one redis-server.
+// Together they have at most the limit in flight. A request keeps its place for longer than
+// max_hold, because its gateway extends it. The place of a killed gateway comes back.
 func TestConcurrencyOfTwoGateways(t *testing.T) {
 	s := redis(t, servers.RedisOptions{})
 	up := newSlowUpstream(t)
@@ -88,7 +90,7 @@ func TestConcurrencyOfTwoGateways(t *testing.T) {
 	}
 	hold(a, "of a")
 	hold(b, "of b")
-	for end := time.Now().Add(2500 * time.Millisecond); time.Now().Before(end); { // max_hold goes by twice
+	for end := time.Now().Add(2500 * time.Millisecond); time.Now().Before(end); { // twice max_hold
 		for _, g := range []*gateway{a, b} {
 			if status, h := g.get(t, "/"); status != 429 || h.Get("Retry-After") == "" {
 				t.Fatalf("two requests are in flight, and the limit is two: status %d, %v", status, h)
@@ -113,7 +115,8 @@ func TestConcurrencyOfTwoGateways(t *testing.T) {
 	}
 }
 
-// TestConcurrencyQueueOfTwoGateways: requests that wait at either gateway are served, one at a time.
+// TestConcurrencyQueueOfTwoGateways: requests that wait at either gateway are admitted one at a
+// time.
 func TestConcurrencyQueueOfTwoGateways(t *testing.T) {
 	s := redis(t, servers.RedisOptions{})
 	up := newSlowUpstream(t)
@@ -133,14 +136,14 @@ func TestConcurrencyQueueOfTwoGateways(t *testing.T) {
 	}
 }
 
-// TestConcurrencyWithoutItsStore: while Redis is down each gateway has its share of the limit, what it had in flight before included; when Redis is
-// back, it decides again.
+// TestConcurrencyWithoutItsStore: while Redis is down each gateway has its share of the limit,
+// which includes its requests in flight. When Redis is back, it decides again.
 func TestConcurrencyWithoutItsStore(t *testing.T) {
 	s := redis(t, servers.RedisOptions{})
 	up := newSlowUpstream(t)
 	policy := documented(t, s, up, "nodes: 2", "nodes: 2, deadline: 500ms")
 	g := startWeir(t, policy)
-	startWeir(t, policy) // the other one, so that the share is a half
+	startWeir(t, policy) // a second node, so that the share is a half
 	var held sync.WaitGroup
 	defer held.Wait()
 	defer up.free("x")

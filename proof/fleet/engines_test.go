@@ -17,8 +17,9 @@ import (
 	"github.com/weirflow/weir/weirrueidis"
 )
 
-// TestAllOrNothing: two engines, with callers side by side, over limits in memory, two in one Redis and one in another. In the end each limit
-// has been charged what was admitted, and nothing else: whatever refused, the others got back what they had.
+// TestAllOrNothing: two engines with concurrent callers, over limits in memory, two in one Redis
+// and one in another. In the end each limit has been charged for the admitted requests alone: if
+// one limit refused, the others got their charges back.
 func TestAllOrNothing(t *testing.T) {
 	names := []string{"memory", "a1", "a2", "b1"}
 	const keys, per = 6, 1000 * time.Hour
@@ -42,7 +43,7 @@ func TestAllOrNothing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 	defer cancel()
 	var mu sync.Mutex
-	used := map[string]int64{} // by engine where in memory, limit and key
+	used := map[string]int64{} // by engine (of a limit in memory), limit and key
 	refused := map[string]int{}
 	id := func(e int, n, key string) string {
 		if n == "memory" {
@@ -89,9 +90,10 @@ func TestAllOrNothing(t *testing.T) {
 				key := string(rune('a' + k))
 				v := engine.DecideContext(ctx, request("/"+n, map[string]string{n: key}))
 				if v.Outcome == policy.Allow {
-					used[id(e, n, key)]++ // this one
+					used[id(e, n, key)]++ // the refusing limit itself
 				}
-				// Far less than a token comes back meanwhile: what is left is what nobody was admitted for, exactly.
+				// Far less than a token refills meanwhile, so what is left is exactly what was not
+				// admitted.
 				if want := bursts[n] - used[id(e, n, key)]; v.Decision.Remaining != want || want < 0 {
 					t.Errorf("engine %d, %s of %s: %d of %d remain, want %d", e, n, key, v.Decision.Remaining, bursts[n], want)
 				}
@@ -112,7 +114,7 @@ func TestAllOrNothing(t *testing.T) {
 	}
 }
 
-// newEngine is an engine with stores of its own, as another node would have it.
+// newEngine returns an engine with stores of its own, as another node has it.
 func newEngine(t *testing.T, p policy.Policy, addrs map[string]string) *policy.Engine {
 	t.Helper()
 	stores := map[string]weir.Store{}
@@ -132,7 +134,7 @@ func newEngine(t *testing.T, p policy.Policy, addrs map[string]string) *policy.E
 	return e
 }
 
-// TestBytesAreSettled: a body whose length was not said is charged by what it was, in the store too.
+// TestBytesAreSettled: a body of unknown length is charged by its actual length, in a store too.
 func TestBytesAreSettled(t *testing.T) {
 	s := redis(t, servers.RedisOptions{})
 	up := newUpstream(t)
@@ -142,7 +144,7 @@ limits: { bytes: { token_bucket: { rate: 1/d, burst: 1000 }, cost: bytes, store:
 upstreams: { up: { url: "UP" } }
 routes: [{ match: /, upstream: up, limits: [bytes] }]
 `))
-	for i, want := range []int{200, 200, 429} { // 600 and 600 of 1000, of which nobody knew before; and then there is a debt
+	for i, want := range []int{200, 200, 429} { // 600 and 600 of 1000: neither length was known before, so there is a debt
 		body := struct{ *strings.Reader }{strings.NewReader(strings.Repeat("x", 600))}
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+g.Gateway, body)
 		if err != nil {

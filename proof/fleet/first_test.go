@@ -12,7 +12,8 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 )
 
-// slowLink is an address from which it takes so many milliseconds to a server, and as many back.
+// slowLink returns an address through which a server is reached with the given latency in each
+// direction.
 func slowLink(t *testing.T, addr string, ms int) string {
 	t.Helper()
 	proxies := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
@@ -30,9 +31,10 @@ func slowLink(t *testing.T, addr string, ms int) string {
 	return proxy.Listen
 }
 
-// TestFirstRequest: over a way that takes nearly all of the deadline, a store decides about the first request already: the gateway has brought the
-// scripts and asked for the clock before it is ready. That would be three trips of 16 ms each, where there are 20 ms. A busy machine may be late
-// by itself: of several gateways, one that is in time shows it.
+// TestFirstRequest: with a latency of nearly the whole deadline, the store already decides about
+// the first request, because the gateway sends the scripts and learns the clock before it is ready.
+// Otherwise these would be three round trips of 16 ms, with a deadline of 20 ms. A busy machine may
+// be late by itself, so one of several gateways has to be in time.
 func TestFirstRequest(t *testing.T) {
 	s := redis(t, servers.RedisOptions{})
 	up := newUpstream(t)
@@ -65,7 +67,8 @@ routes: [{ match: /, upstream: up, limits: [per-sku, a-day] }]
 	t.Errorf("the store decided about the first request of none of %d gateways", most)
 }
 
-// TestFirstRequestAfterARestart: so it is when the server was restarted, and has no scripts: the gateway brings them before it asks it again.
+// TestFirstRequestAfterARestart: the same after the server was restarted without scripts. The
+// gateway sends them before it uses the store again.
 func TestFirstRequestAfterARestart(t *testing.T) {
 	s := redis(t, servers.RedisOptions{})
 	up := newUpstream(t)

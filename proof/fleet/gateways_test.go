@@ -14,11 +14,12 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 )
 
-// aUser may do what docs/stores.md says that a user needs, and no more.
+// aUser has the rights that docs/stores.md says a user needs, and no others.
 const aUser = "user weir on >s3cret ~weir:* resetchannels -@all +@read +@write +@scripting -@dangerous +time +ping +select +client|setname"
 
-// TestGatewaysShareALimit: two gateways, as a user of few rights and over TLS, admit together what one limit does; and after a reload of one of
-// them that raises it, what was used is still used.
+// TestGatewaysShareALimit: two gateways, as a user with few rights and over TLS, together admit
+// what one limit does. After a reload of one of them with a higher limit, the used tokens are still
+// used.
 func TestGatewaysShareALimit(t *testing.T) {
 	s := redis(t, servers.RedisOptions{TLS: true, Config: []string{aUser}})
 	secret := filepath.Join(t.TempDir(), "secret")
@@ -76,7 +77,8 @@ routes: [{ match: /, upstream: up, limits: [per-sku] }]
 	}
 }
 
-// TestQueueKeepsItsPace: what two gateways let out of one queue comes at the queue's spacing.
+// TestQueueKeepsItsPace: requests that two gateways release from one queue come at the queue's
+// rate.
 func TestQueueKeepsItsPace(t *testing.T) {
 	s := redis(t, servers.RedisOptions{})
 	up := newUpstream(t)
@@ -103,7 +105,7 @@ routes: [{ match: /, upstream: up, limits: [door] }]
 	if len(up.came) != n {
 		t.Fatalf("%d of %d came", len(up.came), n)
 	}
-	for i, at := range up.came { // the i-th is late where the machine is busy, and never early
+	for i, at := range up.came { // the i-th may be late on a busy machine, and is never early
 		if after := at.Sub(start); after < time.Duration(i)*spacing {
 			t.Errorf("request %d came after %v, before its turn", i, after)
 		}
@@ -130,7 +132,7 @@ routes:
   - { match: /lenient, upstream: up, limits: [lenient] }
   - { match: /, upstream: up, limits: [strict] }
 `))
-	// asked makes a request that may not take long, whatever Redis does.
+	// asked makes a request that must be fast, whatever happens to Redis.
 	asked := func(path string) int {
 		t.Helper()
 		began := time.Now()
@@ -178,7 +180,8 @@ routes:
 	}
 }
 
-// TestStartBeforeTheStore: a gateway that starts without Redis serves, and takes Redis into use when it is there.
+// TestStartBeforeTheStore: a gateway that starts without Redis serves requests, and uses Redis when
+// it is there.
 func TestStartBeforeTheStore(t *testing.T) {
 	s := redis(t, servers.RedisOptions{})
 	s.Kill()
@@ -205,7 +208,8 @@ routes: [{ match: /, upstream: up, limits: [few] }]
 	}
 }
 
-// TestLeasedGateways: with tokens taken ahead, two gateways admit as much as the limit does, in the end all of it, and most of it without a trip.
+// TestLeasedGateways: with leases, two gateways admit as much as the limit does, in the end all of
+// it, and most of it without a round trip.
 func TestLeasedGateways(t *testing.T) {
 	s := redis(t, servers.RedisOptions{})
 	up := newUpstream(t)

@@ -8,7 +8,8 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 )
 
-// TestALeavingGatewayGivesBack: a gateway that ends in good order gives back what it has taken ahead: the next one finds all that was not used.
+// TestALeavingGatewayGivesBack: a gateway that shuts down returns its unused leased tokens, and the
+// next one can use them.
 func TestALeavingGatewayGivesBack(t *testing.T) {
 	s := redis(t, servers.RedisOptions{})
 	up := newUpstream(t)

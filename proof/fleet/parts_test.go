@@ -34,7 +34,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// patience is how long a test waits for what has to come.
+// patience is how long a test waits for something that must happen.
 const patience = 2 * time.Minute
 
 func poll(t *testing.T, what string, is func() bool) {
@@ -69,7 +69,7 @@ func redis(t *testing.T, o servers.RedisOptions) *servers.RedisServer {
 	return s
 }
 
-// upstream is what the gateways pass requests on to; it notes when they come.
+// upstream is the upstream of the gateways; it records when requests come.
 type upstream struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -91,10 +91,10 @@ func newUpstream(t *testing.T) *upstream {
 // gateway is a running weir whose policy file can be changed.
 type gateway struct {
 	*servers.Weir
-	policy string // the file
+	policy string // path of the file
 }
 
-// startWeir serves a policy, which says nothing of where to listen.
+// startWeir serves a policy, which is given without listen.
 func startWeir(t *testing.T, policy string) *gateway {
 	t.Helper()
 	g := &gateway{policy: filepath.Join(t.TempDir(), "policy.yaml")}
@@ -113,7 +113,7 @@ func startWeir(t *testing.T, policy string) *gateway {
 	return g
 }
 
-// write puts a policy into the file at once, as an editor does: nobody reads a half of it.
+// write replaces the policy file atomically, as an editor does.
 func (g *gateway) write(t *testing.T, policy string) {
 	t.Helper()
 	text := "listen: { gateway: \"127.0.0.1:0\", admin: \"127.0.0.1:0\" }\n" + policy
@@ -143,7 +143,7 @@ func (g *gateway) has(t *testing.T, line string) bool {
 	return strings.Contains(g.metrics(t), line+"\n")
 }
 
-// value is what a metric is, as text.
+// value returns a metric as text.
 func (g *gateway) value(t *testing.T, metric string) string {
 	t.Helper()
 	_, after, _ := strings.Cut(g.metrics(t), "\n"+metric+" ")

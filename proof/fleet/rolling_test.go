@@ -15,13 +15,13 @@ import (
 
 var rolling = flag.Duration("rolling", 300*time.Millisecond, "how long each step of TestRollingDeploy lasts")
 
-// TestRollingDeploy: two gateways under load get another algorithm for a limit in Redis, one after
-// the other, and then the old one again, and the first of them alone changes back and forth. What
-// they admit together stays within the bounds of both versions, and neither version starves.
+// TestRollingDeploy: two gateways under load change a limit in Redis to another algorithm, one
+// after the other, and then back. Then the first of them alone changes back and forth. Their
+// admissions together stay within the bounds of both versions, and neither version starves.
 func TestRollingDeploy(t *testing.T) {
 	for _, c := range []struct {
 		name, old, next string
-		most, least     func(d time.Duration) float64 // admitted in a time
+		most, least     func(d time.Duration) float64 // the bounds of the admissions in a time
 	}{
 		{
 			"a window of an hour and a log of a minute",
@@ -46,7 +46,7 @@ func TestRollingDeploy(t *testing.T) {
 			up := newUpstream(t)
 			n := 0
 			policy := func(limit string) string {
-				n++ // a policy that is the same text is not loaded again
+				n++ // the text differs each time: equal text is not reloaded
 				return strings.NewReplacer("STORE", s.URL(), "UP", up.URL, "LIMIT", limit).Replace(fmt.Sprintf(`# %d
 stores: { shared: { url: "STORE", on_failure: deny, deadline: 10s } }
 limits: { api: { LIMIT, store: shared } }
@@ -58,7 +58,7 @@ routes: [{ match: /, upstream: up, limits: [api] }]
 			var admitted atomic.Int64
 			var stop atomic.Bool
 			var mu sync.Mutex
-			var idle time.Duration // in which no request came, as the machine is busy
+			var idle time.Duration // times without a request, because the machine is busy
 			begun := time.Now()
 			last := begun
 			var all sync.WaitGroup

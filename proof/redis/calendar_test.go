@@ -27,7 +27,7 @@ func (c *counted) Eval(ctx context.Context, call weirredis.Call) (string, error)
 	return c.Evaler.Eval(ctx, call)
 }
 
-// dates is a limit in Redis whose clock is set to dates, beside its model.
+// dates is a limit in Redis whose clock is set to dates, and its model.
 type dates struct {
 	*subject
 	model *weirtest.Model
@@ -52,7 +52,7 @@ func openDates(t *testing.T, l weir.Limit) *dates {
 	return d
 }
 
-// opened is one more store over the same keys and the same clock.
+// opened returns another store over the same keys and the same clock.
 func (d *dates) opened(t *testing.T, prefix string) (*weirredis.Store, *counted) {
 	t.Helper()
 	c := &counted{Evaler: weirrueidis.Evaler(d.client)}
@@ -64,7 +64,7 @@ func (d *dates) opened(t *testing.T, prefix string) (*weirredis.Store, *counted)
 	return s, c
 }
 
-// at sets the clock, and returns what the model reads then.
+// at sets the clock, and returns the model's reading.
 func (d *dates) at(t *testing.T, date string) int64 {
 	t.Helper()
 	at, err := time.Parse(time.DateTime, date)
@@ -75,7 +75,7 @@ func (d *dates) at(t *testing.T, date string) int64 {
 	return at.UnixMicro()
 }
 
-// take compares a take with the model, and holds it to a number of calls.
+// take compares a take with the model, and checks the number of calls.
 func (d *dates) take(t *testing.T, date string, most int) {
 	t.Helper()
 	now, before := d.at(t, date), d.calls.calls
@@ -89,26 +89,28 @@ func (d *dates) take(t *testing.T, date string, most int) {
 	}
 }
 
-// TestCalendarAfterJumps: the server's clock jumps by a year and back; the windows that it needs are sent again, in the same call, and none else.
+// TestCalendarAfterJumps: the server's clock jumps by a year and back. The windows that it needs
+// are sent again, in the same call, and no others.
 func TestCalendarAfterJumps(t *testing.T) {
 	for _, align := range []weir.Align{"day:Europe/Berlin", "month:America/New_York", "week-sunday", "year"} {
 		t.Run(string(align), func(t *testing.T) {
 			d := openDates(t, weir.FixedWindow{Limit: 2, Align: align})
-			d.take(t, "2026-03-28 22:30:00", 3) // the clock is not known, nor is the script
+			d.take(t, "2026-03-28 22:30:00", 3) // neither the clock nor the script is known
 			d.take(t, "2026-03-28 22:30:00", 1)
 			d.take(t, "2026-03-28 22:59:59", 2)
 			d.take(t, "2026-03-28 23:00:00", 1) // midnight in Berlin: the next window was sent, too
-			d.take(t, "2027-03-28 12:00:00", 2) // the call would have come too late: the answer tells the time
+			d.take(t, "2027-03-28 12:00:00", 2) // the call would have expired: its reply tells the time
 			d.take(t, "2027-03-28 12:00:00", 1)
 			d.take(t, "2027-03-28 12:00:00", 1)
-			d.take(t, "2026-03-28 12:00:00", 3) // other windows are needed, and then the end of the one that the state is about
+			d.take(t, "2026-03-28 12:00:00", 3) // other windows are needed, and then the end of the one in the state
 			d.take(t, "2027-03-28 13:00:00", 3)
 			d.take(t, "2028-02-29 00:00:00", 2)
 		})
 	}
 }
 
-// TestCalendarBookedAhead: work is promised days that are far ahead, and windows are asked for that were not sent.
+// TestCalendarBookedAhead: reservations are promised days far ahead, whose windows were not sent
+// before.
 func TestCalendarBookedAhead(t *testing.T) {
 	d := openDates(t, weir.FixedWindow{Limit: 1, Align: "day:Europe/Berlin"})
 	now := d.at(t, "2026-03-01 12:00:00")
@@ -123,7 +125,8 @@ func TestCalendarBookedAhead(t *testing.T) {
 	d.take(t, "2026-04-20 13:00:00", 3)
 }
 
-// TestCalendarsOfABatch: states that are about windows all over a year are asked about at once, and their windows at once as well.
+// TestCalendarsOfABatch: one call is about states with windows all over a year, and their windows
+// are sent together.
 func TestCalendarsOfABatch(t *testing.T) {
 	daily := weir.FixedWindow{Limit: 1, Align: "day:Europe/Berlin"}
 	d := openDates(t, daily)
@@ -143,7 +146,7 @@ func TestCalendarsOfABatch(t *testing.T) {
 	if err := d.store.Do(t.Context(), batch, out); err != nil {
 		t.Fatal(err)
 	}
-	if calls := d.calls.calls - before; calls > 3 { // other windows of now, then those of all states
+	if calls := d.calls.calls - before; calls > 3 { // first the other windows of now, then those of all states
 		t.Errorf("%d calls", calls)
 	}
 	for i, got := range out {
@@ -153,7 +156,7 @@ func TestCalendarsOfABatch(t *testing.T) {
 	}
 }
 
-// decree makes the zone lie so many hours east (RFC 8536, version 1, without changes of the clock).
+// decree sets the zone to so many hours east (RFC 8536, version 1, without transitions).
 func decree(t *testing.T, hours int32) {
 	t.Helper()
 	b := append([]byte("TZif"), make([]byte, 40)...)
@@ -166,7 +169,8 @@ func decree(t *testing.T, hours int32) {
 	}
 }
 
-// TestCalendarDecreed: the zone's data are others than when a window was counted in. It is the same window, and ends when the new data say so.
+// TestCalendarDecreed: the zone's data change after a window was counted in. It stays the same
+// window, and ends when the new data say so.
 func TestCalendarDecreed(t *testing.T) {
 	decree(t, 1)
 	daily := weir.FixedWindow{Limit: 1, Align: "day:Decreed"}
@@ -199,11 +203,11 @@ func TestCalendarDecreed(t *testing.T) {
 	ask(before, "2026-03-02 22:30:00", weir.Decision{RetryAfter: 30 * time.Minute, ResetAfter: 30 * time.Minute})
 	decree(t, 3) // and one that is shorter by three
 	ask(open(), "2026-03-02 21:00:00", weir.Decision{Allowed: true, ResetAfter: 24 * time.Hour})
-	ask(before, "2026-03-02 22:00:00", weir.Decision{RetryAfter: 25 * time.Hour, ResetAfter: 25 * time.Hour}) // who does not know it yet
+	ask(before, "2026-03-02 22:00:00", weir.Decision{RetryAfter: 25 * time.Hour, ResetAfter: 25 * time.Hour}) // from a process that does not know it yet
 }
 
-// TestCarriedOverWithoutItsCalendar: a state whose limit nobody asks about any more counts in the windows of another one, where its own has not
-// ended, although nobody sends those.
+// TestCarriedOverWithoutItsCalendar: a state of an abandoned limit counts in the windows of another
+// limit, until its own window has ended, although no process sends that window.
 func TestCarriedOverWithoutItsCalendar(t *testing.T) {
 	for date, count := range map[string]int64{"2026-03-31 21:59:00": 3, "2026-03-31 22:00:00": 0} {
 		d := openDates(t, weir.FixedWindow{Limit: 5, Align: "month:Europe/Berlin"})

@@ -15,7 +15,8 @@ import (
 	"github.com/weirflow/weir/weirredis"
 )
 
-// TestANodeThatDoesNotRespondDelaysNoOther: while one node of a cluster stands, who asks for keys of the others is answered.
+// TestANodeThatDoesNotRespondDelaysNoOther: while one node of a cluster is stopped, callers of the
+// other nodes get their decisions.
 func TestANodeThatDoesNotRespondDelaysNoOther(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

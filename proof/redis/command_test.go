@@ -15,7 +15,7 @@ import (
 	"github.com/weirflow/weir/weirredis"
 )
 
-// commandLine is weir, for a Redis at a URL.
+// commandLine is the weir command with the URL of a Redis.
 type commandLine struct{ binary, url string }
 
 func (c commandLine) run(t *testing.T, args ...string) (code int, stdout, stderr string) {
@@ -33,7 +33,7 @@ func (c commandLine) run(t *testing.T, args ...string) (code int, stdout, stderr
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
-// says runs a command line, and fails where it ends in another way, or where no output has what is wanted.
+// says runs a command line. It fails if the exit code differs, or the output lacks the given text.
 func (c commandLine) says(t *testing.T, code int, want, line string) {
 	t.Helper()
 	got, out, errs := c.run(t, strings.Fields(line)...)
@@ -42,7 +42,8 @@ func (c commandLine) says(t *testing.T, code int, want, line string) {
 	}
 }
 
-// TestLimitCommand: what weir limit does beside what docs/redis.md shows, on one server as a user of few rights, and on a cluster.
+// TestLimitCommand: what weir limit does beyond the examples of docs/redis.md, on one server as a
+// user with few rights, and on a cluster.
 func TestLimitCommand(t *testing.T) {
 	binary, err := servers.BuildWeir(t.Context(), t.TempDir())
 	if err != nil {
@@ -108,7 +109,8 @@ func TestLimitCommand(t *testing.T) {
 	}
 }
 
-// TestLimitCommandPages: more limits and clients than are asked for at once, and names of which only the name is left.
+// TestLimitCommandPages: more limits and clients than one call returns, and names of deleted
+// limits.
 func TestLimitCommandPages(t *testing.T) {
 	binary, err := servers.BuildWeir(t.Context(), t.TempDir())
 	if err != nil {

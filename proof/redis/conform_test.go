@@ -16,10 +16,11 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// walks is how many random walks there are for each limit.
+// walks is the number of random walks for each limit.
 var walks = flag.Int("walks", 60, "how many random walks of each limit")
 
-// TestConform holds the scripts to the reference model. Every kind of limit is changed to every other one.
+// TestConform compares the scripts with the reference model. Every algorithm is changed to every
+// other one.
 func TestConform(t *testing.T) {
 	w := &world{client: connect(t, start(t, servers.RedisOptions{}).Addr)}
 	s := weirtest.Subject{Blind: true, Tick: time.Microsecond, Latest: 1 << 52, Open: w.open, Limits: kept(), Seed: seeds.Seed(), Walks: *walks}
@@ -28,9 +29,9 @@ func TestConform(t *testing.T) {
 	weirtest.Vectors(t, s)
 }
 
-// TestUnchangedPartKeepsItsState is a walk that once went another way than the model: a limit of an All that stays as it was at a change of
-// another one keeps its state to the last digit, also where the clock is set back after the change. One that is changed has nothing taken away
-// again of what had come back by then.
+// TestUnchangedPartKeepsItsState is a walk that once differed from the model: a limit of an All
+// that does not change while another one does keeps its exact state, also if the clock is set back
+// after the change. A limit that changes keeps what had refilled by then.
 func TestUnchangedPartKeepsItsState(t *testing.T) {
 	w := &world{client: connect(t, start(t, servers.RedisOptions{}).Addr)}
 	bucket := weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}
@@ -64,13 +65,13 @@ func TestUnchangedPartKeepsItsState(t *testing.T) {
 	}
 }
 
-// kept is a generator for each kind of limit, for long and large ones, and for All of them.
+// kept has a generator for each algorithm, for long and large limits, and for All of them.
 func kept() []func(*rand.Rand) weir.Limit {
 	single := []func(*rand.Rand) weir.Limit{large, longWindow, longLog, unlimited}
 	for _, draw := range weirtest.Limits() {
 		switch l := draw(rand.New(rand.NewPCG(1, 1))); {
-		case weir.PartNames(l) != nil: // there is one below, of all of these
-		case isNginx(l): // which no store keeps: it is for those who come from one nginx
+		case weir.PartNames(l) != nil: // these have a generator of their own below
+		case isNginx(l): // no store keeps it: it is for clients of one nginx
 		default:
 			single = append(single, draw)
 		}
@@ -86,8 +87,8 @@ func kept() []func(*rand.Rand) weir.Limit {
 
 func isNginx(l weir.Limit) bool { _, ok := l.(weir.NginxBucket); return ok }
 
-// large is a limit of which products are far beyond 2^53. Windows are no longer than lets the clock of a store reach the end of one that is booked
-// ahead by a century.
+// large draws a limit whose products are far beyond 2^53. Its windows are short enough for a
+// store's clock to reach the end of one that is reserved a century ahead.
 func large(r *rand.Rand) weir.Limit {
 	number := func() int64 {
 		return []int64{1<<53 - 1 - r.Int64N(4), 1 + r.Int64N(1<<53-1), 1 + r.Int64N(1<<20)}[r.IntN(3)]
@@ -108,7 +109,7 @@ func large(r *rand.Rand) weir.Limit {
 	}
 }
 
-// unlimited draws one of those that may have a rate without end.
+// unlimited draws a limit whose rate may be Unlimited.
 func unlimited(r *rand.Rand) weir.Limit {
 	if r.IntN(2) == 0 {
 		return weir.SmoothBursty{Rate: weir.Unlimited, MaxBurst: []time.Duration{0, -1, time.Minute}[r.IntN(3)]}
@@ -116,7 +117,7 @@ func unlimited(r *rand.Rand) weir.Limit {
 	return weir.WarmUp{Rate: weir.Unlimited, Period: time.Second}
 }
 
-// longWindow draws one of many slots.
+// longWindow draws one with many slots.
 func longWindow(r *rand.Rand) weir.Limit {
 	l := weir.SlidingWindow{Limit: 1 + r.Int64N(100), Slots: []int{7, 60, 4096}[r.IntN(3)]}
 	l.Window = time.Duration(l.Slots) * []time.Duration{time.Microsecond, 100 * time.Microsecond, time.Second}[r.IntN(3)]
@@ -126,7 +127,7 @@ func longWindow(r *rand.Rand) weir.Limit {
 	return l
 }
 
-// longLog draws one of many entries.
+// longLog draws one with many entries.
 func longLog(r *rand.Rand) weir.Limit {
 	return weir.SlidingLog{
 		Limit:      1 + r.Int64N(300),

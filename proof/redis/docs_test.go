@@ -11,8 +11,8 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 )
 
-// TestDocs runs the commands that docs/redis.md shows, "$ ..." in a fenced block, in one shell and on a real server, and compares the output, in
-// which a line of three dots stands for any lines.
+// TestDocs runs the commands that docs/redis.md shows, "$ ..." in a fenced block, in one shell and
+// on a real server, and compares the output. A line of three dots stands for any lines.
 func TestDocs(t *testing.T) {
 	const root = "../.."
 	program, err := servers.Program("redis-cli", "redis-tools")
@@ -27,7 +27,7 @@ func TestDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What a terminal shows is not what a pipe gets; and what is put into a variable is what a pipe gets.
+	// A terminal shows other text than a pipe; the value of a variable is what a pipe gets.
 	cli := "#!/bin/sh\nexec " + program + " -h " + host + " -p " + port + " $FORMAT \"$@\"\n"
 	bin := t.TempDir()
 	if err := os.WriteFile(bin+"/redis-cli", []byte(cli), 0o755); err != nil {
@@ -62,10 +62,10 @@ func TestDocs(t *testing.T) {
 
 var (
 	fence = regexp.MustCompile("(?ms)^```[a-z]*\n(.*?)^```")
-	keeps = regexp.MustCompile(`^(?:[A-Z]+=|[a-z]+\(\))`) // variables and functions are for the commands that follow
+	keeps = regexp.MustCompile(`^(?:[A-Z]+=|[a-z]+\(\))`) // variables and functions are kept for later commands
 )
 
-// matches compares an output with what is shown, in which a line "..." is any lines.
+// matches compares an output with the documented one, in which a line "..." stands for any lines.
 func matches(got, want string) bool {
 	var re strings.Builder
 	for line := range strings.Lines(want) {

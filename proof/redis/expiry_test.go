@@ -16,8 +16,8 @@ import (
 
 const day = 24 * time.Hour
 
-// TestStatesExpireWhenIdle: a key is kept until its state is idle, and no longer. A state that
-// never is idle is kept for one more day.
+// TestStatesExpireWhenIdle: a key exists until its state is idle, and no longer. A state that never
+// becomes idle expires after a day without use.
 func TestStatesExpireWhenIdle(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	const grace = 7 * time.Second
@@ -26,7 +26,7 @@ func TestStatesExpireWhenIdle(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit weir.Limit
 		cost  int64
-		after time.Duration // that it is kept beyond ResetAfter
+		after time.Duration // how long after ResetAfter it still exists
 	}{
 		"bucket":            {weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 100}, 30, 0},
 		"bucket, all of it": {weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 100}, 100, 0},
@@ -59,7 +59,7 @@ func TestStatesExpireWhenIdle(t *testing.T) {
 	}
 }
 
-// lives is how long a key still lives.
+// lives returns the time to live of a key.
 func lives(t *testing.T, client rueidis.Client, key string) time.Duration {
 	t.Helper()
 	ms, ok := redis(t, client, "PTTL", key).(int64)
@@ -77,7 +77,8 @@ func keys(t *testing.T, client rueidis.Client, pattern string) (list []string) {
 	return list
 }
 
-// TestNoncesExpireWithTheirCalls: a call that charged something leaves a nonce, until the deadline of its caller. One that was refused leaves none.
+// TestNoncesExpireWithTheirCalls: a call that charged something leaves a nonce until its caller's
+// deadline. A refused call leaves none.
 func TestNoncesExpireWithTheirCalls(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	store := open(t, client, weirredis.Options{Timeout: patience})
@@ -105,7 +106,7 @@ func TestNoncesExpireWithTheirCalls(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeft: after a burst over many keys all of them, and the nonces, are gone.
+// TestNothingIsLeft: some time after a burst over many keys, all keys and nonces are gone.
 func TestNothingIsLeft(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	store := open(t, client, weirredis.Options{Timeout: patience})

@@ -22,21 +22,21 @@ import (
 	"github.com/weirflow/weir/weirrueidis"
 )
 
-// A site is where the limits of a row are kept, and what is done to it meanwhile.
+// A site is the servers of a row's limits, and the fault that they suffer.
 type site struct {
 	task  task
-	fault func(ctx context.Context) error // until the context ends; then all is well again
+	fault func(ctx context.Context) error // until the context ends; then all servers work again
 
-	// clock returns the lowest and highest reading of the clock that decides, since it was first called.
+	// clock returns the lowest and highest reading of the deciding clock since its first call.
 	clock func(ctx context.Context) (lowest, highest time.Time, err error)
 
-	settle  func(ctx context.Context) // counts what happened by itself, at the end; nil where nothing does
+	settle  func(ctx context.Context) // counts, at the end, the losses that happened by themselves; nil if there can be none
 	losses  int                       // how often the state was lost
-	beside  time.Duration             // for how long two took themselves for the master
-	repeats bool                      // replies are lost, so that calls have to be repeated
+	beside  time.Duration             // for how long two servers took themselves for the master
+	repeats bool                      // replies are lost, so calls are repeated
 }
 
-// rows are the table: what is done to the store, and how it is made.
+// rows is the table: the faults, and the sites that have them.
 var rows = []struct {
 	name string
 	open func(t *testing.T) *site
@@ -52,8 +52,9 @@ var rows = []struct {
 	{"clock stepped", stepped},
 }
 
-// TestFaults: never over, and exactly once. Eight processes of 64 callers each take from a hot key, from 10,000 keys and from some that bring
-// nothing, each call with a deadline, while something is done to the store.
+// TestFaults: never over, and exactly once. Eight processes of 64 callers each take from a hot key,
+// from 10,000 keys and from some limits that never refill, each call with a deadline, while the
+// store has faults.
 func TestFaults(t *testing.T) {
 	table := []string{
 		"| what is done | calls | admitted, hot key | bound | refused | not answered | repeats | longest call | on its own | admitted | charged | admitted, patient | charged |",
@@ -67,7 +68,7 @@ func TestFaults(t *testing.T) {
 	t.Logf("%d processes of %d callers, %d of them patient, for %v each; deadline %v\n\n%s\n", workers, callers, patients, *faultsFor, deadline, strings.Join(table, "\n"))
 }
 
-// run has the workers work while the fault is on, and holds what they report against what the server says.
+// run has the workers work during the fault, and compares their reports with the server.
 func (s *site) run(t *testing.T) string {
 	ctx, cancel := context.WithTimeout(t.Context(), *faultsFor+4*patience)
 	defer cancel()
@@ -82,8 +83,9 @@ func (s *site) run(t *testing.T) string {
 	total := report{Admitted: map[string]int64{}, Unanswered: map[string]int64{}}
 	for i, r := range all {
 		total.add(r)
-		// One who is stuck waits for a connection, for a server or for good: for seconds. What the machine adds to a wait is measured; a call
-		// has a few: for locks that others hold, for who carries it out, and for its end.
+		// A call that hangs, for a connection, for a server or forever, hangs for seconds. The
+		// machine's own delay of a wait is measured; a call may take a few of these: for locks, for
+		// the goroutine that carries it out, and for its end.
 		if most := 2*deadline + 4*r.Slack; r.Longest > most {
 			t.Errorf("worker %d: a call took %v, with a deadline of %v; those who only waited took up to %v", i, r.Longest, deadline, deadline+r.Slack)
 		}
@@ -107,8 +109,9 @@ func (s *site) run(t *testing.T) string {
 		total.Unsure, total.Repeats, ms(total.Longest), ms(deadline+total.Slack), once[0], once[1], charged, surely, chargedSurely)
 }
 
-// bounds checks each key that refills: B + rD by the server's clock, and for each loss of its state a burst more. While two take themselves for
-// the master, both bring r. It returns the bound of the hot key.
+// bounds checks each key that refills: B + rD by the server's clock, and one more burst for each
+// loss of its state. While two servers take themselves for the master, both refill at r. It returns
+// the bound of the hot key.
 func (s *site) bounds(t *testing.T, total report, d time.Duration) (hot int64) {
 	for at, admitted := range total.Admitted {
 		name, _, _ := strings.Cut(at, "/")
@@ -128,11 +131,12 @@ func (s *site) bounds(t *testing.T, total report, d time.Duration) (hot int64) {
 	return hot
 }
 
-// charged asks the server what was charged to the keys that bring nothing, and compares: no call was charged twice, and none was admitted without
-// a charge. What was lost can only be less.
+// charged compares the admissions with the charges in the server, of the keys that never refill: no
+// call was charged twice, and none was admitted without a charge. After a loss the server may have
+// less.
 func (s *site) charged(ctx context.Context, t *testing.T, total report) (once [2]int64, charged, surely, chargedSurely int64) {
 	client, err := s.task.client()
-	for err != nil && pass(ctx, 100*time.Millisecond) { // who is the master may have changed just now
+	for err != nil && pass(ctx, 100*time.Millisecond) { // the master may have changed just now
 		client, err = s.task.client()
 	}
 	if err != nil {
@@ -169,7 +173,7 @@ func (s *site) charged(ctx context.Context, t *testing.T, total report) (once [2
 	return once, charged, surely, chargedSurely
 }
 
-// crew starts the workers, does to the store what is to be done, ends them, and returns their reports.
+// crew starts the workers, applies the fault, ends the workers, and returns their reports.
 func (s *site) crew(ctx context.Context, t *testing.T) []report {
 	t.Helper()
 	all := make([]*worker, workers)
@@ -189,7 +193,7 @@ func (s *site) crew(ctx context.Context, t *testing.T) []report {
 			t.Fatalf("worker %d: %v", i, err)
 		}
 	}
-	if _, _, err := s.clock(ctx); err != nil { // nobody has called yet
+	if _, _, err := s.clock(ctx); err != nil { // before the first call
 		t.Fatal(err)
 	}
 	for _, w := range all {
@@ -214,18 +218,18 @@ func (s *site) crew(ctx context.Context, t *testing.T) []report {
 	return reports
 }
 
-// A worker is a process that has been given a task.
+// A worker is a process with a task.
 type worker struct {
 	cmd  *exec.Cmd
-	tell io.WriteCloser // its standard input, which ends when it is to end
+	tell io.WriteCloser // its standard input: closing it ends the worker
 	out  *bufio.Reader
 	errs bytes.Buffer
 	wait func() error
 
-	killed bool // by the test
+	killed bool // killed by the test
 }
 
-// hire starts a worker: this program, with a task in a variable of its environment.
+// hire starts a worker: this program, with a task in an environment variable.
 func hire(ctx context.Context, variable string, task any) (*worker, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -236,7 +240,7 @@ func hire(ctx context.Context, variable string, task any) (*worker, error) {
 		return nil, err
 	}
 	h := &worker{cmd: exec.CommandContext(ctx, program)}
-	h.cmd.Env = append(os.Environ(), variable+"="+string(text), "GORACE=atexit_sleep_ms=0") // a race is told of all the same
+	h.cmd.Env = append(os.Environ(), variable+"="+string(text), "GORACE=atexit_sleep_ms=0") // races are still reported
 	h.cmd.Stderr = &h.errs
 	if h.tell, err = h.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -258,7 +262,7 @@ func (w *worker) ready() error {
 	return fmt.Errorf("%q: %w\n%s", line, errors.Join(err, w.wait()), w.errs.String())
 }
 
-// reportOf is what a worker says at its end.
+// reportOf returns the report that a worker writes at its end.
 func reportOf[R any](w *worker) (r R, err error) {
 	text, err := io.ReadAll(w.out)
 	if err := errors.Join(err, w.wait()); err != nil {
@@ -267,7 +271,7 @@ func reportOf[R any](w *worker) (r R, err error) {
 	return r, json.Unmarshal(text, &r)
 }
 
-// end makes sure that it is gone.
+// end kills the worker if it has not ended.
 func (w *worker) end() {
 	w.tell.Close()
 	w.cmd.Process.Kill()

@@ -13,8 +13,9 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// TestPromises holds windows and logs of a few entries to the model where most of what is charged is charged ahead, and much of it given
-// back, in any order: where slots displace others and charges become one, and both are undone; and where the limit is changed meanwhile.
+// TestPromises compares windows and logs of a few entries with the model, on walks that mostly
+// charge ahead and cancel much of it, in any order: slots replace others and charges are merged,
+// and both are undone, also after changes of the limit.
 func TestPromises(t *testing.T) {
 	w := &world{client: connect(t, start(t, servers.RedisOptions{}).Addr)}
 	for walk := range max(200, *walks) {
@@ -42,7 +43,7 @@ type promise struct {
 	cost  int64
 }
 
-// promises is a walk of a subject beside a model.
+// promises is a walk of a subject and a model.
 type promises struct {
 	r         *rand.Rand
 	limit     weir.Limit
@@ -53,11 +54,11 @@ type promises struct {
 	told      strings.Builder
 	now       int64
 	high      int64 // the latest reading
-	free      int64 // the latest at which the state was as good as new: it may be let go then, and nothing is told of earlier times
+	free      int64 // the latest reading at which the state was idle: it may have been evicted then, so earlier readings are left out
 	got, want string
 }
 
-// promises makes a walk, and tells of it where the two sides part.
+// promises makes a walk, and reports where the two sides differ.
 func (w *world) promises(r *rand.Rand) string {
 	l := few(r)
 	p := &promises{r: r, limit: l, clock: new(weirtest.Clock), model: weirtest.NewVersions(time.Microsecond), now: 1_000_000}
@@ -117,7 +118,7 @@ func (p *promises) settle() {
 	p.peek()
 }
 
-// set changes the limit to another of its kind.
+// set changes the limit to another of the same algorithm.
 func (p *promises) set() {
 	next := few(p.r)
 	if fmt.Sprintf("%T", next) != fmt.Sprintf("%T", p.limit) {
@@ -144,8 +145,8 @@ func said(d weir.Decision, delay time.Duration) string {
 	return fmt.Sprintf("%+v delay %v", d, delay)
 }
 
-// TestBeyondDoubles: what was counted may be more than a double tells exactly. It is then one charge that leaves with the newest: late, but
-// nothing is admitted that the model refuses.
+// TestBeyondDoubles: counts may exceed what a double represents exactly. The charges are then
+// merged into the newest, which expires late: nothing is admitted that the model refuses.
 func TestBeyondDoubles(t *testing.T) {
 	w := &world{client: connect(t, start(t, servers.RedisOptions{}).Addr)}
 	const most = 1<<53 - 1

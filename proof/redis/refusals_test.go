@@ -16,10 +16,10 @@ import (
 	"github.com/weirflow/weir/weirrueidis"
 )
 
-// TestServersThatRefuse: servers that are reachable and refuse charges, each for a reason of its own.
-// Callers get the fallback's decisions and no error, and the breaker stays open: a probe does not
-// take such a server for a good one. Once the reason is gone the store decides again by itself, and
-// what was used is still used.
+// TestServersThatRefuse: servers that are reachable and refuse charges, each for another reason.
+// Callers get the fallback's decisions and no error, and the breaker stays open, because probes
+// fail too. When the reason is gone, the store decides again by itself, and the used tokens are
+// still used.
 func TestServersThatRefuse(t *testing.T) {
 	set := func(t *testing.T, s *servers.RedisServer, args ...string) {
 		t.Helper()
@@ -37,7 +37,7 @@ func TestServersThatRefuse(t *testing.T) {
 	}{
 		{"MISCONF: it cannot write its snapshots", servers.RedisOptions{Config: []string{"enable-protected-configs yes", "save 3600 1000000"}}, plain,
 			func(t *testing.T, s *servers.RedisServer) {
-				set(t, s, "CONFIG", "SET", "dir", "/proc") // where no file can be made
+				set(t, s, "CONFIG", "SET", "dir", "/proc") // no file can be made there
 				set(t, s, "BGSAVE")
 				until(t, "a snapshot fails", func() bool {
 					text, err := s.Do(t.Context(), "INFO", "persistence")
@@ -53,7 +53,7 @@ func TestServersThatRefuse(t *testing.T) {
 			},
 		},
 		{"READONLY: a replica that is promoted late", servers.RedisOptions{}, plain,
-			func(t *testing.T, s *servers.RedisServer) { set(t, s, "REPLICAOF", "127.0.0.1", "1") }, // of a master that is gone
+			func(t *testing.T, s *servers.RedisServer) { set(t, s, "REPLICAOF", "127.0.0.1", "1") }, // of a master that does not exist
 			func(t *testing.T, s *servers.RedisServer) { set(t, s, "REPLICAOF", "NO", "ONE") },
 		},
 		{"LOADING: it reads its data", servers.RedisOptions{Config: []string{"enable-debug-command yes", "loading-process-events-interval-bytes 1024"}}, plain,
@@ -68,7 +68,7 @@ func TestServersThatRefuse(t *testing.T) {
 				t.Cleanup(func() { <-done; c.Close() })
 				go func() {
 					defer close(done)
-					_, _ = c.Do(t.Context(), "DEBUG", "RELOAD") // ends when all is loaded
+					_, _ = c.Do(t.Context(), "DEBUG", "RELOAD") // ends when everything is loaded
 				}()
 			},
 			func(t *testing.T, s *servers.RedisServer) { set(t, s, "CONFIG", "SET", "key-load-delay", "0") },
@@ -107,7 +107,7 @@ func TestServersThatRefuse(t *testing.T) {
 			},
 			func(t *testing.T, s *servers.RedisServer) {
 				set(t, s, "CONFIG", "SET", "tls-cert-file", s.TLS.ExpiredCert, "tls-key-file", s.TLS.ExpiredKey)
-				set(t, s, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") // those that are open go on
+				set(t, s, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") // open connections would go on
 			},
 			func(t *testing.T, s *servers.RedisServer) {
 				set(t, s, "CONFIG", "SET", "tls-cert-file", s.TLS.ServerCert, "tls-key-file", s.TLS.ServerKey)
@@ -174,8 +174,8 @@ func (s *probedStore) Ping(ctx context.Context) error {
 	return err
 }
 
-// TestWrongTypeIsNoOutage: a key that another program uses is an error about that charge. The store
-// goes on deciding about the others.
+// TestWrongTypeIsNoOutage: a key that another program uses is an error about that charge alone. The
+// store goes on deciding about the others.
 func TestWrongTypeIsNoOutage(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	store, err := failover.New(open(t, client, weirredis.Options{}), failover.Options{OnFailure: failover.Deny, Deadline: patience})
@@ -185,7 +185,7 @@ func TestWrongTypeIsNoOutage(t *testing.T) {
 	defer store.Close()
 	redis(t, client, "RPUSH", at("list"), "mine")
 	out := make([]weir.Decision, 1)
-	for range 50 { // more than open the breaker
+	for range 50 { // enough to open the breaker
 		charge := weir.Charge{Name: "api", Key: "list", Limit: slow(9), Cost: 1}
 		if err := store.Do(t.Context(), []weir.Charge{charge}, out); !errors.Is(err, weir.ErrCharge) || !strings.Contains(err.Error(), "WRONGTYPE") {
 			t.Fatalf("%v", err)

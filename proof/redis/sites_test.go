@@ -19,7 +19,7 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 )
 
-// pass lets time pass, as part of a fault. It reports false when the fault is over.
+// pass waits for a time within a fault. It reports false when the fault is over.
 func pass(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -31,7 +31,7 @@ func pass(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// whole gives what has been begun the time to be ended: nobody is left in the middle of a fault.
+// whole returns a context that lets a step of a fault be completed after the fault's time.
 func whole(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), patience)
 }
@@ -115,12 +115,12 @@ func flushed(t *testing.T) *site {
 	})
 }
 
-// failedOver is a site of three sentinels. In turn, a replica is made the master while the old one runs, and the master is killed, to come back
-// as a replica.
+// failedOver is a site of three sentinels. In turn, a replica is promoted while the old master
+// runs, and the master is killed and comes back as a replica.
 func failedOver(t *testing.T) *site {
 	ctx, cancel := whole(t.Context())
 	defer cancel()
-	g, err := servers.Sentinel(ctx, servers.SentinelOptions{DownAfter: 2 * time.Second}) // a busy machine may keep a server from answering for longer than half a second
+	g, err := servers.Sentinel(ctx, servers.SentinelOptions{DownAfter: 2 * time.Second}) // a server on a busy machine may respond after half a second
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func failedOver(t *testing.T) *site {
 	return s
 }
 
-// epochOf is the epoch of a group: each failover, whoever began it, makes it larger.
+// epochOf returns the epoch of a group. Each failover raises it, whoever started it.
 func epochOf(ctx context.Context, t *testing.T, g *servers.SentinelGroup) (latest int) {
 	t.Helper()
 	for _, s := range g.Sentinels {
@@ -170,7 +170,8 @@ func epochOf(ctx context.Context, t *testing.T, g *servers.SentinelGroup) (lates
 	return latest
 }
 
-// failover counts a loss: what the old master had not yet sent, and, while it takes itself for the master beside the new one, r for as long.
+// failover counts a loss: the writes that the old master had not replicated, and r for as long as
+// it takes itself for the master beside the new one.
 func (s *site) failover(ctx context.Context, g *servers.SentinelGroup, alive bool) error {
 	s.losses++
 	ctx, cancel := whole(ctx)
@@ -180,7 +181,7 @@ func (s *site) failover(ctx context.Context, g *servers.SentinelGroup, alive boo
 		return err
 	}
 	old := g.Server(addr)
-	began := time.Now() // of a time in which both may take themselves for the master, or nearly
+	began := time.Now() // the time in which both may take themselves for the master
 	defer func() { s.beside += time.Since(began) }()
 	if alive {
 		addr, err = g.Failover(ctx)
@@ -197,10 +198,10 @@ func (s *site) failover(ctx context.Context, g *servers.SentinelGroup, alive boo
 	return demoted(ctx, old, addr)
 }
 
-// demoted waits until a server that was the master is a slave. The sentinels of a busy machine may see late that it is none: then it is told by us
-// what they would tell it.
+// demoted waits until a former master is a replica. On a busy machine the sentinels may see late
+// that it is none: then the test demotes it.
 func demoted(ctx context.Context, old *servers.RedisServer, master string) error {
-	ctx, cancel := whole(ctx) // what came before has had its time
+	ctx, cancel := whole(ctx) // earlier steps have had their time
 	defer cancel()
 	half, done := context.WithTimeout(ctx, patience/2)
 	defer done()
@@ -217,7 +218,7 @@ func demoted(ctx context.Context, old *servers.RedisServer, master string) error
 	return slave(ctx, old)
 }
 
-// slave waits until a server takes itself for one.
+// slave waits until a server takes itself for a replica.
 func slave(ctx context.Context, s *servers.RedisServer) error {
 	for {
 		info, err := s.Info(ctx, "replication")
@@ -270,7 +271,7 @@ func move(ctx context.Context, c *servers.RedisCluster, slots [2]int, to *server
 	return c.MoveSlots(ctx, slots[0], slots[1], to)
 }
 
-// toxics are what is done to replies on their way. Requests arrive.
+// toxics are the faults of replies. Requests arrive.
 var toxics = []string{
 	`{"type":"latency","attributes":{"latency":20,"jitter":20}}`,
 	`{"type":"reset_peer","attributes":{"timeout":0}}`,
@@ -281,7 +282,7 @@ var toxics = []string{
 	`{"type":"reset_peer","attributes":{"timeout":10}}`,
 }
 
-// cut is a site behind a proxy, which loses replies.
+// cut is a site behind a proxy that loses replies.
 func cut(t *testing.T) *site {
 	server := start(t, servers.RedisOptions{})
 	proxies := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
@@ -310,7 +311,8 @@ func cut(t *testing.T) *site {
 	return s
 }
 
-// stepped is a site with a clock of the test's, that goes on as the real one does, and is put forward and back.
+// stepped is a site with the test's own clock, which runs like the real one, and is put forward and
+// back.
 func stepped(t *testing.T) *site {
 	server := start(t, servers.RedisOptions{})
 	c := &steppedClock{server: server}
@@ -321,7 +323,7 @@ func stepped(t *testing.T) *site {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- c.run(ctx) }() // on after the fault, for those who still wait
+	go func() { done <- c.run(ctx) }() // for callers that still wait after the fault
 	t.Cleanup(func() {
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -338,14 +340,14 @@ func stepped(t *testing.T) *site {
 	return s
 }
 
-// steppedClock is a clock in the server that somebody has to move.
+// steppedClock is a clock in the server that the test has to move.
 type steppedClock struct {
 	server *servers.RedisServer
 
 	mu              sync.Mutex
 	off             time.Duration
 	asked           bool
-	lowest, highest time.Time // since it was asked about first
+	lowest, highest time.Time // since its first use
 }
 
 // run moves the clock.

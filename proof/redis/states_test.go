@@ -17,20 +17,20 @@ import (
 	"github.com/weirflow/weir/weirredis"
 )
 
-// recordStates writes the states of the present format into a file of that name in testdata.
+// the name of the file in testdata to write states of the present format to
 var recordStates = flag.String("record-states", "", "write testdata/states-NAME.json: see TestStatesOfEarlierFormats")
 
-// recorded is a state as a store once wrote it, and what it meant.
+// recorded is a state as a store once wrote it, and its meaning.
 type recorded struct {
 	Case    string // a name in recordedCases
 	State   string // the value of the key, in hexadecimal digits
 	Receipt string // of one of the charges, in hexadecimal digits
-	Left    string // what a Peek said then, and at three later times
-	Settled string // and what it said after the receipt was settled for 1
+	Left    string // the results of a Peek then, and at three later times
+	Settled string // and of one after the receipt was settled for 1
 }
 
-// recordedCases are the limits whose states are recorded. A case is never changed or removed: states
-// in the files of earlier formats refer to it.
+// recordedCases are the limits whose states are recorded. A case is never changed or removed,
+// because files of earlier formats refer to it.
 var recordedCases = map[string][]weir.Limit{
 	"token bucket":          {weir.TokenBucket{Rate: weir.PerSecond(333), Burst: 500}},
 	"token bucket, initial": {weir.TokenBucket{Rate: weir.PerMinute(7), Burst: 50, Initial: 40}},
@@ -79,7 +79,7 @@ func TestStatesOfEarlierFormats(t *testing.T) {
 		}
 		return strings.Join(said, "; ")
 	}
-	// meaning is what a state and a receipt mean.
+	// meaning is what Peek returns for a state, and what its receipt gives back.
 	meaning := func(r *recorded) (lefts, settled string) {
 		limits := recordedCases[r.Case]
 		if limits == nil {

@@ -16,14 +16,15 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// world is a server with a clock of the test's.
+// world is a server with the test's own clock.
 type world struct {
 	client rueidis.Client
 	serial atomic.Int64
 }
 
-// open is a limit in Redis, on a clock that stands still until it is set: the scripts read it from a key. That is the same one each time, so that
-// the scripts are, too: a server keeps all that it was ever sent.
+// open returns a limit in Redis, on a clock that stands still until it is set: the scripts read it
+// from a key. The key is always the same, and so are the scripts, because a server keeps every
+// script that it was sent.
 func (w *world) open(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
 	n := w.serial.Add(1)
 	s := &subject{client: w.client, clock: c, clockKey: "clock", limit: l, keys: map[string]bool{}}
@@ -36,7 +37,7 @@ func (w *world) open(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
 	return s, err
 }
 
-// subject is a weirtest.Subject's limit in Redis.
+// subject is the limit in Redis of a weirtest.Subject.
 type subject struct {
 	client   rueidis.Client
 	store    *weirredis.Store
@@ -49,7 +50,7 @@ type subject struct {
 	keys     map[string]bool
 }
 
-// tell puts the clock's reading where the scripts read it.
+// tell writes the clock's reading to the key that the scripts read.
 func (s *subject) tell(key string) {
 	s.keys[key] = true
 	now := s.clock.Now() / int64(time.Microsecond)
@@ -90,7 +91,8 @@ func (s *subject) Reserve(key string, cost int64, maxDelay time.Duration) (weirt
 	return reservation{r, s, key}, ok
 }
 
-// SetLimit carries over all keys at once, as the model does. The store itself does it when a key is next asked about.
+// SetLimit converts all keys at once, as the model does. The store itself converts a key when it is
+// next used.
 func (s *subject) SetLimit(l weir.Limit) error {
 	if err := s.shared.SetLimit(l); err != nil {
 		return err
@@ -112,7 +114,7 @@ func (s *subject) Switch(l weir.Limit) error {
 	return s.shared.SetLimit(l)
 }
 
-// Close lets go of all that the server keeps: a walk's keys expire by a clock that may be years ahead.
+// Close deletes all keys: those of a walk expire by a clock that may be years ahead.
 func (s *subject) Close() error {
 	err := s.client.Do(context.Background(), s.client.B().Flushall().Build()).Error()
 	return errors.Join(s.store.Close(), err)

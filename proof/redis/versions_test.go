@@ -14,15 +14,15 @@ import (
 	"github.com/weirflow/weir/weirrueidis"
 )
 
-// clockAt puts a time where the scripts of a store with ClockKey "clock" read it.
+// clockAt sets the clock of a store with ClockKey "clock".
 func clockAt(t *testing.T, client rueidis.Client, at time.Duration) {
 	t.Helper()
 	us := at.Microseconds()
 	redis(t, client, "HSET", "clock", "s", strconv.FormatInt(us/1e6, 10), "us", strconv.FormatInt(us%1e6, 10))
 }
 
-// fleetOver10ms is nodes with versions of one limit, each of which calls as often as every other
-// one, in steps of 10 ms. It returns how many calls of each were admitted.
+// fleetOver10ms plays nodes with versions of one limit, which all call equally often, in steps of
+// 10 ms. It returns the admitted calls of each.
 func fleetOver10ms(t *testing.T, client rueidis.Client, prefix string, steps, callsPerStep int, versions ...weir.Limit) (admitted []int) {
 	t.Helper()
 	store := open(t, client, weirredis.Options{Prefix: prefix, ClockKey: "clock", Timeout: patience})
@@ -48,9 +48,9 @@ func fleetOver10ms(t *testing.T, client rueidis.Client, prefix string, steps, ca
 	return admitted
 }
 
-// TestTwoVersionsAtOnce is fleets that were once admitted far too much, or starved, while nodes with
-// two or three versions of a limit called one key. Most is the sum of what each version admits by
-// its own bound in that time.
+// TestTwoVersionsAtOnce has fleets that were once admitted far too much, or starved, while nodes
+// with two or three versions of a limit used one key. most is the sum of each version's own bound
+// in that time.
 func TestTwoVersionsAtOnce(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	perHour := weir.FixedWindow{Limit: 1000, Window: time.Hour}
@@ -89,8 +89,9 @@ func TestTwoVersionsAtOnce(t *testing.T) {
 	}
 }
 
-// TestTwoVersionsInOneRoundTrip: once a node has met another version, its calls take one round trip
-// again; and when that version is gone, the key is as long as it was, and the short script decides.
+// TestTwoVersionsInOneRoundTrip: after a node has met another version once, its calls take one
+// round trip again. When that version is gone, the key is as long as before, and the short script
+// decides.
 func TestTwoVersionsInOneRoundTrip(t *testing.T) {
 	server := start(t, servers.RedisOptions{})
 	client := connect(t, server.Addr)
@@ -99,7 +100,7 @@ func TestTwoVersionsInOneRoundTrip(t *testing.T) {
 	dates := weir.Charge{Name: "api", Key: "b", Limit: weir.FixedWindow{Limit: 100, Align: "day:Europe/Berlin"}, Cost: 1}
 	minutes := weir.Charge{Name: "api", Key: "b", Limit: weir.FixedWindow{Limit: 100, Window: time.Minute}, Cost: 1}
 	clockAt(t, client, 1_700_000_000*time.Second)
-	// Two nodes: neither knows the limit of the other.
+	// Two nodes: neither knows the other's limit.
 	nodes := []*weirredis.Store{
 		open(t, client, weirredis.Options{ClockKey: "clock", Timeout: patience}),
 		open(t, client, weirredis.Options{ClockKey: "clock", Timeout: patience}),
@@ -123,13 +124,13 @@ func TestTwoVersionsInOneRoundTrip(t *testing.T) {
 	if a, b := call(0, dates), call(1, minutes); a != 1 || b != 1 {
 		t.Errorf("%d and %d round trips beside a calendar", a, b)
 	}
-	clockAt(t, client, 1_700_000_002*time.Second) // what the log admitted has come back
+	clockAt(t, client, 1_700_000_002*time.Second) // the tokens that the log admitted have come back
 	call(0, bucket)
 	if length := redis(t, client, "STRLEN", "weir:{a}:api"); length != alone {
 		t.Errorf("the state has %v bytes, and had %v before there was another version", length, alone)
 	}
 	fresh := open(t, client, weirredis.Options{ClockKey: "clock", Timeout: patience})
-	do(t, fresh, weir.Charge{Name: "other", Key: "c", Limit: bucket.Limit, Cost: 1}) // learns the clock
+	do(t, fresh, weir.Charge{Name: "other", Key: "c", Limit: bucket.Limit, Cost: 1}) // to learn the clock
 	before := commands(t, server)
 	do(t, fresh, bucket)
 	if after := commands(t, server); after["evalsha"]-before["evalsha"] != 1 {
@@ -137,7 +138,7 @@ func TestTwoVersionsInOneRoundTrip(t *testing.T) {
 	}
 }
 
-// TestReceiptsAcrossVersions: what a caller of one version gives back comes back to both versions.
+// TestReceiptsAcrossVersions: a refund of one version's caller is given back to both versions.
 func TestReceiptsAcrossVersions(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	store := open(t, client, weirredis.Options{ClockKey: "clock", Timeout: patience})
@@ -162,7 +163,7 @@ func TestReceiptsAcrossVersions(t *testing.T) {
 	if a, b := left(old), left(next); a != 88 || b != 48 {
 		t.Errorf("40 of 50 given back: %d and %d are left, want 88 and 48", a, b)
 	}
-	// The log is filled up to twice its limit, and gets back no more than that.
+	// The log is filled up to twice its limit, and gets no more back than that.
 	estimate.Cost = 85
 	made = do(t, store, estimate)
 	settle.Cost, settle.Receipt = 0, made.Receipt
@@ -172,7 +173,7 @@ func TestReceiptsAcrossVersions(t *testing.T) {
 	}
 }
 
-// TestGroupsAcrossVersions: a group that is refused leaves both versions of each key as they were.
+// TestGroupsAcrossVersions: a refused group leaves both versions of each key unchanged.
 func TestGroupsAcrossVersions(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	store := open(t, client, weirredis.Options{ClockKey: "clock", Timeout: patience, Tag: func(string, string) string { return "t" }})
@@ -215,7 +216,7 @@ func TestGroupsAcrossVersions(t *testing.T) {
 	}
 }
 
-// TestTakeSomeAcrossVersions: what is taken as far as one version has room for it counts for both.
+// TestTakeSomeAcrossVersions: the part of a cost that one version has room for counts for both.
 func TestTakeSomeAcrossVersions(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	store := open(t, client, weirredis.Options{ClockKey: "clock", Timeout: patience})
@@ -239,8 +240,8 @@ func TestTakeSomeAcrossVersions(t *testing.T) {
 	}
 }
 
-// TestNamedDefinitionsReplaceEachOther: a new definition of a named limit is in force at once, however many
-// there were a moment ago; and a definition that is returned to knows what was used meanwhile.
+// TestNamedDefinitionsReplaceEachOther: a new definition of a named limit is in force at once, also
+// after many in a short time. An earlier definition that comes back knows what was used meanwhile.
 func TestNamedDefinitionsReplaceEachOther(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	n := named(t, weirrueidis.Evaler(client), still(t, client, namedEpoch))

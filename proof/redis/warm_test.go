@@ -15,8 +15,8 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// TestWarmStore: after Warm the first charge of each kind of limit, and of a group of them, is one call, wherever its key is; and Warm itself
-// writes nothing.
+// TestWarmStore: after Warm, the first charge of each algorithm, and of a group of them, is one
+// call, for any key. Warm itself writes nothing.
 func TestWarmStore(t *testing.T) {
 	limits := []weir.Limit{
 		slow(1000),
@@ -31,7 +31,7 @@ func TestWarmStore(t *testing.T) {
 	for name, client := range map[string]rueidis.Client{"one server": connect(t, start(t, servers.RedisOptions{}).Addr), "a cluster": cluster} {
 		t.Run(name, func(t *testing.T) {
 			e := &tally{Evaler: weirrueidis.Evaler(client), n: map[string]int{}}
-			for _, warm := range []bool{true, false} { // the second time the server has the scripts, and only the clock is not known
+			for _, warm := range []bool{true, false} { // the second time the server has the scripts, and only its clock is unknown
 				store, err := weirredis.New(e, weirredis.Options{Cluster: client == cluster, Timeout: patience})
 				if err != nil {
 					t.Fatal(err)
@@ -64,7 +64,7 @@ func TestWarmStore(t *testing.T) {
 	}
 }
 
-// TestWarmGroup: so it is for a group of several kinds.
+// TestWarmGroup: the same for a group of several algorithms.
 func TestWarmGroup(t *testing.T) {
 	e := &tally{Evaler: weirrueidis.Evaler(connect(t, start(t, servers.RedisOptions{}).Addr)), n: map[string]int{}}
 	store, err := weirredis.New(e, weirredis.Options{Timeout: patience})
@@ -86,8 +86,9 @@ func TestWarmGroup(t *testing.T) {
 	}
 }
 
-// TestAFullWarmUpThatBecomesUnlimited: Redis has dropped a full state, or keeps it for Grace, and the model has it. All three are cold when the
-// rate is finite again. Of a state that is not full, the store keeps one for each of the two limits: it is as if it had never been changed.
+// TestAFullWarmUpThatBecomesUnlimited: Redis has dropped a full state, or keeps it for Grace, and
+// the model has it. All three are cold when the rate is finite again. Of a state that is not full,
+// the store keeps one for each of the two limits, so it is as if it had never been changed.
 func TestAFullWarmUpThatBecomesUnlimited(t *testing.T) {
 	w := &world{client: connect(t, start(t, servers.RedisOptions{}).Addr)}
 	finite, endless := weir.WarmUp{Rate: weir.PerSecond(5), Period: time.Second}, weir.WarmUp{Rate: weir.Unlimited, Period: time.Second}

@@ -21,36 +21,37 @@ import (
 	"github.com/weirflow/weir/weirrueidis"
 )
 
-// workerTask is the variable of the environment that makes a worker of this program.
+// workerTask is the environment variable that makes this program a worker.
 const workerTask = "WEIR_FAULTS_TASK"
 
-// atWork is the line that a worker writes once it is connected, and begin what it waits for then.
+// A worker writes atWork once it is connected, and then waits for begin.
 const (
 	atWork = "at work\n"
 	begin  = "begin\n"
 )
 
-// refilled are the limits that bring something while a test runs: a hot key, and many.
+// refilled are the limits that refill during a test: a hot key, and many keys.
 var refilled = map[string]weir.TokenBucket{
 	"hot":  {Rate: weir.PerSecond(500), Burst: 200},
 	"many": {Rate: weir.PerSecond(1), Burst: 3},
 }
 
-// faultLimits are what callers take from. The others bring nothing, so that what was charged can be counted; an All needs the script with all
-// functions. The last two are for callers with the patience to be answered in the end.
+// faultLimits are the limits of the callers. Most never refill, so that charges can be counted; an
+// All needs the script with all functions. The last two are for callers with long deadlines.
 var faultLimits = map[string]weir.Limit{
 	"hot": refilled["hot"], "many": refilled["many"],
 	"once": slow(plenty), "once, long": weir.All(slow(plenty), slow(plenty+1)),
 	"surely": slow(plenty), "surely, long": weir.All(slow(plenty), slow(plenty+1)),
 }
 
-// plenty is what takes some less than 100 years to come at one a day.
+// plenty is the largest number that takes less than 100 years to come at one a day.
 const plenty = 36_000
 
-// faultKeys is how many keys each has.
+// faultKeys is the number of keys of each limit.
 var faultKeys = map[string]int{"hot": 1, "many": 10_000, "once": 64, "once, long": 64, "surely": 32, "surely, long": 32}
 
-// hurried is what most callers take from, and patient what the others do. What comes more often is there more often.
+// hurried are the limits of most callers, and patient those of the others. A limit that is listed
+// twice is used twice as often.
 var (
 	hurried = []string{"hot", "hot", "hot", "many", "many", "many", "once", "once, long"}
 	patient = []string{"surely", "surely, long"}
@@ -60,11 +61,11 @@ const (
 	workers  = 8
 	callers  = 64 // of each worker
 	patients = 8  // of these
-	controls = 16 // goroutines that only wait, as callers do
+	controls = 16 // goroutines that only wait, for comparison
 	deadline = 50 * time.Millisecond
 )
 
-// A task is what a worker is told.
+// A task is what a worker has to do.
 type task struct {
 	Seed      uint64
 	Addrs     []string
@@ -72,23 +73,23 @@ type task struct {
 	Cluster   bool
 	ClockKey  string
 	Grace     time.Duration
-	Pause     time.Duration // between two calls of a caller, on average
+	Pause     time.Duration // the average time between two calls of a caller
 }
 
-// A report is what a worker has to say at its end.
+// A report is what a worker writes at its end.
 type report struct {
 	Calls      int64
 	Refused    int64
 	Repeats    int64
 	Admitted   map[string]int64 // by limit/key
-	Unanswered map[string]int64 // what calls without an answer would have cost
-	Unsure     int64            // calls without an answer
+	Unanswered map[string]int64 // the costs of calls without a reply
+	Unsure     int64            // the number of calls without a reply
 	Longest    time.Duration    // of the hurried callers
-	Slack      time.Duration    // how much longer than the deadline the longest wait was of those who only wait
-	Wrong      []string         // what should not have been
+	Slack      time.Duration    // by how much the longest wait of the controls exceeded the deadline
+	Wrong      []string         // what should not have happened
 }
 
-// work carries out a task, until standard input ends, and writes what is to be said.
+// work carries out a task until standard input ends, and then writes the report.
 func work[T interface{ run() (R, error) }, R any](text string) int {
 	var w T
 	if err := json.Unmarshal([]byte(text), &w); err != nil {
@@ -106,7 +107,8 @@ func work[T interface{ run() (R, error) }, R any](text string) int {
 	return 0
 }
 
-// begun waits for the word to begin, and returns what then is true once standard input has ended, which it also does when the test ends.
+// begun waits for begin, and returns a function that reports whether standard input has ended, as
+// it also does when the test ends.
 func begun() (over *atomic.Bool, err error) {
 	if _, err := io.WriteString(os.Stdout, atWork); err != nil {
 		return nil, err
@@ -122,7 +124,7 @@ func begun() (over *atomic.Bool, err error) {
 	return over, nil
 }
 
-// client opens a client for wherever the limits are.
+// client opens a client of the servers of the task.
 func (w task) client() (rueidis.Client, error) {
 	return rueidis.NewClient(rueidis.ClientOption{
 		InitAddress: w.Addrs, DisableCache: true, ForceSingleClient: w.MasterSet == "" && !w.Cluster,
@@ -190,10 +192,10 @@ func faultShared(store weir.Store) (map[string]*weir.Shared, error) {
 	return shared, nil
 }
 
-// faultKey is the key of a number.
+// faultKey returns the key with a number.
 func faultKey(n int) string { return fmt.Sprint("k", n) }
 
-// call has one caller call until the end.
+// call makes the calls of one caller until the end.
 func (w task) call(shared map[string]*weir.Shared, caller int, over *atomic.Bool) report {
 	rnd := rand.New(rand.NewPCG(w.Seed, uint64(caller)))
 	names, within := hurried, deadline
@@ -255,7 +257,8 @@ func (r *report) add(one report) {
 	}
 }
 
-// control waits as callers do, for nothing, and returns by how much the longest wait was too long: what the machine adds.
+// control waits as long as callers do, for nothing, and returns by how much the longest wait was
+// too long: the machine's own delay.
 func control(over *atomic.Bool) (slack time.Duration) {
 	for !over.Load() {
 		began := time.Now()
@@ -267,7 +270,7 @@ func control(over *atomic.Bool) (slack time.Duration) {
 	return slack
 }
 
-// repeats counts the calls that were sent before, without an answer.
+// repeats counts the calls that were sent before, without a reply.
 type repeats struct {
 	weirredis.Evaler
 	mu     sync.Mutex
@@ -310,7 +313,8 @@ func (r *repeats) EvalAll(ctx context.Context, calls []weirredis.Call, replies [
 	}
 }
 
-// lingering waits until no goroutine is in a package, and returns those that are after some time.
+// lingering waits until no goroutine is in a package, and returns those that are still there after
+// some time.
 func lingering(where string, within time.Duration) (left string) {
 	end := time.Now().Add(within)
 	for {

@@ -1,3 +1,3 @@
-// Package room proves the waiting room: its lines in memory and in Redis beside a model, and two
-// gateways with one line.
+// Package room tests the waiting room: its queues in memory and in Redis are compared with a model,
+// and two gateways share one queue.
 package room

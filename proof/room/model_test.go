@@ -8,22 +8,23 @@ import (
 	"github.com/weirflow/weir/server/room"
 )
 
-// model is a line, simple enough to believe: a list of all visitors, which is looked through for everything. Times are microseconds.
+// model is a queue, simple enough to believe: a list of all visitors, which every operation goes
+// through. Times are microseconds.
 type model struct {
 	spec     room.Spec
 	visitors []*visitor
 	now      int64
-	waited   int64 // the clock of those who wait
+	waited   int64 // the wait clock
 	sweepAt  int64
 	born     int64
 	hold     int64
 	last     int64
-	called   int64    // up to when all were called whose turn it was
+	called   int64    // the time up to which visitors were admitted
 	full     *big.Rat // when the bucket is full
 
-	since int64   // there is a line; 0 for none
-	calls []int64 // when visitors of it were called
-	turns []int64 // as of when each visitor was called
+	since int64   // when the queue began; 0: there is none
+	calls []int64 // when its visitors were admitted
+	turns []int64 // the turn of each visitor
 }
 
 type visitor struct {
@@ -37,7 +38,7 @@ type visitor struct {
 const (
 	us       = int64(1)
 	sec      = 1_000_000 * us
-	standing = 60 * sec // longest step of the clock of those who wait
+	standing = 60 * sec // longest step of the wait clock
 	gather   = 45 * sec
 	window   = 30 * sec
 )
@@ -76,12 +77,13 @@ func (m *model) drop(gone func(*visitor) bool) {
 	m.visitors = slices.DeleteFunc(m.visitors, gone)
 }
 
-// each is how long the bucket takes for one.
+// each returns how long the bucket takes to refill one.
 func (m *model) each() *big.Rat {
 	return big.NewRat(m.spec.Bucket.Rate.Per.Microseconds(), m.spec.Bucket.Rate.N)
 }
 
-// due is the first moment from the given one on at which the bucket has one: when it would be full after one more, less its size, in whole units.
+// due returns the first time, from the given one on, at which the bucket has one: when it would be
+// full after one more, minus its size, in whole units.
 func (m *model) due(at int64) int64 {
 	full := new(big.Rat).SetInt64(at)
 	if m.full.Cmp(full) > 0 {
@@ -93,7 +95,7 @@ func (m *model) due(at int64) int64 {
 	return max(at, up.Div(up, full.Denom()).Int64())
 }
 
-// room is the first moment from the given one on at which there is a place inside.
+// room returns the first time, from the given one on, at which there is a place inside.
 func (m *model) room(at int64) int64 {
 	if m.spec.Inside == 0 {
 		return at
@@ -111,7 +113,7 @@ func (m *model) room(at int64) int64 {
 	return at
 }
 
-// turn is when the next one may be called, from a moment on.
+// turn returns when the next visitor may be admitted, from a time on.
 func (m *model) turn(at int64) int64 {
 	for at = max(at, m.hold); ; {
 		then := max(m.due(at), m.room(at))
@@ -156,7 +158,7 @@ func (m *model) join(id string, place int64) (full bool) {
 	return false
 }
 
-// ask is what a line answers. What it noticed on the way is not modelled.
+// ask returns the queue's result of a poll. The measured rate is not modelled.
 func (m *model) ask(now int64, q room.Poll) (a room.Standing) {
 	if m.born == 0 {
 		m.born, m.now = now, now
@@ -182,7 +184,7 @@ func (m *model) ask(now int64, q room.Poll) (a room.Standing) {
 		a.State = room.Full
 	}
 	a.Waiting, a.Inside, a.Era, a.Now = int64(len(m.line())), m.inside(), m.born, m.now
-	if m.since > 0 { // from the beginning of the window before this one, or of the line
+	if m.since > 0 { // from the beginning of the previous window, or of the queue
 		from := max(m.since, m.since+((m.now-m.since)/window-1)*window)
 		a.Span = m.now - from
 		for _, at := range m.calls {

@@ -34,7 +34,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// until asks until it is so.
+// until polls a condition until it is true.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -74,7 +74,7 @@ func startWeir(t *testing.T, policy string) *gateway {
 	return g
 }
 
-// write puts a policy into the file at once.
+// write replaces the policy file atomically.
 func (g *gateway) write(t *testing.T, policy string) {
 	t.Helper()
 	text := "listen: { gateway: \"127.0.0.1:0\", admin: \"127.0.0.1:0\" }\n" + policy

@@ -17,7 +17,7 @@ import (
 	"github.com/weirflow/weir/weirrueidis"
 )
 
-// patience is how long a test waits for what has to come.
+// patience is how long a test waits for something that must happen.
 const patience = 2 * time.Minute
 
 func startRedis(t *testing.T, o servers.RedisOptions) *servers.RedisServer {
@@ -59,8 +59,9 @@ var specs = rapid.Custom(func(t *rapid.T) room.Spec {
 	}
 })
 
-// walk asks a line and the model the same questions, with the tickets that visitors would have: also old ones, and ones of before the state
-// was lost. Nobody is let in beyond the rate and the number: the model sees to that, and is held to it by TestModelKeepsTheBounds.
+// walk makes the same polls on a queue and the model, with tickets that visitors could have: also
+// old ones, and ones from before the state was lost. TestModelKeepsTheBounds shows that the model
+// keeps the rate and the number.
 func walk(t *rapid.T, spec room.Spec, ask func(now int64, q room.Poll) room.Standing) {
 	m := newModel(spec)
 	now := int64(1_790_000_000_000_000)
@@ -147,8 +148,9 @@ func TestQueueInRedis(t *testing.T) {
 	})
 }
 
-// TestModelKeepsTheBounds holds the model to what is promised: in any interval no more visitors have their turn than the rate and the burst allow,
-// nobody has it before the question that it follows, and inside are never more than there may be.
+// TestModelKeepsTheBounds: in any interval no more visitors of the model get their turn than rate
+// and burst allow, none gets it before the poll that it follows, and there are never more than
+// Inside inside.
 func TestModelKeepsTheBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		spec := specs.Draw(t, "room")

@@ -21,7 +21,7 @@ func plainSpec() room.Spec {
 	}
 }
 
-// openQueue is a line at a URL, on a client of its own.
+// openQueue returns a queue at a URL, on a client of its own.
 func openQueue(t *testing.T, url string, spec room.Spec) *redis.Queue {
 	t.Helper()
 	s, err := weirrueidis.Open(url, weirredis.Options{})
@@ -58,7 +58,7 @@ func ask(t *testing.T, line room.Queue, q room.Poll) room.Standing {
 	return a
 }
 
-// some have a line do what it does.
+// some has visitors join, enter and leave.
 func some(t *testing.T, line room.Queue) {
 	t.Helper()
 	if a := ask(t, line, room.Poll{ID: "first", Join: true, Enter: true}); a.State != room.Inside || !a.Entered {
@@ -89,13 +89,13 @@ func TestQueueWithFewRights(t *testing.T) {
 			t.Errorf("%v: %v s, %v", key, ttl, err)
 		}
 	}
-	if _, err := s.Do(t.Context(), "SCRIPT", "FLUSH"); err != nil { // a server that was started again knows no scripts
+	if _, err := s.Do(t.Context(), "SCRIPT", "FLUSH"); err != nil { // a server that was restarted has no scripts
 		t.Fatal(err)
 	}
 	if a := ask(t, line, room.Poll{ID: "2"}); a.Ahead != 2 {
 		t.Errorf("%+v", a)
 	}
-	// Keys of another kind are an error, and not an answer.
+	// Keys of another type are an error.
 	if _, err := s.Do(t.Context(), "SET", "weir:{room/sale}:line", "x"); err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,8 @@ func TestQueueOnACluster(t *testing.T) {
 	some(t, openQueue(t, "redis+cluster://"+strings.Join(c.Addrs(), ","), plainSpec()))
 }
 
-// TestRateChanges: what was let in stays counted when the rate changes, in Redis as in memory, and a gateway of before may still ask.
+// TestRateChanges: admitted visitors stay counted when the rate changes, in Redis as in memory, and
+// a gateway with the old rate can still poll.
 func TestRateChanges(t *testing.T) {
 	s := startRedis(t, servers.RedisOptions{})
 	slow, fast := plainSpec(), plainSpec()
@@ -140,7 +141,7 @@ func TestRateChanges(t *testing.T) {
 	}
 }
 
-// BenchmarkRedis is a question of one who waits, with 100,000 in line.
+// BenchmarkRedis measures a poll of a waiting visitor, with 100,000 in the queue.
 func BenchmarkRedis(b *testing.B) {
 	ctx := context.Background()
 	s, err := servers.Redis(ctx, servers.RedisOptions{})

@@ -11,8 +11,9 @@ import (
 	"github.com/weirflow/weir/internal/seeds"
 )
 
-// TestTicketsSurviveARestart: a gateway without a store is killed, and another one is started in its place. Who was inside is let through, and those who
-// waited are in line in their order, whoever of them asks first.
+// TestTicketsSurviveARestart: a gateway without a store is killed, and another one is started in
+// its place. Visitors who were inside pass, and waiting ones have their places in their order,
+// whichever polls first.
 func TestTicketsSurviveARestart(t *testing.T) {
 	up := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer up.Close()
@@ -27,7 +28,7 @@ routes: [{ match: /sale/, upstream: up, waiting_room: sale }]
 `)
 	g := startWeir(t, policy)
 	c := &crowd{t: t, random: seeds.Of(t.Name()), client: http.DefaultClient}
-	c.dead.Store(true) // there is one gateway
+	c.dead.Store(true) // there is only one gateway
 	c.gateways[1] = g.Gateway
 	status, _, inside := c.ask("")
 	if status != http.StatusOK {

@@ -19,21 +19,21 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 )
 
-// guest is a visitor with an app: it keeps its ticket by itself.
+// guest is a visitor with an app, which keeps its tickets.
 type guest struct {
-	ticket string // of its place in line
-	place  int64  // as it was first told
-	inside string // the ticket that it was let in with
+	ticket string // of its place in the queue
+	place  int64  // as the first response says
+	inside string // the ticket for inside
 }
 
-// told is what a waiting room answers.
+// told is a response of a waiting room.
 type told struct {
 	State  string `json:"state"`
 	Place  int64  `json:"place"`
 	Ticket string `json:"ticket"`
 }
 
-// crowd is guests at two gateways, of which one will be killed.
+// crowd is the guests of two gateways, one of which will be killed.
 type crowd struct {
 	t        *testing.T
 	client   *http.Client
@@ -42,7 +42,7 @@ type crowd struct {
 	dead     atomic.Bool // the first one
 }
 
-// ask makes a request at one of the gateways that live, and at the other one if that was just killed.
+// ask makes a request at a living gateway, and at the other one if that was just killed.
 func (c *crowd) ask(ticket string) (status int, a told, given string) {
 	for range 100 {
 		at := c.random.IntN(2)
@@ -87,7 +87,7 @@ func (c *crowd) ask(ticket string) (status int, a told, given string) {
 	return
 }
 
-// each has 32 workers do something for the numbers below n.
+// each runs a function for the numbers below n, with 32 goroutines.
 func each(n int, do func(i int)) {
 	var next atomic.Int64
 	var all sync.WaitGroup
@@ -101,8 +101,9 @@ func each(n int, do func(i int)) {
 	all.Wait()
 }
 
-// TestTenThousandWait: ten thousand wait at two gateways with one line. The room opens, and one gateway is killed: all are let in, in the order in
-// which they came, each of them once, and not faster than the policy says.
+// TestTenThousandWait: ten thousand wait at two gateways with one queue. The room opens, and one
+// gateway is killed. All are admitted in the order in which they came, each once, and not faster
+// than the policy allows.
 func TestTenThousandWait(t *testing.T) {
 	const n, rate, burst = 10_000, 1500, 100
 	s := startRedis(t, servers.RedisOptions{})
@@ -155,7 +156,7 @@ routes: [{ match: /sale/, upstream: up, waiting_room: sale }]
 		until(t, "the reload", func() bool { return strings.Contains(g.Output(), "policy reloaded") })
 	}
 
-	// They ask in blocks, in each of which they are shuffled.
+	// They poll in blocks; each block is shuffled.
 	order := make([]int, n)
 	for i := range order {
 		order[i] = i + 1
@@ -204,7 +205,7 @@ routes: [{ match: /sale/, upstream: up, waiting_room: sale }]
 	}
 	t.Logf("%d entered in %v; they were told %d times to wait", entered.Load(), took, waits.Load())
 
-	// Tickets of the line are shown again, by many at once: they are the same visitors.
+	// Tickets of the queue are used again, by many at once: they are the same visitors.
 	each(200, func(i int) {
 		g := guests[1+c.random.IntN(n)]
 		for _, ticket := range []string{g.ticket, g.inside} {
