@@ -28,10 +28,10 @@ const longOutage = 8 * time.Second
 // A downSite is a topology, and an outage of it.
 type downSite struct {
 	url   string
-	alive []*servers.RedisServer          // servers that go on during the outage
+	alive []*servers.RedisServer          // servers that keep running during the outage
 	cut   func(ctx context.Context) error // begins the outage
-	heal  func(ctx context.Context) error // ends it; nil where it does not end
-	dials func() int64                    // connections that came where a dead server was; nil where they cannot be counted
+	heal  func(ctx context.Context) error // ends it; nil: it does not end
+	dials func() int64                    // connections to the address of a dead server; nil: they cannot be counted
 }
 
 // downRows is the table: every topology, and the outages of each.
@@ -93,8 +93,8 @@ func killAll(all []*servers.RedisServer) {
 	}
 }
 
-// closesConnections is a server whose port, once it is killed, is that of a listener that closes
-// each connection: as a proxy does whose server is gone.
+// closesConnections is a server that, once it is killed, has a listener on its port that closes
+// each connection, as a proxy does whose server is down.
 func closesConnections(_ context.Context, t *testing.T) downSite {
 	s := start(t, servers.RedisOptions{})
 	var accepted atomic.Int64
@@ -120,8 +120,8 @@ func closesConnections(_ context.Context, t *testing.T) downSite {
 	}}
 }
 
-// sentinelDown has one sentinel of three left, so that none can elect a master, and the servers as
-// cut leaves them.
+// sentinelDown has one of three sentinels left, so that none can elect a master. cut begins the
+// outage of the servers.
 func sentinelDown(ctx context.Context, t *testing.T, cut func(*servers.SentinelGroup) error) (*servers.SentinelGroup, downSite) {
 	g, err := servers.Sentinel(ctx, servers.SentinelOptions{})
 	if err != nil {
@@ -134,7 +134,7 @@ func sentinelDown(ctx context.Context, t *testing.T, cut func(*servers.SentinelG
 	}
 }
 
-// clusterDown does something to n nodes of a cluster of three, which goes on without them.
+// clusterDown begins an outage of n nodes of a cluster of three.
 func clusterDown(ctx context.Context, t *testing.T, n int, cut func(*servers.RedisServer) error) downSite {
 	c, err := servers.Cluster(ctx, servers.ClusterOptions{Config: []string{"cluster-require-full-coverage no", "cluster-allow-reads-when-down yes"}})
 	if err != nil {
@@ -151,19 +151,19 @@ func clusterDown(ctx context.Context, t *testing.T, n int, cut func(*servers.Red
 	}}
 }
 
-// What an outage may take, at most, with eight callers that call without a pause. A client on its
-// own asks a sentinel or a node a few times a second.
+// What an outage may cost, at most, with eight callers that call without a pause. A good client
+// calls a sentinel or a node a few times a second.
 const (
 	moreGoroutines = 600 // calls to a server that is stopped end when the client notices that, after a second or two
-	moreLater      = 200 // the most of the second half may be so much above that of the first
+	moreLater      = 200 // the most of the second half may exceed that of the first by so much
 	connsPerSecond = 10
-	asksPerSecond  = 40 // commands that are not the callers' scripts
+	asksPerSecond  = 40 // commands other than the callers' scripts
 )
 
-// TestOutagesStayFlat: callers that go on calling during an outage, with no circuit breaker
-// between, make neither goroutines nor connections nor commands grow, and are served again after
-// it. The case that was found is "Sentinel, the master dead and not replaced": 680 goroutines and
-// 677 connections a second, and 4,700 commands a second to the sentinel.
+// TestOutagesStayFlat: with callers that go on during an outage, and no circuit breaker,
+// goroutines, connections and commands do not grow, and the callers get decisions again after it.
+// The case that was found is "Sentinel, the master dead and not replaced": 680 goroutines and 677
+// connections a second, and 4,700 commands a second to the sentinel.
 func TestOutagesStayFlat(t *testing.T) {
 	table := []string{"| outage | calls | more goroutines, both halves | more files | connections/s | commands/s |", "|---|--:|--:|--:|--:|--:|"}
 	for _, row := range downRows {
@@ -179,7 +179,7 @@ func TestOutagesStayFlat(t *testing.T) {
 	t.Logf("%v each\n\n%s\n", *flatFor, strings.Join(table, "\n"))
 }
 
-// play has callers call before and during the outage, and counts.
+// play makes calls before and during the outage, and counts.
 func (d downSite) play(ctx context.Context, t *testing.T) string {
 	store := openURL(t, d.url)
 	if err := store.Ready(ctx); err != nil {
@@ -202,7 +202,7 @@ func (d downSite) play(ctx context.Context, t *testing.T) string {
 				if err == nil {
 					answered.Add(1)
 				} else {
-					pass(calling, time.Millisecond) // a refused connection takes no time at all
+					pass(calling, time.Millisecond) // a refused connection takes no time
 				}
 			}
 		})
@@ -249,7 +249,7 @@ func (d downSite) play(ctx context.Context, t *testing.T) string {
 		"files":           {float64(max(most[0].files, most[1].files)), moreGoroutines},
 		"more goroutines": {float64(most[1].goroutines - most[0].goroutines), moreLater},
 		"more files":      {float64(most[1].files - most[0].files), moreLater},
-		"connections/s":   {perSecond(conns), connsPerSecond + 5/seconds}, // the test's own questions are among them
+		"connections/s":   {perSecond(conns), connsPerSecond + 5/seconds}, // the test's own commands are among them
 		"commands/s":      {perSecond(commands), asksPerSecond + 50/seconds},
 		"calls too few/s": {10, perSecond(made)},
 	} {
@@ -260,14 +260,14 @@ func (d downSite) play(ctx context.Context, t *testing.T) string {
 	return fmt.Sprintf("%d | %d, %d | %d, %d | %.1f | %.1f", made, most[0].goroutines, most[1].goroutines, most[0].files, most[1].files, perSecond(conns), perSecond(commands))
 }
 
-// inUse is the most that was in use at a time.
+// inUse returns the most that was in use at one time.
 type inUse struct{ goroutines, files int }
 
 func (u *inUse) note(goroutines, files int) {
 	u.goroutines, u.files = max(u.goroutines, goroutines), max(u.files, files)
 }
 
-// received returns how many connections a server was sent, and how many commands but scripts.
+// received returns the connections that a server got, and the commands except scripts.
 func received(ctx context.Context, t *testing.T, s *servers.RedisServer) (conns, commands int64) {
 	t.Helper()
 	stats, err := s.Info(ctx, "stats")
@@ -281,7 +281,7 @@ func received(ctx context.Context, t *testing.T, s *servers.RedisServer) (conns,
 	if commands, err = strconv.ParseInt(stats["total_commands_processed"], 10, 64); err != nil {
 		t.Fatal(err)
 	}
-	byName, err := s.Info(ctx, "commandstats") // of which a sentinel has none
+	byName, err := s.Info(ctx, "commandstats") // a sentinel has none
 	if err != nil {
 		t.Fatal(err)
 	}

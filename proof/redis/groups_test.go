@@ -16,7 +16,7 @@ import (
 	"github.com/weirflow/weir/weirredis"
 )
 
-// clustered opens a client of a cluster of its own.
+// clustered opens a client of a new cluster.
 func clustered(t *testing.T) rueidis.Client {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -40,8 +40,8 @@ func clustered(t *testing.T) rueidis.Client {
 
 func oneTag(string, string) string { return "together" }
 
-// TestGroupsAreAllOrNothing: many callers charge groups at once, most of which are refused in the end. What was charged to each key is what the
-// groups that were admitted say.
+// TestGroupsAreAllOrNothing: many callers charge groups concurrently, and most groups are refused
+// in the end. Each key was charged for the admitted groups alone.
 func TestGroupsAreAllOrNothing(t *testing.T) {
 	single, cluster := connect(t, start(t, servers.RedisOptions{}).Addr), clustered(t)
 	for name, c := range map[string]struct {
@@ -115,7 +115,8 @@ func (g *groups) run(t *testing.T, together bool) {
 	watch.Wait()
 }
 
-// charge makes a batch of two groups, whose numbers others use too, and of a charge that is in none.
+// charge makes a batch of two groups, whose numbers other callers use too, and one charge that is
+// in none.
 func (g *groups) charge(ctx context.Context) error {
 	var batch []weir.Charge
 	for _, group := range []int{1, 0, 2} {
@@ -148,7 +149,7 @@ func (g *groups) charge(ctx context.Context) error {
 	return nil
 }
 
-// pair charges two keys in a group, and sees that nobody ever sees one of them without the other.
+// pair charges two keys in a group, and checks that an observer never sees one without the other.
 func (g *groups) pair(ctx context.Context, t *testing.T, n int) {
 	var both sync.WaitGroup
 	name := fmt.Sprint("pair", n)

@@ -15,7 +15,8 @@ import (
 	"github.com/weirflow/weir/weirrueidis"
 )
 
-// TestHoldsOnCluster: holds of keys in many slots are extended, and named limits are each in one.
+// TestHoldsOnCluster: holds of keys in many slots are extended, and the keys of each named limit
+// are in one slot.
 func TestHoldsOnCluster(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -20,23 +20,24 @@ import (
 	"github.com/weirflow/weir/weirredis"
 )
 
-// A stay is a time for which a holder was sure of its place: from when it had entered to the last time at which it asked itself.
+// A stay is a time in which a holder was sure of its place: from when it had entered to the last
+// time at which it checked.
 type stay struct {
 	process     string
 	fence       int64
 	since, till int64
 }
 
-// holderEnv holds the server's address in a process that only enters and leaves.
+// holderEnv is the server's address, for a process that only enters and leaves.
 const (
 	holderEnv  = "WEIR_TEST_HOLDER"
-	holderName = "WEIR_TEST_HOLDER_NAME" // its own random numbers
+	holderName = "WEIR_TEST_HOLDER_NAME" // the seed of its random numbers
 )
 
 var contested = weir.Concurrency{Limit: 3, Queue: 20, MaxHold: 400 * time.Millisecond}
 
-// TestHolderProcess is what the processes of TestKilledHolders do: two that enter, stay for a while, and leave, until they are killed. Each says
-// for which times it was sure.
+// TestHolderProcess runs in the processes of TestKilledHolders: two goroutines enter, stay for a
+// while, and leave, until the process is killed. Each reports when it was sure of its place.
 func TestHolderProcess(t *testing.T) {
 	addr := os.Getenv(holderEnv)
 	if addr == "" {
@@ -62,7 +63,7 @@ func TestHolderProcess(t *testing.T) {
 	}
 }
 
-// stays holds on for a while, mostly a short one, and tells since when and till when it was sure.
+// stays holds a place for a while, mostly a short one, and reports when it was sure of it.
 func stays(h weirredis.Hold, random *rand.Rand, told chan<- stay) {
 	long := time.Duration(random.Int64N(int64(30 * time.Millisecond)))
 	if random.IntN(3) == 0 {
@@ -79,8 +80,9 @@ func stays(h weirredis.Hold, random *rand.Rand, told chan<- stay) {
 	}
 }
 
-// TestKilledHolders: processes that enter and leave are killed, and stopped for longer than MaxHold, at random. At no time are more of them
-// sure of a place than there are places, no two holds have the same fence, and places come back.
+// TestKilledHolders: processes that enter and leave are killed, or stopped for longer than MaxHold,
+// at random. At no time are more holders sure of a place than there are places, no two holds have
+// the same fence, and places come back.
 func TestKilledHolders(t *testing.T) {
 	addr := start(t, servers.RedisOptions{}).Addr
 	all := make(chan stay, 1000)
@@ -152,7 +154,7 @@ func TestKilledHolders(t *testing.T) {
 	}
 }
 
-// atOnce is how many stays there were at one time, at most.
+// atOnce returns the largest number of stays at one time.
 func atOnce(stays map[int64]stay) (most int) {
 	type change struct {
 		at int64

@@ -19,7 +19,7 @@ import (
 	"github.com/weirflow/weir/weirrueidis"
 )
 
-// What concurrency.lua is asked, and answers.
+// The calls of concurrency.lua, and its replies.
 const (
 	enter = iota
 	leave
@@ -32,16 +32,16 @@ const (
 	late
 	gone
 
-	lease = 1_000_000 // how long a waiter is waited for
+	lease = 1_000_000 // how long a waiter without polls keeps its place
 )
 
-// entry is one who holds or waits, or is known to have left.
+// entry is a holder, a waiter, or one that is known to have left.
 type entry struct {
 	id                  string
 	expiry, cost, fence int64
 }
 
-// line is Concurrency in a store, as plainly as it can be put.
+// line is Concurrency in a store, written as plainly as possible.
 type line struct {
 	holds, queue, graves []entry
 	fence                int64
@@ -64,7 +64,7 @@ func find(all []entry, id string) int {
 	return slices.IndexFunc(all, func(e entry) bool { return e.id == id })
 }
 
-// returns is when there is room, if nobody calls.
+// returns gives the time at which there is room, without further calls.
 func (l *line) returns(now, cost, limit int64) int64 {
 	if cost < 0 || cost > limit {
 		return -1
@@ -80,7 +80,7 @@ func (l *line) returns(now, cost, limit int64) int64 {
 	return 0
 }
 
-// question is what the script is asked, and answer what it says.
+// question is a call of the script, and answer its reply.
 type question struct {
 	op                               int64
 	key, id                          string
@@ -169,7 +169,7 @@ func (l *line) leave(now int64, q question) answer {
 	return a
 }
 
-// asker asks the script itself, as a store does.
+// asker calls the script itself, as a store does.
 type asker struct {
 	client rueidis.Client
 	evaler weirredis.Evaler
@@ -177,7 +177,7 @@ type asker struct {
 	calls  int
 }
 
-// Eval notes the script of a store.
+// Eval records the script of a store.
 func (a *asker) Eval(ctx context.Context, c weirredis.Call) (string, error) {
 	a.script = c.Script
 	return a.evaler.Eval(ctx, c)
@@ -187,7 +187,7 @@ func (a *asker) EvalAll(ctx context.Context, calls []weirredis.Call, replies []w
 	a.evaler.EvalAll(ctx, calls, replies)
 }
 
-// MessagePack, as much of it as is needed.
+// The part of MessagePack that is needed.
 func packInt(b []byte, v int64) []byte {
 	return binary.BigEndian.AppendUint64(append(b, 0xd3), uint64(v))
 }
@@ -248,8 +248,8 @@ func (a *asker) ask(t *rapid.T, now int64, qs []question) (answers []answer) {
 	return answers
 }
 
-// TestHoldsModel walks at random, and compares the script with the model answer by answer: who holds, for how long, who waits and in which
-// order, and the fences.
+// TestHoldsModel compares the script with the model on random walks, reply by reply: the holders
+// with their times, the waiters with their order, and the fences.
 func TestHoldsModel(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	a := &asker{client: client, evaler: weirrueidis.Evaler(client)}
@@ -294,7 +294,7 @@ func (a *asker) walk(t *rapid.T) {
 				limit: limit, queue: queue, span: span,
 			})
 			q := &qs[len(qs)-1]
-			q.cost = int64(q.id[0]-'p')%3 + 1 // who asks again asks for the same
+			q.cost = int64(q.id[0]-'p')%3 + 1 // a repeated call has the same cost
 			switch q.op {
 			case enter:
 				q.expiry = now + rapid.SampledFrom([]int64{1000, 1000, 0, -1}).Draw(t, "expiry")
@@ -313,7 +313,8 @@ func (a *asker) walk(t *rapid.T) {
 			}
 			want := m.ask(now, q)
 			promised[q.key] = max(promised[q.key], now+max(span, lease))
-			// The reset is an upper bound, and so is the place, of which those who left since are known later.
+			// The reset is an upper bound, and so is the place: waiters that have left are known
+			// later.
 			if got.reset < want.reset || (want.reset == 0) != (got.reset == 0) || got.reset > promised[q.key]-now {
 				t.Fatalf("%+v at %d: reset %d, want %d", q, now, got.reset, want.reset)
 			}

@@ -34,7 +34,7 @@ func gate(t *testing.T, client rueidis.Client, l weir.Concurrency, o weirredis.O
 	return c
 }
 
-// places fails where not so many hold places of "k", or somebody waits.
+// places fails unless exactly so many hold places of "k", and nobody waits.
 func places(t *testing.T, c *weirredis.Concurrency, holding int64) {
 	t.Helper()
 	if h, w, err := c.Inspect(t.Context(), "k"); err != nil || h != holding || w != 0 {
@@ -42,7 +42,7 @@ func places(t *testing.T, c *weirredis.Concurrency, holding int64) {
 	}
 }
 
-// await asks until the answer is yes.
+// await polls a condition until it is true.
 func await(t *testing.T, what string, yes func() bool) {
 	t.Helper()
 	deadline := time.After(patience)
@@ -59,7 +59,7 @@ func await(t *testing.T, what string, yes func() bool) {
 	}
 }
 
-// TestHolds goes through what a Concurrency is for: two stores share its places.
+// TestHolds: the uses of a Concurrency, with two stores that share its places.
 func TestHolds(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	l := weir.Concurrency{Limit: 2, Queue: 1, MaxHold: time.Minute}
@@ -115,7 +115,7 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// TestWaiterLeaves: whose context ends gives up his place in line at once.
+// TestWaiterLeaves: a waiter whose context ends leaves the queue at once.
 func TestWaiterLeaves(t *testing.T) {
 	c := gate(t, connect(t, start(t, servers.RedisOptions{}).Addr), weir.Concurrency{Limit: 1, Queue: 5, MaxHold: time.Minute}, weirredis.Options{})
 	h, err := c.Enter(t.Context(), "k")
@@ -140,7 +140,8 @@ func TestWaiterLeaves(t *testing.T) {
 	}
 }
 
-// TestHeartbeats: a hold outlives MaxHold as long as it is extended, and ends its context when it cannot be.
+// TestHeartbeats: a hold outlives MaxHold while it is extended, and ends its context when it cannot
+// be.
 func TestHeartbeats(t *testing.T) {
 	server := start(t, servers.RedisOptions{})
 	c := gate(t, connect(t, server.Addr), weir.Concurrency{Limit: 1, MaxHold: 2 * time.Second}, weirredis.Options{})
@@ -177,7 +178,8 @@ func TestHeartbeats(t *testing.T) {
 	}
 }
 
-// TestLostState: a server that has forgotten everything gives larger fences all the same, and who held a place hears of it.
+// TestLostState: a server without its data still gives larger fences, and the holders learn that
+// their places are lost.
 func TestLostState(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	c := gate(t, client, weir.Concurrency{Limit: 1, MaxHold: 3 * time.Second}, weirredis.Options{})
@@ -205,7 +207,7 @@ func TestLostState(t *testing.T) {
 	}
 }
 
-// TestCloseWithHolds: Close sends what has left, and ends the holds that have not.
+// TestCloseWithHolds: Close sends the holds that have ended, and ends the others.
 func TestCloseWithHolds(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	l := weir.Concurrency{Limit: 2, MaxHold: time.Minute}
@@ -230,7 +232,8 @@ func TestCloseWithHolds(t *testing.T) {
 	places(t, gate(t, client, l, weirredis.Options{}), 1)
 }
 
-// TestHostileHolds: whatever the key holds or is called, there is an answer or an error, and nothing is changed that is not ours.
+// TestHostileHolds: whatever the key contains or is called, there is a reply or an error, and keys
+// of others do not change.
 func TestHostileHolds(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	l := weir.Concurrency{Limit: 3, MaxHold: time.Minute}
@@ -276,7 +279,7 @@ func TestHostileHolds(t *testing.T) {
 	}
 }
 
-// TestHoldsOnce: who enters again, as the reply was lost, has one place.
+// TestHoldsOnce: a caller that enters again because the reply was lost has one place.
 func TestHoldsOnce(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	store, err := weirredis.New(&lossy{Evaler: weirrueidis.Evaler(client)}, weirredis.Options{})
@@ -304,7 +307,7 @@ func TestHoldsOnce(t *testing.T) {
 	}
 }
 
-// tardy loses some calls, which get through to the server in the end.
+// tardy loses some calls, which reach the server much later.
 type tardy struct {
 	weirredis.Evaler
 	random *rand.Rand
@@ -325,7 +328,8 @@ func (d *tardy) Eval(ctx context.Context, c weirredis.Call) (string, error) {
 	return d.Evaler.Eval(ctx, c)
 }
 
-// TestLateEnter: a call to enter that the server hears when its caller has left long ago takes no place.
+// TestLateEnter: a call to enter that reaches the server long after its caller has left takes no
+// place.
 func TestLateEnter(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	d := &tardy{Evaler: weirrueidis.Evaler(client), random: seeds.Of(t.Name())}

@@ -15,7 +15,7 @@ import (
 	"github.com/weirflow/weir/weirredis"
 )
 
-// extremes are MessagePack values that are put in place of others.
+// extremes are MessagePack values that replace others.
 func extremes(r *rand.Rand) string {
 	all := []any{0, 1, 2, 127, -1, -1 << 62, 1 << 31, 1 << 52, 1<<53 - 1, 1 << 53, 1 << 62, time.Now().UnixMicro(), 0.5, 1e300, -1e300, "x", nil, true, false, []any{}, []any{1, 2}}
 	v := all[r.IntN(len(all))]
@@ -25,7 +25,7 @@ func extremes(r *rand.Rand) string {
 	return packed(v)
 }
 
-// mutated is a state with something wrong in it: one byte, or one value in place of some bytes.
+// mutated returns a state with a mistake: one byte, or one value in place of some bytes.
 func mutated(r *rand.Rand, good string) string {
 	b := []byte(good)
 	at := r.IntN(len(b))
@@ -42,8 +42,9 @@ func mutated(r *rand.Rand, good string) string {
 	return good[:at] + extremes(r) + good[min(len(good), at+1+r.IntN(9)):]
 }
 
-// TestHostileStates: states of every kind with something wrong in them. Each is answered, or an error of its charge, and then left as it is; the
-// charges beside it are made; and no script goes on for long.
+// TestHostileStates: states of every algorithm with a mistake. Each gets a decision, or an error
+// for its charge, and then stays as it is. The charges beside it are made, and no script runs for
+// long.
 func TestHostileStates(t *testing.T) {
 	server := start(t, servers.RedisOptions{})
 	client := connect(t, server.Addr)
@@ -58,7 +59,7 @@ func TestHostileStates(t *testing.T) {
 		good, _ := redis(t, client, "GET", at("good")).(string)
 		redis(t, client, "DEL", at("good"))
 		if good == "" {
-			good = "\xa0\x90" // it was as good as new already
+			good = "\xa0\x90" // it was idle already
 		}
 		for range 150 {
 			value := mutated(r, good)

@@ -29,7 +29,7 @@ func open(t *testing.T, client rueidis.Client, o weirredis.Options) *weirredis.S
 	return s
 }
 
-// redis sends a command, and gives its reply in whatever type it has.
+// redis sends a command, and returns its reply in whatever type it has.
 func redis(t *testing.T, client rueidis.Client, args ...string) any {
 	t.Helper()
 	v, err := client.Do(t.Context(), client.B().Arbitrary(args...).Build()).ToAny()
@@ -39,7 +39,7 @@ func redis(t *testing.T, client rueidis.Client, args ...string) any {
 	return v
 }
 
-// hostileKeys are keys as somebody sends them who wants to break something.
+// hostileKeys are keys of a client that tries to break something.
 var hostileKeys = map[string]string{
 	"empty":     "",
 	"NUL":       "\x00",
@@ -78,7 +78,8 @@ func TestHostileKeys(t *testing.T) {
 	}
 }
 
-// TestNamesDoNotReachIntoKeys: where the tag says nothing of the key, a name with a colon and a key with one are still two.
+// TestNamesDoNotReachIntoKeys: if the tag does not depend on the key, a name with a colon and a key
+// with one still make different keys.
 func TestNamesDoNotReachIntoKeys(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	store := open(t, client, weirredis.Options{Tag: func(string, string) string { return "t" }})
@@ -89,10 +90,10 @@ func TestNamesDoNotReachIntoKeys(t *testing.T) {
 	}
 }
 
-// slow is a limit that brings nothing while a test runs.
+// slow is a limit that does not refill while a test runs.
 func slow(burst int64) weir.TokenBucket { return weir.TokenBucket{Rate: weir.PerDay(1), Burst: burst} }
 
-// The MessagePack that hostile values are made of.
+// The MessagePack of hostile values.
 func packed(parts ...any) string {
 	var b strings.Builder
 	for _, p := range parts {
@@ -117,10 +118,11 @@ func packed(parts ...any) string {
 	return b.String()
 }
 
-// state is what a script would read as a state: a limit, and its numbers.
+// state returns what a script would read as a state: a limit, and its numbers.
 func state(def []any, numbers ...any) string { return packed(packed(def), numbers) }
 
-// values are strings that a key may hold which is no state of the limit that is asked about. A good state is where some of them begin.
+// values are strings that are no state of the limit, but that a key may contain. Some of them begin
+// like a good state.
 func values(good string) map[string]string {
 	bucket := func(n, p, size, extra any) []any { return []any{1, 1, 0, n, p, size, extra} }
 	later := int(time.Now().Add(time.Hour).UnixMicro())
@@ -159,7 +161,7 @@ func values(good string) map[string]string {
 	for i := range len(good) {
 		v[fmt.Sprintf("truncated to %d", i)] = good[:i]
 	}
-	def, _, _ := strings.Cut(good, "\x92") // the limit that is asked about; 0x92 begins the state, two numbers
+	def, _, _ := strings.Cut(good, "\x92") // the limit that is used; 0x92 begins the state, two numbers
 	for name, numbers := range map[string][]any{
 		"no numbers":      {},
 		"one number":      {later},
@@ -186,8 +188,8 @@ func values(good string) map[string]string {
 	return v
 }
 
-// TestHostileValues: a key that holds something else is an error about its charge, and nothing else is: the charges beside it are made, and
-// the value stays.
+// TestHostileValues: if a key contains something else, its charge gets an error, the charges beside
+// it are made, and the value stays.
 func TestHostileValues(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	store := open(t, client, weirredis.Options{})
@@ -210,7 +212,7 @@ func TestHostileValues(t *testing.T) {
 	t.Logf("%d charges of hostile values", n)
 }
 
-// hostileCharges are the ways to ask about a key. What goes the short way is among them, and what does not.
+// hostileCharges are the ways to use a key, both with the short script and with the others.
 func hostileCharges(l weir.Limit) map[string]weir.Charge {
 	return map[string]weir.Charge{
 		"take":      {Name: "api", Limit: l, Cost: 1},
@@ -224,7 +226,7 @@ func hostileCharges(l weir.Limit) map[string]weir.Charge {
 	}
 }
 
-// hostile asks about a hostile key between two others, and in a trip with those of another caller.
+// hostile uses a hostile key between two others, and in a round trip with those of another caller.
 func hostile(t *testing.T, store *weirredis.Store, name string, n int, c weir.Charge) {
 	t.Helper()
 	if c.Op == weir.OpSettle {
@@ -249,7 +251,7 @@ func hostile(t *testing.T, store *weirredis.Store, name string, n int, c weir.Ch
 	}
 }
 
-// TestHostileTypes: the same where another type lives.
+// TestHostileTypes: the same for a key of another type.
 func TestHostileTypes(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	store := open(t, client, weirredis.Options{})
@@ -296,7 +298,7 @@ func TestHostileInAGroup(t *testing.T) {
 	}
 }
 
-// at is where the key of a limit named api is kept.
+// at returns the key of a limit named api.
 func at(key string) string { return "weir:{" + key + "}:api" }
 
 // done is a charge with its decision.
@@ -305,7 +307,7 @@ type done struct {
 	decision weir.Decision
 }
 
-// do carries out one charge, about which nothing may be wrong.
+// do carries out one charge, which must succeed.
 func do(t *testing.T, store weir.Store, c weir.Charge) done {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

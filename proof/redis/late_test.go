@@ -17,7 +17,7 @@ import (
 	"github.com/weirflow/weir/weirrueidis"
 )
 
-// commands is how often each command was carried out by the server, those that failed among them.
+// commands returns how often the server carried out each command, failed ones included.
 func commands(t *testing.T, server *servers.RedisServer) map[string]int {
 	t.Helper()
 	info, err := server.Info(t.Context(), "commandstats")
@@ -34,7 +34,7 @@ func commands(t *testing.T, server *servers.RedisServer) map[string]int {
 	return n
 }
 
-// until waits for something to be so.
+// until polls a condition until it is true.
 func until(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -46,22 +46,22 @@ func until(t *testing.T, what string, so func() bool) {
 	}
 }
 
-// used is what the server says was charged to a key of a limit that brings nothing.
+// used returns what the server says was charged to a key of a limit that never refills.
 func used(t *testing.T, store weir.Store, name, key string, l weir.Limit) int64 {
 	t.Helper()
 	d := do(t, store, weir.Charge{Name: name, Key: key, Limit: l, Op: weir.OpPeek}).decision
 	return d.Limit - d.Remaining
 }
 
-// TestLateCallsAreNotCharged: while the server is stopped, calls come into its socket, and their callers leave. When it goes on it carries out
-// none of them.
+// TestLateCallsAreNotCharged: while the server is stopped, calls arrive in its socket, and their
+// callers leave. When it continues, it carries out none of them.
 func TestLateCallsAreNotCharged(t *testing.T) {
 	server := start(t, servers.RedisOptions{})
 	limit := slow(10_000)
 	for name, keep := range map[string]bool{"short": false, "long": true} {
 		t.Run(name, func(t *testing.T) {
 			store := lateStore(t, connect(t, server.Addr))
-			before := do(t, store.Store, weir.Charge{Name: name, Key: "k", Limit: limit, Cost: 1, Keep: keep}) // the scripts and the clock are known
+			before := do(t, store.Store, weir.Charge{Name: name, Key: "k", Limit: limit, Cost: 1, Keep: keep}) // the server has the scripts, and the clock is known
 			if !before.decision.Allowed {
 				t.Fatal(before)
 			}
@@ -75,7 +75,7 @@ func TestLateCallsAreNotCharged(t *testing.T) {
 			if n := used(t, open(t, connect(t, server.Addr), weirredis.Options{}), name, "k", limit); n != 1 {
 				t.Errorf("%d was charged, and 1 was admitted", n)
 			}
-			if n := used(t, store.Store, name, "k", limit); n != 1 { // behind all that were sent before
+			if n := used(t, store.Store, name, "k", limit); n != 1 { // after all that were sent before
 				t.Errorf("%d was charged after all, and 1 was admitted", n)
 			}
 			t.Logf("%d calls came late", commands(t, server)["evalsha"]-had-2)
@@ -83,8 +83,7 @@ func TestLateCallsAreNotCharged(t *testing.T) {
 	}
 }
 
-// An abandoningStore has a client that sends each call, also when the caller has left before the
-// client came to it.
+// An abandoningStore has a client that sends each call, also if the caller left before.
 type abandoningStore struct {
 	*weirredis.Store
 	weirredis.Evaler
@@ -117,8 +116,8 @@ func (s *abandoningStore) Eval(ctx context.Context, c weirredis.Call) (string, e
 	}
 }
 
-// abandon has 64 callers, who leave before the server answers, until one of them had a call sent: on
-// a busy machine they may all leave before that.
+// abandon has 64 callers, who leave before the server responds, until a call of one of them was
+// sent: on a busy machine they may all leave before that.
 func (s *abandoningStore) abandon(t *testing.T, c weir.Charge) {
 	t.Helper()
 	had := s.sent.Load()
@@ -140,8 +139,8 @@ func (s *abandoningStore) abandon(t *testing.T, c weir.Charge) {
 	}
 }
 
-// TestLateReplyAfterTheCallerLeft: two callers share a call, and one has left when it arrives: that
-// one is not charged, and the other one is.
+// TestLateReplyAfterTheCallerLeft: two callers share a call, and one has left when it arrives. Only
+// the other one is charged.
 func TestLateReplyAfterTheCallerLeft(t *testing.T) {
 	server := start(t, servers.RedisOptions{})
 	for name, keep := range map[string]bool{"short": false, "long": true} {
@@ -176,8 +175,9 @@ func TestLateReplyAfterTheCallerLeft(t *testing.T) {
 	}
 }
 
-// shared has one call on its way, and then two callers who share the next one, which arrives when the one has left. It reports false where they
-// did not share it: then nothing has been charged to the two, and others have to try.
+// shared has one call in flight, and then two callers that share the next one, which arrives after
+// one of them has left. It reports false if they did not share it: then neither has been charged,
+// and two others have to try.
 func (g *barrier) shared(t *testing.T, take func(string, time.Duration) error, n int) bool {
 	g.shut.Store(true)
 	var wg sync.WaitGroup
@@ -200,7 +200,7 @@ func (g *barrier) shared(t *testing.T, take func(string, time.Duration) error, n
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	call(fmt.Sprint("stays", n), patience)
-	pass(ctx, time.Duration(n)*time.Millisecond) // for both to come
+	pass(ctx, time.Duration(n)*time.Millisecond) // until both have come
 	close(first.on)
 	second := <-g.held
 	<-left
@@ -210,7 +210,7 @@ func (g *barrier) shared(t *testing.T, take func(string, time.Duration) error, n
 	return len(second.call.Keys) == 3
 }
 
-// barrier is an Evaler whose calls are held on their way while it is shut.
+// barrier is an Evaler whose calls are held up while it is shut.
 type barrier struct {
 	weirredis.Evaler
 	shut atomic.Bool

@@ -10,19 +10,19 @@ import (
 	leasing "github.com/weirflow/weir/lease"
 )
 
-// counts are what the nodes have written.
+// counts are sums of the ledgers of all nodes.
 type counts struct {
-	hot    []record // admitted of the hot key, in the order in which that was known
+	hot    []record // admissions of the hot key, in the order in which they were known
 	budget [3]int64
 	nodes  [leaseNodes][3]int64 // of the hot key
 
-	span  time.Duration // from the beginning to the last answer
-	bound int64         // in all of it, and so what there was
-	most  float64       // admitted in an interval, in parts of its bound
+	span  time.Duration // from the beginning to the last reply
+	bound int64         // the bound of the whole time
+	most  float64       // admitted in an interval, relative to its bound
 	worst string
 }
 
-// counted reads the ledgers. What was to be silent is held to it.
+// counted reads the ledgers, and checks the silences.
 func (f *fleet) counted(t *testing.T) *counts {
 	c := new(counts)
 	for i, path := range f.files {
@@ -62,8 +62,9 @@ func (f *fleet) counted(t *testing.T) *counts {
 	return c
 }
 
-// bucket checks the bounds of a bucket. In the whole time nothing was held when it began: Burst + r·D, and a Burst more for each
-// loss. In an interval r·d more, which is less than the nodes may hold. A call is in an interval if it began and ended there.
+// bucket checks the bounds of a bucket. No tokens are held when the whole time begins: Burst + r·D,
+// and a Burst more for each loss. In an interval it is r·d more, which is less than the nodes may
+// hold. A call is in an interval if it began and ended there.
 func (f *fleet) bucket(t *testing.T, c *counts) {
 	perNano := float64(hotBucket.Rate.N) / float64(hotBucket.Rate.Per)
 	burst := float64(hotBucket.Burst * int64(1+f.losses))
@@ -92,7 +93,8 @@ func (f *fleet) bucket(t *testing.T, c *counts) {
 	}
 }
 
-// windows checks a window's bound, which is its own: none of them has more than Limit. They are those of the server's clock, which is that of all.
+// windows checks a window's bound: none has more than Limit. The windows are those of the server's
+// clock, which all share.
 func (f *fleet) windows(t *testing.T, c *counts) {
 	window := func(at int64) int64 { return at / int64(hotWindow.Window) }
 	c.bound = hotWindow.Limit * (window(f.began+int64(c.span)) - window(f.began) + 1)
@@ -112,21 +114,21 @@ func (f *fleet) windows(t *testing.T, c *counts) {
 	}
 }
 
-// calls are those that were answered.
+// calls returns the number of calls with a decision.
 func calls(n [3]int64) float64 { return float64(n[wasAdmitted] + n[wasRefused]) }
 
-// fair checks that a node that asks for less than an even share gets it: half of it at least, whatever the machine does, where it would get half if
-// calls were admitted as they come. Where all ask for the same, none is far below the others. And most of what there was is used, where nothing
-// else happened.
+// fair checks that a node whose demand is below an even share gets at least half of it, however
+// busy the machine is. If all have the same demand, no node gets far less than the others. If there
+// was no fault, most of the limit is used.
 func (f *fleet) fair(t *testing.T, c *counts, calm bool) {
 	all := 0.
 	for i, n := range c.nodes {
 		all += calls(n)
 		least := .5
-		if !f.skewed || i == 0 || f.task.Window { // a window that is used up is so for all
+		if !f.skewed || i == 0 || f.task.Window { // a window that is used up refuses all nodes
 			least = .2
 		}
-		const few = 20 // say nothing
+		const few = 20 // too few to compare
 		if part := float64(n[wasAdmitted]) / calls(n); calls(n) >= few && part < least {
 			t.Errorf("node %d was admitted %.2f of its %.0f calls", i, part, calls(n))
 		}
@@ -136,7 +138,7 @@ func (f *fleet) fair(t *testing.T, c *counts, calm bool) {
 	}
 }
 
-// line is the row of the table, but for the budget.
+// line is the row of the table, without the budget.
 func (c *counts) line(total leasing.Stats) string {
 	all, least, most := 0., 1., 0.
 	for i, n := range c.nodes {

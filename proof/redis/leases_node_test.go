@@ -17,10 +17,11 @@ import (
 	"github.com/weirflow/weir/weirrueidis"
 )
 
-// leaseNode is the variable of the environment that makes a node of TestLeases of this program.
+// leaseNode is the environment variable that makes this program a node of TestLeases.
 const leaseNode = "WEIR_LEASE_NODE"
 
-// hotBucket, or in one row hotWindow, is what all nodes take from. The other limit is the budget, see budgetOf.
+// All nodes take from hotBucket, or in one row from hotWindow. The other limit is the budget, see
+// budgetOf.
 var (
 	hotBucket = weir.TokenBucket{Rate: weir.PerSecond(2000), Burst: 1000}
 	hotWindow = weir.FixedWindow{Limit: 400, Window: 200 * time.Millisecond}
@@ -31,20 +32,20 @@ const (
 	nodeDeadline = 200 * time.Millisecond
 	mostHeld     = 1000 // of each key, by each node
 	nodeTick     = 2 * time.Millisecond
-	mostBehind   = 100 * time.Millisecond // calls that could not be made for longer are not made at all
+	mostBehind   = 100 * time.Millisecond // calls that are later than this are left out
 )
 
-// A nodeTask is what a node is told.
+// A nodeTask is what a node has to do.
 type nodeTask struct {
 	Seed      uint64
 	Addr      string
-	Ledger    string  // the file for what became of each call
+	Ledger    string  // the file for the result of each call
 	Hot, Rest float64 // calls for each of the two keys in a second
 	Budget    int64
 	Window    bool // the hot key is one of hotWindow
 }
 
-// A nodeReport is what a node has to say at its end.
+// A nodeReport is what a node writes at its end.
 type nodeReport struct {
 	Stats leasing.Stats
 	Wrong []string
@@ -89,7 +90,7 @@ func (n nodeTask) run() (nodeReport, error) {
 		})
 	}
 	wg.Wait()
-	closed := leased.Close() // gives back what is left; its error is that of the store, which may be gone
+	closed := leased.Close() // returns the rest; its error is that of the store, which may be down
 	r.Stats = leased.Stats()
 	if closed == nil && r.Stats.Leased == 0 {
 		r.Wrong = append(r.Wrong, "nothing was leased")
@@ -117,13 +118,15 @@ func (n nodeTask) keys(store weir.Store) (keys [2]*weir.Shared, err error) {
 	return keys, err
 }
 
-// budgetOf is a limit that refills during no test, so that the tokens charged can be counted. It is a window, as a store gives back all that is
-// returned to a window. To a bucket it may give back less, where other nodes have returned tokens in between: see docs/guarantees.md.
+// budgetOf returns a limit that does not refill during a test, so that charged tokens can be
+// counted. It is a window, because a store gives back all that is returned to a window. To a bucket
+// it may give back less if other nodes have returned tokens in between: see docs/guarantees.md.
 func budgetOf(n int64) weir.FixedWindow {
 	return weir.FixedWindow{Limit: n, Window: 30 * 24 * time.Hour, Align: weir.AlignFirst}
 }
 
-// call has one caller call until the end, at random: as many calls as are due by the clock, whatever became of the ones before.
+// call makes the calls of one caller until the end, at random: as many as are due by the clock,
+// whatever the results of earlier ones.
 func (n nodeTask) call(keys [2]*weir.Shared, caller int, file *os.File, over *atomic.Bool) error {
 	random := rand.New(rand.NewPCG(n.Seed, uint64(caller)))
 	each := nodeCallers * float64(time.Second) / (n.Hot + n.Rest)
@@ -154,7 +157,8 @@ func (n nodeTask) call(keys [2]*weir.Shared, caller int, file *os.File, over *at
 	return nil
 }
 
-// A record is what became of a call. It is written at once: what a node that is killed was admitted counts too.
+// A record is the result of a call. It is written at once, because the admissions of a killed node
+// count too.
 type record struct {
 	before, after int64 // on the clock that all processes share, in nanoseconds
 	key           int   // 0 is the hot one, 1 the budget
@@ -187,7 +191,7 @@ func (e *record) take(keys [2]*weir.Shared) error {
 	return nil
 }
 
-// recordSize is how many bytes a record takes.
+// recordSize is the size of a record in bytes.
 const recordSize = 18
 
 func (e *record) bytes() []byte {
@@ -196,7 +200,7 @@ func (e *record) bytes() []byte {
 	return append(b, byte(e.outcome), byte(e.key))
 }
 
-// readLedger returns what a node has written. What a kill has cut off was nobody's yet.
+// readLedger returns what a node has written. An incomplete last record was not used yet.
 func readLedger(path string) ([]record, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {

@@ -26,20 +26,20 @@ type fleet struct {
 	files  []string
 	skewed bool // the first node has 90 % of the demand; otherwise all have the same
 
-	began  int64 // when the nodes were told to begin
+	began  int64 // when the nodes began
 	losses int   // how often the server lost its data
-	killed int   // nodes
+	killed int   // how many nodes were killed
 	silent []silence
 }
 
-// A silence is a time in which nothing may be admitted at a node, or, below zero, at any.
+// A silence is a time in which nothing may be admitted at a node; below zero: at any node.
 type silence struct {
 	node     int
 	from, to int64
 	why      string
 }
 
-// leaseRows are the table: what happens while the nodes work.
+// leaseRows is the table: what happens while the nodes work.
 var leaseRows = []struct {
 	name                    string
 	skewed, window, persist bool
@@ -57,13 +57,14 @@ var leaseRows = []struct {
 
 const (
 	leaseNodes = 8
-	overload   = 2.0 // the demand, in parts of the rate
-	restDemand = 800 // calls for the budget in a second, of all
+	overload   = 2.0 // the demand, relative to the rate
+	restDemand = 800 // calls for the budget per second, of all nodes
 )
 
-// TestLeases: eight processes lease a hot key from one server, and a budget that is used up on the way. What they admit stays within the bound of
-// docs/guarantees.md, in the whole time and in each interval of it; what was charged is what was admitted, but for what is known to be lost; who has
-// little demand is not starved; and what a node held is over when its time is, also while it was stopped.
+// TestLeases: eight processes lease a hot key from one server, and a budget that is used up on the
+// way. Their admissions stay within the bound of docs/guarantees.md, in the whole time and in each
+// interval of it. The charges equal the admissions, except for known losses. A node with little
+// demand is not starved. Leased tokens expire in time, also while a node is stopped.
 func TestLeases(t *testing.T) {
 	table := []string{
 		"| what happens | calls, hot key | admitted | bound | of that | worst interval, of its bound | calls a round trip | of its calls the first node was admitted | of theirs the others | budget | admitted | charged | not answered, or lost |",
@@ -81,7 +82,7 @@ func TestLeases(t *testing.T) {
 		leasing.DefaultLifetime, strings.Join(table, "\n"))
 }
 
-// share is the part of the demand that a node has.
+// share returns the part of the demand that a node has.
 func (f *fleet) share(node int) float64 {
 	switch {
 	case !f.skewed:
@@ -92,7 +93,8 @@ func (f *fleet) share(node int) float64 {
 	return .1 / (leaseNodes - 1)
 }
 
-// run has the nodes work while something happens, and holds what they have written against the bounds and against what the server says.
+// run has the nodes work while something happens, and compares their ledgers with the bounds and
+// with the server.
 func (f *fleet) run(t *testing.T, during func(*fleet, context.Context) error) string {
 	ctx, cancel := context.WithTimeout(t.Context(), *leasesFor+4*patience)
 	defer cancel()
@@ -137,7 +139,7 @@ func (f *fleet) run(t *testing.T, during func(*fleet, context.Context) error) st
 	return c.line(total) + f.budget(ctx, t, c, total)
 }
 
-// start starts the nodes and has them begin.
+// start starts the nodes.
 func (f *fleet) start(ctx context.Context, t *testing.T) error {
 	dir, random := t.TempDir(), seeds.Of(t.Name())
 	for i := range leaseNodes {
@@ -166,27 +168,28 @@ func (f *fleet) start(ctx context.Context, t *testing.T) error {
 	return nil
 }
 
-// kill kills a node in the middle. What it holds is lost.
+// kill kills a node. The tokens that it holds are lost.
 func (f *fleet) kill(ctx context.Context) error {
 	pass(ctx, *leasesFor/3)
 	w := f.nodes[1]
 	w.killed = true
 	f.killed++
 	err := w.cmd.Process.Kill()
-	_ = w.wait() // says that it was killed
+	_ = w.wait() // its error says that it was killed
 	return err
 }
 
-// leave has a node end in good order, in the middle: others find what it held.
+// leave shuts a node down. The others find the tokens that it held.
 func (f *fleet) leave(ctx context.Context) error {
 	pass(ctx, *leasesFor/3)
 	return f.nodes[1].tell.Close()
 }
 
-// stop stops the hot node while it holds tokens, for longer than these last. Then the server stands, so that there can be no new ones, and the
-// node goes on: it has nothing; and when a lifetime is over, nobody has.
+// stop stops the hot node while it holds tokens, for longer than their lifetime. Then the server is
+// stopped too, so that there are no new tokens, and the node continues: it has none. A lifetime
+// later, no node has any.
 func (f *fleet) stop(ctx context.Context) error {
-	const more = 150 * time.Millisecond // for a signal to be heard, and for something to be asked for
+	const more = 150 * time.Millisecond // for a signal to arrive, and for a request for tokens
 	pass(ctx, *leasesFor/4)
 	hot := f.nodes[0].cmd.Process
 	if err := hot.Signal(syscall.SIGSTOP); err != nil {
@@ -218,7 +221,7 @@ func (f *fleet) wipe(ctx context.Context) error {
 	return f.restart(ctx)
 }
 
-// budget asks the server what was charged to the budget, now that all nodes have given back what they had.
+// budget compares the server's charges to the budget, after all nodes have returned what they had.
 func (f *fleet) budget(ctx context.Context, t *testing.T, c *counts, total leasing.Stats) string {
 	client, err := task{Addrs: []string{f.server.Addr}}.client()
 	if err != nil {

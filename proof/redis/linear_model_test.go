@@ -18,16 +18,18 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// linear is the clock and the state of one key in the reference model, within a history. It is never changed: a call makes a new one.
+// linear is the clock and the state of one key in the reference model, within a history. It is
+// immutable: a call returns a new one.
 type linear struct {
 	m     *weirtest.Model
 	now   int64
-	ids   map[int]int // of the reservations that are not settled, by that of the op
+	ids   map[int]int // of the reservations that are not settled, by the id of the op
 	marks map[int]string
 	print string
 }
 
-// printed works out what tells one state from another. What a reservation may give back depends on what was before and after it.
+// printed computes the text that identifies the state. A refund depends on the states before and
+// after its reservation.
 func (s linear) printed() linear {
 	s.print = fmt.Sprint(s.now, s.m)
 	for _, id := range slices.Sorted(maps.Keys(s.ids)) {
@@ -36,7 +38,7 @@ func (s linear) printed() linear {
 	return s
 }
 
-// after makes a call, and reports whether the outcome is the one that was seen.
+// after makes a call, and reports whether the outcome is the recorded one.
 func (s linear) after(o op, seen outcome) (linear, bool) {
 	next := linear{m: s.m, now: s.now, ids: s.ids, marks: s.marks}
 	if o.verb != "move" {
@@ -72,7 +74,7 @@ func (s linear) after(o op, seen outcome) (linear, bool) {
 	return next.printed(), true
 }
 
-// plain leaves out who decided: the model has no name.
+// plain drops By and Source, which the model does not have.
 func (o outcome) plain() outcome {
 	o.d.By, o.d.Source = "", 0
 	return o
@@ -84,7 +86,8 @@ func clone[V any](m map[int]V) map[int]V {
 	return c
 }
 
-// linearModel is what the checker is told of a limit. Each key is a history of its own, in which the clock moves too.
+// linearModel returns the model for the checker. Each key has its own history, in which the clock
+// moves too.
 func linearModel(l weir.Limit) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return linear{m: weirtest.NewBlindModel(l, time.Microsecond), now: epoch}.printed() },
@@ -112,7 +115,7 @@ func linearModel(l weir.Limit) porcupine.Model {
 	}
 }
 
-// linearizable checks a history, and says what it is made of.
+// linearizable checks a history, and describes it.
 func linearizable(t *testing.T, l weir.Limit, history []porcupine.Operation) porcupine.CheckResult {
 	t.Helper()
 	refused, overlapping, returned := 0, 0, int64(0)
@@ -135,7 +138,7 @@ func linearizable(t *testing.T, l weir.Limit, history []porcupine.Operation) por
 	return result
 }
 
-// playing is a player of a limit on a server of its own.
+// playing returns a player of a limit on a server of its own.
 func playing(t *testing.T, l weir.Limit, plant func(*player, *weirredis.Store) shared) *player {
 	t.Helper()
 	p := &player{client: connect(t, start(t, servers.RedisOptions{}).Addr), clock: "clock"}
@@ -152,8 +155,8 @@ func playing(t *testing.T, l weir.Limit, plant func(*player, *weirredis.Store) s
 	return p
 }
 
-// TestSharedLimitsAreLinearizable: many threads that call at once, through one store and the real server, see what they would have seen one after
-// the other.
+// TestSharedLimitsAreLinearizable: threads that call concurrently, through one store and a real
+// server, see what they would have seen one after the other.
 func TestSharedLimitsAreLinearizable(t *testing.T) {
 	for name, l := range linearLimits {
 		t.Run(name, func(t *testing.T) {
@@ -170,7 +173,8 @@ func TestSharedLimitsAreLinearizable(t *testing.T) {
 	}
 }
 
-// TestPlantedRaceIsCaught: a store that reads and writes in two steps is not linearizable, and the same check says so.
+// TestPlantedRaceIsCaught: a store that reads and writes in two steps is not linearizable, and the
+// same check finds that.
 func TestPlantedRaceIsCaught(t *testing.T) {
 	l := linearLimits["TokenBucket"]
 	p := playing(t, l, func(p *player, s *weirredis.Store) shared {
@@ -181,7 +185,8 @@ func TestPlantedRaceIsCaught(t *testing.T) {
 	}
 }
 
-// twoSteps reads a state and the clock in one step of the server's, decides here, and writes in another one, over what others wrote.
+// twoSteps reads a state and the clock in one step of the server's, decides here, and writes in
+// another one, over what others wrote.
 type twoSteps struct {
 	p    *player
 	rule weir.Prepared

@@ -18,15 +18,15 @@ import (
 const (
 	threads   = 6
 	perThread = 159
-	perRound  = 3   // after so many calls each thread waits for the others, so that few orders are left for the checker to try
-	step      = 400 // microseconds by which the clock goes at a time
+	perRound  = 3   // after so many calls each thread waits for the others, so that the checker has few orders to try
+	step      = 400 // microseconds by which the clock advances at a time
 	epoch     = 1_700_000_000_000_000
 )
 
-// us is so many microseconds.
+// us returns a number of microseconds.
 func us(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// linearLimits are the limits whose histories are checked. One step of the clock brings less than a token.
+// linearLimits are the limits whose histories are checked. One clock step brings less than a token.
 var linearLimits = map[string]weir.Limit{
 	"TokenBucket":  weir.TokenBucket{Rate: weir.Rate{N: 1, Per: us(1000)}, Burst: 6},
 	"LeakyBucket":  weir.LeakyBucket{Rate: weir.Rate{N: 7, Per: us(9000)}, Queue: 5, DelayAfter: 2},
@@ -42,11 +42,11 @@ var linearLimits = map[string]weir.Limit{
 	"All":          weir.All(weir.TokenBucket{Rate: weir.Rate{N: 1, Per: us(1000)}, Burst: 6}, weir.LeakyBucket{Rate: weir.Rate{N: 1, Per: us(700)}, Queue: 4, DelayAfter: 4}),
 }
 
-// An op is one call of a thread: of the store, or a move of the clock.
+// An op is one call of a thread: of the store, or an advance of the clock.
 type op struct {
 	verb   string // take, peek, reserve, settle, or move
 	key    string
-	cost   int64 // for a settle, the actual one
+	cost   int64 // for a settle, the actual cost
 	within int64 // for a reserve, in microseconds
 	id     int   // of this reservation, or of the one that is settled
 }
@@ -56,7 +56,7 @@ type outcome struct {
 	d     weir.Decision
 	ok    bool
 	delay time.Duration
-	now   int64 // of a move: what the clock was moved to
+	now   int64 // of a move: the new reading
 }
 
 // A player makes calls to a limit, on a clock in the server.
@@ -66,14 +66,15 @@ type player struct {
 	clock  string
 }
 
-// shared is what a history is made with: a weir.Shared, or one with a planted race.
+// shared makes the calls of a history: on a weir.Shared, or on one with a planted race.
 type shared interface {
 	Take(ctx context.Context, key string, cost int64) (weir.Decision, error)
 	Peek(ctx context.Context, key string, cost int64) (weir.Decision, error)
 	Reserve(ctx context.Context, key string, cost int64, maxDelay time.Duration) (*weir.SharedReservation, bool, error)
 }
 
-// advance moves the clock on, in one step of the server's. It is kept as seconds and microseconds, and the test does not go on for a second.
+// advance moves the clock on, in one step of the server's. The clock is kept as seconds and
+// microseconds, and a test takes less than a second of it.
 func (p *player) advance(ctx context.Context) int64 {
 	now := must(p.client.Do(ctx, p.client.B().Hincrby().Key(p.clock).Field("us").Increment(step).Build()).AsInt64())
 	return epoch + now
@@ -97,7 +98,7 @@ func (p *player) do(ctx context.Context, o op, held *weir.SharedReservation) (ou
 	return out, made
 }
 
-// history has threads call all at once, and returns what they saw.
+// history has threads call concurrently, and returns the calls with their outcomes.
 func (p *player) history(t *testing.T, seed uint64, keys, verbs []string) []porcupine.Operation {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

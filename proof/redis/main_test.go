@@ -15,7 +15,8 @@ var faultsFor = flag.Duration("faults", 4*time.Second, "how long each fault of T
 // leasesFor is how long each row of the table of leases lasts.
 var leasesFor = flag.Duration("leases", time.Second, "how long each row of TestLeases lasts")
 
-// TestMain is where a worker of TestFaults and a node of TestLeases begin: they are this program, in processes of their own.
+// TestMain also starts the workers of TestFaults and the nodes of TestLeases: they are this
+// program, in processes of their own.
 func TestMain(m *testing.M) {
 	if text := os.Getenv(workerTask); text != "" {
 		os.Exit(work[task](text))
@@ -29,8 +30,9 @@ func TestMain(m *testing.M) {
 	os.Exit(run(m))
 }
 
-// run gives the time package a directory in which tests can put time zones. It reads the variable once, and each zone whenever it is loaded.
-// The processes of TestKilledHolders need none, and being killed they could not remove it.
+// run gives the time package a directory in which tests can put time zones. The package reads the
+// variable once, and a zone each time it is loaded. The processes of TestKilledHolders need none,
+// and could not remove it when they are killed.
 func run(m *testing.M) int {
 	if os.Getenv(holderEnv) == "" {
 		dir, err := os.MkdirTemp("", "zones")

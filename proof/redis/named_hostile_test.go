@@ -11,7 +11,8 @@ import (
 	"github.com/weirflow/weir/weirrueidis"
 )
 
-// TestHostileNamedText: whatever the script is asked that makes no sense is an error, and changes nothing.
+// TestHostileNamedText: arguments of the script that make no sense are an error, and change
+// nothing.
 func TestHostileNamedText(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	const api, state = "weir:limit:{api}", "weir:limit:{api}:state"
@@ -96,7 +97,7 @@ func TestHostileNamedText(t *testing.T) {
 	}
 }
 
-// TestHostileNamed: the same of the Go side.
+// TestHostileNamed: the same for the Go side.
 func TestHostileNamed(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	n := named(t, weirrueidis.Evaler(client), weirredis.Options{Timeout: patience})

@@ -43,7 +43,7 @@ func still(t *testing.T, client rueidis.Client, us int64) weirredis.Options {
 
 const namedEpoch = 1_700_000_000_000_000
 
-// takes fails where the answer is another one.
+// takes fails if the decision differs.
 func takes(t *testing.T, n *weirredis.Named, name, client string, cost, remaining int64, allowed bool, retry time.Duration) {
 	t.Helper()
 	d, err := n.Take(t.Context(), name, client, cost)
@@ -52,7 +52,7 @@ func takes(t *testing.T, n *weirredis.Named, name, client string, cost, remainin
 	}
 }
 
-// TestNamed goes through what named limits are for.
+// TestNamed: the uses of named limits.
 func TestNamed(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	o := still(t, client, namedEpoch)
@@ -65,13 +65,13 @@ func TestNamed(t *testing.T) {
 		t.Fatal(created, err)
 	}
 	takes(t, a, "api", "", 15, 5, true, 0)
-	takes(t, b, "api", "alice", 5, 0, true, 0) // all clients together, whoever they are
+	takes(t, b, "api", "alice", 5, 0, true, 0) // all clients share it
 	takes(t, b, "api", "", 1, 0, false, 100*time.Millisecond)
 	takes(t, b, "api", "", 21, 0, false, weir.Never)
 	takes(t, b, "api", "", -1, 0, false, weir.Never)
 	still(t, client, namedEpoch+500_000)
 
-	// Another rate keeps the 15 tokens that are used still.
+	// With another rate the 15 used tokens stay used.
 	if created, err := b.Init(ctx, "api", weir.TokenBucket{Rate: weir.PerSecond(100), Burst: 40}, weirredis.Overall); err != nil || created {
 		t.Fatal(created, err)
 	}
@@ -89,7 +89,7 @@ func TestNamed(t *testing.T) {
 		t.Error("the scope was changed: ", err)
 	}
 
-	// Another kind: what was used is charged once.
+	// With another algorithm, the used tokens are charged once.
 	if _, err := b.Init(ctx, "api", weir.LeakyBucket{Rate: weir.PerSecond(10), Queue: 99, DelayAfter: 99}, weirredis.Overall); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestNamed(t *testing.T) {
 	}
 	takes(t, a, "both", "", 5, 0, true, 0)
 
-	// What only Go can write down.
+	// Limits that only Go can write.
 	for name, l := range map[string]weir.Limit{
 		"smooth": weir.SmoothBursty{Rate: weir.PerSecond(10)}, "warm": weir.WarmUp{Rate: weir.PerSecond(10), Period: 3 * time.Second},
 		"endless": weir.WarmUp{Rate: weir.Unlimited, Period: time.Second},
@@ -129,7 +129,7 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// TestNamedPerClient: each client has its own state under the same numbers.
+// TestNamedPerClient: each client has its own state with the same parameters.
 func TestNamedPerClient(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	n := named(t, weirrueidis.Evaler(client), still(t, client, namedEpoch))
@@ -137,7 +137,7 @@ func TestNamedPerClient(t *testing.T) {
 	if _, err := n.Init(ctx, "mail", weir.TokenBucket{Rate: weir.PerMinute(1), Burst: 5}, weirredis.PerClient); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 5 { // no two of them the same: Redis reads its own clock for expiries, which goes on within a script
+	for i := range 5 { // no two are equal: Redis reads its own clock for expiries, which advances within a script
 		takes(t, n, "mail", fmt.Sprint("client-", i), int64(5-i), int64(i), true, 0)
 	}
 	if _, err := n.Take(ctx, "mail", "", 1); !errors.Is(err, weirredis.ErrCharge) || !strings.Contains(err.Error(), "WEIRKEY") {
@@ -147,9 +147,9 @@ func TestNamedPerClient(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if got, err := n.Clients(ctx, "mail", 1, 3); err != nil || !slices.Equal(got, []string{"client-3", "client-2", "client-1"}) {
-		t.Error(got, err) // in the order in which they will have all again
+		t.Error(got, err) // in the order in which they will be full again
 	}
-	// A change is for each when it is next heard of.
+	// A change reaches each client's state at its next use.
 	if _, err := n.Init(ctx, "mail", weir.TokenBucket{Rate: weir.PerMinute(1), Burst: 10}, weirredis.PerClient); err != nil {
 		t.Fatal(err)
 	}
@@ -215,7 +215,7 @@ func (l *lossy) Eval(ctx context.Context, c weirredis.Call) (string, error) {
 	return text, err
 }
 
-// TestNamedOnce: what is repeated, as the reply was lost, is charged once.
+// TestNamedOnce: a call that is repeated because its reply was lost is charged once.
 func TestNamedOnce(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	n := named(t, &lossy{Evaler: weirrueidis.Evaler(client)}, weirredis.Options{})
@@ -233,7 +233,7 @@ func script(t *testing.T, client rueidis.Client, keys []string, args ...string) 
 	return client.Do(t.Context(), client.B().Eval().Script(weirredis.NamedScript().Source).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build())
 }
 
-// TestNamedText: what init makes of text is what Go makes of the limit.
+// TestNamedText: init reads text as Go reads it.
 func TestNamedText(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	n := named(t, weirrueidis.Evaler(client), weirredis.Options{Timeout: patience})

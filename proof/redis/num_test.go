@@ -14,10 +14,11 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 )
 
-// limb is what the scripts write large numbers in.
+// limb is the base in which the scripts write large numbers.
 const limb = 1 << 24
 
-// calculator is a script that computes with num.lua, and head.lua before it. Each argument is two numbers, as limbs, the lowest first.
+// calculator is a script that computes with head.lua and num.lua. Each argument is two numbers, as
+// limbs, the lowest first.
 const calculator = `
 local function number(s)
   local a = {}
@@ -51,7 +52,7 @@ for i, pair in ipairs(ARGV) do
 end
 return answers`
 
-// computed is what calculator is to say about a and b.
+// computed returns the expected results of calculator for a and b.
 func computed(a, b *big.Int) []*big.Int {
 	most := big.NewInt(1<<53 - 1)
 	least := func(x, y *big.Int) *big.Int {
@@ -83,7 +84,7 @@ func limbsOf(v *big.Int) string {
 	return strings.TrimSpace(b.String())
 }
 
-// nasty draws a number of so many limbs: of zeros, of those with all bits, of a single bit, and of any.
+// nasty draws a number of so many limbs: zeros, all bits, a single bit, or any.
 func nasty(r *rand.Rand, limbs int) *big.Int {
 	v := new(big.Int)
 	for range limbs {
@@ -93,8 +94,9 @@ func nasty(r *rand.Rand, limbs int) *big.Int {
 	return v
 }
 
-// operands draws a dividend and a divisor: also such that the quotient's digits are guessed one too high, as where the dividend is one less
-// than a multiple of the divisor, and where the divisor's lower limbs are large behind a small top.
+// operands draws a dividend and a divisor. Some make the first guess of a quotient's digit one too
+// high: a dividend that is one less than a multiple of the divisor, or a divisor with a small top
+// limb and large lower ones.
 func operands(r *rand.Rand) (a, b *big.Int) {
 	b = nasty(r, 1+r.IntN(8))
 	if b.Sign() == 0 {
@@ -106,7 +108,7 @@ func operands(r *rand.Rand) (a, b *big.Int) {
 	case 1: // just below or above a multiple
 		a = new(big.Int).Mul(b, nasty(r, 1+r.IntN(8)))
 		a.Add(a, big.NewInt(r.Int64N(3)-1))
-	case 2: // the same top limbs as the divisor, and then less
+	case 2: // the same top limbs as the divisor, and smaller ones after them
 		a = new(big.Int).Lsh(b, uint(24*r.IntN(9)))
 		a.Sub(a, nasty(r, 1+r.IntN(9)))
 	case 3:
@@ -116,7 +118,7 @@ func operands(r *rand.Rand) (a, b *big.Int) {
 	return a.Abs(a), b
 }
 
-// TestNum: numbers of any size come out of the scripts as math/big has them.
+// TestNum: for numbers of any size, the scripts compute what math/big does.
 func TestNum(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	script := ""
@@ -128,7 +130,7 @@ func TestNum(t *testing.T) {
 		script += string(text)
 	}
 	r := rand.New(rand.NewPCG(1, seeds.Seed()))
-	// Knuth's own case, in limbs of 24 bits, in which a guess stays one too high to the end.
+	// Knuth's own case, in limbs of 24 bits: a guess stays one too high to the end
 	pairs := [][2]*big.Int{{hex("7fffff800000000000000000"), hex("800000000000000001")}, {hex("800000000000000000000003"), hex("200000000000000000000001")}}
 	for range max(20_000, 20*(*walks)) {
 		a, b := operands(r)
@@ -170,8 +172,9 @@ func hex(s string) *big.Int {
 	return v
 }
 
-// guessedHigh reports whether algorithm D has a quotient's digit one too high after it tried the guess with two limbs of the divisor: that
-// is where a three-limb by two-limb division says more than the whole.
+// guessedHigh reports whether a quotient's digit of algorithm D is still one too high after the
+// test with two limbs of the divisor: there a division of three limbs by two is larger than the
+// whole one.
 func guessedHigh(a, b *big.Int) bool {
 	n := (b.BitLen() + 23) / 24
 	if n < 3 || a.Cmp(b) < 0 {
@@ -192,8 +195,8 @@ func guessedHigh(a, b *big.Int) bool {
 	return false
 }
 
-// TestMuldiv: what is left of a product of two numbers is exact although it goes beyond what a double can hold, and a quotient too large
-// for one is never less than that.
+// TestMuldiv: the remainder of a product of two numbers is exact, also beyond the range of a
+// double, and a quotient that is too large for one is never rounded below it.
 func TestMuldiv(t *testing.T) {
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	head, err := os.ReadFile("../../weirredis/lua/head.lua")

@@ -30,7 +30,7 @@ func openURL(t *testing.T, url string) *weirrueidis.Store {
 	return s
 }
 
-// spends checks that a Store decides: that a key has three and not more.
+// spends checks that a Store decides: a key has three tokens, and no more.
 func spends(t *testing.T, s weir.Store, key string) {
 	t.Helper()
 	const burst = 3
@@ -47,10 +47,11 @@ func spends(t *testing.T, s weir.Store, key string) {
 	}
 }
 
-// leastUser is a user who may do what the scripts need, and no more: docs/stores.md names him.
+// leastUser is a user with the rights that the scripts need, and no others, as in docs/stores.md.
 const leastUser = "user weir on >s3cret~/pw ~weir:* resetchannels -@all +@read +@write +@scripting -@dangerous +time +ping +select +client|setname"
 
-// TestOpenOneServer: in the clear, over TLS with and without a certificate of ours, over a socket, as a user of few rights, in another database.
+// TestOpenOneServer: without TLS, with TLS with and without a client certificate, over a socket, as
+// a user with few rights, in another database.
 func TestOpenOneServer(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "redis.sock")
 	s := start(t, servers.RedisOptions{TLS: true, Config: []string{leastUser, "unixsocket " + socket}})
@@ -78,7 +79,7 @@ func TestOpenOneServer(t *testing.T) {
 	}
 }
 
-// TestOpenSaysWhy: what keeps it from being connected is told, without a password.
+// TestOpenSaysWhy: the error says why there is no connection, without a password.
 func TestOpenSaysWhy(t *testing.T) {
 	s := start(t, servers.RedisOptions{TLS: true, Config: []string{leastUser}})
 	for url, want := range map[string]string{
@@ -95,7 +96,7 @@ func TestOpenSaysWhy(t *testing.T) {
 		end()
 		ticker := time.NewTicker(5 * time.Millisecond)
 		defer ticker.Stop()
-		for { // until an attempt has failed by that, and not as the machine was busy
+		for { // until an attempt fails for this reason, and not because the machine is busy
 			err := store.Ready(ended)
 			if err == nil || strings.Contains(err.Error(), "wr0ng") {
 				t.Fatalf("%s: %v", url, err)
@@ -112,7 +113,7 @@ func TestOpenSaysWhy(t *testing.T) {
 	}
 }
 
-// TestOpenSentinelAndCluster: by the sentinels and the nodes.
+// TestOpenSentinelAndCluster: through the sentinels, and through the nodes.
 func TestOpenSentinelAndCluster(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -14,8 +14,9 @@ import (
 	"github.com/weirflow/weir/weirrueidis"
 )
 
-// TestOutages stops a server, and kills and starts it again, under callers that go on: each gets a decision, and the store decides again
-// within 2 s of its answering. How long callers waited is logged: on a busy machine that is more than the deadline.
+// TestOutages stops a server, and kills and restarts it, under callers that go on. Each gets a
+// decision, and the store decides again within 2 s after the server responds. The log says how long
+// callers waited: on a busy machine that is more than the deadline.
 func TestOutages(t *testing.T) {
 	for name, cut := range map[string]struct {
 		off, on func(*servers.RedisServer) error
@@ -73,7 +74,7 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-// users are callers that go on until they are ended.
+// users are callers that call until they are ended.
 type users struct {
 	stop    context.CancelFunc
 	callers sync.WaitGroup
@@ -118,7 +119,7 @@ func (u *users) end() []time.Duration {
 	return u.waited
 }
 
-// outageUntil waits for something that is to come about.
+// outageUntil polls a condition until it is true.
 func outageUntil(t *testing.T, what string, within time.Duration, ok func() bool) {
 	t.Helper()
 	late := time.After(within)

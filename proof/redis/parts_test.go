@@ -10,7 +10,7 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 )
 
-// patience is how long a test waits for what has to come.
+// patience is how long a test waits for something that must happen.
 const patience = 30 * time.Second
 
 // start runs a server until the test ends.

@@ -18,7 +18,7 @@ import (
 	"github.com/weirflow/weir/weirrueidis"
 )
 
-// tally counts the replies of an Evaler, by their first word where they are errors.
+// tally counts the replies of an Evaler; errors by their first word.
 type tally struct {
 	weirredis.Evaler
 	mu sync.Mutex
@@ -48,7 +48,7 @@ func (e *tally) EvalAll(ctx context.Context, calls []weirredis.Call, replies []w
 	}
 }
 
-// since is what was counted since the last time.
+// since returns the counts since its last call.
 func (e *tally) since() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -57,7 +57,8 @@ func (e *tally) since() string {
 	return text
 }
 
-// TestPaths counts the calls of each way to an answer: what the server says, and what it carried out.
+// TestPaths counts the calls of each path to a decision: the replies of the server, and what it
+// carried out.
 func TestPaths(t *testing.T) {
 	server := start(t, servers.RedisOptions{})
 	client := connect(t, server.Addr)
@@ -97,7 +98,8 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestOneCallForABatch: a batch is one call of the server's, and so is what many callers ask while another is under way.
+// TestOneCallForABatch: a batch is one call of the server, and so are the requests of many callers
+// that come during another call.
 func TestOneCallForABatch(t *testing.T) {
 	server := start(t, servers.RedisOptions{})
 	store := open(t, connect(t, server.Addr), weirredis.Options{})
@@ -116,7 +118,7 @@ func TestOneCallForABatch(t *testing.T) {
 }
 
 // TestCloseEndsCallsInFlight: Close while the server hangs, and while it responds. All callers get
-// an error long before their deadline, and nothing is left.
+// an error long before their deadlines, and no goroutine is left.
 func TestCloseEndsCallsInFlight(t *testing.T) {
 	server := start(t, servers.RedisOptions{})
 	for name, stands := range map[string]bool{"it stands": true, "it answers": false} {
@@ -168,7 +170,7 @@ func TestCloseEndsCallsInFlight(t *testing.T) {
 	}
 }
 
-// flying reports whether a call is under way.
+// flying reports whether a call is in flight.
 func flying() bool {
 	buf := make([]byte, 1<<20)
 	return strings.Contains(string(buf[:runtime.Stack(buf, true)]), "weirredis.(*Store).roundTrip")
