@@ -15,7 +15,7 @@ import (
 
 const token = "0123456789abcdef0123456789abcdef"
 
-// api asks the API as somebody with the token, if there is one.
+// api calls the API, with the token if there is one.
 type api struct {
 	t      *testing.T
 	url    string
@@ -23,7 +23,7 @@ type api struct {
 	client *http.Client
 }
 
-// reply is what the API answers, whatever it is.
+// reply has the fields of all responses of the API.
 type reply struct {
 	Status    int
 	ETag      string
@@ -84,7 +84,7 @@ func (a api) ask(method, path, body string, header ...string) (r reply) {
 	return r
 }
 
-// controlled starts a server whose policy file can be changed, with a token, and a file for bans.
+// controlled starts a server with a policy file that can be changed, a token, and a state file.
 func controlled(t *testing.T) (path string, with func(int) string, r *running, a api) {
 	path, plain := newPolicy(t)
 	with = func(burst int) string { return plain(burst) + "admin: { token_file: token, state_file: bans.json }\n" }
@@ -105,7 +105,8 @@ func (r *running) end(t *testing.T) {
 	}
 }
 
-// TestAdminPolicy: a policy is planned, applied against the one that was seen, and saved.
+// TestAdminPolicy: a policy is previewed, applied if the active one is still the expected one, and
+// saved.
 func TestAdminPolicy(t *testing.T) {
 	path, with, r, a := controlled(t)
 	seen := a.ask("GET", "/v1/policy", "")
@@ -129,7 +130,7 @@ func TestAdminPolicy(t *testing.T) {
 	if applied.Status != 200 || !applied.Applied || applied.Saved || applied.ETag == seen.ETag {
 		t.Fatalf("%+v", applied)
 	}
-	for i, want := range []int{200, 200, 429} { // what was used is kept: two of four
+	for i, want := range []int{200, 200, 429} { // the counts are kept: two of four
 		if status, _ := fetch(t, "http://"+r.Gateway); status != want {
 			t.Errorf("%d: %d", i, status)
 		}
@@ -157,7 +158,7 @@ func TestAdminPolicy(t *testing.T) {
 	if got := a.ask("GET", "/v1/status", ""); !strings.Contains(got.text, `"from": "file"`) {
 		t.Errorf("%+v", got)
 	}
-	// What is shown can be sent back.
+	// The policy that GET returns can be sent back.
 	now := a.ask("GET", "/v1/policy", "")
 	if got := a.ask("PUT", "/v1/policy?dry_run=1", now.text); got.Status != 200 || len(got.Changes) != 0 {
 		t.Errorf("%+v", got)
@@ -168,7 +169,8 @@ func TestAdminPolicy(t *testing.T) {
 	}
 }
 
-// TestAdminPolicyIsAllOrNothing: what is wrong is told with its place, and the old policy goes on.
+// TestAdminPolicyIsAllOrNothing: the error has the place of each problem, and the old policy stays
+// active.
 func TestAdminPolicyIsAllOrNothing(t *testing.T) {
 	path, with, r, a := controlled(t)
 	for name, c := range map[string]struct {
@@ -208,10 +210,10 @@ func TestAdminPolicyIsAllOrNothing(t *testing.T) {
 			t.Errorf("request %d: %d", i, status)
 		}
 	}
-	// A file that was changed since it was read is not written over.
+	// A file that was changed since it was read is not overwritten.
 	write(t, path, with(7))
 	if got := a.ask("PUT", "/v1/policy?save=1", with(8), "If-Match", "*"); got.Status == 200 {
-		if text, _ := os.ReadFile(path); string(text) != with(8) { // it was read in between
+		if text, _ := os.ReadFile(path); string(text) != with(8) { // the server has not read it yet
 			t.Errorf("%+v: %s", got, text)
 		}
 	} else if text, _ := os.ReadFile(path); got.Status != 409 || string(text) != with(7) {
@@ -228,8 +230,8 @@ func TestAdminPolicyIsAllOrNothing(t *testing.T) {
 	r.end(t)
 }
 
-// TestAdminWithoutToken: whoever is on this machine may look, plan, reload, ban and grant; a policy
-// is not taken, and none has foreign files read.
+// TestAdminWithoutToken: programs on this machine may read, preview, reload, ban and grant. They
+// cannot replace the policy, and a preview reads no file that it names.
 func TestAdminWithoutToken(t *testing.T) {
 	path, with := newPolicy(t)
 	r := serve(t, Options{Path: path})
@@ -266,7 +268,7 @@ func TestAdminWithoutToken(t *testing.T) {
 	r.end(t)
 }
 
-// TestAdminBansSurvive a reload and a restart, and neither the log nor the metrics say whose they are.
+// TestAdminBansSurvive: a reload and a restart. Neither the log nor the metrics contain the keys.
 func TestAdminBansSurvive(t *testing.T) {
 	path, with, r, a := controlled(t)
 	if got := a.ask("POST", "/v1/ban", `{"limit":"per-ip","key":["127.0.0.1"],"for":"1h"}`); got.Status != 200 || got.Kind != "ban" {
@@ -332,7 +334,7 @@ func TestAdminBansSurvive(t *testing.T) {
 	}
 	again.end(t)
 
-	// A file that is broken is not begun without, and not written over.
+	// The server does not start with a broken state file, and does not overwrite it.
 	broken := []byte(`{"version":1,"overrides":[{"li`)
 	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "bans.json"), broken, 0o600); err != nil {
 		t.Fatal(err)
@@ -349,7 +351,7 @@ func TestAdminBansSurvive(t *testing.T) {
 func TestAdminBansAreChecked(t *testing.T) {
 	_, _, r, a := controlled(t)
 	for body, want := range map[string]int{
-		`{"limit":"per-ip","key":["10.0.0.1"],"for":"1h"}`:                 400, // more behind it
+		`{"limit":"per-ip","key":["10.0.0.1"],"for":"1h"}`:                 400, // with more text after it
 		`{"limit":"per-ip","key":["10.0.0.1"],"for":"1h","kind":"ban"}`:    422,
 		`{"limit":"per-ip","key":["10.0.0.1"],"for":"soon"}`:               422,
 		`{"limit":"per-ip","key":["10.0.0.1"]}`:                            422,
@@ -374,8 +376,8 @@ func TestAdminBansAreChecked(t *testing.T) {
 	r.end(t)
 }
 
-// TestAdminChangesUnderLoad: policies, reloads, bans and requests at the same time. Of those who
-// replace the same policy only one does.
+// TestAdminChangesUnderLoad: policies, reloads, bans and requests at the same time. If several
+// callers replace the same policy, one succeeds.
 func TestAdminChangesUnderLoad(t *testing.T) {
 	_, with, r, a := controlled(t)
 	var wg sync.WaitGroup
@@ -421,7 +423,7 @@ func TestAdminChangesUnderLoad(t *testing.T) {
 	r.end(t)
 }
 
-// TestMetricsOfRollOut: both groups are counted under the name of the limit, and no metric is there
+// TestMetricsOfRollOut: both groups are counted under the limit's name, and no metric is there
 // twice, which would be an error.
 func TestMetricsOfRollOut(t *testing.T) {
 	path, with := newPolicy(t)

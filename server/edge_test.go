@@ -40,13 +40,13 @@ func certificate(t *testing.T, dir, name string, good time.Duration) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As an administrator copies them: one after the other.
+	// Written one after the other, as an administrator copies them.
 	write(t, filepath.Join(dir, name+".crt"), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
 	write(t, filepath.Join(dir, name+".key"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 	return serial.String()
 }
 
-// shown is the serial number of the certificate that a server shows for the name "a".
+// shown returns the serial number of the certificate that a server shows for the name "a".
 func shown(t *testing.T, addr string) string {
 	t.Helper()
 	conn, err := tls.Dial("tcp", addr, &tls.Config{ServerName: "a", InsecureSkipVerify: true})
@@ -96,7 +96,7 @@ func TestCertificatesAreReloaded(t *testing.T) {
 	if _, metrics := fetch(t, "http://"+r.Admin+"/metrics"); !strings.Contains(metrics, `weir_certificate_not_after_seconds{file="a.crt"} 1.`) {
 		t.Errorf("%s", metrics)
 	}
-	// A file that is broken changes nothing, and is told once.
+	// A broken file changes nothing, and is logged once.
 	write(t, filepath.Join(dir, "a.crt"), "broken")
 	until(t, "noticing a broken certificate", func() bool { return strings.Contains(r.log.String(), "certificates not reloaded") })
 	if got := shown(t, secure); got != first {
@@ -104,13 +104,13 @@ func TestCertificatesAreReloaded(t *testing.T) {
 	}
 	second := certificate(t, dir, "a", 365*24*time.Hour)
 	until(t, "a new certificate", func() bool { return shown(t, secure) == second })
-	// A policy that names others is as good as a changed file; one with files that are not there is
-	// refused whole.
+	// A policy that names other files works as a changed file does. One with missing files is
+	// refused as a whole.
 	write(t, path, strings.ReplaceAll(strings.ReplaceAll(secured, "URL", up.URL), "cert: a.crt", "cert: no.crt"))
 	until(t, "noticing that there is no file", func() bool { return strings.Contains(r.log.String(), "no.crt: no such file") })
 	write(t, path, strings.ReplaceAll(strings.ReplaceAll(secured, "URL", up.URL), "a.crt, key: a.key", "b.crt, key: b.key"))
 	until(t, "another certificate", func() bool { return shown(t, secure) == b })
-	// The rest of listen is not changed, and what to do is said.
+	// The rest of listen does not change, and the log says what to do.
 	for what, text := range map[string]string{
 		"listen.gateway changes only with a restart: SIGUSR2": strings.ReplaceAll(secured, "redirect_https: true", "h2c: true"),
 		"listen.bounds changes only with a restart: SIGUSR2":  strings.ReplaceAll(secured, "  admin:", "  bounds: { max_fields: 7 }\n  admin:"),
@@ -125,9 +125,9 @@ func TestCertificatesAreReloaded(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeServed: a certificate that is not there, or a log that cannot be written, is told
+// TestMissingCertificatesAndLogs: a missing certificate, or a log that cannot be written, is an error
 // before anything is served.
-func TestWhatCannotBeServed(t *testing.T) {
+func TestMissingCertificatesAndLogs(t *testing.T) {
 	for text, want := range map[string]string{
 		strings.ReplaceAll(secured, "URL", "http://127.0.0.1:1"): "the certificates of 127.0.0.1:0",
 		`
@@ -164,7 +164,7 @@ func TestAccessLogInAPolicy(t *testing.T) {
 	until(t, "reopening", func() bool { return strings.Contains(r.log.String(), "access log opened again") })
 	fetch(t, "http://"+r.Gateway+"/b")
 	until(t, "a line in the new file", func() bool { return lines(log) == 1 && lines(log+".1") == 1 })
-	// Another format, another file, none: with the policy.
+	// The policy changes the format, the file, and then removes the log.
 	write(t, path, with(100)+"access_log: { file: other.log, format: json }\n")
 	until(t, "the new policy", func() bool { return strings.Contains(r.log.String(), "policy reloaded") })
 	fetch(t, "http://"+r.Gateway+"/c")
@@ -188,8 +188,8 @@ func TestAccessLogInAPolicy(t *testing.T) {
 	}
 }
 
-// TestTheEndWritesTheLog: the last lines are there when Serve has returned.
-func TestTheEndWritesTheLog(t *testing.T) {
+// TestShutdownWritesTheLog: when Serve has returned, the last lines are in the log.
+func TestShutdownWritesTheLog(t *testing.T) {
 	path, with := newPolicy(t)
 	write(t, path, with(100)+"access_log: access.log\n")
 	r := serve(t, Options{Path: path})
@@ -206,8 +206,8 @@ func TestTheEndWritesTheLog(t *testing.T) {
 	}
 }
 
-// TestRefusedBeforeTheGateway: a request that does not come to the limits is in the access log all
-// the same.
+// TestRefusedBeforeTheGateway: a request that is refused before any limit is in the access log,
+// too.
 func TestRefusedBeforeTheGateway(t *testing.T) {
 	path, with := newPolicy(t)
 	write(t, path, strings.Replace(with(100), "listen: {", "listen: { bounds: { max_fields: 5 },", 1)+"access_log: { file: access.log, format: json }\n")

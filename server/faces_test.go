@@ -12,7 +12,7 @@ import (
 	"github.com/weirflow/weir/server/face"
 )
 
-// failing is a face that fails when it is told to.
+// failing is a face that a test can make fail.
 type failing struct{ fail <-chan struct{} }
 
 func (f failing) Addresses() []string { return []string{"nowhere"} }
@@ -27,8 +27,8 @@ func (failing) Draining() int                  { return 0 }
 func (failing) Shutdown(context.Context) error { return nil }
 func (failing) Close() error                   { return nil }
 
-// TestManyFacesFailAtOnce: the first error ends the server, and nobody waits for room to report the
-// others.
+// TestManyFacesFailAtOnce: the first error ends the server, and the other faces can report theirs
+// without blocking.
 func TestManyFacesFailAtOnce(t *testing.T) {
 	fail := make(chan struct{})
 	var kinds []face.Kind

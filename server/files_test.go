@@ -18,7 +18,7 @@ import (
 	"github.com/weirflow/weir/server/policyfile"
 )
 
-// filePolicy is a policy of which one word at a time names FILE: see fileWords.
+// filePolicy is a policy in which one setting at a time names FILE: see fileWords.
 const filePolicy = `
 listen: { gateway: { address: "127.0.0.1:0", LISTEN }, admin: "127.0.0.1:0" }
 admin: { ADMIN }
@@ -34,7 +34,7 @@ routes:
   - { match: /x, respond: { RESPOND status: 200 } }
 `
 
-// fileWords are all words of a policy that name a file.
+// fileWords are all settings of a policy that name a file.
 var fileWords = map[string]struct{ place, text string }{
 	"listen.gateway.tls.cert":      {"LISTEN", "tls: { certificates: [{ cert: FILE, key: key }] }"},
 	"listen.gateway.tls.key":       {"LISTEN", "tls: { certificates: [{ cert: key, key: FILE }] }"},
@@ -56,7 +56,7 @@ var fileWords = map[string]struct{ place, text string }{
 	"respond.file":                 {"RESPOND", "file: FILE,"},
 }
 
-// naming is the policy in which one word names a file; none if word is empty.
+// naming returns the policy in which one setting names a file; none if word is empty.
 func naming(word, file string) string {
 	text := filePolicy
 	if w := fileWords[word]; word != "" {
@@ -71,7 +71,7 @@ func naming(word, file string) string {
 	return strings.ReplaceAll(text, ", }", " }")
 }
 
-// fileServer serves the policy that names no file, in a directory with a named pipe, a file and a
+// fileServer serves the policy without files, in a directory with a named pipe, a file and a
 // directory. It has no token.
 func fileServer(t *testing.T, o Options) (dir string, r *running, a api) {
 	dir = t.TempDir()
@@ -92,12 +92,12 @@ func fileServer(t *testing.T, o Options) (dir string, r *running, a api) {
 	return dir, r, api{t: t, url: "http://" + r.Admin, client: &http.Client{Timeout: 30 * time.Second}}
 }
 
-// TestPlansOfStrangersOpenNothing: a caller without a token gets the same response to a policy
-// whatever the file is that it names, and gets it at once. The case that was found is a named pipe
-// as upstream.tls.ca: opening it blocked status, reload, SIGHUP and SIGTERM for minutes.
-func TestPlansOfStrangersOpenNothing(t *testing.T) {
+// TestPreviewsWithoutATokenOpenNothing: a caller without a token gets the same response to a policy, and
+// at once, whatever file it names. The case that was found is a named pipe as upstream.tls.ca:
+// opening it blocked status, reload, SIGHUP and SIGTERM for minutes.
+func TestPreviewsWithoutATokenOpenNothing(t *testing.T) {
 	dir, r, a := fileServer(t, Options{Watch: time.Hour})
-	columns := regexp.MustCompile(`"column": \d+`) // behind the name, and so with its length
+	columns := regexp.MustCompile(`"column": \d+`) // after the name, so it depends on its length
 	for word := range fileWords {
 		var first reply
 		for i, file := range []string{"pipe", "nothing", "file", "dir", "/etc/passwd", filepath.Join(dir, "pipe")} {
@@ -117,8 +117,8 @@ func TestPlansOfStrangersOpenNothing(t *testing.T) {
 	r.end(t)
 }
 
-// TestPipesInThePolicyFile: a named pipe in place of a file that the policy names, or of the policy
-// itself, makes a reload fail, at once, and nothing else. A caller without a token is not told why.
+// TestPipesInThePolicyFile: if a file that the policy names, or the policy file itself, is a named
+// pipe, a reload fails at once, with no other effect. A caller without a token does not learn why.
 func TestPipesInThePolicyFile(t *testing.T) {
 	dir, r, a := fileServer(t, Options{Watch: time.Hour})
 	path := filepath.Join(dir, "policy.yaml")
@@ -130,7 +130,7 @@ func TestPipesInThePolicyFile(t *testing.T) {
 		until(t, "the reload by a signal fails: "+what, func() bool { return failures() > n })
 		for _, call := range []string{"/v1/reload", "/v1/reload?dry_run=1"} {
 			got := a.ask("POST", call, "")
-			wantTold := what == "policy" // its own path is in /v1/status, too
+			wantTold := what == "policy" // its path is in /v1/status, too
 			if told := strings.Contains(got.text, "not a regular file"); got.Status == 200 && call == "/v1/reload" || told != wantTold {
 				t.Errorf("%s: %s: %d %s", what, call, got.Status, got.text)
 			}
@@ -140,7 +140,7 @@ func TestPipesInThePolicyFile(t *testing.T) {
 		}
 	}
 	for word := range fileWords {
-		if word == "admin.state_file" { // it is read when the server starts, and replaced after
+		if word == "admin.state_file" { // it is read when the server starts, and replaced by a pipe after that
 			continue
 		}
 		write(t, path, naming(word, "pipe"))

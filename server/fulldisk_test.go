@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestAFullDiskUnderTheAccessLog: /dev/full is a disk without room. Requests go on, each line that is
-// lost is counted, and the server's log says so once.
+// TestAFullDiskUnderTheAccessLog: /dev/full is a full disk. Requests are served, each lost line is
+// counted, and the server's log says so once.
 func TestAFullDiskUnderTheAccessLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	write(t, path, `
@@ -41,7 +41,7 @@ routes: [{ match: /, respond: { status: 200 } }]
 	}
 }
 
-// TestAPolicyFileThatIsAPipe is refused at the start, and not waited for.
+// TestAPolicyFileThatIsAPipe: it is refused at the start, without waiting for a writer.
 func TestAPolicyFileThatIsAPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {

@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// TestEveryPageIsGuarded: no page but /healthz answers a web page in a browser on this machine,
-// whether or not there is such a page. The case that was found is /metrics by a name that was made
-// to lead here (DNS rebinding).
+// TestEveryPageIsGuarded: no path but /healthz responds to a web page in a browser on this machine,
+// whether the path exists or not. The case that was found is /metrics through DNS rebinding.
 func TestEveryPageIsGuarded(t *testing.T) {
 	path, _ := newPolicy(t)
 	r := serve(t, Options{Path: path, Watch: time.Hour})

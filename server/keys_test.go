@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestAdminBeyondThisMachine: only with TLS and a token; the certificate and the token are those of
-// the last reload.
+// TestAdminBeyondThisMachine: only with TLS and a token. Certificate and token are those of the
+// last reload.
 func TestAdminBeyondThisMachine(t *testing.T) {
 	path, plain := newPolicy(t)
 	dir := filepath.Dir(path)

@@ -13,8 +13,8 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// untouched is a context that nobody may wait for: to wait for it, or to derive one with a timer
-// from it, is to call Done.
+// untouched is a context whose Done fails the test: waiting for it, or deriving one with a timer,
+// calls Done.
 type untouched struct {
 	context.Context
 	t *testing.T
@@ -25,7 +25,7 @@ func (c untouched) Done() <-chan struct{} {
 	return nil
 }
 
-// afar is a store that may be called while near is false only.
+// afar is a store that may be called only while near is true.
 type afar struct {
 	weir.Store
 	near bool
@@ -38,8 +38,8 @@ func (s *afar) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision)
 	return s.Store.Do(ctx, batch, out)
 }
 
-// TestLeaseHit: a decision from leased tokens is made in the caller's goroutine, with no timer and
-// no allocation; through an engine it allocates the text of the key alone.
+// TestLeaseHit: a decision from leased tokens is made in the caller's goroutine, without timer and
+// allocation. Through an engine it allocates only the text of the key.
 func TestLeaseHit(t *testing.T) {
 	far := &afar{Store: weirtest.NewStore(nil)}
 	leased, err := lease.New(far, lease.Options{Lifetime: time.Minute})
@@ -85,7 +85,7 @@ func TestLeaseHit(t *testing.T) {
 		"an engine":           {through, func() weir.Source { return verdict.Decision.Source }, 1},
 	} {
 		far.near = false
-		for range 10_000 { // demand, by which the next lease is large enough for what follows
+		for range 10_000 { // demand, so that the next lease is large enough for the rest of the test
 			c.take(t.Context())
 		}
 		for stop := time.Now().Add(10 * time.Second); leased.Stats().Leased < 1<<15 && time.Now().Before(stop); {

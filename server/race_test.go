@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// TestChangesBesideTheRunLoop: the API changes the policy in its own goroutines while the run loop
-// looks at the certificates and opens the access log again. It is for the race detector: both touch
-// what the gateway's listeners have in force.
+// TestChangesBesideTheRunLoop: the API changes the policy in its own goroutines, while the run loop
+// checks the certificates and reopens the access log. It is for the race detector: both use the
+// state of the gateway's listeners.
 func TestChangesBesideTheRunLoop(t *testing.T) {
 	up := httptest.NewServer(http.NotFoundHandler())
 	defer up.Close()

@@ -64,7 +64,7 @@ func serve(t *testing.T, o Options) *running {
 	return r
 }
 
-// logger writes to the log.
+// logger returns a logger that writes to the log.
 func (r *running) logger() *slog.Logger { return slog.New(slog.NewJSONHandler(r.log, nil)) }
 
 func fetch(t *testing.T, url string) (int, string) {
@@ -102,7 +102,7 @@ upstreams: { up: { url: "URL" } }
 routes: [{ match: /, upstream: up, limits: [per-ip, shadow] }]
 `
 
-// write changes a file at once: half of one would be noticed too, as one failure more.
+// write replaces a file atomically: the server would read half a file, and report one more failure.
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(text), 0o644); err != nil {
@@ -171,8 +171,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// clientPort makes a request that net/http writes about into its log, and returns the port it came
-// from.
+// clientPort makes a request that net/http logs an error about, and returns its client's port.
 func clientPort(t *testing.T, r *running) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", r.Gateway)
@@ -186,7 +185,7 @@ func clientPort(t *testing.T, r *running) string {
 	return port
 }
 
-// TestABrokenPolicyChangesNothing is the operator's bad day: a typo while serving.
+// TestABrokenPolicyChangesNothing: an operator makes a typo while the server runs.
 func TestABrokenPolicyChangesNothing(t *testing.T) {
 	path, with := newPolicy(t)
 	r := serve(t, Options{Path: path, Watch: time.Millisecond})
@@ -242,7 +241,7 @@ func TestReloadWhenAsked(t *testing.T) {
 	}
 }
 
-// TestStoppingLetsRequestsEnd: what is under way is answered, and what waits in a queue too.
+// TestStoppingLetsRequestsEnd: requests in flight and in queues get their responses.
 func TestStoppingLetsRequestsEnd(t *testing.T) {
 	entered, finish := make(chan struct{}, 1), make(chan struct{})
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -293,9 +292,9 @@ routes: [{ match: /slow, upstream: up }, { match: /, upstream: up, limits: [door
 	}
 }
 
-// TestStoppingTellsClientsFirst: a client that sends one request after another over one connection
-// learns from an answer that it has to go, and never from a connection that closes on a request,
-// which it could not repeat.
+// TestStoppingTellsClientsFirst: a client that sends one request after another over a connection
+// learns from a response that it has to reconnect. The connection is never closed on a request that
+// the client could not repeat.
 func TestStoppingTellsClientsFirst(t *testing.T) {
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "done") }))
 	defer up.Close()
@@ -350,7 +349,7 @@ func TestStoppingEndsAfterTheGrace(t *testing.T) {
 }
 
 func TestDemo(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:9000") // then the demo upstream takes another port
+	taken, err := net.Listen("tcp", "127.0.0.1:9000") // so that the demo upstream takes another port
 	if err == nil {
 		defer taken.Close()
 	}
@@ -372,7 +371,7 @@ func TestDemo(t *testing.T) {
 	if statuses[200] < 10 || statuses[200]+statuses[429] != 30 {
 		t.Errorf("%v", statuses)
 	}
-	r.reload <- struct{}{} // there is no file: nothing happens
+	r.reload <- struct{}{} // there is no file, so nothing happens
 	r.stop()
 	if err := <-r.ended; err != nil {
 		t.Error(err)

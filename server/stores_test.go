@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// nowhere is an address that nobody listens on.
+// nowhere is an address without a listener.
 func nowhere(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -37,7 +37,7 @@ routes:
   - { match: /, upstream: up, limits: [per-ip, shadow] }
 `
 
-// TestStoreIsUnreachable: the server starts without its store, says so, is ready, and decides by
+// TestStoreIsUnreachable: the server starts without its store, logs it, is ready, and decides by
 // on_failure.
 func TestStoreIsUnreachable(t *testing.T) {
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "up") }))
@@ -98,8 +98,8 @@ func TestStoreIsUnreachable(t *testing.T) {
 	}
 }
 
-// TestStoreThatCannotBeOpened: that a file is missing is told at once, and when reloading changes
-// nothing.
+// TestStoreThatCannotBeOpened: a missing file is an error at the start, and a reload with one
+// changes nothing.
 func TestStoreThatCannotBeOpened(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "p.yaml")
 	write(t, path, `{listen: {gateway: "127.0.0.1:0"}, stores: {one: {url: "redis://127.0.0.1:1"}, two: {url: "redis://u@h?password_file=/not/there"}}}`)
@@ -109,8 +109,8 @@ func TestStoreThatCannotBeOpened(t *testing.T) {
 	}
 }
 
-// TestLeasesAreCounted: of a store with leases it is told what they cost and save, and of one
-// without nothing.
+// TestLeasesAreCounted: a store with leases has metrics of what they cost and save; one without has
+// none.
 func TestLeasesAreCounted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	write(t, path, strings.NewReplacer("ADDR", nowhere(t)).Replace(`

@@ -49,8 +49,9 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestNobodyWritesLinesOfHisOwn: whatever a client sends stays within its field, and is read back by the replay as one request.
-func TestNobodyWritesLinesOfHisOwn(t *testing.T) {
+// TestClientsCannotForgeLines: whatever a client sends stays within its field, and the replay
+// reads one request from each line.
+func TestClientsCannotForgeLines(t *testing.T) {
 	evil := "x\" 200 1\r\n6.6.6.6 - - [01/Jan/2020:00:00:00 +0000] \"GET /evil HTTP/1.1\" 200 1 \x1b[2J\x00\xff\xc3\xa4 \u2028 \\"
 	e := entry()
 	e.Agent, e.Referer, e.Host, e.User, e.Target = evil, evil, evil, evil, "/a?"+strings.ReplaceAll(evil, " ", "+")
@@ -73,7 +74,7 @@ func TestNobodyWritesLinesOfHisOwn(t *testing.T) {
 	}
 }
 
-// FuzzFormats: every request is one line, which the replay reads back, and JSON is JSON.
+// FuzzFormats: every request is one line, which the replay can read, and JSON lines are valid.
 func FuzzFormats(f *testing.F) {
 	f.Add("GET", "/a?b", "HTTP/1.1", "curl \"x\"\n", "a\\")
 	f.Fuzz(func(t *testing.T, method, target, protocol, agent, user string) {
@@ -88,7 +89,7 @@ func FuzzFormats(f *testing.F) {
 		if line := appendJSON(nil, e); !json.Valid(line) {
 			t.Fatalf("%q", line)
 		}
-		// What net/http lets through: a token, a target without spaces.
+		// Values that net/http lets through: a token, and a target without spaces.
 		if method != "GET" || target == "" || target[0] != '/' || strings.ContainsAny(target+protocol, " #") {
 			return
 		}
@@ -99,7 +100,7 @@ func FuzzFormats(f *testing.F) {
 	})
 }
 
-// buffer is a log that can be read while it is written, and held up.
+// buffer is a log file in memory that can be read while it is written, and can block writes.
 type buffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -155,8 +156,9 @@ func TestLinesComeByThemselvesAndAtTheEnd(t *testing.T) {
 	})
 }
 
-// TestADiskThatStands: nobody waits for it, memory has a bound, and what is lost is counted.
-func TestADiskThatStands(t *testing.T) {
+// TestADiskThatBlocks: no request waits for a disk that blocks, memory has a bound, and lost lines
+// are counted.
+func TestADiskThatBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &buffer{gate: make(chan struct{})}
 		l, err := Open(Options{File: "stderr", Format: "json", Stderr: out})
@@ -183,7 +185,7 @@ func TestADiskThatStands(t *testing.T) {
 	})
 }
 
-// disk is a disk with room for so many bytes, as a full one writes: what fits of a write, and an error.
+// disk is a full disk with room for so many bytes: a write returns how much fitted, and an error.
 type disk struct {
 	mu   sync.Mutex
 	room int
@@ -208,9 +210,8 @@ func (d *disk) grow(n int) {
 	d.room += n
 }
 
-// TestAFullDisk: a disk that is full now and then loses lines, each of which is counted, and none of
-// those that were written is damaged. The server's log says it once a minute at most, and not for
-// each line or each write.
+// TestAFullDisk: on a disk that is full now and then, each lost line is counted, and no written
+// line is damaged. The server's log says it once a minute at most, and not for each line or write.
 func TestAFullDisk(t *testing.T) {
 	random := seeds.Of(t.Name())
 	for range 50 {
@@ -260,7 +261,7 @@ func TestAFullDisk(t *testing.T) {
 	}
 }
 
-// TestALongOutageIsLogged although the one before it had just ended.
+// TestALongOutageIsLogged: also if the previous one had just ended.
 func TestALongOutageIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := &buffer{}
@@ -288,9 +289,9 @@ func TestALongOutageIsLogged(t *testing.T) {
 	})
 }
 
-// TestWhatStandsStill: neither Close nor Reopen waits longer than two seconds for a write that does
-// not end, and a named pipe without a reader is an error of Open.
-func TestWhatStandsStill(t *testing.T) {
+// TestBlockedWritesAndPipes: Close and Reopen wait at most two seconds for a write that does not end, and
+// a named pipe without a reader is an error of Open.
+func TestBlockedWritesAndPipes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
@@ -317,7 +318,7 @@ func TestWhatStandsStill(t *testing.T) {
 	})
 }
 
-// TestReopen is what logrotate does: it moves the file away, and tells.
+// TestReopen does what logrotate does: it moves the file away and then calls Reopen.
 func TestReopen(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "access.log")

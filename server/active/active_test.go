@@ -13,7 +13,7 @@ import (
 	"github.com/weirflow/weir/server/policyfile"
 )
 
-// part is a Part that notes what it is told, and may be told to fail.
+// part is a Part that records its calls, and can be made to fail.
 type part struct {
 	name  string
 	told  *[]string
@@ -58,8 +58,8 @@ func parse(t *testing.T, text string) *policyfile.File {
 	return f
 }
 
-// TestUpdateIsAllOrNothing: where one part fails, the others give back what they prepared, and the
-// policy and its limits are those of before.
+// TestUpdateIsAllOrNothing: if one part fails, the others discard what they prepared, and the old
+// policy and its limits stay.
 func TestUpdateIsAllOrNothing(t *testing.T) {
 	with := func(burst string) *policyfile.File { return parse(t, strings.ReplaceAll(text, "BURST", burst)) }
 	p, err := New(t.Context(), with("2"), Options{Log: slog.New(slog.DiscardHandler), Accept: func(_, candidate *policyfile.File) error {
@@ -112,7 +112,7 @@ func TestUpdateIsAllOrNothing(t *testing.T) {
 	}
 	steps()
 	wrong := with("9")
-	wrong.Policy.Limits[0].Key = []string{"nonsense"} // which the engine refuses, last of all
+	wrong.Policy.Limits[0].Key = []string{"nonsense"} // the engine, which comes last, refuses it
 	if err := p.Update(t.Context(), wrong); err == nil || p.Now() != now {
 		t.Errorf("%v", err)
 	}

@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// TestGuardKeepsBrowsersOut: a page in a browser on the same machine neither reads nor changes
-// anything, however its name is made to lead here.
+// TestGuardKeepsBrowsersOut: a web page in a browser on the same machine neither reads nor changes
+// anything, also after DNS rebinding.
 func TestGuardKeepsBrowsersOut(t *testing.T) {
 	for name, c := range map[string]struct {
 		method string
 		host   string
 		header map[string]string
-		want   int // 0 is let in
+		want   int // 0: passes
 	}{
 		"curl":                          {"GET", "127.0.0.1:9090", nil, 0},
 		"curl, a change":                {"POST", "127.0.0.1:9090", nil, 0},
@@ -51,7 +51,7 @@ func TestGuardKeepsBrowsersOut(t *testing.T) {
 	}
 }
 
-// TestGuardAsksForTheToken on every way, also beyond this machine, where names are not looked at.
+// TestGuardAsksForTheToken: for every path, also for other machines, where the Host is not checked.
 func TestGuardAsksForTheToken(t *testing.T) {
 	const token = "0123456789abcdef"
 	for name, c := range map[string]struct {
@@ -88,7 +88,8 @@ func TestGuardAsksForTheToken(t *testing.T) {
 	}
 }
 
-// TestFormsCannotBeSent: no Content-Type that a page elsewhere can send without asking is taken.
+// TestFormsCannotBeSent: no Content-Type that another site's page can send without a preflight is
+// accepted.
 func TestFormsCannotBeSent(t *testing.T) {
 	for given, want := range map[string]bool{
 		"application/json": true, "application/json; charset=utf-8": true, "APPLICATION/JSON": true,

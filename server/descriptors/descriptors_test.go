@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestReserve: as descriptors run out, clients are refused first, then upstreams, and some are left.
+// TestReserve: as descriptors run out, first clients are refused, then connections to upstreams,
+// and some descriptors are left.
 func TestReserve(t *testing.T) {
 	for _, limit := range []uint64{0, 16, 64, 80, 256, 1024, 4096, 1 << 20, 1 << 40} {
 		r := Of(limit)

@@ -13,7 +13,8 @@ import (
 	"github.com/weirflow/weir/sim"
 )
 
-// logged has a gateway write an access log. What it returns ends the log and gives its lines.
+// logged has a gateway write an access log. The function that it returns ends the log and returns
+// its lines.
 func logged(t *testing.T, set func(*accesslog.Log) *accesslog.Log, format string) func() []string {
 	t.Helper()
 	var out bytes.Buffer
@@ -24,7 +25,7 @@ func logged(t *testing.T, set func(*accesslog.Log) *accesslog.Log, format string
 	set(l)
 	return func() []string {
 		set(nil)
-		l.Close() // requests have ended: what they write comes before their answer has ended
+		l.Close() // a line is written before the response has ended, so all lines are there
 		return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	}
 }
@@ -90,7 +91,8 @@ func TestAccessLog(t *testing.T) {
 	}
 }
 
-// TestReplayReadsWhatIsServed: in each format, the lines of the gateway are the requests that came.
+// TestReplayReadsWhatIsServed: in each format, the replay reads the gateway's lines as the requests
+// that came.
 func TestReplayReadsWhatIsServed(t *testing.T) {
 	for _, format := range []string{"common", "combined", "json"} {
 		g, srv, _ := start(t, accessPolicy, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))
@@ -120,8 +122,8 @@ func TestReplayReadsWhatIsServed(t *testing.T) {
 	}
 }
 
-// TestBodiesThatAreTooLarge: one that says so is charged nothing and never reaches the upstream;
-// one that does not is cut off.
+// TestBodiesThatAreTooLarge: a request that announces a body that is too large is charged nothing,
+// and never reaches the upstream. One of unknown length is cut off.
 func TestBodiesThatAreTooLarge(t *testing.T) {
 	whole := make(chan bool, 10)
 	g, srv, _ := start(t, `

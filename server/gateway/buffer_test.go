@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestNoRoomForBodies: a body that can be kept nowhere is refused with 503 and reaches no upstream.
-// The next one, which fits into memory, is served.
+// TestNoRoomForBodies: a body that fits neither into memory nor into files is refused with 503, and
+// reaches no upstream. The next one, which fits into memory, is served.
 func TestNoRoomForBodies(t *testing.T) {
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) }))
 	defer up.Close()

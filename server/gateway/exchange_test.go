@@ -18,7 +18,7 @@ import (
 	"github.com/weirflow/weir/server/gateway"
 )
 
-// rawUpstream is a server that does with each connection what it is told to.
+// rawUpstream is a server that handles each connection as the test says.
 func rawUpstream(t testing.TB, talk func(net.Conn, *bufio.Reader)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -44,7 +44,7 @@ func rawUpstream(t testing.TB, talk func(net.Conn, *bufio.Reader)) string {
 	return "http://" + l.Addr().String()
 }
 
-// says is one that reads a request, says something, and ends.
+// says returns a handler that reads a request, writes a text, and closes the connection.
 func says(t testing.TB, text string) string {
 	return rawUpstream(t, func(conn net.Conn, in *bufio.Reader) {
 		if r, err := http.ReadRequest(in); err == nil {
@@ -54,8 +54,8 @@ func says(t testing.TB, text string) string {
 	})
 }
 
-// front serves a policy in front of an upstream that is there already, as the server does: with
-// HTTP/2 without TLS too.
+// front serves a policy in front of an existing upstream, as the server does, also with HTTP/2
+// without TLS.
 func front(t testing.TB, text, upstream string) (served, *httptest.Server) {
 	t.Helper()
 	log := new(bytes.Buffer)
@@ -82,7 +82,7 @@ upstreams: { up: { url: "URL", timeouts: { response: 30s }, buffer_requests: off
 routes: [{ match: /, upstream: up }]
 `
 
-// exchange sends bytes to the gateway and returns all that comes back until the end.
+// exchange sends bytes to the gateway and returns everything that comes back.
 func exchange(t testing.TB, s *httptest.Server, request string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.Listener.Addr().String())
@@ -101,16 +101,16 @@ func exchange(t testing.TB, s *httptest.Server, request string) string {
 
 const once = " /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
 
-// TestAnswersThatAreWrong: what upstreams get wrong never reaches a client as something that looks
-// whole.
-func TestAnswersThatAreWrong(t *testing.T) {
+// TestInvalidResponses: an invalid response of an upstream never reaches a client as one that
+// looks complete.
+func TestInvalidResponses(t *testing.T) {
 	for _, c := range []struct{ name, answer, status, body string }{
 		{"nothing", "", "502", ""},
 		{"no HTTP", "hello\r\n\r\n", "502", ""},
 		{"half a status line", "HTTP/1.1 20", "502", ""},
 		{"half a header", "HTTP/1.1 200 OK\r\nContent-Type: a", "502", ""},
 		{"a field without a colon", "HTTP/1.1 200 OK\r\nnonsense\r\n\r\n", "502", ""},
-		{"a space before the colon", "HTTP/1.1 200 OK\r\nContent-Length : 1\r\n\r\nok", "200", "ok"}, // a field of another name, which goes
+		{"a space before the colon", "HTTP/1.1 200 OK\r\nContent-Length : 1\r\n\r\nok", "200", "ok"}, // a field with another name, which is removed
 		{"two lengths", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok", "502", ""},
 		{"the same length twice", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok", "200", "ok"},
 		{"a length below 0", "HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nok", "502", ""},
@@ -171,7 +171,7 @@ func TestAnswersThatAreWrong(t *testing.T) {
 	}
 }
 
-// TestResets: a connection that is reset is not waited for, wherever that happens.
+// TestResets: if a connection is reset, at any point, nothing waits for it.
 func TestResets(t *testing.T) {
 	for _, said := range []string{"", "HTTP/1.1 2", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf"} {
 		for _, read := range []bool{false, true} {
@@ -192,8 +192,8 @@ func TestResets(t *testing.T) {
 	}
 }
 
-// TestEndlessHints: early answers are no answer, however many come.
-func TestEndlessHints(t *testing.T) {
+// TestEndlessInformationalResponses: 1xx responses are not the final response, however many come.
+func TestEndlessInformationalResponses(t *testing.T) {
 	up := rawUpstream(t, func(conn net.Conn, in *bufio.Reader) {
 		http.ReadRequest(in)
 		for {
@@ -220,9 +220,9 @@ func TestResponsesWithoutBodies(t *testing.T) {
 	}
 }
 
-// TestFieldsOfOneHop: those that are for one connection alone do not go on, in neither direction,
-// and those that are named to be neither.
-func TestFieldsOfOneHop(t *testing.T) {
+// TestHopByHopFields: hop-by-hop fields, and those that Connection names, are not passed on in
+// either direction.
+func TestHopByHopFields(t *testing.T) {
 	seen := make(chan string, 1)
 	up := rawUpstream(t, func(conn net.Conn, in *bufio.Reader) {
 		var all strings.Builder
@@ -262,7 +262,7 @@ func TestFieldsOfOneHop(t *testing.T) {
 	}
 }
 
-// TestTrailers: announced or not, they come after the body.
+// TestTrailers: trailers come after the body, whether they were announced or not.
 func TestTrailers(t *testing.T) {
 	_, s := front(t, open, says(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: A\r\n\r\n2\r\nok\r\n0\r\nA: 1\r\nB: 2\r\n\r\n"))
 	got := exchange(t, s, "GET"+once)
@@ -274,7 +274,7 @@ func TestTrailers(t *testing.T) {
 		t.Errorf("%q %v: %q", body, err, got)
 	}
 
-	// Those of a request.
+	// Trailers of a request.
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		fmt.Fprintf(w, "%s %s", body, r.Trailer.Get("A"))
@@ -287,7 +287,7 @@ func TestTrailers(t *testing.T) {
 }
 
 // TestEarlyResponse: a response that comes before the request has ended goes to the client at once,
-// whether or not the rest of the request is ever sent.
+// whether the rest of the request is ever sent or not.
 func TestEarlyResponse(t *testing.T) {
 	up := rawUpstream(t, func(conn net.Conn, in *bufio.Reader) {
 		if _, err := http.ReadRequest(in); err == nil {
@@ -301,7 +301,7 @@ func TestEarlyResponse(t *testing.T) {
 			t.Fatal(err)
 		}
 		conn.SetDeadline(time.Now().Add(30 * time.Second))
-		fmt.Fprintf(conn, "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\nonly this", length) // and no more
+		fmt.Fprintf(conn, "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\nonly this", length) // and nothing after that
 		in := bufio.NewReader(conn)
 		resp, err := http.ReadResponse(in, nil)
 		if err != nil {
@@ -310,14 +310,14 @@ func TestEarlyResponse(t *testing.T) {
 		if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 413 || string(body) != "big" || !resp.Close {
 			t.Errorf("%d %q, closes %t", resp.StatusCode, body, resp.Close)
 		}
-		if rest, err := io.ReadAll(in); len(rest) != 0 || err != nil { // and it ends, whatever the client does
+		if rest, err := io.ReadAll(in); len(rest) != 0 || err != nil { // the connection ends, whatever the client does
 			t.Errorf("%q %v", rest, err)
 		}
 		conn.Close()
 	}
 }
 
-// TestStreamsBothWays: over HTTP/1.1 each line is answered before the next one is sent.
+// TestStreamsBothWays: over HTTP/1.1 each line gets its response before the next one is sent.
 func TestStreamsBothWays(t *testing.T) {
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rc := http.NewResponseController(w)
@@ -360,7 +360,7 @@ func TestStreamsBothWays(t *testing.T) {
 	}
 }
 
-// TestEvents: each of a stream of events comes at once.
+// TestEvents: each event of a stream arrives at once.
 func TestEvents(t *testing.T) {
 	next := make(chan struct{})
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -388,8 +388,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestExpectContinue: the client is asked for its body when the upstream asks, and not where it
-// answers without it.
+// TestExpectContinue: the client is told to send its body when the upstream asks for it, and not if
+// the upstream responds without it.
 func TestExpectContinue(t *testing.T) {
 	up := rawUpstream(t, func(conn net.Conn, in *bufio.Reader) {
 		r, err := http.ReadRequest(in)

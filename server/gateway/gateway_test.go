@@ -33,7 +33,7 @@ func parse(t testing.TB, text, upstream string) *policyfile.File {
 	return f
 }
 
-// served is a gateway with its policy.
+// served is a gateway with its active policy.
 type served struct {
 	*gateway.Gateway
 	policy *active.Policy
@@ -99,7 +99,7 @@ var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, "upstream")
 })
 
-// do sends a request and returns the answer with its body read.
+// do sends a request and returns the response with its body.
 func do(t testing.TB, r *http.Request) (*http.Response, string) {
 	t.Helper()
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -243,8 +243,8 @@ upstreams: { up: { url: "URL" } }
 routes: [{ match: /, upstream: up, limits: [door] }]
 `
 
-// TestQueueHoldsRequests: the upstream sees them at the rate's spacing, and who does not fit is
-// told at once.
+// TestQueueHoldsRequests: the upstream gets them at the limit's rate, and a request beyond the
+// queue is refused at once.
 func TestQueueHoldsRequests(t *testing.T) {
 	var mu sync.Mutex
 	var arrived []time.Time
@@ -269,7 +269,7 @@ func TestQueueHoldsRequests(t *testing.T) {
 		t.Fatalf("%d refused, %d arrived", refused.Load(), len(arrived))
 	}
 	for i := 1; i < 3; i++ {
-		if d := arrived[i].Sub(began); d < time.Duration(i)*time.Second-10*time.Millisecond { // see guarantees: a line may be noticed late
+		if d := arrived[i].Sub(began); d < time.Duration(i)*time.Second-10*time.Millisecond { // docs/guarantees.md: a queue may be noticed late
 			t.Errorf("number %d arrived after %v", i, d)
 		}
 	}
@@ -278,8 +278,8 @@ func TestQueueHoldsRequests(t *testing.T) {
 	}
 }
 
-// TestLeavingAQueueFreesThePlace: clients that hang up while they wait take nothing, and those
-// behind them move up.
+// TestLeavingAQueueFreesThePlace: clients that disconnect while they wait are not charged, and the
+// ones behind them move up.
 func TestLeavingAQueueFreesThePlace(t *testing.T) {
 	g, front, _ := start(t, strings.ReplaceAll(queue, "rate: 5/s", "rate: 1/m"), echo)
 	get(t, front.URL)
@@ -306,7 +306,7 @@ func TestLeavingAQueueFreesThePlace(t *testing.T) {
 	}
 }
 
-// until waits for something that another goroutine brings about.
+// until polls a condition that another goroutine makes true.
 func until(t testing.TB, done func() bool) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
@@ -373,7 +373,7 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// TestUpdateUnderLoad: no request is lost or answered with an error of ours while the policy
+// TestUpdateUnderLoad: no request is lost, or gets an error of the gateway, while the policy
 // changes all the time.
 func TestUpdateUnderLoad(t *testing.T) {
 	g, front, _ := start(t, flashSale, echo)
@@ -420,8 +420,8 @@ func TestNewRefusesWhatAGatewayCannotDo(t *testing.T) {
 	}
 }
 
-// TestLeave: each answer ends its connection, those of upstreams and those of the gateway, but for
-// what is upgraded.
+// TestLeave: each response ends its connection, whether it comes from an upstream or from the
+// gateway, except for upgrades.
 func TestLeave(t *testing.T) {
 	g, front, _ := start(t, flashSale, echo)
 	for i, close := range []bool{false, true} {

@@ -16,8 +16,8 @@ upstreams: { up: { url: "URL", timeouts: { response: 10m } } }
 routes: [{ match: /, upstream: up, limits: [five]HOLD }]
 `
 
-// TestRapidResets: clients that leave as soon as the upstream has their request never have more than
-// five at work there with `hold: until_upstream_ends`. Without it they have as many as they like.
+// TestRapidResets: with `hold: until_upstream_ends`, clients that leave as soon as the upstream has
+// their request never have more than five in flight there. Without it they have any number.
 func TestRapidResets(t *testing.T) {
 	for _, c := range []struct {
 		name, hold string
@@ -95,7 +95,7 @@ func TestRapidResets(t *testing.T) {
 	}
 }
 
-// TestHoldIsBounded: a response without an end is not read for ever once its client has left.
+// TestHoldIsBounded: an endless response is not read forever after its client has left.
 func TestHoldIsBounded(t *testing.T) {
 	for name, timeout := range map[string]string{"bytes": "10m", "time": "50ms"} {
 		t.Run(name, func(t *testing.T) {

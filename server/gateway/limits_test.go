@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// queuePlace is an upstream that answers when it is let go: a request that has arrived is told by
-// its query.
+// queuePlace is an upstream that responds when the test says so. It announces each request by its
+// query.
 type queuePlace struct {
 	arrived chan string
 	release chan struct{}
@@ -26,7 +26,7 @@ func (h *queuePlace) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.WriteHeader(http.StatusOK)
-	http.NewResponseController(w).Flush() // the answer begins, and does not end
+	http.NewResponseController(w).Flush() // the response begins, and does not end
 	h.arrived <- r.URL.RawQuery
 	select {
 	case <-h.release:
@@ -47,8 +47,8 @@ routes:
   - { match: /dry, upstream: up, limits: [dry] }
 `
 
-// TestPlacesInAGateway: a place is held until the answer has ended, or the client has left; the
-// refused get the limit's own status.
+// TestPlacesInAGateway: a request keeps its place until the response has ended or the client has
+// left. Refused requests get the limit's own status.
 func TestPlacesInAGateway(t *testing.T) {
 	up := newHolding()
 	g, front, log := start(t, nginxLike, up)
@@ -78,7 +78,7 @@ func TestPlacesInAGateway(t *testing.T) {
 	}
 }
 
-// TestClientLeavesItsPlace: the place of a client that goes away comes back.
+// TestClientLeavesItsPlace: if a client disconnects, its place is free again.
 func TestClientLeavesItsPlace(t *testing.T) {
 	up := newHolding()
 	g, front, _ := start(t, nginxLike, up)
@@ -104,7 +104,7 @@ func TestClientLeavesItsPlace(t *testing.T) {
 	}
 }
 
-// TestStreamsAreCountedEach: requests on one connection of HTTP/2 take a place each.
+// TestStreamsAreCountedEach: each request on one HTTP/2 connection takes a place.
 func TestStreamsAreCountedEach(t *testing.T) {
 	up := newHolding()
 	g, _, _ := start(t, nginxLike, up)
@@ -130,8 +130,8 @@ func TestStreamsAreCountedEach(t *testing.T) {
 	}
 }
 
-// TestLinesOfTheLog: excess and zone, in nginx's words, at the level that the limit says; what a
-// shadow would have done is told as a dry run.
+// TestLinesOfTheLog: excess and zone in nginx's words, at the level that the limit sets. A shadow
+// logs a dry run.
 func TestLinesOfTheLog(t *testing.T) {
 	_, front, log := start(t, nginxLike, newHolding())
 	for i, want := range []int{200, 503, 503} {

@@ -14,9 +14,9 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// TestHowRequestsEnd: a limit of concurrency learns how the requests ended that held its places,
-// over both ways to an upstream.
-func TestHowRequestsEnd(t *testing.T) {
+// TestOutcomesOfConcurrency: a concurrency limit learns how its requests ended, with both clients for
+// upstreams.
+func TestOutcomesOfConcurrency(t *testing.T) {
 	entered := make(chan struct{})
 	up := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -29,12 +29,12 @@ func TestHowRequestsEnd(t *testing.T) {
 		case "/left":
 			entered <- struct{}{}
 			<-r.Context().Done()
-		case "/broken": // half of an answer
+		case "/broken": // half of a response
 			w.Header().Set("Content-Length", "10")
 			io.WriteString(w, "half")
 			http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
-		case "/dropped": // no answer at all
+		case "/dropped": // no response at all
 			panic(http.ErrAbortHandler)
 		case "/upload":
 			io.Copy(io.Discard, r.Body)
@@ -80,7 +80,7 @@ routes: [{ match: /, upstream: up, limits: [open]STALE }]
 	}
 }
 
-// wantOutcomes waits until as many requests have ended as are wanted, and compares how.
+// wantOutcomes waits until the given number of requests have ended, and compares how.
 func wantOutcomes(t *testing.T, g served, want weir.Outcomes) {
 	t.Helper()
 	ended := func(o weir.Outcomes) uint64 { return o.OK + o.Ignored + o.Dropped + o.Expired }
@@ -101,7 +101,7 @@ func wantOutcomes(t *testing.T, g served, want weir.Outcomes) {
 	}
 }
 
-// leaveWaiting asks for what takes long, and leaves once the upstream has the request.
+// leaveWaiting sends a slow request, and leaves when the upstream has it.
 func leaveWaiting(entered <-chan struct{}) func(t *testing.T, front *httptest.Server) {
 	return func(t *testing.T, front *httptest.Server) {
 		ctx, leave := context.WithCancel(t.Context())

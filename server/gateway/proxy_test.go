@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// raw sends bytes as they are and returns what comes back.
+// raw sends bytes unchanged and returns what comes back.
 func raw(t testing.TB, front *httptest.Server, request string) *http.Response {
 	t.Helper()
 	conn, err := net.Dial("tcp", front.Listener.Addr().String())
@@ -31,8 +31,8 @@ func raw(t testing.TB, front *httptest.Server, request string) *http.Response {
 	return resp
 }
 
-// TestRequestsGoThroughUnchanged: matching looks at a tidied copy, the upstream sees what the
-// client sent, and is never told to go elsewhere by us.
+// TestRequestsGoThroughUnchanged: matching uses a normalised copy, the upstream gets what the
+// client sent, and the gateway never redirects it.
 func TestRequestsGoThroughUnchanged(t *testing.T) {
 	_, front, _ := start(t, flashSale, echo)
 	for _, target := range []string{
@@ -53,7 +53,7 @@ func TestRequestsGoThroughUnchanged(t *testing.T) {
 	for request, want := range map[string]int{
 		"CONNECT elsewhere:443 HTTP/1.1\r\nHost: elsewhere:443\r\n\r\n":                          405,
 		"GET http://h/free/abs HTTP/1.1\r\nHost: h\r\n\r\n":                                      200,
-		"OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n":                                                  200, // net/http's own answer
+		"OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n":                                                  200, // net/http's own response
 		"GET / HTTP/1.1\r\n\r\n":                                                                 400,
 		"GET /free/ HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n":                                      400,
 		"POST /free/ HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello": 400,
@@ -134,7 +134,7 @@ func TestInformationalResponses(t *testing.T) {
 	_, front, _ := start(t, flashSale, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Link", "</style.css>; rel=preload")
 		w.WriteHeader(http.StatusEarlyHints)
-		io.Copy(w, r.Body) // asks for the body with a 100 where the client waits for that
+		io.Copy(w, r.Body) // reads the body, which sends a 100 if the client waits for one
 	}))
 	r, err := http.NewRequestWithContext(t.Context(), "GET", front.URL+"/ratelimit/sku?sku_id=1", strings.NewReader("body"))
 	if err != nil {
@@ -147,7 +147,7 @@ func TestInformationalResponses(t *testing.T) {
 	}
 }
 
-// TestWebSocket: what is upgraded goes through in both directions.
+// TestWebSocket: an upgraded connection works in both directions.
 func TestWebSocket(t *testing.T) {
 	_, front, _ := start(t, flashSale, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, rw, err := w.(http.Hijacker).Hijack()

@@ -19,14 +19,14 @@ upstreams: { up: { url: "URL" } }
 routes: [{ match: /, upstream: up, limits: [door], waiting: { max: 8, per_client: 3 } }]
 `
 
-// crowd is clients that wait.
+// crowd is a number of clients that wait.
 type crowd struct {
 	t  *testing.T
 	wg sync.WaitGroup
 }
 
-// joins has a client ask, and not go away until the function that it returns is called. What it got
-// goes to the channel.
+// joins has a client send a request, and stay until the returned function is called. The response's
+// status goes to the channel.
 func (c *crowd) joins(url, client string) (got chan int, leave context.CancelFunc) {
 	ctx, leave := context.WithCancel(c.t.Context())
 	got = make(chan int, 1)
@@ -47,7 +47,7 @@ func (c *crowd) joins(url, client string) (got chan int, leave context.CancelFun
 	return got, leave
 }
 
-// TestOneClientDoesNotFillTheQueue: each has so many places, and all together so many.
+// TestOneClientDoesNotFillTheQueue: there is a bound for each client, and one for all together.
 func TestOneClientDoesNotFillTheQueue(t *testing.T) {
 	for name, limit := range map[string]string{
 		"leaky_bucket": "door: { leaky_bucket: { rate: 1/h, queue: 1000 } }",
@@ -102,13 +102,13 @@ func TestOneClientDoesNotFillTheQueue(t *testing.T) {
 			if got := g.Counts(); got.QueueFull != 17+2+3 || got.Limited != got.QueueFull {
 				t.Errorf("%+v", got)
 			}
-			// Who leaves makes room at once, for himself and for others.
+			// A client that leaves makes room at once, for itself and for others.
 			leaves[0]()
 			until(t, func() bool { return g.Queued() == 7 })
 			if n := ask("192.0.2.1", 1); n != 0 {
 				t.Error("the place of one who left is not free")
 			}
-			// A change of the policy counts those who are there.
+			// After a change of the policy, the waiting requests still count.
 			next := strings.Replace(strings.Replace(line, "door: { leaky_bucket: { rate: 1/h, queue: 1000 } }", limit, 1), "max: 8", "max: 9", 1)
 			if err := g.Update(parse(t, next, g.File().Policy.Upstreams[0].URL)); err != nil {
 				t.Fatal(err)
@@ -120,13 +120,13 @@ func TestOneClientDoesNotFillTheQueue(t *testing.T) {
 	}
 }
 
-// TestLeavingWhateverWasSent: a client that goes away while it waits leaves the queue: with a body
-// that nobody has read, with the next request sent ahead, and over HTTP/2.
-func TestLeavingWhateverWasSent(t *testing.T) {
+// TestLeavingAQueueWithUnreadBytes: a client that disconnects while it waits leaves the queue: with an
+// unread body, with a pipelined request, and over HTTP/2.
+func TestLeavingAQueueWithUnreadBytes(t *testing.T) {
 	up := httptest.NewServer(echo)
 	t.Cleanup(up.Close)
 	text := strings.ReplaceAll(line, "per_client: 3", "per_client: 8")
-	for name, sent := range map[string][2]string{ // at first, and when it waits
+	for name, sent := range map[string][2]string{ // at first, and while it waits
 		"nothing more":        {"GET / HTTP/1.1\r\nHost: h\r\n\r\n"},
 		"a request ahead":     {"GET / HTTP/1.1\r\nHost: h\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\n\r\n"},
 		"a byte ahead":        {"GET / HTTP/1.1\r\nHost: h\r\n\r\nG"},
@@ -142,7 +142,7 @@ func TestLeavingWhateverWasSent(t *testing.T) {
 			t.Parallel()
 			g, s := front(t, text, up.URL)
 			get(t, s.URL)
-			for _, linger := range []int{-1, 0} { // 0 is a reset
+			for _, linger := range []int{-1, 0} { // 0: a reset
 				conn, err := net.Dial("tcp", s.Listener.Addr().String())
 				if err != nil {
 					t.Fatal(err)
@@ -183,7 +183,7 @@ func TestLeavingWhateverWasSent(t *testing.T) {
 	})
 }
 
-// TestQueueKeepsOrder: who came first goes first, whoever leaves.
+// TestQueueKeepsOrder: requests go in the order in which they came, whichever clients leave.
 func TestQueueKeepsOrder(t *testing.T) {
 	var mu sync.Mutex
 	var order []string

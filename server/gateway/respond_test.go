@@ -70,7 +70,7 @@ routes:
 	}
 }
 
-// TestClientHeader: trusted proxies may write the client's address to another header field.
+// TestClientHeader: trusted proxies may send the client's address in another header field.
 func TestClientHeader(t *testing.T) {
 	_, front, _ := start(t, `
 trusted_proxies: [127.0.0.0/8]

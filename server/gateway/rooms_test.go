@@ -43,9 +43,9 @@ routes:
   - { match: /, upstream: up }
 `
 
-// TestWaitingRoomBeforeLimits: the room is asked first; who waits is charged by no limit; and who
-// was let in and then refused by a limit keeps the ticket. Other routes have nothing to do with it.
-// A reload keeps the line, and a room that is taken out lets everybody through.
+// TestWaitingRoomBeforeLimits: the room comes before the limits. A waiting visitor is charged by no
+// limit, and an admitted one that a limit refuses keeps the ticket. Other routes are not affected.
+// A reload keeps the queue, and removing the room admits everybody.
 func TestWaitingRoomBeforeLimits(t *testing.T) {
 	g, front, log := start(t, strings.ReplaceAll(roomPolicy, "ROOM", "admit: 1/d, burst: 2"), echo)
 	first, _ := askJSON(t, front.URL+"/sale/", "")
@@ -84,7 +84,7 @@ func TestWaitingRoomBeforeLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	ticket := third.Header.Get("Weir-Ticket")
-	fourth, text := askJSON(t, front.URL+"/sale/", ticket) // one more may be in
+	fourth, text := askJSON(t, front.URL+"/sale/", ticket) // one more may be inside
 	if fourth.StatusCode != 429 || g.Rooms()[0].Entered != 3 {
 		t.Errorf("after the reload: %d %s %+v", fourth.StatusCode, text, g.Rooms())
 	}
@@ -96,8 +96,8 @@ func TestWaitingRoomBeforeLimits(t *testing.T) {
 	}
 }
 
-// TestSecretsOfARoom: with a secret in a file beside the policy, a ticket is good at another
-// gateway; a file that everybody may read is refused.
+// TestSecretsOfARoom: with a secret in a file beside the policy, a ticket is valid at another
+// gateway. A file that other users can read is refused.
 func TestSecretsOfARoom(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "secret"), []byte("0123456789abcdef0123456789abcdef\n"), 0o600); err != nil {

@@ -27,7 +27,7 @@ routes:
   - { match: /, upstream: up, limits: [few, keys], refused: { stale: 10m } }
 `
 
-// shop is an upstream whose pages depend on the query, and count.
+// shop is an upstream whose pages depend on the query. It counts requests.
 type shop struct {
 	n    atomic.Int64
 	down atomic.Bool
@@ -60,7 +60,7 @@ func startShop(t *testing.T) (up, spare *shop, front *httptest.Server) {
 	return up, spare, front
 }
 
-// TestStale: the refused get the last good answer to the same request, marked as such.
+// TestStale: refused requests get the last good response to the same request, marked as stale.
 func TestStale(t *testing.T) {
 	_, _, front := startShop(t)
 	if resp, body := get(t, front.URL+"/a?b=1&set=Age:7", "X-Forwarded-For", "192.0.2.1"); resp.StatusCode != 200 || body != "page 1" || resp.Header.Get("Cache-Status") != "" {
@@ -96,9 +96,8 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestNotKept: what is for one client alone, or says that it is not to be kept, is given to nobody
-// else.
-func TestNotKept(t *testing.T) {
+// TestPrivateResponsesAreNotKept: responses for one client alone, or with no-store, are never given to another.
+func TestPrivateResponsesAreNotKept(t *testing.T) {
 	_, _, front := startShop(t)
 	for i, c := range []struct {
 		query string
@@ -125,7 +124,7 @@ func TestNotKept(t *testing.T) {
 		{"", []string{"Cookie", "a=b"}, false},
 		{"set=Cache-Control:public", []string{"Cookie", "a=b"}, true},
 		{"", []string{"Range", "bytes=0-1"}, false},
-		{"", []string{"X-Api-Key", "a"}, false}, // a limit tells clients apart by it
+		{"", []string{"X-Api-Key", "a"}, false}, // a limit has it in its key
 		{"set=Cache-Control:public", []string{"X-Api-Key", "a"}, true},
 	} {
 		user := fmt.Sprintf("192.0.2.%d", i)
@@ -152,7 +151,7 @@ func TestNotKept(t *testing.T) {
 	}
 }
 
-// TestStaleCodings: a body that is compressed goes to those who understand it only.
+// TestStaleCodings: a compressed body goes only to clients that accept its coding.
 func TestStaleCodings(t *testing.T) {
 	_, _, front := startShop(t)
 	target := front.URL + "/z?set=Content-Encoding:br&set=Vary:Accept-Encoding"
@@ -164,8 +163,8 @@ func TestStaleCodings(t *testing.T) {
 	}
 }
 
-// TestAnotherUpstream answers the refused, without a limit; where it fails, they get what they
-// would have got.
+// TestAnotherUpstream: it responds to refused requests, without a limit. If it fails, they get the
+// usual response.
 func TestAnotherUpstream(t *testing.T) {
 	up, spare, front := startShop(t)
 	spare.n.Store(100)
@@ -186,7 +185,7 @@ func TestAnotherUpstream(t *testing.T) {
 	if resp, body := get(t, front.URL+"/spare", "X-Forwarded-For", "192.0.2.1"); resp.StatusCode != 503 || body != "busy" || resp.Header.Get("Retry-After") == "" {
 		t.Error(resp, body)
 	}
-	// The last good answer comes first.
+	// The last good response comes first.
 	spare.down.Store(false)
 	get(t, front.URL+"/both", "X-Forwarded-For", "192.0.2.2")
 	if _, body := get(t, front.URL+"/both", "X-Forwarded-For", "192.0.2.2"); body != "page 2" {
@@ -200,7 +199,7 @@ func TestAnotherUpstream(t *testing.T) {
 	}
 }
 
-// TestFailed: what those get whom the upstream failed.
+// TestFailed: the responses to requests whose upstream failed.
 func TestFailed(t *testing.T) {
 	up, spare, front := startShop(t)
 	spare.n.Store(100)
@@ -227,7 +226,7 @@ func TestFailed(t *testing.T) {
 	if resp, body := get(t, front.URL+"/failed/other", "X-Forwarded-For", "192.0.2.1"); resp.StatusCode != 502 || body != "sorry" {
 		t.Error(resp, body)
 	}
-	// A limit that refuses still does.
+	// A limit still refuses.
 	if resp, _ := get(t, front.URL+"/failed/other", "X-Forwarded-For", "192.0.2.1"); resp.StatusCode != 429 {
 		t.Error(resp)
 	}
@@ -250,7 +249,7 @@ routes: [{ match: /, upstream: up, failed: { body: closed } }]
 	if got := g.Upstreams()[0].Targets[0]; got.Requests != 2 || got.Failures != 2 || got.Up {
 		t.Errorf("%+v", got)
 	}
-	// A change of the policy keeps that, and one that tries has it back.
+	// A change of the policy keeps them down, and one to all_down: try sends a request again.
 	file := parse(t, strings.Replace(stale, "SPARE", "URL", 1), g.File().Policy.Upstreams[0].URL)
 	if err := g.Update(file); err != nil {
 		t.Fatal(err)
@@ -266,7 +265,7 @@ routes: [{ match: /, upstream: up, failed: { body: closed } }]
 	}
 }
 
-// TestUpdateUpstreams: requests that are under way end where they are, while targets come and go.
+// TestUpdateUpstreams: requests in flight end where they are, while targets come and go.
 func TestUpdateUpstreams(t *testing.T) {
 	began, end := make(chan struct{}), make(chan struct{})
 	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

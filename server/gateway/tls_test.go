@@ -17,14 +17,15 @@ import (
 	"github.com/weirflow/weir/server/policyfile"
 )
 
-// TestTLS: whom the gateway believes, what it shows, and which HTTP it speaks.
+// TestTLS: which upstreams the gateway trusts, which certificate it shows, and which version of
+// HTTP it uses.
 func TestTLS(t *testing.T) {
 	up := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s %d %s", r.Proto, len(r.TLS.PeerCertificates), r.TLS.ServerName)
 	}))
 	up.EnableHTTP2 = true
 	up.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
-	up.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug) // of handshakes that are to fail
+	up.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug) // errors of handshakes that should fail
 	up.StartTLS()
 	defer up.Close()
 	dir := t.TempDir()
@@ -33,7 +34,7 @@ func TestTLS(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("ca.pem", "CERTIFICATE", up.Certificate().Raw) // it has signed itself
+	write("ca.pem", "CERTIFICATE", up.Certificate().Raw) // it is self-signed
 	key, err := x509.MarshalPKCS8PrivateKey(up.TLS.Certificates[0].PrivateKey)
 	if err != nil {
 		t.Fatal(err)

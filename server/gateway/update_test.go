@@ -21,9 +21,10 @@ type brokenLine struct{ room.Queue }
 
 func (brokenLine) Close() error { return errors.New("the line is stuck") }
 
-// TestUpdateDoesNotFailOnceItIsInForce: what goes wrong with the policy of before is logged. An
-// error would say that the new policy is not served, and the stores that it needs would be closed.
-func TestUpdateDoesNotFailOnceItIsInForce(t *testing.T) {
+// TestUpdateDoesNotFailAfterItsCommit: an error of the previous policy's parts is logged.
+// Returning it would say that the new policy is not active, and the stores that it needs would be
+// closed.
+func TestUpdateDoesNotFailAfterItsCommit(t *testing.T) {
 	up := httptest.NewServer(http.NotFoundHandler())
 	defer up.Close()
 	parse := func(text string) *policyfile.File {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// echoing is an upstream that upgrades, and says back each line until its client sends no more:
-// then it says goodbye.
+// echoing is an upstream that upgrades, and echoes each line until its client sends no more. Then
+// it says goodbye.
 func echoing(t testing.TB) string {
 	return rawUpstream(t, func(conn net.Conn, in *bufio.Reader) {
 		r, err := http.ReadRequest(in)
@@ -42,8 +42,8 @@ upstreams: { up: { url: "URL", timeouts: { idle: 200ms } } }
 routes: [{ match: /, upstream: up, limits: [places] }]
 `
 
-// TestUpgrade: both directions, also what was sent ahead; each may end alone; and the place is held
-// for as long as it lasts, however silent it is.
+// TestUpgrade: both directions work, also for bytes sent ahead; each side may end alone; and the
+// place is held as long as the connection lasts, however silent it is.
 func TestUpgrade(t *testing.T) {
 	g, s := front(t, limited, echoing(t))
 	conn, err := net.Dial("tcp", s.Listener.Addr().String())
@@ -66,7 +66,7 @@ func TestUpgrade(t *testing.T) {
 	}
 	expect("welcome\n")
 	expect("you said ahead\n")
-	<-time.After(500 * time.Millisecond) // real time: longer than bodies may stand still
+	<-time.After(500 * time.Millisecond) // real time, which is tested: longer than a body may stall
 	io.WriteString(conn, "hello\n")
 	expect("you said hello\n")
 	if resp, _ := get(t, s.URL); resp.StatusCode != 429 {
@@ -83,7 +83,7 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestUpgradeEnds: who goes away frees the place.
+// TestUpgradeEnds: if either side disconnects, the place is free.
 func TestUpgradeEnds(t *testing.T) {
 	_, s := front(t, limited, echoing(t))
 	conn, err := net.Dial("tcp", s.Listener.Addr().String())
@@ -99,7 +99,7 @@ func TestUpgradeEnds(t *testing.T) {
 	until(t, func() bool { resp, _ := get(t, s.URL); return resp.StatusCode == 200 })
 }
 
-// TestNoUpgradeToHTTP: within such a connection requests would go past the limits.
+// TestNoUpgradeToHTTP: inside such a connection, requests would bypass the limits.
 func TestNoUpgradeToHTTP(t *testing.T) {
 	_, s := front(t, open, echoing(t))
 	for _, protocol := range []string{"h2c", "H2C", "h2c, websocket", "websocket, h2c", "HTTP/2.0", "TLS/1.0", " h2"} {
@@ -114,7 +114,7 @@ func TestNoUpgradeToHTTP(t *testing.T) {
 	}
 }
 
-// h2c is a client of HTTP/2 without TLS.
+// h2c returns a client of HTTP/2 without TLS.
 func h2c(t testing.TB) *http.Client {
 	tr := &http.Transport{Protocols: new(http.Protocols)}
 	tr.Protocols.SetUnencryptedHTTP2(true)
@@ -122,8 +122,8 @@ func h2c(t testing.TB) *http.Client {
 	return &http.Client{Transport: tr}
 }
 
-// TestGRPC: messages both ways over HTTP/2 without TLS, each answered before the next, with
-// trailers, and the place held meanwhile. Errors that have trailers only go through too.
+// TestGRPC: messages both ways over HTTP/2 without TLS, one at a time, with trailers, and the place
+// held meanwhile. Errors that have only trailers are passed on, too.
 func TestGRPC(t *testing.T) {
 	up := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/grpc")
@@ -193,8 +193,8 @@ func TestGRPC(t *testing.T) {
 	})
 }
 
-// TestStalledBodies: an upstream that stops in the middle of its answer, and clients that stop
-// sending or reading, are cut off.
+// TestStalledBodies: upstreams that stop in the middle of a response, and clients that stop sending
+// or reading, are disconnected.
 func TestStalledBodies(t *testing.T) {
 	up := rawUpstream(t, func(conn net.Conn, in *bufio.Reader) {
 		r, err := http.ReadRequest(in)

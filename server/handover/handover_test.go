@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// TestWhatIsNoSocket: an environment that is wrong is told, and nothing of it is left to the
-// programs that this one starts.
-func TestWhatIsNoSocket(t *testing.T) {
+// TestInvalidSocketEnvironment: an invalid environment is an error, and is not passed on to programs that
+// this one starts.
+func TestInvalidSocketEnvironment(t *testing.T) {
 	for name, variables := range map[string]map[string]string{
 		"no JSON":          {listenersVariable: "x"},
 		"no file":          {listenersVariable: `[{"name":"a","address":"b","fd":9999}]`},
@@ -37,7 +37,7 @@ func TestWhatIsNoSocket(t *testing.T) {
 			}
 		}
 	}
-	// What is meant for another process is none of ours.
+	// Sockets for another process are ignored.
 	t.Setenv("LISTEN_PID", "1")
 	t.Setenv("LISTEN_FDS", "3")
 	if s, err := Inherit(); err != nil || len(s.Left()) != 0 {
@@ -65,8 +65,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestStartThatFails: a program that is not there, one that ends, and one that never gets ready.
-// The socket is as it was: it can be closed while somebody accepts.
+// TestStartThatFails: a missing program, one that ends, and one that never gets ready. The socket
+// is unchanged: it can be closed during an Accept.
 func TestStartThatFails(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -112,7 +112,7 @@ func TestStartThatFails(t *testing.T) {
 	}
 }
 
-// TestThisProgram: a link is not followed until the program is started again.
+// TestThisProgram: a symbolic link is resolved only when the program is started again.
 func TestThisProgram(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(dir, "weir")

@@ -14,7 +14,7 @@ import (
 	"github.com/weirflow/weir/internal/seeds"
 )
 
-// anyFrame returns a frame of HTTP/2, and whether a header is open behind it.
+// anyFrame draws a frame of HTTP/2. It also returns whether a header is incomplete after it.
 func anyFrame(rng *rand.Rand, open bool) (text string, stillOpen bool) {
 	kind, flags := byte(rng.IntN(9)), byte(rng.IntN(256))
 	if open {
@@ -31,15 +31,16 @@ func anyFrame(rng *rand.Rand, open bool) (text string, stillOpen bool) {
 	return text, open
 }
 
-// TestFramesInTime sends any frames in any pieces, in virtual time. The connection ends exactly when
-// something that has begun, apart from the payload of DATA, is not complete for the timeout.
+// TestFramesInTime sends random frames in random pieces, in virtual time. The connection ends
+// exactly when something that has begun, other than the payload of DATA, is incomplete for the
+// timeout.
 func TestFramesInTime(t *testing.T) {
 	const timeout = 10 * time.Second
 	rng := seeds.Of(t.Name())
 	for range 300 {
 		text, open := preface, false
-		begun := make([]bool, len(preface)) // by how many bytes were sent: whether something is incomplete
-		ends := []int{}                     // where something is complete
+		begun := make([]bool, len(preface)) // by the number of bytes sent: whether something is incomplete
+		ends := []int{}                     // the positions at which nothing is incomplete
 		for i := range begun {
 			begun[i] = i > 0
 		}

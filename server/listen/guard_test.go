@@ -14,9 +14,9 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// played is a connection whose reads return the given pieces, and then the end.
+// played is a connection whose reads return the given pieces, and then EOF.
 type played struct {
-	net.Conn // none
+	net.Conn // nil
 	pieces   [][]byte
 	closed   bool
 }
@@ -42,7 +42,7 @@ func newGuard(pieces ...[]byte) *guard {
 	return l.Guard(&played{pieces: pieces}).(*guard)
 }
 
-// through is what comes through a guard when it is read in steps of that size, and how it ends.
+// through returns what a guard passes on if it is read in steps of a given size, and how it ends.
 func through(step int, pieces ...[]byte) (string, error) {
 	g := newGuard(pieces...)
 	var out []byte
@@ -90,10 +90,10 @@ func TestGuardHandsOn(t *testing.T) {
 	}
 }
 
-// TestGuardStepsAside: once the connection was taken over for another protocol, bytes are no messages
-// any more; and not before. Bytes that came with the request for an
-// upgrade are held until it is known.
-func TestGuardStepsAside(t *testing.T) {
+// TestGuardEndsWithAnUpgrade: after another protocol has taken the connection over, and not before, bytes
+// are not checked as messages. Bytes that came together with an upgrade request are held until
+// then.
+func TestGuardEndsWithAnUpgrade(t *testing.T) {
 	const ask = "GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
 	const frames = "\x81\x05hello\n\nGET / HTTP/1.1\n\n\x00\xff"
 	bad := "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -155,9 +155,9 @@ func TestGuardStepsAside(t *testing.T) {
 	}
 }
 
-// TestGuardHurries: the rest of a header that has begun has the header timeout, though net/http
-// waits for as long as between two requests.
-func TestGuardHurries(t *testing.T) {
+// TestGuardHasTheHeaderTimeout: the rest of a header that has begun has the header timeout, although net/http
+// waits as long as between two requests.
+func TestGuardHasTheHeaderTimeout(t *testing.T) {
 	client, server := net.Pipe()
 	defer client.Close()
 	l := NewPort(policy.Bounds{HeaderTimeout: 10 * time.Millisecond}, nil).Listen(nil, Options{})
@@ -170,7 +170,7 @@ func TestGuardHurries(t *testing.T) {
 	}
 }
 
-// TestGuardHoldsNothing: between two requests there is no buffer.
+// TestGuardHoldsNothing: between two requests the guard has no buffer.
 func TestGuardHoldsNothing(t *testing.T) {
 	g := newGuard([]byte(simple[:9]), []byte(simple[9:]))
 	for {
@@ -183,8 +183,8 @@ func TestGuardHoldsNothing(t *testing.T) {
 	}
 }
 
-// FuzzMessage: where the guard finds one request, net/http finds the same one, with the same end;
-// or refuses it.
+// FuzzMessage: if the guard finds one request, net/http finds the same one, with the same end;
+// otherwise the guard refuses it.
 func FuzzMessage(f *testing.F) {
 	for _, s := range []string{
 		simple, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello" + simple,
@@ -231,7 +231,7 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// FuzzGuard: however bytes are cut on their way, the same comes through.
+// FuzzGuard: however the bytes are cut into pieces, the guard passes on the same.
 func FuzzGuard(f *testing.F) {
 	f.Add([]byte(simple+simple), uint16(3), uint16(30), uint8(1))
 	f.Add([]byte("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5;a=b\r\nhello\r\n0\r\nX: y\r\n\r\n"+simple+"x"), uint16(60), uint16(61), uint8(5))

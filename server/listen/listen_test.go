@@ -62,7 +62,7 @@ func (s *serving) dial(t *testing.T) net.Conn {
 	return c
 }
 
-// ask sends a request and returns the answer; "" is that the connection was ended.
+// ask sends a request and returns the response; "" if the connection was closed.
 func ask(c net.Conn, raw string) string {
 	io.WriteString(c, raw)
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -109,7 +109,7 @@ func TestBoundsOfConnections(t *testing.T) {
 	if c := s.Counts(); c.Client != 1 || c.Full != 0 {
 		t.Errorf("%+v", c)
 	}
-	// A trusted proxy brings many clients: only the bound for all holds.
+	// A trusted proxy brings many clients, so only the bound for all applies.
 	s = serve(t, policy.Bounds{MaxConnections: 3, MaxClientConnections: 1}, []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, Options{}, peer)
 	for range 3 {
 		if got := ask(s.dial(t), get); got != "200 127.0.0.1" {
@@ -159,24 +159,24 @@ func TestProxyProtocol(t *testing.T) {
 	if n := s.Counts().Header; n != 2 {
 		t.Errorf("%d without the header", n)
 	}
-	// From elsewhere nobody is let in, with a header or without.
+	// From other addresses nothing is accepted, with or without a header.
 	s = serve(t, policy.Bounds{}, nil, Options{ProxyProtocol: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}, peer)
 	if ask(s.dial(t), line+get) != "" || ask(s.dial(t), get) != "" || s.Counts().Untrusted != 2 {
 		t.Errorf("%+v", s.Counts())
 	}
-	// Where it is not asked for, a header is no request.
+	// Without proxy_protocol, a header is not a valid request.
 	s = serve(t, policy.Bounds{}, nil, Options{}, peer)
 	if got := ask(s.dial(t), line+get); !strings.HasPrefix(got, "400 ") {
 		t.Errorf("%q", got)
 	}
-	// And who sends nothing is not waited for.
+	// A client that sends nothing delays no other.
 	s = serve(t, policy.Bounds{HeaderTimeout: 20 * time.Millisecond}, nil, Options{ProxyProtocol: us}, peer)
 	if got, err := io.ReadAll(s.dial(t)); len(got) > 0 || err != nil && !strings.Contains(err.Error(), "reset") || s.Counts().Header != 1 {
 		t.Errorf("%q, %v", got, err)
 	}
 }
 
-// TestSlow are clients that keep others waiting: each is ended, and others are served meanwhile.
+// TestSlow: each kind of slow client is disconnected, and others are served meanwhile.
 func TestSlow(t *testing.T) {
 	bodies := make(chan error, 10)
 	s := serve(t, policy.Bounds{HeaderTimeout: 100 * time.Millisecond, BodyTimeout: 100 * time.Millisecond, WriteTimeout: 100 * time.Millisecond, MinBodyRate: 1 << 20}, nil, Options{H2C: true},
@@ -222,7 +222,7 @@ func TestSlow(t *testing.T) {
 	if got := ended(c); !strings.HasPrefix(got, "HTTP/1.1 408 ") {
 		t.Errorf("a body: %q", got)
 	}
-	c = s.dial(t) // of a body that nobody reads net/http reads the rest
+	c = s.dial(t) // net/http reads the rest of a body that the handler does not read
 	io.WriteString(c, "POST /ignored HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\nx")
 	ended(c)
 	c = s.dial(t)
@@ -230,7 +230,7 @@ func TestSlow(t *testing.T) {
 	if err := <-bodies; err == nil {
 		t.Error("an answer that nobody takes")
 	}
-	// HTTP/2: the connection takes what others write, and the stream does not.
+	// HTTP/2: the connection accepts what other streams write, and this stream is not read.
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)
 	client := &http.Client{Transport: &http.Transport{Protocols: &protocols}}
@@ -257,7 +257,7 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// TestFastBody: a body that comes at its rate may take longer than the timeout.
+// TestFastBody: a body that comes fast enough may take longer than the timeout.
 func TestFastBody(t *testing.T) {
 	s := serve(t, policy.Bounds{BodyTimeout: 5 * time.Second, MinBodyRate: 1}, nil, Options{}, func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
@@ -309,8 +309,8 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
-// TestRedirectsToHosts: whatever a client writes as Host, it is redirected to a host, and on request
-// only to known ones.
+// TestRedirectsToHosts: whatever the Host is, redirects lead to a valid host, and on request only
+// to known ones.
 func TestRedirectsToHosts(t *testing.T) {
 	rng := seeds.Of(t.Name())
 	hosts := []string{"h", "[evil", "h/", "h\\\\", "h@evil", "h:80@evil", "h?", "h#", "h%2f", "evil.h", "a.shop.example", "shop.example", "xshop.example", "SHOP.example.", "[::1]", "[::1]:80", "h:", "h:x", "", "..", "h..", "-"}

@@ -10,14 +10,13 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// TestAnAnswerBeforeARefusal: what is wrong with a request that was sent too early is no reason to
-// give up the one before it.
-func TestAnAnswerBeforeARefusal(t *testing.T) {
+// TestInvalidPipelinedRequest: an invalid pipelined request does not end the request before it.
+func TestInvalidPipelinedRequest(t *testing.T) {
 	s := serve(t, policy.Bounds{}, nil, Options{H2C: true}, func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-r.Context().Done():
 			io.WriteString(w, "given up")
-		case <-time.After(20 * time.Millisecond): // for what follows to be read
+		case <-time.After(20 * time.Millisecond): // the guard reads the following bytes meanwhile
 			io.WriteString(w, "answered")
 		}
 	})

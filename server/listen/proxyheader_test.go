@@ -18,7 +18,7 @@ func block(hexadecimal string) string {
 
 func TestProxyHeader(t *testing.T) {
 	for _, c := range []struct {
-		name, header, want string // empty: refused; "-": it names nobody
+		name, header, want string // empty: refused; "-": it has no address
 	}{
 		{"IPv4", "PROXY TCP4 192.0.2.1 198.51.100.1 56324 443\r\n", "192.0.2.1:56324"},
 		{"IPv6", "PROXY TCP6 2001:db8::1 2001:db8::2 1 65535\r\n", "[2001:db8::1]:1"},
@@ -69,7 +69,7 @@ func TestProxyHeader(t *testing.T) {
 		if c.want == "" {
 			continue
 		}
-		for i := range len(c.header) { // and as it comes
+		for i := range len(c.header) { // byte by byte
 			if _, _, err := parseProxyHeader(header[:i]); err != errHeaderShort {
 				t.Errorf("%s: the first %d bytes: %v", c.name, i, err)
 			}
@@ -77,8 +77,8 @@ func TestProxyHeader(t *testing.T) {
 	}
 }
 
-// FuzzProxyHeader: a header ends where it ends however it comes, asks for no more than there may
-// be, and names no address that is not one.
+// FuzzProxyHeader: a header ends in the same place however it is cut, reads no more than the
+// largest header, and never gives an invalid address.
 func FuzzProxyHeader(f *testing.F) {
 	f.Add([]byte("PROXY TCP4 192.0.2.1 198.51.100.1 56324 443\r\nx"))
 	f.Add([]byte("PROXY UNKNOWN\r\n"))

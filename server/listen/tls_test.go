@@ -137,7 +137,7 @@ func TestTLS(t *testing.T) {
 	}
 	until(t, "failures are counted", func() bool { return s.Counts().Handshake == 2 })
 
-	// Others are taken by handshakes that begin later; and none by an error.
+	// Later handshakes get other certificates, and an error changes none.
 	before := Version(names("a.test"), in(dir))
 	issue(t, dir, "a.test", ca)
 	if Version(names("a.test"), in(dir)) == before {
@@ -186,7 +186,7 @@ func TestClientCertificates(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil } // also where it is of no use
+				c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil } // also if it is not asked for
 			}
 			conn, err := tls.Dial("tcp", s.addr, c)
 			if err != nil {
@@ -204,7 +204,7 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// TestStopLetsHandshakesEnd: who was accepted is served, though nobody else is.
+// TestStopLetsHandshakesEnd: an accepted connection is served after Stop; others are not.
 func TestStopLetsHandshakesEnd(t *testing.T) {
 	dir := t.TempDir()
 	ca := newAuthority(t, dir, "ca")
@@ -230,7 +230,7 @@ func TestStopLetsHandshakesEnd(t *testing.T) {
 	}
 }
 
-// in returns where the files of a directory are.
+// in returns the path function of a directory.
 func in(dir string) func(string) string {
 	return func(name string) string { return filepath.Join(dir, name) }
 }

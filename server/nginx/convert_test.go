@@ -14,7 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite what the golden files expect")
 
-// TestImport holds the policy that is made of a large configuration, and what is said of the rest, to golden files; and the policy is valid.
+// TestImport compares the policy of a large configuration, and its notes, with golden files. The
+// policy is valid.
 func TestImport(t *testing.T) {
 	for name, o := range map[string]Options{"shop": {}, "shop-arithmetic": {Arithmetic: true, Gateway: "127.0.0.1:0", Admin: "127.0.0.1:0"}} {
 		result, err := Import(Disk(), "testdata/shop.conf", o)
@@ -49,7 +50,7 @@ func golden(t *testing.T, file, got string) {
 	}
 }
 
-// TestImportErrors: what nginx would refuse is refused, where it stands.
+// TestImportErrors: what nginx would refuse is refused, with its position.
 func TestImportErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"http { limit_req_zone $uri rate=1r/s; }":                                                                      `f:1:8: error: limit_req_zone: the zone is missing`,
@@ -84,7 +85,7 @@ func TestImportErrors(t *testing.T) {
 	}
 }
 
-// TestKeys: what nginx counts by, as the parts of a key.
+// TestKeys: nginx's keys as key parts of a policy.
 func TestKeys(t *testing.T) {
 	for _, c := range []struct {
 		text, want string
@@ -124,7 +125,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestInheritance: limits come from the level above only where a level has none, all other directives one by one.
+// TestInheritance: limits are inherited only by a level that has none; other directives one by one.
 func TestInheritance(t *testing.T) {
 	const text = `http {
 	limit_req_zone $uri zone=a:1m rate=1r/s; limit_req_zone $uri zone=b:1m rate=1r/s; limit_conn_zone $uri zone=c:1m;
@@ -155,7 +156,7 @@ func TestInheritance(t *testing.T) {
 	}
 }
 
-// FuzzImport: whatever a configuration says, it is refused with a place, or becomes a policy that is valid.
+// FuzzImport: a configuration is either refused with a position, or becomes a valid policy.
 func FuzzImport(f *testing.F) {
 	for _, name := range []string{"testdata/shop.conf", "testdata/conf.d/api.conf"} {
 		text, err := os.ReadFile(name)

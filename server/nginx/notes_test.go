@@ -26,7 +26,8 @@ func notesOf(t *testing.T, files memory, o Options) (*Result, []string) {
 	return result, all
 }
 
-// TestNotesAreInOrder: critical notes come first, and each kind in the order of the files, however often it is imported.
+// TestNotesAreInOrder: critical notes come first, and each kind is in the order of the files, in
+// every run.
 func TestNotesAreInOrder(t *testing.T) {
 	files := memory{
 		"f": `http { include b; include a;
@@ -55,13 +56,14 @@ func TestNotesAreInOrder(t *testing.T) {
 	}
 }
 
-// TestCritical: a note is critical if the policy limits or admits other clients than nginx, or if requests do not reach an upstream, and only then.
+// TestCritical: a note is critical exactly if the policy limits or admits other clients than nginx,
+// or if requests do not reach an upstream.
 func TestCritical(t *testing.T) {
 	const zone = "limit_req_zone $binary_remote_addr zone=one:1m rate=1r/s;"
 	pass := "proxy_set_header Host $host; proxy_pass http://127.0.0.1:9000;"
 	for name, c := range map[string]struct {
 		text string
-		want string // empty is no critical note
+		want string // empty: no critical note
 	}{
 		"nothing of it":              {"server { listen 127.0.0.1:80; location / { limit_req zone=one; " + pass + " } }", ""},
 		"no route":                   {"server { listen 127.0.0.1:80; location / { root /srv; } }", "there is no route to an upstream"},
@@ -100,8 +102,9 @@ func TestCritical(t *testing.T) {
 	}
 }
 
-// TestPartly: an included file that cannot be read is an error, and is skipped only where that was asked for: with a critical note.
-func TestPartly(t *testing.T) {
+// TestUnreadableIncludes: an included file that cannot be read is an error. With --partial it is skipped, with
+// a critical note.
+func TestUnreadableIncludes(t *testing.T) {
 	files := memory{"f": "http { include gone.conf; server { listen 127.0.0.1:80; location / { proxy_pass http://127.0.0.1:9000; } } }"}
 	var wrong *Error
 	if _, err := Import(files, "f", Options{}); !errors.As(err, &wrong) || !strings.Contains(err.Error(), "gone.conf cannot be read") || !strings.Contains(wrong.Fix, "--partial") {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// memory is files that are nowhere else.
+// memory is a file system in memory.
 type memory map[string]string
 
 func (m memory) ReadFile(name string) ([]byte, error) {
@@ -81,7 +81,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestParseErrors: each mistake is told with its file, its line, its column, and what to do.
+// TestParseErrors: each error has its file, line, column, and a fix.
 func TestParseErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"a":                       `f:1:1: error: the file ends in the middle of a directive, at "a"`,
@@ -132,7 +132,7 @@ func TestInclude(t *testing.T) {
 	}
 }
 
-// TestBounds: what is larger than the bounds is refused, and does not take long.
+// TestBounds: a configuration beyond the bounds is refused fast.
 func TestBounds(t *testing.T) {
 	for text, want := range map[string]string{
 		strings.Repeat("a;", maxDirectives+1): "more than 200000 directives",
@@ -145,7 +145,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever a file holds, it is read or refused with a place in it.
+// FuzzParse: any file is read, or refused with a position in it.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"a;", "a b { c 'd'; }", "include *;", "a ${b} \\;;", "x_by_lua_block { '}' -- }\n }", "\"", "a \"\\"} {
 		f.Add(s)

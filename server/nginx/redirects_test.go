@@ -5,9 +5,10 @@ import (
 	"testing"
 )
 
-// TestLocationsThatLeadOn: what sends a request to another location, or gives it another address, is
-// critical if that changes which limits it meets or whether it reaches an upstream, and plain if not.
-func TestLocationsThatLeadOn(t *testing.T) {
+// TestRedirectingDirectives: a directive that sends requests to another location, or changes their
+// address, has a critical note if that changes which limits apply or whether the request reaches an
+// upstream.
+func TestRedirectingDirectives(t *testing.T) {
 	const (
 		zones = "limit_req_zone $binary_remote_addr zone=one:1m rate=1r/m; limit_req_zone $uri zone=path:1m rate=1r/m;"
 		up    = "proxy_set_header Host $host; proxy_pass http://127.0.0.1:9000;"
@@ -62,8 +63,8 @@ func TestLocationsThatLeadOn(t *testing.T) {
 	}
 }
 
-// TestTrustedEverywhere: where locations trust different proxies, the policy trusts only those that all
-// of the limited ones trust.
+// TestTrustedEverywhere: if locations trust different proxies, the policy trusts only those that
+// all limited locations trust.
 func TestTrustedEverywhere(t *testing.T) {
 	const conf = `http { limit_req_zone $binary_remote_addr zone=one:1m rate=1r/m; real_ip_header X-Forwarded-For; real_ip_recursive on;
  set_real_ip_from 10.0.0.0/8; set_real_ip_from 192.168.0.1;
@@ -75,7 +76,7 @@ func TestTrustedEverywhere(t *testing.T) {
 	}
 }
 
-// TestMaxConns: max_conns is carried over where all servers have the same, and is critical where not.
+// TestMaxConns: max_conns is carried over if all servers have the same, and is critical otherwise.
 func TestMaxConns(t *testing.T) {
 	for servers, want := range map[string]string{
 		"server 127.0.0.1:9 max_conns=2;":                                 "max_requests: 2",

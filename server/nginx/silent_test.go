@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestNothingVanishes: each directive of nginx's documentation changes the policy, is refused, or is named in a note, in each block that it
-// may stand in.
+// TestNothingVanishes: each directive in nginx's documentation, in each block that it may be in,
+// changes the policy, is refused, or is named in a note.
 func TestNothingVanishes(t *testing.T) {
 	text, err := os.ReadFile("testdata/directives.txt")
 	if err != nil {
@@ -18,7 +18,7 @@ func TestNothingVanishes(t *testing.T) {
 	if len(directives) < 400 {
 		t.Fatalf("%d directives", len(directives))
 	}
-	// these say what the policy already says
+	// these set what the policy sets already
 	same := map[string]string{
 		"least_conn":        "the gateway always does so",
 		"location":          "a block that has tests of its own",
@@ -82,5 +82,5 @@ func TestNothingVanishes(t *testing.T) {
 	}
 }
 
-// notName reports whether a character is none of a directive's name.
+// notName reports whether a character cannot be in a directive's name.
 func notName(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '_' }

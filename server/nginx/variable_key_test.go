@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestMapOfTheKeyItself: a map from a key to itself, or to nothing, is an exemption by the key's values. Where nginx exempts more, as it ignores
-// case, that is critical.
+// TestMapOfTheKeyItself: a map from a key to itself, or to nothing, becomes an exemption by the
+// key's values. If nginx exempts more, because it ignores case, that is critical.
 func TestMapOfTheKeyItself(t *testing.T) {
 	for _, c := range []struct{ zone, exempt, critical string }{
 		{`map $http_x_key $k { default $http_x_key; 1234 ""; 5-6 ""; "" ""; } limit_req_zone $k zone=z:1m rate=1r/s;`, `exempt: [key.1234, key.5-6]`, ""},
@@ -29,7 +29,7 @@ func TestMapOfTheKeyItself(t *testing.T) {
 	}
 }
 
-// TestUpstreamSettings: what has a word is carried over, what has none is named.
+// TestUpstreamSettings: settings that a policy has are carried over, and the others named.
 func TestUpstreamSettings(t *testing.T) {
 	for _, c := range []struct{ upstream, policy, note string }{
 		{"server 127.0.0.1:1 max_fails=3 fail_timeout=30s; server 127.0.0.1:2 max_fails=3 fail_timeout=30s;", "health: { failures: 3, down_for: 30s }", "health.failures counts"},

@@ -9,7 +9,8 @@ import (
 	"github.com/weirflow/weir/server/policyfile"
 )
 
-// TestAllowLists: what a key of a map or a geo becomes: who is exempt, which methods are limited, or why a policy cannot say it.
+// TestAllowLists: the meaning of a map or geo in a key: exemptions, limited methods, or the reason
+// why a policy cannot express it.
 func TestAllowLists(t *testing.T) {
 	for _, c := range []struct {
 		name, variables string
@@ -80,8 +81,8 @@ func TestAllowLists(t *testing.T) {
 	}
 }
 
-// TestWithout: a prefix without holes is exactly the addresses that are left.
-func TestWithout(t *testing.T) {
+// TestPrefixWithoutHoles: a prefix without some holes is exactly the list of the remaining addresses.
+func TestPrefixWithoutHoles(t *testing.T) {
 	p := netip.MustParsePrefix("192.0.2.0/26")
 	holes := []netip.Prefix{netip.MustParsePrefix("192.0.2.5/32"), netip.MustParsePrefix("192.0.2.16/30"), netip.MustParsePrefix("192.0.2.18/32"), netip.MustParsePrefix("192.0.2.62/31")}
 	pieces := without(p, holes)

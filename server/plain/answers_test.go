@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// answers are what servers say, byte by byte. Behind each of those that leave the connection open another one may follow.
+// answers are responses of servers, byte by byte. After each that leaves the connection open,
+// another one may follow.
 var answers = map[string]struct {
 	bytes  string
 	closes bool
@@ -52,7 +53,7 @@ var answers = map[string]struct {
 	"exactly full":    {"HTTP/1.1 200 OK\r\nContent-Length: 16384\r\n\r\n" + strings.Repeat("x", 16384), false},
 }
 
-// rawServer answers each request with the bytes that its path names. It counts connections.
+// rawServer responds to each request with the bytes that its path names. It counts connections.
 func rawServer(t testing.TB) (addr string, connections *atomic.Int64) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

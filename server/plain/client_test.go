@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// passing is a proxy over a Client, with httputil.ReverseProxy's answers to errors.
+// passing is a proxy over a Client, which responds to errors as httputil.ReverseProxy does.
 func passing(c *Client, addr string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !Takes(r) {
@@ -39,14 +39,15 @@ func passing(c *Client, addr string) http.Handler {
 	})
 }
 
-// TestPassLikeReverseProxy: what clients get through a Client is what they get through httputil.ReverseProxy, whichever server is in front.
+// TestPassLikeReverseProxy: clients get the same through a Client as through httputil.ReverseProxy,
+// with either server in front.
 func TestPassLikeReverseProxy(t *testing.T) {
 	addr, _ := rawServer(t)
 	c := &Client{}
 	t.Cleanup(c.Close)
 	_, front := serve(t, passing(c, addr))
 	behind := serveNetHTTP(t, passing(c, addr))
-	theirs := serveNetHTTP(t, &httputil.ReverseProxy{ // with a connection for each request: what is left of one is none of the next's
+	theirs := serveNetHTTP(t, &httputil.ReverseProxy{ // with a new connection for each request, so that no bytes are left for the next
 		Rewrite:   func(p *httputil.ProxyRequest) { p.SetURL(&url.URL{Scheme: "http", Host: addr}) },
 		ErrorLog:  slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 		Transport: &http.Transport{DisableCompression: true, DisableKeepAlives: true, MaxResponseHeaderBytes: maxAnswerHead},
@@ -54,7 +55,7 @@ func TestPassLikeReverseProxy(t *testing.T) {
 	for name := range answers {
 		for _, method := range []string{"GET", "HEAD"} {
 			if name == "short" || name == "continue" {
-				continue // what came is passed on, and 100 is not
+				continue // 103 is passed on, and 100 is not
 			}
 			path := "/" + strings.ReplaceAll(name, " ", "%20")
 			want := fetched(t, theirs, method, path)
@@ -69,7 +70,7 @@ func TestPassLikeReverseProxy(t *testing.T) {
 	}
 }
 
-// fetched is what a client gets, over a connection of its own.
+// fetched is what a client gets over a connection of its own.
 func fetched(t *testing.T, addr, method, path string) string {
 	t.Helper()
 	c := dial(t, addr)
@@ -86,10 +87,10 @@ func fetched(t *testing.T, addr, method, path string) string {
 		body, err := io.ReadAll(resp.Body)
 		resp.Header.Del("Date")
 		if len(resp.TransferEncoding) > 0 || resp.ContentLength == int64(len(body)) {
-			resp.Header.Del("Content-Length") // either way of saying it is right
+			resp.Header.Del("Content-Length") // both forms are correct
 			resp.TransferEncoding, resp.ContentLength = nil, 0
 		}
-		resp.Header.Del("Content-Type") // net/http guesses
+		resp.Header.Del("Content-Type") // net/http guesses it
 		fmt.Fprintln(&b, resp.Status, resp.TransferEncoding, resp.ContentLength, err, len(body), string(body[:min(len(body), 100)]))
 		for _, name := range slices.Sorted(maps.Keys(resp.Header)) {
 			fmt.Fprintf(&b, "%s: %.100s\n", name, fmt.Sprintf("%q", resp.Header[name]))
@@ -98,18 +99,19 @@ func fetched(t *testing.T, addr, method, path string) string {
 	}
 }
 
-// TestConnectionsAreKept: one connection serves all whose answers leave it open, also where they come in other ways.
+// TestConnectionsAreKept: one connection serves all requests whose responses leave it open, also if
+// they are not plain.
 func TestConnectionsAreKept(t *testing.T) {
 	addr, connections := rawServer(t)
 	for name, a := range answers {
 		if name == "hints" {
-			continue // the recorder takes an informational answer for the last one
+			continue // the recorder takes a 1xx response for the final one
 		}
 		c := &Client{}
 		before := connections.Load()
 		for range 3 {
 			rec := httptest.NewRecorder()
-			c.Pass(rec, httptest.NewRequestWithContext(t.Context(), "GET", "/"+url.PathEscape(name), nil), Passage{Addr: addr}) //nolint:errcheck // what they answer is tested elsewhere
+			c.Pass(rec, httptest.NewRequestWithContext(t.Context(), "GET", "/"+url.PathEscape(name), nil), Passage{Addr: addr}) //nolint:errcheck // other tests check the responses
 		}
 		n := connections.Load() - before
 		if kept := n == 1; kept == a.closes && name != "a bare newline" && name != "length twice" && name != "both" {
@@ -119,7 +121,8 @@ func TestConnectionsAreKept(t *testing.T) {
 	}
 }
 
-// TestWhatIsSent: the request that a server gets is the client's, without what is for a connection, and with the fields of the proxy.
+// TestWhatIsSent: the upstream gets the client's request without hop-by-hop fields, and with the
+// proxy's own fields.
 func TestWhatIsSent(t *testing.T) {
 	got := make(chan string, 1)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -185,7 +188,8 @@ func TestTakes(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionThatWasClosed is replaced, without the client's notice; one that is closed on each request is an error.
+// TestIdleConnectionThatWasClosed: it is replaced, and the client does not notice. A connection
+// that is closed at each request is an error.
 func TestIdleConnectionThatWasClosed(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -266,7 +270,7 @@ func TestServerThatDoesNotReply(t *testing.T) {
 	}
 }
 
-// TestEventsArriveAtOnce: what a server sends is passed on when it comes, however the answer is framed.
+// TestEventsArriveAtOnce: what a server sends is passed on at once, however the response is framed.
 func TestEventsArriveAtOnce(t *testing.T) {
 	for _, framing := range []string{"", "Content-Length: 30\r\n"} {
 		next := make(chan struct{})
@@ -302,7 +306,7 @@ func TestEventsArriveAtOnce(t *testing.T) {
 	}
 }
 
-// TestClientLeavesMidway: the server's connection ends with the client's.
+// TestClientLeavesMidway: if the client disconnects, the upstream's connection is closed.
 func TestClientLeavesMidway(t *testing.T) {
 	gone := make(chan struct{})
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -328,7 +332,8 @@ func TestClientLeavesMidway(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionsEnd: they are closed after their time, and there are no more of them than may be.
+// TestIdleConnectionsEnd: idle connections are closed after their time, and their number has a
+// bound.
 func TestIdleConnectionsEnd(t *testing.T) {
 	addr, connections := rawServer(t)
 	c := &Client{Keep: 20 * time.Millisecond, MaxIdle: 2}
@@ -376,8 +381,8 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	}
 }
 
-// TestHeadThatTrickles: an answer whose head comes byte by byte has no more time for it than another.
-func TestHeadThatTrickles(t *testing.T) {
+// TestSlowResponseHead: a head that comes byte by byte has the same timeout as any other.
+func TestSlowResponseHead(t *testing.T) {
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _, err := w.(http.Hijacker).Hijack()
 		if err != nil {
@@ -442,8 +447,9 @@ func TestUnsolicitedResponse(t *testing.T) {
 	}
 }
 
-// TestKeptForLonger: a connection is of use for longer than an answer is waited for without a look at the client.
-func TestKeptForLonger(t *testing.T) {
+// TestReuseAfterAnIdleTime: a connection can be reused after an idle time in which clients are not watched
+// yet.
+func TestReuseAfterAnIdleTime(t *testing.T) {
 	addr, connections := rawServer(t)
 	c := &Client{}
 	defer c.Close()

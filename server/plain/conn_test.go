@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// echo answers with what it was asked.
+// echo responds with the request that it got.
 var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	typed(w)
 	body, err := io.ReadAll(r.Body)
 	fmt.Fprintf(w, "%s %s %q %v", r.Method, r.RequestURI, body, err)
 })
 
-// ask sends bytes and reads one answer, whose status it returns.
+// ask sends bytes and reads one response, whose status it returns.
 func ask(t testing.TB, c net.Conn, in *bufio.Reader, request string) int {
 	t.Helper()
 	if _, err := io.WriteString(c, request); err != nil {
@@ -39,7 +39,8 @@ func ask(t testing.TB, c net.Conn, in *bufio.Reader, request string) int {
 	return resp.StatusCode
 }
 
-// TestRestIsHandedOver: on one connection, plain requests and then others, each whole, however it is cut into packets.
+// TestRestIsHandedOver: plain requests, and then others, on one connection, each handled whole,
+// however they are cut into packets.
 func TestRestIsHandedOver(t *testing.T) {
 	_, addr := serve(t, echo)
 	requests := []struct{ bytes, want string }{
@@ -101,7 +102,8 @@ func TestRequestsThatAreNotPlainAreServedByNetHTTP(t *testing.T) {
 	}
 }
 
-// TestClientLeaves: a handler that waits for the client's leaving is told; one that is not waiting costs nothing.
+// TestClientLeaves: a handler that waits for Done learns that the client has left. For other
+// handlers nothing watches.
 func TestClientLeaves(t *testing.T) {
 	left := make(chan error, 1)
 	arrived := make(chan struct{})
@@ -156,7 +158,8 @@ func TestNextRequestWhileWatched(t *testing.T) {
 	}
 }
 
-// TestContextEnds: a request's context ends with the request, whether or not somebody has asked for it before, and others' do not.
+// TestContextEnds: a request's context ends with the request, whether its Done was called before or
+// not; those of other requests do not.
 func TestContextEnds(t *testing.T) {
 	contexts := make(chan context.Context, 4)
 	_, addr := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -188,7 +191,8 @@ func TestContextEnds(t *testing.T) {
 	}
 }
 
-// TestShutdown: what is under way is answered, idle connections are closed, and no more are accepted.
+// TestShutdown: requests in flight get their responses, idle connections are closed, and no more
+// are accepted.
 func TestShutdown(t *testing.T) {
 	arrived, release := make(chan struct{}), make(chan struct{})
 	s, addr := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -233,7 +237,7 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestShutdownGivesUp: a request that does not end is not waited for forever.
+// TestShutdownGivesUp: Shutdown returns although a request does not end.
 func TestShutdownGivesUp(t *testing.T) {
 	arrived := make(chan struct{})
 	s, addr := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -250,7 +254,8 @@ func TestShutdownGivesUp(t *testing.T) {
 	}
 }
 
-// TestShutdownOfIdleConnections: they are no reason to wait, however little time there is.
+// TestShutdownOfIdleConnections: Shutdown does not wait for idle connections, however short its
+// time is.
 func TestShutdownOfIdleConnections(t *testing.T) {
 	s, addr := serve(t, echo)
 	for range 20 {
@@ -258,7 +263,7 @@ func TestShutdownOfIdleConnections(t *testing.T) {
 		ask(t, c, bufio.NewReader(c), "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 	}
 	deadline := time.After(patience)
-	for s.isBusy() { // the last one, until its goroutine is back
+	for s.isBusy() { // until the goroutine of the last one is back
 		select {
 		case <-deadline:
 			t.Fatal("still busy")
@@ -272,7 +277,7 @@ func TestShutdownOfIdleConnections(t *testing.T) {
 	}
 }
 
-// TestTimes: who says nothing, or never ends his head, is closed.
+// TestTimes: a client that sends nothing, or never completes a head, is disconnected.
 func TestTimes(t *testing.T) {
 	s := &Server{HTTP: &http.Server{Handler: echo, IdleTimeout: 50 * time.Millisecond, ReadHeaderTimeout: 50 * time.Millisecond}}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -290,7 +295,8 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-// TestStates: connections are told as net/http tells them: each that began ends, here or, handed over, there.
+// TestStates: the server reports the same states as net/http: each connection that began ends, here
+// or after the handover.
 func TestStates(t *testing.T) {
 	var open atomic.Int64
 	var began atomic.Int64
@@ -330,7 +336,8 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestIdleForAWhile: a connection that has gone to another goroutine is served as before, and ends with the server.
+// TestIdleForAWhile: a connection that has moved to another goroutine is served as before, and ends
+// with the server.
 func TestIdleForAWhile(t *testing.T) {
 	s, addr := serve(t, echo)
 	asleep := func(want int) {
@@ -342,7 +349,7 @@ func TestIdleForAWhile(t *testing.T) {
 				t.Fatalf("%d connections asleep, want %d", n, want)
 			case <-time.After(10 * time.Millisecond):
 			}
-			n = strings.Count(stacks(), "/plain.(*conn).goOn in goroutine") // that is: created by
+			n = strings.Count(stacks(), "/plain.(*conn).goOn in goroutine") // in a line "created by"
 		}
 	}
 	c := dial(t, addr)
@@ -362,7 +369,7 @@ func TestIdleForAWhile(t *testing.T) {
 	asleep(0)
 }
 
-// stacks are those of all goroutines.
+// stacks returns the stacks of all goroutines.
 func stacks() string {
 	b := make([]byte, 1<<20)
 	return string(b[:runtime.Stack(b, true)])

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// silent accepts connections, tells of each request that it gets, and never responds.
+// silent accepts connections, announces each request that it gets, and never responds.
 func silent(t *testing.T) (addr string, requests <-chan struct{}) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -40,7 +40,7 @@ func silent(t *testing.T) (addr string, requests <-chan struct{}) {
 	return l.Addr().String(), got
 }
 
-// ending forwards requests, and tells when and how each has ended.
+// ending forwards requests, and reports when and how each ended.
 func ending(t *testing.T, c *Client, addr string) (http.Handler, <-chan error) {
 	t.Helper()
 	ended := make(chan error, 100)
@@ -51,8 +51,8 @@ func ending(t *testing.T, c *Client, addr string) (http.Handler, <-chan error) {
 	}), ended
 }
 
-// TestClientLeavesAtOnce: the exchange of a client that leaves ends long before a quarter of a second
-// is over, for which clients were not watched once. Where the machine is busy, one of many does.
+// TestClientLeavesAtOnce: if a client leaves, its exchange ends long before 250 ms have passed, in
+// which clients were not watched once. On a busy machine it is enough that one of many does.
 func TestClientLeavesAtOnce(t *testing.T) {
 	up, requests := silent(t)
 	c := &Client{Answer: time.Hour}
@@ -81,9 +81,9 @@ func TestClientLeavesAtOnce(t *testing.T) {
 	t.Errorf("none of 50 was noticed within 5 ms, the soonest after %v", soonest)
 }
 
-// TestClientThatSentAheadLeaves: a client that has sent another request, and then leaves, is noticed,
-// also by a handler that waits.
-func TestClientThatSentAheadLeaves(t *testing.T) {
+// TestClientThatPipelinedLeaves: a client that leaves after a pipelined request is noticed, also by
+// a handler that waits.
+func TestClientThatPipelinedLeaves(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("other systems do not report it")
 	}
@@ -131,7 +131,7 @@ func TestClientThatSentAheadLeaves(t *testing.T) {
 	}
 }
 
-// TestHangupsEnd: nothing is watched once the server has ended.
+// TestHangupsEnd: nothing is watched any more when the server has ended.
 func TestHangupsEnd(t *testing.T) {
 	s := &Server{HTTP: &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: time.Minute}}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -152,7 +152,7 @@ func TestHangupsEnd(t *testing.T) {
 	}
 }
 
-// until waits for a condition.
+// until polls a condition.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !is(); <-time.After(time.Millisecond) {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// parsed are requests with what becomes of them.
+// parsed are requests, and the expected result of each.
 var parsed = []struct {
 	head  string
 	plain bool
@@ -74,7 +74,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzParse: what is taken as plain, net/http reads as the same request, and to the same byte.
+// FuzzParse: net/http reads each plain request as the same one, with the same end.
 func FuzzParse(f *testing.F) {
 	for _, c := range parsed {
 		f.Add(c.head)
@@ -82,7 +82,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, head string) { likeNetHTTP(t, head) })
 }
 
-// likeNetHTTP holds parse to http.ReadRequest.
+// likeNetHTTP compares parse with http.ReadRequest.
 func likeNetHTTP(t *testing.T, head string) {
 	t.Helper()
 	r := new(http.Request)
@@ -114,7 +114,7 @@ func likeNetHTTP(t *testing.T, head string) {
 	}
 }
 
-// TestBegins: at no byte of a plain request does it look like another one.
+// TestBegins: no prefix of a plain request is taken for another kind of request.
 func TestBegins(t *testing.T) {
 	for _, c := range parsed {
 		for i := range c.head {
@@ -130,7 +130,7 @@ func TestBegins(t *testing.T) {
 	}
 }
 
-// TestCanonicalNames: names are as net/http has them.
+// TestCanonicalNames: names have net/http's form.
 func TestCanonicalNames(t *testing.T) {
 	r := new(http.Request)
 	var head bytes.Buffer

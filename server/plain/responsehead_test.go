@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// FuzzParseResponseHead: what is taken as a plain answer, net/http reads as the same one, and to the same byte.
+// FuzzParseResponseHead: net/http reads each plain response as the same one, with the same end.
 func FuzzParseResponseHead(f *testing.F) {
 	for _, a := range answers {
 		if len(a.bytes) < 1000 {

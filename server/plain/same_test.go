@@ -39,7 +39,7 @@ func serve(t testing.TB, h http.Handler) (*Server, string) {
 	return s, l.Addr().String()
 }
 
-// serveNetHTTP is net/http's own.
+// serveNetHTTP does so with net/http's server.
 func serveNetHTTP(t testing.TB, h http.Handler) string {
 	t.Helper()
 	s := &http.Server{Handler: h, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
@@ -64,7 +64,7 @@ func dial(t testing.TB, addr string) net.Conn {
 	return c
 }
 
-// handlers are what handlers do; each answers alike on both servers.
+// handlers are kinds of handlers; each responds in the same way on both servers.
 var handlers = map[string]http.HandlerFunc{
 	"nothing": func(http.ResponseWriter, *http.Request) {},
 	"short":   func(w http.ResponseWriter, _ *http.Request) { typed(w); io.WriteString(w, "hello") },
@@ -203,7 +203,7 @@ func manyFields(h http.Header, n int) {
 	}
 }
 
-// TestLikeNetHTTP: what clients get is the same as from net/http, answer by answer on one connection.
+// TestLikeNetHTTP: clients get the same responses as from net/http, one by one on one connection.
 func TestLikeNetHTTP(t *testing.T) {
 	mux := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if name, _ := strings.CutPrefix(r.URL.Path, "/"); handlers[name] != nil {
@@ -225,7 +225,8 @@ func TestLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// told is what a server answers to a request that is sent twice, with a last one behind it, all at once.
+// told returns the responses of a server to a request that is sent twice and followed by another,
+// all at once.
 func told(t *testing.T, addr, request string) string {
 	t.Helper()
 	c := dial(t, addr)

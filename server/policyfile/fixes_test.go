@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestFixesCanBePasted: wrong policies, the exact problem of each, and the policy after its fixes were pasted, which is valid.
+// TestFixesCanBePasted: invalid policies, the exact problem of each, and the policy after its fixes
+// were pasted, which is valid.
 func TestFixesCanBePasted(t *testing.T) {
 	const limit = "limits:\n  api:\n    key: client.ip\n    token_bucket: { rate: 10/s, burst: 20 }\n"
 	const route = "routes:\n  - match: /\n    limits: [api]\n"
@@ -102,8 +103,9 @@ func TestFixesCanBePasted(t *testing.T) {
 
 var didYouMean = regexp.MustCompile(`^did you mean "?([^"?]+)"?\?$`)
 
-// pasted does with a fix what a reader does: a word in place of another; or KEY: VALUE in place of what the key has, in that line or in the one
-// above that begins the map; or in the map that lacks the key, or as a line of its own there.
+// pasted applies a fix as a reader would: it replaces a word, replaces the value of KEY with KEY:
+// VALUE in the same line or the one above that begins the map, or adds KEY: VALUE to the map that
+// lacks it.
 func pasted(text string, p Problem) string {
 	lines := strings.Split(text, "\n")
 	line := &lines[p.Line-1]
@@ -128,7 +130,7 @@ func pasted(text string, p Problem) string {
 	for at := p.Line - 1; at >= max(p.Line-3, 0); at-- {
 		if found := value.FindStringIndex(lines[at]); found != nil {
 			lines[at] = lines[at][:found[0]] + p.Fix + strings.TrimPrefix(lines[at][found[1]:], "\n")
-			if at < p.Line-1 { // what was below it without belonging to it
+			if at < p.Line-1 { // the lines below that do not belong to it
 				for at++; at < len(lines) && strings.Contains(p.Fix, strings.TrimSpace(lines[at])) && strings.TrimSpace(lines[at]) != ""; {
 					lines = append(lines[:at], lines[at+1:]...)
 				}

@@ -117,7 +117,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestStores: all that can be said of a store.
+// TestStores: all settings of a store.
 func TestStores(t *testing.T) {
 	f, err := Parse("x.yaml", []byte(`
 stores:
@@ -141,7 +141,7 @@ routes: [{ match: /, limits: [l] }]
 	}
 }
 
-// TestErrorsHideSecrets: whatever is wrong with a URL.
+// TestErrorsHideSecrets: for every invalid URL.
 func TestErrorsHideSecrets(t *testing.T) {
 	for _, url := range []string{"redis://weir:secret", "redi://weir:secret@h", "redis://weir:secret/@h", "redis://:secret@h/x", "redis://:secret@h?x=secret"} {
 		_, err := Parse("x.yaml", []byte("stores: { s: { url: \""+url+"\", on_failure: maybe } }\nlimits: { l: { token_bucket: { rate: 1/s, burst: 1 }, store: t } }\n"))
@@ -249,7 +249,7 @@ func TestInvalidPolicies(t *testing.T) {
 	}
 }
 
-// deep is a block map of that depth.
+// deep returns a block map of the given depth.
 func deep(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -298,7 +298,8 @@ func TestFilesForTheRefused(t *testing.T) {
 	}
 }
 
-// TestSchemaKnowsEveryLimit holds the schema to the structs: the same kinds with the same fields, and a description for every key.
+// TestSchemaKnowsEveryLimit compares the schema with the structs: the same algorithms with the same
+// fields, and a description for every key.
 func TestSchemaKnowsEveryLimit(t *testing.T) {
 	s, err := newSchema()
 	if err != nil {
@@ -372,7 +373,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestEveryKindIsRead reads each kind of limit as a file has it.
+// TestEveryKindIsRead reads each algorithm from a file.
 func TestEveryKindIsRead(t *testing.T) {
 	f, err := Parse("kinds.yaml", []byte(`
 limits:

@@ -22,7 +22,7 @@ routes:
   - { match: /, limits: [z, y], refused: { body: "<p>a & b: 100%</p>\n\u2028\t\"" } }
 `
 
-// TestPublished: it has no password, and sent back it is the policy that it was.
+// TestPublished: the published policy has no password, and sent back it is the same policy.
 func TestPublished(t *testing.T) {
 	f, err := Parse("p.yaml", []byte(secretive))
 	if err != nil {
@@ -71,7 +71,8 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// FuzzPublished: whatever is a policy is the same one when it was published and sent back, and what is published holds no password.
+// FuzzPublished: every policy is the same after it was published and sent back, and the published
+// form has no password.
 func FuzzPublished(f *testing.F) {
 	f.Add(secretive)
 	f.Add(page)
@@ -94,7 +95,7 @@ func FuzzPublished(f *testing.F) {
 		}
 		again, err := Parse("testdata/p.yaml", shown)
 		if err != nil {
-			return // without its password a URL may be none
+			return // without its password a URL may be invalid
 		}
 		for _, s := range again.Policy.Stores {
 			address, err := weirredis.ParseURL(s.URL)

@@ -51,7 +51,7 @@ routes:
 	}
 }
 
-// TestWrongWaitingRooms: each mistake is told where it is, with what to write.
+// TestWrongWaitingRooms: each problem has its position and a fix.
 func TestWrongWaitingRooms(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "page.html"), []byte("{{if}}"), 0o600); err != nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestIndentation: what is wrong with the form of a file is told with what to write instead, in columns.
+// TestIndentation: problems of indentation have a fix in columns.
 func TestIndentation(t *testing.T) {
 	for text, want := range map[string]string{
 		"limits:\n\ta:\n\t\tkey: host\n":                             "x.yaml:2:1: error: the line is indented with a tab\n\tfix: indent it with spaces",

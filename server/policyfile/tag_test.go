@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestTagsAndPrefixes: what is wrong with them is told with its place, and what to write.
+// TestTagsAndPrefixes: problems have their position and a fix.
 func TestTagsAndPrefixes(t *testing.T) {
 	const page = `
 stores: { s: { url: "redis+cluster://h", prefix: PREFIX } }

@@ -9,7 +9,7 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// TestUpstreams: all that can be said of an upstream, and of who is refused or failed.
+// TestUpstreams: all settings of an upstream, and of refused and failed requests.
 func TestUpstreams(t *testing.T) {
 	f, err := Parse("x.yaml", []byte(`
 limits: { l: { leaky_bucket: { rate: 1/s, queue: 5 } } }
@@ -63,7 +63,7 @@ routes:
 	}
 }
 
-// TestWrongUpstreams: each mistake is told with its place and what to do.
+// TestWrongUpstreams: each problem has its position and a fix.
 func TestWrongUpstreams(t *testing.T) {
 	for text, want := range map[string]string{
 		"u: {}": `2:3: error: the upstream has no url, and no targets: url: http://127.0.0.1:9000`,

@@ -16,9 +16,9 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// TestPostsFillNoRoom is the case that was found: `inside: 100`, and POSTs without cookies, which took
-// 100 seats in 40 s.
-func TestPostsFillNoRoom(t *testing.T) {
+// TestPostsWithoutCookiesFillNoRoom is the case that was found: with `inside: 100`, POSTs without cookies took
+// 100 places in 40 s.
+func TestPostsWithoutCookiesFillNoRoom(t *testing.T) {
 	w := newWorld(t, policy.WaitingRoom{Admit: weir.PerSecond(1000), Inside: 100})
 	for range 400 {
 		if resp := w.askOnce(request{method: "POST"}); resp.StatusCode != 429 || body(resp) != "refused" {
@@ -35,8 +35,8 @@ func TestPostsFillNoRoom(t *testing.T) {
 	}
 }
 
-// TestOneAddressHasABound: whatever the clients of one address do, no more of them wait and are
-// inside than visitors_per_address, and none whose ticket did not come back. Visitors of other
+// TestOneAddressHasABound: however its clients behave, one address has at most visitors_per_address
+// waiting or inside, and a client that does not send its ticket back has none. Visitors of other
 // addresses still enter.
 func TestOneAddressHasABound(t *testing.T) {
 	random := seeds.Of(t.Name())
@@ -68,7 +68,8 @@ func TestOneAddressHasABound(t *testing.T) {
 	}
 }
 
-// attack is a request of somebody who wants the room: new, or with a ticket of an earlier response.
+// attack returns a request of a client that wants the whole room: new, or with a ticket of an
+// earlier response.
 func attack(random *rand.Rand, kept []request) request {
 	q := request{method: []string{"GET", "GET", "POST", "HEAD", "OPTIONS"}[random.IntN(5)]}
 	if len(kept) > 0 && random.IntN(3) > 0 {
@@ -79,7 +80,7 @@ func attack(random *rand.Rand, kept []request) request {
 	return q
 }
 
-// TestSeatsEnd: a seat counts until its visitor's ticket has expired, and not longer.
+// TestSeatsEnd: a visitor counts until the ticket has expired, and not longer.
 func TestSeatsEnd(t *testing.T) {
 	def := policy.WaitingRoom{Admit: weir.PerSecond(1000), Inside: 100, VisitorsPerAddress: 2, Idle: time.Minute}
 	w := newWorld(t, def)
@@ -104,7 +105,7 @@ func TestSeatsEnd(t *testing.T) {
 	}
 }
 
-// TestSeatsHaveABound in memory.
+// TestSeatsHaveABound: in memory.
 func TestSeatsHaveABound(t *testing.T) {
 	s := newSeats()
 	for i := range int64(maxSeats + 1000) {
@@ -121,8 +122,9 @@ func TestSeatsHaveABound(t *testing.T) {
 	}
 }
 
-// TestFirstResponse: a browser is sent to the same page, an app gets JSON, and others the route's
-// response; each with a ticket. What was wrong with an older ticket is told with the next response.
+// TestFirstResponse: a browser is redirected to the same page, an app gets JSON, and other clients
+// get the route's response, each with a ticket. If an older ticket was invalid, the next response
+// says why.
 func TestFirstResponse(t *testing.T) {
 	w := newWorld(t, oneADay())
 	browser := w.askOnce(request{header: html()})
@@ -168,7 +170,7 @@ func TestSamePage(t *testing.T) {
 	}
 }
 
-// drawn are paths of some parts.
+// drawn returns paths of random parts.
 func drawn(random *rand.Rand, parts []string) (all []string) {
 	for range 5_000 {
 		text := "/"

@@ -9,7 +9,7 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// TestCookies: over TLS a cookie is held to this host.
+// TestCookies: over TLS a cookie is bound to this host.
 func TestCookies(t *testing.T) {
 	w := newWorld(t, oneADay())
 	for secure, want := range map[bool]string{true: "__Host-weir-room-sale", false: "weir-room-sale"} {
@@ -24,7 +24,8 @@ func TestCookies(t *testing.T) {
 	}
 }
 
-// TestBinding: by default a ticket is good from another address, and not in another browser; with bind it is the other way round.
+// TestBinding: by default a ticket is valid from another address, and not in another browser; with
+// bind it is the other way round.
 func TestBinding(t *testing.T) {
 	for bind, want := range map[string][2]string{"agent": {"waiting", "unknown"}, "address": {"unknown", "waiting"}, "none": {"waiting", "waiting"}} {
 		def := oneADay()
@@ -58,7 +59,8 @@ func TestExpectedWait(t *testing.T) {
 	}
 }
 
-// TestPauses holds the pauses to what those who wait are promised, and the server to the load that the documents say.
+// TestPauses: the delays between polls keep what visitors are promised, and the load that the
+// documents state.
 func TestPauses(t *testing.T) {
 	r := &Room{}
 	load := func(n int64) (perSecond float64) {
@@ -120,7 +122,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestOwnPage: an operator's page is a template, what is wrong with it is told at the start, and its texts cannot break out.
+// TestOwnPage: an operator's page is a template. Its problems are reported at the start, and texts
+// in it are escaped.
 func TestOwnPage(t *testing.T) {
 	def := oneADay()
 	def.Name, def.Title, def.Text, def.Status = "sale", "<script>alert(1)</script>", "a & b", 200

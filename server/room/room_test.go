@@ -18,19 +18,19 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// world is gateways with a room each, on one clock that stands until it is set.
+// world is some gateways with one room, on a clock that stands still until it is set.
 type world struct {
 	t    *testing.T
 	now  int64
-	out  bool // the line does not answer
+	out  bool // the queue is unavailable
 	log  *lockedBuffer
 	def  policy.WaitingRoom
 	line Queue
 	room *Room
-	came int // at the upstream
+	came int // requests that reached the upstream
 }
 
-// lockedBuffer is a log.
+// lockedBuffer is a log in memory.
 type lockedBuffer struct {
 	mu sync.Mutex
 	bytes.Buffer
@@ -49,7 +49,7 @@ func newWorld(t *testing.T, def policy.WaitingRoom) *world {
 	return w
 }
 
-// start makes the room, with a line of its own where fresh: so after a crash.
+// start makes the room, with an empty queue if fresh is set, as after a crash.
 func (w *world) start(fresh bool) {
 	if fresh {
 		var err error
@@ -76,7 +76,7 @@ func (w *world) Close() error { return nil }
 
 func (w *world) after(d time.Duration) { w.now += int64(d / tick) }
 
-// request is one to the sale.
+// request is one for the sale.
 type request struct {
 	method, ticket, cookie, agent string
 	address                       string
@@ -93,7 +93,8 @@ func poll() map[string]string {
 	return map[string]string{"Accept": "application/json", "Weir-Room": "poll"}
 }
 
-// ask makes a request, and comes back with the ticket that a first one is given. It returns the answer.
+// ask makes a request, repeats it with the ticket that a first request gets, and returns the
+// response.
 func (w *world) ask(q request) *http.Response {
 	resp := w.askOnce(q)
 	if resp.Header.Get("Weir-Room") != "new" {
@@ -107,7 +108,8 @@ func (w *world) ask(q request) *http.Response {
 	return w.askOnce(q)
 }
 
-// askOnce makes one request, and returns the answer. Behind the room is an upstream that says "inside".
+// askOnce makes one request, and returns the response. The upstream behind the room responds with
+// "inside".
 func (w *world) askOnce(q request) *http.Response {
 	if q.method == "" {
 		q.method = "GET"
@@ -160,7 +162,7 @@ func toldBy(t *testing.T, resp *http.Response) (a replyJSON) {
 	return a
 }
 
-// cookieOf is what a browser sends back.
+// cookieOf returns the cookie that a browser sends back.
 func cookieOf(resp *http.Response) string {
 	var all []string
 	for _, c := range resp.Cookies() {
@@ -216,8 +218,8 @@ func TestWhoIsAskedWhat(t *testing.T) {
 	}
 }
 
-// TestInsideWithoutPolling: a visitor inside passes by the ticket alone for a while, is looked up
-// now and then, and has left after idling.
+// TestInsideWithoutPolling: a visitor inside passes by the ticket alone for a while, then one
+// request checks the queue, and after idling the visitor has left.
 func TestInsideWithoutPolling(t *testing.T) {
 	def := oneADay()
 	def.Idle, def.Session = 100*time.Second, 250*time.Second
@@ -246,8 +248,9 @@ func TestInsideWithoutPolling(t *testing.T) {
 	}
 }
 
-// TestNobodyGetsInTwice: a ticket of who was let in and has left is not good for another place, and neither is the one of the line.
-func TestNobodyGetsInTwice(t *testing.T) {
+// TestAnEndedVisitIsNotRepeated: when an admitted visitor has left, neither its ticket nor the one of its
+// place in the queue is valid for another place.
+func TestAnEndedVisitIsNotRepeated(t *testing.T) {
 	def := oneADay()
 	def.Admit, def.Inside, def.Idle = weir.PerSecond(1000), 1, 10*time.Second
 	w := newWorld(t, def)
@@ -258,7 +261,7 @@ func TestNobodyGetsInTwice(t *testing.T) {
 	if in.StatusCode != 200 {
 		t.Fatalf("%d %s", in.StatusCode, body(in))
 	}
-	again := w.ask(request{header: jsonOnly(), ticket: waiting}) // the same visitor, once more
+	again := w.ask(request{header: jsonOnly(), ticket: waiting}) // the same visitor again
 	if again.StatusCode != 200 || w.room.Stats().Inside != 1 || w.room.Stats().Entered != 2 {
 		t.Errorf("%d, %+v", again.StatusCode, w.room.Stats())
 	}
@@ -267,14 +270,15 @@ func TestNobodyGetsInTwice(t *testing.T) {
 	if resp := w.ask(request{header: jsonOnly(), ticket: other}); resp.StatusCode != 200 {
 		t.Errorf("the next one: %d", resp.StatusCode)
 	}
-	resp := w.ask(request{header: jsonOnly(), ticket: waiting}) // its ticket is not too old, but its visit is over
+	resp := w.ask(request{header: jsonOnly(), ticket: waiting}) // its ticket has not expired, but its visit has ended
 	if a := toldBy(t, resp); resp.StatusCode != 503 || a.Place != 1 || a.TicketRefused != "finished" {
 		t.Errorf("%d %+v", resp.StatusCode, a)
 	}
 }
 
-// TestRestart: a gateway that keeps the line in memory crashes. Those with tickets get their places back, in order, whoever asks first, and those
-// inside stay; nobody is let in before they could ask.
+// TestRestart: a gateway with its queue in memory crashes. Visitors with tickets get their places
+// back, in order, whichever polls first, and those inside stay. Nobody is admitted before they
+// could poll.
 func TestRestart(t *testing.T) {
 	def := oneADay()
 	def.Admit, def.Burst = weir.PerSecond(1), 1
@@ -287,7 +291,7 @@ func TestRestart(t *testing.T) {
 	}
 	w.after(100 * time.Millisecond)
 	w.start(true)
-	late := w.ask(request{header: jsonOnly()}) // the first that the new one hears of: it cannot know
+	late := w.ask(request{header: jsonOnly()}) // the first visitor that the new gateway sees: it cannot know of the others
 	if late.StatusCode != 200 {
 		t.Errorf("%d", late.StatusCode)
 	}
@@ -311,7 +315,7 @@ func TestRestart(t *testing.T) {
 			t.Errorf("number %d: %+v", i+1, a)
 		}
 	}
-	w.after(22 * time.Second) // 45 s after the start the line moves again: two had their turn by now
+	w.after(22 * time.Second) // 45 s after the start the queue moves again: two had their turns by now
 	for i, want := range []string{"admitted", "admitted", "admitted", "waiting", "waiting", "waiting"} {
 		if a := toldBy(t, w.ask(request{header: poll(), ticket: append(tickets, newcomer)[i]})); a.State != want {
 			t.Errorf("number %d: %+v, want %s", i+1, a, want)
@@ -375,8 +379,8 @@ func TestWithoutTheQueue(t *testing.T) {
 	}
 }
 
-// TestPollTimeout: a visitor who does not poll for poll_timeout has lost the place, and is told so;
-// later visitors have moved up.
+// TestPollTimeout: a visitor who does not poll for poll_timeout loses the place, and the next
+// response says so. Later visitors move up.
 func TestPollTimeout(t *testing.T) {
 	w := newWorld(t, oneADay())
 	w.ask(request{header: html()})
@@ -399,7 +403,7 @@ func TestPollTimeout(t *testing.T) {
 	}
 }
 
-// TestBounds: the line is full; an address brings too many; a visitor asks too often.
+// TestBounds: the queue is full; an address has too many visitors; a visitor polls too often.
 func TestBounds(t *testing.T) {
 	def := oneADay()
 	def.MaxWaiting, def.Joins = 3, weir.PerMinute(5)
@@ -434,7 +438,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestConcurrentPolls is for the race detector: visitors ask at once while the room's numbers change, and no more are inside than there may be.
+// TestConcurrentPolls is for the race detector: visitors poll concurrently while the room's
+// settings change, and there are never more inside than allowed.
 func TestConcurrentPolls(t *testing.T) {
 	def := oneADay()
 	def.Admit, def.Burst, def.Inside = weir.PerSecond(1000), 1000, 20
@@ -461,7 +466,7 @@ func TestConcurrentPolls(t *testing.T) {
 	all.Wait()
 }
 
-// TestChangeOfTheRate: a rate that was raised is not that of the time since the line was last asked.
+// TestChangeOfTheRate: a raised rate does not apply to the time since the last poll.
 func TestChangeOfTheRate(t *testing.T) {
 	def := oneADay()
 	w := newWorld(t, def)

@@ -59,7 +59,7 @@ func TestTickets(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
-	for i := range len(text) { // each letter counts
+	for i := range len(text) { // every letter counts
 		changed := []byte(text)
 		if changed[i] == 'A' {
 			changed[i] = 'B'
@@ -72,7 +72,7 @@ func TestTickets(t *testing.T) {
 	}
 }
 
-// FuzzTicket: nothing but what was signed is a ticket.
+// FuzzTicket: only signed tickets are valid.
 func FuzzTicket(f *testing.F) {
 	s := signer{"sale", secrets(f, secretA)}
 	text := s.sign(ticket{state: WaitingTicket, id: "AAAAAAAAAAAAAAAAAAAAAA", expires: 100}, "")

@@ -7,7 +7,7 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// TestTable: each product has what is required of it, and no two have a scheme in common.
+// TestTable: each product has all required functions, and no two have the same scheme.
 func TestTable(t *testing.T) {
 	seen := map[string]bool{}
 	for _, p := range table() {
@@ -23,7 +23,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestUnknown: a URL that no product is for is told with a way out, and without what may be a password.
+// TestUnknown: the error for an unknown scheme says what to write, without what may be a password.
 func TestUnknown(t *testing.T) {
 	for url, want := range map[string]string{
 		"redi://u:s3cret@h":  `did you mean "redis"?`,

@@ -21,14 +21,14 @@ import (
 	"github.com/weirflow/weir/server/descriptors"
 )
 
-// dialError is an error as net gives it for a connection that was not made.
+// dialError returns an error as net returns it for a failed dial.
 func dialError(call string, err error) error {
 	return &net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9}, Err: os.NewSyscallError(call, err)}
 }
 
-// TestWhoCausedIt: what this process lacks never counts against a target, and what a target does
-// counts, on both ways to it and in health checks.
-func TestWhoCausedIt(t *testing.T) {
+// TestWhichErrorsCountAgainstATarget: a lack of this process's resources never counts against a target, and a failure
+// of the target does, with both clients and in health checks.
+func TestWhichErrorsCountAgainstATarget(t *testing.T) {
 	unreachable := &net.OpError{Op: "dial", Net: "tcp", Addr: &net.TCPAddr{IP: net.ParseIP("fe80::1"), Port: 9},
 		Err: os.NewSyscallError("connect", syscall.EADDRNOTAVAIL)}
 	for name, c := range map[string]struct {
@@ -90,8 +90,8 @@ func TestWhoCausedIt(t *testing.T) {
 	}
 }
 
-// TestUnsendableRequests: what net/http's transport refuses to send is the request's fault. It is
-// neither counted nor retried.
+// TestUnsendableRequests: if net/http's transport refuses to send a request, that is the request's
+// fault. It is neither counted nor retried.
 func TestUnsendableRequests(t *testing.T) {
 	for name, spoil := range map[string]func(*http.Request){
 		"a trailer's name": func(r *http.Request) { r.Trailer = http.Header{"Foo Bar": nil} },
@@ -127,8 +127,8 @@ func TestUnsendableRequests(t *testing.T) {
 	}
 }
 
-// TestNotForHTTP2: what has no form in HTTP/2 is not sent to a target that speaks it, and does not
-// count against it.
+// TestNotForHTTP2: a request with no form in HTTP/2 is not sent to a target that speaks it, and
+// does not count against the target.
 func TestNotForHTTP2(t *testing.T) {
 	var protocols http.Protocols
 	protocols.SetUnencryptedHTTP2(true)

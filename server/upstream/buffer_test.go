@@ -18,8 +18,8 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// TestBuffer: what a buffer returns is what it was filled with, wherever it is kept, and nothing
-// stays in use.
+// TestBuffer: a buffer returns the bytes that it was filled with, from memory and from files, and
+// frees all of its space.
 func TestBuffer(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
@@ -58,8 +58,8 @@ func TestBuffer(t *testing.T) {
 	}
 }
 
-// TestBufferWithoutRoom: without memory and files, or with a folder that cannot be written to, the
-// error is this process's.
+// TestBufferWithoutRoom: without memory and files, or if the folder cannot be written, the error is
+// this process's.
 func TestBufferWithoutRoom(t *testing.T) {
 	var ours *LocalError
 	b := &buffer{space: &space{maxFiles: 1000}, length: -1, memory: 1 << 20, most: 1 << 20}
@@ -75,8 +75,9 @@ func TestBufferWithoutRoom(t *testing.T) {
 	b.free()
 }
 
-// TestSlowBodiesHoldNoWorker: 40 connections that send their bodies slowly leave an upstream with few
-// workers alone: it gets a request only when it is whole. The upstream is asked meanwhile.
+// TestSlowBodiesHoldNoWorker: 40 connections that send their bodies slowly take no worker of an
+// upstream that has few, because it gets a request only when its body is complete. Other requests
+// are served meanwhile.
 func TestSlowBodiesHoldNoWorker(t *testing.T) {
 	const slow, workers = 40, 4
 	var connections atomic.Int64
@@ -172,7 +173,7 @@ func TestSlowBodiesHoldNoWorker(t *testing.T) {
 	}
 }
 
-// TestBodyBeyondTheBuffer: a longer body is streamed, whole and in order.
+// TestBodyBeyondTheBuffer: a longer body is streamed, complete and in order.
 func TestBodyBeyondTheBuffer(t *testing.T) {
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

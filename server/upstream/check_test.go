@@ -18,7 +18,8 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// pipes dials servers that live in the test: answer is written to each request, and an empty one is a refused connection.
+// pipes dials servers in memory: answer returns what each writes to a request, and empty for a
+// refused connection.
 func pipes(asked *atomic.Int64, answer func(addr string, r *http.Request) string) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, _, addr string) (net.Conn, error) {
 		if answer(addr, nil) == "" {
@@ -37,7 +38,7 @@ func pipes(asked *atomic.Int64, answer func(addr string, r *http.Request) string
 				asked.Add(1)
 				text := answer(addr, r)
 				if text == "silence" {
-					io.Copy(io.Discard, in) // until the other side hangs up
+					io.Copy(io.Discard, in) // until the other side closes
 					return
 				}
 				if _, err := io.WriteString(there, text); err != nil || text == "" {
@@ -51,7 +52,8 @@ func pipes(asked *atomic.Int64, answer func(addr string, r *http.Request) string
 
 const good = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
-// TestChecks: a target goes out after so many bad answers in a row, and comes back after so many good ones.
+// TestChecks: a target is down after a number of failed checks in a row, and up after a number of
+// good ones.
 func TestChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var says atomic.Value
@@ -79,13 +81,13 @@ func TestChecks(t *testing.T) {
 			<-time.After(d)
 			synctest.Wait()
 		}
-		synctest.Wait() // they begin at once
+		synctest.Wait() // the first checks come at once
 		if asked.Load() != 2 || !up() || host.Load() != "shop.example/healthz weir-health" {
 			t.Fatal(asked.Load(), up(), host.Load())
 		}
 		for _, bad := range []string{"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", "", "silence", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nok", "nonsense\r\n\r\n"} {
 			says.Store(bad)
-			after(25 * time.Second) // two bad ones, and a silent one within its time
+			after(25 * time.Second) // two failures, and one in time without a response
 			if !up() {
 				t.Errorf("%q: out too early", bad)
 			}
@@ -110,7 +112,8 @@ func TestChecks(t *testing.T) {
 				t.Errorf("%q: not back", bad)
 			}
 		}
-		// A change that is about something else disturbs nothing; one without a path ends the checks, and nobody is out by them.
+		// A change of something else does not affect the checks. One that removes the path ends
+		// them, and no target stays down by them.
 		says.Store("")
 		after(40 * time.Second)
 		before := asked.Load()
@@ -136,7 +139,7 @@ func TestChecks(t *testing.T) {
 	})
 }
 
-// TestCloseEndsChecks: in a bubble nothing may be left running.
+// TestCloseEndsChecks: the bubble fails if a goroutine is left.
 func TestCloseEndsChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
@@ -147,6 +150,6 @@ func TestCloseEndsChecks(t *testing.T) {
 		}
 		c.Commit()
 		synctest.Wait()
-		set.Close() // while a check waits for its answer
+		set.Close() // while a check waits for its response
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// askDirect sends a plain request and returns what came back, in one line, as ask does.
+// askDirect sends a plain request and returns the response in one line, as ask does.
 func (u *Upstream) askDirect(t *testing.T, method string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -33,12 +33,12 @@ func (u *Upstream) askDirect(t *testing.T, method string) string {
 	return fmt.Sprintf("%d %s", w.Code, w.Body)
 }
 
-// TestRetriesDirect: the same is sent again as by RoundTrip, and the same counts.
+// TestRetriesDirect: the same requests are sent again as by RoundTrip, and the same is counted.
 func TestRetriesDirect(t *testing.T) {
 	for _, c := range []struct {
 		name, first, method, want string
-		asked                     int64 // times the second server was
-		fine                      bool  // the first server has done nothing wrong
+		asked                     int64 // requests of the second server
+		fine                      bool  // the first server has no failure
 	}{
 		{name: "nobody there", first: "nobody", method: "GET", want: "200 ok", asked: 1},
 		{name: "no answer", first: "", method: "GET", want: "200 ok", asked: 1},
@@ -73,7 +73,7 @@ func TestRetriesDirect(t *testing.T) {
 	}
 }
 
-// TestRetriesDirectAreBounded: by the same numbers, and the same budget.
+// TestRetriesDirectAreBounded: by the same number per request, and the same budget.
 func TestRetriesDirectAreBounded(t *testing.T) {
 	a, b, c := serve(t, ""), serve(t, ""), serve(t, "")
 	all := func() int64 { return a.asked.Load() + b.asked.Load() + c.asked.Load() }
@@ -97,7 +97,7 @@ func TestRetriesDirectAreBounded(t *testing.T) {
 
 // TestNoResponseInTimeDirect: the request is not retried, and counts as the target's failure.
 func TestNoResponseInTimeDirect(t *testing.T) {
-	for _, silent := range []string{" ", "HTTP/1.1 200 OK\r\nA: b\r\n"} { // nothing that matters, half a header
+	for _, silent := range []string{" ", "HTTP/1.1 200 OK\r\nA: b\r\n"} { // nothing useful, half a header
 		slow, second := serve(t, silent), serve(t, good)
 		u := over(t, policy.Upstream{Timeouts: policy.Timeouts{Response: 50 * time.Millisecond}}, slow, second)
 		r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
@@ -113,7 +113,7 @@ func TestNoResponseInTimeDirect(t *testing.T) {
 	}
 }
 
-// TestClientGoneDirect: who leaves is no failure of the target's.
+// TestClientGoneDirect: a client that leaves is no failure of the target.
 func TestClientGoneDirect(t *testing.T) {
 	silent := serve(t, " ")
 	u := over(t, policy.Upstream{}, silent)
@@ -129,7 +129,8 @@ func TestClientGoneDirect(t *testing.T) {
 	}
 }
 
-// TestDirectOutlivesAChange: a request that has begun goes on as it began, also where the next one would have no direct way.
+// TestDirectOutlivesAChange: a request goes on as it began, also if after a change the next one
+// could not be sent directly.
 func TestDirectOutlivesAChange(t *testing.T) {
 	s := serve(t, good)
 	b := newBench(t, policy.Upstream{Targets: []policy.Target{{URL: s.url, Weight: 1}}})

@@ -12,7 +12,7 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// bench is an upstream on a clock that the test moves.
+// bench is an upstream on the test's own clock.
 type bench struct {
 	*Set
 	*Upstream
@@ -40,7 +40,7 @@ func (b *bench) change(u policy.Upstream) {
 	c.Commit()
 }
 
-// targets are http://a, http://b and so on, of these weights.
+// targets returns http://a, http://b and so on, with these weights.
 func targets(weights ...int) (all []policy.Target) {
 	for i, w := range weights {
 		all = append(all, policy.Target{URL: "http://" + string(rune('a'+i)), Weight: w})
@@ -57,7 +57,7 @@ func (b *bench) pick(not ...*Target) Exchange {
 	return e
 }
 
-// ends lets requests go to their targets one after another, and returns which these were.
+// ends sends requests to their targets one after another, and returns which these were.
 func (b *bench) ends(n int, o Outcome) string {
 	b.t.Helper()
 	var went strings.Builder
@@ -97,7 +97,7 @@ func TestTakingTurns(t *testing.T) {
 	}
 }
 
-// TestLeastLoaded: what is under way counts, by weight; who has ended is free again at once.
+// TestLeastLoaded: requests in flight count by weight, and an ended one does not count.
 func TestLeastLoaded(t *testing.T) {
 	b := newBench(t, policy.Upstream{Targets: targets(3, 1)})
 	open := map[string][]Exchange{}
@@ -112,7 +112,7 @@ func TestLeastLoaded(t *testing.T) {
 		open["b"][i].Done(Left, "")
 		open["b"][i].Done(Failed, "twice counts once")
 	}
-	for range 100 { // a has 300 under way: b gets all until it has as many for its weight
+	for range 100 { // a has 300 in flight: b gets all until it has as many for its weight
 		if e := b.pick(); e.Target.URL().Host != "b" {
 			t.Fatal(b.state())
 		}
@@ -124,7 +124,7 @@ func TestLeastLoaded(t *testing.T) {
 
 func TestTargetGoesDownAndUp(t *testing.T) {
 	b := newBench(t, policy.Upstream{Targets: targets(1, 1), Health: policy.Health{Failures: 3, DownFor: 10 * time.Second}})
-	old := b.pick() // under way all the time, at a
+	old := b.pick() // in flight all the time, at a
 	fail := func(n int) {
 		for range n {
 			e := b.pick(b.targets[1])
@@ -145,7 +145,7 @@ func TestTargetGoesDownAndUp(t *testing.T) {
 	if got := b.ends(4, Answered); got != "bbbb" {
 		t.Fatal(got)
 	}
-	// What was begun before it went out says nothing about now.
+	// A request from before it went down says nothing about it now.
 	old.Heard()
 	old.Done(Answered, "")
 	for i, out := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second} {
@@ -159,7 +159,7 @@ func TestTargetGoesDownAndUp(t *testing.T) {
 			t.Fatalf("two at once on trial: %v", err)
 		}
 		if i == 0 {
-			trial.Done(Left, "") // nobody knows: the next one is the trial
+			trial.Done(Left, "") // no result: the next one is the trial
 			trial = b.pick(b.targets[1])
 		}
 		trial.Done(Failed, "a test")
@@ -171,7 +171,7 @@ func TestTargetGoesDownAndUp(t *testing.T) {
 	if got := b.ends(4, Answered); strings.Count(got, "a") != 2 {
 		t.Errorf("not back: %s", got)
 	}
-	// It was in for longer than it was out: its record is clean.
+	// It was up for longer than it was down, so it starts over.
 	b.now = b.now.Add(81 * time.Second)
 	fail(3)
 	b.now = b.now.Add(10 * time.Second)
@@ -213,7 +213,7 @@ func TestAllDown(t *testing.T) {
 	}
 	b.now = b.now.Add(10 * time.Second)
 	b.ends(1, Answered)
-	// One that is the only one does not get lost either.
+	// The only target can be down and up again, too.
 	b = newBench(t, policy.Upstream{URL: "http://a"})
 	if got := b.ends(100, Failed); got != strings.Repeat("a", 100) {
 		t.Error(got)
@@ -235,12 +235,12 @@ func TestMaxRequests(t *testing.T) {
 	}
 }
 
-// TestChange: targets that stay keep what is known of them, whatever else changes.
+// TestChange: targets that stay keep their state, whatever else changes.
 func TestChange(t *testing.T) {
 	u := policy.Upstream{Targets: targets(1, 1), Health: policy.Health{Failures: 1}}
 	b := newBench(t, u)
 	transport := b.settings.Load().transport
-	b.ends(1, Failed) // a is out
+	b.ends(1, Failed) // a is down
 	open := b.pick()
 	u.Targets = []policy.Target{{URL: "http://c", Weight: 1}, {URL: "http://b", Weight: 2}, {URL: "http://a", Weight: 1}}
 	b.change(u)
@@ -272,7 +272,7 @@ func TestChange(t *testing.T) {
 	if b.Get("up") != nil || len(b.Stats()) != 0 {
 		t.Error("the upstream is still there")
 	}
-	b.ends(1, Answered) // what is under way with it goes on
+	b.ends(1, Answered) // its requests in flight go on
 }
 
 func TestBudget(t *testing.T) {
@@ -292,8 +292,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestByHand: those who send requests themselves have the same budget and counters as RoundTrip.
-func TestByHand(t *testing.T) {
+// TestCallersWithTheirOwnClient: callers that send requests themselves have the same budget and counters as RoundTrip.
+func TestCallersWithTheirOwnClient(t *testing.T) {
 	b := newBench(t, policy.Upstream{Targets: targets(1, 1), Protocol: "http1", Timeouts: policy.Timeouts{Response: time.Second}})
 	sent := 0
 	for range 1000 {

@@ -18,7 +18,8 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// raw is a server that reads requests and says exactly what it is told to. Nothing to say ends the connection; so does what ends with "!".
+// raw is a server that reads requests and writes exactly the given texts. An empty text closes the
+// connection, and so does one that ends with "!".
 type raw struct {
 	url   string
 	asked atomic.Int64
@@ -76,7 +77,7 @@ func (s *raw) talk(conn net.Conn, say string) {
 	}
 }
 
-// nobody is a port at which nobody listens.
+// nobody is a port without a listener.
 func nobody(t *testing.T) *raw {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -86,7 +87,7 @@ func nobody(t *testing.T) *raw {
 	return &raw{url: "http://" + l.Addr().String()}
 }
 
-// over makes an upstream of these servers, of which the first gets the first request.
+// over makes an upstream of these servers. The first one gets the first request.
 func over(t *testing.T, u policy.Upstream, servers ...*raw) *Upstream {
 	t.Helper()
 	u.Name = "up"
@@ -103,7 +104,7 @@ func over(t *testing.T, u policy.Upstream, servers ...*raw) *Upstream {
 	return set.Get("up")
 }
 
-// ask sends a request and returns what came back, in one line.
+// ask sends a request and returns the response in one line.
 func (u *Upstream) ask(t *testing.T, method string, body io.Reader) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -112,7 +113,7 @@ func (u *Upstream) ask(t *testing.T, method string, body io.Reader) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.GetBody = nil // as of a server
+	r.GetBody = nil // as a server's request has none
 	resp, err := u.RoundTrip(r)
 	if err != nil {
 		return "error"
@@ -125,14 +126,14 @@ func (u *Upstream) ask(t *testing.T, method string, body io.Reader) string {
 	return fmt.Sprintf("%d %s", resp.StatusCode, text)
 }
 
-// TestRetries: what is sent again, and what never is.
+// TestRetries: which requests are sent again, and which never are.
 func TestRetries(t *testing.T) {
 	small, large := strings.Repeat("s", 1000), strings.Repeat("l", maxReplay+1)
 	for _, c := range []struct {
 		name, first, method, body string
 		unknown                   bool // the length of the body
 		want                      string
-		asked                     int64 // times the second server was
+		asked                     int64 // requests of the second server
 	}{
 		{name: "nobody there", first: "nobody", method: "GET", want: "200 ok", asked: 1},
 		{name: "nobody there, for what is not idempotent", first: "nobody", method: "POST", want: "200 ok", asked: 1},
@@ -189,7 +190,8 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestRetriesAreBounded: each request by its number, and all by the budget: an outage is not multiplied.
+// TestRetriesAreBounded: for each request by a number, and for all by the budget, so that an outage
+// is not multiplied.
 func TestRetriesAreBounded(t *testing.T) {
 	a, b, c := serve(t, ""), serve(t, ""), serve(t, "")
 	all := func() int64 { return a.asked.Load() + b.asked.Load() + c.asked.Load() }
@@ -216,7 +218,7 @@ func TestRetriesAreBounded(t *testing.T) {
 	}
 }
 
-// TestKeptConnectionsDie: one after another: a request does not end them all.
+// TestKeptConnectionsDie one after another: no request ends all of them.
 func TestKeptConnectionsDie(t *testing.T) {
 	var deadly atomic.Bool
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -264,7 +266,8 @@ func TestKeptConnectionsDie(t *testing.T) {
 	}
 	wg.Wait()
 	deadly.Store(true)
-	// The connection after the last one that it may have is given up at once, but the request may have been written there by then.
+	// After the last allowed connection the request fails at once, but it may have been written by
+	// then.
 	if got := u.ask(t, "GET", nil); got != "error" || asked.Load() > maxConnections+1 {
 		t.Errorf("%s after %d connections", got, asked.Load())
 	}
@@ -272,7 +275,7 @@ func TestKeptConnectionsDie(t *testing.T) {
 
 // TestNoResponseInTime: the request is not retried, and counts as the target's failure.
 func TestNoResponseInTime(t *testing.T) {
-	for _, silent := range []string{" ", "HTTP/1.1 200 OK\r\nA: b\r\n"} { // nothing that matters, half a header
+	for _, silent := range []string{" ", "HTTP/1.1 200 OK\r\nA: b\r\n"} { // nothing useful, half a header
 		slow, second := serve(t, silent), serve(t, good)
 		u := over(t, policy.Upstream{Timeouts: policy.Timeouts{Response: 50 * time.Millisecond}}, slow, second)
 		r, err := http.NewRequestWithContext(t.Context(), "GET", "http://h/", nil)
@@ -293,7 +296,7 @@ func TestNoResponseInTime(t *testing.T) {
 	}
 }
 
-// TestStalls: an answer that stands still in its middle ends, whoever it is that does.
+// TestStalls: an exchange in which either side stalls in the middle of a body ends.
 func TestStalls(t *testing.T) {
 	half := serve(t, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nhalf")
 	half2 := serve(t, "")
@@ -303,7 +306,7 @@ func TestStalls(t *testing.T) {
 		t.Errorf("%s, %+v", got, u.stats())
 	}
 
-	// A client that does not read: it is told so, and nobody blames the target.
+	// A client that does not read gets an error, and the target is not blamed.
 	stalled := make(chan bool, 1)
 	r, err := http.NewRequestWithContext(OnStalledClient(t.Context(), func(answering bool) { stalled <- answering }), "GET", "http://h/", nil)
 	if err != nil {
@@ -324,7 +327,7 @@ func TestStalls(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 
-	// A client that stops sending, with a body that goes on as it comes, and with one that is read first.
+	// A client that stops sending, with a streamed body and with a buffered one.
 	for _, method := range []string{"POST", "PUT"} {
 		u := over(t, policy.Upstream{Timeouts: short}, half, half2)
 		body, w := io.Pipe()

@@ -18,7 +18,7 @@ func TestStaleConnection(t *testing.T) {
 	small, large := strings.Repeat("s", 1000), strings.Repeat("l", maxReplay+1)
 	for _, c := range []struct {
 		method, body, want string
-		sent               int // on which connections the request arrived
+		sent               int // the connections on which the request arrived
 	}{
 		{"GET", "", "200 ok", 2},
 		{"PUT", small, "200 ok", 2},
@@ -52,7 +52,8 @@ func TestStaleConnection(t *testing.T) {
 	}
 }
 
-// once is a server that answers the first request on each connection, and ends the connection at the second one.
+// once is a server that responds to the first request on each connection, and closes the connection
+// at the second one.
 type once struct {
 	url string
 	mu  sync.Mutex

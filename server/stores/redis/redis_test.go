@@ -8,7 +8,7 @@ import (
 	"github.com/weirflow/weir/policy"
 )
 
-// TestLocate: which URLs lead to the same states.
+// TestLocate: which URLs locate the same states.
 func TestLocate(t *testing.T) {
 	for _, c := range []struct {
 		from, to string
@@ -38,7 +38,7 @@ func TestLocate(t *testing.T) {
 	}
 }
 
-// TestCheck: a wrong URL, and a prefix whose keys would be those of something else.
+// TestCheck: an invalid URL, and a prefix whose keys would collide with those of something else.
 func TestCheck(t *testing.T) {
 	for def, want := range map[policy.Store]string{
 		{URL: "redis://h"}:                             "",
