@@ -89,7 +89,7 @@ endif
 # the model, for each other limit, All and holder. Each limit then has more than a million steps. FAULTS: for each row of the tables of faults
 # of Redis and of leases, which are printed. OUTAGES: the same for the table of what outages take.
 # ROUNDS: of threads that reserve, settle and change the limit, for each limit and holder. SEQUENCES: of requests played to nginx and to the gateway, for each directive. REPEATS: of tests
-# that once failed now and then. FUZZTIME: for each fuzz target.
+# that once failed now and then. FUZZTIME: for each fuzz target. GUARD: of attacks on the gateway by connections that are cut, slow or malformed.
 CHECKS    ?= 100000
 WALKS     ?= 20000
 FLEETS    ?= 100
@@ -99,6 +99,7 @@ ROUNDS    ?= 2000
 SEQUENCES ?= 1000
 REPEATS   ?= 200
 FUZZTIME  ?= 2m
+GUARD     ?= 1h
 
 # Each line is a directory and the arguments of go test there.
 define LONG
@@ -117,6 +118,7 @@ proof  ./nginx -v -sequences $(SEQUENCES) -in-flight 250
 proof  ./room -run Queue|Model -rapid.checks=$(WALKS)
 proof  ./fleet -v -run RollingDeploy -rolling=$(FAULTS)
 proof  ./edge -run TestNothingReachesUncounted -attempts 20000
+proof  ./edge -v -run H2spec|WebSocketCorpus|Trickling -guard $(GUARD)
 proof  ./fleet -run TestAllOrNothing -count $(REPEATS)
 endef
 export LONG

@@ -41,6 +41,22 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
+// guard is how long the tests of the standing guard go on, round after round: HTTP/2 by h2spec,
+// WebSocket, and clients that trickle. Each plays at least one round.
+var guard = flag.Duration("guard", 0, "how long TestH2spec, TestWebSocketCorpus and TestTrickling go on")
+
+// rounds calls a function once, and then until guard is over or the test has failed.
+func rounds(t *testing.T, round func()) {
+	began, n := time.Now(), 0
+	for n == 0 || time.Since(began) < *guard && !t.Failed() {
+		round()
+		n++
+	}
+	if n > 1 {
+		t.Logf("%d rounds", n)
+	}
+}
+
 // patience is how long anything may take that takes no time on an idle machine.
 const patience = 2 * time.Minute
 

@@ -1,11 +1,18 @@
 package edge
 
 import (
+	"bytes"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
+	"maps"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,109 +22,411 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// TestHTTP2Trickles: whatever a client of HTTP/2 begins has to be complete within header_timeout,
-// however it is cut and whatever keeps the connection busy. What is complete, and bodies, are not
-// bound by it.
-func TestHTTP2Trickles(t *testing.T) {
-	t.Parallel()
-	up := newRawUpstream(t)
+const (
+	// theBound is the one bound of a gateway that is short. All others are an hour.
+	theBound = 2 * time.Second
+	// atLeast is how long a client is let be: the gateway may end some waits a tenth early.
+	atLeast = theBound * 17 / 20
+	// atMost is far above what a busy machine takes, and below every other bound, those of net/http among them.
+	atMost = 40 * time.Second
+)
+
+// trickling serves the policy of the phases, in which one bound is short.
+func trickling(t *testing.T, short, upstream string) *gateway {
+	t.Helper()
 	dir := t.TempDir()
 	selfSigned(t, dir)
-	g := startWeir(t, dir, `  gateway: [{ address: "127.0.0.1:0", h2c: true }, { address: "127.0.0.1:0", tls: { certificates: [{ cert: a.crt, key: a.key }] } }]
-  bounds: { header_timeout: 2s }
-`, up.addr, routes)
-	addrs := g.addresses(t)
-	dial := map[string]func() (net.Conn, error){
-		"in clear": func() (net.Conn, error) { return net.Dial("tcp", addrs[0]) },
-		"over TLS": func() (net.Conn, error) {
-			return tls.Dial("tcp", addrs[1], &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
-		},
-	}
-	const settings = "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
-	hello := http2.ClientPreface + settings
-	block := func(fields ...string) string {
-		var b strings.Builder
-		enc := hpack.NewEncoder(&b)
-		for i := 0; i < len(fields); i += 2 {
-			enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]})
+	is := func(bound string) string {
+		if bound == short {
+			return theBound.String()
 		}
-		return b.String()
+		return "1h"
 	}
-	get := block(":method", "POST", ":scheme", "http", ":authority", "h", ":path", "/")
-	frame := func(kind, flags byte, stream byte, payload string) string {
-		n := len(payload)
-		return string([]byte{byte(n >> 16), byte(n >> 8), byte(n), kind, flags, 0, 0, 0, stream}) + payload
-	}
-	const headers, data, continuation, ping, endHeaders, endStream = 1, 0, 9, 6, 4, 1
-	whole := frame(headers, endHeaders, 1, get)
-	started := frame(headers, endStream, 1, get[:3])
-	empty := frame(continuation, 0, 1, "")
-	var wg sync.WaitGroup
-	for name, c := range map[string]struct {
-		first, again string // again is sent all the time
-		stays        bool
-	}{
-		"half a preface":                       {hello[:10], "", false},
-		"a preface, and half of the settings":  {hello[:len(hello)-2], "", false},
-		"no end of the header":                 {hello + started, "", false},
-		"empty frames of the header":           {hello + started, empty, false},
-		"frames of one byte of the header":     {hello + started, frame(continuation, 0, 1, "\x82"), false},
-		"half a frame of the header":           {hello + whole[:len(whole)-1], "", false},
-		"half the header of a frame":           {hello + whole[:5], "", false},
-		"a frame of the header, byte by byte":  {hello + frame(headers, endHeaders, 1, strings.Repeat("\x82", 1000))[:9], "\x82", false},
-		"half a ping":                          {hello + frame(ping, 0, 0, "12345678")[:12], "", false},
-		"trailers without an end":              {hello + whole + frame(data, 0, 1, "x") + frame(headers, endStream, 1, ""), empty, false},
-		"half the header of a frame of DATA":   {hello + whole + frame(data, 0, 1, "x")[:8], "", false},
-		"HTTP/1":                               {"GET / HTTP/1.1\r\nHost: h\r\n", "", false},
-		"pings":                                {hello, frame(ping, 0, 0, "12345678"), true},
-		"a body":                               {hello + whole + frame(data, 0, 1, strings.Repeat("x", 9000))[:9], "x", true},
-		"an empty connection":                  {hello, "", true},
-		"a header in several frames, and then": {hello + started + frame(continuation, endHeaders, 1, get[3:]), "", true},
-	} {
-		for way, dial := range dial {
-			wg.Go(func() {
-				conn, err := dial()
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				defer conn.Close()
-				lasted, err := trickle(conn, c.first, c.again, 6*time.Second)
-				stays := errors.Is(err, os.ErrDeadlineExceeded)
-				if stays != c.stays {
-					t.Errorf("%s, %s: ended after %v: %v", name, way, lasted, err)
-				}
-			})
-		}
-	}
-	wg.Wait()
+	timeouts := fmt.Sprintf("timeouts: { response: %s, idle: %s }", is("timeouts.response"), is("timeouts.idle"))
+	g := &gateway{dir: dir}
+	replace(t, g.policy(), fmt.Sprintf(`
+listen:
+  admin: 127.0.0.1:0
+  gateway:
+    - { address: "127.0.0.1:0", h2c: true }
+    - { address: "127.0.0.1:0", tls: { certificates: [{ cert: a.crt, key: a.key }] } }
+    - { address: "127.0.0.1:0", proxy_protocol: [127.0.0.0/8] }
+  bounds: { header_timeout: %s, body_timeout: %s, min_body_rate: 1000, write_timeout: %s, idle_timeout: %s }
+limits:
+  one: { key: header.x-phase, on_missing: skip, concurrency: { limit: 1 } }
+  line: { key: header.x-phase, concurrency: { limit: 1, queue: 1 } }
+  pace: { key: header.x-phase, leaky_bucket: { rate: 1/%[7]s, queue: 1 } }
+upstreams:
+  whole: { url: "http://%[5]s", %[6]s }
+  parts: { url: "http://%[5]s", buffer_requests: off, %[6]s }
+routes:
+  - { match: /streamed, upstream: parts, limits: [one] }
+  - { match: /paced, upstream: whole, limits: [pace] }
+  - { match: /places, upstream: whole, limits: [line] }
+  - { match: /none, respond: { status: 404 } }
+  - { match: /, upstream: whole, limits: [one] }
+`, is("header_timeout"), is("body_timeout"), is("write_timeout"), is("idle_timeout"), upstream, timeouts, is("rate")))
+	g.start(t, binary)
+	return g
 }
 
-// trickle sends a text, and then another one again and again, until the connection ends or for a
-// time. It returns when and how it ended.
-func trickle(conn net.Conn, first, again string, most time.Duration) (time.Duration, error) {
-	began := time.Now()
-	conn.SetReadDeadline(began.Add(most))
-	ended := make(chan struct{})
+// A phaseUpstream leaves the gateway waiting, or sends without an end.
+type phaseUpstream struct {
+	addr string
+	seen sync.Map // the keys of all requests
+}
+
+func newPhaseUpstream(t *testing.T) *phaseUpstream {
+	t.Helper()
+	u := &phaseUpstream{}
+	s := httptest.NewUnstartedServer(u)
+	s.Config.SetKeepAlivesEnabled(false) // idle connections would keep goroutines of the gateway
+	s.Start()
+	t.Cleanup(s.Close)
+	u.addr = s.Listener.Addr().String()
+	return u
+}
+
+func (u *phaseUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	u.seen.Store(r.Header.Get("X-Phase"), nil)
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		return
+	}
+	switch r.URL.Path {
+	case "/silent", "/places":
+		<-r.Context().Done()
+	case "/stalled":
+		io.WriteString(w, "a part")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	case "/endless":
+		endless(w)
+	case "/echo", "/flood":
+		conn, rw, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		if r.URL.Path == "/flood" {
+			endless(conn)
+		}
+		io.Copy(conn, rw)
+	}
+}
+
+func endless(w io.Writer) {
+	for p := make([]byte, 64<<10); ; {
+		if _, err := w.Write(p); err != nil {
+			return
+		}
+	}
+}
+
+// TestTrickling is the table of phases, for each bound against a gateway in which only that bound is
+// short. Every client is let be for that time, and is ended then. Afterwards nothing of it is left: no
+// connection, no place under a limit, no goroutine.
+func TestTrickling(t *testing.T) {
+	t.Parallel()
+	up := newPhaseUpstream(t)
+	for bound := range strings.FieldsSeq(allBounds) {
+		t.Run(bound, func(t *testing.T) {
+			t.Parallel()
+			holdPhases(t, bound, up)
+		})
+	}
+}
+
+// TestPhasesAreDocumented holds the table of docs/listening.md to the phases.
+func TestPhasesAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/listening.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "\n## How long a slow client may take\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	said := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| (.+?) \\| `?([a-z_.]+)`? \\|").FindAllStringSubmatch(table, -1) {
+		said[row[1]] = row[2]
+	}
+	delete(said, "phase")
+	tested := map[string]string{}
+	for _, p := range phases("") {
+		if p.bound != "" {
+			tested[p.name] = p.bound
+		} else if tested[p.name] == "" {
+			tested[p.name] = "none"
+		}
+	}
+	if !maps.Equal(said, tested) {
+		t.Errorf("docs/listening.md has %v\nthe phases are %v", said, tested)
+	}
+}
+
+// holdPhases plays the phases of a bound.
+func holdPhases(t *testing.T, bound string, up *phaseUpstream) {
+	g := trickling(t, bound, up.addr)
+	addrs := g.addresses(t)
+	before := g.metrics(t)["go_goroutines"]
+	round := 0
+	rounds(t, func() {
+		round++
+		all := tricklers(bound, round)
+		holdAll(t, g, addrs, all, up)
+		poll(t, "no connection is left", func() bool { return g.metrics(t)["weir_connections_open"] == 0 })
+		poll(t, "no goroutine is left", func() bool { return g.metrics(t)["go_goroutines"] <= before })
+		for _, c := range all {
+			up.seen.Delete(c.key)
+		}
+	})
+}
+
+// holdAll holds clients to their bounds, all at once.
+func holdAll(t *testing.T, g *gateway, addrs []string, all []*trickler, up *phaseUpstream) {
+	var ended, lasting sync.WaitGroup
+	over := make(chan struct{}) // those that are bound have ended
+	var mu sync.Mutex
+	took := map[string][]time.Duration{}
+	for _, c := range all {
+		if c.bound == "" {
+			lasting.Go(func() { c.last(t, addrs, over) })
+			continue
+		}
+		ended.Go(func() {
+			d := c.end(t, g, addrs, up)
+			mu.Lock()
+			defer mu.Unlock()
+			took[c.name] = append(took[c.name], d)
+		})
+	}
+	ended.Wait()
+	close(over)
+	lasting.Wait()
+	for name, all := range took {
+		t.Logf("%s: %d clients were ended after %.1f to %.1f s", name, len(all), slices.Min(all).Seconds(), slices.Max(all).Seconds())
+	}
+}
+
+// A trickler is a client in a phase.
+type trickler struct {
+	*phase
+	name              string
+	way, first, again string
+	key               string
+	conn              net.Conn
+	began             time.Time
+}
+
+// tricklers are all clients of the phases of a bound, and of those that it does not bound.
+func tricklers(bound string, round int) (all []*trickler) {
+	for i, p := range phases("") {
+		if p.bound != bound && !slices.Contains(strings.Fields(p.lasts), bound) {
+			continue
+		}
+		for way := range strings.FieldsSeq(p.over) {
+			for j := range p.first {
+				for _, again := range append([]string{""}, p.again...) {
+					key := fmt.Sprintf("%s-%d-%d", bound, round, len(all))
+					own := phases(key)[i]
+					all = append(all, &trickler{phase: &own, name: p.name, way: way, first: own.first[j], again: again, key: key})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// open connects, sends, and goes on sending until the function is called that it returns.
+func (c *trickler) open(t *testing.T, addrs []string) (stop func()) {
+	c.began = time.Now()
+	var err error
+	switch c.way {
+	case "clear":
+		c.conn, err = net.Dial("tcp", addrs[0])
+	case "tls":
+		c.conn, err = tls.Dial("tcp", addrs[1], insecure())
+	case "h2":
+		c.conn, err = tls.Dial("tcp", addrs[1], &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	case "handshake":
+		c.conn, err = net.Dial("tcp", addrs[1])
+	case "proxy":
+		c.conn, err = net.Dial("tcp", addrs[2])
+	}
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	c.conn.SetDeadline(c.began.Add(atMost))
+	stopped := make(chan struct{})
 	var wg sync.WaitGroup
-	defer wg.Wait()
 	wg.Go(func() {
-		io.WriteString(conn, first)
+		io.WriteString(c.conn, c.first)
 		ticker := time.NewTicker(50 * time.Millisecond)
 		defer ticker.Stop()
 		for {
 			select {
 			case <-ticker.C:
-				io.WriteString(conn, again)
-			case <-ended:
+				io.WriteString(c.conn, c.again)
+				if c.sips {
+					c.conn.Read(make([]byte, 1))
+				}
+			case <-stopped:
 				return
 			}
 		}
 	})
-	defer close(ended)
-	_, err := io.Copy(io.Discard, conn)
-	if err == nil {
-		err = io.EOF
+	return func() {
+		close(stopped)
+		wg.Wait()
 	}
-	return time.Since(began), err
+}
+
+// end holds a client to its bound, and returns how long it took.
+func (c *trickler) end(t *testing.T, g *gateway, addrs []string, up *phaseUpstream) time.Duration {
+	stop := c.open(t, addrs)
+	if stop == nil {
+		return 0
+	}
+	defer c.conn.Close()
+	if c.deaf {
+		poll(t, "its request is sent on", func() bool { _, seen := up.seen.Load(c.key); return seen })
+		poll(t, c.name+": its place is free", func() bool { return c.isFree(t, g) })
+		stop()
+		return c.took(t, "")
+	}
+	got, err := c.read()
+	stop()
+	d := c.took(t, string(got))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%s: it may go on", c)
+	}
+	if c.says != "" && c.said(got) != c.says {
+		t.Errorf("%s: the client is told %q, want %s", c, c.said(got), c.says)
+	}
+	c.conn.Close()
+	poll(t, c.name+": its place is free", func() bool { return c.isFree(t, g) })
+	return d
+}
+
+// took is how long the client took.
+func (c *trickler) took(t *testing.T, got string) time.Duration {
+	d := time.Since(c.began)
+	if d < atLeast || d > atMost {
+		t.Errorf("%s: it took %v, want at least %v and at most %v: %.200q", c, d, atLeast, atMost, got)
+	}
+	return d
+}
+
+func (c *trickler) String() string {
+	return fmt.Sprintf("%s, %s, %s: %.60q, then %.30q", c.name, c.bound, c.way, c.first, c.again)
+}
+
+// isFree reports whether the limit admits another request of the client's key.
+func (c *trickler) isFree(t *testing.T, g *gateway) bool {
+	got := statuses(send(t, g.Gateway, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nX-Phase: "+c.key+"\r\n\r\n"))
+	return len(got) == 1 && got[0] == "200"
+}
+
+// read reads until the connection ends, or the stream of HTTP/2 if it is that which is bound.
+func (c *trickler) read() (got []byte, err error) {
+	p := make([]byte, 64<<10)
+	for err == nil && !c.ended(got) {
+		var n int
+		n, err = c.conn.Read(p)
+		got = append(got, p[:n]...)
+	}
+	return got, err
+}
+
+// ended reports whether the phase has ended before the connection.
+func (c *trickler) ended(got []byte) bool {
+	if c.over != overHTTP2 {
+		return c.ends > 0 && len(finalStatuses(got)) == c.ends
+	}
+	return c.bound != "header_timeout" && c.bound != "idle_timeout" && streamEnded(got)
+}
+
+// finalStatuses are those of responses of HTTP/1.
+func finalStatuses(got []byte) []string {
+	return slices.DeleteFunc(statuses(string(got)), func(s string) bool { return s[0] == '1' })
+}
+
+// streamEnded reports whether stream 1 has ended.
+func streamEnded(got []byte) bool {
+	r := http2.NewFramer(nil, bytes.NewReader(got))
+	for {
+		f, err := r.ReadFrame()
+		if err != nil {
+			return false
+		}
+		_, reset := f.(*http2.RSTStreamFrame)
+		if h := f.Header(); h.StreamID == 1 && (reset || h.Flags.Has(http2.FlagDataEndStream) && (h.Type == http2.FrameData || h.Type == http2.FrameHeaders)) {
+			return true
+		}
+	}
+}
+
+// said is the status of the first final response.
+func (c *trickler) said(got []byte) string {
+	if c.over != overHTTP2 {
+		if all := finalStatuses(got); len(all) > 0 {
+			return all[0]
+		}
+		return ""
+	}
+	r := http2.NewFramer(nil, bytes.NewReader(got))
+	r.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	for {
+		f, err := r.ReadFrame()
+		if err != nil {
+			return ""
+		}
+		if m, ok := f.(*http2.MetaHeadersFrame); ok {
+			return m.PseudoValue("status")
+		}
+	}
+}
+
+// last holds the gateway to letting a client be, until the others have ended.
+func (c *trickler) last(t *testing.T, addrs []string, over <-chan struct{}) {
+	stop := c.open(t, addrs)
+	if stop == nil {
+		return
+	}
+	defer c.conn.Close()
+	defer stop()
+	<-over
+	c.conn.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+	if got, err := io.ReadAll(c.conn); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%s, %s: ended after %v, with %v: %.200q", c.name, c.way, time.Since(c.began), err, got)
+	}
+}
+
+// TestUnreadAnswersToFrames floods connections with frames that HTTP/2 has to answer, and reads none of
+// the answers: the connections are ended.
+func TestUnreadAnswersToFrames(t *testing.T) {
+	t.Parallel()
+	g := startWeir(t, t.TempDir(), "  gateway: { address: \"127.0.0.1:0\", h2c: true }\n  bounds: { write_timeout: 2s, idle_timeout: 2s }\n", newRawUpstream(t).addr, routes)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, f := range []string{frame(fPing, 0, 0, "12345678"), frame(fSettings, 0, 0, "")} {
+		conn, err := net.Dial("tcp", g.Gateway)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conn.(*net.TCPConn).SetReadBuffer(4 << 10) // or the system would take in answers by the million
+		if _, err := io.WriteString(conn, http2.ClientPreface+frame(fSettings, 0, 0, "")); err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			flood := strings.Repeat(f, 1000)
+			for err := error(nil); err == nil; {
+				_, err = io.WriteString(conn, flood)
+			}
+		})
+	}
+	accepted := func() float64 { return g.metrics(t)["weir_connections_accepted_total"] }
+	poll(t, "the connections are there", func() bool { return accepted() == 2 })
+	poll(t, "no connection is left", func() bool { return g.metrics(t)["weir_connections_open"] == 0 })
 }

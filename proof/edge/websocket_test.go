@@ -56,19 +56,23 @@ upstreams: {`
 	g.start(t, binary)
 	addrs := g.addresses(t)
 
-	tries := wsTries(seeds.Of(t.Name()))
-	t.Logf("%d conversations", len(tries))
-	var wg sync.WaitGroup
-	places := make(chan struct{}, 10) // half of those of the limit: the gateway may notice the end of one later
-	for i, try := range tries {
-		places <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-places }()
-			try.compare(t, i, upstreams[try.server], addrs, o)
-		})
-	}
-	wg.Wait()
-	poll(t, "no connection is left", func() bool { return g.metrics(t)["weir_connections_open"] == 0 })
+	rng, n := seeds.Of(t.Name()), 0
+	rounds(t, func() {
+		var wg sync.WaitGroup
+		places := make(chan struct{}, 10) // half of those of the limit: the gateway may notice the end of one later
+		for _, try := range wsTries(rng) {
+			n++
+			i := n
+			places <- struct{}{}
+			wg.Go(func() {
+				defer func() { <-places }()
+				try.compare(t, i, upstreams[try.server], addrs, o)
+			})
+		}
+		wg.Wait()
+		poll(t, "no connection is left", func() bool { return g.metrics(t)["weir_connections_open"] == 0 })
+	})
+	t.Logf("%d conversations", n)
 }
 
 // TestNoWebSocketOverHTTP2: the gateway does not announce RFC 8441, and refuses what it has not
@@ -195,10 +199,12 @@ func (c *wsTry) converse(t *testing.T, dial func() (net.Conn, error), id string,
 			out.end = inner.Error() // without the addresses
 		}
 	}
+	wg.Wait() // the server may have closed its side before the client has sent everything
 	conn.Close()
 	if c.server == "observer" {
 		select {
 		case out.noted = <-o.of(id):
+			o.notes.Delete(id)
 		case <-time.After(patience):
 			out.noted = "the server does not see an end"
 		}

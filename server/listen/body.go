@@ -41,13 +41,14 @@ func newPacedBody(w http.ResponseWriter, r *http.Request, b *policy.Bounds) *pac
 // Read reads the body.
 func (p *pacedBody) Read(b []byte) (int, error) {
 	began := time.Now()
-	p.deadline(began.Add(p.bounds.BodyTimeout + p.earned() - p.waited))
+	until := began.Add(p.bounds.BodyTimeout + p.earned() - p.waited)
+	p.deadline(until)
 	n, err := p.ReadCloser.Read(b)
 	p.n += int64(n)
 	p.waited += time.Since(began)
 	switch {
 	case err == nil:
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(err, os.ErrDeadlineExceeded), !left(err) && !time.Now().Before(until): // net/http hides what ended a trailer
 		err = ErrBodySlow
 		p.failed(err)
 	case p.lines && !left(err):

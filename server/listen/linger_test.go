@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/weirflow/weir/policy"
 )
@@ -75,5 +77,36 @@ func TestLingeringEndsWithTheListener(t *testing.T) {
 	s.l.Close() // returns when nothing lingers
 	if lingers() || s.Counts().Open != 0 {
 		t.Errorf("%d connections are open", s.Counts().Open)
+	}
+}
+
+// TestLingeringIsBounded, in virtual time: a client that sends nothing has 5 s, and one that goes on
+// sending has 30 s.
+func TestLingeringIsBounded(t *testing.T) {
+	for every, want := range map[time.Duration]time.Duration{time.Hour: lingerIdle, time.Second: lingerMost, lingerIdle - 1: lingerMost} {
+		synctest.Test(t, func(t *testing.T) {
+			client, server := net.Pipe()
+			defer client.Close()
+			began := time.Now()
+			ended := make(chan struct{})
+			go func() {
+				ticker := time.NewTicker(every)
+				defer ticker.Stop()
+				for {
+					select {
+					case <-ticker.C:
+						client.Write([]byte("x"))
+					case <-ended:
+						return
+					}
+				}
+			}()
+			discard(server)
+			server.Close()
+			close(ended)
+			if d := time.Since(began); d != want {
+				t.Errorf("a byte every %v: it took %v, want %v", every, d, want)
+			}
+		})
 	}
 }

@@ -257,6 +257,21 @@ func TestSlow(t *testing.T) {
 	}
 }
 
+// TestSlowTrailer: a trailer is part of the body, and may not take longer.
+func TestSlowTrailer(t *testing.T) {
+	slow := make(chan error, 1)
+	s := serve(t, policy.Bounds{BodyTimeout: 100 * time.Millisecond, MinBodyRate: 1 << 20}, nil, Options{}, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		slow <- BodyError(r.Context())
+	})
+	for _, rest := range []string{"0\r\n", "0\r\nX-T: ", "0\r\nX-T: y\r\n"} {
+		io.WriteString(s.dial(t), "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nTrailer: X-T\r\n\r\n"+rest)
+		if err := <-slow; !errors.Is(err, ErrBodySlow) {
+			t.Errorf("%q: %v", rest, err)
+		}
+	}
+}
+
 // TestFastBody: a body that comes fast enough may take longer than the timeout.
 func TestFastBody(t *testing.T) {
 	s := serve(t, policy.Bounds{BodyTimeout: 5 * time.Second, MinBodyRate: 1}, nil, Options{}, func(w http.ResponseWriter, r *http.Request) {
