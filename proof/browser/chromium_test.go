@@ -16,9 +16,9 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 )
 
-// browser is a Chromium that drive.mjs drives.
+// browser is a Chromium that drive.mjs controls.
 type browser struct {
-	mu  sync.Mutex // a command and its answer
+	mu  sync.Mutex // for a command and its result
 	in  io.Writer
 	out *bufio.Reader
 }
@@ -67,7 +67,7 @@ func startBrowser(t *testing.T) *browser {
 	return &browser{in: in, out: bufio.NewReader(out)}
 }
 
-// do gives a command, and reads what came of it.
+// do sends a command, and reads its result.
 func (b *browser) do(command map[string]any, result any) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -116,7 +116,8 @@ type cookie struct {
 	Expires  float64 `json:"expires"`
 }
 
-// open has a new visitor, with options of Playwright, go to an address, and returns the status of the answer.
+// open has a new visitor, with options of Playwright, open an address, and returns the status of
+// the response.
 func (b *browser) open(t *testing.T, name, url string, options map[string]any, cookies ...cookie) (*page, int) {
 	t.Helper()
 	p := &page{t, b, name}
@@ -158,21 +159,21 @@ func (p *page) until(script string) {
 	p.must(map[string]any{"do": "until", "script": script, "timeout": patience.Milliseconds()}, nil)
 }
 
-// text is what an element shows.
+// text returns the text of an element.
 func (p *page) text(selector string) (text string) {
 	p.t.Helper()
 	p.must(map[string]any{"do": "text", "selector": selector}, &text)
 	return text
 }
 
-// cookies are those of the visitor.
+// cookies returns the visitor's cookies.
 func (p *page) cookies() (all []cookie) {
 	p.t.Helper()
 	p.must(map[string]any{"do": "cookies"}, &all)
 	return all
 }
 
-// shot takes a picture, where WEIR_SHOTS names a directory for them.
+// shot takes a picture, if WEIR_SHOTS names a directory for them.
 func (p *page) shot(name string) {
 	p.t.Helper()
 	if dir := os.Getenv("WEIR_SHOTS"); dir != "" {

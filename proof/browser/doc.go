@@ -1,3 +1,3 @@
-// Package browser proves what a browser sees: the waiting room in headless Chromium, driven by
-// playwright-core, which drive.mjs is given commands for.
+// Package browser tests what a browser shows: the waiting room in headless Chromium, controlled by
+// playwright-core through the commands of drive.mjs.
 package browser

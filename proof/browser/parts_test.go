@@ -19,7 +19,7 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 )
 
-// patience is how long a test waits for what has to come.
+// patience is how long a test waits for something that must happen.
 const patience = 2 * time.Minute
 
 // binary is the weir command, built once.
@@ -40,7 +40,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// shop is what is behind the waiting room.
+// shop is the upstream of the waiting room.
 const shop = `<!doctype html><html lang="en"><meta name="viewport" content="width=device-width"><title>The sale</title>
 <body style="font: 20px system-ui; margin: 40px"><h1>Welcome to the sale</h1><p>You are inside.</p></body></html>`
 
@@ -93,7 +93,7 @@ func startWeir(t *testing.T, policy string) *gateway {
 	return g
 }
 
-// write puts a policy into the file at once.
+// write replaces the policy file atomically.
 func (g *gateway) write(t *testing.T, policy string) {
 	t.Helper()
 	text := "listen: { gateway: \"127.0.0.1:0\", admin: \"127.0.0.1:0\" }\n" + policy
@@ -105,7 +105,7 @@ func (g *gateway) write(t *testing.T, policy string) {
 	}
 }
 
-// change puts a policy in force.
+// change makes a policy active.
 func (g *gateway) change(t *testing.T, policy string) {
 	t.Helper()
 	had := strings.Count(g.Output(), "policy reloaded")
@@ -123,7 +123,8 @@ func (g *gateway) change(t *testing.T, policy string) {
 	}
 }
 
-// balancer is one address in front of gateways, which it asks in turn: those that do not answer it leaves out.
+// balancer is one address in front of gateways, which it uses in turn. It leaves out those that do
+// not respond.
 type balancer struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -146,7 +147,7 @@ func startBalancer(t *testing.T, gateways ...*gateway) *balancer {
 	return b
 }
 
-// RoundTrip asks the next gateway, and another one where that does not answer.
+// RoundTrip uses the next gateway, and another one if that does not respond.
 func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 	var err error
 	for range 3 {
@@ -163,13 +164,13 @@ func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, err
 }
 
-// join has an app join the line, and returns its ticket and its place; place 0 is inside.
+// join has an app join the queue, and returns its ticket and its place; place 0 is inside.
 func join(t *testing.T, at string) (ticket string, place int) {
 	t.Helper()
 	return joinWith(t, at, "")
 }
 
-// joinWith joins with a ticket, or comes back with the one that a first request is given.
+// joinWith joins with a ticket, or comes back with the one that a first request gets.
 func joinWith(t *testing.T, at, with string) (ticket string, place int) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at, nil)

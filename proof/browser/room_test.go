@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// sizes are what pictures are taken of: a phone and a desk, in light and in dark.
+// sizes are those of the pictures: a phone and a desktop, light and dark.
 func looks() map[string]map[string]any {
 	size := func(w, h int) map[string]any { return map[string]any{"width": w, "height": h} }
 	all := map[string]map[string]any{}
@@ -21,7 +21,7 @@ func looks() map[string]map[string]any {
 	return all
 }
 
-// room is a policy with a waiting room.
+// room returns a policy with a waiting room.
 func roomPolicy(up, room, rest string) string {
 	return rest + `
 waiting_rooms: { sale: { joins: 100000/s, visitors_per_address: 100000, ` + room + ` } }
@@ -51,8 +51,8 @@ func (p *page) place() int {
 	return n
 }
 
-// TestJoinMoveEnter: a visitor joins behind others, sees the place move without loading the page again, while one of two gateways is killed, and is
-// let in; those who came later are not.
+// TestJoinMoveEnter: a visitor joins behind others, sees the place move without a reload of the
+// page, while one of two gateways is killed, and is admitted. Later visitors are not.
 func TestJoinMoveEnter(t *testing.T) {
 	b, redis, up, secret := startBrowser(t), startRedis(t), startShop(t), secretFile(t)
 	policy := func(admit string) string {
@@ -72,7 +72,7 @@ func TestJoinMoveEnter(t *testing.T) {
 		t.Fatalf("status %d, place %d, ahead %s", status, at, p.text("#weir-ahead"))
 	}
 	late, _ := join(t, front.URL+"/sale/")
-	p.eval(`window.here = true`, nil) // until the page is loaded again
+	p.eval(`window.here = true`, nil) // it is gone after a reload of the page
 	for _, g := range gateways {
 		g.change(t, policy("admit: 4/s, burst: 1"))
 	}
@@ -108,7 +108,8 @@ func TestJoinMoveEnter(t *testing.T) {
 	}
 }
 
-// quiet checks that the page asked nobody else for anything, and that the browser had no complaint.
+// quiet checks that the page made no request to other hosts, and that the browser reported no
+// error.
 func (p *page) quiet(at string) {
 	p.t.Helper()
 	var seen struct{ Requests, Complaints []string }
@@ -144,7 +145,7 @@ func TestInvalidTickets(t *testing.T) {
 	again := func(c cookie) cookie { c.Expires = -1; return c }
 	forged := again(good)
 	forged.Value = good.Value[:40] + string(good.Value[40]^1) + good.Value[41:]
-	select { // the ticket of who was inside is good for a second
+	select { // a ticket for inside is valid for a second
 	case <-time.After(1500 * time.Millisecond):
 	case <-t.Context().Done():
 	}
@@ -178,7 +179,7 @@ func TestInvalidTickets(t *testing.T) {
 	}
 }
 
-// TestWithoutAScript: the page refreshes itself, and the visitor gets in.
+// TestWithoutAScript: the page refreshes itself, and the visitor is admitted.
 func TestWithoutAScript(t *testing.T) {
 	b, up := startBrowser(t), startShop(t)
 	policy := func(admit string) string { return roomPolicy(up, admit, "") }
@@ -201,7 +202,7 @@ func TestWithoutAScript(t *testing.T) {
 }
 
 // TestStoreIsDown: while the store is unavailable, places are kept, the page says so, and nobody is
-// admitted. When it is back, the visitor has the place of before.
+// admitted. When it is back, the visitor has the same place.
 func TestStoreIsDown(t *testing.T) {
 	b, redis, up, secret := startBrowser(t), startRedis(t), startShop(t), secretFile(t)
 	g := startWeir(t, roomPolicy(up, `admit: 1/d, burst: 1, store: shared, secret_file: `+secret, `stores: { shared: { url: "`+redis.URL()+`", deadline: 500ms } }`))
@@ -226,7 +227,8 @@ func TestStoreIsDown(t *testing.T) {
 	q.until(`document.getElementById('weir-place').textContent === '2'`)
 }
 
-// TestLooks: on a phone and on a desk, in light and in dark, nothing is cut off, all can be read, and nobody else is asked for anything.
+// TestLooks: on a phone and on a desktop, light and dark, nothing is cut off, all text is readable,
+// and the page makes no request to other hosts.
 func TestLooks(t *testing.T) {
 	b, up := startBrowser(t), startShop(t)
 	policy := func(admit string) string { return roomPolicy(up, admit, "") }
@@ -274,7 +276,8 @@ func TestLooks(t *testing.T) {
 	}
 }
 
-// contrast finds texts whose contrast with what is behind them is below 4.5, which WCAG asks of small text.
+// contrast finds texts whose contrast with their background is below 4.5, the minimum of WCAG for
+// small text.
 const contrast = `(() => {
   const parts = c => c.match(/[\d.]+/g).map(Number)
   const light = c => { const [r, g, b] = parts(c).map(v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4); return .2126 * r + .7152 * g + .0722 * b }

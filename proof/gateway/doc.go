@@ -1,3 +1,3 @@
-// Package gateway holds proofs of the gateway with clients and servers of other makers, in one
-// process: what needs their libraries.
+// Package gateway tests the gateway in one process with clients and servers of other projects, for
+// tests that need their libraries.
 package gateway

@@ -25,10 +25,10 @@ import (
 	"github.com/weirflow/weir/server/policyfile"
 )
 
-// patience is how long anything may take that takes no time on an idle machine.
+// patience bounds everything that takes no time on an idle machine.
 const patience = 2 * time.Minute
 
-// poll waits until something is so, and fails the test if it does not come to be.
+// poll waits until a condition is true, and fails the test if it never is.
 func poll(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	late := time.After(patience)
@@ -41,7 +41,7 @@ func poll(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// talk answers each message before the next one comes, and ends with a status and trailers of its own.
+// talk responds to each message before it reads the next, and ends with a status and trailers.
 func talk(_ any, stream grpc.ServerStream) error {
 	stream.SetTrailer(metadata.Pairs("how", "it was"))
 	for {
@@ -64,8 +64,9 @@ func talk(_ any, stream grpc.ServerStream) error {
 
 var talks = grpc.StreamDesc{StreamName: "Talk", Handler: talk, ServerStreams: true, ClientStreams: true}
 
-// TestGRPC: a client and a server of gRPC, over HTTP/2 without TLS on both sides, with the gateway between them: messages both ways, one after
-// another, large ones, statuses, trailers, and a client that leaves.
+// TestGRPC: a gRPC client and server, over HTTP/2 without TLS on both sides, with the gateway
+// between them: messages in both directions, one at a time, large ones, statuses, trailers, and a
+// client that leaves.
 func TestGRPC(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -8,16 +8,16 @@ import (
 	"sync"
 )
 
-// Ports to choose from lie below those that systems give to outgoing connections: of these a load
-// test takes thousands.
+// Ports are chosen from below the range that systems use for outgoing connections: a load test
+// takes thousands of those.
 const (
 	firstPort = 15000
 	lastPort  = 31999
 )
 
-// An Address is a free loopback address for a server that takes a port number. It is claimed until
-// Release: test processes that run side by side never choose the same one, neither before the
-// server listens there nor while it is down to be started again.
+// An Address is a free loopback address for a server that needs a port number. It is claimed until
+// Release: concurrent test processes never choose the same one, neither before the server listens
+// there nor while it is down before a restart.
 type Address struct {
 	Host string // HOST:PORT
 
@@ -25,15 +25,15 @@ type Address struct {
 	once  sync.Once
 }
 
-// FreeAddress claims an address where nobody listens. Which port it is makes no difference to a
-// test, so it is drawn at random: one that was in use lately, whose old clients may still be trying
-// to connect, is unlikely to come up again.
+// FreeAddress claims an address where no server listens. The port makes no difference to a test, so
+// it is drawn at random: one that was in use lately, and that old clients may still connect to, is
+// unlikely to come up again.
 func FreeAddress() (*Address, error) {
 	var errs []error
 	for range 100 {
 		host := fmt.Sprintf("127.0.0.1:%d", firstPort+rand.IntN(lastPort-firstPort+1))
-		// The claim is the UDP port of the same number, which no server here uses, and which the
-		// system frees when this process ends.
+		// The claim is the UDP port of the same number. No server here uses it, and the system
+		// frees it when this process ends.
 		claim, err := net.ListenPacket("udp", host)
 		if err != nil {
 			errs = append(errs, err)
@@ -66,7 +66,7 @@ func (a *Address) releaseAfter(p *Process) {
 	}()
 }
 
-// dial reports whether somebody listens on an address.
+// dial reports whether a server listens on an address.
 func dial(addr string) error {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// Caddy starts Caddy as a reverse proxy to an upstream, HOST:PORT, without TLS, an admin address or
-// an access log. dir has to exist; the process keeps all its files there.
+// Caddy starts Caddy as a reverse proxy to an upstream, HOST:PORT, without TLS, admin address and
+// access log. dir must exist; the process keeps all its files there.
 func Caddy(ctx context.Context, dir, upstream string) (*Server, error) {
 	path, err := Program("caddy", "caddy")
 	if err != nil {

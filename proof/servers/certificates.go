@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// A TLS is what a client needs to speak to a server over TLS: the authority that signed the
-// server's certificate, which is for 127.0.0.1 and localhost, and a certificate to show if it is
-// asked for one. The files, in PEM, are in the server's directory.
+// A TLS is what a client needs to connect to a server over TLS: the authority of the server's
+// certificate, which is for 127.0.0.1 and localhost, and a client certificate. The files, in PEM,
+// are in the server's directory.
 type TLS struct {
 	Addr        string // HOST:PORT
 	CA          *x509.CertPool
@@ -26,19 +26,19 @@ type TLS struct {
 	CertFile    string // of the client
 	KeyFile     string // of the client
 
-	ExpiredCert string // of a server: signed by the authority, and expired
+	ExpiredCert string // an expired certificate for the server, of the same authority
 	ExpiredKey  string
-	ServerCert  string // that the server begins with
+	ServerCert  string // the server's first certificate
 	ServerKey   string
 }
 
-// Config is the configuration of a client that shows its certificate.
+// Config returns the configuration of a client with its certificate.
 func (t *TLS) Config() *tls.Config {
 	return &tls.Config{RootCAs: t.CA, Certificates: []tls.Certificate{t.Certificate}, MinVersion: tls.VersionTLS12}
 }
 
-// newTLS makes an authority and what it signs, and writes the files. The authority's key is
-// forgotten.
+// newTLS makes an authority and its certificates, and writes the files. The authority's key is not
+// kept.
 func newTLS(dir string) (*TLS, error) {
 	now := time.Now()
 	template := func(serial int64, name string) *x509.Certificate {

@@ -11,32 +11,32 @@ import (
 	"time"
 )
 
-// ClusterOptions say what Cluster is to start. The zero value is three masters without replicas.
+// ClusterOptions say which nodes Cluster starts. The zero value is three masters without replicas.
 type ClusterOptions struct {
-	Masters     int           // 3 if 0; Redis needs three for a failover
+	Masters     int           // default: 3. Redis needs three for a failover
 	Replicas    int           // of each master
-	NodeTimeout time.Duration // without an answer, a node is taken to fail; 1 s if 0
+	NodeTimeout time.Duration // a node that does not respond for so long counts as failed; default: 1 s
 
 	Persist  bool     // as in RedisOptions
 	Password string   // of the nodes' default user
 	Config   []string // lines of redis.conf for each node
 }
 
-// A RedisCluster is a Redis Cluster. Its fields do not change: who is a master, and of which slots,
-// does.
+// A RedisCluster is a Redis Cluster. Its fields do not change. Which nodes are masters, and of
+// which slots, does.
 type RedisCluster struct {
-	Masters  []*RedisServer // as they began
-	Replicas []*RedisServer // likewise: Replicas[i] began with Masters[i % len(Masters)]
+	Masters  []*RedisServer // the masters at the start
+	Replicas []*RedisServer // likewise: Replicas[i] was a replica of Masters[i % len(Masters)]
 
 	ids      map[*RedisServer]string
 	password string
 }
 
-// slots is how many a cluster has.
+// slots is the number of slots of a cluster.
 const slots = 16384
 
-// Cluster starts the nodes of a cluster, gives each master its share of the slots, and waits until
-// each node knows all the others and says that the cluster is well.
+// Cluster starts the nodes of a cluster, divides the slots among the masters, and waits until each
+// node knows all the others and reports that the cluster is healthy.
 func Cluster(ctx context.Context, o ClusterOptions) (*RedisCluster, error) {
 	if o.Masters == 0 {
 		o.Masters = 3
@@ -80,9 +80,9 @@ func (c *RedisCluster) start(ctx context.Context, o ClusterOptions) error {
 func (c *RedisCluster) node(ctx context.Context, o ClusterOptions) (*RedisServer, error) {
 	config := []string{
 		fmt.Sprintf("cluster-node-timeout %d", o.NodeTimeout.Milliseconds()),
-		// else a master that has lost its last slot becomes a replica
+		// otherwise a master that has lost its last slot becomes a replica
 		"cluster-allow-replica-migration no",
-		// a replica that was away may become a master all the same
+		// a replica may become a master also after a long time without its master
 		"cluster-replica-validity-factor 0",
 		"repl-ping-replica-period 1",
 	}
@@ -104,8 +104,8 @@ func (c *RedisCluster) node(ctx context.Context, o ClusterOptions) (*RedisServer
 	return s, nil
 }
 
-// meet shares out the slots and introduces the nodes to each other. Each has an epoch of its own
-// before it meets another, so that they need not quarrel about them.
+// meet assigns the slots and introduces the nodes to each other. Each has an epoch of its own
+// before that, so that they have no conflict to resolve.
 func (c *RedisCluster) meet(ctx context.Context) error {
 	for i, s := range c.Nodes() {
 		if _, err := s.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1)); err != nil {
@@ -131,7 +131,7 @@ func (c *RedisCluster) meet(ctx context.Context) error {
 	return nil
 }
 
-// met reports a node that does not know another yet, and by its own name.
+// met returns an error for a node that does not know another one by its own name yet.
 func (c *RedisCluster) met(ctx context.Context) error {
 	for _, s := range c.Nodes() {
 		v, err := s.Do(ctx, "CLUSTER", "NODES")
@@ -157,8 +157,8 @@ func (c *RedisCluster) met(ctx context.Context) error {
 	return nil
 }
 
-// Healthy returns an error that says what is not well: a node that does not see all the others, a
-// slot that nobody serves, or a replica that is not linked to its master.
+// Healthy returns an error that says what is not healthy: a node that does not see all the others,
+// a slot without a master, or a replica that is not linked to its master.
 func (c *RedisCluster) Healthy(ctx context.Context) error {
 	if err := c.met(ctx); err != nil {
 		return err
@@ -191,15 +191,15 @@ func (c *RedisCluster) Healthy(ctx context.Context) error {
 // AwaitHealthy waits until the cluster is Healthy.
 func (c *RedisCluster) AwaitHealthy(ctx context.Context) error { return await(ctx, nil, c.Healthy) }
 
-// Nodes are all nodes, first those that began as masters.
+// Nodes returns all nodes; the first masters come first.
 func (c *RedisCluster) Nodes() []*RedisServer {
 	return slices.Concat(c.Masters, c.Replicas)
 }
 
-// Addrs are the addresses of all nodes.
+// Addrs returns the addresses of all nodes.
 func (c *RedisCluster) Addrs() []string { return addrs(c.Nodes()) }
 
-// Slot is the slot of a key.
+// Slot returns the slot of a key.
 func (c *RedisCluster) Slot(ctx context.Context, key string) (int, error) {
 	v, err := c.Masters[0].Do(ctx, "CLUSTER", "KEYSLOT", key)
 	if err != nil {
@@ -212,7 +212,7 @@ func (c *RedisCluster) Slot(ctx context.Context, key string) (int, error) {
 	return int(slot), nil
 }
 
-// Owner is the master of a slot, as the first node that answers knows it.
+// Owner returns the master of a slot, according to the first node that responds.
 func (c *RedisCluster) Owner(ctx context.Context, slot int) (*RedisServer, error) {
 	if slot < 0 || slot >= slots {
 		return nil, fmt.Errorf("there is no slot %d", slot)
@@ -231,8 +231,8 @@ func (c *RedisCluster) Owner(ctx context.Context, slot int) (*RedisServer, error
 	return nil, errors.Join(errs...)
 }
 
-// AwaitOwner waits until the nodes that run agree on a master of a slot that is not a given one,
-// which may be nil, and until that one takes itself for it and is well.
+// AwaitOwner waits until all running nodes agree on a master of a slot other than a given one,
+// which may be nil, and until that node is healthy and takes itself for the master.
 func (c *RedisCluster) AwaitOwner(ctx context.Context, slot int, not *RedisServer) (owner *RedisServer, err error) {
 	err = await(ctx, nil, func(ctx context.Context) error {
 		owner = nil
@@ -263,7 +263,7 @@ func (c *RedisCluster) AwaitOwner(ctx context.Context, slot int, not *RedisServe
 	return owner, err
 }
 
-// owners are the masters of all slots, as a node knows them, and nil where it knows none.
+// owners returns the masters of all slots, according to a node; nil for slots without one.
 func (c *RedisCluster) owners(ctx context.Context, s *RedisServer) (owners [slots]*RedisServer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, aLook)
 	defer cancel()
@@ -289,7 +289,7 @@ func (c *RedisCluster) owners(ctx context.Context, s *RedisServer) (owners [slot
 			lo, err1 := strconv.Atoi(first)
 			hi, err2 := strconv.Atoi(last)
 			if err1 != nil || err2 != nil || lo < 0 || hi >= slots {
-				continue // a slot that moves is there too, in brackets
+				continue // a slot that moves is also listed in brackets
 			}
 			for slot := lo; slot <= hi; slot++ {
 				owners[slot] = byID[f[0]]

@@ -21,7 +21,7 @@ func cluster(ctx context.Context, t *testing.T, o servers.ClusterOptions) *serve
 
 func TestClusterMovesSlotsWithTheirKeys(t *testing.T) {
 	ctx := within(t, 2*time.Minute)
-	c := cluster(ctx, t, servers.ClusterOptions{Password: "p w", NodeTimeout: 15 * time.Second}) // on a busy machine too, none fails
+	c := cluster(ctx, t, servers.ClusterOptions{Password: "p w", NodeTimeout: 15 * time.Second}) // long enough that no node fails on a busy machine
 	if len(c.Addrs()) != 3 {
 		t.Error(c.Addrs())
 	}
@@ -55,7 +55,7 @@ func TestClusterMovesSlotsWithTheirKeys(t *testing.T) {
 	says(t, to, int64(keys), "DBSIZE")
 	says(t, from, int64(0), "DBSIZE")
 
-	if err := c.MoveSlots(ctx, slot-1, slot+1, from); err != nil { // of which one is elsewhere
+	if err := c.MoveSlots(ctx, slot-1, slot+1, from); err != nil { // one of which has another owner
 		t.Fatal(err)
 	}
 	says(t, from, int64(keys), "DBSIZE")

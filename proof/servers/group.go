@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// glance is the time between two looks at several servers.
+// glance is the time between two checks of several servers.
 const glance = 25 * time.Millisecond
 
-// await asks until the answer is good, one of the servers ends, or the context does. Servers are
-// only given where nobody else may start one.
+// await repeats a check until it succeeds, one of the servers ends, or the context does. Pass only
+// servers that no other goroutine may start.
 func await(ctx context.Context, all []*RedisServer, ready func(context.Context) error) error {
 	ticker := time.NewTicker(glance)
 	defer ticker.Stop()
@@ -37,7 +37,7 @@ func await(ctx context.Context, all []*RedisServer, ready func(context.Context) 
 	}
 }
 
-// linked reports a replica that has no link to its master yet.
+// linked returns an error for a replica that has no link to its master yet.
 func linked(ctx context.Context, replicas []*RedisServer) error {
 	for _, s := range replicas {
 		info, err := s.Info(ctx, "replication")
@@ -51,7 +51,7 @@ func linked(ctx context.Context, replicas []*RedisServer) error {
 	return nil
 }
 
-// absent reports whether an error means that no server listens.
+// absent reports whether an error means that no server listens there.
 func absent(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
 
 func addrs(all []*RedisServer) (list []string) {
@@ -61,7 +61,7 @@ func addrs(all []*RedisServer) (list []string) {
 	return list
 }
 
-// stopAll stops them at the same time: a master waits for its replicas when it ends.
+// stopAll stops servers at the same time, because a master waits for its replicas when it ends.
 func stopAll(all []*RedisServer) error {
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
@@ -72,7 +72,7 @@ func stopAll(all []*RedisServer) error {
 	return errors.Join(errs...)
 }
 
-// pairs makes a map from a reply that has names and values in turn.
+// pairs makes a map from a reply that alternates names and values.
 func pairs(v any) map[string]string {
 	list, _ := v.([]any)
 	m := map[string]string{}

@@ -18,14 +18,13 @@ import (
 type Server struct {
 	*Process
 	Addr      string // HOST:PORT
-	AccessLog string // of nginx: access.log in its directory, if the configuration writes one there
+	AccessLog string // of nginx: access.log in dir, if the configuration writes one there
 }
 
-// Nginx starts nginx. conf is a whole configuration, see HTTP for a short way to one, and a
-// text/template: {{.Addr}} is the free address that it is to listen on, {{.Dir}} is dir. Relative
-// paths in it are relative to dir, which has to exist. The daemon, pid and user directives are
-// added where conf does not have them, so that nginx runs in the foreground, for root and for
-// others.
+// Nginx starts nginx. conf is a whole configuration (HTTP makes a short one) and a text/template:
+// {{.Addr}} is the free address to listen on, and {{.Dir}} is dir, which must exist. Relative paths
+// are relative to dir. The directives daemon, pid and user are added unless conf has them, so that
+// nginx runs in the foreground, both for root and for other users.
 func Nginx(ctx context.Context, dir, conf string) (*Server, error) {
 	path, err := Program("nginx", "nginx")
 	if err != nil {
@@ -67,7 +66,7 @@ func nginx(ctx context.Context, path, dir string, conf *template.Template) (*Ser
 	}
 	free.releaseAfter(p)
 	err = p.until(ctx, func(context.Context) error {
-		// The file is written after nginx has begun to listen: it is nginx itself that will answer.
+		// nginx writes the file after it has begun to listen, so nginx itself will respond.
 		pid, err := os.ReadFile(filepath.Join(dir, pidFile))
 		if err == nil && strings.TrimSpace(string(pid)) != strconv.Itoa(p.Pid()) {
 			err = fmt.Errorf("%s is of another process: %s", pidFile, pid)
@@ -85,7 +84,7 @@ func nginx(ctx context.Context, path, dir string, conf *template.Template) (*Ser
 
 const pidFile = "nginx.pid"
 
-// mainDirectives are those for the command line that a configuration does not have itself.
+// mainDirectives returns directives for the command line that the configuration does not have.
 func mainDirectives(conf string) string {
 	text := ""
 	add := func(name, value string) {
@@ -96,16 +95,15 @@ func mainDirectives(conf string) string {
 	add("daemon", "off")
 	add("pid", pidFile)
 	if u, err := user.Current(); err == nil && u.Uid == "0" {
-		add("user", u.Username) // else workers may not enter a directory that only root may
+		add("user", u.Username) // otherwise workers may not be able to enter a directory of root
 	}
 	return text
 }
 
-// HTTP makes a configuration for Nginx from what stands in its http block. It has one worker, keeps
-// its temporary files in its directory and writes nothing to an access log unless the block says
-// so.
+// HTTP returns a configuration for Nginx with the given http block. It has one worker, keeps its
+// temporary files in dir, and writes no access log unless the block says so.
 func HTTP(block string) string {
-	if !strings.Contains(block, "access_log") { // beside others, off would be off for them too
+	if !strings.Contains(block, "access_log") { // beside other access logs, off would disable those too
 		block = "	access_log off;\n" + block
 	}
 	return `worker_processes 1;

@@ -13,28 +13,27 @@ import (
 	"time"
 )
 
-// A Process is a program that runs until it is stopped. It is what every server here has
-// underneath.
+// A Process is a program that runs until it is stopped. Every server here has one.
 type Process struct {
 	Name string // for messages
 
 	cmd    *exec.Cmd
-	quit   syscall.Signal // asks it to end in good order
+	quit   syscall.Signal // the signal for a graceful shutdown
 	output tail
-	ended  chan struct{} // closed once it has
-	err    error         // what exec.Cmd.Wait returned; set when ended is closed
+	ended  chan struct{} // closed when it has ended
+	err    error         // the result of exec.Cmd.Wait; set before ended is closed
 	stop   func() error
-	killed atomic.Bool // on purpose, by Kill
+	killed atomic.Bool // by Kill
 }
 
 const (
-	grace = 20 * time.Second     // for ending in good order
-	tick  = 5 * time.Millisecond // between two looks at a server that is not ready yet
-	// for output to be read after the end, where a child holds on to it
+	grace = 20 * time.Second     // for a graceful shutdown
+	tick  = 5 * time.Millisecond // between two checks whether a server is ready
+	// for reading output after the end, while a child has it open
 	pipes = time.Second
 )
 
-// start runs a program. quit asks it to end in good order.
+// start runs a program. quit is the signal for its graceful shutdown.
 func start(quit syscall.Signal, cmd *exec.Cmd) (*Process, error) {
 	p := &Process{Name: cmd.Args[0], cmd: cmd, quit: quit, ended: make(chan struct{})}
 	p.stop = sync.OnceValue(p.end)
@@ -53,7 +52,7 @@ func start(quit syscall.Signal, cmd *exec.Cmd) (*Process, error) {
 	return p, nil
 }
 
-// Program finds a program, or says which Debian package has it.
+// Program returns the path of a program, or an error that names its Debian package.
 func Program(name, debianPackage string) (string, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -62,15 +61,15 @@ func Program(name, debianPackage string) (string, error) {
 	return path, nil
 }
 
-// until asks whether the process is ready until it is, the process ends or the context does. A
-// process that is not ready is stopped.
+// until repeats a check until the process is ready, or ends, or the context ends. A process that is
+// not ready is stopped.
 func (p *Process) until(ctx context.Context, ready func(context.Context) error) error {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
 	for {
 		err := ready(ctx)
 		select {
-		case <-p.ended: // then it was somebody else who answered, if anyone did
+		case <-p.ended: // then another process may have responded
 			return p.failed("it ended before it was ready", p.err)
 		default:
 		}
@@ -87,28 +86,28 @@ func (p *Process) until(ctx context.Context, ready func(context.Context) error) 
 	}
 }
 
-// failed is an error with what the process said.
+// failed returns an error with the output of the process.
 func (p *Process) failed(what string, err error) error {
 	return fmt.Errorf("%s: %s: %w\n%s", p.Name, what, err, strings.TrimSpace(p.Output()))
 }
 
-// Output is what the process wrote, standard output and error together: the last of it, if it was
+// Output returns what the process wrote to standard output and error: the end of it, if it was
 // much.
 func (p *Process) Output() string { return p.output.String() }
 
-// Pid is the number of the process.
+// Pid returns the number of the process.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
 // Signal sends a signal to the process.
 func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
 
-// Ended is closed once the process has ended.
+// Ended is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Stop asks the process to end in good order, and kills it if it does not. It is an error if it had
-// to be killed, or if it ended with another code than 0, but not if Kill ended it. A process that
-// is paused goes on, to end. A second call returns what the first did; one after the process has
-// ended by itself says how.
+// Stop shuts the process down gracefully, and kills it if it does not end. It is an error if it had
+// to be killed or exited with another code than 0, but not if Kill ended it. A paused process is
+// resumed first. A second call returns the same as the first; one after the process has ended by
+// itself returns its exit error.
 func (p *Process) Stop() error { return p.stop() }
 
 func (p *Process) end() error {
@@ -133,17 +132,16 @@ func (p *Process) end() error {
 	return nil
 }
 
-// Kill ends the process and its children at once, as a crash would, and returns when it is gone. It
-// is what a test does on purpose: a Stop after it finds nothing wrong, unless the process had ended
-// in another way before.
+// Kill ends the process and its children at once, as a crash would, and returns when it is gone. A
+// later Stop returns nil, unless the process had ended in another way before.
 func (p *Process) Kill() {
 	p.killed.Store(true)
 	p.kill()
 }
 
-// Pause stops the process and its children where they stand (SIGSTOP), and returns when the process
-// stands. Its connections stay open, and the system goes on to accept new ones for it. It can be
-// resumed, stopped and killed.
+// Pause stops the process and its children (SIGSTOP), and returns when all threads are stopped. Its
+// connections stay open, and the system goes on accepting new ones. It can be resumed, stopped and
+// killed.
 func (p *Process) Pause() error {
 	p.signalGroup(syscall.SIGSTOP)
 	ticker := time.NewTicker(tick)
@@ -162,7 +160,7 @@ func (p *Process) Pause() error {
 	return nil
 }
 
-// Resume lets a process go on that was paused.
+// Resume continues a paused process.
 func (p *Process) Resume() { p.signalGroup(syscall.SIGCONT) }
 
 // kill ends the process and its children at once.
@@ -171,8 +169,8 @@ func (p *Process) kill() {
 	<-p.ended
 }
 
-// signalGroup sends a signal to the process and its children: it leads a group of its own. Once the
-// process has ended its number may be another's.
+// signalGroup sends a signal to the process and its children: it leads a process group. When the
+// process has ended, its number may belong to another one.
 func (p *Process) signalGroup(s syscall.Signal) {
 	select {
 	case <-p.ended:
@@ -181,13 +179,13 @@ func (p *Process) signalGroup(s syscall.Signal) {
 	}
 }
 
-// endedBy reports whether a signal ended the process. Only for one that has ended.
+// endedBy reports whether a signal ended the process. Call it only after the process has ended.
 func (p *Process) endedBy(s syscall.Signal) bool {
 	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	return ok && status.Signal() == s
 }
 
-// tail keeps the last of what is written to it.
+// tail keeps the end of what is written to it.
 type tail struct {
 	mu   sync.Mutex
 	text []byte

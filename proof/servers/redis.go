@@ -15,34 +15,31 @@ import (
 	"time"
 )
 
-// RedisOptions say how to start a Redis server. The zero value is one on a free port that keeps
-// nothing on disk.
+// RedisOptions say how to start a Redis server. The zero value is a server on a free port that
+// keeps nothing on disk.
 type RedisOptions struct {
 	Addr string // HOST:PORT to listen on; a free loopback address if empty
-	Dir  string // for its files, which has to exist; a temporary one, that Stop removes, if empty
+	Dir  string // for its files; it must exist. Empty: a temporary one, which Stop removes
 
-	// write each command to disk before it is answered, so that Start after Kill has all the data
-	// again
+	// write each command to disk before the reply, so that Start after Kill has all data again
 	Persist bool
-	TLS     bool // listen for TLS too, on another free port, with certificates made for it
+	TLS     bool // also listen for TLS, on another free port, with new certificates
 
-	// Password is that of the default user, if it is to have one. With User it is that of another
-	// one, who is in Config: for Do, and for what is asked to see whether the server is ready. He
-	// has to be allowed everything.
+	// Password of the default user, or of User. That user must be defined in Config; it is used for
+	// Do and for checks whether the server is ready, and needs all rights.
 	Password string
 	User     string
 
-	// Config are lines of redis.conf, which come last: users, like "user alice on >secret ~app:*
-	// +@all", and what else is to be different.
+	// Config has further lines of redis.conf, which come last: for example users, like "user alice
+	// on >secret ~app:* +@all".
 	Config []string
 }
 
-// A RedisServer is a Redis server, or a Sentinel, on one address. Start changes which Process it
-// is: while it runs, what is the Process's may not be used by others. The rest may, by any number
-// of goroutines.
+// A RedisServer is a Redis server, or a Sentinel, on one address. Start replaces its Process: while
+// Start runs, no other goroutine may use the Process. All else is safe for concurrent use.
 type RedisServer struct {
 	*Process
-	Addr string // HOST:PORT, where it listens without TLS
+	Addr string // HOST:PORT, without TLS
 	Dir  string // where its files are
 	TLS  *TLS   // nil without RedisOptions.TLS
 
@@ -51,7 +48,7 @@ type RedisServer struct {
 	program   string // redis-server or redis-sentinel
 	clustered bool
 	busPort   string // of the cluster
-	temporary bool   // Dir is ours to remove
+	temporary bool   // whether Stop removes Dir
 }
 
 // String names the server in messages.
@@ -59,12 +56,12 @@ func (s *RedisServer) String() string { return s.program + " at " + s.Addr }
 
 const redisConf = "redis.conf"
 
-// Redis starts redis-server and waits until it answers.
+// Redis starts redis-server and waits until it responds.
 func Redis(ctx context.Context, o RedisOptions) (*RedisServer, error) {
 	return startRedis(ctx, &RedisServer{program: "redis-server", options: o})
 }
 
-// startRedis starts what the server is to be, on free addresses where it has none.
+// startRedis starts a server, on free addresses if it has none.
 func startRedis(ctx context.Context, s *RedisServer) (*RedisServer, error) {
 	if _, err := s.path(); err != nil {
 		return nil, err
@@ -87,8 +84,7 @@ func startRedis(ctx context.Context, s *RedisServer) (*RedisServer, error) {
 	return s, nil
 }
 
-// taken tries again what fails because somebody else took an address, if only to see whether it is
-// free.
+// taken tries again if a start fails because another process took an address, even for a moment.
 func taken(try func() error) (err error) {
 	for range 5 {
 		if err = try(); err == nil || !strings.Contains(err.Error(), "Address already in use") {
@@ -140,7 +136,7 @@ func (s *RedisServer) choose() error {
 			return err
 		}
 	}
-	if s.clustered { // its default is the port plus 10000, where somebody may be
+	if s.clustered { // the default is the port plus 10000, which may be in use
 		bus, err := free()
 		if err != nil {
 			return err
@@ -155,7 +151,7 @@ func (s *RedisServer) choose() error {
 	return os.WriteFile(filepath.Join(s.Dir, redisConf), []byte(conf), 0o600)
 }
 
-// conf is the configuration. Redis takes the last of two lines for the same.
+// conf returns the configuration. Of two lines for the same setting Redis uses the last.
 func (s *RedisServer) conf() (string, error) {
 	host, port, err := net.SplitHostPort(s.Addr)
 	if err != nil {
@@ -163,7 +159,7 @@ func (s *RedisServer) conf() (string, error) {
 	}
 	lines := []string{"bind " + host, "port " + port, "dir " + strconv.Quote(s.Dir)}
 	if s.program == "redis-server" {
-		lines = append(lines, `save ""`, "repl-diskless-sync-delay 0") // else a replica waits five seconds for others to come
+		lines = append(lines, `save ""`, "repl-diskless-sync-delay 0") // otherwise a replica waits five seconds for others to come
 	}
 	if s.options.Persist {
 		lines = append(lines, "appendonly yes", "appendfsync always")
@@ -182,9 +178,9 @@ func (s *RedisServer) conf() (string, error) {
 	return strings.Join(append(lines, s.options.Config...), "\n") + "\n", nil
 }
 
-// Start starts a server again after Kill, or after it was asked to end: at the same addresses, with
-// the same directory and certificates, and with the configuration as it is in redis.conf now: a
-// Sentinel writes there too. Without Persist its data is gone.
+// Start restarts a server after Kill, or after it was shut down: at the same addresses, with the
+// same directory and certificates, and with the current redis.conf, which a Sentinel also writes.
+// Without Persist its data is lost.
 func (s *RedisServer) Start(ctx context.Context) error {
 	if s.Process != nil {
 		select {
@@ -202,7 +198,7 @@ func (s *RedisServer) launch(ctx context.Context) error {
 		return err
 	}
 	cmd := exec.Command(path, filepath.Join(s.Dir, redisConf))
-	cmd.SysProcAttr = attributes(syscall.SIGKILL) // one that is paused would not hear SIGTERM
+	cmd.SysProcAttr = attributes(syscall.SIGKILL) // a paused process would not get SIGTERM
 	p, err := start(syscall.SIGTERM, cmd)
 	if err != nil {
 		return err
@@ -215,14 +211,14 @@ func (s *RedisServer) launch(ctx context.Context) error {
 	return nil
 }
 
-// aLook is how long one look at a server may take that is not ready: whoever accepts there may
-// never answer.
+// aLook bounds one check of a server that is not ready: another process may accept there and never
+// respond.
 const aLook = 2 * time.Second
 
 func (s *RedisServer) answers(ctx context.Context, pid int) error {
 	ctx, cancel := context.WithTimeout(ctx, aLook)
 	defer cancel()
-	if _, err := s.Do(ctx, "PING"); err != nil { // as it is while the server loads its data
+	if _, err := s.Do(ctx, "PING"); err != nil { // for example while the server loads its data
 		return err
 	}
 	info, err := s.Info(ctx, "server")
@@ -232,14 +228,13 @@ func (s *RedisServer) answers(ctx context.Context, pid int) error {
 	return err
 }
 
-// Stop asks the server to end in good order and removes its directory if that is a temporary one.
-// It is no error if it was killed by Kill. To end it in good order and Start it again, use
-// s.Process.Stop.
+// Stop shuts the server down and removes its directory if that is a temporary one. It is no error
+// if Kill ended the server. To shut it down and Start it again, use s.Process.Stop.
 func (s *RedisServer) Stop() error {
 	return errors.Join(s.Process.Stop(), s.remove())
 }
 
-// remove leaves nothing of a server that has ended.
+// remove removes the files of a server that has ended.
 func (s *RedisServer) remove() error {
 	s.release()
 	if !s.temporary {
@@ -256,16 +251,16 @@ func (s *RedisServer) release() {
 	s.claims = nil
 }
 
-// DropData removes what the server has written with Persist, so that the next Start finds nothing.
-// Only for one that has ended.
+// DropData removes the data of a server with Persist, so that the next Start finds none. Call it
+// only after the server has ended.
 func (s *RedisServer) DropData() error {
 	return errors.Join(os.RemoveAll(filepath.Join(s.Dir, "appendonlydir")), os.RemoveAll(filepath.Join(s.Dir, "dump.rdb")))
 }
 
-// URL is the server's address with its user and password: redis://...
+// URL returns the server's URL with its user and password: redis://...
 func (s *RedisServer) URL() string { return s.url("redis", s.Addr) }
 
-// TLSURL is the server's address for TLS: rediss://... Whoever uses it needs TLS.CA too.
+// TLSURL returns the server's URL for TLS: rediss://... Its clients need TLS.CA too.
 func (s *RedisServer) TLSURL() string { return s.url("rediss", s.TLS.Addr) }
 
 func (s *RedisServer) url(scheme, addr string) string {
@@ -276,7 +271,7 @@ func (s *RedisServer) url(scheme, addr string) string {
 	return u.String()
 }
 
-// Conn connects to the server, and says who it is if RedisOptions has a password.
+// Conn connects to the server, and authenticates if RedisOptions has a password.
 func (s *RedisServer) Conn(ctx context.Context) (*RedisConn, error) {
 	c, err := DialRedis(ctx, s.Addr, nil)
 	if err != nil || s.options.Password == "" {
@@ -293,8 +288,8 @@ func (s *RedisServer) Conn(ctx context.Context) (*RedisConn, error) {
 	return c, nil
 }
 
-// Do sends one command on a connection of its own. The reply is as with RedisConn.Do. What looks
-// back at the connection needs Conn: WAIT waits for the writes of its own, so here for none.
+// Do sends one command on a connection of its own. The reply is as with RedisConn.Do. Commands
+// about their own connection need Conn: WAIT, for example, waits for the writes of its connection.
 func (s *RedisServer) Do(ctx context.Context, args ...string) (any, error) {
 	c, err := s.Conn(ctx)
 	if err != nil {
@@ -304,12 +299,12 @@ func (s *RedisServer) Do(ctx context.Context, args ...string) (any, error) {
 	return c.Do(ctx, args...)
 }
 
-// Info asks for a section of INFO, like "commandstats", and returns its fields.
+// Info returns the fields of a section of INFO, like "commandstats".
 func (s *RedisServer) Info(ctx context.Context, section string) (map[string]string, error) {
 	return s.fields(ctx, "INFO", section)
 }
 
-// fields asks for a text of lines with a name, a colon and a value.
+// fields sends a command and returns the fields of its reply, lines of NAME:VALUE.
 func (s *RedisServer) fields(ctx context.Context, args ...string) (map[string]string, error) {
 	v, err := s.Do(ctx, args...)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 )
 
-// stops has something stopped when the test ends.
+// stops registers a Stop for the end of the test.
 func stops(t *testing.T, s interface{ Stop() error }) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -38,7 +38,7 @@ type asker interface {
 	Do(context.Context, ...string) (any, error)
 }
 
-// says asks, and compares the reply.
+// says sends a command, and compares the reply.
 func says(t *testing.T, s asker, want any, args ...string) {
 	t.Helper()
 	if v, err := s.Do(within(t, 30*time.Second), args...); err != nil || v != want {
@@ -46,7 +46,7 @@ func says(t *testing.T, s asker, want any, args ...string) {
 	}
 }
 
-// refuses asks, and compares the first word of the error.
+// refuses sends a command, and compares the first word of the error.
 func refuses(t *testing.T, s asker, code string, args ...string) {
 	t.Helper()
 	v, err := s.Do(within(t, 30*time.Second), args...)
@@ -139,7 +139,7 @@ func TestRedisIsKilledAndStartedAgain(t *testing.T) {
 			}
 			again()
 			says(t, s, size, "DBSIZE")
-			if err := s.Process.Stop(); err != nil { // in good order
+			if err := s.Process.Stop(); err != nil { // gracefully
 				t.Error(err)
 			}
 			again()
@@ -198,7 +198,7 @@ func TestRedisIsPaused(t *testing.T) {
 	}
 	s.Resume()
 	says(t, c, "PONG", "PING")
-	if err := s.Pause(); err != nil { // and is stopped all the same
+	if err := s.Pause(); err != nil { // a paused server is stopped, too
 		t.Error(err)
 	}
 }
@@ -229,7 +229,7 @@ func TestRedisSpeaksTLS(t *testing.T) {
 	}
 	unknown := new(tls.CertificateVerificationError)
 	if _, err := shake(nil); err != nil {
-		t.Error(err) // the connection alone
+		t.Error(err) // only this connection
 	}
 	if _, err := shake(&tls.Config{}); !errors.As(err, &unknown) {
 		t.Errorf("an authority that nobody trusts: %v", err)
@@ -252,7 +252,7 @@ func TestRedisWantsAClientsCertificate(t *testing.T) {
 	s := redis(t, servers.RedisOptions{TLS: true, Config: []string{"tls-auth-clients yes"}})
 	for shown, config := range map[bool]*tls.Config{false: {RootCAs: s.TLS.CA}, true: s.TLS.Config()} {
 		c, err := servers.DialRedis(within(t, 30*time.Second), s.TLS.Addr, config)
-		if err == nil { // with TLS 1.3 a client hears of it when it reads
+		if err == nil { // with TLS 1.3 a client learns of it when it reads
 			_, err = c.Do(within(t, 30*time.Second), "PING")
 			c.Close()
 		}

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// MoveSlot moves a slot and its keys from one master to another, while clients use it. A
-// command for a key that has moved gets ASK; one for several keys of which some have moved gets
-// TRYAGAIN. If MoveSlot fails half way, it may be called again.
+// MoveSlot moves a slot and its keys from one master to another, while clients use it. A command
+// for a key that has moved gets ASK; one for several keys of which some have moved gets TRYAGAIN.
+// After an error it may be called again.
 func (c *RedisCluster) MoveSlot(ctx context.Context, slot int, from, to *RedisServer) error {
 	m := &move{cluster: c, conns: map[*RedisServer]*RedisConn{}}
 	defer m.close()
@@ -75,9 +75,9 @@ func (m *move) do(ctx context.Context, s *RedisServer, args ...string) (any, err
 	return nil, fmt.Errorf("%s: %s: %w", s, strings.Join(args[:min(3, len(args))], " "), err)
 }
 
-// slot moves a slot as in
+// slot moves a slot as described in
 // https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec, Live resharding: the
-// new owner is informed before the old one, so that at every moment one of them serves each key.
+// new owner is informed before the old one, so that one of them serves each key at every moment.
 func (m *move) slot(ctx context.Context, slot int, from, to *RedisServer) error {
 	number, fromID, toID := strconv.Itoa(slot), m.cluster.ids[from], m.cluster.ids[to]
 	if fromID == "" || toID == "" || from == to {
@@ -123,8 +123,7 @@ func (m *move) keys(ctx context.Context, keys []any, from, to *RedisServer) erro
 	var final error
 	err = await(ctx, nil, func(ctx context.Context) error {
 		_, err := m.do(ctx, from, args...)
-		// A busy machine may hold up the two of them, or have a node taken for failed, for a
-		// moment.
+		// On a busy machine the two may be delayed, or a node may count as failed for a moment.
 		if e, ok := errors.AsType[RedisError](err); ok && (e.Code() == "IOERR" || e.Code() == "CLUSTERDOWN") {
 			return err
 		}
@@ -134,7 +133,7 @@ func (m *move) keys(ctx context.Context, keys []any, from, to *RedisServer) erro
 	return errors.Join(err, final)
 }
 
-// hand gives a slot without keys to its new owner, and tells every other master.
+// hand assigns a slot without keys to its new owner, and tells every other master.
 func (m *move) hand(ctx context.Context, number string, from, to *RedisServer) error {
 	verdict := []string{"CLUSTER", "SETSLOT", number, "NODE", m.cluster.ids[to]}
 	for _, s := range []*RedisServer{to, from} {
@@ -150,8 +149,8 @@ func (m *move) hand(ctx context.Context, number string, from, to *RedisServer) e
 	return ctx.Err()
 }
 
-// tell informs a master of the owner of a slot. A master that does not answer learns it from the
-// other masters later, as replicas do from theirs.
+// tell informs a master of the owner of a slot. A master that does not respond learns it from the
+// others later, as replicas do from their masters.
 func (m *move) tell(ctx context.Context, s *RedisServer, verdict []string) {
 	ctx, cancel := context.WithTimeout(ctx, aLook)
 	defer cancel()

@@ -13,27 +13,27 @@ import (
 	"time"
 )
 
-// A RedisError is an error that Redis replied with, like "WRONGTYPE Operation against a key holding
-// the wrong kind of value".
+// A RedisError is an error reply of Redis, like "WRONGTYPE Operation against a key holding the
+// wrong kind of value".
 type RedisError string
 
-// Error is the server's text, which begins with the code.
+// Error returns the server's text, which begins with the code.
 func (e RedisError) Error() string { return string(e) }
 
-// Code is the first word of the error, like "WRONGTYPE".
+// Code returns the first word of the error, like "WRONGTYPE".
 func (e RedisError) Code() string {
 	code, _, _ := strings.Cut(string(e), " ")
 	return code
 }
 
-// A RedisConn is a connection to a Redis server, for a test to ask it something. It is not safe for
+// A RedisConn is a connection to a Redis server, for the commands of a test. It is not safe for
 // concurrent use.
 type RedisConn struct {
 	conn net.Conn
 	r    *bufio.Reader
 }
 
-// longest is how long an exchange may take whose context has no deadline.
+// longest bounds an exchange whose context has no deadline.
 const longest = 30 * time.Second
 
 // DialRedis connects to a Redis server, with TLS if there is a configuration for it.
@@ -56,9 +56,9 @@ func DialRedis(ctx context.Context, addr string, config *tls.Config) (*RedisConn
 // Close closes the connection.
 func (c *RedisConn) Close() error { return c.conn.Close() }
 
-// Do sends a command and reads the reply, which is a string (simple or bulk, binary as it is), an
-// int64, nil, or a []any of these and of RedisErrors. A reply that is an error is a RedisError.
-// After any other error the connection is closed.
+// Do sends a command and reads the reply: a string (simple or bulk, binary-safe), an int64, nil, or
+// a []any of these and of RedisErrors. An error reply is returned as a RedisError. After any other
+// error the connection is closed.
 func (c *RedisConn) Do(ctx context.Context, args ...string) (any, error) {
 	if len(args) == 0 {
 		return nil, errors.New("there is no command for Redis")
@@ -68,8 +68,8 @@ func (c *RedisConn) Do(ctx context.Context, args ...string) (any, error) {
 		ctx, cancel = context.WithTimeout(ctx, longest)
 		defer cancel()
 	}
-	// Closed when the context ends, and not given a deadline: what is read after half a reply would
-	// be the rest of it.
+	// The connection is closed when the context ends, instead of setting a deadline: after half a
+	// reply, the next read would return the rest of it.
 	stop := context.AfterFunc(ctx, func() { c.conn.Close() })
 	v, err := c.exchange(args)
 	if !stop() {
@@ -98,10 +98,10 @@ func (c *RedisConn) exchange(args []string) (any, error) {
 	return readReply(c.r)
 }
 
-// Bounds of a reply, far above what a test asks for.
+// Bounds of a reply, far above those of any test.
 const (
 	maxLine = 64 << 10 // bytes of a simple string, an error or a number
-	// bytes of all bulk strings, and elements of all arrays, counted as 16 bytes each
+	// bytes of all bulk strings, and elements of all arrays at 16 bytes each
 	maxReply = 256 << 20
 	maxDepth = 32 // arrays in arrays
 )
@@ -190,7 +190,7 @@ func (r *reply) array(n, depth int) (any, error) {
 	if err := r.spend(n, 16); err != nil {
 		return nil, err
 	}
-	list := make([]any, 0, min(n, 1024)) // what is announced may not come
+	list := make([]any, 0, min(n, 1024)) // the announced elements may not come
 	for range n {
 		v, err := r.value(depth + 1)
 		if err != nil {
@@ -201,8 +201,8 @@ func (r *reply) array(n, depth int) (any, error) {
 	return list, nil
 }
 
-// unexpected returns the error for a caller that waits for a reply: the end of the stream is an error
-// then, too.
+// unexpected returns the error for a caller that waits for a reply: the end of the stream is then
+// an error, too.
 func unexpected(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF

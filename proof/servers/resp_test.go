@@ -13,7 +13,8 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 )
 
-// replies has a server that reads a command and then says what it is told, and asks it once.
+// replies starts a server that reads a command and then writes a given text, and sends it one
+// command.
 func replies(t *testing.T, reply string) (any, error) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -97,7 +98,7 @@ func TestRepliesThatAreWrongAreErrors(t *testing.T) {
 }
 
 func TestAContextEndsAnExchange(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and says nothing
+	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and writes nothing
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// Start runs a program that is to be ended by SIGTERM, and that ends what it has started itself. It
-// waits until the program is ready.
+// Start runs a program that SIGTERM ends, and that ends its own children. It waits until the
+// program is ready.
 func Start(ctx context.Context, cmd *exec.Cmd, ready func(output string) bool) (*Process, error) {
 	p, err := start(syscall.SIGTERM, cmd)
 	if err != nil {

@@ -11,27 +11,27 @@ import (
 	"time"
 )
 
-// SentinelOptions say what Sentinel is to start. The zero value is a master, a replica, and three
+// SentinelOptions say what Sentinel starts. The zero value is a master, a replica, and three
 // sentinels that wait half a second.
 type SentinelOptions struct {
-	Replicas int // 1 if 0
-	// without an answer, a sentinel takes a server to be down; 500 ms if 0
+	Replicas int // default: 1
+	// a server that does not respond for so long counts as down; default: 500 ms
 	DownAfter time.Duration
-	// and twice that until a failover that failed is tried again; 2 s if 0
+	// a failed failover is tried again after twice this time; default: 2 s
 	FailoverTimeout time.Duration
 
 	Persist bool // as in RedisOptions
-	// of the servers' default user, without spaces, which sentinels cannot read again; they have
-	// none themselves
+	// of the servers' default user; without spaces, because sentinels cannot read these back.
+	// Sentinels have none themselves
 	Password string
 	Config   []string // lines of redis.conf for each server
 }
 
-// A SentinelGroup is a master with replicas, and the sentinels that watch it. Its fields do not
-// change: who is the master does.
+// A SentinelGroup is a master with replicas, and its sentinels. Its fields do not change, but any
+// server can become the master.
 type SentinelGroup struct {
 	Name      string         // of the master, for clients
-	Servers   []*RedisServer // the first began as the master
+	Servers   []*RedisServer // the first one was the master at the start
 	Sentinels []*RedisServer
 }
 
@@ -81,7 +81,7 @@ func (g *SentinelGroup) start(ctx context.Context, o SentinelOptions) error {
 		}
 		g.Servers = append(g.Servers, s)
 	}
-	// A sentinel asks a master for its replicas when it begins, and then each ten seconds: they
+	// A sentinel asks a master for its replicas at its start, and then every ten seconds, so they
 	// should be there.
 	if err := await(ctx, g.Servers, func(ctx context.Context) error { return linked(ctx, g.Servers[1:]) }); err != nil {
 		return err
@@ -120,9 +120,10 @@ func (g *SentinelGroup) sentinel(ctx context.Context, o SentinelOptions) (*Redis
 	if err != nil {
 		return nil, err
 	}
-	// Sentinels greet each other each two seconds, and let an old master go on for four times that.
-	// A machine that was too busy for two seconds would have them do nothing for thirty. A Start
-	// forgets this, and is only slower. A Redis before 7.0 does not know it.
+	// Sentinels greet each other every two seconds, and tolerate an old master for four times as
+	// long. If the machine was too busy for two seconds, they would do nothing for thirty (TILT).
+	// The command switches that off; after a Start it is on again, which is only slower. A Redis
+	// before 7.0 does not have it.
 	_, err = s.Do(ctx, "SENTINEL", "DEBUG", "PUBLISH-PERIOD", "200", "INFO-PERIOD", "1000", "TILT-PERIOD", "1000")
 	if _, replied := errors.AsType[RedisError](err); err != nil && !replied {
 		return nil, errors.Join(err, s.Stop())
@@ -130,7 +131,7 @@ func (g *SentinelGroup) sentinel(ctx context.Context, o SentinelOptions) (*Redis
 	return s, nil
 }
 
-// knowsAll reports what a sentinel does not know yet, or thinks is wrong.
+// knowsAll returns an error that says what a sentinel does not know yet, or has wrong.
 func (g *SentinelGroup) knowsAll(ctx context.Context, s *RedisServer) error {
 	m, err := g.view(ctx, s)
 	if err != nil {
@@ -164,22 +165,22 @@ func (g *SentinelGroup) knowsAll(ctx context.Context, s *RedisServer) error {
 	return nil
 }
 
-// view is what a sentinel says of the master.
+// view returns what a sentinel says about the master.
 func (g *SentinelGroup) view(ctx context.Context, s *RedisServer) (map[string]string, error) {
 	v, err := s.Do(ctx, "SENTINEL", "MASTER", g.Name)
 	return pairs(v), err
 }
 
-// Addrs are the addresses of the sentinels.
+// Addrs returns the addresses of the sentinels.
 func (g *SentinelGroup) Addrs() []string { return addrs(g.Sentinels) }
 
-// Master is the address of the current master, from the first sentinel that says.
+// Master returns the address of the current master, from the first sentinel that responds.
 func (g *SentinelGroup) Master(ctx context.Context) (string, error) {
 	_, addr, err := g.first(ctx)
 	return addr, err
 }
 
-// first is the first sentinel that says who is the master, and what it says.
+// first returns the first sentinel that knows the master, and what it says.
 func (g *SentinelGroup) first(ctx context.Context) (*RedisServer, string, error) {
 	var errs []error
 	for _, s := range g.Sentinels {
@@ -205,7 +206,7 @@ func (g *SentinelGroup) masterOf(ctx context.Context, s *RedisServer) (string, e
 	return "", fmt.Errorf("%s names no master: %v", s, v)
 }
 
-// Server is the server at an address, or nil.
+// Server returns the server at an address; nil if there is none.
 func (g *SentinelGroup) Server(addr string) *RedisServer {
 	for _, s := range g.Servers {
 		if s.Addr == addr {
@@ -215,8 +216,8 @@ func (g *SentinelGroup) Server(addr string) *RedisServer {
 	return nil
 }
 
-// KillMaster kills the current master and returns it. AwaitMaster tells when there is another; the
-// old one may be started again.
+// KillMaster kills the current master and returns it. AwaitMaster waits for the next one; the old
+// one can be started again.
 func (g *SentinelGroup) KillMaster(ctx context.Context) (*RedisServer, error) {
 	addr, err := g.Master(ctx)
 	if err != nil {
@@ -230,9 +231,9 @@ func (g *SentinelGroup) KillMaster(ctx context.Context) (*RedisServer, error) {
 	return s, nil
 }
 
-// AwaitMaster waits until all sentinels that run agree on a master that is not at an address, and
-// that knows that it is one. It returns the master's address. The old one, if it runs, may take
-// itself for a master a little longer.
+// AwaitMaster waits until all running sentinels agree on a master other than the one at an address,
+// and that server knows that it is the master. It returns the new master's address. The old one, if
+// it runs, may take itself for a master a little longer.
 func (g *SentinelGroup) AwaitMaster(ctx context.Context, not string) (addr string, err error) {
 	err = await(ctx, nil, func(ctx context.Context) error {
 		addr, err = g.agreed(ctx)
@@ -272,9 +273,9 @@ func (g *SentinelGroup) agreed(ctx context.Context) (string, error) {
 	return addr, err
 }
 
-// Failover has a sentinel make a replica the master, while the old one runs, and waits as
-// AwaitMaster does. It returns the address of the new master. For some moments the old one goes on
-// to accept writes, which are lost.
+// Failover has a sentinel promote a replica while the old master runs, and waits as AwaitMaster
+// does. It returns the address of the new master. For some moments the old one accepts writes,
+// which are lost.
 func (g *SentinelGroup) Failover(ctx context.Context) (string, error) {
 	first, old, err := g.first(ctx)
 	if err != nil {
@@ -285,8 +286,8 @@ func (g *SentinelGroup) Failover(ctx context.Context) (string, error) {
 		if err != nil {
 			return err
 		}
-		// It may refuse, while it has seen no good replica, and it may give up: then it is told
-		// again.
+		// It may refuse while it knows no good replica, and it may give up: then the command is
+		// sent again.
 		switch {
 		case strings.Contains(m["flags"], "failover_in_progress"):
 		case net.JoinHostPort(m["ip"], m["port"]) != old:
@@ -306,6 +307,6 @@ func (g *SentinelGroup) Failover(ctx context.Context) (string, error) {
 
 // Stop stops all sentinels and servers.
 func (g *SentinelGroup) Stop() error {
-	// in this order: no failover begins
+	// in this order, so that no failover begins
 	return errors.Join(stopAll(g.Sentinels), stopAll(g.Servers))
 }

@@ -9,7 +9,7 @@ import (
 
 func TestSentinel(t *testing.T) {
 	ctx := within(t, 2*time.Minute)
-	// Half a second would be too short for a machine that is busy: there would be failovers that nobody asked for.
+	// Half a second would be too short for a busy machine: there would be unwanted failovers.
 	g, err := servers.Sentinel(ctx, servers.SentinelOptions{Replicas: 2, Password: "secret", DownAfter: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)

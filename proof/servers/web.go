@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// Web starts a program that serves on a free address, which arguments gets as HOST:PORT. The program
-// is found in its Debian package, and runs in dir. Kill ends it.
+// Web starts a program that serves on a free address, which arguments gets as HOST:PORT. An error
+// names its Debian package if it is missing. It runs in dir. Kill ends it.
 func Web(ctx context.Context, program, debianPackage, dir string, arguments func(addr string) []string) (*Server, error) {
 	path, err := Program(program, debianPackage)
 	if err != nil {

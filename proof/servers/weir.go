@@ -16,7 +16,7 @@ import (
 )
 
 // BuildWeir builds the weir command of this working tree into dir and returns its path. The flags
-// are those of go build, like -race. Do it once in a process and use the result often.
+// are those of go build, like -race. Build it once per process.
 func BuildWeir(ctx context.Context, dir string, flags ...string) (string, error) {
 	root, err := repository()
 	if err != nil {
@@ -34,8 +34,7 @@ func BuildWeir(ctx context.Context, dir string, flags ...string) (string, error)
 	return binary, nil
 }
 
-// repository finds the root of this working tree, above the directory that a test or a benchmark
-// runs in.
+// repository returns the root of this working tree, found above the current directory.
 func repository() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -57,9 +56,9 @@ type Weir struct {
 	Gateway, Admin string // HOST:PORT
 }
 
-// StartWeir runs the binary's serve command for a policy file and waits until /readyz says so. The
-// file has to have an admin address; port 0 in its addresses is a free port, and what to use in
-// tests.
+// StartWeir runs the binary's serve command for a policy file and waits until /readyz responds. The
+// file must have an admin address. Port 0 in its addresses is a free port, and what tests should
+// use.
 func StartWeir(ctx context.Context, binary, policyFile string, args ...string) (*Weir, error) {
 	p, err := start(syscall.SIGTERM, exec.Command(binary, append([]string{"serve", "--config", policyFile}, args...)...))
 	if err != nil {

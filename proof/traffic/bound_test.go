@@ -7,12 +7,12 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 )
 
-// TestNeverOver offers far more than the limit and looks at the upstream's own log: in no interval did more arrive than the burst and what
-// the rate adds.
+// TestNeverOver offers far more than the limit and reads the upstream's own log: in no interval did
+// more arrive than the burst and what the rate brings.
 func TestNeverOver(t *testing.T) {
 	const (
 		rate, burst = 100, 50
-		times       = 10 // the limit, and more, is offered
+		times       = 10 // how many times the limit is offered
 		connections = 16
 		duration    = 10 * time.Second
 	)
@@ -26,8 +26,8 @@ routes: [{ match: /, upstream: up, limits: [all] }]
 	began := time.Now()
 	l := wrk(t, connections, duration, "http://"+g.Gateway+"/")
 
-	// Requests that were under way when wrk left have to end before anything is compared. Of those that were let through, some may have
-	// been given up before they came to the upstream.
+	// Requests that were in flight when wrk left have to end before anything is compared. Some
+	// admitted ones may have been cancelled before they reached the upstream.
 	var m map[string]float64
 	var at []int64
 	var statuses map[string]int
@@ -39,21 +39,22 @@ routes: [{ match: /, upstream: up, limits: [all] }]
 			}
 		}
 		at, statuses = arrivals(t, up.AccessLog)
-		// The log is read after the counts: one more may have arrived in between.
+		// The log is read after the counters, so one more may have arrived in between.
 		allowed, arrived := m[`weir_limit_requests_total{limit="all",outcome="allowed"}`], float64(len(at))
 		return arrived <= allowed && allowed <= arrived+m[`weir_gateway_requests_total{outcome="canceled"}`]
 	})
 	elapsed := time.Since(began)
 
-	// In all, exactly: everything was decided while the test looked at the clock, which needs no slack.
+	// In the whole time, exactly: all decisions were made while the test measured it, so no slack
+	// is needed.
 	if most := burst + int(rate*elapsed/time.Second); len(at) > most {
 		t.Errorf("%d requests arrived within %v: at most %d may", len(at), elapsed, most)
 	}
-	// A request is logged between its decision and its answer. So two decisions may be further apart than their lines in the log: by as
-	// long as the first of them took to arrive, for which the slowest answer that wrk saw is an upper bound, and by 1 ms, to which the log
-	// cuts its times.
+	// A request is logged between its decision and its response. So two decisions may be further
+	// apart than their lines in the log: by the time that the first one took to arrive, for which
+	// wrk's longest latency is an upper bound, and by 1 ms, to which the log truncates its times.
 	slack := l.slowest + time.Millisecond
-	worst := 0.0 // over the limit, were there no slack
+	worst := 0.0 // over the limit, if there were no slack
 	for i := range at {
 		for j := i; j < len(at); j++ {
 			d := time.Duration(at[j]-at[i]) * time.Millisecond
@@ -64,7 +65,7 @@ routes: [{ match: /, upstream: up, limits: [all] }]
 			}
 		}
 	}
-	// Nor did it get less than its due, as somebody asked all the time.
+	// Nor was less than the limit admitted, because requests came all the time.
 	first, last := at[0], at[len(at)-1]
 	whole := time.Duration(last-first) * time.Millisecond
 	if least := burst + int(rate*(whole-slack)/time.Second) - 1; len(at) < least || whole < duration*9/10 {
@@ -79,7 +80,8 @@ routes: [{ match: /, upstream: up, limits: [all] }]
 	if l.errors != 0 || l.statuses["200"]+l.statuses["429"] != l.requests || len(l.statuses) != 2 || statuses["200"] < len(at)-connections {
 		t.Errorf("wrk: %+v, upstream: %v", l, statuses)
 	}
-	// Three who counted. wrk does not count what was under way when it left: at most one request for each connection.
+	// Three counts. wrk does not count what was in flight when it left: at most one request for
+	// each connection.
 	allowed, limited := m[`weir_limit_requests_total{limit="all",outcome="allowed"}`], m[`weir_limit_requests_total{limit="all",outcome="limited"}`]
 	for _, c := range []struct {
 		what       string

@@ -16,8 +16,8 @@ import (
 
 const example = "../../examples/flash-sale"
 
-// TestFlashSale does what the example's README says, with its files: only ports are replaced by free ones. What stands after a $ is run by a
-// shell, and has to print what stands below it.
+// TestFlashSale runs the commands of the example's README with its files; only ports are replaced
+// by free ones. A shell runs what follows a $, and must print the lines below it.
 func TestFlashSale(t *testing.T) {
 	for _, name := range []string{"curl", "wrk", "nginx", "redis-server"} {
 		program(t, name)
@@ -38,11 +38,11 @@ func TestFlashSale(t *testing.T) {
 			t.Run(s.title, func(t *testing.T) { s.run(t, here, addresses) })
 		}
 	}
-	// For three seconds there are 110; a busy machine may have the crowd stay for longer than that.
+	// The limit is 110 in three seconds. On a busy machine the crowd may take longer than that.
 	keptBound(t, filepath.Join(shop, "access.log"), "GET /buy?item=9 ", 50, 20, 60)
 	keptBound(t, filepath.Join(shop, "access.log"), "GET /buy?item=10 ", 2, 20, 20)
 
-	// The four ways take ten seconds each, and none knows of the others: they are tried at the same time.
+	// The four ways take ten seconds each, and are independent, so they run at the same time.
 	t.Run("ways", func(t *testing.T) {
 		ways := 0
 		for _, s := range sections {
@@ -70,8 +70,8 @@ func TestFlashSale(t *testing.T) {
 	}
 }
 
-// openSale runs the example's script in a directory of its own, and returns that, the shop's directory, and what replaces the addresses of the
-// README.
+// openSale runs the example's script in a directory of its own. It returns the directory, the
+// shop's directory, and a replacer of the README's addresses.
 func openSale(t *testing.T) (here, shop string, addresses *strings.Replacer) {
 	t.Helper()
 	here, shop = t.TempDir(), t.TempDir()
@@ -113,8 +113,8 @@ func openSale(t *testing.T) (here, shop string, addresses *strings.Replacer) {
 	return here, shop, addresses
 }
 
-// keptBound holds what the upstream's log has of a request to a limit: never more than so many at once and so many a second, for as long as it
-// was asked, and at least so many at all.
+// keptBound compares the requests in the upstream's log with a limit: never more than the burst and
+// the rate, for as long as requests came, and at least a given number in all.
 func keptBound(t *testing.T, log, request string, burst, rate, least int) {
 	t.Helper()
 	var first, last time.Time
@@ -134,7 +134,7 @@ func keptBound(t *testing.T, log, request string, burst, rate, least int) {
 		}
 		last = at
 	}
-	// The log has whole seconds, and is written when an answer was sent: it may begin late, and end late.
+	// The log has whole seconds, and is written after a response: it may begin late, and end late.
 	most := burst + rate*(int(last.Sub(first)/time.Second)+2)
 	if n > most || n < least {
 		t.Errorf("%s: the upstream saw %d, and should have seen from %d to %d", request, n, least, most)
@@ -145,10 +145,10 @@ func keptBound(t *testing.T, log, request string, burst, rate, least int) {
 type section struct {
 	title    string
 	commands []command
-	any      *regexp.Regexp // what may be any number; nil for nothing
+	any      *regexp.Regexp // matches text that may be any number; nil for none
 }
 
-// command is what stands after a $, and the lines that it prints.
+// command is what follows a $, and the lines that it prints.
 type command struct{ line, output string }
 
 func readme(t *testing.T) []section {
@@ -195,7 +195,8 @@ func (s *section) run(t *testing.T, dir string, addresses *strings.Replacer) {
 	}
 }
 
-// figures are how often the crowd asked, and what it got: by whom in which gateway, and in the upstream's log.
+// figures are how many requests were made, and their results: by client in each gateway, and in the
+// upstream's log.
 var figures = regexp.MustCompile(`(?m)\b\d+( times)|^\d+()$`)
 
 var (
@@ -203,7 +204,8 @@ var (
 	seconds = regexp.MustCompile(`(Retry-After: |;t=)10\b`)
 )
 
-// expected matches an output but for its date, and for up to three of the ten seconds, which may have gone by on a busy machine.
+// expected matches an output except for its date, and for up to three of the ten seconds, which may
+// have passed on a busy machine.
 func expected(output string) *regexp.Regexp {
 	text := date.ReplaceAllString(regexp.QuoteMeta(output), "Date: .*GMT")
 	return regexp.MustCompile("^" + seconds.ReplaceAllString(text, "$1(10|[789])") + "$")

@@ -19,7 +19,7 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 )
 
-// logged returns the lines of weir's log with that message.
+// logged returns the lines of weir's log with a message.
 func (g *gateway) logged(t *testing.T, msg string) (all []map[string]any) {
 	t.Helper()
 	for line := range strings.Lines(g.Output()) {
@@ -34,7 +34,7 @@ func (g *gateway) logged(t *testing.T, msg string) (all []map[string]any) {
 	return all
 }
 
-// reloads waits until the policy has been read again so often, and with what result.
+// reloads waits until the policy has been reloaded so often, with a given result.
 func (g *gateway) reloads(t *testing.T, ok, failed float64) {
 	t.Helper()
 	poll(t, "the file is read again", func() bool {
@@ -61,7 +61,7 @@ func (g *gateway) asks(t *testing.T, target, statuses string) {
 	}
 }
 
-// TestReload breaks the policy of a running weir, and mends it.
+// TestReload breaks the policy file of a running weir, and repairs it.
 func TestReload(t *testing.T) {
 	up := startNginx(t, t.TempDir(), servers.HTTP(upstream))
 	dir := t.TempDir()
@@ -79,7 +79,7 @@ routes: [{ match: /, upstream: up, limits: [user], refused: { file: busy.txt } }
 	g.asks(t, "/?user=ann", "200 200 429")
 	g.asks(t, "/?user=bob", "200")
 
-	// A file with a mistake: the old limits go on, and what they have counted too.
+	// An invalid file: the old limits stay, and their counts too.
 	g.write(t, strings.Replace(good, "1/h", "1/fortnight", 1))
 	g.reloads(t, 0, 1)
 	g.asks(t, "/?user=ann", "429")
@@ -96,7 +96,8 @@ routes: [{ match: /, upstream: up, limits: [user], refused: { file: busy.txt } }
 		t.Errorf("%v", l[0])
 	}
 
-	// Addresses change only with a restart, which is told too; and a file that is gone is a failure like others.
+	// Addresses change only with a restart, and the log says so. A missing file is a failure like
+	// others.
 	replace(t, g.policy, strings.Replace(ports, "0", "1", 1)+good)
 	g.reloads(t, 0, 2)
 	if err := os.Remove(g.policy); err != nil {
@@ -105,13 +106,13 @@ routes: [{ match: /, upstream: up, limits: [user], refused: { file: busy.txt } }
 	g.reloads(t, 0, 3)
 	g.asks(t, "/?user=ann", "429")
 
-	// A good file is taken. Ann has used two of what are three now.
+	// A valid file is applied. Ann has used two of what are now three.
 	g.write(t, strings.Replace(good, "burst: 2", "burst: 3", 1))
 	g.reloads(t, 1, 3)
 	g.asks(t, "/?user=ann", "200 429")
 	g.asks(t, "/?user=eve", "200 200 200 429")
 
-	// SIGHUP reads all again at once. Nobody watches the file for the refused, so this is not the doing of the watch.
+	// SIGHUP reloads at once, also files that are not watched.
 	replace(t, busy, "still busy\n")
 	began := time.Now()
 	if err := g.Signal(syscall.SIGHUP); err != nil {
@@ -125,7 +126,7 @@ routes: [{ match: /, upstream: up, limits: [user], refused: { file: busy.txt } }
 	if answer := curl(t, "http://"+g.Gateway+"/?user=ann"); answer != "still busy\n 429" {
 		t.Errorf("%q", answer)
 	}
-	// And so it reads a broken one.
+	// It reports a broken one, too.
 	replace(t, g.policy, "limits: [")
 	if err := g.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
@@ -134,8 +135,8 @@ routes: [{ match: /, upstream: up, limits: [user], refused: { file: busy.txt } }
 	g.asks(t, "/?user=ann", "429")
 }
 
-// TestReloadUnderLoad changes the numbers of a limit all the time while wrk asks: no request fails for it, and what arrives stays within the
-// bound for changes, which is the larger burst and the larger rate.
+// TestReloadUnderLoad changes the parameters of a limit all the time under wrk. No request fails,
+// and what arrives stays within the bound for changes: the larger burst and the larger rate.
 func TestReloadUnderLoad(t *testing.T) {
 	const duration = 4 * time.Second
 	up := startNginx(t, t.TempDir(), servers.HTTP(upstream))
@@ -185,7 +186,8 @@ routes: [{ match: /, upstream: up, limits: [all] }]
 	t.Logf("%d requests and %d reloads within %v, %d arrived", l.requests, reloads, elapsed, len(at))
 }
 
-// TestStop asks weir to end while it is in the middle of an answer and somebody waits in a queue: both are served, nobody else is.
+// TestStop shuts weir down in the middle of a response and while a request is queued. Both get
+// their responses, and new clients are not served.
 func TestStop(t *testing.T) {
 	first, rest, release := strings.Repeat("first ", 1000), strings.Repeat("rest ", 1000), make(chan struct{})
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -247,14 +249,14 @@ routes:
 	if answer := <-slow; answer != first+rest+" 200" {
 		t.Errorf("who was in the middle of an answer got %d bytes: %q", len(answer), answer)
 	}
-	stop(t, g.Process) // which is an error unless it ends with 0
+	stop(t, g.Process) // an error unless it exits with 0
 	t.Logf("it ended %v after SIGTERM", time.Since(began))
 	if len(g.logged(t, "shutting down")) != 1 {
 		t.Errorf("%s", g.Output())
 	}
 }
 
-// TestSecondSignal: who does not want to wait for the end in good order asks twice.
+// TestSecondSignal: a second signal ends weir without waiting for the graceful shutdown.
 func TestSecondSignal(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "slow"), make([]byte, 1<<20), 0o644); err != nil {
@@ -272,7 +274,7 @@ routes: [{ match: /, upstream: up }]
 	if g.Weir, err = servers.StartWeir(ctx, binary, g.policy); err != nil {
 		t.Fatal(err)
 	}
-	defer g.Stop() // it does not end well, as it should
+	defer g.Stop() // it exits with an error, as it should
 	client := exec.CommandContext(ctx, program(t, "curl"), "-s", "-o", "/dev/null", "http://"+g.Gateway+"/slow")
 	if err := client.Start(); err != nil {
 		t.Fatal(err)
@@ -283,7 +285,7 @@ routes: [{ match: /, upstream: up }]
 	}
 	poll(t, "it has begun to stop", func() bool { return len(g.logged(t, "shutting down")) == 1 })
 	poll(t, "it ends on another signal", func() bool {
-		g.Signal(syscall.SIGINT) // fails once it has ended
+		g.Signal(syscall.SIGINT) // fails when it has ended
 		select {
 		case <-g.Ended():
 			return true
@@ -296,7 +298,8 @@ routes: [{ match: /, upstream: up }]
 	}
 }
 
-// TestExpectContinue: a client that waits for a 100 before it sends its body gets one, and the fields about limits in the answer.
+// TestExpectContinue: a client that waits for a 100 before it sends its body gets one, and the
+// RateLimit fields in the response.
 func TestExpectContinue(t *testing.T) {
 	dir := t.TempDir()
 	shop := startNginx(t, t.TempDir(), servers.HTTP(upstream))

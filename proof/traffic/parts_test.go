@@ -32,7 +32,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	// What is parallel here sleeps: it does not need a processor each.
+	// Parallel tests here mostly sleep, so they do not need a processor each.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -40,10 +40,10 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// patience is how long anything may take that takes no time on an idle machine.
+// patience bounds everything that takes no time on an idle machine.
 const patience = 2 * time.Minute
 
-// poll waits until something is so, and fails the test if it does not come to be.
+// poll waits until a condition is true, and fails the test if it never is.
 func poll(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -59,7 +59,7 @@ func poll(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// program finds a program that the tests run.
+// program returns the path of a program that the tests run.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	path, err := servers.Program(name, name) // the packages have the programs' names
@@ -94,7 +94,7 @@ type gateway struct {
 	policy string // the file
 }
 
-// startWeir serves a policy, which says nothing of where to listen.
+// startWeir serves a policy, which is given without listen.
 func startWeir(t *testing.T, dir, policy string) *gateway {
 	t.Helper()
 	g := &gateway{policy: filepath.Join(dir, "policy.yaml")}
@@ -114,10 +114,10 @@ func (g *gateway) start(t *testing.T) {
 	t.Cleanup(func() { stop(t, g.Process) })
 }
 
-// ports stands at the beginning of each policy here: free ports, which weir tells in its log.
+// ports begins each policy here: free ports, which weir logs.
 const ports = "listen: { gateway: \"127.0.0.1:0\", admin: \"127.0.0.1:0\" }\n"
 
-// write puts a policy into the file at once, as an editor does: nobody reads a half of it.
+// write replaces the policy file atomically, as an editor does.
 func (g *gateway) write(t *testing.T, policy string) {
 	t.Helper()
 	replace(t, g.policy, ports+policy)
@@ -133,7 +133,7 @@ func replace(t *testing.T, file, text string) {
 	}
 }
 
-// metrics reads /metrics: each sample by its name and labels as they are written there.
+// metrics reads /metrics: each sample by its name and labels.
 func (g *gateway) metrics(t *testing.T) map[string]float64 {
 	t.Helper()
 	resp, err := http.Get("http://" + g.Admin + "/metrics")
@@ -160,7 +160,7 @@ func (g *gateway) metrics(t *testing.T) map[string]float64 {
 	return all
 }
 
-// curl runs curl and returns what it printed, the status after it.
+// curl runs curl and returns what it printed, followed by the status.
 func curl(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), program(t, "curl"), append([]string{"-s", "-w", " %{http_code}"}, args...)...).Output()
@@ -170,7 +170,8 @@ func curl(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// arrivals reads from an access log of the format below when requests came to the upstream, in milliseconds, and their statuses.
+// arrivals reads, from an access log of the format below, when requests reached the upstream, in
+// milliseconds, and their statuses.
 func arrivals(t *testing.T, file string) (at []int64, statuses map[string]int) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -190,7 +191,8 @@ func arrivals(t *testing.T, file string) (at []int64, statuses map[string]int) {
 	return at, statuses
 }
 
-// upstream is an nginx that writes down when it was asked. It has one worker, so the log is in the order of time.
+// upstream is an nginx that logs when requests come. It has one worker, so the log is in the order
+// of time.
 const upstream = `
 	log_format arrivals '$msec $status';
 	access_log access.log arrivals;

@@ -11,11 +11,12 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 )
 
-// TestQueueSpacesArrivals keeps a leaky bucket's queue full and looks at the upstream's log: one arrival for each slot, none before it.
+// TestQueueSpacesArrivals keeps a leaky bucket's queue full and reads the upstream's log: one
+// arrival for each slot, none before it.
 func TestQueueSpacesArrivals(t *testing.T) {
 	const (
 		slot     = 50 * time.Millisecond
-		places   = 11 // in the queue of ten, and the slot
+		places   = 11 // ten in the queue, and the slot itself
 		duration = 5 * time.Second
 	)
 	up := startNginx(t, t.TempDir(), servers.HTTP(upstream))
@@ -27,11 +28,12 @@ routes: [{ match: /, upstream: up, limits: [all] }]
 	began := time.Now()
 	l := wrk(t, 3*places, duration, "http://"+g.Gateway+"/")
 	poll(t, "nobody waits any more", func() bool { return g.metrics(t)[`weir_limit_waiting{limit="all"}`] == 0 })
-	stop(t, g.Process) // what was released has arrived
+	stop(t, g.Process) // all released requests have arrived
 	at, _ := arrivals(t, up.AccessLog)
 
-	// Slot i begins i slots after the first decision, which was after the test began. The log cuts its times to 1 ms. So no arrival can
-	// be before its slot, however late others were, and no slack is needed.
+	// Slot i begins i slots after the first decision, which was after the test began. The log
+	// truncates its times to 1 ms. So no arrival can be before its slot, however late others were,
+	// and no slack is needed.
 	late := time.Duration(0)
 	for i, ms := range at {
 		due := time.Duration(i) * slot
@@ -40,7 +42,8 @@ routes: [{ match: /, upstream: up, limits: [all] }]
 		}
 		late = max(late, time.Duration(ms-at[0])*time.Millisecond-due)
 	}
-	// The queue was full all the time, so no slot goes unused, and most arrivals are as far apart as the slots.
+	// The queue was full all the time, so every slot is used, and most arrivals are as far apart as
+	// the slots.
 	if least := int((duration - late) / slot); len(at) < least {
 		t.Errorf("%d arrivals within %v: there were %d slots", len(at), duration, least)
 	}
@@ -62,7 +65,8 @@ routes: [{ match: /, upstream: up, limits: [all] }]
 	}
 }
 
-// TestQueueOfCurls: of six who come at once one goes, three wait for their slots, and two are refused without waiting.
+// TestQueueOfCurls: of six requests at once one goes, three wait for their slots, and two are
+// refused at once.
 func TestQueueOfCurls(t *testing.T) {
 	const slot = 500 * time.Millisecond
 	up := startNginx(t, t.TempDir(), servers.HTTP(upstream))

@@ -18,7 +18,8 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 )
 
-// named is an nginx that says its name, and listens on another address too, if there is one.
+// named is an nginx that responds with its name, and listens on another address too, if there is
+// one.
 func named(name, also string) string {
 	if also != "" {
 		also = "listen " + also + ";"
@@ -32,8 +33,9 @@ func named(name, also string) string {
 	}`)
 }
 
-// TestUpstreamKilledAndBack: of two nginx one is killed while clients ask all the time, and started again. No client notices, all requests go to
-// the other one meanwhile, and to both again afterwards. Then both are killed, and back.
+// TestUpstreamKilledAndBack: one of two nginx is killed while clients send requests all the time,
+// and started again. No client notices: all requests go to the other one meanwhile, and to both
+// again afterwards. Then both are killed and restarted.
 func TestUpstreamKilledAndBack(t *testing.T) {
 	dirs := [2]string{t.TempDir(), t.TempDir()}
 	var up [2]*servers.Server
@@ -50,7 +52,7 @@ upstreams:
     health: { path: /, every: 200ms, down_after: 2, up_after: 2, failures: 3, down_for: 1s }
 routes: [{ match: /, upstream: up, limits: [all], failed: { body: "both are gone" } }]
 `)
-	var asked, failed [2]atomic.Int64 // by what they got: from whom, and not at all
+	var asked, failed [2]atomic.Int64 // requests by the server that responded, and failures
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -133,7 +135,8 @@ routes: [{ match: /, upstream: up, limits: [all], failed: { body: "both are gone
 	}
 }
 
-// TestWebSocketClient: messages of all kinds and sizes, pings, and closing with a reason, between a client and a server of another maker.
+// TestWebSocketClient: messages of all kinds and sizes, pings, and closing with a reason, between a
+// client and a server of another project.
 func TestWebSocketClient(t *testing.T) {
 	closed := make(chan websocket.StatusCode, 1)
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -197,7 +200,7 @@ routes: [{ match: /, upstream: up, limits: [open] }]
 	})
 }
 
-// TestEventsWithCurl: each event is there before the next one is made.
+// TestEventsWithCurl: each event arrives before the next one is made.
 func TestEventsWithCurl(t *testing.T) {
 	seen := make(chan string)
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -11,13 +11,13 @@ import (
 
 // load is what wrk counted.
 type load struct {
-	requests int            // answered
-	statuses map[string]int // of the answers
-	errors   int            // connections that failed, and answers that never came
-	slowest  time.Duration  // answer
+	requests int            // with a response
+	statuses map[string]int // of the responses
+	errors   int            // failed connections, and missing responses
+	slowest  time.Duration  // longest latency
 }
 
-// wrk sends requests as fast as they are answered.
+// wrk sends requests, the next one on each connection when the response has come.
 func wrk(t *testing.T, connections int, d time.Duration, url string) load {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program(t, "wrk"), "-t", "1", "-c", strconv.Itoa(connections), "-d", d.String(),
