@@ -126,15 +126,7 @@ func (l *ConcurrencyLimiter) wait(ctx context.Context, cost int64) (Hold, error)
 	if w == nil {
 		return h, err
 	}
-	select {
-	case <-w.ready:
-	case <-ctx.Done():
-		if l.giveUp(w) {
-			err = ctx.Err()
-		}
-		<-w.ready
-	}
-	return l.finish(w, err)
+	return l.finish(w, awaitTurn(ctx, w.ready, func() bool { return l.giveUp(w) }))
 }
 
 // joinQueue takes a place at once, or puts an entrant in the queue, or refuses.

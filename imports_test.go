@@ -96,13 +96,7 @@ var tables = map[string]string{
 // TestImports reads the import lines of every module, tests included, and compares them with
 // floors.
 func TestImports(t *testing.T) {
-	wrong, files := checkImports(t, os.DirFS("."))
-	for _, w := range wrong {
-		t.Error(w)
-	}
-	if files < 50 {
-		t.Errorf("only %d files were read", files)
-	}
+	checkTree(t, ".", checkImports, 50)
 }
 
 // TestBrokenRulesAreFound plants a violation of each rule, and each must be found.
@@ -164,10 +158,7 @@ func checkImports(t *testing.T, tree fs.FS) (wrong []string, files int) {
 	t.Helper()
 	eachFile(t, tree, func(name string, src []byte) {
 		files++
-		f, err := parser.ParseFile(token.NewFileSet(), name, src, parser.ImportsOnly)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := parse(t, name, src, parser.ImportsOnly)
 		pkg := path.Dir(name)
 		allowed, known := floorOf(tree, pkg)
 		if !known {
@@ -185,31 +176,6 @@ func checkImports(t *testing.T, tree fs.FS) (wrong []string, files int) {
 		}
 	})
 	return wrong, files
-}
-
-// eachFile calls a function with each Go file of a tree, except for testdata.
-func eachFile(t *testing.T, tree fs.FS, do func(name string, src []byte)) {
-	t.Helper()
-	err := fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if d.IsDir() && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && name != ".") {
-			return fs.SkipDir
-		}
-		if d.IsDir() || !strings.HasSuffix(name, ".go") {
-			return nil
-		}
-		src, err := fs.ReadFile(tree, name)
-		if err != nil {
-			return err
-		}
-		do(name, src)
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // floorOf returns what a package may import.
@@ -281,13 +247,7 @@ var (
 
 // TestRulesArePure: the functions of internal/rules depend on their arguments alone.
 func TestRulesArePure(t *testing.T) {
-	wrong, files := checkPurity(t, os.DirFS("internal/rules"))
-	for _, w := range wrong {
-		t.Error(w)
-	}
-	if files < 10 {
-		t.Errorf("only %d files were read", files)
-	}
+	checkTree(t, "internal/rules", checkPurity, 10)
 }
 
 // TestImpurityIsFound plants each kind of impurity, and each must be found.
@@ -327,10 +287,7 @@ func checkPurity(t *testing.T, tree fs.FS) (wrong []string, files int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := parser.ParseFile(token.NewFileSet(), name, src, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := parse(t, name, src, 0)
 		for _, spec := range f.Imports {
 			imp, _ := strconv.Unquote(spec.Path.Value)
 			if !strings.HasPrefix(imp, module+"/internal/") && !slices.Contains(pureImports, imp) {

@@ -157,15 +157,21 @@ func (l *Limiter) Wait(ctx context.Context, cost int64) error {
 	if w == nil {
 		return err
 	}
+	return l.finish(w, awaitTurn(ctx, w.ready, func() bool { return l.giveUp(w) }))
+}
+
+// awaitTurn waits until a waiter is served or refused. If the context ends before that, the waiter
+// gives up, and the error is the context's, unless its turn came at the same time.
+func awaitTurn(ctx context.Context, ready <-chan struct{}, giveUp func() bool) (err error) {
 	select {
-	case <-w.ready:
+	case <-ready:
 	case <-ctx.Done():
-		if l.giveUp(w) {
+		if giveUp() {
 			err = ctx.Err()
 		}
-		<-w.ready
+		<-ready
 	}
-	return l.finish(w, err)
+	return err
 }
 
 // joinQueue charges at once and returns nil, nil; or puts a waiter in the queue; or refuses, with

@@ -2,10 +2,7 @@ package weir_test
 
 import (
 	"go/ast"
-	"go/parser"
-	"go/token"
 	"io/fs"
-	"os"
 	"path"
 	"strconv"
 	"strings"
@@ -17,13 +14,7 @@ import (
 // internal/seeds, or from a source with a fixed seed, so that `make test` makes the same choices
 // each time.
 func TestNothingIsDrawnAtRandom(t *testing.T) {
-	wrong, files := drawnAtRandom(t, os.DirFS("."))
-	for _, w := range wrong {
-		t.Error(w)
-	}
-	if files < 100 {
-		t.Errorf("only %d files were read", files)
-	}
+	checkTree(t, ".", drawnAtRandom, 100)
 }
 
 // TestRandomDrawsAreFound plants each kind of random draw, and each must be found.
@@ -63,10 +54,7 @@ func drawnAtRandom(t *testing.T, tree fs.FS) (wrong []string, files int) {
 			return
 		}
 		files++
-		f, err := parser.ParseFile(token.NewFileSet(), name, src, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := parse(t, name, src, 0)
 		seeded[path.Dir(name)] = seeded[path.Dir(name)] || strings.Contains(string(src), `"rapid.seed"`)
 		for _, spec := range f.Imports {
 			imp, err := strconv.Unquote(spec.Path.Value)

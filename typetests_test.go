@@ -2,10 +2,8 @@ package weir_test
 
 import (
 	"go/ast"
-	"go/parser"
 	"go/token"
 	"io/fs"
-	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -20,13 +18,7 @@ import (
 // (rules.KindOf, rules.ParamsOf) instead of testing its type. A new algorithm would have to be added
 // to each type test, and no error would remind of it.
 func TestNoTypeTests(t *testing.T) {
-	wrong, files := checkTypeTests(t, os.DirFS("."))
-	for _, w := range wrong {
-		t.Error(w)
-	}
-	if files < 50 {
-		t.Errorf("only %d files were read", files)
-	}
+	checkTree(t, ".", checkTypeTests, 50)
 }
 
 // TestTypeTestsAreFound plants each kind of type test, and each must be found.
@@ -74,10 +66,7 @@ func checkTypeTests(t *testing.T, tree fs.FS) (wrong []string, files int) {
 			return
 		}
 		files++
-		f, err := parser.ParseFile(token.NewFileSet(), name, src, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := parse(t, name, src, 0)
 		for _, what := range typeTests(f, goNames, names) {
 			wrong = append(wrong, name+" "+what+": ask rules.KindOf or rules.ParamsOf what the algorithm is like")
 		}
