@@ -17,7 +17,7 @@ import (
 	"github.com/weirflow/weir/internal/seeds"
 )
 
-// two is a policy with two targets, which a single failure takes out.
+// two is a policy with two targets. A single failure takes a target down.
 const two = `
 listen:
   admin: 127.0.0.1:0
@@ -34,7 +34,7 @@ func servePolicy(t *testing.T, program, text string) *gateway {
 	return g
 }
 
-// blameless fails the test unless both targets are as they were before any request.
+// blameless fails the test unless both targets are unchanged.
 func (g *gateway) blameless(t *testing.T, what string) {
 	t.Helper()
 	if got := statuses(send(t, g.Gateway, last)); len(got) != 1 || got[0] != "200" {
@@ -50,7 +50,8 @@ func (g *gateway) blameless(t *testing.T, what string) {
 	}
 }
 
-// TestTrailerWithASpace is the request that once took out every target: its trailer has no name.
+// TestTrailerWithASpace is the request that once took every target down: the name of its trailer is
+// no token.
 func TestTrailerWithASpace(t *testing.T) {
 	up := newRawUpstream(t)
 	g := servePolicy(t, binary, fmt.Sprintf(two, up.addr, newRawUpstream(t).addr))
@@ -74,8 +75,8 @@ func TestTrailerWithASpace(t *testing.T) {
 	g.blameless(t, "a bad request of each kind")
 }
 
-// TestClientsTakeNothingOut sends requests with something wrong in every part, over HTTP/1 and
-// HTTP/2. Whatever the gateway makes of them, no target is blamed.
+// TestClientsTakeNothingOut sends requests with mistakes in every part, over HTTP/1 and HTTP/2.
+// Whatever the gateway does with them, no failure counts against a target.
 func TestClientsTakeNothingOut(t *testing.T) {
 	answers := func(w http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body); io.WriteString(w, "ok") }
 	t.Run("HTTP/1", func(t *testing.T) {
@@ -129,14 +130,14 @@ func takeNothingOut(t *testing.T, g *gateway) {
 	}
 }
 
-// odd is a text that some reader may take exception to.
+// odd draws a text that some parser may reject.
 func odd(rng *rand.Rand) string {
 	all := []string{"", "a", "foo bar", "a\tb", "a:b", "(a)", "é", "\x7f", "%", "a_b", "a,b", "/", "[evil", "a@b", "a#b", "a\\b", "Content-Length", "Transfer-Encoding", "Trailer", "Host", "TE", "chunked", "0", "5, 5",
 		"100-continue", "h2c", "upgrade", "websocket", "upgrade, close", "close", strings.Repeat("a", 9000)}
 	return all[rng.IntN(len(all))]
 }
 
-// now returns a usual text, or at times an odd one.
+// now returns a usual text, and sometimes an odd one.
 func now(rng *rand.Rand, usual string) string {
 	if rng.IntN(4) > 0 {
 		return usual
@@ -185,7 +186,7 @@ func anyHTTP2(t *testing.T, rng *rand.Rand, addr string) {
 	c.answer(id)
 }
 
-// limited is a weir command that may open so many descriptors.
+// limited is a weir command with a limit of descriptors.
 func limited(t *testing.T, descriptors int) string {
 	t.Helper()
 	script := filepath.Join(t.TempDir(), "weir")
@@ -196,8 +197,8 @@ func limited(t *testing.T, descriptors int) string {
 	return script
 }
 
-// TestDescriptorsRunOut: clients that use up all descriptors keep neither operators out nor targets
-// down. As soon as they leave, all is as before.
+// TestDescriptorsRunOut: clients that use up all descriptors do not lock operators out, and take no
+// target down. When they leave, all is as before.
 func TestDescriptorsRunOut(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})

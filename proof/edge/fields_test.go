@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFoldedHeaders: headers that WSGI, PHP and CGI servers take for others are dropped, refused or
-// allowed, as the route says; those that frame a message by default, too.
+// TestFoldedHeaders: headers that WSGI, PHP and CGI servers read as others are dropped, refused or
+// allowed, as the route says. Those that frame a message are dropped by default, too.
 func TestFoldedHeaders(t *testing.T) {
 	up := newRawUpstream(t)
 	g := startWeir(t, t.TempDir(), "  gateway: { address: \"127.0.0.1:0\", h2c: true }\n", up.addr, `
@@ -51,14 +51,14 @@ routes:
 	}
 }
 
-// TestProxyHeaders: what only proxies may tell arrives from trusted proxies alone.
+// TestProxyHeaders: headers that only proxies should set are accepted from trusted proxies alone.
 func TestProxyHeaders(t *testing.T) {
 	names := []string{"X-Real-IP", "X-Client-IP", "True-Client-IP", "CF-Connecting-IP", "Fastly-Client-IP", "X-Forwarded-Port", "X-Forwarded-Prefix", "X-Original-URL", "X-Rewrite-URL", "X-Edge-Client", "Client-IP"}
 	for trusted, arrives := range map[string]bool{"": false, "trusted_proxies: [127.0.0.0/8]\n": true} {
 		up := newRawUpstream(t)
 		g := startWeir(t, t.TempDir(), "  gateway: { address: \"127.0.0.1:0\", h2c: true }\n", up.addr, trusted+"client_header: X-Edge-Client\n"+routes)
 		for _, name := range names {
-			for _, method := range []string{"GET", "POST"} { // one way to the upstream each
+			for _, method := range []string{"GET", "POST"} { // each uses another client for upstreams
 				up.take()
 				send(t, g.Gateway, fmt.Sprintf("%s / HTTP/1.1\r\nHost: h\r\n%s: 6.6.6.6\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", method, name))
 				if arrived := strings.Contains(up.take(), "6.6.6.6"); arrived != arrives {
@@ -69,7 +69,7 @@ func TestProxyHeaders(t *testing.T) {
 	}
 }
 
-// TestTrailers: of a request's trailers those are passed on that cannot be taken for headers.
+// TestTrailers: a request's trailers are passed on unless they could be taken for headers.
 func TestTrailers(t *testing.T) {
 	up := newRawUpstream(t)
 	g := startWeir(t, t.TempDir(), "  gateway: { address: \"127.0.0.1:0\", h2c: true }\n", up.addr, `

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// addresses are all that the gateway listens on.
+// addresses returns all addresses of the gateway.
 func (g *gateway) addresses(t *testing.T) []string {
 	t.Helper()
 	for line := range strings.Lines(g.Output()) {
@@ -33,7 +33,7 @@ func (g *gateway) addresses(t *testing.T) []string {
 	return nil
 }
 
-// h2 is a client of HTTP/2 that sends what it is told to.
+// h2 is a client of HTTP/2 that sends given frames.
 type h2 struct {
 	net.Conn
 	*http2.Framer
@@ -55,7 +55,7 @@ func dialH2(t *testing.T, addr string) *h2 {
 	return c
 }
 
-// request sends a header: names and values in turn.
+// request sends a header: alternating names and values.
 func (c *h2) request(end bool, fields ...string) (stream uint32) {
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
@@ -67,7 +67,7 @@ func (c *h2) request(end bool, fields ...string) (stream uint32) {
 	return stream
 }
 
-// trailers sends fields after a body: names and values in turn.
+// trailers sends fields after a body: alternating names and values.
 func (c *h2) trailers(stream uint32, fields ...string) {
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
@@ -77,7 +77,7 @@ func (c *h2) trailers(stream uint32, fields ...string) {
 	c.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: true})
 }
 
-// whole is the status and the body of a stream's response; the status is 0 if there is none.
+// whole returns the status and the body of a stream's response; status 0 if there is none.
 func (c *h2) whole(stream uint32) (status int, body string) {
 	for {
 		f, err := c.ReadFrame()
@@ -108,7 +108,8 @@ func (c *h2) whole(stream uint32) (status int, body string) {
 	}
 }
 
-// answer is the status of a stream's answer; "reset" and "gone" are that the stream, or the connection, was ended.
+// answer returns the status of a stream's response; "reset" if the stream was reset, "gone" if the
+// connection was closed.
 func (c *h2) answer(stream uint32) string {
 	for {
 		f, err := c.ReadFrame()
@@ -136,7 +137,8 @@ func (c *h2) answer(stream uint32) string {
 	}
 }
 
-// TestHTTP2Refused are requests of HTTP/2 that would be others in HTTP/1. None reaches the upstream as two, or with what was put into it.
+// TestHTTP2Refused has requests of HTTP/2 that would become other requests in HTTP/1. None reaches
+// the upstream as two requests, or with the injected part.
 func TestHTTP2Refused(t *testing.T) {
 	up := newRawUpstream(t)
 	g := startWeir(t, t.TempDir(), "  gateway: { address: \"127.0.0.1:0\", h2c: true }\n", up.addr, routes)
@@ -184,7 +186,7 @@ func TestHTTP2Refused(t *testing.T) {
 			t.Errorf("%s: the upstream got %q", name, arrived)
 		}
 	}
-	// What HTTP/1 says of connections is no field of HTTP/2: it does not get through.
+	// Connection-specific fields of HTTP/1 are invalid in HTTP/2, and do not get through.
 	for _, field := range []string{"transfer-encoding", "connection", "upgrade", "keep-alive", "proxy-connection", "http2-settings", "te"} {
 		up.take()
 		c := dialH2(t, g.Gateway)
@@ -193,7 +195,7 @@ func TestHTTP2Refused(t *testing.T) {
 			t.Errorf("%s: %s, and the upstream got %q", field, got, arrived)
 		}
 	}
-	// A body of another length than was said.
+	// A body with another length than announced.
 	for _, body := range []string{"1234", "123456"} {
 		up.take()
 		c := dialH2(t, g.Gateway)
@@ -208,8 +210,9 @@ func TestHTTP2Refused(t *testing.T) {
 	}
 }
 
-// TestRapidReset opens streams and resets them at once, by the thousand: no more than max_streams of them are ever at the upstream, the
-// connection is ended for it, and others are served.
+// TestRapidReset opens streams and resets them at once, by the thousand. At most max_streams of
+// them are at the upstream at a time, the connection is closed for it, and other clients are
+// served.
 func TestRapidReset(t *testing.T) {
 	var now, most atomic.Int64
 	up := httpUpstream(t, func(w http.ResponseWriter, r *http.Request) {
@@ -250,7 +253,7 @@ func TestRapidReset(t *testing.T) {
 	t.Logf("at most %d were at the upstream at once", most.Load())
 }
 
-// TestWebSocketPasses: after the upgrade bytes pass as they are, though they are no HTTP.
+// TestWebSocketPasses: after the upgrade bytes pass unchanged, although they are no HTTP.
 func TestWebSocketPasses(t *testing.T) {
 	up := newRawUpstream(t)
 	dir := t.TempDir()

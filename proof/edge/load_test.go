@@ -18,7 +18,7 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 )
 
-// memory is what a process has in memory, in bytes.
+// memory returns the resident memory of a process, in bytes.
 func memory(t *testing.T, pid int) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -36,12 +36,12 @@ func memory(t *testing.T, pid int) int {
 	return kilobytes << 10
 }
 
-// TestIdleConnections opens ten thousand connections, sends a request over each, and leaves them open: others are served as if they were not there,
-// and what each takes is printed.
+// TestIdleConnections opens ten thousand connections, sends a request over each, and leaves them
+// open. Other clients are served as usual, and the memory for each is printed.
 func TestIdleConnections(t *testing.T) {
 	n := 10_000
 	if len(buildFlags) > 0 {
-		n = 2_000 // what is looked for under the race detector is races
+		n = 2_000 // with the race detector the test looks for races only
 	}
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || limit.Max < uint64(n+500) {
@@ -90,8 +90,8 @@ func TestIdleConnections(t *testing.T) {
 	}
 }
 
-// TestSlowClients: fifty that dribble a header, fifty that dribble a body, and fifty that take nothing of their answer, do not
-// keep others from being served, and are ended.
+// TestSlowClients: fifty clients that trickle a header, fifty that trickle a body, and fifty that
+// read nothing do not slow other clients down, and are disconnected.
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
 	big := strings.Repeat("x", 16<<20)
@@ -122,7 +122,7 @@ func TestSlowClients(t *testing.T) {
 			served++
 		}
 	}
-	if served == 0 { // on a machine that is slow itself some of them may be too slow too
+	if served == 0 { // on a slow machine some of these may be too slow as well
 		t.Error("nobody is served meanwhile")
 	}
 	t.Logf("%d of 50 are served meanwhile", served)
@@ -132,7 +132,7 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
-// TestClientsThatLeave end in the middle of an answer: nothing of them stays.
+// TestClientsThatLeave disconnect in the middle of a response: nothing of them stays.
 func TestClientsThatLeave(t *testing.T) {
 	t.Parallel()
 	left := make(chan struct{}, 100)
@@ -167,7 +167,7 @@ func TestClientsThatLeave(t *testing.T) {
 	poll(t, "no connection is left", func() bool { return g.metrics(t)["weir_connections_open"] == 0 })
 }
 
-// TestH2Load has h2load ask over TLS and without: every request is answered.
+// TestH2Load runs h2load with TLS and without: every request gets a response.
 func TestH2Load(t *testing.T) {
 	program, err := servers.Program("h2load", "nghttp2-client")
 	if err != nil {

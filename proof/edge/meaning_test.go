@@ -21,10 +21,10 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 )
 
-// attempts is how often each kind of attempt is made at each upstream.
+// attempts is how many attempts of each kind are made at each upstream.
 var attempts = flag.Int("attempts", 150, "attempts of each kind at each upstream")
 
-// readers are upstreams that say what they read in a request, by name.
+// readers are upstreams that respond with what they read in a request, by name.
 func readers(t *testing.T) map[string]string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -72,15 +72,15 @@ func readGo(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(said)
 }
 
-// attempt is a request by which a client tries to reach an upstream with a used up key.
+// attempt is a request by which a client tries to reach an upstream with a used-up key.
 type attempt struct {
 	target  string
-	fields  []string // names and values in turn
+	fields  []string // alternating names and values
 	trailer []string // the same
 }
 
 const (
-	victim = "A7" // the key that is used up
+	victim = "A7" // the used-up key
 	limits = `
 limits:
   header: { key: [host, header.x-api-key], on_missing: deny, token_bucket: { rate: 1/d, burst: 1 } }
@@ -90,18 +90,18 @@ limits:
 `
 )
 
-// TestNothingReachesUncounted: a key that is used up never reaches an upstream, however a client
-// writes it: not over HTTP/1, not over HTTP/2, and by no upstream's reading. Nor does a request
-// without the header that it must have. (Some upstreams overlook parameters and cookies that are
-// there, if they are written in an unusual way.)
+// TestNothingReachesUncounted: a used-up key never reaches an upstream, however a client writes it:
+// over HTTP/1 or HTTP/2, as read by each upstream. Nor does a request without the required header.
+// (Some upstreams overlook parameters and cookies that are written in an unusual way.)
 func TestNothingReachesUncounted(t *testing.T) {
 	upstreams := readers(t)
 	upstreams["php-as-such"] = upstreams["php"]
-	upstreams["php-open"] = upstreams["php"] // the search has to find what is left open here
+	upstreams["php-open"] = upstreams["php"] // the search must find what this policy leaves open
 	text := "listen:\n  admin: 127.0.0.1:0\n  gateway: { address: \"127.0.0.1:0\", h2c: true }\n" + limits + "upstreams:\n"
 	routes := "routes:\n"
 	for name, addr := range upstreams {
-		// Not buffered: chunks arrive as such, and a length that arrives is one that the client made up.
+		// Not buffered: chunks arrive as such, and a Content-Length that arrives was invented by
+		// the client.
 		text += fmt.Sprintf("  %s: { url: \"http://%s\", buffer_requests: off }\n", name, addr)
 		for _, r := range []struct{ path, limit string }{{"/h", "header"}, {"/q", "query"}, {"/c", "cookie"}, {"/admin", "admin"}, {"/admin/", "admin"}} {
 			routes += fmt.Sprintf("  - { match: %s.test%s, upstream: %s, limits: [%s]", name, r.path, name, r.limit)
@@ -155,7 +155,7 @@ type searcher struct {
 	statuses                   map[int]int
 }
 
-// useUp uses up the victim's keys, and the empty ones, by which ambiguous requests are counted.
+// useUp uses up the victim's keys, and the empty ones that count ambiguous requests.
 func (s *searcher) useUp() {
 	for _, a := range []attempt{
 		{"/h", []string{"X-Api-Key", victim}, nil}, {"/h", []string{"X-Api-Key", "x", "X-Api-Key", "y"}, nil}, {"/admin", nil, nil},
@@ -171,7 +171,7 @@ func (s *searcher) useUp() {
 	}
 }
 
-// try sends an attempt by each protocol. None may arrive with the victim's key.
+// try sends an attempt over each protocol. None may arrive with the victim's key.
 func (s *searcher) try(a attempt, key func(reading) string) {
 	for protocol, send := range map[string]func(attempt) (int, string){"HTTP/1": s.send1, "HTTP/2": s.send2} {
 		status, body := send(a)
@@ -193,7 +193,7 @@ func (s *searcher) try(a attempt, key func(reading) string) {
 			continue // nginx does not escape what it puts there: then it is not the victim's key
 		}
 		s.arrived++
-		if got := key(r); got == victim || got == "" { // without a key, it had to be refused
+		if got := key(r); got == victim || got == "" { // without a key, it should have been refused
 			if s.found++; s.found < 5 {
 				s.t.Logf("%s, %s: reached the upstream uncounted: %+q, read as %+v", s.host, protocol, a, r)
 			}
@@ -258,7 +258,7 @@ func (s *searcher) send2(a attempt) (status int, body string) {
 	return c.whole(id)
 }
 
-// foldedName is a name that some upstreams may take for another one.
+// foldedName returns a name that some upstreams may take for another one.
 func foldedName(rng *rand.Rand, name string) string {
 	var b strings.Builder
 	for _, c := range []byte(name) {
@@ -285,7 +285,7 @@ func headerVariants(rng *rand.Rand) (fields []string) {
 		fields = append(fields, decoy...)
 	case 1:
 		fields = append(decoy, fields...)
-	case 2: // the decoy ends at the gateway
+	case 2: // the decoy is removed by the gateway
 		fields = append(append(fields, decoy...), "Connection", "X-Api-Key")
 	}
 	if rng.IntN(8) == 0 {
@@ -294,7 +294,7 @@ func headerVariants(rng *rand.Rand) (fields []string) {
 	return fields
 }
 
-// escaped writes a text with some of its characters percent-encoded.
+// escaped percent-encodes some characters of a text.
 func escaped(rng *rand.Rand, text string) string {
 	var b strings.Builder
 	for _, c := range []byte(text) {

@@ -32,7 +32,7 @@ func run(m *testing.M) int {
 		binary, err = servers.BuildWeir(context.Background(), dir, buildFlags...)
 	}
 	if err == nil {
-		err = flag.Set("test.parallel", "8") // what is parallel here waits
+		err = flag.Set("test.parallel", "8") // parallel tests here mostly wait
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -41,8 +41,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// guard is how long the tests of the standing guard go on, round after round: HTTP/2 by h2spec,
-// WebSocket, and clients that trickle. Each plays at least one round.
+// patience bounds everything that takes no time on an idle machine.
 var guard = flag.Duration("guard", 0, "how long TestH2spec, TestWebSocketCorpus and TestTrickling go on")
 
 // rounds calls a function once, and then until guard is over or the test has failed.

@@ -2,5 +2,6 @@
 
 package edge
 
-// buildFlags are for the weir binary: under the race detector it runs under it too, and ends with another code than 0 after a race.
+// buildFlags are for the weir binary: with the race detector, it is built with it too, and exits
+// with a code other than 0 after a race.
 var buildFlags = []string{"-race"}

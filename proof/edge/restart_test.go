@@ -17,13 +17,14 @@ import (
 	"time"
 )
 
-// A daemon is weir under addresses that stay the same when the process is replaced. Its log goes to a file, as successors write there too.
+// A daemon is weir under addresses that stay the same when the process is replaced. Its log goes to
+// a file, because its successors write there, too.
 type daemon struct {
 	dir, gateway, secure, admin string
 	pids                        []int // of all processes so far
 }
 
-// startDaemon serves a policy on a plain address and on one with TLS.
+// startDaemon serves a policy on an address without TLS and one with it.
 func startDaemon(t *testing.T, upstream string) *daemon {
 	t.Helper()
 	d := &daemon{dir: t.TempDir(), gateway: "127.0.0.1:" + freePort(t), secure: "127.0.0.1:" + freePort(t), admin: "127.0.0.1:" + freePort(t)}
@@ -111,14 +112,15 @@ func (d *daemon) restart(t *testing.T) {
 	})
 }
 
-// ended reports whether a process has ended, though nobody may have asked how.
+// ended reports whether a process has ended, also if no parent has waited for it.
 func ended(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err != nil || strings.Contains(string(stat), ") Z ")
 }
 
-// clients send requests to a gateway until they are told to stop: some over connections that they keep, some over one for each. so is how many were
-// answered or not so far, and stop says it of each.
+// clients send requests to a gateway until they are stopped: some over connections that they keep,
+// some over a new one for each. so returns how many have succeeded and failed so far, and stop
+// returns the errors of each.
 func clients(urls []string, each int) (so func() int, stop func() (answered int, wrong []string)) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -136,7 +138,7 @@ func clients(urls []string, each int) (so func() int, stop func() (answered int,
 						return
 					default:
 					}
-					// A POST is never sent again by the transport: one that is lost is seen.
+					// The transport never sends a POST again, so one that is lost shows.
 					resp, err := client.Post(url, "text/plain", strings.NewReader("x"))
 					status := 0
 					if err == nil {
@@ -167,8 +169,8 @@ func clients(urls []string, each int) (so func() int, stop func() (answered int,
 	}
 }
 
-// TestRestartUnderLoad replaces the process three times, and reloads it in between, while clients ask over plain and TLS: none of their
-// requests is lost.
+// TestRestartUnderLoad replaces the process three times, and reloads it in between, while clients
+// send requests with TLS and without: none is lost.
 func TestRestartUnderLoad(t *testing.T) {
 	t.Parallel()
 	up := newRawUpstream(t)
@@ -191,7 +193,7 @@ func TestRestartUnderLoad(t *testing.T) {
 	}
 }
 
-// TestRestartThatFails: a new process that does not come up leaves the old one as it was.
+// TestRestartThatFails: if a new process does not start, the old one goes on.
 func TestRestartThatFails(t *testing.T) {
 	t.Parallel()
 	up := newRawUpstream(t)
@@ -212,14 +214,15 @@ func TestRestartThatFails(t *testing.T) {
 	for range 3 {
 		serves()
 	}
-	replace(t, d.policy(), string(good)) // and then one that does
+	replace(t, d.policy(), string(good)) // and then one that starts
 	d.restart(t)
 	serves()
 	poll(t, "the old process ends", func() bool { return ended(d.pids[0]) })
 	serves()
 }
 
-// TestRestartLetsRequestsEnd: what is in the middle of an answer when the process is replaced gets the rest of it from the old one.
+// TestRestartLetsRequestsEnd: a response that has begun when the process is replaced is completed
+// by the old one.
 func TestRestartLetsRequestsEnd(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -253,7 +256,8 @@ func TestRestartLetsRequestsEnd(t *testing.T) {
 	poll(t, "the old process ends", func() bool { return ended(d.pids[0]) })
 }
 
-// TestRestartLeavesWebSockets: what was upgraded goes on in the old process, beside the new one.
+// TestRestartLeavesWebSockets: an upgraded connection goes on in the old process, beside the new
+// one.
 func TestRestartLeavesWebSockets(t *testing.T) {
 	t.Parallel()
 	up := newRawUpstream(t)
@@ -270,7 +274,7 @@ func TestRestartLeavesWebSockets(t *testing.T) {
 		t.Fatal(resp, err)
 	}
 	d.restart(t)
-	deadline := time.After(7 * time.Second) // longer than clients are waited for that only stay connected
+	deadline := time.After(7 * time.Second) // longer than a restart waits for idle clients
 	for over := false; !over; {
 		io.WriteString(conn, "echo\n")
 		if line, err := r.ReadString('\n'); err != nil || line != "echo\n" {
@@ -286,7 +290,8 @@ func TestRestartLeavesWebSockets(t *testing.T) {
 	poll(t, "the old process ends", func() bool { return ended(d.pids[0]) })
 }
 
-// TestSocketActivation starts weir as systemd does: with a socket that is open already, and another to tell that it serves.
+// TestSocketActivation starts weir as systemd does: with an open socket, and another for the
+// notification that it is ready.
 func TestSocketActivation(t *testing.T) {
 	t.Parallel()
 	up := newRawUpstream(t)
@@ -307,7 +312,7 @@ func TestSocketActivation(t *testing.T) {
 	}
 	defer notify.Close()
 	replace(t, filepath.Join(dir, "policy.yaml"), fmt.Sprintf("listen: { gateway: \"%s\" }\nupstreams: { up: { url: \"http://%s\" } }\n%s", l.Addr(), up.addr, routes))
-	// The shell knows the number of the process that it becomes.
+	// The shell knows the process number, because exec keeps it.
 	cmd := exec.Command("sh", "-c", "LISTEN_PID=$$ exec \"$0\" serve --config policy.yaml", binary)
 	cmd.Dir, cmd.ExtraFiles = dir, []*os.File{f}
 	cmd.Env = append(os.Environ(), "LISTEN_FDS=1", "NOTIFY_SOCKET="+filepath.Join(dir, "notify"))

@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// last is a request that asks for the end of the connection, so that a test need not wait for it.
+// last is a request that asks for the end of the connection, so that tests need not wait for it.
 const last = "GET /last HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
 
-// TestRefused are messages that two readers could read in two ways. Each is refused, its connection ends with the answer, and nothing of it,
-// or of what follows it, reaches the upstream.
+// TestRefused has messages that two parsers could read in two ways. Each is refused, the response
+// ends its connection, and nothing of it, or of what follows it, reaches the upstream.
 func TestRefused(t *testing.T) {
 	up := newRawUpstream(t)
 	g := startWeir(t, t.TempDir(), "  gateway: 127.0.0.1:0\n", up.addr, routes)
@@ -101,7 +101,8 @@ func TestRefused(t *testing.T) {
 			}
 		}
 	}
-	// In the middle of a body the upstream may have begun to get it: never more than it, and never the end of it.
+	// In the middle of a body the upstream may have got a part of it, never anything else, and
+	// never its end.
 	up.take()
 	bodies := map[string]string{
 		"a size with a sign":               "+5\r\nhello\r\n0\r\n\r\n",
@@ -131,13 +132,14 @@ func TestRefused(t *testing.T) {
 			t.Errorf("chunks, %s: %q", name, answer)
 		}
 	}
-	arrived := up.take() // also late: who is refused is told before the upstream has got what came until then
+	arrived := up.take() // also later: a refusal is sent before the upstream has got everything that came until then
 	if strings.Contains(arrived, "GET ") || strings.Count(arrived, "HTTP/1.1\r\n") > len(bodies) || strings.Contains(arrived, "\r\n0\r\n") {
 		t.Errorf("chunks: the upstream got %q", arrived)
 	}
 }
 
-// TestPassed are messages that are unusual and right. What the upstream gets is one request for each, in one way alone.
+// TestPassed has messages that are unusual and valid. For each the upstream gets one request, in
+// one form.
 func TestPassed(t *testing.T) {
 	up := newRawUpstream(t)
 	g := startWeir(t, t.TempDir(), "  gateway: 127.0.0.1:0\n", up.addr, routes)
@@ -188,7 +190,7 @@ func TestPassed(t *testing.T) {
 	}
 }
 
-// TestPassedUnbuffered: without a buffer for requests, chunks are sent on as chunks.
+// TestPassedUnbuffered: without buffering of requests, chunks are sent on as chunks.
 func TestPassedUnbuffered(t *testing.T) {
 	up := newRawUpstream(t)
 	g := servePolicy(t, binary, fmt.Sprintf(
@@ -204,7 +206,8 @@ func TestPassedUnbuffered(t *testing.T) {
 	}
 }
 
-// TestPathsMeetTheirLimits: however a path is written that an upstream may read as /admin, it meets the limit of /admin.
+// TestPathsMeetTheirLimits: every form of a path that an upstream may read as /admin is charged to
+// the limit of /admin.
 func TestPathsMeetTheirLimits(t *testing.T) {
 	up := newRawUpstream(t)
 	g := startWeir(t, t.TempDir(), "  gateway: 127.0.0.1:0\n", up.addr, `

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// TestSIGTERMEndsWhatStandsStill: a process whose log nobody reads any more stands still with its
-// next line. SIGTERM ends it nevertheless.
-func TestSIGTERMEndsWhatStandsStill(t *testing.T) {
+// TestSIGTERMEndsABlockedProcess: if nothing reads the log of a process any more, its next line
+// blocks. SIGTERM ends it nevertheless.
+func TestSIGTERMEndsABlockedProcess(t *testing.T) {
 	admin := "127.0.0.1:" + freePort(t)
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	replace(t, path, fmt.Sprintf("listen: { gateway: \"127.0.0.1:0\", admin: %q }\nroutes: [{ match: /, respond: { status: 200 } }]\n", admin))

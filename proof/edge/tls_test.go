@@ -42,7 +42,7 @@ func selfSigned(t *testing.T, dir string) {
 	replace(t, filepath.Join(dir, "a.key"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 }
 
-// freePort is a port that is free now.
+// freePort returns a port that is free now.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

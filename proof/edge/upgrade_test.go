@@ -17,11 +17,11 @@ import (
 
 const upgrade = "GET /chat HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 
-// smuggled is a request that two readers read in two ways.
+// smuggled is a request that two parsers could read in two ways.
 const smuggled = "POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nX"
 
-// TestBodyThatLooksLikeAnUpgrade: whatever an upstream answers, a connection that was not upgraded is
-// still checked.
+// TestBodyThatLooksLikeAnUpgrade: whatever an upstream responds, a connection that was not upgraded
+// is still checked.
 func TestBodyThatLooksLikeAnUpgrade(t *testing.T) {
 	for _, size := range []int{0, 100, 5000, 40_000} {
 		said := "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
@@ -41,8 +41,8 @@ func TestBodyThatLooksLikeAnUpgrade(t *testing.T) {
 	}
 }
 
-// TestFramesWithTheUpgrade sends bytes of another protocol together with the request for it, in any
-// pieces, in clear and over TLS. They arrive as they do without a gateway.
+// TestFramesWithTheUpgrade sends bytes of another protocol together with the upgrade request, in
+// any pieces, with TLS and without. They arrive as they do without a gateway.
 func TestFramesWithTheUpgrade(t *testing.T) {
 	up := newRawUpstream(t)
 	dir := t.TempDir()
@@ -67,7 +67,8 @@ func TestFramesWithTheUpgrade(t *testing.T) {
 	}
 }
 
-// frames are bytes as of WebSocket, with what HTTP would take for the end of a line or of a header.
+// frames are bytes like those of WebSocket, with some that HTTP would take for the end of a line or
+// a header.
 func frames(rng *rand.Rand) string {
 	var b bytes.Buffer
 	for range 1 + rng.IntN(5) {
