@@ -41,7 +41,8 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// patience bounds everything that takes no time on an idle machine.
+// guard is how long the tests of the standing guard run, in rounds: HTTP/2 by h2spec, WebSocket,
+// and clients that trickle. Each runs at least one round.
 var guard = flag.Duration("guard", 0, "how long TestH2spec, TestWebSocketCorpus and TestTrickling go on")
 
 // rounds calls a function once, and then until guard is over or the test has failed.
@@ -56,12 +57,12 @@ func rounds(t *testing.T, round func()) {
 	}
 }
 
-// patience is how long anything may take that takes no time on an idle machine.
+// patience bounds everything that takes no time on an idle machine.
 const patience = 2 * time.Minute
 
 func poll(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience) // also at the end of a test
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience) // works at the end of a test, too
 	defer cancel()
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
@@ -80,7 +81,8 @@ type gateway struct {
 	dir string
 }
 
-// startWeir serves a policy: listen is what stands under listen beside the admin address, and UPSTREAM the address of the upstream.
+// startWeir serves a policy. listen is the part below listen besides the admin address, and
+// UPSTREAM stands for the address of the upstream.
 func startWeir(t *testing.T, dir, listen, upstream, rest string) *gateway {
 	t.Helper()
 	g := &gateway{dir: dir}
@@ -127,7 +129,7 @@ func replace(t *testing.T, file, text string) {
 	}
 }
 
-// metrics reads /metrics: each sample by its name and labels as they are written there.
+// metrics reads /metrics: each sample by its name and labels.
 func (g *gateway) metrics(t *testing.T) map[string]float64 {
 	t.Helper()
 	resp, err := http.Get("http://" + g.Admin + "/metrics")
@@ -147,7 +149,8 @@ func (g *gateway) metrics(t *testing.T) map[string]float64 {
 	return all
 }
 
-// rawUpstream answers whatever comes with 200, and keeps every byte of it. It reads a body by its Content-Length, or to the last chunk.
+// rawUpstream responds to every request with 200, and records every byte. It reads a body by its
+// Content-Length, or to the last chunk.
 type rawUpstream struct {
 	addr string
 	mu   sync.Mutex
@@ -194,14 +197,14 @@ func (u *rawUpstream) serve(c net.Conn) {
 		}
 		if req.Header.Get("Upgrade") != "" {
 			io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+req.Header.Get("Upgrade")+"\r\n\r\n")
-			io.Copy(c, r) // an echo
+			io.Copy(c, r) // then it echoes
 			return
 		}
 		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 	}
 }
 
-// Write keeps what came.
+// Write records bytes.
 func (u *rawUpstream) Write(p []byte) (int, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -209,7 +212,7 @@ func (u *rawUpstream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// take returns what came since the last time.
+// take returns the bytes since its last call.
 func (u *rawUpstream) take() string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -218,8 +221,8 @@ func (u *rawUpstream) take() string {
 	return got
 }
 
-// send writes raw bytes to the gateway and returns all that comes back until the connection ends, or stays silent after an answer to a
-// request that is sent last and asks for the end.
+// send writes raw bytes to the gateway and returns everything that comes back until the connection
+// ends, or stays silent after the response to a last request with Connection: close.
 func send(t *testing.T, addr, raw string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -236,7 +239,7 @@ func send(t *testing.T, addr, raw string) string {
 	return string(answer)
 }
 
-// statuses are those of the answers in what came back.
+// statuses returns the statuses of the responses in a text.
 func statuses(answer string) (all []string) {
 	for part := range strings.SplitSeq(answer, "HTTP/1.") {
 		if len(part) > 5 && (part[:2] == "1 " || part[:2] == "0 ") {
