@@ -67,8 +67,10 @@ func (l *responseWriter) Write(p []byte) (int, error) {
 // WriteHeader writes the header fields.
 func (l *responseWriter) WriteHeader(status int) {
 	if status < 200 && status != http.StatusSwitchingProtocols {
-		l.ResponseWriter.WriteHeader(status)
 		l.cleared = true
+		if status != http.StatusContinue { // net/http sends it when the body is read, which the upstream's 100 causes
+			l.ResponseWriter.WriteHeader(status)
+		}
 		return
 	}
 	if status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout {
