@@ -17,7 +17,7 @@ import (
 
 // bareWord is the argument that makes the program a bare proxy to the upstream in the next
 // argument. If that is "-", the program is a server that refuses all requests. It prints its
-// address, and ends when its standard input ends.
+// address, and exits when its standard input ends.
 const bareWord = "bare"
 
 // serveBare is that program: net/http's server and reverse proxy without Weir's code, configured as
@@ -107,7 +107,7 @@ func startBare(upstream string) (*bare, error) {
 	return b, nil
 }
 
-// Pid is the number of the process.
+// Pid returns the number of the process.
 func (b *bare) Pid() int { return b.cmd.Process.Pid }
 
 // Stop ends it.

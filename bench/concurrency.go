@@ -9,7 +9,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// Subjects about Concurrency.
+// Subjects of concurrency.
 const (
 	weirEnter  = "weir Enter+Done"
 	weirTry    = "weir TryEnter+Done"
@@ -93,7 +93,7 @@ func handoverContest(procs int) contest {
 func places(limit, queue int64) *weir.ConcurrencyLimiter {
 	l, err := weir.NewConcurrency(weir.Concurrency{Limit: limit, Queue: queue})
 	if err != nil {
-		panic(err) // the numbers are constants
+		panic(err) // the parameters are constants
 	}
 	return l
 }

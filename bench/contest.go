@@ -49,7 +49,7 @@ type subject struct {
 	targets []target
 }
 
-// answers says which decisions a subject must return for its figure to be valid.
+// answers says which decisions a subject must make for its figure to be valid.
 type answers uint8
 
 const (
@@ -69,8 +69,8 @@ func (a answers) check(r reading) error {
 	return nil
 }
 
-// A target is what a subject should reach: at most so many times a reference, or, without a
-// reference, at most so many allocations.
+// A target is what a subject should reach: at most a multiple of a reference, or, without a
+// reference, at most a number of allocations.
 type target struct {
 	against string
 	atMost  float64
@@ -153,7 +153,7 @@ func turns(round, n int) []int {
 	return order
 }
 
-// table lays the outcomes out.
+// table returns the outcomes as a table.
 func (c contest) table(outcomes []outcome) table {
 	t := table{Title: c.title, Notes: c.notes, Columns: []column{{"ns/op", 1}, {"p10", 1}, {"p90", 1}}}
 	for _, name := range c.against {
@@ -174,7 +174,7 @@ func (c contest) table(outcomes []outcome) table {
 		}
 		targets := s.targets
 		if c.rivals != nil {
-			fastest := math.NaN() // as long as there is no peer
+			fastest := math.NaN() // NaN without a peer
 			targets = slices.Clone(targets)
 			for _, name := range c.rivals[s.name] {
 				if m := median(o.ratios[name]); !(fastest >= m) {
@@ -209,7 +209,7 @@ func (o outcome) verdict(targets []target) (text string, missed bool) {
 		if t.against != "" {
 			found, what = median(o.ratios[t.against]), t.against
 		}
-		word := "MISSED" // also where there is nothing to compare with
+		word := "MISSED" // also if there is nothing to compare with
 		if found <= t.atMost {
 			word = "ok"
 		}

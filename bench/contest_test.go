@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// spin is an operation that takes a while and is answered with yes or no.
+// spin is an operation that takes a while and returns yes or no.
 func spin(yes bool) func() loop {
 	return func() loop {
 		return func(n int) int {
@@ -58,8 +58,9 @@ func TestContest(t *testing.T) {
 	}
 }
 
-// TestWrongAnswers: a figure about calls that were not answered as they were to be is not a figure.
-func TestWrongAnswers(t *testing.T) {
+// TestWrongDecisions: calls with other decisions than the subject should make give an error, and no
+// figure.
+func TestWrongDecisions(t *testing.T) {
 	for _, c := range []struct {
 		yes  bool
 		says answers
@@ -79,7 +80,7 @@ func TestWrongAnswers(t *testing.T) {
 	}
 }
 
-// TestAllocations: a subject that allocates is reported so, and one that does not is not.
+// TestAllocations: the table shows the allocations of each subject.
 func TestAllocations(t *testing.T) {
 	var heap atomic.Pointer[[64]byte]
 	c := contest{procs: 2, subjects: []subject{

@@ -17,7 +17,7 @@ import (
 // A gate is the limiter at which a crowd waits: Weir's or x/time's.
 type gate struct {
 	wait func(context.Context) error
-	// ahead charges n at once, and returns how long until the last of them may go.
+	// ahead charges n at once, and returns the delay of the last one.
 	ahead func(n int) (time.Duration, bool)
 }
 
@@ -25,7 +25,7 @@ type gate struct {
 const (
 	subjectWeir = "weir"
 	subjectPeer = "x/time"
-	subjectBare = "goroutine" // blocked, at no limiter
+	subjectBare = "goroutine" // blocked, without a limiter
 )
 
 // newGate returns a full bucket that gets one token each per.
@@ -65,8 +65,8 @@ type crowd struct {
 	failed   atomic.Int64
 }
 
-// start lets n goroutines call each with their number. It returns when all of them are blocked in
-// it.
+// start starts n goroutines that call a function with their numbers. It returns when all of them
+// are blocked in it.
 func (c *crowd) start(n int, each func(i int) error) {
 	for i := range n {
 		c.done.Go(func() {

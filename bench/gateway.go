@@ -238,7 +238,7 @@ func (p proxy) drive(wrk string, seconds int, refused bool) (values, error) {
 		return nil, fmt.Errorf("%s: %v of %v requests failed", p.name, v["errors"], n)
 	case !refused && not2xx > 0:
 		return nil, fmt.Errorf("%s: %v of %v requests were refused, and the limit should admit all", p.name, not2xx, n)
-	case refused && n-not2xx > float64(seconds): // the limit admits one request now and then
+	case refused && n-not2xx > float64(seconds): // the limit admits a request now and then
 		return nil, fmt.Errorf("%s: %v of %v requests were admitted, and the limit should refuse nearly all", p.name, n-not2xx, n)
 	}
 	after, err := p.cpu()

@@ -45,7 +45,7 @@ func newSite() (*site, error) {
 
 func (s *site) close() {
 	s.upstream.Stop()   //nolint:errcheck // the measurement is over
-	os.RemoveAll(s.dir) //nolint:errcheck // a directory for temporary files may stay
+	os.RemoveAll(s.dir) //nolint:errcheck // a temporary directory may stay
 }
 
 // A pair is nginx and weir with the same limits.

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// jobWord is the argument that makes the program do one job and print what it found.
+// jobWord is the argument that makes the program do one job and print its figures.
 const jobWord = "job"
 
 // A job is a measurement that needs a process of its own: memory is measured from outside the heap,
@@ -26,7 +26,7 @@ type job struct {
 	Procs   int           // GOMAXPROCS; default: that of this process
 }
 
-// jobKinds are the jobs there are, by Kind.
+// jobKinds are the kinds of jobs.
 func jobKinds() map[string]func(job) (values, error) {
 	return map[string]func(job) (values, error){
 		"wake":   wake,

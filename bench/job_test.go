@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestWake: everyone who waits is served, and nobody at a limiter of ours before the exact turn. A
-// token takes a millisecond, so that a machine that is busy, with the race detector, charges faster
-// than tokens come back. The job repeats itself with more time to gather until all have gathered.
+// TestWake: every waiter is served, and none at a Weir limiter before its exact turn. A token takes
+// a millisecond, so that a busy machine, with the race detector, charges faster than tokens refill.
+// The job repeats itself with more time to gather until all have gathered.
 func TestWake(t *testing.T) {
 	for _, j := range []job{
 		{Kind: "wake", Subject: subjectWeir, N: 300, Burst: 1, Per: time.Millisecond, Ahead: 300 * time.Millisecond},
@@ -34,7 +34,7 @@ func TestWake(t *testing.T) {
 	}
 }
 
-// TestOwing: a limiter that was interrupted between charges has the schedule of its last one.
+// TestOwing: a limiter whose charging was interrupted follows the schedule of its last charge.
 func TestOwing(t *testing.T) {
 	for _, subject := range []string{subjectWeir, subjectPeer} {
 		begun := time.Now()
@@ -78,7 +78,7 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// TestApart: a job in another process, twice.
+// TestApart runs a job in another process, twice.
 func TestApart(t *testing.T) {
 	jobs := []job{{Kind: "leave", Subject: subjectWeir, N: 10, Burst: 1}, {Kind: "leave", Subject: subjectBare, N: 6, Burst: 1}}
 	found, err := apart(jobs, 2)
@@ -96,7 +96,7 @@ func TestApart(t *testing.T) {
 	}
 }
 
-// TestWaitTables: what was not found leaves a gap, and nothing else.
+// TestWaitTables: a missing figure leaves an empty cell, and no other.
 func TestWaitTables(t *testing.T) {
 	names := []string{"bare", "one", "gone"}
 	found := []values{{"heap": 10, "stack": 20, "sys": 50}, {"heap": 15, "stack": 40, "sys": 60, "p50": 7}, {}}

@@ -3,18 +3,17 @@ package main
 import "fmt"
 
 const (
-	// A key gets one token per second, and starts with so much debt that it does not become idle,
-	// and so is not evicted, during the measurement.
+	// A key refills one token per second, and starts with so much debt that it does not become
+	// idle, and so is not evicted, during the measurement.
 	keyBurst = 1_000_000_000
 	keyOwes  = 1_000_000
 
-	// The numbers of keys have 8 digits. keyflood uses 100 times as many keys as -keys says, and
-	// the wells.
+	// The numbers of keys have 8 digits. keyflood uses 100 times as many keys as -keys says.
 	fewestKeys = 1000
 	mostKeys   = 10_000_000
 )
 
-// keyAlone is the reference of keyed: what making the key costs.
+// keyAlone is the reference of keyed: the time to make the key's text.
 const keyAlone = "key"
 
 // keyedTarget is the share of the fastest peer's time that Weir's table may take.
@@ -65,7 +64,7 @@ type stable struct {
 	tables []keyTable
 }
 
-// newStable fills all tables with so many keys.
+// newStable fills all tables with the same keys.
 func newStable(keys int) (*stable, error) {
 	s := &stable{names: append([]string{weirTable}, peerTables...)}
 	for _, name := range s.names {
@@ -80,7 +79,7 @@ func newStable(keys int) (*stable, error) {
 	return s, nil
 }
 
-// fillTable makes so many keys known.
+// fillTable makes a number of keys known.
 func fillTable(t keyTable, keys int) {
 	var w keyWriter
 	for i := range keys {
@@ -125,8 +124,7 @@ func (s *stable) contest(from *keySource, procs int) contest {
 	return c
 }
 
-// keyLoop makes keys and asks nobody.
-//
+// keyLoop makes keys and calls no table.
 //go:noinline
 func keyLoop(s *keySource) loop {
 	return func(n int) (yes int) {

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// TestKeyed runs the section with few keys: all subjects answer as they are to, in every setting.
+// TestKeyed runs the section with few keys: all subjects make the decisions that they should, in
+// every setting.
 func TestKeyed(t *testing.T) {
 	var out strings.Builder
 	r := &report{rounds: 2, round: 200 * time.Microsecond, keys: fewestKeys, out: &out}
@@ -29,7 +30,7 @@ func TestKeyed(t *testing.T) {
 	}
 }
 
-// TestFastestPeer: the target is held against the fastest of the rivals, and not against the others.
+// TestFastestPeer: the target is compared with the fastest rival alone.
 func TestFastestPeer(t *testing.T) {
 	c := contest{
 		rivals:   map[string][]string{"a": {"b", "c", "d"}},
@@ -100,7 +101,7 @@ func TestZipf(t *testing.T) {
 	}
 }
 
-// TestFloodKeys: 9 of 10 keys were never seen, by nobody, and a table that keeps them gets a copy.
+// TestFloodKeys: 9 of 10 keys are new to all goroutines, and a table that keeps keys gets copies.
 func TestFloodKeys(t *testing.T) {
 	const keys, n = 100, 10_000
 	s := &keySource{keys: keys, flood: true}
@@ -127,7 +128,7 @@ func TestFloodKeys(t *testing.T) {
 	}
 }
 
-// TestKeysAreKept: what is in the buffer never gets into a table, and every table keeps all keys.
+// TestKeysAreKept: no table keeps the buffer itself, and every table keeps all keys.
 func TestKeysAreKept(t *testing.T) {
 	const keys = 20
 	for _, name := range append([]string{weirTable}, peerTables...) {
@@ -178,7 +179,7 @@ func TestKeysAreKept(t *testing.T) {
 	}
 }
 
-// onLinux skips a test of what only Linux says about a process.
+// onLinux skips a test that needs /proc.
 func onLinux(t *testing.T) {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -251,13 +252,13 @@ func TestTimes(t *testing.T) {
 		t.Errorf("%v, %v, %v, %d", c.rank(0.5), c.rank(0.999), c.max, c.over)
 	}
 	c.add(longestStall)
-	c.add(-1) // a CPU clock that was taken to another CPU
+	c.add(-1) // a CPU clock after a move to another CPU
 	if c.over != 1 || c.n != 102 || c.counts[0] != 1 {
 		t.Errorf("%d of %d", c.over, c.n)
 	}
 }
 
-// TestFlood: however many keys go through, those that are limited stay as limited as they were.
+// TestFlood: however many new keys come, limited keys stay limited.
 func TestFlood(t *testing.T) {
 	onLinux(t)
 	j := job{Kind: "flood", N: 120_000, Ceiling: 5000}
@@ -280,7 +281,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestBeyond: what is counted as admitted beyond the bound is.
+// TestBeyond: admissions beyond the bound are counted.
 func TestBeyond(t *testing.T) {
 	for _, c := range []struct {
 		took     time.Duration

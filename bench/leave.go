@@ -11,7 +11,7 @@ import (
 // leaving is how many waiters leave, at most half of the queue.
 const leaving = 1000
 
-// leave lets N goroutines wait at a limiter that serves none of them. It cancels some of them, at
+// leave has N goroutines wait at a limiter that serves none of them. It cancels some of them, at
 // random and one after another. It measures the time from the cancellation until Wait has returned,
 // as seen by the goroutine that cancels.
 func leave(j job) (values, error) {

@@ -31,15 +31,15 @@ const (
 	slidingPeer    = "RussellLuo/slidingwindow"
 )
 
-// long is a window that does not end during a measurement. In a table where all calls are refused,
-// a new window would admit.
+// long is a window that does not end during a measurement. A table of refusals must not admit in a
+// new window.
 const long = 20 * 365 * 24 * time.Hour
 
-// slack is how many calls a limiter that spaces out work admits closer together than its rate:
-// calls from two cores are.
+// slack is how many calls a limiter that spaces out work may admit closer together than its rate:
+// calls come from two cores.
 const slack = 100_000
 
-// A contender is a limit of Weir's, with the peers that come nearest to it.
+// A contender is a limit of Weir's, with the most similar peers.
 type contender struct {
 	name  string
 	limit weir.Limit
@@ -47,8 +47,8 @@ type contender struct {
 	peers []string                 // empty if no Go library has a similar limit
 }
 
-// contenders returns all limits that Take decides about, admitting everything or refusing
-// everything. (Concurrency has tables of its own, because it is entered and left.)
+// contenders returns all limits with Take, either admitting or refusing everything. (Concurrency
+// has tables of its own.)
 func contenders(admit bool) []contender {
 	buckets, windows := []string{xtime, jujuBucket, throttledGCRA, failsafeBursty}, []string{sethvargoStore}
 	nearest, sliding := []string{xtime, jujuBucket}, []string{slidingPeer}
@@ -71,7 +71,7 @@ func contenders(admit bool) []contender {
 			{"WarmUp", weir.WarmUp{Rate: per, Period: time.Second}, nil, nil},
 		}
 	}
-	per := weir.PerSecond(1e9) // tokens come back as fast as they are taken
+	per := weir.PerSecond(1e9) // tokens refill as fast as they are taken
 	pacer := weir.LeakyBucket{Rate: per, Queue: many, DelayAfter: slack}
 	first.Limit = many
 	return []contender{
@@ -93,9 +93,9 @@ func contenders(admit bool) []contender {
 	}
 }
 
-// peerLoops returns the peers, each fresh, or with nothing left if they are to refuse. Their
-// parameters are those of the contenders beside them. Peers that would block instead of refusing
-// are left out where calls are refused.
+// peerLoops returns the peers, each new, or with nothing left if they should refuse. Their
+// parameters are those of the contenders beside them. Peers that block instead of refusing are left
+// out of tables of refusals.
 func peerLoops(admit bool) []peerLoop {
 	every, fill, period, hold := 24*time.Hour, 24*time.Hour, long, 1
 	quota := throttled.RateQuota{MaxRate: throttled.PerDay(1)}
@@ -137,7 +137,7 @@ type peerLoop struct {
 	fresh func() loop
 }
 
-// emptied takes until nothing is left, if calls are to be refused.
+// emptied takes until nothing is left, if calls should be refused.
 func emptied(l loop, admit bool) loop {
 	for !admit && l(1) == 1 {
 	}
@@ -148,7 +148,7 @@ func emptied(l loop, admit bool) loop {
 // reading may arrive last, and is then refused.
 var paces = []string{"LeakyBucket", "SmoothBursty", failsafeSmooth}
 
-// limits measures a decision of each limit beside the floor and beside its nearest peers.
+// limits measures a decision of each limit beside the floor and its most similar peers.
 func limits(r *report) error {
 	for _, admit := range []bool{true, false} {
 		for _, procs := range crews() {
@@ -246,11 +246,11 @@ func heap() float64 {
 	return float64(m.HeapAlloc)
 }
 
-// stateBytes is how long a state is after its first charge.
+// stateBytes returns the length of a state after its first charge.
 func stateBytes(l weir.Limit) float64 {
 	p, err := weir.Prepare(l, time.Nanosecond)
 	if err != nil {
-		panic(err) // the limits here are constants
+		panic(err) // these limits are constants
 	}
 	state, _ := p.Step(nil, time.Now().UnixNano(), 1)
 	return float64(8 * len(state))
@@ -316,7 +316,7 @@ func throttledLoop(q throttled.RateQuota) loop {
 	}
 	l, err := throttled.NewGCRARateLimiterCtx(s, q)
 	if err != nil {
-		panic(err) // the numbers here are constants
+		panic(err) // the parameters are constants
 	}
 	refuses := q.MaxBurst == 0
 	ctx := context.Background()
@@ -334,11 +334,11 @@ func throttledLoop(q throttled.RateQuota) loop {
 	}
 }
 
-// sethvargoLoop asks for one key.
+// sethvargoLoop uses one key.
 func sethvargoLoop(tokens uint64, interval time.Duration) loop {
 	s, err := memorystore.New(&memorystore.Config{Tokens: tokens, Interval: interval, InitialAlloc: 1})
 	if err != nil {
-		panic(err) // the numbers here are constants
+		panic(err) // the parameters are constants
 	}
 	runtime.AddCleanup(&s, func(s store.Store) { _ = s.Close(context.Background()) }, s)
 	ctx := context.Background()

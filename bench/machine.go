@@ -25,7 +25,7 @@ type machine struct {
 	Round      string   `json:"round"`
 }
 
-// thisMachine looks around.
+// thisMachine reads the machine's description.
 func thisMachine(rounds int, round time.Duration) machine {
 	m := machine{
 		Go:         runtime.Version(),
@@ -50,7 +50,7 @@ func thisMachine(rounds int, round time.Duration) machine {
 	return m
 }
 
-// field returns what a file in /proc says of a name, "unknown" where it says nothing.
+// field returns a field of a file in /proc; "unknown" if it has none.
 func field(file, name string) string {
 	f, err := os.Open(file)
 	if err != nil {
@@ -70,7 +70,7 @@ func fieldOf(r io.Reader, name string) string {
 	return "unknown"
 }
 
-// print says how everything that follows was measured.
+// print prints how the following figures were measured.
 func (m machine) print(w io.Writer) {
 	fmt.Fprintf(w, "machine  %s, %d CPUs, load %s\n", m.CPU, m.CPUs, m.Load)
 	fmt.Fprintf(w, "go       %s %s, GOMAXPROCS %d; %s\n", m.Go, m.OS, m.GOMAXPROCS, strings.Join(m.Peers, ", "))

@@ -19,14 +19,14 @@ import (
 	"time"
 )
 
-// A section is one group of tables, asked for by its name.
+// A section is a group of tables with a name.
 type section struct {
 	name  string
 	about string
 	run   func(*report) error
 }
 
-// sections are all there are, in the order in which they are measured.
+// sections returns all sections, in the order in which they are measured.
 func sections() []section {
 	return []section{
 		{"take", "Allow, Take and Peek on one limiter", take},
@@ -51,10 +51,10 @@ type report struct {
 	rounds int
 	round  time.Duration
 	keys   int  // in a table beside its peers; other sections use a multiple
-	cold   bool // for tests of a section: nothing is warmed up first
+	cold   bool // for tests of a section: without warming up
 	out    io.Writer
 
-	section string // the one being measured
+	section string // the section that is measured now
 	tables  []table
 }
 
@@ -75,7 +75,8 @@ func (r *report) contest(c contest) error {
 	return nil
 }
 
-// repeats returns how often a measurement is repeated that takes a process of its own and seconds.
+// repeats returns how often measurements are repeated that need a process of their own, and
+// seconds.
 func (r *report) repeats() int { return max(1, min(r.rounds/6, 5)) }
 
 // save writes all rows as JSON.
@@ -87,7 +88,7 @@ func (r *report) save(file string, m machine) error {
 	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
 	enc.SetIndent("", "\t")
-	enc.SetEscapeHTML(false) // a target is written with <=
+	enc.SetEscapeHTML(false) // so that <= is not escaped
 	if err := enc.Encode(struct {
 		Machine machine  `json:"machine"`
 		Rows    []record `json:"rows"`
@@ -97,7 +98,7 @@ func (r *report) save(file string, m machine) error {
 	return os.WriteFile(file, text.Bytes(), 0o644)
 }
 
-// missed returns how many lines missed a target, and how many have one.
+// missed returns how many rows missed a target, and how many have one.
 func (r *report) missed() (n, of int) {
 	for _, t := range r.tables {
 		for _, row := range t.Rows {
@@ -183,7 +184,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// choose returns the sections that are named, all of them for no name.
+// choose returns the sections with the given names; all of them without names.
 func choose(names []string) ([]section, error) {
 	all := sections()
 	if len(names) == 0 {

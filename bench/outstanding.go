@@ -9,13 +9,13 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// held is how many reservations are outstanding: as many delayed ones as Weir keeps one by one.
+// held is the number of outstanding reservations: as many delayed ones as Weir keeps one by one.
 const held = 256
 
 const xtimeOldest = "ReserveN, cancel the oldest"
 
-// outstandingContest measures a Reserve and the end of one of the 256 reservations that are
-// outstanding. The first subject ends none, so that more and more are outstanding.
+// outstandingContest measures a Reserve and the end of one of 256 outstanding reservations. The
+// first subject ends none, so that more and more are outstanding.
 func outstandingContest(delayed bool) contest {
 	bucket := weir.TokenBucket{Rate: weir.Rate{N: 1, Per: time.Millisecond}, Burst: many}
 	says := "without delay"

@@ -2,5 +2,5 @@
 
 package main
 
-// heavy is how much more memory the race detector needs.
+// heavy is how many times more memory the race detector needs.
 const heavy = 10

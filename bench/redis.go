@@ -74,7 +74,7 @@ func (w *redisWorld) close() error {
 	return errors.Join(w.goredis.Close(), w.server.Stop())
 }
 
-// subjects returns what is compared. All subjects admit every call.
+// subjects returns the subjects. All of them admit every call.
 func (w *redisWorld) subjects() (names []string, askers []asker, err error) {
 	shared, err := weir.NewShared(weir.TokenBucket{Rate: weir.PerSecond(1e6), Burst: 1e6}, w.store, weir.Named("bench"))
 	if err != nil {
@@ -102,7 +102,7 @@ func redis(r *report) error {
 	if err != nil {
 		return err
 	}
-	defer w.close() //nolint:errcheck // it ends either way
+	defer w.close() //nolint:errcheck // it is stopped either way
 	for _, s := range []struct {
 		title         string
 		callers, keys int
@@ -165,8 +165,8 @@ func (r *report) redisLeased(w *redisWorld) error {
 	return nil
 }
 
-// asked lets all callers call for a while, without reading the clock in between, and returns their
-// rate. It is an error if no call is admitted.
+// asked has all callers make calls for a while, without reading the clock in between, and returns
+// their rate. It is an error if no call is admitted.
 func asked(s *weir.Shared, d time.Duration) (float64, error) {
 	var wg sync.WaitGroup
 	var stop atomic.Bool
@@ -217,7 +217,7 @@ func (r *report) redisContest(w *redisWorld, title string, callers, keys int) er
 				return fmt.Errorf("%s: %w", names[i], err)
 			}
 			if round == 0 {
-				continue // to get warm
+				continue // only to warm up
 			}
 			after, err := w.scripts()
 			if err != nil {
@@ -262,7 +262,7 @@ func redisTarget(callers int, values []float64) (string, bool) {
 	return a + ", " + b, missedA || missedB
 }
 
-// drive lets callers call for a while, and returns their rate and the latency of each call.
+// drive has callers make calls for a while, and returns their rate and the latency of each call.
 func drive(ask asker, callers, keys int, d time.Duration) (rate float64, took []time.Duration, err error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -291,7 +291,7 @@ func drive(ask asker, callers, keys int, d time.Duration) (rate float64, took []
 	return float64(len(took)) / time.Since(begin).Seconds(), took, err
 }
 
-// scripts is how many scripts the server has run.
+// scripts returns how many scripts the server has run.
 func (w *redisWorld) scripts() (float64, error) {
 	stats, err := w.server.Info(context.Background(), "commandstats")
 	if err != nil {
@@ -398,8 +398,7 @@ func (w *redisWorld) fill(ask asker, keys, times int) (float64, error) {
 	return (after - before) / float64(keys), err
 }
 
-// expireNonces waits until the nonces have expired that calls leave for as long as they may be
-// repeated. They belong to no key.
+// expireNonces waits until the nonces of the calls have expired. They belong to no key.
 func (w *redisWorld) expireNonces(ctx context.Context) error {
 	for {
 		reply, err := w.rueidis.Do(ctx, w.rueidis.B().Scan().Cursor(0).Match("*:nonce:*").Count(1_000_000).Build()).AsScanEntry()
@@ -417,7 +416,7 @@ func (w *redisWorld) memory() (float64, error) {
 	return strconv.ParseFloat(info["used_memory"], 64)
 }
 
-// twoKeys keeps tokens and a time in a key each, which expire.
+// twoKeys keeps tokens and a time, in two keys that expire.
 func (w *redisWorld) twoKeys(ctx context.Context, key string) (bool, error) {
 	const ttl = 2000 * time.Minute
 	err := w.goredis.Set(ctx, "request_rate_limiter.{"+key+"}.tokens", "999", ttl).Err()

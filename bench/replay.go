@@ -20,12 +20,12 @@ import (
 // Subjects of the job replay.
 const (
 	replayWhole     = "whole"
-	replayDecisions = "decisions" // the whole, and a line written about each request
+	replayDecisions = "decisions" // everything, and a line for each request
 	replayParse     = "parse"
 	replayDecide    = "decide"
 )
 
-// replayTarget is how many requests should be replayed per second of one core.
+// replayTarget is the target in requests per second on one core.
 const replayTarget = 1_000_000
 
 // replayPolicy returns a policy with one limit per client. Some clients are far below it, and some
@@ -75,7 +75,7 @@ func createLog(name string, lines int, shuffled bool) error {
 	return f.Close()
 }
 
-// replayTable measures with so many threads at once.
+// replayTable measures with a number of threads.
 func replayTable(r *report, lines, procs int, ordered, shuffled string) error {
 	names := []string{"replay, in order", "replay, shuffled", "replay, in order, --decisions", "replay, shuffled, --decisions", "parsing alone", "deciding alone"}
 	jobs := []job{
@@ -123,8 +123,8 @@ func replayed(j job) (values, error) {
 	return nil, fmt.Errorf("there is no %q in replay", j.Subject)
 }
 
-// replayFile does what the command does with a file, between reading the policy and printing the
-// report.
+// replayFile replays a file as the command does, from after the policy is read until before the
+// report is printed.
 func replayFile(j job) (values, error) {
 	f, err := os.Open(j.File)
 	if err != nil {
@@ -210,7 +210,7 @@ func readLog(name string) ([]string, error) {
 	return strings.Split(string(bytes.TrimSuffix(text, []byte("\n"))), "\n"), nil
 }
 
-// effort measures the time to do N things once.
+// effort measures the time of N operations, once.
 func (j job) effort(do func() error) (values, error) {
 	runtime.GC()
 	var before, after runtime.MemStats

@@ -12,7 +12,7 @@ import (
 	"github.com/weirflow/weir/sim"
 )
 
-// TestLog: the same log each time, in order or shuffled, of clients of whom few are many.
+// TestLog: the log is the same each time, in order or shuffled, and few clients send most of it.
 func TestLog(t *testing.T) {
 	const lines = 5000
 	logs := map[bool][]string{}

@@ -9,7 +9,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// The references of reserve: each verb of Weir has a counterpart.
+// The references of reserve: each verb of Weir has a counterpart in x/time/rate.
 const (
 	xtimeReserve = "ReserveN"
 	xtimeCancel  = "ReserveN+Cancel"
@@ -33,9 +33,8 @@ func reserve(r *report) error {
 	return nil
 }
 
-// reserveContest is one of the four settings. Only with delayed work do both do the same:
-// cancelling a reservation without a delay gives back nothing in x/time, and gives back the charge
-// in Weir.
+// reserveContest is one of the four settings. Only with delayed work do both do the same: without a
+// delay, cancelling a reservation gives back nothing in x/time, and the charge in Weir.
 func reserveContest(delayed bool, procs int) contest {
 	bucket := weir.TokenBucket{Rate: weir.PerSecond(1e9), Burst: many}
 	says, perSecond, burst := "without delay", rate.Limit(1e9), int(many)

@@ -45,7 +45,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestRivals: a subject is compared with its rivals only, and the column is about the fastest.
+// TestRivals: a subject is compared with its own rivals, and the column shows the fastest.
 func TestRivals(t *testing.T) {
 	c := contest{
 		procs:    1,
@@ -70,7 +70,7 @@ func TestRivals(t *testing.T) {
 	}
 }
 
-// TestDelayed: the reservations that are called delayed are, from the first to the last.
+// TestDelayed: the delayed reservations have a delay, from the first to the last.
 func TestDelayed(t *testing.T) {
 	c := reserveContest(true, 1)
 	if c.title != "delayed, alone" {

@@ -21,10 +21,10 @@ func percentile(values []float64, p float64) float64 {
 // median returns the value in the middle.
 func median(values []float64) float64 { return percentile(values, 0.5) }
 
-// values are figures by name: what one run of a job found.
+// values are the figures of one run, by name.
 type values map[string]float64
 
-// get returns a figure, NaN where it was not found.
+// get returns a figure; NaN if it is missing.
 func (v values) get(name string) float64 {
 	if f, ok := v[name]; ok {
 		return f
@@ -41,7 +41,7 @@ func (v values) row(title string, names ...string) row {
 	return r
 }
 
-// medians returns the median of each figure over those runs that found it.
+// medians returns the median of each figure over the runs that have it.
 func medians(runs []values) values {
 	found := map[string][]float64{}
 	for _, run := range runs {

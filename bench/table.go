@@ -9,26 +9,26 @@ import (
 	"unicode/utf8"
 )
 
-// A table is what a section found.
+// A table is the result of a section.
 type table struct {
 	Section string
 	Title   string
-	Notes   []string // how it was measured, where that needs saying
+	Notes   []string // how it was measured, if that needs an explanation
 	Columns []column
 	Rows    []row
 }
 
-// A column is what a number means, and to how many decimals it is printed.
+// A column has a name, and the decimals of its numbers.
 type column struct {
 	Name     string
 	Decimals int
 }
 
-// A row is one line of numbers, one for each column; NaN leaves the place empty.
+// A row is one line of numbers, one for each column; NaN leaves the cell empty.
 type row struct {
 	Name   string
 	Values []float64
-	Target string // what was to be reached, and whether it was; may be empty
+	Target string // the target and whether it was reached; may be empty
 	Missed bool
 }
 
@@ -68,7 +68,7 @@ func (t table) print(w io.Writer) {
 	}
 }
 
-// number is a value as it is printed.
+// number returns a value as it is printed.
 func number(v float64, decimals int) string {
 	if math.IsNaN(v) {
 		return ""
@@ -91,7 +91,7 @@ func (t table) records() (all []record) {
 	for _, r := range t.Rows {
 		byName := map[string]float64{}
 		for i, c := range t.Columns {
-			if v := r.Values[i]; !math.IsNaN(v) && !math.IsInf(v, 0) { // which JSON cannot write
+			if v := r.Values[i]; !math.IsNaN(v) && !math.IsInf(v, 0) { // JSON has neither
 				byName[c.Name] = v
 			}
 		}
@@ -100,18 +100,18 @@ func (t table) records() (all []record) {
 	return all
 }
 
-// atMost says beside a target whether a figure kept to it.
+// atMost returns the text of a target, and whether a figure missed it by being larger.
 func atMost(found, target float64, what string) (text string, missed bool) {
-	word := "MISSED" // also where nothing was found
+	word := "MISSED" // also for NaN
 	if found <= target {
 		word = "ok"
 	}
 	return fmt.Sprintf("<= %s %s %s", strconv.FormatFloat(target, 'f', -1, 64), what, word), word != "ok"
 }
 
-// atLeast says beside a target whether a figure reached it.
+// atLeast returns the text of a target, and whether a figure missed it by being smaller.
 func atLeast(found, target float64, what string) (text string, missed bool) {
-	word := "MISSED" // also where nothing was found
+	word := "MISSED" // also for NaN
 	if found >= target {
 		word = "ok"
 	}

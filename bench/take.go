@@ -10,7 +10,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// Names that are compared with.
+// Names of references.
 const (
 	floor = "floor"
 	xtime = "x/time"
@@ -73,11 +73,11 @@ func takeContest(admit bool, procs int) contest {
 	}
 }
 
-// limiter returns a fresh limiter. If it is not to admit, nothing is left in it.
+// limiter returns a new limiter. If it should refuse, nothing is left in it.
 func limiter(l weir.Limit, admit bool) *weir.Limiter {
 	lim, err := weir.New(l)
 	if err != nil {
-		panic(err) // the limits here are constants
+		panic(err) // these limits are constants
 	}
 	for !admit && lim.Allow() {
 	}

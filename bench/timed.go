@@ -15,7 +15,7 @@ type loop func(n int) (yes int)
 // A reading is one measurement.
 type reading struct {
 	ops    int           // of all goroutines together
-	took   time.Duration // by the clock on the wall
+	took   time.Duration // wall-clock time
 	yes    int
 	allocs uint64
 }
@@ -73,7 +73,7 @@ func crews() []int {
 	return []int{1}
 }
 
-// where says so in a title.
+// where returns the end of a title, with the number of goroutines.
 func where(procs int) string {
 	if procs == 1 {
 		return "alone"
@@ -81,7 +81,7 @@ func where(procs int) string {
 	return fmt.Sprintf("%d goroutines at once", procs)
 }
 
-// mallocs is how many objects this process has allocated so far.
+// mallocs returns how many objects this process has allocated so far.
 func mallocs() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

@@ -52,7 +52,7 @@ func TestCalibrate(t *testing.T) {
 	}
 }
 
-// TestCalibrateInterrupted: a run that was interrupted does not pass for a slow operation.
+// TestCalibrateInterrupted: an interrupted run does not count as a slow operation.
 func TestCalibrateInterrupted(t *testing.T) {
 	runs := 0
 	n := calibrate(20*time.Millisecond, func(n int) time.Duration {
@@ -67,7 +67,7 @@ func TestCalibrateInterrupted(t *testing.T) {
 	}
 }
 
-// TestCalibrateNothing: an operation too fast for the clock ends too.
+// TestCalibrateNothing: calibrate also ends for an operation too fast for the clock.
 func TestCalibrateNothing(t *testing.T) {
 	if n := calibrate(time.Millisecond, func(int) time.Duration { return 0 }); n < 1 {
 		t.Errorf("%d operations", n)

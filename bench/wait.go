@@ -1,6 +1,6 @@
 package main
 
-// Lengths of the lines that are measured.
+// Lengths of the queues.
 const (
 	longLine  = 100_000
 	shortLine = 1_000
@@ -50,7 +50,7 @@ func waiterMemory(names []string, found []values) table {
 	return t
 }
 
-// wakeTimes lays out how late waiters woke.
+// wakeTimes makes the table of how late waiters wake.
 func wakeTimes(names []string, found []values) table {
 	t := table{
 		Title: "waking 100,000 goroutines at 100,000/s: how long after its turn the i-th of them returned from Wait, us",
@@ -68,7 +68,7 @@ func wakeTimes(names []string, found []values) table {
 	return t
 }
 
-// leaveTimes measures leaving lines of both lengths.
+// leaveTimes measures leaving queues of both lengths.
 func leaveTimes(r *report) error {
 	subjects := []string{subjectBare, subjectWeir, subjectPeer}
 	var jobs []job

@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	// wakePer is the time from one token to the next: 100,000 a second.
+	// wakePer is the time from one token to the next: 100,000 per second.
 	wakePer = 10 * time.Microsecond
-	// headStart is how long before the first turn a crowd begins to gather; longer where that turns
+	// headStart is how long before the first turn a crowd begins to gather; longer if that turns
 	// out to be too short.
 	headStart = 2 * time.Second
 	// tolerance is how far a limiter's schedule may differ from ours.
 	tolerance = 50 * time.Microsecond
-	// patience is how long a limiter may take to be charged ahead.
+	// patience is how long charging a limiter ahead may take.
 	patience = 2 * time.Minute
 )
 
@@ -48,7 +48,7 @@ func wake(j job) (values, error) {
 	})
 	found := footprintNow().since(before, j.N)
 	if c.returned.Load() > 0 {
-		found = values{} // somebody did not wait any more
+		found = values{} // a waiter was too late to wait
 	}
 	due := func(i int) time.Duration { return time.Duration(ahead+i+1-j.Burst) * per }
 	if time.Since(start) > due(0) {
@@ -114,5 +114,5 @@ func blocked(j job) (values, error) {
 	return found, c.end()
 }
 
-// micros is a time in microseconds.
+// micros returns a time in microseconds.
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
