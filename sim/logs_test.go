@@ -13,8 +13,8 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// TestRealLogs: what replay says of real logs is what comes of counting them in another way. The full logs, from which testdata holds
-// the first lines, can be named in WEIR_LOGS, separated by colons.
+// TestRealLogs compares replays of real logs with counts made in another way. testdata has the
+// first lines of the logs; the full logs can be named in WEIR_LOGS, separated by colons.
 func TestRealLogs(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.log")
 	if err != nil || len(files) != 2 {
@@ -44,9 +44,9 @@ func TestRealLogs(t *testing.T) {
 	}
 }
 
-// countAnotherWay decides each line of a log by the bound alone: a request is admitted if no interval that ends with it, and begins
-// with one admitted before from the same client, would then hold more than burst + rate * its length. It shares nothing with the
-// engine, nor with the parser, and answers with a word a line.
+// countAnotherWay decides on each line of a log by the bound alone: a request is admitted if no
+// interval that ends with it, and begins with an admitted request of the same client, would hold
+// more than burst + rate * its length. It shares no code with the engine or the parser.
 func countAnotherWay(t *testing.T, text string, l weir.TokenBucket) string {
 	field := regexp.MustCompile(`^(\S+) .*?\[(\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\]`)
 	type request struct {

@@ -87,7 +87,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestOutOfOrder: decided in time order, told in the order of the input, in memory and from temporary files alike.
+// TestOutOfOrder: lines are decided in the order of time, and reported in the order of the input,
+// both in memory and with temporary files.
 func TestOutOfOrder(t *testing.T) {
 	log := logLine("a", 60, "/late") + logLine("a", 0, "/1") + logLine("a", 0, "/2") + logLine("a", 30, "/mid")
 	limit := perClient(weir.TokenBucket{Rate: weir.PerMinute(1), Burst: 1})
@@ -96,7 +97,7 @@ func TestOutOfOrder(t *testing.T) {
 		if _, got := run1(t, Options{Policy: limit, Memory: memory, TempDir: t.TempDir()}, log); got != want {
 			t.Errorf("memory %d: got\n%swant\n%s", memory, got, want)
 		}
-		// The same from two files, numbered through both.
+		// The same from two files, with line numbers through both.
 		half := strings.Index(log, "\n") + 1
 		if _, got := run1(t, Options{Policy: limit, Memory: memory, TempDir: t.TempDir()}, log[:half], log[half:]); got != want {
 			t.Errorf("memory %d, two files: got\n%swant\n%s", memory, got, want)
@@ -190,7 +191,7 @@ func TestReplayEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestTopKeys holds the sketch to its bound: never too low, and too high by no more than it says.
+// TestTopKeys: the sketch's counts are never too low, and too high by at most its error.
 func TestTopKeys(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	top := newTopKeys(50)

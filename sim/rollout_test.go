@@ -10,7 +10,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// TestRollOutInReports: both groups are told, and in JSON under one name.
+// TestRollOutInReports: the report has both groups, and JSON has them under one name.
 func TestRollOutInReports(t *testing.T) {
 	p := perClient(weir.TokenBucket{Rate: weir.PerDay(1), Burst: 1})
 	p.Limits[0].RollOut = "40%"

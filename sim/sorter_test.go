@@ -81,7 +81,8 @@ func TestSorterLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// TestSortRecords holds the sort to the library's, with keys from one end of the clock to the other.
+// TestSortRecords compares with the standard library's sort, for keys from one end of the clock to
+// the other.
 func TestSortRecords(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 9))
 	for _, width := range []uint64{1, 2, 1 << 11, 1 << 12, 1 << 43, 1 << 63, math.MaxUint64} {

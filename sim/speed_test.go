@@ -13,7 +13,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// accessLog is a log in the Combined format, of a few clients that send much and many that send little.
+// accessLog returns a log in the Combined format: a few clients send much, and many send little.
 func accessLog(lines int, shuffled bool) []byte {
 	r := rand.New(rand.NewPCG(1, 2))
 	zipf := rand.NewZipf(r, 1.1, 1, 9999)
@@ -40,7 +40,7 @@ func BenchmarkParseLine(b *testing.B) {
 	}
 }
 
-// BenchmarkReplay is the whole way of 200,000 requests.
+// BenchmarkReplay replays 200,000 requests.
 func BenchmarkReplay(b *testing.B) {
 	const lines = 200_000
 	for _, shuffled := range []bool{false, true} {

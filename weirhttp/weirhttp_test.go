@@ -27,9 +27,9 @@ func TestClientIP(t *testing.T) {
 		{"[::ffff:192.0.2.1]:99", nil, nil, "192.0.2.1"},
 		{"[fe80::1%eth0]:99", nil, nil, "fe80::1"},
 		{"192.0.2.1:99", []string{"1.1.1.1"}, nil, "192.0.2.1"},
-		{"192.0.2.1:99", []string{"1.1.1.1"}, proxies, "192.0.2.1"}, // the peer is nobody we trust
+		{"192.0.2.1:99", []string{"1.1.1.1"}, proxies, "192.0.2.1"}, // the peer is not trusted
 		{"10.0.0.1:99", []string{"1.1.1.1"}, proxies, "1.1.1.1"},
-		{"10.0.0.1:99", []string{"6.6.6.6, 1.1.1.1"}, proxies, "1.1.1.1"}, // what the client wrote is left of what we were told
+		{"10.0.0.1:99", []string{"6.6.6.6, 1.1.1.1"}, proxies, "1.1.1.1"}, // the part that the client wrote is left of what a trusted proxy wrote
 		{"10.0.0.1:99", []string{"6.6.6.6, 1.1.1.1, 10.2.3.4"}, proxies, "1.1.1.1"},
 		{"10.0.0.1:99", []string{"6.6.6.6", "1.1.1.1,2001:db8::7"}, proxies, "1.1.1.1"},
 		{"10.0.0.1:99", []string{"10.9.9.9, 10.8.8.8"}, proxies, "10.9.9.9"},
@@ -41,7 +41,7 @@ func TestClientIP(t *testing.T) {
 		{"10.0.0.1:99", []string{"[2001:db9::1]"}, proxies, "2001:db9::1"},
 		{"10.0.0.1:99", []string{"::ffff:10.0.0.2, ::ffff:1.1.1.1"}, proxies, "1.1.1.1"},
 		{"10.0.0.1:99", []string{strings.Repeat("10.0.0.2,", 100_000)}, proxies, "10.0.0.1"},
-		{"10.0.0.1:99", []string{"1.1.1.1, " + strings.Repeat("10.0.0.2,", 63) + "10.0.0.2"}, proxies, "10.0.0.2"}, // too far away
+		{"10.0.0.1:99", []string{"1.1.1.1, " + strings.Repeat("10.0.0.2,", 63) + "10.0.0.2"}, proxies, "10.0.0.2"}, // more hops than are read
 		{"@", nil, nil, "invalid IP"},
 		{"", []string{"1.1.1.1"}, proxies, "invalid IP"},
 	} {
@@ -66,7 +66,7 @@ func FuzzClientIP(f *testing.F) {
 		if got := weirhttp.ClientIP(r, proxies); got != direct && !weirhttp.Trusted(r, proxies) {
 			t.Errorf("%s through %q became %v", peer, forward, got)
 		}
-		// Whatever the client puts in front of what a trusted proxy adds changes nothing.
+		// Text that the client puts in front of a trusted proxy's part changes nothing.
 		r.Header["X-Forwarded-For"] = []string{forward + ", 1.1.1.1"}
 		if got := weirhttp.ClientIP(r, proxies); weirhttp.Trusted(r, proxies) && got.String() != "1.1.1.1" {
 			t.Errorf("%q made it %v", forward, got)

@@ -22,15 +22,14 @@ func openKeyed(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
 	return weirtest.Keyed(k), nil
 }
 
-// walks is how many random walks there are for each limit. `make long` sets enough for a million
-// steps.
+// walks is the number of random walks for each limit. `make long` sets enough for a million steps.
 var walks = flag.Int("walks", 60, "how many random walks of each limit")
 
 func TestKeyedConforms(t *testing.T) {
 	weirtest.Conform(t, weirtest.Subject{Open: openKeyed, Seed: seeds.Seed(), Walks: *walks})
 }
 
-// limiters is a weir.Limiter for each key, which it makes when the key is first asked about.
+// limiters has a weir.Limiter for each key, which it makes at the key's first use.
 type limiters struct {
 	limit weir.Limit
 	clock *weirtest.Clock
@@ -72,7 +71,7 @@ func TestLimitersConform(t *testing.T) {
 	}})
 }
 
-// stepper is an implementation as a store would have it: states by key, and the pure function, in
+// stepper is an implementation like a store's: states by key, and the pure function, in
 // microseconds.
 type stepper struct {
 	p      weir.Prepared
@@ -94,7 +93,7 @@ func TestAStoreConforms(t *testing.T) {
 	weirtest.Conform(t, weirtest.Subject{Open: openStepper, Tick: time.Microsecond, Seed: seeds.Seed(), Walks: *walks})
 }
 
-// generous gives one more than it says, once in a while.
+// generous sometimes admits one more than the limit.
 type generous struct {
 	*stepper
 	refused int
@@ -110,7 +109,7 @@ func (g *generous) Take(key string, cost int64) weir.Decision {
 	return d
 }
 
-// told is a TB that listens.
+// told is a TB that records failures.
 type told struct{ errors []string }
 
 func (t *told) Helper()             {}
@@ -119,8 +118,8 @@ func (t *told) Errorf(format string, args ...any) {
 	t.errors = append(t.errors, fmt.Sprintf(format, args...))
 }
 
-// TestConformFinds: an implementation that admits too much is found for each kind of limit, and
-// told in a few calls.
+// TestConformFinds: for each algorithm, Conform finds an implementation that admits too much, and
+// reports it in a few calls.
 func TestConformFinds(t *testing.T) {
 	var found told
 	weirtest.Conform(&found, weirtest.Subject{Tick: time.Microsecond, Seed: 1, Open: func(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {

@@ -7,7 +7,7 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// TestClone: what happens to a copy does not happen to the model, whatever was open at the time.
+// TestClone: calls on a copy do not change the model, with reservations and waiters open.
 func TestClone(t *testing.T) {
 	m := weirtest.NewModel(weir.LeakyBucket{Rate: weir.Rate{N: 1, Per: 10}, Queue: 5}, 1)
 	m.Take(0, 1)

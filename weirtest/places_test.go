@@ -77,8 +77,8 @@ func (p *placesInMemory) Enter(ctx context.Context, c weir.Charge) (func(weir.Ou
 	}, d, nil
 }
 
-// TestPlacesConform holds a store that is right to the model, and shows that each fault is found. The
-// minutes in which a place does not come back are virtual.
+// TestPlacesConform: a correct store conforms to the model, and each fault is found. The minutes in
+// which a place does not come back are virtual.
 func TestPlacesConform(t *testing.T) {
 	for fault, want := range map[string]string{
 		"":                        "",

@@ -14,7 +14,7 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// flashSale stands in for a policy file.
+// flashSale is the policy of a loader without files.
 func flashSale(string) (policy.Policy, error) {
 	return policy.Policy{
 		Limits: []policy.Limit{
@@ -121,7 +121,7 @@ func TestInvalidScripts(t *testing.T) {
 		"policy a b":               "write policy FILE",
 		"at":                       "write at TIME OPERATION",
 		"at 0s":                    "write at TIME OPERATION",
-		"at 0 take a":              "nothing is open", // 0 is a time
+		"at 0 take a":              "nothing is open", // 0 is a valid time
 		"at soon take a":           `"soon" is not a time`,
 		"at 0s take":               "write at TIME take KEY [N]",
 		"at 0s take a 1 2":         "write at TIME take KEY [N]",
@@ -179,7 +179,7 @@ func FuzzScript(f *testing.F) {
 	f.Add("limit leaky_bucket rate=1/s queue=2\nat 0s wait a 1 cancel=5s\nat -5s wait a 1\nat 0s set queue=0")
 	f.Fuzz(func(t *testing.T, text string) {
 		if strings.Count(text, "wait") > 50 || len(text) > 4000 {
-			t.Skip() // slow, not interesting
+			t.Skip() // slow, and not interesting
 		}
 		stuck := time.AfterFunc(10*time.Second, func() { panic("no end: " + text) })
 		defer stuck.Stop()

@@ -47,7 +47,7 @@ func (s *storeSubject) Peek(key string, cost int64) weir.Decision {
 	return d
 }
 
-// settable is one whose limit changes, for all keys at once, as the model's does.
+// settable has a limit that changes for all keys at once, as the model's does.
 type settable struct{ storeSubject }
 
 func (s *settable) SetLimit(next weir.Limit) error {
@@ -60,8 +60,8 @@ func (s *settable) SetLimit(next weir.Limit) error {
 	return nil
 }
 
-// reserving is one that reserves. It does not change its limit, after which a store gives nothing
-// back.
+// reserving has reservations. Its limit does not change, because a store gives nothing back after a
+// change.
 type reserving struct{ storeSubject }
 
 type storeReservation struct {
@@ -137,7 +137,7 @@ func TestStoreTakesSome(t *testing.T) {
 			clock.Set(int64(50 * ms))
 			back := some
 			back.Op, back.Cost = weir.OpSettle, 2
-			if d := ask(t, s, &back); d.Remaining != 3 { // half a token came meanwhile
+			if d := ask(t, s, &back); d.Remaining != 3 { // half a token refilled meanwhile
 				t.Errorf("%+v", d)
 			}
 			some.Cost = 2
@@ -209,7 +209,7 @@ func TestStoreSettles(t *testing.T) {
 	}
 	late := take
 	ask(t, s, &late)
-	clock.Set(int64(10 * time.Second)) // full again: nothing is left of it
+	clock.Set(int64(10 * time.Second)) // full again, so nothing can be given back
 	if d := settle(late, 0); d.Remaining != 5 {
 		t.Errorf("%+v", d)
 	}
@@ -263,8 +263,8 @@ func TestStoreSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestStoreIsBounded: keys as good as new make room; where there are none, a new key is an error,
-// and no other is forgotten.
+// TestStoreIsBounded: idle keys are dropped for new ones. If there is none, a new key is an error,
+// and no other is dropped.
 func TestStoreIsBounded(t *testing.T) {
 	s, clock := newStore()
 	day := weir.FixedWindow{Limit: 1, Window: 24 * time.Hour}
@@ -313,7 +313,7 @@ func TestStoreFromManyGoroutines(t *testing.T) {
 	}
 }
 
-// TestSharedOverStore: the verbs of a Shared, at their simplest.
+// TestSharedOverStore: the verbs of a Shared.
 func TestSharedOverStore(t *testing.T) {
 	s, clock := newStore()
 	l, err := weir.NewShared(bucket, s, weir.Named("a"))

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestAdminCommands: exit codes, and what is told where.
+// TestAdminCommands: exit codes, and what goes to stdout and stderr.
 func TestAdminCommands(t *testing.T) {
 	policy := strings.Replace(shop, "limits:", `listen: { gateway: "127.0.0.1:0", admin: "127.0.0.1:0" }
 upstreams: { up: { url: "http://127.0.0.1:9" } }
@@ -65,7 +65,7 @@ limits:`, 1)
 	}
 }
 
-// TestKeys are read as they are written, and no terminal takes one for a command.
+// TestKeys: keys are read as written, and escaped so that a terminal takes none for a command.
 func TestKeys(t *testing.T) {
 	for _, parts := range [][]string{{"10.0.0.1"}, {"10.0.0.1", "7"}, {"a,b", "7"}, {""}, {"", ""}, {"[x"}, {"a b\x1b[2J\n"}, {"\u009b\U0001f600é"}, {}} {
 		text := keyText(parts)

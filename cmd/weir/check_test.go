@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestCheckRefusesWhatServeRefuses: a policy that serve does not start with is no valid one to check, and both say the same.
+// TestCheckRefusesWhatServeRefuses: both commands refuse the same policies, with the same message.
 func TestCheckRefusesWhatServeRefuses(t *testing.T) {
 	const up = "upstreams: { up: { url: http://127.0.0.1:9 } }\nroutes: [{ match: /, upstream: up }]\n"
 	for name, c := range map[string]struct{ policy, want string }{
@@ -56,7 +56,8 @@ func TestCheckRefusesWhatServeRefuses(t *testing.T) {
 	}
 }
 
-// TestCheckPrintsAllAtOnce: an error in a limit hides none of what serve would refuse, and what only follows from an error is left out.
+// TestCheckPrintsAllAtOnce: an error in a limit does not hide what serve would refuse, and errors
+// that only follow from another one are left out.
 func TestCheckPrintsAllAtOnce(t *testing.T) {
 	dir := files(t, map[string]string{"p.yaml": `listen:
   gateway: 127.0.0.1:0
@@ -86,7 +87,7 @@ routes:
 	}
 }
 
-// TestCheckAcceptsWhatServeServes: what looks alike and is no mistake.
+// TestCheckAcceptsWhatServeServes: policies that look like mistakes and are valid.
 func TestCheckAcceptsWhatServeServes(t *testing.T) {
 	target := httptest.NewServer(http.NotFoundHandler())
 	defer target.Close()

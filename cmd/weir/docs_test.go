@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// TestDocs runs what the documents show: each line "$ weir ..." of a fenced block, with the files that blocks name in their first line,
-// and compares the output, in which a line of three dots stands for any lines.
+// TestDocs runs the commands in the documents: each line "$ weir ..." of a fenced block, with the
+// files that blocks name in their first line. It compares the output; a line of three dots stands
+// for any lines.
 func TestDocs(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -46,10 +47,10 @@ func TestDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(dir)
-	for _, name := range []string{"shop", "api"} { // what edge.yaml names
+	for _, name := range []string{"shop", "api"} { // files that edge.yaml names
 		certificate(t, name+".crt", name+".key", time.Now().Add(time.Hour))
 	}
-	if err := os.WriteFile("room.secrets", []byte(strings.Repeat("0123456789abcdef", 4)+"\n"), 0o600); err != nil { // what room.yaml names
+	if err := os.WriteFile("room.secrets", []byte(strings.Repeat("0123456789abcdef", 4)+"\n"), 0o600); err != nil { // the file that room.yaml names
 		t.Fatal(err)
 	}
 	for _, s := range shown {
@@ -65,14 +66,14 @@ var (
 	named = regexp.MustCompile(`\A(?:#|<!--) ([a-z-]+\.(?:yaml|weir|html|conf))(?: -->)?\n`)
 )
 
-// session is a command that a page shows, and what it shows of its output.
+// session is a command in a page, and the output that the page shows.
 type session struct{ page, args, want string }
 
 func sessions(page, block string) (all []session) {
 	for line := range strings.Lines(block) {
 		if command, ok := strings.CutPrefix(line, "$ "); ok {
 			args, ours := strings.CutPrefix(strings.TrimSpace(command), "weir ")
-			if !ours || strings.HasPrefix(args, "limit ") { // which takes a Redis: proof/redis runs those
+			if !ours || strings.HasPrefix(args, "limit ") { // it needs a Redis: proof/redis runs those
 				return all
 			}
 			all = append(all, session{page: page, args: args})
@@ -83,7 +84,7 @@ func sessions(page, block string) (all []session) {
 	return all
 }
 
-// matches compares an output with what is shown, in which a line "  ..." is any lines.
+// matches compares an output with the documented one, in which a line "  ..." stands for any lines.
 func matches(got, want string) bool {
 	var re strings.Builder
 	for line := range strings.Lines(want) {

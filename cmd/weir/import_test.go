@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// TestImportExitCodes: critical notes exit with 1, unless --partial; and the policy goes through the checks of weir check, which refuse one that
-// proxies to itself.
+// TestImportExitCodes: critical notes exit with 1, unless --partial. The checks of weir check apply
+// to the policy, and refuse one that proxies to itself.
 func TestImportExitCodes(t *testing.T) {
 	for name, c := range map[string]struct {
 		text    string
-		want    string // on the standard error
+		want    string // on stderr
 		code    int
 		partial int
 	}{
@@ -41,8 +41,8 @@ func TestImportExitCodes(t *testing.T) {
 	}
 }
 
-// TestImportSaysWhatCheckRefuses: what weir check refuses in the policy is a comment at its top, too, and
-// names the line that the policy has in the file.
+// TestImportSaysWhatCheckRefuses: problems that weir check would find are also comments at the top
+// of the policy, with their lines there.
 func TestImportSaysWhatCheckRefuses(t *testing.T) {
 	conf := filepath.Join(t.TempDir(), "nginx.conf")
 	text := `events {} http { server { listen 127.0.0.1:8080; location / { proxy_pass http://127.0.0.1:8080; } location /x { proxy_pass http://127.0.0.1:9000; } }

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestInstallLines runs the lines below "Install" in the README: the command is built from the repository, and a module that is pointed
-// at it builds the README's program.
+// TestInstallLines runs the lines below "Install" in the README: it builds the command from the
+// repository, and the README's program in a module that uses it.
 func TestInstallLines(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -49,7 +49,8 @@ func TestInstallLines(t *testing.T) {
 	}
 }
 
-// goIn runs a command in a directory as a user would: with the workspace, which the tests of each module leave out.
+// goIn runs a command in a directory as a user would: with the workspace, which `make test`
+// switches off.
 func goIn(t *testing.T, dir, bin string, command ...string) string {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), command[0], command[1:]...)

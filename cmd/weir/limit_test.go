@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestLimitUsage: what is wrong is said before any Redis is asked, and no password is ever repeated. What the commands do on a Redis is tested in
-// proof/redis.
+// TestLimitUsage: wrong usage is an error before any call of Redis, and no message contains a
+// password. proof/redis tests the commands on a real Redis.
 func TestLimitUsage(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestLinks: every relative link of the documents leads to a file that exists, and to a heading that its page has.
+// TestLinks: every relative link of the documents leads to an existing file, and to a heading in
+// it.
 func TestLinks(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {
@@ -54,7 +55,7 @@ var (
 	unnamed = regexp.MustCompile("[^a-z0-9 _-]")
 )
 
-// proseOf is a page without its fenced blocks.
+// proseOf returns a page without its fenced blocks.
 func proseOf(t *testing.T, page string) string {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -64,7 +65,7 @@ func proseOf(t *testing.T, page string) string {
 	return fence.ReplaceAllString(string(text), "")
 }
 
-// anchors are the names that a Markdown renderer gives to the headings of a page.
+// anchors returns the anchors that a Markdown renderer gives to the headings of a page.
 func anchors(prose string) map[string]bool {
 	all := map[string]bool{}
 	for _, h := range heading.FindAllStringSubmatch(prose, -1) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestPolicyAsAnArgument: serve and replay take the policy file as their first argument, too.
+// TestPolicyAsAnArgument: serve and replay accept the policy file as their first argument.
 func TestPolicyAsAnArgument(t *testing.T) {
 	dir := files(t, map[string]string{"p.yaml": shop, "log": accessLog})
 	code, out, errs := weir(t, "", "replay", dir+"/p.yaml", "--json", dir+"/log")
@@ -22,7 +22,8 @@ func TestPolicyAsAnArgument(t *testing.T) {
 	r.stop()
 }
 
-// TestReplayOfSomethingElse: a file that is no access log is not a log in which nobody was limited.
+// TestReplayOfSomethingElse: a file that is no access log is an error, and not a report without
+// limited clients.
 func TestReplayOfSomethingElse(t *testing.T) {
 	dir := files(t, map[string]string{"p.yaml": shop, "empty": ""})
 	code, out, errs := weir(t, "", "replay", dir+"/p.yaml", dir+"/p.yaml")
@@ -34,7 +35,8 @@ func TestReplayOfSomethingElse(t *testing.T) {
 	}
 }
 
-// TestReplayWarnsOfMissingParts: a log without the header fields of a key makes all clients one.
+// TestReplayWarnsOfMissingParts: there is a warning if the log lacks the header fields of a key,
+// because all clients then share one.
 func TestReplayWarnsOfMissingParts(t *testing.T) {
 	dir := files(t, map[string]string{
 		"p.yaml": strings.Replace(shop, "key: query.sku_id", "key: [header.user-id, query.sku_id]", 1),
@@ -46,7 +48,8 @@ func TestReplayWarnsOfMissingParts(t *testing.T) {
 	}
 }
 
-// TestAdminFromTheEnvironment: the address and the token file of the environment are used where no flag names others.
+// TestAdminFromTheEnvironment: without flags, the address and the token file come from the
+// environment.
 func TestAdminFromTheEnvironment(t *testing.T) {
 	admin := func(name string) *httptest.Server {
 		return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -76,7 +79,7 @@ func TestAdminFromTheEnvironment(t *testing.T) {
 	}
 }
 
-// TestCompletionIsShown: who asks for help learns that the shell can complete.
+// TestCompletionIsShown: the help mentions completion.
 func TestCompletionIsShown(t *testing.T) {
 	if code, out, _ := weir(t, "", "--help"); code != 0 || !strings.Contains(out, "\n  completion  ") {
 		t.Errorf("%d %q", code, out)

@@ -208,7 +208,7 @@ func TestReplayIsInterrupted(t *testing.T) {
 	r.Close()
 }
 
-// lockedBuffer is written by a server and read by its test.
+// lockedBuffer is output of a server that a test reads.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -261,7 +261,7 @@ func startWeir(t *testing.T, args ...string) *runningWeir {
 	return r
 }
 
-// until waits for something on stderr, and returns what the group in it matches.
+// until waits for a match on stderr, and returns its first group.
 func (r *runningWeir) until(pattern string) string {
 	r.t.Helper()
 	re := regexp.MustCompile(pattern + "()")
@@ -280,7 +280,7 @@ func (r *runningWeir) until(pattern string) string {
 	}
 }
 
-// stop ends the command, which has to exit with 0.
+// stop ends the command, which must exit with 0.
 func (r *runningWeir) stop() {
 	r.t.Helper()
 	r.cancel()
@@ -289,7 +289,7 @@ func (r *runningWeir) stop() {
 	}
 }
 
-// TestCheckCertificates: what serve would not begin with, check does not call valid.
+// TestCheckCertificates: check refuses certificates with which serve would not start.
 func TestCheckCertificates(t *testing.T) {
 	listen := "listen: { gateway: { address: \"127.0.0.1:8443\", tls: { certificates: [{ cert: cert.pem, key: key.pem }] } } }\n"
 	for name, c := range map[string]struct {
@@ -313,7 +313,7 @@ func TestCheckCertificates(t *testing.T) {
 	}
 }
 
-// certificate writes a certificate that nobody has signed, and its key.
+// certificate writes a self-signed certificate, and its key.
 func certificate(t *testing.T, certFile, keyFile string, ends time.Time) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

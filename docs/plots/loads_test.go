@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// A load is how requests come, and how long they take until they are settled.
+// A load is how often requests come, and how long they take until they are settled.
 type load struct {
 	comes, takes string
-	each         time.Duration // from one request to the next
-	atRandom     bool          // that is an average (a Poisson process)
-	varies       bool          // 10 s are an average (exponentially distributed)
+	each         time.Duration // the time from one request to the next
+	atRandom     bool          // each is an average (a Poisson process)
+	varies       bool          // 10 s is an average (exponentially distributed)
 }
 
 var loads = []load{
@@ -26,7 +26,7 @@ var loads = []load{
 	{"every 300 ms on average, at random", "10 s on average, at random", 300 * time.Millisecond, true, true},
 }
 
-// used is which part of the limit a load uses in an hour.
+// used returns the fraction of the limit that a load uses in an hour.
 func (l *load) used(s settler) float64 {
 	type open struct {
 		settle func(int64)

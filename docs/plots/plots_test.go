@@ -15,7 +15,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// TestPlotsAreUpToDate: the pictures are what the command makes, and there are no others.
+// TestPlotsAreUpToDate: the pictures are those that the command draws, and there are no others.
 func TestPlotsAreUpToDate(t *testing.T) {
 	for _, p := range pictures() {
 		want, err := p.draw()
@@ -40,7 +40,7 @@ func TestPlotsAreUpToDate(t *testing.T) {
 	}
 }
 
-// TestUtilisation holds the figures in docs/guarantees.md to what the rules do.
+// TestUtilisation compares the figures in docs/guarantees.md with the rules.
 func TestUtilisation(t *testing.T) {
 	e, err := newExactly()
 	if err != nil {
@@ -59,7 +59,8 @@ func TestUtilisation(t *testing.T) {
 	}
 }
 
-// TestWorst holds the last column of the table in docs/algorithms.md to a search: what random flows and pauses make the limits admit.
+// TestWorst compares the last column of the table in docs/algorithms.md with a search: the most
+// that the limits admit of random loads with pauses.
 func TestWorst(t *testing.T) {
 	page, err := os.ReadFile("../algorithms.md")
 	if err != nil {
@@ -75,7 +76,8 @@ func TestWorst(t *testing.T) {
 	}
 }
 
-// worst is the most that was admitted in the window in any of so many tries of 10 s, the clock going by in steps of 10 ms.
+// worst returns the most that was admitted in any window, in a number of tries of 10 s with clock
+// steps of 10 ms.
 func worst(l weir.Limit, tries int) (most int) {
 	const step = 10 * time.Millisecond
 	prepared, err := weir.Prepare(l, step)

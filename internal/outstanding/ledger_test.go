@@ -8,7 +8,8 @@ import (
 	"github.com/weirflow/weir/internal/u128"
 )
 
-// A plain ledger is the rule of docs/guarantees.md word by word: one bound for each outstanding reservation.
+// A plain ledger is the rule of docs/guarantees.md as it is written there: one bound for each
+// outstanding reservation.
 type plain struct{ all []*plainReservation }
 
 type plainReservation struct {
@@ -40,7 +41,7 @@ func (p *plain) giveBack(id ID, amount, backlog int64) int64 {
 	return given
 }
 
-// A drawn bucket has a backlog that drains by 1 at each unit of time.
+// A drawn bucket has a backlog that drains by 1 per unit of time.
 type drawn struct {
 	backlog int64
 	cost    map[ID]int64
@@ -73,7 +74,7 @@ func (d *drawn) giveBack(t *testing.T, id ID, amount int64) {
 	delete(d.cost, id)
 }
 
-// any is one of those outstanding; there must be one.
+// any draws an outstanding reservation; there must be one.
 func (d *drawn) any(rnd *rand.Rand) ID { return d.plain.all[rnd.IntN(len(d.plain.all))].id }
 
 func TestLedgerIsThePlainRule(t *testing.T) {
@@ -114,7 +115,7 @@ func TestLedgerIsThePlainRule(t *testing.T) {
 	}
 }
 
-// TestLedgerAsIfNeverCharged: what is left after giving back is the backlog without those charges.
+// TestLedgerAsIfNeverCharged: after refunds, the backlog is as it would be without those charges.
 func TestLedgerAsIfNeverCharged(t *testing.T) {
 	type charge struct{ at, cost int64 }
 	for seed := range uint64(400) {
@@ -152,8 +153,8 @@ func TestLedgerAsIfNeverCharged(t *testing.T) {
 	}
 }
 
-// TestLedgerIsBounded: a million reservations that nobody ends take bounded memory, those that are too many are counted, and none of them
-// gives back more than was charged.
+// TestLedgerIsBounded: a million reservations that nobody ends take bounded memory, those beyond
+// the bound are counted, and none gives back more than it took.
 func TestLedgerIsBounded(t *testing.T) {
 	var l Ledger
 	const n = 1_000_000

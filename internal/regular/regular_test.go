@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestOpenNeverBlocks: whatever a path names, it is read or an error at once.
+// TestOpenNeverBlocks: whatever a path names, it is read, or is an error at once.
 func TestOpenNeverBlocks(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }

@@ -16,15 +16,15 @@ func calendarIn(align string, unit time.Duration) (Calendar, error) {
 	return c.In(location), err
 }
 
-// TestCalendarWindows: when the window that holds a moment begins and ends, where clocks are changed around midnight. Each moment is in
-// UTC, each window in seconds from it.
+// TestCalendarWindows: when the window of a moment begins and ends, where clocks are changed around
+// midnight. Each moment is in UTC, and each window in seconds from it.
 func TestCalendarWindows(t *testing.T) {
 	for _, c := range []struct {
 		align      string
 		at         string
 		begins     string
 		ends       string
-		first      string // the date of the window
+		first      string // the date on which the window begins
 		difference time.Duration
 	}{
 		{"day", "2024-02-29T12:00:00Z", "2024-02-29T00:00:00Z", "2024-03-01T00:00:00Z", "2024-02-29", 24 * time.Hour},
@@ -37,18 +37,19 @@ func TestCalendarWindows(t *testing.T) {
 		{"day:Europe/Berlin", "2024-10-27T12:00:00Z", "2024-10-26T22:00:00Z", "2024-10-27T23:00:00Z", "2024-10-27", 25 * time.Hour},
 		{"month:Europe/Berlin", "2024-10-31T22:59:59Z", "2024-09-30T22:00:00Z", "2024-10-31T23:00:00Z", "2024-10-01", 31*24*time.Hour + time.Hour},
 
-		// Midnight does not exist: the day begins at 01:00, where time.Date says 23:00 the day before.
+		// Midnight does not exist: the day begins at 01:00, where time.Date returns 23:00 of the
+		// day before.
 		{"day:America/Sao_Paulo", "2018-11-04T12:00:00Z", "2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z", "2018-11-04", 23 * time.Hour},
 		{"day:America/Sao_Paulo", "2018-11-04T02:59:59Z", "2018-11-03T03:00:00Z", "2018-11-04T03:00:00Z", "2018-11-03", 24 * time.Hour},
 		{"day:America/Havana", "2024-03-10T12:00:00Z", "2024-03-10T05:00:00Z", "2024-03-11T04:00:00Z", "2024-03-10", 23 * time.Hour},
 		{"day:America/Santiago", "2023-09-03T12:00:00Z", "2023-09-03T04:00:00Z", "2023-09-04T03:00:00Z", "2023-09-03", 23 * time.Hour},
-		// Midnight comes twice: the day begins with the first.
+		// Midnight comes twice: the day begins with the first one.
 		{"day:America/Havana", "2024-11-03T12:00:00Z", "2024-11-03T04:00:00Z", "2024-11-04T05:00:00Z", "2024-11-03", 25 * time.Hour},
 		// At 00:01 clocks went back to 23:01 of the day before, and the date with them: the new day had begun.
 		{"day:America/St_Johns", "2006-10-29T02:30:30Z", "2006-10-29T02:30:00Z", "2006-10-30T03:30:00Z", "2006-10-29", 25 * time.Hour},
 		{"day:America/St_Johns", "2006-10-29T02:31:00Z", "2006-10-29T02:30:00Z", "2006-10-30T03:30:00Z", "2006-10-29", 25 * time.Hour},
 		{"day:America/St_Johns", "2006-10-29T02:29:59Z", "2006-10-28T02:30:00Z", "2006-10-29T02:30:00Z", "2006-10-28", 24 * time.Hour},
-		// A day that never was: from 29 to 31 December.
+		// A day that does not exist: from 29 to 31 December.
 		{"day:Pacific/Apia", "2011-12-30T09:59:59Z", "2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z", "2011-12-29", 24 * time.Hour},
 		{"day:Pacific/Apia", "2011-12-30T10:00:00Z", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z", "2011-12-31", 24 * time.Hour},
 	} {
@@ -75,7 +76,8 @@ func TestCalendarWindows(t *testing.T) {
 	}
 }
 
-// TestCalendarsInEveryZone: windows follow one another without a gap, and each moment is in the window that is found for it.
+// TestCalendarsInEveryZone: windows follow one another without a gap, and each moment is in the
+// window that is found for it.
 func TestCalendarsInEveryZone(t *testing.T) {
 	for _, zone := range []string{"UTC", "Europe/Berlin", "America/St_Johns", "America/Sao_Paulo", "America/Havana", "Pacific/Apia", "Pacific/Kiritimati",
 		"Asia/Kathmandu", "Australia/Lord_Howe", "Africa/Casablanca", "Antarctica/Troll", "Asia/Tehran", "America/Scoresbysund", "Asia/Gaza"} {
@@ -104,8 +106,8 @@ func TestCalendarsInEveryZone(t *testing.T) {
 	}
 }
 
-// TestTheLastDayOfALeapYear: for that day, the time package names an end of the zone's stretch that is past. A search that believed it
-// never ended.
+// TestTheLastDayOfALeapYear: for that day, package time returns an end of the zone's period that is
+// in the past. A search that relied on it never ended.
 func TestTheLastDayOfALeapYear(t *testing.T) {
 	for _, zone := range []string{"Europe/Berlin", "America/St_Johns", "America/Havana", "UTC"} {
 		loc, err := time.LoadLocation(zone)
@@ -131,7 +133,7 @@ func TestTheLastDayOfALeapYear(t *testing.T) {
 	}
 }
 
-// TestWindows: windows one after another, and the day that never was between two of them.
+// TestWindows: windows one after another, with the day that does not exist between two of them.
 func TestWindows(t *testing.T) {
 	at := time.Date(2011, 12, 29, 12, 0, 0, 0, time.UTC)
 	calendar, err := calendarIn("day:Pacific/Apia", time.Second)
@@ -154,7 +156,7 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// TestCalendar: which limits have one, and what it is called.
+// TestCalendar: which limits have a calendar, and its name.
 func TestCalendar(t *testing.T) {
 	for align, want := range map[string]string{
 		"day": "day:UTC", "day:UTC": "day:UTC", "week": "week-monday:UTC", "week-monday:Europe/Berlin": "week-monday:Europe/Berlin",

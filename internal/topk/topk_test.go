@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// hash spreads keys as a hash with a seed does, and the same way each time.
+// hash spreads keys as a seeded hash does, in the same way each time.
 func hash[K comparable](key K) (v uint64) {
 	switch key := any(key).(type) {
 	case uint64:
@@ -32,7 +32,7 @@ func hash[K comparable](key K) (v uint64) {
 	return v ^ v>>31
 }
 
-// An exact sketch beside its model: the true counts, of all and of each stripe.
+// An exact sketch is a sketch with its model: the true counts, in all and of each stripe.
 type exact[K comparable] struct {
 	*Sketch[K]
 	m      int
@@ -49,7 +49,8 @@ func (e *exact[K]) add(key K, weight uint64) {
 	e.counts[key] = plus(e.counts[key], weight)
 }
 
-// check holds the sketch to its promise: for each stripe by what fell on it, and so for all by the total.
+// check compares the sketch with its guarantees: for each stripe by that stripe's total, and so for
+// all by the whole total.
 func (e *exact[K]) check(t *testing.T) {
 	t.Helper()
 	stripe := func(key K) uint64 { return e.hash(key) >> e.shift }
@@ -79,7 +80,7 @@ func (e *exact[K]) check(t *testing.T) {
 	e.sound(t)
 }
 
-// sound checks how the parts of the stripes refer to each other.
+// sound checks the links between the parts of the stripes.
 func (s *Sketch[K]) sound(t *testing.T) {
 	t.Helper()
 	for i := range s.stripes {
@@ -101,13 +102,13 @@ func (s *Sketch[K]) sound(t *testing.T) {
 	}
 }
 
-// withStripes makes sketches have so many stripes, whatever the machine.
+// withStripes gives sketches a number of stripes, on any machine.
 func withStripes(t testing.TB, n int) {
 	was := runtime.GOMAXPROCS(n)
 	t.Cleanup(func() { runtime.GOMAXPROCS(was) })
 }
 
-// TestBounds: beside exact counts, on streams that are usual and on those that are the worst.
+// TestBounds compares with exact counts, on usual and on worst-case streams.
 func TestBounds(t *testing.T) {
 	const n = 20_000
 	r := rand.New(rand.NewPCG(1, 2))
@@ -129,7 +130,7 @@ func TestBounds(t *testing.T) {
 				add(r.Uint64N(5000), 1)
 			}
 		},
-		"rotating": func(add func(key, weight uint64)) { // each comes when its counter has just been taken over
+		"rotating": func(add func(key, weight uint64)) { // each comes just after its counter was taken over
 			for i := range uint64(n) {
 				add(i%1001, 1)
 			}
@@ -180,7 +181,7 @@ func TestBounds(t *testing.T) {
 					"clumsy": func(key uint64) uint64 { return key % 3 << 62 }, // most keys share a stripe and a hash
 				} {
 					if kind == "clumsy" && m > 10 {
-						continue // which is slow
+						continue // too slow
 					}
 					e := newExact(m, hash)
 					streams[name](e.add)
@@ -229,7 +230,8 @@ func TestCountsStopAtTheLargest(t *testing.T) {
 	}
 }
 
-// TestKnownKeys: a key that has no counter gets none by AddKnown, and one that has is counted by it as by Add.
+// TestKnownKeys: AddKnown gives no counter to a key without one, and counts a key with one as Add
+// does.
 func TestKnownKeys(t *testing.T) {
 	withStripes(t, 1)
 	s := New[string](2)
@@ -270,7 +272,8 @@ func TestNothingIsAllocated(t *testing.T) {
 	}
 }
 
-// TestTogether: from many goroutines nothing is counted twice, and nothing is lost: each takes over a counter with all that it had.
+// TestTogether: with many goroutines nothing is counted twice or lost. A key that takes over a
+// counter takes over its count.
 func TestTogether(t *testing.T) {
 	withStripes(t, 8)
 	s := New[uint64](50)
@@ -300,7 +303,7 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// FuzzBounds: each byte but the first two is a key and a weight.
+// FuzzBounds: each byte after the first two is a key and a weight.
 func FuzzBounds(f *testing.F) {
 	f.Add([]byte{3, 2, 1, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 255, 254})
 	f.Add([]byte("\x01\x00abcabcabcabc"))
