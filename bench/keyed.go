@@ -125,6 +125,7 @@ func (s *stable) contest(from *keySource, procs int) contest {
 }
 
 // keyLoop makes keys and calls no table.
+//
 //go:noinline
 func keyLoop(s *keySource) loop {
 	return func(n int) (yes int) {
