@@ -43,15 +43,14 @@ func newNginx(l weir.NginxBucket, tick time.Duration, blind bool) *nginxBucket {
 	return &nginxBucket{tick: tick, rate: rate, burst: l.Queue, delay: l.DelayAfter, perMs: big.NewInt(int64(time.Millisecond / tick)), most: big.NewInt(math.MaxInt64 - 1000), blind: blind}
 }
 
-func (n *nginxBucket) size() int64                             { return n.burst + 1 }
-func (n *nginxBucket) largest() int64                          { return n.burst + 1 }
-func (n *nginxBucket) chargesAhead() bool                      { return false }
-func (n *nginxBucket) turnsMove() bool                         { return false }
-func (n *nginxBucket) contact(int64)                           {}
-func (n *nginxBucket) touched() bool                           { return n.excess != nil }
-func (n *nginxBucket) clone() algorithm                        { c := *n; return &c }
-func (n *nginxBucket) String() string                          { return fmt.Sprint(n.excess, n.last, n.again.charges) }
-func (n *nginxBucket) convertMark(int64, mark, algorithm) mark { return nil }
+func (n *nginxBucket) size() int64        { return n.burst + 1 }
+func (n *nginxBucket) largest() int64     { return n.burst + 1 }
+func (n *nginxBucket) chargesAhead() bool { return false }
+func (n *nginxBucket) turnsMove() bool    { return false }
+func (n *nginxBucket) contact(int64)      {}
+func (n *nginxBucket) touched() bool      { return n.excess != nil }
+func (n *nginxBucket) clone() algorithm   { c := *n; return &c }
+func (n *nginxBucket) String() string     { return fmt.Sprint(n.excess, n.last, n.again.charges) }
 
 // ms returns the millisecond of a clock reading.
 func (n *nginxBucket) ms(now int64) *big.Int { return new(big.Int).Div(big.NewInt(now), n.perMs) }
@@ -209,10 +208,11 @@ func (n *nginxBucket) same(o algorithm) bool {
 
 func (n *nginxBucket) changedTo(now int64, o algorithm) algorithm {
 	next, ok := o.(*nginxBucket)
-	switch {
-	case !ok:
+	if !ok {
 		return transfer(now, n, o)
-	case n.excess == nil:
+	}
+	next.ids, next.again = n.ids, n.again.changed(now, next.bare().(remade))
+	if n.excess == nil {
 		return next
 	}
 	next.excess, next.last = n.at(now), latest(n.last, n.ms(now))
@@ -232,3 +232,10 @@ func (n *nginxBucket) counted() *big.Int {
 }
 
 func (n *nginxBucket) load(now int64, spent *big.Int) { n.charge(whole(now), clamp(spent)) }
+
+func (n *nginxBucket) convertMark(_ int64, m mark, o algorithm) mark {
+	if _, ok := o.(*nginxBucket); !ok || n.blind {
+		return nil
+	}
+	return m
+}

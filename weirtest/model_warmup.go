@@ -230,10 +230,11 @@ func (w *warmUp) same(o algorithm) bool {
 // have been dropped: so it becomes that of an unused limiter where the rate becomes Unlimited.
 func (w *warmUp) changedTo(now int64, o algorithm) algorithm {
 	next, ok := o.(*warmUp)
-	switch {
-	case !ok:
+	if !ok {
 		return transfer(now, w, o)
-	case w.stored == nil:
+	}
+	next.ids, next.again = w.ids, w.again.changed(now, next.bare().(remade))
+	if w.stored == nil {
 		return next
 	}
 	stored, at := w.at(whole(now))
@@ -269,8 +270,6 @@ func (w *warmUp) denominator() *big.Int {
 	return new(big.Int).Mul(w.t.Denom(), five.Add(five, c.Num()))
 }
 
-func (w *warmUp) convertMark(int64, mark, algorithm) mark { return nil }
-
 func (w *warmUp) spent(now int64) *big.Int {
 	if w.free() {
 		return new(big.Int)
@@ -283,3 +282,10 @@ func (w *warmUp) spent(now int64) *big.Int {
 func (w *warmUp) counted() *big.Int { return new(big.Int) }
 
 func (w *warmUp) load(now int64, spent *big.Int) { w.charge(whole(now), clamp(spent)) }
+
+func (w *warmUp) convertMark(_ int64, m mark, o algorithm) mark {
+	if _, ok := o.(*warmUp); !ok || w.blind {
+		return nil
+	}
+	return m
+}

@@ -71,8 +71,8 @@ func (o outstanding) scaled(f func(*big.Rat) *big.Rat) outstanding {
 const maxAgain = 64
 
 // again implements the exact rule for a state in which the price of a charge depends on the state.
-// It holds all charges since the oldest outstanding reservation. To give one back, it repeats the
-// charges without it. It is a value, too.
+// It holds all charges since the oldest outstanding reservation, and the changes of the limit among
+// them. To give a reservation back, it repeats all of them without it. It is a value, too.
 type again struct {
 	before  algorithm // the state before all of them; nil if nothing is outstanding
 	charges []chargeAgain
@@ -82,6 +82,7 @@ type chargeAgain struct {
 	id   int // 0 if it is not outstanding
 	cost int64
 	goes *big.Rat // when its work goes
+	to   remade   // nil, or the untouched state of the limit that a change at that time led to
 }
 
 // a remade algorithm can repeat charges.
@@ -117,11 +118,25 @@ func (a again) trimmed() again {
 	if n < 0 {
 		return again{}
 	}
-	l := a.before.clone().(remade)
-	for _, c := range a.charges[:n] {
-		l.make(c)
+	return again{repeated(a.before, a.charges[:n]), slices.Clone(a.charges[n:])}
+}
+
+// repeated is a state after charges and changes.
+func repeated(before algorithm, charges []chargeAgain) algorithm {
+	l := before.clone().(remade)
+	for _, c := range charges {
+		if c.to != nil {
+			l = l.changedTo(down(c.goes), c.to.bare()).(remade)
+		} else {
+			l.make(c)
+		}
 	}
-	return again{l, slices.Clone(a.charges[n:])}
+	return l
+}
+
+// changed records a change of the limit.
+func (a again) changed(now int64, to remade) again {
+	return a.charged(nil, chargeAgain{goes: whole(now), to: to})
 }
 
 // giveBack returns the state without an amount of a reservation's cost, or nil if the reservation
@@ -136,11 +151,7 @@ func (a again) giveBack(id int, amount int64) (algorithm, again) {
 	if a.charges[i].cost -= amount; a.charges[i].cost <= 0 {
 		a.charges = slices.Delete(a.charges, i, i+1)
 	}
-	l := a.before.clone().(remade)
-	for _, c := range a.charges {
-		l.make(c)
-	}
-	return l, a.trimmed()
+	return repeated(a.before, a.charges), a.trimmed()
 }
 
 // without ends a reservation without giving anything back.

@@ -74,25 +74,30 @@ func TestCoarseLedgersOfFewTokens(t *testing.T) {
 	}
 }
 
+// sum is an algorithm whose state is the sum of all costs.
+type sum struct{}
+
+func (sum) Again(s []int64, c Charge) []int64 { return append(s[:0], s[0]+c.Cost) }
+
 // TestJournalsWithoutRoom keep the latest charges.
 func TestJournalsWithoutRoom(t *testing.T) {
 	var j Journal
 	budget := new(bytes)
 	j.Within(budget)
-	again := func(s []int64, c Charge) []int64 { return append(s[:0], s[0]+c.Cost) }
+	again := sum{}
 	state := []int64{0}
 	for i := range int64(10) {
-		c := Charge{ID: ID(i + 1), Cost: 1 << i}
-		j.Charged(state, c, again)
-		state = again(state, c)
+		c := Charge{ID: ID(i + 1), Cost: 1 << i, By: again}
+		j.Charged(state, c)
+		state = again.Again(state, c)
 	}
 	if n := j.TakeInexact(); n != 10-FreeEntries || cap(j.charges) > FreeEntries {
 		t.Errorf("%d inexact, room for %d", n, cap(j.charges))
 	}
-	if state = j.GiveBack(state, 1, 1, again); state[0] != 1023 {
+	if state = j.GiveBack(state, 1, 1); state[0] != 1023 {
 		t.Errorf("a charge that was pushed out gave back: %d", state[0])
 	}
-	if state = j.GiveBack(state, 8, 128, again); state[0] != 1023-128 {
+	if state = j.GiveBack(state, 8, 128); state[0] != 1023-128 {
 		t.Errorf("%d", state[0])
 	}
 }

@@ -2,19 +2,19 @@ package outstanding
 
 import "slices"
 
-// MaxCharges bounds a Journal: some 3 KiB for one state.
+// MaxCharges bounds a Journal: some 4.5 KiB for one state.
 const MaxCharges = 64
 
 // keptCharges is for how many charges an empty Journal keeps memory.
 const keptCharges = 8
 
-// A Journal holds the charges since the oldest outstanding reservation, and the state before them.
-// Giving a reservation back means to repeat the other charges. It is for algorithms in which a
-// charge's price depends on the state that it finds: there, a Ledger cannot say how much is left of
-// an older charge.
+// A Journal holds the charges since the oldest outstanding reservation, the changes of the limit
+// among them, and the state before all of these. Giving a reservation back means to repeat the rest.
+// It is for algorithms in which a charge's price depends on the state that it finds: there, a Ledger
+// cannot say how much is left of an older charge.
 //
-// A charge that finds the Journal full pushes the oldest charge out: if that is a reservation, it
-// can give nothing back any more.
+// A charge that finds the Journal full pushes the oldest one out: if that is a reservation, it can
+// give nothing back any more.
 //
 // The zero Journal is empty and ready to use.
 type Journal struct {
@@ -24,12 +24,19 @@ type Journal struct {
 	budget  Budget // of charges
 }
 
-// A Charge is a charge that a Journal can repeat.
+// A Charge is a charge that a Journal can repeat, or a change of the limit.
 type Charge struct {
 	ID   ID    // of an outstanding reservation; 0 for any other charge
 	Cost int64 // what has not been given back
 	// when its work goes, in the algorithm's own words: a promised time does not move up
 	Goes [5]int64
+	By   Repeater
+}
+
+// A Repeater makes a charge again, on a state that it may change: the rule by which the charge was
+// made, or a change of the limit.
+type Repeater interface {
+	Again(state []int64, c Charge) []int64
 }
 
 // Empty reports whether nothing is outstanding.
@@ -41,9 +48,9 @@ func (j *Journal) TakeInexact() (n uint64) {
 	return n
 }
 
-// Charged records a charge that is about to be made on a state. again makes a charge. A charge that
-// is no reservation is recorded only while reservations are outstanding.
-func (j *Journal) Charged(state []int64, c Charge, again func([]int64, Charge) []int64) {
+// Charged records a charge that is about to be made on a state. A charge that is no reservation, or
+// a change of the limit, is recorded only while reservations are outstanding.
+func (j *Journal) Charged(state []int64, c Charge) {
 	if len(j.charges) == 0 && c.ID == 0 {
 		return
 	}
@@ -51,7 +58,7 @@ func (j *Journal) Charged(state []int64, c Charge, again func([]int64, Charge) [
 	if j.charges, room = grow(j.charges, MaxCharges, j.budget); !room {
 		j.inexact++ // the oldest is a reservation's
 		j.charges[0].ID = 0
-		j.trim(again)
+		j.trim()
 	}
 	if len(j.charges) == 0 {
 		if c.ID == 0 {
@@ -65,7 +72,7 @@ func (j *Journal) Charged(state []int64, c Charge, again func([]int64, Charge) [
 // GiveBack removes an amount of a reservation's cost, and ends the reservation. It returns the
 // state without that amount, in the memory of the given state. A reservation that the Journal does
 // not know gives nothing back.
-func (j *Journal) GiveBack(state []int64, id ID, amount int64, again func([]int64, Charge) []int64) []int64 {
+func (j *Journal) GiveBack(state []int64, id ID, amount int64) []int64 {
 	i := j.find(id)
 	if i < 0 {
 		return state
@@ -76,17 +83,17 @@ func (j *Journal) GiveBack(state []int64, id ID, amount int64, again func([]int6
 	}
 	state = append(state[:0], j.before...)
 	for _, c := range j.charges {
-		state = again(state, c)
+		state = c.By.Again(state, c)
 	}
-	j.trim(again)
+	j.trim()
 	return state
 }
 
 // Drop ends a reservation that gives nothing back.
-func (j *Journal) Drop(id ID, again func([]int64, Charge) []int64) {
+func (j *Journal) Drop(id ID) {
 	if i := j.find(id); i >= 0 {
 		j.charges[i].ID = 0
-		j.trim(again)
+		j.trim()
 	}
 }
 
@@ -95,14 +102,14 @@ func (j *Journal) find(id ID) int {
 }
 
 // trim removes the charges before the oldest outstanding reservation.
-func (j *Journal) trim(again func([]int64, Charge) []int64) {
+func (j *Journal) trim() {
 	n := slices.IndexFunc(j.charges, func(c Charge) bool { return c.ID != 0 })
 	if n < 0 {
 		j.Clear()
 		return
 	}
 	for _, c := range j.charges[:n] {
-		j.before = again(j.before, c)
+		j.before = c.By.Again(j.before, c)
 	}
 	j.charges = slices.Delete(j.charges, 0, n)
 }

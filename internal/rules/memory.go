@@ -80,6 +80,24 @@ func (m *Memory) part(i, n int) *Memory {
 	return &m.parts[i]
 }
 
+// changeJournal records a change of the limit in the journal, so that it is repeated in its place.
+// Between rules that are not of the same kind, nothing can be given back.
+func (m *Memory) changeJournal(sameKind bool, now int64, from, to Rule) {
+	if !sameKind {
+		m.Reset()
+		return
+	}
+	m.journal.Charged(nil, outstanding.Charge{Goes: [5]int64{now}, By: change{from, to}})
+}
+
+// A change of the limit is a step of a journal.
+type change struct{ from, to Rule }
+
+// Again implements outstanding.Repeater.
+func (c change) Again(s []int64, at outstanding.Charge) []int64 {
+	return c.from.Convert(s, at.Goes[0], c.to, at.Goes[0])
+}
+
 // A Note describes a charge to a rule before it is made.
 type Note struct {
 	ID   outstanding.ID // of a reservation; 0 for any other charge

@@ -83,7 +83,15 @@ func (b *nginxBucketRule) Capacity() int64    { return b.size }
 func (b *nginxBucketRule) LargestCost() int64 { return b.size }
 func (b *nginxBucketRule) CanBook() bool      { return false }
 
-func (b *nginxBucketRule) ConvertTicket(Ticket, int64, Rule) (Ticket, bool) { return Ticket{}, false }
+func (b *nginxBucketRule) ConvertTicket(t Ticket, _ int64, to Rule) (Ticket, bool) {
+	_, ok := to.(*nginxBucketRule)
+	return t, ok
+}
+
+func (b *nginxBucketRule) ConvertMemory(m *Memory, now int64, to Rule, _ []int64) {
+	_, ok := to.(*nginxBucketRule)
+	m.changeJournal(ok, now, b, to)
+}
 
 func (b *nginxBucketRule) Valid(s []int64) bool {
 	first, _ := b.millisecond(math.MinInt64)
@@ -191,23 +199,23 @@ func (b *nginxBucketRule) Note(m *Memory, s []int64, n Note) {
 	if b.level(s, n.At) == 0 {
 		m.journal.Clear()
 	}
-	m.journal.Charged(s, outstanding.Charge{ID: n.ID, Cost: n.Cost, Goes: [5]int64{n.At}}, b.again)
+	m.journal.Charged(s, outstanding.Charge{ID: n.ID, Cost: n.Cost, Goes: [5]int64{n.At}, By: b})
 }
 
-// again repeats a charge of the journal.
-func (b *nginxBucketRule) again(s []int64, c outstanding.Charge) []int64 {
+// Again repeats a charge of the journal.
+func (b *nginxBucketRule) Again(s []int64, c outstanding.Charge) []int64 {
 	return b.Charge(s, c.Goes[0], c.Cost)
 }
 
 func (b *nginxBucketRule) NeedsMemory() bool { return true }
 
-func (b *nginxBucketRule) Drop(m *Memory, t Ticket) { m.journal.Drop(t.id(), b.again) }
+func (b *nginxBucketRule) Drop(m *Memory, t Ticket) { m.journal.Drop(t.id()) }
 
 func (b *nginxBucketRule) Refund(m *Memory, s []int64, _ int64, t Ticket, amount int64) []int64 {
 	if m == nil {
 		return s
 	}
-	return m.journal.GiveBack(s, t.id(), amount, b.again)
+	return m.journal.GiveBack(s, t.id(), amount)
 }
 
 func (b *nginxBucketRule) Look(s []int64, now int64, ahead uint64) (remaining, reset int64) {

@@ -336,7 +336,7 @@ func (w *warmUpRule) Book(s []int64, now, _, cost int64) ([]int64, Ticket) {
 func (w *warmUpRule) Note(m *Memory, s []int64, n Note) {
 	c := w.pool.Get().(*Scratch)
 	defer w.pool.Put(c)
-	charge := outstanding.Charge{ID: n.ID, Cost: n.Cost}
+	charge := outstanding.Charge{ID: n.ID, Cost: n.Cost, By: w}
 	goes := w.at(c, s, n.At)
 	if goes == n.At && c.late.Sign() == 0 && c.stored.Cmp(w.full) == 0 {
 		m.journal.Clear()
@@ -347,12 +347,12 @@ func (w *warmUpRule) Note(m *Memory, s []int64, n Note) {
 	}
 	charge.Goes[0] = goes
 	w.writeLate(c, charge.Goes[:1])
-	m.journal.Charged(s, charge, w.again)
+	m.journal.Charged(s, charge)
 }
 
-// again repeats a charge of the journal. Its work goes when it was promised to, even if there is an
+// Again repeats a charge of the journal. Its work goes when it was promised to, even if there is an
 // earlier time by now.
-func (w *warmUpRule) again(s []int64, charge outstanding.Charge) []int64 {
+func (w *warmUpRule) Again(s []int64, charge outstanding.Charge) []int64 {
 	c := w.pool.Get().(*Scratch)
 	defer w.pool.Put(c)
 	goes := charge.Goes[0]
@@ -371,13 +371,13 @@ func (w *warmUpRule) again(s []int64, charge outstanding.Charge) []int64 {
 
 func (w *warmUpRule) NeedsMemory() bool { return true }
 
-func (w *warmUpRule) Drop(m *Memory, t Ticket) { m.journal.Drop(t.id(), w.again) }
+func (w *warmUpRule) Drop(m *Memory, t Ticket) { m.journal.Drop(t.id()) }
 
 func (w *warmUpRule) Refund(m *Memory, s []int64, _ int64, t Ticket, amount int64) []int64 {
 	if m == nil {
 		return s
 	}
-	return m.journal.GiveBack(s, t.id(), amount, w.again)
+	return m.journal.GiveBack(s, t.id(), amount)
 }
 
 // TurnTime keeps the pace of a queue whose timer is late, as a bucket does.
@@ -433,7 +433,15 @@ func (w *warmUpRule) Convert(s []int64, now int64, to Rule, then int64) []int64 
 	return next.write(&c, s, at)
 }
 
-func (w *warmUpRule) ConvertTicket(Ticket, int64, Rule) (Ticket, bool) { return Ticket{}, false }
+func (w *warmUpRule) ConvertTicket(t Ticket, _ int64, to Rule) (Ticket, bool) {
+	_, ok := to.(*warmUpRule)
+	return t, ok
+}
+
+func (w *warmUpRule) ConvertMemory(m *Memory, now int64, to Rule, _ []int64) {
+	_, ok := to.(*warmUpRule)
+	m.changeJournal(ok, now, w, to)
+}
 
 func (w *warmUpRule) Spent(s []int64, now int64) int64 {
 	if w.free {
