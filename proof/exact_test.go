@@ -57,6 +57,13 @@ func besideModel(t *rapid.T, k kind, h holder, verbs []verb) {
 		from.now = min(from.now, endless/2)
 	}
 	from.back, from.wild = true, true
+	other := from.set
+	from.set = func(t *rapid.T) weir.Limit {
+		if rapid.Bool().Draw(t, "same algorithm") {
+			return k.draw(t, h.tick, century)
+		}
+		return other(t)
+	}
 	if next := from.set; h.name == "keyed" {
 		from.set = func(t *rapid.T) weir.Limit { return sinceNever(next(t), from.limit) }
 	}

@@ -226,6 +226,8 @@ type walker struct {
 	wild bool // and jump anywhere
 	ones bool // all costs are 1
 
+	prompt bool // no reservation is delayed
+
 	dated bool // readings are present-day times
 
 	extremes []int64 // also extreme actual costs
@@ -350,7 +352,9 @@ func (w *walker) next(t *rapid.T, v verb) call {
 	case take, peek:
 		c.cost = w.cost(t)
 	case reserve, join:
-		c.cost, c.within = w.cost(t), w.within(t)
+		if c.cost = w.cost(t); v == join || !w.prompt {
+			c.within = w.within(t)
+		}
 	case settle:
 		c.cost = rapid.OneOf(
 			rapid.Just(int64(0)), rapid.Int64Range(0, 4), rapid.Int64Range(0, max(sizeOf(w.limit), 1)), rapid.SampledFrom(w.extremes),

@@ -72,12 +72,13 @@ func TestRule1ChangesNeverOver(t *testing.T) {
 	eachOf(t, rateKinds, holders, func(t *testing.T, k kind, h holder) {
 		verbs, slack := []verb{take, take, take, set}, int64(0)
 		if h.books {
-			verbs, slack = append(verbs, join, join, leave), 1
+			verbs, slack = append(verbs, join, join, leave, reserve, reserve, settle), 1
 		}
 		rapid.Check(t, func(t *rapid.T) {
 			l := k.draw(t, h.tick, century)
 			r := record(h.open(l, true), l, h.tick)
 			from := linesAt(t, l, h.tick)
+			from.prompt = true
 			largest := sizeOf(l)
 			from.set = func(t *rapid.T) weir.Limit {
 				next := k.draw(t, h.tick, century)

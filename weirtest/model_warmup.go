@@ -148,10 +148,10 @@ func (w *warmUp) peek(now int64, ahead *big.Int) (remaining int64, reset *big.In
 func (w *warmUp) charge(at *big.Rat, cost int64) { w.note(at, cost, 0) }
 
 // note makes a charge, and remembers it. Charges from before it was last completely cold are
-// dropped, because they add nothing. Only a reservation goes on later than it is charged.
+// dropped if it would also be cold without some of them, because they add nothing then. Only a reservation goes on later than it is charged.
 func (w *warmUp) note(at *big.Rat, cost int64, id int) {
 	stored, goes := w.at(at)
-	if stored.Cmp(w.max) == 0 && goes.Cmp(at) == 0 {
+	if stored.Cmp(w.max) == 0 && goes.Cmp(at) == 0 && w.stored != nil && sub(at, exact(floor(w.next))).Cmp(w.coldIn()) > 0 {
 		w.again = again{}
 	}
 	if id == 0 {
@@ -160,6 +160,22 @@ func (w *warmUp) note(at *big.Rat, cost int64, id int) {
 	c := chargeAgain{id: id, cost: cost, goes: goes}
 	w.again = w.again.charged(w, c)
 	w.make(c)
+}
+
+// coldIn returns how long it is idle at most until it is completely cold, whatever is given back.
+// Without a charge, later ones take up to a period longer, and another one for each earlier limit.
+func (w *warmUp) coldIn() *big.Rat {
+	sum := add(w.period, w.period)
+	if w.again.before == nil {
+		return sum
+	}
+	from := w.again.before.(*warmUp)
+	for _, c := range w.again.charges {
+		if c.to != nil {
+			sum, from = add(sum, add(from.period, whole(1))), c.to.(*warmUp)
+		}
+	}
+	return sum
 }
 
 func (w *warmUp) make(c chargeAgain) {

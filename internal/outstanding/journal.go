@@ -42,6 +42,9 @@ type Repeater interface {
 // Empty reports whether nothing is outstanding.
 func (j *Journal) Empty() bool { return len(j.charges) == 0 }
 
+// Charges returns what the journal holds, to be read.
+func (j *Journal) Charges() []Charge { return j.charges }
+
 // TakeInexact returns how many reservations were pushed out since it was last called.
 func (j *Journal) TakeInexact() (n uint64) {
 	n, j.inexact = j.inexact, 0

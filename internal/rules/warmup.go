@@ -41,7 +41,7 @@ func (l WarmUp) Compile(unit time.Duration) (Rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &warmUpRule{ruleBasics: basicsFor(unit), free: l.Rate == Unlimited, limit: math.MaxInt64, pool: l.Scratch}
+	w := &warmUpRule{ruleBasics: basicsFor(unit), free: l.Rate == Unlimited, period: period, limit: math.MaxInt64, pool: l.Scratch}
 	if w.pool == nil {
 		w.pool = noPool{}
 	}

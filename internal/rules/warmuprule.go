@@ -25,10 +25,12 @@ import (
 // delays later work by at most 1/(2n) of a clock unit, once.
 type warmUpRule struct {
 	ruleBasics
-	pool  ScratchPool
-	free  bool // the rate is Unlimited
-	limit int64
-	most  int64 // the largest cost
+	pool ScratchPool
+	free bool // the rate is Unlimited
+
+	period int64 // in clock units
+	limit  int64
+	most   int64 // the largest cost
 
 	ticks     *big.Int // d
 	full      *big.Int // max
@@ -331,14 +333,13 @@ func (w *warmUpRule) Book(s []int64, now, _, cost int64) ([]int64, Ticket) {
 
 // Note keeps the charge in the journal, with the time at which its work goes. A charge's price
 // depends on how cold the limiter is then, so the remaining effect of an older charge is only known
-// by making the later ones again. Charges from before the limiter was last fully cold have no
-// effect any more. Work that was already done was not delayed.
+// by making the later ones again. Work that was already done was not delayed.
 func (w *warmUpRule) Note(m *Memory, s []int64, n Note) {
 	c := w.pool.Get().(*Scratch)
 	defer w.pool.Put(c)
 	charge := outstanding.Charge{ID: n.ID, Cost: n.Cost, By: w}
 	goes := w.at(c, s, n.At)
-	if goes == n.At && c.late.Sign() == 0 && c.stored.Cmp(w.full) == 0 {
+	if goes == n.At && c.stored.Cmp(w.full) == 0 && w.coldInAnyCase(m, s, n.At) {
 		m.journal.Clear()
 	}
 	if n.Debt {
@@ -348,6 +349,24 @@ func (w *warmUpRule) Note(m *Memory, s []int64, n Note) {
 	charge.Goes[0] = goes
 	w.writeLate(c, charge.Goes[:1])
 	m.journal.Charged(s, charge)
+}
+
+// coldInAnyCase reports whether a limiter that is fully cold at now would also be so if some charges
+// of the journal had not been made: then no older charge has an effect any more. Without a charge,
+// the limiter was colder, and later ones took longer: by less than one Period, over all of them, and
+// one more for each rate that was in force since. Being cold by then takes a Period. A change of the
+// limit rounds by less than a clock unit.
+func (w *warmUpRule) coldInAnyCase(m *Memory, s []int64, now int64) bool {
+	if len(s) == 0 {
+		return false // it became unused when the rate became Unlimited; it might not have
+	}
+	takes := plus(w.period, w.period)
+	for _, c := range m.journal.Charges() {
+		if c, ok := c.By.(change); ok {
+			takes = plus(takes, plus(c.from.(*warmUpRule).period, 1))
+		}
+	}
+	return now > s[wordNext] && uint64(now)-uint64(s[wordNext]) > uint64(takes)
 }
 
 // Again repeats a charge of the journal. Its work goes when it was promised to, even if there is an
