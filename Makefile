@@ -117,7 +117,7 @@ proof  ./redis -run UnchangedPart -count $(REPEATS)
 proof  ./nginx -v -sequences $(SEQUENCES) -in-flight 250
 proof  ./room -run Queue|Model -rapid.checks=$(WALKS)
 proof  ./fleet -v -run RollingDeploy -rolling=$(FAULTS)
-proof  ./edge -run TestNothingReachesUncounted -attempts 20000
+proof  ./edge -run ReachesUncounted -attempts 20000
 proof  ./edge -v -run H2spec|WebSocketCorpus|Trickling -guard $(GUARD)
 proof  ./fleet -run TestAllOrNothing -count $(REPEATS)
 endef

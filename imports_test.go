@@ -69,8 +69,9 @@ var floors = map[string][]string{
 	"server/nginx":         {".", "policy", "internal/...", "server/policyfile"},                   // tests use policyfile: it checks what the import writes
 	"server/policyfile":    {".", "policy", "lease", "internal/...", "server/stores", "weirredis"}, // tests use lease and weirredis: which limits can be leased, and what a URL hides
 	"server/plain":         {"internal/..."},
+	"server/probe":         {".", "policy"},
 	"server/upstream":      {".", "policy", "server/descriptors", "server/plain"},
-	"cmd/weir":             {".", "policy", "sim", "weirtest", "weirredis", "weirrueidis", "internal/...", "server", "server/handover", "server/nginx", "server/policyfile"},
+	"cmd/weir":             {".", "policy", "sim", "weirtest", "weirredis", "weirrueidis", "internal/...", "server", "server/handover", "server/nginx", "server/policyfile", "server/probe"},
 	"bench":                {"..."},
 	"proof":                {"..."},
 	"proof/gateway":        {"server/active", "server/gateway", "server/policyfile"},

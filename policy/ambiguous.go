@@ -19,6 +19,7 @@ const (
 	takesBackslash                     // \ and %5C separate segments (IIS)
 	dropsTails                         // dots and spaces at the end of a segment are dropped (Windows), or what follows a NUL
 	decodesTwice                       // as a proxy and a server one after the other do
+	keepsDoubles                       // doubled slashes are not one (Express, WSGI)
 )
 
 // Bounds of the time that a path takes, as its readings double with each difference. No plain client
@@ -47,7 +48,7 @@ func (e *Engine) ambiguous(m *Match) bool {
 		other.normal = way.path(m.request.Path)
 		other.bare = other.normal
 		i := e.find(&other)
-		if i < 0 || i == m.Route || !e.policy.lacks(m.Route, i, true) {
+		if i < 0 || i == m.Route || !e.policy.lacks(m.Route, i, true) || way&keepsDoubles != 0 && !e.policy.isFree(m.Route) {
 			continue
 		}
 		to := e.routes[i].pattern.paths
@@ -74,6 +75,16 @@ func (p *Policy) lacks(route, other int, enforced bool) bool {
 	})
 }
 
+// isFree reports whether nothing is enforced on a route. Plain clients send doubled slashes, so that
+// these are refused only where no limit at all would apply.
+func (p *Policy) isFree(route int) bool {
+	r := &p.Routes[route]
+	return r.Room == "" && !slices.ContainsFunc(r.Limits, func(name string) bool {
+		l := p.limit(name)
+		return l != nil && !l.Shadow
+	})
+}
+
 // isUneven reports whether some route may protect more than another.
 func (p *Policy) isUneven() bool {
 	for i := range p.Routes {
@@ -87,7 +98,7 @@ func (p *Policy) isUneven() bool {
 
 // differences returns the differences that matter for a path.
 func differences(path string) (all reading) {
-	if !strings.ContainsAny(path, `%;\`) && !strings.Contains(path, "/.") && !strings.Contains(path, "./") && !strings.HasSuffix(path, ".") {
+	if !strings.ContainsAny(path, `%;\`) && !strings.Contains(path, "/.") && !strings.Contains(path, "./") && !strings.Contains(path, "//") && !strings.HasSuffix(path, ".") {
 		return 0
 	}
 	decoded := unescape(path, false)
@@ -119,6 +130,9 @@ func marks(path string) (all reading) {
 
 // marksOfSegments returns the differences for which the segments of a decoded path give reason.
 func marksOfSegments(decoded string) (all reading) {
+	if strings.Contains(decoded, "//") {
+		all |= keepsDoubles
+	}
 	for segment := range strings.FieldsFuncSeq(decoded, func(c rune) bool { return c == '/' || c == '\\' }) {
 		name, _, _ := strings.Cut(segment, ";")
 		bare := withoutTail(name)
@@ -154,6 +168,9 @@ func (way reading) path(path string) string {
 		}
 		resolves := way&keepsDots == 0
 		switch {
+		case s == "" && i > 0 && i < len(segments)-1 && way&keepsDoubles != 0:
+			kept = append(kept, "")
+			continue
 		case s == "" || s == "." && resolves:
 		case s == ".." && resolves:
 			kept = kept[:max(len(kept)-1, 0)]
@@ -207,8 +224,5 @@ func withoutTail(segment string) string {
 	if spaceless == "." || spaceless == ".." {
 		return spaceless
 	}
-	if bare := strings.TrimRightFunc(segment, func(c rune) bool { return c <= ' ' || c == 0x7f || c == '.' }); bare != "" {
-		return bare
-	}
-	return segment
+	return strings.TrimRightFunc(segment, func(c rune) bool { return c <= ' ' || c == 0x7f || c == '.' })
 }

@@ -232,7 +232,7 @@ func (c *checker) routes() {
 	for i := range c.Routes {
 		r, at := &c.Routes[i], strconv.Itoa(i)
 		p, err := parsePattern(r.Match)
-		p.addresses, p.paths = r.Address, c.paths(r)
+		p.addresses, p.paths, p.guards = r.Address, c.paths(r), r.guards()
 		if err == nil {
 			patterns[i] = &p
 		}

@@ -293,7 +293,7 @@ func (e *Engine) compileRoute(r *Route, byName map[string]*limit) (c route, err 
 	if err != nil {
 		return c, err
 	}
-	c.pattern.addresses, c.pattern.paths = r.Address, e.policy.paths(r)
+	c.pattern.addresses, c.pattern.paths, c.pattern.guards = r.Address, e.policy.paths(r), r.guards()
 	var written, shared []*limit
 	var tables, dryTables []*keyed.Limiter[string]
 	for _, name := range r.Limits {

@@ -18,6 +18,7 @@ type pattern struct {
 	host      string   // empty: any; with a leading dot, all names that end with it
 	addresses []string // addresses of the gateway, as in listen; empty: any
 	paths     Paths    // which paths are one for the upstream
+	guards    bool     // its route has limits or a waiting room
 	segments  []segment
 	tail      tail
 	rest      string // the name of {x...}
@@ -164,7 +165,7 @@ func (p *pattern) walk(path string, bind func(name, value string)) bool {
 		text, after, more := strings.Cut(rest, "/")
 		last := i == len(p.segments)-1
 		ends := !more || after == "" && p.paths.IgnoreTrailingSlash == Yes
-		if text == "" || s.name == "" && !p.sameText(text, s.text) && !(last && ends && p.isLast(text, s.text)) {
+		if text == "" || s.name == "" && !p.sameText(text, s.text) && !(last && ends && p.mayExtend() && p.isLast(text, s.text)) {
 			return false
 		}
 		if s.name != "" && bind != nil {
@@ -181,7 +182,8 @@ func (p *pattern) walk(path string, bind func(name, value string)) bool {
 			if p.rest != "" && bind != nil {
 				bind(p.rest, "")
 			}
-			return p.tail == tailNone || p.paths.IgnoreTrailingSlash == Yes && p.begins == ""
+			extended := s.name == "" && !p.sameText(text, s.text)
+			return p.tail == tailNone || (extended || p.paths.IgnoreTrailingSlash == Yes) && p.begins == ""
 		case last && p.tail == tailNone:
 			return ends
 		}

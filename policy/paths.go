@@ -57,6 +57,9 @@ func (p *Policy) paths(r *Route) Paths {
 	return all
 }
 
+// guards reports whether limits or a waiting room apply to the requests of a route.
+func (r *Route) guards() bool { return len(r.Limits) > 0 || r.Room != "" }
+
 // pathSettings checks settings of paths, of the policy or of a route.
 func (c *checker) pathSettings(p Paths, at ...string) {
 	if p.Ambiguous != "" && p.Ambiguous != AmbiguousRefuse && p.Ambiguous != AmbiguousAllow {
@@ -81,6 +84,13 @@ func (p *pattern) isLast(text, literal string) bool {
 		}
 	}
 	return false
+}
+
+// mayExtend reports whether the last segment of the pattern may have an extension. For a folder that
+// is the list of what is in it (Rails), which a limit on the folder is for. A folder without limits
+// says nothing of it.
+func (p *pattern) mayExtend() bool {
+	return p.tail == tailNone || p.guards && (p.tail == tailBelow || p.tail == tailSlash)
 }
 
 // withoutExtension returns the value of a variable without what follows its last dot.

@@ -58,6 +58,7 @@ func TestPaths(t *testing.T) {
 		{"/pay", "/payx.json", extensionless, false},
 		{"/pay", "/pay.json/", extensionless, false},
 		{"/pay/x", "/pay.json/x", extensionless, false},
+		{"/pay/", "/pay.json", Paths{IgnoreExtension: Yes, IgnoreTrailingSlash: Yes}, false},
 		{"/a.b", "/a.b.json", extensionless, true},
 		{"/a.b", "/a.json", extensionless, false},
 		{"/pay", "/pay;x=1", semicolonless, true},
@@ -77,7 +78,7 @@ func TestPaths(t *testing.T) {
 		p.paths = c.paths
 		r := &request{Request: Request{Method: "GET", Path: c.path}}
 		if got := p.matches(r); got != c.want {
-			t.Errorf("%q with %s matches %s: %v", c.match, c.paths.written(), c.path, got)
+			t.Errorf("%q with %s matches %s: %v", c.match, c.paths.Text(), c.path, got)
 		}
 		if c.want && plain.matches(&request{Request: Request{Method: "GET", Path: c.path}}) && c.path != "/" {
 			t.Errorf("%q matches %s without the settings", c.match, c.path)
@@ -110,10 +111,10 @@ func TestPathKeys(t *testing.T) {
 		p.paths = c.paths
 		r := &request{Request: Request{Method: "GET", Path: c.path}, pattern: &p}
 		if got := r.onePath(); got != c.want {
-			t.Errorf("%s with %s: %q, want %q", c.path, c.paths.written(), got, c.want)
+			t.Errorf("%s with %s: %q, want %q", c.path, c.paths.Text(), got, c.want)
 		}
 		if id, _ := r.variable("id"); id != c.id {
-			t.Errorf("%s with %s: {id} is %q", c.path, c.paths.written(), id)
+			t.Errorf("%s with %s: {id} is %q", c.path, c.paths.Text(), id)
 		}
 	}
 }
@@ -197,6 +198,8 @@ func TestAmbiguousPaths(t *testing.T) {
 		{"", "/files/%41b;c=%2f./x", Paths{}, false},
 		{"free.test", "/static/x", Paths{}, false},
 		{"free.test", "/%73tatic/x", Paths{}, true}, // Express takes it for another path than /static
+		{"free.test", "//static/x", Paths{}, true},  // for WSGI, too
+		{"free.test", "/static//x", Paths{}, false},
 		{"free.test", "/static/../x", Paths{}, false},
 		{"free.test", "/x/../static/", Paths{}, true},
 		{"", "/a%2fb;c%5cd%20/e%2541", Paths{}, true}, // too many ways to read it
@@ -210,7 +213,7 @@ func TestAmbiguousPaths(t *testing.T) {
 		}
 		r := Request{Method: "GET", Host: c.host, Path: c.path, Header: http.Header{}}
 		if m := e.Match(r); m.Ambiguous != c.want {
-			t.Errorf("%s%s with %s: ambiguous is %v, route %d", c.host, c.path, c.paths.written(), m.Ambiguous, m.Route)
+			t.Errorf("%s%s with %s: ambiguous is %v, route %d", c.host, c.path, c.paths.Text(), m.Ambiguous, m.Route)
 		}
 		if v := e.Decide(r); (v.Outcome == Invalid) != c.want {
 			t.Errorf("%s%s: %v", c.host, c.path, v.Outcome)
@@ -249,16 +252,17 @@ func TestReadings(t *testing.T) {
 		{dropsParams, "/a/..;x/c", "/c"},
 		{takesBackslash, `/a%5C..\b`, "/b"},
 		{dropsTails, "/a./b%20/c%00d", "/a/b/c"},
-		{dropsTails, "/x/..%20/b", "/b"},
+		{dropsTails, "/x/..%20/b/%20/...", "/b/"},
 		{decodesTwice, "/%2561", "/a"},
+		{keepsDoubles, "//a//b//", "//a//b//"},
 		{decodesTwice | takesBackslash, "/a%255c..%255cb", "/b"},
 		{decodesTwice | dropsParams, "/a%3bb", "/a"},
 	} {
 		if got := c.way.path(c.path); got != c.want {
-			t.Errorf("%07b of %s: %s, want %s", c.way, c.path, got, c.want)
+			t.Errorf("%08b of %s: %s, want %s", c.way, c.path, got, c.want)
 		}
 		if got := differences(c.path); got&c.way != c.way {
-			t.Errorf("%07b of %s: only %07b is found", c.way, c.path, got)
+			t.Errorf("%08b of %s: only %08b is found", c.way, c.path, got)
 		}
 	}
 }

@@ -54,6 +54,8 @@ func Variants(path string) (all []Variant) {
 			add(path+extension, "with an extension", "Rails, Spring", ignoreExtension, "")
 		}
 		add(path+"/x", "with a path below it", "PHP (PATH_INFO)", "", bare+"/")
+	} else {
+		add(bare+".json", "with an extension", "Rails", ignoreExtension, "")
 	}
 	add(bare+";x=1"+path[len(bare):], "with a parameter after a semicolon", "Tomcat, Jetty, Spring", ignoreSemicolons, "")
 	add("/index.php"+path, "below index.php", "PHP frameworks without URL rewriting", "", "/index.php"+path)
@@ -102,6 +104,87 @@ func otherCase(path string) string {
 		parts[i] = part[:n] + strings.Map(swap, part[n:])
 	}
 	return strings.Join(parts, "%")
+}
+
+// A Fate is what becomes of a request for a variant of the path of a route.
+type Fate uint8
+
+// The fates.
+const (
+	FateCounted Fate = iota // a route takes it that protects as much
+	FateRefused             // it is ambiguous
+	FateNoRoute             // no route takes it, or one that passes nothing on
+	FatePasses              // a route takes it that protects less, and passes it on
+)
+
+// String returns the fate in words.
+func (f Fate) String() string {
+	return [...]string{"is counted", "is refused as ambiguous", "reaches no upstream", "PASSES"}[f]
+}
+
+// Fate returns what becomes of a request that the upstream serves like one for a route, and the route
+// that takes it.
+func (e *Engine) Fate(route int, req Request) (Fate, int) {
+	m := e.Match(req)
+	switch {
+	case m.Route == route:
+		return FateCounted, route
+	case m.Ambiguous:
+		return FateRefused, m.Route
+	case m.Route < 0 || e.policy.Routes[m.Route].Respond.IsSet():
+		return FateNoRoute, m.Route
+	case e.policy.lacks(m.Route, route, false):
+		return FatePasses, m.Route
+	}
+	return FateCounted, m.Route
+}
+
+// Sample returns a request for a route.
+func (e *Engine) Sample(route int) Request {
+	p := &e.routes[route].pattern
+	return p.sampleRequest(p.sample()).Request
+}
+
+// LastLiteral returns which segment of the match of a route is the last that is no variable, counted
+// from 1; 0 if there is none.
+func (e *Engine) LastLiteral(route int) int {
+	all := e.routes[route].pattern.segments
+	for i := len(all); i > 0; i-- {
+		if all[i-1].name == "" {
+			return i
+		}
+	}
+	return 0
+}
+
+// Protects reports whether a route passes requests on, and something applies to them: a limit or a
+// waiting room.
+func (e *Engine) Protects(route int) bool {
+	r := &e.policy.Routes[route]
+	return !r.Respond.IsSet() && r.guards()
+}
+
+// Repair returns the settings of a route by which it matches a variant too, or by which the gateway
+// refuses it. so are its settings until now. ok is false if no setting does that.
+func (v Variant) Repair(so Paths, p *Policy, route int) (repaired Paths, ok bool) {
+	now := p.paths(&p.Routes[route])
+	switch {
+	case v.Setting == ignoreCase:
+		so.IgnoreCase = Yes
+	case v.Setting == ignoreSlash:
+		so.IgnoreTrailingSlash = Yes
+	case v.Setting == ignoreExtension:
+		so.IgnoreExtension = Yes
+	case v.Setting == ignoreSemicolons:
+		so.IgnoreSemicolons = Yes
+	case v.Match == "" && now.Ambiguous == AmbiguousAllow:
+		so.Ambiguous = AmbiguousRefuse
+	case v.Match == "" && now.IgnoreTrailingSlash != Yes: // an encoded slash at the end
+		so.IgnoreTrailingSlash = Yes
+	default:
+		return so, false
+	}
+	return so, true
 }
 
 // sample returns a path that a pattern matches, escaped.
@@ -171,7 +254,7 @@ func (c *checker) variants(patterns []*pattern) {
 		}
 		if len(passing) > 0 {
 			c.warn(fmt.Sprintf("requests for %s pass %s: route %d takes them, and many upstreams (Express, Rails, ASP.NET) serve them like %s; if yours does not, write false",
-				strings.Join(passing, " and "), c.protection(by, i), by+1, p.sample()), "paths: "+fix.written(), "routes", fmt.Sprint(i), "match")
+				strings.Join(passing, " and "), c.protection(by, i), by+1, p.sample()), "paths: "+fix.Text(), "routes", fmt.Sprint(i), "match")
 			c.problems[len(c.problems)-1].Follows = true
 		}
 	}
@@ -191,8 +274,8 @@ func (c *checker) protection(by, route int) string {
 	return "its refusal"
 }
 
-// written returns the settings as a policy file has them.
-func (p Paths) written() string {
+// Text returns the settings as a policy file has them.
+func (p Paths) Text() string {
 	var all []string
 	for _, s := range []struct {
 		name  string

@@ -14,6 +14,7 @@ import (
 
 func checkCommand() *cobra.Command {
 	var schema bool
+	var asked probeFlags
 	c := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Validate a policy file",
@@ -21,7 +22,11 @@ func checkCommand() *cobra.Command {
 certificates that have expired. It also prints warnings, such as a limit that no route uses. It exits with 1 if there is
 a problem.
 
-A policy without listen is valid: replay and test need no addresses.`,
+A policy without listen is valid: replay and test need no addresses.
+
+With --probe, check also asks a running upstream which paths it serves alike, such as /checkout and /CHECKOUT/, and prints
+those that pass a limit, with the line that repairs it. It sends OPTIONS, HEAD and GET without a body, one after another,
+and exits with 1 if a limit can be passed or if that cannot be told.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if schema {
 				return cobra.NoArgs(cmd, args)
@@ -30,6 +35,9 @@ A policy without listen is valid: replay and test need no addresses.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			out := cmd.OutOrStdout()
+			if err := asked.valid(cmd); err != nil {
+				return err
+			}
 			if schema {
 				_, err := out.Write(policyfile.Schema())
 				return err
@@ -50,6 +58,9 @@ A policy without listen is valid: replay and test need no addresses.`,
 			if invalid != nil || len(wrong) > 0 {
 				return errReported
 			}
+			if err := asked.probe(cmd.Context(), out, file); err != nil {
+				return err
+			}
 			scope := ""
 			if !server.ForServing(file) {
 				scope = " (no listen: not for serve)"
@@ -58,6 +69,7 @@ A policy without listen is valid: replay and test need no addresses.`,
 			return nil
 		},
 	}
+	asked.add(c)
 	c.Flags().BoolVar(&schema, "schema", false, "print the JSON Schema of a policy file, for editors, and do nothing else")
 	return c
 }
