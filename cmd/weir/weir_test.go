@@ -159,7 +159,7 @@ func TestWrongUse(t *testing.T) {
 		{[]string{"replay", "--config", dir + "/p.yaml", "-", "-"}, 2, "which can be read only once"},
 		{[]string{"replay", "--config", dir + "/bad.yaml", dir + "/log"}, 1, `bad.yaml:1:1: error: there is no key "x"`},
 		{[]string{"replay", "--config", dir + "/p.yaml", "--decisions", dir + "/no/where", dir + "/log"}, 2, "no such file"},
-		{[]string{"replay", "--config", dir + "/p.yaml", "--decisions", "-", dir + "/log"}, 2, "standard output is for the report"},
+		{[]string{"replay", "--config", dir + "/p.yaml", "--decisions", "-", dir + "/log"}, 2, "would mix the decisions with the report"},
 		{[]string{"replay", "--config", dir + "/p.yaml", "--decisions", dir + "/../" + filepath.Base(dir) + "/log", dir + "/log"}, 2, "would overwrite it"},
 		{[]string{"replay", "--config", dir + "/p.yaml", "--decisions", dir + "/p.yaml", dir + "/log"}, 2, "would overwrite it"},
 		{[]string{"test"}, 2, "is missing: write weir "},
