@@ -58,6 +58,10 @@ type algorithm interface {
 	// change of the limit.
 	turnsMove() bool
 
+	// reached returns a time that the clock had reached at the latest charge, as far as the state
+	// shows it, if nothing was in debt or promised then; nil while untouched.
+	reached() *big.Int
+
 	clone() algorithm
 	String() string
 }
@@ -95,9 +99,7 @@ func algorithmOf(l weir.Limit, tick time.Duration, blind bool) algorithm {
 	case weir.SlidingCounter:
 		return newCounter(l, tick)
 	case weir.SlidingLog:
-		n := newList(l, tick)
-		n.blind = blind
-		return n
+		return newList(l, tick)
 	case weir.SmoothBursty:
 		return newBursty(l, tick, blind)
 	case weir.WarmUp:

@@ -70,6 +70,16 @@ func (j *allOf) touched() bool {
 	return false
 }
 
+// reached is the latest of the parts.
+func (j *allOf) reached() (t *big.Int) {
+	for _, p := range j.parts {
+		if at := p.reached(); at != nil && (t == nil || at.Cmp(t) > 0) {
+			t = at
+		}
+	}
+	return t
+}
+
 func (j *allOf) clone() algorithm {
 	c := &allOf{names: j.names}
 	for _, p := range j.parts {

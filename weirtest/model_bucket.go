@@ -252,6 +252,14 @@ func (b *bucket) spent(now int64) *big.Int {
 
 func (b *bucket) counted() *big.Int { return new(big.Int) }
 
+// reached: without debt, no more than the capacity is missing.
+func (b *bucket) reached() *big.Int {
+	if b.z == nil {
+		return nil
+	}
+	return latest(ceil(sub(b.z, b.cost(b.full))), new(big.Int))
+}
+
 func (b *bucket) load(now int64, spent *big.Int) {
 	b.contact(now)
 	b.charge(whole(now), clamp(spent))

@@ -106,6 +106,14 @@ func (f *fixedWindow) String() string {
 	return fmt.Sprint(f.now.window, f.now.count, promised(f.now.promised, math.MinInt64))
 }
 
+// reached: the latest window has begun, unless it was promised.
+func (f *fixedWindow) reached() *big.Int {
+	if f.now == nil {
+		return nil
+	}
+	return big.NewInt(promised(f.now.promised, f.now.window))
+}
+
 // promised returns the later one of t and the promised time p.
 func promised(p *int64, t int64) int64 {
 	if p != nil {

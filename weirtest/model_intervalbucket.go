@@ -64,6 +64,17 @@ func (b *intervalBucket) String() string {
 	return fmt.Sprint(*b.now, b.open)
 }
 
+// reached: steps are counted up to the clock, or to a promised time.
+func (b *intervalBucket) reached() *big.Int {
+	switch {
+	case b.now == nil:
+		return nil
+	case b.now.promised != nil:
+		return latest(b.now.step, b.now.promised)
+	}
+	return b.now.step
+}
+
 // at returns the tokens at t, or at the latest promised time if that is later, the step at which
 // there are so many, and the time. A full bucket has no steps: its step is now.
 func (b *intervalBucket) at(t *big.Int) (tokens, step, when *big.Int) {

@@ -127,6 +127,9 @@ func (n *nginxBucket) peek(now int64, ahead *big.Int) (remaining int64, reset *b
 	return remaining, reset
 }
 
+// reached is not needed: no store keeps it.
+func (n *nginxBucket) reached() *big.Int { return nil }
+
 func (n *nginxBucket) charge(at *big.Rat, cost int64) {
 	n.note(chargeAgain{cost: cost, goes: at})
 }

@@ -41,6 +41,14 @@ func (c *slidingCounter) String() string     { return fmt.Sprint(c.now) }
 func (s *counts) String() string             { return fmt.Sprint(s.number, s.current, s.previous) }
 func (c *slidingCounter) length() *big.Int   { return big.NewInt(c.window) }
 
+// reached: the window has begun.
+func (c *slidingCounter) reached() *big.Int {
+	if c.now == nil {
+		return nil
+	}
+	return c.starts(c.now.number)
+}
+
 // numberOf returns the number of the window that contains a time.
 // Euclidean: rounds down
 func (c *slidingCounter) numberOf(t *big.Int) *big.Int { return new(big.Int).Div(t, c.length()) }

@@ -18,7 +18,6 @@ type slidingLog struct {
 	limit  int64
 	window int64 // clock units
 	most   int   // how many are remembered
-	blind  bool  // a store has no floor
 
 	made     bool
 	charges  []loggedCharge // never changed in place
@@ -77,6 +76,15 @@ func (l *slidingLog) counts(now int64) (t int64, promised bool) {
 		t = max(t, *l.floor)
 	}
 	return t, promised
+}
+
+// reached: the newest charge was made, and what was given back had been made.
+func (l *slidingLog) reached() *big.Int {
+	if !l.made {
+		return nil
+	}
+	t, _ := l.counts(promised(l.promised, 0))
+	return big.NewInt(t)
 }
 
 // live returns the charges that count at t: those made less than a window ago.
@@ -211,7 +219,7 @@ func (l *slidingLog) giveBack(_ int64, m mark, amount int64) {
 	if i < len(l.charges) {
 		return
 	}
-	if !l.blind && (l.floor == nil || *l.floor < c.now) {
+	if l.floor == nil || *l.floor < c.now {
 		l.floor = &c.now
 	}
 	if i == 0 {

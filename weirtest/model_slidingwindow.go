@@ -53,6 +53,18 @@ func (s *slidingWindow) String() string {
 	return fmt.Sprint(s.counts)
 }
 
+// reached: the newest slot has begun, unless it was promised.
+func (s *slidingWindow) reached() *big.Int {
+	if s.counts == nil {
+		return nil
+	}
+	t := big.NewInt(promised(s.promised, 0))
+	if newest, ok := s.newest(); ok {
+		t = latestOf(t, s.start(big.NewInt(newest)))
+	}
+	return t
+}
+
 // slotOf returns the slot of a time. If a slot is one clock unit, the first few slots of all time
 // are one slot, and so are the last few.
 func (s *slidingWindow) slotOf(t int64) int64 {

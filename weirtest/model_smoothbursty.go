@@ -100,6 +100,14 @@ func (b *smoothBursty) peek(now int64, ahead *big.Int) (remaining int64, reset *
 	return remaining, ceil(sub(add(f, b.store), t))
 }
 
+// reached: a charge of one permit leaves no larger debt than itself.
+func (b *smoothBursty) reached() *big.Int {
+	if b.f == nil {
+		return nil
+	}
+	return latest(ceil(sub(b.f, b.t)), new(big.Int))
+}
+
 func (b *smoothBursty) charge(at *big.Rat, cost int64) { b.chargeFor(0, at, at, cost) }
 
 // fits reports whether f stays before the end of the clock after a charge.

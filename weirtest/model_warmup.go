@@ -145,6 +145,15 @@ func (w *warmUp) peek(now int64, ahead *big.Int) (remaining int64, reset *big.In
 	return remaining, new(big.Int).Add(floor(full), big.NewInt(1))
 }
 
+// reached: a permit takes no longer than the coldest one.
+func (w *warmUp) reached() *big.Int {
+	if w.stored == nil {
+		return nil
+	}
+	coldest := add(w.t, mul(w.slope, sub(w.max, w.threshold)))
+	return latest(new(big.Int).Sub(floor(w.next), ceil(coldest)), new(big.Int))
+}
+
 func (w *warmUp) charge(at *big.Rat, cost int64) { w.note(at, cost, 0) }
 
 // note makes a charge, and remembers it. Charges from before it was last completely cold are

@@ -27,10 +27,13 @@ import (
 //     callers want is admitted if both versions admit it.
 //   - Two versions share one state where a change from one to the other creates and loses nothing.
 //
+// The store's clock may step back: see keyClock.
+//
 // Times are in clock units of length tick. It has no queues, and is not safe for concurrent use.
 type Versions struct {
-	tick time.Duration
-	kept []version // at most two, the one that admitted last first
+	tick  time.Duration
+	kept  []version // at most two, the one that admitted last first
+	clock keyClock
 
 	charges map[int]sharedCharge // reservations that are not settled yet
 	ids     int
@@ -75,7 +78,7 @@ func NewVersions(tick time.Duration) *Versions {
 // Clone returns an independent copy.
 func (v *Versions) Clone() *Versions {
 	c := *v
-	c.kept, c.charges = v.copies(), maps.Clone(v.charges)
+	c.kept, c.charges, c.clock.behind = v.copies(), maps.Clone(v.charges), slices.Clone(v.clock.behind)
 	return &c
 }
 
@@ -93,7 +96,7 @@ func (v *Versions) String() string {
 	for _, k := range v.kept {
 		text += fmt.Sprintf("%T %v used %d ends %d; ", k.algorithm, k.algorithm, k.used, k.ends)
 	}
-	return text
+	return text + fmt.Sprintf("%+v", v.clock)
 }
 
 // Len returns how many versions have a state: at most two.
@@ -102,6 +105,9 @@ func (v *Versions) Len() int { return len(v.kept) }
 // Idle reports whether the key is unused, or the state of a version equals an unused one. A store may
 // drop such a state, or a part of it, and then does not have it where its clock steps back.
 func (v *Versions) Idle(now int64) bool {
+	if v.Clone().time(now) != now {
+		return false // the key is kept, to know how far its clock is behind
+	}
 	for _, k := range v.kept {
 		if _, reset := k.algorithm.peek(now, new(big.Int)); reset.Sign() <= 0 {
 			return true
@@ -197,32 +203,36 @@ func (w *view) own(next algorithm, now, rest int64) {
 
 // Take decides and charges, for a caller that has this version of the limit.
 func (v *Versions) Take(l weir.Limit, now, cost int64) weir.Decision {
+	now = v.time(now)
 	w := v.open(l, now)
 	d := w.model.Take(now, cost)
-	if v.keep(w, cost, d); d.Allowed && cost > 0 {
+	if d.Allowed && cost > 0 {
 		w.charged(now, cost)
 	}
+	v.keep(w, now, cost, d)
 	return w.decision(d, now, cost)
 }
 
 // Peek decides as Take would, and charges nothing.
 func (v *Versions) Peek(l weir.Limit, now, cost int64) weir.Decision {
+	now = v.time(now)
 	w := v.open(l, now)
 	return w.decision(w.model.Peek(now, cost), now, cost)
 }
 
 // Carry keeps the state that a version begins with.
 func (v *Versions) Carry(l weir.Limit, now int64) {
+	now = v.time(now)
 	if w := v.open(l, now); w.changed && w.kept[0].algorithm.touched() {
-		v.kept = w.kept
+		v.store(w.kept, now)
 	}
 }
 
 // Reserve charges ahead of time. The id is for Settle.
 func (v *Versions) Reserve(l weir.Limit, now, cost, within int64) (id int, delay time.Duration, d weir.Decision) {
+	now = v.time(now)
 	w := v.open(l, now)
 	made, delay, d := w.model.Reserve(now, cost, within)
-	v.keep(w, cost, d)
 	c := sharedCharge{cost: cost}
 	if !w.third {
 		c.own = unusedAll(w.kept[0].algorithm)
@@ -238,6 +248,7 @@ func (v *Versions) Reserve(l weir.Limit, now, cost, within int64) (id int, delay
 			}
 		}
 	}
+	v.keep(w, now, cost, d)
 	if !d.Allowed {
 		delay = w.decision(d, now, cost).RetryAfter
 	} else {
@@ -250,14 +261,14 @@ func (v *Versions) Reserve(l weir.Limit, now, cost, within int64) (id int, delay
 
 // keep keeps what a call leaves behind: all if it charged; a state that has begun, even if it was
 // refused; else nothing.
-func (v *Versions) keep(w *view, cost int64, d weir.Decision) {
+func (v *Versions) keep(w *view, now, cost int64, d weir.Decision) {
 	switch {
 	case cost <= 0 || cost > w.model.algorithm.largest():
 	case d.Allowed:
-		v.kept = w.kept
+		v.store(w.kept, now)
 	case w.third:
 	case (w.stored || len(v.kept) == 0) && w.kept[0].algorithm.touched():
-		v.kept = w.kept
+		v.store(w.kept, now)
 	}
 }
 
@@ -295,13 +306,14 @@ func (v *Versions) Settle(l weir.Limit, now int64, id int, actual int64) {
 		return
 	}
 	delete(v.charges, id)
+	now = v.time(now)
 	w, given := v.open(l, now), false
 	switch {
 	case actual > c.cost && !w.third && c.own != nil && c.own.same(w.kept[0].algorithm):
 		w.kept[0].algorithm.contact(now)
 		w.kept[0].algorithm.charge(whole(now), actual-c.cost)
 		w.charged(now, actual-c.cost)
-		v.kept = w.kept
+		v.store(w.kept, now)
 	case actual < c.cost:
 		for _, k := range w.kept {
 			for _, p := range c.parts {
@@ -312,7 +324,7 @@ func (v *Versions) Settle(l weir.Limit, now int64, id int, actual int64) {
 			}
 		}
 		if given {
-			v.kept = slices.DeleteFunc(w.kept, func(k version) bool { return !k.algorithm.touched() })
+			v.store(slices.DeleteFunc(w.kept, func(k version) bool { return !k.algorithm.touched() }), now)
 		}
 	}
 }
