@@ -179,11 +179,18 @@ func (x *exchange) readCharges(text string) {
 			r.charges[i].read(in)
 		}
 	}
+	var steps, behind int64
+	if in.b != "" {
+		steps, behind = in.int(), in.int()
+	}
 	if in.err != nil || elements == 0 {
 		x.finish(errAnswer)
 		return
 	}
 	x.part.clock.see(now, x.sent)
+	if steps > 0 {
+		x.store.stepped(steps, span(behind))
+	}
 	var again []*request
 	for _, r := range x.requests {
 		switch {

@@ -106,10 +106,14 @@ func (f *fixedWindow) String() string {
 	return fmt.Sprint(f.now.window, f.now.count, promised(f.now.promised, math.MinInt64))
 }
 
-// reached: the latest window has begun, unless it was promised.
+// reached: the latest window has begun, unless it was promised. With a calendar, the state does not
+// show it: a window may begin later by other time zone data.
 func (f *fixedWindow) reached() *big.Int {
 	if f.now == nil {
 		return nil
+	}
+	if _, ok := f.boundaries.(calendarWindows); ok {
+		return big.NewInt(math.MaxInt64)
 	}
 	return big.NewInt(promised(f.now.promised, f.now.window))
 }

@@ -10,7 +10,7 @@ local never, horizon, last = -1, 3155760000000000, 9007199254740991 -- a time th
 local floor, min, max = math.floor, math.min, math.max
 local kinds = {}
 local calendars, beyond, unknown = {}, {}, {} -- the windows that were sent, by the name of the calendar; times in windows that were not, but are needed; names of calendars that were not
-local prepare, change, versions -- come later; the last two only in the script that knows all limits
+local prepare, stateof, change, versions -- come later; the last two only in the script that knows all limits
 
 -- numbers reports whether all elements are numbers that are not below a bound.
 local function numbers(S, least)
@@ -354,7 +354,8 @@ end
 -- of a long string is its copies: Lua makes five in a take, and hashes each. A state is
 --   the latest promised time in the future, or -1; the time of the newest charge; the sum of all; how
 --   much was counted before the first; how many bytes a time takes, and a count; and the string: for
---   each charge its time, and the sum of the counts up to it
+--   each charge its time, and the sum of the counts up to it; and of a SlidingLog, once its newest
+--   charge was given back, the reading at which that had been made
 -- Times and sums are modulo what their bytes hold: that is unambiguous as long as all times lie
 -- within that, and all sums are below it.
 local holds = {256, 65536, 16777216, 4294967296, 1099511627776, 281474976710656, last + 1}
@@ -384,7 +385,7 @@ local function soundlist(S)
     end
   end
   local size = S[5] + S[6]
-  return #S == 7 and type(S[7]) == 'string' and min(S[5], S[6]) >= 1 and max(S[5], S[6]) <= 7 and #S[7] % size == 0 and S[4] < holds[S[6]]
+  return (#S == 7 or #S == 8 and type(S[8]) == 'number' and S[8] >= 0) and type(S[7]) == 'string' and min(S[5], S[6]) >= 1 and max(S[5], S[6]) <= 7 and #S[7] % size == 0 and S[4] < holds[S[6]]
 end
 
 -- nth is the time of a charge, and the sum of all up to it.
@@ -457,7 +458,7 @@ local function fitted(S, span, sum)
   while sum >= holds[c] do
     c = c + 1
   end
-  local next, parts = {S[1], S[2], S[3], 0, t, c}, {}
+  local next, parts = {S[1], S[2], S[3], 0, t, c, '', S[8]}, {}
   for i = 1, length(S) do
     parts[i] = packed(next, nth(S, i))
   end
@@ -471,7 +472,7 @@ local function dropped(S, n)
     return S
   end
   local _, sum = nth(S, n)
-  return {S[1], S[2], S[3] - sum, around(S[4], sum % holds[S[6]], holds[S[6]]), S[5], S[6], piece(S, n + 1, length(S))}
+  return {S[1], S[2], S[3] - sum, around(S[4], sum % holds[S[6]], holds[S[6]]), S[5], S[6], piece(S, n + 1, length(S)), S[8]}
 end
 
 -- inserted returns the state with another charge before the i-th. The sum rises by its cost, or by
@@ -487,11 +488,11 @@ local function inserted(S, i, time, cost, more)
   local _, sum = nth(S, i - 1)
   if i > n then -- the newest
     local text = S[7] .. packed(S, time, around(S[4], sum + cost, m))
-    return {S[1], newest, S[3] + more, S[4], S[5], S[6], text}
+    return {S[1], newest, S[3] + more, S[4], S[5], S[6], text, S[8]}
   end
   local base = (S[4] - more) % m
   local text = shifted(S, 1, i - 1, -more) .. packed(S, time, around(base, sum + cost, m)) .. piece(S, i, n)
-  return {S[1], newest, S[3] + more, base, S[5], S[6], text}
+  return {S[1], newest, S[3] + more, base, S[5], S[6], text, S[8]}
 end
 
 -- altered changes the cost of the i-th charge. A charge with nothing left is removed.
@@ -513,12 +514,12 @@ local function altered(S, i, by)
   else
     text = piece(S, 1, i - 1) .. shifted(S, from, n, by)
   end
-  return {S[1], newest, S[3] + by, base, S[5], S[6], text}
+  return {S[1], newest, S[3] + by, base, S[5], S[6], text, S[8]}
 end
 
 -- withpromise returns the state with another latest promise.
 local function withpromise(S, time)
-  return {time, S[2], S[3], S[4], S[5], S[6], S[7]}
+  return {time, S[2], S[3], S[4], S[5], S[6], S[7], S[8]}
 end
 
 -- lump merges everything into one charge of the largest number, for sums that doubles cannot count.
@@ -734,6 +735,16 @@ kinds[1] = {
     return {t + uu, ur, xh, xu, xr}
   end,
 
+  -- reached: without debt, no more than the capacity is missing; where each charge leaves a debt, no
+  -- more than one permit.
+  reached = function(P, S)
+    local u, r = pairless(P, S[1], S[2], P.fullu, P.fullr)
+    if P.owing then
+      u, r = pairless(P, u, r, muldiv(1, P.p, P.n))
+    end
+    return ceiled(u, r)
+  end,
+
   look = function(P, S, t)
     local bu, br = used(S, t)
     local reset = ceiled(bu, br)
@@ -860,6 +871,11 @@ kinds[2] = {
       amount = max(0, amount - muldiv(anchor - T[2], 1, P.every) * P.refill)
     end
     return {tokens + min(amount, P.size - tokens), anchor, S[3], S[4]}
+  end,
+
+  -- reached: steps are counted up to the clock, or to a promised time.
+  reached = function(_, S)
+    return max(S[2], S[4])
   end,
 
   look = function(P, S, t)
@@ -1043,6 +1059,12 @@ kinds[3] = {
     return {S[1], max(0, S[2] - amount), S[3], S[4]}
   end,
 
+  -- reached: the latest window has begun, unless it was promised. With a calendar, the state does not
+  -- show it: a window may begin later by other time zone data.
+  reached = function(P, S)
+    return P.length and max(S[1], S[3]) or last
+  end,
+
   look = function(P, S, t)
     if not S then
       return P.limit, 0
@@ -1161,6 +1183,11 @@ kinds[4] = {
       return {number, current, max(0, previous - amount)}
     end
     return S
+  end,
+
+  -- reached: the window has begun.
+  reached = function(P, S)
+    return min(S[1] * P.window, last)
   end,
 
   look = function(P, S, t)
@@ -1318,6 +1345,11 @@ kinds[5] = {
     return withpromise(S, T[3])
   end,
 
+  -- reached: the newest slot has begun, unless it was promised.
+  reached = function(P, S)
+    return max(S[1], S[7] ~= '' and min(S[2] * P.width, last) or 0)
+  end,
+
   look = function(P, S, t)
     local at, wait = slotat(P, S, t)
     local sum, here = totals(P, S, at)
@@ -1369,7 +1401,7 @@ local function join(S, from, n)
   local time, sum = nth(S, from + n)
   local later, through = nth(S, from + n + 1)
   local text = piece(S, 1, from) .. piece(S, from + n + 1, length(S))
-  return {S[1], S[2], S[3], S[4], S[5], S[6], text}, {time, sum - before, later, through - sum}
+  return {S[1], S[2], S[3], S[4], S[5], S[6], text, S[8]}, {time, sum - before, later, through - sum}
 end
 
 -- bounded makes room for more charges by merging the oldest. The first gone charges do not count at
@@ -1437,22 +1469,22 @@ kinds[6] = {
     return within(wait), 0
   end,
 
-  -- A ticket is the time, the cost, the latest promise before, and the two charges that were
-  -- merged to make room for this one.
+  -- A ticket is the time, the cost, the latest promise before, the two charges that were merged to
+  -- make room for this one, if any were, and the reading at which the charge was made.
   book = function(P, S, t, due, cost)
     S = S or emptied
     due = max(due, S[1])
     local at, after = timeat(S, due), due > t and due or -1
-    local T = {at, cost, S[1]}
+    local T, joined = {at, cost, S[1]}, nil
     S = dropped(S, (live(P, S, t)))
     if S[3] + cost > last then
       return withpromise(lump(at), after), {}
     end
-    local joined
     S, joined = bounded(P, S, live(P, S, at), 1)
     if joined then
       T[4], T[5], T[6], T[7] = unpack(joined)
     end
+    T[#T + 1] = t
     return withpromise(inserted(S, length(S) + 1, at, cost, cost), after), T
   end,
 
@@ -1471,16 +1503,25 @@ kinds[6] = {
         S = altered(S, i, -amount)
         if amount < T[2] or i < n then
           return S
-        elseif n == 1 then
+        end
+        if #T == 4 or #T == 8 then -- not in receipts of earlier versions
+          S[8] = max(S[8] or 0, T[#T]) -- what had expired by then was removed
+        end
+        if n == 1 then
           return withpromise(S, -1)
         elseif previous < T[1] then -- what was promised before may have been given back too
           S = withpromise(S, min(T[3], previous))
         end
-        return T[4] and unjoin(S, T[4], T[5], T[6], T[7]) or S
+        return #T >= 7 and unjoin(S, T[4], T[5], T[6], T[7]) or S
       end
       i = i - 1
     end
     return S
+  end,
+
+  -- reached: the newest charge was made, and what was given back had been made.
+  reached = function(_, S)
+    return max(S[1], S[7] ~= '' and S[2] or 0, S[8] or 0)
   end,
 
   look = function(P, S, t)
@@ -1610,7 +1651,7 @@ kinds[7] = {
     if P.free then
       return
     end
-    P.n, P.p, P.climb = n, p, k - one
+    P.n, P.p, P.climb, P.k, P.one = n, p, k - one, k, one
     P.d, P.permit = widemul(n, 5 * one + k), widemul(p, 2 * (one + k))
     P.full, P.threshold = widemul(P.d, period), widemul(widemul(n, period), one + k)
     P.fractions = widemul(widemul(widemul(16 * one * one, one + k), n), period) -- n times that many are a clock unit
@@ -1676,6 +1717,14 @@ kinds[7] = {
       return (kinds[7].book(P, T[2], T[4], T[4], T[3] - amount))
     end
     return T[2]
+  end,
+
+  -- reached: a permit takes no longer than the coldest one.
+  reached = function(P, S)
+    if P.free then
+      return S[1]
+    end
+    return max(S[1] - narrow(wideup(widemul(P.p, P.k), widemul(P.n, P.one))), 0)
   end,
 
   look = function(P, S, t)
@@ -1763,6 +1812,14 @@ kinds[8] = {
       next[i] = S[i] and T[i] and part.K.refund(part, S[i], t, T[i], amount) or S[i]
     end
     return next
+  end,
+
+  reached = function(P, S)
+    local t = 0
+    for i, part in ipairs(P.parts) do
+      t = max(t, S[i] and part.K.reached(part, S[i]) or 0)
+    end
+    return t
   end,
 
   look = function(P, S, t)
@@ -2175,23 +2232,19 @@ local function eldest(list)
   return list[1].used < list[2].used and 1 or 2
 end
 
--- own makes the caller's version the entry's own. It sets e.begun where that has just begun, or was
--- converted; e.stored where that is to be stored even if the call is refused; and e.both, the
--- versions that decide instead, where the caller's has no state.
-local function own(e, P)
-  local list = {e.S and {def = e.def, S = e.S, used = e.used, ends = e.ends, P = e.P} or e.other, e.S and e.other}
-  for _, v in ipairs(list) do
-    if not v.P then
-      local Q = prepare(v.def)
-      if Q.K.sound and not Q.K.sound(Q, v.S) then
+-- known reads the states of both versions, as far as the calendars are known by which they go.
+local function known(e)
+  local names = {}
+  lacks(e.P, names)
+  if e.other then
+    if not e.other.P then
+      local Q = prepare(e.other.def)
+      if Q.K.sound and not Q.K.sound(Q, e.other.S) then
         error('WEIRSTATE the key holds a state that cannot be', 0)
       end
-      v.P = Q
+      e.other.P = Q
     end
-  end
-  local names = {}
-  for _, v in ipairs(list) do
-    lacks(v.P, names)
+    lacks(e.other.P, names)
   end
   if #names > 0 then -- another version goes by a calendar that this caller does not know
     for _, name in ipairs(names) do
@@ -2200,6 +2253,13 @@ local function own(e, P)
     beyond[#beyond + 1] = now
     error(beyond)
   end
+end
+
+-- own makes the caller's version the entry's own. It sets e.begun where that has just begun, or was
+-- converted; e.stored where that is to be stored even if the call is refused; and e.both, the
+-- versions that decide instead, where the caller's has no state.
+local function own(e, P)
+  local list = {e.S and {def = e.def, S = e.S, used = e.used, ends = e.ends, P = e.P} or e.other, e.S and e.other}
   if #list == 2 then
     local left = {}
     for _, v in ipairs(list) do
@@ -2304,6 +2364,7 @@ local function settle(e, P, actual, def, cost, ticket, def2, amounts, tickets)
 end
 
 versions = {
+  known = known,
   own = own,
   charge = charge,
   putboth = putboth,
@@ -2349,6 +2410,8 @@ if asked[7] then
 end
 local prepared, entries = {}, {}
 local which = 0 -- the limit of the charge
+local reading = now -- of the server's clock; while a key is evaluated, now is the time by the key's clock: see settime
+local steps, widest = 0, 0 -- how many keys found that the server's clock had stepped back, and how far at most
 local wrong = {} -- an algorithm that this script lacks: the caller repeats the call with all algorithms
 
 -- whole reports whether all numbers of a value are whole and below 2^53, as these scripts write
@@ -2392,7 +2455,10 @@ end
 -- so that scripts that do not know it leave the key alone.
 local twoversions = '\146\002\000'
 
--- entry is what is known of a key: the state, and the limit under which it was stored.
+-- entry is what is known of a key: the state, the limit under which it was stored, and its clock:
+-- behind is how far the server's clock is behind it, and seen the time of the latest charge if the
+-- state does not show it, being in debt or promised ahead; false if it does, and nil in a state of
+-- an earlier format, in which debt and steps of the clock look alike.
 local function entry(key)
   local e = entries[key]
   if e then
@@ -2404,8 +2470,9 @@ local function entry(key)
   if type(raw) == 'table' then
     e.err = raw.err
   elseif raw then
-    local ok, def, S = pcall(cmsgpack.unpack, raw)
-    if ok and type(def) == 'string' and type(S) == 'table' and whole(S) then
+    local ok, def, S, seen, behind, further = pcall(cmsgpack.unpack, raw)
+    if ok and type(def) == 'string' and type(S) == 'table' and whole({S, seen, behind, further}) and numbers({seen or 0, behind, further}, 0) then
+      e.seen, e.behind = seen, {behind, further}
       if def ~= twoversions then
         e.def, e.S = def, S
       elseif #S == 8 and type(S[2]) == 'table' and type(S[6]) == 'table' and numbers({S[3], S[4], S[7], S[8]}, 0) then
@@ -2420,16 +2487,81 @@ local function entry(key)
   return e
 end
 
--- current is a key's state under the limit of the call; nil if nothing is known of the key.
-local function current(e, P)
-  if e.S and not e.P then
-    e.P = prepare(e.def)
-    local sound = e.P.K.sound
-    if sound and not sound(e.P, e.S) then
-      e.P = nil
-      error('WEIRSTATE the key holds a state that cannot be', 0)
+-- soundof prepares the limit of a state, and checks the state.
+local function soundof(v)
+  if v.P then
+    return
+  end
+  local P = prepare(v.def)
+  if P.K.sound and not P.K.sound(P, v.S) then
+    error('WEIRSTATE the key holds a state that cannot be', 0)
+  end
+  v.P = P
+end
+
+-- reachedby is a time that a key's clock had reached at its latest charge, as far as the states show
+-- it.
+local function reachedby(e)
+  local t = e.P.K.reached(e.P, e.S)
+  if e.other then
+    t = max(t, e.used, e.other.used, e.other.P.K.reached(e.other.P, e.other.S))
+  end
+  return min(t, last)
+end
+
+-- settime sets now to the time by a key's clock. That is the server's clock, also where it steps
+-- forward. But where the server's clock steps back, to before what the key's clock had reached, the
+-- key's clock goes on: it is ahead by what the server's clock is behind, until that has reached the
+-- same time again. So a step back neither gives anything away nor has anyone wait for as long as it.
+--
+-- Two such steps are remembered, for clocks that swing. The smallest that is enough counts, and then
+-- larger ones are forgotten: so a key's clock is never ahead of the times that a swinging clock shows.
+-- See weirtest.Versions, which is the model of this.
+local function settime(e)
+  local found = nil
+  local reached = e.seen == nil and reading or e.seen or reachedby(e)
+  if reading >= reached then
+    found = reading
+  end
+  local kept = {}
+  for _, behind in ipairs(found and {} or e.behind) do
+    kept[#kept + 1] = behind
+    if reading + behind >= reached then
+      found = min(reading + behind, last)
+      break
     end
   end
+  if not found then
+    found = reached
+    kept = {kept[#kept] or reached - reading, #kept > 0 and reached - reading or nil}
+    steps, widest = steps + 1, max(widest, reached - reading)
+    e.moved = true
+  end
+  e.moved = e.moved or #kept ~= #e.behind
+  e.now, e.behind = found, kept
+end
+
+-- open reads a key's states for a call under a limit, and sets now to the time by the key's clock.
+local function open(e, P)
+  if e.S then
+    soundof(e)
+    if e.other or e.def ~= P.def then
+      if not versions then
+        error(wrong)
+      end
+      versions.known(e)
+    end
+    if not e.now then
+      settime(e)
+    end
+  elseif not e.now then
+    e.now, e.behind = reading, {}
+  end
+  now = e.now
+end
+
+-- current is a key's state under the limit of the call; nil if nothing is known of the key.
+local function current(e, P)
   if e.other or e.S and e.def ~= P.def then
     if not versions then
       error(wrong)
@@ -2437,6 +2569,15 @@ local function current(e, P)
     versions.own(e, P)
   end
   return e.S
+end
+
+-- stateof is the state of a key under a limit, and the time by the key's clock.
+stateof = function(key, P)
+  local e = entry(key)
+  open(e, P)
+  local S, time = current(e, P), now
+  now = reading
+  return S, time
 end
 
 local function put(e, P, S)
@@ -2473,6 +2614,7 @@ local function ask(op, P, e, cost, wait, paper)
   if op == 6 then -- reset
     if e.S then
       e.S, e.other, e.both, e.dirty = nil, nil, nil, true
+      e.now, e.behind, now = reading, {}, reading
       made = true
     end
     op, cost = 1, 0
@@ -2612,7 +2754,11 @@ local function attempt(i, key)
   end
   local S, def, old, other, used, ends, dirty, had = e.S, e.def, e.P, e.other, e.used, e.ends, e.dirty, made
   e.dirty = nil
-  local ok, result = pcall(ask, charges[c + 1], P, e, charges[c + 3], charges[c + 5], charges[c + 6])
+  local ok, result = pcall(open, e, P)
+  if ok then
+    ok, result = pcall(ask, charges[c + 1], P, e, charges[c + 3], charges[c + 5], charges[c + 6])
+  end
+  now = reading
   if ok then
     if e.begun ~= nil then
       if not e.dirty then -- a refusal leaves no trace, not even a converted state
@@ -2681,9 +2827,16 @@ local function together(i, j)
   end
 end
 
+-- spare is how much longer a key is kept than its state is in use, to know how far the server's clock
+-- is behind: until that has reached the same time again, or for a day.
+local function spare()
+  return min(now - reading, 86400000000)
+end
+
 -- write stores a state until it is idle, and removes an idle one.
 local function write(key, e)
   local other = e.other
+  now = e.now
   if other and (other.ends <= now or not e.S) then
     if not e.S then
       e.S, e.def, e.P = other.S, other.def, other.P
@@ -2694,14 +2847,20 @@ local function write(key, e)
     redis.call('DEL', key)
     return
   end
+  soundof(e)
   local reset, value, _
   if other then
     reset = max(versions.endof(e.P, e.S), other.ends) - now
-    value = cmsgpack.pack(twoversions, {e.def, e.S, e.used, e.ends, other.def, other.S, other.used, other.ends})
+    value = {twoversions, {e.def, e.S, e.used, e.ends, other.def, other.S, other.used, other.ends}}
   else
     _, reset = e.P.K.look(e.P, e.S, now)
-    value = cmsgpack.pack(e.def, e.S)
+    value = {e.def, e.S}
   end
+  e.other = other
+  local ok, reached = pcall(reachedby, e)
+  value[3] = ok and reached > now and now -- what the state shows is a debt or a promise
+  value[4], value[5] = e.behind[1], e.behind[2]
+  value, reset = cmsgpack.pack(unpack(value)), reset + spare()
   local ttl = math.ceil(reset / 1000) + grace
   if e.P.keeps or other and other.P.keeps then
     ttl = ttl + 86400000 -- it never becomes idle: it is reset after a day without calls
@@ -2747,9 +2906,14 @@ if #beyond > 0 then
   return redis.error_reply('WEIRCALENDAR ' .. string.format('%.0f', now) .. ' ' .. table.concat(beyond, ' '))
 end
 for key, e in pairs(entries) do
-  if e.dirty then
+  if e.dirty or e.moved then
     write(key, e)
   end
+end
+now = reading
+if steps > 0 then
+  also(steps)
+  also(widest)
 end
 local answer = cmsgpack.pack(said)
 if first == 1 and made then
@@ -3104,21 +3268,10 @@ local function other(name)
 
   -- charged is how much of a limit is used: what has been charged and has not come back yet.
   local function charged(d, at)
-    local P, raw, S = prepare(d.def), redis.call('GET', at), nil
-    if raw then
-      local def, kept = cmsgpack.unpack(raw)
-      local e = {def = def, S = kept}
-      if type(kept[2]) == 'table' and #kept == 8 then -- of two versions
-        e = {def = kept[1], S = kept[2], used = kept[3], ends = kept[4], other = {def = kept[5], S = kept[6], used = kept[7], ends = kept[8]}}
-      end
-      e.P = prepare(e.def)
-      if e.other or e.def ~= d.def then
-        versions.own(e, P)
-      end
-      S = e.S
-    end
+    local P = prepare(d.def)
+    local S, time = stateof(at, P)
     S = S or P.K.contact(P)
-    return S and P.K.spent(P, S, now) or 0
+    return S and P.K.spent(P, S, time) or 0
   end
 
   -- inspect: names and values; with the key of a client, what that client has used.

@@ -56,6 +56,14 @@ kinds[8] = {
     return next
   end,
 
+  reached = function(P, S)
+    local t = 0
+    for i, part in ipairs(P.parts) do
+      t = max(t, S[i] and part.K.reached(part, S[i]) or 0)
+    end
+    return t
+  end,
+
   look = function(P, S, t)
     local remaining, reset = last, 0
     for i, part in ipairs(P.parts) do

@@ -188,6 +188,16 @@ kinds[1] = {
     return {t + uu, ur, xh, xu, xr}
   end,
 
+  -- reached: without debt, no more than the capacity is missing; where each charge leaves a debt, no
+  -- more than one permit.
+  reached = function(P, S)
+    local u, r = pairless(P, S[1], S[2], P.fullu, P.fullr)
+    if P.owing then
+      u, r = pairless(P, u, r, muldiv(1, P.p, P.n))
+    end
+    return ceiled(u, r)
+  end,
+
   look = function(P, S, t)
     local bu, br = used(S, t)
     local reset = ceiled(bu, br)

@@ -82,6 +82,11 @@ kinds[4] = {
     return S
   end,
 
+  -- reached: the window has begun.
+  reached = function(P, S)
+    return min(S[1] * P.window, last)
+  end,
+
   look = function(P, S, t)
     local _, current, previous, into, before = counts(P, S, t)
     local reset = 0

@@ -147,6 +147,12 @@ kinds[3] = {
     return {S[1], max(0, S[2] - amount), S[3], S[4]}
   end,
 
+  -- reached: the latest window has begun, unless it was promised. With a calendar, the state does not
+  -- show it: a window may begin later by other time zone data.
+  reached = function(P, S)
+    return P.length and max(S[1], S[3]) or last
+  end,
+
   look = function(P, S, t)
     if not S then
       return P.limit, 0

@@ -9,7 +9,7 @@ local never, horizon, last = -1, 3155760000000000, 9007199254740991 -- a time th
 local floor, min, max = math.floor, math.min, math.max
 local kinds = {}
 local calendars, beyond, unknown = {}, {}, {} -- the windows that were sent, by the name of the calendar; times in windows that were not, but are needed; names of calendars that were not
-local prepare, change, versions -- come later; the last two only in the script that knows all limits
+local prepare, stateof, change, versions -- come later; the last two only in the script that knows all limits
 
 -- numbers reports whether all elements are numbers that are not below a bound.
 local function numbers(S, least)

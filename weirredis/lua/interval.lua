@@ -102,6 +102,11 @@ kinds[2] = {
     return {tokens + min(amount, P.size - tokens), anchor, S[3], S[4]}
   end,
 
+  -- reached: steps are counted up to the clock, or to a promised time.
+  reached = function(_, S)
+    return max(S[2], S[4])
+  end,
+
   look = function(P, S, t)
     local tokens, anchor, wait = stepsat(P, S, t)
     local reset = wait

@@ -3,7 +3,8 @@
 -- of a long string is its copies: Lua makes five in a take, and hashes each. A state is
 --   the latest promised time in the future, or -1; the time of the newest charge; the sum of all; how
 --   much was counted before the first; how many bytes a time takes, and a count; and the string: for
---   each charge its time, and the sum of the counts up to it
+--   each charge its time, and the sum of the counts up to it; and of a SlidingLog, once its newest
+--   charge was given back, the reading at which that had been made
 -- Times and sums are modulo what their bytes hold: that is unambiguous as long as all times lie
 -- within that, and all sums are below it.
 local holds = {256, 65536, 16777216, 4294967296, 1099511627776, 281474976710656, last + 1}
@@ -33,7 +34,7 @@ local function soundlist(S)
     end
   end
   local size = S[5] + S[6]
-  return #S == 7 and type(S[7]) == 'string' and min(S[5], S[6]) >= 1 and max(S[5], S[6]) <= 7 and #S[7] % size == 0 and S[4] < holds[S[6]]
+  return (#S == 7 or #S == 8 and type(S[8]) == 'number' and S[8] >= 0) and type(S[7]) == 'string' and min(S[5], S[6]) >= 1 and max(S[5], S[6]) <= 7 and #S[7] % size == 0 and S[4] < holds[S[6]]
 end
 
 -- nth is the time of a charge, and the sum of all up to it.
@@ -106,7 +107,7 @@ local function fitted(S, span, sum)
   while sum >= holds[c] do
     c = c + 1
   end
-  local next, parts = {S[1], S[2], S[3], 0, t, c}, {}
+  local next, parts = {S[1], S[2], S[3], 0, t, c, '', S[8]}, {}
   for i = 1, length(S) do
     parts[i] = packed(next, nth(S, i))
   end
@@ -120,7 +121,7 @@ local function dropped(S, n)
     return S
   end
   local _, sum = nth(S, n)
-  return {S[1], S[2], S[3] - sum, around(S[4], sum % holds[S[6]], holds[S[6]]), S[5], S[6], piece(S, n + 1, length(S))}
+  return {S[1], S[2], S[3] - sum, around(S[4], sum % holds[S[6]], holds[S[6]]), S[5], S[6], piece(S, n + 1, length(S)), S[8]}
 end
 
 -- inserted returns the state with another charge before the i-th. The sum rises by its cost, or by
@@ -136,11 +137,11 @@ local function inserted(S, i, time, cost, more)
   local _, sum = nth(S, i - 1)
   if i > n then -- the newest
     local text = S[7] .. packed(S, time, around(S[4], sum + cost, m))
-    return {S[1], newest, S[3] + more, S[4], S[5], S[6], text}
+    return {S[1], newest, S[3] + more, S[4], S[5], S[6], text, S[8]}
   end
   local base = (S[4] - more) % m
   local text = shifted(S, 1, i - 1, -more) .. packed(S, time, around(base, sum + cost, m)) .. piece(S, i, n)
-  return {S[1], newest, S[3] + more, base, S[5], S[6], text}
+  return {S[1], newest, S[3] + more, base, S[5], S[6], text, S[8]}
 end
 
 -- altered changes the cost of the i-th charge. A charge with nothing left is removed.
@@ -162,12 +163,12 @@ local function altered(S, i, by)
   else
     text = piece(S, 1, i - 1) .. shifted(S, from, n, by)
   end
-  return {S[1], newest, S[3] + by, base, S[5], S[6], text}
+  return {S[1], newest, S[3] + by, base, S[5], S[6], text, S[8]}
 end
 
 -- withpromise returns the state with another latest promise.
 local function withpromise(S, time)
-  return {time, S[2], S[3], S[4], S[5], S[6], S[7]}
+  return {time, S[2], S[3], S[4], S[5], S[6], S[7], S[8]}
 end
 
 -- lump merges everything into one charge of the largest number, for sums that doubles cannot count.

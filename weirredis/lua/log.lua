@@ -32,7 +32,7 @@ local function join(S, from, n)
   local time, sum = nth(S, from + n)
   local later, through = nth(S, from + n + 1)
   local text = piece(S, 1, from) .. piece(S, from + n + 1, length(S))
-  return {S[1], S[2], S[3], S[4], S[5], S[6], text}, {time, sum - before, later, through - sum}
+  return {S[1], S[2], S[3], S[4], S[5], S[6], text, S[8]}, {time, sum - before, later, through - sum}
 end
 
 -- bounded makes room for more charges by merging the oldest. The first gone charges do not count at
@@ -100,22 +100,22 @@ kinds[6] = {
     return within(wait), 0
   end,
 
-  -- A ticket is the time, the cost, the latest promise before, and the two charges that were
-  -- merged to make room for this one.
+  -- A ticket is the time, the cost, the latest promise before, the two charges that were merged to
+  -- make room for this one, if any were, and the reading at which the charge was made.
   book = function(P, S, t, due, cost)
     S = S or emptied
     due = max(due, S[1])
     local at, after = timeat(S, due), due > t and due or -1
-    local T = {at, cost, S[1]}
+    local T, joined = {at, cost, S[1]}, nil
     S = dropped(S, (live(P, S, t)))
     if S[3] + cost > last then
       return withpromise(lump(at), after), {}
     end
-    local joined
     S, joined = bounded(P, S, live(P, S, at), 1)
     if joined then
       T[4], T[5], T[6], T[7] = unpack(joined)
     end
+    T[#T + 1] = t
     return withpromise(inserted(S, length(S) + 1, at, cost, cost), after), T
   end,
 
@@ -134,16 +134,25 @@ kinds[6] = {
         S = altered(S, i, -amount)
         if amount < T[2] or i < n then
           return S
-        elseif n == 1 then
+        end
+        if #T == 4 or #T == 8 then -- not in receipts of earlier versions
+          S[8] = max(S[8] or 0, T[#T]) -- what had expired by then was removed
+        end
+        if n == 1 then
           return withpromise(S, -1)
         elseif previous < T[1] then -- what was promised before may have been given back too
           S = withpromise(S, min(T[3], previous))
         end
-        return T[4] and unjoin(S, T[4], T[5], T[6], T[7]) or S
+        return #T >= 7 and unjoin(S, T[4], T[5], T[6], T[7]) or S
       end
       i = i - 1
     end
     return S
+  end,
+
+  -- reached: the newest charge was made, and what was given back had been made.
+  reached = function(_, S)
+    return max(S[1], S[7] ~= '' and S[2] or 0, S[8] or 0)
   end,
 
   look = function(P, S, t)

@@ -25,6 +25,8 @@ if asked[7] then
 end
 local prepared, entries = {}, {}
 local which = 0 -- the limit of the charge
+local reading = now -- of the server's clock; while a key is evaluated, now is the time by the key's clock: see settime
+local steps, widest = 0, 0 -- how many keys found that the server's clock had stepped back, and how far at most
 local wrong = {} -- an algorithm that this script lacks: the caller repeats the call with all algorithms
 
 -- whole reports whether all numbers of a value are whole and below 2^53, as these scripts write
@@ -68,7 +70,10 @@ end
 -- so that scripts that do not know it leave the key alone.
 local twoversions = '\146\002\000'
 
--- entry is what is known of a key: the state, and the limit under which it was stored.
+-- entry is what is known of a key: the state, the limit under which it was stored, and its clock:
+-- behind is how far the server's clock is behind it, and seen the time of the latest charge if the
+-- state does not show it, being in debt or promised ahead; false if it does, and nil in a state of
+-- an earlier format, in which debt and steps of the clock look alike.
 local function entry(key)
   local e = entries[key]
   if e then
@@ -80,8 +85,9 @@ local function entry(key)
   if type(raw) == 'table' then
     e.err = raw.err
   elseif raw then
-    local ok, def, S = pcall(cmsgpack.unpack, raw)
-    if ok and type(def) == 'string' and type(S) == 'table' and whole(S) then
+    local ok, def, S, seen, behind, further = pcall(cmsgpack.unpack, raw)
+    if ok and type(def) == 'string' and type(S) == 'table' and whole({S, seen, behind, further}) and numbers({seen or 0, behind, further}, 0) then
+      e.seen, e.behind = seen, {behind, further}
       if def ~= twoversions then
         e.def, e.S = def, S
       elseif #S == 8 and type(S[2]) == 'table' and type(S[6]) == 'table' and numbers({S[3], S[4], S[7], S[8]}, 0) then
@@ -96,16 +102,81 @@ local function entry(key)
   return e
 end
 
--- current is a key's state under the limit of the call; nil if nothing is known of the key.
-local function current(e, P)
-  if e.S and not e.P then
-    e.P = prepare(e.def)
-    local sound = e.P.K.sound
-    if sound and not sound(e.P, e.S) then
-      e.P = nil
-      error('WEIRSTATE the key holds a state that cannot be', 0)
+-- soundof prepares the limit of a state, and checks the state.
+local function soundof(v)
+  if v.P then
+    return
+  end
+  local P = prepare(v.def)
+  if P.K.sound and not P.K.sound(P, v.S) then
+    error('WEIRSTATE the key holds a state that cannot be', 0)
+  end
+  v.P = P
+end
+
+-- reachedby is a time that a key's clock had reached at its latest charge, as far as the states show
+-- it.
+local function reachedby(e)
+  local t = e.P.K.reached(e.P, e.S)
+  if e.other then
+    t = max(t, e.used, e.other.used, e.other.P.K.reached(e.other.P, e.other.S))
+  end
+  return min(t, last)
+end
+
+-- settime sets now to the time by a key's clock. That is the server's clock, also where it steps
+-- forward. But where the server's clock steps back, to before what the key's clock had reached, the
+-- key's clock goes on: it is ahead by what the server's clock is behind, until that has reached the
+-- same time again. So a step back neither gives anything away nor has anyone wait for as long as it.
+--
+-- Two such steps are remembered, for clocks that swing. The smallest that is enough counts, and then
+-- larger ones are forgotten: so a key's clock is never ahead of the times that a swinging clock shows.
+-- See weirtest.Versions, which is the model of this.
+local function settime(e)
+  local found = nil
+  local reached = e.seen == nil and reading or e.seen or reachedby(e)
+  if reading >= reached then
+    found = reading
+  end
+  local kept = {}
+  for _, behind in ipairs(found and {} or e.behind) do
+    kept[#kept + 1] = behind
+    if reading + behind >= reached then
+      found = min(reading + behind, last)
+      break
     end
   end
+  if not found then
+    found = reached
+    kept = {kept[#kept] or reached - reading, #kept > 0 and reached - reading or nil}
+    steps, widest = steps + 1, max(widest, reached - reading)
+    e.moved = true
+  end
+  e.moved = e.moved or #kept ~= #e.behind
+  e.now, e.behind = found, kept
+end
+
+-- open reads a key's states for a call under a limit, and sets now to the time by the key's clock.
+local function open(e, P)
+  if e.S then
+    soundof(e)
+    if e.other or e.def ~= P.def then
+      if not versions then
+        error(wrong)
+      end
+      versions.known(e)
+    end
+    if not e.now then
+      settime(e)
+    end
+  elseif not e.now then
+    e.now, e.behind = reading, {}
+  end
+  now = e.now
+end
+
+-- current is a key's state under the limit of the call; nil if nothing is known of the key.
+local function current(e, P)
   if e.other or e.S and e.def ~= P.def then
     if not versions then
       error(wrong)
@@ -113,6 +184,15 @@ local function current(e, P)
     versions.own(e, P)
   end
   return e.S
+end
+
+-- stateof is the state of a key under a limit, and the time by the key's clock.
+stateof = function(key, P)
+  local e = entry(key)
+  open(e, P)
+  local S, time = current(e, P), now
+  now = reading
+  return S, time
 end
 
 local function put(e, P, S)
@@ -149,6 +229,7 @@ local function ask(op, P, e, cost, wait, paper)
   if op == 6 then -- reset
     if e.S then
       e.S, e.other, e.both, e.dirty = nil, nil, nil, true
+      e.now, e.behind, now = reading, {}, reading
       made = true
     end
     op, cost = 1, 0
@@ -288,7 +369,11 @@ local function attempt(i, key)
   end
   local S, def, old, other, used, ends, dirty, had = e.S, e.def, e.P, e.other, e.used, e.ends, e.dirty, made
   e.dirty = nil
-  local ok, result = pcall(ask, charges[c + 1], P, e, charges[c + 3], charges[c + 5], charges[c + 6])
+  local ok, result = pcall(open, e, P)
+  if ok then
+    ok, result = pcall(ask, charges[c + 1], P, e, charges[c + 3], charges[c + 5], charges[c + 6])
+  end
+  now = reading
   if ok then
     if e.begun ~= nil then
       if not e.dirty then -- a refusal leaves no trace, not even a converted state
@@ -357,9 +442,16 @@ local function together(i, j)
   end
 end
 
+-- spare is how much longer a key is kept than its state is in use, to know how far the server's clock
+-- is behind: until that has reached the same time again, or for a day.
+local function spare()
+  return min(now - reading, 86400000000)
+end
+
 -- write stores a state until it is idle, and removes an idle one.
 local function write(key, e)
   local other = e.other
+  now = e.now
   if other and (other.ends <= now or not e.S) then
     if not e.S then
       e.S, e.def, e.P = other.S, other.def, other.P
@@ -370,14 +462,20 @@ local function write(key, e)
     redis.call('DEL', key)
     return
   end
+  soundof(e)
   local reset, value, _
   if other then
     reset = max(versions.endof(e.P, e.S), other.ends) - now
-    value = cmsgpack.pack(twoversions, {e.def, e.S, e.used, e.ends, other.def, other.S, other.used, other.ends})
+    value = {twoversions, {e.def, e.S, e.used, e.ends, other.def, other.S, other.used, other.ends}}
   else
     _, reset = e.P.K.look(e.P, e.S, now)
-    value = cmsgpack.pack(e.def, e.S)
+    value = {e.def, e.S}
   end
+  e.other = other
+  local ok, reached = pcall(reachedby, e)
+  value[3] = ok and reached > now and now -- what the state shows is a debt or a promise
+  value[4], value[5] = e.behind[1], e.behind[2]
+  value, reset = cmsgpack.pack(unpack(value)), reset + spare()
   local ttl = math.ceil(reset / 1000) + grace
   if e.P.keeps or other and other.P.keeps then
     ttl = ttl + 86400000 -- it never becomes idle: it is reset after a day without calls
@@ -423,9 +521,14 @@ if #beyond > 0 then
   return redis.error_reply('WEIRCALENDAR ' .. string.format('%.0f', now) .. ' ' .. table.concat(beyond, ' '))
 end
 for key, e in pairs(entries) do
-  if e.dirty then
+  if e.dirty or e.moved then
     write(key, e)
   end
+end
+now = reading
+if steps > 0 then
+  also(steps)
+  also(widest)
 end
 local answer = cmsgpack.pack(said)
 if first == 1 and made then

@@ -344,21 +344,10 @@ local function other(name)
 
   -- charged is how much of a limit is used: what has been charged and has not come back yet.
   local function charged(d, at)
-    local P, raw, S = prepare(d.def), redis.call('GET', at), nil
-    if raw then
-      local def, kept = cmsgpack.unpack(raw)
-      local e = {def = def, S = kept}
-      if type(kept[2]) == 'table' and #kept == 8 then -- of two versions
-        e = {def = kept[1], S = kept[2], used = kept[3], ends = kept[4], other = {def = kept[5], S = kept[6], used = kept[7], ends = kept[8]}}
-      end
-      e.P = prepare(e.def)
-      if e.other or e.def ~= d.def then
-        versions.own(e, P)
-      end
-      S = e.S
-    end
+    local P = prepare(d.def)
+    local S, time = stateof(at, P)
     S = S or P.K.contact(P)
-    return S and P.K.spent(P, S, now) or 0
+    return S and P.K.spent(P, S, time) or 0
   end
 
   -- inspect: names and values; with the key of a client, what that client has used.

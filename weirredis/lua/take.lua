@@ -23,6 +23,7 @@ if before then
 end
 
 local said, states, owners, dirty, made = {now}, {}, {}, {}, false
+local ahead, clocks, steps, widest = {}, {}, 0, 0 -- how far each key's clock is ahead of now; what it remembers; see settime in main.lua
 for i = 1, #charges, 5 do
   local which, key = charges[i], KEYS[(i + 9) / 5]
   local late = now > expiry - 1000 * charges[i + 4]
@@ -31,9 +32,9 @@ for i = 1, #charges, 5 do
     local raw = redis.pcall('GET', key)
     S = false
     if raw then
-      local def
+      local def, seen, behind, further
       if type(raw) == 'string' then
-        def, S = cmsgpack.unpack(raw)
+        def, S, seen, behind, further = cmsgpack.unpack(raw)
       end
       if def ~= L[1] then
         return redis.error_reply('WEIRFULL not for the short way')
@@ -41,6 +42,33 @@ for i = 1, #charges, 5 do
       local z, rest = S[1], S[2]
       if not (z >= 0 and z <= 9007199254740991 and rest >= 0 and rest < L[2] and z % 1 + rest % 1 == 0) then
         return redis.error_reply('WEIRFULL this is no state')
+      end
+      if seen or behind or seen == false and z - L[4] > now then -- the server's clock stepped back, or the state is in debt
+        local reached, found, kept = seen, now, {}
+        if not seen then
+          reached = z - L[4]
+          if rest > L[5] then
+            reached = reached + 1
+          end
+        end
+        if now < reached then
+          found = nil
+          for _, by in ipairs({behind, further}) do
+            kept[#kept + 1] = by
+            if now + by >= reached then
+              found = now + by
+              break
+            end
+          end
+          if not found then
+            found, steps, widest = reached, steps + 1, math.max(widest, reached - now)
+            kept, dirty[key] = {kept[#kept] or reached - now, #kept > 0 and reached - now or nil}, def
+          end
+        end
+        if #kept ~= #{behind, further} then
+          dirty[key] = def
+        end
+        ahead[key], clocks[key] = found - now, kept
       end
       if S[3] then
         local returned = S[3] + S[4] + S[5]
@@ -54,9 +82,9 @@ for i = 1, #charges, 5 do
     return redis.error_reply('WEIRFULL not for the short way')
   end
 
-  local n, u, r = L[2], 0, 0
-  if S and S[1] >= now then
-    u, r = S[1] - now, S[2]
+  local n, u, r, t = L[2], 0, 0, now + (ahead[key] or 0)
+  if S and S[1] >= t then
+    u, r = S[1] - t, S[2]
   end
   local afteru, afterr = u + charges[i + 2], r + charges[i + 3]
   if afterr >= n then
@@ -68,12 +96,12 @@ for i = 1, #charges, 5 do
     wait = wait + 1
   end
   if L[8] == 1 then
-    local ahead, over = u - L[6], r - L[7]
+    local undelayed, over = u - L[6], r - L[7]
     if over > 0 then
-      ahead = ahead + 1
+      undelayed = undelayed + 1
     end
-    if ahead > wait then
-      wait = ahead
+    if undelayed > wait then
+      wait = undelayed
     end
   end
   if wait <= 0 or charges[i + 2] + charges[i + 3] == 0 then
@@ -81,9 +109,9 @@ for i = 1, #charges, 5 do
     if charges[i + 1] == 1 and not late and charges[i + 2] + charges[i + 3] > 0 then
       u, r = afteru, afterr
       if S then
-        S[1], S[2] = now + u, r
+        S[1], S[2] = t + u, r
       else
-        states[key] = {now + u, r}
+        states[key] = {t + u, r}
       end
       dirty[key], made = L[1], true
     end
@@ -106,9 +134,18 @@ for i = 1, #charges, 5 do
 end
 
 for key, def in pairs(dirty) do
-  local S = states[key]
-  local ttl = math.ceil((S[1] - now + 1) / 1000) + grace
-  redis.call('SET', key, cmsgpack.pack(def, S), 'PX', ttl)
+  local S, before, kept = states[key], ahead[key] or 0, clocks[key] or {}
+  local t, L, value = now + before, limits[owners[key]], nil
+  if S[1] - t > L[4] or S[1] - t == L[4] and S[2] > L[5] then -- a debt
+    value = cmsgpack.pack(def, S, t, unpack(kept))
+  else
+    value = cmsgpack.pack(def, S, false, unpack(kept))
+  end
+  local ttl = math.ceil((S[1] - t + 1 + math.min(before, 86400000000)) / 1000) + grace
+  redis.call('SET', key, value, 'PX', string.format('%.0f', ttl))
+end
+if steps > 0 then
+  said[#said + 1], said[#said + 2] = steps, widest
 end
 local answer = cmsgpack.pack(said)
 if made then

@@ -173,23 +173,19 @@ local function eldest(list)
   return list[1].used < list[2].used and 1 or 2
 end
 
--- own makes the caller's version the entry's own. It sets e.begun where that has just begun, or was
--- converted; e.stored where that is to be stored even if the call is refused; and e.both, the
--- versions that decide instead, where the caller's has no state.
-local function own(e, P)
-  local list = {e.S and {def = e.def, S = e.S, used = e.used, ends = e.ends, P = e.P} or e.other, e.S and e.other}
-  for _, v in ipairs(list) do
-    if not v.P then
-      local Q = prepare(v.def)
-      if Q.K.sound and not Q.K.sound(Q, v.S) then
+-- known reads the states of both versions, as far as the calendars are known by which they go.
+local function known(e)
+  local names = {}
+  lacks(e.P, names)
+  if e.other then
+    if not e.other.P then
+      local Q = prepare(e.other.def)
+      if Q.K.sound and not Q.K.sound(Q, e.other.S) then
         error('WEIRSTATE the key holds a state that cannot be', 0)
       end
-      v.P = Q
+      e.other.P = Q
     end
-  end
-  local names = {}
-  for _, v in ipairs(list) do
-    lacks(v.P, names)
+    lacks(e.other.P, names)
   end
   if #names > 0 then -- another version goes by a calendar that this caller does not know
     for _, name in ipairs(names) do
@@ -198,6 +194,13 @@ local function own(e, P)
     beyond[#beyond + 1] = now
     error(beyond)
   end
+end
+
+-- own makes the caller's version the entry's own. It sets e.begun where that has just begun, or was
+-- converted; e.stored where that is to be stored even if the call is refused; and e.both, the
+-- versions that decide instead, where the caller's has no state.
+local function own(e, P)
+  local list = {e.S and {def = e.def, S = e.S, used = e.used, ends = e.ends, P = e.P} or e.other, e.S and e.other}
   if #list == 2 then
     local left = {}
     for _, v in ipairs(list) do
@@ -302,6 +305,7 @@ local function settle(e, P, actual, def, cost, ticket, def2, amounts, tickets)
 end
 
 versions = {
+  known = known,
   own = own,
   charge = charge,
   putboth = putboth,

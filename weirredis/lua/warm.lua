@@ -107,7 +107,7 @@ kinds[7] = {
     if P.free then
       return
     end
-    P.n, P.p, P.climb = n, p, k - one
+    P.n, P.p, P.climb, P.k, P.one = n, p, k - one, k, one
     P.d, P.permit = widemul(n, 5 * one + k), widemul(p, 2 * (one + k))
     P.full, P.threshold = widemul(P.d, period), widemul(widemul(n, period), one + k)
     P.fractions = widemul(widemul(widemul(16 * one * one, one + k), n), period) -- n times that many are a clock unit
@@ -173,6 +173,14 @@ kinds[7] = {
       return (kinds[7].book(P, T[2], T[4], T[4], T[3] - amount))
     end
     return T[2]
+  end,
+
+  -- reached: a permit takes no longer than the coldest one.
+  reached = function(P, S)
+    if P.free then
+      return S[1]
+    end
+    return max(S[1] - narrow(wideup(widemul(P.p, P.k), widemul(P.n, P.one))), 0)
   end,
 
   look = function(P, S, t)

@@ -124,6 +124,11 @@ kinds[5] = {
     return withpromise(S, T[3])
   end,
 
+  -- reached: the newest slot has begun, unless it was promised.
+  reached = function(P, S)
+    return max(S[1], S[7] ~= '' and min(S[2] * P.width, last) or 0)
+  end,
+
   look = function(P, S, t)
     local at, wait = slotat(P, S, t)
     local sum, here = totals(P, S, at)

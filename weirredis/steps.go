@@ -1,0 +1,5 @@
+package weirredis
+
+import "time"
+
+func (s *Store) stepped(keys int64, behind time.Duration) {}
