@@ -2837,7 +2837,7 @@ end
 local function write(key, e)
   local other = e.other
   now = e.now
-  if other and (other.ends <= now or not e.S) then
+  if e.dirty and other and (other.ends <= now or not e.S) then
     if not e.S then
       e.S, e.def, e.P = other.S, other.def, other.P
     end
@@ -2860,6 +2860,10 @@ local function write(key, e)
   local ok, reached = pcall(reachedby, e)
   value[3] = ok and reached > now and now -- what the state shows is a debt or a promise
   value[4], value[5] = e.behind[1], e.behind[2]
+  if not e.dirty then -- only its clock has changed
+    redis.call('SET', key, cmsgpack.pack(unpack(value)), 'KEEPTTL')
+    return
+  end
   value, reset = cmsgpack.pack(unpack(value)), reset + spare()
   local ttl = math.ceil(reset / 1000) + grace
   if e.P.keeps or other and other.P.keeps then

@@ -31,7 +31,8 @@ func TestConform(t *testing.T) {
 
 // TestUnchangedPartKeepsItsState is a walk that once differed from the model: a limit of an All
 // that does not change while another one does keeps its exact state, also if the clock is set back
-// after the change. A limit that changes keeps what had refilled by then.
+// after the change: the key's clock goes on from the charge. A limit that changes keeps what had
+// refilled by then: its clock goes on from when it was last empty.
 func TestUnchangedPartKeepsItsState(t *testing.T) {
 	w := &world{client: connect(t, start(t, servers.RedisOptions{}).Addr)}
 	bucket := weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}
@@ -43,9 +44,9 @@ func TestUnchangedPartKeepsItsState(t *testing.T) {
 		cost     int64
 		retry    time.Duration
 	}{
-		"bursty stays":   {endless, endless, 1, back - change},
-		"bucket stays":   {bucket, bucket, 1, back - change + time.Second},
-		"bucket changes": {bucket, larger, 2, back},
+		"bursty stays":   {endless, endless, 1, 0},
+		"bucket stays":   {bucket, bucket, 1, time.Second},
+		"bucket changes": {bucket, larger, 2, 2 * time.Second},
 	} {
 		clock := new(weirtest.Clock)
 		clock.Set(int64(begin))
@@ -59,7 +60,7 @@ func TestUnchangedPartKeepsItsState(t *testing.T) {
 			t.Fatal(err)
 		}
 		clock.Set(int64(begin + change - back))
-		if d := taker.Take("a", c.cost); d.Allowed || d.RetryAfter != c.retry {
+		if d := taker.Take("a", c.cost); d.Allowed != (c.retry == 0) || d.RetryAfter != c.retry {
 			t.Errorf("%s: %+v, want %v", name, d, c.retry)
 		}
 	}

@@ -81,7 +81,7 @@ func (w *world) promises(r *rand.Rand) string {
 		case n < 68 && len(p.made) > 0:
 			p.settle()
 		case n < 72:
-			p.now = max(p.free, p.now+[]int64{1, 1, 2, 5, 1000, -1, -2, -3}[r.IntN(8)])
+			p.now = max(p.free, p.now+[]int64{1, 1, 2, 5, 1000, -1, -2, -3, -40, -1500}[r.IntN(10)])
 		case n == 79:
 			p.set()
 		default:
