@@ -91,6 +91,7 @@ type Store struct {
 	nonces  atomic.Uint64
 	queues  queues
 	holds   holds
+	steps   stepWatch
 	entered sync.Map                  // by name, the *Concurrency of Enter
 	warmed  atomic.Pointer[[]kindSet] // the argument of the last Warm
 

@@ -121,6 +121,9 @@ func (s *storeSet) start(def policy.Store, byName map[string]failover.OnFailure,
 	if o.store, err = stores.Open(def, tag); err != nil {
 		return nil, err
 	}
+	if c, ok := o.store.(product.Clocked); ok {
+		c.OnClockStep(s.tellStep(def))
+	}
 	inner := weir.Store(o.store)
 	if def.Lease.On {
 		if o.lease, err = lease.New(o.store, lease.Options{Lifetime: def.Lease.Lifetime, MaxOutstanding: def.Lease.Max}); err != nil {
@@ -154,6 +157,13 @@ func (s *storeSet) tell(def policy.Store) func(from, to failover.State) {
 		case to == failover.Closed:
 			s.log.Info("store is back", "store", def.Name, "after", time.Since(since).Round(time.Millisecond).String())
 		}
+	}
+}
+
+// tellStep writes into the log that the clock of a store has stepped back.
+func (s *storeSet) tellStep(def policy.Store) func(behind time.Duration) {
+	return func(behind time.Duration) {
+		s.log.Warn("the store's clock stepped back: keys in use go on from the time that they had reached", "store", def.Name, "at_least", behind.String())
 	}
 }
 
@@ -258,6 +268,11 @@ type Store struct {
 	Connected bool // it has been connected since it was opened
 	failover.Stats
 	Lease *lease.Stats // nil for a store without leases
+
+	// how many keys have found that the store's clock had stepped back, and when the latest one did;
+	// zero for never
+	ClockSteps uint64
+	SteppedAt  time.Time
 }
 
 // StoreStats returns what is known about the stores of the active policy, in the order of their
@@ -272,6 +287,9 @@ func (p *Policy) StoreStats() (all []Store) {
 		if o.lease != nil {
 			stats := o.lease.Stats()
 			one.Lease = &stats
+		}
+		if c, ok := o.store.(product.Clocked); ok {
+			one.ClockSteps, one.SteppedAt = c.ClockSteps()
 		}
 		all = append(all, one)
 	}

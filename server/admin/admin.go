@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -66,6 +67,11 @@ func newAdmin(ctx context.Context, h face.Host, address string) (*Admin, error) 
 			return
 		}
 		fmt.Fprintln(w, "ready")
+		for _, s := range a.policy.StoreStats() {
+			if !s.SteppedAt.IsZero() {
+				fmt.Fprintf(w, "store %s: its clock stepped back, last seen %v ago\n", s.Name, time.Since(s.SteppedAt).Round(time.Second))
+			}
+		}
 	})
 	a.mux.Handle("GET /metrics", promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{}))
 	return a, a.addAPI()

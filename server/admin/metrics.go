@@ -36,6 +36,7 @@ var (
 	shadowMissed     = prometheus.NewDesc("weir_shadow_missed_total", "Requests that a shadow limit in a store skipped because too many were in flight.", []string{"limit"}, nil)
 	storeUp          = prometheus.NewDesc("weir_store_up", "Whether a store is used: 0 while it is unavailable and its limits use their fallback.", []string{"store"}, nil)
 	storeNodes       = prometheus.NewDesc("weir_store_nodes", "Nodes that share a store, as far as known.", []string{"store"}, nil)
+	storeSteps       = prometheus.NewDesc("weir_store_clock_steps_total", "Times that a key in a store went on by a clock of its own, because the store's clock had stepped back.", []string{"store"}, nil)
 	storeTransitions = prometheus.NewDesc("weir_store_transitions_total", "State changes of a store's circuit breaker, by new state: open, half_open, closed.", []string{"store", "to"}, nil)
 	storeCalls       = prometheus.NewDesc("weir_store_calls_total", "Calls of a store: answered, late, failed, skipped (not made while the breaker was open), left (the caller did not wait).", []string{"store", "outcome"}, nil)
 	reloads          = prometheus.NewDesc("weir_reloads_total", "Reloads of the policy file, by result.", []string{"result"}, nil)
@@ -44,7 +45,7 @@ var (
 // Describe implements prometheus.Collector.
 func (m policyMetrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{reloads, limitRequests, shadowRequests, limitWaiting, limitEnded, limitKeys, limitEvicted, limitOverMax,
-		limitDecisions, limitErrors, limitLost, shadowMissed, storeUp, storeNodes, storeTransitions, storeCalls,
+		limitDecisions, limitErrors, limitLost, shadowMissed, storeUp, storeNodes, storeSteps, storeTransitions, storeCalls,
 		leaseKeys, leaseRoundTrips, leaseTokens} {
 		ch <- d
 	}
@@ -76,6 +77,7 @@ func collectStore(s active.Store, counter func(*prometheus.Desc, uint64, ...stri
 	}
 	gauge(storeUp, up, s.Name)
 	gauge(storeNodes, s.Nodes, s.Name)
+	counter(storeSteps, s.ClockSteps, s.Name)
 	for to, n := range map[string]uint64{"open": s.Opened + s.Reopened, "half_open": s.Probed, "closed": s.Returned} {
 		counter(storeTransitions, n, s.Name, to)
 	}

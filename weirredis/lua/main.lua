@@ -388,7 +388,7 @@ local function attempt(i, key)
     error(wrong)
   end
   e.S, e.def, e.P, e.other, e.used, e.ends, e.dirty = S, def, old, other, used, ends, dirty
-  e.both, e.begun, e.stored = nil, nil, nil
+  e.both, e.begun, e.stored, e.moved = nil, nil, nil, nil
   made = had
   for j = from + 1, n do
     said[j] = nil
@@ -463,27 +463,28 @@ local function write(key, e)
     return
   end
   soundof(e)
-  local reset, value, _
+  local value = {e.def, e.S}
   if other then
-    reset = max(versions.endof(e.P, e.S), other.ends) - now
     value = {twoversions, {e.def, e.S, e.used, e.ends, other.def, other.S, other.used, other.ends}}
-  else
-    _, reset = e.P.K.look(e.P, e.S, now)
-    value = {e.def, e.S}
   end
   e.other = other
-  local ok, reached = pcall(reachedby, e)
-  value[3] = ok and reached > now and now -- what the state shows is a debt or a promise
+  value[3] = reachedby(e) > now and now -- what the state shows is a debt or a promise
   value[4], value[5] = e.behind[1], e.behind[2]
+  value = cmsgpack.pack(unpack(value))
   if not e.dirty then -- only its clock has changed
-    redis.call('SET', key, cmsgpack.pack(unpack(value)), 'KEEPTTL')
+    redis.call('SET', key, value, 'KEEPTTL')
     return
   end
-  value, reset = cmsgpack.pack(unpack(value)), reset + spare()
-  local ttl = math.ceil(reset / 1000) + grace
+  local reset, _
+  if other then
+    reset = max(versions.endof(e.P, e.S), other.ends) - now
+  else
+    _, reset = e.P.K.look(e.P, e.S, now)
+  end
+  local ttl = math.ceil((reset + spare()) / 1000) + grace
   if e.P.keeps or other and other.P.keeps then
     ttl = ttl + 86400000 -- it never becomes idle: it is reset after a day without calls
-  elseif reset == 0 then
+  elseif ttl == 0 then
     redis.call('DEL', key)
     return
   end

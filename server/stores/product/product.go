@@ -5,6 +5,7 @@ package product
 
 import (
 	"context"
+	"time"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/policy"
@@ -38,7 +39,7 @@ type Product struct {
 type Problem struct{ Field, Message, Fix string }
 
 // A Store is open. What else it can do is found by its methods: failover.Pinger, failover.Beater,
-// Warmer and RoomKeeper.
+// Warmer, Clocked and RoomKeeper.
 type Store interface {
 	weir.Store
 
@@ -47,6 +48,16 @@ type Store interface {
 
 	// Connected reports whether Ready would return at once.
 	Connected() bool
+}
+
+// A Clocked store decides by the clock of a server, which may step back.
+type Clocked interface {
+	// ClockSteps returns how many keys went on by a clock of their own because the server's had
+	// stepped back, and when the latest one did; zero for never.
+	ClockSteps() (keys uint64, last time.Time)
+
+	// OnClockStep sets what is called once for each step back. It must not wait, or call the store.
+	OnClockStep(tell func(behind time.Duration))
 }
 
 // A Warmer is a store that can be readied for limits before it is asked about them, so that the

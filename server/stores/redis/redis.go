@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/rules"
@@ -44,6 +45,12 @@ func open(def policy.Store, tag func(name, key string) string) (product.Store, e
 		return nil, err
 	}
 	return &store{s, def}, nil
+}
+
+// ClockSteps implements product.Clocked.
+func (s *store) ClockSteps() (keys uint64, last time.Time) {
+	steps := s.Store.ClockSteps()
+	return steps.Keys, steps.Last
 }
 
 // Line opens the queue of a waiting room.
