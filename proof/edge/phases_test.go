@@ -110,6 +110,9 @@ func phases(key string) []phase {
 		}},
 		{name: "between requests", bound: "idle_timeout", over: overHTTP2, first: []string{hello + frame(fData, 0, 0, strings.Repeat("x", 9000))[:9]}, again: []string{"x"}},
 
+		{name: "between requests", bound: "idle_timeout", over: "record", first: []string{"\x17", "\x17\x03\x03\x40\x00"}},
+		{name: "between requests", bound: "idle_timeout", over: "record", first: []string{"\x17\x03\x03\x40\x00"}, again: []string{"\x00"}},
+
 		{name: "response", bound: "write_timeout", over: overHTTP1, deaf: true, first: []string{
 			strings.Replace(plain, "/", "/endless", 1) + "\r\n", strings.Replace(other, "/", "/endless", 1) + "Content-Length: 1\r\n\r\nx",
 		}},

@@ -247,6 +247,10 @@ func (c *trickler) open(t *testing.T, addrs []string) (stop func()) {
 		c.conn, err = tls.Dial("tcp", addrs[1], insecure())
 	case "h2":
 		c.conn, err = tls.Dial("tcp", addrs[1], &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	case "record": // what is sent after the handshake is a part of a record, so that nothing of it can be read
+		if c.conn, err = net.Dial("tcp", addrs[1]); err == nil {
+			err = tls.Client(c.conn, insecure()).HandshakeContext(t.Context())
+		}
 	case "handshake":
 		c.conn, err = net.Dial("tcp", addrs[1])
 	case "proxy":
@@ -402,31 +406,32 @@ func (c *trickler) last(t *testing.T, addrs []string, over <-chan struct{}) {
 	}
 }
 
-// TestUnreadAnswersToFrames floods connections with frames that HTTP/2 has to answer, and reads none of
-// the answers: the connections are ended.
-func TestUnreadAnswersToFrames(t *testing.T) {
+// TestUnreadAnswers floods connections with requests, and with frames that HTTP/2 has to answer, and
+// reads none of the answers: the connections are ended.
+func TestUnreadAnswers(t *testing.T) {
 	t.Parallel()
-	g := startWeir(t, t.TempDir(), "  gateway: { address: \"127.0.0.1:0\", h2c: true }\n  bounds: { write_timeout: 2s, idle_timeout: 2s }\n", newRawUpstream(t).addr, routes)
+	g := startWeir(t, t.TempDir(), "  gateway: { address: \"127.0.0.1:0\", h2c: true }\n  bounds: { write_timeout: 2s, idle_timeout: 2s }\n", "127.0.0.1:1", "routes: [{ match: /, respond: { status: 200, body: \""+strings.Repeat("x", 4000)+"\" } }]\n")
+	const hello = http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+	floods := [][2]string{
+		{hello, frame(fPing, 0, 0, "12345678")}, {hello, frame(fSettings, 0, 0, "")},
+		{"", "GET / HTTP/1.1\r\nHost: h\r\n\r\n"}, {"", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx"},
+	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	for _, f := range []string{frame(fPing, 0, 0, "12345678"), frame(fSettings, 0, 0, "")} {
+	for _, f := range floods {
 		conn, err := net.Dial("tcp", g.Gateway)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
 		conn.(*net.TCPConn).SetReadBuffer(4 << 10) // or the system would take in answers by the million
-		if _, err := io.WriteString(conn, http2.ClientPreface+frame(fSettings, 0, 0, "")); err != nil {
-			t.Fatal(err)
-		}
 		wg.Go(func() {
-			flood := strings.Repeat(f, 1000)
-			for err := error(nil); err == nil; {
+			_, err := io.WriteString(conn, f[0])
+			for flood := strings.Repeat(f[1], 1000); err == nil; {
 				_, err = io.WriteString(conn, flood)
 			}
 		})
 	}
-	accepted := func() float64 { return g.metrics(t)["weir_connections_accepted_total"] }
-	poll(t, "the connections are there", func() bool { return accepted() == 2 })
+	poll(t, "the connections are there", func() bool { return g.metrics(t)["weir_connections_accepted_total"] == float64(len(floods)) })
 	poll(t, "no connection is left", func() bool { return g.metrics(t)["weir_connections_open"] == 0 })
 }
