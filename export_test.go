@@ -53,7 +53,7 @@ func Contact(p Prepared, state []int64, now int64) []int64 {
 	if len(state) > 0 {
 		return state
 	}
-	return p.r.FirstContact(nil, now)
+	return p.r.FirstCall(nil, now)
 }
 
 // Fits reports whether a limit can ever admit a cost.

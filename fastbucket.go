@@ -125,7 +125,7 @@ func (l *Limiter) publish(now int64) {
 		return
 	}
 	if len(l.state) == 0 && !b.StartsFull() {
-		return // the first contact has to be stored, under the lock
+		return // the first call has to be stored, under the lock
 	}
 	f := l.fast.Load()
 	if f == nil || !b.SameWord(&f.BucketWord) || !f.NearBase(now) {

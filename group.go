@@ -78,8 +78,8 @@ func (g *Group) decide(costs []int64, charge bool, ahead []uint64) (d Decision) 
 	defer g.unlock()
 	for i, l := range g.limiters {
 		if c := costs[i]; charge && l != nil && c > 0 && c <= l.version.rule.LargestCost() && len(l.state) == 0 {
-			// a refusal stores the state of a first contact, too
-			l.state = l.version.rule.FirstContact(l.state, g.reading(l))
+			// a refusal stores the state of a first call, too
+			l.state = l.version.rule.FirstCall(l.state, g.reading(l))
 		}
 	}
 	if g.twice {

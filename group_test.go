@@ -90,9 +90,9 @@ func TestGroupNamesALimiterThatCanAdmitNothing(t *testing.T) {
 	}
 }
 
-// TestGroupFirstContact: a limit that starts empty fills from the first call on, also if the group
+// TestGroupFirstCall: a limit that starts empty fills from the first call on, also if the group
 // refuses it.
-func TestGroupFirstContact(t *testing.T) {
+func TestGroupFirstCall(t *testing.T) {
 	for _, twice := range []bool{false, true} {
 		l, c := onClock(t, weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 5, Initial: weir.InitialEmpty})
 		g, costs := weir.NewGroup(l), []int64{2}

@@ -216,7 +216,7 @@ func (l *Limiter) SetLimit(next Limit) error {
 	}
 	part := rules.Part{Rule: r, Limit: next.normal()}
 	if l.state = rules.ChangeRule(old.part, l.state, now, part, then); len(l.state) == 0 && r.StoresPermits() {
-		l.state = r.FirstContact(l.state, then) // as for a limiter that is made now
+		l.state = r.FirstCall(l.state, then) // as for a limiter that is made now
 	}
 	switch {
 	case l.memory == nil:

@@ -71,7 +71,7 @@ func (l *Limiter) settle(now int64, ver *version, c rules.Receipt, cost, actual 
 // chargeDebt charges a cost at now for work that was already done.
 func (l *Limiter) chargeDebt(now, cost int64) {
 	if len(l.state) == 0 {
-		l.state = l.version.rule.FirstContact(l.state, now)
+		l.state = l.version.rule.FirstCall(l.state, now)
 	}
 	l.state = rules.ChargeDebt(l.version.rule, l.memory, l.state, now, cost)
 }

@@ -125,7 +125,7 @@ func (p Prepared) New(state []int64, opts ...Option) (*Limiter, error) {
 	now := lim.now()
 	if len(state) == 0 && p.r.StoresPermits() {
 		// idle time stores permits from now on, and not from the first charge on
-		lim.state = p.r.FirstContact(lim.state, now)
+		lim.state = p.r.FirstCall(lim.state, now)
 	}
 	lim.publish(now)
 	return lim, nil

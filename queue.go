@@ -209,7 +209,7 @@ func (l *Limiter) planAhead(now, cost, within int64) (rules.Plan, Decision) {
 		return rules.Plan{Wait: rules.Never, Room: rules.Never}, d
 	}
 	if len(l.state) == 0 {
-		l.state = r.FirstContact(l.state, now)
+		l.state = r.FirstCall(l.state, now)
 	}
 	p := rules.PlanBehind(r, l.state, now, o, cost)
 	if o.Cost > math.MaxUint64-uint64(cost) {

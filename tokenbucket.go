@@ -19,7 +19,7 @@ type TokenBucket struct {
 	Rate Rate // how fast tokens come in
 	// the most tokens that the bucket holds; at least 1, and it must fill within 100 years
 	Burst   int64
-	Initial int64 // tokens at first contact; default: Burst; InitialEmpty: none
+	Initial int64 // tokens at first call; default: Burst; InitialEmpty: none
 }
 
 // InitialEmpty is the Initial of a bucket that starts without tokens.

@@ -23,7 +23,7 @@ func TestAGroupIsItsLimiters(t *testing.T) {
 		for range rapid.IntRange(1, 4).Draw(t, "limiters") {
 			l := either(t, 1, time.Hour)
 			if b, ok := l.(weir.TokenBucket); ok {
-				b.Initial = 0 // its first call is recorded also if another limiter refuses: see TestGroupFirstContact in the root
+				b.Initial = 0 // its first call is recorded also if another limiter refuses: see TestGroupFirstCall in the root
 				l = b
 			}
 			lim, err := weir.New(l, weir.WithClock(clock.Now), weir.WithTimers(noTimers))

@@ -19,7 +19,7 @@ type algorithm interface {
 	largest() int64     // the most that one charge may take
 	chargesAhead() bool // whether work can be charged ahead of its time
 
-	// contact records the first contact of a state whose start differs from its idle state.
+	// contact records the first call of a state whose start differs from its idle state.
 	contact(now int64)
 	touched() bool
 	// plan returns how long from now a cost has to wait, and how long until there is a place for it

@@ -68,7 +68,7 @@ func (m *Model) State() (z *big.Rat) {
 	return nil
 }
 
-// Contact makes the first contact of a state. A limiter makes it when it is created or its limit
+// Contact makes the first call of a state. A limiter makes it when it is created or its limit
 // changes, a key when it is first charged: a SmoothBursty stores permits from then on. Other calls
 // make it when needed.
 func (m *Model) Contact(now int64) {

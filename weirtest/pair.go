@@ -76,7 +76,7 @@ func (p *pair) model(key string) reference {
 			m = sharedKey{NewVersions(p.tick), &p.limit, map[int]weir.Limit{}}
 		}
 		p.models[key] = m
-		// permits are stored since the first contact of the key or of the limiter
+		// permits are stored since the first call of the key or of the limiter
 		if anyPart(p.limit, isBursty) {
 			p.subject.Take(key, 1)
 			m.Take(p.now, 1)

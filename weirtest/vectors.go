@@ -87,7 +87,7 @@ func (s Subject) vector(v vector) error {
 	if !ok {
 		return nil // the subject does not support the verbs
 	}
-	if r, ok := subject.Reserve("", 1, -1); ok { // the first contact, of which nothing else remains
+	if r, ok := subject.Reserve("", 1, -1); ok { // the first call, of which nothing else remains
 		r.Cancel()
 	}
 	pass := func(us int64) { clock.Set(clock.Now() + us*int64(time.Microsecond)) }

@@ -124,9 +124,9 @@ func (a *allRule) put(s []int64, i int, next []int64) []int64 {
 	return s
 }
 
-func (a *allRule) FirstContact(s []int64, now int64) []int64 {
+func (a *allRule) FirstCall(s []int64, now int64) []int64 {
 	for i, r := range a.rules {
-		if c := r.FirstContact(nil, now); len(c) > 0 {
+		if c := r.FirstCall(nil, now); len(c) > 0 {
 			s = a.put(s, i, c)
 		}
 	}
@@ -392,7 +392,7 @@ func ChangeRule(from Part, s []int64, now int64, to Part, then int64) []int64 {
 			return append(s[:0], part...)
 		}
 		if len(part) == 0 {
-			part = r.FirstContact(nil, then)
+			part = r.FirstCall(nil, then)
 		}
 		all = next.put(all, j, part)
 	}

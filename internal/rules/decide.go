@@ -27,10 +27,10 @@ func PlanBehind(r Rule, state []int64, now int64, q Queue, cost int64) Plan {
 	return p
 }
 
-// Contacted is the state as its first contact would leave it, without storing it.
+// Contacted is the state as its first call would leave it, without storing it.
 func Contacted(r Rule, state []int64, now int64) []int64 {
 	if len(state) == 0 {
-		return r.FirstContact(nil, now)
+		return r.FirstCall(nil, now)
 	}
 	return state
 }
@@ -52,14 +52,14 @@ func Peek(r Rule, state []int64, now int64, q Queue, cost int64) Verdict {
 }
 
 // Take is the decision of every limit. It charges if the plan admits, and stores nothing otherwise.
-// The one exception is the first contact of a state that does not start full: without it, each
+// The one exception is the first call of a state that does not start full: without it, each
 // retry would start again from the initial state. m is nil while nothing is outstanding.
 func Take(r Rule, m *Memory, state []int64, now int64, q Queue, cost int64) ([]int64, Verdict) {
 	if cost <= 0 || cost > r.LargestCost() {
 		return state, Peek(r, state, now, q, cost)
 	}
 	if len(state) == 0 {
-		state = r.FirstContact(state, now)
+		state = r.FirstCall(state, now)
 	} else if x, ok := r.(DirectRule); ok && m == nil && q == (Queue{}) {
 		if next, v, ok := x.DecideDirect(state, now, cost, true); ok {
 			return next, Verdict{Remaining: v.Remaining, Reset: v.Reset, Retry: v.Retry}

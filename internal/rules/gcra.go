@@ -31,7 +31,7 @@ type gcraRule struct {
 	passes  u128.Uint
 	leaky   bool
 	owing   bool      // no charge is too large: the next charge waits for it
-	missing u128.Uint // at first contact, in ticks; 0 for a bucket that starts full
+	missing u128.Uint // at first call, in ticks; 0 for a bucket that starts full
 }
 
 // Words of a state.
@@ -116,7 +116,7 @@ func (b *gcraRule) until(ticks u128.Uint) int64 {
 	return int64(units)
 }
 
-func (b *gcraRule) FirstContact(s []int64, now int64) []int64 {
+func (b *gcraRule) FirstCall(s []int64, now int64) []int64 {
 	if b.missing.IsZero() {
 		return s
 	}
@@ -320,7 +320,7 @@ func (b *gcraRule) Spent(s []int64, now int64) int64 {
 }
 
 func (b *gcraRule) Load(now, spent int64) []int64 {
-	return b.Charge(b.FirstContact(nil, now), now, spent)
+	return b.Charge(b.FirstCall(nil, now), now, spent)
 }
 
 // rescale returns v*to/from, rounded up or down to a whole tick, or the largest int64 on overflow.

@@ -64,9 +64,9 @@ type Rule interface {
 	// they keep the time they were promised.
 	MovesPromises() bool
 
-	// FirstContact is the state after the first question about an untouched one, whether or not it
-	// is admitted. It stays empty for a limit that starts full.
-	FirstContact(state []int64, now int64) []int64
+	// FirstCall returns the state of an unused limit after its first call, whether the call was
+	// admitted or not. It stays empty for a limit that starts full.
+	FirstCall(state []int64, now int64) []int64
 	// Plan says when a cost could go, and when there is room for it in a queue, behind ahead units
 	// that are still to be charged. cost is within 1 and LargestCost.
 	Plan(state []int64, now int64, ahead uint64, cost int64) Plan
@@ -140,7 +140,7 @@ func (b *ruleBasics) CanBook() bool                                       { retu
 func (b *ruleBasics) ReadsWallTime() bool                                 { return false }
 func (b *ruleBasics) StoresPermits() bool                                 { return false }
 func (b *ruleBasics) MovesPromises() bool                                 { return false }
-func (b *ruleBasics) FirstContact(state []int64, _ int64) []int64         { return state }
+func (b *ruleBasics) FirstCall(state []int64, _ int64) []int64            { return state }
 func (b *ruleBasics) TurnTime(_, now int64) int64                         { return now }
 func (b *ruleBasics) Level([]int64, int64, int64) int64                   { return 0 }
 func (b *ruleBasics) NeedsMemory() bool                                   { return false }
@@ -198,7 +198,7 @@ func convertAcross(from Rule, state []int64, now int64, to Rule, then int64) []i
 	}
 	spent := from.Spent(state, now)
 	if spent == 0 {
-		return to.FirstContact(state[:0], then) // full, but not as fresh as one never seen
+		return to.FirstCall(state[:0], then) // full, but not as fresh as one never seen
 	}
 	return append(state[:0], to.Load(then, spent)...)
 }

@@ -16,7 +16,7 @@ type model struct {
 	now      int64
 	waited   int64 // the wait clock
 	sweepAt  int64
-	born     int64
+	started  int64
 	hold     int64
 	last     int64
 	called   int64    // the time up to which visitors were admitted
@@ -160,8 +160,8 @@ func (m *model) join(id string, place int64) (full bool) {
 
 // ask returns the queue's result of a poll. The measured rate is not modelled.
 func (m *model) ask(now int64, q room.Poll) (a room.Standing) {
-	if m.born == 0 {
-		m.born, m.now = now, now
+	if m.started == 0 {
+		m.started, m.now = now, now
 	}
 	if now > m.now {
 		m.waited += min(now-m.now, standing)
@@ -183,7 +183,7 @@ func (m *model) ask(now int64, q room.Poll) (a room.Standing) {
 	if full {
 		a.State = room.Full
 	}
-	a.Waiting, a.Inside, a.Era, a.Now = int64(len(m.line())), m.inside(), m.born, m.now
+	a.Waiting, a.Inside, a.Started, a.Now = int64(len(m.line())), m.inside(), m.started, m.now
 	if m.since > 0 { // from the beginning of the previous window, or of the queue
 		from := max(m.since, m.since+((m.now-m.since)/window-1)*window)
 		a.Span = m.now - from
@@ -201,7 +201,7 @@ func (m *model) admit(q room.Poll) (full bool) {
 		m.drop(func(w *visitor) bool { return w == v })
 	}
 	known := m.of(q.ID)
-	lost := q.Era != m.born || q.Provisional
+	lost := q.Started != m.started || q.Provisional
 	if q.Ticket == room.InsideTicket && lost && q.End > m.now && (known == nil || !known.inside) {
 		m.drop(func(w *visitor) bool { return w == known })
 		m.visitors = append(m.visitors, &visitor{id: q.ID, inside: true, end: q.End, until: min(m.now+m.spec.Idle.Microseconds(), q.End)})
@@ -211,8 +211,8 @@ func (m *model) admit(q room.Poll) (full bool) {
 		return false
 	}
 	if q.Ticket == room.WaitingTicket && lost {
-		if q.Era != m.born && q.Era != 0 {
-			m.hold = max(m.hold, m.born+gather)
+		if q.Started != m.started && q.Started != 0 {
+			m.hold = max(m.hold, m.started+gather)
 		}
 		return m.join(q.ID, min(q.Place, m.now))
 	}

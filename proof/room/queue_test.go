@@ -76,12 +76,12 @@ func walk(t *rapid.T, spec room.Spec, ask func(now int64, q room.Poll) room.Stan
 			q = had[rapid.IntRange(max(0, len(had)-2), len(had)-1).Draw(t, "which")]
 			q.Provisional = rapid.IntRange(0, 9).Draw(t, "kept") == 0
 			if rapid.IntRange(0, 15).Draw(t, "of before") == 0 {
-				q.Era -= 1000 * sec
+				q.Started -= 1000 * sec
 			}
 		} else {
 			q.Join = rapid.Bool().Draw(t, "joins")
-			if rapid.IntRange(0, 7).Draw(t, "of an era before") == 0 {
-				q.Ticket, q.Era, q.Place, q.End = rapid.SampledFrom([]room.TicketState{room.WaitingTicket, room.InsideTicket}).Draw(t, "held"), 5, now-rapid.Int64Range(-sec, 9*sec).Draw(t, "earlier"), now+40*sec
+			if rapid.IntRange(0, 7).Draw(t, "of an earlier state") == 0 {
+				q.Ticket, q.Started, q.Place, q.End = rapid.SampledFrom([]room.TicketState{room.WaitingTicket, room.InsideTicket}).Draw(t, "held"), 5, now-rapid.Int64Range(-sec, 9*sec).Draw(t, "earlier"), now+40*sec
 			}
 		}
 		q.Enter = rapid.Bool().Draw(t, "enters")
@@ -91,7 +91,7 @@ func walk(t *rapid.T, spec room.Spec, ask func(now int64, q room.Poll) room.Stan
 		if got != want {
 			t.Fatalf("question %d at %d, %+v:\n got %+v\nwant %+v", i, now, q, got, want)
 		}
-		next := room.Poll{ID: q.ID, Era: want.Era, Place: want.Place, End: want.End}
+		next := room.Poll{ID: q.ID, Started: want.Started, Place: want.Place, End: want.End}
 		switch want.State {
 		case room.Waiting:
 			next.Ticket = room.WaitingTicket

@@ -28,8 +28,8 @@ type Poll struct {
 	Ticket TicketState // what the visitor's ticket says
 	Place  int64       // in the queue, by the ticket: the time of arrival
 	End    int64       // end of the session, by the ticket
-	// the era in which the ticket was made: it changes when the queue loses its state
-	Era         int64
+	// when the state started in which the ticket was made; another time means that state was lost
+	Started     int64
 	Provisional bool // the ticket was made while the queue was unavailable
 	Enter       bool // the visitor enters with this request, if admitted
 	Join        bool // an unknown visitor joins the end of the queue
@@ -67,7 +67,7 @@ type Standing struct {
 	Counted int64 // visitors who were admitted during Span
 	Span    int64 // microseconds with a queue, within the last minute
 	End     int64 // end of the session of a visitor inside
-	Era     int64 // when this state started: another one after it was lost
+	Started int64 // when this state started: another one after it was lost
 	Now     int64
 	Entered bool // with this poll
 

@@ -166,7 +166,7 @@ func (v *visit) decide(ctx context.Context) (http.ResponseWriter, bool) {
 	}
 	q := Poll{ID: v.ticket.id, Enter: !v.pollOnly, Join: first && v.mayJoin && !v.pollOnly}
 	if !first {
-		q.Ticket, q.Place, q.End, q.Era, q.Provisional = v.ticket.state, v.ticket.place, v.ticket.sessionEnd, v.ticket.era, v.ticket.provisional
+		q.Ticket, q.Place, q.End, q.Started, q.Provisional = v.ticket.state, v.ticket.place, v.ticket.sessionEnd, v.ticket.started, v.ticket.provisional
 	}
 	a, err := v.pollQueue(ctx, q)
 	if err == nil && a.State == Unknown && !first && v.mayJoin && !v.pollOnly {
@@ -305,7 +305,7 @@ func (v *visit) showWaiting(a Standing) {
 func (v *visit) waitingTicket(a Standing) *ticket {
 	r, now := v.room, v.room.clock()
 	t := ticket{
-		state: WaitingTicket, id: v.ticket.id, place: a.Place, era: a.Era, made: now, expires: now + micros64(r.settings.PollTimeout),
+		state: WaitingTicket, id: v.ticket.id, place: a.Place, started: a.Started, made: now, expires: now + micros64(r.settings.PollTimeout),
 		firstAhead: max(v.ticket.firstAhead, uint32(min(a.Ahead, 1<<31))),
 	}
 	if a.State == Admitted {
@@ -320,7 +320,7 @@ func (v *visit) insideTicket(a Standing) ticket {
 	r, now := v.room, v.room.clock()
 	left := a.End - a.Now
 	return ticket{
-		state: InsideTicket, id: v.ticket.id, sessionEnd: a.End, era: a.Era, made: now,
+		state: InsideTicket, id: v.ticket.id, sessionEnd: a.End, started: a.Started, made: now,
 		expires: now + min(micros64(r.settings.Idle), left), trustedUntil: now + min(r.trustTime(), left),
 	}
 }

@@ -20,7 +20,7 @@ type state struct {
 	now           int64 // the latest reading of the clock
 	waitClock     int64 // goes forward by at most maxWaitStep between two polls
 	nextSweep     int64 // on the wait clock
-	era           int64 // 0 before the first poll
+	started       int64 // 0 before the first poll
 	holdUntil     int64 // nobody is admitted before
 	lastPlace     int64 // the last place that was given
 	admittedUntil int64 // all visitors whose turn came until then are admitted
@@ -96,8 +96,8 @@ func (s *state) setSpec(now int64, spec Spec) error {
 
 // poll handles a poll at a clock reading.
 func (s *state) poll(now int64, q Poll) Standing {
-	if s.era == 0 {
-		s.era, s.now = now, now
+	if s.started == 0 {
+		s.started, s.now = now, now
 	}
 	if now > s.now {
 		s.waitClock += min(now-s.now, maxWaitStep)
@@ -121,7 +121,7 @@ func (s *state) poll(now int64, q Poll) Standing {
 	}
 	a.Waiting, a.Inside = int64(len(s.queue)), int64(s.inside.Len())
 	a.Counted, a.Span = s.pace.measured(s.now)
-	a.Era, a.Now = s.era, s.now
+	a.Started, a.Now = s.started, s.now
 	return a
 }
 
@@ -204,7 +204,7 @@ func (s *state) assignPlace(q *Poll, a *Standing) (full bool) {
 		a.Lapsed++
 		v = nil
 	}
-	lost := q.Era != s.era || q.Provisional
+	lost := q.Started != s.started || q.Provisional
 	switch {
 	case q.Ticket == InsideTicket && lost && q.End > s.now && (v == nil || !v.inside.In()):
 		if v != nil {
@@ -215,8 +215,8 @@ func (s *state) assignPlace(q *Poll, a *Standing) (full bool) {
 		s.inside.Push(&v.inside, v, min(s.now+s.spec.idle, q.End))
 	case v != nil:
 	case q.Ticket == WaitingTicket && lost:
-		if q.Era != s.era && q.Era != 0 {
-			s.holdUntil = max(s.holdUntil, s.era+recoveryTime)
+		if q.Started != s.started && q.Started != 0 {
+			s.holdUntil = max(s.holdUntil, s.started+recoveryTime)
 		}
 		return s.join(q.ID, min(q.Place, s.now))
 	case q.Join || len(s.queue) == 0 && s.now >= s.holdUntil && !s.isFull() && s.bucket.Peek(s.tokens, s.now, 1).Allowed:

@@ -17,7 +17,7 @@ type ticket struct {
 	id           string // 22 letters, digits, - and _
 	place        int64  // the time of arrival, in microseconds
 	sessionEnd   int64  // 0 for a waiting visitor
-	era          int64
+	started      int64
 	made         int64 // in microseconds, on the gateway's clock
 	expires      int64
 	firstAhead   uint32 // visitors ahead when this one joined
@@ -83,7 +83,7 @@ func (s signer) sign(t ticket, client string) string {
 		return "" // ids are made by newID
 	}
 	b = append(b, id...)
-	for _, n := range []int64{t.place, t.sessionEnd, t.era, t.made, t.expires, t.trustedUntil} {
+	for _, n := range []int64{t.place, t.sessionEnd, t.started, t.made, t.expires, t.trustedUntil} {
 		b = binary.BigEndian.AppendUint64(b, uint64(n))
 	}
 	b = binary.BigEndian.AppendUint32(b, t.firstAhead)
@@ -126,7 +126,7 @@ func decodeTicket(b []byte) (t ticket) {
 	t.state, t.provisional = TicketState(b[1]&0x7f), b[1]&0x80 != 0
 	t.id = ticketEncoding.EncodeToString(b[2 : 2+idBytes])
 	at := 2 + idBytes
-	for _, n := range []*int64{&t.place, &t.sessionEnd, &t.era, &t.made, &t.expires, &t.trustedUntil} {
+	for _, n := range []*int64{&t.place, &t.sessionEnd, &t.started, &t.made, &t.expires, &t.trustedUntil} {
 		*n = int64(binary.BigEndian.Uint64(b[at:]))
 		at += 8
 	}

@@ -24,7 +24,7 @@ const (
 
 func TestTickets(t *testing.T) {
 	sale := signer{"sale", secrets(t, secretA)}
-	want := ticket{state: WaitingTicket, provisional: true, id: newID(), place: 7, sessionEnd: 8, era: 9, made: 10, expires: 100, firstAhead: 11, trustedUntil: 12}
+	want := ticket{state: WaitingTicket, provisional: true, id: newID(), place: 7, sessionEnd: 8, started: 9, made: 10, expires: 100, firstAhead: 11, trustedUntil: 12}
 	text := sale.sign(want, "a client")
 	if got, err := sale.verify(text, "a client", 99); err != nil || got != want {
 		t.Fatalf("%+v, %v", got, err)

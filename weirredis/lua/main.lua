@@ -288,7 +288,7 @@ local function ask(op, P, e, cost, wait, paper)
       cost = 1
     end
   end
-  if e.stored and op ~= 1 and S and cost > 0 and cost <= P.largest then -- a version begins, as at a first contact
+  if e.stored and op ~= 1 and S and cost > 0 and cost <= P.largest then -- a version begins, as at a first call
     put(e, P, S)
   end
   if cost < 0 or cost > Q.largest then

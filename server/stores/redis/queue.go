@@ -100,7 +100,7 @@ func (r *Queue) Poll(ctx context.Context, q room.Poll) (room.Standing, error) {
 	}
 	args := make([]string, 0, len(r.parameters)+8)
 	args = append(append(args, r.parameters...), q.ID, strconv.Itoa(int(q.Ticket)), strconv.FormatInt(q.Place, 10), strconv.FormatInt(q.End, 10),
-		strconv.FormatInt(q.Era, 10), bit(q.Provisional), bit(q.Enter), bit(q.Join))
+		strconv.FormatInt(q.Started, 10), bit(q.Provisional), bit(q.Enter), bit(q.Join))
 	c := weirredis.Call{Script: r.script, Keys: r.keys, Args: args}
 	text, err := r.evaler.Eval(ctx, c)
 	if err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
@@ -131,7 +131,7 @@ func parseStanding(text string) (room.Standing, error) {
 		return room.Standing{}, errors.New("room: the reply of the script has a state that is not known")
 	}
 	return room.Standing{
-		State: room.State(n[0]), Place: n[1], Ahead: n[2], Waiting: n[3], Inside: n[4], Counted: n[5], Span: n[6], End: n[7], Era: n[8], Now: n[9],
+		State: room.State(n[0]), Place: n[1], Ahead: n[2], Waiting: n[3], Inside: n[4], Counted: n[5], Span: n[6], End: n[7], Started: n[8], Now: n[9],
 		Entered: n[10] == 1, Lapsed: n[11], Missed: n[12], Left: n[13],
 	}, nil
 }

@@ -13,7 +13,7 @@ local enter, lapse, capacity = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(AR
 local patience, gather, window, most = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
 -- The question.
 local id, held, place = ARGV[14], ARGV[15], tonumber(ARGV[16])
-local ending, era, kept = tonumber(ARGV[17]), ARGV[18], ARGV[19] == '1'
+local ending, started, kept = tonumber(ARGV[17]), ARGV[18], ARGV[19] == '1'
 local entering, joining = ARGV[20] == '1', ARGV[21] == '1'
 
 local function text(x) return string.format('%.0f', x) end
@@ -175,7 +175,7 @@ do
       known = 'line'
     end
   end
-  local lost = era ~= text(S.born) or kept
+  local lost = started ~= text(S.born) or kept
   if held == '2' and lost and ending > now and known ~= 'inside' then
     if known then
       leave()
@@ -185,7 +185,7 @@ do
     within, soonest = within + 1, math.min(soonest, now + idle, ending)
   elseif known then -- nothing to do
   elseif held == '1' and lost then
-    if era ~= text(S.born) and era ~= '0' then
+    if started ~= text(S.born) and started ~= '0' then
       S.hold = math.max(S.hold, S.born + gather)
     end
     full = join(math.min(place, now))
