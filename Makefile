@@ -15,7 +15,7 @@ MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/testd
 export GOWORK := off
 
 # What the tests start: a command, and the Debian package that brings it.
-NEEDS := chromium:chromium node:nodejs npm:npm nginx:nginx wrk:wrk curl:curl gunicorn:gunicorn php:php-cli redis-server:redis-server redis-sentinel:redis-sentinel h2load:nghttp2-client caddy:caddy
+NEEDS := chromium:chromium node:nodejs npm:npm nginx:nginx wrk:wrk curl:curl gunicorn:gunicorn php:php-cli php-cgi:php-cgi uwsgi_python3:uwsgi-plugin-python3 lighttpd:lighttpd apache2:apache2-bin redis-server:redis-server redis-sentinel:redis-sentinel h2load:nghttp2-client caddy:caddy
 
 GOLANGCI := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -89,7 +89,7 @@ endif
 # the model, for each other limit, All and holder. Each limit then has more than a million steps. FAULTS: for each row of the tables of faults
 # of Redis and of leases, which are printed. OUTAGES: the same for the table of what outages take.
 # ROUNDS: of threads that reserve, settle and change the limit, for each limit and holder. SEQUENCES: of requests played to nginx and to the gateway, for each directive. REPEATS: of tests
-# that once failed now and then. FUZZTIME: for each fuzz target. GUARD: of attacks on the gateway by connections that are cut, slow or malformed.
+# that once failed now and then. FUZZTIME: for each fuzz target. GUARD: of attacks on the gateway by connections that are cut, slow or malformed, and of requests that an upstream reads in another way.
 CHECKS    ?= 100000
 WALKS     ?= 20000
 FLEETS    ?= 100
@@ -119,6 +119,7 @@ proof  ./room -run Queue|Model -rapid.checks=$(WALKS)
 proof  ./fleet -v -run RollingDeploy -rolling=$(FAULTS)
 proof  ./edge -run ReachesUncounted -attempts 20000
 proof  ./edge -v -run H2spec|WebSocketCorpus|Trickling -guard $(GUARD)
+proof  ./edge -v -run TestDesync -guard $(GUARD)
 proof  ./fleet -run TestAllOrNothing -count $(REPEATS)
 endef
 export LONG

@@ -99,3 +99,19 @@ routes: [{ match: /, upstream: up, limits: [user] }]
 		c.Close()
 	}
 }
+
+// TestMethodsInLowerCase: many upstreams take post for POST. Such a request would get past the routes
+// of POST, so it is refused.
+func TestMethodsInLowerCase(t *testing.T) {
+	up := newRawUpstream(t)
+	g := startWeir(t, t.TempDir(), "  gateway: { address: \"127.0.0.1:0\", h2c: true }\n", up.addr, routes)
+	for method, want := range map[string]string{"POST": "200", "M-SEARCH": "200", "X!1": "200", "post": "400", "Post": "400", "POSt": "400", "m-search": "400"} {
+		got := strings.Join(statuses(send(t, g.Gateway, method+" / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")), " ")
+		c := dialH2(t, g.Gateway)
+		got2 := c.answer(c.request(true, ":method", method, ":scheme", "http", ":authority", "h", ":path", "/"))
+		c.Close()
+		if got != want || got2 != want {
+			t.Errorf("%s: %s, over HTTP/2 %s", method, got, got2)
+		}
+	}
+}

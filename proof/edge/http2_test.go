@@ -47,12 +47,7 @@ func dialH2(t *testing.T, addr string) *h2 {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(patience))
-	io.WriteString(conn, http2.ClientPreface)
-	c := &h2{Conn: conn, Framer: http2.NewFramer(conn, conn), next: 1}
-	c.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	c.WriteSettings()
-	return c
+	return overH2(conn)
 }
 
 // request sends a header: alternating names and values.
@@ -206,6 +201,20 @@ func TestHTTP2Refused(t *testing.T) {
 		}
 		if arrived := up.take(); strings.Contains(arrived, "123456") {
 			t.Errorf("%d bytes of 5: the upstream got %q", len(body), arrived)
+		}
+	}
+}
+
+// TestHTTP2AfterARequest: a connection on which requests of HTTP/1 were answered does not turn to
+// HTTP/2, whichever part of the gateway answered them. A proxy in front that passes on the preface as
+// a request would lose track of what follows.
+func TestHTTP2AfterARequest(t *testing.T) {
+	up := newRawUpstream(t)
+	g := startWeir(t, t.TempDir(), "  gateway: { address: \"127.0.0.1:0\", h2c: true }\n", up.addr, routes)
+	for _, first := range []string{"GET / HTTP/1.1\r\nHost: h\r\n\r\n", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx"} {
+		answer := send(t, g.Gateway, first+http2.ClientPreface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+		if got := statuses(answer); len(got) != 2 || got[0] != "200" || got[1] != "400" {
+			t.Errorf("%.4s: %q", first, answer)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package edge
 import (
 	"bufio"
 	"cmp"
-	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -12,68 +11,19 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"path"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weirflow/weir/internal/seeds"
-	"github.com/weirflow/weir/proof/servers"
 )
 
 // attempts is how many attempts of each kind are made at each upstream.
 var attempts = flag.Int("attempts", 150, "attempts of each kind at each upstream")
 
-// readers are upstreams that respond with what they read in a request, by name.
-func readers(t *testing.T) map[string]string {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	started := func(s *servers.Server, err error) string {
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(s.Kill)
-		return s.Addr
-	}
-	return map[string]string{
-		"go":   httpUpstream(t, readGo),
-		"node": started(servers.Web(ctx, "node", "nodejs", "testdata", func(addr string) []string { return []string{"app.js", addr} })),
-		"wsgi": started(servers.Web(ctx, "gunicorn", "gunicorn", "testdata", func(addr string) []string {
-			return []string{"--bind", addr, "--worker-class", "gthread", "--threads", "8", "--log-level", "error", "app:app"}
-		})),
-		"php": started(servers.Web(ctx, "php", "php-cli", "testdata", func(addr string) []string { return []string{"-q", "-S", addr, "app.php"} })),
-		"nginx": started(servers.Nginx(ctx, t.TempDir(), servers.HTTP(`
-			server {
-				listen {{.Addr}};
-				underscores_in_headers on;
-				location / { return 200 '{"header":"$http_x_api_key","query":"$arg_sku_id","cookie":"$cookie_session","admin":false,"length":""}'; }
-				location = /admin { return 200 '{"admin":true}'; }
-				location /admin/ { return 200 '{"admin":true}'; }
-			}`))),
-	}
-}
-
-// reading is what an upstream reads in a request.
-type reading struct {
-	Header, Query, Cookie, Length string
-	Admin                         bool
-}
-
-func readGo(w http.ResponseWriter, r *http.Request) {
-	clean := path.Clean(r.URL.Path)
-	said := reading{
-		Header: r.Header.Get("X-Api-Key"), Query: r.URL.Query().Get("sku_id"), Length: r.Header.Get("Content_Length"),
-		Admin: clean == "/admin" || strings.HasPrefix(clean, "/admin/"),
-	}
-	if c, err := r.Cookie("session"); err == nil {
-		said.Cookie = c.Value
-	}
-	json.NewEncoder(w).Encode(said)
-}
-
 // attempt is a request by which a client tries to reach an upstream with a used-up key.
 type attempt struct {
+	method  string // GET if empty; POST with trailers
 	target  string
 	fields  []string // alternating names and values
 	trailer []string // the same
@@ -87,6 +37,7 @@ limits:
   query: { key: [host, query.sku_id], on_missing: deny, token_bucket: { rate: 1/d, burst: 1 } }
   cookie: { key: [host, cookie.session], on_missing: deny, token_bucket: { rate: 1/d, burst: 1 } }
   admin: { key: host, token_bucket: { rate: 1/d, burst: 1 } }
+  method: { key: host, token_bucket: { rate: 1/d, burst: 1 } }
 `
 )
 
@@ -94,17 +45,17 @@ limits:
 // over HTTP/1 or HTTP/2, as read by each upstream. Nor does a request without the required header.
 // (Some upstreams overlook parameters and cookies that are written in an unusual way.)
 func TestNothingReachesUncounted(t *testing.T) {
-	upstreams := readers(t)
+	upstreams := observers(t)
 	upstreams["php-as-such"] = upstreams["php"]
 	upstreams["php-open"] = upstreams["php"] // the search must find what this policy leaves open
 	text := "listen:\n  admin: 127.0.0.1:0\n  gateway: { address: \"127.0.0.1:0\", h2c: true }\n" + limits + "upstreams:\n"
 	routes := "routes:\n"
 	for name, addr := range upstreams {
 		// Not buffered: chunks arrive as such, and a Content-Length that arrives was invented by
-		// the client.
-		text += fmt.Sprintf("  %s: { url: \"http://%s\", buffer_requests: off }\n", name, addr)
-		for _, r := range []struct{ path, limit string }{{"/h", "header"}, {"/q", "query"}, {"/c", "cookie"}, {"/admin", "admin"}, {"/admin/", "admin"}} {
-			routes += fmt.Sprintf("  - { match: %s.test%s, upstream: %s, limits: [%s]", name, r.path, name, r.limit)
+		// the client. uWSGI reads no chunks.
+		text += fmt.Sprintf("  %s: { url: \"http://%s\", buffer_requests: %s }\n", name, addr, map[bool]string{true: "{ memory: 1MiB }", false: "off"}[name == "uwsgi"])
+		for _, r := range []struct{ method, path, limit string }{{"", "/h", "header"}, {"", "/q", "query"}, {"", "/c", "cookie"}, {"DELETE ", "/m", "method"}, {"", "/admin", "admin"}, {"", "/admin/", "admin"}} {
+			routes += fmt.Sprintf("  - { match: \"%s%s.test%s\", upstream: %s, limits: [%s]", r.method, name, r.path, name, r.limit)
 			switch name {
 			case "php-as-such":
 				routes += ", parameters: php"
@@ -122,17 +73,23 @@ func TestNothingReachesUncounted(t *testing.T) {
 			s := &searcher{t: t, gateway: g.Gateway, host: name + ".test", statuses: map[int]int{}}
 			s.useUp()
 			for i := range *attempts {
-				s.try(attempt{"/h", headerVariants(rng), nil}, func(r reading) string { return r.Header })
-				s.try(attempt{"/q?" + queryVariant(rng), nil, nil}, func(r reading) string { return cmp.Or(r.Query, "none") })
-				s.try(attempt{"/c", []string{"Cookie", cookieVariant(rng)}, nil}, func(r reading) string { return cmp.Or(r.Cookie, "none") })
-				s.try(attempt{pathVariant(rng), nil, nil}, func(r reading) string {
+				s.try(attempt{target: "/h", fields: headerVariants(rng)}, func(r reading) string { return r.Header })
+				s.try(attempt{target: "/q?" + queryVariant(rng)}, func(r reading) string { return cmp.Or(r.Query, "none") })
+				s.try(attempt{target: "/c", fields: []string{"Cookie", cookieVariant(rng)}}, func(r reading) string { return cmp.Or(r.Cookie, "none") })
+				s.try(attempt{target: pathVariant(rng)}, func(r reading) string {
 					if r.Admin {
 						return victim
 					}
 					return "another path"
 				})
+				s.try(attempt{target: "/m", method: methodVariant(rng)}, func(r reading) string {
+					if r.Method == "DELETE" {
+						return victim
+					}
+					return "another method"
+				})
 				if i%4 == 0 {
-					s.try(attempt{"/h", []string{"X-Api-Key", fmt.Sprint("t", i)}, []string{foldedName(rng, "X-Api-Key"), victim}}, func(r reading) string { return r.Header })
+					s.try(attempt{target: "/h", fields: []string{"X-Api-Key", fmt.Sprint("t", i)}, trailer: []string{foldedName(rng, "X-Api-Key"), victim}}, func(r reading) string { return r.Header })
 				}
 			}
 			t.Logf("%d attempts, %d refused by a limit, %d as bad requests, %d arrived with other keys %v", s.all, s.limited, s.bad, s.arrived, s.statuses)
@@ -158,9 +115,9 @@ type searcher struct {
 // useUp uses up the victim's keys, and the empty ones that count ambiguous requests.
 func (s *searcher) useUp() {
 	for _, a := range []attempt{
-		{"/h", []string{"X-Api-Key", victim}, nil}, {"/h", []string{"X-Api-Key", "x", "X-Api-Key", "y"}, nil}, {"/admin", nil, nil},
-		{"/q?sku_id=" + victim, nil, nil}, {"/q?sku_id=x&sku_id=y", nil, nil},
-		{"/c", []string{"Cookie", "session=" + victim}, nil}, {"/c", []string{"Cookie", "session=x; session=y"}, nil},
+		{target: "/h", fields: []string{"X-Api-Key", victim}}, {target: "/h", fields: []string{"X-Api-Key", "x", "X-Api-Key", "y"}}, {target: "/admin"},
+		{target: "/q?sku_id=" + victim}, {target: "/q?sku_id=x&sku_id=y"}, {target: "/m", method: "DELETE"},
+		{target: "/c", fields: []string{"Cookie", "session=" + victim}}, {target: "/c", fields: []string{"Cookie", "session=x; session=y"}},
 	} {
 		if status, _ := s.send1(a); status != 200 {
 			s.t.Fatalf("%+v: %d", a, status)
@@ -180,7 +137,7 @@ func (s *searcher) try(a attempt, key func(reading) string) {
 		case status == 429:
 			s.limited++
 			continue
-		case status >= 500:
+		case status >= 500 && status != http.StatusNotImplemented: // of a method
 			s.t.Errorf("%s, %s: %d to %+q: %s", s.host, protocol, status, a, body)
 			continue
 		case status != 200:
@@ -213,7 +170,7 @@ func (s *searcher) send1(a attempt) (status int, body string) {
 	defer conn.Close()
 	conn.SetDeadline(time.Now().Add(patience))
 	var b strings.Builder
-	method, end := "GET", "\r\n"
+	method, end := cmp.Or(a.method, "GET"), "\r\n"
 	if a.trailer != nil {
 		method = "POST"
 		end = fmt.Sprintf("Transfer-Encoding: chunked\r\nTrailer: %s\r\n\r\n1\r\nx\r\n0\r\n%s: %s\r\n\r\n", a.trailer[0], a.trailer[0], a.trailer[1])
@@ -236,7 +193,7 @@ func (s *searcher) send1(a attempt) (status int, body string) {
 func (s *searcher) send2(a attempt) (status int, body string) {
 	c := dialH2(s.t, s.gateway)
 	defer c.Close()
-	method := "GET"
+	method := cmp.Or(a.method, "GET")
 	if a.trailer != nil {
 		method = "POST"
 	}
@@ -274,6 +231,14 @@ func foldedName(rng *rand.Rand, name string) string {
 		}
 	}
 	return b.String()
+}
+
+func methodVariant(rng *rand.Rand) string {
+	var b strings.Builder
+	for _, c := range "DELETE" {
+		b.WriteString(pick(rng, string(c), string(c), strings.ToLower(string(c))))
+	}
+	return pick(rng, "", "", "", "", " ", "\r\n", "\x00") + b.String() + pick(rng, "", "", "", "", " ", "\t", "\x00", "S")
 }
 
 func headerVariants(rng *rand.Rand) (fields []string) {

@@ -42,8 +42,8 @@ func run(m *testing.M) int {
 }
 
 // guard is how long the tests of the standing guard run, in rounds: HTTP/2 by h2spec, WebSocket,
-// and clients that trickle. Each runs at least one round.
-var guard = flag.Duration("guard", 0, "how long TestH2spec, TestWebSocketCorpus and TestTrickling go on")
+// clients that trickle, and the search for desyncs. Each runs at least one round.
+var guard = flag.Duration("guard", 0, "how long TestH2spec, TestWebSocketCorpus, TestTrickling and TestDesync go on")
 
 // rounds calls a function once, and then until guard is over or the test has failed.
 func rounds(t *testing.T, round func()) {

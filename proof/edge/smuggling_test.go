@@ -190,6 +190,20 @@ func TestPassed(t *testing.T) {
 	}
 }
 
+// TestCloseEndsAConnection: nothing is served behind a request that says close, whatever it says beside it.
+func TestCloseEndsAConnection(t *testing.T) {
+	up := newRawUpstream(t)
+	g := startWeir(t, t.TempDir(), "  gateway: 127.0.0.1:0\n", up.addr, routes)
+	for _, version := range []string{"1.0", "1.1"} {
+		for _, fields := range []string{"Connection: close\r\n", "Connection: keep-alive, close\r\n", "Connection: close, keep-alive\r\n", "Connection: keep-alive\r\nConnection: Close\r\n", "Connection: x ,close\r\n"} {
+			answer := send(t, g.Gateway, "GET /a HTTP/"+version+"\r\nHost: h\r\n"+fields+"\r\n"+last)
+			if got := statuses(answer); len(got) != 1 || got[0] != "200" {
+				t.Errorf("HTTP/%s, %q: %q", version, fields, answer)
+			}
+		}
+	}
+}
+
 // TestPassedUnbuffered: without buffering of requests, chunks are sent on as chunks.
 func TestPassedUnbuffered(t *testing.T) {
 	up := newRawUpstream(t)

@@ -33,7 +33,7 @@ type guard struct {
 	after    guardState  // what follows the body
 	early    []byte      // while held: the byte that was passed on unchecked
 	passed   int         // bytes of partial that were passed on already
-	served   bool        // a request was passed on
+	served   bool        // a request was passed on, or answered before
 	http2    *frames     // nil unless the connection speaks HTTP/2
 	hijacked atomic.Bool // the connection speaks another protocol
 	unread   atomic.Bool // a part of the last request's body was not received
@@ -58,10 +58,14 @@ const (
 const nonsense = "?\r\n\r\n"
 
 // Guard puts a guard in front of a connection. One that speaks HTTP/2 is watched for frames that
-// never end. No bytes may have been read from it, unless it returns them again.
-func (l *Listener) Guard(conn net.Conn) net.Conn {
+// never end. No bytes may have been read from it but those of requests that were answered, of which
+// served tells, unless it returns them again.
+func (l *Listener) Guard(conn net.Conn, served bool) net.Conn {
 	b := &l.port.bounds
-	g := &guard{Conn: conn, maxHeader: int(b.MaxHeader), headerTimeout: b.HeaderTimeout, h2c: l.H2C, listener: l, port: l.port}
+	g := &guard{
+		Conn: conn, maxHeader: int(b.MaxHeader), headerTimeout: b.HeaderTimeout, h2c: l.H2C, served: served,
+		listener: l, port: l.port,
+	}
 	g.reads.conn = conn
 	if t, ok := conn.(tlsConn); ok {
 		if state := t.ConnectionState(); state.NegotiatedProtocol == "h2" {
@@ -107,6 +111,9 @@ func (g *guard) read(p []byte) (int, error) {
 			g.ready, g.err = []byte(nonsense), io.EOF
 			continue
 		}
+		if g.err == ErrUnclear && len(p) == 1 {
+			return g.overlook()
+		}
 		if g.err != nil {
 			return 0, g.err
 		}
@@ -148,6 +155,18 @@ func (g *guard) peek(p []byte) (n int, err error) {
 	}
 	g.early = bytes.Clone(p[:n])
 	return n, err
+}
+
+// overlook waits for the end of the connection, and drops what comes until then. net/http reads one
+// byte during a request, to notice that the client disconnects. An error would cancel that request,
+// and the wrong body is of a later one.
+func (g *guard) overlook() (int, error) {
+	var dropped [512]byte
+	for {
+		if _, err := g.Conn.Read(dropped[:]); err != nil {
+			return 0, err
+		}
+	}
 }
 
 // resume checks what follows a request whose upgrade was not granted.

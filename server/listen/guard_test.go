@@ -39,7 +39,7 @@ func (p *played) SetReadDeadline(time.Time) error { return nil }
 
 func newGuard(pieces ...[]byte) *guard {
 	l := NewPort(policy.Bounds{MaxHeader: 2 << 10}, nil).Listen(nil, Options{H2C: true})
-	return l.Guard(&played{pieces: pieces}).(*guard)
+	return l.Guard(&played{pieces: pieces}, false).(*guard)
 }
 
 // through returns what a guard passes on if it is read in steps of a given size, and how it ends.
@@ -161,7 +161,7 @@ func TestGuardHasTheHeaderTimeout(t *testing.T) {
 	client, server := net.Pipe()
 	defer client.Close()
 	l := NewPort(policy.Bounds{HeaderTimeout: 10 * time.Millisecond}, nil).Listen(nil, Options{})
-	g := l.Guard(server)
+	g := l.Guard(server, false)
 	g.SetReadDeadline(time.Now().Add(time.Hour))
 	go io.WriteString(client, "GET / HTTP/1.1\r\nHo")
 	var late net.Error

@@ -63,6 +63,10 @@ func (p *Port) Handler(next http.Handler) http.Handler {
 				w.Header().Set("Connection", "close")
 			}
 		}
+		if r.Close && !r.ProtoAtLeast(1, 1) {
+			// net/http keeps the connection for keep-alive, also beside close
+			w.Header().Set("Connection", "close")
+		}
 		if r.Header["Upgrade"] != nil || r.Header["Http2-Settings"] != nil {
 			if onlyWebSocket(r); r.Header["Upgrade"] != nil {
 				w = &upgradable{w}

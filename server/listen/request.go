@@ -12,8 +12,12 @@ import (
 // those of the guard, for HTTP/2 too, where net/http accepts more. It gives the request the target
 // and the cookies that are sent on: upstreams get nothing that was not read here.
 func isRequest(r *http.Request) bool {
-	return httpsyntax.IsToken(r.Method) && isHost(r) && isTarget(r) && oneLength(r) && areFields(r) && areTrailers(r)
+	return isMethod(r.Method) && isHost(r) && isTarget(r) && oneLength(r) && areFields(r) && areTrailers(r)
 }
+
+// isMethod reports whether a method is a token without lower-case letters. Many upstreams, such as
+// gunicorn, Django and Symfony, take post for POST, which would get past the routes of POST.
+func isMethod(s string) bool { return httpsyntax.IsToken(s) && strings.ToUpper(s) == s }
 
 // isHost reports whether a request names one host. Only HTTP/1.0 may name none. In HTTP/2, the field
 // Host has to equal :authority if both are there.

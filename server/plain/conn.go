@@ -31,6 +31,7 @@ type conn struct {
 	raw     *rawReader // nil if the connection is no socket of the operating system
 	lent    *[maxHead]byte
 	n       int       // lent[:n] holds received bytes that no request has consumed
+	served  bool      // a request was answered
 	asleep  bool      // idle for longer than awake
 	waits   time.Time // the read deadline that is set on the connection; zero if none is set
 	watched watched
@@ -236,7 +237,7 @@ func (c *conn) handOver(read []byte) {
 	c.hangup.forget(c)
 	c.Conn.SetDeadline(time.Time{}) //nolint:errcheck // net/http sees it
 	c.server.state(c.Conn, http.StateHijacked)
-	c.rest.put(c.Conn, bytes.Clone(read))
+	c.rest.put(c.Conn, bytes.Clone(read), c.served)
 }
 
 // answer serves one request. It reports whether the connection can carry another request.
@@ -256,6 +257,7 @@ func (c *conn) answer(r *http.Request) (more bool) {
 		ctx.end()
 		w.free()
 	}()
+	c.served = true
 	c.server.HTTP.Handler.ServeHTTP(w, r)
 	return w.end() == nil && !w.closes
 }

@@ -20,9 +20,9 @@ func newQueue(l net.Listener) *queue {
 	return &queue{listener: l, conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// put passes a connection to the http.Server, with the bytes that were read from it. It closes the
-// connection if the queue is closed.
-func (q *queue) put(c net.Conn, read []byte) {
+// put passes a connection to the http.Server, with the bytes that were read from it. served reports
+// whether requests were answered on it. It closes the connection if the queue is closed.
+func (q *queue) put(c net.Conn, read []byte, served bool) {
 	if len(read) > 0 {
 		again := &replayed{Conn: c, read: read}
 		if t, ok := c.(tlsConn); ok {
@@ -32,7 +32,7 @@ func (q *queue) put(c net.Conn, read []byte) {
 		}
 	}
 	if g, ok := q.listener.(Guarded); ok {
-		c = g.Guard(c)
+		c = g.Guard(c, served)
 	}
 	select {
 	case q.conns <- c:

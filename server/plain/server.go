@@ -49,10 +49,11 @@ const (
 
 // A Guarded listener wraps connections that go to net/http, for example to inspect what net/http
 // reads. Serve calls Guard for each connection that it hands over. Reading from that connection
-// starts with the bytes that were read so far.
+// starts with the bytes that were read so far. served reports whether requests were answered on the
+// connection before.
 type Guarded interface {
 	net.Listener
-	Guard(net.Conn) net.Conn
+	Guard(conn net.Conn, served bool) net.Conn
 }
 
 // Serve accepts connections until the listener fails or the server is closed. It closes the
