@@ -14,7 +14,8 @@ type model struct {
 	spec     room.Spec
 	visitors []*visitor
 	now      int64
-	waited   int64 // the wait clock
+	steps    []int64 // how far the clock is behind the room's time, after at most two steps back
+	waited   int64   // the wait clock
 	sweepAt  int64
 	started  int64
 	hold     int64
@@ -158,12 +159,26 @@ func (m *model) join(id string, place int64) (full bool) {
 	return false
 }
 
+// time is the room's time at a reading of the clock: it goes on where the clock steps back.
+func (m *model) time(reading int64) int64 {
+	for i, back := range append([]int64{0}, m.steps...) {
+		if reading+back >= m.now {
+			m.steps = m.steps[:i]
+			return reading + back
+		}
+	}
+	if m.steps = append(m.steps, m.now-reading); len(m.steps) > 2 {
+		m.steps = m.steps[1:]
+	}
+	return m.now
+}
+
 // ask returns the queue's result of a poll. The measured rate is not modelled.
 func (m *model) ask(now int64, q room.Poll) (a room.Standing) {
 	if m.started == 0 {
 		m.started, m.now = now, now
 	}
-	if now > m.now {
+	if now = m.time(now); now > m.now {
 		m.waited += min(now-m.now, standing)
 		m.now = now
 	}

@@ -66,7 +66,7 @@ func walk(t *rapid.T, spec room.Spec, ask func(now int64, q room.Poll) room.Stan
 	m := newModel(spec)
 	now := int64(1_790_000_000_000_000)
 	steps := rapid.Custom(func(t *rapid.T) int64 {
-		return rapid.SampledFrom([]int64{0, 0, 0, 1, 333_333, 999_999, sec, 2 * sec, 30 * sec, 61 * sec, 10 * 60 * sec, -5 * sec}).Draw(t, "step")
+		return rapid.SampledFrom([]int64{0, 0, 0, 1, 333_333, 999_999, sec, 2 * sec, 30 * sec, 61 * sec, 10 * 60 * sec, -5 * sec, -333_333, -3600 * sec}).Draw(t, "step")
 	})
 	tickets := map[string][]room.Poll{}
 	for i := range rapid.IntRange(20, 60).Draw(t, "questions") {
@@ -174,6 +174,32 @@ func TestModelKeepsTheBounds(t *testing.T) {
 					t.Fatalf("%d had their turn within %d us by %v", j-i+1, in, b)
 				}
 			}
+		}
+	})
+}
+
+// TestClockOfTheServerSteps: a clock that swings between two times gives a room no more time than
+// goes by, and so no more visitors than the rate. While it does not step, the room's time goes on
+// with it, or is what it shows, however far it has stepped back before.
+func TestClockOfTheServerSteps(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newModel(specs.Draw(t, "room"))
+		now := int64(1_790_000_000_000_000)
+		behind := rapid.SampledFrom([]int64{1, 40_000, sec, 3 * sec, 3600 * sec}).Draw(t, "behind")
+		m.ask(now, room.Poll{ID: "first", Join: true})
+		before := int64(0) // how far the clock was behind at the latest poll
+		for i := range 100 {
+			later, stepped := rapid.Int64Range(0, 3*sec).Draw(t, "later"), rapid.SampledFrom([]int64{0, before, behind}).Draw(t, "clock")
+			was := m.now
+			now += later
+			m.ask(now-stepped, room.Poll{ID: fmt.Sprint(i), Join: true})
+			if m.now > now {
+				t.Fatalf("the room's time is %d us ahead", m.now-now)
+			}
+			if stepped == before && m.now-was < later && m.now != now-stepped {
+				t.Fatalf("the room's time went on by %d us in %d us", m.now-was, later)
+			}
+			before = stepped
 		}
 	})
 }

@@ -17,7 +17,8 @@ type state struct {
 	bucket weir.Prepared
 	tokens []int64 // the bucket's state
 
-	now           int64 // the latest reading of the clock
+	now           int64 // the room's time at the latest poll
+	behind        behind
 	waitClock     int64 // goes forward by at most maxWaitStep between two polls
 	nextSweep     int64 // on the wait clock
 	started       int64 // 0 before the first poll
@@ -99,7 +100,7 @@ func (s *state) poll(now int64, q Poll) Standing {
 	if s.started == 0 {
 		s.started, s.now = now, now
 	}
-	if now > s.now {
+	if now = s.behind.time(now, s.now); now > s.now {
 		s.waitClock += min(now-s.now, maxWaitStep)
 		s.now = now
 	}

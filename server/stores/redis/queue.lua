@@ -20,7 +20,7 @@ local function text(x) return string.format('%.0f', x) end
 
 local S = {}
 do
-  local names = {'now', 'waited', 'sweep', 'born', 'hold', 'last', 'full', 'rest', 'n', 'per', 'since', 'start', 'before', 'count', 'called'}
+  local names = {'now', 'waited', 'sweep', 'born', 'hold', 'last', 'full', 'rest', 'n', 'per', 'since', 'start', 'before', 'count', 'called', 'behind', 'further'}
   local values = redis.call('HMGET', about, unpack(names))
   for i, name in ipairs(names) do
     S[name] = tonumber(values[i] or 0) or 0
@@ -28,6 +28,24 @@ do
 end
 if S.born == 0 then
   S.born, S.now = now, now
+end
+-- The room's time goes on where the server's clock steps back: see behind.go.
+if now >= S.now then
+  S.behind, S.further = 0, 0
+elseif S.behind > 0 and now + S.behind >= S.now then
+  now, S.further = now + S.behind, 0
+elseif S.further > 0 and now + S.further >= S.now then
+  now = now + S.further
+else
+  local back = S.now - now
+  if S.further > 0 then
+    S.behind, S.further = S.further, back
+  elseif S.behind > 0 then
+    S.further = back
+  else
+    S.behind = back
+  end
+  now = S.now
 end
 if now > S.now then
   S.waited = S.waited + math.min(now - S.now, patience)
