@@ -31,7 +31,7 @@ var floors = map[string][]string{
 	"failover":             {".", "keyed", "internal/..."},
 	"lease":                {".", "keyed", "internal/..."},
 	"policy":               {".", "keyed", "internal/..."},
-	"weirhttp":             {".", "policy", "keyed", "internal/..."},
+	"weirhttp":             {".", "policy", "keyed", "failover", "internal/..."},
 	"sim":                  {".", "policy", "keyed", "internal/..."},
 	"weirtest":             {".", "policy", "keyed", "weirhttp", "internal/..."}, // everything but sim
 	"internal/claim":       nil,                                                  // leaves: they import nothing of ours, or another leaf
@@ -43,6 +43,7 @@ var floors = map[string][]string{
 	"internal/nearest":     nil,
 	"internal/outstanding": {"internal/u128"},
 	"internal/rules":       {"internal/outstanding", "internal/u128"},
+	"internal/refusal":     nil,
 	"internal/regular":     nil,
 	"internal/seeds":       nil, // for tests
 	"internal/snake":       nil,

@@ -63,6 +63,9 @@ func NewShared(l Limit, s Store, opts ...Option) (*Shared, error) {
 // Name returns the name under which processes share the states.
 func (s *Shared) Name() string { return s.name }
 
+// Store returns the store that keeps the states.
+func (s *Shared) Store() Store { return s.store }
+
 // Limit returns the limit in force in this process.
 func (s *Shared) Limit() Limit { return s.rule.Load().limit }
 

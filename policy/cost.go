@@ -55,7 +55,7 @@ func parseCost(text string) (cost, error) {
 func (c cost) of(r *request) (n int64, ok bool) {
 	switch c.kind {
 	case costHeader:
-		text, present, _ := headerValue(r.Header[c.header])
+		text, present, _ := HeaderValue(r.Header[c.header])
 		if !present {
 			return 1, true
 		}

@@ -107,7 +107,7 @@ func (x *exemption) has(key []byte, repeated bool, r *request) bool {
 	}
 	if r.Trusted {
 		for _, f := range x.fields {
-			if value, _, _ := headerValue(r.Header[f.name]); value == f.value {
+			if value, _, _ := HeaderValue(r.Header[f.name]); value == f.value {
 				return true
 			}
 		}

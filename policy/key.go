@@ -103,11 +103,11 @@ func (p part) value(r *request) (value string, present, repeated bool) {
 	case partClientIP:
 		return r.Client, r.Client != "", false
 	case partHeader:
-		return headerValue(r.Header[p.name])
+		return HeaderValue(r.Header[p.name])
 	case partQuery:
 		return queryValue(r.Query, p.name, r.php)
 	case partCookie:
-		return cookieValue(r.Header["Cookie"], p.name)
+		return CookieValue(r.Header["Cookie"], p.name)
 	case partHost:
 		return r.host(), true, false
 	case partMethod:
@@ -147,6 +147,16 @@ func seal(key []byte) []byte {
 	return append(append(key[:0], hashed), sum[:]...)
 }
 
+// SealKey limits the length of a key that is a text of its own, and no list of parts: a long key is
+// replaced by its SHA-256. Different texts have different keys.
+func SealKey(text string) string {
+	if len(text) <= maxKey && (text == "" || text[0] != hashed) {
+		return text
+	}
+	sum := sha256.Sum256([]byte(text))
+	return string(append([]byte{hashed}, sum[:]...))
+}
+
 // EncodeKey returns the key of a list of parts, under which a limit keeps their state. Different
 // lists have different keys.
 func EncodeKey(parts ...string) string {
@@ -172,9 +182,9 @@ func DecodeKey(key string) ([]string, error) {
 	return parts, nil
 }
 
-// headerValue returns the value of a header field. Like a query parameter, a field that occurs more
-// than once is present, repeated, and has no value.
-func headerValue(values []string) (value string, present, repeated bool) {
+// HeaderValue returns the value of a header field for a key, from all values of the field. Like a
+// query parameter, a field that occurs more than once is present, repeated, and has no value.
+func HeaderValue(values []string) (value string, present, repeated bool) {
 	if len(values) == 1 {
 		return values[0], true, false
 	}

@@ -113,11 +113,12 @@ func phpName(raw, name string) (is, isArray bool) {
 
 func underscores(s string) string { return strings.NewReplacer(".", "_", " ", "_").Replace(s) }
 
-// cookieValue finds a cookie. Like a parameter, a cookie that occurs more than once is present,
-// repeated, and has no value, and so is one with an alias: a name that differs only in case, quoting or encoding,
-// or that stands behind a comma or a space, which separate cookies for some upstreams. Quotes around
-// a value are no part of it, and percent-encoding in it is decoded.
-func cookieValue(fields []string, name string) (value string, present, repeated bool) {
+// CookieValue finds a cookie for a key, in all values of the header field Cookie. Like a parameter, a
+// cookie that occurs more than once is present, repeated, and has no value, and so is one with an
+// alias: a name that differs only in case, quoting or encoding, or that stands behind a comma or a
+// space, which separate cookies for some upstreams. Quotes around a value are no part of it, and
+// percent-encoding in it is decoded.
+func CookieValue(fields []string, name string) (value string, present, repeated bool) {
 	for _, field := range fields {
 		for pair := range strings.SplitSeq(field, ";") {
 			pair = strings.TrimLeft(pair, " \t")

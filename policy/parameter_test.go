@@ -96,11 +96,11 @@ func TestCookies(t *testing.T) {
 		"prefs=a,b c=d; session=B":    {"B", true},
 		"session=B; other=x session2": {"B", true},
 	} {
-		if value, present, _ := cookieValue([]string{field}, "session"); value != want.value || present != want.present {
+		if value, present, _ := CookieValue([]string{field}, "session"); value != want.value || present != want.present {
 			t.Errorf("%s: %q, %v", field, value, present)
 		}
 	}
-	if value, present, _ := cookieValue([]string{"session=B", "session=C"}, "session"); value != "" || !present {
+	if value, present, _ := CookieValue([]string{"session=B", "session=C"}, "session"); value != "" || !present {
 		t.Errorf("two fields: %q, %v", value, present)
 	}
 }

@@ -21,13 +21,16 @@ func ClientIP(r *http.Request, trusted []netip.Prefix) netip.Addr {
 // ClientIPFrom is ClientIP for trusted proxies that write the client's address to another header
 // field, like X-Real-Ip. The name is in canonical form.
 func ClientIPFrom(r *http.Request, trusted []netip.Prefix, field string) netip.Addr {
-	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Addr{}
-	}
-	client := peer.Addr().Unmap().WithZone("")
-	if len(trusted) == 0 {
-		return client
+	client, _ := clientOf(r, trusted, field)
+	return client
+}
+
+// clientOf is ClientIPFrom. It also returns the text that holds the address, which is a part of the
+// request.
+func clientOf(r *http.Request, trusted []netip.Prefix, field string) (client netip.Addr, text string) {
+	client, text = peerOf(r)
+	if len(trusted) == 0 || !client.IsValid() {
+		return client, text
 	}
 	fields := r.Header[field]
 	hops := 0
@@ -35,7 +38,7 @@ func ClientIPFrom(r *http.Request, trusted []netip.Prefix, field string) netip.A
 		rest := fields[i]
 		for rest != "" {
 			if !contains(trusted, client) || hops == maxHops {
-				return client
+				return client, text
 			}
 			hops++
 			hop := rest
@@ -44,14 +47,28 @@ func ClientIPFrom(r *http.Request, trusted []netip.Prefix, field string) netip.A
 			} else {
 				rest = ""
 			}
-			addr, ok := parseHop(strings.TrimSpace(hop))
+			hop = strings.TrimSpace(hop)
+			addr, ok := parseHop(hop)
 			if !ok {
-				return client
+				return client, text
 			}
-			client = addr
+			client, text = addr, hop
 		}
 	}
-	return client
+	return client, text
+}
+
+// peerOf returns the address of the connection, and the text that holds it. The text may lack the
+// port: some routers replace it by an address alone.
+func peerOf(r *http.Request) (peer netip.Addr, text string) {
+	if at, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		return at.Addr().Unmap().WithZone(""), r.RemoteAddr[:strings.LastIndexByte(r.RemoteAddr, ':')]
+	}
+	addr, err := netip.ParseAddr(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}, ""
+	}
+	return addr.Unmap().WithZone(""), r.RemoteAddr
 }
 
 // Trusted reports whether a request's connection comes from a trusted prefix.
@@ -59,8 +76,8 @@ func Trusted(r *http.Request, trusted []netip.Prefix) bool {
 	if len(trusted) == 0 {
 		return false
 	}
-	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	return err == nil && contains(trusted, peer.Addr().Unmap().WithZone(""))
+	peer, _ := peerOf(r)
+	return peer.IsValid() && contains(trusted, peer)
 }
 
 func contains(prefixes []netip.Prefix, addr netip.Addr) bool {

@@ -1,3 +1,14 @@
-// Package weirhttp connects limits to HTTP: it finds the client's address behind trusted proxies,
-// and sets the headers RateLimit, X-RateLimit and Retry-After. It makes no decisions.
+// Package weirhttp limits the requests of an HTTP server. Limit is a middleware with one limit,
+// Policy one with the routes and limits of a policy:
+//
+//	perClient, err := keyed.New[string](weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 20}, keyed.Options{Name: "per-client"})
+//	...
+//	handler = weirhttp.Limit(weirhttp.Keyed(perClient), weirhttp.ByIP())(handler)
+//
+// A middleware is a func(http.Handler) http.Handler, as net/http, chi and most routers use it. A
+// refused request gets 429 with Retry-After, and problem+json if the client accepts it. All
+// responses have the fields RateLimit and RateLimit-Policy.
+//
+// The package also finds the address of a client behind trusted proxies (ClientIP), and sets the
+// header fields about limits.
 package weirhttp

@@ -2,6 +2,7 @@ package weirhttp
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -11,6 +12,20 @@ import (
 
 // maxInteger is the largest integer of a structured field (RFC 9651).
 const maxInteger = 999_999_999_999_999
+
+// SetHeaders returns a function that sets the header fields about limits with the given names, as in
+// policy.Policy.Headers. Without any, the function sets nothing.
+func SetHeaders(names ...string) func(http.Header, []policy.Evaluated) {
+	both := [2]bool{slices.Contains(names, policy.HeaderRateLimit), slices.Contains(names, policy.HeaderXRateLimit)}
+	return func(h http.Header, asked []policy.Evaluated) {
+		if both[0] {
+			SetRateLimit(h, asked)
+		}
+		if both[1] {
+			SetXRateLimit(h, asked)
+		}
+	}
+}
 
 // SetRateLimit adds RateLimit and RateLimit-Policy, as in draft-ietf-httpapi-ratelimit-headers-11,
 // with an item for each evaluated limit. r is Decision.Remaining. t is the seconds until the limit
@@ -25,7 +40,7 @@ func SetRateLimit(h http.Header, asked []policy.Evaluated) {
 		if i > 0 {
 			buf = append(buf, ", "...)
 		}
-		buf = strconv.AppendQuote(buf, a.Name) // names of limits need no other escaping
+		buf = appendString(buf, a.Name)
 		buf = appendInteger(append(buf, ";r="...), a.Decision.Remaining)
 		if reset, ok := window(a.Decision); ok {
 			buf = appendInteger(append(buf, ";t="...), seconds(reset))
@@ -36,7 +51,7 @@ func SetRateLimit(h http.Header, asked []policy.Evaluated) {
 		if i > 0 {
 			buf = append(buf, ", "...)
 		}
-		buf = strconv.AppendQuote(buf, a.Name)
+		buf = appendString(buf, a.Name)
 		buf = appendInteger(append(buf, ";q="...), a.Limit)
 		if a.Window > 0 {
 			buf = appendInteger(append(buf, ";w="...), max(seconds(a.Window), 1))
@@ -57,7 +72,8 @@ func window(d weir.Decision) (time.Duration, bool) {
 }
 
 // SetXRateLimit sets X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset (in seconds
-// from now) for the limit with the least remaining.
+// from now) for the limit with the least remaining. Fields that are there already, with less
+// remaining, stay: those of a limit in front of this one.
 func SetXRateLimit(h http.Header, asked []policy.Evaluated) {
 	if len(asked) == 0 {
 		return
@@ -68,10 +84,15 @@ func SetXRateLimit(h http.Header, asked []policy.Evaluated) {
 			least = a
 		}
 	}
+	if before, err := strconv.ParseInt(h.Get("X-RateLimit-Remaining"), 10, 64); err == nil && before < least.Decision.Remaining {
+		return
+	}
 	h.Set("X-RateLimit-Limit", integer(least.Limit))
 	h.Set("X-RateLimit-Remaining", integer(least.Decision.Remaining))
 	if reset, ok := window(least.Decision); ok {
 		h.Set("X-RateLimit-Reset", integer(seconds(reset)))
+	} else {
+		h.Del("X-RateLimit-Reset")
 	}
 }
 
@@ -81,6 +102,23 @@ func SetRetryAfter(h http.Header, d weir.Decision) {
 	if d.RetryAfter != weir.Never {
 		h.Set("Retry-After", integer(max(seconds(d.RetryAfter), 1)))
 	}
+}
+
+// appendString appends a string of a structured field (RFC 9651), which has printable ASCII alone.
+// Other bytes become question marks.
+func appendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	for _, c := range []byte(s) {
+		switch {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c < ' ' || c > '~':
+			b = append(b, '?')
+		default:
+			b = append(b, c)
+		}
+	}
+	return append(b, '"')
 }
 
 // seconds rounds up.

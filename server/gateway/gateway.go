@@ -53,10 +53,10 @@ type state struct {
 // route is what happens to the requests of a route.
 type route struct {
 	forward *forwarder
-	refused refusal
-	apart   map[string]refusal // by limit, for limits with a status of their own
-	failed  *refusal           // for requests whose upstream failed; nil for the defaults
-	queued  *queueBounds
+	refused fallbackResponse
+	apart   map[string]fallbackResponse // by limit, for limits with a status of their own
+	failed  *fallbackResponse           // for requests whose upstream failed; nil for the defaults
+	queued  *policy.Queue
 	maxBody int64         // bytes; 0 is no bound
 	hold    time.Duration // how long a request goes on after its client has left; 0 is cut off at once
 	respond *response
@@ -191,20 +191,7 @@ func limitHeaders(headers []string) func(http.Header, []policy.Evaluated) {
 	if headers == nil {
 		return weirhttp.SetRateLimit
 	}
-	var all []func(http.Header, []policy.Evaluated)
-	for _, h := range headers {
-		switch h {
-		case policy.HeaderRateLimit:
-			all = append(all, weirhttp.SetRateLimit)
-		case policy.HeaderXRateLimit:
-			all = append(all, weirhttp.SetXRateLimit)
-		}
-	}
-	return func(h http.Header, asked []policy.Evaluated) {
-		for _, tell := range all {
-			tell(h, asked)
-		}
-	}
+	return weirhttp.SetHeaders(headers...)
 }
 
 // ServeHTTP decides about a request, and forwards, queues or refuses it.
@@ -367,7 +354,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, s *state, v *po
 	if !ok {
 		refused = s.routes[v.Route].refused
 	}
-	fallback := func(w http.ResponseWriter) { refused.write(w, r, v.Limit) }
+	fallback := func(w http.ResponseWriter) { refused.Write(w, r, v.Limit) }
 	if !g.sendFallback(w, r, &refused, "refused", fallback) {
 		fallback(w)
 	}

@@ -14,7 +14,7 @@ func (g *Gateway) newRoute(file *policyfile.File, r *policy.Route, old *state) r
 	c := route{
 		fields:  r.AddHeaders,
 		refused: g.newRefusal(file, r, r.Refused),
-		queued:  newQueueBounds(r.Waiting, old.boundsOf(r.Match)),
+		queued:  policy.NewQueue(r.Waiting, old.queueOf(r.Match)),
 		hold:    holdTime(file, r),
 	}
 	if r.Respond.IsSet() {
@@ -37,7 +37,7 @@ func (g *Gateway) newRoute(file *policyfile.File, r *policy.Route, old *state) r
 				apart.Redirect = ""
 			}
 			if c.apart == nil {
-				c.apart = map[string]refusal{}
+				c.apart = map[string]fallbackResponse{}
 			}
 			c.apart[name] = g.newRefusal(file, r, apart)
 		}
@@ -46,8 +46,8 @@ func (g *Gateway) newRoute(file *policyfile.File, r *policy.Route, old *state) r
 }
 
 // newRefusal compiles the response to refused requests, or to those whose upstream failed.
-func (g *Gateway) newRefusal(file *policyfile.File, route *policy.Route, r policy.Refused) refusal {
-	f := newRefusal(r, route.Limits, file.Bodies)
+func (g *Gateway) newRefusal(file *policyfile.File, route *policy.Route, r policy.Refused) fallbackResponse {
+	f := newFallbackResponse(r, route.Limits, file.Bodies)
 	f.stale, f.own = r.Stale, r.Status == 0 && r.Redirect == ""
 	f.plain = r.Body == "" && r.File == "" && r.Redirect == ""
 	f.upstream = route.Upstream

@@ -305,13 +305,13 @@ func (g *Gateway) answerFailed(w http.ResponseWriter, r *http.Request, to *route
 		case said == nil || said.plain && said.own:
 			answer(w, f.status, f.text)
 		case said.plain:
-			answer(w, said.status, f.text)
+			answer(w, said.Status, f.text)
 		case said.own:
 			own := *said
-			own.status = f.status
-			own.write(w, r, "")
+			own.Status = f.status
+			own.Write(w, r, "")
 		default:
-			said.write(w, r, "")
+			said.Write(w, r, "")
 		}
 	}
 	if said == nil || !g.sendFallback(w, r, said, "failed", fallback) {
@@ -321,7 +321,7 @@ func (g *Gateway) answerFailed(w http.ResponseWriter, r *http.Request, to *route
 
 // sendFallback responds with the last good response, or with that of another upstream. It reports
 // false if the route names neither. If the other upstream fails too, fallback responds.
-func (g *Gateway) sendFallback(w http.ResponseWriter, r *http.Request, f *refusal, why string, fallback func(http.ResponseWriter)) bool {
+func (g *Gateway) sendFallback(w http.ResponseWriter, r *http.Request, f *fallbackResponse, why string, fallback func(http.ResponseWriter)) bool {
 	if f.stale > 0 && g.answers.give(w, r, f.upstream, f.stale, why) {
 		g.counts.stale.Add(1)
 		return true

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weirflow/weir/internal/refusal"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/weirhttp"
 )
@@ -34,7 +35,7 @@ func newResponse(r policy.Response, files map[string][]byte) *response {
 		c.body = []byte(http.StatusText(c.status) + "\n")
 	}
 	if c.kind == "" && len(c.body) > 0 {
-		c.kind = typeOf(c.body)
+		c.kind = refusal.TypeOf(c.body)
 	}
 	return c
 }

@@ -145,7 +145,7 @@ func (g *Gateway) throughRoom(w http.ResponseWriter, r *http.Request, s *state, 
 		Secure:  r.TLS != nil || weirhttp.Trusted(r, trusted) && r.Header.Get("X-Forwarded-Proto") == "https",
 	}
 	next, ok := s.rooms[s.file.Policy.Routes[route].Room].room.Serve(w, r, c, func(w http.ResponseWriter) {
-		s.routes[route].refused.write(w, r, "")
+		s.routes[route].refused.Write(w, r, "")
 	})
 	if !ok {
 		g.counts.waiting.Add(1)

@@ -1,0 +1,41 @@
+package refusal
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// TestWrite: clients get problem+json only if they accept it, and with the limit that refused.
+func TestWrite(t *testing.T) {
+	limited, busy := Default(429, "known"), Default(503)
+	page, away := Body(503, "", []byte("<p>busy</p>")), Redirect(302, "/wait")
+	for _, c := range []struct {
+		r                          Response
+		method, accept, limit      string
+		status                     int
+		contentType, body, located string
+	}{
+		{limited, "GET", "", "known", 429, "text/plain; charset=utf-8", "Too Many Requests\n", ""},
+		{limited, "GET", "text/html, */*", "known", 429, "text/plain; charset=utf-8", "Too Many Requests\n", ""},
+		{limited, "GET", "text/html, application/json", "known", 429, "application/problem+json", `"violated-policies":["known"]`, ""},
+		{limited, "GET", "application/problem+json;q=0", "known", 429, "text/plain; charset=utf-8", "", ""},
+		{limited, "GET", "application/problem+json", `un"known`, 429, "application/problem+json", `#quota-exceeded","title":"Too Many Requests","status":429,"violated-policies":["un\"known"]`, ""},
+		{limited, "GET", "application/json", "", 429, "text/plain; charset=utf-8", "", ""},
+		{limited, "HEAD", "application/json", "known", 429, "application/problem+json", "", ""},
+		{busy, "GET", "application/json", "a", 503, "application/problem+json", "#temporary-reduced-capacity", ""},
+		{page, "GET", "application/json", "a", 503, "text/html; charset=utf-8", "<p>busy</p>", ""},
+		{away, "GET", "application/json", "a", 302, "", "", "/wait"},
+	} {
+		rec, r := httptest.NewRecorder(), httptest.NewRequest(c.method, "/", nil)
+		if c.accept != "" {
+			r.Header.Set("Accept", c.accept)
+		}
+		c.r.Write(rec, r, c.limit)
+		h, body := rec.Header(), rec.Body.String()
+		if rec.Code != c.status || h.Get("Content-Type") != c.contentType || !strings.Contains(body, c.body) || h.Get("Location") != c.located || c.method == http.MethodHead && body != "" {
+			t.Errorf("%s %q: %d %v %q", c.method, c.accept, rec.Code, h, body)
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package weirhttp_test
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/failover"
+	"github.com/weirflow/weir/keyed"
+	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/weirhttp"
+	"github.com/weirflow/weir/weirtest"
+)
+
+// The code of docs/go.md is that of these examples: see TestGoPageShowsTheExamples.
+
+var handler = http.NewServeMux()
+
+func ExampleLimit() {
+	perClient, err := keyed.New[string](weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 20}, keyed.Options{Name: "per-client"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	limited := weirhttp.Limit(weirhttp.Keyed(perClient), weirhttp.ByIP())(handler)
+	//
+	show(limited)
+	// Output:
+	// 404, RateLimit: "per-client";r=19;t=1, Retry-After:
+}
+
+func ExampleByIP() {
+	proxies := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8:5::/48")}
+	limit := weirhttp.Limit(weirhttp.Keyed(newLimiter()), weirhttp.ByIP(proxies...))
+	//
+	show(limit(handler))
+	// Output:
+	// 404, RateLimit: "per-client";r=19;t=1, Retry-After:
+}
+
+func ExampleJoin() {
+	perUser := weirhttp.Join(weirhttp.ByHeader("X-Tenant"), weirhttp.ByCookie("session"))
+	limit := weirhttp.Limit(weirhttp.Keyed(newLimiter()), perUser, weirhttp.OnMissing(weirhttp.MissingRefuse))
+	//
+	show(limit(handler))
+	// Output:
+	// 429, RateLimit: , Retry-After:
+}
+
+func ExampleByJWT() {
+	verify := func(_ context.Context, token string) (map[string]any, error) {
+		claims, err := parseAndVerify(token) // with the JWT library of your choice
+		return claims, err
+	}
+	limit := weirhttp.Limit(weirhttp.Keyed(newLimiter()), weirhttp.ByJWT("sub", verify))
+	//
+	show(limit(handler))
+	// Output:
+	// 404, RateLimit: "per-client";r=19;t=1, Retry-After:
+}
+
+func ExampleRefused() {
+	busy := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		refused, _ := weirhttp.ResponseFrom(r.Context())
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintf(w, "Too busy (%s). Come back in %v.\n", refused.Limit, refused.Decision.RetryAfter)
+	})
+	limit := weirhttp.Limit(weirhttp.Keyed(newLimiter()), weirhttp.ByIP(), weirhttp.Refused(busy))
+	//
+	show(limit(handler))
+	// Output:
+	// 404, RateLimit: "per-client";r=19;t=1, Retry-After:
+}
+
+func ExampleWait() {
+	queue, err := keyed.New[string](weir.LeakyBucket{Rate: weir.PerSecond(5), Queue: 10}, keyed.Options{Name: "per-client"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	limit := weirhttp.Limit(weirhttp.Keyed(queue), weirhttp.ByIP(), weirhttp.Wait(3*time.Second))
+	//
+	show(limit(handler))
+	// Output:
+	// 404, RateLimit: "per-client";r=0;t=1, Retry-After:
+}
+
+func ExampleInFlight() {
+	places, err := keyed.NewConcurrency[string](weir.Concurrency{Limit: 100, Queue: 50}, keyed.Options{Name: "in-flight"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	limit := weirhttp.Limit(weirhttp.InFlight(places), weirhttp.Global(), weirhttp.Status(http.StatusServiceUnavailable))
+	//
+	show(limit(handler))
+	// Output:
+	// 404, RateLimit: , Retry-After:
+}
+
+func ExampleFallback() {
+	store := openStore() // such as weirrueidis.Open
+	perKey, err := weir.NewShared(weir.TokenBucket{Rate: weir.PerSecond(100), Burst: 200}, store, weir.Named("per-key"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	limit := weirhttp.Limit(perKey, weirhttp.ByHeader("X-Api-Key"),
+		weirhttp.Fallback(failover.Options{OnFailure: failover.Local, Nodes: 4}))
+	//
+	show(limit(handler))
+	// Output:
+	// 404, RateLimit: "per-key";r=199;t=1, Retry-After:
+}
+
+func ExampleShadow() {
+	dryRun := weirhttp.Observe(func(r weirhttp.Response) {
+		if !r.Decision.Allowed {
+			wouldBeRefused.Add(1)
+		}
+	})
+	limit := weirhttp.Limit(weirhttp.Keyed(newLimiter()), weirhttp.ByIP(), weirhttp.Shadow(), dryRun)
+	//
+	show(limit(handler))
+	// Output:
+	// 404, RateLimit: , Retry-After:
+}
+
+// Of x/time/rate.
+func Example_xTimeRate() {
+	all, err := weir.New(weir.TokenBucket{Rate: weir.PerSecond(100), Burst: 20})
+	if err != nil {
+		log.Fatal(err)
+	}
+	limit := weirhttp.Limit(weirhttp.One(all), weirhttp.Global())
+	//
+	show(limit(handler))
+	// Output:
+	// 404, RateLimit: "default";r=19;t=1, Retry-After:
+}
+
+// Of httprate.
+func Example_httprate() {
+	perMinute, err := keyed.New[string](weir.SlidingCounter{Limit: 100, Window: time.Minute}, keyed.Options{Name: "per-minute"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	limit := weirhttp.Limit(weirhttp.Keyed(perMinute), weirhttp.Join(weirhttp.ByIP(), endpoint),
+		weirhttp.Headers(policy.HeaderXRateLimit))
+	//
+	show(limit(handler))
+	// Output:
+	// 404, RateLimit: , Retry-After:
+}
+
+// Of tollbooth.
+func Example_tollbooth() {
+	perClient, err := keyed.New[string](weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}, keyed.Options{MaxKeys: 100_000})
+	if err != nil {
+		log.Fatal(err)
+	}
+	limit := weirhttp.Limit(weirhttp.Keyed(perClient), weirhttp.ByIP(netip.MustParsePrefix("10.0.0.0/8")))
+	//
+	show(limit(handler))
+	// Output:
+	// 404, RateLimit: "default";r=0;t=1, Retry-After:
+}
+
+// What the examples use.
+
+func newLimiter() *keyed.Limiter[string] {
+	l, err := keyed.New[string](weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 20}, keyed.Options{Name: "per-client"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return l
+}
+
+func openStore() weir.Store { return weirtest.NewStore(nil) }
+
+var wouldBeRefused counter
+
+type counter int
+
+func (c *counter) Add(n int) { *c += counter(n) }
+
+func endpoint(r *http.Request) (string, bool) { return r.URL.Path, true }
+
+func parseAndVerify(token string) (map[string]any, error) {
+	if subtle.ConstantTimeCompare([]byte(token), []byte("ann's")) == 1 {
+		return map[string]any{"sub": "ann"}, nil
+	}
+	return nil, errors.New("the token is not valid")
+}
+
+// show prints the response to one request.
+func show(h http.Handler) {
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, httptest.NewRequest("GET", "/", nil))
+	fmt.Printf("%d, RateLimit: %s, Retry-After: %s\n", rec.Code, rec.Header().Get("RateLimit"), rec.Header().Get("Retry-After"))
+}
+
+// TestGoPageShowsTheExamples: each piece of Go code of docs/go.md stands in an example, so it
+// compiles and runs.
+func TestGoPageShowsTheExamples(t *testing.T) {
+	page, err := os.ReadFile("../docs/go.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var source strings.Builder
+	for _, file := range []string{"example_test.go", "policyexample_test.go"} {
+		text, err := os.ReadFile(file)
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		source.Write(text)
+	}
+	pieces := strings.Split(string(page), "```go\n")[1:]
+	if len(pieces) < 10 {
+		t.Fatalf("the page has %d pieces of code", len(pieces))
+	}
+	for _, piece := range pieces {
+		code, _, _ := strings.Cut(piece, "```\n")
+		var indented strings.Builder
+		for line := range strings.Lines(code) {
+			indented.WriteString("\t" + line)
+		}
+		if !strings.Contains(source.String(), indented.String()) {
+			t.Errorf("no example has\n%s", code)
+		}
+	}
+}
