@@ -105,19 +105,19 @@ type limitedHandler struct {
 }
 
 // readyToWait decides how long requests wait.
-func (m *limiting) readyToWait() {
-	able := m.waiter != nil || m.enters
-	if m.waits && m.settings.wait > 0 && !able {
+func (h *limiting) readyToWait() {
+	able := h.waiter != nil || h.enters
+	if h.waits && h.settings.wait > 0 && !able {
 		panic("weirhttp: Wait: requests cannot wait for this limiter: it has no method Wait")
 	}
-	if !m.waits && able && m.limit != nil && queues(m.limit.Limit()) {
-		m.wait = DefaultWait
+	if !h.waits && able && h.limit != nil && queues(h.limit.Limit()) {
+		h.wait = DefaultWait
 	}
-	if m.shadow {
-		m.wait = 0
+	if h.shadow {
+		h.wait = 0
 	}
-	if m.wait > 0 {
-		m.queue = policy.NewQueue(m.waiting, nil)
+	if h.wait > 0 {
+		h.queue = policy.NewQueue(h.waiting, nil)
 	}
 }
 

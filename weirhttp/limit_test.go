@@ -157,14 +157,14 @@ func TestMissing(t *testing.T) {
 // TestHeaderFields: what responses say about the limit.
 func TestHeaderFields(t *testing.T) {
 	clock := new(weirtest.Clock)
-	make := func(options ...weirhttp.Option) http.Handler {
+	limit := func(options ...weirhttp.Option) http.Handler {
 		l, err := keyed.New[string](weir.TokenBucket{Rate: weir.PerMinute(6), Burst: 2}, keyed.Options{Name: `a "b" ü`, Clock: clock.Now})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return weirhttp.Limit(weirhttp.Keyed(l), weirhttp.ByIP(), options...)(ok)
 	}
-	both := make(weirhttp.Headers(policy.HeaderRateLimit, policy.HeaderXRateLimit))
+	both := limit(weirhttp.Headers(policy.HeaderRateLimit, policy.HeaderXRateLimit))
 	for i, want := range []map[string]string{
 		{"Ratelimit": `"a \"b\" ??";r=1;t=10`, "Ratelimit-Policy": `"a \"b\" ??";q=2;w=20`, "X-Ratelimit-Limit": "2", "X-Ratelimit-Remaining": "1", "X-Ratelimit-Reset": "10", "Retry-After": ""},
 		{"Ratelimit": `"a \"b\" ??";r=0;t=20`, "X-Ratelimit-Remaining": "0", "Retry-After": "", "Content-Type": "text/plain; charset=utf-8"},
@@ -185,7 +185,7 @@ func TestHeaderFields(t *testing.T) {
 	if got := status(both, from("192.0.2.1:1")); got != 200 {
 		t.Errorf("after Retry-After: %d", got)
 	}
-	none := make(weirhttp.Headers())
+	none := limit(weirhttp.Headers())
 	for range 3 {
 		rec := httptest.NewRecorder()
 		none.ServeHTTP(rec, from("192.0.2.1:1"))
@@ -393,14 +393,14 @@ func TestUnavailableStore(t *testing.T) {
 			if status(h, from("192.0.2.1:1")) == 200 {
 				admitted++
 			}
-			time.Sleep(5 * time.Millisecond)
+			<-time.After(5 * time.Millisecond)
 		}
 		took := time.Since(began)
 		if share := int(took.Seconds() * 10); admitted > share+10 || admitted < share-10 {
 			t.Errorf("%d admitted in %v, want a quarter of 40/s", admitted, took)
 		}
 		store.back.Store(true)
-		time.Sleep(2 * time.Second)
+		<-time.After(2 * time.Second)
 		rec := httptest.NewRecorder()
 		h.ServeHTTP(rec, from("192.0.2.1:1"))
 		if store.calls.Load() == 0 || rec.Code != 200 {

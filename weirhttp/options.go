@@ -90,6 +90,7 @@ func Cost(of func(r *http.Request) int64) Option {
 // Missing says what happens to requests without a key.
 type Missing uint8
 
+// The ways to treat requests without a key.
 const (
 	MissingKey    Missing = iota // they share one key, the empty text
 	MissingSkip                  // they are not limited

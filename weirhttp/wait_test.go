@@ -67,7 +67,7 @@ func TestQueue(t *testing.T) {
 					}()
 					synctest.Wait()
 				}
-				time.Sleep(time.Minute)
+				<-time.After(time.Minute)
 				synctest.Wait()
 				if got := strings.Join(passed, ", "); got != "0 at 0s, 1 at 1s, 2 at 2s, 3 at 3s" || refused != 2 {
 					t.Errorf("%s; %d refused", got, refused)
@@ -98,7 +98,7 @@ func TestWaitBound(t *testing.T) {
 					}()
 					synctest.Wait()
 				}
-				time.Sleep(time.Minute)
+				<-time.After(time.Minute)
 				synctest.Wait()
 				if got := fmt.Sprint(count); got != `map[200 after 0s, retry "":1 200 after 1s, retry "":1 200 after 2s, retry "":1 429 after 0s, retry "`+retry+`":7]` {
 					t.Error(got)
@@ -125,7 +125,7 @@ func TestLeave(t *testing.T) {
 				go status(h, from("192.0.2.1:1"))
 				synctest.Wait()
 				leave()
-				time.Sleep(time.Minute)
+				<-time.After(time.Minute)
 				synctest.Wait()
 				if last != time.Second {
 					t.Errorf("the last request passed after %v", last)
@@ -152,7 +152,7 @@ func TestWaiting(t *testing.T) {
 		if refused.Load() != 2 { // the fourth of the first client, and the third of the second
 			t.Errorf("%d refused", refused.Load())
 		}
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		synctest.Wait()
 	})
 }
@@ -243,7 +243,7 @@ func until(t *testing.T, done func() bool) {
 		if time.Now().After(end) {
 			t.Fatal("a minute has passed")
 		}
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 	}
 }
 
@@ -251,7 +251,7 @@ func until(t *testing.T, done func() bool) {
 func TestInFlightQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := weirhttp.Limit(weirhttp.InFlight(places(t, weir.Concurrency{Limit: 1, Queue: 3})), weirhttp.Global(), weirhttp.Wait(5*time.Second))(
-			http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(2 * time.Second) }))
+			http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-time.After(2 * time.Second) }))
 		var mu sync.Mutex
 		count := map[string]int{}
 		for range 6 {
@@ -264,7 +264,7 @@ func TestInFlightQueue(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		synctest.Wait()
 		if got := fmt.Sprint(count); got != "map[200 after 2s:1 200 after 4s:1 200 after 6s:1 429 after 0s:2 429 after 5s:1]" {
 			t.Error(got)
