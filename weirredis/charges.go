@@ -162,7 +162,7 @@ func (x *exchange) late(text string) {
 	}
 	x.part.clock.set(now)
 	if x.unsure {
-		x.finish(errors.New("weirredis: no answer in time: the charge may have been carried out or not"))
+		x.finish(errors.New("weirredis: no reply in time: the charge may have been carried out or not"))
 		return
 	}
 	x.nonce = ""

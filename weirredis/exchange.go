@@ -126,9 +126,9 @@ func (x *exchange) unanswered() error {
 	case x.store.ctx.Err() != nil:
 		return errClosed
 	case x.failure != nil:
-		return fmt.Errorf("weirredis: no answer: %w", x.failure)
+		return fmt.Errorf("weirredis: no reply: %w", x.failure)
 	}
-	return fmt.Errorf("weirredis: no answer: %w", context.DeadlineExceeded)
+	return fmt.Errorf("weirredis: no reply: %w", context.DeadlineExceeded)
 }
 
 // dropLate ends requests whose callers have left.

@@ -52,7 +52,7 @@ func appendArray(b []byte, n int) []byte {
 }
 
 // errAnswer is for a reply that is not one of these scripts'.
-var errAnswer = errors.New("weirredis: the answer is not one of these scripts")
+var errAnswer = errors.New("weirredis: the reply is not from these scripts")
 
 // A reader reads values one after another. After a value that is missing, or of another type, all
 // are zero, and err is set.

@@ -309,9 +309,9 @@ func refusedCall(err error) error {
 	case strings.HasPrefix(text, "WEIRNONE"):
 		return fmt.Errorf("%w: %w", ErrNoLimit, err)
 	case passing(err):
-		return fmt.Errorf("weirredis: no answer: %w", err)
+		return fmt.Errorf("weirredis: no reply: %w", err)
 	case strings.HasPrefix(text, "WEIRLATE"):
-		return errors.New("weirredis: no answer in time: the charge may have been carried out or not")
+		return errors.New("weirredis: no reply in time: the charge may have been carried out or not")
 	case strings.HasPrefix(text, "WEIR"), strings.HasPrefix(text, "WRONGTYPE"):
 		return fmt.Errorf("%w: %w", ErrCharge, err)
 	}

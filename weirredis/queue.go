@@ -93,7 +93,7 @@ const maxIdle = 64
 const maxCharges = 128
 
 // errLate is for a request whose end has come, and which was not carried out.
-var errLate = fmt.Errorf("weirredis: no answer in time; nothing was charged: %w", context.DeadlineExceeded)
+var errLate = fmt.Errorf("weirredis: no reply in time; nothing was charged: %w", context.DeadlineExceeded)
 
 // add hands requests in. It reports false after the end.
 func (all *queues) add(s *Store, requests ...*request) bool {

@@ -39,7 +39,7 @@ func newLink(addr weirredis.Address, o rueidis.ClientOption) *link {
 	if addr.Socket != "" {
 		network = "unix"
 	}
-	l := &link{addr: addr, option: o, dialer: newDialer(network, o.Dialer.Timeout), ready: make(chan struct{}), err: errors.New("no answer yet")}
+	l := &link{addr: addr, option: o, dialer: newDialer(network, o.Dialer.Timeout), ready: make(chan struct{}), err: errors.New("no connection yet")}
 	l.option.DialCtxFn = l.dialer.dial
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l

@@ -274,7 +274,7 @@ func (g *Gateway) failureOf(name string, err error) (f failure, byUpstream bool)
 	case errors.Is(err, upstream.ErrOut) || errors.Is(err, upstream.ErrFull):
 		return failure{http.StatusServiceUnavailable, "the upstream takes no requests now"}, true
 	case errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout():
-		return failure{http.StatusGatewayTimeout, "the upstream did not answer in time"}, true
+		return failure{http.StatusGatewayTimeout, "the upstream did not respond in time"}, true
 	}
 	return failure{http.StatusBadGateway, "the upstream cannot be reached"}, true
 }

@@ -242,7 +242,7 @@ func (w *response) SetReadDeadline(time.Time) error { return nil }
 // EnableFullDuplex does nothing, because there is no body to read.
 func (w *response) EnableFullDuplex() error { return nil }
 
-var errShort = errors.New("plain: the answer is shorter than it said")
+var errShort = errors.New("plain: the response is shorter than its Content-Length")
 
 // end sends the rest of the response.
 func (w *response) end() error {

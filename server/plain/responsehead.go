@@ -190,7 +190,7 @@ func (x *exchange) slow() (keep bool, err error) {
 		ended, err := x.stream(resp)
 		return ended && !resp.Close && in.Buffered() == 0 && bounded.x.conn.at == bounded.x.conn.n, err
 	}
-	return false, errors.New("the server sends informational answers and nothing else")
+	return false, errors.New("the server sends 1xx responses and no final one")
 }
 
 // inform forwards a 1xx response. It leaves out 100 (Continue): a request without a body never
@@ -267,7 +267,7 @@ type boundedReader struct {
 	left int // bytes of the head that may still follow; negative: no limit
 }
 
-var errLongHead = errors.New("the head of the answer is too long")
+var errLongHead = errors.New("the header of the response is too long")
 
 func (b *boundedReader) Read(p []byte) (int, error) {
 	u := b.x.conn

@@ -182,7 +182,7 @@ func (b *answerBody) Read(p []byte) (int, error) {
 			err = ErrStalled
 		}
 		i.stop()
-		b.a.fail(&brokenAnswer{err})
+		b.a.fail(&brokenResponse{err})
 	}
 	return n, err
 }
@@ -197,11 +197,11 @@ func (b *answerBody) Close() error {
 	return err
 }
 
-// brokenAnswer is the error of a response whose header was complete and whose body was not.
-type brokenAnswer struct{ err error }
+// brokenResponse is the error of a response whose header was complete and whose body was not.
+type brokenResponse struct{ err error }
 
-func (e *brokenAnswer) Error() string { return "an answer ended early: " + Reason(e.err) }
-func (e *brokenAnswer) Unwrap() error { return e.err }
+func (e *brokenResponse) Error() string { return "the response ended early: " + Reason(e.err) }
+func (e *brokenResponse) Unwrap() error { return e.err }
 
 // upgraded is a connection that switched to another protocol, such as WebSocket. It lasts until
 // Close, even if nothing is sent for long.

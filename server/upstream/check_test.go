@@ -133,7 +133,7 @@ func TestChecks(t *testing.T) {
 		}
 		set.Close()
 		if text := log.String(); strings.Count(text, "is down") != 6 || strings.Count(text, "is up") != 5 || !strings.Contains(text, "its health check: status 503") ||
-			!strings.Contains(text, "no answer in time") || !strings.Contains(text, "connection refused") {
+			!strings.Contains(text, "no response in time") || !strings.Contains(text, "connection refused") {
 			t.Error(text)
 		}
 	})

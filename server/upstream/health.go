@@ -78,7 +78,7 @@ func ask(ctx context.Context, target *url.URL, h *policy.Health, transport http.
 	resp, err := transport.RoundTrip(r)
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return errors.New("no answer in time")
+		return errors.New("no response in time")
 	case err != nil:
 		return err
 	}
@@ -87,7 +87,7 @@ func ask(ctx context.Context, target *url.URL, h *policy.Health, transport http.
 		return fmt.Errorf("status %d", resp.StatusCode)
 	}
 	if _, err := io.Copy(io.Discard, io.LimitReader(resp.Body, maxCheckBody)); err != nil {
-		return fmt.Errorf("the answer ended early: %w", err)
+		return fmt.Errorf("the response ended early: %w", err)
 	}
 	return nil
 }

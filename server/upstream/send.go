@@ -23,8 +23,8 @@ func (stalled) Error() string   { return "no byte moved for too long" }
 func (stalled) Timeout() bool   { return true }
 func (stalled) Temporary() bool { return false }
 
-// errUnanswered is the error of a request for which several connections ended without a response.
-var errUnanswered = errors.New("connections end without an answer")
+// errNoResponse is the error of a request for which several connections ended without a response.
+var errNoResponse = errors.New("connections end without a response")
 
 // maxReplay limits the request bodies that are kept for a retry.
 const maxReplay = 64 << 10
@@ -273,7 +273,7 @@ func (a *attempt) trace(ctx context.Context, cancel context.CancelCauseFunc) con
 		GotConn: func(info httptrace.GotConnInfo) {
 			a.conn.Store(&info.Conn)
 			if a.connected.Add(1) > maxConnections {
-				cancel(errUnanswered)
+				cancel(errNoResponse)
 			}
 		},
 		GotFirstResponseByte: func() { a.heard.Store(true) },

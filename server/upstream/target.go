@@ -150,7 +150,7 @@ func (e *Exchange) Heard() {
 	t.until, t.tried, t.row, t.since = time.Time{}, false, 0, e.u.opts.Now()
 	t.generation++
 	e.generation, e.trial = t.generation, false
-	e.u.opts.Log.Info("upstream target is up", "upstream", e.u.name, "target", t.url.Host, "why", "it answered a request")
+	e.u.opts.Log.Info("upstream target is up", "upstream", e.u.name, "target", t.url.Host, "why", "it responded to a request")
 }
 
 // Done ends the exchange. Only its first call counts. why goes to the log and must not name a
