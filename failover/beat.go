@@ -20,14 +20,17 @@ type nodeCount struct {
 // Nodes returns how many nodes share the limits, as far as is known.
 func (s *Store) Nodes() int { return int(s.nodes.count.Load()) }
 
-// beat sends heartbeats while the store answers.
+// beat sends heartbeats while the store answers. With several shards, which of them has the heartbeats
+// is not known, so they are sent even if some are down.
 func (s *Store) beat(b Beater) {
 	ticker := time.NewTicker(s.opts.BeatEvery)
 	defer ticker.Stop()
 	for {
-		if s.State() != Closed {
+		if s.shards.sharded == nil && s.State() != Closed {
 			s.nodes.fewer = false
-		} else if n, err := s.aside(func(ctx context.Context) (int, error) { return b.Beat(ctx, s.opts.ID, s.opts.BeatTTL) }); err == nil && n > 0 {
+		} else if n, err := s.aside(func(ctx context.Context) (int, error) { return b.Beat(ctx, s.opts.ID, s.opts.BeatTTL) }); err != nil {
+			s.nodes.fewer = false
+		} else if n > 0 {
 			s.nodes.report(int64(n), s.now(), s.opts.BeatTTL)
 		}
 		select {

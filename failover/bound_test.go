@@ -99,7 +99,7 @@ func (s *schedule) heard(f *Store, node int, by weir.Source) {
 	if by != weir.SourceShare {
 		return
 	}
-	o := f.shares.outage.Load()
+	o := f.shards.whole.outage.Load()
 	if o == nil {
 		panic("a share decided without an outage")
 	}

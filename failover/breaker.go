@@ -2,16 +2,17 @@ package failover
 
 import (
 	"fmt"
-	"sync"
+	"slices"
 	"time"
 
+	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/pause"
 )
 
-// State is the state of the circuit breaker.
+// State is the state of a circuit breaker.
 type State int32
 
-// The states of the breaker.
+// The states of a breaker.
 const (
 	Closed   State = iota // the store is called
 	Open                  // the store is not called
@@ -36,24 +37,11 @@ const (
 	longestGap = time.Second // the time between probes then grows up to this
 )
 
-// A breaker is the circuit breaker: the store's failures, and the goroutine that probes the store.
-type breaker struct {
-	mu       sync.Mutex
-	now, was counted
-	watched  bool // the goroutine runs
-	doubted  bool // callers left before the store answered, so the store must be probed
-	told     []transition
-	interval time.Duration // until the next probe
-	closedAt int64         // when it was closed last
-	returned bool          // it was closed once
-	outage   trouble
-}
-
-// trouble is what tells one outage from the next one.
+// trouble is what tells one outage from the next.
 type trouble struct {
 	lasts    bool
 	failedAt int64  // the last failure
-	answered uint64 // how many calls the store had answered at the last failure
+	answered uint64 // how many calls the shard had answered at the last failure
 	before   uint64 // and when the outage began
 }
 
@@ -66,180 +54,245 @@ type counted struct {
 
 type transition struct{ from, to State }
 
-// State returns the breaker's state.
-func (s *Store) State() State { return State(s.state.Load()) }
-
-// answered notes that the store answered a call.
-func (s *Store) answered() {
+// answered notes that the store answered a call about some charges.
+func (s *Store) answered(batch []weir.Charge) {
 	s.counters.answered.Add(1)
-	if s.row.Load() != 0 {
-		s.row.Store(0)
+	if s.shards.sharded == nil {
+		s.shards.whole.heard()
+		return
 	}
-	if s.silent.Load() != 0 {
-		s.silent.Store(0)
+	if len(*s.shards.byName.Load()) > 0 {
+		s.sort(batch, func(*weir.Charge) bool { return true }, nil)
 	}
 }
 
-// left notes a caller whose context ended before the store answered. That is no failure of the
-// store. But if no caller waits long enough to see one, a probe has to find out.
-func (s *Store) left() {
-	s.counters.left.Add(1)
-	if s.silent.Add(1) < int64(s.opts.Failures) {
+// sort tells the shards of some charges, once each, whether they answered a call. One that left
+// any charge unanswered has not.
+func (s *Store) sort(batch []weir.Charge, answered func(*weir.Charge) bool, silent func(*shard)) {
+	var room [8]*shard
+	seen := room[:0]
+	for i := range batch {
+		if !answered(&batch[i]) {
+			if d := s.failing(&batch[i]); !slices.Contains(seen, d) {
+				seen = append(seen, d)
+				silent(d)
+			}
+		}
+	}
+	for i := range batch {
+		if d := s.shards.of(&batch[i]); d != nil && answered(&batch[i]) && !slices.Contains(seen, d) {
+			seen = append(seen, d)
+			if d != &s.shards.whole { // whose answers are those of the store
+				d.answered.Add(1)
+			}
+			d.heard()
+		}
+	}
+}
+
+// unanswered notes that the store failed to answer a call about some charges: all of them, or those
+// whose Err is about the store. left means that the caller did not wait for it.
+func (s *Store) unanswered(batch []weir.Charge, all, left bool) {
+	silent := s.failed
+	if left {
+		silent = s.left
+	} else if all && s.several(batch) {
+		// Any of the shards may have failed. A probe finds out which.
+		silent = func(d *shard) { s.suffered(d); s.left(d) }
+	}
+	s.sort(batch, func(c *weir.Charge) bool { return !all && !ofStore(c.Err) }, silent)
+}
+
+// several reports whether charges are about several shards.
+func (s *Store) several(batch []weir.Charge) bool {
+	if s.shards.sharded == nil || len(batch) < 2 {
+		return false
+	}
+	first := s.shards.sharded.Shard(batch[0].Name, batch[0].Key)
+	return slices.ContainsFunc(batch[1:], func(c weir.Charge) bool { return s.shards.sharded.Shard(c.Name, c.Key) != first })
+}
+
+// left notes a caller whose context ended before the shard answered. That is no failure of the
+// shard. But if no caller waits long enough to see one, a probe has to find out.
+func (s *Store) left(d *shard) {
+	if d.silent.Add(1) < int64(s.opts.Failures) {
 		return
 	}
-	s.silent.Store(0)
-	b := &s.breaker
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if s.State() == Closed {
-		b.doubted = true
-		s.watch()
+	s.shards.mu.Lock()
+	defer s.shards.mu.Unlock()
+	d = s.live(d)
+	d.silent.Store(0)
+	if d.State() == Closed {
+		d.doubted = true
+		s.watch(d)
 	}
 }
 
 // failed notes a failure, and opens the breaker if there were too many.
-func (s *Store) failed() {
-	row := s.row.Add(1)
-	b := &s.breaker
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if s.State() != Closed {
+func (s *Store) failed(d *shard) {
+	row := d.row.Add(1)
+	s.shards.mu.Lock()
+	defer s.shards.mu.Unlock()
+	if d = s.live(d); d.State() != Closed {
 		return
 	}
-	now, answered := s.now(), s.counters.answered.Load()
-	s.suffer(now, answered)
-	calls, failed := b.count(now, answered)
+	now, answered := s.now(), d.answered.Load()
+	d.suffer(now, answered)
+	calls, failed := d.count(now, answered)
 	if failed*2 >= calls && (row >= int64(s.opts.Failures) || calls >= enoughCalls) {
-		s.open()
+		s.open(d)
+	}
+}
+
+// suffered notes that the fallback decides about a call, without a failure of this shard for sure.
+func (s *Store) suffered(d *shard) {
+	s.shards.mu.Lock()
+	defer s.shards.mu.Unlock()
+	if d = s.live(d); d.State() == Closed {
+		d.suffer(s.now(), d.answered.Load())
 	}
 }
 
 // suffer notes that a call failed while the breaker is closed. The fallback decides about this call,
 // so the outage begins here and not when the breaker opens: local shares are empty from now on. A
-// failure after calm, with answers in between, begins another outage. The breaker's lock is held.
-func (s *Store) suffer(now int64, answered uint64) {
-	o := &s.breaker.outage
+// failure after calm, with answers in between, begins another outage. The lock is held.
+func (d *shard) suffer(now int64, answered uint64) {
+	o := &d.trouble
 	if !o.lasts || answered != o.answered && now-o.failedAt >= int64(calm) {
-		s.beginOutage(now, answered)
+		d.beginOutage(now, answered)
 	}
 	o.failedAt, o.answered = now, answered
 }
 
-// beginOutage begins an outage. The breaker's lock is held.
-func (s *Store) beginOutage(now int64, answered uint64) {
-	s.breaker.outage = trouble{lasts: true, failedAt: now, answered: answered, before: answered}
-	s.shares.begin(now, time.Now().UnixNano())
+// beginOutage begins an outage. The lock is held.
+func (d *shard) beginOutage(now int64, answered uint64) {
+	d.trouble = trouble{lasts: true, failedAt: now, answered: answered, before: answered}
+	d.outage.Store(&outage{shard: d, began: reading{now, time.Now().UnixNano()}})
 }
 
 // count counts a failure, and returns the totals of this span and the one before it.
-func (b *breaker) count(now int64, answered uint64) (calls, failed uint64) {
-	if past := now - b.now.start; past >= int64(span) || b.now.failed == 0 {
-		b.was = counted{}
-		if past < 2*int64(span) && b.now.failed > 0 {
-			b.was = counted{answered: answered - b.now.answered, failed: b.now.failed}
+func (d *shard) count(now int64, answered uint64) (calls, failed uint64) {
+	if past := now - d.now.start; past >= int64(span) || d.now.failed == 0 {
+		d.was = counted{}
+		if past < 2*int64(span) && d.now.failed > 0 {
+			d.was = counted{answered: answered - d.now.answered, failed: d.now.failed}
 		}
-		b.now = counted{start: now, answered: answered}
+		d.now = counted{start: now, answered: answered}
 	}
-	b.now.failed++
-	failed = b.now.failed + b.was.failed
-	return failed + answered - b.now.answered + b.was.answered, failed
+	d.now.failed++
+	failed = d.now.failed + d.was.failed
+	return failed + answered - d.now.answered + d.was.answered, failed
 }
 
-// open opens the breaker, whose lock is held.
-func (s *Store) open() {
-	b := &s.breaker
-	if b.returned && s.now()-b.closedAt < int64(calm) {
-		b.interval = max(b.interval, min(2*b.interval, longestGap))
+// open opens a breaker. The lock is held.
+func (s *Store) open(d *shard) {
+	if d.returned && s.now()-d.closedAt < int64(calm) {
+		d.interval = max(d.interval, min(2*d.interval, longestGap))
 	} else {
-		b.interval = s.opts.Probe
+		d.interval = s.opts.Probe
 	}
-	now, answered := s.now(), s.counters.answered.Load()
-	if !b.outage.lasts || answered != b.outage.before {
-		s.beginOutage(now, answered) // the store has answered since the first failure
+	now, answered := s.now(), d.answered.Load()
+	if !d.trouble.lasts || answered != d.trouble.before {
+		d.beginOutage(now, answered) // the shard has answered since the first failure
 	}
-	s.next.Store(now + int64(b.interval))
-	s.turn(Open)
-	s.watch()
+	d.next.Store(now + int64(d.interval))
+	s.turn(d, Open)
+	s.watch(d)
 }
 
-// turn changes the state. The breaker's lock is held.
-func (s *Store) turn(to State) {
-	b := &s.breaker
-	from := State(s.state.Swap(int32(to)))
+// turn changes the state of a breaker. The lock is held.
+func (s *Store) turn(d *shard, to State) {
+	from := State(d.state.Swap(int32(to)))
+	switch {
+	case from == Closed:
+		s.shards.down.Add(1)
+	case to == Closed:
+		s.shards.down.Add(-1)
+	}
 	s.counters.turned(from, to)
 	if s.opts.OnTransition != nil {
-		b.told = append(b.told, transition{from, to})
+		d.told = append(d.told, transition{from, to})
 	}
 }
 
-// watch starts the goroutine that watches the store, unless it runs. The breaker's lock is held.
-func (s *Store) watch() {
-	if b := &s.breaker; !b.watched && !s.closed.Load() {
-		b.watched = true
-		s.tasks.Go(s.watcher)
+// watch starts the goroutine that watches a shard, unless it runs. The lock is held.
+func (s *Store) watch(d *shard) {
+	if !d.watched && !s.closed.Load() {
+		d.watched = true
+		s.tasks.Go(func() { s.watcher(d) })
 	}
 }
 
-// watcher probes the store while the breaker is open or the store is doubted, and reports the
-// transitions.
-func (s *Store) watcher() {
-	b := &s.breaker
+// watcher probes a shard while its breaker is open or it is doubted, and reports the transitions.
+func (s *Store) watcher(d *shard) {
 	for {
-		b.mu.Lock()
-		told, doubted, open := b.told, b.doubted, s.State() == Open
-		b.told, b.doubted = nil, false
+		s.shards.mu.Lock()
+		told, doubted, open := d.told, d.doubted, d.State() == Open
+		d.told, d.doubted = nil, false
 		if s.closed.Load() || len(told) == 0 && !doubted && !open {
-			b.watched = false
-			b.mu.Unlock()
+			if d.watched = false; d.State() == Closed && s.shards.isGone(d) {
+				s.drop(d)
+			}
+			s.shards.mu.Unlock()
 			return
 		}
-		b.mu.Unlock()
-		for _, t := range told {
-			s.opts.OnTransition(t.from, t.to)
-		}
+		s.shards.mu.Unlock()
+		s.tell(d.name, told)
 		switch {
 		case open:
-			s.tryAgain()
-		case doubted && s.probe() != nil:
-			b.mu.Lock()
-			if s.State() == Closed && !s.closed.Load() {
-				s.open()
+			s.tryAgain(d)
+		case doubted && s.probe(d) != nil:
+			s.shards.mu.Lock()
+			if d.State() == Closed && !s.closed.Load() && !s.shards.isGone(d) {
+				s.open(d)
 			}
-			b.mu.Unlock()
+			s.shards.mu.Unlock()
 		}
 	}
 }
 
-// tryAgain waits until it is time for the next probe, and makes it.
-func (s *Store) tryAgain() {
-	if pause.For(s.life, time.Duration(s.next.Load()-s.now())) != nil {
+// tell reports transitions of a breaker.
+func (s *Store) tell(shard string, told []transition) {
+	if len(told) == 0 {
 		return
 	}
-	b := &s.breaker
-	b.mu.Lock()
-	s.turn(HalfOpen)
-	b.mu.Unlock()
-	err := s.probe()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err != nil {
-		s.next.Store(s.now() + int64(b.interval))
-		s.turn(Open)
-		return
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	for _, t := range told {
+		s.opts.OnTransition(shard, t.from, t.to)
 	}
-	b.now, b.was, b.outage = counted{}, counted{}, trouble{}
-	b.closedAt, b.returned = s.now(), true
-	s.row.Store(0)
-	s.silent.Store(0)
-	s.turn(Closed)
-	s.shares.end()
 }
 
-// untilAsked returns how long it takes until the store is called again.
-func (s *Store) untilAsked() time.Duration {
-	switch s.State() {
+// tryAgain waits until it is time for the next probe, and makes it. The breaker of a shard that is
+// gone closes: its keys are with other shards now.
+func (s *Store) tryAgain(d *shard) {
+	if pause.For(s.life, time.Duration(d.next.Load()-s.now())) != nil {
+		return
+	}
+	s.shards.mu.Lock()
+	s.turn(d, HalfOpen)
+	s.shards.mu.Unlock()
+	err := s.probe(d)
+	s.shards.mu.Lock()
+	defer s.shards.mu.Unlock()
+	if err != nil && !s.shards.isGone(d) {
+		d.next.Store(s.now() + int64(d.interval))
+		s.turn(d, Open)
+		return
+	}
+	d.now, d.was, d.trouble = counted{}, counted{}, trouble{}
+	d.closedAt, d.returned = s.now(), true
+	d.row.Store(0)
+	d.silent.Store(0)
+	s.turn(d, Closed)
+	s.shares.end(d)
+}
+
+// untilAsked returns how long it takes until a shard is called again.
+func (s *Store) untilAsked(d *shard) time.Duration {
+	switch d.State() {
 	case Open:
-		return max(time.Duration(s.next.Load()-s.now()), s.opts.Deadline)
+		return max(time.Duration(d.next.Load()-s.now()), s.opts.Deadline)
 	case HalfOpen:
 		return s.opts.Deadline
 	}

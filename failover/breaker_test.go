@@ -40,7 +40,7 @@ func TestOutages(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f, back := newFake(), make(chan struct{})
 				var told []string
-				s := open(t, f, Options{OnFailure: Allow, Direct: c.direct, OnTransition: func(from, to State) {
+				s := open(t, f, Options{OnFailure: Allow, Direct: c.direct, OnTransition: func(_ string, from, to State) {
 					told = append(told, fmt.Sprint(from, " to ", to))
 				}})
 				f.set(c.act(back))

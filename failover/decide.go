@@ -6,42 +6,63 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
-	"github.com/weirflow/weir/keyed"
 )
 
-// decide makes the fallback's decisions: on all charges of a batch, or only on those whose Err says
-// that the store failed. cause is the store's error.
-func (s *Store) decide(batch []weir.Charge, out []weir.Decision, all bool, cause error) (err error) {
-	if !all {
-		joinGroups(batch)
+// decide decides about charges that the store did not: all of them, or those whose Err is about the
+// store and the groups of these. cause is the store's error.
+func (s *Store) decide(batch []weir.Charge, out []weir.Decision, all bool, cause error) error {
+	var room [4]*outage
+	outages := room[:0]
+	for i := range batch {
+		outages = append(outages, s.outageOf(batch, i, all))
 	}
+	return s.decideIn(batch, out, outages, cause)
+}
+
+// outageOf returns the outage in which the fallback decides about a charge: that of its shard or, if
+// another charge of its group was not answered, that of the other's shard. It is nil for a charge
+// that the store decided.
+func (s *Store) outageOf(batch []weir.Charge, i int, all bool) *outage {
+	c := &batch[i]
+	if all || ofStore(c.Err) {
+		return s.failing(c).latest(s)
+	}
+	if c.Group <= 0 {
+		return nil
+	}
+	for j := range batch {
+		if other := &batch[j]; other.Group == c.Group && ofStore(other.Err) {
+			return s.failing(other).latest(s)
+		}
+	}
+	return nil
+}
+
+// latest returns the outage that lasts, or else the last one, for a fallback that decides when the
+// shard has just come back.
+func (d *shard) latest(s *Store) *outage {
+	if d.outage.Load() == nil {
+		s.suffered(d)
+	}
+	return d.outage.Load()
+}
+
+// decideIn decides about charges in their outages, and leaves those alone that have none.
+func (s *Store) decideIn(batch []weir.Charge, out []weir.Decision, outages []*outage, cause error) (err error) {
 	for i := range batch {
 		c := &batch[i]
 		switch {
-		case !all && !ofStore(c.Err):
+		case outages[i] == nil:
 		case c.Group <= 0 || c.Op != weir.OpTake:
-			s.decideOne(c, &out[i], cause)
+			s.decideOne(c, &out[i], outages[i], cause)
 		case !slices.ContainsFunc(batch[:i], func(b weir.Charge) bool { return b.Group == c.Group && b.Op == weir.OpTake }):
-			s.decideGroup(batch[i:], out[i:], c.Group)
+			s.decideGroup(batch[i:], out[i:], outages[i:], c.Group)
 		}
 		if err == nil {
 			err = c.Err
 		}
 	}
 	return err
-}
-
-// joinGroups marks all charges of a group as failed if one of them failed.
-func joinGroups(batch []weir.Charge) {
-	for i := range batch {
-		if c := &batch[i]; c.Group > 0 && ofStore(c.Err) {
-			for j := range batch {
-				if batch[j].Group == c.Group {
-					batch[j].Err = c.Err
-				}
-			}
-		}
-	}
 }
 
 // policy returns the fallback of a limit.
@@ -52,7 +73,7 @@ func (s *Store) policy(name string) OnFailure {
 	return s.opts.OnFailure
 }
 
-// undone returns the error of an operation that only the store can carry out.
+// undone is the error of an operation that only the store can carry out.
 func undone(c *weir.Charge, cause error) error {
 	if cause == nil {
 		return fmt.Errorf("%w: %v of %q was not done", ErrUnavailable, c.Op, c.Name)
@@ -60,7 +81,7 @@ func undone(c *weir.Charge, cause error) error {
 	return fmt.Errorf("%w: %v of %q was not done: %w", ErrUnavailable, c.Op, c.Name, cause)
 }
 
-// blank clears the results that the store may have left in a charge.
+// blank clears what the store may have answered.
 func blank(c *weir.Charge) {
 	c.Err, c.Delay, c.Taken = nil, 0, 0
 	if c.Op != weir.OpSettle {
@@ -68,8 +89,8 @@ func blank(c *weir.Charge) {
 	}
 }
 
-// decideOne decides on a charge that is in no group.
-func (s *Store) decideOne(c *weir.Charge, d *weir.Decision, cause error) {
+// decideOne decides about a charge by itself.
+func (s *Store) decideOne(c *weir.Charge, d *weir.Decision, o *outage, cause error) {
 	blank(c)
 	policy := s.policy(c.Name)
 	*d = weir.Decision{By: c.Name, Source: policy.source()}
@@ -77,7 +98,7 @@ func (s *Store) decideOne(c *weir.Charge, d *weir.Decision, cause error) {
 		c.Err = undone(c, cause)
 		return
 	}
-	n := need{charge: c, keys: policy == Local}
+	n := need{charge: c, outage: o, keys: policy == Local}
 	exclusive, err := s.lock(&n)
 	if err != nil {
 		c.Err = err
@@ -88,16 +109,16 @@ func (s *Store) decideOne(c *weir.Charge, d *weir.Decision, cause error) {
 	case policy == Local:
 		s.local(c, d, n.record)
 	case c.Op == weir.OpTakeSome:
-		s.fixedSome(c, d, n.record, policy)
+		s.fixedSome(c, d, &n, policy)
 	default:
-		*d = s.fixed(c, n.record, policy)
+		*d = s.fixed(c, &n, policy)
 	}
 	if s.count(policy); c.Op == weir.OpReset {
 		c.Err = undone(c, cause)
 	}
 }
 
-// source returns the Source of the fallback's decisions.
+// source is the Source of its decisions.
 func (f OnFailure) source() weir.Source {
 	return [...]weir.Source{weir.SourceDeny, weir.SourceAllow, weir.SourceShare}[f]
 }
@@ -114,9 +135,10 @@ func (s *Store) count(f OnFailure) {
 	}
 }
 
-// fixed returns the decision of Allow or Deny. Both refuse a cost that never fits, and both allow a
+// fixed is the decision of Allow and of Deny. Both refuse a cost that never fits, and both allow a
 // cost of 0.
-func (s *Store) fixed(c *weir.Charge, r *record, f OnFailure) weir.Decision {
+func (s *Store) fixed(c *weir.Charge, n *need, f OnFailure) weir.Decision {
+	r := n.record
 	d := weir.Decision{Limit: r.size, By: c.Name, Source: f.source()}
 	cost := c.Cost
 	if c.Op == weir.OpCarry || c.Op == weir.OpReset {
@@ -130,22 +152,22 @@ func (s *Store) fixed(c *weir.Charge, r *record, f OnFailure) weir.Decision {
 	case cost == 0:
 		d.Allowed = true
 	default:
-		d.RetryAfter = s.untilAsked()
+		d.RetryAfter = s.untilAsked(n.outage.shard)
 		d.ResetAfter = d.RetryAfter
 	}
 	return d
 }
 
 // fixedSome is fixed for OpTakeSome.
-func (s *Store) fixedSome(c *weir.Charge, d *weir.Decision, r *record, f OnFailure) {
+func (s *Store) fixedSome(c *weir.Charge, d *weir.Decision, n *need, f OnFailure) {
 	asked := *c
-	asked.Cost = min(c.Cost, r.size)
-	if *d = s.fixed(&asked, r, f); d.Allowed {
+	asked.Cost = min(c.Cost, n.record.size)
+	if *d = s.fixed(&asked, n, f); d.Allowed {
 		c.Taken = asked.Cost
 	}
 }
 
-// local has this node's share of the limit decide. The lock is held.
+// local is the decision of this node's share of the limit. The lock is held.
 func (s *Store) local(c *weir.Charge, d *weir.Decision, r *record) {
 	switch c.Op {
 	case weir.OpTake:
@@ -169,10 +191,10 @@ func (s *Store) local(c *weir.Charge, d *weir.Decision, r *record) {
 	d.Source = weir.SourceShare
 }
 
-// someTries bounds the retries of takeSome while other callers take tokens at the same time.
+// someTries is how often takeSome retries when other callers take tokens at the same time.
 const someTries = 8
 
-// takeSome charges as much of the cost as the share has left.
+// takeSome charges as much of the cost as there is.
 func (s *Store) takeSome(c *weir.Charge, r *record) (d weir.Decision) {
 	for range someTries {
 		cost := min(c.Cost, 1)
@@ -190,46 +212,19 @@ func (s *Store) takeSome(c *weir.Charge, r *record) (d weir.Decision) {
 	return d
 }
 
-// decideGroup decides on a group: all of its charges are made, or none. The first charge of batch
-// belongs to it.
-func (s *Store) decideGroup(batch []weir.Charge, out []weir.Decision, group int) {
-	var members []int
-	var needs []*need
-	for i := range batch {
-		if c := &batch[i]; c.Group == group && c.Op == weir.OpTake {
-			blank(c)
-			members = append(members, i)
-			needs = append(needs, &need{charge: c, keys: s.policy(c.Name) == Local})
-		}
-	}
-	exclusive, err := s.lock(needs...)
+// decideGroup decides about the charges of a group: all are made, or none. The first charge of
+// batch is one of them.
+func (s *Store) decideGroup(batch []weir.Charge, out []weir.Decision, outages []*outage, group int) {
+	g := s.newGroup(batch, out, outages, group)
+	exclusive, err := s.lock(g.needs...)
 	if err != nil {
-		for _, i := range members {
-			out[i] = weir.Decision{By: batch[i].Name, Source: s.policy(batch[i].Name).source()}
-			batch[i].Err = err
-		}
+		g.failAll(err)
 		return
 	}
 	defer s.unlock(exclusive)
-	var locals []int
-	refused := false
-	for j, i := range members {
-		f := s.policy(batch[i].Name)
-		if s.count(f); f == Local {
-			locals = append(locals, j)
-			continue
-		}
-		out[i] = s.fixed(&batch[i], needs[j].record, f)
-		refused = refused || !out[i].Allowed
-	}
-	g := localGroup{s: s}
-	for _, j := range locals {
-		g.charges = append(g.charges, &batch[members[j]])
-		g.records = append(g.records, needs[j].record)
-		g.out = append(g.out, &out[members[j]])
-	}
+	refused := g.fix()
 	switch {
-	case len(locals) == 0:
+	case len(g.charges) == 0:
 	case refused:
 		g.look()
 	case g.distinct():
@@ -237,96 +232,10 @@ func (s *Store) decideGroup(batch []weir.Charge, out []weir.Decision, group int)
 	default:
 		g.inOrder()
 	}
-	for _, d := range g.out {
-		d.Source = weir.SourceShare
-	}
+	g.sign()
 }
 
-// A localGroup is the charges of a group whose limits have Local as their fallback.
-type localGroup struct {
-	s       *Store
-	charges []*weir.Charge
-	records []*record
-	out     []*weir.Decision
-}
-
-// look decides without a charge.
-func (g *localGroup) look() {
-	for i, c := range g.charges {
-		*g.out[i] = g.records[i].keys.Peek(c.Key, c.Cost)
-	}
-}
-
-// distinct reports whether no two charges are of the same limit.
-func (g *localGroup) distinct() bool {
-	for i, r := range g.records {
-		if slices.Contains(g.records[:i], r) {
-			return false
-		}
-	}
-	return true
-}
-
-// together makes all charges at one moment.
-func (g *localGroup) together() {
-	limiters := make([]*keyed.Limiter[string], len(g.records))
-	charges := make([]keyed.Charge[string], len(g.records))
-	for i, c := range g.charges {
-		limiters[i] = g.records[i].keys
-		charges[i] = keyed.Charge[string]{Key: c.Key, Cost: c.Cost, Keep: c.Keep}
-	}
-	group, err := keyed.NewGroup(limiters...)
-	if err != nil {
-		g.fail(err)
-		return
-	}
-	d, err := group.Take(charges)
-	if err != nil {
-		g.fail(err)
-		return
-	}
-	for i, c := range g.charges {
-		if *g.out[i] = charges[i].Decision; d.Allowed && c.Keep && c.Cost > 0 {
-			c.Receipt = g.s.keep(heldCharge{kept{&charges[i]}, g.records[i]})
-		}
-	}
-}
-
-func (g *localGroup) fail(err error) {
-	for _, c := range g.charges {
-		c.Err = err
-	}
-}
-
-// inOrder makes the charges one after another, because some are of the same limit, and cancels all of
-// them if one is refused. Other callers may be refused meanwhile because of charges that are then
-// cancelled. None is wrongly admitted.
-func (g *localGroup) inOrder() {
-	var made []keyed.Reservation[string]
-	for i, c := range g.charges {
-		r, ok := g.records[i].keys.Reserve(c.Key, c.Cost, 0)
-		if ok {
-			*g.out[i] = r.Decision()
-			made = append(made, r)
-			continue
-		}
-		for _, r := range slices.Backward(made) {
-			r.Cancel()
-		}
-		g.look()
-		*g.out[i] = r.Decision()
-		return
-	}
-	for i, c := range g.charges {
-		if c.Keep && c.Cost > 0 {
-			c.Receipt = g.s.keep(heldCharge{made[i], g.records[i]})
-		} else {
-			made[i].Settle(c.Cost) // it cannot be given back any more
-		}
-	}
-}
-
-// reserve makes a reservation, and gives the charge a receipt for it.
+// reserve charges a cost ahead, and keeps a receipt of it.
 func (s *Store) reserve(c *weir.Charge, r *record, cost int64, within time.Duration) weir.Decision {
 	res, ok := r.keys.Reserve(c.Key, cost, within)
 	if ok && cost > 0 {

@@ -89,13 +89,14 @@ type Options struct {
 	BeatEvery time.Duration // how often a heartbeat is sent, if the store is a Beater; default: 1 s
 	BeatTTL   time.Duration // how long a heartbeat counts; default: 5 s
 
-	// OnTransition is called with each change of the breaker's state, in order, one at a time, in a
-	// goroutine of the Store's own. While it runs, the store is not probed.
-	OnTransition func(from, to State)
+	// OnTransition is called with each change of a breaker's state: those of one shard in order,
+	// one at a time, in a goroutine of the Store's own. While it runs, that shard is not probed. The
+	// name of the shard is "" if the store is not Sharded.
+	OnTransition func(shard string, from, to State)
 }
 
-// A store, or one that it wraps and returns from Unwrap() weir.Store, may be a Pinger and a Beater
-// too.
+// A store, or one that it wraps and returns from Unwrap() weir.Store, may be a Pinger, a Beater and
+// a Sharded too.
 
 // A Pinger is a store that can be probed: Ping reports whether it would carry out charges, not only
 // whether something listens. Other stores are probed with a Peek of 0.
@@ -153,9 +154,15 @@ var ErrClosed = errors.New("weir: the failover store was closed")
 // back: 250 ms after the breaker opened and after each failed probe, and up to 1 s after if the
 // store answers probes and then fails again. The first success closes the breaker.
 //
-// Memory is bounded by Options. Goroutines: one while the breaker is open, one for heartbeats if
-// the store is a Beater, and one for each call in flight unless Options.Direct is set. A store that
-// panics has failed.
+// A Sharded store has a breaker for each shard, which counts and probes that shard alone. While some
+// of them are open, a batch is divided: the store decides about the charges of the other shards, in
+// one call. A group is charged to the local shares first, then to the store, and is given back to
+// the shares if the store refuses: all are made or none. A call that fails before a breaker opens
+// counts for the shards whose charges were not answered.
+//
+// Memory is bounded by Options, and by the number of shards. Goroutines: one for each open breaker,
+// one for heartbeats if the store is a Beater, and one for each call in flight unless
+// Options.Direct is set. A store that panics has failed.
 type Store struct {
 	inner    weir.Store
 	instant  Instant // the same, if it is one
@@ -165,10 +172,6 @@ type Store struct {
 	base     time.Time
 	mark     string // the prefix of local receipts
 
-	state    atomic.Int32 // a State
-	row      atomic.Int64 // failures since the last answer
-	silent   atomic.Int64 // callers that left, since the last answer
-	next     atomic.Int64 // when the next probe is due
 	closed   atomic.Bool
 	counters counters
 
@@ -180,7 +183,8 @@ type Store struct {
 	end    context.CancelFunc
 	tasks  sync.WaitGroup
 
-	breaker  breaker
+	telling  sync.Mutex // held while OnTransition is called
+	shards   shards
 	nodes    nodeCount
 	shares   shares
 	receipts receipts
@@ -212,7 +216,11 @@ func New(store weir.Store, o Options) (*Store, error) {
 	s.calls.New = func() any { return &call{done: make(chan struct{}, 1)} }
 	s.life, s.end = context.WithCancel(context.Background())
 	s.nodes.count.Store(int64(max(o.Nodes, 1)))
-	s.breaker.interval = o.Probe
+	s.shards.whole.interval, s.shards.whole.answered = o.Probe, &s.counters.answered
+	s.shards.byName.Store(&map[string]*shard{})
+	if s.shards.sharded, _ = find[Sharded](store); s.shards.sharded != nil {
+		s.asides = make(chan struct{}, mostAsides+maxShards)
+	}
 	s.shares.records = map[string]*record{}
 	s.receipts.byReceipt = map[weir.Receipt]heldCharge{}
 	if b, ok := find[Beater](store); ok && o.uses(Local) {
@@ -340,10 +348,14 @@ func (s *Store) do(ctx context.Context, batch []weir.Charge, out []weir.Decision
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if State(s.state.Load()) != Closed {
-		s.counters.skipped.Add(1)
-		return s.decide(batch, out, true, nil)
+	if s.shards.down.Load() > 0 {
+		return s.around(ctx, batch, out)
 	}
+	return s.through(ctx, batch, out)
+}
+
+// through calls the store, and has the fallback decide about the charges that it did not answer.
+func (s *Store) through(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
 	if len(batch) == 1 && s.instant != nil && s.instant.TryNow(&batch[0], &out[0]) {
 		return nil // the store was not called: this says nothing about it
 	}
@@ -351,25 +363,25 @@ func (s *Store) do(ctx context.Context, batch []weir.Charge, out []weir.Decision
 	defer cancel()
 	err := s.ask(limited, batch, out)
 	if err == nil {
-		s.answered()
+		s.answered(batch)
 		return nil
 	}
-	switch all, failed := blame(err, batch); {
+	all, failed := blame(err, batch)
+	switch {
 	case !failed:
-		s.answered()
+		s.answered(batch)
 		return err
 	case ctx.Err() != nil:
-		s.left()
+		s.counters.left.Add(1)
+		s.unanswered(batch, all, true)
 		return err
 	case limited.Err() != nil:
 		s.counters.late.Add(1)
-		s.failed()
-		return s.decide(batch, out, all, err)
 	default:
 		s.counters.failed.Add(1)
-		s.failed()
-		return s.decide(batch, out, all, err)
 	}
+	s.unanswered(batch, all, false)
+	return s.decide(batch, out, all, err)
 }
 
 // blame reports whether an error is about the store, and whether about all charges or only those
@@ -397,9 +409,9 @@ func ofStore(err error) bool {
 // some calls did not return although their contexts have ended: their goroutines end when they do.
 // Close does not close the wrapped store.
 func (s *Store) Close() error {
-	s.breaker.mu.Lock()
+	s.shards.mu.Lock()
 	first := s.closed.CompareAndSwap(false, true)
-	s.breaker.mu.Unlock()
+	s.shards.mu.Unlock()
 	if !first {
 		return nil
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// mostAsides is how many probes and heartbeats may be in flight at once: more than one only if the
-// store does not return.
+// mostAsides is how many probes of a shard, and how many heartbeats, may be in flight at once: more
+// than one only if the store does not return.
 const mostAsides = 8
 
 // errGone is the error of a call that ended its goroutine.
@@ -78,6 +78,8 @@ func recovered(err *error) {
 	}
 }
 
+var errAsides = errors.New("weir: earlier probes of the store have not returned")
+
 // An answer is the answer to a probe or a heartbeat.
 type answer struct {
 	nodes int
@@ -90,7 +92,7 @@ func (s *Store) aside(f func(context.Context) (int, error)) (nodes int, err erro
 	select {
 	case s.asides <- struct{}{}:
 	default:
-		return 0, errors.New("weir: earlier probes of the store have not returned")
+		return 0, errAsides
 	}
 	ctx, cancel := context.WithTimeout(s.life, s.opts.Deadline)
 	defer cancel()
@@ -112,9 +114,17 @@ func (s *Store) aside(f func(context.Context) (int, error)) (nodes int, err erro
 	}
 }
 
-// probe asks whether the store answers.
-func (s *Store) probe() error {
+// probe asks whether a shard answers.
+func (s *Store) probe(d *shard) error {
+	if d.probes.Add(1) > mostAsides {
+		d.probes.Add(-1)
+		return errAsides
+	}
 	_, err := s.aside(func(ctx context.Context) (int, error) {
+		defer d.probes.Add(-1)
+		if s.shards.sharded != nil {
+			return 0, s.shards.sharded.PingShard(ctx, d.name)
+		}
 		if p, ok := find[Pinger](s.inner); ok {
 			return 0, p.Ping(ctx)
 		}
@@ -122,6 +132,9 @@ func (s *Store) probe() error {
 		batch := [1]weir.Charge{{Name: "probe", Key: "probe", Limit: weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}, Op: weir.OpPeek}}
 		return 0, s.inner.Do(ctx, batch[:], out[:])
 	})
+	if err == errAsides { // it was not made
+		d.probes.Add(-1)
+	}
 	if !ofStore(err) {
 		return nil
 	}

@@ -352,8 +352,8 @@ func TestMemoryIsBounded(t *testing.T) {
 			take(t, s, fmt.Sprint(i), 1)
 		}
 		r := s.shares.records["api"]
-		if len(r.seen) > 100 || r.keys.Len() > 100 || r.keys.Stats().Refused == 0 {
-			t.Errorf("%d marks, %d keys, %+v", len(r.seen), r.keys.Len(), r.keys.Stats())
+		if seen := r.starts[&s.shards.whole].seen; len(seen) > 100 || r.keys.Len() > 100 || r.keys.Stats().Refused == 0 {
+			t.Errorf("%d marks, %d keys, %+v", len(seen), r.keys.Len(), r.keys.Stats())
 		}
 		var err error
 		for i := 0; i < 2*maxNames && err == nil; i++ {

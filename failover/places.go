@@ -64,7 +64,7 @@ func (in *inside) until(p place, cost int64, leave func(weir.Outcome)) func(weir
 	}
 }
 
-// Enter makes a Store a Holder. While the store is down, Allow admits every caller, Deny refuses,
+// Enter makes a Store a Holder. While the store, or the shard of the key, is down, Allow admits every caller, Deny refuses,
 // and Local admits as long as this node has no more in flight than its share of the limit,
 // including what the store admitted; no caller waits. A caller that waits in the store's queue has
 // no deadline but its own. The error is a weir.ErrCharge for a store that keeps no places.
@@ -77,7 +77,8 @@ func (s *Store) Enter(ctx context.Context, c weir.Charge) (done func(weir.Outcom
 		return nil, d, fmt.Errorf("%w: limit %q: the store keeps no places of it", weir.ErrCharge, c.Name)
 	case ctx.Err() != nil:
 		return nil, d, ctx.Err()
-	case State(s.state.Load()) != Closed:
+	}
+	if d := s.shards.of(&c); d != nil && d.State() != Closed {
 		s.counters.skipped.Add(1)
 		return s.enterAlone(c, limit)
 	}
@@ -88,19 +89,21 @@ func (s *Store) Enter(ctx context.Context, c weir.Charge) (done func(weir.Outcom
 		defer cancel()
 		slots = s.slots
 	}
+	batch := [1]weir.Charge{c}
 	done, d, err = s.enter(limited, slots, c)
 	switch {
 	case err == nil || !ofStore(err):
-		s.answered()
+		s.answered(batch[:])
 	case ctx.Err() != nil:
-		s.left()
+		s.counters.left.Add(1)
+		s.unanswered(batch[:], true, true)
 	default:
 		if limited.Err() != nil {
 			s.counters.late.Add(1)
 		} else {
 			s.counters.failed.Add(1)
 		}
-		s.failed()
+		s.unanswered(batch[:], true, false)
 		return s.enterAlone(c, limit)
 	}
 	if done == nil {
@@ -177,7 +180,7 @@ func (s *Store) enterAlone(c weir.Charge, limit rules.Concurrency) (done func(we
 	case policy == Local && s.inside.add(p, c.Cost, max(limit.Limit/int64(s.Nodes()), 1)):
 		d.Allowed = true
 	default:
-		d.RetryAfter = s.untilAsked()
+		d.RetryAfter = s.untilAsked(s.failing(&c))
 		return nil, d, nil
 	}
 	return s.inside.until(p, c.Cost, nil), d, nil

@@ -23,15 +23,17 @@ const maxNames = 1024
 type shares struct {
 	mu      sync.RWMutex
 	records map[string]*record
-	outage  atomic.Pointer[outage]
 	asOf    atomic.Pointer[reading] // what the clocks read while they are set back
 }
 
-// An outage lasts from the first call that fails until the breaker closes again. If the breaker does
-// not open, it ends at the first failure after a second without any. A reading is one of both
-// clocks.
+// An outage of a shard lasts from the first call that fails until the breaker closes again. If the
+// breaker does not open, it ends at the first failure after a second without any. A reading is one
+// of both clocks.
 type (
-	outage  struct{ began reading }
+	outage struct {
+		shard *shard
+		began reading
+	}
 	reading struct{ mono, wall int64 }
 )
 
@@ -44,27 +46,28 @@ type record struct {
 
 	keys *keyed.Limiter[string] // nil unless it is Local
 
-	// At its first charge in an outage, a key is emptied, so that nothing saved up before can be
-	// spent.
-	of     *outage
-	pieces []rules.Use
-	until  int64 // when a key emptied at the beginning would be full again
-	seen   map[uint64]struct{}
+	starts map[*shard]*start // of the outages that last
 	seed   maphash.Seed
+}
+
+// A start is how keys begin an outage: at its first charge in it, a key is emptied, so that nothing
+// saved up before can be spent.
+type start struct {
+	of     *outage
+	pieces []rules.Use // to charge to a key
+	until  int64       // when a key emptied at the beginning would be full again
+	seen   map[uint64]struct{}
 }
 
 var errNames = errors.New("weir: the failover store knows 1024 limits already: a name is to be that of a limit, and not of a client")
 
-// begin notes that an outage begins.
-func (s *shares) begin(mono, wall int64) { s.outage.Store(&outage{reading{mono, wall}}) }
-
-// end drops what was for this outage alone. The outage itself stays until the next one begins, for
-// fallbacks that are still deciding.
-func (s *shares) end() {
+// end drops what was for the outages of a shard. The latest outage itself stays until the next one
+// begins, for fallbacks that are still deciding.
+func (s *shares) end(d *shard) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.records {
-		r.of, r.pieces, r.seen = nil, nil, nil
+		delete(r.starts, d)
 	}
 }
 
@@ -79,10 +82,11 @@ func (s *shares) close() {
 	}
 }
 
-// A need is what a decision needs: the record of a limit and, if keys is set, the local state of a
-// key.
+// A need is what a decision in an outage needs: the record of a limit and, if keys is set, the local
+// state of a key.
 type need struct {
 	charge *weir.Charge
+	outage *outage
 	keys   bool
 	record *record
 }
@@ -125,22 +129,22 @@ func (s *Store) ready(n *need) bool {
 	if r.limit != n.charge.Limit {
 		return false
 	}
-	return !n.keys || r.keys != nil && r.nodes == s.Nodes() && s.begun(r, n.charge.Key)
+	return !n.keys || r.keys != nil && r.nodes == s.Nodes() && s.begun(n)
 }
 
-// begun reports whether a key was emptied for the outage, if there is one.
-func (s *Store) begun(r *record, key string) bool {
-	o := s.shares.outage.Load()
-	if o == nil || s.opts.StartFull {
+// begun reports whether a key was emptied for the outage.
+func (s *Store) begun(n *need) bool {
+	if s.opts.StartFull {
 		return true
 	}
-	if r.of != o {
+	st := n.record.starts[n.outage.shard]
+	if st == nil || st.of != n.outage {
 		return false
 	}
-	if s.now() >= r.until {
+	if s.now() >= st.until {
 		return true
 	}
-	_, ok := r.seen[maphash.String(r.seed, key)]
+	_, ok := st.seen[maphash.String(n.record.seed, n.charge.Key)]
 	return ok
 }
 
@@ -152,7 +156,7 @@ func (s *Store) prepare(n *need) error {
 		if len(s.shares.records) >= maxNames {
 			return errNames
 		}
-		r = &record{seed: maphash.MakeSeed()}
+		r = &record{seed: maphash.MakeSeed(), starts: map[*shard]*start{}}
 	}
 	if n.record = r; r.limit != c.Limit {
 		p, err := weir.Prepare(c.Limit, time.Nanosecond)
@@ -169,8 +173,8 @@ func (s *Store) prepare(n *need) error {
 	if err := s.divide(r, c.Name); err != nil {
 		return err
 	}
-	if !s.begun(r, c.Key) {
-		s.start(r, c.Key)
+	if !s.begun(n) {
+		s.start(r, c.Key, n.outage)
 	}
 	return nil
 }
@@ -193,7 +197,8 @@ func (s *Store) divide(r *record, name string) (err error) {
 		return nil
 	}
 	if err == nil {
-		r.nodes, r.of = nodes, nil
+		r.nodes = nodes
+		clear(r.starts)
 	}
 	return err
 }
@@ -213,25 +218,23 @@ func (s *Store) wall() int64 {
 	return time.Now().UnixNano()
 }
 
-// start empties a key for the outage: it is charged what it would have used until then at the
+// start empties a key for an outage: it is charged what it would have used until then at the
 // limit's full pace, as of the beginning of the outage and before. What it used in earlier outages
 // counts besides.
-func (s *Store) start(r *record, key string) {
-	o := s.shares.outage.Load()
-	if o == nil { // the outage has just ended
+func (s *Store) start(r *record, key string, o *outage) {
+	st := r.starts[o.shard]
+	if st == nil || st.of != o {
+		st = s.follow(r, o)
+		r.starts[o.shard] = st
+	}
+	if s.now() >= st.until {
 		return
 	}
-	if r.of != o {
-		s.follow(r, o)
+	if len(st.seen) >= s.opts.MaxKeys {
+		clear(st.seen) // keys that come again are emptied again
 	}
-	if s.now() >= r.until {
-		return
-	}
-	if len(r.seen) >= s.opts.MaxKeys {
-		clear(r.seen) // keys that come again are emptied again
-	}
-	r.seen[maphash.String(r.seed, key)] = struct{}{}
-	for _, p := range r.pieces {
+	st.seen[maphash.String(r.seed, key)] = struct{}{}
+	for _, p := range st.pieces {
 		s.shares.asOf.Store(&reading{o.began.mono - int64(p.Before), o.began.wall - int64(p.Before)})
 		if cost := costOf(p, r.keys.Peek(key, 0)); cost > 0 {
 			r.keys.Take(key, cost)
@@ -242,22 +245,20 @@ func (s *Store) start(r *record, key string) {
 
 // follow works out what to charge to the keys of a limit when an outage begins, and for how long
 // that matters.
-func (s *Store) follow(r *record, o *outage) {
+func (s *Store) follow(r *record, o *outage) *start {
 	limit := r.keys.Limit()
-	r.of, r.pieces, r.until = o, limits(limit, o.began.wall), math.MinInt64
-	if r.seen == nil {
-		r.seen = map[uint64]struct{}{}
-	}
+	st := &start{of: o, pieces: limits(limit, o.began.wall), until: math.MinInt64, seen: map[uint64]struct{}{}}
 	p, err := weir.Prepare(limit, time.Nanosecond)
-	if err != nil || len(r.pieces) == 0 {
-		return // there is no error: the limit is in use
+	if err != nil || len(st.pieces) == 0 {
+		return st // there is no error: the limit is in use
 	}
 	began := o.began.mono
 	if p.Wall() {
 		began = o.began.wall
 	}
-	state := used(p, began, r.pieces)
-	if r.until = o.began.mono + int64(p.Peek(state, began, 0).ResetAfter); r.until < o.began.mono {
-		r.until = math.MaxInt64
+	state := used(p, began, st.pieces)
+	if st.until = o.began.mono + int64(p.Peek(state, began, 0).ResetAfter); st.until < o.began.mono {
+		st.until = math.MaxInt64
 	}
+	return st
 }

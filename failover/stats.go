@@ -8,12 +8,15 @@ type Stats struct {
 	State State
 	Nodes int // that the shares are for
 
-	// Transitions of the breaker: closed to open, open to half-open, half-open to closed and
+	Shards int      // of the store; 1 if it is not Sharded
+	Down   []string // the names of the shards whose breakers are not closed, in order
+
+	// Transitions of all breakers: closed to open, open to half-open, half-open to closed and
 	// half-open to open.
 	Opened, Probed, Returned, Reopened uint64
 
 	// Calls: answered by the store, errors about a charge included; not answered by the deadline;
-	// failed; not made, because the breaker was open; and left by a caller whose own context ended.
+	// failed; not made, because the breakers of all its shards were open; and left by a caller whose own context ended.
 	Answered, Late, Failed, Skipped, Left uint64
 
 	// Charges and entries decided without the store, by the fallback.
@@ -54,7 +57,10 @@ func (c *counters) turned(from, to State) {
 func (s *Store) Stats() Stats {
 	c := &s.counters
 	kept, evicted := s.receipts.count()
+	down, shards := s.shards.downs()
 	return Stats{
+		Shards:   shards,
+		Down:     down,
 		State:    s.State(),
 		Nodes:    s.Nodes(),
 		Opened:   c.opened.Load(),

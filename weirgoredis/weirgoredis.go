@@ -50,7 +50,31 @@ func Evaler(client redis.UniversalClient) (weirredis.Evaler, error) {
 	if !bounded {
 		return nil, errors.New("weirgoredis: the client would read on for its ReadTimeout when a call's context has ended: set ContextTimeoutEnabled in its options")
 	}
+	if cluster, ok := client.(*redis.ClusterClient); ok {
+		return clusterEvaler{evaler{client}, cluster}, nil
+	}
 	return evaler{client}, nil
+}
+
+// A clusterEvaler is a weirredis.Mapper too.
+type clusterEvaler struct {
+	evaler
+	cluster *redis.ClusterClient
+}
+
+// Slots asks a node which node serves which slots.
+func (e clusterEvaler) Slots(ctx context.Context) ([]weirredis.SlotRange, error) {
+	all, err := e.cluster.ClusterSlots(ctx).Result()
+	if err != nil {
+		return nil, err
+	}
+	var ranges []weirredis.SlotRange
+	for _, s := range all {
+		if len(s.Nodes) > 0 && s.Start >= 0 && s.End < 1<<14 { // the first node is the master
+			ranges = append(ranges, weirredis.SlotRange{First: uint16(s.Start), Last: uint16(s.End), Node: s.Nodes[0].Addr})
+		}
+	}
+	return ranges, nil
 }
 
 type evaler struct{ client redis.UniversalClient }

@@ -179,7 +179,11 @@ func (x *exchange) newNonce() {
 // receive reads the reply to an attempt.
 func (x *exchange) receive(r Reply) {
 	x.failure, x.source = nil, false
-	defer func() { x.part.heard(x.failure == nil) }()
+	defer func() {
+		if x.part.heard(x.failure == nil); x.failure != nil {
+			x.store.askAgain(askAtMost)
+		}
+	}()
 	if r.Err == nil {
 		if x.protocol == protocolPlaces {
 			x.readPlaces(r.Text)

@@ -15,9 +15,14 @@ func (s *Store) Beat(ctx context.Context, id string, ttl time.Duration) (nodes i
 	if id == "" || len(id) > 128 || ttl < 0 {
 		return 0, fmt.Errorf("weirredis: %q for %v is no node: an id has 1 to 128 bytes, and its time is not below 0", id, ttl)
 	}
+	return s.beatAt(ctx, "{nodes}", id, ttl)
+}
+
+// beatAt is Beat with a key of that name.
+func (s *Store) beatAt(ctx context.Context, key, id string, ttl time.Duration) (nodes int, err error) {
 	c := Call{
 		Script: s.scripts.nodes(),
-		Keys:   []string{s.opts.Prefix + "{nodes}"},
+		Keys:   []string{s.opts.Prefix + key},
 		Args:   []string{id, strconv.FormatInt(int64(ttl/tick), 10)},
 	}
 	text, err := s.evaler.Eval(ctx, c)
@@ -36,16 +41,25 @@ func (s *Store) Beat(ctx context.Context, id string, ttl time.Duration) (nodes i
 
 // Ping tests whether the server would carry out charges: whether it is reachable, runs scripts and
 // takes writes, which a replica or a server with a full disk does not. It charges nothing. On a
-// single server, unlike a Cluster, it also repeats the last Warm: a server that was restarted lacks
-// the scripts, and one that took over may have another clock.
+// single server it also repeats the last Warm: a server that was restarted lacks the scripts, and
+// one that took over may have another clock. On a Cluster it tests one of the nodes; see PingShard.
 func (s *Store) Ping(ctx context.Context) error {
+	return s.ping(ctx, "nodes", func(string) bool { return !s.opts.Cluster })
+}
+
+// ping is Ping for the slot of a tag. It repeats the last Warm for the tags that warms reports.
+func (s *Store) ping(ctx context.Context, tag string, warms func(tag string) bool) error {
 	ready := make(chan error, 1)
-	if kinds := s.warmed.Load(); kinds != nil && !s.opts.Cluster {
+	if kinds := s.warmed.Load(); kinds != nil {
 		// At the same time: over a slow link, one trip may take most of the deadline.
-		go func() { ready <- s.ready(ctx, *kinds) }()
+		go func() { ready <- s.ready(ctx, *kinds, warms) }()
 	} else {
 		ready <- nil
 	}
-	_, err := s.Beat(ctx, "ping", 0) // removes an id that is not there: a write that leaves no key
+	key := "{nodes}"
+	if tag != "nodes" {
+		key = "{" + tag + "}:ping"
+	}
+	_, err := s.beatAt(ctx, key, "ping", 0) // removes an id that is not there: a write that leaves no key
 	return cmp.Or(<-ready, err)
 }

@@ -11,13 +11,14 @@ import (
 	"github.com/weirflow/weir/internal/pause"
 )
 
-// queues hold the requests that wait for a round trip. All slots share one queue, so that requests
-// of the same moment are sent together. Where a slot of a cluster is not answered, it has a queue
-// of its own for a while: a request for one node, or for a slot that moves, then delays no other
-// for long.
+// queues hold the requests that wait for a round trip. There is one for a single server, and one for
+// each node of a cluster, so that requests of the same moment are sent together, and a node that
+// does not answer delays no request for another. Where a slot of a cluster is not answered, it has a
+// queue of its own for a while: a slot that moves then delays no other for long.
 type queues struct {
 	mu     sync.Mutex
-	shared queue
+	shared queue             // of a single server, and of slots whose node is not known
+	nodes  map[string]*queue // by the names of the shards
 	apart  map[uint16]*queue // by slot, while requests come
 	parts  [parts]part
 	closed bool
@@ -57,24 +58,62 @@ func (p *part) isSilent() bool {
 
 // queue returns the queue for a slot.
 func (all *queues) queue(s *Store, slot uint16) *queue {
-	if !s.opts.Cluster || !all.part(slot).isSilent() {
+	if !s.opts.Cluster {
 		return &all.shared
 	}
-	q := all.apart[slot]
-	if q == nil {
-		if all.apart == nil {
-			all.apart = map[uint16]*queue{}
+	if all.part(slot).isSilent() {
+		q := all.apart[slot]
+		if q == nil {
+			if all.apart == nil {
+				all.apart = map[uint16]*queue{}
+			}
+			q = &queue{slot: slot, apart: true}
+			all.apart[slot] = q
 		}
-		q = &queue{slot: slot}
-		all.apart[slot] = q
+		return q
+	}
+	name := s.topology.shard(slot)
+	if name == "" {
+		return &all.shared
+	}
+	q := all.nodes[name]
+	if q == nil {
+		if all.nodes == nil {
+			all.nodes = map[string]*queue{}
+		}
+		q = &queue{}
+		all.nodes[name] = q
 	}
 	return q
+}
+
+// prune removes the queues of nodes that serve no slot any more.
+func (all *queues) prune(names []string) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	for name, q := range all.nodes {
+		if q.isEmpty() && !slices.Contains(names, name) {
+			delete(all.nodes, name)
+		}
+	}
+}
+
+// begin counts a goroutine that Close waits for. It reports false after the end.
+func (all *queues) begin(s *Store) bool {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if all.closed {
+		return false
+	}
+	s.sending.Add(1)
+	return true
 }
 
 // A queue has a few senders at a time: goroutines that make round trips, each with all requests
 // that wait, up to a bound.
 type queue struct {
 	slot    uint16 // of a queue that is apart
+	apart   bool
 	waiting []*request
 	// with so many waiting, those that are late are removed: while no round trip ends, no sender
 	// does it
@@ -132,10 +171,12 @@ func (q *queue) sweep(now time.Time) {
 
 // drop removes a queue that is apart and empty. The lock is held.
 func (all *queues) drop(q *queue) {
-	if q.senders == 0 && len(q.waiting) == 0 && q != &all.shared {
+	if q.apart && q.isEmpty() {
 		delete(all.apart, q.slot)
 	}
 }
+
+func (q *queue) isEmpty() bool { return q.senders == 0 && len(q.waiting) == 0 }
 
 func (all *queues) close() {
 	all.mu.Lock()
@@ -193,10 +234,13 @@ func (s *Store) send(q *queue) {
 
 // roundTrip carries out requests: one call for each slot and script.
 func (s *Store) roundTrip(q *queue, requests []*request) {
+	if s.opts.Cluster {
+		s.askAgain(askEvery)
+	}
 	all := s.exchanges(requests)
 	ctx, cancel := context.WithDeadline(s.ctx, lastEnd(all))
 	defer cancel()
-	s.carry(ctx, all, s.opts.Cluster && q == &s.queues.shared)
+	s.carry(ctx, all, s.opts.Cluster && !q.apart)
 }
 
 // lastEnd is when the last caller of some exchanges leaves.

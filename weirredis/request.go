@@ -47,9 +47,26 @@ func (s *Store) wait(ctx context.Context, r *request) error {
 	case <-r.done:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return r.orElse(ctx.Err())
 	case <-s.ctx.Done():
-		return errClosed
+		return r.orElse(errClosed)
+	}
+}
+
+// orElse returns nil if there is an answer, and the error if there is none.
+func (r *request) orElse(err error) error {
+	select {
+	case <-r.done:
+		return nil
+	default:
+		return err
+	}
+}
+
+// fail gives the caller an error about all of it.
+func (r *request) fail(batch []weir.Charge, err error) {
+	for i := range r.charges {
+		batch[r.charges[i].index].Err = err
 	}
 }
 
@@ -174,9 +191,7 @@ func (c charge) long() bool {
 // deliver gives the caller the results.
 func (r *request) deliver(batch []weir.Charge, out []weir.Decision) error {
 	if r.err != nil {
-		for i := range r.charges {
-			batch[r.charges[i].index].Err = r.err
-		}
+		r.fail(batch, r.err)
 		return r.err
 	}
 	var first error

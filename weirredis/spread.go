@@ -69,11 +69,15 @@ func (s *Store) spread(ctx context.Context, end time.Time, batch []weir.Charge, 
 		if err == nil && !refused {
 			continue
 		}
-		for _, charged := range slots[:n] {
-			err = errors.Join(err, s.giveBack(ctx, batch, out, charged))
-		}
-		for _, later := range slots[n+1:] {
-			err = errors.Join(err, s.some(ctx, end, batch, out, later, func(c *weir.Charge) { c.Op, c.Group = weir.OpPeek, 0 }))
+		if err != nil {
+			s.undo(ctx, batch, slots[:n])
+		} else {
+			for _, charged := range slots[:n] {
+				err = errors.Join(err, s.giveBack(ctx, batch, out, charged))
+			}
+			for _, later := range slots[n+1:] {
+				err = errors.Join(err, s.some(ctx, end, batch, out, later, func(c *weir.Charge) { c.Op, c.Group = weir.OpPeek, 0 }))
+			}
 		}
 		for _, i := range which {
 			batch[i].Receipt = ""
@@ -86,6 +90,16 @@ func (s *Store) spread(ctx context.Context, end time.Time, batch []weir.Charge, 
 		}
 	}
 	return nil
+}
+
+// undo cancels the charges of slots, when another slot of their group has failed. The error is about
+// that one: these slots have answered, so nothing is changed about their charges. The give-backs are
+// sent also if the caller's context has ended, and then not waited for.
+func (s *Store) undo(ctx context.Context, batch []weir.Charge, slots [][]int) {
+	copied, out := slices.Clone(batch), make([]weir.Decision, len(batch))
+	for _, charged := range slots {
+		_ = s.giveBack(ctx, copied, out, charged) // what is not given back stays charged until it has refilled
+	}
 }
 
 // bySlot puts charges of a slot together, in the order of the first of each.

@@ -92,8 +92,10 @@ type Store struct {
 	queues  queues
 	holds   holds
 	steps   stepWatch
-	entered sync.Map                  // by name, the *Concurrency of Enter
-	warmed  atomic.Pointer[[]kindSet] // the argument of the last Warm
+
+	topology topology                  // of a cluster
+	entered  sync.Map                  // by name, the *Concurrency of Enter
+	warmed   atomic.Pointer[[]kindSet] // the argument of the last Warm
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -132,6 +134,9 @@ func New(e Evaler, o Options) (*Store, error) {
 	s := &Store{evaler: e, opts: o, scripts: &scripts{clock: timeLine}, clock: clock{start: time.Now()}}
 	if o.ClockKey != "" {
 		s.scripts.clock = fmt.Sprintf("local clock = redis.call('HMGET', %q, 's', 'us')\n", o.ClockKey)
+	}
+	if o.Cluster {
+		s.topology.mapper, _ = e.(Mapper)
 	}
 	for i := range s.queues.parts {
 		s.queues.parts[i].clock = clock{start: s.clock.start, others: &s.clock}
@@ -189,10 +194,14 @@ func (s *Store) until(ctx context.Context, end time.Time, batch []weir.Charge, o
 	}
 	var first error
 	for i := range requests {
-		if err := s.wait(ctx, &requests[i]); err != nil {
-			return err
+		r := &requests[i]
+		err := s.wait(ctx, r)
+		if err == nil {
+			err = r.deliver(batch, out)
+		} else {
+			r.fail(batch, err) // others may have been answered, by other nodes
 		}
-		if err := requests[i].deliver(batch, out); err != nil && first == nil {
+		if err != nil && first == nil {
 			first = err
 		}
 	}

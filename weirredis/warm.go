@@ -23,11 +23,15 @@ func (s *Store) Warm(ctx context.Context, groups ...[]weir.Limit) error {
 		return err
 	}
 	s.warmed.Store(&kinds)
-	return s.ready(ctx, kinds)
+	if s.topology.mapper != nil && s.topology.current.Load() == nil {
+		_ = s.ask(ctx) // calls ask again
+	}
+	return s.ready(ctx, kinds, func(string) bool { return true })
 }
 
-// ready brings the scripts for some algorithms to the server, and learns its clock.
-func (s *Store) ready(ctx context.Context, kinds []kindSet) error {
+// ready brings the scripts for some algorithms to the server, and learns its clock: on a cluster, to
+// the nodes of some tags. A node that does not answer delays no other.
+func (s *Store) ready(ctx context.Context, kinds []kindSet, some func(tag string) bool) error {
 	var cancel context.CancelFunc
 	if _, ok := ctx.Deadline(); ok {
 		ctx, cancel = context.WithCancel(ctx)
@@ -39,12 +43,29 @@ func (s *Store) ready(ctx context.Context, kinds []kindSet) error {
 	if s.ctx.Err() != nil {
 		return errClosed
 	}
-	var calls []Call
+	calls := map[string][]Call{} // by shard
 	for _, k := range kinds {
 		for _, tag := range s.everywhere() {
-			calls = append(calls, s.nothing(k, tag))
+			if some(tag) {
+				c := s.nothing(k, tag)
+				shard := s.topology.shard(s.slot(c.Keys[0]))
+				calls[shard] = append(calls[shard], c)
+			}
 		}
 	}
+	errs := make(chan error, len(calls))
+	for _, of := range calls {
+		go func() { errs <- s.readyNode(ctx, of) }()
+	}
+	var all error
+	for range calls {
+		all = errors.Join(all, <-errs)
+	}
+	return all
+}
+
+// readyNode makes calls to one node, and again with the scripts that it lacks.
+func (s *Store) readyNode(ctx context.Context, calls []Call) error {
 	for tries := 0; len(calls) > 0; tries++ {
 		replies := s.evaluate(ctx, calls)
 		var lacking []Call

@@ -131,6 +131,10 @@ func (s *storeSet) start(def policy.Store, byName map[string]failover.OnFailure,
 		}
 		inner = o.lease
 	}
+	outages := &outageLog{
+		log: s.log, store: def.Name, fallback: onFailure(def.OnFailure).String(), shards: map[string]*shardLog{},
+		stats: func() failover.Stats { return o.fail.Stats() },
+	}
 	o.fail, err = failover.New(inner, failover.Options{
 		OnFailure:    onFailure(def.OnFailure),
 		ByName:       byName,
@@ -138,26 +142,12 @@ func (s *storeSet) start(def policy.Store, byName map[string]failover.OnFailure,
 		Deadline:     def.Deadline,
 		Direct:       stores.IsPrompt(def),
 		ID:           s.id,
-		OnTransition: s.tell(def),
+		OnTransition: outages.tell,
 	})
 	if err != nil {
 		return nil, errors.Join(err, o.close())
 	}
 	return o, nil
-}
-
-// tell writes into the log that a store is out, and that it is back.
-func (s *storeSet) tell(def policy.Store) func(from, to failover.State) {
-	var since time.Time
-	return func(from, to failover.State) {
-		switch {
-		case from == failover.Closed:
-			since = time.Now()
-			s.log.Warn("store unavailable: its limits use their fallback", "store", def.Name, "on_failure", onFailure(def.OnFailure).String())
-		case to == failover.Closed:
-			s.log.Info("store is back", "store", def.Name, "after", time.Since(since).Round(time.Millisecond).String())
-		}
-	}
 }
 
 // tellStep writes into the log that the clock of a store has stepped back.
@@ -273,6 +263,14 @@ type Store struct {
 	// zero for never
 	ClockSteps uint64
 	SteppedAt  time.Time
+}
+
+// Unavailable returns how many of the store's shards are not used.
+func (s Store) Unavailable() int {
+	if !s.Connected {
+		return s.Shards
+	}
+	return len(s.Down)
 }
 
 // StoreStats returns what is known about the stores of the active policy, in the order of their

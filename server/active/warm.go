@@ -20,7 +20,7 @@ func (s *storeSet) warm(ctx context.Context, p policy.Policy, open map[string]*s
 	for _, def := range p.Stores {
 		o := open[def.Name]
 		warmer, ok := o.store.(product.Warmer)
-		if !ok || !o.store.Connected() || o.fail.State() != failover.Closed {
+		if !ok || !o.store.Connected() || isDown(o.fail.Stats()) {
 			continue
 		}
 		if err := warmer.Warm(ctx, p.Calls(def.Name)...); err != nil && ctx.Err() == nil {
@@ -28,6 +28,9 @@ func (s *storeSet) warm(ctx context.Context, p policy.Policy, open map[string]*s
 		}
 	}
 }
+
+// isDown reports whether all of a store is down.
+func isDown(s failover.Stats) bool { return len(s.Down) == s.Shards }
 
 // tagsOf are the tags of the limits of a store, by the names of the limits.
 func tagsOf(p policy.Policy, store string) map[string]string {

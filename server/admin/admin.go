@@ -67,7 +67,14 @@ func newAdmin(ctx context.Context, h face.Host, address string) (*Admin, error) 
 			return
 		}
 		fmt.Fprintln(w, "ready")
-		for _, s := range a.policy.StoreStats() {
+		for _, s := range a.policy.StoreStats() { // which make the server no less ready
+			switch down := s.Unavailable(); {
+			case down == 0:
+			case s.Shards == 1:
+				fmt.Fprintf(w, "store %s: unavailable\n", s.Name)
+			default:
+				fmt.Fprintf(w, "store %s: %d of %d shards unavailable\n", s.Name, down, s.Shards)
+			}
 			if !s.SteppedAt.IsZero() {
 				fmt.Fprintf(w, "store %s: its clock stepped back, last seen %v ago\n", s.Name, time.Since(s.SteppedAt).Round(time.Second))
 			}

@@ -92,11 +92,29 @@ func (p *api) status(w http.ResponseWriter, _ *http.Request) error {
 	if now.FromAPI {
 		from = "api"
 	}
+	stores := []storeJSON{}
+	for _, s := range p.policy.StoreStats() {
+		one := storeJSON{Name: s.Name, Connected: s.Connected, Shards: s.Shards, Unavailable: s.Unavailable()}
+		if s.Shards > 1 {
+			one.Down = s.Down
+		}
+		stores = append(stores, one)
+	}
 	answer(w, http.StatusOK, "application/json", map[string]any{
-		"file": now.File.Path, "from": from, "since": now.Since.UTC().Format(time.RFC3339), "etag": p.tags.of(now.File.Data),
+		"stores": stores,
+		"file":   now.File.Path, "from": from, "since": now.Since.UTC().Format(time.RFC3339), "etag": p.tags.of(now.File.Data),
 		"limits": len(now.File.Policy.Limits), "routes": len(now.File.Policy.Routes), "overrides": len(p.policy.Engine().Overrides()),
 	})
 	return nil
+}
+
+// storeJSON is a store of the active policy.
+type storeJSON struct {
+	Name        string   `json:"name"`
+	Connected   bool     `json:"connected"` // since it was opened
+	Shards      int      `json:"shards"`
+	Unavailable int      `json:"unavailable"`    // how many of them
+	Down        []string `json:"down,omitempty"` // their names, where the store has several
 }
 
 func (p *api) show(w http.ResponseWriter, _ *http.Request) error {

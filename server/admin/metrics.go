@@ -4,7 +4,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirflow/weir"
-	"github.com/weirflow/weir/failover"
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/active"
 )
@@ -34,18 +33,19 @@ var (
 		"Requests that neither the store nor its fallback could decide, so that on_failure did.", []string{"limit"}, nil)
 	limitLost        = prometheus.NewDesc("weir_limit_not_returned_total", "Charges that could not be given back because the store was unavailable.", []string{"limit"}, nil)
 	shadowMissed     = prometheus.NewDesc("weir_shadow_missed_total", "Requests that a shadow limit in a store skipped because too many were in flight.", []string{"limit"}, nil)
-	storeUp          = prometheus.NewDesc("weir_store_up", "Whether a store is used: 0 while it is unavailable and its limits use their fallback.", []string{"store"}, nil)
+	storeUp          = prometheus.NewDesc("weir_store_up", "Whether all of a store is used: 0 while it, or one of its shards, is unavailable and limits use their fallback.", []string{"store"}, nil)
+	storeShards      = prometheus.NewDesc("weir_store_shards", "Shards of a store by state: up, or down (limits use their fallback for its keys). A store that is no cluster is one shard.", []string{"store", "state"}, nil)
 	storeNodes       = prometheus.NewDesc("weir_store_nodes", "Nodes that share a store, as far as known.", []string{"store"}, nil)
 	storeSteps       = prometheus.NewDesc("weir_store_clock_steps_total", "Times that a key in a store went on by a clock of its own, because the store's clock had stepped back.", []string{"store"}, nil)
-	storeTransitions = prometheus.NewDesc("weir_store_transitions_total", "State changes of a store's circuit breaker, by new state: open, half_open, closed.", []string{"store", "to"}, nil)
-	storeCalls       = prometheus.NewDesc("weir_store_calls_total", "Calls of a store: answered, late, failed, skipped (not made while the breaker was open), left (the caller did not wait).", []string{"store", "outcome"}, nil)
+	storeTransitions = prometheus.NewDesc("weir_store_transitions_total", "State changes of a store's circuit breakers, of which each shard has one, by new state: open, half_open, closed.", []string{"store", "to"}, nil)
+	storeCalls       = prometheus.NewDesc("weir_store_calls_total", "Calls of a store: answered, late, failed, skipped (not made, because the breakers of all its shards were open), left (the caller did not wait).", []string{"store", "outcome"}, nil)
 	reloads          = prometheus.NewDesc("weir_reloads_total", "Reloads of the policy file, by result.", []string{"result"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (m policyMetrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{reloads, limitRequests, shadowRequests, limitWaiting, limitEnded, limitKeys, limitEvicted, limitOverMax,
-		limitDecisions, limitErrors, limitLost, shadowMissed, storeUp, storeNodes, storeSteps, storeTransitions, storeCalls,
+		limitDecisions, limitErrors, limitLost, shadowMissed, storeUp, storeShards, storeNodes, storeSteps, storeTransitions, storeCalls,
 		leaseKeys, leaseRoundTrips, leaseTokens} {
 		ch <- d
 	}
@@ -71,11 +71,13 @@ func (m policyMetrics) Collect(ch chan<- prometheus.Metric) {
 }
 
 func collectStore(s active.Store, counter func(*prometheus.Desc, uint64, ...string), gauge func(*prometheus.Desc, int, ...string)) {
-	up := 0
-	if s.Connected && s.State == failover.Closed {
+	up, down := 0, s.Unavailable()
+	if down == 0 {
 		up = 1
 	}
 	gauge(storeUp, up, s.Name)
+	gauge(storeShards, s.Shards-down, s.Name, "up")
+	gauge(storeShards, down, s.Name, "down")
 	gauge(storeNodes, s.Nodes, s.Name)
 	counter(storeSteps, s.ClockSteps, s.Name)
 	for to, n := range map[string]uint64{"open": s.Opened + s.Reopened, "half_open": s.Probed, "closed": s.Returned} {

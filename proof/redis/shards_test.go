@@ -1,0 +1,308 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/failover"
+	"github.com/weirflow/weir/proof/servers"
+	"github.com/weirflow/weir/weirredis"
+	"github.com/weirflow/weir/weirrueidis"
+)
+
+// shardDeadline is the deadline of calls in these tests. It is long: whatever is held by a master that does not answer is held for so long, which
+// no busy machine is.
+const shardDeadline = 2 * time.Second
+
+// A shardNode is one of two processes that share limits in a cluster.
+type shardNode struct {
+	store *failover.Store
+
+	mu     sync.Mutex
+	opened map[string]int // by shard
+}
+
+func openShardNode(t *testing.T, c *servers.RedisCluster) *shardNode {
+	t.Helper()
+	inner, err := weirrueidis.Open("redis+cluster://"+strings.Join(c.Addrs(), ","), weirredis.Options{Timeout: shardDeadline})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &shardNode{opened: map[string]int{}}
+	n.store, err = failover.New(inner, failover.Options{
+		OnFailure: failover.Local, Nodes: 2, Deadline: shardDeadline, Direct: true,
+		OnTransition: func(shard string, from, _ failover.State) {
+			if from == failover.Closed {
+				n.mu.Lock()
+				n.opened[shard]++
+				n.mu.Unlock()
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.store.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := inner.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := inner.Ready(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := inner.Warm(ctx, []weir.Limit{plentyOf}); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// hasOpened returns the shards whose breakers have opened.
+func (n *shardNode) hasOpened() (shards []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for shard := range n.opened {
+		shards = append(shards, shard)
+	}
+	return shards
+}
+
+var plentyOf = weir.TokenBucket{Rate: weir.PerHour(1), Burst: 500_000}
+
+var (
+	fewOf   = weir.TokenBucket{Rate: weir.PerHour(1), Burst: 10}
+	quickOf = weir.TokenBucket{Rate: weir.PerSecond(100_000), Burst: 100_000}
+)
+
+// take takes 1 for keys, all or nothing if there are several.
+func (n *shardNode) take(t *testing.T, l weir.TokenBucket, keys ...string) []weir.Decision {
+	t.Helper()
+	var batch []weir.Charge
+	for _, key := range keys {
+		batch = append(batch, weir.Charge{Name: fmt.Sprint("of", l.Burst), Key: key, Limit: l, Cost: 1, Group: 1})
+	}
+	if len(keys) == 1 {
+		batch[0].Group = 0
+	}
+	out := make([]weir.Decision, len(keys))
+	if err := n.store.Do(context.Background(), batch, out); err != nil {
+		t.Errorf("%v: %v", keys, err)
+	}
+	return out
+}
+
+func (n *shardNode) used(t *testing.T, key string) int64 {
+	t.Helper()
+	out := make([]weir.Decision, 1)
+	if err := n.store.Do(context.Background(), []weir.Charge{{Name: fmt.Sprint("of", plentyOf.Burst), Key: key, Limit: plentyOf, Op: weir.OpPeek}}, out); err != nil {
+		t.Fatal(err)
+	}
+	return out[0].Limit - out[0].Remaining
+}
+
+// keysOf returns keys of each master.
+func keysOf(ctx context.Context, t *testing.T, c *servers.RedisCluster, prefix string, each int) [][]string {
+	t.Helper()
+	keys := make([][]string, len(c.Masters))
+	for n := 0; slices.ContainsFunc(keys, func(k []string) bool { return len(k) < each }); n++ {
+		key := fmt.Sprint(prefix, n)
+		slot, err := c.Slot(ctx, "{"+key+"}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		owner, err := c.Owner(ctx, slot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i := slices.Index(c.Masters, owner); len(keys[i]) < each {
+			keys[i] = append(keys[i], key)
+		}
+	}
+	return keys
+}
+
+// TestOneShardIsDown: while one master of a cluster is killed or stopped, the store decides about the keys of the others, without waiting for it,
+// and both nodes in the same counts; local shares decide about the keys of that master alone, until it is back.
+func TestOneShardIsDown(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	c, err := servers.Cluster(ctx, servers.ClusterOptions{Persist: true, Config: []string{"cluster-require-full-coverage no", "cluster-allow-reads-when-down yes"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	// Some slots have moved from the master that goes down to another.
+	slot, err := c.Slot(ctx, "{moved}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes := []*shardNode{openShardNode(t, c), openShardNode(t, c)}
+	down, err := c.Owner(ctx, slot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sick := slices.Index(c.Masters, down)
+	if err := c.MoveSlot(ctx, slot, down, c.Masters[(sick+1)%3]); err != nil {
+		t.Fatal(err)
+	}
+	for name, fault := range map[string]struct {
+		off func() error
+		on  func() error
+	}{
+		"stopped": {down.Pause, func() error { down.Resume(); return nil }},
+		"killed":  {func() error { down.Kill(); return nil }, func() error { return down.Start(ctx) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			keys := keysOf(ctx, t, c, name, 4)
+			keys[(sick+1)%3][0] = "moved"
+			l := useShards(t, nodes, keys, sick)
+			outageUntil(t, "all keys are decided by the store", patience, func() bool { return l.calls[0].Load() > 100 && l.calls[1].Load() > 100 && l.calls[2].Load() > 100 })
+			if err := fault.off(); err != nil {
+				t.Fatal(err)
+			}
+			before := [2]int64{l.calls[(sick+1)%3].Load(), l.calls[(sick+2)%3].Load()}
+			outageUntil(t, "the breakers of that shard are open", patience, func() bool {
+				return nodes[0].store.State() != failover.Closed && nodes[1].store.State() != failover.Closed
+			})
+			began := time.Now()
+			for i, b := range before {
+				t.Logf("until the breakers opened, shard %d: %d calls", i, l.calls[(sick+1+i)%3].Load()-b)
+			}
+			for _, n := range nodes {
+				if s := n.store.Stats(); !slices.Equal(s.Down, []string{down.Addr}) || s.Shards != 3 {
+					t.Errorf("%d shards, down are %q", s.Shards, s.Down)
+				}
+			}
+			shares := l.shares.Load()
+			outageUntil(t, "shares decide", patience, func() bool { return l.shares.Load() > shares+100 })
+			live, dead := keys[(sick+1)%3][1], keys[sick][0]
+			l.pause()
+			used := nodes[0].used(t, live)
+			if d := nodes[0].take(t, plentyOf, live, dead); d[0].Source != weir.SourceStore || d[1].Source != weir.SourceShare || d[1].Allowed {
+				t.Errorf("a group that a share refuses: %+v", d)
+			}
+			if now := nodes[1].used(t, live); now != used {
+				t.Errorf("a group that a share refuses: %d were used, and then %d", used, now)
+			}
+			for i := range int64(40) {
+				d := nodes[i%2].take(t, fewOf, live)
+				if d[0].Source != weir.SourceStore || d[0].Allowed != (i < fewOf.Burst) {
+					t.Errorf("take %d of a limit of 10 on two nodes: %+v", i, d)
+				}
+			}
+			quick := nodes[0].take(t, quickOf, live, dead)
+			if !quick[0].Allowed || !quick[1].Allowed || quick[0].Source != weir.SourceStore || quick[1].Source != weir.SourceShare {
+				t.Errorf("a group over both: %+v", quick)
+			}
+			l.resume()
+			t.Logf("open for %v", time.Since(began))
+			if err := fault.on(); err != nil {
+				t.Fatal(err)
+			}
+			l.back.Store(true)
+			outageUntil(t, "the store decides about all keys again", patience, func() bool {
+				return nodes[0].store.State() == failover.Closed && nodes[1].store.State() == failover.Closed
+			})
+			n := l.calls[sick].Load()
+			outageUntil(t, "keys of the shard are decided by the store", patience, func() bool { return l.calls[sick].Load() > n+100 })
+			l.end()
+			for i, n := range nodes {
+				if opened := n.hasOpened(); !slices.Equal(opened, []string{down.Addr}) {
+					t.Errorf("node %d: the breakers of %q have opened", i, opened)
+				}
+			}
+			for i := range keys {
+				if i == sick {
+					continue
+				}
+				for _, key := range keys[i] {
+					want := l.admitted(key)
+					if got := nodes[0].used(t, key); got != want {
+						t.Errorf("key %s of shard %d: %d were admitted, the store has %d", key, i, want, got)
+					}
+				}
+			}
+		})
+	}
+}
+
+// shardUsers are callers of keys of each master, at two nodes.
+type shardUsers struct {
+	t       *testing.T
+	gate    sync.RWMutex
+	over    atomic.Bool
+	back    atomic.Bool
+	callers sync.WaitGroup
+	calls   [3]atomic.Int64 // by master, that the store decided
+	shares  atomic.Int64
+	count   sync.Map // by key, *atomic.Int64
+}
+
+func useShards(t *testing.T, nodes []*shardNode, keys [][]string, sick int) *shardUsers {
+	l := &shardUsers{t: t}
+	for i, of := range keys {
+		for _, key := range of {
+			l.count.Store(key, new(atomic.Int64))
+			start := nodes[0].used(t, key)
+			l.add(key, start)
+			for _, n := range nodes {
+				l.callers.Go(func() { l.call(n, i, key, i == sick) })
+			}
+		}
+	}
+	t.Cleanup(l.end)
+	return l
+}
+
+func (l *shardUsers) add(key string, n int64) {
+	c, _ := l.count.Load(key)
+	c.(*atomic.Int64).Add(n)
+}
+
+func (l *shardUsers) admitted(key string) int64 {
+	c, _ := l.count.Load(key)
+	return c.(*atomic.Int64).Load()
+}
+
+func (l *shardUsers) call(n *shardNode, shard int, key string, sick bool) {
+	for !l.over.Load() {
+		l.gate.RLock()
+		d := n.take(l.t, plentyOf, key)[0]
+		l.gate.RUnlock()
+		switch {
+		case d.Source == weir.SourceStore:
+			if l.calls[shard].Add(1); d.Allowed {
+				l.add(key, 1)
+			}
+		case !sick:
+			l.t.Errorf("key %s of a master that answers was decided by %v", key, d.Source)
+			return
+		default:
+			l.shares.Add(1)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (l *shardUsers) pause()  { l.gate.Lock() }
+func (l *shardUsers) resume() { l.gate.Unlock() }
+
+func (l *shardUsers) end() {
+	l.over.Store(true)
+	l.callers.Wait()
+}
