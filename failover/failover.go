@@ -375,7 +375,7 @@ func (s *Store) through(ctx context.Context, batch []weir.Charge, out []weir.Dec
 		s.counters.left.Add(1)
 		s.unanswered(batch, all, true)
 		return err
-	case limited.Err() != nil:
+	case limited.Err() != nil, errors.Is(err, context.DeadlineExceeded):
 		s.counters.late.Add(1)
 	default:
 		s.counters.failed.Add(1)

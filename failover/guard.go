@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/weirflow/weir"
 )
@@ -38,7 +39,8 @@ func (s *Store) ask(ctx context.Context, batch []weir.Charge, out []weir.Decisio
 	c := s.calls.Get().(*call)
 	c.batch = append(c.batch[:0], batch...)
 	c.out = slices.Grow(c.out[:0], len(batch))[:len(batch)]
-	go s.carryOut(ctx, c)
+	inner, end := s.sooner(ctx, batch)
+	go s.carryOut(inner, end, c)
 	select {
 	case <-c.done:
 	case <-ctx.Done():
@@ -56,10 +58,21 @@ func (s *Store) ask(ctx context.Context, batch []weir.Charge, out []weir.Decisio
 	return err
 }
 
+// sooner returns the context of a call in a goroutine of its own. If the call is about several shards,
+// it ends a little before the caller leaves, so that the store can say which of them have answered.
+func (s *Store) sooner(ctx context.Context, batch []weir.Charge) (context.Context, context.CancelFunc) {
+	end, ok := ctx.Deadline()
+	if !ok || !s.several(batch) {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, end.Add(-time.Until(end)/8))
+}
+
 // carryOut is the goroutine of a call.
-func (s *Store) carryOut(ctx context.Context, c *call) {
+func (s *Store) carryOut(ctx context.Context, end context.CancelFunc, c *call) {
 	c.err = errGone
 	defer func() {
+		end()
 		<-s.slots
 		c.done <- struct{}{}
 	}()

@@ -19,7 +19,7 @@ import (
 
 // shardDeadline is the deadline of calls in these tests. It is long: whatever is held by a master that does not answer is held for so long, which
 // no busy machine is.
-const shardDeadline = 2 * time.Second
+const shardDeadline = time.Second
 
 // A shardNode is one of two processes that share limits in a cluster.
 type shardNode struct {
