@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -104,7 +105,7 @@ func (s *sharded) Do(ctx context.Context, batch []weir.Charge, out []weir.Decisi
 	s.mu.Unlock()
 	var calls sync.WaitGroup
 	var mu sync.Mutex
-	for shard := range failures {
+	for _, shard := range slices.Collect(maps.Keys(failures)) {
 		calls.Go(func() {
 			err := s.ready(ctx, shard)
 			mu.Lock()

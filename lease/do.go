@@ -30,7 +30,7 @@ func (s *Store) do(ctx context.Context, batch []weir.Charge, out []weir.Decision
 		var err error
 		switch ways[i] {
 		case byLease:
-			err = s.fromLeases(ctx, batch[i:j], out[i:j])
+			s.fromLeases(ctx, batch[i:j], out[i:j])
 		case byStore:
 			err = s.passOn(ctx, batch[i:j], out[i:j])
 		}
@@ -155,7 +155,7 @@ type turn struct {
 const mostTries = 4
 
 // here decides about charges from leased tokens.
-func (s *Store) fromLeases(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
+func (s *Store) fromLeases(ctx context.Context, batch []weir.Charge, out []weir.Decision) {
 	turns := make([]turn, len(batch))
 	for i := range batch {
 		turns[i] = turn{c: &batch[i], d: &out[i]}
@@ -175,34 +175,40 @@ func (s *Store) fromLeases(ctx context.Context, batch []weir.Charge, out []weir.
 			_ = s.transmit(ctx, t) // receive puts the error where it belongs
 			s.receive(t)
 		}
-		if err := s.wait(ctx, waiting); err != nil {
-			return err
-		}
-		turns = waiting
+		turns = s.wait(ctx, waiting)
 	}
-	return nil
 }
 
-// wait waits for the requests of the turns. If the context ends first, the turns get its error.
-func (s *Store) wait(ctx context.Context, turns []turn) (err error) {
+// wait waits for the requests of the turns, and returns those that were answered. If the context
+// ends first, the others get its error: a part of the store may have answered, and another not.
+func (s *Store) wait(ctx context.Context, turns []turn) (answered []turn) {
+	answered = turns[:0]
 	for _, t := range turns {
-		if err == nil {
-			select {
-			case <-t.request.done:
-			case <-ctx.Done():
-				err = ctx.Err()
-			}
+		if isDone := t.request.wait(ctx); isDone {
+			answered = append(answered, t)
+		} else {
+			t.c.Err = ctx.Err()
 		}
 		t.e.mu.Lock()
 		t.e.need -= t.c.Cost
 		t.e.mu.Unlock()
 	}
-	for _, t := range turns {
-		if err != nil {
-			t.c.Err = err
-		}
+	return answered
+}
+
+// wait waits until a request is answered, and reports false if the context ends first.
+func (a *request) wait(ctx context.Context) bool {
+	select {
+	case <-a.done:
+		return true
+	case <-ctx.Done():
 	}
-	return err
+	select {
+	case <-a.done: // it was, while another was waited for
+		return true
+	default:
+		return false
+	}
 }
 
 // begin decides about a charge, or returns what has to happen first.

@@ -174,6 +174,14 @@ func (s *Store) Stats() Stats {
 // probes, concurrency.
 func (s *Store) Unwrap() weir.Store { return s.inner }
 
+// shardOf returns the shard of a key, if the store has several: see failover.Sharded.
+func (s *Store) shardOf(e *entry) string {
+	if sharded, ok := s.inner.(interface{ Shard(name, key string) string }); ok {
+		return sharded.Shard(e.name, e.key)
+	}
+	return ""
+}
+
 // now reads the clock.
 func (s *Store) now() int64 {
 	if s.clock == nil {
@@ -258,9 +266,17 @@ func (s *Store) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.Timeout)
 	defer cancel()
 	var errs []error
-	for _, t := range t.cut() {
-		errs = append(errs, s.transmit(ctx, t))
-		s.receive(t)
+	all := t.cut(s.shardOf)
+	sent := make(chan error, len(all))
+	for _, t := range all {
+		go func() {
+			err := s.transmit(ctx, t)
+			s.receive(t)
+			sent <- err
+		}()
+	}
+	for range all {
+		errs = append(errs, <-sent)
 	}
 	return errors.Join(errs...)
 }

@@ -183,12 +183,16 @@ func (s *Store) own(turns []turn) *roundTrip {
 	return t
 }
 
-// cut divides a round trip into several with no more than about mostCharges each.
-func (t *roundTrip) cut() (all []*roundTrip) {
-	var last *roundTrip
+// cut divides a round trip into several with no more than about mostCharges each, and none for
+// several shards: a shard that does not answer delays no answer of another.
+func (t *roundTrip) cut(shardOf func(*entry) string) (all []*roundTrip) {
+	lasts := map[string]*roundTrip{}
 	for _, p := range t.parts {
+		shard := shardOf(p.e)
+		last := lasts[shard]
 		if last == nil || len(last.batch)+p.count > mostCharges {
 			last = new(roundTrip)
+			lasts[shard] = last
 			all = append(all, last)
 		}
 		q := last.begin(p.e, t.batch[p.first:p.first+p.count], p.given)

@@ -47,7 +47,7 @@ func (s *Store) sweep() {
 		s.wake()
 	}
 	s.mu.Unlock()
-	for _, t := range t.cut() {
+	for _, t := range t.cut(s.shardOf) {
 		t.inFlight++
 		s.inFlight.Add(1)
 		s.run(t)

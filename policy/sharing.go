@@ -268,8 +268,9 @@ func (v *Verdict) settleStores(ctx context.Context, actual func(i int) (cost int
 func (v *Verdict) settleStore(ctx context.Context, s weir.Store, batch []weir.Charge, places []int) {
 	out := make([]weir.Decision, len(batch))
 	err := s.Do(ctx, batch, out)
+	told := slices.ContainsFunc(batch, func(c weir.Charge) bool { return c.Err != nil })
 	for k, i := range places {
-		if err != nil {
+		if err != nil && (!told || batch[k].Err != nil) { // else it is about other charges
 			v.evaluated[i].counts.lost.Add(1)
 			continue
 		}

@@ -19,7 +19,7 @@ import (
 
 // shardDeadline is the deadline of calls in these tests. It is long: whatever is held by a master that does not answer is held for so long, which
 // no busy machine is.
-const shardDeadline = time.Second
+const shardDeadline = 2 * time.Second
 
 // A shardNode is one of two processes that share limits in a cluster.
 type shardNode struct {
@@ -151,7 +151,6 @@ func TestOneShardIsDown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodes := []*shardNode{openShardNode(t, c), openShardNode(t, c)}
 	down, err := c.Owner(ctx, slot)
 	if err != nil {
 		t.Fatal(err)
@@ -160,6 +159,7 @@ func TestOneShardIsDown(t *testing.T) {
 	if err := c.MoveSlot(ctx, slot, down, c.Masters[(sick+1)%3]); err != nil {
 		t.Fatal(err)
 	}
+	nodes := []*shardNode{openShardNode(t, c), openShardNode(t, c)}
 	for name, fault := range map[string]struct {
 		off func() error
 		on  func() error
