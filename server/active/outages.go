@@ -4,12 +4,12 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/failover"
 )
 
-// quiet is how long the log says nothing about further outages of a shard after it told of one: a
-// shard that comes and goes fills no log.
-const quiet = 10 * time.Second
+// logged is how many outages of a shard are logged: a shard that comes and goes fills no log.
+func logged() weir.Limit { return weir.TokenBucket{Rate: weir.PerMinute(6), Burst: 5} }
 
 // mostShardLogs is how many shards are remembered: those that are back are forgotten first.
 const mostShardLogs = 1024
@@ -27,13 +27,13 @@ type outageLog struct {
 // shardLog is what was logged of a shard.
 type shardLog struct {
 	down    bool // as the log says
-	told    time.Time
+	limit   *weir.Limiter
 	since   time.Time // the latest outage
 	outages int       // since the last line that says down
 }
 
-// tell takes in a transition. A shard that goes down within the time of quiet is logged when that has
-// passed, if it is still down: the probes in between are transitions too.
+// tell takes in a transition. A shard that goes down too often to be logged is logged later, if it is
+// still down: probes are transitions too.
 func (o *outageLog) tell(shard string, from, to failover.State) {
 	now := time.Now()
 	d := o.of(shard)
@@ -42,12 +42,12 @@ func (o *outageLog) tell(shard string, from, to failover.State) {
 		d.outages++
 	}
 	switch isDown := to != failover.Closed; {
-	case isDown && !d.down && (d.told.IsZero() || now.Sub(d.told) >= quiet):
+	case isDown && !d.down && d.limit.Allow():
 		attributes := []any{"store", o.store, "on_failure", o.fallback}
 		if d.outages > 1 {
 			attributes = append(attributes, "outages", d.outages)
 		}
-		d.down, d.told, d.outages = true, now, 0
+		d.down, d.outages = true, 0
 		if shard == "" {
 			o.log.Warn("store unavailable: its limits use their fallback", attributes...)
 			return
@@ -82,6 +82,7 @@ func (o *outageLog) of(shard string) *shardLog {
 		}
 	}
 	d = &shardLog{}
+	d.limit, _ = weir.New(logged()) // a valid limit
 	o.shards[shard] = d
 	return d
 }
