@@ -62,8 +62,10 @@ type clusterEvaler struct {
 	cluster *redis.ClusterClient
 }
 
-// Slots asks a node which node serves which slots.
+// Slots asks a node which node serves which slots, and has the client ask too: it does not by itself
+// while a master does not answer, and would not find the replica that has replaced it.
 func (e clusterEvaler) Slots(ctx context.Context) ([]weirredis.SlotRange, error) {
+	e.cluster.ReloadState(ctx)
 	all, err := e.cluster.ClusterSlots(ctx).Result()
 	if err != nil {
 		return nil, err

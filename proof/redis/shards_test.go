@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,9 +11,12 @@ import (
 	"testing"
 	"time"
 
+	goredis "github.com/redis/go-redis/v9"
+
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/failover"
 	"github.com/weirflow/weir/proof/servers"
+	"github.com/weirflow/weir/weirgoredis"
 	"github.com/weirflow/weir/weirredis"
 	"github.com/weirflow/weir/weirrueidis"
 )
@@ -24,6 +28,7 @@ const shardDeadline = 2 * time.Second
 // A shardNode is one of two processes that share limits in a cluster.
 type shardNode struct {
 	store *failover.Store
+	warm  error // of Warm
 
 	mu     sync.Mutex
 	opened map[string]int // by shard
@@ -35,7 +40,25 @@ func openShardNode(t *testing.T, c *servers.RedisCluster) *shardNode {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newShardNode(t, inner.Store, inner.Close, inner.Ready)
+}
+
+// openGoShardNode is openShardNode over go-redis.
+func openGoShardNode(t *testing.T, c *servers.RedisCluster) *shardNode {
+	t.Helper()
+	client := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.Addrs(), ContextTimeoutEnabled: true})
+	inner, err := weirgoredis.New(client, weirredis.Options{Timeout: shardDeadline})
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := func() error { return errors.Join(inner.Close(), client.Close()) }
+	return newShardNode(t, inner, end, func(ctx context.Context) error { return client.Ping(ctx).Err() })
+}
+
+func newShardNode(t *testing.T, inner *weirredis.Store, end func() error, ready func(context.Context) error) *shardNode {
+	t.Helper()
 	n := &shardNode{opened: map[string]int{}}
+	var err error
 	n.store, err = failover.New(inner, failover.Options{
 		OnFailure: failover.Local, Nodes: 2, Deadline: shardDeadline, Direct: true,
 		OnTransition: func(shard string, from, _ failover.State) {
@@ -53,18 +76,16 @@ func openShardNode(t *testing.T, c *servers.RedisCluster) *shardNode {
 		if err := n.store.Close(); err != nil {
 			t.Error(err)
 		}
-		if err := inner.Close(); err != nil {
+		if err := end(); err != nil {
 			t.Error(err)
 		}
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	if err := inner.Ready(ctx); err != nil {
+	if err := ready(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := inner.Warm(ctx, []weir.Limit{plentyOf}); err != nil {
-		t.Fatal(err)
-	}
+	n.warm = inner.Warm(ctx, []weir.Limit{plentyOf})
 	return n
 }
 
@@ -159,7 +180,7 @@ func TestOneShardIsDown(t *testing.T) {
 	if err := c.MoveSlot(ctx, slot, down, c.Masters[(sick+1)%3]); err != nil {
 		t.Fatal(err)
 	}
-	nodes := []*shardNode{openShardNode(t, c), openShardNode(t, c)}
+	nodes := []*shardNode{openShardNode(t, c), openGoShardNode(t, c)}
 	for name, fault := range map[string]struct {
 		off func() error
 		on  func() error
@@ -208,6 +229,15 @@ func TestOneShardIsDown(t *testing.T) {
 			quick := nodes[0].take(t, quickOf, live, dead)
 			if !quick[0].Allowed || !quick[1].Allowed || quick[0].Source != weir.SourceStore || quick[1].Source != weir.SourceShare {
 				t.Errorf("a group over both: %+v", quick)
+			}
+			late := openShardNode(t, c) // a node that starts now finds the masters that answer ready
+			if late.warm == nil {
+				t.Error("Warm does not say that a master does not answer")
+			}
+			for _, key := range slices.Concat(keys[(sick+1)%3], keys[(sick+2)%3]) {
+				if d := late.take(t, quickOf, key)[0]; d.Source != weir.SourceStore {
+					t.Errorf("a node that starts now decides about %s by %v", key, d.Source)
+				}
 			}
 			l.resume()
 			t.Logf("open for %v", time.Since(began))
@@ -305,4 +335,45 @@ func (l *shardUsers) resume() { l.gate.Unlock() }
 func (l *shardUsers) end() {
 	l.over.Store(true)
 	l.callers.Wait()
+}
+
+// TestShardIsReplaced: a master stops for good. Its keys are decided by the store again when its replica is the master, and no breaker is left of
+// it.
+func TestShardIsReplaced(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	c, err := servers.Cluster(ctx, servers.ClusterOptions{Replicas: 1, Config: []string{"cluster-require-full-coverage no", "cluster-allow-reads-when-down yes"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	nodes := []*shardNode{openShardNode(t, c), openGoShardNode(t, c)}
+	keys := keysOf(ctx, t, c, "k", 4)
+	l := useShards(t, nodes, keys, 0)
+	outageUntil(t, "all keys are decided by the store", patience, func() bool { return l.calls[0].Load() > 100 && l.calls[1].Load() > 100 && l.calls[2].Load() > 100 })
+	if err := c.Masters[0].Pause(); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Masters[0].Resume()
+	outageUntil(t, "a share decides", patience, func() bool { return l.shares.Load() > 0 })
+	began := time.Now()
+	for _, n := range nodes {
+		outageUntil(t, "the store decides about all keys, without that master", patience, func() bool {
+			s := n.store.Stats()
+			return len(s.Down) == 0 && s.Shards == 3 && n.take(t, quickOf, keys[0][0])[0].Source == weir.SourceStore
+		})
+	}
+	t.Logf("its replica decides after %v", time.Since(began))
+	l.end()
+	for i, n := range nodes {
+		for _, shard := range n.hasOpened() {
+			if shard == c.Masters[1].Addr || shard == c.Masters[2].Addr {
+				t.Errorf("node %d: the breaker of %s has opened", i, shard)
+			}
+		}
+	}
 }
