@@ -8,8 +8,8 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// decide decides about charges that the store did not: all of them, or those whose Err is about the
-// store and the groups of these. cause is the store's error.
+// decide makes the fallback's decisions: on all charges of a batch, or only on those whose Err says
+// that the store failed, and their groups. cause is the store's error.
 func (s *Store) decide(batch []weir.Charge, out []weir.Decision, all bool, cause error) error {
 	var room [4]*outage
 	outages := room[:0]
@@ -73,7 +73,7 @@ func (s *Store) policy(name string) OnFailure {
 	return s.opts.OnFailure
 }
 
-// undone is the error of an operation that only the store can carry out.
+// undone returns the error of an operation that only the store can carry out.
 func undone(c *weir.Charge, cause error) error {
 	if cause == nil {
 		return fmt.Errorf("%w: %v of %q was not done", ErrUnavailable, c.Op, c.Name)
@@ -81,7 +81,7 @@ func undone(c *weir.Charge, cause error) error {
 	return fmt.Errorf("%w: %v of %q was not done: %w", ErrUnavailable, c.Op, c.Name, cause)
 }
 
-// blank clears what the store may have answered.
+// blank clears the results that the store may have left in a charge.
 func blank(c *weir.Charge) {
 	c.Err, c.Delay, c.Taken = nil, 0, 0
 	if c.Op != weir.OpSettle {
@@ -89,7 +89,7 @@ func blank(c *weir.Charge) {
 	}
 }
 
-// decideOne decides about a charge by itself.
+// decideOne decides on a charge that is in no group.
 func (s *Store) decideOne(c *weir.Charge, d *weir.Decision, o *outage, cause error) {
 	blank(c)
 	policy := s.policy(c.Name)
@@ -118,7 +118,7 @@ func (s *Store) decideOne(c *weir.Charge, d *weir.Decision, o *outage, cause err
 	}
 }
 
-// source is the Source of its decisions.
+// source returns the Source of the fallback's decisions.
 func (f OnFailure) source() weir.Source {
 	return [...]weir.Source{weir.SourceDeny, weir.SourceAllow, weir.SourceShare}[f]
 }
@@ -135,7 +135,7 @@ func (s *Store) count(f OnFailure) {
 	}
 }
 
-// fixed is the decision of Allow and of Deny. Both refuse a cost that never fits, and both allow a
+// fixed returns the decision of Allow or Deny. Both refuse a cost that never fits, and both allow a
 // cost of 0.
 func (s *Store) fixed(c *weir.Charge, n *need, f OnFailure) weir.Decision {
 	r := n.record
@@ -167,7 +167,7 @@ func (s *Store) fixedSome(c *weir.Charge, d *weir.Decision, n *need, f OnFailure
 	}
 }
 
-// local is the decision of this node's share of the limit. The lock is held.
+// local has this node's share of the limit decide. The lock is held.
 func (s *Store) local(c *weir.Charge, d *weir.Decision, r *record) {
 	switch c.Op {
 	case weir.OpTake:
@@ -191,10 +191,10 @@ func (s *Store) local(c *weir.Charge, d *weir.Decision, r *record) {
 	d.Source = weir.SourceShare
 }
 
-// someTries is how often takeSome retries when other callers take tokens at the same time.
+// someTries bounds the retries of takeSome while other callers take tokens at the same time.
 const someTries = 8
 
-// takeSome charges as much of the cost as there is.
+// takeSome charges as much of the cost as the share has left.
 func (s *Store) takeSome(c *weir.Charge, r *record) (d weir.Decision) {
 	for range someTries {
 		cost := min(c.Cost, 1)
@@ -212,8 +212,8 @@ func (s *Store) takeSome(c *weir.Charge, r *record) (d weir.Decision) {
 	return d
 }
 
-// decideGroup decides about the charges of a group: all are made, or none. The first charge of
-// batch is one of them.
+// decideGroup decides on a group: all of its charges are made, or none. The first charge of batch
+// belongs to it.
 func (s *Store) decideGroup(batch []weir.Charge, out []weir.Decision, outages []*outage, group int) {
 	g := s.newGroup(batch, out, outages, group)
 	exclusive, err := s.lock(g.needs...)
@@ -235,7 +235,7 @@ func (s *Store) decideGroup(batch []weir.Charge, out []weir.Decision, outages []
 	g.sign()
 }
 
-// reserve charges a cost ahead, and keeps a receipt of it.
+// reserve makes a reservation, and gives the charge a receipt for it.
 func (s *Store) reserve(c *weir.Charge, r *record, cost int64, within time.Duration) weir.Decision {
 	res, ok := r.keys.Reserve(c.Key, cost, within)
 	if ok && cost > 0 {

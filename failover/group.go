@@ -70,7 +70,7 @@ func (g *localGroup) sign() {
 	}
 }
 
-// look decides without charging.
+// look decides without a charge.
 func (g *localGroup) look() {
 	for i, c := range g.charges {
 		*g.out[i] = g.records[i].keys.Peek(c.Key, c.Cost)
@@ -87,7 +87,7 @@ func (g *localGroup) distinct() bool {
 	return true
 }
 
-// together charges all of them at one moment.
+// together makes all charges at one moment.
 func (g *localGroup) together() {
 	limiters := make([]*keyed.Limiter[string], len(g.records))
 	charges := make([]keyed.Charge[string], len(g.records))
@@ -118,9 +118,9 @@ func (g *localGroup) fail(err error) {
 	}
 }
 
-// inOrder charges one after another, as some are of the same limit, and cancels the charges if one
-// is refused. Other callers may be refused meanwhile because of charges that are then cancelled;
-// none is wrongly admitted.
+// inOrder makes the charges one after another, because some are of the same limit, and cancels all of
+// them if one is refused. Other callers may be refused meanwhile because of charges that are then
+// cancelled. None is wrongly admitted.
 func (g *localGroup) inOrder() {
 	if g.reserve() {
 		g.confirm()
@@ -150,7 +150,7 @@ func (g *localGroup) confirm() {
 		if c.Keep && c.Cost > 0 {
 			c.Receipt = g.s.keep(heldCharge{g.made[i], g.records[i]})
 		} else {
-			g.made[i].Settle(c.Cost) // nothing of it is given back
+			g.made[i].Settle(c.Cost) // it cannot be given back any more
 		}
 	}
 }

@@ -64,10 +64,11 @@ func (in *inside) until(p place, cost int64, leave func(weir.Outcome)) func(weir
 	}
 }
 
-// Enter makes a Store a Holder. While the store, or the shard of the key, is down, Allow admits every caller, Deny refuses,
-// and Local admits as long as this node has no more in flight than its share of the limit,
-// including what the store admitted; no caller waits. A caller that waits in the store's queue has
-// no deadline but its own. The error is a weir.ErrCharge for a store that keeps no places.
+// Enter makes a Store a Holder. While the store, or the shard of the key, is down, Allow admits every
+// caller, Deny refuses, and Local admits as long as this node has no more in flight than its share
+// of the limit, including what the store admitted; no caller waits. A caller that waits in the
+// store's queue has no deadline but its own. The error is a weir.ErrCharge for a store that keeps no
+// places.
 func (s *Store) Enter(ctx context.Context, c weir.Charge) (done func(weir.Outcome), d weir.Decision, err error) {
 	limit, ok := rules.PlacesOf(c.Limit)
 	switch {

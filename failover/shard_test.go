@@ -196,7 +196,8 @@ func breakShard(t *testing.T, s *Store, f *sharded, shard string) {
 	synctest.Wait()
 }
 
-// TestOneShardIsDown: the others are asked, that one is not but for probes, and it is back when it answers them.
+// TestOneShardIsDown: the others are asked, that one is not but for probes, and it is back when it
+// answers them.
 func TestOneShardIsDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newSharded("a", "b", "c")
@@ -228,7 +229,8 @@ func TestOneShardIsDown(t *testing.T) {
 	})
 }
 
-// TestBatchIsDivided: of charges that are no group, each is decided by its own shard; the answers are where they belong.
+// TestBatchIsDivided: of charges that are no group, each is decided by its own shard; the answers
+// are where they belong.
 func TestBatchIsDivided(t *testing.T) {
 	for _, direct := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -261,7 +263,8 @@ func TestBatchIsDivided(t *testing.T) {
 	}
 }
 
-// TestGroupOverADownShard: it is made or not, by the store and a share together. What refuses leaves no charge on the other side.
+// TestGroupOverADownShard: it is made or not, by the store and a share together. What refuses
+// leaves no charge on the other side.
 func TestGroupOverADownShard(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newSharded("a", "b")
@@ -342,7 +345,8 @@ func TestGroupOverADownShard(t *testing.T) {
 	})
 }
 
-// TestOutagesOfShards: each shard's keys are emptied when its own outage begins, and not again when another shard fails.
+// TestOutagesOfShards: each shard's keys are emptied when its own outage begins, and not again when
+// another shard fails.
 func TestOutagesOfShards(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newSharded("a", "b")
@@ -370,7 +374,8 @@ func TestOutagesOfShards(t *testing.T) {
 	})
 }
 
-// TestWhoFailedIsFoundOut: an error that names no charge opens the breaker of no shard that answers probes.
+// TestWhoFailedIsFoundOut: an error that names no charge opens the breaker of no shard that answers
+// probes.
 func TestWhoFailedIsFoundOut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newSharded("a", "b")
@@ -390,7 +395,8 @@ func TestWhoFailedIsFoundOut(t *testing.T) {
 	})
 }
 
-// TestShardGoes: one that the store has no more is forgotten, and its keys are decided by the shard that has them.
+// TestShardGoes: one that the store has no more is forgotten, and its keys are decided by the shard
+// that has them.
 func TestShardGoes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newSharded("a", "b")
@@ -469,8 +475,8 @@ func (h *shardedHolder) Enter(ctx context.Context, c weir.Charge) (func(weir.Out
 // hidden is a store that does not say which shards it has.
 type hidden struct{ weir.Store }
 
-// TestShardsFailAtRandom searches for a fault of one shard that another one's keys notice. That the search would find one is shown with a
-// store whose shards are not known.
+// TestShardsFailAtRandom searches for a fault of one shard that another one's keys notice. That the
+// search would find one is shown with a store whose shards are not known.
 func TestShardsFailAtRandom(t *testing.T) {
 	for i := range 2 * *schedules {
 		for _, direct := range []bool{false, true} {
@@ -581,7 +587,8 @@ func (r *shardSchedule) key(random *rand.Rand) string {
 	return fmt.Sprintf("s%d:%d", random.IntN(5), random.IntN(4))
 }
 
-// call makes a call about one key or several, of which some are a group. A cost that does not fit makes some be refused.
+// call makes a call about one key or several, of which some are a group. A cost that does not fit
+// makes some be refused.
 func (r *shardSchedule) call(t *testing.T, s *Store, random *rand.Rand) {
 	batch := group(r.key(random))
 	for random.IntN(2) == 0 {

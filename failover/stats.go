@@ -16,7 +16,8 @@ type Stats struct {
 	Opened, Probed, Returned, Reopened uint64
 
 	// Calls: answered by the store, errors about a charge included; not answered by the deadline;
-	// failed; not made, because the breakers of all its shards were open; and left by a caller whose own context ended.
+	// failed; not made, because the breakers of all its shards were open; and left by a caller whose
+	// own context ended.
 	Answered, Late, Failed, Skipped, Left uint64
 
 	// Charges and entries decided without the store, by the fallback.

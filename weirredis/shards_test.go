@@ -41,8 +41,9 @@ func (m *mapped) Slots(context.Context) ([]SlotRange, error) {
 	return m.all, nil
 }
 
-// TestNodesHaveQueues: where it is known which node has which slots, a node that does not answer holds up no call of the others, from its
-// first call on, and batches of several nodes have the answers that there are.
+// TestNodesHaveQueues: where it is known which node has which slots, a node that does not answer
+// holds up no call of the others, from its first call on, and batches of several nodes have the
+// answers that there are.
 func TestNodesHaveQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &mapped{node: new(node), all: threeNodes}
@@ -137,7 +138,8 @@ func TestSlotMap(t *testing.T) {
 	}
 }
 
-// TestShardsAreUnknown: on a single server, without a Mapper, and before a node has answered, there is one shard without a name. It is asked again.
+// TestShardsAreUnknown: on a single server, without a Mapper, and before a node has answered, there
+// is one shard without a name. It is asked again.
 func TestShardsAreUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &mapped{node: new(node)}

@@ -13,8 +13,9 @@ import (
 	"github.com/weirflow/weir/proof/servers"
 )
 
-// TestOneShardIsDown: while one master of a cluster is stopped, a gateway goes on with the keys of the others, whether they are charged, leased
-// or entered, and refuses those of that master alone. Logs, metrics and pages say so.
+// TestOneShardIsDown: while one master of a cluster is stopped, a gateway goes on with the keys of
+// the others, whether they are charged, leased or entered, and refuses those of that master alone.
+// Logs, metrics and pages say so.
 func TestOneShardIsDown(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()

@@ -21,8 +21,8 @@ import (
 	"github.com/weirflow/weir/weirrueidis"
 )
 
-// shardDeadline is the deadline of calls in these tests. It is long: whatever is held by a master that does not answer is held for so long, which
-// no busy machine is.
+// shardDeadline is the deadline of calls in these tests. It is long: whatever is held by a master
+// that does not answer is held for so long, which no busy machine is.
 const shardDeadline = 2 * time.Second
 
 // A shardNode is one of two processes that share limits in a cluster.
@@ -153,8 +153,9 @@ func keysOf(ctx context.Context, t *testing.T, c *servers.RedisCluster, prefix s
 	return keys
 }
 
-// TestOneShardIsDown: while one master of a cluster is killed or stopped, the store decides about the keys of the others, without waiting for it,
-// and both nodes in the same counts; local shares decide about the keys of that master alone, until it is back.
+// TestOneShardIsDown: while one master of a cluster is killed or stopped, the store decides about
+// the keys of the others, without waiting for it, and both nodes in the same counts; local shares
+// decide about the keys of that master alone, until it is back.
 func TestOneShardIsDown(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 	defer cancel()
@@ -337,8 +338,8 @@ func (l *shardUsers) end() {
 	l.callers.Wait()
 }
 
-// TestShardIsReplaced: a master stops for good. Its keys are decided by the store again when its replica is the master, and no breaker is left of
-// it.
+// TestShardIsReplaced: a master stops for good. Its keys are decided by the store again when its
+// replica is the master, and no breaker is left of it.
 func TestShardIsReplaced(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 	defer cancel()

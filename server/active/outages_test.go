@@ -11,7 +11,8 @@ import (
 	"github.com/weirflow/weir/failover"
 )
 
-// TestOutagesAreLogged: a line for each outage of a shard and one for its end, a few of a shard that comes and goes, and in the end what is true.
+// TestOutagesAreLogged: a line for each outage of a shard and one for its end, a few of a shard
+// that comes and goes, and in the end what is true.
 func TestOutagesAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var text bytes.Buffer
