@@ -162,14 +162,14 @@ func (s *sharded) peek(c *weir.Charge) (weir.Decision, error) {
 	return d, nil
 }
 
-// used is what the store has charged to a key.
-func (s *sharded) used(name, key string) int64 {
+// used is what the store has charged to a key of scarce.
+func (s *sharded) used(key string) int64 {
 	s.fake.mu.Lock()
 	defer s.fake.mu.Unlock()
-	if s.keys[name] == nil {
+	if s.keys["scarce"] == nil {
 		return 0
 	}
-	d := s.keys[name].Peek(key, 0)
+	d := s.keys["scarce"].Peek(key, 0)
 	return d.Limit - d.Remaining
 }
 
@@ -256,8 +256,8 @@ func TestBatchIsDivided(t *testing.T) {
 					}
 				}
 			}
-			if got := s.Stats(); !slices.Equal(got.Down, []string{"a", "c"}) || f.used("scarce", "b:1") != 20 {
-				t.Errorf("%q are down, and b:1 has been charged %d of 20", got.Down, f.used("scarce", "b:1"))
+			if got := s.Stats(); !slices.Equal(got.Down, []string{"a", "c"}) || f.used("b:1") != 20 {
+				t.Errorf("%q are down, and b:1 has been charged %d of 20", got.Down, f.used("b:1"))
 			}
 		})
 	}
@@ -296,8 +296,8 @@ func TestGroupOverADownShard(t *testing.T) {
 		}
 		expect := func(a, b int64) {
 			t.Helper()
-			if share("a:1") != a || f.used("scarce", "b:1") != b {
-				t.Fatalf("the share has charged %d, want %d; the store %d, want %d", share("a:1"), a, f.used("scarce", "b:1"), b)
+			if share("a:1") != a || f.used("b:1") != b {
+				t.Fatalf("the share has charged %d, want %d; the store %d, want %d", share("a:1"), a, f.used("b:1"), b)
 			}
 		}
 		do(true, group("a:1", "b:1"))
@@ -532,7 +532,7 @@ func (r *shardSchedule) run(t *testing.T) {
 		random := rand.New(rand.NewPCG(r.random.Uint64(), 0))
 		callers.Go(func() {
 			for !over() {
-				r.call(t, s, random)
+				r.call(s, random)
 				<-time.After(time.Duration(random.Int64N(int64(10 * time.Millisecond))))
 			}
 		})
@@ -568,7 +568,7 @@ func (r *shardSchedule) compare(s *Store) {
 	for i := range 5 {
 		for j := range 4 {
 			key := fmt.Sprintf("s%d:%d", i, j)
-			if got, want := r.f.used("scarce", key), r.admitted[weir.SourceStore][key]; got != want {
+			if got, want := r.f.used(key), r.admitted[weir.SourceStore][key]; got != want {
 				r.say("%s: the store has charged %d, and admitted %d", key, got, want)
 			}
 			records := s.shares.records["scarce"]
@@ -589,7 +589,7 @@ func (r *shardSchedule) key(random *rand.Rand) string {
 
 // call makes a call about one key or several, of which some are a group. A cost that does not fit
 // makes some be refused.
-func (r *shardSchedule) call(t *testing.T, s *Store, random *rand.Rand) {
+func (r *shardSchedule) call(s *Store, random *rand.Rand) {
 	batch := group(r.key(random))
 	for random.IntN(2) == 0 {
 		batch = append(batch, group(r.key(random))...)

@@ -66,10 +66,11 @@ type clusterEvaler struct {
 // while a master does not answer, and would not find the replica that has replaced it.
 func (e clusterEvaler) Slots(ctx context.Context) ([]weirredis.SlotRange, error) {
 	e.cluster.ReloadState(ctx)
-	all, err := e.cluster.ClusterSlots(ctx).Result()
-	if err != nil {
+	cmd := redis.NewClusterSlotsCmd(ctx, "cluster", "slots") // CLUSTER SHARDS needs Redis 7
+	if err := e.cluster.Process(ctx, cmd); err != nil {
 		return nil, err
 	}
+	all := cmd.Val()
 	var ranges []weirredis.SlotRange
 	for _, s := range all {
 		if len(s.Nodes) > 0 && s.Start >= 0 && s.End < 1<<14 { // the first node is the master

@@ -326,7 +326,7 @@ func (l *shardUsers) call(n *shardNode, shard int, key string, sick bool) {
 		default:
 			l.shares.Add(1)
 		}
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 	}
 }
 
