@@ -20,13 +20,13 @@ type nodeCount struct {
 // Nodes returns how many nodes share the limits, as far as is known.
 func (s *Store) Nodes() int { return int(s.nodes.count.Load()) }
 
-// beat sends heartbeats while the store answers. With several shards, which of them has the heartbeats
-// is not known, so they are sent even if some are down.
+// beat sends heartbeats while the store, or one of its shards, is not down: which shard has the
+// heartbeats is not known.
 func (s *Store) beat(b Beater) {
 	ticker := time.NewTicker(s.opts.BeatEvery)
 	defer ticker.Stop()
 	for {
-		if s.shards.sharded == nil && s.State() != Closed {
+		if down, all := s.shards.downs(); len(down) == all {
 			s.nodes.fewer = false
 		} else if n, err := s.aside(func(ctx context.Context) (int, error) { return b.Beat(ctx, s.opts.ID, s.opts.BeatTTL) }); err != nil {
 			s.nodes.fewer = false

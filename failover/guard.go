@@ -135,7 +135,7 @@ func (s *Store) probe(d *shard) error {
 	}
 	_, err := s.aside(func(ctx context.Context) (int, error) {
 		defer d.probes.Add(-1)
-		if s.shards.sharded != nil {
+		if s.shards.sharded != nil && d.name != "" {
 			return 0, s.shards.sharded.PingShard(ctx, d.name)
 		}
 		if p, ok := find[Pinger](s.inner); ok {

@@ -27,7 +27,7 @@ type Sharded interface {
 	// and its breaker is dropped.
 	Shards() []string
 
-	// PingShard is Ping for one shard: see Pinger.
+	// PingShard is Ping for one shard: see Pinger. The shard without a name is probed by Ping.
 	PingShard(ctx context.Context, shard string) error
 }
 

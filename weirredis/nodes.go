@@ -44,6 +44,7 @@ func (s *Store) beatAt(ctx context.Context, key, id string, ttl time.Duration) (
 // single server it also repeats the last Warm: a server that was restarted lacks the scripts, and
 // one that took over may have another clock. On a Cluster it tests one of the nodes; see PingShard.
 func (s *Store) Ping(ctx context.Context) error {
+	s.askAgain(askAtMost) // on a Cluster whose nodes are not known yet
 	return s.ping(ctx, "nodes", func(string) bool { return !s.opts.Cluster })
 }
 

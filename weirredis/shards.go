@@ -118,13 +118,11 @@ func (s *Store) Shards() []string {
 // PingShard is Ping for the slots that one master serves. If a Warm has been made, it is repeated
 // there: a node that was restarted lacks the scripts.
 func (s *Store) PingShard(ctx context.Context, shard string) error {
-	m := s.topology.current.Load()
-	if m == nil || shard == "" {
-		s.askAgain(askAtMost)
-		return s.Ping(ctx)
-	}
 	s.askAgain(askAtMost) // its slots may be with another master by now
-	i := slices.Index(m.names, shard)
+	m, i := s.topology.current.Load(), -1
+	if m != nil {
+		i = slices.Index(m.names, shard)
+	}
 	if i < 0 || m.tags[i] == "" {
 		return fmt.Errorf("weirredis: no slot is known to be on %s", shard)
 	}

@@ -171,7 +171,7 @@ func TestShardsAreUnknown(t *testing.T) {
 		<-time.After(time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_ = s.PingShard(ctx, "") // which asks, in the background
+		_ = s.Ping(ctx) // which asks, in the background
 		synctest.Wait()
 		if all := s.Shards(); len(all) != 3 || !slices.Contains(all, s.Shard("api", "k")) {
 			t.Errorf("%q of %q", s.Shard("api", "k"), all)
