@@ -3,6 +3,7 @@ package proof
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/anishathalye/porcupine"
@@ -31,6 +32,65 @@ func TestPlantedRacesAreCaught(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPlantedLossesLeaveATrace: TestThreadsThatCancelLeaveNoTrace finds limiters that lose what is
+// given back by two callers at the same time.
+func TestPlantedLossesLeaveATrace(t *testing.T) {
+	for fault, plant := range map[string]func(*crowded, int64) (func(int64), bool){
+		"a refund is lost": (*crowded).loses,
+		"a refund is made from a state that was read too early": (*crowded).overwrites,
+	} {
+		t.Run(fault, func(t *testing.T) {
+			open := func(t *testing.T, l weir.Limit, clock *threadClock) sharedHolder {
+				c := &crowded{l: threadLimiter(t, l, clock)}
+				h := overLimiter(c.l)
+				h.reserve = func(cost int64) (func(int64), bool) { return plant(c, cost) }
+				return h
+			}
+			const patience = 1000
+			for round := range patience {
+				if traceOfThreads(t, open, threadsCancel["token bucket"], round) != "" {
+					return
+				}
+			}
+			t.Errorf("%d rounds did not find it", patience)
+		})
+	}
+}
+
+// crowded is a limiter with a fault where two callers give back at the same time.
+type crowded struct {
+	l       *weir.Limiter
+	callers atomic.Int64
+}
+
+// loses gives nothing back while another caller gives back.
+func (c *crowded) loses(cost int64) (func(int64), bool) {
+	r, ok := c.l.Reserve(cost, 0)
+	return func(actual int64) {
+		defer c.callers.Add(-1)
+		if c.callers.Add(1) > 1 {
+			return
+		}
+		runtime.Gosched()
+		r.Settle(actual)
+	}, ok
+}
+
+// overwrites charges what another caller gives back meanwhile: as if it wrote a state back that it
+// had read before.
+func (c *crowded) overwrites(cost int64) (func(int64), bool) {
+	r, ok := c.l.Reserve(cost, 0)
+	return func(actual int64) {
+		before := c.l.Peek(0).Remaining
+		runtime.Gosched()
+		meanwhile := c.l.Peek(0).Remaining - before
+		r.Settle(actual)
+		if meanwhile > 0 {
+			c.l.Take(meanwhile)
+		}
+	}, ok
 }
 
 // racy is a limiter with a planted race in its take.

@@ -20,9 +20,18 @@ var threadRounds = flag.Int("threads.rounds", 6, "how many rounds of each limit 
 
 // A threadClock is a clock that threads read while another one sets it. Its timers never fire: each
 // call of a limiter serves the waiters whose turns have come.
-type threadClock struct{ atomic.Int64 }
+type threadClock struct {
+	atomic.Int64
+	yields atomic.Bool // each reading lets other threads run first, in the middle of a limiter's call
+}
 
-func (c *threadClock) Now() int64                                 { return c.Load() }
+func (c *threadClock) Now() int64 {
+	if c.yields.Load() {
+		runtime.Gosched()
+	}
+	return c.Load()
+}
+
 func (c *threadClock) Set(t int64)                                { c.Store(t) }
 func (c *threadClock) AfterFunc(time.Duration, func()) weir.Timer { return noTimer{} }
 
@@ -40,8 +49,11 @@ type sharedHolder struct {
 	peek    func(cost int64) weir.Decision
 }
 
-// sharedHolders open each holder with a limit and a clock.
-var sharedHolders = map[string]func(t *testing.T, l weir.Limit, clock *threadClock) sharedHolder{
+// openShared opens a holder with a limit and a clock.
+type openShared func(t *testing.T, l weir.Limit, clock *threadClock) sharedHolder
+
+// sharedHolders open each holder.
+var sharedHolders = map[string]openShared{
 	"limiter": func(t *testing.T, l weir.Limit, clock *threadClock) sharedHolder {
 		return overLimiter(threadLimiter(t, l, clock))
 	},
@@ -167,6 +179,7 @@ var threadsCancel = map[string][2]weir.Limit{
 	"sliding window":  {weir.SlidingWindow{Limit: 40, Window: time.Hour, Slots: 4}, weir.SlidingWindow{Limit: 30, Window: time.Hour, Slots: 4}},
 	"sliding counter": {weir.SlidingCounter{Limit: 40, Window: time.Hour}, weir.SlidingCounter{Limit: 30, Window: time.Hour}},
 	"sliding log":     {weir.SlidingLog{Limit: 40, Window: time.Hour}, weir.SlidingLog{Limit: 30, Window: time.Hour}},
+	"nginx bucket":    {weir.NginxBucket{Rate: weir.PerSecond(1), Queue: 39}, weir.NginxBucket{Rate: weir.PerSecond(2), Queue: 29}},
 }
 
 // TestThreadsThatCancelLeaveNoTrace: on a clock that stands still, threads reserve, join, cancel,
@@ -176,32 +189,41 @@ func TestThreadsThatCancelLeaveNoTrace(t *testing.T) {
 		for limit, pair := range threadsCancel {
 			t.Run(name+"/"+limit, func(t *testing.T) {
 				for round := range *threadRounds {
-					clock := new(threadClock)
-					clock.Set(int64(time.Hour))
-					h, without := open(t, pair[0], clock), open(t, pair[0], clock)
-					for _, h := range []sharedHolder{h, without} {
-						if !h.take(7) {
-							t.Fatal("refused")
-						}
-					}
-					var threads sync.WaitGroup
-					for n := range 4 {
-						rnd := rand.New(rand.NewPCG(seeds.Seed(), uint64(round*10+n)))
-						threads.Go(func() { reserveAndCancel(t, h, rnd, pair) })
-					}
-					threads.Wait()
-					if err := h.set(pair[0]); err != nil {
-						t.Fatal(err)
-					}
-					for _, cost := range []int64{0, 1, 33} {
-						if got, want := h.peek(cost), without.peek(cost); got != want {
-							t.Fatalf("round %d, peek %d:\n        got %+v\nwithout it %+v", round, cost, got, want)
-						}
+					if trace := traceOfThreads(t, open, pair, round); trace != "" {
+						t.Fatalf("round %d, %s", round, trace)
 					}
 				}
 			})
 		}
 	}
+}
+
+// traceOfThreads lets threads cancel all that they reserve, and describes what is left of it.
+func traceOfThreads(t *testing.T, open openShared, pair [2]weir.Limit, round int) string {
+	clock := new(threadClock)
+	clock.Set(int64(time.Hour))
+	h, without := open(t, pair[0], clock), open(t, pair[0], clock)
+	for _, h := range []sharedHolder{h, without} {
+		if !h.take(7) {
+			t.Fatal("refused")
+		}
+	}
+	var threads sync.WaitGroup
+	clock.yields.Store(true)
+	for n := range 4 {
+		rnd := rand.New(rand.NewPCG(seeds.Seed(), uint64(round*10+n)))
+		threads.Go(func() { reserveAndCancel(t, h, rnd, pair) })
+	}
+	threads.Wait()
+	if err := h.set(pair[0]); err != nil {
+		t.Fatal(err)
+	}
+	for _, cost := range []int64{0, 1, 33} {
+		if got, want := h.peek(cost), without.peek(cost); got != want {
+			return fmt.Sprintf("peek %d:\n        got %+v\nwithout it %+v", cost, got, want)
+		}
+	}
+	return ""
 }
 
 // reserveAndCancel makes the calls of one thread. In the end it has cancelled everything.
