@@ -42,6 +42,8 @@ type Ledger struct {
 	inexact uint64
 	coarse  bool   // some bounds are lower than they should be
 	budget  Budget // of groups
+
+	returned uint64 // all that was given back, as far as 64 bits count it
 }
 
 // A group is neighbouring reservations with the same bound.
@@ -152,6 +154,7 @@ func (l *Ledger) GiveBack(id ID, amount, least, backlog u128.Uint) u128.Uint {
 		l.end(i)
 		return given
 	}
+	l.returned += given.Lo
 	for j := i; j < len(l.groups); j++ { // later charges find that much less
 		if g := &l.groups[j]; g.bound != u128.Max() {
 			g.bound = g.bound.Sub(given)
@@ -168,6 +171,19 @@ func (l *Ledger) GiveBack(id ID, amount, least, backlog u128.Uint) u128.Uint {
 	l.trim()
 	return given
 }
+
+// Restored ends a reservation and records that an amount of it was given back, by other means than
+// GiveBack.
+func (l *Ledger) Restored(id ID, amount uint64) {
+	l.returned += amount
+	l.Drop(id)
+}
+
+// Returned is how much was given back, to be compared with a later or an earlier value.
+func (l *Ledger) Returned() uint64 { return l.returned }
+
+// IsCoarse reports whether some bounds are lower than they should be.
+func (l *Ledger) IsCoarse() bool { return l.coarse }
 
 // trim removes the groups that can give nothing back. If bounds are too low they may still give back
 // something, and become one.

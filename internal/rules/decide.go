@@ -150,12 +150,22 @@ func Book(r Rule, m *Memory, id outstanding.ID, s []int64, now, due, cost int64)
 	return s, c
 }
 
+// markTicket adds to a ticket what a Memory knows just after the charge.
+func markTicket(r Rule, m *Memory, s []int64, t *Ticket) {
+	switch r := r.(type) {
+	case *gcraRule:
+		r.mark(m, s, t)
+	case *intervalBucketRule:
+		t[ticketReturned] = int64(m.ledger.Returned())
+	}
+}
+
 // book books a charge that m has been told of, and writes its ticket.
 func book(r Rule, m *Memory, id outstanding.ID, s []int64, now, due, cost int64, t *Ticket) []int64 {
 	s, *t = r.Book(s, now, due, cost)
 	t[ticketID] = int64(id)
-	if g, ok := r.(*gcraRule); ok && m != nil {
-		g.mark(m, s, t)
+	if m != nil {
+		markTicket(r, m, s, t)
 	}
 	return s
 }

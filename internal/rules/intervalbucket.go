@@ -49,8 +49,8 @@ type intervalBucketRule struct {
 	slow   bool  // the steps are too slow for a word
 }
 
-// Words of a state of intervalBucketRule. A ticket has the cost of the reservation, and the states
-// just after and before the charge.
+// Words of a state of intervalBucketRule. A ticket has the cost of the reservation, the states just
+// after and before the charge, and what had been given back of other reservations by then.
 const (
 	wordTokens   = iota // may be below 0: a debt
 	wordAnchor          // the time of the last counted step
@@ -60,6 +60,7 @@ const (
 	ticketIntervalAfter  = ticketCost + 1
 	ticketIntervalBefore = ticketIntervalAfter + intervalWords
 	ticketIntervalEnd    = ticketIntervalBefore + intervalWords
+	ticketReturned       = ticketIntervalEnd
 )
 
 func (b *intervalBucketRule) Kind() string       { return "interval_bucket" }
@@ -176,16 +177,32 @@ func (b *intervalBucketRule) Refund(m *Memory, s []int64, now int64, t Ticket, a
 		return s
 	}
 	if amount == t[ticketCost] && [intervalWords]int64(s) == [intervalWords]int64(t[ticketIntervalAfter:]) {
-		m.ledger.Drop(t.id())
+		m.ledger.Restored(t.id(), uint64(amount))
 		copy(s, t[ticketIntervalBefore:ticketIntervalEnd])
 		return s
 	}
-	tokens, anchor, _ := b.at(s, now)
+	tokens, anchor, wait := b.at(s, now)
 	lacking := u128.From(uint64(b.size) - uint64(tokens))
-	if given := m.ledger.GiveBack(t.id(), u128.From(uint64(amount)), u128.Uint{}, lacking); !given.IsZero() {
+	var least u128.Uint
+	if wait == 0 && m.ledger.IsCoarse() {
+		least = b.least(m, t, anchor).Min(u128.From(uint64(amount)))
+	}
+	if given := m.ledger.GiveBack(t.id(), u128.From(uint64(amount)), least, lacking); !given.IsZero() {
 		s[wordTokens], s[wordAnchor] = int64(uint64(tokens)+given.Lo), anchor
 	}
 	return s
+}
+
+// least is the rule of a state alone, as of outstanding.Bucket: of what was lacking just after the
+// charge, what the steps until the last one have not brought, and what was not given back since.
+func (b *intervalBucketRule) least(m *Memory, t Ticket, anchor int64) u128.Uint {
+	tokens, since := t[ticketIntervalAfter+wordTokens], t[ticketIntervalAfter+wordAnchor]
+	if t[ticketCost] == none || anchor < since {
+		return u128.Uint{}
+	}
+	steps := (uint64(anchor) - uint64(since)) / uint64(b.every)
+	left := u128.From(uint64(b.size) - uint64(tokens)).Sub(u128.Mul(steps, uint64(b.refill)))
+	return left.Sub(u128.From(m.ledger.Returned() - uint64(t[ticketReturned])))
 }
 
 func (b *intervalBucketRule) Look(s []int64, now int64, ahead uint64) (remaining, reset int64) {
