@@ -16,7 +16,7 @@ func newCalendar(a Align, unit time.Duration) (rules.Calendar, error) {
 	}
 	location, err := time.LoadLocation(zone)
 	if err != nil {
-		return c, fmt.Errorf("%q: there is no time zone %q here: write a name like Europe/Berlin (a program may import time/tzdata)", a, zone)
+		return c, fmt.Errorf("%q: there is no time zone %q on this machine: write a name like Europe/Berlin", a, zone)
 	}
 	return c.In(location), nil
 }

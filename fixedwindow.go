@@ -52,7 +52,7 @@ func (l FixedWindow) Validate() error {
 		return field(name, "Align", err)
 	}
 	if l.Window != 0 {
-		return field(name, "Window", fmt.Errorf("%v with Align %q: the calendar says how long windows are: leave it out", l.Window, l.Align))
+		return field(name, "Window", fmt.Errorf("the calendar %q says how long windows are: leave the window out", l.Align))
 	}
 	return nil
 }

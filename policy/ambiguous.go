@@ -117,6 +117,8 @@ func marks(path string) (all reading) {
 			all |= dropsParams
 		case ok && c == ';': // for a server that gets the path decoded by a proxy
 			all |= dropsParams | decodesTwice
+		case ok && (c == '?' || c == '#'):
+			all |= decodesTwice
 		case path[i] == '\\' || ok && c == '\\':
 			all |= takesBackslash
 		case ok && c == '/':
@@ -151,7 +153,10 @@ func (way reading) path(path string) string {
 	if way&takesBackslash != 0 {
 		path = strings.ReplaceAll(path, `\`, "/")
 	}
-	for range 1 + bits.OnesCount8(uint8(way&decodesTwice)) {
+	for i := range 1 + bits.OnesCount8(uint8(way&decodesTwice)) {
+		if cut := strings.IndexAny(path, "?#"); i > 0 && cut >= 0 { // for the second server, the path ends here
+			path = path[:cut]
+		}
 		if way&dropsParams != 0 {
 			path = withoutSemicolons(path)
 		}

@@ -238,7 +238,7 @@ func (c *checker) routes() {
 		}
 		c.pathSettings(r.Paths, "routes", at)
 		if err != nil {
-			c.wrong(err.Error(), "write it like GET /shop/{item}, or / for everything", "routes", at, "match")
+			c.wrong(err.Error(), matchFix(r.Match), "routes", at, "match")
 		} else {
 			if fix := withSlash(r.Match); fix != "" {
 				c.warn(fmt.Sprintf("%q matches requests for the host %s: a path begins with /", r.Match, p.host), fix, "routes", at, "match")
@@ -269,20 +269,6 @@ func (c *checker) routes() {
 		c.hold(r, at)
 	}
 	c.variants(patterns)
-}
-
-// withSlash returns the match that was probably meant by one that begins with a path without its
-// slash, like api/x; "" for one that looks right. It takes names of hosts to have a dot.
-func withSlash(match string) string {
-	method, target, found := strings.Cut(match, " ")
-	if !found {
-		method, target = "", match
-	}
-	host, path, _ := strings.Cut(target, "/")
-	if host == "" || path == "" || host == "localhost" || strings.ContainsAny(host, ".:[*") {
-		return ""
-	}
-	return "match: " + strings.TrimSpace(method+" /"+target)
 }
 
 // routeLimits checks the limits of a route.

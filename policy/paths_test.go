@@ -175,6 +175,9 @@ func TestAmbiguousPaths(t *testing.T) {
 		{"", "//pay", Paths{}, false},
 		{"", "/pay%2f", Paths{}, false}, // /pay/: a matter of ignore_trailing_slash
 		{"", "/x%255c..%255cpay", Paths{}, true},
+		{"", "/pay%3fx", Paths{}, true}, // /pay?x behind a proxy that decodes
+		{"", "/pay%23x", Paths{}, true},
+		{"", "/x%3f", Paths{}, false},
 		{"", "/pay;x", Paths{}, true},
 		{"", "/pay;x", Paths{IgnoreSemicolons: No}, false},
 		{"", "/pay;x", Paths{IgnoreSemicolons: Yes}, false},

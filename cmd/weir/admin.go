@@ -118,6 +118,7 @@ func (s *servers) each(cmd *cobra.Command, do func(address string) error) error 
 type refused struct {
 	Title    string `json:"title"`
 	Detail   string `json:"detail"`
+	File     string `json:"file"` // the server's policy file, if that is what is wrong
 	Problems []struct {
 		Line    int    `json:"line"`
 		Column  int    `json:"column"`
@@ -131,12 +132,15 @@ type refused struct {
 // Error has a line for each problem of a policy, in the format of weir check.
 func (r *refused) Error() string {
 	text := cmp.Or(r.Detail, r.Title)
+	if r.File != "" && len(r.Problems) == 0 {
+		text = r.File + ": " + text
+	}
 	for _, p := range r.Problems {
 		severity := "error"
 		if p.Warning {
 			severity = "warning"
 		}
-		text += fmt.Sprintf("\n%s:%d:%d: %s: %s", r.file, p.Line, p.Column, severity, p.Message)
+		text += fmt.Sprintf("\n%s:%d:%d: %s: %s", cmp.Or(r.File, r.file), p.Line, p.Column, severity, p.Message)
 		if p.Fix != "" {
 			text += "\n\tfix: " + p.Fix
 		}

@@ -57,11 +57,49 @@ limits:`, 1)
 			t.Errorf("weir %s: %d\n%s%s", c.args, code, out, stderr)
 		}
 	}
+	if err := os.WriteFile(dir+"/policy.yaml", []byte(strings.Replace(policy, "6/m", "0/m", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := weir(t, "", "reload", "--admin", at); code != 1 || !strings.Contains(stderr, "\n"+dir+"/policy.yaml:5:") {
+		t.Errorf("%d: %s", code, stderr)
+	}
 	if err := os.Remove(dir + "/policy.yaml"); err != nil {
 		t.Fatal(err)
 	}
 	if code, _, stderr := weir(t, "", "reload", "--admin", at); code != 1 || !strings.Contains(stderr, "no such file") {
 		t.Errorf("%d: %s", code, stderr)
+	}
+}
+
+// TestTokens: a token that is missing or wrong, and where to look for the right one.
+func TestTokens(t *testing.T) {
+	policy := strings.Replace(shop, "limits:", `listen: { gateway: "127.0.0.1:0", admin: "127.0.0.1:0" }
+admin: { token_file: token }
+upstreams: { up: { url: "http://127.0.0.1:9" } }
+limits:`, 1)
+	policy = strings.Replace(policy, "{ match:", "{ upstream: up, match:", 1)
+	dir := files(t, map[string]string{"policy.yaml": policy, "token": "0123456789abcdef\n", "wrong": "fedcba9876543210\n"})
+	_, admin := served(t, dir+"/policy.yaml")
+	for _, c := range []struct {
+		args []string
+		env  string
+		code int
+		want string
+	}{
+		{nil, "", 1, "the server wants a token: name the file of admin.token_file with --token-file FILE or $WEIR_TOKEN_FILE"},
+		{[]string{"--token-file", dir + "/wrong"}, "", 1, "the token in " + dir + "/wrong is wrong: the server has another one in admin.token_file"},
+		{nil, dir + "/wrong", 1, "the token in " + dir + "/wrong is wrong"},
+		{[]string{"--token-file", dir + "/token"}, dir + "/wrong", 0, ""},
+		{nil, dir + "/token", 0, ""},
+	} {
+		t.Setenv("WEIR_TOKEN_FILE", c.env)
+		code, out, stderr := weir(t, "", append([]string{"reload", "--admin", admin}, c.args...)...)
+		if code != c.code || !strings.Contains(stderr, c.want) || c.want == "" && (stderr != "" || out != "nothing changes\n") {
+			t.Errorf("%q, %q: %d\n%s%s", c.args, c.env, code, out, stderr)
+		}
+		if strings.Contains(out+stderr, "0123456789abcdef") || strings.Contains(out+stderr, "fedcba9876543210") {
+			t.Errorf("the token is shown: %s%s", out, stderr)
+		}
 	}
 }
 

@@ -239,7 +239,7 @@ func mutated(rng *rand.Rand, path string) string {
 			return path[:i] + fmt.Sprintf(pick(rng, "%%%02x", "%%%02X", "%%25%02x"), path[i]) + path[i+1:]
 		}
 	case 4:
-		return path + pick(rng, ".json", ".html", ".", ". .", "%20", "%09", "%00", "%00.png", "%0a", "..", "%2e", "%2f", "%5c", "%3bx", "::$DATA")
+		return path + pick(rng, ".json", ".html", ".", ". .", "%20", "%09", "%00", "%00.png", "%0a", "..", "%2e", "%2f", "%5c", "%3bx", "%3fx", "%23", "::$DATA")
 	case 5:
 		return path + pick(rng, ";", ";x=1", ";/", ";x/..", "/x", "/.", "/..", "/x/..", "%2fx", "%2f..", "/%2e", "/..;/", "?x", "?/")
 	case 6, 7: // in front

@@ -207,14 +207,24 @@ func (p *api) reload(w http.ResponseWriter, r *http.Request) error {
 	}
 	if dry {
 		plan, err := p.policy.Plan(p.hasToken())
-		return p.tell(w, plan, err, false, false)
+		return p.tell(w, plan, p.ofFile(err), false, false)
 	}
 	plan, err := p.policy.Reload(r.Context(), "asked to by the API")
 	p.changed("reload", strings.Join(append([]string{"reload"}, texts(plan)...), "; "), err)
 	if err != nil && !p.hasToken() {
 		err = p.withoutFiles(err)
 	}
-	return p.tell(w, plan, err, true, false)
+	return p.tell(w, plan, p.ofFile(err), true, false)
+}
+
+// ofFile adds the name of the policy file to an error about it. GET /v1/status names it, too.
+func (p *api) ofFile(err error) error {
+	if err == nil {
+		return nil
+	}
+	of := problemOf(err)
+	of.File = p.policy.Status().File.Path
+	return of
 }
 
 // withoutFiles returns what a caller without a token may know of why a reload failed: what is wrong

@@ -18,6 +18,7 @@ type problem struct {
 	Title    string        `json:"title"`
 	Status   int           `json:"status"`
 	Detail   string        `json:"detail"`
+	File     string        `json:"file,omitempty"`     // the policy file, if it was read
 	Problems []fileProblem `json:"problems,omitempty"` // of a policy
 }
 

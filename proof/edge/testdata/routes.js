@@ -63,7 +63,7 @@ function iis(path) {
 // A proxy that decodes and resolves paths, before Express.
 function proxied(path) {
   path = decoded(path);
-  return path === null ? null : express(resolved(path));
+  return path === null ? null : express(resolved(path.split(/[?#]/)[0]));
 }
 
 const frameworks = { express, spring, rails, iis, proxied };
