@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -101,4 +102,17 @@ func (c *tapped) seen() (all []string) {
 		all = append(all, string(found[1]))
 	}
 	return all
+}
+
+// told is all that the gateway has sent.
+func (p *tap) told() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all strings.Builder
+	for _, c := range p.conns {
+		c.mu.Lock()
+		all.Write(c.request.Bytes())
+		c.mu.Unlock()
+	}
+	return all.String()
 }
