@@ -57,6 +57,8 @@ func TestSlowBodiesHoldNoWorker(t *testing.T) {
 	if got := tap.told(); strings.Contains(got, "/slow") {
 		t.Errorf("the upstream has seen a request that is not complete: %.300q", got)
 	}
+	const buffered = `weir_request_buffer_bytes{in="memory"}`
+	poll(t, "what has been received is counted", func() bool { return g.metrics(t)[buffered] >= clients*600 })
 	for i, conn := range slow {
 		io.WriteString(conn, body[600:])
 		if i%2 == 1 {
@@ -71,4 +73,5 @@ func TestSlowBodiesHoldNoWorker(t *testing.T) {
 		}
 		resp.Body.Close()
 	}
+	poll(t, "no buffer is in use", func() bool { return g.metrics(t)[buffered] == 0 })
 }

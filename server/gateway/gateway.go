@@ -158,6 +158,9 @@ func (g *Gateway) Close() error {
 // Upstreams returns the counters of the upstreams and their targets, in no order.
 func (g *Gateway) Upstreams() []upstream.Stats { return g.upstreams.Stats() }
 
+// Buffers returns what the buffers of request bodies use.
+func (g *Gateway) Buffers() upstream.BufferStats { return g.upstreams.Buffers() }
+
 // Counts returns the counters.
 func (g *Gateway) Counts() Counts {
 	c := &g.counts

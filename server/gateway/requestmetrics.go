@@ -25,13 +25,16 @@ var (
 	gatewayQueued    = prometheus.NewDesc("weir_gateway_queued", "Requests waiting in queues.", nil, nil)
 	gatewayQueueFull = prometheus.NewDesc("weir_gateway_queue_full_total",
 		"Requests refused because as many were waiting as may; they are also counted as limited.", nil, nil)
+	bufferBytes = prometheus.NewDesc("weir_request_buffer_bytes", "Bytes of request bodies that are buffered, in memory and in files.", []string{"in"}, nil)
+	bufferFull  = prometheus.NewDesc("weir_request_buffer_full_total",
+		"Requests whose body found the bound of all buffers reached: of memory (they went to a file), or of files (503).", []string{"in"}, nil)
 	gatewayStale = prometheus.NewDesc("weir_gateway_stale_total", "Stale responses served in place of a refusal or a failure.", nil, nil)
 )
 
 // Describe is of prometheus.Collector.
 func (m requestMetrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{gatewayRequests, upstreamFailed, gatewayExhausted, gatewayAliases, upstreamRequests, upstreamFailures, upstreamInFlight, upstreamUp, upstreamRetries,
-		gatewayQueued, gatewayQueueFull, gatewayStale} {
+		gatewayQueued, gatewayQueueFull, gatewayStale, bufferBytes, bufferFull} {
 		ch <- d
 	}
 }
@@ -58,6 +61,11 @@ func (m requestMetrics) Collect(ch chan<- prometheus.Metric) {
 	counter(gatewayQueueFull, n.QueueFull)
 	counter(gatewayStale, n.Stale)
 	gauge(gatewayQueued, m.Queued())
+	b := m.Buffers()
+	gauge(bufferBytes, int(b.Memory), "memory")
+	gauge(bufferBytes, int(b.Files), "files")
+	counter(bufferFull, b.NoMemory, "memory")
+	counter(bufferFull, b.NoFileSpace, "files")
 	for _, u := range m.Upstreams() {
 		counter(upstreamRetries, u.Retries, u.Name, "sent")
 		counter(upstreamRetries, u.Spared, u.Name, "over_budget")

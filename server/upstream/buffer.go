@@ -28,8 +28,21 @@ var errNoSpace = errors.New("request buffers: the memory and the files for all r
 
 // space is what all buffers of a Set use together.
 type space struct {
-	memory, files       atomic.Int64
-	maxMemory, maxFiles int64
+	memory, files         atomic.Int64
+	noMemory, noFileSpace atomic.Uint64 // reservations that found too little room
+	maxMemory, maxFiles   int64
+}
+
+// BufferStats are the sizes of all request buffers, and how many requests found their bound reached.
+type BufferStats struct {
+	Memory, Files         int64  // bytes in use
+	NoMemory, NoFileSpace uint64 // requests that went to a file for lack of memory; that were refused
+}
+
+// Buffers returns what all request buffers use.
+func (s *Set) Buffers() BufferStats {
+	all := s.opts.space
+	return BufferStats{all.memory.Load(), all.files.Load(), all.noMemory.Load(), all.noFileSpace.Load()}
 }
 
 func reserve(used *atomic.Int64, n, most int64) bool {
@@ -132,10 +145,13 @@ func (b *buffer) grow() error {
 		n = b.length + 1 - b.size
 	}
 	n = min(n, maxPart, b.memory-b.size)
-	if n > 0 && reserve(&b.space.memory, n, b.space.maxMemory) {
-		b.taken += n
-		b.parts = append(b.parts, make([]byte, 0, n))
-		return nil
+	if n > 0 {
+		if reserve(&b.space.memory, n, b.space.maxMemory) {
+			b.taken += n
+			b.parts = append(b.parts, make([]byte, 0, n))
+			return nil
+		}
+		b.space.noMemory.Add(1)
 	}
 	file, err := os.CreateTemp("", "weir-body-*")
 	if err != nil {
@@ -150,6 +166,7 @@ func (b *buffer) grow() error {
 
 func (b *buffer) write(p []byte) error {
 	if !reserve(&b.space.files, int64(len(p)), b.space.maxFiles) {
+		b.space.noFileSpace.Add(1)
 		return &LocalError{errNoSpace}
 	}
 	b.inFile += int64(len(p))

@@ -66,6 +66,9 @@ func TestBufferWithoutRoom(t *testing.T) {
 	if _, err := b.fill(strings.NewReader(strings.Repeat("x", 2000))); !errors.As(err, &ours) || !errors.Is(err, errNoSpace) {
 		t.Error(err)
 	}
+	if b.space.noMemory.Load() != 1 || b.space.noFileSpace.Load() != 1 {
+		t.Errorf("counted %d times without memory, %d without room in files, want 1 each", b.space.noMemory.Load(), b.space.noFileSpace.Load())
+	}
 	b.free()
 	t.Setenv("TMPDIR", t.TempDir()+"/none")
 	b = &buffer{space: &space{maxFiles: 1 << 20}, length: -1, memory: 1 << 20, most: 1 << 20}
