@@ -22,6 +22,7 @@ type Conn struct {
 	writeTimeout time.Duration
 	deadline     atomic.Int64 // the write deadline that bound set; Unix nanoseconds
 	foreign      atomic.Bool  // a caller has set another one
+	stuck        atomic.Bool  // a write has failed
 
 	mu          sync.Mutex
 	closed      bool
@@ -50,7 +51,11 @@ func (c *Conn) Write(p []byte) (int, error) {
 	if err := c.bound(); err != nil {
 		return 0, err
 	}
-	return c.Conn.Write(p)
+	n, err := c.Conn.Write(p)
+	if err != nil {
+		c.stuck.Store(true)
+	}
+	return n, err
 }
 
 // WriteBuffers writes several buffers, in one system call if the connection is a socket.
@@ -58,7 +63,11 @@ func (c *Conn) WriteBuffers(b *net.Buffers) (int64, error) {
 	if err := c.bound(); err != nil {
 		return 0, err
 	}
-	return b.WriteTo(c.Conn)
+	n, err := b.WriteTo(c.Conn)
+	if err != nil {
+		c.stuck.Store(true)
+	}
+	return n, err
 }
 
 // bound sets the deadline of a write.

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// A client that is refused before it has sent its whole body may still be sending. If its connection
+// A client that is refused before it has sent its whole body may still be sending, and so may one that
+// sends requests ahead, when a response ends the connection. If its connection
 // were closed then, the system would answer what arrives with a reset, and the client could lose the
 // response. So the connection lingers: what arrives is read and thrown away, until the client closes
 // it (RFC 9112, section 9.6). The bounds are nginx's lingering_timeout and lingering_time.
@@ -19,7 +20,17 @@ func (g *guard) Close() error {
 	if g.unread.Swap(false) && g.listener.linger(g.Conn) {
 		return nil
 	}
+	if !g.hijacked.Load() && g.http2 == nil && g.listener.Linger(g.Conn) {
+		return nil
+	}
 	return g.Conn.Close()
+}
+
+// Linger lets a connection linger if the client has sent something that was not read, such as its next
+// request, and takes what it is sent. It reports false for all others, which must be closed.
+func (l *Listener) Linger(conn net.Conn) bool {
+	c := ConnOf(conn)
+	return c != nil && !c.stuck.Load() && hasUnread(c.Conn) && l.linger(conn)
 }
 
 // linger closes a connection after the client has, and reports false if the listener is closing.

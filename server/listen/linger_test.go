@@ -80,6 +80,51 @@ func TestLingeringEndsWithTheListener(t *testing.T) {
 	}
 }
 
+// TestPipelinedRequestLosesNoResponse: a client that has sent its next request, when the connection
+// ends with the response to the last one, gets all of that response.
+func TestPipelinedRequestLosesNoResponse(t *testing.T) {
+	const size = 4 << 20
+	dir := t.TempDir()
+	issue(t, dir, "a.test", nil)
+	certificates, err := LoadCertificates(names("a.test"), in(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range map[string]Options{"plain": {}, "TLS": {Certificates: certificates}} {
+		for _, request := range []string{"GET / HTTP/1.1\r\nHost: h\r\n\r\n", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx"} {
+			t.Run(name+" "+request[:4], func(t *testing.T) {
+				t.Parallel()
+				sent := make(chan struct{})
+				s := serve(t, policy.Bounds{MaxRequests: 1}, nil, o, func(w http.ResponseWriter, r *http.Request) {
+					io.Copy(io.Discard, r.Body)
+					w.Header().Set("Content-Length", fmt.Sprint(size))
+					w.(http.Flusher).Flush()
+					<-sent
+					w.Write(make([]byte, size))
+				})
+				c := s.dial(t)
+				c.(*net.TCPConn).SetReadBuffer(64 << 10) // so that the server still has a part when it ends
+				if o.Certificates != nil {
+					c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+				}
+				io.WriteString(c, request)
+				in := bufio.NewReader(c)
+				resp, err := http.ReadResponse(in, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				io.WriteString(c, strings.Repeat(request, 1000)) // more than the server reads ahead
+				close(sent)
+				if n, err := io.Copy(io.Discard, resp.Body); n != size || err != nil {
+					t.Errorf("%d bytes of %d, %v", n, size, err)
+				}
+				c.Close()
+				until(t, "its place is free", func() bool { return s.Counts().Open == 0 })
+			})
+		}
+	}
+}
+
 // TestLingeringIsBounded, in virtual time: a client that sends nothing has 5 s, and one that goes on
 // sending has 30 s.
 func TestLingeringIsBounded(t *testing.T) {

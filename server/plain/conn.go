@@ -26,7 +26,8 @@ type conn struct {
 	tls     *tls.ConnectionState // nil without TLS
 	request http.Request         // the parsed request; a handler gets a copy
 	// a request, or a part of one, was received and has no response yet
-	busy atomic.Bool
+	busy     atomic.Bool
+	answered bool // the last request was answered in full
 
 	raw     *rawReader // nil if the connection is no socket of the operating system
 	lent    *[maxHead]byte
@@ -67,7 +68,9 @@ func (c *conn) goOn() {
 		return
 	case ended:
 		c.hangup.forget(c)
-		c.Conn.Close()
+		if !c.answered || !c.rest.linger(c.Conn) {
+			c.Conn.Close()
+		}
 		s.state(c.Conn, http.StateClosed)
 	}
 	c.giveBack()
@@ -257,7 +260,8 @@ func (c *conn) answer(r *http.Request) (more bool) {
 		ctx.end()
 		w.free()
 	}()
-	c.served = true
+	c.served, c.answered = true, false
 	c.server.HTTP.Handler.ServeHTTP(w, r)
-	return w.end() == nil && !w.closes
+	c.answered = w.end() == nil
+	return c.answered && !w.closes
 }

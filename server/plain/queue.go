@@ -41,6 +41,12 @@ func (q *queue) put(c net.Conn, read []byte, served bool) {
 	}
 }
 
+// linger reports whether the listener closes a connection later.
+func (q *queue) linger(c net.Conn) bool {
+	l, ok := q.listener.(Lingering)
+	return ok && l.Linger(c)
+}
+
 // Accept returns the next connection.
 func (q *queue) Accept() (net.Conn, error) {
 	select {

@@ -56,6 +56,13 @@ type Guarded interface {
 	Guard(conn net.Conn, served bool) net.Conn
 }
 
+// A Lingering listener closes a connection later, if it reports true, because the client could lose
+// the end of a response otherwise. Serve calls Linger after a response that ends its connection.
+type Lingering interface {
+	net.Listener
+	Linger(net.Conn) bool
+}
+
 // Serve accepts connections until the listener fails or the server is closed. It closes the
 // listener and always returns an error, http.ErrServerClosed after Shutdown or Close. TLS
 // connections must have completed their handshake. HTTP/2 connections are handed over to net/http.
