@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// A client that is refused before it has sent its whole body may still be sending, and so may one that
-// sends requests ahead, when a response ends the connection. If its connection
-// were closed then, the system would answer what arrives with a reset, and the client could lose the
-// response. So the connection lingers: what arrives is read and thrown away, until the client closes
-// it (RFC 9112, section 9.6). The bounds are nginx's lingering_timeout and lingering_time.
+// A client that is refused before it has sent its whole body may still be sending. So may a client
+// that sends requests ahead, when a response ends the connection. If the connection were closed then,
+// the system would answer what arrives with a reset, and the client could lose the response. So the
+// connection lingers: what arrives is read and thrown away, until the client closes it (RFC 9112,
+// section 9.6). The bounds are nginx's lingering_timeout and lingering_time.
 const (
 	lingerIdle = 5 * time.Second  // without a byte from the client
 	lingerMost = 30 * time.Second // in total
