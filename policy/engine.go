@@ -398,6 +398,17 @@ func (e *Engine) Retire(next *Engine) error {
 	return errors.Join(errs...)
 }
 
+// KeptInMemory returns the names of the limits that name a store, but are kept in the memory of this
+// process because Options.Stores has none of that name.
+func (e *Engine) KeptInMemory() (names []string) {
+	for _, l := range e.limits {
+		if l.Limit.Store != "" && l.store == nil && l.holder == nil && !l.isRest() {
+			names = append(names, l.Name)
+		}
+	}
+	return names
+}
+
 // Policy returns the policy that was compiled.
 func (e *Engine) Policy() Policy { return e.policy }
 

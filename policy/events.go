@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/weirflow/weir"
@@ -43,6 +44,19 @@ func (e Event) String() string {
 		return fmt.Sprintf("delaying request%s%s, by zone %q", dry, excess, e.Zone)
 	}
 	return fmt.Sprintf("limiting requests%s%s by zone %q", dry, excess, e.Zone)
+}
+
+// LogLevel returns Level for package slog. notice is between info and warn.
+func (e Event) LogLevel() slog.Level {
+	switch e.Level {
+	case "error":
+		return slog.LevelError
+	case "warn":
+		return slog.LevelWarn
+	case "notice":
+		return slog.LevelInfo + 2
+	}
+	return slog.LevelInfo
 }
 
 // note records a refusal or a delay of a limit that has a Log.

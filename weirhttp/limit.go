@@ -46,8 +46,8 @@ func newLimit(l Limiter, key KeyFunc, s settings) *limiting {
 		panic("weirhttp: Limit without a limiter: pass One, Keyed, InFlight or a *weir.Shared")
 	case key == nil:
 		panic("weirhttp: Limit without a key: pass ByIP(), ByHeader(\"X-Api-Key\") or another KeyFunc, or Global() for all requests together")
-	case s.unknown:
-		panic("weirhttp: PassUnmatched is an option of Policy: a Limit has no routes")
+	case s.unmatched || s.log != nil:
+		panic("weirhttp: PassUnmatched and Log are options of Policy")
 	}
 	m := &limiting{settings: s, key: key, name: cmp.Or(s.name, "default")}
 	_, local := l.(interface{ local() })
@@ -237,7 +237,7 @@ func (h *limiting) conclude(ctx context.Context, key string, cost int64, d weir.
 }
 
 // report calls the function of Observe.
-func (h *limiting) report(m Response) {
+func (h *settings) report(m Response) {
 	if h.observe != nil {
 		h.observe(m)
 	}

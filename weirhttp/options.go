@@ -2,6 +2,7 @@ package weirhttp
 
 import (
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -28,7 +29,10 @@ type settings struct {
 	context bool
 	failure failover.Options
 	given   []string // the names of the options, for Policy
-	unknown bool     // Policy passes requests without a route on
+
+	// of Policy alone
+	unmatched bool // requests without a route go on
+	log       *slog.Logger
 }
 
 // option returns an option, whose name Policy can check.
@@ -138,6 +142,21 @@ func Observe(f func(Response)) Option {
 // InContext puts the Response into the context of admitted requests, for DecisionFrom and
 // ResponseFrom. It costs a copy of the request. Handlers given to Refused have it in any case.
 func InContext() Option { return option("InContext", func(s *settings) { s.context = true }) }
+
+// PassUnmatched is an option of Policy: requests that no route matches go to the handler, and no
+// limit applies to them. default: they get 404
+func PassUnmatched() Option {
+	return option("PassUnmatched", func(s *settings) { s.unmatched = true })
+}
+
+// Log is an option of Policy: where limits with log write a line for each request that they refuse
+// or delay. The lines are nginx's, and do not name the client.
+func Log(to *slog.Logger) Option {
+	if to == nil {
+		panic("weirhttp: Log without a logger")
+	}
+	return option("Log", func(s *settings) { s.log = to })
+}
 
 // Fallback says what decides while the store of a *weir.Shared is unavailable, and how long a call
 // may take: see package failover. Set Nodes to how many processes share the limit. A store that is

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 
 	"github.com/weirflow/weir/policy"
@@ -71,22 +70,9 @@ func (g *Gateway) enter(w http.ResponseWriter, r *http.Request, s *state, v *pol
 	return err == nil
 }
 
-// level is a log level by its name in a policy. notice is between info and warn.
-func level(name string) slog.Level {
-	switch name {
-	case "error":
-		return slog.LevelError
-	case "warn":
-		return slog.LevelWarn
-	case "notice":
-		return slog.LevelInfo + 2
-	}
-	return slog.LevelInfo
-}
-
 // logEvents logs what limits did whose `log` asks for it: in nginx's words, and without the client.
 func (g *Gateway) logEvents(events []policy.Event) {
 	for _, e := range events {
-		g.log.Log(context.Background(), level(e.Level), e.String(), "limit", e.Limit)
+		g.log.Log(context.Background(), e.LogLevel(), e.String(), "limit", e.Limit)
 	}
 }
