@@ -45,6 +45,24 @@ type entry struct {
 type line struct {
 	holds, queue, graves []entry
 	fence                int64
+
+	ahead int64   // how far the time is ahead of the server's clock
+	seen  int64   // the time of the latest change
+	steps []int64 // how far the clock is behind, after at most two steps back
+}
+
+// time is the time of the line at a reading of the server's clock: it goes on where that steps back.
+func (l *line) time(reading int64) int64 {
+	for i, back := range append([]int64{0}, l.steps...) {
+		if reading+back >= l.seen {
+			l.steps = l.steps[:i]
+			return reading + back
+		}
+	}
+	if l.steps = append(l.steps, l.seen-reading); len(l.steps) > 2 {
+		l.steps = l.steps[1:]
+	}
+	return l.seen
 }
 
 func (l *line) purge(now int64) {
@@ -89,16 +107,21 @@ type question struct {
 
 type answer struct{ code, fence, place, retry, remaining, reset int64 }
 
-func (l *line) ask(now int64, q question) (a answer) {
+func (l *line) ask(reading int64, q question) (a answer) {
+	now := l.time(reading)
+	l.ahead = now - reading
 	l.purge(now)
 	switch q.op {
 	case enter:
-		a = l.enter(now, q)
+		if a.code = late; reading <= q.expiry {
+			a = l.enter(now, q)
+		}
 	case leave:
 		a = l.leave(now, q)
 	case extend:
 		a.code = gone
 		if i := find(l.holds, q.id); i >= 0 {
+			l.seen = now
 			l.holds[i].expiry = max(l.holds[i].expiry, now+q.span)
 			a.code, a.fence = held, l.holds[i].fence
 		}
@@ -116,10 +139,8 @@ func (l *line) ask(now int64, q question) (a answer) {
 }
 
 func (l *line) enter(now int64, q question) answer {
-	if now > q.expiry {
-		return answer{code: late}
-	}
 	if i := find(l.holds, q.id); i >= 0 {
+		l.seen = now
 		l.holds[i].expiry = max(l.holds[i].expiry, now+q.span)
 		return answer{code: held, fence: l.holds[i].fence}
 	}
@@ -136,20 +157,20 @@ func (l *line) enter(now int64, q question) answer {
 			l.queue = slices.Delete(l.queue, i, i+1)
 		}
 		l.fence = max(l.fence+1, now)
-		l.holds = append(l.holds, entry{q.id, now + q.span, q.cost, l.fence})
+		l.holds, l.seen = append(l.holds, entry{q.id, now + q.span, q.cost, l.fence}), now
 		return answer{code: held, fence: l.fence}
 	}
 	switch {
 	case i >= 0 && q.cost > q.limit:
-		l.queue = slices.Delete(l.queue, i, i+1)
+		l.queue, l.seen = slices.Delete(l.queue, i, i+1), now
 		return answer{code: refused, retry: -1}
 	case i >= 0:
-		l.queue[i].expiry = now + lease
+		l.queue[i].expiry, l.seen = now+lease, now
 	case q.cost > q.limit || int64(len(l.queue)) >= q.queue:
 		return answer{code: refused, retry: l.returns(now, q.cost, q.limit)}
 	default:
 		i = len(l.queue)
-		l.queue = append(l.queue, entry{q.id, now + lease, q.cost, 0})
+		l.queue, l.seen = append(l.queue, entry{q.id, now + lease, q.cost, 0}), now
 	}
 	return answer{code: waits, place: int64(i + 1)}
 }
@@ -158,13 +179,14 @@ func (l *line) leave(now int64, q question) answer {
 	a := answer{code: gone}
 	for _, all := range []*[]entry{&l.holds, &l.queue} {
 		if i := find(*all, q.id); i >= 0 {
-			*all = slices.Delete(*all, i, i+1)
+			*all, l.seen = slices.Delete(*all, i, i+1), now
 			a.code = held
 		}
 	}
-	if q.expiry >= now {
+	if q.expiry >= now-l.ahead {
+		l.seen = now
 		l.graves = slices.DeleteFunc(l.graves, func(e entry) bool { return e.id == q.id })
-		l.graves = append(l.graves, entry{id: q.id, expiry: q.expiry + 1})
+		l.graves = append(l.graves, entry{id: q.id, expiry: q.expiry + 1 + l.ahead})
 	}
 	return a
 }
@@ -251,13 +273,48 @@ func (a *asker) ask(t *rapid.T, now int64, qs []question) (answers []answer) {
 // TestHoldsModel compares the script with the model on random walks, reply by reply: the holders
 // with their times, the waiters with their order, and the fences.
 func TestHoldsModel(t *testing.T) {
+	a := askHolds(t)
+	rapid.Check(t, func(t *rapid.T) {
+		a.calls++
+		a.walk(t)
+	})
+}
+
+// TestHoldsAfterAClockStep: the server's clock steps back by an hour. A place whose holder crashed then
+// comes back after MaxHold and not after the hour, and one that is extended stays.
+func TestHoldsAfterAClockStep(t *testing.T) {
+	a := askHolds(t)
+	const begin, back, span = 1_700_000_000_000_000, 3_600_000_000, 10_000_000
+	rapid.Check(t, func(t *rapid.T) {
+		a.calls++
+		at := func(now, op int64, id string) answer {
+			return a.ask(t, now, []question{{op: op, key: fmt.Sprintf("step:%d:{a}", a.calls), id: id, cost: 1, limit: 2, span: span, expiry: now + 1000}})[0]
+		}
+		at(begin, enter, "crashes")
+		at(begin, enter, "stays")
+		if got := at(begin-back, enter, "next"); got.code != refused || got.retry != span {
+			t.Fatalf("%+v after the step", got)
+		}
+		at(begin-back+span/2, extend, "stays")
+		if got := at(begin-back+span, enter, "next"); got.code != held || got.remaining != 0 {
+			t.Fatalf("%+v after MaxHold", got)
+		}
+		if got := at(begin+span+1, enter, "another"); got.code != refused { // the clock swings back
+			t.Fatalf("%+v after the clock swung back", got)
+		}
+	})
+}
+
+// askHolds calls the script of a new server.
+func askHolds(t *testing.T) *asker {
+	t.Helper()
 	client := connect(t, start(t, servers.RedisOptions{}).Addr)
 	a := &asker{client: client, evaler: weirrueidis.Evaler(client)}
 	store, err := weirredis.New(a, weirredis.Options{ClockKey: "clock", Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close()
+	t.Cleanup(func() { store.Close() })
 	if err := client.Do(t.Context(), client.B().Hset().Key("clock").FieldValue().FieldValue("s", "1700000000").FieldValue("us", "0").Build()).Error(); err != nil {
 		t.Fatal(err)
 	}
@@ -268,10 +325,7 @@ func TestHoldsModel(t *testing.T) {
 	if _, err := c.Peek(t.Context(), "k", 1); err != nil {
 		t.Fatal(err)
 	}
-	rapid.Check(t, func(t *rapid.T) {
-		a.calls++
-		a.walk(t)
-	})
+	return a
 }
 
 func (a *asker) walk(t *rapid.T) {
@@ -281,7 +335,7 @@ func (a *asker) walk(t *rapid.T) {
 	models := map[string]*line{}
 	promised := map[string]int64{}
 	for range rapid.IntRange(1, 60).Draw(t, "steps") {
-		now += rapid.SampledFrom([]int64{0, 0, 0, 1, 500, span / 3, span, lease - 1, lease, -1, -span}).Draw(t, "later")
+		now += rapid.SampledFrom([]int64{0, 0, 0, 1, 500, span / 3, span, lease - 1, lease, -1, -span, -100 * span, -3600 * lease}).Draw(t, "later")
 		if rapid.IntRange(0, 15).Draw(t, "change") == 0 {
 			limit = rapid.Int64Range(1, 5).Draw(t, "limit")
 		}
@@ -312,10 +366,10 @@ func (a *asker) walk(t *rapid.T) {
 				models[q.key] = m
 			}
 			want := m.ask(now, q)
-			promised[q.key] = max(promised[q.key], now+max(span, lease))
+			promised[q.key] = max(promised[q.key], now+m.ahead+max(span, lease))
 			// The reset is an upper bound, and so is the place: waiters that have left are known
 			// later.
-			if got.reset < want.reset || (want.reset == 0) != (got.reset == 0) || got.reset > promised[q.key]-now {
+			if got.reset < want.reset || (want.reset == 0) != (got.reset == 0) || got.reset > promised[q.key]-now-m.ahead {
 				t.Fatalf("%+v at %d: reset %d, want %d", q, now, got.reset, want.reset)
 			}
 			if got.place < want.place || got.place > int64(max(len(m.queue), 0)) {

@@ -1,12 +1,14 @@
 -- Concurrency: holders and waiters. A state is a hash with values in MessagePack:
---   m          version, used, fence, head, tail, waiting, wanted, graves, next, latest (see open)
+--   m          version, used, fence, head, tail, waiting, wanted, graves, next, latest (see open), and
+--              the key's clock: seen, behind, further (see settime)
 --   h<id>      expiry, cost, fence   of a hold
 --   w<ticket>  expiry, cost, id      of a waiter; tickets are numbered in the order of arrival
 --   t<id>      ticket                of a waiter
 --   x<id>      expiry                of an id that has left; a delayed call to enter may still arrive
 -- The server's clock is read once, here, in microseconds.
 local clock = redis.call('TIME')
-local now = clock[1] * 1000000 + clock[2]
+local reading = clock[1] * 1000000 + clock[2]
+local now = reading -- while a key is evaluated, the time by its clock
 
 local never, last = -1, 9007199254740991
 local refused, held, waits, late, gone = 0, 1, 2, 3, 4
@@ -30,18 +32,45 @@ local function open(key)
   if S then
     return S
   end
-  S = {key = key, used = 0, fence = 0, head = 1, tail = 1, waiting = 0, wanted = 0, graves = 0, next = last, latest = 0}
+  S = {key = key, used = 0, fence = 0, head = 1, tail = 1, waiting = 0, wanted = 0, graves = 0, next = last, latest = 0, seen = 0, behind = 0, further = 0}
   states[key] = S
   local raw = redis.pcall('HGET', key, 'm')
   local ok, M = pcall(unpack1, raw)
   if type(raw) == 'table' then
     S.err = raw.err
-  elseif raw and ok and type(M) == 'table' and M[1] == 1 and #M == 10 then
+  elseif raw and ok and type(M) == 'table' and M[1] == 1 and (#M == 10 or #M == 13) then
     S.used, S.fence, S.head, S.tail, S.waiting, S.wanted, S.graves, S.next, S.latest = M[2], M[3], M[4], M[5], M[6], M[7], M[8], M[9], M[10]
+    S.seen, S.behind, S.further = M[11] or 0, M[12] or 0, M[13] or 0 -- 10 in an earlier format
   elseif raw or redis.call('EXISTS', key) == 1 then
     S.err = 'WEIRSTATE the key holds something that is no state of a Concurrency'
   end
   return S
+end
+
+-- settime sets now to the time by a key's clock, which goes on where the server's clock steps back to
+-- before the latest change: see main.lua.
+local function settime(S)
+  local before, beyond = S.behind, S.further
+  if S.now then
+    now = S.now
+    return
+  elseif reading >= S.seen then
+    now, S.behind, S.further = reading, 0, 0
+  elseif S.behind > 0 and reading + S.behind >= S.seen then
+    now, S.further = reading + S.behind, 0
+  elseif S.further > 0 and reading + S.further >= S.seen then
+    now = reading + S.further
+  else
+    now = S.seen
+    if S.further > 0 then
+      S.behind, S.further = S.further, now - reading
+    elseif S.behind > 0 then
+      S.further = now - reading
+    else
+      S.behind = now - reading
+    end
+  end
+  S.now, S.dirty = now, S.dirty or S.behind ~= before or S.further ~= beyond
 end
 
 -- get is a field's values, or nil.
@@ -54,7 +83,7 @@ end
 
 local function keep(S, field, expiry, ...)
   redis.call('HSET', S.key, field, cmsgpack.pack(expiry, ...))
-  S.next, S.latest, S.dirty = min(S.next, expiry), max(S.latest, expiry), true
+  S.next, S.latest, S.dirty, S.seen = min(S.next, expiry), max(S.latest, expiry), true, now
 end
 
 -- purge removes what has expired. It scans everything, but not before the first possible expiry.
@@ -123,7 +152,7 @@ end
 -- unqueue removes a waiter from the queue. The next waiter is found when it calls.
 local function unqueue(S, id, ticket, cost)
   redis.call('HDEL', S.key, 'w' .. ticket, 't' .. id)
-  S.waiting, S.wanted, S.dirty = S.waiting - 1, S.wanted - cost, true
+  S.waiting, S.wanted, S.dirty, S.seen = S.waiting - 1, S.wanted - cost, true, now
 end
 
 -- turn reports whether there is room for all waiters before a ticket, and for left besides. So a
@@ -143,7 +172,7 @@ end
 -- enter is called repeatedly by a waiter, and by a caller whose reply was lost. A hold lasts from
 -- the latest of these calls.
 local function enter(S, id, cost, limit, queue, span, expiry)
-  if now > expiry then
+  if reading > expiry then
     return late
   end
   local till, charged, fence = get(S, 'h' .. id)
@@ -182,7 +211,7 @@ local function leave(S, id, expiry)
   local found, charged = get(S, 'h' .. id)
   if found then
     redis.call('HDEL', S.key, 'h' .. id)
-    S.used, S.dirty = S.used - charged, true
+    S.used, S.dirty, S.seen = S.used - charged, true, now
   else
     found = S.waiting > 0 and get(S, 't' .. id)
     if found then
@@ -190,9 +219,9 @@ local function leave(S, id, expiry)
       unqueue(S, id, found, cost)
     end
   end
-  if expiry >= now then
+  if expiry >= reading then
     S.graves = S.graves + 1 - redis.call('HEXISTS', S.key, 'x' .. id)
-    keep(S, 'x' .. id, expiry + 1)
+    keep(S, 'x' .. id, expiry + 1 + now - reading)
   end
   return found and held or gone
 end
@@ -228,10 +257,11 @@ end
 -- write stores a state for as long as something in it lasts. It keeps the state a while longer, so
 -- that a step back of the clock does not repeat fences.
 local function write(S)
+  now = S.now
   if S.used == 0 and S.waiting == 0 and S.graves == 0 then
     S.next, S.latest = last, now
   end
-  redis.call('HSET', S.key, 'm', cmsgpack.pack({1, S.used, S.fence, S.head, S.tail, S.waiting, S.wanted, S.graves, S.next, S.latest}))
+  redis.call('HSET', S.key, 'm', cmsgpack.pack({1, S.used, S.fence, S.head, S.tail, S.waiting, S.wanted, S.graves, S.next, S.latest, S.seen, S.behind, S.further}))
   redis.call('PEXPIRE', S.key, string.format('%.0f', math.ceil(max(S.latest - now, 0) / 1000) + max(grace, 1000)))
 end
 
@@ -245,6 +275,7 @@ for i = 1, #KEYS do
     n = n + 1
     said[n] = S.err
   else
+    settime(S)
     purge(S)
     local limit = questions[q + 4]
     local code, fence, place, wait = answer(S, questions[q + 1], questions[q + 2], questions[q + 3], limit, questions[q + 5], questions[q + 6], questions[q + 7])
