@@ -237,6 +237,7 @@ type walker struct {
 	retry        time.Duration // RetryAfter of the last refusal
 	reservations int           // the number of reservations so far
 	places       int
+	kept         int  // places that are kept after their turns
 	waiting      bool // a caller waits: the clock then stays where queues are specified
 }
 
@@ -346,16 +347,18 @@ func (w *walker) next(t *rapid.T, v verb) call {
 		c.ref = w.choose(t, w.reservations)
 	case leave:
 		c.ref = w.choose(t, w.places)
+	case release:
+		c.ref = w.choose(t, w.kept)
 	}
 	c.now = w.move(t)
 	switch v {
-	case take, peek:
+	case take, peek, keep:
 		c.cost = w.cost(t)
 	case reserve, join:
 		if c.cost = w.cost(t); v == join || !w.prompt {
 			c.within = w.within(t)
 		}
-	case settle:
+	case settle, release:
 		c.cost = rapid.OneOf(
 			rapid.Just(int64(0)), rapid.Int64Range(0, 4), rapid.Int64Range(0, max(sizeOf(w.limit), 1)), rapid.SampledFrom(w.extremes),
 		).Draw(t, "actual")
@@ -383,6 +386,8 @@ func (w *walker) saw(c call, o outcome) {
 		w.reservations++
 	case c.verb == join && o.place:
 		w.places++
+	case c.verb == keep && o.ok:
+		w.kept++
 	}
 }
 

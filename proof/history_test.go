@@ -124,6 +124,14 @@ type recorder struct {
 	reserved []int // the run of each reservation
 	settled  []bool
 	places   []int64 // the cost of each place, or -1 after its turn or after the caller left
+	kept     []keptRun
+}
+
+// A keptRun is the run of a kept place.
+type keptRun struct {
+	cost    int64
+	run     int // -1 until its turn
+	settled bool
 }
 
 func record(w world, l weir.Limit, tick time.Duration) *recorder {
@@ -153,6 +161,13 @@ func (r *recorder) noteServed(w *live, before int) {
 		}
 		r.places[i] = -1
 	}
+	for i := range r.kept {
+		if k := &r.kept[i]; k.run < 0 && !k.settled && !w.kept[i].waits() {
+			k.run = len(r.runs)
+			r.ran(w.clock.Now(), k.cost)
+			r.runs[k.run].from -= before
+		}
+	}
 }
 
 func (r *recorder) do(c call) outcome {
@@ -168,8 +183,14 @@ func (r *recorder) do(c call) outcome {
 		w.watch = watch
 		return o
 	}
+	if c.verb == release {
+		w.move(c.now)
+		c = r.release(c)
+	}
 	o := r.world.do(c)
 	switch {
+	case c.verb == keep && o.ok:
+		r.kept = append(r.kept, keptRun{cost: c.cost, run: -1})
 	case c.verb == set:
 		r.versions = append(r.versions, version{c.now, c.limit})
 	case c.verb == settle:
@@ -186,6 +207,22 @@ func (r *recorder) do(c call) outcome {
 		r.noteServed(w, 0)
 	}
 	return o
+}
+
+// release records the actual cost of a kept place. One that still waits is cancelled: what it would
+// be charged otherwise is work beyond the bound.
+func (r *recorder) release(c call) call {
+	k := &r.kept[c.ref]
+	if k.run < 0 {
+		c.cost = 0
+	}
+	if c.cost >= 0 && !k.settled {
+		if k.settled = true; k.run >= 0 {
+			run := &r.runs[k.run]
+			run.did = min(run.cost, c.cost)
+		}
+	}
+	return c
 }
 
 // settle records the actual cost of a reservation. The bound does not cover the part above the

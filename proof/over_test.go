@@ -38,7 +38,7 @@ func TestRule1PromisesNeverOver(t *testing.T) {
 		rapid.Check(t, func(t *rapid.T) {
 			l := k.draw(t, h.tick, century)
 			r := record(h.open(l, true), l, h.tick)
-			verbs := []verb{take, reserve, reserve, settle, join, join, leave}
+			verbs := []verb{take, reserve, reserve, settle, join, join, leave, keep, keep, release}
 			walk(t, linesAt(t, l, h.tick), verbs, func(t *rapid.T, c call) outcome { return r.do(c) })
 			slack := int64(1)
 			if whole(l, h.tick) {

@@ -32,10 +32,12 @@ const (
 	join
 	leave
 	set
+	keep    // join with a place that is kept after its turn
+	release // settle a kept place
 )
 
 func (v verb) String() string {
-	return [...]string{"take", "peek", "reserve", "settle", "join", "leave", "set"}[v]
+	return [...]string{"take", "peek", "reserve", "settle", "join", "leave", "set", "keep", "release"}[v]
 }
 
 func (c call) String() string {
@@ -44,7 +46,9 @@ func (c call) String() string {
 		return fmt.Sprintf("%s %d", s, c.cost)
 	case reserve, join:
 		return fmt.Sprintf("%s %d within %d", s, c.cost, c.within)
-	case settle:
+	case keep:
+		return fmt.Sprintf("%s %d", s, c.cost)
+	case settle, release:
 		return fmt.Sprintf("%s #%d for %d", s, c.ref, c.cost)
 	case leave:
 		return fmt.Sprintf("%s #%d", s, c.ref)
@@ -237,7 +241,23 @@ type live struct {
 	timers       func(time.Duration, func()) weir.Timer
 	reservations []reservation
 	places       []*weir.Place
+	kept         []keptPlace
 	watch        func() // called after every timer and every call
+}
+
+// A keptPlace is a place that can be settled after its turn.
+type keptPlace struct {
+	settle func(actual int64)
+	ready  <-chan struct{}
+}
+
+func (p keptPlace) waits() bool {
+	select {
+	case <-p.ready:
+		return false
+	default:
+		return true
+	}
 }
 
 func newLive(punctual bool) *live {
@@ -300,6 +320,13 @@ func (w *live) do(c call) (o outcome) {
 		}
 	case leave:
 		o.ok = w.places[c.ref].Leave()
+	case keep:
+		var p keptPlace
+		if p.settle, p.ready, o.ok = w.joinKept(c.cost); o.ok {
+			w.kept = append(w.kept, p)
+		}
+	case release:
+		w.kept[c.ref].settle(c.cost)
 	case set:
 		if err := w.SetLimit(c.limit); err != nil {
 			panic(err)
