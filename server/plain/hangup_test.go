@@ -124,9 +124,7 @@ func TestClientThatPipelinedLeaves(t *testing.T) {
 	server.mu.Lock()
 	h := server.hangups
 	server.mu.Unlock()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if n := len(h.conns); n != 0 {
+	if n := h.registered(); n != 0 {
 		t.Errorf("%d connections are still registered", n)
 	}
 }
