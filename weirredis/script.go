@@ -123,6 +123,7 @@ func (s *scripts) source(kinds kindSet) string {
 		b.WriteString(lua("change"))
 		b.WriteString(lua("versions"))
 	}
+	b.WriteString(lua("keyclock"))
 	b.WriteString(lua("main"))
 	return b.String()
 }

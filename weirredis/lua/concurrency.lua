@@ -48,7 +48,7 @@ local function open(key)
 end
 
 -- settime sets now to the time by a key's clock, which goes on where the server's clock steps back to
--- before the latest change: see main.lua.
+-- before the latest change: see keyclock.lua.
 local function settime(S)
   local before, beyond = S.behind, S.further
   if S.now then

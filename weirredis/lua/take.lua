@@ -23,7 +23,7 @@ if before then
 end
 
 local said, states, owners, dirty, made = {now}, {}, {}, {}, false
-local ahead, clocks, steps, widest = {}, {}, 0, 0 -- how far each key's clock is ahead of now; what it remembers; see settime in main.lua
+local ahead, clocks, steps, widest = {}, {}, 0, 0 -- how far each key's clock is ahead of now; what it remembers; see keyclock.lua
 for i = 1, #charges, 5 do
   local which, key = charges[i], KEYS[(i + 9) / 5]
   local late = now > expiry - 1000 * charges[i + 4]
