@@ -152,7 +152,10 @@ func (b *Bucket) without(id ID, amount, mark, z, now u128.Uint) u128.Uint {
 
 // Drop ends a reservation that gives nothing back. Each reservation may be ended once.
 func (b *Bucket) Drop(id ID) {
-	if at, i, ok := b.promised.find(id); ok {
+	if p := b.promised.first(); p != nil && p.id == id {
+		p.id = 0
+		b.pass(u128.Uint{})
+	} else if at, i, ok := b.promised.find(id); ok {
 		b.promised.end(at, i, u128.Uint{})
 		b.pass(u128.Uint{})
 	} else {

@@ -173,8 +173,9 @@ func (l *promises) add(p promised, newest ID) {
 		b.earliest = b.earliest.Min(p.goes)
 	}
 	b.charges = append(b.charges, p)
-	l.size++
-	l.join(n-1, len(b.charges)-1)
+	if l.size++; p.id == 0 {
+		l.join(n-1, len(b.charges)-1)
+	}
 }
 
 // find returns where the reservation is.
