@@ -85,6 +85,7 @@ var floors = map[string][]string{
 	"proof/browser":        {"proof/servers"},
 	"proof/edge":           {"proof/servers"},
 	"docs/plots":           {".", "internal/rules"},
+	"examples/routers":     {".", "keyed", "weirhttp"},
 	"examples/...":         {".", "keyed", "policy", "weirhttp"},
 }
 
@@ -142,6 +143,8 @@ func TestBrokenRulesAreFound(t *testing.T) {
 		"testing in the library":         {"sim/x.go", file("testing"), true},
 		"testing in a test":              {"sim/x_test.go", file("testing", "testing/synctest"), false},
 		"an example":                     {"examples/a/main.go", file(module, module+"/keyed"), false},
+		"a third party in an example":    {"examples/a/main.go", file("github.com/go-chi/chi/v5"), true},
+		"an example of routers":          {"examples/routers/x.go", file("github.com/go-chi/chi/v5"), false},
 		"an example looking inside":      {"examples/a/main.go", file(module + "/internal/u128"), true},
 		"test data":                      {"sim/testdata/x.go", file(module + "/server"), false},
 	} {
@@ -236,7 +239,7 @@ func covers(allowed, rel string) bool {
 // inRoot reports whether a package is of the root module.
 func inRoot(pkg string) bool {
 	top, _, _ := strings.Cut(pkg, "/")
-	return !slices.Contains([]string{"server", "cmd", "bench", "proof", "weirrueidis", "weirgoredis", "weirgrpc", "weirotel"}, top)
+	return pkg != "examples/routers" && !slices.Contains([]string{"server", "cmd", "bench", "proof", "weirrueidis", "weirgoredis", "weirgrpc", "weirotel"}, top)
 }
 
 // What internal/rules may use of the standard library: nothing that reads a clock, takes a lock,
