@@ -25,8 +25,7 @@ func ClientIPFrom(r *http.Request, trusted []netip.Prefix, field string) netip.A
 	return client
 }
 
-// clientOf is ClientIPFrom. It also returns the text that holds the address, which is a part of the
-// request.
+// clientOf is ClientIPFrom. It also returns the text that holds the address.
 func clientOf(r *http.Request, trusted []netip.Prefix, field string) (client netip.Addr, text string) {
 	client, text = peerOf(r)
 	if len(trusted) == 0 || !client.IsValid() {
@@ -52,10 +51,22 @@ func clientOf(r *http.Request, trusted []netip.Prefix, field string) (client net
 			if !ok {
 				return client, text
 			}
-			client, text = addr, hop
+			client, text = addr, detached(hop, fields[i])
 		}
 	}
 	return client, text
+}
+
+// longField is how long a header field may be that a key keeps in memory.
+const longField = 256
+
+// detached returns a part of a header field for a key. A table that stores its keys would otherwise
+// keep the whole field in memory, which a client can make as long as a header may be.
+func detached(part, field string) string {
+	if len(field) > longField {
+		return strings.Clone(part)
+	}
+	return part
 }
 
 // peerOf returns the address of the connection, and the text that holds it. The text may lack the

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/failover"
@@ -120,6 +121,26 @@ func TestIPKey(t *testing.T) {
 		key, ok := weirhttp.ByIP()(from(netip.AddrPortFrom(netip.MustParseAddr(address), 9).String()))
 		if want := policy.ClientKey(netip.MustParseAddr(address)); !ok || key != want {
 			t.Errorf("%s: %q, want %q", address, key, want)
+		}
+	}
+}
+
+// TestKeysKeepNoHeader: a key does not keep a long header field in memory.
+func TestKeysKeepNoHeader(t *testing.T) {
+	long := strings.Repeat("x=1; ", 10_000) + "session=ann"
+	list := strings.Repeat("6.6.6.6,", 10_000) + "1.1.1.1"
+	for name, c := range map[string]struct {
+		key        weirhttp.KeyFunc
+		field, all string
+		want       string
+	}{
+		"a cookie":   {weirhttp.ByCookie("session"), "Cookie", long, "ann"},
+		"an address": {weirhttp.ByIP(netip.MustParsePrefix("192.0.2.0/24")), "X-Forwarded-For", list, "1.1.1.1"},
+	} {
+		key, _ := c.key(from("192.0.2.1:1", c.field, c.all))
+		begin, at := uintptr(unsafe.Pointer(unsafe.StringData(c.all))), uintptr(unsafe.Pointer(unsafe.StringData(key)))
+		if key != c.want || at >= begin && at < begin+uintptr(len(c.all)) {
+			t.Errorf("%s: %q is a part of the field", name, key)
 		}
 	}
 }
