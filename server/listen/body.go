@@ -18,6 +18,7 @@ import (
 // upstream is slow, not the client.
 type pacedBody struct {
 	io.ReadCloser
+	conn    *Conn // nil for HTTP/2
 	control *http.ResponseController
 	bounds  *policy.Bounds
 	lines   bool // it is HTTP/1
@@ -33,7 +34,11 @@ type pacedBody struct {
 
 // newPacedBody bounds a body from now on, including what net/http reads of it after the handler.
 func newPacedBody(w http.ResponseWriter, r *http.Request, b *policy.Bounds) *pacedBody {
-	p := &pacedBody{ReadCloser: r.Body, control: http.NewResponseController(w), bounds: b, lines: r.ProtoMajor == 1}
+	conn, _ := r.Context().Value(connKey{}).(*Conn)
+	if r.ProtoMajor != 1 {
+		conn = nil // of HTTP/2, other streams go on
+	}
+	p := &pacedBody{ReadCloser: r.Body, conn: conn, control: http.NewResponseController(w), bounds: b, lines: r.ProtoMajor == 1}
 	p.deadline(time.Now().Add(b.BodyTimeout))
 	return p
 }
@@ -51,6 +56,9 @@ func (p *pacedBody) Read(b []byte) (int, error) {
 	case errors.Is(err, os.ErrDeadlineExceeded), !left(err) && !time.Now().Before(until): // net/http hides what ended a trailer
 		err = ErrBodySlow
 		p.failed(err)
+		if p.conn != nil {
+			p.conn.slow.Store(true)
+		}
 	case p.lines && !left(err):
 		p.failed(ErrUnclear) // found by the guard or by net/http
 	default:

@@ -23,6 +23,7 @@ type Conn struct {
 	deadline     atomic.Int64 // the write deadline that bound set; Unix nanoseconds
 	foreign      atomic.Bool  // a caller has set another one
 	stuck        atomic.Bool  // a write has failed
+	slow         atomic.Bool  // a body came too slowly
 
 	mu          sync.Mutex
 	closed      bool
@@ -106,8 +107,12 @@ func (c *Conn) SetDeadline(t time.Time) error {
 // CloseWrite closes the sending side.
 func (c *Conn) CloseWrite() error { return endWrites(c.Conn) }
 
-// Close closes the connection and releases its place.
+// Close closes the connection and releases its place. What could not be written in time is dropped:
+// the system would keep it for a client that reads nothing, without a place.
 func (c *Conn) Close() error {
+	if tcp, ok := c.Conn.(*net.TCPConn); ok && c.stuck.Load() {
+		_ = tcp.SetLinger(0) // it fails only where the socket is closed already
+	}
 	err := c.Conn.Close()
 	c.mu.Lock()
 	defer c.mu.Unlock()

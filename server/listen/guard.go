@@ -2,8 +2,10 @@ package listen
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"sync/atomic"
 	"time"
 )
@@ -92,7 +94,8 @@ func (g *guard) release() { g.hijacked.Store(true) }
 // Read reads bytes that were checked.
 func (g *guard) Read(p []byte) (int, error) {
 	n, err := g.read(p)
-	g.unread.Store(err == nil && (g.state == inBody || g.state == inChunks))
+	// net/http gives up reading the rest of a body after a while
+	g.unread.Store((err == nil || errors.Is(err, os.ErrDeadlineExceeded)) && (g.state == inBody || g.state == inChunks))
 	if g.http2 != nil && !g.http2.follow(p[:n]) {
 		return 0, ErrUnclear
 	}

@@ -17,7 +17,7 @@ const (
 
 // Close closes the connection, or lets it linger.
 func (g *guard) Close() error {
-	if g.unread.Swap(false) && g.listener.linger(g.Conn) {
+	if c := ConnOf(g.Conn); g.unread.Swap(false) && c != nil && !c.stuck.Load() && !c.slow.Load() && g.listener.linger(g.Conn) {
 		return nil
 	}
 	if !g.hijacked.Load() && g.http2 == nil && g.listener.Linger(g.Conn) {

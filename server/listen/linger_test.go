@@ -3,11 +3,14 @@ package listen
 import (
 	"bufio"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,35 +28,54 @@ func TestRefusedUploadIsReadToItsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, o := range map[string]Options{"plain": {}, "TLS": {Certificates: certificates}} {
-		for _, closes := range []string{"", "Connection: close\r\n"} {
-			t.Run(name+" "+closes, func(t *testing.T) {
+		for _, c := range []struct{ name, fields string }{
+			{"length", "Content-Length: 33554432"},
+			{"length, close", "Connection: close\r\nContent-Length: 33554432"},
+			{"chunked", "Transfer-Encoding: chunked\r\n\r\n2000000"},
+		} {
+			t.Run(name+", "+c.name, func(t *testing.T) {
 				t.Parallel()
-				s := serve(t, policy.Bounds{}, nil, o, func(w http.ResponseWriter, r *http.Request) {
-					w.Header().Set("Connection", "close")
-					w.WriteHeader(http.StatusRequestEntityTooLarge)
-				})
-				var c net.Conn = s.dial(t)
-				if o.Certificates != nil {
-					c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
-				}
-				const size = 32 << 20 // more than the buffers of two sockets hold
-				io.WriteString(c, fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\n%sContent-Length: %d\r\n\r\n", closes, size))
-				answer := bufio.NewReader(c)
-				resp, err := http.ReadResponse(answer, nil)
-				if err != nil || resp.StatusCode != http.StatusRequestEntityTooLarge {
-					t.Fatal(resp, err)
-				}
-				if n, err := io.Copy(c, strings.NewReader(strings.Repeat("x", size))); err != nil {
-					t.Errorf("%v after %d bytes", err, n)
-				}
-				if s.Counts().Open != 1 {
-					t.Errorf("%d connections are open, want the one that lingers", s.Counts().Open)
-				}
-				c.Close()
-				until(t, "its place is free", func() bool { return s.Counts().Open == 0 })
+				uploadRefused(t, o, c.fields)
 			})
 		}
 	}
+}
+
+// uploadRefused has a body of 32 MiB, more than the buffers of two sockets hold, refused. One without
+// a length is refused once 1 MiB was read.
+func uploadRefused(t *testing.T, o Options, fields string) {
+	s := serve(t, policy.Bounds{}, nil, o, func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength < 0 {
+			io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, 1<<20))
+		}
+		w.Header().Set("Connection", "close")
+		w.WriteHeader(http.StatusRequestEntityTooLarge)
+	})
+	var c net.Conn = s.dial(t)
+	if o.Certificates != nil {
+		c = tls.Client(c, &tls.Config{InsecureSkipVerify: true})
+	}
+	mib := strings.Repeat("x", 1<<20)
+	io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\n"+fields+"\r\n")
+	if strings.HasPrefix(fields, "Transfer") {
+		io.WriteString(c, mib+"x")
+	} else {
+		io.WriteString(c, "\r\n")
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil || resp.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Fatal(resp, err)
+	}
+	for i := range 30 {
+		if _, err := io.WriteString(c, mib); err != nil {
+			t.Fatalf("%v after %d MiB", err, i)
+		}
+	}
+	if s.Counts().Open != 1 {
+		t.Errorf("%d connections are open, want the one that lingers", s.Counts().Open)
+	}
+	c.Close()
+	until(t, "its place is free", func() bool { return s.Counts().Open == 0 })
 }
 
 // TestLingeringEndsWithTheListener: a client that neither sends nor closes holds up no shutdown.
@@ -153,5 +175,55 @@ func TestLingeringIsBounded(t *testing.T) {
 				t.Errorf("a byte every %v: it took %v, want %v", every, d, want)
 			}
 		})
+	}
+}
+
+// TestUnreadResponseIsDropped: the connection of a client that reads nothing is reset, so that the
+// system keeps nothing for it.
+func TestUnreadResponseIsDropped(t *testing.T) {
+	s := serve(t, policy.Bounds{WriteTimeout: 100 * time.Millisecond}, nil, Options{}, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(w, strings.NewReader(strings.Repeat("x", 32<<20)))
+	})
+	c := s.dial(t)
+	io.WriteString(c, get)
+	until(t, "the connection is closed", func() bool { c := s.Counts(); return c.Accepted == 1 && c.Open == 0 })
+	if n, err := io.Copy(io.Discard, c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%v after %d bytes, want a reset", err, n)
+	}
+}
+
+// TestLingersAfterATimeout: net/http gives up reading the rest of a body after a while.
+func TestLingersAfterATimeout(t *testing.T) {
+	p := NewPort(policy.Bounds{}, nil)
+	inner, err := Open("test", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := p.Listen(inner, Options{})
+	defer l.Close()
+	client, err := net.Dial("tcp", inner.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := l.Guard(conn, false)
+	request := "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"
+	io.WriteString(client, request)
+	if _, err := io.ReadFull(g, make([]byte, len(request))); err != nil {
+		t.Fatal(err)
+	}
+	g.SetReadDeadline(time.Now().Add(-time.Second))
+	if _, err := g.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	g.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.apart) != 1 {
+		t.Error("the connection was closed")
 	}
 }
