@@ -25,8 +25,9 @@ type Upstream struct {
 	Buffer      Buffer
 }
 
-// Buffer is how much of a request's body is buffered before a target gets the request. default: 1 MiB
-// for targets that certainly speak HTTP/1, and nothing for others.
+// Buffer is how much of a request's body is buffered before a target gets the request. A longer body is
+// streamed once as much has come. default: 1 MiB for targets that certainly speak HTTP/1, and nothing
+// for others.
 type Buffer struct {
 	Off    bool
 	Memory int64 // most bytes in memory; default: 1 MiB

@@ -13,7 +13,9 @@ import (
 )
 
 // Request bodies are buffered before a target gets the request, so that clients that send slowly hold
-// no worker of a target that has few. A buffer begins in memory and goes on in a temporary file.
+// no worker of a target that has few. A buffer begins in memory and goes on in a temporary file. A
+// longer body fills its buffer first, whatever length its header announces, because a header costs a
+// client nothing.
 
 const (
 	defaultBuffer = 1 << 20 // most bytes of a body that are buffered, in memory and in a file
@@ -79,10 +81,9 @@ func (s *Spec) isHTTP1() bool {
 	return false
 }
 
-// buffers reports whether the body of a request is buffered.
+// buffers reports whether the body of a request, or its beginning, is buffered.
 func buffers(r *http.Request, s *settings) bool {
-	_, most := buffering(&s.spec)
-	if most == 0 || r.ContentLength > most {
+	if _, most := buffering(&s.spec); most == 0 {
 		return false
 	}
 	// a call of gRPC may go on in both directions, and an HTTP/1 target knows none
@@ -201,4 +202,12 @@ func (b *buffer) free() {
 type followed struct {
 	io.Reader
 	io.Closer
+}
+
+// atEnd is a reader of nothing, which calls a function.
+type atEnd func()
+
+func (f atEnd) Read([]byte) (int, error) {
+	f()
+	return 0, io.EOF
 }

@@ -8,7 +8,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -202,6 +204,73 @@ func TestBodyBeyondTheBuffer(t *testing.T) {
 		}
 		if n, files := u.opts.space.memory.Load(), u.opts.space.files.Load(); n+files != 0 {
 			t.Errorf("%d bytes stay in use", n+files)
+		}
+	}
+}
+
+// watched is a body that calls before with the number of bytes that were read, before each Read.
+type watched struct {
+	io.Reader
+	read   int64
+	before func(read int64)
+}
+
+func (w *watched) Read(p []byte) (int, error) {
+	w.before(w.read)
+	n, err := w.Reader.Read(p[:min(len(p), 700)])
+	w.read += int64(n)
+	return n, err
+}
+
+// TestLongBodyFillsTheBufferFirst: a body that is longer than the buffer takes a connection to the
+// target only after as much as the buffer holds has come, whatever length its header announces. What
+// was buffered is freed once it is sent, before the rest has come.
+func TestLongBodyFillsTheBufferFirst(t *testing.T) {
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := io.Copy(io.Discard, r.Body)
+		io.WriteString(w, strings.Join(r.TransferEncoding, "")+r.Header.Get("Expect")+" "+strconv.FormatInt(n, 10))
+	}))
+	defer up.Close()
+	const size = 200000
+	for _, most := range []policy.Buffer{{Memory: 3000}, {Memory: 3000, File: 50000}, {Memory: 100000}} {
+		for _, length := range []int64{size, -1} {
+			for _, method := range []string{"POST", "PUT"} {
+				u := over(t, policy.Upstream{Buffer: most}, &raw{url: up.URL})
+				full := max(most.Memory, most.File)
+				var connected atomic.Bool
+				body := &watched{Reader: strings.NewReader(strings.Repeat("x", size)), before: func(read int64) {
+					switch memory, files := u.opts.space.memory.Load(), u.opts.space.files.Load(); {
+					case connected.Load() && read < full:
+						t.Errorf("%+v, length %d: the target was connected to with %d bytes of the body", most, length, read)
+					case !connected.Load() && read > full+1:
+						t.Errorf("%+v, length %d: %d bytes were read before the target was connected to", most, length, read)
+					case connected.Load() && memory+files != 0:
+						t.Errorf("%+v, length %d: %d bytes stay in use while the rest is sent", most, length, memory+files)
+					}
+				}}
+				ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }})
+				r, err := http.NewRequestWithContext(ctx, method, up.URL, body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.ContentLength = length
+				r.Header.Set("Expect", "100-continue")
+				resp, err := u.RoundTrip(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := " 200000"
+				if length < 0 {
+					want = "chunked" + want
+				}
+				if got, err := io.ReadAll(resp.Body); err != nil || string(got) != want {
+					t.Errorf("%+v, length %d: the target got %q, %v; want %q", most, length, got, err, want)
+				}
+				resp.Body.Close()
+				if n := u.opts.space.memory.Load() + u.opts.space.files.Load(); n != 0 {
+					t.Errorf("%+v, length %d: %d bytes stay in use", most, length, n)
+				}
+			}
 		}
 	}
 }

@@ -133,7 +133,10 @@ func (b *requestBody) keep(r *http.Request, after time.Duration) error {
 		return err
 	}
 	if b.isKept = whole; !whole {
-		b.real = &followed{io.MultiReader(b.buffer.open(), b.real), b.real}
+		// read once, so the buffer ends with its last byte: the rest of the body may take long
+		beginning := b.buffer.open()
+		b.buffer.parts = nil
+		b.real = &followed{io.MultiReader(beginning, atEnd(b.free), b.real), b.real}
 		b.read.Store(false)
 	}
 	return nil
@@ -159,7 +162,7 @@ func (b *requestBody) close() {
 	b.free()
 }
 
-// free gives back the buffer. Nothing may be sent after that.
+// free gives back the buffer. Nothing of it may be sent after that.
 func (b *requestBody) free() {
 	if b.buffer != nil {
 		b.freed.Do(b.buffer.free)
