@@ -15,23 +15,13 @@ func (s *Store) Beat(ctx context.Context, id string, ttl time.Duration) (nodes i
 	if id == "" || len(id) > 128 || ttl < 0 {
 		return 0, fmt.Errorf("weirredis: %q for %v is no node: an id has 1 to 128 bytes, and its time is not below 0", id, ttl)
 	}
-	return s.beatAt(ctx, "{nodes}", id, ttl)
-}
-
-// beatAt is Beat with a key of that name.
-func (s *Store) beatAt(ctx context.Context, key, id string, ttl time.Duration) (nodes int, err error) {
-	c := Call{
+	text, err := s.run(ctx, Call{
 		Script: s.scripts.nodes(),
-		Keys:   []string{s.opts.Prefix + key},
+		Keys:   []string{s.opts.Prefix + "{nodes}"},
 		Args:   []string{id, strconv.FormatInt(int64(ttl/tick), 10)},
-	}
-	text, err := s.evaler.Eval(ctx, c)
-	if err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
-		c.Send = true
-		text, err = s.evaler.Eval(ctx, c)
-	}
+	})
 	if err != nil {
-		return 0, fmt.Errorf("weirredis: %w", err)
+		return 0, err
 	}
 	if nodes, err = strconv.Atoi(text); err != nil {
 		return 0, errAnswer
@@ -39,9 +29,22 @@ func (s *Store) beatAt(ctx context.Context, key, id string, ttl time.Duration) (
 	return nodes, nil
 }
 
+// run makes a call that carries no charges, again with its script if the server lacks that.
+func (s *Store) run(ctx context.Context, c Call) (string, error) {
+	text, err := s.evaler.Eval(ctx, c)
+	if err != nil && strings.HasPrefix(err.Error(), "NOSCRIPT") {
+		c.Send = true
+		text, err = s.evaler.Eval(ctx, c)
+	}
+	if err != nil {
+		return "", fmt.Errorf("weirredis: %w", err)
+	}
+	return text, nil
+}
+
 // Ping tests whether the server would carry out charges: whether it is reachable, runs scripts and
-// takes writes, which a replica or a server with a full disk does not. It charges nothing. On a
-// single server it also repeats the last Warm: a server that was restarted lacks the scripts, and
+// takes writes, which a replica or a server with a full disk or memory does not. It charges nothing. On
+// a single server it also repeats the last Warm: a server that was restarted lacks the scripts, and
 // one that took over may have another clock. On a Cluster it tests one of the nodes; see PingShard.
 func (s *Store) Ping(ctx context.Context) error {
 	s.askAgain(askAtMost) // on a Cluster whose nodes are not known yet
@@ -57,10 +60,6 @@ func (s *Store) ping(ctx context.Context, tag string, warms func(tag string) boo
 	} else {
 		ready <- nil
 	}
-	key := "{nodes}"
-	if tag != "nodes" {
-		key = "{" + tag + "}:ping"
-	}
-	_, err := s.beatAt(ctx, key, "ping", 0) // removes an id that is not there: a write that leaves no key
+	_, err := s.run(ctx, Call{Script: s.scripts.ping(), Keys: []string{s.opts.Prefix + "{" + tag + "}:ping"}})
 	return cmp.Or(<-ready, err)
 }

@@ -96,6 +96,16 @@ func (s *scripts) nodes() *Script {
 	return made.(*Script)
 }
 
+// ping is the script of Ping. It reads no clock.
+func (s *scripts) ping() *Script {
+	const key = "ping"
+	if made, ok := s.made.Load(key); ok {
+		return made.(*Script)
+	}
+	made, _ := s.made.LoadOrStore(key, newScript(lua("ping")))
+	return made.(*Script)
+}
+
 // source puts a script together.
 func (s *scripts) source(kinds kindSet) string {
 	if kinds == short {

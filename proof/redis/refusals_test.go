@@ -56,6 +56,10 @@ func TestServersThatRefuse(t *testing.T) {
 			func(t *testing.T, s *servers.RedisServer) { set(t, s, "REPLICAOF", "127.0.0.1", "1") }, // of a master that does not exist
 			func(t *testing.T, s *servers.RedisServer) { set(t, s, "REPLICAOF", "NO", "ONE") },
 		},
+		{"OOM: its memory is full", servers.RedisOptions{Config: []string{"maxmemory-policy noeviction"}}, plain,
+			func(t *testing.T, s *servers.RedisServer) { set(t, s, "CONFIG", "SET", "maxmemory", "1") },
+			func(t *testing.T, s *servers.RedisServer) { set(t, s, "CONFIG", "SET", "maxmemory", "0") },
+		},
 		{"LOADING: it reads its data", servers.RedisOptions{Config: []string{"enable-debug-command yes", "loading-process-events-interval-bytes 1024"}}, plain,
 			func(t *testing.T, s *servers.RedisServer) {
 				set(t, s, "DEBUG", "POPULATE", "2000")
