@@ -52,7 +52,16 @@ type counted struct {
 	failed   uint64
 }
 
-type transition struct{ from, to State }
+type transition struct {
+	from, to State
+	cause    error
+}
+
+// A failure is the latest failure of a shard: of a call before its breaker opened, or of a probe.
+type failure struct {
+	at  int64
+	err error
+}
 
 // answered notes that the store answered a call about some charges.
 func (s *Store) answered(batch []weir.Charge) {
@@ -68,14 +77,14 @@ func (s *Store) answered(batch []weir.Charge) {
 
 // sort tells the shards of some charges, once each, whether they answered a call. One that left
 // any charge unanswered has not.
-func (s *Store) sort(batch []weir.Charge, answered func(*weir.Charge) bool, silent func(*shard)) {
+func (s *Store) sort(batch []weir.Charge, answered func(*weir.Charge) bool, silent func(*shard, *weir.Charge)) {
 	var room [8]*shard
 	seen := room[:0]
 	for i := range batch {
 		if !answered(&batch[i]) {
 			if d := s.failing(&batch[i]); !slices.Contains(seen, d) {
 				seen = append(seen, d)
-				silent(d)
+				silent(d, &batch[i])
 			}
 		}
 	}
@@ -91,14 +100,21 @@ func (s *Store) sort(batch []weir.Charge, answered func(*weir.Charge) bool, sile
 }
 
 // unanswered notes that the store failed to answer a call about some charges: all of them, or those
-// whose Err is about the store. left means that the caller did not wait for it.
-func (s *Store) unanswered(batch []weir.Charge, all, left bool) {
-	silent := s.failed
+// whose Err is about the store. err is the error of the call. left means that the caller did not wait
+// for it.
+func (s *Store) unanswered(batch []weir.Charge, err error, all, left bool) {
+	silent := func(d *shard, c *weir.Charge) {
+		if all {
+			s.failed(d, err)
+		} else {
+			s.failed(d, c.Err)
+		}
+	}
 	if left {
-		silent = s.left
+		silent = func(d *shard, _ *weir.Charge) { s.left(d) }
 	} else if all && s.several(batch) {
 		// Any of the shards may have failed. A probe finds out which.
-		silent = func(d *shard) { s.suffered(d); s.left(d) }
+		silent = func(d *shard, _ *weir.Charge) { s.suffered(d); s.left(d) }
 	}
 	s.sort(batch, func(c *weir.Charge) bool { return !all && !ofStore(c.Err) }, silent)
 }
@@ -129,7 +145,7 @@ func (s *Store) left(d *shard) {
 }
 
 // failed notes a failure, and opens the breaker if there were too many.
-func (s *Store) failed(d *shard) {
+func (s *Store) failed(d *shard, err error) {
 	row := d.row.Add(1)
 	s.shards.mu.Lock()
 	defer s.shards.mu.Unlock()
@@ -140,7 +156,7 @@ func (s *Store) failed(d *shard) {
 	d.suffer(now, answered)
 	calls, failed := d.count(now, answered)
 	if failed*2 >= calls && (row >= int64(s.opts.Failures) || calls >= enoughCalls) {
-		s.open(d)
+		s.open(d, err)
 	}
 }
 
@@ -184,8 +200,8 @@ func (d *shard) count(now int64, answered uint64) (calls, failed uint64) {
 	return failed + answered - d.now.answered + d.was.answered, failed
 }
 
-// open opens a breaker. The lock is held.
-func (s *Store) open(d *shard) {
+// open opens a breaker because of an error. The lock is held.
+func (s *Store) open(d *shard, err error) {
 	if d.returned && s.now()-d.closedAt < int64(calm) {
 		d.interval = max(d.interval, min(2*d.interval, longestGap))
 	} else {
@@ -196,12 +212,15 @@ func (s *Store) open(d *shard) {
 		d.beginOutage(now, answered) // the shard has answered since the first failure
 	}
 	d.next.Store(now + int64(d.interval))
-	s.turn(d, Open)
+	s.turn(d, Open, err)
 	s.watch(d)
 }
 
-// turn changes the state of a breaker. The lock is held.
-func (s *Store) turn(d *shard, to State) {
+// turn changes the state of a breaker; to Open because of an error. The lock is held.
+func (s *Store) turn(d *shard, to State, cause error) {
+	if cause != nil {
+		d.failure.Store(&failure{s.now(), cause})
+	}
 	from := State(d.state.Swap(int32(to)))
 	switch {
 	case from == Closed:
@@ -211,7 +230,7 @@ func (s *Store) turn(d *shard, to State) {
 	}
 	s.counters.turned(from, to)
 	if s.opts.OnTransition != nil {
-		d.told = append(d.told, transition{from, to})
+		d.told = append(d.told, transition{from, to, cause})
 	}
 }
 
@@ -241,13 +260,22 @@ func (s *Store) watcher(d *shard) {
 		switch {
 		case open:
 			s.tryAgain(d)
-		case doubted && s.probe(d) != nil:
-			s.shards.mu.Lock()
-			if d.State() == Closed && !s.closed.Load() && !s.shards.isGone(d) {
-				s.open(d)
-			}
-			s.shards.mu.Unlock()
+		case doubted:
+			s.findOut(d)
 		}
+	}
+}
+
+// findOut probes a doubted shard, and opens its breaker if that fails.
+func (s *Store) findOut(d *shard) {
+	err := s.probe(d)
+	if err == nil {
+		return
+	}
+	s.shards.mu.Lock()
+	defer s.shards.mu.Unlock()
+	if d.State() == Closed && !s.closed.Load() && !s.shards.isGone(d) {
+		s.open(d, err)
 	}
 }
 
@@ -259,7 +287,7 @@ func (s *Store) tell(shard string, told []transition) {
 	s.telling.Lock()
 	defer s.telling.Unlock()
 	for _, t := range told {
-		s.opts.OnTransition(shard, t.from, t.to)
+		s.opts.OnTransition(shard, t.from, t.to, t.cause)
 	}
 }
 
@@ -270,21 +298,21 @@ func (s *Store) tryAgain(d *shard) {
 		return
 	}
 	s.shards.mu.Lock()
-	s.turn(d, HalfOpen)
+	s.turn(d, HalfOpen, nil)
 	s.shards.mu.Unlock()
 	err := s.probe(d)
 	s.shards.mu.Lock()
 	defer s.shards.mu.Unlock()
 	if err != nil && !s.shards.isGone(d) {
 		d.next.Store(s.now() + int64(d.interval))
-		s.turn(d, Open)
+		s.turn(d, Open, err)
 		return
 	}
 	d.now, d.was, d.trouble = counted{}, counted{}, trouble{}
 	d.closedAt, d.returned = s.now(), true
 	d.row.Store(0)
 	d.silent.Store(0)
-	s.turn(d, Closed)
+	s.turn(d, Closed, nil)
 	s.shares.end(d)
 }
 

@@ -2,6 +2,7 @@ package failover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -40,7 +41,7 @@ func TestOutages(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f, back := newFake(), make(chan struct{})
 				var told []string
-				s := open(t, f, Options{OnFailure: Allow, Direct: c.direct, OnTransition: func(_ string, from, to State) {
+				s := open(t, f, Options{OnFailure: Allow, Direct: c.direct, OnTransition: func(_ string, from, to State, _ error) {
 					told = append(told, fmt.Sprint(from, " to ", to))
 				}})
 				f.set(c.act(back))
@@ -107,6 +108,40 @@ func TestFewFailuresDoNotOpen(t *testing.T) {
 		}
 		if s.State() != Open {
 			t.Errorf("60 %% of failures: %+v", s.Stats())
+		}
+	})
+}
+
+// TestCause: the cause of an outage is the error of the latest call or probe; without an outage there
+// is none.
+func TestCause(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := &pinged{fake: newFake(), err: errors.New("NOAUTH")}
+		var told []string
+		s := open(t, f, Options{OnFailure: Allow, OnTransition: func(_ string, _, to State, cause error) {
+			told = append(told, fmt.Sprint(to, ": ", cause))
+		}})
+		f.set(down)
+		for range 5 {
+			if cause := s.Stats().Cause; cause != nil {
+				t.Errorf("before the breaker is open: %v", cause)
+			}
+			take(t, s, "a", 1)
+		}
+		if cause := s.Stats().Cause; !errors.Is(cause, errDown) {
+			t.Errorf("after calls that failed: %v", cause)
+		}
+		wait(DefaultProbe)
+		synctest.Wait()
+		if cause := s.Stats().Cause; cause != f.err {
+			t.Errorf("after a probe that failed: %v", cause)
+		}
+		f.err = nil
+		wait(DefaultProbe)
+		synctest.Wait()
+		want := []string{"open: connection refused", "half-open: <nil>", "open: NOAUTH", "half-open: <nil>", "closed: <nil>"}
+		if cause := s.Stats().Cause; cause != nil || !slices.Equal(told, want) {
+			t.Errorf("after it is back: %v, %q", cause, told)
 		}
 	})
 }

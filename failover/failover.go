@@ -91,8 +91,9 @@ type Options struct {
 
 	// OnTransition is called with each change of a breaker's state: those of one shard in order,
 	// one at a time, in a goroutine of the Store's own. While it runs, that shard is not probed. The
-	// name of the shard is "" if the store is not Sharded.
-	OnTransition func(shard string, from, to State)
+	// name of the shard is "" if the store is not Sharded. The cause is the error for which the
+	// breaker is open: that of a call, or of the latest probe; nil for the other transitions.
+	OnTransition func(shard string, from, to State, cause error)
 }
 
 // A store, or one that it wraps and returns from Unwrap() weir.Store, may be a Pinger, a Beater and
@@ -373,14 +374,14 @@ func (s *Store) through(ctx context.Context, batch []weir.Charge, out []weir.Dec
 		return err
 	case ctx.Err() != nil:
 		s.counters.left.Add(1)
-		s.unanswered(batch, all, true)
+		s.unanswered(batch, err, all, true)
 		return err
 	case limited.Err() != nil, errors.Is(err, context.DeadlineExceeded):
 		s.counters.late.Add(1)
 	default:
 		s.counters.failed.Add(1)
 	}
-	s.unanswered(batch, all, false)
+	s.unanswered(batch, err, all, false)
 	return s.decide(batch, out, all, err)
 }
 

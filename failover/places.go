@@ -97,14 +97,14 @@ func (s *Store) Enter(ctx context.Context, c weir.Charge) (done func(weir.Outcom
 		s.answered(batch[:])
 	case ctx.Err() != nil:
 		s.counters.left.Add(1)
-		s.unanswered(batch[:], true, true)
+		s.unanswered(batch[:], err, true, true)
 	default:
 		if limited.Err() != nil {
 			s.counters.late.Add(1)
 		} else {
 			s.counters.failed.Add(1)
 		}
-		s.unanswered(batch[:], true, false)
+		s.unanswered(batch[:], err, true, false)
 		return s.enterAlone(c, limit)
 	}
 	if done == nil {

@@ -37,13 +37,14 @@ const maxShards = 1024
 // A shard is a circuit breaker. A store that is not Sharded is one shard, without a name.
 type shard struct {
 	name     string
-	state    atomic.Int32           // a State
-	row      atomic.Int64           // failures since the last answer
-	silent   atomic.Int64           // callers that left, since the last answer
-	next     atomic.Int64           // when the next probe is due
-	probes   atomic.Int32           // in flight: more than one only if the store does not return
-	answered *atomic.Uint64         // calls that the shard answered
-	outage   atomic.Pointer[outage] // the latest; nil before the first failure
+	state    atomic.Int32            // a State
+	row      atomic.Int64            // failures since the last answer
+	silent   atomic.Int64            // callers that left, since the last answer
+	next     atomic.Int64            // when the next probe is due
+	probes   atomic.Int32            // in flight: more than one only if the store does not return
+	answered *atomic.Uint64          // calls that the shard answered
+	outage   atomic.Pointer[outage]  // the latest; nil before the first failure
+	failure  atomic.Pointer[failure] // for which the breaker has opened, or stays open
 
 	// Guarded by the lock of shards:
 	now, was counted
@@ -163,6 +164,21 @@ func (s *Store) State() State {
 		}
 	}
 	return worst
+}
+
+// cause returns the latest error for which a breaker is open; nil if none is.
+func (all *shards) cause() error {
+	var latest failure
+	add := func(d *shard) {
+		if f := d.failure.Load(); f != nil && d.State() != Closed && (latest.err == nil || f.at > latest.at) {
+			latest = *f
+		}
+	}
+	add(&all.whole)
+	for _, d := range *all.byName.Load() {
+		add(d)
+	}
+	return latest.err
 }
 
 // downs returns the names of the shards that are not called, in order, and how many shards there

@@ -202,7 +202,10 @@ func TestOneShardIsDown(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newSharded("a", "b", "c")
 		var told []string
-		s := open(t, f, Options{OnFailure: Allow, OnTransition: func(shard string, from, to State) {
+		s := open(t, f, Options{OnFailure: Allow, OnTransition: func(shard string, from, to State, cause error) {
+			if (to == Open) != errors.Is(cause, errDown) {
+				t.Errorf("%s: %v to %v because of %v", shard, from, to, cause)
+			}
 			told = append(told, fmt.Sprint(shard, ": ", from, " to ", to))
 		}})
 		breakShard(t, s, f, "a")
@@ -520,7 +523,7 @@ func (r *shardSchedule) say(format string, args ...any) {
 
 func (r *shardSchedule) run(t *testing.T) {
 	r.admitted = map[weir.Source]map[string]int64{weir.SourceStore: {}, weir.SourceShare: {}}
-	s := open(t, r.store, Options{OnFailure: Local, Nodes: 1, StartFull: true, Direct: r.direct, OnTransition: func(shard string, from, _ State) {
+	s := open(t, r.store, Options{OnFailure: Local, Nodes: 1, StartFull: true, Direct: r.direct, OnTransition: func(shard string, from, _ State, _ error) {
 		if from == Closed && shard != "s0" && shard != "s1" && shard != "s2" {
 			r.say("the breaker of %q has opened", shard)
 		}

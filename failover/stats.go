@@ -10,6 +10,8 @@ type Stats struct {
 
 	Shards int      // of the store; 1 if it is not Sharded
 	Down   []string // the names of the shards whose breakers are not closed, in order
+	// why: the latest error of a shard in Down, of a call or a probe; nil if none is
+	Cause error
 
 	// Transitions of all breakers: closed to open, open to half-open, half-open to closed and
 	// half-open to open.
@@ -62,6 +64,7 @@ func (s *Store) Stats() Stats {
 	return Stats{
 		Shards:   shards,
 		Down:     down,
+		Cause:    s.shards.cause(),
 		State:    s.State(),
 		Nodes:    s.Nodes(),
 		Opened:   c.opened.Load(),

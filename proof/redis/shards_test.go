@@ -61,7 +61,7 @@ func newShardNode(t *testing.T, inner *weirredis.Store, end func() error, ready 
 	var err error
 	n.store, err = failover.New(inner, failover.Options{
 		OnFailure: failover.Local, Nodes: 2, Deadline: shardDeadline, Direct: true,
-		OnTransition: func(shard string, from, _ failover.State) {
+		OnTransition: func(shard string, from, _ failover.State, _ error) {
 			if from == failover.Closed {
 				n.mu.Lock()
 				n.opened[shard]++

@@ -29,21 +29,25 @@ type shardLog struct {
 	down    bool // as the log says
 	limit   *weir.Limiter
 	since   time.Time // the latest outage
+	cause   error     // of the latest transition that has one
 	outages int       // since the last line that says down
 }
 
 // tell takes in a transition. A shard that goes down too often to be logged is logged later, if it is
 // still down: probes are transitions too.
-func (o *outageLog) tell(shard string, from, to failover.State) {
+func (o *outageLog) tell(shard string, from, to failover.State, cause error) {
 	now := time.Now()
 	d := o.of(shard)
+	if cause != nil {
+		d.cause = cause
+	}
 	if from == failover.Closed {
 		d.since = now
 		d.outages++
 	}
 	switch isDown := to != failover.Closed; {
 	case isDown && !d.down && d.limit.Allow():
-		attributes := []any{"store", o.store, "on_failure", o.fallback}
+		attributes := []any{"store", o.store, "on_failure", o.fallback, "error", d.cause}
 		if d.outages > 1 {
 			attributes = append(attributes, "outages", d.outages)
 		}

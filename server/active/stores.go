@@ -39,6 +39,10 @@ type store struct {
 	store  product.Store
 	lease  *lease.Store // nil without leases
 	fail   *failover.Store
+
+	life  context.Context // until close
+	end   context.CancelFunc
+	tasks sync.WaitGroup
 }
 
 // roomStore is a store as engines and waiting rooms use it: limits are decided through failover,
@@ -121,13 +125,14 @@ func (s *storeSet) start(def policy.Store, byName map[string]failover.OnFailure,
 	if o.store, err = stores.Open(def, tag); err != nil {
 		return nil, err
 	}
+	o.life, o.end = context.WithCancel(context.Background())
 	if c, ok := o.store.(product.Clocked); ok {
 		c.OnClockStep(s.tellStep(def))
 	}
 	inner := weir.Store(o.store)
 	if def.Lease.On {
 		if o.lease, err = lease.New(o.store, lease.Options{Lifetime: def.Lease.Lifetime, MaxOutstanding: def.Lease.Max}); err != nil {
-			return nil, errors.Join(err, o.store.Close())
+			return nil, errors.Join(err, o.close())
 		}
 		inner = o.lease
 	}
@@ -165,9 +170,18 @@ func (s *storeSet) await(ctx context.Context, fresh []*store) {
 		if err := o.store.Ready(ctx); err != nil {
 			s.log.Warn("store cannot be reached: limits begin without it, and it is tried again and again", "store", o.def.Name,
 				"on_failure", onFailure(o.def.OnFailure).String(), "error", err)
+			since := time.Now()
+			o.tasks.Go(func() { s.awaitLate(o, since) })
 			continue
 		}
 		s.log.Info("store connected", "store", o.def.Name)
+	}
+}
+
+// awaitLate waits, until the store is closed, for one that could not be reached when it was opened.
+func (s *storeSet) awaitLate(o *store, since time.Time) {
+	if o.store.Ready(o.life) == nil {
+		s.log.Info("store connected", "store", o.def.Name, "after", time.Since(since).Round(time.Millisecond).String())
 	}
 }
 
@@ -230,6 +244,8 @@ func (s *storeSet) closed(o *store) {
 
 // close ends a store from the outside to the inside: what was leased is given back.
 func (o *store) close() error {
+	o.end()
+	o.tasks.Wait()
 	var errs []error
 	if o.fail != nil {
 		errs = append(errs, o.fail.Close())
@@ -254,10 +270,10 @@ func given(open map[string]*store) map[string]weir.Store {
 
 // A Store is what is known about a store of the active policy.
 type Store struct {
-	Name      string
-	Connected bool // it has been connected since it was opened
-	failover.Stats
-	Lease *lease.Stats // nil for a store without leases
+	Name           string
+	Connected      bool         // it has been connected since it was opened
+	failover.Stats              // whose Cause is also set while Connected is false
+	Lease          *lease.Stats // nil for a store without leases
 
 	// how many keys have found that the store's clock had stepped back, and when the latest one did;
 	// zero for never
@@ -273,6 +289,13 @@ func (s Store) Unavailable() int {
 	return len(s.Down)
 }
 
+// unreached returns why a store is not connected; nil if it is.
+func (o *store) unreached() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // Ready says what it knows, and does not wait
+	return o.store.Ready(ctx)
+}
+
 // StoreStats returns what is known about the stores of the active policy, in the order of their
 // names.
 func (p *Policy) StoreStats() (all []Store) {
@@ -282,6 +305,9 @@ func (p *Policy) StoreStats() (all []Store) {
 	for _, name := range slices.Sorted(maps.Keys(open)) {
 		o := open[name]
 		one := Store{Name: name, Connected: o.store.Connected(), Stats: o.fail.Stats()}
+		if !one.Connected {
+			one.Cause = o.unreached()
+		}
 		if o.lease != nil {
 			stats := o.lease.Stats()
 			one.Lease = &stats

@@ -98,6 +98,9 @@ func (p *api) status(w http.ResponseWriter, _ *http.Request) error {
 		if s.Shards > 1 {
 			one.Down = s.Down
 		}
+		if s.Cause != nil {
+			one.Error = s.Cause.Error()
+		}
 		stores = append(stores, one)
 	}
 	answer(w, http.StatusOK, "application/json", map[string]any{
@@ -113,8 +116,9 @@ type storeJSON struct {
 	Name        string   `json:"name"`
 	Connected   bool     `json:"connected"` // since it was opened
 	Shards      int      `json:"shards"`
-	Unavailable int      `json:"unavailable"`    // how many of them
-	Down        []string `json:"down,omitempty"` // their names, where the store has several
+	Unavailable int      `json:"unavailable"`     // how many of them
+	Down        []string `json:"down,omitempty"`  // their names, where the store has several
+	Error       string   `json:"error,omitempty"` // why they are unavailable: the latest error
 }
 
 func (p *api) show(w http.ResponseWriter, _ *http.Request) error {
