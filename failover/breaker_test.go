@@ -133,10 +133,12 @@ func TestCause(t *testing.T) {
 		}
 		wait(DefaultProbe)
 		synctest.Wait()
-		if cause := s.Stats().Cause; cause != f.err {
+		if cause := s.Stats().Cause; cause == nil || cause.Error() != "NOAUTH" {
 			t.Errorf("after a probe that failed: %v", cause)
 		}
+		f.mu.Lock()
 		f.err = nil
+		f.mu.Unlock()
 		wait(DefaultProbe)
 		synctest.Wait()
 		want := []string{"open: connection refused", "half-open: <nil>", "open: NOAUTH", "half-open: <nil>", "closed: <nil>"}
@@ -168,7 +170,11 @@ type pinged struct {
 	err error
 }
 
-func (p *pinged) Ping(context.Context) error { return p.err }
+func (p *pinged) Ping(context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
 
 // TestCallsInFlightAreBounded: a store that does not return holds at most MaxCalls goroutines, and
 // later calls do not wait longer for that.
