@@ -9,7 +9,7 @@ import (
 // A reading is a way in which an upstream may read a path other than the gateway, which decodes it,
 // takes %2F for a slash, and resolves the segments . and .. after that. Its bits are the
 // differences.
-type reading uint8
+type reading uint16
 
 const (
 	keepsSlashes   reading = 1 << iota // %2F does not separate segments (Express, net/http)
@@ -19,7 +19,8 @@ const (
 	takesBackslash                     // \ and %5C separate segments (IIS)
 	dropsTails                         // dots and spaces at the end of a segment are dropped (Windows), or what follows a NUL
 	decodesTwice                       // as a proxy and a server one after the other do
-	keepsDoubles                       // doubled slashes are not one (Express, WSGI)
+	keepsDoubles                       // doubled slashes are not one (Express, WSGI, new URL of Node)
+	takesHost                          // what follows // at the beginning is a host (new URL of Node)
 )
 
 // Bounds of the time that a path takes, as its readings double with each difference. No plain client
@@ -40,23 +41,43 @@ func (e *Engine) ambiguous(m *Match) bool {
 	if possible == 0 {
 		return false
 	}
-	if n := bits.OnesCount8(uint8(possible)); n > mostDifferences || len(m.request.Path)<<n > mostBytes {
+	if n := bits.OnesCount16(uint16(possible)); n > mostDifferences || len(m.request.Path)<<n > mostBytes {
 		return slices.ContainsFunc(e.routes, func(r route) bool { return r.pattern.paths.Ambiguous != AmbiguousAllow })
 	}
 	for way := possible; way != 0; way = (way - 1) & possible {
-		other := m.request
-		other.normal = way.path(m.request.Path)
-		other.bare = other.normal
-		i := e.find(&other)
-		if i < 0 || i == m.Route || !e.policy.lacks(m.Route, i, true) || way&keepsDoubles != 0 && !e.policy.isFree(m.Route) {
-			continue
-		}
-		to := e.routes[i].pattern.paths
-		if to.Ambiguous != AmbiguousAllow && (way&dropsParams == 0 || to.IgnoreSemicolons != No) {
+		path := way.path(m.request.Path)
+		plain := possible&keepsDots == 0 || way&keepsDots != 0
+		if e.passes(m, way, path, plain) || way&keepsDoubles != 0 && !plain && e.passes(m, way, withoutDoubles(path), false) {
 			return true
 		}
 	}
 	return false
+}
+
+// passes reports whether a request, read as one for another path, would be for a route that protects
+// more. plain means that no dots are resolved: plain clients send doubled slashes, but no segments of
+// dots beside them. Plain ones are refused only if no limit at all would apply, or if what seems to be
+// a host hides the route.
+func (e *Engine) passes(m *Match, way reading, path string, plain bool) bool {
+	other := m.request
+	other.normal, other.bare = path, path
+	i := e.find(&other)
+	if i < 0 || i == m.Route || !e.policy.lacks(m.Route, i, true) {
+		return false
+	}
+	to := &e.routes[i].pattern
+	if plain && way&(keepsDoubles|takesHost) != 0 && !e.policy.isFree(m.Route) && (way&takesHost == 0 || to.matches(&m.request)) {
+		return false
+	}
+	return to.paths.Ambiguous != AmbiguousAllow && (way&dropsParams == 0 || to.paths.IgnoreSemicolons != No)
+}
+
+// withoutDoubles makes doubled slashes one, as Envoy does after it has resolved dots.
+func withoutDoubles(path string) string {
+	for strings.Contains(path, "//") {
+		path = strings.ReplaceAll(path, "//", "/")
+	}
+	return path
 }
 
 // lacks reports whether requests of one route would pass what protects another one: a limit, its
@@ -103,6 +124,9 @@ func differences(path string) (all reading) {
 	}
 	decoded := unescape(path, false)
 	all = marks(path) | marksOfSegments(decoded)
+	if len(path) > 1 && strings.TrimLeft(path[:2], `/\`) == "" {
+		all |= takesHost
+	}
 	if again := unescape(decoded, false); again != decoded {
 		all |= decodesTwice | marks(decoded) | marksOfSegments(again)
 	}
@@ -132,7 +156,7 @@ func marks(path string) (all reading) {
 
 // marksOfSegments returns the differences for which the segments of a decoded path give reason.
 func marksOfSegments(decoded string) (all reading) {
-	if strings.Contains(decoded, "//") {
+	if strings.Contains(strings.ReplaceAll(decoded, `\`, "/"), "//") {
 		all |= keepsDoubles
 	}
 	for segment := range strings.FieldsFuncSeq(decoded, func(c rune) bool { return c == '/' || c == '\\' }) {
@@ -150,10 +174,14 @@ func marksOfSegments(decoded string) (all reading) {
 
 // path returns a path in normal form, as an upstream with these differences reads it.
 func (way reading) path(path string) string {
+	if way&takesHost != 0 {
+		path = strings.TrimLeft(path, `/\`)
+		path = path[max(0, strings.IndexAny(path+"/", `/\`)):]
+	}
 	if way&takesBackslash != 0 {
 		path = strings.ReplaceAll(path, `\`, "/")
 	}
-	for i := range 1 + bits.OnesCount8(uint8(way&decodesTwice)) {
+	for i := range 1 + bits.OnesCount16(uint16(way&decodesTwice)) {
 		if cut := strings.IndexAny(path, "?#"); i > 0 && cut >= 0 { // for the second server, the path ends here
 			path = path[:cut]
 		}

@@ -195,6 +195,11 @@ func TestAmbiguousPaths(t *testing.T) {
 		{"", "/api/../x", Paths{}, true},
 		{"", "/api/x/../y", Paths{}, false},
 		{"", "/item/a%2fb", Paths{}, true},
+		{"", "//x/pay", Paths{}, true}, // new URL of Node takes x for a host
+		{"", `/\x/pay`, Paths{}, true},
+		{"", "//x/item/7", Paths{}, true},
+		{"", "//item/pay", Paths{}, false}, // both are limited alike
+		{"", "//x/y", Paths{}, false},
 		{"", "/seen;x", Paths{}, false}, // a dry run refuses nothing
 		{"", "/admin;x/", Paths{}, true},
 		{"", "/files/caf%C3%A9", Paths{}, false},
@@ -223,6 +228,33 @@ func TestAmbiguousPaths(t *testing.T) {
 		}
 		if err := e.Close(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestDoubledSlashesBesideDots: an upstream that resolves dots and keeps doubled slashes reads another
+// path than the gateway. Doubled slashes alone are served wherever some limit applies.
+func TestDoubledSlashesBesideDots(t *testing.T) {
+	bucket := weir.TokenBucket{Rate: weir.PerDay(1), Burst: 1}
+	e, err := New(Policy{
+		Paths:  Paths{IgnoreTrailingSlash: Yes},
+		Limits: []Limit{{Name: "pay", Limit: bucket}, {Name: "item", Limit: bucket}, {Name: "all", Limit: bucket}},
+		Rooms:  []WaitingRoom{{Name: "sale", Inside: 1}},
+		Routes: []Route{
+			{Match: "/pay", Limits: []string{"pay", "all"}}, {Match: "/sale", Room: "sale", Limits: []string{"all"}}, {Match: "/shop/item", Limits: []string{"item"}}, {Match: "/", Limits: []string{"all"}},
+		},
+	}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{
+		"/pay//..": true, "/pay/x//../..": true, "/pay/.//../": true, "/pay//%2e%2e": true, "/pay//.%2E/": true, "/pay%2f/..": true,
+		"/pay//%252e%252e": true, `/pay/\..`: true, "/pay/%5c..": true, "/pay//x//../..": true, "/sale//..": true, "/shop//../item": true, "/x//../pay/../../pay//..": true,
+		"//x/pay": true, "//x/shop/item": true,
+		"//pay": false, "//shop/item": false, "/x//y": false, "//x": false, "//pay/x": false, "/shop//item": false, "/x//..": false, "/x//../y": false, "/pay/..": false,
+	} {
+		if m := e.Match(Request{Method: "GET", Path: path}); m.Ambiguous != want {
+			t.Errorf("%s: ambiguous is %v, route %d", path, m.Ambiguous, m.Route)
 		}
 	}
 }
@@ -258,6 +290,12 @@ func TestReadings(t *testing.T) {
 		{dropsTails, "/x/..%20/b/%20/...", "/b/"},
 		{decodesTwice, "/%2561", "/a"},
 		{keepsDoubles, "//a//b//", "//a//b//"},
+		{keepsDoubles, "/a//..", "/a/"},
+		{keepsDoubles, "/a//%2e%2e/b", "/a/b"},
+		{keepsDoubles | takesBackslash, `/a/\..`, "/a/"},
+		{takesHost, "//h/a/b", "/a/b"},
+		{takesHost, `/\h\a`, `/\a`},
+		{takesHost, "//h", "/"},
 		{decodesTwice | takesBackslash, "/a%255c..%255cb", "/b"},
 		{decodesTwice | dropsParams, "/a%3bb", "/a"},
 	} {

@@ -61,6 +61,8 @@ func Variants(path string) (all []Variant) {
 	add("/index.php"+path, "below index.php", "PHP frameworks without URL rewriting", "", "/index.php"+path)
 	for _, v := range []struct{ path, what, who string }{
 		{"/" + path, "with a doubled slash", "nginx, Spring, gunicorn"},
+		{bare + "//..", "with a doubled slash before the segment ..", "nginx with merge_slashes off, new URL of Node, Envoy"},
+		{"//x" + path, "with a host in front", "new URL of Node"},
 		{"/." + path, "with the segment .", "nginx, PHP"},
 		{"/x/.." + path, "with the segment ..", "nginx, PHP"},
 		{"/x/..;" + path, "with the segment ..;", "Tomcat"},
@@ -81,6 +83,7 @@ func Variants(path string) (all []Variant) {
 	if len(rest) > 1 {
 		add(first+"%2f"+rest[1:], "with an encoded slash", "nginx, gunicorn", "", "")
 		add(first+"/"+rest, "with a doubled slash", "nginx, gunicorn", "", "")
+		add(first+"//.."+rest, "with a doubled slash before the segment ..", "nginx with merge_slashes off, new URL of Node, Envoy", "", "")
 	}
 	return all
 }
@@ -179,7 +182,7 @@ func (v Variant) Repair(so Paths, p *Policy, route int) (repaired Paths, ok bool
 		so.IgnoreSemicolons = Yes
 	case v.Match == "" && now.Ambiguous == AmbiguousAllow:
 		so.Ambiguous = AmbiguousRefuse
-	case v.Match == "" && now.IgnoreTrailingSlash != Yes: // an encoded slash at the end
+	case v.Match == "" && now.IgnoreTrailingSlash != Yes: // an encoded slash at the end, or ..
 		so.IgnoreTrailingSlash = Yes
 	default:
 		return so, false

@@ -59,13 +59,16 @@ const (
 
 // probed are the settings that the probe finds for the routes of each upstream.
 var probed = map[string]map[string]string{
-	"express": {"checkout": slashAndCase, "sale": slashAndCase, "item": slashAndCase, "api": slashAndCase},
-	"proxied": {"checkout": slashAndCase, "sale": slashAndCase, "item": slashAndCase, "api": slashAndCase},
-	"spring":  {"checkout": slashExtension, "sale": slashExtension, "item": slash, "api": slash},
-	"rails":   {"checkout": slashExtension, "sale": slashExtension, "item": slash, "api": slashExtension},
-	"iis":     {"checkout": slashAndCase, "sale": slashAndCase, "item": slashAndCase, "api": slashAndCase},
-	"go":      {},
-	"wsgi":    {"checkout": slash, "sale": slash, "item": slash, "api": slash},
-	"php":     {"checkout": slash, "api": slash},
-	"nginx":   {"sale": slashAndCase},
+	"express":  {"checkout": slashAndCase, "sale": slashAndCase, "item": slashAndCase, "api": slashAndCase},
+	"proxied":  {"checkout": slashAndCase, "sale": slashAndCase, "item": slashAndCase, "api": slashAndCase},
+	"whatwg":   {"checkout": slashAndCase, "sale": slashAndCase, "item": slashAndCase, "api": slashAndCase},
+	"envoy":    {"checkout": slashAndCase, "sale": slashAndCase, "item": slashAndCase, "api": slashAndCase},
+	"unmerged": {"checkout": slashAndCase, "sale": slashAndCase, "item": slashAndCase, "api": slashAndCase},
+	"spring":   {"checkout": slashExtension, "sale": slashExtension, "item": slash, "api": slash},
+	"rails":    {"checkout": slashExtension, "sale": slashExtension, "item": slash, "api": slashExtension},
+	"iis":      {"checkout": slashAndCase, "sale": slashAndCase, "item": slashAndCase, "api": slashAndCase},
+	"go":       {},
+	"wsgi":     {"checkout": slash, "sale": slash, "item": slash, "api": slash},
+	"php":      {"checkout": slash, "api": slash},
+	"nginx":    {"sale": slashAndCase},
 }

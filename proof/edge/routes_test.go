@@ -25,6 +25,7 @@ type framework struct {
 	sale  string // paths of /sale, if they are others
 	// matches of its routes, by name; sale is limited by client and path, as a shop with many would be
 	matches map[string]string
+	general bool // another limit applies to the rest, which plain clients may send doubled slashes to
 	strict  bool // it serves no two paths alike, so nothing can be found without paths
 }
 
@@ -45,6 +46,8 @@ func frameworks(t *testing.T) map[string]framework {
 	return map[string]framework{
 		"express": {addr: node, paths: "{ ignore_case: true, ignore_trailing_slash: true }", matches: usual},
 		"proxied": {addr: node, paths: "{ ignore_case: true, ignore_trailing_slash: true }", matches: usual},
+		"whatwg":  {addr: node, paths: "{ ignore_case: true, ignore_trailing_slash: true }", matches: usual, general: true},
+		"envoy":   {addr: node, paths: "{ ignore_case: true, ignore_trailing_slash: true }", matches: usual, general: true},
 		"spring":  {addr: node, paths: "{ ignore_trailing_slash: true, ignore_extension: true, ignore_semicolons: true }", matches: usual},
 		"rails":   {addr: node, paths: "{ ignore_trailing_slash: true, ignore_extension: true }", matches: usual},
 		"iis":     {addr: node, paths: "{ ignore_case: true, ignore_trailing_slash: true }", matches: usual},
@@ -55,6 +58,17 @@ func frameworks(t *testing.T) map[string]framework {
 		"php": {addr: started(servers.Web(ctx, "php", "php-cli", "testdata/php", func(addr string) []string { return []string{"-q", "-S", addr} })),
 			paths:   "{ ignore_trailing_slash: true }",
 			matches: map[string]string{"checkout": "/checkout.php/", "api": "/api/"}}, // what follows a script is PATH_INFO: a key with the path would count each
+		"unmerged": {addr: started(servers.Nginx(ctx, t.TempDir(), servers.HTTP(`
+			server {
+				listen {{.Addr}};
+				merge_slashes off;
+				location / { return 200 '{"served":"page"}'; }
+				location ~* ^/checkout/?$ { return 200 '{"served":"checkout"}'; }
+				location ~* ^/sale/?$ { return 200 '{"served":"sale"}'; }
+				location ~* ^/item/[^/]+/?$ { return 200 '{"served":"item"}'; }
+				location ~* ^/api(/|$) { return 200 '{"served":"api"}'; }
+				location ~* ^/static(/|$) { return 200 '{"served":"static"}'; }
+			}`))), paths: "{ ignore_case: true, ignore_trailing_slash: true }", matches: usual, general: true},
 		"nginx": {addr: started(servers.Nginx(ctx, t.TempDir(), servers.HTTP(`
 			server {
 				listen {{.Addr}};
@@ -104,7 +118,12 @@ func policyFor(name string, f framework) (limits, routes string) {
 			routes += fmt.Sprintf("  - { match: \"%s.test%s\", upstream: %s, limits: [%s-%s]%s }\n", host, match, name, host, route, own)
 		}
 		limits += fmt.Sprintf("  %s-rest: { token_bucket: { rate: 1/d, burst: 1 } }\n", host)
-		routes += fmt.Sprintf("  - { match: %s.test/, upstream: %s }\n", host, name)
+		rest := ""
+		if f.general {
+			limits += fmt.Sprintf("  %s-general: { token_bucket: { rate: 1000000/s, burst: 1000000 } }\n", host)
+			rest = fmt.Sprintf(", limits: [%s-general]", host)
+		}
+		routes += fmt.Sprintf("  - { match: %s.test/, upstream: %s%s }\n", host, name, rest)
 		routes += fmt.Sprintf("  - { match: %s-rest.test/static/, upstream: %s%s }\n", host, name, paths)
 		routes += fmt.Sprintf("  - { match: %s-rest.test/, upstream: %s, limits: [%s-rest]%s }\n", host, name, host, paths)
 	}
@@ -241,12 +260,12 @@ func mutated(rng *rand.Rand, path string) string {
 	case 4:
 		return path + pick(rng, ".json", ".html", ".", ". .", "%20", "%09", "%00", "%00.png", "%0a", "..", "%2e", "%2f", "%5c", "%3bx", "%3fx", "%23", "::$DATA")
 	case 5:
-		return path + pick(rng, ";", ";x=1", ";/", ";x/..", "/x", "/.", "/..", "/x/..", "%2fx", "%2f..", "/%2e", "/..;/", "?x", "?/")
+		return path + pick(rng, ";", ";x=1", ";/", ";x/..", "/x", "/.", "/..", "/x/..", "//..", "//../", "/x//../..", "/.//..", "//%2e%2e", "/%5c..", "%2fx", "%2f..", "/%2e", "/..;/", "?x", "?/")
 	case 6, 7: // in front
-		return pick(rng, "/", "/.", "/x/..", "/%2e", "/x/%2e%2e", "/x/..;x", "/x/..%2f.", "/..", "/;x", "/%5c..", "/x%5c..", "/static/..", "/static/..%2f..", "/static%2f..", "/static/..;", "/static%5c..", "/api/..", "/%252e") + path
+		return pick(rng, "/", "//x", "//x/y/..", "/.", "/x/..", "/%2e", "/x/%2e%2e", "/x/..;x", "/x/..%2f.", "/..", "/;x", "/%5c..", "/x%5c..", "/static/..", "/static/..%2f..", "/static%2f..", "/static/..;", "/static%5c..", "/api/..", "/%252e") + path
 	case 8: // another slash
 		if slash >= 0 {
-			return path[:i+slash] + pick(rng, "//", "%2f", "%2F", "%5c", "/./", "/;x/", ";x/", "/x/../", "/%2e/", "%252f", "/.;/", "./", "%20/") + path[i+slash+1:]
+			return path[:i+slash] + pick(rng, "//", "%2f", "%2F", "%5c", "/./", "//../", "//x/../../", "/;x/", ";x/", "/x/../", "/%2e/", "%252f", "/.;/", "./", "%20/") + path[i+slash+1:]
 		}
 	case 9: // something within
 		if path[i] != '%' && (i == 0 || path[i-1] != '%') {

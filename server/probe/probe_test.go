@@ -145,7 +145,7 @@ func TestUpstreams(t *testing.T) {
 			if r.URL.Path != "/pay" && !strings.HasPrefix(r.URL.Path, "/pay/") {
 				w.WriteHeader(404)
 			}
-		}, []string{"/pay/", "/pay/x", "/pay%2f"}, []string{"OPTIONS", "HEAD"}, false},
+		}, []string{"/pay/", "/pay/x", "/pay//..", "/pay%2f"}, []string{"OPTIONS", "HEAD"}, false},
 		"one that differs each time": {func() func(w http.ResponseWriter, r *http.Request) {
 			n := 0
 			return func(w http.ResponseWriter, _ *http.Request) { n++; w.WriteHeader(200 + n%2) }

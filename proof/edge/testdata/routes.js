@@ -66,7 +66,21 @@ function proxied(path) {
   return path === null ? null : express(resolved(path.split(/[?#]/)[0]));
 }
 
-const frameworks = { express, spring, rails, iis, proxied };
+const located = (url, base) => { try { return new URL(url, base).pathname; } catch { return null; } };
+
+// Express behind new URL: dots are resolved, doubled slashes are kept, and // at the beginning is before a host.
+function whatwg(path) {
+  path = located(path, 'http://x');
+  return path === null ? null : express(path);
+}
+
+// Envoy before Express: doubled slashes are merged after dots are resolved.
+function envoy(path) {
+  path = located('http://x' + path);
+  return path === null ? null : express(path.replace(/\/+/g, '/'));
+}
+
+const frameworks = { express, spring, rails, iis, proxied, whatwg, envoy };
 
 http.createServer((request, response) => {
   const framework = frameworks[request.headers.host.split('.')[0].split('-')[0]] ?? express;
