@@ -72,6 +72,7 @@ func (a *asker) ask(ctx context.Context, method, host, path string) (answer, err
 		return answer{}, err
 	}
 	req.URL, req.Host = at, host
+	req.Close = method == http.MethodHead // some servers send a body, which the next response would begin with
 	req.Header.Set("User-Agent", "weir-check-probe")
 	for name, values := range a.Header {
 		req.Header[name] = values

@@ -250,6 +250,9 @@ func (p *prober) measure(ctx context.Context, method string) (m measure, err err
 // missing returns a path that surely does not exist: the same, with another text for one segment. That
 // is the last one that the route names, because what a variable or a folder stands for may be anything.
 func missing(path string, segment int) string {
+	if path == "/" { // the root alone has no segment
+		return "/weir-probe-of-a-missing-path"
+	}
 	parts := strings.Split(path, "/")
 	if segment < 1 || segment >= len(parts) || parts[segment] == "" {
 		segment = len(strings.Split(strings.TrimSuffix(path, "/"), "/")) - 1

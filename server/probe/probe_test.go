@@ -174,11 +174,25 @@ func TestMissing(t *testing.T) {
 		segment int
 		want    string
 	}{
-		{"/pay", 1, "/" + none}, {"/api/", 1, "/" + none + "/"}, {"/api/users", 1, "/" + none + "/users"}, {"/a/7/c", 3, "/a/7/" + none}, {"/7", 0, "/" + none}, {"/7/", 0, "/" + none + "/"},
+		{"/pay", 1, "/" + none}, {"/api/", 1, "/" + none + "/"}, {"/api/users", 1, "/" + none + "/users"}, {"/a/7/c", 3, "/a/7/" + none}, {"/7", 0, "/" + none}, {"/7/", 0, "/" + none + "/"}, {"/", 0, "/" + none}, {"/", 1, "/" + none},
 	} {
 		if got := missing(c.path, c.segment); got != c.want {
 			t.Errorf("%s, %d: %s, want %s", c.path, c.segment, got, c.want)
 		}
+	}
+}
+
+// TestRootOfUpstream: upstream_path may lead to the root of the upstream.
+func TestRootOfUpstream(t *testing.T) {
+	u := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/" {
+			w.WriteHeader(404)
+		}
+	})
+	p := shop(policy.Route{Match: "/api/", Upstream: "u", UpstreamPath: "/"})
+	p.Upstreams = []policy.Upstream{{Name: "u", URL: u.URL}}
+	if r := probe(t, p, u.options(t)); r.Path != "/" || r.Unclear != "" || len(r.Methods) == 0 {
+		t.Errorf("%+v", r)
 	}
 }
 
