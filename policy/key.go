@@ -244,7 +244,8 @@ func ClientKey(addr netip.Addr) string {
 	if err != nil {
 		return addr.String()
 	}
-	return prefix.String()
+	var buf [48]byte // one allocation, where String has two
+	return string(prefix.AppendTo(buf[:0]))
 }
 
 // ClientKeyOf is like ClientKey for a text. A text that is no address stays unchanged.

@@ -25,7 +25,8 @@ func ClientIPFrom(r *http.Request, trusted []netip.Prefix, field string) netip.A
 	return client
 }
 
-// clientOf is ClientIPFrom. It also returns the text that holds the address.
+// clientOf is ClientIPFrom. It also returns the text that holds the address: for an IPv4 address
+// without a colon in it, this is the address alone.
 func clientOf(r *http.Request, trusted []netip.Prefix, field string) (client netip.Addr, text string) {
 	client, text = peerOf(r)
 	if len(trusted) == 0 || !client.IsValid() {
@@ -47,11 +48,11 @@ func clientOf(r *http.Request, trusted []netip.Prefix, field string) (client net
 				rest = ""
 			}
 			hop = strings.TrimSpace(hop)
-			addr, ok := parseHop(hop)
+			addr, bare, ok := parseHop(hop)
 			if !ok {
 				return client, text
 			}
-			client, text = addr, detached(hop, fields[i])
+			client, text = addr, detached(bare, fields[i])
 		}
 	}
 	return client, text
@@ -100,13 +101,18 @@ func contains(prefixes []netip.Prefix, addr netip.Addr) bool {
 	return false
 }
 
-// parseHop parses an address. Some proxies add a port.
-func parseHop(s string) (netip.Addr, bool) {
-	if addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")); err == nil {
-		return addr.Unmap().WithZone(""), true
+// parseHop parses an address. Some proxies write brackets around it, or add a port. bare is the text
+// without the brackets: an address must not have several keys.
+func parseHop(s string) (addr netip.Addr, bare string, ok bool) {
+	bare = s
+	if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
+		bare = s[1 : len(s)-1]
+	}
+	if addr, err := netip.ParseAddr(bare); err == nil {
+		return addr.Unmap().WithZone(""), bare, true
 	}
 	if ap, err := netip.ParseAddrPort(s); err == nil {
-		return ap.Addr().Unmap().WithZone(""), true
+		return ap.Addr().Unmap().WithZone(""), s, true
 	}
-	return netip.Addr{}, false
+	return netip.Addr{}, "", false
 }

@@ -29,7 +29,8 @@ import (
 // several limits of different keys, all or nothing, use Policy.
 //
 // With Headers() and without InContext, Observe and Cost, a request that a limit in memory admits
-// costs no allocation, and the handler gets the ResponseWriter and the Request as they are.
+// costs no allocation, or with ByIP one for the text of an IPv6 prefix. The handler gets the
+// ResponseWriter and the Request as they are.
 func Limit(l Limiter, key KeyFunc, options ...Option) func(http.Handler) http.Handler {
 	m := newLimit(l, key, newSettings(options))
 	return func(next http.Handler) http.Handler {

@@ -125,6 +125,24 @@ func TestIPKey(t *testing.T) {
 	}
 }
 
+// TestIPKeyOfForwarded: an address has one key, however a proxy writes it.
+func TestIPKeyOfForwarded(t *testing.T) {
+	byIP := weirhttp.ByIP(netip.MustParsePrefix("192.0.2.0/24"))
+	for want, forms := range map[string][]string{
+		"203.0.113.9":     {"203.0.113.9", "[203.0.113.9]", "203.0.113.9:80", "::ffff:203.0.113.9", "[::ffff:203.0.113.9]:4", "\t203.0.113.9 "},
+		"2001:db8::/64":   {"2001:db8::1", "[2001:db8::1]", "[2001:db8::1]:80", "2001:0DB8:0::1", "2001:db8::1%eth0"},
+		"192.0.2.1":       {"[203.0.113.9", "203.0.113.9]", "[203.0.113.9]]", "[[203.0.113.9]]", "[]", "[", "203.0.113.09"},
+		"198.51.100.1":    {"[198.51.100.1], 192.0.2.9"},
+		"255.255.255.255": {"255.255.255.255"},
+	} {
+		for _, form := range forms {
+			if key, ok := byIP(from("192.0.2.1:1", "X-Forwarded-For", form)); !ok || key != want {
+				t.Errorf("%q: %q, want %q", form, key, want)
+			}
+		}
+	}
+}
+
 // TestKeysKeepNoHeader: a key does not keep a long header field in memory.
 func TestKeysKeepNoHeader(t *testing.T) {
 	long := strings.Repeat("x=1; ", 10_000) + "session=ann"
@@ -228,9 +246,12 @@ func TestHeaderFields(t *testing.T) {
 func TestAllocations(t *testing.T) {
 	var got http.ResponseWriter
 	h := weirhttp.Limit(weirhttp.Keyed(perHour(t, 1<<19)), weirhttp.ByIP(), weirhttp.Headers())(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { got = w }))
-	w, r := httptest.NewRecorder(), from("192.0.2.1:1")
-	if n := testing.AllocsPerRun(1000, func() { h.ServeHTTP(w, r) }); n != 0 {
-		t.Errorf("%v allocations", n)
+	w := httptest.NewRecorder()
+	for address, most := range map[string]float64{"192.0.2.1:1": 0, "[2001:db8::1]:1": 1} {
+		r := from(address)
+		if n := testing.AllocsPerRun(1000, func() { h.ServeHTTP(w, r) }); n > most {
+			t.Errorf("%s: %v allocations, want at most %v", address, n, most)
+		}
 	}
 	if got != http.ResponseWriter(w) {
 		t.Errorf("the handler got a %T", got)

@@ -39,6 +39,9 @@ func TestClientIP(t *testing.T) {
 		{"10.0.0.1:99", []string{"1.1.1.1:8080"}, proxies, "1.1.1.1"},
 		{"10.0.0.1:99", []string{"[2001:db9::1]:8080"}, proxies, "2001:db9::1"},
 		{"10.0.0.1:99", []string{"[2001:db9::1]"}, proxies, "2001:db9::1"},
+		{"10.0.0.1:99", []string{"[1.1.1.1]"}, proxies, "1.1.1.1"},
+		{"10.0.0.1:99", []string{"[1.1.1.1"}, proxies, "10.0.0.1"}, // half a bracket is no address
+		{"10.0.0.1:99", []string{"2001:db9::1]"}, proxies, "10.0.0.1"},
 		{"10.0.0.1:99", []string{"::ffff:10.0.0.2, ::ffff:1.1.1.1"}, proxies, "1.1.1.1"},
 		{"10.0.0.1:99", []string{strings.Repeat("10.0.0.2,", 100_000)}, proxies, "10.0.0.1"},
 		{"10.0.0.1:99", []string{"1.1.1.1, " + strings.Repeat("10.0.0.2,", 63) + "10.0.0.2"}, proxies, "10.0.0.2"}, // more hops than are read
