@@ -13,7 +13,6 @@ import (
 	"github.com/weirflow/weir/failover"
 	"github.com/weirflow/weir/internal/refusal"
 	"github.com/weirflow/weir/internal/rules"
-	"github.com/weirflow/weir/keyed"
 	"github.com/weirflow/weir/policy"
 )
 
@@ -354,6 +353,8 @@ func (h *limitedHandler) serveHolding(w http.ResponseWriter, r *http.Request, ke
 		}
 	}
 	hold, d, err := h.places.enter(key, cost, queue)
+	outcome := weir.Ignore // nothing is said about the handler until it is called
+	defer func() { hold.Done(outcome) }()
 	leave()
 	if err != nil {
 		d, err = h.afterWait(r, d, err)
@@ -368,17 +369,21 @@ func (h *limitedHandler) serveHolding(w http.ResponseWriter, r *http.Request, ke
 	if h.context {
 		r = m.with(r)
 	}
-	h.pass(w, r, hold)
+	passOn(h.next, w, r, &outcome)
 }
 
-// pass passes a request on, and gives back its place also if the handler panics.
-func (h *limitedHandler) pass(w http.ResponseWriter, r *http.Request, hold keyed.Hold[string]) {
-	outcome := weir.Dropped
-	defer func() { hold.Done(outcome) }()
-	h.next.ServeHTTP(w, r)
-	if outcome = weir.OK; r.Context().Err() != nil {
-		outcome = weir.Ignore // the client has left, which says nothing about the handler
-	}
+// passOn passes a request on, and sets how it ended: a panic counts as dropped, but a request whose
+// client has left is ignored, as this says nothing about the handler. A reverse proxy panics if its
+// client leaves.
+func passOn(next http.Handler, w http.ResponseWriter, r *http.Request, outcome *weir.Outcome) {
+	*outcome = weir.Dropped
+	defer func() {
+		if r.Context().Err() != nil {
+			*outcome = weir.Ignore
+		}
+	}()
+	next.ServeHTTP(w, r)
+	*outcome = weir.OK
 }
 
 // mostShadows is how many shadow decisions may be in the background at once; more are left out.

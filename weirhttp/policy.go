@@ -142,6 +142,8 @@ func (h *policedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v := h.engine.DecideMatch(r.Context(), &m)
+	outcome := weir.Ignore // nothing is said about the handler until it is called
+	defer func() { v.Done(outcome) }()
 	h.write(v.Events())
 	began := time.Time{}
 	switch v.Outcome {
@@ -168,7 +170,7 @@ func (h *policedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.end(w, r, &v, err)
 		return
 	}
-	h.pass(w, r, &v, began)
+	h.pass(w, r, &v, began, &outcome)
 }
 
 // believed returns the header of a request for its limits: without the fields that only proxies may
@@ -214,10 +216,8 @@ func (h *policing) enter(r *http.Request, v *policy.Verdict, client string) erro
 	return err
 }
 
-// pass passes a request on, and ends what it holds also if the handler panics.
-func (h *policedHandler) pass(w http.ResponseWriter, r *http.Request, v *policy.Verdict, began time.Time) {
-	outcome := weir.Dropped
-	defer func() { v.Done(outcome) }()
+// pass passes a request on that may go on, and sets how it ended.
+func (h *policedHandler) pass(w http.ResponseWriter, r *http.Request, v *policy.Verdict, began time.Time, outcome *weir.Outcome) {
 	h.tells(w.Header(), v.Evaluated())
 	m := h.responseTo(v, v.Decision)
 	if m.Outcome = policy.Allow; !began.IsZero() {
@@ -229,10 +229,7 @@ func (h *policedHandler) pass(w http.ResponseWriter, r *http.Request, v *policy.
 	}
 	r, settle := h.withBody(w, r, v)
 	defer settle()
-	h.next.ServeHTTP(w, r)
-	if outcome = weir.OK; r.Context().Err() != nil {
-		outcome = weir.Ignore // the client has left, which says nothing about the handler
-	}
+	passOn(h.next, w, r, outcome)
 }
 
 // withBody bounds and counts the body of a request where its route asks for it. settle corrects the
