@@ -56,6 +56,17 @@ type Verdict struct {
 	shared    *sharing               // the charges in stores; nil for none
 }
 
+// InvalidReason says why the outcome is Invalid, as a text for the client; empty for other outcomes.
+func (v *Verdict) InvalidReason() string {
+	switch {
+	case v.Outcome != Invalid:
+		return ""
+	case v.Limit == "": // no limit was evaluated
+		return "servers read this path in different ways: write it without .., #, encoded slashes and the like"
+	}
+	return "the cost of this request is not a whole number of at least 1"
+}
+
 // Decide evaluates the limits of the first route that matches. It charges all of them or none, and
 // returns the outcome.
 //

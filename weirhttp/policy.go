@@ -151,7 +151,7 @@ func (h *policedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no route matches this request", http.StatusNotFound)
 		return
 	case policy.Invalid:
-		http.Error(w, "the cost of this request is not a whole number of at least 1", http.StatusBadRequest)
+		http.Error(w, v.InvalidReason(), http.StatusBadRequest)
 		return
 	case policy.Deny:
 		h.refuse(w, r, &v, v.Decision)

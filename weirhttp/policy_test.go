@@ -112,6 +112,29 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
+// TestPolicyInvalid: a 400 says what is wrong with the request.
+func TestPolicyInvalid(t *testing.T) {
+	sized := hourly("sized", 5, "client.ip")
+	sized.Cost = "header.X-Cost"
+	h, _ := withPolicy(t, policy.Policy{
+		Limits: []policy.Limit{sized},
+		Routes: []policy.Route{{Match: "POST /checkout", Limits: []string{"sized"}}, {Match: "/"}},
+	}, ok)
+	for _, c := range []struct{ path, cost, want string }{
+		{"/checkout", "many", "cost"},
+		{"/checkout", "0", "cost"},
+		{"/checkout%23a", "1", "path"},
+	} {
+		r := to(c.path, "X-Cost", c.cost)
+		r.Method = "POST"
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, r)
+		if got := rec.Body.String(); rec.Code != 400 || !strings.Contains(got, c.want) || strings.Contains(got, "path") == strings.Contains(got, "cost") {
+			t.Errorf("%s with cost %s: %d %q, want a text about the %s", c.path, c.cost, rec.Code, got, c.want)
+		}
+	}
+}
+
 // TestPolicyClients: what a client writes of its address and its rights counts only if a trusted
 // proxy has sent it.
 func TestPolicyClients(t *testing.T) {

@@ -234,7 +234,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		rec.decided(ambiguous, "", 0)
 		g.counts.ambiguous.Add(1)
 		g.closeIfLeaving(w.Header())
-		answer(w, http.StatusBadRequest, "servers read this path in different ways: write it without .., encoded slashes and the like")
+		v := s.engine.DecideMatch(r.Context(), &m)
+		answer(w, http.StatusBadRequest, v.InvalidReason())
 		return
 	}
 	if s.tooLarge(m.Route, r.ContentLength) {
@@ -258,7 +259,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case policy.Invalid:
 		g.counts.invalid.Add(1)
 		g.closeIfLeaving(w.Header())
-		answer(w, http.StatusBadRequest, "the cost of this request is not a whole number of at least 1")
+		answer(w, http.StatusBadRequest, v.InvalidReason())
 		return
 	case policy.Deny:
 		g.logEvents(v.Events())
