@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirflow/weir/internal/attached"
 	"github.com/weirflow/weir/internal/pause"
 )
 
@@ -22,6 +23,8 @@ type Shared struct {
 	store Store
 	after func(time.Duration, func()) Timer
 	rule  atomic.Pointer[sharedRule]
+
+	attached attached.Box
 }
 
 // sharedRule is a limit, and whether it can charge ahead.
@@ -65,6 +68,9 @@ func (s *Shared) Name() string { return s.name }
 
 // Store returns the store that keeps the states.
 func (s *Shared) Store() Store { return s.store }
+
+// Attached is for the other packages of this module: what they keep for the limit.
+func (s *Shared) Attached() *attached.Box { return &s.attached }
 
 // Limit returns the limit in force in this process.
 func (s *Shared) Limit() Limit { return s.rule.Load().limit }

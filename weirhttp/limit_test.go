@@ -12,7 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 	"unsafe"
 
@@ -420,54 +419,3 @@ func TestOwnLimiter(t *testing.T) {
 		t.Errorf("%d, %+v", got, seen)
 	}
 }
-
-// TestUnavailableStore: without its store, a node enforces its share of the limit, in time.
-func TestUnavailableStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &hanging{}
-		shared, err := weir.NewShared(weir.TokenBucket{Rate: weir.PerSecond(40), Burst: 40}, store, weir.Named("all"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		h := weirhttp.Limit(shared, weirhttp.Global(), weirhttp.Fallback(failover.Options{OnFailure: failover.Local, Nodes: 4}))(ok)
-		began, admitted := time.Now(), 0
-		for range 2000 {
-			if status(h, from("192.0.2.1:1")) == 200 {
-				admitted++
-			}
-			<-time.After(5 * time.Millisecond)
-		}
-		took := time.Since(began)
-		if share := int(took.Seconds() * 10); admitted > share+10 || admitted < share-10 {
-			t.Errorf("%d admitted in %v, want a quarter of 40/s", admitted, took)
-		}
-		store.back.Store(true)
-		<-time.After(2 * time.Second)
-		rec := httptest.NewRecorder()
-		h.ServeHTTP(rec, from("192.0.2.1:1"))
-		if store.calls.Load() == 0 || rec.Code != 200 {
-			t.Errorf("the store was not called again: %d", rec.Code)
-		}
-	})
-}
-
-// hanging is a store that answers nothing until it is back, and then admits everything.
-type hanging struct {
-	back  atomic.Bool
-	calls atomic.Int64
-}
-
-func (s *hanging) Do(ctx context.Context, batch []weir.Charge, out []weir.Decision) error {
-	if !s.back.Load() {
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	for i := range batch {
-		if out[i] = (weir.Decision{Allowed: true, Limit: 40, Remaining: 39}); batch[i].Op == weir.OpTake {
-			s.calls.Add(1)
-		}
-	}
-	return nil
-}
-
-func (*hanging) Close() error { return errors.New("the store is not the middleware's to close") }

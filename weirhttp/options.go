@@ -163,6 +163,9 @@ func Log(to *slog.Logger) Option {
 // a failover.Store already keeps its own settings. default: failover.Local with one node, so that
 // this process enforces the limit by itself
 //
+// All middlewares of one *weir.Shared have one fallback: Limit panics if they are given different
+// ones. Of several functions OnTransition, that of the first middleware is called.
+//
 // When a Limiter of your own returns an error, its requests are refused, or with failover.Allow
 // admitted.
 func Fallback(o failover.Options) Option {
