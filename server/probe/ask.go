@@ -10,7 +10,10 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
+
+	"github.com/weirflow/weir/policy"
 )
 
 // asker sends requests, one after another.
@@ -18,7 +21,8 @@ type asker struct {
 	Options
 	client *http.Client
 	sent   int
-	failed int // requests without a response, in a row
+	paths  *regexp.Regexp // of the route that is asked about, in all forms
+	failed int            // requests without a response, in a row
 }
 
 const (
@@ -45,7 +49,7 @@ func (a *asker) close() { a.client.CloseIdleConnections() }
 type answer struct {
 	status int
 	head   string         // status, type, Allow and Location
-	body   [levels]string // without the path, and with less and less of what changes each time
+	body   [levels]string // without the paths, and with less and less of what changes each time
 }
 
 // levels is how many forms a body has.
@@ -91,7 +95,7 @@ func (a *asker) ask(ctx context.Context, method, host, path string) (answer, err
 	if err != nil {
 		return answer{}, nil
 	}
-	return answerOf(resp, string(text), path, method), nil
+	return a.answerOf(resp, string(text), method), nil
 }
 
 // cause is an error of a client without its URL, which may hold a password.
@@ -103,31 +107,51 @@ func cause(err error) error {
 	return err
 }
 
-// answerOf takes from a response what says which handler made it. The path itself is taken out:
-// many pages repeat it.
-func answerOf(resp *http.Response, text, path, method string) (a answer) {
-	a.status = resp.StatusCode
+// answerOf takes from a response what says which handler made it. The paths that are asked for are
+// taken out: many pages and redirects repeat them, or name the one that they stand for.
+func (a *asker) answerOf(resp *http.Response, text, method string) (got answer) {
+	got.status = resp.StatusCode
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	a.head = fmt.Sprintf("%d %s allow=%s location=%s", a.status, kind, resp.Header.Get("Allow"), withoutPath(resp.Header.Get("Location"), path))
-	if method == http.MethodHead {
-		text = resp.Header.Get("Content-Length") + resp.Header.Get("Etag")
-	} else {
-		text = withoutPath(text, path)
+	got.head = fmt.Sprintf("%d %s allow=%s location=%s", got.status, kind, resp.Header.Get("Allow"), a.withoutPaths(resp.Header.Get("Location")))
+	if method == http.MethodHead { // the length of a page that repeats its path says nothing
+		text = ""
 	}
-	a.body = [levels]string{text, digits.ReplaceAllString(text, "0"), digits.ReplaceAllString(tokens.ReplaceAllString(text, "x"), "0")}
-	return a
+	text = a.withoutPaths(text)
+	got.body = [levels]string{text, digits.ReplaceAllString(text, "0"), digits.ReplaceAllString(tokens.ReplaceAllString(text, "x"), "0")}
+	return got
 }
 
-// withoutPath replaces the path of a request in a text, as it was sent and decoded.
-func withoutPath(text, path string) string {
-	decoded, err := url.PathUnescape(path)
-	if err != nil {
-		decoded = path
+func (a *asker) withoutPaths(text string) string {
+	if a.paths == nil {
+		return text
 	}
-	for _, p := range []string{path, decoded} {
-		if len(strings.Trim(p, "/")) > 0 {
-			text = strings.ReplaceAll(text, p, "{path}")
+	return a.paths.ReplaceAllLiteralString(text, "{path}")
+}
+
+// formsOf matches the ways in which a response may repeat some paths and their variants: as they are
+// sent, decoded, or encoded for a query, in any case. It is nil for the root alone.
+func formsOf(paths ...string) *regexp.Regexp {
+	var forms []string
+	add := func(path string) {
+		decoded, err := url.PathUnescape(path)
+		if err != nil {
+			decoded = path
+		}
+		for _, form := range []string{path, decoded, url.QueryEscape(path), url.QueryEscape(decoded)} {
+			if strings.Trim(path, "/") != "" {
+				forms = append(forms, regexp.QuoteMeta(strings.ToValidUTF8(form, "")))
+			}
 		}
 	}
-	return text
+	for _, path := range paths {
+		add(path)
+		for _, v := range policy.Variants(path) {
+			add(v.Path)
+		}
+	}
+	if len(forms) == 0 {
+		return nil
+	}
+	slices.SortFunc(forms, func(a, b string) int { return len(b) - len(a) }) // the longest that fits
+	return regexp.MustCompile("(?i)" + strings.Join(slices.Compact(forms), "|"))
 }

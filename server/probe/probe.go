@@ -132,6 +132,7 @@ type prober struct {
 
 func (p *prober) run(ctx context.Context) (r Result, err error) {
 	r = Result{Route: p.route, Path: p.target}
+	p.asker.paths = formsOf(p.target, missing(p.target, p.named))
 	variants := policy.Variants(p.target)
 	if p.target != p.sample.Path { // upstream_path: the path of the upstream may be open itself
 		match := p.engine.Policy().Routes[p.route].UpstreamPath

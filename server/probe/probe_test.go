@@ -115,7 +115,22 @@ func TestUpstreams(t *testing.T) {
 			} else {
 				fmt.Fprint(w, "the start")
 			}
-		}, []string{"/pay/", "/PAY", "/pay%2f"}, []string{"OPTIONS", "HEAD"}, false},
+		}, []string{"/pay/", "/PAY", "/pay%2f"}, []string{"OPTIONS", "GET"}, false},
+		"one that names the canonical path": {func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == "OPTIONS" {
+				return
+			}
+			w.(http.Flusher).Flush() // so that no length tells them apart
+			title := "Nothing here"
+			if loose(r.URL.Path) {
+				title = "Pay"
+			}
+			fmt.Fprintf(w, "<h1>%s</h1><link rel=canonical href=%q>", title, strings.TrimSuffix(strings.ToLower(r.RequestURI), "/"))
+		}, []string{"/pay/", "/PAY", "/pay%2f"}, []string{"GET"}, false},
+		"one that sends all to the login": {func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Location", "/login?next="+url.QueryEscape(r.RequestURI))
+			w.WriteHeader(302)
+		}, nil, nil, true},
 		"one that repeats the path": {func(w http.ResponseWriter, r *http.Request) {
 			if r.Method != "GET" {
 				return
