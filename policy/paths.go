@@ -93,9 +93,10 @@ func (p *pattern) mayExtend() bool {
 	return p.tail == tailNone || p.guards && (p.tail == tailBelow || p.tail == tailSlash)
 }
 
-// withoutExtension returns the value of a variable without what follows its last dot.
+// withoutExtension returns the value of a variable without its first dot and what follows, as
+// one cuts a path: otherwise each further dot would make another key.
 func withoutExtension(text string) string {
-	if i := strings.LastIndexByte(text, '.'); i > 0 {
+	if i := strings.IndexByte(text, '.'); i > 0 {
 		return text[:i]
 	}
 	return text

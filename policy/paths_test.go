@@ -101,6 +101,7 @@ func TestPathKeys(t *testing.T) {
 		{slashless, "/item/A1/", "/item/A1", "A1"},
 		{caseless, "/Item/A1", "/item/a1", "A1"},
 		{extensionless, "/item/A1.json", "/item/A1", "A1"},
+		{extensionless, "/item/A1.x.json", "/item/A1", "A1"},
 		{semicolonless, "/item/A1;x=1", "/item/A1", "A1"},
 		{loose, "/ITEM;y/A1.json;x=1/", "/item/a1", "A1"},
 	} {
