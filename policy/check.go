@@ -17,6 +17,7 @@ type Problem struct {
 	Path    []string // the keys and indexes that lead to it in a policy file
 	Message string   // what is wrong
 	Fix     string   // what to write instead; may be empty
+	FixAt   []string // the keys and indexes that lead to what Fix replaces or adds; nil: to Path
 	Warning bool     // the policy works nevertheless
 	Follows bool     // a warning that may only follow from an error elsewhere, such as a misspelt name
 }
@@ -227,15 +228,11 @@ func names[T any](list []T, name func(T) string) (all []string) {
 
 func (c *checker) routes() {
 	var before []pattern
-	patterns := make([]*pattern, len(c.Routes)) // nil for one that is wrong
 	c.pathSettings(c.Paths)
 	for i := range c.Routes {
 		r, at := &c.Routes[i], strconv.Itoa(i)
 		p, err := parsePattern(r.Match)
 		p.addresses, p.paths, p.guards = r.Address, c.paths(r), r.guards()
-		if err == nil {
-			patterns[i] = &p
-		}
 		c.pathSettings(r.Paths, "routes", at)
 		if err != nil {
 			c.wrong(err.Error(), matchFix(r.Match), "routes", at, "match")
@@ -268,7 +265,7 @@ func (c *checker) routes() {
 		c.parameters(r, at)
 		c.hold(r, at)
 	}
-	c.variants(patterns)
+	c.variants(c.patterns())
 }
 
 // routeLimits checks the limits of a route.

@@ -335,7 +335,7 @@ func TestRouteWarnings(t *testing.T) {
 		"a redirect of the slash": {Paths{IgnoreCase: No}, []Route{{Match: "/pay/", Limits: pay}, {Match: "/pay", Respond: Response{Redirect: "/pay/"}}, {Match: "/"}}, ""},
 		"a refusal":               {Paths{}, []Route{{Match: "/pay/", Respond: Response{Status: 403}}, {Match: "/"}}, "{ ignore_case: true, ignore_trailing_slash: true }"},
 		"said by the policy":      {Paths{IgnoreCase: Yes, IgnoreTrailingSlash: No}, []Route{{Match: "/pay", Limits: pay}, {Match: "/"}}, ""},
-		"said in part":            {Paths{IgnoreCase: Yes}, []Route{{Match: "/pay", Limits: pay}, {Match: "/"}}, "{ ignore_trailing_slash: true }"},
+		"said in part":            {Paths{IgnoreCase: Yes}, []Route{{Match: "/pay", Limits: pay}, {Match: "/"}}, "{ ignore_case: true, ignore_trailing_slash: true }"},
 		"said by the route":       {Paths{}, []Route{{Match: "/pay", Limits: pay, Paths: Paths{IgnoreCase: No, IgnoreExtension: Yes}}, {Match: "/"}}, "{ ignore_case: false, ignore_trailing_slash: true, ignore_extension: true }"},
 		"never reached":           {Paths{}, []Route{{Match: "/"}, {Match: "/pay", Limits: pay}}, ""},
 		"two routes":              {Paths{IgnoreCase: No}, []Route{{Match: "/pay", Limits: pay}, {Match: "/pay/", Limits: pay}, {Match: "/"}}, ""},

@@ -167,8 +167,8 @@ func (e *Engine) Protects(route int) bool {
 	return !r.Respond.IsSet() && r.guards()
 }
 
-// Repair returns the settings of a route by which it matches a variant too, or by which the gateway
-// refuses it. so are its settings until now. ok is false if no setting does that.
+// Repair adds the settings by which a route matches a variant too, or by which the gateway refuses it.
+// so are those that are added until now. ok is false if no setting does that.
 func (v Variant) Repair(so Paths, p *Policy, route int) (repaired Paths, ok bool) {
 	now := p.paths(&p.Routes[route])
 	switch {
@@ -231,20 +231,19 @@ func (c *checker) variants(patterns []*pattern) {
 	find := func(r *request) int {
 		return slices.IndexFunc(patterns, func(p *pattern) bool { return p != nil && p.matches(r) })
 	}
+	needs, passing, takers := map[int]Paths{}, map[int][]string{}, map[int]int{}
 	for i, p := range patterns {
 		if p == nil || find(p.sampleRequest(p.sample())) != i {
 			continue
 		}
-		fix := c.Routes[i].Paths
-		var passing []string
-		by := 0
+		var need Paths
 		for _, v := range Variants(p.sample()) {
 			var to *Choice
 			switch v.Setting {
 			case ignoreCase:
-				to = &fix.IgnoreCase
+				to = &need.IgnoreCase
 			case ignoreSlash:
-				to = &fix.IgnoreTrailingSlash
+				to = &need.IgnoreTrailingSlash
 			default:
 				continue
 			}
@@ -252,14 +251,23 @@ func (c *checker) variants(patterns []*pattern) {
 				continue
 			}
 			if j := find(p.sampleRequest(v.Path)); j >= 0 && j != i && c.lacks(j, i, false) {
-				passing, by, *to = append(passing, v.Path), j, Yes
+				passing[i], takers[i], *to = append(passing[i], v.Path), j, Yes
 			}
 		}
-		if len(passing) > 0 {
-			c.warn(fmt.Sprintf("requests for %s pass %s: route %d takes them, and many upstreams (Express, Rails, ASP.NET) serve them like %s; if yours does not, write false",
-				strings.Join(passing, " and "), c.protection(by, i), by+1, p.sample()), "paths: "+fix.Text(), "routes", fmt.Sprint(i), "match")
-			c.problems[len(c.problems)-1].Follows = true
+		if need != (Paths{}) {
+			needs[i] = need
 		}
+	}
+	fixes := c.FixPaths(needs)
+	for i, p := range patterns {
+		if len(passing[i]) == 0 {
+			continue
+		}
+		by := takers[i]
+		c.warn(fmt.Sprintf("requests for %s pass %s: route %d takes them, and many upstreams (Express, Rails, ASP.NET) serve them like %s; if yours does not, write false",
+			strings.Join(passing[i], " and "), c.protection(by, i), by+1, p.sample()), fixes[i].Line, "routes", fmt.Sprint(i), "match")
+		last := &c.problems[len(c.problems)-1]
+		last.Follows, last.FixAt = true, fixes[i].At
 	}
 }
 

@@ -83,8 +83,9 @@ func (p *probeFlags) probe(ctx context.Context, out io.Writer, file *policyfile.
 	at := p.options.URL.Redacted()
 	results, sent, err := probe.Run(ctx, &file.Policy, p.options)
 	failed := false
+	fixes := file.Policy.FixPaths(needs(&file.Policy, results))
 	for _, r := range results {
-		failed = report(out, file, r) || failed
+		failed = report(out, file, r, fixes[r.Route]) || failed
 	}
 	if err != nil {
 		return fmt.Errorf("--probe %s: after %s: %w", at, counted(sent, "request"), err)
@@ -97,7 +98,7 @@ func (p *probeFlags) probe(ctx context.Context, out io.Writer, file *policyfile.
 }
 
 // report prints what was found out about a route. It reports whether the route has a problem.
-func report(out io.Writer, file *policyfile.File, r probe.Result) (failed bool) {
+func report(out io.Writer, file *policyfile.File, r probe.Result, fix policy.PathsFix) (failed bool) {
 	at := []string{"routes", strconv.Itoa(r.Route), "match"}
 	byFate := map[policy.Fate][]string{}
 	for _, a := range r.Alike {
@@ -115,7 +116,7 @@ func report(out io.Writer, file *policyfile.File, r probe.Result) (failed bool) 
 		note := file.Wrong("", "", at...)
 		fmt.Fprintf(out, "%s:%d:%d: note: the upstream serves like %s (by %s): %s\n", file.Path, note.Line, note.Col, r.Path, strings.Join(r.Methods, " and "), strings.Join(fates, "; "))
 	}
-	for _, problem := range problems(file, r) {
+	for _, problem := range problems(file, r, fix) {
 		failed = true
 		fmt.Fprintln(out, file.Wrong(problem.message, problem.fix, at...))
 	}
@@ -124,38 +125,53 @@ func report(out io.Writer, file *policyfile.File, r probe.Result) (failed bool) 
 
 type probeProblem struct{ message, fix string }
 
-// problems returns what lets requests pass the limits of a route: by the settings that repair it, and
-// by routes that are missing.
-func problems(file *policyfile.File, r probe.Result) (all []probeProblem) {
+// needs returns the settings that routes lack, by their index. A route was asked about once for each of
+// its paths.
+func needs(p *policy.Policy, results []probe.Result) map[int]policy.Paths {
+	all := map[int]policy.Paths{}
+	for _, r := range results {
+		for _, a := range r.Alike {
+			if a.Fate != policy.FatePasses {
+				continue
+			}
+			if next, ok := a.Repair(all[r.Route], p, r.Route); ok {
+				all[r.Route] = next
+			}
+		}
+	}
+	return all
+}
+
+// problems returns what lets requests pass the limits of a route: by the line that repairs its settings
+// of paths, and by routes that are missing.
+func problems(file *policyfile.File, r probe.Result, fix policy.PathsFix) (all []probeProblem) {
 	route := &file.Policy.Routes[r.Route]
-	settings := route.Paths
 	var passing []string
 	by := 0
 	for _, a := range r.Alike {
 		if a.Fate != policy.FatePasses {
 			continue
 		}
-		if next, ok := a.Repair(settings, &file.Policy, r.Route); ok {
-			settings, by = next, a.By
-			passing = append(passing, a.Path)
+		if _, ok := a.Repair(policy.Paths{}, &file.Policy, r.Route); ok {
+			by, passing = a.By, append(passing, a.Path)
 			continue
 		}
-		fix := fmt.Sprintf("- { match: %q", matchOf(route.Match, a))
+		add := fmt.Sprintf("- { match: %q", matchOf(route.Match, a))
 		if route.Upstream != "" {
-			fix += fmt.Sprintf(", upstream: %s", route.Upstream)
+			add += fmt.Sprintf(", upstream: %s", route.Upstream)
 		}
 		if len(route.Limits) > 0 {
-			fix += fmt.Sprintf(", limits: [%s]", strings.Join(route.Limits, ", "))
+			add += fmt.Sprintf(", limits: [%s]", strings.Join(route.Limits, ", "))
 		}
 		if route.Room != "" {
-			fix += fmt.Sprintf(", waiting_room: %s", route.Room)
+			add += fmt.Sprintf(", waiting_room: %s", route.Room)
 		}
 		all = append(all, probeProblem{fmt.Sprintf("the upstream serves %s like %s (%s), and route %d takes it without the limits of this one: it needs a route above that",
-			a.Path, r.Path, a.What, a.By+1), fix + " }"})
+			a.Path, r.Path, a.What, a.By+1), add + " }"})
 	}
 	if len(passing) > 0 {
 		all = append([]probeProblem{{fmt.Sprintf("the upstream serves %s like %s, and route %d takes them without the limits of this one",
-			strings.Join(passing, " and "), r.Path, by+1), "paths: " + settings.Text()}}, all...)
+			strings.Join(passing, " and "), r.Path, by+1), file.Place(fix.Line, fix.At...)}}, all...)
 	}
 	if r.Unclear != "" {
 		all = append(all, probeProblem{"cannot tell which paths pass this route: " + r.Unclear,

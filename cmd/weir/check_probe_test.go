@@ -1,8 +1,12 @@
 package main
 
 import (
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -55,7 +59,7 @@ func TestCheckProbe(t *testing.T) {
 		want   []string
 	}{
 		"it can be passed": {policy(strict, ""), nil, 1, []string{
-			"p.yaml:7:12: error: the upstream serves /checkout/ and /CHECKOUT like /checkout, and route 2 takes them without the limits of this one\n\tfix: paths: { ignore_case: true, ignore_trailing_slash: true }\n"}},
+			"p.yaml:7:12: error: the upstream serves /checkout/ and /CHECKOUT like /checkout, and route 2 takes them without the limits of this one\n\tfix: replace paths in line 5 with: paths: { ignore_case: true, ignore_trailing_slash: true }\n"}},
 		"it cannot":          {policy(loose, ""), nil, 0, []string{"like /checkout (by OPTIONS): counted: /checkout/ /CHECKOUT\n", "p.yaml: " + url + " was asked about 1 path with ", " requests: no limit can be passed\n"}},
 		"it cannot tell":     {policy(loose, item), nil, 1, []string{"p.yaml:10:14: error: cannot tell which paths pass this route: the upstream responds to /item/1 as to a path that does not exist\n\tfix: --probe-path"}},
 		"with a path":        {policy(loose, item), []string{"--probe-path", "/item/42"}, 1, []string{"the upstream serves /index.php/item/42 like /item/42 (below index.php), and route 3 takes it", "\tfix: - { match: \"/index.php/item/42\", upstream: shop, limits: [all] }\n"}},
@@ -89,4 +93,82 @@ func TestCheckProbe(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestProbeFixesCanBePasted: the probe and then the check of a policy are content once all lines are
+// pasted where they say, and no setting from before is lost. The upstream also ignores extensions and
+// semicolons.
+func TestProbeFixesCanBePasted(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path, _, _ := strings.Cut(strings.ToLower(strings.TrimSuffix(r.URL.EscapedPath(), "/")), ";")
+		path, _, _ = strings.Cut(path, ".")
+		if path != "/checkout" && path != "/cart" {
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(s.Close)
+	const begin = "limits:\n  all: { token_bucket: { rate: 1/s, burst: 1 } }\n"
+	const all = "ignore_case: true, ignore_trailing_slash: true, ignore_extension: true"
+	routes := func(paths string) string {
+		return "routes:\n  - match: /checkout\n    limits: [all]\n" + paths + "  - match: /cart\n    limits: [all]\n  - match: /\n"
+	}
+	for name, c := range map[string]struct {
+		policy string
+		want   []string // lines of the policy after the fixes
+	}{
+		"none in place":      {begin + routes(""), []string{"    paths: { " + all + " }"}},
+		"one of the policy":  {"paths: { ignore_case: true, ignore_trailing_slash: true, ignore_semicolons: true }\n" + begin + routes(""), []string{"paths: { " + all + ", ignore_semicolons: true }"}},
+		"one in many lines":  {begin + "paths:\n  ignore_case: true\n  ignore_trailing_slash: true\n  ignore_semicolons: true\n" + routes(""), []string{"paths: { " + all + ", ignore_semicolons: true }"}},
+		"one of a route":     {begin + routes("    paths: { ignore_case: true, ignore_semicolons: true }\n"), []string{"    paths: { " + all + ", ignore_semicolons: true }", "    paths: { " + all + " }"}},
+		"one of both":        {"paths: { ignore_case: true }\n" + begin + routes("    paths: { ignore_trailing_slash: true }\n"), []string{"paths: { " + all + " }", "    paths: { ignore_trailing_slash: true, ignore_extension: true }"}},
+		"what allows it all": {"paths: { ambiguous: allow }\n" + begin + routes(""), []string{"paths: { " + all + ", ignore_semicolons: true, ambiguous: refuse }"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(files(t, map[string]string{"p.yaml": c.policy}))
+			_, out, errs := weir(t, "", "check", "p.yaml", "--probe", s.URL)
+			text := pastedPaths(t, c.policy, out)
+			t.Chdir(files(t, map[string]string{"p.yaml": text}))
+			for _, args := range [][]string{{"check", "p.yaml", "--probe", s.URL}, {"check", "p.yaml"}} {
+				code, again, more := weir(t, "", args...)
+				if code != 0 || strings.Contains(again+more, "fix: ") {
+					t.Errorf("%s%s\npasted, it is\n%s\nand %q says\n%s%s", out, errs, text, args, again, more)
+				}
+			}
+			for _, want := range c.want {
+				if !strings.Contains("\n"+text, "\n"+want+"\n") {
+					t.Errorf("%s\nlacks %s", text, want)
+				}
+			}
+		})
+	}
+}
+
+// pastedPaths applies the fixes that the probe has printed, the last line of the file first, as each is
+// about the lines of the file that was probed.
+func pastedPaths(t *testing.T, text, out string) string {
+	t.Helper()
+	lines := strings.Split(text, "\n")
+	byLine := map[int]func(){}
+	for _, m := range regexp.MustCompile(`(?m): error: .*\n\tfix: (replace paths in|add below) lines? (\d+)(?: to (\d+))?(?: with)?: (paths: .*)$`).FindAllStringSubmatch(out, -1) {
+		first, _ := strconv.Atoi(m[2])
+		last, err := strconv.Atoi(m[3])
+		if err != nil {
+			last = first
+		}
+		byLine[first] = func() {
+			indent := strings.Repeat(" ", len(lines[first-1])-len(strings.TrimLeft(lines[first-1], " -")))
+			if m[1] == "add below" {
+				lines = slices.Insert(lines, first, indent+m[4])
+			} else {
+				lines = slices.Replace(lines, first-1, last, indent+m[4])
+			}
+		}
+	}
+	if len(byLine) == 0 {
+		t.Fatalf("there is nothing to paste:\n%s", out)
+	}
+	for _, line := range slices.Backward(slices.Sorted(maps.Keys(byLine))) {
+		byLine[line]()
+	}
+	return strings.Join(lines, "\n")
 }

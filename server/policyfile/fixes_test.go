@@ -4,6 +4,7 @@ import (
 	"errors"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -31,17 +32,19 @@ func TestFixesCanBePasted(t *testing.T) {
 			"listen:\n  gateway: 8080\n" + limit + "upstreams: { up: { url: http://127.0.0.1:9 } }\nroutes:\n  - match: /\n    upstream: up\n    limits: [api]\n",
 			[]string{"p:2:12: error: this is a number, and must be a text or a list or a map\n\tfix: gateway: \":8080\""},
 		},
-		"a port for admin":                   {"listen:\n  admin: 9090\n" + limit + route, []string{"p:2:10: error: this is a number, and must be a text\n\tfix: admin: 127.0.0.1:9090"}},
-		"a rate without a duration":          {strings.Replace(limit, "10/s", "10", 1) + route, []string{"p:4:27: error: a rate is a count and a duration, like 10/s or 10/m: the duration is missing\n\tfix: rate: 10/s"}},
-		"a missing parameter":                {strings.Replace(limit, ", burst: 20", "", 1) + route, []string{"p:4:5: error: burst is missing: How many requests may come at once (the bucket's capacity); at least 1\n\tfix: burst: 20"}},
-		"a path without its slash":           {limit + "routes:\n  - match: GET api/x\n    limits: [api]\n", []string{"p:6:12: warning: \"GET api/x\" matches requests for the host api: a path begins with /\n\tfix: match: GET /api/x"}},
-		"a route that can be passed":         {limit + "routes:\n  - match: POST /pay\n    limits: [api]\n  - match: /\n", []string{"p:6:12: warning: requests for /pay/ and /PAY pass the limit \"api\": route 2 takes them, and many upstreams (Express, Rails, ASP.NET) serve them like /pay; if yours does not, write false\n\tfix: paths: { ignore_case: true, ignore_trailing_slash: true }"}},
-		"a route that can be passed by case": {"paths: { ignore_trailing_slash: true }\n" + limit + "routes:\n  - match: /pay\n    limits: [api]\n  - match: /\n", []string{"p:7:12: warning: requests for /PAY pass the limit \"api\": route 2 takes them, and many upstreams (Express, Rails, ASP.NET) serve them like /pay; if yours does not, write false\n\tfix: paths: { ignore_case: true }"}},
-		"a misspelt algorithm":               {strings.Replace(limit, "token_bucket", "token_buket", 1) + route, []string{"p:4:5: error: there is no key \"token_buket\" here\n\tfix: did you mean token_bucket?"}},
-		"a misspelt limit":                   {limit + strings.Replace(route, "[api]", "[apii]", 1), []string{"p:7:14: error: there is no limit \"apii\"\n\tfix: did you mean \"api\"?"}},
-		"yes for true":                       {limit + "    shadow: yes\n" + route, []string{"p:5:13: error: this is a text, and must be true or false\n\tfix: shadow: true"}},
-		"a number for a duration":            {strings.Replace(limit, "token_bucket: { rate: 10/s, burst: 20 }", "sliding_log: { limit: 5, window: 60 }", 1) + route, []string{"p:4:38: error: this is a number, and must be a text\n\tfix: window: 60s"}},
-		"a misspelt parameter":               {strings.Replace(limit, "burst", "brust", 1) + route, []string{"p:4:33: error: there is no key \"brust\" here\n\tfix: did you mean burst?"}},
+		"a port for admin":                      {"listen:\n  admin: 9090\n" + limit + route, []string{"p:2:10: error: this is a number, and must be a text\n\tfix: admin: 127.0.0.1:9090"}},
+		"a rate without a duration":             {strings.Replace(limit, "10/s", "10", 1) + route, []string{"p:4:27: error: a rate is a count and a duration, like 10/s or 10/m: the duration is missing\n\tfix: rate: 10/s"}},
+		"a missing parameter":                   {strings.Replace(limit, ", burst: 20", "", 1) + route, []string{"p:4:5: error: burst is missing: How many requests may come at once (the bucket's capacity); at least 1\n\tfix: burst: 20"}},
+		"a path without its slash":              {limit + "routes:\n  - match: GET api/x\n    limits: [api]\n", []string{"p:6:12: warning: \"GET api/x\" matches requests for the host api: a path begins with /\n\tfix: match: GET /api/x"}},
+		"a route that can be passed":            {limit + "routes:\n  - match: POST /pay\n    limits: [api]\n  - match: /\n", []string{"p:6:12: warning: requests for /pay/ and /PAY pass the limit \"api\": route 2 takes them, and many upstreams (Express, Rails, ASP.NET) serve them like /pay; if yours does not, write false\n\tfix: add below line 6: paths: { ignore_case: true, ignore_trailing_slash: true }"}},
+		"a route that can be passed by case":    {"paths: { ignore_trailing_slash: true }\n" + limit + "routes:\n  - match: /pay\n    limits: [api]\n  - match: /\n", []string{"p:7:12: warning: requests for /PAY pass the limit \"api\": route 2 takes them, and many upstreams (Express, Rails, ASP.NET) serve them like /pay; if yours does not, write false\n\tfix: replace paths in line 1 with: paths: { ignore_case: true, ignore_trailing_slash: true }"}},
+		"a route with paths that can be passed": {limit + "routes:\n  - match: /pay\n    limits: [api]\n    paths:\n      ignore_trailing_slash: false\n      ambiguous: allow\n  - match: /\n", []string{"p:6:12: warning: requests for /PAY pass the limit \"api\": route 2 takes them, and many upstreams (Express, Rails, ASP.NET) serve them like /pay; if yours does not, write false\n\tfix: replace paths in lines 8 to 10 with: paths: { ignore_case: true, ignore_trailing_slash: false, ambiguous: allow }"}},
+		"a route in braces that can be passed":  {"paths: { ignore_semicolons: true }\n" + limit + "upstreams: { a: { url: http://127.0.0.1:8 } }\nroutes:\n  - { match: /pay, limits: [api], upstream: a }\n  - match: /\n", []string{"p:8:14: warning: requests for /pay/ and /PAY pass the limit \"api\": route 2 takes them, and many upstreams (Express, Rails, ASP.NET) serve them like /pay; if yours does not, write false\n\tfix: add after the brace of line 8, column 5: paths: { ignore_case: true, ignore_trailing_slash: true },"}},
+		"a misspelt algorithm":                  {strings.Replace(limit, "token_bucket", "token_buket", 1) + route, []string{"p:4:5: error: there is no key \"token_buket\" here\n\tfix: did you mean token_bucket?"}},
+		"a misspelt limit":                      {limit + strings.Replace(route, "[api]", "[apii]", 1), []string{"p:7:14: error: there is no limit \"apii\"\n\tfix: did you mean \"api\"?"}},
+		"yes for true":                          {limit + "    shadow: yes\n" + route, []string{"p:5:13: error: this is a text, and must be true or false\n\tfix: shadow: true"}},
+		"a number for a duration":               {strings.Replace(limit, "token_bucket: { rate: 10/s, burst: 20 }", "sliding_log: { limit: 5, window: 60 }", 1) + route, []string{"p:4:38: error: this is a number, and must be a text\n\tfix: window: 60s"}},
+		"a misspelt parameter":                  {strings.Replace(limit, "burst", "brust", 1) + route, []string{"p:4:33: error: there is no key \"brust\" here\n\tfix: did you mean burst?"}},
 
 		"a rate of nothing":          {strings.Replace(limit, "10/s", "0/s", 1) + route, []string{"p:4:27: error: rate \"0/s\": 0 lets nothing pass: the number must be at least 1\n\tfix: rate: 1/s"}},
 		"a fraction for a rate":      {strings.Replace(limit, "10/s", "0.5/s", 1) + route, []string{"p:4:27: error: rate \"0.5/s\": \"0.5\" is not a whole number (a fraction is written with a longer duration: 1/2s, not 0.5/s)\n\tfix: rate: 1/2s"}},
@@ -101,6 +104,30 @@ func TestFixesCanBePasted(t *testing.T) {
 	}
 }
 
+// toPlace is a fix that says where its line belongs.
+var toPlace = regexp.MustCompile(`^(replace (\w+) in lines?|add below line|add after the brace of line) (\d+)(?: to (\d+)|, column (\d+))?(?: with)?: (.*)$`)
+
+// placed applies a fix that says where its line belongs, and does no more than it says.
+func placed(lines, place []string) string {
+	key, fix := place[2], place[6]
+	first, _ := strconv.Atoi(place[3])
+	line := lines[first-1]
+	indent := line[:len(line)-len(strings.TrimLeft(line, " -"))]
+	switch {
+	case place[5] != "":
+		col, _ := strconv.Atoi(place[5])
+		lines[first-1] = line[:col] + " " + fix + line[col:]
+	case key == "":
+		lines = slices.Insert(lines, first, strings.ReplaceAll(indent, "-", " ")+fix)
+	case place[4] == "":
+		lines[first-1] = regexp.MustCompile(`\b`+key+`: *\{[^}]*\}`).ReplaceAllLiteralString(line, fix)
+	default:
+		last, _ := strconv.Atoi(place[4])
+		lines = slices.Replace(lines, first-1, last, indent+fix)
+	}
+	return strings.Join(lines, "\n")
+}
+
 var didYouMean = regexp.MustCompile(`^did you mean "?([^"?]+)"?\?$`)
 
 // pasted applies a fix as a reader would: it replaces a word, replaces the value of KEY with KEY:
@@ -108,6 +135,9 @@ var didYouMean = regexp.MustCompile(`^did you mean "?([^"?]+)"?\?$`)
 // lacks it.
 func pasted(text string, p Problem) string {
 	lines := strings.Split(text, "\n")
+	if place := toPlace.FindStringSubmatch(p.Fix); place != nil {
+		return placed(lines, place)
+	}
 	line := &lines[p.Line-1]
 	if word := didYouMean.FindStringSubmatch(p.Fix); word != nil {
 		rest := (*line)[p.Col-1:]

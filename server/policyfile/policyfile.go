@@ -172,7 +172,11 @@ func parseFile(path string, data []byte, withFiles bool) (*File, error) {
 		if len(p.Path) >= 2 && p.Path[0] == "limits" && d.spoilt[p.Path[1]] && (len(p.Path) == 2 || slices.Contains(policy.Algorithms(), p.Path[2])) && !p.Warning {
 			continue // the decoder has reported more about it
 		}
-		f.add(root, finding{path: p.Path, msg: p.Message, fix: p.Fix}, p.Warning)
+		fix := p.Fix
+		if p.FixAt != nil {
+			fix = f.Place(fix, p.FixAt...)
+		}
+		f.add(root, finding{path: p.Path, msg: p.Message, fix: fix}, p.Warning)
 	}
 	if withFiles {
 		f.bodies(root)
