@@ -68,3 +68,19 @@ func TestNodes(t *testing.T) {
 		is(5, "when they are there")
 	})
 }
+
+// TestOutageWithoutRequests: heartbeats that fail open no breaker, and keep the number of nodes. The
+// requests that come then do.
+func TestOutageWithoutRequests(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := &beating{fake: newFake(), nodes: 2}
+		s := open(t, f, Options{OnFailure: Local, Nodes: 1})
+		synctest.Wait()
+		f.set(down)
+		wait(time.Minute)
+		if s.State() != Closed || s.Nodes() != 2 {
+			t.Errorf("without requests: %v, %d nodes", s.State(), s.Nodes())
+		}
+		breakIt(t, s, f.fake)
+	})
+}

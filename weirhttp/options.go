@@ -98,7 +98,7 @@ type Missing uint8
 const (
 	MissingKey    Missing = iota // they share one key, the empty text
 	MissingSkip                  // they are not limited
-	MissingRefuse                // they are refused; Response.Missing tells why
+	MissingRefuse                // they are refused with 429, without Retry-After; Response.Missing tells why
 )
 
 // OnMissing says what happens to requests without a key. default: MissingKey

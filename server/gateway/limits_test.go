@@ -156,3 +156,27 @@ func TestLinesOfTheLog(t *testing.T) {
 		t.Errorf("an address is in the log:\n%s", log)
 	}
 }
+
+// TestMissingKeyIsRefused: on_missing: deny refuses with the status of a request over the limit. Waiting
+// does not help, so there is no Retry-After.
+func TestMissingKeyIsRefused(t *testing.T) {
+	for status, refused := range map[int]string{http.StatusTooManyRequests: "", http.StatusUnauthorized: "    refused: { status: 401 }\n"} {
+		_, front, _ := start(t, `
+limits:
+  keys: { key: header.x-api-key, on_missing: deny, token_bucket: { rate: 1/h, burst: 1 } }
+upstreams:
+  app: { url: "URL" }
+routes:
+  - match: /
+    upstream: app
+    limits: [keys]
+`+refused, echo)
+		if resp, _ := get(t, front.URL); resp.StatusCode != status || resp.Header.Get("Retry-After") != "" {
+			t.Errorf("without a key: %d, Retry-After %q; want %d and none", resp.StatusCode, resp.Header.Get("Retry-After"), status)
+		}
+		get(t, front.URL, "X-Api-Key", "a")
+		if resp, _ := get(t, front.URL, "X-Api-Key", "a"); resp.StatusCode != status || resp.Header.Get("Retry-After") == "" {
+			t.Errorf("over the limit: %d, Retry-After %q; want %d and some", resp.StatusCode, resp.Header.Get("Retry-After"), status)
+		}
+	}
+}
