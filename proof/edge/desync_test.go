@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	desyncStreams = flag.Int("desync.streams", 25, "streams of each round for each upstream and engine of the search for desyncs")
+	desyncStreams = flag.Int("desync.streams", 15, "streams of each round for each upstream and engine of the search for desyncs")
 	desyncRound   = flag.Int("desync.round", 0, "the first round of the search for desyncs")
 )
 

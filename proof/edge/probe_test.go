@@ -15,6 +15,7 @@ import (
 func TestProbe(t *testing.T) {
 	for name, f := range frameworks(t) {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			check := func(routes string) (code int, out string) {
 				file := filepath.Join(t.TempDir(), "p.yaml")
 				text := "limits: { l: { token_bucket: { rate: 1/d, burst: 1 } } }\nroutes:\n" + routes + fmt.Sprintf("  - match: %s.test/\n", name)
