@@ -37,9 +37,7 @@ func matchFix(match string) string {
 		target = rest
 	}
 	target, _, _ = strings.Cut(target, "?")
-	for strings.Contains(target, "//") {
-		target = strings.ReplaceAll(target, "//", "/")
-	}
+	target = withoutDoubles(target)
 	switch {
 	case strings.Contains(target, "/"):
 	case strings.Contains(target, ".") && !isFile(target), target == "localhost":

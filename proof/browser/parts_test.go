@@ -53,22 +53,6 @@ func startShop(t *testing.T) string {
 	return s.URL
 }
 
-func startRedis(t *testing.T) *servers.RedisServer {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	s, err := servers.Redis(ctx, servers.RedisOptions{Persist: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
-}
-
 // gateway is a running weir whose policy file can be changed.
 type gateway struct {
 	*servers.Weir

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirflow/weir/proof/servers"
 )
 
 // sizes are those of the pictures: a phone and a desktop, light and dark.
@@ -54,7 +56,7 @@ func (p *page) place() int {
 // TestJoinMoveEnter: a visitor joins behind others, sees the place move without a reload of the
 // page, while one of two gateways is killed, and is admitted. Later visitors are not.
 func TestJoinMoveEnter(t *testing.T) {
-	b, redis, up, secret := startBrowser(t), startRedis(t), startShop(t), secretFile(t)
+	b, redis, up, secret := startBrowser(t), servers.StartRedis(t, servers.RedisOptions{Persist: true}), startShop(t), secretFile(t)
 	policy := func(admit string) string {
 		return roomPolicy(up, admit+`, store: shared, secret_file: `+secret, `stores: { shared: { url: "`+redis.URL()+`", deadline: 10s } }`)
 	}
@@ -204,7 +206,7 @@ func TestWithoutAScript(t *testing.T) {
 // TestStoreIsDown: while the store is unavailable, places are kept, the page says so, and nobody is
 // admitted. When it is back, the visitor has the same place.
 func TestStoreIsDown(t *testing.T) {
-	b, redis, up, secret := startBrowser(t), startRedis(t), startShop(t), secretFile(t)
+	b, redis, up, secret := startBrowser(t), servers.StartRedis(t, servers.RedisOptions{Persist: true}), startShop(t), secretFile(t)
 	g := startWeir(t, roomPolicy(up, `admit: 1/d, burst: 1, store: shared, secret_file: `+secret, `stores: { shared: { url: "`+redis.URL()+`", deadline: 500ms } }`))
 	at := "http://" + g.Gateway + "/sale/"
 	join(t, at)

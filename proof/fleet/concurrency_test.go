@@ -74,7 +74,7 @@ func documented(t *testing.T, s *servers.RedisServer, up *slowUpstream, oldnew .
 // Together they have at most the limit in flight. A request keeps its place for longer than
 // max_hold, because its gateway extends it. The place of a killed gateway comes back.
 func TestConcurrencyOfTwoGateways(t *testing.T) {
-	s := redis(t, servers.RedisOptions{})
+	s := servers.StartRedis(t, servers.RedisOptions{})
 	up := newSlowUpstream(t)
 	policy := documented(t, s, up, "limit: 2", "limit: 2, max_hold: 1s", "nodes: 2", "nodes: 2, deadline: 10s")
 	a, b := startWeir(t, policy), startWeir(t, policy)
@@ -118,7 +118,7 @@ func TestConcurrencyOfTwoGateways(t *testing.T) {
 // TestConcurrencyQueueOfTwoGateways: requests that wait at either gateway are admitted one at a
 // time.
 func TestConcurrencyQueueOfTwoGateways(t *testing.T) {
-	s := redis(t, servers.RedisOptions{})
+	s := servers.StartRedis(t, servers.RedisOptions{})
 	up := newSlowUpstream(t)
 	policy := documented(t, s, up, "limit: 2", "limit: 1, queue: 20", "nodes: 2", "nodes: 2, deadline: 10s")
 	gateways := []*gateway{startWeir(t, policy), startWeir(t, policy)}
@@ -139,7 +139,7 @@ func TestConcurrencyQueueOfTwoGateways(t *testing.T) {
 // TestConcurrencyWithoutItsStore: while Redis is down each gateway has its share of the limit,
 // which includes its requests in flight. When Redis is back, it decides again.
 func TestConcurrencyWithoutItsStore(t *testing.T) {
-	s := redis(t, servers.RedisOptions{})
+	s := servers.StartRedis(t, servers.RedisOptions{})
 	up := newSlowUpstream(t)
 	policy := documented(t, s, up, "nodes: 2", "nodes: 2, deadline: 500ms")
 	g := startWeir(t, policy)

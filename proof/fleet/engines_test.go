@@ -34,7 +34,7 @@ func TestAllOrNothing(t *testing.T) {
 		p.Routes = append(p.Routes, policy.Route{Match: "/" + n, Limits: []string{n}})
 	}
 	p.Routes = append(p.Routes, policy.Route{Match: "/all", Limits: names})
-	addrs := map[string]string{"a": redis(t, servers.RedisOptions{}).URL(), "b": redis(t, servers.RedisOptions{}).URL()}
+	addrs := map[string]string{"a": servers.StartRedis(t, servers.RedisOptions{}).URL(), "b": servers.StartRedis(t, servers.RedisOptions{}).URL()}
 	var engines []*policy.Engine
 	for range 2 {
 		engines = append(engines, newEngine(t, p, addrs))
@@ -136,7 +136,7 @@ func newEngine(t *testing.T, p policy.Policy, addrs map[string]string) *policy.E
 
 // TestBytesAreSettled: a body of unknown length is charged by its actual length, in a store too.
 func TestBytesAreSettled(t *testing.T) {
-	s := redis(t, servers.RedisOptions{})
+	s := servers.StartRedis(t, servers.RedisOptions{})
 	up := newUpstream(t)
 	g := startWeir(t, strings.NewReplacer("STORE", s.URL(), "UP", up.URL).Replace(`
 stores: { shared: { url: "STORE", on_failure: deny, deadline: 10s } }

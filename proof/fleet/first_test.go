@@ -36,7 +36,7 @@ func slowLink(t *testing.T, addr string, ms int) string {
 // Otherwise these would be three round trips of 16 ms, with a deadline of 20 ms. A busy machine may
 // be late by itself, so one of several gateways has to be in time.
 func TestFirstRequest(t *testing.T) {
-	s := redis(t, servers.RedisOptions{})
+	s := servers.StartRedis(t, servers.RedisOptions{})
 	up := newUpstream(t)
 	policy := strings.NewReplacer("STORE", slowLink(t, s.Addr, 8), "UP", up.URL).Replace(`
 stores: { shared: { url: "redis://STORE", on_failure: allow } }
@@ -70,7 +70,7 @@ routes: [{ match: /, upstream: up, limits: [per-sku, a-day] }]
 // TestFirstRequestAfterARestart: the same after the server was restarted without scripts. The
 // gateway sends them before it uses the store again.
 func TestFirstRequestAfterARestart(t *testing.T) {
-	s := redis(t, servers.RedisOptions{})
+	s := servers.StartRedis(t, servers.RedisOptions{})
 	up := newUpstream(t)
 	g := startWeir(t, strings.NewReplacer("STORE", slowLink(t, s.Addr, 8), "UP", up.URL).Replace(`
 stores: { shared: { url: "redis://STORE", on_failure: allow } }

@@ -21,7 +21,7 @@ const aUser = "user weir on >s3cret ~weir:* resetchannels -@all +@read +@write +
 // what one limit does. After a reload of one of them with a higher limit, the used tokens are still
 // used.
 func TestGatewaysShareALimit(t *testing.T) {
-	s := redis(t, servers.RedisOptions{TLS: true, Config: []string{aUser}})
+	s := servers.StartRedis(t, servers.RedisOptions{TLS: true, Config: []string{aUser}})
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("s3cret\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ routes: [{ match: /, upstream: up, limits: [per-sku] }]
 // TestQueueKeepsItsPace: requests that two gateways release from one queue come at the queue's
 // rate.
 func TestQueueKeepsItsPace(t *testing.T) {
-	s := redis(t, servers.RedisOptions{})
+	s := servers.StartRedis(t, servers.RedisOptions{})
 	up := newUpstream(t)
 	policy := strings.NewReplacer("STORE", s.URL(), "UP", up.URL).Replace(`
 stores: { shared: { url: "STORE", on_failure: deny, deadline: 10s } }
@@ -120,7 +120,7 @@ routes: [{ match: /, upstream: up, limits: [door] }]
 // TestStoreGoesDownAndUp: while Redis is killed or stopped, the gateway decides by on_failure, and
 // returns to the store by itself. No request fails or is delayed.
 func TestStoreGoesDownAndUp(t *testing.T) {
-	s := redis(t, servers.RedisOptions{Persist: true})
+	s := servers.StartRedis(t, servers.RedisOptions{Persist: true})
 	up := newUpstream(t)
 	g := startWeir(t, strings.NewReplacer("STORE", s.URL(), "UP", up.URL).Replace(`
 stores: { shared: { url: "STORE", on_failure: deny, deadline: 100ms } }
@@ -183,7 +183,7 @@ routes:
 // TestStartBeforeTheStore: a gateway that starts without Redis serves requests, and uses Redis when
 // it is there.
 func TestStartBeforeTheStore(t *testing.T) {
-	s := redis(t, servers.RedisOptions{})
+	s := servers.StartRedis(t, servers.RedisOptions{})
 	s.Kill()
 	up := newUpstream(t)
 	g := startWeir(t, strings.NewReplacer("STORE", s.URL(), "UP", up.URL).Replace(`
@@ -211,7 +211,7 @@ routes: [{ match: /, upstream: up, limits: [few] }]
 // TestLeasedGateways: with leases, two gateways admit as much as the limit does, in the end all of
 // it, and most of it without a round trip.
 func TestLeasedGateways(t *testing.T) {
-	s := redis(t, servers.RedisOptions{})
+	s := servers.StartRedis(t, servers.RedisOptions{})
 	up := newUpstream(t)
 	const burst = 400
 	policy := strings.NewReplacer("STORE", s.URL(), "UP", up.URL).Replace(`

@@ -11,7 +11,7 @@ import (
 // TestALeavingGatewayGivesBack: a gateway that shuts down returns its unused leased tokens, and the
 // next one can use them.
 func TestALeavingGatewayGivesBack(t *testing.T) {
-	s := redis(t, servers.RedisOptions{})
+	s := servers.StartRedis(t, servers.RedisOptions{})
 	up := newUpstream(t)
 	policy := func(lease string) string {
 		return strings.NewReplacer("STORE", s.URL(), "UP", up.URL, "LEASE", lease).Replace(`

@@ -52,23 +52,6 @@ func poll(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// redis runs a server until the test ends.
-func redis(t *testing.T, o servers.RedisOptions) *servers.RedisServer {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	s, err := servers.Redis(ctx, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
-}
-
 // upstream is the upstream of the gateways; it records when requests come.
 type upstream struct {
 	*httptest.Server

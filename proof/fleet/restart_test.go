@@ -11,7 +11,7 @@ import (
 // TestLimitsAreReset: a reload with another key, tag or prefix starts a new state, and the log says
 // so. Going back finds the old counts. Requests in flight are decided by one policy or the other.
 func TestLimitsAreReset(t *testing.T) {
-	s := redis(t, servers.RedisOptions{})
+	s := servers.StartRedis(t, servers.RedisOptions{})
 	up := newUpstream(t)
 	policy := func(prefix, limit string) string {
 		return strings.NewReplacer("STORE", s.URL(), "UP", up.URL, "PREFIX", prefix, "LIMIT", limit).Replace(`

@@ -42,7 +42,7 @@ func TestRollingDeploy(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			s := redis(t, servers.RedisOptions{})
+			s := servers.StartRedis(t, servers.RedisOptions{})
 			up := newUpstream(t)
 			n := 0
 			policy := func(limit string) string {

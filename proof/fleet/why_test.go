@@ -13,7 +13,7 @@ import (
 // its password. The log says that a store is connected that was down at the start, also if nobody
 // makes a request.
 func TestWhyTheStoreIsUnavailable(t *testing.T) {
-	s := redis(t, servers.RedisOptions{Config: []string{"user weir on >s3cret ~* &* +@all"}})
+	s := servers.StartRedis(t, servers.RedisOptions{Config: []string{"user weir on >s3cret ~* &* +@all"}})
 	s.Kill()
 	g := startWeir(t, strings.NewReplacer("STORE", "redis://weir:s3cret@"+s.Addr).Replace(`
 stores: { shared: { url: "STORE", on_failure: deny, deadline: 100ms } }

@@ -37,7 +37,7 @@ type dates struct {
 
 func openDates(t *testing.T, l weir.Limit) *dates {
 	t.Helper()
-	w := &world{client: connect(t, start(t, servers.RedisOptions{}).Addr)}
+	w := &world{client: connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)}
 	clock := new(weirtest.Clock)
 	opened, err := w.open(l, clock)
 	if err != nil {

@@ -49,7 +49,7 @@ func TestLimitCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one := start(t, servers.RedisOptions{Config: []string{leastUser}})
+	one := servers.StartRedis(t, servers.RedisOptions{Config: []string{leastUser}})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cluster, err := servers.Cluster(ctx, servers.ClusterOptions{})
@@ -116,7 +116,7 @@ func TestLimitCommandPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := start(t, servers.RedisOptions{})
+	server := servers.StartRedis(t, servers.RedisOptions{})
 	client := connect(t, server.Addr)
 	store := open(t, client, weirredis.Options{})
 	n := weirredis.NewNamed(store)

@@ -22,7 +22,7 @@ var walks = flag.Int("walks", 60, "how many random walks of each limit")
 // TestConform compares the scripts with the reference model. Every algorithm is changed to every
 // other one.
 func TestConform(t *testing.T) {
-	w := &world{client: connect(t, start(t, servers.RedisOptions{}).Addr)}
+	w := &world{client: connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)}
 	s := weirtest.Subject{Blind: true, Tick: time.Microsecond, Latest: 1 << 52, Open: w.open, Limits: kept(), Seed: seeds.Seed(), Walks: *walks}
 	s.Places = func() (policy.Holder, error) { return weirrueidis.New(w.client, weirredis.Options{}) }
 	weirtest.Conform(t, s)
@@ -34,7 +34,7 @@ func TestConform(t *testing.T) {
 // after the change: the key's clock goes on from the charge. A limit that changes keeps what had
 // refilled by then: its clock goes on from when it was last empty.
 func TestUnchangedPartKeepsItsState(t *testing.T) {
-	w := &world{client: connect(t, start(t, servers.RedisOptions{}).Addr)}
+	w := &world{client: connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)}
 	bucket := weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}
 	larger := weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 2}
 	endless := weir.SmoothBursty{Rate: weir.Unlimited, MaxBurst: -1}

@@ -23,7 +23,7 @@ func TestDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	host, port, err := net.SplitHostPort(start(t, servers.RedisOptions{}).Addr)
+	host, port, err := net.SplitHostPort(servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ const day = 24 * time.Hour
 // TestStatesExpireWhenIdle: a key exists until its state is idle, and no longer. A state that never
 // becomes idle expires after a day without use.
 func TestStatesExpireWhenIdle(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	const grace = 7 * time.Second
 	stores := map[time.Duration]weir.Store{0: open(t, client, weirredis.Options{Timeout: patience}), grace: open(t, client, weirredis.Options{Prefix: "grace:", Grace: grace})}
 	n := 0
@@ -80,7 +80,7 @@ func keys(t *testing.T, client rueidis.Client, pattern string) (list []string) {
 // TestNoncesExpireWithTheirCalls: a call that charged something leaves a nonce until its caller's
 // deadline. A refused call leaves none.
 func TestNoncesExpireWithTheirCalls(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	store := open(t, client, weirredis.Options{Timeout: patience})
 	began := time.Now()
 	for n, keep := range []bool{false, true} {
@@ -108,7 +108,7 @@ func TestNoncesExpireWithTheirCalls(t *testing.T) {
 
 // TestNothingIsLeft: some time after a burst over many keys, all keys and nonces are gone.
 func TestNothingIsLeft(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	store := open(t, client, weirredis.Options{Timeout: patience})
 	memory := func() (n int) {
 		for line := range strings.Lines(redis(t, client, "INFO", "memory").(string)) {

@@ -41,11 +41,11 @@ var downRows = []struct {
 	start func(ctx context.Context, t *testing.T) downSite
 }{
 	{"one server, killed", true, func(ctx context.Context, t *testing.T) downSite {
-		s := start(t, servers.RedisOptions{})
+		s := servers.StartRedis(t, servers.RedisOptions{})
 		return downSite{url: s.URL(), cut: func(context.Context) error { s.Kill(); return nil }, heal: s.Start}
 	}},
 	{"one server, stopped", true, func(ctx context.Context, t *testing.T) downSite {
-		s := start(t, servers.RedisOptions{})
+		s := servers.StartRedis(t, servers.RedisOptions{})
 		return downSite{url: s.URL(), cut: func(context.Context) error { return s.Pause() }, heal: resumed(s)}
 	}},
 	{"one server, its port accepts and closes", false, closesConnections},
@@ -96,7 +96,7 @@ func killAll(all []*servers.RedisServer) {
 // closesConnections is a server that, once it is killed, has a listener on its port that closes
 // each connection, as a proxy does whose server is down.
 func closesConnections(_ context.Context, t *testing.T) downSite {
-	s := start(t, servers.RedisOptions{})
+	s := servers.StartRedis(t, servers.RedisOptions{})
 	var accepted atomic.Int64
 	return downSite{url: s.URL(), dials: accepted.Load, cut: func(ctx context.Context) error {
 		s.Kill()

@@ -16,7 +16,7 @@ import (
 func TestGoRedis(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	single := goredis.NewClient(&goredis.Options{Addr: start(t, servers.RedisOptions{}).Addr, ContextTimeoutEnabled: true})
+	single := goredis.NewClient(&goredis.Options{Addr: servers.StartRedis(t, servers.RedisOptions{}).Addr, ContextTimeoutEnabled: true})
 	defer single.Close()
 	s, err := weirgoredis.New(single, weirredis.Options{})
 	if err != nil {

@@ -43,7 +43,7 @@ func oneTag(string, string) string { return "together" }
 // TestGroupsAreAllOrNothing: many callers charge groups concurrently, and most groups are refused
 // in the end. Each key was charged for the admitted groups alone.
 func TestGroupsAreAllOrNothing(t *testing.T) {
-	single, cluster := connect(t, start(t, servers.RedisOptions{}).Addr), clustered(t)
+	single, cluster := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr), clustered(t)
 	for name, c := range map[string]struct {
 		client rueidis.Client
 		o      weirredis.Options

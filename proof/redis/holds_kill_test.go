@@ -84,7 +84,7 @@ func stays(h weirredis.Hold, random *rand.Rand, told chan<- stay) {
 // at random. At no time are more holders sure of a place than there are places, no two holds have
 // the same fence, and places come back.
 func TestKilledHolders(t *testing.T) {
-	addr := start(t, servers.RedisOptions{}).Addr
+	addr := servers.StartRedis(t, servers.RedisOptions{}).Addr
 	all := make(chan stay, 1000)
 	var running []*exec.Cmd
 	ended, launched, random := make(chan struct{}), 0, seeds.Of(t.Name())

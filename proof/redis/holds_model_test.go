@@ -308,7 +308,7 @@ func TestHoldsAfterAClockStep(t *testing.T) {
 // askHolds calls the script of a new server.
 func askHolds(t *testing.T) *asker {
 	t.Helper()
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	a := &asker{client: client, evaler: weirrueidis.Evaler(client)}
 	store, err := weirredis.New(a, weirredis.Options{ClockKey: "clock", Timeout: patience})
 	if err != nil {

@@ -61,7 +61,7 @@ func await(t *testing.T, what string, yes func() bool) {
 
 // TestHolds: the uses of a Concurrency, with two stores that share its places.
 func TestHolds(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	l := weir.Concurrency{Limit: 2, Queue: 1, MaxHold: time.Minute}
 	a, b := gate(t, client, l, weirredis.Options{}), gate(t, client, l, weirredis.Options{})
 	ctx := t.Context()
@@ -117,7 +117,7 @@ func TestHolds(t *testing.T) {
 
 // TestWaiterLeaves: a waiter whose context ends leaves the queue at once.
 func TestWaiterLeaves(t *testing.T) {
-	c := gate(t, connect(t, start(t, servers.RedisOptions{}).Addr), weir.Concurrency{Limit: 1, Queue: 5, MaxHold: time.Minute}, weirredis.Options{})
+	c := gate(t, connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr), weir.Concurrency{Limit: 1, Queue: 5, MaxHold: time.Minute}, weirredis.Options{})
 	h, err := c.Enter(t.Context(), "k")
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func TestWaiterLeaves(t *testing.T) {
 // TestHeartbeats: a hold outlives MaxHold while it is extended, and ends its context when it cannot
 // be.
 func TestHeartbeats(t *testing.T) {
-	server := start(t, servers.RedisOptions{})
+	server := servers.StartRedis(t, servers.RedisOptions{})
 	c := gate(t, connect(t, server.Addr), weir.Concurrency{Limit: 1, MaxHold: 2 * time.Second}, weirredis.Options{})
 	h, err := c.Enter(t.Context(), "k")
 	if err != nil {
@@ -181,7 +181,7 @@ func TestHeartbeats(t *testing.T) {
 // TestLostState: a server without its data still gives larger fences, and the holders learn that
 // their places are lost.
 func TestLostState(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	c := gate(t, client, weir.Concurrency{Limit: 1, MaxHold: 3 * time.Second}, weirredis.Options{})
 	before := int64(0)
 	for range 3 {
@@ -209,7 +209,7 @@ func TestLostState(t *testing.T) {
 
 // TestCloseWithHolds: Close sends the holds that have ended, and ends the others.
 func TestCloseWithHolds(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	l := weir.Concurrency{Limit: 2, MaxHold: time.Minute}
 	store, err := weirrueidis.New(client, weirredis.Options{})
 	if err != nil {
@@ -235,7 +235,7 @@ func TestCloseWithHolds(t *testing.T) {
 // TestHostileHolds: whatever the key contains or is called, there is a reply or an error, and keys
 // of others do not change.
 func TestHostileHolds(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	l := weir.Concurrency{Limit: 3, MaxHold: time.Minute}
 	c := gate(t, client, l, weirredis.Options{})
 	for _, key := range []string{"", "{}", "a b\r\n", "\x00\xff", string(make([]byte, 1<<16)), "h", "m"} {
@@ -281,7 +281,7 @@ func TestHostileHolds(t *testing.T) {
 
 // TestHoldsOnce: a caller that enters again because the reply was lost has one place.
 func TestHoldsOnce(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	store, err := weirredis.New(&lossy{Evaler: weirrueidis.Evaler(client)}, weirredis.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -331,7 +331,7 @@ func (d *tardy) Eval(ctx context.Context, c weirredis.Call) (string, error) {
 // TestLateEnter: a call to enter that reaches the server long after its caller has left takes no
 // place.
 func TestLateEnter(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	d := &tardy{Evaler: weirrueidis.Evaler(client), random: seeds.Of(t.Name())}
 	store, err := weirredis.New(d, weirredis.Options{Timeout: patience})
 	if err != nil {

@@ -46,7 +46,7 @@ func mutated(r *rand.Rand, good string) string {
 // for its charge, and then stays as it is. The charges beside it are made, and no script runs for
 // long.
 func TestHostileStates(t *testing.T) {
-	server := start(t, servers.RedisOptions{})
+	server := servers.StartRedis(t, servers.RedisOptions{})
 	client := connect(t, server.Addr)
 	store := open(t, client, weirredis.Options{Timeout: patience})
 	r := seeds.Of(t.Name())

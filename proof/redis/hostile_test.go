@@ -57,7 +57,7 @@ var hostileKeys = map[string]string{
 
 // TestHostileKeys: any bytes are a key, and each has a state of its own.
 func TestHostileKeys(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	for name, o := range map[string]weirredis.Options{
 		"own tag": {}, "one tag": {Prefix: "one:", Tag: func(string, string) string { return "t" }},
 		"cluster": {Prefix: "cluster:", Cluster: true},
@@ -81,7 +81,7 @@ func TestHostileKeys(t *testing.T) {
 // TestNamesDoNotReachIntoKeys: if the tag does not depend on the key, a name with a colon and a key
 // with one still make different keys.
 func TestNamesDoNotReachIntoKeys(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	store := open(t, client, weirredis.Options{Tag: func(string, string) string { return "t" }})
 	batch := []weir.Charge{{Name: "api", Key: "v2:bob", Limit: slow(5), Cost: 3}, {Name: "api:v2", Key: "bob", Limit: slow(5), Cost: 3}}
 	out := make([]weir.Decision, 2)
@@ -191,7 +191,7 @@ func values(good string) map[string]string {
 // TestHostileValues: if a key contains something else, its charge gets an error, the charges beside
 // it are made, and the value stays.
 func TestHostileValues(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	store := open(t, client, weirredis.Options{})
 	limit := slow(5)
 	do(t, store, weir.Charge{Name: "api", Key: "good", Limit: limit, Cost: 1})
@@ -253,7 +253,7 @@ func hostile(t *testing.T, store *weirredis.Store, name string, n int, c weir.Ch
 
 // TestHostileTypes: the same for a key of another type.
 func TestHostileTypes(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	store := open(t, client, weirredis.Options{})
 	n := 0
 	for name, make := range map[string][]string{
@@ -276,7 +276,7 @@ func TestHostileTypes(t *testing.T) {
 
 // TestHostileInAGroup: a group with a hostile key is refused as a whole.
 func TestHostileInAGroup(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	for name, o := range map[string]weirredis.Options{"one step": {}, "in turn": {Cluster: true}} {
 		store := open(t, client, o)
 		redis(t, client, "DEL", at("list"), at("a"), at("b"))

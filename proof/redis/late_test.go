@@ -57,7 +57,7 @@ func used(t *testing.T, store weir.Store, name, key string, l weir.Limit) int64 
 // TestLateCallsAreNotCharged: while the server is stopped, calls arrive in its socket, and their
 // callers leave. When it continues, it carries out none of them.
 func TestLateCallsAreNotCharged(t *testing.T) {
-	server := start(t, servers.RedisOptions{})
+	server := servers.StartRedis(t, servers.RedisOptions{})
 	limit := slow(10_000)
 	for name, keep := range map[string]bool{"short": false, "long": true} {
 		t.Run(name, func(t *testing.T) {
@@ -143,7 +143,7 @@ func (s *abandoningStore) abandon(t *testing.T, c weir.Charge) {
 // TestLateReplyAfterTheCallerLeft: two callers share a call, and one has left when it arrives. Only
 // the other one is charged.
 func TestLateReplyAfterTheCallerLeft(t *testing.T) {
-	server := start(t, servers.RedisOptions{})
+	server := servers.StartRedis(t, servers.RedisOptions{})
 	for name, keep := range map[string]bool{"short": false, "long": true} {
 		t.Run(name, func(t *testing.T) {
 			g := &barrier{Evaler: weirrueidis.Evaler(connect(t, server.Addr)), held: make(chan heldCall)}

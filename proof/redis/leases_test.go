@@ -72,7 +72,7 @@ func TestLeases(t *testing.T) {
 	}
 	for _, row := range leaseRows {
 		t.Run(row.name, func(t *testing.T) {
-			f := &fleet{server: start(t, servers.RedisOptions{Persist: row.persist}), skewed: row.skewed}
+			f := &fleet{server: servers.StartRedis(t, servers.RedisOptions{Persist: row.persist}), skewed: row.skewed}
 			f.task = nodeTask{Addr: f.server.Addr, Budget: int64(.5 * restDemand * leasesFor.Seconds()), Window: row.window}
 			line := f.run(t, row.during)
 			table = append(table, "| "+row.name+" | "+line+" |")

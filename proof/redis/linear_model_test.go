@@ -141,7 +141,7 @@ func linearizable(t *testing.T, l weir.Limit, history []porcupine.Operation) por
 // playing returns a player of a limit on a server of its own.
 func playing(t *testing.T, l weir.Limit, plant func(*player, *weirredis.Store) shared) *player {
 	t.Helper()
-	p := &player{client: connect(t, start(t, servers.RedisOptions{}).Addr), clock: "clock"}
+	p := &player{client: connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr), clock: "clock"}
 	redis(t, p.client, "HSET", p.clock, "s", fmt.Sprint(epoch/1_000_000), "us", "0")
 	store := open(t, p.client, weirredis.Options{ClockKey: p.clock, Grace: time.Hour})
 	s, err := weir.NewShared(l, store, weir.Named(weir.Algorithm(l)))

@@ -14,7 +14,7 @@ import (
 // TestHostileNamedText: arguments of the script that make no sense are an error, and change
 // nothing.
 func TestHostileNamedText(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	const api, state = "weir:limit:{api}", "weir:limit:{api}:state"
 	both := []string{api, state}
 	if err := script(t, client, both[:1], "init", "overall", "token_bucket", "rate=1/d", "burst=9").Error(); err != nil {
@@ -99,7 +99,7 @@ func TestHostileNamedText(t *testing.T) {
 
 // TestHostileNamed: the same for the Go side.
 func TestHostileNamed(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	n := named(t, weirrueidis.Evaler(client), weirredis.Options{Timeout: patience})
 	ctx := t.Context()
 	bucket := weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 3}

@@ -54,7 +54,7 @@ func takes(t *testing.T, n *weirredis.Named, name, client string, cost, remainin
 
 // TestNamed: the uses of named limits.
 func TestNamed(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	o := still(t, client, namedEpoch)
 	ctx := t.Context()
 	a, b := named(t, weirrueidis.Evaler(client), o), named(t, weirrueidis.Evaler(client), o)
@@ -131,7 +131,7 @@ func TestNamed(t *testing.T) {
 
 // TestNamedPerClient: each client has its own state with the same parameters.
 func TestNamedPerClient(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	n := named(t, weirrueidis.Evaler(client), still(t, client, namedEpoch))
 	ctx := t.Context()
 	if _, err := n.Init(ctx, "mail", weir.TokenBucket{Rate: weir.PerMinute(1), Burst: 5}, weirredis.PerClient); err != nil {
@@ -166,7 +166,7 @@ func TestNamedPerClient(t *testing.T) {
 
 // TestNamedPages: more clients than are deleted at once, and more limits than are listed at once.
 func TestNamedPages(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	n := named(t, weirrueidis.Evaler(client), weirredis.Options{Timeout: patience})
 	ctx := t.Context()
 	for i := range 25 {
@@ -217,7 +217,7 @@ func (l *lossy) Eval(ctx context.Context, c weirredis.Call) (string, error) {
 
 // TestNamedOnce: a call that is repeated because its reply was lost is charged once.
 func TestNamedOnce(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	n := named(t, &lossy{Evaler: weirrueidis.Evaler(client)}, weirredis.Options{})
 	if _, err := n.Init(t.Context(), "api", weir.TokenBucket{Rate: weir.PerDay(1), Burst: 100}, weirredis.Overall); err != nil {
 		t.Fatal(err)
@@ -235,7 +235,7 @@ func script(t *testing.T, client rueidis.Client, keys []string, args ...string) 
 
 // TestNamedText: init reads text as Go reads it.
 func TestNamedText(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	n := named(t, weirrueidis.Evaler(client), weirredis.Options{Timeout: patience})
 	kept := func() (def []int64, capacity string) {
 		t.Helper()

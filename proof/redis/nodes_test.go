@@ -11,7 +11,7 @@ import (
 
 // TestBeat counts nodes that live, that stop, and that are not heard of any more.
 func TestBeat(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	set := func(seconds string) {
 		if err := client.Do(t.Context(), client.B().Hset().Key("clock").FieldValue().FieldValue("s", seconds).FieldValue("us", "0").Build()).Error(); err != nil {
 			t.Fatal(err)

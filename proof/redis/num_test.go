@@ -120,7 +120,7 @@ func operands(r *rand.Rand) (a, b *big.Int) {
 
 // TestNum: for numbers of any size, the scripts compute what math/big does.
 func TestNum(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	script := ""
 	for _, name := range []string{"head.lua", "num.lua"} {
 		text, err := os.ReadFile("../../weirredis/lua/" + name)
@@ -198,7 +198,7 @@ func guessedHigh(a, b *big.Int) bool {
 // TestMuldiv: the remainder of a product of two numbers is exact, also beyond the range of a
 // double, and a quotient that is too large for one is never rounded below it.
 func TestMuldiv(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	head, err := os.ReadFile("../../weirredis/lua/head.lua")
 	if err != nil {
 		t.Fatal(err)

@@ -54,7 +54,7 @@ const leastUser = "user weir on >s3cret~/pw ~weir:* resetchannels -@all +@read +
 // a user with few rights, in another database.
 func TestOpenOneServer(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "redis.sock")
-	s := start(t, servers.RedisOptions{TLS: true, Config: []string{leastUser, "unixsocket " + socket}})
+	s := servers.StartRedis(t, servers.RedisOptions{TLS: true, Config: []string{leastUser, "unixsocket " + socket}})
 	user := "weir:s3cret~%2Fpw@"
 	for key, url := range map[string]string{
 		"plain":     "redis://" + s.Addr,
@@ -81,7 +81,7 @@ func TestOpenOneServer(t *testing.T) {
 
 // TestOpenSaysWhy: the error says why there is no connection, without a password.
 func TestOpenSaysWhy(t *testing.T) {
-	s := start(t, servers.RedisOptions{TLS: true, Config: []string{leastUser}})
+	s := servers.StartRedis(t, servers.RedisOptions{TLS: true, Config: []string{leastUser}})
 	for url, want := range map[string]string{
 		"redis://weir:wr0ng@" + s.Addr: "WRONGPASS",
 		"rediss://" + s.TLS.Addr:       "certificate",

@@ -36,7 +36,7 @@ func TestOutages(t *testing.T) {
 	} {
 		for _, direct := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
-				server := start(t, servers.RedisOptions{})
+				server := servers.StartRedis(t, servers.RedisOptions{})
 				inner, err := weirrueidis.New(connect(t, server.Addr), weirredis.Options{})
 				if err != nil {
 					t.Fatal(err)

@@ -60,7 +60,7 @@ func (e *tally) since() string {
 // TestPaths counts the calls of each path to a decision: the replies of the server, and what it
 // carried out.
 func TestPaths(t *testing.T) {
-	server := start(t, servers.RedisOptions{})
+	server := servers.StartRedis(t, servers.RedisOptions{})
 	client := connect(t, server.Addr)
 	redis(t, client, "HSET", "clock", "s", "1700000000", "us", "0")
 	e := &tally{Evaler: weirrueidis.Evaler(client), n: map[string]int{}}
@@ -101,7 +101,7 @@ func TestPaths(t *testing.T) {
 // TestOneCallForABatch: a batch is one call of the server, and so are the requests of many callers
 // that come during another call.
 func TestOneCallForABatch(t *testing.T) {
-	server := start(t, servers.RedisOptions{})
+	server := servers.StartRedis(t, servers.RedisOptions{})
 	store := open(t, connect(t, server.Addr), weirredis.Options{})
 	do(t, store, weir.Charge{Name: "api", Key: "a", Limit: slow(9), Cost: 1})
 	before := commands(t, server)["evalsha"]
@@ -120,7 +120,7 @@ func TestOneCallForABatch(t *testing.T) {
 // TestCloseEndsCallsInFlight: Close while the server hangs, and while it responds. All callers get
 // an error long before their deadlines, and no goroutine is left.
 func TestCloseEndsCallsInFlight(t *testing.T) {
-	server := start(t, servers.RedisOptions{})
+	server := servers.StartRedis(t, servers.RedisOptions{})
 	for name, stands := range map[string]bool{"it stands": true, "it answers": false} {
 		t.Run(name, func(t *testing.T) {
 			client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr}, DisableCache: true})

@@ -17,7 +17,7 @@ import (
 // charge ahead and cancel much of it, in any order: slots replace others and charges are merged,
 // and both are undone, also after changes of the limit.
 func TestPromises(t *testing.T) {
-	w := &world{client: connect(t, start(t, servers.RedisOptions{}).Addr)}
+	w := &world{client: connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)}
 	for walk := range max(200, *walks) {
 		r := rand.New(rand.NewPCG(uint64(walk), seeds.Seed()))
 		if told := w.promises(r); told != "" {
@@ -148,7 +148,7 @@ func said(d weir.Decision, delay time.Duration) string {
 // TestBeyondDoubles: counts may exceed what a double represents exactly. The charges are then
 // merged into the newest, which expires late: nothing is admitted that the model refuses.
 func TestBeyondDoubles(t *testing.T) {
-	w := &world{client: connect(t, start(t, servers.RedisOptions{}).Addr)}
+	w := &world{client: connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)}
 	const most = 1<<53 - 1
 	for _, l := range []weir.Limit{
 		weir.SlidingWindow{Limit: most, Window: time.Second, Slots: 4},

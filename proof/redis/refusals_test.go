@@ -119,7 +119,7 @@ func TestServersThatRefuse(t *testing.T) {
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			server := start(t, row.options)
+			server := servers.StartRedis(t, row.options)
 			inner, err := weirrueidis.Open(row.url(server), weirredis.Options{})
 			if err != nil {
 				t.Fatal(err)
@@ -181,7 +181,7 @@ func (s *probedStore) Ping(ctx context.Context) error {
 // TestWrongTypeIsNoOutage: a key that another program uses is an error about that charge alone. The
 // store goes on deciding about the others.
 func TestWrongTypeIsNoOutage(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	store, err := failover.New(open(t, client, weirredis.Options{}), failover.Options{OnFailure: failover.Deny, Deadline: patience})
 	if err != nil {
 		t.Fatal(err)

@@ -38,7 +38,7 @@ func whole(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // single is a site of one server.
 func single(t *testing.T, o servers.RedisOptions, fault func(context.Context, *site, *servers.RedisServer) error) *site {
-	server := start(t, o)
+	server := servers.StartRedis(t, o)
 	s := &site{task: task{Addrs: []string{server.Addr}, Pause: pause}, clock: serverClock(server)}
 	s.fault = func(ctx context.Context) error { return fault(ctx, s, server) }
 	return s
@@ -284,7 +284,7 @@ var toxics = []string{
 
 // cut is a site behind a proxy that loses replies.
 func cut(t *testing.T) *site {
-	server := start(t, servers.RedisOptions{})
+	server := servers.StartRedis(t, servers.RedisOptions{})
 	proxies := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	proxy := toxiproxy.NewProxy(proxies, "redis", "127.0.0.1:0", server.Addr)
 	if err := proxy.Start(); err != nil {
@@ -314,7 +314,7 @@ func cut(t *testing.T) *site {
 // stepped is a site with the test's own clock, which runs like the real one, and is put forward and
 // back.
 func stepped(t *testing.T) *site {
-	server := start(t, servers.RedisOptions{})
+	server := servers.StartRedis(t, servers.RedisOptions{})
 	c := &steppedClock{server: server}
 	const most = 2 * time.Second
 	s := &site{task: task{Addrs: []string{server.Addr}, Pause: pause, ClockKey: "clock", Grace: 2*most + time.Second}, clock: c.span}

@@ -60,7 +60,7 @@ var recordedCases = map[string][]weir.Limit{
 //
 // in this module, and commit the new file. Files that are there are never written again.
 func TestStatesOfEarlierFormats(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	store := open(t, client, weirredis.Options{ClockKey: "clock", Timeout: patience})
 	const begin = 1_700_000_000 * time.Second
 	charge := func(limits []weir.Limit, c weir.Charge) done {

@@ -38,12 +38,12 @@ func steppedLimits() map[string]weir.Limit {
 // The scripts read the clock of each server from a key of it, as redis-server does not run with a
 // clock of its own: libfaketime and jemalloc call each other without end.
 func TestPromotedReplicaWithASlowerClock(t *testing.T) {
-	master := start(t, servers.RedisOptions{})
+	master := servers.StartRedis(t, servers.RedisOptions{})
 	host, port, err := net.SplitHostPort(master.Addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	replica := start(t, servers.RedisOptions{Config: []string{"replicaof " + host + " " + port}})
+	replica := servers.StartRedis(t, servers.RedisOptions{Config: []string{"replicaof " + host + " " + port}})
 	const begin, behind, step = 1_700_000_000 * time.Second, 5 * time.Minute, 10 * time.Millisecond
 	limits := steppedLimits()
 	node := func(client rueidis.Client) *weirredis.Store {
@@ -113,7 +113,7 @@ func TestPromotedReplicaWithASlowerClock(t *testing.T) {
 // TestClockStepInOneRoundTrip: a key whose clock goes on admits again within two seconds, and costs
 // no more round trips than before, also by the short script.
 func TestClockStepInOneRoundTrip(t *testing.T) {
-	server := start(t, servers.RedisOptions{})
+	server := servers.StartRedis(t, servers.RedisOptions{})
 	client := connect(t, server.Addr)
 	store := open(t, client, weirredis.Options{ClockKey: "clock", Timeout: patience})
 	for name, l := range steppedLimits() {
@@ -138,7 +138,7 @@ func TestClockStepInOneRoundTrip(t *testing.T) {
 // TestAHundredOfFifteen is a log of 15 in a window that once admitted 100, while the clock swung and
 // what was reserved by the later time was cancelled.
 func TestAHundredOfFifteen(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	store := open(t, client, weirredis.Options{ClockKey: "clock", Timeout: patience, Grace: time.Hour})
 	c := weir.Charge{Name: "log", Key: "a", Limit: weir.SlidingLog{Limit: 15, Window: time.Second}, Cost: 1}
 	const low = 1_700_000_000 * time.Second
@@ -166,7 +166,7 @@ func TestAHundredOfFifteen(t *testing.T) {
 // TestKeysKnowHowFarTheClockIsBehind: a key is kept for as long as the server's clock is behind it, but
 // no more than a day longer than its limit is in use.
 func TestKeysKnowHowFarTheClockIsBehind(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	store := open(t, client, weirredis.Options{ClockKey: "clock", Timeout: patience})
 	for name, c := range map[string]struct {
 		behind, kept time.Duration

@@ -52,7 +52,7 @@ func fleetOver10ms(t *testing.T, client rueidis.Client, prefix string, steps, ca
 // with two or three versions of a limit used one key. most is the sum of each version's own bound
 // in that time.
 func TestTwoVersionsAtOnce(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	perHour := weir.FixedWindow{Limit: 1000, Window: time.Hour}
 	perMinute := weir.SlidingLog{Limit: 100, Window: time.Minute}
 	for i, c := range []struct {
@@ -93,7 +93,7 @@ func TestTwoVersionsAtOnce(t *testing.T) {
 // round trip again. When that version is gone, the key is as long as before, and the short script
 // decides.
 func TestTwoVersionsInOneRoundTrip(t *testing.T) {
-	server := start(t, servers.RedisOptions{})
+	server := servers.StartRedis(t, servers.RedisOptions{})
 	client := connect(t, server.Addr)
 	bucket := weir.Charge{Name: "api", Key: "a", Limit: weir.TokenBucket{Rate: weir.PerSecond(10), Burst: 10}, Cost: 1}
 	log := weir.Charge{Name: "api", Key: "a", Limit: weir.SlidingLog{Limit: 10, Window: time.Second}, Cost: 1}
@@ -140,7 +140,7 @@ func TestTwoVersionsInOneRoundTrip(t *testing.T) {
 
 // TestReceiptsAcrossVersions: a refund of one version's caller is given back to both versions.
 func TestReceiptsAcrossVersions(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	store := open(t, client, weirredis.Options{ClockKey: "clock", Timeout: patience})
 	clockAt(t, client, 1_700_000_000*time.Second)
 	old := weir.Charge{Name: "api", Key: "a", Limit: weir.FixedWindow{Limit: 100, Window: time.Hour}, Cost: 1}
@@ -175,7 +175,7 @@ func TestReceiptsAcrossVersions(t *testing.T) {
 
 // TestGroupsAcrossVersions: a refused group leaves both versions of each key unchanged.
 func TestGroupsAcrossVersions(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	store := open(t, client, weirredis.Options{ClockKey: "clock", Timeout: patience, Tag: func(string, string) string { return "t" }})
 	clockAt(t, client, 1_700_000_000*time.Second)
 	old := weir.Charge{Name: "api", Key: "a", Limit: weir.FixedWindow{Limit: 9, Window: time.Hour}, Cost: 1}
@@ -218,7 +218,7 @@ func TestGroupsAcrossVersions(t *testing.T) {
 
 // TestTakeSomeAcrossVersions: the part of a cost that one version has room for counts for both.
 func TestTakeSomeAcrossVersions(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	store := open(t, client, weirredis.Options{ClockKey: "clock", Timeout: patience})
 	clockAt(t, client, 1_700_000_000*time.Second)
 	old := weir.Charge{Name: "api", Key: "a", Limit: weir.FixedWindow{Limit: 100, Window: time.Hour}, Cost: 1}
@@ -243,7 +243,7 @@ func TestTakeSomeAcrossVersions(t *testing.T) {
 // TestNamedDefinitionsReplaceEachOther: a new definition of a named limit is in force at once, also
 // after many in a short time. An earlier definition that comes back knows what was used meanwhile.
 func TestNamedDefinitionsReplaceEachOther(t *testing.T) {
-	client := connect(t, start(t, servers.RedisOptions{}).Addr)
+	client := connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)
 	n := named(t, weirrueidis.Evaler(client), still(t, client, namedEpoch))
 	define := func(l weir.Limit) {
 		t.Helper()

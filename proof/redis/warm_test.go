@@ -28,7 +28,7 @@ func TestWarmStore(t *testing.T) {
 		weir.WarmUp{Rate: weir.PerHour(1), Period: time.Hour},
 	}
 	cluster := clustered(t)
-	for name, client := range map[string]rueidis.Client{"one server": connect(t, start(t, servers.RedisOptions{}).Addr), "a cluster": cluster} {
+	for name, client := range map[string]rueidis.Client{"one server": connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr), "a cluster": cluster} {
 		t.Run(name, func(t *testing.T) {
 			e := &tally{Evaler: weirrueidis.Evaler(client), n: map[string]int{}}
 			for _, warm := range []bool{true, false} { // the second time the server has the scripts, and only its clock is unknown
@@ -66,7 +66,7 @@ func TestWarmStore(t *testing.T) {
 
 // TestWarmGroup: the same for a group of several algorithms.
 func TestWarmGroup(t *testing.T) {
-	e := &tally{Evaler: weirrueidis.Evaler(connect(t, start(t, servers.RedisOptions{}).Addr)), n: map[string]int{}}
+	e := &tally{Evaler: weirrueidis.Evaler(connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)), n: map[string]int{}}
 	store, err := weirredis.New(e, weirredis.Options{Timeout: patience})
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func TestWarmGroup(t *testing.T) {
 // the model has it. All three are cold when the rate is finite again. Of a state that is not full,
 // the store keeps one for each of the two limits, so it is as if it had never been changed.
 func TestAFullWarmUpThatBecomesUnlimited(t *testing.T) {
-	w := &world{client: connect(t, start(t, servers.RedisOptions{}).Addr)}
+	w := &world{client: connect(t, servers.StartRedis(t, servers.RedisOptions{}).Addr)}
 	finite, endless := weir.WarmUp{Rate: weir.PerSecond(5), Period: time.Second}, weir.WarmUp{Rate: weir.Unlimited, Period: time.Second}
 	other := weir.TokenBucket{Rate: weir.PerSecond(9), Burst: 100}
 	for _, limits := range [][2]weir.Limit{{finite, endless}, {weir.All(finite, other), weir.All(endless, other)}} {

@@ -20,22 +20,6 @@ import (
 // patience is how long a test waits for something that must happen.
 const patience = 2 * time.Minute
 
-func startRedis(t *testing.T, o servers.RedisOptions) *servers.RedisServer {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	s, err := servers.Redis(ctx, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
-}
-
 func dial(t *testing.T, addr string) rueidis.Client {
 	t.Helper()
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true, ForceSingleClient: true, DisableRetry: true})
@@ -126,7 +110,7 @@ func TestQueueInMemory(t *testing.T) {
 }
 
 func TestQueueInRedis(t *testing.T) {
-	s := startRedis(t, servers.RedisOptions{})
+	s := servers.StartRedis(t, servers.RedisOptions{})
 	client := dial(t, s.Addr)
 	n := 0
 	rapid.Check(t, func(t *rapid.T) {

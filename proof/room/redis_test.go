@@ -74,7 +74,7 @@ func some(t *testing.T, line room.Queue) {
 // TestQueueWithFewRights: a Redis user with the rights in docs/stores.md can keep a queue, and all
 // keys of the queue expire.
 func TestQueueWithFewRights(t *testing.T) {
-	s := startRedis(t, servers.RedisOptions{Config: []string{
+	s := servers.StartRedis(t, servers.RedisOptions{Config: []string{
 		"user weir on >s3cret ~weir:* resetchannels -@all +@read +@write +@scripting -@dangerous +time +ping +select +client|setname",
 	}})
 	line := openQueue(t, "redis://weir:s3cret@"+s.Addr, plainSpec())
@@ -123,7 +123,7 @@ func TestQueueOnACluster(t *testing.T) {
 // TestRateChanges: admitted visitors stay counted when the rate changes, in Redis as in memory, and
 // a gateway with the old rate can still poll.
 func TestRateChanges(t *testing.T) {
-	s := startRedis(t, servers.RedisOptions{})
+	s := servers.StartRedis(t, servers.RedisOptions{})
 	slow, fast := plainSpec(), plainSpec()
 	slow.Bucket.Burst, fast.Bucket = 4, weir.TokenBucket{Rate: weir.PerDay(2), Burst: 6}
 	before, after := openQueue(t, s.URL(), slow), openQueue(t, s.URL(), fast)
@@ -144,11 +144,7 @@ func TestRateChanges(t *testing.T) {
 // BenchmarkRedis measures a poll of a waiting visitor, with 100,000 in the queue.
 func BenchmarkRedis(b *testing.B) {
 	ctx := context.Background()
-	s, err := servers.Redis(ctx, servers.RedisOptions{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer s.Stop()
+	s := servers.StartRedis(b, servers.RedisOptions{})
 	store, err := weirrueidis.Open(s.URL(), weirredis.Options{})
 	if err != nil {
 		b.Fatal(err)

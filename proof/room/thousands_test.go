@@ -106,7 +106,7 @@ func each(n int, do func(i int)) {
 // than the policy allows.
 func TestTenThousandWait(t *testing.T) {
 	const n, rate, burst = 10_000, 1500, 100
-	s := startRedis(t, servers.RedisOptions{})
+	s := servers.StartRedis(t, servers.RedisOptions{})
 	var came atomic.Int64
 	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		came.Add(1)
