@@ -193,7 +193,7 @@ func (a *arena) complete(s stream, back []byte) {
 			if a.plan.unbuffered() && bytes.Contains(back, []byte("HTTP/1.1 502 ")) {
 				return // the upstream ended a kept connection, and a body that was not kept is not sent again
 			}
-			a.failed("%s: message %d is without a mistake, and was not answered: %.300q to %q; %s", s.id, i, back, s.String(), a.around(d.canary))
+			a.failed("%s: message %d is without a mistake, and was not answered: %.4000q to %q; %s", s.id, i, back, s.String(), a.around(d.canary))
 			return
 		}
 		if a.plan.upstream == "nginx" && d.body != "" || strings.Contains(strings.Join(d.fields, ""), "close") {

@@ -72,12 +72,30 @@ func parseResponseHead(head, method string, a *responseHead) bool {
 		a.header[name] = values[len(values)-1 : len(values) : len(values)]
 	}
 	switch {
-	case method == http.MethodHead || a.status == http.StatusNoContent || a.status == http.StatusNotModified:
+	case Bodiless(method, a.status):
+		if a.length > 0 {
+			a.close = true // see Stray
+		}
 		a.length = 0
 	case a.length < 0:
 		return false // the body ends with the connection
 	}
 	return rest == ""
+}
+
+// Bodiless reports whether a response has no body, whatever its header declares.
+func Bodiless(method string, status int) bool {
+	return method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified
+}
+
+// Stray reports whether bytes may follow a response that belong to no response. Some servers send
+// the body that the header declares although there must be none, for example gunicorn if the
+// application returns one to HEAD. The next request on the connection would get those bytes as its
+// response, and a client may have chosen them. They may arrive late, so nothing that was received
+// shows that none will: the connection must not be reused.
+func Stray(method string, resp *http.Response) bool {
+	length := resp.Header.Get("Content-Length")
+	return Bodiless(method, resp.StatusCode) && (length != "" && length != "0" || len(resp.TransferEncoding) > 0)
 }
 
 func number3(s string) (n int, ok bool) {
@@ -188,7 +206,7 @@ func (x *exchange) slow() (keep bool, err error) {
 		}
 		bounded.left = -1
 		ended, err := x.stream(resp)
-		return ended && !resp.Close && in.Buffered() == 0 && bounded.x.conn.at == bounded.x.conn.n, err
+		return ended && !resp.Close && !Stray(x.r.Method, resp) && in.Buffered() == 0 && bounded.x.conn.at == bounded.x.conn.n, err
 	}
 	return false, errors.New("the server sends 1xx responses and no final one")
 }

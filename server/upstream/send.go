@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirflow/weir/server/plain"
 )
 
 // ErrStalled is the error of a request that was ended because no byte moved for too long.
@@ -222,6 +224,12 @@ func (a *attempt) send(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	a.Heard()
+	a.Target.http2.Store(resp.ProtoMajor == 2)
+	if resp.ProtoMajor == 1 && plain.Stray(r.Method, resp) {
+		if conn := a.conn.Load(); conn != nil {
+			(*conn).Close()
+		}
+	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		a.idle.stop()
 		resp.Body = &upgraded{body: resp.Body, a: a, cancel: cancel}
@@ -241,6 +249,9 @@ func (a *attempt) request(r *http.Request, ctx context.Context) *http.Request {
 	if r.Host == "" {
 		out.Host = at.Host
 	}
+	// A connection that carried HEAD must not be reused over HTTP/1: see plain.Stray. net/http would
+	// reuse it before the response is returned.
+	out.Close = r.Method == http.MethodHead && !a.overHTTP2()
 	switch {
 	case a.body.isKept:
 		out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(a.body.buffer.open()), nil }
@@ -267,6 +278,17 @@ func (a *attempt) request(r *http.Request, ctx context.Context) *http.Request {
 		out.Body = &sentBody{requestBody: a.body, idle: a.idle}
 	}
 	return out
+}
+
+// overHTTP2 reports whether the target will get the request over HTTP/2, as far as is known.
+func (a *attempt) overHTTP2() bool {
+	switch a.s.spec.Protocol {
+	case "h2", "h2c":
+		return true
+	case "http1":
+		return false
+	}
+	return a.Target.http2.Load()
 }
 
 // trace adds hooks that record how far the request has come.

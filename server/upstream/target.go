@@ -4,15 +4,17 @@ import (
 	"context"
 	"net/url"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
-// A Target is one server of an upstream. The upstream's lock guards everything but the URL.
+// A Target is one server of an upstream. The upstream's lock guards everything but the URL and http2.
 type Target struct {
 	url    *url.URL
 	addr   string
 	weight int64
-	turn   int64 // decides among equally loaded targets: see least
+	turn   int64       // decides among equally loaded targets: see least
+	http2  atomic.Bool // the last response came over HTTP/2
 
 	inFlight         int64
 	requests, failed uint64
