@@ -64,21 +64,50 @@ func (p *tap) pass(gateway net.Conn) {
 	p.conns = append(p.conns, c)
 	p.mu.Unlock()
 	var wg sync.WaitGroup
-	wg.Go(func() { // as long as the upstream speaks, also after the gateway has left
-		io.Copy(upstream, io.TeeReader(gateway, c.keep(&c.request)))
+	more := make(chan struct{}, 1) // the gateway has sent something, or has closed the connection
+	wg.Go(func() {                 // as long as the upstream speaks, also after the gateway has left
+		io.Copy(io.MultiWriter(upstream, signal(more)), io.TeeReader(gateway, c.keep(&c.request)))
+		signal(more).Write(nil)
 		upstream.(*net.TCPConn).CloseWrite()
 	})
 	b := make([]byte, 16<<10)
 	for {
 		n, err := upstream.Read(b)
 		c.keep(&c.respond).Write(b[:n])
-		gateway.Write(b[:n])
+		head, rest := b[:n], b[n:n]
+		if end := bytes.Index(head, []byte("\r\n\r\n")); end >= 0 && bytes.Contains(head[:end], []byte("X-Seen: HEAD ")) {
+			head, rest = b[:end+4], b[end+4:n]
+		}
+		select {
+		case <-more:
+		default:
+		}
+		gateway.Write(head)
+		if bytes.Contains(head, []byte("X-Seen: HEAD ")) {
+			// A body that must not be there comes late: with the next response, if there is one.
+			select {
+			case <-more:
+			case <-time.After(100 * time.Millisecond):
+			}
+			gateway.Write(rest)
+		}
 		if err != nil {
 			break
 		}
 	}
 	gateway.Close()
 	wg.Wait()
+}
+
+// signal returns a writer that only says that something was written.
+func signal(to chan<- struct{}) io.Writer {
+	return writerFunc(func(b []byte) (int, error) {
+		select {
+		case to <- struct{}{}:
+		default:
+		}
+		return len(b), nil
+	})
 }
 
 // keep writes to a buffer of the connection.
