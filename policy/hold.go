@@ -10,7 +10,8 @@ const (
 
 var holds = []string{HoldUntilClientLeaves, HoldUntilUpstreamEnds}
 
-// hold checks when the requests of a route leave its concurrency limits.
+// hold checks when the requests of a route leave its concurrency limits, and that there is an upstream
+// for which their bodies could be buffered.
 func (c *checker) hold(r *Route, at string) {
 	switch {
 	case r.Hold == "":
@@ -18,5 +19,8 @@ func (c *checker) hold(r *Route, at string) {
 		c.wrong("\""+r.Hold+"\" is not a moment at which a request leaves concurrency limits", suggest(r.Hold, holds), "routes", at, "hold")
 	case r.Upstream == "" && r.Respond.IsSet():
 		c.wrong("hold is about requests to an upstream, and this route has none", "take hold out", "routes", at, "hold")
+	}
+	if r.BufferRequest != (Buffer{}) && r.Upstream == "" && r.Respond.IsSet() {
+		c.wrong("buffer_request is about requests to an upstream, and this route has none", "take buffer_request out", "routes", at, "buffer_request")
 	}
 }

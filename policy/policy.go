@@ -128,6 +128,8 @@ type Route struct {
 
 	Hold string // when requests leave concurrency limits: "until_client_leaves" or "until_upstream_ends"; default: until_client_leaves
 
+	BufferRequest Buffer // of the requests of this route; default: that of the upstream
+
 	Paths Paths // which paths are one for the upstream
 
 	Parameters string // how the upstream reads the names of query parameters: "strict" or "php"; default: strict

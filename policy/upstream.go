@@ -22,12 +22,12 @@ type Upstream struct {
 	MaxIdle     int // idle connections kept to each target; default: 1024
 	Retries     Retries
 	Health      Health
-	Buffer      Buffer
+
+	BufferRequest Buffer // default: 1 MiB for targets that certainly speak HTTP/1, off for others
 }
 
 // Buffer is how much of a request's body is buffered before a target gets the request. A longer body is
-// streamed once as much has come. default: 1 MiB for targets that certainly speak HTTP/1, and nothing
-// for others.
+// streamed once as much has come.
 type Buffer struct {
 	Off    bool
 	Memory int64 // most bytes in memory; default: 1 MiB

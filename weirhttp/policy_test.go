@@ -307,6 +307,7 @@ func TestUnsupported(t *testing.T) {
 		"failed":             func(_ *policy.Policy, r *policy.Route) { r.Failed.Status = 503; r.Upstream = "up" },
 		"upstream_path":      func(_ *policy.Policy, r *policy.Route) { r.UpstreamPath = "/a"; r.Upstream = "up" },
 		"underscore_headers": func(_ *policy.Policy, r *policy.Route) { r.UnderscoreHeaders = policy.UnderscoreAllow },
+		"buffer_request":     func(_ *policy.Policy, r *policy.Route) { r.BufferRequest.Off = true; r.Upstream = "up" },
 		"hold":               func(_ *policy.Policy, r *policy.Route) { r.Hold = policy.HoldUntilUpstreamEnds; r.Upstream = "up" },
 	} {
 		p := base()
@@ -345,7 +346,7 @@ func TestSettingsAreSorted(t *testing.T) {
 		decided string
 	}{
 		{policy.Policy{}, "Listen Admin AccessLog TrustedProxies ClientHeader Paths Headers Stores Limits Upstreams Rooms Routes"},
-		{policy.Route{}, "Match Address Upstream UpstreamPath AddHeaders Respond Room Limits Refused Failed Waiting MaxBody UnderscoreHeaders Hold Paths Parameters"},
+		{policy.Route{}, "Match Address Upstream UpstreamPath AddHeaders Respond Room Limits Refused Failed Waiting MaxBody UnderscoreHeaders Hold BufferRequest Paths Parameters"},
 		{policy.Refused{}, "Stale Upstream Status Body File Redirect Type"},
 	} {
 		decided := strings.Fields(c.decided)

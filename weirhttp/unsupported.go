@@ -49,6 +49,7 @@ func notForHandlers(e *policy.Engine, p *policy.Policy, logs bool) (wrong []erro
 		add(r.Refused.File != "", at+".refused.file", "a handler reads no files: use body, or the option Refused")
 		add(r.Failed != policy.Refused{}, at+".failed", "no upstream can fail: remove it")
 		add(r.UnderscoreHeaders != "", at+".underscore_headers", "a handler reads headers by their own names, X_Api_Key is not X-Api-Key: remove it")
+		add(r.BufferRequest != policy.Buffer{}, at+".buffer_request", "the handler reads the body itself: remove it")
 		add(r.Hold == policy.HoldUntilUpstreamEnds, at+".hold", "a place is held until the handler has returned, whether the client leaves or not: remove it")
 	}
 	return wrong

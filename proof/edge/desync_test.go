@@ -24,7 +24,7 @@ func plans(t *testing.T) (all []plan) {
 	for name, addr := range observers(t) {
 		p := plan{upstream: name, addr: addr, noChunks: name == "uwsgi" || name == "apache"}
 		if all = append(all, p); !p.noChunks {
-			p.settings = "buffer_requests: off,"
+			p.settings = "buffer_request: off,"
 			all = append(all, p)
 		}
 	}

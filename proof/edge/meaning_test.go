@@ -53,7 +53,7 @@ func TestNothingReachesUncounted(t *testing.T) {
 	for name, addr := range upstreams {
 		// Not buffered: chunks arrive as such, and a Content-Length that arrives was invented by
 		// the client. uWSGI reads no chunks.
-		text += fmt.Sprintf("  %s: { url: \"http://%s\", buffer_requests: %s }\n", name, addr, map[bool]string{true: "{ memory: 1MiB }", false: "off"}[name == "uwsgi"])
+		text += fmt.Sprintf("  %s: { url: \"http://%s\", buffer_request: %s }\n", name, addr, map[bool]string{true: "{ memory: 1MiB }", false: "off"}[name == "uwsgi"])
 		for _, r := range []struct{ method, path, limit string }{{"", "/h", "header"}, {"", "/q", "query"}, {"", "/c", "cookie"}, {"DELETE ", "/m", "method"}, {"", "/admin", "admin"}, {"", "/admin/", "admin"}} {
 			routes += fmt.Sprintf("  - { match: \"%s%s.test%s\", upstream: %s, limits: [%s]", r.method, name, r.path, name, r.limit)
 			switch name {

@@ -208,7 +208,7 @@ func TestCloseEndsAConnection(t *testing.T) {
 func TestPassedUnbuffered(t *testing.T) {
 	up := newRawUpstream(t)
 	g := servePolicy(t, binary, fmt.Sprintf(
-		"listen: { admin: \"127.0.0.1:0\", gateway: \"127.0.0.1:0\" }\nupstreams: { up: { url: \"http://%s\", buffer_requests: off } }\n%s", up.addr, routes))
+		"listen: { admin: \"127.0.0.1:0\", gateway: \"127.0.0.1:0\" }\nupstreams: { up: { url: \"http://%s\", buffer_request: off } }\n%s", up.addr, routes))
 	for _, coding := range []string{"Transfer-Encoding: chunked", "transfer-ENCODING: Chunked"} {
 		up.take()
 		answer := send(t, g.Gateway, "POST /a HTTP/1.1\r\nHost: h\r\n"+coding+"\r\n\r\n0005;a=b\r\nhello\r\n00\r\n\r\n"+last)

@@ -58,7 +58,7 @@ limits:
   pace: { key: header.x-phase, leaky_bucket: { rate: 1/%[7]s, queue: 1 } }
 upstreams:
   whole: { url: "http://%[5]s", %[6]s }
-  parts: { url: "http://%[5]s", buffer_requests: off, %[6]s }
+  parts: { url: "http://%[5]s", buffer_request: off, %[6]s }
 routes:
   - { match: /streamed, upstream: parts, limits: [one] }
   - { match: /paced, upstream: whole, limits: [pace] }

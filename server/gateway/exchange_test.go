@@ -78,7 +78,7 @@ func front(t testing.TB, text, upstream string) (served, *httptest.Server) {
 }
 
 const open = `
-upstreams: { up: { url: "URL", timeouts: { response: 30s }, buffer_requests: off } }
+upstreams: { up: { url: "URL", timeouts: { response: 30s }, buffer_request: off } }
 routes: [{ match: /, upstream: up }]
 `
 

@@ -19,7 +19,7 @@ func (g *Gateway) newRoute(file *policyfile.File, r *policy.Route, old *state) r
 	if r.Respond.IsSet() {
 		c.respond = newResponse(r.Respond, file.Bodies)
 	} else {
-		c.forward = g.newForwarder(file, r.Upstream, max(r.Refused.Stale, r.Failed.Stale))
+		c.forward = g.newForwarder(file, r, r.Upstream, max(r.Refused.Stale, r.Failed.Stale))
 	}
 	if r.Failed != (policy.Refused{}) {
 		failed := g.newRefusal(file, r, r.Failed)
@@ -51,7 +51,7 @@ func (g *Gateway) newRefusal(file *policyfile.File, route *policy.Route, r polic
 	f.plain = r.Body == "" && r.File == "" && r.Redirect == ""
 	f.upstream = route.Upstream
 	if r.Upstream != "" {
-		f.other = g.newForwarder(file, r.Upstream, 0)
+		f.other = g.newForwarder(file, route, r.Upstream, 0)
 	}
 	return f
 }

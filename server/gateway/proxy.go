@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/plain"
 	"github.com/weirflow/weir/server/policyfile"
 	"github.com/weirflow/weir/server/upstream"
@@ -36,13 +37,14 @@ type forwarder struct {
 	to      *upstream.Upstream
 	trusted []netip.Prefix
 	fields  *fieldRules
-	keeps   bool // stores good responses for refusals and failures
+	keeps   bool          // stores good responses for refusals and failures
+	buffer  policy.Buffer // of the route; not set: as the upstream
 	proxy   *httputil.ReverseProxy
 }
 
-// newForwarder forwards requests as they are: the same method, path, query, host and body. Good
-// responses are stored if stale is above 0.
-func (g *Gateway) newForwarder(file *policyfile.File, name string, stale time.Duration) *forwarder {
+// newForwarder forwards requests of a route to an upstream as they are: the same method, path, query,
+// host and body. Good responses are stored if stale is above 0.
+func (g *Gateway) newForwarder(file *policyfile.File, r *policy.Route, name string, stale time.Duration) *forwarder {
 	trusted := file.Policy.TrustedProxies
 	p := &httputil.ReverseProxy{
 		Transport:  g.upstreams.Get(name),
@@ -63,7 +65,8 @@ func (g *Gateway) newForwarder(file *policyfile.File, name string, stale time.Du
 			return nil
 		}
 	}
-	return &forwarder{name: name, gateway: g, to: g.upstreams.Get(name), trusted: trusted, fields: newFieldRules(&file.Policy), keeps: stale > 0, proxy: p}
+	return &forwarder{name: name, gateway: g, to: g.upstreams.Get(name), trusted: trusted, fields: newFieldRules(&file.Policy), keeps: stale > 0,
+		buffer: r.BufferRequest, proxy: p}
 }
 
 // serve forwards a request and its response.
@@ -83,6 +86,9 @@ func (p *forwarder) serve(w *responseWriter, r *http.Request) {
 			_ = rc.SetWriteDeadline(now)
 		}
 	}))
+	if p.buffer != (policy.Buffer{}) {
+		r = r.WithContext(upstream.WithBuffer(r.Context(), p.buffer))
+	}
 	if !mayUpgrade(r.Header["Upgrade"]) || !p.to.Upgrades() {
 		r.Header.Del("Upgrade")
 	}

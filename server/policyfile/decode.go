@@ -223,8 +223,22 @@ func (d *decoder) route(n *node, at string) policy.Route {
 		UnderscoreHeaders: text(n.get("underscore_headers")),
 		Parameters:        text(n.get("parameters")),
 		Hold:              text(n.get("hold")),
-		Paths:             paths(n.get("paths")),
+		BufferRequest:     d.buffer(n.get("buffer_request"), "routes", at, "buffer_request"),
+		Paths:             d.routePaths(n, at),
 	}
+}
+
+// routePaths reads the paths of a route, with ignore_case beside them.
+func (d *decoder) routePaths(n *node, at string) policy.Paths {
+	p, short := paths(n.get("paths")), choice(n.get("ignore_case"))
+	switch {
+	case short == policy.Unset:
+	case p.IgnoreCase == policy.Unset:
+		p.IgnoreCase = short
+	case p.IgnoreCase != short:
+		d.wrong(fmt.Sprintf("ignore_case is %v here, and %v in paths", short, p.IgnoreCase), "remove one of them", "routes", at, "ignore_case")
+	}
+	return p
 }
 
 func paths(n *node) policy.Paths {

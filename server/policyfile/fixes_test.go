@@ -40,6 +40,9 @@ func TestFixesCanBePasted(t *testing.T) {
 		"a route that can be passed by case":    {"paths: { ignore_trailing_slash: true }\n" + limit + "routes:\n  - match: /pay\n    limits: [api]\n  - match: /\n", []string{"p:7:12: warning: requests for /PAY pass the limit \"api\": route 2 takes them, and many upstreams (Express, Rails, ASP.NET) serve them like /pay; if yours does not, write false\n\tfix: replace paths in line 1 with: paths: { ignore_case: true, ignore_trailing_slash: true }"}},
 		"a route with paths that can be passed": {limit + "routes:\n  - match: /pay\n    limits: [api]\n    paths:\n      ignore_trailing_slash: false\n      ambiguous: allow\n  - match: /\n", []string{"p:6:12: warning: requests for /PAY pass the limit \"api\": route 2 takes them, and many upstreams (Express, Rails, ASP.NET) serve them like /pay; if yours does not, write false\n\tfix: replace paths in lines 8 to 10 with: paths: { ignore_case: true, ignore_trailing_slash: false, ambiguous: allow }"}},
 		"a route in braces that can be passed":  {"paths: { ignore_semicolons: true }\n" + limit + "upstreams: { a: { url: http://127.0.0.1:8 } }\nroutes:\n  - { match: /pay, limits: [api], upstream: a }\n  - match: /\n", []string{"p:8:14: warning: requests for /pay/ and /PAY pass the limit \"api\": route 2 takes them, and many upstreams (Express, Rails, ASP.NET) serve them like /pay; if yours does not, write false\n\tfix: add after the brace of line 8, column 5: paths: { ignore_case: true, ignore_trailing_slash: true },"}},
+		"a route with ignore_case":              {limit + "routes:\n  - match: /pay\n    limits: [api]\n    ignore_case: true\n  - match: /\n", []string{"p:6:12: warning: requests for /pay/ pass the limit \"api\": route 2 takes them, and many upstreams (Express, Rails, ASP.NET) serve them like /pay; if yours does not, write false\n\tfix: replace ignore_case in line 8 with: paths: { ignore_case: true, ignore_trailing_slash: true }"}},
+		"a route with ignore_case in braces":    {limit + "routes:\n  - { match: /pay, limits: [api], ignore_case: false }\n  - match: /\n", []string{"p:6:14: warning: requests for /pay/ pass the limit \"api\": route 2 takes them, and many upstreams (Express, Rails, ASP.NET) serve them like /pay; if yours does not, write false\n\tfix: replace ignore_case in line 6 with: paths: { ignore_case: false, ignore_trailing_slash: true }"}},
+		"a route with ignore_case and paths":    {limit + "routes:\n  - match: /pay\n    limits: [api]\n    ignore_case: true\n    paths: { ambiguous: allow }\n  - match: /\n", []string{"p:6:12: warning: requests for /pay/ pass the limit \"api\": route 2 takes them, and many upstreams (Express, Rails, ASP.NET) serve them like /pay; if yours does not, write false\n\tfix: remove ignore_case in line 8, and replace paths in line 9 with: paths: { ignore_case: true, ignore_trailing_slash: true, ambiguous: allow }"}},
 		"a misspelt algorithm":                  {strings.Replace(limit, "token_bucket", "token_buket", 1) + route, []string{"p:4:5: error: there is no key \"token_buket\" here\n\tfix: did you mean token_bucket?"}},
 		"a misspelt limit":                      {limit + strings.Replace(route, "[api]", "[apii]", 1), []string{"p:7:14: error: there is no limit \"apii\"\n\tfix: did you mean \"api\"?"}},
 		"yes for true":                          {limit + "    shadow: yes\n" + route, []string{"p:5:13: error: this is a text, and must be true or false\n\tfix: shadow: true"}},
@@ -105,10 +108,14 @@ func TestFixesCanBePasted(t *testing.T) {
 }
 
 // toPlace is a fix that says where its line belongs.
-var toPlace = regexp.MustCompile(`^(replace (\w+) in lines?|add below line|add after the brace of line) (\d+)(?: to (\d+)|, column (\d+))?(?: with)?: (.*)$`)
+var toPlace = regexp.MustCompile(`^(?:remove (\w+) in line (\d+), and )?(replace (\w+) in lines?|add below line|add after the brace of line) (\d+)(?: to (\d+)|, column (\d+))?(?: with)?: (.*)$`)
 
 // placed applies a fix that says where its line belongs, and does no more than it says.
 func placed(lines, place []string) string {
+	if gone, _ := strconv.Atoi(place[2]); gone > 0 {
+		lines[gone-1] = regexp.MustCompile(place[1]+`: *\w+,?`).ReplaceAllLiteralString(lines[gone-1], "")
+	}
+	place = place[2:]
 	key, fix := place[2], place[6]
 	first, _ := strconv.Atoi(place[3])
 	line := lines[first-1]
@@ -120,7 +127,7 @@ func placed(lines, place []string) string {
 	case key == "":
 		lines = slices.Insert(lines, first, strings.ReplaceAll(indent, "-", " ")+fix)
 	case place[4] == "":
-		lines[first-1] = regexp.MustCompile(`\b`+key+`: *\{[^}]*\}`).ReplaceAllLiteralString(line, fix)
+		lines[first-1] = regexp.MustCompile(`\b`+key+`: *(\{[^}]*\}|\w+)`).ReplaceAllLiteralString(line, fix)
 	default:
 		last, _ := strconv.Atoi(place[4])
 		lines = slices.Replace(lines, first-1, last, indent+fix)

@@ -8,18 +8,28 @@ import (
 
 // Place says where in the file a line KEY: VALUE belongs: which lines it replaces if the map at the path
 // has that key already, and otherwise where it is added. path ends with the key.
+//
+// ignore_case of a route stands for a part of its paths, which the line has in full.
 func (f *File) Place(line string, path ...string) string {
 	parent, key := f.root.find(path[:len(path)-1]), path[len(path)-1]
 	if parent == nil {
 		return line
+	}
+	replaces, removal := key, ""
+	if short := parent.own("ignore_case"); key == "paths" && short != nil {
+		if parent.own("paths") == nil {
+			replaces = short.name
+		} else {
+			removal = fmt.Sprintf("remove ignore_case in line %d, and ", short.line)
+		}
 	}
 	below := parent.line
 	for _, known := range slices.Concat(parent.fields, parent.empty) {
 		if known.merged { // it belongs to another map, too
 			continue
 		}
-		if known.name == key {
-			return fmt.Sprintf("replace %s in %s with: %s", key, f.linesOf(known), line)
+		if known.name == replaces {
+			return fmt.Sprintf("%sreplace %s in %s with: %s", removal, replaces, f.linesOf(known), line)
 		}
 		if known.name == "match" { // of a route: what is said of it stands there
 			below = known.line
@@ -29,6 +39,16 @@ func (f *File) Place(line string, path ...string) string {
 		return fmt.Sprintf("add after the brace of line %d, column %d: %s,", parent.line, parent.col, line)
 	}
 	return fmt.Sprintf("add below line %d: %s", below, line)
+}
+
+// own returns a key that the map itself has, and not one that it is merged with; nil for none.
+func (n *node) own(name string) *field {
+	for i := range n.fields {
+		if f := &n.fields[i]; f.name == name && !f.merged {
+			return f
+		}
+	}
+	return nil
 }
 
 // linesOf returns the lines of a key and its value.

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -26,19 +27,8 @@ func (d *decoder) upstream(name string, n *node) policy.Upstream {
 		MaxRequests: d.count(n.get("max_requests"), 0, at("max_requests")...),
 		MaxIdle:     d.count(n.get("max_idle"), 0, at("max_idle")...),
 		Retries:     d.retries(n.get("retries"), at("retries")...),
-	}
-	switch b := n.get("buffer_requests"); {
-	case b == nil:
-	case b.shape == scalar && text(b) == "off":
-		u.Buffer.Off = true
-	case b.shape == scalar:
-		d.wrong(fmt.Sprintf("%q is not how requests are buffered", text(b)), "write off, or { memory: 1MiB, file: 100MiB }", at("buffer_requests")...)
-	default:
-		u.Buffer.Memory = d.size(b.get("memory"), 1, at("buffer_requests", "memory")...)
-		u.Buffer.File = d.size(b.get("file"), 1, at("buffer_requests", "file")...)
-		if u.Buffer == (policy.Buffer{}) {
-			u.Buffer.Memory = 1 << 20
-		}
+
+		BufferRequest: d.buffer(n.get("buffer_request"), at("buffer_request")...),
 	}
 	for i, t := range items(n.get("targets")) {
 		u.Targets = append(u.Targets, d.target(t, at("targets", strconv.Itoa(i))...))
@@ -77,6 +67,24 @@ func (d *decoder) upstream(name string, n *node) policy.Upstream {
 		}
 	}
 	return u
+}
+
+// buffer reads how much of a request body is buffered: off, or a map.
+func (d *decoder) buffer(n *node, path ...string) (b policy.Buffer) {
+	switch {
+	case n == nil:
+	case n.shape == scalar && text(n) == "off":
+		b.Off = true
+	case n.shape == scalar:
+		d.wrong(fmt.Sprintf("%q is not how requests are buffered", text(n)), "write off, or { memory: 1MiB, file: 100MiB }", path...)
+	default:
+		b.Memory = d.size(n.get("memory"), 1, slices.Concat(path, []string{"memory"})...)
+		b.File = d.size(n.get("file"), 1, slices.Concat(path, []string{"file"})...)
+		if b == (policy.Buffer{}) {
+			b.Memory = 1 << 20
+		}
+	}
+	return b
 }
 
 // target reads a target: its URL, or a map with it.

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -55,11 +56,26 @@ func reserve(used *atomic.Int64, n, most int64) bool {
 	return false
 }
 
-// buffering returns how many bytes of a body are buffered in memory and in all.
-func buffering(spec *Spec) (memory, total int64) {
-	b := spec.Buffer
-	if b.Off || b == (policy.Buffer{}) && !spec.isHTTP1() {
+type bufferKey struct{}
+
+// WithBuffer returns a context for requests that are buffered in this way, and not as the upstream's
+// settings say.
+func WithBuffer(ctx context.Context, b policy.Buffer) context.Context {
+	return context.WithValue(ctx, bufferKey{}, b)
+}
+
+// buffering returns how many bytes of the body of a request are buffered in memory and in all; 0 if
+// it is streamed.
+func buffering(r *http.Request, spec *Spec) (memory, total int64) {
+	b, ofRequest := r.Context().Value(bufferKey{}).(policy.Buffer)
+	if !ofRequest {
+		b = spec.BufferRequest
+	}
+	switch {
+	case b.Off, b == (policy.Buffer{}) && !spec.isHTTP1():
 		return 0, 0
+	case !spec.isHTTP1() && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc"):
+		return 0, 0 // a call of gRPC may go on in both directions, and an HTTP/1 target knows none
 	}
 	memory = either(b.Memory, defaultBuffer)
 	return memory, max(memory, b.File)
@@ -79,15 +95,6 @@ func (s *Spec) isHTTP1() bool {
 		return true
 	}
 	return false
-}
-
-// buffers reports whether the body of a request, or its beginning, is buffered.
-func buffers(r *http.Request, s *settings) bool {
-	if _, most := buffering(&s.spec); most == 0 {
-		return false
-	}
-	// a call of gRPC may go on in both directions, and an HTTP/1 target knows none
-	return s.spec.isHTTP1() || !strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
 }
 
 // buffer is a body, or the beginning of one.

@@ -187,7 +187,7 @@ func TestBodyBeyondTheBuffer(t *testing.T) {
 	defer up.Close()
 	text := strings.Repeat("0123456789abcdef!", 10000)
 	for _, file := range []int64{0, 50000, 1 << 20} {
-		u := over(t, policy.Upstream{Buffer: policy.Buffer{Memory: 3000, File: file}}, &raw{url: up.URL})
+		u := over(t, policy.Upstream{BufferRequest: policy.Buffer{Memory: 3000, File: file}}, &raw{url: up.URL})
 		for _, body := range []io.Reader{strings.NewReader(text), io.MultiReader(strings.NewReader(text))} {
 			r, err := http.NewRequestWithContext(t.Context(), "POST", up.URL, body)
 			if err != nil {
@@ -235,7 +235,7 @@ func TestLongBodyFillsTheBufferFirst(t *testing.T) {
 	for _, most := range []policy.Buffer{{Memory: 3000}, {Memory: 3000, File: 50000}, {Memory: 100000}} {
 		for _, length := range []int64{size, -1} {
 			for _, method := range []string{"POST", "PUT"} {
-				u := over(t, policy.Upstream{Buffer: most}, &raw{url: up.URL})
+				u := over(t, policy.Upstream{BufferRequest: most}, &raw{url: up.URL})
 				full := max(most.Memory, most.File)
 				var connected atomic.Bool
 				body := &watched{Reader: strings.NewReader(strings.Repeat("x", size)), before: func(read int64) {

@@ -107,8 +107,8 @@ func newBody(r *http.Request, s *settings, all *space) (*requestBody, error) {
 		b.real = nil
 		return b, nil
 	}
-	memory, most := buffering(&s.spec)
-	if !buffers(r, s) {
+	memory, most := buffering(r, &s.spec)
+	if most == 0 {
 		memory, most = maxReplay, maxReplay
 		if !idempotent(r.Method) || r.ContentLength <= 0 || r.ContentLength > maxReplay || r.Header.Get("Expect") != "" {
 			return b, nil

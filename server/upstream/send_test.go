@@ -161,7 +161,7 @@ func TestRetries(t *testing.T) {
 			if c.first != "nobody" {
 				first = serve(t, c.first)
 			}
-			u := over(t, policy.Upstream{Buffer: policy.Buffer{Off: true}}, first, second)
+			u := over(t, policy.Upstream{BufferRequest: policy.Buffer{Off: true}}, first, second)
 			var body io.Reader
 			if c.body != "" {
 				body = strings.NewReader(c.body)

@@ -27,7 +27,7 @@ func TestStaleConnection(t *testing.T) {
 		{"POST", small, "error", 1},
 	} {
 		server := serveOnce(t)
-		u := over(t, policy.Upstream{Retries: policy.Retries{Max: -1}, Buffer: policy.Buffer{Off: true}}, &raw{url: server.url})
+		u := over(t, policy.Upstream{Retries: policy.Retries{Max: -1}, BufferRequest: policy.Buffer{Off: true}}, &raw{url: server.url})
 		if got := u.ask(t, "GET", nil); got != "200 ok" {
 			t.Fatal(got)
 		}
