@@ -18,6 +18,12 @@ type bounds struct {
 	shelf  *shelfBounds
 }
 
+// The bounds of a shelf.
+const (
+	idleBounds = iota // when a key may be idle
+	rankBounds
+)
+
 // shelfBounds are the least bounds of the segments of a shelf. They are stored together, so that
 // scanning them is fast.
 type shelfBounds struct {
@@ -76,10 +82,19 @@ func (b *bounds) lower(block int, bound int64) {
 
 // set sets the bound of a block, up or down, after searching it.
 func (b *bounds) set(block int, bound int64) {
+	was := b.blocks[block]
+	if was == bound {
+		return
+	}
 	b.blocks[block] = bound
 	few := block / fewBlocks
-	b.leasts[few] = slices.Min(b.few(few))
-	b.shelf.set(b.first, slices.Min(b.leasts))
+	least := b.leasts[few]
+	if b.leasts[few] = min(least, bound); was == least {
+		b.leasts[few] = slices.Min(b.few(few))
+	}
+	if b.leasts[few] != least {
+		b.shelf.set(b.first, slices.Min(b.leasts))
+	}
 }
 
 // least finds the block with the least bound: the first one from a block on, or else the first of

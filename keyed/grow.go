@@ -16,8 +16,8 @@ type directory[K comparable] struct {
 
 // A shelf holds up to 64 segments with their bounds. Shelves are added, and never moved.
 type shelf[K comparable] struct {
-	idle, ranks shelfBounds
-	segments    [64]atomic.Pointer[segment[K]]
+	bounds   [2]shelfBounds // of idle times and of ranks
+	segments [64]atomic.Pointer[segment[K]]
 }
 
 // array returns the array that a hash belongs to.
@@ -32,14 +32,14 @@ func (k *Limiter[K]) newSegment(prefix uint64) *segment[K] {
 	shelves := *k.shelves.Load()
 	if k.segments%64 == 0 {
 		next := &shelf[K]{}
-		next.idle.empty()
-		next.ranks.empty()
+		next.bounds[idleBounds].empty()
+		next.bounds[rankBounds].empty()
 		grown := append(shelves[:len(shelves):len(shelves)], next)
 		k.shelves.Store(&grown)
 		shelves = grown
 	}
 	at := shelves[len(shelves)-1]
-	s := &segment[K]{table: k, prefix: prefix, idle: at.idle.of(k.segments % 64), ranks: at.ranks.of(k.segments % 64)}
+	s := &segment[K]{table: k, prefix: prefix, idle: at.bounds[idleBounds].of(k.segments % 64), ranks: at.bounds[rankBounds].of(k.segments % 64)}
 	s.mu.Lock() // before other goroutines can find it
 	at.segments[k.segments%64].Store(s)
 	k.segments++

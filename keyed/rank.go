@@ -125,7 +125,7 @@ func (f *finder[K]) evictIdle(s *segment[K], first int64) {
 // if no block can have a less restricted one. It reports whether there is nothing to search.
 func (f *finder[K]) searchRanks() bool {
 	hand := &f.k.hand
-	index, s, first := f.k.leastOf(func(s *shelf[K]) *shelfBounds { return &s.ranks }, hand.segment)
+	index, s, first := f.k.leastOf(rankBounds, hand.segment)
 	if s == nil {
 		return true
 	}
@@ -137,7 +137,7 @@ func (f *finder[K]) searchRanks() bool {
 	b := s.ranks.least(hand.block)
 	if b < hand.block { // nothing after it is as little restricted: the next segments come first
 		hand.segment, hand.block = index+1, 0
-		if next, _, least := f.k.leastOf(func(s *shelf[K]) *shelfBounds { return &s.ranks }, index+1); next != index && least == first {
+		if next, _, least := f.k.leastOf(rankBounds, index+1); next != index && least == first {
 			return false
 		}
 	}

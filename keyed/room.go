@@ -214,32 +214,38 @@ func (f *finder[K]) restore() {
 
 // soonest returns the segment that may be the first to have an idle key, and when.
 func (k *Limiter[K]) soonest() (soonest *segment[K], first int64) {
-	_, soonest, first = k.leastOf(func(s *shelf[K]) *shelfBounds { return &s.idle }, 0)
+	_, soonest, first = k.leastOf(idleBounds, 0)
 	return soonest, first
 }
 
 // leastOf returns the segment with the least bound, and its index; nil if no segment has keys. Of
 // equal bounds, it returns the first from an index on, or else the first of all.
-func (k *Limiter[K]) leastOf(which func(*shelf[K]) *shelfBounds, from int) (index int, s *segment[K], least int64) {
+func (k *Limiter[K]) leastOf(which, from int) (index int, s *segment[K], least int64) {
 	shelves := *k.shelves.Load()
 	least = math.MaxInt64
-	of := -1
-	for i := range shelves {
-		at := (from/64 + i) % len(shelves)
-		if t := which(shelves[at]).least.Load(); t < least {
+	of, at := -1, from/64%len(shelves)
+	for range shelves {
+		if t := shelves[at].bounds[which].least.Load(); t < least {
 			least, of = t, at
+		}
+		if at++; at == len(shelves) {
+			at = 0
 		}
 	}
 	if of < 0 {
 		return 0, nil, least
 	}
+	known := least // no bound of the shelf is less
 	least = math.MaxInt64
 	shelf := shelves[of]
-	bounds := which(shelf)
+	bounds := &shelf.bounds[which]
 	for i := range bounds.first {
-		at := (from + i) % 64
+		at := (from + i) & 63
 		if t := bounds.first[at].Load(); t < least {
 			index, least, s = 64*of+at, t, shelf.segments[at].Load()
+			if t == known {
+				break
+			}
 		}
 	}
 	return index, s, least
