@@ -54,6 +54,7 @@ var floors = map[string][]string{
 	"internal/u128":        nil,
 	"internal/usage":       {"internal/httpsyntax", "internal/jsonscan", "internal/nearest"},
 	"internal/vclock":      {"internal/heap"},
+	"internal/pacing":      {".", "internal/heap", "internal/pause"}, // above the root: it uses our limits
 	"weirredis":            {".", "internal/..."},
 	"weirrueidis":          {".", "weirredis", "internal/pause", "internal/regular"},
 	"weirgoredis":          {".", "weirredis"},

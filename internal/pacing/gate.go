@@ -1,0 +1,385 @@
+package pacing
+
+import (
+	"sync"
+	"time"
+
+	"github.com/weirflow/weir/internal/heap"
+)
+
+// GateOptions are the bounds of a Gate.
+type GateOptions struct {
+	// MaxKeys is how many keys without requests in flight are kept; default: 1024. Beyond it, the key
+	// is forgotten whose pause ends first.
+	MaxKeys int
+	// MaxPause is the longest pause, whatever the server says; default: DefaultMaxPause.
+	MaxPause time.Duration
+	// Processes is how many processes share the limits of the server; default: 1. Each uses its
+	// share of what remains.
+	Processes int64
+}
+
+// DefaultMaxPause is the default of GateOptions.MaxPause.
+const DefaultMaxPause = 5 * time.Minute
+
+// A Gate says when the next request may be sent to a server. There is a state for each key, such as
+// the name of a host. It is safe for concurrent use, and starts no goroutine.
+//
+// A key without requests in flight, and about which the server said nothing that still holds, takes
+// no memory.
+type Gate struct {
+	opts GateOptions
+
+	mu      sync.Mutex
+	states  map[string]*state
+	idle    heap.Heap[state] // those without requests in flight, by the time until which they matter
+	changed chan struct{}    // closed by the next change; nil if nobody waits for one
+}
+
+// A state is what is known about a key.
+type state struct {
+	key      string
+	inFlight int64  // sent, and without a response
+	sent     uint64 // how many requests were sent
+	quotas   []quota
+
+	until    time.Time // no request may be sent before
+	pausedAt time.Time // when until was last set by a response
+	refusals int       // pauses in a row for which the server gave no time
+
+	// After a pause, one request goes first. ramp is how many may be in flight then: one more for
+	// each response, and twice as many for each second since ramped. 0: no bound.
+	ramp   int64
+	ramped time.Time
+
+	node heap.Node[state] // its place among the idle ones
+}
+
+// A quota is what a server said remains of one of its limits.
+type quota struct {
+	Quota
+	ends time.Time // when Remaining is Limit again
+	by   uint64    // the request whose response said so
+}
+
+// A Quota is what a response says about a limit of the server.
+type Quota struct {
+	Name      string        // tells the limits of one server apart
+	Limit     int64         // how much there is after the reset; 0: unknown
+	Remaining int64         // how many more requests may be sent before the reset
+	Reset     time.Duration // from now
+	// what was used comes back evenly until the reset, as in a token bucket, and not all at once
+	Gradual bool
+}
+
+// A Report is what a response says about the server's limits.
+type Report struct {
+	Refused bool          // the request was refused because of a limit, or of too much load
+	Pause   time.Duration // of a refused request: when to send again; 0: the server does not say
+	Quotas  []Quota
+}
+
+// mostQuotas is how many limits of a server are kept.
+const mostQuotas = 8
+
+// The pause after a refusal for which the server gave no time: at first a second, doubled with each
+// further refusal up to a minute, of which a half is drawn at random.
+const (
+	firstPause   = time.Second
+	longestGuess = time.Minute
+)
+
+// rampTime is how long after a pause the number of requests in flight is bounded.
+const rampTime = 20 * time.Second
+
+// NewGate returns a gate that is open for every key.
+func NewGate(o GateOptions) *Gate {
+	if o.MaxKeys <= 0 {
+		o.MaxKeys = 1024
+	}
+	if o.MaxPause <= 0 {
+		o.MaxPause = DefaultMaxPause
+	}
+	o.Processes = max(o.Processes, 1)
+	return &Gate{opts: o, states: map[string]*state{}}
+}
+
+// A Pass is the permission to send one request. Call Done when its response has come, or when it has
+// failed.
+type Pass struct {
+	gate *Gate
+	s    *state
+	by   uint64
+	at   time.Time
+	done bool
+}
+
+// Enter returns a Pass if a request may be sent now. Otherwise it returns nil, and a time after which
+// to try again; a try before that may succeed when Changed is closed.
+func (g *Gate) Enter(key string) (*Pass, time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := time.Now()
+	s := g.states[key]
+	if s == nil {
+		s = &state{key: key}
+	}
+	if wait := s.wait(now, g.opts.Processes); wait > 0 {
+		return nil, wait
+	}
+	if s.node.In() {
+		g.idle.Remove(&s.node)
+	}
+	if g.states[key] == nil {
+		g.makeRoom(now)
+		g.states[key] = s
+	}
+	s.inFlight++
+	s.sent++
+	return &Pass{gate: g, s: s, by: s.sent, at: now}, 0
+}
+
+// wait is 0 if a request may be sent now, and otherwise the time after which to try again.
+func (s *state) wait(now time.Time, processes int64) time.Duration {
+	if wait := s.until.Sub(now); wait > 0 {
+		return wait
+	}
+	if s.ramp > 0 {
+		since := now.Sub(s.ramped)
+		if since < rampTime && s.inFlight >= s.ramp<<(since/time.Second) {
+			return time.Second - since%time.Second
+		}
+	}
+	for i := range s.quotas {
+		q := &s.quotas[i]
+		if left, wait := q.left(now); left >= 0 && !s.fits(left, q.Limit, processes) {
+			return wait
+		}
+	}
+	return 0
+}
+
+// left is what remains of a limit now, below 0 if that is unknown, and the time until it is more.
+func (q *quota) left(now time.Time) (left int64, more time.Duration) {
+	rest := q.ends.Sub(now)
+	switch used := q.Limit - q.Remaining; {
+	case rest <= 0 && q.Limit == 0:
+		return -1, 0
+	case rest <= 0:
+		return q.Limit, time.Second // a response will tell
+	case q.Gradual && used > 0:
+		each := q.Reset / time.Duration(used)
+		if each <= 0 {
+			return q.Limit, rest
+		}
+		back := (q.Reset - rest) / each
+		return q.Remaining + int64(back), (back+1)*each - (q.Reset - rest)
+	}
+	return q.Remaining, rest
+}
+
+// fits reports whether one more request in flight fits into what remains. What is in flight counts as
+// not yet taken from it: the server may have counted it before or after it said what remains. Of a
+// limit that is small beside the number of processes, one request at a time may use what is left.
+func (s *state) fits(left, limit, processes int64) bool {
+	if left <= 0 {
+		return false
+	}
+	return s.inFlight < left/processes || s.inFlight == 0 && (limit == 0 || limit/20 < processes)
+}
+
+// Left is how long a key is paused from now; 0 if it is not. It does not tell of quotas.
+func (g *Gate) Left(key string) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if s := g.states[key]; s != nil {
+		return max(time.Until(s.until), 0)
+	}
+	return 0
+}
+
+// Pause lets no request for a key be sent for a time from now, and at most for MaxPause. A pause that
+// ends later stays. After it, one request goes first.
+func (g *Gate) Pause(key string, d time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if d <= 0 {
+		return
+	}
+	now := time.Now()
+	s := g.states[key]
+	if s == nil {
+		g.makeRoom(now)
+		s = &state{key: key}
+		g.states[key] = s
+	}
+	g.pause(s, now, d)
+	g.settle(s, now)
+}
+
+func (g *Gate) pause(s *state, now time.Time, d time.Duration) {
+	until := now.Add(min(d, g.opts.MaxPause))
+	if until.After(s.until) {
+		s.until = until
+	}
+	s.ramp, s.ramped = 1, s.until
+}
+
+// Changed returns a channel that is closed at the next change: when a response has come, or Notify
+// was called.
+func (g *Gate) Changed() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.changed == nil {
+		g.changed = make(chan struct{})
+	}
+	return g.changed
+}
+
+// Notify closes the channel of Changed.
+func (g *Gate) Notify() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.notify()
+}
+
+func (g *Gate) notify() {
+	if g.changed != nil {
+		close(g.changed)
+		g.changed = nil
+	}
+}
+
+// Done reports what the response said; only the first call counts. It returns how long the key is
+// paused because of it; 0 if it is not.
+func (p *Pass) Done(r Report) (pause time.Duration) {
+	g, s := p.gate, p.s
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p.done {
+		return 0
+	}
+	p.done = true
+	now := time.Now()
+	s.inFlight--
+	for _, q := range r.Quotas {
+		if r.Refused && r.Pause > 0 && q.Remaining == 0 {
+			q.Reset = min(q.Reset, r.Pause) // what says when to retry comes before what says when all is back
+		}
+		s.learn(q, p.by, now, g.opts.MaxPause)
+	}
+	switch {
+	case r.Refused:
+		if pause = s.pauseFor(r, p.at); pause > 0 {
+			pause = min(pause, g.opts.MaxPause)
+			s.pausedAt = now
+			g.pause(s, now, pause)
+		}
+	case p.at.After(s.pausedAt):
+		s.refusals = 0
+		if s.ramp > 0 {
+			s.ramp++
+		}
+	}
+	g.settle(s, now)
+	g.notify()
+	return pause
+}
+
+// learn keeps what a response said about a limit. Of responses to requests that were in flight
+// together, the least remaining counts: they may arrive in another order than the server wrote them.
+func (s *state) learn(said Quota, by uint64, now time.Time, longest time.Duration) {
+	if said.Remaining < 0 || said.Reset <= 0 {
+		return // it ended before it arrived, or has no end
+	}
+	said.Reset = min(said.Reset, longest)
+	next := quota{said, now.Add(said.Reset), by}
+	for i := range s.quotas {
+		if q := &s.quotas[i]; q.Name == said.Name {
+			if next.Limit == 0 {
+				next.Limit = q.Limit
+			}
+			if by < q.by && now.Before(q.ends) {
+				q.Remaining = min(q.Remaining, said.Remaining)
+			} else {
+				*q = next
+			}
+			return
+		}
+	}
+	if len(s.quotas) < mostQuotas {
+		s.quotas = append(s.quotas, next)
+	}
+}
+
+// pauseFor is how long a refusal pauses a key. If the server gave no time, it is that until the reset
+// of a limit of which nothing remains, or else a guess. Requests that were sent before the last pause
+// began lengthen no guess.
+func (s *state) pauseFor(r Report, sent time.Time) time.Duration {
+	if r.Pause > 0 {
+		s.refusals = 0
+		return r.Pause
+	}
+	var pause time.Duration
+	for _, q := range r.Quotas {
+		if q.Remaining == 0 {
+			pause = max(pause, q.Reset)
+		}
+	}
+	if pause > 0 {
+		s.refusals = 0
+		return pause
+	}
+	if !sent.After(s.pausedAt) {
+		return 0
+	}
+	guess := doubled(s.refusals, firstPause, longestGuess)
+	s.refusals++
+	return guess/2 + Jitter(guess/2)
+}
+
+// settle forgets a state without requests in flight that says nothing any more, and keeps the others
+// where makeRoom finds them.
+func (g *Gate) settle(s *state, now time.Time) {
+	if s.node.In() {
+		g.idle.Remove(&s.node)
+	}
+	if s.inFlight > 0 {
+		return
+	}
+	until := s.until
+	if s.ramp > 0 {
+		until = s.ramped.Add(rampTime)
+	}
+	for _, q := range s.quotas {
+		if until.Before(q.ends) {
+			until = q.ends
+		}
+	}
+	if !until.After(now) {
+		if g.states[s.key] == s {
+			delete(g.states, s.key)
+		}
+		return
+	}
+	g.idle.Push(&s.node, s, until.UnixNano())
+}
+
+// makeRoom forgets what has ended, and then what ends first until there is room for one more key.
+func (g *Gate) makeRoom(now time.Time) {
+	for {
+		first, until := g.idle.First()
+		if first == nil || until > now.UnixNano() && len(g.states) < g.opts.MaxKeys {
+			return
+		}
+		g.idle.Remove(&first.node)
+		delete(g.states, first.key)
+	}
+}
+
+// Len is how many keys are kept.
+func (g *Gate) Len() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.states)
+}

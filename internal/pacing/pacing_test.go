@@ -1,0 +1,500 @@
+package pacing_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/pacing"
+	"github.com/weirflow/weir/internal/seeds"
+	"github.com/weirflow/weir/weirtest"
+)
+
+// TestBudget: over any requests in a row, no more retries are made than the burst and the share.
+func TestBudget(t *testing.T) {
+	rng := seeds.Of(t.Name())
+	for range 200 {
+		percent, burst := rng.Int64N(100)+1, rng.Int64N(20)+1
+		b := pacing.NewBudget(percent, burst)
+		var requests int64
+		made := []int64{} // the number of requests at each retry
+		for range 500 {
+			if rng.IntN(2) == 0 {
+				b.Request()
+				requests++
+			} else if b.Retry() {
+				made = append(made, requests)
+			}
+		}
+		for i := range made {
+			for j := i; j < len(made); j++ {
+				if n := int64(j - i + 1); n > burst+(made[j]-made[i])*percent/100+1 {
+					t.Fatalf("%d retries within %d requests, of %d %% and burst %d", n, made[j]-made[i], percent, burst)
+				}
+			}
+		}
+		if len(made) == 0 {
+			t.Fatal("no retry at all")
+		}
+	}
+	for _, b := range []*pacing.Budget{pacing.NewBudget(0, 10), pacing.NewBudget(10, 0), pacing.NewBudget(-1, -1)} {
+		if b.Request(); b.Retry() {
+			t.Error("a budget without retries allows one")
+		}
+	}
+	if b := pacing.NewBudget(math.MaxInt64, math.MaxInt64); !b.Retry() {
+		t.Error("the largest budget allows none")
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	for n := range 100 {
+		if d := pacing.Backoff(n, time.Second, time.Minute); d < 0 || d > min(time.Second<<min(n, 10), time.Minute) {
+			t.Fatalf("retry %d after %v", n, d)
+		}
+	}
+	if pacing.Backoff(3, 0, time.Minute) != 0 || pacing.Jitter(-1) != 0 {
+		t.Error("a wait without a base")
+	}
+}
+
+// TestGatePauses: a pause ends when the server said, is never longer than the bound, and a shorter
+// one does not end a longer one.
+func TestGatePauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := pacing.NewGate(pacing.GateOptions{MaxPause: time.Minute})
+		pass, _ := g.Enter("a")
+		if pause := pass.Done(pacing.Report{Refused: true, Pause: 10 * time.Second}); pause != 10*time.Second {
+			t.Fatalf("%v", pause)
+		}
+		if p, wait := g.Enter("a"); p != nil || wait != 10*time.Second {
+			t.Fatalf("wait %v", wait)
+		}
+		if p, _ := g.Enter("b"); p == nil {
+			t.Fatal("another key waits")
+		}
+		g.Pause("a", time.Second)
+		if _, wait := g.Enter("a"); wait != 10*time.Second {
+			t.Fatalf("the pause became %v", wait)
+		}
+		g.Pause("a", 10*365*24*time.Hour)
+		if _, wait := g.Enter("a"); wait != time.Minute || g.Left("a") != time.Minute {
+			t.Fatalf("ten years became %v", wait)
+		}
+		elapse(time.Minute)
+		first, wait := g.Enter("a")
+		if first == nil {
+			t.Fatalf("after the pause: %v", wait)
+		}
+		if p, _ := g.Enter("a"); p != nil {
+			t.Fatal("two requests go first after the pause")
+		}
+		changed := g.Changed()
+		first.Done(pacing.Report{})
+		<-changed
+		x, _ := g.Enter("a")
+		if y, _ := g.Enter("a"); x == nil || y == nil {
+			t.Fatal("after the first response, two may be in flight")
+		}
+		elapse(20 * time.Second) // without a response: the server is slow, and does not refuse
+		for range 100 {
+			if p, _ := g.Enter("a"); p == nil {
+				t.Fatal("a slow server holds back all others")
+			}
+		}
+	})
+}
+
+// TestGuessedPauses: refusals without a time pause for longer and longer, and those of requests that
+// were sent before a pause count once.
+func TestGuessedPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := pacing.NewGate(pacing.GateOptions{})
+		var together []*pacing.Pass
+		for range 50 {
+			p, _ := g.Enter("a")
+			together = append(together, p)
+		}
+		elapse(time.Millisecond)
+		pauses := 0
+		for _, p := range together {
+			if p.Done(pacing.Report{Refused: true}) > 0 {
+				pauses++
+			}
+		}
+		if pauses != 1 {
+			t.Errorf("%d pauses", pauses)
+		}
+		for n, most := 1, 2*time.Second; n < 8; n, most = n+1, min(2*most, time.Minute) {
+			elapse(g.Left("a") + 1)
+			p, wait := g.Enter("a")
+			if p == nil {
+				t.Fatalf("still %v", wait)
+			}
+			elapse(time.Millisecond)
+			if d := p.Done(pacing.Report{Refused: true}); d < most/2 || d > most {
+				t.Errorf("pause %d is %v, want %v to %v", n, d, most/2, most)
+			}
+		}
+	})
+}
+
+// TestGateQuotas: no more requests are in flight than remain, whatever order the responses come in,
+// and none while nothing remains.
+func TestGateQuotas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := pacing.NewGate(pacing.GateOptions{})
+		said := func(left int64) pacing.Report {
+			return pacing.Report{Quotas: []pacing.Quota{{Name: "q", Limit: 10, Remaining: left, Reset: time.Minute}}}
+		}
+		enter := func(n int) (all []*pacing.Pass) {
+			for range n {
+				p, _ := g.Enter("a")
+				if p == nil {
+					t.Fatalf("%d instead of %d", len(all), n)
+				}
+				all = append(all, p)
+			}
+			return all
+		}
+		first := enter(5)
+		first[4].Done(said(4))
+		first[3].Done(said(5)) // an older response, that came later
+		if p, _ := g.Enter("a"); p == nil {
+			t.Fatal("3 in flight and 4 remain: one more may go")
+		} else if again, _ := g.Enter("a"); again != nil {
+			t.Fatal("4 in flight and 4 remain: none may go")
+		} else {
+			p.Done(said(0))
+		}
+		if p, wait := g.Enter("a"); p != nil || wait != time.Minute {
+			t.Fatalf("nothing remains: %v", wait)
+		}
+		for _, p := range first[:3] {
+			p.Done(said(0))
+		}
+		elapse(time.Minute)
+		enter(10)
+		if p, _ := g.Enter("a"); p != nil {
+			t.Fatal("more than the limit in flight after the reset")
+		}
+	})
+}
+
+// TestGradualQuota: of a token bucket that says when it is full, the next token is waited for, and
+// not a full bucket.
+func TestGradualQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := pacing.NewGate(pacing.GateOptions{})
+		p, _ := g.Enter("a")
+		p.Done(pacing.Report{Quotas: []pacing.Quota{{Limit: 60, Remaining: 0, Reset: time.Minute, Gradual: true}}})
+		if p, wait := g.Enter("a"); p != nil || wait != time.Second {
+			t.Fatalf("wait %v", wait)
+		}
+		elapse(3 * time.Second)
+		for n := range 4 {
+			if p, _ := g.Enter("a"); (p != nil) != (n < 3) {
+				t.Fatalf("request %d after three tokens", n)
+			}
+		}
+	})
+}
+
+// TestProcessesShareAQuota: each of four processes uses a quarter of what remains, so that they do not
+// use it four times; and a small limit starves none.
+func TestProcessesShareAQuota(t *testing.T) {
+	g := pacing.NewGate(pacing.GateOptions{Processes: 4})
+	say := func(limit, left int64) pacing.Report {
+		return pacing.Report{Quotas: []pacing.Quota{{Limit: limit, Remaining: left, Reset: time.Minute}}}
+	}
+	count := func(limit, left int64) (n int) {
+		key := strconv.FormatInt(limit, 10) + "/" + strconv.FormatInt(left, 10)
+		p, _ := g.Enter(key)
+		p.Done(say(limit, left))
+		for p, _ := g.Enter(key); p != nil; p, _ = g.Enter(key) {
+			n++
+		}
+		return n
+	}
+	for _, c := range []struct {
+		limit, left int64
+		want        int
+	}{{200, 100, 25}, {200, 3, 0}, {3, 3, 1}, {3, 0, 0}, {0, 2, 1}} {
+		if n := count(c.limit, c.left); n != c.want {
+			t.Errorf("%d of %d remain: %d in flight, want %d", c.left, c.limit, n, c.want)
+		}
+	}
+}
+
+// TestGateMemory: keys about which nothing is known take no memory, the number of others is bounded,
+// and keys with requests in flight stay.
+func TestGateMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := pacing.NewGate(pacing.GateOptions{MaxKeys: 100})
+		flying, _ := g.Enter("flying")
+		for i := range 10_000 {
+			p, _ := g.Enter(strconv.Itoa(i))
+			if i%2 == 0 {
+				p.Done(pacing.Report{})
+			} else {
+				p.Done(pacing.Report{Refused: true, Pause: time.Duration(i) * time.Millisecond})
+			}
+			if g.Len() > 101 {
+				t.Fatalf("%d keys", g.Len())
+			}
+		}
+		g.Pause("flying", 3*time.Second)
+		if flying.Done(pacing.Report{}); g.Left("flying") != 3*time.Second {
+			t.Error("a key with a request in flight was forgotten")
+		}
+		if g.Left("9999") == 0 {
+			t.Error("the longest pause was forgotten")
+		}
+		elapse(time.Hour)
+		p, _ := g.Enter("new")
+		if p.Done(pacing.Report{}); g.Len() != 0 {
+			t.Errorf("%d keys are kept after their pauses", g.Len())
+		}
+	})
+}
+
+// TestGateForAnyReport: whatever a server says, a key is never closed for longer than MaxPause.
+func TestGateForAnyReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rng := seeds.Of(t.Name())
+		values := []int64{math.MinInt64, -1, 0, 1, 2, 1000, int64(time.Second), int64(time.Hour), math.MaxInt64}
+		number := func() int64 { return values[rng.IntN(len(values))] }
+		for range 300 {
+			g := pacing.NewGate(pacing.GateOptions{MaxPause: time.Minute, Processes: rng.Int64N(5)})
+			var flying []*pacing.Pass
+			for range 40 {
+				if p, wait := g.Enter("a"); p != nil {
+					flying = append(flying, p)
+				} else if wait <= 0 || wait > time.Minute {
+					t.Fatalf("wait %v", wait)
+				}
+				if len(flying) > 0 && rng.IntN(2) == 0 {
+					i := rng.IntN(len(flying))
+					flying[i].Done(pacing.Report{Refused: rng.IntN(2) == 0, Pause: time.Duration(number()), Quotas: []pacing.Quota{
+						{Name: strconv.Itoa(rng.IntN(12)), Limit: max(number(), 0), Remaining: number(), Reset: time.Duration(number()), Gradual: rng.IntN(2) == 0}}})
+					flying = append(flying[:i], flying[i+1:]...)
+				}
+			}
+			for _, p := range flying {
+				p.Done(pacing.Report{})
+			}
+			elapse(2 * time.Minute)
+			if p, wait := g.Enter("a"); p == nil {
+				t.Fatalf("closed for good: %v", wait)
+			}
+		}
+	})
+}
+
+// limited makes a try of a limiter.
+func limited(l *weir.Limiter) func() pacing.Try {
+	return func() pacing.Try {
+		d := l.Take(1)
+		return pacing.Try{Sent: d.Allowed, Wait: d.RetryAfter, By: d}
+	}
+}
+
+func never() <-chan struct{} { return nil }
+
+// TestLinesPriority: a level is worth 10 s of waiting, and no more: those of a low level are not
+// overtaken for ever.
+func TestLinesPriority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lines := pacing.NewLines(1000)
+		l, _ := weir.New(weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1})
+		var mu sync.Mutex
+		var order []string
+		var all sync.WaitGroup
+		send := func(name string, level int) {
+			all.Go(func() {
+				if err := lines.Wait(t.Context(), pacing.Request{Key: "a", Level: level, Changed: never}, limited(l)); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				order = append(order, name)
+				mu.Unlock()
+			})
+			synctest.Wait()
+		}
+		for i := range 3 {
+			send("low"+strconv.Itoa(i), 0)
+		}
+		for i := range 30 { // one a second, as fast as they are sent
+			send("high"+strconv.Itoa(i), 1)
+			elapse(time.Second)
+		}
+		all.Wait()
+		at := map[string]int{}
+		for i, name := range order {
+			at[name] = i
+		}
+		if at["high0"] > at["low1"] || at["high5"] > at["low2"] || at["low2"] > at["high15"] {
+			t.Errorf("%v", order)
+		}
+		if lines.Waiting() != 0 {
+			t.Errorf("%d wait", lines.Waiting())
+		}
+	})
+}
+
+// TestLinesDeadline: a request whose turn comes after its deadline gets an error at once, alone and
+// behind others. One whose context ends leaves, and those behind it move up.
+func TestLinesDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lines := pacing.NewLines(20)
+		l, _ := weir.New(weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1})
+		l.Take(1)
+		began := time.Now()
+		soon, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		err := lines.Wait(soon, pacing.Request{Key: "a", Changed: never}, limited(l))
+		if !errors.Is(err, weir.ErrLimited) || !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 0 {
+			t.Fatalf("%v after %v", err, time.Since(began))
+		}
+		var all sync.WaitGroup
+		leaving, leave := context.WithCancel(t.Context())
+		for i := range 20 {
+			all.Go(func() {
+				ctx := t.Context()
+				if i < 10 {
+					ctx = leaving
+				}
+				err := lines.Wait(ctx, pacing.Request{Key: "a", Costs: []int64{1}, Changed: never}, limited(l))
+				if (i < 10) != errors.Is(err, context.Canceled) {
+					t.Errorf("%d: %v", i, err)
+				}
+			})
+			synctest.Wait()
+		}
+		err = lines.Wait(t.Context(), pacing.Request{Key: "b", Changed: never}, limited(l))
+		if !errors.Is(err, weir.ErrLimited) {
+			t.Errorf("more wait than may: %v", err)
+		}
+		leave()
+		synctest.Wait()
+		var ahead int64
+		err = lines.Wait(soon, pacing.Request{Key: "a", Costs: []int64{5}, Changed: never, TooLate: func(costs []int64) error {
+			ahead = costs[0]
+			return context.DeadlineExceeded
+		}}, limited(l))
+		if err == nil || ahead != 15 {
+			t.Errorf("%v with %d ahead", err, ahead)
+		}
+		all.Wait()
+		if d := time.Since(began); d != 10*time.Second {
+			t.Errorf("the ten behind the ten that left took %v", d)
+		}
+	})
+}
+
+// TestLinesChange: a change wakes the first, and without one it looks again by itself.
+func TestLinesChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := pacing.NewGate(pacing.GateOptions{})
+		lines := pacing.NewLines(20)
+		var open atomic.Bool
+		try := func() pacing.Try { return pacing.Try{Sent: open.Load(), Wait: weir.Never} }
+		began := time.Now()
+		time.AfterFunc(time.Millisecond, func() { open.Store(true); g.Notify() })
+		if err := lines.Wait(t.Context(), pacing.Request{Key: "a", Changed: g.Changed}, try); err != nil || time.Since(began) != time.Millisecond {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		open.Store(false)
+		time.AfterFunc(time.Millisecond, func() { open.Store(true) })
+		if err := lines.Wait(t.Context(), pacing.Request{Key: "a", Changed: g.Changed}, try); err != nil || time.Since(began) > time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
+
+// TestSharedPauses: the longest pause of all processes holds for all, also if several set it at once.
+func TestSharedPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := weirtest.NewStore(func() int64 { return time.Now().UnixMicro() })
+		defer store.Close()
+		processes := make([]*pacing.SharedPauses, 4)
+		for i := range processes {
+			var err error
+			if processes[i], err = pacing.NewSharedPauses(store, "pauses"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if d := processes[0].Left(t.Context(), "a"); d != 0 {
+			t.Fatalf("%v at the start", d)
+		}
+		rng := seeds.Of(t.Name())
+		for range 200 {
+			began, longest := time.Now(), time.Duration(0)
+			var all sync.WaitGroup
+			for _, p := range processes {
+				d := time.Duration(rng.IntN(5000)+1) * time.Millisecond
+				longest = max(longest, d)
+				all.Go(func() {
+					if err := p.Set(t.Context(), "a", d); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			elapse(pacing.Refresh)
+			left := processes[rng.IntN(4)].Left(t.Context(), "a") + time.Since(began)
+			if left < longest || left > longest+5*time.Second {
+				t.Fatalf("the pause is %v, the longest of all is %v", left, longest)
+			}
+			elapse(time.Duration(rng.Int64N(int64(20 * time.Second))))
+		}
+		if d := processes[0].Left(t.Context(), "b"); d != 0 {
+			t.Errorf("another key is paused for %v", d)
+		}
+	})
+}
+
+// TestSharedPausesWithoutStore: a store that fails is not asked again for a second, and delays no
+// request by more than its timeout.
+func TestSharedPausesWithoutStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &hanging{}
+		p, err := pacing.NewSharedPauses(store, "pauses")
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		for range 100 {
+			if d := p.Left(t.Context(), strconv.Itoa(store.calls)); d != 0 {
+				t.Errorf("%v", d)
+			}
+		}
+		if store.calls != 1 || time.Since(began) > 100*time.Millisecond {
+			t.Errorf("%d calls, %v", store.calls, time.Since(began))
+		}
+		if err := p.Set(t.Context(), "a", time.Second); err == nil {
+			t.Error("the failure of the store is not told")
+		}
+	})
+}
+
+// hanging is a store that does not respond.
+type hanging struct{ calls int }
+
+func (h *hanging) Do(ctx context.Context, _ []weir.Charge, _ []weir.Decision) error {
+	h.calls++
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (h *hanging) Close() error { return nil }
+
+// elapse lets virtual time pass.
+func elapse(d time.Duration) { <-time.After(d) }
