@@ -30,6 +30,7 @@ var floors = map[string][]string{
 	"keyed":                {".", "internal/..."},
 	"failover":             {".", "keyed", "internal/..."},
 	"lease":                {".", "keyed", "internal/..."},
+	"group":                {".", "keyed", "failover", "internal/..."}, // tests use failover: a store that is unavailable
 	"policy":               {".", "keyed", "internal/..."},
 	"weirhttp":             {".", "policy", "keyed", "failover", "internal/..."},
 	"sim":                  {".", "policy", "keyed", "internal/..."},
