@@ -15,18 +15,18 @@ import (
 	"github.com/weirflow/weir/weirtest"
 )
 
-// real is a fixture for waits in a bubble: each limit admits 1 per second, or has 1 place.
-type real struct {
+// perSecond is a fixture for waits in a bubble: each limit admits 1 per second, or has 1 place.
+type perSecond struct {
 	one    *weir.Limiter
 	keyed  *keyed.Limiter[string]
 	places *weir.ConcurrencyLimiter
 	shared *weir.Shared
 }
 
-func newReal(t *testing.T) real {
+func newPerSecond(t *testing.T) perSecond {
 	t.Helper()
 	second := weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}
-	return real{
+	return perSecond{
 		must(weir.New(second, weir.Named("one")))(t),
 		must(keyed.New[string](second, keyed.Options{Name: "keyed"}))(t),
 		must(weir.NewConcurrency(weir.Concurrency{Limit: 1, Queue: 100}, weir.Named("places")))(t),
@@ -34,12 +34,12 @@ func newReal(t *testing.T) real {
 	}
 }
 
-func (r real) charges() []group.Charge {
+func (r perSecond) charges() []group.Charge {
 	return []group.Charge{group.One(r.one, 1), group.Keyed(r.keyed, "k", 1), group.InFlight(r.places, 1), group.Shared(r.shared, "k", 1)}
 }
 
 // use uses up the limit with a name. What it returns ends that.
-func (r real) use(t *testing.T, name string) (end func()) {
+func (r perSecond) use(t *testing.T, name string) (end func()) {
 	t.Helper()
 	switch name {
 	case "one":
@@ -56,7 +56,7 @@ func (r real) use(t *testing.T, name string) (end func()) {
 }
 
 // unused reports an error unless all limits are as if they had never been charged.
-func (r real) unused(t *testing.T, but string) {
+func (r perSecond) unused(t *testing.T, but string) {
 	t.Helper()
 	for name, left := range map[string]int64{
 		"one": r.one.Peek(0).Remaining, "keyed": r.keyed.Peek("k", 0).Remaining, "places": r.places.Peek(0).Remaining,
@@ -72,7 +72,7 @@ func (r real) unused(t *testing.T, but string) {
 func TestWait(t *testing.T) {
 	for _, name := range []string{"one", "keyed", "shared", "places"} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newReal(t)
+			r := newPerSecond(t)
 			end := r.use(t, name)
 			time.AfterFunc(time.Second, end)
 			began := time.Now()
@@ -98,7 +98,7 @@ func TestWait(t *testing.T) {
 func TestWaitRefuses(t *testing.T) {
 	for _, name := range []string{"one", "keyed", "shared"} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newReal(t)
+			r := newPerSecond(t)
 			r.use(t, name)
 			ctx, cancel := context.WithTimeout(t.Context(), 999*time.Millisecond)
 			defer cancel()
@@ -112,7 +112,7 @@ func TestWaitRefuses(t *testing.T) {
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
-		r := newReal(t)
+		r := newPerSecond(t)
 		for _, c := range []group.Charge{group.One(r.one, 2), group.Keyed(r.keyed, "k", 2), group.InFlight(r.places, 2), group.Shared(r.shared, "k", 2)} {
 			_, err := group.Wait(t.Context(), append(r.charges()[:1:1], c)...)
 			if !errors.Is(err, weir.ErrLimited) || errors.Is(err, context.DeadlineExceeded) {
@@ -127,7 +127,7 @@ func TestWaitRefuses(t *testing.T) {
 func TestWaitEnds(t *testing.T) {
 	for _, name := range []string{"one", "keyed", "shared", "places"} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newReal(t)
+			r := newPerSecond(t)
 			end := r.use(t, name)
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Second/2, cancel)
@@ -135,7 +135,7 @@ func TestWaitEnds(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 			end()
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 			r.unused(t, "")
 		})
 	}
@@ -145,7 +145,7 @@ func TestWaitEnds(t *testing.T) {
 // also if another limit sends them away in between.
 func TestWaitInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newReal(t)
+		r := newPerSecond(t)
 		r.use(t, "one")
 		began := time.Now()
 		var mu sync.Mutex
