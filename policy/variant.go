@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 )
@@ -226,12 +227,11 @@ func (p *pattern) sampleRequest(path string) *request {
 }
 
 // variants warns of requests that pass what protects a route by writing its path in another way: with
-// or without a final slash, or in other letters.
+// or without a final slash, or in other letters. It also warns of spellings that a limit counts by
+// themselves. Both warnings of a route have the same fix.
 func (c *checker) variants(patterns []*pattern) {
-	find := func(r *request) int {
-		return slices.IndexFunc(patterns, func(p *pattern) bool { return p != nil && p.matches(r) })
-	}
-	needs, passing, takers := map[int]Paths{}, map[int][]string{}, map[int]int{}
+	find := func(r *request) int { return taker(patterns, r) }
+	needs, passing, takers, spelled := map[int]Paths{}, map[int][]string{}, map[int]int{}, map[int]*spelling{}
 	for i, p := range patterns {
 		if p == nil || find(p.sampleRequest(p.sample())) != i {
 			continue
@@ -254,21 +254,33 @@ func (c *checker) variants(patterns []*pattern) {
 				passing[i], takers[i], *to = append(passing[i], v.Path), j, Yes
 			}
 		}
+		if spelled[i] = c.spelling(patterns, i); spelled[i] != nil {
+			need = spelled[i].need.with(need)
+		}
 		if need != (Paths{}) {
 			needs[i] = need
 		}
 	}
 	fixes := c.FixPaths(needs)
 	for i, p := range patterns {
-		if len(passing[i]) == 0 {
-			continue
+		switch {
+		case spelled[i] == nil:
+		case len(passing[i]) > 0:
+			c.warnOfPaths(spelled[i].String()+"; the next fix repairs this too", PathsFix{}, i)
+		default:
+			c.warnOfPaths(spelled[i].String(), fixes[i], i)
 		}
-		by := takers[i]
-		c.warn(fmt.Sprintf("requests for %s pass %s: route %d takes them, and many upstreams (Express, Rails, ASP.NET) serve them like %s; if yours does not, write false",
-			strings.Join(passing[i], " and "), c.protection(by, i), by+1, p.sample()), fixes[i].Line, "routes", fmt.Sprint(i), "match")
-		last := &c.problems[len(c.problems)-1]
-		last.Follows, last.FixAt = true, fixes[i].At
+		if len(passing[i]) > 0 {
+			by := takers[i]
+			c.warnOfPaths(fmt.Sprintf("requests for %s pass %s: route %d takes them, and many upstreams (Express, Rails, ASP.NET) serve them like %s; if yours does not, write false",
+				strings.Join(passing[i], " and "), c.protection(by, i), by+1, p.sample()), fixes[i], i)
+		}
 	}
+}
+
+// warnOfPaths warns of the paths of a route.
+func (c *checker) warnOfPaths(message string, fix PathsFix, route int) {
+	c.problems = append(c.problems, Problem{Path: []string{"routes", strconv.Itoa(route), "match"}, Message: message, Fix: fix.Line, FixAt: fix.At, Warning: true, Follows: true})
 }
 
 // protection says what of a route does not apply to requests for another one.
