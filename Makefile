@@ -1,6 +1,7 @@
 # Everything here works from a fresh clone with Go installed.
 #
-#   make test    install what the tests need, then run the tests of all modules, with the race detector
+#   make test    install what the tests need, then run the tests of all modules with the race detector, and without it
+#                the searches that have one goroutine
 #   make lint    formatting, go vet, golangci-lint, go mod tidy
 #   make long    random seeds, long walks, searches and fuzz targets: hours; prints its seed, and how to run again what failed
 #   make bench   Weir beside its peers, on a machine that is otherwise quiet
@@ -41,8 +42,15 @@ test: needs vet
 	[ -z "$$names" ] || echo "FAILED: the tests of $$names"; exit $$failed
 
 # -count=1: the test cache does not notice when a server or a page that the tests run changes. go vet has been run.
+GO_TEST := go test -vet=off -count=1 -timeout $(TIMEOUT)
+
+# Some tests skip themselves with the race detector: their packages import internal/raced, and run once more without it.
 $(TESTS): test-module/%:
-	@echo "== $*"; cd $* && go test -race -vet=off -count=1 -timeout $(TIMEOUT) ./... || { echo "$*" >>$$FAILED; exit 1; }
+	@echo "== $*"; cd $* || exit 1; failed=0; \
+	$(GO_TEST) -race ./... || failed=1; \
+	again=$$(go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/ .*internal\/raced/ {print $$1}'); \
+	[ -z "$$again" ] || { echo "== $*, without the race detector"; $(GO_TEST) $$again || failed=1; }; \
+	[ $$failed = 0 ] || { echo "$*" >>$$FAILED; exit 1; }
 
 # needs installs what is lacking where it may, and otherwise says what to install.
 needs:

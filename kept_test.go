@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/raced"
 )
 
 // TestMoreOutstandingThanKept: how much stays charged if more reservations were outstanding than a
 // limiter keeps, and all are cancelled. docs/guarantees.md has these figures.
 func TestMoreOutstandingThanKept(t *testing.T) {
+	raced.Skip(t)
 	second := weir.Rate{N: 1, Per: time.Second}
 	wide := weir.TokenBucket{Rate: second, Burst: 20_000}
 	delayed := weir.TokenBucket{Rate: second, Burst: 10}

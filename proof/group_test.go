@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/raced"
 	"github.com/weirflow/weir/weirtest"
 )
 
@@ -14,6 +15,7 @@ import (
 // first, and charged only if all admit. Its decision is the refusal with the longest wait (the
 // first, on a tie), or the admission with the least left.
 func TestAGroupIsItsLimiters(t *testing.T) {
+	raced.Skip(t)
 	rapid.Check(t, func(t *rapid.T) {
 		var clock weirtest.Clock
 		clock.Set(rapid.SampledFrom([]int64{0, int64(time.Hour), 1_700_000_000_000_000_000}).Draw(t, "origin"))

@@ -9,6 +9,9 @@ import (
 	"github.com/weirflow/weir/internal/seeds"
 )
 
+// checks is the default of -rapid.checks, the number of cases per property.
+const checks = "25"
+
 // TestMain fixes the seed of rapid, and keeps it from writing files beside the tests: a failure prints the shrunk run. Flags override what
 // it sets.
 func TestMain(m *testing.M) {

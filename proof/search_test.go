@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/raced"
 	"github.com/weirflow/weir/internal/seeds"
 )
 
@@ -21,13 +22,13 @@ import (
 // rounded, the bound needs no slack, and the few schedules that matter come up often.
 
 // How many rounds of rapid's number of checks a search makes. The rarest of the wrong rules shows
-// about once in 2000 checks, so patientRounds of 15 checks find all of them. The limits beside the
+// about once in 2000 checks, so patientRounds of 25 checks find all of them. The limits beside the
 // buckets have simpler rules, and no wrong ones to compare with. `make long` makes more checks a
 // round.
 const (
-	rounds        = 100
+	rounds        = 60
 	fewerRounds   = 10
-	patientRounds = 600
+	patientRounds = 400
 )
 
 // search tries a rule, which open makes a world of.
@@ -154,6 +155,7 @@ func drawSchedule(k kind) *rapid.Generator[*schedule] {
 
 // TestRule1NothingGivenBackIsTooMuch searches the refund rule, in every holder that has it.
 func TestRule1NothingGivenBackIsTooMuch(t *testing.T) {
+	raced.Skip(t)
 	worlds := map[string]func(weir.Limit) world{
 		"ledger": func(l weir.Limit) world { return newLedger(l, theRule) },
 	}
@@ -181,6 +183,7 @@ func TestRule1NothingGivenBackIsTooMuch(t *testing.T) {
 // TestTheSearchFindsWrongRules: the same search finds each rule that is known to be wrong. The
 // shrunk counterexample is logged.
 func TestTheSearchFindsWrongRules(t *testing.T) {
+	raced.Skip(t)
 	for _, rule := range wrongRules {
 		for _, k := range bucketKinds {
 			if !slices.Contains(strings.Fields(rule.kinds), k.name) {

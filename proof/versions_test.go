@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/raced"
 	"github.com/weirflow/weir/internal/seeds"
 	"github.com/weirflow/weir/weirtest"
 )
 
-var fleets = flag.Int("fleets", 3, "how many random fleets of each pair of algorithms")
+var fleets = flag.Int("fleets", 1, "how many random fleets of each pair of algorithms")
 
 // A fleet is callers of one key that have different versions of its limit, and their requests.
 type fleet struct {
@@ -263,36 +264,39 @@ func mostIn(l weir.Limit) func(from, to int64) int64 {
 	return func(from, to int64) int64 { return log.Limit * (1 + (to-from)/units(log.Window)) }
 }
 
-// over returns an interval with more than the bounds of all versions together, or of one alone, and
-// the worst ratio to the largest of the bounds.
-func over(f fleet, admitted []admission, only int) (wrong string, worst float64) {
-	var bounds []func(from, to int64) int64
+// over looks at every interval. It returns one that has more than the bounds of all versions
+// together, one in which a version's callers have more than its own bound, and the worst ratio to
+// the largest of the bounds.
+func over(f fleet, admitted []admission) (together, apart string, worst float64) {
+	bounds, sums := make([]func(from, to int64) int64, len(f.versions)), make([]int64, len(f.versions))
 	for v, l := range f.versions {
-		if only < 0 || v == only {
-			bounds = append(bounds, mostIn(l))
-		}
+		bounds[v] = mostIn(l)
 	}
 	for i, first := range admitted {
+		clear(sums)
 		sum := int64(0)
 		for j := i; j < len(admitted); j++ {
-			if only < 0 || admitted[j].version == only {
-				sum += admitted[j].cost
-			}
-			if j+1 < len(admitted) && admitted[j+1].at == admitted[j].at {
+			last := admitted[j]
+			sums[last.version] += last.cost
+			sum += last.cost
+			if j+1 < len(admitted) && admitted[j+1].at == last.at {
 				continue
 			}
 			all, largest := int64(0), int64(0)
-			for _, most := range bounds {
-				n := most(first.at, admitted[j].at)
+			for v, most := range bounds {
+				n := most(first.at, last.at)
 				all, largest = all+n, max(largest, n)
+				if sums[v] > n {
+					apart = fmt.Sprintf("version %c: %d admitted from %d to %d ms, where at most %d may be", 'A'+v, sums[v], first.at, last.at, n)
+				}
 			}
 			worst = max(worst, float64(sum)/float64(largest))
 			if sum > all {
-				return fmt.Sprintf("%d admitted from %d to %d ms, where at most %d may be", sum, first.at, admitted[j].at, all), worst
+				together = fmt.Sprintf("%d admitted from %d to %d ms, where at most %d may be", sum, first.at, last.at, all)
 			}
 		}
 	}
-	return "", worst
+	return together, apart, worst
 }
 
 // found is the worst that a search of fleets saw.
@@ -306,14 +310,12 @@ type found struct {
 func (f fleet) check(t *testing.T, saturated, apart bool, seen *found) {
 	t.Helper()
 	admitted, sum := f.play(-1)
-	bad, ratio := over(f, admitted, -1)
-	if bad != "" {
-		t.Errorf("%v\n%s", f, bad)
+	together, alone, ratio := over(f, admitted)
+	if together != "" {
+		t.Errorf("%v\n%s", f, together)
 	}
-	for v := range f.versions {
-		if bad, _ := over(f, admitted, v); apart && bad != "" {
-			t.Errorf("%v\nversion %c: %s", f, 'A'+v, bad)
-		}
+	if apart && alone != "" {
+		t.Errorf("%v\n%s", f, alone)
 	}
 	smallest, capacity := int64(math.MaxInt64), int64(0)
 	for v, l := range f.versions {
@@ -335,6 +337,7 @@ func (f fleet) check(t *testing.T, saturated, apart bool, seen *found) {
 // within its own. While callers always wait, at least 95 % of what the smaller version admits alone
 // is admitted, less one capacity.
 func TestFleets(t *testing.T) {
+	raced.Skip(t)
 	r := seeds.Of(t.Name())
 	seen := found{any: math.Inf(1), saturated: math.Inf(1)}
 	for a := range versionKinds {
@@ -350,6 +353,7 @@ func TestFleets(t *testing.T) {
 
 // TestFleetsOfThree is the same with three versions at once.
 func TestFleetsOfThree(t *testing.T) {
+	raced.Skip(t)
 	r := seeds.Of(t.Name())
 	seen := found{any: math.Inf(1), saturated: math.Inf(1)}
 	for i := range 12 * *fleets {
