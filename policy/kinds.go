@@ -87,7 +87,7 @@ func WithFields(l weir.Limit, fields map[string]any) (weir.Limit, error) {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		i := slices.Index(known, name)
 		if i < 0 {
-			return nil, &FieldError{name, fmt.Errorf("a %s has no %q", weir.Algorithm(l), name), suggest(name, known)}
+			return nil, &FieldError{name, fmt.Errorf("%s has no %q", weir.Algorithm(l), name), unknownField(weir.Algorithm(l), name, known, fields)}
 		}
 		if err := setField(v.Field(i), described[i], fields[name]); err != nil {
 			return nil, &FieldError{Field: name, Err: err}
@@ -102,6 +102,23 @@ func WithFields(l weir.Limit, fields map[string]any) (weir.Limit, error) {
 		return nil, &FieldError{Err: err}
 	}
 	return l, nil
+}
+
+// unknownField returns the fix for a field that an algorithm does not have, as NAME=VALUE: scripts and
+// commands write fields so. In a policy file, the schema finds such fields first.
+func unknownField(algorithm, name string, known []string, fields map[string]any) string {
+	others := map[string]string{}
+	for field, value := range fields {
+		others[field] = fmt.Sprint(value)
+	}
+	var words []string
+	for _, f := range MeantFields(algorithm, name, others[name], others) {
+		words = append(words, f.Name+"="+f.Value)
+	}
+	if len(words) > 0 {
+		return "write " + strings.Join(words, " ")
+	}
+	return suggest(name, known)
 }
 
 // suggest returns the fix for an unknown name.

@@ -48,11 +48,15 @@ func TestFixesCanBePasted(t *testing.T) {
 		"a route that can be passed, and counts spellings": {strings.Replace(limit, "client.ip", "path", 1) + "routes:\n  - match: /a/\n    limits: [api]\n  - match: /\n", []string{
 			"p:6:12: warning: requests for /a/a/ and /a/A and /a/a;x=1 have counters of their own in the limit \"api\", whose key has path, and many upstreams (Express, Rails, ASP.NET, Tomcat) serve them like /a/a; if yours does not, write false; the next fix repairs this too",
 			"p:6:12: warning: requests for /a and /A/ pass the limit \"api\": route 2 takes them, and many upstreams (Express, Rails, ASP.NET) serve them like /a/; if yours does not, write false\n\tfix: add below line 6: paths: { ignore_case: true, ignore_trailing_slash: true, ignore_semicolons: true }"}},
-		"a misspelt algorithm":    {strings.Replace(limit, "token_bucket", "token_buket", 1) + route, []string{"p:4:5: error: there is no key \"token_buket\" here\n\tfix: did you mean token_bucket?"}},
-		"a misspelt limit":        {limit + strings.Replace(route, "[api]", "[apii]", 1), []string{"p:7:14: error: there is no limit \"apii\"\n\tfix: did you mean \"api\"?"}},
-		"yes for true":            {limit + "    shadow: yes\n" + route, []string{"p:5:13: error: this is a text, and must be true or false\n\tfix: shadow: true"}},
-		"a number for a duration": {strings.Replace(limit, "token_bucket: { rate: 10/s, burst: 20 }", "sliding_log: { limit: 5, window: 60 }", 1) + route, []string{"p:4:38: error: this is a number, and must be a text\n\tfix: window: 60s"}},
-		"a misspelt parameter":    {strings.Replace(limit, "burst", "brust", 1) + route, []string{"p:4:33: error: there is no key \"brust\" here\n\tfix: did you mean burst?"}},
+		"a burst of a leaky bucket": {strings.Replace(limit, "token_bucket: { rate: 10/s, burst: 20 }", "leaky_bucket: { rate: 10/s, burst: 20 }", 1) + route, []string{"p:4:33: error: there is no key \"burst\" here\n\tfix: did you mean queue?"}},
+		"a burst of a window":       {strings.Replace(limit, "token_bucket: { rate: 10/s, burst: 20 }", "fixed_window: { window: 1m, burst: 20 }", 1) + route, []string{"p:4:33: error: there is no key \"burst\" here\n\tfix: did you mean limit?"}},
+		"a count as max_burst":      {strings.Replace(limit, "token_bucket: { rate: 10/s, burst: 20 }", "smooth_bursty: { rate: 10/s, burst: 20 }", 1) + route, []string{"p:4:34: error: there is no key \"burst\" here\n\tfix: replace burst: 20 with max_burst: 2s"}},
+		"a rate of a log":           {strings.Replace(limit, "token_bucket: { rate: 10/s, burst: 20 }", "sliding_log: { rate: 20/10s }", 1) + route, []string{"p:4:20: error: there is no key \"rate\" here\n\tfix: replace rate: 20/10s with limit: 20, window: 10s"}},
+		"a misspelt algorithm":      {strings.Replace(limit, "token_bucket", "token_buket", 1) + route, []string{"p:4:5: error: there is no key \"token_buket\" here\n\tfix: did you mean token_bucket?"}},
+		"a misspelt limit":          {limit + strings.Replace(route, "[api]", "[apii]", 1), []string{"p:7:14: error: there is no limit \"apii\"\n\tfix: did you mean \"api\"?"}},
+		"yes for true":              {limit + "    shadow: yes\n" + route, []string{"p:5:13: error: this is a text, and must be true or false\n\tfix: shadow: true"}},
+		"a number for a duration":   {strings.Replace(limit, "token_bucket: { rate: 10/s, burst: 20 }", "sliding_log: { limit: 5, window: 60 }", 1) + route, []string{"p:4:38: error: this is a number, and must be a text\n\tfix: window: 60s"}},
+		"a misspelt parameter":      {strings.Replace(limit, "burst", "brust", 1) + route, []string{"p:4:33: error: there is no key \"brust\" here\n\tfix: did you mean burst?"}},
 
 		"a rate of nothing":          {strings.Replace(limit, "10/s", "0/s", 1) + route, []string{"p:4:27: error: rate \"0/s\": 0 lets nothing pass: the number must be at least 1\n\tfix: rate: 1/s"}},
 		"a fraction for a rate":      {strings.Replace(limit, "10/s", "0.5/s", 1) + route, []string{"p:4:27: error: rate \"0.5/s\": \"0.5\" is not a whole number (a fraction is written with a longer duration: 1/2s, not 0.5/s)\n\tfix: rate: 1/2s"}},
@@ -151,6 +155,10 @@ func pasted(text string, p Problem) string {
 		return placed(lines, place)
 	}
 	line := &lines[p.Line-1]
+	if parts := strings.Split(strings.TrimPrefix(p.Fix, "replace "), " with "); len(parts) == 2 && strings.HasPrefix(p.Fix, "replace ") {
+		*line = strings.Replace(*line, parts[0], parts[1], 1)
+		return strings.Join(lines, "\n")
+	}
 	if word := didYouMean.FindStringSubmatch(p.Fix); word != nil {
 		rest := (*line)[p.Col-1:]
 		end := strings.IndexAny(rest, ":], ")

@@ -85,10 +85,43 @@ func (s *schema) unknown(path []string, name string, known []string) finding {
 			return finding{append(slices.Clone(path), name), true, fmt.Sprintf("there is no key %q here", name), "write " + fix}
 		}
 	}
+	if meant := s.meantParameter(path, name); meant != "" {
+		return finding{append(slices.Clone(path), name), true, fmt.Sprintf("there is no key %q here", name), meant}
+	}
 	if meant := meantKey(name, known); meant != "" {
 		return finding{append(slices.Clone(path), name), true, fmt.Sprintf("there is no key %q here", name), "write " + meant}
 	}
 	return finding{append(slices.Clone(path), name), true, fmt.Sprintf("there is no key %q here", name), suggest(name, known)}
+}
+
+// meantParameter returns the fix for a parameter that the algorithm of a limit does not have; "" if it
+// is unknown what it means.
+func (s *schema) meantParameter(path []string, name string) string {
+	written := text(s.root.find(append(slices.Clone(path), name)))
+	meant := s.meantFields(path, name)
+	if len(meant) == 1 && meant[0].Value == written {
+		return fmt.Sprintf("did you mean %s?", meant[0].Name)
+	}
+	var words []string
+	for _, f := range meant {
+		words = append(words, f.Name+": "+f.Value)
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("replace %s: %s with %s", name, written, strings.Join(words, ", "))
+}
+
+// meantFields returns the parameters of a limit that were probably meant by one that it does not have.
+func (s *schema) meantFields(path []string, name string) []policy.MeantField {
+	if len(path) != 3 || path[0] != "limits" {
+		return nil
+	}
+	others := map[string]string{}
+	for _, f := range fields(s.root.find(path)) {
+		others[f.name] = text(f.value)
+	}
+	return policy.MeantFields(path[2], name, others[name], others)
 }
 
 // spoilt returns the limits whose algorithm already has a problem: an unknown key that looks like an
@@ -267,7 +300,7 @@ func (s *schema) reallyMissing(path, names []string) (missing []string) {
 	known, parent := s.properties(path), s.root.find(path[:max(len(path)-1, 0)])
 	for _, name := range names {
 		misspelt := slices.ContainsFunc(fields(s.root.find(path)), func(f field) bool {
-			return !slices.Contains(known, f.name) && (nearest.To(f.name, known) == name || meantKey(f.name, known) == name)
+			return !slices.Contains(known, f.name) && (nearest.To(f.name, known) == name || meantKey(f.name, known) == name || slices.ContainsFunc(s.meantFields(path, f.name), func(m policy.MeantField) bool { return m.Name == name }))
 		})
 		if beside := len(path) == 3 && path[0] == "limits" && parent.get(name) != nil; !misspelt && !beside {
 			missing = append(missing, name)
