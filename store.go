@@ -45,7 +45,10 @@ type Charge struct {
 	Name  string
 	Key   string // the key to charge, like a user: any bytes
 	Limit Limit  // a new one begins with what has been used; two that callers use at once each have a state
-	Cost  int64  // of an OpSettle, the actual cost
+	// the customer's plan, for a limit with parameters by plan: a fallback without the store keeps the
+	// states of each plan apart
+	Plan  string
+	Cost  int64 // of an OpSettle, the actual cost
 	Op    Op
 	Group int // charges of the same group above 0 are all made or none; only for OpTake
 

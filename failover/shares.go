@@ -59,6 +59,15 @@ type start struct {
 	seen   map[uint64]struct{}
 }
 
+// recordName returns the name of the record of a charge. The parameters of a limit differ by plan,
+// and a record has one limit. No name or plan contains a 0.
+func recordName(c *weir.Charge) string {
+	if c.Plan == "" {
+		return c.Name
+	}
+	return c.Name + "\x00" + c.Plan
+}
+
 var errNames = errors.New("weir: the failover store knows 1024 limits already: a name is to be that of a limit, and not of a client")
 
 // end drops what was for the outages of a shard. The latest outage itself stays until the next one
@@ -96,7 +105,7 @@ func (s *Store) lock(needs ...*need) (exclusive bool, err error) {
 	s.shares.mu.RLock()
 	ready := true
 	for _, n := range needs {
-		if n.record = s.shares.records[n.charge.Name]; n.record == nil || !s.ready(n) {
+		if n.record = s.shares.records[recordName(n.charge)]; n.record == nil || !s.ready(n) {
 			ready = false
 			break
 		}
@@ -151,7 +160,8 @@ func (s *Store) begun(n *need) bool {
 // prepare makes a record serve a need. The lock is held for writing.
 func (s *Store) prepare(n *need) error {
 	c := n.charge
-	r := s.shares.records[c.Name]
+	name := recordName(c)
+	r := s.shares.records[name]
 	if r == nil {
 		if len(s.shares.records) >= maxNames {
 			return errNames
@@ -165,12 +175,12 @@ func (s *Store) prepare(n *need) error {
 		}
 		r.limit, r.size, r.largest = c.Limit, p.Peek(nil, 0, 0).Limit, p.Largest()
 		r.nodes = 0
-		s.shares.records[c.Name] = r
+		s.shares.records[name] = r
 	}
 	if !n.keys {
 		return nil
 	}
-	if err := s.divide(r, c.Name); err != nil {
+	if err := s.divide(r, name); err != nil {
 		return err
 	}
 	if !s.begun(n) {

@@ -16,8 +16,9 @@ type grip[K comparable] struct {
 	slot  int // below 0 if the key has no slot
 	head  int64
 	now   int64
-	token bool // room for a new key is reserved
-	ahead bool // room for a limiter of the key's own has been set aside
+	token bool        // room for a new key is reserved
+	ahead bool        // room for a limiter of the key's own has been set aside
+	own   *Parameters // of a key without a slot; nil for those of the limiter
 
 	freezes bool // the clocks of the key's own limiter stand still until release
 }
@@ -67,7 +68,20 @@ func (g *grip[K]) entry() *entry[K] {
 	return g.s.entry(g.slot)
 }
 
-func (g *grip[K]) prepared() weir.Prepared { return g.s.array.version.prepared }
+// prepared returns the limit that the key decides by.
+func (g *grip[K]) prepared() weir.Prepared {
+	ver := g.s.array.version
+	if g.slot < 0 {
+		if g.own != nil {
+			return g.own.prepared
+		}
+		return ver.prepared
+	}
+	if x := g.entry(); x != nil {
+		return x.preparedBy(ver)
+	}
+	return ver.prepared
+}
 
 // state returns the state of a key that has no limiter.
 func (g *grip[K]) state() []int64 {
@@ -100,7 +114,7 @@ func (g *grip[K]) take(cost int64) (d weir.Decision, ok bool) {
 	case x != nil && x.lim != nil:
 		return x.lim.Take(cost), true
 	case x != nil:
-		if x.state, d = g.prepared().Step(x.state, g.now, cost); g.s.pack(g.slot, x.state, g.now) {
+		if x.state, d = g.prepared().Step(x.state, g.now, cost); x.own == nil && g.s.pack(g.slot, x.state, g.now) {
 			g.s.leave(x)
 			x.gone = true
 			g.head &^= away
@@ -128,7 +142,7 @@ func (g *grip[K]) storeState(state []int64) {
 // state.
 func (g *grip[K]) takeFirst(cost int64) (d weir.Decision, ok bool) {
 	words, l := g.s.scratch[:1], g.s.array.layout
-	if l != nil && l.Fresh(words) && l.Decide(&d, words, g.now, cost, true) { // the fast path
+	if g.own == nil && l != nil && l.Fresh(words) && l.Decide(&d, words, g.now, cost, true) { // the fast path
 		switch {
 		case !d.Allowed || cost == 0:
 			return d, true
@@ -163,7 +177,10 @@ func (g *grip[K]) room() bool {
 
 // insert gives a new key a slot, in reserved room. Its state is idle from free on.
 func (g *grip[K]) insert(state []int64, free int64) {
-	g.slot, g.token = g.s.put(g.h), false
+	if g.slot, g.token = g.s.put(g.h), false; g.own != nil {
+		g.insertOwn(state, free)
+		return
+	}
 	g.enter(g.s.store(g.slot, g.h, state, g.now), free)
 }
 

@@ -48,6 +48,12 @@ type Charge[K comparable] struct {
 	// limiter, which has the largest burst. Spare is for charges without Wait.
 	Spare int64
 
+	// Parameters are those that the key decides by from now on; default: the limiter's. If they differ
+	// from those of the key's last charge, what it has used stays used, as with SetLimit. A key with
+	// parameters takes about 200 bytes more. All other verbs decide by those of the last charge, until
+	// the key is idle.
+	Parameters *Parameters
+
 	Decision weir.Decision // of this limiter alone, as if its capacity were smaller by Spare
 	Place    *weir.Place   // set if the charge waits
 
@@ -162,6 +168,7 @@ func (g *Group[K]) grip(charges []Charge[K], holds []hold[K]) {
 		}
 		holds[i].grip, holds[i].held = k.grip(c.Key, h), true
 		holds[i].freeze()
+		holds[i].adopt(c.Parameters)
 		holds[i].grip.token, holds[i].token = holds[i].token, false
 	}
 }

@@ -215,7 +215,7 @@ func (m *rehash[K]) put(s *segment[K]) {
 		if m.from.leave(x); old.version != a.version {
 			free = x.convert(old.version, a.version)
 		}
-		if flags = away; x.lim != nil || x.over != nil || !s.pack(slot, x.state, m.now) {
+		if flags = away; x.lim != nil || x.over != nil || x.own != nil || !s.pack(slot, x.state, m.now) {
 			s.enter(slot, x)
 		} else {
 			x.gone, flags = true, 0
@@ -266,6 +266,15 @@ func (s *segment[K]) pack(slot int, state []int64, now int64) bool {
 
 // convert converts an entry to another limit, and returns when it will be idle.
 func (x *entry[K]) convert(from, to *version) (free int64) {
+	if x.own != nil && from.wall == to.wall { // its next charge brings its own parameters
+		free = later(to.began, x.reset(to, to.began))
+		if x.over != nil {
+			free = max(free, later(to.began, x.over.rest()))
+		}
+		return free
+	}
+	was := x.preparedBy(from)
+	x.own = nil
 	switch {
 	case x.over != nil: // the key has its own limit, or continues from its state
 		if x.fixed() {
@@ -277,7 +286,7 @@ func (x *entry[K]) convert(from, to *version) (free int64) {
 			panic(err) // cannot fail: the limit was prepared
 		}
 	default:
-		x.state = from.prepared.Convert(x.state, to.was, to.prepared, to.began)
+		x.state = was.Convert(x.state, to.was, to.prepared, to.began)
 	}
 	return later(to.began, x.reset(to, to.began))
 }

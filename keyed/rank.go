@@ -60,7 +60,7 @@ func (s *segment[K]) rankOf(slot int, head, now int64) (rankOf int64, evictable 
 	case x.lim != nil:
 		d = x.lim.Peek(1)
 	default:
-		d = ver.prepared.Peek(x.state, now, 1)
+		d = x.preparedBy(ver).Peek(x.state, now, 1)
 	}
 	return rank(&d, now), true
 }

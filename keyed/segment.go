@@ -43,6 +43,7 @@ type entry[K comparable] struct {
 	pins  int // callers that are about to queue: the limiter must stay
 	gone  bool
 	over  *override
+	own   *Parameters // nil for those of the limiter
 
 	memory keyBudget   // of lim
 	frozen frozenClock // of lim
@@ -100,7 +101,7 @@ func (x *entry[K]) reset(ver *version, now int64) time.Duration {
 	if x.lim != nil {
 		return x.lim.Peek(0).ResetAfter
 	}
-	return ver.prepared.Peek(x.state, now, 0).ResetAfter
+	return x.preparedBy(ver).Peek(x.state, now, 0).ResetAfter
 }
 
 // idle reports whether an entry can be evicted: nobody waits for it, and it has no limit of its
