@@ -1,7 +1,6 @@
 package keyed
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/weirflow/weir"
@@ -11,19 +10,12 @@ import (
 // customer's plan: see Charge.Parameters. They do not change, and are safe for concurrent use.
 type Parameters struct{ prepared weir.Prepared }
 
-// Parameters prepares a limit of the same algorithm with other parameters. Its windows must be
-// counted by the same clock: see weir.Prepared.Wall.
+// Parameters prepares a limit for some of the keys. Parameters whose windows are counted by another
+// clock than those of the limiter are not used: see weir.Prepared.Wall.
 func (k *Limiter[K]) Parameters(l weir.Limit) (*Parameters, error) {
 	p, err := weir.Prepare(l, time.Nanosecond)
 	if err != nil {
 		return nil, err
-	}
-	of := k.version.Load().prepared
-	if was, is := weir.Algorithm(of.Limit()), weir.Algorithm(l); was != is {
-		return nil, fmt.Errorf("weir: keyed.Parameters: the limit is a %s, and not a %s", was, is)
-	}
-	if p.Wall() != of.Wall() {
-		return nil, fmt.Errorf("weir: keyed.Parameters: align: its windows are not counted by the same clock as those of the limit")
 	}
 	return &Parameters{p.Named(k.opts.Name)}, nil
 }
@@ -35,6 +27,9 @@ func (p *Parameters) Limit() weir.Limit { return p.prepared.Limit() }
 // the key has used stays used, as with SetLimit. A key with an override keeps the limit of the
 // override.
 func (g *grip[K]) adopt(want *Parameters) {
+	if want != nil && want.prepared.Wall() != g.s.array.version.wall {
+		want = nil
+	}
 	x := g.entry()
 	switch {
 	case g.slot < 0:
@@ -96,4 +91,43 @@ func (g *grip[K]) insertOwn(state []int64, free int64) {
 	x.state = append(x.words[:0], state...)
 	g.s.enter(g.slot, x)
 	g.enter(away, free)
+}
+
+// TakeBy is Take with the parameters of the key, as a Charge has them; nil for those of the limiter.
+func (k *Limiter[K]) TakeBy(p *Parameters, key K, cost int64) (d weir.Decision) {
+	h, ok := k.hash(key)
+	if !ok {
+		return k.refused(weir.Never)
+	}
+	g := k.grip(key, h)
+	defer g.release()
+	g.adopt(p)
+	if d, ok = g.take(cost); !ok {
+		if wait, room := g.makeRoom(); room {
+			g.adopt(p)
+			d, _ = g.take(cost)
+		} else {
+			d = g.decideWithoutRoom(wait, func(s *Limiter[K], key K) weir.Decision { return s.Take(key, cost) })
+		}
+	}
+	if k.top != nil {
+		k.top.note(key, h, cost, d.Allowed)
+	}
+	return d
+}
+
+// ReserveBy is Reserve with the parameters of the key, as a Charge has them; nil for those of the
+// limiter.
+func (k *Limiter[K]) ReserveBy(p *Parameters, key K, cost int64, maxDelay time.Duration) (r Reservation[K], ok bool) {
+	h, ok := k.hash(key)
+	if !ok {
+		return Reservation[K]{decision: k.refused(weir.Never)}, false
+	}
+	if k.top != nil {
+		defer func() { k.top.note(key, h, cost, ok) }()
+	}
+	g := k.grip(key, h)
+	defer g.release()
+	g.adopt(p)
+	return g.reserve(cost, maxDelay)
 }

@@ -130,19 +130,20 @@ func TestParametersKeepWhatWasUsed(t *testing.T) {
 	}
 }
 
-// TestParametersThatDoNotFit: another algorithm or another clock is an error.
+// TestParametersThatDoNotFit: invalid parameters are an error, and those of another clock are not
+// used.
 func TestParametersThatDoNotFit(t *testing.T) {
 	table, err := keyed.New[string](weir.FixedWindow{Limit: 10, Align: "first", Window: time.Hour}, keyed.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer table.Close()
-	for _, l := range []weir.Limit{
-		weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}, weir.FixedWindow{Limit: 10, Window: time.Hour}, weir.FixedWindow{Limit: 0, Window: time.Hour, Align: "first"},
-	} {
-		if _, err := table.Parameters(l); err == nil {
-			t.Errorf("%+v fits", l)
-		}
+	if _, err := table.Parameters(weir.FixedWindow{Limit: 0, Window: time.Hour, Align: "first"}); err == nil {
+		t.Error("a limit of 0")
+	}
+	p, err := table.Parameters(weir.FixedWindow{Limit: 99, Window: time.Hour})
+	if d := table.TakeBy(p, "a", 1); err != nil || d.Limit != 10 || d.Remaining != 9 {
+		t.Errorf("%+v, %v", d, err)
 	}
 }
 

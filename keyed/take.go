@@ -115,8 +115,11 @@ func (g *grip[K]) decideWithoutRoom(wait time.Duration, shared func(s *Limiter[K
 func (g *grip[K]) makeRoom() (wait time.Duration, ok bool) {
 	k := g.k
 	g.release()
+	own := g.own
 	wait, ok = k.makeRoom(g.now)
-	*g = k.grip(g.key, g.h)
+	if *g = k.grip(g.key, g.h); own != nil {
+		g.adopt(own)
+	}
 	if g.token = ok; !ok && g.slot < 0 && k.shared == nil {
 		k.stats.refused.Add(1)
 	}

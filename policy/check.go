@@ -37,6 +37,7 @@ func (p *Policy) Check() []Problem {
 	c.headers()
 	c.stores()
 	c.limits()
+	c.plans()
 	c.zones()
 	c.upstreams()
 	c.routes()

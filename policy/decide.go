@@ -21,11 +21,13 @@ const (
 	// the context ended before a store responded; Err is the context's error, and no known charge
 	// remains
 	Left
+	// the policy denies requests of unknown customers: there is no valid API key or token
+	Unauthorized
 )
 
 // String returns the outcome's name.
 func (o Outcome) String() string {
-	return [...]string{"allow", "delay", "deny", "no route", "invalid", "left"}[o]
+	return [...]string{"allow", "delay", "deny", "no route", "invalid", "left", "unauthorized"}[o]
 }
 
 // A Verdict is the decision about a request.
@@ -96,7 +98,17 @@ func (e *Engine) DecideContext(ctx context.Context, req Request) Verdict {
 func (e *Engine) decide(ctx context.Context, r *request, index int) Verdict {
 	route := &e.routes[index]
 	v := Verdict{Route: index, Decision: weir.Decision{Allowed: true}, evaluated: route.live, order: route.order}
-	if len(route.places) > 0 && v.refuseBanned(route.places, r) {
+	places, shadows := route.places, route.shadow
+	if route.asks != "" || route.readsClaims {
+		if !e.identify(ctx, r, route) {
+			v.refuseUnknown(route)
+			return v
+		}
+		if route.plans {
+			v.evaluated, places, shadows = forPlan(route.live, r.who.plan), forPlan(places, r.who.plan), forPlan(shadows, r.who.plan)
+		}
+	}
+	if len(places) > 0 && v.refuseBanned(places, r) {
 		return v
 	}
 	if len(route.live) > 0 && (len(route.places) > 0 || !v.decideOne(ctx, e, r)) {
@@ -104,10 +116,10 @@ func (e *Engine) decide(ctx context.Context, r *request, index int) Verdict {
 	}
 	v.noteOutcome()
 	if len(route.places) > 0 && (v.Outcome == Allow || v.Outcome == Delay) {
-		v.findPlaces(ctx, r, route.places)
+		v.findPlaces(ctx, r, places)
 	}
 	if v.Outcome == Allow || v.Outcome == Delay {
-		for _, l := range route.shadow {
+		for _, l := range shadows {
 			v.shadow(l, e, r)
 		}
 		if len(route.dry) > 0 {
@@ -142,7 +154,7 @@ func (v *Verdict) decideOne(ctx context.Context, e *Engine, r *request) bool {
 	if v.evaluated[0].store != nil {
 		return v.decideStored(ctx, e, r)
 	}
-	if v.evaluated[0].zone != nil || v.evaluated[0].cost.open(r) {
+	if len(v.evaluated[0].Plans) > 0 || v.evaluated[0].zone != nil || v.evaluated[0].cost.open(r) {
 		return false
 	}
 	var buf [maxKey]byte
@@ -200,6 +212,7 @@ func (v *Verdict) evaluate(r *request, keep bool) bool {
 			c.Skip = true
 		case charged:
 			c.Key, c.Cost, c.Wait, c.Keep, c.Spare = l.keyInStore(key, r), cost, l.wait, keep || l.zone != nil, l.spare
+			c.Parameters = l.parameters
 			if l.cost.open(r) {
 				v.markOpen(i)
 			}
@@ -234,7 +247,7 @@ func (l *limit) countExempt(q applicability) {
 // keyAndCost determines a limit's key and cost for a request.
 func (l *limit) keyAndCost(buf []byte, r *request) (key []byte, cost int64, q applicability) {
 	key, parts := l.key(buf, r)
-	free := l.exempt.has(key, parts.repeated, r)
+	free := l.unlimited || l.exempt.has(key, parts.repeated, r)
 	switch {
 	case free: // even if a part is missing; but a ban still applies, as it is a decision of the moment
 	case !parts.present && l.OnMissing == "deny":
@@ -382,11 +395,15 @@ func (v *Verdict) shadow(l *limit, e *Engine, r *request) {
 	if l.queues() {
 		// The request would have waited. It does not really wait, so its charge is made ahead of
 		// time.
-		res, _ := l.table.Reserve(string(key), cost, -1)
+		res, _ := l.table.ReserveBy(l.parameters, string(key), cost, -1)
 		d, delay = res.Decision(), res.Delay()
 		res.Settle(cost) // nothing of it is given back
 	} else {
-		d = keyed.TakeText(l.table, key, cost)
+		if len(l.Plans) == 0 {
+			d = keyed.TakeText(l.table, key, cost)
+		} else {
+			d = l.table.TakeBy(l.parameters, string(key), cost)
+		}
 		delay = l.fixedDelay(d, cost)
 	}
 	if l.counts.add(d, delay); !d.Allowed || delay > 0 {

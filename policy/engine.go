@@ -27,6 +27,9 @@ type Options struct {
 	// unavailable, wrap it with package failover.
 	Stores map[string]weir.Store
 
+	// Customers looks up API keys and tokens, for Policy.Plans; default: none is valid.
+	Customers Customers
+
 	// MaxKeys is how many keys a limit keeps if its own MaxKeys is not set; default:
 	// keyed.DefaultMaxKeys.
 	MaxKeys int
@@ -52,6 +55,8 @@ type Engine struct {
 	zones     map[string]*zone
 	singles   sync.Pool // of *single
 	start     time.Time
+	sources   []planSource
+	keyHeader string // in canonical form; empty for the default
 }
 
 // limit is a compiled limit with its states.
@@ -83,6 +88,11 @@ type limit struct {
 	except    *limitOverrides // bans and grants
 	exempt    *exemption
 	banBy     string // the Decision.By of a banned request
+
+	plans      planned           // the limit as it is for single plans; nil for none
+	plan       string            // of a limit in plans
+	unlimited  bool              // the limit does not apply to the plan
+	parameters *keyed.Parameters // of a limit in plans and in memory
 }
 
 // route is a compiled Route.
@@ -96,6 +106,10 @@ type route struct {
 	stages []stage
 	shadow []*limit
 	places []*limit // Concurrency limits, with shadows, in the order of the policy
+
+	asks        string // a limit that needs the customer or the plan; empty for none
+	readsClaims bool   // some key has a claim of a token
+	plans       bool   // some limit has plans
 
 	dry      []*limit             // shadow limits that charge a zone
 	dryGroup *keyed.Group[string] // the shadow limits in dry
@@ -129,14 +143,14 @@ func New(p Policy, o Options) (*Engine, error) {
 // stays as it was. On success, both engines count in the same limits, so that requests in flight
 // can end with this one.
 func (e *Engine) Next(p Policy) (*Engine, error) {
-	return e.NextWith(p, e.opts.Stores)
+	return e.NextWith(p, e.opts.Stores, e.opts.Customers)
 }
 
-// NextWith is like Next, with other stores. A limit in a store keeps what was used if the store and
+// NextWith is like Next, with other stores and customers. A limit in a store keeps what was used if the store and
 // its StateName stay the same.
-func (e *Engine) NextWith(p Policy, stores map[string]weir.Store) (*Engine, error) {
+func (e *Engine) NextWith(p Policy, stores map[string]weir.Store, customers Customers) (*Engine, error) {
 	o := e.opts
-	o.Stores = stores
+	o.Stores, o.Customers = stores, customers
 	return build(p, o, e)
 }
 
@@ -153,6 +167,7 @@ func build(p Policy, o Options, before *Engine) (*Engine, error) {
 	} else {
 		e.overrides = newOverrides(e.now)
 	}
+	e.compileSources()
 	if err := e.compileZones(before, &changes); err != nil {
 		return nil, err
 	}
@@ -190,7 +205,7 @@ func (e *Engine) compileBoth(l Limit, before *Engine, changes *[]func() error) (
 	e.limits = append(e.limits, c)
 	c.except = e.overrides.of(old, l)
 	if l.RollOut == "" {
-		return c, nil
+		return c, c.byPlan()
 	}
 	c.share, _ = parseRollOut(l.RollOut) // already checked
 	var oldRest *limit
@@ -204,7 +219,7 @@ func (e *Engine) compileBoth(l Limit, before *Engine, changes *[]func() error) (
 	c.rest.share = &share{bound: c.share.bound, whole: c.share.whole, rest: true}
 	c.rest.except = c.except
 	e.limits = append(e.limits, c.rest)
-	return c, nil
+	return c, errors.Join(c.byPlan(), c.rest.byPlan())
 }
 
 // compile compiles a limit. It adds to changes what must change in limits that continue, to be done
@@ -225,7 +240,7 @@ func (e *Engine) compile(l Limit, old *limit, changes *[]func() error) (*limit, 
 	if old != nil {
 		c.counts = old.counts
 	}
-	c.delayed, _ = rules.ParamsOf(l.Limit).(rules.Delayed)
+	c.delayed = delayedOf(l.Limit)
 	of, entered := concurrencyOf(l.Limit)
 	c.enterWait = of.Queue > 0
 	if z := e.zone(l.Zone); z != nil {
@@ -236,6 +251,7 @@ func (e *Engine) compile(l Limit, old *limit, changes *[]func() error) (*limit, 
 		old = nil
 	}
 	if entered {
+		of.Limit = l.largestPlaces()
 		return c, e.compilePlaces(c, of, old, changes)
 	}
 	if c.store = e.opts.Stores[l.Store]; c.store != nil && l.Store != "" {
@@ -298,6 +314,7 @@ func (e *Engine) compileRoute(r *Route, byName map[string]*limit) (c route, err 
 	var tables, dryTables []*keyed.Limiter[string]
 	for _, name := range r.Limits {
 		l := byName[name]
+		c.identify(l)
 		if l.rest != nil {
 			c.addRest(l.rest)
 		}

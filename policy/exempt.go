@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/textproto"
+	"slices"
 	"strings"
 
 	"github.com/weirflow/weir/internal/httpsyntax"
@@ -139,15 +140,15 @@ func (r *request) address() netip.Addr {
 	return addressOf(r.Client)
 }
 
-// AsksHop reports whether a limit exempts requests by a header field. The caller must then say
-// whether a request came from a trusted proxy.
+// AsksHop reports whether a limit exempts requests by a header field, or plans come from one. The
+// caller must then say whether a request came from a trusted proxy.
 func (p *Policy) AsksHop() bool {
 	for i := range p.Limits {
 		if x := newExemption(&p.Limits[i]); x != nil && len(x.fields) > 0 {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(p.Plans.From, func(s string) bool { return strings.HasPrefix(s, "header.") })
 }
 
 // exempt checks the exemptions of a limit.

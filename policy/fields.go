@@ -43,6 +43,7 @@ func (p *Policy) ReadsHeaders() (names []string) {
 			}
 		}
 	}
+	p.planHeaders(add)
 	if len(p.Rooms) > 0 {
 		add("Cookie")
 	}

@@ -46,7 +46,7 @@ func (l *limit) enters() bool { return l.places != nil || l.holder != nil }
 // enterStore takes a place in a store. If the limit has a queue, it waits there.
 func (d *concurrencyPlace) enterStore(ctx context.Context, queued func() (context.Context, error)) (err error) {
 	l := d.l
-	c := weir.Charge{Name: l.state, Key: d.key, Limit: l.Limit.Limit, Cost: d.cost}
+	c := weir.Charge{Name: l.state, Key: d.key, Limit: l.Limit.Limit, Plan: l.plan, Cost: d.cost}
 	if l.Shadow {
 		d.shade = l.enterShadow(c)
 		return nil

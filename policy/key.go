@@ -25,13 +25,15 @@ const (
 	partURI
 	partVariable // a {x} in the route's match
 	partConst
+	partCustomer // whom the API key or the token belongs to
+	partClaim    // a claim of the token
 )
 
 // part is one part of a key.
 type part struct {
 	kind partKind
 	// the name of the header (in canonical form), parameter, cookie or variable; the text of a
-	// const
+	// const; the name of the claim
 	name string
 }
 
@@ -45,7 +47,7 @@ func (p part) String() string {
 }
 
 // partForms lists the ways to write a part, for messages.
-var partForms = [...]string{"client.ip", "header.NAME", "query.NAME", "cookie.NAME", "host", "method", "path", "uri", "path.NAME", "const.TEXT"}
+var partForms = [...]string{"client.ip", "header.NAME", "query.NAME", "cookie.NAME", "host", "method", "path", "uri", "path.NAME", "const.TEXT", "customer", "jwt.NAME"}
 
 // parsePart parses a part as a policy file has it.
 func parsePart(text string) (part, error) {
@@ -60,6 +62,8 @@ func parsePart(text string) (part, error) {
 		return part{kind: partPath}, nil
 	case "uri":
 		return part{kind: partURI}, nil
+	case "customer":
+		return part{kind: partCustomer}, nil
 	}
 	source, name, found := strings.Cut(text, ".")
 	bad := func() (part, error) {
@@ -91,6 +95,8 @@ func parsePart(text string) (part, error) {
 		return part{partVariable, name}, nil
 	case "const":
 		return part{partConst, name}, nil
+	case "jwt":
+		return part{partClaim, name}, nil
 	}
 	return bad()
 }
@@ -119,6 +125,11 @@ func (p part) value(r *request) (value string, present, repeated bool) {
 	case partVariable:
 		value, present = r.variable(p.name)
 		return value, present, false
+	case partCustomer:
+		return r.who.customer, r.who.customer != "", false
+	case partClaim:
+		value, present = r.who.claims[p.name]
+		return value, present, present && value == ""
 	}
 	return p.name, true, false // a const
 }

@@ -55,7 +55,7 @@ func TestParts(t *testing.T) {
 			t.Errorf("%s = %q, %v, want %q, %v", text, value, present, want.value, want.present)
 		}
 	}
-	for _, text := range []string{"", "client", "client.", "header", "header.", "header.a b", "cookie.a;b", "ip", "jwt.sub", "header.Host", "query."} {
+	for _, text := range []string{"", "client", "client.", "header", "header.", "header.a b", "cookie.a;b", "ip", "jwt.", "customer.x", "header.Host", "query."} {
 		if p, err := parsePart(text); err == nil {
 			t.Errorf("%q is read as %+v", text, p)
 		}

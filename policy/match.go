@@ -299,6 +299,7 @@ type request struct {
 	normal   string
 	bare     string // the normalised path without semicolons and what follows them
 	hostName string
+	who      identity
 	banned   time.Duration // how long the ban that applies to the request still lasts
 }
 

@@ -9,7 +9,7 @@ import (
 // mayBeMissing reports whether a request can lack the part. Parts that every request has, and
 // variables of the route's match, are never missing.
 func (p part) mayBeMissing() bool {
-	return p.kind == partHeader || p.kind == partQuery || p.kind == partCookie
+	return p.kind == partHeader || p.kind == partQuery || p.kind == partCookie || p.kind == partClaim || p.kind == partCustomer
 }
 
 // missing warns of a key under which all clients that send none of its parts share one state,
@@ -22,7 +22,7 @@ func (c *checker) missing(l *Limit) {
 	for _, text := range l.Key {
 		p, err := parsePart(text)
 		switch {
-		case err != nil || !p.mayBeMissing() && p.kind != partConst:
+		case err != nil || !p.mayBeMissing() && p.kind != partConst, p.kind == partCustomer && c.Plans.knowsAll():
 			return
 		case p.kind != partConst: // a const is the same for all clients
 			parts = append(parts, text)

@@ -24,6 +24,7 @@ type Policy struct {
 	// response headers about limits: "ratelimit", "x-ratelimit"; default: ratelimit
 	Headers   []string
 	Stores    []Store
+	Plans     Plans
 	Limits    []Limit
 	Upstreams []Upstream
 	Rooms     []WaitingRoom
@@ -76,6 +77,8 @@ type Limit struct {
 	// counter
 	Key   []string
 	Limit weir.Limit
+	// its parameters by plan, each plan once; all other plans have those of Limit
+	Plans []PlanLimit
 	Cost  string // a whole number, "header.NAME" or "bytes"; default: 1
 	// requests that the limit does not apply to: "10.0.0.0/8", "header.NAME=VALUE", "key.VALUE",
 	// "method.NAME" or "preflight"

@@ -42,7 +42,7 @@ func (s *shadows) run(l *limit, f func()) {
 func (l *limit) decide(key string, cost int64) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	batch := []weir.Charge{{Name: l.state, Key: key, Limit: l.Limit.Limit, Cost: cost}}
+	batch := []weir.Charge{{Name: l.state, Key: key, Limit: l.Limit.Limit, Plan: l.plan, Cost: cost}}
 	// the request would have waited; it does not really wait, so its charge is made ahead of time
 	if l.queues() {
 		batch[0].Op, batch[0].Within = weir.OpReserve, -1

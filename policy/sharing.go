@@ -154,14 +154,15 @@ func (v *Verdict) chargeStage(ctx context.Context, s *stage, at int, keep bool) 
 
 // batch returns the charges of a stage, and the positions of their limits.
 func (v *Verdict) batch(s *stage, at int, keep bool) (batch []weir.Charge, places []int) {
-	for j, l := range s.limits {
+	for j := range s.limits {
 		i := at + j
+		l := v.evaluated[i] // as it is for the plan
 		c := &v.charges[i]
 		if c.Skip {
 			continue
 		}
 		open := v.open != nil && v.open[i]
-		q := weir.Charge{Name: l.state, Key: c.Key, Limit: l.Limit.Limit, Cost: c.Cost, Keep: keep || open}
+		q := weir.Charge{Name: l.state, Key: c.Key, Limit: l.Limit.Limit, Plan: l.plan, Cost: c.Cost, Keep: keep || open}
 		if open {
 			q.Cost = 1 // for a cost of 0, a store returns no receipt, which settling needs later
 		}
@@ -254,7 +255,7 @@ func (v *Verdict) settleStores(ctx context.Context, actual func(i int) (cost int
 			if !ok || c.Receipt == "" || v.evaluated[j].Store != l.Store {
 				continue
 			}
-			batch = append(batch, weir.Charge{Name: c.Name, Key: c.Key, Limit: c.Limit, Op: weir.OpSettle, Cost: cost, Receipt: c.Receipt})
+			batch = append(batch, weir.Charge{Name: c.Name, Key: c.Key, Limit: c.Limit, Plan: c.Plan, Op: weir.OpSettle, Cost: cost, Receipt: c.Receipt})
 			places = append(places, j)
 			c.Receipt = ""
 		}

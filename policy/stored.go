@@ -38,7 +38,7 @@ func (v *Verdict) decideStored(ctx context.Context, e *Engine, r *request) bool 
 		s = new(single)
 	}
 	defer e.singles.Put(s)
-	s.batch[0] = weir.Charge{Name: l.state, Key: l.keyInStore(key, r), Limit: l.Limit.Limit, Cost: cost}
+	s.batch[0] = weir.Charge{Name: l.state, Key: l.keyInStore(key, r), Limit: l.Limit.Limit, Plan: l.plan, Cost: cost}
 	s.out[0] = weir.Decision{}
 	if err := l.store.Do(ctx, s.batch[:], s.out[:]); err != nil {
 		v.fallBackOne(ctx, e, s, err)

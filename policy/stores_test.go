@@ -52,14 +52,14 @@ func TestNextWithStores(t *testing.T) {
 	if err := e.Retire(n); err != nil {
 		t.Error(err)
 	}
-	memory, err := n.NextWith(next, nil)
+	memory, err := n.NextWith(next, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if v := memory.Decide(get("/", "x")); v.Decision.Remaining != 9 || v.Decision.Source != weir.SourceLocal {
 		t.Errorf("%+v", v.Decision)
 	}
-	other, err := memory.NextWith(next, stores)
+	other, err := memory.NextWith(next, stores, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

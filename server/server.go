@@ -309,6 +309,7 @@ func (s *server) tick(ctx context.Context) {
 	if s.policy.Changed() {
 		s.reload(ctx, "the file has changed")
 	}
+	s.policy.Tick()
 	s.policy.Engine().Sweep()
 	for _, f := range s.faces {
 		if t, ok := f.Face.(face.Ticker); ok {

@@ -61,6 +61,7 @@ func Replay(ctx context.Context, o Options) (*Report, error) {
 		o.Memory = defaultMemory
 	}
 	clock := new(vclock.Clock)
+	o.Policy.Plans.Unknown = policy.UnknownDefault // a log has no credentials
 	engine, err := policy.New(o.Policy, policy.Options{
 		Keys:    true,
 		Parts:   true,

@@ -51,8 +51,9 @@ type policing struct {
 	trusted  []netip.Prefix
 	clientIn string // the header field with the client's address
 	// header fields of proxies that the policy reads, which count from trusted proxies alone
-	proxied []string
-	asksHop bool // some limit exempts by a header field, which only trusted proxies may send
+	proxied      []string
+	unauthorized refusal.Response
+	asksHop      bool // some limit exempts by a header field, which only trusted proxies may send
 }
 
 // policedRoute is what happens to the requests of a route.
@@ -77,7 +78,7 @@ func newPolicing(engine *policy.Engine, s settings) (*policing, error) {
 	if err := errors.Join(append(wrongOptions(s), notForHandlers(engine, &p, s.log != nil)...)...); err != nil {
 		return nil, err
 	}
-	m := &policing{settings: s, engine: engine, tells: SetRateLimit, trusted: p.TrustedProxies, asksHop: p.AsksHop(),
+	m := &policing{settings: s, engine: engine, tells: SetRateLimit, trusted: p.TrustedProxies, asksHop: p.AsksHop(), unauthorized: refusal.Unauthorized(),
 		clientIn: http.CanonicalHeaderKey(cmp.Or(p.ClientHeader, "X-Forwarded-For"))}
 	for _, name := range p.ReadsHeaders() {
 		if name == m.clientIn || policy.IsProxyHeader(name) {
@@ -152,6 +153,10 @@ func (h *policedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	case policy.Invalid:
 		http.Error(w, v.InvalidReason(), http.StatusBadRequest)
+		return
+	case policy.Unauthorized:
+		h.report(h.responseTo(&v, v.Decision))
+		h.unauthorized.WriteUnauthorized(w, r)
 		return
 	case policy.Deny:
 		h.refuse(w, r, &v, v.Decision)

@@ -23,6 +23,8 @@ type Runner struct {
 	Policy func(file string) (policy.Policy, error)
 	// Open creates the limits of limit lines; default: a keyed.Limiter on the script's clock.
 	Open func(l weir.Limit, c *Clock) (Holder, error)
+	// Customers returns the customers of the policy that Policy loaded last; nil for none.
+	Customers func() policy.Customers
 }
 
 // A Holder keeps one limit for each key. Use Keyed to make one of a *keyed.Limiter[string].
@@ -168,8 +170,16 @@ func (x *run) openPolicy(s *Step) error {
 	}
 	x.close()
 	x.clock = new(Clock)
-	x.engine, err = policy.New(p, policy.Options{Clock: x.clock.Now, Timers: x.clock.AfterFunc})
+	x.engine, err = policy.New(p, policy.Options{Clock: x.clock.Now, Timers: x.clock.AfterFunc, Customers: x.customers()})
 	return err
+}
+
+// customers returns the customers of the policy that was loaded last.
+func (x *run) customers() policy.Customers {
+	if x.Customers == nil {
+		return nil
+	}
+	return x.Customers()
 }
 
 // close ends the script: the clock runs on until every wait has an outcome.
@@ -381,6 +391,8 @@ func (x *run) request(s *Step) (result, error) {
 		res = result{status: http.StatusNotFound}
 	case policy.Invalid:
 		res = result{status: http.StatusBadRequest, decision: &v.Decision}
+	case policy.Unauthorized:
+		res = result{status: http.StatusUnauthorized, decision: &v.Decision}
 	case policy.Deny:
 		refused := x.engine.Policy().Routes[v.Route].Refused
 		res = result{status: refused.StatusCode(), decision: &v.Decision}

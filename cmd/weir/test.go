@@ -45,7 +45,8 @@ func testScript(cmd *cobra.Command, name string) (ok bool, err error) {
 		return false, fileError(err)
 	}
 	defer f.Close()
-	r := weirtest.Runner{Policy: func(file string) (policy.Policy, error) {
+	var keys *policyfile.APIKeys
+	r := weirtest.Runner{Customers: func() policy.Customers { return keys }, Policy: func(file string) (policy.Policy, error) {
 		if !filepath.IsAbs(file) {
 			file = filepath.Join(filepath.Dir(name), file)
 		}
@@ -53,6 +54,7 @@ func testScript(cmd *cobra.Command, name string) (ok bool, err error) {
 		if err != nil {
 			return policy.Policy{}, err
 		}
+		keys = p.APIKeys
 		noteSkippedRooms(cmd.ErrOrStderr(), &p.Policy)
 		return p.Policy, nil
 	}}

@@ -137,3 +137,23 @@ func problem(status int, limit string) content {
 	}
 	return newContent("application/problem+json", append(body, '\n'))
 }
+
+// Unauthorized returns the response to requests without valid credentials.
+func Unauthorized() Response {
+	r := Body(http.StatusUnauthorized, "text/plain; charset=utf-8", []byte("this request has no valid API key or token\n"))
+	authenticate := newField("Www-Authenticate", "Bearer")
+	r.content.fields = append(r.content.fields, authenticate)
+	p := newContent("application/problem+json",
+		[]byte(`{"type":"about:blank","title":"Unauthorized","status":401,"detail":"this request has no valid API key or token"}`+"\n"))
+	p.fields = append(p.fields, authenticate)
+	r.problem, r.problems = true, map[string]content{unauthorized: p}
+	return r
+}
+
+// unauthorized stands for a limit in the response to requests without valid credentials.
+const unauthorized = "unauthorized"
+
+// WriteUnauthorized responds to a request without valid credentials.
+func (f *Response) WriteUnauthorized(w http.ResponseWriter, r *http.Request) {
+	f.Write(w, r, unauthorized)
+}

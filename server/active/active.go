@@ -41,6 +41,8 @@ type Snapshot struct {
 	File   *policyfile.File
 	Engine *policy.Engine
 	Stores map[string]weir.Store // by name
+
+	customers *customers
 }
 
 // A Part is whatever else is made of the policy: a face has listeners, certificates and routes to
@@ -73,6 +75,7 @@ type Policy struct {
 	status  atomic.Pointer[Status]
 
 	reloaded, failed atomic.Uint64
+	customerCounts   customerCounts
 
 	mu    sync.Mutex // held by an update from its first step to its last, and for what follows
 	parts []Part
@@ -101,8 +104,8 @@ func New(ctx context.Context, file *policyfile.File, o Options) (*Policy, error)
 		return nil, fmt.Errorf("%s: %w", file.Path, err)
 	}
 	p.stores.use(open)
-	first := &Snapshot{File: file, Stores: given(open)}
-	if first.Engine, err = policy.New(file.Policy, policy.Options{Stores: first.Stores}); err != nil {
+	first := &Snapshot{File: file, Stores: given(open), customers: newCustomers(file, o.Log, &p.customerCounts)}
+	if first.Engine, err = policy.New(file.Policy, policy.Options{Stores: first.Stores, Customers: first.customers}); err != nil {
 		p.stores.close()
 		return nil, err
 	}
@@ -160,7 +163,7 @@ func (p *Policy) update(ctx context.Context, file *policyfile.File) (err error) 
 	if err != nil {
 		return fmt.Errorf("%s: %w", file.Path, err)
 	}
-	next := &Snapshot{File: file, Stores: given(open)}
+	next := &Snapshot{File: file, Stores: given(open), customers: newCustomers(file, p.log, &p.customerCounts)}
 	var changes []Change
 	defer func() {
 		if err != nil {
@@ -179,7 +182,7 @@ func (p *Policy) update(ctx context.Context, file *policyfile.File) (err error) 
 	}
 	// The engine is last: it fails without a change, or changes the limits that both engines share.
 	// Nothing after it fails.
-	if next.Engine, err = old.Engine.NextWith(file.Policy, next.Stores); err != nil {
+	if next.Engine, err = old.Engine.NextWith(file.Policy, next.Stores, next.customers); err != nil {
 		return err
 	}
 	p.current.Store(next)

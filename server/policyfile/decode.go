@@ -40,6 +40,7 @@ func (d *decoder) policy(root *node) (p policy.Policy) {
 	for _, f := range fields(root.get("stores")) {
 		p.Stores = append(p.Stores, d.store(f.name, f.value))
 	}
+	p.Plans = d.plans(root.get("plans"))
 	for _, f := range fields(root.get("limits")) {
 		p.Limits = append(p.Limits, d.limit(f.name, f.value))
 	}
@@ -143,6 +144,14 @@ func (d *decoder) kept(p *policy.Policy) {
 			if err := stores.Keeps(p.Stores[i], l.Limit); err != nil {
 				d.wrong("the limit cannot be kept in a store: "+err.Error(), "change its parameters, or take store out", "limits", l.Name, "store")
 			}
+			for _, plan := range l.Plans {
+				if plan.Limit == nil {
+					continue
+				}
+				if err := stores.Keeps(p.Stores[i], plan.Limit); err != nil {
+					d.wrong("the limit of this plan cannot be kept in a store: "+err.Error(), "change its parameters, or take store out", "limits", l.Name, "plans", plan.Plan)
+				}
+			}
 		}
 	}
 	for _, r := range p.Rooms {
@@ -194,6 +203,7 @@ func (d *decoder) limit(name string, n *node) policy.Limit {
 	}
 	var err error
 	l.Limit, err = policy.ParseLimit(kinds[0], values)
+	d.planLimits(&l, kinds[0], n.get("plans"))
 	var wrong *policy.FieldError
 	if errors.As(err, &wrong) {
 		d.spoilt[name] = true

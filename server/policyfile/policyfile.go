@@ -28,6 +28,8 @@ type File struct {
 
 	// by the name of the upstream, for upstreams with TLS settings
 	UpstreamTLS map[string]UpstreamTLS
+	APIKeys     *APIKeys // nil without plans.api_keys
+
 	// read by ParseText: the sender must not learn about files of this machine
 	Untrusted bool
 
@@ -182,6 +184,7 @@ func parseFile(path string, data []byte, withFiles bool) (*File, error) {
 		f.bodies(root)
 		f.upstreamTLS(root)
 		f.pages(root)
+		f.customers(root)
 	}
 	return f, f.settle()
 }

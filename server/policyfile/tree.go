@@ -160,10 +160,19 @@ type mistake struct {
 
 func (m *mistake) Error() string { return m.msg }
 
-// parse parses a file into a tree. The error is a *mistake.
+// parse parses a policy file into a tree. The error is a *mistake.
 func parse(data []byte) (*node, error) {
+	root, err := parseAny(data)
+	if err == nil && root.shape != mapping {
+		return nil, &mistake{1, 1, "the file is not a map", "begin with limits: and routes:"}
+	}
+	return root, err
+}
+
+// parseAny parses a file with any value. The error is a *mistake.
+func parseAny(data []byte) (*node, error) {
 	if len(data) > maxBytes {
-		return nil, &mistake{1, 1, fmt.Sprintf("the file has %d bytes", len(data)), fmt.Sprintf("a policy file has at most %d", maxBytes)}
+		return nil, &mistake{1, 1, fmt.Sprintf("the file has %d bytes", len(data)), fmt.Sprintf("a file has at most %d", maxBytes)}
 	}
 	if line := invalidLine(data); line > 0 {
 		return nil, &mistake{line, 1, "the line is not UTF-8 text", "save the file as UTF-8"}
@@ -201,7 +210,7 @@ func parse(data []byte) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if root == nil || root.shape != mapping {
+	if root == nil {
 		return nil, &mistake{1, 1, "the file is not a map", "begin with limits: and routes:"}
 	}
 	return root, nil

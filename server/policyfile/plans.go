@@ -1,0 +1,103 @@
+package policyfile
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weirflow/weir/policy"
+)
+
+// plans reads how plans are found.
+func (d *decoder) plans(n *node) policy.Plans {
+	j := n.get("jwt")
+	return policy.Plans{
+		From:           texts(n.get("from")),
+		APIKeys:        text(n.get("api_keys")),
+		KeyHeader:      text(n.get("key_header")),
+		HashSecretFile: text(n.get("hash_secret_file")),
+		Unknown:        text(n.get("unknown")),
+		Default:        text(n.get("default")),
+		JWT: policy.JWT{
+			JWKS:     text(j.get("jwks")),
+			Issuer:   text(j.get("issuer")),
+			Audience: text(j.get("audience")),
+			Customer: text(j.get("customer")),
+			Refresh:  d.duration(j.get("refresh"), "5m", "plans", "jwt", "refresh"),
+			Leeway:   d.duration(j.get("leeway"), "30s", "plans", "jwt", "leeway"),
+		},
+	}
+}
+
+// unlimited is the word for a plan that a limit does not apply to.
+const unlimited = "unlimited"
+
+// planLimits reads the parameters of a limit by plan: a map of those that differ from the limit's.
+func (d *decoder) planLimits(l *policy.Limit, algorithm string, n *node) {
+	for _, f := range fields(n) {
+		at := []string{"limits", l.Name, "plans", f.name}
+		if f.value.shape == scalar {
+			if text(f.value) != unlimited {
+				d.wrong(fmt.Sprintf("%q is not what the limit is for a plan", text(f.value)), "write unlimited, or parameters like { rate: 100/s, burst: 200 }", at...)
+				continue
+			}
+			l.Plans = append(l.Plans, policy.PlanLimit{Plan: f.name, Unlimited: true})
+			continue
+		}
+		if l.Limit == nil {
+			continue // already reported
+		}
+		values := map[string]any{}
+		for _, p := range f.value.fields {
+			switch {
+			case p.value.shape != scalar:
+				d.wrong(p.name+" is not a parameter like this", "write a single value", append(at, p.name)...)
+			case !slices.Contains(policy.Fields(algorithm), p.name):
+				d.wrong(fmt.Sprintf("a %s has no %q", algorithm, p.name), suggest(p.name, policy.Fields(algorithm)), append(at, p.name)...)
+			default:
+				values[p.name] = p.value.value
+			}
+		}
+		plan, err := policy.WithPlan(l.Limit, f.name, values)
+		var wrong *policy.FieldError
+		if errors.As(err, &wrong) {
+			d.wrong(strings.TrimPrefix(wrong.Err.Error(), "weir: "), wrong.Fix, append(at, wrong.Field)...)
+			continue
+		}
+		l.Plans = append(l.Plans, plan)
+	}
+}
+
+// customers reads the API keys that the policy names.
+func (f *File) customers(root *node) {
+	p := &f.Policy.Plans
+	if p.APIKeys == "" || p.HashSecretFile == "" {
+		return
+	}
+	secret, err := f.hashSecret()
+	if err != nil {
+		f.add(root, finding{path: []string{"plans", "hash_secret_file"}, msg: err.Error(), fix: secretFix(p.HashSecretFile)}, false)
+		return
+	}
+	keys, problems, err := LoadAPIKeys(f.Beside(p.APIKeys), secret)
+	if err != nil {
+		f.add(root, finding{path: []string{"plans", "api_keys"}, msg: err.Error(), fix: "name a file like keys.yaml, or a directory of such files; weir key makes a key and its line"}, false)
+		return
+	}
+	f.Problems = append(f.Problems, problems...)
+	f.APIKeys = keys
+	known := []string{p.Default}
+	for i := range f.Policy.Limits {
+		for _, plan := range f.Policy.Limits[i].Plans {
+			known = append(known, plan.Plan)
+		}
+	}
+	for _, w := range keys.unknownPlans(known) {
+		f.Problems = append(f.Problems, w)
+	}
+}
+
+func secretFix(name string) string {
+	return "create it with: head -c 32 /dev/urandom | base64 > " + name
+}
