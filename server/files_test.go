@@ -23,6 +23,7 @@ const filePolicy = `
 listen: { gateway: { address: "127.0.0.1:0", LISTEN }, admin: "127.0.0.1:0" }
 admin: { ADMIN }
 ACCESS_LOG
+PLANS
 stores: { s: { url: "redis://127.0.0.1:1STORE" } }
 limits:
   per-ip: { key: client.ip, token_bucket: { rate: 1/h, burst: 2 } }
@@ -54,6 +55,8 @@ var fileWords = map[string]struct{ place, text string }{
 	"refused.file":                 {"REFUSED", "file: FILE,"},
 	"failed.file":                  {"FAILED", "file: FILE,"},
 	"respond.file":                 {"RESPOND", "file: FILE,"},
+	"plans.api_keys":               {"PLANS", "plans: { from: api_key, api_keys: FILE, hash_secret_file: key }"},
+	"plans.hash_secret_file":       {"PLANS", "plans: { from: api_key, api_keys: key, hash_secret_file: FILE }"},
 }
 
 // naming returns the policy in which one setting names a file; none if word is empty.

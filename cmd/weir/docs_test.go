@@ -53,6 +53,9 @@ func TestDocs(t *testing.T) {
 	if err := os.WriteFile("room.secrets", []byte(strings.Repeat("0123456789abcdef", 4)+"\n"), 0o600); err != nil { // the file that room.yaml names
 		t.Fatal(err)
 	}
+	if err := os.WriteFile("plans.secret", []byte(strings.Repeat("0123456789abcdef", 4)+"\n"), 0o600); err != nil { // the file that plans.yaml names
+		t.Fatal(err)
+	}
 	for _, s := range shown {
 		_, out, errs := weir(t, "", strings.Fields(s.args)...)
 		if !matches(out+errs, s.want) {

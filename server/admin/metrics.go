@@ -39,6 +39,8 @@ var (
 	storeSteps       = prometheus.NewDesc("weir_store_clock_steps_total", "Times that a key in a store went on by a clock of its own, because the store's clock had stepped back.", []string{"store"}, nil)
 	storeTransitions = prometheus.NewDesc("weir_store_transitions_total", "State changes of a store's circuit breakers, of which each shard has one, by new state: open, half_open, closed.", []string{"store", "to"}, nil)
 	storeCalls       = prometheus.NewDesc("weir_store_calls_total", "Calls of a store: answered, late, failed, skipped (not made, because the breakers of all its shards were open), left (the caller did not wait).", []string{"store", "outcome"}, nil)
+	apiKeys          = prometheus.NewDesc("weir_api_keys", "API keys that are valid.", nil, nil)
+	apiKeyReloads    = prometheus.NewDesc("weir_api_keys_reloads_total", "Changes of the files with API keys, by result.", []string{"result"}, nil)
 	reloads          = prometheus.NewDesc("weir_reloads_total", "Reloads of the policy file, by result.", []string{"result"}, nil)
 )
 
@@ -46,7 +48,7 @@ var (
 func (m policyMetrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{reloads, limitRequests, shadowRequests, limitWaiting, limitEnded, limitKeys, limitEvicted, limitOverMax,
 		limitDecisions, limitErrors, limitLost, shadowMissed, storeUp, storeShards, storeNodes, storeSteps, storeTransitions, storeCalls,
-		leaseKeys, leaseRoundTrips, leaseTokens} {
+		apiKeys, apiKeyReloads, leaseKeys, leaseRoundTrips, leaseTokens} {
 		ch <- d
 	}
 }
@@ -62,6 +64,11 @@ func (m policyMetrics) Collect(ch chan<- prometheus.Metric) {
 	succeeded, failed := m.Reloads()
 	counter(reloads, succeeded, "ok")
 	counter(reloads, failed, "failed")
+	if c := m.Customers(); c.Keys > 0 || c.Reloaded+c.Failed > 0 {
+		gauge(apiKeys, c.Keys)
+		counter(apiKeyReloads, c.Reloaded, "ok")
+		counter(apiKeyReloads, c.Failed, "failed")
+	}
 	for _, l := range m.Engine().Counts() {
 		collectLimit(l, counter, gauge)
 	}

@@ -193,6 +193,9 @@ func (k *APIKeys) add(path string, data []byte) (all []Problem) {
 			wrong(n, fmt.Sprintf("this key is there twice, first in %s, line %d", first.file, first.line), "take one of them out")
 			continue
 		}
+		if at := n.get("plan"); at != nil {
+			n = at
+		}
 		e.file, e.line, e.col = path, n.line, n.col
 		k.byHash[h] = e
 	}

@@ -1,0 +1,130 @@
+package server
+
+import (
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weirflow/weir/server/policyfile"
+)
+
+const hashSecret = "0123456789 the secret of the hashes"
+
+// keyLine is the line of an API key.
+func keyLine(customer, plan, key string) string {
+	h := policyfile.HashAPIKey([]byte(hashSecret), key)
+	return fmt.Sprintf("- { customer: %s, plan: %s, hmac_sha256: %s }\n", customer, plan, hex.EncodeToString(h[:]))
+}
+
+// withKey sends a request with an API key, and returns the status and all that came back.
+func withKey(t *testing.T, url, key string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequest("GET", url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if req.Header.Set("Accept", "application/problem+json"); key != "" {
+		req.Header.Set("X-Api-Key", key)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, fmt.Sprint(resp.Header) + string(body)
+}
+
+// TestPlans: the limits of a customer are those of the plan; the files with keys are read again when
+// they change, all or nothing; and neither a key nor a hash is in anything that the server writes.
+func TestPlans(t *testing.T) {
+	dir := t.TempDir()
+	const free, pro, guess = "weir_free-key-in-clear", "weir_pro-key-in-clear", "weir_guess-of-a-client"
+	write(t, filepath.Join(dir, "s"), hashSecret)
+	write(t, filepath.Join(dir, "token"), token)
+	both := keyLine("fred", "free", free) + keyLine("acme", "pro", pro)
+	keys := filepath.Join(dir, "keys.yaml")
+	write(t, keys, both)
+	path := filepath.Join(dir, "policy.yaml")
+	write(t, path, `
+listen: { gateway: "127.0.0.1:0", admin: "127.0.0.1:0" }
+admin: { token_file: token, state_file: state.json }
+access_log: access.log
+plans: { from: api_key, api_keys: keys.yaml, hash_secret_file: s }
+limits:
+  requests: { key: customer, log: warn, token_bucket: { rate: 1/h, burst: 2 }, plans: { free: { burst: 1 }, pro: { burst: 5 } } }
+routes: [{ match: /, limits: [requests], respond: { status: 200, body: served } }]
+`)
+	r := serve(t, Options{Path: path})
+	a := api{t: t, url: "http://" + r.Admin, token: token}
+	var said strings.Builder
+	get := func(key string) int {
+		status, text := withKey(t, "http://"+r.Gateway+"/", key)
+		said.WriteString(text)
+		return status
+	}
+	admitted := func(key string) (n int) {
+		for get(key) == http.StatusOK {
+			n++
+		}
+		return n
+	}
+	if f, p := admitted(free), admitted(pro); f != 1 || p != 5 {
+		t.Errorf("free %d, pro %d", f, p)
+	}
+	for _, key := range []string{"", guess} {
+		if status, text := withKey(t, "http://"+r.Gateway+"/", key); status != http.StatusUnauthorized || !strings.Contains(text, "Www-Authenticate:[Bearer]") || !strings.Contains(text, `"status":401`) {
+			t.Errorf("%q: %d %s", key, status, text)
+		}
+	}
+	metrics := a.ask("GET", "/metrics", "").text
+	for _, want := range []string{`weir_gateway_requests_total{outcome="unauthorized"} 2`, "weir_api_keys 2"} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("no %s in the metrics", want)
+		}
+	}
+
+	write(t, keys, both+"- { customer: mega, hmac_sha256: "+guess+" }\n")
+	until(t, "an invalid file is logged", func() bool {
+		return strings.Contains(r.log.String(), `keys.yaml","line":3,"column":34`)
+	})
+	if get(free) != http.StatusTooManyRequests || get(guess) != http.StatusUnauthorized {
+		t.Error("an invalid file changes something")
+	}
+	write(t, keys, keyLine("fred", "pro", free))
+	until(t, "the plan of fred has changed", func() bool { return get(free) == http.StatusOK })
+	if n := admitted(free); n != 3 {
+		t.Errorf("fred has used 2 of 5: %d more", n)
+	}
+	if get(pro) != http.StatusUnauthorized {
+		t.Error("a key that was taken out is valid")
+	}
+	if got := a.ask("POST", "/v1/reload", ""); got.Status != 200 || get(free) != http.StatusTooManyRequests {
+		t.Errorf("a reload: %+v", got)
+	}
+
+	for _, page := range []string{"/v1/status", "/v1/policy", "/v1/overrides", "/metrics"} {
+		said.WriteString(a.ask("GET", page, "").text)
+	}
+	said.WriteString(r.log.String())
+	r.end(t)
+	lines, err := os.ReadFile(filepath.Join(dir, "access.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	said.Write(lines)
+	for name, secret := range map[string]string{"the secret": hashSecret, "a key": free, "another key": pro, "a guess": guess,
+		"a hash": keyLine("", "", free)[36:60]} {
+		if strings.Contains(said.String(), secret) {
+			t.Errorf("%s is in what the server wrote", name)
+		}
+	}
+}
