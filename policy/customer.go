@@ -51,7 +51,7 @@ func (e *Engine) identify(ctx context.Context, r *request, route *route) bool {
 	c := e.credentials(r)
 	known := e.search(ctx, r, &c)
 	if route.readsClaims && r.who.claims == nil && c.token != "" {
-		r.who.claims, _ = e.token(ctx, c.token)
+		r.who.claims = e.token(ctx, c.token)
 	}
 	if r.who.plan == "" {
 		r.who.plan = e.policy.Plans.Default
@@ -68,7 +68,7 @@ func (e *Engine) search(ctx context.Context, r *request, c *credentials) (known 
 		case s.kind == planFromHeader && r.Trusted:
 			found.plan, _, _ = HeaderValue(r.Header[s.name])
 		case s.kind == planFromJWT && c.token != "":
-			found.claims, _ = e.token(ctx, c.token)
+			found.claims = e.token(ctx, c.token)
 			found.plan, found.customer = found.claims[s.name], found.claims[e.policy.Plans.JWT.CustomerClaim()]
 		case s.kind == planFromKey && c.hasKey:
 			found = e.apiKey(c.key)
@@ -92,11 +92,16 @@ func (e *Engine) search(ctx context.Context, r *request, c *credentials) (known 
 	return known
 }
 
-func (e *Engine) token(ctx context.Context, token string) (Claims, bool) {
+// token returns the claims of a token; nil if it is not valid.
+func (e *Engine) token(ctx context.Context, token string) Claims {
 	if e.opts.Customers == nil || len(token) > maxToken {
-		return nil, false
+		return nil
 	}
-	return e.opts.Customers.Token(ctx, token)
+	claims, ok := e.opts.Customers.Token(ctx, token)
+	if !ok {
+		return nil
+	}
+	return claims
 }
 
 func (e *Engine) apiKey(key string) (who identity) {
@@ -239,7 +244,7 @@ func forPlan(limits []*limit, plan string) []*limit {
 
 // refuseUnknown refuses a request without a known customer or plan.
 func (v *Verdict) refuseUnknown(r *route) {
-	v.Outcome, v.Limit = Unauthorized, r.asks
+	v.Outcome, v.Limit = UnknownCustomer, r.asks
 	v.Decision, v.evaluated = weir.Decision{RetryAfter: weir.Never, By: r.asks}, nil
 }
 

@@ -173,7 +173,7 @@ func TestUnknownCustomers(t *testing.T) {
 		"a long token":               request("/", "Authorization", "Bearer eyJ"+strings.Repeat("x", 1<<20)+".e30.x"),
 		"the name of a customer":     request("/", "X-Api-Key", "acme"),
 	} {
-		if v := e.Decide(r); v.Outcome != policy.Unauthorized || v.Limit != "requests" || v.Decision.Allowed || len(v.Evaluated()) != 0 {
+		if v := e.Decide(r); v.Outcome != policy.UnknownCustomer || v.Limit != "requests" || v.Decision.Allowed || len(v.Evaluated()) != 0 {
 			t.Errorf("%s: %v, %+v", name, v.Outcome, v)
 		}
 	}
@@ -219,7 +219,7 @@ func TestPlanFromAHeader(t *testing.T) {
 		t.Errorf("%v, %v", p.AsksHop(), p.ReadsHeaders())
 	}
 	forged := request("/address", "X-Plan", "pro")
-	if v := e.Decide(forged); v.Outcome != policy.Unauthorized {
+	if v := e.Decide(forged); v.Outcome != policy.UnknownCustomer {
 		t.Errorf("a header from a client: %v", v.Outcome)
 	}
 	if got := admitted(e, 9, request("/", "X-Plan", "enterprise", "X-Api-Key", "k-free")); got != 2 {
@@ -230,7 +230,7 @@ func TestPlanFromAHeader(t *testing.T) {
 		t.Error("a header from the proxy")
 	}
 	twice := request("/address", "X-Plan", "pro", "X-Plan", "pro")
-	if twice.Trusted = true; e.Decide(twice).Outcome != policy.Unauthorized {
+	if twice.Trusted = true; e.Decide(twice).Outcome != policy.UnknownCustomer {
 		t.Error("a header that is there twice")
 	}
 	both := request("/", "X-Plan", "pro", "X-Api-Key", "k-free")
@@ -238,7 +238,7 @@ func TestPlanFromAHeader(t *testing.T) {
 		t.Error("the plan of the proxy for the customer of the key, who has used 2")
 	}
 	wrong := request("/", "X-Plan", "pro", "X-Api-Key", "guess")
-	if wrong.Trusted = true; e.Decide(wrong).Outcome != policy.Unauthorized {
+	if wrong.Trusted = true; e.Decide(wrong).Outcome != policy.UnknownCustomer {
 		t.Error("a wrong key with the header of the proxy")
 	}
 }
@@ -254,8 +254,8 @@ func TestKeyHeader(t *testing.T) {
 	}{
 		{policy.Allow, request("/", "X-Token", "k-pro")},
 		{policy.Allow, request("/", "X-Token", "k-pro", "Authorization", "Bearer upstreams-own")},
-		{policy.Unauthorized, request("/", "X-Api-Key", "k-pro")},
-		{policy.Unauthorized, request("/", "Authorization", "Bearer k-pro")},
+		{policy.UnknownCustomer, request("/", "X-Api-Key", "k-pro")},
+		{policy.UnknownCustomer, request("/", "Authorization", "Bearer k-pro")},
 	} {
 		if got := e.Decide(c.request).Outcome; got != c.want {
 			t.Errorf("%v: %v, want %v", c.request.Header, got, c.want)

@@ -22,12 +22,12 @@ const (
 	// remains
 	Left
 	// the policy denies requests of unknown customers: there is no valid API key or token
-	Unauthorized
+	UnknownCustomer
 )
 
 // String returns the outcome's name.
 func (o Outcome) String() string {
-	return [...]string{"allow", "delay", "deny", "no route", "invalid", "left", "unauthorized"}[o]
+	return [...]string{"allow", "delay", "deny", "no route", "invalid", "left", "unknown customer"}[o]
 }
 
 // A Verdict is the decision about a request.

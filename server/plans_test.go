@@ -86,7 +86,7 @@ routes: [{ match: /, limits: [requests], respond: { status: 200, body: served } 
 		}
 	}
 	metrics := a.ask("GET", "/metrics", "").text
-	for _, want := range []string{`weir_gateway_requests_total{outcome="unauthorized"} 2`, "weir_api_keys 2"} {
+	for _, want := range []string{`weir_gateway_requests_total{outcome="unknown_customer"} 2`, "weir_api_keys 2"} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("no %s in the metrics", want)
 		}

@@ -52,7 +52,7 @@ type policing struct {
 	clientIn string // the header field with the client's address
 	// header fields of proxies that the policy reads, which count from trusted proxies alone
 	proxied      []string
-	unauthorized refusal.Response
+	unidentified refusal.Response
 	asksHop      bool // some limit exempts by a header field, which only trusted proxies may send
 }
 
@@ -78,7 +78,7 @@ func newPolicing(engine *policy.Engine, s settings) (*policing, error) {
 	if err := errors.Join(append(wrongOptions(s), notForHandlers(engine, &p, s.log != nil)...)...); err != nil {
 		return nil, err
 	}
-	m := &policing{settings: s, engine: engine, tells: SetRateLimit, trusted: p.TrustedProxies, asksHop: p.AsksHop(), unauthorized: refusal.Unauthorized(),
+	m := &policing{settings: s, engine: engine, tells: SetRateLimit, trusted: p.TrustedProxies, asksHop: p.AsksHop(), unidentified: refusal.Unidentified(),
 		clientIn: http.CanonicalHeaderKey(cmp.Or(p.ClientHeader, "X-Forwarded-For"))}
 	for _, name := range p.ReadsHeaders() {
 		if name == m.clientIn || policy.IsProxyHeader(name) {
@@ -154,9 +154,9 @@ func (h *policedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case policy.Invalid:
 		http.Error(w, v.InvalidReason(), http.StatusBadRequest)
 		return
-	case policy.Unauthorized:
+	case policy.UnknownCustomer:
 		h.report(h.responseTo(&v, v.Decision))
-		h.unauthorized.WriteUnauthorized(w, r)
+		h.unidentified.WriteUnidentified(w, r)
 		return
 	case policy.Deny:
 		h.refuse(w, r, &v, v.Decision)

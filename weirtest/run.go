@@ -391,7 +391,7 @@ func (x *run) request(s *Step) (result, error) {
 		res = result{status: http.StatusNotFound}
 	case policy.Invalid:
 		res = result{status: http.StatusBadRequest, decision: &v.Decision}
-	case policy.Unauthorized:
+	case policy.UnknownCustomer:
 		res = result{status: http.StatusUnauthorized, decision: &v.Decision}
 	case policy.Deny:
 		refused := x.engine.Policy().Routes[v.Route].Refused

@@ -5,6 +5,7 @@ package refusal
 
 import (
 	"encoding/json"
+	"fmt"
 	"mime"
 	"net/http"
 	"strconv"
@@ -138,22 +139,23 @@ func problem(status int, limit string) content {
 	return newContent("application/problem+json", append(body, '\n'))
 }
 
-// Unauthorized returns the response to requests without valid credentials.
-func Unauthorized() Response {
+// Unidentified returns the response to requests without valid credentials.
+func Unidentified() Response {
 	r := Body(http.StatusUnauthorized, "text/plain; charset=utf-8", []byte("this request has no valid API key or token\n"))
 	authenticate := newField("Www-Authenticate", "Bearer")
 	r.content.fields = append(r.content.fields, authenticate)
 	p := newContent("application/problem+json",
-		[]byte(`{"type":"about:blank","title":"Unauthorized","status":401,"detail":"this request has no valid API key or token"}`+"\n"))
+		fmt.Appendf(nil, `{"type":"about:blank","title":%q,"status":401,"detail":"this request has no valid API key or token"}`+"\n",
+			http.StatusText(http.StatusUnauthorized)))
 	p.fields = append(p.fields, authenticate)
-	r.problem, r.problems = true, map[string]content{unauthorized: p}
+	r.problem, r.problems = true, map[string]content{unidentified: p}
 	return r
 }
 
-// unauthorized stands for a limit in the response to requests without valid credentials.
-const unauthorized = "unauthorized"
+// unidentified stands for a limit in the response to requests without valid credentials.
+const unidentified = "unidentified"
 
-// WriteUnauthorized responds to a request without valid credentials.
-func (f *Response) WriteUnauthorized(w http.ResponseWriter, r *http.Request) {
-	f.Write(w, r, unauthorized)
+// WriteUnidentified responds to a request without valid credentials.
+func (f *Response) WriteUnidentified(w http.ResponseWriter, r *http.Request) {
+	f.Write(w, r, unidentified)
 }

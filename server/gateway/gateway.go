@@ -50,7 +50,7 @@ type state struct {
 	asksHop bool
 	fields  *fieldRules
 
-	unauthorized refusal.Response
+	unidentified refusal.Response
 }
 
 // route is what happens to the requests of a route.
@@ -80,7 +80,7 @@ type Counts struct {
 	// header fields that upstreams may take for others: dropped, and requests refused for one
 	AliasesDropped, AliasesRefused uint64
 
-	Unauthorized uint64 // refused with 401: without valid credentials
+	UnknownCustomer uint64 // refused with 401: without valid credentials
 
 	Ambiguous uint64 // refused: upstreams may read the path as one of a route that protects more
 
@@ -92,7 +92,7 @@ type Counts struct {
 type counts struct {
 	allowed, delayed, limited tally.Counter // the frequent ones
 
-	noRoute, invalid, canceled, upstreamFailed, queueFull, stale, waiting, exhausted, aliasesDropped, aliasesRefused, ambiguous, tooLarge, badBody, unauthorized atomic.Uint64
+	noRoute, invalid, canceled, upstreamFailed, queueFull, stale, waiting, exhausted, aliasesDropped, aliasesRefused, ambiguous, tooLarge, badBody, unknownCustomer atomic.Uint64
 }
 
 // New returns a gateway that serves the active policy, and every one that becomes active later.
@@ -174,7 +174,7 @@ func (g *Gateway) Counts() Counts {
 		Invalid: c.invalid.Load(), Canceled: c.canceled.Load(), UpstreamFailed: c.upstreamFailed.Load(),
 		QueueFull: c.queueFull.Load(), Stale: c.stale.Load(), Waiting: c.waiting.Load(),
 		Exhausted: c.exhausted.Load(), AliasesDropped: c.aliasesDropped.Load(), AliasesRefused: c.aliasesRefused.Load(), Ambiguous: c.ambiguous.Load(), TooLarge: c.tooLarge.Load(), BadBody: c.badBody.Load(),
-		Unauthorized: c.unauthorized.Load(),
+		UnknownCustomer: c.unknownCustomer.Load(),
 	}
 }
 
@@ -183,7 +183,7 @@ func (g *Gateway) Counts() Counts {
 func (g *Gateway) compile(next *active.Snapshot, old *state) *state {
 	file := next.File
 	s := &state{file: file, engine: next.Engine, tells: limitHeaders(file.Policy.Headers), asksHop: file.Policy.AsksHop(),
-		fields: newFieldRules(&file.Policy), unauthorized: refusal.Unauthorized()}
+		fields: newFieldRules(&file.Policy), unidentified: refusal.Unidentified()}
 	for i := range file.Policy.Routes {
 		c := g.newRoute(file, &file.Policy.Routes[i], old)
 		if file.Policy.Routes[i].UpstreamPath != "" {
@@ -267,10 +267,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.closeIfLeaving(w.Header())
 		answer(w, http.StatusBadRequest, v.InvalidReason())
 		return
-	case policy.Unauthorized:
-		g.counts.unauthorized.Add(1)
+	case policy.UnknownCustomer:
+		g.counts.unknownCustomer.Add(1)
 		g.closeIfLeaving(w.Header())
-		s.unauthorized.WriteUnauthorized(w, r)
+		s.unidentified.WriteUnidentified(w, r)
 		return
 	case policy.Deny:
 		g.logEvents(v.Events())
