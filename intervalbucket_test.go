@@ -76,3 +76,22 @@ func TestIntervalBucketBeyondTheBound(t *testing.T) {
 		t.Errorf("%d were beyond the bound, %d were given back", inexact, given)
 	}
 }
+
+// TestIntervalBucketGivesBackBehindADelay: a reservation that delayed a later one gives back all, once
+// the later one has given back all.
+func TestIntervalBucketGivesBackBehindADelay(t *testing.T) {
+	l, err := weir.New(weir.IntervalBucket{Refill: 1, Every: time.Second, Burst: 1}, weir.WithClock(func() int64 { return 0 }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _ := l.Reserve(1, time.Minute)
+	second, _ := l.Reserve(1, time.Minute)
+	if second.Delay() != time.Second {
+		t.Fatalf("delayed by %v", second.Delay())
+	}
+	second.Cancel()
+	first.Cancel()
+	if d := l.Peek(1); !d.Allowed || d.Remaining != 1 || d.ResetAfter != 0 {
+		t.Errorf("%+v", d)
+	}
+}

@@ -243,7 +243,7 @@ type walker struct {
 
 // walkerAt draws the first reading of the clock.
 func walkerAt(t *rapid.T, l weir.Limit, tick time.Duration) *walker {
-	w := &walker{limit: l, tick: tick, floor: math.MinInt64, extremes: []int64{-1, 0, math.MaxInt64}, dated: dated(l)}
+	w := &walker{limit: l, tick: tick, floor: earliest, extremes: []int64{-1, 0, math.MaxInt64}, dated: dated(l)}
 	w.set = func(t *rapid.T) weir.Limit {
 		if w.dated && rapid.Bool().Draw(t, "dated") {
 			return calendarWindow(t, tick, century)
@@ -256,11 +256,15 @@ func walkerAt(t *rapid.T, l weir.Limit, tick time.Duration) *walker {
 		return w
 	}
 	w.now = rapid.OneOf(
-		rapid.SampledFrom([]int64{0, 1, -5, 1_700_000_000_000_000_000, math.MinInt64, math.MaxInt64 - int64(time.Hour)}),
-		rapid.Int64(),
+		rapid.SampledFrom([]int64{0, 1, -5, 1_700_000_000_000_000_000, earliest, math.MaxInt64 - int64(time.Hour)}),
+		rapid.Int64Min(earliest),
 	).Draw(t, "origin")
 	return w
 }
+
+// earliest is the earliest reading of a clock. States have times before the present one, such as the
+// start of the last window, and the earliest of all stands for none.
+const earliest = math.MinInt64 + int64(time.Hour)
 
 // linesAt is walkerAt for walks with queues.
 func linesAt(t *rapid.T, l weir.Limit, tick time.Duration) *walker {
@@ -304,7 +308,7 @@ func (w *walker) move(t *rapid.T) int64 {
 			next = minus(w.now, int64(1)<<rapid.IntRange(0, 62).Draw(t, "power"))
 		}
 	case "anywhere":
-		next = rapid.Int64().Draw(t, "reading")
+		next = rapid.Int64Min(earliest).Draw(t, "reading")
 	}
 	if !w.back {
 		next = max(next, w.now)

@@ -171,14 +171,21 @@ func (b *intervalBucketRule) NeedsMemory() bool { return true }
 func (b *intervalBucketRule) Drop(m *Memory, t Ticket) { m.ledger.Drop(t.id()) }
 
 // Refund puts tokens back. The steps stay where they are, even if the cancelled charge began them.
-// If nothing was charged since, the state is as it was before, with its steps and promises.
+// If nothing was charged since, or all of it was given back, the state is as it was before, with its
+// steps and promises. That needs no memory: a later charge that found the bucket full ends the
+// reservation there, but may have been given back.
 func (b *intervalBucketRule) Refund(m *Memory, s []int64, now int64, t Ticket, amount int64) []int64 {
-	if m == nil || len(s) == 0 {
+	if len(s) == 0 {
 		return s
 	}
 	if amount == t[ticketCost] && [intervalWords]int64(s) == [intervalWords]int64(t[ticketIntervalAfter:]) {
-		m.ledger.Restored(t.id(), uint64(amount))
+		if m != nil {
+			m.ledger.Restored(t.id(), uint64(amount))
+		}
 		copy(s, t[ticketIntervalBefore:ticketIntervalEnd])
+		return s
+	}
+	if m == nil {
 		return s
 	}
 	tokens, anchor, wait := b.at(s, now)
