@@ -11,16 +11,18 @@ type Box struct {
 }
 
 // Of returns the T in a box. If there is none, it calls first, once also for callers at the same
-// time. If first panics, the box stays as it was.
-func Of[T any](b *Box, first func() T) T {
+// time. If first fails or panics, the box stays as it was.
+func Of[T any](b *Box, first func() (T, error)) (T, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, v := range b.values {
 		if t, ok := v.(T); ok {
-			return t
+			return t, nil
 		}
 	}
-	t := first()
-	b.values = append(b.values, t)
-	return t
+	t, err := first()
+	if err == nil {
+		b.values = append(b.values, t)
+	}
+	return t, err
 }

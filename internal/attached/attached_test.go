@@ -1,6 +1,7 @@
 package attached
 
 import (
+	"errors"
 	"sync"
 	"testing"
 )
@@ -10,17 +11,20 @@ func TestOf(t *testing.T) {
 	var b Box
 	func() {
 		defer func() { _ = recover() }()
-		Of(&b, func() int { panic("no") })
+		_, _ = Of(&b, func() (int, error) { panic("no") })
 	}()
+	if n, err := Of(&b, func() (int, error) { return 8, errors.New("no") }); n != 8 || err == nil {
+		t.Error(n, err)
+	}
 	var all sync.WaitGroup
 	made := 0
 	for range 8 {
 		all.Go(func() {
-			if n := Of(&b, func() int { made++; return 7 }); n != 7 {
-				t.Errorf("%d", n)
+			if n, err := Of(&b, func() (int, error) { made++; return 7, nil }); n != 7 || err != nil {
+				t.Errorf("%d, %v", n, err)
 			}
-			if s := Of(&b, func() string { return "s" }); s != "s" {
-				t.Error(s)
+			if s, err := Of(&b, func() (string, error) { return "s", nil }); s != "s" || err != nil {
+				t.Error(s, err)
 			}
 		})
 	}
