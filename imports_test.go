@@ -60,6 +60,7 @@ var floors = map[string][]string{
 	"weirredis":            {".", "internal/..."},
 	"weirrueidis":          {".", "weirredis", "internal/pause", "internal/regular"},
 	"weirgoredis":          {".", "weirredis"},
+	"weirgrpc":             {".", "keyed", "failover", "group", "policy", "weirhttp", "internal/pacing", "internal/pause", "internal/rules"},
 	"server":               {".", "policy", "keyed", "failover", "lease", "internal/...", "server/..."},                                             // no product by name
 	"server/active":        {".", "policy", "failover", "lease", "internal/regular", "server/policyfile", "server/stores", "server/stores/product"}, // and no face
 	"server/face":          {"server/active", "server/policyfile"},

@@ -1,0 +1,103 @@
+package weirgrpc
+
+import (
+	"context"
+	"io"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/pacing"
+)
+
+// StreamClient is UnaryClient for streams, which are not retried. A stream is charged when it is
+// opened. Limits with PerMessage are charged for each message that it sends instead: SendMsg waits.
+// If it fails because of the deadline, the stream ends.
+//
+// A place of InFlight is held until the stream has ended, as the documentation of
+// grpc.ClientConn.NewStream says how: for example when RecvMsg returns an error, io.EOF included, or
+// when the context is cancelled.
+func StreamClient(limits Limits, options ...ClientOption) grpc.StreamClientInterceptor {
+	c := newClient(limits, options)
+	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		key, of := c.key(cc, method), c.of(method)
+		pass, stay, err := c.enter(ctx, key, &Call{Context: ctx, Method: method, client: true}, of.opening)
+		if err != nil {
+			return nil, err
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		s := &pacedStream{client: c, key: key, method: method, limits: of.messages, ctx: ctx, cancel: cancel, pass: pass, stay: stay, one: !desc.ServerStreams}
+		opened := false
+		defer func() {
+			if !opened {
+				s.end(err, nil)
+			}
+		}()
+		if s.ClientStream, err = streamer(ctx, desc, cc, method, opts...); err != nil {
+			return nil, err
+		}
+		opened = true
+		context.AfterFunc(ctx, func() { s.end(nil, nil) })
+		return s, nil
+	}
+}
+
+// pacedStream is a stream of a client.
+type pacedStream struct {
+	grpc.ClientStream
+	client      *client
+	key, method string
+	limits      []*Limit // of each message
+	ctx         context.Context
+	cancel      func()
+	one         bool // the server sends one message
+
+	pass *pacing.Pass
+	stay *stay
+	over sync.Once
+}
+
+// SendMsg waits for the limits of messages, and sends.
+func (s *pacedStream) SendMsg(m any) error {
+	if len(s.limits) > 0 {
+		stay, err := s.client.admission.admit(&Call{Context: s.ctx, Method: s.method, Message: m, client: true}, s.limits)
+		if err != nil {
+			s.cancel()
+			return err
+		}
+		stay.done(weir.OK)
+	}
+	return s.ClientStream.SendMsg(m)
+}
+
+// RecvMsg receives, and notices the end of the stream.
+func (s *pacedStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	switch {
+	case err != nil:
+		s.end(err, s.Trailer())
+	case s.one:
+		s.end(nil, nil)
+	default:
+		s.pass.Done(pacing.Report{}) // the server has accepted the stream
+	}
+	return err
+}
+
+// end ends what the stream holds, once.
+func (s *pacedStream) end(err error, trailer metadata.MD) {
+	s.over.Do(func() {
+		if err == io.EOF {
+			err = nil
+		}
+		a := adviceOf(err, trailer)
+		s.pass.Done(pacing.Report{Refused: a.refused, Pause: a.pause})
+		if a.refused {
+			s.client.gate.Pause(s.key, a.pause) // the pass may have ended with the first message
+		}
+		s.stay.done(ended(s.ctx, outcomeOf(err)))
+		s.cancel()
+	})
+}

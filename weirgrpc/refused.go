@@ -1,0 +1,69 @@
+package weirgrpc
+
+import (
+	"strconv"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/weirflow/weir"
+)
+
+// pushback is the metadata in which a server tells clients when to retry, in milliseconds; a negative
+// number means not to retry (gRFC A6).
+const pushback = "grpc-retry-pushback-ms"
+
+// refused is the error of a call that a limit refused. It names the limit, and not the client.
+type refused struct{ m Response }
+
+func (r *refused) Error() string { return r.GRPCStatus().String() }
+
+// Unwrap makes errors.Is find weir.ErrLimited, and context.DeadlineExceeded if the deadline was too
+// near to wait.
+func (r *refused) Unwrap() error {
+	return &weir.LimitedError{Decision: r.m.Decision, Deadline: r.m.late}
+}
+
+// GRPCStatus is RESOURCE_EXHAUSTED with google.rpc.QuotaFailure, and with google.rpc.RetryInfo if a
+// wait helps.
+func (r *refused) GRPCStatus() *status.Status {
+	d, text := r.m.Decision, "a rate limit was exceeded"
+	switch {
+	case r.m.paused:
+		text = "the server has asked to wait for longer than the deadline"
+	case r.m.Missing:
+		text = "the call lacks what it is counted by"
+	case d.By != "":
+		text = "the limit " + strconv.Quote(d.By) + " was exceeded"
+	}
+	violation := &errdetails.QuotaFailure_Violation{Subject: "limit:" + d.By, Description: text}
+	details := []protoadapt.MessageV1{&errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{violation}}}
+	if d.RetryAfter != weir.Never {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(d.RetryAfter)})
+	}
+	st := status.New(codes.ResourceExhausted, text)
+	if with, err := st.WithDetails(details...); err == nil {
+		return with
+	}
+	return st
+}
+
+// trailer tells clients when to retry. It is empty if nobody knows.
+func (r *refused) trailer() metadata.MD {
+	switch d := r.m.Decision.RetryAfter; {
+	case d != weir.Never:
+		ms := int64(d / time.Millisecond)
+		if d%time.Millisecond > 0 {
+			ms++
+		}
+		return metadata.Pairs(pushback, strconv.FormatInt(ms, 10))
+	case r.m.hopeless:
+		return metadata.Pairs(pushback, "-1")
+	}
+	return nil
+}

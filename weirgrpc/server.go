@@ -1,0 +1,149 @@
+package weirgrpc
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/weirflow/weir"
+)
+
+// A ServerOption changes the interceptors of a server.
+type ServerOption func(*server)
+
+// Wait lets calls over the limits wait for their turn, for at most this long and never past their
+// deadlines. A call that would have to wait longer is refused at once. See group.Wait for the order.
+// 0 lets none wait. default: DefaultWait if one of the limits has a queue (LeakyBucket, Concurrency
+// with Queue), otherwise 0
+func Wait(longest time.Duration) ServerOption {
+	return func(s *server) { s.admission.wait, s.waits = max(longest, 0), true }
+}
+
+// Waiting bounds how many calls wait at once; further ones are refused. default: 10,000
+func Waiting(most int) ServerOption {
+	return func(s *server) { s.admission.waiting = make(chan struct{}, max(most, 0)) }
+}
+
+// Observe calls a function with each decision, for metrics and logs: before the call is passed on or
+// refused, and from many goroutines at once.
+func Observe(f func(Response)) ServerOption { return func(s *server) { s.admission.observe = f } }
+
+const mostWaiting = 10_000
+
+// server is what the calls of an interceptor share.
+type server struct {
+	admission admission
+	table
+	waits bool
+}
+
+func newServer(limits Limits, options []ServerOption) *server {
+	s := &server{table: table{limits: limits.checked()}}
+	s.admission.waiting = make(chan struct{}, mostWaiting)
+	s.admission.shadows = make(chan struct{}, mostShadows)
+	for _, o := range options {
+		o(s)
+	}
+	for i := range s.limits {
+		if l := &s.limits[i]; !s.waits && !l.shadow && l.queues() {
+			s.admission.wait = DefaultWait
+		}
+	}
+	return s
+}
+
+// UnaryServer returns an interceptor that evaluates the limits for each call. It panics if the limits
+// are invalid: that is a mistake of the program, and shows when it starts.
+//
+// A refused call gets RESOURCE_EXHAUSTED with google.rpc.RetryInfo and google.rpc.QuotaFailure, and
+// the trailer grpc-retry-pushback-ms. They name the limit, and not the client.
+func UnaryServer(limits Limits, options ...ServerOption) grpc.UnaryServerInterceptor {
+	s := newServer(limits, options)
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		stay, err := s.admission.admit(&Call{Context: ctx, Method: info.FullMethod, Message: req}, s.of(info.FullMethod).all)
+		if err != nil {
+			return nil, tell(err, func(md metadata.MD) { _ = grpc.SetTrailer(ctx, md) })
+		}
+		outcome := weir.Dropped // a handler that panics
+		defer func() { stay.done(ended(ctx, outcome)) }()
+		res, err := handler(ctx, req)
+		outcome = weir.OK
+		return res, err
+	}
+}
+
+// ended is the outcome of a call: if its client has left, how it ended says nothing.
+func ended(ctx context.Context, o weir.Outcome) weir.Outcome {
+	if ctx.Err() != nil {
+		return weir.Ignore
+	}
+	return o
+}
+
+// tell sets the trailers of a refused call, and returns its error.
+func tell(err error, set func(metadata.MD)) error {
+	var r *refused
+	if errors.As(err, &r) {
+		if md := r.trailer(); md != nil {
+			set(md)
+		}
+	}
+	return err
+}
+
+// StreamServer is UnaryServer for streams. A stream is charged when it is opened. Limits with
+// PerMessage are charged for each message that it receives instead: if they refuse, RecvMsg returns
+// the error, and the stream ends with it, whatever the handler returns.
+func StreamServer(limits Limits, options ...ServerOption) grpc.StreamServerInterceptor {
+	s := newServer(limits, options)
+	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+		ctx, of := ss.Context(), s.of(info.FullMethod)
+		stay, err := s.admission.admit(&Call{Context: ctx, Method: info.FullMethod}, of.opening)
+		if err != nil {
+			return tell(err, ss.SetTrailer)
+		}
+		outcome := weir.Dropped
+		defer func() { stay.done(ended(ctx, outcome)) }()
+		if len(of.messages) == 0 {
+			err = handler(srv, ss)
+		} else {
+			counted := &countedStream{ServerStream: ss, s: s, method: info.FullMethod, limits: of.messages}
+			err = handler(srv, counted)
+			if r := counted.refusal.Load(); r != nil {
+				err = tell(*r, ss.SetTrailer)
+			}
+		}
+		outcome = weir.OK
+		return err
+	}
+}
+
+// countedStream charges each message that it receives.
+type countedStream struct {
+	grpc.ServerStream
+	s       *server
+	method  string
+	limits  []*Limit
+	refusal atomic.Pointer[error]
+}
+
+// RecvMsg receives a message and charges it. Once it has refused one, it returns the same error.
+func (c *countedStream) RecvMsg(m any) error {
+	if r := c.refusal.Load(); r != nil {
+		return *r
+	}
+	if err := c.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	stay, err := c.s.admission.admit(&Call{Context: c.Context(), Method: c.method, Message: m}, c.limits)
+	if err != nil {
+		c.refusal.Store(&err)
+		return err
+	}
+	stay.done(weir.OK)
+	return nil
+}
