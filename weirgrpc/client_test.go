@@ -32,7 +32,7 @@ var (
 type upstream struct {
 	mu       sync.Mutex
 	arrivals []time.Time
-	reply    func(n int) (error, metadata.MD) // of the n-th call, from 0
+	reply    func(n int) (metadata.MD, error) // of the n-th call, from 0
 }
 
 func (u *upstream) invoke(_ context.Context, _ string, _, _ any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
@@ -42,7 +42,7 @@ func (u *upstream) invoke(_ context.Context, _ string, _, _ any, _ *grpc.ClientC
 	if u.reply == nil {
 		return nil
 	}
-	err, trailer := u.reply(len(u.arrivals) - 1)
+	trailer, err := u.reply(len(u.arrivals) - 1)
 	for _, o := range opts {
 		if o, ok := o.(grpc.TrailerCallOption); ok {
 			*o.TrailerAddr = trailer
@@ -98,18 +98,18 @@ func TestClientPaces(t *testing.T) {
 // TestClientPauses: when the server refuses one call and says when to retry, all calls of the method
 // wait until then, calls whose deadline comes earlier fail at once, and other methods go on.
 func TestClientPauses(t *testing.T) {
-	for name, refuse := range map[string]func() (error, metadata.MD){
-		"RetryInfo": func() (error, metadata.MD) { return retryIn(codes.ResourceExhausted, 3*time.Second), nil },
-		"pushback": func() (error, metadata.MD) {
-			return status.Error(codes.ResourceExhausted, ""), sends("grpc-retry-pushback-ms", "3000")
+	for name, refuse := range map[string]func() (metadata.MD, error){
+		"RetryInfo": func() (metadata.MD, error) { return nil, retryIn(codes.ResourceExhausted, 3*time.Second) },
+		"pushback": func() (metadata.MD, error) {
+			return sends("grpc-retry-pushback-ms", "3000"), status.Error(codes.ResourceExhausted, "")
 		},
-		"unavailable": func() (error, metadata.MD) { return retryIn(codes.Unavailable, 3*time.Second), nil },
-		"both": func() (error, metadata.MD) {
-			return retryIn(codes.ResourceExhausted, time.Second), sends("grpc-retry-pushback-ms", "3000")
+		"unavailable": func() (metadata.MD, error) { return nil, retryIn(codes.Unavailable, 3*time.Second) },
+		"both": func() (metadata.MD, error) {
+			return sends("grpc-retry-pushback-ms", "3000"), retryIn(codes.ResourceExhausted, time.Second)
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			i, u := weirgrpc.UnaryClient(nil), &upstream{reply: func(n int) (error, metadata.MD) {
+			i, u := weirgrpc.UnaryClient(nil), &upstream{reply: func(n int) (metadata.MD, error) {
 				if n == 0 {
 					return refuse()
 				}
@@ -171,7 +171,7 @@ func TestRetries(t *testing.T) {
 		"a pause that is longer than allowed": {append(retry, weirgrpc.MaxPause(time.Second)), retryIn(codes.ResourceExhausted, time.Hour), nil, 3},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			i, u := weirgrpc.UnaryClient(nil, c.options...), &upstream{reply: func(int) (error, metadata.MD) { return c.err, c.trailer }}
+			i, u := weirgrpc.UnaryClient(nil, c.options...), &upstream{reply: func(int) (metadata.MD, error) { return c.trailer, c.err }}
 			began := time.Now()
 			if err := u.sends(t.Context(), i); status.Code(err) != status.Code(c.err) {
 				t.Errorf("%s: %v", name, err)
@@ -187,7 +187,7 @@ func TestRetries(t *testing.T) {
 // Retries are a tenth of all calls, and ten more.
 func TestRetriesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := &upstream{reply: func(int) (error, metadata.MD) { return retryIn(codes.ResourceExhausted, time.Second), nil }}
+		u := &upstream{reply: func(int) (metadata.MD, error) { return nil, retryIn(codes.ResourceExhausted, time.Second) }}
 		ctx, cancel := context.WithTimeout(t.Context(), 999*time.Millisecond)
 		defer cancel()
 		began := time.Now()
@@ -197,7 +197,7 @@ func TestRetriesEnd(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		u := &upstream{reply: func(int) (error, metadata.MD) { return status.Error(codes.Unavailable, ""), nil }}
+		u := &upstream{reply: func(int) (metadata.MD, error) { return nil, status.Error(codes.Unavailable, "") }}
 		i := weirgrpc.UnaryClient(nil, weirgrpc.Retry(3, say))
 		for range 200 {
 			_ = u.sends(t.Context(), i)
