@@ -7,12 +7,14 @@ import (
 	"testing"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/raced"
 )
 
 // TestSpellings: whatever the match and the key of a limit are, Check either warns, or each spelling
 // of a path that upstreams commonly serve alike has the counter of that path. With the fix there is no
 // warning, no route has lost its requests, and the second is true.
 func TestSpellings(t *testing.T) {
+	raced.Skip(t)
 	warned := 0
 	for _, match := range []string{"/", "/api/", "/item/{id}", "/item/{id}/buy", "/f/{id...}", "/st*", "/pay", "/{$}", "GET *.a.test/x/"} {
 		for _, key := range [][]string{{"path"}, {"path.id"}, {"client.ip", "path"}, {"method"}} {

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/raced"
 )
 
 // allKind draws an All of two or more limits of any algorithms.
@@ -31,6 +32,7 @@ func leastOf(parts []weir.Limit, of func(weir.Limit) int64) int64 {
 // TestRule1AllIsNeverOver: what an All admits is within the bound of each of its limits. A waiter
 // of several limits goes when the last of them has room, at a whole clock unit.
 func TestRule1AllIsNeverOver(t *testing.T) {
+	raced.Skip(t)
 	eachOf(t, []kind{allKind}, holders, func(t *testing.T, k kind, h holder) {
 		verbs, slack := []verb{take, take, take, peek}, int64(0)
 		if h.books {
@@ -57,6 +59,7 @@ func TestRule1AllIsNeverOver(t *testing.T) {
 
 // TestRule3AllIsExact: every decision, the part in By, and every turn equal the model's.
 func TestRule3AllIsExact(t *testing.T) {
+	raced.Skip(t)
 	eachOf(t, []kind{allKind}, holders, func(t *testing.T, k kind, h holder) {
 		verbs := []verb{take, take, take, peek}
 		if h.books {
@@ -69,6 +72,7 @@ func TestRule3AllIsExact(t *testing.T) {
 // TestRule4AllIsTight: after RetryAfter the same Take is admitted, and one clock unit earlier it is
 // refused.
 func TestRule4AllIsTight(t *testing.T) {
+	raced.Skip(t)
 	eachOf(t, []kind{allKind}, holders, func(t *testing.T, k kind, h holder) {
 		rapid.Check(t, func(t *rapid.T) {
 			l := k.draw(t, h.tick, century)

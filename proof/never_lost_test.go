@@ -5,12 +5,15 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/weirflow/weir/internal/raced"
 )
 
 // TestRule2RefusedIsNotCharged: without the calls that were refused, all later decisions are the
 // same, and likewise without Peek. The one exception is the first call of a bucket that does not
 // start full, which is recorded.
 func TestRule2RefusedIsNotCharged(t *testing.T) {
+	raced.Skip(t)
 	each(t, holders, func(t *testing.T, k kind, h holder) {
 		verbs := []verb{take, take, peek}
 		if h.books {
@@ -52,6 +55,7 @@ func TestRule2RefusedIsNotCharged(t *testing.T) {
 // behind it move up. From then on all is as if it had never come, unless a waiter behind it could
 // have gone meanwhile.
 func TestRule2LeavingIsAsIfNeverCome(t *testing.T) {
+	raced.Skip(t)
 	each(t, booking, func(t *testing.T, k kind, h holder) {
 		rapid.Check(t, func(t *rapid.T) {
 			l := k.draw(t, h.tick, century)
@@ -123,6 +127,7 @@ func TestRule2LeavingIsAsIfNeverCome(t *testing.T) {
 // for costs of 1, and other turns are never earlier than promised. Rates are up to 10^9/s: if one
 // nanosecond brings several tokens, a queue still serves one waiter in each.
 func TestRule2ATurnIsNeverLaterThanTold(t *testing.T) {
+	raced.Skip(t)
 	each(t, booking, func(t *testing.T, k kind, h holder) {
 		for name, verbs := range map[string][]verb{
 			"with those who leave": {take, join, join, leave, reserve, settle},
@@ -178,6 +183,7 @@ func TestRule2ATurnIsNeverLaterThanTold(t *testing.T) {
 
 // TestRule2UndoneAtOnce: a reservation that is cancelled before any other call leaves no trace.
 func TestRule2UndoneAtOnce(t *testing.T) {
+	raced.Skip(t)
 	each(t, booking, func(t *testing.T, k kind, h holder) {
 		rapid.Check(t, func(t *rapid.T) {
 			l := k.draw(t, h.tick, century)

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/raced"
 )
 
 // lateness is how much a queue may make up for if its turns are noticed late, in nanoseconds: see
@@ -17,6 +18,7 @@ const lateness = int64(10 * time.Millisecond)
 // TestRule1TakesNeverOver: whatever the takes and the steps of the clock, no interval between
 // readings has more than the bound.
 func TestRule1TakesNeverOver(t *testing.T) {
+	raced.Skip(t)
 	each(t, holders, func(t *testing.T, k kind, h holder) {
 		rapid.Check(t, func(t *rapid.T) {
 			l := k.draw(t, h.tick, century)
@@ -34,6 +36,7 @@ func TestRule1TakesNeverOver(t *testing.T) {
 // TestRule1PromisesNeverOver: the same with reservations, settlements, cancels and waiters. All
 // work runs at its promised time.
 func TestRule1PromisesNeverOver(t *testing.T) {
+	raced.Skip(t)
 	each(t, booking, func(t *testing.T, k kind, h holder) {
 		rapid.Check(t, func(t *rapid.T) {
 			l := k.draw(t, h.tick, century)
@@ -54,6 +57,7 @@ func TestRule1PromisesNeverOver(t *testing.T) {
 // TestRule1LateQueuesNeverOver: if turns are noticed late, because timers are late, at most a burst
 // and 10 ms of the rate go at once.
 func TestRule1LateQueuesNeverOver(t *testing.T) {
+	raced.Skip(t)
 	each(t, booking, func(t *testing.T, k kind, h holder) {
 		rapid.Check(t, func(t *rapid.T) {
 			l := k.draw(t, h.tick, century)
@@ -69,6 +73,7 @@ func TestRule1LateQueuesNeverOver(t *testing.T) {
 // TestRule1ChangesNeverOver: across changes of the limit, the bound is the largest capacity and the
 // integral of the rate. For limits whose debt is a time, the fastest rate counts.
 func TestRule1ChangesNeverOver(t *testing.T) {
+	raced.Skip(t)
 	eachOf(t, rateKinds, holders, func(t *testing.T, k kind, h holder) {
 		verbs, slack := []verb{take, take, take, set}, int64(0)
 		if h.books {

@@ -8,12 +8,14 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/raced"
 )
 
 // TestRule4RetryAfterIsExact: a refused call that is repeated alone after RetryAfter is admitted,
 // and one clock unit earlier it is refused. This holds for Take, and for Reserve and Join with a
 // longest wait.
 func TestRule4RetryAfterIsExact(t *testing.T) {
+	raced.Skip(t)
 	each(t, holders, func(t *testing.T, k kind, h holder) {
 		verbs := []verb{take, take, take}
 		if h.books {
@@ -72,6 +74,7 @@ func TestRule4RetryAfterIsExact(t *testing.T) {
 // TestRule4NeverIsNever: RetryAfter is Never for a cost that does not fit, or a wait beyond a
 // century, and only then.
 func TestRule4NeverIsNever(t *testing.T) {
+	raced.Skip(t)
 	each(t, holders, func(t *testing.T, k kind, h holder) {
 		verbs := []verb{take, peek}
 		if h.books {
@@ -116,6 +119,7 @@ func TestRule4NeverIsNever(t *testing.T) {
 // TestRule5EarlierReadingsMintNothing: an earlier reading admits nothing more than the latest one.
 // When the clock is back, all is as if it had never stepped.
 func TestRule5EarlierReadingsMintNothing(t *testing.T) {
+	raced.Skip(t)
 	each(t, holders, func(t *testing.T, k kind, h holder) {
 		verbs := []verb{take, take, take}
 		if h.books {

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weirflow/weir"
-	"github.com/weirflow/weir/internal/raced"
 	"github.com/weirflow/weir/keyed"
 	"github.com/weirflow/weir/weirtest"
 )
@@ -106,13 +105,12 @@ var holders = []holder{
 // booking has the holders with reservations.
 var booking = slices.DeleteFunc(slices.Clone(holders), func(h holder) bool { return !h.books })
 
-// each runs a property for every algorithm and every holder. The property starts no goroutines.
+// each runs a property for every algorithm and every holder.
 func each(t *testing.T, holders []holder, property func(*testing.T, kind, holder)) {
 	eachOf(t, kinds, holders, property)
 }
 
 func eachOf(t *testing.T, kinds []kind, holders []holder, property func(*testing.T, kind, holder)) {
-	raced.Skip(t)
 	for _, k := range kinds {
 		for _, h := range holders {
 			t.Run(k.name+"/"+h.name, func(t *testing.T) { property(t, k, h) })

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/weirflow/weir/internal/raced"
 )
 
 type rec struct {
@@ -18,6 +20,7 @@ type rec struct {
 }
 
 func TestSorter(t *testing.T) {
+	raced.Skip(t)
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 9))
 		memory := []int{1 << 20, 2000, 300, 1}[seed%4]

@@ -9,6 +9,7 @@ import (
 	_ "time/tzdata"
 
 	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/raced"
 	"github.com/weirflow/weir/internal/seeds"
 	"github.com/weirflow/weir/keyed"
 	"github.com/weirflow/weir/weirtest"
@@ -26,6 +27,7 @@ func openKeyed(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
 var walks = flag.Int("walks", 60, "how many random walks of each limit")
 
 func TestKeyedConforms(t *testing.T) {
+	raced.Skip(t)
 	weirtest.Conform(t, weirtest.Subject{Open: openKeyed, Seed: seeds.Seed(), Walks: *walks})
 }
 
@@ -66,6 +68,7 @@ func (l *limiters) SetLimit(next weir.Limit) error {
 }
 
 func TestLimitersConform(t *testing.T) {
+	raced.Skip(t)
 	weirtest.Conform(t, weirtest.Subject{Seed: seeds.Seed(), Walks: *walks, Open: func(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
 		return &limiters{l, c, map[string]*weir.Limiter{}}, nil
 	}})
@@ -90,6 +93,7 @@ func openStepper(l weir.Limit, c *weirtest.Clock) (weirtest.Taker, error) {
 }
 
 func TestAStoreConforms(t *testing.T) {
+	raced.Skip(t)
 	weirtest.Conform(t, weirtest.Subject{Open: openStepper, Tick: time.Microsecond, Seed: seeds.Seed(), Walks: *walks})
 }
 

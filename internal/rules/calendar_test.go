@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 	_ "time/tzdata"
+
+	"github.com/weirflow/weir/internal/raced"
 )
 
 // calendarIn is ParseCalendar with the zone loaded, as package weir does it.
@@ -79,6 +81,7 @@ func TestCalendarWindows(t *testing.T) {
 // TestCalendarsInEveryZone: windows follow one another without a gap, and each moment is in the
 // window that is found for it.
 func TestCalendarsInEveryZone(t *testing.T) {
+	raced.Skip(t)
 	for _, zone := range []string{"UTC", "Europe/Berlin", "America/St_Johns", "America/Sao_Paulo", "America/Havana", "Pacific/Apia", "Pacific/Kiritimati",
 		"Asia/Kathmandu", "Australia/Lord_Howe", "Africa/Casablanca", "Antarctica/Troll", "Asia/Tehran", "America/Scoresbysund", "Asia/Gaza"} {
 		for _, period := range []string{"day", "week", "month", "year"} {

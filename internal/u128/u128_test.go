@@ -5,6 +5,8 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/weirflow/weir/internal/raced"
 )
 
 func (a Uint) big() *big.Int {
@@ -28,6 +30,7 @@ func edge(r *rand.Rand) uint64 {
 }
 
 func TestAgainstBig(t *testing.T) {
+	raced.Skip(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	limit := new(big.Int).Lsh(big.NewInt(1), 128)
 	for range 200_000 {

@@ -10,7 +10,7 @@ import (
 )
 
 // faultsFor is how long each row of the table of faults lasts.
-var faultsFor = flag.Duration("faults", 4*time.Second, "how long each fault of TestFaults lasts")
+var faultsFor = flag.Duration("faults", 2500*time.Millisecond, "how long each fault of TestFaults lasts")
 
 // leasesFor is how long each row of the table of leases lasts.
 var leasesFor = flag.Duration("leases", time.Second, "how long each row of TestLeases lasts")
