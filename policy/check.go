@@ -160,6 +160,7 @@ func (c *checker) limits() {
 			c.wrong(fmt.Sprintf("%d is not a status to refuse with", l.Status), "write one within 400 and 599", "limits", l.Name, "status")
 		}
 		c.places(l)
+		c.costs(l)
 		c.exempt(l)
 		c.proxyHeaders(l)
 		c.rollOut(l)

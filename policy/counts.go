@@ -14,7 +14,9 @@ type counts struct {
 	sources                   [sources]atomic.Uint64 // decisions by source, for a limit in a store
 	failed, missed, lost      atomic.Uint64
 	banned, granted, exempt   atomic.Uint64
-	inside                    atomic.Int64 // places in a store that this process holds
+	// for costs that are known only afterwards: sums of both, and how many requests' were not
+	estimated, actual, unknown atomic.Uint64
+	inside                     atomic.Int64 // places in a store that this process holds
 	// holds of places in a store that have ended, by outcome
 	ended [outcomes]atomic.Uint64
 }
@@ -33,7 +35,11 @@ type Count struct {
 	Allowed, Limited, Delayed uint64
 	Banned, Granted           uint64 // refused by a ban; passed by a grant
 	Exempt                    uint64 // passed because the limit does not apply to them
-	Waiting                   int    // requests in its queues now, for queues in memory
+	// for limits whose costs are known only afterwards: the sums of what was charged before and after,
+	// and how many requests' costs were not known even then
+	Estimated, Actual, Unknown uint64
+	Settles                    bool // the limit is one of those
+	Waiting                    int  // requests in its queues now, for queues in memory
 	// for a Concurrency: places that are taken now; in a store, those of this process
 	Held     int64
 	Outcomes weir.Outcomes // for a Concurrency: requests that held places and have ended
@@ -62,8 +68,13 @@ func (e *Engine) Counts() []Count {
 			Banned:  l.counts.banned.Load(),
 			Granted: l.counts.granted.Load(),
 			Exempt:  l.counts.exempt.Load(),
-			Stored:  l.store != nil || l.holder != nil,
-			Held:    l.counts.inside.Load(),
+
+			Estimated: l.counts.estimated.Load(),
+			Actual:    l.counts.actual.Load(),
+			Unknown:   l.counts.unknown.Load(),
+			Settles:   l.settles(),
+			Stored:    l.store != nil || l.holder != nil,
+			Held:      l.counts.inside.Load(),
 			Outcomes: weir.Outcomes{
 				OK:      l.counts.ended[weir.OK].Load(),
 				Ignored: l.counts.ended[weir.Ignore].Load(),

@@ -54,7 +54,8 @@ type Verdict struct {
 	evaluated []*limit
 	order     []int                  // the positions in limits, in the order of the policy
 	charges   []keyed.Charge[string] // one for each limit in limits; nil if a single limit decided
-	open      []bool                 // which charges are for a body of unknown length; nil for none
+	open      []openCost             // which charges have costs that are not known yet; nil for none
+	late      *lateCharges           // nil if no cost is known only afterwards
 	shared    *sharing               // the charges in stores; nil for none
 }
 
@@ -154,7 +155,7 @@ func (v *Verdict) decideOne(ctx context.Context, e *Engine, r *request) bool {
 	if v.evaluated[0].store != nil {
 		return v.decideStored(ctx, e, r)
 	}
-	if len(v.evaluated[0].Plans) > 0 || v.evaluated[0].zone != nil || v.evaluated[0].cost.open(r) {
+	if len(v.evaluated[0].Plans) > 0 || v.evaluated[0].zone != nil || v.evaluated[0].opens(r) != openNot {
 		return false
 	}
 	var buf [maxKey]byte
@@ -190,7 +191,7 @@ func (v *Verdict) decideOne(ctx context.Context, e *Engine, r *request) bool {
 // decideAll decides by all limits of the route together.
 func (v *Verdict) decideAll(ctx context.Context, e *Engine, r *request, route *route) {
 	v.charges = make([]keyed.Charge[string], len(route.live))
-	if !v.evaluate(r, len(route.stages) > 0 || len(route.places) > 0) {
+	if !v.evaluate(e, r, len(route.stages) > 0 || len(route.places) > 0) {
 		return
 	}
 	if v.charge(e, route); v.Outcome != Deny && len(route.stages) > 0 {
@@ -201,7 +202,7 @@ func (v *Verdict) decideAll(ctx context.Context, e *Engine, r *request, route *r
 
 // evaluate determines keys and costs. It reports false if that alone decides about the request.
 // keep says that a charge in memory may have to be given back.
-func (v *Verdict) evaluate(r *request, keep bool) bool {
+func (v *Verdict) evaluate(e *Engine, r *request, keep bool) bool {
 	var buf [maxKey]byte
 	for i, l := range v.evaluated {
 		c := &v.charges[i]
@@ -213,8 +214,11 @@ func (v *Verdict) evaluate(r *request, keep bool) bool {
 		case charged:
 			c.Key, c.Cost, c.Wait, c.Keep, c.Spare = l.keyInStore(key, r), cost, l.wait, keep || l.zone != nil, l.spare
 			c.Parameters = l.parameters
-			if l.cost.open(r) {
-				v.markOpen(i)
+			if open := l.opens(r); open != openNot {
+				v.markOpen(i, open)
+			}
+			if l.settles() {
+				v.markLate(e, i, key, r)
 			}
 		default:
 			v.settle(l, key, q, r)
@@ -266,6 +270,9 @@ func (l *limit) keyAndCost(buf []byte, r *request) (key []byte, cost int64, q ap
 	}
 	if l.share != nil && !l.share.has(l.Name, key) {
 		return key, 0, skipped
+	}
+	if l.late != nil {
+		return key, l.late.estimate(l, key, r), charged
 	}
 	cost, ok := l.cost.of(r)
 	if !ok {
@@ -326,14 +333,6 @@ func (v *Verdict) deny(l *limit, key string, d weir.Decision) {
 	v.Outcome, v.Limit, v.Key, v.Decision = Deny, l.Name, key, d
 }
 
-// markOpen records that the cost of a charge is not known yet.
-func (v *Verdict) markOpen(i int) {
-	if v.open == nil {
-		v.open = make([]bool, len(v.charges))
-	}
-	v.open[i], v.charges[i].Keep = true, true
-}
-
 // charge charges the limits in memory and sets the outcome.
 func (v *Verdict) charge(e *Engine, r *route) {
 	// an error can only mean a wrong number of charges
@@ -392,7 +391,9 @@ func (v *Verdict) shadow(l *limit, e *Engine, r *request) {
 	}
 	var d weir.Decision
 	var delay time.Duration
-	if l.queues() {
+	if l.settles() {
+		d, delay = v.shadowLate(l, e, r, key, cost)
+	} else if l.queues() {
 		// The request would have waited. It does not really wait, so its charge is made ahead of
 		// time.
 		res, _ := l.table.ReserveBy(l.parameters, string(key), cost, -1)
@@ -477,25 +478,6 @@ func (v *Verdict) Cancel() {
 	if v.Outcome == Delay || v.open != nil {
 		v.giveBack(context.Background())
 	}
-}
-
-// SettleBytes corrects the charges of limits with a cost in bytes once a body of unknown length has
-// been read: n is its length. Stores have a second to carry this out.
-func (v *Verdict) SettleBytes(n int64) {
-	for i, open := range v.open {
-		c := &v.charges[i]
-		actual := c.Cost
-		if open {
-			actual = n
-		}
-		_ = c.Settle(actual) // opens kept it; of the other charges, nothing is given back any more
-	}
-	v.settleStores(context.Background(), func(i int) (int64, bool) { return n, v.open != nil && v.open[i] })
-}
-
-// CountsBytes reports whether SettleBytes would correct any charge.
-func (v *Verdict) CountsBytes() bool {
-	return v.open != nil && (v.Outcome == Allow || v.Outcome == Delay)
 }
 
 // Evaluated is a limit that was evaluated for a request, for response headers.

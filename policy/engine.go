@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/rules"
+	"github.com/weirflow/weir/internal/usage"
 	"github.com/weirflow/weir/keyed"
 )
 
@@ -50,6 +51,7 @@ type Engine struct {
 	routes    []route
 	uneven    bool // some routes protect more than others
 	noRoute   *atomic.Uint64
+	specs     map[string]*usage.Spec // what is read from responses, by its text
 	shadows   *shadows
 	overrides *overrides
 	zones     map[string]*zone
@@ -64,6 +66,7 @@ type limit struct {
 	Limit
 	parts   []part
 	cost    cost
+	late    *lateCost              // for costs that are known only afterwards; nil for others
 	table   *keyed.Limiter[string] // nil for a limit in a store and for a Concurrency
 	places  *keyed.Concurrency[string]
 	holder  Holder // the store of a Concurrency; nil for one in memory
@@ -105,7 +108,8 @@ type route struct {
 	memory int                  // how many limits are in memory
 	stages []stage
 	shadow []*limit
-	places []*limit // Concurrency limits, with shadows, in the order of the policy
+	places []*limit    // Concurrency limits, with shadows, in the order of the policy
+	body   *bodyFields // what the limits read of a request's body; nil for nothing
 
 	asks        string // a limit that needs the customer or the plan; empty for none
 	readsClaims bool   // some key has a claim of a token
@@ -159,7 +163,7 @@ func build(p Policy, o Options, before *Engine) (*Engine, error) {
 	if len(problems) > 0 {
 		return nil, &Error{problems}
 	}
-	e := &Engine{policy: p, opts: o, uneven: p.isUneven(), noRoute: new(atomic.Uint64), shadows: newShadows(), start: time.Now()}
+	e := &Engine{policy: p, opts: o, uneven: p.isUneven(), noRoute: new(atomic.Uint64), specs: map[string]*usage.Spec{}, shadows: newShadows(), start: time.Now()}
 	byName := map[string]*limit{}
 	var changes []func() error
 	if before != nil {
@@ -228,6 +232,9 @@ func (e *Engine) compile(l Limit, old *limit, changes *[]func() error) (*limit, 
 	c := &limit{Limit: l, counts: new(counts), shadows: e.shadows, window: window(l.Limit), keepsKey: e.opts.Keys, state: l.StateName(), banBy: l.Name + banName}
 	c.tag, _, _ = l.taggedBy()
 	c.cost, _ = parseCost(l.Cost) // already checked
+	if l.Costs.IsSet() {
+		c.late = e.compileCosts(&l, old)
+	}
 	c.exempt = newExemption(&l)
 	for _, text := range l.Key {
 		p, _ := parsePart(text)
@@ -315,6 +322,7 @@ func (e *Engine) compileRoute(r *Route, byName map[string]*limit) (c route, err 
 	for _, name := range r.Limits {
 		l := byName[name]
 		c.identify(l)
+		c.readsBody(l)
 		if l.rest != nil {
 			c.addRest(l.rest)
 		}
@@ -353,6 +361,17 @@ func (e *Engine) compileRoute(r *Route, byName map[string]*limit) (c route, err 
 	}
 	c.dryGroup, err = keyed.NewGroup(dryTables...)
 	return c, err
+}
+
+// readsBody records what a limit reads of a request's body.
+func (r *route) readsBody(l *limit) {
+	of := r.body
+	if of == nil {
+		of = new(bodyFields)
+	}
+	if of.add(l); of.size || len(of.names) > 0 {
+		r.body = of
+	}
 }
 
 // addRest adds the shadow limit for keys outside the roll_out.

@@ -178,5 +178,6 @@ func (v *Verdict) giveUpDelay() {
 			_ = v.charges[i].Cancel()
 		}
 	}
+	v.endShadows()
 	v.settleStores(context.Background(), func(int) (int64, bool) { return 0, true })
 }

@@ -28,7 +28,7 @@ func (p *Policy) ReadsHeaders() (names []string) {
 	}
 	for i := range p.Limits {
 		l := &p.Limits[i]
-		for _, text := range append(slices.Clone(l.Key), l.Cost) {
+		for _, text := range l.reads() {
 			source, name, _ := strings.Cut(text, ".")
 			switch source {
 			case "header":
@@ -48,6 +48,16 @@ func (p *Policy) ReadsHeaders() (names []string) {
 		add("Cookie")
 	}
 	return names
+}
+
+// reads returns what the limit reads of a request, as the policy has it: parts of its key, then its
+// costs.
+func (l *Limit) reads() []string {
+	all := append(slices.Clone(l.Key), l.Cost)
+	for _, t := range l.Costs.Before {
+		all = append(all, t.Of)
+	}
+	return all
 }
 
 // IsProxyHeader reports whether a header field tells what a proxy in front of the server knows of
@@ -84,7 +94,7 @@ func (c *checker) proxyHeaders(l *Limit) {
 	if len(c.TrustedProxies) > 0 || len(c.Listen.Gateway) == 0 {
 		return
 	}
-	for i, text := range append(slices.Clone(l.Key), l.Cost) {
+	for i, text := range l.reads() {
 		name, is := strings.CutPrefix(text, "header.")
 		if !is || !IsProxyHeader(textproto.CanonicalMIMEHeaderKey(name)) {
 			continue

@@ -27,6 +27,7 @@ const (
 	partConst
 	partCustomer // whom the API key or the token belongs to
 	partClaim    // a claim of the token
+	partBody     // a field of the request's body, which is a JSON object
 )
 
 // part is one part of a key.
@@ -40,14 +41,14 @@ type part struct {
 // String returns the part in its normal form.
 func (p part) String() string {
 	text := partForms[p.kind]
-	if source, name, _ := strings.Cut(text, "."); name == "NAME" || name == "TEXT" {
+	if source, name, _ := strings.Cut(text, "."); name == "NAME" || name == "TEXT" || name == "FIELD" {
 		return source + "." + p.name
 	}
 	return text
 }
 
 // partForms lists the ways to write a part, for messages.
-var partForms = [...]string{"client.ip", "header.NAME", "query.NAME", "cookie.NAME", "host", "method", "path", "uri", "path.NAME", "const.TEXT", "customer", "jwt.NAME"}
+var partForms = [...]string{"client.ip", "header.NAME", "query.NAME", "cookie.NAME", "host", "method", "path", "uri", "path.NAME", "const.TEXT", "customer", "jwt.NAME", "body.FIELD"}
 
 // parsePart parses a part as a policy file has it.
 func parsePart(text string) (part, error) {
@@ -97,6 +98,8 @@ func parsePart(text string) (part, error) {
 		return part{partConst, name}, nil
 	case "jwt":
 		return part{partClaim, name}, nil
+	case "body":
+		return part{partBody, name}, checkBodyField(name)
 	}
 	return bad()
 }
@@ -122,6 +125,9 @@ func (p part) value(r *request) (value string, present, repeated bool) {
 		return r.onePath(), true, false
 	case partURI:
 		return r.uri(), true, false
+	case partBody:
+		f := r.body.field(p.name)
+		return f.Text, f.Present, f.Unclear
 	case partVariable:
 		value, present = r.variable(p.name)
 		return value, present, false

@@ -301,6 +301,7 @@ type request struct {
 	hostName string
 	who      identity
 	banned   time.Duration // how long the ban that applies to the request still lasts
+	body     *requestBody  // nil if it has none, or was not read
 }
 
 // path returns the normalised path.

@@ -45,7 +45,7 @@ func nearestPart(text string) string {
 		return "write " + meant
 	}
 	if source, name, found := strings.Cut(text, "."); found && name != "" {
-		if near := nearest.To(source, []string{"client", "header", "query", "cookie", "path", "const", "jwt"}); near != "" && near != source {
+		if near := nearest.To(source, []string{"client", "header", "query", "cookie", "path", "const", "jwt", "body"}); near != "" && near != source {
 			return fmt.Sprintf("did you mean %q?", near+"."+name)
 		}
 	}

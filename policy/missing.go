@@ -9,7 +9,7 @@ import (
 // mayBeMissing reports whether a request can lack the part. Parts that every request has, and
 // variables of the route's match, are never missing.
 func (p part) mayBeMissing() bool {
-	return p.kind == partHeader || p.kind == partQuery || p.kind == partCookie || p.kind == partClaim || p.kind == partCustomer
+	return p.kind == partHeader || p.kind == partQuery || p.kind == partCookie || p.kind == partClaim || p.kind == partCustomer || p.kind == partBody
 }
 
 // missing warns of a key under which all clients that send none of its parts share one state,

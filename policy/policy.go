@@ -80,6 +80,7 @@ type Limit struct {
 	// its parameters by plan, each plan once; all other plans have those of Limit
 	Plans []PlanLimit
 	Cost  string // a whole number, "header.NAME" or "bytes"; default: 1
+	Costs Costs  // in place of Cost, for costs that are known only afterwards
 	// requests that the limit does not apply to: "10.0.0.0/8", "header.NAME=VALUE", "key.VALUE",
 	// "method.NAME" or "preflight"
 	Exempt []string

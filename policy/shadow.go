@@ -7,8 +7,9 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// shadows runs calls to stores for shadow limits in the background, so that no request waits for
-// them. Beyond maxShadows calls in flight, a shadow limit is skipped.
+// shadows runs calls to stores that no request waits for in the background: for shadow limits, and
+// to settle costs that are known only afterwards. Beyond maxShadows calls in flight, a shadow limit
+// is skipped, and costs are settled before the response ends.
 type shadows struct {
 	slots chan struct{}
 	end   sync.Once
@@ -36,6 +37,19 @@ func (s *shadows) run(l *limit, f func()) {
 		defer func() { <-s.slots }()
 		f()
 	}()
+}
+
+// afterwards runs a function that calls a store.
+func (s *shadows) afterwards(f func()) {
+	select {
+	case s.slots <- struct{}{}:
+		go func() {
+			defer func() { <-s.slots }()
+			f()
+		}()
+	default:
+		f()
+	}
 }
 
 // decide evaluates a shadow limit in its store.

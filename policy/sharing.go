@@ -161,9 +161,9 @@ func (v *Verdict) batch(s *stage, at int, keep bool) (batch []weir.Charge, place
 		if c.Skip {
 			continue
 		}
-		open := v.open != nil && v.open[i]
+		open := v.open != nil && v.open[i] != openNot
 		q := weir.Charge{Name: l.state, Key: c.Key, Limit: l.Limit.Limit, Plan: l.plan, Cost: c.Cost, Keep: keep || open}
-		if open {
+		if open && q.Cost == 0 {
 			q.Cost = 1 // for a cost of 0, a store returns no receipt, which settling needs later
 		}
 		switch {
@@ -234,6 +234,7 @@ func (v *Verdict) giveBack(ctx context.Context) {
 	for i := range v.charges {
 		_ = v.charges[i].Cancel() // a charge that was not kept stays: see Cancel
 	}
+	v.endShadows()
 	v.settleStores(ctx, func(int) (int64, bool) { return 0, true })
 }
 

@@ -18,7 +18,7 @@ type single struct {
 // false if the general path must decide: for a queue, and for a body of unknown length.
 func (v *Verdict) decideStored(ctx context.Context, e *Engine, r *request) bool {
 	l := v.evaluated[0]
-	if l.wait || l.cost.open(r) {
+	if l.wait || l.opens(r) != openNot {
 		return false
 	}
 	var buf [maxKey]byte

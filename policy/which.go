@@ -15,6 +15,7 @@ type Match struct {
 	Ambiguous bool
 
 	request request
+	fields  *bodyFields // of the request's body, which the limits of the route read; nil for none
 }
 
 // Match returns the route of a request. It charges no limit.
@@ -22,7 +23,7 @@ func (e *Engine) Match(req Request) Match {
 	m := Match{Route: -1, request: request{Request: req}}
 	if m.Route = e.find(&m.request); m.Route >= 0 {
 		m.request.pattern, m.request.php = &e.routes[m.Route].pattern, e.policy.Routes[m.Route].Parameters == ParametersPHP
-		m.Ambiguous = e.ambiguous(&m)
+		m.Ambiguous, m.fields = e.ambiguous(&m), e.routes[m.Route].body
 	}
 	return m
 }

@@ -194,6 +194,7 @@ func (r *replay) decideOne(at int64, record string) error {
 	line, req := r.layout.read(record)
 	r.clock.Set(at)
 	v := r.engine.Decide(req)
+	v.KeepEstimates()
 	r.report.add(at, &v)
 	if r.out == nil {
 		return nil

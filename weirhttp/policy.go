@@ -142,6 +142,15 @@ func (h *policedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the body of this request is too large", http.StatusRequestEntityTooLarge)
 		return
 	}
+	if m.ReadsBody(r) {
+		next := *r
+		r = &next
+		if err := m.ReadBody(r); err != nil {
+			w.Header().Set("Connection", "close")
+			http.Error(w, "the body of this request did not come", http.StatusBadRequest)
+			return
+		}
+	}
 	v := h.engine.DecideMatch(r.Context(), &m)
 	outcome := weir.Ignore // nothing is said about the handler until it is called
 	defer func() { v.Done(outcome) }()
@@ -234,6 +243,8 @@ func (h *policedHandler) pass(w http.ResponseWriter, r *http.Request, v *policy.
 	}
 	r, settle := h.withBody(w, r, v)
 	defer settle()
+	w, r, end := metered(w, r, v)
+	defer func() { end(*outcome) }()
 	passOn(h.next, w, r, outcome)
 }
 

@@ -382,6 +382,7 @@ func (x *run) request(s *Step) (result, error) {
 		}
 	}
 	v := x.engine.Decide(req)
+	v.KeepEstimates()
 	res := result{status: http.StatusOK, decision: &v.Decision, delay: v.Delay, delayed: true}
 	if v.Route >= 0 {
 		res.status = x.engine.Policy().Routes[v.Route].Respond.StatusCode()

@@ -279,3 +279,19 @@ func (f *inflater) close() {
 	_ = f.to.Close()
 	<-f.done
 }
+
+// AcceptEncoding returns the Accept-Encoding for a response that is to be read, from what the client
+// accepts: gzip, or identity.
+func AcceptEncoding(values []string) string {
+	for element := range strings.SplitSeq(strings.Join(values, ","), ",") {
+		coding, q, _ := strings.Cut(element, ";")
+		coding = strings.ToLower(strings.TrimSpace(coding))
+		if coding != "gzip" && coding != "x-gzip" && coding != "*" {
+			continue
+		}
+		if q = strings.ReplaceAll(strings.ToLower(q), " ", ""); !strings.HasPrefix(q, "q=0") || strings.Trim(q[len("q=0"):], ".0") != "" {
+			return "gzip"
+		}
+	}
+	return "identity"
+}

@@ -22,6 +22,10 @@ var (
 	limitEnded   = prometheus.NewDesc("weir_limit_ended_total",
 		"Requests that had a place in a concurrency limit and have ended: ok, ignored (the client disconnected), dropped (the upstream was overloaded or did not respond), expired (after max_hold).",
 		[]string{"limit", "outcome"}, nil)
+	limitCosts = prometheus.NewDesc("weir_limit_cost_total",
+		"The costs of requests to a limit whose costs are known only afterwards: estimated, as charged before, and actual, as charged afterwards.", []string{"limit", "kind"}, nil)
+	limitUnknown = prometheus.NewDesc("weir_limit_cost_unknown_total",
+		"Requests to a limit whose costs could not be read in their responses, so that if_unknown decided.", []string{"limit"}, nil)
 	limitKeys    = prometheus.NewDesc("weir_limit_keys", "Keys that a limit keeps a state for.", []string{"limit"}, nil)
 	limitEvicted = prometheus.NewDesc("weir_limit_keys_evicted_total",
 		"Keys that were evicted: idle (at full capacity, free of charge), or full (still limited, because there were more than max_keys).", []string{"limit", "reason"}, nil)
@@ -46,7 +50,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (m policyMetrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{reloads, limitRequests, shadowRequests, limitWaiting, limitEnded, limitKeys, limitEvicted, limitOverMax,
+	for _, d := range []*prometheus.Desc{reloads, limitRequests, shadowRequests, limitWaiting, limitEnded, limitCosts, limitUnknown, limitKeys, limitEvicted, limitOverMax,
 		limitDecisions, limitErrors, limitLost, shadowMissed, storeUp, storeShards, storeNodes, storeSteps, storeTransitions, storeCalls,
 		apiKeys, apiKeyReloads, leaseKeys, leaseRoundTrips, leaseTokens} {
 		ch <- d
@@ -119,6 +123,11 @@ func collectLimit(l policy.Count, counter func(*prometheus.Desc, uint64, ...stri
 		counter(requests, l.Granted, l.Limit, "granted")
 	}
 	counter(requests, l.Exempt, l.Limit, "exempt")
+	if l.Settles {
+		counter(limitCosts, l.Estimated, l.Limit, "estimated")
+		counter(limitCosts, l.Actual, l.Limit, "actual")
+		counter(limitUnknown, l.Unknown, l.Limit)
+	}
 	if l.Stored {
 		stored(l, counter)
 		return

@@ -253,6 +253,11 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	if err := m.ReadBody(r); err != nil {
+		rec.decided(policy.Invalid.String(), "", 0)
+		g.refuseUnread(w, r, err)
+		return
+	}
 	v := s.engine.DecideMatch(r.Context(), &m)
 	rec.decided(v.Outcome.String(), v.Limit, v.Delay)
 	w, r = s.onItsWay(w, r, v.Route)
@@ -292,11 +297,12 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	to := &s.routes[v.Route]
-	answering := &responseWriter{ResponseWriter: w, gateway: g, tells: s.tells, verdict: &v, fail: func(w http.ResponseWriter, f failure) {
+	answering := &responseWriter{ResponseWriter: w, gateway: g, tells: s.tells, verdict: &v, meter: meterOf(&v, r), fail: func(w http.ResponseWriter, f failure) {
 		g.answerFailed(w, r, to, f)
 	}}
 	defer func() {
 		answering.drain(r)
+		answering.settle()
 		v.Done(answering.outcome(r))
 	}()
 	if v.Outcome != policy.Delay {
@@ -306,7 +312,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.boundBody(w, r, v.Route)
 	if own := s.routes[v.Route].respond; own != nil {
 		own.write(answering, r)
-		answering.complete = true
+		answering.complete, answering.whole = true, true
 		return
 	}
 	rec.passed(s.file.Policy.Routes[v.Route].Upstream)
@@ -326,6 +332,7 @@ func (g *Gateway) pass(w *responseWriter, r *http.Request, to *forwarder, v *pol
 		defer func() { v.SettleBytes(body.n.Load()) }()
 	}
 	to.serve(w, r)
+	w.whole = true
 }
 
 // countingBody counts the bytes of a body without a Content-Length.

@@ -251,7 +251,7 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, name string, err 
 	}
 	f, byUpstream := g.failureOf(name, err)
 	if passing {
-		l.overloaded, l.notSent = byUpstream, !byUpstream
+		l.overloaded, l.notSent, l.noResponse = byUpstream, !byUpstream, true
 	}
 	if passing && l.fail != nil {
 		l.fail(w, f)

@@ -20,6 +20,7 @@ type responseWriter struct {
 	tells   func(http.Header, []policy.Evaluated)
 	verdict *policy.Verdict
 	fail    func(http.ResponseWriter, failure) // responds in place of an upstream that failed
+	meter   *policy.Meter                      // reads what the request has cost; nil for none
 	upload  *upload                            // the request's body; nil for none, and over HTTP/2
 	cleared bool
 
@@ -28,6 +29,8 @@ type responseWriter struct {
 	clientGone bool // the request did not arrive in full, or the response could not be written
 	complete   bool // the response is
 	wroteBody  bool // a part of its body was written
+	whole      bool // the upstream's response was read to its end
+	noResponse bool // there was none from an upstream
 }
 
 // outcome is how a request ended, for concurrency limits. A client that left says nothing about the
@@ -61,6 +64,7 @@ func (l *responseWriter) Write(p []byte) (int, error) {
 	if err != nil {
 		l.clientGone = true
 	}
+	l.meter.Write(p) // after the client has it
 	return n, err
 }
 
@@ -76,6 +80,7 @@ func (l *responseWriter) WriteHeader(status int) {
 	if status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout {
 		l.overloaded = true
 	}
+	l.meter.Header(status, l.Header())
 	if l.cleared {
 		l.tells(l.Header(), l.verdict.Evaluated())
 	}

@@ -166,6 +166,7 @@ func (d *decoder) limit(name string, n *node) policy.Limit {
 		Name:      name,
 		Key:       texts(n.get("key")),
 		Cost:      text(n.get("cost")),
+		Costs:     d.costs(n.get("cost"), "limits", name, "cost"),
 		Exempt:    texts(n.get("exempt")),
 		OnMissing: text(n.get("on_missing")),
 		Zone:      text(n.get("zone")),

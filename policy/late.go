@@ -1,0 +1,168 @@
+package policy
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/keyed"
+)
+
+// openCost says what a cost that is not known yet depends on.
+type openCost uint8
+
+const (
+	openNot   openCost = iota // the cost is known
+	openBytes                 // the length of the request's body
+	openLate                  // the response
+)
+
+// opens returns what the cost of a request depends on.
+func (l *limit) opens(r *request) openCost {
+	switch {
+	case l.settles():
+		return openLate
+	case l.late == nil && l.cost.open(r):
+		return openBytes
+	}
+	return openNot
+}
+
+// settles reports whether charges of the limit are replaced when the response has come.
+func (l *limit) settles() bool { return l.late != nil && l.late.spec != nil }
+
+// markOpen records that the cost of a charge is not known yet.
+func (v *Verdict) markOpen(i int, open openCost) {
+	if v.open == nil {
+		v.open = make([]openCost, len(v.charges))
+	}
+	v.open[i], v.charges[i].Keep = open, true
+}
+
+// laterCosts returns v.late, and creates it at the first call.
+func (v *Verdict) laterCosts(e *Engine) *lateCharges {
+	if v.late == nil {
+		v.late = &lateCharges{e: e, keys: make([]string, len(v.charges))}
+	}
+	return v.late
+}
+
+// markLate records what the cost of a charge is learned under.
+func (v *Verdict) markLate(e *Engine, i int, key []byte, r *request) {
+	late := v.laterCosts(e)
+	if v.evaluated[i].late.learned != nil {
+		late.keys[i] = learnedKey(key, r)
+	}
+}
+
+// lateCharges are the parts of a verdict whose costs are known only afterwards.
+type lateCharges struct {
+	e       *Engine
+	keys    []string // by charge: what costs are learned under
+	shadows []shadowCharge
+	meter   *Meter
+}
+
+// shadowCharge is the charge of a shadow limit that is to be settled.
+type shadowCharge struct {
+	l        *limit
+	charge   keyed.Reservation[string]
+	estimate int64
+	key      string // what costs are learned under
+}
+
+// KeepEstimates ends the charges of a request whose response nobody reads, as in the replay of a log:
+// its estimates stay charged.
+func (v *Verdict) KeepEstimates() {
+	if v.late == nil || v.Outcome != Allow && v.Outcome != Delay {
+		return
+	}
+	for i, open := range v.open {
+		if open != openBytes {
+			_ = v.charges[i].Settle(v.charges[i].Cost)
+		}
+	}
+	for _, s := range v.late.shadows {
+		s.charge.Settle(s.estimate)
+	}
+	v.late.shadows = nil
+}
+
+// endShadows gives back the charges of shadow limits for a request that does not go on.
+func (v *Verdict) endShadows() {
+	if v.late == nil {
+		return
+	}
+	for _, s := range v.late.shadows {
+		s.charge.Cancel()
+	}
+	v.late.shadows = nil
+}
+
+// SettleBytes corrects the charges of limits with a cost in bytes once a body of unknown length has
+// been read: n is its length. Stores have a second to carry this out.
+func (v *Verdict) SettleBytes(n int64) {
+	for i, open := range v.open {
+		c := &v.charges[i]
+		switch open {
+		case openBytes:
+			_ = c.Settle(n) // opens kept it
+		case openNot:
+			_ = c.Settle(c.Cost) // nothing of it is given back any more
+		case openLate:
+		}
+	}
+	v.settleStores(context.Background(), func(i int) (int64, bool) { return n, v.open != nil && v.open[i] == openBytes })
+}
+
+// CountsBytes reports whether SettleBytes would correct any charge.
+func (v *Verdict) CountsBytes() bool {
+	return slices.Contains(v.open, openBytes) && (v.Outcome == Allow || v.Outcome == Delay)
+}
+
+// settleLate replaces the charges whose costs are known now. Of the others, except those for a body
+// whose length is not known yet, nothing is given back any more.
+func (v *Verdict) settleLate(of func(*limit) result) {
+	costs := make([]int64, len(v.charges))
+	for i, open := range v.open {
+		c := &v.charges[i]
+		switch open {
+		case openLate:
+			costs[i] = v.evaluated[i].actual(of(v.evaluated[i]), c.Cost, v.late.keys[i])
+			_ = c.Settle(costs[i]) // opens kept it
+		case openNot:
+			_ = c.Settle(c.Cost)
+		case openBytes:
+		}
+	}
+	for _, s := range v.late.shadows {
+		s.charge.Settle(s.l.actual(of(s.l), s.estimate, s.key))
+	}
+	if v.shared == nil {
+		return
+	}
+	// The end of the response must not wait for a store.
+	v.late.e.shadows.afterwards(func() {
+		v.settleStores(context.Background(), func(i int) (int64, bool) { return costs[i], v.open != nil && v.open[i] == openLate })
+	})
+}
+
+// shadowLate charges a shadow limit whose charge is settled with the others.
+func (v *Verdict) shadowLate(l *limit, e *Engine, r *request, key []byte, cost int64) (weir.Decision, time.Duration) {
+	within := time.Duration(0)
+	if l.queues() {
+		within = -1 // the request would have waited
+	}
+	res, ok := l.table.ReserveBy(l.parameters, string(key), cost, within)
+	if !ok {
+		return res.Decision(), 0
+	}
+	s := shadowCharge{l: l, charge: res, estimate: cost}
+	if l.late.learned != nil {
+		s.key = learnedKey(key, r)
+	}
+	late := v.laterCosts(e)
+	late.shadows = append(late.shadows, s)
+	return res.Decision(), res.Delay()
+}

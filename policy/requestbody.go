@@ -1,0 +1,134 @@
+package policy
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"slices"
+
+	"github.com/weirflow/weir/internal/jsonscan"
+)
+
+// MaxBodyRead is how much of a request's body is read for keys and estimates. The fields of a longer
+// body count as unclear, as those of a body that is no JSON object: upstreams may read another value
+// than the one that is seen here.
+const MaxBodyRead = 1 << 20
+
+// requestBody is what is known of the body of a request.
+type requestBody struct {
+	names  []string
+	fields []jsonscan.Field // one for each name
+	size   int64            // in bytes; below 0: more than was read
+}
+
+// field returns a field of the body. A request without a body has none.
+func (b *requestBody) field(name string) jsonscan.Field {
+	if b == nil {
+		return jsonscan.Field{}
+	}
+	if i := slices.Index(b.names, name); i >= 0 && i < len(b.fields) {
+		return b.fields[i]
+	}
+	return jsonscan.Field{}
+}
+
+// bodySize returns the size of the request's body, if it is known.
+func (r *request) bodySize() (size int64, known bool) {
+	switch {
+	case r.Length >= 0:
+		return r.Length, true
+	case r.body != nil && r.body.size >= 0:
+		return r.body.size, true
+	}
+	return 0, false
+}
+
+// bodyFields are the fields of bodies that the limits of a route read.
+type bodyFields struct {
+	names []string
+	tree  *jsonscan.Tree
+	size  bool // the size of a body is read, too
+}
+
+// add adds what a limit reads.
+func (b *bodyFields) add(l *limit) {
+	for _, p := range l.parts {
+		if p.kind == partBody {
+			b.want(p.name)
+		}
+	}
+	if l.late == nil {
+		return
+	}
+	for _, t := range l.late.before {
+		switch t.source {
+		case estimateBody:
+			for _, name := range t.names {
+				b.want(name)
+			}
+		case estimateLearned:
+			b.want(modelField)
+		case estimatePrompt:
+			b.size = true
+		}
+	}
+}
+
+// want adds a field.
+func (b *bodyFields) want(name string) {
+	if slices.Contains(b.names, name) {
+		return
+	}
+	if b.tree == nil {
+		b.tree = jsonscan.NewTree()
+	}
+	_ = b.tree.Add(name, len(b.names)) // already checked
+	b.names = append(b.names, name)
+}
+
+// ReadsBody reports whether ReadBody would read the body of a request.
+func (m *Match) ReadsBody(r *http.Request) bool {
+	of := m.fields
+	return of != nil && r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0 &&
+		(len(of.names) > 0 || r.ContentLength < 0) // the size alone is known from the Content-Length
+}
+
+// ReadBody reads the body of a request, if the limits of its route depend on it, up to MaxBodyRead.
+// It replaces r.Body by one that has the same bytes. Call it before DecideMatch; without it, no
+// field of a body is there. The error is that of the body.
+func (m *Match) ReadBody(r *http.Request) error {
+	if !m.ReadsBody(r) {
+		return nil
+	}
+	of := m.fields
+	b := &requestBody{names: of.names, size: -1}
+	m.request.body = b
+	if r.ContentLength > MaxBodyRead {
+		b.read(of, nil, false)
+		return nil
+	}
+	var begun bytes.Buffer
+	n, err := io.Copy(&begun, io.LimitReader(r.Body, MaxBodyRead+1))
+	if err != nil {
+		return err
+	}
+	r.Body = &readAhead{Reader: io.MultiReader(&begun, r.Body), Closer: r.Body}
+	if n <= MaxBodyRead {
+		b.size = n
+	}
+	b.read(of, begun.Bytes(), b.size >= 0)
+	return nil
+}
+
+// read reads the fields of a body.
+func (b *requestBody) read(of *bodyFields, text []byte, whole bool) {
+	if of.tree != nil && (len(text) > 0 || !whole) {
+		b.fields = jsonscan.Fields(of.tree, text, whole)
+	}
+}
+
+// readAhead is a body whose beginning has been read.
+type readAhead struct {
+	io.Reader
+	io.Closer
+}
