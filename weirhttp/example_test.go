@@ -17,7 +17,6 @@ import (
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/failover"
 	"github.com/weirflow/weir/keyed"
-	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/weirhttp"
 	"github.com/weirflow/weir/weirtest"
 )
@@ -132,46 +131,6 @@ func ExampleShadow() {
 	// 404, RateLimit: , Retry-After:
 }
 
-// Of x/time/rate.
-func Example_xTimeRate() {
-	all, err := weir.New(weir.TokenBucket{Rate: weir.PerSecond(100), Burst: 20})
-	if err != nil {
-		log.Fatal(err)
-	}
-	limit := weirhttp.Limit(weirhttp.One(all), weirhttp.Global())
-	//
-	show(limit(handler))
-	// Output:
-	// 404, RateLimit: "default";r=19;t=1, Retry-After:
-}
-
-// Of httprate.
-func Example_httprate() {
-	perMinute, err := keyed.New[string](weir.SlidingCounter{Limit: 100, Window: time.Minute}, keyed.Options{Name: "per-minute"})
-	if err != nil {
-		log.Fatal(err)
-	}
-	limit := weirhttp.Limit(weirhttp.Keyed(perMinute), weirhttp.Join(weirhttp.ByIP(), endpoint),
-		weirhttp.Headers(policy.HeaderXRateLimit))
-	//
-	show(limit(handler))
-	// Output:
-	// 404, RateLimit: , Retry-After:
-}
-
-// Of tollbooth.
-func Example_tollbooth() {
-	perClient, err := keyed.New[string](weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}, keyed.Options{MaxKeys: 100_000})
-	if err != nil {
-		log.Fatal(err)
-	}
-	limit := weirhttp.Limit(weirhttp.Keyed(perClient), weirhttp.ByIP(netip.MustParsePrefix("10.0.0.0/8")))
-	//
-	show(limit(handler))
-	// Output:
-	// 404, RateLimit: "default";r=0;t=1, Retry-After:
-}
-
 // What the examples use.
 
 func newLimiter() *keyed.Limiter[string] {
@@ -189,8 +148,6 @@ var wouldBeRefused counter
 type counter int
 
 func (c *counter) Add(n int) { *c += counter(n) }
-
-func endpoint(r *http.Request) (string, bool) { return r.URL.Path, true }
 
 func parseAndVerify(token string) (map[string]any, error) {
 	if subtle.ConstantTimeCompare([]byte(token), []byte("ann's")) == 1 {
@@ -214,7 +171,7 @@ func TestGoPageShowsTheExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	var source strings.Builder
-	for _, file := range []string{"example_test.go", "policyexample_test.go", "../group/example_test.go", "../weirgrpc/example_test.go"} {
+	for _, file := range []string{"example_test.go", "policyexample_test.go", "migration_test.go", "../group/example_test.go", "../weirgrpc/example_test.go", "../weirgoredis/example_test.go"} {
 		text, err := os.ReadFile(file)
 		if err != nil && !os.IsNotExist(err) {
 			t.Fatal(err)
