@@ -61,8 +61,9 @@ var floors = map[string][]string{
 	"weirrueidis":          {".", "weirredis", "internal/pause", "internal/regular"},
 	"weirgoredis":          {".", "weirredis"},
 	"weirgrpc":             {".", "keyed", "failover", "group", "policy", "weirhttp", "internal/pacing", "internal/pause", "internal/rules"},
-	"server":               {".", "policy", "keyed", "failover", "lease", "internal/...", "server/..."},                                             // no product by name
-	"server/active":        {".", "policy", "failover", "lease", "internal/regular", "server/policyfile", "server/stores", "server/stores/product"}, // and no face
+	"weirjwt":              nil,
+	"server":               {".", "policy", "keyed", "failover", "lease", "internal/...", "server/..."},                                                        // no product by name
+	"server/active":        {".", "policy", "failover", "lease", "internal/regular", "server/policyfile", "server/stores", "server/stores/product", "weirjwt"}, // and no face
 	"server/face":          {"server/active", "server/policyfile"},
 	"server/...":           {".", "policy", "weirhttp", "internal/...", "server/active", "server/face", "server/policyfile"}, // a face: see tables
 	"server/stores":        {".", "policy", "internal/nearest", "server/stores/..."},
@@ -74,8 +75,8 @@ var floors = map[string][]string{
 	"server/listen":        {"policy", "internal/...", "server/descriptors", "server/plain"},
 	"server/accesslog":     {"sim"}, // in tests
 	"server/handover":      nil,
-	"server/nginx":         {".", "policy", "internal/...", "server/policyfile"},                   // tests use policyfile: it checks what the import writes
-	"server/policyfile":    {".", "policy", "lease", "internal/...", "server/stores", "weirredis"}, // tests use lease and weirredis: which limits can be leased, and what a URL hides
+	"server/nginx":         {".", "policy", "internal/...", "server/policyfile"},                              // tests use policyfile: it checks what the import writes
+	"server/policyfile":    {".", "policy", "lease", "internal/...", "server/stores", "weirredis", "weirjwt"}, // tests use lease and weirredis: which limits can be leased, and what a URL hides
 	"server/plain":         {"internal/..."},
 	"server/probe":         {".", "policy"},
 	"server/upstream":      {".", "policy", "server/descriptors", "server/plain"},
@@ -246,7 +247,7 @@ func covers(allowed, rel string) bool {
 // inRoot reports whether a package is of the root module.
 func inRoot(pkg string) bool {
 	top, _, _ := strings.Cut(pkg, "/")
-	return pkg != "examples/routers" && !slices.Contains([]string{"server", "cmd", "bench", "proof", "weirrueidis", "weirgoredis", "weirgrpc", "weirotel"}, top)
+	return pkg != "examples/routers" && !slices.Contains([]string{"server", "cmd", "bench", "proof", "weirrueidis", "weirgoredis", "weirgrpc", "weirjwt", "weirotel"}, top)
 }
 
 // What internal/rules may use of the standard library: nothing that reads a clock, takes a lock,

@@ -56,6 +56,7 @@ var fileWords = map[string]struct{ place, text string }{
 	"failed.file":                  {"FAILED", "file: FILE,"},
 	"respond.file":                 {"RESPOND", "file: FILE,"},
 	"plans.api_keys":               {"PLANS", "plans: { from: api_key, api_keys: FILE, hash_secret_file: key }"},
+	"plans.jwt.jwks":               {"PLANS", "plans: { jwt: { jwks: FILE, issuer: i, audience: a } }"},
 	"plans.hash_secret_file":       {"PLANS", "plans: { from: api_key, api_keys: key, hash_secret_file: FILE }"},
 }
 

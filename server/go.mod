@@ -7,6 +7,7 @@ require (
 	github.com/prometheus/client_golang v1.25.0
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/weirflow/weir v0.0.0
+	github.com/weirflow/weir/weirjwt v0.0.0-00010101000000-000000000000
 	github.com/weirflow/weir/weirrueidis v0.0.0
 	golang.org/x/sys v0.48.0
 )
@@ -14,6 +15,7 @@ require (
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/go-jose/go-jose/v4 v4.1.8 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
@@ -27,3 +29,5 @@ replace (
 	github.com/weirflow/weir => ../
 	github.com/weirflow/weir/weirrueidis => ../weirrueidis
 )
+
+replace github.com/weirflow/weir/weirjwt => ../weirjwt

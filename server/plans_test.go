@@ -1,6 +1,8 @@
 package server
 
 import (
+	"crypto/ed25519"
+	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -9,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirflow/weir/server/policyfile"
 )
@@ -126,5 +129,77 @@ routes: [{ match: /, limits: [requests], respond: { status: 200, body: served } 
 		if strings.Contains(said.String(), secret) {
 			t.Errorf("%s is in what the server wrote", name)
 		}
+	}
+}
+
+// TestPlanByToken: tokens of an issuer choose the plan and the customer. An update with the same keys
+// goes on with them.
+func TestPlanByToken(t *testing.T) {
+	dir := t.TempDir()
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b64 := base64.RawURLEncoding.EncodeToString
+	write(t, filepath.Join(dir, "jwks.json"), fmt.Sprintf(`{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"k1","x":%q}]}`, b64(public)))
+	signed := func(customer, plan string, expires time.Time) string {
+		text := b64([]byte(`{"alg":"EdDSA","kid":"k1"}`)) + "." +
+			b64(fmt.Appendf(nil, `{"iss":"https://id.example","aud":"api","org":%q,"plan":%q,"exp":%d}`, customer, plan, expires.Unix()))
+		return text + "." + b64(ed25519.Sign(private, []byte(text)))
+	}
+	path := filepath.Join(dir, "policy.yaml")
+	page := `
+listen: { gateway: "127.0.0.1:0", admin: "127.0.0.1:0" }
+plans: { from: jwt.plan, jwt: { jwks: jwks.json, issuer: "https://id.example", audience: api, customer: org } }
+limits:
+  requests: { key: customer, token_bucket: { rate: 1/h, burst: 2 }, plans: { pro: { burst: 5 } } }
+routes: [{ match: /, limits: [requests], respond: { status: 200, body: served } }]
+`
+	write(t, path, page)
+	r := serve(t, Options{Path: path})
+	get := func(token string) int {
+		req, err := http.NewRequest("GET", "http://"+r.Gateway+"/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	admitted := func(token string) (n int) {
+		for get(token) == http.StatusOK {
+			n++
+		}
+		return n
+	}
+	later := time.Now().Add(time.Hour)
+	if n := admitted(signed("acme", "pro", later)); n != 5 {
+		t.Errorf("pro: %d", n)
+	}
+	if n := admitted(signed("acme", "free", later)); n != 0 {
+		t.Errorf("the same customer with another plan: %d more", n)
+	}
+	if n := admitted(signed("fred", "free", later.Add(time.Second))); n != 2 {
+		t.Errorf("free: %d", n)
+	}
+	for name, token := range map[string]string{
+		"expired": signed("acme", "pro", time.Now().Add(-time.Hour)), "cut": signed("acme", "pro", later)[:150], "none": "eyJhbGciOiJub25lIn0." + b64([]byte(`{"org":"acme","plan":"pro"}`)) + ".",
+	} {
+		if status := get(token); status != http.StatusUnauthorized {
+			t.Errorf("%s: %d", name, status)
+		}
+	}
+	write(t, path, page+"# changed\n")
+	until(t, "the policy is reloaded", func() bool { return strings.Contains(r.log.String(), "policy reloaded") })
+	if status := get(signed("dora", "pro", later)); status != http.StatusOK {
+		t.Errorf("after an update: %d", status)
+	}
+	r.end(t)
+	if strings.Contains(r.log.String(), "eyJ") {
+		t.Error("a token is in the log")
 	}
 }

@@ -104,8 +104,13 @@ func New(ctx context.Context, file *policyfile.File, o Options) (*Policy, error)
 		return nil, fmt.Errorf("%s: %w", file.Path, err)
 	}
 	p.stores.use(open)
-	first := &Snapshot{File: file, Stores: given(open), customers: newCustomers(file, o.Log, &p.customerCounts)}
+	first := &Snapshot{File: file, Stores: given(open)}
+	if first.customers, err = newCustomers(ctx, file, o.Log, &p.customerCounts, nil); err != nil {
+		p.stores.close()
+		return nil, fmt.Errorf("%s: %w", file.Path, err)
+	}
 	if first.Engine, err = policy.New(file.Policy, policy.Options{Stores: first.Stores, Customers: first.customers}); err != nil {
+		first.customers.close(nil)
 		p.stores.close()
 		return nil, err
 	}
@@ -163,7 +168,7 @@ func (p *Policy) update(ctx context.Context, file *policyfile.File) (err error) 
 	if err != nil {
 		return fmt.Errorf("%s: %w", file.Path, err)
 	}
-	next := &Snapshot{File: file, Stores: given(open), customers: newCustomers(file, p.log, &p.customerCounts)}
+	next := &Snapshot{File: file, Stores: given(open)}
 	var changes []Change
 	defer func() {
 		if err != nil {
@@ -171,8 +176,12 @@ func (p *Policy) update(ctx context.Context, file *policyfile.File) (err error) 
 				c.Discard()
 			}
 			p.stores.discard(open)
+			next.customers.close(old.customers)
 		}
 	}()
+	if next.customers, err = newCustomers(ctx, file, p.log, &p.customerCounts, old.customers); err != nil {
+		return fmt.Errorf("%s: %w", file.Path, err)
+	}
 	for _, part := range p.parts {
 		c, err := part.Prepare(ctx, old, Candidate{file, next.Stores})
 		if err != nil {
@@ -186,6 +195,7 @@ func (p *Policy) update(ctx context.Context, file *policyfile.File) (err error) 
 		return err
 	}
 	p.current.Store(next)
+	old.customers.close(next.customers)
 	p.stores.use(open)
 	for _, c := range changes {
 		c.Commit(next)
@@ -203,6 +213,7 @@ func (p *Policy) update(ctx context.Context, file *policyfile.File) (err error) 
 // Close closes the engine and the stores. Nothing may be served any more.
 func (p *Policy) Close() error {
 	err := p.Engine().Close()
+	p.Now().customers.close(nil)
 	p.stores.close()
 	return err
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/server/policyfile"
+	"github.com/weirflow/weir/weirjwt"
 )
 
 // customers look up the credentials of requests for one policy: it is its engine's
@@ -19,6 +21,8 @@ type customers struct {
 	path   string // of the files with API keys; empty for none
 	secret string // the file with the secret of their hashes
 	keys   atomic.Pointer[policyfile.APIKeys]
+	jwt    policy.JWT        // with the path of a file
+	tokens *weirjwt.Verifier // nil for none
 
 	mu     sync.Mutex // held while the files are read
 	looked time.Time  // when they were last read
@@ -35,22 +39,53 @@ const (
 	manyEvery = 10 * time.Second
 )
 
-// newCustomers returns the customers of a policy file that was loaded.
-func newCustomers(file *policyfile.File, log *slog.Logger, counts *customerCounts) *customers {
+// newCustomers returns the customers of a policy file that was loaded. Tokens are verified by the
+// same verifier as before if nothing differs for them.
+func newCustomers(ctx context.Context, file *policyfile.File, log *slog.Logger, counts *customerCounts, before *customers) (*customers, error) {
 	p := &file.Policy.Plans
 	c := &customers{log: log, counts: counts, looked: time.Now()}
 	if p.APIKeys != "" {
 		c.path, c.secret = file.Beside(p.APIKeys), file.Beside(p.HashSecretFile)
 	}
 	c.keys.Store(file.APIKeys)
-	return c
+	if !p.JWT.IsSet() {
+		return c, nil
+	}
+	if c.jwt = p.JWT; !strings.Contains(c.jwt.JWKS, "://") {
+		c.jwt.JWKS = file.Beside(c.jwt.JWKS)
+	}
+	if before != nil && before.jwt == c.jwt {
+		c.tokens = before.tokens
+		return c, nil
+	}
+	var err error
+	c.tokens, err = weirjwt.New(ctx, weirjwt.Options{
+		JWKS: c.jwt.JWKS, Issuer: c.jwt.Issuer, Audience: c.jwt.Audience, Refresh: c.jwt.Refresh, Leeway: c.jwt.Leeway,
+		Failed: func(err error) {
+			log.Warn("the keys for tokens were not read: those of before stay valid", "error", err)
+		},
+	})
+	return c, err
+}
+
+// close ends what next does not go on with.
+func (c *customers) close(next *customers) {
+	if c != nil && c.tokens != nil && (next == nil || next.tokens != c.tokens) {
+		c.tokens.Close()
+	}
 }
 
 // APIKey implements policy.Customers.
 func (c *customers) APIKey(key string) (policy.Customer, bool) { return c.keys.Load().Find(key) }
 
 // Token implements policy.Customers.
-func (c *customers) Token(context.Context, string) (policy.Claims, bool) { return nil, false }
+func (c *customers) Token(ctx context.Context, token string) (policy.Claims, bool) {
+	if c.tokens == nil {
+		return nil, false
+	}
+	claims, err := c.tokens.Texts(ctx, token)
+	return claims, err == nil
+}
 
 // tick reads the API keys again if their files have changed, all or nothing: after an error the keys
 // of before stay valid.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weirflow/weir/policy"
+	"github.com/weirflow/weir/weirjwt"
 )
 
 // plans reads how plans are found.
@@ -72,6 +73,7 @@ func (d *decoder) planLimits(l *policy.Limit, algorithm string, n *node) {
 // customers reads the API keys that the policy names.
 func (f *File) customers(root *node) {
 	p := &f.Policy.Plans
+	f.jwks(root)
 	if p.APIKeys == "" || p.HashSecretFile == "" {
 		return
 	}
@@ -93,8 +95,23 @@ func (f *File) customers(root *node) {
 			known = append(known, plan.Plan)
 		}
 	}
-	for _, w := range keys.unknownPlans(known) {
-		f.Problems = append(f.Problems, w)
+	f.Problems = append(f.Problems, keys.unknownPlans(known)...)
+}
+
+// jwks checks a file with the keys for tokens. A URL is not read: the server starts without it.
+func (f *File) jwks(root *node) {
+	name := f.Policy.Plans.JWT.JWKS
+	if name == "" || strings.Contains(name, "://") {
+		return
+	}
+	data, err := readKeyFile(f.Beside(name))
+	if err == nil {
+		if err = weirjwt.CheckKeys(data); err != nil {
+			err = fmt.Errorf("%s cannot be used: %w", name, err)
+		}
+	}
+	if err != nil {
+		f.add(root, finding{path: []string{"plans", "jwt", "jwks"}, msg: err.Error(), fix: "name a file with the public keys of the issuer, or an https URL"}, false)
 	}
 }
 
