@@ -18,6 +18,7 @@ var inside = map[string][]string{
 	"Inside weirredis":            {"weirredis", "weirredis/lua"},
 	"Inside failover":             {"failover"},
 	"Inside lease":                {"lease"},
+	"Inside weirhttp":             {"weirhttp", "."},
 	"Inside server/listen":        {"server/listen"},
 	"Inside server/plain":         {"server/plain", "server"},
 	"Inside server/room":          {"server/room"},

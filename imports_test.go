@@ -32,7 +32,7 @@ var floors = map[string][]string{
 	"lease":                {".", "keyed", "internal/..."},
 	"group":                {".", "keyed", "failover", "internal/..."}, // tests use failover: a store that is unavailable
 	"policy":               {".", "keyed", "internal/..."},
-	"weirhttp":             {".", "policy", "keyed", "failover", "internal/..."},
+	"weirhttp":             {".", "policy", "keyed", "failover", "group", "internal/..."},
 	"sim":                  {".", "policy", "keyed", "internal/..."},
 	"weirtest":             {".", "policy", "keyed", "weirhttp", "internal/..."}, // everything but sim
 	"internal/attached":    nil,

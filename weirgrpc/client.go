@@ -176,14 +176,15 @@ func (c *client) enter(ctx context.Context, key string, call *Call, limits []*Li
 
 // await waits in line until ready reports true.
 func (c *client) await(ctx context.Context, key, method string, ready func() bool) error {
-	err := c.lines.Wait(ctx, pacing.Request{Key: key, Changed: c.gate.Changed}, func() pacing.Try {
+	err := c.lines.Wait(ctx, pacing.Request{Key: key}, func() pacing.Try {
+		changed := c.gate.Changed()
 		switch left := c.gate.Left(key); {
 		case ready():
 			return pacing.Try{Sent: true}
 		case left > 0:
-			return pacing.Try{Wait: left}
+			return pacing.Try{Wait: left, Changed: changed}
 		}
-		return pacing.Try{Wait: weir.Never} // others go first: when they end is not known
+		return pacing.Try{Wait: weir.Never, Changed: changed} // others go first: when they end is not known
 	})
 	var limited *weir.LimitedError
 	switch {

@@ -48,6 +48,8 @@ func newLimit(l Limiter, key KeyFunc, s settings) *limiting {
 		panic("weirhttp: Limit without a key: pass ByIP(), ByHeader(\"X-Api-Key\") or another KeyFunc, or Global() for all requests together")
 	case s.unmatched || s.log != nil:
 		panic("weirhttp: PassUnmatched and Log are options of Policy")
+	case s.actual != nil || s.usage != nil:
+		panic("weirhttp: Actual and ActualFrom are options of Pace")
 	}
 	m := &limiting{settings: s, key: key, name: cmp.Or(s.name, "default")}
 	_, local := l.(interface{ local() })

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirflow/weir/failover"
+	"github.com/weirflow/weir/internal/usage"
 	"github.com/weirflow/weir/policy"
 )
 
@@ -28,11 +29,15 @@ type settings struct {
 	observe func(Response)
 	context bool
 	failure failover.Options
-	given   []string // the names of the options, for Policy
+	given   []string // the names of the options, for Policy and Pace
 
 	// of Policy alone
 	unmatched bool // requests without a route go on
 	log       *slog.Logger
+
+	// of Pace alone
+	actual func(*http.Response) (int64, bool)
+	usage  *usage.Spec
 }
 
 // option returns an option, whose name Policy can check.

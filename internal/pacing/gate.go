@@ -1,6 +1,7 @@
 package pacing
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -30,16 +31,18 @@ const DefaultMaxPause = 5 * time.Minute
 type Gate struct {
 	opts GateOptions
 
-	mu      sync.Mutex
-	states  map[string]*state
-	idle    heap.Heap[state] // those without requests in flight, by the time until which they matter
-	changed chan struct{}    // closed by the next change; nil if nobody waits for one
+	mu     sync.Mutex
+	states map[string]*state
+	idle   heap.Heap[state] // those without requests in flight, by the time until which they matter
+
+	changed Signal
 }
 
 // A state is what is known about a key.
 type state struct {
 	key      string
 	inFlight int64  // sent, and without a response
+	tokens   int64  // what those in flight are expected to take of limits of tokens
 	sent     uint64 // how many requests were sent
 	quotas   []quota
 
@@ -68,6 +71,7 @@ type Quota struct {
 	Limit     int64         // how much there is after the reset; 0: unknown
 	Remaining int64         // how many more requests may be sent before the reset
 	Reset     time.Duration // from now
+	Tokens    bool          // Limit and Remaining count tokens, and not requests
 	// what was used comes back evenly until the reset, as in a token bucket, and not all at once
 	Gradual bool
 }
@@ -112,11 +116,17 @@ type Pass struct {
 	by   uint64
 	at   time.Time
 	done bool
+
+	tokens int64
 }
 
 // Enter returns a Pass if a request may be sent now. Otherwise it returns nil, and a time after which
 // to try again; a try before that may succeed when Changed is closed.
-func (g *Gate) Enter(key string) (*Pass, time.Duration) {
+func (g *Gate) Enter(key string) (*Pass, time.Duration) { return g.EnterTokens(key, 1) }
+
+// EnterTokens is Enter for a request that is expected to take so much of a limit of tokens.
+func (g *Gate) EnterTokens(key string, tokens int64) (*Pass, time.Duration) {
+	tokens = min(max(tokens, 1), 1<<40) // so that no sum overflows
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
@@ -124,7 +134,7 @@ func (g *Gate) Enter(key string) (*Pass, time.Duration) {
 	if s == nil {
 		s = &state{key: key}
 	}
-	if wait := s.wait(now, g.opts.Processes); wait > 0 {
+	if wait := s.wait(now, tokens, g.opts.Processes); wait > 0 {
 		return nil, wait
 	}
 	if s.node.In() {
@@ -135,12 +145,13 @@ func (g *Gate) Enter(key string) (*Pass, time.Duration) {
 		g.states[key] = s
 	}
 	s.inFlight++
+	s.tokens += tokens
 	s.sent++
-	return &Pass{gate: g, s: s, by: s.sent, at: now}, 0
+	return &Pass{gate: g, s: s, by: s.sent, at: now, tokens: tokens}, 0
 }
 
 // wait is 0 if a request may be sent now, and otherwise the time after which to try again.
-func (s *state) wait(now time.Time, processes int64) time.Duration {
+func (s *state) wait(now time.Time, tokens, processes int64) time.Duration {
 	if wait := s.until.Sub(now); wait > 0 {
 		return wait
 	}
@@ -152,7 +163,7 @@ func (s *state) wait(now time.Time, processes int64) time.Duration {
 	}
 	for i := range s.quotas {
 		q := &s.quotas[i]
-		if left, wait := q.left(now); left >= 0 && !s.fits(left, q.Limit, processes) {
+		if left, wait := q.left(now); left >= 0 && !s.fits(q, left, tokens, processes) {
 			return wait
 		}
 	}
@@ -180,12 +191,18 @@ func (q *quota) left(now time.Time) (left int64, more time.Duration) {
 
 // fits reports whether one more request in flight fits into what remains. What is in flight counts as
 // not yet taken from it: the server may have counted it before or after it said what remains. Of a
-// limit that is small beside the number of processes, one request at a time may use what is left.
-func (s *state) fits(left, limit, processes int64) bool {
+// limit that is small beside the number of processes or the request, one request at a time may use
+// what is left.
+func (s *state) fits(q *quota, left, tokens, processes int64) bool {
+	more, flying := int64(1), s.inFlight
+	if q.Tokens {
+		more, flying = tokens, s.tokens
+	}
 	if left <= 0 {
 		return false
 	}
-	return s.inFlight < left/processes || s.inFlight == 0 && (limit == 0 || limit/20 < processes)
+	small := q.Limit == 0 || q.Limit/20 < processes || q.Tokens && left >= q.Limit
+	return flying+more <= left/processes || s.inFlight == 0 && small
 }
 
 // Left is how long a key is paused from now; 0 if it is not. It does not tell of quotas.
@@ -225,30 +242,8 @@ func (g *Gate) pause(s *state, now time.Time, d time.Duration) {
 	s.ramp, s.ramped = 1, s.until
 }
 
-// Changed returns a channel that is closed at the next change: when a response has come, or Notify
-// was called.
-func (g *Gate) Changed() <-chan struct{} {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.changed == nil {
-		g.changed = make(chan struct{})
-	}
-	return g.changed
-}
-
-// Notify closes the channel of Changed.
-func (g *Gate) Notify() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.notify()
-}
-
-func (g *Gate) notify() {
-	if g.changed != nil {
-		close(g.changed)
-		g.changed = nil
-	}
-}
+// Changed returns a channel that is closed at the next change: when a Pass is done.
+func (g *Gate) Changed() <-chan struct{} { return g.changed.Changed() }
 
 // Done reports what the response said; only the first call counts. It returns how long the key is
 // paused because of it; 0 if it is not.
@@ -262,6 +257,7 @@ func (p *Pass) Done(r Report) (pause time.Duration) {
 	p.done = true
 	now := time.Now()
 	s.inFlight--
+	s.tokens -= p.tokens
 	for _, q := range r.Quotas {
 		if r.Refused && r.Pause > 0 && q.Remaining == 0 {
 			q.Reset = min(q.Reset, r.Pause) // what says when to retry comes before what says when all is back
@@ -282,8 +278,32 @@ func (p *Pass) Done(r Report) (pause time.Duration) {
 		}
 	}
 	g.settle(s, now)
-	g.notify()
+	g.changed.Notify()
 	return pause
+}
+
+// spread lengthens a time at random by up to a tenth, and at most a second: many processes may have
+// been told the same one.
+func spread(d time.Duration) time.Duration {
+	if longest := min(d/10, time.Second); d < math.MaxInt64-longest {
+		d += Jitter(longest)
+	}
+	return d
+}
+
+// Cancel is Done for a request without a response, which says nothing about the server's limits.
+func (p *Pass) Cancel() {
+	g, s := p.gate, p.s
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p.done {
+		return
+	}
+	p.done = true
+	s.inFlight--
+	s.tokens -= p.tokens
+	g.settle(s, time.Now())
+	g.changed.Notify()
 }
 
 // learn keeps what a response said about a limit. Of responses to requests that were in flight
@@ -318,7 +338,7 @@ func (s *state) learn(said Quota, by uint64, now time.Time, longest time.Duratio
 func (s *state) pauseFor(r Report, sent time.Time) time.Duration {
 	if r.Pause > 0 {
 		s.refusals = 0
-		return r.Pause
+		return spread(r.Pause)
 	}
 	var pause time.Duration
 	for _, q := range r.Quotas {
@@ -328,7 +348,7 @@ func (s *state) pauseFor(r Report, sent time.Time) time.Duration {
 	}
 	if pause > 0 {
 		s.refusals = 0
-		return pause
+		return spread(pause)
 	}
 	if !sent.After(s.pausedAt) {
 		return 0

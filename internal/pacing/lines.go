@@ -51,7 +51,9 @@ type Try struct {
 	Sent bool          // it may be sent, and everything for it is charged
 	Err  error         // it can never be sent
 	Wait time.Duration // otherwise: when to try again; weir.Never: nobody knows when
-	By   weir.Decision // of the limit that refused, for errors
+	// closed when a try may succeed sooner; the try has taken it before it looked. nil for none
+	Changed <-chan struct{}
+	By      weir.Decision // of the limit that refused, for errors
 }
 
 // A Request is one that is to be sent.
@@ -60,8 +62,6 @@ type Request struct {
 	Level   int       // higher ones go first; from -MaxLevel to MaxLevel
 	Arrived time.Time // zero: now. A retry keeps the time of its first attempt
 	Costs   []int64   // of each limit
-	// Changed returns a channel that is closed when a try may succeed sooner than was said.
-	Changed func() <-chan struct{}
 	// TooLate returns an error if the turn after other requests would come after the context's
 	// deadline. costs is what those before it and it cost together, of each limit. May be nil.
 	TooLate func(costs []int64) error
@@ -96,7 +96,6 @@ func (l *Lines) Wait(ctx context.Context, r Request, try func() Try) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		changed := r.Changed()
 		t := try()
 		if t.Sent || t.Err != nil {
 			return t.Err
@@ -110,7 +109,7 @@ func (l *Lines) Wait(ctx context.Context, r Request, try func() Try) error {
 			}
 			defer l.leave(r.Key, w)
 		}
-		if err := w.sleep(ctx, t.Wait, changed); err != nil {
+		if err := w.sleep(ctx, t); err != nil {
 			return err
 		}
 	}
@@ -128,7 +127,8 @@ func tooLate(ctx context.Context, t Try) error {
 }
 
 // sleep waits for the next try.
-func (w *waiter) sleep(ctx context.Context, d time.Duration, changed <-chan struct{}) error {
+func (w *waiter) sleep(ctx context.Context, t Try) error {
+	d := t.Wait
 	if d == weir.Never {
 		d = unknown
 	}
@@ -136,7 +136,7 @@ func (w *waiter) sleep(ctx context.Context, d time.Duration, changed <-chan stru
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-changed:
+	case <-t.Changed:
 	case <-w.turn:
 	case <-ctx.Done():
 		return ctx.Err()

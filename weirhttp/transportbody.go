@@ -1,0 +1,160 @@
+package weirhttp
+
+import (
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/weirflow/weir/internal/usage"
+)
+
+// A watchedBody is the body of a response. It tells when it has ended: closed, or read to its end.
+type watchedBody struct {
+	io.ReadCloser
+	length int64 // what the response announced; -1 if it did not
+
+	mu    sync.Mutex
+	read  int64
+	ended bool
+	meter *meter // nil if no cost is read from the body
+	end   func()
+}
+
+func (b *watchedBody) Read(p []byte) (n int, err error) {
+	n, err = b.ReadCloser.Read(p)
+	b.mu.Lock()
+	b.read += int64(n)
+	if n > 0 && !b.ended {
+		b.meter.write(p[:n])
+	}
+	b.mu.Unlock()
+	if err != nil {
+		b.finish(err == io.EOF)
+	}
+	return n, err
+}
+
+func (b *watchedBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.mu.Lock()
+	whole := b.read == b.length
+	b.mu.Unlock()
+	b.finish(whole)
+	return err
+}
+
+// finish ends it once.
+func (b *watchedBody) finish(whole bool) {
+	b.mu.Lock()
+	if b.ended {
+		b.mu.Unlock()
+		return
+	}
+	b.ended = true
+	b.meter.finish(whole)
+	b.mu.Unlock()
+	b.end()
+}
+
+// A watchedConn is the body of a response that switched protocols, which can be written to.
+type watchedConn struct {
+	*watchedBody
+	io.Writer
+}
+
+// watch makes a response tell when its body ends.
+func watch(resp *http.Response, m *meter, end func()) {
+	if resp.Body == nil || resp.Body == http.NoBody {
+		m.finish(true)
+		end()
+		return
+	}
+	b := &watchedBody{ReadCloser: resp.Body, length: resp.ContentLength, meter: m, end: end}
+	if w, ok := resp.Body.(io.Writer); ok {
+		resp.Body = watchedConn{b, w}
+		return
+	}
+	resp.Body = b
+}
+
+// A meter reads costs from a response while it passes through. A nil meter reads none.
+type meter struct {
+	resp    *http.Response
+	readers []*usage.Reader // one for each limit that reads its cost; nil for the others
+	began   time.Time
+	headed  time.Time
+	costs   []readCost
+}
+
+// A readCost is a cost that was read.
+type readCost struct {
+	cost  int64
+	known bool
+}
+
+// newMeter returns a meter for limits, or nil if none of them reads its cost from responses.
+func newMeter(all []due, resp *http.Response, began time.Time) *meter {
+	var m *meter
+	for i := range all {
+		if all[i].usage == nil {
+			continue
+		}
+		if m == nil {
+			m = &meter{resp: resp, readers: make([]*usage.Reader, len(all)), costs: make([]readCost, len(all)), began: began, headed: time.Now()}
+		}
+		m.readers[i] = all[i].usage.NewReader()
+		m.readers[i].Header(resp.Header)
+	}
+	return m
+}
+
+func (m *meter) write(p []byte) {
+	if m == nil {
+		return
+	}
+	for _, r := range m.readers {
+		if r != nil {
+			r.Write(p)
+		}
+	}
+}
+
+func (m *meter) finish(whole bool) {
+	if m == nil {
+		return
+	}
+	for i, r := range m.readers {
+		if r == nil {
+			continue
+		}
+		c := &m.costs[i]
+		c.cost, c.known, _ = r.End(usage.Ending{Complete: whole, Trailer: m.resp.Trailer,
+			Duration: time.Since(m.began), Upstream: m.headed.Sub(m.began)})
+	}
+}
+
+// CostFrom returns the cost that a Transport has read from a response for ActualFrom; the first one,
+// if several limits read one. It is known once the body has been closed or read to its end.
+func CostFrom(resp *http.Response) (cost int64, known bool) {
+	var b *watchedBody
+	switch body := resp.Body.(type) {
+	case *watchedBody:
+		b = body
+	case watchedConn:
+		b = body.watchedBody
+	default:
+		return 0, false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.meter == nil || !b.ended {
+		return 0, false
+	}
+	for i, r := range b.meter.readers {
+		if r != nil {
+			return b.meter.costs[i].cost, b.meter.costs[i].known
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,157 @@
+package weirhttp
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/weirflow/weir"
+	"github.com/weirflow/weir/internal/pacing"
+)
+
+// A TransportOption changes a Transport.
+type TransportOption func(*transportSettings)
+
+// transportSettings are what the options change.
+type transportSettings struct {
+	limits     []*paced
+	pauseKey   KeyFunc
+	gate       pacing.GateOptions
+	store      weir.Store
+	storeName  string
+	retries    int
+	percent    int64
+	burst      int64
+	repeatable func(*http.Request) bool
+	most       int
+	observe    func(Attempt)
+}
+
+// The defaults of a Transport's options.
+const (
+	DefaultRetries    = 3
+	DefaultMaxPause   = pacing.DefaultMaxPause
+	DefaultMostQueued = 10_000
+
+	defaultPercent = 10
+	defaultBurst   = 10
+)
+
+// PauseBy names what a server's pause applies to: a refusal of one request holds back those with the
+// same key. Use ByHeader("Authorization") joined with ByHost if the server limits each API key by
+// itself. Requests without a key share one. default: ByHost()
+func PauseBy(key KeyFunc) TransportOption {
+	if key == nil {
+		panic("weirhttp: PauseBy without a key: pass ByHost() or another KeyFunc")
+	}
+	return func(t *transportSettings) { t.pauseKey = key }
+}
+
+// MaxPause bounds how long a server can hold requests back, whatever its fields say. After it, one
+// request goes first, and may be told to wait again. APIs with limits per hour or day need a longer
+// one. default: DefaultMaxPause, 5 minutes
+func MaxPause(longest time.Duration) TransportOption {
+	if longest <= 0 {
+		panic(fmt.Sprintf("weirhttp: MaxPause(%v): write a time above 0, like time.Hour", longest))
+	}
+	return func(t *transportSettings) { t.gate.MaxPause = longest }
+}
+
+// MaxPauseKeys bounds the memory for pauses: for how many keys without requests in flight a server's
+// fields are remembered, at some hundred bytes each. Beyond it, the pause that ends first is
+// forgotten. default: 1024
+func MaxPauseKeys(n int) TransportOption {
+	if n < 1 {
+		panic(fmt.Sprintf("weirhttp: MaxPauseKeys(%d): write a number above 0", n))
+	}
+	return func(t *transportSettings) { t.gate.MaxKeys = n }
+}
+
+// Processes says how many processes share the limits of the server. Each then uses its share of what
+// the server says remains, so that they do not use the same rest several times. default: 1
+func Processes(n int) TransportOption {
+	if n < 1 {
+		panic(fmt.Sprintf("weirhttp: Processes(%d): write a number above 0", n))
+	}
+	return func(t *transportSettings) { t.gate.Processes = int64(n) }
+}
+
+// SharePauses tells other processes of pauses, through a store: those that use the same name keep to
+// them too. A pause is known everywhere after two calls of the store and at most 25 ms; each process
+// asks the store once in that time for each key in use. While the store is unavailable, each process
+// keeps to the pauses that it was told itself. A call of the store takes at most 100 ms.
+//
+// Pauses by the fields RateLimit and the like, while requests are still admitted, are not shared: see
+// Processes.
+func SharePauses(store weir.Store, name string) TransportOption {
+	if store == nil || name == "" {
+		panic("weirhttp: SharePauses needs a store and a name, which is part of its keys")
+	}
+	return func(t *transportSettings) { t.store, t.storeName = store, name }
+}
+
+// Retries is how often a request is sent again at most, if it may be repeated: see Transport. 0 sends
+// none again. default: DefaultRetries
+func Retries(most int) TransportOption {
+	return func(t *transportSettings) { t.retries = max(most, 0) }
+}
+
+// RetryBudget bounds the retries of all requests together: percent of their number, and burst more.
+// Without it, a server that fails would get a multiple of its load. A request for which nothing is
+// left gets its response or error as it is. default: 10 percent, and a burst of 10
+func RetryBudget(percent, burst int) TransportOption {
+	return func(t *transportSettings) { t.percent, t.burst = int64(percent), int64(burst) }
+}
+
+// Repeatable says which requests may be sent again, of those whose body can be read again. default:
+// those with an idempotent method (GET, HEAD, OPTIONS, TRACE, PUT, DELETE), and those with the header
+// field Idempotency-Key or X-Idempotency-Key
+func Repeatable(may func(*http.Request) bool) TransportOption {
+	if may == nil {
+		panic("weirhttp: Repeatable without a function")
+	}
+	return func(t *transportSettings) { t.repeatable = may }
+}
+
+// MostQueued is how many requests wait at once. Further ones get an error. default:
+// DefaultMostQueued
+func MostQueued(n int) TransportOption {
+	if n < 1 {
+		panic(fmt.Sprintf("weirhttp: MostQueued(%d): write a number above 0", n))
+	}
+	return func(t *transportSettings) { t.most = n }
+}
+
+// OnAttempt calls a function after each attempt to send a request, for metrics and logs, from many
+// goroutines at once.
+func OnAttempt(f func(Attempt)) TransportOption {
+	return func(t *transportSettings) { t.observe = f }
+}
+
+// An Attempt is what became of one attempt to send a request.
+type Attempt struct {
+	Request *http.Request
+	Number  int           // 0, and counted up by retries
+	Waited  time.Duration // for its turn
+	Sent    bool          // it was sent; otherwise Err says why not
+	Status  int           // of the response; 0 if there is none
+	Pause   time.Duration // for how long the response holds back other requests
+	Retried bool          // the request is sent again
+	Err     error
+}
+
+type priorityKey struct{}
+
+// WithPriority returns a context for requests of a level, from -10 to 10; default: 0. Of the requests
+// that wait for the same limits and keys, that of the higher level goes first, unless the other has
+// waited for 10 s longer for each level between them. So none waits for ever: a request waits only for
+// those that came before it, or within that time after it.
+func WithPriority(ctx context.Context, level int) context.Context {
+	return context.WithValue(ctx, priorityKey{}, level)
+}
+
+func priorityOf(ctx context.Context) int {
+	level, _ := ctx.Value(priorityKey{}).(int)
+	return level
+}
