@@ -18,7 +18,11 @@ import (
 // from elsewhere or gets a part of a key twice is imported with a CRITICAL note, or nginx and the
 // gateway respond alike.
 func TestCriticalOrSame(t *testing.T) {
-	up := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	up := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/accel" {
+			w.Header().Set("X-Accel-Redirect", "/inside/x")
+		}
+	}))
 	t.Cleanup(up.Close)
 	const zone = "limit_req_zone $binary_remote_addr zone=z:1m rate=1r/m; real_ip_header X-Forwarded-For; "
 	const xff = "X-Forwarded-For"
@@ -57,6 +61,30 @@ func TestCriticalOrSame(t *testing.T) {
 			"", "root /nowhere; location / { try_files $uri /x/index.php; } location /x/ { UP }",
 			"/z", nil, true, []int{200, 200, 200},
 		},
+		"try_files to a named return": {
+			zone, "root /nowhere; limit_req zone=z; location / { try_files $uri @gone; } location @gone { return 410; } location /up { UP }",
+			"/x", nil, false, []int{410, 503, 503},
+		},
+		"try_files to a named return with limits": {
+			zone, "root /nowhere; location / { try_files $uri @gone; } location @gone { limit_req zone=z; return 410; } location /up { UP }",
+			"/x", nil, false, []int{410, 410, 410},
+		},
+		"try_files to a named location for nobody": {
+			zone, "root /nowhere; limit_req zone=z; location / { try_files $uri @no; } location @no { deny all; UP } location /up { UP }",
+			"/x", nil, false, []int{403, 503, 503},
+		},
+		"backup servers": {
+			"upstream u { server 127.0.0.1:1; server ADDR backup; } " + zone, "limit_req zone=z burst=1 nodelay; location / { proxy_pass http://u; }",
+			"/x", nil, false, []int{200, 200, 503},
+		},
+		"only backup servers": {
+			"upstream u { server 127.0.0.1:1 down; server ADDR backup; } " + zone, "limit_req zone=z; location / { proxy_pass http://u; }",
+			"/x", nil, false, []int{200, 503, 503},
+		},
+		"an internal location by X-Accel-Redirect": {
+			zone, "location / { UP } location /accel { proxy_pass http://ADDR; } location /inside/ { internal; limit_req zone=z; UP }",
+			"/accel", nil, true, []int{200, 503, 503},
+		},
 		"real_ip_recursive off": {
 			zone + "set_real_ip_from 0.0.0.0/0;", "limit_req zone=z; location / { UP }",
 			"/", func(i int, h http.Header) { h.Set(xff, "1.2.3."+string(rune('1'+i))+", 9.9.9.9") }, true, []int{200, 503, 503},
@@ -84,6 +112,7 @@ func TestCriticalOrSame(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pass := "proxy_pass http://" + up.Listener.Addr().String() + ";"
+			c.http, c.server = strings.ReplaceAll(c.http, "ADDR", up.Listener.Addr().String()), strings.ReplaceAll(c.server, "ADDR", up.Listener.Addr().String())
 			p, critical := startWithNotes(t, c.http+" server { listen {{.Addr}}; "+strings.ReplaceAll(c.server, "UP", pass)+" }")
 			if critical != c.critical {
 				t.Errorf("a critical note: %v, want %v", critical, c.critical)

@@ -89,7 +89,7 @@ var converted = map[string]map[string]bool{
 	"location": set("location return rewrite try_files proxy_pass grpc_pass fastcgi_pass uwsgi_pass scgi_pass memcached_pass internal"),
 	"everywhere": set("error_page limit_req limit_req_status limit_req_log_level limit_req_dry_run limit_conn limit_conn_status limit_conn_log_level limit_conn_dry_run " +
 		"set_real_ip_from real_ip_header real_ip_recursive add_header proxy_set_header allow deny auth_basic auth_request auth_jwt " +
-		"client_max_body_size proxy_connect_timeout proxy_read_timeout default_type set proxy_ssl_verify proxy_ssl_trusted_certificate proxy_ssl_name"),
+		"client_max_body_size proxy_request_buffering proxy_connect_timeout proxy_read_timeout default_type set proxy_ssl_verify proxy_ssl_trusted_certificate proxy_ssl_name"),
 }
 
 // matters lists the other directives that change what a client gets.

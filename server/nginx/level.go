@@ -21,6 +21,7 @@ type level struct {
 	sets     []Directive // proxy_set_header
 	body     size        // client_max_body_size
 	timeouts timeouts
+	streams  bool   // proxy_request_buffering off
 	kind     string // default_type
 	tls      map[string]string
 	values   map[string]string // of set, if fixed
@@ -143,6 +144,8 @@ func (l *level) set(d Directive) (err error) {
 		l.timeouts.connect = first(d.Args)
 	case "proxy_read_timeout":
 		l.timeouts.read = first(d.Args)
+	case "proxy_request_buffering":
+		l.streams = one("on", "off") == "off"
 	case "default_type":
 		l.kind = first(d.Args)
 	case "set":

@@ -16,6 +16,8 @@ type route struct {
 	exact    bool
 	upstream string
 	path     string // upstream_path
+	backup   string // the upstream with the backup servers; empty for none
+	streams  bool   // request bodies are not buffered
 	respond  *response
 	limits   []used
 	status   int
@@ -102,6 +104,7 @@ func passesOn(d Directive) bool {
 func (c *converter) content(r *route, s *server, d Directive, l *level, all []Directive) error {
 	if i := slices.IndexFunc(d.Block, func(in Directive) bool { return in.Name == "internal" }); i >= 0 {
 		r.internal, r.respond = true, &response{from: d.Block[i].Position, status: 404}
+		c.accelerated(d, all)
 		return nil
 	}
 	if answer, ok := c.answer(s, d, *l); ok {
@@ -143,9 +146,34 @@ func (c *converter) content(r *route, s *server, d Directive, l *level, all []Di
 			}
 		}
 	}
+	if fallback(d) != "" {
+		if ended, err := c.endsThere(r, s, d, at, l, &from); ended || err != nil {
+			return err
+		}
+	}
 	c.proxied(r, d, at, from)
 	c.limited(r, s, from)
 	return nil
+}
+
+// endsThere looks for what ends a request in the named location of a try_files, before it is passed on. Its
+// return and rewrite come after the limits of the first location, and before its own.
+func (c *converter) endsThere(r *route, s *server, d, at Directive, first, l *level) (ended bool, err error) {
+	if answer, ok := c.answer(s, at, *l); ok {
+		r.respond = &answer
+		c.limited(r, s, *first)
+		return true, nil
+	}
+	why, status := refusesAll(l.refuses)
+	if status == 0 {
+		return false, nil
+	}
+	r.respond = &response{from: at.Position, status: status}
+	if why != "" {
+		c.critical(at.Position, "location %s: the gateway cannot look at %s, and refuses all requests with %d", strings.Join(d.Args, " "), why, status)
+	}
+	c.limited(r, s, *l)
+	return true, nil
 }
 
 // answer returns the response of a location with a return, or with a rewrite that redirects.
@@ -263,6 +291,9 @@ func (c *converter) matches(s *server, d Directive) (r route, ok bool) {
 	switch below := strings.HasSuffix(path, "/"); {
 	case modifier == "=" && below:
 		r.match, r.exact = path+"{$}", true
+		if r.rank == rankExact {
+			r.slash = strings.TrimSuffix(path, "/")
+		}
 	case modifier == "=":
 		r.match, r.exact = path, true
 	case below:

@@ -109,6 +109,30 @@ func intercepts(block []Directive) bool {
 	})
 }
 
+// accelerated notes an internal location that no directive leads to: an upstream does, by a field
+// X-Accel-Redirect in its response. all is the block of the server.
+func (c *converter) accelerated(d Directive, all []Directive) {
+	path := d.Args[len(d.Args)-1]
+	var named func(block []Directive) bool
+	named = func(block []Directive) bool {
+		return slices.ContainsFunc(block, func(in Directive) bool {
+			leads := slices.Contains([]string{"error_page", "try_files", "rewrite", "auth_request", "mirror", "index", "post_action"}, in.Name)
+			return leads && slices.ContainsFunc(in.Args, func(a string) bool {
+				return strings.HasPrefix(a, "$") || strings.HasPrefix(a, path) || strings.HasPrefix(a, "@")
+			}) || named(in.Block)
+		})
+	}
+	if named(all) {
+		return
+	}
+	const text = "location %s is for responses of an upstream with X-Accel-Redirect: nginx sends what is there in their place, and the gateway passes them on as they are, with that field"
+	if passesOn(d) {
+		c.critical(d.Position, text+"; the requests do not reach the upstream of the location", strings.Join(d.Args, " "))
+		return
+	}
+	c.note(d.Position, text, strings.Join(d.Args, " "))
+}
+
 // triesFiles notes a try_files whose last argument is a path. nginx passes requests for which there is
 // no file on to the location of that path.
 func (c *converter) triesFiles(d Directive, all []Directive) {

@@ -186,6 +186,12 @@ func (w *routes) add(host, path string, r route) {
 		if r.path != "" {
 			one.line("    upstream_path: %s", quote(r.path))
 		}
+		if r.backup != "" {
+			one.line("    failed: { upstream: %s }", quote(r.backup))
+		}
+		if r.streams {
+			one.line("    buffer_request: off")
+		}
 	}
 	var names []string
 	for _, u := range r.limits {

@@ -199,6 +199,9 @@ func (c *converter) rewritten(s *server, d Directive, l level) (r response, ok b
 				r.status = 302
 			}
 			if r.redirect, ok = c.template(s, to); ok {
+				if !strings.Contains(d.Args[1], "?") && !strings.Contains(to, "$request_uri") {
+					r.redirect += "{?query}" // nginx appends it
+				}
 				return r, true
 			}
 		}

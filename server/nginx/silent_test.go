@@ -32,7 +32,7 @@ func TestNothingVanishes(t *testing.T) {
 		"proxy_ssl_name": "it is for proxy_ssl_verify on, as is the next one", "proxy_ssl_trusted_certificate": "",
 	}
 	args := map[string]string{
-		"proxy_connect_timeout": "7s", "proxy_read_timeout": "7s", "client_max_body_size": "7k", "keepalive": "7", "limit_req_status": "444", "limit_conn_status": "444",
+		"proxy_connect_timeout": "7s", "proxy_read_timeout": "7s", "client_max_body_size": "7k", "keepalive": "7", "proxy_request_buffering": "off", "limit_req_status": "444", "limit_conn_status": "444",
 		"limit_req_log_level": "info", "limit_conn_log_level": "info", "proxy_pass": "http://127.0.0.1:7", "grpc_pass": "127.0.0.1:7", "set_real_ip_from": "10.0.0.0/8",
 		"set": "$a $b", "map": "$a $b { default 1; }", "geo": "$b { default 1; }", "split_clients": "$a $b { * 1; }", "upstream": "u7 { server 127.0.0.1:7; }", "types": "{ a b; }",
 		"limit_req_zone": "$uri zone=z7:1m rate=1r/s", "limit_conn_zone": "$uri zone=z7:1m", "add_header": "A b", "proxy_set_header": "A b", "access_log": "a.log", "log_format": "a $uri",

@@ -107,23 +107,37 @@ func (c *converter) pass(r *route, d Directive, l level) {
 	if g, ok := grpc[scheme]; ok {
 		scheme, protocol = g, map[string]string{"http": "h2c", "https": "h2"}[g]
 	}
-	targets, from := c.targets(u.Host, scheme)
+	targets, from := c.targets(u.Host, scheme, false)
+	backups, backupsFrom := c.targets(u.Host, scheme, true)
+	if targets == "" { // nginx then always uses the backup servers
+		targets, from, backups = backups, backupsFrom, ""
+	}
 	if targets == "" {
 		out("its upstream has no server that a gateway can reach")
 		return
 	}
 	r.upstream = c.reach(slug(u.Host), targets+c.settings(scheme, protocol, l), append(from, d.Position))
+	if backups != "" {
+		r.backup = c.reach(slug(u.Host)+"-backup", backups+c.settings(scheme, protocol, l), append(backupsFrom, d.Position))
+		c.note(c.groups[u.Host].d.Position, "upstream %s: its backup servers become failed: { upstream: %s } of the routes. While the other servers are down, "+
+			"each request is tried there first, and requests with a body get 502", u.Host, r.backup)
+	}
+	r.streams = l.streams && d.Name == "proxy_pass"
 	c.sent(d, u.Host, l)
 }
 
-// targets returns the url or the targets of an upstream in the policy's notation; empty if none can
-// be reached.
-func (c *converter) targets(host, scheme string) (text string, from []Position) {
+// targets returns the url or the targets of an upstream in the policy's notation, or its backup
+// servers; empty if none can be reached.
+func (c *converter) targets(host, scheme string, backups bool) (text string, from []Position) {
 	g, known := c.groups[host]
 	c.used["upstream "+host] = true
-	if !known {
+	switch {
+	case !known && backups:
+		return "", nil
+	case !known:
 		return "url: " + quote(scheme+"://"+host), nil
 	}
+	g.servers = slices.DeleteFunc(slices.Clone(g.servers), func(s Directive) bool { return slices.Contains(s.Args[1:], "backup") != backups })
 	var plain, weighted []string
 	weights := false
 	for _, s := range g.servers {
@@ -134,9 +148,7 @@ func (c *converter) targets(host, scheme string) (text string, from []Position) 
 				weight, weights = value, weights || value != "1"
 			case "down":
 				skip = "it is down"
-			case "backup":
-				skip = "an upstream has no backup targets; failed: { upstream: NAME } of a route names another upstream as a fallback"
-			case "max_fails", "fail_timeout", "max_conns": // passive and mostAtOnce look at them
+			case "backup", "max_fails", "fail_timeout", "max_conns": // passive and mostAtOnce look at them
 			default:
 				c.note(s.Position, "%s of server %s is left out: a target has no such setting", arg, s.Args[0])
 			}
@@ -190,7 +202,7 @@ func (c *converter) mostAtOnce(g *group) string {
 				most = value
 			}
 		}
-		if !slices.Contains(s.Args[1:], "down") && !slices.Contains(s.Args[1:], "backup") && !slices.Contains(all, most) {
+		if !slices.Contains(s.Args[1:], "down") && !slices.Contains(all, most) {
 			all = append(all, most)
 		}
 	}
@@ -221,7 +233,7 @@ func (c *converter) passive(g *group, targets int) string {
 				one.timeout = value
 			}
 		}
-		if !slices.Contains(s.Args[1:], "down") && !slices.Contains(s.Args[1:], "backup") && !slices.Contains(all, one) {
+		if !slices.Contains(s.Args[1:], "down") && !slices.Contains(all, one) {
 			all = append(all, one)
 		}
 	}
