@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirflow/weir"
@@ -39,6 +40,7 @@ type store struct {
 	store  product.Store
 	lease  *lease.Store // nil without leases
 	fail   *failover.Store
+	calls  atomic.Pointer[[][]weir.Limit] // of the latest policy: what the store is prepared for
 
 	life  context.Context // until close
 	end   context.CancelFunc
@@ -178,9 +180,12 @@ func (s *storeSet) await(ctx context.Context, fresh []*store) {
 	}
 }
 
-// awaitLate waits, until the store is closed, for one that could not be reached when it was opened.
+// awaitLate waits, until the store is closed, for one that could not be reached when it was opened, and
+// then prepares it. If a policy becomes active meanwhile, its calls are either here already, or warm finds
+// the store connected.
 func (s *storeSet) awaitLate(o *store, since time.Time) {
 	if o.store.Ready(o.life) == nil {
+		s.warmOne(o.life, o)
 		s.log.Info("store connected", "store", o.def.Name, "after", time.Since(since).Round(time.Millisecond).String())
 	}
 }

@@ -13,19 +13,37 @@ import (
 // that takes longer, the first requests load it.
 const warmTime = time.Second
 
-// warm prepares the stores of a policy that are available.
+// warm prepares the stores of a policy that are available. A store that is not connected yet is
+// prepared when it is, and one that is down when it is back: a Warm that fails is repeated by the Ping
+// that finds it back.
 func (s *storeSet) warm(ctx context.Context, p policy.Policy, open map[string]*store) {
 	ctx, cancel := context.WithTimeout(ctx, warmTime)
 	defer cancel()
 	for _, def := range p.Stores {
 		o := open[def.Name]
-		warmer, ok := o.store.(product.Warmer)
-		if !ok || !o.store.Connected() || isDown(o.fail.Stats()) {
-			continue
+		calls := p.Calls(def.Name)
+		o.calls.Store(&calls) // before the look at Connected: see awaitLate
+		switch {
+		case !o.store.Connected():
+		case isDown(o.fail.Stats()):
+			o.tasks.Go(func() { s.warmOne(o.life, o) })
+		default:
+			s.warmOne(ctx, o)
 		}
-		if err := warmer.Warm(ctx, p.Calls(def.Name)...); err != nil && ctx.Err() == nil {
-			s.log.Warn("store is connected, but cannot prepare the limits", "store", def.Name, "error", err)
-		}
+	}
+}
+
+// warmOne prepares a store for the calls of the latest policy.
+func (s *storeSet) warmOne(ctx context.Context, o *store) {
+	warmer, ok := o.store.(product.Warmer)
+	calls := o.calls.Load()
+	if !ok || calls == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, warmTime)
+	defer cancel()
+	if err := warmer.Warm(ctx, *calls...); err != nil && ctx.Err() == nil && !isDown(o.fail.Stats()) {
+		s.log.Warn("store is connected, but cannot prepare the limits", "store", o.def.Name, "error", err)
 	}
 }
 

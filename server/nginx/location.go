@@ -147,8 +147,8 @@ func (c *converter) content(r *route, s *server, d Directive, l *level, all []Di
 		}
 	}
 	if fallback(d) != "" {
-		if ended, err := c.endsThere(r, s, d, at, l, &from); ended || err != nil {
-			return err
+		if c.endsThere(r, s, d, at, l, &from) {
+			return nil
 		}
 	}
 	c.proxied(r, d, at, from)
@@ -158,22 +158,22 @@ func (c *converter) content(r *route, s *server, d Directive, l *level, all []Di
 
 // endsThere looks for what ends a request in the named location of a try_files, before it is passed on. Its
 // return and rewrite come after the limits of the first location, and before its own.
-func (c *converter) endsThere(r *route, s *server, d, at Directive, first, l *level) (ended bool, err error) {
+func (c *converter) endsThere(r *route, s *server, d, at Directive, first, l *level) bool {
 	if answer, ok := c.answer(s, at, *l); ok {
 		r.respond = &answer
 		c.limited(r, s, *first)
-		return true, nil
+		return true
 	}
 	why, status := refusesAll(l.refuses)
 	if status == 0 {
-		return false, nil
+		return false
 	}
 	r.respond = &response{from: at.Position, status: status}
 	if why != "" {
 		c.critical(at.Position, "location %s: the gateway cannot look at %s, and refuses all requests with %d", strings.Join(d.Args, " "), why, status)
 	}
 	c.limited(r, s, *l)
-	return true, nil
+	return true
 }
 
 // answer returns the response of a location with a return, or with a rewrite that redirects.
