@@ -3,7 +3,6 @@ package redis
 import (
 	"bufio"
 	"cmp"
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -116,8 +115,12 @@ func TestKilledHolders(t *testing.T) {
 		running = append(running, launch())
 	}
 	stays := map[int64]stay{}
-	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
-	defer cancel()
+	const least = 20 // holds, for a test of anything
+	began := time.Now()
+	enough := func() bool { // a busy machine takes longer to get there
+		lasted := time.Since(began)
+		return lasted > 6*time.Second && len(stays) >= least && atOnce(stays) >= 2 || lasted > 4*patience
+	}
 	mischief := time.NewTicker(250 * time.Millisecond)
 	defer mischief.Stop()
 	for living := len(running); living > 0; {
@@ -130,7 +133,7 @@ func TestKilledHolders(t *testing.T) {
 		case <-mischief.C:
 			i := random.IntN(len(running))
 			switch {
-			case ctx.Err() != nil:
+			case enough():
 				for _, cmd := range running {
 					cmd.Process.Kill()
 				}
@@ -149,7 +152,7 @@ func TestKilledHolders(t *testing.T) {
 	}
 	together := atOnce(stays)
 	t.Logf("%d holds, %d at once", len(stays), together)
-	if together > int(contested.Limit) || together < 2 || len(stays) < 20 {
+	if together > int(contested.Limit) || together < 2 || len(stays) < least {
 		t.Errorf("%d holds were sure of %d places at once; %d holds", together, contested.Limit, len(stays))
 	}
 }
