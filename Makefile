@@ -44,6 +44,10 @@ test: needs vet
 # -count=1: the test cache does not notice when a server or a page that the tests run changes. go vet has been run.
 GO_TEST := go test -vet=off -count=1 -timeout $(TIMEOUT)
 
+# With the race detector, a program sleeps before it exits, by default for a second, in case another thread is about to
+# report a race. The tests start hundreds of programs.
+test: export GORACE := atexit_sleep_ms=100
+
 # Tests that call raced.Skip (internal/raced) skip themselves with the race detector, and run once more without it.
 $(TESTS): test-module/%:
 	@echo "== $*"; cd $* || exit 1; failed=0; \
