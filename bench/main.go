@@ -33,6 +33,7 @@ func sections() []section {
 		{"limits", "Take of each limit, beside its nearest peers", limits},
 		{"reserve", "Reserve, Cancel and Settle", reserve},
 		{"wait", "100,000 goroutines waiting on one limiter", wait},
+		{"middleware", "a limit around a handler of net/http, beside httprate, tollbooth, ulule/limiter and x/time", middleware},
 		{"keyed", "Take on one of 1,000,000 keys: even, by zipf, in a flood", keyed},
 		{"keymemory", "the memory of a key, with 10,000,000 live", keyMemory},
 		{"keygc", "the garbage collector's pauses, with 10,000,000 live keys", keyGC},

@@ -18,7 +18,7 @@ func TestSubjectsDecideAsIntended(t *testing.T) {
 			all = append(all, concurrencyContest(yes, procs))
 		}
 	}
-	all = append(all, handoverContest(4))
+	all = append(all, handoverContest(4), middlewareContest(1), middlewareContest(4))
 	for _, c := range all {
 		t.Run(c.title, func(t *testing.T) {
 			outcomes, err := c.run(2, 200*time.Microsecond)
