@@ -173,12 +173,12 @@ func limitedByHand(next http.Handler) http.Handler {
 }
 
 func httprateLoop() loop {
-	return handlerLoop(httprate.Limit(many, time.Minute, httprate.WithKeyFuncs(httprate.KeyByIP))(http.HandlerFunc(empty)))
+	return handlerLoop(httprate.LimitBy(many, time.Minute, httprate.KeyByIP)(http.HandlerFunc(empty)))
 }
 
 // httprateBareLoop is httprate without header fields.
 func httprateBareLoop() loop {
-	return handlerLoop(httprate.Limit(many, time.Minute, httprate.WithKeyFuncs(httprate.KeyByIP), httprate.WithResponseHeaders(httprate.ResponseHeaders{}))(http.HandlerFunc(empty)))
+	return handlerLoop(httprate.LimitBy(many, time.Minute, httprate.KeyByIP, httprate.WithResponseHeaders(httprate.ResponseHeaders{}))(http.HandlerFunc(empty)))
 }
 
 func tollboothLoop() loop {
