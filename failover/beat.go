@@ -26,7 +26,7 @@ func (s *Store) beat(b Beater) {
 	ticker := time.NewTicker(s.opts.BeatEvery)
 	defer ticker.Stop()
 	for {
-		if down, all := s.shards.downs(); len(down) == all {
+		if down, _, all := s.shards.downs(); len(down) == all {
 			s.nodes.fewer = false
 		} else if n, err := s.aside(func(ctx context.Context) (int, error) { return b.Beat(ctx, s.opts.ID, s.opts.BeatTTL) }); err != nil {
 			s.nodes.fewer = false

@@ -181,20 +181,32 @@ func (all *shards) cause() error {
 	return latest.err
 }
 
-// downs returns the names of the shards that are not called, in order, and how many shards there
-// are.
-func (all *shards) downs() (names []string, total int) {
+// downs returns the names of the shards that are not called, in order, with their latest errors, and how
+// many shards there are.
+func (all *shards) downs() (names []string, causes []error, total int) {
 	if all.sharded == nil {
 		if all.whole.State() != Closed {
-			names = []string{""}
+			names, causes = []string{""}, []error{all.whole.cause()}
 		}
-		return names, 1
+		return names, causes, 1
 	}
-	for _, d := range *all.byName.Load() {
+	known := *all.byName.Load()
+	for _, d := range known {
 		if d.State() != Closed {
 			names = append(names, d.name)
 		}
 	}
 	slices.Sort(names)
-	return names, max(len(all.sharded.Shards()), len(names))
+	for _, name := range names {
+		causes = append(causes, known[name].cause())
+	}
+	return names, causes, max(len(all.sharded.Shards()), len(names))
+}
+
+// cause returns the latest error of a shard whose breaker is open; nil for none.
+func (d *shard) cause() error {
+	if f := d.failure.Load(); f != nil {
+		return f.err
+	}
+	return nil
 }

@@ -194,6 +194,29 @@ func breakShard(t *testing.T, s *Store, f *sharded, shard string) {
 	synctest.Wait()
 }
 
+// TestCausesOfShards: each shard that is down has its own latest error, of a call or of a probe.
+func TestCausesOfShards(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newSharded("a", "b", "c")
+		s := open(t, f, Options{OnFailure: Allow})
+		breakShard(t, s, f, "c")
+		breakShard(t, s, f, "a")
+		f.act("a", func(context.Context) error { return errors.New("LOADING") })
+		wait(time.Second) // for a probe
+		synctest.Wait()
+		got := s.Stats()
+		if !slices.Equal(got.Down, []string{"a", "c"}) || len(got.Causes) != 2 || got.Causes[0].Error() != "LOADING" || !errors.Is(got.Causes[1], errDown) {
+			t.Errorf("%q: %v", got.Down, got.Causes)
+		}
+		f.act("a", nil)
+		wait(2 * time.Second)
+		synctest.Wait()
+		if got := s.Stats(); !slices.Equal(got.Down, []string{"c"}) || len(got.Causes) != 1 || !errors.Is(got.Causes[0], errDown) {
+			t.Errorf("%q: %v", got.Down, got.Causes)
+		}
+	})
+}
+
 // TestOneShardIsDown: the others are asked, that one is not but for probes, and it is back when it
 // answers them.
 func TestOneShardIsDown(t *testing.T) {

@@ -10,8 +10,9 @@ type Stats struct {
 
 	Shards int      // of the store; 1 if it is not Sharded
 	Down   []string // the names of the shards whose breakers are not closed, in order
-	// why: the latest error of a shard in Down, of a call or a probe; nil if none is
-	Cause error
+	// why: the latest error of each shard in Down, of a call or a probe; nil if it had none
+	Causes []error
+	Cause  error // the latest of Causes; nil if there is none
 
 	// Transitions of all breakers: closed to open, open to half-open, half-open to closed and
 	// half-open to open.
@@ -60,10 +61,11 @@ func (c *counters) turned(from, to State) {
 func (s *Store) Stats() Stats {
 	c := &s.counters
 	kept, evicted := s.receipts.count()
-	down, shards := s.shards.downs()
+	down, causes, shards := s.shards.downs()
 	return Stats{
 		Shards:   shards,
 		Down:     down,
+		Causes:   causes,
 		Cause:    s.shards.cause(),
 		State:    s.State(),
 		Nodes:    s.Nodes(),

@@ -108,7 +108,7 @@ routes:
 	}
 	for page, want := range map[string]string{
 		"/readyz":    "store plain: 1 of 3 shards unavailable\n",
-		"/v1/status": down.Addr,
+		"/v1/status": fmt.Sprintf("\"shard\": %q,", down.Addr), // its error follows
 		"/metrics":   "weir_store_up{store=\"plain\"} 0\n",
 	} {
 		resp, err := http.Get("http://" + g.Admin + page)

@@ -96,11 +96,11 @@ func (p *api) status(w http.ResponseWriter, _ *http.Request) error {
 	for _, s := range p.policy.StoreStats() {
 		one := storeJSON{Name: s.Name, Connected: s.Connected, Shards: s.Shards, Unavailable: s.Unavailable()}
 		if s.Shards > 1 {
-			one.Down = s.Down
+			for i, name := range s.Down[:min(len(s.Down), mostDown)] {
+				one.Down = append(one.Down, shardJSON{name, errorText(s.Causes[i])})
+			}
 		}
-		if s.Cause != nil {
-			one.Error = s.Cause.Error()
-		}
+		one.Error = errorText(s.Cause)
 		stores = append(stores, one)
 	}
 	answer(w, http.StatusOK, "application/json", map[string]any{
@@ -113,12 +113,36 @@ func (p *api) status(w http.ResponseWriter, _ *http.Request) error {
 
 // storeJSON is a store of the active policy.
 type storeJSON struct {
-	Name        string   `json:"name"`
-	Connected   bool     `json:"connected"` // since it was opened
-	Shards      int      `json:"shards"`
-	Unavailable int      `json:"unavailable"`     // how many of them
-	Down        []string `json:"down,omitempty"`  // their names, where the store has several
-	Error       string   `json:"error,omitempty"` // why they are unavailable: the latest error
+	Name        string      `json:"name"`
+	Connected   bool        `json:"connected"` // since it was opened
+	Shards      int         `json:"shards"`
+	Unavailable int         `json:"unavailable"`     // how many of them
+	Down        []shardJSON `json:"down,omitempty"`  // the first of them, where the store has several
+	Error       string      `json:"error,omitempty"` // why they are unavailable: the latest error
+}
+
+// shardJSON is a shard that is unavailable.
+type shardJSON struct {
+	Shard string `json:"shard"`
+	Error string `json:"error,omitempty"` // the latest of a call or a probe
+}
+
+// Bounds on what a response says of stores that are down.
+const (
+	mostDown  = 32  // shards
+	longError = 300 // bytes of one error
+)
+
+// errorText returns an error, cut if it is long; "" for none.
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	text := strings.ToValidUTF8(err.Error(), "?")
+	if len(text) > longError {
+		text = strings.ToValidUTF8(text[:longError], "") + "..."
+	}
+	return text
 }
 
 func (p *api) show(w http.ResponseWriter, _ *http.Request) error {

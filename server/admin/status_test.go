@@ -1,0 +1,24 @@
+package admin
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// TestErrorsAreBounded: the text of an error is valid UTF-8 of bounded length.
+func TestErrorsAreBounded(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{nil, ""}, {errors.New("refused"), "refused"}, {errors.New("a\xffb"), "a?b"},
+		{errors.New(strings.Repeat("x", 300)), strings.Repeat("x", 300)}, {errors.New(strings.Repeat("x", 301)), strings.Repeat("x", 300) + "..."},
+		{errors.New("x" + strings.Repeat("\u00e4", 200)), "x" + strings.Repeat("\u00e4", 149) + "..."},
+	} {
+		if got := errorText(c.err); got != c.want || !utf8.ValidString(got) {
+			t.Errorf("%v: %q, want %q", c.err, got, c.want)
+		}
+	}
+}
