@@ -26,10 +26,10 @@
 //
 // # Running
 //
-//	go test ./proof                                                # 100 checks of each property, the same each time
+//	go test ./proof                                                # 25 checks of each property, the same each time
 //	WEIR_SEED=77 go test ./proof                                   # others
 //	go test ./proof -run Rule4 -rapid.checks=100000 -timeout 0     # more of them; `make long` does this for all
-//	go test ./proof -run Rule1Nothing -rapid.checks=5000           # the search: 100 times as many schedules
+//	go test ./proof -run Rule1Nothing -rapid.checks=5000           # the search: 60 times as many schedules
 //	go test ./proof -run Linear -count=1000                        # other histories
 //
 // A failure prints the schedule, made as short as it gets, and its seed: WEIR_SEED set to that
