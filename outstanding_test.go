@@ -266,7 +266,7 @@ func TestCancelledDelays(t *testing.T) {
 		{weir.SmoothBursty{Rate: weir.Rate{N: 1, Per: each}, MaxBurst: 10 * each}, [2]time.Duration{}},
 		{weir.WarmUp{Rate: weir.Rate{N: 1, Per: each}, Period: 10 * each}, [2]time.Duration{}},
 		{weir.IntervalBucket{Burst: 10, Refill: 1, Every: each}, [2]time.Duration{0, 29 * each}},
-		{weir.IntervalBucket{Burst: 10, Refill: 10, Every: 10 * each}, [2]time.Duration{20 * each, 20 * each}},
+		{weir.IntervalBucket{Burst: 10, Refill: 10, Every: 10 * each}, [2]time.Duration{0, 20 * each}},
 		{weir.FixedWindow{Limit: 10, Window: 10 * each}, [2]time.Duration{0, 20 * each}},
 		{weir.SlidingWindow{Limit: 10, Window: 10 * each, Slots: 10}, [2]time.Duration{0, 20 * each}},
 		{weir.SlidingLog{Limit: 10, Window: 10 * each}, [2]time.Duration{0, 10 * each}},
