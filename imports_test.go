@@ -92,9 +92,10 @@ var floors = map[string][]string{
 	"proof/room":           {"..."},
 	"proof/browser":        {"proof/servers"},
 	"proof/edge":           {"proof/servers"},
+	"proof/llm":            {"policy", "server/active", "server/gateway", "server/policyfile", "examples/..."},
 	"docs/plots":           {".", "internal/rules"},
 	"examples/routers":     {".", "keyed", "weirhttp"},
-	"examples/...":         {".", "keyed", "policy", "weirhttp"},
+	"examples/...":         {".", "keyed", "policy", "weirhttp", "examples/..."},
 }
 
 // tables are the files that register the packages of a floor whose name ends in /...: a package is
