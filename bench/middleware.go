@@ -172,13 +172,19 @@ func limitedByHand(next http.Handler) http.Handler {
 	})
 }
 
+// peerAddress is httprate's own key of this kind, which is deprecated because of proxies.
+func peerAddress(r *http.Request) (string, error) {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	return httprate.CanonicalizeIP(host), err
+}
+
 func httprateLoop() loop {
-	return handlerLoop(httprate.LimitBy(many, time.Minute, httprate.KeyByIP)(http.HandlerFunc(empty)))
+	return handlerLoop(httprate.LimitBy(many, time.Minute, peerAddress)(http.HandlerFunc(empty)))
 }
 
 // httprateBareLoop is httprate without header fields.
 func httprateBareLoop() loop {
-	return handlerLoop(httprate.LimitBy(many, time.Minute, httprate.KeyByIP, httprate.WithResponseHeaders(httprate.ResponseHeaders{}))(http.HandlerFunc(empty)))
+	return handlerLoop(httprate.LimitBy(many, time.Minute, peerAddress, httprate.WithResponseHeaders(httprate.ResponseHeaders{}))(http.HandlerFunc(empty)))
 }
 
 func tollboothLoop() loop {
