@@ -36,31 +36,55 @@ func SetRateLimit(h http.Header, asked []policy.Evaluated) {
 		return
 	}
 	buf := make([]byte, 0, 128)
-	for i, a := range asked {
-		if i > 0 {
-			buf = append(buf, ", "...)
-		}
-		buf = appendString(buf, a.Name)
-		buf = appendInteger(append(buf, ";r="...), a.Decision.Remaining)
-		if reset, ok := window(a.Decision); ok {
-			buf = appendInteger(append(buf, ";t="...), seconds(reset))
-		}
+	for i := range asked {
+		buf = appendRateLimit(buf, i > 0, &asked[i])
 	}
 	end := len(buf)
-	for i, a := range asked {
-		if i > 0 {
-			buf = append(buf, ", "...)
-		}
-		buf = appendString(buf, a.Name)
-		buf = appendInteger(append(buf, ";q="...), a.Limit)
-		if a.Window > 0 {
-			buf = appendInteger(append(buf, ";w="...), max(seconds(a.Window), 1))
-		}
+	for i := range asked {
+		buf = appendRateLimitPolicy(buf, i > 0, &asked[i])
 	}
 	text := string(buf)
-	// what Header.Add does, without canonicalising the name each time
-	h["Ratelimit"] = append(h["Ratelimit"], text[:end])
-	h["Ratelimit-Policy"] = append(h["Ratelimit-Policy"], text[end:])
+	addRateLimit(h, text[:end], text[end:])
+}
+
+// addRateLimit adds the values of both fields.
+func addRateLimit(h http.Header, now, policy string) {
+	both := []string{now, policy} // one allocation
+	addValues(h, "Ratelimit", both[:1:1])
+	addValues(h, "Ratelimit-Policy", both[1:])
+}
+
+// appendRateLimit appends an item of RateLimit, after others with a comma.
+func appendRateLimit(buf []byte, after bool, a *policy.Evaluated) []byte {
+	if after {
+		buf = append(buf, ", "...)
+	}
+	buf = appendInteger(append(appendString(buf, a.Name), ";r="...), a.Decision.Remaining)
+	if reset, ok := window(a.Decision); ok {
+		buf = appendInteger(append(buf, ";t="...), seconds(reset))
+	}
+	return buf
+}
+
+// appendRateLimitPolicy appends an item of RateLimit-Policy, after others with a comma.
+func appendRateLimitPolicy(buf []byte, after bool, a *policy.Evaluated) []byte {
+	if after {
+		buf = append(buf, ", "...)
+	}
+	buf = appendInteger(append(appendString(buf, a.Name), ";q="...), a.Limit)
+	if a.Window > 0 {
+		buf = appendInteger(append(buf, ";w="...), max(seconds(a.Window), 1))
+	}
+	return buf
+}
+
+// addValues adds values to a header field, whose name is canonical. The header keeps the slice, which
+// has no room for more.
+func addValues(h http.Header, name string, values []string) {
+	if before := h[name]; len(before) > 0 {
+		values = append(before, values...)
+	}
+	h[name] = values
 }
 
 // window is the t of RateLimit.
@@ -84,15 +108,26 @@ func SetXRateLimit(h http.Header, asked []policy.Evaluated) {
 			least = a
 		}
 	}
-	if before, err := strconv.ParseInt(h.Get("X-RateLimit-Remaining"), 10, 64); err == nil && before < least.Decision.Remaining {
-		return
+	if before := h["X-Ratelimit-Remaining"]; len(before) > 0 {
+		if n, err := strconv.ParseInt(before[0], 10, 64); err == nil && n < least.Decision.Remaining {
+			return
+		}
 	}
-	h.Set("X-RateLimit-Limit", integer(least.Limit))
-	h.Set("X-RateLimit-Remaining", integer(least.Decision.Remaining))
-	if reset, ok := window(least.Decision); ok {
-		h.Set("X-RateLimit-Reset", integer(seconds(reset)))
+	buf := appendInteger(make([]byte, 0, 64), least.Limit)
+	first := len(buf)
+	buf = appendInteger(buf, least.Decision.Remaining)
+	second := len(buf)
+	reset, known := window(least.Decision)
+	if known {
+		buf = appendInteger(buf, seconds(reset))
+	}
+	text := string(buf)
+	all := []string{text[:first], text[first:second], text[second:]} // one allocation for all fields
+	h["X-Ratelimit-Limit"], h["X-Ratelimit-Remaining"] = all[:1:1], all[1:2:2]
+	if known {
+		h["X-Ratelimit-Reset"] = all[2:]
 	} else {
-		h.Del("X-RateLimit-Reset")
+		delete(h, "X-Ratelimit-Reset")
 	}
 }
 

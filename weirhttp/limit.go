@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"reflect"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -64,13 +65,11 @@ func newLimit(l Limiter, key KeyFunc, s settings) *limiting {
 	if s.shadow {
 		m.shadows = make(chan struct{}, mostShadows)
 	}
-	if m.tells = SetRateLimit; s.headers != nil {
-		m.tells = SetHeaders(s.headers...)
+	if !m.enters && !s.shadow { // places have no quota to tell of
+		m.rateLimit = s.headers == nil || slices.Contains(s.headers, policy.HeaderRateLimit)
+		m.xRateLimit = slices.Contains(s.headers, policy.HeaderXRateLimit)
 	}
-	if m.enters || s.shadow || s.headers != nil && len(s.headers) == 0 {
-		m.tells = nil // places have no quota to tell of
-	}
-	m.plain = m.tells == nil && s.observe == nil && !s.context && !m.background
+	m.plain = !m.rateLimit && !m.xRateLimit && s.observe == nil && !s.context && !m.background
 	m.response = refusal.Default(s.status, m.name)
 	return m
 }
@@ -88,16 +87,21 @@ type limiting struct {
 	background bool // a shadow limit that may be slow
 	plain      bool // nothing is to be done for an admitted request
 	queue      *policy.Queue
-	tells      func(http.Header, []policy.Evaluated) // nil for none
+	rateLimit  bool // responses have RateLimit and RateLimit-Policy
+	xRateLimit bool // responses have X-RateLimit-*
 	response   refusal.Response
 	shadows    chan struct{} // one for each shadow decision in the background
-	window     atomic.Pointer[windowOf]
+	constant   atomic.Pointer[constants]
 }
 
-// windowOf is the window of a limit, which takes longer to find out than to decide.
-type windowOf struct {
+// constants is what header fields say of a limit, whatever is left of it. It takes longer to find out
+// than to decide.
+type constants struct {
 	limit  weir.Limit
+	name   string
+	size   int64
 	window time.Duration
+	policy string // the value of RateLimit-Policy
 }
 
 // limitedHandler is a handler behind a limit.
@@ -255,8 +259,8 @@ func (h *limiting) mayPass(w http.ResponseWriter, r *http.Request, m Response) b
 		http.Error(w, "the wait was ended", http.StatusServiceUnavailable)
 		return false
 	}
-	if h.tells != nil && m.Decision.Limit > 0 {
-		h.tells(w.Header(), []policy.Evaluated{{Name: m.Limit, Limit: m.Decision.Limit, Window: h.windowNow(), Decision: m.Decision}})
+	if m.Decision.Limit > 0 {
+		h.tell(w.Header(), &m)
 	}
 	if !m.Decision.Allowed {
 		h.refuse(w, r, m)
@@ -265,24 +269,44 @@ func (h *limiting) mayPass(w http.ResponseWriter, r *http.Request, m Response) b
 	return true
 }
 
-// windowNow is the time until all of the limit is available again, as the limit is now; 0 if that is
-// not known.
-func (h *limiting) windowNow() time.Duration {
-	if h.limit == nil {
-		return 0
+// tell sets the header fields about the limit.
+func (h *limiting) tell(fields http.Header, m *Response) {
+	if !h.rateLimit && !h.xRateLimit {
+		return
 	}
-	l := h.limit.Limit()
-	if known := h.window.Load(); known != nil && weir.Equal(known.limit, l) {
-		return known.window
+	of := h.constants(m)
+	one := [1]policy.Evaluated{{Name: m.Limit, Limit: m.Decision.Limit, Window: of.window, Decision: m.Decision}}
+	if h.rateLimit {
+		var buf [64]byte
+		addRateLimit(fields, string(appendRateLimit(buf[:0], false, &one[0])), of.policy)
 	}
-	next := &windowOf{limit: l}
-	for _, part := range weir.Parts(l) {
-		if p := rules.ParamsOf(part); p != nil {
-			next.window = max(next.window, p.QuotaWindow())
+	if h.xRateLimit {
+		SetXRateLimit(fields, one[:])
+	}
+}
+
+// constants returns what header fields say of the limit as it is now.
+func (h *limiting) constants(m *Response) *constants {
+	var l weir.Limit
+	if h.limit != nil {
+		l = h.limit.Limit()
+	}
+	known := h.constant.Load()
+	if known != nil && known.name == m.Limit && known.size == m.Decision.Limit && (l == nil || weir.Equal(known.limit, l)) {
+		return known
+	}
+	next := &constants{limit: l, name: m.Limit, size: m.Decision.Limit}
+	if l != nil {
+		for _, part := range weir.Parts(l) {
+			if p := rules.ParamsOf(part); p != nil {
+				next.window = max(next.window, p.QuotaWindow())
+			}
 		}
 	}
-	h.window.Store(next)
-	return next.window
+	item := policy.Evaluated{Name: next.name, Limit: next.size, Window: next.window}
+	next.policy = string(appendRateLimitPolicy(nil, false, &item))
+	h.constant.Store(next)
+	return next
 }
 
 // refuse responds to a refused request.

@@ -257,6 +257,45 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
+// TestFieldAllocations: header fields cost two allocations.
+func TestFieldAllocations(t *testing.T) {
+	for name, options := range map[string][]weirhttp.Option{
+		"RateLimit": nil, "X-RateLimit": {weirhttp.Headers(policy.HeaderXRateLimit)},
+	} {
+		h := weirhttp.Limit(weirhttp.Keyed(perHour(t, 1<<19)), weirhttp.ByIP(), options...)(ok)
+		w, r := httptest.NewRecorder(), from("192.0.2.1:1")
+		if n := testing.AllocsPerRun(1000, func() { clear(w.Header()); h.ServeHTTP(w, r) }); n > 2 {
+			t.Errorf("%s: %v allocations, want at most 2", name, n)
+		}
+	}
+}
+
+// TestFieldsOfManyResponses: what one response does to its header fields does not show in another,
+// and a change of the limit does.
+func TestFieldsOfManyResponses(t *testing.T) {
+	l := perHour(t, 5)
+	h := weirhttp.Limit(weirhttp.Keyed(l), weirhttp.Global())(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Add("RateLimit-Policy", "another")
+		w.Header().Add("RateLimit", "another")
+	}))
+	policyOf := func() []string {
+		rec := httptest.NewRecorder()
+		h.ServeHTTP(rec, from("192.0.2.1:1"))
+		return rec.Header()["Ratelimit-Policy"]
+	}
+	for range 2 {
+		if got := policyOf(); len(got) != 2 || !strings.Contains(got[0], ";q=5;w=18000") || got[1] != "another" {
+			t.Errorf("%q", got)
+		}
+	}
+	if err := l.SetLimit(weir.TokenBucket{Rate: weir.PerHour(2), Burst: 5}); err != nil {
+		t.Fatal(err)
+	}
+	if got := policyOf(); len(got) != 2 || !strings.Contains(got[0], ";q=5;w=9000") {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestExact: of many requests at once exactly those pass that the limit admits, and those that are
 // refused take nothing from it.
 func TestExact(t *testing.T) {
