@@ -94,6 +94,7 @@ var floors = map[string][]string{
 	"proof/edge":           {"proof/servers"},
 	"proof/llm":            {"policy", "server/active", "server/gateway", "server/policyfile", "examples/..."},
 	"docs/plots":           {".", "internal/rules"},
+	"docs/costs":           {"."},
 	"examples/routers":     {".", "keyed", "weirhttp"},
 	"examples/...":         {".", "keyed", "policy", "weirhttp", "examples/..."},
 }
