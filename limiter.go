@@ -298,6 +298,18 @@ func (ver *version) carry(c rules.Receipt) (_ rules.Receipt, latest *version, ok
 	return c, ver, ok
 }
 
+// State returns the limit in force and a copy of the state, for holders that keep states across
+// restarts: Prepared.New continues from it. It holds readings of the limiter's clock. Charges of
+// reservations that are outstanding count as used.
+func (l *Limiter) State() (Limit, []int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.enter()
+	limit, state := l.limit, append([]int64(nil), l.state...)
+	l.leave(now)
+	return limit, state
+}
+
 // enter begins a critical section under the lock. It takes the state out of the fast word, reads
 // the clock, and serves the waiters whose turn has come.
 func (l *Limiter) enter() (now int64) {

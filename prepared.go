@@ -75,6 +75,9 @@ func (p Prepared) decision(v rules.Verdict) Decision {
 	return decision(p.r, v, p.name)
 }
 
+// Valid reports whether a slice can be a state of the limit.
+func (p Prepared) Valid(state []int64) bool { return p.r != nil && p.r.Valid(state) }
+
 // Wall reports whether now must be wall time, counted from the Unix epoch, as calendar and epoch
 // windows need it. All other limits take any clock that only goes forward.
 func (p Prepared) Wall() bool { return p.r != nil && p.r.ReadsWallTime() }

@@ -131,3 +131,18 @@ func (k *Limiter[K]) ReserveBy(p *Parameters, key K, cost int64, maxDelay time.D
 	g.adopt(p)
 	return g.reserve(cost, maxDelay)
 }
+
+// PeekBy is Peek with the parameters of a key without a state, as a Charge has them; nil for those of
+// the limiter. A key with a state decides by those of its last charge.
+func (k *Limiter[K]) PeekBy(p *Parameters, key K, cost int64) weir.Decision {
+	h, ok := k.hash(key)
+	if !ok {
+		return k.refused(weir.Never)
+	}
+	g := k.grip(key, h)
+	defer g.release()
+	if g.slot < 0 {
+		g.adopt(p)
+	}
+	return g.peek(cost)
+}

@@ -38,6 +38,7 @@ func (p *Policy) Check() []Problem {
 	c.stores()
 	c.limits()
 	c.plans()
+	c.longWindows()
 	c.zones()
 	c.upstreams()
 	c.routes()

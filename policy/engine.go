@@ -289,13 +289,19 @@ func (e *Engine) newTable(l Limit) (*keyed.Limiter[string], error) {
 	if maxKeys == 0 {
 		maxKeys = e.opts.MaxKeys
 	}
-	return keyed.New[string](l.Limit, keyed.Options{
+	o := keyed.Options{
 		MaxKeys: maxKeys,
 		Full:    keyed.Full(max(0, slices.Index(whenFull, l.WhenFull))),
 		Name:    l.Name,
 		Clock:   e.opts.Clock,
 		Timers:  e.opts.Timers,
-	})
+	}
+	if l.isQuota() {
+		if o.Keys = true; o.Clock == nil {
+			o.Clock = e.unixClock()
+		}
+	}
+	return keyed.New[string](l.Limit, o)
 }
 
 // limit returns the limit with that name, or nil.

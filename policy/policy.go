@@ -22,13 +22,16 @@ type Policy struct {
 	ClientHeader   string         // the header with that address; default: X-Forwarded-For
 	Paths          Paths          // of all routes; a route's own settings come first
 	// response headers about limits: "ratelimit", "x-ratelimit"; default: ratelimit
-	Headers   []string
-	Stores    []Store
-	Plans     Plans
-	Limits    []Limit
-	Upstreams []Upstream
-	Rooms     []WaitingRoom
-	Routes    []Route // the first route that matches applies
+	Headers []string
+	Stores  []Store
+	Plans   Plans
+	// keeps the counts of limits in memory with a window of an hour or more across restarts; empty for
+	// none
+	SnapshotFile string
+	Limits       []Limit
+	Upstreams    []Upstream
+	Rooms        []WaitingRoom
+	Routes       []Route // the first route that matches applies
 }
 
 // Admin says who may change a running server through its admin address. This package reads none of

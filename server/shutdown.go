@@ -86,11 +86,15 @@ func (s *server) restart(ctx context.Context) bool {
 	s.Log.Info("restarting")
 	starting, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
+	if err := s.policy.SaveQuotas(); err != nil {
+		s.Log.Error("the counts of quotas are not passed on", "error", err)
+	}
 	pid, err := handover.Start(starting, s.Program, s.sockets)
 	if err != nil {
 		s.Log.Error("not restarted: this process continues", "error", err)
 		return false
 	}
+	s.policy.PassQuotas()
 	s.Log.Info("restarted: the new process serves, and this one shuts down", "pid", pid)
 	return true
 }

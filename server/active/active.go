@@ -76,6 +76,7 @@ type Policy struct {
 
 	reloaded, failed atomic.Uint64
 	customerCounts   customerCounts
+	snapshots        snapshots // guarded by mu
 
 	mu    sync.Mutex // held by an update from its first step to its last, and for what follows
 	parts []Part
@@ -116,7 +117,8 @@ func New(ctx context.Context, file *policyfile.File, o Options) (*Policy, error)
 	}
 	p.current.Store(first)
 	p.publish(false)
-	if err := p.restore(file); err != nil {
+	if err := errors.Join(p.restore(file), p.restoreQuotas(file)); err != nil {
+		p.snapshots.passed = true // what was not restored is not overwritten
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
@@ -212,7 +214,7 @@ func (p *Policy) update(ctx context.Context, file *policyfile.File) (err error) 
 
 // Close closes the engine and the stores. Nothing may be served any more.
 func (p *Policy) Close() error {
-	err := p.Engine().Close()
+	err := errors.Join(p.SaveQuotas(), p.Engine().Close())
 	p.Now().customers.close(nil)
 	p.stores.close()
 	return err

@@ -78,6 +78,9 @@ func (c *customers) close(next *customers) {
 // APIKey implements policy.Customers.
 func (c *customers) APIKey(key string) (policy.Customer, bool) { return c.keys.Load().Find(key) }
 
+// PlanOf returns the plan of a customer with API keys.
+func (c *customers) PlanOf(customer string) string { return c.keys.Load().PlanOf(customer) }
+
 // Token implements policy.Customers.
 func (c *customers) Token(ctx context.Context, token string) (policy.Claims, bool) {
 	if c.tokens == nil {
@@ -168,6 +171,9 @@ func (p *Policy) Customers() Customers {
 	}
 }
 
-// Tick looks at what may have changed besides the policy file: the files with API keys. It is called
-// about once a second.
-func (p *Policy) Tick() { p.Now().customers.tick() }
+// Tick looks at what may have changed besides the policy file: the files with API keys. It also writes
+// the snapshot of quotas. It is called about once a second.
+func (p *Policy) Tick() {
+	p.Now().customers.tick()
+	p.tickQuotas()
+}

@@ -55,6 +55,9 @@ func (a *Admin) addAPI() error {
 		"/v1/ban":       {"POST": p.except("ban")},
 		"/v1/grant":     {"POST": p.except("grant")},
 		"/v1/lift":      {"POST": p.lift},
+		"/v1/usage":     {"GET": p.usage},
+
+		"/v1/usage/export": {"GET": p.exportUsage},
 	}
 	a.mux.Handle("/v1/", p)
 	return errors.Join(a.registry.Register(p.changes), a.registry.Register(prometheus.NewGaugeFunc(

@@ -72,6 +72,23 @@ func (k *APIKeys) APIKey(key string) (policy.Customer, bool) { return k.Find(key
 // Token implements policy.Customers: no token is valid without the keys of its issuer.
 func (k *APIKeys) Token(context.Context, string) (policy.Claims, bool) { return nil, false }
 
+// PlanOf returns the plan of a customer; that of its first key if they differ, and nothing without one.
+func (k *APIKeys) PlanOf(customer string) string {
+	if k == nil {
+		return ""
+	}
+	var first *apiKey
+	for _, e := range k.byHash {
+		if e.customer.Name == customer && (first == nil || before(e, *first)) {
+			first = &e
+		}
+	}
+	if first == nil {
+		return ""
+	}
+	return first.customer.Plan
+}
+
 // Len returns how many keys there are.
 func (k *APIKeys) Len() int {
 	if k == nil {

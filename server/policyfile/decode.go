@@ -41,6 +41,7 @@ func (d *decoder) policy(root *node) (p policy.Policy) {
 		p.Stores = append(p.Stores, d.store(f.name, f.value))
 	}
 	p.Plans = d.plans(root.get("plans"))
+	p.SnapshotFile = text(root.get("snapshot_file"))
 	for _, f := range fields(root.get("limits")) {
 		p.Limits = append(p.Limits, d.limit(f.name, f.value))
 	}
