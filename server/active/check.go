@@ -32,6 +32,12 @@ func Check(file *policyfile.File) (wrong []policyfile.Problem) {
 	if err := checkState(file); err != nil {
 		wrong = append(wrong, file.Wrong("admin.state_file: "+err.Error(), "", "admin", "state_file"))
 	}
+	if name := file.Policy.SnapshotFile; name != "" {
+		dir := filepath.Dir(file.Beside(name))
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			wrong = append(wrong, file.Wrong(fmt.Sprintf("snapshot_file: %s is not a directory", dir), "create it, or name another file", "snapshot_file"))
+		}
+	}
 	return wrong
 }
 

@@ -17,6 +17,8 @@ import (
 const (
 	snapshotEvery = time.Minute
 	maxSnapshot   = 1 << 30 // bytes
+
+	snapshotBegins = `{"weir":"quotas",`
 )
 
 // snapshots is when the counts of quotas were last written.
@@ -76,6 +78,9 @@ func (p *Policy) writeQuotas() (err error) {
 		return nil
 	}
 	path := file.Beside(name)
+	if err := replaceable(path); err != nil {
+		return fmt.Errorf("snapshot_file: %w", err)
+	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return fmt.Errorf("snapshot_file: %w", err)
@@ -87,6 +92,24 @@ func (p *Policy) writeQuotas() (err error) {
 	if err != nil {
 		os.Remove(f.Name())
 		return fmt.Errorf("snapshot_file: %w", err)
+	}
+	return nil
+}
+
+// replaceable returns why a snapshot may not replace a file: it is something else, which an update of
+// the policy has named.
+func replaceable(path string) error {
+	f, err := regular.Open(path)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	defer f.Close()
+	begin := make([]byte, len(snapshotBegins))
+	if n, err := io.ReadFull(f, begin); n > 0 && (err != nil || string(begin) != snapshotBegins) {
+		return fmt.Errorf("%s is no snapshot, and is left as it is: name another file", path)
 	}
 	return nil
 }

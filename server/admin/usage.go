@@ -31,12 +31,17 @@ func usageOf(u policy.Usage, now time.Time) usage {
 		out.Error = u.Problem.Error()
 	}
 	if u.Reset > 0 {
-		out.ResetAt = now.Add(u.Reset).UTC().Format(time.RFC3339)
+		out.ResetAt = second(now.Add(u.Reset))
 	}
 	if u.Next > 0 {
-		out.NextAt = now.Add(u.Next).UTC().Format(time.RFC3339)
+		out.NextAt = second(now.Add(u.Next))
 	}
 	return out
+}
+
+// second writes a time, rounded up to whole seconds: nothing is back before.
+func second(t time.Time) string {
+	return t.Add(time.Second - time.Nanosecond).UTC().Truncate(time.Second).Format(time.RFC3339)
 }
 
 // usage says what is left of each limit for a key, and when it comes back.
