@@ -136,6 +136,8 @@ proof  ./edge -run ReachesUncounted -attempts 20000
 proof  ./edge -v -run H2spec|WebSocketCorpus|Trickling -guard $(GUARD)
 proof  ./edge -v -run TestDesync -guard $(GUARD)
 proof  ./fleet -run TestAllOrNothing -count $(REPEATS)
+proof  ./transport -v -run HiddenLimits -compare -virtual 10m
+proof  ./transport -v -run Processes -compare -measured $(FAULTS)
 endef
 export LONG
 

@@ -87,6 +87,7 @@ var floors = map[string][]string{
 	"proof/nginx":          {"proof/servers"},
 	"proof/redis":          {"..."},
 	"proof/fleet":          {"..."},
+	"proof/transport":      {"..."},
 	"proof/servers":        nil, // it starts programs, and links none of them
 	"proof/traffic":        {"proof/servers"},
 	"proof/room":           {"..."},

@@ -15,8 +15,8 @@ type GateOptions struct {
 	MaxKeys int
 	// MaxPause is the longest pause, whatever the server says; default: DefaultMaxPause.
 	MaxPause time.Duration
-	// Processes is how many processes share the limits of the server; default: 1. Each uses its
-	// share of what remains.
+	// Processes is how many processes share the limits of the server; default: 1. Each has requests in
+	// flight for half of its share of what remains, and leaves the rest of a fortieth to the others.
 	Processes int64
 }
 
@@ -61,7 +61,7 @@ type state struct {
 // A quota is what a server said remains of one of its limits.
 type quota struct {
 	Quota
-	ends time.Time // when Remaining is Limit again
+	ends time.Time // when Remaining is Limit again, as far as is known
 	by   uint64    // the request whose response said so
 }
 
@@ -93,7 +93,7 @@ const (
 	longestGuess = time.Minute
 )
 
-// rampTime is how long after a pause the number of requests in flight is bounded.
+// rampTime is how long after a pause or a reset the number of requests in flight is bounded.
 const rampTime = 20 * time.Second
 
 // NewGate returns a gate that is open for every key.
@@ -163,7 +163,8 @@ func (s *state) wait(now time.Time, tokens, processes int64) time.Duration {
 	}
 	for i := range s.quotas {
 		q := &s.quotas[i]
-		if left, wait := q.left(now); left >= 0 && !s.fits(q, left, tokens, processes) {
+		left, wait := q.left(now)
+		if left >= 0 && !s.fits(q, left, tokens, processes, now.Before(q.ends)) {
 			return wait
 		}
 	}
@@ -174,10 +175,15 @@ func (s *state) wait(now time.Time, tokens, processes int64) time.Duration {
 func (q *quota) left(now time.Time) (left int64, more time.Duration) {
 	rest := q.ends.Sub(now)
 	switch used := q.Limit - q.Remaining; {
-	case rest <= 0 && q.Limit == 0:
+	case rest <= -rampTime:
 		return -1, 0
-	case rest <= 0:
-		return q.Limit, time.Second // a response will tell
+	case rest <= 0: // what the server counts now is not known: one request goes first, and its response tells
+		since := -rest
+		left = 1 << (since / time.Second)
+		if q.Limit > 0 && !q.Tokens {
+			left = min(left, q.Limit)
+		}
+		return left, time.Second - since%time.Second
 	case q.Gradual && used > 0:
 		each := q.Reset / time.Duration(used)
 		if each <= 0 {
@@ -190,19 +196,27 @@ func (q *quota) left(now time.Time) (left int64, more time.Duration) {
 }
 
 // fits reports whether one more request in flight fits into what remains. What is in flight counts as
-// not yet taken from it: the server may have counted it before or after it said what remains. Of a
-// limit that is small beside the number of processes or the request, one request at a time may use
-// what is left.
-func (s *state) fits(q *quota, left, tokens, processes int64) bool {
-	more, flying := int64(1), s.inFlight
-	if q.Tokens {
-		more, flying = tokens, s.tokens
-	}
+// not yet taken from it: the server may have counted it before or after it said what remains. Of
+// several processes, each has half of its share in flight: what the others take meanwhile is not
+// known yet. known is whether the server has said what remains, since the last reset. Of a limit that
+// is small beside the number of processes or the request, one request at a time may use what is left.
+func (s *state) fits(q *quota, left, tokens, processes int64, known bool) bool {
 	if left <= 0 {
 		return false
 	}
-	small := q.Limit == 0 || q.Limit/20 < processes || q.Tokens && left >= q.Limit
-	return flying+more <= left/processes || s.inFlight == 0 && small
+	more, flying := int64(1), s.inFlight
+	if !known { // left is how many requests of this process may go first
+		return flying+more <= left
+	}
+	if q.Tokens {
+		more, flying = tokens, s.tokens
+	}
+	share := left
+	if processes > 1 {
+		share = left / (2 * processes)
+	}
+	small := q.Limit == 0 || q.Limit/40 < processes || q.Tokens && left >= q.Limit
+	return flying+more <= share || s.inFlight == 0 && small
 }
 
 // Left is how long a key is paused from now; 0 if it is not. It does not tell of quotas.
@@ -282,10 +296,10 @@ func (p *Pass) Done(r Report) (pause time.Duration) {
 	return pause
 }
 
-// spread lengthens a time at random by up to a tenth, and at most a second: many processes may have
+// spread lengthens a time at random by up to a twentieth, and at most a second: many processes may have
 // been told the same one.
 func spread(d time.Duration) time.Duration {
-	if longest := min(d/10, time.Second); d < math.MaxInt64-longest {
+	if longest := min(d/20, time.Second); d < math.MaxInt64-longest {
 		d += Jitter(longest)
 	}
 	return d
@@ -319,11 +333,14 @@ func (s *state) learn(said Quota, by uint64, now time.Time, longest time.Duratio
 			if next.Limit == 0 {
 				next.Limit = q.Limit
 			}
-			if by < q.by && now.Before(q.ends) {
+			if now.Before(q.ends) && by < q.by {
 				q.Remaining = min(q.Remaining, said.Remaining)
-			} else {
-				*q = next
+				return
 			}
+			if later := next.ends.Sub(q.ends); now.Before(q.ends) && !said.Gradual && later > 0 && later < time.Second {
+				next.ends = q.ends // the same window: servers round up to whole seconds
+			}
+			*q = next
 			return
 		}
 	}
@@ -372,8 +389,8 @@ func (g *Gate) settle(s *state, now time.Time) {
 		until = s.ramped.Add(rampTime)
 	}
 	for _, q := range s.quotas {
-		if until.Before(q.ends) {
-			until = q.ends
+		if ends := q.ends.Add(rampTime); until.Before(ends) {
+			until = ends
 		}
 	}
 	if !until.After(now) {

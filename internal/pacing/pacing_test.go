@@ -182,9 +182,14 @@ func TestGateQuotas(t *testing.T) {
 			p.Done(said(0))
 		}
 		elapse(time.Minute)
-		enter(10)
+		first = enter(1)
+		if p, wait := g.Enter("a"); p != nil || wait != time.Second {
+			t.Fatal("two requests go first after the reset")
+		}
+		first[0].Done(said(8))
+		enter(8)
 		if p, _ := g.Enter("a"); p != nil {
-			t.Fatal("more than the limit in flight after the reset")
+			t.Fatal("more in flight than remain")
 		}
 	})
 }
@@ -208,8 +213,8 @@ func TestGradualQuota(t *testing.T) {
 	})
 }
 
-// TestProcessesShareAQuota: each of four processes uses a quarter of what remains, so that they do not
-// use it four times; and a small limit starves none.
+// TestProcessesShareAQuota: each of four processes has requests in flight for half of a quarter of what
+// remains, so that they do not use it four times; and a small limit starves none.
 func TestProcessesShareAQuota(t *testing.T) {
 	g := pacing.NewGate(pacing.GateOptions{Processes: 4})
 	say := func(limit, left int64) pacing.Report {
@@ -227,11 +232,72 @@ func TestProcessesShareAQuota(t *testing.T) {
 	for _, c := range []struct {
 		limit, left int64
 		want        int
-	}{{200, 100, 25}, {200, 3, 0}, {3, 3, 1}, {3, 0, 0}, {0, 2, 1}} {
+	}{{200, 100, 12}, {200, 7, 0}, {3, 3, 1}, {3, 0, 0}, {0, 2, 1}} {
 		if n := count(c.limit, c.left); n != c.want {
 			t.Errorf("%d of %d remain: %d in flight, want %d", c.left, c.limit, n, c.want)
 		}
 	}
+}
+
+// TestProcessesGoOnAfterReset: each of several processes sends one request after the reset, whatever
+// its share of one would be. None did, for three seconds.
+func TestProcessesGoOnAfterReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := pacing.NewGate(pacing.GateOptions{Processes: 4})
+		p, _ := g.Enter("a")
+		p.Done(pacing.Report{Quotas: []pacing.Quota{{Limit: 400, Reset: time.Second}}})
+		if p, wait := g.Enter("a"); p != nil || wait != time.Second {
+			t.Fatalf("nothing remains, but the wait is %v", wait)
+		}
+		elapse(time.Second)
+		if p, wait := g.Enter("a"); p == nil {
+			t.Fatalf("after the reset: %v", wait)
+		}
+	})
+}
+
+// TestWholeSeconds: a server that writes the time until its reset in whole seconds, rounded up, names
+// a later and later time in each response. The first one of the window counts.
+func TestWholeSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := pacing.NewGate(pacing.GateOptions{})
+		for left := int64(9); left >= 0; left-- {
+			p, _ := g.Enter("a")
+			p.Done(pacing.Report{Quotas: []pacing.Quota{{Limit: 10, Remaining: left, Reset: time.Second}}})
+			elapse(50 * time.Millisecond)
+		}
+		if p, wait := g.Enter("a"); p != nil || wait != 500*time.Millisecond {
+			t.Fatalf("wait %v", wait)
+		}
+	})
+}
+
+// TestTokensInFlight: what requests in flight are expected to take of a limit of tokens counts, and
+// not how many they are. One that expects more than the limit goes when all of it is there.
+func TestTokensInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := pacing.NewGate(pacing.GateOptions{})
+		p, _ := g.EnterTokens("a", 10)
+		p.Done(pacing.Report{Quotas: []pacing.Quota{{Tokens: true, Limit: 1000, Remaining: 500, Reset: time.Minute, Gradual: true}}})
+		first, _ := g.EnterTokens("a", 300)
+		if p, wait := g.EnterTokens("a", 300); first == nil || p != nil || wait <= 0 || wait > time.Second {
+			t.Fatalf("300 of 500 tokens are in flight: %v, wait %v", first, wait)
+		}
+		second, _ := g.EnterTokens("a", 200)
+		if second == nil {
+			t.Fatal("200 more do not fit into 500")
+		}
+		first.Cancel()
+		second.Cancel()
+		elapse(59 * time.Second)
+		if p, _ := g.EnterTokens("a", 5000); p != nil {
+			t.Fatal("more than the limit goes before all of it is there")
+		}
+		elapse(time.Second)
+		if p, wait := g.EnterTokens("a", 5000); p == nil {
+			t.Fatalf("never: %v", wait)
+		}
+	})
 }
 
 // TestGateMemory: keys about which nothing is known take no memory, the number of others is bounded,
