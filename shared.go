@@ -194,8 +194,15 @@ func (r *SharedReservation) Cancel(ctx context.Context) error { return r.Settle(
 // If the limit can charge ahead, callers of one key go in the order in which the store received
 // them. SlidingCounter and All cannot: the first caller that finds room goes first.
 func (s *Shared) Wait(ctx context.Context, key string, cost int64) error {
+	_, err := s.WaitKept(ctx, key, cost)
+	return err
+}
+
+// WaitKept is Wait for work that may be settled or cancelled after its turn has come. Without an
+// error, the reservation's work may go.
+func (s *Shared) WaitKept(ctx context.Context, key string, cost int64) (*SharedReservation, error) {
 	if cost < 0 {
-		return ErrCost
+		return nil, ErrCost
 	}
 	for {
 		within := time.Duration(-1)
@@ -203,27 +210,27 @@ func (s *Shared) Wait(ctx context.Context, key string, cost int64) error {
 			within = max(time.Until(end), 0)
 		}
 		if err := ctx.Err(); err != nil {
-			return err
+			return nil, err
 		}
 		r, ok, err := s.Reserve(ctx, key, cost, within)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		wait := r.Delay()
 		if !ok {
 			d := r.decision
 			if s.rule.Load().books || d.RetryAfter == Never || within >= 0 && d.RetryAfter > within {
-				return &LimitedError{Decision: s.tooLate(d, within), Deadline: d.RetryAfter != Never && within >= 0}
+				return nil, &LimitedError{Decision: s.tooLate(d, within), Deadline: d.RetryAfter != Never && within >= 0}
 			}
 		}
 		if err := s.sleep(ctx, wait); err != nil {
 			if ok {
 				err = errors.Join(err, s.giveBack(ctx, r))
 			}
-			return err
+			return nil, err
 		}
 		if ok {
-			return nil
+			return r, nil
 		}
 	}
 }

@@ -36,7 +36,8 @@ func Take(ctx context.Context, charges ...Charge) (*Reservation, weir.Decision, 
 // A caller waits in the queue of the limit that refused it, behind the other callers there, and has
 // its turn with nothing else charged. If another limit refuses then, it gives the turn up, and waits
 // for that one. A limit in a store has no queue: its callers wait for RetryAfter, and the first one
-// that finds room goes first. So callers of a group are not served in a fixed order.
+// that finds room goes first; only if it is the sole limit of a call, the call waits as
+// weir.Shared.Wait does. So callers of a group are not served in a fixed order.
 //
 // Wait returns at once and charges nothing if no wait helps, or if the turn would come after the
 // context's deadline: errors.Is finds weir.ErrLimited in the error, and for the deadline
@@ -49,6 +50,9 @@ func Wait(ctx context.Context, charges ...Charge) (*Reservation, error) {
 	p, err := newPlan(charges)
 	if err != nil {
 		return &Reservation{}, err
+	}
+	if s, ok := p.alone(); ok {
+		return p.waitStored(ctx, s)
 	}
 	var turn *entry // the limit whose turn has come: it is charged already
 	for {
@@ -83,12 +87,16 @@ type entry struct {
 	cost     int64
 	decision weir.Decision
 	held     held
-	charge   weir.Charge // of a limit in a store, with its receipt
+	charge   weir.Charge             // of a limit in a store, with its receipt
+	waited   *weir.SharedReservation // of a limit in a store that is the sole one, and has waited
 }
 
 func newPlan(charges []Charge) (*plan, error) {
 	p := &plan{of: make([]*entry, 0, len(charges))}
 	for _, c := range charges {
+		if c.limit == nil {
+			panic("group: a Charge that is empty: make it with One, Keyed, Shared, InFlight, KeyedInFlight or SharedInFlight")
+		}
 		if c.cost < 0 {
 			return nil, weir.ErrCost
 		}
@@ -116,14 +124,19 @@ func sum(a, b int64) int64 {
 // take makes all charges or none. The entry turn is charged already, and is given back too if
 // another refuses. After a refusal, by is the entry that refused.
 func (p *plan) take(ctx context.Context, turn *entry) (d weir.Decision, by *entry, err error) {
-	if by, err = p.takeAll(ctx, turn); err != nil || by != nil {
-		p.giveBack(ctx)
-		if by != nil {
-			d = by.decision
+	admitted := false
+	defer func() {
+		if !admitted {
+			p.giveBack(ctx) // also if a store panics
 		}
-		return d, by, err
+	}()
+	if by, err = p.takeAll(ctx, turn); by != nil {
+		d = by.decision
 	}
-	return p.least(), nil, nil
+	if admitted = by == nil && err == nil; admitted {
+		d = p.least()
+	}
+	return d, by, err
 }
 
 // takeAll charges the entries in order, up to one that refuses.

@@ -73,6 +73,26 @@ func (s shared) wait(ctx context.Context, _ int64, refused weir.Decision) (held,
 	return held{}, pause.For(ctx, refused.RetryAfter)
 }
 
+// alone returns the only limit of a plan, if it is in a store.
+func (p *plan) alone() (s shared, ok bool) {
+	if len(p.entries) == 1 {
+		s, ok = p.entries[0].limit.(shared)
+	}
+	return s, ok
+}
+
+// waitStored waits for the only limit of a plan. The store charges it ahead, so that the call is not
+// repeated for each waiter whenever one goes.
+func (p *plan) waitStored(ctx context.Context, s shared) (*Reservation, error) {
+	e := p.entries[0]
+	r, err := s.s.WaitKept(ctx, s.key, e.cost)
+	if err != nil {
+		return &Reservation{}, err
+	}
+	e.waited, e.decision = r, r.Decision()
+	return &Reservation{plan: p}, nil
+}
+
 // identical reports whether two interface values are the same, also if their type cannot be
 // compared.
 func identical(a, b any) bool {
@@ -116,6 +136,10 @@ func settleStores(ctx context.Context, entries []*entry, actual func(*entry) int
 	for _, of := range byStore(entries) {
 		var batch []weir.Charge
 		for _, e := range of {
+			if e.waited != nil {
+				errs = append(errs, e.waited.Settle(ctx, actual(e)))
+				continue
+			}
 			c := e.charge
 			switch n := actual(e); {
 			case n == c.Cost:

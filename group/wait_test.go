@@ -177,6 +177,68 @@ func TestWaitInOrder(t *testing.T) {
 	})
 }
 
+// TestWaitForOneInAStore: callers that wait for a single limit in a store are charged ahead, with one
+// call each, in their order. What they settle is given back.
+func TestWaitForOneInAStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		counted := &store{Store: weirtest.NewStore(nil)}
+		s := must(weir.NewShared(weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}, counted, weir.Named("shared")))(t)
+		began := time.Now()
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				if _, err := group.Wait(t.Context(), group.Shared(s, "k", 1)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		if took := time.Since(began); took != 19*time.Second || counted.calls != 20 {
+			t.Errorf("20 callers at 1/s took %v and %d calls", took, counted.calls)
+		}
+		<-time.After(time.Second)
+		r, err := group.Wait(t.Context(), group.Shared(s, "k", 1))
+		if err != nil || !r.Decisions()[0].Allowed {
+			t.Fatal(err)
+		}
+		if err := r.Cancel(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if left := must(s.Peek(t.Context(), "k", 0))(t).Remaining; left != 1 {
+			t.Errorf("%d are left", left)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+		defer cancel()
+		must(s.Take(t.Context(), "k", 1))(t)
+		if _, err := group.Wait(ctx, group.Shared(s, "k", 1)); !errors.Is(err, weir.ErrLimited) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+	})
+}
+
+// panics is a store that panics.
+type panics struct{}
+
+func (panics) Do(context.Context, []weir.Charge, []weir.Decision) error {
+	panic("a defect of the store")
+}
+func (panics) Close() error { return nil }
+
+// TestPanic: if a store panics, nothing stays charged and no place is kept.
+func TestPanic(t *testing.T) {
+	r := newPerSecond(t)
+	broken := must(weir.NewShared(weir.FixedWindow{Limit: 1, Window: time.Hour}, panics{}, weir.Named("broken")))(t)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic was lost")
+			}
+		}()
+		_, _, _ = group.Take(t.Context(), group.One(r.one, 1), group.InFlight(r.places, 1), group.Shared(broken, "k", 1))
+	}()
+	r.unused(t, "")
+}
+
 // TestNothingIsLost: callers side by side, most of them refused by one limit or another; in the end
 // each limit is charged with what was admitted, and no place is taken.
 func TestNothingIsLost(t *testing.T) {

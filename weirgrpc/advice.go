@@ -1,6 +1,7 @@
 package weirgrpc
 
 import (
+	"errors"
 	"strconv"
 	"time"
 
@@ -14,6 +15,10 @@ import (
 
 // adviceOf reads what a server says with an error. If it says it twice, the longer wait counts.
 func adviceOf(err error, trailer metadata.MD) (a advice) {
+	var ours *refused
+	if errors.As(err, &ours) {
+		return a // another interceptor of this client has refused the call: the server says nothing
+	}
 	a.sent = true
 	st := status.Convert(err)
 	if c := st.Code(); c != codes.ResourceExhausted && c != codes.Unavailable {

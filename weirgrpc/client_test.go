@@ -208,6 +208,28 @@ func TestRetriesEnd(t *testing.T) {
 	})
 }
 
+// TestClientInterceptorsChained: what one interceptor of a client refuses is no word of the server for
+// another.
+func TestClientInterceptorsChained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := must(weir.New(weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}))(t)
+		l.Take(1)
+		outer, inner, u := weirgrpc.UnaryClient(nil, weirgrpc.Retry(1, say)), weirgrpc.UnaryClient(weirgrpc.Limits{weirgrpc.One(l)}), &upstream{}
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+		defer cancel()
+		err := outer(ctx, say, nil, nil, nil, func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+			return u.sends(ctx, inner)
+		})
+		if !errors.Is(err, weir.ErrLimited) || len(u.arrivals) != 0 {
+			t.Error(err)
+		}
+		if err := u.sends(t.Context(), outer); err != nil || time.Since(began) != 0 {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
+
 // TestOverTheWire: our client obeys our server. A call is refused at most once, as a retry after the
 // time that the server says is admitted.
 func TestOverTheWire(t *testing.T) {
