@@ -140,7 +140,7 @@ func (r *report) proxies(t traffic, wrk, binary, upstream, dir string) (err erro
 	return nil
 }
 
-// nginxWorkers returns the numbers of nginx workers to measure: one for each CPU, as with
+// nginxWorkers returns how many workers nginx is measured with: one for each CPU, as with
 // worker_processes auto, and GOMAXPROCS, the number of weir's threads, if that differs.
 func nginxWorkers() []int {
 	auto, same := runtime.NumCPU(), runtime.GOMAXPROCS(0)

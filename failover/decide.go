@@ -8,8 +8,8 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// decide makes the fallback's decisions: on all charges of a batch, or only on those whose Err says
-// that the store failed, and their groups. cause is the store's error.
+// decide makes the fallback's decisions: on all charges of a batch, or only on those whose Err is a
+// failure of the store, and their groups. cause is the store's error.
 func (s *Store) decide(batch []weir.Charge, out []weir.Decision, all bool, cause error) error {
 	var room [4]*outage
 	outages := room[:0]

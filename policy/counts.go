@@ -2,6 +2,7 @@ package policy
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/tally"
@@ -101,3 +102,15 @@ func (e *Engine) Counts() []Count {
 
 // NoRoute returns how many requests matched no route.
 func (e *Engine) NoRoute() uint64 { return e.noRoute.Load() }
+
+// add counts a decision.
+func (c *counts) add(d weir.Decision, delay time.Duration) {
+	switch {
+	case !d.Allowed:
+		c.limited.Add(1)
+	case delay > 0:
+		c.delayed.Add(1)
+	default:
+		c.allowed.Add(1)
+	}
+}

@@ -425,18 +425,6 @@ func (l *limit) fixedDelay(d weir.Decision, cost int64) time.Duration {
 	return 0
 }
 
-// add counts a decision.
-func (c *counts) add(d weir.Decision, delay time.Duration) {
-	switch {
-	case !d.Allowed:
-		c.limited.Add(1)
-	case delay > 0:
-		c.delayed.Add(1)
-	default:
-		c.allowed.Add(1)
-	}
-}
-
 // Wait blocks until a delayed request may go on. If the context ends first, Wait returns the
 // context's error, and gives up the request's places and charges like Cancel.
 func (v *Verdict) Wait(ctx context.Context) error {

@@ -25,7 +25,7 @@ const (
 	partURI
 	partVariable // a {x} in the route's match
 	partConst
-	partCustomer // whom the API key or the token belongs to
+	partCustomer // the customer of the API key or the token
 	partClaim    // a claim of the token
 	partBody     // a field of the request's body, which is a JSON object
 )
@@ -105,8 +105,8 @@ func parsePart(text string) (part, error) {
 }
 
 // value returns the part's value in a request. present is false if the request does not have the
-// part. repeated is true if the part occurs more than once: its value is then empty, but clients who
-// repeat a part must not pass for those who send none.
+// part. repeated is true if the part occurs more than once: its value is then empty, but a client
+// that repeats a part must not count as one that sends none.
 func (p part) value(r *request) (value string, present, repeated bool) {
 	switch p.kind {
 	case partClientIP:

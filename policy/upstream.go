@@ -188,7 +188,7 @@ func (c *checker) protocol(u *Upstream) {
 		c.wrong("certificate and key go together", "name the other file too", "upstreams", u.Name, "tls")
 	}
 	if u.TLS.Insecure {
-		c.warn("any certificate is believed: whoever stands between can read and change everything", "name a ca instead", "upstreams", u.Name, "tls", "insecure")
+		c.warn("any certificate is accepted: an attacker on the network can read and change everything", "name a ca instead", "upstreams", u.Name, "tls", "insecure")
 		if u.TLS.CA != "" || u.TLS.ServerName != "" {
 			c.wrong("with insecure nothing is checked that ca and server_name say", "take insecure out", "upstreams", u.Name, "tls", "insecure")
 		}
@@ -198,7 +198,7 @@ func (c *checker) protocol(u *Upstream) {
 func (c *checker) numbers(u *Upstream) {
 	for _, v := range []numberSetting{{"max_requests", u.MaxRequests}, {"max_idle", u.MaxIdle}} {
 		if v.n < 0 || v.n > math.MaxInt32 {
-			c.wrong(fmt.Sprintf("%d is not a number of them", v.n), "write at least 1, or take it out", "upstreams", u.Name, v.name)
+			c.wrong(fmt.Sprintf("%d is not a valid %s", v.n, v.name), "write at least 1, or take it out", "upstreams", u.Name, v.name)
 		}
 	}
 	if u.Retries.Max > 10 {

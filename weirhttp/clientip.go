@@ -3,6 +3,7 @@ package weirhttp
 import (
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -37,7 +38,7 @@ func clientOf(r *http.Request, trusted []netip.Prefix, field string) (client net
 	for i := len(fields) - 1; i >= 0; i-- {
 		rest := fields[i]
 		for rest != "" {
-			if !contains(trusted, client) || hops == maxHops {
+			if !slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(client) }) || hops == maxHops {
 				return client, text
 			}
 			hops++
@@ -89,16 +90,7 @@ func Trusted(r *http.Request, trusted []netip.Prefix) bool {
 		return false
 	}
 	peer, _ := peerOf(r)
-	return peer.IsValid() && contains(trusted, peer)
-}
-
-func contains(prefixes []netip.Prefix, addr netip.Addr) bool {
-	for _, p := range prefixes {
-		if p.Contains(addr) {
-			return true
-		}
-	}
-	return false
+	return peer.IsValid() && slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(peer) })
 }
 
 // parseHop parses an address. Some proxies write brackets around it, or add a port. bare is the text

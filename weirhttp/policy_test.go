@@ -338,8 +338,8 @@ func TestUnsupported(t *testing.T) {
 	}
 }
 
-// TestSettingsAreSorted: whoever adds a setting to a policy decides whether a handler can carry it
-// out. See notForHandlers.
+// TestSettingsAreSorted: for each setting of a policy, a developer has decided whether a handler can
+// carry it out. See notForHandlers.
 func TestSettingsAreSorted(t *testing.T) {
 	for _, c := range []struct {
 		of      any

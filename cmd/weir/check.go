@@ -26,7 +26,7 @@ A policy without listen is valid: replay and test need no addresses.
 
 With --probe, check also asks a running upstream which paths it serves alike, such as /checkout and /CHECKOUT/, and prints
 those that pass a limit, with the line that repairs it. It sends OPTIONS, HEAD and GET without a body, one after another,
-and exits with 1 if a limit can be passed or if that cannot be told.`,
+and exits with 1 if a limit can be passed or if that cannot be found out.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if schema {
 				return cobra.NoArgs(cmd, args)

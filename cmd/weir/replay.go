@@ -190,7 +190,7 @@ func newProgressBar(w io.Writer, total int64, read *atomic.Int64) *progressBar {
 	return &progressBar{w: w, total: total, read: read}
 }
 
-// show updates the bar with the numbers of requests read and decided. Reading fills its first half.
+// show updates the bar with how many requests were read and decided. Reading fills its first half.
 func (b *progressBar) show(requests, decided int64) {
 	if b.w == nil || time.Since(b.last) < 100*time.Millisecond {
 		return

@@ -103,7 +103,7 @@ func withoutCredentials(err error) string {
 	return credentials.ReplaceAllString(err.Error(), "://...@")
 }
 
-// markUsageErrors makes wrong flags and wrong numbers of arguments usage errors, for a command and
+// markUsageErrors makes wrong flags and wrong counts of arguments usage errors, for a command and
 // its subcommands.
 func markUsageErrors(c *cobra.Command) {
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {

@@ -62,7 +62,7 @@ local function muldiv(a, b, m)
     return q, r
   end
   if not (m >= 1 and b <= last) then -- a state that another program wrote: the loop would not end
-    error('WEIRSTATE the key holds a state that gives no answer', 0)
+    error('WEIRSTATE no decision follows from the state of the key', 0)
   end
   -- b's digits, from the top, with as many bits as leave room for the remainder so far.
   local whole, base, room = floor(a / m), 2, last / m / 2
@@ -112,7 +112,7 @@ local limb = 16777216
 
 local function big(x)
   if not (x <= last) then -- a state that another program wrote: the loop would not end
-    error('WEIRSTATE the key holds a state that gives no answer', 0)
+    error('WEIRSTATE no decision follows from the state of the key', 0)
   end
   local a, n = {}, 0
   while x > 0 do
@@ -2591,7 +2591,7 @@ local made = false
 
 local function say(wait, remaining, reset)
   if not whole({wait, remaining, reset}) then
-    error('WEIRSTATE the key holds a state that gives no answer', 0)
+    error('WEIRSTATE no decision follows from the state of the key', 0)
   end
   said[n + 1], said[n + 2], said[n + 3] = wait, remaining, reset
   n = n + 3

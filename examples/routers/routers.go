@@ -49,8 +49,8 @@ func Gin(limit Middleware) http.Handler {
 	return r
 }
 
-// forGin makes a gin middleware. gin goes on with the chain by itself unless it is told not to: a
-// refused request must abort it.
+// forGin makes a gin middleware. gin goes on with the chain by itself, so the middleware aborts the
+// chain for a refused request.
 func forGin(limit Middleware) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		admitted := false

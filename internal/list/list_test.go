@@ -12,7 +12,7 @@ type item struct {
 	node   Node[item]
 }
 
-// forward and backward return the numbers of all items, forward by the next links and by the prev
+// forward and backward return all items by their numbers: along the next links, and along the prev
 // links.
 func forward(l *List[item]) (all []int) {
 	for i := l.First(); i != nil; i = i.node.Next() {

@@ -17,7 +17,7 @@ type work struct {
 	mark       u128.Uint
 }
 
-// A bucketOf holds some, and all that was charged, in the order in which it was.
+// A bucketOf is a Bucket with its state, and with all charges in the order in which they were made.
 type bucketOf struct {
 	burst, passes int64 // passes: of a leaky bucket, what may be ahead of work that is not delayed; below 0 for a token bucket
 	now, z        int64
@@ -30,7 +30,7 @@ type bucketOf struct {
 
 func at(t int64) u128.Uint { return u128.From(uint64(t)) }
 
-// plan is when a cost could go, and whether it is accepted.
+// plan returns when work of that cost could go, and whether it is accepted.
 func (b *bucketOf) plan(cost int64) (goes int64, ok bool) {
 	after := max(b.z, b.now) + cost
 	if b.passes >= 0 {
@@ -39,7 +39,7 @@ func (b *bucketOf) plan(cost int64) (goes int64, ok bool) {
 	return max(b.now, after-b.burst), cost <= b.burst
 }
 
-// charge charges what goes at a time that plan said, or later, as work that must not overtake other work.
+// charge charges work that goes at the time of plan, or later so that it does not overtake other work.
 func (b *bucketOf) charge(id ID, goes, cost int64) {
 	b.held.Charged(id, at(max(b.z, b.now)), at(b.now), at(goes), at(cost))
 	b.z = max(b.z, b.now) + cost

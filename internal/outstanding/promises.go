@@ -7,7 +7,7 @@ import (
 	"github.com/weirflow/weir/internal/u128"
 )
 
-// A promised charge is one whose work goes later, or that was made after such a one.
+// A promised charge is a charge whose work goes later, or that was made after such a charge.
 type promised struct {
 	id   ID        // 0 if it is not, or no longer, an outstanding reservation
 	goes u128.Uint // when its work goes
@@ -22,14 +22,14 @@ func (p *promised) after(z u128.Uint) u128.Uint {
 	return z.Add(p.cost)
 }
 
-// blockSize is how many charges a block holds at most.
+// blockSize is the most charges of a block.
 const blockSize = 16
 
 // promises are promised charges, oldest first, in blocks. Neighbours that are not outstanding are
 // joined. A charge is added, found, changed and removed within its block, and the effect of all
 // charges together takes one step for each block. So nothing takes a step for each charge.
 //
-// Two neighbouring blocks hold more than blockSize charges, so that there are few blocks. The zero
+// Two neighbouring blocks have more than blockSize charges together, so that there are few blocks. The zero
 // value is an empty list without a Budget.
 type promises struct {
 	blocks []*block // none is empty

@@ -23,8 +23,8 @@ import (
 // TestH2spec runs all cases of h2spec against the gateway and against a server of net/http, in clear
 // with prior knowledge and over TLS. The gateway passes each case that net/http passes.
 //
-// A case passes by what the server sends, and never by a timeout: so a pass holds on a machine of any
-// speed. A case that only the gateway fails is tried again with a longer timeout before it counts.
+// A case passes because of what the server sends, and never because of a timeout. So the result does not
+// depend on the speed of the machine. A case that only the gateway fails is tried again with a longer timeout before it counts.
 func TestH2spec(t *testing.T) {
 	t.Parallel()
 	greet := func(w http.ResponseWriter, r *http.Request) {

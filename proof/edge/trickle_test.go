@@ -25,9 +25,9 @@ import (
 const (
 	// theBound is the one bound of a gateway that is short. All others are an hour.
 	theBound = 2 * time.Second
-	// atLeast is how long a client is let be: the gateway may end some waits a tenth early.
+	// atLeast is the shortest time until a client is disconnected: the gateway may end some waits a tenth early.
 	atLeast = theBound * 17 / 20
-	// atMost is far above what a busy machine takes, and below every other bound, those of net/http among them.
+	// atMost is far above what a busy machine takes, and below all other bounds, those of net/http included.
 	atMost = 40 * time.Second
 )
 
@@ -124,7 +124,7 @@ func endless(w io.Writer) {
 }
 
 // TestTrickling is the table of phases, for each bound against a gateway in which only that bound is
-// short. Every client is let be for that time, and is ended then. Afterwards nothing of it is left: no
+// short. Each client is disconnected after that time, and not before. Then nothing of it is left: no
 // connection, no place under a limit, no goroutine.
 func TestTrickling(t *testing.T) {
 	t.Parallel()
@@ -137,7 +137,7 @@ func TestTrickling(t *testing.T) {
 	}
 }
 
-// TestPhasesAreDocumented holds the table of docs/listening.md to the phases.
+// TestPhasesAreDocumented: the table of docs/listening.md has the phases.
 func TestPhasesAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/listening.md")
 	if err != nil {
@@ -181,7 +181,7 @@ func holdPhases(t *testing.T, bound string, up *phaseUpstream) {
 	})
 }
 
-// holdAll holds clients to their bounds, all at once.
+// holdAll plays all clients at once, and checks when they are disconnected.
 func holdAll(t *testing.T, g *gateway, addrs []string, all []*trickler, up *phaseUpstream) {
 	var ended, lasting sync.WaitGroup
 	over := make(chan struct{}) // those that are bound have ended
@@ -236,7 +236,7 @@ func tricklers(bound string, round int) (all []*trickler) {
 	return all
 }
 
-// open connects, sends, and goes on sending until the function is called that it returns.
+// open connects, sends, and goes on sending until the test calls the returned function.
 func (c *trickler) open(t *testing.T, addrs []string) (stop func()) {
 	c.began = time.Now()
 	var err error
@@ -285,7 +285,7 @@ func (c *trickler) open(t *testing.T, addrs []string) (stop func()) {
 	}
 }
 
-// end holds a client to its bound, and returns how long it took.
+// end waits until a client is disconnected, checks that, and returns how long it took.
 func (c *trickler) end(t *testing.T, g *gateway, addrs []string, up *phaseUpstream) time.Duration {
 	stop := c.open(t, addrs)
 	if stop == nil {
@@ -305,7 +305,7 @@ func (c *trickler) end(t *testing.T, g *gateway, addrs []string, up *phaseUpstre
 		t.Errorf("%s: it may go on", c)
 	}
 	if c.says != "" && c.said(got) != c.says {
-		t.Errorf("%s: the client is told %q, want %s", c, c.said(got), c.says)
+		t.Errorf("%s: the client gets %q, want %s", c, c.said(got), c.says)
 	}
 	c.conn.Close()
 	poll(t, c.name+": its place is free", func() bool { return c.isFree(t, g) })
@@ -331,7 +331,7 @@ func (c *trickler) isFree(t *testing.T, g *gateway) bool {
 	return len(got) == 1 && got[0] == "200"
 }
 
-// read reads until the connection ends, or the stream of HTTP/2 if it is that which is bound.
+// read reads until the connection ends, or the HTTP/2 stream if the bound is for streams.
 func (c *trickler) read() (got []byte, err error) {
 	p := make([]byte, 64<<10)
 	for err == nil && !c.ended(got) {
@@ -350,7 +350,7 @@ func (c *trickler) ended(got []byte) bool {
 	return c.bound != "header_timeout" && c.bound != "idle_timeout" && streamEnded(got)
 }
 
-// finalStatuses are those of responses of HTTP/1.
+// finalStatuses returns the statuses of final responses of HTTP/1.
 func finalStatuses(got []byte) []string {
 	return slices.DeleteFunc(statuses(string(got)), func(s string) bool { return s[0] == '1' })
 }
@@ -370,7 +370,7 @@ func streamEnded(got []byte) bool {
 	}
 }
 
-// said is the status of the first final response.
+// said returns the status of the first final response.
 func (c *trickler) said(got []byte) string {
 	if c.over != overHTTP2 {
 		if all := finalStatuses(got); len(all) > 0 {
@@ -391,7 +391,7 @@ func (c *trickler) said(got []byte) string {
 	}
 }
 
-// last holds the gateway to letting a client be, until the others have ended.
+// last checks that the gateway keeps a client connected until the other clients have ended.
 func (c *trickler) last(t *testing.T, addrs []string, over <-chan struct{}) {
 	stop := c.open(t, addrs)
 	if stop == nil {
@@ -407,7 +407,7 @@ func (c *trickler) last(t *testing.T, addrs []string, over <-chan struct{}) {
 }
 
 // TestUnreadAnswers floods connections with requests, and with frames that HTTP/2 has to answer, and
-// reads none of the answers: the connections are ended.
+// reads none of the responses: the gateway ends the connections.
 func TestUnreadAnswers(t *testing.T) {
 	t.Parallel()
 	g := startWeir(t, t.TempDir(), "  gateway: { address: \"127.0.0.1:0\", h2c: true }\n  bounds: { write_timeout: 2s, idle_timeout: 2s }\n", "127.0.0.1:1", "routes: [{ match: /, respond: { status: 200, body: \""+strings.Repeat("x", 4000)+"\" } }]\n")

@@ -116,7 +116,7 @@ func wsTries(rng *rand.Rand) (all []wsTry) {
 	return all
 }
 
-// anyCuts cuts a conversation nowhere, at a few places, or everywhere if it is short.
+// anyCuts divides a conversation nowhere, at a few places, or after each byte if it is short.
 func anyCuts(rng *rand.Rand, c wsCase, server string) wsTry {
 	try := wsTry{wsCase: c, server: server, waits: rng.IntN(3) > 0, tls: rng.IntN(3) == 0}
 	switch {
@@ -134,10 +134,10 @@ func anyCuts(rng *rand.Rand, c wsCase, server string) wsTry {
 	return try
 }
 
-// A wsOutcome is what comes back.
+// A wsOutcome is what the client receives.
 type wsOutcome struct{ head, body, end, noted string }
 
-// compare has the conversation in both ways.
+// compare runs a conversation through the gateway and directly.
 func (c *wsTry) compare(t *testing.T, i int, upstream string, gateway []string, o *observer) {
 	direct := func() (net.Conn, error) { return net.Dial("tcp", upstream) }
 	through := func() (net.Conn, error) { return net.Dial("tcp", gateway[0]) }
@@ -212,7 +212,7 @@ func (c *wsTry) converse(t *testing.T, dial func() (net.Conn, error), id string,
 	return out
 }
 
-// wsHead is what a response says about the upgrade.
+// wsHead is the part of a response that is about the upgrade.
 func wsHead(head string) string {
 	var said []string
 	for line := range strings.SplitSeq(head, "\r\n") {
@@ -226,7 +226,7 @@ func wsHead(head string) string {
 	return strings.Join(said, "; ")
 }
 
-// A teller reads, and tells when it has read a text, or nothing more comes.
+// A teller is a reader that signals when it has read a text, or the end.
 type teller struct {
 	r    io.Reader
 	of   string

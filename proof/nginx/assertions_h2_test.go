@@ -104,7 +104,8 @@ var h2LimitConn = sourceFile{
 	},
 }
 
-// eventually2 asks on further connections until a place is free again: the end of a connection may be noticed a little later.
+// eventually2 sends requests on further connections until a place is free again: a server may notice
+// the end of a connection a little later.
 func (s *play) eventually2(path string) {
 	s.until(func() bool {
 		c := s.h2()
@@ -114,7 +115,7 @@ func (s *play) eventually2(path string) {
 	})
 }
 
-// h2conn is a connection of HTTP/2 of which the frames are written and read one by one.
+// h2conn is an HTTP/2 connection whose frames the test writes and reads one by one.
 type h2conn struct {
 	net.Conn
 	*http2.Framer
@@ -174,7 +175,8 @@ func (c *h2conn) data(id uint32, text string) {
 	c.do(func() error { return c.WriteData(id, true, []byte(text)) })
 }
 
-// parted sends a DATA frame in two parts, the second one after a pause; with a negative pause, only the first one.
+// parted sends a DATA frame in two parts, with a pause between them; with a negative pause, only the
+// first part.
 func (c *h2conn) parted(id uint32, text string, pause time.Duration, s *play) {
 	frame := endian.BigEndian.AppendUint32(nil, uint32(len(text))<<8|uint32(http2.FrameData))
 	frame = endian.BigEndian.AppendUint32(append(frame, byte(http2.FlagDataEndStream)), id)
@@ -188,13 +190,14 @@ func (c *h2conn) parted(id uint32, text string, pause time.Duration, s *play) {
 	c.do(func() error { _, err := c.Write(frame[half:]); return err })
 }
 
-// begins returns the status of a response, once this many bytes of its body have come.
+// begins returns the status of a response when it has received this many bytes of the body.
 func (c *h2conn) begins(id uint32, bytes int) string {
 	c.until(func() bool { return c.status[id] != "" && c.bodies[id] >= bytes })
 	return c.status[id]
 }
 
-// response returns the status of a whole response, and what the upstream says of the request's body.
+// response returns the status of a complete response, and the upstream's text about the request's
+// body.
 func (c *h2conn) response(id uint32) (status, body string) {
 	c.until(func() bool { return c.ended[id] })
 	return c.status[id], c.echoed[id]

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// play is one play of a file at one of both servers, from a client address of its own.
+// play is one run of a file against one of the two servers, from a client address of its own.
 type play struct {
 	t       *testing.T
 	pair    *pair
@@ -48,7 +48,7 @@ func (s *play) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	return (&net.Dialer{LocalAddr: s.local}).DialContext(ctx, network, s.addr)
 }
 
-// close gives up the requests that are still in flight.
+// close cancels the requests in flight.
 func (s *play) close() {
 	s.end()
 	s.client.CloseIdleConnections()
@@ -118,7 +118,7 @@ func (s *play) hold(path string, fields ...string) (leave func()) {
 	}
 }
 
-// wait lets time pass: for limits that let more through by then.
+// wait sleeps, so that limits admit more.
 func (s *play) wait(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -128,14 +128,14 @@ func (s *play) wait(d time.Duration) {
 	}
 }
 
-// within notes that the machine is too slow where more than d has passed since then.
+// within records that the machine is too slow if more than d has passed since a time.
 func (s *play) within(began time.Time, d time.Duration) {
 	if time.Since(began) > d {
 		s.late = true
 	}
 }
 
-// check notes whether an assertion holds, and how it does not.
+// check records whether an assertion is true, and otherwise what was seen.
 func (s *play) check(name string, holds bool, format string, args ...any) {
 	s.results[name] = ""
 	if !holds {
@@ -154,7 +154,8 @@ func (s *play) pair2(first, second string, want int, path string) {
 	s.status(second, want, s.get(path))
 }
 
-// decided is what limits did about the last request: nginx says it in a variable and in its log, the gateway in its log.
+// decided is the decision of the limits about the last request. nginx has it in a variable and in its
+// log, the gateway in its log.
 func (s *play) decided(name string, want int, variable, line string, got int) {
 	if line != "" {
 		s.wrote = append(s.wrote, line)
@@ -183,13 +184,13 @@ func (s *play) lines() (all []string) {
 	return all
 }
 
-// settled returns the lines since the beginning, once there are n.
+// settled waits for n lines and returns them.
 func (s *play) settled(n int) (lines []string) {
 	s.until(func() bool { lines = s.lines()[s.since:]; return len(lines) >= n })
 	return lines
 }
 
-// until waits for a condition. It reports whether it came.
+// until waits for a condition, and reports whether it became true.
 func (s *play) until(done func() bool) bool {
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()
@@ -211,7 +212,7 @@ func (s *play) logged(name, part string) {
 	s.check(name, s.until(has), "no line with %q among %q", part, s.lines()[s.since:])
 }
 
-// unlogged asserts that the line of an access log for / says of no limit.
+// unlogged asserts that the line of an access log for / names no limit.
 func (s *play) unlogged(name, line string) {
 	found := s.until(func() bool {
 		if s.server == "nginx" {
@@ -235,7 +236,8 @@ func (s *play) accessLine() bool {
 	return false
 }
 
-// eventually asserts a status that a server may give a little later, when it has noticed the end of another request.
+// eventually asserts a status that a server may return only when it has noticed the end of another
+// request.
 func (s *play) eventually(name string, want int, path string) {
 	got := 0
 	s.until(func() bool { got = s.get(path); return got == want })
@@ -260,7 +262,8 @@ func (s *play) overlong(name, path string) {
 	}
 }
 
-// slowServer is an upstream that holds requests by their names.
+// slowServer is an upstream that delays its responses until the test releases them, by the name of
+// the request.
 type slowServer struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -269,7 +272,8 @@ type slowServer struct {
 
 type heldRequest struct{ came, release chan struct{} }
 
-// newSlow starts one. It responds with files, 404 to requests with X-Missing, and with the length and the beginning of bodies.
+// newSlow starts a slowServer. It responds with files, with 404 to requests with X-Missing, and with the
+// length and the beginning of request bodies.
 func newSlow(t *testing.T) *slowServer {
 	s := &slowServer{held: map[string]*heldRequest{}}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -301,7 +305,7 @@ func newSlow(t *testing.T) *slowServer {
 	return s
 }
 
-// expect prepares for a request that is held.
+// expect registers a request whose response will be delayed.
 func (s *slowServer) expect(name string) (came <-chan struct{}, release chan struct{}) {
 	h := &heldRequest{make(chan struct{}), make(chan struct{})}
 	s.mu.Lock()

@@ -25,7 +25,7 @@ type sourceFile struct {
 	play       func(*play)
 }
 
-// assertionCount is how many assertions the files make.
+// assertionCount is the number of assertions in the files.
 const assertionCount = 65
 
 // sourceFiles returns the files with their assertions, in their order.
@@ -33,7 +33,7 @@ func sourceFiles() []sourceFile {
 	return []sourceFile{limitReq, limitReq2, limitReqDelay, limitReqDryRun, limitConn, limitConnComplex, limitConnDryRun, h2LimitReq, h2LimitConn}
 }
 
-// TestAssertions holds nginx and the gateway to each assertion.
+// TestAssertions: each assertion is true of nginx and of the gateway.
 func TestAssertions(t *testing.T) {
 	total := 0
 	for _, f := range sourceFiles() {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A class is a directive that is proven, in some variants.
+// A class is a directive that is compared, in several variants.
 type class struct {
 	name     string
 	zones    func(name string) string // of one variant, for the http block
@@ -24,7 +24,7 @@ type variant struct {
 	draw     func(r *rand.Rand, id string) ask // a request of one sequence
 }
 
-// spec is a limit_req, in thousandths, and what it counts by.
+// spec is a limit_req, in thousandths of a request, with its key.
 type spec struct {
 	rate, burst, delay int64
 	key                func(ask) string
@@ -96,7 +96,7 @@ func classes() []class {
 	}
 }
 
-// severalZones are two: by $arg_k, and by $arg_q.
+// severalZones are two zones: by $arg_k, and by $arg_q.
 func severalZones(name string) string {
 	return zoneOf("$arg_k", "4r/s")(name+"_k") + zoneOf("$arg_q", "3r/s")(name+"_q")
 }
@@ -134,7 +134,7 @@ func several() (all []variant) {
 	return all
 }
 
-// variables is a key of three, of which one may be missing.
+// variables is a key of three variables, one of which may be missing.
 func variables() variant {
 	return variant{
 		location: "limit_req zone=ZONE burst=1 nodelay;", status: 503,
@@ -188,7 +188,7 @@ func undone(all []variant) []variant {
 	return all
 }
 
-// rateText is a rate as nginx is told it.
+// rateText is a rate as nginx's configuration has it.
 func rateText(thousandths int64) string {
 	for _, perMinute := range []int64{125, 166, 250} {
 		if perMinute*1000/60 == thousandths {

@@ -1,5 +1,5 @@
 // Package nginx plays the same requests at the same moments to a real nginx and to the gateway,
-// whose policy weir import nginx has made of that nginx's configuration, and compares what comes:
+// whose policy weir import nginx has made of that nginx's configuration, and compares the responses:
 // the same statuses in the same order, and delays within 20 ms. It has no code but tests.
 //
 //	go test ./proof/nginx -v                                  # some sequences for each directive

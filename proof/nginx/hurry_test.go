@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// hurry asks the system to run this process, and the servers that it starts, before others: what is compared here are moments. Not everyone
-// may ask. On Linux each thread has a priority of its own, which those that it starts inherit.
+// hurry raises the priority of this process and of the servers that it starts, because the tests compare
+// times. Without the permission it has no effect. On Linux each thread has a priority of its own, which
+// the threads that it starts inherit.
 func hurry(t *testing.T) {
 	ids := []int{0}
 	if threads, err := os.ReadDir("/proc/self/task"); err == nil {

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// lineConf has limits of one request a minute: within 60 ms nothing drains, and the excess is the same to the thousandth.
+// lineConf has limits of one request a minute: within 60 ms nothing drains, so the excess is the same to
+// a thousandth.
 const lineConf = `
 	error_log error.log info;
 	limit_req_zone $arg_k zone=one:1m rate=1r/m;
@@ -30,7 +31,7 @@ const lineConf = `
 		location /dryconns/ { limit_conn dryconns 1; limit_conn_dry_run on; proxy_pass http://UP; }
 	}`
 
-// TestSameLines: both write the same lines at the same levels, with the same excess.
+// TestSameLines: nginx and the gateway write the same lines at the same levels, with the same excess.
 func TestSameLines(t *testing.T) {
 	p := start(t, strings.ReplaceAll(lineConf, "UP", upstream(t)), nil)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
@@ -54,7 +55,7 @@ func TestSameLines(t *testing.T) {
 	}
 }
 
-// five sends five requests, one shortly after the other, which are given up after a while.
+// five sends five requests shortly after each other, and cancels them after a while.
 func five(t *testing.T, client *http.Client, url string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
 	defer cancel()
@@ -80,7 +81,7 @@ func five(t *testing.T, client *http.Client, url string) {
 	}
 }
 
-// settled waits until both have written as many lines, or for a second.
+// settled waits until both servers have written as many lines, for at most a second.
 func (p *pair) settled(t *testing.T, nginx, weir int) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()

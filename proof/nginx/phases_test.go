@@ -41,8 +41,8 @@ const phasesConf = `
 		location @up { proxy_pass http://UP; }
 	}`
 
-// TestPhases: a request that nginx ends before its limits is not charged here either, and one that it
-// ends after them is. Its limits are in the preaccess phase: after internal, redirects to the final
+// TestPhases: the gateway charges a request exactly if nginx does: not if nginx ends the request before
+// its limits, and if it ends the request after them. Its limits are in the preaccess phase: after internal, redirects to the final
 // slash, bodies that are too large, return and rewrite, and before allow and deny.
 func TestPhases(t *testing.T) {
 	up := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

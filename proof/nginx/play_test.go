@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// outcome is what came of a request at one server.
+// outcome is the result of a request at one server.
 type outcome struct {
 	status     int
 	sent, came time.Duration // since the sequence began
@@ -30,7 +30,7 @@ func newPlayer(nginx, gateway string) *player {
 	return &player{[2]string{"http://" + nginx, "http://" + gateway}, &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 512}}}
 }
 
-// play sends each request to both servers at its moment, and waits for all answers.
+// play sends each request to both servers at its time, and waits for all responses.
 func (p *player) play(ctx context.Context, s *sequence, id string) (all [2][]outcome) {
 	for i := range all {
 		all[i] = make([]outcome, len(s.requests))
@@ -80,7 +80,7 @@ func (p *player) send(ctx context.Context, url string, a ask, began time.Time, o
 	o.came, o.err = time.Since(began), err
 }
 
-// verdict is what a play of a sequence says.
+// verdict is the result of playing a sequence.
 type verdict uint8
 
 const (
@@ -89,10 +89,10 @@ const (
 	different
 )
 
-// within is how far apart the delays of both may be.
+// within is the largest difference between the delays of the two servers.
 const within = 20 * time.Millisecond
 
-// judge compares what came with what was planned, and both servers with each other.
+// judge compares the outcomes with the plan, and the two servers with each other.
 func judge(s *sequence, all [2][]outcome) (v verdict, apart []time.Duration) {
 	for i, r := range s.requests {
 		for _, server := range all {

@@ -20,14 +20,14 @@ import (
 // limit_req_dry_run.t, limit_conn.t, limit_conn_dry_run.t and limit_conn_complex.t. Each is asked of a real nginx and of the gateway with the
 // imported policy. Rates are so low that nothing drains while a case runs, except where a case is about draining: no clock decides.
 
-// step is a request, and what has to come of it.
+// step is a request with its expected result.
 type step struct {
 	path   string
 	want   int
 	fields []string // header fields in pairs
 }
 
-// asks are cases of requests that follow one another.
+// asks are cases, each of several requests in order.
 var asks = []struct {
 	name, zones, locations string
 	steps                  []step
@@ -116,10 +116,10 @@ var asks = []struct {
 	},
 }
 
-// from is the field by which a proxy tells a client's address.
+// from is the header field in which a proxy sends a client's address.
 func from(addr string) []string { return []string{"X-Forwarded-For", addr} }
 
-// TestReference asks each case of both.
+// TestReference plays each case to nginx and to the gateway.
 func TestReference(t *testing.T) {
 	for _, arithmetic := range []bool{false, true} {
 		for _, c := range asks {
@@ -138,7 +138,8 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// TestReferenceConnections is limit_conn: places are counted over all locations of a zone, and are free when their requests have ended.
+// TestReferenceConnections is limit_conn: a zone counts places over all its locations, and a place is free
+// when its request has ended.
 func TestReferenceConnections(t *testing.T) {
 	up := newHolding(t)
 	p := startPair(t, `limit_conn_zone $binary_remote_addr zone=zone:1m; limit_conn_zone $binary_remote_addr zone=zone2:1m;
@@ -229,7 +230,7 @@ func TestReferenceDelay(t *testing.T) {
 	}
 }
 
-// holdingServer is an upstream that answers 200, and holds requests as long as it is told to.
+// holdingServer is an upstream that responds 200, to some requests only when the test releases them.
 type holdingServer struct {
 	*httptest.Server
 	came    chan struct{}
@@ -253,7 +254,7 @@ func newHolding(t *testing.T) *holdingServer {
 	return h
 }
 
-// hold sends a request that stays at the upstream until what is returned is called.
+// hold sends a request that stays at the upstream until the test calls the returned function.
 func (h *holdingServer) hold(t *testing.T, addr, path string) (leave func()) {
 	t.Helper()
 	ended := make(chan int, 1)
@@ -269,7 +270,8 @@ func (h *holdingServer) hold(t *testing.T, addr, path string) (leave func()) {
 	}
 }
 
-// eventually asks for a path until it is answered well: a server may notice the end of a request a little later.
+// eventually requests a path until the status is as expected: a server may notice the end of another
+// request a little later.
 func eventually(t *testing.T, addr, path string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -316,7 +318,8 @@ func (p *pair) addresses() map[string]string {
 	return map[string]string{"nginx": p.nginx.Addr, "weir": p.weir.Gateway}
 }
 
-// startPair starts both for one server with these zones and locations. PASS passes requests on.
+// startPair starts nginx and the gateway for one server with these zones and locations. PASS stands for a
+// proxy_pass.
 func startPair(t *testing.T, zones, locations string, up *holdingServer, arithmetic bool) pair {
 	t.Helper()
 	pass := "proxy_set_header Host $host; proxy_pass http://" + up.Listener.Addr().String() + ";"

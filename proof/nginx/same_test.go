@@ -24,7 +24,7 @@ var (
 	inFlight  = flag.Int("in-flight", 60, "how many sequences are played at once")
 )
 
-// binary is the weir command, built once, and without the race detector: it is to keep time.
+// binary is the weir command, built once, and without the race detector, which would slow it down.
 var binary string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -45,7 +45,7 @@ func run(m *testing.M) int {
 // patience is how long a server may take to be ready.
 const patience = 2 * time.Minute
 
-// upstream answers at once, or after as long as the Hold field says.
+// upstream responds at once, or after the duration in the header field Hold.
 func upstream(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -110,7 +110,7 @@ func stopAtEnd(t *testing.T, p *servers.Process) {
 	})
 }
 
-// tally is what came of the sequences of a class.
+// tally counts the results of the sequences of a class.
 type tally struct {
 	mu                 sync.Mutex
 	same, late, unlike int // plays
@@ -120,13 +120,14 @@ type tally struct {
 	apart              []time.Duration
 }
 
-// tries is how often a sequence is played that comes out late, or differently; what has come out differently each time, so often, is different.
+// tries is how often a sequence is played while it is late or differs. A sequence that differed in `each`
+// plays counts as different.
 const (
 	tries = 40
 	each  = 8
 )
 
-// TestSameAsNginx plays drawn sequences for each directive.
+// TestSameAsNginx plays random sequences for each directive: nginx and the gateway give the same results.
 func TestSameAsNginx(t *testing.T) {
 	all := classes()
 	p := start(t, block(all, upstream(t)), nil)
@@ -163,14 +164,14 @@ func TestSameAsNginx(t *testing.T) {
 	t.Logf("%d sequences compared in %v", total, time.Since(began).Round(time.Second))
 }
 
-// enough reports whether as many sequences were compared as are asked for.
+// enough reports whether as many sequences were compared as the flag -sequences asks for.
 func (c *tally) enough() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.same >= *sequences
 }
 
-// compare plays a sequence until it comes out the same, or not in all tries.
+// compare plays a sequence until both servers give the same results, or until all tries are used.
 func (c *tally) compare(ctx context.Context, p *player, s *sequence, id string) {
 	unlike, last := 0, ""
 	for try := range tries {
@@ -239,7 +240,8 @@ func (c *tally) report(t *testing.T, name string) {
 	}
 }
 
-// TestPlantedDifferenceIsFound: where the gateway lets one more pass than nginx, sequences that refuse come out differently.
+// TestPlantedDifferenceIsFound: if the gateway admits one request more than nginx, sequences with refusals
+// differ.
 func TestPlantedDifferenceIsFound(t *testing.T) {
 	planted := []class{{"nodelay", rated, reqs(1, never, " burst=1 nodelay", 3000)}}
 	p := start(t, block(planted, upstream(t)), func(policy string) string {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A sequence is requests at moments, with what each should get.
+// A sequence is a list of requests with their times and expected results.
 type sequence struct {
 	class, variant int
 	of             variant
@@ -25,7 +25,7 @@ type planned struct {
 // node is what nginx knows of a key.
 type node struct{ last, excess int64 }
 
-// book is the nodes of a location's zones, by number and key.
+// book has the states of a location's zones, by number and key.
 type book map[string]node
 
 // try decides about a request at a millisecond as ngx_http_limit_req_module does: all limits are looked at before any is charged. margin is

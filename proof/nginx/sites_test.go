@@ -59,7 +59,8 @@ const sitesConf = `
 		location / { proxy_set_header Host $host; proxy_pass http://API; }
 	}`
 
-// TestSites: addresses, names, certificates, redirects, paths, body sizes and header fields come out alike.
+// TestSites: nginx and the gateway agree in addresses, names, certificates, redirects, paths, body sizes and
+// header fields.
 func TestSites(t *testing.T) {
 	up := func(name string) string {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -140,7 +141,7 @@ func TestSites(t *testing.T) {
 // addresses are those of one of both.
 type addresses struct{ plain, secure, other string }
 
-// threeAddresses are three that are free, until the test ends.
+// threeAddresses returns three addresses that no other test uses.
 func threeAddresses(t *testing.T) addresses {
 	t.Helper()
 	var all [3]string
@@ -160,7 +161,8 @@ func (a addresses) in(conf string) string {
 	return strings.NewReplacer("{{.Plain}}", a.plain, "{{.Secure}}", a.secure, "{{.Other}}", a.other).Replace(conf)
 }
 
-// ask sends a request to one of the addresses, by the scheme of the URL, and returns the status, and what else has to be alike.
+// ask sends a request to one of the addresses, by the scheme of the URL, and returns the status and all
+// that has to be the same.
 func (a addresses) ask(t *testing.T, method, url string, body int) (status int, text string) {
 	t.Helper()
 	scheme, rest, _ := strings.Cut(url, "://")

@@ -148,7 +148,8 @@ func failedOver(t *testing.T) *site {
 	return s
 }
 
-// epochOf returns the epoch of a group. Each failover raises it, whoever started it.
+// epochOf returns the epoch of a group. Each failover raises it, also one that a sentinel started by
+// itself.
 func epochOf(ctx context.Context, t *testing.T, g *servers.SentinelGroup) (latest int) {
 	t.Helper()
 	for _, s := range g.Sentinels {

@@ -388,8 +388,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestExpectContinue: the client is told once to send its body, when the upstream asks for it, however
-// often the upstream does.
+// TestExpectContinue: the client gets one 100 (Continue), when the upstream sends one, however many
+// the upstream sends.
 func TestExpectContinue(t *testing.T) {
 	const asks = "HTTP/1.1 100 Continue\r\n\r\n"
 	for n := range 4 {
@@ -420,8 +420,9 @@ func TestExpectContinue(t *testing.T) {
 	}
 }
 
-// TestExpectContinueRefused: the client is not told to send its body if the upstream responds without
-// it. The upstream has a second for that: what comes later, on a slow machine, is tried again.
+// TestExpectContinueRefused: the client gets no 100 (Continue) if the upstream responds without the
+// body. The upstream has a second for that: if its response comes later, on a slow machine, the test
+// tries again.
 func TestExpectContinueRefused(t *testing.T) {
 	const refuses = "HTTP/1.1 403 Forbidden\r\n"
 	up := rawUpstream(t, func(conn net.Conn, in *bufio.Reader) {

@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -233,7 +234,8 @@ func (l *Listener) give(a accepted) bool {
 // handshake it could not.
 func (l *Listener) enter(raw net.Conn) *Conn {
 	p := l.port
-	if len(l.ProxyProtocol) > 0 && !contains(l.ProxyProtocol, addrOf(raw.RemoteAddr())) {
+	peer := addrOf(raw.RemoteAddr())
+	if len(l.ProxyProtocol) > 0 && !slices.ContainsFunc(l.ProxyProtocol, func(b netip.Prefix) bool { return b.Contains(peer) }) {
 		p.counts.untrusted.Add(1)
 		raw.Close()
 		return nil

@@ -2,6 +2,7 @@ package listen
 
 import (
 	"net/netip"
+	"slices"
 	"sync"
 )
 
@@ -53,15 +54,8 @@ func (p *places) enterClient(addr netip.Addr) (leave func(), ok bool) {
 	}, true
 }
 
-func (p *places) trusts(addr netip.Addr) bool { return contains(p.trusted, addr) }
-
-func contains(prefixes []netip.Prefix, addr netip.Addr) bool {
-	for _, p := range prefixes {
-		if p.Contains(addr) {
-			return true
-		}
-	}
-	return false
+func (p *places) trusts(addr netip.Addr) bool {
+	return slices.ContainsFunc(p.trusted, func(prefix netip.Prefix) bool { return prefix.Contains(addr) })
 }
 
 // clientOf is the prefix that an address counts for: IPv6 counts by /64, as in keys of limits.

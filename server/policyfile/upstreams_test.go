@@ -79,7 +79,7 @@ func TestWrongUpstreams(t *testing.T) {
 		"u: { url: \"http://a\", tls: { server_name: b } }":                                                 "error: no target is https: write https:// in the target, or take tls out",
 		"u: { url: \"https://a\", tls: { ca: nope.pem } }":                                                  "error: nope.pem cannot be read: no such file or directory: name a file beside the policy file, that weir may read",
 		"u: { url: \"https://a\", tls: { certificate: a.pem } }":                                            "error: certificate and key go together: name the other file too",
-		"u: { url: \"https://a\", tls: { insecure: true } }":                                                "warning: any certificate is believed: whoever stands between can read and change everything: name a ca instead",
+		"u: { url: \"https://a\", tls: { insecure: true } }":                                                "warning: any certificate is accepted: an attacker on the network can read and change everything: name a ca instead",
 		"u: { url: \"https://a\", tls: { insecure: true, server_name: b } }":                                "error: with insecure nothing is checked that ca and server_name say: take insecure out",
 		"u: { url: \"http://a\", retries: 1 }":                                                              "warning: a request is sent again to another target only, and there is none: add a target, or take retries out",
 		"u: { url: \"http://a\", retries: { budget: 0.2 } }":                                                "error: this is a number, and must be a text: The most retries as a share of all requests",

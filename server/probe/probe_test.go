@@ -238,7 +238,7 @@ func TestPathsAreSentAsTheyAre(t *testing.T) {
 	}
 }
 
-// TestOwnMethod: only when it is told to, the probe sends the route's own method, without a body.
+// TestOwnMethod: the probe sends the route's own method only with Options.OwnMethod, and without a body.
 func TestOwnMethod(t *testing.T) {
 	u := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != "POST" || !strings.EqualFold(r.URL.Path, "/pay") || r.ContentLength > 0 {

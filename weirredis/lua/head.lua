@@ -61,7 +61,7 @@ local function muldiv(a, b, m)
     return q, r
   end
   if not (m >= 1 and b <= last) then -- a state that another program wrote: the loop would not end
-    error('WEIRSTATE the key holds a state that gives no answer', 0)
+    error('WEIRSTATE no decision follows from the state of the key', 0)
   end
   -- b's digits, from the top, with as many bits as leave room for the remainder so far.
   local whole, base, room = floor(a / m), 2, last / m / 2

@@ -148,7 +148,7 @@ local made = false
 
 local function say(wait, remaining, reset)
   if not whole({wait, remaining, reset}) then
-    error('WEIRSTATE the key holds a state that gives no answer', 0)
+    error('WEIRSTATE no decision follows from the state of the key', 0)
   end
   said[n + 1], said[n + 2], said[n + 3] = wait, remaining, reset
   n = n + 3

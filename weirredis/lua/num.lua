@@ -4,7 +4,7 @@ local limb = 16777216
 
 local function big(x)
   if not (x <= last) then -- a state that another program wrote: the loop would not end
-    error('WEIRSTATE the key holds a state that gives no answer', 0)
+    error('WEIRSTATE no decision follows from the state of the key', 0)
   end
   local a, n = {}, 0
   while x > 0 do
