@@ -17,6 +17,9 @@ import (
 // nanosecond: each key has a weir.Limiter, all charges of a batch have the same time, and a group
 // is one atomic step, whatever its keys.
 //
+// A charge with another version of a limit changes the limit of its key, as SetLimit does. A store for a
+// fleet keeps a state for each of two versions instead: Versions is the model of that.
+//
 // A Store is safe for concurrent use. Batches run one after the other. It keeps at most 65,536
 // keys. When room is needed, it evicts idle keys, and never others. Without room, a charge of a new
 // key fails with ErrFull. It keeps as many charges that may be settled. Beyond that, it drops the
