@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -41,6 +42,12 @@ limits:
     shadow: true
     token_bucket: { rate: 1/h, burst: 1000 }
     cost: { before: prompt/4, after: openai }
+  plain:
+    token_bucket: { rate: 1/h, burst: 100000 }
+    cost: { before: 100, after: openai }
+  queued:
+    leaky_bucket: { rate: 100000/s, queue: 100000 }
+    cost: { before: 1000, after: openai }
 upstreams:
   model: { url: "URL", retries: 0, timeouts: { response: 20s } }
   gone: { url: "http://127.0.0.1:1", retries: 0 }
@@ -52,6 +59,8 @@ routes:
   - { match: POST /head, upstream: model, limits: [head] }
   - { match: POST /checked, upstream: model, limits: [checked] }
   - { match: POST /gone, upstream: gone, limits: [tokens] }
+  - { match: GET /plain, upstream: model, limits: [plain] }
+  - { match: POST /queued, upstream: model, limits: [queued] }
   - { match: POST /excused, upstream: gone, limits: [tokens], failed: { status: 200, body: later } }
 `
 
@@ -346,6 +355,48 @@ func TestBodyIsPassedOn(t *testing.T) {
 	eventually(t, fmt.Sprintf("charged %d and %d", used(t, front, "head", ""), used(t, front, "head", "d")), func() bool {
 		return used(t, front, "head", "") == 6*17 && used(t, front, "head", "d") == 2*17
 	})
+}
+
+// TestPlainRequestsAreSettled: also requests that do not go through net/http are, with responses in
+// each form.
+func TestPlainRequestsAreSettled(t *testing.T) {
+	_, g, front := startModel(t)
+	for i, what := range []string{"object", "stream", "gzip"} {
+		resp, _ := get(t, front.URL+"/plain", "X-Do", what, "Accept-Encoding", "gzip")
+		if resp.StatusCode != 200 {
+			t.Fatal(resp.Status)
+		}
+		eventually(t, what+" is not settled", func() bool { return counted(g, "plain") == 29*uint64(i+1) })
+	}
+}
+
+// TestQueuedRequestsAreSettled: requests that have waited in the queue of a limit settle, too: what
+// they give back lets later ones through.
+func TestQueuedRequestsAreSettled(t *testing.T) {
+	_, g, front := startModel(t)
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			resp := ask(t, t.Context(), front, "/queued", "object", "{}")
+			io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			if resp.StatusCode != 200 {
+				t.Error(resp.Status)
+			}
+		})
+	}
+	all.Wait()
+	eventually(t, "not all are settled", func() bool { return counted(g, "queued") == 50*29 })
+}
+
+// counted returns what a limit has charged in the end.
+func counted(g served, limit string) uint64 {
+	for _, c := range g.Engine().Counts() {
+		if c.Limit == limit {
+			return c.Actual
+		}
+	}
+	return 0
 }
 
 // TestEncodings: an upstream is asked only for encodings that can be read.
