@@ -286,6 +286,48 @@ func TestClientStream(t *testing.T) {
 	}
 }
 
+// TestClientSends: a stream with one response has ended with it.
+func TestClientSends(t *testing.T) {
+	places := placesOf(t, oneCall)
+	cc := dial(t, serve(t, &echo{}), grpc.WithStreamInterceptor(weirgrpc.StreamClient(weirgrpc.Limits{weirgrpc.InFlight(places, weirgrpc.Global())})))
+	s, err := cc.NewStream(t.Context(), &echoService.Streams[1], send)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SendMsg(wrapperspb.String("one")); err != nil || places.Holding("") != 1 {
+		t.Errorf("%v, %d are inside", err, places.Holding(""))
+	}
+	if err := s.CloseSend(); err != nil {
+		t.Error(err)
+	}
+	if err := s.RecvMsg(new(wrapperspb.StringValue)); err != nil || places.Holding("") != 0 {
+		t.Errorf("%v, %d are inside", err, places.Holding(""))
+	}
+}
+
+// TestPausedClientGivesBack: a call that has waited for the client's own limit, and then finds that
+// the server wants a pause beyond its deadline, is not charged.
+func TestPausedClientGivesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := must(weir.New(weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}))(t)
+		i, u := weirgrpc.UnaryClient(weirgrpc.Limits{weirgrpc.One(l)}), &upstream{reply: func(int) (metadata.MD, error) {
+			<-time.After(time.Second / 2)
+			return nil, retryIn(codes.ResourceExhausted, 10*time.Second)
+		}}
+		go func() { _ = u.sends(t.Context(), i) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		began := time.Now()
+		if err := u.sends(ctx, i); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second || len(u.arrivals) != 1 {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		if left := l.Peek(0).Remaining; left != 1 {
+			t.Error("the call that was not sent is charged")
+		}
+	})
+}
+
 // TestClientMessages: the messages of a stream wait for their limit. One that would wait beyond the
 // deadline fails, and ends the stream.
 func TestClientMessages(t *testing.T) {

@@ -20,6 +20,7 @@ type echo struct {
 const (
 	say  = "/test.Echo/Say"
 	talk = "/test.Echo/Talk"
+	send = "/test.Echo/Send"
 )
 
 var echoService = grpc.ServiceDesc{
@@ -41,6 +42,10 @@ var echoService = grpc.ServiceDesc{
 	}}},
 	Streams: []grpc.StreamDesc{{StreamName: "Talk", ServerStreams: true, ClientStreams: true, Handler: func(srv any, ss grpc.ServerStream) error {
 		return srv.(*echo).talk(ss)
+	}}, {StreamName: "Send", ClientStreams: true, Handler: func(_ any, ss grpc.ServerStream) error {
+		for ss.RecvMsg(new(wrapperspb.StringValue)) == nil {
+		}
+		return ss.SendMsg(wrapperspb.String("all"))
 	}}},
 }
 
