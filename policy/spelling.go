@@ -73,16 +73,15 @@ func (c *checker) spelling(patterns []*pattern, route int) *spelling {
 // alikeOrNot returns Yes, or No if the route would then take requests that are another route's: the
 // policy itself then says that the upstream tells them apart.
 func (c *checker) alikeOrNot(patterns []*pattern, route int, setting string) Choice {
-	changed := slices.Clone(patterns)
-	with := *patterns[route]
+	before := patterns[route]
+	with := *before
 	*with.paths.choice(setting) = Yes
-	changed[route] = &with
-	for i, p := range patterns {
+	for i, p := range patterns[route+1:] {
 		if p == nil {
 			continue
 		}
 		for _, path := range []string{p.sample(), p.deepSample()} {
-			if r := p.sampleRequest(path); taker(patterns, r) == i && taker(changed, r) != i {
+			if r := p.sampleRequest(path); with.matches(r) && !before.matches(r) && taker(patterns, r) == route+1+i {
 				return No
 			}
 		}
