@@ -138,8 +138,9 @@ func (p *paced) settles() bool { return p.actual != nil || p.usage != nil }
 // A due is what a request is charged of one limit.
 type due struct {
 	*paced
-	text string // the key
-	cost int64
+	index int    // of the limit
+	text  string // the key
+	cost  int64
 }
 
 // errMissing is the error of requests without a key, with MissingRefuse.
@@ -148,8 +149,8 @@ var errMissing = fmt.Errorf("weirhttp: the request has no key for its limit: %w"
 // dues returns what a request is charged.
 func dues(limits []*paced, r *http.Request) (all []due, err error) {
 	all = make([]due, 0, len(limits))
-	for _, p := range limits {
-		d := due{paced: p, cost: 1}
+	for i, p := range limits {
+		d := due{paced: p, index: i, cost: 1}
 		key, ok := p.key(r)
 		switch {
 		case ok:

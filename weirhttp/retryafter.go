@@ -21,7 +21,10 @@ func reportOf(resp *http.Response) pacing.Report {
 	if date, err := http.ParseTime(h.Get("Date")); err == nil {
 		now = date // the server's clock: ours may be wrong
 	}
-	r := pacing.Report{Quotas: quotasOf(h, now)}
+	var r pacing.Report
+	if age := h.Get("Age"); age == "" || age == "0" { // a cache's copy says what remained at another time
+		r.Quotas = quotasOf(h, now)
+	}
 	switch resp.StatusCode {
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable, overloaded:
 		r.Refused = true

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/weirflow/weir"
@@ -136,7 +137,7 @@ type call struct {
 func (c *call) lineKey() string {
 	parts := []string{c.pauseKey}
 	for i := range c.dues {
-		parts = append(parts, c.dues[i].text)
+		parts = append(parts, strconv.Itoa(c.dues[i].index), c.dues[i].text)
 	}
 	return policy.EncodeKey(parts...)
 }
@@ -147,7 +148,14 @@ func (c *call) attempt() (resp *http.Response, again bool, err error) {
 	if c.opts.observe != nil {
 		defer func() {
 			seen.Err, seen.Retried = err, again
+			told := false
+			defer func() {
+				if !told && resp != nil {
+					_ = resp.Body.Close() // the function panicked: the caller does not get the response
+				}
+			}()
 			c.opts.observe(seen)
+			told = true
 		}()
 	}
 	began := time.Now()
@@ -157,7 +165,7 @@ func (c *call) attempt() (resp *http.Response, again bool, err error) {
 	}
 	seen.Sent = true
 	sent := time.Now()
-	if resp, err = c.base.RoundTrip(r); err != nil {
+	if resp, err = c.send(r); err != nil {
 		return nil, c.failed(err), err
 	}
 	seen.Status = resp.StatusCode
@@ -166,6 +174,20 @@ func (c *call) attempt() (resp *http.Response, again bool, err error) {
 		return nil, true, nil
 	}
 	return resp, false, nil
+}
+
+// send sends the request. If the base panics, nothing is held any more.
+func (c *call) send(r *http.Request) (resp *http.Response, err error) {
+	returned := false
+	defer func() {
+		if !returned {
+			c.pass.Cancel()
+			c.leave(weir.Dropped)
+		}
+	}()
+	resp, err = c.base.RoundTrip(r)
+	returned = true
+	return resp, err
 }
 
 // ready waits until the request may be sent, and returns it: the caller's own for the first attempt,
@@ -202,9 +224,9 @@ func (c *call) ready() (*http.Request, error) {
 
 // turn waits until the request may be sent.
 func (c *call) turn(ctx context.Context) error {
-	costs := make([]int64, len(c.dues))
+	costs := make([]int64, len(c.opts.limits))
 	for i := range c.dues {
-		costs[i] = c.dues[i].cost
+		costs[c.dues[i].index] = c.dues[i].cost
 	}
 	return c.lines.Wait(ctx, pacing.Request{
 		Key: c.line, Level: priorityOf(ctx), Arrived: c.arrived, Costs: costs, TooLate: c.tooLate,
@@ -264,7 +286,7 @@ func (c *call) tooLate(costs []int64) error {
 			continue
 		}
 		now := d.peek(d.text, 1)
-		lacks := costs[i] - now.Remaining
+		lacks := costs[d.index] - now.Remaining
 		of, ok := rules.ParamsOf(d.limit()).(rules.Leased)
 		if lacks <= 0 || !ok || now.RetryAfter == weir.Never {
 			continue

@@ -341,85 +341,6 @@ func TestTransportPriority(t *testing.T) {
 	})
 }
 
-// TestTransportSettles: the actual cost replaces the estimate when the body ends, and a refusal by the
-// server costs no tokens.
-func TestTransportSettles(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		next := response(200, "")
-		rt := func(tokens weirhttp.Limiter, options ...weirhttp.Option) http.RoundTripper {
-			options = append(options, weirhttp.Cost(func(*http.Request) int64 { return 100 }))
-			return weirhttp.NewTransport(roundTrip(func(*http.Request) (*http.Response, error) { return next, nil }),
-				weirhttp.Retries(0), weirhttp.Pace(tokens, weirhttp.Global(), options...))
-		}
-		byHeader := weirhttp.Actual(func(r *http.Response) (int64, bool) {
-			n, err := strconv.ParseInt(r.Header.Get("X-Cost"), 10, 64)
-			return n, err == nil
-		})
-		const usage = `{"choices":[{}],"usage":{"prompt_tokens":10,"completion_tokens":20,"total_tokens":30}}`
-		for _, c := range []struct {
-			name   string
-			option weirhttp.Option
-			resp   *http.Response
-			unread bool
-			want   int64
-		}{
-			{"less", byHeader, response(200, "x", "X-Cost", "7"), false, 7},
-			{"more", byHeader, response(200, "x", "X-Cost", "700"), false, 700},
-			{"nothing", byHeader, response(200, "x", "X-Cost", "0"), false, 0},
-			{"unknown", byHeader, response(200, "x"), false, 100},
-			{"negative", byHeader, response(200, "x", "X-Cost", "-5"), false, 100},
-			{"refused", byHeader, response(429, "x", "X-Cost", "9"), false, 0},
-			{"without a body", byHeader, &http.Response{StatusCode: 204, Header: http.Header{"X-Cost": {"8"}}, Body: http.NoBody}, false, 8},
-			{"from the body", weirhttp.ActualFrom("openai"), response(200, usage, "Content-Type", "application/json"), false, 30},
-			{"a body that is not read", weirhttp.ActualFrom("openai"), response(200, usage, "Content-Type", "application/json"), true, 100},
-			{"a body without usage", weirhttp.ActualFrom("openai"), response(200, "{}", "Content-Type", "application/json"), false, 100},
-			{"a stream", weirhttp.ActualFrom("openai"), response(200, "data: {\"choices\":[]}\n\ndata: "+usage+"\n\ndata: [DONE]\n\n", "Content-Type", "text/event-stream"), false, 30},
-		} {
-			const capacity = 1000
-			bucket := weir.TokenBucket{Rate: weir.PerHour(1), Burst: capacity}
-			l := limiter(t, bucket)
-			k, _ := keyed.New[string](bucket, keyed.Options{})
-			store := weirtest.NewStore(func() int64 { return time.Now().UnixMicro() })
-			s, _ := weir.NewShared(bucket, store, weir.Named("tokens"))
-			for kind, limit := range map[string]weirhttp.Limiter{"one": weirhttp.One(l), "keyed": weirhttp.Keyed(k), "shared": s} {
-				copied := *c.resp
-				text, _ := io.ReadAll(c.resp.Body)
-				c.resp.Body = io.NopCloser(strings.NewReader(string(text)))
-				if copied.Body != http.NoBody {
-					copied.Body = io.NopCloser(strings.NewReader(string(text)))
-				}
-				next = &copied
-				resp, err := get(t, rt(limit, c.option), "http://a.test/")
-				if err != nil {
-					t.Fatal(err)
-				}
-				charged := func() int64 {
-					d, err := limit.Take(t.Context(), "", 0)
-					if err != nil {
-						t.Fatal(err)
-					}
-					return capacity - d.Remaining
-				}
-				if copied.Body != http.NoBody && charged() != 100 && copied.StatusCode == 200 {
-					t.Errorf("%s, %s: settled before the body ended", c.name, kind)
-				}
-				if !c.unread {
-					_, _ = io.ReadAll(resp.Body)
-				}
-				resp.Body.Close()
-				if n := charged(); n != c.want {
-					t.Errorf("%s, %s: %d tokens are charged, want %d", c.name, kind, n, c.want)
-				}
-				if cost, known := weirhttp.CostFrom(resp); known != (c.name == "from the body" || c.name == "a stream") || known && cost != 30 {
-					t.Errorf("%s, %s: CostFrom is %d, %v", c.name, kind, cost, known)
-				}
-			}
-			k.Close()
-			store.Close()
-		}
-	})
-}
-
 // TestTransportUpgrades: the body of a response that switches protocols can be written to.
 func TestTransportUpgrades(t *testing.T) {
 	var written strings.Builder
@@ -474,4 +395,111 @@ func TestTransportOptions(t *testing.T) {
 			f()
 		}()
 	}
+}
+
+// TestTransportSomeLimits: requests to which different limits apply wait side by side, whatever their
+// keys are, also with deadlines.
+func TestTransportSomeLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pace := func(perSecond int64, name string) weirhttp.TransportOption {
+			return weirhttp.Pace(weirhttp.One(limiter(t, weir.TokenBucket{Rate: weir.PerSecond(perSecond), Burst: 1})),
+				weirhttp.ByHeader(name), weirhttp.OnMissing(weirhttp.MissingSkip))
+		}
+		rt := weirhttp.NewTransport(roundTrip(fine), pace(1, "X-Slow"), pace(10, "X-Fast"))
+		took := map[string]time.Duration{}
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		began := time.Now()
+		for i := range 60 {
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				r, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://a.test/", nil)
+				var name string
+				switch i % 3 {
+				case 0:
+					name = "X-Slow"
+				case 1:
+					name = "X-Fast"
+				}
+				if name != "" {
+					r.Header.Set(name, "same")
+				}
+				resp, err := rt.RoundTrip(r)
+				read(t, resp, err)
+				mu.Lock()
+				took[name] = max(took[name], time.Since(began))
+				mu.Unlock()
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+		if took["X-Slow"] != 19*time.Second || took["X-Fast"] != 1900*time.Millisecond || took[""] != 0 {
+			t.Errorf("%v", took)
+		}
+	})
+}
+
+// TestTransportPanics: after a panic of the base, or of a function that was handed in, no place is
+// held, and requests that wait go on.
+func TestTransportPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		places, _ := keyed.NewConcurrency[string](weir.Concurrency{Limit: 1}, keyed.Options{})
+		bucket := limiter(t, weir.TokenBucket{Rate: weir.PerSecond(100), Burst: 100})
+		in := ""
+		rt := weirhttp.NewTransport(roundTrip(func(r *http.Request) (*http.Response, error) {
+			if in == "base" {
+				panic(in)
+			}
+			return response(200, "", "RateLimit", `"a";r=1;t=60`), nil
+		}), weirhttp.Pace(weirhttp.InFlight(places), weirhttp.Global()),
+			weirhttp.Pace(weirhttp.One(bucket), weirhttp.Global(), weirhttp.Actual(func(*http.Response) (int64, bool) {
+				if in == "actual" {
+					panic(in)
+				}
+				return 1, true
+			})),
+			weirhttp.OnAttempt(func(weirhttp.Attempt) {
+				if in == "attempt" {
+					panic(in)
+				}
+			}))
+		for _, in = range []string{"base", "actual", "attempt"} {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("%s: no panic", in)
+					}
+				}()
+				resp, err := get(t, rt, "http://a.test/")
+				read(t, resp, err)
+			}()
+			if places.Holding("") != 0 {
+				t.Errorf("%s: a place is held", in)
+			}
+		}
+		in = ""
+		began := time.Now()
+		resp, err := get(t, rt, "http://a.test/")
+		if read(t, resp, err); time.Since(began) != 0 {
+			t.Errorf("the next request waited %v", time.Since(began))
+		}
+	})
+}
+
+// TestCachedFields: what a cache's copy of a response says remains is of another time.
+func TestCachedFields(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := weirhttp.NewTransport(roundTrip(func(*http.Request) (*http.Response, error) {
+			return response(200, "", "RateLimit", `"a";r=0;t=60`, "Age", "30"), nil
+		}))
+		began := time.Now()
+		for range 2 {
+			resp, err := get(t, rt, "http://a.test/")
+			read(t, resp, err)
+		}
+		if d := time.Since(began); d != 0 {
+			t.Errorf("waited %v", d)
+		}
+	})
 }

@@ -65,8 +65,8 @@ func (c *call) responded(resp *http.Response, sent time.Time) (held time.Duratio
 	}
 	m := newMeter(c.dues, resp, sent)
 	watch(resp, m, func() {
+		defer c.leave(outcome) // also if the function of Actual panics
 		c.settle(resp, m, report.Refused)
-		c.leave(outcome)
 	})
 	return held, false
 }

@@ -2,6 +2,8 @@ package pacing
 
 import (
 	"math"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -83,8 +85,11 @@ type Report struct {
 	Quotas  []Quota
 }
 
-// mostQuotas is how many limits of a server are kept.
-const mostQuotas = 8
+// mostQuotas is how many limits of a server are kept, and longestName how much of their names.
+const (
+	mostQuotas  = 8
+	longestName = 64
+)
 
 // The pause after a refusal for which the server gave no time: at first a second, doubled with each
 // further refusal up to a minute, of which a half is drawn at random.
@@ -327,6 +332,9 @@ func (s *state) learn(said Quota, by uint64, now time.Time, longest time.Duratio
 		return // it ended before it arrived, or has no end
 	}
 	said.Reset = min(said.Reset, longest)
+	if len(said.Name) > longestName {
+		said.Name = said.Name[:longestName]
+	}
 	next := quota{said, now.Add(said.Reset), by}
 	for i := range s.quotas {
 		if q := &s.quotas[i]; q.Name == said.Name {
@@ -340,11 +348,14 @@ func (s *state) learn(said Quota, by uint64, now time.Time, longest time.Duratio
 			if later := next.ends.Sub(q.ends); now.Before(q.ends) && !said.Gradual && later > 0 && later < time.Second {
 				next.ends = q.ends // the same window: servers round up to whole seconds
 			}
+			next.Name = q.Name
 			*q = next
 			return
 		}
 	}
+	s.quotas = slices.DeleteFunc(s.quotas, func(q quota) bool { return now.Sub(q.ends) > rampTime })
 	if len(s.quotas) < mostQuotas {
+		next.Name = strings.Clone(next.Name) // it may be a part of a long header
 		s.quotas = append(s.quotas, next)
 	}
 }

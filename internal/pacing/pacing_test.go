@@ -1,20 +1,15 @@
 package pacing_test
 
 import (
-	"context"
-	"errors"
 	"math"
 	"strconv"
-	"sync"
-	"sync/atomic"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/internal/pacing"
 	"github.com/weirflow/weir/internal/seeds"
-	"github.com/weirflow/weir/weirtest"
 )
 
 // TestBudget: over any requests in a row, no more retries are made than the burst and the share.
@@ -166,8 +161,8 @@ func TestGateQuotas(t *testing.T) {
 			return all
 		}
 		first := enter(5)
-		first[4].Done(said(4))
-		first[3].Done(said(5)) // an older response, that came later
+		first[4].Done(said(5))
+		first[3].Done(said(4)) // sent before the other, and decided after it
 		if p, _ := g.Enter("a"); p == nil {
 			t.Fatal("3 in flight and 4 remain: one more may go")
 		} else if again, _ := g.Enter("a"); again != nil {
@@ -272,6 +267,29 @@ func TestWholeSeconds(t *testing.T) {
 	})
 }
 
+// TestManyNames: a server that makes up limits holds requests back for MaxPause at most, and does not
+// keep its real ones from being learned later.
+func TestManyNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := pacing.NewGate(pacing.GateOptions{MaxPause: time.Minute})
+		said := pacing.Report{}
+		for i := range 100 {
+			said.Quotas = append(said.Quotas, pacing.Quota{Name: strconv.Itoa(i) + strings.Repeat("x", 1<<20), Limit: 5, Reset: time.Hour})
+		}
+		p, _ := g.Enter("a")
+		p.Done(said)
+		if p, wait := g.Enter("a"); p != nil || wait != time.Minute {
+			t.Fatalf("wait %v", wait)
+		}
+		elapse(2 * time.Minute)
+		p, _ = g.Enter("a")
+		p.Done(pacing.Report{Quotas: []pacing.Quota{{Name: "real", Limit: 5, Reset: 7 * time.Second}}})
+		if p, wait := g.Enter("a"); p != nil || wait != 7*time.Second {
+			t.Fatalf("the real limit is not kept: %v", wait)
+		}
+	})
+}
+
 // TestTokensInFlight: what requests in flight are expected to take of a limit of tokens counts, and
 // not how many they are. One that expects more than the limit goes when all of it is there.
 func TestTokensInFlight(t *testing.T) {
@@ -364,205 +382,6 @@ func TestGateForAnyReport(t *testing.T) {
 		}
 	})
 }
-
-// limited makes a try of a limiter.
-func limited(l *weir.Limiter) func() pacing.Try {
-	return func() pacing.Try {
-		d := l.Take(1)
-		return pacing.Try{Sent: d.Allowed, Wait: d.RetryAfter, By: d}
-	}
-}
-
-// TestLinesPriority: a level is worth 10 s of waiting, and no more: those of a low level are not
-// overtaken for ever.
-func TestLinesPriority(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		lines := pacing.NewLines(1000)
-		l, _ := weir.New(weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1})
-		var mu sync.Mutex
-		var order []string
-		var all sync.WaitGroup
-		send := func(name string, level int) {
-			all.Go(func() {
-				if err := lines.Wait(t.Context(), pacing.Request{Key: "a", Level: level}, limited(l)); err != nil {
-					t.Error(err)
-				}
-				mu.Lock()
-				order = append(order, name)
-				mu.Unlock()
-			})
-			synctest.Wait()
-		}
-		for i := range 3 {
-			send("low"+strconv.Itoa(i), 0)
-		}
-		for i := range 30 { // one a second, as fast as they are sent
-			send("high"+strconv.Itoa(i), 1)
-			elapse(time.Second)
-		}
-		all.Wait()
-		at := map[string]int{}
-		for i, name := range order {
-			at[name] = i
-		}
-		if at["high0"] > at["low1"] || at["high5"] > at["low2"] || at["low2"] > at["high15"] {
-			t.Errorf("%v", order)
-		}
-		if lines.Waiting() != 0 {
-			t.Errorf("%d wait", lines.Waiting())
-		}
-	})
-}
-
-// TestLinesDeadline: a request whose turn comes after its deadline gets an error at once, alone and
-// behind others. One whose context ends leaves, and those behind it move up.
-func TestLinesDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		lines := pacing.NewLines(20)
-		l, _ := weir.New(weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1})
-		l.Take(1)
-		began := time.Now()
-		soon, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		defer cancel()
-		err := lines.Wait(soon, pacing.Request{Key: "a"}, limited(l))
-		if !errors.Is(err, weir.ErrLimited) || !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 0 {
-			t.Fatalf("%v after %v", err, time.Since(began))
-		}
-		var all sync.WaitGroup
-		leaving, leave := context.WithCancel(t.Context())
-		for i := range 20 {
-			all.Go(func() {
-				ctx := t.Context()
-				if i < 10 {
-					ctx = leaving
-				}
-				err := lines.Wait(ctx, pacing.Request{Key: "a", Costs: []int64{1}}, limited(l))
-				if (i < 10) != errors.Is(err, context.Canceled) {
-					t.Errorf("%d: %v", i, err)
-				}
-			})
-			synctest.Wait()
-		}
-		err = lines.Wait(t.Context(), pacing.Request{Key: "b"}, limited(l))
-		if !errors.Is(err, weir.ErrLimited) {
-			t.Errorf("more wait than may: %v", err)
-		}
-		leave()
-		synctest.Wait()
-		var ahead int64
-		err = lines.Wait(soon, pacing.Request{Key: "a", Costs: []int64{5}, TooLate: func(costs []int64) error {
-			ahead = costs[0]
-			return context.DeadlineExceeded
-		}}, limited(l))
-		if err == nil || ahead != 15 {
-			t.Errorf("%v with %d ahead", err, ahead)
-		}
-		all.Wait()
-		if d := time.Since(began); d != 10*time.Second {
-			t.Errorf("the ten behind the ten that left took %v", d)
-		}
-	})
-}
-
-// TestLinesChange: a change wakes the first, and without one it looks again by itself.
-func TestLinesChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var signal pacing.Signal
-		lines := pacing.NewLines(20)
-		var open atomic.Bool
-		try := func() pacing.Try {
-			changed := signal.Changed()
-			return pacing.Try{Sent: open.Load(), Wait: weir.Never, Changed: changed}
-		}
-		began := time.Now()
-		time.AfterFunc(time.Millisecond, func() { open.Store(true); signal.Notify() })
-		if err := lines.Wait(t.Context(), pacing.Request{Key: "a"}, try); err != nil || time.Since(began) != time.Millisecond {
-			t.Errorf("%v after %v", err, time.Since(began))
-		}
-		open.Store(false)
-		time.AfterFunc(time.Millisecond, func() { open.Store(true) })
-		if err := lines.Wait(t.Context(), pacing.Request{Key: "a"}, try); err != nil || time.Since(began) > time.Second {
-			t.Errorf("%v after %v", err, time.Since(began))
-		}
-	})
-}
-
-// TestSharedPauses: the longest pause of all processes holds for all, also if several set it at once.
-func TestSharedPauses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := weirtest.NewStore(func() int64 { return time.Now().UnixMicro() })
-		defer store.Close()
-		processes := make([]*pacing.SharedPauses, 4)
-		for i := range processes {
-			var err error
-			if processes[i], err = pacing.NewSharedPauses(store, "pauses"); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if d := processes[0].Left(t.Context(), "a"); d != 0 {
-			t.Fatalf("%v at the start", d)
-		}
-		rng := seeds.Of(t.Name())
-		for range 200 {
-			began, longest := time.Now(), time.Duration(0)
-			var all sync.WaitGroup
-			for _, p := range processes {
-				d := time.Duration(rng.IntN(5000)+1) * time.Millisecond
-				longest = max(longest, d)
-				all.Go(func() {
-					if err := p.Set(t.Context(), "a", d); err != nil {
-						t.Error(err)
-					}
-				})
-			}
-			all.Wait()
-			elapse(pacing.Refresh)
-			left := processes[rng.IntN(4)].Left(t.Context(), "a") + time.Since(began)
-			if left < longest || left > longest+5*time.Second {
-				t.Fatalf("the pause is %v, the longest of all is %v", left, longest)
-			}
-			elapse(time.Duration(rng.Int64N(int64(20 * time.Second))))
-		}
-		if d := processes[0].Left(t.Context(), "b"); d != 0 {
-			t.Errorf("another key is paused for %v", d)
-		}
-	})
-}
-
-// TestSharedPausesWithoutStore: a store that fails is not asked again for a second, and delays no
-// request by more than its timeout.
-func TestSharedPausesWithoutStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &hanging{}
-		p, err := pacing.NewSharedPauses(store, "pauses")
-		if err != nil {
-			t.Fatal(err)
-		}
-		began := time.Now()
-		for range 100 {
-			if d := p.Left(t.Context(), strconv.Itoa(store.calls)); d != 0 {
-				t.Errorf("%v", d)
-			}
-		}
-		if store.calls != 1 || time.Since(began) > 100*time.Millisecond {
-			t.Errorf("%d calls, %v", store.calls, time.Since(began))
-		}
-		if err := p.Set(t.Context(), "a", time.Second); err == nil {
-			t.Error("the failure of the store is not told")
-		}
-	})
-}
-
-// hanging is a store that does not respond.
-type hanging struct{ calls int }
-
-func (h *hanging) Do(ctx context.Context, _ []weir.Charge, _ []weir.Decision) error {
-	h.calls++
-	<-ctx.Done()
-	return ctx.Err()
-}
-
-func (h *hanging) Close() error { return nil }
 
 // elapse lets virtual time pass.
 func elapse(d time.Duration) { <-time.After(d) }
