@@ -52,6 +52,7 @@ type checker struct {
 	*Policy
 	problems []Problem
 	used     map[string]bool // limits that a route uses
+	samples  [][]*request    // of each route, for alikeOrNot; nil until they are needed
 }
 
 func (c *checker) wrong(message, fix string, path ...string) {

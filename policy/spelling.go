@@ -76,12 +76,18 @@ func (c *checker) alikeOrNot(patterns []*pattern, route int, setting string) Cho
 	before := patterns[route]
 	with := *before
 	*with.paths.choice(setting) = Yes
-	for i, p := range patterns[route+1:] {
-		if p == nil {
-			continue
+	if c.samples == nil {
+		for _, p := range patterns {
+			var both []*request
+			if p != nil {
+				both = []*request{p.sampleRequest(p.sample()), p.sampleRequest(p.deepSample())}
+			}
+			c.samples = append(c.samples, both)
 		}
-		for _, path := range []string{p.sample(), p.deepSample()} {
-			if r := p.sampleRequest(path); with.matches(r) && !before.matches(r) && taker(patterns, r) == route+1+i {
+	}
+	for i, all := range c.samples[route+1:] {
+		for _, r := range all {
+			if with.matches(r) && !before.matches(r) && taker(patterns, r) == route+1+i {
 				return No
 			}
 		}
