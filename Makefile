@@ -129,6 +129,7 @@ proof  ./redis -v -run Leases -leases=$(FAULTS)
 proof  ./redis -v -run StayFlat -flat=$(OUTAGES)
 proof  ./redis -run Conform|Promises|Num -walks $(WALKS)
 proof  ./redis -run UnchangedPart -count $(REPEATS)
+proof  ./redis -run GroupOfAnything -rapid.checks=$(WALKS)
 proof  ./nginx -v -sequences $(SEQUENCES) -in-flight 250
 proof  ./room -run Queue|Model -rapid.checks=$(WALKS)
 proof  ./fleet -v -run RollingDeploy -rolling=$(FAULTS)
