@@ -43,7 +43,8 @@ import (
 //
 // While the fields RateLimit and RateLimit-Policy, RateLimit-Limit, -Remaining and -Reset,
 // X-RateLimit-* and those of OpenAI and Anthropic say how much remains, no more requests are in
-// flight than that, and none until the reset if nothing remains. Dates are compared with the
+// flight than that, and none until the reset if nothing remains. After it, one request goes first.
+// Before the first response nothing is known, and requests go at once. Dates are compared with the
 // server's own Date. No pause is longer than MaxPause.
 //
 // # Retries

@@ -68,8 +68,10 @@ func MaxPauseKeys(n int) TransportOption {
 	return func(t *transportSettings) { t.gate.MaxKeys = n }
 }
 
-// Processes says how many processes share the limits of the server. Each then uses its share of what
-// the server says remains, so that they do not use the same rest several times. default: 1
+// Processes says how many processes share the limits of the server. Each then has requests in flight
+// for half of its share of what the server says remains, so that they do not use the same rest several
+// times. Of a limit below 40 for each process, each sends one request at a time at the end, which may be
+// refused. default: 1
 func Processes(n int) TransportOption {
 	if n < 1 {
 		panic(fmt.Sprintf("weirhttp: Processes(%d): write a number above 0", n))
