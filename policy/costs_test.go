@@ -229,3 +229,34 @@ func TestBodyThatBreaks(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestBodyOfUnknownLength: a body in chunks is read up to its bound, and what is beyond it makes its
+// fields unclear: an upstream might read another value.
+func TestBodyOfUnknownLength(t *testing.T) {
+	e, err := policy.New(costly(weir.FixedWindow{Limit: 1000, Window: time.Hour}, policy.Costs{Before: terms("body.max_tokens"), Default: 50, After: terms("openai")}), policy.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	used := int64(0)
+	for _, c := range []struct {
+		pad  int
+		more string
+		cost int64
+	}{{policy.MaxBodyRead, "", 7}, {policy.MaxBodyRead, "}", 50}, {100, "", 7}, {100, "}", 50}} {
+		body := `{"max_tokens":7}`
+		body += strings.Repeat(" ", c.pad-len(body)) + c.more
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", io.MultiReader(strings.NewReader(body)))
+		m := e.Match(policy.Request{Method: "POST", Path: "/", Length: -1})
+		if err := m.ReadBody(r); err != nil {
+			t.Fatal(err)
+		}
+		v := e.DecideMatch(t.Context(), &m)
+		if got := 1000 - v.Decision.Remaining - used; c.cost != got {
+			// the key is the empty one, whether the model is missing or unclear
+			t.Errorf("%d bytes and %q: %d, want %d", c.pad, c.more, got, c.cost)
+		}
+		v.KeepEstimates()
+		used += c.cost
+	}
+}

@@ -167,6 +167,8 @@ func TestUnknown(t *testing.T) {
 		"deep, and then the usage": {"openai", object(`{"a":` + strings.Repeat(`[`, 1000) + strings.Repeat(`]`, 1000) + `,"usage":{"prompt_tokens":5,"completion_tokens":2}}`), true, 7, true, true},
 		"in a comment":             {"openai", response{"text/event-stream", ": data: {\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":2}}\n\n"}, true, 0, false, false},
 		"data over several lines":  {"openai", response{"text/event-stream", "data: {\"usage\":{\ndata:\"prompt_tokens\":5,\ndata\ndata: \"completion_tokens\":2}}\n\n"}, true, 7, true, true},
+		"CRLF, over several lines": {"openai", response{"text/event-stream", "data: {\"usage\":{\r\ndata:\"prompt_tokens\":5,\r\ndata: \"completion_tokens\":2}}\r\n\r\n"}, true, 7, true, true},
+		"CR, over several lines":   {"openai", response{"text/event-stream", "data: {\"usage\":{\rdata:\"prompt_tokens\":5,\rdata: \"completion_tokens\":2}}\r\r"}, true, 7, true, true},
 		"CRLF":                     {"openai", response{"text/event-stream", strings.ReplaceAll(chatStream.body, "\n", "\r\n")}, true, 29, true, true},
 		"CR":                       {"openai", response{"text/event-stream", strings.ReplaceAll(chatStream.body, "\n", "\r")}, true, 29, true, true},
 		"a byte order mark":        {"openai", response{"text/event-stream", bom + chatStream.body}, true, 29, true, true},
