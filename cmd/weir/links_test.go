@@ -24,7 +24,7 @@ func TestLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	links := 0
-	for _, page := range append(append(pages, tops...), root+"/bench/README.md", root+"/examples/flash-sale/README.md") {
+	for _, page := range append(append(pages, tops...), root+"/bench/README.md", root+"/examples/flash-sale/README.md", root+"/examples/api-plans/README.md") {
 		for _, link := range link.FindAllStringSubmatch(proseOf(t, page), -1) {
 			file, anchor, _ := strings.Cut(link[1], "#")
 			if strings.Contains(file, "://") {
