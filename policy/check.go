@@ -39,6 +39,7 @@ func (p *Policy) Check() []Problem {
 	c.limits()
 	c.plans()
 	c.longWindows()
+	c.webhook()
 	c.zones()
 	c.upstreams()
 	c.routes()
@@ -166,6 +167,7 @@ func (c *checker) limits() {
 		c.exempt(l)
 		c.proxyHeaders(l)
 		c.rollOut(l)
+		c.warnings(l)
 		c.tag(l)
 		if l.MaxKeys < 0 {
 			c.wrong(fmt.Sprintf("%d is not a number of keys", l.MaxKeys), "write at least 1", "limits", l.Name, "max_keys")

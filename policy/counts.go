@@ -15,6 +15,7 @@ type counts struct {
 	sources                   [sources]atomic.Uint64 // decisions by source, for a limit in a store
 	failed, missed, lost      atomic.Uint64
 	banned, granted, exempt   atomic.Uint64
+	warned                    atomic.Uint64
 	// for costs that are known only afterwards: sums of both, and how many requests' were not
 	estimated, actual, unknown atomic.Uint64
 	inside                     atomic.Int64 // places in a store that this process holds
@@ -35,6 +36,7 @@ type Count struct {
 	Rest                      bool // the shadow limit for keys outside the roll_out
 	Allowed, Limited, Delayed uint64
 	Banned, Granted           uint64 // refused by a ban; passed by a grant
+	Warned                    uint64 // Warnings
 	Exempt                    uint64 // passed because the limit does not apply to them
 	// for limits whose costs are known only afterwards: the sums of what was charged before and after,
 	// and how many requests' costs were not known even then
@@ -69,6 +71,7 @@ func (e *Engine) Counts() []Count {
 			Banned:  l.counts.banned.Load(),
 			Granted: l.counts.granted.Load(),
 			Exempt:  l.counts.exempt.Load(),
+			Warned:  l.counts.warned.Load(),
 
 			Estimated: l.counts.estimated.Load(),
 			Actual:    l.counts.actual.Load(),

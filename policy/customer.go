@@ -264,6 +264,7 @@ func (r *route) identify(l *limit) {
 	}
 	r.readsClaims = r.readsClaims || l.readsClaims()
 	r.plans = r.plans || len(l.Plans) > 0
+	r.warns = r.warns || l.warnAt > 0
 }
 
 // planHeaders adds the header fields with which requests say who they are.

@@ -116,6 +116,9 @@ func (e *Engine) decide(ctx context.Context, r *request, index int) Verdict {
 		v.decideAll(ctx, e, r, route)
 	}
 	v.noteOutcome()
+	if route.warns && (v.Outcome == Allow || v.Outcome == Delay) {
+		v.warn(e, r)
+	}
 	if len(route.places) > 0 && (v.Outcome == Allow || v.Outcome == Delay) {
 		v.findPlaces(ctx, r, places)
 	}
@@ -474,6 +477,7 @@ type Evaluated struct {
 	Limit    int64         // like Decision.Limit
 	Window   time.Duration // the time until all of Limit is available again
 	Decision weir.Decision
+	Warned   int64 // from the limit's WarnAt on, how much of the limit is used, in percent; else 0
 }
 
 // Evaluated returns the evaluated limits in the order of the route, without shadow limits.
@@ -490,7 +494,8 @@ func (v *Verdict) Evaluated() []Evaluated {
 			window = l.except.window(v.charges[i].Key, window)
 		}
 		if d.Limit > 0 {
-			all = append(all, Evaluated{l.Name, d.Limit, window, d})
+			_, used := l.warned(&d)
+			all = append(all, Evaluated{l.Name, d.Limit, window, d, used})
 		}
 	}
 	return all

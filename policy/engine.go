@@ -31,6 +31,10 @@ type Options struct {
 	// Customers looks up API keys and tokens, for Policy.Plans; default: none is valid.
 	Customers Customers
 
+	// Warn is called for each Warning, in the goroutine of the request: it must not block. default: nobody
+	// is told.
+	Warn func(Warning)
+
 	// MaxKeys is how many keys a limit keeps if its own MaxKeys is not set; default:
 	// keyed.DefaultMaxKeys.
 	MaxKeys int
@@ -92,6 +96,7 @@ type limit struct {
 	exempt    *exemption
 	banBy     string // the Decision.By of a banned request
 
+	warnAt     int64             // in percent; 0 for never
 	plans      planned           // the limit as it is for single plans; nil for none
 	plan       string            // of a limit in plans
 	unlimited  bool              // the limit does not apply to the plan
@@ -111,6 +116,7 @@ type route struct {
 	places []*limit    // Concurrency limits, with shadows, in the order of the policy
 	body   *bodyFields // what the limits read of a request's body; nil for nothing
 
+	warns       bool   // some limit has a WarnAt
 	asks        string // a limit that needs the customer or the plan; empty for none
 	readsClaims bool   // some key has a claim of a token
 	plans       bool   // some limit has plans
@@ -236,6 +242,7 @@ func (e *Engine) compile(l Limit, old *limit, changes *[]func() error) (*limit, 
 		c.late = e.compileCosts(&l, old)
 	}
 	c.exempt = newExemption(&l)
+	c.warnAt, _ = parseWarnAt(l.WarnAt)
 	for _, text := range l.Key {
 		p, _ := parsePart(text)
 		c.parts = append(c.parts, p)

@@ -22,9 +22,10 @@ type Policy struct {
 	ClientHeader   string         // the header with that address; default: X-Forwarded-For
 	Paths          Paths          // of all routes; a route's own settings come first
 	// response headers about limits: "ratelimit", "x-ratelimit"; default: ratelimit
-	Headers []string
-	Stores  []Store
-	Plans   Plans
+	Headers  []string
+	Stores   []Store
+	Plans    Plans
+	Warnings Warnings
 	// keeps the counts of limits in memory with a window of an hour or more across restarts; empty for
 	// none
 	SnapshotFile string
@@ -80,6 +81,8 @@ type Limit struct {
 	// counter
 	Key   []string
 	Limit weir.Limit
+	// warns each key once in a window when this share of the limit is used, like "80%"; empty for never
+	WarnAt string
 	// its parameters by plan, each plan once; all other plans have those of Limit
 	Plans []PlanLimit
 	Cost  string // a whole number, "header.NAME" or "bytes"; default: 1

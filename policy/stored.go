@@ -45,7 +45,7 @@ func (v *Verdict) decideStored(ctx context.Context, e *Engine, r *request) bool 
 		return true
 	}
 	d := s.out[0]
-	d.By = l.Name
+	d.By, v.cost = l.Name, cost
 	if v.Decision = d; !d.Allowed {
 		v.deny(l, l.text(key), d)
 	}

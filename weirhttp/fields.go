@@ -87,6 +87,27 @@ func addValues(h http.Header, name string, values []string) {
 	h[name] = values
 }
 
+// WithWarnings returns a function that also adds X-RateLimit-Warning, with an item for each limit of
+// which as much is used as its WarnAt: "monthly";used=83, in percent.
+func WithWarnings(tells func(http.Header, []policy.Evaluated)) func(http.Header, []policy.Evaluated) {
+	return func(h http.Header, asked []policy.Evaluated) {
+		tells(h, asked)
+		var buf []byte
+		for _, a := range asked {
+			if a.Warned == 0 {
+				continue
+			}
+			if buf != nil {
+				buf = append(buf, ", "...)
+			}
+			buf = appendInteger(append(appendString(buf, a.Name), ";used="...), a.Warned)
+		}
+		if buf != nil {
+			h["X-Ratelimit-Warning"] = append(h["X-Ratelimit-Warning"], string(buf))
+		}
+	}
+}
+
 // window is the t of RateLimit.
 func window(d weir.Decision) (time.Duration, bool) {
 	if d.Allowed {

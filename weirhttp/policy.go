@@ -88,6 +88,9 @@ func newPolicing(engine *policy.Engine, s settings) (*policing, error) {
 	if p.Headers != nil {
 		m.tells = SetHeaders(p.Headers...)
 	}
+	if p.Warns() && (p.Headers == nil || len(p.Headers) > 0) {
+		m.tells = WithWarnings(m.tells)
+	}
 	for i := range p.Routes {
 		m.routes = append(m.routes, newPolicedRoute(&p, &p.Routes[i]))
 	}

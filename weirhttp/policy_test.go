@@ -345,7 +345,7 @@ func TestSettingsAreSorted(t *testing.T) {
 		of      any
 		decided string
 	}{
-		{policy.Policy{}, "Listen Admin AccessLog TrustedProxies ClientHeader Paths Headers Stores Plans SnapshotFile Limits Upstreams Rooms Routes"},
+		{policy.Policy{}, "Listen Admin AccessLog TrustedProxies ClientHeader Paths Headers Stores Plans Warnings SnapshotFile Limits Upstreams Rooms Routes"},
 		{policy.Route{}, "Match Address Upstream UpstreamPath AddHeaders Respond Room Limits Refused Failed Waiting MaxBody UnderscoreHeaders Hold BufferRequest Paths Parameters"},
 		{policy.Refused{}, "Stale Upstream Status Body File Redirect Type"},
 	} {

@@ -28,6 +28,7 @@ func notForHandlers(e *policy.Engine, p *policy.Policy, logs bool) (wrong []erro
 	const noFace = "a handler opens no address: serve the policy by weir serve, or remove it"
 	add(len(p.Listen.FaceNames()) > 0, "listen", noFace)
 	add(p.Admin != policy.Admin{}, "admin", noFace)
+	add(p.Warnings != policy.Warnings{}, "warnings", "a handler calls no webhook: set policy.Options.Warn, and remove it")
 	add(p.SnapshotFile != "", "snapshot_file", "a handler writes no file: call Engine.WriteSnapshot and ReadSnapshot, and remove it")
 	add(p.AccessLog != policy.AccessLog{}, "access_log", "a handler writes no access log: use Observe, and remove it")
 	add(len(p.Rooms) > 0, "waiting_rooms", "a waiting room needs the gateway: use weir serve, or remove it")

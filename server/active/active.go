@@ -4,6 +4,7 @@
 package active
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,8 @@ type Options struct {
 	// while it is served. Default: every valid policy is accepted. A candidate whose Untrusted is
 	// set is only planned, for a caller who may not learn about files of this machine.
 	Accept func(now, candidate *policyfile.File) error
+
+	backoff time.Duration // before the first retry of a webhook; for tests
 }
 
 // A Snapshot is a policy with all that decides by it. It is never changed: an update makes another
@@ -77,6 +80,7 @@ type Policy struct {
 	reloaded, failed atomic.Uint64
 	customerCounts   customerCounts
 	snapshots        snapshots // guarded by mu
+	hook             *webhook
 
 	mu    sync.Mutex // held by an update from its first step to its last, and for what follows
 	parts []Part
@@ -110,7 +114,9 @@ func New(ctx context.Context, file *policyfile.File, o Options) (*Policy, error)
 		p.stores.close()
 		return nil, fmt.Errorf("%s: %w", file.Path, err)
 	}
-	if first.Engine, err = policy.New(file.Policy, policy.Options{Stores: first.Stores, Customers: first.customers}); err != nil {
+	p.hook = newWebhook(o.Log, p.webhookURL, cmp.Or(o.backoff, webhookBackoff))
+	if first.Engine, err = policy.New(file.Policy, policy.Options{Stores: first.Stores, Customers: first.customers, Warn: p.hook.warn}); err != nil {
+		p.hook.close()
 		first.customers.close(nil)
 		p.stores.close()
 		return nil, err
@@ -126,6 +132,9 @@ func New(ctx context.Context, file *policyfile.File, o Options) (*Policy, error)
 
 // Now returns the active policy.
 func (p *Policy) Now() *Snapshot { return p.current.Load() }
+
+// webhookURL returns where warnings of limits are sent; empty for nowhere.
+func (p *Policy) webhookURL() string { return p.File().Policy.Warnings.Webhook }
 
 // File returns the file of the active policy.
 func (p *Policy) File() *policyfile.File { return p.Now().File }
@@ -216,6 +225,7 @@ func (p *Policy) update(ctx context.Context, file *policyfile.File) (err error) 
 func (p *Policy) Close() error {
 	err := errors.Join(p.SaveQuotas(), p.Engine().Close())
 	p.Now().customers.close(nil)
+	p.hook.close()
 	p.stores.close()
 	return err
 }

@@ -43,6 +43,8 @@ var (
 	storeSteps       = prometheus.NewDesc("weir_store_clock_steps_total", "Times that a key in a store went on by a clock of its own, because the store's clock had stepped back.", []string{"store"}, nil)
 	storeTransitions = prometheus.NewDesc("weir_store_transitions_total", "State changes of a store's circuit breakers, of which each shard has one, by new state: open, half_open, closed.", []string{"store", "to"}, nil)
 	storeCalls       = prometheus.NewDesc("weir_store_calls_total", "Calls of a store: answered, late, failed, skipped (not made, because the breakers of all its shards were open), left (the caller did not wait).", []string{"store", "outcome"}, nil)
+	webhookCalls     = prometheus.NewDesc("weir_webhook_warnings_total", "Warnings of limits for the webhook: sent, failed (after all retries), dropped (too many were waiting).", []string{"result"}, nil)
+	limitWarnings    = prometheus.NewDesc("weir_limit_warnings_total", "Keys that have reached warn_at of a limit, once in each window.", []string{"limit"}, nil)
 	apiKeys          = prometheus.NewDesc("weir_api_keys", "API keys that are valid.", nil, nil)
 	apiKeyReloads    = prometheus.NewDesc("weir_api_keys_reloads_total", "Changes of the files with API keys, by result.", []string{"result"}, nil)
 	reloads          = prometheus.NewDesc("weir_reloads_total", "Reloads of the policy file, by result.", []string{"result"}, nil)
@@ -52,7 +54,7 @@ var (
 func (m policyMetrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{reloads, limitRequests, shadowRequests, limitWaiting, limitEnded, limitCosts, limitUnknown, limitKeys, limitEvicted, limitOverMax,
 		limitDecisions, limitErrors, limitLost, shadowMissed, storeUp, storeShards, storeNodes, storeSteps, storeTransitions, storeCalls,
-		apiKeys, apiKeyReloads, leaseKeys, leaseRoundTrips, leaseTokens} {
+		limitWarnings, webhookCalls, apiKeys, apiKeyReloads, leaseKeys, leaseRoundTrips, leaseTokens} {
 		ch <- d
 	}
 }
@@ -72,6 +74,11 @@ func (m policyMetrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(apiKeys, c.Keys)
 		counter(apiKeyReloads, c.Reloaded, "ok")
 		counter(apiKeyReloads, c.Failed, "failed")
+	}
+	if sent, failed, dropped := m.Webhook(); sent+failed+dropped > 0 {
+		counter(webhookCalls, sent, "sent")
+		counter(webhookCalls, failed, "failed")
+		counter(webhookCalls, dropped, "dropped")
 	}
 	for _, l := range m.Engine().Counts() {
 		collectLimit(l, counter, gauge)
@@ -123,6 +130,9 @@ func collectLimit(l policy.Count, counter func(*prometheus.Desc, uint64, ...stri
 		counter(requests, l.Granted, l.Limit, "granted")
 	}
 	counter(requests, l.Exempt, l.Limit, "exempt")
+	if l.Warned > 0 {
+		counter(limitWarnings, l.Warned, l.Limit)
+	}
 	if l.Settles {
 		counter(limitCosts, l.Estimated, l.Limit, "estimated")
 		counter(limitCosts, l.Actual, l.Limit, "actual")

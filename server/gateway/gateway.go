@@ -182,7 +182,7 @@ func (g *Gateway) Counts() Counts {
 // the requests that wait in them.
 func (g *Gateway) compile(next *active.Snapshot, old *state) *state {
 	file := next.File
-	s := &state{file: file, engine: next.Engine, tells: limitHeaders(file.Policy.Headers), asksHop: file.Policy.AsksHop(),
+	s := &state{file: file, engine: next.Engine, tells: limitHeaders(&file.Policy), asksHop: file.Policy.AsksHop(),
 		fields: newFieldRules(&file.Policy), unidentified: refusal.Unidentified()}
 	for i := range file.Policy.Routes {
 		c := g.newRoute(file, &file.Policy.Routes[i], old)
@@ -196,11 +196,15 @@ func (g *Gateway) compile(next *active.Snapshot, old *state) *state {
 }
 
 // limitHeaders returns what sets the header fields about limits that a policy asks for.
-func limitHeaders(headers []string) func(http.Header, []policy.Evaluated) {
-	if headers == nil {
-		return weirhttp.SetRateLimit
+func limitHeaders(p *policy.Policy) func(http.Header, []policy.Evaluated) {
+	tells := weirhttp.SetRateLimit
+	if p.Headers != nil {
+		tells = weirhttp.SetHeaders(p.Headers...)
 	}
-	return weirhttp.SetHeaders(headers...)
+	if p.Warns() && (p.Headers == nil || len(p.Headers) > 0) {
+		return weirhttp.WithWarnings(tells)
+	}
+	return tells
 }
 
 // ServeHTTP decides about a request, and forwards, queues or refuses it.

@@ -41,6 +41,7 @@ func (d *decoder) policy(root *node) (p policy.Policy) {
 		p.Stores = append(p.Stores, d.store(f.name, f.value))
 	}
 	p.Plans = d.plans(root.get("plans"))
+	p.Warnings = policy.Warnings{Webhook: text(root.get("warnings").get("webhook"))}
 	p.SnapshotFile = text(root.get("snapshot_file"))
 	for _, f := range fields(root.get("limits")) {
 		p.Limits = append(p.Limits, d.limit(f.name, f.value))
@@ -169,6 +170,7 @@ func (d *decoder) limit(name string, n *node) policy.Limit {
 		Cost:      text(n.get("cost")),
 		Costs:     d.costs(n.get("cost"), "limits", name, "cost"),
 		Exempt:    texts(n.get("exempt")),
+		WarnAt:    text(n.get("warn_at")),
 		OnMissing: text(n.get("on_missing")),
 		Zone:      text(n.get("zone")),
 		Store:     text(n.get("store")),

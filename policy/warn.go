@@ -1,0 +1,111 @@
+package policy
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/weirflow/weir"
+)
+
+// Warnings says who is told of a Warning, besides metrics and clients.
+type Warnings struct {
+	Webhook string // a URL that gets a POST with each; empty for none
+}
+
+// A Warning says that a key has used as much of a limit as the limit's WarnAt.
+type Warning struct {
+	Limit    string
+	Key      []string // its parts; nil for a key that is kept as a hash, as it is long
+	Plan     string
+	Decision weir.Decision
+}
+
+// parseWarnAt parses a share of a limit, like 80%; 0 for an empty text.
+func parseWarnAt(text string) (percent int64, err error) {
+	if text == "" {
+		return 0, nil
+	}
+	number, ok := strings.CutSuffix(text, "%")
+	percent, err = strconv.ParseInt(number, 10, 8)
+	if !ok || err != nil || percent < 1 || percent > 100 {
+		return 0, fmt.Errorf("%q is not a share of a limit", text)
+	}
+	return percent, nil
+}
+
+// warnsAt returns from how much on a limit of that size warns.
+func (l *limit) warnsAt(size int64) int64 {
+	unused := 100 - l.warnAt
+	return size - size/100*unused - size%100*unused/100
+}
+
+// warned reports whether a decision has reached WarnAt, and how much of the limit is used, in percent.
+func (l *limit) warned(d *weir.Decision) (is bool, percent int64) {
+	used := d.Limit - d.Remaining
+	if l.warnAt == 0 || d.Limit <= 0 || used < l.warnsAt(d.Limit) {
+		return false, 0
+	}
+	if used <= 1<<56 {
+		return true, min(used*100/d.Limit, 100)
+	}
+	return true, min(used/(d.Limit/100), 100)
+}
+
+// warn counts and passes on the warnings of a request: of each limit of which it took the part that
+// reaches WarnAt. So there is one in each window and for each key, also if several nodes share the
+// limit.
+func (v *Verdict) warn(e *Engine, r *request) {
+	for i, l := range v.evaluated {
+		if l.warnAt == 0 || v.charges != nil && v.charges[i].Skip {
+			continue
+		}
+		d, cost := v.Decision, v.cost
+		if v.charges != nil {
+			d, cost = v.charges[i].Decision, v.charges[i].Cost
+		}
+		is, _ := l.warned(&d)
+		if !is || !d.Allowed || d.Limit-d.Remaining-cost >= l.warnsAt(d.Limit) {
+			continue
+		}
+		l.counts.warned.Add(1)
+		if e.opts.Warn != nil {
+			var buf [maxKey]byte
+			key, _ := l.key(buf[:0], r)
+			w := Warning{Limit: l.Name, Plan: l.plan, Decision: d}
+			w.Key, _ = DecodeKey(string(key))
+			e.opts.Warn(w)
+		}
+	}
+}
+
+// warnings checks when a limit warns.
+func (c *checker) warnings(l *Limit) {
+	if _, err := parseWarnAt(l.WarnAt); err != nil {
+		c.wrong(err.Error(), "write one from 1% to 100%, like 80%", "limits", l.Name, "warn_at")
+	} else if l.WarnAt != "" && (l.Shadow || l.isConcurrency() || l.RollOut != "") {
+		c.wrong("a shadow limit, a roll_out and a concurrency do not warn", "take warn_at out", "limits", l.Name, "warn_at")
+	}
+}
+
+// webhook checks the URL that gets warnings.
+func (c *checker) webhook() {
+	if w := c.Warnings.Webhook; w != "" {
+		if u, err := url.Parse(w); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			c.wrong("the webhook is not an http or https URL", "webhook: https://hooks.example/weir", "warnings", "webhook")
+		} else if !c.Warns() {
+			c.warn("no limit warns", "warn_at: 80% at a limit", "warnings", "webhook")
+		}
+	}
+}
+
+// Warns reports whether some limit warns.
+func (p *Policy) Warns() bool {
+	for i := range p.Limits {
+		if p.Limits[i].WarnAt != "" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,67 @@
+package active
+
+import (
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/weirflow/weir/policy"
+)
+
+// TestWebhook: each key has one warning in a window, with bounded retries. What cannot be delivered is
+// given up, and never holds a request up.
+func TestWebhook(t *testing.T) {
+	got := make(chan map[string]any, 100)
+	calls := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if calls++; calls <= 2 { // of one client, which calls one after another
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		text, err := io.ReadAll(r.Body)
+		var one map[string]any
+		if err != nil || json.Unmarshal(text, &one) != nil || r.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s, %v", text, err)
+		}
+		got <- one
+	}))
+	defer server.Close()
+	p, err := New(t.Context(), parse(t, `
+warnings: { webhook: "`+server.URL+`" }
+limits: { monthly: { key: header.x-team, on_missing: deny, warn_at: 80%, fixed_window: { limit: 10, align: month } } }
+routes: [{ match: /, limits: [monthly] }]
+`), Options{Log: slog.New(slog.DiscardHandler), backoff: time.Microsecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for _, team := range []string{"red", "blue"} {
+		for range 12 {
+			p.Engine().Decide(policy.Request{Method: "GET", Path: "/", Header: http.Header{"X-Team": {team}}})
+		}
+	}
+	for _, team := range []string{"red", "blue"} {
+		if one := <-got; one["limit"] != "monthly" || one["used"] != 8.0 || one["remaining"] != 2.0 || one["allowed"] != 10.0 || one["key"].([]any)[0] != team {
+			t.Errorf("%v", one)
+		}
+	}
+	if n := p.Engine().Counts()[0].Warned; n != 2 {
+		t.Errorf("%d warnings", n)
+	}
+
+	down := newWebhook(slog.New(slog.DiscardHandler), func() string { return "http://127.0.0.1:1/" }, time.Microsecond)
+	for range 3000 { // more than wait
+		down.warn(policy.Warning{Limit: "monthly"})
+	}
+	for down.failed.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	down.close()
+	if down.sent.Load() != 0 || down.dropped.Load() == 0 {
+		t.Errorf("%d sent, %d dropped", down.sent.Load(), down.dropped.Load())
+	}
+}
