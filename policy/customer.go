@@ -56,7 +56,7 @@ func (e *Engine) identify(ctx context.Context, r *request, route *route) bool {
 	if r.who.plan == "" {
 		r.who.plan = e.policy.Plans.Default
 	}
-	return known || route.asks == "" || e.policy.Plans.Unknown == UnknownDefault
+	return known || e.policy.Plans.Unknown == UnknownDefault || route.asking(r) == nil
 }
 
 // search goes through the sources of plans. It reports whether one of them knows the request.
@@ -242,10 +242,22 @@ func forPlan(limits []*limit, plan string) []*limit {
 	return limits
 }
 
+// asking returns a limit that needs the customer of a request; nil if there is none. A limit that
+// exempts the request does not: a CORS preflight has no credentials.
+func (r *route) asking(req *request) *limit {
+	for _, l := range r.asks {
+		if !l.exempt.has(nil, true, req) {
+			return l
+		}
+	}
+	return nil
+}
+
 // refuseUnknown refuses a request without a known customer or plan.
-func (v *Verdict) refuseUnknown(r *route) {
-	v.Outcome, v.Limit = UnknownCustomer, r.asks
-	v.Decision, v.evaluated = weir.Decision{RetryAfter: weir.Never, By: r.asks}, nil
+func (v *Verdict) refuseUnknown(r *route, req *request) {
+	l := r.asking(req)
+	v.Outcome, v.Limit = UnknownCustomer, l.Name
+	v.Decision, v.evaluated = weir.Decision{RetryAfter: weir.Never, By: l.Name}, nil
 }
 
 // compileSources compiles where plans are found; all of it was checked.
@@ -259,8 +271,8 @@ func (e *Engine) compileSources() {
 
 // identify records what a limit of the route needs to know of the customer.
 func (r *route) identify(l *limit) {
-	if l.needsCustomer() && r.asks == "" {
-		r.asks = l.Name
+	if l.needsCustomer() {
+		r.asks = append(r.asks, l)
 	}
 	r.readsClaims = r.readsClaims || l.readsClaims()
 	r.plans = r.plans || len(l.Plans) > 0

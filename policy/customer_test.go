@@ -368,3 +368,30 @@ func TestChecksOfPlans(t *testing.T) {
 		t.Errorf("%v", w)
 	}
 }
+
+// TestExemptWithoutCredentials: a request that is exempt needs no credentials: a CORS preflight has
+// none. All other limits of its route still apply, and an exemption by key needs the customer.
+func TestExemptWithoutCredentials(t *testing.T) {
+	p := withPlans()
+	p.Limits[0].Exempt = []string{"preflight", "10.0.0.0/8", "key.acme"}
+	p.Limits = append(p.Limits, policy.Limit{Name: "all", Limit: weir.TokenBucket{Rate: weir.PerHour(1), Burst: 3}})
+	p.Routes = []policy.Route{{Match: "/", Limits: []string{"requests", "all"}}}
+	e := planned(t, p, policy.Options{})
+	preflight := request("/", "Origin", "https://a", "Access-Control-Request-Method", "PUT")
+	preflight.Method = "OPTIONS"
+	inside := request("/")
+	inside.Client = "10.0.0.1"
+	plain := request("/")
+	plain.Method = "OPTIONS"
+	for i, c := range []struct {
+		request policy.Request
+		want    policy.Outcome
+	}{
+		{preflight, policy.Allow}, {inside, policy.Allow}, {plain, policy.UnknownCustomer}, {request("/", "X-Api-Key", "acme"), policy.UnknownCustomer},
+		{request("/", "X-Api-Key", "k-pro"), policy.Allow}, {preflight, policy.Deny},
+	} {
+		if v := e.Decide(c.request); v.Outcome != c.want {
+			t.Errorf("%d: %v, want %v", i, v.Outcome, c.want)
+		}
+	}
+}

@@ -100,9 +100,9 @@ func (e *Engine) decide(ctx context.Context, r *request, index int) Verdict {
 	route := &e.routes[index]
 	v := Verdict{Route: index, Decision: weir.Decision{Allowed: true}, evaluated: route.live, order: route.order}
 	places, shadows := route.places, route.shadow
-	if route.asks != "" || route.readsClaims {
+	if len(route.asks) > 0 || route.readsClaims {
 		if !e.identify(ctx, r, route) {
-			v.refuseUnknown(route)
+			v.refuseUnknown(route, r)
 			return v
 		}
 		if route.plans {

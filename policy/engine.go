@@ -116,10 +116,10 @@ type route struct {
 	places []*limit    // Concurrency limits, with shadows, in the order of the policy
 	body   *bodyFields // what the limits read of a request's body; nil for nothing
 
-	warns       bool   // some limit has a WarnAt
-	asks        string // a limit that needs the customer or the plan; empty for none
-	readsClaims bool   // some key has a claim of a token
-	plans       bool   // some limit has plans
+	warns       bool     // some limit has a WarnAt
+	asks        []*limit // the limits that need the customer or the plan
+	readsClaims bool     // some key has a claim of a token
+	plans       bool     // some limit has plans
 
 	dry      []*limit             // shadow limits that charge a zone
 	dryGroup *keyed.Group[string] // the shadow limits in dry

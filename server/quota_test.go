@@ -48,8 +48,10 @@ routes: [{ match: /, limits: [monthly, pace], respond: { status: 200 } }]
 	if got := strings.Join(strings.Fields(a.ask("GET", "/v1/usage?key=red&limit=monthly", "").text), ""); !strings.Contains(got, `"allowed":5,"used":3,"remaining":2,"reset_at":"`) {
 		t.Errorf("%s", got)
 	}
-	if get(r, "red") != 200 || get(r, "red") != 200 || get(r, "red") != 429 {
-		t.Error("2 were left")
+	for i, want := range []int{200, 200, 429} {
+		if got := get(r, "red"); got != want {
+			t.Errorf("request %d with 2 left: %d", i, got)
+		}
 	}
 	for format, want := range map[string]string{
 		"csv":   "limit,key,allowed,used,remaining,reset_at\nmonthly,\"[\"\"red\"\"]\",5,5,0,",
