@@ -32,8 +32,12 @@ func (p Problem) String() string {
 }
 
 // Check returns all errors and warnings of a policy, in the order of a policy file.
-func (p *Policy) Check() []Problem {
-	c := checker{Policy: p, used: map[string]bool{}}
+func (p *Policy) Check() []Problem { return p.check(false) }
+
+// check is Check. With customersGiven, the caller looks up keys and tokens itself, so that no file
+// with them is needed.
+func (p *Policy) check(customersGiven bool) []Problem {
+	c := checker{Policy: p, used: map[string]bool{}, customersGiven: customersGiven}
 	c.headers()
 	c.stores()
 	c.limits()
@@ -54,6 +58,8 @@ type checker struct {
 	problems []Problem
 	used     map[string]bool // limits that a route uses
 	samples  [][]*request    // of each route, for alikeOrNot; nil until they are needed
+
+	customersGiven bool // Options.Customers looks up keys and tokens
 }
 
 func (c *checker) wrong(message, fix string, path ...string) {

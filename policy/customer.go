@@ -10,7 +10,7 @@ import (
 	"github.com/weirflow/weir/internal/rules"
 )
 
-// A Customer is whom an API key belongs to.
+// A Customer is the owner of an API key.
 type Customer struct {
 	Name string
 	Plan string // empty for the default
@@ -41,12 +41,12 @@ type identity struct {
 	claims   Claims // nil without a valid token
 }
 
-// identify finds the customer and the plan of a request. It reports false if the request has to be
-// refused with 401: its customer and plan are unknown, and the policy denies that.
+// identify finds the customer and the plan of a request. It returns a limit that needs to know more:
+// the request is then refused with 401. It returns nil if the request is evaluated.
 //
 // Credentials that are there and not valid end the search: a client must not be able to choose
 // another source by spoiling the first one.
-func (e *Engine) identify(ctx context.Context, r *request, route *route) bool {
+func (e *Engine) identify(ctx context.Context, r *request, route *route) *limit {
 	r.who = identity{}
 	c := e.credentials(r)
 	known := e.search(ctx, r, &c)
@@ -56,7 +56,10 @@ func (e *Engine) identify(ctx context.Context, r *request, route *route) bool {
 	if r.who.plan == "" {
 		r.who.plan = e.policy.Plans.Default
 	}
-	return known || e.policy.Plans.Unknown == UnknownDefault || route.asking(r) == nil
+	if e.policy.Plans.Unknown == UnknownDefault {
+		return nil
+	}
+	return route.lacking(r, known)
 }
 
 // search goes through the sources of plans. It reports whether one of them knows the request.
@@ -242,20 +245,22 @@ func forPlan(limits []*limit, plan string) []*limit {
 	return limits
 }
 
-// asking returns a limit that needs the customer of a request; nil if there is none. A limit that
-// exempts the request does not: a CORS preflight has no credentials.
-func (r *route) asking(req *request) *limit {
+// lacking returns a limit that needs a plan or a customer that the request does not have; nil if there
+// is none. A limit by customer needs the customer, also if the plan is known: otherwise all tokens
+// without the claim would share one counter. A limit that exempts the request needs nothing: a CORS
+// preflight has no credentials.
+func (r *route) lacking(req *request, known bool) *limit {
 	for _, l := range r.asks {
-		if !l.exempt.has(nil, true, req) {
+		lacks := !known || l.byCustomer() && req.who.customer == "" && !l.of(req.who.plan).unlimited
+		if lacks && !l.exempt.has(nil, true, req) {
 			return l
 		}
 	}
 	return nil
 }
 
-// refuseUnknown refuses a request without a known customer or plan.
-func (v *Verdict) refuseUnknown(r *route, req *request) {
-	l := r.asking(req)
+// refuseUnknown refuses a request without the customer or the plan that a limit needs.
+func (v *Verdict) refuseUnknown(l *limit) {
 	v.Outcome, v.Limit = UnknownCustomer, l.Name
 	v.Decision, v.evaluated = weir.Decision{RetryAfter: weir.Never, By: l.Name}, nil
 }
@@ -286,6 +291,8 @@ func (p *Policy) planHeaders(add func(name string)) {
 		case err != nil:
 		case s.kind == planFromHeader:
 			add(s.name)
+		case s.kind == planFromJWT:
+			add("Authorization")
 		case s.kind == planFromKey && p.Plans.KeyHeader != "":
 			add(p.Plans.KeyHeader)
 		case s.kind == planFromKey:
@@ -293,7 +300,7 @@ func (p *Policy) planHeaders(add func(name string)) {
 			add("X-Api-Key")
 		}
 	}
-	if p.Plans.JWT.IsSet() {
+	if slices.ContainsFunc(p.Limits, func(l Limit) bool { return l.readsClaims() }) {
 		add("Authorization")
 	}
 }

@@ -395,3 +395,56 @@ func TestExemptWithoutCredentials(t *testing.T) {
 		}
 	}
 }
+
+// TestCredentialsWithoutACustomer: a valid token without the claim of the customer, and a plan from a
+// header alone, are not enough for a limit by customer: all of them would share one counter.
+func TestCredentialsWithoutACustomer(t *testing.T) {
+	p := withPlans()
+	p.Plans.From = append([]string{"header.x-plan"}, p.Plans.From...)
+	p.Limits = append(p.Limits, policy.Limit{Name: "by-org", Key: []string{"jwt.org"}, Limit: p.Limits[0].Limit, Plans: p.Limits[0].Plans})
+	p.Routes = append([]policy.Route{{Match: "/org", Limits: []string{"by-org"}}}, p.Routes...)
+	d := known()
+	d.tokens[token] = policy.Claims{"sub": "", "plan": "pro", "org": "o"}
+	d.keys["k-nameless"] = policy.Customer{Plan: "pro"}
+	bearer := []string{"Authorization", "Bearer " + token}
+	header := request("/", "X-Plan", "pro")
+	header.Trusted = true
+	unlimited := request("/", "X-Plan", "enterprise")
+	unlimited.Trusted = true
+	for name, c := range map[string]struct {
+		request policy.Request
+		want    policy.Outcome
+	}{
+		"a token":                         {request("/", bearer...), policy.UnknownCustomer},
+		"a key":                           {request("/", "X-Api-Key", "k-nameless"), policy.UnknownCustomer},
+		"a header":                        {header, policy.UnknownCustomer},
+		"a plan that nothing counts":      {unlimited, policy.Allow},
+		"a limit that needs the plan":     {request("/org", bearer...), policy.Allow},
+		"a route that needs none of them": {request("/open", bearer...), policy.Allow},
+	} {
+		if v := planned(t, p, policy.Options{Customers: d}).Decide(c.request); v.Outcome != c.want {
+			t.Errorf("%s: %v, want %v", name, v.Outcome, c.want)
+		}
+	}
+	p.Plans.Unknown = policy.UnknownDefault
+	if got := admitted(planned(t, p, policy.Options{Customers: d}), 9, request("/", bearer...)); got != 5 {
+		t.Errorf("unknown: default: %d, want the 5 of the token's plan", got)
+	}
+}
+
+// TestCustomersNeedNoFiles: a program that looks up credentials itself names neither files nor an
+// issuer. Without Customers, the error says what a program sets.
+func TestCustomersNeedNoFiles(t *testing.T) {
+	p := withPlans()
+	p.Plans = policy.Plans{From: []string{"jwt.plan", "api_key"}}
+	p.Limits = append(p.Limits, policy.Limit{Name: "by-org", Key: []string{"jwt.org"}, Limit: p.Limits[0].Limit})
+	if got := admitted(planned(t, p, policy.Options{}), 9, request("/", "X-Api-Key", "k-pro")); got != 5 {
+		t.Errorf("%d, want 5", got)
+	}
+	if !slices.Contains(p.ReadsHeaders(), "Authorization") {
+		t.Errorf("%v lacks Authorization", p.ReadsHeaders())
+	}
+	if _, err := policy.New(p, policy.Options{}); err == nil || !strings.Contains(err.Error(), "Options.Customers") {
+		t.Errorf("without Customers: %v", err)
+	}
+}

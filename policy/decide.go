@@ -101,8 +101,8 @@ func (e *Engine) decide(ctx context.Context, r *request, index int) Verdict {
 	v := Verdict{Route: index, Decision: weir.Decision{Allowed: true}, evaluated: route.live, order: route.order}
 	places, shadows := route.places, route.shadow
 	if len(route.asks) > 0 || route.readsClaims {
-		if !e.identify(ctx, r, route) {
-			v.refuseUnknown(route, r)
+		if l := e.identify(ctx, r, route); l != nil {
+			v.refuseUnknown(l)
 			return v
 		}
 		if route.plans {

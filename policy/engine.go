@@ -165,7 +165,7 @@ func (e *Engine) NextWith(p Policy, stores map[string]weir.Store, customers Cust
 }
 
 func build(p Policy, o Options, before *Engine) (*Engine, error) {
-	problems := slices.DeleteFunc(p.Check(), func(p Problem) bool { return p.Warning })
+	problems := slices.DeleteFunc(p.check(o.Customers != nil), func(p Problem) bool { return p.Warning })
 	if len(problems) > 0 {
 		return nil, &Error{problems}
 	}

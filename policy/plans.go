@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/textproto"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 )
 
 // Plans says how the engine finds the customer of a request, and the customer's plan. This package
-// reads none of the files: see Options.Customers.
+// reads none of the files: Options.Customers looks up keys and tokens. New needs no file and no JWT
+// if it is given.
 type Plans struct {
 	// where the plan is, in order; the first that a request has counts: "jwt.CLAIM", "api_key" or
 	// "header.NAME"
@@ -94,9 +96,10 @@ func parsePlanSource(text string) (planSource, error) {
 }
 
 // needsCustomer reports whether a limit can be evaluated only if the customer or the plan is known.
-func (l *Limit) needsCustomer() bool {
-	return len(l.Plans) > 0 || slices.Contains(l.Key, "customer")
-}
+func (l *Limit) needsCustomer() bool { return len(l.Plans) > 0 || l.byCustomer() }
+
+// byCustomer reports whether a limit counts by customer.
+func (l *Limit) byCustomer() bool { return slices.Contains(l.Key, "customer") }
 
 // readsClaims reports whether a key has parts from tokens.
 func (l *Limit) readsClaims() bool {
@@ -104,9 +107,7 @@ func (l *Limit) readsClaims() bool {
 }
 
 // knowsAll reports whether the customer of every request that limits are evaluated for is known.
-func (p *Plans) knowsAll() bool {
-	return p.Unknown != UnknownDefault && !slices.ContainsFunc(p.From, func(s string) bool { return strings.HasPrefix(s, "header.") })
-}
+func (p *Plans) knowsAll() bool { return p.Unknown != UnknownDefault }
 
 // plans checks how plans are found.
 func (c *checker) plans() {
@@ -127,12 +128,13 @@ func (c *checker) plans() {
 		c.wrong(fmt.Sprintf("%q is not the name of a header field", p.KeyHeader), "key_header: x-api-key", "plans", "key_header")
 	}
 	switch {
+	case c.customersGiven:
 	case sources[planFromKey] && p.APIKeys == "":
-		c.wrong("from has api_key, and there are no keys", "api_keys: keys.yaml", "plans", "from")
+		c.wrong("from has api_key, and there are no keys", "api_keys: keys.yaml; in Go, set Options.Customers", "plans", "from")
 	case p.APIKeys != "" && !sources[planFromKey]:
 		c.warn("no request is looked up in api_keys: from has no api_key", "from: [api_key]", "plans", "api_keys")
 	}
-	if p.APIKeys != "" && p.HashSecretFile == "" {
+	if p.APIKeys != "" && p.HashSecretFile == "" && !c.customersGiven {
 		c.wrong("API keys are kept as hashes with a secret, and there is none",
 			"hash_secret_file: plans.secret; create the file with: head -c 32 /dev/urandom | base64 > plans.secret", "plans", "api_keys")
 	}
@@ -140,7 +142,9 @@ func (c *checker) plans() {
 		c.warn("no request has its plan from a header: it is believed only from trusted_proxies, and there are none",
 			"add trusted_proxies with the proxies in front that set or remove the header", "plans", "from")
 	}
-	c.tokens(sources[planFromJWT])
+	if !c.customersGiven {
+		c.tokens(sources[planFromJWT])
+	}
 	for i := range c.Limits {
 		c.planLimits(&c.Limits[i], sources)
 	}
@@ -157,7 +161,7 @@ func (c *checker) tokens(asked bool) {
 	case j.JWKS == "" && (asked || *j != JWT{}):
 		c.wrong("tokens cannot be verified without the keys of their issuer", `jwt: { jwks: "https://id.example/jwks.json", issuer: "https://id.example", audience: api }`, "plans")
 	case strings.HasPrefix(j.JWKS, "http://"):
-		c.wrong("whoever is on the way could replace the keys of the issuer", "write an https URL, or name a file", "plans", "jwt", "jwks")
+		c.wrong("jwks must be https: over http, the keys can be replaced on the way", "jwks: "+strconv.Quote("https"+strings.TrimPrefix(j.JWKS, "http")), "plans", "jwt", "jwks")
 	}
 	if j.Refresh != 0 && j.Refresh < time.Second {
 		c.wrong(fmt.Sprintf("%v between two reads of the keys is too short", j.Refresh), "write at least 1s, like 5m", "plans", "jwt", "refresh")
@@ -169,11 +173,11 @@ func (c *checker) tokens(asked bool) {
 
 // planLimits checks what a limit has by plan, and the parts of its key that come from plans.
 func (c *checker) planLimits(l *Limit, sources map[planSourceKind]bool) {
-	if l.readsClaims() && !c.Plans.JWT.IsSet() {
+	if l.readsClaims() && !c.Plans.JWT.IsSet() && !c.customersGiven {
 		c.wrong("the key has a claim of a token, and no tokens are verified",
 			`plans: { jwt: { jwks: "https://id.example/jwks.json", issuer: "https://id.example", audience: api } }`, "limits", l.Name, "key")
 	}
-	if slices.Contains(l.Key, "customer") && !sources[planFromKey] && !sources[planFromJWT] {
+	if l.byCustomer() && !sources[planFromKey] && !sources[planFromJWT] {
 		c.wrong("no customer is ever known: customers are found by api_key or jwt.CLAIM", "plans: { from: [api_key], ... }", "limits", l.Name, "key")
 	}
 	if len(l.Plans) == 0 {

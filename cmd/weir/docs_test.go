@@ -57,7 +57,7 @@ func TestDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range shown {
-		_, out, errs := weir(t, "", strings.Fields(s.args)...)
+		_, out, errs := weir(t, s.stdin, strings.Fields(s.args)...)
 		if !matches(out+errs, s.want) {
 			t.Errorf("%s: weir %s\ngot:\n%s%s\nthe page shows:\n%s", s.page, s.args, out, errs, s.want)
 		}
@@ -69,17 +69,24 @@ var (
 	named = regexp.MustCompile(`\A(?:#|<!--) ([a-z-]+\.(?:yaml|weir|html|conf))(?: -->)?\n`)
 )
 
-// session is a command in a page, and the output that the page shows.
-type session struct{ page, args, want string }
+// session is a command in a page, its input ("$ echo TEXT | weir ..."), and the output that the page
+// shows.
+type session struct{ page, stdin, args, want string }
 
 func sessions(page, block string) (all []session) {
 	for line := range strings.Lines(block) {
 		if command, ok := strings.CutPrefix(line, "$ "); ok {
+			stdin := ""
+			if text, piped := strings.CutPrefix(command, "echo "); piped {
+				if text, rest, found := strings.Cut(text, " | "); found {
+					stdin, command = text+"\n", rest
+				}
+			}
 			args, ours := strings.CutPrefix(strings.TrimSpace(command), "weir ")
 			if !ours || strings.HasPrefix(args, "limit ") { // it needs a Redis: proof/redis runs those
 				return all
 			}
-			all = append(all, session{page: page, args: args})
+			all = append(all, session{page: page, stdin: stdin, args: args})
 		} else if len(all) > 0 {
 			all[len(all)-1].want += line
 		}

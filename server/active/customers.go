@@ -139,11 +139,11 @@ func (c *customers) read(now *policyfile.APIKeys) (*policyfile.APIKeys, []policy
 func (c *customers) logFailure(err error) {
 	var invalid *policyfile.InvalidError
 	if !errors.As(err, &invalid) {
-		c.log.Error("API keys not reloaded: the keys of before stay valid", "error", err)
+		c.log.Error("API keys not reloaded: the previous keys stay valid", "error", err)
 		return
 	}
 	const most = 20
-	c.log.Error("API keys not reloaded: the keys of before stay valid", "problems", len(invalid.Problems))
+	c.log.Error("API keys not reloaded: the previous keys stay valid", "problems", len(invalid.Problems))
 	for _, p := range invalid.Problems[:min(len(invalid.Problems), most)] {
 		c.log.Error("API keys", "file", p.File, "line", p.Line, "column", p.Col, "message", p.Message, "fix", p.Fix)
 	}

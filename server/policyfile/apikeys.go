@@ -29,8 +29,8 @@ const (
 	maxSecret   = 4096
 )
 
-// A KeyHash is the hash of an API key. It says nothing about the key to somebody who does not know
-// the secret of the installation.
+// A KeyHash is the hash of an API key. Without the secret of the installation, it reveals nothing about
+// the key.
 type KeyHash [sha256.Size]byte
 
 // HashAPIKey returns the hash under which a key is kept: HMAC-SHA256 with the installation's secret.
@@ -233,7 +233,7 @@ func readKey(n *node) (e apiKey, h KeyHash, msg, fix string, at *node) {
 			if near := nearest.To(f.name, known); near != "" {
 				fix = fmt.Sprintf("did you mean %q?", near)
 			}
-			return e, h, "there is no such word in an entry", fix, &node{line: f.line, col: f.col}
+			return e, h, fmt.Sprintf("an entry has no %q", f.name), fix, &node{line: f.line, col: f.col}
 		}
 	}
 	customer, plan, hash := n.get("customer"), n.get("plan"), n.get("hmac_sha256")

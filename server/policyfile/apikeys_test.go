@@ -80,7 +80,7 @@ func TestWrongAPIKeys(t *testing.T) {
 		{"customer: acme\n", "keys.yaml:1:9: error: the file is not a list of keys"},
 		{ok + "- acme\n", "keys.yaml:2:3: error: this is not an entry for a key"},
 		{ok + "- { customer: a, hmac_sha256: weir_secret }\n", "keys.yaml:2:31: error: hmac_sha256 is not a hash"},
-		{ok + "- { customer: a, key: weir_secret }\n", "keys.yaml:2:18: error: there is no such word in an entry"},
+		{ok + "- { customer: a, key: weir_secret }\n", "keys.yaml:2:18: error: an entry has no \"key\""},
 		{ok + "- { customer: a }\n", "error: the entry has no hmac_sha256"},
 		{ok + "- { plan: pro, hmac_sha256: " + hashed("k2") + " }\n", "error: the entry has no customer"},
 		{ok + "- { customer: b, hmac_sha256: " + hashed("k1") + " }\n", "error: this key is there twice, first in"},
