@@ -91,9 +91,12 @@ lint: vet
 		echo "== $$m"; \
 		(cd $$m && go run $(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./... && go mod tidy -diff); \
 	done
+	@before=$$(sha256sum go.work.sum); GOWORK= go list -m all >/dev/null; \
+	[ "$$before" = "$$(sha256sum go.work.sum)" ] || { echo "go.work.sum lacked lines, which are there now: commit it"; exit 1; }
 
 tidy:
 	@for m in $(MODULES); do (cd $$m && go mod tidy); done
+	@GOWORK= go list -m all >/dev/null # writes what go.work.sum lacks, as any command in the workspace would
 
 # The seed of the long run: drawn once, unless SEED says which.
 ifndef SEED

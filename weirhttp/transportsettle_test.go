@@ -93,3 +93,20 @@ func TestTransportSettles(t *testing.T) {
 		}
 	})
 }
+
+// TestCachedFields: what a cache's copy of a response says remains is of another time.
+func TestCachedFields(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt := weirhttp.NewTransport(roundTrip(func(*http.Request) (*http.Response, error) {
+			return response(200, "", "RateLimit", `"a";r=0;t=60`, "Age", "30"), nil
+		}))
+		began := time.Now()
+		for range 2 {
+			resp, err := get(t, rt, "http://a.test/")
+			read(t, resp, err)
+		}
+		if d := time.Since(began); d != 0 {
+			t.Errorf("waited %v", d)
+		}
+	})
+}
