@@ -26,7 +26,8 @@ type Response struct {
 
 	hopeless bool // no wait helps
 	late     bool // the wait would have ended after the deadline
-	paused   bool // the server has asked the client to wait
+	paused   bool // the client waits, because the server has asked it to
+	client   bool // decided by a client, about a call of its own
 }
 
 // admission evaluates limits. An interceptor has one.
@@ -73,7 +74,7 @@ func (s *stay) cancel(ctx context.Context) {
 func (a *admission) admit(c *Call, limits []*Limit) (*stay, error) {
 	var few [4]group.Charge
 	charges := few[:0]
-	m := Response{Method: c.Method, hopeless: true}
+	m := Response{Method: c.Method, hopeless: true, client: c.client}
 	for _, l := range limits {
 		if l.shadow {
 			continue
@@ -85,7 +86,7 @@ func (a *admission) admit(c *Call, limits []*Limit) (*stay, error) {
 			a.report(m)
 			return nil, &refused{m}
 		case cost < 0:
-			return nil, status.Error(codes.InvalidArgument, "the cost of this call is not valid")
+			return nil, status.Error(codes.InvalidArgument, c.about("the cost of this call is not valid"))
 		case counts:
 			charges = append(charges, l.charge(key, cost))
 			m.hopeless = m.hopeless && !l.places // when a place is left, nobody knows
@@ -122,7 +123,7 @@ func (a *admission) charge(c *Call, charges []group.Charge, s *stay, m *Response
 	default:
 		m.Err = err
 		a.report(*m)
-		return status.Error(codes.Unavailable, "a limit cannot be evaluated")
+		return status.Error(codes.Unavailable, c.about("a limit cannot be evaluated"))
 	}
 	if a.report(*m); !m.Decision.Allowed {
 		return &refused{*m}

@@ -103,7 +103,7 @@ func newClient(limits Limits, options []ClientOption) *client {
 func UnaryClient(limits Limits, options ...ClientOption) grpc.UnaryClientInterceptor {
 	c := newClient(limits, options)
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		u := &unary{client: c, method: method, key: c.key(cc, method), of: c.of(method), message: req}
+		u := &unary{client: c, method: method, key: c.key(cc, method), of: c.of(method), message: req, arrived: time.Now()}
 		c.budget.Request()
 		var last error
 		for n := 0; ; n++ {
@@ -129,6 +129,7 @@ type unary struct {
 	method, key string
 	of          *applying
 	message     any
+	arrived     time.Time // a retry goes before calls that came after it
 }
 
 // advice is what a server says with an error.
@@ -141,7 +142,7 @@ type advice struct {
 
 // attempt sends the call once, when the limits and the server's pauses let it.
 func (u *unary) attempt(ctx context.Context, send func(*metadata.MD) error) (a advice, err error) {
-	pass, stay, err := u.enter(ctx, u.key, &Call{Context: ctx, Method: u.method, Message: u.message, client: true}, u.of.all)
+	pass, stay, err := u.enter(ctx, u.key, u.arrived, &Call{Context: ctx, Method: u.method, Message: u.message, client: true}, u.of.all)
 	if err != nil {
 		return a, err
 	}
@@ -157,31 +158,48 @@ func (u *unary) attempt(ctx context.Context, send func(*metadata.MD) error) (a a
 }
 
 // enter waits until a call may be sent. The pass and the stay must be ended.
-func (c *client) enter(ctx context.Context, key string, call *Call, limits []*Limit) (*pacing.Pass, *stay, error) {
-	if err := c.await(ctx, key, call.Method, func() bool { return c.gate.Left(key) <= 0 }); err != nil {
+//
+// The pass comes first: calls leave their line by it in order. A call that must wait for a limit gives
+// it back meanwhile, as it would hold up calls that other limits admit.
+func (c *client) enter(ctx context.Context, key string, arrived time.Time, call *Call, limits []*Limit) (*pacing.Pass, *stay, error) {
+	pass, err := c.await(ctx, key, arrived, call.Method)
+	if err != nil {
 		return nil, nil, err // no place is held while the server wants a pause
 	}
-	stay, err := c.admission.admit(call, limits)
-	if err != nil {
+	stay, err := c.admitWith(pass, call, limits)
+	if stay != nil || !errors.Is(err, weir.ErrLimited) {
+		return pass, stay, err
+	}
+	if stay, err = c.admission.admit(call, limits); err != nil {
 		return nil, nil, err
 	}
-	var pass *pacing.Pass
-	err = c.await(ctx, key, call.Method, func() bool { pass, _ = c.gate.Enter(key); return pass != nil })
-	if err != nil {
+	if pass, err = c.await(ctx, key, arrived, call.Method); err != nil {
 		stay.cancel(ctx)
 		return nil, nil, err
 	}
 	return pass, stay, nil
 }
 
-// await waits in line until ready reports true.
-func (c *client) await(ctx context.Context, key, method string, ready func() bool) error {
-	err := c.lines.Wait(ctx, pacing.Request{Key: key}, func() pacing.Try {
+// admitWith charges the limits without a wait. The pass is given back unless they admit the call.
+func (c *client) admitWith(pass *pacing.Pass, call *Call, limits []*Limit) (s *stay, err error) {
+	defer func() {
+		if s == nil {
+			pass.Cancel() // also if a function of a key or a cost panics
+		}
+	}()
+	now := c.admission
+	now.wait = 0
+	return now.admit(call, limits)
+}
+
+// await waits in line until the server lets a call be sent.
+func (c *client) await(ctx context.Context, key string, arrived time.Time, method string) (pass *pacing.Pass, err error) {
+	err = c.lines.Wait(ctx, pacing.Request{Key: key, Arrived: arrived}, func() pacing.Try {
 		changed := c.gate.Changed()
-		switch left := c.gate.Left(key); {
-		case ready():
+		if pass, _ = c.gate.Enter(key); pass != nil {
 			return pacing.Try{Sent: true}
-		case left > 0:
+		}
+		if left := c.gate.Left(key); left > 0 {
 			return pacing.Try{Wait: left, Changed: changed}
 		}
 		return pacing.Try{Wait: weir.Never, Changed: changed} // others go first: when they end is not known
@@ -189,11 +207,11 @@ func (c *client) await(ctx context.Context, key, method string, ready func() boo
 	var limited *weir.LimitedError
 	switch {
 	case err == nil:
-		return nil
+		return pass, nil
 	case errors.As(err, &limited):
-		return &refused{Response{Method: method, Decision: limited.Decision, late: limited.Deadline, paused: true}}
+		return nil, &refused{Response{Method: method, Decision: limited.Decision, late: limited.Deadline, paused: true}}
 	}
-	return status.FromContextError(err).Err()
+	return nil, status.FromContextError(err).Err()
 }
 
 // key is the same for all calls that wait together.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -23,7 +24,7 @@ func StreamClient(limits Limits, options ...ClientOption) grpc.StreamClientInter
 	c := newClient(limits, options)
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		key, of := c.key(cc, method), c.of(method)
-		pass, stay, err := c.enter(ctx, key, &Call{Context: ctx, Method: method, client: true}, of.opening)
+		pass, stay, err := c.enter(ctx, key, time.Now(), &Call{Context: ctx, Method: method, client: true}, of.opening)
 		if err != nil {
 			return nil, err
 		}

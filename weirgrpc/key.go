@@ -23,6 +23,14 @@ type Call struct {
 	client  bool
 }
 
+// about says in an error of a client that the server never got the call.
+func (c *Call) about(text string) string {
+	if c.client {
+		return notSent + text
+	}
+	return text
+}
+
 // metadata returns what the call has sent or is to send.
 func (c *Call) metadata() metadata.MD {
 	if c.client {

@@ -32,15 +32,7 @@ func (r *refused) Unwrap() error {
 // GRPCStatus is RESOURCE_EXHAUSTED with google.rpc.QuotaFailure, and with google.rpc.RetryInfo if a
 // wait helps.
 func (r *refused) GRPCStatus() *status.Status {
-	d, text := r.m.Decision, "a rate limit was exceeded"
-	switch {
-	case r.m.paused:
-		text = "the server has asked to wait for longer than the deadline"
-	case r.m.Missing:
-		text = "the call lacks what it is counted by"
-	case d.By != "":
-		text = "the limit " + strconv.Quote(d.By) + " was exceeded"
-	}
+	d, text := r.m.Decision, r.m.text()
 	violation := &errdetails.QuotaFailure_Violation{Subject: "limit:" + d.By, Description: text}
 	details := []protoadapt.MessageV1{&errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{violation}}}
 	if d.RetryAfter != weir.Never {
@@ -51,6 +43,32 @@ func (r *refused) GRPCStatus() *status.Status {
 		return with
 	}
 	return st
+}
+
+// notSent begins what a client says itself about a call, so that it differs from what servers say.
+const notSent = "the call was not sent: "
+
+// text says which limit refused the call. That of a client says that the server never got it.
+func (m *Response) text() string {
+	limit := "a rate limit"
+	if m.Decision.By != "" {
+		limit = "the limit " + strconv.Quote(m.Decision.By)
+	}
+	switch {
+	case m.paused && m.late:
+		return notSent + "the server has asked to wait for longer than the deadline"
+	case m.paused:
+		return notSent + "too many calls wait already"
+	case m.client && m.Missing:
+		return notSent + "it lacks what it is counted by"
+	case m.client && m.late:
+		return notSent + limit + " admits it only after its deadline"
+	case m.client:
+		return notSent + limit + " was exceeded"
+	case m.Missing:
+		return "the call lacks what it is counted by"
+	}
+	return limit + " was exceeded"
 }
 
 // trailer tells clients when to retry. It is empty if nobody knows.

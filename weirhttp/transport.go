@@ -38,8 +38,8 @@ import (
 // A response with 429, 503 or 529, or with 403 and fields that tell of a limit, holds back all
 // requests with the same key (PauseBy), for as long as Retry-After says, in seconds or as a date. If
 // it does not, it is until the reset of a limit that is used up, or else a guess: 0.5 to 1 s, doubled
-// with each further refusal up to a minute. After it, one request goes first, and then as many more as
-// responses come.
+// with each further refusal up to a minute. After it, one request goes first, then another, and then
+// as many more as responses come.
 //
 // While the fields RateLimit and RateLimit-Policy, RateLimit-Limit, -Remaining and -Reset,
 // X-RateLimit-* and those of OpenAI and Anthropic say how much remains, no more requests are in

@@ -53,9 +53,13 @@ type state struct {
 	refusals int       // pauses in a row for which the server gave no time
 
 	// After a pause, one request goes first. ramp is how many may be in flight then: one more for
-	// each response, and twice as many for each second since ramped. 0: no bound.
-	ramp   int64
-	ramped time.Time
+	// each response after the first, and twice as many for each second since ramped. 0: no bound.
+	//
+	// After the first response, one request goes again: a server whose tokens come one by one has none
+	// for two, and each refusal is a retry that a request has spent.
+	ramp     int64
+	ramped   time.Time
+	admitted bool // a request that was sent after the pause got a response
 
 	node heap.Node[state] // its place among the idle ones
 }
@@ -258,7 +262,7 @@ func (g *Gate) pause(s *state, now time.Time, d time.Duration) {
 	if until.After(s.until) {
 		s.until = until
 	}
-	s.ramp, s.ramped = 1, s.until
+	s.ramp, s.ramped, s.admitted = 1, s.until, false
 }
 
 // Changed returns a channel that is closed at the next change: when a Pass is done.
@@ -292,9 +296,10 @@ func (p *Pass) Done(r Report) (pause time.Duration) {
 		}
 	case p.at.After(s.pausedAt):
 		s.refusals = 0
-		if s.ramp > 0 {
+		if s.ramp > 0 && s.admitted {
 			s.ramp++
 		}
+		s.admitted = true
 	}
 	g.settle(s, now)
 	g.changed.Notify()

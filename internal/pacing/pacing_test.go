@@ -95,9 +95,14 @@ func TestGatePauses(t *testing.T) {
 		changed := g.Changed()
 		first.Done(pacing.Report{})
 		<-changed
+		second, _ := g.Enter("a")
+		if other, _ := g.Enter("a"); second == nil || other != nil {
+			t.Fatal("after the first response, one may be in flight")
+		}
+		second.Done(pacing.Report{})
 		x, _ := g.Enter("a")
 		if y, _ := g.Enter("a"); x == nil || y == nil {
-			t.Fatal("after the first response, two may be in flight")
+			t.Fatal("after the second response, two may be in flight")
 		}
 		elapse(20 * time.Second) // without a response: the server is slow, and does not refuse
 		for range 100 {
