@@ -26,8 +26,11 @@ type customers struct {
 
 	mu     sync.Mutex // held while the files are read
 	looked time.Time  // when they were last read
-	failed string     // why the latest contents were not taken; empty if they were
-	counts *customerCounts
+	// What the latest read found, if it differs from keys. A file that another process is writing can
+	// be cut off at the end of a line, and is valid then: it is used once a second read finds the same.
+	pending *policyfile.APIKeys
+	failed  string // why the latest contents were not taken; empty if they were
+	counts  *customerCounts
 }
 
 // customerCounts are counted across updates.
@@ -48,6 +51,9 @@ func newCustomers(ctx context.Context, file *policyfile.File, log *slog.Logger, 
 		c.path, c.secret = file.Beside(p.APIKeys), file.Beside(p.HashSecretFile)
 	}
 	c.keys.Store(file.APIKeys)
+	if before != nil && before.keys.Load() != nil && before.path == c.path && before.secret == c.secret {
+		c.keys.Store(before.keys.Load()) // tick looks whether the files that this reload found are complete
+	}
 	if !p.JWT.IsSet() {
 		return c, nil
 	}
@@ -91,18 +97,23 @@ func (c *customers) Token(ctx context.Context, token string) (policy.Claims, boo
 }
 
 // tick reads the API keys again if their files have changed, all or nothing: after an error the keys
-// of before stay valid.
+// of before stay valid. A change counts when two reads in a row find it.
 func (c *customers) tick() {
 	if c.path == "" || !c.mu.TryLock() {
 		return
 	}
 	defer c.mu.Unlock()
 	now := c.keys.Load()
-	if now.Len() > manyKeys && time.Since(c.looked) < manyEvery {
+	if now.Len() > manyKeys && c.pending == nil && time.Since(c.looked) < manyEvery {
 		return
 	}
 	c.looked = time.Now()
 	next, problems, err := c.read(now)
+	same := next.Same(c.pending)
+	c.pending = next
+	if next != nil && !same {
+		return
+	}
 	switch {
 	case err != nil || len(errorsOf(problems)) > 0:
 		if err == nil {
@@ -119,7 +130,7 @@ func (c *customers) tick() {
 		}
 		c.failed = ""
 	default:
-		c.failed = ""
+		c.failed, c.pending = "", nil
 		c.keys.Store(next)
 		c.counts.reloaded.Add(1)
 		c.log.Info("API keys reloaded", "path", c.path, "keys", next.Len())

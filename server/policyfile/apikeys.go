@@ -97,6 +97,11 @@ func (k *APIKeys) Len() int {
 	return len(k.byHash)
 }
 
+// Same reports whether both were read from the same contents of the same files.
+func (k *APIKeys) Same(other *APIKeys) bool {
+	return k == other || k != nil && other != nil && k.read == other.read
+}
+
 // LoadAPIKeys reads a file, or all files of a directory whose names end in .yaml, .yml or .json and
 // do not begin with a dot. Of a file that is not valid, the problems say where. A file that cannot be
 // read is an error.
@@ -104,7 +109,8 @@ func LoadAPIKeys(path string, secret []byte) (*APIKeys, []Problem, error) {
 	return ReloadAPIKeys(path, secret, nil)
 }
 
-// ReloadAPIKeys is LoadAPIKeys, and returns nil if nothing differs from what was read before.
+// ReloadAPIKeys is LoadAPIKeys, and returns nil if nothing differs from what was read before. It
+// refuses a directory that has lost all its files: they may be on their way.
 func ReloadAPIKeys(path string, secret []byte, before *APIKeys) (*APIKeys, []Problem, error) {
 	files, err := keyFiles(path)
 	if err != nil {
@@ -123,6 +129,9 @@ func ReloadAPIKeys(path string, secret []byte, before *APIKeys) (*APIKeys, []Pro
 	}
 	if sum.Sum(k.read[:0]); before != nil && before.read == k.read {
 		return nil, nil, nil
+	}
+	if len(files) == 0 && before.Len() > 0 {
+		return nil, nil, fmt.Errorf("%s has no files with keys any more: %s", path, noKeys)
 	}
 	var problems []Problem
 	for i, name := range files {
@@ -185,19 +194,19 @@ func (k *APIKeys) add(path string, data []byte) (all []Problem) {
 	wrong := func(n *node, msg, fix string) {
 		all = append(all, Problem{File: path, Line: n.line, Col: n.col, Message: msg, Fix: fix})
 	}
-	if len(strings.TrimSpace(string(data))) == 0 {
-		return nil
-	}
 	root, err := parseAny(data)
 	if err != nil {
 		var m *mistake
 		if !errors.As(err, &m) {
 			return []Problem{{File: path, Line: 1, Col: 1, Message: err.Error()}}
 		}
+		if m.msg == emptyFile { // another process may have emptied it to write it anew
+			m.fix = noKeys
+		}
 		return []Problem{{File: path, Line: m.line, Col: m.col, Message: m.msg, Fix: m.fix}}
 	}
 	if root.shape != list {
-		wrong(root, "the file is not a list of keys", keyLine)
+		wrong(root, "the file is not a list of keys", keyLine+"; or [] for none")
 		return all
 	}
 	for _, n := range root.items {
@@ -218,6 +227,8 @@ func (k *APIKeys) add(path string, data []byte) (all []Problem) {
 	}
 	return all
 }
+
+const noKeys = "write [] in a file that is to have no keys"
 
 const keyLine = "write entries like - { customer: acme, plan: pro, hmac_sha256: ... }, as weir key prints them"
 

@@ -51,8 +51,8 @@ func TestAPIKeys(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	for name, key := range map[string]string{"a.yaml": "a", "b.json": "b", "c.yml": "c", "d.yaml~": "d", ".e.yaml": "e", "empty.yaml": ""} {
-		text := ""
+	for name, key := range map[string]string{"a.yaml": "a", "b.json": "b", "c.yml": "c", "d.yaml~": "d", ".e.yaml": "e", "none.yaml": ""} {
+		text := "[]"
 		if key != "" {
 			text = fmt.Sprintf(`[{"customer": %q, "hmac_sha256": %q}]`, key, hashed(key))
 		}
@@ -70,6 +70,9 @@ func TestAPIKeys(t *testing.T) {
 	if other, _, err := ReloadAPIKeys(dir, []byte(hashSecret+"x"), keys); other == nil || err != nil {
 		t.Errorf("another secret: %v", err)
 	}
+	if none, _, err := ReloadAPIKeys(t.TempDir(), []byte(hashSecret), keys); none != nil || err == nil {
+		t.Errorf("a directory that has lost its files: %v, %v", none, err)
+	}
 }
 
 // TestWrongAPIKeys: a problem has its file, line and column, and nothing of what stands where the
@@ -78,6 +81,8 @@ func TestWrongAPIKeys(t *testing.T) {
 	ok := fmt.Sprintf("- { customer: acme, plan: pro, hmac_sha256: %s }\n", hashed("k1"))
 	for _, c := range []struct{ text, want string }{
 		{"customer: acme\n", "keys.yaml:1:9: error: the file is not a list of keys"},
+		{"", "keys.yaml:1:1: error: the file is empty\n\tfix: write [] in a file that is to have no keys"},
+		{"# a comment\n", "keys.yaml:1:1: error: the file is empty"},
 		{ok + "- acme\n", "keys.yaml:2:3: error: this is not an entry for a key"},
 		{ok + "- { customer: a, hmac_sha256: weir_secret }\n", "keys.yaml:2:31: error: hmac_sha256 is not a hash"},
 		{ok + "- { customer: a, key: weir_secret }\n", "keys.yaml:2:18: error: an entry has no \"key\""},

@@ -24,6 +24,8 @@ const (
 	maxNodes = 1 << 18 // after aliases are resolved
 )
 
+const emptyFile = "the file is empty"
+
 // node is a value of the file with its position.
 type node struct {
 	line, col int
@@ -203,7 +205,7 @@ func parseAny(data []byte) (*node, error) {
 		body = doc.Body
 	}
 	if body == nil {
-		return nil, &mistake{1, 1, "the file is empty", "begin with limits: and routes:"}
+		return nil, &mistake{1, 1, emptyFile, "begin with limits: and routes:"}
 	}
 	b := builder{anchors: map[string]*node{}}
 	root, err := b.build(body, 0)
