@@ -204,7 +204,7 @@ func (c *checker) places(l *Limit) {
 func (c *checker) algorithm(l *Limit) {
 	cost, err := parseCost(l.Cost)
 	if err != nil {
-		c.wrong(err.Error(), "write a whole number of at least 1, header.NAME or bytes", "limits", l.Name, "cost")
+		c.wrong(err.Error(), costFix(l), "limits", l.Name, "cost")
 	}
 	if l.Limit == nil {
 		c.wrong("the limit has no algorithm: add one of "+strings.Join(Algorithms(), ", "), "token_bucket: { rate: 10/s, burst: 20 }", "limits", l.Name)

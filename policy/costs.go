@@ -265,12 +265,12 @@ func (c *checker) costs(l *Limit) {
 	}
 	for i, t := range of.Before {
 		if _, err := parseEstimate(t); err != nil {
-			c.wrong(err.Error(), "before: body.max_tokens", append(at, "before", strconv.Itoa(i))...)
+			c.wrong(err.Error(), termFix("before", estimateMeant(t.Of), of.Before, i), append(at, "before", strconv.Itoa(i))...)
 		}
 	}
 	for i, t := range usageTerms(of.After) {
 		if _, err := usage.Compile([]usage.Term{t}); err != nil {
-			c.wrong(err.Error(), "after: openai", append(at, "after", strconv.Itoa(i))...)
+			c.wrong(err.Error(), termFix("after", usage.Meant(t.Of), of.After, i), append(at, "after", strconv.Itoa(i))...)
 		}
 	}
 	if of.Default < 0 {
@@ -282,6 +282,15 @@ func (c *checker) costs(l *Limit) {
 	if size, field := capacityOf(l.Limit); l.Limit != nil && of.Default > size {
 		c.wrong(fmt.Sprintf("a cost of %d never fits a %s of %d: every request without an estimate of its own would be refused", of.Default, field, size),
 			fmt.Sprintf("lower default, or raise the %s", field), append(at, "default")...)
+	}
+	if size, field := capacityOf(l.Limit); l.Limit != nil {
+		if least, ok := of.fits(size); !ok {
+			c.wrong(fmt.Sprintf("a cost of %d never fits a %s of %d: every request would be refused", least, field, size),
+				fmt.Sprintf("lower before, or raise the %s", field), append(at, "before")...)
+		}
+	}
+	if of.countsNothing() {
+		c.wrong("nothing is counted: before is 0, and without after no response says what its request costs", "after: bytes, or another term of the true cost", append(at, "before")...)
 	}
 	if !of.settles() {
 		return
@@ -298,7 +307,7 @@ func (c *checker) settling(l *Limit, at []string) {
 	at = append(at, "after")
 	switch {
 	case l.isConcurrency():
-		c.wrong("a place has no cost that could be known afterwards", "take the cost out", at...)
+		c.wrong("a concurrency limits requests in flight: each takes one place, and no response changes that", "take cost out, or count tokens in a limit with another algorithm", at...)
 	case l.Zone != "":
 		c.wrong("the limits of a zone share a state, and charges in it are not replaced", "take zone out", at...)
 	case l.Store != "" && (l.Shadow || l.RollOut != ""):

@@ -20,6 +20,7 @@ func (c *checker) hold(r *Route, at string) {
 	case r.Upstream == "" && r.Respond.IsSet():
 		c.wrong("hold is about requests to an upstream, and this route has none", "take hold out", "routes", at, "hold")
 	}
+	c.buffer(r.BufferRequest, "routes", at, "buffer_request")
 	if r.BufferRequest != (Buffer{}) && r.Upstream == "" && r.Respond.IsSet() {
 		c.wrong("buffer_request is about requests to an upstream, and this route has none", "take buffer_request out", "routes", at, "buffer_request")
 	}

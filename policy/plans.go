@@ -171,6 +171,9 @@ func (c *checker) tokens(asked bool) {
 	}
 }
 
+// plansLine is what a policy without plans needs at its top level.
+const plansLine = "at the top level, plans: { from: api_key, api_keys: keys.yaml, hash_secret_file: plans.secret }"
+
 // planLimits checks what a limit has by plan, and the parts of its key that come from plans.
 func (c *checker) planLimits(l *Limit, sources map[planSourceKind]bool) {
 	if l.readsClaims() && !c.Plans.JWT.IsSet() && !c.customersGiven {
@@ -178,7 +181,7 @@ func (c *checker) planLimits(l *Limit, sources map[planSourceKind]bool) {
 			`plans: { jwt: { jwks: "https://id.example/jwks.json", issuer: "https://id.example", audience: api } }`, "limits", l.Name, "key")
 	}
 	if l.byCustomer() && !sources[planFromKey] && !sources[planFromJWT] {
-		c.wrong("no customer is ever known: customers are found by api_key or jwt.CLAIM", "plans: { from: [api_key], ... }", "limits", l.Name, "key")
+		c.wrong("no customer is ever known: customers are found by api_key or jwt.CLAIM", plansLine, "limits", l.Name, "key")
 	}
 	if len(l.Plans) == 0 {
 		return
@@ -186,7 +189,7 @@ func (c *checker) planLimits(l *Limit, sources map[planSourceKind]bool) {
 	at := []string{"limits", l.Name, "plans"}
 	switch {
 	case len(sources) == 0:
-		c.wrong("the limit has parameters by plan, and no plan is ever known", "plans: { from: [api_key], ... } at the top level", at...)
+		c.wrong("the limit has parameters by plan, and no plan is ever known", plansLine, at...)
 	case l.Zone != "":
 		c.wrong("limits of a zone have the same parameters", "take zone or plans out", at...)
 	}
@@ -225,6 +228,12 @@ func (c *checker) planLimit(l *Limit, p *PlanLimit, at []string) {
 	if size, field := capacityOf(p.Limit); err == nil && cost.kind == costFixed && cost.n > size {
 		c.wrong(fmt.Sprintf("a cost of %d never fits a %s of %d: every request of this plan would be refused", cost.n, field, size),
 			fmt.Sprintf("lower the cost, or raise the %s", field), at...)
+	} else if least, ok := l.Costs.fits(size); !ok {
+		c.wrong(fmt.Sprintf("a cost of %d never fits a %s of %d: every request of this plan would be refused", least, field, size),
+			fmt.Sprintf("lower before, or raise the %s", field), at...)
+	} else if l.Costs.Default > size {
+		c.wrong(fmt.Sprintf("a cost of %d never fits a %s of %d: every request of this plan without an estimate of its own would be refused", l.Costs.Default, field, size),
+			fmt.Sprintf("lower default, or raise the %s", field), at...)
 	}
 }
 

@@ -126,6 +126,7 @@ func (c *checker) upstreams() {
 			c.warn("a request is sent again to another target only, and there is none", "add a target, or take retries out", "upstreams", u.Name, "retries")
 		}
 		c.health(u)
+		c.buffer(u.BufferRequest, "upstreams", u.Name, "buffer_request")
 	}
 }
 
@@ -273,5 +274,17 @@ func (c *checker) waiting(w Waiting, at string) {
 	}
 	if w.Max > 0 && w.PerClient > w.Max {
 		c.wrong(fmt.Sprintf("one client may hold %d, and all together %d", w.PerClient, w.Max), "lower per_client", "routes", at, "waiting", "per_client")
+	}
+}
+
+// buffer checks how much of a request's body is buffered.
+func (c *checker) buffer(b Buffer, path ...string) {
+	memory := b.Memory
+	if memory == 0 {
+		memory = 1 << 20
+	}
+	if b.File != 0 && b.File < memory && !b.Off {
+		c.wrong(fmt.Sprintf("file (%d bytes) is the most of a body in all, and below memory (%d bytes)", b.File, memory),
+			"raise file, or lower memory", append(path, "file")...)
 	}
 }

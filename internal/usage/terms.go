@@ -166,6 +166,28 @@ func unknownForm(of string) error {
 	return fmt.Errorf("%q is not where a cost can be read: write %s", of, strings.Join(forms, ", "))
 }
 
+// Meant returns the term that was probably meant by a text that is none.
+func Meant(of string) string {
+	source, name, found := strings.Cut(of, ".")
+	sources := []string{"json", "header", "trailer"}
+	for _, p := range presets() {
+		if p.name == source && found {
+			if near := nearest.To(name, partNames[:]); near != "" {
+				return source + "." + near
+			}
+			return source
+		}
+		sources = append(sources, p.name)
+	}
+	if near := nearest.To(of, []string{"bytes", "duration", "upstream_time", "openai", "anthropic", "gemini"}); near != "" {
+		return near
+	}
+	if near := nearest.To(source, sources); found && near != "" && name != "" {
+		return near + "." + name
+	}
+	return "openai"
+}
+
 // ReadsBody reports whether the body of a response has to be read, and not only counted.
 func (s *Spec) ReadsBody() bool { return s.tree != nil }
 

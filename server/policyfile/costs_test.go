@@ -45,6 +45,17 @@ func TestCosts(t *testing.T) {
 func TestWrongCosts(t *testing.T) {
 	for cost, want := range map[string]string{
 		`{ after: opnai }`:                                   "did you mean openai?",
+		`{ default: 5, after: openai.promt }`:                "fix: after: openai.prompt",
+		`{ default: 5, after: [upstream_time, 7] }`:          "must be a text or a map",
+		`{ before: learnt, after: bytes }`:                   "fix: before: learned",
+		`{ before: { of: prompt/x, weight: 3 } }`:            "fix: before: { of: prompt/4, weight: 3 }",
+		`{ before: [5, body.] }`:                             "fix: body.max_tokens",
+		`{ before: 2000, after: bytes }`:                     "a cost of 2000 never fits a burst of 1000",
+		`{ before: [{ of: 200, weight: 5 }, 1, prompt/4] }`:  "a cost of 1001 never fits a burst of 1000",
+		`{ before: 0, block_in_debt: true }`:                 "nothing is counted",
+		`{ before: [0, 0] }`:                                 "nothing is counted",
+		`body.max_tokens`:                                    "fix: cost: { before: body.max_tokens, default: 1000, after: openai }",
+		`anthropic`:                                          "fix: cost: { default: 1000, after: anthropic }",
 		`{ after: [openai, openai.promt] }`:                  "is not a part of openai: write total, prompt",
 		`{ before: body. }`:                                  "is not a path",
 		`{ before: prompt/x }`:                               "write prompt/4",
@@ -75,6 +86,35 @@ func TestWrongCosts(t *testing.T) {
 		text = "stores: { shared: { url: \"redis://127.0.0.1:1\" } }\n" + text
 		if _, err := Parse("policy.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", place, err, want)
+		}
+	}
+}
+
+// TestCostFixes: the fixes for wrong costs are valid when they are pasted.
+func TestCostFixes(t *testing.T) {
+	for _, cost := range []string{
+		`body.max_tokens`, `anthropic`, `header.`, `{ after: opnai, default: 5 }`, `{ after: gemini.thinking, default: 5 }`, `{ after: jsn.usage, default: 5 }`,
+		`{ before: learnt }`, `{ before: prompt/x }`, `{ before: nothing }`, `{ before: { of: prompt/x, weight: 3 } }`,
+	} {
+		_, err := Parse("policy.yaml", []byte(withCost(cost)))
+		var invalid *InvalidError
+		if !errors.As(err, &invalid) || len(invalid.Problems) != 1 {
+			t.Errorf("%s: %v", cost, err)
+			continue
+		}
+		fix := invalid.Problems[0].Fix
+		if strings.HasPrefix(fix, "write ") {
+			continue // no line to paste
+		}
+		fixed, whole := strings.CutPrefix(fix, "cost: ")
+		if !whole {
+			fixed = "{ " + fix + " }"
+			if strings.HasPrefix(fix, "after") {
+				fixed = "{ default: 5, " + fix + " }"
+			}
+		}
+		if _, err := Parse("policy.yaml", []byte(withCost(fixed))); err != nil {
+			t.Errorf("%s: the fix %q: %v", cost, fix, err)
 		}
 	}
 }

@@ -52,6 +52,12 @@ func (d *decoder) planLimits(l *policy.Limit, algorithm string, n *node) {
 		values := map[string]any{}
 		for _, p := range f.value.fields {
 			switch {
+			case slices.Contains(policy.Algorithms(), p.name):
+				fix := "write the parameters alone"
+				if parameters := inline(p.value); p.name == algorithm && parameters != "" {
+					fix = f.name + ": " + parameters
+				}
+				d.wrong(fmt.Sprintf("a plan has the algorithm of its limit, %s, and only other parameters", algorithm), fix, append(at, p.name)...)
 			case p.value.shape != scalar:
 				d.wrong(p.name+" is not a parameter like this", "write a single value", append(at, p.name)...)
 			case !slices.Contains(policy.Fields(algorithm), p.name):
@@ -68,6 +74,21 @@ func (d *decoder) planLimits(l *policy.Limit, algorithm string, n *node) {
 		}
 		l.Plans = append(l.Plans, plan)
 	}
+}
+
+// inline writes a map of single values in one line; "" for anything else.
+func inline(n *node) string {
+	if n.shape != mapping || len(n.fields) == 0 {
+		return ""
+	}
+	var all []string
+	for _, f := range n.fields {
+		if f.value.shape != scalar {
+			return ""
+		}
+		all = append(all, f.name+": "+text(f.value))
+	}
+	return "{ " + strings.Join(all, ", ") + " }"
 }
 
 // customers reads the API keys that the policy names.

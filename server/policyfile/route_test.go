@@ -32,7 +32,6 @@ func TestIgnoreCaseOfRoutes(t *testing.T) {
 func TestBufferRequestOfRoutes(t *testing.T) {
 	for value, want := range map[string]policy.Buffer{
 		"off":                           {Off: true},
-		"{}":                            {Memory: 1 << 20},
 		"{ memory: 64KiB, file: 1MiB }": {Memory: 64 << 10, File: 1 << 20},
 	} {
 		f, err := Parse("p", []byte("upstreams: { up: { url: \"http://a\", buffer_request: "+value+" } }\nroutes: [{ match: /a, upstream: up, buffer_request: "+value+" }]"))
@@ -46,6 +45,10 @@ func TestBufferRequestOfRoutes(t *testing.T) {
 		"upstream: up, buffer_request: { memory: much }":     `"much" is not`,
 		"respond: { status: 200 }, buffer_request: off":      "buffer_request is about requests to an upstream, and this route has none",
 		"upstream: up, buffer_request: { memory: 1, of: 2 }": `there is no key "of" here`,
+
+		"upstream: up, buffer_request: {}":                           `buffer_request has no settings`,
+		"upstream: up, buffer_request: { memory: 2MiB, file: 1MiB }": `file (1048576 bytes) is the most of a body in all, and below memory (2097152 bytes)`,
+		"upstream: up, buffer_request: { file: 64KiB }":              `below memory (1048576 bytes)`,
 	} {
 		if _, err := Parse("p", []byte("upstreams: { up: { url: \"http://a\" } }\nroutes: [{ match: /a, "+line+" }]")); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", line, err, want)

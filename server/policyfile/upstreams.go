@@ -80,8 +80,8 @@ func (d *decoder) buffer(n *node, path ...string) (b policy.Buffer) {
 	default:
 		b.Memory = d.size(n.get("memory"), 1, slices.Concat(path, []string{"memory"})...)
 		b.File = d.size(n.get("file"), 1, slices.Concat(path, []string{"file"})...)
-		if b == (policy.Buffer{}) {
-			b.Memory = 1 << 20
+		if n.get("memory") == nil && n.get("file") == nil {
+			d.wrong("buffer_request has no settings", "buffer_request: { memory: 1MiB, file: 100MiB }", path...)
 		}
 	}
 	return b
