@@ -15,7 +15,7 @@ import (
 // a Redis, and is only compiled.
 
 func Example_redisRate() {
-	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
+	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", ContextTimeoutEnabled: true})
 	fmt.Println(allow(context.Background(), rdb))
 }
 

@@ -221,9 +221,9 @@ func TestRefused(t *testing.T) {
 	defer slow.Close()
 	defer ring.Close()
 	for want, client := range map[string]redis.UniversalClient{
-		"ContextTimeoutEnabled": slow,
-		"Ring":                  ring,
-		"is not known":          struct{ redis.UniversalClient }{slow},
+		"ContextTimeoutEnabled: true": slow,
+		"Ring":                        ring,
+		"is not known":                struct{ redis.UniversalClient }{slow},
 	} {
 		if _, err := weirgoredis.New(client, weirredis.Options{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

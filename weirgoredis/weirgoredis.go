@@ -48,7 +48,7 @@ func Evaler(client redis.UniversalClient) (weirredis.Evaler, error) {
 		return nil, fmt.Errorf("weirgoredis: a %T is not known to send a command once: use a *redis.Client or a *redis.ClusterClient", client)
 	}
 	if !bounded {
-		return nil, errors.New("weirgoredis: the client would read on for its ReadTimeout when a call's context has ended: set ContextTimeoutEnabled in its options")
+		return nil, errors.New("weirgoredis: the client would read on for its ReadTimeout when a call's context has ended: write redis.NewClient(&redis.Options{Addr: ..., ContextTimeoutEnabled: true})")
 	}
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		return clusterEvaler{evaler{client}, cluster}, nil

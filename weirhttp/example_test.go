@@ -171,7 +171,7 @@ func TestGoPageShowsTheExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	var source strings.Builder
-	for _, file := range []string{"example_test.go", "policyexample_test.go", "migration_test.go", "transportexample_test.go", "../group/example_test.go", "../weirgrpc/example_test.go", "../weirgoredis/example_test.go"} {
+	for _, file := range []string{"example_test.go", "policyexample_test.go", "migration_test.go", "transportexample_test.go", "../group/example_test.go", "../weirgrpc/example_test.go", "../weirgoredis/example_test.go", "../weirjwt/example_test.go"} {
 		text, err := os.ReadFile(file)
 		if err != nil && !os.IsNotExist(err) {
 			t.Fatal(err)

@@ -55,17 +55,21 @@ type keySet struct {
 	flight chan struct{} // closed at the end of the read in flight; nil for none
 	began  time.Time     // of the last read
 	closed bool
+	failed error // of the last read; nil if it succeeded
 }
 
 func newKeySet(o Options) (*keySet, error) {
 	s := &keySet{opts: o, every: o.Refresh, unknown: unknownEveryFile}
 	if strings.Contains(o.JWKS, "://") {
 		u, err := url.Parse(o.JWKS)
-		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
-			return nil, errors.New("weirjwt: Options.JWKS: this is not an https URL")
+		switch {
+		case err == nil && u.Scheme == "http":
+			return nil, errors.New("weirjwt: Options.JWKS must be https: over http, the keys can be replaced on the way")
+		case err != nil || u.Scheme != "https" || u.Host == "":
+			return nil, errors.New("weirjwt: Options.JWKS is neither a file nor a URL like https://id.example/jwks.json")
 		}
 		if s.url, s.unknown = true, unknownEvery; s.opts.Client == nil {
-			s.opts.Client = newClient(u.Scheme)
+			s.opts.Client = newClient()
 		}
 	}
 	switch {
@@ -80,12 +84,12 @@ func newKeySet(o Options) (*keySet, error) {
 	return s, nil
 }
 
-// newClient returns a client that follows redirects only to the scheme of the first URL.
-func newClient(scheme string) *http.Client {
+// newClient returns a client that follows redirects only to https.
+func newClient() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{ResponseHeaderTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10, DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment},
 		CheckRedirect: func(r *http.Request, via []*http.Request) error {
-			if len(via) > maxRedirects || r.URL.Scheme != scheme {
+			if len(via) > maxRedirects || r.URL.Scheme != "https" {
 				return errors.New("the redirect is not followed")
 			}
 			return nil
@@ -136,6 +140,19 @@ func (s *keySet) refreshUnknown(ctx context.Context) {
 // refresh reads the keys, and waits for it.
 func (s *keySet) refresh(ctx context.Context) { s.wait(ctx, s.start(0)) }
 
+// first reads the keys for the first time. Without Options.Failed, nothing else would report why there
+// are none.
+func (s *keySet) first(ctx context.Context) error {
+	s.refresh(ctx)
+	if s.opts.Failed != nil || s.current.Load() != nil {
+		return nil
+	}
+	s.close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Errorf("weirjwt: Options.JWKS: the keys of the issuer were not read (with Options.Failed, New returns a Verifier all the same, which tries again): %w", s.failed)
+}
+
 func (s *keySet) wait(ctx context.Context, flight <-chan struct{}) {
 	if flight == nil {
 		return
@@ -170,10 +187,10 @@ func (s *keySet) start(least time.Duration) <-chan struct{} {
 			s.current.Store(next)
 		}
 		s.mu.Lock()
-		s.flight = nil
+		s.flight, s.failed = nil, err
 		s.mu.Unlock()
 		close(flight)
-		if err != nil && s.life.Err() == nil {
+		if err != nil && s.life.Err() == nil && s.opts.Failed != nil {
 			s.opts.Failed(fmt.Errorf("weirjwt: the keys of the issuer were not read: %w", err))
 		}
 	})
@@ -268,8 +285,8 @@ func parseKeys(data []byte) (*keys, error) {
 	return k, nil
 }
 
-// verifies reports whether a key verifies signatures. A shared secret does not: whoever can verify
-// with it can sign.
+// verifies reports whether a key verifies signatures. A shared secret does not: a server
+// that verifies with it could sign.
 func verifies(key *jose.JSONWebKey) bool {
 	if !key.Valid() || key.Use != "" && key.Use != "sig" {
 		return false

@@ -30,7 +30,7 @@ import (
 
 // Options configure a Verifier. JWKS, Issuer and Audience are required.
 type Options struct {
-	JWKS     string // a file or a URL with the keys
+	JWKS     string // a file or an https URL with the keys
 	Issuer   string // the iss of every token
 	Audience string // is among the aud of every token
 
@@ -44,9 +44,11 @@ type Options struct {
 	// than 4 KB is not remembered
 	MaxTokens int
 
-	Client *http.Client     // for URLs; default: one without a proxy of its own, which follows https alone
+	Client *http.Client     // for URLs; default: one that uses the proxy of the environment, and follows https alone
 	Now    func() time.Time // default: time.Now
-	Failed func(error)      // is told why the keys could not be read; default: nobody is
+	// is called with the error when the keys could not be read. The previous keys stay valid; with it, a
+	// program also starts while the issuer is unavailable. default: none, and New returns that error
+	Failed func(error)
 }
 
 // ErrInvalid is found by errors.Is in every error about a token.
@@ -87,8 +89,9 @@ type verified struct {
 	from, ends time.Time
 }
 
-// New returns a Verifier. It reads the keys once. If that fails, all tokens are invalid until it
-// succeeds: Failed is told why, and it is tried again. Only options that can never work are an error.
+// New returns a Verifier. It reads the keys once. If that fails, New returns an error; with
+// Options.Failed, it calls that and returns a Verifier, to which all tokens are invalid until a later
+// read succeeds.
 func New(ctx context.Context, o Options) (*Verifier, error) {
 	switch {
 	case o.JWKS == "":
@@ -107,15 +110,14 @@ func New(ctx context.Context, o Options) (*Verifier, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Failed == nil {
-		o.Failed = func(error) {}
-	}
 	keys, err := newKeySet(o)
 	if err != nil {
 		return nil, err
 	}
 	v := &Verifier{opts: o, algorithms: algorithms(), keys: keys, recent: map[[sha256.Size]byte]*verified{}}
-	keys.refresh(ctx)
+	if err := keys.first(ctx); err != nil {
+		return nil, err
+	}
 	return v, nil
 }
 
