@@ -38,6 +38,12 @@ func (g *Gateway) refuseBody(w http.ResponseWriter) {
 	answer(w, http.StatusRequestEntityTooLarge, "the body of this request is too large")
 }
 
+// badBody reports whether a request failed because its body was too large, too slow or malformed.
+func badBody(r *http.Request, err error) bool {
+	var large *http.MaxBytesError
+	return errors.As(err, &large) || listen.BodyError(r.Context()) != nil
+}
+
 // failedBody responds to a request whose body was too large, too slow or malformed, and reports
 // whether it was one of these.
 func (g *Gateway) failedBody(w http.ResponseWriter, r *http.Request, err error) bool {

@@ -16,12 +16,13 @@ func meterOf(v *policy.Verdict, r *http.Request) *policy.Meter {
 	return m
 }
 
-// settle charges what the request has cost, however its response ended.
+// settle charges what the request has cost, however its response ended. A request that its client has
+// spoiled has an unknown cost if an upstream may have got a part of it: the upstream may have worked.
 func (l *responseWriter) settle() {
 	if l.meter == nil {
 		return
 	}
-	l.meter.End(policy.Ending{Complete: l.whole, Failed: l.noResponse || l.notSent, Trailer: l.Header()})
+	l.meter.End(policy.Ending{Complete: l.whole && !l.own, Failed: l.noResponse || l.notSent || l.unsent, Trailer: l.Header()})
 }
 
 // refuseUnread responds to a request whose body was needed for its limits, and could not be read.

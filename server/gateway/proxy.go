@@ -217,16 +217,16 @@ type failure struct {
 // fail responds to a request whose upstream failed.
 func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, name string, err error) {
 	l, passing := w.(*responseWriter)
+	if passing {
+		l.unsent = upstream.Unsent(err)
+	}
+	if spoiled := upstream.ClientFailed(err) || badBody(r, err); passing && spoiled {
+		l.clientGone, l.own = true, true
+	}
 	if g.failedBody(w, r, err) {
-		if passing {
-			l.clientGone = true
-		}
 		return
 	}
 	if upstream.ClientFailed(err) {
-		if passing {
-			l.clientGone = true
-		}
 		g.counts.canceled.Add(1)
 		w.Header().Set("Connection", "close")
 		if errors.Is(err, upstream.ErrStalled) {
@@ -244,7 +244,7 @@ func (g *Gateway) fail(w http.ResponseWriter, r *http.Request, name string, err 
 	var unsendable *upstream.RequestError
 	if errors.As(err, &unsendable) {
 		if passing {
-			l.clientGone = true
+			l.clientGone, l.own, l.unsent = true, true, true
 		}
 		g.refuseUnsendable(w, unsendable)
 		return

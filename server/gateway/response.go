@@ -31,6 +31,8 @@ type responseWriter struct {
 	wroteBody  bool // a part of its body was written
 	whole      bool // the upstream's response was read to its end
 	noResponse bool // there was none from an upstream
+	unsent     bool // no upstream has got a byte of the request
+	own        bool // the response is the gateway's, for a request that its client has spoiled
 }
 
 // outcome is how a request ended, for concurrency limits. A client that left says nothing about the
@@ -80,7 +82,9 @@ func (l *responseWriter) WriteHeader(status int) {
 	if status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout {
 		l.overloaded = true
 	}
-	l.meter.Header(status, l.Header())
+	if !l.own { // its status says nothing about what the upstream has done
+		l.meter.Header(status, l.Header())
+	}
 	if l.cleared {
 		l.tells(l.Header(), l.verdict.Evaluated())
 	}

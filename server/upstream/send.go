@@ -51,7 +51,7 @@ func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	s := u.settings.Load()
 	b, err := newBody(r, s, u.opts.space)
 	if err != nil {
-		return nil, err
+		return nil, &unsentError{err}
 	}
 	var resp *http.Response
 	err = u.try(s, func(e Exchange) (again bool, err error) {
@@ -63,6 +63,9 @@ func (u *Upstream) RoundTrip(r *http.Request) (*http.Response, error) {
 	})
 	if err != nil {
 		b.close()
+		if !b.sent.Load() {
+			err = &unsentError{err}
+		}
 		return nil, err
 	}
 	return resp, nil
@@ -96,6 +99,7 @@ type requestBody struct {
 	freed  sync.Once
 	read   atomic.Bool // a part of it was read, or may have been
 	broken atomic.Bool // reading it from the client failed
+	sent   atomic.Bool // there was a connection for the request: a target may have got a part of it
 }
 
 // newBody prepares the body of a request. It reads the body now if the upstream buffers requests, or
@@ -157,6 +161,19 @@ func ClientFailed(err error) bool {
 	return errors.As(err, &c)
 }
 
+// unsentError is the error of a request of which no target has got a byte.
+type unsentError struct{ err error }
+
+func (e *unsentError) Error() string { return e.err.Error() }
+func (e *unsentError) Unwrap() error { return e.err }
+
+// Unsent reports whether no target has got a byte of the request for which RoundTrip returned an
+// error.
+func Unsent(err error) bool {
+	var e *unsentError
+	return errors.As(err, &e)
+}
+
 func (b *requestBody) close() {
 	if b.real != nil {
 		b.real.Close()
@@ -216,7 +233,10 @@ func (a *attempt) send(r *http.Request) (*http.Response, error) {
 			err = ErrStalled
 		case cause != nil && a.outer.Err() == nil:
 			err = cause
-		case a.outer.Err() == nil && !a.body.broken.Load():
+		case a.outer.Err() != nil || ClientFailed(err):
+		case a.body.broken.Load(): // whatever net/http makes of it
+			err = &clientError{err}
+		default:
 			err = a.blame(err)
 		}
 		cancel(nil)
@@ -297,6 +317,7 @@ func (a *attempt) trace(ctx context.Context, cancel context.CancelCauseFunc) con
 		GetConn: func(string) { a.wanted.Store(true) },
 		GotConn: func(info httptrace.GotConnInfo) {
 			a.conn.Store(&info.Conn)
+			a.body.sent.Store(true)
 			if a.connected.Add(1) > maxConnections {
 				cancel(errNoResponse)
 			}
