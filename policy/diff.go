@@ -145,6 +145,9 @@ func differ(name string, a, b reflect.Value) (all []Field) {
 	if a.Type() == reflect.TypeFor[weir.Limit]() {
 		return differentLimits(a, b)
 	}
+	if a.Type() == reflect.TypeFor[[]PlanLimit]() {
+		return differentPlans(name, a, b)
+	}
 	if a.Type() == reflect.TypeFor[Place]() {
 		return nil // it follows from the URL
 	}
@@ -189,8 +192,44 @@ func differentLimits(a, b reflect.Value) (all []Field) {
 	return []Field{{"algorithm", describe(was), describe(is)}}
 }
 
+// differentPlans compares the parameters of a limit plan by plan.
+func differentPlans(name string, a, b reflect.Value) (all []Field) {
+	was, _ := a.Interface().([]PlanLimit)
+	is, _ := b.Interface().([]PlanLimit)
+	find := func(in []PlanLimit, plan string) string {
+		for i := range in {
+			if in[i].Plan == plan {
+				return in[i].String()
+			}
+		}
+		return ""
+	}
+	for i := range was {
+		if from, to := was[i].String(), find(is, was[i].Plan); from != to {
+			all = append(all, Field{name + "." + was[i].Plan, from, to})
+		}
+	}
+	for i := range is {
+		if find(was, is[i].Plan) == "" {
+			all = append(all, Field{name + "." + is[i].Plan, "", is[i].String()})
+		}
+	}
+	return all
+}
+
+// String returns what a policy file has for the plan.
+func (p PlanLimit) String() string {
+	if p.Unlimited || p.Limit == nil {
+		return "unlimited"
+	}
+	return inBraces(reflect.ValueOf(p.Limit))
+}
+
 // label returns the name of a Go field in a policy file.
 func label(name string) string {
+	if name == "Costs" { // a map in place of a cost
+		return "cost"
+	}
 	if strings.ToUpper(name) == name {
 		return strings.ToLower(name)
 	}
@@ -199,14 +238,18 @@ func label(name string) string {
 
 // describe writes a limit as a policy file does, in one line.
 func describe(l weir.Limit) string {
-	v := reflect.ValueOf(l)
+	return weir.Algorithm(l) + ": " + inBraces(reflect.ValueOf(l))
+}
+
+// inBraces writes a struct as a map of a policy file, in one line.
+func inBraces(v reflect.Value) string {
 	var fields []string
 	for i := range v.NumField() {
 		if !v.Field(i).IsZero() {
-			fields = append(fields, snake.Case(v.Type().Field(i).Name)+": "+show(v.Field(i)))
+			fields = append(fields, label(v.Type().Field(i).Name)+": "+show(v.Field(i)))
 		}
 	}
-	return fmt.Sprintf("%s: { %s }", weir.Algorithm(l), strings.Join(fields, ", "))
+	return "{ " + strings.Join(fields, ", ") + " }"
 }
 
 // isText reports whether a policy file has this type as a text.
@@ -229,6 +272,9 @@ func show(v reflect.Value) string {
 			items = append(items, show(v.Index(i)))
 		}
 		return "[" + strings.Join(items, ", ") + "]"
+	}
+	if v.Kind() == reflect.Struct {
+		return inBraces(v)
 	}
 	return fmt.Sprint(v.Interface())
 }

@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,5 +124,27 @@ func TestDiffSaysWhatNextDoes(t *testing.T) {
 		if err := next.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestDiffOfPlans: each plan is compared by itself, and written as in a policy file.
+func TestDiffOfPlans(t *testing.T) {
+	from, to := shared(), shared()
+	bucket := func(rate weir.Rate, burst int64) weir.Limit { return weir.TokenBucket{Rate: rate, Burst: burst} }
+	from.Limits[0].Plans = []policy.PlanLimit{{Plan: "pro", Unlimited: true}, {Plan: "same", Unlimited: true}, {Plan: "old", Limit: bucket(weir.PerSecond(10), 20)}}
+	to.Limits[0].Plans = []policy.PlanLimit{{Plan: "same", Unlimited: true}, {Plan: "pro", Limit: bucket(weir.PerMinute(1000), 100)}, {Plan: "big", Unlimited: true}}
+	to.Limits[1].Costs.Before = []policy.CostTerm{{Of: "prompt/4", Weight: 3}}
+	to.Upstreams[0].Targets = []policy.Target{{URL: "http://10.0.0.1", Weight: 2}}
+	var got []string
+	for _, change := range policy.Diff(&from, &to) {
+		got = append(got, change.String())
+	}
+	want := []string{
+		"limit a: plans.pro from unlimited to { rate: 1000/m, burst: 100 }, plans.old { rate: 10/s, burst: 20 } is taken out, plans.big is set to unlimited; its counts are kept",
+		"limit b: cost.before is set to [3 * prompt/4]; its counts are kept",
+		"upstream shop: targets is set to [{ url: http://10.0.0.1, weight: 2 }]",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }

@@ -15,6 +15,7 @@ type result struct {
 	word     string // allow, deny or ok
 	err      string
 	status   int
+	note     string // of a status without a decision
 	delay    time.Duration
 	delayed  bool // delay is valid
 	decision *weir.Decision
@@ -106,6 +107,9 @@ func (r result) String() string {
 		words = append(words, "error "+r.err)
 	case r.status != 0:
 		words = append(words, strconv.Itoa(r.status))
+		if r.note != "" {
+			words = append(words, "("+r.note+")")
+		}
 	default:
 		words = append(words, r.word)
 	}

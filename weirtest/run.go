@@ -393,7 +393,7 @@ func (x *run) request(s *Step) (result, error) {
 	case policy.Invalid:
 		res = result{status: http.StatusBadRequest, decision: &v.Decision}
 	case policy.UnknownCustomer:
-		res = result{status: http.StatusUnauthorized, decision: &v.Decision}
+		res = result{status: http.StatusUnauthorized, note: "no valid credentials"} // no limit was charged
 	case policy.Deny:
 		refused := x.engine.Policy().Routes[v.Route].Refused
 		res = result{status: refused.StatusCode(), decision: &v.Decision}

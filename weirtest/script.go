@@ -94,19 +94,59 @@ func ParseScript(name string, r io.Reader) (*Script, error) {
 	return s, nil
 }
 
-// uncomment cuts a line at a # at its beginning or after a space.
-func uncomment(line string) string {
+// indexUnquoted returns the first index at which is reports true, outside of quoted values
+// (name="VALUE"); the length of the line if there is none.
+func indexUnquoted(line string, is func(i int) bool) int {
+	quoted := false
 	for i := range len(line) {
-		if line[i] == '#' && (i == 0 || line[i-1] == ' ' || line[i-1] == '\t') {
-			return line[:i]
+		switch {
+		case quoted:
+			quoted = line[i] != '"'
+		case line[i] == '"' && i > 0 && line[i-1] == '=':
+			quoted = true
+		case is(i):
+			return i
 		}
 	}
-	return line
+	return len(line)
+}
+
+// uncomment cuts a line at a # at its beginning or after a space.
+func uncomment(line string) string {
+	return line[:indexUnquoted(line, func(i int) bool {
+		return line[i] == '#' && (i == 0 || line[i-1] == ' ' || line[i-1] == '\t')
+	})]
+}
+
+// splitWords is strings.Fields for a text with quoted values, which stay whole.
+func splitWords(text string) (words []string) {
+	for {
+		text = strings.TrimLeft(text, " \t\r\v\f")
+		if text == "" {
+			return words
+		}
+		end := indexUnquoted(text, func(i int) bool { return strings.IndexByte(" \t\r\v\f", text[i]) >= 0 })
+		words, text = append(words, text[:end]), text[end:]
+	}
+}
+
+// unquote removes the quotes of a value.
+func unquote(name, value string) (string, error) {
+	if !strings.HasPrefix(value, `"`) {
+		return value, nil
+	}
+	inner, ok := strings.CutSuffix(value[1:], `"`)
+	if !ok || strings.Contains(inner, `"`) {
+		return "", fmt.Errorf("the quoted value of %s ends nowhere, or before its last letter: write %s=\"TEXT\"", name, name)
+	}
+	return inner, nil
 }
 
 func parseStep(text string) (Step, error) {
-	call, expected, checks := strings.Cut(text, "->")
-	words := strings.Fields(call)
+	arrow := indexUnquoted(text, func(i int) bool { return strings.HasPrefix(text[i:], "->") })
+	call := text[:arrow]
+	expected, checks := strings.CutPrefix(text[arrow:], "->")
+	words := splitWords(call)
 	if len(words) == 0 {
 		return Step{}, fmt.Errorf("nothing before the arrow: begin with limit, policy or at")
 	}
@@ -143,7 +183,10 @@ func parseFields(words []string) (map[string]string, error) {
 		if _, twice := fields[name]; twice {
 			return nil, fmt.Errorf("%s is there twice", name)
 		}
-		fields[name] = value
+		var err error
+		if fields[name], err = unquote(name, value); err != nil {
+			return nil, err
+		}
 	}
 	return fields, nil
 }

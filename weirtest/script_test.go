@@ -3,6 +3,7 @@ package weirtest_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -126,28 +127,31 @@ func TestInvalidScripts(t *testing.T) {
 		"limit concurrency max=3":                     "write limit=3",
 		"limit token_bucket rate=0/s burst=2":         "must be at least 1",
 		"limit token_bucket rate=1/s burst=2 -> ok":   "expects nothing",
-		"policy":                   "write policy FILE",
-		"policy a b":               "write policy FILE",
-		"at":                       "write at TIME OPERATION",
-		"at 0s":                    "write at TIME OPERATION",
-		"at 0 take a":              "nothing is open", // 0 is a valid time
-		"at soon take a":           `"soon" is not a time`,
-		"at 0s take":               "write at TIME take KEY [N]",
-		"at 0s take a 1 2":         "write at TIME take KEY [N]",
-		"at 0s take a x":           "not a whole number",
-		"at 0s take a max=1s":      "take has no max",
-		"at 0s give a":             `no operation "give"`,
-		"at 0s set":                "write at TIME set",
-		"at 0s GET":                "GET /PATH",
-		"at 0s GET x":              "GET /PATH",
-		"at 0s GET / to=x":         `a request has no "to"`,
-		"at 0s GET / header.=x":    `a request has no "header."`,
-		"at 0s GET / -> 200":       "nothing is open",
-		"at 0s take a ->":          "nothing after the arrow",
-		"-> allow":                 "nothing before the arrow",
-		"at 0s take a -> yes":      `nothing results in "yes"`,
-		"at 0s take a -> colour=3": `nothing is called "colour"`,
-		"at 0s take a -> error":    "which error?",
+		"policy":                "write policy FILE",
+		"policy a b":            "write policy FILE",
+		"at":                    "write at TIME OPERATION",
+		"at 0s":                 "write at TIME OPERATION",
+		"at 0 take a":           "nothing is open", // 0 is a valid time
+		"at soon take a":        `"soon" is not a time`,
+		"at 0s take":            "write at TIME take KEY [N]",
+		"at 0s take a 1 2":      "write at TIME take KEY [N]",
+		"at 0s take a x":        "not a whole number",
+		"at 0s take a max=1s":   "take has no max",
+		"at 0s give a":          `no operation "give"`,
+		"at 0s set":             "write at TIME set",
+		"at 0s GET":             "GET /PATH",
+		"at 0s GET x":           "GET /PATH",
+		"at 0s GET / to=x":      `a request has no "to"`,
+		"at 0s GET / header.=x": `a request has no "header."`,
+
+		`at 0s GET / header.a="x y`:   `the quoted value of header.a ends nowhere`,
+		`at 0s GET / header.a="x y"z`: `the quoted value of header.a ends nowhere, or before its last letter: write header.a="TEXT"`,
+		"at 0s GET / -> 200":          "nothing is open",
+		"at 0s take a ->":             "nothing after the arrow",
+		"-> allow":                    "nothing before the arrow",
+		"at 0s take a -> yes":         `nothing results in "yes"`,
+		"at 0s take a -> colour=3":    `nothing is called "colour"`,
+		"at 0s take a -> error":       "which error?",
 	} {
 		_, err := runner.Run("x.weir", strings.NewReader("\n"+line+"\n"))
 		var wrong *weirtest.SyntaxError
@@ -197,4 +201,29 @@ func FuzzScript(f *testing.F) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestQuotedValues: a value in quotes may have spaces, # and ->. An expectation that is not met by an
+// unknown customer names no fields of a decision.
+func TestQuotedValues(t *testing.T) {
+	s, err := weirtest.ParseScript("t.weir", strings.NewReader(`at 0s GET / header.authorization="Bearer x -> #y" header.b="" header.c=a"b -> 200 # z`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"header.authorization": "Bearer x -> #y", "header.b": "", "header.c": `a"b`}
+	if got := s.Steps[0]; !maps.Equal(got.Fields, want) || len(got.Expect) != 1 {
+		t.Errorf("%q %v", got.Fields, got.Expect)
+	}
+	r := weirtest.Runner{Policy: func(string) (policy.Policy, error) {
+		pro := policy.PlanLimit{Plan: "pro", Unlimited: true}
+		return policy.Policy{
+			Plans:  policy.Plans{From: []string{"header.x-plan"}},
+			Limits: []policy.Limit{{Name: "l", Limit: weir.TokenBucket{Rate: weir.PerSecond(1), Burst: 1}, Plans: []policy.PlanLimit{pro}}},
+			Routes: []policy.Route{{Match: "/", Limits: []string{"l"}}},
+		}, nil
+	}}
+	wrong, err := r.Run("t.weir", strings.NewReader("policy p\nat 0s GET / -> 200\nat 0s GET / -> 401"))
+	if err != nil || len(wrong) != 1 || wrong[0].Got != "401 (no valid credentials)" {
+		t.Errorf("%+v, %v", wrong, err)
+	}
 }
