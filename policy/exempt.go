@@ -28,8 +28,8 @@ type headerIs struct{ name, value string }
 // exemptForms lists the ways to write an exemption, for messages.
 const exemptForms = "an address or a prefix like 10.0.0.0/8, header.NAME=VALUE, key.VALUE, method.NAME, or preflight"
 
-// add parses one exemption as a policy file has it.
-func (x *exemption) add(text string, parts int) error {
+// add parses one exemption, as a policy file has it, of a limit with that key.
+func (x *exemption) add(text string, key []string) error {
 	if prefix, ok := parsePrefix(text); ok {
 		x.prefixes = append(x.prefixes, prefix)
 		return nil
@@ -48,8 +48,13 @@ func (x *exemption) add(text string, parts int) error {
 		x.fields = append(x.fields, headerIs{textproto.CanonicalMIMEHeaderKey(name), value})
 	case source == "key":
 		values := strings.Split(rest, ",")
-		if len(values) != parts {
-			return fmt.Errorf("%q has %d values, and the key of the limit has %d parts: write one for each, separated by commas", text, len(values), parts)
+		if len(values) != len(key) {
+			return fmt.Errorf("%q has %d values, and the key of the limit has %d parts: write one for each, separated by commas", text, len(values), len(key))
+		}
+		for i := range values {
+			if p, err := parsePart(key[i]); err == nil && p.kind == partHeader {
+				values[i] = canonicalHeader(p.name, values[i])
+			}
 		}
 		x.keys = append(x.keys, []byte(EncodeKey(values...)))
 	case source == "method":
@@ -87,7 +92,7 @@ func newExemption(l *Limit) *exemption {
 	}
 	x := &exemption{}
 	for _, text := range l.Exempt {
-		_ = x.add(text, len(l.Key))
+		_ = x.add(text, l.Key)
 	}
 	return x
 }
@@ -155,7 +160,7 @@ func (p *Policy) AsksHop() bool {
 func (c *checker) exempt(l *Limit) {
 	x := &exemption{}
 	for i, text := range l.Exempt {
-		if err := x.add(text, len(l.Key)); err != nil {
+		if err := x.add(text, l.Key); err != nil {
 			fix := ""
 			if source, rest, found := strings.Cut(text, "."); found {
 				if near := nearest.To(source, []string{"header", "key", "method"}); near != "" && near != source {

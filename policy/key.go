@@ -112,7 +112,8 @@ func (p part) value(r *request) (value string, present, repeated bool) {
 	case partClientIP:
 		return r.Client, r.Client != "", false
 	case partHeader:
-		return HeaderValue(r.Header[p.name])
+		value, present, repeated = HeaderValue(r.Header[p.name])
+		return canonicalHeader(p.name, value), present, repeated
 	case partQuery:
 		return queryValue(r.Query, p.name, r.php)
 	case partCookie:
@@ -126,8 +127,7 @@ func (p part) value(r *request) (value string, present, repeated bool) {
 	case partURI:
 		return r.uri(), true, false
 	case partBody:
-		f := r.body.field(p.name)
-		return f.Text, f.Present, f.Unclear
+		return bodyValue(r.body.field(p.name))
 	case partVariable:
 		value, present = r.variable(p.name)
 		return value, present, false

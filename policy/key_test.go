@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weirflow/weir/internal/jsonscan"
 )
 
 func TestParts(t *testing.T) {
@@ -60,6 +62,66 @@ func TestParts(t *testing.T) {
 			t.Errorf("%q is read as %+v", text, p)
 		}
 	}
+}
+
+// TestCredentialsAreOneKey: all that upstreams take for the same credentials has one key, in
+// requests, in overrides and in exemptions; other credentials have another one.
+func TestCredentialsAreOneKey(t *testing.T) {
+	const want = "bearer Sk-1"
+	for _, text := range []string{"Bearer Sk-1", "bearer Sk-1", "BEARER Sk-1", "Bearer  Sk-1", "Bearer\tSk-1", "Bearer \t Sk-1", " Bearer Sk-1\t"} {
+		r := &request{Request: Request{Header: http.Header{"Authorization": {text}}}}
+		p, err := parsePart("header.authorization")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if value, present, repeated := p.value(r); value != want || !present || repeated {
+			t.Errorf("%q is the key %q, %v, %v", text, value, present, repeated)
+		}
+		o := activeOverride{Override: Override{Key: []string{text}}}
+		if key, err := o.locate(&limit{parts: []part{p}}); err != nil || key != EncodeKey(want) {
+			t.Errorf("an override of %q has the key %q, %v", text, key, err)
+		}
+		x := exemption{}
+		if err := x.add("key."+text, []string{"header.Authorization"}); err != nil || string(x.keys[0]) != EncodeKey(want) {
+			t.Errorf("an exemption of %q: %q, %v", text, x.keys, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"Bearer sk-1": "bearer sk-1", "Basic Sk-1": "basic Sk-1", "Sk-1": "Sk-1", "sk-1": "sk-1", "": "", "Bearer": "Bearer", "Bearer a b": "bearer a b",
+	} {
+		if got := CanonicalAuthorization(text); got != want {
+			t.Errorf("%q becomes %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestBodyFieldsInKeys: a text and a whole number are parts of a key as they are written. Whatever
+// upstreams may take for another value shares one counter, and does not count as missing.
+func TestBodyFieldsInKeys(t *testing.T) {
+	for text, want := range map[string]string{
+		`"gpt"`: "gpt", `" gpt"`: " gpt", `"1"`: "1", `"1.0"`: "1.0", `"true"`: "true", `17`: "17", `-3`: "-3", `0`: "0",
+		`1.0`: "", `1e0`: "", `1E0`: "", `-0`: "", `true`: "", `false`: "", `["gpt"]`: "", `{"a":1}`: "", `9007199254740993`: "", `1e400`: "",
+	} {
+		f := jsonscan.Fields(treeOf(t, "model"), []byte(`{"model":`+text+`}`), true)[0]
+		if value, present, unclear := bodyValue(f); value != want || !present || unclear != (want == "") {
+			t.Errorf("%s is %q, present %v, unclear %v", text, value, present, unclear)
+		}
+	}
+	for _, body := range []string{`{}`, `{"model":null}`} {
+		f := jsonscan.Fields(treeOf(t, "model"), []byte(body), true)[0]
+		if value, present, unclear := bodyValue(f); value != "" || present || unclear {
+			t.Errorf("%s: %q, present %v, unclear %v", body, value, present, unclear)
+		}
+	}
+}
+
+func treeOf(t *testing.T, name string) *jsonscan.Tree {
+	t.Helper()
+	tree := jsonscan.NewTree()
+	if err := tree.Add(name, 0); err != nil {
+		t.Fatal(err)
+	}
+	return tree
 }
 
 func TestClientKey(t *testing.T) {

@@ -23,6 +23,8 @@ func (r *activeOverride) locate(l *limit) (key string, err error) {
 			if parts[i] != p.name {
 				return "", fmt.Errorf("part %d of its key is always %q", i+1, p.name)
 			}
+		case partHeader:
+			parts[i] = canonicalHeader(p.name, parts[i])
 		case partClientIP:
 			if err := r.client(parts, i); err != nil {
 				return "", err

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 
 	"github.com/weirflow/weir/internal/jsonscan"
 )
@@ -30,6 +31,23 @@ func (b *requestBody) field(name string) jsonscan.Field {
 		return b.fields[i]
 	}
 	return jsonscan.Field{}
+}
+
+// bodyValue returns a field of a body as a part of a key: a text, or a whole number as it is written.
+// All other values are unclear: upstreams may take 1.0, 1e0 and true for 1, and each would have a
+// counter of its own.
+func bodyValue(f jsonscan.Field) (value string, present, unclear bool) {
+	if !f.Present || f.Unclear || f.String || isWhole(f.Text) {
+		return f.Text, f.Present, f.Unclear
+	}
+	return "", true, true
+}
+
+// isWhole reports whether a number is whole, and has one spelling. Beyond 2^53, upstreams that keep
+// numbers as floating point take several for one.
+func isWhole(text string) bool {
+	n, err := strconv.ParseInt(text, 10, 64)
+	return err == nil && strconv.FormatInt(n, 10) == text && -1<<53 <= n && n <= 1<<53
 }
 
 // bodySize returns the size of the request's body, if it is known.

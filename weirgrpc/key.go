@@ -94,11 +94,15 @@ func ByIPFrom(name string, trusted ...netip.Prefix) KeyFunc {
 // than once counts as empty: otherwise a client could choose which of its values counts.
 //
 // Clients can send any value, and a new value is a new key. Use it for values that something in front
-// has verified, or together with a limit by address.
+// has verified, or together with a limit by address. The value of authorization counts as
+// policy.CanonicalAuthorization has it: "bearer k" and "Bearer  k" are one key.
 func ByMetadata(name string) KeyFunc {
 	name = checkedName("ByMetadata", name)
 	return func(c *Call) (string, bool) {
 		value, present, _ := policy.HeaderValue(c.metadata()[name])
+		if name == "authorization" {
+			value = policy.CanonicalAuthorization(value)
+		}
 		return value, present
 	}
 }

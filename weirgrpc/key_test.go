@@ -40,6 +40,7 @@ func TestKeys(t *testing.T) {
 		"no address":                   {weirgrpc.ByIP(), &weirgrpc.Call{Context: context.Background()}, "", true},
 		"a Unix socket":                {weirgrpc.ByIP(), &weirgrpc.Call{Context: peer.NewContext(context.Background(), &peer.Peer{Addr: &net.UnixAddr{Name: "@", Net: "unix"}})}, "", true},
 		"metadata":                     {weirgrpc.ByMetadata("X-Api-Key"), from("192.0.2.1:9", "x-api-key", "k"), "k", false},
+		"credentials":                  {weirgrpc.ByMetadata("Authorization"), from("192.0.2.1:9", "authorization", "BEARER  Sk"), "bearer Sk", false},
 		"metadata twice":               {weirgrpc.ByMetadata("x-api-key"), from("192.0.2.1:9", "x-api-key", "k", "x-api-key", "l"), "", false},
 		"no metadata":                  {weirgrpc.ByMetadata("x-api-key"), from("192.0.2.1:9"), "", true},
 		"the method":                   {weirgrpc.ByMethod(), from("192.0.2.1:9"), say, false},

@@ -58,7 +58,8 @@ func ByIPFrom(field string, trusted ...netip.Prefix) KeyFunc {
 // counts as empty: otherwise a client could choose which of its values counts.
 //
 // Clients can send any value, and a new value is a new key. Use it for values that something in
-// front has verified, or together with a limit by address.
+// front has verified, or together with a limit by address. Authorization counts as
+// policy.CanonicalAuthorization has it: "bearer k" and "Bearer  k" are one key.
 func ByHeader(name string) KeyFunc {
 	name = http.CanonicalHeaderKey(checkedName("ByHeader", name))
 	if name == "Host" {
@@ -66,6 +67,9 @@ func ByHeader(name string) KeyFunc {
 	}
 	return func(r *http.Request) (string, bool) {
 		value, present, _ := policy.HeaderValue(r.Header[name])
+		if name == "Authorization" {
+			value = policy.CanonicalAuthorization(value)
+		}
 		return value, present
 	}
 }

@@ -14,7 +14,7 @@ type Field struct {
 	// take for it, or its value is an object or an array: upstreams differ in what they read. Text is
 	// empty then.
 	Unclear bool
-	Number  bool // the value is a number
+	String  bool // the value is a string
 }
 
 // strict is how the body of a request is read. Names are decoded, as an upstream does, and a name
@@ -92,10 +92,9 @@ func (r *reading) Value(slot int, kind Kind, text []byte) {
 		f.Unclear = true
 	case String:
 		decoded, ok := unquote(text)
-		f.Text, f.Unclear = decoded, !ok
+		f.Text, f.Unclear, f.String = decoded, !ok, ok
 	case Scalar:
 		f.Text, f.Present = string(text), string(text) != "null"
-		f.Number = f.Present && f.Text != "true" && f.Text != "false"
 	}
 	if f.Unclear || !f.Present {
 		f.Text = ""

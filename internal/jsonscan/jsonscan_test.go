@@ -68,8 +68,8 @@ func tree(t *testing.T, paths ...string) *Tree {
 
 // TestFields: what a request's body says, and what is unclear.
 func TestFields(t *testing.T) {
-	said := func(text string) Field { return Field{Text: text, Present: true} }
-	number := func(text string) Field { return Field{Text: text, Present: true, Number: true} }
+	said := func(text string) Field { return Field{Text: text, Present: true, String: true} }
+	scalar := func(text string) Field { return Field{Text: text, Present: true} }
 	unclear := Field{Present: true, Unclear: true}
 	for body, want := range map[string]Field{
 		`{"model":"a"}`: said("a"),
@@ -78,8 +78,8 @@ func TestFields(t *testing.T) {
 		`{"model":"a\u0062\n\"c\""}`:               said("ab\n\"c\""),
 		`{"mod\u0065l":"a"}`:                       said("a"),
 		"\xef\xbb\xbf {\"model\" : \"a\" } ":       said("a"),
-		`{"model":12}`:                             number("12"),
-		`{"model":true}`:                           said("true"),
+		`{"model":12}`:                             scalar("12"),
+		`{"model":true}`:                           scalar("true"),
 		`{"model":""}`:                             said(""),
 		`{"model":null}`:                           {},
 		`{}`:                                       {},
