@@ -3,6 +3,7 @@ package weirgrpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
@@ -33,18 +34,27 @@ func Retry(most int, methods ...string) ClientOption {
 	if len(methods) == 0 {
 		panic("weirgrpc: Retry without methods: name those that may be repeated, like \"/shop.Cart/*\"")
 	}
-	return func(c *client) { c.retries, c.repeatable = max(most, 0), methods }
+	if most < 0 {
+		panic(fmt.Sprintf("weirgrpc: Retry(%d): write a number of at least 0", most))
+	}
+	return func(c *client) { c.retries, c.repeatable = most, methods }
 }
 
 // PauseBy says which calls wait when the server asks one of them to: those with the same text.
 // default: those of the same method
 func PauseBy(of func(method string) string) ClientOption {
+	if of == nil {
+		panic("weirgrpc: PauseBy without a function")
+	}
 	return func(c *client) { c.pauseBy = of }
 }
 
 // MaxPause is the longest time that the client waits because the server has asked it to. default: 5
 // minutes
 func MaxPause(longest time.Duration) ClientOption {
+	if longest <= 0 {
+		panic(fmt.Sprintf("weirgrpc: MaxPause(%v): write a time above 0, like time.Hour", longest))
+	}
 	return func(c *client) { c.longest = longest }
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -74,6 +75,11 @@ func TestInvalidArguments(t *testing.T) {
 			weirgrpc.Keyed(perHour(t, "l", 1), weirgrpc.Global(), weirgrpc.Fallback(halfShare))
 		},
 		"Retry without methods":    func() { weirgrpc.Retry(1) },
+		"Retry(-1)":                func() { weirgrpc.Retry(-1, say) },
+		"Wait(-1s)":                func() { weirgrpc.Wait(-time.Second) },
+		"Waiting(-1)":              func() { weirgrpc.Waiting(-1) },
+		"MaxPause(0s)":             func() { weirgrpc.MaxPause(0) },
+		"PauseBy without":          func() { weirgrpc.PauseBy(nil) },
 		"Join without keys":        func() { weirgrpc.Join() },
 		"prefix that is not valid": func() { weirgrpc.ByIP(netip.Prefix{}) },
 		"ForMiddleware of InFlight": func() {

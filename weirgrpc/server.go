@@ -3,6 +3,7 @@ package weirgrpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -20,12 +21,18 @@ type ServerOption func(*server)
 // 0 lets none wait. default: DefaultWait if one of the limits has a queue (LeakyBucket, Concurrency
 // with Queue), otherwise 0
 func Wait(longest time.Duration) ServerOption {
-	return func(s *server) { s.admission.wait, s.waits = max(longest, 0), true }
+	if longest < 0 {
+		panic(fmt.Sprintf("weirgrpc: Wait(%v): write a time of at least 0, like 3*time.Second", longest))
+	}
+	return func(s *server) { s.admission.wait, s.waits = longest, true }
 }
 
 // Waiting bounds how many calls wait at once; further ones are refused. default: 10,000
 func Waiting(most int) ServerOption {
-	return func(s *server) { s.admission.waiting = make(chan struct{}, max(most, 0)) }
+	if most < 0 {
+		panic(fmt.Sprintf("weirgrpc: Waiting(%d): write a number of at least 0", most))
+	}
+	return func(s *server) { s.admission.waiting = make(chan struct{}, most) }
 }
 
 // Observe calls a function with each decision, for metrics and logs: before the call is passed on or

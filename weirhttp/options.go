@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/weirflow/weir/failover"
 	"github.com/weirflow/weir/internal/usage"
@@ -58,7 +60,12 @@ func newSettings(options []Option) settings {
 
 // Name is the name of the limit in header fields and problem+json. default: Decision.By, which is
 // the name that the limiter was made with, or else "default".
-func Name(name string) Option { return option("Name", func(s *settings) { s.name = name }) }
+func Name(name string) Option {
+	if strings.ContainsFunc(name, unicode.IsControl) {
+		panic(fmt.Sprintf("weirhttp: Name(%q): write a name without line ends and other control characters, like \"search\"", name))
+	}
+	return option("Name", func(s *settings) { s.name = name })
+}
 
 // Headers names the header fields about the limit that responses get: policy.HeaderRateLimit,
 // policy.HeaderXRateLimit, both, or with no names none. Retry-After is always set. default:
@@ -93,6 +100,9 @@ func Refused(h http.Handler) Option {
 // Cost returns what a request takes of the limit. A request with a cost of 0 passes without being
 // counted, one with a cost below 0 gets 400. default: 1
 func Cost(of func(r *http.Request) int64) Option {
+	if of == nil {
+		panic("weirhttp: Cost without a function")
+	}
 	return option("Cost", func(s *settings) { s.cost = of })
 }
 
@@ -124,12 +134,18 @@ const DefaultWait = 30 * time.Second
 // A request whose client leaves gives up its place. net/http notices that only once the body of the
 // request has been read: a request with a body can keep its place until its turn.
 func Wait(longest time.Duration) Option {
-	return option("Wait", func(s *settings) { s.wait, s.waits = max(longest, 0), true })
+	if longest < 0 {
+		panic(fmt.Sprintf("weirhttp: Wait(%v): write a time of at least 0, like 3*time.Second", longest))
+	}
+	return option("Wait", func(s *settings) { s.wait, s.waits = longest, true })
 }
 
 // Waiting bounds how many requests wait at once: in total, and with PerClient of each key. Further
 // requests are refused. default: 10,000, and no bound of each key
 func Waiting(w policy.Waiting) Option {
+	if w.Max < 0 || w.PerClient < 0 {
+		panic(fmt.Sprintf("weirhttp: Waiting(%+v): write numbers of at least 0, like {Max: 1000, PerClient: 10}", w))
+	}
 	return option("Waiting", func(s *settings) { s.waiting = w })
 }
 

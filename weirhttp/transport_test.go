@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirflow/weir"
 	"github.com/weirflow/weir/keyed"
+	"github.com/weirflow/weir/policy"
 	"github.com/weirflow/weir/weirhttp"
 	"github.com/weirflow/weir/weirtest"
 )
@@ -385,6 +386,14 @@ func TestTransportOptions(t *testing.T) {
 		"no queue":          func() { weirhttp.MostQueued(0) },
 		"no keys":           func() { weirhttp.MaxPauseKeys(0) },
 		"nothing repeats":   func() { weirhttp.Repeatable(nil) },
+		"retries below 0":   func() { weirhttp.Retries(-1) },
+		"1000 percent":      func() { weirhttp.RetryBudget(1000, 1) },
+		"-1 percent":        func() { weirhttp.RetryBudget(-1, 1) },
+		"a burst below 0":   func() { weirhttp.RetryBudget(10, -1) },
+		"a wait below 0":    func() { weirhttp.Wait(-1) },
+		"waiting below 0":   func() { weirhttp.Waiting(policy.Waiting{PerClient: -1}) },
+		"a line end":        func() { weirhttp.Name("a\r\nb") },
+		"no cost":           func() { weirhttp.Cost(nil) },
 	} {
 		func() {
 			defer func() {

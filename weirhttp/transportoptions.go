@@ -96,13 +96,20 @@ func SharePauses(store weir.Store, name string) TransportOption {
 // Retries is how often a request is sent again at most, if it may be repeated: see Transport. 0 sends
 // none again. default: DefaultRetries
 func Retries(most int) TransportOption {
-	return func(t *transportSettings) { t.retries = max(most, 0) }
+	if most < 0 {
+		panic(fmt.Sprintf("weirhttp: Retries(%d): write a number of at least 0", most))
+	}
+	return func(t *transportSettings) { t.retries = most }
 }
 
 // RetryBudget bounds the retries of all requests together: percent of their number, and burst more.
 // Without it, a server that fails would get a multiple of its load. A request for which nothing is
-// left gets its response or error as it is. default: 10 percent, and a burst of 10
+// left gets its response or error as it is. With 0 of either, none is sent again. default: 10 percent,
+// and a burst of 10
 func RetryBudget(percent, burst int) TransportOption {
+	if percent < 0 || percent > 100 || burst < 0 {
+		panic(fmt.Sprintf("weirhttp: RetryBudget(%d, %d): write 0 to 100 percent and a burst of at least 0, like RetryBudget(10, 10)", percent, burst))
+	}
 	return func(t *transportSettings) { t.percent, t.burst = int64(percent), int64(burst) }
 }
 
