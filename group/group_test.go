@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -190,13 +191,14 @@ func TestLongestWait(t *testing.T) {
 
 var errDown = errors.New("down")
 
-// TestStoreFails: if a store fails, all others get back what they were charged.
+// TestStoreFails: if a store fails, all others get back what they were charged, and the error says
+// which store it is.
 func TestStoreFails(t *testing.T) {
 	for i := range 2 {
 		f := newFixture(t)
 		f.stores[i].err = errDown
 		_, d, err := group.Take(t.Context(), f.charges(ones...)...)
-		if !errors.Is(err, errDown) || d.Allowed {
+		if !errors.Is(err, errDown) || !strings.Contains(err.Error(), "group: the store of the limit") || d.Allowed {
 			t.Errorf("%+v, %v", d, err)
 		}
 		f.stores[i].err = nil

@@ -40,9 +40,12 @@ func (p sharedPlaces) wait(ctx context.Context, cost int64, _ weir.Decision) (he
 
 func (p sharedPlaces) enter(ctx context.Context, cost int64, wait time.Duration) (held, weir.Decision, error) {
 	done, d, err := p.h.Enter(ctx, weir.Charge{Name: p.name, Key: p.key, Limit: p.of, Cost: cost, Within: wait})
-	if err != nil || !d.Allowed {
+	switch {
+	case err != nil:
 		d.Allowed = false
-		return held{}, d, err
+		return held{}, d, ofStore(p.name, err)
+	case !d.Allowed:
+		return held{}, d, nil
 	}
 	return held{done: done}, d, nil
 }
@@ -99,6 +102,11 @@ func identical(a, b any) bool {
 	return reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
 
+// ofStore says which store failed: its own error may be no more than that the context has ended.
+func ofStore(limit string, err error) error {
+	return fmt.Errorf("group: the store of the limit %q: %w", limit, err)
+}
+
 // takeStore charges the limits of one store together. It reports the entry that refused; nil if all
 // admitted.
 func takeStore(ctx context.Context, entries []*entry) (refused *entry, err error) {
@@ -111,7 +119,9 @@ func takeStore(ctx context.Context, entries []*entry) (refused *entry, err error
 		}
 	}
 	store := entries[0].limit.(shared).s.Store()
-	err = store.Do(ctx, batch, out)
+	if err = store.Do(ctx, batch, out); err != nil {
+		err = ofStore(entries[0].limit.(shared).s.Name(), err)
+	}
 	for i, e := range entries {
 		e.charge = batch[i] // after an error, some charges may have been carried out
 		if e.decision = out[i]; err == nil && !e.decision.Allowed && (refused == nil || longer(e.decision.RetryAfter, refused.decision.RetryAfter)) {
