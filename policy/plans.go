@@ -142,6 +142,9 @@ func (c *checker) plans() {
 		c.warn("no request has its plan from a header: it is believed only from trusted_proxies, and there are none",
 			"add trusted_proxies with the proxies in front that set or remove the header", "plans", "from")
 	}
+	if len(sources) == 1 && sources[planFromHeader] && p.Unknown == "" {
+		c.warn("requests of which no trusted proxy sends the plan get 401, also with a default plan", "write unknown: default (they have the default plan), or unknown: deny (401, as now)", "plans")
+	}
 	if !c.customersGiven {
 		c.tokens(sources[planFromJWT])
 	}

@@ -1,6 +1,7 @@
 package policyfile
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -280,6 +281,27 @@ func (k *APIKeys) unknownPlans(known []string) (all []Problem) {
 		all = append(all, Problem{File: e.file, Line: e.line, Col: e.col, Warning: true,
 			Message: fmt.Sprintf("no limit has parameters for the plan %q: its customers have those of the limits themselves", plan),
 			Fix:     suggest(plan, slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(known))), func(p string) bool { return p == "" }))})
+	}
+	return all
+}
+
+// severalPlans warns of customers whose keys have different plans: what they have used is converted
+// with each change of the key, and in a store each plan has a state of its own.
+func (k *APIKeys) severalPlans() (all []Problem) {
+	first, other := map[string]apiKey{}, map[string]apiKey{}
+	entries := slices.SortedFunc(maps.Values(k.byHash), func(a, b apiKey) int {
+		return cmp.Or(strings.Compare(a.file, b.file), a.line-b.line)
+	})
+	for _, e := range entries {
+		name := e.customer.Name
+		if f, seen := first[name]; !seen {
+			first[name] = e
+		} else if _, warned := other[name]; !warned && f.customer.Plan != e.customer.Plan {
+			other[name] = e
+			all = append(all, Problem{File: e.file, Line: e.line, Col: e.col, Warning: true,
+				Message: fmt.Sprintf("the keys of the customer %q have different plans: another one is in %s, line %d", name, f.file, f.line),
+				Fix:     "give all keys of a customer one plan"})
+		}
 	}
 	return all
 }

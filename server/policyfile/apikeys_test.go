@@ -83,6 +83,8 @@ func TestWrongAPIKeys(t *testing.T) {
 		{"customer: acme\n", "keys.yaml:1:9: error: the file is not a list of keys"},
 		{"", "keys.yaml:1:1: error: the file is empty\n\tfix: write [] in a file that is to have no keys"},
 		{"# a comment\n", "keys.yaml:1:1: error: the file is empty"},
+		{"[]", "p.yaml:2:35: warning: keys.yaml has no keys: each request that needs a customer gets 401"},
+		{ok + "- { customer: acme, hmac_sha256: " + hashed("k2") + " }\n- { customer: acme, plan: enterprise, hmac_sha256: " + hashed("k3") + " }\n", "keys.yaml:2:3: warning: the keys of the customer \"acme\" have different plans: another one is in "},
 		{ok + "- acme\n", "keys.yaml:2:3: error: this is not an entry for a key"},
 		{ok + "- { customer: a, hmac_sha256: weir_secret }\n", "keys.yaml:2:31: error: hmac_sha256 is not a hash"},
 		{ok + "- { customer: a, key: weir_secret }\n", "keys.yaml:2:18: error: an entry has no \"key\""},
@@ -130,6 +132,7 @@ routes: [{ match: /, limits: [requests] }]
 		{"jwt.plan", "deny", "{ fixed_window: { limit: 7, window: 1m } }", "a plan has the algorithm of its limit, token_bucket, and only other parameters"},
 		{"header.x-plan", "deny", "unlimited", "no customer is ever known: customers are found by api_key or jwt.CLAIM\n\tfix: at the top level, plans: { from: api_key,"},
 		{"jwt.plan", "deny", "{ burst: -1 }", "x.yaml:4:94: error: "},
+		{"header.x-plan", "", "unlimited", "warning: requests of which no trusted proxy sends the plan get 401"},
 		{"jwt", "deny", "unlimited", "x.yaml:2:17: error: \"jwt\" is not where a plan is found"},
 		{"jwt.plan", "denny", "unlimited", "x.yaml:2:100: error: \"denny\" is not known here"},
 	} {

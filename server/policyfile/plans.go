@@ -117,6 +117,11 @@ func (f *File) customers(root *node) {
 		}
 	}
 	f.Problems = append(f.Problems, keys.unknownPlans(known)...)
+	f.Problems = append(f.Problems, keys.severalPlans()...)
+	if keys.Len() == 0 && len(problems) == 0 && p.Unknown != policy.UnknownDefault && slices.Equal(p.From, []string{"api_key"}) {
+		f.add(root, finding{path: []string{"plans", "api_keys"}, msg: p.APIKeys + " has no keys: each request that needs a customer gets 401",
+			fix: "put a line there in place of []: weir key --customer acme --secret-file " + p.HashSecretFile + " prints one"}, true)
+	}
 }
 
 // jwks checks a file with the keys for tokens. A URL is not read: the server starts without it.
