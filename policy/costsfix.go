@@ -51,8 +51,8 @@ func estimateMeant(of string) string {
 
 // fits reports whether a limit of a size can admit requests at all. The numbers in before are part of
 // each estimate; least is their sum.
-func (of *Costs) fits(size int64) (least int64, ok bool) {
-	for _, t := range of.Before {
+func (c *Costs) fits(size int64) (least int64, ok bool) {
+	for _, t := range c.Before {
 		if e, err := parseEstimate(t); err == nil && e.source == estimateFixed {
 			least = addCost(least, e.weight, e.n)
 		}
@@ -61,11 +61,11 @@ func (of *Costs) fits(size int64) (least int64, ok bool) {
 }
 
 // countsNothing reports whether each request costs 0 by its estimate, and no response changes that.
-func (of *Costs) countsNothing() bool {
-	if of.settles() || len(of.Before) == 0 {
+func (c *Costs) countsNothing() bool {
+	if c.settles() || len(c.Before) == 0 {
 		return false
 	}
-	for _, t := range of.Before {
+	for _, t := range c.Before {
 		if e, err := parseEstimate(t); err != nil || e.source != estimateFixed || e.n != 0 {
 			return false
 		}
