@@ -297,7 +297,9 @@ func (c *checker) costs(l *Limit) {
 	}
 	if len(of.Before) == 0 && of.Default == 0 {
 		c.warn("each request is charged 1 until its response has come: all requests in flight can exceed the limit together by what they cost more",
-			"add default: 2000, or before: body.max_tokens", at...)
+			"add default: 2000, or before: [prompt/4, body.max_tokens]", at...)
+	} else {
+		c.prompt(l, at)
 	}
 	c.settling(l, at)
 }

@@ -22,7 +22,7 @@ func (d *decoder) costs(n *node, path ...string) (c policy.Costs) {
 		d.wrong(text(m)+" is not a default: each request costs something", "default: 2000", at("default")...)
 	}
 	if !c.IsSet() {
-		d.wrong("the cost has no settings", "cost: { before: body.max_tokens, default: 2000, after: openai }", path...)
+		d.wrong("the cost has no settings", "cost: { before: [prompt/4, body.max_tokens], default: 2000, after: openai }", path...)
 	}
 	return c
 }

@@ -118,3 +118,44 @@ func TestCostFixes(t *testing.T) {
 		}
 	}
 }
+
+// TestEstimateWithoutThePrompt: an estimate without the prompt is warned of where the true cost has it,
+// and the policy with the fix pasted has no warning.
+func TestEstimateWithoutThePrompt(t *testing.T) {
+	const page = "limits:\n  tokens:\n    key: client.ip\n    token_bucket: { rate: 9/s, burst: 9000 }\n    cost: { COST }\nroutes:\n  - match: /\n    limits: [tokens]\n"
+	check := func(cost string) (said string) {
+		f, err := Parse("p", []byte(strings.Replace(page, "COST", cost, 1)))
+		if err != nil {
+			t.Errorf("%s: %v", cost, err)
+		}
+		for _, p := range f.Problems {
+			said += p.String() + "\n"
+		}
+		return said
+	}
+	const openai = `"body.max_completion_tokens|max_output_tokens|max_tokens"`
+	for before, c := range map[string]struct{ rest, fixed string }{
+		"before: body.max_tokens":                    {"default: 20, after: openai", "before: [prompt/4, body.max_tokens]"},
+		`before: "body.a|b"`:                         {"after: anthropic", `before: [prompt/4, "body.a|b"]`},
+		"before: [2000, header.x-most]":              {"after: gemini", "before: [prompt/4, 2000, header.x-most]"},
+		"before: [{ body: max_tokens, weight: 60 }]": {"after: [{ openai: prompt, weight: 15 }, { openai: completion, weight: 60 }]", "before: [{ of: prompt/4, weight: 15 }, { of: body.max_tokens, weight: 60 }]"},
+		"before: 0":     {"after: openai.total", "before: [prompt/4, " + openai + "]"},
+		"default: 2000": {"after: openai", "before: [prompt/4, " + openai + "]"},
+	} {
+		said := check(before + ", " + c.rest)
+		if !strings.Contains(said, "that leaves out the prompt") || !strings.Contains(said, ": "+c.fixed+"\n") {
+			t.Errorf("%s, %s:\n%s", before, c.rest, said)
+		}
+		if strings.HasPrefix(before, "default") {
+			c.fixed = before + ", " + c.fixed
+		}
+		if said := check(c.fixed + ", " + c.rest); said != "" {
+			t.Errorf("after the fix %s:\n%s", c.fixed, said)
+		}
+	}
+	for _, cost := range []string{"before: learned, after: openai", "before: [prompt/3, 10], after: openai", "before: body.most, after: openai.completion", "before: body.most, after: json.cost", "before: body.most"} {
+		if said := check(cost); said != "" {
+			t.Errorf("%s:\n%s", cost, said)
+		}
+	}
+}
