@@ -46,7 +46,7 @@ func decideBody(t *testing.T, e *policy.Engine, body string, header ...string) p
 		r.Header.Add(header[i], header[i+1])
 	}
 	m := e.Match(policy.Request{Method: "POST", Path: "/", Header: r.Header, Length: r.ContentLength})
-	if err := m.ReadBody(r); err != nil {
+	if _, err := m.ReadBody(r, nil); err != nil {
 		t.Fatal(err)
 	}
 	if all, err := io.ReadAll(r.Body); string(all) != body || err != nil {
@@ -225,7 +225,7 @@ func TestBodyThatBreaks(t *testing.T) {
 	broken := errors.New("broken")
 	r := httptest.NewRequestWithContext(context.Background(), "POST", "/", io.MultiReader(strings.NewReader(`{"model":`), iotest.ErrReader(broken)))
 	m := e.Match(policy.Request{Method: "POST", Path: "/", Length: -1})
-	if err := m.ReadBody(r); !errors.Is(err, broken) {
+	if _, err := m.ReadBody(r, nil); !errors.Is(err, broken) {
 		t.Error(err)
 	}
 }
@@ -248,7 +248,7 @@ func TestBodyOfUnknownLength(t *testing.T) {
 		body += strings.Repeat(" ", c.pad-len(body)) + c.more
 		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", io.MultiReader(strings.NewReader(body)))
 		m := e.Match(policy.Request{Method: "POST", Path: "/", Length: -1})
-		if err := m.ReadBody(r); err != nil {
+		if _, err := m.ReadBody(r, nil); err != nil {
 			t.Fatal(err)
 		}
 		v := e.DecideMatch(t.Context(), &m)

@@ -101,8 +101,11 @@ func (e *Engine) decide(ctx context.Context, r *request, index int) Verdict {
 	v := Verdict{Route: index, Decision: weir.Decision{Allowed: true}, evaluated: route.live, order: route.order}
 	places, shadows := route.places, route.shadow
 	if len(route.asks) > 0 || route.readsClaims {
-		if l := e.identify(ctx, r, route); l != nil {
-			v.refuseUnknown(l)
+		if !r.asked {
+			r.lacking, r.asked = e.identify(ctx, r, route), true
+		}
+		if r.lacking != nil {
+			v.refuseUnknown(r.lacking)
 			return v
 		}
 		if route.plans {

@@ -300,6 +300,8 @@ type request struct {
 	bare     string // the normalised path without semicolons and what follows them
 	hostName string
 	who      identity
+	asked    bool          // who was looked up
+	lacking  *limit        // needs to know more of the customer; nil for none
 	banned   time.Duration // how long the ban that applies to the request still lasts
 	body     *requestBody  // nil if it has none, or was not read
 }

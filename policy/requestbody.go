@@ -1,8 +1,7 @@
 package policy
 
 import (
-	"bytes"
-	"io"
+	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -111,42 +110,50 @@ func (m *Match) ReadsBody(r *http.Request) bool {
 		(len(of.names) > 0 || r.ContentLength < 0) // the size alone is known from the Content-Length
 }
 
+// ErrBodyMemory is the error of ReadBody if there is no memory for a body.
+var ErrBodyMemory = errors.New("the memory for the bodies of all requests is used up")
+
+// A BodyMemory bounds the memory of the bodies that ReadBody keeps. Its methods must be safe for
+// concurrent use.
+type BodyMemory interface {
+	Reserve(bytes int64) bool
+	Release(bytes int64)
+}
+
 // ReadBody reads the body of a request, if the limits of its route depend on it, up to MaxBodyRead.
-// It replaces r.Body by one that has the same bytes. Call it before DecideMatch; without it, no
-// field of a body is there. The error is that of the body.
-func (m *Match) ReadBody(r *http.Request) error {
+// It replaces r.Body by one that has the same bytes. Call it after Identify and before DecideMatch;
+// without it, no field of a body is there. The error is ErrBodyMemory, or that of the body.
+//
+// Memory is reserved as bytes come, and released as the new body is read. free releases the rest:
+// call it once the request has ended. memory may be nil for no bound.
+func (m *Match) ReadBody(r *http.Request, memory BodyMemory) (free func(), err error) {
 	if !m.ReadsBody(r) {
-		return nil
+		return func() {}, nil
 	}
 	of := m.fields
 	b := &requestBody{names: of.names, size: -1}
 	m.request.body = b
 	if r.ContentLength > MaxBodyRead {
 		b.read(of, nil, false)
-		return nil
+		return func() {}, nil
 	}
-	var begun bytes.Buffer
-	n, err := io.Copy(&begun, io.LimitReader(r.Body, MaxBodyRead+1))
+	kept := &keptBody{memory: memory, rest: r.Body}
+	whole, err := kept.fill(MaxBodyRead + 1)
 	if err != nil {
-		return err
+		kept.free()
+		return func() {}, err
 	}
-	r.Body = &readAhead{Reader: io.MultiReader(&begun, r.Body), Closer: r.Body}
-	if n <= MaxBodyRead {
-		b.size = n
+	r.Body = kept
+	if whole {
+		b.size = kept.size
 	}
-	b.read(of, begun.Bytes(), b.size >= 0)
-	return nil
+	b.read(of, kept.parts, whole)
+	return kept.free, nil
 }
 
 // read reads the fields of a body.
-func (b *requestBody) read(of *bodyFields, text []byte, whole bool) {
-	if of.tree != nil && (len(text) > 0 || !whole) {
-		b.fields = jsonscan.Fields(of.tree, text, whole)
+func (b *requestBody) read(of *bodyFields, text [][]byte, whole bool) {
+	if of.tree != nil && (b.size != 0 || !whole) {
+		b.fields = jsonscan.FieldsOf(of.tree, text, whole)
 	}
-}
-
-// readAhead is a body whose beginning has been read.
-type readAhead struct {
-	io.Reader
-	io.Closer
 }

@@ -28,6 +28,19 @@ func (e *Engine) Match(req Request) Match {
 	return m
 }
 
+// Identify looks up the customer of a request, and reports false if DecideMatch will refuse the request
+// as UnknownCustomer. Call it before ReadBody: nothing is kept for requests that are refused.
+func (e *Engine) Identify(ctx context.Context, m *Match) bool {
+	if m.Route < 0 || m.Ambiguous {
+		return true
+	}
+	route, r := &e.routes[m.Route], &m.request
+	if !r.asked && (len(route.asks) > 0 || route.readsClaims) {
+		r.lacking, r.asked = e.identify(ctx, r, route), true
+	}
+	return r.lacking == nil
+}
+
 // find returns the index of the first route that matches; -1 if none does.
 func (e *Engine) find(r *request) int {
 	for i := range e.routes {

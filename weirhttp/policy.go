@@ -53,6 +53,7 @@ type policing struct {
 	// header fields of proxies that the policy reads, which count from trusted proxies alone
 	proxied      []string
 	unidentified refusal.Response
+	bodies       bodyMemory
 	asksHop      bool // some limit exempts by a header field, which only trusted proxies may send
 }
 
@@ -145,10 +146,18 @@ func (h *policedHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the body of this request is too large", http.StatusRequestEntityTooLarge)
 		return
 	}
-	if m.ReadsBody(r) {
+	if m.ReadsBody(r) && h.engine.Identify(r.Context(), &m) {
 		next := *r
 		r = &next
-		if err := m.ReadBody(r); err != nil {
+		free, err := m.ReadBody(r, &h.bodies)
+		defer free()
+		if errors.Is(err, policy.ErrBodyMemory) {
+			w.Header().Set("Connection", "close")
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "there is no memory left for the body of this request", http.StatusServiceUnavailable)
+			return
+		}
+		if err != nil {
 			w.Header().Set("Connection", "close")
 			http.Error(w, "the body of this request did not come", http.StatusBadRequest)
 			return

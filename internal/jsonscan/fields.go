@@ -65,13 +65,26 @@ func unquote(text []byte) (decoded string, ok bool) {
 // a Field for each slot. If body is not the whole body, or no such object, every field is Unclear:
 // an upstream may find what is not seen here.
 func Fields(t *Tree, body []byte, whole bool) []Field {
+	return FieldsOf(t, [][]byte{body}, whole)
+}
+
+// FieldsOf is like Fields, for a body in parts. The first has at least three bytes, if the body has.
+func FieldsOf(t *Tree, parts [][]byte, whole bool) []Field {
 	r := &reading{fields: make([]Field, t.slots)}
 	s := NewScanner(t, r)
 	s.strict = &strict{times: make([]uint8, t.nodes)}
-	body = bytes.TrimPrefix(body, []byte("\xef\xbb\xbf"))
-	s.Scan(body)
+	var first byte // that is not blank
+	for i, part := range parts {
+		if i == 0 {
+			part = bytes.TrimPrefix(part, []byte("\xef\xbb\xbf"))
+		}
+		if text := bytes.TrimLeft(part, " \t\r\n"); first == 0 && len(text) > 0 {
+			first = text[0]
+		}
+		s.Scan(part)
+	}
 	s.Scan([]byte{' '}) // ends a number at the top
-	if !whole || s.Broken() || !s.Idle() || s.strict.docs != 1 || bytes.TrimLeft(body, " \t\r\n")[0] != '{' {
+	if !whole || s.Broken() || !s.Idle() || s.strict.docs != 1 || first != '{' {
 		for i := range r.fields {
 			r.fields[i] = Field{Present: true, Unclear: true}
 		}

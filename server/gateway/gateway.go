@@ -257,11 +257,13 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	if err := m.ReadBody(r); err != nil {
+	free, err := g.readBody(r, s, &m)
+	if err != nil {
 		rec.decided(policy.Invalid.String(), "", 0)
 		g.refuseUnread(w, r, err)
 		return
 	}
+	defer free()
 	v := s.engine.DecideMatch(r.Context(), &m)
 	rec.decided(v.Outcome.String(), v.Limit, v.Delay)
 	w, r = s.onItsWay(w, r, v.Route)

@@ -27,7 +27,7 @@ var (
 		"Requests refused because as many were waiting as may; they are also counted as limited.", nil, nil)
 	bufferBytes = prometheus.NewDesc("weir_request_buffer_bytes", "Bytes of request bodies that are buffered, in memory and in files.", []string{"in"}, nil)
 	bufferFull  = prometheus.NewDesc("weir_request_buffer_full_total",
-		"Requests whose body found the bound of all buffers reached: of memory (they went to a file), or of files (503).", []string{"in"}, nil)
+		"Requests whose body found the bound of all buffers reached: of memory (they went to a file), of files (503), or of memory for a body that limits read (503).", []string{"in"}, nil)
 	gatewayStale = prometheus.NewDesc("weir_gateway_stale_total", "Stale responses served in place of a refusal or a failure.", nil, nil)
 )
 
@@ -66,6 +66,7 @@ func (m requestMetrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(bufferBytes, int(b.Files), "files")
 	counter(bufferFull, b.NoMemory, "memory")
 	counter(bufferFull, b.NoFileSpace, "files")
+	counter(bufferFull, b.Undecided, "limits")
 	for _, u := range m.Upstreams() {
 		counter(upstreamRetries, u.Retries, u.Name, "sent")
 		counter(upstreamRetries, u.Spared, u.Name, "over_budget")

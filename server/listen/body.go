@@ -24,6 +24,7 @@ type pacedBody struct {
 	lines   bool // it is HTTP/1
 	waited  time.Duration
 	n       int64
+	silence bool // the time that is left never exceeds BodyTimeout
 
 	mu  sync.Mutex
 	err error // the error of a Read, if the client caused it
@@ -46,20 +47,24 @@ func newPacedBody(w http.ResponseWriter, r *http.Request, b *policy.Bounds) *pac
 // Read reads the body.
 func (p *pacedBody) Read(b []byte) (int, error) {
 	began := time.Now()
-	until := began.Add(p.bounds.BodyTimeout + p.earned() - p.waited)
+	left := p.bounds.BodyTimeout + p.earned() - p.waited
+	if excess := left - p.bounds.BodyTimeout; p.silence && excess > 0 {
+		p.waited, left = p.waited+excess, p.bounds.BodyTimeout
+	}
+	until := began.Add(left)
 	p.deadline(until)
 	n, err := p.ReadCloser.Read(b)
 	p.n += int64(n)
 	p.waited += time.Since(began)
 	switch {
 	case err == nil:
-	case errors.Is(err, os.ErrDeadlineExceeded), !left(err) && !time.Now().Before(until): // net/http hides what ended a trailer
+	case errors.Is(err, os.ErrDeadlineExceeded), !hasLeft(err) && !time.Now().Before(until): // net/http hides what ended a trailer
 		err = ErrBodySlow
 		p.failed(err)
 		if p.conn != nil {
 			p.conn.slow.Store(true)
 		}
-	case p.lines && !left(err):
+	case p.lines && !hasLeft(err):
 		p.failed(ErrUnclear) // found by the guard or by net/http
 	default:
 		p.deadline(time.Time{}) // net/http continues to read, to notice that the client disconnects
@@ -67,8 +72,8 @@ func (p *pacedBody) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// left reports whether an error means the end of a body, or that the client disconnected.
-func left(err error) bool {
+// hasLeft reports whether an error means the end of a body, or that the client disconnected.
+func hasLeft(err error) bool {
 	var lost net.Error
 	return err == io.EOF || err == io.ErrUnexpectedEOF || errors.As(err, &lost)
 }
@@ -80,6 +85,18 @@ func (p *pacedBody) failed(err error) {
 }
 
 type bodyKey struct{}
+
+// BoundSilence bounds the body of a request that is read before the decision, and takes memory until
+// then: fast bytes earn no time for slow ones later, so that it may stall for BodyTimeout at most.
+// The bound ends with end.
+func BoundSilence(ctx context.Context) (end func()) {
+	p, ok := ctx.Value(bodyKey{}).(*pacedBody)
+	if !ok {
+		return func() {}
+	}
+	p.silence = true
+	return func() { p.silence = false }
+}
 
 // BodyError returns what was wrong with the body of a request so far: nil, ErrBodySlow or
 // ErrUnclear. A transport that forwards the body may see the end of the request's context first.

@@ -291,6 +291,26 @@ func TestFastBody(t *testing.T) {
 	}
 }
 
+// TestBoundSilence: while a body is read before the decision, what came fast earns no time to stall. A
+// body of 1 MiB could stall for 35 minutes, and kept its memory.
+func TestBoundSilence(t *testing.T) {
+	slow := make(chan error, 1)
+	s := serve(t, policy.Bounds{BodyTimeout: 100 * time.Millisecond, MinBodyRate: 1}, nil, Options{}, func(w http.ResponseWriter, r *http.Request) {
+		defer BoundSilence(r.Context())()
+		io.Copy(io.Discard, r.Body)
+		slow <- BodyError(r.Context())
+	})
+	io.WriteString(s.dial(t), "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10001\r\n\r\n"+strings.Repeat("a", 10000))
+	select {
+	case err := <-slow:
+		if !errors.Is(err, ErrBodySlow) {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("the body may stall for as long as its bytes have earned")
+	}
+}
+
 func TestBoundsOfRequests(t *testing.T) {
 	s := serve(t, policy.Bounds{MaxFields: 5, MaxRequests: 2, MaxHeader: 4096}, nil, Options{}, peer)
 	if got := ask(s.dial(t), "GET / HTTP/1.1\r\nHost: h\r\n"+strings.Repeat("X: y\r\n", 5)+"\r\n"); got != "200 127.0.0.1" {

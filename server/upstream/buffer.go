@@ -33,6 +33,7 @@ var errNoSpace = errors.New("request buffers: the memory and the files for all r
 type space struct {
 	memory, files         atomic.Int64
 	noMemory, noFileSpace atomic.Uint64 // reservations that found too little room
+	undecided             atomic.Uint64 // those of bodies that are read before the decision
 	maxMemory, maxFiles   int64
 }
 
@@ -40,13 +41,29 @@ type space struct {
 type BufferStats struct {
 	Memory, Files         int64  // bytes in use
 	NoMemory, NoFileSpace uint64 // requests that went to a file for lack of memory; that were refused
+	Undecided             uint64 // requests refused for lack of memory for a body that limits read
 }
 
 // Buffers returns what all request buffers use.
 func (s *Set) Buffers() BufferStats {
 	all := s.opts.space
-	return BufferStats{all.memory.Load(), all.files.Load(), all.noMemory.Load(), all.noFileSpace.Load()}
+	return BufferStats{all.memory.Load(), all.files.Load(), all.noMemory.Load(), all.noFileSpace.Load(), all.undecided.Load()}
 }
+
+// Memory returns the memory of all request buffers, for bodies that limits read.
+func (s *Set) Memory() policy.BodyMemory { return s.opts.space }
+
+// Reserve takes memory, if there is enough.
+func (s *space) Reserve(n int64) bool {
+	if reserve(&s.memory, n, s.maxMemory) {
+		return true
+	}
+	s.undecided.Add(1)
+	return false
+}
+
+// Release gives memory back.
+func (s *space) Release(n int64) { s.memory.Add(-n) }
 
 func reserve(used *atomic.Int64, n, most int64) bool {
 	if used.Add(n) <= most {
