@@ -23,8 +23,8 @@ func TestInstallLines(t *testing.T) {
 	_, section, _ := strings.Cut(string(readme), "\n## Install\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	lines := regexp.MustCompile(`(?m)^    (go .*)$`).FindAllStringSubmatch(section, -1)
-	if len(lines) != 2 {
-		t.Fatalf("%d lines to install with, want 2: %q", len(lines), section)
+	if len(lines) < 3 {
+		t.Fatalf("%d lines to install with: %q", len(lines), section)
 	}
 	bin, module := t.TempDir(), t.TempDir()
 	goIn(t, root, bin, strings.Fields(lines[0][1])...)
@@ -42,7 +42,15 @@ func TestInstallLines(t *testing.T) {
 		t.Fatal(err)
 	}
 	goIn(t, module, bin, "go", "mod", "init", "example.com/logins")
-	goIn(t, module, bin, strings.Fields(strings.ReplaceAll(lines[1][1], "/path/to/the/clone", root))...)
+	for _, line := range lines[1:] {
+		command := strings.ReplaceAll(line[1], "/path/to/the/clone", root)
+		goIn(t, module, bin, strings.Fields(command)...)
+		_, replacement, _ := strings.Cut(command, "-replace ")
+		name, dir, _ := strings.Cut(replacement, "=")
+		if mod, err := os.ReadFile(filepath.Join(dir, "go.mod")); err != nil || !strings.HasPrefix(string(mod), "module "+name+"\n") {
+			t.Errorf("%s: %s is not that module: %v", line[1], dir, err)
+		}
+	}
 	out := goIn(t, module, bin, "go", "run", ".")
 	if want := "429 Too Many Requests, retry in 20m0s\n"; !strings.HasSuffix(out, want) {
 		t.Errorf("the program printed %q, want it to end with %q", out, want)
