@@ -236,14 +236,19 @@ func (c *lateCost) term(t *estimateTerm, l *limit, key []byte, r *request) (n in
 		return n, err == nil && n >= 0
 	case estimateBody:
 		for _, name := range t.names {
-			if f := r.body.field(name); f.Present && !f.Unclear {
+			if f := r.body.field(name); f.Unclear {
+				return 0, false // the upstream may read any of its values
+			} else if f.Present {
 				return jsonscan.Int([]byte(f.Text))
 			}
 		}
 		return 0, false
 	case estimatePrompt:
 		size, known := r.bodySize()
-		return (size + t.n - 1) / t.n, known
+		if n = (size + t.n - 1) / t.n; !known {
+			n = max(n, c.fallback)
+		}
+		return n, true
 	case estimateLearned:
 		n, ok := c.learned.quantile(learnedKey(key, r))
 		// A request that can never be admitted would teach nothing, and the estimate would stay.

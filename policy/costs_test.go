@@ -42,6 +42,9 @@ func terms(of ...string) (all []policy.CostTerm) {
 func decideBody(t *testing.T, e *policy.Engine, body string, header ...string) policy.Verdict {
 	t.Helper()
 	r := httptest.NewRequest("POST", "/", strings.NewReader(body))
+	if strings.HasSuffix(body, " ") { // such a body comes in chunks
+		r.ContentLength = -1
+	}
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Add(header[i], header[i+1])
 	}
@@ -82,9 +85,13 @@ func TestEstimates(t *testing.T) {
 		{terms("body.max_tokens"), huge, 50},
 		{terms("body.max_completion_tokens|max_tokens"), `{"max_tokens":7}`, 7},
 		{terms("body.max_completion_tokens|max_tokens"), `{"max_tokens":7,"max_completion_tokens":9}`, 9},
+		{terms("body.max_completion_tokens|max_tokens"), `{"max_completion_tokens":9,"max_completion_tokens":9,"max_tokens":1}`, 50},
 		{terms("body.generationConfig.maxOutputTokens"), `{"generationConfig":{"maxOutputTokens":9}}`, 9},
 		{terms("prompt/4"), `12345678`, 2},
 		{terms("prompt/4"), `123456789`, 3},
+		{terms("prompt/4"), `1234567 `, 2},
+		{terms("prompt/4096"), huge + strings.Repeat(" ", 1<<20), 256}, // 1 MiB at least
+		{terms("prompt/65536"), huge + " ", 50},
 		{terms("prompt/4", "body.max_tokens"), `{"max_tokens":7}`, 4 + 7},
 		{terms("prompt/4", "body.max_tokens"), `{"other":17}`, 3 + 50},
 		{terms("header.x-estimate"), `{}`, 33},

@@ -50,8 +50,8 @@ func (e *Engine) identify(ctx context.Context, r *request, route *route) *limit 
 	r.who = identity{}
 	c := e.credentials(r)
 	known := e.search(ctx, r, &c)
-	if route.readsClaims && r.who.claims == nil && c.token != "" {
-		r.who.claims = e.token(ctx, c.token)
+	if route.readsClaims && r.who.claims == nil {
+		r.who.claims = e.claims(ctx, &c)
 	}
 	if r.who.plan == "" {
 		r.who.plan = e.policy.Plans.Default
@@ -71,7 +71,7 @@ func (e *Engine) search(ctx context.Context, r *request, c *credentials) (known 
 		case s.kind == planFromHeader && r.Trusted:
 			found.plan, _, _ = HeaderValue(r.Header[s.name])
 		case s.kind == planFromJWT && c.token != "":
-			found.claims = e.token(ctx, c.token)
+			found.claims = e.claims(ctx, c)
 			found.plan, found.customer = found.claims[s.name], found.claims[e.policy.Plans.JWT.CustomerClaim()]
 		case s.kind == planFromKey && c.hasKey:
 			found = e.apiKey(c.key)
@@ -95,16 +95,17 @@ func (e *Engine) search(ctx context.Context, r *request, c *credentials) (known 
 	return known
 }
 
-// token returns the claims of a token; nil if it is not valid.
-func (e *Engine) token(ctx context.Context, token string) Claims {
-	if e.opts.Customers == nil || len(token) > maxToken {
-		return nil
+// claims returns the claims of the request's token; nil without a valid one. The token is verified
+// once: another time could take as long again.
+func (e *Engine) claims(ctx context.Context, c *credentials) Claims {
+	if c.verified || c.token == "" || e.opts.Customers == nil || len(c.token) > maxToken {
+		return c.claims
 	}
-	claims, ok := e.opts.Customers.Token(ctx, token)
-	if !ok {
-		return nil
+	c.verified = true
+	if claims, ok := e.opts.Customers.Token(ctx, c.token); ok {
+		c.claims = claims
 	}
-	return claims
+	return c.claims
 }
 
 func (e *Engine) apiKey(key string) (who identity) {
@@ -117,9 +118,11 @@ func (e *Engine) apiKey(key string) (who identity) {
 
 // credentials are the credentials of a request, as it has them.
 type credentials struct {
-	token  string // a JSON Web Token
-	key    string // empty if there are several, which differ
-	hasKey bool
+	token    string // a JSON Web Token
+	verified bool   // the token was looked at
+	claims   Claims // of the token, if it is valid
+	key      string // empty if there are several, which differ
+	hasKey   bool
 }
 
 // credentials finds the credentials of a request. Bearer has either a token or an API key. A header

@@ -432,6 +432,36 @@ func TestCredentialsWithoutACustomer(t *testing.T) {
 	}
 }
 
+// counting counts how often tokens are verified.
+type counting struct {
+	directory
+	verified *int
+}
+
+func (c counting) Token(ctx context.Context, token string) (policy.Claims, bool) {
+	*c.verified++
+	return c.directory.Token(ctx, token)
+}
+
+// TestATokenIsVerifiedOnce: also an invalid one, and one that names no plan, on a route whose limits
+// read claims.
+func TestATokenIsVerifiedOnce(t *testing.T) {
+	p := withPlans()
+	p.Limits = append(p.Limits, policy.Limit{Name: "by-org", Key: []string{"jwt.org"}, Limit: p.Limits[0].Limit, Plans: p.Limits[0].Plans})
+	p.Routes = append([]policy.Route{{Match: "/org", Limits: []string{"by-org"}}}, p.Routes...)
+	p.Plans.Unknown = policy.UnknownDefault
+	for name, claims := range map[string]policy.Claims{"invalid": nil, "no plan": {"org": "o"}, "a plan": {"plan": "pro", "org": "o", "sub": "s"}} {
+		d, n := known(), 0
+		if delete(d.tokens, token); claims != nil {
+			d.tokens[token] = claims
+		}
+		v := planned(t, p, policy.Options{Customers: counting{d, &n}}).Decide(request("/org", "Authorization", "Bearer "+token))
+		if n != 1 || claims != nil && v.Key != "" && v.Key != "o" {
+			t.Errorf("%s: verified %d times, %+v", name, n, v)
+		}
+	}
+}
+
 // TestCustomersNeedNoFiles: a program that looks up credentials itself names neither files nor an
 // issuer. Without Customers, the error says what a program sets.
 func TestCustomersNeedNoFiles(t *testing.T) {

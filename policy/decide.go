@@ -418,19 +418,6 @@ func (v *Verdict) shadow(l *limit, e *Engine, r *request) {
 	}
 }
 
-// fixedDelay returns how long a request is delayed by an algorithm that fixes the delay when the
-// request arrives.
-func (l *limit) fixedDelay(d weir.Decision, cost int64) time.Duration {
-	switch {
-	case !d.Allowed:
-	case l.delayed != nil:
-		return l.delayed.Delay(d.Level, cost)
-	case l.zone != nil:
-		return l.inZone.ZoneDelay(d.ResetAfter, cost)
-	}
-	return 0
-}
-
 // Wait blocks until a delayed request may go on. If the context ends first, Wait returns the
 // context's error, and gives up the request's places and charges like Cancel.
 func (v *Verdict) Wait(ctx context.Context) error {

@@ -49,13 +49,15 @@ func isWhole(text string) bool {
 	return err == nil && strconv.FormatInt(n, 10) == text && -1<<53 <= n && n <= 1<<53
 }
 
-// bodySize returns the size of the request's body, if it is known.
+// bodySize returns the size of the request's body, or how much of it is known to be there.
 func (r *request) bodySize() (size int64, known bool) {
 	switch {
 	case r.Length >= 0:
 		return r.Length, true
 	case r.body != nil && r.body.size >= 0:
 		return r.body.size, true
+	case r.body != nil:
+		return MaxBodyRead, false
 	}
 	return 0, false
 }

@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/weirflow/weir"
 )
@@ -77,4 +78,17 @@ func (s *shadows) close() {
 			s.slots <- struct{}{}
 		}
 	})
+}
+
+// fixedDelay returns how long a request is delayed by an algorithm that fixes the delay when the
+// request arrives.
+func (l *limit) fixedDelay(d weir.Decision, cost int64) time.Duration {
+	switch {
+	case !d.Allowed:
+	case l.delayed != nil:
+		return l.delayed.Delay(d.Level, cost)
+	case l.zone != nil:
+		return l.inZone.ZoneDelay(d.ResetAfter, cost)
+	}
+	return 0
 }

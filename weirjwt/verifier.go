@@ -158,6 +158,9 @@ func (v *Verifier) verify(ctx context.Context, token string) (*verified, error) 
 	if err != nil || len(parsed.Headers) != 1 {
 		return nil, invalid("it cannot be parsed, or its algorithm is not accepted")
 	}
+	if _, has := parsed.Headers[0].ExtraHeaders["crit"]; has {
+		return nil, invalid("it has critical extensions")
+	}
 	set, fits := v.keys.find(ctx, parsed.Headers[0].KeyID)
 	if len(fits) == 0 {
 		return nil, invalid("its key is unknown")
@@ -183,7 +186,7 @@ func (v *Verifier) withKey(parsed *jwt.JSONWebToken, fits []jose.JSONWebKey) (*v
 		if key.Algorithm != "" && key.Algorithm != algorithm {
 			continue
 		}
-		var standard jwt.Claims
+		var standard registered
 		var raw map[string]json.RawMessage
 		if parsed.Claims(key.Key, &standard, &raw) != nil {
 			continue
@@ -201,7 +204,17 @@ func (v *Verifier) withKey(parsed *jwt.JSONWebToken, fits []jose.JSONWebKey) (*v
 	return nil, invalid("its signature is wrong")
 }
 
-func newVerified(standard *jwt.Claims, raw map[string]json.RawMessage) (*verified, error) {
+// registered are the claims that this package checks. The others may have any type: many issuers have
+// a number for sub.
+type registered struct {
+	Issuer    string           `json:"iss"`
+	Audience  jwt.Audience     `json:"aud"`
+	Expiry    *jwt.NumericDate `json:"exp"`
+	NotBefore *jwt.NumericDate `json:"nbf"`
+	IssuedAt  *jwt.NumericDate `json:"iat"`
+}
+
+func newVerified(standard *registered, raw map[string]json.RawMessage) (*verified, error) {
 	t := &verified{claims: map[string]any{}, texts: map[string]string{}, ends: standard.Expiry.Time()}
 	if standard.NotBefore != nil {
 		t.from = standard.NotBefore.Time()

@@ -171,7 +171,7 @@ func TestVerify(t *testing.T) {
 	i, c := newIssuer(t), newClock()
 	i.add("ec")
 	v := i.verifier(c, nil)
-	payload := claims(c.Now(), "n", 7, "big", json.Number("12345678901234567"), "admin", true, "roles", []string{"a"}, "o", map[string]int{"a": 1}, "null", json.RawMessage("null"))
+	payload := claims(c.Now(), "n", 7, "big", json.Number("12345678901234567"), "admin", true, "roles", []string{"a"}, "o", map[string]int{"a": 1}, "null", json.RawMessage("null"), "jti", 17)
 	for id, header := range map[string]string{"rsa": rs, "ec": `{"alg":"ES256","kid":"ec","typ":"JWT"}`} {
 		token := i.sign(id, header, payload)
 		for range 2 {
@@ -179,7 +179,7 @@ func TestVerify(t *testing.T) {
 			if err != nil {
 				t.Fatal(id, err)
 			}
-			for name, want := range map[string]string{"sub": "acme", "plan": "pro", "n": "7", "big": "12345678901234567", "admin": "true", "roles": "", "o": "", "null": ""} {
+			for name, want := range map[string]string{"sub": "acme", "plan": "pro", "n": "7", "big": "12345678901234567", "admin": "true", "roles": "", "o": "", "null": "", "jti": "17"} {
 				if got, ok := texts[name]; !ok || got != want {
 					t.Errorf("%s: %s = %q, %v", id, name, got, ok)
 				}
@@ -240,6 +240,7 @@ func TestAttacks(t *testing.T) {
 		"a kid that is a URL":            other.sign("rsa", `{"alg":"RS256","kid":"`+other.server.URL+`"}`, good),
 		"a kid with SQL":                 i.sign("rsa", `{"alg":"RS256","kid":"' OR 1=1 --"}`, good),
 		"a critical extension":           i.sign("rsa", `{"alg":"RS256","kid":"rsa","crit":["x"],"x":1}`, good),
+		"no critical extension":          i.sign("rsa", `{"alg":"RS256","kid":"rsa","crit":[]}`, good),
 		"kid twice":                      i.sign("rsa", `{"alg":"RS256","kid":"x","kid":"rsa"}`, good),
 		"alg twice":                      i.sign("rsa", `{"alg":"none","alg":"RS256","kid":"rsa"}`, good),
 		"a claim twice":                  i.sign("rsa", rs, strings.Replace(good, "{", `{"sub":"someone-else",`, 1)),
