@@ -68,9 +68,9 @@ type Option func(*Limiter)
 // Named sets the limiter's name, which its decisions carry in By. Default: no name.
 func Named(name string) Option { return func(l *Limiter) { l.name = name } }
 
-// WithClock replaces the clock, for virtual time. now returns nanoseconds from any origin (not the
-// first hour of an int64's), and may be called from any goroutine. It may go back: an earlier reading adds no
-// tokens. Default: the monotonic time since New.
+// WithClock replaces the clock, for virtual time. now returns nanoseconds from any origin, at least an
+// hour above math.MinInt64, and may be called from any goroutine. It may go back: an earlier reading
+// adds no tokens. Default: the monotonic time since New.
 func WithClock(now func() int64) Option { return func(l *Limiter) { l.clock = now } }
 
 // WithWallClock replaces the clock that calendar and epoch windows read, for virtual time. now

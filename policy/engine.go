@@ -31,8 +31,8 @@ type Options struct {
 	// Customers looks up API keys and tokens, for Policy.Plans; default: none is valid.
 	Customers Customers
 
-	// Warn is called for each Warning, in the goroutine of the request: it must not block. default: nobody
-	// is told.
+	// Warn is called for each Warning, in the goroutine of the request: it must not block. default: no
+	// function
 	Warn func(Warning)
 
 	// MaxKeys is how many keys a limit keeps if its own MaxKeys is not set; default:

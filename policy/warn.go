@@ -9,7 +9,7 @@ import (
 	"github.com/weirflow/weir"
 )
 
-// Warnings says who is told of a Warning, besides metrics and clients.
+// Warnings is where Warnings are sent, besides metrics and clients.
 type Warnings struct {
 	Webhook string // a URL that gets a POST with each; empty for none
 }

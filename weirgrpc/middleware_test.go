@@ -17,7 +17,7 @@ import (
 var _ ratelimit.Limiter = (*weirgrpc.MiddlewareLimiter)(nil)
 
 // TestGoGRPCMiddleware: our limits in the interceptors of go-grpc-middleware, at a server and at a
-// client. Keys and methods are those of the call, and clients are told when to retry.
+// client. Keys and methods are those of the call, and the errors say when to retry.
 func TestGoGRPCMiddleware(t *testing.T) {
 	limits := weirgrpc.Limits{weirgrpc.Keyed(perHour(t, "per-key", 1), weirgrpc.Join(weirgrpc.ByMethod(), weirgrpc.ByMetadata("x-api-key")), weirgrpc.Methods("/test.Echo/*"))}
 	l := weirgrpc.ForMiddleware(limits)

@@ -59,8 +59,8 @@ func stream(limits weirgrpc.Limits, options ...weirgrpc.ServerOption) grpc.Serve
 	return grpc.StreamInterceptor(weirgrpc.StreamServer(limits, options...))
 }
 
-// TestRefusal: a refused call does not reach the handler, is charged nowhere, and is told when to
-// retry, without a word about who the client is.
+// TestRefusal: a refused call does not reach the handler, is charged nowhere, and its error says
+// when to retry, without a word about who the client is.
 func TestRefusal(t *testing.T) {
 	var handled atomic.Int64
 	first, second := perHour(t, "per-key", 3), perHour(t, "per-client", 2)

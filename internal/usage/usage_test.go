@@ -127,7 +127,7 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-// TestUnknown: what was not read in full is told, with what was seen of it.
+// TestUnknown: a response that was not read in full is reported, with what was seen of it.
 func TestUnknown(t *testing.T) {
 	cut := func(r response, behind string) response {
 		r.body = r.body[:strings.Index(r.body, behind)+len(behind)]

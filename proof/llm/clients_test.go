@@ -104,7 +104,7 @@ func chat(model string, most int64) openai.ChatCompletionNewParams {
 }
 
 // TestOpenAI: answers and streams, with tools, are what the client reads without a gateway, and
-// cost what the client is told.
+// cost as much as the client reads in them.
 func TestOpenAI(t *testing.T) {
 	f := start(t)
 	client := f.openai()

@@ -93,7 +93,7 @@ func paced(l weir.Limit) func(http.RoundTripper) http.RoundTripper {
 	}
 }
 
-// TestHiddenLimits: a Transport uses at least 95 % of a limit that it is told of, by the fields of the
+// TestHiddenLimits: a Transport uses at least 95 % of a limit that it knows by the fields of the
 // server or by Pace, and fewer than 1 request of 1000 is refused: of token buckets and fixed windows,
 // for 1 and 50 goroutines. With -compare, what is reached with neither, and by go-retryablehttp, is
 // printed too.

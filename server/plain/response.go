@@ -154,7 +154,7 @@ func (w *response) announced() {
 
 // frame ends the head. If the length of the body is not known yet, it leaves the gap.
 func (w *response) frame() {
-	w.bodiless = w.request.Method == http.MethodHead || w.bodilessStatus()
+	w.bodiless = bodiless(w.request.Method, w.status)
 	for _, list := range w.header["Trailer"] {
 		for name := range strings.SplitSeq(list, ",") {
 			if name = http.CanonicalHeaderKey(strings.Trim(name, " \t")); httpsyntax.IsToken(name) {
@@ -162,21 +162,17 @@ func (w *response) frame() {
 			}
 		}
 	}
-	if len(w.trailers) > 0 && w.length < 0 && !w.bodilessStatus() {
+	if len(w.trailers) > 0 && w.length < 0 && !bodilessStatus(w.status) {
 		for _, list := range w.header["Trailer"] {
 			w.field("Trailer", list)
 		}
 	}
-	if w.length >= 0 || w.bodilessStatus() {
+	if w.length >= 0 || bodilessStatus(w.status) {
 		w.out = append(w.out, crlf...)
 		return
 	}
 	w.head = len(w.out)
 	w.out = append(w.out, make([]byte, gap)...)
-}
-
-func (w *response) bodilessStatus() bool {
-	return w.status == http.StatusNoContent || w.status == http.StatusNotModified
 }
 
 // Write writes a part of the body.
@@ -192,7 +188,7 @@ func (w *response) Write(p []byte) (int, error) {
 		return 0, w.err
 	case len(p) == 0:
 		return 0, nil
-	case w.bodilessStatus():
+	case bodilessStatus(w.status):
 		return 0, http.ErrBodyNotAllowed
 	case w.length >= 0 && int64(len(p)) > w.length-w.written:
 		// like net/http: after a wrong Content-Length, the connection is closed

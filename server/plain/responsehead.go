@@ -72,7 +72,7 @@ func parseResponseHead(head, method string, a *responseHead) bool {
 		a.header[name] = values[len(values)-1 : len(values) : len(values)]
 	}
 	switch {
-	case Bodiless(method, a.status):
+	case bodiless(method, a.status):
 		if a.length > 0 {
 			a.close = true // see Stray
 		}
@@ -83,9 +83,13 @@ func parseResponseHead(head, method string, a *responseHead) bool {
 	return rest == ""
 }
 
-// Bodiless reports whether a response has no body, whatever its header declares.
-func Bodiless(method string, status int) bool {
-	return method == http.MethodHead || status == http.StatusNoContent || status == http.StatusNotModified
+// bodiless reports whether a response has no body, whatever its header declares.
+func bodiless(method string, status int) bool {
+	return method == http.MethodHead || bodilessStatus(status)
+}
+
+func bodilessStatus(status int) bool {
+	return status == http.StatusNoContent || status == http.StatusNotModified
 }
 
 // Stray reports whether bytes may follow a response that belong to no response. Some servers send
@@ -95,7 +99,7 @@ func Bodiless(method string, status int) bool {
 // shows that none will: the connection must not be reused.
 func Stray(method string, resp *http.Response) bool {
 	length := resp.Header.Get("Content-Length")
-	return Bodiless(method, resp.StatusCode) && (length != "" && length != "0" || len(resp.TransferEncoding) > 0)
+	return bodiless(method, resp.StatusCode) && (length != "" && length != "0" || len(resp.TransferEncoding) > 0)
 }
 
 func number3(s string) (n int, ok bool) {

@@ -245,7 +245,7 @@ func (a *attempt) send(r *http.Request) (*http.Response, error) {
 	}
 	a.Heard()
 	a.Target.http2.Store(resp.ProtoMajor == 2)
-	if resp.ProtoMajor == 1 && plain.Stray(r.Method, resp) {
+	if resp.ProtoMajor == 1 && plain.Stray(r.Method, resp) { // as soon as is possible after 204 and 304
 		if conn := a.conn.Load(); conn != nil {
 			(*conn).Close()
 		}
